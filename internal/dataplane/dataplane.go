@@ -1,0 +1,52 @@
+package dataplane
+
+import (
+	"context"
+
+	"sluice/internal/plan"
+)
+
+// Dataplane programs one mechanism of the kernel.
+//
+// Apply, Reconcile and Cleanup are called by one goroutine at a time. Verify
+// and Counters may be called by others at the same time and never delay them
+// for long.
+type Dataplane interface {
+	// Reconcile reads what is in the kernel, adopts what is right, and mends
+	// the difference to desired, in an order in which no connection meets a
+	// half-built state. It is the first call, and the way back after a failure.
+	Reconcile(ctx context.Context, desired *plan.Desired) Result
+
+	// Apply makes the kernel follow a change against what Reconcile and Apply
+	// did so far, with work in proportion to the change.
+	Apply(ctx context.Context, change *plan.Change) Result
+
+	// Verify compares the kernel with what Reconcile and Apply left there, and
+	// tells whether Reconcile is needed. It changes nothing.
+	Verify(ctx context.Context) (ok bool, err error)
+
+	// Disturbed receives when somebody else changed what is ours.
+	Disturbed() <-chan struct{}
+
+	// Counters returns the new connections of each frontend so far.
+	Counters(ctx context.Context) (map[plan.Key]uint64, error)
+
+	// Cleanup removes all that is ours from the kernel.
+	Cleanup(ctx context.Context) error
+
+	// Close lets go of kernel handles and leaves the kernel as it is.
+	Close() error
+}
+
+// Result is what came of Reconcile or Apply.
+type Result struct {
+	// Err is set when the work as a whole failed. What the kernel holds is then
+	// unknown until a Reconcile succeeds.
+	Err error
+	// Failed are frontends that the kernel refused. All others are programmed;
+	// a refused one is left as it was or absent, and is tried again when it is
+	// handed over again.
+	Failed map[plan.Key]error
+	// Transactions and Elements count what was written.
+	Transactions, Elements int
+}

@@ -1,0 +1,31 @@
+package model
+
+import "net/netip"
+
+// Node is the Node object of the machine the proxy runs on.
+type Node struct {
+	Name string
+	// IPs are the node's addresses, InternalIPs before ExternalIPs, in the
+	// order of the object. The first of each family is its primary IP.
+	IPs      []netip.Addr
+	PodCIDRs []netip.Prefix
+	Zone     string // label topology.kubernetes.io/zone
+	Problems []Problem
+}
+
+// PrimaryIP is the first address of the family, or the invalid address.
+func (n *Node) PrimaryIP(f Family) netip.Addr {
+	for _, ip := range n.IPs {
+		if FamilyOf(ip) == f {
+			return ip
+		}
+	}
+	return netip.Addr{}
+}
+
+// ServiceCIDR is a range of addresses from which ClusterIPs are taken.
+type ServiceCIDR struct {
+	Name     string
+	Prefixes []netip.Prefix
+	Problems []Problem
+}

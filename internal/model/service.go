@@ -1,0 +1,152 @@
+package model
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// Name is the namespace and name of an object.
+type Name struct {
+	Namespace, Name string
+}
+
+func (n Name) String() string { return n.Namespace + "/" + n.Name }
+
+// Compare orders names by namespace, then by name.
+func (n Name) Compare(o Name) int {
+	if c := strings.Compare(n.Namespace, o.Namespace); c != 0 {
+		return c
+	}
+	return strings.Compare(n.Name, o.Name)
+}
+
+// Protocol is a transport protocol, by its IANA number.
+type Protocol uint8
+
+// The protocols a Service can have.
+const (
+	TCP  Protocol = 6
+	UDP  Protocol = 17
+	SCTP Protocol = 132
+)
+
+func (p Protocol) String() string {
+	switch p {
+	case TCP:
+		return "TCP"
+	case UDP:
+		return "UDP"
+	case SCTP:
+		return "SCTP"
+	}
+	return fmt.Sprintf("protocol %d", uint8(p))
+}
+
+// Family is an IP family.
+type Family uint8
+
+// The IP families.
+const (
+	IPv4 Family = 4
+	IPv6 Family = 6
+)
+
+// Families lists both families in the order in which they are worked on.
+var Families = [...]Family{IPv4, IPv6}
+
+func (f Family) String() string {
+	switch f {
+	case IPv4:
+		return "IPv4"
+	case IPv6:
+		return "IPv6"
+	}
+	return "no family"
+}
+
+// FamilyOf tells the family of an address. The address must be valid and not
+// an IPv4 address in IPv6 clothes; sources unmap those on arrival.
+func FamilyOf(a netip.Addr) Family {
+	if a.Is4() {
+		return IPv4
+	}
+	return IPv6
+}
+
+// TrafficPolicy says which endpoints a kind of traffic may use.
+type TrafficPolicy uint8
+
+// The traffic policies.
+const (
+	PolicyCluster TrafficPolicy = iota
+	PolicyLocal
+)
+
+func (p TrafficPolicy) String() string {
+	if p == PolicyLocal {
+		return "Local"
+	}
+	return "Cluster"
+}
+
+// Service is a Service that this proxy is asked to implement. Headless and
+// ExternalName Services, and those that belong to another proxy, never become
+// one: sources leave them out.
+type Service struct {
+	Name    Name
+	Created time.Time // decides between Services that claim one address and port
+
+	ClusterIPs  []netip.Addr
+	ExternalIPs []netip.Addr
+	// LoadBalancerIPs are the ingress IPs of mode VIP.
+	LoadBalancerIPs []netip.Addr
+
+	Ports []ServicePort
+
+	InternalPolicy TrafficPolicy
+	ExternalPolicy TrafficPolicy
+
+	// Affinity is the session affinity time-out in seconds, 0 for none.
+	Affinity uint32
+
+	// Filtered says that loadBalancerSourceRanges is not empty. SourceRanges
+	// holds those of its entries that are valid: a filtered Service without a
+	// valid range admits nobody.
+	Filtered     bool
+	SourceRanges []netip.Prefix
+
+	HealthCheckNodePort uint16
+
+	// Problems are what was wrong with the object and left out of this value.
+	Problems []Problem
+}
+
+// ServicePort is one port of a Service.
+type ServicePort struct {
+	Name     string
+	Protocol Protocol
+	Port     uint16
+	NodePort uint16 // 0 for none
+}
+
+// Problem is something wrong with an object, told to its owner.
+type Problem struct {
+	Object string // kind and name, "Service default/web"
+	Field  string // path of the field, "spec.ports[0].port"
+	Reason string // what is wrong
+	Remedy string // what to do about it
+}
+
+func (p Problem) String() string {
+	s := p.Object
+	if p.Field != "" {
+		s += ": " + p.Field
+	}
+	s += ": " + p.Reason
+	if p.Remedy != "" {
+		s += " (" + p.Remedy + ")"
+	}
+	return s
+}

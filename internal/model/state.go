@@ -1,0 +1,198 @@
+package model
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Event is one change of what is known. The events are SetService,
+// DeleteService, SetSlice, DeleteSlice, SetNode, SetServiceCIDR,
+// DeleteServiceCIDR and SetHostIPs.
+type Event interface{ apply(*State, *Dirty) }
+
+type (
+	// SetService adds a Service or replaces the one of that name.
+	SetService struct{ *Service }
+	// DeleteService removes a Service.
+	DeleteService struct{ Name Name }
+	// SetSlice adds an EndpointSlice or replaces the one of that name.
+	SetSlice struct{ *Slice }
+	// DeleteSlice removes an EndpointSlice.
+	DeleteSlice struct{ Name Name }
+	// SetNode replaces what is known of this node; nil when it was deleted.
+	SetNode struct{ *Node }
+	// SetServiceCIDR adds a ServiceCIDR or replaces the one of that name.
+	SetServiceCIDR struct{ *ServiceCIDR }
+	// DeleteServiceCIDR removes a ServiceCIDR.
+	DeleteServiceCIDR struct{ Name string }
+	// SetHostIPs replaces the addresses that the machine's interfaces have.
+	SetHostIPs struct{ IPs []netip.Addr }
+)
+
+// Sink takes what sources find out. Its methods do not block for long.
+type Sink interface {
+	// Update hands over changes that belong together.
+	Update(events ...Event)
+	// Synced says that everything there was at the start has been handed over.
+	Synced()
+}
+
+// Dirty is what changed in a State since somebody last looked.
+type Dirty struct {
+	Services map[Name]struct{} // Services that changed, themselves or their slices
+	Node     bool              // node, host addresses or service CIDRs changed
+}
+
+// Empty tells whether nothing changed.
+func (d *Dirty) Empty() bool { return len(d.Services) == 0 && !d.Node }
+
+func (d *Dirty) service(n Name) {
+	if d.Services == nil {
+		d.Services = map[Name]struct{}{}
+	}
+	d.Services[n] = struct{}{}
+}
+
+// State is everything that is known now. It has one writer and no lock: its
+// owner applies events and lends it to plan for reading.
+type State struct {
+	revision uint64
+	services map[Name]*Service
+	slices   map[Name]map[Name]*Slice // by Service, then by slice
+	owner    map[Name]Name            // slice to its Service
+	node     *Node
+	cidrs    map[string]*ServiceCIDR
+	hostIPs  []netip.Addr
+}
+
+// NewState returns a State that knows nothing.
+func NewState() *State {
+	return &State{
+		services: map[Name]*Service{},
+		slices:   map[Name]map[Name]*Slice{},
+		owner:    map[Name]Name{},
+		cidrs:    map[string]*ServiceCIDR{},
+	}
+}
+
+// Apply takes events over and adds what they changed to dirty. Each event that
+// changes something raises the revision.
+func (s *State) Apply(dirty *Dirty, events ...Event) {
+	for _, e := range events {
+		e.apply(s, dirty)
+	}
+}
+
+// Revision counts the changes so far.
+func (s *State) Revision() uint64 { return s.revision }
+
+// Service returns the Service of that name, nil if there is none.
+func (s *State) Service(n Name) *Service { return s.services[n] }
+
+// Services returns all Services, by name. The map is the State's own.
+func (s *State) Services() map[Name]*Service { return s.services }
+
+// Slices returns the EndpointSlices of a Service, in order of their names.
+func (s *State) Slices(service Name) []*Slice {
+	m := s.slices[service]
+	if len(m) == 0 {
+		return nil
+	}
+	out := slices.AppendSeq(make([]*Slice, 0, len(m)), maps.Values(m))
+	slices.SortFunc(out, func(a, b *Slice) int { return a.Name.Compare(b.Name) })
+	return out
+}
+
+// Node returns this node, nil while it is not known.
+func (s *State) Node() *Node { return s.node }
+
+// HostIPs returns the addresses of the machine's interfaces.
+func (s *State) HostIPs() []netip.Addr { return s.hostIPs }
+
+// ServiceCIDRs returns the service CIDRs in order of their names.
+func (s *State) ServiceCIDRs() []*ServiceCIDR {
+	out := slices.AppendSeq(make([]*ServiceCIDR, 0, len(s.cidrs)), maps.Values(s.cidrs))
+	slices.SortFunc(out, func(a, b *ServiceCIDR) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+func (e SetService) apply(s *State, d *Dirty) {
+	s.services[e.Name] = e.Service
+	s.revision++
+	d.service(e.Name)
+}
+
+func (e DeleteService) apply(s *State, d *Dirty) {
+	if _, ok := s.services[e.Name]; !ok {
+		return
+	}
+	delete(s.services, e.Name)
+	s.revision++
+	d.service(e.Name)
+}
+
+func (e SetSlice) apply(s *State, d *Dirty) {
+	svc := e.ServiceName()
+	if old, ok := s.owner[e.Name]; ok && old != svc {
+		s.dropSlice(e.Name, d)
+	}
+	m := s.slices[svc]
+	if m == nil {
+		m = map[Name]*Slice{}
+		s.slices[svc] = m
+	}
+	m[e.Name] = e.Slice
+	s.owner[e.Name] = svc
+	s.revision++
+	d.service(svc)
+}
+
+func (e DeleteSlice) apply(s *State, d *Dirty) {
+	if _, ok := s.owner[e.Name]; !ok {
+		return
+	}
+	s.dropSlice(e.Name, d)
+	s.revision++
+}
+
+func (s *State) dropSlice(n Name, d *Dirty) {
+	svc := s.owner[n]
+	delete(s.owner, n)
+	delete(s.slices[svc], n)
+	if len(s.slices[svc]) == 0 {
+		delete(s.slices, svc)
+	}
+	d.service(svc)
+}
+
+func (e SetNode) apply(s *State, d *Dirty) {
+	s.node = e.Node
+	s.revision++
+	d.Node = true
+}
+
+func (e SetServiceCIDR) apply(s *State, d *Dirty) {
+	s.cidrs[e.Name] = e.ServiceCIDR
+	s.revision++
+	d.Node = true
+}
+
+func (e DeleteServiceCIDR) apply(s *State, d *Dirty) {
+	if _, ok := s.cidrs[e.Name]; !ok {
+		return
+	}
+	delete(s.cidrs, e.Name)
+	s.revision++
+	d.Node = true
+}
+
+func (e SetHostIPs) apply(s *State, d *Dirty) {
+	if slices.Equal(s.hostIPs, e.IPs) {
+		return
+	}
+	s.hostIPs = e.IPs
+	s.revision++
+	d.Node = true
+}

@@ -1,0 +1,45 @@
+package plan
+
+import "net/netip"
+
+// Config is what the administrator decided.
+type Config struct {
+	// NodeName is the name of this node: endpoints with it are local.
+	NodeName string
+
+	DetectLocal DetectLocal
+	// ClusterCIDRs are for DetectClusterCIDR: at most one for each family.
+	ClusterCIDRs []netip.Prefix
+	// BridgeInterface is for DetectBridgeInterface.
+	BridgeInterface string
+	// InterfaceNamePrefix is for DetectInterfaceNamePrefix.
+	InterfaceNamePrefix string
+
+	NodePortAddresses NodePortAddresses
+
+	MasqueradeAll bool
+	MasqueradeBit uint8
+
+	// NoExternalIPs switches the externalIPs of Services off.
+	NoExternalIPs bool
+}
+
+// DetectLocal says how traffic from pods is recognised.
+type DetectLocal uint8
+
+// The ways to recognise traffic from pods.
+const (
+	DetectNone                DetectLocal = iota
+	DetectClusterCIDR                     // the source is in a cluster CIDR: every pod
+	DetectNodeCIDR                        // the source is in a pod CIDR of this node
+	DetectBridgeInterface                 // it came through this bridge
+	DetectInterfaceNamePrefix             // it came through such an interface
+)
+
+// NodePortAddresses says which of the node's addresses serve node ports. The
+// zero value means the node's primary IPs.
+type NodePortAddresses struct {
+	All      bool           // every address of the machine, loopback apart
+	Primary  bool           // the node's primary IPs
+	Prefixes []netip.Prefix // every address of the machine in these
+}

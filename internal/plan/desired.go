@@ -1,0 +1,198 @@
+package plan
+
+import (
+	"net/netip"
+
+	"sluice/internal/model"
+)
+
+// Desired is all that the kernel must do on this node.
+type Desired struct {
+	Settings  Settings
+	Frontends map[Key]*Frontend
+	// ClusterIPs are the ClusterIPs in use: a port of theirs that is no
+	// frontend is rejected.
+	ClusterIPs map[netip.Addr]struct{}
+	// HealthChecks are the health check node ports to serve, by Service.
+	HealthChecks map[model.Name]HealthCheck
+	// Problems are what was left out and why, by object ("Service default/web").
+	Problems map[string][]model.Problem
+}
+
+// Change is the difference between two Desireds. Values in it are immutable.
+type Change struct {
+	// Revision is that of the State which the change leads to.
+	Revision uint64
+	// Settings is nil when they stay as they are.
+	Settings *Settings
+	// Set are frontends that are new or changed, Removed those that are gone.
+	Set     []*Frontend
+	Removed []Key
+
+	ClusterIPsAdded, ClusterIPsRemoved []netip.Addr
+
+	// HealthChecks and Problems say that those of Desired changed.
+	HealthChecks, Problems bool
+}
+
+// Empty tells whether the kernel has nothing to do for this change.
+func (c *Change) Empty() bool {
+	return c.Settings == nil && len(c.Set) == 0 && len(c.Removed) == 0 &&
+		len(c.ClusterIPsAdded) == 0 && len(c.ClusterIPsRemoved) == 0
+}
+
+// Key is the address, port and protocol that a frontend answers on. A node
+// port answers on all of Settings.NodePortIPs of its family; its Addr is the
+// unspecified address of that family.
+type Key struct {
+	Addr     netip.Addr
+	Port     uint16
+	Protocol model.Protocol
+}
+
+// Family is the IP family of the frontend.
+func (k Key) Family() model.Family { return model.FamilyOf(k.Addr) }
+
+// NodePort tells whether the frontend answers on the node port addresses.
+func (k Key) NodePort() bool { return k.Addr.IsUnspecified() }
+
+// Compare orders keys by address, port and protocol.
+func (k Key) Compare(o Key) int {
+	if c := k.Addr.Compare(o.Addr); c != 0 {
+		return c
+	}
+	if c := int(k.Port) - int(o.Port); c != 0 {
+		return c
+	}
+	return int(k.Protocol) - int(o.Protocol)
+}
+
+func (k Key) String() string {
+	return netip.AddrPortFrom(k.Addr, k.Port).String() + "/" + k.Protocol.String()
+}
+
+// Kind says which field of a Service a frontend comes from.
+type Kind uint8
+
+// The kinds of frontend.
+const (
+	ClusterIP Kind = iota
+	LoadBalancerIP
+	ExternalIP
+	NodePort
+)
+
+func (k Kind) String() string {
+	return [...]string{"ClusterIP", "LoadBalancerIP", "ExternalIP", "NodePort"}[k]
+}
+
+// Frontend is an address and port, and what happens to a new connection there.
+type Frontend struct {
+	Key
+	Kind    Kind
+	Service model.Name
+	Port    string // name of the service port
+
+	// Route is where connections go: everybody's, unless Outside is set, and
+	// then only those from pods and from the node itself.
+	Route Route
+	// Outside is where connections of everybody else go, under external
+	// traffic policy Local. Nil otherwise.
+	Outside *Route
+
+	Masquerade Masquerade
+	// Affinity is how many seconds a client stays with its endpoint, 0 for not.
+	Affinity uint32
+
+	// Filtered says that only Sources may connect; all others are dropped.
+	Filtered bool
+	Sources  []netip.Prefix // sorted; those of the frontend's family
+}
+
+// Route is a pool of endpoints, and what happens when it is empty.
+type Route struct {
+	// Endpoints is sorted by address and port, without duplicates, and may be
+	// shared between frontends.
+	Endpoints []Endpoint
+	// Empty is the verdict when there is no endpoint.
+	Empty Verdict
+}
+
+// Endpoint is where a connection can go.
+type Endpoint struct {
+	netip.AddrPort
+	Local bool // runs on this node
+}
+
+// Verdict is what happens to a connection that cannot go anywhere.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Reject Verdict = iota
+	Drop
+)
+
+func (v Verdict) String() string {
+	if v == Drop {
+		return "drop"
+	}
+	return "reject"
+}
+
+// Masquerade says whose connections get the node's address as their source.
+// Whatever it says, a connection to the client itself is masqueraded.
+type Masquerade uint8
+
+// Whose connections are masqueraded.
+const (
+	MasqueradeNever      Masquerade = iota
+	MasqueradeNode                  // the node's own
+	MasqueradeOffCluster            // all but those from pods
+	MasqueradeAlways
+)
+
+func (m Masquerade) String() string {
+	return [...]string{"never", "node", "off-cluster", "always"}[m]
+}
+
+// Settings is what holds for the whole node.
+type Settings struct {
+	// Detectors tell which connections come from pods, by family.
+	IPv4, IPv6 Detector
+	// NodePortIPs are the addresses that node ports answer on, sorted.
+	NodePortIPs []netip.Addr
+	// ServiceCIDRs are the ranges of ClusterIPs, sorted and without overlaps:
+	// an address of theirs that is not in use is dropped.
+	ServiceCIDRs []netip.Prefix
+	// MasqueradeMark is the bit of the packet mark that asks for masquerading.
+	MasqueradeMark uint32
+}
+
+// Detector returns the detector of a family.
+func (s *Settings) Detector(f model.Family) Detector {
+	if f == model.IPv4 {
+		return s.IPv4
+	}
+	return s.IPv6
+}
+
+// Detector tells which connections come from pods. At most one of its fields
+// is set; the zero Detector detects nobody.
+type Detector struct {
+	Sources         []netip.Prefix // the source address is in one of these
+	Interface       string         // arrived through this interface
+	InterfacePrefix string         // arrived through an interface with this prefix
+}
+
+// Enabled tells whether the detector can detect anybody.
+func (d Detector) Enabled() bool {
+	return len(d.Sources) > 0 || d.Interface != "" || d.InterfacePrefix != ""
+}
+
+// HealthCheck is the health check node port of a Service.
+type HealthCheck struct {
+	Service        model.Name
+	Port           uint16
+	LocalEndpoints int // usable endpoints on this node
+}
