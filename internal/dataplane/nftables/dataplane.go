@@ -1,0 +1,193 @@
+package nftables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/go-logr/logr"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/model"
+	"sluice/internal/nft"
+	"sluice/internal/plan"
+)
+
+// Options are what a Dataplane needs to know.
+type Options struct {
+	Logger logr.Logger
+	// NetNS is an open network namespace to work in; 0 is the caller's own.
+	NetNS int
+}
+
+// Dataplane programs nftables. It implements dataplane.Dataplane.
+type Dataplane struct {
+	logger logr.Logger
+	// writer and reader are separate so that a long dump does not hold up a
+	// change.
+	writer, reader *nft.Conn
+	watch          *watch
+
+	// commit is writer's, and replaced by tests that need the kernel to refuse.
+	commit func(context.Context, *nft.Batch) error
+
+	// mu guards what Verify looks at while others write: round, tables, and the
+	// tables' maps of frontends.
+	mu sync.Mutex
+	// round counts the pieces of writing.
+	round uint64
+	// tables is nil while it is not known what the kernel holds.
+	tables []*table
+}
+
+var _ dataplane.Dataplane = (*Dataplane)(nil)
+
+// errUnknown is the answer to Apply without a successful Reconcile before it.
+var errUnknown = errors.New("what the kernel holds is not known: reconcile first")
+
+// New opens the sockets. It reads and writes nothing.
+func New(o Options) (*Dataplane, error) {
+	writer, err := nft.Dial(o.NetNS)
+	if err != nil {
+		return nil, err
+	}
+	reader, err := nft.Dial(o.NetNS)
+	if err != nil {
+		return nil, errors.Join(err, writer.Close())
+	}
+	w, err := newWatch(o.NetNS, o.Logger, writer)
+	if err != nil {
+		return nil, errors.Join(err, writer.Close(), reader.Close())
+	}
+	return &Dataplane{logger: o.Logger, writer: writer, reader: reader, watch: w, commit: writer.Commit}, nil
+}
+
+// Close closes the sockets and leaves the kernel as it is.
+func (d *Dataplane) Close() error {
+	return errors.Join(d.watch.close(), d.writer.Close(), d.reader.Close())
+}
+
+// Disturbed receives when somebody else changed our tables.
+func (d *Dataplane) Disturbed() <-chan struct{} { return d.watch.disturbed }
+
+// Cleanup removes our tables.
+func (d *Dataplane) Cleanup(ctx context.Context) error {
+	d.forget()
+	b := &nft.Batch{}
+	for _, f := range model.Families {
+		have, err := ourTables(ctx, d.writer, layouts[f])
+		if err != nil {
+			return err
+		}
+		for _, t := range have {
+			b.DeleteTable(t)
+		}
+	}
+	if err := d.writer.Commit(ctx, b); err != nil {
+		return fmt.Errorf("removing our nftables tables: %w", err)
+	}
+	return nil
+}
+
+// ourTables finds the family's tables with one of our names.
+func ourTables(ctx context.Context, c *nft.Conn, l *layout) ([]nft.Table, error) {
+	names, err := c.Tables(ctx, l.nf)
+	if err != nil {
+		return nil, err
+	}
+	var ours []nft.Table
+	for _, name := range tableNames {
+		if slices.Contains(names, name) {
+			ours = append(ours, nft.Table{Family: l.nf, Name: name})
+		}
+	}
+	return ours, nil
+}
+
+func (d *Dataplane) forget() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tables = nil
+	d.round++
+}
+
+func (d *Dataplane) startRound() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.round++
+}
+
+// Apply writes a change.
+func (d *Dataplane) Apply(ctx context.Context, c *plan.Change) dataplane.Result {
+	if d.tables == nil {
+		return dataplane.Result{Err: errUnknown}
+	}
+	d.startRound()
+	r := &round{d: d, tables: d.tables}
+	for _, t := range d.tables {
+		if c.Settings != nil {
+			t.configure(*c.Settings)
+		}
+		t.holdClusterIPs(c.ClusterIPsAdded)
+		t.releaseClusterIPs(c.ClusterIPsRemoved)
+		r.items = append(r.items, t.items(c)...)
+	}
+	if err := d.carryCounters(ctx, r.items); err != nil {
+		d.logger.V(1).Info("Connection counters start anew", "reason", err.Error())
+	}
+	d.watch.during(ctx, sizeOf(r.items), func() { r.run(ctx) })
+	if r.result.Err != nil {
+		d.forget()
+		return r.result
+	}
+	if err := d.forgetClients(ctx, r.items); err != nil {
+		d.forget()
+		r.result.Err = err
+	}
+	return r.result
+}
+
+// items turns the part of a change that is of the table's family into items.
+func (t *table) items(c *plan.Change) []*item {
+	var items []*item
+	for _, k := range c.Removed {
+		if old := t.frontends[k]; old != nil && k.Family() == t.family {
+			t.leave(old)
+			items = append(items, &item{table: t, key: k, now: &old.programmed, old: old})
+		}
+	}
+	for _, f := range c.Set {
+		if f.Family() != t.family {
+			continue
+		}
+		it := &item{table: t, key: f.Key, old: t.frontends[f.Key]}
+		if it.old != nil {
+			it.now = &it.old.programmed
+		}
+		it.new = t.compile(f, it.now)
+		// Enter first, so that what both need is not given up in between.
+		t.enter(it.new)
+		if it.old != nil {
+			t.leave(it.old)
+		}
+		items = append(items, it)
+	}
+	return items
+}
+
+// sizeOf estimates how many elements the items will write.
+func sizeOf(items []*item) int {
+	n := 0
+	for _, it := range items {
+		n++
+		if it.new != nil && it.now == nil {
+			n += len(it.new.slots) + len(it.new.outsideSlots)
+		}
+		if it.new == nil && it.now != nil {
+			n += len(it.now.slots) + len(it.now.outsideSlots)
+		}
+	}
+	return n
+}

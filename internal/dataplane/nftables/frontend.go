@@ -1,0 +1,130 @@
+package nftables
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"sluice/internal/plan"
+)
+
+// programmed is what the kernel holds, or shall hold, for one frontend.
+type programmed struct {
+	// Names of the chains that the frontend's verdict elements lead to: empty
+	// where there is no element, dropName where the verdict is drop.
+	verdict, outside, sticky string
+	// slots are the endpoints by their index. In what was read from the kernel
+	// a slot can be empty (not valid).
+	slots, outsideSlots []netip.AddrPort
+	sources             []netip.Prefix
+	// packets and bytes are the frontend's counter, in what was read.
+	packets, bytes uint64
+}
+
+var dropName = fixedNames[drop]
+
+// entryOf says which chains a frontend's elements lead to.
+type chainsOf struct{ verdict, outside, sticky chain }
+
+func (c chainsOf) all() [3]chain { return [3]chain{c.verdict, c.outside, c.sticky} }
+
+func chainsFor(f *plan.Frontend) chainsOf {
+	var c chainsOf
+	e := chain{
+		kind:       entry,
+		nodePort:   f.NodePort(),
+		sticky:     f.Affinity > 0,
+		size:       len(f.Route.Endpoints),
+		filtered:   f.Filtered,
+		split:      f.Outside != nil,
+		masquerade: f.Masquerade,
+	}
+	if e.size == 0 {
+		e.sticky, e.verdict = false, f.Route.Empty
+	}
+	c.verdict = e
+	if !e.filtered && !e.split && (e.masquerade == plan.MasqueradeNever || e.size == 0) {
+		c.verdict = e.target()
+	}
+	if f.Outside != nil {
+		o := chain{kind: entry, nodePort: e.nodePort, local: true, sticky: f.Affinity > 0, size: len(f.Outside.Endpoints)}
+		if o.size == 0 {
+			o = chain{verdict: f.Outside.Empty}
+		}
+		c.outside = o.target()
+	}
+	if f.Affinity > 0 {
+		c.sticky = chain{kind: remember, seconds: f.Affinity, split: f.Outside != nil}
+	}
+	return c
+}
+
+// place finds every wanted endpoint a slot: those that have one already keep
+// it, the others fill the gaps. Slots from 0 to len(want)-1 are then full, and
+// as few of them changed as possible. Which endpoint has which slot is the one
+// thing that depends on history, and no packet can tell.
+func place(old []netip.AddrPort, want []plan.Endpoint) []netip.AddrPort {
+	if len(old) == 0 {
+		slots := make([]netip.AddrPort, len(want))
+		for i, e := range want {
+			slots[i] = e.AddrPort
+		}
+		return slots
+	}
+	homeless, kept := homeless(old, want)
+	if len(homeless) == 0 && len(old) == len(want) {
+		return old
+	}
+	slots := make([]netip.AddrPort, len(want))
+	copy(slots, old)
+	next := 0
+	for i := range slots {
+		if i < len(old) && kept[i] {
+			continue
+		}
+		slots[i] = homeless[next]
+		next++
+	}
+	return slots
+}
+
+// homeless tells which slots can stay, and which endpoints need one: those that
+// are new and those whose slot is beyond the end.
+func homeless(old []netip.AddrPort, want []plan.Endpoint) (homeless []netip.AddrPort, kept []bool) {
+	kept = make([]bool, len(old))
+	housed := make([]bool, len(want))
+	for i, ep := range old[:min(len(old), len(want))] {
+		at, found := slices.BinarySearchFunc(want, ep, func(w plan.Endpoint, ep netip.AddrPort) int {
+			return cmp.Or(w.Addr().Compare(ep.Addr()), cmp.Compare(w.Port(), ep.Port()))
+		})
+		if found && !housed[at] {
+			kept[i], housed[at] = true, true
+		}
+	}
+	for i, w := range want {
+		if !housed[i] {
+			homeless = append(homeless, w.AddrPort)
+		}
+	}
+	return homeless, kept
+}
+
+// hairpins calls f for each endpoint that might connect to itself without
+// being masqueraded by the frontend: those of this node, and where pods of
+// other nodes can come by without masquerading, all.
+func hairpins(fe *plan.Frontend, f func(netip.Addr)) {
+	if fe.Masquerade == plan.MasqueradeAlways {
+		return
+	}
+	each := func(eps []plan.Endpoint, all bool) {
+		for i := range eps {
+			if all || eps[i].Local {
+				f(eps[i].Addr())
+			}
+		}
+	}
+	each(fe.Route.Endpoints, fe.Outside != nil)
+	if fe.Outside != nil {
+		each(fe.Outside.Endpoints, true)
+	}
+}

@@ -1,0 +1,189 @@
+package nftables
+
+import (
+	"context"
+	"net/netip"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr/testr"
+	"github.com/vishvananda/netns"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// kernel is a network namespace of a test's own.
+type kernel struct {
+	t  testing.TB
+	ns netns.NsHandle
+}
+
+func newKernel(t testing.TB) *kernel {
+	t.Helper()
+	k := &kernel{t: t}
+	done := make(chan error)
+	go func() {
+		// The thread is not unlocked: it ends with the goroutine, and nobody
+		// else gets to run in its namespace.
+		runtime.LockOSThread()
+		var err error
+		k.ns, err = netns.New()
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatalf("making a network namespace (tests of the kernel need root): %v", err)
+	}
+	t.Cleanup(func() { k.ns.Close() })
+	return k
+}
+
+// nft runs nft(8) in the namespace.
+func (k *kernel) nft(input string, args ...string) string {
+	k.t.Helper()
+	type answer struct {
+		out []byte
+		err error
+	}
+	done := make(chan answer)
+	go func() {
+		runtime.LockOSThread()
+		if err := netns.Set(k.ns); err != nil {
+			done <- answer{nil, err}
+			return
+		}
+		c := exec.Command("nft", args...)
+		c.Stdin = strings.NewReader(input)
+		out, err := c.CombinedOutput()
+		done <- answer{out, err}
+	}()
+	a := <-done
+	if a.err != nil {
+		k.t.Fatalf("nft %s: %v\n%s", strings.Join(args, " "), a.err, a.out)
+	}
+	return string(a.out)
+}
+
+func (k *kernel) dataplane() *Dataplane {
+	k.t.Helper()
+	d, err := New(Options{Logger: testr.New(&testing.T{}), NetNS: int(k.ns)})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	k.t.Cleanup(func() { d.Close() })
+	return d
+}
+
+func ok(t testing.TB, r dataplane.Result) dataplane.Result {
+	t.Helper()
+	if r.Err != nil || len(r.Failed) > 0 {
+		t.Fatalf("not programmed: %v %v", r.Err, r.Failed)
+	}
+	return r
+}
+
+// settings of a node with everything switched on.
+func settings() plan.Settings {
+	return plan.Settings{
+		IPv4:           plan.Detector{Sources: prefixes("10.244.0.0/16")},
+		IPv6:           plan.Detector{Sources: prefixes("fd00:10:244::/56")},
+		NodePortIPs:    addrs("192.0.2.10", "2001:db8::10"),
+		ServiceCIDRs:   prefixes("10.96.0.0/12", "fd00:10:96::/112"),
+		MasqueradeMark: 1 << 14,
+	}
+}
+
+func prefixes(s ...string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range s {
+		out = append(out, netip.MustParsePrefix(p))
+	}
+	return out
+}
+
+func addrs(s ...string) []netip.Addr {
+	var out []netip.Addr
+	for _, a := range s {
+		out = append(out, netip.MustParseAddr(a))
+	}
+	return out
+}
+
+func pool(eps ...string) []plan.Endpoint {
+	var out []plan.Endpoint
+	for _, e := range eps {
+		out = append(out, plan.Endpoint{AddrPort: netip.MustParseAddrPort(e)})
+	}
+	return out
+}
+
+func key(s string, p model.Protocol) plan.Key {
+	ap := netip.MustParseAddrPort(s)
+	return plan.Key{Addr: ap.Addr(), Port: ap.Port(), Protocol: p}
+}
+
+// variety has a frontend of every sort, in both families.
+func variety() *plan.Desired {
+	d := &plan.Desired{
+		Settings:   settings(),
+		Frontends:  map[plan.Key]*plan.Frontend{},
+		ClusterIPs: map[netip.Addr]struct{}{},
+	}
+	add := func(f plan.Frontend) { d.Frontends[f.Key] = &f }
+	for _, ip := range addrs("10.96.0.1", "fd00:10:96::1") {
+		d.ClusterIPs[ip] = struct{}{}
+	}
+	v4, v6 := pool("10.244.0.1:8080", "10.244.0.2:8080"), pool("[fd00:10:244::1]:8080", "[fd00:10:244::2]:8080")
+	v4[0].Local, v6[0].Local = true, true
+	add(plan.Frontend{Key: key("10.96.0.1:80", model.TCP), Route: plan.Route{Endpoints: v4}, Masquerade: plan.MasqueradeOffCluster})
+	add(plan.Frontend{Key: key("[fd00:10:96::1]:80", model.TCP), Route: plan.Route{Endpoints: v6}, Masquerade: plan.MasqueradeOffCluster})
+	add(plan.Frontend{Key: key("10.96.0.1:53", model.UDP), Affinity: 10800, Route: plan.Route{Endpoints: v4}, Masquerade: plan.MasqueradeNever})
+	add(plan.Frontend{Key: key("10.96.0.1:99", model.SCTP), Route: plan.Route{}, Masquerade: plan.MasqueradeNever})
+	add(plan.Frontend{Key: key("10.96.0.1:98", model.TCP), Route: plan.Route{Empty: plan.Drop}})
+	for _, lb := range []struct {
+		addr, port string
+		eps        []plan.Endpoint
+		from       []netip.Prefix
+	}{
+		{"198.51.100.1", "0.0.0.0", v4, prefixes("10.0.0.0/8", "192.0.2.128/25")},
+		{"2001:db8:1::1", "[::]", v6, prefixes("2001:db8::/32")},
+	} {
+		k := plan.Key{Addr: netip.MustParseAddr(lb.addr), Port: 443, Protocol: model.TCP}
+		add(plan.Frontend{Key: k, Kind: plan.LoadBalancerIP, Route: plan.Route{Endpoints: lb.eps},
+			Outside: &plan.Route{Endpoints: lb.eps[:1], Empty: plan.Drop}, Masquerade: plan.MasqueradeNode, Filtered: true, Sources: lb.from})
+		np := key(lb.port+":30080", model.TCP)
+		add(plan.Frontend{Key: np, Kind: plan.NodePort, Route: plan.Route{Endpoints: lb.eps},
+			Outside: &plan.Route{Empty: plan.Drop}, Masquerade: plan.MasqueradeNode})
+		np = key(lb.port+":30081", model.UDP)
+		add(plan.Frontend{Key: np, Kind: plan.NodePort, Route: plan.Route{Endpoints: lb.eps}, Masquerade: plan.MasqueradeAlways})
+	}
+	return d
+}
+
+// sticky adds session affinity to the IPv6 frontends too. nft 1.0.6 lists such
+// a table, but cannot load the listing.
+func withAffinity6(d *plan.Desired) *plan.Desired {
+	k := key("[fd00:10:96::1]:53", model.UDP)
+	d.Frontends[k] = &plan.Frontend{Key: k, Affinity: 60,
+		Route: plan.Route{Endpoints: pool("[fd00:10:244::1]:53", "[fd00:10:244::2]:53")}}
+	np := key("[::]:30053", model.UDP)
+	d.Frontends[np] = &plan.Frontend{Key: np, Affinity: 60, Kind: plan.NodePort, Masquerade: plan.MasqueradeNode,
+		Route:   plan.Route{Endpoints: pool("[fd00:10:244::1]:53", "[fd00:10:244::2]:53")},
+		Outside: &plan.Route{Endpoints: pool("[fd00:10:244::1]:53")}}
+	return d
+}
+
+func TestListingShow(t *testing.T) {
+	k := newKernel(t)
+	d := k.dataplane()
+	r := ok(t, d.Reconcile(context.Background(), withAffinity6(variety())))
+	t.Logf("%+v", r)
+	t.Log(k.nft("", "list", "ruleset"))
+	r = ok(t, d.Reconcile(context.Background(), withAffinity6(variety())))
+	t.Logf("%+v", r)
+	good, err := d.Verify(context.Background())
+	t.Log(good, err)
+}

@@ -1,0 +1,127 @@
+package nftables
+
+import (
+	"net/netip"
+	"slices"
+
+	"sluice/internal/nft"
+	"sluice/internal/plan"
+)
+
+// op is one change of one element: added, removed, or replaced in one step.
+type op struct {
+	set         string
+	element     nft.Element
+	remove, add bool
+}
+
+// opWriter collects the operations of one frontend, in an order in which every
+// step leaves a state that a packet may meet: first what the verdict needs,
+// then the verdict, then what it no longer needs.
+type opWriter struct {
+	arena *arena
+	ops   []op
+}
+
+func (w *opWriter) put(set string, key []byte, e nft.Element, had, want bool) {
+	e.Key = key
+	w.ops = append(w.ops, op{set: set, element: e, remove: had, add: want})
+}
+
+// difference appends what leads from old to new. Either may be nil.
+func (w *opWriter) difference(k plan.Key, old, new *programmed) {
+	if old == nil {
+		old = &programmed{}
+	}
+	if new == nil {
+		new = &programmed{}
+	}
+	m := mapsOf(k)
+	w.fillSlots(m.slots, k, old.slots, new.slots)
+	w.fillSlots(m.outsideSlots, k, old.outsideSlots, new.outsideSlots)
+	w.eachSource(k, new.sources, old.sources, false)
+	w.setVerdict(m.sticky, k, old.sticky, new.sticky, nil)
+	w.setVerdict(m.outside, k, old.outside, new.outside, nil)
+
+	w.setVerdict(m.verdict, k, old.verdict, new.verdict, old)
+	w.removeVerdict(m.verdict, k, old.verdict, new.verdict)
+
+	w.removeVerdict(m.outside, k, old.outside, new.outside)
+	w.removeVerdict(m.sticky, k, old.sticky, new.sticky)
+	w.eachSource(k, old.sources, new.sources, true)
+	w.emptySlots(m.outsideSlots, k, old.outsideSlots, len(new.outsideSlots))
+	w.emptySlots(m.slots, k, old.slots, len(new.slots))
+}
+
+// frontendMaps are the names of the maps a frontend has elements in.
+type frontendMaps struct{ verdict, outside, sticky, slots, outsideSlots string }
+
+func mapsOf(k plan.Key) frontendMaps {
+	if k.NodePort() {
+		return frontendMaps{nodePorts, nodePortOutside, nodePortSticky, nodePortEndpoints, nodePortLocal}
+	}
+	return frontendMaps{services, outside, sticky, endpoints, localEndpoints}
+}
+
+func (w *opWriter) fillSlots(set string, k plan.Key, old, new []netip.AddrPort) {
+	for i, ep := range new {
+		had := i < len(old) && old[i].IsValid()
+		if had && old[i] == ep {
+			continue
+		}
+		w.put(set, w.arena.slotKey(k, i), nft.Element{Data: w.arena.endpoint(ep)}, had, true)
+	}
+}
+
+func (w *opWriter) emptySlots(set string, k plan.Key, old []netip.AddrPort, from int) {
+	for i := from; i < len(old); i++ {
+		if old[i].IsValid() {
+			w.put(set, w.arena.slotKey(k, i), nft.Element{}, true, false)
+		}
+	}
+}
+
+// eachSource adds or removes the ranges of these that are not among those.
+func (w *opWriter) eachSource(k plan.Key, these, those []netip.Prefix, remove bool) {
+	for _, p := range these {
+		if !slices.Contains(those, p) {
+			e := nft.Element{KeyEnd: w.arena.sourceKey(k, lastAddr(p))}
+			w.put(sources, w.arena.sourceKey(k, p.Addr()), e, remove, !remove)
+		}
+	}
+}
+
+// setVerdict adds or replaces a verdict. A replaced one goes on counting where
+// the old one stood.
+func (w *opWriter) setVerdict(set string, k plan.Key, old, new string, counted *programmed) {
+	if new == "" || new == old {
+		return
+	}
+	e := nft.Element{Verdict: verdictTo(new)}
+	if counted != nil {
+		e.Packets, e.Bytes = counted.packets, counted.bytes
+	}
+	w.put(set, w.arena.frontendKey(k), e, old != "", true)
+}
+
+func (w *opWriter) removeVerdict(set string, k plan.Key, old, new string) {
+	if old != "" && new == "" {
+		w.put(set, w.arena.frontendKey(k), nft.Element{}, true, false)
+	}
+}
+
+func verdictTo(name string) *nft.Verdict {
+	if name == dropName {
+		return &nft.Verdict{Code: nft.DropCode}
+	}
+	return nft.Goto(name)
+}
+
+func lastAddr(p netip.Prefix) netip.Addr {
+	b := p.Addr().AsSlice()
+	for i := p.Bits(); i < len(b)*8; i++ {
+		b[i/8] |= 0x80 >> (i % 8)
+	}
+	last, _ := netip.AddrFromSlice(b)
+	return last
+}

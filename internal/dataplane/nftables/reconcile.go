@@ -1,0 +1,201 @@
+package nftables
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/model"
+	"sluice/internal/nft"
+	"sluice/internal/plan"
+)
+
+// Reconcile reads our tables, adopts what is right, and mends the rest. What is
+// not there yet is built in full before the first packet can meet it.
+func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) dataplane.Result {
+	d.forget()
+	r := &round{d: d, strict: true}
+	write := func() {
+		for _, f := range model.Families {
+			t, items, err := d.prepare(ctx, layouts[f], desired)
+			if err != nil {
+				r.result.Err = fmt.Errorf("reading what is in the kernel: %w", err)
+				return
+			}
+			r.tables = append(r.tables, t)
+			r.items = append(r.items, items...)
+		}
+		r.run(ctx)
+	}
+	// How much there is to write is known only after reading: as if much.
+	d.watch.during(ctx, manyElements, write)
+	if r.result.Err != nil {
+		return r.result
+	}
+	for _, t := range r.tables {
+		if err := d.sweepAffinity(ctx, t); err != nil {
+			r.result.Err = err
+			return r.result
+		}
+	}
+	d.mu.Lock()
+	d.tables = r.tables
+	d.mu.Unlock()
+	return r.result
+}
+
+// prepare makes a mirror of the family's table out of what is desired and what
+// the kernel holds, and the items that lead from one to the other.
+func (d *Dataplane) prepare(ctx context.Context, l *layout, desired *plan.Desired) (*table, []*item, error) {
+	t, have, err := d.adopt(ctx, l)
+	if err != nil {
+		return nil, nil, err
+	}
+	t.configure(desired.Settings)
+	t.holdClusterIPs(slices.Collect(maps.Keys(desired.ClusterIPs)))
+	t.takeMembers(have)
+	t.junk = have.junk
+
+	var items []*item
+	for k, f := range desired.Frontends {
+		if k.Family() != l.family {
+			continue
+		}
+		it := &item{table: t, key: k, now: have.frontends[k]}
+		it.new = t.compile(f, it.now)
+		t.enter(it.new)
+		if it.now != nil && it.now.same(&it.new.programmed) {
+			t.frontends[k] = it.new
+			continue
+		}
+		items = append(items, it)
+	}
+	for k, now := range have.frontends {
+		if _, wanted := desired.Frontends[k]; !wanted {
+			items = append(items, &item{table: t, key: k, now: now})
+		}
+	}
+	t.takeChains(have)
+	return t, items, nil
+}
+
+// adopt chooses the table to go on with: the one that is there if its layout is
+// ours, or else a new one that will replace it.
+func (d *Dataplane) adopt(ctx context.Context, l *layout) (*table, *contents, error) {
+	tables, err := ourTables(ctx, d.writer, l)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, found := range tables {
+		have, err := d.readIfOurs(ctx, l, found)
+		if err != nil {
+			return nil, nil, err
+		}
+		if have == nil || len(tables) > 1 && !have.live() {
+			continue
+		}
+		t := newTable(l.family, found.Name)
+		t.exists = true
+		if len(tables) > 1 {
+			t.predecessor = &tables[1-i]
+		}
+		return t, have, nil
+	}
+	t := newTable(l.family, tableNames[0])
+	if len(tables) == len(tableNames) {
+		// Neither can be adopted: one name has to be free.
+		b := &nft.Batch{}
+		b.DeleteTable(tables[0])
+		if err := d.writer.Commit(ctx, b); err != nil {
+			return nil, nil, fmt.Errorf("removing table %s %s: %w", tables[0].Family, tables[0].Name, err)
+		}
+		tables = tables[1:]
+	}
+	if len(tables) > 0 {
+		d.logger.Info("The nftables table that is there has another layout: it will be replaced",
+			"family", l.nf.String(), "table", tables[0].Name)
+		if tables[0].Name == t.Name {
+			t.Name = tableNames[1]
+		}
+		t.predecessor = &tables[0]
+	}
+	return t, &contents{}, nil
+}
+
+// readIfOurs reads a table; nil if it is not one that can be adopted.
+func (d *Dataplane) readIfOurs(ctx context.Context, l *layout, t nft.Table) (*contents, error) {
+	ok, err := readLayout(ctx, d.writer, l, t)
+	if err != nil || !ok {
+		return nil, err
+	}
+	have, err := readContents(ctx, d.writer, l, t)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range slices.Concat(baseChains, affinityChains) {
+		// A base chain can not be moved to another hook.
+		if found, there := have.chains[c.name()]; there && found != c.nft() {
+			return nil, nil
+		}
+	}
+	return have, nil
+}
+
+// live tells whether packets come to the table.
+func (k *contents) live() bool {
+	_, ok := k.chains[fixedNames[prerouting]]
+	return ok
+}
+
+func (t *table) takeMembers(have *contents) {
+	for _, ip := range have.hairpins {
+		t.hairpins.found(ip)
+	}
+	for _, ip := range have.clusterIPs {
+		t.clusterIPs.found(ip)
+	}
+	for _, ip := range have.nodePortIPs {
+		t.nodePortIPs.found(ip)
+	}
+}
+
+// takeChains compares the kernel's chains with those that are wanted.
+func (t *table) takeChains(have *contents) {
+	for name := range have.chains {
+		t.chains.strangers[name] = struct{}{}
+	}
+	for c := range t.chains.refs {
+		name := t.chains.name(c)
+		if _, there := have.chains[name]; !there {
+			continue
+		}
+		delete(t.chains.strangers, name)
+		tags := tagsOf(c.rules(t.layout, &t.settings))
+		t.chains.found(c, tags)
+		if !slices.Equal(have.rules[name], tags) {
+			t.chains.rewrite[c] = struct{}{}
+		}
+	}
+}
+
+// same tells whether two frontends are programmed alike, counters apart.
+func (p *programmed) same(o *programmed) bool {
+	return p.verdict == o.verdict && p.outside == o.outside && p.sticky == o.sticky &&
+		slices.Equal(p.slots, o.slots) && slices.Equal(p.outsideSlots, o.outsideSlots) &&
+		sameSources(p, o)
+}
+
+// sameSources compares as sets: the kernel has no order.
+func sameSources(p, o *programmed) bool {
+	if len(p.sources) != len(o.sources) {
+		return false
+	}
+	for _, s := range p.sources {
+		if !slices.Contains(o.sources, s) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,244 @@
+package nftables
+
+import (
+	"net/netip"
+	"slices"
+
+	"sluice/internal/model"
+	"sluice/internal/nft"
+	"sluice/internal/plan"
+)
+
+// table mirrors our table of one family: what it shall hold, and what the
+// kernel has of it.
+type table struct {
+	*layout
+	nft.Table
+	exists bool
+	// predecessor is a table that goes when this one is complete.
+	predecessor *nft.Table
+
+	settings  plan.Settings
+	frontends map[plan.Key]*frontend
+	chains    *chains
+
+	hairpins, clusterIPs, nodePortIPs *members
+	// affine is the number of frontends with session affinity.
+	affine int
+	// junk are elements in the kernel that cannot be anybody's.
+	junk  []op
+	arena arena
+}
+
+// frontend is what was programmed for a frontend.
+type frontend struct {
+	*plan.Frontend
+	programmed
+	chains chainsOf
+	// round is the round of writing that touched it last.
+	round uint64
+}
+
+func newTable(f model.Family, name string) *table {
+	l := layouts[f]
+	t := &table{
+		layout:      l,
+		Table:       nft.Table{Family: l.nf, Name: name, Comment: tableComment},
+		frontends:   map[plan.Key]*frontend{},
+		chains:      newChains(),
+		hairpins:    newMembers(hairpin, (*arena).hairpinKey),
+		clusterIPs:  newMembers(clusterIPs, (*arena).address),
+		nodePortIPs: newMembers(nodePortIPs, (*arena).address),
+	}
+	for _, c := range baseChains {
+		t.chains.hold(c)
+	}
+	return t
+}
+
+func (t *table) members() []*members {
+	return []*members{t.hairpins, t.clusterIPs, t.nodePortIPs}
+}
+
+// compile works out what the kernel shall hold for a frontend, next to what it
+// holds now.
+func (t *table) compile(f *plan.Frontend, now *programmed) *frontend {
+	if now == nil {
+		now = &programmed{}
+	}
+	fe := &frontend{Frontend: f, chains: chainsFor(f)}
+	fe.verdict = t.chains.name(fe.chains.verdict)
+	fe.outside = t.chains.name(fe.chains.outside)
+	fe.sticky = t.chains.name(fe.chains.sticky)
+	fe.slots = place(now.slots, f.Route.Endpoints)
+	if f.Outside != nil {
+		fe.outsideSlots = place(now.outsideSlots, f.Outside.Endpoints)
+	}
+	if f.Filtered {
+		fe.sources = f.Sources
+	}
+	return fe
+}
+
+// enter and leave keep account of what frontends need besides their elements.
+func (t *table) enter(f *frontend) {
+	for _, c := range f.chains.all() {
+		t.chains.hold(c)
+	}
+	hairpins(f.Frontend, t.hairpins.hold)
+	if f.Affinity > 0 {
+		if t.affine++; t.affine == 1 {
+			for _, c := range affinityChains {
+				t.chains.hold(c)
+			}
+		}
+	}
+}
+
+func (t *table) leave(f *frontend) {
+	for _, c := range f.chains.all() {
+		t.chains.release(c)
+	}
+	hairpins(f.Frontend, t.hairpins.release)
+	if f.Affinity > 0 {
+		if t.affine--; t.affine == 0 {
+			for _, c := range affinityChains {
+				t.chains.release(c)
+			}
+		}
+	}
+}
+
+// configure takes new settings over.
+func (t *table) configure(s plan.Settings) {
+	for _, ip := range t.settings.NodePortIPs {
+		if model.FamilyOf(ip) == t.family {
+			t.nodePortIPs.release(ip)
+		}
+	}
+	for _, ip := range s.NodePortIPs {
+		if model.FamilyOf(ip) == t.family {
+			t.nodePortIPs.hold(ip)
+		}
+	}
+	for c, tags := range t.chains.present {
+		if !slices.Equal(tags, tagsOf(c.rules(t.layout, &s))) {
+			t.chains.rewrite[c] = struct{}{}
+		}
+	}
+	t.settings = s
+}
+
+// prologue writes what must be there before elements refer to it.
+func (t *table) prologue(b *nft.Batch) {
+	if !t.exists {
+		b.AddTable(t.Table)
+		for _, s := range t.sets() {
+			b.AddSet(t.Table, s)
+		}
+	}
+	for c := range t.chains.missing() {
+		if !c.base() {
+			t.addChain(b, c)
+		}
+	}
+	for c := range t.chains.rewrite {
+		b.FlushChain(t.Table, c.name())
+		t.addRules(b, c)
+	}
+	for i := range t.junk {
+		b.DeleteElement(t.Table, t.junk[i].set, &t.junk[i].element, 0)
+	}
+	for _, m := range t.members() {
+		m.add(b, t.Table, &t.arena)
+	}
+}
+
+func (t *table) addChain(b *nft.Batch, c chain) {
+	b.AddChain(t.Table, c.nft())
+	t.addRules(b, c)
+}
+
+func (t *table) addRules(b *nft.Batch, c chain) {
+	for _, r := range c.rules(t.layout, &t.settings) {
+		b.AddRule(t.Table, r)
+	}
+}
+
+// prologueDone notes that the prologue took effect.
+func (t *table) prologueDone() {
+	t.exists = true
+	for c := range t.chains.missing() {
+		if !c.base() {
+			t.chains.found(c, tagsOf(c.rules(t.layout, &t.settings)))
+		}
+	}
+	for c := range t.chains.rewrite {
+		t.chains.found(c, tagsOf(c.rules(t.layout, &t.settings)))
+	}
+	clear(t.chains.rewrite)
+	t.junk = nil
+	for _, m := range t.members() {
+		m.added()
+	}
+}
+
+// epilogue lets packets in, now that all is in place, and removes what nothing
+// refers to any more.
+func (t *table) epilogue(b *nft.Batch) {
+	for c := range t.chains.missing() {
+		if c.base() {
+			t.addChain(b, c)
+		}
+	}
+	// Chains can lead to each other: all are emptied before the first goes.
+	for name := range t.chains.surplus() {
+		b.FlushChain(t.Table, name)
+	}
+	for name := range t.chains.surplus() {
+		b.DeleteChain(t.Table, name)
+	}
+	for _, m := range t.members() {
+		m.remove(b, t.Table, &t.arena)
+	}
+	if t.predecessor != nil {
+		b.DeleteTable(*t.predecessor)
+	}
+}
+
+// epilogueDone notes that the epilogue took effect.
+func (t *table) epilogueDone() {
+	for c := range t.chains.missing() {
+		t.chains.found(c, tagsOf(c.rules(t.layout, &t.settings)))
+	}
+	t.chains.surplusRemoved()
+	for _, m := range t.members() {
+		m.removed()
+	}
+	t.predecessor = nil
+	t.arena = nil
+}
+
+func tagsOf(rules []nft.Rule) []uint64 {
+	tags := make([]uint64, len(rules))
+	for i, r := range rules {
+		tags[i] = r.Tag
+	}
+	return tags
+}
+
+func (t *table) holdClusterIPs(ips []netip.Addr) {
+	for _, ip := range ips {
+		if model.FamilyOf(ip) == t.family {
+			t.clusterIPs.hold(ip)
+		}
+	}
+}
+
+func (t *table) releaseClusterIPs(ips []netip.Addr) {
+	for _, ip := range ips {
+		if model.FamilyOf(ip) == t.family {
+			t.clusterIPs.release(ip)
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package nftables
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"sluice/internal/nft"
+)
+
+// verifyTries is how often a comparison is begun anew because the ruleset
+// changed under it.
+const verifyTries = 5
+
+// Verify compares the kernel with the mirror. While changes are being written,
+// it judges only what they do not touch; the rest is for the next time.
+func (d *Dataplane) Verify(ctx context.Context) (bool, error) {
+	var err error
+	for range verifyTries {
+		var ok bool
+		if ok, err = d.verify(ctx); !errors.Is(err, nft.ErrInterrupted) {
+			return ok, err
+		}
+	}
+	return true, err
+}
+
+func (d *Dataplane) verify(ctx context.Context) (bool, error) {
+	d.mu.Lock()
+	tables, round := d.tables, d.round
+	d.mu.Unlock()
+	for _, t := range tables {
+		ours, err := ourTables(ctx, d.reader, t.layout)
+		if err != nil {
+			return false, err
+		}
+		if !slices.ContainsFunc(ours, func(o nft.Table) bool { return o.Name == t.Name }) {
+			return false, nil
+		}
+		have, err := readContents(ctx, d.reader, t.layout, t.Table)
+		if err != nil {
+			return false, err
+		}
+		if !d.matches(t, have, round) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// matches compares what was read since a round began with the mirror.
+func (d *Dataplane) matches(t *table, have *contents, round uint64) bool {
+	d.mu.Lock()
+	quiet := d.round == round
+	mirror := maps.Clone(t.frontends)
+	same := !quiet || t.sameBesides(have)
+	d.mu.Unlock()
+	if !same {
+		return false
+	}
+	for k, f := range mirror {
+		if f.round > round {
+			continue // written since
+		}
+		if now := have.frontends[k]; now == nil || !now.same(&f.programmed) {
+			return false
+		}
+	}
+	return !quiet || len(have.frontends) == len(mirror) && len(have.junk) == 0
+}
+
+// sameBesides compares what is not a frontend's own.
+func (t *table) sameBesides(have *contents) bool {
+	if len(have.chains) != len(t.chains.present) {
+		return false
+	}
+	for c, tags := range t.chains.present {
+		name := c.name()
+		if have.chains[name] != c.nft() || !slices.Equal(have.rules[name], tags) {
+			return false
+		}
+	}
+	return sameMembers(t.hairpins, have.hairpins) &&
+		sameMembers(t.clusterIPs, have.clusterIPs) &&
+		sameMembers(t.nodePortIPs, have.nodePortIPs)
+}
+
+func sameMembers(m *members, have []netip.Addr) bool {
+	if len(have) != len(m.present) {
+		return false
+	}
+	for _, ip := range have {
+		if _, ok := m.present[ip]; !ok {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,113 @@
+package nft
+
+import (
+	"encoding/binary"
+	"errors"
+	"iter"
+)
+
+// Netlink attributes are a length, a type and a value, padded to four bytes.
+// Numbers inside nftables attributes are big-endian, the header is not.
+const (
+	attrHeader  = 4
+	nestedFlag  = 0x8000
+	attrTypeMax = 0x3fff
+	// maxAttr is how much fits into one attribute, whose length is a uint16.
+	maxAttr = 1<<16 - 1
+)
+
+// Attrs is a run of encoded attributes to which more are appended.
+type Attrs []byte
+
+func align(n int) int { return (n + 3) &^ 3 }
+
+func (a Attrs) header(typ uint16, length int) Attrs {
+	a = binary.NativeEndian.AppendUint16(a, uint16(attrHeader+length))
+	return binary.NativeEndian.AppendUint16(a, typ)
+}
+
+func (a Attrs) pad() Attrs {
+	for len(a)%4 != 0 {
+		a = append(a, 0)
+	}
+	return a
+}
+
+func (a Attrs) bytes(typ uint16, v []byte) Attrs {
+	return append(a.header(typ, len(v)), v...).pad()
+}
+
+func (a Attrs) text(typ uint16, v string) Attrs {
+	a = append(a.header(typ, len(v)+1), v...)
+	return append(a, 0).pad()
+}
+
+func (a Attrs) u8(typ uint16, v uint8) Attrs {
+	return append(a.header(typ, 1), v, 0, 0, 0)
+}
+
+func (a Attrs) u32(typ uint16, v uint32) Attrs {
+	return binary.BigEndian.AppendUint32(a.header(typ, 4), v)
+}
+
+func (a Attrs) u64(typ uint16, v uint64) Attrs {
+	return binary.BigEndian.AppendUint64(a.header(typ, 8), v)
+}
+
+// open starts a nested attribute; close it with the offset that open returned.
+func (a Attrs) open(typ uint16) (Attrs, int) {
+	return a.header(typ|nestedFlag, 0), len(a)
+}
+
+func (a Attrs) close(at int) {
+	binary.NativeEndian.PutUint16(a[at:], uint16(len(a)-at))
+}
+
+// nested appends what fill appends, as one nested attribute.
+func (a Attrs) nested(typ uint16, fill func(Attrs) Attrs) Attrs {
+	a, at := a.open(typ)
+	a = fill(a)
+	a.close(at)
+	return a
+}
+
+var errAttr = errors.New("malformed netlink attribute")
+
+// each walks over encoded attributes. A malformed tail ends the walk; whoever
+// needs an attribute that is then missing says so.
+func each(b []byte) iter.Seq2[uint16, []byte] {
+	return func(yield func(uint16, []byte) bool) {
+		for len(b) >= attrHeader {
+			length := int(binary.NativeEndian.Uint16(b))
+			typ := binary.NativeEndian.Uint16(b[2:]) & attrTypeMax
+			if length < attrHeader || length > len(b) {
+				return
+			}
+			if !yield(typ, b[attrHeader:length]) {
+				return
+			}
+			b = b[min(align(length), len(b)):]
+		}
+	}
+}
+
+func toU32(b []byte) uint32 {
+	if len(b) < 4 {
+		return 0
+	}
+	return binary.BigEndian.Uint32(b)
+}
+
+func toU64(b []byte) uint64 {
+	if len(b) < 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(b)
+}
+
+func toText(b []byte) string {
+	if n := len(b); n > 0 && b[n-1] == 0 {
+		b = b[:n-1]
+	}
+	return string(b)
+}

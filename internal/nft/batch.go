@@ -1,0 +1,351 @@
+package nft
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	netlinkHeader = unix.SizeofNlMsghdr
+	genHeader     = 4 // struct nfgenmsg
+)
+
+// Owner tells which of the caller's things a message is for. When the kernel
+// refuses a message, its Owner comes back. 0 is nobody in particular.
+type Owner uint32
+
+// Batch is a transaction under construction: all of it takes effect, or
+// nothing. The zero Batch is ready for use.
+type Batch struct {
+	// Isolate gives each Owner messages of its own, so that a refusal names the
+	// one culprit. It costs a message for each.
+	Isolate bool
+
+	buf      []byte
+	owners   []Owner // of each message
+	elements int
+	sets     uint32 // numbers given to new sets
+
+	open elementMessage
+}
+
+// elementMessage is the message that elements are being packed into.
+type elementMessage struct {
+	at, list int // offsets of the message and of its list of elements; at 0: none
+	table    Table
+	set      string
+	typ      uint16
+	owner    Owner
+}
+
+// Elements is the number of elements written or removed so far.
+func (b *Batch) Elements() int { return b.elements }
+
+// Empty tells whether the batch holds nothing.
+func (b *Batch) Empty() bool { return len(b.owners) == 0 }
+
+func appendHeader(buf []byte, typ, flags uint16, family uint8, resource uint16) []byte {
+	buf = binary.NativeEndian.AppendUint32(buf, 0) // length, known later
+	buf = binary.NativeEndian.AppendUint16(buf, typ)
+	buf = binary.NativeEndian.AppendUint16(buf, flags)
+	buf = binary.NativeEndian.AppendUint32(buf, 0) // sequence, given when sent
+	buf = binary.NativeEndian.AppendUint32(buf, 0) // port, the kernel knows
+	buf = append(buf, family, unix.NFNETLINK_V0)
+	return binary.BigEndian.AppendUint16(buf, resource)
+}
+
+func nftType(msg uint16) uint16 { return unix.NFNL_SUBSYS_NFTABLES<<8 | msg }
+
+// begin starts a message. Its length is filled in by end.
+func (b *Batch) begin(t Table, msg, flags uint16, owner Owner) int {
+	if b.buf == nil {
+		b.buf = appendHeader(make([]byte, 0, 1<<14), unix.NFNL_MSG_BATCH_BEGIN, unix.NLM_F_REQUEST, 0, unix.NFNL_SUBSYS_NFTABLES)
+		b.endAt(0)
+	}
+	b.seal()
+	at := len(b.buf)
+	b.buf = appendHeader(b.buf, nftType(msg), unix.NLM_F_REQUEST|flags, uint8(t.Family), 0)
+	b.owners = append(b.owners, owner)
+	return at
+}
+
+func (b *Batch) endAt(at int) {
+	binary.NativeEndian.PutUint32(b.buf[at:], uint32(len(b.buf)-at))
+}
+
+func (b *Batch) message(t Table, msg, flags uint16, owner Owner, fill func(Attrs) Attrs) {
+	at := b.begin(t, msg, flags, owner)
+	b.buf = fill(Attrs(b.buf))
+	b.endAt(at)
+}
+
+const create = unix.NLM_F_CREATE
+
+// AddTable adds a table.
+func (b *Batch) AddTable(t Table) {
+	b.message(t, unix.NFT_MSG_NEWTABLE, create, 0, func(a Attrs) Attrs {
+		a = a.text(unix.NFTA_TABLE_NAME, t.Name)
+		if t.Comment != "" {
+			a = a.bytes(tableUserdata, tlv(nil, 0, append([]byte(t.Comment), 0)))
+		}
+		return a
+	})
+}
+
+const tableUserdata = 6 // NFTA_TABLE_USERDATA, kernel 5.9
+
+// DeleteTable removes a table and all that is in it.
+func (b *Batch) DeleteTable(t Table) {
+	b.message(t, unix.NFT_MSG_DELTABLE, 0, 0, func(a Attrs) Attrs {
+		return a.text(unix.NFTA_TABLE_NAME, t.Name)
+	})
+}
+
+// AddChain adds a chain.
+func (b *Batch) AddChain(t Table, c Chain) {
+	b.message(t, unix.NFT_MSG_NEWCHAIN, create, 0, func(a Attrs) Attrs {
+		a = a.text(unix.NFTA_CHAIN_TABLE, t.Name).text(unix.NFTA_CHAIN_NAME, c.Name)
+		if c.Type == "" {
+			return a
+		}
+		a = a.nested(unix.NFTA_CHAIN_HOOK, func(a Attrs) Attrs {
+			a = a.u32(unix.NFTA_HOOK_HOOKNUM, c.Hook)
+			return a.u32(unix.NFTA_HOOK_PRIORITY, uint32(c.Priority))
+		})
+		a = a.u32(unix.NFTA_CHAIN_POLICY, uint32(AcceptCode))
+		return a.text(unix.NFTA_CHAIN_TYPE, c.Type)
+	})
+}
+
+// DeleteChain removes a chain and its rules. Nothing may refer to it any more.
+func (b *Batch) DeleteChain(t Table, name string) {
+	b.message(t, unix.NFT_MSG_DELCHAIN, 0, 0, func(a Attrs) Attrs {
+		return a.text(unix.NFTA_CHAIN_TABLE, t.Name).text(unix.NFTA_CHAIN_NAME, name)
+	})
+}
+
+// FlushChain removes all rules of a chain.
+func (b *Batch) FlushChain(t Table, name string) {
+	b.message(t, unix.NFT_MSG_DELRULE, 0, 0, func(a Attrs) Attrs {
+		return a.text(unix.NFTA_RULE_TABLE, t.Name).text(unix.NFTA_RULE_CHAIN, name)
+	})
+}
+
+// ruleTag is the type of our tag in a rule's userdata: any number that nft(8)
+// does not use.
+const ruleTag = 0x53
+
+// AddRule appends a rule to its chain.
+func (b *Batch) AddRule(t Table, r Rule) {
+	if r.Protocols {
+		b.addProtocols(t)
+	}
+	b.message(t, unix.NFT_MSG_NEWRULE, create|unix.NLM_F_APPEND, 0, func(a Attrs) Attrs {
+		a = a.text(unix.NFTA_RULE_TABLE, t.Name).text(unix.NFTA_RULE_CHAIN, r.Chain)
+		a = a.nested(unix.NFTA_RULE_EXPRESSIONS, func(a Attrs) Attrs {
+			if r.Protocols {
+				a = a.lookupProtocols(0, b.sets)
+			}
+			return append(a, r.Exprs...)
+		})
+		return a.bytes(unix.NFTA_RULE_USERDATA, tlv(nil, ruleTag, binary.BigEndian.AppendUint64(nil, r.Tag)))
+	})
+}
+
+// addProtocols adds the anonymous set for the next rule.
+func (b *Batch) addProtocols(t Table) {
+	b.sets++
+	s := Set{Name: protocolsSet, Key: Type{Parts: []Part{Protocol}}}
+	b.message(t, unix.NFT_MSG_NEWSET, create, 0, func(a Attrs) Attrs {
+		a = a.text(unix.NFTA_SET_TABLE, t.Name).text(unix.NFTA_SET_NAME, s.Name)
+		a = a.u32(unix.NFTA_SET_FLAGS, unix.NFT_SET_ANONYMOUS|unix.NFT_SET_CONSTANT)
+		a = a.u32(unix.NFTA_SET_KEY_TYPE, s.Key.id()).u32(unix.NFTA_SET_KEY_LEN, uint32(s.Key.Len()))
+		a = a.u32(unix.NFTA_SET_ID, b.sets)
+		a = a.nested(unix.NFTA_SET_DESC, func(a Attrs) Attrs { return a.u32(unix.NFTA_SET_DESC_SIZE, 3) })
+		return a.bytes(unix.NFTA_SET_USERDATA, tlvU32(nil, udKeyByteOrder, 1))
+	})
+	b.message(t, unix.NFT_MSG_NEWSETELEM, create, 0, func(a Attrs) Attrs {
+		a = a.text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name).text(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
+		a = a.u32(unix.NFTA_SET_ELEM_LIST_SET_ID, b.sets)
+		return a.nested(unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(a Attrs) Attrs {
+			for _, p := range []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
+				a = a.element(&Element{Key: []byte{p}})
+			}
+			return a
+		})
+	})
+}
+
+// AddSet adds a set or map.
+func (b *Batch) AddSet(t Table, s *Set) {
+	// The kernel wants a number that is unique in the batch, also where nothing
+	// refers to it.
+	b.sets++
+	b.message(t, unix.NFT_MSG_NEWSET, create, 0, func(a Attrs) Attrs {
+		a = a.text(unix.NFTA_SET_TABLE, t.Name).text(unix.NFTA_SET_NAME, s.Name)
+		a = a.u32(unix.NFTA_SET_FLAGS, s.flags())
+		a = a.u32(unix.NFTA_SET_KEY_TYPE, s.Key.id()).u32(unix.NFTA_SET_KEY_LEN, uint32(s.Key.Len()))
+		if s.isMap() {
+			a = a.u32(unix.NFTA_SET_DATA_TYPE, s.Data.id()).u32(unix.NFTA_SET_DATA_LEN, uint32(s.Data.Len()))
+		}
+		a = a.u32(unix.NFTA_SET_ID, b.sets)
+		a = s.desc(a)
+		a = a.bytes(unix.NFTA_SET_USERDATA, s.userdata())
+		if s.Counter {
+			a = a.nested(setExpr, func(a Attrs) Attrs { return a.counter(0, 0) })
+		}
+		return a
+	})
+}
+
+func (s *Set) flags() uint32 {
+	var f uint32
+	if s.isMap() {
+		f |= unix.NFT_SET_MAP
+	}
+	if s.Interval {
+		f |= unix.NFT_SET_INTERVAL
+		if len(s.Key.Parts) > 1 {
+			f |= setConcat
+		}
+	}
+	if s.Dynamic {
+		f |= unix.NFT_SET_EVAL | unix.NFT_SET_TIMEOUT
+	}
+	return f
+}
+
+// desc tells the kernel the size and, for ranges of concatenations, the
+// lengths of the parts.
+func (s *Set) desc(a Attrs) Attrs {
+	if s.Size == 0 && s.flags()&setConcat == 0 {
+		return a
+	}
+	return a.nested(unix.NFTA_SET_DESC, func(a Attrs) Attrs {
+		if s.Size != 0 {
+			a = a.u32(unix.NFTA_SET_DESC_SIZE, s.Size)
+		}
+		if s.flags()&setConcat == 0 {
+			return a
+		}
+		return a.nested(setDescConcat, func(a Attrs) Attrs {
+			for _, p := range s.Key.Parts {
+				a = a.nested(unix.NFTA_LIST_ELEM, func(a Attrs) Attrs {
+					return a.u32(setFieldLen, uint32(p.len))
+				})
+			}
+			return a
+		})
+	})
+}
+
+// AddElement adds an element to a set.
+func (b *Batch) AddElement(t Table, set string, e *Element, owner Owner) {
+	b.element(t, set, e, unix.NFT_MSG_NEWSETELEM, owner)
+}
+
+// DeleteElement removes the element with that key.
+func (b *Batch) DeleteElement(t Table, set string, e *Element, owner Owner) {
+	b.element(t, set, &Element{Key: e.Key, KeyEnd: e.KeyEnd}, unix.NFT_MSG_DELSETELEM, owner)
+}
+
+// FlushSet removes all elements of a set.
+func (b *Batch) FlushSet(t Table, set string) {
+	b.message(t, unix.NFT_MSG_DELSETELEM, 0, 0, func(a Attrs) Attrs {
+		return a.text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name).text(unix.NFTA_SET_ELEM_LIST_SET, set)
+	})
+}
+
+// elementMax is more than any element of ours takes.
+const elementMax = 512
+
+func (b *Batch) element(t Table, set string, e *Element, msg uint16, owner Owner) {
+	o := &b.open
+	fits := o.at != 0 && o.set == set && o.typ == msg && o.table == t &&
+		(!b.Isolate || o.owner == owner) && len(b.buf)-o.list < maxAttr-elementMax
+	if !fits {
+		at := b.begin(t, msg, create, owner)
+		a := Attrs(b.buf).text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name).text(unix.NFTA_SET_ELEM_LIST_SET, set)
+		a, list := a.open(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+		b.buf = a
+		b.open = elementMessage{at: at, list: list, table: t, set: set, typ: msg, owner: owner}
+	}
+	b.buf = Attrs(b.buf).element(e)
+	b.elements++
+}
+
+// seal ends the message that elements were being packed into.
+func (b *Batch) seal() {
+	if b.open.at != 0 {
+		Attrs(b.buf).close(b.open.list)
+		b.endAt(b.open.at)
+		b.open = elementMessage{}
+	}
+}
+
+// Seal makes the elements that follow start a message of their own. Messages
+// take effect in their order, so additions that need the removals before them
+// come out right by themselves; sealing is for what must not share a refusal.
+func (b *Batch) Seal() { b.seal() }
+
+func (a Attrs) element(e *Element) Attrs {
+	a, at := a.open(unix.NFTA_LIST_ELEM)
+	a = a.data(unix.NFTA_SET_ELEM_KEY, e.Key)
+	if e.KeyEnd != nil {
+		a = a.data(setElemKeyEnd, e.KeyEnd)
+	}
+	if e.Verdict != nil {
+		a = a.verdict(unix.NFTA_SET_ELEM_DATA, e.Verdict)
+	} else if e.Data != nil {
+		a = a.data(unix.NFTA_SET_ELEM_DATA, e.Data)
+	}
+	if e.Packets != 0 {
+		a = a.nested(unix.NFTA_SET_ELEM_EXPR, func(a Attrs) Attrs { return a.counter(e.Packets, e.Bytes) })
+	}
+	a.close(at)
+	return a
+}
+
+const (
+	setElemKeyEnd = 10   // NFTA_SET_ELEM_KEY_END, kernel 5.6
+	setExpr       = 17   // NFTA_SET_EXPR, kernel 5.7
+	setConcat     = 0x80 // NFT_SET_CONCAT, kernel 5.6
+	setDescConcat = 2    // NFTA_SET_DESC_CONCAT, kernel 5.6
+	setFieldLen   = 1    // NFTA_SET_FIELD_LEN, kernel 5.6
+)
+
+// data is value without a closure: it runs for every element.
+func (a Attrs) data(typ uint16, v []byte) Attrs {
+	a, at := a.open(typ)
+	a = a.bytes(unix.NFTA_DATA_VALUE, v)
+	a.close(at)
+	return a
+}
+
+func (a Attrs) counter(packets, bytes uint64) Attrs {
+	a = a.text(unix.NFTA_EXPR_NAME, "counter")
+	return a.nested(unix.NFTA_EXPR_DATA, func(a Attrs) Attrs {
+		return a.u64(unix.NFTA_COUNTER_BYTES, bytes).u64(unix.NFTA_COUNTER_PACKETS, packets)
+	})
+}
+
+// finish numbers the messages and closes the batch. Only the last message asks
+// for an acknowledgement: the kernel reports refusals in any case.
+func (b *Batch) finish(first uint32) []byte {
+	b.seal()
+	end := len(b.buf)
+	b.buf = appendHeader(b.buf, unix.NFNL_MSG_BATCH_END, unix.NLM_F_REQUEST, 0, unix.NFNL_SUBSYS_NFTABLES)
+	b.endAt(end)
+	last := 0
+	for at, seq := 0, first; at < len(b.buf); seq++ {
+		binary.NativeEndian.PutUint32(b.buf[at+8:], seq)
+		if at < end {
+			last = at
+		}
+		at += int(binary.NativeEndian.Uint32(b.buf[at:]))
+	}
+	flags := binary.NativeEndian.Uint16(b.buf[last+6:])
+	binary.NativeEndian.PutUint16(b.buf[last+6:], flags|unix.NLM_F_ACK)
+	return b.buf
+}

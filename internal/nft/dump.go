@@ -1,0 +1,355 @@
+package nft
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// request sends one message and calls f with the attributes of each answer. A
+// dump that the kernel marks as inconsistent ends with ErrInterrupted.
+func (c *Conn) request(ctx context.Context, family Family, msg, flags uint16, attrs Attrs, f func(Attrs) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seq++
+	b := appendHeader(nil, nftType(msg), unix.NLM_F_REQUEST|flags, uint8(family), 0)
+	b = append(b, attrs...)
+	binary.NativeEndian.PutUint32(b, uint32(len(b)))
+	binary.NativeEndian.PutUint32(b[8:], c.seq)
+	if err := c.send(b); err != nil {
+		return err
+	}
+	seq, interrupted := c.seq, false
+	for done := false; !done; {
+		err := c.receive(func(h header, payload []byte) error {
+			if h.seq != seq {
+				return nil
+			}
+			interrupted = interrupted || h.flags&unix.NLM_F_DUMP_INTR != 0
+			switch {
+			case h.typ == unix.NLMSG_ERROR:
+				done = true
+				return parseError(h, payload)
+			case h.typ == unix.NLMSG_DONE:
+				done = true
+				return nil
+			case len(payload) < genHeader:
+				return errAttr
+			}
+			// A single answer is followed by its acknowledgement.
+			return f(Attrs(payload[genHeader:]))
+		})
+		if err != nil {
+			return c.drain(seq, done, err)
+		}
+	}
+	if interrupted {
+		return ErrInterrupted
+	}
+	return nil
+}
+
+// drain reads the rest of an answer that nobody wants any more, so that the
+// next request does not find it.
+func (c *Conn) drain(seq uint32, done bool, cause error) error {
+	for !done {
+		err := c.receive(func(h header, _ []byte) error {
+			done = done || h.seq == seq && (h.typ == unix.NLMSG_ERROR || h.typ == unix.NLMSG_DONE)
+			return nil
+		})
+		if err != nil {
+			return cause
+		}
+	}
+	if errors.Is(cause, unix.EINTR) {
+		return ErrInterrupted
+	}
+	return cause
+}
+
+const dump = unix.NLM_F_DUMP
+
+// Generation is the number of the ruleset's present version. It grows by one
+// with each transaction of anybody in the namespace.
+func (c *Conn) Generation(ctx context.Context) (uint32, error) {
+	var gen uint32
+	err := c.request(ctx, 0, unix.NFT_MSG_GETGEN, unix.NLM_F_ACK, nil, func(a Attrs) error {
+		for typ, v := range each(a) {
+			if typ == unix.NFTA_GEN_ID {
+				gen = toU32(v)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("reading the ruleset's generation: %w", err)
+	}
+	return gen, nil
+}
+
+// Tables reads the names of a family's tables.
+func (c *Conn) Tables(ctx context.Context, family Family) ([]string, error) {
+	var names []string
+	err := c.request(ctx, family, unix.NFT_MSG_GETTABLE, dump, nil, func(a Attrs) error {
+		for typ, v := range each(a) {
+			if typ == unix.NFTA_TABLE_NAME {
+				names = append(names, toText(v))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the tables of family %s: %w", family, err)
+	}
+	return names, nil
+}
+
+// Chains reads a table's chains.
+func (c *Conn) Chains(ctx context.Context, t Table) ([]Chain, error) {
+	var chains []Chain
+	// The kernel dumps the chains of all tables of the family.
+	err := c.request(ctx, t.Family, unix.NFT_MSG_GETCHAIN, dump, nil, func(a Attrs) error {
+		var ch Chain
+		var table string
+		for typ, v := range each(a) {
+			switch typ {
+			case unix.NFTA_CHAIN_TABLE:
+				table = toText(v)
+			case unix.NFTA_CHAIN_NAME:
+				ch.Name = toText(v)
+			case unix.NFTA_CHAIN_TYPE:
+				ch.Type = toText(v)
+			case unix.NFTA_CHAIN_HOOK:
+				ch.Hook, ch.Priority = parseHook(v)
+			}
+		}
+		if table == t.Name {
+			chains = append(chains, ch)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the chains of table %s %s: %w", t.Family, t.Name, err)
+	}
+	return chains, nil
+}
+
+func parseHook(b []byte) (hook uint32, priority int32) {
+	for typ, v := range each(b) {
+		switch typ {
+		case unix.NFTA_HOOK_HOOKNUM:
+			hook = toU32(v)
+		case unix.NFTA_HOOK_PRIORITY:
+			priority = int32(toU32(v))
+		}
+	}
+	return hook, priority
+}
+
+// Rules reads a table's rules, in order, without their expressions.
+func (c *Conn) Rules(ctx context.Context, t Table) ([]Rule, error) {
+	var rules []Rule
+	filter := Attrs(nil).text(unix.NFTA_RULE_TABLE, t.Name)
+	err := c.request(ctx, t.Family, unix.NFT_MSG_GETRULE, dump, filter, func(a Attrs) error {
+		var r Rule
+		for typ, v := range each(a) {
+			switch typ {
+			case unix.NFTA_RULE_CHAIN:
+				r.Chain = toText(v)
+			case unix.NFTA_RULE_HANDLE:
+				r.Handle = toU64(v)
+			case unix.NFTA_RULE_USERDATA:
+				r.Tag = parseTag(v)
+			}
+		}
+		rules = append(rules, r)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the rules of table %s %s: %w", t.Family, t.Name, err)
+	}
+	return rules, nil
+}
+
+func parseTag(b []byte) uint64 {
+	for len(b) >= 2 {
+		typ, n := b[0], int(b[1])
+		if n > len(b)-2 {
+			break
+		}
+		if typ == ruleTag {
+			return toU64(b[2 : 2+n])
+		}
+		b = b[2+n:]
+	}
+	return 0
+}
+
+// SetInfo is what the kernel tells about a set.
+type SetInfo struct {
+	Name           string
+	Flags          uint32
+	KeyID, DataID  uint32
+	KeyLen, Length uint32
+}
+
+// Matches tells whether the kernel's set is the one that s describes.
+func (s *Set) Matches(i SetInfo) bool {
+	want := SetInfo{Name: s.Name, Flags: s.flags(), KeyID: s.Key.id(), KeyLen: uint32(s.Key.Len())}
+	if s.isMap() {
+		want.DataID, want.Length = s.Data.id(), uint32(s.Data.Len())
+	}
+	// Loading a listing can add the size or drop it: that does no harm.
+	return want == i
+}
+
+// Sets reads a table's named sets.
+func (c *Conn) Sets(ctx context.Context, t Table) ([]SetInfo, error) {
+	var sets []SetInfo
+	filter := Attrs(nil).text(unix.NFTA_SET_TABLE, t.Name)
+	err := c.request(ctx, t.Family, unix.NFT_MSG_GETSET, dump, filter, func(a Attrs) error {
+		var s SetInfo
+		for typ, v := range each(a) {
+			switch typ {
+			case unix.NFTA_SET_NAME:
+				s.Name = toText(v)
+			case unix.NFTA_SET_FLAGS:
+				s.Flags = toU32(v)
+			case unix.NFTA_SET_KEY_TYPE:
+				s.KeyID = toU32(v)
+			case unix.NFTA_SET_KEY_LEN:
+				s.KeyLen = toU32(v)
+			case unix.NFTA_SET_DATA_TYPE:
+				s.DataID = toU32(v)
+			case unix.NFTA_SET_DATA_LEN:
+				s.Length = toU32(v)
+			}
+		}
+		if s.Flags&unix.NFT_SET_ANONYMOUS == 0 {
+			sets = append(sets, s)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the sets of table %s %s: %w", t.Family, t.Name, err)
+	}
+	return sets, nil
+}
+
+// Elements reads a set's elements and calls f for each. The element and its
+// bytes are f's only until it returns.
+func (c *Conn) Elements(ctx context.Context, t Table, set string, f func(*Element) error) error {
+	filter := Attrs(nil).text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name).text(unix.NFTA_SET_ELEM_LIST_SET, set)
+	if err := c.request(ctx, t.Family, unix.NFT_MSG_GETSETELEM, dump, filter, elementReader(f)); err != nil {
+		return fmt.Errorf("reading the elements of %s in table %s %s: %w", set, t.Family, t.Name, err)
+	}
+	return nil
+}
+
+// Element reads the element with that key and fills the rest of it in.
+func (c *Conn) Element(ctx context.Context, t Table, set string, e *Element) error {
+	req := Attrs(nil).text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name).text(unix.NFTA_SET_ELEM_LIST_SET, set)
+	req = req.nested(unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(a Attrs) Attrs { return a.element(&Element{Key: e.Key}) })
+	read := elementReader(func(got *Element) error {
+		e.Packets, e.Bytes = got.Packets, got.Bytes
+		return nil
+	})
+	if err := c.request(ctx, t.Family, unix.NFT_MSG_GETSETELEM, unix.NLM_F_ACK, req, read); err != nil {
+		return fmt.Errorf("reading an element of %s in table %s %s: %w", set, t.Family, t.Name, err)
+	}
+	return nil
+}
+
+func elementReader(f func(*Element) error) func(Attrs) error {
+	var e Element
+	var v Verdict
+	return func(a Attrs) error {
+		for typ, list := range each(a) {
+			if typ != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
+				continue
+			}
+			for _, b := range each(list) {
+				if err := parseElement(b, &e, &v); err != nil {
+					return err
+				}
+				if err := f(&e); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+}
+
+func parseElement(b []byte, e *Element, verdict *Verdict) error {
+	*e = Element{}
+	for typ, v := range each(b) {
+		switch typ {
+		case unix.NFTA_SET_ELEM_KEY:
+			e.Key = parseValue(v)
+		case setElemKeyEnd:
+			e.KeyEnd = parseValue(v)
+		case unix.NFTA_SET_ELEM_DATA:
+			if e.Data = parseValue(v); e.Data == nil && parseVerdict(v, verdict) {
+				e.Verdict = verdict
+			}
+		case unix.NFTA_SET_ELEM_EXPR:
+			e.Packets, e.Bytes = parseCounter(v)
+		}
+	}
+	if e.Key == nil {
+		return fmt.Errorf("element without a key: %w", errAttr)
+	}
+	return nil
+}
+
+func parseValue(b []byte) []byte {
+	for typ, v := range each(b) {
+		if typ == unix.NFTA_DATA_VALUE {
+			return v
+		}
+	}
+	return nil
+}
+
+func parseVerdict(b []byte, into *Verdict) bool {
+	for typ, v := range each(b) {
+		if typ != unix.NFTA_DATA_VERDICT {
+			continue
+		}
+		*into = Verdict{}
+		for typ, v := range each(v) {
+			switch typ {
+			case unix.NFTA_VERDICT_CODE:
+				into.Code = int32(toU32(v))
+			case unix.NFTA_VERDICT_CHAIN:
+				into.Chain = toText(v)
+			}
+		}
+		return true
+	}
+	return false
+}
+
+func parseCounter(b []byte) (packets, bytes uint64) {
+	for typ, v := range each(b) {
+		if typ != unix.NFTA_EXPR_DATA {
+			continue
+		}
+		for typ, v := range each(v) {
+			switch typ {
+			case unix.NFTA_COUNTER_PACKETS:
+				packets = toU64(v)
+			case unix.NFTA_COUNTER_BYTES:
+				bytes = toU64(v)
+			}
+		}
+	}
+	return packets, bytes
+}

@@ -1,0 +1,89 @@
+package nft
+
+import "golang.org/x/sys/unix"
+
+// Family is the address family of a table.
+type Family uint8
+
+// The families.
+const (
+	IP  Family = unix.NFPROTO_IPV4
+	IP6 Family = unix.NFPROTO_IPV6
+)
+
+func (f Family) String() string {
+	if f == IP6 {
+		return "ip6"
+	}
+	return "ip"
+}
+
+// Table is a table by family and name.
+type Table struct {
+	Family  Family
+	Name    string
+	Comment string
+}
+
+// Chain is a chain of a table. It is a base chain if Type is set.
+type Chain struct {
+	Name     string
+	Type     string // "nat" or "filter"
+	Hook     uint32 // unix.NF_INET_...
+	Priority int32
+}
+
+// Rule is a rule: its expressions, and a tag of ours that comes back when the
+// rule is read, by which a later process recognises it.
+type Rule struct {
+	Chain string
+	Exprs Attrs
+	Tag   uint64
+	// Protocols puts a match of TCP, UDP or SCTP before Exprs. nft(8) insists on
+	// such a match in the same rule before it accepts a port in dnat.
+	Protocols bool
+	Handle    uint64 // only in what was read
+}
+
+// Set is a named set, or a map if it has data.
+type Set struct {
+	Name string
+	Key  Type
+	// Data is the type of a map's values; the zero Type for a set.
+	Data Type
+	// Interval says that elements are ranges, Dynamic that the packet path adds
+	// elements with a time-out, Counter that elements count their matches.
+	Interval, Dynamic, Counter bool
+	// Size bounds the number of elements; 0 for no bound.
+	Size uint32
+}
+
+// Element is an element of a set. Key and Data are in the form of the
+// registers: each part is padded to four bytes.
+type Element struct {
+	Key    []byte
+	KeyEnd []byte // last of the range, in interval sets
+	Data   []byte // value, in maps of data
+	// Verdict is the value in maps of verdicts, nil elsewhere.
+	Verdict *Verdict
+	// Packets is the element's counter: where it starts, or stands.
+	Packets, Bytes uint64
+}
+
+// Verdict is what becomes of a packet.
+type Verdict struct {
+	Code  int32
+	Chain string // of GotoCode and JumpCode
+}
+
+// Verdict codes.
+const (
+	DropCode   int32 = 0
+	AcceptCode int32 = 1
+	JumpCode   int32 = -3
+	GotoCode   int32 = -4
+	ReturnCode int32 = -5
+)
+
+// Goto is the verdict that goes on in another chain.
+func Goto(chain string) *Verdict { return &Verdict{GotoCode, chain} }

@@ -1,0 +1,154 @@
+package nft
+
+import "encoding/binary"
+
+// Type is the type of a set's keys or values: a concatenation of parts. Besides
+// the lengths, which are all the kernel wants, it carries the names by which
+// nft(8) knows the parts, so that listings are right and can be loaded again.
+type Type struct {
+	Parts []Part
+	// Typeof makes nft list the type as the expressions it stands for. nft needs
+	// that for parts without a fixed type (numgen), and nft 1.0.6 needs it to be
+	// absent for maps that a rule updates.
+	Typeof bool
+	// Verdict is the type of verdict maps; it has no parts.
+	Verdict bool
+}
+
+// Part is one part of a Type.
+type Part struct {
+	id  uint32 // number of nft's datatype
+	len int    // bytes without padding
+	// expr is the part as nft's userdata describes an expression: its kind and
+	// two numbers or, for numgen, three.
+	kind  uint32
+	attrs []uint32
+}
+
+// Numbers of nft(8)'s own, found in the userdata of sets it made.
+const (
+	kindVerdict = 1
+	kindPayload = 7
+	kindMeta    = 9
+	kindConcat  = 13
+	kindNumgen  = 23
+
+	descIP  = 12
+	descIP6 = 13
+	descTH  = 11
+)
+
+// The parts that types are made of.
+var (
+	SourceIP4 = Part{7, 4, kindPayload, []uint32{descIP, 11}}
+	DestIP4   = Part{7, 4, kindPayload, []uint32{descIP, 12}}
+	SourceIP6 = Part{8, 16, kindPayload, []uint32{descIP6, 8}}
+	DestIP6   = Part{8, 16, kindPayload, []uint32{descIP6, 9}}
+	Protocol  = Part{12, 1, kindMeta, []uint32{16}}
+	DestPort  = Part{13, 2, kindPayload, []uint32{descTH, 2}}
+	Random    = Part{4, 4, kindNumgen, []uint32{1, 1 << 16, 0}}
+)
+
+// VerdictType is the data type of verdict maps.
+var VerdictType = Type{Verdict: true}
+
+const verdictTypeID = 0xffffff00
+
+// verdictLen is the length the kernel wants to hear for verdicts.
+const verdictLen = 16
+
+// Len is the length in registers.
+func (t Type) Len() int {
+	if t.Verdict {
+		return verdictLen
+	}
+	n := 0
+	for _, p := range t.Parts {
+		n += align(p.len)
+	}
+	if len(t.Parts) == 1 {
+		n = t.Parts[0].len
+	}
+	return n
+}
+
+func (t Type) id() uint32 {
+	if t.Verdict {
+		return verdictTypeID
+	}
+	var id uint32
+	for _, p := range t.Parts {
+		id = id<<6 | p.id
+	}
+	return id
+}
+
+// The userdata of a set is a run of type, length and value, each of one byte
+// but for the value.
+const (
+	udKeyByteOrder  = 0
+	udDataByteOrder = 1
+	udKeyTypeof     = 3
+	udDataTypeof    = 4
+	udDataInterval  = 6
+
+	bigEndian = 2 // nft's number for network order
+)
+
+func tlv(b []byte, typ byte, v []byte) []byte {
+	return append(append(b, typ, byte(len(v))), v...)
+}
+
+func tlvU32(b []byte, typ byte, v uint32) []byte {
+	return tlv(b, typ, binary.NativeEndian.AppendUint32(nil, v))
+}
+
+// userdata is what nft stores with such a set.
+func (s *Set) userdata() []byte {
+	b := tlvU32(nil, udKeyByteOrder, s.Key.byteOrder())
+	if s.isMap() {
+		b = tlvU32(b, udDataByteOrder, 0)
+	}
+	if len(s.Key.Parts) > 1 {
+		b = tlv(b, udKeyTypeof, s.Key.typeof())
+	}
+	if s.isMap() {
+		if s.Data.Verdict {
+			if s.Key.Typeof {
+				b = tlv(b, udDataTypeof, typeofExpr(kindVerdict, nil))
+			}
+		} else {
+			b = tlv(b, udDataTypeof, s.Data.typeof())
+		}
+		b = tlvU32(b, udDataInterval, 0)
+	}
+	return b
+}
+
+func (t Type) byteOrder() uint32 {
+	if len(t.Parts) == 1 {
+		return bigEndian
+	}
+	return 0
+}
+
+func typeofExpr(kind uint32, body []byte) []byte {
+	return tlv(tlvU32(nil, 0, kind), 1, body)
+}
+
+func (t Type) typeof() []byte {
+	if !t.Typeof {
+		return typeofExpr(kindConcat, nil)
+	}
+	var parts []byte
+	for i, p := range t.Parts {
+		var body []byte
+		for j, v := range p.attrs {
+			body = tlvU32(body, byte(j), v)
+		}
+		parts = tlv(parts, byte(i), typeofExpr(p.kind, body))
+	}
+	return typeofExpr(kindConcat, parts)
+}
+
+func (s *Set) isMap() bool { return s.Data.Verdict || len(s.Data.Parts) > 0 }
