@@ -1,0 +1,147 @@
+package model
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func named(name string) Name { return Name{"default", name} }
+
+func sliceOf(service, name string) *Slice { return &Slice{Name: named(name), Service: service} }
+
+func sliceNames(s *State, service string) []string {
+	out := []string{}
+	for _, slice := range s.Slices(named(service)) {
+		out = append(out, slice.Name.Name)
+	}
+	return out
+}
+
+func TestApplyTellsWhatIsDirtyAndCountsChanges(t *testing.T) {
+	host := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+	start := []Event{
+		SetService{&Service{Name: named("web")}},
+		SetSlice{sliceOf("web", "web-1")},
+		SetNode{&Node{Name: "here"}},
+		SetServiceCIDR{&ServiceCIDR{Name: "kubernetes"}},
+		SetHostIPs{host},
+	}
+	tests := []struct {
+		name     string
+		in       []Event
+		services []string
+		node     bool
+		raised   uint64
+	}{
+		{"nothing", nil, nil, false, 0},
+		{"a new Service", []Event{SetService{&Service{Name: named("new")}}}, []string{"new"}, false, 1},
+		{"a Service replaced", []Event{SetService{&Service{Name: named("web")}}}, []string{"web"}, false, 1},
+		{"a Service deleted", []Event{DeleteService{named("web")}}, []string{"web"}, false, 1},
+		{"an unknown Service deleted", []Event{DeleteService{named("x")}}, nil, false, 0},
+		{"a new slice", []Event{SetSlice{sliceOf("web", "web-2")}}, []string{"web"}, false, 1},
+		{"a slice of a Service that is not there", []Event{SetSlice{sliceOf("x", "x-1")}}, []string{"x"}, false, 1},
+		{"a slice that moves makes both Services dirty", []Event{SetSlice{sliceOf("other", "web-1")}}, []string{"other", "web"}, false, 1},
+		{"a slice deleted", []Event{DeleteSlice{named("web-1")}}, []string{"web"}, false, 1},
+		{"an unknown slice deleted", []Event{DeleteSlice{named("x")}}, nil, false, 0},
+		{"the node", []Event{SetNode{&Node{Name: "here", Zone: "a"}}}, nil, true, 1},
+		{"the node deleted", []Event{SetNode{}}, nil, true, 1},
+		{"a service CIDR", []Event{SetServiceCIDR{&ServiceCIDR{Name: "more"}}}, nil, true, 1},
+		{"a service CIDR deleted", []Event{DeleteServiceCIDR{"kubernetes"}}, nil, true, 1},
+		{"an unknown service CIDR deleted", []Event{DeleteServiceCIDR{"x"}}, nil, false, 0},
+		{"other host addresses", []Event{SetHostIPs{nil}}, nil, true, 1},
+		{"the same host addresses", []Event{SetHostIPs{slices.Clone(host)}}, nil, false, 0},
+		{"several at once", []Event{SetNode{}, DeleteService{named("web")}, DeleteSlice{named("web-1")}}, []string{"web"}, true, 3},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			state := NewState()
+			state.Apply(&Dirty{}, start...)
+			before := state.Revision()
+
+			var dirty Dirty
+			state.Apply(&dirty, tt.in...)
+			var services []string
+			for _, n := range slices.SortedFunc(maps.Keys(dirty.Services), Name.Compare) {
+				services = append(services, n.Name)
+			}
+			if diff := cmp.Diff(tt.services, services); diff != "" {
+				t.Errorf("dirty Services (-want +got):\n%s", diff)
+			}
+			if dirty.Node != tt.node {
+				t.Errorf("dirty node: %v", dirty.Node)
+			}
+			if raised := state.Revision() - before; raised != tt.raised {
+				t.Errorf("revision raised by %d, want %d", raised, tt.raised)
+			}
+			if empty := len(tt.services) == 0 && !tt.node; dirty.Empty() != empty {
+				t.Errorf("empty: %v", dirty.Empty())
+			}
+		})
+	}
+}
+
+func TestSlicesBelongToOneServiceAtATime(t *testing.T) {
+	tests := []struct {
+		name       string
+		in         []Event
+		web, other []string
+	}{
+		{"in order of names", []Event{SetSlice{sliceOf("web", "b")}, SetSlice{sliceOf("web", "a")}}, []string{"a", "b"}, []string{}},
+		{"moved", []Event{SetSlice{sliceOf("web", "a")}, SetSlice{sliceOf("other", "a")}}, []string{}, []string{"a"}},
+		{"moved and back", []Event{SetSlice{sliceOf("web", "a")}, SetSlice{sliceOf("other", "a")}, SetSlice{sliceOf("web", "a")}}, []string{"a"}, []string{}},
+		{"deleted after a move", []Event{SetSlice{sliceOf("web", "a")}, SetSlice{sliceOf("other", "a")}, DeleteSlice{named("a")}}, []string{}, []string{}},
+		{"replaced", []Event{SetSlice{sliceOf("web", "a")}, SetSlice{sliceOf("web", "a")}}, []string{"a"}, []string{}},
+		{"deleted and set again", []Event{SetSlice{sliceOf("web", "a")}, DeleteSlice{named("a")}, SetSlice{sliceOf("web", "a")}}, []string{"a"}, []string{}},
+		{"the Service's end is not theirs", []Event{SetService{&Service{Name: named("web")}}, SetSlice{sliceOf("web", "a")}, DeleteService{named("web")}}, []string{"a"}, []string{}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			state := NewState()
+			state.Apply(&Dirty{}, tt.in...)
+			if diff := cmp.Diff(tt.web, sliceNames(state, "web")); diff != "" {
+				t.Errorf("slices of web (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.other, sliceNames(state, "other")); diff != "" {
+				t.Errorf("slices of other (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestSlicesOfEqualNamesInTwoNamespacesAreTwo(t *testing.T) {
+	state := NewState()
+	state.Apply(&Dirty{},
+		SetSlice{&Slice{Name: Name{"a", "s"}, Service: "web"}},
+		SetSlice{&Slice{Name: Name{"b", "s"}, Service: "web"}},
+		DeleteSlice{Name{"a", "s"}})
+	if got := len(state.Slices(Name{"a", "web"})); got != 0 {
+		t.Errorf("a/web has %d slices", got)
+	}
+	if got := len(state.Slices(Name{"b", "web"})); got != 1 {
+		t.Errorf("b/web has %d slices", got)
+	}
+}
+
+func TestStateReturnsWhatItWasGiven(t *testing.T) {
+	state := NewState()
+	web, node := &Service{Name: named("web")}, &Node{Name: "here"}
+	b, a := &ServiceCIDR{Name: "b"}, &ServiceCIDR{Name: "a"}
+	ips := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+	state.Apply(&Dirty{}, SetService{web}, SetNode{node}, SetServiceCIDR{b}, SetServiceCIDR{a}, SetHostIPs{ips})
+	if state.Service(named("web")) != web || len(state.Services()) != 1 || state.Service(named("x")) != nil {
+		t.Errorf("services: %v", state.Services())
+	}
+	if state.Node() != node {
+		t.Errorf("node: %v", state.Node())
+	}
+	if !slices.Equal(state.ServiceCIDRs(), []*ServiceCIDR{a, b}) {
+		t.Errorf("service CIDRs are not in order: %v", state.ServiceCIDRs())
+	}
+	if !slices.Equal(state.HostIPs(), ips) {
+		t.Errorf("host addresses: %v", state.HostIPs())
+	}
+}

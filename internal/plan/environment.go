@@ -1,0 +1,76 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+
+	"sluice/internal/model"
+)
+
+// environment is what the plan of a Service depends on besides the Service and
+// its slices. It is kept small, so that it seldom changes: when it does, every
+// Service is planned again.
+type environment struct {
+	nodeName string
+	zone     string
+	// nodeIPs matter to Services with source ranges only.
+	nodeIPs []netip.Addr
+	// podsKnown4 and podsKnown6 say that a detector recognises pods.
+	podsKnown4, podsKnown6 bool
+	masqueradeAll          bool
+	noExternalIPs          bool
+}
+
+func newEnvironment(cfg *Config, state *model.State, settings *Settings) environment {
+	env := environment{
+		nodeName:      cfg.NodeName,
+		nodeIPs:       state.HostIPs(),
+		podsKnown4:    settings.IPv4.Enabled(),
+		podsKnown6:    settings.IPv6.Enabled(),
+		masqueradeAll: cfg.MasqueradeAll,
+		noExternalIPs: cfg.NoExternalIPs,
+	}
+	if node := state.Node(); node != nil {
+		env.zone = node.Zone
+		env.nodeIPs = node.IPs
+	}
+	return env
+}
+
+// concerns tells whether the plan of a Service made in another environment may
+// not hold in this one.
+func (env *environment) concerns(svc *model.Service, other *environment) bool {
+	return env.nodeName != other.nodeName ||
+		env.zone != other.zone ||
+		env.podsKnown4 != other.podsKnown4 ||
+		env.podsKnown6 != other.podsKnown6 ||
+		env.masqueradeAll != other.masqueradeAll ||
+		env.noExternalIPs != other.noExternalIPs ||
+		svc.Filtered && !slices.Equal(env.nodeIPs, other.nodeIPs)
+}
+
+func (env *environment) podsKnown(f model.Family) bool {
+	if f == model.IPv4 {
+		return env.podsKnown4
+	}
+	return env.podsKnown6
+}
+
+func (env *environment) local(e *model.Endpoint) bool {
+	return env.nodeName != "" && e.Node == env.nodeName
+}
+
+// masquerade says whose connections to a kind of frontend lose their source.
+func (env *environment) masquerade(kind Kind, family model.Family, external model.TrafficPolicy) Masquerade {
+	switch {
+	case env.masqueradeAll:
+		return MasqueradeAlways
+	case kind == ClusterIP && env.podsKnown(family):
+		return MasqueradeOffCluster
+	case kind == ClusterIP:
+		return MasqueradeNever
+	case external == model.PolicyLocal:
+		return MasqueradeNode
+	}
+	return MasqueradeAlways
+}

@@ -1,0 +1,30 @@
+package plan
+
+import "slices"
+
+func (f *Frontend) same(o *Frontend) bool {
+	return f.Key == o.Key && f.Kind == o.Kind &&
+		f.Service == o.Service && f.Port == o.Port &&
+		f.Masquerade == o.Masquerade && f.Affinity == o.Affinity &&
+		f.Filtered == o.Filtered && slices.Equal(f.Sources, o.Sources) &&
+		f.Route.same(&o.Route) && f.Outside.same(o.Outside)
+}
+
+func (r *Route) same(o *Route) bool {
+	if r == nil || o == nil {
+		return r == o
+	}
+	return r.Empty == o.Empty && slices.Equal(r.Endpoints, o.Endpoints)
+}
+
+func (s *Settings) same(o *Settings) bool {
+	return s.IPv4.same(&o.IPv4) && s.IPv6.same(&o.IPv6) &&
+		slices.Equal(s.NodePortIPs, o.NodePortIPs) &&
+		slices.Equal(s.ServiceCIDRs, o.ServiceCIDRs) &&
+		s.MasqueradeMark == o.MasqueradeMark
+}
+
+func (d *Detector) same(o *Detector) bool {
+	return slices.Equal(d.Sources, o.Sources) &&
+		d.Interface == o.Interface && d.InterfacePrefix == o.InterfacePrefix
+}

@@ -1,0 +1,86 @@
+package plan
+
+import (
+	"testing"
+
+	"sluice/internal/model"
+)
+
+func healthChecked(s *model.Service) {
+	externalLocal(s)
+	s.HealthCheckNodePort = 32000
+}
+
+func TestHealthCheckCountsUsableLocalEndpoints(t *testing.T) {
+	eachFamily(t, func(t *testing.T, f model.Family) {
+		tests := []struct {
+			name string
+			in   []model.Endpoint
+			want int
+		}{
+			{"none", nil, 0},
+			{"two here, one elsewhere", []model.Endpoint{pod(f, 1, here, ready), pod(f, 2, here, ready), pod(f, 3, "far", ready)}, 2},
+			{"terminating ones do not count", []model.Endpoint{pod(f, 1, here, draining)}, 0},
+			{"nor do they beside a ready one", []model.Endpoint{pod(f, 1, here, draining), pod(f, 2, here, ready)}, 1},
+			{"nor unready ones", []model.Endpoint{pod(f, 1, here, starting)}, 0},
+			{"the same twice", []model.Endpoint{pod(f, 1, here, ready), pod(f, 1, here, ready)}, 1},
+		}
+		for _, tt := range tests {
+			t.Run(tt.name, func(t *testing.T) {
+				// A second port with the same endpoints does not change the count.
+				second := func(s *model.Service) {
+					s.Ports = append(s.Ports, model.ServicePort{Name: "https", Protocol: model.TCP, Port: 443})
+				}
+				s := slice(f, "web-a", tt.in...)
+				s.Ports = append(s.Ports, model.SlicePort{Name: "https", Protocol: model.TCP, Port: 8443})
+				d := planWeb(defaults, service(f, healthChecked, second), s)
+				want := map[model.Name]HealthCheck{named("web"): {named("web"), 32000, tt.want}}
+				wantEqual(t, "health checks", want, d.HealthChecks)
+			})
+		}
+	})
+}
+
+func TestHealthCheckCountsEndpointsThatServeOnlyOneOfThePorts(t *testing.T) {
+	eachFamily(t, func(t *testing.T, f model.Family) {
+		second := func(s *model.Service) {
+			s.Ports = append(s.Ports, model.ServicePort{Name: "https", Protocol: model.TCP, Port: 443})
+		}
+		https := slice(f, "web-b", pod(f, 2, here, ready))
+		https.Ports[0].Name = "https"
+		unmatched := slice(f, "web-c", pod(f, 3, here, ready))
+		unmatched.Ports[0].Name = "metrics"
+		d := planWeb(defaults, service(f, healthChecked, second), slice(f, "web-a", pod(f, 1, here, ready)), https, unmatched)
+		wantEqual(t, "local endpoints", 2, d.HealthChecks[named("web")].LocalEndpoints)
+	})
+}
+
+func TestNoHealthCheckWithoutAPort(t *testing.T) {
+	d := planWeb(defaults, service(model.IPv4, externalLocal), slice(model.IPv4, "web-a", pod(model.IPv4, 1, here, ready)))
+	wantEqual(t, "health checks", map[model.Name]HealthCheck{}, d.HealthChecks)
+}
+
+func TestTheOlderServiceKeepsAHealthCheckPortInWhateverOrderTheyCome(t *testing.T) {
+	old := contender("old", year(2020), 1, healthChecked)
+	young := contender("young", year(2021), 2, healthChecked)
+	for order := range permutations([]*model.Service{old, young}) {
+		state, planner := model.NewState(), New(defaults)
+		planner.Update(state, &model.Dirty{})
+		for _, svc := range order {
+			var dirty model.Dirty
+			state.Apply(&dirty, model.SetService{Service: svc})
+			planner.Update(state, &dirty)
+		}
+		wantEqual(t, "health checks", map[model.Name]HealthCheck{old.Name: {old.Name, 32000, 0}}, planner.Desired().HealthChecks)
+		wantEqual(t, "problems of the younger", []string{
+			"spec.healthCheckNodePort: port 32000 belongs to Service default/old, which goes first by age and then by name",
+		}, problemList(planner.Desired(), "Service default/young"))
+
+		var dirty model.Dirty
+		state.Apply(&dirty, model.DeleteService{Name: old.Name})
+		change := planner.Update(state, &dirty)
+		wantEqual(t, "health checks of the heir", map[model.Name]HealthCheck{young.Name: {young.Name, 32000, 0}}, planner.Desired().HealthChecks)
+		wantEqual(t, "problems of the heir", 0, len(planner.Desired().Problems))
+		wantEqual(t, "changes are told", true, change.HealthChecks && change.Problems)
+	}
+}

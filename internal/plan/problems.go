@@ -1,0 +1,132 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"sluice/internal/model"
+)
+
+// report is the problems of one object.
+type report struct {
+	object   string // "Service default/web"
+	problems []model.Problem
+}
+
+func serviceObject(n model.Name) string { return "Service " + n.String() }
+
+// field is the path of the field that frontends of a kind come from.
+func (k Kind) field() string {
+	return [...]string{"spec.clusterIPs", "status.loadBalancer.ingress", "spec.externalIPs", "spec.ports"}[k]
+}
+
+func (d *draft) leaveOut(kind Kind, ip netip.Addr, fault string) {
+	d.problems = append(d.problems, model.Problem{
+		Object: serviceObject(d.service.Name),
+		Field:  kind.field(),
+		Reason: fmt.Sprintf("%s %s", ip, fault),
+		Remedy: "remove the address or replace it by one that the Service can answer on",
+	})
+}
+
+func (d *draft) externalIPsOff() model.Problem {
+	return model.Problem{
+		Object: serviceObject(d.service.Name),
+		Field:  ExternalIP.field(),
+		Reason: "external IPs are switched off on this node",
+		Remedy: "use a Service of type LoadBalancer, or enable the feature gate AllowServiceExternalIPs",
+	}
+}
+
+// report gathers the problems of the Service and of its slices.
+func (d *draft) report() {
+	own := slices.Concat(d.service.Problems, d.problems)
+	if len(own) > 0 {
+		d.reports = append(d.reports, report{serviceObject(d.service.Name), own})
+	}
+	for _, s := range d.slices {
+		problems := s.Problems
+		if p, found := d.sliceProblem(s); found {
+			problems = append(slices.Clone(problems), p)
+		}
+		if len(problems) > 0 {
+			d.reports = append(d.reports, report{"EndpointSlice " + s.Name.String(), problems})
+		}
+	}
+}
+
+// sliceProblem tells what of a slice is left out. Of many bad addresses it
+// names one: they tend to come from one mistake.
+func (d *draft) sliceProblem(s *model.Slice) (p model.Problem, found bool) {
+	if !d.hasFamily(s.Family) {
+		return model.Problem{
+			Object: "EndpointSlice " + s.Name.String(),
+			Field:  "addressType",
+			Reason: fmt.Sprintf("%s is ignored: Service %s has no ClusterIP of that family", s.Family, d.service.Name),
+			Remedy: "delete the slice, or add the family to spec.ipFamilies of the Service",
+		}, true
+	}
+	bad, first := 0, 0
+	for i := range s.Endpoints {
+		if endpointFault(s.Endpoints[i].Addr, s.Family) == "" {
+			continue
+		}
+		if bad == 0 {
+			first = i
+		}
+		bad++
+	}
+	if bad == 0 {
+		return model.Problem{}, false
+	}
+	ip := s.Endpoints[first].Addr
+	reason := fmt.Sprintf("%s %s", ip, endpointFault(ip, s.Family))
+	if bad > 1 {
+		reason += fmt.Sprintf(", and %d more addresses cannot be endpoints", bad-1)
+	}
+	return model.Problem{
+		Object: "EndpointSlice " + s.Name.String(),
+		Field:  "endpoints[" + strconv.Itoa(first) + "].addresses",
+		Reason: reason,
+		Remedy: "give the endpoint an address that other nodes can reach",
+	}, true
+}
+
+// lost is the problem of a Service that another one keeps a frontend from.
+func lost(f *Frontend, winner model.Name) model.Problem {
+	what := f.Key.String()
+	if f.Kind == NodePort {
+		what = fmt.Sprintf("%s node port %d/%s", f.Family(), f.Key.Port, f.Protocol)
+	}
+	return taken(f.Service, f.Kind.field(), what, winner)
+}
+
+// lostHealthCheck is the same for a health check node port.
+func lostHealthCheck(loser model.Name, port uint16, winner model.Name) model.Problem {
+	return taken(loser, "spec.healthCheckNodePort", fmt.Sprintf("port %d", port), winner)
+}
+
+func taken(loser model.Name, field, what string, winner model.Name) model.Problem {
+	return model.Problem{
+		Object: serviceObject(loser),
+		Field:  field,
+		Reason: fmt.Sprintf("%s belongs to Service %s, which goes first by age and then by name", what, winner),
+		Remedy: fmt.Sprintf("choose another one here, or remove it from Service %s", winner),
+	}
+}
+
+// nodeReports are the problems of what is no Service's.
+func nodeReports(state *model.State) []report {
+	var out []report
+	if n := state.Node(); n != nil && len(n.Problems) > 0 {
+		out = append(out, report{"Node " + n.Name, n.Problems})
+	}
+	for _, c := range state.ServiceCIDRs() {
+		if len(c.Problems) > 0 {
+			out = append(out, report{"ServiceCIDR " + c.Name, c.Problems})
+		}
+	}
+	return out
+}

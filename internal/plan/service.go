@@ -1,0 +1,167 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+
+	"sluice/internal/model"
+)
+
+// servicePlan is what one Service asks for by itself. Whether it gets it is
+// settled by claims.
+type servicePlan struct {
+	*claimant
+	service *model.Service
+	// frontends are sorted by key, each key once.
+	frontends  []*Frontend
+	clusterIPs []netip.Addr
+	// localEndpoints is for the health check node port, 0 without one.
+	localEndpoints int
+	reports        []report
+}
+
+// planService plans one Service. It depends on its arguments only; work is
+// memory that it may use.
+func planService(env *environment, svc *model.Service, all []*model.Slice, work *candidates) *servicePlan {
+	d := draft{
+		servicePlan: &servicePlan{claimant: &claimant{svc.Name, svc.Created}, service: svc},
+		env:         env,
+		slices:      all,
+		work:        work,
+	}
+	d.collectAddresses()
+	for _, f := range model.Families {
+		if !d.hasFamily(f) {
+			continue
+		}
+		for i := range svc.Ports {
+			d.planPort(&svc.Ports[i], f)
+		}
+	}
+	// An address may stand in several fields. Those were planned in order of
+	// precedence, and a stable sort keeps that order within a key.
+	slices.SortStableFunc(d.frontends, func(a, b *Frontend) int { return a.Key.Compare(b.Key) })
+	d.frontends = slices.CompactFunc(d.frontends, func(a, b *Frontend) bool { return a.Key == b.Key })
+	d.countLocal()
+	d.report()
+	return d.servicePlan
+}
+
+// draft is a servicePlan in the making.
+type draft struct {
+	*servicePlan
+	env    *environment
+	slices []*model.Slice
+	work   *candidates
+
+	addresses []address
+	healthy   []netip.Addr // usable local endpoints, with repetitions
+	problems  []model.Problem
+}
+
+// address is one that the Service answers on with all its ports.
+type address struct {
+	netip.Addr
+	kind     Kind
+	filtered bool // only sources may connect
+	sources  []netip.Prefix
+}
+
+func (d *draft) collectAddresses() {
+	for _, ip := range d.service.ClusterIPs {
+		if fault := addressFault(ip); fault != "" {
+			d.leaveOut(ClusterIP, ip, fault)
+			continue
+		}
+		d.clusterIPs = append(d.clusterIPs, ip)
+		d.addresses = append(d.addresses, address{Addr: ip, kind: ClusterIP})
+	}
+	d.collectExternal(LoadBalancerIP, d.service.LoadBalancerIPs)
+	if !d.env.noExternalIPs {
+		d.collectExternal(ExternalIP, d.service.ExternalIPs)
+	} else if len(d.service.ExternalIPs) > 0 {
+		d.problems = append(d.problems, d.externalIPsOff())
+	}
+}
+
+func (d *draft) collectExternal(kind Kind, ips []netip.Addr) {
+	for _, ip := range ips {
+		fault := addressFault(ip)
+		if fault == "" && !d.hasFamily(model.FamilyOf(ip)) {
+			fault = "is of a family that the Service has no ClusterIP of"
+		}
+		if fault != "" {
+			d.leaveOut(kind, ip, fault)
+			continue
+		}
+		a := address{Addr: ip, kind: kind}
+		if kind == LoadBalancerIP && d.service.Filtered {
+			a.filtered = true
+			a.sources = d.env.allowedSources(d.service.SourceRanges, ip)
+		}
+		d.addresses = append(d.addresses, a)
+	}
+}
+
+// hasFamily tells whether the Service is of this family: one of its ClusterIPs
+// is.
+func (d *draft) hasFamily(f model.Family) bool {
+	return slices.ContainsFunc(d.clusterIPs, func(ip netip.Addr) bool { return model.FamilyOf(ip) == f })
+}
+
+func (d *draft) planPort(port *model.ServicePort, f model.Family) {
+	svc := d.service
+	withLocal := svc.InternalPolicy == model.PolicyLocal || svc.ExternalPolicy == model.PolicyLocal ||
+		svc.HealthCheckNodePort != 0
+	d.work.gather(d.env, d.slices, port, f)
+	pools := d.work.pools(d.env, withLocal)
+	if pools.localUsable && svc.HealthCheckNodePort != 0 {
+		for _, e := range pools.local.Endpoints {
+			d.healthy = append(d.healthy, e.Addr())
+		}
+	}
+
+	for i := range d.addresses {
+		if a := &d.addresses[i]; model.FamilyOf(a.Addr) == f {
+			d.add(a, port.Port, port, &pools)
+		}
+	}
+	if port.NodePort != 0 {
+		d.add(&address{Addr: unspecified(f), kind: NodePort}, port.NodePort, port, &pools)
+	}
+}
+
+func unspecified(f model.Family) netip.Addr {
+	if f == model.IPv4 {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+func (d *draft) add(at *address, number uint16, port *model.ServicePort, pools *pools) {
+	svc := d.service
+	f := &Frontend{
+		Key:        Key{at.Addr, number, port.Protocol},
+		Kind:       at.kind,
+		Service:    svc.Name,
+		Port:       port.Name,
+		Route:      pools.cluster,
+		Masquerade: d.env.masquerade(at.kind, model.FamilyOf(at.Addr), svc.ExternalPolicy),
+		Affinity:   svc.Affinity,
+		Filtered:   at.filtered,
+		Sources:    at.sources,
+	}
+	switch {
+	case at.kind == ClusterIP && svc.InternalPolicy == model.PolicyLocal:
+		f.Route = *pools.local
+	case at.kind != ClusterIP && svc.ExternalPolicy == model.PolicyLocal:
+		f.Outside = pools.local
+	}
+	d.frontends = append(d.frontends, f)
+}
+
+// countLocal counts an endpoint once, however many ports it serves.
+func (d *draft) countLocal() {
+	slices.SortFunc(d.healthy, netip.Addr.Compare)
+	d.localEndpoints = len(slices.Compact(d.healthy))
+}

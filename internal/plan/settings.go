@@ -1,0 +1,79 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+
+	"sluice/internal/model"
+)
+
+// planSettings decides what holds for the whole node.
+func planSettings(cfg *Config, state *model.State) Settings {
+	var cidrs []netip.Prefix
+	for _, c := range state.ServiceCIDRs() {
+		cidrs = append(cidrs, c.Prefixes...)
+	}
+	return Settings{
+		IPv4:           detector(cfg, state.Node(), model.IPv4),
+		IPv6:           detector(cfg, state.Node(), model.IPv6),
+		NodePortIPs:    nodePortIPs(&cfg.NodePortAddresses, state.Node(), state.HostIPs()),
+		ServiceCIDRs:   mergePrefixes(cidrs),
+		MasqueradeMark: 1 << cfg.MasqueradeBit,
+	}
+}
+
+func detector(cfg *Config, node *model.Node, f model.Family) Detector {
+	switch cfg.DetectLocal {
+	case DetectClusterCIDR:
+		return Detector{Sources: mergePrefixes(prefixesOf(f, cfg.ClusterCIDRs))}
+	case DetectNodeCIDR:
+		if node != nil {
+			return Detector{Sources: mergePrefixes(prefixesOf(f, node.PodCIDRs))}
+		}
+	case DetectBridgeInterface:
+		return Detector{Interface: cfg.BridgeInterface}
+	case DetectInterfaceNamePrefix:
+		return Detector{InterfacePrefix: cfg.InterfaceNamePrefix}
+	}
+	return Detector{}
+}
+
+func nodePortIPs(which *NodePortAddresses, node *model.Node, hostIPs []netip.Addr) []netip.Addr {
+	var ips []netip.Addr
+	if which.Primary || !which.All && len(which.Prefixes) == 0 {
+		ips = append(ips, primaryIPs(node, hostIPs)...)
+	}
+	for _, ip := range hostIPs {
+		ip = ip.WithZone("") // a prefix contains no address with a zone
+		if !ip.IsValid() || ip.IsLoopback() || ip.IsUnspecified() {
+			continue
+		}
+		linkLocal6 := ip.Is6() && ip.IsLinkLocalUnicast()
+		if which.All && !linkLocal6 || anyContains(which.Prefixes, ip) {
+			ips = append(ips, ip)
+		}
+	}
+	slices.SortFunc(ips, netip.Addr.Compare)
+	return slices.Compact(ips)
+}
+
+// primaryIPs are the first address of each family: of the Node object, or of
+// the machine while there is no Node object.
+func primaryIPs(node *model.Node, hostIPs []netip.Addr) []netip.Addr {
+	var ips []netip.Addr
+	for _, f := range model.Families {
+		if node != nil {
+			if ip := node.PrimaryIP(f); ip.IsValid() {
+				ips = append(ips, ip)
+			}
+			continue
+		}
+		first := slices.IndexFunc(hostIPs, func(ip netip.Addr) bool {
+			return ip.IsGlobalUnicast() && model.FamilyOf(ip) == f
+		})
+		if first >= 0 {
+			ips = append(ips, hostIPs[first])
+		}
+	}
+	return ips
+}
