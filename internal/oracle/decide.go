@@ -1,0 +1,192 @@
+package oracle
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"sluice/internal/model"
+)
+
+// Decide says what must happen to the packet.
+func Decide(world World, packet Packet) Verdict {
+	// A listener on loopback is served, if at all, without touching packets.
+	if packet.Destination.IsLoopback() {
+		return Verdict{Action: Pass, Why: "loopback is not a frontend"}
+	}
+	if f, ok := world.frontendOf(packet); ok {
+		return world.connect(f, packet)
+	}
+	// A ClusterIP is a Service's alone: what it does not serve, it refuses.
+	if owner := world.ownerOfClusterIP(packet.Destination); owner != nil {
+		return Verdict{Action: Reject, Service: owner.Name,
+			Why: "no such port on the ClusterIP of " + owner.Name.String()}
+	}
+	// Nobody is there, and a packet sent on would go round in circles.
+	for _, cidr := range world.ServiceCIDRs {
+		if anyContains(cidr.Prefixes, packet.Destination) {
+			return Verdict{Action: Drop, Why: "in a service CIDR, but the ClusterIP of no Service"}
+		}
+	}
+	return Verdict{Action: Pass, Why: "no Service has this address and port"}
+}
+
+// kind is the field of a Service that a frontend comes from, in the order in
+// which the fields of one Service win when they name the same address.
+type kind uint8
+
+const (
+	clusterIP kind = iota
+	loadBalancerIP
+	externalIP
+	nodePort
+)
+
+func (k kind) String() string {
+	return [...]string{"ClusterIP", "load balancer IP", "external IP", "node port"}[k]
+}
+
+// frontend is an address and port where a service port answers.
+type frontend struct {
+	service *model.Service
+	port    model.ServicePort
+	kind    kind
+}
+
+func (f frontend) String() string { return f.kind.String() + " of " + f.service.Name.String() }
+
+// frontendOf finds the frontend that the packet is for among all that claim
+// it. A specific address goes before node ports; then the older Service wins;
+// within one Service it is the first that was found, in the order of kinds.
+func (w World) frontendOf(p Packet) (frontend, bool) {
+	for _, kinds := range [][]kind{{clusterIP, loadBalancerIP, externalIP}, {nodePort}} {
+		var claims []frontend
+		for _, s := range w.Services {
+			for _, port := range s.Ports {
+				for _, k := range kinds {
+					if f := (frontend{s, port, k}); w.claims(f, p) {
+						claims = append(claims, f)
+					}
+				}
+			}
+		}
+		if len(claims) > 0 {
+			return slices.MinFunc(claims, func(a, b frontend) int { return byAge(a.service, b.service) }), true
+		}
+	}
+	return frontend{}, false
+}
+
+// byAge orders Services by creation; an unknown time of creation is the oldest.
+func byAge(a, b *model.Service) int {
+	return cmp.Or(a.Created.Compare(b.Created), a.Name.Compare(b.Name))
+}
+
+// claims tells whether the packet is addressed to the frontend. A Service has
+// external frontends only in the families of its ClusterIPs.
+func (w World) claims(f frontend, p Packet) bool {
+	if f.port.Protocol != p.Protocol || !hasFamily(f.service, model.FamilyOf(p.Destination)) {
+		return false
+	}
+	switch f.kind {
+	case clusterIP:
+		return f.port.Port == p.Port && slices.Contains(f.service.ClusterIPs, p.Destination)
+	case loadBalancerIP:
+		return f.port.Port == p.Port && slices.Contains(f.service.LoadBalancerIPs, p.Destination)
+	case externalIP:
+		return f.port.Port == p.Port && slices.Contains(f.service.ExternalIPs, p.Destination) &&
+			!w.Config.NoExternalIPs
+	}
+	return f.port.NodePort != 0 && f.port.NodePort == p.Port && w.servesNodePorts(p.Destination)
+}
+
+func hasFamily(s *model.Service, family model.Family) bool {
+	return slices.ContainsFunc(s.ClusterIPs, func(a netip.Addr) bool {
+		return model.FamilyOf(a) == family
+	})
+}
+
+// ownerOfClusterIP is the oldest Service with that ClusterIP, nil for none.
+func (w World) ownerOfClusterIP(a netip.Addr) *model.Service {
+	owners := without(w.Services, func(s *model.Service) bool { return !slices.Contains(s.ClusterIPs, a) })
+	if len(owners) == 0 {
+		return nil
+	}
+	return slices.MinFunc(owners, byAge)
+}
+
+// connect decides about a packet that is addressed to a frontend.
+func (w World) connect(f frontend, p Packet) Verdict {
+	v := Verdict{Service: f.service.Name}
+	// The filter comes first: who may not connect does not learn whether
+	// there are endpoints.
+	if f.kind == loadBalancerIP && !w.admits(f.service, p) {
+		v.Action, v.Why = Drop, fmt.Sprintf("%s, whose source ranges lack %s", f, p.Source)
+		return v
+	}
+
+	who := w.talker(p)
+	everywhere := w.endpointsOf(f.service, f.port, model.FamilyOf(p.Destination))
+	pool, name := w.clusterPool(everywhere), "cluster pool"
+	if f.usesLocalPool(who) {
+		pool, name = w.localPool(everywhere), "local pool"
+	}
+	v.Why = fmt.Sprintf("%s, reached by %s: the %s", f, who, name)
+	switch {
+	case len(pool) > 0:
+		v.Action = Forward
+		v.Affinity = f.service.Affinity
+		v.MasqueradedTo = map[netip.AddrPort]bool{}
+		for _, e := range pool {
+			v.Endpoints = append(v.Endpoints, e.addrPort)
+			v.MasqueradedTo[e.addrPort] = w.masquerades(f, who, p, e)
+		}
+	case len(everywhere) > 0:
+		// A load balancer's health check finds out, not the client.
+		v.Action, v.Why = Drop, v.Why+" is empty, but there are endpoints elsewhere"
+	default:
+		v.Action, v.Why = Reject, v.Why+" is empty, and so is every other"
+	}
+	return v
+}
+
+// admits tells whether the source ranges of the Service let the packet in. No
+// list admits everybody, a list without a valid range nobody. Where the ranges
+// allow this node, a packet from the load balancer's IP itself is the node's
+// own too: it has that IP and picked it as source.
+func (w World) admits(s *model.Service, p Packet) bool {
+	if !s.Filtered || anyContains(s.SourceRanges, p.Source) {
+		return true
+	}
+	allowsNode := slices.ContainsFunc(w.nodeAddresses(), func(a netip.Addr) bool {
+		return model.FamilyOf(a) == model.FamilyOf(p.Source) && anyContains(s.SourceRanges, a)
+	})
+	return p.Source == p.Destination && allowsNode
+}
+
+// usesLocalPool tells whether only endpoints on this node will do. A ClusterIP
+// goes by the internal traffic policy, whoever asks. An external frontend goes
+// by the external one, but only for talkers from outside: a pod or the node
+// gets what a load balancer would have found for it.
+func (f frontend) usesLocalPool(who talker) bool {
+	if f.kind == clusterIP {
+		return f.service.InternalPolicy == model.PolicyLocal
+	}
+	return f.service.ExternalPolicy == model.PolicyLocal && who == outside
+}
+
+// masquerades tells whether the endpoint sees the node's address.
+func (w World) masquerades(f frontend, who talker, p Packet, e endpoint) bool {
+	hairpin := e.Addr == p.Source
+	if w.Config.MasqueradeAll || hairpin {
+		return true
+	}
+	if f.kind == clusterIP {
+		return who != pod && w.hasDetector(model.FamilyOf(p.Destination))
+	}
+	if f.service.ExternalPolicy == model.PolicyCluster {
+		return true
+	}
+	return who == node
+}

@@ -1,0 +1,128 @@
+package oracle
+
+import (
+	"net/netip"
+	"slices"
+
+	"sluice/internal/model"
+)
+
+// endpoint is an endpoint of one service port.
+type endpoint struct {
+	model.Endpoint
+	addrPort netip.AddrPort
+}
+
+func (e endpoint) usable() bool  { return e.Conditions.Has(model.Ready) }
+func (e endpoint) leaving() bool { return e.Conditions.Has(model.Serving | model.Terminating) }
+
+// endpointsOf returns the endpoints of a service port in one family that could
+// take a connection now, each once, sorted.
+//
+// The slice must be of that Service and family, and have a port of the same
+// name and protocol. An endpoint found twice counts once, and the better of
+// its conditions holds: ready before serving and terminating. Where that
+// leaves a tie, the slice that comes first by name is believed.
+func (w World) endpointsOf(s *model.Service, port model.ServicePort, f model.Family) []endpoint {
+	var found []endpoint
+	for _, slice := range slices.SortedFunc(slices.Values(w.Slices), bySliceName) {
+		if slice.ServiceName() != s.Name || slice.Family != f {
+			continue
+		}
+		for _, slicePort := range slice.Ports {
+			if slicePort.Name != port.Name || slicePort.Protocol != port.Protocol {
+				continue
+			}
+			for _, e := range slice.Endpoints {
+				if acceptable(e.Addr, f) {
+					found = append(found, endpoint{e, netip.AddrPortFrom(e.Addr, slicePort.Port)})
+				}
+			}
+		}
+	}
+
+	slices.SortStableFunc(found, func(a, b endpoint) int {
+		if c := a.addrPort.Compare(b.addrPort); c != 0 {
+			return c
+		}
+		return badness(a) - badness(b)
+	})
+	found = slices.CompactFunc(found, func(a, b endpoint) bool { return a.addrPort == b.addrPort })
+	return slices.DeleteFunc(found, func(e endpoint) bool { return !e.usable() && !e.leaving() })
+}
+
+func bySliceName(a, b *model.Slice) int { return a.Name.Compare(b.Name) }
+
+func badness(e endpoint) int {
+	switch {
+	case e.usable():
+		return 0
+	case e.leaving():
+		return 1
+	}
+	return 2
+}
+
+// acceptable leaves out addresses that no endpoint can have: of the other
+// family, loopback, unspecified, link-local or multicast.
+func acceptable(a netip.Addr, f model.Family) bool {
+	return a.IsValid() && model.FamilyOf(a) == f &&
+		!a.IsLoopback() && !a.IsUnspecified() && !a.IsLinkLocalUnicast() && !a.IsMulticast()
+}
+
+// clusterPool is the usable endpoints after topology; if none is usable, those
+// that still serve while they terminate.
+func (w World) clusterPool(all []endpoint) []endpoint {
+	if usable := only(all, endpoint.usable); len(usable) > 0 {
+		return w.nearest(usable)
+	}
+	return only(all, endpoint.leaving)
+}
+
+// localPool is the same for the endpoints on this node, and hints have no say.
+func (w World) localPool(all []endpoint) []endpoint {
+	here := only(all, func(e endpoint) bool {
+		return e.Node != "" && e.Node == w.Config.NodeName
+	})
+	if usable := only(here, endpoint.usable); len(usable) > 0 {
+		return usable
+	}
+	return only(here, endpoint.leaving)
+}
+
+// nearest keeps the endpoints that are meant for this node, if every endpoint
+// says for which nodes it is and one of them says this one. Else it does the
+// same with this node's zone. Else it keeps them all.
+func (w World) nearest(usable []endpoint) []endpoint {
+	byNode := func(h model.Hints) []string { return h.Nodes }
+	if kept := hintedAt(usable, byNode, w.Config.NodeName); len(kept) > 0 {
+		return kept
+	}
+	byZone := func(h model.Hints) []string { return h.Zones }
+	if w.Node != nil {
+		if kept := hintedAt(usable, byZone, w.Node.Zone); len(kept) > 0 {
+			return kept
+		}
+	}
+	return usable
+}
+
+// hintedAt returns the endpoints whose hints of one sort name the place, and
+// nothing when the place is not known or an endpoint has no hint of that sort.
+func hintedAt(usable []endpoint, sort func(model.Hints) []string, place string) []endpoint {
+	hints := func(e endpoint) []string {
+		if e.Hints == nil {
+			return nil
+		}
+		return sort(*e.Hints)
+	}
+	unhinted := func(e endpoint) bool { return len(hints(e)) == 0 }
+	if place == "" || slices.ContainsFunc(usable, unhinted) {
+		return nil
+	}
+	return only(usable, func(e endpoint) bool { return slices.Contains(hints(e), place) })
+}
+
+func only(list []endpoint, wanted func(endpoint) bool) []endpoint {
+	return without(list, func(e endpoint) bool { return !wanted(e) })
+}

@@ -1,0 +1,174 @@
+package randomworld
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"sluice/internal/model"
+	"sluice/internal/oracle"
+)
+
+// servicePorts are the ports that Services have; few, so that they collide.
+var servicePorts = []model.ServicePort{
+	{Name: "http", Protocol: model.TCP, Port: 80},
+	{Name: "http-udp", Protocol: model.UDP, Port: 80},
+	{Name: "dns", Protocol: model.UDP, Port: 53},
+	{Name: "dns-tcp", Protocol: model.TCP, Port: 53},
+	{Name: "sctp", Protocol: model.SCTP, Port: 80},
+	{Name: "web", Protocol: model.TCP, Port: 8080},
+}
+
+func (d drawer) service(w oracle.World, name model.Name) *model.Service {
+	s := &model.Service{
+		Name:       name,
+		Created:    d.created(),
+		ClusterIPs: d.clusterIPs(w),
+	}
+	s.Ports = d.ports()
+	s.ExternalIPs = d.externalIPs(w, s)
+	s.LoadBalancerIPs = d.loadBalancerIPs(s)
+	s.InternalPolicy = d.policy()
+	s.ExternalPolicy = d.policy()
+	s.Affinity = d.affinity()
+	s.Filtered, s.SourceRanges = d.sourceRanges()
+	return s
+}
+
+// created is one of a few times, so that Services can be of the same age.
+func (d drawer) created() time.Time {
+	if d.oneIn(6) {
+		return time.Time{}
+	}
+	return time.Unix(1_700_000_000+int64(d.IntN(4)), 0).UTC()
+}
+
+func (d drawer) policy() model.TrafficPolicy {
+	return pick(d.Rand, []model.TrafficPolicy{model.PolicyCluster, model.PolicyLocal})
+}
+
+func (d drawer) affinity() uint32 {
+	return pick(d.Rand, []uint32{0, 0, 0, 60, 10800})
+}
+
+// clusterIPs draws one or two addresses that no Service has, of different
+// families.
+func (d drawer) clusterIPs(w oracle.World) []netip.Addr {
+	families := d.families()
+	if d.oneIn(2) {
+		families = some(d.Rand, families, 1)
+	}
+	var out []netip.Addr
+	for _, f := range some(d.Rand, families, 2) {
+		free := slices.DeleteFunc(firstAddrs(f, d.ClusterIPRange, 24), func(a netip.Addr) bool {
+			return slices.ContainsFunc(w.Services, func(s *model.Service) bool {
+				return slices.Contains(s.ClusterIPs, a)
+			})
+		})
+		if len(free) > 0 {
+			out = append(out, pick(d.Rand, free))
+		}
+	}
+	return out
+}
+
+// ports draws one to three ports. One that is alone may go without a name.
+func (d drawer) ports() []model.ServicePort {
+	out := some(d.Rand, servicePorts, 1+d.IntN(3))
+	for i := range out {
+		out[i].NodePort = d.nodePort(out[:i], out[i].Protocol)
+	}
+	if len(out) == 1 && d.oneIn(3) {
+		out[0].Name = ""
+	}
+	return out
+}
+
+// nodePort draws a node port that the others of the Service do not have, or
+// none. Other Services may well have it.
+func (d drawer) nodePort(others []model.ServicePort, protocol model.Protocol) uint16 {
+	if d.oneIn(3) || d.NodePorts.First == 0 || d.NodePorts.Last < d.NodePorts.First {
+		return 0
+	}
+	port := d.NodePorts.First + uint16(d.IntN(int(d.NodePorts.Last-d.NodePorts.First)+1))
+	taken := slices.ContainsFunc(others, func(o model.ServicePort) bool {
+		return o.Protocol == protocol && o.NodePort == port
+	})
+	if taken {
+		return 0
+	}
+	return port
+}
+
+// externalIPs draws from a few addresses that all Services share, and at times
+// takes what belongs to somebody else: the node, a load balancer, a ClusterIP.
+func (d drawer) externalIPs(w oracle.World, s *model.Service) []netip.Addr {
+	var out []netip.Addr
+	for _, f := range model.Families {
+		if d.oneIn(2) {
+			out = append(out, some(d.Rand, firstAddrs(f, d.ExternalIPRange, 2), 1)...)
+		}
+		if d.oneIn(5) {
+			strange := slices.Concat(addrsOf(f, d.NodeIPs), firstAddrs(f, d.LoadBalancerRange, 2),
+				addrsOf(f, s.ClusterIPs), firstAddrs(f, d.ServiceCIDR, 30))
+			for _, other := range w.Services {
+				strange = append(strange, addrsOf(f, other.ClusterIPs)...)
+			}
+			out = append(out, some(d.Rand, strange, 1)...)
+		}
+	}
+	return distinct(out)
+}
+
+func (d drawer) loadBalancerIPs(s *model.Service) []netip.Addr {
+	var out []netip.Addr
+	for _, f := range model.Families {
+		if d.oneIn(2) {
+			out = append(out, some(d.Rand, firstAddrs(f, d.LoadBalancerRange, 3), 1+d.IntN(2))...)
+		}
+		if d.oneIn(8) {
+			strange := slices.Concat(addrsOf(f, d.NodeIPs), addrsOf(f, s.ExternalIPs))
+			out = append(out, some(d.Rand, strange, 1)...)
+		}
+	}
+	return distinct(out)
+}
+
+// sourceRanges draws a filter: usually none, else around addresses that talk.
+// A filter without ranges is what remains of one with malformed entries only.
+func (d drawer) sourceRanges() (filtered bool, ranges []netip.Prefix) {
+	if !d.oneIn(3) {
+		return false, nil
+	}
+	if d.oneIn(5) {
+		return true, nil
+	}
+	talkers := slices.Concat(d.OutsideIPs, d.NodeIPs)
+	for _, p := range slices.Concat(d.LocalPods, d.RemotePods) {
+		talkers = append(talkers, p.Addr)
+	}
+	for _, a := range some(d.Rand, talkers, 1+d.IntN(3)) {
+		bits := pick(d.Rand, []int{a.BitLen(), a.BitLen(), a.BitLen() - 1, a.BitLen() - 8, 0})
+		ranges = append(ranges, netip.PrefixFrom(a, bits).Masked())
+	}
+	return true, ranges
+}
+
+func distinct(addrs []netip.Addr) []netip.Addr {
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	return slices.Compact(addrs)
+}
+
+// renamed tells the name under which slices know a service port, and now and
+// then a wrong one.
+func (d drawer) renamed(p model.ServicePort) model.SlicePort {
+	out := model.SlicePort{Name: p.Name, Protocol: p.Protocol, Port: pick(d.Rand, d.EndpointPorts)}
+	switch d.IntN(20) {
+	case 0:
+		out.Name = strings.ToUpper(p.Name) + "x"
+	case 1:
+		out.Protocol = pick(d.Rand, []model.Protocol{model.TCP, model.UDP, model.SCTP})
+	}
+	return out
+}

@@ -1,0 +1,121 @@
+package oracle
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// talker is who sent a packet.
+type talker uint8
+
+const (
+	outside talker = iota
+	pod
+	node
+)
+
+func (t talker) String() string {
+	return [...]string{"somebody outside", "a pod", "the node"}[t]
+}
+
+// talker tells who sent the packet. The detector is asked first: an address of
+// the node that lies in a pod range, as a bridge's does, counts as a pod.
+func (w World) talker(p Packet) talker {
+	switch {
+	case w.isPod(p):
+		return pod
+	case w.isNode(p.Source):
+		return node
+	}
+	return outside
+}
+
+// isPod tells whether the sender is local by the configured way of detection:
+// in a cluster CIDR, in a pod CIDR of this node, or come through the bridge or
+// an interface of the right name. Without a detector nobody is a pod.
+func (w World) isPod(p Packet) bool {
+	c := w.Config
+	switch c.DetectLocal {
+	case plan.DetectBridgeInterface:
+		return c.BridgeInterface != "" && p.Interface == c.BridgeInterface
+	case plan.DetectInterfaceNamePrefix:
+		return c.InterfaceNamePrefix != "" && strings.HasPrefix(p.Interface, c.InterfaceNamePrefix)
+	}
+	return anyContains(w.podRanges(), p.Source)
+}
+
+// hasDetector tells whether pods of the family can be recognised at all. A
+// detector by address that has no range of a family is none for that family.
+func (w World) hasDetector(f model.Family) bool {
+	c := w.Config
+	switch c.DetectLocal {
+	case plan.DetectBridgeInterface:
+		return c.BridgeInterface != ""
+	case plan.DetectInterfaceNamePrefix:
+		return c.InterfaceNamePrefix != ""
+	}
+	return slices.ContainsFunc(w.podRanges(), func(r netip.Prefix) bool {
+		return model.FamilyOf(r.Addr()) == f
+	})
+}
+
+// podRanges are the addresses of pods, where pods are told by address.
+func (w World) podRanges() []netip.Prefix {
+	switch {
+	case w.Config.DetectLocal == plan.DetectClusterCIDR:
+		return w.Config.ClusterCIDRs
+	case w.Config.DetectLocal == plan.DetectNodeCIDR && w.Node != nil:
+		return w.Node.PodCIDRs
+	}
+	return nil
+}
+
+// isNode tells whether an address belongs to this node.
+func (w World) isNode(a netip.Addr) bool {
+	return a.IsLoopback() || slices.Contains(w.nodeAddresses(), a)
+}
+
+// nodeAddresses are those of the machine and those that its Node object names.
+func (w World) nodeAddresses() []netip.Addr {
+	if w.Node == nil {
+		return w.HostIPs
+	}
+	return slices.Concat(w.HostIPs, w.Node.IPs)
+}
+
+// servesNodePorts tells whether node ports answer on an address. The settings
+// add up; if there are none, the primary IPs serve.
+func (w World) servesNodePorts(a netip.Addr) bool {
+	c := w.Config.NodePortAddresses
+	nothingSet := !c.All && !c.Primary && len(c.Prefixes) == 0
+	if (c.Primary || nothingSet) && a == w.primaryIP(model.FamilyOf(a)) {
+		return true
+	}
+	if !slices.Contains(w.HostIPs, a) {
+		return false
+	}
+	linkLocal := a.Is6() && a.IsLinkLocalUnicast()
+	return c.All && !linkLocal || anyContains(c.Prefixes, a)
+}
+
+// primaryIP is the first of the family that the Node object names; without a
+// Node object it is the first of the machine's that others can reach.
+func (w World) primaryIP(f model.Family) netip.Addr {
+	if w.Node != nil {
+		return w.Node.PrimaryIP(f)
+	}
+	for _, ip := range w.HostIPs {
+		if model.FamilyOf(ip) == f && ip.IsGlobalUnicast() {
+			return ip
+		}
+	}
+	return netip.Addr{}
+}
+
+func anyContains(ranges []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) })
+}
