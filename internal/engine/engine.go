@@ -1,0 +1,217 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// Planner turns the State into Desired, change by change. It is plan.Planner.
+type Planner interface {
+	// Update brings Desired up to date and returns the difference. The first
+	// call plans everything.
+	Update(state *model.State, dirty *model.Dirty) *plan.Change
+	// SetConfig plans everything under another configuration, including what is
+	// dirty, and returns the difference.
+	SetConfig(state *model.State, config plan.Config) *plan.Change
+	// Desired is the live result.
+	Desired() *plan.Desired
+}
+
+// Options is what an Engine is made of.
+type Options struct {
+	Planner   Planner
+	Dataplane dataplane.Dataplane
+	Logger    logr.Logger
+	Clock     clock.Clock // nil for the real one
+
+	// MinSyncPeriod is the least time between the starts of two commits; 0 for
+	// none.
+	MinSyncPeriod time.Duration
+	// SyncPeriod is the time between two looks whether the kernel still holds
+	// what is ours; 0 for never.
+	SyncPeriod time.Duration
+
+	// OnCommit is called after each commit that succeeded, and after a change
+	// that left the kernel nothing to do. What is in the change is programmed,
+	// apart from what the result says failed; changes whose commit failed are
+	// in the change of the commit that made up for it. A repair without a
+	// change brings an empty one. The loop waits for the call, so it must not
+	// do the work itself; it may call Snapshot and the status methods.
+	OnCommit func(*plan.Change, dataplane.Result)
+}
+
+// Engine is the loop between the sources and the dataplane. It is a
+// model.Sink, and has a status that any goroutine may read.
+type Engine struct {
+	planner   Planner
+	dataplane dataplane.Dataplane
+	log       logr.Logger
+	clock     clock.Clock
+	onCommit  func(*plan.Change, dataplane.Result)
+
+	minSyncPeriod time.Duration
+
+	inbox   *inbox
+	ledger  *ledger
+	helpers sync.WaitGroup // goroutines that must end before Run does
+
+	// planMu is held while the loop writes to the planner, and never while it
+	// speaks to the kernel. The loop itself reads without it.
+	planMu sync.RWMutex
+
+	// All below belongs to the goroutine of Run.
+
+	state  *model.State
+	dirty  model.Dirty    // what of state is not planned yet
+	config *plan.Config   // not planned yet
+	synced bool           // planning has begun
+	queue  []*plan.Change // what is planned and not yet in the kernel, oldest first
+
+	lastStart time.Time // of the last commit
+	repair    repair
+	verifier  verifier
+	problems  problemLog
+}
+
+// New returns an Engine that does nothing until Run.
+func New(o Options) *Engine {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.OnCommit == nil {
+		o.OnCommit = func(*plan.Change, dataplane.Result) {}
+	}
+	return &Engine{
+		planner:       o.Planner,
+		dataplane:     o.Dataplane,
+		log:           o.Logger,
+		clock:         o.Clock,
+		onCommit:      o.OnCommit,
+		minSyncPeriod: o.MinSyncPeriod,
+		inbox:         newInbox(o.Clock),
+		ledger:        newLedger(),
+		state:         model.NewState(),
+		verifier:      verifier{period: o.SyncPeriod},
+		problems:      problemLog{log: o.Logger},
+	}
+}
+
+// Run works until ctx is done, and then returns nil and leaves the kernel as
+// it is. It is called once.
+func (e *Engine) Run(ctx context.Context) error {
+	defer e.helpers.Wait()
+	e.helpers.Go(func() { e.watchDisturbances(ctx) })
+	for ctx.Err() == nil {
+		e.absorb(ctx)
+		now := e.clock.Now()
+		e.verifyIfDue(ctx, now)
+		if at, ok := e.commitAt(); ok && !now.Before(at) {
+			e.commit(ctx)
+		} else {
+			e.sleep(ctx, now)
+		}
+	}
+	return nil
+}
+
+// Snapshot lends out what is desired, for reading, while read runs. Planning
+// waits for it, commits under way do not.
+func (e *Engine) Snapshot(read func(*plan.Desired)) {
+	e.planMu.RLock()
+	defer e.planMu.RUnlock()
+	read(e.planner.Desired())
+}
+
+// sleep waits until there is mail or something is due.
+func (e *Engine) sleep(ctx context.Context, now time.Time) {
+	var due <-chan time.Time
+	if at, ok := e.nextDue(); ok {
+		timer := e.clock.NewTimer(at.Sub(now))
+		defer timer.Stop()
+		due = timer.C()
+	}
+	select {
+	case <-ctx.Done():
+	case <-e.inbox.wake:
+	case <-due:
+	}
+}
+
+func (e *Engine) nextDue() (at time.Time, ok bool) {
+	at, ok = e.commitAt()
+	if verify, also := e.verifyAt(); also && (!ok || verify.Before(at)) {
+		return verify, true
+	}
+	return at, ok
+}
+
+// absorb takes the mail, and plans what it brings once the sources are in
+// sync. Until then the State only fills.
+func (e *Engine) absorb(ctx context.Context) {
+	m, synced := e.inbox.take()
+	if m.verification != nil {
+		e.verified(ctx, m.verification)
+	}
+	if m.disturbed {
+		e.disturbed()
+	}
+	e.state.Apply(&e.dirty, m.events...)
+	if m.config != nil {
+		e.config = m.config
+	}
+	switch {
+	case !synced:
+	case !e.synced:
+		e.begin()
+	case !m.since.IsZero():
+		e.plan(m.since)
+	}
+}
+
+// begin plans everything for the first time and has it reconciled with what an
+// earlier process left in the kernel.
+func (e *Engine) begin() {
+	now := e.clock.Now()
+	e.log.Info("Sources are in sync", "revision", e.state.Revision(), "services", len(e.state.Services()))
+	e.synced = true
+	e.repair.need(now)
+	e.plan(now)
+}
+
+// plan turns what is dirty into a change and queues it. since is when the
+// oldest event in it came.
+func (e *Engine) plan(since time.Time) {
+	e.ledger.queued(since)
+	change := e.update()
+	desired := e.planner.Desired()
+	if change.Problems {
+		e.problems.update(desired.Problems)
+	}
+	e.ledger.planned(change, since, len(desired.Frontends))
+	e.repair.hasten()
+	if change.Empty() && len(e.queue) == 0 && !e.repair.needed {
+		e.finish(commit{change: change, desired: desired, planned: true, end: e.clock.Now()})
+		return
+	}
+	e.queue = append(e.queue, change)
+}
+
+// update is the part of planning that observers must not see half done.
+func (e *Engine) update() *plan.Change {
+	e.planMu.Lock()
+	defer e.planMu.Unlock()
+	dirty, config := e.dirty, e.config
+	e.dirty, e.config = model.Dirty{}, nil
+	if config != nil {
+		return e.planner.SetConfig(e.state, *config)
+	}
+	return e.planner.Update(e.state, &dirty)
+}

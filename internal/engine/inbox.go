@@ -1,0 +1,151 @@
+package engine
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// mail is what reached the loop since it last looked.
+type mail struct {
+	events []model.Event
+	since  time.Time // when the first of events or config came
+	config *plan.Config
+
+	disturbed    bool
+	verification *verification
+}
+
+// inbox is where all others leave what is for the loop. Its lock is held for
+// the time of an append, so that leaving something never waits for the kernel.
+type inbox struct {
+	clock clock.PassiveClock
+	wake  chan struct{} // holds one token while there is something to look at
+
+	mu      sync.Mutex
+	mail    mail
+	waiting map[*source]struct{} // sources that are not in sync
+	synced  bool
+}
+
+func newInbox(c clock.PassiveClock) *inbox {
+	return &inbox{
+		clock:   c,
+		wake:    make(chan struct{}, 1),
+		waiting: map[*source]struct{}{},
+	}
+}
+
+// post changes the mail and wakes the loop.
+func (b *inbox) post(write func(*mail)) {
+	b.mu.Lock()
+	write(&b.mail)
+	b.mu.Unlock()
+	b.ring()
+}
+
+// postChange is post for what will lead to a commit, whose age is kept.
+func (b *inbox) postChange(write func(*mail)) {
+	b.post(func(m *mail) {
+		if m.since.IsZero() {
+			m.since = b.clock.Now()
+		}
+		write(m)
+	})
+}
+
+func (b *inbox) ring() {
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take empties the inbox. Events posted before the sources said that they are
+// in sync are in this mail or in an earlier one when synced is true.
+func (b *inbox) take() (m mail, synced bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m, b.mail = b.mail, mail{}
+	return m, b.synced
+}
+
+// setSynced says that one source is in sync, or all of them at once for nil.
+func (b *inbox) setSynced(s *source) {
+	b.mu.Lock()
+	if s == nil {
+		clear(b.waiting)
+	} else {
+		delete(b.waiting, s)
+	}
+	if len(b.waiting) == 0 {
+		b.synced = true
+	}
+	b.mu.Unlock()
+	b.ring()
+}
+
+// pendingSince is when the oldest change in the inbox came. Before the sources
+// are in sync nothing is waited for but them, and nothing counts as pending.
+func (b *inbox) pendingSince() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.synced {
+		return time.Time{}
+	}
+	return b.mail.since
+}
+
+// waitingFor are the names of the sources that are not in sync.
+func (b *inbox) waitingFor() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var names []string
+	for s := range b.waiting {
+		names = append(names, s.name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// source is the sink of one of several sources.
+type source struct {
+	name   string
+	engine *Engine
+}
+
+func (s *source) Update(events ...model.Event) { s.engine.Update(events...) }
+func (s *source) Synced()                      { s.engine.inbox.setSynced(s) }
+
+// AddSource returns a sink for one of several sources: the engine is in sync
+// when each of them has said so. All are added before the first of them starts.
+func (e *Engine) AddSource(name string) model.Sink {
+	s := &source{name: name, engine: e}
+	e.inbox.mu.Lock()
+	defer e.inbox.mu.Unlock()
+	e.inbox.waiting[s] = struct{}{}
+	return s
+}
+
+// Update hands over changes that belong together: they are planned and
+// committed together. It never waits for a commit.
+func (e *Engine) Update(events ...model.Event) {
+	if len(events) == 0 {
+		return
+	}
+	e.inbox.postChange(func(m *mail) { m.events = append(m.events, events...) })
+}
+
+// Synced says that everything there was at the start has been handed over, by
+// all sources.
+func (e *Engine) Synced() { e.inbox.setSynced(nil) }
+
+// SetPlanConfig replaces the configuration of the planner.
+func (e *Engine) SetPlanConfig(config plan.Config) {
+	e.inbox.postChange(func(m *mail) { m.config = &config })
+}

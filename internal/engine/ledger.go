@@ -1,0 +1,258 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"sluice/internal/plan"
+)
+
+// mark is a moment in the life of a frontend, small because there is one for
+// each.
+type mark struct {
+	revision uint64
+	since    int64 // nanoseconds of Unix time
+}
+
+// waiting is a frontend that is planned and not yet in the kernel.
+type waiting struct {
+	mark
+	removing bool
+}
+
+// failure is a frontend that the kernel refused.
+type failure struct {
+	mark
+	removing bool
+	err      error
+	attempts int
+	retry    time.Time
+}
+
+// ledger is the status of every frontend. The loop writes it, everybody reads.
+type ledger struct {
+	mu         sync.RWMutex
+	summary    Summary
+	programmed map[plan.Key]mark
+	pending    map[plan.Key]waiting // overrides the other two
+	failed     map[plan.Key]failure // overrides programmed
+	// nextRetry is a time before which no failed frontend is to be tried
+	// again; zero when there is none to try. It may be too early, which costs
+	// a look, so that it need not be searched for after each commit.
+	nextRetry time.Time
+}
+
+// outcome is what a commit changed that is worth telling.
+type outcome struct {
+	news      []Failure // refused for the first time, or for a new reason
+	recovered int       // refused before, and now as desired
+}
+
+func newLedger() *ledger {
+	return &ledger{
+		programmed: map[plan.Key]mark{},
+		pending:    map[plan.Key]waiting{},
+		failed:     map[plan.Key]failure{},
+	}
+}
+
+// queued notes that a change which came at that time is being worked on.
+func (l *ledger) queued(since time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.summary.Synced = true
+	if l.summary.PendingSince.IsZero() || since.Before(l.summary.PendingSince) {
+		l.summary.PendingSince = since
+	}
+}
+
+// planned notes what a change makes pending, and the number of frontends that
+// are desired with it.
+func (l *ledger) planned(change *plan.Change, since time.Time, frontends int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.summary.DesiredRevision = change.Revision
+	l.summary.Frontends = frontends
+	for _, f := range change.Set {
+		l.wait(f.Key, mark{change.Revision, since.UnixNano()}, false)
+	}
+	for _, key := range change.Removed {
+		l.wait(key, mark{change.Revision, since.UnixNano()}, true)
+	}
+}
+
+func (l *ledger) wait(key plan.Key, m mark, removing bool) {
+	if old, ok := l.pending[key]; ok {
+		m.since = old.since
+	}
+	l.pending[key] = waiting{m, removing}
+}
+
+// committed notes that all that was pending is now in the kernel, apart from
+// what was refused.
+func (l *ledger) committed(c commit) (o outcome) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.count(c)
+	l.pending = map[plan.Key]waiting{}
+	now := mark{c.change.Revision, c.end.UnixNano()}
+	refused := c.result.Failed
+	for _, f := range c.change.Set {
+		if _, ok := refused[f.Key]; !ok {
+			l.settle(f.Key, &o)
+			l.programmed[f.Key] = now
+		}
+	}
+	for _, key := range c.change.Removed {
+		if _, ok := refused[key]; !ok {
+			l.settle(key, &o)
+			delete(l.programmed, key)
+		}
+	}
+	for key, err := range refused {
+		_, desired := c.desired.Frontends[key]
+		l.refuse(key, failure{mark: now, removing: !desired, err: err}, c.end, &o)
+	}
+	slices.SortFunc(o.news, func(a, b Failure) int { return a.Key.Compare(b.Key) })
+	return o
+}
+
+// count keeps the summary. A change that left the kernel nothing to do is in
+// the kernel, but is no commit.
+func (l *ledger) count(c commit) {
+	s := &l.summary
+	s.ProgrammedRevision = c.change.Revision
+	s.PendingSince = time.Time{}
+	if c.start.IsZero() {
+		return
+	}
+	s.FailingSince = time.Time{}
+	s.LastCommit, s.LastCommitDuration = c.end, c.duration()
+	s.Commits++
+	if c.reconcile {
+		s.Reconciles++
+	}
+	s.Transactions += uint64(c.result.Transactions)
+	s.Elements += uint64(c.result.Elements)
+}
+
+// settle notes that a frontend is as desired.
+func (l *ledger) settle(key plan.Key, o *outcome) {
+	if _, ok := l.failed[key]; ok {
+		delete(l.failed, key)
+		o.recovered++
+	}
+	if len(l.failed) == 0 {
+		l.nextRetry = time.Time{}
+	}
+}
+
+// refuse notes that a frontend failed, and when it is to be tried again. It
+// has failed since the first time in a row.
+func (l *ledger) refuse(key plan.Key, f failure, now time.Time, o *outcome) {
+	old, again := l.failed[key]
+	if again {
+		f.since = old.since
+	}
+	f.attempts = old.attempts + 1
+	f.retry = now.Add(backoff(f.attempts))
+	l.failed[key] = f
+	delete(l.programmed, key)
+	l.retryBy(f.retry)
+	if !again || fmt.Sprint(old.err) != fmt.Sprint(f.err) {
+		o.news = append(o.news, Failure{key, f.status()})
+	}
+}
+
+func (l *ledger) retryBy(at time.Time) {
+	if l.nextRetry.IsZero() || at.Before(l.nextRetry) {
+		l.nextRetry = at
+	}
+}
+
+// broke notes that a commit failed as a whole.
+func (l *ledger) broke(c commit) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := &l.summary
+	s.LastError = c.result.Err
+	s.FailedCommits++
+	if s.FailingSince.IsZero() {
+		s.FailingSince = c.end
+	}
+}
+
+// retryAt is when to look for failed frontends to try again, if there are any.
+func (l *ledger) retryAt() (at time.Time, ok bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.nextRetry, !l.nextRetry.IsZero()
+}
+
+// takeRetries are the failed frontends that are to be tried again now, or all
+// of them. The commit they go into puts those that fail again back.
+func (l *ledger) takeRetries(now time.Time, all bool) (keys []plan.Key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !all && (l.nextRetry.IsZero() || now.Before(l.nextRetry)) {
+		return nil
+	}
+	l.nextRetry = time.Time{}
+	for key, f := range l.failed {
+		if all || !now.Before(f.retry) {
+			keys = append(keys, key)
+		} else {
+			l.retryBy(f.retry)
+		}
+	}
+	slices.SortFunc(keys, plan.Key.Compare)
+	return keys
+}
+
+func (l *ledger) read() Summary {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	s := l.summary
+	s.Pending, s.Failed = len(l.pending), len(l.failed)
+	return s
+}
+
+func (l *ledger) frontend(key plan.Key) (FrontendStatus, bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if w, ok := l.pending[key]; ok {
+		s := w.status(Pending)
+		s.Removing = w.removing
+		if !l.summary.FailingSince.IsZero() {
+			s.Err = l.summary.LastError
+		}
+		return s, true
+	}
+	if f, ok := l.failed[key]; ok {
+		return f.status(), true
+	}
+	m, ok := l.programmed[key]
+	return m.status(Programmed), ok
+}
+
+func (l *ledger) failures() []Failure {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	out := make([]Failure, 0, len(l.failed))
+	for key, f := range l.failed {
+		out = append(out, Failure{key, f.status()})
+	}
+	return out
+}
+
+func (m mark) status(p Phase) FrontendStatus {
+	return FrontendStatus{Phase: p, Revision: m.revision, Since: time.Unix(0, m.since)}
+}
+
+func (f failure) status() FrontendStatus {
+	s := f.mark.status(Failed)
+	s.Removing, s.Err, s.Attempts, s.Retry = f.removing, f.err, f.attempts, f.retry
+	return s
+}

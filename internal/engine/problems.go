@@ -1,0 +1,53 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/go-logr/logr"
+
+	"sluice/internal/model"
+)
+
+// problemLog tells of each problem once when it appears, and once when it is
+// gone.
+type problemLog struct {
+	log   logr.Logger
+	known map[model.Problem]struct{}
+}
+
+func (p *problemLog) update(byObject map[string][]model.Problem) {
+	now := make(map[model.Problem]struct{}, len(p.known))
+	for _, problems := range byObject {
+		for _, problem := range problems {
+			now[problem] = struct{}{}
+		}
+	}
+	for _, problem := range missing(p.known, now) {
+		p.tell(p.log, "Left out what is wrong with an object", problem)
+	}
+	for _, problem := range missing(now, p.known) {
+		p.tell(p.log.V(1), "Problem with an object is gone", problem)
+	}
+	p.known = now
+}
+
+func (p *problemLog) tell(log logr.Logger, message string, problem model.Problem) {
+	log.Info(message, "object", problem.Object, "field", problem.Field,
+		"reason", problem.Reason, "remedy", problem.Remedy)
+}
+
+// missing are those of want that have does not hold, in a stable order.
+func missing(have, want map[model.Problem]struct{}) []model.Problem {
+	var out []model.Problem
+	for problem := range want {
+		if _, ok := have[problem]; !ok {
+			out = append(out, problem)
+		}
+	}
+	slices.SortFunc(out, func(a, b model.Problem) int {
+		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Field, b.Field),
+			cmp.Compare(a.Reason, b.Reason))
+	})
+	return out
+}

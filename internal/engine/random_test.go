@@ -1,0 +1,171 @@
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// TestWhateverFailsTheKernelEndsUpAsDesired lets several sources change
+// Services in a kernel that fails, refuses, is slow and is disturbed, all by
+// chance. When that is over the kernel, what observers were told and the
+// status must agree with what is desired, and that with a plan from scratch.
+func TestWhateverFailsTheKernelEndsUpAsDesired(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			told := observer{}
+			o := Options{OnCommit: told.commit, SyncPeriod: 10 * time.Second}
+			if seed%2 == 1 {
+				o.MinSyncPeriod = time.Second
+			}
+			run(t, o, func(t *testing.T, b *bench) {
+				final := b.chaos(seed)
+				b.kernel.tell(func(d *fakeDataplane) { d.calm() })
+				time.Sleep(5 * time.Minute)
+				synctest.Wait()
+				b.wantAgreement(t, told, final)
+			})
+		})
+	}
+}
+
+// chaos runs three sources for two minutes, and returns what there is at the
+// end.
+func (b *bench) chaos(seed uint64) (final map[model.Name]model.SetService) {
+	b.kernel.unruly(rand.New(rand.NewPCG(seed, 0)))
+	final = map[model.Name]model.SetService{}
+	var mu sync.Mutex
+	var sources sync.WaitGroup
+	sinks := []model.Sink{b.AddSource("a"), b.AddSource("b"), b.AddSource("c")}
+	for id, sink := range sinks {
+		chance := rand.New(rand.NewPCG(seed, uint64(id)+1))
+		sources.Go(func() {
+			for step := range 200 {
+				if step == 10 {
+					sink.Synced()
+				}
+				addr := netip.AddrFrom4([4]byte{10, 0, byte(id), byte(chance.IntN(12))}).String()
+				service := web(addr, uint32(chance.IntN(3)))
+				mu.Lock()
+				if chance.IntN(3) > 0 {
+					final[service.Name] = service
+					sink.Update(service)
+				} else {
+					delete(final, service.Name)
+					sink.Update(noWeb(addr))
+				}
+				mu.Unlock()
+				time.Sleep(time.Duration(chance.IntN(1200)) * ms)
+			}
+		})
+	}
+	sources.Wait()
+	return final
+}
+
+// unruly makes the kernel do what kernels do on a bad day.
+func (d *fakeDataplane) unruly(chance *rand.Rand) {
+	d.tell(func(d *fakeDataplane) {
+		d.delay = func() time.Duration { return time.Duration(chance.IntN(500)) * ms }
+		d.fail = func() error {
+			if chance.IntN(8) == 0 { // somebody else is at work
+				for key := range d.frontends {
+					delete(d.frontends, key)
+					break
+				}
+				select {
+				case d.disturbed <- struct{}{}:
+				default:
+				}
+			}
+			if chance.IntN(4) == 0 {
+				return errBroken
+			}
+			return nil
+		}
+		d.refuse = func(plan.Key) error {
+			if chance.IntN(4) == 0 {
+				return errRefused
+			}
+			return nil
+		}
+	})
+}
+
+// calm ends what unruly began.
+func (d *fakeDataplane) calm() {
+	d.delay = func() time.Duration { return 0 }
+	d.fail = func() error { return nil }
+	d.refuse = func(plan.Key) error { return nil }
+}
+
+// observer knows what OnCommit told.
+type observer map[plan.Key]*plan.Frontend
+
+func (o observer) commit(change *plan.Change, result dataplane.Result) {
+	for _, f := range change.Set {
+		if result.Failed[f.Key] == nil {
+			o[f.Key] = f
+		}
+	}
+	for _, key := range change.Removed {
+		if result.Failed[key] == nil {
+			delete(o, key)
+		}
+	}
+}
+
+func (b *bench) wantAgreement(t *testing.T, told observer, final map[model.Name]model.SetService) {
+	t.Helper()
+	state := model.NewState()
+	for service := range maps.Values(final) {
+		state.Apply(&model.Dirty{}, service)
+	}
+	want := plan.New(plan.Config{NodeName: "here"}).Update(state, &model.Dirty{})
+	frontends := map[plan.Key]*plan.Frontend{}
+	for _, f := range want.Set {
+		frontends[f.Key] = f
+	}
+	same := func(what string, got map[plan.Key]*plan.Frontend) {
+		t.Helper()
+		if diff := cmp.Diff(frontends, got, cmpopts.EquateComparable(plan.Key{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	b.Snapshot(func(d *plan.Desired) {
+		same("desired", d.Frontends)
+		if diff := cmp.Diff(d.ClusterIPs, b.kernel.clusterIPs, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+			t.Errorf("ClusterIPs in the kernel (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(d.Settings, b.kernel.settings); diff != "" {
+			t.Errorf("settings in the kernel (-want +got):\n%s", diff)
+		}
+	})
+	same("the kernel", b.kernel.frontends)
+	same("what observers were told", told)
+	for key := range frontends {
+		if s, _ := b.Frontend(key); s.Phase != Programmed {
+			t.Errorf("%s has status %+v", key, s)
+		}
+	}
+	s := b.Status()
+	if s.Failed != 0 || s.Pending != 0 || s.Frontends != len(frontends) || !s.PendingSince.IsZero() ||
+		!s.FailingSince.IsZero() || s.ProgrammedRevision != s.DesiredRevision {
+		t.Errorf("status at the end: %+v", s)
+	}
+	if s.FailedCommits == 0 || s.Commits < 20 {
+		t.Errorf("too little happened for this test to mean anything: %+v", s)
+	}
+}

@@ -1,0 +1,220 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sluice/internal/plan"
+)
+
+func TestADisturbanceIsRepairedAtOnce(t *testing.T) {
+	run(t, Options{}, func(t *testing.T, b *bench) {
+		b.Update(web("10.0.0.1", 0))
+		b.sync()
+		b.kernel.tell(func(d *fakeDataplane) { clear(d.frontends) })
+		b.kernel.disturbed <- struct{}{}
+		wantCalls(t, b, call{"reconcile", 0, "10.0.0.1"})
+		wantContent(t, b, "10.0.0.1")
+		wantLogged(t, b, `"msg"="Repaired"`, 1)
+	})
+}
+
+func TestDisturbancesInALoopAreRepairedOnceASecond(t *testing.T) {
+	run(t, Options{}, func(t *testing.T, b *bench) {
+		b.Update(web("10.0.0.1", 0))
+		b.sync()
+		for range 20 {
+			b.kernel.disturbed <- struct{}{}
+			time.Sleep(100 * ms)
+		}
+		wantCalls(t, b, call{"reconcile", 0, "10.0.0.1"}, call{"reconcile", time.Second, "10.0.0.1"},
+			call{"reconcile", 2 * time.Second, "10.0.0.1"})
+		const news = `"level"=0 "msg"="Somebody else changed what is ours`
+		wantLogged(t, b, news, 1)
+
+		time.Sleep(time.Hour)
+		wantCalls(t, b)
+		b.kernel.disturbed <- struct{}{}
+		wantCalls(t, b, call{"reconcile", time.Hour + 2*time.Second, "10.0.0.1"})
+		wantLogged(t, b, news, 1)
+	})
+}
+
+func TestADisturbanceIsSeenWhileCommitsFollowOneAnother(t *testing.T) {
+	run(t, Options{}, func(t *testing.T, b *bench) {
+		b.sync()
+		release := b.kernel.holdCommits()
+		b.Update(web("10.0.0.1", 0))
+		synctest.Wait()
+		b.Update(web("10.0.0.2", 0))
+		b.kernel.disturbed <- struct{}{}
+		synctest.Wait()
+		release()
+		wantCalls(t, b, call{"apply", 0, "10.0.0.1"}, call{"reconcile", 0, "10.0.0.1 10.0.0.2"})
+	})
+}
+
+func TestADisturbanceDoesNotShortenABackOff(t *testing.T) {
+	run(t, Options{}, func(t *testing.T, b *bench) {
+		b.kernel.failWith(errBroken)
+		b.sync()
+		time.Sleep(50 * ms)
+		b.kernel.disturbed <- struct{}{}
+		wantCalls(t, b)
+		time.Sleep(50 * ms)
+		wantCalls(t, b, call{"reconcile", 100 * ms, ""})
+	})
+}
+
+func TestADataplaneThatStopsWatchingDoesNotStopTheLoop(t *testing.T) {
+	run(t, Options{}, func(t *testing.T, b *bench) {
+		b.sync()
+		close(b.kernel.disturbed)
+		time.Sleep(time.Minute)
+		b.Update(web("10.0.0.1", 0))
+		wantCalls(t, b, call{"apply", time.Minute, "10.0.0.1"})
+	})
+}
+
+func TestWhatVerifyFindsIsRepaired(t *testing.T) {
+	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *bench) {
+		b.Update(web("10.0.0.1", 0))
+		b.sync()
+		time.Sleep(10 * time.Minute)
+		wantCalls(t, b) // all was well
+		b.kernel.tell(func(d *fakeDataplane) {
+			clear(d.frontends)
+			d.verify = func(context.Context) (bool, error) { return b.kernel.content() != "", nil }
+		})
+		time.Sleep(10 * time.Minute)
+		wantCalls(t, b, call{"reconcile", 11 * time.Minute, "10.0.0.1"})
+		wantLogged(t, b, "The kernel differs", 1)
+	})
+}
+
+func TestVerifyHoldsUpNoChange(t *testing.T) {
+	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *bench) {
+		b.sync()
+		running, most := 0, 0
+		finish := make(chan bool)
+		b.kernel.tell(func(d *fakeDataplane) {
+			d.verify = func(context.Context) (bool, error) {
+				running++
+				most = max(most, running)
+				ok := <-finish
+				running--
+				return ok, nil
+			}
+		})
+		time.Sleep(10 * time.Minute)
+		b.Update(web("10.0.0.1", 0))
+		wantCalls(t, b, call{"apply", 10 * time.Minute, "10.0.0.1"})
+		finish <- false
+		wantCalls(t, b, call{"reconcile", 10 * time.Minute, "10.0.0.1"})
+		if most != 1 {
+			t.Errorf("%d verifications at a time, want 1", most)
+		}
+		close(finish)
+	})
+}
+
+func TestVerifyThatARepairOvertookIsIgnored(t *testing.T) {
+	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *bench) {
+		b.sync()
+		finish := make(chan struct{})
+		b.kernel.tell(func(d *fakeDataplane) {
+			d.verify = func(context.Context) (bool, error) { <-finish; return false, nil }
+		})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		b.kernel.disturbed <- struct{}{}
+		wantCalls(t, b, call{"reconcile", time.Minute, ""})
+		finish <- struct{}{}
+		wantCalls(t, b)
+		close(finish)
+	})
+}
+
+func TestVerifyThatFailsIsLoggedOnceAndTriedAgain(t *testing.T) {
+	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *bench) {
+		b.sync()
+		tries := 0
+		b.kernel.tell(func(d *fakeDataplane) {
+			d.verify = func(context.Context) (bool, error) { tries++; return false, errors.New("dump interrupted") }
+		})
+		time.Sleep(5 * time.Minute)
+		wantCalls(t, b)
+		if tries != 5 {
+			t.Errorf("%d tries in five periods", tries)
+		}
+		wantLogged(t, b, `"msg"="Cannot verify what is in the kernel"`, 1)
+	})
+}
+
+func TestWithoutSyncPeriodNothingIsVerified(t *testing.T) {
+	run(t, Options{}, func(t *testing.T, b *bench) {
+		b.sync()
+		b.kernel.tell(func(d *fakeDataplane) {
+			d.verify = func(context.Context) (bool, error) { t.Error("verified"); return true, nil }
+		})
+		time.Sleep(24 * time.Hour)
+	})
+}
+
+func TestVerifyDoesNotWaitForARefusedFrontend(t *testing.T) {
+	run(t, Options{SyncPeriod: time.Second}, func(t *testing.T, b *bench) {
+		b.sync()
+		b.kernel.refuseAddr("10.0.0.1", errRefused)
+		b.Update(web("10.0.0.1", 0))
+		time.Sleep(time.Hour) // now it is tried every 30 s
+		tries := 0
+		b.kernel.tell(func(d *fakeDataplane) {
+			d.verify = func(context.Context) (bool, error) { tries++; return true, nil }
+		})
+		time.Sleep(10*time.Second + 500*ms)
+		synctest.Wait()
+		if tries != 10 && tries != 11 {
+			t.Errorf("verified %d times in 10.5 s, want every second", tries)
+		}
+	})
+}
+
+func TestRunEndsAfterVerify(t *testing.T) {
+	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *bench) {
+		b.sync()
+		ended := false
+		b.kernel.tell(func(d *fakeDataplane) {
+			d.verify = func(ctx context.Context) (bool, error) {
+				<-ctx.Done()
+				time.Sleep(time.Second)
+				ended = true
+				return false, ctx.Err()
+			}
+		})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		b.stop()
+		if !ended {
+			t.Error("Run left a Verify behind")
+		}
+	})
+}
+
+func TestAFrontendThatARepairCannotRestoreFails(t *testing.T) {
+	run(t, Options{}, func(t *testing.T, b *bench) {
+		b.Update(web("10.0.0.1", 0))
+		b.sync()
+		b.kernel.tell(func(d *fakeDataplane) {
+			clear(d.frontends)
+			d.refuse = func(plan.Key) error { return errRefused }
+		})
+		b.kernel.disturbed <- struct{}{}
+		synctest.Wait()
+		if s, _ := b.Frontend(webKey("10.0.0.1")); s.Phase != Failed || !errors.Is(s.Err, errRefused) {
+			t.Errorf("status is %+v", s)
+		}
+	})
+}

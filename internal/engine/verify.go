@@ -1,0 +1,73 @@
+package engine
+
+import (
+	"context"
+	"time"
+)
+
+// verification is what came of a Verify.
+type verification struct {
+	ok  bool
+	err error
+	// reconciles is how many there were when it began: one that began later
+	// has mended whatever was found.
+	reconciles uint64
+}
+
+// verifier says when to look whether the kernel still holds what is ours.
+type verifier struct {
+	period    time.Duration // 0 for never
+	next      time.Time
+	running   bool
+	lastError string
+}
+
+func (v *verifier) postpone(now time.Time) { v.next = now.Add(v.period) }
+
+// verifyAt is when the next Verify is to start, if one is to. None is while a
+// repair is needed anyway, or before the first commit.
+func (e *Engine) verifyAt() (at time.Time, ok bool) {
+	v := &e.verifier
+	if v.period <= 0 || v.running || !e.synced || e.repair.needed {
+		return time.Time{}, false
+	}
+	return v.next, true
+}
+
+// verifyIfDue starts a Verify in a goroutine of its own, so that reading the
+// whole kernel state holds up no change.
+func (e *Engine) verifyIfDue(ctx context.Context, now time.Time) {
+	if at, ok := e.verifyAt(); !ok || now.Before(at) {
+		return
+	}
+	e.verifier.running = true
+	reconciles := e.repair.started
+	e.helpers.Go(func() {
+		ok, err := e.dataplane.Verify(ctx)
+		e.inbox.post(func(m *mail) { m.verification = &verification{ok, err, reconciles} })
+	})
+}
+
+func (e *Engine) verified(ctx context.Context, v *verification) {
+	now := e.clock.Now()
+	e.verifier.running = false
+	e.verifier.postpone(now)
+	if v.err != nil {
+		if ctx.Err() != nil {
+			return
+		}
+		if text := v.err.Error(); text != e.verifier.lastError {
+			e.verifier.lastError = text
+			e.log.Error(v.err, "Cannot verify what is in the kernel", "retry", e.verifier.period)
+		} else {
+			e.log.V(1).Info("Still cannot verify what is in the kernel", "err", text)
+		}
+		return
+	}
+	e.verifier.lastError = ""
+	if v.ok || v.reconciles != e.repair.started {
+		return
+	}
+	e.log.Info("The kernel differs from what was programmed, repairing it")
+	e.repair.need(now)
+}
