@@ -197,7 +197,12 @@ type SetInfo struct {
 	Flags          uint32
 	KeyID, DataID  uint32
 	KeyLen, Length uint32
+	// Count is the number of elements, -1 where the kernel (before 6.15) does
+	// not tell.
+	Count int
 }
+
+const setCount = 20 // NFTA_SET_COUNT, kernel 6.15
 
 // Matches tells whether the kernel's set is the one that s describes.
 func (s *Set) Matches(i SetInfo) bool {
@@ -205,7 +210,7 @@ func (s *Set) Matches(i SetInfo) bool {
 	if s.isMap() {
 		want.DataID, want.Length = s.Data.id(), uint32(s.Data.Len())
 	}
-	// Loading a listing can add the size or drop it: that does no harm.
+	i.Count = 0
 	return want == i
 }
 
@@ -214,7 +219,7 @@ func (c *Conn) Sets(ctx context.Context, t Table) ([]SetInfo, error) {
 	var sets []SetInfo
 	filter := Attrs(nil).text(unix.NFTA_SET_TABLE, t.Name)
 	err := c.request(ctx, t.Family, unix.NFT_MSG_GETSET, dump, filter, func(a Attrs) error {
-		var s SetInfo
+		s := SetInfo{Count: -1}
 		for typ, v := range each(a) {
 			switch typ {
 			case unix.NFTA_SET_NAME:
@@ -229,6 +234,8 @@ func (c *Conn) Sets(ctx context.Context, t Table) ([]SetInfo, error) {
 				s.DataID = toU32(v)
 			case unix.NFTA_SET_DATA_LEN:
 				s.Length = toU32(v)
+			case setCount:
+				s.Count = int(toU32(v))
 			}
 		}
 		if s.Flags&unix.NFT_SET_ANONYMOUS == 0 {

@@ -66,11 +66,11 @@ var fixedNames = map[kind]string{
 	rememberPostrouting: "remember-postrouting",
 	rememberInput:       "remember-input",
 	dispatch:            "dispatch",
-	reject:              "reject",
-	drop:                "drop!", // not a chain, so not a name that one could have
+	reject:              "refuse", // nft keeps "reject" and "masquerade" for itself
+	drop:                "drop!",  // not a chain, so not a name that one could have
 	mark:                "mark-for-masquerade",
 	markOffCluster:      "mark-off-cluster",
-	masqueraded:         "masquerade",
+	masqueraded:         "masquerade-marked",
 	unknown:             "unknown-cluster-ips",
 	remembering:         "remember",
 }

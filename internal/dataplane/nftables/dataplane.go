@@ -40,6 +40,10 @@ type Dataplane struct {
 	round uint64
 	// tables is nil while it is not known what the kernel holds.
 	tables []*table
+
+	// refused are the frontends that the kernel would not have even right after
+	// it was read: their refusal is no sign that somebody else was at work.
+	refused map[plan.Key]struct{}
 }
 
 var _ dataplane.Dataplane = (*Dataplane)(nil)
@@ -61,7 +65,7 @@ func New(o Options) (*Dataplane, error) {
 	if err != nil {
 		return nil, errors.Join(err, writer.Close(), reader.Close())
 	}
-	return &Dataplane{logger: o.Logger, writer: writer, reader: reader, watch: w, commit: writer.Commit}, nil
+	return &Dataplane{logger: o.Logger, writer: writer, reader: reader, watch: w, commit: writer.Commit, refused: map[plan.Key]struct{}{}}, nil
 }
 
 // Close closes the sockets and leaves the kernel as it is.

@@ -2,8 +2,11 @@ package nftables
 
 import (
 	"context"
+	"fmt"
+	"hash/maphash"
 	"net/netip"
 	"slices"
+	"time"
 
 	"sluice/internal/nft"
 	"sluice/internal/plan"
@@ -63,31 +66,94 @@ func readChains(ctx context.Context, c *nft.Conn, t nft.Table) (map[string]nft.C
 	return chains, tags, nil
 }
 
+// A hash table of the kernel that grows or shrinks in the background is dumped
+// with some elements twice and others not at all, and without a word. It is over
+// soon: what does not add up is read again.
+const (
+	readTries = 100
+	readPause = 20 * time.Millisecond
+)
+
 // readContents reads all that is in a table of our layout, but for affinity.
 func readContents(ctx context.Context, c *nft.Conn, l *layout, t nft.Table) (*contents, error) {
-	k := &contents{table: t, frontends: map[plan.Key]*programmed{}}
-	var err error
+	for range readTries {
+		k, consistent, err := tryRead(ctx, c, l, t)
+		if err != nil || consistent {
+			return k, err
+		}
+		select {
+		case <-time.After(readPause):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return nil, fmt.Errorf("table %s %s: %w", t.Family, t.Name, nft.ErrInterrupted)
+}
+
+func tryRead(ctx context.Context, c *nft.Conn, l *layout, t nft.Table) (k *contents, consistent bool, err error) {
+	k = &contents{table: t, frontends: map[plan.Key]*programmed{}}
 	if k.chains, k.rules, err = readChains(ctx, c, t); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	r := &reader{layout: l, contents: k, names: map[string]string{}}
+	infos, err := c.Sets(ctx, t)
+	if err != nil {
+		return nil, false, err
+	}
+	counts := map[string]int{}
+	for _, i := range infos {
+		counts[i.Name] = i.Count
+	}
+	r := &reader{layout: l, contents: k, names: map[string]string{}, seen: map[string]struct{}{}}
 	for _, s := range l.sets() {
-		read := r.forSet(s.Name)
-		if read == nil {
-			continue
-		}
-		err := c.Elements(ctx, t, s.Name, func(e *nft.Element) error {
-			if !read(e) {
-				k.junk = append(k.junk, op{set: s.Name, remove: true,
-					element: nft.Element{Key: slices.Clone(e.Key), KeyEnd: slices.Clone(e.KeyEnd)}})
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
+		ok, err := r.readSet(ctx, c, t, s.Name, counts[s.Name])
+		if err != nil || !ok {
+			return nil, false, err
 		}
 	}
-	return k, nil
+	return k, true, nil
+}
+
+// readSet reads a set and tells whether it saw each element once.
+func (r *reader) readSet(ctx context.Context, c *nft.Conn, t nft.Table, set string, count int) (bool, error) {
+	take := r.forSet(set)
+	if take == nil {
+		return true, nil
+	}
+	clear(r.seen)
+	r.twice = false
+	first, err := sumElements(ctx, c, t, set, func(e *nft.Element) {
+		if !take(e) && !r.again(string(e.Key)+string(e.KeyEnd)) {
+			r.junk = append(r.junk, op{set: set, remove: true,
+				element: nft.Element{Key: slices.Clone(e.Key), KeyEnd: slices.Clone(e.KeyEnd)}})
+		}
+	})
+	if err != nil || r.twice {
+		return false, err
+	}
+	if count >= 0 {
+		return first.count == count, nil
+	}
+	second, err := sumElements(ctx, c, t, set, func(*nft.Element) {})
+	return first == second, err
+}
+
+// sum tells whether two dumps have the same elements, in any order.
+type sum struct {
+	count int
+	hash  uint64
+}
+
+var sumSeed = maphash.MakeSeed()
+
+func sumElements(ctx context.Context, c *nft.Conn, t nft.Table, set string, f func(*nft.Element)) (sum, error) {
+	var s sum
+	err := c.Elements(ctx, t, set, func(e *nft.Element) error {
+		s.count++
+		s.hash += maphash.Bytes(sumSeed, e.Key)
+		f(e)
+		return nil
+	})
+	return s, err
 }
 
 // reader sorts elements into contents.
@@ -95,6 +161,18 @@ type reader struct {
 	*layout
 	*contents
 	names map[string]string // one copy of each chain name
+	// twice says that an element of the set at hand came twice; seen helps to
+	// tell where nothing else does.
+	twice bool
+	seen  map[string]struct{}
+}
+
+// again notes a key and tells whether it came before.
+func (r *reader) again(key string) bool {
+	_, before := r.seen[key]
+	r.seen[key] = struct{}{}
+	r.twice = r.twice || before
+	return before
 }
 
 // forSet returns what takes in an element of the set and tells whether it can
@@ -102,13 +180,14 @@ type reader struct {
 func (r *reader) forSet(set string) func(*nft.Element) bool {
 	switch set {
 	case services, nodePorts:
-		return r.verdict(set == nodePorts, func(p *programmed, v string, e *nft.Element) {
-			p.verdict, p.packets, p.bytes = v, e.Packets, e.Bytes
+		return r.verdict(set == nodePorts, func(p *programmed, e *nft.Element) *string {
+			p.packets, p.bytes = e.Packets, e.Bytes
+			return &p.verdict
 		})
 	case outside, nodePortOutside:
-		return r.verdict(set == nodePortOutside, func(p *programmed, v string, _ *nft.Element) { p.outside = v })
+		return r.verdict(set == nodePortOutside, func(p *programmed, _ *nft.Element) *string { return &p.outside })
 	case sticky, nodePortSticky:
-		return r.verdict(set == nodePortSticky, func(p *programmed, v string, _ *nft.Element) { p.sticky = v })
+		return r.verdict(set == nodePortSticky, func(p *programmed, _ *nft.Element) *string { return &p.sticky })
 	case endpoints, nodePortEndpoints:
 		return r.slot(set == nodePortEndpoints, func(p *programmed) *[]netip.AddrPort { return &p.slots })
 	case localEndpoints, nodePortLocal:
@@ -134,14 +213,16 @@ func (r *reader) frontend(k plan.Key) *programmed {
 	return p
 }
 
-func (r *reader) verdict(nodePort bool, take func(*programmed, string, *nft.Element)) func(*nft.Element) bool {
+func (r *reader) verdict(nodePort bool, field func(*programmed, *nft.Element) *string) func(*nft.Element) bool {
 	return func(e *nft.Element) bool {
 		d := r.decode(e.Key)
 		k := d.frontend(nodePort)
 		if !d.done() || e.Verdict == nil {
 			return false
 		}
-		take(r.frontend(k), r.verdictName(e.Verdict), e)
+		name := field(r.frontend(k), e)
+		r.twice = r.twice || *name != ""
+		*name = r.verdictName(e.Verdict)
 		return true
 	}
 }
@@ -176,6 +257,7 @@ func (r *reader) slot(nodePort bool, slots func(*programmed) *[]netip.AddrPort) 
 		for len(*s) <= i {
 			*s = append(*s, netip.AddrPort{})
 		}
+		r.twice = r.twice || (*s)[i].IsValid()
 		(*s)[i] = ep
 		return true
 	}
@@ -190,8 +272,9 @@ func (r *reader) source(e *nft.Element) bool {
 	}
 	for bits := r.addrLen * 8; bits >= 0; bits-- {
 		if p := netip.PrefixFrom(from, bits); p.Masked() == p && lastAddr(p) == to {
-			f := r.frontend(k)
-			f.sources = append(f.sources, p)
+			if f := r.frontend(k); !r.again(string(e.Key)) {
+				f.sources = append(f.sources, p)
+			}
 			return true
 		}
 	}
@@ -210,7 +293,9 @@ func (r *reader) address(into *[]netip.Addr, copies int) func(*nft.Element) bool
 		if !d.done() {
 			return false
 		}
-		*into = append(*into, ip)
+		if !r.again(string(e.Key)) {
+			*into = append(*into, ip)
+		}
 		return true
 	}
 }

@@ -44,8 +44,8 @@ type round struct {
 	tables []*table
 	items  []*item
 	result dataplane.Result
-	// strict says that the kernel was read just now, so that an element which
-	// is unexpectedly there or missing is the item's own fault.
+	// strict says that the kernel was read just now, so that a refusal is the
+	// item's own fault.
 	strict bool
 }
 
@@ -97,7 +97,7 @@ func (r *round) chunk(ctx context.Context, items []*item, first, last bool) erro
 		case err == nil:
 			r.done(items, first, last)
 			return nil
-		case !errors.As(err, &refused) || refused.Err != nil || r.drifted(err):
+		case !errors.As(err, &refused) || refused.Err != nil:
 			return err
 		case !isolate:
 			// Elements of many frontends share a message: try again with
@@ -111,12 +111,6 @@ func (r *round) chunk(ctx context.Context, items []*item, first, last bool) erro
 		}
 		items = kept
 	}
-}
-
-// drifted tells whether a refusal shows that the kernel does not hold what the
-// mirror says. Then no frontend is to blame, and the kernel has to be read.
-func (r *round) drifted(err error) bool {
-	return !r.strict && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EEXIST))
 }
 
 func (r *round) fill(b *nft.Batch, items []*item, first, last bool) {
@@ -143,6 +137,7 @@ func (r *round) done(items []*item, first, last bool) {
 		}
 	}
 	for _, it := range items {
+		delete(r.d.refused, it.key)
 		if it.new == nil {
 			delete(it.table.frontends, it.key)
 			continue
@@ -173,13 +168,26 @@ func (r *round) leaveOut(items []*item, refused *nft.Refused) ([]*item, error) {
 			kept = append(kept, it)
 			continue
 		}
-		if r.result.Failed == nil {
-			r.result.Failed = map[plan.Key]error{}
-		}
-		r.result.Failed[it.key] = fmt.Errorf("the kernel refused %s: %w", it.key, err)
-		it.revert()
+		r.fail(it, err)
 	}
 	return kept, nil
+}
+
+// fail notes that an item was refused, and undoes what it asked for. An element
+// that is unexpectedly there or missing can be the item's own fault, or that of
+// somebody who changed our table: then the kernel has to be read.
+func (r *round) fail(it *item, err error) {
+	if r.result.Failed == nil {
+		r.result.Failed = map[plan.Key]error{}
+	}
+	r.result.Failed[it.key] = fmt.Errorf("the kernel refused %s: %w", it.key, err)
+	it.revert()
+	_, known := r.d.refused[it.key]
+	if r.strict {
+		r.d.refused[it.key] = struct{}{}
+	} else if !known && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EEXIST)) {
+		r.d.watch.disturb()
+	}
 }
 
 func (it *item) revert() {

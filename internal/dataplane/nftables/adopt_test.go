@@ -1,0 +1,291 @@
+package nftables
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/internal/model"
+	"sluice/internal/nft"
+	"sluice/internal/plan"
+)
+
+func TestRestartWritesOnlyTheDifference(t *testing.T) {
+	ctx := context.Background()
+	k := newKernel(t)
+	ok(t, k.dataplane().Reconcile(ctx, withAffinity6(variety())))
+
+	second := k.dataplane()
+	if r := ok(t, second.Reconcile(ctx, withAffinity6(variety()))); r.Transactions != 0 {
+		t.Errorf("an unchanged restart wrote %d transactions", r.Transactions)
+	}
+	changed := variety()
+	f := *changed.Frontends[key("10.96.0.1:80", model.TCP)]
+	f.Route.Endpoints = pool("10.244.0.1:8080", "10.244.0.9:8080")
+	changed.Frontends[f.Key] = &f
+	third := k.dataplane()
+	ok(t, third.Reconcile(ctx, withAffinity6(changed)))
+	fourth := k.dataplane()
+	changed2 := withAffinity6(variety())
+	r := ok(t, fourth.Reconcile(ctx, changed2))
+	// One endpoint replaced (a removal and an addition) in one transaction.
+	if r.Transactions != 1 || r.Elements > 4 {
+		t.Errorf("one replaced endpoint took %d transactions and %d elements", r.Transactions, r.Elements)
+	}
+}
+
+func TestWhatOthersDidIsMended(t *testing.T) {
+	for _, tc := range []struct{ name, nft string }{
+		{"ruleset flushed", "flush ruleset"},
+		{"table deleted", "delete table ip sluice"},
+		{"table flushed", "flush table ip sluice"},
+		{"set flushed", "flush map ip sluice endpoints"},
+		{"element removed", "delete element ip sluice services { 10.96.0.1 . tcp . 80 }"},
+		{"element added", "add element ip sluice services { 10.96.0.77 . tcp . 80 : drop }"},
+		{"endpoint added beyond the pool", "add element ip sluice endpoints { 10.96.0.1 . tcp . 80 . 17 : 10.9.9.9 . 99 }"},
+		{"endpoint with an absurd index added", "add element ip sluice endpoints { 10.96.0.1 . tcp . 80 . 4000000000 : 10.9.9.9 . 99 }"},
+		{"source range that is no prefix added", "add element ip sluice sources { 198.51.100.1 . tcp . 443 . 1.2.3.4-1.2.3.9 }"},
+		{"rule inserted", "insert rule ip sluice dispatch drop"},
+		{"rules of a chain flushed", "flush chain ip sluice lb-2"},
+		{"chain added", "add chain ip sluice mine { type filter hook input priority 0; }"},
+		{"base chain deleted", "delete chain ip sluice prerouting"},
+		{"address added", "add element ip6 sluice cluster-ips { fd00::99 }"},
+		{"address removed", "delete element ip6 sluice nodeport-ips { 2001:db8::10 }"},
+		{"set added", "add set ip sluice mine { type ipv4_addr; }"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ctx := context.Background()
+			k := newKernel(t)
+			d := k.dataplane()
+			ok(t, d.Reconcile(ctx, variety()))
+			want := meaning(d.snapshot(t))
+			k.nft(tc.nft, "-f", "-")
+			select {
+			case <-d.Disturbed():
+			case <-time.After(10 * time.Second):
+				t.Error("it was not noticed")
+			}
+			if good, err := d.Verify(ctx); err != nil || good && tc.name != "set added" {
+				t.Errorf("Verify says %v, %v", good, err)
+			}
+			ok(t, d.Reconcile(ctx, variety()))
+			if got := meaning(d.snapshot(t)); got != want {
+				t.Errorf("after mending:\n%s\nwant:\n%s", got, want)
+			}
+			if good, err := d.Verify(ctx); err != nil || !good {
+				t.Errorf("after mending Verify says %v, %v", good, err)
+			}
+		})
+	}
+}
+
+// meaning leaves the table's name out: a table that was made anew can have the
+// other one.
+func meaning(snapshot string) string {
+	return strings.ReplaceAll(snapshot, tableNames[1], tableNames[0])
+}
+
+func TestOwnChangesDoNotDisturb(t *testing.T) {
+	ctx := context.Background()
+	k := newKernel(t)
+	d := k.dataplane()
+	ok(t, d.Reconcile(ctx, variety()))
+	f := *variety().Frontends[key("10.96.0.1:80", model.TCP)]
+	f.Route.Endpoints = nil
+	ok(t, d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{&f}}))
+	ok(t, d.Reconcile(ctx, cluster(3000))) // enough for the monitor to be away
+	k.nft("table ip theirs {\n chain c {\n }\n }\n", "-f", "-")
+	// A change of ours after theirs: once it is heard of, theirs was as well.
+	k.nft("add element ip sluice services { 10.96.255.1 . tcp . 1 : drop }", "-f", "-")
+	<-d.Disturbed()
+	ok(t, d.Reconcile(ctx, cluster(3000)))
+	select {
+	case <-d.Disturbed():
+		t.Error("our own repair counts as a disturbance")
+	default:
+	}
+}
+
+func TestTableOfAnotherLayoutIsReplacedAtOnce(t *testing.T) {
+	ctx := context.Background()
+	k := newKernel(t)
+	old := `table ip sluice {
+		map services { type ipv4_addr : verdict; }
+		chain prerouting { type nat hook prerouting priority dstnat; }
+	}`
+	k.nft(old, "-f", "-")
+	d := k.dataplane()
+	ok(t, d.Reconcile(ctx, variety()))
+	if got := k.nft("", "list", "tables"); strings.Contains(got, "table ip sluice\n") || !strings.Contains(got, "table ip sluice-b\n") {
+		t.Errorf("tables now:\n%s", got)
+	}
+	k.nft(old, "-f", "-")
+	d = k.dataplane()
+	ok(t, d.Reconcile(ctx, variety()))
+	if got := k.nft("", "list", "tables"); strings.Contains(got, "table ip sluice\n") || !strings.Contains(got, "table ip sluice-b\n") {
+		t.Errorf("with both there, the tables are:\n%s", got)
+	}
+}
+
+func TestHalfBuiltTableIsFinished(t *testing.T) {
+	ctx := context.Background()
+	k := newKernel(t)
+	d := k.dataplane()
+	want := cluster(12_000)
+	commits := 0
+	d.commit = func(ctx context.Context, b *nft.Batch) error {
+		if commits++; commits > 2 {
+			return errors.New("killed")
+		}
+		return d.writer.Commit(ctx, b)
+	}
+	if r := d.Reconcile(ctx, want); r.Err == nil {
+		t.Fatal("the first process was to be killed half-way")
+	}
+	if got := k.nft("", "-t", "list", "table", "ip", "sluice"); strings.Contains(got, "hook") {
+		t.Error("packets come to a half-built table")
+	}
+	d = k.dataplane()
+	ok(t, d.Reconcile(ctx, want))
+	if good, err := d.Verify(ctx); err != nil || !good {
+		t.Errorf("Verify says %v, %v", good, err)
+	}
+	if got := k.nft("", "-t", "list", "table", "ip", "sluice"); !strings.Contains(got, "hook prerouting") {
+		t.Error("the table was not finished")
+	}
+}
+
+// badSources is a frontend that the kernel refuses: its source ranges overlap.
+func badSources(k plan.Key) *plan.Frontend {
+	return &plan.Frontend{Key: k, Filtered: true, Sources: prefixes("10.0.0.0/8", "10.1.0.0/16"),
+		Route: plan.Route{Endpoints: pool("10.244.0.1:80")}}
+}
+
+func TestRefusedFrontendHarmsOnlyItself(t *testing.T) {
+	ctx := context.Background()
+	k := newKernel(t)
+	d := k.dataplane()
+	want := cluster(100)
+	bad := key("198.51.100.9:80", model.TCP)
+	want.Frontends[bad] = badSources(bad)
+	r := d.Reconcile(ctx, want)
+	if r.Err != nil || len(r.Failed) != 1 || r.Failed[bad] == nil {
+		t.Fatalf("Reconcile: %v, failed %v", r.Err, r.Failed)
+	}
+	if n := len(d.tables[0].frontends); n != 100 {
+		t.Errorf("%d frontends are programmed, want the 100 good ones", n)
+	}
+
+	worse := key("198.51.100.8:80", model.TCP)
+	good := *want.Frontends[key("10.96.0.5:80", model.TCP)]
+	good.Route.Endpoints = pool("10.244.99.1:80", "10.244.99.2:80", "10.244.99.3:80", "10.244.99.4:80")
+	r = d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{badSources(worse), &good}})
+	if r.Err != nil || len(r.Failed) != 1 || r.Failed[worse] == nil {
+		t.Fatalf("Apply: %v, failed %v", r.Err, r.Failed)
+	}
+	if got := k.nft("", "list", "map", "ip", "sluice", "endpoints"); !strings.Contains(got, "10.244.99.4 . 80") {
+		t.Error("the good frontend of the same change was not programmed")
+	}
+
+	fixed := badSources(worse)
+	fixed.Sources = prefixes("10.0.0.0/8")
+	ok(t, d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{fixed}}))
+	if ok, err := d.Verify(ctx); err != nil || !ok {
+		t.Errorf("Verify says %v, %v", ok, err)
+	}
+}
+
+func TestDriftThatBreaksAChangeIsMended(t *testing.T) {
+	ctx := context.Background()
+	k := newKernel(t)
+	d := k.dataplane()
+	want := variety()
+	ok(t, d.Reconcile(ctx, want))
+	k.nft("delete element ip sluice endpoints { 10.96.0.1 . tcp . 80 . 1 }", "-f", "-")
+	f := *want.Frontends[key("10.96.0.1:80", model.TCP)]
+	f.Route.Endpoints = pool("10.244.0.1:8080")
+	<-d.Disturbed() // that nft was at work: of interest here is what follows
+	other := *want.Frontends[key("10.96.0.1:53", model.UDP)]
+	other.Route.Endpoints = pool("10.244.0.77:8080")
+	r := d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{&f, &other}})
+	if r.Err != nil || len(r.Failed) != 1 || r.Failed[f.Key] == nil {
+		t.Fatalf("Apply: %v, failed %v", r.Err, r.Failed)
+	}
+	select {
+	case <-d.Disturbed():
+	default:
+		t.Error("a refusal that shows somebody else at work does not ask for Reconcile")
+	}
+	want.Frontends[f.Key], want.Frontends[other.Key] = &f, &other
+	ok(t, d.Reconcile(ctx, want))
+	if good, err := d.Verify(ctx); err != nil || !good {
+		t.Errorf("Verify says %v, %v", good, err)
+	}
+}
+
+func TestHugePoolGrowsAndShrinks(t *testing.T) {
+	ctx := context.Background()
+	d := newKernel(t).dataplane()
+	frontend := func(n int) *plan.Frontend {
+		f := &plan.Frontend{Key: key("10.96.0.1:80", model.TCP)}
+		for i := range n {
+			f.Route.Endpoints = append(f.Route.Endpoints, plan.Endpoint{AddrPort: pool("10.0.0.0:80")[0].AddrPort})
+			a := [4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}
+			f.Route.Endpoints[i].AddrPort = netipAddrPort(a, 80)
+		}
+		return f
+	}
+	want := &plan.Desired{Settings: settings(), Frontends: map[plan.Key]*plan.Frontend{}}
+	ok(t, d.Reconcile(ctx, want))
+	for _, n := range []int{25_000, 70_000, 69_999, 12_345, 3, 0} {
+		f := frontend(n)
+		ok(t, d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{f}}))
+		if good, err := d.Verify(ctx); err != nil || !good {
+			t.Fatalf("with %d endpoints Verify says %v, %v", n, good, err)
+		}
+		if got := len(d.tables[0].frontends[f.Key].slots); got != n {
+			t.Errorf("%d slots, want %d", got, n)
+		}
+	}
+}
+
+func TestCountersGoOnWhenAPoolChanges(t *testing.T) {
+	ctx := context.Background()
+	k := newKernel(t)
+	d := k.dataplane()
+	want := cluster(200)
+	ok(t, d.Reconcile(ctx, want))
+	one := key("10.96.0.1:80", model.TCP)
+	k.nft("delete element ip sluice services { 10.96.0.1 . tcp . 80 }\n"+
+		"add element ip sluice services { 10.96.0.1 . tcp . 80 counter packets 42 bytes 4200 : goto cluster-lb-1 }", "-f", "-")
+	check := func(when string) {
+		t.Helper()
+		got, err := d.Counters(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got[one] != 42 || len(got) != 200 {
+			t.Errorf("%s: %d connections counted in one of %d frontends, want 42 of 200", when, got[one], len(got))
+		}
+	}
+	check("at first")
+	grow := func(f *plan.Frontend) *plan.Frontend {
+		g := *f
+		g.Route.Endpoints = append(pool("10.1.1.1:80"), f.Route.Endpoints...)
+		want.Frontends[f.Key] = &g
+		return &g
+	}
+	ok(t, d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{grow(want.Frontends[one])}}))
+	check("after one change")
+	var all []*plan.Frontend
+	for _, f := range maps.Clone(want.Frontends) {
+		all = append(all, grow(f))
+	}
+	ok(t, d.Apply(ctx, &plan.Change{Set: all}))
+	check("after changes of all")
+	ok(t, k.dataplane().Reconcile(ctx, want))
+	check("after a restart")
+}

@@ -1,0 +1,125 @@
+package nftables
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+func TestListingOfNftLoadsAgain(t *testing.T) {
+	ctx := context.Background()
+	k := newKernel(t)
+	d := k.dataplane()
+	ok(t, d.Reconcile(ctx, variety()))
+	before := k.nft("", "list", "ruleset")
+	k.nft("flush ruleset\n"+before, "-f", "-")
+	if diff := cmp.Diff(before, k.nft("", "list", "ruleset")); diff != "" {
+		t.Errorf("the listing changed when it was loaded (-before +after):\n%s", diff)
+	}
+	// The rules lack our tags now, and are written again; the elements stay.
+	r := ok(t, d.Reconcile(ctx, variety()))
+	if r.Elements != 0 {
+		t.Errorf("%d elements were written over a loaded listing, want none", r.Elements)
+	}
+	if diff := cmp.Diff(before, k.nft("", "list", "ruleset")); diff != "" {
+		t.Errorf("the listing changed by adopting it (-before +after):\n%s", diff)
+	}
+}
+
+func TestListingShowsWhatIsMeant(t *testing.T) {
+	k := newKernel(t)
+	ok(t, k.dataplane().Reconcile(context.Background(), withAffinity6(variety())))
+	got := k.nft("", "list", "ruleset")
+	for _, want := range []string{
+		"10.96.0.1 . tcp . 80 counter packets 0 bytes 0 : goto cluster-lb-2",
+		"fd00:10:96::1 . tcp . 80 counter packets 0 bytes 0 : goto cluster-lb-2",
+		"10.96.0.1 . sctp . 99 counter packets 0 bytes 0 : goto refuse",
+		"10.96.0.1 . tcp . 98 counter packets 0 bytes 0 : drop",
+		"tcp . 30080 counter packets 0 bytes 0 : goto split-node-nodeport-lb-2",
+		"10.96.0.1 . tcp . 80 . 1 : 10.244.0.2 . 8080",
+		"2001:db8:1::1 . tcp . 443 . 2001:db8::/32",
+		"dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 2 map @endpoints",
+		"dnat ip6 to ip6 saddr . ip6 daddr . meta l4proto . th dport map @affinity",
+		"update @local-affinity { ct original ip6 saddr . ct original ip6 daddr . meta l4proto . ct original proto-dst timeout 1m : ct reply ip6 saddr . ct reply proto-src }",
+		"ip saddr 10.244.0.0/16 return",
+		"ip6 daddr fd00:10:96::/112 drop",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the listing lacks %q", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(got)
+	}
+}
+
+// cluster has that many Services with pools of one, two and three endpoints.
+func cluster(services int) *plan.Desired {
+	d := &plan.Desired{Settings: settings(), Frontends: map[plan.Key]*plan.Frontend{}, ClusterIPs: map[netip.Addr]struct{}{}}
+	ip, pod := netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("10.244.0.1")
+	for i := range services {
+		f := &plan.Frontend{Key: plan.Key{Addr: ip, Port: 80, Protocol: model.TCP}, Masquerade: plan.MasqueradeOffCluster}
+		for range 1 + i%3 {
+			f.Route.Endpoints = append(f.Route.Endpoints, plan.Endpoint{AddrPort: netip.AddrPortFrom(pod, 8080)})
+			pod = pod.Next()
+		}
+		d.Frontends[f.Key] = f
+		d.ClusterIPs[ip] = struct{}{}
+		ip = ip.Next()
+	}
+	return d
+}
+
+func TestMoreServicesAddElementsOnly(t *testing.T) {
+	ctx := context.Background()
+	k := newKernel(t)
+	d := k.dataplane()
+	count := func() (chains, rules, sets int) {
+		out := k.nft("", "-nn", "-t", "list", "ruleset")
+		for line := range strings.Lines(out) {
+			switch line = strings.TrimSpace(line); {
+			case strings.HasPrefix(line, "chain "):
+				chains++
+			case strings.HasPrefix(line, "set "), strings.HasPrefix(line, "map "):
+				sets++
+			}
+		}
+		return chains, strings.Count(out, "\n"), sets
+	}
+	ok(t, d.Reconcile(ctx, cluster(10)))
+	chains, rules, sets := count()
+	ok(t, d.Reconcile(ctx, cluster(10_000)))
+	c2, r2, s2 := count()
+	if chains != c2 || rules != r2 || sets != s2 {
+		t.Errorf("10 Services: %d chains, %d lines of rules, %d sets; 10,000: %d, %d, %d", chains, rules, sets, c2, r2, s2)
+	}
+	if len(d.tables[0].frontends) != 10_000 {
+		t.Errorf("%d frontends, want 10,000", len(d.tables[0].frontends))
+	}
+}
+
+func TestCleanupRemovesOursAndNothingElse(t *testing.T) {
+	ctx := context.Background()
+	k := newKernel(t)
+	k.nft("table ip theirs {\n chain c { type filter hook input priority 0; accept; }\n }\n", "-f", "-")
+	theirs := k.nft("", "list", "ruleset")
+	d := k.dataplane()
+	ok(t, d.Reconcile(ctx, variety()))
+	for range 2 { // also when there is nothing to remove
+		if err := d.Cleanup(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(theirs, k.nft("", "list", "ruleset")); diff != "" {
+			t.Errorf("left behind (-want +got):\n%s", diff)
+		}
+	}
+	if r := d.Apply(ctx, &plan.Change{}); r.Err == nil {
+		t.Error("Apply after Cleanup succeeded, want an error that asks for Reconcile")
+	}
+}
