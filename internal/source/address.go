@@ -1,0 +1,123 @@
+package source
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"sluice/internal/model"
+)
+
+// ParseAddr parses an IP address as Kubernetes writes it: without a zone and
+// without leading zeros, whose meaning differs between programs. An IPv4
+// address in IPv6 clothes comes back as the IPv4 address it is.
+func ParseAddr(s string) (netip.Addr, error) {
+	addr, err := netip.ParseAddr(s)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("%q is not an IP address: %s", s, parseReason(err))
+	}
+	if addr.Zone() != "" {
+		return netip.Addr{}, fmt.Errorf("%q has a zone, and an address of a Service cannot have one", s)
+	}
+	return addr.Unmap(), nil
+}
+
+// ParsePrefix parses a CIDR. Bits behind the prefix are cleared, as the kernel
+// does; an IPv4 range in IPv6 clothes comes back as the IPv4 range it is.
+func ParsePrefix(s string) (netip.Prefix, error) {
+	prefix, err := netip.ParsePrefix(s)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("%q is not a CIDR: %s", s, parseReason(err))
+	}
+	if prefix.Addr().Is4In6() && prefix.Bits() >= 96 {
+		prefix = netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)
+	}
+	return prefix.Masked(), nil
+}
+
+// parseReason is the last part of a netip error, which otherwise repeats the
+// name of the function and the input.
+func parseReason(err error) string {
+	s := err.Error()
+	if i := strings.LastIndex(s, "): "); i >= 0 {
+		return s[i+3:]
+	}
+	return s
+}
+
+// CheckForwardable tells why connections to the address cannot be forwarded to
+// it or from it, if they cannot: it is not an address of one machine.
+func CheckForwardable(addr netip.Addr) error {
+	switch {
+	case addr.IsUnspecified():
+		return errors.New("it is the unspecified address")
+	case addr.IsLoopback():
+		return errors.New("it is a loopback address")
+	case addr.IsMulticast():
+		return errors.New("it is a multicast address")
+	case addr == broadcast:
+		return errors.New("it is the broadcast address")
+	}
+	return nil
+}
+
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
+// CheckEndpoint is CheckForwardable for addresses that must mean the same on
+// every node, which link-local ones do not.
+func CheckEndpoint(addr netip.Addr) error {
+	if addr.IsLinkLocalUnicast() {
+		return errors.New("it is a link-local address")
+	}
+	return CheckForwardable(addr)
+}
+
+// CheckFamily tells whether an address is not of the family wanted.
+func CheckFamily(addr netip.Addr, want model.Family) error {
+	if got := model.FamilyOf(addr); got != want {
+		return fmt.Errorf("%s is an %s address", addr, got)
+	}
+	return nil
+}
+
+// addrs parses a list of addresses and leaves out those that check refuses.
+func (r *report) addrs(field string, list []string, check func(netip.Addr) error) []netip.Addr {
+	out := make([]netip.Addr, 0, len(list))
+	for i, s := range list {
+		if addr, ok := r.addr(index(field, i), s, check); ok {
+			out = append(out, addr)
+		}
+	}
+	return distinct(out)
+}
+
+// addr parses an address and reports it if it is malformed or refused.
+func (r *report) addr(field, s string, check func(netip.Addr) error) (netip.Addr, bool) {
+	addr, err := ParseAddr(s)
+	if err != nil {
+		r.add(field, "write a plain IPv4 or IPv6 address", "%v", err)
+		return netip.Addr{}, false
+	}
+	if err := check(addr); err != nil {
+		r.add(field, "use an address of one machine that others can reach", "%s cannot be used: %v", addr, err)
+		return netip.Addr{}, false
+	}
+	return addr, true
+}
+
+// prefixes parses a list of CIDRs and leaves out the malformed ones.
+func (r *report) prefixes(field string, list []string) []netip.Prefix {
+	out := make([]netip.Prefix, 0, len(list))
+	for i, s := range list {
+		prefix, err := ParsePrefix(strings.TrimSpace(s))
+		if err != nil {
+			r.add(index(field, i), "write a CIDR such as 192.0.2.0/24", "%v", err)
+			continue
+		}
+		out = append(out, prefix)
+	}
+	return distinct(out)
+}
+
+func index(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }

@@ -1,0 +1,93 @@
+//lint:file-ignore SA1019 Endpoints is deprecated, and manifests still hold it.
+
+package source
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+
+	"sluice/internal/model"
+)
+
+// SlicesOfEndpoints converts an Endpoints object: one slice for each subset
+// and family. Their names hold a colon, which no EndpointSlice can have in its
+// name. There are none if the object is of a headless Service.
+func SlicesOfEndpoints(in *v1.Endpoints) []*model.Slice {
+	if _, headless := in.Labels[v1.IsHeadlessService]; headless {
+		return nil
+	}
+	var out []*model.Slice
+	for i := range in.Subsets {
+		out = append(out, slicesOfSubset(in, i)...)
+	}
+	return exact(out)
+}
+
+// slicesOfSubset hangs the problems of the subset on its first slice, and
+// makes an empty one to carry them if there is no other.
+func slicesOfSubset(in *v1.Endpoints, i int) []*model.Slice {
+	subset := &in.Subsets[i]
+	r := reportOn("Endpoints", in.Namespace+"/"+in.Name)
+	ports := r.subsetPorts(i, subset.Ports)
+	byFamily := map[model.Family][]model.Endpoint{}
+	r.subsetAddresses(fmt.Sprintf("subsets[%d].addresses", i), subset.Addresses, model.Ready|model.Serving, byFamily)
+	r.subsetAddresses(fmt.Sprintf("subsets[%d].notReadyAddresses", i), subset.NotReadyAddresses, 0, byFamily)
+	problems := r.list()
+	if len(byFamily) == 0 && len(problems) > 0 {
+		byFamily[model.IPv4] = nil
+	}
+
+	var out []*model.Slice
+	for _, family := range model.Families {
+		endpoints, ok := byFamily[family]
+		if !ok {
+			continue
+		}
+		out = append(out, &model.Slice{
+			Name: model.Name{
+				Namespace: intern(in.Namespace),
+				Name:      fmt.Sprintf("endpoints:%s:%d:%s", in.Name, i, family),
+			},
+			Service:   intern(in.Name),
+			Family:    family,
+			Ports:     ports,
+			Endpoints: exact(endpoints),
+			Problems:  problems,
+		})
+		problems = nil
+	}
+	return out
+}
+
+func (r *report) subsetPorts(subset int, in []v1.EndpointPort) []model.SlicePort {
+	out := make([]model.SlicePort, 0, len(in))
+	for i := range in {
+		p := &in[i]
+		port, ok := r.port(fmt.Sprintf("subsets[%d].ports[%d].port", subset, i), p.Port)
+		if !ok {
+			continue
+		}
+		protocol, ok := r.protocol(fmt.Sprintf("subsets[%d].ports[%d].protocol", subset, i), p.Protocol)
+		if !ok {
+			continue
+		}
+		out = append(out, model.SlicePort{Name: intern(p.Name), Protocol: protocol, Port: port})
+	}
+	return exact(out)
+}
+
+func (r *report) subsetAddresses(field string, in []v1.EndpointAddress, c model.Conditions, out map[model.Family][]model.Endpoint) {
+	for i := range in {
+		addr, ok := r.addr(fmt.Sprintf("%s[%d].ip", field, i), in[i].IP, CheckEndpoint)
+		if !ok {
+			continue
+		}
+		family := model.FamilyOf(addr)
+		out[family] = append(out[family], model.Endpoint{
+			Addr:       addr,
+			Node:       internPtr(in[i].NodeName),
+			Conditions: c,
+		})
+	}
+}

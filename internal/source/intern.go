@@ -1,0 +1,47 @@
+package source
+
+import "unique"
+
+// intern returns the one copy of s that all values share. It never holds on to
+// the memory s came from, such as the buffer an object was decoded from.
+func intern(s string) string {
+	if s == "" {
+		return ""
+	}
+	return unique.Make(s).Value()
+}
+
+// internPtr is intern of an optional string.
+func internPtr(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return intern(*s)
+}
+
+// exact returns s without spare capacity, and nil if it is empty.
+func exact[T any](s []T) []T {
+	if len(s) == 0 {
+		return nil
+	}
+	if len(s) == cap(s) {
+		return s
+	}
+	return append(make([]T, 0, len(s)), s...)
+}
+
+// distinct returns what is in s, in its order, each value once.
+func distinct[T comparable](s []T) []T {
+	if len(s) < 2 {
+		return exact(s)
+	}
+	seen := make(map[T]struct{}, len(s))
+	out := make([]T, 0, len(s))
+	for _, v := range s {
+		if _, ok := seen[v]; !ok {
+			seen[v] = struct{}{}
+			out = append(out, v)
+		}
+	}
+	return exact(out)
+}

@@ -1,0 +1,250 @@
+package manifest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	sigsjson "sigs.k8s.io/json"
+
+	"sluice/internal/model"
+)
+
+// object is one object of a manifest: its name, its place, and the events that
+// make it known. An object that is not for this proxy has no events.
+type object struct {
+	kind     string
+	name     model.Name
+	document int
+	line     int
+	events   []model.Event
+}
+
+func (o *object) String() string { return describe(o.kind, o.name) }
+
+// describe names an object as problems do.
+func describe(kind string, name model.Name) string {
+	switch {
+	case name.Name == "":
+		return kind
+	case name.Namespace == "":
+		return kind + " " + name.Name
+	}
+	return kind + " " + name.String()
+}
+
+// decoded is what a file or a document holds.
+type decoded struct {
+	objects  []object
+	problems []Problem
+	skipped  map[string]int // objects of other kinds, by kind
+}
+
+func (d *decoded) add(o decoded) {
+	d.objects = append(d.objects, o.objects...)
+	d.problems = append(d.problems, o.problems...)
+	for kind, n := range o.skipped {
+		d.skip(kind, n)
+	}
+}
+
+func (d *decoded) skip(kind string, n int) {
+	if d.skipped == nil {
+		d.skipped = map[string]int{}
+	}
+	d.skipped[kind] += n
+}
+
+// refused tells whether anything was not taken over.
+func (d *decoded) refused() bool {
+	for i := range d.problems {
+		if d.problems[i].Refused {
+			return true
+		}
+	}
+	return false
+}
+
+// Decode reads the content of one file: the events that make its objects known
+// and what is wrong with it. An extension .json stands for JSON, everything
+// else for YAML. Of Nodes, only nodeName is used. It does not look for objects
+// that are there twice.
+func Decode(file string, data []byte, nodeName string) ([]model.Event, []Problem) {
+	d := decodeFile(file, data, nodeName)
+	var events []model.Event
+	for _, o := range d.objects {
+		events = append(events, o.events...)
+	}
+	return events, d.problems
+}
+
+func decodeFile(file string, data []byte, nodeName string) decoded {
+	if bytes.IndexByte(data, 0) >= 0 || !utf8.Valid(data) {
+		return decoded{problems: []Problem{fileProblem(file, "save it as text in UTF-8", "it is not a text file")}}
+	}
+	docs := split(file, data)
+	results := make([]decoded, len(docs))
+	parallel(len(docs), func(i int) {
+		d := decoder{file: file, doc: docs[i], nodeName: nodeName, lines: locator{doc: docs[i]}}
+		d.decode()
+		results[i] = d.decoded
+	})
+	var all decoded
+	for i := range results {
+		all.add(results[i])
+	}
+	return all
+}
+
+// decoder decodes one document.
+type decoder struct {
+	decoded
+	file     string
+	doc      document
+	nodeName string
+	lines    locator
+}
+
+// head is the part of an object that says what it is.
+type head struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Metadata   struct {
+		Name      string `json:"name"`
+		Namespace string `json:"namespace"`
+	} `json:"metadata"`
+}
+
+// item is an object and where it is in its document.
+type item struct {
+	head
+	raw []byte
+	at  string // path of the object, "items[3]." in a list
+}
+
+// name is the object's name, with the namespace it has by default.
+func (i *item) name() model.Name {
+	if i.Kind == "Node" || i.Kind == "ServiceCIDR" {
+		return model.Name{Name: i.Metadata.Name}
+	}
+	name := model.Name{Namespace: i.Metadata.Namespace, Name: i.Metadata.Name}
+	if name.Namespace == "" {
+		name.Namespace = "default"
+	}
+	return name
+}
+
+func (d *decoder) decode() {
+	raw, line, err := d.doc.toJSON()
+	if err != nil {
+		d.unreadable(line, err)
+		return
+	}
+	d.item(raw, "", head{})
+}
+
+// unreadable reports a document that is not well-formed. The line is that in
+// the document, or 0.
+func (d *decoder) unreadable(line int, err error) {
+	if line > 0 {
+		line += d.doc.line - 1
+	}
+	d.problems = append(d.problems, Problem{
+		File: d.file, Document: d.doc.number, Line: line, Refused: true,
+		Problem: model.Problem{
+			Object: "document",
+			Reason: "it cannot be parsed: " + err.Error(),
+			Remedy: "correct the syntax of the document",
+		},
+	})
+}
+
+// item decodes an object or a list of objects. What the object does not say
+// about itself is taken from defaults.
+func (d *decoder) item(raw []byte, at string, defaults head) {
+	it := item{raw: raw, at: at, head: defaults}
+	if err := sigsjson.UnmarshalCaseSensitivePreserveInts(raw, &it.head); err != nil {
+		if syntax, offset := sigsjson.SyntaxErrorOffset(err); syntax {
+			d.unreadable(1+bytes.Count(raw[:min(int(offset), len(raw))], []byte("\n")), err)
+			return
+		}
+		// A field of the wrong type is left to the strict decoder, which knows
+		// the kind.
+	}
+	text := bytes.TrimSpace(raw)
+	switch {
+	case bytes.Equal(text, []byte("null")):
+	case len(text) == 0 || text[0] != '{':
+		d.check(&it).add("", "write an object with apiVersion, kind and metadata", "it is not an object")
+	case it.APIVersion == "":
+		d.check(&it).add("apiVersion", "set apiVersion", "apiVersion is missing")
+	case it.Kind == "":
+		d.check(&it).add("kind", "set kind", "kind is missing")
+	default:
+		d.dispatch(&it)
+	}
+}
+
+// parse decodes an object strictly and reports what does not belong there.
+func (d *decoder) parse(it *item, into any) bool {
+	check := d.check(it)
+	strict, err := sigsjson.UnmarshalStrict(it.raw, into)
+	for _, e := range strict {
+		check.strict(e)
+	}
+	if err != nil {
+		check.mistyped(err)
+	}
+	return !check.failed
+}
+
+// strict reports a field that is unknown or repeated.
+func (c *checker) strict(err error) {
+	var field string
+	var fieldError sigsjson.FieldError
+	if errors.As(err, &fieldError) {
+		field = fieldError.FieldPath()
+	}
+	if strings.HasPrefix(err.Error(), "duplicate field") {
+		c.add(field, "keep one of them", "the field is there more than once")
+		return
+	}
+	c.add(field, "remove the field or correct its name", "%s has no such field", c.item.Kind)
+}
+
+// found records an object that is taken over, and what was left out of it.
+func (d *decoder) found(it *item, problems []model.Problem, events ...model.Event) {
+	d.objects = append(d.objects, object{
+		kind:     it.Kind,
+		name:     it.name(),
+		document: d.doc.number,
+		line:     d.doc.line,
+		events:   events,
+	})
+	for _, p := range problems {
+		d.problems = append(d.problems, d.problem(it, p, false))
+	}
+}
+
+// problem adds its place to what is wrong with an object.
+func (d *decoder) problem(it *item, p model.Problem, refused bool) Problem {
+	if it.at != "" {
+		p.Field = strings.TrimSuffix(it.at+p.Field, ".")
+	}
+	return Problem{
+		File: d.file, Document: d.doc.number, Line: d.lines.line(p.Field), Refused: refused,
+		Problem: p,
+	}
+}
+
+// wrongVersion reports an object of a kind that is used, in a version that is
+// not.
+func (d *decoder) wrongVersion(it *item, versions []string) {
+	d.check(it).add("apiVersion", "use apiVersion: "+strings.Join(versions, " or "),
+		"%s is not served in version %q", it.Kind, it.APIVersion)
+}
+
+// itemPath is the path of an item of a list.
+func itemPath(at string, i int) string { return fmt.Sprintf("%sitems[%d].", at, i) }

@@ -1,0 +1,120 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"path/filepath"
+)
+
+// document is one document of a file.
+type document struct {
+	number int // from 1
+	line   int // its first line in the file, from 1
+	text   []byte
+	json   bool // known to be JSON
+}
+
+// split cuts the content of a file into its documents, by the file's
+// extension. Documents that hold nothing but comments are left out.
+func split(file string, data []byte) []document {
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
+	if filepath.Ext(file) == ".json" {
+		return splitJSON(data)
+	}
+	return splitYAML(data)
+}
+
+// splitYAML cuts at the lines that start or end a document, without parsing what is
+// between them: a document that cannot be parsed must not harm the next one.
+func splitYAML(data []byte) []document {
+	var docs []document
+	var start, startLine int
+	var content, directive bool
+	flush := func(end int) {
+		if content {
+			docs = append(docs, document{number: len(docs) + 1, line: startLine, text: data[start:end]})
+		}
+	}
+	startLine = 1
+	for pos, line := 0, 1; pos < len(data); line++ {
+		text := data[pos:]
+		if i := bytes.IndexByte(text, '\n'); i >= 0 {
+			text = text[:i+1]
+		}
+		switch {
+		case marks(text, "..."):
+			flush(pos)
+			start, startLine = pos+len(text), line+1
+			content, directive = false, false
+		case marks(text, "---"):
+			// A directive belongs to the document that starts below it.
+			if !directive || content {
+				flush(pos)
+				start, startLine = pos, line
+			}
+			content, directive = holdsContent(text[3:]), false
+		case text[0] == '%' && !content:
+			directive = true
+		case holdsContent(text):
+			content = true
+		}
+		pos += len(text)
+	}
+	flush(len(data))
+	return docs
+}
+
+// marks tells whether a line is a mark between documents.
+func marks(line []byte, mark string) bool {
+	rest, ok := bytes.CutPrefix(line, []byte(mark))
+	return ok && (len(rest) == 0 || bytes.IndexByte([]byte(" \t\r\n"), rest[0]) >= 0)
+}
+
+func holdsContent(line []byte) bool {
+	line = bytes.TrimSpace(line)
+	return len(line) > 0 && line[0] != '#'
+}
+
+// splitJSON cuts between JSON values. What cannot be parsed is the last
+// document, up to the end of the file.
+func splitJSON(data []byte) []document {
+	var docs []document
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	for pos := 0; ; {
+		for pos < len(data) && bytes.IndexByte([]byte(" \t\r\n"), data[pos]) >= 0 {
+			pos++
+		}
+		if pos == len(data) {
+			return docs
+		}
+		end := len(data)
+		var value json.RawMessage
+		err := decoder.Decode(&value)
+		if err == nil {
+			end = int(decoder.InputOffset())
+		}
+		docs = append(docs, document{
+			number: len(docs) + 1,
+			line:   1 + bytes.Count(data[:pos], []byte("\n")),
+			text:   data[pos:end],
+			json:   true,
+		})
+		if err != nil {
+			return docs
+		}
+		pos = end
+	}
+}
+
+// toJSON returns the document as JSON, or why it cannot be read and, if known,
+// the line in the document.
+func (d document) toJSON() (raw []byte, line int, err error) {
+	if d.json {
+		return d.text, 0, nil
+	}
+	text := bytes.TrimSpace(bytes.TrimPrefix(d.text, []byte("---")))
+	if len(text) > 0 && text[0] == '{' && json.Valid(text) {
+		return text, 0, nil
+	}
+	return yamlToJSON(d.text)
+}

@@ -1,0 +1,111 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// listing is what there is to read, and what to watch for it to change.
+type listing struct {
+	entries []entry // by name
+	watch   watchSet
+}
+
+// entry is a file to read.
+type entry struct {
+	name string // relative to the folder, with slashes
+	path string
+	info fs.FileInfo
+	err  error // why info is missing
+}
+
+// list finds the files of a path. The watch set is complete also if it fails.
+func list(path string) (*listing, error) {
+	l := &listing{watch: watchSet{}}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return l, fmt.Errorf("finding the path: %w", err)
+	}
+	real := l.watch.trail(abs)
+	info, err := os.Stat(real)
+	if err != nil {
+		return l, fmt.Errorf("reading the path: %w", err)
+	}
+	if !info.IsDir() {
+		l.entries = []entry{{name: filepath.Base(abs), path: real, info: info}}
+		return l, nil
+	}
+	if err := l.folder(real, "", nil); err != nil {
+		return l, err
+	}
+	slices.SortFunc(l.entries, func(a, b entry) int { return strings.Compare(a.name, b.name) })
+	return l, nil
+}
+
+// folder adds the files of a folder and of those below it. Hidden ones are
+// ignored, and links back to a folder above.
+func (l *listing) folder(dir, prefix string, above []fs.FileInfo) error {
+	l.watch.folder(dir)
+	self, err := os.Stat(dir)
+	if err != nil {
+		return notExistIsNil(prefix, fmt.Errorf("reading the folder: %w", err))
+	}
+	if slices.ContainsFunc(above, func(i fs.FileInfo) bool { return os.SameFile(i, self) }) {
+		return nil
+	}
+	above = append(above, self)
+	children, err := os.ReadDir(dir)
+	if err != nil {
+		return notExistIsNil(prefix, fmt.Errorf("reading the folder: %w", err))
+	}
+	for _, child := range children {
+		if strings.HasPrefix(child.Name(), ".") {
+			continue
+		}
+		if err := l.child(dir, prefix, child, above); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// notExistIsNil drops the error of a folder below the path that vanished while
+// it was read; its parent is read again anyway.
+func notExistIsNil(prefix string, err error) error {
+	if prefix != "" && errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func (l *listing) child(dir, prefix string, child fs.DirEntry, above []fs.FileInfo) error {
+	name, path := prefix+child.Name(), filepath.Join(dir, child.Name())
+	info, err := child.Info()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // deleted since the folder was read
+	}
+	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		path = l.watch.trail(path)
+		info, err = os.Stat(path)
+	}
+	switch {
+	case err == nil && info.IsDir():
+		return l.folder(path, name+"/", above)
+	case isManifest(name):
+		l.entries = append(l.entries, entry{name: name, path: path, info: info, err: err})
+	}
+	return nil
+}
+
+func isManifest(name string) bool {
+	switch filepath.Ext(name) {
+	case ".yaml", ".yml", ".json":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,210 @@
+package manifest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/model"
+)
+
+// folder makes a folder of files, given as name and content in turn.
+func folder(t *testing.T, files ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for i := 0; i < len(files); i += 2 {
+		must(t, os.WriteFile(filepath.Join(dir, files[i]), []byte(files[i+1]), 0o644))
+	}
+	return dir
+}
+
+func loadWith(t *testing.T, l *loader, path string, now time.Time) *Content {
+	t.Helper()
+	listing, err := list(path)
+	must(t, err)
+	content, _ := l.load(listing, now, true)
+	return content
+}
+
+func TestLoad(t *testing.T) {
+	dir := folder(t, "a.yaml", web, "b.yaml", webSlice)
+	got, err := Load(dir, "")
+	must(t, err)
+	if diff := cmp.Diff([]model.Event{setWeb("10.96.0.1"), setWebSlice()}, got.Events, values); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	digest, err := Digest(dir)
+	must(t, err)
+	if got.Files != 2 || got.Objects != 2 || got.Digest != digest || len(got.Problems) > 0 {
+		t.Errorf("got %+v, want digest %s", got, digest)
+	}
+	if _, err := Load(filepath.Join(dir, "none"), ""); err == nil {
+		t.Error("a path that is not there can be loaded")
+	}
+}
+
+func TestDigestFollowsNamesAndContents(t *testing.T) {
+	base, err := Digest(folder(t, "a.yaml", "1", "b.yaml", "2"))
+	must(t, err)
+	for _, tt := range []struct {
+		name  string
+		files []string
+		same  bool
+	}{
+		{"the same elsewhere", []string{"a.yaml", "1", "b.yaml", "2"}, true},
+		{"with a file that is not read", []string{"a.yaml", "1", "b.yaml", "2", ".c.yaml", "3", "d.txt", "4"}, true},
+		{"another content", []string{"a.yaml", "1", "b.yaml", "3"}, false},
+		{"another name", []string{"a.yaml", "1", "c.yaml", "2"}, false},
+		{"contents exchanged", []string{"a.yaml", "2", "b.yaml", "1"}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := Digest(folder(t, tt.files...))
+			must(t, err)
+			if (got == base) != tt.same {
+				t.Errorf("digests %s and %s", base, got)
+			}
+		})
+	}
+}
+
+func TestOnlyDifferencesAreHandedOver(t *testing.T) {
+	dir := folder(t, "a.yaml", web+"---\n"+webSlice, "b.yaml", svc("b", "10.96.0.2"), "n.yaml", "{apiVersion: v1, kind: Node, metadata: {name: me}}",
+		"c.yaml", "{apiVersion: networking.k8s.io/v1, kind: ServiceCIDR, metadata: {name: c}, spec: {cidrs: [10.96.0.0/16]}}")
+	l := newLoader("me", maxFileSize)
+	now := time.Now()
+	if got := loadWith(t, l, dir, now); len(got.Events) != 5 || got.Objects != 5 {
+		t.Fatalf("got %+v", got)
+	}
+	if got := loadWith(t, l, dir, now); got.changed || len(got.Events) > 0 || got.Objects != 5 {
+		t.Errorf("nothing changed, and there is %+v", got)
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte("# moved\n"+strings.Replace(web, ".0.1", ".0.9", 1)+"---\n"+webSlice), 0o644))
+	if diff := cmp.Diff([]model.Event{setWeb("10.96.0.9")}, loadWith(t, l, dir, now).Events, values); diff != "" {
+		t.Errorf("one Service changed (-want +got)\n%s", diff)
+	}
+	for _, name := range []string{"a.yaml", "n.yaml", "c.yaml"} {
+		must(t, os.Remove(filepath.Join(dir, name)))
+	}
+	want := []model.Event{
+		model.SetNode{},
+		model.DeleteServiceCIDR{Name: "c"},
+		model.DeleteService{Name: model.Name{Namespace: "default", Name: "web"}},
+		model.DeleteSlice{Name: model.Name{Namespace: "default", Name: "web-1"}},
+	}
+	if diff := cmp.Diff(want, loadWith(t, l, dir, now).Events, values); diff != "" {
+		t.Errorf("files were deleted (-want +got)\n%s", diff)
+	}
+}
+
+func TestFirstOfTwoEqualObjectsIsUsed(t *testing.T) {
+	dir := folder(t, "a.yaml", svc("web", "10.96.0.1")+"---\n"+svc("web", "10.96.0.2"), "b.yaml", "# twice\n---\n"+svc("web", "10.96.0.3"))
+	l := newLoader("", maxFileSize)
+	got := loadWith(t, l, dir, time.Now())
+	if diff := cmp.Diff([]model.Event{setWeb("10.96.0.1")}, got.Events, values); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	var places []string
+	for _, p := range got.Problems {
+		places = append(places, p.String())
+	}
+	want := []string{
+		"a.yaml: document 2, line 5: Service default/web: metadata.name: it is in a.yaml, document 1, already, and that one is used (remove one of the two or rename it)",
+		"b.yaml: document 1, line 2: Service default/web: metadata.name: it is in a.yaml, document 1, already, and that one is used (remove one of the two or rename it)",
+	}
+	if diff := cmp.Diff(want, places); diff != "" {
+		t.Errorf("problems (-want +got)\n%s", diff)
+	}
+	must(t, os.Remove(filepath.Join(dir, "a.yaml")))
+	got = loadWith(t, l, dir, time.Now())
+	if diff := cmp.Diff([]model.Event{setWeb("10.96.0.3")}, got.Events, values); diff != "" || len(got.Problems) > 0 {
+		t.Errorf("the other takes its place (-want +got)\n%s%v", diff, got.Problems)
+	}
+}
+
+func TestFilesThatCannotBeRead(t *testing.T) {
+	tests := []struct {
+		name   string
+		make   func(path string) error
+		reason string
+	}{
+		{"a file above the limit", func(p string) error { return os.WriteFile(p, make([]byte, 1001), 0o644) }, "1001 bytes"},
+		{"a sparse file of 100 MB", func(p string) error {
+			if err := os.WriteFile(p, nil, 0o644); err != nil {
+				return err
+			}
+			return os.Truncate(p, 100<<20)
+		}, "104857600 bytes"},
+		{"a pipe", func(p string) error { return syscall.Mkfifo(p, 0o644) }, "not a regular file"},
+		{"a link to nowhere", func(p string) error { return os.Symlink("nowhere", p) }, "no such file"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := folder(t, "good.yaml", web)
+			must(t, tt.make(filepath.Join(dir, "bad.yaml")))
+			got := loadWith(t, newLoader("", 1000), dir, time.Now())
+			if len(got.Events) != 1 || len(got.Problems) != 1 {
+				t.Fatalf("got %+v", got)
+			}
+			if p := got.Problems[0]; p.File != "bad.yaml" || !p.Refused || !strings.Contains(p.Reason, tt.reason) {
+				t.Errorf("got %v, want %q", p, tt.reason)
+			}
+		})
+	}
+}
+
+func TestLinksInCirclesAreReadOnce(t *testing.T) {
+	dir := folder(t, "a.yaml", web)
+	must(t, os.Symlink(".", filepath.Join(dir, "self")))
+	must(t, os.Symlink("loop.yaml", filepath.Join(dir, "loop.yaml")))
+	got, err := Load(dir, "")
+	must(t, err)
+	if got.Files != 2 || got.Objects != 1 || len(got.Problems) != 1 || got.Problems[0].File != "loop.yaml" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestFileChangedTwiceWithinOneTickIsReadAgain(t *testing.T) {
+	dir := folder(t, "a.yaml", svc("web", "10.96.0.1"))
+	l := newLoader("", maxFileSize)
+	loadWith(t, l, dir, time.Now())
+	// Make the stamp of the new content look like that of the old one.
+	must(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(svc("web", "10.96.0.2")), 0o644))
+	listing, err := list(dir)
+	must(t, err)
+	l.files["a.yaml"].stamp = stampOf(listing.entries[0].info)
+	got, _ := l.load(listing, time.Now(), true)
+	if diff := cmp.Diff([]model.Event{setWeb("10.96.0.2")}, got.Events, values); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestFileLeftAloneIsNotReadAgain(t *testing.T) {
+	dir := folder(t, "a.yaml", svc("web", "10.96.0.1"))
+	l := newLoader("", maxFileSize)
+	later := time.Now().Add(time.Hour)
+	loadWith(t, l, dir, later)
+	before := l.files["a.yaml"]
+	loadWith(t, l, dir, later)
+	if l.files["a.yaml"] != before {
+		t.Error("the file was read again")
+	}
+}
+
+func TestFileGoneSinceListingIsListedAgain(t *testing.T) {
+	dir := folder(t, "a.yaml", web, "b.yaml", svc("b", "10.96.0.2"))
+	listing, err := list(dir)
+	must(t, err)
+	must(t, os.Remove(filepath.Join(dir, "b.yaml")))
+	l := newLoader("", maxFileSize)
+	if _, complete := l.load(listing, time.Now(), false); complete {
+		t.Error("a file was gone, and nobody noticed")
+	}
+	if got := loadWith(t, l, dir, time.Now()); len(got.Events) != 1 || len(got.Problems) > 0 {
+		t.Errorf("got %+v", got)
+	}
+}

@@ -1,0 +1,128 @@
+package manifest
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"sluice/internal/model"
+)
+
+// key tells model values apart.
+type key struct {
+	kind valueKind
+	name model.Name
+}
+
+type valueKind uint8
+
+const (
+	nodeValue valueKind = iota
+	cidrValue
+	serviceValue
+	sliceValue
+)
+
+func (k key) compare(o key) int {
+	return cmp.Or(cmp.Compare(k.kind, o.kind), k.name.Compare(o.name))
+}
+
+// keyOf is the key of the value that an event sets.
+func keyOf(e model.Event) key {
+	switch e := e.(type) {
+	case model.SetService:
+		return key{serviceValue, e.Name}
+	case model.SetSlice:
+		return key{sliceValue, e.Name}
+	case model.SetServiceCIDR:
+		return key{cidrValue, model.Name{Name: e.Name}}
+	}
+	return key{kind: nodeValue}
+}
+
+// remove is the event that takes the value back.
+func (k key) remove() model.Event {
+	switch k.kind {
+	case serviceValue:
+		return model.DeleteService{Name: k.name}
+	case sliceValue:
+		return model.DeleteSlice{Name: k.name}
+	case cidrValue:
+		return model.DeleteServiceCIDR{Name: k.name.Name}
+	}
+	return model.SetNode{}
+}
+
+// merge puts the objects of all files together, reports those that are there
+// more than once, and adds the events for what differs from before.
+func (l *loader) merge(content *Content, entries []entry, files []*file) {
+	type identity struct {
+		kind string
+		name model.Name
+	}
+	type place struct{ file, document int }
+	first := map[identity]place{}
+	next := make(map[key]model.Event, len(l.known))
+	for i, f := range files {
+		for j := range f.objects {
+			o := &f.objects[j]
+			id := identity{o.kind, o.name}
+			if p, ok := first[id]; ok {
+				content.Problems = append(content.Problems, duplicate(entries[i].name, o, entries[p.file].name, p.document))
+				continue
+			}
+			first[id] = place{i, o.document}
+			for k, e := range o.events {
+				// An equal value is replaced by the one the sink holds, so that
+				// only one of them stays in memory.
+				if old, ok := l.known[keyOf(e)]; ok && same(old, e) {
+					o.events[k] = old
+				}
+				next[keyOf(e)] = o.events[k]
+			}
+		}
+	}
+	content.Objects = len(first)
+	content.Events = difference(l.known, next)
+	l.known = next
+}
+
+// same tells whether two events say the same.
+func same(a, b model.Event) bool {
+	return a == b || reflect.DeepEqual(a, b)
+}
+
+// difference returns the events that lead from old to next, in a fixed order.
+func difference(old, next map[key]model.Event) []model.Event {
+	var changed []key
+	for k, e := range next {
+		if before, ok := old[k]; !ok || before != e {
+			changed = append(changed, k)
+		}
+	}
+	for k := range old {
+		if _, ok := next[k]; !ok {
+			changed = append(changed, k)
+		}
+	}
+	slices.SortFunc(changed, key.compare)
+	events := make([]model.Event, len(changed))
+	for i, k := range changed {
+		e, ok := next[k]
+		if !ok {
+			e = k.remove()
+		}
+		events[i] = e
+	}
+	return events
+}
+
+func duplicate(file string, o *object, firstFile string, firstDocument int) Problem {
+	return Problem{File: file, Document: o.document, Line: o.line, Refused: true, Problem: model.Problem{
+		Object: o.String(),
+		Field:  "metadata.name",
+		Reason: fmt.Sprintf("it is in %s, document %d, already, and that one is used", firstFile, firstDocument),
+		Remedy: "remove one of the two or rename it",
+	}}
+}

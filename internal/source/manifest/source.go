@@ -1,0 +1,226 @@
+package manifest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"sluice/internal/model"
+)
+
+const (
+	// defaultDebounce is how long it must be quiet before a change is read.
+	defaultDebounce = 20 * time.Millisecond
+	// maxDebounces bounds how long changes without a pause can put that off.
+	maxDebounces = 10
+	// reread is how often the path is read without being told of a change, and
+	// rereadBlind how often if nobody can tell.
+	reread      = 10 * time.Second
+	rereadBlind = time.Second
+	// maxListings bounds how often a path that changes all the time is listed
+	// before it is taken as it is.
+	maxListings = 5
+	// maxLogged bounds the problems that are logged at once.
+	maxLogged = 20
+)
+
+// Options are what a Source needs. Path is required.
+type Options struct {
+	Path     string // a file or a folder
+	NodeName string // the one Node that is used
+	Logger   logr.Logger
+	Clock    clock.WithTicker // the real one if nil
+	Debounce time.Duration    // 20 ms if 0
+
+	maxFileSize int64
+	reread      time.Duration
+}
+
+// Source reads manifests and follows their changes.
+type Source struct {
+	options Options
+	loader  *loader
+	synced  bool
+	logged  map[Problem]bool
+
+	mu       sync.Mutex
+	problems []Problem
+}
+
+// New returns a Source that has not read anything yet.
+func New(options Options) *Source {
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	if options.Debounce == 0 {
+		options.Debounce = defaultDebounce
+	}
+	if options.maxFileSize == 0 {
+		options.maxFileSize = maxFileSize
+	}
+	if options.reread == 0 {
+		options.reread = reread
+	}
+	return &Source{options: options, loader: newLoader(options.NodeName, options.maxFileSize)}
+}
+
+// Problems returns what is wrong with the manifests now: what was refused, and
+// what was left out of objects that are in use. It may be called at any time.
+func (s *Source) Problems() []Problem {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.problems)
+}
+
+// Run hands what the path holds to the sink and follows it until the context
+// ends. The sink is in sync once the path could be read: while there is none,
+// nothing is known of what should be there. Run is called once.
+func (s *Source) Run(ctx context.Context, sink model.Sink) error {
+	watcher := newWatcher(s.options.Logger)
+	defer watcher.close()
+	interval := s.options.reread
+	if watcher.notify == nil {
+		interval = min(interval, rereadBlind)
+	}
+	ticker := s.options.Clock.NewTicker(interval)
+	defer ticker.Stop()
+
+	s.pass(watcher, sink, true)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+			s.pass(watcher, sink, false)
+		case event := <-watcher.events():
+			if !watcher.set.matters(event.Name) {
+				continue
+			}
+			if !s.settle(ctx, watcher) {
+				return nil
+			}
+			s.pass(watcher, sink, true)
+		case err := <-watcher.errors():
+			s.options.Logger.V(1).Info("Changes were missed, reading everything", "err", err)
+			s.pass(watcher, sink, true)
+		}
+	}
+}
+
+// settle waits until no change came for a while. It answers false if the
+// context ended before.
+func (s *Source) settle(ctx context.Context, watcher *watcher) bool {
+	quiet := s.options.Clock.NewTimer(s.options.Debounce)
+	defer quiet.Stop()
+	last := s.options.Clock.NewTimer(maxDebounces * s.options.Debounce)
+	defer last.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-quiet.C():
+			return true
+		case <-last.C():
+			return true
+		case event := <-watcher.events():
+			if watcher.set.matters(event.Name) {
+				quiet.Reset(s.options.Debounce)
+			}
+		}
+	}
+}
+
+// pass reads the path and hands over what changed. A pass that was asked for
+// by a change is always logged, one that was due anyway only if it found one.
+func (s *Source) pass(watcher *watcher, sink model.Sink, asked bool) {
+	content, err := s.load(watcher)
+	if err != nil {
+		s.unreadable(err)
+		return
+	}
+	s.report(content.Problems)
+	if len(content.Events) > 0 {
+		sink.Update(content.Events...)
+	}
+	if !s.synced {
+		s.synced = true
+		sink.Synced()
+	}
+	s.logSkipped(content)
+	if asked || content.changed {
+		s.options.Logger.Info("Loaded manifests", "path", s.options.Path, "files", content.Files,
+			"objects", content.Objects, "problems", len(content.Problems), "digest", content.Digest)
+	}
+}
+
+// load lists and reads the files. It lists them again if a folder was not yet
+// watched when it was listed, for changes in between would be lost, and if a
+// file was gone when it came to reading it.
+func (s *Source) load(watcher *watcher) (*Content, error) {
+	for try := 1; ; try++ {
+		listing, err := list(s.options.Path)
+		if watcher.follow(listing.watch) && try < maxListings {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		content, complete := s.loader.load(listing, s.options.Clock.Now(), try >= maxListings)
+		if complete {
+			return content, nil
+		}
+	}
+}
+
+// unreadable reports that the path cannot be read. What was loaded from it
+// stays in force.
+func (s *Source) unreadable(err error) {
+	s.report([]Problem{{File: s.options.Path, Refused: true, Problem: model.Problem{
+		Object: "path " + s.options.Path,
+		Reason: fmt.Sprintf("%v; what was loaded before stays in force", err),
+		Remedy: "create the file or folder, or make it readable",
+	}}})
+}
+
+// report publishes the problems and logs those that were not there before.
+func (s *Source) report(problems []Problem) {
+	s.mu.Lock()
+	s.problems = problems
+	s.mu.Unlock()
+
+	logged := make(map[Problem]bool, len(problems))
+	fresh := 0
+	for _, p := range problems {
+		if !s.logged[p] && !logged[p] {
+			if fresh++; fresh <= maxLogged {
+				s.log(p)
+			}
+		}
+		logged[p] = true
+	}
+	s.logged = logged
+	if fresh > maxLogged {
+		s.options.Logger.Error(nil, "There are more problems with the manifests", "count", fresh-maxLogged)
+	}
+}
+
+func (s *Source) log(p Problem) {
+	message := "Left out a part of a manifest"
+	if p.Refused {
+		message = "Refused a manifest"
+	}
+	s.options.Logger.Error(nil, message, p.keysAndValues()...)
+}
+
+func (s *Source) logSkipped(content *Content) {
+	if logger := s.options.Logger.V(1); logger.Enabled() {
+		for file, kinds := range content.skipped {
+			logger.Info("Skipped objects of other kinds", "file", file, "kinds", kinds)
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package source
+
+import (
+	"fmt"
+	"net/netip"
+
+	v1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"sluice/internal/model"
+)
+
+// Node converts a Node.
+func Node(in *v1.Node) *model.Node {
+	r := reportOn("Node", in.Name)
+	out := &model.Node{
+		Name:     intern(in.Name),
+		IPs:      r.nodeIPs(in.Status.Addresses),
+		PodCIDRs: r.podCIDRs(in),
+		Zone:     intern(in.Labels[v1.LabelTopologyZone]),
+	}
+	out.Problems = r.list()
+	return out
+}
+
+func (r *report) nodeIPs(in []v1.NodeAddress) []netip.Addr {
+	out := make([]netip.Addr, 0, len(in))
+	for _, typ := range []v1.NodeAddressType{v1.NodeInternalIP, v1.NodeExternalIP} {
+		for i := range in {
+			if in[i].Type != typ {
+				continue
+			}
+			field := fmt.Sprintf("status.addresses[%d].address", i)
+			if addr, ok := r.addr(field, in[i].Address, CheckForwardable); ok {
+				out = append(out, addr)
+			}
+		}
+	}
+	return distinct(out)
+}
+
+func (r *report) podCIDRs(in *v1.Node) []netip.Prefix {
+	cidrs := in.Spec.PodCIDRs
+	if len(cidrs) == 0 && in.Spec.PodCIDR != "" {
+		cidrs = []string{in.Spec.PodCIDR}
+	}
+	return r.prefixes("spec.podCIDRs", cidrs)
+}
+
+// ServiceCIDR converts a ServiceCIDR.
+func ServiceCIDR(in *networkingv1.ServiceCIDR) *model.ServiceCIDR {
+	r := reportOn("ServiceCIDR", in.Name)
+	out := &model.ServiceCIDR{Name: intern(in.Name), Prefixes: r.prefixes("spec.cidrs", in.Spec.CIDRs)}
+	out.Problems = r.list()
+	return out
+}

@@ -1,0 +1,48 @@
+package source
+
+import (
+	"fmt"
+
+	"sluice/internal/model"
+)
+
+// maxProblems bounds what one object can report, however broken it is.
+const maxProblems = 16
+
+// report gathers the problems of one object.
+type report struct {
+	object   string
+	problems []model.Problem
+	more     int
+}
+
+func reportOn(kind string, name string) *report {
+	return &report{object: kind + " " + name}
+}
+
+// add records that a field is wrong. The remedy says what its owner can do.
+func (r *report) add(field, remedy, reason string, args ...any) {
+	if len(r.problems) == maxProblems {
+		r.more++
+		return
+	}
+	r.problems = append(r.problems, model.Problem{
+		Object: r.object,
+		Field:  field,
+		Reason: fmt.Sprintf(reason, args...),
+		Remedy: remedy,
+	})
+}
+
+// list returns what was recorded.
+func (r *report) list() []model.Problem {
+	if r.more > 0 {
+		r.problems = append(r.problems, model.Problem{
+			Object: r.object,
+			Reason: fmt.Sprintf("%d more problems of the same object", r.more),
+			Remedy: "mend the ones listed first",
+		})
+		r.more = 0
+	}
+	return exact(r.problems)
+}

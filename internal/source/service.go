@@ -1,0 +1,218 @@
+package source
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"sluice/internal/model"
+)
+
+// labelServiceProxyName names the proxy that implements a Service, if it is
+// not the cluster's usual one.
+const labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
+
+// The bounds of a session affinity time-out, in seconds.
+const (
+	DefaultAffinity = 10800
+	MaxAffinity     = 86400
+)
+
+// Service converts a Service. It answers false for headless and ExternalName
+// Services and for those that another proxy implements.
+func Service(svc *v1.Service) (*model.Service, bool) {
+	if !ours(svc) {
+		return nil, false
+	}
+	name := model.Name{Namespace: intern(svc.Namespace), Name: intern(svc.Name)}
+	r := reportOn("Service", name.String())
+	out := &model.Service{
+		Name:           name,
+		Created:        svc.CreationTimestamp.UTC(),
+		ClusterIPs:     r.clusterIPs(svc),
+		ExternalIPs:    r.addrs("spec.externalIPs", svc.Spec.ExternalIPs, CheckEndpoint),
+		Ports:          r.servicePorts(svc),
+		InternalPolicy: r.internalPolicy(svc),
+		ExternalPolicy: r.externalPolicy(svc),
+		Affinity:       r.affinity(svc),
+	}
+	if svc.Spec.Type == v1.ServiceTypeLoadBalancer {
+		r.loadBalancer(svc, out)
+	}
+	out.Problems = r.list()
+	return out, true
+}
+
+func ours(svc *v1.Service) bool {
+	if svc.Spec.Type == v1.ServiceTypeExternalName || IsHeadless(svc) {
+		return false
+	}
+	_, foreign := svc.Labels[labelServiceProxyName]
+	return !foreign
+}
+
+// IsHeadless tells whether a Service is meant to have no ClusterIP.
+func IsHeadless(svc *v1.Service) bool {
+	return svc.Spec.ClusterIP == v1.ClusterIPNone ||
+		len(svc.Spec.ClusterIPs) > 0 && svc.Spec.ClusterIPs[0] == v1.ClusterIPNone
+}
+
+func (r *report) clusterIPs(svc *v1.Service) []netip.Addr {
+	if len(svc.Spec.ClusterIPs) == 0 && svc.Spec.ClusterIP != "" {
+		addr, ok := r.addr("spec.clusterIP", svc.Spec.ClusterIP, CheckForwardable)
+		if !ok {
+			return nil
+		}
+		return []netip.Addr{addr}
+	}
+	return r.addrs("spec.clusterIPs", svc.Spec.ClusterIPs, CheckForwardable)
+}
+
+func (r *report) servicePorts(svc *v1.Service) []model.ServicePort {
+	out := make([]model.ServicePort, 0, len(svc.Spec.Ports))
+	for i := range svc.Spec.Ports {
+		p := &svc.Spec.Ports[i]
+		field := func(name string) string { return fmt.Sprintf("spec.ports[%d].%s", i, name) }
+		port, ok := r.port(field("port"), p.Port)
+		if !ok {
+			continue
+		}
+		protocol, ok := r.protocol(field("protocol"), p.Protocol)
+		if !ok {
+			continue
+		}
+		out = append(out, model.ServicePort{
+			Name:     intern(p.Name),
+			Protocol: protocol,
+			Port:     port,
+			NodePort: r.nodePort(field("nodePort"), svc.Spec.Type, p.NodePort),
+		})
+	}
+	return exact(out)
+}
+
+// nodePort is 0 if the port has none. A Service of type LoadBalancer can do
+// without; one of type NodePort exists for it.
+func (r *report) nodePort(field string, typ v1.ServiceType, port int32) uint16 {
+	switch {
+	case typ != v1.ServiceTypeNodePort && typ != v1.ServiceTypeLoadBalancer:
+		return 0
+	case port == 0 && typ == v1.ServiceTypeNodePort:
+		r.add(field, "set nodePort to a free port of the node port range", "the port of a NodePort Service has no nodePort")
+		return 0
+	case port == 0:
+		return 0
+	}
+	n, _ := r.port(field, port)
+	return n
+}
+
+func (r *report) port(field string, port int32) (uint16, bool) {
+	if port < 1 || port > 65535 {
+		r.add(field, "use a port from 1 to 65535", "%d is not a port", port)
+		return 0, false
+	}
+	return uint16(port), true
+}
+
+func (r *report) protocol(field string, p v1.Protocol) (model.Protocol, bool) {
+	switch p {
+	case "", v1.ProtocolTCP:
+		return model.TCP, true
+	case v1.ProtocolUDP:
+		return model.UDP, true
+	case v1.ProtocolSCTP:
+		return model.SCTP, true
+	}
+	r.add(field, "use TCP, UDP or SCTP", "%q is not a protocol of Services", p)
+	return 0, false
+}
+
+func (r *report) internalPolicy(svc *v1.Service) model.TrafficPolicy {
+	if svc.Spec.InternalTrafficPolicy == nil {
+		return model.PolicyCluster
+	}
+	return r.policy("spec.internalTrafficPolicy", string(*svc.Spec.InternalTrafficPolicy))
+}
+
+func (r *report) externalPolicy(svc *v1.Service) model.TrafficPolicy {
+	return r.policy("spec.externalTrafficPolicy", string(svc.Spec.ExternalTrafficPolicy))
+}
+
+func (r *report) policy(field, value string) model.TrafficPolicy {
+	switch value {
+	case "Local":
+		return model.PolicyLocal
+	case "", "Cluster":
+	default:
+		r.add(field, "use Cluster or Local", "%q is not a traffic policy, Cluster is assumed", value)
+	}
+	return model.PolicyCluster
+}
+
+func (r *report) affinity(svc *v1.Service) uint32 {
+	switch svc.Spec.SessionAffinity {
+	case v1.ServiceAffinityClientIP:
+	case "", v1.ServiceAffinityNone:
+		return 0
+	default:
+		r.add("spec.sessionAffinity", "use None or ClientIP", "%q is not a session affinity, None is assumed", svc.Spec.SessionAffinity)
+		return 0
+	}
+	config := svc.Spec.SessionAffinityConfig
+	if config == nil || config.ClientIP == nil || config.ClientIP.TimeoutSeconds == nil {
+		return DefaultAffinity
+	}
+	seconds := *config.ClientIP.TimeoutSeconds
+	used := min(max(seconds, 1), MaxAffinity)
+	if used != seconds {
+		r.add("spec.sessionAffinityConfig.clientIP.timeoutSeconds", "use a time-out from 1 to 86400 seconds",
+			"%d seconds is out of range, %d is used", seconds, used)
+	}
+	return uint32(used)
+}
+
+// loadBalancer fills in what only Services of type LoadBalancer have.
+func (r *report) loadBalancer(svc *v1.Service, out *model.Service) {
+	out.LoadBalancerIPs = r.ingressIPs(svc)
+	field, ranges := sourceRanges(svc)
+	out.Filtered = len(ranges) > 0
+	out.SourceRanges = r.prefixes(field, ranges)
+	if out.ExternalPolicy == model.PolicyLocal && svc.Spec.HealthCheckNodePort != 0 {
+		out.HealthCheckNodePort, _ = r.port("spec.healthCheckNodePort", svc.Spec.HealthCheckNodePort)
+	}
+}
+
+// ingressIPs are the addresses at which packets arrive with that destination.
+// In other modes than VIP the load balancer has already replaced it.
+func (r *report) ingressIPs(svc *v1.Service) []netip.Addr {
+	ingress := svc.Status.LoadBalancer.Ingress
+	out := make([]netip.Addr, 0, len(ingress))
+	for i := range ingress {
+		in := &ingress[i]
+		if in.IP == "" || in.IPMode != nil && *in.IPMode != v1.LoadBalancerIPModeVIP {
+			continue
+		}
+		field := fmt.Sprintf("status.loadBalancer.ingress[%d].ip", i)
+		if addr, ok := r.addr(field, in.IP, CheckForwardable); ok {
+			out = append(out, addr)
+		}
+	}
+	return distinct(out)
+}
+
+// sourceRanges returns the source ranges and the field that holds them. The
+// annotation is from before the field, which goes first.
+func sourceRanges(svc *v1.Service) (field string, ranges []string) {
+	if len(svc.Spec.LoadBalancerSourceRanges) > 0 {
+		return "spec.loadBalancerSourceRanges", svc.Spec.LoadBalancerSourceRanges
+	}
+	field = "metadata.annotations." + v1.AnnotationLoadBalancerSourceRangesKey
+	value := strings.TrimSpace(svc.Annotations[v1.AnnotationLoadBalancerSourceRangesKey])
+	if value == "" {
+		return field, nil
+	}
+	return field, strings.Split(value, ",")
+}

@@ -1,0 +1,169 @@
+package source
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"sluice/internal/model"
+)
+
+// Slice converts an EndpointSlice. It answers false for slices of headless
+// Services, slices of no Service and slices that hold no IP addresses.
+func Slice(in *discoveryv1.EndpointSlice) (*model.Slice, bool) {
+	service := in.Labels[discoveryv1.LabelServiceName]
+	_, headless := in.Labels[v1.IsHeadlessService]
+	family, ok := sliceFamily(in.AddressType)
+	if headless || service == "" || !ok {
+		return nil, false
+	}
+	name := model.Name{Namespace: intern(in.Namespace), Name: intern(in.Name)}
+	r := reportOn("EndpointSlice", name.String())
+	out := &model.Slice{
+		Name:      name,
+		Service:   intern(service),
+		Family:    family,
+		Ports:     r.slicePorts(in.Ports),
+		Endpoints: r.endpoints(in.Endpoints, family),
+	}
+	out.Problems = r.list()
+	return out, true
+}
+
+func sliceFamily(t discoveryv1.AddressType) (model.Family, bool) {
+	switch t {
+	case discoveryv1.AddressTypeIPv4:
+		return model.IPv4, true
+	case discoveryv1.AddressTypeIPv6:
+		return model.IPv6, true
+	}
+	return 0, false
+}
+
+// slicePorts leaves out ports without a number: they stand for all ports, and
+// no service port can match them.
+func (r *report) slicePorts(in []discoveryv1.EndpointPort) []model.SlicePort {
+	out := make([]model.SlicePort, 0, len(in))
+	for i := range in {
+		p := &in[i]
+		if p.Port == nil {
+			continue
+		}
+		port, ok := r.port(fmt.Sprintf("ports[%d].port", i), *p.Port)
+		if !ok {
+			continue
+		}
+		var named v1.Protocol
+		if p.Protocol != nil {
+			named = *p.Protocol
+		}
+		protocol, ok := r.protocol(fmt.Sprintf("ports[%d].protocol", i), named)
+		if !ok {
+			continue
+		}
+		out = append(out, model.SlicePort{Name: internPtr(p.Name), Protocol: protocol, Port: port})
+	}
+	return exact(out)
+}
+
+// endpoints uses the first address of each endpoint: the others are other ways
+// to reach the same one.
+func (r *report) endpoints(in []discoveryv1.Endpoint, family model.Family) []model.Endpoint {
+	out := make([]model.Endpoint, 0, len(in))
+	hints := hintCache{}
+	for i := range in {
+		e := &in[i]
+		if len(e.Addresses) == 0 {
+			r.add(fmt.Sprintf("endpoints[%d].addresses", i), "give every endpoint one address", "the endpoint has no address")
+			continue
+		}
+		addr, err := endpointAddr(e.Addresses[0], family)
+		if err != nil {
+			r.add(fmt.Sprintf("endpoints[%d].addresses[0]", i), "use an address that every node can reach",
+				"the endpoint is ignored: %v", err)
+			continue
+		}
+		out = append(out, model.Endpoint{
+			Addr:       addr,
+			Node:       internPtr(e.NodeName),
+			Hints:      hints.of(e.Hints),
+			Conditions: conditions(&e.Conditions),
+		})
+	}
+	return exact(out)
+}
+
+func endpointAddr(s string, family model.Family) (netip.Addr, error) {
+	addr, err := ParseAddr(s)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	if err := CheckFamily(addr, family); err != nil {
+		return netip.Addr{}, fmt.Errorf("%w, and addressType is %s", err, family)
+	}
+	if err := CheckEndpoint(addr); err != nil {
+		return netip.Addr{}, fmt.Errorf("%s cannot be used: %w", addr, err)
+	}
+	return addr, nil
+}
+
+// conditions resolves absent conditions as the API defines them.
+func conditions(c *discoveryv1.EndpointConditions) model.Conditions {
+	ready := c.Ready == nil || *c.Ready
+	serving := ready
+	if c.Serving != nil {
+		serving = *c.Serving
+	}
+	var out model.Conditions
+	if ready {
+		out |= model.Ready
+	}
+	if serving {
+		out |= model.Serving
+	}
+	if c.Terminating != nil && *c.Terminating {
+		out |= model.Terminating
+	}
+	return out
+}
+
+// hintCache lets endpoints of a slice share hints: there are as many different
+// ones as zones or nodes, not as endpoints.
+type hintCache map[string]*model.Hints
+
+func (c hintCache) of(in *discoveryv1.EndpointHints) *model.Hints {
+	if in == nil || len(in.ForZones)+len(in.ForNodes) == 0 {
+		return nil
+	}
+	key := hintKey(in)
+	if h, ok := c[key]; ok {
+		return h
+	}
+	h := &model.Hints{}
+	for _, zone := range in.ForZones {
+		h.Zones = append(h.Zones, intern(zone.Name))
+	}
+	for _, node := range in.ForNodes {
+		h.Nodes = append(h.Nodes, intern(node.Name))
+	}
+	h.Zones, h.Nodes = exact(h.Zones), exact(h.Nodes)
+	c[key] = h
+	return h
+}
+
+func hintKey(in *discoveryv1.EndpointHints) string {
+	if len(in.ForZones) == 1 && len(in.ForNodes) == 0 {
+		return in.ForZones[0].Name // the usual case, without building a string
+	}
+	var b strings.Builder
+	for _, zone := range in.ForZones {
+		fmt.Fprintf(&b, "\x00z%s", zone.Name)
+	}
+	for _, node := range in.ForNodes {
+		fmt.Fprintf(&b, "\x00n%s", node.Name)
+	}
+	return b.String()
+}
