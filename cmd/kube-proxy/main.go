@@ -1,0 +1,12 @@
+// Command kube-proxy makes the Services of a Kubernetes cluster work on a node.
+package main
+
+import (
+	"os"
+
+	"sluice/internal/command"
+)
+
+func main() {
+	os.Exit(command.Main(os.Args[1:], os.Stdout, os.Stderr))
+}

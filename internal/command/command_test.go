@@ -1,0 +1,61 @@
+package command
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+func TestMistakesOfTheCommandLineEndItWithOneErrorAndARemedy(t *testing.T) {
+	tests := []struct {
+		name string
+		in   []string
+		want []string // in what is written to standard error
+	}{
+		{"no source of Services", []string{"--cluster-cidr=10.0.0.0/8"},
+			[]string{"set --manifests", "API server is not part of this version"}},
+		{"unknown flag", []string{"--manifests=x", "--frobnicate"}, []string{"unknown flag: --frobnicate"}},
+		{"value that cannot be read", []string{"--manifests=x", "--iptables-sync-period=often"}, []string{`invalid argument "often" for "--iptables-sync-period"`}},
+		{"argument without a flag", []string{"--manifests=x", "stray"}, []string{"stray"}},
+		{"mode that is not available", []string{"--manifests=x", "--proxy-mode=iptables"},
+			[]string{`"iptables" is not available`, "nftables"}},
+		{"all mistakes are told at once",
+			[]string{"--proxy-mode=ipvs", "--iptables-masquerade-bit=77", "--hostname-override= "},
+			[]string{`"ipvs" is not available`, "77 is no bit", "--hostname-override", "set --manifests"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			if code := Main(test.in, &stdout, &stderr); code != 1 {
+				t.Errorf("exit code is %d, want 1", code)
+			}
+			if stdout.Len() > 0 {
+				t.Errorf("standard output has %q, want nothing", stdout.String())
+			}
+			for _, want := range test.want {
+				if n := strings.Count(stderr.String(), want); n != 1 {
+					t.Errorf("%q is told %d times, want once, in:\n%s", want, n, stderr.String())
+				}
+			}
+		})
+	}
+}
+
+func TestVersionAndHelpGoToStandardOutput(t *testing.T) {
+	tests := []struct{ name, in, want string }{
+		{"version", "--version", "Sluice "},
+		{"help names the flags", "--help", "--nodeport-addresses"},
+		{"help shows defaults", "--help", "(default 30s)"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			if code := Main([]string{test.in}, &stdout, &stderr); code != 0 {
+				t.Errorf("exit code is %d, want 0; standard error: %s", code, stderr.String())
+			}
+			if !strings.Contains(stdout.String(), test.want) {
+				t.Errorf("%q is not in:\n%s", test.want, stdout.String())
+			}
+		})
+	}
+}

@@ -1,0 +1,148 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/vishvananda/netlink"
+	"k8s.io/utils/clock"
+
+	"sluice/internal/model"
+)
+
+const (
+	// gather is how long changes are gathered before the addresses are read
+	// again: whoever configures an interface seldom sets one address only.
+	gather = 5 * time.Millisecond
+	// retryAfter is how long a failure is left alone.
+	retryAfter = time.Second
+	// dumpAttempts is how often a listing that the kernel interrupted, because
+	// an address changed meanwhile, is started again at once.
+	dumpAttempts = 5
+)
+
+// errLost says that the kernel stopped telling about changes, which happens
+// when they come faster than they are read.
+var errLost = errors.New("the kernel's reports of address changes ended")
+
+// Options is what a Source needs.
+type Options struct {
+	Logger logr.Logger
+	Clock  clock.Clock
+}
+
+// Source follows the addresses of the machine's interfaces, in the network
+// namespace of the goroutine that runs it.
+type Source struct {
+	logger    logr.Logger
+	clock     clock.Clock
+	subscribe func(changes chan<- netlink.AddrUpdate, done <-chan struct{}) error
+	synced    bool
+	last      []netip.Addr
+}
+
+// New returns a Source.
+func New(o Options) *Source {
+	return &Source{logger: o.Logger, clock: o.Clock, subscribe: netlink.AddrSubscribe}
+}
+
+// Run hands the addresses to sink, now and whenever they change, until ctx
+// ends. It outlives every failure of the kernel's and then reads all again.
+func (s *Source) Run(ctx context.Context, sink model.Sink) error {
+	for {
+		err := s.follow(ctx, sink)
+		if ctx.Err() != nil {
+			return nil
+		}
+		s.logger.Error(err, "Cannot follow the machine's addresses, trying again", "after", retryAfter)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.clock.After(retryAfter):
+		}
+	}
+}
+
+// follow subscribes before it lists, so that no change falls between the two.
+func (s *Source) follow(ctx context.Context, sink model.Sink) error {
+	changes := make(chan netlink.AddrUpdate, 64)
+	done := make(chan struct{})
+	if err := s.subscribe(changes, done); err != nil {
+		return fmt.Errorf("subscribe to address changes: %w", err)
+	}
+	defer func() {
+		close(done)
+		for range changes {
+			// The subscription ends only when nobody keeps it waiting.
+		}
+	}()
+	if err := s.report(sink); err != nil {
+		return err
+	}
+	var due <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case _, ok := <-changes:
+			if !ok {
+				return errLost
+			}
+			if due == nil {
+				due = s.clock.After(gather)
+			}
+		case <-due:
+			due = nil
+			if err := s.report(sink); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (s *Source) report(sink model.Sink) error {
+	ips, err := addresses()
+	if err != nil {
+		return err
+	}
+	if !s.synced || !slices.Equal(s.last, ips) {
+		s.logger.V(2).Info("Machine has addresses", "ips", ips)
+		sink.Update(model.SetHostIPs{IPs: ips})
+		s.last = ips
+	}
+	if !s.synced {
+		s.synced = true
+		sink.Synced()
+	}
+	return nil
+}
+
+// addresses lists the addresses of all interfaces, in order and each once.
+func addresses() ([]netip.Addr, error) {
+	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	for attempt := 1; errors.Is(err, netlink.ErrDumpInterrupted) && attempt < dumpAttempts; attempt++ {
+		list, err = netlink.AddrList(nil, netlink.FAMILY_ALL)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the machine's addresses: %w", err)
+	}
+	ips := make([]netip.Addr, 0, len(list))
+	for _, a := range list {
+		ip, ok := netip.AddrFromSlice(a.IP)
+		if !ok {
+			continue
+		}
+		ip = ip.Unmap()
+		if ip.Is6() && ip.IsLinkLocalUnicast() {
+			continue
+		}
+		ips = append(ips, ip)
+	}
+	slices.SortFunc(ips, netip.Addr.Compare)
+	return slices.Compact(ips), nil
+}

@@ -1,0 +1,231 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
+
+	"sluice/internal/model"
+)
+
+// patience is how long a test waits for what must come.
+const patience = 30 * time.Second
+
+// recorder is a Sink that passes on what it is told.
+type recorder struct {
+	reports chan []netip.Addr
+	synced  chan struct{}
+}
+
+func newRecorder() *recorder {
+	return &recorder{reports: make(chan []netip.Addr, 100), synced: make(chan struct{}, 100)}
+}
+
+func (r *recorder) Update(events ...model.Event) {
+	for _, e := range events {
+		r.reports <- e.(model.SetHostIPs).IPs
+	}
+}
+
+func (r *recorder) Synced() { r.synced <- struct{}{} }
+
+// await reads reports until one is as wanted. What comes before it may show
+// less than all of a test's changes, as those are not made at one stroke.
+func (r *recorder) await(t *testing.T, want ...string) {
+	t.Helper()
+	wanted := make([]netip.Addr, len(want))
+	for i, text := range want {
+		wanted[i] = netip.MustParseAddr(text)
+	}
+	var last []netip.Addr
+	for {
+		select {
+		case last = <-r.reports:
+			if slices.Equal(wanted, last) {
+				return
+			}
+		case <-time.After(patience):
+			t.Fatalf("addresses were not reported (-want +last report):\n%s", cmp.Diff(fmt.Sprint(wanted), fmt.Sprint(last)))
+		}
+	}
+}
+
+// enterNamespace moves the test into a network namespace of its own and
+// returns a function that does the same for a goroutine of the test.
+func enterNamespace(t *testing.T) (follow func() error) {
+	t.Helper()
+	runtime.LockOSThread()
+	home, err := netns.Get()
+	if err != nil {
+		t.Fatalf("find the network namespace: %v", err)
+	}
+	own, err := netns.New()
+	if err != nil {
+		t.Fatalf("make a network namespace (this needs root): %v", err)
+	}
+	t.Cleanup(func() {
+		if err := netns.Set(home); err != nil {
+			t.Errorf("return to the first network namespace: %v", err)
+			return // the thread stays locked and ends with the test
+		}
+		own.Close()
+		home.Close()
+		runtime.UnlockOSThread()
+	})
+	return func() error {
+		// Locked for good: the thread ends with the goroutine.
+		runtime.LockOSThread()
+		return netns.Set(own)
+	}
+}
+
+// start runs a Source in the namespace until the test ends.
+func start(t *testing.T, follow func() error) *recorder {
+	t.Helper()
+	return run(t, follow, New(Options{Logger: testr.New(t), Clock: clock.RealClock{}}))
+}
+
+func run(t *testing.T, follow func() error, source *Source) *recorder {
+	t.Helper()
+	r := newRecorder()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		if err := follow(); err != nil {
+			ended <- err
+			return
+		}
+		ended <- source.Run(ctx, r)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("source ended with %v", err)
+		}
+	})
+	return r
+}
+
+func addLink(t *testing.T) netlink.Link {
+	t.Helper()
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "one"}, PeerName: "other"}
+	if err := netlink.LinkAdd(veth); err != nil {
+		t.Fatalf("add a link: %v", err)
+	}
+	return veth
+}
+
+func change(t *testing.T, do func(netlink.Link, *netlink.Addr) error, link netlink.Link, cidr string) {
+	t.Helper()
+	addr, err := netlink.ParseAddr(cidr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := do(link, addr); err != nil {
+		t.Fatalf("change address %s: %v", cidr, err)
+	}
+}
+
+func TestAddressesAreReportedAtTheStartAndAsTheyChange(t *testing.T) {
+	follow := enterNamespace(t)
+	link := addLink(t)
+	change(t, netlink.AddrAdd, link, "192.0.2.7/32")
+
+	r := start(t, follow)
+	r.await(t, "192.0.2.7")
+	select {
+	case <-r.synced:
+	case <-time.After(patience):
+		t.Fatal("source did not say that it is in sync")
+	}
+
+	change(t, netlink.AddrAdd, link, "192.0.2.3/32")
+	change(t, netlink.AddrAdd, link, "2001:db8::1/64")
+	r.await(t, "192.0.2.3", "192.0.2.7", "2001:db8::1")
+
+	change(t, netlink.AddrDel, link, "192.0.2.7/32")
+	r.await(t, "192.0.2.3", "2001:db8::1")
+
+	if err := netlink.LinkDel(link); err != nil {
+		t.Fatal(err)
+	}
+	r.await(t)
+	if n := len(r.synced); n != 0 {
+		t.Errorf("source said %d times more that it is in sync", n)
+	}
+}
+
+func TestAnAddressOnTwoLinksIsReportedOnce(t *testing.T) {
+	follow := enterNamespace(t)
+	link := addLink(t)
+	other, err := netlink.LinkByName("other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(t, netlink.AddrAdd, link, "192.0.2.7/32")
+	change(t, netlink.AddrAdd, other, "192.0.2.7/32")
+	start(t, follow).await(t, "192.0.2.7")
+}
+
+func TestLinkLocalAddressesOfIPv6AreLeftOut(t *testing.T) {
+	follow := enterNamespace(t)
+	link := addLink(t)
+	change(t, netlink.AddrAdd, link, "fe80::1/64")
+	change(t, netlink.AddrAdd, link, "169.254.0.1/32")
+	start(t, follow).await(t, "169.254.0.1")
+}
+
+func TestLoopbackIsReported(t *testing.T) {
+	follow := enterNamespace(t)
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		t.Fatal(err)
+	}
+	start(t, follow).await(t, "127.0.0.1", "::1")
+}
+
+func TestAddressesAreFollowedAgainAfterTheKernelStoppedReporting(t *testing.T) {
+	follow := enterNamespace(t)
+	link := addLink(t)
+	source := New(Options{Logger: testr.New(t), Clock: clock.RealClock{}})
+	subscribed := make(chan int, 10)
+	subscriptions := 0
+	source.subscribe = func(changes chan<- netlink.AddrUpdate, done <-chan struct{}) error {
+		subscriptions++
+		subscribed <- subscriptions
+		switch subscriptions {
+		case 1:
+			return unix.ENOBUFS
+		case 2:
+			close(changes)
+			return nil
+		}
+		return netlink.AddrSubscribe(changes, done)
+	}
+	r := run(t, follow, source)
+	r.await(t)
+	for n := range subscribed {
+		if n == 3 {
+			break
+		}
+	}
+	change(t, netlink.AddrAdd, link, "192.0.2.7/32")
+	r.await(t, "192.0.2.7")
+	if n := len(r.synced); n != 1 {
+		t.Errorf("source said %d times that it is in sync, want once", n)
+	}
+}
