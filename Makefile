@@ -1,0 +1,67 @@
+# Sluice. `make` builds bin/kube-proxy; `make help` lists the rest.
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X sluice/internal/command.release=$(VERSION)
+GO      ?= go
+
+# Tests that never end are stopped by this.
+TEST_TIMEOUT ?= 20m
+# Arguments for the test binaries, e.g. TEST_ARGS='-run TestScenarios -v'.
+TEST_ARGS ?=
+BENCH ?= .
+
+.PHONY: build
+build: ## Build the static binary bin/kube-proxy.
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/kube-proxy ./cmd/kube-proxy
+
+.PHONY: demo
+demo: root tools build ## Show the proxy at work in a lab of network namespaces (needs root).
+	$(GO) run ./test/demo -proxy bin/kube-proxy -manifests examples
+
+.PHONY: test
+test: root tools lint ## Check the source and run all tests (needs root).
+	$(GO) test -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
+
+.PHONY: bench
+bench: root tools ## Run the benchmarks (needs root). BENCH selects by name.
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout $(TEST_TIMEOUT) ./...
+
+.PHONY: lint
+lint: ## Check the format of the source and what vet and staticcheck find.
+	@unformatted=$$(gofmt -l cmd internal test); \
+	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+
+.PHONY: clean
+clean: ## Remove what was built.
+	rm -rf bin
+
+.PHONY: help
+help: ## List the targets.
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# What tests and demo use on the machine: program=package of Debian and Ubuntu.
+TOOLS   := nft=nftables ip=iproute2 conntrack=conntrack iptables=iptables
+# Where modules are loaded by hand. Elsewhere they are built in, or load themselves.
+MODULES := nf_tables nf_conntrack nf_nat nft_ct nft_nat nft_masq nft_numgen nft_reject_inet veth bridge sctp
+
+.PHONY: root
+root:
+	@if [ "$$(id -u)" != 0 ]; then \
+		echo "The tests and the demo make network namespaces and load nftables rules into them."; \
+		echo "That needs root: run 'sudo make $(MAKECMDGOALS)'. The rules of this machine are not touched."; \
+		exit 1; \
+	fi
+
+.PHONY: tools
+tools:
+	@missing=; \
+	for tool in $(TOOLS); do \
+		command -v $${tool%%=*} >/dev/null || missing="$$missing $${tool#*=}"; \
+	done; \
+	if [ -n "$$missing" ]; then \
+		echo "Installing$$missing"; \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$missing >/dev/null; \
+	fi
+	@for module in $(MODULES); do modprobe -q $$module 2>/dev/null || true; done
