@@ -1,0 +1,37 @@
+package lab
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+)
+
+// BinaryVariable names the environment variable with the path of the binary
+// under test.
+const BinaryVariable = "SLUICE_BINARY"
+
+// Binary returns the path of the kube-proxy binary: the one that BinaryVariable
+// names, or else one built from this module, once for the process.
+func Binary() (string, error) {
+	if path := os.Getenv(BinaryVariable); path != "" {
+		return filepath.Abs(path)
+	}
+	return buildOnce()
+}
+
+// buildOnce leaves the binary to Sweep, since nobody knows who uses it last.
+var buildOnce = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", fmt.Sprintf("%s%d-*-binary", namePrefix, os.Getpid()))
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "kube-proxy")
+	build := exec.Command("go", "build", "-o", path, "sluice/cmd/kube-proxy")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build kube-proxy: %w\n%s", err, output)
+	}
+	return path, nil
+})

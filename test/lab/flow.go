@@ -1,0 +1,107 @@
+package lab
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Protocol is a transport protocol, by its name in lower case.
+type Protocol string
+
+// The protocols that probes and echo servers speak.
+const (
+	TCP  Protocol = "tcp"
+	UDP  Protocol = "udp"
+	SCTP Protocol = "sctp"
+)
+
+// Flow is an attempt of a host to talk to an address and port.
+type Flow struct {
+	From     string // name of the host
+	Protocol Protocol
+	To       netip.AddrPort
+	// Timeout is how long to wait for an answer, DefaultTimeout if zero. Where
+	// no answer is expected, ShortTimeout saves time.
+	Timeout time.Duration
+}
+
+// DefaultTimeout leaves room for one lost SYN on a busy machine; ShortTimeout
+// is for probes that are expected to get no answer.
+const (
+	DefaultTimeout = 2500 * time.Millisecond
+	ShortTimeout   = 250 * time.Millisecond
+)
+
+func (f Flow) String() string {
+	return fmt.Sprintf("%s -> %v/%s", f.From, f.To, f.Protocol)
+}
+
+// Kind says how an attempt ended.
+type Kind string
+
+// The ends of an attempt.
+const (
+	// Answered: an echo server answered.
+	Answered Kind = "answered"
+	// Refused: a TCP reset, an SCTP abort or an ICMP error came back.
+	Refused Kind = "refused"
+	// Dropped: nothing came back, and nothing reached the world either.
+	Dropped Kind = "dropped"
+	// Passed: nothing came back, but the packet left node1 for the world with
+	// its addresses untouched: the proxy did not care for it.
+	Passed Kind = "passed"
+	// Failed: the attempt could not be made.
+	Failed Kind = "failed"
+)
+
+// Outcome is what a host saw of its attempt.
+type Outcome struct {
+	Kind
+	// Answer is what the echo server said, if one did.
+	Answer
+	RTT time.Duration
+	// Err is the error behind a refusal or failure.
+	Err error
+}
+
+func (o Outcome) String() string {
+	switch {
+	case o.Kind == Answered:
+		return fmt.Sprintf("answered by %s:%d, which saw %v", o.By, o.Port, o.Source)
+	case o.Err != nil:
+		return fmt.Sprintf("%s (%v)", o.Kind, o.Err)
+	}
+	return string(o.Kind)
+}
+
+// Answer is what an echo server says: who it is and whom it sees.
+type Answer struct {
+	By     string // name of the host
+	Port   uint16 // the port it listens on
+	Source netip.AddrPort
+}
+
+// line is how an answer travels.
+func (a Answer) line() string {
+	return fmt.Sprintf("%s %d %v\n", a.By, a.Port, a.Source)
+}
+
+// parseAnswer reads a line of an echo server.
+func parseAnswer(line string) (Answer, error) {
+	fields := strings.Fields(line)
+	if len(fields) != 3 {
+		return Answer{}, fmt.Errorf("%q is no answer of an echo server", line)
+	}
+	port, err := strconv.ParseUint(fields[1], 10, 16)
+	if err != nil {
+		return Answer{}, fmt.Errorf("port in answer: %w", err)
+	}
+	source, err := netip.ParseAddrPort(fields[2])
+	if err != nil {
+		return Answer{}, fmt.Errorf("source in answer: %w", err)
+	}
+	return Answer{By: fields[0], Port: uint16(port), Source: source}, nil
+}

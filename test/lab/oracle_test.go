@@ -1,0 +1,284 @@
+package lab_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"sluice/internal/dataplane/nftables"
+	"sluice/internal/model"
+	"sluice/internal/oracle"
+	"sluice/internal/oracle/randomworld"
+	"sluice/internal/plan"
+	"sluice/test/lab"
+)
+
+var (
+	seed    = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of the random tests")
+	states  = flag.Int("states", 200, "random states to try")
+	packets = flag.Int("packets", 32, "random packets to send in each state")
+)
+
+// Whatever objects there are, what the kernel does to real packets is what the
+// oracle says, which reads the semantics without sharing code with plan.
+func TestPacketsFareAsTheOracleSays(t *testing.T) {
+	t.Logf("seed %d (repeat with -seed)", *seed)
+	l := lab.Start(t)
+	node, err := l.Host("node1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d *nftables.Dataplane
+	if err := node.Do(func() (err error) {
+		d, err = nftables.New(nftables.Options{Logger: logr.Discard()})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+
+	topology := topologyOf(t, l)
+	var tally tally
+	for i := 0; i < *states; {
+		rng := rand.New(rand.NewPCG(*seed, uint64(i)))
+		w := newWalk(t, d, randomworld.Random(rng, topology))
+		for range 5 {
+			w.check(rng, l, topology, &tally)
+			if i++; t.Failed() {
+				t.Fatalf("state %d of seed %d", i, *seed)
+			}
+			w.step(randomworld.RandomEvents(rng, w.world(), topology))
+		}
+	}
+	t.Logf("%d states: %v", *states, tally)
+	for _, action := range []oracle.Action{oracle.Pass, oracle.Forward, oracle.Reject, oracle.Drop} {
+		if tally.actions[action] == 0 {
+			t.Errorf("no packet was to %s: the test shows less than it should", action)
+		}
+	}
+}
+
+// tally counts what was looked at.
+type tally struct {
+	actions     [4]int
+	masqueraded int
+	unseen      int // where the answer takes another way back and cannot be seen
+}
+
+func (c tally) String() string {
+	return fmt.Sprintf("%d passed, %d forwarded (%d masqueraded, %d without a visible answer), %d rejected, %d dropped",
+		c.actions[oracle.Pass], c.actions[oracle.Forward], c.masqueraded, c.unseen, c.actions[oracle.Reject], c.actions[oracle.Drop])
+}
+
+// walk is a series of states, each programmed as a difference to the one before.
+type walk struct {
+	t         *testing.T
+	dataplane *nftables.Dataplane
+	config    plan.Config
+	state     *model.State
+	planner   *plan.Planner
+}
+
+func newWalk(t *testing.T, d *nftables.Dataplane, world oracle.World) *walk {
+	w := &walk{t: t, dataplane: d, config: world.Config, state: model.NewState(), planner: plan.New(world.Config)}
+	var dirty model.Dirty
+	w.state.Apply(&dirty, world.Events()...)
+	w.planner.Update(w.state, &dirty)
+	if r := d.Reconcile(context.Background(), w.planner.Desired()); r.Err != nil || len(r.Failed) > 0 {
+		t.Fatal(r.Err, r.Failed)
+	}
+	return w
+}
+
+func (w *walk) world() oracle.World { return oracle.FromState(w.config, w.state) }
+
+func (w *walk) step(events []model.Event) {
+	// The lab's node keeps the addresses it has.
+	events = slices.DeleteFunc(events, func(e model.Event) bool { _, host := e.(model.SetHostIPs); return host })
+	var dirty model.Dirty
+	w.state.Apply(&dirty, events...)
+	if r := w.dataplane.Apply(context.Background(), w.planner.Update(w.state, &dirty)); r.Err != nil || len(r.Failed) > 0 {
+		w.t.Fatal(r.Err, r.Failed)
+	}
+}
+
+// check sends packets and compares what becomes of them.
+func (w *walk) check(rng *rand.Rand, l *lab.Lab, topology randomworld.Topology, c *tally) {
+	world := w.world()
+	var flows []lab.Flow
+	var verdicts []oracle.Verdict
+	var sent []oracle.Packet
+	for range *packets {
+		p := randomworld.RandomPacket(rng, world, topology)
+		from := l.Owner(p.Source)
+		p.Source = addrOf(from, p.Destination) // the one that the kernel will choose
+		v := oracle.Decide(world, p)
+		f := lab.Flow{From: from.Name, Protocol: protocolOf(p.Protocol), To: netip.AddrPortFrom(p.Destination, p.Port)}
+		if v.Action != oracle.Forward && v.Action != oracle.Reject {
+			f.Timeout = lab.ShortTimeout
+		} else if v.Action == oracle.Forward && slices.ContainsFunc(v.Endpoints, func(e netip.AddrPort) bool { return astray(l, from, e.Addr(), v) }) {
+			f.Timeout = lab.ShortTimeout
+		}
+		flows, verdicts, sent = append(flows, f), append(verdicts, v), append(sent, p)
+	}
+	for i, o := range l.Probe(context.Background(), flows) {
+		if err := compare(l, flows[i], sent[i], verdicts[i], o, c); err != nil {
+			w.t.Errorf("%v: %v, but %v\nthe oracle: %v %v masqueraded %v\nbecause: %s\nconfig %+v", flows[i], o, err,
+				verdicts[i].Action, verdicts[i].Endpoints, verdicts[i].MasqueradedTo, verdicts[i].Why, w.config)
+		}
+	}
+}
+
+// compare holds one outcome against the verdict.
+func compare(l *lab.Lab, f lab.Flow, p oracle.Packet, v oracle.Verdict, o lab.Outcome, c *tally) error {
+	c.actions[v.Action]++
+	switch v.Action {
+	case oracle.Reject:
+		if o.Kind != lab.Refused {
+			return fmt.Errorf("it should have been refused")
+		}
+	case oracle.Drop:
+		if o.Kind != lab.Dropped {
+			return fmt.Errorf("it should have been dropped")
+		}
+	case oracle.Pass:
+		return comparePassed(l, f, o)
+	case oracle.Forward:
+		return compareForwarded(l, f, p, v, o, c)
+	}
+	return nil
+}
+
+// comparePassed: a packet that is no Service's arrives where it was sent, or
+// leaves for the world.
+func comparePassed(l *lab.Lab, f lab.Flow, o lab.Outcome) error {
+	owner := l.Owner(f.To.Addr())
+	switch {
+	case owner == nil && o.Kind != lab.Passed:
+		return fmt.Errorf("it should have gone on untouched")
+	case owner != nil && o.Kind == lab.Answered && o.By != owner.Name:
+		return fmt.Errorf("it should have reached %s itself", owner.Name)
+	case owner != nil && o.Kind != lab.Answered && o.Kind != lab.Refused:
+		return fmt.Errorf("%s should have answered or refused", owner.Name)
+	}
+	return nil
+}
+
+func compareForwarded(l *lab.Lab, f lab.Flow, p oracle.Packet, v oracle.Verdict, o lab.Outcome, c *tally) error {
+	from, _ := l.Host(f.From)
+	if o.Kind != lab.Answered {
+		if slices.ContainsFunc(v.Endpoints, func(e netip.AddrPort) bool { return astray(l, from, e.Addr(), v) }) {
+			c.unseen++
+			return nil
+		}
+		return fmt.Errorf("it should have been answered")
+	}
+	by, err := l.Host(o.By)
+	if err != nil {
+		return err
+	}
+	chosen := netip.AddrPortFrom(addrOf(by, f.To.Addr()), o.Port)
+	if !slices.Contains(v.Endpoints, chosen) {
+		return fmt.Errorf("%v should not have been chosen", chosen)
+	}
+	node, _ := l.Host("node1")
+	seen := o.Source.Addr()
+	if v.MasqueradedTo[chosen] && by != node { // nothing leaves the node to its own sockets
+		c.masqueraded++
+		if !node.Owns(seen) {
+			return fmt.Errorf("the node's address should have been seen")
+		}
+	} else if seen != p.Source {
+		return fmt.Errorf("the client's address should have been seen")
+	}
+	return nil
+}
+
+// astray tells whether the answer of an endpoint takes a way back that does
+// not lead through node1, so that the client does not recognise it.
+func astray(l *lab.Lab, from *lab.Host, endpoint netip.Addr, v oracle.Verdict) bool {
+	to := l.Owner(endpoint)
+	if to.Node == "node1" || from.Name == "node1" {
+		return false
+	}
+	for e, masqueraded := range v.MasqueradedTo {
+		if e.Addr() == endpoint && masqueraded {
+			return false
+		}
+	}
+	return from.Node != "node1"
+}
+
+func addrOf(h *lab.Host, like netip.Addr) netip.Addr {
+	for _, a := range h.Addrs {
+		if a.Is4() == like.Is4() {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+func protocolOf(p model.Protocol) lab.Protocol {
+	switch p {
+	case model.TCP:
+		return lab.TCP
+	case model.UDP:
+		return lab.UDP
+	}
+	return lab.SCTP
+}
+
+// topologyOf describes the lab to the generator of random worlds.
+func topologyOf(t *testing.T, l *lab.Lab) randomworld.Topology {
+	t.Helper()
+	top := randomworld.Topology{
+		NodeName:           "node1",
+		PodCIDRs:           lab.Node1PodCIDRs[:],
+		ClusterCIDRs:       lab.ClusterCIDRs[:],
+		Uplink:             "eth0",
+		PodInterfacePrefix: lab.PodInterfacePrefix,
+		EndpointPorts:      lab.EchoPorts,
+		NodePorts:          randomworld.PortRange{First: 30000, Last: 30007},
+		ServiceCIDR:        prefixList("10.96.0.0/24", "fd00:10:96::/120"),
+		ClusterIPRange:     prefixList("10.96.0.0/25", "fd00:10:96::/121"),
+		ExternalIPRange:    prefixList("198.18.0.0/28", "2001:db8:18::/124"),
+		LoadBalancerRange:  prefixList("198.18.0.64/28", "2001:db8:18::40/124"),
+	}
+	for _, h := range l.Hosts() {
+		for _, a := range h.Addrs {
+			switch {
+			case h.Name == "node1":
+				top.NodeIPs = append(top.NodeIPs, a)
+			case h.Node == "node1":
+				in := h.Name
+				if h.Name == "pod3" {
+					in = lab.PodBridge
+				}
+				top.LocalPods = append(top.LocalPods, randomworld.Pod{Addr: a, Node: h.Node, Interface: in})
+			case h.Node == "node2" && h.Name != "node2":
+				top.RemotePods = append(top.RemotePods, randomworld.Pod{Addr: a, Node: h.Node})
+			case h.Name == "client", h.Name == "client2":
+				top.OutsideIPs = append(top.OutsideIPs, a)
+			}
+		}
+		if h.Name == "node1" {
+			top.NodeIPs = append(top.NodeIPs, h.Spare...)
+		}
+	}
+	return top
+}
+
+func prefixList(s ...string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range s {
+		out = append(out, netip.MustParsePrefix(p))
+	}
+	return out
+}

@@ -1,0 +1,236 @@
+package lab
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// concurrentProbes bounds how many attempts are under way in one Probe.
+const concurrentProbes = 64
+
+// Probe makes all attempts, many at a time, and returns their outcomes in the
+// same order. Attempts that a done context leaves undone are Failed.
+func (l *Lab) Probe(ctx context.Context, flows []Flow) []Outcome {
+	outcomes := make([]Outcome, len(flows))
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range min(concurrentProbes, len(flows)) {
+		workers.Go(func() {
+			for i := range next {
+				outcomes[i] = l.Connect(ctx, flows[i])
+			}
+		})
+	}
+	for i := range flows {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	return outcomes
+}
+
+// Connect makes one attempt.
+func (l *Lab) Connect(ctx context.Context, f Flow) Outcome {
+	if err := ctx.Err(); err != nil {
+		return Outcome{Kind: Failed, Err: err}
+	}
+	if f.Timeout == 0 {
+		f.Timeout = DefaultTimeout
+	}
+	start := time.Now()
+	outcome := l.attempt(f)
+	outcome.RTT = time.Since(start)
+	return outcome
+}
+
+func (l *Lab) attempt(f Flow) Outcome {
+	h, err := l.Host(f.From)
+	if err != nil {
+		return Outcome{Kind: Failed, Err: err}
+	}
+	c, err := h.open(f)
+	if err != nil {
+		return Outcome{Kind: Failed, Err: err}
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(f.Timeout)); err != nil {
+		return Outcome{Kind: Failed, Err: err}
+	}
+	answer, err := c.converse()
+	switch {
+	case err == nil:
+		return Outcome{Kind: Answered, Answer: answer}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		if l.world.saw(sighting{f.Protocol, c.local, f.To}) {
+			return Outcome{Kind: Passed}
+		}
+		return Outcome{Kind: Dropped}
+	case isRefusal(err):
+		return Outcome{Kind: Refused, Err: err}
+	}
+	return Outcome{Kind: Failed, Err: err}
+}
+
+// isRefusal tells whether an error is how the kernel reports a reset or an
+// ICMP error.
+func isRefusal(err error) bool {
+	for _, refusal := range []error{errAborted, unix.ECONNREFUSED, unix.ECONNRESET, unix.EHOSTUNREACH,
+		unix.ENETUNREACH, unix.ENOPROTOOPT, unix.EPROTO, unix.EACCES} {
+		if errors.Is(err, refusal) {
+			return true
+		}
+	}
+	return false
+}
+
+// conn is a socket on its way to a flow's destination.
+type conn struct {
+	*os.File
+	protocol  Protocol
+	local, to netip.AddrPort
+}
+
+// open makes the socket for a flow, bound to a source port of its own.
+func (h *Host) open(f Flow) (*conn, error) {
+	kind, number := unix.SOCK_STREAM, 0
+	switch f.Protocol {
+	case UDP:
+		kind = unix.SOCK_DGRAM
+	case SCTP:
+		kind, number = unix.SOCK_RAW, unix.IPPROTO_SCTP
+	}
+	c := &conn{protocol: f.Protocol, to: f.To}
+	own := h.Addrs[v4]
+	if f.To.Addr().Is6() {
+		own = h.Addrs[v6]
+	}
+	var err error
+	c.File, err = h.socket(domainOf(f.To.Addr()), kind, number, func(fd int) error {
+		// The kernel picks the source address itself, as it would for any
+		// program; no host has a choice.
+		for {
+			c.local = netip.AddrPortFrom(own, h.sourcePort())
+			err := bindSource(fd, c)
+			if !errors.Is(err, unix.EADDRINUSE) {
+				return err
+			}
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", f, err)
+	}
+	return c, nil
+}
+
+func bindSource(fd int, c *conn) error {
+	switch c.protocol {
+	case SCTP: // has its ports in the packets we write; wants the full error
+		if c.to.Addr().Is4() {
+			return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVERR, 1)
+		}
+		return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1)
+	case TCP: // close with a reset: nothing waits and nothing lingers
+		if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
+			return err
+		}
+	}
+	anywhere := unspecified(v4)
+	if c.to.Addr().Is6() {
+		anywhere = unspecified(v6)
+	}
+	return bind(fd, netip.AddrPortFrom(anywhere, c.local.Port()))
+}
+
+// connect waits until the connection stands or has failed.
+func (c *conn) connect() error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	to := sockaddr(c.to)
+	if c.protocol == SCTP {
+		to = sockaddr(netip.AddrPortFrom(c.to.Addr(), 0))
+	}
+	var result error
+	if err := raw.Control(func(fd uintptr) { result = unix.Connect(int(fd), to) }); err != nil {
+		return err
+	}
+	if !errors.Is(result, unix.EINPROGRESS) {
+		return result
+	}
+	err = raw.Write(func(fd uintptr) bool {
+		code, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
+		if result = err; err != nil {
+			return true
+		}
+		if code != 0 {
+			result = syscall.Errno(code)
+			return true
+		}
+		_, err = unix.Getpeername(int(fd))
+		return err == nil
+	})
+	return errors.Join(err, result)
+}
+
+// converse connects and has one answer.
+func (c *conn) converse() (Answer, error) {
+	if err := c.connect(); err != nil {
+		return Answer{}, err
+	}
+	switch c.protocol {
+	case SCTP:
+		return c.askSCTP()
+	case UDP:
+		defer c.repeat([]byte("who?\n"))()
+	}
+	return c.ask()
+}
+
+// ask sends a line and reads one.
+func (c *conn) ask() (Answer, error) {
+	if err := c.send([]byte("who?\n")); err != nil {
+		return Answer{}, err
+	}
+	line, err := bufio.NewReaderSize(c, 256).ReadString('\n')
+	if err != nil {
+		return Answer{}, err
+	}
+	return parseAnswer(line)
+}
+
+// send writes a packet. That a rule on this very host dropped it is no error
+// yet: if the rule rejects, an ICMP error follows, which the reader learns of.
+func (c *conn) send(packet []byte) error {
+	if _, err := c.Write(packet); err != nil && !errors.Is(err, unix.EPERM) {
+		return err
+	}
+	return nil
+}
+
+// repeat sends a packet again from time to time, since nobody else repeats
+// what a busy machine lost, until the returned function is called.
+func (c *conn) repeat(packet []byte) (stop func()) {
+	stopped := make(chan struct{})
+	var sender sync.WaitGroup
+	sender.Go(func() {
+		for pause := 100 * time.Millisecond; ; pause *= 2 {
+			select {
+			case <-stopped:
+				return
+			case <-time.After(pause):
+				_, _ = c.Write(packet) // the reader learns of errors
+			}
+		}
+	})
+	return func() { close(stopped); sender.Wait() }
+}

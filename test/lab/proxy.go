@@ -1,0 +1,146 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// ProxyOptions say which proxy to run and how.
+type ProxyOptions struct {
+	// Binary is its path; Binary() if empty.
+	Binary string
+	// Manifests is the folder of objects.
+	Manifests string
+	// Flags are added to those that tell the proxy its node and folder.
+	Flags []string
+}
+
+// Proxy is a kube-proxy that runs on node1.
+type Proxy struct {
+	log  *Log
+	cmd  *exec.Cmd
+	done chan struct{} // closed when the process is gone
+	err  error         // how it ended
+}
+
+// StartProxy starts the proxy on node1. It is stopped when the lab is closed,
+// if not before.
+func (l *Lab) StartProxy(o ProxyOptions) (*Proxy, error) {
+	if o.Binary == "" {
+		path, err := Binary()
+		if err != nil {
+			return nil, err
+		}
+		o.Binary = path
+	}
+	flags := append([]string{"--manifests", o.Manifests, "--hostname-override", "node1", "-v", "2"}, o.Flags...)
+	p := &Proxy{log: newLog(), cmd: exec.Command(o.Binary, flags...), done: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	if err := l.hosts["node1"].start(p.cmd); err != nil {
+		return nil, fmt.Errorf("start proxy: %w", err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.done)
+	}()
+	l.onClose(p.Kill)
+	return p, nil
+}
+
+// Log is what the proxy has logged so far.
+func (p *Proxy) Log() *Log { return p.log }
+
+// Kill ends the proxy at once (kill -9), if it still runs.
+func (p *Proxy) Kill() error { return p.end(syscall.SIGKILL) }
+
+// Stop asks the proxy to end, and ends it after a while if it does not.
+func (p *Proxy) Stop() error {
+	if err := p.signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-p.done:
+		if p.err != nil {
+			return fmt.Errorf("proxy stopped: %w", p.err)
+		}
+		return nil
+	case <-time.After(10 * time.Second):
+		return errors.Join(errors.New("proxy does not stop when asked to"), p.Kill())
+	}
+}
+
+func (p *Proxy) end(s syscall.Signal) error {
+	if err := p.signal(s); err != nil {
+		return err
+	}
+	<-p.done
+	return nil
+}
+
+// signal ignores that the process is gone already.
+func (p *Proxy) signal(s syscall.Signal) error {
+	select {
+	case <-p.done:
+		return nil
+	default:
+	}
+	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, syscall.ESRCH) && !isGone(err) {
+		return fmt.Errorf("signal proxy: %w", err)
+	}
+	return nil
+}
+
+// The kernel is programmed at the latest so long after a load. A load that
+// changes nothing is followed by no commit, and one that is programmed before
+// the proxy gets round to logging the load by none that would be seen after it.
+const (
+	unprogrammed = 1500 * time.Millisecond
+	overtaken    = 200 * time.Millisecond
+)
+
+// WaitFor waits until the proxy has loaded the manifests with this digest,
+// looking only at log lines from the mark on, and has programmed them.
+func (p *Proxy) WaitFor(ctx context.Context, digest string, mark int) error {
+	load := func(lines []string) int {
+		return slices.IndexFunc(lines, func(line string) bool { return isLoaded(line, digest) })
+	}
+	if err := p.await(ctx, mark, func(lines []string) bool { return load(lines) >= 0 }); err != nil {
+		return fmt.Errorf("wait until the manifests %.12s are loaded: %w", digest, err)
+	}
+	lines, _ := p.log.From(mark)
+	patience := unprogrammed
+	if slices.ContainsFunc(lines[:load(lines)], isProgrammed) {
+		patience = overtaken
+	}
+	settle, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err := p.await(settle, mark, func(lines []string) bool {
+		return slices.ContainsFunc(lines[load(lines):], isProgrammed)
+	})
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return nil
+	}
+	return err
+}
+
+// await waits until the log lines from the mark on satisfy a condition.
+func (p *Proxy) await(ctx context.Context, mark int, holds func([]string) bool) error {
+	for {
+		lines, more := p.log.From(mark)
+		if holds(lines) {
+			return nil
+		}
+		select {
+		case <-more:
+		case <-p.done:
+			return fmt.Errorf("proxy is gone: %w", errors.Join(p.err, errGone))
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

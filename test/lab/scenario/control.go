@@ -1,0 +1,126 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"sluice/test/lab"
+)
+
+// start starts the proxy and waits until it has programmed everything.
+func (r *runner) start(ctx context.Context) error {
+	if r.proxy != nil {
+		return errors.New("the proxy runs already")
+	}
+	p, err := r.lab.StartProxy(lab.ProxyOptions{
+		Binary:    r.Binary,
+		Manifests: r.manifests,
+		Flags:     slices.Concat([]string{"--proxy-mode", r.Mode}, Modes[r.Mode].Flags, r.flags),
+	})
+	if err != nil {
+		return err
+	}
+	r.proxy = p
+	return r.settle(ctx, 0)
+}
+
+func (r *runner) stop(context.Context) error { return r.end((*lab.Proxy).Stop) }
+
+func (r *runner) kill(context.Context) error { return r.end((*lab.Proxy).Kill) }
+
+func (r *runner) end(how func(*lab.Proxy) error) error {
+	if r.proxy == nil {
+		return errors.New("no proxy runs")
+	}
+	err := how(r.proxy)
+	r.logs = append(r.logs, r.proxy.Log().String())
+	r.proxy = nil
+	return err
+}
+
+// restart starts a proxy, after killing the one that runs.
+func (r *runner) restart(ctx context.Context) error {
+	if r.proxy != nil {
+		if err := r.kill(ctx); err != nil {
+			return err
+		}
+	}
+	return r.start(ctx)
+}
+
+// flush deletes the rules on node1 behind the proxy's back.
+func (r *runner) flush(ctx context.Context) error {
+	_, err := r.onNode(ctx, Modes[r.Mode].Flush...)
+	return err
+}
+
+// again checks all expectations since the objects last changed.
+func (r *runner) again(ctx context.Context) error {
+	for _, e := range r.expectations {
+		if err := e.run(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *runner) onNode(ctx context.Context, command ...string) (string, error) {
+	node, err := r.lab.Host("node1")
+	if err != nil {
+		return "", err
+	}
+	return node.Run(ctx, lab.Command{Args: command, Dir: r.work})
+}
+
+// kernel is what the mode keeps in the kernel, as text.
+func (r *runner) kernel() (string, error) {
+	return r.onNode(context.Background(), Modes[r.Mode].Dump...)
+}
+
+// proxyLog is what the running proxy has logged.
+func (r *runner) proxyLog() (string, error) {
+	if r.proxy == nil {
+		return "", errors.New("no proxy runs")
+	}
+	return r.proxy.Log().String(), nil
+}
+
+func parseExec(_ *parser, rest string) (action, error) {
+	name, command, ok := strings.Cut(rest, " ")
+	if !ok || !knownHost(name) {
+		return nil, errors.New("want HOST COMMAND")
+	}
+	return does(func(ctx context.Context, r *runner) error {
+		host, err := r.lab.Host(name)
+		if err != nil {
+			return err
+		}
+		r.output, err = host.Run(ctx, lab.Command{Args: []string{"sh", "-c", command}, Dir: r.work})
+		return err
+	}), nil
+}
+
+// parseText reads "has TEXT" and "lacks TEXT", about the text that get returns.
+func parseText(get func(*runner) (string, error)) func(*parser, string) (action, error) {
+	return func(_ *parser, rest string) (action, error) {
+		verb, text, ok := strings.Cut(rest, " ")
+		if !ok || (verb != "has" && verb != "lacks") {
+			return nil, errors.New("want has TEXT or lacks TEXT")
+		}
+		return does(func(ctx context.Context, r *runner) error {
+			return r.eventually(ctx, func() error {
+				got, err := get(r)
+				if err != nil {
+					return err
+				}
+				if strings.Contains(got, text) != (verb == "has") {
+					return fmt.Errorf("it does not hold for:\n%s", got)
+				}
+				return nil
+			})
+		}), nil
+	}
+}

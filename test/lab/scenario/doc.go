@@ -1,0 +1,89 @@
+// Package scenario runs scripts that say what the proxy must do with packets.
+//
+// A script is a txtar archive: comments and steps first, one step a line, then
+// the files that the steps speak of. It runs in a lab of its own (package lab
+// draws it), in any mode of the proxy, unchanged.
+//
+//	# A client outside keeps its address under external traffic policy Local.
+//	# semantics: local-keeps-source
+//	let web 10.96.0.10 fd00:10:96::10
+//	apply web.yaml
+//	endpoints web pod1 pod2 remote1
+//	start
+//	expect client -> node1:30080 answered by pod1,pod2 source client
+//	-- web.yaml --
+//	...
+//
+// # Objects
+//
+//	let NAME IPV4 IPV6        names a pair of addresses
+//	apply FILE...             puts files of the archive into the proxy's folder
+//	replace FILE by FILE      gives the first the content of the second, another
+//	                          version of the same objects
+//	remove FILE...            takes them away
+//	endpoints SERVICE [ENDPOINT...]
+//	                          writes the EndpointSlices of an applied Service, as
+//	                          the controller would, into endpoints-SERVICE.yaml
+//
+// An ENDPOINT is a host of the lab, pod1 or remote2 or node1, with remarks in
+// parentheses: notready, terminating (not ready but serving), notserving,
+// zone=Z and node=N for topology hints. A Node object for node1 in zone a is
+// there from the beginning, unless the archive has a node1.yaml. While the
+// proxy runs, each of these steps waits until it is in the kernel.
+//
+// # The proxy
+//
+//	flags FLAG...             of the next start; without this step, the cluster
+//	                          CIDRs, by which pods are detected
+//	start                     starts it and waits until it is in the kernel
+//	stop, kill                ends it politely, or at once
+//	restart                   kill and start
+//	flush                     deletes all rules on node1, as a clumsy neighbour would
+//	log has TEXT              waits for a line of its log
+//	kernel has TEXT           waits until the kernel's rules have TEXT in them
+//	kernel lacks TEXT         the opposite
+//
+// # Packets
+//
+//	expect FROM -> TO [PROTOCOLS] [FAMILIES] VERDICT ...
+//
+// FROM is a list of hosts, TO a list of NAME:PORT, where NAME was named by let
+// or is a host, or node1-spare, or of ADDRESS:PORT; lists are separated by commas.
+// Every host is tried to every target, by tcp, udp and sctp, on v4 and v6,
+// unless told otherwise. The verdict is one of
+//
+//	answered [by HOSTS] [evenly | sticky] [source HOST] [hairpin HOST]
+//	refused, dropped          a reset or ICMP error comes back, or nothing does
+//	passed                    the packet left node1 for the world, untouched
+//
+// "by pod1,pod2" means exactly those two over many connections, each of them at
+// times; pod1:8081 asks for the port as well. With "evenly" they share fairly,
+// with "sticky" all connections of one host go to the same of them. "source
+// client" is what they see; "source self" is whoever is talking; "hairpin
+// node1" is what an endpoint sees that talks to itself. An expectation that
+// does not hold is tried again for a few seconds.
+//
+//	forgotten FROM -> TO [PROTOCOLS] [FAMILIES] after DURATION
+//	                          a host that was away for so long ends up with
+//	                          another endpoint sooner or later: affinity is over
+//	again                     all expectations since the objects or flags last changed
+//	open NAME FROM -> TO [PROTOCOLS] [FAMILIES]
+//	                          opens connections (tcp unless told otherwise)
+//	alive NAME [by HOST]      they still work, with the endpoint they began with
+//	traffic FROM -> TO [PROTOCOLS] [FAMILIES]
+//	                          starts background traffic on new and standing connections
+//	lost N                    ends it, and at most N connections were lost
+//	exec HOST COMMAND         runs a shell command there, in a folder with the archive's files
+//	output has TEXT, output lacks TEXT
+//	                          about what the last exec printed
+//
+// A step that begins with "only MODE:" or "except MODE:" is for that mode, or
+// for all but that mode.
+//
+// # The end
+//
+// Every script ends the same way, without saying so: the proxy is killed and
+// started again, and all expectations since the last change hold again; then
+// every object is removed, and no address that was named by let is left in the
+// kernel's rules.
+package scenario

@@ -1,0 +1,226 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sluice/test/lab"
+)
+
+// expectation is what must come of flows.
+type expectation struct {
+	flows
+	kind    lab.Kind
+	by      []string // "pod1" or "pod1:8080"; none for anybody
+	source  []string // any of these may be seen; none for anybody
+	hairpin []string
+	evenly  bool
+	sticky  bool
+}
+
+// loyalty is what a sticky flow of a line has to a host.
+type loyalty struct {
+	line *expectation
+	flow lab.Flow
+}
+
+func parseExpect(p *parser, text string) (action, error) {
+	f, words, err := p.parseFlows(text, lab.TCP, lab.UDP, lab.SCTP)
+	if err != nil {
+		return nil, err
+	}
+	e := &expectation{flows: f}
+	for len(words) > 0 {
+		if words, err = e.take(words); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case e.kind == "":
+		return nil, errors.New("no verdict")
+	case e.kind != lab.Answered && (e.by != nil || e.source != nil || e.hairpin != nil || e.evenly || e.sticky):
+		return nil, fmt.Errorf("nobody can be seen when %s", e.kind)
+	case (e.evenly || e.sticky) && len(e.by) < 2:
+		return nil, errors.New("evenly and sticky need several hosts after by")
+	}
+	return e, nil
+}
+
+// take reads one clause and returns the words that follow.
+func (e *expectation) take(words []string) ([]string, error) {
+	word, rest := words[0], words[1:]
+	switch word {
+	case "evenly":
+		e.evenly = true
+		return rest, nil
+	case "sticky":
+		e.sticky = true
+		return rest, nil
+	case "answered", "refused", "dropped", "passed":
+		e.kind = lab.Kind(word)
+		return rest, nil
+	}
+	clause, ok := map[string]*[]string{"by": &e.by, "source": &e.source, "hairpin": &e.hairpin}[word]
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("unknown clause %q", word)
+	case len(rest) == 0:
+		return nil, fmt.Errorf("a host must follow %q", word)
+	}
+	*clause = splitList(rest[0])
+	for _, name := range *clause {
+		if host, _, _ := strings.Cut(name, ":"); !knownHost(host) && host != "self" {
+			return nil, fmt.Errorf("the lab has no host %q", host)
+		}
+	}
+	return rest[1:], nil
+}
+
+// tries is how many connections show what there is to see, so surely that even
+// the last of many repeated checks cannot pass by chance: a host that shares
+// with k others escapes notice in 20k+10 tries, and an even share strays further
+// than deviations allows in 300k tries, about once in a thousand million times.
+func (e *expectation) tries() int {
+	switch {
+	case e.kind != lab.Answered:
+		return 1
+	case e.evenly:
+		return 300 * len(e.by)
+	case e.sticky:
+		return 30
+	}
+	return 20*max(len(e.by), 1) + 10
+}
+
+// deviations is how many standard deviations from its fair share a host may be.
+const deviations = 6
+
+// run checks the expectation until it holds or patience ends.
+func (e *expectation) run(ctx context.Context, r *runner) error {
+	if !slices.Contains(r.expectations, e) {
+		r.expectations = append(r.expectations, e)
+	}
+	return r.eventually(ctx, func() error {
+		clear(r.sticking)
+		err := e.check(ctx, r)
+		if err == nil {
+			maps.Copy(r.stuck, r.sticking)
+		}
+		return err
+	})
+}
+
+// check tries every flow of the line and reports all that went wrong.
+func (e *expectation) check(ctx context.Context, r *runner) error {
+	single, err := r.expand(e.flows)
+	if err != nil {
+		return err
+	}
+	for i := range single {
+		if e.kind == lab.Dropped || e.kind == lab.Passed {
+			single[i].Timeout = lab.ShortTimeout
+		}
+	}
+	if e.sticky { // the first connection decides for those that follow
+		for i, o := range r.lab.Probe(ctx, single) {
+			if err := e.checkOne(r, single[i], o); err != nil {
+				return err
+			}
+		}
+	}
+	var all []lab.Flow
+	for _, f := range single {
+		all = append(all, slices.Repeat([]lab.Flow{f}, e.tries())...)
+	}
+	outcomes := r.lab.Probe(ctx, all)
+	var errs []error
+	for i, f := range single {
+		errs = append(errs, e.checkFlow(r, f, outcomes[i*e.tries():][:e.tries()]))
+	}
+	return errors.Join(errs...)
+}
+
+// checkFlow looks at all tries of one flow.
+func (e *expectation) checkFlow(r *runner, f lab.Flow, outcomes []lab.Outcome) error {
+	counts := map[string]int{}
+	for _, o := range outcomes {
+		if err := e.checkOne(r, f, o); err != nil {
+			return err
+		}
+		if o.Kind == lab.Answered {
+			counts[e.nameOf(o)]++
+		}
+	}
+	if len(e.by) == 0 {
+		return nil
+	}
+	if e.sticky {
+		return e.checkSticky(r, f, counts)
+	}
+	fair := float64(len(outcomes)) / float64(len(e.by))
+	allowed := deviations * math.Sqrt(fair*(1-1/float64(len(e.by))))
+	for _, name := range e.by {
+		if counts[name] == 0 {
+			return fmt.Errorf("%v: never answered by %s but by %v", f, name, counts)
+		}
+		if e.evenly && math.Abs(float64(counts[name])-fair) > allowed {
+			return fmt.Errorf("%v: not evenly answered: by %v", f, counts)
+		}
+	}
+	return nil
+}
+
+// checkSticky wants one host for all connections of a flow, and the same when
+// the line is checked again.
+func (e *expectation) checkSticky(r *runner, f lab.Flow, counts map[string]int) error {
+	if len(counts) > 1 {
+		return fmt.Errorf("%v: not sticky: answered by %v", f, counts)
+	}
+	for name := range counts {
+		if before, ok := r.stuck[loyalty{e, f}]; ok && name != before {
+			return fmt.Errorf("%v: not sticky: answered by %s, and before by %s", f, name, before)
+		}
+		r.sticking[loyalty{e, f}] = name
+	}
+	return nil
+}
+
+// checkOne looks at one try.
+func (e *expectation) checkOne(r *runner, f lab.Flow, o lab.Outcome) error {
+	if o.Kind != e.kind {
+		return fmt.Errorf("%v: %v", f, o)
+	}
+	if o.Kind != lab.Answered {
+		return nil
+	}
+	if len(e.by) > 0 && !slices.Contains(e.by, e.nameOf(o)) {
+		return fmt.Errorf("%v: %v", f, o)
+	}
+	want := e.source
+	if e.hairpin != nil && o.By == f.From {
+		want = e.hairpin
+	}
+	if want == nil {
+		return nil
+	}
+	owner := r.lab.Owner(o.Source.Addr())
+	if owner != nil && (slices.Contains(want, owner.Name) || owner.Name == f.From && slices.Contains(want, "self")) {
+		return nil
+	}
+	return fmt.Errorf("%v: %v, which is not %s", f, o, strings.Join(want, " or "))
+}
+
+// nameOf names the host that answered as the line does, with or without port.
+func (e *expectation) nameOf(o lab.Outcome) string {
+	full := o.By + ":" + strconv.Itoa(int(o.Port))
+	if slices.Contains(e.by, full) {
+		return full
+	}
+	return o.By
+}

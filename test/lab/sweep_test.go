@@ -1,0 +1,44 @@
+package lab
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+)
+
+// leftoversOf lists the names under which a lab is still visible.
+func leftoversOf(l *Lab) []string {
+	names, _ := filepath.Glob(filepath.Join(mountDir, l.prefix+"*"))
+	return names
+}
+
+func TestSweepRemovesWhatDeadProcessesLeft(t *testing.T) {
+	child := exec.Command("true")
+	if err := child.Run(); err != nil {
+		t.Fatal(err)
+	}
+	dead := namePrefix + strconv.Itoa(child.Process.Pid) + "-0-"
+	ns, err := newNamespace(dead + "ns")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ns.close() })
+	folder := filepath.Join(os.TempDir(), dead+"folder")
+	if err := os.MkdirAll(filepath.Join(folder, "x"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mine := t.TempDir()
+	if err := Sweep(); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{ns.path(), folder} {
+		if _, err := os.Stat(path); !os.IsNotExist(err) {
+			t.Errorf("%s is still there: %v", path, err)
+		}
+	}
+	if _, err := os.Stat(mine); err != nil {
+		t.Errorf("a folder of the living is gone: %v", err)
+	}
+}

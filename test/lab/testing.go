@@ -1,0 +1,28 @@
+package lab
+
+// T is what a test framework must offer for Start; *testing.T does.
+type T interface {
+	Helper()
+	Cleanup(func())
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// Start builds a lab for a test and removes it when the test is over, however
+// it ends.
+func Start(t T) *Lab {
+	t.Helper()
+	if err := Sweep(); err != nil {
+		t.Errorf("remove leftovers of earlier labs: %v", err)
+	}
+	l, err := New()
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Errorf("remove lab: %v", err)
+		}
+	})
+	return l
+}
