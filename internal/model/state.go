@@ -60,8 +60,8 @@ func (d *Dirty) service(n Name) {
 type State struct {
 	revision uint64
 	services map[Name]*Service
-	slices   map[Name]map[Name]*Slice // by Service, then by slice
-	owner    map[Name]Name            // slice to its Service
+	slices   map[Name][]*Slice // by Service, in order of their names
+	owner    map[Name]Name     // slice to its Service
 	node     *Node
 	cidrs    map[string]*ServiceCIDR
 	hostIPs  []netip.Addr
@@ -71,7 +71,7 @@ type State struct {
 func NewState() *State {
 	return &State{
 		services: map[Name]*Service{},
-		slices:   map[Name]map[Name]*Slice{},
+		slices:   map[Name][]*Slice{},
 		owner:    map[Name]Name{},
 		cidrs:    map[string]*ServiceCIDR{},
 	}
@@ -94,15 +94,13 @@ func (s *State) Service(n Name) *Service { return s.services[n] }
 // Services returns all Services, by name. The map is the State's own.
 func (s *State) Services() map[Name]*Service { return s.services }
 
-// Slices returns the EndpointSlices of a Service, in order of their names.
-func (s *State) Slices(service Name) []*Slice {
-	m := s.slices[service]
-	if len(m) == 0 {
-		return nil
-	}
-	out := slices.AppendSeq(make([]*Slice, 0, len(m)), maps.Values(m))
-	slices.SortFunc(out, func(a, b *Slice) int { return a.Name.Compare(b.Name) })
-	return out
+// Slices returns the EndpointSlices of a Service, in order of their names. The
+// list is the State's own, and good until the next Apply.
+func (s *State) Slices(service Name) []*Slice { return s.slices[service] }
+
+// find tells where in the list of a Service a slice is, or would be.
+func (s *State) find(service, slice Name) (int, bool) {
+	return slices.BinarySearchFunc(s.slices[service], slice, func(s *Slice, n Name) int { return s.Name.Compare(n) })
 }
 
 // Node returns this node, nil while it is not known.
@@ -138,12 +136,11 @@ func (e SetSlice) apply(s *State, d *Dirty) {
 	if old, ok := s.owner[e.Name]; ok && old != svc {
 		s.dropSlice(e.Name, d)
 	}
-	m := s.slices[svc]
-	if m == nil {
-		m = map[Name]*Slice{}
-		s.slices[svc] = m
+	if at, found := s.find(svc, e.Name); found {
+		s.slices[svc][at] = e.Slice
+	} else {
+		s.slices[svc] = slices.Insert(s.slices[svc], at, e.Slice)
 	}
-	m[e.Name] = e.Slice
 	s.owner[e.Name] = svc
 	s.revision++
 	d.service(svc)
@@ -160,7 +157,9 @@ func (e DeleteSlice) apply(s *State, d *Dirty) {
 func (s *State) dropSlice(n Name, d *Dirty) {
 	svc := s.owner[n]
 	delete(s.owner, n)
-	delete(s.slices[svc], n)
+	if at, found := s.find(svc, n); found {
+		s.slices[svc] = slices.Delete(s.slices[svc], at, at+1)
+	}
 	if len(s.slices[svc]) == 0 {
 		delete(s.slices, svc)
 	}

@@ -66,5 +66,8 @@ func isLoaded(line, digest string) bool {
 	return strings.Contains(line, `"Loaded manifests"`) && strings.Contains(line, digest)
 }
 
+// isUnchanged recognises a load that found nothing new.
+func isUnchanged(line string) bool { return strings.Contains(line, " changes=0 ") }
+
 // isProgrammed recognises the line that says that the kernel was programmed.
 func isProgrammed(line string) bool { return strings.Contains(line, `"Programmed"`) }

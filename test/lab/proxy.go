@@ -114,7 +114,7 @@ func (p *Proxy) WaitFor(ctx context.Context, digest string, mark int) error {
 	}
 	lines, _ := p.log.From(mark)
 	patience := unprogrammed
-	if slices.ContainsFunc(lines[:load(lines)], isProgrammed) {
+	if loaded := load(lines); isUnchanged(lines[loaded]) || slices.ContainsFunc(lines[:loaded], isProgrammed) {
 		patience = overtaken
 	}
 	settle, cancel := context.WithTimeout(ctx, patience)

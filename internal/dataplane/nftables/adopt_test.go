@@ -88,6 +88,31 @@ func meaning(snapshot string) string {
 	return strings.ReplaceAll(snapshot, tableNames[1], tableNames[0])
 }
 
+func TestVerifyReadsOnlyAfterOthersWrote(t *testing.T) {
+	ctx := context.Background()
+	k := newKernel(t)
+	d := k.dataplane()
+	ok(t, d.Reconcile(ctx, variety()))
+	verify := func() *moment {
+		t.Helper()
+		if good, err := d.Verify(ctx); err != nil || !good {
+			t.Fatalf("Verify says %v, %v", good, err)
+		}
+		return d.verified.Load()
+	}
+	first := verify()
+	f := *variety().Frontends[key("10.96.0.1:80", model.TCP)]
+	f.Route.Endpoints = nil
+	ok(t, d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{&f}}))
+	if verify() != first {
+		t.Error("our own change made Verify read the tables again")
+	}
+	k.nft("table ip theirs {\n chain c {\n }\n }\n", "-f", "-")
+	if verify() == first {
+		t.Error("somebody wrote, and Verify did not look")
+	}
+}
+
 func TestOwnChangesDoNotDisturb(t *testing.T) {
 	ctx := context.Background()
 	k := newKernel(t)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
 
@@ -32,6 +33,9 @@ type Dataplane struct {
 
 	// commit is writer's, and replaced by tests that need the kernel to refuse.
 	commit func(context.Context, *nft.Batch) error
+
+	// verified is when Verify last found all in order.
+	verified atomic.Pointer[moment]
 
 	// mu guards what Verify looks at while others write: round, tables, and the
 	// tables' maps of frontends.

@@ -14,20 +14,57 @@ import (
 // changed under it.
 const verifyTries = 5
 
-// Verify compares the kernel with the mirror. While changes are being written,
-// it judges only what they do not touch; the rest is for the next time.
+// Verify compares the kernel with the mirror, unless it can tell that nobody
+// but us wrote to nftables since it last did: reading very many elements takes
+// the kernel a second and more.
 func (d *Dataplane) Verify(ctx context.Context) (bool, error) {
+	now, err := d.moment(ctx)
+	if err != nil {
+		return true, err
+	}
+	if last := d.verified.Load(); last != nil && last.onlyUsSince(now) {
+		return true, nil
+	}
+	good, err := d.compare(ctx)
+	if good && err == nil {
+		d.verified.Store(now)
+	}
+	return good, err
+}
+
+// moment is a version of the ruleset, and how many versions we made so far.
+type moment struct {
+	generation uint32
+	commits    uint64
+}
+
+func (d *Dataplane) moment(ctx context.Context) (*moment, error) {
+	// A transaction of ours between the two readings counts as somebody else's,
+	// which costs a comparison and no more.
+	commits := d.writer.Commits()
+	generation, err := d.reader.Generation(ctx)
+	return &moment{generation, commits}, err
+}
+
+func (m *moment) onlyUsSince(now *moment) bool {
+	return uint64(now.generation-m.generation) == now.commits-m.commits
+}
+
+// compare reads our tables and holds them against the mirror. While changes are
+// being written, it judges only what they do not touch; the rest is for the
+// next time.
+func (d *Dataplane) compare(ctx context.Context) (bool, error) {
 	var err error
 	for range verifyTries {
 		var ok bool
-		if ok, err = d.verify(ctx); !errors.Is(err, nft.ErrInterrupted) {
+		if ok, err = d.compareOnce(ctx); !errors.Is(err, nft.ErrInterrupted) {
 			return ok, err
 		}
 	}
 	return true, err
 }
 
-func (d *Dataplane) verify(ctx context.Context) (bool, error) {
+func (d *Dataplane) compareOnce(ctx context.Context) (bool, error) {
 	d.mu.Lock()
 	tables, round := d.tables, d.round
 	d.mu.Unlock()

@@ -154,7 +154,7 @@ func (s *Source) pass(watcher *watcher, sink model.Sink, asked bool) {
 	s.logSkipped(content)
 	if asked || content.changed {
 		s.options.Logger.Info("Loaded manifests", "path", s.options.Path, "files", content.Files,
-			"objects", content.Objects, "problems", len(content.Problems), "digest", content.Digest)
+			"objects", content.Objects, "changes", len(content.Events), "problems", len(content.Problems), "digest", content.Digest)
 	}
 }
 
@@ -209,12 +209,14 @@ func (s *Source) report(problems []Problem) {
 	}
 }
 
+// log tells of a document that was refused. What is left out of an object that
+// is used goes with the object, and is told by whoever takes it.
 func (s *Source) log(p Problem) {
-	message := "Left out a part of a manifest"
 	if p.Refused {
-		message = "Refused a manifest"
+		s.options.Logger.Error(nil, "Refused a manifest", p.keysAndValues()...)
+		return
 	}
-	s.options.Logger.Error(nil, message, p.keysAndValues()...)
+	s.options.Logger.V(1).Info("Left out a part of a manifest", p.keysAndValues()...)
 }
 
 func (s *Source) logSkipped(content *Content) {

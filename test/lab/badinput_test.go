@@ -1,0 +1,193 @@
+package lab_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/internal/source/manifest"
+	"sluice/test/lab"
+)
+
+const goodManifests = `
+apiVersion: v1
+kind: Service
+metadata: {name: good, namespace: default}
+spec:
+  clusterIP: 10.96.0.1
+  ports: [{port: 80}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: good-1, namespace: default, labels: {kubernetes.io/service-name: good}}
+addressType: IPv4
+ports: [{port: 8080}]
+endpoints: [{addresses: [10.244.1.1], nodeName: node1}]
+`
+
+// serviceWith is a manifest of a Service with these lines in its spec, after a
+// Service that is in order.
+func serviceWith(spec string) string {
+	return `
+apiVersion: v1
+kind: Service
+metadata: {name: bad, namespace: default}
+spec:
+` + spec
+}
+
+func sliceWith(rest string) string {
+	return `
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: bad-1, namespace: default, labels: {kubernetes.io/service-name: bad}}
+` + rest
+}
+
+// badInput is a file that is put beside the good one.
+type badInput struct {
+	name    string
+	content string
+	size    int64 // the file is made this long, with a hole
+	// log is a pattern that some line of the log must match, empty for none.
+	log string
+	// answers is an address that must work because of the file, if any.
+	answers string
+}
+
+var badInputs = []badInput{
+	{name: "unknown field", content: serviceWith("  clusterIP: 10.96.0.2\n  clusterIp: 10.96.0.2\n  ports: [{port: 80}]"), log: `bad\.yaml.*clusterIp`},
+	{name: "invalid IP", content: serviceWith("  clusterIP: 10.96.0.300\n  ports: [{port: 80}]"), log: `bad\.yaml.*spec\.clusterIP.*10\.96\.0\.300`},
+	{name: "invalid port", content: serviceWith("  clusterIP: 10.96.0.2\n  ports: [{port: 70000}]"), log: `bad\.yaml.*spec\.ports\[0\]\.port`},
+	{name: "malformed CIDR", content: serviceWith("  clusterIP: 10.96.0.2\n  type: LoadBalancer\n  loadBalancerSourceRanges: [10.0.0.0/33]\n  ports: [{port: 80}]"), log: `bad\.yaml.*loadBalancerSourceRanges\[0\]`},
+	{name: "wrong family", content: sliceWith("addressType: IPv6\nports: [{port: 80}]\nendpoints: [{addresses: [10.244.1.1]}]"), log: `bad\.yaml.*endpoints\[0\]\.addresses`},
+	{name: "duplicate ports", content: serviceWith("  clusterIP: 10.96.0.2\n  ports: [{name: a, port: 80}, {name: b, port: 80}]"), log: `bad\.yaml.*spec\.ports\[1\]`},
+	{name: "duplicate port names", content: serviceWith("  clusterIP: 10.96.0.2\n  ports: [{name: a, port: 80}, {name: a, port: 81}]"), log: `bad\.yaml.*spec\.ports\[1\]\.name`},
+	{name: "endpoint in two slices", answers: "10.96.0.2:80", content: serviceWith("  clusterIP: 10.96.0.2\n  ports: [{port: 80}]") +
+		"\n---" + sliceWith("addressType: IPv4\nports: [{port: 8080}]\nendpoints: [{addresses: [10.244.1.2]}]") +
+		"\n---" + strings.Replace(sliceWith("addressType: IPv4\nports: [{port: 8080}]\nendpoints: [{addresses: [10.244.1.2]}]"), "bad-1", "bad-2", 1)},
+	{name: "65,536 endpoints in one Service", log: `"Programmed".*elements=65538 failed=0`, content: serviceWith("  clusterIP: 10.96.0.2\n  ports: [{port: 80}]") + manyEndpoints(65_536)},
+	{name: "1,000 ports in one Service", answers: "10.96.0.2:1999", content: manyPorts(1_000)},
+	{name: "empty file"},
+	{name: "only comments", content: "# nothing\n---\n# at all\n"},
+	{name: "binary file", content: "\x7fELF\x02\x01\x01\x00\x00\x00", log: `bad\.yaml`},
+	{name: "100 MB file", size: 100 << 20, log: `bad\.yaml.*too large`},
+	{name: "broken YAML", content: "a: [b\nc: d", log: `bad\.yaml`},
+	{name: "no kind", content: "spec: {}\n", log: `bad\.yaml.*apiVersion`},
+	{name: "same object twice", content: goodManifests, log: `good\.yaml.*Service default/good.*bad\.yaml`},
+	{name: "Service without a ClusterIP", content: serviceWith("  ports: [{port: 80}]"), log: `bad\.yaml.*spec\.clusterIP`},
+}
+
+// manyEndpoints are slices with that many endpoints.
+func manyEndpoints(n int) string {
+	var b strings.Builder
+	ip := netip.MustParseAddr("10.200.0.0")
+	for slice := range (n + 999) / 1000 {
+		b.WriteString("\n---" + strings.Replace(sliceWith("addressType: IPv4\nports: [{port: 8080}]\nendpoints:\n"), "bad-1", fmt.Sprintf("bad-%d", slice), 1))
+		for range min(1000, n-slice*1000) {
+			fmt.Fprintf(&b, "- {addresses: [%s]}\n", ip)
+			ip = ip.Next()
+		}
+	}
+	return b.String()
+}
+
+// manyPorts is a Service with ports from 1000 on, all served by pod2.
+func manyPorts(n int) string {
+	var service, slice strings.Builder
+	service.WriteString("  clusterIP: 10.96.0.2\n  ports:\n")
+	slice.WriteString("addressType: IPv4\nendpoints: [{addresses: [10.244.1.2]}]\nports:\n")
+	for i := range n {
+		fmt.Fprintf(&service, "  - {name: p%d, port: %d}\n", i, 1000+i)
+		fmt.Fprintf(&slice, "- {name: p%d, port: 8080}\n", i)
+	}
+	return serviceWith(service.String()) + "---" + sliceWith(slice.String())
+}
+
+// Whatever is put into the folder gets its clear error or works, and what else
+// is there is not disturbed.
+func TestBadInputHarmsOnlyItself(t *testing.T) {
+	l := lab.Start(t)
+	folder := t.TempDir()
+	write(t, folder, "good.yaml", goodManifests, 0)
+	p, err := l.StartProxy(lab.ProxyOptions{Manifests: folder})
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := netip.MustParseAddrPort("10.96.0.1:80")
+	settle(t, p, folder, 0)
+	answered(t, l, good)
+	traffic, err := l.StartTraffic(t.Context(), []lab.Flow{{From: "pod3", Protocol: lab.TCP, To: good}}, lab.TrafficOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, in := range badInputs {
+		t.Run(in.name, func(t *testing.T) {
+			mark := p.Log().Len()
+			write(t, folder, "bad.yaml", in.content, in.size)
+			settle(t, p, folder, mark)
+			if in.answers != "" {
+				answered(t, l, netip.MustParseAddrPort(in.answers))
+			}
+			if lines, _ := p.Log().From(mark); in.log != "" && !regexp.MustCompile(in.log).MatchString(strings.Join(lines, "\n")) {
+				t.Errorf("no line of the log matches %s:\n%s", in.log, strings.Join(lines, "\n"))
+			}
+			answered(t, l, good)
+			mark = p.Log().Len()
+			if err := os.Remove(filepath.Join(folder, "bad.yaml")); err != nil {
+				t.Fatal(err)
+			}
+			settle(t, p, folder, mark)
+		})
+	}
+	if count := traffic.Stop(); count.Lost() > 0 {
+		t.Errorf("the good Service was disturbed: %v", count)
+	}
+	if t.Failed() {
+		t.Logf("the proxy's log:\n%s", p.Log())
+	}
+}
+
+// write puts a file into the folder in one step.
+func write(t *testing.T, folder, name, content string, size int64) {
+	t.Helper()
+	temp := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(temp, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if size > 0 {
+		if err := os.Truncate(temp, size); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Rename(temp, filepath.Join(folder, name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// settle waits until the folder as it is now has been loaded and programmed.
+func settle(t *testing.T, p *lab.Proxy, folder string, mark int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	digest, err := manifest.Digest(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.WaitFor(ctx, digest, mark); err != nil {
+		t.Fatalf("%v\n%s", err, p.Log())
+	}
+}
+
+func answered(t *testing.T, l *lab.Lab, to netip.AddrPort) {
+	t.Helper()
+	if o := l.Connect(t.Context(), lab.Flow{From: "pod3", Protocol: lab.TCP, To: to}); o.Kind != lab.Answered {
+		t.Errorf("%v: %v", to, o)
+	}
+}
