@@ -8,7 +8,6 @@ GO      ?= go
 TEST_TIMEOUT ?= 20m
 # Arguments for the test binaries, e.g. TEST_ARGS='-run TestScenarios -v'.
 TEST_ARGS ?=
-BENCH ?= .
 
 .PHONY: build
 build: ## Build the static binary bin/kube-proxy.
@@ -23,8 +22,8 @@ test: root tools lint ## Check the source and run all tests (needs root).
 	$(GO) test -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
 
 .PHONY: bench
-bench: root tools ## Run the benchmarks (needs root). BENCH selects by name.
-	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout $(TEST_TIMEOUT) ./...
+bench: root tools ## Measure the way from objects to the kernel (needs root).
+	$(GO) run ./test/bench
 
 .PHONY: lint
 lint: ## Check the format of the source and what vet and staticcheck find.

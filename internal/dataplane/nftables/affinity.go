@@ -101,7 +101,7 @@ func (t *table) poolOf(k plan.Key, set string, known map[plan.Key]map[netip.Addr
 	known[k] = pool
 	f := t.frontends[k]
 	if f == nil {
-		if _, isNode := t.nodePortIPs.present[k.Addr]; isNode {
+		if t.nodePortIPs.has(k.Addr) {
 			f = t.frontends[plan.Key{Addr: unspecified(t.family), Port: k.Port, Protocol: k.Protocol}]
 		}
 	}

@@ -109,22 +109,18 @@ func homeless(old []netip.AddrPort, want []plan.Endpoint) (homeless []netip.Addr
 	return homeless, kept
 }
 
-// hairpins calls f for each endpoint that might connect to itself without
-// being masqueraded by the frontend: those of this node, and where pods of
-// other nodes can come by without masquerading, all.
+// hairpins calls f for each endpoint that might connect to itself by way of the
+// frontend without being masqueraded for another reason.
 func hairpins(fe *plan.Frontend, f func(netip.Addr)) {
 	if fe.Masquerade == plan.MasqueradeAlways {
 		return
 	}
-	each := func(eps []plan.Endpoint, all bool) {
-		for i := range eps {
-			if all || eps[i].Local {
-				f(eps[i].Addr())
-			}
-		}
+	for i := range fe.Route.Endpoints {
+		f(fe.Route.Endpoints[i].Addr())
 	}
-	each(fe.Route.Endpoints, fe.Outside != nil)
 	if fe.Outside != nil {
-		each(fe.Outside.Endpoints, true)
+		for i := range fe.Outside.Endpoints {
+			f(fe.Outside.Endpoints[i].Addr())
+		}
 	}
 }

@@ -129,8 +129,9 @@ func (t *table) configure(s plan.Settings) {
 	t.settings = s
 }
 
-// prologue writes what must be there before elements refer to it.
-func (t *table) prologue(b *nft.Batch) {
+// prologue writes what must be there before elements refer to it, and as many
+// members as there is room for.
+func (t *table) prologue(b *nft.Batch, room int) {
 	if !t.exists {
 		b.AddTable(t.Table)
 		for _, s := range t.sets() {
@@ -150,7 +151,7 @@ func (t *table) prologue(b *nft.Batch) {
 		b.DeleteElement(t.Table, t.junk[i].set, &t.junk[i].element, 0)
 	}
 	for _, m := range t.members() {
-		m.add(b, t.Table, &t.arena)
+		room -= m.add(b, t.Table, &t.arena, room)
 	}
 }
 
@@ -185,7 +186,7 @@ func (t *table) prologueDone() {
 
 // epilogue lets packets in, now that all is in place, and removes what nothing
 // refers to any more.
-func (t *table) epilogue(b *nft.Batch) {
+func (t *table) epilogue(b *nft.Batch, room int) {
 	for c := range t.chains.missing() {
 		if c.base() {
 			t.addChain(b, c)
@@ -199,7 +200,7 @@ func (t *table) epilogue(b *nft.Batch) {
 		b.DeleteChain(t.Table, name)
 	}
 	for _, m := range t.members() {
-		m.remove(b, t.Table, &t.arena)
+		room -= m.remove(b, t.Table, &t.arena, room)
 	}
 	if t.predecessor != nil {
 		b.DeleteTable(*t.predecessor)

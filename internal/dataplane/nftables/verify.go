@@ -125,13 +125,5 @@ func (t *table) sameBesides(have *contents) bool {
 }
 
 func sameMembers(m *members, have []netip.Addr) bool {
-	if len(have) != len(m.present) {
-		return false
-	}
-	for _, ip := range have {
-		if _, ok := m.present[ip]; !ok {
-			return false
-		}
-	}
-	return true
+	return len(have) == m.present && !slices.ContainsFunc(have, func(ip netip.Addr) bool { return !m.has(ip) })
 }

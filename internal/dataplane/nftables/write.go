@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"net/netip"
 
 	"golang.org/x/sys/unix"
 
@@ -52,18 +54,46 @@ type round struct {
 // run writes the round. Frontends that the kernel refuses are left out and
 // noted in the result.
 func (r *round) run(ctx context.Context) {
+	r.result.Err = r.write(ctx)
+}
+
+func (r *round) write(ctx context.Context) error {
+	for r.moreThan(batchElements, (*members).missing) {
+		if err := r.chunk(ctx, nil, true, false); err != nil {
+			return err
+		}
+	}
 	first := true
 	for rest := r.items; first || len(rest) > 0; first = false {
 		n := r.prepare(rest)
 		if err := r.chunk(ctx, rest[:n], first, n == len(rest)); err != nil {
-			r.result.Err = err
-			return
+			return err
 		}
 		for _, it := range rest[:n] {
 			it.ops = nil
 		}
 		rest = rest[n:]
 	}
+	for r.moreThan(0, (*members).surplus) {
+		if err := r.chunk(ctx, nil, false, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moreThan tells whether more than n addresses are missing or surplus.
+func (r *round) moreThan(n int, which func(*members) iter.Seq[netip.Addr]) bool {
+	for _, t := range r.tables {
+		for _, m := range t.members() {
+			for range which(m) {
+				if n--; n < 0 {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // prepare works out the operations of as many items as fit one transaction,
@@ -116,13 +146,13 @@ func (r *round) chunk(ctx context.Context, items []*item, first, last bool) erro
 func (r *round) fill(b *nft.Batch, items []*item, first, last bool) {
 	if first {
 		for _, t := range r.tables {
-			t.prologue(b)
+			t.prologue(b, batchElements-b.Elements())
 		}
 	}
 	writeItems(b, items)
 	if last {
 		for _, t := range r.tables {
-			t.epilogue(b)
+			t.epilogue(b, max(batchElements-b.Elements(), 1))
 		}
 	}
 }
