@@ -2,27 +2,18 @@ package nft
 
 import (
 	"encoding/binary"
-	"errors"
-	"iter"
+
+	"sluice/internal/nfnetlink"
 )
 
-// Netlink attributes are a length, a type and a value, padded to four bytes.
-// Numbers inside nftables attributes are big-endian, the header is not.
-const (
-	attrHeader  = 4
-	nestedFlag  = 0x8000
-	attrTypeMax = 0x3fff
-	// maxAttr is how much fits into one attribute, whose length is a uint16.
-	maxAttr = 1<<16 - 1
-)
+// maxAttr is how much fits into one attribute, whose length is a uint16.
+const maxAttr = 1<<16 - 1
 
 // Attrs is a run of encoded attributes to which more are appended.
 type Attrs []byte
 
-func align(n int) int { return (n + 3) &^ 3 }
-
 func (a Attrs) header(typ uint16, length int) Attrs {
-	a = binary.NativeEndian.AppendUint16(a, uint16(attrHeader+length))
+	a = binary.NativeEndian.AppendUint16(a, uint16(nfnetlink.AttrHeaderLen+length))
 	return binary.NativeEndian.AppendUint16(a, typ)
 }
 
@@ -56,7 +47,7 @@ func (a Attrs) u64(typ uint16, v uint64) Attrs {
 
 // open starts a nested attribute; close it with the offset that open returned.
 func (a Attrs) open(typ uint16) (Attrs, int) {
-	return a.header(typ|nestedFlag, 0), len(a)
+	return a.header(typ|nfnetlink.Nested, 0), len(a)
 }
 
 func (a Attrs) close(at int) {
@@ -69,26 +60,6 @@ func (a Attrs) nested(typ uint16, fill func(Attrs) Attrs) Attrs {
 	a = fill(a)
 	a.close(at)
 	return a
-}
-
-var errAttr = errors.New("malformed netlink attribute")
-
-// each walks over encoded attributes. A malformed tail ends the walk; whoever
-// needs an attribute that is then missing says so.
-func each(b []byte) iter.Seq2[uint16, []byte] {
-	return func(yield func(uint16, []byte) bool) {
-		for len(b) >= attrHeader {
-			length := int(binary.NativeEndian.Uint16(b))
-			typ := binary.NativeEndian.Uint16(b[2:]) & attrTypeMax
-			if length < attrHeader || length > len(b) {
-				return
-			}
-			if !yield(typ, b[attrHeader:length]) {
-				return
-			}
-			b = b[min(align(length), len(b)):]
-		}
-	}
 }
 
 func toU32(b []byte) uint32 {

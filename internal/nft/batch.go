@@ -4,11 +4,8 @@ import (
 	"encoding/binary"
 
 	"golang.org/x/sys/unix"
-)
 
-const (
-	netlinkHeader = unix.SizeofNlMsghdr
-	genHeader     = 4 // struct nfgenmsg
+	"sluice/internal/nfnetlink"
 )
 
 // Owner tells which of the caller's things a message is for. When the kernel
@@ -45,34 +42,22 @@ func (b *Batch) Elements() int { return b.elements }
 // Empty tells whether the batch holds nothing.
 func (b *Batch) Empty() bool { return len(b.owners) == 0 }
 
-func appendHeader(buf []byte, typ, flags uint16, family uint8, resource uint16) []byte {
-	buf = binary.NativeEndian.AppendUint32(buf, 0) // length, known later
-	buf = binary.NativeEndian.AppendUint16(buf, typ)
-	buf = binary.NativeEndian.AppendUint16(buf, flags)
-	buf = binary.NativeEndian.AppendUint32(buf, 0) // sequence, given when sent
-	buf = binary.NativeEndian.AppendUint32(buf, 0) // port, the kernel knows
-	buf = append(buf, family, unix.NFNETLINK_V0)
-	return binary.BigEndian.AppendUint16(buf, resource)
-}
-
 func nftType(msg uint16) uint16 { return unix.NFNL_SUBSYS_NFTABLES<<8 | msg }
 
 // begin starts a message. Its length is filled in by end.
 func (b *Batch) begin(t Table, msg, flags uint16, owner Owner) int {
 	if b.buf == nil {
-		b.buf = appendHeader(make([]byte, 0, 1<<14), unix.NFNL_MSG_BATCH_BEGIN, unix.NLM_F_REQUEST, 0, unix.NFNL_SUBSYS_NFTABLES)
+		b.buf = nfnetlink.AppendHeader(make([]byte, 0, 1<<14), unix.NFNL_MSG_BATCH_BEGIN, unix.NLM_F_REQUEST, 0, unix.NFNL_SUBSYS_NFTABLES)
 		b.endAt(0)
 	}
 	b.seal()
 	at := len(b.buf)
-	b.buf = appendHeader(b.buf, nftType(msg), unix.NLM_F_REQUEST|flags, uint8(t.Family), 0)
+	b.buf = nfnetlink.AppendHeader(b.buf, nftType(msg), unix.NLM_F_REQUEST|flags, uint8(t.Family), 0)
 	b.owners = append(b.owners, owner)
 	return at
 }
 
-func (b *Batch) endAt(at int) {
-	binary.NativeEndian.PutUint32(b.buf[at:], uint32(len(b.buf)-at))
-}
+func (b *Batch) endAt(at int) { nfnetlink.EndMessage(b.buf, at) }
 
 func (b *Batch) message(t Table, msg, flags uint16, owner Owner, fill func(Attrs) Attrs) {
 	at := b.begin(t, msg, flags, owner)
@@ -335,11 +320,11 @@ func (a Attrs) counter(packets, bytes uint64) Attrs {
 func (b *Batch) finish(first uint32) []byte {
 	b.seal()
 	end := len(b.buf)
-	b.buf = appendHeader(b.buf, unix.NFNL_MSG_BATCH_END, unix.NLM_F_REQUEST, 0, unix.NFNL_SUBSYS_NFTABLES)
+	b.buf = nfnetlink.AppendHeader(b.buf, unix.NFNL_MSG_BATCH_END, unix.NLM_F_REQUEST, 0, unix.NFNL_SUBSYS_NFTABLES)
 	b.endAt(end)
 	last := 0
 	for at, seq := 0, first; at < len(b.buf); seq++ {
-		binary.NativeEndian.PutUint32(b.buf[at+8:], seq)
+		nfnetlink.SetSeq(b.buf, at, seq)
 		if at < end {
 			last = at
 		}

@@ -2,11 +2,12 @@ package nft
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"sluice/internal/nfnetlink"
 )
 
 // request sends one message and calls f with the attributes of each answer. A
@@ -18,32 +19,32 @@ func (c *Conn) request(ctx context.Context, family Family, msg, flags uint16, at
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.seq++
-	b := appendHeader(nil, nftType(msg), unix.NLM_F_REQUEST|flags, uint8(family), 0)
+	b := nfnetlink.AppendHeader(nil, nftType(msg), unix.NLM_F_REQUEST|flags, uint8(family), 0)
 	b = append(b, attrs...)
-	binary.NativeEndian.PutUint32(b, uint32(len(b)))
-	binary.NativeEndian.PutUint32(b[8:], c.seq)
-	if err := c.send(b); err != nil {
+	nfnetlink.EndMessage(b, 0)
+	nfnetlink.SetSeq(b, 0, c.seq)
+	if err := c.socket.Send(b); err != nil {
 		return err
 	}
 	seq, interrupted := c.seq, false
 	for done := false; !done; {
-		err := c.receive(func(h header, payload []byte) error {
-			if h.seq != seq {
+		err := c.receive(func(h nfnetlink.Header, payload []byte) error {
+			if h.Seq != seq {
 				return nil
 			}
-			interrupted = interrupted || h.flags&unix.NLM_F_DUMP_INTR != 0
+			interrupted = interrupted || h.Flags&unix.NLM_F_DUMP_INTR != 0
 			switch {
-			case h.typ == unix.NLMSG_ERROR:
+			case h.Type == unix.NLMSG_ERROR:
 				done = true
-				return parseError(h, payload)
-			case h.typ == unix.NLMSG_DONE:
+				return nfnetlink.AckError(h, payload)
+			case h.Type == unix.NLMSG_DONE:
 				done = true
 				return nil
-			case len(payload) < genHeader:
-				return errAttr
+			case len(payload) < nfnetlink.GenHeaderLen:
+				return nfnetlink.ErrMalformed
 			}
 			// A single answer is followed by its acknowledgement.
-			return f(Attrs(payload[genHeader:]))
+			return f(Attrs(payload[nfnetlink.GenHeaderLen:]))
 		})
 		if err != nil {
 			return c.drain(seq, done, err)
@@ -59,8 +60,8 @@ func (c *Conn) request(ctx context.Context, family Family, msg, flags uint16, at
 // next request does not find it.
 func (c *Conn) drain(seq uint32, done bool, cause error) error {
 	for !done {
-		err := c.receive(func(h header, _ []byte) error {
-			done = done || h.seq == seq && (h.typ == unix.NLMSG_ERROR || h.typ == unix.NLMSG_DONE)
+		err := c.receive(func(h nfnetlink.Header, _ []byte) error {
+			done = done || h.Seq == seq && (h.Type == unix.NLMSG_ERROR || h.Type == unix.NLMSG_DONE)
 			return nil
 		})
 		if err != nil {
@@ -80,7 +81,7 @@ const dump = unix.NLM_F_DUMP
 func (c *Conn) Generation(ctx context.Context) (uint32, error) {
 	var gen uint32
 	err := c.request(ctx, 0, unix.NFT_MSG_GETGEN, unix.NLM_F_ACK, nil, func(a Attrs) error {
-		for typ, v := range each(a) {
+		for typ, v := range nfnetlink.Attrs(a) {
 			if typ == unix.NFTA_GEN_ID {
 				gen = toU32(v)
 			}
@@ -97,7 +98,7 @@ func (c *Conn) Generation(ctx context.Context) (uint32, error) {
 func (c *Conn) Tables(ctx context.Context, family Family) ([]string, error) {
 	var names []string
 	err := c.request(ctx, family, unix.NFT_MSG_GETTABLE, dump, nil, func(a Attrs) error {
-		for typ, v := range each(a) {
+		for typ, v := range nfnetlink.Attrs(a) {
 			if typ == unix.NFTA_TABLE_NAME {
 				names = append(names, toText(v))
 			}
@@ -117,7 +118,7 @@ func (c *Conn) Chains(ctx context.Context, t Table) ([]Chain, error) {
 	err := c.request(ctx, t.Family, unix.NFT_MSG_GETCHAIN, dump, nil, func(a Attrs) error {
 		var ch Chain
 		var table string
-		for typ, v := range each(a) {
+		for typ, v := range nfnetlink.Attrs(a) {
 			switch typ {
 			case unix.NFTA_CHAIN_TABLE:
 				table = toText(v)
@@ -141,7 +142,7 @@ func (c *Conn) Chains(ctx context.Context, t Table) ([]Chain, error) {
 }
 
 func parseHook(b []byte) (hook uint32, priority int32) {
-	for typ, v := range each(b) {
+	for typ, v := range nfnetlink.Attrs(b) {
 		switch typ {
 		case unix.NFTA_HOOK_HOOKNUM:
 			hook = toU32(v)
@@ -158,7 +159,7 @@ func (c *Conn) Rules(ctx context.Context, t Table) ([]Rule, error) {
 	filter := Attrs(nil).text(unix.NFTA_RULE_TABLE, t.Name)
 	err := c.request(ctx, t.Family, unix.NFT_MSG_GETRULE, dump, filter, func(a Attrs) error {
 		var r Rule
-		for typ, v := range each(a) {
+		for typ, v := range nfnetlink.Attrs(a) {
 			switch typ {
 			case unix.NFTA_RULE_CHAIN:
 				r.Chain = toText(v)
@@ -220,7 +221,7 @@ func (c *Conn) Sets(ctx context.Context, t Table) ([]SetInfo, error) {
 	filter := Attrs(nil).text(unix.NFTA_SET_TABLE, t.Name)
 	err := c.request(ctx, t.Family, unix.NFT_MSG_GETSET, dump, filter, func(a Attrs) error {
 		s := SetInfo{Count: -1}
-		for typ, v := range each(a) {
+		for typ, v := range nfnetlink.Attrs(a) {
 			switch typ {
 			case unix.NFTA_SET_NAME:
 				s.Name = toText(v)
@@ -277,11 +278,11 @@ func elementReader(f func(*Element) error) func(Attrs) error {
 	var e Element
 	var v Verdict
 	return func(a Attrs) error {
-		for typ, list := range each(a) {
+		for typ, list := range nfnetlink.Attrs(a) {
 			if typ != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
 				continue
 			}
-			for _, b := range each(list) {
+			for _, b := range nfnetlink.Attrs(list) {
 				if err := parseElement(b, &e, &v); err != nil {
 					return err
 				}
@@ -296,7 +297,7 @@ func elementReader(f func(*Element) error) func(Attrs) error {
 
 func parseElement(b []byte, e *Element, verdict *Verdict) error {
 	*e = Element{}
-	for typ, v := range each(b) {
+	for typ, v := range nfnetlink.Attrs(b) {
 		switch typ {
 		case unix.NFTA_SET_ELEM_KEY:
 			e.Key = parseValue(v)
@@ -311,13 +312,13 @@ func parseElement(b []byte, e *Element, verdict *Verdict) error {
 		}
 	}
 	if e.Key == nil {
-		return fmt.Errorf("element without a key: %w", errAttr)
+		return fmt.Errorf("element without a key: %w", nfnetlink.ErrMalformed)
 	}
 	return nil
 }
 
 func parseValue(b []byte) []byte {
-	for typ, v := range each(b) {
+	for typ, v := range nfnetlink.Attrs(b) {
 		if typ == unix.NFTA_DATA_VALUE {
 			return v
 		}
@@ -326,12 +327,12 @@ func parseValue(b []byte) []byte {
 }
 
 func parseVerdict(b []byte, into *Verdict) bool {
-	for typ, v := range each(b) {
+	for typ, v := range nfnetlink.Attrs(b) {
 		if typ != unix.NFTA_DATA_VERDICT {
 			continue
 		}
 		*into = Verdict{}
-		for typ, v := range each(v) {
+		for typ, v := range nfnetlink.Attrs(v) {
 			switch typ {
 			case unix.NFTA_VERDICT_CODE:
 				into.Code = int32(toU32(v))
@@ -345,11 +346,11 @@ func parseVerdict(b []byte, into *Verdict) bool {
 }
 
 func parseCounter(b []byte) (packets, bytes uint64) {
-	for typ, v := range each(b) {
+	for typ, v := range nfnetlink.Attrs(b) {
 		if typ != unix.NFTA_EXPR_DATA {
 			continue
 		}
-		for typ, v := range each(v) {
+		for typ, v := range nfnetlink.Attrs(v) {
 			switch typ {
 			case unix.NFTA_COUNTER_PACKETS:
 				packets = toU64(v)

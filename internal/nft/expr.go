@@ -2,6 +2,8 @@ package nft
 
 import (
 	"golang.org/x/sys/unix"
+
+	"sluice/internal/nfnetlink"
 )
 
 // Register is a 32-bit register, from 0 to 15. Longer values lie in several.
@@ -11,7 +13,7 @@ type Register uint32
 func (r Register) reg() uint32 { return unix.NFT_REG32_00 + uint32(r) }
 
 // After is the register behind a value of that many bytes.
-func (r Register) After(bytes int) Register { return r + Register(align(bytes)/4) }
+func (r Register) After(bytes int) Register { return r + Register(nfnetlink.Align(bytes)/4) }
 
 // expr appends an expression of that name with the attributes that fill appends.
 func (a Attrs) expr(name string, fill func(Attrs) Attrs) Attrs {

@@ -1,6 +1,10 @@
 package nft
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"sluice/internal/nfnetlink"
+)
 
 // Type is the type of a set's keys or values: a concatenation of parts. Besides
 // the lengths, which are all the kernel wants, it carries the names by which
@@ -64,7 +68,7 @@ func (t Type) Len() int {
 	}
 	n := 0
 	for _, p := range t.Parts {
-		n += align(p.len)
+		n += nfnetlink.Align(p.len)
 	}
 	if len(t.Parts) == 1 {
 		n = t.Parts[0].len

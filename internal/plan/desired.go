@@ -195,4 +195,14 @@ type HealthCheck struct {
 	Service        model.Name
 	Port           uint16
 	LocalEndpoints int // usable endpoints on this node
+	LocalIPv6      int // those of them with an IPv6 address
+}
+
+// Local counts the usable endpoints on this node of one family. A pod of a
+// dual-stack Service is an endpoint in each.
+func (h HealthCheck) Local(f model.Family) int {
+	if f == model.IPv6 {
+		return h.LocalIPv6
+	}
+	return h.LocalEndpoints - h.LocalIPv6
 }

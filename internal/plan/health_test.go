@@ -34,8 +34,11 @@ func TestHealthCheckCountsUsableLocalEndpoints(t *testing.T) {
 				s := slice(f, "web-a", tt.in...)
 				s.Ports = append(s.Ports, model.SlicePort{Name: "https", Protocol: model.TCP, Port: 8443})
 				d := planWeb(defaults, service(f, healthChecked, second), s)
-				want := map[model.Name]HealthCheck{named("web"): {named("web"), 32000, tt.want}}
-				wantEqual(t, "health checks", want, d.HealthChecks)
+				want := HealthCheck{Service: named("web"), Port: 32000, LocalEndpoints: tt.want}
+				if f == model.IPv6 {
+					want.LocalIPv6 = tt.want
+				}
+				wantEqual(t, "health checks", map[model.Name]HealthCheck{named("web"): want}, d.HealthChecks)
 			})
 		}
 	})
@@ -71,7 +74,7 @@ func TestTheOlderServiceKeepsAHealthCheckPortInWhateverOrderTheyCome(t *testing.
 			state.Apply(&dirty, model.SetService{Service: svc})
 			planner.Update(state, &dirty)
 		}
-		wantEqual(t, "health checks", map[model.Name]HealthCheck{old.Name: {old.Name, 32000, 0}}, planner.Desired().HealthChecks)
+		wantEqual(t, "health checks", map[model.Name]HealthCheck{old.Name: {Service: old.Name, Port: 32000}}, planner.Desired().HealthChecks)
 		wantEqual(t, "problems of the younger", []string{
 			"spec.healthCheckNodePort: port 32000 belongs to Service default/old, which goes first by age and then by name",
 		}, problemList(planner.Desired(), "Service default/young"))
@@ -79,8 +82,19 @@ func TestTheOlderServiceKeepsAHealthCheckPortInWhateverOrderTheyCome(t *testing.
 		var dirty model.Dirty
 		state.Apply(&dirty, model.DeleteService{Name: old.Name})
 		change := planner.Update(state, &dirty)
-		wantEqual(t, "health checks of the heir", map[model.Name]HealthCheck{young.Name: {young.Name, 32000, 0}}, planner.Desired().HealthChecks)
+		wantEqual(t, "health checks of the heir", map[model.Name]HealthCheck{young.Name: {Service: young.Name, Port: 32000}}, planner.Desired().HealthChecks)
 		wantEqual(t, "problems of the heir", 0, len(planner.Desired().Problems))
 		wantEqual(t, "changes are told", true, change.HealthChecks && change.Problems)
 	}
+}
+
+func TestHealthCheckCountsAPodOnceInEachFamily(t *testing.T) {
+	dual := service(model.IPv4, healthChecked)
+	dual.ClusterIPs = append(dual.ClusterIPs, service(model.IPv6).ClusterIPs...)
+	d := planWeb(defaults, dual,
+		slice(model.IPv4, "web-a", pod(model.IPv4, 1, here, ready), pod(model.IPv4, 2, here, ready)),
+		slice(model.IPv6, "web-b", pod(model.IPv6, 1, here, ready)))
+	check := d.HealthChecks[named("web")]
+	wantEqual(t, "IPv4 endpoints", 2, check.Local(model.IPv4))
+	wantEqual(t, "IPv6 endpoints", 1, check.Local(model.IPv6))
 }

@@ -15,9 +15,10 @@ type servicePlan struct {
 	// frontends are sorted by key, each key once.
 	frontends  []*Frontend
 	clusterIPs []netip.Addr
-	// localEndpoints is for the health check node port, 0 without one.
-	localEndpoints int
-	reports        []report
+	// localEndpoints and localIPv6 are for the health check node port, 0
+	// without one.
+	localEndpoints, localIPv6 int
+	reports                   []report
 }
 
 // planService plans one Service. It depends on its arguments only; work is
@@ -163,5 +164,11 @@ func (d *draft) add(at *address, number uint16, port *model.ServicePort, pools *
 // countLocal counts an endpoint once, however many ports it serves.
 func (d *draft) countLocal() {
 	slices.SortFunc(d.healthy, netip.Addr.Compare)
-	d.localEndpoints = len(slices.Compact(d.healthy))
+	d.healthy = slices.Compact(d.healthy)
+	d.localEndpoints = len(d.healthy)
+	for _, ip := range d.healthy {
+		if model.FamilyOf(ip) == model.IPv6 {
+			d.localIPv6++
+		}
+	}
 }

@@ -89,7 +89,7 @@ func (u *update) replace(old, plan *servicePlan) {
 		u.checkPorts = append(u.checkPorts, port)
 	}
 	if port := plan.service.HealthCheckNodePort; port != 0 {
-		u.healthChecks.set(port, plan.claimant, HealthCheck{plan.name, port, plan.localEndpoints})
+		u.healthChecks.set(port, plan.claimant, HealthCheck{plan.name, port, plan.localEndpoints, plan.localIPv6})
 		u.checkPorts = append(u.checkPorts, port)
 	}
 }

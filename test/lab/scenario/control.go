@@ -57,6 +57,13 @@ func (r *runner) flush(ctx context.Context) error {
 	return err
 }
 
+// remember keeps an expectation for again.
+func (r *runner) remember(e action) {
+	if !slices.Contains(r.expectations, e) {
+		r.expectations = append(r.expectations, e)
+	}
+}
+
 // again checks all expectations since the objects last changed.
 func (r *runner) again(ctx context.Context) error {
 	for _, e := range r.expectations {

@@ -59,17 +59,24 @@
 // "by pod1,pod2" means exactly those two over many connections, each of them at
 // times; pod1:8081 asks for the port as well. With "evenly" they share fairly,
 // with "sticky" all connections of one host go to the same of them. "source
-// client" is what they see; "source self" is whoever is talking; "hairpin
+// client" is what they see; "source node1" is its first address, "source
+// node1-spare" its other one; "source self" is whoever is talking; "hairpin
 // node1" is what an endpoint sees that talks to itself. An expectation that
 // does not hold is tried again for a few seconds.
 //
+//	http FROM -> TO [FAMILIES] STATUS [TEXT]
+//	                          an HTTP server answers with this status, and with
+//	                          TEXT in its header or body; tried again likewise
 //	forgotten FROM -> TO [PROTOCOLS] [FAMILIES] after DURATION
 //	                          a host that was away for so long ends up with
 //	                          another endpoint sooner or later: affinity is over
 //	again                     all expectations since the objects or flags last changed
-//	open NAME FROM -> TO [PROTOCOLS] [FAMILIES]
-//	                          opens connections (tcp unless told otherwise)
+//	open NAME FROM -> TO [PROTOCOLS] [FAMILIES] [unanswered]
+//	                          opens connections (tcp unless told otherwise), or
+//	                          udp sockets that send and that nobody answers yet
 //	alive NAME [by HOST]      they still work, with the endpoint they began with
+//	moved NAME to HOSTS       the same sockets are answered by one of HOSTS now, or
+//	                          by nobody; tried again likewise
 //	traffic FROM -> TO [PROTOCOLS] [FAMILIES]
 //	                          starts background traffic on new and standing connections
 //	lost N                    ends it, and at most N connections were lost

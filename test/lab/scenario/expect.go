@@ -75,7 +75,8 @@ func (e *expectation) take(words []string) ([]string, error) {
 	}
 	*clause = splitList(rest[0])
 	for _, name := range *clause {
-		if host, _, _ := strings.Cut(name, ":"); !knownHost(host) && host != "self" {
+		host, _, _ := strings.Cut(strings.TrimSuffix(name, spareSuffix), ":")
+		if !knownHost(host) && host != "self" {
 			return nil, fmt.Errorf("the lab has no host %q", host)
 		}
 	}
@@ -103,9 +104,7 @@ const deviations = 6
 
 // run checks the expectation until it holds or patience ends.
 func (e *expectation) run(ctx context.Context, r *runner) error {
-	if !slices.Contains(r.expectations, e) {
-		r.expectations = append(r.expectations, e)
-	}
+	r.remember(e)
 	return r.eventually(ctx, func() error {
 		clear(r.sticking)
 		err := e.check(ctx, r)
@@ -209,11 +208,25 @@ func (e *expectation) checkOne(r *runner, f lab.Flow, o lab.Outcome) error {
 	if want == nil {
 		return nil
 	}
-	owner := r.lab.Owner(o.Source.Addr())
-	if owner != nil && (slices.Contains(want, owner.Name) || owner.Name == f.From && slices.Contains(want, "self")) {
+	seen := r.sourceOf(o)
+	self := strings.TrimSuffix(seen, spareSuffix) == f.From
+	if slices.Contains(want, seen) || self && slices.Contains(want, "self") {
 		return nil
 	}
 	return fmt.Errorf("%v: %v, which is not %s", f, o, strings.Join(want, " or "))
+}
+
+// sourceOf names the host that the endpoint saw, and tells a spare address from
+// its first one.
+func (r *runner) sourceOf(o lab.Outcome) string {
+	owner := r.lab.Owner(o.Source.Addr())
+	switch {
+	case owner == nil:
+		return "nobody"
+	case slices.Contains(owner.Spare, o.Source.Addr()):
+		return owner.Name + spareSuffix
+	}
+	return owner.Name
 }
 
 // nameOf names the host that answered as the line does, with or without port.

@@ -111,6 +111,9 @@ expect client,pod3 -> web:81 tcp,udp,sctp refused
 expect client,pod3 -> web:82 dropped
 expect client,pod3,node1 -> web:83 passed
 open standing client,pod3 -> web:80 tcp,udp
+open early client,pod3 -> web:83 udp unanswered
+moved standing to pod1,pod2
+moved early to nobody
 kernel has table inet standin
 traffic client,pod3 -> web:80
 restart
@@ -153,7 +156,13 @@ func TestFalseStatementsAreFound(t *testing.T) {
 		{"kernel has", "kernel has nonsense", "does not hold"},
 		{"kernel lacks", "kernel lacks standin", "does not hold"},
 		{"dead connection", "open c pod3 -> web:80 v4\nexec node1 nft add rule inet standin forward drop\nalive c", "timeout"},
+		{"answered after all", "open c pod3 -> web:80 udp v4 unanswered", "want nobody"},
+		{"not moved", "open c pod3 -> web:80 udp v4\nmoved c to pod3", "want pod3"},
+		{"not gone", "open c pod3 -> web:80 udp v4\nmoved c to nobody", "want nobody"},
+		{"not found", "open c pod3 -> web:83 udp v4 unanswered\nmoved c to pod1,pod2", "timeout"},
 		{"losses", "traffic client -> web:80 tcp,udp v4\nflush\nexpect client -> web:80 tcp v4 passed\nlost 0", "new connections failed"},
+		{"no web server", "http client -> node1:8080 v4 200", "malformed HTTP"},
+		{"no server", "http client -> node1:8000 v6 200", "connection refused"},
 		{"failing command", "exec node1 false", "exit status 1"},
 	}
 	for _, test := range tests {

@@ -50,7 +50,7 @@ type runner struct {
 
 	proxy        *lab.Proxy
 	logs         []string           // of proxies that ended
-	expectations []*expectation     // since the objects last changed
+	expectations []action           // since the objects last changed, each once
 	stuck        map[loyalty]string // whom sticky flows stayed with so far
 	sticking     map[loyalty]string // what a check under way adds to that
 	sessions     map[string][]*session
@@ -222,11 +222,16 @@ func mentions(text, address string) bool {
 	return regexp.MustCompile(`(^|[^0-9a-f.:])` + regexp.QuoteMeta(address) + `($|[^0-9a-f.:/])`).MatchString(text)
 }
 
+// leastTries is how often a check is tried at least: on a machine that stood
+// still for a while, patience may end during the first one.
+const leastTries = 3
+
 // eventually tries a check until it holds or patience ends.
 func (r *runner) eventually(ctx context.Context, check func() error) error {
-	for deadline := time.Now().Add(r.Patience); ; {
+	deadline := time.Now().Add(r.Patience)
+	for tries := 1; ; tries++ {
 		err := check()
-		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
+		if err == nil || ctx.Err() != nil || tries >= leastTries && time.Now().After(deadline) {
 			return err
 		}
 		time.Sleep(pause)

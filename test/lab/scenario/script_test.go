@@ -15,7 +15,7 @@ func TestParseReportsWhatIsWrong(t *testing.T) {
 	}{
 		{"everything right", "let web 10.96.0.1 fd00:10:96::1\nflags --a --b\napply a.yaml\nendpoints web pod1 pod2(terminating,zone=a)\nstart\n" +
 			"expect client,pod1 -> web:80,node1:30080,node1-spare:30080,10.96.0.1:80 tcp,udp v4 answered by pod1,pod2:8081 evenly source self hairpin node1\n" +
-			"again\nonly nftables: kernel has x y\nopen c client -> web:80\nalive c by pod1\ntraffic client -> web:80 tcp\nlost 0\nexec node1 true\noutput lacks x\n", ""},
+			"http client,pod1 -> node1:30081 v4 200 \"a\": 1\nagain\nonly nftables: kernel has x y\nopen c client -> web:80\nalive c by pod1\ntraffic client -> web:80 tcp\nlost 0\nexec node1 true\noutput lacks x\n", ""},
 		{"unknown step", "dance", `unknown step "dance"`},
 		{"unknown file", "apply b.yaml", `no file "b.yaml"`},
 		{"unknown name", "expect client -> web:80 refused", `nobody is called "web"`},
@@ -31,6 +31,10 @@ func TestParseReportsWhatIsWrong(t *testing.T) {
 		{"unclosed remark", "endpoints web pod1(notready", "no closing parenthesis"},
 		{"swapped addresses", "let web fd00::1 10.96.0.1", "want an IPv4 and then an IPv6 address"},
 		{"too much", "start now", "nothing may follow"},
+		{"no status", "http client -> node1:80 v4", "want a status"},
+		{"wrong status", "http client -> node1:80 fine", "want a status"},
+		{"moved nowhere", "moved c", "want NAME to HOSTS"},
+		{"moved to an unknown host", "moved c to podd1", `no host "podd1"`},
 		{"no number", "lost many", "want a number"},
 	}
 	for _, test := range tests {

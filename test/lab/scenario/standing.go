@@ -23,6 +23,9 @@ func parseOpen(p *parser, rest string) (action, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(words) == 1 && words[0] == "unanswered" {
+		return does(func(_ context.Context, r *runner) error { return r.openUnanswered(name, f) }), nil
+	}
 	if len(words) > 0 {
 		return nil, fmt.Errorf("nothing may follow, but %q does", words)
 	}

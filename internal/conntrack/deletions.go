@@ -1,0 +1,85 @@
+package conntrack
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/nfnetlink"
+)
+
+// deletionsAtOnce is how many deletions share a datagram. Their answers fit
+// into the smallest receive buffer that the kernel gives by default.
+const deletionsAtOnce = 64
+
+// deletions gathers entries to be deleted, and deletes many of them at once.
+type deletions struct {
+	socket  *nfnetlink.Socket
+	msgs    []byte
+	count   int    // messages in msgs
+	seq     uint32 // of the last message
+	deleted int
+	refused error // the first refusal
+}
+
+// add has an entry deleted sooner or later.
+func (d *deletions) add(f *flow) error {
+	at := len(d.msgs)
+	d.seq++
+	d.count++
+	d.msgs = nfnetlink.AppendHeader(d.msgs, deleteEntry, unix.NLM_F_REQUEST|unix.NLM_F_ACK, f.family, 0)
+	d.msgs = nfnetlink.AppendAttr(d.msgs, nfnetlink.Nested|ctaTupleOrig, f.tuple)
+	if f.zone != nil {
+		d.msgs = nfnetlink.AppendAttr(d.msgs, ctaZone, f.zone)
+	}
+	// The identity keeps an entry that was born since with the same tuple.
+	d.msgs = nfnetlink.AppendAttr(d.msgs, ctaID, f.id)
+	nfnetlink.EndMessage(d.msgs, at)
+	nfnetlink.SetSeq(d.msgs, at, d.seq)
+	if d.count < deletionsAtOnce {
+		return nil
+	}
+	return d.flush()
+}
+
+// flush deletes what was gathered. An entry that is gone already is fine.
+func (d *deletions) flush() error {
+	if d.count == 0 {
+		return nil
+	}
+	open, first := d.count, d.seq-uint32(d.count)+1
+	err := d.socket.Send(d.msgs)
+	d.msgs, d.count = d.msgs[:0], 0
+	if err != nil {
+		return fmt.Errorf("deleting entries of the connection tracking table: %w", err)
+	}
+	answer := func(h nfnetlink.Header, payload []byte) error {
+		if h.Type != unix.NLMSG_ERROR || h.Seq-first > d.seq-first {
+			return nil
+		}
+		open--
+		d.note(nfnetlink.AckError(h, payload))
+		return nil
+	}
+	for open > 0 && err == nil {
+		if err = d.socket.SetReadDeadline(time.Now().Add(answerTimeout)); err == nil {
+			err = d.socket.Receive(answer)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("waiting for the deletion of connection tracking entries: %w", err)
+	}
+	return nil
+}
+
+func (d *deletions) note(err error) {
+	switch {
+	case err == nil:
+		d.deleted++
+	case errors.Is(err, unix.ENOENT):
+	case d.refused == nil:
+		d.refused = fmt.Errorf("deleting an entry of the connection tracking table: %w", err)
+	}
+}

@@ -1,0 +1,135 @@
+package conntrack
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"sluice/internal/model"
+	"sluice/internal/nfnetlink"
+	"sluice/internal/plan"
+)
+
+// The kernel's attributes (linux/netfilter/nfnetlink_conntrack.h).
+const (
+	ctaTupleOrig  = 1
+	ctaTupleReply = 2
+	ctaID         = 12
+	ctaZone       = 18
+	ctaFilter     = 25 // kernel 5.8
+
+	ctaTupleIP    = 1
+	ctaTupleProto = 2
+	ctaTupleZone  = 3
+
+	ctaIPv4Src = 1
+	ctaIPv4Dst = 2
+	ctaIPv6Src = 3
+	ctaIPv6Dst = 4
+
+	ctaProtoNum     = 1
+	ctaProtoSrcPort = 2
+	ctaProtoDstPort = 3
+)
+
+// flow is an entry of the table, as far as it matters here.
+type flow struct {
+	protocol model.Protocol
+	to       netip.AddrPort // where the client sends to
+	by       netip.AddrPort // who answers
+	zoned    bool           // belongs to a conntrack zone other than the default
+
+	// Attributes by which the kernel knows the entry. They lie in the buffer
+	// that the entry was read into.
+	family          uint8
+	tuple, zone, id []byte
+}
+
+// key is that of a frontend on the very address that the client sends to.
+func (f *flow) key() plan.Key {
+	return plan.Key{Addr: f.to.Addr(), Port: f.to.Port(), Protocol: f.protocol}
+}
+
+// nodePortKey is that of a node port, if the client sends to one.
+func (f *flow) nodePortKey() plan.Key {
+	key := f.key()
+	if key.Addr.Is4() {
+		key.Addr = netip.IPv4Unspecified()
+	} else {
+		key.Addr = netip.IPv6Unspecified()
+	}
+	return key
+}
+
+// translated tells whether the packets go elsewhere than the client sent them.
+func (f *flow) translated() bool { return f.by != f.to }
+
+// decode reads an entry, and tells whether all that matters is there.
+func (f *flow) decode(family uint8, attrs []byte) bool {
+	*f = flow{family: family}
+	var orig, reply tuple
+	for typ, v := range nfnetlink.Attrs(attrs) {
+		switch typ {
+		case ctaTupleOrig:
+			f.tuple = v
+			orig.decode(v)
+		case ctaTupleReply:
+			reply.decode(v)
+		case ctaZone:
+			f.zone, f.zoned = v, true
+		case ctaID:
+			f.id = v
+		}
+	}
+	f.protocol = orig.protocol
+	f.to = netip.AddrPortFrom(orig.dst, orig.dstPort)
+	f.by = netip.AddrPortFrom(reply.src, reply.srcPort)
+	f.zoned = f.zoned || orig.zoned || reply.zoned
+	return f.to.IsValid() && f.by.IsValid() && len(f.id) > 0
+}
+
+// tuple is one direction of an entry.
+type tuple struct {
+	protocol         model.Protocol
+	src, dst         netip.Addr
+	srcPort, dstPort uint16
+	zoned            bool
+}
+
+func (t *tuple) decode(attrs []byte) {
+	for typ, v := range nfnetlink.Attrs(attrs) {
+		switch typ {
+		case ctaTupleIP:
+			t.decodeIP(v)
+		case ctaTupleProto:
+			t.decodeProto(v)
+		case ctaTupleZone:
+			t.zoned = true
+		}
+	}
+}
+
+// decodeIP leaves an address of the wrong length invalid.
+func (t *tuple) decodeIP(attrs []byte) {
+	for typ, v := range nfnetlink.Attrs(attrs) {
+		addr, _ := netip.AddrFromSlice(v)
+		switch {
+		case typ == ctaIPv4Src && addr.Is4(), typ == ctaIPv6Src && addr.Is6():
+			t.src = addr
+		case typ == ctaIPv4Dst && addr.Is4(), typ == ctaIPv6Dst && addr.Is6():
+			t.dst = addr
+		}
+	}
+}
+
+func (t *tuple) decodeProto(attrs []byte) {
+	for typ, v := range nfnetlink.Attrs(attrs) {
+		switch {
+		case typ == ctaProtoNum && len(v) == 1:
+			t.protocol = model.Protocol(v[0])
+		case typ == ctaProtoSrcPort && len(v) == 2:
+			t.srcPort = binary.BigEndian.Uint16(v)
+		case typ == ctaProtoDstPort && len(v) == 2:
+			t.dstPort = binary.BigEndian.Uint16(v)
+		}
+	}
+}

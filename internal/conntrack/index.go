@@ -1,0 +1,157 @@
+package conntrack
+
+import (
+	"net/netip"
+	"slices"
+
+	"sluice/internal/plan"
+)
+
+// view is the frontends of one moment.
+type view struct {
+	frontends   map[plan.Key]*plan.Frontend
+	nodePortIPs []netip.Addr // sorted
+}
+
+// find returns the frontend that a flow is addressed to. As in a dataplane, the
+// exact address goes before a node port.
+func (v *view) find(f *flow) (*plan.Frontend, bool) {
+	if frontend, ok := v.frontends[f.key()]; ok {
+		return frontend, true
+	}
+	if !v.isNodePortIP(f.to.Addr()) {
+		return nil, false
+	}
+	frontend, ok := v.frontends[f.nodePortKey()]
+	return frontend, ok
+}
+
+func (v *view) isNodePortIP(addr netip.Addr) bool {
+	_, found := slices.BinarySearchFunc(v.nodePortIPs, addr, netip.Addr.Compare)
+	return found
+}
+
+// serves tells whether whoever answers a flow is meant to.
+func (v *view) serves(f *flow) bool {
+	frontend, _ := v.find(f)
+	return frontend != nil && hasEndpoint(frontend, f.by)
+}
+
+// hasEndpoint looks into both pools of a frontend: which of them a client
+// belongs to cannot be told from its entry.
+func hasEndpoint(f *plan.Frontend, at netip.AddrPort) bool {
+	return inPool(&f.Route, at) || f.Outside != nil && inPool(f.Outside, at)
+}
+
+func inPool(r *plan.Route, at netip.AddrPort) bool {
+	_, found := slices.BinarySearchFunc(r.Endpoints, at, func(e plan.Endpoint, at netip.AddrPort) int {
+		return e.AddrPort.Compare(at)
+	})
+	return found
+}
+
+// index is the frontends that the kernel follows. One that was refused is nil:
+// what the kernel does there is not known.
+type index struct {
+	view
+	// retired are frontends, and node port addresses, that have gone since the
+	// table was last swept.
+	retired    map[plan.Key]struct{}
+	retiredIPs map[netip.Addr]struct{}
+}
+
+func newIndex() *index {
+	x := &index{view: view{frontends: map[plan.Key]*plan.Frontend{}}}
+	x.forget()
+	return x
+}
+
+// forget what has gone: nothing in the table is left of it.
+func (x *index) forget() {
+	x.retired, x.retiredIPs = map[plan.Key]struct{}{}, map[netip.Addr]struct{}{}
+}
+
+// empty tells whether no entry can be stale.
+func (x *index) empty() bool { return len(x.frontends) == 0 && len(x.retired) == 0 }
+
+// stale decides whether an entry must go.
+func (x *index) stale(f *flow) bool {
+	frontend, found := x.find(f)
+	switch {
+	case !found:
+		return f.translated() && x.isOrphan(f)
+	case frontend == nil:
+		return false
+	case f.zoned && !f.translated():
+		// Virtual switches track what passes them in zones of their own, before
+		// it is translated.
+		return false
+	}
+	return !hasEndpoint(frontend, f.by)
+}
+
+// isOrphan tells whether a flow is addressed to a frontend that has gone.
+func (x *index) isOrphan(f *flow) bool {
+	if _, ok := x.retired[f.key()]; ok {
+		return true
+	}
+	_, lostIP := x.retiredIPs[f.to.Addr()]
+	if !lostIP && !x.isNodePortIP(f.to.Addr()) {
+		return false
+	}
+	key := f.nodePortKey()
+	_, gone := x.retired[key]
+	_, there := x.frontends[key]
+	return gone || there
+}
+
+// set notes what the kernel follows now, and tells whether that can have made
+// an entry stale.
+func (x *index) set(f *plan.Frontend) bool {
+	old := x.frontends[f.Key]
+	x.frontends[f.Key] = f
+	delete(x.retired, f.Key)
+	return old == nil || lost(old, f)
+}
+
+// refuse notes that it is not known what the kernel does.
+func (x *index) refuse(key plan.Key) { x.frontends[key] = nil }
+
+// remove notes that a frontend has gone.
+func (x *index) remove(key plan.Key) {
+	delete(x.frontends, key)
+	x.retired[key] = struct{}{}
+}
+
+// setNodePortIPs tells whether that can have made an entry stale.
+func (x *index) setNodePortIPs(ips []netip.Addr) bool {
+	if slices.Equal(x.nodePortIPs, ips) {
+		return false
+	}
+	for _, ip := range x.nodePortIPs {
+		x.retiredIPs[ip] = struct{}{}
+	}
+	for _, ip := range ips {
+		delete(x.retiredIPs, ip)
+	}
+	x.nodePortIPs = ips
+	return true
+}
+
+// lost tells whether a flow of the old frontend may have to move: an endpoint
+// has gone, or there was none.
+func lost(old, now *plan.Frontend) bool {
+	pools := [][]plan.Endpoint{old.Route.Endpoints}
+	if old.Outside != nil {
+		pools = append(pools, old.Outside.Endpoints)
+	}
+	had := false
+	for _, pool := range pools {
+		for _, e := range pool {
+			if had = true; !hasEndpoint(now, e.AddrPort) {
+				return true
+			}
+		}
+	}
+	return !had
+}

@@ -1,0 +1,172 @@
+package conntrack
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/model"
+	"sluice/internal/nfnetlink"
+)
+
+// Messages of the kernel's subsystem for connection tracking.
+const (
+	getEntry    = unix.NFNL_SUBSYS_CTNETLINK<<8 | 1 // IPCTNL_MSG_CT_GET
+	deleteEntry = unix.NFNL_SUBSYS_CTNETLINK<<8 | 2 // IPCTNL_MSG_CT_DELETE
+)
+
+const (
+	filterOrigFlags = 1      // CTA_FILTER_ORIG_FLAGS
+	filterProtocol  = 1 << 3 // CTA_FILTER_F_CTA_PROTO_NUM
+)
+
+// answerTimeout bounds the wait for an answer. The kernel answers within the
+// request; only a lost answer could make us wait.
+const answerTimeout = 30 * time.Second
+
+// families are the numbers by which the kernel knows them.
+var families = [...]uint8{unix.NFPROTO_IPV4, unix.NFPROTO_IPV6}
+
+// kernel is the connection tracking table of a network namespace.
+type kernel struct{ netns int }
+
+// sweep reads the entries of some protocols and deletes those that are stale.
+// Its sockets live no longer than the sweep, so that nothing is left in them
+// when it ends half way.
+func (k kernel) sweep(ctx context.Context, which protocols, stale func(*flow) bool) (t tally, err error) {
+	reader, err := nfnetlink.Dial(k.netns)
+	if err != nil {
+		return t, err
+	}
+	defer func() { err = errors.Join(err, reader.Close()) }()
+	writer, err := nfnetlink.Dial(k.netns)
+	if err != nil {
+		return t, err
+	}
+	defer func() { err = errors.Join(err, writer.Close()) }()
+
+	// The kernel's share of the work is done in our thread as well.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	start := threadTime()
+	s := sweeper{ctx: ctx, socket: reader, filter: protocolFilter, stale: stale, doomed: deletions{socket: writer}}
+	err = s.dumpAll(which)
+	err = errors.Join(err, s.doomed.flush(), s.doomed.refused)
+	return tally{s.seen, s.doomed.deleted, threadTime() - start}, err
+}
+
+// threadTime is the processor time that the calling thread has had so far.
+func threadTime() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {
+		return 0 // no kernel of ours lacks this clock
+	}
+	return time.Duration(ts.Nano())
+}
+
+// sweeper looks at the entries that the kernel sends.
+type sweeper struct {
+	ctx    context.Context
+	socket *nfnetlink.Socket
+	seq    uint32
+	filter func(model.Protocol) []byte
+	stale  func(*flow) bool
+	doomed deletions
+	seen   int
+	flow   flow // the entry being looked at
+}
+
+func (s *sweeper) dumpAll(which protocols) error {
+	for _, p := range which {
+		for _, family := range families {
+			if err := s.dump(family, p); err != nil {
+				return fmt.Errorf("reading the connection tracking table: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// dump looks at all entries of a family and protocol.
+func (s *sweeper) dump(family uint8, p model.Protocol) error {
+	err := s.request(family, p, s.filter(p))
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
+		err = s.request(family, p, nil) // the kernel knows no such filter
+	}
+	return err
+}
+
+// protocolFilter asks for the entries of one protocol. Kernels before 5.8
+// overlook it and send all.
+func protocolFilter(p model.Protocol) []byte {
+	protocol := nfnetlink.AppendAttr(nil, ctaProtoNum, []byte{byte(p)})
+	tuple := nfnetlink.AppendAttr(nil, nfnetlink.Nested|ctaTupleProto, protocol)
+	b := nfnetlink.AppendAttr(nil, nfnetlink.Nested|ctaTupleOrig, tuple)
+	flags := nfnetlink.AppendAttr(nil, filterOrigFlags, binary.NativeEndian.AppendUint32(nil, filterProtocol))
+	return nfnetlink.AppendAttr(b, nfnetlink.Nested|ctaFilter, flags)
+}
+
+func (s *sweeper) request(family uint8, p model.Protocol, filter []byte) error {
+	s.seq++
+	msg := nfnetlink.AppendHeader(nil, getEntry, unix.NLM_F_REQUEST|unix.NLM_F_DUMP, family, 0)
+	msg = append(msg, filter...)
+	nfnetlink.EndMessage(msg, 0)
+	nfnetlink.SetSeq(msg, 0, s.seq)
+	if err := s.socket.Send(msg); err != nil {
+		return err
+	}
+	done := false
+	answer := func(h nfnetlink.Header, payload []byte) error {
+		switch {
+		case h.Seq != s.seq:
+			return nil
+		case h.Type == unix.NLMSG_DONE:
+			done = true
+			return doneError(payload)
+		case h.Type == unix.NLMSG_ERROR:
+			done = true
+			return nfnetlink.AckError(h, payload)
+		}
+		return s.look(p, payload)
+	}
+	for !done {
+		if err := s.ctx.Err(); err != nil {
+			return err
+		}
+		if err := s.socket.SetReadDeadline(time.Now().Add(answerTimeout)); err != nil {
+			return err
+		}
+		if err := s.socket.Receive(answer); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// doneError is the reason for which the kernel ended a dump early, if it did.
+func doneError(payload []byte) error {
+	if len(payload) < 4 {
+		return nil
+	}
+	if code := int32(binary.NativeEndian.Uint32(payload)); code < 0 {
+		return unix.Errno(-code)
+	}
+	return nil
+}
+
+// look decides about one entry.
+func (s *sweeper) look(p model.Protocol, payload []byte) error {
+	if len(payload) < nfnetlink.GenHeaderLen {
+		return nfnetlink.ErrMalformed
+	}
+	s.seen++
+	if !s.flow.decode(payload[0], payload[nfnetlink.GenHeaderLen:]) || s.flow.protocol != p || !s.stale(&s.flow) {
+		return nil
+	}
+	return s.doomed.add(&s.flow)
+}

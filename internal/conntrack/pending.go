@@ -1,0 +1,74 @@
+package conntrack
+
+import (
+	"net/netip"
+
+	"sluice/internal/plan"
+)
+
+// pending is what was committed since the loop last looked.
+type pending struct {
+	updates     map[plan.Key]update
+	nodePortIPs *[]netip.Addr
+	// everything says that entries of any frontend may be stale.
+	everything bool
+}
+
+// update is the last that became of a frontend: it was set, or removed, or, if
+// neither, refused by the kernel.
+type update struct {
+	frontend *plan.Frontend
+	removed  bool
+}
+
+func (p *pending) empty() bool { return len(p.updates) == 0 && p.nodePortIPs == nil && !p.everything }
+
+// add takes in a commit, as far as it is about tracked protocols.
+func (p *pending) add(change *plan.Change, refused map[plan.Key]error, tracks protocols) {
+	for _, f := range change.Set {
+		p.put(tracks, f.Key, update{frontend: f})
+	}
+	for _, key := range change.Removed {
+		p.put(tracks, key, update{removed: true})
+	}
+	for key := range refused {
+		p.put(tracks, key, update{})
+	}
+	if change.Settings != nil {
+		p.nodePortIPs = &change.Settings.NodePortIPs
+	}
+}
+
+func (p *pending) put(tracks protocols, key plan.Key, u update) {
+	if !tracks.include(key.Protocol) {
+		return
+	}
+	if p.updates == nil {
+		p.updates = map[plan.Key]update{}
+	}
+	if _, overtaken := p.updates[key]; overtaken {
+		// Flows may have begun under a version that nobody will look at.
+		p.everything = true
+	}
+	p.updates[key] = u
+}
+
+// apply brings an index up to date, and tells whether entries can be stale now.
+func (p *pending) apply(x *index) bool {
+	due := p.everything
+	if p.nodePortIPs != nil && x.setNodePortIPs(*p.nodePortIPs) {
+		due = true
+	}
+	for key, u := range p.updates {
+		switch {
+		case u.removed:
+			x.remove(key)
+			due = true
+		case u.frontend == nil:
+			x.refuse(key)
+		case x.set(u.frontend):
+			due = true
+		}
+	}
+	return due
+}

@@ -1,0 +1,183 @@
+package conntrack
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+const (
+	// settle is how long a pass waits after a commit: packets that were on
+	// their way through the old rules enter the table a moment later.
+	settle = 10 * time.Millisecond
+	// rest is the least time between two passes, and restFactor how much longer
+	// it is than the processor time of a pass, so that passes take a tenth of one
+	// core at most. What a pass takes on the clock would not do: a busy machine
+	// makes the smallest pass long, and would keep clients waiting for the next.
+	rest       = 100 * time.Millisecond
+	restFactor = 9
+
+	backoffFirst = 100 * time.Millisecond
+	backoffMost  = 30 * time.Second
+)
+
+// protocols are those whose entries are looked at.
+type protocols []model.Protocol
+
+func (p protocols) include(one model.Protocol) bool { return slices.Contains(p, one) }
+
+// Options is what a Reconciler is made of.
+type Options struct {
+	Logger logr.Logger
+	Clock  clock.Clock // nil for the real one
+
+	// Desired lends out what is planned by now, of which some may not be
+	// committed yet.
+	Desired func(read func(*plan.Desired))
+
+	// NetNS is the network namespace whose table it is, as an open file
+	// descriptor; 0 for that of the process.
+	NetNS int
+}
+
+// Stats counts since the start.
+type Stats struct {
+	Passes   uint64 // over the table, failed ones included
+	Failures uint64
+	Seen     uint64 // entries looked at
+	Deleted  uint64 // entries removed
+	// LastDuration is how long the last pass took.
+	LastDuration time.Duration
+}
+
+// Reconciler removes stale entries from the connection tracking table.
+type Reconciler struct {
+	log     logr.Logger
+	clock   clock.Clock
+	desired func(func(*plan.Desired))
+	tracks  protocols
+	// sweep removes entries of some protocols from the table; a field for tests.
+	sweep func(context.Context, protocols, func(*flow) bool) (tally, error)
+
+	wake chan struct{}
+
+	mu      sync.Mutex // held for moments only
+	pending pending
+	stats   Stats
+
+	// All below belongs to the goroutine of Run.
+
+	index     *index
+	due       bool // entries may be stale
+	notBefore time.Time
+	failures  int // passes that failed since one succeeded
+	lastError string
+}
+
+// New returns a Reconciler that does nothing until Run.
+func New(o Options) *Reconciler {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return &Reconciler{
+		log:     o.Logger,
+		clock:   o.Clock,
+		desired: o.Desired,
+		tracks:  protocols{model.UDP},
+		sweep:   kernel{o.NetNS}.sweep,
+		wake:    make(chan struct{}, 1),
+		index:   newIndex(),
+	}
+}
+
+// Committed takes note of a commit. everything says that the kernel may have
+// done without what is ours for a while, or that it is not known what it did:
+// the entries of all frontends are looked at then, not only after a change
+// that can have made some of them stale.
+func (r *Reconciler) Committed(change *plan.Change, result dataplane.Result, everything bool) {
+	r.mu.Lock()
+	r.pending.add(change, result.Failed, r.tracks)
+	r.pending.everything = r.pending.everything || everything
+	idle := r.pending.empty()
+	r.mu.Unlock()
+	if !idle {
+		r.poke()
+	}
+}
+
+func (r *Reconciler) poke() {
+	select {
+	case r.wake <- struct{}{}:
+	default: // the loop will look anyway
+	}
+}
+
+// Stats tells what was done so far.
+func (r *Reconciler) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stats
+}
+
+// Run works until ctx is done, and then returns nil. It is called once.
+func (r *Reconciler) Run(ctx context.Context) error {
+	for r.wait(ctx) {
+		if !r.absorb() {
+			continue
+		}
+		if !r.sleep(ctx, settle) {
+			break
+		}
+		r.pass(ctx)
+	}
+	return nil
+}
+
+// wait returns when there is something to look at and a pass may begin, or with
+// false when ctx is done.
+func (r *Reconciler) wait(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-r.wake:
+		return r.sleep(ctx, r.notBefore.Sub(r.clock.Now()))
+	}
+}
+
+func (r *Reconciler) sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := r.clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C():
+		return true
+	}
+}
+
+// absorb takes in what was committed, and tells whether a pass is due.
+func (r *Reconciler) absorb() bool {
+	r.mu.Lock()
+	p := r.pending
+	r.pending = pending{}
+	r.mu.Unlock()
+	if p.apply(r.index) {
+		r.due = true
+	}
+	if r.index.empty() {
+		r.due = false
+		r.index.forget()
+	}
+	return r.due
+}

@@ -1,0 +1,307 @@
+package conntrack
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// table stands in for the kernel's, in a bubble of synctest.
+type table struct {
+	entries []*flow
+	takes   time.Duration // on the clock
+	costs   time.Duration // of processor time
+	failing atomic.Bool
+
+	passes []time.Duration // when they began, since the beginning
+	began  time.Time
+}
+
+func (t *table) sweep(_ context.Context, which protocols, stale func(*flow) bool) (tally, error) {
+	t.passes = append(t.passes, time.Since(t.began))
+	time.Sleep(t.takes)
+	if t.failing.Load() {
+		return tally{}, errors.New("no")
+	}
+	var kept []*flow
+	for _, f := range t.entries {
+		if !which.include(f.protocol) || !stale(f) {
+			kept = append(kept, f)
+		}
+	}
+	count := tally{len(t.entries), len(t.entries) - len(kept), t.costs}
+	t.entries = kept
+	return count, nil
+}
+
+// answerers lists by whom the flows that are left are answered.
+func (t *table) answerers() (list []string) {
+	for _, f := range t.entries {
+		list = append(list, f.by.String())
+	}
+	return list
+}
+
+// elapse lets time pass, and all that falls into it be done.
+func elapse(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// bench is a Reconciler at work on a table, and what is desired by now.
+type bench struct {
+	*Reconciler
+	t       *testing.T
+	table   *table
+	desired *plan.Desired
+	logged  []string
+}
+
+// inBubble runs a test in a bubble with a time of its own.
+func inBubble(t *testing.T, test func(t *testing.T, b *bench)) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{t: t, table: &table{began: time.Now()}, desired: &plan.Desired{}}
+		b.Reconciler = New(Options{
+			Logger:  funcr.New(func(_, args string) { b.logged = append(b.logged, args) }, funcr.Options{}),
+			Desired: func(read func(*plan.Desired)) { read(b.desired) },
+		})
+		b.Reconciler.sweep = b.table.sweep
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- b.Run(ctx) }()
+		test(t, b)
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+func (b *bench) set(frontends ...*plan.Frontend) {
+	b.Committed(&plan.Change{Set: frontends}, dataplane.Result{}, false)
+}
+
+func (b *bench) wantPasses(want ...time.Duration) {
+	b.t.Helper()
+	if diff := cmp.Diff(want, b.table.passes); diff != "" {
+		b.t.Errorf("passes began (-want +got):\n%s", diff)
+	}
+}
+
+func (b *bench) wantAnsweredBy(want ...string) {
+	b.t.Helper()
+	if diff := cmp.Diff(want, b.table.answerers()); diff != "" {
+		b.t.Errorf("flows left are answered by (-want +got):\n%s", diff)
+	}
+}
+
+const (
+	web = "10.96.0.1:53"
+	old = "10.244.1.1:53"
+	now = "10.244.1.2:53"
+)
+
+func TestFlowToAnEndpointThatLeftGoesAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.table.entries = []*flow{flowOf(model.UDP, web, old), flowOf(model.UDP, web, now), flowOf(model.TCP, web, old)}
+		b.set(frontend(web, old, now))
+		elapse(time.Minute)
+		b.wantAnsweredBy(old, now, old)
+		b.set(frontend(web, now))
+		elapse(time.Minute)
+		b.wantAnsweredBy(now, old) // the latter by TCP
+		b.wantPasses(settle, time.Minute+settle)
+		want := Stats{Passes: 2, Seen: 6, Deleted: 1}
+		if diff := cmp.Diff(want, b.Stats()); diff != "" {
+			t.Errorf("stats (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestRemovedFrontendIsForgottenAfterItsPass(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.set(frontend(web, old))
+		elapse(time.Minute)
+		b.table.entries = []*flow{flowOf(model.UDP, web, old)}
+		b.Committed(&plan.Change{Removed: []plan.Key{udp(web)}}, dataplane.Result{}, false)
+		elapse(time.Minute)
+		b.wantAnsweredBy()
+		// Somebody else uses the address now.
+		b.table.entries = []*flow{flowOf(model.UDP, web, old)}
+		b.set(frontend("10.96.0.2:53", old))
+		elapse(time.Minute)
+		b.wantAnsweredBy(old)
+	})
+}
+
+func TestWhatCannotMakeAnEntryStaleNeedsNoPass(t *testing.T) {
+	tcp := frontend(web, now)
+	tcp.Protocol = model.TCP
+	settings := plan.Settings{NodePortIPs: []netip.Addr{addr("192.0.2.10")}}
+	tests := []struct {
+		name       string
+		change     plan.Change
+		everything bool
+		want       int // passes
+	}{
+		{"nothing", plan.Change{}, false, 0},
+		{"TCP only", plan.Change{Set: []*plan.Frontend{tcp}, Removed: []plan.Key{tcp.Key}}, false, 0},
+		{"one more endpoint", plan.Change{Set: []*plan.Frontend{frontend(web, old, now)}}, false, 0},
+		{"settings of no concern", plan.Change{Settings: &plan.Settings{NodePortIPs: settings.NodePortIPs, MasqueradeMark: 1}}, false, 0},
+		{"other node port addresses", plan.Change{Settings: &plan.Settings{}}, false, 1},
+		{"a repair", plan.Change{}, true, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				b.Committed(&plan.Change{Settings: &settings, Set: []*plan.Frontend{frontend(web, old)}}, dataplane.Result{}, true)
+				elapse(time.Minute)
+				before := len(b.table.passes)
+				b.Committed(&tt.change, dataplane.Result{}, tt.everything)
+				elapse(time.Minute)
+				if got := len(b.table.passes) - before; got != tt.want {
+					t.Errorf("%d passes, want %d", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+func TestWithoutFrontendsTheTableIsLeftAlone(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.Committed(&plan.Change{Settings: &plan.Settings{NodePortIPs: []netip.Addr{addr("192.0.2.10")}}}, dataplane.Result{}, true)
+		elapse(time.Minute)
+		b.wantPasses()
+	})
+}
+
+func TestChangesDuringAPassGatherAndWaitForTheirTurn(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.table.takes, b.table.costs = time.Second, time.Second
+		b.set(frontend(web, old))
+		elapse(settle + 500*time.Millisecond) // in the middle of the pass
+		for range 10 {
+			b.set(frontend(web, now))
+			b.set(frontend(web, old))
+			elapse(100 * time.Millisecond)
+		}
+		elapse(time.Minute)
+		// The first ends after 1 s, and the second has to wait nine times that.
+		b.wantPasses(settle, 10*time.Second+2*settle)
+
+		elapse(time.Minute)
+		quiet := time.Since(b.table.began)
+		b.set(frontend(web, now))
+		elapse(time.Minute)
+		b.wantPasses(settle, 10*time.Second+2*settle, quiet+settle)
+	})
+}
+
+func TestPassOnABusyMachineDoesNotDelayTheNext(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.table.takes, b.table.costs = time.Second, time.Millisecond
+		b.set(frontend(web, old))
+		elapse(settle + 500*time.Millisecond) // in the middle of the pass
+		b.set(frontend(web, now))
+		elapse(time.Minute)
+		b.wantPasses(settle, time.Second+rest+2*settle)
+	})
+}
+
+func TestVersionsThatNobodyLookedAtCountToo(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.set(frontend(web, old))
+		elapse(time.Minute)
+		// Between two looks an endpoint came and went, and has a flow.
+		b.table.entries = []*flow{flowOf(model.UDP, web, old), flowOf(model.UDP, web, now)}
+		b.set(frontend(web, old, now))
+		b.set(frontend(web, old))
+		elapse(time.Minute)
+		b.wantAnsweredBy(old)
+	})
+}
+
+func TestFlowsOfACommitUnderWayAreSpared(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		// The new endpoint is in the kernel, but this is not known here yet.
+		planned := frontend(web, old, now)
+		b.desired = &plan.Desired{Frontends: map[plan.Key]*plan.Frontend{planned.Key: planned}}
+		b.table.entries = []*flow{flowOf(model.UDP, web, now), flowOf(model.UDP, web, "10.244.1.3:53")}
+		b.set(frontend(web, old))
+		elapse(time.Minute)
+		b.wantAnsweredBy(now)
+		b.set(planned)
+		elapse(time.Minute)
+		b.wantAnsweredBy(now)
+
+		// A plan that does not come true protects nobody for long.
+		b.table.entries = []*flow{flowOf(model.UDP, web, now)}
+		b.set(frontend(web, old))
+		elapse(time.Minute)
+		b.wantAnsweredBy(now)
+		b.desired = &plan.Desired{}
+		b.Committed(&plan.Change{}, dataplane.Result{}, false)
+		elapse(time.Minute)
+		b.wantAnsweredBy()
+	})
+}
+
+func TestRefusedFrontendIsLeftAloneUntilItIsProgrammed(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.table.entries = []*flow{flowOf(model.UDP, web, old)}
+		refused := dataplane.Result{Failed: map[plan.Key]error{udp(web): errors.New("no")}}
+		b.Committed(&plan.Change{Set: []*plan.Frontend{frontend(web, now)}}, refused, true)
+		elapse(time.Minute)
+		b.wantAnsweredBy(old)
+		b.set(frontend(web, now))
+		elapse(time.Minute)
+		b.wantAnsweredBy()
+	})
+}
+
+func TestFailedPassIsMadeUpForAndLoggedOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.table.entries = []*flow{flowOf(model.UDP, web, old), flowOf(model.UDP, "10.96.0.2:53", old)}
+		b.table.failing.Store(true)
+		b.set(frontend(web, now))
+		elapse(time.Second)
+		b.Committed(&plan.Change{Removed: []plan.Key{udp("10.96.0.2:53")}}, dataplane.Result{}, false)
+		elapse(time.Second)
+		b.wantAnsweredBy(old, old)
+		failed := b.Stats().Failures
+		if failed < 3 || failed > 6 {
+			t.Errorf("tried %d times in 2 s", failed)
+		}
+		b.table.failing.Store(false)
+		elapse(time.Minute)
+		b.wantAnsweredBy()
+		if got := b.Stats(); got.Failures != failed || got.Passes != failed+1 || got.Deleted != 2 {
+			t.Errorf("stats %+v", got)
+		}
+		if len(b.logged) != 1 {
+			t.Errorf("logged %q, want one line", b.logged)
+		}
+	})
+}
+
+func TestBackoffGrowsUpToABound(t *testing.T) {
+	var got []time.Duration
+	for _, failures := range []int{1, 2, 3, 20, 1 << 30} {
+		got = append(got, backoff(failures))
+	}
+	want := []time.Duration{backoffFirst, 2 * backoffFirst, 4 * backoffFirst, backoffMost, backoffMost}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("delays (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,210 @@
+package health
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// patience is how long a test waits for what must come.
+const patience = 20 * time.Second
+
+var (
+	web  = model.Name{Namespace: "default", Name: "web"}
+	mail = model.Name{Namespace: "post", Name: "mail"}
+
+	// Every test process has loopback addresses of its own, so that nobody
+	// else's ports are in the way.
+	here   = loopback(1)
+	there  = loopback(2)
+	local6 = netip.IPv6Loopback()
+)
+
+func loopback(last byte) netip.Addr {
+	return netip.AddrFrom4([4]byte{127, byte(1 + os.Getpid()>>8%200), byte(os.Getpid()), last})
+}
+
+// world is an engine as far as Services see it, and the Services.
+type world struct {
+	t        *testing.T
+	services *Services
+	healthy  func() bool
+	log      journal
+	stop     func()
+
+	mu      sync.Mutex
+	desired plan.Desired
+	looks   int // of Services at desired
+}
+
+// newWorld has Services that run until the test ends, or until stop. Prepare
+// may change them before.
+func newWorld(t *testing.T, prepare func(*world)) *world {
+	t.Helper()
+	w := &world{t: t, healthy: func() bool { return true }}
+	w.services = NewServices(ServicesOptions{Logger: w.log.logger()})
+	if prepare != nil {
+		prepare(w)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var run sync.WaitGroup
+	run.Go(func() {
+		if err := w.services.Run(ctx, w, w.healthy); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	w.stop = func() { cancel(); run.Wait() }
+	t.Cleanup(w.stop)
+	return w
+}
+
+func (w *world) Snapshot(read func(*plan.Desired)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.looks++
+	read(&w.desired)
+}
+
+// set makes other health checks on other addresses desired.
+func (w *world) set(ips []netip.Addr, checks ...plan.HealthCheck) {
+	byName := map[model.Name]plan.HealthCheck{}
+	for _, check := range checks {
+		byName[check.Service] = check
+	}
+	w.mu.Lock()
+	change := &plan.Change{HealthChecks: true}
+	if !slices.Equal(ips, w.desired.Settings.NodePortIPs) {
+		change = &plan.Change{Settings: &plan.Settings{NodePortIPs: ips}}
+	}
+	w.desired.HealthChecks, w.desired.Settings.NodePortIPs = byName, ips
+	w.mu.Unlock()
+	w.services.OnCommit(change, dataplane.Result{})
+}
+
+// check is a health check with so many endpoints of IPv4 and IPv6.
+func check(service model.Name, port uint16, four, six int) plan.HealthCheck {
+	return plan.HealthCheck{Service: service, Port: port, LocalEndpoints: four + six, LocalIPv6: six}
+}
+
+// reply is the gist of what a server said; "refused" is no status of HTTP.
+type reply struct {
+	status  string
+	weight  string
+	service model.Name
+}
+
+var refused = reply{status: "refused"}
+
+func ok(service model.Name, weight string) reply { return reply{"200 OK", weight, service} }
+func none(service model.Name, weight string) reply {
+	return reply{"503 Service Unavailable", weight, service}
+}
+
+// wantReply waits until an address answers as it should.
+func (w *world) wantReply(ip netip.Addr, port uint16, want reply) {
+	w.t.Helper()
+	at := netip.AddrPortFrom(ip, port)
+	eventually(w.t, func() error {
+		if got := ask(at); got != want {
+			return fmt.Errorf("%v says %+v, want %+v", at, got, want)
+		}
+		return nil
+	})
+}
+
+func ask(at netip.AddrPort) reply {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	response, err := client.Get("http://" + at.String() + "/any/path")
+	if err != nil {
+		if strings.Contains(err.Error(), "connection refused") {
+			return refused
+		}
+		return reply{status: err.Error()}
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return reply{status: err.Error()}
+	}
+	out := reply{status: response.Status, weight: response.Header.Get(weightHeader)}
+	for _, name := range []model.Name{web, mail} {
+		if strings.Contains(string(body), `"`+name.Name+`"`) {
+			out.service = name
+		}
+	}
+	return out
+}
+
+func eventually(t *testing.T, holds func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		err := holds()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// freePorts finds ports that are free on ::1, the one address that others use
+// as well. They stay clear of those that the kernel gives to clients.
+func freePorts(t *testing.T, count int) []uint16 {
+	t.Helper()
+	var ports []uint16
+	for tries := 0; len(ports) < count; tries++ {
+		port := uint16(20000 + rand.IntN(10000))
+		socket, err := net.Listen("tcp", netip.AddrPortFrom(local6, port).String())
+		if err == nil {
+			defer socket.Close()
+			ports = append(ports, port)
+		} else if tries > 100 {
+			t.Fatal(err)
+		}
+	}
+	return ports
+}
+
+// journal keeps what is logged to be seen without any -v.
+type journal struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (j *journal) logger() logr.Logger {
+	return funcr.New(func(_, line string) {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.lines = append(j.lines, line)
+	}, funcr.Options{})
+}
+
+func (j *journal) with(text string) []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var out []string
+	for _, line := range j.lines {
+		if strings.Contains(line, text) {
+			out = append(out, line)
+		}
+	}
+	return out
+}

@@ -1,0 +1,73 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/go-logr/logr"
+)
+
+// What one client may use of us. Those who check health say little and have no
+// reason to be slow.
+const (
+	headerTimeout   = 5 * time.Second
+	requestTimeout  = 10 * time.Second
+	answerTimeout   = 10 * time.Second
+	idleTimeout     = time.Minute
+	mostHeaderBytes = 8 << 10
+)
+
+// listener answers HTTP on one address.
+type listener struct {
+	socket net.Listener
+	server *http.Server
+}
+
+// listenOn opens a socket. Each family has sockets of its own: a name with the
+// family in it makes package net set IPV6_V6ONLY.
+func listenOn(at netip.AddrPort) (net.Listener, error) {
+	network := "tcp4"
+	if at.Addr().Is6() {
+		network = "tcp6"
+	}
+	return net.Listen(network, at.String())
+}
+
+// newListener answers on a socket, and calls broke if that ends otherwise than
+// by close.
+func newListener(socket net.Listener, answer http.Handler, log logr.Logger, broke func(error)) *listener {
+	l := &listener{socket: socket, server: &http.Server{
+		Handler:           answer,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       requestTimeout,
+		WriteTimeout:      answerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    mostHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(logr.ToSlogHandler(log.V(4)), slog.LevelInfo),
+	}}
+	go func() {
+		err := l.server.Serve(socket)
+		if !errors.Is(err, net.ErrClosed) && !errors.Is(err, http.ErrServerClosed) {
+			broke(err)
+		}
+	}()
+	return l
+}
+
+// release frees the address. What has been accepted goes on until drain.
+func (l *listener) release() {
+	_ = l.socket.Close() // the address is free, whatever it says
+}
+
+// drain waits for answers under way, but not for long, and ends all connections.
+func (l *listener) drain(grace time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	_ = l.server.Shutdown(ctx)
+	_ = l.server.Close() // whoever is not served by now
+}

@@ -1,0 +1,109 @@
+package health
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+func TestIPv6SocketsLeaveIPv4Alone(t *testing.T) {
+	socket, err := listenOn(netip.AddrPortFrom(netip.IPv6Unspecified(), 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	raw, err := socket.(*net.TCPListener).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	only := 0
+	var failure error
+	if err := raw.Control(func(fd uintptr) {
+		only, failure = unix.GetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_V6ONLY)
+	}); err != nil || failure != nil {
+		t.Fatal(err, failure)
+	}
+	if only != 1 {
+		t.Error("IPV6_V6ONLY is not set")
+	}
+}
+
+func TestEndlessHeaderIsRefused(t *testing.T) {
+	socket, err := listenOn(netip.AddrPortFrom(here, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newListener(socket, http.NotFoundHandler(), logr.Discard(), func(err error) { t.Errorf("broke: %v", err) })
+	defer l.drain(time.Second)
+	request, err := http.NewRequest(http.MethodGet, "http://"+socket.Addr().String(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("X-Long", strings.Repeat("x", 4*mostHeaderBytes))
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("status %s", response.Status)
+	}
+}
+
+func TestRetriesBackOff(t *testing.T) {
+	now := time.Unix(1000, 0)
+	srv := &server{}
+	var got []time.Duration
+	for range 11 {
+		srv.failed(logr.Discard(), errors.New("taken"), now)
+		got = append(got, srv.retry.Sub(now))
+	}
+	const ms, s = time.Millisecond, time.Second
+	want := []time.Duration{100 * ms, 200 * ms, 400 * ms, 800 * ms, 1600 * ms, 3200 * ms, 6400 * ms, 12800 * ms, 25600 * ms, 30 * s, 30 * s}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("delays (-want +got):\n%s", diff)
+	}
+	srv.succeeded(logr.Discard())
+	srv.failed(logr.Discard(), errors.New("taken"), now)
+	if delay := srv.retry.Sub(now); delay != retryFirst {
+		t.Errorf("after a success the delay is %v", delay)
+	}
+}
+
+func TestANewReasonIsReported(t *testing.T) {
+	var log journal
+	srv := &server{}
+	for _, reason := range []string{"taken", "taken", "gone", "gone", "taken"} {
+		srv.failed(log.logger(), errors.New(reason), time.Now())
+	}
+	if lines := log.with("Cannot listen"); len(lines) != 3 {
+		t.Errorf("reports %q, want three", lines)
+	}
+}
+
+func TestRemedyFitsTheFailure(t *testing.T) {
+	tests := []struct {
+		in   error
+		want string
+	}{
+		{unix.EADDRINUSE, "another healthCheckNodePort"},
+		{unix.EADDRNOTAVAIL, "--nodeport-addresses"},
+		{unix.EMFILE, "tried again"},
+	}
+	for _, tt := range tests {
+		err := fmt.Errorf("listen: %w", os.NewSyscallError("bind", tt.in))
+		if got := remedy(err); !strings.Contains(got, tt.want) {
+			t.Errorf("remedy of %v is %q, want one with %q", err, got, tt.want)
+		}
+	}
+}

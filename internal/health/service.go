@@ -1,0 +1,201 @@
+package health
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// ServicesOptions is what Services are made of.
+type ServicesOptions struct {
+	Logger logr.Logger
+	Clock  clock.Clock // nil for the real one
+}
+
+// grace is less than anybody waits for a process that was asked to end.
+const grace = 2 * time.Second
+
+// Engine is what Services ask. It is engine.Engine.
+type Engine interface {
+	// Snapshot lends out what is desired, for reading, while read runs.
+	Snapshot(read func(*plan.Desired))
+}
+
+// Services serves the health check node ports of all Services.
+type Services struct {
+	log    logr.Logger
+	clock  clock.Clock
+	listen func(netip.AddrPort) (net.Listener, error)
+	grace  time.Duration // for answers under way when listening stops
+
+	wake     chan struct{} // holds one token while there is something to look at
+	broken   chan breakage // where listening ended by itself
+	draining sync.WaitGroup
+
+	servers map[place]*server // belongs to the goroutine of Run
+}
+
+// place is where the health of a Service is told.
+type place struct {
+	service model.Name
+	at      netip.AddrPort
+}
+
+// breakage is a server that listens no longer, and why.
+type breakage struct {
+	server *server
+	err    error
+}
+
+// NewServices returns Services that do nothing until Run.
+func NewServices(o ServicesOptions) *Services {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return &Services{
+		log:     o.Logger,
+		clock:   o.Clock,
+		listen:  listenOn,
+		grace:   grace,
+		wake:    make(chan struct{}, 1),
+		broken:  make(chan breakage),
+		servers: map[place]*server{},
+	}
+}
+
+// OnCommit is for engine.Options. It never waits.
+func (s *Services) OnCommit(change *plan.Change, _ dataplane.Result) {
+	if !change.HealthChecks && change.Settings == nil {
+		return
+	}
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run follows the engine until ctx ends, and then stops listening. Healthy is
+// the opinion on the proxy that goes with each answer. It is called once.
+func (s *Services) Run(ctx context.Context, e Engine, healthy func() bool) error {
+	defer s.draining.Wait()
+	defer func() { s.keep(nil) }()
+	for {
+		retry, stop := s.retryTimer()
+		select {
+		case <-ctx.Done():
+			stop()
+			return nil
+		case <-s.wake:
+			s.follow(wanted(e), healthy)
+		case b := <-s.broken:
+			s.close(b.server)
+			b.server.failed(s.log, b.err, s.clock.Now())
+		case <-retry:
+		}
+		stop()
+		s.open(ctx)
+	}
+}
+
+// wanted says where to listen, and how many endpoints to tell of there. A
+// client that came by IPv4 can be served by the IPv4 endpoints only.
+func wanted(e Engine) map[place]int {
+	var checks []plan.HealthCheck
+	var addresses []netip.Addr
+	e.Snapshot(func(d *plan.Desired) {
+		checks = make([]plan.HealthCheck, 0, len(d.HealthChecks))
+		for _, check := range d.HealthChecks {
+			checks = append(checks, check)
+		}
+		addresses = slices.Clone(d.Settings.NodePortIPs)
+	})
+	out := make(map[place]int, len(checks)*len(addresses))
+	for _, check := range checks {
+		for _, ip := range addresses {
+			out[place{check.Service, netip.AddrPortFrom(ip, check.Port)}] = check.Local(model.FamilyOf(ip))
+		}
+	}
+	return out
+}
+
+// follow has servers in these places and nowhere else.
+func (s *Services) follow(places map[place]int, healthy func() bool) {
+	s.keep(places)
+	for p, localEndpoints := range places {
+		srv := s.servers[p]
+		if srv == nil {
+			srv = &server{place: p, healthy: healthy}
+			s.servers[p] = srv
+		}
+		srv.localEndpoints.Store(int64(localEndpoints))
+	}
+}
+
+// keep removes the servers in all other places.
+func (s *Services) keep(places map[place]int) {
+	for p, srv := range s.servers {
+		if _, ok := places[p]; !ok {
+			s.close(srv)
+			delete(s.servers, p)
+		}
+	}
+}
+
+// open lets those servers listen that do not yet and whose time has come.
+func (s *Services) open(ctx context.Context) {
+	now := s.clock.Now()
+	for _, srv := range s.servers {
+		if srv.listener != nil || now.Before(srv.retry) {
+			continue
+		}
+		socket, err := s.listen(srv.at)
+		if err != nil {
+			srv.failed(s.log, err, now)
+			continue
+		}
+		srv.listener = newListener(socket, srv, s.log, func(err error) {
+			select {
+			case s.broken <- breakage{srv, err}:
+			case <-ctx.Done():
+			}
+		})
+		srv.succeeded(s.log)
+	}
+}
+
+// close stops listening at once, and leaves what is under way to itself.
+func (s *Services) close(srv *server) {
+	l := srv.listener
+	if l == nil {
+		return
+	}
+	srv.listener = nil
+	l.release()
+	s.log.V(1).Info("Stopped listening on a health check node port", "service", srv.service.String(), "address", srv.at.String())
+	s.draining.Go(func() { l.drain(s.grace) })
+}
+
+// retryTimer fires when the next server is to be tried again, if any is.
+func (s *Services) retryTimer() (fires <-chan time.Time, stop func()) {
+	var next time.Time
+	for _, srv := range s.servers {
+		if srv.listener == nil && (next.IsZero() || srv.retry.Before(next)) {
+			next = srv.retry
+		}
+	}
+	if next.IsZero() {
+		return nil, func() {}
+	}
+	timer := s.clock.NewTimer(next.Sub(s.clock.Now()))
+	return timer.C(), func() { timer.Stop() }
+}

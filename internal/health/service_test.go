@@ -1,0 +1,247 @@
+package health
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/plan"
+)
+
+func TestEachAddressTellsOfTheEndpointsOfItsFamily(t *testing.T) {
+	w, ports := newWorld(t, nil), freePorts(t, 2)
+	w.set([]netip.Addr{here, there, local6}, check(web, ports[0], 2, 1), check(mail, ports[1], 0, 3))
+	w.wantReply(here, ports[0], ok(web, "2"))
+	w.wantReply(there, ports[0], ok(web, "2"))
+	w.wantReply(local6, ports[0], ok(web, "1"))
+	w.wantReply(here, ports[1], none(mail, "0"))
+	w.wantReply(local6, ports[1], ok(mail, "3"))
+}
+
+func TestAnswersFollowTheEndpointsAndTheProxy(t *testing.T) {
+	var sick atomic.Bool
+	w := newWorld(t, func(w *world) { w.healthy = func() bool { return !sick.Load() } })
+	port := freePorts(t, 1)[0]
+	for _, weight := range []int{1, 0, 3} {
+		w.set([]netip.Addr{here}, check(web, port, weight, 0))
+		want := ok(web, fmt.Sprint(weight))
+		if weight == 0 {
+			want = none(web, "0")
+		}
+		w.wantReply(here, port, want)
+	}
+	sick.Store(true)
+	w.wantReply(here, port, none(web, "3"))
+	sick.Store(false)
+	w.wantReply(here, port, ok(web, "3"))
+}
+
+func TestAddressesAreFollowedWithoutDisturbingThoseThatStay(t *testing.T) {
+	var mu sync.Mutex
+	opened := map[netip.Addr]int{}
+	w := newWorld(t, func(w *world) {
+		w.services.listen = func(at netip.AddrPort) (net.Listener, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			opened[at.Addr()]++
+			return listenOn(at)
+		}
+	})
+	port := freePorts(t, 1)[0]
+	w.set([]netip.Addr{here}, check(web, port, 1, 1))
+	w.wantReply(here, port, ok(web, "1"))
+	w.wantReply(there, port, refused)
+	w.set([]netip.Addr{here, there, local6}, check(web, port, 1, 1))
+	w.wantReply(there, port, ok(web, "1"))
+	w.wantReply(local6, port, ok(web, "1"))
+	w.set([]netip.Addr{there}, check(web, port, 1, 1))
+	w.wantReply(here, port, refused)
+	w.wantReply(local6, port, refused)
+	w.wantReply(there, port, ok(web, "1"))
+	w.set(nil, check(web, port, 1, 1))
+	w.wantReply(there, port, refused)
+	mu.Lock()
+	defer mu.Unlock()
+	if diff := cmp.Diff(map[netip.Addr]int{here: 1, there: 1, local6: 1}, opened, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		t.Errorf("times an address was opened (-want +got):\n%s", diff)
+	}
+}
+
+func TestServicesComeGoAndChangeTheirPorts(t *testing.T) {
+	w, ports := newWorld(t, nil), freePorts(t, 3)
+	ips := []netip.Addr{here}
+	w.set(ips, check(web, ports[0], 1, 0), check(mail, ports[1], 2, 0))
+	w.wantReply(here, ports[0], ok(web, "1"))
+	w.wantReply(here, ports[1], ok(mail, "2"))
+
+	w.set(ips, check(web, ports[1], 1, 0), check(mail, ports[0], 2, 0))
+	w.wantReply(here, ports[0], ok(mail, "2"))
+	w.wantReply(here, ports[1], ok(web, "1"))
+
+	w.set(ips, check(web, ports[2], 1, 0))
+	w.wantReply(here, ports[2], ok(web, "1"))
+	w.wantReply(here, ports[0], refused)
+	w.wantReply(here, ports[1], refused)
+	if lines := w.log.with("Cannot listen"); len(lines) > 0 {
+		t.Errorf("ports were in their own way: %q", lines)
+	}
+}
+
+func TestTakenPortIsReportedOnceAndServedWhenItIsFree(t *testing.T) {
+	w, ports := newWorld(t, nil), freePorts(t, 2)
+	taken, err := net.Listen("tcp", netip.AddrPortFrom(here, ports[0]).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	w.set([]netip.Addr{here, there}, check(web, ports[0], 1, 0), check(mail, ports[1], 2, 0))
+	w.wantReply(there, ports[0], ok(web, "1"))
+	w.wantReply(here, ports[1], ok(mail, "2"))
+	time.Sleep(3 * retryFirst) // long enough for further tries, which must not be reported
+
+	lines := w.log.with("Cannot listen")
+	if len(lines) != 1 {
+		t.Fatalf("%d reports, want one: %q", len(lines), lines)
+	}
+	for _, want := range []string{`"service"="default/web"`, `"address"="` + netip.AddrPortFrom(here, ports[0]).String(), "address already in use", "another healthCheckNodePort"} {
+		if !strings.Contains(lines[0], want) {
+			t.Errorf("report %q lacks %q", lines[0], want)
+		}
+	}
+	if err := taken.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.wantReply(here, ports[0], ok(web, "1"))
+	if lines := w.log.with("Listening on"); len(lines) != 1 {
+		t.Errorf("recovery is told by %q, want one line", lines)
+	}
+}
+
+func TestStandingConnectionsEndWithTheService(t *testing.T) {
+	w, port := newWorld(t, nil), freePorts(t, 1)[0]
+	w.set([]netip.Addr{here}, check(web, port, 1, 0))
+	w.wantReply(here, port, ok(web, "1"))
+	conn, err := net.Dial("tcp", netip.AddrPortFrom(here, port).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	in := bufio.NewReader(conn)
+	response, err := http.ReadResponse(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+
+	w.set([]netip.Addr{here})
+	w.wantReply(here, port, refused)
+	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	var timeout net.Error
+	if _, err := in.Peek(1); errors.As(err, &timeout) && timeout.Timeout() || err == nil {
+		t.Errorf("the connection is still open: %v", err)
+	}
+}
+
+func TestAnswerUnderWayIsGivenWhenTheServiceGoes(t *testing.T) {
+	var slow atomic.Bool
+	asked, finish := make(chan struct{}), make(chan struct{})
+	w := newWorld(t, func(w *world) {
+		w.services.grace = patience
+		w.healthy = func() bool {
+			if slow.Load() {
+				close(asked)
+				<-finish
+			}
+			return true
+		}
+	})
+	port := freePorts(t, 1)[0]
+	w.set([]netip.Addr{here}, check(web, port, 1, 0))
+	w.wantReply(here, port, ok(web, "1"))
+
+	slow.Store(true)
+	replies := make(chan reply, 1)
+	go func() { replies <- ask(netip.AddrPortFrom(here, port)) }()
+	<-asked
+	slow.Store(false)
+	w.set([]netip.Addr{here})
+	w.wantReply(here, port, refused)
+	close(finish)
+	if got := <-replies; got != ok(web, "1") {
+		t.Errorf("answer %+v", got)
+	}
+}
+
+// failingListener is a socket that accepts nobody.
+type failingListener struct{ net.Listener }
+
+func (failingListener) Accept() (net.Conn, error) { return nil, errors.New("no more") }
+
+func TestSocketThatBreaksIsReplaced(t *testing.T) {
+	var once sync.Once
+	w := newWorld(t, func(w *world) {
+		w.services.listen = func(at netip.AddrPort) (socket net.Listener, err error) {
+			socket, err = listenOn(at)
+			once.Do(func() { socket = failingListener{socket} })
+			return socket, err
+		}
+	})
+	port := freePorts(t, 1)[0]
+	w.set([]netip.Addr{here}, check(web, port, 1, 0))
+	w.wantReply(here, port, ok(web, "1"))
+	if lines := w.log.with("no more"); len(lines) != 1 {
+		t.Errorf("told by %q, want one line", lines)
+	}
+}
+
+func TestTheNextProxyListensAgain(t *testing.T) {
+	first, port := newWorld(t, nil), freePorts(t, 1)[0]
+	ips := []netip.Addr{here, local6}
+	first.set(ips, check(web, port, 1, 1))
+	first.wantReply(here, port, ok(web, "1"))
+	first.wantReply(local6, port, ok(web, "1"))
+	first.stop()
+	if got := ask(netip.AddrPortFrom(here, port)); got != refused {
+		t.Errorf("after the end: %+v", got)
+	}
+	second := newWorld(t, nil)
+	second.set(ips, check(web, port, 2, 2))
+	second.wantReply(here, port, ok(web, "2"))
+	second.wantReply(local6, port, ok(web, "2"))
+	if lines := second.log.with("Cannot listen"); len(lines) > 0 {
+		t.Errorf("what the first left was in the way: %q", lines)
+	}
+}
+
+func TestOnCommitNeverWaits(t *testing.T) {
+	s := NewServices(ServicesOptions{}) // nobody runs it
+	for range 3 {
+		s.OnCommit(&plan.Change{HealthChecks: true}, dataplane.Result{})
+	}
+}
+
+func TestOtherChangesAreOfNoInterest(t *testing.T) {
+	w, port := newWorld(t, nil), freePorts(t, 1)[0]
+	w.services.OnCommit(&plan.Change{Revision: 1, Problems: true, Set: []*plan.Frontend{{}}}, dataplane.Result{})
+	w.set([]netip.Addr{here}, check(web, port, 1, 0))
+	w.wantReply(here, port, ok(web, "1"))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.looks != 1 {
+		t.Errorf("looked %d times at what is desired, want once", w.looks)
+	}
+}

@@ -1,0 +1,100 @@
+package nfnetlink
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// readSize is more than the kernel puts into one datagram.
+const readSize = 1 << 16
+
+// Socket is a netlink socket to netfilter. One goroutine at a time may send, and
+// one receive; the rest is for any.
+type Socket struct {
+	nl  *netlink.Conn
+	raw syscall.RawConn
+	buf []byte
+}
+
+// Dial opens a socket in a network namespace, given as an open file
+// descriptor, or in the caller's with 0.
+func Dial(netns int) (*Socket, error) {
+	nl, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: netns})
+	if err != nil {
+		return nil, fmt.Errorf("opening a netlink socket: %w", err)
+	}
+	s := &Socket{nl: nl, buf: make([]byte, readSize)}
+	if s.raw, err = nl.SyscallConn(); err != nil {
+		return nil, errors.Join(err, nl.Close())
+	}
+	for _, o := range []netlink.ConnOption{netlink.ExtendedAcknowledge, netlink.CapAcknowledge} {
+		if err := nl.SetOption(o, true); err != nil {
+			return nil, errors.Join(fmt.Errorf("setting up netlink acknowledgements: %w", err), nl.Close())
+		}
+	}
+	return s, nil
+}
+
+// ForceBuffers asks for buffers of that many bytes. The sizes are wishes:
+// without CAP_NET_ADMIN in the initial user namespace the kernel caps them.
+func (s *Socket) ForceBuffers(send, receive int) error {
+	var err error
+	set := func(fd, force, plain, size int) {
+		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, size) != nil {
+			err = errors.Join(err, unix.SetsockoptInt(fd, unix.SOL_SOCKET, plain, size))
+		}
+	}
+	cerr := s.raw.Control(func(fd uintptr) {
+		set(int(fd), unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, send)
+		set(int(fd), unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, receive)
+	})
+	if err := errors.Join(err, cerr); err != nil {
+		return fmt.Errorf("sizing netlink buffers: %w", err)
+	}
+	return nil
+}
+
+// Port is the number by which notifications name this socket as their cause.
+func (s *Socket) Port() uint32 { return s.nl.PID() }
+
+// Join starts to listen to a multicast group.
+func (s *Socket) Join(group uint32) error { return s.nl.JoinGroup(group) }
+
+// Leave stops to listen to a multicast group.
+func (s *Socket) Leave(group uint32) error { return s.nl.LeaveGroup(group) }
+
+// SetReadDeadline bounds the wait of a Receive.
+func (s *Socket) SetReadDeadline(t time.Time) error { return s.nl.SetReadDeadline(t) }
+
+// Close closes the socket. A Receive that is waiting ends.
+func (s *Socket) Close() error { return s.nl.Close() }
+
+// Send sends messages in one datagram.
+func (s *Socket) Send(b []byte) error {
+	var err error
+	werr := s.raw.Write(func(fd uintptr) bool {
+		err = unix.Sendto(int(fd), b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+		return !errors.Is(err, unix.EAGAIN)
+	})
+	return errors.Join(werr, err)
+}
+
+// Receive reads one datagram and calls f for each message in it. What f is
+// given is valid until the next Receive.
+func (s *Socket) Receive(f func(Header, []byte) error) error {
+	var n int
+	var err error
+	rerr := s.raw.Read(func(fd uintptr) bool {
+		n, _, err = unix.Recvfrom(int(fd), s.buf, 0)
+		return !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR)
+	})
+	if err := errors.Join(rerr, err); err != nil {
+		return err
+	}
+	return EachMessage(s.buf[:n], f)
+}
