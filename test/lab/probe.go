@@ -62,9 +62,6 @@ func (l *Lab) attempt(f Flow) Outcome {
 		return Outcome{Kind: Failed, Err: err}
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(f.Timeout)); err != nil {
-		return Outcome{Kind: Failed, Err: err}
-	}
 	answer, err := c.converse()
 	switch {
 	case err == nil:
@@ -97,6 +94,7 @@ type conn struct {
 	*os.File
 	protocol  Protocol
 	local, to netip.AddrPort
+	timeout   time.Duration // for each wait
 }
 
 // open makes the socket for a flow, bound to a source port of its own.
@@ -108,7 +106,7 @@ func (h *Host) open(f Flow) (*conn, error) {
 	case SCTP:
 		kind, number = unix.SOCK_RAW, unix.IPPROTO_SCTP
 	}
-	c := &conn{protocol: f.Protocol, to: f.To}
+	c := &conn{protocol: f.Protocol, to: f.To, timeout: f.Timeout}
 	own := h.Addrs[v4]
 	if f.To.Addr().Is6() {
 		own = h.Addrs[v6]
@@ -150,8 +148,29 @@ func bindSource(fd int, c *conn) error {
 	return bind(fd, netip.AddrPortFrom(anywhere, c.local.Port()))
 }
 
+// lastLook is how long to look once more when the time is up.
+const lastLook = 30 * time.Millisecond
+
+// wait runs an operation that ends with the deadline. A process that stood
+// still while its time ran out looks once more at what came in the meantime.
+func (c *conn) wait(operation func() error) error {
+	if err := c.SetDeadline(time.Now().Add(c.timeout)); err != nil {
+		return err
+	}
+	err := operation()
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	if err := c.SetDeadline(time.Now().Add(lastLook)); err != nil {
+		return err
+	}
+	return operation()
+}
+
 // connect waits until the connection stands or has failed.
-func (c *conn) connect() error {
+func (c *conn) connect() error { return c.wait(c.tryConnect) }
+
+func (c *conn) tryConnect() error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
@@ -164,7 +183,10 @@ func (c *conn) connect() error {
 	if err := raw.Control(func(fd uintptr) { result = unix.Connect(int(fd), to) }); err != nil {
 		return err
 	}
-	if !errors.Is(result, unix.EINPROGRESS) {
+	switch {
+	case errors.Is(result, unix.EISCONN):
+		return nil
+	case !errors.Is(result, unix.EINPROGRESS) && !errors.Is(result, unix.EALREADY):
 		return result
 	}
 	err = raw.Write(func(fd uintptr) bool {
@@ -201,7 +223,12 @@ func (c *conn) ask() (Answer, error) {
 	if err := c.send([]byte("who?\n")); err != nil {
 		return Answer{}, err
 	}
-	line, err := bufio.NewReaderSize(c, 256).ReadString('\n')
+	line := ""
+	err := c.wait(func() error {
+		more, err := bufio.NewReaderSize(c, 256).ReadString('\n')
+		line += more
+		return err
+	})
 	if err != nil {
 		return Answer{}, err
 	}
@@ -211,6 +238,9 @@ func (c *conn) ask() (Answer, error) {
 // send writes a packet. That a rule on this very host dropped it is no error
 // yet: if the rule rejects, an ICMP error follows, which the reader learns of.
 func (c *conn) send(packet []byte) error {
+	if err := c.SetDeadline(time.Now().Add(c.timeout)); err != nil {
+		return err
+	}
 	if _, err := c.Write(packet); err != nil && !errors.Is(err, unix.EPERM) {
 		return err
 	}

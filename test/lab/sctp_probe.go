@@ -19,6 +19,16 @@ func (c *conn) askSCTP() (Answer, error) {
 		return Answer{}, err
 	}
 	defer c.repeat(packet)()
+	var answer Answer
+	err := c.wait(func() (err error) {
+		answer, err = c.readSCTP(init)
+		return err
+	})
+	return answer, err
+}
+
+// readSCTP waits for the answer to an INIT.
+func (c *conn) readSCTP(init sctpPacket) (Answer, error) {
 	buffer := make([]byte, 2048)
 	for {
 		n, err := c.Read(buffer)

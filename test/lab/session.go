@@ -1,9 +1,6 @@
 package lab
 
-import (
-	"fmt"
-	"time"
-)
+import "fmt"
 
 // Session is a connection that stays open, as of a client with a connection
 // pool.
@@ -25,25 +22,16 @@ func (l *Lab) Open(f Flow) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{flow: f, conn: c}
-	err = c.SetDeadline(time.Now().Add(f.Timeout))
-	if err == nil {
-		err = c.connect()
-	}
-	if err != nil {
+	if err := c.connect(); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("open %v: %w", f, err)
 	}
-	return s, nil
+	return &Session{flow: f, conn: c}, nil
 }
 
 // Ask sends a line and returns the answer: the connection is still alive.
 func (s *Session) Ask() (Answer, error) {
-	err := s.conn.SetDeadline(time.Now().Add(s.flow.Timeout))
-	var a Answer
-	if err == nil {
-		a, err = s.conn.ask()
-	}
+	a, err := s.conn.ask()
 	if err != nil {
 		return a, fmt.Errorf("ask again on %v: %w", s.flow, err)
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 // namePrefix starts the name of everything a lab leaves outside its process:
-// namespaces and folders are called sluice-<pid>-<random>-<what>.
-const namePrefix = "sluice-"
+// namespaces and folders are called sluice-lab-<pid>-<random>-<what>.
+const namePrefix = "sluice-lab-"
 
 // Sweep removes the namespaces and temporary folders of labs whose process is
 // gone, as a killed test run leaves them.

@@ -1,0 +1,65 @@
+package lab_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Every line of docs/semantics.md names the scenarios that show it, and every
+// scenario names the lines it shows: the two must agree.
+func TestEveryLineOfTheSemanticsHasItsScenarios(t *testing.T) {
+	documented := map[string][]string{}
+	text, err := os.ReadFile("../../docs/semantics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\|.*\\| ([a-z0-9, -]*) *\\|$")
+	for _, m := range row.FindAllStringSubmatch(string(text), -1) {
+		documented[m[1]] = list(m[2])
+	}
+
+	claimed := map[string][]string{}
+	scripts, err := filepath.Glob("testdata/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tag := regexp.MustCompile(`(?m)^# semantics: (.*)$`)
+	for _, path := range scripts {
+		script, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tags := tag.FindAllStringSubmatch(string(script), -1)
+		if len(tags) == 0 {
+			t.Errorf("%s does not say which line it shows", path)
+		}
+		for _, m := range tags {
+			for _, slug := range list(m[1]) {
+				claimed[slug] = append(claimed[slug], strings.TrimSuffix(filepath.Base(path), ".txtar"))
+			}
+		}
+	}
+	for slug, scenarios := range documented {
+		if len(scenarios) == 0 {
+			t.Errorf("no scenario shows %s", slug)
+		}
+	}
+	for _, m := range []map[string][]string{documented, claimed} {
+		for slug := range m {
+			slices.Sort(m[slug])
+		}
+	}
+	if diff := cmp.Diff(claimed, documented); diff != "" {
+		t.Errorf("what scenarios claim (-) is not what docs/semantics.md says (+):\n%s", diff)
+	}
+}
+
+func list(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
+}
