@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/featuregate"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 
@@ -24,9 +25,8 @@ var ErrNoManifests = errors.New("no source of Services: set --manifests to a fol
 
 // options is what the command line says beside the configuration.
 type options struct {
-	config    *config.Configuration
+	flags     *config.Flags
 	manifests string
-	cleanup   bool
 }
 
 // Main runs the command line and returns the exit code of the process. The
@@ -49,7 +49,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 }
 
 func newCommand() *cobra.Command {
-	o := &options{config: config.New()}
+	o := &options{}
 	cmd := &cobra.Command{
 		Use:   "kube-proxy",
 		Short: "Make the Services of a Kubernetes cluster work on this node",
@@ -68,30 +68,35 @@ Nodes from a folder of manifests and follows the changes there.`,
 	cmd.SetGlobalNormalizationFunc(cliflag.WordSepNormalizeFunc)
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	config.AddFlags(flags, o.config)
+	o.flags = config.AddFlags(flags)
 	flags.StringVar(&o.manifests, "manifests", "",
 		"Folder, or file, of YAML or JSON manifests to take Services, EndpointSlices, Nodes and ServiceCIDRs from.")
-	flags.BoolVar(&o.cleanup, "cleanup", false,
-		"Remove all rules of this proxy from the kernel, and exit.")
 	return cmd
 }
 
 func (o *options) run(ctx context.Context) error {
-	if o.cleanup {
+	if o.flags.Cleanup {
 		return o.runCleanup(ctx)
 	}
-	settings, err := config.Resolve(o.config)
-	nodeName, nameErr := host.NodeName(o.config.HostnameOverride)
-	if err := errors.Join(err, nameErr, o.sourceMissing()); err != nil {
+	settings, err := o.flags.Settings()
+	if err == nil && o.flags.WriteConfigTo != "" {
+		return config.Write(o.flags.WriteConfigTo, settings.Configuration)
+	}
+	if err := errors.Join(err, o.sourceMissing()); err != nil {
 		return err
 	}
-	settings.Plan.NodeName = nodeName
-	logger, err := o.logger()
+	if settings.Plan.NodeName, err = host.NodeName(settings.HostnameOverride); err != nil {
+		return err
+	}
+	logger, err := newLogger(&settings.Configuration.Logging, settings.Features)
 	if err != nil {
 		return err
 	}
 	for _, w := range settings.Warnings {
 		logger.Info("Warning: " + w.String())
+	}
+	for _, note := range settings.Notes {
+		logger.V(1).Info("Note: " + note.String())
 	}
 	return serve(ctx, logger, settings, o.manifests)
 }
@@ -99,7 +104,7 @@ func (o *options) run(ctx context.Context) error {
 // runCleanup does not care whether the rest of the command line is sound:
 // cleaning up must work with the flags that the proxy had, or may have next.
 func (o *options) runCleanup(ctx context.Context) error {
-	logger, err := o.logger()
+	logger, err := newLogger(&o.flags.Configuration.Logging, nil)
 	if err != nil {
 		return err
 	}
@@ -113,8 +118,8 @@ func (o *options) sourceMissing() error {
 	return nil
 }
 
-func (o *options) logger() (logr.Logger, error) {
-	if err := logsapi.ValidateAndApply(&o.config.Logging, nil); err != nil {
+func newLogger(c *logsapi.LoggingConfiguration, features featuregate.FeatureGate) (logr.Logger, error) {
+	if err := logsapi.ValidateAndApply(c, features); err != nil {
 		return logr.Logger{}, fmt.Errorf("set up logging: %w", err)
 	}
 	return klog.Background(), nil

@@ -10,9 +10,11 @@ import (
 	"k8s.io/utils/clock"
 
 	"sluice/internal/config"
+	"sluice/internal/conntrack"
 	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/nftables"
 	"sluice/internal/engine"
+	"sluice/internal/health"
 	"sluice/internal/host"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -33,20 +35,35 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, m
 	}
 	defer func() { err = errors.Join(err, kernel.Close()) }()
 
-	logger.Info("Starting", "version", version(), "node", settings.Plan.NodeName, "mode", config.ModeNFTables, "manifests", manifests)
-	eng := engine.New(engine.Options{
+	logger.Info("Starting", "version", version(), "node", settings.Plan.NodeName, "mode", settings.Mode, "manifests", manifests)
+	services := health.NewServices(health.ServicesOptions{Logger: logger.WithName("health"), Clock: clk})
+	var eng *engine.Engine
+	tracker := conntrack.New(conntrack.Options{
+		Logger: logger.WithName("conntrack"), Clock: clk,
+		Desired: func(read func(*plan.Desired)) { eng.Snapshot(read) },
+	})
+	var reconciles uint64
+	eng = engine.New(engine.Options{
 		Planner:       plan.New(settings.Plan),
 		Dataplane:     kernel,
 		Logger:        logger.WithName("engine"),
 		Clock:         clk,
 		MinSyncPeriod: settings.MinSyncPeriod,
 		SyncPeriod:    settings.SyncPeriod,
+		OnCommit: func(change *plan.Change, result dataplane.Result) {
+			services.OnCommit(change, result)
+			before := reconciles
+			reconciles = eng.Status().Reconciles
+			tracker.Committed(change, result, reconciles != before)
+		},
 	})
 	err = follow(ctx, eng, map[string]source{
 		"host": host.New(host.Options{Logger: logger.WithName("host"), Clock: clk}),
 		"manifests": manifest.New(manifest.Options{
 			Path: manifests, NodeName: settings.Plan.NodeName, Logger: logger.WithName("manifests"), Clock: clk,
 		}),
+	}, tracker.Run, func(ctx context.Context) error {
+		return services.Run(ctx, eng, health.Programming(eng.Status, clk, 2*settings.SyncPeriod))
 	})
 	if err == nil {
 		logger.Info("Ending, the rules stay in place")
@@ -54,8 +71,9 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, m
 	return err
 }
 
-// follow runs the engine and its sources until ctx ends or one of them fails.
-func follow(ctx context.Context, eng *engine.Engine, sources map[string]source) error {
+// follow runs the engine, its sources and its observers until ctx ends or one
+// of them fails.
+func follow(ctx context.Context, eng *engine.Engine, sources map[string]source, observers ...func(context.Context) error) error {
 	// The engine must know of all sources before the first of them is in sync.
 	sinks := make(map[string]model.Sink, len(sources))
 	for name := range sources {
@@ -70,6 +88,9 @@ func follow(ctx context.Context, eng *engine.Engine, sources map[string]source) 
 			}
 			return nil
 		})
+	}
+	for _, run := range observers {
+		group.Go(func() error { return run(ctx) })
 	}
 	return group.Wait()
 }

@@ -20,12 +20,18 @@ var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustPa
 
 func nodePortAddresses(items []string, n *notes) plan.NodePortAddresses {
 	if len(items) == 0 {
-		return plan.NodePortAddresses{Primary: true}
+		return plan.NodePortAddresses{All: true}
 	}
 	var out plan.NodePortAddresses
+	words := map[string]bool{}
 	for i, item := range items {
 		field := fmt.Sprintf("nodePortAddresses[%d]", i)
-		switch item = strings.TrimSpace(item); item {
+		item = strings.TrimSpace(item)
+		if words[item] {
+			n.fail(field, fmt.Sprintf("%q is there twice", item), "name it once in --nodeport-addresses")
+			continue
+		}
+		switch item {
 		case addressesPrimary:
 			out.Primary = true
 		case addressesAll:
@@ -34,18 +40,24 @@ func nodePortAddresses(items []string, n *notes) plan.NodePortAddresses {
 			out.Prefixes = append(out.Prefixes, loopback...)
 			warnLoopback(field, n)
 		default:
-			prefix, err := parseCIDR(item)
-			if err != nil {
-				n.fail(field, err.Error(), "use a range such as 192.168.0.0/16 or fd00::/8, or one of the words primary, all and localhost")
-				continue
-			}
-			if prefix.Addr().IsLoopback() {
-				warnLoopback(field, n)
-			}
-			out.Prefixes = append(out.Prefixes, prefix)
+			out.Prefixes = append(out.Prefixes, nodePortRange(field, item, n)...)
+			continue
 		}
+		words[item] = true
 	}
 	return out
+}
+
+func nodePortRange(field, item string, n *notes) []netip.Prefix {
+	prefix, err := parseCIDR(item)
+	if err != nil {
+		n.fail(field, err.Error(), "use a range such as 192.168.0.0/16 or fd00::/8, or one of the words primary, all and localhost")
+		return nil
+	}
+	if prefix.Addr().IsLoopback() {
+		warnLoopback(field, n)
+	}
+	return []netip.Prefix{prefix}
 }
 
 func warnLoopback(field string, n *notes) {
@@ -54,7 +66,7 @@ func warnLoopback(field string, n *notes) {
 }
 
 // clusterCIDRs reads a range, or one of each family with a comma between them.
-func clusterCIDRs(text string, n *notes) []netip.Prefix {
+func clusterCIDRs(text string, matters bool, n *notes) []netip.Prefix {
 	const field = "clusterCIDR"
 	if strings.TrimSpace(text) == "" {
 		return nil
@@ -64,12 +76,12 @@ func clusterCIDRs(text string, n *notes) []netip.Prefix {
 	for item := range strings.SplitSeq(text, ",") {
 		prefix, err := parseCIDR(strings.TrimSpace(item))
 		if err != nil {
-			n.fail(field, err.Error(), "set --cluster-cidr to a range such as 10.244.0.0/16, or to one of each family with a comma between them")
+			n.failIf(matters, field, err.Error(), "set --cluster-cidr to a range such as 10.244.0.0/16, or to one of each family with a comma between them")
 			continue
 		}
 		family := model.FamilyOf(prefix.Addr())
 		if seen[family] {
-			n.fail(field, fmt.Sprintf("%v is a second range of %v", prefix, family),
+			n.failIf(matters, field, fmt.Sprintf("%v is a second range of %v", prefix, family),
 				"set --cluster-cidr to at most one range of each family")
 			continue
 		}
@@ -77,12 +89,4 @@ func clusterCIDRs(text string, n *notes) []netip.Prefix {
 		out = append(out, prefix)
 	}
 	return out
-}
-
-func parseCIDR(text string) (netip.Prefix, error) {
-	prefix, err := netip.ParsePrefix(text)
-	if err != nil || prefix.Addr().Is4In6() {
-		return netip.Prefix{}, fmt.Errorf("%q is not a range in CIDR notation", text)
-	}
-	return prefix.Masked(), nil
 }

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"net"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,21 +14,15 @@ import (
 // Configuration is upstream's configuration of a kube-proxy.
 type Configuration = v1alpha1.KubeProxyConfiguration
 
-// ModeNFTables is the proxy mode there is. Mode "" means it too.
-const ModeNFTables v1alpha1.ProxyMode = "nftables"
-
-// The local modes: how traffic from pods is recognised. Mode "" is
-// LocalModeClusterCIDR.
 const (
-	LocalModeClusterCIDR         v1alpha1.LocalMode = "ClusterCIDR"
-	LocalModeNodeCIDR            v1alpha1.LocalMode = "NodeCIDR"
-	LocalModeBridgeInterface     v1alpha1.LocalMode = "BridgeInterface"
-	LocalModeInterfaceNamePrefix v1alpha1.LocalMode = "InterfaceNamePrefix"
-)
+	kind = "KubeProxyConfiguration"
 
-const (
-	defaultMasqueradeBit = 14
-	defaultSyncPeriod    = 30 * time.Second
+	defaultMasqueradeBit         = 14
+	defaultSyncPeriod            = 30 * time.Second
+	defaultIPTablesMinSyncPeriod = time.Second
+
+	healthPort  = 10256
+	metricsPort = 10249
 )
 
 // New returns the configuration of somebody who said nothing.
@@ -35,19 +31,97 @@ const (
 // second between two changes because each of them is expensive there. Here a
 // change costs what it changes, so nothing is gained by waiting.
 func New() *Configuration {
-	c := &Configuration{
-		DetectLocalMode: LocalModeClusterCIDR,
-		IPTables: v1alpha1.KubeProxyIPTablesConfiguration{
-			MasqueradeBit:      ptr.To[int32](defaultMasqueradeBit),
-			LocalhostNodePorts: ptr.To(true),
-			SyncPeriod:         metav1.Duration{Duration: defaultSyncPeriod},
-			MinSyncPeriod:      metav1.Duration{Duration: time.Second},
-		},
-		NFTables: v1alpha1.KubeProxyNFTablesConfiguration{
-			MasqueradeBit: ptr.To[int32](defaultMasqueradeBit),
-			SyncPeriod:    metav1.Duration{Duration: defaultSyncPeriod},
-		},
+	c := &Configuration{}
+	setDefaults(c)
+	return c
+}
+
+// setDefaults fills in what is not set.
+func setDefaults(c *Configuration) {
+	c.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(kind))
+	inheritIPTables(c)
+	defaultPointers(c)
+	defaultAddresses(c)
+	orElse(&c.ConfigSyncPeriod.Duration, 15*time.Minute)
+	orElse(&c.ClientConnection.ContentType, "application/vnd.kubernetes.protobuf")
+	orElse(&c.ClientConnection.QPS, 5)
+	orElse(&c.ClientConnection.Burst, 10)
+	orElse(&c.IPTables.SyncPeriod.Duration, defaultSyncPeriod)
+	orElse(&c.IPTables.MinSyncPeriod.Duration, defaultIPTablesMinSyncPeriod)
+	orElse(&c.IPVS.SyncPeriod.Duration, defaultSyncPeriod)
+	orElse(&c.NFTables.SyncPeriod.Duration, defaultSyncPeriod)
+	orElse(&c.Winkernel.RootHnsEndpointName, "cbr0")
+	if c.FeatureGates == nil {
+		c.FeatureGates = map[string]bool{}
 	}
 	logsapi.SetRecommendedLoggingConfiguration(&c.Logging)
-	return c
+}
+
+// defaultPointers fills in the fields that tell unset from zero.
+func defaultPointers(c *Configuration) {
+	orElse(&c.IPTables.MasqueradeBit, ptr.To[int32](defaultMasqueradeBit))
+	orElse(&c.IPTables.LocalhostNodePorts, ptr.To(true))
+	orElse(&c.NFTables.MasqueradeBit, ptr.To[int32](defaultMasqueradeBit))
+	orElse(&c.OOMScoreAdj, ptr.To[int32](-999))
+	orElse(&c.Conntrack.MaxPerCore, ptr.To[int32](32<<10))
+	orElse(&c.Conntrack.Min, ptr.To[int32](128<<10))
+	orElse(&c.Conntrack.TCPEstablishedTimeout, &metav1.Duration{Duration: 24 * time.Hour})
+	orElse(&c.Conntrack.TCPCloseWaitTimeout, &metav1.Duration{Duration: time.Hour})
+}
+
+// defaultAddresses fills in where to listen: in the family of bindAddress.
+func defaultAddresses(c *Configuration) {
+	orElse(&c.BindAddress, "0.0.0.0")
+	everywhere, here := "0.0.0.0", "127.0.0.1"
+	if addr, ok := parseAddr(c.BindAddress); ok && addr.Is6() {
+		everywhere, here = "::", "::1"
+	}
+	orElse(&c.HealthzBindAddress, everywhere)
+	orElse(&c.MetricsBindAddress, here)
+	c.HealthzBindAddress = withPort(c.HealthzBindAddress, healthPort)
+	c.MetricsBindAddress = withPort(c.MetricsBindAddress, metricsPort)
+}
+
+// withPort adds the port to an address that has none.
+func withPort(address string, port int32) string {
+	if _, ok := parseAddr(address); !ok {
+		return address
+	}
+	return net.JoinHostPort(address, strconv.Itoa(int(port)))
+}
+
+// inheritIPTables lets the nftables section have what only the iptables
+// section says. Without a mode, upstream goes by the iptables section, and
+// whoever wrote something there meant it. A minSyncPeriod of upstream's default
+// is no wish: configurations that were written out by a program hold it.
+func inheritIPTables(c *Configuration) {
+	if c.Mode != "" {
+		return
+	}
+	from, to := &c.IPTables, &c.NFTables
+	if from.MasqueradeBit != nil {
+		orElse(&to.MasqueradeBit, ptr.To(*from.MasqueradeBit))
+	}
+	orElse(&to.MasqueradeAll, from.MasqueradeAll)
+	orElse(&to.SyncPeriod, from.SyncPeriod)
+	if from.MinSyncPeriod.Duration != defaultIPTablesMinSyncPeriod {
+		orElse(&to.MinSyncPeriod, from.MinSyncPeriod)
+	}
+}
+
+// complete spells out what an empty value stands for.
+func complete(c *Configuration) {
+	orElse(&c.Mode, modes[0])
+	orElse(&c.DetectLocalMode, LocalModeClusterCIDR)
+	if len(c.NodePortAddresses) == 0 && c.Mode == ModeNFTables {
+		c.NodePortAddresses = []string{addressesPrimary}
+	}
+}
+
+// orElse sets what is not set.
+func orElse[T comparable](field *T, value T) {
+	var unset T
+	if *field == unset {
+		*field = value
+	}
 }

@@ -1,86 +1,109 @@
 package config
 
 import (
+	"reflect"
+	"time"
+
 	"github.com/spf13/pflag"
-	cliflag "k8s.io/component-base/cli/flag"
-	logsapi "k8s.io/component-base/logs/api/v1"
 )
 
-// setting is a flag and the field of the configuration that it sets.
-type setting struct {
-	name      string
-	shorthand string
-	field     func(*Configuration) any // pointer to the field, or a pflag.Value
-	help      string
+// Flags is a command line.
+type Flags struct {
+	// Configuration is what the flags say. It is not in force if there is a
+	// ConfigFile.
+	Configuration *Configuration
+	// ConfigFile is the file that the configuration is read from.
+	ConfigFile string
+	// WriteConfigTo is the file that the configuration shall be written to,
+	// after which the process ends.
+	WriteConfigTo string
+	// Master is the address of the API server, if not that of the kubeconfig.
+	Master string
+	// Cleanup asks to remove all rules from the kernel and to end.
+	Cleanup bool
+	// InitOnly asks to do what needs full privileges and to end.
+	InitOnly bool
+
+	set                     *pflag.FlagSet
+	healthPort, metricsPort int32
 }
 
-// settings is the one place where flags and fields meet. The names are
-// upstream's. The default of a flag is what New puts into its field.
-//
-// The flags with iptables in their names are older than nftables mode and set
-// the nftables fields too, as those have no flag of their own.
-var settings = []setting{
-	{name: "proxy-mode",
-		field: func(c *Configuration) any { return (*string)(&c.Mode) },
-		help:  "How the kernel is programmed. Available: nftables, which is also what an empty value means."},
-	{name: "hostname-override",
-		field: func(c *Configuration) any { return &c.HostnameOverride },
-		help:  "Name of this node. Empty means the machine's host name."},
-	{name: "cluster-cidr",
-		field: func(c *Configuration) any { return &c.ClusterCIDR },
-		help:  "Range of the cluster's pod addresses; two, separated by a comma, in a dual-stack cluster. Used with --detect-local-mode=ClusterCIDR."},
-	{name: "detect-local-mode",
-		field: func(c *Configuration) any { return (*string)(&c.DetectLocalMode) },
-		help:  "How traffic from pods is recognised: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix."},
-	{name: "pod-bridge-interface",
-		field: func(c *Configuration) any { return &c.DetectLocal.BridgeInterface },
-		help:  "Bridge that the node's pods are attached to. Used with --detect-local-mode=BridgeInterface."},
-	{name: "pod-interface-name-prefix",
-		field: func(c *Configuration) any { return &c.DetectLocal.InterfaceNamePrefix },
-		help:  "Start of the names of the interfaces that lead to the node's pods. Used with --detect-local-mode=InterfaceNamePrefix."},
-	{name: "nodeport-addresses",
-		field: func(c *Configuration) any { return &c.NodePortAddresses },
-		help:  "Addresses of the node that serve node ports: ranges in CIDR notation, and the words primary, all and localhost, separated by commas. Empty means primary."},
-	{name: "masquerade-all",
-		field: func(c *Configuration) any { return bools(&c.IPTables.MasqueradeAll, &c.NFTables.MasqueradeAll) },
-		help:  "Give every connection to a Service the node's address as its source."},
-	{name: "iptables-masquerade-bit",
-		field: func(c *Configuration) any { return numbers(c.IPTables.MasqueradeBit, c.NFTables.MasqueradeBit) },
-		help:  "Bit of the packet mark, from 0 to 31, that asks for masquerading. Holds for nftables mode too."},
-	{name: "iptables-sync-period",
-		field: func(c *Configuration) any {
-			return durations(&c.IPTables.SyncPeriod.Duration, &c.NFTables.SyncPeriod.Duration)
-		},
-		help: "How often the kernel is compared with what it should hold, and mended. Holds for nftables mode too."},
-	{name: "iptables-min-sync-period",
-		field: func(c *Configuration) any {
-			return durations(&c.IPTables.MinSyncPeriod.Duration, &c.NFTables.MinSyncPeriod.Duration)
-		},
-		help: "Least time between two updates of the kernel. When given, it holds for nftables mode too, which otherwise does not wait."},
-	{name: "feature-gates",
-		field: func(c *Configuration) any { return cliflag.NewMapStringBool(&c.FeatureGates) },
-		help:  "Features to switch on or off, as name=true or name=false, separated by commas. Known: AllowServiceExternalIPs (default true)."},
-	{name: "v", shorthand: "v",
-		field: func(c *Configuration) any { return logsapi.VerbosityLevelPflag(&c.Logging.Verbosity) },
-		help:  "How much is logged: 0 is the least."},
-	{name: "vmodule",
-		field: func(c *Configuration) any { return logsapi.VModuleConfigurationPflag(&c.Logging.VModule) },
-		help:  "Exceptions from -v for single source files, as pattern=level, separated by commas."},
-}
+// Deprecated flags of upstream.
+const (
+	flagHealthPort  = "healthz-port"
+	flagMetricsPort = "metrics-port"
+)
 
-// AddFlags adds the flags that set fields of c, a configuration made by New.
-func AddFlags(fs *pflag.FlagSet, c *Configuration) {
+// AddFlags adds all flags of upstream's kube-proxy but for --version. What
+// they say is in the result once they are parsed.
+func AddFlags(fs *pflag.FlagSet) *Flags {
+	f := &Flags{Configuration: New(), set: fs, healthPort: healthPort, metricsPort: metricsPort}
+	fs.StringVar(&f.ConfigFile, "config", "",
+		"File with the configuration. Given this, other flags that set fields of the configuration are ignored, but for --hostname-override and those for logging. The file is followed while the proxy runs.")
+	fs.StringVar(&f.WriteConfigTo, "write-config-to", "",
+		"Write the configuration that the other flags make up to this file, and exit.")
+	fs.BoolVar(&f.Cleanup, "cleanup", false,
+		"Remove all rules of this proxy from the kernel, and exit.")
+	fs.BoolVar(&f.InitOnly, "init-only", false,
+		"Do what needs full root privileges, and exit. The proxy can then be run with CAP_NET_ADMIN alone.")
+	fs.StringVar(&f.Master, "master", "",
+		"Address of the API server. It takes the place of the one in the kubeconfig.")
 	for _, s := range settings {
-		switch field := s.field(c).(type) {
-		case *string:
-			fs.StringVarP(field, s.name, s.shorthand, *field, s.help)
-		case *[]string:
-			fs.StringSliceVarP(field, s.name, s.shorthand, *field, s.help)
-		case pflag.Value:
-			flag := fs.VarPF(field, s.name, s.shorthand, s.help)
-			if field.Type() == boolType {
-				flag.NoOptDefVal = "true"
-			}
+		s.addFlag(fs, f.Configuration)
+	}
+	f.addDeprecated(fs)
+	addIgnored(fs)
+	return f
+}
+
+func (f *Flags) addDeprecated(fs *pflag.FlagSet) {
+	fs.Int32Var(&f.healthPort, flagHealthPort, f.healthPort,
+		"Port of the health server, 0 for no such server.")
+	_ = fs.MarkDeprecated(flagHealthPort, "it will go away in a later version; use --healthz-bind-address")
+	fs.Int32Var(&f.metricsPort, flagMetricsPort, f.metricsPort,
+		"Port of the metrics server, 0 for no such server.")
+	_ = fs.MarkDeprecated(flagMetricsPort, "it will go away in a later version; use --metrics-bind-address")
+}
+
+// addIgnored adds the flags that upstream's kube-proxy has by way of a library
+// and does nothing with.
+func addIgnored(fs *pflag.FlagSet) {
+	fs.String("boot-id-file", "/proc/sys/kernel/random/boot_id", "Accepted for compatibility, without effect.")
+	fs.String("machine-id-file", "/etc/machine-id,/var/lib/dbus/machine-id", "Accepted for compatibility, without effect.")
+	_ = fs.MarkHidden("boot-id-file")
+	_ = fs.MarkHidden("machine-id-file")
+}
+
+// addFlag adds the flag of a setting, if it has one, for fields of c.
+func (s setting) addFlag(fs *pflag.FlagSet, c *Configuration) {
+	if s.flag == "" {
+		return
+	}
+	target := pointer(at(c, s.path))
+	if len(s.also) > 0 {
+		fields := []reflect.Value{at(c, s.path)}
+		for _, path := range s.also {
+			fields = append(fields, at(c, path))
+		}
+		target = several(fields)
+	}
+	switch field := target.(type) {
+	case *string:
+		fs.StringVar(field, s.flag, *field, s.help)
+	case *bool:
+		fs.BoolVar(field, s.flag, *field, s.help)
+	case *int32:
+		fs.Int32Var(field, s.flag, *field, s.help)
+	case *float32:
+		fs.Float32Var(field, s.flag, *field, s.help)
+	case *time.Duration:
+		fs.DurationVar(field, s.flag, *field, s.help)
+	case *[]string:
+		fs.StringSliceVar(field, s.flag, *field, s.help)
+	case pflag.Value:
+		flag := fs.VarPF(field, s.flag, s.shorthand, s.help)
+		if field.Type() == boolType {
+			flag.NoOptDefVal = "true"
 		}
 	}
 }

@@ -11,11 +11,9 @@ import (
 
 // detectLocal fills in how traffic from pods is recognised.
 func detectLocal(c *Configuration, p *plan.Config, n *notes) {
-	// A malformed range is told also when the mode does not use it: whoever
-	// changes the mode later would otherwise find out then.
-	cidrs := clusterCIDRs(c.ClusterCIDR, n)
+	cidrs := clusterCIDRs(c.ClusterCIDR, c.DetectLocalMode == LocalModeClusterCIDR, n)
 	switch c.DetectLocalMode {
-	case LocalModeClusterCIDR, "":
+	case LocalModeClusterCIDR:
 		if strings.TrimSpace(c.ClusterCIDR) == "" {
 			n.warn("clusterCIDR", "traffic from pods is not told apart from other traffic: detect-local-mode is ClusterCIDR, but there is no cluster CIDR",
 				"set --cluster-cidr, or another --detect-local-mode")

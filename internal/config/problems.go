@@ -6,8 +6,6 @@ import (
 	"sluice/internal/model"
 )
 
-const object = "KubeProxyConfiguration"
-
 // Errors is everything that is wrong with a configuration.
 type Errors []model.Problem
 
@@ -19,15 +17,35 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// notes gathers what is found while a configuration is resolved.
+// notes gathers what is found while a configuration is read and resolved.
 type notes struct {
-	errors, warnings []model.Problem
+	errors   []model.Problem // what keeps the proxy from running
+	warnings []model.Problem // what the administrator may not have meant
+	asides   []model.Problem // what has no effect
 }
 
 func (n *notes) fail(field, reason, remedy string) {
-	n.errors = append(n.errors, model.Problem{Object: object, Field: field, Reason: reason, Remedy: remedy})
+	n.errors = append(n.errors, problem(field, reason, remedy))
 }
 
 func (n *notes) warn(field, reason, remedy string) {
-	n.warnings = append(n.warnings, model.Problem{Object: object, Field: field, Reason: reason, Remedy: remedy})
+	n.warnings = append(n.warnings, problem(field, reason, remedy))
+}
+
+func (n *notes) note(field, reason, remedy string) {
+	n.asides = append(n.asides, problem(field, reason, remedy))
+}
+
+// failIf fails if what is wrong matters, and warns if not: whoever comes to
+// use it later would otherwise find out then, but upstream accepts it.
+func (n *notes) failIf(matters bool, field, reason, remedy string) {
+	if matters {
+		n.fail(field, reason, remedy)
+		return
+	}
+	n.warn(field, reason+"; nothing uses it now", remedy)
+}
+
+func problem(field, reason, remedy string) model.Problem {
+	return model.Problem{Object: kind, Field: field, Reason: reason, Remedy: remedy}
 }

@@ -1,13 +1,13 @@
 package config
 
 import (
-	"fmt"
-	"maps"
-	"slices"
+	"net/netip"
 	"strings"
 	"time"
 
-	"k8s.io/utils/ptr"
+	componentconfig "k8s.io/component-base/config/v1alpha1"
+	"k8s.io/component-base/featuregate"
+	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -16,6 +16,13 @@ import (
 // Settings is a configuration that was found to be sound, in the values that
 // the program works with.
 type Settings struct {
+	// Configuration is where all this comes from, with nothing left empty that
+	// stands for something else.
+	Configuration *Configuration
+	// Features are the feature gates.
+	Features featuregate.MutableVersionedFeatureGate
+
+	Mode v1alpha1.ProxyMode
 	// Plan lacks the NodeName, which is not known from a configuration alone.
 	Plan plan.Config
 	// MinSyncPeriod is the least time between two updates of the kernel, 0 for
@@ -23,79 +30,104 @@ type Settings struct {
 	MinSyncPeriod time.Duration
 	// SyncPeriod is how often the kernel is compared with what it should hold.
 	SyncPeriod time.Duration
+
+	// HostnameOverride is the name of the node, empty for the host name.
+	HostnameOverride string
+	// NodeIP is the node's primary address, invalid for that of its Node.
+	NodeIP netip.Addr
+
+	Serving     Serving
+	Client      Client
+	Conntrack   Conntrack
+	OOMScoreAdj int
+
 	// Warnings are what the administrator may not have meant.
 	Warnings []model.Problem
+	// Notes are what has no effect.
+	Notes []model.Problem
 }
 
-// Resolve works out what a configuration means. An error of its is an Errors
-// that holds all there is to say.
+// Serving is what the HTTP servers need to know.
+type Serving struct {
+	// Health and Metrics are where they listen, invalid for no such server.
+	Health, Metrics netip.AddrPort
+	// HardFail makes it fatal if they cannot.
+	HardFail bool
+	// Profiling offers profiles on the metrics server.
+	Profiling bool
+	// ShowHiddenMetrics shows the metrics that the last version hid.
+	ShowHiddenMetrics bool
+}
+
+// Client is how to speak with an API server.
+type Client struct {
+	Connection   componentconfig.ClientConnectionConfiguration
+	Master       string        // address that takes the place of the kubeconfig's
+	ResyncPeriod time.Duration // how often all objects are looked at again
+}
+
+// Conntrack is how the kernel shall track connections. A value of 0 leaves the
+// kernel's as it is.
+type Conntrack struct {
+	MaxPerCore, Min int
+
+	TCPEstablishedTimeout, TCPCloseWaitTimeout time.Duration
+
+	UDPTimeout, UDPStreamTimeout time.Duration
+
+	TCPBeLiberal bool
+}
+
+// Settings works out what the flags and the configuration file mean.
+func (f *Flags) Settings() (*Settings, error) {
+	c, problems, err := f.Load()
+	if err != nil {
+		return nil, err
+	}
+	s, err := Resolve(c)
+	if err != nil {
+		return nil, err
+	}
+	s.Client.Master = f.Master
+	s.Warnings = append(problems, s.Warnings...)
+	return s, nil
+}
+
+// Resolve works out what a configuration means, and leaves it as it is. An
+// error of its is an Errors that holds all there is to say.
 func Resolve(c *Configuration) (*Settings, error) {
 	var n notes
-	resolveMode(c, &n)
-	s := &Settings{Plan: plan.Config{
-		NodePortAddresses: nodePortAddresses(c.NodePortAddresses, &n),
-		MasqueradeAll:     c.NFTables.MasqueradeAll,
-		MasqueradeBit:     masqueradeBit(c.NFTables.MasqueradeBit, &n),
-		NoExternalIPs:     !gates(c.FeatureGates, &n)[AllowServiceExternalIPs],
-	}}
-	detectLocal(c, &s.Plan, &n)
+	c = c.DeepCopy()
+	defaultPointers(c)
+	complete(c)
+	s := &Settings{
+		Configuration:    c,
+		Features:         features(c.FeatureGates, &n),
+		Mode:             mode(c, &n),
+		HostnameOverride: hostname(c.HostnameOverride, &n),
+		NodeIP:           nodeIP(c.BindAddress, &n),
+		Serving:          serving(c, &n),
+		Client:           client(c, &n),
+		Conntrack:        conntrack(c, &n),
+		OOMScoreAdj:      oomScoreAdj(*c.OOMScoreAdj, &n),
+	}
+	s.Plan = planConfig(c, s.Features, &n)
 	s.SyncPeriod, s.MinSyncPeriod = periods(c, &n)
-	s.Warnings = n.warnings
+	checkIPVS(c, &n)
+	checkLogging(c, s.Features, &n)
+	noteUnused(c, &n)
+	s.Warnings, s.Notes = n.warnings, n.asides
 	if len(n.errors) > 0 {
 		return nil, Errors(n.errors)
 	}
 	return s, nil
 }
 
-func resolveMode(c *Configuration, n *notes) {
-	if c.Mode != "" && c.Mode != ModeNFTables {
-		n.fail("mode", fmt.Sprintf("proxy mode %q is not available", c.Mode),
-			fmt.Sprintf("set --proxy-mode to %s or leave it empty", ModeNFTables))
+func hostname(override string, n *notes) string {
+	name := strings.ToLower(strings.TrimSpace(override))
+	if name == "" && override != "" {
+		n.fail("hostnameOverride", "the name of this node is blank",
+			"set --hostname-override to the name of its Node object, or leave it out for the machine's host name")
 	}
-}
-
-func masqueradeBit(bit *int32, n *notes) uint8 {
-	b := ptr.Deref(bit, defaultMasqueradeBit)
-	if b < 0 || b > 31 {
-		n.fail("nftables.masqueradeBit", fmt.Sprintf("%d is no bit of the packet mark", b),
-			"set --iptables-masquerade-bit to a number from 0 to 31")
-		return 0
-	}
-	return uint8(b)
-}
-
-func periods(c *Configuration, n *notes) (sync, minSync time.Duration) {
-	sync, minSync = c.NFTables.SyncPeriod.Duration, c.NFTables.MinSyncPeriod.Duration
-	if sync <= 0 {
-		n.fail("nftables.syncPeriod", fmt.Sprintf("%v is not longer than nothing", sync),
-			"set --iptables-sync-period to a positive duration such as 30s")
-	}
-	if minSync < 0 {
-		n.fail("nftables.minSyncPeriod", fmt.Sprintf("%v is negative", minSync),
-			"set --iptables-min-sync-period to 0s for no limit, or to a positive duration")
-	}
-	if sync > 0 && minSync > sync {
-		n.fail("nftables.minSyncPeriod", fmt.Sprintf("%v is longer than the sync period of %v", minSync, sync),
-			"set --iptables-min-sync-period to less, or --iptables-sync-period to more")
-	}
-	return sync, minSync
-}
-
-// AllowServiceExternalIPs is the feature gate for the externalIPs of Services.
-const AllowServiceExternalIPs = "AllowServiceExternalIPs"
-
-// knownGates are the feature gates and their defaults.
-var knownGates = map[string]bool{AllowServiceExternalIPs: true}
-
-func gates(chosen map[string]bool, n *notes) map[string]bool {
-	enabled := maps.Clone(knownGates)
-	for _, name := range slices.Sorted(maps.Keys(chosen)) {
-		if _, known := knownGates[name]; !known {
-			n.fail("featureGates."+name, "there is no such feature gate",
-				"leave it out of --feature-gates; known are "+strings.Join(slices.Sorted(maps.Keys(knownGates)), ", "))
-			continue
-		}
-		enabled[name] = chosen[name]
-	}
-	return enabled
+	return name
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	componentconfig "k8s.io/component-base/config/v1alpha1"
 
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -16,6 +17,8 @@ import (
 
 var compare = cmp.Options{
 	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+	cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }),
 	cmpopts.EquateEmpty(),
 }
 
@@ -25,6 +28,26 @@ func prefixes(texts ...string) []netip.Prefix {
 		out = append(out, netip.MustParsePrefix(text))
 	}
 	return out
+}
+
+// usual is what --cluster-cidr=10.0.0.0/8 alone means.
+func usual() *Settings {
+	return &Settings{
+		Mode: ModeNFTables,
+		Plan: plan.Config{
+			DetectLocal:       plan.DetectClusterCIDR,
+			ClusterCIDRs:      prefixes("10.0.0.0/8"),
+			NodePortAddresses: plan.NodePortAddresses{Primary: true},
+			MasqueradeBit:     14,
+		},
+		SyncPeriod: 30 * time.Second,
+		Serving:    Serving{Health: netip.MustParseAddrPort("0.0.0.0:10256"), Metrics: netip.MustParseAddrPort("127.0.0.1:10249")},
+		Client: Client{ResyncPeriod: 15 * time.Minute, Connection: componentconfig.ClientConnectionConfiguration{
+			ContentType: "application/vnd.kubernetes.protobuf", QPS: 5, Burst: 10}},
+		Conntrack: Conntrack{MaxPerCore: 32768, Min: 131072,
+			TCPEstablishedTimeout: 24 * time.Hour, TCPCloseWaitTimeout: time.Hour},
+		OOMScoreAdj: -999,
+	}
 }
 
 func TestWhatAConfigurationMeans(t *testing.T) {
@@ -54,6 +77,10 @@ func TestWhatAConfigurationMeans(t *testing.T) {
 			func(s *Settings) {
 				s.Plan.NodePortAddresses = plan.NodePortAddresses{Primary: true, Prefixes: prefixes("192.168.0.0/16")}
 			}},
+		{"node ports on some addresses, by a number with zeros", []string{cidr, "--nodeport-addresses=192.168.007.000/24"},
+			func(s *Settings) {
+				s.Plan.NodePortAddresses = plan.NodePortAddresses{Prefixes: prefixes("192.168.7.0/24")}
+			}},
 		{"node ports on all addresses", []string{cidr, "--nodeport-addresses=all"},
 			func(s *Settings) { s.Plan.NodePortAddresses = plan.NodePortAddresses{All: true} }},
 		{"masquerading", []string{cidr, "--masquerade-all", "--iptables-masquerade-bit=31"},
@@ -62,24 +89,41 @@ func TestWhatAConfigurationMeans(t *testing.T) {
 			func(s *Settings) { s.Plan.NoExternalIPs = true }},
 		{"periods", []string{cidr, "--iptables-sync-period=1m", "--iptables-min-sync-period=1m"},
 			func(s *Settings) { s.SyncPeriod, s.MinSyncPeriod = time.Minute, time.Minute }},
+		{"upstream's least period, asked for", []string{cidr, "--iptables-min-sync-period=1s"},
+			func(s *Settings) { s.MinSyncPeriod = time.Second }},
+		{"name of the node", []string{cidr, "--hostname-override= Node-1 "}, func(s *Settings) { s.HostnameOverride = "node-1" }},
+		{"address of the node", []string{cidr, "--bind-address=10.9.8.7"},
+			func(s *Settings) { s.NodeIP = netip.MustParseAddr("10.9.8.7") }},
+		{"no address of the node", []string{cidr, "--bind-address=::"}, func(*Settings) {}},
+		{"serving", []string{cidr, "--healthz-bind-address=10.0.0.1:1", "--metrics-bind-address=[fd00::1]:2",
+			"--bind-address-hard-fail", "--profiling", "--show-hidden-metrics-for-version=1.36"},
+			func(s *Settings) {
+				s.Serving = Serving{Health: netip.MustParseAddrPort("10.0.0.1:1"), Metrics: netip.MustParseAddrPort("[fd00::1]:2"),
+					HardFail: true, Profiling: true, ShowHiddenMetrics: true}
+			}},
+		{"client", []string{cidr, "--kubeconfig=/k", "--master=https://m", "--kube-api-content-type=application/json",
+			"--kube-api-qps=-1", "--kube-api-burst=3", "--config-sync-period=1h"},
+			func(s *Settings) {
+				s.Client = Client{Master: "https://m", ResyncPeriod: time.Hour, Connection: componentconfig.ClientConnectionConfiguration{
+					Kubeconfig: "/k", ContentType: "application/json", QPS: -1, Burst: 3}}
+			}},
+		{"connection tracking", []string{cidr, "--conntrack-max-per-core=0", "--conntrack-min=1", "--conntrack-tcp-timeout-established=0s",
+			"--conntrack-tcp-timeout-close-wait=2s", "--conntrack-tcp-be-liberal", "--conntrack-udp-timeout=3s", "--conntrack-udp-timeout-stream=4s"},
+			func(s *Settings) {
+				s.Conntrack = Conntrack{Min: 1, TCPCloseWaitTimeout: 2 * time.Second, TCPBeLiberal: true,
+					UDPTimeout: 3 * time.Second, UDPStreamTimeout: 4 * time.Second}
+			}},
+		{"memory", []string{cidr, "--oom-score-adj=-1000"}, func(s *Settings) { s.OOMScoreAdj = -1000 }},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			want := &Settings{
-				Plan: plan.Config{
-					DetectLocal:       plan.DetectClusterCIDR,
-					ClusterCIDRs:      prefixes("10.0.0.0/8"),
-					NodePortAddresses: plan.NodePortAddresses{Primary: true},
-					MasqueradeBit:     14,
-				},
-				SyncPeriod: 30 * time.Second,
-			}
+			want := usual()
 			test.want(want)
-			got, err := Resolve(parse(t, test.in...))
+			got, err := parse(t, test.in...).Settings()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(want, got, compare); diff != "" {
+			if diff := cmp.Diff(want, got, compare, cmpopts.IgnoreFields(Settings{}, "Configuration", "Features")); diff != "" {
 				t.Errorf("settings (-want +got):\n%s", diff)
 			}
 		})
@@ -104,10 +148,19 @@ func TestWhatDeservesAWarning(t *testing.T) {
 		{"a loopback range is like localhost",
 			[]string{"--detect-local-mode=NodeCIDR", "--nodeport-addresses=primary,127.0.0.0/8"}, "nodePortAddresses[1]",
 			func(s *Settings) bool { return s.Plan.NodePortAddresses.Primary }},
+		{"a malformed cluster CIDR that nothing uses",
+			[]string{"--detect-local-mode=NodeCIDR", "--cluster-cidr=x"}, "clusterCIDR",
+			func(s *Settings) bool { return len(s.Plan.ClusterCIDRs) == 0 }},
+		{"a malformed range for another mode",
+			[]string{"--detect-local-mode=NodeCIDR", "--ipvs-exclude-cidrs=10.0.0.0/8,x"}, "ipvs.excludeCIDRs[1]",
+			func(s *Settings) bool { return s.Mode == ModeNFTables }},
+		{"a timeout for another mode",
+			[]string{"--detect-local-mode=NodeCIDR", "--ipvs-udp-timeout=-1s"}, "ipvs.udpTimeout",
+			func(s *Settings) bool { return s.Mode == ModeNFTables }},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			s, err := Resolve(parse(t, test.in...))
+			s, err := parse(t, test.in...).Settings()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -129,7 +182,6 @@ func TestEachMistakeIsReportedWithItsField(t *testing.T) {
 	}{
 		{"mode that is not available", []string{"--proxy-mode=iptables"}, []string{"mode"}},
 		{"cluster CIDR malformed", []string{"--cluster-cidr=10.0.0.0"}, []string{"clusterCIDR"}},
-		{"cluster CIDR malformed though not used", []string{"--detect-local-mode=NodeCIDR", "--cluster-cidr=x"}, []string{"clusterCIDR"}},
 		{"cluster CIDR with IPv4 in IPv6", []string{"--cluster-cidr=::ffff:10.0.0.0/104"}, []string{"clusterCIDR"}},
 		{"two cluster CIDRs of one family", []string{"--cluster-cidr=10.0.0.0/8,11.0.0.0/8"}, []string{"clusterCIDR"}},
 		{"empty part of a cluster CIDR", []string{"--cluster-cidr=10.0.0.0/8,"}, []string{"clusterCIDR"}},
@@ -139,19 +191,37 @@ func TestEachMistakeIsReportedWithItsField(t *testing.T) {
 		{"prefix missing", []string{"--detect-local-mode=InterfaceNamePrefix"}, []string{"detectLocal.interfaceNamePrefix"}},
 		{"prefix with a slash", []string{"--detect-local-mode=InterfaceNamePrefix", "--pod-interface-name-prefix=a/b"}, []string{"detectLocal.interfaceNamePrefix"}},
 		{"node port addresses", []string{"--nodeport-addresses=primary,everywhere,10.0.0.1"}, []string{"nodePortAddresses[1]", "nodePortAddresses[2]"}},
-		{"bit too high", []string{"--iptables-masquerade-bit=32"}, []string{"nftables.masqueradeBit"}},
-		{"bit negative", []string{"--iptables-masquerade-bit=-1"}, []string{"nftables.masqueradeBit"}},
+		{"bit too high", []string{"--iptables-masquerade-bit=32"}, []string{"iptables.masqueradeBit", "nftables.masqueradeBit"}},
+		{"bit negative", []string{"--iptables-masquerade-bit=-1"}, []string{"iptables.masqueradeBit", "nftables.masqueradeBit"}},
 		{"sync period of nothing", []string{"--iptables-sync-period=0s"}, []string{"nftables.syncPeriod"}},
 		{"periods negative", []string{"--iptables-sync-period=-1s", "--iptables-min-sync-period=-1s"}, []string{"nftables.syncPeriod", "nftables.minSyncPeriod"}},
 		{"periods the wrong way round", []string{"--iptables-sync-period=1s", "--iptables-min-sync-period=2s"}, []string{"nftables.minSyncPeriod"}},
-		{"unknown gates", []string{"--feature-gates=Zeta=true,Alpha=false"}, []string{"featureGates.Alpha", "featureGates.Zeta"}},
+		{"a word twice", []string{"--nodeport-addresses=primary,all,primary"}, []string{"nodePortAddresses[2]"}},
+		{"name of the node blank", []string{"--hostname-override= "}, []string{"hostnameOverride"}},
+		{"addresses that are none", []string{"--bind-address=here", "--healthz-bind-address=10.0.0.1:http", "--metrics-bind-address=localhost:1"},
+			[]string{"bindAddress", "healthzBindAddress", "metricsBindAddress"}},
+		{"ports out of range", []string{"--healthz-bind-address=10.0.0.1:0", "--metrics-bind-address=10.0.0.1:65536"},
+			[]string{"healthzBindAddress", "metricsBindAddress"}},
+		{"deprecated port out of range", []string{"--healthz-bind-address=10.0.0.1", "--healthz-port=70000"}, []string{"healthzBindAddress"}},
+		{"hidden metrics of another version", []string{"--show-hidden-metrics-for-version=1.30"}, []string{"showHiddenMetricsForVersion"}},
+		{"client", []string{"--kube-api-burst=-1", "--config-sync-period=0s"}, []string{"clientConnection.burst", "configSyncPeriod"}},
+		{"connection tracking", []string{"--conntrack-max-per-core=-1", "--conntrack-min=-1", "--conntrack-tcp-timeout-established=-1s",
+			"--conntrack-tcp-timeout-close-wait=-1s", "--conntrack-udp-timeout=-1s", "--conntrack-udp-timeout-stream=-1s"},
+			[]string{"conntrack.maxPerCore", "conntrack.min", "conntrack.tcpEstablishedTimeout", "conntrack.tcpCloseWaitTimeout",
+				"conntrack.udpTimeout", "conntrack.udpStreamTimeout"}},
+		{"memory", []string{"--oom-score-adj=1001"}, []string{"oomScoreAdj"}},
+		{"memory the other way", []string{"--oom-score-adj=-1001"}, []string{"oomScoreAdj"}},
+		{"log", []string{"--logging-format=xml", "--log-flush-frequency=0s"}, []string{"logging.flushFrequency", "logging.format"}},
+		{"log, without its feature gate", []string{"--log-text-split-stream"}, []string{"logging.options.text.splitStream"}},
 		{"everything at once", []string{"--proxy-mode=ipvs", "--cluster-cidr=x", "--nodeport-addresses=y",
-			"--iptables-masquerade-bit=99", "--iptables-sync-period=0s", "--feature-gates=No=true", "--detect-local-mode=Z"},
-			[]string{"mode", "nodePortAddresses[0]", "nftables.masqueradeBit", "featureGates.No", "clusterCIDR", "detectLocalMode", "nftables.syncPeriod"}},
+			"--iptables-masquerade-bit=99", "--ipvs-sync-period=0s", "--feature-gates=No=true", "--detect-local-mode=ClusterCIDR",
+			"--ipvs-exclude-cidrs=z", "--oom-score-adj=2000", "--conntrack-min=-2", "--logging-format=xml"},
+			[]string{"featureGates.No", "mode", "conntrack.min", "oomScoreAdj", "nodePortAddresses[0]", "iptables.masqueradeBit",
+				"clusterCIDR", "ipvs.syncPeriod", "ipvs.excludeCIDRs[0]", "logging.format"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			_, err := Resolve(parse(t, test.in...))
+			_, err := parse(t, test.in...).Settings()
 			var errs Errors
 			if !errors.As(err, &errs) {
 				t.Fatalf("error is %v, want an Errors", err)
@@ -179,8 +249,46 @@ func fields(t *testing.T, problems []model.Problem) []string {
 	return out
 }
 
+func TestWhatHasNoEffectIsNoted(t *testing.T) {
+	tests := []struct {
+		name string
+		in   []string
+		want []string
+	}{
+		{"nothing", nil, nil},
+		{"flags that hold for nftables too", []string{"--masquerade-all", "--iptables-sync-period=1m", "--iptables-min-sync-period=2s"}, nil},
+		{"Windows", []string{"--network-name=n", "--source-vip=10.0.0.1", "--enable-dsr", "--root-hnsendpoint-name=r",
+			"--forward-healthcheck-vip", "--windows-service"},
+			[]string{"winkernel.networkName", "winkernel.sourceVip", "winkernel.enableDSR", "winkernel.rootHnsEndpointName",
+				"winkernel.forwardHealthCheckVip", "windowsRunAsService"}},
+		{"other modes", []string{"--ipvs-scheduler=lc", "--iptables-localhost-nodeports=false"},
+			[]string{"iptables.localhostNodePorts", "ipvs.scheduler"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			s, err := parse(t, test.in...).Settings()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, fields(t, s.Notes)); diff != "" {
+				t.Errorf("fields with a note (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestResolvingLeavesTheConfigurationAlone(t *testing.T) {
+	c := New()
+	if _, err := Resolve(c); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(New(), c); diff != "" {
+		t.Errorf("it was changed (-before +after):\n%s", diff)
+	}
+}
+
 func TestUnavailableModeNamesWhatIsAvailable(t *testing.T) {
-	_, err := Resolve(parse(t, "--proxy-mode=iptables"))
+	_, err := parse(t, "--proxy-mode=iptables").Settings()
 	if err == nil || !strings.Contains(err.Error(), `"iptables" is not available`) || !strings.Contains(err.Error(), "nftables") {
 		t.Errorf("error does not say what is asked for and what there is: %v", err)
 	}

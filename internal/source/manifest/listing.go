@@ -8,12 +8,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"sluice/internal/filewatch"
 )
 
 // listing is what there is to read, and what to watch for it to change.
 type listing struct {
 	entries []entry // by name
-	watch   watchSet
+	watch   filewatch.Set
 }
 
 // entry is a file to read.
@@ -26,12 +28,12 @@ type entry struct {
 
 // list finds the files of a path. The watch set is complete also if it fails.
 func list(path string) (*listing, error) {
-	l := &listing{watch: watchSet{}}
+	l := &listing{watch: filewatch.Set{}}
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return l, fmt.Errorf("finding the path: %w", err)
 	}
-	real := l.watch.trail(abs)
+	real := l.watch.Trail(abs)
 	info, err := os.Stat(real)
 	if err != nil {
 		return l, fmt.Errorf("reading the path: %w", err)
@@ -50,7 +52,7 @@ func list(path string) (*listing, error) {
 // folder adds the files of a folder and of those below it. Hidden ones are
 // ignored, and links back to a folder above.
 func (l *listing) folder(dir, prefix string, above []fs.FileInfo) error {
-	l.watch.folder(dir)
+	l.watch.Folder(dir)
 	self, err := os.Stat(dir)
 	if err != nil {
 		return notExistIsNil(prefix, fmt.Errorf("reading the folder: %w", err))
@@ -90,7 +92,7 @@ func (l *listing) child(dir, prefix string, child fs.DirEntry, above []fs.FileIn
 		return nil // deleted since the folder was read
 	}
 	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
-		path = l.watch.trail(path)
+		path = l.watch.Trail(path)
 		info, err = os.Stat(path)
 	}
 	switch {

@@ -10,14 +10,13 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"sluice/internal/filewatch"
 	"sluice/internal/model"
 )
 
 const (
 	// defaultDebounce is how long it must be quiet before a change is read.
 	defaultDebounce = 20 * time.Millisecond
-	// maxDebounces bounds how long changes without a pause can put that off.
-	maxDebounces = 10
 	// reread is how often the path is read without being told of a change, and
 	// rereadBlind how often if nobody can tell.
 	reread      = 10 * time.Second
@@ -81,10 +80,10 @@ func (s *Source) Problems() []Problem {
 // ends. The sink is in sync once the path could be read: while there is none,
 // nothing is known of what should be there. Run is called once.
 func (s *Source) Run(ctx context.Context, sink model.Sink) error {
-	watcher := newWatcher(s.options.Logger)
-	defer watcher.close()
+	watcher := filewatch.New(s.options.Logger)
+	defer watcher.Close()
 	interval := s.options.reread
-	if watcher.notify == nil {
+	if watcher.Blind() {
 		interval = min(interval, rereadBlind)
 	}
 	ticker := s.options.Clock.NewTicker(interval)
@@ -97,47 +96,24 @@ func (s *Source) Run(ctx context.Context, sink model.Sink) error {
 			return nil
 		case <-ticker.C():
 			s.pass(watcher, sink, false)
-		case event := <-watcher.events():
-			if !watcher.set.matters(event.Name) {
+		case event := <-watcher.Events():
+			if !watcher.Matters(event) {
 				continue
 			}
-			if !s.settle(ctx, watcher) {
+			if !watcher.Settle(ctx, s.options.Clock, s.options.Debounce) {
 				return nil
 			}
 			s.pass(watcher, sink, true)
-		case err := <-watcher.errors():
+		case err := <-watcher.Errors():
 			s.options.Logger.V(1).Info("Changes were missed, reading everything", "err", err)
 			s.pass(watcher, sink, true)
 		}
 	}
 }
 
-// settle waits until no change came for a while. It answers false if the
-// context ended before.
-func (s *Source) settle(ctx context.Context, watcher *watcher) bool {
-	quiet := s.options.Clock.NewTimer(s.options.Debounce)
-	defer quiet.Stop()
-	last := s.options.Clock.NewTimer(maxDebounces * s.options.Debounce)
-	defer last.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-quiet.C():
-			return true
-		case <-last.C():
-			return true
-		case event := <-watcher.events():
-			if watcher.set.matters(event.Name) {
-				quiet.Reset(s.options.Debounce)
-			}
-		}
-	}
-}
-
 // pass reads the path and hands over what changed. A pass that was asked for
 // by a change is always logged, one that was due anyway only if it found one.
-func (s *Source) pass(watcher *watcher, sink model.Sink, asked bool) {
+func (s *Source) pass(watcher *filewatch.Watcher, sink model.Sink, asked bool) {
 	content, err := s.load(watcher)
 	if err != nil {
 		s.unreadable(err)
@@ -161,10 +137,10 @@ func (s *Source) pass(watcher *watcher, sink model.Sink, asked bool) {
 // load lists and reads the files. It lists them again if a folder was not yet
 // watched when it was listed, for changes in between would be lost, and if a
 // file was gone when it came to reading it.
-func (s *Source) load(watcher *watcher) (*Content, error) {
+func (s *Source) load(watcher *filewatch.Watcher) (*Content, error) {
 	for try := 1; ; try++ {
 		listing, err := list(s.options.Path)
-		if watcher.follow(listing.watch) && try < maxListings {
+		if watcher.Follow(listing.watch) && try < maxListings {
 			continue
 		}
 		if err != nil {

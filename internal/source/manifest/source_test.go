@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/filewatch"
 	"sluice/internal/model"
 )
 
@@ -325,7 +326,7 @@ func TestChangesAreFoundWithoutNotification(t *testing.T) {
 	f := newFixture(t, "m")
 	f.write("m/a.yaml", svc("a", "10.96.0.1"))
 	f.source = New(Options{Path: f.path})
-	blind := &watcher{}
+	blind := &filewatch.Watcher{}
 	f.source.pass(blind, f.sink, false)
 	f.write("m/a.yaml", svc("a", "10.96.0.2"))
 	f.source.pass(blind, f.sink, false)

@@ -1,4 +1,4 @@
-package manifest
+package filewatch
 
 import (
 	"os"
@@ -6,34 +6,34 @@ import (
 	"strings"
 )
 
-// watchSet says which changes matter, by the real path of the folder in which
-// they happen.
-type watchSet map[string]*watchedFolder
+// Set says which changes matter, by the real path of the folder in which they
+// happen. Make it with Set{}.
+type Set map[string]*folder
 
-type watchedFolder struct {
+type folder struct {
 	all   bool // everything in it that is not hidden
 	names map[string]bool
 }
 
-func (w watchSet) at(dir string) *watchedFolder {
-	f := w[dir]
+func (s Set) at(dir string) *folder {
+	f := s[dir]
 	if f == nil {
-		f = &watchedFolder{names: map[string]bool{}}
-		w[dir] = f
+		f = &folder{names: map[string]bool{}}
+		s[dir] = f
 	}
 	return f
 }
 
-// folder says that all in a folder matters.
-func (w watchSet) folder(dir string) { w.at(dir).all = true }
+// Folder says that all in a folder matters.
+func (s Set) Folder(dir string) { s.at(dir).all = true }
 
 // maxLinks is how many links the kernel follows in one path.
 const maxLinks = 40
 
-// trail follows an absolute path link by link to where it really leads. Every
+// Trail follows an absolute path link by link to where it really leads. Every
 // step on the way matters: a link, or a folder on the way to one, may be
 // replaced, as ConfigMap volumes do. A step that is not there matters, too.
-func (w watchSet) trail(path string) (real string) {
+func (s Set) Trail(path string) (real string) {
 	dir, rest := "/", strings.Split(path, "/")
 	for links := 0; len(rest) > 0; {
 		name := rest[0]
@@ -45,7 +45,7 @@ func (w watchSet) trail(path string) (real string) {
 			dir = filepath.Dir(dir)
 			continue
 		}
-		w.at(dir).names[name] = true
+		s.at(dir).names[name] = true
 		step := filepath.Join(dir, name)
 		target, err := os.Readlink(step)
 		if err != nil {
@@ -63,9 +63,9 @@ func (w watchSet) trail(path string) (real string) {
 	return dir
 }
 
-// matters tells whether a change of this path does.
-func (w watchSet) matters(path string) bool {
-	f := w[filepath.Dir(path)]
+// Matters tells whether a change of this path does.
+func (s Set) Matters(path string) bool {
+	f := s[filepath.Dir(path)]
 	if f == nil {
 		return false
 	}

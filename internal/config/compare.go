@@ -1,0 +1,99 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/component-base/featuregate"
+	"k8s.io/kube-proxy/config/v1alpha1"
+)
+
+// Change is a field that two configurations have differently.
+type Change struct {
+	Field    string
+	Old, New string // as JSON
+	Restart  string // why it needs a new process, if it does
+}
+
+func (c Change) String() string {
+	s := fmt.Sprintf("%s: %s is now %s", c.Field, c.Old, c.New)
+	if c.Restart != "" {
+		s += " (" + c.Restart + ")"
+	}
+	return s
+}
+
+// Compare says what is different in the later of two settings: what can be put
+// into force in the running process, and what needs a new one. A field that
+// has no effect is in neither.
+func Compare(old, later *Settings) (live, restart []Change) {
+	changes := compareGates(old, later)
+	for _, s := range settings {
+		if s.path == "featureGates" || s.idle(old.Mode) != "" && s.idle(later.Mode) != "" {
+			continue
+		}
+		change := Change{
+			Field: s.path, Restart: s.restart,
+			Old: text(at(old.Configuration, s.path)), New: text(at(later.Configuration, s.path)),
+		}
+		changes = append(changes, change)
+	}
+	for _, change := range changes {
+		switch {
+		case change.Old == change.New:
+		case change.Restart != "":
+			restart = append(restart, change)
+		default:
+			live = append(live, change)
+		}
+	}
+	return live, restart
+}
+
+func compareGates(old, later *Settings) []Change {
+	var changes []Change
+	for _, name := range slices.Sorted(maps.Keys(effectiveGates)) {
+		changes = append(changes, Change{
+			Field: "featureGates." + string(name), Restart: effectiveGates[name],
+			Old: gateText(old, name), New: gateText(later, name),
+		})
+	}
+	return changes
+}
+
+func gateText(s *Settings, name featuregate.Feature) string {
+	return fmt.Sprint(s.Features.Enabled(name))
+}
+
+// idle says why a field has no effect in a mode, if it has none.
+func (s setting) idle(mode v1alpha1.ProxyMode) string {
+	section, name, _ := strings.Cut(s.path, ".")
+	switch sectionMode := v1alpha1.ProxyMode(section); sectionMode {
+	case ModeIPTables, ModeIPVS, ModeNFTables:
+		if mode == ModeIPVS && strings.HasPrefix(name, "masquerade") {
+			return "" // ipvs mode masquerades by iptables
+		}
+		if sectionMode != mode {
+			return fmt.Sprintf("it is for proxy mode %s, and the mode is %s", sectionMode, mode)
+		}
+	}
+	return s.unused
+}
+
+// noteUnused tells of fields that were set and have no effect.
+func noteUnused(c *Configuration, n *notes) {
+	defaults := New()
+	for _, s := range settings {
+		why, value := s.idle(c.Mode), text(at(c, s.path))
+		if why == "" || value == text(at(defaults, s.path)) {
+			continue
+		}
+		// A flag that sets this field also sets one that has an effect.
+		if len(s.also) > 0 && value == text(at(c, s.also[0])) {
+			continue
+		}
+		n.note(s.path, "it has no effect: "+why, "leave it out")
+	}
+}

@@ -1,0 +1,67 @@
+package config
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestWhatAChangeOfTheConfigurationAsksFor(t *testing.T) {
+	tests := []struct {
+		name          string
+		old, later    []string
+		live, restart []string // fields
+	}{
+		{name: "nothing"},
+		{name: "another way to say the same", old: []string{"--healthz-bind-address=0.0.0.0"}, later: []string{"--proxy-mode=nftables", "--detect-local-mode=ClusterCIDR"}},
+		{name: "what has no effect", later: []string{"--enable-dsr", "--ipvs-scheduler=lc", "--feature-gates=KubeProxyIPVS=false"}},
+		{name: "rules", later: []string{"--masquerade-all", "--cluster-cidr=10.0.0.0/8", "--nodeport-addresses=all", "--iptables-sync-period=1m"},
+			live: []string{"nftables.masqueradeAll", "nftables.syncPeriod", "clusterCIDR", "nodePortAddresses"}},
+		{name: "servers", later: []string{"--healthz-port=0", "--metrics-bind-address=0.0.0.0:1", "--profiling", "--bind-address-hard-fail"},
+			live: []string{"healthzBindAddress", "metricsBindAddress", "bindAddressHardFail", "enableProfiling"}},
+		{name: "node", later: []string{"--oom-score-adj=0", "--conntrack-min=1", "--bind-address=10.0.0.1"},
+			live: []string{"bindAddress", "oomScoreAdj", "conntrack.min"}},
+		{name: "back to the default", old: []string{"--oom-score-adj=0"}, live: []string{"oomScoreAdj"}},
+		{name: "log", later: []string{"-v2", "--vmodule=a=1", "--log-flush-frequency=1s"},
+			live: []string{"logging.verbosity", "logging.vmodule"}, restart: []string{"logging.flushFrequency"}},
+		{name: "feature gates", later: []string{"--feature-gates=AllowServiceExternalIPs=false,NativeHistograms=false"},
+			live: []string{"featureGates.AllowServiceExternalIPs"}, restart: []string{"featureGates.NativeHistograms"}},
+		{name: "a feature gate by its stage", later: []string{"--feature-gates=AllAlpha=true,AllBeta=true"}, restart: []string{"featureGates.LoggingAlphaOptions"}},
+		{name: "who this is and whom it asks", later: []string{"--hostname-override=n", "--kubeconfig=k", "--config-sync-period=1h", "--show-hidden-metrics-for-version=1.36"},
+			restart: []string{"clientConnection.kubeconfig", "hostnameOverride", "showHiddenMetricsForVersion", "configSyncPeriod"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			old, err := parse(t, test.old...).Settings()
+			if err != nil {
+				t.Fatal(err)
+			}
+			later, err := parse(t, test.later...).Settings()
+			if err != nil {
+				t.Fatal(err)
+			}
+			live, restart := Compare(old, later)
+			if diff := cmp.Diff(test.live, changed(live)); diff != "" {
+				t.Errorf("changes for the running process (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.restart, changed(restart)); diff != "" {
+				t.Errorf("changes for a new process (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func changed(changes []Change) []string {
+	var out []string
+	for _, c := range changes {
+		out = append(out, c.Field)
+	}
+	return out
+}
+
+func TestAChangeSaysWhatItIs(t *testing.T) {
+	change := Change{Field: "mode", Old: `"a"`, New: `"b"`, Restart: "it is so"}
+	if got, want := change.String(), `mode: "a" is now "b" (it is so)`; got != want {
+		t.Errorf("it says %s, want %s", got, want)
+	}
+}

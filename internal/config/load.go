@@ -1,0 +1,160 @@
+package config
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/kube-proxy/config/v1alpha1"
+
+	"sluice/internal/model"
+)
+
+// What can be wrong with a configuration file as a whole.
+var (
+	ErrEmpty   = errors.New("there is no configuration in it")
+	ErrVersion = fmt.Errorf("it is no configuration of a known version: it must begin with apiVersion: %s and kind: %s",
+		v1alpha1.SchemeGroupVersion, kind)
+)
+
+// Load reads a configuration file and fills in defaults. The problems are what
+// was ignored in it.
+func Load(path string) (*Configuration, []model.Problem, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the configuration file: %w", err)
+	}
+	c, problems, err := Decode(data)
+	if err != nil {
+		return nil, nil, fmt.Errorf("configuration file %s: %w", path, err)
+	}
+	return c, problems, nil
+}
+
+// Decode reads a configuration in YAML or JSON and fills in defaults. The
+// problems are what was ignored: fields that are not known or there twice.
+func Decode(data []byte) (*Configuration, []model.Problem, error) {
+	serializer, err := newSerializer()
+	if err != nil {
+		return nil, nil, err
+	}
+	if isEmpty(data) {
+		return nil, nil, ErrEmpty
+	}
+	object, gvk, err := serializer.Decode(data, nil, nil)
+	var problems []model.Problem
+	strict, ok := runtime.AsStrictDecodingError(err)
+	switch {
+	case ok:
+		problems = ignored(strict.Errors())
+	case runtime.IsMissingKind(err), runtime.IsMissingVersion(err), runtime.IsNotRegisteredError(err):
+		return nil, nil, wrongVersion(gvk)
+	case err != nil:
+		return nil, nil, fmt.Errorf("it cannot be read as YAML or JSON of a %s: %w", kind, err)
+	}
+	c, ok := object.(*Configuration)
+	if !ok {
+		return nil, nil, wrongVersion(gvk)
+	}
+	setDefaults(c)
+	if documents(data) > 1 {
+		problems = append(problems, problem("", "there is more than one document in it; only the first is read",
+			"put the configuration into a file of its own"))
+	}
+	return c, problems, nil
+}
+
+// Encode writes a configuration as YAML.
+func Encode(c *Configuration) ([]byte, error) {
+	serializer, err := newSerializer()
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	if err := serializer.Encode(c, &out); err != nil {
+		return nil, fmt.Errorf("encode the configuration: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+// Write writes a configuration to a file.
+func Write(path string, c *Configuration) error {
+	data, err := Encode(c)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		return fmt.Errorf("write the configuration: %w", err)
+	}
+	return nil
+}
+
+func newSerializer() (*kjson.Serializer, error) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("set up the decoder: %w", err)
+	}
+	return kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme,
+		kjson.SerializerOptions{Yaml: true, Strict: true}), nil
+}
+
+// documents counts the YAML documents that are not empty.
+func documents(data []byte) int {
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	count := 0
+	for {
+		document, err := reader.Read()
+		if err != nil {
+			return count
+		}
+		if !isEmpty(document) {
+			count++
+		}
+	}
+}
+
+// isEmpty tells whether there is nothing but comments, as in a file that is
+// just being written.
+func isEmpty(data []byte) bool {
+	for line := range bytes.Lines(data) {
+		line = bytes.TrimSpace(line)
+		if len(line) > 0 && line[0] != '#' && string(line) != "---" {
+			return false
+		}
+	}
+	return true
+}
+
+// wrongVersion says what is known and what is there. The library's own errors
+// bring along the whole text of the file.
+func wrongVersion(gvk *schema.GroupVersionKind) error {
+	if gvk == nil {
+		return ErrVersion
+	}
+	version, kind := gvk.ToAPIVersionAndKind()
+	return fmt.Errorf("%w; it has apiVersion %q and kind %q", ErrVersion, version, kind)
+}
+
+var quoted = regexp.MustCompile(`"([^"]+)"`)
+
+// ignored turns what a strict decoder complains of into warnings that name the
+// fields.
+func ignored(errs []error) []model.Problem {
+	var problems []model.Problem
+	for _, err := range errs {
+		field := ""
+		if found := quoted.FindStringSubmatch(err.Error()); found != nil {
+			field = found[1]
+		}
+		problems = append(problems, problem(field, err.Error()+"; it is ignored",
+			"correct the name of the field, or remove it from the file"))
+	}
+	return problems
+}

@@ -1,0 +1,213 @@
+package config
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/model"
+)
+
+const header = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
+
+func decode(t *testing.T, text string) (*Configuration, []model.Problem) {
+	t.Helper()
+	c, problems, err := Decode([]byte(text))
+	if err != nil {
+		t.Fatalf("%v, in:\n%s", err, text)
+	}
+	return c, problems
+}
+
+func TestDefaultsAreWrittenAsUpstreamNamesThem(t *testing.T) {
+	want, err := os.ReadFile("testdata/defaults.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := parse(t, "--write-config-to=somewhere").Settings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	if err := Write(path, s.Configuration); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("written configuration (-want +got):\n%s", diff)
+	}
+}
+
+func TestWhatIsWrittenIsReadAsTheSame(t *testing.T) {
+	tests := []struct {
+		name string
+		in   []string
+	}{
+		{"defaults", nil},
+		{"all kinds of values", []string{"--proxy-mode=nftables", "--cluster-cidr=10.0.0.0/8,fd00::/8", "--nodeport-addresses=all,10.0.0.0/8",
+			"--iptables-min-sync-period=10s", "--masquerade-all", "--iptables-masquerade-bit=3", "--feature-gates=AllowServiceExternalIPs=false",
+			"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--oom-score-adj=0", "-v3", "--vmodule=a=1",
+			"--logging-format=text", "--log-flush-frequency=2s", "--healthz-bind-address=[::1]:1", "--kube-api-qps=1.5"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			s, err := parse(t, test.in...).Settings()
+			if err != nil {
+				t.Fatal(err)
+			}
+			data, err := Encode(s.Configuration)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, problems := decode(t, string(data))
+			if len(problems) > 0 {
+				t.Errorf("problems: %v", problems)
+			}
+			if diff := cmp.Diff(s.Configuration, c); diff != "" {
+				t.Errorf("configuration (-written +read):\n%s", diff)
+			}
+			again, err := Resolve(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if live, restart := Compare(s, again); len(live)+len(restart) > 0 {
+				t.Errorf("it means something else: %v %v", live, restart)
+			}
+		})
+	}
+}
+
+func TestAFileSaysOnlyWhatIsNotDefault(t *testing.T) {
+	tests := []struct {
+		name, in string
+		want     func(*Configuration)
+	}{
+		{"nothing", header, func(*Configuration) {}},
+		{"nothing, between marks", "# mine\n---\n" + header + "---\n# the end\n", func(*Configuration) {}},
+		{"JSON", `{"apiVersion":"kubeproxy.config.k8s.io/v1alpha1","kind":"KubeProxyConfiguration","clusterCIDR":"10.0.0.0/8"}`,
+			func(c *Configuration) { c.ClusterCIDR = "10.0.0.0/8" }},
+		{"zeros of a configuration that a tool wrote mean the defaults",
+			header + "iptables: {masqueradeBit: null, localhostNodePorts: null, syncPeriod: 0s, minSyncPeriod: 0s}\n" +
+				"nftables: {syncPeriod: 0s, minSyncPeriod: 0s, masqueradeBit: null}\n" +
+				"conntrack: {maxPerCore: null, min: null, tcpEstablishedTimeout: null}\nclientConnection: {qps: 0, burst: 0}\n",
+			func(*Configuration) {}},
+		{"addresses without ports get them", header + "healthzBindAddress: 10.0.0.1\nmetricsBindAddress: \"::1\"\n",
+			func(c *Configuration) { c.HealthzBindAddress, c.MetricsBindAddress = "10.0.0.1:10256", "[::1]:10249" }},
+		{"servers follow the family of bindAddress", header + "bindAddress: \"::\"\n",
+			func(c *Configuration) {
+				c.BindAddress, c.HealthzBindAddress, c.MetricsBindAddress = "::", "[::]:10256", "[::1]:10249"
+			}},
+		{"without a mode, the iptables section speaks for nftables",
+			header + "iptables: {masqueradeAll: true, masqueradeBit: 9, minSyncPeriod: 5s, syncPeriod: 1m}\n",
+			func(c *Configuration) {
+				c.IPTables.MasqueradeAll, c.NFTables.MasqueradeAll = true, true
+				*c.IPTables.MasqueradeBit, *c.NFTables.MasqueradeBit = 9, 9
+				c.IPTables.MinSyncPeriod.Duration, c.NFTables.MinSyncPeriod.Duration = 5*time.Second, 5*time.Second
+				c.IPTables.SyncPeriod.Duration, c.NFTables.SyncPeriod.Duration = time.Minute, time.Minute
+			}},
+		{"without a mode, the nftables section counts first",
+			header + "iptables: {masqueradeBit: 9, syncPeriod: 1m}\nnftables: {masqueradeBit: 8, syncPeriod: 2m}\n",
+			func(c *Configuration) {
+				*c.IPTables.MasqueradeBit, *c.NFTables.MasqueradeBit = 9, 8
+				c.IPTables.SyncPeriod.Duration, c.NFTables.SyncPeriod.Duration = time.Minute, 2*time.Minute
+			}},
+		{"upstream's least period of iptables mode is no wish", header + "iptables: {minSyncPeriod: 1s}\n", func(*Configuration) {}},
+		{"a least period of nftables mode is one, even if it is upstream's", header + "nftables: {minSyncPeriod: 1s}\n",
+			func(c *Configuration) { c.NFTables.MinSyncPeriod.Duration = time.Second }},
+		{"in mode nftables, the iptables section is apart", header + "mode: nftables\niptables: {masqueradeAll: true}\n",
+			func(c *Configuration) { c.Mode, c.IPTables.MasqueradeAll = ModeNFTables, true }},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			want := New()
+			test.want(want)
+			got, problems := decode(t, test.in)
+			if len(problems) > 0 {
+				t.Errorf("problems: %v", problems)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("configuration (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestFieldsThatAreNotKnownOrThereTwiceAreNamedAndIgnored(t *testing.T) {
+	tests := []struct {
+		name, in string
+		want     []string // fields
+	}{
+		{"unknown", header + "clusterCIDR: 10.0.0.0/8\nclusterCidr: 11.0.0.0/8\n", []string{"clusterCidr"}},
+		{"unknown in a section", header + "clusterCIDR: 10.0.0.0/8\nnftables: {masquerade: true}\n", []string{"nftables.masquerade"}},
+		{"twice", header + "clusterCIDR: 11.0.0.0/8\nclusterCIDR: 10.0.0.0/8\n", []string{"clusterCIDR"}},
+		{"a second document", "# first\n---\n" + header + "clusterCIDR: 10.0.0.0/8\n---\nkind: Other\n", []string{""}},
+		{"all of them", header + "clusterCIDR: 10.0.0.0/8\none: 1\ntwo: 2\n", []string{"one", "two"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			c, problems := decode(t, test.in)
+			if diff := cmp.Diff(test.want, fields(t, problems)); diff != "" {
+				t.Errorf("fields that were ignored (-want +got):\n%s", diff)
+			}
+			if c.ClusterCIDR != "10.0.0.0/8" {
+				t.Errorf("clusterCIDR is %s: the rest of the file was not read", c.ClusterCIDR)
+			}
+		})
+	}
+}
+
+func TestFilesThatAreNoConfiguration(t *testing.T) {
+	tests := []struct {
+		name, in string
+		want     error // or
+		says     string
+	}{
+		{"empty", "", ErrEmpty, ""},
+		{"blanks and comments", "  \n# soon\n---\n# more\n", ErrEmpty, ""},
+		{"no version", "kind: KubeProxyConfiguration\n", ErrVersion, "kubeproxy.config.k8s.io/v1alpha1"},
+		{"no kind", "apiVersion: kubeproxy.config.k8s.io/v1alpha1\n", ErrVersion, `kind ""`},
+		{"neither", "clusterCIDR: 10.0.0.0/8\n", ErrVersion, "kubeproxy.config.k8s.io/v1alpha1"},
+		{"a version of the future", "apiVersion: kubeproxy.config.k8s.io/v9\nkind: KubeProxyConfiguration\n", ErrVersion, `"kubeproxy.config.k8s.io/v9"`},
+		{"another kind", "apiVersion: v1\nkind: ConfigMap\n", ErrVersion, "KubeProxyConfiguration"},
+		{"written by half", header + "nftables: {masquer", nil, "YAML"},
+		{"no YAML", "\t{", nil, "YAML"},
+		{"a list", "- 1\n", nil, "YAML"},
+		{"a word for a number", header + "oomScoreAdj: low\n", nil, "oomScoreAdj"},
+		{"a duration without a unit", header + "configSyncPeriod: 15 minutes\n", nil, "minutes"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "config.yaml")
+			if err := os.WriteFile(path, []byte(test.in), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, _, err := Load(path)
+			if err == nil {
+				t.Fatal("it was accepted")
+			}
+			if test.want != nil && !errors.Is(err, test.want) {
+				t.Errorf("error is %v, want %v", err, test.want)
+			}
+			if !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("the file or %q is not in: %v", test.says, err)
+			}
+		})
+	}
+}
+
+func TestAFileThatCannotBeReadIsNamed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "missing.yaml")
+	_, _, err := Load(path)
+	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) {
+		t.Errorf("error is %v, want that %s does not exist", err, path)
+	}
+}

@@ -1,0 +1,73 @@
+package config
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/component-base/featuregate"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // the log format json
+)
+
+// What concerns the process and the node it runs on.
+
+func conntrack(c *Configuration, n *notes) Conntrack {
+	from := &c.Conntrack
+	out := Conntrack{
+		MaxPerCore: int(*from.MaxPerCore), Min: int(*from.Min),
+		TCPEstablishedTimeout: from.TCPEstablishedTimeout.Duration,
+		TCPCloseWaitTimeout:   from.TCPCloseWaitTimeout.Duration,
+		UDPTimeout:            from.UDPTimeout.Duration,
+		UDPStreamTimeout:      from.UDPStreamTimeout.Duration,
+		TCPBeLiberal:          from.TCPBeLiberal,
+	}
+	checkCount("conntrack.maxPerCore", out.MaxPerCore, n)
+	checkCount("conntrack.min", out.Min, n)
+	checkTimeout("conntrack.tcpEstablishedTimeout", out.TCPEstablishedTimeout, true, n)
+	checkTimeout("conntrack.tcpCloseWaitTimeout", out.TCPCloseWaitTimeout, true, n)
+	checkTimeout("conntrack.udpTimeout", out.UDPTimeout, true, n)
+	checkTimeout("conntrack.udpStreamTimeout", out.UDPStreamTimeout, true, n)
+	return out
+}
+
+func checkCount(field string, count int, n *notes) {
+	if count < 0 {
+		n.fail(field, fmt.Sprintf("%d is negative", count), "set it to 0 to leave the kernel's limit as it is, or to a positive number")
+	}
+}
+
+func checkTimeout(field string, timeout time.Duration, matters bool, n *notes) {
+	if timeout < 0 {
+		n.failIf(matters, field, fmt.Sprintf("%v is negative", timeout),
+			"set it to 0s to leave the kernel's timeout as it is, or to a positive duration")
+	}
+}
+
+func oomScoreAdj(score int32, n *notes) int {
+	if score < -1000 || score > 1000 {
+		n.fail("oomScoreAdj", fmt.Sprintf("%d is out of range", score),
+			"set --oom-score-adj to a number from -1000 to 1000")
+	}
+	return int(score)
+}
+
+func client(c *Configuration, n *notes) Client {
+	from := &c.ClientConnection
+	if from.Burst < 0 {
+		n.fail("clientConnection.burst", fmt.Sprintf("%d is negative", from.Burst),
+			"set --kube-api-burst to the number of requests that may go out at once")
+	}
+	resync := c.ConfigSyncPeriod.Duration
+	if resync <= 0 {
+		n.fail("configSyncPeriod", fmt.Sprintf("%v is not longer than nothing", resync),
+			"set --config-sync-period to a positive duration such as 15m")
+	}
+	return Client{Connection: *from, ResyncPeriod: resync}
+}
+
+func checkLogging(c *Configuration, features featuregate.FeatureGate, n *notes) {
+	for _, err := range logsapi.Validate(&c.Logging, features, field.NewPath("logging")) {
+		n.fail(err.Field, err.ErrorBody(), "see --help for the flags of the log, and what values they take")
+	}
+}

@@ -1,0 +1,94 @@
+package config
+
+import (
+	"fmt"
+
+	"github.com/spf13/pflag"
+
+	"sluice/internal/model"
+)
+
+// Load returns what the flags say, or what the configuration file says if they
+// name one. The problems are what was ignored.
+func (f *Flags) Load() (*Configuration, []model.Problem, error) {
+	var n notes
+	if f.ConfigFile == "" {
+		c := f.fromFlags(&n)
+		return c, n.warnings, nil
+	}
+	c, problems, err := Load(f.ConfigFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := f.overrule(c, &n); err != nil {
+		return nil, nil, err
+	}
+	return c, append(problems, n.warnings...), nil
+}
+
+// fromFlags applies the deprecated flags, except to a configuration that is
+// only written: a file has no way to say that there is no such server.
+func (f *Flags) fromFlags(n *notes) *Configuration {
+	c := f.Configuration.DeepCopy()
+	if f.WriteConfigTo != "" {
+		defaultAddresses(c)
+		return c
+	}
+	health := f.deprecatedPort(flagHealthPort, c.HealthzBindAddress, f.healthPort, n)
+	metrics := f.deprecatedPort(flagMetricsPort, c.MetricsBindAddress, f.metricsPort, n)
+	c.HealthzBindAddress, c.MetricsBindAddress = health, metrics
+	defaultAddresses(c)
+	if f.healthPort == 0 {
+		c.HealthzBindAddress = ""
+	}
+	if f.metricsPort == 0 {
+		c.MetricsBindAddress = ""
+	}
+	return c
+}
+
+// deprecatedPort adds the port to an address that has none. As with upstream,
+// the port of the flag does not replace another, not even a default.
+func (f *Flags) deprecatedPort(name, address string, port int32, n *notes) string {
+	out := withPort(address, port)
+	if f.set.Changed(name) && port != 0 && out == address && address != "" {
+		n.warn("", fmt.Sprintf("--%s is ignored because the address %s has a port already", name, address),
+			"set the port with --healthz-bind-address and --metrics-bind-address")
+	}
+	return out
+}
+
+// overrule applies the flags that count beside a file, and tells of those that
+// do not.
+func (f *Flags) overrule(c *Configuration, n *notes) error {
+	fromFile := c.Logging.VModule
+	c.Logging.VModule = nil
+	for _, s := range settings {
+		flag := f.set.Lookup(s.flag)
+		if s.flag == "" || !flag.Changed {
+			continue
+		}
+		value := flag.Value.String()
+		if !s.wins {
+			n.warn(s.path, fmt.Sprintf("--%s is ignored because there is a configuration file", s.flag),
+				"set the field in the file, and leave the flag out")
+			continue
+		}
+		if value == "" {
+			continue
+		}
+		var one pflag.FlagSet
+		s.addFlag(&one, c)
+		if err := one.Set(s.flag, value); err != nil {
+			return fmt.Errorf("apply --%s to the configuration file: %w", s.flag, err)
+		}
+	}
+	// The first pattern that fits counts, so those of the flag come first.
+	c.Logging.VModule = append(c.Logging.VModule, fromFile...)
+	for _, name := range []string{flagHealthPort, flagMetricsPort} {
+		if f.set.Changed(name) {
+			n.warn("", fmt.Sprintf("--%s is ignored because there is a configuration file", name), "leave the flag out")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,63 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+
+	"k8s.io/apimachinery/pkg/util/version"
+	baseversion "k8s.io/component-base/version"
+)
+
+func serving(c *Configuration, n *notes) Serving {
+	return Serving{
+		Health:            listenAddress("healthzBindAddress", "--healthz-bind-address", c.HealthzBindAddress, n),
+		Metrics:           listenAddress("metricsBindAddress", "--metrics-bind-address", c.MetricsBindAddress, n),
+		HardFail:          c.BindAddressHardFail,
+		Profiling:         c.EnableProfiling,
+		ShowHiddenMetrics: showHidden(c.ShowHiddenMetricsForVersion, n),
+	}
+}
+
+// listenAddress reads where to listen. Nothing means not to.
+func listenAddress(field, flag, text string, n *notes) netip.AddrPort {
+	if text == "" {
+		return netip.AddrPort{}
+	}
+	address, err := parseAddrPort(text)
+	if err != nil {
+		n.fail(field, err.Error(), "set "+flag+" to an IP address, or to one with a port such as 0.0.0.0:10256 or [::]:10256")
+	}
+	return address
+}
+
+// nodeIP reads the override of the node's address. The unspecified address,
+// which is the default, is no such override.
+func nodeIP(text string, n *notes) netip.Addr {
+	addr, ok := parseAddr(text)
+	if !ok {
+		n.fail("bindAddress", fmt.Sprintf("%q is no IP address", text), "set --bind-address to an address of this node, or leave it out")
+	}
+	if addr.IsUnspecified() {
+		return netip.Addr{}
+	}
+	return addr
+}
+
+// showHidden allows only the version before this one: who names it notices in
+// time when it is no longer the one before.
+func showHidden(text string, n *notes) bool {
+	if text == "" {
+		return false
+	}
+	this, err := version.Parse(baseversion.DefaultKubeBinaryVersion)
+	if err != nil {
+		n.fail("showHiddenMetricsForVersion", err.Error(), "leave --show-hidden-metrics-for-version out")
+		return false
+	}
+	before := fmt.Sprintf("%d.%d", this.Major(), this.Minor()-1)
+	if text != before {
+		n.fail("showHiddenMetricsForVersion", fmt.Sprintf("%q is not the version before this one", text),
+			"set --show-hidden-metrics-for-version to "+before+", or leave it out")
+	}
+	return true
+}

@@ -1,0 +1,160 @@
+package config
+
+import "strings"
+
+// setting is a field of the configuration and the flag that sets it.
+type setting struct {
+	path string // of the field in the file
+	flag string // empty if only a file can set the field
+	help string
+
+	shorthand string
+	also      []string // further fields that the flag sets to the same
+	wins      bool     // the flag counts also if there is a file
+	restart   string   // why a change needs a new process, if it does
+	unused    string   // why the field has no effect, if it has none
+}
+
+// Why some fields cannot change while the proxy runs.
+const (
+	restartLogging = "the form of the log is settled when the first line is written"
+	restartClient  = "the connection to the API server is set up at the start"
+	restartNode    = "all that is known was asked for in the name of this node"
+	restartMode    = "the mechanism in the kernel is chosen at the start"
+	restartMetrics = "metrics that were shown cannot be hidden again"
+)
+
+const (
+	unusedWindows   = "it is for Windows only"
+	unusedPortRange = "the proxy opens no such ports any more"
+)
+
+// settings is the one place where flags and fields meet, and lists each field
+// of the configuration. The names are upstream's. The default of a flag is
+// what New puts into its field.
+//
+// The flags with iptables in their names are older than nftables mode and set
+// the nftables fields too, as those have no flags of their own.
+var settings = []setting{
+	{path: "featureGates", flag: "feature-gates",
+		help: "Features to switch on or off, as name=true or name=false, separated by commas. All names of Kubernetes 1.37 are known; those that matter here are " + strings.Join(gatesThatMatter(), ", ") + "."},
+
+	{path: "clientConnection.kubeconfig", flag: "kubeconfig", restart: restartClient,
+		help: "File that says how to connect to the API server. Without it and without --master, the connection is that of a pod."},
+	{path: "clientConnection.acceptContentTypes", restart: restartClient},
+	{path: "clientConnection.contentType", flag: "kube-api-content-type", restart: restartClient,
+		help: "Encoding of what is sent to the API server, as a media type."},
+	{path: "clientConnection.qps", flag: "kube-api-qps", restart: restartClient,
+		help: "How many requests per second go to the API server at most."},
+	{path: "clientConnection.burst", flag: "kube-api-burst", restart: restartClient,
+		help: "How many requests to the API server may go out at once before --kube-api-qps holds."},
+
+	{path: "logging.format", flag: "logging-format", wins: true, restart: restartLogging,
+		help: "Form of the log: text or json."},
+	{path: "logging.flushFrequency", flag: "log-flush-frequency", wins: true, restart: restartLogging,
+		help: "Longest time that a line of the log is held back."},
+	{path: "logging.verbosity", flag: "v", shorthand: "v", wins: true,
+		help: "How much is logged: 0 is the least."},
+	{path: "logging.vmodule", flag: "vmodule", wins: true,
+		help: "Exceptions from -v for single source files, as pattern=level, separated by commas. For text logs only."},
+	{path: "logging.options.text.splitStream", flag: "log-text-split-stream", wins: true, restart: restartLogging,
+		help: "Write the errors of a text log to standard error and the rest to standard output. Needs feature gate LoggingAlphaOptions."},
+	{path: "logging.options.text.infoBufferSize", flag: "log-text-info-buffer-size", wins: true, restart: restartLogging,
+		help: "How many bytes of a text log that is not about errors are gathered before they are written, such as 512, 4k or 1Mi. Needs feature gate LoggingAlphaOptions."},
+	{path: "logging.options.json.splitStream", flag: "log-json-split-stream", wins: true, restart: restartLogging,
+		help: "As --log-text-split-stream, for json logs."},
+	{path: "logging.options.json.infoBufferSize", flag: "log-json-info-buffer-size", wins: true, restart: restartLogging,
+		help: "As --log-text-info-buffer-size, for json logs."},
+
+	{path: "hostnameOverride", flag: "hostname-override", wins: true, restart: restartNode,
+		help: "Name of this node. Empty means the machine's host name."},
+	{path: "bindAddress", flag: "bind-address",
+		help: "The node's primary IP address, if it is not the one in its Node object. Nothing is bound to it."},
+	{path: "healthzBindAddress", flag: "healthz-bind-address",
+		help: "Address, or address and port, of the health server."},
+	{path: "metricsBindAddress", flag: "metrics-bind-address",
+		help: "Address, or address and port, of the metrics server. 0.0.0.0:10249 or [::]:10249 makes it reachable from outside the node."},
+	{path: "bindAddressHardFail", flag: "bind-address-hard-fail",
+		help: "End the process if an address cannot be listened on, instead of trying again."},
+	{path: "enableProfiling", flag: "profiling",
+		help: "Offer Go profiles of this process under /debug/pprof on the metrics server."},
+	{path: "showHiddenMetricsForVersion", flag: "show-hidden-metrics-for-version", restart: restartMetrics,
+		help: "Show the metrics that were hidden since this version, as major.minor. Only the version before this one makes sense."},
+
+	{path: "mode", flag: "proxy-mode", restart: restartMode,
+		help: "How the kernel is programmed. Available: " + modeNames() + ". Empty means " + string(modes[0]) + "."},
+	{path: "iptables.masqueradeBit", flag: "iptables-masquerade-bit", also: []string{"nftables.masqueradeBit"},
+		help: "Bit of the packet mark, from 0 to 31, that asks for masquerading. Holds for nftables mode too."},
+	{path: "iptables.masqueradeAll", flag: "masquerade-all", also: []string{"nftables.masqueradeAll"},
+		help: "Give every connection to a Service the node's address as its source."},
+	{path: "iptables.localhostNodePorts", flag: "iptables-localhost-nodeports",
+		help: "In iptables mode, serve node ports on IPv4 loopback addresses."},
+	{path: "iptables.syncPeriod", flag: "iptables-sync-period", also: []string{"nftables.syncPeriod"},
+		help: "How often the kernel is compared with what it should hold, and mended. Holds for nftables mode too."},
+	{path: "iptables.minSyncPeriod", flag: "iptables-min-sync-period", also: []string{"nftables.minSyncPeriod"},
+		help: "Least time between two updates of the kernel. When given, it holds for nftables mode too, which otherwise does not wait."},
+	{path: "ipvs.syncPeriod", flag: "ipvs-sync-period",
+		help: "In ipvs mode, how often the kernel is compared with what it should hold, and mended."},
+	{path: "ipvs.minSyncPeriod", flag: "ipvs-min-sync-period",
+		help: "In ipvs mode, least time between two updates of the kernel."},
+	{path: "ipvs.scheduler", flag: "ipvs-scheduler",
+		help: "In ipvs mode, how an endpoint is chosen. Empty means rr, one after the other."},
+	{path: "ipvs.excludeCIDRs", flag: "ipvs-exclude-cidrs",
+		help: "In ipvs mode, ranges of virtual servers that are not this proxy's and stay untouched."},
+	{path: "ipvs.strictARP", flag: "ipvs-strict-arp",
+		help: "In ipvs mode, answer ARP for an address only on the interface that has it."},
+	{path: "ipvs.tcpTimeout", flag: "ipvs-tcp-timeout",
+		help: "In ipvs mode, time after which an idle TCP connection is forgotten, 0 to leave it as it is."},
+	{path: "ipvs.tcpFinTimeout", flag: "ipvs-tcpfin-timeout",
+		help: "In ipvs mode, time after which a TCP connection is forgotten that was closed by one side, 0 to leave it as it is."},
+	{path: "ipvs.udpTimeout", flag: "ipvs-udp-timeout",
+		help: "In ipvs mode, time after which UDP traffic without packets is forgotten, 0 to leave it as it is."},
+	{path: "nftables.masqueradeBit"},
+	{path: "nftables.masqueradeAll"},
+	{path: "nftables.syncPeriod"},
+	{path: "nftables.minSyncPeriod"},
+
+	{path: "detectLocalMode", flag: "detect-local-mode",
+		help: "How traffic from pods is recognised: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix. Empty means ClusterCIDR."},
+	{path: "detectLocal.bridgeInterface", flag: "pod-bridge-interface",
+		help: "Bridge that the node's pods are attached to. Used with --detect-local-mode=BridgeInterface."},
+	{path: "detectLocal.interfaceNamePrefix", flag: "pod-interface-name-prefix",
+		help: "Start of the names of the interfaces that lead to the node's pods. Used with --detect-local-mode=InterfaceNamePrefix."},
+	{path: "clusterCIDR", flag: "cluster-cidr",
+		help: "Range of the cluster's pod addresses; two, separated by a comma, in a dual-stack cluster. Used with --detect-local-mode=ClusterCIDR."},
+	{path: "nodePortAddresses", flag: "nodeport-addresses",
+		help: "Addresses of the node that serve node ports: ranges in CIDR notation, and the words primary, all and localhost, separated by commas. Empty means primary."},
+
+	{path: "oomScoreAdj", flag: "oom-score-adj",
+		help: "How willingly the kernel ends this process when memory runs out, from -1000, never, to 1000."},
+	{path: "conntrack.maxPerCore", flag: "conntrack-max-per-core",
+		help: "How many connections the kernel may track for each CPU core, 0 to leave its limit as it is."},
+	{path: "conntrack.min", flag: "conntrack-min",
+		help: "How many connections the kernel may track at least, whatever --conntrack-max-per-core makes of it."},
+	{path: "conntrack.tcpEstablishedTimeout", flag: "conntrack-tcp-timeout-established",
+		help: "Time after which an idle TCP connection is forgotten, 0 to leave it as it is."},
+	{path: "conntrack.tcpCloseWaitTimeout", flag: "conntrack-tcp-timeout-close-wait",
+		help: "Time after which a TCP connection is forgotten that only one side has closed, 0 to leave it as it is."},
+	{path: "conntrack.tcpBeLiberal", flag: "conntrack-tcp-be-liberal",
+		help: "Track TCP packets also where they do not fit the window of their connection."},
+	{path: "conntrack.udpTimeout", flag: "conntrack-udp-timeout",
+		help: "Time after which UDP traffic without an answer is forgotten, 0 to leave it as it is."},
+	{path: "conntrack.udpStreamTimeout", flag: "conntrack-udp-timeout-stream",
+		help: "Time after which UDP traffic in both directions is forgotten, 0 to leave it as it is."},
+	{path: "configSyncPeriod", flag: "config-sync-period", restart: restartClient,
+		help: "How often all objects of the API server are looked at again."},
+
+	{path: "portRange", unused: unusedPortRange},
+	{path: "winkernel.networkName", flag: "network-name", unused: unusedWindows,
+		help: "Name of the cluster's network. No effect on Linux."},
+	{path: "winkernel.sourceVip", flag: "source-vip", unused: unusedWindows,
+		help: "Source address of the load balancer. No effect on Linux."},
+	{path: "winkernel.enableDSR", flag: "enable-dsr", unused: unusedWindows,
+		help: "Answer clients directly. No effect on Linux."},
+	{path: "winkernel.rootHnsEndpointName", flag: "root-hnsendpoint-name", unused: unusedWindows,
+		help: "Name of the root namespace's endpoint. No effect on Linux."},
+	{path: "winkernel.forwardHealthCheckVip", flag: "forward-healthcheck-vip", unused: unusedWindows,
+		help: "Forward health checks of a Service's address. No effect on Linux."},
+	{path: "windowsRunAsService", flag: "windows-service", unused: unusedWindows,
+		help: "Run as a Windows service. No effect on Linux."},
+}

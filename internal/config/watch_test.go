@@ -1,0 +1,220 @@
+package config
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"k8s.io/utils/clock"
+)
+
+// patience ends a test that waits for what never comes.
+const patience = time.Minute
+
+// watching is a configuration file that is followed.
+type watching struct {
+	t       *testing.T
+	path    string
+	changes chan *Settings
+
+	mu  sync.Mutex
+	log []string
+}
+
+// watch follows a file that is there already, with other flags beside.
+func watch(t *testing.T, path string, flags ...string) *watching {
+	t.Helper()
+	w := &watching{t: t, path: path, changes: make(chan *Settings)}
+	f := parse(t, append(flags, "--config="+path)...)
+	inForce, err := f.Settings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- f.Watch(ctx, inForce, WatchOptions{
+			Logger: funcr.New(w.line, funcr.Options{}), Clock: clock.RealClock{},
+			Changed: func(s *Settings) {
+				select {
+				case w.changes <- s:
+				case <-ctx.Done():
+				}
+			},
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("watching ended with %v", err)
+		}
+	})
+	return w
+}
+
+func (w *watching) line(_, args string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.log = append(w.log, args)
+}
+
+// logged counts the lines so far that hold all of these words.
+func (w *watching) logged(words ...string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	count := 0
+	for _, line := range w.log {
+		if !missing(line, words) {
+			count++
+		}
+	}
+	return count
+}
+
+func missing(line string, words []string) bool {
+	for _, word := range words {
+		if !strings.Contains(line, word) {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *watching) waitLogged(words ...string) {
+	w.t.Helper()
+	for end := time.Now().Add(patience); w.logged(words...) == 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			w.t.Fatalf("%q was not logged, but: %q", words, w.log)
+		}
+	}
+}
+
+func (w *watching) next() *Settings {
+	w.t.Helper()
+	select {
+	case s := <-w.changes:
+		return s
+	case <-time.After(patience):
+		w.t.Fatalf("no change came; the log: %q", w.log)
+		return nil
+	}
+}
+
+func (w *watching) wantCIDR(want string) {
+	w.t.Helper()
+	if got := w.next().Configuration.ClusterCIDR; got != want {
+		w.t.Errorf("clusterCIDR is %s, want %s", got, want)
+	}
+}
+
+// save writes a file in place.
+func save(t *testing.T, path, body string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(body), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// swap puts a new link in the place of an old one, as the kubelet does.
+func swap(t *testing.T, target, link string) {
+	t.Helper()
+	if err := os.Symlink(target, link+".new"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(link+".new", link); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func cidr(n string) string { return header + "clusterCIDR: 10." + n + ".0.0/16\n" }
+
+func TestAChangedFileIsTaken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	save(t, path, cidr("1"))
+	w := watch(t, path)
+	save(t, path, cidr("2"))
+	w.wantCIDR("10.2.0.0/16")
+
+	save(t, path+".tmp", cidr("3")) // as editors do
+	if err := os.Rename(path+".tmp", path); err != nil {
+		t.Fatal(err)
+	}
+	w.wantCIDR("10.3.0.0/16")
+}
+
+func TestFlagsThatWinDoSoForAChangedFileToo(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	save(t, path, cidr("1"))
+	w := watch(t, path, "--hostname-override=flag", "--master=https://m")
+	save(t, path, cidr("2")+"hostnameOverride: file\n")
+	if s := w.next(); s.HostnameOverride != "flag" || s.Client.Master != "https://m" {
+		t.Errorf("name is %q and master %q", s.HostnameOverride, s.Client.Master)
+	}
+}
+
+func TestAConfigMapIsFollowed(t *testing.T) {
+	dir := t.TempDir()
+	for version, n := range map[string]string{"..v1": "1", "..v2": "2"} {
+		if err := os.Mkdir(filepath.Join(dir, version), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		save(t, filepath.Join(dir, version, "config.conf"), cidr(n))
+	}
+	swap(t, "..v1", filepath.Join(dir, "..data"))
+	path := filepath.Join(dir, "config.conf")
+	swap(t, filepath.Join("..data", "config.conf"), path)
+
+	w := watch(t, path)
+	swap(t, "..v2", filepath.Join(dir, "..data"))
+	w.wantCIDR("10.2.0.0/16")
+	if err := os.RemoveAll(filepath.Join(dir, "..v1")); err != nil {
+		t.Fatal(err)
+	}
+	save(t, filepath.Join(dir, "..v2", "config.conf"), cidr("3"))
+	w.wantCIDR("10.3.0.0/16")
+}
+
+func TestAWrongFileIsReportedAndTheOldOneStaysInForce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	save(t, path, cidr("1"))
+	w := watch(t, path)
+	save(t, path, header+"clusterCIDR: x\noomScoreAdj: 5000\nmode: magic\n")
+	w.waitLogged("stays in force", "clusterCIDR", "oomScoreAdj", "magic")
+	save(t, path, "")
+	w.waitLogged("stays in force", ErrEmpty.Error())
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	w.waitLogged("stays in force", "no such file")
+
+	save(t, path, cidr("1")+"# nothing new\n")
+	w.waitLogged("sound again")
+	save(t, path, cidr("2"))
+	w.wantCIDR("10.2.0.0/16") // and not the first one again
+}
+
+func TestAFileThatSaysTheSameIsNoChange(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	save(t, path, cidr("1"))
+	w := watch(t, path)
+	save(t, path, cidr("1")+"# a comment\nmode: nftables\noomScoreAdj: -999\n")
+	save(t, path+".other", "something else beside it")
+	save(t, path, cidr("2"))
+	w.wantCIDR("10.2.0.0/16")
+	if n := w.logged("configuration file changed"); n != 1 {
+		t.Errorf("%d changes were logged, want one", n)
+	}
+}
+
+func TestWithoutAFileThereIsNothingToFollow(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := parse(t).Watch(ctx, nil, WatchOptions{}); err != nil {
+		t.Error(err)
+	}
+}

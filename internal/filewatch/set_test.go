@@ -1,0 +1,63 @@
+package filewatch
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestATrailLeadsThroughLinks(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := func(target, name string) {
+		t.Helper()
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link("v1", "current")
+	link("current/file", "relative")
+	link(filepath.Join(dir, "v1", "file"), "absolute")
+	link("loop", "loop")
+	tests := []struct {
+		name, in, real string
+		matters        []string
+		not            []string
+	}{
+		{"no link", "v1/file", "v1/file", []string{"v1", "v1/file"}, []string{"v1/other", "v2"}},
+		{"links to links", "relative", "v1/file", []string{"relative", "current", "v1", "v1/file"}, []string{"absolute"}},
+		{"absolute link", "absolute", "v1/file", []string{"absolute", "v1", "v1/file"}, []string{"current"}},
+		{"up again", "v1/../v1/file", "v1/file", []string{"v1", "v1/file"}, nil},
+		{"no end", "loop", "loop", []string{"loop"}, nil},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			set := Set{}
+			if got, want := set.Trail(dir+"/"+test.in), filepath.Join(dir, test.real); got != want {
+				t.Errorf("it leads to %s, want %s", got, want)
+			}
+			for _, path := range test.matters {
+				if !set.Matters(filepath.Join(dir, path)) {
+					t.Errorf("a change of %s does not matter", path)
+				}
+			}
+			for _, path := range test.not {
+				if set.Matters(filepath.Join(dir, path)) {
+					t.Errorf("a change of %s matters", path)
+				}
+			}
+		})
+	}
+}
+
+func TestAllInAFolderMattersButWhatIsHidden(t *testing.T) {
+	set := Set{}
+	set.Folder("/d")
+	for path, want := range map[string]bool{"/d/a": true, "/d/.a": false, "/d/a/b": false, "/e": false} {
+		if got := set.Matters(path); got != want {
+			t.Errorf("a change of %s matters: %t, want %t", path, got, want)
+		}
+	}
+}
