@@ -14,5 +14,9 @@
 //     given to their end.
 //   - Nothing is served before the kernel was programmed for the first time.
 //
-// Programming is the opinion on the proxy itself that goes with each answer.
+// Proxy is what cloud providers and the kubelet ask: whether the proxy does its
+// work, and whether new connections should come to this node at all, which
+// Eligibility knows.
+//
+// Programming is the opinion on the proxy that goes with each answer of both.
 package health

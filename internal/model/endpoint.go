@@ -1,6 +1,9 @@
 package model
 
-import "net/netip"
+import (
+	"net/netip"
+	"time"
+)
 
 // Slice is an EndpointSlice: endpoints of one Service and one family that
 // share their ports.
@@ -10,7 +13,10 @@ type Slice struct {
 	Family    Family
 	Ports     []SlicePort
 	Endpoints []Endpoint
-	Problems  []Problem
+	// Trigger is when something happened that changed the slice last; zero if
+	// that is not known.
+	Trigger  time.Time
+	Problems []Problem
 }
 
 // ServiceName is the name of the Service the slice belongs to.

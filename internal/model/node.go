@@ -10,6 +10,9 @@ type Node struct {
 	IPs      []netip.Addr
 	PodCIDRs []netip.Prefix
 	Zone     string // label topology.kubernetes.io/zone
+	// Leaving is why the node is about to go, so that load balancers should send
+	// it no new connections; "" if it stays.
+	Leaving  string
 	Problems []Problem
 }
 

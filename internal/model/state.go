@@ -43,6 +43,7 @@ type Sink interface {
 type Dirty struct {
 	Services map[Name]struct{} // Services that changed, themselves or their slices
 	Node     bool              // node, host addresses or service CIDRs changed
+	News     News
 }
 
 // Empty tells whether nothing changed.
@@ -81,6 +82,7 @@ func NewState() *State {
 // changes something raises the revision.
 func (s *State) Apply(dirty *Dirty, events ...Event) {
 	for _, e := range events {
+		dirty.News.Count(e)
 		e.apply(s, dirty)
 	}
 }
@@ -137,8 +139,10 @@ func (e SetSlice) apply(s *State, d *Dirty) {
 		s.dropSlice(e.Name, d)
 	}
 	if at, found := s.find(svc, e.Name); found {
+		d.News.trigger(s.slices[svc][at], e.Slice)
 		s.slices[svc][at] = e.Slice
 	} else {
+		d.News.trigger(nil, e.Slice)
 		s.slices[svc] = slices.Insert(s.slices[svc], at, e.Slice)
 	}
 	s.owner[e.Name] = svc

@@ -15,6 +15,10 @@ type Config struct {
 	// InterfaceNamePrefix is for DetectInterfaceNamePrefix.
 	InterfaceNamePrefix string
 
+	// NodeIP is the node's primary IP of its family, whatever the Node object
+	// says; invalid if that is to be believed.
+	NodeIP netip.Addr
+
 	NodePortAddresses NodePortAddresses
 
 	MasqueradeAll bool

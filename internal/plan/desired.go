@@ -33,6 +33,9 @@ type Change struct {
 
 	// HealthChecks and Problems say that those of Desired changed.
 	HealthChecks, Problems bool
+
+	// News are of the events that led to the change. The engine adds them.
+	News model.News
 }
 
 // Empty tells whether the kernel has nothing to do for this change.

@@ -34,6 +34,9 @@ func newEnvironment(cfg *Config, state *model.State, settings *Settings) environ
 		env.zone = node.Zone
 		env.nodeIPs = node.IPs
 	}
+	if cfg.NodeIP.IsValid() {
+		env.nodeIPs = append([]netip.Addr{cfg.NodeIP}, env.nodeIPs...)
+	}
 	return env
 }
 

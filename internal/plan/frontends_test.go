@@ -297,3 +297,17 @@ func TestSourceRangesGoByHostAddressesWhileTheNodeIsUnknown(t *testing.T) {
 		wantEqual(t, "sources", want, got)
 	})
 }
+
+func TestSourceRangesGoByTheNodeIPThatWasDecidedOnToo(t *testing.T) {
+	eachFamily(t, func(t *testing.T, f model.Family) {
+		only := hostPrefix(nodeIPOf(f, 9))
+		cfg := defaults
+		cfg.NodeIP = nodeIPOf(f, 9)
+		d := planWeb(cfg, service(f, external(f), func(s *model.Service) {
+			s.Filtered = true
+			s.SourceRanges = append(s.SourceRanges, only)
+		}))
+		want := mergePrefixes(append(prefixes(), only, hostPrefix(vip(f, 1))))
+		wantEqual(t, "sources", want, frontendAt(t, d, vip(f, 1)).Sources)
+	})
+}

@@ -16,7 +16,7 @@ func planSettings(cfg *Config, state *model.State) Settings {
 	return Settings{
 		IPv4:           detector(cfg, state.Node(), model.IPv4),
 		IPv6:           detector(cfg, state.Node(), model.IPv6),
-		NodePortIPs:    nodePortIPs(&cfg.NodePortAddresses, state.Node(), state.HostIPs()),
+		NodePortIPs:    nodePortIPs(cfg, state.Node(), state.HostIPs()),
 		ServiceCIDRs:   mergePrefixes(cidrs),
 		MasqueradeMark: 1 << cfg.MasqueradeBit,
 	}
@@ -38,10 +38,11 @@ func detector(cfg *Config, node *model.Node, f model.Family) Detector {
 	return Detector{}
 }
 
-func nodePortIPs(which *NodePortAddresses, node *model.Node, hostIPs []netip.Addr) []netip.Addr {
+func nodePortIPs(cfg *Config, node *model.Node, hostIPs []netip.Addr) []netip.Addr {
+	which := &cfg.NodePortAddresses
 	var ips []netip.Addr
 	if which.Primary || !which.All && len(which.Prefixes) == 0 {
-		ips = append(ips, primaryIPs(node, hostIPs)...)
+		ips = append(ips, primaryIPs(cfg.NodeIP, node, hostIPs)...)
 	}
 	for _, ip := range hostIPs {
 		ip = ip.WithZone("") // a prefix contains no address with a zone
@@ -57,11 +58,15 @@ func nodePortIPs(which *NodePortAddresses, node *model.Node, hostIPs []netip.Add
 	return slices.Compact(ips)
 }
 
-// primaryIPs are the first address of each family: of the Node object, or of
-// the machine while there is no Node object.
-func primaryIPs(node *model.Node, hostIPs []netip.Addr) []netip.Addr {
+// primaryIPs are one address of each family: the one that was decided on, or
+// the first of the Node object, or of the machine while there is no Node object.
+func primaryIPs(decided netip.Addr, node *model.Node, hostIPs []netip.Addr) []netip.Addr {
 	var ips []netip.Addr
 	for _, f := range model.Families {
+		if decided.IsValid() && model.FamilyOf(decided) == f {
+			ips = append(ips, decided)
+			continue
+		}
 		if node != nil {
 			if ip := node.PrimaryIP(f); ip.IsValid() {
 				ips = append(ips, ip)

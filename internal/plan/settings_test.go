@@ -88,6 +88,30 @@ func TestNodePortIPs(t *testing.T) {
 	}
 }
 
+func TestANodeIPThatWasDecidedOnIsThePrimaryOne(t *testing.T) {
+	node := &model.Node{Name: here, IPs: addrs("192.0.2.1", "192.0.2.2", "2001:db8:2::1")}
+	host := addrs("192.0.2.3", "2001:db8:2::3")
+	tests := []struct {
+		name string
+		in   string
+		node *model.Node
+		want []string
+	}{
+		{"IPv4", "198.51.100.7", node, []string{"198.51.100.7", "2001:db8:2::1"}},
+		{"IPv6", "2001:db8:7::7", node, []string{"192.0.2.1", "2001:db8:7::7"}},
+		{"one that the node has", "192.0.2.2", node, []string{"192.0.2.2", "2001:db8:2::1"}},
+		{"a family that the node has not", "2001:db8:7::7", &model.Node{IPs: addrs("192.0.2.1")}, []string{"192.0.2.1", "2001:db8:7::7"}},
+		{"the node is unknown", "198.51.100.7", nil, []string{"198.51.100.7", "2001:db8:2::3"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := Config{NodeIP: addrs(tt.in)[0]}
+			d := fromScratch(cfg, stateOf(model.SetNode{Node: tt.node}, model.SetHostIPs{IPs: host}))
+			wantEqual(t, "node port IPs", addrs(tt.want...), d.Settings.NodePortIPs)
+		})
+	}
+}
+
 func TestServiceCIDRs(t *testing.T) {
 	tests := []struct {
 		name string

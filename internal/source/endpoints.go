@@ -53,6 +53,7 @@ func slicesOfSubset(in *v1.Endpoints, i int) []*model.Slice {
 			Family:    family,
 			Ports:     ports,
 			Endpoints: exact(endpoints),
+			Trigger:   trigger(in.Annotations),
 			Problems:  problems,
 		})
 		problems = nil

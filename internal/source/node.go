@@ -18,9 +18,25 @@ func Node(in *v1.Node) *model.Node {
 		IPs:      r.nodeIPs(in.Status.Addresses),
 		PodCIDRs: r.podCIDRs(in),
 		Zone:     intern(in.Labels[v1.LabelTopologyZone]),
+		Leaving:  leaving(in),
 	}
 	out.Problems = r.list()
 	return out
+}
+
+// autoscalerTaint is set by the cluster autoscaler before it removes a node.
+const autoscalerTaint = "ToBeDeletedByClusterAutoscaler"
+
+func leaving(in *v1.Node) string {
+	if !in.DeletionTimestamp.IsZero() {
+		return "the Node object is being deleted"
+	}
+	for i := range in.Spec.Taints {
+		if in.Spec.Taints[i].Key == autoscalerTaint {
+			return "the cluster autoscaler is about to remove the node (taint " + autoscalerTaint + ")"
+		}
+	}
+	return ""
 }
 
 func (r *report) nodeIPs(in []v1.NodeAddress) []netip.Addr {

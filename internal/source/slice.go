@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -28,9 +29,21 @@ func Slice(in *discoveryv1.EndpointSlice) (*model.Slice, bool) {
 		Family:    family,
 		Ports:     r.slicePorts(in.Ports),
 		Endpoints: r.endpoints(in.Endpoints, family),
+		Trigger:   trigger(in.Annotations),
 	}
 	out.Problems = r.list()
 	return out, true
+}
+
+// trigger reads when the change happened that an object was last written for.
+// It only serves to measure delays: a time that cannot be read is no problem of
+// the object's, and as good as none.
+func trigger(annotations map[string]string) time.Time {
+	at, err := time.Parse(time.RFC3339Nano, annotations[v1.EndpointsLastChangeTriggerTime])
+	if err != nil {
+		return time.Time{}
+	}
+	return at.UTC()
 }
 
 func sliceFamily(t discoveryv1.AddressType) (model.Family, bool) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -112,6 +113,37 @@ func TestSliceConversion(t *testing.T) {
 	}
 	if diff := cmp.Diff(wantProblems, fields(got.Problems)); diff != "" {
 		t.Errorf("problems (-want +got)\n%s", diff)
+	}
+}
+
+func TestTriggerOfSlicesAndEndpoints(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 600_000_000, time.UTC)
+	tests := []struct {
+		name, in string
+		want     time.Time
+	}{
+		{"a time", "2026-01-02T03:04:05.6Z", at},
+		{"a time of another zone", "2026-01-02T04:04:05.6+01:00", at},
+		{"no time", "soon", time.Time{}},
+		{"nothing", "", time.Time{}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			annotations := map[string]string{v1.EndpointsLastChangeTriggerTime: tt.in}
+			got, _ := Slice(slice(func(s *discoveryv1.EndpointSlice) { s.Annotations = annotations }))
+			if got.Trigger != tt.want || len(got.Problems) > 0 {
+				t.Errorf("slice: got %v and %v, want %v", got.Trigger, got.Problems, tt.want)
+			}
+			//lint:ignore SA1019 Endpoints is deprecated, and manifests still hold it.
+			endpoints := SlicesOfEndpoints(&v1.Endpoints{
+				ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: annotations},
+				//lint:ignore SA1019 as above
+				Subsets: []v1.EndpointSubset{{Addresses: []v1.EndpointAddress{{IP: "10.0.0.1"}}}},
+			})
+			if endpoints[0].Trigger != tt.want {
+				t.Errorf("endpoints: got %v, want %v", endpoints[0].Trigger, tt.want)
+			}
+		})
 	}
 }
 

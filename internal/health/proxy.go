@@ -1,0 +1,148 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
+
+	"sluice/internal/engine"
+)
+
+// proxyRetry is the pause between two tries to listen.
+const proxyRetry = 5 * time.Second
+
+// ProxyOptions is what a Proxy is made of.
+type ProxyOptions struct {
+	// Address is where to listen, as host and port. The unspecified address of
+	// either family stands for all addresses of both.
+	Address string
+	// HardFail ends Run when it cannot listen. Otherwise it tries again.
+	HardFail bool
+	// Limit is how long a change may wait, and programming may fail: two sync
+	// periods.
+	Limit time.Duration
+	// Status is that of the engine.
+	Status func() engine.Summary
+	// Leaving says why no new connections should come to the node; "" if they
+	// should. It is Eligibility.Leaving; nil for a node that stays.
+	Leaving func() string
+	// Answered is told of each answer, for counting; nil if nobody counts.
+	Answered func(path string, status int)
+	// Failed is told when the proxy cannot listen, the first time and whenever
+	// the reason is another; nil if nobody wants to know.
+	Failed func(error)
+	Logger logr.Logger
+	Clock  clock.Clock // nil for the real one
+}
+
+// Proxy serves the health of the proxy itself.
+type Proxy struct {
+	ProxyOptions
+	healthy func() bool
+	listen  func(network, address string) (net.Listener, error)
+}
+
+// NewProxy returns a Proxy that serves nothing until Run.
+func NewProxy(o ProxyOptions) *Proxy {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Leaving == nil {
+		o.Leaving = func() string { return "" }
+	}
+	if o.Answered == nil {
+		o.Answered = func(string, int) {}
+	}
+	if o.Failed == nil {
+		o.Failed = func(error) {}
+	}
+	return &Proxy{ProxyOptions: o, healthy: Programming(o.Status, o.Clock, o.Limit), listen: net.Listen}
+}
+
+// Handler answers on /healthz, where load balancers ask whether to send new
+// connections to the node, and on /livez, where the kubelet asks whether to
+// start the proxy again: a node that is leaving is no reason for that.
+func (p *Proxy) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
+		r := p.report()
+		eligible := p.Leaving() == ""
+		r.NodeEligible = &eligible
+		p.Answered("/healthz", r.write(w, r.Healthy && eligible))
+	})
+	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) {
+		r := p.report()
+		p.Answered("/livez", r.write(w, r.Healthy))
+	})
+	return mux
+}
+
+func (p *Proxy) report() report {
+	return newReport(p.Status(), p.healthy(), p.Clock.Now())
+}
+
+// Run serves until ctx ends.
+func (p *Proxy) Run(ctx context.Context) error {
+	handler, lastError := p.Handler(), ""
+	for {
+		err := p.serve(ctx, handler)
+		if ctx.Err() != nil {
+			return nil
+		}
+		err = fmt.Errorf("serve health on %s: %w", p.Address, err)
+		if text := err.Error(); text != lastError {
+			lastError = text
+			p.Failed(err)
+			if !p.HardFail {
+				p.Logger.Error(err, "Cannot tell the proxy's health, trying again", "every", proxyRetry, "remedy", proxyRemedy(err))
+			}
+		}
+		if p.HardFail {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.Clock.After(proxyRetry):
+		}
+	}
+}
+
+// serve listens and answers until ctx ends or the socket breaks.
+func (p *Proxy) serve(ctx context.Context, handler http.Handler) error {
+	socket, err := p.listen("tcp", p.Address)
+	if err != nil {
+		return err
+	}
+	p.Logger.V(1).Info("Telling the proxy's health", "address", socket.Addr().String())
+	broke := make(chan error, 1)
+	l := newListener(socket, handler, p.Logger, func(err error) { broke <- err })
+	defer l.drain(grace)
+	defer l.release()
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-broke:
+		return err
+	}
+}
+
+// proxyRemedy says what whoever runs the node can do about a failure to listen.
+func proxyRemedy(err error) string {
+	switch {
+	case errors.Is(err, unix.EADDRINUSE):
+		return "end the program that uses the port (ss -ltnp shows it; it may be another kube-proxy), or choose another by --healthz-bind-address"
+	case errors.Is(err, unix.EADDRNOTAVAIL):
+		return "give the address to an interface of this machine, or choose another by --healthz-bind-address"
+	case errors.Is(err, unix.EACCES):
+		return "choose a port above 1023 by --healthz-bind-address"
+	}
+	return "none needed if it passes: it is tried again"
+}

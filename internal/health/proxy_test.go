@@ -1,0 +1,202 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"sluice/internal/engine"
+)
+
+func TestProxyTellsItsHealth(t *testing.T) {
+	const (
+		now    = `"2026-01-02T03:04:05.006Z"`
+		before = `"2026-01-02T02:04:05.006Z"`
+		never  = `"0001-01-01T00:00:00Z"`
+		good   = `"status":{"IPv4":{"lastUpdated":` + before + `,"healthy":true},"IPv6":{"lastUpdated":` + before + `,"healthy":true}}`
+		bad    = `"status":{"IPv4":{"lastUpdated":` + before + `,"healthy":false},"IPv6":{"lastUpdated":` + before + `,"healthy":false}}`
+	)
+	current := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)
+	ago := func(d time.Duration) time.Time { return current.Add(-d) }
+	done := ago(time.Hour)
+	late := engine.Summary{Synced: true, LastCommit: done, PendingSince: ago(61 * time.Second)}
+	tests := []struct {
+		name    string
+		in      engine.Summary
+		leaving string
+		path    string
+		status  int
+		body    string
+	}{
+		{"starting", engine.Summary{}, "", "/healthz", 200, `{"lastUpdated":` + now + `,"currentTime":` + now + `,"nodeEligible":true,"healthy":true}`},
+		{"starting, alive", engine.Summary{}, "", "/livez", 200, `{"lastUpdated":` + now + `,"currentTime":` + now + `,"healthy":true}`},
+		{"all done", engine.Summary{LastCommit: done}, "", "/healthz", 200, `{"lastUpdated":` + now + `,"currentTime":` + now + `,"nodeEligible":true,"healthy":true,` + good + `}`},
+		{"all done, alive", engine.Summary{LastCommit: done}, "", "/livez", 200, `{"lastUpdated":` + now + `,"currentTime":` + now + `,"healthy":true,` + good + `}`},
+		{"a change waits too long", late, "", "/healthz", 503, `{"lastUpdated":` + before + `,"currentTime":` + now + `,"nodeEligible":true,"healthy":false,` + bad + `}`},
+		{"a change waits too long, not alive", late, "", "/livez", 503, `{"lastUpdated":` + before + `,"currentTime":` + now + `,"healthy":false,` + bad + `}`},
+		{"programming fails from the start", engine.Summary{FailingSince: done}, "", "/healthz", 503, `{"lastUpdated":` + never + `,"currentTime":` + now + `,"nodeEligible":true,"healthy":false}`},
+		{"programming fails", engine.Summary{LastCommit: done, FailingSince: ago(61 * time.Second)}, "", "/livez", 503, `{"lastUpdated":` + before + `,"currentTime":` + now + `,"healthy":false,` + bad + `}`},
+		{"the node is leaving", engine.Summary{LastCommit: done}, "deleted", "/healthz", 503, `{"lastUpdated":` + before + `,"currentTime":` + now + `,"nodeEligible":false,"healthy":true,` + good + `}`},
+		{"the node is leaving, the proxy alive", engine.Summary{LastCommit: done}, "deleted", "/livez", 200, `{"lastUpdated":` + now + `,"currentTime":` + now + `,"healthy":true,` + good + `}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var counted []string
+			proxy := NewProxy(ProxyOptions{
+				Limit:    time.Minute,
+				Status:   func() engine.Summary { return tt.in },
+				Leaving:  func() string { return tt.leaving },
+				Answered: func(path string, status int) { counted = append(counted, fmt.Sprint(path, " ", status)) },
+				Clock:    clocktesting.NewFakeClock(current),
+			})
+			got := httptest.NewRecorder()
+			proxy.Handler().ServeHTTP(got, httptest.NewRequest(http.MethodGet, tt.path, nil))
+			if got.Code != tt.status {
+				t.Errorf("status %d, want %d", got.Code, tt.status)
+			}
+			if diff := cmp.Diff(tt.body, got.Body.String()); diff != "" {
+				t.Errorf("body (-want +got):\n%s", diff)
+			}
+			header := http.Header{"Content-Type": {"application/json"}, "X-Content-Type-Options": {"nosniff"}}
+			if diff := cmp.Diff(header, got.Header()); diff != "" {
+				t.Errorf("header (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff([]string{fmt.Sprint(tt.path, " ", tt.status)}, counted); diff != "" {
+				t.Errorf("counted (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestProxyKnowsTwoPathsOnly(t *testing.T) {
+	counted := 0
+	proxy := NewProxy(ProxyOptions{
+		Status:   func() engine.Summary { return engine.Summary{} },
+		Answered: func(string, int) { counted++ },
+	})
+	for _, path := range []string{"/", "/healthz/", "/metrics"} {
+		got := httptest.NewRecorder()
+		proxy.Handler().ServeHTTP(got, httptest.NewRequest(http.MethodGet, path, nil))
+		if got.Code != http.StatusNotFound || counted != 0 {
+			t.Errorf("%s: status %d, counted %d", path, got.Code, counted)
+		}
+	}
+}
+
+// runProxy runs a Proxy until the test ends or stop is called, which returns
+// what Run did.
+func runProxy(t *testing.T, proxy *Proxy) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- proxy.Run(ctx) }()
+	stop = sync.OnceValue(func() error {
+		cancel()
+		return <-ended
+	})
+	t.Cleanup(func() { _ = stop() })
+	return stop
+}
+
+func TestProxyServesWhereItIsTold(t *testing.T) {
+	at := netip.AddrPortFrom(here, 10256).String()
+	stop := runProxy(t, NewProxy(ProxyOptions{
+		Address: at, Status: func() engine.Summary { return engine.Summary{} }, Logger: new(journal).logger(),
+	}))
+	eventually(t, func() error {
+		response, err := http.Get("http://" + at + "/healthz")
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil || response.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s %s, %v", response.Status, body, err)
+		}
+		return nil
+	})
+	if err := stop(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	if socket, err := net.Listen("tcp", at); err != nil {
+		t.Errorf("the address is not free afterwards: %v", err)
+	} else {
+		socket.Close()
+	}
+}
+
+func TestProxyTriesAgainToListenAndTellsOfEachReasonOnce(t *testing.T) {
+	busy, denied := fmt.Errorf("listen: %w", unix.EADDRINUSE), fmt.Errorf("listen: %w", unix.EACCES)
+	outcomes := []error{busy, busy, denied, nil}
+	clk := clocktesting.NewFakeClock(time.Unix(10_000, 0))
+	var log journal
+	var mu sync.Mutex
+	var failures []error
+	proxy := NewProxy(ProxyOptions{
+		Address: "x:1", Logger: log.logger(), Clock: clk,
+		Failed: func(err error) { mu.Lock(); failures = append(failures, err); mu.Unlock() },
+		Status: func() engine.Summary { return engine.Summary{} },
+	})
+	listening := make(chan struct{})
+	tries := 0
+	proxy.listen = func(string, string) (net.Listener, error) {
+		err := outcomes[tries]
+		tries++
+		if err != nil {
+			return nil, err
+		}
+		close(listening)
+		return net.Listen("tcp", netip.AddrPortFrom(there, 0).String())
+	}
+	stop := runProxy(t, proxy)
+	for range 3 {
+		eventually(t, func() error {
+			if !clk.HasWaiters() {
+				return errors.New("does not wait")
+			}
+			return nil
+		})
+		clk.Step(proxyRetry)
+	}
+	<-listening
+	if err := stop(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	is := func(want error) func(error) bool { return func(err error) bool { return errors.Is(err, want) } }
+	if len(failures) != 2 || !slices.ContainsFunc(failures, is(busy)) || !slices.ContainsFunc(failures, is(denied)) {
+		t.Errorf("told of %v", failures)
+	}
+	if n := len(log.with("Cannot tell the proxy's health")); n != 2 {
+		t.Errorf("logged %d times", n)
+	}
+}
+
+func TestProxyEndsWhenItMustListenAndCannot(t *testing.T) {
+	socket, err := net.Listen("tcp", netip.AddrPortFrom(there, 0).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	failures := 0
+	proxy := NewProxy(ProxyOptions{
+		Address: socket.Addr().String(), HardFail: true, Logger: new(journal).logger(),
+		Failed: func(error) { failures++ },
+		Status: func() engine.Summary { return engine.Summary{} },
+	})
+	if err := proxy.Run(context.Background()); !errors.Is(err, unix.EADDRINUSE) || failures != 1 {
+		t.Errorf("Run: %v, told of %d failures", err, failures)
+	}
+}

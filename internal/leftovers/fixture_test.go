@@ -1,0 +1,192 @@
+package leftovers
+
+import (
+	"bytes"
+	"context"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr/testr"
+	"github.com/vishvananda/netns"
+)
+
+// enterNamespace moves the test, and the programs that it runs, into a network
+// namespace of its own.
+func enterNamespace(t *testing.T) {
+	t.Helper()
+	runtime.LockOSThread()
+	home, err := netns.Get()
+	if err != nil {
+		t.Fatalf("find the network namespace: %v", err)
+	}
+	own, err := netns.New()
+	if err != nil {
+		t.Fatalf("make a network namespace (this needs root): %v", err)
+	}
+	t.Cleanup(func() {
+		if err := netns.Set(home); err != nil {
+			t.Errorf("return to the first network namespace: %v", err)
+			return // the thread stays locked and ends with the test
+		}
+		own.Close()
+		home.Close()
+		runtime.UnlockOSThread()
+	})
+}
+
+// command runs a program in the namespace and returns what it says.
+func command(t *testing.T, input, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Stdin = strings.NewReader(input)
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s %s: %v: %s", name, strings.Join(args, " "), err, complaint.Bytes())
+	}
+	return string(out)
+}
+
+func remove(t *testing.T, change func(*Options)) {
+	t.Helper()
+	o := Options{Logger: testr.New(t)}
+	if change != nil {
+		change(&o)
+	}
+	if err := Remove(context.Background(), o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// iptables is one of the four kinds that there are.
+type iptables struct {
+	command, variant string
+}
+
+var kinds = []iptables{
+	{"iptables", "nft"}, {"ip6tables", "nft"},
+	{"iptables", "legacy"}, {"ip6tables", "legacy"},
+}
+
+func (i iptables) String() string { return i.command + "-" + i.variant }
+
+// load adds rules to those that are there.
+func (i iptables) load(t *testing.T, rules string) {
+	t.Helper()
+	args := []string{"--noflush"}
+	if i.variant == "legacy" { // whose lock is the machine's
+		args = append(args, "--wait=60")
+	}
+	command(t, i.rules(rules), i.String()+"-restore", args...)
+}
+
+// rules fills in the addresses of the family.
+func (i iptables) rules(text string) string {
+	cluster, pod := "10.96.0.10", "10.1.0.5"
+	if i.command == "ip6tables" {
+		cluster, pod = "fd00:96::a", "fd00:1::5"
+	}
+	return strings.NewReplacer("$CLUSTER", cluster, "$POD", pod).Replace(text)
+}
+
+var volatile = regexp.MustCompile(`(?m)^#.*\n| \[\d+:\d+\]$`)
+
+// listing is all there is, without times and counters.
+func (i iptables) listing(t *testing.T) string {
+	t.Helper()
+	return volatile.ReplaceAllString(command(t, "", i.String()+"-save"), "")
+}
+
+// foreignRules are those of everybody but kube-proxy: kubelet, a container
+// engine, a network plugin, kube-router and an administrator.
+const foreignRules = `*mangle
+:KUBE-KUBELET-CANARY - [0:0]
+:KUBE-IPTABLES-HINT - [0:0]
+-A PREROUTING -p tcp -j MARK --set-xmark 0x1/0x1
+COMMIT
+*nat
+:DOCKER - [0:0]
+:KUBE-KUBELET-CANARY - [0:0]
+:KUBE-MARK-DROP - [0:0]
+:CNI-HOSTPORT-DNAT - [0:0]
+:KUBE-SVC-MINE - [0:0]
+-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER
+-A PREROUTING -j CNI-HOSTPORT-DNAT
+-A OUTPUT -m comment --comment "not a jump: -j KUBE-SERVICES"
+-A POSTROUTING -p tcp -m comment --comment "mine, says -j KUBE-POSTROUTING" -j MASQUERADE
+-A KUBE-MARK-DROP -j MARK --set-xmark 0x8000/0x8000
+-A CNI-HOSTPORT-DNAT -p tcp -m tcp --dport 8080 -j DNAT --to-destination $POD
+-A KUBE-SVC-MINE -j RETURN
+COMMIT
+*filter
+:KUBE-FIREWALL - [0:0]
+:KUBE-KUBELET-CANARY - [0:0]
+:KUBE-ROUTER-INPUT - [0:0]
+:KUBE-POD-FW-ABCDEFGHIJKLMNOP - [0:0]
+-A INPUT -j KUBE-ROUTER-INPUT
+-A INPUT -j KUBE-FIREWALL
+-A INPUT -p tcp -m tcp --dport 22 -j ACCEPT
+-A FORWARD -j KUBE-POD-FW-ABCDEFGHIJKLMNOP
+-A OUTPUT -j KUBE-FIREWALL
+-A KUBE-FIREWALL -m mark --mark 0x8000/0x8000 -j DROP
+-A KUBE-POD-FW-ABCDEFGHIJKLMNOP -d $POD -j ACCEPT
+COMMIT
+`
+
+// proxyRules are what kube-proxy makes in iptables mode of one Service with one
+// endpoint, a node port and a load balancer.
+const proxyRules = `*mangle
+:KUBE-PROXY-CANARY - [0:0]
+COMMIT
+*nat
+:KUBE-SERVICES - [0:0]
+:KUBE-NODEPORTS - [0:0]
+:KUBE-POSTROUTING - [0:0]
+:KUBE-MARK-MASQ - [0:0]
+:KUBE-PROXY-CANARY - [0:0]
+:KUBE-SVC-NPX46M4PTMTKRN6Y - [0:0]
+:KUBE-SVL-NPX46M4PTMTKRN6Y - [0:0]
+:KUBE-EXT-NPX46M4PTMTKRN6Y - [0:0]
+:KUBE-FW-NPX46M4PTMTKRN6Y - [0:0]
+:KUBE-SEP-ABCDEFGHIJKL2345 - [0:0]
+-I PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-I OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-I POSTROUTING -m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING
+-A KUBE-SERVICES -d $CLUSTER -p tcp -m comment --comment "default/web cluster IP" -m tcp --dport 80 -j KUBE-SVC-NPX46M4PTMTKRN6Y
+-A KUBE-SERVICES -m comment --comment "kubernetes service nodeports; NOTE: this must be the last rule in this chain" -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS
+-A KUBE-NODEPORTS -p tcp -m tcp --dport 30080 -j KUBE-EXT-NPX46M4PTMTKRN6Y
+-A KUBE-EXT-NPX46M4PTMTKRN6Y -j KUBE-MARK-MASQ
+-A KUBE-EXT-NPX46M4PTMTKRN6Y -j KUBE-SVL-NPX46M4PTMTKRN6Y
+-A KUBE-EXT-NPX46M4PTMTKRN6Y -j KUBE-SVC-NPX46M4PTMTKRN6Y
+-A KUBE-FW-NPX46M4PTMTKRN6Y -j KUBE-EXT-NPX46M4PTMTKRN6Y
+-A KUBE-SVL-NPX46M4PTMTKRN6Y -j KUBE-SEP-ABCDEFGHIJKL2345
+-A KUBE-SVC-NPX46M4PTMTKRN6Y -j KUBE-SEP-ABCDEFGHIJKL2345
+-A KUBE-SEP-ABCDEFGHIJKL2345 -s $POD -j KUBE-MARK-MASQ
+-A KUBE-SEP-ABCDEFGHIJKL2345 -p tcp -m tcp -j DNAT --to-destination $POD
+-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000
+-A KUBE-POSTROUTING -m mark ! --mark 0x4000/0x4000 -j RETURN
+-A KUBE-POSTROUTING -j MARK --set-xmark 0x4000/0x0
+-A KUBE-POSTROUTING -j MASQUERADE
+COMMIT
+*filter
+:KUBE-SERVICES - [0:0]
+:KUBE-EXTERNAL-SERVICES - [0:0]
+:KUBE-NODEPORTS - [0:0]
+:KUBE-FORWARD - [0:0]
+:KUBE-PROXY-FIREWALL - [0:0]
+:KUBE-PROXY-CANARY - [0:0]
+-I INPUT -m conntrack --ctstate NEW -m comment --comment "kubernetes externally-visible service portals" -j KUBE-EXTERNAL-SERVICES
+-I INPUT -m comment --comment "kubernetes health check service ports" -j KUBE-NODEPORTS
+-I INPUT -m conntrack --ctstate NEW -m comment --comment "kubernetes load balancer firewall" -j KUBE-PROXY-FIREWALL
+-I FORWARD -m comment --comment "kubernetes forwarding rules" -j KUBE-FORWARD
+-I FORWARD -m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-I OUTPUT -m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP
+-A KUBE-FORWARD -m mark --mark 0x4000/0x4000 -j ACCEPT
+-A KUBE-SERVICES -d $CLUSTER -p tcp -m tcp --dport 81 -j REJECT
+COMMIT
+`

@@ -1,0 +1,145 @@
+package leftovers
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/nfnetlink"
+)
+
+// The kernel gives a rule's set free a moment after the rule is gone.
+const (
+	setPatience = 2 * time.Second
+	setRetry    = 20 * time.Millisecond
+)
+
+// destroySets removes the sets of IPVS mode.
+func destroySets(ctx context.Context, log logr.Logger) error {
+	var errs []error
+	removed := 0
+	for _, name := range proxySets() {
+		err := destroySet(ctx, name)
+		switch {
+		case err == nil:
+			removed++
+		case errors.Is(err, unix.ENOENT):
+		case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL):
+			return nil // this kernel has no sets
+		default:
+			errs = append(errs, fmt.Errorf("remove the set %s: %w", name, err))
+		}
+	}
+	if removed > 0 {
+		log.Info("Removed the sets of an earlier kube-proxy", "sets", removed)
+	}
+	return errors.Join(errs...)
+}
+
+func destroySet(ctx context.Context, name string) error {
+	for deadline := time.Now().Add(setPatience); ; {
+		_, err := ipsetRequest(nl.IPSET_CMD_DESTROY, name)
+		if !errors.Is(err, errSetBusy) || time.Now().After(deadline) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(setRetry):
+		}
+	}
+}
+
+// errSetBusy says that a rule still refers to a set.
+var errSetBusy = errors.New("a rule still refers to it")
+
+// ipsetRequest asks the kernel something about one set.
+func ipsetRequest(command int, set string) ([][]byte, error) {
+	// Without NLM_F_EXCL the kernel calls it a success to remove what is not there.
+	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_IPSET<<8|command, nl.GetIpsetFlags(command)|unix.NLM_F_EXCL)
+	req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_INET, Version: unix.NFNETLINK_V0})
+	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_PROTOCOL, nl.Uint8Attr(nl.IPSET_PROTOCOL)))
+	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_SETNAME, nl.ZeroTerminated(set)))
+	answer, err := req.Execute(unix.NETLINK_NETFILTER, 0)
+	if errors.Is(err, unix.Errno(nl.IPSET_ERR_BUSY)) {
+		err = errSetBusy
+	}
+	return answer, err
+}
+
+// nodePort is a port that an IPVS service of kube-proxy's may serve on any
+// address of the node.
+type nodePort struct {
+	protocol uint8
+	port     uint16
+}
+
+// nodePorts reads the node ports of IPVS mode, which has them in sets.
+func nodePorts() (map[nodePort]bool, error) {
+	out := map[nodePort]bool{}
+	for _, name := range proxySets() {
+		protocol := nodePortProtocol(name)
+		if protocol == 0 {
+			continue
+		}
+		answer, err := ipsetRequest(nl.IPSET_CMD_LIST, name)
+		if errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the set %s: %w", name, err)
+		}
+		for _, message := range answer {
+			for _, port := range setPorts(message) {
+				out[nodePort{protocol, port}] = true
+			}
+		}
+	}
+	return out, nil
+}
+
+// nodePortProtocol is the protocol of the ports in a set; 0 for other sets.
+func nodePortProtocol(set string) uint8 {
+	if !strings.Contains(set, "-NODE-PORT-") || strings.Contains(set, "HEALTH-CHECK") {
+		return 0
+	}
+	for _, word := range strings.Split(set, "-") {
+		switch word {
+		case "TCP":
+			return unix.IPPROTO_TCP
+		case "UDP":
+			return unix.IPPROTO_UDP
+		case "SCTP":
+			return unix.IPPROTO_SCTP
+		}
+	}
+	return 0
+}
+
+// setPorts are the ports in one message of a listing.
+func setPorts(message []byte) []uint16 {
+	if len(message) < nfnetlink.GenHeaderLen {
+		return nil
+	}
+	var ports []uint16
+	for typ, list := range nfnetlink.Attrs(message[nfnetlink.GenHeaderLen:]) {
+		if typ != nl.IPSET_ATTR_ADT {
+			continue
+		}
+		for _, element := range nfnetlink.Attrs(list) {
+			for typ, v := range nfnetlink.Attrs(element) {
+				if typ == nl.IPSET_ATTR_PORT && len(v) >= 2 {
+					ports = append(ports, binary.BigEndian.Uint16(v))
+				}
+			}
+		}
+	}
+	return ports
+}

@@ -1,0 +1,163 @@
+package leftovers
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"github.com/go-logr/logr"
+)
+
+// ErrNoProgram says that there are chains of legacy iptables, and nothing to
+// remove them with.
+var ErrNoProgram = errors.New("the programs of legacy iptables are not installed here")
+
+// removeLegacy removes the chains that kube-proxy made by iptables-legacy.
+func removeLegacy(ctx context.Context, log logr.Logger) error {
+	var errs []error
+	for i := range bothXtables {
+		x := &bothXtables[i]
+		affected, err := x.affected()
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if len(affected) == 0 {
+			continue
+		}
+		programs, err := findPrograms(ctx, x.command, exec.LookPath)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("tables %s of legacy %s: %w; run kube-proxy --cleanup on the node where %s-legacy-save is installed, as in the image of the earlier kube-proxy, or start the node again",
+				strings.Join(affected, ", "), x.command, err, x.command))
+			continue
+		}
+		for _, table := range affected {
+			if err := programs.clean(ctx, log, table); err != nil {
+				errs = append(errs, fmt.Errorf("table %s of legacy %s: %w", table, x.command, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// affected are the tables that have chains of kube-proxy's.
+func (x *xtables) affected() ([]string, error) {
+	present, err := x.tables()
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, table := range tables {
+		if !slices.Contains(present, table) {
+			continue
+		}
+		chains, err := x.chains(table)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(chains, isProxyChain) {
+			out = append(out, table)
+		}
+	}
+	return out, nil
+}
+
+// programs are those that read and write the tables of one family.
+type programs struct {
+	command, save, restore string
+}
+
+// findPrograms prefers programs that are named legacy. Those without it in the
+// name are of either kind, and say which; before version 1.8 there was one
+// kind only.
+func findPrograms(ctx context.Context, command string, look func(string) (string, error)) (*programs, error) {
+	for _, prefix := range []string{command + "-legacy", command} {
+		save, err := look(prefix + "-save")
+		if err != nil {
+			continue
+		}
+		restore, err := look(prefix + "-restore")
+		if err != nil {
+			continue
+		}
+		version, err := exec.CommandContext(ctx, save, "--version").Output()
+		if err != nil || bytes.Contains(version, []byte("nf_tables")) {
+			continue
+		}
+		return &programs{command, save, restore}, nil
+	}
+	return nil, ErrNoProgram
+}
+
+// clean removes kube-proxy's chains from one table.
+func (p *programs) clean(ctx context.Context, log logr.Logger, table string) error {
+	listing, err := run(exec.CommandContext(ctx, p.save, "-t", table))
+	if err != nil {
+		return err
+	}
+	rules, lines := parseListing(string(listing))
+	r := choose(rules)
+	tellKept(log, p.command, table, r.kept)
+	if r.empty() {
+		return nil
+	}
+	restore := exec.CommandContext(ctx, p.restore, "--noflush", "--wait=5")
+	restore.Stdin = strings.NewReader(deletions(table, &r, lines))
+	if _, err := run(restore); err != nil {
+		return err
+	}
+	log.Info("Removed the chains of an earlier kube-proxy", "command", p.command, "table", table,
+		"chains", len(r.chains), "kind", "iptables-legacy")
+	return nil
+}
+
+func run(cmd *exec.Cmd) ([]byte, error) {
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w: %s", cmd.Path, err, bytes.TrimSpace(complaint.Bytes()))
+	}
+	return out, nil
+}
+
+// parseListing reads what iptables-save wrote of one table. A jump's rule is
+// the number of its line.
+func parseListing(listing string) (ruleset, []string) {
+	rules := ruleset{base: map[string]bool{}}
+	lines := strings.Split(listing, "\n")
+	for i, line := range lines {
+		words := strings.Fields(line)
+		switch {
+		case len(words) >= 2 && strings.HasPrefix(line, ":"):
+			rules.base[words[0][1:]] = words[1] != "-" // chains of users have no policy
+		case len(words) >= 4 && words[0] == "-A":
+			// A jump into a chain has no options, so it ends the line.
+			if how := words[len(words)-2]; how == "-j" || how == "-g" {
+				rules.jumps = append(rules.jumps, jump{words[1], words[len(words)-1], i})
+			}
+		}
+	}
+	return rules, lines
+}
+
+// deletions is what iptables-restore has to be told. To name a chain empties it.
+func deletions(table string, r *removal, lines []string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%s\n", table)
+	for _, chain := range r.chains {
+		fmt.Fprintf(&b, ":%s - [0:0]\n", chain)
+	}
+	for _, j := range r.rules {
+		fmt.Fprintf(&b, "-D%s\n", strings.TrimPrefix(lines[j.rule], "-A"))
+	}
+	for _, chain := range r.chains {
+		fmt.Fprintf(&b, "-X %s\n", chain)
+	}
+	b.WriteString("COMMIT\n")
+	return b.String()
+}

@@ -1,0 +1,342 @@
+package leftovers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+)
+
+func TestForeignIPTablesRulesAreAllThatRemains(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind.String(), func(t *testing.T) {
+			enterNamespace(t)
+			kind.load(t, foreignRules)
+			want := kind.listing(t)
+			kind.load(t, proxyRules)
+			if kind.listing(t) == want {
+				t.Fatal("the rules to be removed were not loaded")
+			}
+			remove(t, nil)
+			if diff := cmp.Diff(want, kind.listing(t)); diff != "" {
+				t.Errorf("rules (-want +got):\n%s", diff)
+			}
+			remove(t, nil)
+			if diff := cmp.Diff(want, kind.listing(t)); diff != "" {
+				t.Errorf("rules after a second time (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAllKindsOfIPTablesAreCleanedTogether(t *testing.T) {
+	enterNamespace(t)
+	for _, kind := range kinds {
+		kind.load(t, proxyRules)
+	}
+	remove(t, nil)
+	for _, kind := range kinds {
+		if got := kind.listing(t); strings.Contains(got, "KUBE-") {
+			t.Errorf("%s still has\n%s", kind, got)
+		}
+	}
+}
+
+// Network plugins can be told to mark packets by KUBE-MARK-MASQ.
+func TestAChainThatAnotherProgramUsesStaysAsItIs(t *testing.T) {
+	const plugin = `*nat
+:KUBE-MARK-MASQ - [0:0]
+:CNI-SETMARK - [0:0]
+-A CNI-SETMARK -p tcp -j KUBE-MARK-MASQ
+-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000
+COMMIT
+`
+	for _, kind := range kinds {
+		t.Run(kind.String(), func(t *testing.T) {
+			enterNamespace(t)
+			kind.load(t, plugin)
+			// The order of chains in a listing is that of their creation or of
+			// their names, so kube-proxy comes second here.
+			want := kind.listing(t)
+			kind.load(t, strings.ReplaceAll(proxyRules, "-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000\n", ""))
+			kind.load(t, plugin[:strings.Index(plugin, ":CNI")]+"-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000\nCOMMIT\n")
+			remove(t, nil)
+			if diff := cmp.Diff(want, withoutEmptyTables(kind.listing(t))); diff != "" {
+				t.Errorf("rules (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAChainThatAnotherProgramUsesIsStillTakenOutOfTheWay(t *testing.T) {
+	const proxy = `*nat
+:KUBE-SERVICES - [0:0]
+:MINE - [0:0]
+-A PREROUTING -j KUBE-SERVICES
+-A KUBE-SERVICES -p udp -j RETURN
+-A MINE -j KUBE-SERVICES
+COMMIT
+`
+	for _, kind := range kinds {
+		t.Run(kind.String(), func(t *testing.T) {
+			enterNamespace(t)
+			kind.load(t, proxy)
+			want := strings.Replace(kind.listing(t), "-A PREROUTING -j KUBE-SERVICES\n", "", 1)
+			remove(t, nil)
+			if diff := cmp.Diff(want, kind.listing(t)); diff != "" {
+				t.Errorf("rules (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// withoutEmptyTables leaves out the tables that loading rules made and in which
+// only base chains are left.
+func withoutEmptyTables(listing string) string {
+	var out strings.Builder
+	for table := range strings.SplitSeq(listing, "COMMIT\n") {
+		if strings.Contains(table, "-A ") {
+			out.WriteString(table + "COMMIT\n")
+		}
+	}
+	return out.String()
+}
+
+func TestVeryManyChainsGo(t *testing.T) {
+	enterNamespace(t)
+	kind := kinds[0]
+	var chains, rules strings.Builder
+	const services = chainsAtOnce/2 + 500
+	for n := range services {
+		hash := strings.NewReplacer("0", "A", "1", "B", "8", "C", "9", "D").Replace(fmt.Sprintf("%016d", n))
+		fmt.Fprintf(&chains, ":KUBE-SVC-%s - [0:0]\n:KUBE-SEP-%s - [0:0]\n", hash, hash)
+		fmt.Fprintf(&rules, "-A KUBE-SERVICES -p tcp -j KUBE-SVC-%s\n-A KUBE-SVC-%s -j KUBE-SEP-%s\n", hash, hash, hash)
+	}
+	kind.load(t, "*nat\n:KUBE-SERVICES - [0:0]\n"+chains.String()+"-A PREROUTING -j KUBE-SERVICES\n"+rules.String()+"COMMIT\n")
+	remove(t, nil)
+	if got := kind.listing(t); strings.Contains(got, "KUBE-") {
+		t.Errorf("%d bytes of rules remain", len(got))
+	}
+}
+
+func TestNothingIsDoneWhereNothingWasLeftBehind(t *testing.T) {
+	enterNamespace(t)
+	remove(t, func(o *Options) {
+		o.Logger = funcr.New(func(_, line string) { t.Errorf("logged: %s", line) }, funcr.Options{})
+	})
+	if got := command(t, "", "nft", "list", "ruleset"); got != "" {
+		t.Errorf("ruleset:\n%s", got)
+	}
+	for _, x := range bothXtables {
+		if got, err := x.tables(); len(got) != 0 || err != nil {
+			t.Errorf("tables of legacy %s: %v, %v", x.command, got, err)
+		}
+	}
+}
+
+func TestLegacyChainsWithoutItsProgramsAreToldWithARemedy(t *testing.T) {
+	enterNamespace(t)
+	legacy, modern := iptables{"iptables", "legacy"}, iptables{"iptables", "nft"}
+	legacy.load(t, proxyRules)
+	modern.load(t, proxyRules)
+	want := legacy.listing(t)
+	path := os.Getenv("PATH")
+	t.Setenv("PATH", t.TempDir())
+	err := Remove(context.Background(), Options{Logger: logr.Discard()})
+	t.Setenv("PATH", path)
+	if !errors.Is(err, ErrNoProgram) || !strings.Contains(err.Error(), "tables nat, filter, mangle of legacy iptables") {
+		t.Errorf("error: %v", err)
+	}
+	if diff := cmp.Diff(want, legacy.listing(t)); diff != "" {
+		t.Errorf("legacy rules (-want +got):\n%s", diff)
+	}
+	if got := modern.listing(t); strings.Contains(got, "KUBE-") {
+		t.Errorf("the others were not removed:\n%s", got)
+	}
+}
+
+func TestForeignLegacyRulesNeedNoPrograms(t *testing.T) {
+	enterNamespace(t)
+	iptables{"iptables", "legacy"}.load(t, foreignRules)
+	t.Setenv("PATH", t.TempDir())
+	remove(t, nil)
+}
+
+const (
+	proxyTables = `table ip kube-proxy { chain services { }; set s { type ipv4_addr; elements = { 192.0.2.1 }; }; }
+table ip6 kube-proxy { chain services { type filter hook input priority 0; }; }
+`
+	otherTables = `table inet kube-proxy { chain mine { }; }
+table ip kube-proxy2 { chain mine { }; }
+table ip sluice { chain mine { }; }
+table ip6 sluice { chain mine { }; }
+`
+)
+
+func TestForeignNFTablesTablesAreAllThatRemains(t *testing.T) {
+	enterNamespace(t)
+	command(t, otherTables, "nft", "-f", "-")
+	want := command(t, "", "nft", "list", "ruleset")
+	command(t, proxyTables, "nft", "-f", "-")
+	remove(t, nil)
+	if diff := cmp.Diff(want, command(t, "", "nft", "list", "ruleset")); diff != "" {
+		t.Errorf("ruleset (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheTableOfOneFamilyGoesAlone(t *testing.T) {
+	enterNamespace(t)
+	command(t, "table ip6 kube-proxy { }", "nft", "-f", "-")
+	remove(t, nil)
+	if got := command(t, "", "nft", "list", "ruleset"); got != "" {
+		t.Errorf("ruleset:\n%s", got)
+	}
+}
+
+// ipvsRules are what kube-proxy makes in IPVS mode.
+const ipvsRules = `*nat
+:KUBE-SERVICES - [0:0]
+:KUBE-POSTROUTING - [0:0]
+:KUBE-NODE-PORT - [0:0]
+:KUBE-LOAD-BALANCER - [0:0]
+:KUBE-MARK-MASQ - [0:0]
+-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A POSTROUTING -m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING
+-A KUBE-SERVICES -m set --match-set KUBE-CLUSTER-IP dst,dst -j KUBE-MARK-MASQ
+-A KUBE-SERVICES -m addrtype --dst-type LOCAL -j KUBE-NODE-PORT
+-A KUBE-NODE-PORT -p tcp -m set --match-set KUBE-NODE-PORT-TCP dst -j KUBE-MARK-MASQ
+-A KUBE-LOAD-BALANCER -j KUBE-MARK-MASQ
+-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000
+-A KUBE-POSTROUTING -m mark --mark 0x4000/0x4000 -j MASQUERADE
+COMMIT
+*filter
+:KUBE-FORWARD - [0:0]
+:KUBE-NODE-PORT - [0:0]
+:KUBE-PROXY-FIREWALL - [0:0]
+:KUBE-SOURCE-RANGES-FIREWALL - [0:0]
+:KUBE-IPVS-FILTER - [0:0]
+:KUBE-IPVS-OUT-FILTER - [0:0]
+-A INPUT -m comment --comment "kubernetes ipvs access filter" -j KUBE-IPVS-FILTER
+-A INPUT -m comment --comment "kube-proxy firewall rules" -j KUBE-PROXY-FIREWALL
+-A INPUT -m comment --comment "kubernetes health check rules" -j KUBE-NODE-PORT
+-A FORWARD -m comment --comment "kube-proxy firewall rules" -j KUBE-PROXY-FIREWALL
+-A OUTPUT -m comment --comment "kubernetes ipvs access filter" -j KUBE-IPVS-OUT-FILTER
+-A KUBE-PROXY-FIREWALL -m set --match-set KUBE-LOAD-BALANCER-FW dst,dst -j KUBE-SOURCE-RANGES-FIREWALL
+-A KUBE-SOURCE-RANGES-FIREWALL -j DROP
+COMMIT
+`
+
+// ipvsSets are its sets, and one of kube-router's.
+const ipvsSets = `create KUBE-CLUSTER-IP hash:ip,port family inet
+create KUBE-6-CLUSTER-IP hash:ip,port family inet6
+create KUBE-LOAD-BALANCER-FW hash:ip,port family inet
+create KUBE-6-LOAD-BALANCER-SOURCE-CID hash:ip,port,net family inet6
+create KUBE-NODE-PORT-TCP bitmap:port range 0-65535
+create KUBE-6-NODE-PORT-LOCAL-UDP bitmap:port range 0-65535
+create KUBE-6-NODE-PORT-LOCAL-SCTP-HAS hash:ip,port family inet6
+create KUBE-SRC-ABCDEFGHIJKLMNOP hash:ip family inet
+add KUBE-CLUSTER-IP 10.96.0.10,tcp:80
+add KUBE-NODE-PORT-TCP 30080
+add KUBE-NODE-PORT-TCP 30443
+add KUBE-6-NODE-PORT-LOCAL-UDP 30053
+add KUBE-6-NODE-PORT-LOCAL-SCTP-HAS 2001:db8::1,sctp:30132
+`
+
+func TestRulesLinkAndSetsOfIPVSModeGo(t *testing.T) {
+	for _, variant := range []string{"nft", "legacy"} {
+		t.Run(variant, func(t *testing.T) {
+			enterNamespace(t)
+			addLinks(t, ipvsLink, "kube-bridge")
+			command(t, ipvsSets, "ipset", "restore")
+			kind := iptables{"iptables", variant}
+			kind.load(t, ipvsRules)
+			remove(t, nil)
+			if got := kind.listing(t); strings.Contains(got, "KUBE-") {
+				t.Errorf("rules:\n%s", got)
+			}
+			if diff := cmp.Diff("KUBE-SRC-ABCDEFGHIJKLMNOP\n", command(t, "", "ipset", "list", "-name")); diff != "" {
+				t.Errorf("sets (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff([]string{"lo", "kube-bridge"}, links(t)); diff != "" {
+				t.Errorf("links (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestASetThatAnotherProgramUsesIsTold(t *testing.T) {
+	enterNamespace(t)
+	command(t, "create KUBE-CLUSTER-IP hash:ip,port family inet\ncreate KUBE-LOOP-BACK hash:ip,port,ip family inet\n", "ipset", "restore")
+	kinds[0].load(t, "*filter\n-A INPUT -m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT\nCOMMIT\n")
+	err := Remove(context.Background(), Options{Logger: logr.Discard()})
+	if !errors.Is(err, errSetBusy) || !strings.Contains(err.Error(), "KUBE-CLUSTER-IP") {
+		t.Errorf("error: %v", err)
+	}
+	if diff := cmp.Diff("KUBE-CLUSTER-IP\n", command(t, "", "ipset", "list", "-name")); diff != "" {
+		t.Errorf("sets (-want +got):\n%s", diff)
+	}
+}
+
+func TestWhatIsInUseIsKept(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*Options)
+		want   []string
+	}{
+		{"nothing", func(*Options) {}, nil},
+		{"iptables", func(o *Options) { o.KeepIPTables = true }, []string{"KUBE-FORWARD"}},
+		{"IPVS", func(o *Options) { o.KeepIPVS = true }, []string{ipvsLink, "KUBE-LOOP-BACK"}},
+		{"nftables", func(o *Options) { o.KeepNFTables = true }, []string{"table ip kube-proxy"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			enterNamespace(t)
+			kinds[0].load(t, "*filter\n:KUBE-FORWARD - [0:0]\n-A FORWARD -j KUBE-FORWARD\nCOMMIT\n")
+			addLinks(t, ipvsLink)
+			command(t, "create KUBE-LOOP-BACK hash:ip,port,ip family inet\n", "ipset", "restore")
+			command(t, proxyTables, "nft", "-f", "-")
+			remove(t, tt.change)
+			all := command(t, "", "nft", "list", "ruleset") + strings.Join(links(t), "\n") + command(t, "", "ipset", "list", "-name")
+			var got []string
+			for _, thing := range []string{"KUBE-FORWARD", ipvsLink, "KUBE-LOOP-BACK", "table ip kube-proxy"} {
+				if strings.Contains(all, thing) {
+					got = append(got, thing)
+				}
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("kept (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// addLinks adds bridges, which every kernel has, where kube-proxy has a dummy.
+func addLinks(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}); err != nil {
+			t.Fatalf("add link %s: %v", name, err)
+		}
+	}
+}
+
+func links(t *testing.T) []string {
+	t.Helper()
+	list, err := netlink.LinkList()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, l := range list {
+		names = append(names, l.Attrs().Name)
+	}
+	return names
+}
