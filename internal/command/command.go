@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os/signal"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/featuregate"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -19,13 +19,10 @@ import (
 	"sluice/internal/host"
 )
 
-// ErrNoManifests says that it is not known where the Services come from.
-var ErrNoManifests = errors.New("no source of Services: set --manifests to a folder of manifests; " +
-	"connecting to an API server is not part of this version")
-
 // options is what the command line says beside the configuration.
 type options struct {
 	flags     *config.Flags
+	set       *pflag.FlagSet
 	manifests string
 }
 
@@ -56,8 +53,8 @@ func newCommand() *cobra.Command {
 		Long: `kube-proxy runs on every node of a Kubernetes cluster. It programs the kernel so
 that connections to a Service reach one of the Service's endpoints.
 
-This is Sluice, a kube-proxy of its own. It reads Services, EndpointSlices and
-Nodes from a folder of manifests and follows the changes there.`,
+This is Sluice, a kube-proxy of its own. It follows Services, EndpointSlices and
+its Node at the API server, or in a folder of manifests.`,
 		Version:       version(),
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true, // a page of flags would hide the error
@@ -68,9 +65,9 @@ Nodes from a folder of manifests and follows the changes there.`,
 	cmd.SetGlobalNormalizationFunc(cliflag.WordSepNormalizeFunc)
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	o.flags = config.AddFlags(flags)
+	o.flags, o.set = config.AddFlags(flags), flags
 	flags.StringVar(&o.manifests, "manifests", "",
-		"Folder, or file, of YAML or JSON manifests to take Services, EndpointSlices, Nodes and ServiceCIDRs from.")
+		"Folder, or file, of YAML or JSON manifests to take Services, EndpointSlices, Nodes and ServiceCIDRs from, instead of an API server.")
 	return cmd
 }
 
@@ -82,7 +79,7 @@ func (o *options) run(ctx context.Context) error {
 	if err == nil && o.flags.WriteConfigTo != "" {
 		return config.Write(o.flags.WriteConfigTo, settings.Configuration)
 	}
-	if err := errors.Join(err, o.sourceMissing()); err != nil {
+	if err != nil {
 		return err
 	}
 	if settings.Plan.NodeName, err = host.NodeName(settings.HostnameOverride); err != nil {
@@ -98,7 +95,10 @@ func (o *options) run(ctx context.Context) error {
 	for _, note := range settings.Notes {
 		logger.V(1).Info("Note: " + note.String())
 	}
-	return serve(ctx, logger, settings, o.manifests)
+	if o.flags.InitOnly {
+		return initialize(logger, settings)
+	}
+	return serve(ctx, logger, settings, o)
 }
 
 // runCleanup does not care whether the rest of the command line is sound:
@@ -109,13 +109,6 @@ func (o *options) runCleanup(ctx context.Context) error {
 		return err
 	}
 	return cleanup(ctx, logger)
-}
-
-func (o *options) sourceMissing() error {
-	if o.manifests == "" {
-		return ErrNoManifests
-	}
-	return nil
 }
 
 func newLogger(c *logsapi.LoggingConfiguration, features featuregate.FeatureGate) (logr.Logger, error) {

@@ -13,7 +13,7 @@ func TestMistakesOfTheCommandLineEndItWithOneErrorAndARemedy(t *testing.T) {
 		want []string // in what is written to standard error
 	}{
 		{"no source of Services", []string{"--cluster-cidr=10.0.0.0/8"},
-			[]string{"set --manifests", "API server is not part of this version"}},
+			[]string{"connect to the API server", "set --manifests to a folder"}},
 		{"unknown flag", []string{"--manifests=x", "--frobnicate"}, []string{"unknown flag: --frobnicate"}},
 		{"value that cannot be read", []string{"--manifests=x", "--iptables-sync-period=often"}, []string{`invalid argument "often" for "--iptables-sync-period"`}},
 		{"argument without a flag", []string{"--manifests=x", "stray"}, []string{"stray"}},
@@ -21,7 +21,7 @@ func TestMistakesOfTheCommandLineEndItWithOneErrorAndARemedy(t *testing.T) {
 			[]string{`"iptables" is not available`, "nftables"}},
 		{"all mistakes are told at once",
 			[]string{"--proxy-mode=ipvs", "--iptables-masquerade-bit=77", "--hostname-override= "},
-			[]string{`"ipvs" is not available`, "77 is no bit", "--hostname-override", "set --manifests"}},
+			[]string{`"ipvs" is not available`, "77 is no bit", "--hostname-override"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
+	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 
 	"sluice/internal/config"
@@ -16,9 +18,12 @@ import (
 	"sluice/internal/engine"
 	"sluice/internal/health"
 	"sluice/internal/host"
+	"sluice/internal/leftovers"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/source/kubernetes"
 	"sluice/internal/source/manifest"
+	"sluice/internal/telemetry"
 )
 
 // source hands what it finds out to a sink until its context ends.
@@ -26,61 +31,128 @@ type source interface {
 	Run(context.Context, model.Sink) error
 }
 
+// proxy is all that runs in the process, put together.
+type proxy struct {
+	options  *options
+	settings *config.Settings // those that it began with
+	logger   logr.Logger
+	clock    clock.WithTicker
+
+	client   clientset.Interface // nil without an API server
+	recorder telemetry.Recorder
+	kernel   dataplane.Dataplane
+	engine   *engine.Engine
+
+	registry    telemetry.Registry
+	metrics     *telemetry.Metrics
+	feed        *telemetry.Feed
+	problems    *telemetry.Problems
+	services    *health.Services
+	eligibility health.Eligibility
+	tracker     *conntrack.Reconciler
+	servers     *servers
+
+	// programmed is closed when the kernel was programmed for the first time.
+	programmed chan struct{}
+}
+
 // serve runs the proxy until ctx ends, and leaves the kernel as it is then.
-func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, manifests string) (err error) {
-	clk := clock.RealClock{}
-	kernel, err := open(logger)
-	if err != nil {
+func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o *options) (err error) {
+	p := &proxy{options: o, settings: settings, logger: logger, clock: clock.RealClock{}, programmed: make(chan struct{})}
+	if err := p.connect(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, kernel.Close()) }()
-
-	logger.Info("Starting", "version", version(), "node", settings.Plan.NodeName, "mode", settings.Mode, "manifests", manifests)
-	services := health.NewServices(health.ServicesOptions{Logger: logger.WithName("health"), Clock: clk})
-	var eng *engine.Engine
-	tracker := conntrack.New(conntrack.Options{
-		Logger: logger.WithName("conntrack"), Clock: clk,
-		Desired: func(read func(*plan.Desired)) { eng.Snapshot(read) },
-	})
-	var reconciles uint64
-	eng = engine.New(engine.Options{
-		Planner:       plan.New(settings.Plan),
-		Dataplane:     kernel,
-		Logger:        logger.WithName("engine"),
-		Clock:         clk,
-		MinSyncPeriod: settings.MinSyncPeriod,
-		SyncPeriod:    settings.SyncPeriod,
-		OnCommit: func(change *plan.Change, result dataplane.Result) {
-			services.OnCommit(change, result)
-			before := reconciles
-			reconciles = eng.Status().Reconciles
-			tracker.Committed(change, result, reconciles != before)
-		},
-	})
-	err = follow(ctx, eng, map[string]source{
-		"host": host.New(host.Options{Logger: logger.WithName("host"), Clock: clk}),
-		"manifests": manifest.New(manifest.Options{
-			Path: manifests, NodeName: settings.Plan.NodeName, Logger: logger.WithName("manifests"), Clock: clk,
-		}),
-	}, tracker.Run, func(ctx context.Context) error {
-		return services.Run(ctx, eng, health.Programming(eng.Status, clk, 2*settings.SyncPeriod))
-	})
-	if err == nil {
-		logger.Info("Ending, the rules stay in place")
+	if p.kernel, err = open(logger); err != nil {
+		return err
 	}
+	defer func() { err = errors.Join(err, p.kernel.Close()) }()
+	logger.Info("Starting", "version", version(), "node", settings.Plan.NodeName, "mode", settings.Mode, "manifests", o.manifests)
+	p.recorder.Record(telemetry.Starting(settings.Plan.NodeName))
+	tune(logger, settings)
+	if err := p.assemble(); err != nil {
+		return err
+	}
+	if err := p.run(ctx); err != nil {
+		return err
+	}
+	logger.Info("Ending, the rules stay in place")
+	return nil
+}
+
+// connect makes the client of the API server, unless manifests take its place.
+func (p *proxy) connect(ctx context.Context) (err error) {
+	if p.options.manifests != "" {
+		p.recorder = telemetry.LogRecorder(p.logger.WithName("events"))
+		return nil
+	}
+	if p.client, err = kubernetes.NewClient(p.settings.Client.Connection, p.settings.Client.Master); err != nil {
+		return fmt.Errorf("connect to the API server: %w; to run without one, set --manifests to a folder of manifests", err)
+	}
+	p.recorder, err = telemetry.NewAPIRecorder(ctx, p.client, nil)
 	return err
 }
 
-// follow runs the engine, its sources and its observers until ctx ends or one
-// of them fails.
-func follow(ctx context.Context, eng *engine.Engine, sources map[string]source, observers ...func(context.Context) error) error {
+// assemble makes the engine and everything that observes it.
+func (p *proxy) assemble() (err error) {
+	snapshot := func(read func(*plan.Desired)) { p.engine.Snapshot(read) }
+	status := func() engine.Summary { return p.engine.Status() }
+	p.registry = telemetry.ProcessRegistry()
+	if p.metrics, err = telemetry.NewMetrics(p.registry, p.settings.Mode); err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	p.feed = telemetry.NewFeed(telemetry.FeedOptions{Metrics: p.metrics, Status: status, Snapshot: snapshot, Clock: p.clock})
+	p.problems = telemetry.NewProblems(telemetry.ProblemsOptions{
+		Recorder: p.recorder, Snapshot: snapshot, Clock: p.clock,
+		Failures: func() []engine.Failure { return p.engine.Failures() },
+	})
+	err = telemetry.RegisterConnections(p.registry, telemetry.ConnectionsOptions{
+		Counters: p.kernel.Counters, Snapshot: snapshot, Logger: p.logger.WithName("metrics"), Clock: p.clock,
+	})
+	if err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	p.services = health.NewServices(health.ServicesOptions{Logger: p.logger.WithName("health"), Clock: p.clock})
+	p.tracker = conntrack.New(conntrack.Options{
+		Logger: p.logger.WithName("conntrack"), Clock: p.clock, Desired: snapshot, OnPass: p.feed.OnPass,
+	})
+	p.engine = engine.New(engine.Options{
+		Planner:       plan.New(p.settings.Plan),
+		Dataplane:     p.kernel,
+		Logger:        p.logger.WithName("engine"),
+		Clock:         p.clock,
+		MinSyncPeriod: p.settings.MinSyncPeriod,
+		SyncPeriod:    p.settings.SyncPeriod,
+		OnCommit:      p.onCommit(),
+	})
+	p.servers = newServers(p)
+	return nil
+}
+
+// onCommit tells all observers of a commit. None of them waits.
+func (p *proxy) onCommit() func(*plan.Change, dataplane.Result) {
+	first := sync.OnceFunc(func() { close(p.programmed) })
+	var reconciles uint64
+	return func(change *plan.Change, result dataplane.Result) {
+		before := reconciles
+		reconciles = p.engine.Status().Reconciles
+		p.tracker.Committed(change, result, reconciles != before)
+		p.services.OnCommit(change, result)
+		p.feed.OnCommit(change, result)
+		p.problems.OnCommit(change, result)
+		first()
+	}
+}
+
+// run runs everything until ctx ends or a part of it fails.
+func (p *proxy) run(ctx context.Context) error {
 	// The engine must know of all sources before the first of them is in sync.
+	sources := p.sources()
 	sinks := make(map[string]model.Sink, len(sources))
 	for name := range sources {
-		sinks[name] = eng.AddSource(name)
+		sinks[name] = p.feed.Watch(p.eligibility.Watch(p.engine.AddSource(name)))
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return eng.Run(ctx) })
+	group.Go(func() error { return p.engine.Run(ctx) })
 	for name, s := range sources {
 		group.Go(func() error {
 			if err := s.Run(ctx, sinks[name]); err != nil {
@@ -89,13 +161,68 @@ func follow(ctx context.Context, eng *engine.Engine, sources map[string]source, 
 			return nil
 		})
 	}
-	for _, run := range observers {
-		group.Go(func() error { return run(ctx) })
+	group.Go(func() error { return p.tracker.Run(ctx) })
+	group.Go(func() error { return p.problems.Run(ctx) })
+	group.Go(func() error {
+		healthy := health.Programming(p.engine.Status, p.clock, 2*p.settings.SyncPeriod)
+		return p.services.Run(ctx, p.engine, healthy)
+	})
+	group.Go(func() error { return p.servers.run(ctx) })
+	group.Go(func() error { p.removeLeftovers(ctx); return nil })
+	if p.options.flags.ConfigFile != "" {
+		group.Go(func() error { return p.followConfig(ctx) })
 	}
 	return group.Wait()
 }
 
-// cleanup removes what the proxy left in the kernel.
+func (p *proxy) sources() map[string]source {
+	sources := map[string]source{"host": host.New(host.Options{Logger: p.logger.WithName("host"), Clock: p.clock})}
+	if p.client == nil {
+		sources["manifests"] = manifest.New(manifest.Options{
+			Path: p.options.manifests, NodeName: p.settings.Plan.NodeName, Logger: p.logger.WithName("manifests"), Clock: p.clock,
+		})
+		return sources
+	}
+	sources["kubernetes"] = kubernetes.New(kubernetes.Options{
+		Client: p.client, NodeName: p.settings.Plan.NodeName, Logger: p.logger.WithName("kubernetes"), Clock: p.clock,
+		ResyncPeriod: p.settings.Client.ResyncPeriod,
+	})
+	return sources
+}
+
+// removeLeftovers removes what upstream's kube-proxy left behind, once our rules
+// carry the traffic.
+func (p *proxy) removeLeftovers(ctx context.Context) {
+	select {
+	case <-p.programmed:
+	case <-ctx.Done():
+		return
+	}
+	log := p.logger.WithName("leftovers")
+	if err := leftovers.Remove(ctx, leftovers.Options{Logger: log}); err != nil && ctx.Err() == nil {
+		log.Error(err, "Rules of another kube-proxy stay in the kernel")
+	}
+}
+
+// tune makes the settings of the kernel. What cannot be done is no reason not to
+// serve.
+func tune(logger logr.Logger, s *config.Settings) {
+	o := host.TuneOptions{Conntrack: s.Conntrack, Logger: logger.WithName("host")}
+	errs := host.Tune(o)
+	if err := host.SetOOMScore(o, s.OOMScoreAdj); err != nil {
+		errs = append(errs, err)
+	}
+	for _, err := range errs {
+		logger.Info("A setting of the kernel stays as it is", "reason", err.Error())
+	}
+}
+
+// initialize does what needs more rights than the proxy has when it serves.
+func initialize(logger logr.Logger, s *config.Settings) error {
+	return errors.Join(host.Tune(host.TuneOptions{Conntrack: s.Conntrack, Logger: logger.WithName("host")})...)
+}
+
+// cleanup removes what this proxy and others left in the kernel.
 func cleanup(ctx context.Context, logger logr.Logger) (err error) {
 	kernel, err := open(logger)
 	if err != nil {
@@ -104,6 +231,9 @@ func cleanup(ctx context.Context, logger logr.Logger) (err error) {
 	defer func() { err = errors.Join(err, kernel.Close()) }()
 	if err := kernel.Cleanup(ctx); err != nil {
 		return fmt.Errorf("remove the rules: %w", err)
+	}
+	if err := leftovers.Remove(ctx, leftovers.Options{Logger: logger.WithName("leftovers")}); err != nil {
+		return fmt.Errorf("remove the rules of other proxies: %w", err)
 	}
 	logger.Info("Removed all rules of this proxy")
 	return nil

@@ -8,26 +8,28 @@ import (
 	"k8s.io/component-base/featuregate"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // the log format json
+
+	"sluice/internal/host"
 )
 
 // What concerns the process and the node it runs on.
 
-func conntrack(c *Configuration, n *notes) Conntrack {
+func conntrack(c *Configuration, n *notes) host.Conntrack {
 	from := &c.Conntrack
-	out := Conntrack{
+	out := host.Conntrack{
 		MaxPerCore: int(*from.MaxPerCore), Min: int(*from.Min),
-		TCPEstablishedTimeout: from.TCPEstablishedTimeout.Duration,
-		TCPCloseWaitTimeout:   from.TCPCloseWaitTimeout.Duration,
-		UDPTimeout:            from.UDPTimeout.Duration,
-		UDPStreamTimeout:      from.UDPStreamTimeout.Duration,
-		TCPBeLiberal:          from.TCPBeLiberal,
+		TCPEstablished: from.TCPEstablishedTimeout.Duration,
+		TCPCloseWait:   from.TCPCloseWaitTimeout.Duration,
+		UDP:            from.UDPTimeout.Duration,
+		UDPStream:      from.UDPStreamTimeout.Duration,
+		TCPBeLiberal:   from.TCPBeLiberal,
 	}
 	checkCount("conntrack.maxPerCore", out.MaxPerCore, n)
 	checkCount("conntrack.min", out.Min, n)
-	checkTimeout("conntrack.tcpEstablishedTimeout", out.TCPEstablishedTimeout, true, n)
-	checkTimeout("conntrack.tcpCloseWaitTimeout", out.TCPCloseWaitTimeout, true, n)
-	checkTimeout("conntrack.udpTimeout", out.UDPTimeout, true, n)
-	checkTimeout("conntrack.udpStreamTimeout", out.UDPStreamTimeout, true, n)
+	checkTimeout("conntrack.tcpEstablishedTimeout", out.TCPEstablished, true, n)
+	checkTimeout("conntrack.tcpCloseWaitTimeout", out.TCPCloseWait, true, n)
+	checkTimeout("conntrack.udpTimeout", out.UDP, true, n)
+	checkTimeout("conntrack.udpStreamTimeout", out.UDPStream, true, n)
 	return out
 }
 

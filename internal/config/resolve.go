@@ -9,6 +9,7 @@ import (
 	"k8s.io/component-base/featuregate"
 	"k8s.io/kube-proxy/config/v1alpha1"
 
+	"sluice/internal/host"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -38,7 +39,7 @@ type Settings struct {
 
 	Serving     Serving
 	Client      Client
-	Conntrack   Conntrack
+	Conntrack   host.Conntrack
 	OOMScoreAdj int
 
 	// Warnings are what the administrator may not have meant.
@@ -64,18 +65,6 @@ type Client struct {
 	Connection   componentconfig.ClientConnectionConfiguration
 	Master       string        // address that takes the place of the kubeconfig's
 	ResyncPeriod time.Duration // how often all objects are looked at again
-}
-
-// Conntrack is how the kernel shall track connections. A value of 0 leaves the
-// kernel's as it is.
-type Conntrack struct {
-	MaxPerCore, Min int
-
-	TCPEstablishedTimeout, TCPCloseWaitTimeout time.Duration
-
-	UDPTimeout, UDPStreamTimeout time.Duration
-
-	TCPBeLiberal bool
 }
 
 // Settings works out what the flags and the configuration file mean.

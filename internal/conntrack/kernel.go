@@ -55,9 +55,8 @@ func (k kernel) sweep(ctx context.Context, which protocols, stale func(*flow) bo
 	defer runtime.UnlockOSThread()
 	start := threadTime()
 	s := sweeper{ctx: ctx, socket: reader, filter: protocolFilter, stale: stale, doomed: deletions{socket: writer}}
-	err = s.dumpAll(which)
-	err = errors.Join(err, s.doomed.flush(), s.doomed.refused)
-	return tally{s.seen, s.doomed.deleted, threadTime() - start}, err
+	err = errors.Join(s.sweepAll(which), s.doomed.refused)
+	return tally{s.seen, s.doomed.deleted, s.deletedIPv6, threadTime() - start}, err
 }
 
 // threadTime is the processor time that the calling thread has had so far.
@@ -79,17 +78,35 @@ type sweeper struct {
 	doomed deletions
 	seen   int
 	flow   flow // the entry being looked at
+
+	deletedIPv6 int // of those that doomed deleted
 }
 
-func (s *sweeper) dumpAll(which protocols) error {
+// sweepAll goes over both families.
+func (s *sweeper) sweepAll(which protocols) error {
 	for _, p := range which {
 		for _, family := range families {
-			if err := s.dump(family, p); err != nil {
-				return fmt.Errorf("reading the connection tracking table: %w", err)
+			if err := s.sweep(family, p); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
+}
+
+// sweep reads the entries of a family and protocol and deletes those that are
+// stale. What it has found so far it deletes also when it cannot read on.
+func (s *sweeper) sweep(family uint8, p model.Protocol) error {
+	before := s.doomed.deleted
+	err := s.dump(family, p)
+	if err != nil {
+		err = fmt.Errorf("reading the connection tracking table: %w", err)
+	}
+	err = errors.Join(err, s.doomed.flush())
+	if family == unix.NFPROTO_IPV6 {
+		s.deletedIPv6 += s.doomed.deleted - before
+	}
+	return err
 }
 
 // dump looks at all entries of a family and protocol.

@@ -46,6 +46,8 @@ func TestExactlyTheStaleEntriesGo(t *testing.T) {
 	}
 	n := newNamespace(t)
 	r := n.reconciler()
+	var told Pass // the last; commit waits for it
+	r.onPass = func(p Pass) { told = p }
 	commit(t, r, &plan.Change{Set: []*plan.Frontend{frontend("10.96.0.3:53", "10.244.1.1:5353")}})
 	n.create(append(stale, kept...)...)
 
@@ -70,6 +72,9 @@ func TestExactlyTheStaleEntriesGo(t *testing.T) {
 	}
 	if got := r.Stats().Deleted; got != uint64(len(stale)) {
 		t.Errorf("deleted %d, want %d", got, len(stale))
+	}
+	if told.Deleted != len(stale) || told.DeletedIPv6 != 3 || told.Err != nil {
+		t.Errorf("told of %+v, want %d deleted and 3 of them IPv6", told, len(stale))
 	}
 }
 
@@ -238,7 +243,7 @@ func TestKernelThatRefusesTheFilterSendsEverything(t *testing.T) {
 		},
 		stale: func(f *flow) bool { asked = append(asked, f.protocol); return false },
 	}
-	if err := s.dumpAll(protocols{model.UDP}); err != nil {
+	if err := s.sweepAll(protocols{model.UDP}); err != nil {
 		t.Fatal(err)
 	}
 	if s.seen != 2 {

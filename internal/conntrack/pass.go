@@ -10,7 +10,17 @@ import (
 // tally is what a pass came across.
 type tally struct {
 	seen, deleted int
+	deletedIPv6   int           // of those deleted
 	cost          time.Duration // of processor time
+}
+
+// Pass is what one pass over the table did.
+type Pass struct {
+	Duration    time.Duration
+	Seen        int   // entries looked at
+	Deleted     int   // entries removed
+	DeletedIPv6 int   // those of them that were of IPv6
+	Err         error // why it did not get to its end
 }
 
 // pass goes over the table once.
@@ -29,6 +39,7 @@ func (r *Reconciler) pass(ctx context.Context) {
 	})
 	end := r.clock.Now()
 	took := end.Sub(start)
+	r.onPass(Pass{took, t.seen, t.deleted, t.deletedIPv6, err})
 	r.count(t, took, err)
 	r.notBefore = end.Add(max(rest, restFactor*t.cost))
 	if err != nil {

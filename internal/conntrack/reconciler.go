@@ -43,6 +43,9 @@ type Options struct {
 	// committed yet.
 	Desired func(read func(*plan.Desired))
 
+	// OnPass is told of each pass; nil if nobody wants to know.
+	OnPass func(Pass)
+
 	// NetNS is the network namespace whose table it is, as an open file
 	// descriptor; 0 for that of the process.
 	NetNS int
@@ -63,6 +66,7 @@ type Reconciler struct {
 	log     logr.Logger
 	clock   clock.Clock
 	desired func(func(*plan.Desired))
+	onPass  func(Pass)
 	tracks  protocols
 	// sweep removes entries of some protocols from the table; a field for tests.
 	sweep func(context.Context, protocols, func(*flow) bool) (tally, error)
@@ -87,10 +91,14 @@ func New(o Options) *Reconciler {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
+	if o.OnPass == nil {
+		o.OnPass = func(Pass) {}
+	}
 	return &Reconciler{
 		log:     o.Logger,
 		clock:   o.Clock,
 		desired: o.Desired,
+		onPass:  o.OnPass,
 		tracks:  protocols{model.UDP},
 		sweep:   kernel{o.NetNS}.sweep,
 		wake:    make(chan struct{}, 1),

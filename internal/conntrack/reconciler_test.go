@@ -40,7 +40,7 @@ func (t *table) sweep(_ context.Context, which protocols, stale func(*flow) bool
 			kept = append(kept, f)
 		}
 	}
-	count := tally{len(t.entries), len(t.entries) - len(kept), t.costs}
+	count := tally{seen: len(t.entries), deleted: len(t.entries) - len(kept), cost: t.costs}
 	t.entries = kept
 	return count, nil
 }
@@ -274,6 +274,9 @@ func TestFailedPassIsMadeUpForAndLoggedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.table.entries = []*flow{flowOf(model.UDP, web, old), flowOf(model.UDP, "10.96.0.2:53", old)}
 		b.table.failing.Store(true)
+		b.table.takes = time.Millisecond
+		var told []Pass
+		b.onPass = func(p Pass) { told = append(told, p) }
 		b.set(frontend(web, now))
 		elapse(time.Second)
 		b.Committed(&plan.Change{Removed: []plan.Key{udp("10.96.0.2:53")}}, dataplane.Result{}, false)
@@ -291,6 +294,13 @@ func TestFailedPassIsMadeUpForAndLoggedOnce(t *testing.T) {
 		}
 		if len(b.logged) != 1 {
 			t.Errorf("logged %q, want one line", b.logged)
+		}
+		if uint64(len(told)) != failed+1 || told[0].Err == nil {
+			t.Errorf("told of %d passes, the first %+v; want all, and that it failed", len(told), told[0])
+		}
+		want := Pass{Duration: time.Millisecond, Seen: 2, Deleted: 2}
+		if last := told[len(told)-1]; last != want {
+			t.Errorf("told at last of %+v, want %+v", last, want)
 		}
 	})
 }

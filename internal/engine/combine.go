@@ -24,6 +24,7 @@ func combine(changes []*plan.Change) *plan.Change {
 		}
 		out.HealthChecks = out.HealthChecks || c.HealthChecks
 		out.Problems = out.Problems || c.Problems
+		out.News.Add(c.News)
 		for _, key := range c.Removed {
 			frontends[key] = nil
 		}

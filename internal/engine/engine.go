@@ -164,6 +164,10 @@ func (e *Engine) absorb(ctx context.Context) {
 		e.disturbed()
 	}
 	e.state.Apply(&e.dirty, m.events...)
+	if m.periods != nil {
+		e.minSyncPeriod, e.verifier.period = m.periods.minSync, m.periods.sync
+		e.verifier.postpone(e.clock.Now())
+	}
 	if m.config != nil {
 		e.config = m.config
 	}
@@ -210,8 +214,12 @@ func (e *Engine) update() *plan.Change {
 	defer e.planMu.Unlock()
 	dirty, config := e.dirty, e.config
 	e.dirty, e.config = model.Dirty{}, nil
+	var change *plan.Change
 	if config != nil {
-		return e.planner.SetConfig(e.state, *config)
+		change = e.planner.SetConfig(e.state, *config)
+	} else {
+		change = e.planner.Update(e.state, &dirty)
 	}
-	return e.planner.Update(e.state, &dirty)
+	change.News = dirty.News
+	return change
 }

@@ -17,6 +17,7 @@ type mail struct {
 	since  time.Time // when the first of events or config came
 	config *plan.Config
 
+	periods      *periods
 	disturbed    bool
 	verification *verification
 }
@@ -144,6 +145,14 @@ func (e *Engine) Update(events ...model.Event) {
 // Synced says that everything there was at the start has been handed over, by
 // all sources.
 func (e *Engine) Synced() { e.inbox.setSynced(nil) }
+
+// periods are the times that Options name.
+type periods struct{ minSync, sync time.Duration }
+
+// SetPeriods replaces MinSyncPeriod and SyncPeriod of the Options.
+func (e *Engine) SetPeriods(minSync, sync time.Duration) {
+	e.inbox.post(func(m *mail) { m.periods = &periods{minSync, sync} })
+}
 
 // SetPlanConfig replaces the configuration of the planner.
 func (e *Engine) SetPlanConfig(config plan.Config) {

@@ -184,6 +184,13 @@ func (l *ledger) broke(c commit) {
 	}
 }
 
+// verified notes that the kernel was found as programmed.
+func (l *ledger) verified(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.summary.LastVerified = now
+}
+
 // retryAt is when to look for failed frontends to try again, if there are any.
 func (l *ledger) retryAt() (at time.Time, ok bool) {
 	l.mu.RLock()
@@ -215,7 +222,12 @@ func (l *ledger) read() Summary {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	s := l.summary
-	s.Pending, s.Failed = len(l.pending), len(l.failed)
+	s.Programmed, s.Pending, s.Failed = len(l.programmed), len(l.pending), len(l.failed)
+	for key := range l.pending {
+		if _, outdated := l.programmed[key]; outdated {
+			s.Programmed--
+		}
+	}
 	return s
 }
 

@@ -66,9 +66,10 @@ type Summary struct {
 	// zero when there is none. A refused frontend does not count.
 	PendingSince time.Time
 
-	// Frontends counts the desired ones, Pending and Failed those that are not
-	// in the kernel as desired, and those to be removed.
-	Frontends, Pending, Failed int
+	// Frontends counts the desired ones, Programmed those that are in the
+	// kernel as desired, Pending and Failed those that are not, and those to be
+	// removed.
+	Frontends, Programmed, Pending, Failed int
 
 	// FailingSince is when the commit failed that no other has made up for; as
 	// long as it is not zero the dataplane cannot be programmed. LastError is
@@ -80,6 +81,9 @@ type Summary struct {
 	// long it took.
 	LastCommit         time.Time
 	LastCommitDuration time.Duration
+
+	// LastVerified is when the kernel was last read and found as programmed.
+	LastVerified time.Time
 
 	// Counts since the start: successful commits, those of them that were
 	// reconciles, commits that failed as a whole, and what was written.

@@ -63,7 +63,7 @@ func TestARefusedFrontendSaysWhySinceWhenAndWhatNext(t *testing.T) {
 		if diff := cmp.Diff(failures, b.Failures(), cmpopts.EquateErrors(), cmpopts.EquateComparable(plan.Key{})); diff != "" {
 			t.Errorf("failures (-want +got):\n%s", diff)
 		}
-		if s := b.Status(); s.Failed != 1 || s.Frontends != 2 || !s.PendingSince.IsZero() || !s.FailingSince.IsZero() {
+		if s := b.Status(); s.Failed != 1 || s.Programmed != 1 || s.Frontends != 2 || !s.PendingSince.IsZero() || !s.FailingSince.IsZero() {
 			t.Errorf("one refused frontend must count, and not as a failure of the whole: %+v", s)
 		}
 	})
@@ -101,7 +101,7 @@ func TestSummaryFollowsTheWork(t *testing.T) {
 		b.Synced()
 		synctest.Wait()
 		want := Summary{
-			Synced: true, DesiredRevision: 2, ProgrammedRevision: 2, Frontends: 2,
+			Synced: true, DesiredRevision: 2, ProgrammedRevision: 2, Frontends: 2, Programmed: 2,
 			LastCommit: start.Add(time.Hour), Commits: 1, Reconciles: 1, Transactions: 1, Elements: 2,
 		}
 		if diff := cmp.Diff(want, b.Status()); diff != "" {
@@ -122,11 +122,24 @@ func TestSummaryFollowsTheWork(t *testing.T) {
 		release()
 		synctest.Wait()
 		want = Summary{
-			Synced: true, DesiredRevision: 4, ProgrammedRevision: 4, Frontends: 4,
+			Synced: true, DesiredRevision: 4, ProgrammedRevision: 4, Frontends: 4, Programmed: 4,
 			LastCommit: start.Add(time.Hour + 2*time.Second), Commits: 3, Reconciles: 1, Transactions: 3, Elements: 4,
 		}
 		if diff := cmp.Diff(want, b.Status()); diff != "" {
 			t.Errorf("after all commits (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestAFrontendThatWaitsForAnotherVersionDoesNotCountAsProgrammed(t *testing.T) {
+	run(t, Options{}, func(t *testing.T, b *bench) {
+		b.Update(web("10.0.0.1", 0), web("10.0.0.2", 0))
+		b.sync()
+		defer b.kernel.holdCommits()()
+		b.Update(web("10.0.0.1", 1), web("10.0.0.3", 0))
+		synctest.Wait()
+		if s := b.Status(); s.Programmed != 1 || s.Pending != 2 || s.Frontends != 3 {
+			t.Errorf("want one programmed and two pending: %+v", s)
 		}
 	})
 }

@@ -65,6 +65,9 @@ func (e *Engine) verified(ctx context.Context, v *verification) {
 		return
 	}
 	e.verifier.lastError = ""
+	if v.ok {
+		e.ledger.verified(now)
+	}
 	if v.ok || v.reconciles != e.repair.started {
 		return
 	}

@@ -1,0 +1,61 @@
+package command
+
+import (
+	"context"
+	"flag"
+	"fmt"
+
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/klog/v2"
+
+	"sluice/internal/config"
+)
+
+// followConfig puts a changed configuration file into force without touching
+// traffic. What needs another process is told, and stays as it is.
+func (p *proxy) followConfig(ctx context.Context) error {
+	log := p.logger.WithName("config")
+	inForce := p.settings
+	return p.options.flags.Watch(ctx, inForce, config.WatchOptions{
+		Logger: log,
+		Clock:  p.clock,
+		Changed: func(later *config.Settings) {
+			later.Plan.NodeName = p.settings.Plan.NodeName
+			live, restart := config.Compare(inForce, later)
+			for _, c := range live {
+				log.Info("Configuration changed", "change", c.String())
+			}
+			for _, c := range restart {
+				log.Info("Configuration changed, but this needs a restart of the proxy", "change", c.String(), "reason", c.Restart)
+			}
+			p.reconfigure(later)
+			inForce = later
+		},
+	})
+}
+
+// reconfigure puts settings into force.
+func (p *proxy) reconfigure(s *config.Settings) {
+	p.engine.SetPlanConfig(s.Plan)
+	p.engine.SetPeriods(s.MinSyncPeriod, s.SyncPeriod)
+	p.servers.set(s)
+	tune(p.logger, s)
+	logging := &s.Configuration.Logging
+	if err := setVerbosity(uint32(logging.Verbosity), logsapi.VModuleConfigurationPflag(&logging.VModule).String()); err != nil {
+		p.logger.Error(err, "The log goes on as before")
+	}
+}
+
+// setVerbosity changes how much is logged. klog offers no other way than its
+// flags.
+func setVerbosity(level uint32, vmodule string) error {
+	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(flags)
+	if err := flags.Set("v", fmt.Sprint(level)); err != nil {
+		return fmt.Errorf("set the verbosity: %w", err)
+	}
+	if err := flags.Set("vmodule", vmodule); err != nil {
+		return fmt.Errorf("set the verbosity by module: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package command
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/kube-proxy/config/v1alpha1"
+
+	"sluice/internal/config"
+	"sluice/internal/health"
+	"sluice/internal/telemetry"
+)
+
+// servers are the HTTP servers of the process. They can be moved to other
+// addresses while it runs.
+type servers struct {
+	proxy *proxy
+	// settings are those in force.
+	settings atomic.Pointer[config.Settings]
+
+	mu      sync.Mutex
+	changed chan struct{} // closed when the servers must begin anew
+}
+
+func newServers(p *proxy) *servers {
+	s := &servers{proxy: p, changed: make(chan struct{})}
+	s.settings.Store(p.settings)
+	return s
+}
+
+// set puts other settings into force.
+func (s *servers) set(settings *config.Settings) {
+	old := s.settings.Swap(settings)
+	if old.Serving == settings.Serving && old.SyncPeriod == settings.SyncPeriod {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// run serves until ctx ends.
+func (s *servers) run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		s.mu.Lock()
+		changed := s.changed
+		s.mu.Unlock()
+		if err := s.serve(ctx, s.settings.Load(), changed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serve serves until ctx ends or the settings change.
+func (s *servers) serve(ctx context.Context, settings *config.Settings, changed <-chan struct{}) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		select {
+		case <-changed:
+			cancel()
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	if at := settings.Serving.Health; at.IsValid() {
+		group.Go(func() error { return s.health(settings, at).Run(ctx) })
+	}
+	if at := settings.Serving.Metrics; at.IsValid() {
+		group.Go(func() error { return s.metrics(settings, at).Run(ctx) })
+	}
+	return group.Wait()
+}
+
+func (s *servers) health(settings *config.Settings, at netip.AddrPort) *health.Proxy {
+	p := s.proxy
+	return health.NewProxy(health.ProxyOptions{
+		Address:  at.String(),
+		HardFail: settings.Serving.HardFail,
+		Limit:    2 * settings.SyncPeriod,
+		Status:   p.engine.Status,
+		Leaving:  p.eligibility.Leaving,
+		Answered: p.metrics.Answered,
+		Failed: func(err error) {
+			p.recorder.Record(telemetry.FailedToStartProxierHealthcheck(p.settings.Plan.NodeName, err))
+		},
+		Logger: p.logger.WithName("health"),
+		Clock:  p.clock,
+	})
+}
+
+func (s *servers) metrics(settings *config.Settings, at netip.AddrPort) *telemetry.Server {
+	p := s.proxy
+	o := telemetry.ServerOptions{
+		Address:  at.String(),
+		HardFail: settings.Serving.HardFail,
+		Failed: func(err error) {
+			p.recorder.Record(telemetry.FailedToStartMetricServer(p.settings.Plan.NodeName, err))
+		},
+		Metrics:   p.registry,
+		Refresh:   p.feed.Refresh,
+		Mode:      settings.Mode,
+		Version:   version(),
+		Config:    func() *v1alpha1.KubeProxyConfiguration { return s.settings.Load().Configuration },
+		Statusz:   settings.Features.Enabled("ComponentStatusz"),
+		Profiling: settings.Serving.Profiling,
+		Logger:    p.logger.WithName("metrics"),
+		Clock:     p.clock,
+	}
+	if settings.Features.Enabled("ComponentFlagz") {
+		o.Flags = p.options.set
+	}
+	return telemetry.NewServer(o)
+}
