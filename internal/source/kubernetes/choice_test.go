@@ -1,0 +1,137 @@
+//lint:file-ignore SA1019 Endpoints is deprecated, and all that some servers have.
+
+package kubernetes
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	networkingv1beta1 "k8s.io/api/networking/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func someEndpoints(addrs ...string) *v1.Endpoints {
+	e := &v1.Endpoints{ObjectMeta: named("web")}
+	for _, addr := range addrs {
+		e.Subsets = append(e.Subsets, v1.EndpointSubset{
+			Addresses: []v1.EndpointAddress{{IP: addr}}, Ports: []v1.EndpointPort{{Port: 8080}},
+		})
+	}
+	return e
+}
+
+func TestEndpointsAreUsedWhereThereAreNoSlices(t *testing.T) {
+	server := newAPIServer(t, true, servicesPath, endpointsPath, nodesPath, cidrsPath)
+	server.put(endpointsPath, someEndpoints("10.0.0.1", "10.0.0.2"))
+	f := follow(t, server, nil)
+	f.inSync()
+	want := [][]string{{"slice default/endpoints:web:0:IPv4 of web [10.0.0.1]", "slice default/endpoints:web:1:IPv4 of web [10.0.0.2]"}}
+	if diff := cmp.Diff(want, f.since(0)); diff != "" {
+		t.Errorf("updates (-want +got)\n%s", diff)
+	}
+	mark := f.mark()
+	server.put(endpointsPath, someEndpoints("10.0.0.3"))
+	server.remove(endpointsPath, someEndpoints())
+	f.hears("no slice default/endpoints:web:0:IPv4")
+	want = [][]string{
+		{"no slice default/endpoints:web:1:IPv4", "slice default/endpoints:web:0:IPv4 of web [10.0.0.3]"},
+		{"no slice default/endpoints:web:0:IPv4"},
+	}
+	if diff := cmp.Diff(want, f.since(mark)); diff != "" {
+		t.Errorf("updates (-want +got)\n%s", diff)
+	}
+	if lines := f.logged(`"resource"="endpoints"`); len(lines) != 1 {
+		t.Errorf("the choice is logged %d times", len(lines))
+	}
+}
+
+func TestEndpointsAreLeftAloneWhereThereAreSlices(t *testing.T) {
+	server := newAPIServer(t, true, servicesPath, slicesPath, endpointsPath, nodesPath, cidrsPath)
+	server.put(endpointsPath, someEndpoints("10.0.0.1"))
+	f := follow(t, server, nil)
+	f.inSync()
+	if got := f.since(0); len(got) > 0 || server.query(endpointsPath) != nil {
+		t.Errorf("Endpoints were read: %v", got)
+	}
+}
+
+func TestServerIsAskedForItsAPIsUntilItAnswers(t *testing.T) {
+	server := newAPIServer(t, true, servicesPath, slicesPath, endpointsPath, nodesPath, cidrsPath)
+	server.put(slicesPath, aSlice("web-1", "10.0.0.1"))
+	server.setFault(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/apis/discovery.k8s.io/v1" {
+			refuse(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
+			return
+		}
+		server.answer(w, r)
+	})
+	f := follow(t, server, nil)
+	f.eventually("waiting for the slices", func() bool {
+		return cmp.Equal(f.source.Status().Waiting, []string{"EndpointSlice"}) && !f.source.Connected()
+	})
+	server.setFault(nil)
+	f.inSync()
+	if !f.heard("slice default/web-1 of web [10.0.0.1]") {
+		t.Error("the slice is missing")
+	}
+}
+
+func TestServiceCIDRsAreOptional(t *testing.T) {
+	t.Run("absent, until they come", func(t *testing.T) {
+		server := newAPIServer(t, true, servicesPath, slicesPath, nodesPath)
+		f := follow(t, server, func(o *Options) { o.ResyncPeriod = 5 * time.Millisecond })
+		f.inSync()
+		if !f.source.Connected() {
+			t.Errorf("the absence is a failure: %+v", f.source.Status())
+		}
+		server.serve(cidrsPath)
+		server.put(cidrsPath, aCIDR("10.96.0.0/16"))
+		f.hears("cidr kubernetes [10.96.0.0/16]")
+	})
+	t.Run("in an old version, then in the new one", func(t *testing.T) {
+		server := newAPIServer(t, true, servicesPath, slicesPath, nodesPath, cidrsBetaPath)
+		server.put(cidrsBetaPath, &networkingv1beta1.ServiceCIDR{
+			ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"},
+			Spec:       networkingv1beta1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}},
+		})
+		f := follow(t, server, nil)
+		f.inSync()
+		if !f.heard("cidr kubernetes [10.96.0.0/16]") {
+			t.Error("the ServiceCIDR is missing")
+		}
+		mark := f.mark()
+		server.serve(cidrsPath)
+		server.put(cidrsPath, aCIDR("10.96.0.0/16"))
+		server.unserve(cidrsBetaPath)
+		f.eventually("the new version", func() bool { return server.listed(cidrsPath) > 0 })
+		server.put(cidrsPath, aCIDR("10.97.0.0/16"))
+		f.hears("cidr kubernetes [10.97.0.0/16]")
+		if diff := cmp.Diff([][]string{{"cidr kubernetes [10.97.0.0/16]"}}, f.since(mark)); diff != "" {
+			t.Errorf("updates (-want +got)\n%s", diff)
+		}
+	})
+	t.Run("forbidden", func(t *testing.T) {
+		server := newAPIServer(t, true, servicesPath, slicesPath, nodesPath, cidrsPath)
+		server.put(cidrsPath, aCIDR("10.96.0.0/16"))
+		server.setFault(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == cidrsPath {
+				refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden)
+				return
+			}
+			server.answer(w, r)
+		})
+		f := follow(t, server, func(o *Options) { o.ResyncPeriod = 5 * time.Millisecond })
+		f.inSync()
+		if !f.source.Connected() {
+			t.Errorf("the refusal is a failure: %+v", f.source.Status())
+		}
+		server.setFault(nil)
+		f.hears("cidr kubernetes [10.96.0.0/16]")
+		if lines := f.logged("may not list"); len(lines) != 1 {
+			t.Errorf("the refusal is logged %d times", len(lines))
+		}
+	})
+}

@@ -1,0 +1,142 @@
+//lint:file-ignore SA1019 Endpoints is deprecated, and all that some servers have.
+
+package kubernetes
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	networkingv1beta1 "k8s.io/api/networking/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	clientset "k8s.io/client-go/kubernetes"
+
+	"sluice/internal/model"
+	"sluice/internal/source"
+)
+
+const (
+	// The server leaves out what is not for this proxy, so that nobody has to
+	// carry and decode it.
+	notOfAnotherProxy = "!service.kubernetes.io/service-proxy-name"
+	notHeadless       = "!" + v1.IsHeadlessService
+	hasClusterIP      = "spec.clusterIP!=" + v1.ClusterIPNone
+)
+
+// kind is something to follow.
+type kind struct {
+	name string
+	apis []*api // ways to ask for it, the best first
+	// optional says that the proxy does its work without. Otherwise the last
+	// way is taken for granted.
+	optional bool
+}
+
+// api is one way to ask a server for objects.
+type api struct {
+	groupVersion, resource string
+	labels, fields         string // selectors
+
+	list    func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	watch   func(context.Context, metav1.ListOptions) (watch.Interface, error)
+	convert func(runtime.Object) ([]model.Event, error)
+}
+
+// client is a client-go client of one resource, whose lists are of type L.
+type client[L runtime.Object] interface {
+	List(context.Context, metav1.ListOptions) (L, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
+
+// kindsOf lists everything that is followed.
+func kindsOf(c clientset.Interface, nodeName string) []*kind {
+	services := newAPI("v1", "services", c.CoreV1().Services(""), service)
+	services.labels, services.fields = notOfAnotherProxy, hasClusterIP
+	slices := newAPI("discovery.k8s.io/v1", "endpointslices", c.DiscoveryV1().EndpointSlices(""), slice)
+	slices.labels = notHeadless
+	endpoints := newAPI("v1", "endpoints", c.CoreV1().Endpoints(""), endpoints)
+	endpoints.labels = notHeadless
+	nodes := newAPI("v1", "nodes", c.CoreV1().Nodes(), func(n *v1.Node) []model.Event { return node(n, nodeName) })
+	nodes.fields = fields.OneTermEqualSelector(metav1.ObjectNameField, nodeName).String()
+
+	return []*kind{
+		{name: "Service", apis: []*api{services}},
+		{name: "EndpointSlice", apis: []*api{slices, endpoints}},
+		{name: "Node", apis: []*api{nodes}},
+		{name: "ServiceCIDR", optional: true, apis: []*api{
+			newAPI("networking.k8s.io/v1", "servicecidrs", c.NetworkingV1().ServiceCIDRs(), serviceCIDR),
+			newAPI("networking.k8s.io/v1beta1", "servicecidrs", c.NetworkingV1beta1().ServiceCIDRs(), serviceCIDRBeta),
+		}},
+	}
+}
+
+func newAPI[L, O runtime.Object](groupVersion, resource string, c client[L], convert func(O) []model.Event) *api {
+	return &api{
+		groupVersion: groupVersion,
+		resource:     resource,
+		list: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return c.List(ctx, options)
+		},
+		watch: c.Watch,
+		convert: func(obj runtime.Object) ([]model.Event, error) {
+			o, ok := obj.(O)
+			if !ok {
+				return nil, fmt.Errorf("the server sent a %T among %s of %s", obj, resource, groupVersion)
+			}
+			return convert(o), nil
+		},
+	}
+}
+
+// selecting adds the selectors to the options of a request.
+func (a *api) selecting(options metav1.ListOptions) metav1.ListOptions {
+	options.LabelSelector, options.FieldSelector = a.labels, a.fields
+	return options
+}
+
+func service(in *v1.Service) []model.Event {
+	if value, ok := source.Service(in); ok {
+		return []model.Event{model.SetService{Service: value}}
+	}
+	return nil
+}
+
+func slice(in *discoveryv1.EndpointSlice) []model.Event {
+	if value, ok := source.Slice(in); ok {
+		return []model.Event{model.SetSlice{Slice: value}}
+	}
+	return nil
+}
+
+func endpoints(in *v1.Endpoints) []model.Event {
+	var out []model.Event
+	for _, value := range source.SlicesOfEndpoints(in) {
+		out = append(out, model.SetSlice{Slice: value})
+	}
+	return out
+}
+
+// node ignores the Nodes of other machines, should a server send any: there is
+// room for one.
+func node(in *v1.Node, name string) []model.Event {
+	if in.Name != name {
+		return nil
+	}
+	return []model.Event{model.SetNode{Node: source.Node(in)}}
+}
+
+func serviceCIDR(in *networkingv1.ServiceCIDR) []model.Event {
+	return []model.Event{model.SetServiceCIDR{ServiceCIDR: source.ServiceCIDR(in)}}
+}
+
+func serviceCIDRBeta(in *networkingv1beta1.ServiceCIDR) []model.Event {
+	return serviceCIDR(&networkingv1.ServiceCIDR{
+		ObjectMeta: in.ObjectMeta,
+		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: in.Spec.CIDRs},
+	})
+}

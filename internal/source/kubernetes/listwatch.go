@@ -1,0 +1,157 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// emptyWatch is what clients return for a watch if the server hangs up.
+var emptyWatch = reflect.TypeOf(watch.NewEmptyWatch())
+
+var errHungUp = errors.New("the server hung up without an answer")
+
+// listWatch asks the server and answers in records. It tells the connection
+// how each request fared.
+type listWatch struct {
+	kind       *kind
+	api        *api
+	store      *store
+	connection *connection
+	timeout    time.Duration // of a list
+}
+
+// list fetches a list, or a page of it if the options say so.
+func (l *listWatch) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	limited, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	answer, err := l.api.list(limited, l.api.selecting(options))
+	if err != nil {
+		l.failed(ctx, err)
+		return nil, err
+	}
+	records, err := l.recordsOf(answer)
+	if err != nil {
+		l.failed(ctx, err)
+		return nil, err
+	}
+	l.connection.reached(l.kind.name)
+	return records, nil
+}
+
+func (l *listWatch) recordsOf(answer runtime.Object) (*recordList, error) {
+	header, err := meta.ListAccessor(answer)
+	if err != nil {
+		return nil, fmt.Errorf("the answer to a list of %s is none: %w", l.api.resource, err)
+	}
+	if header.GetResourceVersion() == "" {
+		// Clients take any JSON object for an empty list. Somebody between here
+		// and the server must not make all Services vanish with one.
+		return nil, fmt.Errorf("the answer to a list of %s has no resource version", l.api.resource)
+	}
+	list := &recordList{
+		ListMeta: metav1.ListMeta{
+			ResourceVersion:    header.GetResourceVersion(),
+			Continue:           header.GetContinue(),
+			RemainingItemCount: header.GetRemainingItemCount(),
+		},
+		Items: make([]*record, 0, meta.LenList(answer)),
+	}
+	err = meta.EachListItem(answer, func(obj runtime.Object) error {
+		r, err := l.recordOf(obj)
+		if err != nil {
+			return err
+		}
+		list.Items = append(list.Items, r)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// recordOf converts an object.
+func (l *listWatch) recordOf(obj runtime.Object) (*record, error) {
+	o, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, fmt.Errorf("the server sent a %T: %w", obj, err)
+	}
+	events, err := l.api.convert(obj)
+	if err != nil {
+		return nil, err
+	}
+	r := newRecord(o)
+	r.events = l.store.share(r.name(), events)
+	return r, nil
+}
+
+// watch follows the changes since a list. It can also stand for the list
+// itself, which newer servers send as a stream of objects: then neither they
+// nor the proxy ever hold all of it.
+func (l *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	w, err := l.api.watch(ctx, l.api.selecting(options))
+	if err == nil && reflect.TypeOf(w) == emptyWatch {
+		err = errHungUp
+	}
+	if err != nil {
+		if !listFollows(options, err) {
+			l.failed(ctx, err)
+		}
+		return nil, err
+	}
+	l.connection.reached(l.kind.name)
+	return newRecordWatch(w, func(e watch.Event) watch.Event { return l.event(ctx, e) }), nil
+}
+
+// listFollows tells whether the failure of a streamed list only means that the
+// reflector will ask for an ordinary one.
+func listFollows(options metav1.ListOptions, err error) bool {
+	var answer apierrors.APIStatus
+	return options.SendInitialEvents != nil && errors.As(err, &answer) && !apierrors.IsTooManyRequests(err)
+}
+
+// event converts an event of a watch. One that cannot be understood becomes an
+// error: what it said would be lost without a new list.
+func (l *listWatch) event(ctx context.Context, in watch.Event) watch.Event {
+	switch in.Type {
+	case watch.Error:
+		l.failed(ctx, apierrors.FromObject(in.Object))
+		return in
+	case watch.Deleted, watch.Bookmark:
+		if o, err := meta.Accessor(in.Object); err == nil {
+			r := newRecord(o)
+			r.Annotations = o.GetAnnotations()
+			return watch.Event{Type: in.Type, Object: r}
+		}
+	}
+	r, err := l.recordOf(in.Object)
+	if err != nil {
+		l.failed(ctx, err)
+		status := apierrors.NewInternalError(err).Status()
+		return watch.Event{Type: watch.Error, Object: &status}
+	}
+	return watch.Event{Type: in.Type, Object: r}
+}
+
+// failed tells of a failure, unless it is part of the game: the end of Run, or
+// a version that the server has forgotten or does not know yet.
+func (l *listWatch) failed(ctx context.Context, err error) {
+	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
+		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
+		return
+	}
+	if l.kind.optional && apierrors.IsForbidden(err) {
+		l.connection.reached(l.kind.name) // it answered, and its no is good enough
+		return
+	}
+	l.connection.failed(l.kind.name, fmt.Errorf("getting %s of %s: %w", l.api.resource, l.api.groupVersion, err))
+}

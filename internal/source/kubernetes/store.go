@@ -1,0 +1,123 @@
+package kubernetes
+
+import (
+	"fmt"
+	"sync"
+	"unique"
+
+	"k8s.io/client-go/tools/cache"
+
+	"sluice/internal/model"
+)
+
+// store is where a reflector puts what it hears of one kind. It passes on what
+// changed, and remembers just enough to tell: the events that each object
+// led to, whose values the sink holds too.
+type store struct {
+	kind   string
+	outlet *outlet
+
+	mu      sync.Mutex
+	objects map[model.Name][]model.Event // those that led to events
+}
+
+var _ cache.ReflectorStore = (*store)(nil)
+
+func newStore(kind string, outlet *outlet) *store {
+	return &store{kind: kind, outlet: outlet, objects: map[model.Name][]model.Event{}}
+}
+
+// share returns the events of an object with the values that are known already,
+// so that those which just arrived can be forgotten.
+func (s *store) share(name model.Name, events []model.Event) []model.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	shared, _ := difference(s.objects[name], events)
+	return shared
+}
+
+// Add takes over an object, new or not.
+func (s *store) Add(obj any) error {
+	r, err := recordOf(obj)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	events, changes := difference(s.objects[r.name()], r.events)
+	remember(s.objects, r, events)
+	s.outlet.update(changes)
+	return nil
+}
+
+// Update takes over an object, new or not.
+func (s *store) Update(obj any) error { return s.Add(obj) }
+
+// Delete takes back what an object led to.
+func (s *store) Delete(obj any) error {
+	r, err := recordOf(obj)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, changes := difference(s.objects[r.name()], nil)
+	delete(s.objects, r.name())
+	s.outlet.update(changes)
+	return nil
+}
+
+// Replace takes over a complete list. What differs is handed over at once.
+func (s *store) Replace(list []any, _ string) error {
+	records := make([]*record, len(list))
+	for i, obj := range list {
+		r, err := recordOf(obj)
+		if err != nil {
+			return err
+		}
+		records[i] = r
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := make(map[model.Name][]model.Event, len(records))
+	var all []model.Event
+	for _, r := range records {
+		events, changes := difference(s.objects[r.name()], r.events)
+		delete(s.objects, r.name())
+		remember(next, r, events)
+		all = append(all, changes...)
+	}
+	for _, gone := range s.objects {
+		_, changes := difference(gone, nil)
+		all = append(all, changes...)
+	}
+	s.objects = next
+	s.outlet.update(all)
+	s.outlet.listed(s.kind)
+	return nil
+}
+
+// Resync has nothing to do: nothing downstream of the store forgets.
+func (s *store) Resync() error { return nil }
+
+func recordOf(obj any) (*record, error) {
+	r, ok := obj.(*record)
+	if !ok {
+		return nil, fmt.Errorf("a %T is no record", obj)
+	}
+	return r, nil
+}
+
+// remember keeps the events of an object, under names that share their memory
+// with those in the model. An object that means nothing is not kept.
+func remember(objects map[model.Name][]model.Event, r *record, events []model.Event) {
+	if len(events) == 0 {
+		delete(objects, r.name())
+		return
+	}
+	name := model.Name{
+		Namespace: unique.Make(r.Namespace).Value(),
+		Name:      unique.Make(r.Name).Value(),
+	}
+	objects[name] = events
+}
