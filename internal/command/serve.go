@@ -9,6 +9,7 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
 	"sluice/internal/config"
@@ -96,7 +97,11 @@ func (p *proxy) connect(ctx context.Context) (err error) {
 func (p *proxy) assemble() (err error) {
 	snapshot := func(read func(*plan.Desired)) { p.engine.Snapshot(read) }
 	status := func() engine.Summary { return p.engine.Status() }
+	if p.settings.Serving.ShowHiddenMetrics {
+		metrics.SetShowHidden()
+	}
 	p.registry = telemetry.ProcessRegistry()
+	p.settings.Features.AddMetrics()
 	if p.metrics, err = telemetry.NewMetrics(p.registry, p.settings.Mode); err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
@@ -111,7 +116,12 @@ func (p *proxy) assemble() (err error) {
 	if err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
-	p.services = health.NewServices(health.ServicesOptions{Logger: p.logger.WithName("health"), Clock: p.clock})
+	p.services = health.NewServices(health.ServicesOptions{
+		Logger: p.logger.WithName("health"), Clock: p.clock,
+		Failed: func(service model.Name, err error) {
+			p.recorder.Record(telemetry.FailedToStartServiceHealthcheck(p.settings.Plan.NodeName, service, err))
+		},
+	})
 	p.tracker = conntrack.New(conntrack.Options{
 		Logger: p.logger.WithName("conntrack"), Clock: p.clock, Desired: snapshot, OnPass: p.feed.OnPass,
 	})

@@ -33,9 +33,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	newAnswer(s.service, int(s.localEndpoints.Load()), s.healthy()).write(w)
 }
 
-// failed plans the next try, and tells of a failure unless it is the same as
+// failed plans the next try, and tells whether the reason is another than
 // before.
-func (s *server) failed(log logr.Logger, err error, now time.Time) {
+func (s *server) failed(log logr.Logger, err error, now time.Time) (news bool) {
 	delay := min(retryFirst<<min(s.failures, 16), retryMost)
 	s.failures++
 	s.retry = now.Add(delay)
@@ -43,10 +43,11 @@ func (s *server) failed(log logr.Logger, err error, now time.Time) {
 		s.lastError = text
 		log.Error(err, "Cannot listen on a health check node port", "service", s.service.String(),
 			"address", s.at.String(), "remedy", remedy(err), "retry", delay)
-		return
+		return true
 	}
 	log.V(1).Info("Still cannot listen on a health check node port", "service", s.service.String(),
 		"address", s.at.String(), "failures", s.failures, "retry", delay)
+	return false
 }
 
 func (s *server) succeeded(log logr.Logger) {

@@ -20,6 +20,10 @@ import (
 type ServicesOptions struct {
 	Logger logr.Logger
 	Clock  clock.Clock // nil for the real one
+	// Failed is told when a health check node port cannot be listened on, the
+	// first time and whenever the reason is another; nil if nobody wants to
+	// know.
+	Failed func(service model.Name, err error)
 }
 
 // grace is less than anybody waits for a process that was asked to end.
@@ -35,6 +39,7 @@ type Engine interface {
 type Services struct {
 	log    logr.Logger
 	clock  clock.Clock
+	failed func(model.Name, error)
 	listen func(netip.AddrPort) (net.Listener, error)
 	grace  time.Duration // for answers under way when listening stops
 
@@ -62,9 +67,13 @@ func NewServices(o ServicesOptions) *Services {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
+	if o.Failed == nil {
+		o.Failed = func(model.Name, error) {}
+	}
 	return &Services{
 		log:     o.Logger,
 		clock:   o.Clock,
+		failed:  o.Failed,
 		listen:  listenOn,
 		grace:   grace,
 		wake:    make(chan struct{}, 1),
@@ -99,7 +108,7 @@ func (s *Services) Run(ctx context.Context, e Engine, healthy func() bool) error
 			s.follow(wanted(e), healthy)
 		case b := <-s.broken:
 			s.close(b.server)
-			b.server.failed(s.log, b.err, s.clock.Now())
+			s.fail(b.server, b.err)
 		case <-retry:
 		}
 		stop()
@@ -160,7 +169,7 @@ func (s *Services) open(ctx context.Context) {
 		}
 		socket, err := s.listen(srv.at)
 		if err != nil {
-			srv.failed(s.log, err, now)
+			s.fail(srv, err)
 			continue
 		}
 		srv.listener = newListener(socket, srv, s.log, func(err error) {
@@ -170,6 +179,13 @@ func (s *Services) open(ctx context.Context) {
 			}
 		})
 		srv.succeeded(s.log)
+	}
+}
+
+// fail has a server tried again later, and tells of a reason that is news.
+func (s *Services) fail(srv *server, err error) {
+	if news := srv.failed(s.log, err, s.clock.Now()); news {
+		s.failed(srv.service, err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
@@ -99,7 +101,15 @@ func TestServicesComeGoAndChangeTheirPorts(t *testing.T) {
 }
 
 func TestTakenPortIsReportedOnceAndServedWhenItIsFree(t *testing.T) {
-	w, ports := newWorld(t, nil), freePorts(t, 2)
+	var mu sync.Mutex
+	var told []model.Name
+	w, ports := newWorld(t, func(w *world) {
+		w.services.failed = func(service model.Name, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, service)
+		}
+	}), freePorts(t, 2)
 	taken, err := net.Listen("tcp", netip.AddrPortFrom(here, ports[0]).String())
 	if err != nil {
 		t.Fatal(err)
@@ -119,6 +129,11 @@ func TestTakenPortIsReportedOnceAndServedWhenItIsFree(t *testing.T) {
 			t.Errorf("report %q lacks %q", lines[0], want)
 		}
 	}
+	mu.Lock()
+	if !slices.Equal(told, []model.Name{web}) {
+		t.Errorf("told of the failures of %v, want %v", told, web)
+	}
+	mu.Unlock()
 	if err := taken.Close(); err != nil {
 		t.Fatal(err)
 	}

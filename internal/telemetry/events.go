@@ -1,0 +1,157 @@
+package telemetry
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+
+	"sluice/internal/model"
+)
+
+// The reasons of Events. Those that upstream has too have its names.
+const (
+	ReasonStarting                        = "Starting"
+	ReasonFailedToStartProxierHealthcheck = "FailedToStartProxierHealthcheck"
+	ReasonFailedToStartMetricServer       = "FailedToStartMetricServer"
+	ReasonFailedToStartServiceHealthcheck = "FailedToStartServiceHealthcheck"
+	ReasonServiceNotProgrammed            = "ServiceNotProgrammed"
+	ReasonPartlyIgnored                   = "PartlyIgnored"
+)
+
+// What was being done when an Event came up.
+const (
+	actionStart   = "StartKubeProxy"
+	actionListen  = "Listen"
+	actionProgram = "Program"
+	actionRead    = "Read"
+)
+
+// mostNoteBytes is how long the API allows the text of an Event to be.
+const mostNoteBytes = 1024
+
+// Object is what an Event is about. Namespace is empty where there is none.
+type Object struct{ Kind, Namespace, Name string }
+
+// Event is something that the owner of an object should know.
+type Event struct {
+	About   Object
+	Warning bool
+	Reason  string
+	Action  string
+	Note    string
+}
+
+// Recorder makes Events known. It does not wait.
+type Recorder interface{ Record(Event) }
+
+// Starting says that the proxy of a node starts.
+func Starting(node string) Event {
+	return Event{About: nodeObject(node), Reason: ReasonStarting, Action: actionStart}
+}
+
+// FailedToStartProxierHealthcheck says that the health server cannot listen.
+func FailedToStartProxierHealthcheck(node string, err error) Event {
+	return warning(nodeObject(node), ReasonFailedToStartProxierHealthcheck, actionStart, err.Error())
+}
+
+// FailedToStartMetricServer says that the metrics server cannot listen.
+func FailedToStartMetricServer(node string, err error) Event {
+	return warning(nodeObject(node), ReasonFailedToStartMetricServer, actionStart, err.Error())
+}
+
+// FailedToStartServiceHealthcheck says that the health check node port of a
+// Service is not served on a node.
+func FailedToStartServiceHealthcheck(node string, service model.Name, err error) Event {
+	return warning(serviceObject(service), ReasonFailedToStartServiceHealthcheck, actionListen,
+		fmt.Sprintf("Node %s cannot serve the health check node port: %v", node, err))
+}
+
+func warning(about Object, reason, action, note string) Event {
+	return Event{About: about, Warning: true, Reason: reason, Action: action, Note: note}
+}
+
+func nodeObject(name string) Object { return Object{Kind: "Node", Name: name} }
+
+func serviceObject(n model.Name) Object { return Object{"Service", n.Namespace, n.Name} }
+
+// objectOf is the object that a model.Problem names, as "Service default/web"
+// or "Node here".
+func objectOf(named string) Object {
+	kind, name, _ := strings.Cut(named, " ")
+	if namespace, rest, ok := strings.Cut(name, "/"); ok {
+		return Object{kind, namespace, rest}
+	}
+	return Object{Kind: kind, Name: name}
+}
+
+// LogRecorder returns a Recorder for where there is no API server. It is quiet
+// unless asked, for whoever finds something out logs it too.
+func LogRecorder(log logr.Logger) Recorder { return logRecorder{log.V(2)} }
+
+type logRecorder struct{ logr.Logger }
+
+func (l logRecorder) Record(e Event) {
+	l.Info("Event", "kind", e.About.Kind, "namespace", e.About.Namespace, "name", e.About.Name,
+		"warning", e.Warning, "reason", e.Reason, "note", e.Note)
+}
+
+// NewAPIRecorder returns a Recorder that writes to the API server, until ctx
+// ends. UID tells the UIDs of objects, by which kubectl describe finds their
+// Events; it may be nil, and says "" for what it does not know. Nodes need none.
+func NewAPIRecorder(ctx context.Context, client kubernetes.Interface, uid func(Object) types.UID) (Recorder, error) {
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		broadcaster.Shutdown()
+		return nil, fmt.Errorf("start recording Events: %w", err)
+	}
+	context.AfterFunc(ctx, broadcaster.Shutdown)
+	if uid == nil {
+		uid = func(Object) types.UID { return "" }
+	}
+	return apiRecorder{broadcaster.NewRecorder(scheme.Scheme, component), uid}, nil
+}
+
+type apiRecorder struct {
+	recorder events.EventRecorder
+	uid      func(Object) types.UID
+}
+
+func (r apiRecorder) Record(e Event) {
+	about := &corev1.ObjectReference{
+		APIVersion: apiVersions[e.About.Kind],
+		Kind:       e.About.Kind, Namespace: e.About.Namespace, Name: e.About.Name,
+		UID: r.uid(e.About),
+	}
+	if e.About.Kind == "Node" {
+		about.UID = types.UID(e.About.Name) // by which all components refer to nodes
+	}
+	kind := corev1.EventTypeNormal
+	if e.Warning {
+		kind = corev1.EventTypeWarning
+	}
+	r.recorder.Eventf(about, nil, kind, e.Reason, e.Action, "%s", shorten(e.Note, mostNoteBytes))
+}
+
+// apiVersions are those of the kinds that there are Events on.
+var apiVersions = map[string]string{
+	"Node":          "v1",
+	"Service":       "v1",
+	"EndpointSlice": "discovery.k8s.io/v1",
+	"ServiceCIDR":   "networking.k8s.io/v1",
+}
+
+// shorten cuts a text that is longer than most bytes, not within a character.
+func shorten(text string, most int) string {
+	const mark = "…"
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-len(mark)], "") + mark
+}

@@ -1,0 +1,186 @@
+package telemetry
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/utils/clock"
+
+	"sluice/internal/conntrack"
+	"sluice/internal/dataplane"
+	"sluice/internal/engine"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// FeedOptions is what a Feed is made of. The functions are those of an engine,
+// which may be made after the Feed.
+type FeedOptions struct {
+	Metrics  *Metrics
+	Status   func() engine.Summary
+	Snapshot func(read func(*plan.Desired))
+	Clock    clock.PassiveClock // nil for the real one
+}
+
+// Feed keeps metrics true to what the engine does.
+type Feed struct {
+	FeedOptions
+	started time.Time
+
+	mu       sync.Mutex // held for moments only
+	gaps     localGaps
+	lastSync time.Time
+	// What came in, and what of it is in the kernel.
+	received, programmed model.News
+	// What OnCommit last saw of the engine's counts, and what of them is in the
+	// metrics.
+	commits, reconciles uint64
+	counted             engine.Summary
+}
+
+// NewFeed returns a Feed that starts with zeros.
+func NewFeed(o FeedOptions) *Feed {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	f := &Feed{FeedOptions: o, started: o.Clock.Now(), gaps: newLocalGaps()}
+	// Whoever computes rates needs to see the zero before the first failure.
+	m := o.Metrics
+	for _, family := range model.Families {
+		for _, c := range []*metrics.CounterVec{m.nftablesSyncFailures, m.nftablesCleanupFailures, m.conntrackDeleted} {
+			c.WithLabelValues(family.String()).Add(0)
+		}
+	}
+	for _, c := range []*metrics.CounterVec{m.conntrackPasses, m.conntrackFailures, m.conntrackSeen} {
+		c.WithLabelValues().Add(0)
+	}
+	f.gaps.publish(m.noLocalEndpoints)
+	f.publishChanges(model.News{})
+	return f
+}
+
+// OnCommit is for engine.Options.
+func (f *Feed) OnCommit(change *plan.Change, result dataplane.Result) {
+	now, status := f.Clock.Now(), f.Status()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if status.Commits != f.commits { // else the kernel had nothing to do
+		f.observeCommit(change, result, status)
+	}
+	f.commits, f.reconciles = status.Commits, status.Reconciles
+	f.observeTriggers(change.News.Triggers, now)
+	f.programmed.Services += change.News.Services
+	f.programmed.Slices += change.News.Slices
+	f.publishChanges(model.News{})
+	f.gaps.follow(change)
+	f.gaps.publish(f.Metrics.noLocalEndpoints)
+	f.synced(now)
+}
+
+// observeCommit takes in what a commit took and what was refused in it. One
+// commit programs both families; it counts for each that it concerns.
+func (f *Feed) observeCommit(change *plan.Change, result dataplane.Result, status engine.Summary) {
+	m, took := f.Metrics, status.LastCommitDuration.Seconds()
+	full := status.Reconciles != f.reconciles
+	concerned := familiesOf(change)
+	for _, family := range model.Families {
+		label := family.String()
+		if !full && !concerned[family] {
+			continue
+		}
+		m.syncDuration.WithLabelValues(label).Observe(took)
+		if full {
+			m.fullSyncDuration.WithLabelValues(label).Observe(took)
+		} else {
+			m.partialSyncDuration.WithLabelValues(label).Observe(took)
+		}
+	}
+	m.transactionElements.WithLabelValues().Observe(float64(result.Elements))
+	if len(result.Failed) > 0 {
+		f.countRefusals(change, result)
+	}
+}
+
+func (f *Feed) countRefusals(change *plan.Change, result dataplane.Result) {
+	removed := make(map[plan.Key]struct{}, len(change.Removed))
+	for _, key := range change.Removed {
+		removed[key] = struct{}{}
+	}
+	failed := familySet{}
+	for key := range result.Failed {
+		if _, ok := removed[key]; ok {
+			f.Metrics.nftablesCleanupFailures.WithLabelValues(key.Family().String()).Inc()
+		} else {
+			failed[key.Family()] = true
+		}
+	}
+	for family := range failed {
+		f.Metrics.nftablesSyncFailures.WithLabelValues(family.String()).Inc()
+	}
+}
+
+// observeTriggers leaves out what happened before we were there to program it.
+func (f *Feed) observeTriggers(triggers []model.Trigger, now time.Time) {
+	for _, t := range triggers {
+		if t.At.After(f.started) {
+			f.Metrics.networkProgramming.WithLabelValues(t.Family.String()).Observe(now.Sub(t.At).Seconds())
+		}
+	}
+}
+
+// synced notes when the kernel was known to hold what is desired, of both
+// families.
+func (f *Feed) synced(at time.Time) {
+	if !at.After(f.lastSync) {
+		return
+	}
+	f.lastSync = at
+	for _, family := range model.Families {
+		f.Metrics.lastSync.WithLabelValues(family.String()).Set(seconds(at))
+	}
+}
+
+// OnPass is for conntrack.Options. A pass goes over the entries of both
+// families.
+func (f *Feed) OnPass(p conntrack.Pass) {
+	m := f.Metrics
+	for _, family := range model.Families {
+		m.conntrackDuration.WithLabelValues(family.String()).Observe(p.Duration.Seconds())
+	}
+	m.conntrackDeleted.WithLabelValues(model.IPv4.String()).Add(float64(p.Deleted - p.DeletedIPv6))
+	m.conntrackDeleted.WithLabelValues(model.IPv6.String()).Add(float64(p.DeletedIPv6))
+	m.conntrackPasses.WithLabelValues().Inc()
+	m.conntrackSeen.WithLabelValues().Add(float64(p.Seen))
+	if p.Err != nil {
+		m.conntrackFailures.WithLabelValues().Inc()
+	}
+}
+
+// familySet is a set of families.
+type familySet map[model.Family]bool
+
+// familiesOf are those that a change concerns.
+func familiesOf(c *plan.Change) familySet {
+	out := familySet{}
+	if c.Settings != nil {
+		out[model.IPv4], out[model.IPv6] = true, true
+		return out
+	}
+	for _, frontend := range c.Set {
+		out[frontend.Family()] = true
+	}
+	for _, key := range c.Removed {
+		out[key.Family()] = true
+	}
+	for _, ip := range c.ClusterIPsAdded {
+		out[model.FamilyOf(ip)] = true
+	}
+	for _, ip := range c.ClusterIPsRemoved {
+		out[model.FamilyOf(ip)] = true
+	}
+	return out
+}
+
+// seconds is a time as metrics tell it.
+func seconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }

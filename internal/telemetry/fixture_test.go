@@ -1,0 +1,184 @@
+package telemetry
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/component-base/metrics"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/engine"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+var (
+	web  = model.Name{Namespace: "default", Name: "web"}
+	mail = model.Name{Namespace: "post", Name: "mail"}
+	// morning is when tests begin.
+	morning = time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)
+)
+
+// world is an engine as far as telemetry sees it, and the metrics of it.
+type world struct {
+	t        *testing.T
+	clock    *clocktesting.FakeClock
+	registry metrics.KubeRegistry
+	metrics  *Metrics
+	feed     *Feed
+
+	mu       sync.Mutex
+	status   engine.Summary
+	desired  plan.Desired
+	failures []engine.Failure
+	counters map[plan.Key]uint64
+	reads    int // of counters
+	readErr  error
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{
+		t:        t,
+		clock:    clocktesting.NewFakeClock(morning),
+		registry: metrics.NewKubeRegistry(),
+		desired:  plan.Desired{Frontends: map[plan.Key]*plan.Frontend{}, Problems: map[string][]model.Problem{}},
+		counters: map[plan.Key]uint64{},
+	}
+	var err error
+	if w.metrics, err = NewMetrics(w.registry, "nftables"); err != nil {
+		t.Fatal(err)
+	}
+	w.feed = NewFeed(FeedOptions{
+		Metrics: w.metrics, Clock: w.clock, Snapshot: w.snapshot,
+		Status: func() engine.Summary { return w.status },
+	})
+	return w
+}
+
+func (w *world) snapshot(read func(*plan.Desired)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	read(&w.desired)
+}
+
+func (w *world) readCounters(context.Context) (map[plan.Key]uint64, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reads++
+	if w.readErr != nil {
+		return nil, w.readErr
+	}
+	out := make(map[plan.Key]uint64, len(w.counters))
+	for key, n := range w.counters {
+		out[key] = n
+	}
+	return out, nil
+}
+
+// commit is what the engine does when one succeeded.
+func (w *world) commit(took time.Duration, change *plan.Change, result dataplane.Result) {
+	w.status.Commits++
+	w.status.LastCommit, w.status.LastCommitDuration = w.clock.Now(), took
+	w.feed.OnCommit(change, result)
+}
+
+func (w *world) reconcile(took time.Duration, change *plan.Change) {
+	w.status.Reconciles++
+	w.commit(took, change, dataplane.Result{})
+}
+
+// sink is the engine as sources see it.
+type sink struct {
+	events int
+	synced bool
+}
+
+func (s *sink) Update(events ...model.Event) { s.events += len(events) }
+func (s *sink) Synced()                      { s.synced = true }
+
+// values are the samples of a metric after a scrape, as name{labels} value, or
+// for a histogram as its count and sum.
+func (w *world) values(name string) []string {
+	w.t.Helper()
+	w.feed.Refresh()
+	return values(w.t, w.registry, name)
+}
+
+func values(t *testing.T, from metrics.Gatherer, name string) []string {
+	t.Helper()
+	families, err := from.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := []string{}
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetValue())
+			}
+			value := fmt.Sprint(m.GetGauge().GetValue() + m.GetCounter().GetValue())
+			if h := m.GetHistogram(); h != nil {
+				value = fmt.Sprintf("%d of %g", h.GetSampleCount(), h.GetSampleSum())
+			}
+			out = append(out, strings.TrimSpace(strings.Join(labels, " ")+" "+value))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (w *world) want(name string, want ...string) {
+	w.t.Helper()
+	if want == nil {
+		want = []string{}
+	}
+	if diff := cmp.Diff(want, w.values(name)); diff != "" {
+		w.t.Errorf("%s (-want +got):\n%s", name, diff)
+	}
+}
+
+// frontend is a ClusterIP of a Service with port http, changed by edits.
+func frontend(addr string, service model.Name, edits ...func(*plan.Frontend)) *plan.Frontend {
+	f := &plan.Frontend{Key: keyOf(addr), Service: service, Port: "http"}
+	for _, edit := range edits {
+		edit(f)
+	}
+	return f
+}
+
+func keyOf(addr string) plan.Key {
+	return plan.Key{Addr: netip.MustParseAddr(addr), Port: 80, Protocol: model.TCP}
+}
+
+// internalGap and externalGap are what policy Local does to a frontend when no
+// endpoint is on this node.
+func internalGap(f *plan.Frontend) { f.Route = plan.Route{Empty: plan.Drop} }
+func externalGap(f *plan.Frontend) {
+	f.Kind, f.Outside = plan.ExternalIP, &plan.Route{Empty: plan.Drop}
+	f.Route.Endpoints = elsewhere
+}
+
+var elsewhere = []plan.Endpoint{{AddrPort: netip.MustParseAddrPort("10.1.0.1:8080")}}
+
+func set(frontends ...*plan.Frontend) *plan.Change { return &plan.Change{Set: frontends} }
+
+func removed(addrs ...string) *plan.Change {
+	c := &plan.Change{}
+	for _, addr := range addrs {
+		c.Removed = append(c.Removed, keyOf(addr))
+	}
+	return c
+}

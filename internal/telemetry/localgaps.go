@@ -1,0 +1,87 @@
+package telemetry
+
+import (
+	"k8s.io/component-base/metrics"
+
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// localGaps counts the service ports that drop connections because traffic
+// policy Local finds no endpoint on this node. It keeps in mind only those, so
+// that a change costs what it changes.
+type localGaps struct {
+	byKey map[plan.Key]gap
+	// frontends counts those that have the same gap.
+	frontends map[gap]int
+	ports     map[gapKind]int
+}
+
+// gap is a service port without a local endpoint.
+type gap struct {
+	gapKind
+	service  model.Name
+	port     string
+	protocol model.Protocol
+}
+
+type gapKind struct {
+	policy string // the policy that leaves the gap
+	family model.Family
+}
+
+func newLocalGaps() localGaps {
+	return localGaps{byKey: map[plan.Key]gap{}, frontends: map[gap]int{}, ports: map[gapKind]int{}}
+}
+
+func (l *localGaps) follow(change *plan.Change) {
+	for _, key := range change.Removed {
+		l.close(key)
+	}
+	for _, f := range change.Set {
+		l.close(f.Key)
+		if policy, open := gapOf(f); open {
+			l.open(f.Key, gap{gapKind{policy, f.Family()}, f.Service, f.Port, f.Protocol})
+		}
+	}
+}
+
+// gapOf tells whether a frontend drops for lack of a local endpoint, and under
+// which policy. Plan has no other reason to drop instead of to reject.
+func gapOf(f *plan.Frontend) (policy string, open bool) {
+	if f.Outside != nil {
+		return policyExternal, drops(f.Outside)
+	}
+	return policyInternal, drops(&f.Route)
+}
+
+func drops(r *plan.Route) bool { return len(r.Endpoints) == 0 && r.Empty == plan.Drop }
+
+func (l *localGaps) open(key plan.Key, g gap) {
+	l.byKey[key] = g
+	l.frontends[g]++
+	if l.frontends[g] == 1 {
+		l.ports[g.gapKind]++
+	}
+}
+
+func (l *localGaps) close(key plan.Key) {
+	g, open := l.byKey[key]
+	if !open {
+		return
+	}
+	delete(l.byKey, key)
+	l.frontends[g]--
+	if l.frontends[g] == 0 {
+		delete(l.frontends, g)
+		l.ports[g.gapKind]--
+	}
+}
+
+func (l *localGaps) publish(to *metrics.GaugeVec) {
+	for _, policy := range []string{policyInternal, policyExternal} {
+		for _, family := range model.Families {
+			to.WithLabelValues(policy, family.String()).Set(float64(l.ports[gapKind{policy, family}]))
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package telemetry
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/kube-proxy/config/v1alpha1"
+)
+
+// Labels that several metrics have.
+const (
+	labelFamily = "ip_family"
+	labelPolicy = "traffic_policy"
+)
+
+// Values of labels.
+const (
+	policyInternal = "internal"
+	policyExternal = "external"
+
+	kindApply     = "apply"
+	kindReconcile = "reconcile"
+)
+
+// Metrics are those that others set. The ones that are not registered, because
+// the mode does not have them, take values and forget them.
+type Metrics struct {
+	// Upstream's, of every mode.
+	syncDuration           *metrics.HistogramVec
+	lastSync, lastQueued   *metrics.GaugeVec
+	networkProgramming     *metrics.HistogramVec
+	endpointChangesPending *metrics.GaugeVec
+	endpointChanges        *metrics.CounterVec
+	serviceChangesPending  *metrics.GaugeVec
+	serviceChanges         *metrics.CounterVec
+	noLocalEndpoints       *metrics.GaugeVec
+	healthz, livez         *metrics.CounterVec
+	conntrackDuration      *metrics.HistogramVec
+	conntrackDeleted       *metrics.CounterVec
+
+	// Upstream's, of some modes.
+	fullSyncDuration, partialSyncDuration *metrics.HistogramVec
+	nftablesSyncFailures                  *metrics.CounterVec
+	nftablesCleanupFailures               *metrics.CounterVec
+
+	// Our own.
+	frontends           *metrics.GaugeVec
+	problems            *metrics.GaugeVec
+	commits             *metrics.CounterVec
+	commitFailures      *metrics.CounterVec
+	transactionElements *metrics.HistogramVec
+	conntrackPasses     *metrics.CounterVec
+	conntrackFailures   *metrics.CounterVec
+	conntrackSeen       *metrics.CounterVec
+}
+
+// NewMetrics returns metrics of which those that a mode has are registered.
+func NewMetrics(registry Registry, mode v1alpha1.ProxyMode) (*Metrics, error) {
+	m := &Metrics{}
+	m.defineUpstream()
+	m.defineOwn()
+	var problems []error
+	for _, metric := range append(m.ofEveryMode(), m.ofMode(mode)...) {
+		if err := registry.Register(metric); err != nil {
+			problems = append(problems, fmt.Errorf("register metric %s: %w", metric.FQName(), err))
+		}
+	}
+	return m, errors.Join(problems...)
+}
+
+func (m *Metrics) ofEveryMode() []metrics.Registerable {
+	return []metrics.Registerable{
+		m.syncDuration, m.lastSync, m.lastQueued, m.networkProgramming,
+		m.endpointChangesPending, m.endpointChanges, m.serviceChangesPending, m.serviceChanges,
+		m.noLocalEndpoints, m.healthz, m.livez, m.conntrackDuration, m.conntrackDeleted,
+		m.frontends, m.problems, m.commits, m.commitFailures, m.transactionElements,
+		m.conntrackPasses, m.conntrackFailures, m.conntrackSeen,
+	}
+}
+
+// ofMode lists what a mode has beside the metrics of every mode.
+func (m *Metrics) ofMode(mode v1alpha1.ProxyMode) []metrics.Registerable {
+	switch mode {
+	case "nftables":
+		return []metrics.Registerable{
+			m.fullSyncDuration, m.partialSyncDuration, m.nftablesSyncFailures, m.nftablesCleanupFailures,
+		}
+	}
+	return nil
+}
+
+func (m *Metrics) defineUpstream() {
+	syncBuckets := metrics.ExponentialBuckets(0.001, 2, 15)
+	m.syncDuration = histogram("kubeproxy_sync_proxy_rules_duration_seconds", "How long commits to the kernel took.", syncBuckets, labelFamily)
+	m.fullSyncDuration = histogram("kubeproxy_sync_full_proxy_rules_duration_seconds", "How long commits took that compared the kernel with everything desired.", syncBuckets, labelFamily)
+	m.partialSyncDuration = histogram("kubeproxy_sync_partial_proxy_rules_duration_seconds", "How long commits took that wrote only what changed.", syncBuckets, labelFamily)
+	m.lastSync = gauge("kubeproxy_sync_proxy_rules_last_timestamp_seconds", "When the kernel was last known to hold what is desired.", labelFamily)
+	m.lastQueued = gauge("kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", "When something to program last came in.", labelFamily)
+	m.networkProgramming = histogram("kubeproxy_network_programming_duration_seconds",
+		"Time from what changed an EndpointSlice, as its annotation says, until the change was in the kernel.",
+		programmingBuckets(), labelFamily)
+	m.endpointChangesPending = gauge("kubeproxy_sync_proxy_rules_endpoint_changes_pending", "Changes of EndpointSlices that came in and are not in the kernel yet.")
+	m.endpointChanges = counter("kubeproxy_sync_proxy_rules_endpoint_changes_total", "Changes of EndpointSlices that came in.")
+	m.serviceChangesPending = gauge("kubeproxy_sync_proxy_rules_service_changes_pending", "Changes of Services that came in and are not in the kernel yet.")
+	m.serviceChanges = counter("kubeproxy_sync_proxy_rules_service_changes_total", "Changes of Services that came in.")
+	m.noLocalEndpoints = gauge("kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Service ports with traffic policy Local that have endpoints, but none on this node.", labelPolicy, labelFamily)
+	m.nftablesSyncFailures = counter("kubeproxy_sync_proxy_rules_nftables_sync_failures_total", "Commits to nftables that failed, as a whole or for some frontends.", labelFamily)
+	m.nftablesCleanupFailures = counter("kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total", "Frontends whose removal from nftables was refused.", labelFamily)
+	m.healthz = counter("kubeproxy_proxy_healthz_total", "Answers on /healthz of the health server, by HTTP status.", "code")
+	m.livez = counter("kubeproxy_proxy_livez_total", "Answers on /livez of the health server, by HTTP status.", "code")
+	m.conntrackDuration = histogram("kubeproxy_conntrack_reconciler_sync_duration_seconds", "How long passes over the connection tracking table took.", syncBuckets, labelFamily)
+	m.conntrackDeleted = counter("kubeproxy_conntrack_reconciler_deleted_entries_total", "Stale entries deleted from the connection tracking table.", labelFamily)
+}
+
+// programmingBuckets are fine up to a minute and coarse up to five. Upstream has
+// the one for 0 too, by accident of a library, and so by now on purpose.
+func programmingBuckets() []float64 {
+	return slices.Concat([]float64{0, 0.25, 0.5},
+		metrics.LinearBuckets(1, 1, 60), metrics.LinearBuckets(65, 5, 11), metrics.LinearBuckets(120, 30, 7))
+}
+
+func (m *Metrics) defineOwn() {
+	m.frontends = gauge("sluice_frontends", "Frontends by how far they are on their way into the kernel.", "status")
+	m.problems = gauge("sluice_objects_with_problems", "Objects of which something was left out because it is wrong.")
+	m.commits = counter("sluice_commits_total", "Commits to the kernel that succeeded.", "kind")
+	m.commitFailures = counter("sluice_commit_failures_total", "Commits to the kernel that failed as a whole.")
+	m.transactionElements = histogram("sluice_transaction_elements", "Kernel objects that a commit wrote.", metrics.ExponentialBuckets(1, 4, 10))
+	m.conntrackPasses = counter("sluice_conntrack_passes_total", "Passes over the connection tracking table.")
+	m.conntrackFailures = counter("sluice_conntrack_failures_total", "Passes over the connection tracking table that failed.")
+	m.conntrackSeen = counter("sluice_conntrack_entries_seen_total", "Entries of the connection tracking table that were looked at.")
+}
+
+// Answered counts an answer of the health server.
+func (m *Metrics) Answered(path string, status int) {
+	answers := m.healthz
+	if path == "/livez" {
+		answers = m.livez
+	}
+	answers.WithLabelValues(strconv.Itoa(status)).Inc()
+}
+
+func histogram(name, help string, buckets []float64, labels ...string) *metrics.HistogramVec {
+	return metrics.NewHistogramVec(&metrics.HistogramOpts{
+		Name: name, Help: help, Buckets: buckets, StabilityLevel: metrics.ALPHA,
+	}, labels)
+}
+
+func gauge(name, help string, labels ...string) *metrics.GaugeVec {
+	return metrics.NewGaugeVec(&metrics.GaugeOpts{Name: name, Help: help, StabilityLevel: metrics.ALPHA}, labels)
+}
+
+func counter(name, help string, labels ...string) *metrics.CounterVec {
+	return metrics.NewCounterVec(&metrics.CounterOpts{Name: name, Help: help, StabilityLevel: metrics.ALPHA}, labels)
+}

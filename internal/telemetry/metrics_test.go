@@ -1,0 +1,176 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/component-base/metrics"
+	"k8s.io/kube-proxy/config/v1alpha1"
+
+	"sluice/internal/conntrack"
+	"sluice/internal/dataplane"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// everything makes a world in which all has happened that is measured.
+func everything(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t)
+	if err := RegisterConnections(w.registry, ConnectionsOptions{Counters: w.readCounters, Snapshot: w.snapshot, Clock: w.clock}); err != nil {
+		t.Fatal(err)
+	}
+	f := frontend("10.96.0.1", web)
+	w.desired.Frontends[f.Key], w.counters[f.Key] = f, 3
+	w.feed.Watch(&sink{}).Update(model.SetService{Service: &model.Service{Name: web}})
+	w.clock.Step(time.Minute)
+	w.reconcile(time.Second, set(f))
+	change := set(f)
+	change.News.Triggers = []model.Trigger{{Family: model.IPv4, At: morning.Add(time.Second)}}
+	w.commit(time.Second, change, dataplane.Result{Failed: map[plan.Key]error{f.Key: errors.New("refused")}})
+	w.feed.OnPass(conntrack.Pass{Duration: time.Second})
+	w.metrics.Answered("/healthz", 200)
+	w.metrics.Answered("/livez", 503)
+	w.feed.Refresh()
+	return w
+}
+
+// TestMetricsArePinned holds what others build dashboards and alerts on. The
+// kubeproxy_ metrics are upstream's; none of them may change.
+func TestMetricsArePinned(t *testing.T) {
+	families, err := everything(t).registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, family := range families {
+		words := []string{family.GetName(), strings.ToLower(family.GetType().String())}
+		for _, l := range family.GetMetric()[0].GetLabel() {
+			words = append(words, l.GetName())
+		}
+		line := strings.Join(words, " ")
+		if h := family.GetMetric()[0].GetHistogram(); h != nil {
+			line += ":"
+			for _, b := range h.GetBucket() {
+				line += fmt.Sprintf(" %g", b.GetUpperBound())
+			}
+		}
+		got = append(got, line)
+		if !strings.HasPrefix(family.GetHelp(), "[ALPHA] ") {
+			t.Errorf("%s is of another stability: %q", family.GetName(), family.GetHelp())
+		}
+	}
+	pinned, err := os.ReadFile("testdata/metrics.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for line := range strings.Lines(string(pinned)) {
+		if !strings.HasPrefix(line, "#") {
+			want = append(want, strings.TrimSpace(line))
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("metrics (-want +got):\n%s", diff)
+	}
+}
+
+func TestEveryRegisteredMetricIsFed(t *testing.T) {
+	w := everything(t)
+	for _, m := range append(w.metrics.ofEveryMode(), w.metrics.ofMode("nftables")...) {
+		if len(w.values(m.FQName())) == 0 {
+			t.Errorf("%s has no value after all there is to measure happened", m.FQName())
+		}
+	}
+}
+
+func TestAModeHasItsOwnMetrics(t *testing.T) {
+	tests := []struct {
+		mode v1alpha1.ProxyMode
+		want bool
+	}{{"nftables", true}, {"ipvs", false}}
+	for _, tt := range tests {
+		t.Run(string(tt.mode), func(t *testing.T) {
+			registry := metrics.NewKubeRegistry()
+			m, err := NewMetrics(registry, tt.mode)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.nftablesSyncFailures.WithLabelValues("IPv4").Inc()
+			m.commitFailures.WithLabelValues().Inc()
+			got := values(t, registry, "kubeproxy_sync_proxy_rules_nftables_sync_failures_total")
+			if has := len(got) > 0; has != tt.want {
+				t.Errorf("metrics of nftables: %v, want %v", has, tt.want)
+			}
+			if len(values(t, registry, "sluice_commit_failures_total")) == 0 {
+				t.Error("the metrics of every mode are missing")
+			}
+		})
+	}
+}
+
+func TestMetricsRegisteredTwiceAreAnErrorThatNamesThem(t *testing.T) {
+	w := newWorld(t)
+	_, err := NewMetrics(w.registry, "nftables")
+	if err == nil || !strings.Contains(err.Error(), "sluice_frontends") {
+		t.Errorf("error is %v", err)
+	}
+	o := ConnectionsOptions{Counters: w.readCounters, Snapshot: w.snapshot}
+	if err := RegisterConnections(w.registry, o); err != nil {
+		t.Fatal(err)
+	}
+	if err := RegisterConnections(w.registry, o); err == nil || !strings.Contains(err.Error(), connectionsName) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestAnswersOfTheHealthServerAreCountedByStatus(t *testing.T) {
+	w := newWorld(t)
+	for range 3 {
+		w.metrics.Answered("/healthz", 200)
+	}
+	w.metrics.Answered("/healthz", 503)
+	w.metrics.Answered("/livez", 200)
+	w.want("kubeproxy_proxy_healthz_total", "200 3", "503 1")
+	w.want("kubeproxy_proxy_livez_total", "200 1")
+}
+
+// fillProcessRegistry happens once in a process, however often a test is run.
+var fillProcessRegistry = sync.OnceValue(func() error {
+	m, err := NewMetrics(ProcessRegistry(), "nftables")
+	m.Answered("/healthz", 200)
+	return errors.Join(err, RegisterConnections(ProcessRegistry(), ConnectionsOptions{
+		Counters: func(context.Context) (map[plan.Key]uint64, error) { return map[plan.Key]uint64{}, nil },
+		Snapshot: func(func(*plan.Desired)) {},
+	}))
+})
+
+func TestTheProcessHasTheMetricsOfEveryComponent(t *testing.T) {
+	if err := fillProcessRegistry(); err != nil {
+		t.Fatal(err)
+	}
+	families, err := ProcessRegistry().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, family := range families {
+		names = append(names, family.GetName())
+	}
+	for _, want := range []string{
+		"kubernetes_build_info", "process_start_time_seconds", "go_goroutines", "kubeproxy_proxy_healthz_total",
+		"registered_metrics_total", "hidden_metrics_total", "disabled_metrics_total",
+	} {
+		if !slices.Contains(names, want) {
+			t.Errorf("%s is missing", want)
+		}
+	}
+}

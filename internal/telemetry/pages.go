@@ -1,0 +1,129 @@
+package telemetry
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/pprof"
+
+	"k8s.io/component-base/logs"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/prometheus/slis"
+	"k8s.io/kube-proxy/config/v1alpha1"
+)
+
+// component is how the proxy is called on its pages and in Events.
+const component = "kube-proxy"
+
+// mostVerbosityBytes is more than a level of logging takes.
+const mostVerbosityBytes = 64
+
+// Handler answers on all paths of the server.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", s.metricsPage())
+	slis.SLIMetricsWithReset{}.Install(mux)
+	mux.HandleFunc("/healthz", pingPage)
+	mux.HandleFunc("/healthz/ping", pingPage)
+	mux.HandleFunc("/proxyMode", func(w http.ResponseWriter, _ *http.Request) {
+		writeText(w, http.StatusOK, string(s.Mode))
+	})
+	mux.HandleFunc("/configz", s.configPage)
+	if s.Flags != nil {
+		mux.Handle("/flagz", s.flagsPage())
+	}
+	if s.Statusz {
+		mux.Handle("/statusz", s.statusPage())
+	}
+	if s.Profiling {
+		addDebugPages(mux)
+	}
+	return mux
+}
+
+// paths are those that /statusz lists, for people to go on from.
+func (s *Server) paths() []string {
+	paths := []string{"/configz"}
+	if s.Flags != nil {
+		paths = append(paths, "/flagz")
+	}
+	return append(paths, "/healthz", "/metrics", "/proxyMode")
+}
+
+func (s *Server) metricsPage() http.Handler {
+	page := metrics.HandlerFor(s.Metrics, metrics.HandlerOpts{})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.Refresh != nil {
+			s.Refresh()
+		}
+		page.ServeHTTP(w, r)
+	})
+}
+
+// pingPage tells that the process answers, and no more than that. The health of
+// the proxy is told by another server.
+func pingPage(w http.ResponseWriter, r *http.Request) {
+	_ = slis.ObserveHealthcheck(r.Context(), "ping", "healthz", slis.Success) // it never fails
+	if r.URL.Query().Has("verbose") {
+		writeText(w, http.StatusOK, "[+]ping ok\nhealthz check passed\n")
+		return
+	}
+	writeText(w, http.StatusOK, "ok")
+}
+
+// configPage shows the configuration under the name of its API group.
+func (s *Server) configPage(w http.ResponseWriter, _ *http.Request) {
+	config := *s.Config()
+	config.Kind, config.APIVersion = "KubeProxyConfiguration", v1alpha1.SchemeGroupVersion.String()
+	body, err := json.Marshal(map[string]any{v1alpha1.GroupName: config})
+	if err != nil {
+		writeText(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	write(w, http.StatusOK, "application/json", body)
+}
+
+func addDebugPages(mux *http.ServeMux) {
+	mux.Handle("/debug/pprof", http.RedirectHandler("/debug/pprof/", http.StatusFound))
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	flags := func(w http.ResponseWriter, _ *http.Request) {
+		writeText(w, http.StatusOK, "Flags that can be set by PUT while the process runs:\n/debug/flags/v\n")
+	}
+	mux.HandleFunc("/debug/flags", flags)
+	mux.HandleFunc("/debug/flags/", flags)
+	mux.HandleFunc("/debug/flags/v", verbosityPage)
+}
+
+// verbosityPage sets how much is logged.
+func verbosityPage(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPut {
+		writeText(w, http.StatusNotAcceptable, "unsupported http method: use PUT")
+		return
+	}
+	level, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostVerbosityBytes))
+	if err != nil {
+		writeText(w, http.StatusBadRequest, "cannot read the level: "+err.Error())
+		return
+	}
+	said, err := logs.GlogSetter(string(level))
+	if err != nil {
+		writeText(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	writeText(w, http.StatusOK, said)
+}
+
+func writeText(w http.ResponseWriter, status int, text string) {
+	write(w, status, "text/plain; charset=utf-8", []byte(text))
+}
+
+// write answers, with what keeps browsers from guessing what it is.
+func write(w http.ResponseWriter, status int, contentType string, body []byte) {
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // who went away does not want the answer
+}

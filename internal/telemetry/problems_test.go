@@ -1,0 +1,251 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/engine"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// journal is a Recorder that keeps what it is told.
+type journal struct {
+	mu     sync.Mutex
+	events []Event
+}
+
+func (j *journal) Record(e Event) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.events = append(j.events, e)
+}
+
+// taken are the Events since it was last asked, as "Kind namespace/name
+// reason: note".
+func (j *journal) taken() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	out := []string{}
+	for _, e := range j.events {
+		out = append(out, fmt.Sprintf("%s %s/%s %s: %s", e.About.Kind, e.About.Namespace, e.About.Name, e.Reason, e.Note))
+	}
+	j.events = nil
+	return out
+}
+
+func (w *world) problems(r Recorder) *Problems {
+	return NewProblems(ProblemsOptions{
+		Recorder: r, Clock: w.clock, Snapshot: w.snapshot,
+		Failures: func() []engine.Failure { w.mu.Lock(); defer w.mu.Unlock(); return w.failures },
+	})
+}
+
+func (w *world) refuse(addr string, err error) {
+	w.failures = append(w.failures, engine.Failure{Key: keyOf(addr), FrontendStatus: engine.FrontendStatus{Err: err}})
+}
+
+func problem(field, reason string) model.Problem {
+	return model.Problem{Object: "whatever", Field: field, Reason: reason, Remedy: "mend it"}
+}
+
+func wantTold(t *testing.T, j *journal, want ...string) {
+	t.Helper()
+	if want == nil {
+		want = []string{}
+	}
+	if diff := cmp.Diff(want, j.taken()); diff != "" {
+		t.Errorf("Events (-want +got):\n%s", diff)
+	}
+}
+
+func TestOwnersAreToldWhatIsNotProgrammed(t *testing.T) {
+	w, j := newWorld(t), &journal{}
+	p := w.problems(j)
+	w.desired.Problems["Service default/web"] = []model.Problem{problem("spec.externalIPs[0]", "is odd")}
+	w.desired.Problems["EndpointSlice post/mail-1"] = []model.Problem{
+		problem("a", "1"), problem("b", "2"), problem("c", "3"), problem("d", "4"), problem("", "5")}
+	w.desired.Problems["Node here"] = []model.Problem{{Object: "Node here", Reason: "has no address"}}
+	w.has(frontend("10.96.0.1", web), 0)
+	w.refuse("10.96.0.1", errors.New("no space left"))
+	w.refuse("10.96.0.9", errors.New("its removal; nobody's by now"))
+	p.tell()
+	wantTold(t, j,
+		"EndpointSlice post/mail-1 PartlyIgnored: a: 1 (mend it); b: 2 (mend it); c: 3 (mend it); and 2 more",
+		"Node /here PartlyIgnored: has no address",
+		"Service default/web PartlyIgnored: spec.externalIPs[0]: is odd (mend it)",
+		"Service default/web ServiceNotProgrammed: ClusterIP 10.96.0.1:80/TCP: no space left",
+	)
+}
+
+func TestAProblemIsToldOnceUntilItComesUpAgain(t *testing.T) {
+	const object, told = "Service default/web", "Service default/web PartlyIgnored: spec: is odd (mend it)"
+	w, j := newWorld(t), &journal{}
+	p := w.problems(j)
+	odd := []model.Problem{problem("spec", "is odd")}
+	w.desired.Problems[object] = odd
+	p.tell()
+	wantTold(t, j, told)
+	p.tell()
+	w.clock.Step(time.Hour)
+	p.tell()
+	wantTold(t, j)
+	delete(w.desired.Problems, object)
+	p.tell()
+	wantTold(t, j)
+	w.desired.Problems[object] = odd
+	p.tell()
+	wantTold(t, j, told)
+}
+
+func TestTroubleWithManyFacesIsToldAtIntervals(t *testing.T) {
+	w, j := newWorld(t), &journal{}
+	p := w.problems(j)
+	w.has(frontend("10.96.0.1", web), 0)
+	w.refuse("10.96.0.1", errors.New("attempt 1"))
+	if more := p.tell(); more {
+		t.Error("there is more to tell")
+	}
+	wantTold(t, j, "Service default/web ServiceNotProgrammed: ClusterIP 10.96.0.1:80/TCP: attempt 1")
+	for i := range 5 {
+		w.failures[0].Err = fmt.Errorf("attempt %d", i+2)
+		if more := p.tell(); !more {
+			t.Error("what waits is forgotten")
+		}
+	}
+	wantTold(t, j)
+	w.clock.Step(noteAge)
+	p.tell()
+	wantTold(t, j, "Service default/web ServiceNotProgrammed: ClusterIP 10.96.0.1:80/TCP: attempt 6")
+}
+
+func TestAThousandBadObjectsDoNotFloodTheAPIServer(t *testing.T) {
+	w, j := newWorld(t), &journal{}
+	p := w.problems(j)
+	for i := range 60 {
+		w.desired.Problems[fmt.Sprintf("Service default/s%d", i)] = []model.Problem{problem("spec", "is odd")}
+	}
+	var counts []int
+	for more := true; more && len(counts) < 10; {
+		more = p.tell()
+		counts = append(counts, len(j.taken()))
+	}
+	if diff := cmp.Diff([]int{mostEvents, mostEvents, 10}, counts); diff != "" {
+		t.Errorf("Events at a time (-want +got):\n%s", diff)
+	}
+}
+
+func TestCommitsWithoutTroubleWakeNobody(t *testing.T) {
+	w, j := newWorld(t), &journal{}
+	p := w.problems(j)
+	awake := func() bool {
+		select {
+		case <-p.wake:
+			return true
+		default:
+			return false
+		}
+	}
+	refusal := dataplane.Result{Failed: map[plan.Key]error{keyOf("10.96.0.1"): errors.New("refused")}}
+	tests := []struct {
+		name    string
+		refused bool // before
+		change  *plan.Change
+		result  dataplane.Result
+		want    bool
+	}{
+		{"nothing wrong", false, set(frontend("10.96.0.1", web)), dataplane.Result{}, false},
+		{"problems changed", false, &plan.Change{Problems: true}, dataplane.Result{}, true},
+		{"a frontend refused", false, &plan.Change{}, refusal, true},
+		{"a refused one may be over it", true, &plan.Change{}, dataplane.Result{}, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p.refused.Store(tt.refused)
+			p.OnCommit(tt.change, tt.result)
+			p.OnCommit(tt.change, tt.result) // must not wait
+			if got := awake(); got != tt.want {
+				t.Errorf("awake: %v", got)
+			}
+		})
+	}
+}
+
+func TestOwnersLearnOfProblemsOnceFromTheAPIServer(t *testing.T) {
+	w, client := newWorld(t), fake.NewClientset()
+	recorder, err := NewAPIRecorder(t.Context(), client, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := w.problems(recorder)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- p.Run(ctx) }()
+
+	add := func(object string) {
+		w.mu.Lock()
+		w.desired.Problems[object] = []model.Problem{problem("spec", "is odd")}
+		w.mu.Unlock()
+		p.OnCommit(&plan.Change{Problems: true}, dataplane.Result{})
+	}
+	add("Service default/web")
+	recorded(t, client, 1)
+	add("Service post/mail")
+	recorded(t, client, 2)
+	add("EndpointSlice post/mail-1")
+	events := recorded(t, client, 3)
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("Run ended with %v", err)
+	}
+	if len(events) != 3 {
+		t.Errorf("there are %d Events about three objects", len(events))
+	}
+	for _, e := range events {
+		if e.Series != nil {
+			t.Errorf("told again: %s %s", e.Regarding.Name, e.Note)
+		}
+	}
+}
+
+func TestWhatCouldNotBeToldAtOnceIsToldLater(t *testing.T) {
+	w, j := newWorld(t), &journal{}
+	p := w.problems(j)
+	for i := range mostEvents + 1 {
+		w.desired.Problems[fmt.Sprintf("Service default/s%d", i)] = []model.Problem{problem("spec", "is odd")}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- p.Run(ctx) }()
+	p.OnCommit(&plan.Change{Problems: true}, dataplane.Result{})
+	eventually(t, func() error {
+		if !w.clock.HasWaiters() {
+			return errors.New("it does not wait to tell more")
+		}
+		return nil
+	})
+	if told := len(j.taken()); told != mostEvents {
+		t.Errorf("told of %d objects at once", told)
+	}
+	w.clock.Step(eventsPause)
+	eventually(t, func() error {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		if len(j.events) != 1 {
+			return fmt.Errorf("told of %d more objects, want 1", len(j.events))
+		}
+		return nil
+	})
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("Run ended with %v", err)
+	}
+}

@@ -1,0 +1,46 @@
+package telemetry
+
+import (
+	"k8s.io/component-base/metrics"
+
+	"sluice/internal/engine"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// Refresh takes in what has to be asked for. It comes before each scrape.
+func (f *Feed) Refresh() {
+	status, problems := f.Status(), 0
+	f.Snapshot(func(d *plan.Desired) { problems = len(d.Problems) })
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.Metrics.problems.WithLabelValues().Set(float64(problems))
+	for phase, count := range map[engine.Phase]int{
+		engine.Programmed: status.Programmed, engine.Pending: status.Pending, engine.Failed: status.Failed,
+	} {
+		f.Metrics.frontends.WithLabelValues(phase.String()).Set(float64(count))
+	}
+	if status.PendingSince.IsZero() {
+		f.synced(status.LastVerified)
+	}
+	f.countCommits(status)
+}
+
+func (f *Feed) countCommits(now engine.Summary) {
+	m, before := f.Metrics, f.counted
+	if now.Commits+now.FailedCommits < before.Commits+before.FailedCommits {
+		return // another scrape overtook this one
+	}
+	f.counted = now
+	add(m.commits, now.Reconciles-before.Reconciles, kindReconcile)
+	add(m.commits, (now.Commits-now.Reconciles)-(before.Commits-before.Reconciles), kindApply)
+	failures := now.FailedCommits - before.FailedCommits
+	add(m.commitFailures, failures)
+	for _, family := range model.Families {
+		add(m.nftablesSyncFailures, failures, family.String())
+	}
+}
+
+func add(c *metrics.CounterVec, by uint64, labels ...string) {
+	c.WithLabelValues(labels...).Add(float64(by))
+}

@@ -1,0 +1,30 @@
+package telemetry
+
+import (
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo" // adds metrics of the API client to the process's
+	_ "k8s.io/component-base/metrics/prometheus/version"  // adds kubernetes_build_info
+)
+
+// Registry is where metrics are registered and read. It is
+// metrics.KubeRegistry, as far as it is needed here.
+type Registry interface {
+	Register(metrics.Registerable) error
+	CustomRegister(metrics.StableCollector) error
+	metrics.Gatherer
+}
+
+// processRegistry is the registry that a process has one of, in a library's
+// globals. The metrics of every Kubernetes component are there already.
+type processRegistry struct{ metrics.Gatherer }
+
+// ProcessRegistry returns the registry with the metrics that every Kubernetes
+// component has: of the process, the Go runtime, the API client and the build.
+func ProcessRegistry() Registry { return processRegistry{legacyregistry.DefaultGatherer} }
+
+func (processRegistry) Register(m metrics.Registerable) error { return legacyregistry.Register(m) }
+
+func (processRegistry) CustomRegister(c metrics.StableCollector) error {
+	return legacyregistry.CustomRegister(c)
+}

@@ -1,0 +1,150 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+	"k8s.io/component-base/metrics"
+	"k8s.io/kube-proxy/config/v1alpha1"
+	"k8s.io/utils/clock"
+)
+
+// retryAfter is the pause between two tries to listen.
+const retryAfter = 5 * time.Second
+
+// What one client may use of us. Profiles take the time that was asked for;
+// their handlers move these limits for themselves.
+const (
+	headerTimeout   = 5 * time.Second
+	answerTimeout   = time.Minute
+	idleTimeout     = 2 * time.Minute // longer than between two scrapes
+	mostHeaderBytes = 16 << 10
+	grace           = 2 * time.Second // for answers under way at the end
+)
+
+// ServerOptions is what a Server is made of.
+type ServerOptions struct {
+	// Address is where to listen, as host and port. The unspecified address of
+	// IPv6 stands for all addresses of both families.
+	Address string
+	// HardFail ends Run when it cannot listen. Otherwise it tries again.
+	HardFail bool
+	// Failed is told when it cannot listen, the first time and whenever the
+	// reason is another; nil if nobody wants to know.
+	Failed func(error)
+
+	// Metrics is what /metrics shows, and Refresh is called before, if not nil.
+	Metrics metrics.Gatherer
+	Refresh func()
+
+	Mode    v1alpha1.ProxyMode
+	Version string
+	// Config returns the configuration that is in force, for /configz.
+	Config func() *v1alpha1.KubeProxyConfiguration
+	// Flags are what /flagz shows; nil for no such page.
+	Flags *pflag.FlagSet
+	// Statusz is whether there is a page /statusz.
+	Statusz bool
+	// Profiling is whether the pages below /debug are there.
+	Profiling bool
+
+	Logger logr.Logger
+	Clock  clock.Clock // nil for the real one
+}
+
+// Server serves metrics, and pages for those who look into the proxy.
+type Server struct {
+	ServerOptions
+	started time.Time
+	listen  func(network, address string) (net.Listener, error)
+}
+
+// NewServer returns a Server that serves nothing until Run.
+func NewServer(o ServerOptions) *Server {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Failed == nil {
+		o.Failed = func(error) {}
+	}
+	return &Server{ServerOptions: o, started: o.Clock.Now(), listen: net.Listen}
+}
+
+// Run serves until ctx ends, and then returns nil.
+func (s *Server) Run(ctx context.Context) error {
+	handler, lastError := s.Handler(), ""
+	for {
+		err := s.serve(ctx, handler)
+		if ctx.Err() != nil {
+			return nil
+		}
+		err = fmt.Errorf("serve metrics on %s: %w", s.Address, err)
+		if text := err.Error(); text != lastError {
+			lastError = text
+			s.Failed(err)
+			if !s.HardFail {
+				s.Logger.Error(err, "Cannot serve metrics, trying again", "every", retryAfter, "remedy", remedy(err))
+			}
+		}
+		if s.HardFail {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.Clock.After(retryAfter):
+		}
+	}
+}
+
+// serve listens and answers until ctx ends or the socket breaks.
+func (s *Server) serve(ctx context.Context, handler http.Handler) error {
+	socket, err := s.listen("tcp", s.Address)
+	if err != nil {
+		return err
+	}
+	s.Logger.V(1).Info("Serving metrics", "address", socket.Addr().String())
+	server := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: headerTimeout,
+		WriteTimeout:      answerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    mostHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(logr.ToSlogHandler(s.Logger.V(4)), slog.LevelInfo),
+	}
+	broke := make(chan error, 1)
+	go func() { broke <- server.Serve(socket) }()
+	select {
+	case err := <-broke:
+		_ = server.Close() // what it has accepted; it listens no longer
+		return err
+	case <-ctx.Done():
+	}
+	end, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	_ = server.Shutdown(end)
+	_ = server.Close() // whoever is not served by now
+	<-broke
+	return nil
+}
+
+// remedy says what whoever runs the node can do about a failure to listen.
+func remedy(err error) string {
+	switch {
+	case errors.Is(err, unix.EADDRINUSE):
+		return "end the program that uses the port (ss -ltnp shows it; it may be another kube-proxy), or choose another by --metrics-bind-address"
+	case errors.Is(err, unix.EADDRNOTAVAIL):
+		return "give the address to an interface of this machine, or choose another by --metrics-bind-address"
+	case errors.Is(err, unix.EACCES):
+		return "choose a port above 1023 by --metrics-bind-address"
+	}
+	return "none needed if it passes: it is tried again"
+}
