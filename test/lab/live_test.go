@@ -1,0 +1,93 @@
+package lab_test
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/test/lab"
+)
+
+const liveConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: nftables
+clusterCIDR: 10.244.0.0/16,fd00:10:244::/48
+`
+
+// A changed configuration file is put into force in the running process and
+// breaks no connection; a wrong one is reported, and changes nothing.
+func TestConfigurationFileIsFollowedLive(t *testing.T) {
+	l := lab.Start(t)
+	folder, etc := t.TempDir(), t.TempDir()
+	write(t, folder, "good.yaml", goodManifests, 0)
+	write(t, etc, "config.yaml", liveConfig, 0)
+	p, err := l.StartProxy(lab.ProxyOptions{Manifests: folder, Flags: []string{"--config", filepath.Join(etc, "config.yaml")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if t.Failed() {
+			t.Logf("the proxy's log:\n%s", p.Log())
+		}
+	}()
+	settle(t, p, folder, 0)
+	service := netip.MustParseAddrPort("10.96.0.1:80")
+	flow := lab.Flow{From: "pod3", Protocol: lab.TCP, To: service}
+	traffic, err := l.StartTraffic(t.Context(), []lab.Flow{flow}, lab.TrafficOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod, node := hostAddr(t, l, "pod3"), hostAddr(t, l, "node1")
+	sees(t, l, flow, pod)
+
+	write(t, etc, "config.yaml", liveConfig+"nftables: {masqueradeAll: true}\n", 0)
+	sees(t, l, flow, node)
+
+	mark := p.Log().Len()
+	write(t, etc, "config.yaml", liveConfig+"nftables: {masqueradeBit: 77}\nnodePortAddresses: [nonsense]\n", 0)
+	eventually(t, func() bool {
+		lines, _ := p.Log().From(mark)
+		text := strings.Join(lines, "\n")
+		return strings.Contains(text, "nftables.masqueradeBit") && strings.Contains(text, "nonsense")
+	})
+	sees(t, l, flow, node)
+
+	if err := os.Remove(filepath.Join(etc, "config.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	write(t, etc, "config.yaml", liveConfig, 0)
+	sees(t, l, flow, pod)
+	if count := traffic.Stop(); count.Lost() > 0 {
+		t.Errorf("connections were lost: %v", count)
+	}
+}
+
+func hostAddr(t *testing.T, l *lab.Lab, name string) netip.Addr {
+	t.Helper()
+	h, err := l.Host(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h.Addrs[0]
+}
+
+// sees waits until the endpoint of a flow sees this source.
+func sees(t *testing.T, l *lab.Lab, f lab.Flow, source netip.Addr) {
+	t.Helper()
+	eventually(t, func() bool {
+		o := l.Connect(t.Context(), f)
+		return o.Kind == lab.Answered && o.Source.Addr() == source
+	})
+}
+
+func eventually(t *testing.T, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not come true")
+		}
+	}
+}
