@@ -68,6 +68,14 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 	}
 	defer func() { err = errors.Join(err, p.kernel.Close()) }()
 	logger.Info("Starting", "version", version(), "node", settings.Plan.NodeName, "mode", settings.Mode, "manifests", o.manifests)
+	seat, err := host.TakeSeat(ctx, logger.WithName("host"), p.clock)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil // asked to end while it waited
+		}
+		return err
+	}
+	defer func() { err = errors.Join(err, seat.Leave()) }()
 	p.recorder.Record(telemetry.Starting(settings.Plan.NodeName))
 	tune(logger, settings)
 	if err := p.assemble(); err != nil {

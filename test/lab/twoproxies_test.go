@@ -1,0 +1,48 @@
+package lab_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"sluice/test/lab"
+)
+
+// The second proxy of a node says so, does not fight the first, and takes over
+// when that one is gone, without a lost connection.
+func TestTwoProxiesOnOneNodeDoNotFight(t *testing.T) {
+	l := lab.Start(t)
+	folder, other := t.TempDir(), t.TempDir()
+	write(t, folder, "good.yaml", goodManifests, 0)
+	write(t, other, "good.yaml", goodManifests, 0)
+	start := func(manifests string) *lab.Proxy {
+		p, err := l.StartProxy(lab.ProxyOptions{Manifests: manifests})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	first := start(folder)
+	settle(t, first, folder, 0)
+	service := netip.MustParseAddrPort("10.96.0.1:80")
+	traffic, err := l.StartTraffic(t.Context(), []lab.Flow{{From: "pod3", Protocol: lab.TCP, To: service}}, lab.TrafficOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := start(other)
+	eventually(t, func() bool { return strings.Contains(second.Log().String(), "Another proxy programs this node") })
+	if strings.Contains(second.Log().String(), `"Programmed"`) {
+		t.Error("the second proxy programs the kernel as well")
+	}
+	if err := first.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	settle(t, second, other, 0)
+	answered(t, l, service)
+	if count := traffic.Stop(); count.Lost() > 0 {
+		t.Errorf("connections were lost: %v", count)
+	}
+	if t.Failed() {
+		t.Logf("the second proxy's log:\n%s", second.Log())
+	}
+}
