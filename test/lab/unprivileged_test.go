@@ -1,0 +1,76 @@
+package lab_test
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sluice/test/lab"
+)
+
+// The proxy needs no root: a user with CAP_NET_ADMIN will do, which is what the
+// DaemonSet in deploy gives it.
+func TestProxyRunsWithNetAdminOnly(t *testing.T) {
+	l := lab.Start(t)
+	binary, err := lab.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Folders of t.TempDir are closed to other users.
+	folder, err := os.MkdirTemp("", "sluice-unprivileged-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(folder)
+	own := filepath.Join(folder, "kube-proxy")
+	copyFile(t, binary, own)
+	manifests := filepath.Join(folder, "manifests")
+	if err := os.Mkdir(manifests, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, manifests, "good.yaml", goodManifests, 0)
+	script := filepath.Join(folder, "as-nobody")
+	run := "#!/bin/sh\nexec setpriv --reuid 65534 --regid 65534 --clear-groups " +
+		"--inh-caps=-all,+net_admin --ambient-caps=-all,+net_admin --bounding-set=-all,+net_admin --no-new-privs " + own + " \"$@\"\n"
+	if err := os.WriteFile(script, []byte(run), 0o755); err != nil {
+		t.Fatal(err)
+	}
+
+	p, err := l.StartProxy(lab.ProxyOptions{Binary: script, Manifests: manifests})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if t.Failed() {
+			t.Logf("the proxy's log:\n%s", p.Log())
+		}
+	}()
+	settle(t, p, manifests, 0)
+	answered(t, l, netip.MustParseAddrPort("10.96.0.1:80"))
+	mark := p.Log().Len()
+	write(t, manifests, "good.yaml", strings.ReplaceAll(goodManifests, "10.244.1.1", "10.244.1.2"), 0)
+	settle(t, p, manifests, mark)
+	answered(t, l, netip.MustParseAddrPort("10.96.0.1:80"))
+	for line := range strings.Lines(p.Log().String()) {
+		// Whether there are legacy iptables rules to remove, only root can see.
+		if strings.HasPrefix(line, "E") && !strings.Contains(line, `"leftovers"`) && !strings.Contains(line, "Rules of another kube-proxy") {
+			t.Errorf("it could not do: %s", line)
+		}
+	}
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	b, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(to, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
