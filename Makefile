@@ -17,20 +17,31 @@ build: ## Build the static binary bin/kube-proxy.
 demo: root tools build ## Show the proxy at work in a lab of network namespaces (needs root).
 	$(GO) run ./test/demo -proxy bin/kube-proxy -manifests examples
 
+# Tests build binaries and start them. go test does not know what those are made
+# of, and would repeat results that are out of date: hence -count=1.
 .PHONY: test
 test: root tools lint ## Check the source and run all tests (needs root).
-	$(GO) test -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
+	$(GO) test -count=1 -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
+	cd test/cluster && $(GO) run ./prepare
+	cd test/cluster && $(GO) test -count=1 -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
+
+.PHONY: vm
+vm: root tools ## Run the tests on other kernels alone, in virtual machines (needs root).
+	$(GO) test -count=1 -v -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./test/vm
 
 .PHONY: bench
-bench: root tools ## Measure the way from objects to the kernel (needs root).
+bench: root tools ## Measure speed and memory (needs root).
 	$(GO) run ./test/bench
+	cd test/cluster && $(GO) run ./prepare
+	cd test/cluster && $(GO) test -run '^$$' -bench Scale -benchtime 1x -timeout 30m .
 
 .PHONY: lint
 lint: ## Check the format of the source and what vet and staticcheck find.
-	@unformatted=$$(gofmt -l cmd internal test); \
+	@unformatted=$$(gofmt -l cmd deploy internal test); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
+	cd test/cluster && $(GO) vet ./... && $(GO) tool staticcheck ./...
 
 .PHONY: clean
 clean: ## Remove what was built.
@@ -41,7 +52,8 @@ help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # What tests and demo use on the machine: program=package of Debian and Ubuntu.
-TOOLS   := nft=nftables ip=iproute2 conntrack=conntrack iptables=iptables
+TOOLS   := nft=nftables ip=iproute2 conntrack=conntrack iptables=iptables \
+	qemu-system-x86_64=qemu-system-x86 xz=xz-utils zstd=zstd
 # Where modules are loaded by hand. Elsewhere they are built in, or load themselves.
 MODULES := nf_tables nf_conntrack nf_nat nft_ct nft_nat nft_masq nft_numgen nft_reject_inet veth bridge sctp
 

@@ -96,7 +96,8 @@ func (o *options) run(ctx context.Context) error {
 		logger.V(1).Info("Note: " + note.String())
 	}
 	if o.flags.InitOnly {
-		return initialize(logger, settings)
+		initialize(logger, settings)
+		return nil
 	}
 	return serve(ctx, logger, settings, o)
 }

@@ -225,19 +225,22 @@ func (p *proxy) removeLeftovers(ctx context.Context) {
 // tune makes the settings of the kernel. What cannot be done is no reason not to
 // serve.
 func tune(logger logr.Logger, s *config.Settings) {
-	o := host.TuneOptions{Conntrack: s.Conntrack, Logger: logger.WithName("host")}
-	errs := host.Tune(o)
-	if err := host.SetOOMScore(o, s.OOMScoreAdj); err != nil {
-		errs = append(errs, err)
-	}
-	for _, err := range errs {
-		logger.Info("A setting of the kernel stays as it is", "reason", err.Error())
+	initialize(logger, s)
+	if err := host.SetOOMScore(host.TuneOptions{Logger: logger.WithName("host")}, s.OOMScoreAdj); err != nil {
+		untuned(logger, err)
 	}
 }
 
-// initialize does what needs more rights than the proxy has when it serves.
-func initialize(logger logr.Logger, s *config.Settings) error {
-	return errors.Join(host.Tune(host.TuneOptions{Conntrack: s.Conntrack, Logger: logger.WithName("host")})...)
+// initialize makes the settings that need more rights than the proxy has when
+// it serves.
+func initialize(logger logr.Logger, s *config.Settings) {
+	for _, err := range host.Tune(host.TuneOptions{Conntrack: s.Conntrack, Logger: logger.WithName("host")}) {
+		untuned(logger, err)
+	}
+}
+
+func untuned(logger logr.Logger, err error) {
+	logger.Info("A setting of the kernel stays as it is", "reason", err.Error())
 }
 
 // cleanup removes what this proxy and others left in the kernel.

@@ -43,7 +43,7 @@ func AddFlags(fs *pflag.FlagSet) *Flags {
 	fs.StringVar(&f.WriteConfigTo, "write-config-to", "",
 		"Write the configuration that the other flags make up to this file, and exit.")
 	fs.BoolVar(&f.Cleanup, "cleanup", false,
-		"Remove all rules of this proxy from the kernel, and exit.")
+		"Remove all rules of this proxy, and those of upstream's in any mode, from the kernel, and exit.")
 	fs.BoolVar(&f.InitOnly, "init-only", false,
 		"Do what needs full root privileges, and exit. The proxy can then be run with CAP_NET_ADMIN alone.")
 	fs.StringVar(&f.Master, "master", "",

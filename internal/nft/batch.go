@@ -250,7 +250,13 @@ func (b *Batch) element(t Table, set string, e *Element, msg uint16, owner Owner
 	fits := o.at != 0 && o.set == set && o.typ == msg && o.table == t &&
 		(!b.Isolate || o.owner == owner) && len(b.buf)-o.list < maxAttr-elementMax
 	if !fits {
-		at := b.begin(t, msg, create, owner)
+		flags := uint16(create)
+		if e.KeyEnd != nil && msg == unix.NFT_MSG_NEWSETELEM {
+			// Kernel 6.1 takes a range that lies in another one without a word
+			// and without storing it, unless it is told to insist.
+			flags |= unix.NLM_F_EXCL
+		}
+		at := b.begin(t, msg, flags, owner)
 		a := Attrs(b.buf).text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name).text(unix.NFTA_SET_ELEM_LIST_SET, set)
 		a, list := a.open(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 		b.buf = a

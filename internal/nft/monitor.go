@@ -3,6 +3,7 @@ package nft
 import (
 	"errors"
 	"os"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -11,6 +12,7 @@ import (
 
 // Monitor hears of the changes that anybody in the namespace makes.
 type Monitor struct {
+	closed atomic.Bool
 	socket *nfnetlink.Socket
 }
 
@@ -35,7 +37,7 @@ func NewMonitor(netns int) (*Monitor, error) {
 	if err := socket.ForceBuffers(sendBuffer, receiveBuffer); err != nil {
 		return nil, errors.Join(err, socket.Close())
 	}
-	return &Monitor{socket}, nil
+	return &Monitor{socket: socket}, nil
 }
 
 // Join starts to listen. While anybody listens, the kernel makes a notice of
@@ -46,7 +48,10 @@ func (m *Monitor) Join() error { return m.socket.Join(unix.NFNLGRP_NFTABLES) }
 func (m *Monitor) Leave() error { return m.socket.Leave(unix.NFNLGRP_NFTABLES) }
 
 // Close ends a Next that is waiting.
-func (m *Monitor) Close() error { return m.socket.Close() }
+func (m *Monitor) Close() error {
+	m.closed.Store(true)
+	return m.socket.Close()
+}
 
 // Next waits for notices and calls f for each. It returns os.ErrClosed after
 // Close.
@@ -73,7 +78,7 @@ func (m *Monitor) Next(f func(Notice)) error {
 	case errors.Is(err, unix.ENOBUFS):
 		f(Notice{Lost: true})
 		return nil
-	case errors.Is(err, os.ErrClosed) || errors.Is(err, unix.EBADF):
+	case err != nil && m.closed.Load(): // whatever words the runtime has for it
 		return os.ErrClosed
 	}
 	return err

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 
 	"github.com/vishvananda/netlink"
@@ -130,7 +131,11 @@ func removeMount(path string) error {
 func (n *Namespace) sysctls(settings [][2]string) error {
 	return n.Do(func() error {
 		for _, s := range settings {
-			if err := os.WriteFile("/proc/sys/net/"+s[0], []byte(s[1]), 0); err != nil {
+			err := os.WriteFile("/proc/sys/net/"+s[0], []byte(s[1]), 0)
+			if errors.Is(err, os.ErrNotExist) && strings.HasPrefix(s[0], "bridge/") {
+				continue // without br_netfilter, bridges leave packets alone anyway
+			}
+			if err != nil {
 				return fmt.Errorf("set sysctl: %w", err)
 			}
 		}

@@ -1,0 +1,135 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// CacheVariable names the environment variable with the folder for binaries.
+// Without it, that is sluice-cluster in the user's cache folder.
+const CacheVariable = "SLUICE_CLUSTER_CACHE"
+
+// Binaries are the paths of the programs that a Server runs.
+type Binaries struct {
+	Etcd, APIServer string
+}
+
+// component is a program that is built from a module.
+type component struct {
+	name    string
+	module  string
+	pkg     string
+	version string // linker symbol for the module's version, if it has one
+}
+
+var (
+	etcd      = component{name: "etcd", module: "go.etcd.io/etcd/server/v3", pkg: "go.etcd.io/etcd/server/v3"}
+	apiServer = component{name: "kube-apiserver", module: "k8s.io/kubernetes", pkg: "k8s.io/kubernetes/cmd/kube-apiserver",
+		version: "k8s.io/component-base/version.gitVersion"}
+)
+
+// Build returns the binaries, and builds first what the cache does not hold,
+// which takes minutes. It must be called from within this module. What it does
+// is announced by a call of report.
+func Build(ctx context.Context, report func(string)) (Binaries, error) {
+	dir, err := cacheDir()
+	if err != nil {
+		return Binaries{}, err
+	}
+	var paths [2]string
+	for i, c := range []component{etcd, apiServer} {
+		if paths[i], err = c.cached(ctx, dir, report); err != nil {
+			return Binaries{}, fmt.Errorf("build %s: %w", c.name, err)
+		}
+	}
+	return Binaries{Etcd: paths[0], APIServer: paths[1]}, nil
+}
+
+func cacheDir() (string, error) {
+	if dir := os.Getenv(CacheVariable); dir != "" {
+		return filepath.Abs(dir)
+	}
+	dir, err := os.UserCacheDir()
+	return filepath.Join(dir, "sluice-cluster"), err
+}
+
+// cached returns the path of the component in the cache, where at most one
+// process at a time puts it.
+func (c component) cached(ctx context.Context, cache string, report func(string)) (string, error) {
+	version, err := runGo(ctx, "list", "-m", "-f", "{{.Version}}", c.module)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, c.name, version+"-"+runtime.Version())
+	path := filepath.Join(dir, c.name)
+	if exists(path) {
+		return path, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	unlock, err := lock(path + ".lock")
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if exists(path) { // built by somebody else while this process waited
+		return path, nil
+	}
+	report(fmt.Sprintf("Building %s %s into %s, once", c.name, version, dir))
+	return path, c.build(ctx, version, path)
+}
+
+// build makes the binary appear at the path, complete or not at all.
+func (c component) build(ctx context.Context, version, path string) error {
+	unfinished := path + ".new"
+	defer os.Remove(unfinished)
+	flags := "-s -w"
+	if c.version != "" {
+		flags += fmt.Sprintf(" -X %s=%s", c.version, version)
+	}
+	if _, err := runGo(ctx, "build", "-p", "2", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", unfinished, c.pkg); err != nil {
+		return err
+	}
+	return os.Rename(unfinished, path)
+}
+
+// runGo runs the go command and returns what it printed.
+func runGo(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	output, err := cmd.Output()
+	if failure := (*exec.ExitError)(nil); errors.As(err, &failure) {
+		err = fmt.Errorf("%w\n%s", err, failure.Stderr)
+	}
+	if err != nil {
+		return "", fmt.Errorf("go %s: %w", strings.Join(args, " "), err)
+	}
+	return strings.TrimSpace(string(output)), nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// lock waits for a lock that the kernel takes back when the process ends.
+func lock(path string) (unlock func(), err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return func() { file.Close() }, nil
+}

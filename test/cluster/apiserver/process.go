@@ -1,0 +1,107 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// process is a child process, with its output in a file.
+type process struct {
+	name string
+	cmd  *exec.Cmd
+	log  string        // path
+	done chan struct{} // closed when it has ended
+	err  error         // how it ended
+}
+
+// start starts a program. Its output is added to the log.
+func start(name, path, log string, args []string) (*process, error) {
+	output, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	p := &process{name: name, cmd: exec.Command(path, args...), log: log, done: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = output, output
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := make(chan error)
+	go p.attend(output, started)
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	return p, nil
+}
+
+// attend starts the process and waits for its end, all on one thread: to the
+// kernel, the parent whose death kills the child is a thread, and threads of Go
+// may end when somebody else has locked them.
+func (p *process) attend(output *os.File, started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer output.Close()
+	err := p.cmd.Start()
+	started <- err
+	if err == nil {
+		p.err = p.cmd.Wait()
+	}
+	close(p.done)
+}
+
+// kill ends the process at once.
+func (p *process) kill() error { return p.end(syscall.SIGKILL, 10*time.Second) }
+
+// stop asks the process to end, and kills it if it takes too long to do so.
+func (p *process) stop() error {
+	err := p.end(syscall.SIGTERM, time.Minute)
+	if err != nil {
+		return errors.Join(err, p.kill())
+	}
+	return nil
+}
+
+// end sends a signal and waits for the end. It is no error if the process has
+// ended before.
+func (p *process) end(signal syscall.Signal, patience time.Duration) error {
+	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("end %s: %w", p.name, err)
+	}
+	select {
+	case <-p.done:
+		return nil
+	case <-time.After(patience):
+		return fmt.Errorf("%s does not end after %v", p.name, signal)
+	}
+}
+
+// await asks for readiness until there is no error, the process is gone or the
+// context is done.
+func (p *process) await(ctx context.Context, ready func(context.Context) error) error {
+	for {
+		err := ready(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("%s has ended: %w\n%s", p.name, errors.Join(p.err, err), p.tail())
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not ready: %w\n%s", p.name, errors.Join(ctx.Err(), err), p.tail())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// tail returns the end of the log.
+func (p *process) tail() string {
+	const enough = 4 << 10
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[max(0, len(text)-enough):])
+}

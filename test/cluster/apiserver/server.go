@@ -1,0 +1,208 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// patience is how long a start may take on a busy machine.
+const patience = 3 * time.Minute
+
+// Options say how a server is set up.
+type Options struct {
+	// Binaries are what to run; those that Build returns if empty.
+	Binaries Binaries
+	// ServiceCIDRs are where cluster IPs are allocated, at most one range per
+	// family.
+	ServiceCIDRs []netip.Prefix
+	// Advertise is the address of the only endpoint of the Service
+	// default/kubernetes. The API server listens on loopback whatever it says.
+	Advertise netip.Addr
+	// Flags are added to those of the API server.
+	Flags []string
+}
+
+// Server is a running etcd with a kube-apiserver.
+type Server struct {
+	options   Options
+	dir       string
+	authority *authority
+	port      uint16 // of the API server
+	store     store
+
+	etcd, api *process
+	admin     *kubernetes.Clientset
+}
+
+// Start starts a server and waits until it is ready. The caller must Close it.
+func Start(ctx context.Context, o Options) (*Server, error) {
+	if o.Binaries == (Binaries{}) {
+		built, err := Build(ctx, func(string) {})
+		if err != nil {
+			return nil, err
+		}
+		o.Binaries = built
+	}
+	s := &Server{options: o}
+	for _, step := range []func(context.Context) error{s.prepare, s.startStore, s.Restart} {
+		if err := step(ctx); err != nil {
+			return nil, errors.Join(fmt.Errorf("start server: %w", err), s.Close())
+		}
+	}
+	return s, nil
+}
+
+// Close ends both processes and removes their data.
+func (s *Server) Close() error {
+	var errs []error
+	for _, p := range []*process{s.api, s.etcd} {
+		if p != nil {
+			errs = append(errs, p.kill())
+		}
+	}
+	return errors.Join(append(errs, os.RemoveAll(s.dir))...)
+}
+
+// Kill ends the API server at once, as kill -9 or a power failure do.
+func (s *Server) Kill() error { return s.api.kill() }
+
+// Stop asks the API server to end, and waits until it has.
+func (s *Server) Stop() error { return s.api.stop() }
+
+// Restart starts the API server on its old port and waits until it is ready. It
+// must not be running.
+func (s *Server) Restart(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	api, err := start("kube-apiserver", s.options.Binaries.APIServer, s.path("kube-apiserver.log"), s.flags())
+	if err != nil {
+		return err
+	}
+	s.api = api
+	return api.await(ctx, s.ready)
+}
+
+// Addr is where the API server listens.
+func (s *Server) Addr() netip.AddrPort { return netip.AddrPortFrom(loopback, s.port) }
+
+// Admin is a client that may do everything.
+func (s *Server) Admin() kubernetes.Interface { return s.admin }
+
+// ready tells why the API server cannot be used yet. It makes its own Service
+// only after it has declared itself ready, and that service's endpoint last.
+func (s *Server) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if _, err := s.admin.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx); err != nil {
+		return err
+	}
+	slice, err := s.admin.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+	if err == nil && len(slice.Endpoints) == 0 {
+		err = errors.New("the Service default/kubernetes has no endpoint")
+	}
+	return err
+}
+
+// prepare makes everything that outlives a restart.
+func (s *Server) prepare(context.Context) error {
+	var err error
+	// By this name, lab.Sweep finds what a killed test leaves.
+	if s.dir, err = os.MkdirTemp("", fmt.Sprintf("sluice-lab-%d-*-apiserver", os.Getpid())); err != nil {
+		return err
+	}
+	if s.authority, err = newAuthority(); err != nil {
+		return err
+	}
+	if s.port, err = freePort(); err != nil {
+		return err
+	}
+	if err := s.writeCertificates(); err != nil {
+		return err
+	}
+	config, err := s.Config(Admin)
+	if err != nil {
+		return err
+	}
+	s.admin, err = kubernetes.NewForConfig(config)
+	return err
+}
+
+func (s *Server) writeCertificates() error {
+	addresses := []net.IP{loopback.AsSlice(), s.options.Advertise.AsSlice()}
+	for _, cidr := range s.options.ServiceCIDRs {
+		// The Service default/kubernetes has the first address.
+		addresses = append(addresses, cidr.Masked().Addr().Next().AsSlice())
+	}
+	serving, err := s.authority.server(addresses)
+	if err != nil {
+		return err
+	}
+	tokens, err := s.authority.client(User{Name: "service-accounts"})
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(s.path("ca.crt"), s.authority.certificate, 0o600),
+		serving.write(s.path("serving.crt"), s.path("serving.key")),
+		tokens.write(s.path("tokens.crt"), s.path("tokens.key")),
+	)
+}
+
+// flags are those of the API server.
+func (s *Server) flags() []string {
+	var ranges []string
+	for _, cidr := range s.options.ServiceCIDRs {
+		ranges = append(ranges, cidr.String())
+	}
+	return append([]string{
+		"--bind-address=" + loopback.String(),
+		fmt.Sprintf("--secure-port=%d", s.port),
+		"--advertise-address=" + s.options.Advertise.String(),
+		"--etcd-servers=" + s.store.url(),
+		"--etcd-healthcheck-timeout=30s",
+		"--etcd-readycheck-timeout=30s",
+		"--service-cluster-ip-range=" + strings.Join(ranges, ","),
+		"--client-ca-file=" + s.path("ca.crt"),
+		"--tls-cert-file=" + s.path("serving.crt"),
+		"--tls-private-key-file=" + s.path("serving.key"),
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + s.path("tokens.crt"),
+		"--service-account-signing-key-file=" + s.path("tokens.key"),
+		"--authorization-mode=RBAC",
+		// Without controllers, nobody makes the service accounts that it wants.
+		"--disable-admission-plugins=ServiceAccount",
+		// Otherwise Stop takes a minute whenever somebody watches.
+		"--shutdown-watch-termination-grace-period=5s",
+	}, s.options.Flags...)
+}
+
+func (s *Server) path(name string) string { return filepath.Join(s.dir, name) }
+
+var loopback = netip.MustParseAddr("127.0.0.1")
+
+// freePort returns a port that nobody listens on. It is below those that the
+// kernel gives to clients and those of node ports, so that it is still free
+// when a server comes back after a while.
+func freePort() (uint16, error) {
+	const first, count = 20000, 10000
+	var err error
+	for range 100 {
+		port := uint16(first + rand.IntN(count))
+		var l net.Listener
+		if l, err = net.Listen("tcp", netip.AddrPortFrom(loopback, port).String()); err == nil {
+			return port, l.Close()
+		}
+	}
+	return 0, fmt.Errorf("find a free port: %w", err)
+}

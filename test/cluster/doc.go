@@ -1,0 +1,9 @@
+// Package cluster holds the tests that run the real binary against a real API
+// server: a node of a lab, where packets decide, whose kube-proxy knows nothing
+// but a kubeconfig.
+//
+// It is in a module of its own, because only here may Kubernetes itself be a
+// dependency: package apiserver builds kube-apiserver and etcd from source.
+// Package tunnel is the way from the node to the API server, and what can go
+// wrong on that way.
+package cluster

@@ -1,0 +1,189 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"sluice/test/cluster/apiserver"
+	"sluice/test/cluster/tunnel"
+	"sluice/test/lab"
+)
+
+// patience is how long a test waits for what must come in the end.
+const patience = 2 * time.Minute
+
+// controlPlane is the node on which the API server seems to run.
+const controlPlane = "node2"
+
+// site is a lab with an API server that the proxy on node1 follows.
+type site struct {
+	testing.TB
+	lab    *lab.Lab
+	server *apiserver.Server
+	tunnel *tunnel.Tunnel // from node1 to the API server
+	client kubernetes.Interface
+	proxy  *proxy
+}
+
+// start builds a site with the nodes of the lab as its only objects.
+func start(t testing.TB) *site {
+	t.Helper()
+	s := &site{TB: t, lab: lab.Start(t)}
+	var err error
+	s.server, err = apiserver.Start(t.Context(), apiserver.Options{
+		ServiceCIDRs: lab.ServiceCIDRs[:],
+		Advertise:    s.host(controlPlane).Addrs[0],
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.closeLater(s.server.Close)
+	s.client = s.server.Admin()
+	s.tunnel = s.dig("node1", s.server.Addr())
+	for _, name := range []string{"node1", "node2"} {
+		s.createNode(name)
+	}
+	s.proxy = s.startProxy()
+	return s
+}
+
+func (s *site) host(name string) *lab.Host {
+	s.Helper()
+	h, err := s.lab.Host(name)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return h
+}
+
+func (s *site) closeLater(close func() error) {
+	s.Cleanup(func() {
+		if err := close(); err != nil {
+			s.Error(err)
+		}
+	})
+}
+
+// dig makes the API server reachable at an address of a host.
+func (s *site) dig(host string, at netip.AddrPort) *tunnel.Tunnel {
+	s.Helper()
+	t, err := tunnel.Open(s.host(host), at, s.server.Addr())
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.closeLater(t.Close)
+	return t
+}
+
+func (s *site) createNode(name string) {
+	s.Helper()
+	node, err := s.client.CoreV1().Nodes().Create(s.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, a := range s.host(name).Addrs {
+		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
+	}
+	if _, err := s.client.CoreV1().Nodes().UpdateStatus(s.Context(), node, metav1.UpdateOptions{}); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// restart brings the API server back.
+func (s *site) restart() {
+	s.Helper()
+	if err := s.server.Restart(s.Context()); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// startProxy starts the proxy on node1. It ends with the test.
+func (s *site) startProxy() *proxy {
+	s.Helper()
+	path, err := binary()
+	if err != nil {
+		s.Fatal(err)
+	}
+	kubeconfig, err := s.server.Kubeconfig(apiserver.KubeProxy)
+	if err != nil {
+		s.Fatal(err)
+	}
+	p, err := run(s.host("node1"), filepath.Join(s.TempDir(), "kube-proxy.log"),
+		path, "--kubeconfig", kubeconfig, "--hostname-override", "node1", "-v", "2")
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() {
+		if err := p.kill(); err != nil {
+			s.Error(err)
+		}
+		if s.Failed() {
+			s.Logf("The end of the proxy's log:\n%s", p.tail())
+		}
+	})
+	return p
+}
+
+// binary returns the path of the proxy: the one that the environment names, or
+// one built from the main module, with the dependencies that it has there.
+var binary = sync.OnceValues(func() (string, error) {
+	if os.Getenv(lab.BinaryVariable) != "" {
+		return lab.Binary()
+	}
+	path := filepath.Join(buildDir, "kube-proxy")
+	build := exec.Command("go", "build", "-C", "../..", "-buildvcs=false", "-o", path, "./cmd/kube-proxy")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build kube-proxy: %w\n%s", err, output)
+	}
+	return path, nil
+})
+
+// buildDir is for what all tests share.
+var buildDir string
+
+func TestMain(m *testing.M) {
+	os.Exit(inBuildDir(m.Run))
+}
+
+func inBuildDir(tests func() int) int {
+	var err error
+	// By this name, lab.Sweep finds what a killed test leaves.
+	if buildDir, err = os.MkdirTemp("", fmt.Sprintf("sluice-lab-%d-*-binary", os.Getpid())); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(buildDir)
+	return tests()
+}
+
+// eventually tries until there is no error.
+func (s *site) eventually(what string, try func(context.Context) error) {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	defer cancel()
+	for {
+		err := try(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-s.proxy.done:
+			s.Fatalf("%s: the proxy has ended: %v", what, s.proxy.err)
+		case <-ctx.Done():
+			s.Fatalf("%s: %v", what, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}

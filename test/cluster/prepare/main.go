@@ -1,0 +1,23 @@
+// Command prepare builds etcd and kube-apiserver into the cache, where the
+// tests find them. The tests would do that themselves, but in silence and on
+// the time of the first of them.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"sluice/test/cluster/apiserver"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if _, err := apiserver.Build(ctx, func(what string) { fmt.Println(what) }); err != nil {
+		fmt.Fprintln(os.Stderr, "Error:", err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,43 @@
+package vm
+
+import (
+	"context"
+	"io"
+	"time"
+)
+
+// Accelerator is how qemu runs the guest's instructions.
+type Accelerator string
+
+const (
+	// KVM runs them on the machine's processor.
+	KVM Accelerator = "kvm"
+	// TCG translates them, which works everywhere and takes ten times as long.
+	TCG Accelerator = "tcg"
+)
+
+// arguments are what qemu is told. Emulated guests live in a time of their own,
+// a nanosecond for each instruction, which jumps ahead when they have nothing to
+// do: nobody waits for their pauses, and however busy this machine is, they do
+// not notice. What times out there would do so on a machine without any load.
+func (a Accelerator) arguments() []string {
+	if a == KVM {
+		return []string{"-accel", "kvm", "-cpu", "host"}
+	}
+	return []string{"-accel", "tcg", "-cpu", "max", "-icount", "shift=0,sleep=off"}
+}
+
+// probeTime is enough for a guest with KVM to come and go.
+const probeTime = 10 * time.Second
+
+// ChooseAccelerator tries whether KVM works: where machines are virtual
+// themselves, /dev/kvm may be there and guests hang all the same. The program
+// should be a small one that ends well.
+func ChooseAccelerator(ctx context.Context, k Kernel, p Program) Accelerator {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	if Boot(ctx, k, KVM, p, io.Discard) == nil {
+		return KVM
+	}
+	return TCG
+}

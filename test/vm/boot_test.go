@@ -1,0 +1,44 @@
+//go:build amd64
+
+package vm
+
+import (
+	"context"
+	"strings"
+	"testing"
+)
+
+func TestFailuresInGuestsAreSeen(t *testing.T) {
+	cache, err := OpenCache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kernels, err := Kernels(t.Context(), cache, t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := kernels[0]
+	tests := []struct {
+		name, script      string
+		wantErr, wantText string
+	}{
+		{"program fails", `echo "it's $COLOUR"; exit 3`, "exit code 3", "it's bright red"},
+		{"kernel dies", "echo c >/proc/sysrq-trigger", "ended before its program did", "Kernel panic"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), guestTime)
+			defer cancel()
+			var output strings.Builder
+			p := Program{Args: []string{k.busybox, "sh", "-c", test.script}, Env: []string{"COLOUR=bright red"}}
+			err := Boot(ctx, k, TCG, p, &output)
+			if err == nil || !strings.Contains(err.Error(), test.wantErr) {
+				t.Errorf("error %v, want one with %q", err, test.wantErr)
+			}
+			if !strings.Contains(output.String(), test.wantText) {
+				t.Errorf("the guest's output lacks %q:\n%s", test.wantText, output.String())
+			}
+		})
+	}
+}

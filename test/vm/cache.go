@@ -1,0 +1,79 @@
+package vm
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// CacheVariable names the environment variable with the folder to keep kernels
+// in.
+const CacheVariable = "SLUICE_VM_CACHE"
+
+// Cache is a folder of folders that are made once and then only read.
+type Cache struct{ dir string }
+
+// OpenCache opens the cache, and makes its folder if there is none.
+func OpenCache() (Cache, error) {
+	dir := os.Getenv(CacheVariable)
+	if dir == "" {
+		home, err := os.UserCacheDir()
+		if err != nil {
+			return Cache{}, fmt.Errorf("find a folder for kernels (%s may name one): %w", CacheVariable, err)
+		}
+		dir = filepath.Join(home, "sluice-vm")
+	}
+	// Absolute, since commands run in other folders are told about it.
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return Cache{}, err
+	}
+	return Cache{dir}, os.MkdirAll(dir, 0o755)
+}
+
+// entry returns the path of an entry, which make fills the first time. Whoever
+// comes meanwhile waits. An entry that is there is complete: it gets its name
+// last.
+func (c Cache) entry(name string, make func(dir string) error) (string, error) {
+	path := filepath.Join(c.dir, name)
+	unlock, err := lock(path + ".lock")
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	partial := path + ".partial"
+	if err := os.RemoveAll(partial); err != nil {
+		return "", err
+	}
+	if err := os.Mkdir(partial, 0o755); err != nil {
+		return "", err
+	}
+	if err := make(partial); err != nil {
+		return "", err
+	}
+	return path, os.Rename(partial, path)
+}
+
+// lock waits until nobody else has the lock. It ends with the process at the
+// latest.
+func lock(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return func() { f.Close() }, nil
+}

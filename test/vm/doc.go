@@ -1,0 +1,26 @@
+// Package vm runs test programs on other kernels than the machine's own: those
+// that clusters run on are years apart, and each has its own nf_tables.
+//
+// A kernel comes from a package of Debian, taken from the apt sources of the
+// machine, and boots in qemu with an initramfs that is made on the spot: the
+// kernel's modules, busybox, nft and ip of this machine, and the program. The
+// program runs as root, its output appears here as it is written, and its exit
+// code comes back. Modules load as they do on a real node, when the kernel asks
+// for them. A kernel that warns or oopses meanwhile stops the guest, and that
+// is a failure too.
+//
+// The tests run the kernel tests of the nftables dataplane, and scenarios of
+// package lab with the real binary. The scripts are those in testdata here: an
+// emulated processor makes a few hundred connections a second, so they say as
+// much as possible with few.
+//
+// Packages and what is made of them are kept in a folder that may be deleted at
+// any time: the one that SLUICE_VM_CACHE names, or else sluice-vm in the user's
+// cache folder. Entries carry the version of the package, so that a newer one
+// takes effect by itself, and processes that run side by side share them.
+//
+// SLUICE_VM_KERNELS names the kernel packages to test on, separated by commas,
+// instead of DefaultKernels.
+//
+// Only amd64 is known here: kernels, programs and qemu are all of that kind.
+package vm

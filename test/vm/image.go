@@ -1,0 +1,112 @@
+package vm
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"io"
+	"os/exec"
+	"path"
+	"regexp"
+	"strings"
+)
+
+var (
+	//go:embed guest/init
+	initScript string
+	// protocols let nft print names of protocols, as it does elsewhere.
+	//go:embed guest/protocols
+	protocols string
+)
+
+// tools of this machine are in every guest, with the libraries they need.
+var tools = []string{"nft", "ip", "conntrack"}
+
+// applets are the names that busybox goes by in a guest. The kernel calls
+// /sbin/modprobe when it wants a module.
+var applets = []string{
+	"/bin/sh", "/bin/cat", "/bin/echo", "/bin/false", "/bin/mount", "/bin/sleep", "/bin/true",
+	"/sbin/modprobe", "/sbin/poweroff",
+}
+
+// Program is what a guest runs.
+type Program struct {
+	// Args are the path of a static program on this machine and its arguments.
+	// It runs in the guest's folder workDir.
+	Args []string
+	// Files are files and folders of this machine to put next to the program,
+	// by name there.
+	Files map[string]string
+	// Env are additions to the environment, as "NAME=value".
+	Env []string
+}
+
+// workDir is the guest's folder with the program and its files.
+const workDir = "/work"
+
+// writeImage writes an initramfs. It is not compressed, since unpacking takes an
+// emulated processor longer than reading.
+func writeImage(ctx context.Context, w io.Writer, k Kernel, p Program) error {
+	a := newArchive(w)
+	for _, dir := range []string{"/dev", "/proc", "/sys", "/tmp", "/run", "/etc", "/var"} {
+		a.dir(dir)
+	}
+	a.link("/var/run", "/run")
+	a.device("/dev/console", 5, 1)
+	a.text("/init", 0o755, initScript)
+	a.text("/etc/protocols", 0o644, protocols)
+	a.copy("/bin/busybox", k.busybox)
+	for _, name := range applets {
+		a.link(name, "/bin/busybox")
+	}
+	a.copy(path.Join("/lib/modules", k.Release), k.modules)
+	if err := addTools(ctx, a); err != nil {
+		return err
+	}
+	a.copy(path.Join(workDir, path.Base(p.Args[0])), p.Args[0])
+	for name, from := range p.Files {
+		a.copy(path.Join(workDir, name), from)
+	}
+	a.text("/command", 0o755, p.script())
+	return a.close()
+}
+
+// addTools adds tools with the shared libraries that ldd finds for them.
+func addTools(ctx context.Context, a *archive) error {
+	needed := map[string]bool{}
+	for _, tool := range tools {
+		file, err := exec.LookPath(tool)
+		if err != nil {
+			return err
+		}
+		a.copy(path.Join("/usr/sbin", tool), file)
+		list, err := run(ctx, "", "ldd", file)
+		if err != nil {
+			return err
+		}
+		for _, library := range regexp.MustCompile(`/\S+`).FindAllString(list, -1) {
+			needed[library] = true
+		}
+	}
+	for library := range needed {
+		a.copy(library, library)
+	}
+	return nil
+}
+
+// script is the program as a shell script.
+func (p Program) script() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "cd %s\n", workDir)
+	for _, variable := range p.Env {
+		fmt.Fprintf(&b, "export %s\n", quote(variable))
+	}
+	b.WriteString("exec " + quote("./"+path.Base(p.Args[0])))
+	for _, arg := range p.Args[1:] {
+		b.WriteString(" " + quote(arg))
+	}
+	return b.String() + "\n"
+}
+
+// quote makes one word for a shell of any text.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -1,0 +1,92 @@
+//go:build amd64
+
+package vm
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/test/lab"
+)
+
+const (
+	// guestTime ends a guest that hangs, also on a very busy machine.
+	guestTime = 8 * time.Minute
+	// programTime ends a program that hangs, and makes it say where. Emulated
+	// guests skip the time in which nothing happens.
+	programTime = "-test.timeout=2m"
+)
+
+// unsuitable are tests of the dataplane that do not run in guests.
+var unsuitable = []string{
+	// Tens of thousands of elements take an emulated processor too long.
+	"TestHalfBuiltTableIsFinished",
+	"TestHugePoolGrowsAndShrinks",
+	// nft 1.0.6 adds to the rule for source ranges a change of the byte order of
+	// a single byte, which kernel 6.12.115 refuses.
+	"TestListingOfNftLoadsAgain",
+}
+
+func TestKernels(t *testing.T) {
+	cache, err := OpenCache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kernels, err := Kernels(t.Context(), cache, t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs := buildPrograms(t)
+	accelerator := ChooseAccelerator(t.Context(), kernels[0], Program{Args: []string{programs["nftables"].Args[0], "-test.list=."}})
+	t.Logf("guests run on %s", accelerator)
+	for _, k := range kernels {
+		for name, p := range programs {
+			t.Run(k.Release+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				ctx, cancel := context.WithTimeout(t.Context(), guestTime)
+				defer cancel()
+				if err := Boot(ctx, k, accelerator, p, t.Output()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// buildPrograms builds the test programs that run in guests.
+func buildPrograms(t *testing.T) map[string]Program {
+	t.Helper()
+	proxy, err := lab.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]Program{
+		"nftables": {
+			Args: []string{buildTest(t, "sluice/internal/dataplane/nftables"), "-test.v", programTime, "-histories=20",
+				"-test.skip=^(" + strings.Join(unsuitable, "|") + ")$"},
+		},
+		"lab": {
+			Args: []string{buildTest(t, "sluice/test/lab"), "-test.v", programTime,
+				"-test.run=^TestScenarios$"},
+			Files: map[string]string{"kube-proxy": proxy, "testdata": "testdata"},
+			Env:   []string{lab.BinaryVariable + "=" + filepath.Join(workDir, "kube-proxy")},
+		},
+	}
+}
+
+// buildTest builds a package's test program, which needs no libraries.
+func buildTest(t *testing.T, pkg string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), filepath.Base(pkg)+".test")
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", file, pkg)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the tests of %s: %v\n%s", pkg, err, output)
+	}
+	return file
+}
