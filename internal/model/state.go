@@ -70,17 +70,23 @@ type State struct {
 
 // NewState returns a State that knows nothing.
 func NewState() *State {
-	return &State{
-		services: map[Name]*Service{},
-		slices:   map[Name][]*Slice{},
-		owner:    map[Name]Name{},
-		cidrs:    map[string]*ServiceCIDR{},
-	}
+	s := &State{cidrs: map[string]*ServiceCIDR{}}
+	s.makeRoom(0)
+	return s
+}
+
+func (s *State) makeRoom(services int) {
+	s.services = make(map[Name]*Service, services)
+	s.slices = make(map[Name][]*Slice, services)
+	s.owner = make(map[Name]Name, services)
 }
 
 // Apply takes events over and adds what they changed to dirty. Each event that
 // changes something raises the revision.
 func (s *State) Apply(dirty *Dirty, events ...Event) {
+	if len(s.services) == 0 && len(s.slices) == 0 {
+		s.makeRoom(len(events) / 2) // the first of many: about half are Services
+	}
 	for _, e := range events {
 		dirty.News.Count(e)
 		e.apply(s, dirty)

@@ -29,20 +29,27 @@ type Planner struct {
 
 // New returns a Planner that has planned nothing yet.
 func New(cfg Config) *Planner {
-	return &Planner{
+	p := &Planner{
 		cfg: cfg,
 		desired: Desired{
-			Frontends:    map[Key]*Frontend{},
-			ClusterIPs:   map[netip.Addr]struct{}{},
 			HealthChecks: map[model.Name]HealthCheck{},
 			Problems:     map[string][]model.Problem{},
 		},
-		services:     map[model.Name]*servicePlan{},
-		frontends:    claims[Key, *Frontend]{},
 		healthChecks: claims[uint16, HealthCheck]{},
-		clusterIPs:   map[netip.Addr]int{},
 		reports:      map[model.Name][]report{},
 	}
+	p.makeRoom(0)
+	return p
+}
+
+// makeRoom makes the maps that grow with the number of Services. Growing them
+// bit by bit would take a good part of the time of planning very many.
+func (p *Planner) makeRoom(services int) {
+	p.desired.Frontends = make(map[Key]*Frontend, services)
+	p.desired.ClusterIPs = make(map[netip.Addr]struct{}, services)
+	p.services = make(map[model.Name]*servicePlan, services)
+	p.frontends = make(claims[Key, *Frontend], services)
+	p.clusterIPs = make(map[netip.Addr]int, services)
 }
 
 // Desired returns what the last update led to. It is the Planner's own and
@@ -53,6 +60,7 @@ func (p *Planner) Desired() *Desired { return &p.desired }
 // plans everything.
 func (p *Planner) Update(state *model.State, dirty *model.Dirty) *Change {
 	if !p.planned {
+		p.makeRoom(len(state.Services()))
 		return p.SetConfig(state, p.cfg)
 	}
 	u := newUpdate(p, state)

@@ -162,7 +162,7 @@ func (t *table) items(c *plan.Change) []*item {
 	var items []*item
 	for _, k := range c.Removed {
 		if old := t.frontends[k]; old != nil && k.Family() == t.family {
-			t.leave(old)
+			t.exchange(old, nil)
 			items = append(items, &item{table: t, key: k, now: &old.programmed, old: old})
 		}
 	}
@@ -175,11 +175,7 @@ func (t *table) items(c *plan.Change) []*item {
 			it.now = &it.old.programmed
 		}
 		it.new = t.compile(f, it.now)
-		// Enter first, so that what both need is not given up in between.
-		t.enter(it.new)
-		if it.old != nil {
-			t.leave(it.old)
-		}
+		t.exchange(it.old, it.new)
 		items = append(items, it)
 	}
 	return items

@@ -1,7 +1,6 @@
 package nftables
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 
@@ -95,7 +94,7 @@ func homeless(old []netip.AddrPort, want []plan.Endpoint) (homeless []netip.Addr
 	housed := make([]bool, len(want))
 	for i, ep := range old[:min(len(old), len(want))] {
 		at, found := slices.BinarySearchFunc(want, ep, func(w plan.Endpoint, ep netip.AddrPort) int {
-			return cmp.Or(w.Addr().Compare(ep.Addr()), cmp.Compare(w.Port(), ep.Port()))
+			return w.Compare(ep)
 		})
 		if found && !housed[at] {
 			kept[i], housed[at] = true, true
@@ -109,18 +108,41 @@ func homeless(old []netip.AddrPort, want []plan.Endpoint) (homeless []netip.Addr
 	return homeless, kept
 }
 
-// hairpins calls f for each endpoint that might connect to itself by way of the
+// hairpins are the endpoints that might connect to themselves by way of the
 // frontend without being masqueraded for another reason.
-func hairpins(fe *plan.Frontend, f func(netip.Addr)) {
-	if fe.Masquerade == plan.MasqueradeAlways {
-		return
+func (f *frontend) hairpins() [2][]plan.Endpoint {
+	switch {
+	case f == nil || f.Masquerade == plan.MasqueradeAlways:
+		return [2][]plan.Endpoint{}
+	case f.Outside != nil:
+		return [2][]plan.Endpoint{f.Route.Endpoints, f.Outside.Endpoints}
 	}
-	for i := range fe.Route.Endpoints {
-		f(fe.Route.Endpoints[i].Addr())
-	}
-	if fe.Outside != nil {
-		for i := range fe.Outside.Endpoints {
-			f(fe.Outside.Endpoints[i].Addr())
+	return [2][]plan.Endpoint{f.Route.Endpoints}
+}
+
+// eachDifference calls added and removed for the endpoints that only one of two
+// sorted lists has: a pool of very many mostly stays as it is.
+func eachDifference(old, new []plan.Endpoint, removed, added func(netip.Addr)) {
+	for len(old) > 0 || len(new) > 0 {
+		switch c := compareFirst(old, new); {
+		case c < 0:
+			removed(old[0].Addr())
+			old = old[1:]
+		case c > 0:
+			added(new[0].Addr())
+			new = new[1:]
+		default:
+			old, new = old[1:], new[1:]
 		}
 	}
+}
+
+func compareFirst(a, b []plan.Endpoint) int {
+	switch {
+	case len(a) == 0:
+		return 1
+	case len(b) == 0:
+		return -1
+	}
+	return a[0].Compare(b[0].AddrPort)
 }

@@ -12,21 +12,26 @@ import (
 type members struct {
 	set string
 	key func(*arena, netip.Addr) []byte
-	of  map[netip.Addr]member
+	of  map[netip.Addr]*member
 	// touched are the addresses to look at when the kernel is brought in line.
-	touched []netip.Addr
-	present int // how many addresses the kernel has
+	// Those before addFrom are not missing any more, those before removeFrom not
+	// surplus: there can be very many, which are written bit by bit.
+	touched             []*member
+	addFrom, removeFrom int
+	present             int // how many addresses the kernel has
 	// adding and removing are how many add and remove wrote last.
 	adding, removing int
 }
 
 type member struct {
+	ip               netip.Addr
 	wanted           int32
 	present, touched bool
 }
 
-func newMembers(set string, key func(*arena, netip.Addr) []byte) *members {
-	return &members{set: set, key: key, of: map[netip.Addr]member{}}
+// newMembers makes a set for about that many addresses.
+func newMembers(set string, key func(*arena, netip.Addr) []byte, size int) *members {
+	return &members{set: set, key: key, of: make(map[netip.Addr]*member, size)}
 }
 
 func (m *members) hold(ip netip.Addr)    { m.change(ip, func(e *member) { e.wanted++ }) }
@@ -40,31 +45,43 @@ func (m *members) found(ip netip.Addr) {
 
 func (m *members) change(ip netip.Addr, f func(*member)) {
 	e := m.of[ip]
-	f(&e)
+	if e == nil {
+		e = &member{ip: ip}
+		m.of[ip] = e
+	}
+	f(e)
 	if !e.touched && (e.wanted > 0) != e.present {
 		e.touched = true
-		m.touched = append(m.touched, ip)
+		m.touched = append(m.touched, e)
 	}
-	m.of[ip] = e
+	m.addFrom, m.removeFrom = 0, 0
 }
 
 // has tells whether the kernel has an address.
-func (m *members) has(ip netip.Addr) bool { return m.of[ip].present }
+func (m *members) has(ip netip.Addr) bool {
+	e := m.of[ip]
+	return e != nil && e.present
+}
 
 // missing are the addresses that the kernel lacks, surplus those that nobody
 // wants any more.
-func (m *members) missing() iter.Seq[netip.Addr] {
-	return m.differing(func(e member) bool { return e.wanted > 0 && !e.present })
+func (m *members) missing() iter.Seq[*member] {
+	return m.from(&m.addFrom, func(e *member) bool { return e.wanted > 0 && !e.present })
 }
 
-func (m *members) surplus() iter.Seq[netip.Addr] {
-	return m.differing(func(e member) bool { return e.wanted == 0 && e.present })
+func (m *members) surplus() iter.Seq[*member] {
+	return m.from(&m.removeFrom, func(e *member) bool { return e.wanted == 0 && e.present })
 }
 
-func (m *members) differing(is func(member) bool) iter.Seq[netip.Addr] {
-	return func(yield func(netip.Addr) bool) {
-		for _, ip := range m.touched {
-			if is(m.of[ip]) && !yield(ip) {
+// from walks over what was touched, and moves the start of the next walk past
+// what is in line at its beginning.
+func (m *members) from(start *int, is func(*member) bool) iter.Seq[*member] {
+	return func(yield func(*member) bool) {
+		for *start < len(m.touched) && !is(m.touched[*start]) {
+			*start++
+		}
+		for _, e := range m.touched[*start:] {
+			if is(e) && !yield(e) {
 				return
 			}
 		}
@@ -83,13 +100,13 @@ func (m *members) remove(b *nft.Batch, t nft.Table, a *arena, room int) int {
 	return m.removing
 }
 
-func (m *members) write(ips iter.Seq[netip.Addr], room int, f func(*nft.Element), a *arena) int {
+func (m *members) write(list iter.Seq[*member], room int, f func(*nft.Element), a *arena) int {
 	n := 0
-	for ip := range ips {
+	for e := range list {
 		if n == room {
 			break
 		}
-		f(&nft.Element{Key: m.key(a, ip)})
+		f(&nft.Element{Key: m.key(a, e.ip)})
 		n++
 	}
 	return n
@@ -108,29 +125,28 @@ func (m *members) removed() {
 	m.removing = 0
 }
 
-func (m *members) wrote(ips iter.Seq[netip.Addr], n int, present bool) {
-	for ip := range ips {
+func (m *members) wrote(list iter.Seq[*member], n int, present bool) {
+	for e := range list {
 		if n--; n < 0 {
 			break
 		}
-		e := m.of[ip]
 		e.present = present
-		m.of[ip] = e
 	}
 	m.tidy()
 }
 
 // tidy forgets what was touched once all of it is in line.
 func (m *members) tidy() {
-	for range m.differing(func(e member) bool { return (e.wanted > 0) != e.present }) {
+	for range m.missing() {
 		return
 	}
-	for _, ip := range m.touched {
-		e := m.of[ip]
-		e.touched = false
-		if m.of[ip] = e; e.wanted == 0 {
-			delete(m.of, ip)
+	for range m.surplus() {
+		return
+	}
+	for _, e := range m.touched {
+		if e.touched = false; e.wanted == 0 {
+			delete(m.of, e.ip)
 		}
 	}
-	m.touched = nil
+	m.touched, m.addFrom, m.removeFrom = nil, 0, 0
 }

@@ -49,7 +49,7 @@ func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) datapl
 // prepare makes a mirror of the family's table out of what is desired and what
 // the kernel holds, and the items that lead from one to the other.
 func (d *Dataplane) prepare(ctx context.Context, l *layout, desired *plan.Desired) (*table, []*item, error) {
-	t, have, err := d.adopt(ctx, l)
+	t, have, err := d.adopt(ctx, l, len(desired.Frontends))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -65,7 +65,7 @@ func (d *Dataplane) prepare(ctx context.Context, l *layout, desired *plan.Desire
 		}
 		it := &item{table: t, key: k, now: have.frontends[k]}
 		it.new = t.compile(f, it.now)
-		t.enter(it.new)
+		t.exchange(nil, it.new)
 		if it.now != nil && it.now.same(&it.new.programmed) {
 			t.frontends[k] = it.new
 			continue
@@ -83,7 +83,7 @@ func (d *Dataplane) prepare(ctx context.Context, l *layout, desired *plan.Desire
 
 // adopt chooses the table to go on with: the one that is there if its layout is
 // ours, or else a new one that will replace it.
-func (d *Dataplane) adopt(ctx context.Context, l *layout) (*table, *contents, error) {
+func (d *Dataplane) adopt(ctx context.Context, l *layout, frontends int) (*table, *contents, error) {
 	tables, err := ourTables(ctx, d.writer, l)
 	if err != nil {
 		return nil, nil, err
@@ -96,14 +96,14 @@ func (d *Dataplane) adopt(ctx context.Context, l *layout) (*table, *contents, er
 		if have == nil || len(tables) > 1 && !have.live() {
 			continue
 		}
-		t := newTable(l.family, found.Name)
+		t := newTable(l.family, found.Name, frontends)
 		t.exists = true
 		if len(tables) > 1 {
 			t.predecessor = &tables[1-i]
 		}
 		return t, have, nil
 	}
-	t := newTable(l.family, tableNames[0])
+	t := newTable(l.family, tableNames[0], frontends)
 	if len(tables) == len(tableNames) {
 		// Neither can be adopted: one name has to be free.
 		b := &nft.Batch{}

@@ -39,16 +39,17 @@ type frontend struct {
 	round uint64
 }
 
-func newTable(f model.Family, name string) *table {
+// newTable returns the mirror of a table for about that many frontends.
+func newTable(f model.Family, name string, frontends int) *table {
 	l := layouts[f]
 	t := &table{
 		layout:      l,
 		Table:       nft.Table{Family: l.nf, Name: name, Comment: tableComment},
-		frontends:   map[plan.Key]*frontend{},
+		frontends:   make(map[plan.Key]*frontend, frontends),
 		chains:      newChains(),
-		hairpins:    newMembers(hairpin, (*arena).hairpinKey),
-		clusterIPs:  newMembers(clusterIPs, (*arena).address),
-		nodePortIPs: newMembers(nodePortIPs, (*arena).address),
+		hairpins:    newMembers(hairpin, (*arena).hairpinKey, frontends),
+		clusterIPs:  newMembers(clusterIPs, (*arena).address, frontends),
+		nodePortIPs: newMembers(nodePortIPs, (*arena).address, 0),
 	}
 	for _, c := range baseChains {
 		t.chains.hold(c)
@@ -80,31 +81,41 @@ func (t *table) compile(f *plan.Frontend, now *programmed) *frontend {
 	return fe
 }
 
-// enter and leave keep account of what frontends need besides their elements.
-func (t *table) enter(f *frontend) {
-	for _, c := range f.chains.all() {
-		t.chains.hold(c)
-	}
-	hairpins(f.Frontend, t.hairpins.hold)
-	if f.Affinity > 0 {
-		if t.affine++; t.affine == 1 {
-			for _, c := range affinityChains {
-				t.chains.hold(c)
-			}
+// exchange keeps account of what frontends need besides their elements, when one
+// takes the place of another. Either may be nil.
+func (t *table) exchange(old, new *frontend) {
+	// What comes is held first, so that what both need is not given up.
+	if new != nil {
+		for _, c := range new.chains.all() {
+			t.chains.hold(c)
 		}
+		t.affinity(new, 1)
+	}
+	if old != nil {
+		for _, c := range old.chains.all() {
+			t.chains.release(c)
+		}
+		t.affinity(old, -1)
+	}
+	before, after := old.hairpins(), new.hairpins()
+	for i := range before {
+		eachDifference(before[i], after[i], t.hairpins.release, t.hairpins.hold)
 	}
 }
 
-func (t *table) leave(f *frontend) {
-	for _, c := range f.chains.all() {
-		t.chains.release(c)
+// affinity counts frontends with session affinity, and has the chains that they
+// need while there are any.
+func (t *table) affinity(f *frontend, n int) {
+	if f.Affinity == 0 {
+		return
 	}
-	hairpins(f.Frontend, t.hairpins.release)
-	if f.Affinity > 0 {
-		if t.affine--; t.affine == 0 {
-			for _, c := range affinityChains {
-				t.chains.release(c)
-			}
+	before := t.affine
+	t.affine += n
+	for _, c := range affinityChains {
+		if before == 0 {
+			t.chains.hold(c)
+		} else if t.affine == 0 {
+			t.chains.release(c)
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net/netip"
 
 	"golang.org/x/sys/unix"
 
@@ -83,7 +82,7 @@ func (r *round) write(ctx context.Context) error {
 }
 
 // moreThan tells whether more than n addresses are missing or surplus.
-func (r *round) moreThan(n int, which func(*members) iter.Seq[netip.Addr]) bool {
+func (r *round) moreThan(n int, which func(*members) iter.Seq[*member]) bool {
 	for _, t := range r.tables {
 		for _, m := range t.members() {
 			for range which(m) {
@@ -211,21 +210,12 @@ func (r *round) fail(it *item, err error) {
 		r.result.Failed = map[plan.Key]error{}
 	}
 	r.result.Failed[it.key] = fmt.Errorf("the kernel refused %s: %w", it.key, err)
-	it.revert()
+	it.table.exchange(it.new, it.old)
 	_, known := r.d.refused[it.key]
 	if r.strict {
 		r.d.refused[it.key] = struct{}{}
 	} else if !known && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EEXIST)) {
 		r.d.watch.disturb()
-	}
-}
-
-func (it *item) revert() {
-	if it.old != nil {
-		it.table.enter(it.old)
-	}
-	if it.new != nil {
-		it.table.leave(it.new)
 	}
 }
 
