@@ -63,7 +63,7 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 	if err := p.connect(ctx); err != nil {
 		return err
 	}
-	if p.kernel, err = open(logger); err != nil {
+	if p.kernel, err = open(ctx, logger); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.kernel.Close()) }()
@@ -245,7 +245,7 @@ func untuned(logger logr.Logger, err error) {
 
 // cleanup removes what this proxy and others left in the kernel.
 func cleanup(ctx context.Context, logger logr.Logger) (err error) {
-	kernel, err := open(logger)
+	kernel, err := open(ctx, logger)
 	if err != nil {
 		return err
 	}
@@ -260,10 +260,14 @@ func cleanup(ctx context.Context, logger logr.Logger) (err error) {
 	return nil
 }
 
-func open(logger logr.Logger) (dataplane.Dataplane, error) {
+// open opens the dataplane of the mode, or says what the node lacks for it.
+func open(ctx context.Context, logger logr.Logger) (dataplane.Dataplane, error) {
 	kernel, err := nftables.New(nftables.Options{Logger: logger.WithName("nftables")})
 	if err != nil {
 		return nil, fmt.Errorf("open nftables: %w", err)
+	}
+	if err := kernel.Check(ctx); err != nil {
+		return nil, errors.Join(err, kernel.Close())
 	}
 	return kernel, nil
 }

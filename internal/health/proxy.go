@@ -45,6 +45,7 @@ type ProxyOptions struct {
 // Proxy serves the health of the proxy itself.
 type Proxy struct {
 	ProxyOptions
+	began   time.Time
 	healthy func() bool
 	listen  func(network, address string) (net.Listener, error)
 }
@@ -63,7 +64,7 @@ func NewProxy(o ProxyOptions) *Proxy {
 	if o.Failed == nil {
 		o.Failed = func(error) {}
 	}
-	return &Proxy{ProxyOptions: o, healthy: Programming(o.Status, o.Clock, o.Limit), listen: net.Listen}
+	return &Proxy{ProxyOptions: o, began: o.Clock.Now(), healthy: Programming(o.Status, o.Clock, o.Limit), listen: net.Listen}
 }
 
 // Handler answers on /healthz, where load balancers ask whether to send new
@@ -73,6 +74,7 @@ func (p *Proxy) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
 		r := p.report()
+		r.Healthy = r.Healthy && !p.idle()
 		eligible := p.Leaving() == ""
 		r.NodeEligible = &eligible
 		p.Answered("/healthz", r.write(w, r.Healthy && eligible))
@@ -82,6 +84,14 @@ func (p *Proxy) Handler() http.Handler {
 		p.Answered("/livez", r.write(w, r.Healthy))
 	})
 	return mux
+}
+
+// idle tells whether the proxy has had its time and has programmed nothing,
+// because its sources tell it nothing: an API server that cannot be reached,
+// mostly. Load balancers should not count on such a node; to start the proxy
+// again, which is what /livez is asked for, would not help.
+func (p *Proxy) idle() bool {
+	return p.Status().LastCommit.IsZero() && p.Clock.Since(p.began) > p.Limit
 }
 
 func (p *Proxy) report() report {

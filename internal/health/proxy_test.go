@@ -81,6 +81,28 @@ func TestProxyTellsItsHealth(t *testing.T) {
 	}
 }
 
+func TestProxyThatNeverProgrammedIsNoTargetForLoadBalancers(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	var summary engine.Summary
+	proxy := NewProxy(ProxyOptions{Limit: time.Minute, Status: func() engine.Summary { return summary }, Clock: clock})
+	check := func(when, path string, want int) {
+		t.Helper()
+		got := httptest.NewRecorder()
+		proxy.Handler().ServeHTTP(got, httptest.NewRequest(http.MethodGet, path, nil))
+		if got.Code != want {
+			t.Errorf("%s, %s says %d, want %d", when, path, got.Code, want)
+		}
+	}
+	clock.Step(time.Minute)
+	check("in time", "/healthz", 200)
+	clock.Step(time.Second)
+	check("overdue", "/healthz", 503)
+	check("overdue", "/livez", 200)
+	summary.LastCommit = clock.Now()
+	clock.Step(time.Hour)
+	check("once programmed", "/healthz", 200)
+}
+
 func TestProxyKnowsTwoPathsOnly(t *testing.T) {
 	counted := 0
 	proxy := NewProxy(ProxyOptions{
@@ -114,7 +136,7 @@ func runProxy(t *testing.T, proxy *Proxy) (stop func() error) {
 func TestProxyServesWhereItIsTold(t *testing.T) {
 	at := netip.AddrPortFrom(here, 10256).String()
 	stop := runProxy(t, NewProxy(ProxyOptions{
-		Address: at, Status: func() engine.Summary { return engine.Summary{} }, Logger: new(journal).logger(),
+		Address: at, Limit: time.Minute, Status: func() engine.Summary { return engine.Summary{} }, Logger: new(journal).logger(),
 	}))
 	eventually(t, func() error {
 		response, err := http.Get("http://" + at + "/healthz")

@@ -14,34 +14,9 @@ import (
 // DaemonSet in deploy gives it.
 func TestProxyRunsWithNetAdminOnly(t *testing.T) {
 	l := lab.Start(t)
-	binary, err := lab.Binary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Folders of t.TempDir are closed to other users.
-	folder, err := os.MkdirTemp("", "sluice-unprivileged-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(folder)
-	own := filepath.Join(folder, "kube-proxy")
-	copyFile(t, binary, own)
-	manifests := filepath.Join(folder, "manifests")
-	if err := os.Mkdir(manifests, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	write(t, manifests, "good.yaml", goodManifests, 0)
-	script := filepath.Join(folder, "as-nobody")
-	run := "#!/bin/sh\nexec setpriv --reuid 65534 --regid 65534 --clear-groups " +
-		"--inh-caps=-all,+net_admin --ambient-caps=-all,+net_admin --bounding-set=-all,+net_admin --no-new-privs " + own + " \"$@\"\n"
-	if err := os.WriteFile(script, []byte(run), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	asNobody, manifests := unprivileged(t)
 
-	p, err := l.StartProxy(lab.ProxyOptions{Binary: script, Manifests: manifests})
+	p, err := l.StartProxy(lab.ProxyOptions{Binary: asNobody("+net_admin"), Manifests: manifests})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,6 +37,54 @@ func TestProxyRunsWithNetAdminOnly(t *testing.T) {
 			t.Errorf("it could not do: %s", line)
 		}
 	}
+}
+
+// Without it, the proxy says what it lacks and ends.
+func TestProxyWithoutNetAdminSaysWhatItLacks(t *testing.T) {
+	l := lab.Start(t)
+	asNobody, manifests := unprivileged(t)
+	p, err := l.StartProxy(lab.ProxyOptions{Binary: asNobody("-all"), Manifests: manifests})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return strings.Contains(p.Log().String(), "or with CAP_NET_ADMIN") })
+}
+
+// unprivileged returns a folder of manifests that everybody can read, and a
+// function that makes a program which runs the proxy as nobody with some
+// capabilities.
+func unprivileged(t *testing.T) (asNobody func(capabilities string) string, manifests string) {
+	t.Helper()
+	binary, err := lab.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Folders of t.TempDir are closed to other users.
+	folder, err := os.MkdirTemp("", "sluice-unprivileged-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(folder) })
+	own := filepath.Join(folder, "kube-proxy")
+	copyFile(t, binary, own)
+	manifests = filepath.Join(folder, "manifests")
+	if err := os.Mkdir(manifests, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, manifests, "good.yaml", goodManifests, 0)
+	return func(capabilities string) string {
+		script := filepath.Join(folder, "as-nobody")
+		set := "=-all," + capabilities
+		run := "#!/bin/sh\nexec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps" + set +
+			" --ambient-caps" + set + " --bounding-set" + set + " --no-new-privs " + own + " \"$@\"\n"
+		if err := os.WriteFile(script, []byte(run), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return script
+	}, manifests
 }
 
 func copyFile(t *testing.T, from, to string) {
