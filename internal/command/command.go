@@ -24,6 +24,9 @@ type options struct {
 	flags     *config.Flags
 	set       *pflag.FlagSet
 	manifests string
+	// exitOnConfigChange is upstream's way with a changed configuration file,
+	// for what cannot be put into force in a running process.
+	exitOnConfigChange bool
 }
 
 // Main runs the command line and returns the exit code of the process. The
@@ -68,6 +71,8 @@ its Node at the API server, or in a folder of manifests.`,
 	o.flags, o.set = config.AddFlags(flags), flags
 	flags.StringVar(&o.manifests, "manifests", "",
 		"Folder, or file, of YAML or JSON manifests to take Services, EndpointSlices, Nodes and ServiceCIDRs from, instead of an API server.")
+	flags.BoolVar(&o.exitOnConfigChange, "exit-on-config-change", false,
+		"End the proxy when the configuration file changes in a way that needs a restart, so that it is started again. Otherwise that is logged, and all else is put into force.")
 	return cmd
 }
 

@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 
@@ -11,12 +12,17 @@ import (
 	"sluice/internal/config"
 )
 
+// errRestart ends the process of an administrator who wants that.
+var errRestart = errors.New("the configuration changed in a way that needs a restart, and --exit-on-config-change is set")
+
 // followConfig puts a changed configuration file into force without touching
 // traffic. What needs another process is told, and stays as it is.
 func (p *proxy) followConfig(ctx context.Context) error {
 	log := p.logger.WithName("config")
 	inForce := p.settings
-	return p.options.flags.Watch(ctx, inForce, config.WatchOptions{
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	err := p.options.flags.Watch(ctx, inForce, config.WatchOptions{
 		Logger: log,
 		Clock:  p.clock,
 		Changed: func(later *config.Settings) {
@@ -28,10 +34,18 @@ func (p *proxy) followConfig(ctx context.Context) error {
 			for _, c := range restart {
 				log.Info("Configuration changed, but this needs a restart of the proxy", "change", c.String(), "reason", c.Restart)
 			}
+			if len(restart) > 0 && p.options.exitOnConfigChange {
+				cancel(errRestart)
+				return
+			}
 			p.reconfigure(later)
 			inForce = later
 		},
 	})
+	if errors.Is(context.Cause(ctx), errRestart) {
+		return errRestart
+	}
+	return err
 }
 
 // reconfigure puts settings into force.

@@ -1,6 +1,7 @@
 package lab_test
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -62,6 +63,34 @@ func TestConfigurationFileIsFollowedLive(t *testing.T) {
 	sees(t, l, flow, pod)
 	if count := traffic.Stop(); count.Lost() > 0 {
 		t.Errorf("connections were lost: %v", count)
+	}
+}
+
+// What cannot be put into force is told, and ends the process of those who want
+// that.
+func TestConfigurationThatNeedsARestart(t *testing.T) {
+	for _, exit := range []bool{false, true} {
+		l := lab.Start(t)
+		folder, etc := t.TempDir(), t.TempDir()
+		write(t, folder, "good.yaml", goodManifests, 0)
+		write(t, etc, "config.yaml", liveConfig, 0)
+		p, err := l.StartProxy(lab.ProxyOptions{Manifests: folder, Flags: []string{
+			"--config", filepath.Join(etc, "config.yaml"), fmt.Sprintf("--exit-on-config-change=%t", exit)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		settle(t, p, folder, 0)
+		write(t, etc, "config.yaml", liveConfig+"configSyncPeriod: 7m\nnftables: {masqueradeAll: true}\n", 0)
+		eventually(t, func() bool {
+			return strings.Contains(p.Log().String(), "this needs a restart of the proxy") &&
+				strings.Contains(p.Log().String(), "--exit-on-config-change is set") == exit
+		})
+		flow := lab.Flow{From: "pod3", Protocol: lab.TCP, To: netip.MustParseAddrPort("10.96.0.1:80")}
+		if exit {
+			sees(t, l, flow, hostAddr(t, l, "pod3")) // the rules stay as they were
+		} else {
+			sees(t, l, flow, hostAddr(t, l, "node1"))
+		}
 	}
 }
 
