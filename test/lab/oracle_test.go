@@ -118,7 +118,7 @@ func (w *walk) check(rng *rand.Rand, l *lab.Lab, topology randomworld.Topology, 
 	for range *packets {
 		p := randomworld.RandomPacket(rng, world, topology)
 		from := l.Owner(p.Source)
-		p.Source = addrOf(from, p.Destination) // the one that the kernel will choose
+		p.Source = sourceOf(from, p.Destination)
 		v := oracle.Decide(world, p)
 		f := lab.Flow{From: from.Name, Protocol: protocolOf(p.Protocol), To: netip.AddrPortFrom(p.Destination, p.Port)}
 		if v.Action != oracle.Forward && v.Action != oracle.Reject {
@@ -219,6 +219,15 @@ func astray(l *lab.Lab, from *lab.Host, endpoint netip.Addr, v oracle.Verdict) b
 		}
 	}
 	return from.Node != "node1"
+}
+
+// sourceOf is the address that the kernel of a host chooses for a destination:
+// who talks to one of his own addresses does so from that address.
+func sourceOf(h *lab.Host, destination netip.Addr) netip.Addr {
+	if h.Owns(destination) {
+		return destination
+	}
+	return addrOf(h, destination)
 }
 
 func addrOf(h *lab.Host, like netip.Addr) netip.Addr {
