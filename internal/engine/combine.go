@@ -17,6 +17,7 @@ func combine(changes []*plan.Change) *plan.Change {
 	out := &plan.Change{}
 	frontends := map[plan.Key]*plan.Frontend{} // nil for removed
 	clusterIPs := map[netip.Addr]bool{}        // true for added, false for removed
+	healthPorts := map[uint16]bool{}           // the same
 	for _, c := range changes {
 		out.Revision = max(out.Revision, c.Revision)
 		if c.Settings != nil {
@@ -33,6 +34,8 @@ func combine(changes []*plan.Change) *plan.Change {
 		}
 		toggle(clusterIPs, c.ClusterIPsRemoved, false)
 		toggle(clusterIPs, c.ClusterIPsAdded, true)
+		toggle(healthPorts, c.HealthPortsRemoved, false)
+		toggle(healthPorts, c.HealthPortsAdded, true)
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(frontends), plan.Key.Compare) {
 		if f := frontends[key]; f != nil {
@@ -48,17 +51,24 @@ func combine(changes []*plan.Change) *plan.Change {
 			out.ClusterIPsRemoved = append(out.ClusterIPsRemoved, addr)
 		}
 	}
+	for _, port := range slices.Sorted(maps.Keys(healthPorts)) {
+		if healthPorts[port] {
+			out.HealthPortsAdded = append(out.HealthPortsAdded, port)
+		} else {
+			out.HealthPortsRemoved = append(out.HealthPortsRemoved, port)
+		}
+	}
 	return out
 }
 
-// toggle notes that addresses were added or removed. What was added and is
+// toggle notes that something was added or removed. What was added and is
 // then removed, or the other way round, is no difference in the end.
-func toggle(net map[netip.Addr]bool, addrs []netip.Addr, added bool) {
-	for _, addr := range addrs {
-		if was, ok := net[addr]; ok && was != added {
-			delete(net, addr)
+func toggle[T comparable](net map[T]bool, some []T, added bool) {
+	for _, v := range some {
+		if was, ok := net[v]; ok && was != added {
+			delete(net, v)
 		} else {
-			net[addr] = added
+			net[v] = added
 		}
 	}
 }

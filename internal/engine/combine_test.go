@@ -60,6 +60,13 @@ func TestCombinedChangesLeadWhereTheyLeadOneByOne(t *testing.T) {
 		},
 		want: &plan.Change{ClusterIPsAdded: []netip.Addr{a.Addr, b.Addr}, ClusterIPsRemoved: []netip.Addr{netip.IPv6Loopback()}},
 	}, {
+		name: "health check ports that moved, came or went",
+		in: []*plan.Change{
+			{HealthPortsAdded: []uint16{1, 2}, HealthPortsRemoved: []uint16{3}},
+			{HealthPortsAdded: []uint16{1, 4}, HealthPortsRemoved: []uint16{1, 2}},
+		},
+		want: &plan.Change{HealthPortsAdded: []uint16{1, 4}, HealthPortsRemoved: []uint16{3}},
+	}, {
 		name: "the last settings count, and what changed stays said",
 		in: []*plan.Change{
 			{Settings: &plan.Settings{MasqueradeMark: 1}, Problems: true},

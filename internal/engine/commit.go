@@ -66,12 +66,14 @@ func (e *Engine) commit(ctx context.Context) {
 		e.queue = []*plan.Change{c.change}
 	}
 	e.lastStart = c.start
+	e.ledger.writes(c.start)
 	if c.reconcile {
 		e.repair.start(c.start)
 		c.result = e.dataplane.Reconcile(ctx, c.desired)
 	} else {
 		c.result = e.dataplane.Apply(ctx, c.change)
 	}
+	e.ledger.wrote()
 	c.end = e.clock.Now()
 	if c.result.Err != nil {
 		e.fail(ctx, c)

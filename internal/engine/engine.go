@@ -23,6 +23,8 @@ type Planner interface {
 	SetConfig(state *model.State, config plan.Config) *plan.Change
 	// Desired is the live result.
 	Desired() *plan.Desired
+	// Evidence is what the plan of a Service was made from.
+	Evidence(state *model.State, service model.Name) plan.Evidence
 }
 
 // Options is what an Engine is made of.
@@ -63,8 +65,8 @@ type Engine struct {
 	ledger  *ledger
 	helpers sync.WaitGroup // goroutines that must end before Run does
 
-	// planMu is held while the loop writes to the planner, and never while it
-	// speaks to the kernel. The loop itself reads without it.
+	// planMu is held while the loop writes to the State or the planner, and never
+	// while it speaks to the kernel. The loop itself reads without it.
 	planMu sync.RWMutex
 
 	// All below belongs to the goroutine of Run.
@@ -89,7 +91,7 @@ func New(o Options) *Engine {
 	if o.OnCommit == nil {
 		o.OnCommit = func(*plan.Change, dataplane.Result) {}
 	}
-	return &Engine{
+	e := &Engine{
 		planner:       o.Planner,
 		dataplane:     o.Dataplane,
 		log:           o.Logger,
@@ -99,9 +101,14 @@ func New(o Options) *Engine {
 		inbox:         newInbox(o.Clock),
 		ledger:        newLedger(),
 		state:         model.NewState(),
+		dirty:         model.Dirty{All: true},
 		verifier:      verifier{period: o.SyncPeriod},
 		problems:      problemLog{log: o.Logger},
 	}
+	if d, ok := o.Dataplane.(dataplane.Progressive); ok {
+		d.OnProgress(e.progressed)
+	}
+	return e
 }
 
 // Run works until ctx is done, and then returns nil and leaves the kernel as
@@ -163,7 +170,6 @@ func (e *Engine) absorb(ctx context.Context) {
 	if m.disturbed {
 		e.disturbed()
 	}
-	e.state.Apply(&e.dirty, m.events...)
 	if m.periods != nil {
 		e.minSyncPeriod, e.verifier.period = m.periods.minSync, m.periods.sync
 		e.verifier.postpone(e.clock.Now())
@@ -173,11 +179,20 @@ func (e *Engine) absorb(ctx context.Context) {
 	}
 	switch {
 	case !synced:
+		e.learn(m.events)
 	case !e.synced:
+		e.learn(m.events)
 		e.begin()
 	case !m.since.IsZero():
-		e.plan(m.since)
+		e.plan(m.since, m.events)
 	}
+}
+
+// learn takes events into the State without planning them.
+func (e *Engine) learn(events []model.Event) {
+	e.planMu.Lock()
+	defer e.planMu.Unlock()
+	e.state.Apply(&e.dirty, events...)
 }
 
 // begin plans everything for the first time and has it reconciled with what an
@@ -187,14 +202,15 @@ func (e *Engine) begin() {
 	e.log.Info("Sources are in sync", "revision", e.state.Revision(), "services", len(e.state.Services()))
 	e.synced = true
 	e.repair.need(now)
-	e.plan(now)
+	e.plan(now, nil)
 }
 
-// plan turns what is dirty into a change and queues it. since is when the
-// oldest event in it came.
-func (e *Engine) plan(since time.Time) {
+// plan turns events and what else is dirty into a change and queues it. since is
+// when the oldest event in it came.
+func (e *Engine) plan(since time.Time, events []model.Event) {
 	e.ledger.queued(since)
-	change := e.update()
+	change := e.update(events)
+	change.News.Since = since
 	desired := e.planner.Desired()
 	if change.Problems {
 		e.problems.update(desired.Problems)
@@ -208,10 +224,12 @@ func (e *Engine) plan(since time.Time) {
 	e.queue = append(e.queue, change)
 }
 
-// update is the part of planning that observers must not see half done.
-func (e *Engine) update() *plan.Change {
+// update is the part of planning that observers must not see half done: State
+// and Desired go on together.
+func (e *Engine) update(events []model.Event) *plan.Change {
 	e.planMu.Lock()
 	defer e.planMu.Unlock()
+	e.state.Apply(&e.dirty, events...)
 	dirty, config := e.dirty, e.config
 	e.dirty, e.config = model.Dirty{}, nil
 	var change *plan.Change
@@ -221,5 +239,6 @@ func (e *Engine) update() *plan.Change {
 		change = e.planner.Update(e.state, &dirty)
 	}
 	change.News = dirty.News
+	change.News.Touched, change.News.Everything = dirty.Services, dirty.All || dirty.Node || config != nil
 	return change
 }

@@ -193,9 +193,6 @@ func (d *fakeDataplane) Verify(ctx context.Context) (bool, error) {
 }
 
 func (d *fakeDataplane) Disturbed() <-chan struct{} { return d.disturbed }
-func (d *fakeDataplane) Counters(context.Context) (map[plan.Key]uint64, error) {
-	return map[plan.Key]uint64{}, nil
-}
 func (d *fakeDataplane) Cleanup(context.Context) error {
 	d.t.Error("the engine cleaned up")
 	return nil

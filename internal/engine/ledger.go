@@ -38,6 +38,7 @@ type ledger struct {
 	programmed map[plan.Key]mark
 	pending    map[plan.Key]waiting // overrides the other two
 	failed     map[plan.Key]failure // overrides programmed
+	told       time.Time            // when it was last logged how far a commit is
 	// nextRetry is a time before which no failed frontend is to be tried
 	// again; zero when there is none to try. It may be too early, which costs
 	// a look, so that it need not be searched for after each commit.
@@ -75,6 +76,9 @@ func (l *ledger) planned(change *plan.Change, since time.Time, frontends int) {
 	defer l.mu.Unlock()
 	l.summary.DesiredRevision = change.Revision
 	l.summary.Frontends = frontends
+	if len(l.pending) == 0 { // growing it bit by bit takes longer
+		l.pending = make(map[plan.Key]waiting, len(change.Set))
+	}
 	for _, f := range change.Set {
 		l.wait(f.Key, mark{change.Revision, since.UnixNano()}, false)
 	}
@@ -99,6 +103,9 @@ func (l *ledger) committed(c commit) (o outcome) {
 	l.pending = map[plan.Key]waiting{}
 	now := mark{c.change.Revision, c.end.UnixNano()}
 	refused := c.result.Failed
+	if len(l.programmed) == 0 {
+		l.programmed = make(map[plan.Key]mark, len(c.change.Set))
+	}
 	for _, f := range c.change.Set {
 		if _, ok := refused[f.Key]; !ok {
 			l.settle(f.Key, &o)

@@ -33,6 +33,11 @@ func TestACommitTellsTheNewsInItOnce(t *testing.T) {
 		for _, news := range told {
 			sum.Add(news)
 		}
+		for i, news := range told {
+			if news.Since.IsZero() {
+				t.Errorf("commit %d does not tell when its events came", i)
+			}
+		}
 		if told[0].Services != 2 {
 			t.Errorf("the first commit told of %d Services, want 2", told[0].Services)
 		}

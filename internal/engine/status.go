@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/plan"
 )
 
@@ -76,6 +77,11 @@ type Summary struct {
 	// the last failure of a commit as a whole, also when that is over.
 	FailingSince time.Time
 	LastError    error
+
+	// WritingSince is when the commit began that is under way, zero for none, and
+	// Progress how far it is, from dataplanes that tell.
+	WritingSince time.Time
+	Progress     dataplane.Progress
 
 	// LastCommit is when the last commit succeeded, LastCommitDuration how
 	// long it took.

@@ -114,7 +114,7 @@ func TestSummaryFollowsTheWork(t *testing.T) {
 		b.Update(web("10.0.0.4", 0))
 		time.Sleep(time.Second)
 		want.DesiredRevision, want.Frontends, want.Pending = 3, 3, 1
-		want.PendingSince = start.Add(time.Hour)
+		want.PendingSince, want.WritingSince = start.Add(time.Hour), start.Add(time.Hour)
 		if diff := cmp.Diff(want, b.Status()); diff != "" {
 			t.Errorf("while a commit is under way (-want +got):\n%s", diff)
 		}

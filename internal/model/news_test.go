@@ -43,9 +43,10 @@ func TestNewsCountEventsAndKeepWhatSetThemOff(t *testing.T) {
 
 func TestNewsOfTwoChangesAreAddedUp(t *testing.T) {
 	first, second := Trigger{IPv4, time.Unix(1, 0)}, Trigger{IPv6, time.Unix(2, 0)}
-	sum := News{Services: 1, Slices: 2, Triggers: []Trigger{first}}
-	sum.Add(News{Services: 10, Slices: 20, Triggers: []Trigger{second}})
-	if diff := cmp.Diff(News{Services: 11, Slices: 22, Triggers: []Trigger{first, second}}, sum); diff != "" {
+	var sum News
+	sum.Add(News{Services: 1, Slices: 2, Triggers: []Trigger{first}, Since: time.Unix(3, 0)})
+	sum.Add(News{Services: 10, Slices: 20, Triggers: []Trigger{second}, Since: time.Unix(4, 0)})
+	if diff := cmp.Diff(News{Services: 11, Slices: 22, Triggers: []Trigger{first, second}, Since: time.Unix(3, 0)}, sum); diff != "" {
 		t.Errorf("sum (-want +got):\n%s", diff)
 	}
 }

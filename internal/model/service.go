@@ -96,6 +96,7 @@ func (p TrafficPolicy) String() string {
 // one: sources leave them out.
 type Service struct {
 	Name    Name
+	UID     string    // of the object, for Events on it; "" in manifests without one
 	Created time.Time // decides between Services that claim one address and port
 
 	ClusterIPs  []netip.Addr

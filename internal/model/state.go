@@ -41,15 +41,19 @@ type Sink interface {
 
 // Dirty is what changed in a State since somebody last looked.
 type Dirty struct {
+	All      bool              // everything counts as changed: Services are not noted
 	Services map[Name]struct{} // Services that changed, themselves or their slices
 	Node     bool              // node, host addresses or service CIDRs changed
 	News     News
 }
 
 // Empty tells whether nothing changed.
-func (d *Dirty) Empty() bool { return len(d.Services) == 0 && !d.Node }
+func (d *Dirty) Empty() bool { return len(d.Services) == 0 && !d.Node && !d.All }
 
 func (d *Dirty) service(n Name) {
+	if d.All {
+		return
+	}
 	if d.Services == nil {
 		d.Services = map[Name]struct{}{}
 	}
@@ -107,8 +111,8 @@ func (s *State) Services() map[Name]*Service { return s.services }
 func (s *State) Slices(service Name) []*Slice { return s.slices[service] }
 
 // find tells where in the list of a Service a slice is, or would be.
-func (s *State) find(service, slice Name) (int, bool) {
-	return slices.BinarySearchFunc(s.slices[service], slice, func(s *Slice, n Name) int { return s.Name.Compare(n) })
+func find(of []*Slice, name Name) (int, bool) {
+	return slices.BinarySearchFunc(of, name, func(s *Slice, n Name) int { return s.Name.Compare(n) })
 }
 
 // Node returns this node, nil while it is not known.
@@ -144,12 +148,13 @@ func (e SetSlice) apply(s *State, d *Dirty) {
 	if old, ok := s.owner[e.Name]; ok && old != svc {
 		s.dropSlice(e.Name, d)
 	}
-	if at, found := s.find(svc, e.Name); found {
-		d.News.trigger(s.slices[svc][at], e.Slice)
-		s.slices[svc][at] = e.Slice
+	of := s.slices[svc]
+	if at, found := find(of, e.Name); found {
+		d.News.trigger(of[at], e.Slice)
+		of[at] = e.Slice
 	} else {
 		d.News.trigger(nil, e.Slice)
-		s.slices[svc] = slices.Insert(s.slices[svc], at, e.Slice)
+		s.slices[svc] = slices.Insert(of, at, e.Slice)
 	}
 	s.owner[e.Name] = svc
 	s.revision++
@@ -167,11 +172,14 @@ func (e DeleteSlice) apply(s *State, d *Dirty) {
 func (s *State) dropSlice(n Name, d *Dirty) {
 	svc := s.owner[n]
 	delete(s.owner, n)
-	if at, found := s.find(svc, n); found {
-		s.slices[svc] = slices.Delete(s.slices[svc], at, at+1)
+	of := s.slices[svc]
+	if at, found := find(of, n); found {
+		of = slices.Delete(of, at, at+1)
 	}
-	if len(s.slices[svc]) == 0 {
+	if len(of) == 0 {
 		delete(s.slices, svc)
+	} else {
+		s.slices[svc] = of
 	}
 	d.service(svc)
 }

@@ -84,6 +84,14 @@ func TestApplyTellsWhatIsDirtyAndCountsChanges(t *testing.T) {
 	}
 }
 
+func TestWhereEverythingIsDirtyNoServiceIsNoted(t *testing.T) {
+	state, dirty := NewState(), Dirty{All: true}
+	state.Apply(&dirty, SetService{&Service{Name: named("web")}}, SetSlice{sliceOf("web", "a")}, DeleteService{named("web")})
+	if len(dirty.Services) != 0 || dirty.Empty() {
+		t.Errorf("dirty Services %v, empty %v; want none, and not empty", dirty.Services, dirty.Empty())
+	}
+}
+
 func TestSlicesBelongToOneServiceAtATime(t *testing.T) {
 	tests := []struct {
 		name       string
@@ -143,5 +151,22 @@ func TestStateReturnsWhatItWasGiven(t *testing.T) {
 	}
 	if !slices.Equal(state.HostIPs(), ips) {
 		t.Errorf("host addresses: %v", state.HostIPs())
+	}
+}
+
+func TestACloneDoesNotFollow(t *testing.T) {
+	state := NewState()
+	one := SetSlice{&Slice{Name: named("one"), Service: "web"}}
+	state.Apply(&Dirty{}, SetService{&Service{Name: named("web")}}, one, SetServiceCIDR{&ServiceCIDR{Name: "a"}})
+	clone := state.Clone()
+	state.Apply(&Dirty{}, DeleteService{named("web")}, DeleteServiceCIDR{"a"}, SetNode{&Node{}},
+		SetSlice{&Slice{Name: named("one"), Service: "web"}}, SetSlice{&Slice{Name: named("two"), Service: "web"}})
+	if clone.Service(named("web")) == nil || clone.Node() != nil || len(clone.ServiceCIDRs()) != 1 ||
+		!slices.Equal(clone.Slices(named("web")), []*Slice{one.Slice}) {
+		t.Errorf("the clone followed: %+v", clone)
+	}
+	clone.Apply(&Dirty{}, DeleteSlice{named("one")})
+	if got := len(state.Slices(named("web"))); got != 2 {
+		t.Errorf("the original followed its clone, and has %d slices", got)
 	}
 }

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"slices"
-	"time"
 
 	"sluice/internal/model"
 )
@@ -18,50 +17,59 @@ type claim[V any] struct {
 	value V
 }
 
-// claimant is a Service, as far as precedence goes.
+// claimant is a Service that was planned.
 type claimant struct {
-	name    model.Name
-	created time.Time // the zero time is older than any other
+	object *model.Service // as it was planned last
+	plan   servicePlan    // empty when the Service is gone
+	// reports is what was published on the Service.
+	reports []report
+	// touched is the number of the last update that touched it.
+	touched uint64
 }
 
+func (c *claimant) name() model.Name { return c.object.Name }
+
+// compare orders by precedence. A Service without a time of creation is older
+// than any other.
 func (c *claimant) compare(o *claimant) int {
-	if d := c.created.Compare(o.created); d != 0 {
+	if d := c.object.Created.Compare(o.object.Created); d != 0 {
 		return d
 	}
-	return c.name.Compare(o.name)
+	return c.name().Compare(o.name())
 }
 
-func (cs claims[K, V]) find(key K, by *claimant) (int, bool) {
-	return slices.BinarySearchFunc(cs[key], by, func(c claim[V], by *claimant) int { return c.compare(by) })
+func find[V any](all []claim[V], by *claimant) (int, bool) {
+	return slices.BinarySearchFunc(all, by, func(c claim[V], by *claimant) int { return c.compare(by) })
 }
 
 // set makes a claim, or replaces the value of the one that was made.
 func (cs claims[K, V]) set(key K, by *claimant, value V) {
-	i, found := cs.find(key, by)
+	all := cs[key]
+	i, found := find(all, by)
 	if found {
-		cs[key][i].value = value
+		all[i].value = value
 		return
 	}
-	cs[key] = slices.Insert(cs[key], i, claim[V]{by, value})
+	cs[key] = slices.Insert(all, i, claim[V]{by, value})
 }
 
 // release takes a claim back.
 func (cs claims[K, V]) release(key K, by *claimant) {
-	i, found := cs.find(key, by)
+	all := cs[key]
+	i, found := find(all, by)
 	switch {
 	case !found:
-	case len(cs[key]) == 1:
+	case len(all) == 1:
 		delete(cs, key)
 	default:
-		cs[key] = slices.Delete(cs[key], i, i+1)
+		cs[key] = slices.Delete(all, i, i+1)
 	}
 }
 
-// holder returns the claim that has precedence.
-func (cs claims[K, V]) holder(key K) (claim[V], bool) {
-	all := cs[key]
-	if len(all) == 0 {
-		return claim[V]{}, false
+// holder returns who has precedence, nil if nobody wants the thing.
+func (cs claims[K, V]) holder(key K) *claimant {
+	if all := cs[key]; len(all) > 0 {
+		return all[0].claimant
 	}
-	return all[0], true
+	return nil
 }

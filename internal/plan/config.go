@@ -24,6 +24,9 @@ type Config struct {
 	MasqueradeAll bool
 	MasqueradeBit uint8
 
+	// DropInvalid drops what connection tracking can make nothing of.
+	DropInvalid bool
+
 	// NoExternalIPs switches the externalIPs of Services off.
 	NoExternalIPs bool
 }
@@ -46,4 +49,7 @@ type NodePortAddresses struct {
 	All      bool           // every address of the machine, loopback apart
 	Primary  bool           // the node's primary IPs
 	Prefixes []netip.Prefix // every address of the machine in these
+	// Loopback are the loopback addresses that node ports are relayed from.
+	// Nothing else here selects one.
+	Loopback []netip.Addr
 }

@@ -31,6 +31,10 @@ type Change struct {
 
 	ClusterIPsAdded, ClusterIPsRemoved []netip.Addr
 
+	// HealthPortsAdded and HealthPortsRemoved are ports of health checks. One
+	// that went from a Service to another is in both.
+	HealthPortsAdded, HealthPortsRemoved []uint16
+
 	// HealthChecks and Problems say that those of Desired changed.
 	HealthChecks, Problems bool
 
@@ -41,7 +45,8 @@ type Change struct {
 // Empty tells whether the kernel has nothing to do for this change.
 func (c *Change) Empty() bool {
 	return c.Settings == nil && len(c.Set) == 0 && len(c.Removed) == 0 &&
-		len(c.ClusterIPsAdded) == 0 && len(c.ClusterIPsRemoved) == 0
+		len(c.ClusterIPsAdded) == 0 && len(c.ClusterIPsRemoved) == 0 &&
+		len(c.HealthPortsAdded) == 0 && len(c.HealthPortsRemoved) == 0
 }
 
 // Key is the address, port and protocol that a frontend answers on. A node
@@ -165,11 +170,18 @@ type Settings struct {
 	IPv4, IPv6 Detector
 	// NodePortIPs are the addresses that node ports answer on, sorted.
 	NodePortIPs []netip.Addr
+	// LoopbackIPs are loopback addresses that node ports answer on as well. The
+	// kernel has no part in that: they are relayed.
+	LoopbackIPs []netip.Addr
 	// ServiceCIDRs are the ranges of ClusterIPs, sorted and without overlaps:
 	// an address of theirs that is not in use is dropped.
 	ServiceCIDRs []netip.Prefix
 	// MasqueradeMark is the bit of the packet mark that asks for masquerading.
 	MasqueradeMark uint32
+	// DropInvalid drops forwarded packets that connection tracking can make
+	// nothing of: they would go on untranslated, and whoever gets a segment of a
+	// connection from an address that it does not know resets the connection.
+	DropInvalid bool
 }
 
 // Detector returns the detector of a family.

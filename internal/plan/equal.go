@@ -20,8 +20,9 @@ func (r *Route) same(o *Route) bool {
 func (s *Settings) same(o *Settings) bool {
 	return s.IPv4.same(&o.IPv4) && s.IPv6.same(&o.IPv6) &&
 		slices.Equal(s.NodePortIPs, o.NodePortIPs) &&
+		slices.Equal(s.LoopbackIPs, o.LoopbackIPs) &&
 		slices.Equal(s.ServiceCIDRs, o.ServiceCIDRs) &&
-		s.MasqueradeMark == o.MasqueradeMark
+		s.MasqueradeMark == o.MasqueradeMark && s.DropInvalid == o.DropInvalid
 }
 
 func (d *Detector) same(o *Detector) bool {

@@ -40,16 +40,17 @@ func TestHistoryDoesNotMatter(t *testing.T) {
 
 // mirror is what somebody knows who sees nothing but the changes.
 type mirror struct {
-	settings   Settings
-	frontends  map[Key]*Frontend
-	clusterIPs map[netip.Addr]struct{}
+	settings    Settings
+	frontends   map[Key]*Frontend
+	clusterIPs  map[netip.Addr]struct{}
+	healthPorts map[uint16]struct{}
 }
 
 func runHistory(seed uint64) string {
 	w := world{rand.New(rand.NewPCG(seed, 0))}
 	cfg := w.config()
 	state, planner := model.NewState(), New(cfg)
-	m := mirror{frontends: map[Key]*Frontend{}, clusterIPs: map[netip.Addr]struct{}{}}
+	m := mirror{frontends: map[Key]*Frontend{}, clusterIPs: map[netip.Addr]struct{}{}, healthPorts: map[uint16]struct{}{}}
 	for step := range 12 {
 		var dirty model.Dirty
 		for range 1 + w.IntN(8) {
@@ -107,7 +108,19 @@ func (m *mirror) apply(c *Change, want *Desired) string {
 	for _, ip := range c.ClusterIPsAdded {
 		m.clusterIPs[ip] = struct{}{}
 	}
+	for _, port := range c.HealthPortsRemoved {
+		delete(m.healthPorts, port)
+	}
+	for _, port := range c.HealthPortsAdded {
+		m.healthPorts[port] = struct{}{}
+	}
+	healthPorts := map[uint16]struct{}{}
+	for _, check := range want.HealthChecks {
+		healthPorts[check.Port] = struct{}{}
+	}
 	switch {
+	case !maps.Equal(m.healthPorts, healthPorts):
+		return "health check ports: " + cmp.Diff(healthPorts, m.healthPorts)
 	case !reflect.DeepEqual(m.settings, want.Settings):
 		return "settings: " + cmp.Diff(want.Settings, m.settings, equalAddrs)
 	case !maps.Equal(m.frontends, want.Frontends): // pointers

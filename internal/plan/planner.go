@@ -1,7 +1,9 @@
 package plan
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 
 	"sluice/internal/model"
 )
@@ -13,18 +15,19 @@ type Planner struct {
 	env     environment
 	desired Desired
 
-	services map[model.Name]*servicePlan
+	// updates counts the updates so far.
+	updates  uint64
+	services map[model.Name]*claimant
 	// What Services claim, each by what they can collide on.
 	frontends    claims[Key, *Frontend]
 	healthChecks claims[uint16, HealthCheck]
 	// clusterIPs counts the Services that have each.
 	clusterIPs map[netip.Addr]int
 
-	// What was reported, by Service, and for the objects that are no Service's.
-	reports     map[model.Name][]report
+	// nodeReports is what was reported on objects that are no Service's.
 	nodeReports []report
 
-	work candidates
+	work workspace
 }
 
 // New returns a Planner that has planned nothing yet.
@@ -36,7 +39,6 @@ func New(cfg Config) *Planner {
 			Problems:     map[string][]model.Problem{},
 		},
 		healthChecks: claims[uint16, HealthCheck]{},
-		reports:      map[model.Name][]report{},
 	}
 	p.makeRoom(0)
 	return p
@@ -47,7 +49,7 @@ func New(cfg Config) *Planner {
 func (p *Planner) makeRoom(services int) {
 	p.desired.Frontends = make(map[Key]*Frontend, services)
 	p.desired.ClusterIPs = make(map[netip.Addr]struct{}, services)
-	p.services = make(map[model.Name]*servicePlan, services)
+	p.services = make(map[model.Name]*claimant, services)
 	p.frontends = make(claims[Key, *Frontend], services)
 	p.clusterIPs = make(map[netip.Addr]int, services)
 }
@@ -59,38 +61,40 @@ func (p *Planner) Desired() *Desired { return &p.desired }
 // Update plans again what is dirty and returns the difference. The first call
 // plans everything.
 func (p *Planner) Update(state *model.State, dirty *model.Dirty) *Change {
-	if !p.planned {
-		p.makeRoom(len(state.Services()))
+	if !p.planned || dirty.All {
 		return p.SetConfig(state, p.cfg)
 	}
 	u := newUpdate(p, state)
+	names := slices.Collect(maps.Keys(dirty.Services))
 	if dirty.Node {
 		before := p.env
 		u.planNode()
-		for name, s := range p.services {
-			if p.env.concerns(s.service, &before) {
-				u.planService(name)
+		for name, c := range p.services {
+			if _, listed := dirty.Services[name]; !listed && p.env.concerns(c.object, &before) {
+				names = append(names, name)
 			}
 		}
 	}
-	for name := range dirty.Services {
-		u.planService(name)
-	}
+	u.planServices(names)
 	return u.finish()
 }
 
 // SetConfig plans everything again, under another configuration, and returns
 // the difference.
 func (p *Planner) SetConfig(state *model.State, cfg Config) *Change {
+	if !p.planned {
+		p.makeRoom(len(state.Services()))
+	}
 	p.cfg = cfg
 	u := newUpdate(p, state)
 	u.planNode()
+	names := make([]model.Name, 0, len(state.Services()))
 	for name := range p.services {
-		u.planService(name)
+		if state.Service(name) == nil {
+			names = append(names, name)
+		}
 	}
-	for name := range state.Services() {
-		u.planService(name)
-	}
+	u.planServices(slices.AppendSeq(names, maps.Keys(state.Services())))
 	p.planned = true
 	return u.finish()
 }

@@ -79,8 +79,8 @@ func TestWhatStaysTheSameIsNotInTheChange(t *testing.T) {
 					t.Errorf("%s is another value than before", key)
 				}
 			}
-			if plan := planner.services[named("web")]; plan != nil {
-				for _, frontend := range plan.frontends {
+			if web := planner.services[named("web")]; web != nil {
+				for _, frontend := range web.plan.frontends {
 					if planner.Desired().Frontends[frontend.Key] != frontend {
 						t.Errorf("%s is kept twice", frontend.Key)
 					}
@@ -125,11 +125,10 @@ func TestNodeChangesPlanAgainWhatDependsOnThem(t *testing.T) {
 			)
 			planner := New(Config{NodeName: here, DetectLocal: DetectNodeCIDR})
 			planner.Update(state, &model.Dirty{})
-			before := maps.Clone(planner.services)
 			change := follow(planner, state, tt.in)
 			again := []string{}
-			for name, plan := range planner.services {
-				if before[name] != plan {
+			for name, c := range planner.services {
+				if c.touched == planner.updates {
 					again = append(again, name.Name)
 				}
 			}
@@ -148,12 +147,24 @@ func TestOneChangedSliceCostsOneService(t *testing.T) {
 	)
 	planner := New(defaults)
 	planner.Update(state, &model.Dirty{})
-	other := planner.services[named("other")]
 	change := follow(planner, state, model.SetSlice{Slice: slice(f, "web-a", pod(f, 1, here, ready))})
 	wantEqual(t, "set", []string{"10.96.0.1:80/TCP"}, setKeys(change))
-	if planner.services[named("other")] != other {
+	if planner.services[named("other")].touched == planner.updates {
 		t.Error("the other Service was planned again")
 	}
+}
+
+func TestManyServicesAtOnceArePlannedLikeOneByOne(t *testing.T) {
+	state := benchCluster(2*lot+1, 2)
+	atOnce, oneByOne := New(defaults), New(defaults)
+	change := atOnce.Update(state, &model.Dirty{All: true})
+	wantEqual(t, "set", 2*lot+1, len(change.Set))
+	oneByOne.Update(model.NewState(), &model.Dirty{})
+	for name := range state.Services() {
+		dirty := model.Dirty{Node: true, Services: map[model.Name]struct{}{name: {}}}
+		oneByOne.Update(state, &dirty)
+	}
+	wantEqual(t, "desired", oneByOne.Desired(), atOnce.Desired())
 }
 
 func TestSliceThatMovesToAnotherServiceTakesItsEndpointsAlong(t *testing.T) {

@@ -45,9 +45,9 @@ func (cs *candidates) gather(env *environment, all []*model.Slice, port *model.S
 		if s.Family != f {
 			continue
 		}
-		for _, p := range s.Ports {
-			if p.Name == port.Name && p.Protocol == port.Protocol && p.Port != 0 {
-				cs.add(env, i, p.Port)
+		for j := range s.Ports {
+			if serves(&s.Ports[j], port) {
+				cs.add(env, i, s.Ports[j].Port)
 			}
 		}
 	}
@@ -55,27 +55,50 @@ func (cs *candidates) gather(env *environment, all []*model.Slice, port *model.S
 	cs.found = slices.CompactFunc(cs.found, candidate.twin)
 }
 
+// serves tells whether a port of a slice is the one that a service port means.
+func serves(p *model.SlicePort, port *model.ServicePort) bool {
+	return p.Name == port.Name && p.Protocol == port.Protocol && p.Port != 0
+}
+
 func (cs *candidates) add(env *environment, slice int, port uint16) {
 	s := cs.slices[slice]
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		usable := e.Conditions.Has(model.Ready)
-		if !usable && !e.Conditions.Has(model.Serving|model.Terminating) {
+		if candidacy(e, s.Family) != InPool {
 			continue
 		}
-		if endpointFault(e.Addr, s.Family) != "" {
-			continue
-		}
-		ip := e.Addr.As16()
-		cs.found = append(cs.found, candidate{
-			high:     binary.BigEndian.Uint64(ip[:8]),
-			low:      binary.BigEndian.Uint64(ip[8:]),
-			port:     port,
-			usable:   usable,
-			local:    env.local(e),
-			slice:    int32(slice),
-			endpoint: int32(i),
-		})
+		c := candidateAt(e.Addr, port)
+		c.usable, c.local = usable(e), env.local(e)
+		c.slice, c.endpoint = int32(slice), int32(i)
+		cs.found = append(cs.found, c)
+	}
+}
+
+// candidacy tells why an endpoint of a slice may get into no pool, whatever
+// others there are.
+func candidacy(e *model.Endpoint, f model.Family) Reason {
+	switch {
+	case usable(e) || e.Conditions.Has(model.Serving|model.Terminating):
+	case e.Conditions.Has(model.Terminating):
+		return NotServing
+	default:
+		return NotReady
+	}
+	if endpointFault(e.Addr, f) != "" {
+		return BadAddress
+	}
+	return InPool
+}
+
+func usable(e *model.Endpoint) bool { return e.Conditions.Has(model.Ready) }
+
+// candidateAt is a candidate of that address and port, which must be valid.
+func candidateAt(addr netip.Addr, port uint16) candidate {
+	ip := addr.As16()
+	return candidate{
+		high: binary.BigEndian.Uint64(ip[:8]),
+		low:  binary.BigEndian.Uint64(ip[8:]),
+		port: port,
 	}
 }
 
@@ -109,34 +132,28 @@ func (cs *candidates) of(c *candidate) *model.Endpoint {
 }
 
 // pools selects the endpoints of the cluster pool and, if wanted, of the local
-// pool. Topology is for the cluster pool only.
+// pool.
 func (cs *candidates) pools(env *environment, withLocal bool) pools {
 	var out pools
-	meant := cs.topology(env)
-	out.cluster.Endpoints = cs.pool(func(c *candidate) bool { return c.usable && (meant == nil || meant(cs.of(c).Hints)) })
-	if out.cluster.Endpoints == nil {
-		out.cluster.Endpoints = cs.pool(func(c *candidate) bool { return true })
-	}
+	s := cs.selection(env, withLocal)
+	out.cluster.Endpoints = cs.pool(s.cluster)
 	if !withLocal {
 		return out
 	}
-	out.local = &Route{}
-	out.local.Endpoints = cs.pool(func(c *candidate) bool { return c.local && c.usable })
-	out.localUsable = out.local.Endpoints != nil
-	if !out.localUsable {
-		out.local.Endpoints = cs.pool(func(c *candidate) bool { return c.local })
-	}
+	out.local = &Route{Endpoints: cs.pool(s.local)}
+	out.localUsable = s.localUsable
 	if out.local.Endpoints == nil && out.cluster.Endpoints != nil {
 		out.local.Empty = Drop
 	}
 	return out
 }
 
-// pool returns the candidates to keep as endpoints, nil for none.
-func (cs *candidates) pool(keep func(*candidate) bool) []Endpoint {
+// pool returns the candidates that are left out for no reason as endpoints, nil
+// for none.
+func (cs *candidates) pool(leftOut func(*candidate) Reason) []Endpoint {
 	n := 0
 	for i := range cs.found {
-		if keep(&cs.found[i]) {
+		if leftOut(&cs.found[i]) == InPool {
 			n++
 		}
 	}
@@ -145,42 +162,11 @@ func (cs *candidates) pool(keep func(*candidate) bool) []Endpoint {
 	}
 	out := make([]Endpoint, 0, n)
 	for i := range cs.found {
-		if c := &cs.found[i]; keep(c) {
+		if c := &cs.found[i]; leftOut(c) == InPool {
 			out = append(out, Endpoint{netip.AddrPortFrom(cs.of(c).Addr, c.port), c.local})
 		}
 	}
 	return out
-}
-
-// topology tells which hints mean this node, nil if hints are of no account.
-// Hints for nodes go before hints for zones, and either counts only if every
-// usable endpoint has some and one of them means this node.
-func (cs *candidates) topology(env *environment) func(*model.Hints) bool {
-	node := func(h *model.Hints) bool { return slices.Contains(h.Nodes, env.nodeName) }
-	zone := func(h *model.Hints) bool { return slices.Contains(h.Zones, env.zone) }
-
-	everyNode, everyZone := env.nodeName != "", env.zone != ""
-	anyNode, anyZone := false, false
-	for i := range cs.found {
-		if !cs.found[i].usable {
-			continue
-		}
-		h := cs.of(&cs.found[i]).Hints
-		if h == nil {
-			return nil
-		}
-		everyNode = everyNode && len(h.Nodes) > 0
-		everyZone = everyZone && len(h.Zones) > 0
-		anyNode = anyNode || everyNode && node(h)
-		anyZone = anyZone || everyZone && zone(h)
-	}
-	switch {
-	case everyNode && anyNode:
-		return node
-	case everyZone && anyZone:
-		return zone
-	}
-	return nil
 }
 
 // endpointFault tells why an address of a slice cannot be an endpoint, or

@@ -10,25 +10,32 @@ import (
 // servicePlan is what one Service asks for by itself. Whether it gets it is
 // settled by claims.
 type servicePlan struct {
-	*claimant
-	service *model.Service
 	// frontends are sorted by key, each key once.
 	frontends  []*Frontend
 	clusterIPs []netip.Addr
-	// localEndpoints and localIPv6 are for the health check node port, 0
-	// without one.
+	// healthPort is the health check node port, 0 for none. The usable endpoints
+	// on this node are counted for it.
+	healthPort                uint16
 	localEndpoints, localIPv6 int
 	reports                   []report
 }
 
-// planService plans one Service. It depends on its arguments only; work is
-// memory that it may use.
-func planService(env *environment, svc *model.Service, all []*model.Slice, work *candidates) *servicePlan {
+// workspace is memory that planning one Service after the other uses again.
+type workspace struct {
+	candidates
+	addresses []address
+}
+
+// planService plans one Service. It depends on the environment, the Service and
+// its slices only.
+func planService(env *environment, svc *model.Service, all []*model.Slice, work *workspace) servicePlan {
 	d := draft{
-		servicePlan: &servicePlan{claimant: &claimant{svc.Name, svc.Created}, service: svc},
+		servicePlan: servicePlan{healthPort: svc.HealthCheckNodePort},
+		service:     svc,
 		env:         env,
 		slices:      all,
-		work:        work,
+		work:        &work.candidates,
+		addresses:   work.addresses[:0],
 	}
 	d.collectAddresses()
 	for _, f := range model.Families {
@@ -45,15 +52,17 @@ func planService(env *environment, svc *model.Service, all []*model.Slice, work 
 	d.frontends = slices.CompactFunc(d.frontends, func(a, b *Frontend) bool { return a.Key == b.Key })
 	d.countLocal()
 	d.report()
+	work.addresses = d.addresses
 	return d.servicePlan
 }
 
 // draft is a servicePlan in the making.
 type draft struct {
-	*servicePlan
-	env    *environment
-	slices []*model.Slice
-	work   *candidates
+	servicePlan
+	service *model.Service
+	env     *environment
+	slices  []*model.Slice
+	work    *candidates
 
 	addresses []address
 	healthy   []netip.Addr // usable local endpoints, with repetitions
@@ -152,13 +161,22 @@ func (d *draft) add(at *address, number uint16, port *model.ServicePort, pools *
 		Filtered:   at.filtered,
 		Sources:    at.sources,
 	}
-	switch {
-	case at.kind == ClusterIP && svc.InternalPolicy == model.PolicyLocal:
+	switch everybody, outside := localFor(svc, at.kind); {
+	case everybody:
 		f.Route = *pools.local
-	case at.kind != ClusterIP && svc.ExternalPolicy == model.PolicyLocal:
+	case outside:
 		f.Outside = pools.local
 	}
 	d.frontends = append(d.frontends, f)
+}
+
+// localFor tells whose connections to a kind of frontend stay on this node:
+// everybody's, or those from outside.
+func localFor(svc *model.Service, kind Kind) (everybody, outside bool) {
+	if kind == ClusterIP {
+		return svc.InternalPolicy == model.PolicyLocal, false
+	}
+	return false, svc.ExternalPolicy == model.PolicyLocal
 }
 
 // countLocal counts an endpoint once, however many ports it serves.

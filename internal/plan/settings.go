@@ -17,8 +17,10 @@ func planSettings(cfg *Config, state *model.State) Settings {
 		IPv4:           detector(cfg, state.Node(), model.IPv4),
 		IPv6:           detector(cfg, state.Node(), model.IPv6),
 		NodePortIPs:    nodePortIPs(cfg, state.Node(), state.HostIPs()),
+		LoopbackIPs:    cfg.NodePortAddresses.Loopback,
 		ServiceCIDRs:   mergePrefixes(cidrs),
 		MasqueradeMark: 1 << cfg.MasqueradeBit,
+		DropInvalid:    cfg.DropInvalid,
 	}
 }
 

@@ -88,6 +88,24 @@ func TestNodePortIPs(t *testing.T) {
 	}
 }
 
+func TestLoopbackAddressesAreNotForTheKernel(t *testing.T) {
+	state := stateOf(
+		model.SetNode{Node: &model.Node{Name: here, IPs: addrs("192.0.2.1")}},
+		model.SetHostIPs{IPs: addrs("127.0.0.1", "::1", "192.0.2.1")},
+	)
+	off := Config{NodePortAddresses: NodePortAddresses{Primary: true, Prefixes: prefixes("127.0.0.0/8", "::1/128")}}
+	on := off
+	on.NodePortAddresses.Loopback = addrs("127.0.0.1", "::1")
+	p := New(off)
+	p.Update(state, &model.Dirty{})
+	change := p.SetConfig(state, on)
+	if change.Settings == nil {
+		t.Fatal("that node ports are relayed from loopback addresses is no change")
+	}
+	wantEqual(t, "loopback IPs", on.NodePortAddresses.Loopback, change.Settings.LoopbackIPs)
+	wantEqual(t, "node port IPs", addrs("192.0.2.1"), change.Settings.NodePortIPs)
+}
+
 func TestANodeIPThatWasDecidedOnIsThePrimaryOne(t *testing.T) {
 	node := &model.Node{Name: here, IPs: addrs("192.0.2.1", "192.0.2.2", "2001:db8:2::1")}
 	host := addrs("192.0.2.3", "2001:db8:2::3")

@@ -4,24 +4,23 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"sluice/internal/model"
 )
 
 // finish settles all that was touched and returns the difference.
 func (u *update) finish() *Change {
+	var clusterIPs sync.WaitGroup // has nothing to do with the rest
+	clusterIPs.Go(u.settleClusterIPs)
+	defer clusterIPs.Wait()
 	u.settleFrontends()
-	u.settleClusterIPs()
 	u.settleHealthPorts()
-	for name := range u.touched {
-		u.settleHealthCheck(name)
-		reports := u.reportsOf(name)
-		u.publish(u.reports[name], reports)
-		if len(reports) == 0 {
-			delete(u.Planner.reports, name)
-		} else {
-			u.Planner.reports[name] = reports
-		}
+	for _, c := range u.touched {
+		u.settleHealthCheck(c)
+		reports := u.reportsOf(c)
+		u.publish(c.reports, reports)
+		c.reports = reports
 	}
 	u.settleProblems()
 	return u.change
@@ -30,16 +29,16 @@ func (u *update) finish() *Change {
 func (u *update) settleFrontends() {
 	slices.SortFunc(u.keys, Key.Compare)
 	for _, key := range slices.Compact(u.keys) {
-		holder, held := u.frontends.holder(key)
+		all := u.frontends[key]
 		current := u.desired.Frontends[key]
-		if current == nil || !held || holder.name != current.Service {
-			touchClaimants(u, u.frontends[key])
+		if current == nil || len(all) == 0 || all[0].name() != current.Service {
+			touchClaimants(u, all)
 		}
 		switch {
-		case held && (current == nil || !current.same(holder.value)):
-			u.desired.Frontends[key] = holder.value
-			u.change.Set = append(u.change.Set, holder.value)
-		case !held && current != nil:
+		case len(all) > 0 && (current == nil || !current.same(all[0].value)):
+			u.desired.Frontends[key] = all[0].value
+			u.change.Set = append(u.change.Set, all[0].value)
+		case len(all) == 0 && current != nil:
 			delete(u.desired.Frontends, key)
 			u.change.Removed = append(u.change.Removed, key)
 		}
@@ -51,13 +50,22 @@ func (u *update) settleFrontends() {
 // may have been a loser.
 func touchClaimants[V any](u *update, all []claim[V]) {
 	for _, c := range all {
-		u.touched[c.name] = struct{}{}
+		u.touch(c.claimant)
 	}
 }
 
 func (u *update) settleClusterIPs() {
-	slices.SortFunc(u.addresses, netip.Addr.Compare)
-	for _, ip := range slices.Compact(u.addresses) {
+	for _, ip := range u.newIPs {
+		u.clusterIPs[ip]++
+	}
+	for _, ip := range u.lostIPs {
+		if u.clusterIPs[ip]--; u.clusterIPs[ip] == 0 {
+			delete(u.clusterIPs, ip)
+		}
+	}
+	touched := append(u.newIPs, u.lostIPs...)
+	slices.SortFunc(touched, netip.Addr.Compare)
+	for _, ip := range slices.Compact(touched) {
 		_, had := u.desired.ClusterIPs[ip]
 		switch has := u.clusterIPs[ip] > 0; {
 		case has && !had:
@@ -77,52 +85,54 @@ func (u *update) settleHealthPorts() {
 	}
 }
 
-func (u *update) settleHealthCheck(name model.Name) {
+func (u *update) settleHealthCheck(c *claimant) {
 	var want HealthCheck // of no port: none
-	if s := u.services[name]; s != nil {
-		if h, held := u.healthChecks.holder(s.service.HealthCheckNodePort); held && h.name == name {
-			want = h.value
-		}
+	if all := u.healthChecks[c.plan.healthPort]; len(all) > 0 && all[0].claimant == c {
+		want = all[0].value
 	}
-	if u.desired.HealthChecks[name] == want {
+	had := u.desired.HealthChecks[c.name()]
+	if had == want {
 		return
 	}
 	u.change.HealthChecks = true
+	if had.Port != want.Port && had.Port != 0 {
+		u.change.HealthPortsRemoved = append(u.change.HealthPortsRemoved, had.Port)
+	}
+	if had.Port != want.Port && want.Port != 0 {
+		u.change.HealthPortsAdded = append(u.change.HealthPortsAdded, want.Port)
+	}
 	if want.Port == 0 {
-		delete(u.desired.HealthChecks, name)
+		delete(u.desired.HealthChecks, c.name())
 	} else {
-		u.desired.HealthChecks[name] = want
+		u.desired.HealthChecks[c.name()] = want
 	}
 }
 
 // reportsOf are the reports on a Service and its slices, with what it lost to
 // other Services.
-func (u *update) reportsOf(name model.Name) []report {
-	s := u.services[name]
-	if s == nil {
-		return nil
-	}
+func (u *update) reportsOf(c *claimant) []report {
 	var losses []model.Problem
-	for _, f := range s.frontends {
-		if h, _ := u.frontends.holder(f.Key); h.name != name {
-			losses = append(losses, lost(f, h.name))
+	for _, f := range c.plan.frontends {
+		if h := u.frontends.holder(f.Key); h != c {
+			losses = append(losses, lost(f, h.name()))
 		}
 	}
-	if port := s.service.HealthCheckNodePort; port != 0 {
-		if h, _ := u.healthChecks.holder(port); h.name != name {
-			losses = append(losses, lostHealthCheck(name, port, h.name))
+	if port := c.plan.healthPort; port != 0 {
+		if h := u.healthChecks.holder(port); h != c {
+			losses = append(losses, lostHealthCheck(c.name(), port, h.name()))
 		}
 	}
+	reports := c.plan.reports
 	if len(losses) == 0 {
-		return s.reports
+		return reports
 	}
-	own := serviceObject(name)
-	if len(s.reports) > 0 && s.reports[0].object == own {
-		all := slices.Clone(s.reports)
+	own := serviceObject(c.name())
+	if len(reports) > 0 && reports[0].object == own {
+		all := slices.Clone(reports)
 		all[0].problems = slices.Concat(all[0].problems, losses)
 		return all
 	}
-	return slices.Insert(slices.Clone(s.reports), 0, report{own, losses})
+	return slices.Insert(slices.Clone(reports), 0, report{own, losses})
 }
 
 // publish notes that reports take the place of others. An object may go from

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"sluice/internal/ahead"
 	"sluice/internal/model"
 )
 
@@ -17,18 +18,19 @@ type update struct {
 
 	// What has to be settled.
 	keys       []Key
-	addresses  []netip.Addr
+	newIPs     []netip.Addr // ClusterIPs, each as often as a Service got it
+	lostIPs    []netip.Addr // and as often as a Service gave it up
 	checkPorts []uint16
-	touched    map[model.Name]struct{} // Services: their reports and health checks
+	touched    []*claimant // their reports and health checks
 	reported   map[string][]model.Problem
 }
 
 func newUpdate(p *Planner, state *model.State) *update {
+	p.updates++
 	return &update{
 		Planner:  p,
 		state:    state,
 		change:   &Change{Revision: state.Revision()},
-		touched:  map[model.Name]struct{}{},
 		reported: map[string][]model.Problem{},
 	}
 }
@@ -46,73 +48,111 @@ func (u *update) planNode() {
 	u.nodeReports = reports
 }
 
-// planService plans one Service, once in an update.
-func (u *update) planService(name model.Name) {
-	if _, done := u.touched[name]; done {
-		return
-	}
-	u.touched[name] = struct{}{}
+// lot is how many Services are planned at a time.
+const lot = 512
 
-	old := u.services[name]
-	svc := u.state.Service(name)
-	if svc == nil {
-		delete(u.services, name)
-		u.replace(old, nil)
-		return
-	}
-	plan := planService(&u.env, svc, u.state.Slices(name), &u.work)
-	u.services[name] = plan
-	if old != nil && old.claimant.compare(plan.claimant) != 0 {
-		// Claims are found by precedence, and it is another one now.
-		u.replace(old, nil)
-		old = nil
-	}
-	u.replace(old, plan)
+// planned is a Service and what it asks for now.
+type planned struct {
+	name   model.Name
+	object *model.Service // nil when the Service is gone
+	plan   servicePlan
 }
 
-// replace exchanges the claims of one plan of a Service for those of another;
-// either may be nil.
-func (u *update) replace(old, plan *servicePlan) {
-	if old == nil {
-		old = &servicePlan{service: &model.Service{}}
+// planServices plans Services, each of which is named once. When there are many,
+// one processor plans while another one exchanges claims.
+func (u *update) planServices(names []model.Name) {
+	lots := func(yield func([]planned) bool) {
+		for some := range slices.Chunk(names, lot) {
+			plans := make([]planned, len(some))
+			for i, name := range some {
+				plans[i].name = name
+				if svc := u.state.Service(name); svc != nil {
+					plans[i].object = svc
+					plans[i].plan = planService(&u.env, svc, u.state.Slices(name), &u.work)
+				}
+			}
+			if !yield(plans) {
+				return
+			}
+		}
 	}
-	if plan == nil {
-		plan = &servicePlan{service: &model.Service{}}
+	if len(names) > lot {
+		lots = ahead.Of(lots)
 	}
-	u.replaceFrontends(old, plan)
+	for plans := range lots {
+		for i := range plans {
+			u.take(&plans[i])
+		}
+	}
+}
+
+// take replaces what is known of a Service.
+func (u *update) take(p *planned) {
+	c := u.services[p.name]
+	switch {
+	case c == nil && p.object == nil:
+		return
+	case c == nil:
+		c = &claimant{object: p.object}
+		u.services[p.name] = c
+	case p.object == nil:
+		delete(u.services, p.name)
+	case !c.object.Created.Equal(p.object.Created):
+		// Claims are found by precedence, and it is another one now.
+		u.replace(c, servicePlan{})
+	}
+	u.touch(c)
+	if p.object != nil {
+		c.object = p.object
+	}
+	u.replace(c, p.plan)
+}
+
+// touch has the reports and the health check of a Service settled.
+func (u *update) touch(c *claimant) {
+	if c.touched != u.updates {
+		c.touched = u.updates
+		u.touched = append(u.touched, c)
+	}
+}
+
+// replace exchanges the claims of a Service for those of another plan of it.
+func (u *update) replace(c *claimant, plan servicePlan) {
+	old := c.plan
+	c.plan = plan
+	u.replaceFrontends(c, old.frontends, plan.frontends)
 	if !slices.Equal(old.clusterIPs, plan.clusterIPs) {
-		u.countAddresses(old.clusterIPs, -1)
-		u.countAddresses(plan.clusterIPs, +1)
+		u.lostIPs = append(u.lostIPs, old.clusterIPs...)
+		u.newIPs = append(u.newIPs, plan.clusterIPs...)
 	}
-	if port := old.service.HealthCheckNodePort; port != 0 {
-		u.healthChecks.release(port, old.claimant)
+	if port := old.healthPort; port != 0 {
+		u.healthChecks.release(port, c)
 		u.checkPorts = append(u.checkPorts, port)
 	}
-	if port := plan.service.HealthCheckNodePort; port != 0 {
-		u.healthChecks.set(port, plan.claimant, HealthCheck{plan.name, port, plan.localEndpoints, plan.localIPv6})
+	if port := plan.healthPort; port != 0 {
+		u.healthChecks.set(port, c, HealthCheck{c.name(), port, plan.localEndpoints, plan.localIPv6})
 		u.checkPorts = append(u.checkPorts, port)
 	}
 }
 
 // replaceFrontends walks both lists of frontends, sorted as they are. One that
 // stays the same stays the old pointer and is not touched.
-func (u *update) replaceFrontends(old, plan *servicePlan) {
-	gone, come := old.frontends, plan.frontends
+func (u *update) replaceFrontends(c *claimant, gone, come []*Frontend) {
 	for len(gone) > 0 || len(come) > 0 {
 		switch order := compareFirst(gone, come); {
 		case order < 0:
-			u.frontends.release(gone[0].Key, old.claimant)
+			u.frontends.release(gone[0].Key, c)
 			u.keys = append(u.keys, gone[0].Key)
 			gone = gone[1:]
 		case order > 0:
-			u.frontends.set(come[0].Key, plan.claimant, come[0])
+			u.frontends.set(come[0].Key, c, come[0])
 			u.keys = append(u.keys, come[0].Key)
 			come = come[1:]
 		default:
 			if gone[0].same(come[0]) {
 				come[0] = gone[0]
 			} else {
-				u.frontends.set(come[0].Key, plan.claimant, come[0])
+				u.frontends.set(come[0].Key, c, come[0])
 				u.keys = append(u.keys, come[0].Key)
 			}
 			gone, come = gone[1:], come[1:]
@@ -129,14 +169,4 @@ func compareFirst(a, b []*Frontend) int {
 		return 1
 	}
 	return a[0].Key.Compare(b[0].Key)
-}
-
-func (u *update) countAddresses(ips []netip.Addr, by int) {
-	for _, ip := range ips {
-		u.clusterIPs[ip] += by
-		if u.clusterIPs[ip] == 0 {
-			delete(u.clusterIPs, ip)
-		}
-	}
-	u.addresses = append(u.addresses, ips...)
 }

@@ -30,6 +30,7 @@ func Service(svc *v1.Service) (*model.Service, bool) {
 	r := reportOn("Service", name.String())
 	out := &model.Service{
 		Name:           name,
+		UID:            string(svc.UID),
 		Created:        svc.CreationTimestamp.UTC(),
 		ClusterIPs:     r.clusterIPs(svc),
 		ExternalIPs:    r.addrs("spec.externalIPs", svc.Spec.ExternalIPs, CheckEndpoint),

@@ -121,12 +121,15 @@ func TestAddressesOfServices(t *testing.T) {
 	for _, tt := range []serviceTest{
 		{name: "the defaults of the API", in: service(func(*v1.Service) {}), want: plain},
 		{
-			name: "two families, time of creation, mapped address",
+			name: "two families, UID and time of creation, mapped address",
 			in: service(func(s *v1.Service) {
+				s.UID = "b0b5"
 				s.Spec.ClusterIPs = []string{"::ffff:10.96.0.1", "fd00::1"}
 				s.CreationTimestamp = metav1.NewTime(created.In(time.FixedZone("east", 7200)))
 			}),
-			want: want(func(s *model.Service) { s.ClusterIPs = addrs("10.96.0.1", "fd00::1"); s.Created = created }),
+			want: want(func(s *model.Service) {
+				s.ClusterIPs, s.UID, s.Created = addrs("10.96.0.1", "fd00::1"), "b0b5", created
+			}),
 		},
 		{
 			name: "malformed and special ClusterIPs",

@@ -24,6 +24,8 @@ type entry struct {
 	path string
 	info fs.FileInfo
 	err  error // why info is missing
+	// data is the content, if it was read before: then there is no path.
+	data []byte
 }
 
 // list finds the files of a path. The watch set is complete also if it fails.

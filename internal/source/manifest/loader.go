@@ -111,7 +111,7 @@ func (c *Content) skip(file string, kinds map[string]int) {
 // its stamp says that it did not change.
 func (f *file) refresh(e *entry, nodeName string, limit int64, now time.Time) *file {
 	var next file
-	if e.err == nil {
+	if e.err == nil && e.data == nil {
 		next.stamp = stampOf(e.info)
 		next.settled = next.stamp.settled(now)
 	}

@@ -1,0 +1,60 @@
+package plan
+
+import (
+	"testing"
+
+	"sluice/internal/model"
+)
+
+func TestCensusCountsTheEndpointsOfAService(t *testing.T) {
+	f := model.IPv4
+	leaving, gone := model.Serving|model.Terminating, model.Conditions(model.Terminating)
+	tests := []struct {
+		name   string
+		svc    *model.Service
+		slices []*model.Slice
+		want   Census
+	}{
+		{"none", service(f), nil, Census{}},
+		{"all ready", service(f), []*model.Slice{slice(f, "web-a", pod(f, 1, here, ready), pod(f, 2, "far", ready))},
+			Census{Used: 2, Ready: 2}},
+		{"one starts, one leaves, one is gone", service(f), []*model.Slice{slice(f, "web-a",
+			pod(f, 1, here, ready), pod(f, 2, here, starting), pod(f, 3, here, leaving), pod(f, 4, here, gone))},
+			Census{Used: 1, LeftOut: 3, Ready: 1, Terminating: 2}},
+		{"only one that leaves", service(f), []*model.Slice{slice(f, "web-a", pod(f, 3, here, leaving))},
+			Census{Used: 1, Terminating: 1}},
+		{"one in two slices", service(f), []*model.Slice{
+			slice(f, "web-a", pod(f, 1, here, starting)), slice(f, "web-b", pod(f, 1, here, ready))},
+			Census{Used: 1, Ready: 1}},
+		{"policy Local within the cluster", service(f, internalLocal), []*model.Slice{
+			slice(f, "web-a", pod(f, 1, here, ready), pod(f, 2, "far", ready))},
+			Census{Used: 1, LeftOut: 1, Ready: 2}},
+		{"policy Local outside only: the cluster uses all", service(f, external(f), externalLocal), []*model.Slice{
+			slice(f, "web-a", pod(f, 1, here, ready), pod(f, 2, "far", ready))},
+			Census{Used: 2, Ready: 2}},
+		{"hints for others", service(f), []*model.Slice{slice(f, "web-a",
+			hinted(pod(f, 1, "far", ready), "", here), hinted(pod(f, 2, "far", ready), "", "far"))},
+			Census{Used: 1, LeftOut: 1, Ready: 2}},
+		{"a slice of a family that the Service lacks", service(f), []*model.Slice{
+			slice(model.IPv6, "web-6", pod(model.IPv6, 1, here, ready))}, Census{}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			events := []model.Event{model.SetService{Service: tt.svc}}
+			for _, s := range tt.slices {
+				events = append(events, model.SetSlice{Slice: s})
+			}
+			state, planner := stateOf(events...), New(defaults)
+			planner.Update(state, &model.Dirty{})
+			evidence := planner.Evidence(state, tt.svc.Name)
+			wantEqual(t, "census", tt.want, evidence.Census())
+		})
+	}
+}
+
+func TestCensusOfNoServiceIsEmpty(t *testing.T) {
+	state, planner := stateOf(), New(defaults)
+	planner.Update(state, &model.Dirty{})
+	evidence := planner.Evidence(state, named("nobody"))
+	wantEqual(t, "census", Census{}, evidence.Census())
+}

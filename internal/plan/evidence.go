@@ -1,0 +1,188 @@
+package plan
+
+import (
+	"slices"
+
+	"sluice/internal/model"
+)
+
+// Evidence is what the plan of one Service is made from. It serves to explain
+// the plan, by the rules that planning itself follows.
+type Evidence struct {
+	Service *model.Service // nil if there is none of that name
+	Slices  []*model.Slice
+	env     environment
+}
+
+// Account tells how the pools of one service port in one family came about.
+type Account struct {
+	Port   model.ServicePort
+	Family model.Family
+	// Fates are of all endpoints in the slices, in the order of those.
+	Fates []Fate
+	// Cluster and Local are the origins of the two pools.
+	Cluster, Local Origin
+	// Hinted and Unhinted count the ready endpoints with and without hints.
+	Hinted, Unhinted int
+}
+
+// Fate is what became of one endpoint of a slice.
+type Fate struct {
+	Slice    model.Name
+	Endpoint *model.Endpoint
+	Port     uint16 // that it serves the service port on; 0 for none
+	Local    bool   // it runs on this node
+	// InCluster and InLocal say whether it is in the pools, and why not.
+	InCluster, InLocal Reason
+}
+
+// Evidence gathers what the plan of a Service is made from. It is cheap, and
+// what it returns stays as it is when the State changes.
+func (p *Planner) Evidence(state *model.State, name model.Name) Evidence {
+	return Evidence{state.Service(name), slices.Clone(state.Slices(name)), p.env}
+}
+
+// NodeName is the name of this node.
+func (e *Evidence) NodeName() string { return e.env.nodeName }
+
+// Zone is the zone of this node, "" if it has none.
+func (e *Evidence) Zone() string { return e.env.zone }
+
+// MasqueradeAll says that every connection is masqueraded.
+func (e *Evidence) MasqueradeAll() bool { return e.env.masqueradeAll }
+
+// UsesLocal tells whether a frontend of the Service sends connections to the
+// local pool: those of talkers from outside, or those of pods and this node.
+func (e *Evidence) UsesLocal(kind Kind, fromOutside bool) bool {
+	if e.Service == nil {
+		return false
+	}
+	everybody, outside := localFor(e.Service, kind)
+	return everybody || outside && fromOutside
+}
+
+// Accounts explains the pools of every service port and family.
+func (e *Evidence) Accounts() []Account {
+	return e.accounts(func(*model.ServicePort, model.Family) bool { return true })
+}
+
+// AccountOf explains the pools of the service port that a frontend is of, nil
+// if there is none.
+func (e *Evidence) AccountOf(f *Frontend) *Account {
+	accounts := e.accounts(func(p *model.ServicePort, family model.Family) bool {
+		number := p.Port
+		if f.Kind == NodePort {
+			number = p.NodePort
+		}
+		return family == f.Family() && p.Name == f.Port && p.Protocol == f.Protocol && number == f.Key.Port
+	})
+	if len(accounts) == 0 {
+		return nil
+	}
+	return &accounts[0]
+}
+
+func (e *Evidence) accounts(wanted func(*model.ServicePort, model.Family) bool) []Account {
+	if e.Service == nil {
+		return nil
+	}
+	d := draft{service: e.Service, env: &e.env, slices: e.Slices, work: &candidates{}}
+	d.collectAddresses()
+	var out []Account
+	for _, f := range model.Families {
+		if !d.hasFamily(f) {
+			continue
+		}
+		for i := range e.Service.Ports {
+			if p := &e.Service.Ports[i]; wanted(p, f) {
+				out = append(out, d.account(p, f))
+			}
+		}
+	}
+	return out
+}
+
+func (d *draft) account(port *model.ServicePort, f model.Family) Account {
+	d.work.gather(d.env, d.slices, port, f)
+	s := d.work.selection(d.env, true)
+	a := Account{Port: *port, Family: f, Cluster: s.origin}
+	for i := range d.work.found {
+		c := &d.work.found[i]
+		a.count(d.work.of(c), c, &s)
+	}
+	for i, slice := range d.slices {
+		d.judge(&a, i, slice, &s)
+	}
+	return a
+}
+
+// count takes in a candidate.
+func (a *Account) count(e *model.Endpoint, c *candidate, s *selection) {
+	switch {
+	case c.usable && e.Hints != nil:
+		a.Hinted++
+	case c.usable:
+		a.Unhinted++
+	}
+	switch {
+	case s.local(c) != InPool:
+	case c.usable:
+		a.Local = FromReady
+	default:
+		a.Local = FromTerminating
+	}
+}
+
+// judge adds the fates of a slice's endpoints. Slices of the Service's other
+// family belong to another account.
+func (d *draft) judge(a *Account, at int, slice *model.Slice, s *selection) {
+	if slice.Family != a.Family {
+		if !d.hasFamily(slice.Family) {
+			d.leaveOutAll(a, slice, OtherFamily)
+		}
+		return
+	}
+	served := false
+	for i := range slice.Ports {
+		p := &slice.Ports[i]
+		if !serves(p, &a.Port) {
+			continue
+		}
+		served = true
+		for j := range slice.Endpoints {
+			a.Fates = append(a.Fates, d.fate(at, j, p.Port, s))
+		}
+	}
+	if !served {
+		d.leaveOutAll(a, slice, NoSuchPort)
+	}
+}
+
+func (d *draft) leaveOutAll(a *Account, slice *model.Slice, why Reason) {
+	for i := range slice.Endpoints {
+		e := &slice.Endpoints[i]
+		a.Fates = append(a.Fates, Fate{Slice: slice.Name, Endpoint: e, Local: d.env.local(e), InCluster: why, InLocal: why})
+	}
+}
+
+func (d *draft) fate(slice, endpoint int, port uint16, s *selection) Fate {
+	in := d.slices[slice]
+	e := &in.Endpoints[endpoint]
+	f := Fate{Slice: in.Name, Endpoint: e, Port: port, Local: d.env.local(e)}
+	f.InCluster = candidacy(e, in.Family)
+	if f.InCluster != InPool {
+		f.InLocal = f.InCluster
+		return f
+	}
+	// Of twins one is left. It sorts directly after what would be the first.
+	first := candidateAt(e.Addr, port)
+	first.usable, first.slice = true, -1
+	i, _ := slices.BinarySearchFunc(d.work.found, first, candidate.compare)
+	c := &d.work.found[i]
+	if int(c.slice) != slice || int(c.endpoint) != endpoint {
+		f.InCluster, f.InLocal = Duplicate, Duplicate
+		return f
+	}
+	f.InCluster, f.InLocal = s.cluster(c), s.local(c)
+	return f
+}

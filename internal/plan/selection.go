@@ -1,0 +1,99 @@
+package plan
+
+import (
+	"slices"
+
+	"sluice/internal/model"
+)
+
+// selection says which candidates get into the pools, and why the others do
+// not.
+type selection struct {
+	*candidates
+	// usable says that some candidate is, localUsable that one on this node is.
+	// Otherwise terminating ones stand in.
+	usable, localUsable bool
+	// meant tells which hints mean this node, nil if hints are of no account.
+	meant  func(*model.Hints) bool
+	origin Origin // of the cluster pool
+}
+
+// selection looks at all candidates; whether there are local ones only if that
+// is wanted.
+func (cs *candidates) selection(env *environment, withLocal bool) selection {
+	s := selection{candidates: cs, origin: FromTerminating}
+	s.usable = cs.any(func(c *candidate) bool { return c.usable })
+	s.localUsable = withLocal && cs.any(func(c *candidate) bool { return c.usable && c.local })
+	switch {
+	case len(cs.found) == 0:
+		s.origin = FromNothing
+	case s.usable:
+		s.meant, s.origin = cs.topology(env)
+	}
+	return s
+}
+
+func (cs *candidates) any(is func(*candidate) bool) bool {
+	for i := range cs.found {
+		if is(&cs.found[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// cluster tells why a candidate is not in the cluster pool. Topology is for this
+// pool only.
+func (s *selection) cluster(c *candidate) Reason {
+	switch {
+	case !s.usable:
+		return InPool
+	case !c.usable:
+		return Terminating
+	case s.meant != nil && !s.meant(s.of(c).Hints):
+		return HintedElsewhere
+	}
+	return InPool
+}
+
+// local tells why a candidate is not in the local pool.
+func (s *selection) local(c *candidate) Reason {
+	switch {
+	case !c.local:
+		return NotHere
+	case s.localUsable && !c.usable:
+		return Terminating
+	}
+	return InPool
+}
+
+// topology tells which hints mean this node, nil if hints are of no account.
+// Hints for nodes go before hints for zones, and either counts only if every
+// usable endpoint has some and one of them means this node.
+func (cs *candidates) topology(env *environment) (func(*model.Hints) bool, Origin) {
+	node := func(h *model.Hints) bool { return slices.Contains(h.Nodes, env.nodeName) }
+	zone := func(h *model.Hints) bool { return slices.Contains(h.Zones, env.zone) }
+
+	everyNode, everyZone := env.nodeName != "", env.zone != ""
+	anyNode, anyZone := false, false
+	for i := range cs.found {
+		if !cs.found[i].usable {
+			continue
+		}
+		h := cs.of(&cs.found[i]).Hints
+		if h == nil {
+			return nil, FromReady
+		}
+		everyNode = everyNode && len(h.Nodes) > 0
+		everyZone = everyZone && len(h.Zones) > 0
+		anyNode = anyNode || everyNode && node(h)
+		anyZone = anyZone || everyZone && zone(h)
+	}
+	switch {
+	case everyNode && anyNode:
+		return node, FromNodeHints
+	case everyZone && anyZone:
+		return zone, FromZoneHints
+	}
+	return nil, FromReady
+}
