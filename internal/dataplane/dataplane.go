@@ -9,8 +9,7 @@ import (
 // Dataplane programs one mechanism of the kernel.
 //
 // Apply, Reconcile and Cleanup are called by one goroutine at a time. Verify
-// and Counters may be called by others at the same time and never delay them
-// for long.
+// may be called by others at the same time and never delays them for long.
 type Dataplane interface {
 	// Reconcile reads what is in the kernel, adopts what is right, and mends
 	// the difference to desired, in an order in which no connection meets a
@@ -27,9 +26,6 @@ type Dataplane interface {
 
 	// Disturbed receives when somebody else changed what is ours.
 	Disturbed() <-chan struct{}
-
-	// Counters returns the new connections of each frontend so far.
-	Counters(ctx context.Context) (map[plan.Key]uint64, error)
 
 	// Cleanup removes all that is ours from the kernel.
 	Cleanup(ctx context.Context) error

@@ -18,6 +18,8 @@ type Batch struct {
 	// Isolate gives each Owner messages of its own, so that a refusal names the
 	// one culprit. It costs a message for each.
 	Isolate bool
+	// Expect is about how many elements there will be; 0 for few.
+	Expect int
 
 	buf      []byte
 	owners   []Owner // of each message
@@ -47,7 +49,8 @@ func nftType(msg uint16) uint16 { return unix.NFNL_SUBSYS_NFTABLES<<8 | msg }
 // begin starts a message. Its length is filled in by end.
 func (b *Batch) begin(t Table, msg, flags uint16, owner Owner) int {
 	if b.buf == nil {
-		b.buf = nfnetlink.AppendHeader(make([]byte, 0, 1<<14), unix.NFNL_MSG_BATCH_BEGIN, unix.NLM_F_REQUEST, 0, unix.NFNL_SUBSYS_NFTABLES)
+		room := make([]byte, 0, leastBatch+b.Expect*elementUsual)
+		b.buf = nfnetlink.AppendHeader(room, unix.NFNL_MSG_BATCH_BEGIN, unix.NLM_F_REQUEST, 0, unix.NFNL_SUBSYS_NFTABLES)
 		b.endAt(0)
 	}
 	b.seal()
@@ -242,8 +245,13 @@ func (b *Batch) FlushSet(t Table, set string) {
 	})
 }
 
-// elementMax is more than any element of ours takes.
-const elementMax = 512
+const (
+	leastBatch = 1 << 14
+	// elementUsual is what an element with addresses of IPv4 takes.
+	elementUsual = 64
+	// elementMax is more than any element of ours takes.
+	elementMax = 512
+)
 
 func (b *Batch) element(t Table, set string, e *Element, msg uint16, owner Owner) {
 	o := &b.open

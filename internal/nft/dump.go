@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -260,12 +262,17 @@ func (c *Conn) Elements(ctx context.Context, t Table, set string, f func(*Elemen
 	return nil
 }
 
-// Element reads the element with that key and fills the rest of it in.
+// Element reads the element with that key, which is a range in interval sets,
+// and fills the rest of it in.
 func (c *Conn) Element(ctx context.Context, t Table, set string, e *Element) error {
 	req := Attrs(nil).text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name).text(unix.NFTA_SET_ELEM_LIST_SET, set)
-	req = req.nested(unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(a Attrs) Attrs { return a.element(&Element{Key: e.Key}) })
+	req = req.nested(unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(a Attrs) Attrs { return a.element(&Element{Key: e.Key, KeyEnd: e.KeyEnd}) })
 	read := elementReader(func(got *Element) error {
-		e.Packets, e.Bytes = got.Packets, got.Bytes
+		e.Packets, e.Bytes, e.Expires, e.Data = got.Packets, got.Bytes, got.Expires, slices.Clone(got.Data)
+		if got.Verdict != nil {
+			v := *got.Verdict
+			e.Verdict = &v
+		}
 		return nil
 	})
 	if err := c.request(ctx, t.Family, unix.NFT_MSG_GETSETELEM, unix.NLM_F_ACK, req, read); err != nil {
@@ -307,6 +314,8 @@ func parseElement(b []byte, e *Element, verdict *Verdict) error {
 			if e.Data = parseValue(v); e.Data == nil && parseVerdict(v, verdict) {
 				e.Verdict = verdict
 			}
+		case unix.NFTA_SET_ELEM_EXPIRATION:
+			e.Expires = time.Duration(toU64(v)) * time.Millisecond
 		case unix.NFTA_SET_ELEM_EXPR:
 			e.Packets, e.Bytes = parseCounter(v)
 		}

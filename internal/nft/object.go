@@ -1,6 +1,10 @@
 package nft
 
-import "golang.org/x/sys/unix"
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
 
 // Family is the address family of a table.
 type Family uint8
@@ -68,6 +72,8 @@ type Element struct {
 	Verdict *Verdict
 	// Packets is the element's counter: where it starts, or stands.
 	Packets, Bytes uint64
+	// Expires is for how long the element stays, in what was read; 0 for ever.
+	Expires time.Duration
 }
 
 // Verdict is what becomes of a packet.

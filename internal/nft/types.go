@@ -23,14 +23,22 @@ type Type struct {
 type Part struct {
 	id  uint32 // number of nft's datatype
 	len int    // bytes without padding
-	// expr is the part as nft's userdata describes an expression: its kind and
-	// two numbers or, for numgen, three.
+	// kind and attrs are the part as nft's userdata describes an expression: its
+	// kind and two numbers or, for numgen, three.
 	kind  uint32
 	attrs []uint32
+	text  string // the expression as nft writes it
 }
 
-// Numbers of nft(8)'s own, found in the userdata of sets it made.
+// Numbers of nft(8)'s own, found in the sets it made: datatypes, and what is in
+// the userdata.
 const (
+	idInteger  = 4
+	idIP4      = 7
+	idIP6      = 8
+	idProtocol = 12
+	idPort     = 13
+
 	kindVerdict = 1
 	kindPayload = 7
 	kindMeta    = 9
@@ -44,13 +52,13 @@ const (
 
 // The parts that types are made of.
 var (
-	SourceIP4 = Part{7, 4, kindPayload, []uint32{descIP, 11}}
-	DestIP4   = Part{7, 4, kindPayload, []uint32{descIP, 12}}
-	SourceIP6 = Part{8, 16, kindPayload, []uint32{descIP6, 8}}
-	DestIP6   = Part{8, 16, kindPayload, []uint32{descIP6, 9}}
-	Protocol  = Part{12, 1, kindMeta, []uint32{16}}
-	DestPort  = Part{13, 2, kindPayload, []uint32{descTH, 2}}
-	Random    = Part{4, 4, kindNumgen, []uint32{1, 1 << 16, 0}}
+	SourceIP4 = Part{idIP4, 4, kindPayload, []uint32{descIP, 11}, "ip saddr"}
+	DestIP4   = Part{idIP4, 4, kindPayload, []uint32{descIP, 12}, "ip daddr"}
+	SourceIP6 = Part{idIP6, 16, kindPayload, []uint32{descIP6, 8}, "ip6 saddr"}
+	DestIP6   = Part{idIP6, 16, kindPayload, []uint32{descIP6, 9}, "ip6 daddr"}
+	Protocol  = Part{idProtocol, 1, kindMeta, []uint32{16}, "meta l4proto"}
+	DestPort  = Part{idPort, 2, kindPayload, []uint32{descTH, 2}, "th dport"}
+	Random    = Part{idInteger, 4, kindNumgen, []uint32{1, 1 << 16, 0}, "numgen random mod 65536"}
 )
 
 // VerdictType is the data type of verdict maps.

@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/nft"
 	"sluice/internal/plan"
@@ -48,6 +52,8 @@ func TestWhatOthersDidIsMended(t *testing.T) {
 		{"endpoint added beyond the pool", "add element ip sluice endpoints { 10.96.0.1 . tcp . 80 . 17 : 10.9.9.9 . 99 }"},
 		{"endpoint with an absurd index added", "add element ip sluice endpoints { 10.96.0.1 . tcp . 80 . 4000000000 : 10.9.9.9 . 99 }"},
 		{"source range that is no prefix added", "add element ip sluice sources { 198.51.100.1 . tcp . 443 . 1.2.3.4-1.2.3.9 }"},
+		{"filter removed", "delete element ip sluice filters { 198.51.100.1 . tcp . 443 }"},
+		{"filter opened", "delete element ip sluice filters { 198.51.100.1 . tcp . 443 }\nadd element ip sluice filters { 198.51.100.1 . tcp . 443 : accept }"},
 		{"rule inserted", "insert rule ip sluice dispatch drop"},
 		{"rules of a chain flushed", "flush chain ip sluice lb-2"},
 		{"chain added", "add chain ip sluice mine { type filter hook input priority 0; }"},
@@ -223,6 +229,35 @@ func TestRefusedFrontendHarmsOnlyItself(t *testing.T) {
 	}
 }
 
+func TestRefusedFrontendsHarmOnlyThemselvesAmongVeryMany(t *testing.T) {
+	ctx := context.Background()
+	d := newKernel(t).dataplane()
+	want := cluster(9_000) // several transactions
+	var bad []string
+	for _, ip := range addrs("198.51.100.1", "198.51.100.2", "198.51.100.3") {
+		k := plan.Key{Addr: ip, Port: 443, Protocol: model.TCP}
+		want.Frontends[k] = badSources(k)
+		bad = append(bad, k.String())
+	}
+	r := d.Reconcile(ctx, want)
+	if r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	var failed []string
+	for k := range r.Failed {
+		failed = append(failed, k.String())
+		delete(want.Frontends, k)
+	}
+	slices.Sort(failed)
+	if diff := cmp.Diff(bad, failed); diff != "" {
+		t.Errorf("refused (-want +got):\n%s", diff)
+	}
+	// Another process finds all others, and nothing of the refused ones.
+	if r := ok(t, d.Reconcile(ctx, want)); r.Transactions != 0 {
+		t.Errorf("%d transactions were needed to mend the rest, want none", r.Transactions)
+	}
+}
+
 func TestDriftThatBreaksAChangeIsMended(t *testing.T) {
 	ctx := context.Background()
 	k := newKernel(t)
@@ -288,8 +323,8 @@ func TestCountersGoOnWhenAPoolChanges(t *testing.T) {
 		"add element ip sluice services { 10.96.0.1 . tcp . 80 counter packets 42 bytes 4200 : goto cluster-lb-1 }", "-f", "-")
 	check := func(when string) {
 		t.Helper()
-		got, err := d.Counters(ctx)
-		if err != nil {
+		got := map[plan.Key]int64{}
+		if _, err := d.Traffic(ctx, func(k plan.Key, t dataplane.Traffic) { got[k] = t.Connections }); err != nil {
 			t.Fatal(err)
 		}
 		if got[one] != 42 || len(got) != 200 {

@@ -47,6 +47,7 @@ const (
 	dispatch       // finds the frontend
 	reject         // refuses audibly
 	drop           // not a chain: the verdict
+	dropSource     // drops whom the source ranges do not admit, and counts
 	mark           // asks for masquerading
 	markOffCluster // asks for it unless the source is a pod
 	masqueraded    // takes the mark off and masquerades
@@ -68,6 +69,7 @@ var fixedNames = map[kind]string{
 	dispatch:            "dispatch",
 	reject:              "refuse", // nft keeps "reject" and "masquerade" for itself
 	drop:                "drop!",  // not a chain, so not a name that one could have
+	dropSource:          "drop-source",
 	mark:                "mark-for-masquerade",
 	markOffCluster:      "mark-off-cluster",
 	masqueraded:         "masquerade-marked",
@@ -167,6 +169,9 @@ func (c chain) leadsTo() []chain {
 	case markOffCluster:
 		add(chain{kind: mark})
 	case entry:
+		if c.filtered {
+			add(chain{kind: dropSource})
+		}
 		if c.masquerade == plan.MasqueradeOffCluster {
 			add(chain{kind: markOffCluster})
 		} else if c.masquerade != plan.MasqueradeNever {

@@ -37,6 +37,9 @@ func (c chain) base() bool { return c.kind != noChain && c.kind <= rememberInput
 
 // name caches chain.name, which frontends ask for all the time.
 func (s *chains) name(c chain) string {
+	if c.kind == noChain {
+		return ""
+	}
 	n, ok := s.names[c]
 	if !ok {
 		n = c.name()
@@ -49,7 +52,8 @@ func (s *chains) hold(c chain) {
 	if !c.real() {
 		return
 	}
-	if s.refs[c]++; s.refs[c] > 1 {
+	n := s.refs[c] + 1
+	if s.refs[c] = n; n > 1 {
 		return
 	}
 	for _, to := range c.leadsTo() {

@@ -7,26 +7,12 @@ import (
 	"sluice/internal/plan"
 )
 
-// Counters reads how many connections each frontend has seen.
-func (d *Dataplane) Counters(ctx context.Context) (map[plan.Key]uint64, error) {
-	d.mu.Lock()
-	tables := d.tables
-	d.mu.Unlock()
-	counts := map[plan.Key]uint64{}
-	for _, t := range tables {
-		err := eachCounter(ctx, d.reader, t, func(k plan.Key, e *nft.Element) { counts[k] = e.Packets })
-		if err != nil {
-			return nil, err
-		}
-	}
-	return counts, nil
-}
-
-func eachCounter(ctx context.Context, c *nft.Conn, t *table, f func(plan.Key, *nft.Element)) error {
-	for _, set := range []string{services, nodePorts} {
+// eachElement reads elements of sets whose keys are frontends.
+func (t *table) eachElement(ctx context.Context, c *nft.Conn, sets []string, f func(plan.Key, *nft.Element)) error {
+	for _, set := range sets {
 		err := c.Elements(ctx, t.Table, set, func(e *nft.Element) error {
 			d := t.decode(e.Key)
-			if k := d.frontend(set == nodePorts); d.done() {
+			if k := d.frontend(set == nodePorts || set == nodePortOutside); d.done() {
 				f(k, e)
 			}
 			return nil
@@ -42,13 +28,13 @@ func eachCounter(ctx context.Context, c *nft.Conn, t *table, f func(plan.Key, *n
 // dump of them all.
 const singleReads = 64
 
-// carryCounters reads the counters of the verdicts that are about to be
-// replaced, so that the new elements go on counting from there. The few
-// connections that come in between are not counted.
+// carryCounters reads the counters of the elements that are about to be replaced
+// or to mean something else, so that new verdicts go on counting from there and
+// the rest is banked. The few connections that come in between are not counted.
 func (d *Dataplane) carryCounters(ctx context.Context, items []*item) error {
 	var replaced []*item
 	for _, it := range items {
-		if it.now != nil && it.new != nil && it.now.verdict != "" && it.now.verdict != it.new.verdict {
+		if it.now != nil && it.new != nil && it.now.verdict != "" && it.now.leadsElsewhere(&it.new.programmed) {
 			now := *it.now // it belongs to the mirror, which others read
 			it.now = &now
 			replaced = append(replaced, it)
@@ -57,34 +43,68 @@ func (d *Dataplane) carryCounters(ctx context.Context, items []*item) error {
 	if len(replaced) <= singleReads {
 		return d.readCounters(ctx, replaced)
 	}
-	byTable := map[*table]map[plan.Key]*item{}
+	byTable := map[*table]map[plan.Key]*programmed{}
 	for _, it := range replaced {
 		if byTable[it.table] == nil {
-			byTable[it.table] = map[plan.Key]*item{}
+			byTable[it.table] = map[plan.Key]*programmed{}
 		}
-		byTable[it.table][it.key] = it
+		byTable[it.table][it.key] = it.now
 	}
 	for t, byKey := range byTable {
-		err := eachCounter(ctx, d.writer, t, func(k plan.Key, e *nft.Element) {
-			if it := byKey[k]; it != nil {
-				it.now.packets, it.now.bytes = e.Packets, e.Bytes
-			}
-		})
-		if err != nil {
+		if err := dumpCounters(ctx, d.writer, t, byKey); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// leadsElsewhere tells whether elements that count differ.
+func (p *programmed) leadsElsewhere(o *programmed) bool {
+	return p.verdict != o.verdict || p.outside != o.outside || p.filters != o.filters
+}
+
+func dumpCounters(ctx context.Context, c *nft.Conn, t *table, of map[plan.Key]*programmed) error {
+	into := func(sets []string, take func(*programmed, *nft.Element)) error {
+		return t.eachElement(ctx, c, sets, func(k plan.Key, e *nft.Element) {
+			if p := of[k]; p != nil {
+				take(p, e)
+			}
+		})
+	}
+	err := into([]string{services, nodePorts}, func(p *programmed, e *nft.Element) { p.packets, p.bytes = e.Packets, e.Bytes })
+	if err == nil {
+		err = into([]string{outside, nodePortOutside}, func(p *programmed, e *nft.Element) { p.outsidePackets = e.Packets })
+	}
+	if err == nil {
+		err = into([]string{filters}, func(p *programmed, e *nft.Element) { p.filteredPackets = e.Packets })
+	}
+	return err
+}
+
 func (d *Dataplane) readCounters(ctx context.Context, items []*item) error {
 	var a arena
 	for _, it := range items {
-		e := nft.Element{Key: a.frontendKey(it.key)}
-		if err := d.writer.Element(ctx, it.table.Table, mapsOf(it.key).verdict, &e); err != nil {
+		key, m, now := a.frontendKey(it.key), mapsOf(it.key), it.now
+		read := func(set string, there bool) (e nft.Element, err error) {
+			if e.Key = key; there {
+				err = d.writer.Element(ctx, it.table.Table, set, &e)
+			}
+			return e, err
+		}
+		verdict, err := read(m.verdict, true)
+		if err != nil {
 			return err
 		}
-		it.now.packets, it.now.bytes = e.Packets, e.Bytes
+		dropped, err := read(m.outside, now.outside == dropName)
+		if err != nil {
+			return err
+		}
+		filtered, err := read(filters, now.filters)
+		if err != nil {
+			return err
+		}
+		now.packets, now.bytes = verdict.Packets, verdict.Bytes
+		now.outsidePackets, now.filteredPackets = dropped.Packets, filtered.Packets
 	}
 	return nil
 }

@@ -31,6 +31,9 @@ type Dataplane struct {
 	writer, reader *nft.Conn
 	watch          *watch
 
+	// progress is told how far a piece of writing is, nil if nobody asks.
+	progress func(dataplane.Progress)
+
 	// commit is writer's, and replaced by tests that need the kernel to refuse.
 	commit func(context.Context, *nft.Batch) error
 
@@ -45,12 +48,20 @@ type Dataplane struct {
 	// tables is nil while it is not known what the kernel holds.
 	tables []*table
 
+	// banked is, by frontend, what its counters said that its elements do not say
+	// any more, because they lead elsewhere now. It is guarded by mu.
+	banked map[plan.Key]dataplane.Traffic
+
 	// refused are the frontends that the kernel would not have even right after
 	// it was read: their refusal is no sign that somebody else was at work.
 	refused map[plan.Key]struct{}
 }
 
-var _ dataplane.Dataplane = (*Dataplane)(nil)
+var (
+	_ dataplane.Dataplane   = (*Dataplane)(nil)
+	_ dataplane.Progressive = (*Dataplane)(nil)
+	_ dataplane.Describer   = (*Dataplane)(nil)
+)
 
 // errUnknown is the answer to Apply without a successful Reconcile before it.
 var errUnknown = errors.New("what the kernel holds is not known: reconcile first")
@@ -69,13 +80,18 @@ func New(o Options) (*Dataplane, error) {
 	if err != nil {
 		return nil, errors.Join(err, writer.Close(), reader.Close())
 	}
-	return &Dataplane{logger: o.Logger, writer: writer, reader: reader, watch: w, commit: writer.Commit, refused: map[plan.Key]struct{}{}}, nil
+	return &Dataplane{logger: o.Logger, writer: writer, reader: reader, watch: w, commit: writer.Commit,
+		banked: map[plan.Key]dataplane.Traffic{}, refused: map[plan.Key]struct{}{}}, nil
 }
 
 // Close closes the sockets and leaves the kernel as it is.
 func (d *Dataplane) Close() error {
 	return errors.Join(d.watch.close(), d.writer.Close(), d.reader.Close())
 }
+
+// OnProgress has report told after each transaction how many frontends those
+// before it wrote.
+func (d *Dataplane) OnProgress(report func(dataplane.Progress)) { d.progress = report }
 
 // Disturbed receives when somebody else changed our tables.
 func (d *Dataplane) Disturbed() <-chan struct{} { return d.watch.disturbed }
@@ -98,6 +114,9 @@ func (d *Dataplane) Cleanup(ctx context.Context) error {
 	}
 	return nil
 }
+
+// TableNames are the names that our tables can have, of either family.
+func TableNames() []string { return tableNames[:] }
 
 // ourTables finds the family's tables with one of our names.
 func ourTables(ctx context.Context, c *nft.Conn, l *layout) ([]nft.Table, error) {
@@ -138,8 +157,8 @@ func (d *Dataplane) Apply(ctx context.Context, c *plan.Change) dataplane.Result 
 		if c.Settings != nil {
 			t.configure(*c.Settings)
 		}
-		t.holdClusterIPs(c.ClusterIPsAdded)
-		t.releaseClusterIPs(c.ClusterIPsRemoved)
+		t.holdClusterIPs(slices.Values(c.ClusterIPsAdded))
+		t.releaseClusterIPs(slices.Values(c.ClusterIPsRemoved))
 		r.items = append(r.items, t.items(c)...)
 	}
 	if err := d.carryCounters(ctx, r.items); err != nil {

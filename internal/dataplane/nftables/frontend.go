@@ -16,13 +16,16 @@ type programmed struct {
 	// a slot can be empty (not valid).
 	slots, outsideSlots []netip.AddrPort
 	sources             []netip.Prefix
-	// packets and bytes are the frontend's counter, in what was read.
-	packets, bytes uint64
+	filters             bool // only sources may connect
+	// Counters, in what was read: packets and bytes of the verdict, packets of
+	// the outside verdict, and those that the filter dropped.
+	packets, bytes                  uint64
+	outsidePackets, filteredPackets uint64
 }
 
 var dropName = fixedNames[drop]
 
-// entryOf says which chains a frontend's elements lead to.
+// chainsOf says which chains a frontend's elements lead to.
 type chainsOf struct{ verdict, outside, sticky chain }
 
 func (c chainsOf) all() [3]chain { return [3]chain{c.verdict, c.outside, c.sticky} }

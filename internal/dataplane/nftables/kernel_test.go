@@ -166,8 +166,19 @@ func variety() *plan.Desired {
 	return d
 }
 
-// withAffinity6 adds session affinity to IPv6 frontends too. nft 1.0.6 lists
-// such a table, but cannot load the listing.
+// loadable is all of which nft can load its own listing. Version 1.0.6 lists
+// session affinity of IPv6 frontends, but aborts when it loads that.
+func (k *kernel) loadable() *plan.Desired {
+	k.t.Helper()
+	version := k.nft("", "--version")
+	k.t.Logf("listing and loading with %s", version)
+	if strings.Contains(version, " v1.0.6 ") {
+		return variety()
+	}
+	return withAffinity6(variety())
+}
+
+// withAffinity6 adds session affinity to IPv6 frontends too.
 func withAffinity6(d *plan.Desired) *plan.Desired {
 	k := key("[fd00:10:96::1]:53", model.UDP)
 	d.Frontends[k] = &plan.Frontend{Key: k, Affinity: 60,
@@ -211,7 +222,7 @@ func (k *contents) print(b *strings.Builder) {
 	for _, key := range slices.SortedFunc(maps.Keys(k.frontends), plan.Key.Compare) {
 		p := k.frontends[key]
 		fmt.Fprintf(b, " %s -> %s outside %s sticky %s\n", key, p.verdict, p.outside, p.sticky)
-		fmt.Fprintf(b, "  pool %v\n  outside %v\n  sources %v\n", sortedText(p.slots), sortedText(p.outsideSlots), sortedText(p.sources))
+		fmt.Fprintf(b, "  pool %v\n  outside %v\n  filters %v sources %v\n", sortedText(p.slots), sortedText(p.outsideSlots), p.filters, sortedText(p.sources))
 	}
 	fmt.Fprintf(b, " hairpin %v\n cluster IPs %v\n node port IPs %v\n junk %v\n",
 		sortedText(k.hairpins), sortedText(k.clusterIPs), sortedText(k.nodePortIPs), k.junk)

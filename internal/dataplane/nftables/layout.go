@@ -28,6 +28,7 @@ const (
 	nodePortEndpoints = "nodeport-endpoints"
 	nodePortLocal     = "nodeport-local-endpoints"
 	sources           = "sources"
+	filters           = "filters"
 	affinity          = "affinity"
 	localAffinity     = "local-affinity"
 	sticky            = "sticky"
@@ -72,13 +73,14 @@ func (l *layout) sets() []*nft.Set {
 	return []*nft.Set{
 		{Name: services, Key: frontend, Data: nft.VerdictType, Counter: true},
 		{Name: nodePorts, Key: nodePort, Data: nft.VerdictType, Counter: true},
-		{Name: outside, Key: frontend, Data: nft.VerdictType},
-		{Name: nodePortOutside, Key: nodePort, Data: nft.VerdictType},
+		{Name: outside, Key: frontend, Data: nft.VerdictType, Counter: true},
+		{Name: nodePortOutside, Key: nodePort, Data: nft.VerdictType, Counter: true},
 		{Name: endpoints, Key: slot, Data: endpoint},
 		{Name: localEndpoints, Key: slot, Data: endpoint},
 		{Name: nodePortEndpoints, Key: nodePortSlot, Data: endpoint},
 		{Name: nodePortLocal, Key: nodePortSlot, Data: endpoint},
 		{Name: sources, Key: typeof(l.dest, nft.Protocol, nft.DestPort, l.source), Interval: true},
+		{Name: filters, Key: frontend, Data: nft.VerdictType, Counter: true},
 		{Name: affinity, Key: client, Data: plain(l.dest, nft.DestPort), Dynamic: true, Size: affinitySize},
 		{Name: localAffinity, Key: client, Data: plain(l.dest, nft.DestPort), Dynamic: true, Size: affinitySize},
 		{Name: sticky, Key: plain(l.dest, nft.Protocol, nft.DestPort), Data: nft.VerdictType},

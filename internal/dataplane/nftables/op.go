@@ -15,12 +15,20 @@ type op struct {
 	remove, add bool
 }
 
-// opWriter collects the operations of one frontend, in an order in which every
-// step leaves a state that a packet may meet: first what the verdict needs,
-// then the verdict, then what it no longer needs.
+// opWriter collects the operations of frontends, those of each in an order in
+// which every step leaves a state that a packet may meet: first what the verdict
+// needs, then the verdict, then what it no longer needs.
 type opWriter struct {
 	arena *arena
 	ops   []op
+}
+
+func newOpWriter() *opWriter { return &opWriter{arena: &arena{}} }
+
+// reset takes back all that was written, to use the memory again.
+func (w *opWriter) reset() {
+	clear(w.ops)
+	w.ops, *w.arena = w.ops[:0], (*w.arena)[:0]
 }
 
 func (w *opWriter) put(set string, key []byte, e nft.Element, had, want bool) {
@@ -40,6 +48,7 @@ func (w *opWriter) difference(k plan.Key, old, new *programmed) {
 	w.fillSlots(m.slots, k, old.slots, new.slots)
 	w.fillSlots(m.outsideSlots, k, old.outsideSlots, new.outsideSlots)
 	w.eachSource(k, new.sources, old.sources, false)
+	w.setFilter(k, new.filters && !old.filters, false)
 	w.setVerdict(m.sticky, k, old.sticky, new.sticky, nil)
 	w.setVerdict(m.outside, k, old.outside, new.outside, nil)
 
@@ -48,6 +57,7 @@ func (w *opWriter) difference(k plan.Key, old, new *programmed) {
 
 	w.removeVerdict(m.outside, k, old.outside, new.outside)
 	w.removeVerdict(m.sticky, k, old.sticky, new.sticky)
+	w.setFilter(k, old.filters && !new.filters, true)
 	w.eachSource(k, old.sources, new.sources, true)
 	w.emptySlots(m.outsideSlots, k, old.outsideSlots, len(new.outsideSlots))
 	w.emptySlots(m.slots, k, old.slots, len(new.slots))
@@ -85,9 +95,17 @@ func (w *opWriter) emptySlots(set string, k plan.Key, old []netip.AddrPort, from
 func (w *opWriter) eachSource(k plan.Key, these, those []netip.Prefix, remove bool) {
 	for _, p := range these {
 		if !slices.Contains(those, p) {
-			e := nft.Element{KeyEnd: w.arena.sourceKey(k, lastAddr(p))}
+			e := nft.Element{KeyEnd: w.arena.sourceKey(k, nft.LastAddr(p))}
 			w.put(sources, w.arena.sourceKey(k, p.Addr()), e, remove, !remove)
 		}
+	}
+}
+
+// setFilter adds or removes the element that drops and counts who is not
+// admitted.
+func (w *opWriter) setFilter(k plan.Key, differs, remove bool) {
+	if differs {
+		w.put(filters, w.arena.frontendKey(k), nft.Element{Verdict: verdictTo(dropName)}, remove, !remove)
 	}
 }
 
@@ -115,13 +133,4 @@ func verdictTo(name string) *nft.Verdict {
 		return &nft.Verdict{Code: nft.DropCode}
 	}
 	return nft.Goto(name)
-}
-
-func lastAddr(p netip.Prefix) netip.Addr {
-	b := p.Addr().AsSlice()
-	for i := p.Bits(); i < len(b)*8; i++ {
-		b[i/8] |= 0x80 >> (i % 8)
-	}
-	last, _ := netip.AddrFromSlice(b)
-	return last
 }

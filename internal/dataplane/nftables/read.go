@@ -185,7 +185,10 @@ func (r *reader) forSet(set string) func(*nft.Element) bool {
 			return &p.verdict
 		})
 	case outside, nodePortOutside:
-		return r.verdict(set == nodePortOutside, func(p *programmed, _ *nft.Element) *string { return &p.outside })
+		return r.verdict(set == nodePortOutside, func(p *programmed, e *nft.Element) *string {
+			p.outsidePackets = e.Packets
+			return &p.outside
+		})
 	case sticky, nodePortSticky:
 		return r.verdict(set == nodePortSticky, func(p *programmed, _ *nft.Element) *string { return &p.sticky })
 	case endpoints, nodePortEndpoints:
@@ -194,6 +197,8 @@ func (r *reader) forSet(set string) func(*nft.Element) bool {
 		return r.slot(set == nodePortLocal, func(p *programmed) *[]netip.AddrPort { return &p.outsideSlots })
 	case sources:
 		return r.source
+	case filters:
+		return r.filter
 	case hairpin:
 		return r.address(&r.hairpins, 2)
 	case clusterIPs:
@@ -230,16 +235,21 @@ func (r *reader) verdict(nodePort bool, field func(*programmed, *nft.Element) *s
 // verdictName names a verdict as programmed does. One that we never write gets
 // a name that no chain can have, and will be replaced.
 func (r *reader) verdictName(v *nft.Verdict) string {
+	name := verdictName(v)
+	if known, ok := r.names[name]; ok {
+		return known
+	}
+	r.names[name] = name
+	return name
+}
+
+// verdictName is the chain that a verdict leads to, or drop.
+func verdictName(v *nft.Verdict) string {
 	switch v.Code {
 	case nft.DropCode:
 		return dropName
 	case nft.GotoCode:
-		n, ok := r.names[v.Chain]
-		if !ok {
-			n = v.Chain
-			r.names[n] = n
-		}
-		return n
+		return v.Chain
 	}
 	return "?"
 }
@@ -270,15 +280,26 @@ func (r *reader) source(e *nft.Element) bool {
 	if !d.done() || !last.done() || k != end {
 		return false
 	}
-	for bits := r.addrLen * 8; bits >= 0; bits-- {
-		if p := netip.PrefixFrom(from, bits); p.Masked() == p && lastAddr(p) == to {
-			if f := r.frontend(k); !r.again(string(e.Key)) {
-				f.sources = append(f.sources, p)
-			}
-			return true
-		}
+	p, ok := nft.PrefixOf(from, to)
+	if !ok {
+		return false
 	}
-	return false
+	if f := r.frontend(k); !r.again(string(e.Key)) {
+		f.sources = append(f.sources, p)
+	}
+	return true
+}
+
+func (r *reader) filter(e *nft.Element) bool {
+	d := r.decode(e.Key)
+	k := d.frontend(false)
+	if !d.done() || r.nameOf(e) != dropName {
+		return false
+	}
+	p := r.frontend(k)
+	r.twice = r.twice || p.filters
+	p.filters, p.filteredPackets = true, e.Packets
+	return true
 }
 
 func (r *reader) address(into *[]netip.Addr, copies int) func(*nft.Element) bool {

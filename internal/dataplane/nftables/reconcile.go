@@ -49,12 +49,12 @@ func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) datapl
 // prepare makes a mirror of the family's table out of what is desired and what
 // the kernel holds, and the items that lead from one to the other.
 func (d *Dataplane) prepare(ctx context.Context, l *layout, desired *plan.Desired) (*table, []*item, error) {
-	t, have, err := d.adopt(ctx, l, len(desired.Frontends))
+	t, have, err := d.adopt(ctx, l, countOf(l.family, desired))
 	if err != nil {
 		return nil, nil, err
 	}
 	t.configure(desired.Settings)
-	t.holdClusterIPs(slices.Collect(maps.Keys(desired.ClusterIPs)))
+	t.holdClusterIPs(maps.Keys(desired.ClusterIPs))
 	t.takeMembers(have)
 	t.junk = have.junk
 
@@ -79,6 +79,16 @@ func (d *Dataplane) prepare(ctx context.Context, l *layout, desired *plan.Desire
 	}
 	t.takeChains(have)
 	return t, items, nil
+}
+
+// countOf counts the frontends of a family.
+func countOf(f model.Family, desired *plan.Desired) (n int) {
+	for k := range desired.Frontends {
+		if k.Family() == f {
+			n++
+		}
+	}
+	return n
 }
 
 // adopt chooses the table to go on with: the one that is there if its layout is
@@ -182,7 +192,7 @@ func (t *table) takeChains(have *contents) {
 
 // same tells whether two frontends are programmed alike, counters apart.
 func (p *programmed) same(o *programmed) bool {
-	return p.verdict == o.verdict && p.outside == o.outside && p.sticky == o.sticky &&
+	return p.verdict == o.verdict && p.outside == o.outside && p.sticky == o.sticky && p.filters == o.filters &&
 		slices.Equal(p.slots, o.slots) && slices.Equal(p.outsideSlots, o.outsideSlots) &&
 		sameSources(p, o)
 }

@@ -15,15 +15,15 @@ import (
 func TestListingOfNftLoadsAgain(t *testing.T) {
 	ctx := context.Background()
 	k := newKernel(t)
-	d := k.dataplane()
-	ok(t, d.Reconcile(ctx, variety()))
+	d, desired := k.dataplane(), k.loadable()
+	ok(t, d.Reconcile(ctx, desired))
 	before := k.nft("", "list", "ruleset")
 	k.nft("flush ruleset\n"+before, "-f", "-")
 	if diff := cmp.Diff(before, k.nft("", "list", "ruleset")); diff != "" {
 		t.Errorf("the listing changed when it was loaded (-before +after):\n%s", diff)
 	}
 	// The rules lack our tags now, and are written again; the elements stay.
-	r := ok(t, d.Reconcile(ctx, variety()))
+	r := ok(t, d.Reconcile(ctx, desired))
 	if r.Elements != 0 {
 		t.Errorf("%d elements were written over a loaded listing, want none", r.Elements)
 	}
@@ -48,7 +48,9 @@ func TestListingShowsWhatIsMeant(t *testing.T) {
 		"dnat ip6 to ip6 saddr . ip6 daddr . meta l4proto . th dport map @affinity",
 		"update @local-affinity { ct original ip6 saddr . ct original ip6 daddr . meta l4proto . ct original proto-dst timeout 1m : ct reply ip6 saddr . ct reply proto-src }",
 		"ip saddr 10.244.0.0/16 return",
-		"ip6 daddr fd00:10:96::/112 drop",
+		"ip6 daddr fd00:10:96::/112 counter packets 0 bytes 0 drop",
+		"ip daddr @cluster-ips counter packets 0 bytes 0 goto refuse",
+		"ip6 saddr != @sources goto drop-source",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the listing lacks %q", want)

@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -34,7 +35,6 @@ type table struct {
 type frontend struct {
 	*plan.Frontend
 	programmed
-	chains chainsOf
 	// round is the round of writing that touched it last.
 	round uint64
 }
@@ -67,16 +67,16 @@ func (t *table) compile(f *plan.Frontend, now *programmed) *frontend {
 	if now == nil {
 		now = &programmed{}
 	}
-	fe := &frontend{Frontend: f, chains: chainsFor(f)}
-	fe.verdict = t.chains.name(fe.chains.verdict)
-	fe.outside = t.chains.name(fe.chains.outside)
-	fe.sticky = t.chains.name(fe.chains.sticky)
+	fe, to := &frontend{Frontend: f}, chainsFor(f)
+	fe.verdict = t.chains.name(to.verdict)
+	fe.outside = t.chains.name(to.outside)
+	fe.sticky = t.chains.name(to.sticky)
 	fe.slots = place(now.slots, f.Route.Endpoints)
 	if f.Outside != nil {
 		fe.outsideSlots = place(now.outsideSlots, f.Outside.Endpoints)
 	}
 	if f.Filtered {
-		fe.sources = f.Sources
+		fe.filters, fe.sources = true, f.Sources
 	}
 	return fe
 }
@@ -86,13 +86,13 @@ func (t *table) compile(f *plan.Frontend, now *programmed) *frontend {
 func (t *table) exchange(old, new *frontend) {
 	// What comes is held first, so that what both need is not given up.
 	if new != nil {
-		for _, c := range new.chains.all() {
+		for _, c := range chainsFor(new.Frontend).all() {
 			t.chains.hold(c)
 		}
 		t.affinity(new, 1)
 	}
 	if old != nil {
-		for _, c := range old.chains.all() {
+		for _, c := range chainsFor(old.Frontend).all() {
 			t.chains.release(c)
 		}
 		t.affinity(old, -1)
@@ -173,7 +173,7 @@ func (t *table) addChain(b *nft.Batch, c chain) {
 
 func (t *table) addRules(b *nft.Batch, c chain) {
 	for _, r := range c.rules(t.layout, &t.settings) {
-		b.AddRule(t.Table, r)
+		b.AddRule(t.Table, r.Rule)
 	}
 }
 
@@ -231,7 +231,7 @@ func (t *table) epilogueDone() {
 	t.arena = nil
 }
 
-func tagsOf(rules []nft.Rule) []uint64 {
+func tagsOf(rules []rule) []uint64 {
 	tags := make([]uint64, len(rules))
 	for i, r := range rules {
 		tags[i] = r.Tag
@@ -239,16 +239,16 @@ func tagsOf(rules []nft.Rule) []uint64 {
 	return tags
 }
 
-func (t *table) holdClusterIPs(ips []netip.Addr) {
-	for _, ip := range ips {
+func (t *table) holdClusterIPs(ips iter.Seq[netip.Addr]) {
+	for ip := range ips {
 		if model.FamilyOf(ip) == t.family {
 			t.clusterIPs.hold(ip)
 		}
 	}
 }
 
-func (t *table) releaseClusterIPs(ips []netip.Addr) {
-	for _, ip := range ips {
+func (t *table) releaseClusterIPs(ips iter.Seq[netip.Addr]) {
+	for ip := range ips {
 		if model.FamilyOf(ip) == t.family {
 			t.clusterIPs.release(ip)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/ahead"
 	"sluice/internal/dataplane"
 	"sluice/internal/nft"
 	"sluice/internal/plan"
@@ -17,34 +18,15 @@ import (
 // a transaction takes; at this size that is well below a tenth of a second.
 const batchElements = 10_000
 
-// item is the change of one frontend.
-type item struct {
-	table *table
-	key   plan.Key
-	// now is what the kernel holds, nil for nothing. It belongs to old, or was
-	// read from the kernel.
-	now      *programmed
-	old, new *frontend // nil for none
-	ops      []op
-}
-
-func (it *item) prepare(a *arena) {
-	w := opWriter{arena: a}
-	var want *programmed
-	if it.new != nil {
-		want = &it.new.programmed
-	}
-	w.difference(it.key, it.now, want)
-	it.ops = w.ops
-}
-
 // round is one piece of writing: the tables' prologues, the items, the tables'
 // epilogues, in as few transactions as the bound allows.
 type round struct {
 	d      *Dataplane
 	tables []*table
 	items  []*item
-	result dataplane.Result
+	// written counts the items that are done.
+	written int
+	result  dataplane.Result
 	// strict says that the kernel was read just now, so that a refusal is the
 	// item's own fault.
 	strict bool
@@ -57,24 +39,24 @@ func (r *round) run(ctx context.Context) {
 }
 
 func (r *round) write(ctx context.Context) error {
-	for r.moreThan(batchElements, (*members).missing) {
-		if err := r.chunk(ctx, nil, true, false); err != nil {
-			return err
+	lots, first := r.lots(false), true
+	if sizeOf(r.items) > batchElements || r.moreThan(batchElements, (*members).missing) {
+		// The next transaction is encoded while the kernel is busy with one.
+		lots = ahead.Of(r.lots(true))
+		for ; first || r.moreThan(0, (*members).missing); first = false {
+			if err := r.send(ctx, &lot{}, true, false); err != nil {
+				return err
+			}
 		}
 	}
-	first := true
-	for rest := r.items; first || len(rest) > 0; first = false {
-		n := r.prepare(rest)
-		if err := r.chunk(ctx, rest[:n], first, n == len(rest)); err != nil {
+	for l := range lots {
+		if err := r.send(ctx, l, first, l.last); err != nil {
 			return err
 		}
-		for _, it := range rest[:n] {
-			it.ops = nil
-		}
-		rest = rest[n:]
+		first = false
 	}
 	for r.moreThan(0, (*members).surplus) {
-		if err := r.chunk(ctx, nil, false, true); err != nil {
+		if err := r.send(ctx, &lot{}, false, true); err != nil {
 			return err
 		}
 	}
@@ -95,32 +77,21 @@ func (r *round) moreThan(n int, which func(*members) iter.Seq[*member]) bool {
 	return false
 }
 
-// prepare works out the operations of as many items as fit one transaction,
-// and tells how many those are.
-func (r *round) prepare(items []*item) int {
-	var a arena
-	size := 0
-	for n, it := range items {
-		if it.ops == nil {
-			it.prepare(&a)
-		}
-		if size += len(it.ops); size > batchElements && n > 0 {
-			return n
-		}
+// send writes a lot.
+func (r *round) send(ctx context.Context, l *lot, first, last bool) error {
+	defer forgetOps(l.items)
+	if l.huge {
+		return r.huge(ctx, l.items[0], first, last)
 	}
-	return len(items)
-}
-
-// chunk writes some items in one transaction, or one huge item in several.
-func (r *round) chunk(ctx context.Context, items []*item, first, last bool) error {
-	if len(items) == 1 && len(items[0].ops) > batchElements {
-		return r.huge(ctx, items[0], first, last)
-	}
-	isolate := false
-	for {
-		b := &nft.Batch{Isolate: isolate}
-		r.fill(b, items, first, last)
+	items, b := l.items, l.batch
+	for isolate := false; ; {
+		if b == nil {
+			b = &nft.Batch{Isolate: isolate}
+			r.fill(b, items, first)
+		}
+		r.close(b, last)
 		err := r.commit(ctx, b)
+		b = nil
 		var refused *nft.Refused
 		switch {
 		case err == nil:
@@ -132,23 +103,27 @@ func (r *round) chunk(ctx context.Context, items []*item, first, last bool) erro
 			// Elements of many frontends share a message: try again with
 			// messages that name the culprit.
 			isolate = true
+			prepareAll(items)
 			continue
 		}
-		kept, err := r.leaveOut(items, refused)
-		if err != nil {
+		if items, err = r.leaveOut(items, refused); err != nil {
 			return err
 		}
-		items = kept
 	}
 }
 
-func (r *round) fill(b *nft.Batch, items []*item, first, last bool) {
+// fill writes items, after the prologue if they are the first.
+func (r *round) fill(b *nft.Batch, items []*item, first bool) {
 	if first {
 		for _, t := range r.tables {
 			t.prologue(b, batchElements-b.Elements())
 		}
 	}
 	writeItems(b, items)
+}
+
+// close writes the epilogue if nothing follows.
+func (r *round) close(b *nft.Batch, last bool) {
 	if last {
 		for _, t := range r.tables {
 			t.epilogue(b, max(batchElements-b.Elements(), 1))
@@ -165,8 +140,10 @@ func (r *round) done(items []*item, first, last bool) {
 			t.prologueDone()
 		}
 	}
+	r.written += len(items)
 	for _, it := range items {
 		delete(r.d.refused, it.key)
+		r.d.bank(it)
 		if it.new == nil {
 			delete(it.table.frontends, it.key)
 			continue
@@ -228,7 +205,8 @@ func (r *round) huge(ctx context.Context, it *item, first, last bool) error {
 		part := &item{table: it.table, key: it.key, ops: rest[:n]}
 		rest = rest[n:]
 		b := &nft.Batch{}
-		r.fill(b, []*item{part}, first, last && len(rest) == 0)
+		r.fill(b, []*item{part}, first)
+		r.close(b, last && len(rest) == 0)
 		if err := r.commit(ctx, b); err != nil {
 			return fmt.Errorf("writing the %d elements of %s: %w", len(it.ops), it.key, err)
 		}
@@ -250,46 +228,8 @@ func (r *round) commit(ctx context.Context, b *nft.Batch) error {
 	}
 	r.result.Transactions++
 	r.result.Elements += b.Elements()
+	if r.d.progress != nil {
+		r.d.progress(dataplane.Progress{Done: r.written, Total: len(r.items), Transactions: r.result.Transactions})
+	}
 	return nil
-}
-
-// writeItems writes the operations of all items set by set, so that elements
-// share messages: first all removals, then all additions, which together take
-// effect at once.
-func writeItems(b *nft.Batch, items []*item) {
-	type place struct {
-		table *table
-		set   string
-	}
-	type ref struct {
-		op    *op
-		owner nft.Owner
-	}
-	var order []place
-	byPlace := map[place][]ref{}
-	for i, it := range items {
-		for j := range it.ops {
-			o := &it.ops[j]
-			p := place{it.table, o.set}
-			refs, ok := byPlace[p]
-			if !ok {
-				order = append(order, p)
-			}
-			byPlace[p] = append(refs, ref{o, nft.Owner(i + 1)})
-		}
-	}
-	for _, p := range order {
-		for _, r := range byPlace[p] {
-			if r.op.remove {
-				b.DeleteElement(p.table.Table, p.set, &r.op.element, r.owner)
-			}
-		}
-	}
-	for _, p := range order {
-		for _, r := range byPlace[p] {
-			if r.op.add {
-				b.AddElement(p.table.Table, p.set, &r.op.element, r.owner)
-			}
-		}
-	}
 }

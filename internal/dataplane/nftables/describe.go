@@ -1,0 +1,179 @@
+package nftables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/nft"
+	"sluice/internal/plan"
+)
+
+// errReconciling is the answer to Describe while it is not known what is there.
+var errReconciling = errors.New("it is being compared with what is desired: ask again")
+
+// Describe reads the elements of one frontend, one by one.
+func (d *Dataplane) Describe(ctx context.Context, at dataplane.Place, client netip.Addr) (dataplane.Description, error) {
+	t, f := d.mirrored(at.Key)
+	if t == nil {
+		return dataplane.Description{}, errReconciling
+	}
+	r := &describer{ctx: ctx, conn: d.reader, table: t, place: at}
+	m := mapsOf(at.Key)
+	now := programmed{}
+	now.verdict, now.packets = r.verdict(m.verdict)
+	if f != nil {
+		now.outside, now.outsidePackets = r.verdict(m.outside)
+		now.filteredPackets = r.filtered(f.filters)
+		r.out.Route, r.out.RouteSize = r.slots(m.slots, f.slots)
+		r.out.Outside, r.out.OutsideSize = r.slots(m.outsideSlots, f.outsideSlots)
+		r.sources(f.sources)
+		if f.Affinity > 0 && client.IsValid() {
+			r.client(affinity, client)
+			r.client(localAffinity, client)
+		}
+	}
+	if r.out.Present = now.verdict != ""; r.out.Present {
+		r.out.Counted = true
+		r.out.Connections, r.out.Refused = d.totals(at.Key, &now)
+	}
+	return r.out, r.err
+}
+
+// totals are how many connections a frontend had, and how many packets it
+// refused that asked for one.
+func (d *Dataplane) totals(k plan.Key, now *programmed) (connections, refused uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t := now.tally().Plus(d.banked[k])
+	for _, n := range t.Refused {
+		refused += uint64(max(0, n))
+	}
+	return uint64(max(0, t.Connections)), refused
+}
+
+// mirrored finds the mirror of a frontend; neither it nor its table is written
+// to any more. The table is nil while it is not known what the kernel holds.
+func (d *Dataplane) mirrored(k plan.Key) (*layoutTable, *frontend) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, t := range d.tables {
+		if t.family == k.Family() {
+			return &layoutTable{t.layout, t.Table}, t.frontends[k]
+		}
+	}
+	return nil, nil
+}
+
+// layoutTable is as much of a table as reading its elements takes.
+type layoutTable struct {
+	*layout
+	nft.Table
+}
+
+// describer reads elements until something fails.
+type describer struct {
+	ctx   context.Context
+	conn  *nft.Conn
+	table *layoutTable
+	place dataplane.Place
+	arena arena
+	out   dataplane.Description
+	err   error
+}
+
+// read reads an element and tells whether it is there.
+func (r *describer) read(set string, e *nft.Element) bool {
+	if r.err != nil {
+		return false
+	}
+	err := r.conn.Element(r.ctx, r.table.Table, set, e)
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		r.err = err
+	}
+	return err == nil
+}
+
+func (r *describer) object(set, format string, args ...any) {
+	where := fmt.Sprintf("%s %s, %s", r.table.Family, r.table.Name, set)
+	r.out.Objects = append(r.out.Objects, dataplane.Object{Where: where, What: fmt.Sprintf(format, args...)})
+}
+
+// key is a frontend's key as nft(8) writes it.
+func (r *describer) key() string {
+	rest := fmt.Sprintf("%s . %d", strings.ToLower(r.place.Protocol.String()), r.place.Port)
+	if r.place.NodePort() {
+		return rest
+	}
+	return r.place.Addr.String() + " . " + rest
+}
+
+// verdict reads a verdict and what it has counted; "" if there is none.
+func (r *describer) verdict(set string) (name string, packets uint64) {
+	e := nft.Element{Key: r.arena.frontendKey(r.place.Key)}
+	if !r.read(set, &e) || e.Verdict == nil {
+		return "", 0
+	}
+	r.object(set, "%s counter packets %d : %s", r.key(), e.Packets, e.Verdict)
+	return verdictName(e.Verdict), e.Packets
+}
+
+// filtered reads how many packets the source ranges kept out, if there are any.
+func (r *describer) filtered(some bool) uint64 {
+	e := nft.Element{Key: r.arena.frontendKey(r.place.Key)}
+	if !some || !r.read(filters, &e) {
+		return 0
+	}
+	return e.Packets
+}
+
+// slots reads the endpoints of a pool, and tells how many there are. Those that
+// are too many to read are taken for granted.
+func (r *describer) slots(set string, mirrored []netip.AddrPort) (found []netip.AddrPort, size int) {
+	n := min(len(mirrored), dataplane.MostDescribed)
+	for i := range n {
+		e := nft.Element{Key: r.arena.slotKey(r.place.Key, i)}
+		if !r.read(set, &e) {
+			continue
+		}
+		v := r.table.decode(e.Data)
+		if ep := v.endpoint(); v.done() {
+			found = append(found, ep)
+			r.object(set, "%s . %d : %s . %d", r.key(), i, ep.Addr(), ep.Port())
+		}
+	}
+	return found, len(found) + len(mirrored) - n
+}
+
+func (r *describer) sources(prefixes []netip.Prefix) {
+	for _, p := range prefixes[:min(len(prefixes), dataplane.MostDescribed)] {
+		e := nft.Element{Key: r.arena.sourceKey(r.place.Key, p.Addr()), KeyEnd: r.arena.sourceKey(r.place.Key, nft.LastAddr(p))}
+		if r.read(sources, &e) {
+			r.object(sources, "%s . %s", r.key(), p)
+		}
+	}
+}
+
+// client reads what is remembered of a client.
+func (r *describer) client(set string, client netip.Addr) {
+	from := len(r.arena)
+	r.arena.addr(client)
+	r.arena.addr(r.place.Destination)
+	r.arena.protocol(r.place.Protocol)
+	r.arena.port(r.place.Port)
+	e := nft.Element{Key: r.arena.cut(from)}
+	if !r.read(set, &e) {
+		return
+	}
+	v := r.table.decode(e.Data)
+	if ep := v.endpoint(); v.done() {
+		r.out.Remembered, r.out.Expires = ep, e.Expires
+		r.object(set, "%s . %s . %s . %d : %s . %d", client, r.place.Destination,
+			strings.ToLower(r.place.Protocol.String()), r.place.Port, ep.Addr(), ep.Port())
+	}
+}

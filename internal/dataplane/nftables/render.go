@@ -1,0 +1,73 @@
+package nftables
+
+import (
+	"cmp"
+	"io"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"sluice/internal/model"
+	"sluice/internal/nft"
+	"sluice/internal/plan"
+)
+
+// Render writes what Reconcile makes in an empty kernel, as nft(8) lists it, for
+// some families. The same is always written in the same order.
+func Render(w io.Writer, desired *plan.Desired, families []model.Family) error {
+	out := nft.NewListing(w)
+	for _, f := range families {
+		render(out, f, desired)
+	}
+	return out.Flush()
+}
+
+func render(out *nft.Listing, f model.Family, desired *plan.Desired) {
+	t := newTable(f, tableNames[0], countOf(f, desired))
+	elements := t.fill(desired)
+	out.Table(t.Table, func() {
+		for _, s := range t.sets() {
+			out.Set(s, elements[s.Name])
+		}
+		for _, c := range slices.SortedFunc(maps.Keys(t.chains.refs), chain.compare) {
+			var rules []string
+			for _, r := range c.rules(t.layout, &t.settings) {
+				rules = append(rules, r.text)
+			}
+			out.Chain(c.nft(), rules)
+		}
+	})
+}
+
+// fill takes over what is desired, and returns the elements that it asks for by
+// their sets, in order.
+func (t *table) fill(desired *plan.Desired) map[string][]nft.Element {
+	t.configure(desired.Settings)
+	t.holdClusterIPs(maps.Keys(desired.ClusterIPs))
+	w := newOpWriter()
+	for _, k := range slices.SortedFunc(maps.Keys(desired.Frontends), plan.Key.Compare) {
+		if k.Family() != t.family {
+			continue
+		}
+		f := t.compile(desired.Frontends[k], nil)
+		t.exchange(nil, f)
+		w.difference(k, nil, &f.programmed)
+	}
+	elements := map[string][]nft.Element{}
+	for _, o := range w.ops {
+		elements[o.set] = append(elements[o.set], o.element)
+	}
+	for _, m := range t.members() {
+		for _, ip := range slices.SortedFunc(maps.Keys(m.of), netip.Addr.Compare) {
+			elements[m.set] = append(elements[m.set], nft.Element{Key: m.key(w.arena, ip)})
+		}
+	}
+	return elements
+}
+
+// compare orders chains as packets meet them, about.
+func (c chain) compare(o chain) int {
+	return cmp.Or(cmp.Compare(c.kind, o.kind), cmp.Compare(c.size, o.size), cmp.Compare(c.seconds, o.seconds),
+		strings.Compare(c.name(), o.name()))
+}

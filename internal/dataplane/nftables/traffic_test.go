@@ -1,0 +1,182 @@
+package nftables
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// counted is a frontend of 198.51.100.1 whose counters a test sets.
+type counted struct {
+	*kernel
+	d   *Dataplane
+	key plan.Key
+}
+
+// sees makes the counter of the frontend's element in a set say that many
+// packets.
+func (c counted) sees(set string, packets int) {
+	c.t.Helper()
+	verdict := ""
+	switch f := c.d.tables[0].frontends[c.key]; set {
+	case services:
+		verdict = f.verdict
+	case outside:
+		verdict = f.outside
+	case filters:
+		verdict = dropName
+	}
+	if verdict == dropName {
+		verdict = "drop"
+	} else {
+		verdict = "goto " + verdict
+	}
+	c.nft(fmt.Sprintf("delete element ip sluice %[1]s { 198.51.100.1 . tcp . 443 }\n"+
+		"add element ip sluice %[1]s { 198.51.100.1 . tcp . 443 counter packets %[2]d bytes 1 : %[3]s }", set, packets, verdict), "-f", "-")
+}
+
+func (c counted) want(when string, connections, noEndpoints, noLocal, source int64) {
+	c.t.Helper()
+	var got dataplane.Traffic
+	_, err := c.d.Traffic(context.Background(), func(k plan.Key, t dataplane.Traffic) {
+		if k == c.key {
+			got = t
+		}
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	want := dataplane.Traffic{Attempts: got.Attempts, Connections: connections, Refused: [3]int64{noEndpoints, noLocal, source}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		c.t.Errorf("%s (-want +got):\n%s", when, diff)
+	}
+}
+
+func TestWhatIsRefusedIsNoConnectionAndNothingIsForgottenWhenThatChanges(t *testing.T) {
+	ctx := context.Background()
+	k := newKernel(t)
+	c := counted{k, k.dataplane(), key("198.51.100.1:443", model.TCP)}
+	all := pool("10.244.0.1:8080", "10.244.0.2:8080")
+	change := func(route, outside plan.Route, filtered bool) {
+		t.Helper()
+		ok(t, c.d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{{Key: c.key, Kind: plan.LoadBalancerIP,
+			Route: route, Outside: &outside, Filtered: filtered, Sources: prefixes("192.0.2.0/24")}}}))
+	}
+	served, nowhere := plan.Route{Endpoints: all}, plan.Route{}
+	here, elsewhere := plan.Route{Endpoints: all[:1]}, plan.Route{Empty: plan.Drop}
+
+	ok(t, c.d.Reconcile(ctx, &plan.Desired{Settings: settings()}))
+	change(served, elsewhere, true)
+	c.want("at first", 0, 0, 0, 0)
+	c.sees(services, 100)
+	c.sees(outside, 20)
+	c.sees(filters, 5)
+	c.want("some were refused", 75, 0, 20, 5)
+	change(served, here, true)
+	c.want("an endpoint came to this node", 75, 0, 20, 5)
+	c.sees(services, 110)
+	c.sees(outside, 10)
+	c.want("and was used", 85, 0, 20, 5)
+	change(nowhere, nowhere, true)
+	c.want("all endpoints left", 85, 0, 20, 5)
+	c.sees(services, 140)
+	c.sees(filters, 9)
+	c.want("all are refused", 85, 30, 20, 5)
+	change(served, elsewhere, true)
+	c.want("endpoints came back", 85, 30, 20, 5)
+	c.sees(services, 142)
+	c.sees(filters, 10)
+	c.want("and one of two was admitted", 86, 30, 20, 6)
+	change(served, elsewhere, false)
+	c.want("everybody is admitted", 86, 30, 20, 6)
+	ok(t, c.d.Apply(ctx, &plan.Change{Removed: []plan.Key{c.key}}))
+	change(served, elsewhere, true)
+	c.want("a new frontend of the same address", 0, 0, 0, 0)
+	if len(c.d.banked) != 0 {
+		t.Errorf("%v is kept of what is gone", c.d.banked)
+	}
+}
+
+func TestTrafficOfManyChangesAtATimeIsNotForgotten(t *testing.T) {
+	ctx := context.Background()
+	k := newKernel(t)
+	c := counted{k, k.dataplane(), key("198.51.100.1:443", model.TCP)}
+	desired := cluster(2 * singleReads)
+	desired.Frontends[c.key] = &plan.Frontend{Key: c.key, Route: plan.Route{Endpoints: pool("10.244.0.1:80")},
+		Outside: &plan.Route{Empty: plan.Drop}, Filtered: true}
+	ok(t, c.d.Reconcile(ctx, desired))
+	c.sees(services, 10)
+	c.sees(outside, 3)
+	c.sees(filters, 2)
+	var change plan.Change
+	for _, f := range desired.Frontends {
+		g := *f
+		g.Route, g.Outside = plan.Route{}, nil
+		change.Set = append(change.Set, &g)
+	}
+	ok(t, c.d.Apply(ctx, &change))
+	c.want("all at once lost their endpoints", 5, 0, 3, 2)
+	if good, err := c.d.Verify(ctx); err != nil || !good {
+		t.Errorf("Verify says %v, %v", good, err)
+	}
+}
+
+func TestTrafficIsNotToldWhileTheKernelIsUnknown(t *testing.T) {
+	d := newKernel(t).dataplane()
+	if _, err := d.Traffic(context.Background(), func(plan.Key, dataplane.Traffic) {}); err == nil {
+		t.Error("no error before the first Reconcile")
+	}
+}
+
+func TestTrafficReadWhileChangesAreWrittenAddsUp(t *testing.T) {
+	ctx := context.Background()
+	k := newKernel(t)
+	c := counted{k, k.dataplane(), key("198.51.100.1:443", model.TCP)}
+	ok(t, c.d.Reconcile(ctx, &plan.Desired{Settings: settings()}))
+	served := &plan.Frontend{Key: c.key, Route: plan.Route{Endpoints: pool("10.244.0.1:80")},
+		Outside: &plan.Route{Empty: plan.Drop}, Filtered: true}
+	empty := &plan.Frontend{Key: c.key, Filtered: true}
+	ok(t, c.d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{served}}))
+	c.sees(services, 100)
+	c.sees(outside, 20)
+	c.sees(filters, 5)
+
+	done, told := make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		defer func() { told <- n }()
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			_, err := c.d.Traffic(ctx, func(_ plan.Key, got dataplane.Traffic) {
+				n++
+				want := dataplane.Traffic{Attempts: 100, Connections: 75, Refused: [3]int64{0, 20, 5}}
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("in the midst (-want +got):\n%s", diff)
+				}
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	for i := range 300 {
+		next := served
+		if i%2 == 0 {
+			next = empty
+		}
+		ok(t, c.d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{next}}))
+	}
+	close(done)
+	t.Logf("read %d times", <-told)
+	c.want("in the end", 75, 0, 20, 5)
+}

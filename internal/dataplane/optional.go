@@ -1,0 +1,64 @@
+package dataplane
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"sluice/internal/plan"
+)
+
+// Progressive is a Dataplane that tells how far it is with Reconcile and Apply.
+type Progressive interface {
+	// OnProgress has report called now and then during Reconcile and Apply. It
+	// is called before the first of those, and report does not block.
+	OnProgress(report func(Progress))
+}
+
+// Progress is how far a Reconcile or Apply is.
+type Progress struct {
+	Done, Total  int // frontends that are written, and that there are to write
+	Transactions int
+}
+
+// Describer is a Dataplane that can show what the kernel holds for a frontend.
+type Describer interface {
+	// Describe reads what the kernel holds for a frontend and, if client is
+	// valid, what it remembers of that client. It may be called by anybody at
+	// any time, and costs in proportion to what the frontend has.
+	Describe(ctx context.Context, at Place, client netip.Addr) (Description, error)
+}
+
+// Place is where a packet goes: a frontend, and the address by which it is
+// reached, which for a node port is one of the node's.
+type Place struct {
+	plan.Key
+	Destination netip.Addr
+}
+
+// Description is what the kernel holds for a frontend.
+type Description struct {
+	Present bool // there is something
+	// Objects are the kernel's, in the words of the mechanism.
+	Objects []Object
+	// Route and Outside are the endpoints in the order of the kernel, at most
+	// MostDescribed of each. RouteSize and OutsideSize say how many there are.
+	Route, Outside         []netip.AddrPort
+	RouteSize, OutsideSize int
+	// Counted says that new connections are counted, in Connections, and packets
+	// that asked for one and were rejected or dropped in Refused.
+	Counted              bool
+	Connections, Refused uint64
+	// Remembered is the endpoint that the client stays with, invalid for none,
+	// and Expires for how long yet.
+	Remembered netip.AddrPort
+	Expires    time.Duration
+}
+
+// MostDescribed is how many endpoints of a pool are described.
+const MostDescribed = 100
+
+// Object is an object of the kernel: where it is, what it says, for people.
+type Object struct {
+	Where, What string
+}

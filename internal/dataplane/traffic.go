@@ -1,0 +1,85 @@
+package dataplane
+
+import (
+	"context"
+
+	"sluice/internal/plan"
+)
+
+// Accountant is a Dataplane that tells what became of the packets that asked for
+// a connection.
+type Accountant interface {
+	// Traffic calls each with the traffic of frontends, and returns that of
+	// none. It may leave out frontends that change at the moment; they come the
+	// next time. It may be called by others and never delays changes for long.
+	Traffic(ctx context.Context, each func(plan.Key, Traffic)) (Strays, error)
+}
+
+// Traffic is what became of the packets that asked a frontend for a connection,
+// as far as the kernel counts. Only differences mean something: where the counts
+// begin is not known, and parts of them may be below zero.
+type Traffic struct {
+	// Attempts are all of them. It goes back only when the kernel counts anew.
+	Attempts    uint64
+	Connections int64
+	Refused     [FrontendRefusals]int64
+}
+
+// Strays are packets that asked for a connection with an address of the Services
+// that is no frontend, since the kernel began to count them.
+type Strays struct {
+	UnknownPort, UnallocatedAddress uint64
+}
+
+// Refusal is why a packet that asked for a connection was rejected or dropped.
+type Refusal uint8
+
+// The refusals. Those before FrontendRefusals are by frontends.
+const (
+	NoEndpoints     Refusal = iota
+	NoLocalEndpoint         // under traffic policy Local
+	SourceRange             // not in the load balancer's source ranges
+	UnknownPort             // of a ClusterIP in use
+	UnallocatedAddress
+
+	FrontendRefusals = UnknownPort
+)
+
+// Refusals are all of them.
+var Refusals = [...]Refusal{NoEndpoints, NoLocalEndpoint, SourceRange, UnknownPort, UnallocatedAddress}
+
+// String is a word for programs.
+func (r Refusal) String() string {
+	return [...]string{"no_endpoints", "no_local_endpoint", "source_range", "unknown_port", "unallocated_address"}[r]
+}
+
+// Plus adds up.
+func (t Traffic) Plus(o Traffic) Traffic {
+	t.Attempts += o.Attempts
+	t.Connections += o.Connections
+	for i := range t.Refused {
+		t.Refused[i] += o.Refused[i]
+	}
+	return t
+}
+
+// Minus is what t has more than o.
+func (t Traffic) Minus(o Traffic) Traffic {
+	t.Attempts -= o.Attempts
+	t.Connections -= o.Connections
+	for i := range t.Refused {
+		t.Refused[i] -= o.Refused[i]
+	}
+	return t
+}
+
+// Count is Accountant.Traffic of a dataplane.
+type Count func(ctx context.Context, each func(plan.Key, Traffic)) (Strays, error)
+
+// CountOf is how a Dataplane counts, nil if it does not.
+func CountOf(d Dataplane) Count {
+	if a, ok := d.(Accountant); ok {
+		return a.Traffic
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+package nft
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Listing writes tables as nft(8) lists them, which it can load as well.
+type Listing struct {
+	w      *bufio.Writer
+	inside bool // there is something in the table already
+}
+
+// NewListing returns a Listing that is written to w.
+func NewListing(w io.Writer) *Listing { return &Listing{w: bufio.NewWriter(w)} }
+
+// Flush writes what is left, and returns the first error there was.
+func (l *Listing) Flush() error { return l.w.Flush() }
+
+func (l *Listing) line(depth int, parts ...string) {
+	for range depth {
+		l.w.WriteByte('\t')
+	}
+	for _, p := range parts {
+		l.w.WriteString(p)
+	}
+	l.w.WriteByte('\n')
+}
+
+// Table writes a table with what content writes.
+func (l *Listing) Table(t Table, content func()) {
+	l.line(0, "table ", t.Family.String(), " ", t.Name, " {")
+	if t.Comment != "" {
+		l.line(1, `comment "`, t.Comment, `"`)
+	}
+	l.inside = false
+	content()
+	l.line(0, "}")
+}
+
+// block writes the beginning of a set or chain.
+func (l *Listing) block(noun, name string) {
+	if l.inside {
+		l.line(0)
+	}
+	l.inside = true
+	l.line(1, noun, " ", name, " {")
+}
+
+// Set writes a set or map with its elements.
+func (l *Listing) Set(s *Set, elements []Element) {
+	noun := "set"
+	if s.isMap() {
+		noun = "map"
+	}
+	l.block(noun, s.Name)
+	l.line(2, s.typeText())
+	if s.Size > 0 {
+		l.line(2, fmt.Sprintf("size %d", s.Size))
+	}
+	if flags := s.flagsText(); flags != "" {
+		l.line(2, "flags ", flags)
+	}
+	if s.Counter {
+		l.line(2, "counter")
+	}
+	l.elements(s, elements)
+	l.line(1, "}")
+}
+
+// elements writes them one to a line, below each other.
+func (l *Listing) elements(s *Set, elements []Element) {
+	for i := range elements {
+		before, after := "\t\t\t     ", ","
+		if i == 0 {
+			before = "\t\telements = { "
+		}
+		if i == len(elements)-1 {
+			after = " }"
+		}
+		l.line(0, before, s.text(&elements[i]), after)
+	}
+}
+
+func (s *Set) typeText() string {
+	text := "type "
+	if s.Key.Typeof {
+		text = "typeof "
+	}
+	text += s.Key.text()
+	if s.isMap() {
+		text += " : " + s.Data.text()
+	}
+	return text
+}
+
+func (s *Set) flagsText() string {
+	var flags []string
+	if s.Interval {
+		flags = append(flags, "interval")
+	}
+	if s.Dynamic {
+		flags = append(flags, "dynamic", "timeout")
+	}
+	return strings.Join(flags, ",")
+}
+
+// Chain writes a chain with its rules.
+func (l *Listing) Chain(c Chain, rules []string) {
+	l.block("chain", c.Name)
+	if c.Type != "" {
+		l.line(2, fmt.Sprintf("type %s hook %s priority %s; policy accept;", c.Type, hooks[c.Hook], c.priorityText()))
+	}
+	for _, r := range rules {
+		l.line(2, r)
+	}
+	l.line(1, "}")
+}
+
+// hooks are nft(8)'s names.
+var hooks = map[uint32]string{
+	unix.NF_INET_PRE_ROUTING:  "prerouting",
+	unix.NF_INET_LOCAL_IN:     "input",
+	unix.NF_INET_FORWARD:      "forward",
+	unix.NF_INET_LOCAL_OUT:    "output",
+	unix.NF_INET_POST_ROUTING: "postrouting",
+}
+
+// priorityText is the priority as nft(8) lists it: by the name of one that is
+// near, if the hook has one.
+func (c Chain) priorityText() string {
+	names := map[int32]string{0: "filter"}
+	switch c.Hook {
+	case unix.NF_INET_PRE_ROUTING:
+		names[-100] = "dstnat"
+	case unix.NF_INET_POST_ROUTING:
+		names[100] = "srcnat"
+	}
+	const near = 10
+	for p, name := range names {
+		switch distance := c.Priority - p; {
+		case distance == 0:
+			return name
+		case distance > 0 && distance <= near:
+			return fmt.Sprintf("%s + %d", name, distance)
+		case distance < 0 && -distance <= near:
+			return fmt.Sprintf("%s - %d", name, -distance)
+		}
+	}
+	return fmt.Sprint(c.Priority)
+}

@@ -1,0 +1,130 @@
+package nft
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/nfnetlink"
+)
+
+// ProtocolsText is how nft(8) lists the match of Rule.Protocols.
+const ProtocolsText = "meta l4proto { tcp, udp, sctp }"
+
+// ProtocolText is what nft(8) calls a transport protocol.
+func ProtocolText(p byte) string {
+	switch p {
+	case unix.IPPROTO_TCP:
+		return "tcp"
+	case unix.IPPROTO_UDP:
+		return "udp"
+	case unix.IPPROTO_SCTP:
+		return "sctp"
+	}
+	return fmt.Sprint(p)
+}
+
+// CounterText is how nft(8) lists a counter.
+func CounterText(packets, bytes uint64) string {
+	return fmt.Sprintf("counter packets %d bytes %d", packets, bytes)
+}
+
+// String is the verdict as nft(8) lists it.
+func (v *Verdict) String() string {
+	switch v.Code {
+	case DropCode:
+		return "drop"
+	case AcceptCode:
+		return "accept"
+	case JumpCode:
+		return "jump " + v.Chain
+	case GotoCode:
+		return "goto " + v.Chain
+	case ReturnCode:
+		return "return"
+	}
+	return fmt.Sprintf("verdict %d", v.Code)
+}
+
+// datatypes are nft(8)'s names of those that a set can be declared with.
+var datatypes = map[uint32]string{
+	idIP4: "ipv4_addr", idIP6: "ipv6_addr", idProtocol: "inet_proto", idPort: "inet_service",
+}
+
+// text is the type as a set's declaration has it, behind type or typeof.
+func (t Type) text() string {
+	if t.Verdict {
+		return "verdict"
+	}
+	parts := make([]string, len(t.Parts))
+	for i, p := range t.Parts {
+		if parts[i] = datatypes[p.id]; t.Typeof {
+			parts[i] = p.text
+		}
+	}
+	return strings.Join(parts, " . ")
+}
+
+// valueText is a value of the type, or the values from first to last.
+func (t Type) valueText(first, last []byte) string {
+	parts := make([]string, len(t.Parts))
+	for i, p := range t.Parts {
+		n := min(nfnetlink.Align(p.len), len(first), len(last))
+		parts[i] = p.rangeText(first[:n], last[:n])
+		first, last = first[n:], last[n:]
+	}
+	return strings.Join(parts, " . ")
+}
+
+func (p Part) rangeText(first, last []byte) string {
+	if bytes.Equal(first, last) {
+		return p.valueText(first)
+	}
+	if prefix, ok := PrefixOf(addrOf(first), addrOf(last)); ok {
+		return prefix.String()
+	}
+	return p.valueText(first) + "-" + p.valueText(last)
+}
+
+func addrOf(b []byte) netip.Addr {
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+func (p Part) valueText(b []byte) string {
+	switch {
+	case len(b) < p.len:
+	case p.id == idIP4 || p.id == idIP6:
+		return addrOf(b[:p.len]).String()
+	case p.id == idProtocol:
+		return ProtocolText(b[0])
+	case p.id == idPort:
+		return fmt.Sprint(binary.BigEndian.Uint16(b))
+	case p.id == idInteger:
+		return fmt.Sprint(binary.NativeEndian.Uint32(b))
+	}
+	return fmt.Sprintf("%#x", b)
+}
+
+// text is an element of the set as nft(8) lists it.
+func (s *Set) text(e *Element) string {
+	last := e.KeyEnd
+	if last == nil {
+		last = e.Key
+	}
+	text := s.Key.valueText(e.Key, last)
+	if s.Counter {
+		text += " " + CounterText(e.Packets, e.Bytes)
+	}
+	switch {
+	case e.Verdict != nil:
+		text += " : " + e.Verdict.String()
+	case s.isMap():
+		text += " : " + s.Data.valueText(e.Data, e.Data)
+	}
+	return text
+}
