@@ -29,10 +29,10 @@ type removal struct {
 
 func (r *removal) empty() bool { return len(r.rules) == 0 && len(r.chains) == 0 }
 
-// choose finds what is kube-proxy's and of no use to anybody else.
-func choose(table ruleset) removal {
+// choose finds the chains with these names that are of no use to anybody else.
+func choose(table ruleset, names chainNames) removal {
 	r := removal{kept: map[string]string{}}
-	proxys := func(chain string) bool { return isProxyChain(chain) && !table.base[chain] }
+	proxys := func(chain string) bool { return names.has(chain) && !table.base[chain] }
 	inner := map[string][]string{} // where kube-proxy's chains lead
 	var used []string
 	keep := func(chain, by string) {
@@ -46,7 +46,7 @@ func choose(table ruleset) removal {
 		case !proxys(j.to):
 		case proxys(j.from):
 			inner[j.from] = append(inner[j.from], j.to)
-		case table.base[j.from] && slices.Contains(entryChains, j.to):
+		case table.base[j.from] && slices.Contains(names.entry, j.to):
 			r.rules = append(r.rules, j)
 		default:
 			keep(j.to, j.from)

@@ -7,6 +7,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// everyChain is what is removed when nothing is in use.
+var everyChain = proxyChains.and(ipvsChains)
+
 func TestOnlyNamesThatKubeProxyGivesAreIts(t *testing.T) {
 	tests := []struct {
 		name string
@@ -35,7 +38,7 @@ func TestOnlyNamesThatKubeProxyGivesAreIts(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := isProxyChain(tt.name); got != tt.want {
+			if got := everyChain.has(tt.name); got != tt.want {
 				t.Errorf("got %v", got)
 			}
 		})
@@ -116,7 +119,7 @@ func TestWhatIsRemovedFromATable(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := choose(tt.in)
+			got := choose(tt.in, everyChain)
 			if len(got.kept) == 0 {
 				got.kept = nil
 			}

@@ -23,7 +23,7 @@ const chainsAtOnce = 2000
 
 // removeCompat removes the chains that kube-proxy made by iptables-nft, whose
 // tables are tables of nftables.
-func removeCompat(ctx context.Context, log logr.Logger, conn *nft.Conn) error {
+func removeCompat(ctx context.Context, log logr.Logger, conn *nft.Conn, names chainNames) error {
 	var errs []error
 	for _, family := range families {
 		present, err := tablesOf(ctx, conn, family)
@@ -36,7 +36,7 @@ func removeCompat(ctx context.Context, log logr.Logger, conn *nft.Conn) error {
 				continue
 			}
 			table := nft.Table{Family: family, Name: name}
-			if err := removeCompatTable(ctx, log, conn, table); err != nil {
+			if err := removeCompatTable(ctx, log, conn, table, names); err != nil {
 				errs = append(errs, fmt.Errorf("table %s %s: %w", family, name, err))
 			}
 		}
@@ -44,9 +44,9 @@ func removeCompat(ctx context.Context, log logr.Logger, conn *nft.Conn) error {
 	return errors.Join(errs...)
 }
 
-func removeCompatTable(ctx context.Context, log logr.Logger, conn *nft.Conn, table nft.Table) error {
+func removeCompatTable(ctx context.Context, log logr.Logger, conn *nft.Conn, table nft.Table, names chainNames) error {
 	for attempt := 1; ; attempt++ {
-		jumps, r, err := readCompat(ctx, conn, table)
+		jumps, r, err := readCompat(ctx, conn, table, names)
 		if err == nil {
 			if r.empty() {
 				tellKept(log, table.Family.String(), table.Name, r.kept)
@@ -65,7 +65,7 @@ func removeCompatTable(ctx context.Context, log logr.Logger, conn *nft.Conn, tab
 	}
 }
 
-func readCompat(ctx context.Context, conn *nft.Conn, table nft.Table) ([]nft.Jump, removal, error) {
+func readCompat(ctx context.Context, conn *nft.Conn, table nft.Table, names chainNames) ([]nft.Jump, removal, error) {
 	chains, err := conn.Chains(ctx, table)
 	if err != nil {
 		return nil, removal{}, err
@@ -81,7 +81,7 @@ func readCompat(ctx context.Context, conn *nft.Conn, table nft.Table) ([]nft.Jum
 	for i, j := range jumps {
 		rules.jumps = append(rules.jumps, jump{j.Chain, j.Target, i})
 	}
-	return jumps, choose(rules), nil
+	return jumps, choose(rules, names), nil
 }
 
 // deleteCompat first takes the chains out of the packets' way, at one stroke,

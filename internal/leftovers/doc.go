@@ -1,6 +1,6 @@
-// Package leftovers removes what upstream's kube-proxy, in whichever mode it
-// ran, left in the kernel: its iptables chains, its IPVS services with their
-// link and sets, and its nftables tables.
+// Package leftovers removes what another kube-proxy left in the kernel, be it
+// upstream's or this one in another mode: its iptables chains, its IPVS services
+// with their link and sets, and its nftables tables.
 //
 // What it promises:
 //
@@ -12,6 +12,7 @@
 //   - The chains of a table leave the path of packets at one stroke. What
 //     cannot be removed is told, with a remedy, and keeps nothing else from
 //     being removed.
+//   - What the caller says that it uses stays.
 //   - No program is run but iptables-legacy-save and -restore, and these only
 //     if the kernel has chains of kube-proxy's in the tables of old: those have
 //     no other interface.

@@ -62,20 +62,20 @@ func remove(t *testing.T, change func(*Options)) {
 	}
 }
 
-// iptables is one of the four kinds that there are.
-type iptables struct {
+// iptablesKind is one of the four kinds that there are.
+type iptablesKind struct {
 	command, variant string
 }
 
-var kinds = []iptables{
+var kinds = []iptablesKind{
 	{"iptables", "nft"}, {"ip6tables", "nft"},
 	{"iptables", "legacy"}, {"ip6tables", "legacy"},
 }
 
-func (i iptables) String() string { return i.command + "-" + i.variant }
+func (i iptablesKind) String() string { return i.command + "-" + i.variant }
 
 // load adds rules to those that are there.
-func (i iptables) load(t *testing.T, rules string) {
+func (i iptablesKind) load(t *testing.T, rules string) {
 	t.Helper()
 	args := []string{"--noflush"}
 	if i.variant == "legacy" { // whose lock is the machine's
@@ -85,7 +85,7 @@ func (i iptables) load(t *testing.T, rules string) {
 }
 
 // rules fills in the addresses of the family.
-func (i iptables) rules(text string) string {
+func (i iptablesKind) rules(text string) string {
 	cluster, pod := "10.96.0.10", "10.1.0.5"
 	if i.command == "ip6tables" {
 		cluster, pod = "fd00:96::a", "fd00:1::5"
@@ -96,7 +96,7 @@ func (i iptables) rules(text string) string {
 var volatile = regexp.MustCompile(`(?m)^#.*\n| \[\d+:\d+\]$`)
 
 // listing is all there is, without times and counters.
-func (i iptables) listing(t *testing.T) string {
+func (i iptablesKind) listing(t *testing.T) string {
 	t.Helper()
 	return volatile.ReplaceAllString(command(t, "", i.String()+"-save"), "")
 }

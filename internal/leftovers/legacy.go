@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/go-logr/logr"
+
+	"sluice/internal/dataplane/iptables"
 )
 
 // ErrNoProgram says that there are chains of legacy iptables, and nothing to
@@ -17,11 +19,11 @@ import (
 var ErrNoProgram = errors.New("the programs of legacy iptables are not installed here")
 
 // removeLegacy removes the chains that kube-proxy made by iptables-legacy.
-func removeLegacy(ctx context.Context, log logr.Logger) error {
+func removeLegacy(ctx context.Context, log logr.Logger, names chainNames) error {
 	var errs []error
 	for i := range bothXtables {
 		x := &bothXtables[i]
-		affected, err := x.affected()
+		affected, err := x.affected(names)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -36,7 +38,7 @@ func removeLegacy(ctx context.Context, log logr.Logger) error {
 			continue
 		}
 		for _, table := range affected {
-			if err := programs.clean(ctx, log, table); err != nil {
+			if err := programs.clean(ctx, log, table, names); err != nil {
 				errs = append(errs, fmt.Errorf("table %s of legacy %s: %w", table, x.command, err))
 			}
 		}
@@ -44,8 +46,8 @@ func removeLegacy(ctx context.Context, log logr.Logger) error {
 	return errors.Join(errs...)
 }
 
-// affected are the tables that have chains of kube-proxy's.
-func (x *xtables) affected() ([]string, error) {
+// affected are the tables that have chains with these names.
+func (x *xtables) affected(names chainNames) ([]string, error) {
 	present, err := x.tables()
 	if err != nil {
 		return nil, err
@@ -59,7 +61,7 @@ func (x *xtables) affected() ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(chains, isProxyChain) {
+		if slices.ContainsFunc(chains, names.has) {
 			out = append(out, table)
 		}
 	}
@@ -94,13 +96,16 @@ func findPrograms(ctx context.Context, command string, look func(string) (string
 }
 
 // clean removes kube-proxy's chains from one table.
-func (p *programs) clean(ctx context.Context, log logr.Logger, table string) error {
+func (p *programs) clean(ctx context.Context, log logr.Logger, table string, names chainNames) error {
 	listing, err := run(exec.CommandContext(ctx, p.save, "-t", table))
 	if err != nil {
 		return err
 	}
-	rules, lines := parseListing(string(listing))
-	r := choose(rules)
+	rules, lines, err := parseListing(listing, table)
+	if err != nil {
+		return fmt.Errorf("run %s: %w", p.save, err)
+	}
+	r := choose(rules, names)
 	tellKept(log, p.command, table, r.kept)
 	if r.empty() {
 		return nil
@@ -126,23 +131,23 @@ func run(cmd *exec.Cmd) ([]byte, error) {
 }
 
 // parseListing reads what iptables-save wrote of one table. A jump's rule is
-// the number of its line.
-func parseListing(listing string) (ruleset, []string) {
-	rules := ruleset{base: map[string]bool{}}
-	lines := strings.Split(listing, "\n")
-	for i, line := range lines {
-		words := strings.Fields(line)
-		switch {
-		case len(words) >= 2 && strings.HasPrefix(line, ":"):
-			rules.base[words[0][1:]] = words[1] != "-" // chains of users have no policy
-		case len(words) >= 4 && words[0] == "-A":
-			// A jump into a chain has no options, so it ends the line.
-			if how := words[len(words)-2]; how == "-j" || how == "-g" {
-				rules.jumps = append(rules.jumps, jump{words[1], words[len(words)-1], i})
+// the index of its line among those that are returned.
+func parseListing(listing []byte, table string) (rules ruleset, lines []string, err error) {
+	rules.base = map[string]bool{}
+	err = iptables.ScanListing(listing, table,
+		func(name []byte, builtin bool) { rules.base[string(name)] = builtin },
+		func(chain, line []byte) {
+			words := bytes.Fields(line)
+			if len(words) < 4 {
+				return
 			}
-		}
-	}
-	return rules, lines
+			// A jump into a chain has no options, so it ends the line.
+			if how := string(words[len(words)-2]); how == "-j" || how == "-g" {
+				rules.jumps = append(rules.jumps, jump{string(chain), string(words[len(words)-1]), len(lines)})
+				lines = append(lines, strings.TrimSuffix(string(line), "\n"))
+			}
+		})
+	return rules, lines, err
 }
 
 // deletions is what iptables-restore has to be told. To name a chain empties it.

@@ -38,8 +38,11 @@ COMMIT
 -X KUBE-SERVICES
 COMMIT
 `
-	rules, lines := parseListing(listing)
-	r := choose(rules)
+	rules, lines, err := parseListing([]byte(listing), "nat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := choose(rules, everyChain)
 	if diff := cmp.Diff(want, deletions("nat", &r, lines)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -49,21 +52,24 @@ func FuzzNothingForeignIsEverDeleted(f *testing.F) {
 	f.Add(":PREROUTING ACCEPT [0:0]\n:KUBE-SERVICES - [0:0]\n:MINE - [0:0]\n-A PREROUTING -j KUBE-SERVICES\n-A MINE -g KUBE-SERVICES\n")
 	f.Add(":KUBE-SERVICES ACCEPT\n-A KUBE-SERVICES -j KUBE-SVC-AAAAAAAAAAAAAAAA\n-A -j -j -j\n:\n: -")
 	f.Fuzz(func(t *testing.T, listing string) {
-		rules, lines := parseListing(listing)
-		r := choose(rules)
+		rules, lines, err := parseListing([]byte("*nat\n"+listing+"COMMIT\n"), "nat")
+		if err != nil {
+			return // it is cut off
+		}
+		r := choose(rules, everyChain)
 		for line := range strings.Lines(deletions("nat", &r, lines)) {
 			words := strings.Fields(line)
 			switch {
 			case strings.HasPrefix(line, ":"):
-				if !isProxyChain(words[0][1:]) {
+				if !everyChain.has(words[0][1:]) {
 					t.Errorf("empties a foreign chain: %q", line)
 				}
 			case words[0] == "-X":
-				if !isProxyChain(words[1]) {
+				if !everyChain.has(words[1]) {
 					t.Errorf("removes a foreign chain: %q", line)
 				}
 			case words[0] == "-D":
-				if !slices.Contains(entryChains, words[len(words)-1]) {
+				if !slices.Contains(everyChain.entry, words[len(words)-1]) {
 					t.Errorf("removes a foreign rule: %q", line)
 				}
 			case words[0] != "*nat" && words[0] != "COMMIT":
@@ -119,16 +125,11 @@ func TestLegacyChainsAreSeenWithoutAnyProgram(t *testing.T) {
 	for i, command := range []string{"iptables", "ip6tables"} {
 		t.Run(command, func(t *testing.T) {
 			enterNamespace(t)
-			kind := iptables{command, "legacy"}
+			kind := iptablesKind{command, "legacy"}
 			kind.load(t, foreignRules)
 			kind.load(t, proxyRules)
 			for _, table := range tables {
-				var want []string
-				for line := range strings.SplitSeq(kind.listing(t), "COMMIT\n") {
-					if strings.HasPrefix(line, "*"+table+"\n") {
-						want = ownChains(line)
-					}
-				}
+				want := ownChains(t, kind.listing(t), table)
 				got, err := bothXtables[i].chains(table)
 				slices.Sort(got)
 				if diff := cmp.Diff(want, got); diff != "" || err != nil {
@@ -139,9 +140,13 @@ func TestLegacyChainsAreSeenWithoutAnyProgram(t *testing.T) {
 	}
 }
 
-// ownChains are the chains of a listing that are no base chains.
-func ownChains(listing string) []string {
-	rules, _ := parseListing(listing)
+// ownChains are the chains of a table that are no base chains.
+func ownChains(t *testing.T, listing, table string) []string {
+	t.Helper()
+	rules, _, err := parseListing([]byte(listing), table)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var names []string
 	for name, base := range rules.base {
 		if !base {
@@ -167,7 +172,7 @@ func FuzzChainNames(f *testing.F) {
 	f.Add([]byte(entry("KUBE-SERVICES") + "rules" + entry("MINE") + entry("ERROR")))
 	f.Add([]byte("ERROR\x00ERROR\x00"))
 	f.Fuzz(func(t *testing.T, blob []byte) {
-		for _, name := range chainNames(blob) {
+		for _, name := range chainsIn(blob) {
 			if name == "" || name == "ERROR" || strings.Contains(name, "\x00") {
 				t.Errorf("name %q", name)
 			}

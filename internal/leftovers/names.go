@@ -3,44 +3,49 @@ package leftovers
 import (
 	"slices"
 	"strings"
+
+	"sluice/internal/dataplane/iptables"
 )
 
-// entryChains are those that kube-proxy's rules in base chains lead into.
-var entryChains = []string{
-	"KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING",
-	"KUBE-FORWARD", "KUBE-PROXY-FIREWALL",
-	"KUBE-NODE-PORT", "KUBE-IPVS-FILTER", "KUBE-IPVS-OUT-FILTER", // of IPVS mode
+// chainNames are names of chains.
+type chainNames struct {
+	// entry are those that rules in base chains lead into. Into the others lead
+	// only chains of the same proxy, or nothing.
+	entry []string
+	has   func(chain string) bool
 }
 
-// innerChains are those that only its own chains lead into, or nothing.
-var innerChains = []string{
-	"KUBE-MARK-MASQ", "KUBE-PROXY-CANARY",
-	"KUBE-LOAD-BALANCER", "KUBE-SOURCE-RANGES-FIREWALL", // of IPVS mode
+// proxyChains are those of iptables mode, ours and upstream's. IPVS mode has some
+// of them too.
+var proxyChains = chainNames{
+	entry: []string{
+		"KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING",
+		"KUBE-FORWARD", "KUBE-PROXY-FIREWALL",
+	},
+	has: iptables.Owns,
 }
 
-// hashedChains are followed by a hash of the Service or endpoint they are for.
-// KUBE-XLB- was in use until Kubernetes 1.23.
-var hashedChains = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-SEP-", "KUBE-FW-", "KUBE-XLB-"}
-
-const hashLen = 16
-
-// isProxyChain tells whether kube-proxy makes chains of that name. KUBE-FIREWALL,
-// KUBE-MARK-DROP, KUBE-KUBELET-CANARY and KUBE-IPTABLES-HINT are kubelet's.
-func isProxyChain(name string) bool {
-	if slices.Contains(entryChains, name) || slices.Contains(innerChains, name) {
-		return true
-	}
-	for _, prefix := range hashedChains {
-		if hash, ok := strings.CutPrefix(name, prefix); ok && isHash(hash) {
+// ipvsChains are those that only IPVS mode has.
+var ipvsChains = chainNames{
+	entry: []string{"KUBE-NODE-PORT", "KUBE-IPVS-FILTER", "KUBE-IPVS-OUT-FILTER"},
+	has: func(chain string) bool {
+		switch chain {
+		case "KUBE-NODE-PORT", "KUBE-IPVS-FILTER", "KUBE-IPVS-OUT-FILTER", "KUBE-LOAD-BALANCER", "KUBE-SOURCE-RANGES-FIREWALL":
 			return true
 		}
-	}
-	return false
+		return false
+	},
 }
 
-// isHash tells whether the text is the start of a hash in base 32.
-func isHash(s string) bool {
-	return len(s) == hashLen && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
+// noChains are none.
+var noChains = chainNames{has: func(string) bool { return false }}
+
+// and adds others.
+func (n chainNames) and(o chainNames) chainNames {
+	return chainNames{
+		entry: slices.Concat(n.entry, o.entry),
+		has:   func(chain string) bool { return n.has(chain) || o.has(chain) },
+	}
 }
 
 // tables are those of iptables that kube-proxy has chains in.

@@ -143,7 +143,7 @@ func TestNothingIsDoneWhereNothingWasLeftBehind(t *testing.T) {
 
 func TestLegacyChainsWithoutItsProgramsAreToldWithARemedy(t *testing.T) {
 	enterNamespace(t)
-	legacy, modern := iptables{"iptables", "legacy"}, iptables{"iptables", "nft"}
+	legacy, modern := iptablesKind{"iptables", "legacy"}, iptablesKind{"iptables", "nft"}
 	legacy.load(t, proxyRules)
 	modern.load(t, proxyRules)
 	want := legacy.listing(t)
@@ -164,7 +164,7 @@ func TestLegacyChainsWithoutItsProgramsAreToldWithARemedy(t *testing.T) {
 
 func TestForeignLegacyRulesNeedNoPrograms(t *testing.T) {
 	enterNamespace(t)
-	iptables{"iptables", "legacy"}.load(t, foreignRules)
+	iptablesKind{"iptables", "legacy"}.load(t, foreignRules)
 	t.Setenv("PATH", t.TempDir())
 	remove(t, nil)
 }
@@ -185,7 +185,7 @@ func TestForeignNFTablesTablesAreAllThatRemains(t *testing.T) {
 	command(t, otherTables, "nft", "-f", "-")
 	want := command(t, "", "nft", "list", "ruleset")
 	command(t, proxyTables, "nft", "-f", "-")
-	remove(t, nil)
+	remove(t, func(o *Options) { o.Keep = Own })
 	if diff := cmp.Diff(want, command(t, "", "nft", "list", "ruleset")); diff != "" {
 		t.Errorf("ruleset (-want +got):\n%s", diff)
 	}
@@ -256,7 +256,7 @@ func TestRulesLinkAndSetsOfIPVSModeGo(t *testing.T) {
 			enterNamespace(t)
 			addLinks(t, ipvsLink, "kube-bridge")
 			command(t, ipvsSets, "ipset", "restore")
-			kind := iptables{"iptables", variant}
+			kind := iptablesKind{"iptables", variant}
 			kind.load(t, ipvsRules)
 			remove(t, nil)
 			if got := kind.listing(t); strings.Contains(got, "KUBE-") {
@@ -287,26 +287,37 @@ func TestASetThatAnotherProgramUsesIsTold(t *testing.T) {
 
 func TestWhatIsInUseIsKept(t *testing.T) {
 	tests := []struct {
-		name   string
-		change func(*Options)
-		want   []string
+		name string
+		keep Kinds
+		want []string
 	}{
-		{"nothing", func(*Options) {}, nil},
-		{"iptables", func(o *Options) { o.KeepIPTables = true }, []string{"KUBE-FORWARD"}},
-		{"IPVS", func(o *Options) { o.KeepIPVS = true }, []string{ipvsLink, "KUBE-LOOP-BACK"}},
-		{"nftables", func(o *Options) { o.KeepNFTables = true }, []string{"table ip kube-proxy"}},
+		{"nothing", 0, nil},
+		{"iptables-nft", IPTablesNFT, []string{"nft KUBE-FORWARD"}},
+		{"iptables-legacy", IPTablesLegacy, []string{"legacy KUBE-FORWARD"}},
+		{"IPVS", IPVS, []string{"KUBE-IPVS-FILTER", ipvsLink, "KUBE-LOOP-BACK"}},
+		{"upstream's nftables", Upstream, []string{"table ip kube-proxy"}},
+		{"our nftables", Own, []string{"table ip sluice"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			enterNamespace(t)
-			kinds[0].load(t, "*filter\n:KUBE-FORWARD - [0:0]\n-A FORWARD -j KUBE-FORWARD\nCOMMIT\n")
+			for _, k := range kinds {
+				k.load(t, "*filter\n:KUBE-FORWARD - [0:0]\n-A FORWARD -j KUBE-FORWARD\nCOMMIT\n")
+			}
+			kinds[0].load(t, "*filter\n:KUBE-IPVS-FILTER - [0:0]\n-A INPUT -j KUBE-IPVS-FILTER\nCOMMIT\n")
 			addLinks(t, ipvsLink)
 			command(t, "create KUBE-LOOP-BACK hash:ip,port,ip family inet\n", "ipset", "restore")
-			command(t, proxyTables, "nft", "-f", "-")
-			remove(t, tt.change)
-			all := command(t, "", "nft", "list", "ruleset") + strings.Join(links(t), "\n") + command(t, "", "ipset", "list", "-name")
+			command(t, proxyTables+"table ip sluice {}\ntable ip6 sluice-b {}\n", "nft", "-f", "-")
+			remove(t, func(o *Options) { o.Keep = tt.keep })
+			ruleset := command(t, "", "nft", "list", "ruleset")
+			all := ruleset + strings.Join(links(t), "\n") + command(t, "", "ipset", "list", "-name")
 			var got []string
-			for _, thing := range []string{"KUBE-FORWARD", ipvsLink, "KUBE-LOOP-BACK", "table ip kube-proxy"} {
+			for variant, rules := range map[string]string{"nft": ruleset, "legacy": command(t, "", "iptables-legacy-save")} {
+				if strings.Contains(rules, "KUBE-FORWARD") {
+					got = append(got, variant+" KUBE-FORWARD")
+				}
+			}
+			for _, thing := range []string{"KUBE-IPVS-FILTER", ipvsLink, "KUBE-LOOP-BACK", "table ip kube-proxy", "table ip sluice"} {
 				if strings.Contains(all, thing) {
 					got = append(got, thing)
 				}

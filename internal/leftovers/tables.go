@@ -11,9 +11,9 @@ import (
 	"sluice/internal/nft"
 )
 
-// nftablesTable is the table that kube-proxy has in nftables mode, for each
-// family.
-const nftablesTable = "kube-proxy"
+// upstreamTable is the table that upstream's kube-proxy has in nftables mode, for
+// each family.
+const upstreamTable = "kube-proxy"
 
 // tablesOf are the names of a family's tables: none where the kernel has no
 // nftables.
@@ -25,16 +25,18 @@ func tablesOf(ctx context.Context, conn *nft.Conn, family nft.Family) ([]string,
 	return names, err
 }
 
-// removeTables removes the tables of nftables mode, both at one stroke.
-func removeTables(ctx context.Context, log logr.Logger, conn *nft.Conn) error {
+// removeTables removes tables of nftables mode, all at one stroke.
+func removeTables(ctx context.Context, log logr.Logger, conn *nft.Conn, names []string) error {
 	b := &nft.Batch{}
 	for _, family := range families {
 		present, err := tablesOf(ctx, conn, family)
 		if err != nil {
 			return err
 		}
-		if slices.Contains(present, nftablesTable) {
-			b.DeleteTable(nft.Table{Family: family, Name: nftablesTable})
+		for _, name := range present {
+			if slices.Contains(names, name) {
+				b.DeleteTable(nft.Table{Family: family, Name: name})
+			}
 		}
 	}
 	if b.Empty() {
@@ -42,10 +44,10 @@ func removeTables(ctx context.Context, log logr.Logger, conn *nft.Conn) error {
 	}
 	err := conn.Commit(ctx, b)
 	if errors.Is(err, unix.ENOENT) {
-		return removeTables(ctx, log, conn) // somebody else was faster with one of them
+		return removeTables(ctx, log, conn, names) // somebody else was faster with one of them
 	}
 	if err == nil {
-		log.Info("Removed the tables of an earlier kube-proxy", "kind", "nftables", "table", nftablesTable)
+		log.Info("Removed the tables of an earlier kube-proxy", "kind", "nftables")
 	}
 	return err
 }

@@ -69,7 +69,7 @@ func (x *xtables) chains(table string) ([]string, error) {
 	for attempt := 1; ; attempt++ {
 		blob, err := x.entries(fd, table)
 		if err == nil {
-			return chainNames(blob), nil
+			return chainsIn(blob), nil
 		}
 		if !errors.Is(err, unix.EAGAIN) || attempt == attempts {
 			return nil, fmt.Errorf("read table %s of %s: %w", table, x.command, err)
@@ -112,8 +112,8 @@ const (
 	chainNameAt = 30 // from the target's name to its data
 )
 
-// chainNames finds the names of the chains in a table's entries.
-func chainNames(blob []byte) []string {
+// chainsIn finds the names of the chains in a table's entries.
+func chainsIn(blob []byte) []string {
 	var names []string
 	for {
 		at := bytes.Index(blob, []byte(chainMark))

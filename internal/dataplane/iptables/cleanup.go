@@ -1,0 +1,54 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Cleanup removes our chains and what leads to them. A chain that somebody
+// else's rule leads to stays, empty.
+func (d *Dataplane) Cleanup(ctx context.Context) error {
+	d.forget()
+	if err := d.prepare(ctx); err != nil {
+		return err
+	}
+	var errs []error
+	for _, f := range d.families {
+		for _, name := range []string{nat, filter, mangle} {
+			if err := d.cleanTable(ctx, newTable(Table{f, name})); err != nil {
+				errs = append(errs, fmt.Errorf("removing our chains: %w", err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (d *Dataplane) cleanTable(ctx context.Context, t *table) error {
+	l, err := d.host.list(ctx, t.Table)
+	if err != nil {
+		return err
+	}
+	t.take(l)
+	t.missing = nil
+	t.removing = ownHooks(t.Name, l.builtin)
+	t.surplusOf(newPages())
+	r := &round{d: d}
+	return r.write(ctx, t, newPages())
+}
+
+// ownHooks are the rules among those of built-in chains that are our hooks, as
+// often as they are there.
+func ownHooks(table string, rules []string) []string {
+	ours := map[string]bool{}
+	for _, h := range hooksOf(table) {
+		ours[h.text()] = true
+	}
+	var list []string
+	for _, r := range rules {
+		if ours[r] {
+			list = append(list, r)
+		}
+	}
+	return list
+}

@@ -1,0 +1,228 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// Options are what a Dataplane needs to know.
+type Options struct {
+	Logger logr.Logger
+	Clock  clock.Clock // nil for the real one
+	// NetNS is an open network namespace to work in; 0 is the caller's own.
+	NetNS int
+	// Variant is which iptables to use; the zero value finds out.
+	Variant Variant
+}
+
+// Dataplane programs iptables. It implements dataplane.Dataplane.
+type Dataplane struct {
+	logger  logr.Logger
+	clock   clock.Clock
+	netns   int
+	variant Variant
+
+	disturbed chan struct{}
+	close     context.CancelFunc
+	watching  sync.WaitGroup
+	begin     sync.Once // of watching
+	ctx       context.Context
+
+	// mu guards all below against those who look while one writes. It is not
+	// held while a program runs.
+	mu       sync.Mutex
+	host     host // nil until it is needed
+	used     Variant
+	features features
+	families []model.Family
+	stamper  stamper
+	// sides are nil while it is not known what the kernel holds.
+	sides []*side
+	watch watch
+	stats counts
+	// forms are those of tables, which outlive what is known of the kernel.
+	forms map[Table]map[print]print
+}
+
+var _ dataplane.Dataplane = (*Dataplane)(nil)
+
+// errUnknown is the answer to Apply without a successful Reconcile before it.
+var errUnknown = errors.New("what the kernel holds is not known: reconcile first")
+
+// New reads and writes nothing: what is missing on the host is told by Check,
+// and by Reconcile.
+func New(o Options) (*Dataplane, error) {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	d := &Dataplane{
+		logger:    o.Logger,
+		clock:     o.Clock,
+		netns:     o.NetNS,
+		variant:   o.Variant,
+		disturbed: make(chan struct{}, 1),
+		stats:     newCounts(),
+		forms:     map[Table]map[print]print{},
+	}
+	d.ctx, d.close = context.WithCancel(context.Background())
+	return d, nil
+}
+
+// Close ends the watch for others and leaves the kernel as it is.
+func (d *Dataplane) Close() error {
+	d.close()
+	d.watching.Wait()
+	if d.stamper == nil {
+		return nil
+	}
+	return d.stamper.Close()
+}
+
+// Disturbed receives when somebody else changed our chains.
+func (d *Dataplane) Disturbed() <-chan struct{} { return d.disturbed }
+
+// note changes what others look at.
+func (d *Dataplane) note(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f()
+}
+
+func (d *Dataplane) forget() { d.note(func() { d.sides = nil }) }
+
+// Apply writes a change.
+func (d *Dataplane) Apply(ctx context.Context, c *plan.Change) dataplane.Result {
+	if d.sides == nil {
+		return dataplane.Result{Err: errUnknown}
+	}
+	r := d.startRound()
+	r.partial = true
+	set := r.possible(slices.Values(c.Set))
+	for _, s := range d.sides {
+		if c.Settings != nil {
+			s.world.configure(*c.Settings)
+		}
+		for _, port := range c.HealthPortsRemoved {
+			s.world.setHealthPort(port, false)
+		}
+		for _, port := range c.HealthPortsAdded {
+			s.world.setHealthPort(port, true)
+		}
+		if err := r.program(ctx, s, s.items(set, c.Removed)); err != nil {
+			return r.end(err)
+		}
+	}
+	return r.end(nil)
+}
+
+// errNoFamily says that a family cannot be had on this host.
+var errNoFamily = errors.New("there is no iptables for its IP family here (install ip6tables, and use a kernel with it)")
+
+// possible are the frontends that can be programmed on this host. The others
+// are noted as failed.
+func (r *round) possible(frontends iter.Seq[*plan.Frontend]) []*plan.Frontend {
+	var list []*plan.Frontend
+	for f := range frontends {
+		err := r.d.features.lacks(f)
+		if !slices.Contains(r.d.families, f.Family()) {
+			err = errNoFamily
+		}
+		if err != nil {
+			r.fail(f.Key, err)
+			continue
+		}
+		list = append(list, f)
+	}
+	return list
+}
+
+func (d *Dataplane) startRound() *round {
+	d.note(func() {
+		d.watch.round++
+		d.watch.writing = true
+		for _, s := range d.sides {
+			for _, t := range s.tables {
+				t.written = 0
+			}
+		}
+	})
+	return &round{d: d, failed: map[plan.Key]error{}}
+}
+
+// end says what came of a round. After an error it is not known what the kernel
+// holds.
+func (r *round) end(err error) dataplane.Result {
+	r.d.note(func() {
+		r.d.watch.writing = false
+		if err != nil {
+			r.d.sides = nil
+		}
+	})
+	r.result.Err = err
+	if len(r.failed) > 0 {
+		r.result.Failed = r.failed
+	}
+	return r.result
+}
+
+// Reconcile lists our tables, adopts what is right, and mends the rest.
+func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) dataplane.Result {
+	d.forget()
+	r := d.startRound()
+	if err := d.prepare(ctx); err != nil {
+		return r.end(err)
+	}
+	stamp, err := d.stamper.stamp(ctx)
+	if err != nil {
+		return r.end(fmt.Errorf("reading the state of iptables: %w", err))
+	}
+	d.note(func() { d.watch.known, d.watch.suspicious = stamp, false })
+	frontends := r.possible(maps.Values(desired.Frontends))
+	var sides []*side
+	for _, f := range d.families {
+		s := newSide(f, d.features)
+		if err := r.reconcile(ctx, s, desired, frontends); err != nil {
+			return r.end(err)
+		}
+		sides = append(sides, s)
+	}
+	d.note(func() { d.sides = sides })
+	d.begin.Do(func() { d.watching.Go(d.watchOthers) })
+	return r.end(nil)
+}
+
+func (r *round) reconcile(ctx context.Context, s *side, desired *plan.Desired, frontends []*plan.Frontend) error {
+	for _, t := range s.tables {
+		l, err := r.d.host.list(ctx, t.Table)
+		if err != nil {
+			return err
+		}
+		t.forms = r.d.formsOf(t.Table)
+		t.take(l)
+	}
+	s.world.configure(desired.Settings)
+	for _, h := range desired.HealthChecks {
+		s.world.setHealthPort(h.Port, true)
+	}
+	return r.adopt(ctx, s, s.items(frontends, nil))
+}
+
+// formsOf are the forms in which iptables was seen to print chains of a table.
+func (d *Dataplane) formsOf(t Table) map[print]print {
+	if d.forms[t] == nil {
+		d.forms[t] = map[print]print{}
+	}
+	return d.forms[t]
+}

@@ -1,0 +1,249 @@
+package iptables
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// disturbedSoon waits until the dataplane noticed what somebody did.
+func disturbedSoon(t *testing.T, d *Dataplane) {
+	t.Helper()
+	select {
+	case <-d.Disturbed():
+	case <-time.After(30 * time.Second):
+		t.Fatal("it was not noticed")
+	}
+}
+
+func TestWhatOthersDidIsMended(t *testing.T) {
+	for _, tc := range []struct{ name, commands string }{
+		{"table nat flushed", "-t nat -F"},
+		{"all chains deleted", "-t nat -F; -t nat -X"},
+		{"table filter flushed", "-F; -X"},
+		{"chain flushed", "-t nat -F KUBE-SERVICES"},
+		{"hook deleted", `-t nat -D OUTPUT 1`},
+		{"hooks doubled", `-t nat -A OUTPUT -m comment --comment kubernetes@service@portals -j KUBE-SERVICES`},
+		{"rule inserted", "-t nat -I KUBE-SERVICES -j RETURN"},
+		{"rule deleted", "-t nat -D KUBE-SERVICES 1"},
+		{"rule replaced", "-t nat -R KUBE-SERVICES 1 -j RETURN"},
+		{"chain like ours added", "-t nat -N KUBE-SVC-AAAAAAAAAAAAAAAA"},
+		{"canary gone", "-t nat -X KUBE-PROXY-CANARY"},
+	} {
+		for _, v := range variants {
+			t.Run(tc.name+"/"+v.String(), func(t *testing.T) {
+				t.Parallel()
+				ctx := context.Background()
+				k := newKernel(t, v)
+				d := k.dataplane()
+				ok(t, d.Reconcile(ctx, variety()))
+				want := k.dump()
+				for command := range strings.SplitSeq(tc.commands, "; ") {
+					args := strings.Fields(command)
+					for i := range args {
+						args[i] = strings.ReplaceAll(args[i], "@", " ")
+					}
+					k.run("", "iptables-"+v.String(), args...)
+				}
+				disturbedSoon(t, d)
+				ok(t, d.Reconcile(ctx, variety()))
+				if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(k.dump(), "\n")); diff != "" {
+					t.Errorf("before and after mending:\n%s", diff)
+				}
+				if good, err := d.Verify(ctx); err != nil || !good {
+					t.Errorf("after mending Verify says %v, %v", good, err)
+				}
+			})
+		}
+	}
+}
+
+// Somebody else's rules stay as they are, and so does what reads them: they are
+// looked at once, and disturb nobody.
+func TestForeignRulesAreNotTouched(t *testing.T) {
+	const theirs = `*nat
+:THEIRS - [0:0]
+:KUBE-FIREWALL - [0:0]
+-A PREROUTING -p tcp -m tcp --dport 8080 -j THEIRS
+-A THEIRS -j RETURN
+-A KUBE-FIREWALL -j RETURN
+COMMIT
+*mangle
+:KUBE-KUBELET-CANARY - [0:0]
+COMMIT
+`
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			t.Parallel()
+			ctx := context.Background()
+			k := newKernel(t, v)
+			k.run(theirs, "iptables-"+v.String()+"-restore", "--noflush")
+			before := k.dump()
+			d := k.dataplane()
+			ok(t, d.Reconcile(ctx, variety()))
+			k.iptables("-t nat -A THEIRS -j RETURN")
+			if good, err := d.Verify(ctx); err != nil || !good {
+				t.Errorf("Verify says %v, %v of a rule that is not ours", good, err)
+			}
+			if d.watch.suspicious {
+				t.Error("what was looked at is still suspicious")
+			}
+			k.iptables("-t nat -D THEIRS 1")
+			if err := d.Cleanup(ctx); err != nil {
+				t.Fatal(err)
+			}
+			// Of the other family only the tables are left, which are made by looking.
+			if diff := cmp.Diff(lines(before), lines(k.dump())); diff != "" {
+				t.Errorf("before and after:\n%s", diff)
+			}
+		})
+	}
+}
+
+// lines are those of chains of users and of rules.
+func lines(dump string) []string {
+	var list []string
+	for line := range strings.Lines(dump) {
+		if strings.HasPrefix(line, "-A") || strings.HasPrefix(line, ":") && strings.Contains(line, " - ") {
+			list = append(list, line)
+		}
+	}
+	return list
+}
+
+func TestOwnChangesDoNotDisturb(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			t.Parallel()
+			ctx := context.Background()
+			d := newKernel(t, v).dataplane()
+			ok(t, d.Reconcile(ctx, variety()))
+			suspicious := func() (yes bool) {
+				d.note(func() { yes = d.watch.suspicious })
+				return yes
+			}
+			if suspicious() {
+				t.Error("the first writing made us suspicious")
+			}
+			f := *variety().Frontends[key("10.96.0.1:80", model.TCP)]
+			f.Route.Endpoints = nil
+			ok(t, d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{&f}, Removed: []plan.Key{key("10.96.0.1:81", model.TCP)}}))
+			if good, err := d.Verify(ctx); err != nil || !good || suspicious() {
+				t.Errorf("Verify says %v, %v; suspicious: %v", good, err, suspicious())
+			}
+		})
+	}
+}
+
+// While somebody else writes all the time, tables are listed now and then only.
+// A flush is noticed nevertheless.
+func TestFlushIsNoticedAmongOthersWrites(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			t.Parallel()
+			ctx := context.Background()
+			k := newKernel(t, v)
+			d := k.dataplane()
+			ok(t, d.Reconcile(ctx, variety()))
+			k.iptables("-t nat -N THEIRS")
+			d.note(func() { d.watch.notBefore = d.clock.Now().Add(time.Hour) })
+			if good, err := d.look(ctx, false); err != nil || !good {
+				t.Errorf("of somebody else's chain: %v, %v", good, err)
+			}
+			k.iptables("-t nat -F")
+			if good, err := d.look(ctx, false); err != nil || good {
+				t.Errorf("of a flush: %v, %v", good, err)
+			}
+		})
+	}
+}
+
+const upstreams = `*nat
+:KUBE-SERVICES - [0:0]
+:KUBE-NODEPORTS - [0:0]
+:KUBE-POSTROUTING - [0:0]
+:KUBE-MARK-MASQ - [0:0]
+:KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]
+:KUBE-SEP-AAAAAAAAAAAAAAAA - [0:0]
+:KUBE-EXT-AAAAAAAAAAAAAAAA - [0:0]
+-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A POSTROUTING -m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING
+-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000
+-A KUBE-SERVICES -d 10.96.9.9/32 -p tcp -m tcp --dport 80 -j KUBE-SVC-AAAAAAAAAAAAAAAA
+-A KUBE-SERVICES -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS
+-A KUBE-NODEPORTS -p tcp -m tcp --dport 30000 -j KUBE-EXT-AAAAAAAAAAAAAAAA
+-A KUBE-EXT-AAAAAAAAAAAAAAAA -j KUBE-SVC-AAAAAAAAAAAAAAAA
+-A KUBE-SVC-AAAAAAAAAAAAAAAA -j KUBE-SEP-AAAAAAAAAAAAAAAA
+-A KUBE-SEP-AAAAAAAAAAAAAAAA -p tcp -j DNAT --to-destination 10.244.9.9:80
+COMMIT
+*filter
+:KUBE-FORWARD - [0:0]
+:KUBE-FIREWALL - [0:0]
+-A INPUT -j KUBE-FIREWALL
+-A FORWARD -m comment --comment "kubernetes forwarding rules" -j KUBE-FORWARD
+-A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP
+-A KUBE-FIREWALL -s 127.0.0.0/8 ! -d 127.0.0.0/8 -j DROP
+COMMIT
+`
+
+func TestUpstreamsRulesAreReplaced(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			t.Parallel()
+			ctx := context.Background()
+			k, clean := newKernel(t, v), newKernel(t, v)
+			ok(t, clean.dataplane().Reconcile(ctx, variety()))
+			k.run(upstreams, "iptables-"+v.String()+"-restore", "--noflush")
+			ok(t, k.dataplane().Reconcile(ctx, variety()))
+			want := lines(clean.dump())
+			var got []string
+			for _, line := range lines(k.dump()) {
+				if !strings.Contains(line, "KUBE-FIREWALL") { // kubelet's
+					got = append(got, line)
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("on an empty node and after upstream:\n%s", diff)
+			}
+			if !strings.Contains(k.dump(), "-A INPUT -j KUBE-FIREWALL") {
+				t.Error("kubelet's rules are gone")
+			}
+		})
+	}
+}
+
+// A chain that somebody else's rule leads to cannot be removed. It is emptied,
+// nothing else suffers, and it goes when the rule is gone.
+func TestChainThatOthersUseStaysEmpty(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			t.Parallel()
+			ctx := context.Background()
+			k := newKernel(t, v)
+			k.run(upstreams, "iptables-"+v.String()+"-restore", "--noflush")
+			k.iptables("-t nat -N THEIRS")
+			k.iptables("-t nat -A THEIRS -j KUBE-SVC-AAAAAAAAAAAAAAAA")
+			d := k.dataplane()
+			ok(t, d.Reconcile(ctx, variety()))
+			got := k.iptables("-t nat -S")
+			if !strings.Contains(got, "-N KUBE-SVC-AAAAAAAAAAAAAAAA") || strings.Contains(got, "-A KUBE-SVC-AAAAAAAAAAAAAAAA") || strings.Contains(got, "KUBE-SEP-AAAAAAAAAAAAAAAA") {
+				t.Errorf("rules now:\n%s", got)
+			}
+			k.iptables("-t nat -F THEIRS")
+			if good, err := d.Verify(ctx); err != nil || !good {
+				t.Errorf("Verify says %v, %v", good, err)
+			}
+			ok(t, d.Apply(ctx, &plan.Change{}))
+			if got := k.iptables("-t nat -S"); strings.Contains(got, "KUBE-SVC-AAAAAAAAAAAAAAAA") {
+				t.Errorf("the chain is still there:\n%s", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,228 @@
+package iptables
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+
+	"sluice/internal/model"
+)
+
+// fakeHost understands iptables-restore's input as far as we write it, and is as
+// strict as the kernel: what leads nowhere, or removes what is in use, is
+// refused, and with it all of a table.
+type fakeHost struct {
+	tables map[Table]*fakeTable
+	// refuse is a reason to refuse a line, "" for none.
+	refuse func(line string) string
+	// form is how a rule is listed, if not as it was written.
+	form func(rule string) string
+	// mute leaves the number of the line out of refusals, as legacy does.
+	mute   bool
+	writes int
+	stamps uint32
+}
+
+type fakeTable struct {
+	builtin []string
+	chains  map[string][]string // rules without -A and the chain
+}
+
+func newFakeHost() *fakeHost {
+	h := &fakeHost{tables: map[Table]*fakeTable{}}
+	for _, f := range model.Families {
+		for name, builtin := range map[string][]string{
+			nat:    {"PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"},
+			filter: {"INPUT", "FORWARD", "OUTPUT"},
+			mangle: {"PREROUTING"},
+		} {
+			t := &fakeTable{builtin: builtin, chains: map[string][]string{}}
+			for _, b := range builtin {
+				t.chains[b] = nil
+			}
+			h.tables[Table{f, name}] = t
+		}
+	}
+	return h
+}
+
+// dataplane is one on the fake host.
+func (h *fakeHost) dataplane(t testing.TB) *Dataplane {
+	t.Helper()
+	d, err := New(Options{Logger: logr.Discard()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.host, d.stamper, d.families = h, fakeStamper{h}, model.Families[:]
+	d.features = features{randomFully: true, bytecode: true, accounting: true, affinity: true, sctp: true}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+// fakeStamper counts what was written, as nftables does.
+type fakeStamper struct{ *fakeHost }
+
+func (s fakeStamper) stamp(context.Context) (stamp, error) {
+	return stamp{generation: s.stamps}, nil
+}
+
+func (s fakeStamper) expected(before stamp, _ Table, _ int) stamp {
+	before.generation++
+	return before
+}
+
+func (s fakeStamper) Close() error { return nil }
+
+func (h *fakeHost) list(_ context.Context, t Table) (*listing, error) {
+	var b bytes.Buffer
+	h.tables[t].print(&b, t.Name)
+	text := b.Bytes()
+	if h.form != nil {
+		text = []byte(h.form(string(text)))
+	}
+	return parseListing(text, t.Name)
+}
+
+func (h *fakeHost) rulesOf(_ context.Context, t Table, chain string) (int, error) {
+	return len(h.tables[t].chains[chain]), nil
+}
+
+func (t *fakeTable) print(b *bytes.Buffer, name string) {
+	fmt.Fprintf(b, "*%s\n", name)
+	names := slices.Sorted(maps.Keys(t.chains))
+	for _, c := range names {
+		policy := "-"
+		if slices.Contains(t.builtin, c) {
+			policy = "ACCEPT"
+		}
+		fmt.Fprintf(b, ":%s %s [0:0]\n", c, policy)
+	}
+	for _, c := range names {
+		for _, r := range t.chains[c] {
+			fmt.Fprintf(b, "-A %s %s\n", c, r)
+		}
+	}
+	b.WriteString("COMMIT\n")
+}
+
+// dump prints all tables.
+func (h *fakeHost) dump() string {
+	var b bytes.Buffer
+	for _, f := range model.Families {
+		for _, name := range []string{nat, filter, mangle} {
+			fmt.Fprintf(&b, "# %s\n", f)
+			h.tables[Table{f, name}].print(&b, name)
+		}
+	}
+	return b.String()
+}
+
+func (h *fakeHost) write(_ context.Context, f model.Family, input io.Reader) error {
+	text, err := io.ReadAll(input)
+	if err != nil {
+		return err
+	}
+	h.writes++
+	var name string
+	var t *fakeTable
+	for i, line := range strings.Split(strings.TrimSuffix(string(text), "\n"), "\n") {
+		fail := func(format string, args ...any) error {
+			if h.mute {
+				return &failure{"fake", "the kernel says no", 1}
+			}
+			return &failure{"fake", fmt.Sprintf("line %d: ", i+1) + fmt.Sprintf(format, args...), 1}
+		}
+		if h.refuse != nil {
+			if reason := h.refuse(line); reason != "" {
+				return fail("%s", reason)
+			}
+		}
+		if table, ok := strings.CutPrefix(line, "*"); ok {
+			name, t = table, h.tables[Table{f, table}].clone()
+			continue
+		}
+		if line == "COMMIT" {
+			if reason := t.check(); reason != "" {
+				return fail("%s", reason)
+			}
+			h.tables[Table{f, name}] = t
+			h.stamps++
+			continue
+		}
+		if reason := t.do(line); reason != "" {
+			return fail("%s in %q", reason, line)
+		}
+	}
+	return nil
+}
+
+func (t *fakeTable) clone() *fakeTable {
+	return &fakeTable{t.builtin, maps.Clone(t.chains)}
+}
+
+// do carries a line out, or says why not.
+func (t *fakeTable) do(line string) string {
+	word, rest, _ := strings.Cut(line, " ")
+	if chain, ok := strings.CutPrefix(word, ":"); ok {
+		if len(chain) > maxNameLen {
+			return "the name is too long"
+		}
+		t.chains[chain] = nil
+		return ""
+	}
+	chain, rule, _ := strings.Cut(rest, " ")
+	rules, there := t.chains[chain]
+	if !there {
+		return "there is no such chain"
+	}
+	switch word {
+	case "-A":
+		t.chains[chain] = append(slices.Clip(rules), rule)
+	case "-I":
+		t.chains[chain] = append([]string{rule}, rules...)
+	case "-D":
+		i := slices.Index(rules, rule)
+		if i < 0 {
+			return "there is no such rule"
+		}
+		t.chains[chain] = slices.Delete(slices.Clone(rules), i, i+1)
+	case "-X":
+		if len(rules) > 0 {
+			return "the chain is not empty"
+		}
+		delete(t.chains, chain) // whether it was in use is checked at the end
+	default:
+		return "what is that"
+	}
+	return ""
+}
+
+// check says what is wrong with a table.
+func (t *fakeTable) check() string {
+	for _, rules := range t.chains {
+		for _, r := range rules {
+			to := target(r)
+			if _, there := t.chains[to]; !there && strings.HasPrefix(to, "KUBE-") {
+				return "a rule leads to " + to + ", which is not there"
+			}
+		}
+	}
+	return ""
+}
+
+// target is what a rule leads to.
+func target(rule string) string {
+	at := max(strings.LastIndex(rule, "-j "), strings.LastIndex(rule, "-g "))
+	if at < 0 {
+		return ""
+	}
+	to, _, _ := strings.Cut(rule[at+len("-j "):], " ")
+	return to
+}

@@ -1,0 +1,64 @@
+package iptables
+
+import (
+	"net/netip"
+
+	"sluice/internal/model"
+)
+
+// Table is a table of one family that we have rules in.
+type Table struct {
+	Family model.Family
+	Name   string
+}
+
+func (t Table) String() string { return words[t.Family].command + " " + t.Name }
+
+// The tables.
+const (
+	nat    = "nat"
+	filter = "filter"
+	mangle = "mangle"
+)
+
+// wording is what a family's programs are called, and how its rules say things.
+type wording struct {
+	command     string
+	addressBits int
+	reject      string
+	recentMask  string
+	// bytecode is a filter that takes packets whose source is their destination.
+	bytecode string
+}
+
+var words = map[model.Family]*wording{
+	model.IPv4: {
+		command:     "iptables",
+		addressBits: 32,
+		reject:      "REJECT --reject-with icmp-port-unreachable",
+		recentMask:  "255.255.255.255",
+		bytecode:    sameAddress(12, 16, 1),
+	},
+	model.IPv6: {
+		command:     "ip6tables",
+		addressBits: 128,
+		reject:      "REJECT --reject-with icmp6-port-unreachable",
+		recentMask:  "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
+		bytecode:    sameAddress(8, 24, 4),
+	},
+}
+
+// protocolName is what iptables calls a protocol and the match that knows its
+// ports.
+func protocolName(p model.Protocol) string {
+	switch p {
+	case model.UDP:
+		return "udp"
+	case model.SCTP:
+		return "sctp"
+	}
+	return "tcp"
+}
+
+// single is the prefix that has one address only.
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

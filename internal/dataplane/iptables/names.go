@@ -1,0 +1,97 @@
+package iptables
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"slices"
+	"strings"
+)
+
+// The chains that upstream's kube-proxy has too, with the same meaning.
+const (
+	servicesChain         = "KUBE-SERVICES"
+	externalServicesChain = "KUBE-EXTERNAL-SERVICES"
+	nodePortsChain        = "KUBE-NODEPORTS"
+	postroutingChain      = "KUBE-POSTROUTING"
+	markChain             = "KUBE-MARK-MASQ"
+	forwardChain          = "KUBE-FORWARD"
+	firewallChain         = "KUBE-PROXY-FIREWALL"
+	canaryChain           = "KUBE-PROXY-CANARY"
+)
+
+// The chains that are there once in a table and that only we have.
+const (
+	markOffClusterChain = "KUBE-MARK-OFF-CLUSTER"
+	nodePortIPsChain    = "KUBE-NODEPORT-IPS"
+	refusedPortsChain   = "KUBE-REFUSED-NODEPORTS"
+	hairpinChain        = "KUBE-HAIRPIN"
+	probeChain          = "KUBE-PROXY-PROBE"
+)
+
+var fixedChains = []string{
+	servicesChain, externalServicesChain, nodePortsChain, postroutingChain, markChain, forwardChain,
+	firewallChain, canaryChain, markOffClusterChain, nodePortIPsChain, refusedPortsChain, hairpinChain, probeChain,
+}
+
+// What the names of a tree's chains begin with. What follows says which
+// addresses or ports a chain is for, or is a hash of that.
+const (
+	addressesPrefix         = "KUBE-IP-"
+	externalAddressesPrefix = "KUBE-XIP-"
+	firewallPrefix          = "KUBE-FWIP-"
+	nodePortIPsPrefix       = "KUBE-NPIP-"
+	portsPrefix             = "KUBE-PORT-"
+	healthPortsPrefix       = "KUBE-HCP-"
+	hairpinPrefix           = "KUBE-HPIP-"
+)
+
+var treePrefixes = []string{
+	addressesPrefix, externalAddressesPrefix, firewallPrefix, nodePortIPsPrefix, portsPrefix, healthPortsPrefix, hairpinPrefix,
+}
+
+// What the names of chains of a service port begin with; a hash follows. The
+// last ones are upstream's only.
+const (
+	poolPrefix     = "KUBE-SVC-" // a pool of endpoints
+	policyPrefix   = "KUBE-EXT-" // who goes to which pool
+	admitPrefix    = "KUBE-FW-"  // admits sources
+	endpointPrefix = "KUBE-SEP-" // names lists of clients
+)
+
+var hashedPrefixes = []string{poolPrefix, policyPrefix, admitPrefix, endpointPrefix, "KUBE-SVL-", "KUBE-XLB-"}
+
+const (
+	hashLen    = 16
+	maxNameLen = 28 // XT_EXTENSION_MAXNAMELEN, less the final zero
+)
+
+var base32Text = base32.StdEncoding
+
+// hashed makes a name out of a prefix and a hash of the parts.
+func hashed(prefix string, parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		h.Write([]byte(p))
+		h.Write([]byte{0})
+	}
+	return prefix + base32Text.EncodeToString(h.Sum(nil))[:hashLen]
+}
+
+// Owns tells whether a chain is one that we or upstream's kube-proxy make, and
+// so ours to remove. Other KUBE- chains are kubelet's.
+func Owns(chain string) bool {
+	if slices.Contains(fixedChains, chain) {
+		return true
+	}
+	for _, p := range treePrefixes {
+		if strings.HasPrefix(chain, p) {
+			return true
+		}
+	}
+	for _, p := range hashedPrefixes {
+		if rest, ok := strings.CutPrefix(chain, p); ok {
+			return len(rest) == hashLen && strings.Trim(rest, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
+		}
+	}
+	return false
+}

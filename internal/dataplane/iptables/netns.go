@@ -1,0 +1,28 @@
+package iptables
+
+import (
+	"fmt"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// inNetNS calls f in a network namespace, given as an open file descriptor, or
+// in the caller's with 0.
+func inNetNS(ns int, f func() error) error {
+	if ns == 0 {
+		return f()
+	}
+	done := make(chan error)
+	go func() {
+		// The thread is not unlocked: it ends with the goroutine, and nobody
+		// else gets to run in its namespace.
+		runtime.LockOSThread()
+		if err := unix.Setns(ns, unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("enter the network namespace: %w", err)
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}

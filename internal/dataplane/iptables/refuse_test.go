@@ -1,0 +1,157 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// TestMain gives the tests a lock of their own: that of the machine is for all
+// namespaces.
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "iptables-test")
+	if err != nil {
+		panic(err)
+	}
+	os.Setenv("XTABLES_LOCKFILE", filepath.Join(dir, "lock"))
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// impossible is a frontend that iptables refuses: its endpoint is of the other family.
+func impossible() *plan.Frontend {
+	return &plan.Frontend{Key: key("10.96.0.66:80", model.TCP), Service: name("bad"),
+		Route: plan.Route{Endpoints: endpoints("[fd00::66]:80")}}
+}
+
+func TestOnlyTheRefusedFrontendFails(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			t.Parallel()
+			ctx := context.Background()
+			k := newKernel(t, v)
+			d := k.dataplane()
+			desired := variety()
+			bad := impossible()
+			desired.Frontends[bad.Key] = bad
+			r := d.Reconcile(ctx, desired)
+			if keys := slices.Collect(maps.Keys(r.Failed)); r.Err != nil || !slices.Equal(keys, []plan.Key{bad.Key}) {
+				t.Fatalf("failed: %v, %v", r.Err, r.Failed)
+			}
+			good := newKernel(t, v)
+			ok(t, good.dataplane().Reconcile(ctx, variety()))
+			if diff := cmp.Diff(lines(good.dump()), lines(k.dump())); diff != "" {
+				t.Errorf("without and with the bad one:\n%s", diff)
+			}
+			if r := d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{bad}}); len(r.Failed) != 1 || r.Err != nil {
+				t.Errorf("again: %v, %v", r.Err, r.Failed)
+			}
+			better := *bad
+			better.Route.Endpoints = endpoints("10.244.0.66:80")
+			ok(t, d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{&better}}))
+		})
+	}
+}
+
+// Legacy says of what the kernel refuses only that it does: the culprits are
+// found by halving.
+func TestCulpritsAreFoundWithoutALineNumber(t *testing.T) {
+	ctx := context.Background()
+	for _, mute := range []bool{false, true} {
+		h := newFakeHost()
+		h.mute = mute
+		h.refuse = func(line string) string {
+			if strings.Contains(line, "10.96.0.17/32") || strings.Contains(line, "10.96.0.99/32") {
+				return "not this one"
+			}
+			return ""
+		}
+		d := h.dataplane(t)
+		r := d.Reconcile(ctx, cluster(200, 2))
+		want := []plan.Key{key("10.96.0.17:80", model.TCP), key("10.96.0.99:80", model.TCP)}
+		if got := slices.SortedFunc(maps.Keys(r.Failed), plan.Key.Compare); r.Err != nil || !slices.Equal(got, want) {
+			t.Errorf("mute %v: failed %v, %v", mute, r.Err, r.Failed)
+		}
+		good := newFakeHost()
+		desired := cluster(200, 2)
+		for _, k := range want {
+			delete(desired.Frontends, k)
+		}
+		ok(t, good.dataplane(t).Reconcile(ctx, desired))
+		if good.dump() != h.dump() {
+			t.Errorf("mute %v: what was not refused is not programmed as it would be alone", mute)
+		}
+	}
+}
+
+// What is refused with no frontend at all is nobody's fault.
+func TestRefusalOfTheFixedPartFailsAsAWhole(t *testing.T) {
+	h := newFakeHost()
+	h.refuse = func(line string) string {
+		if strings.Contains(line, "MASQUERADE") {
+			return "no such target"
+		}
+		return ""
+	}
+	d := h.dataplane(t)
+	if r := d.Reconcile(context.Background(), cluster(3, 2)); r.Err == nil || !strings.Contains(r.Err.Error(), "no such target") {
+		t.Errorf("got %v, %v", r.Err, r.Failed)
+	}
+	if r := d.Apply(context.Background(), &plan.Change{}); !errors.Is(r.Err, errUnknown) {
+		t.Errorf("Apply after that: %v", r.Err)
+	}
+	h.refuse = nil
+	ok(t, d.Reconcile(context.Background(), cluster(3, 2)))
+}
+
+func TestHeldLockIsNamed(t *testing.T) {
+	ctx := context.Background()
+	d := newKernel(t, Legacy).dataplane()
+	lock, err := os.OpenFile(os.Getenv("XTABLES_LOCKFILE"), os.O_CREATE|os.O_RDONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := d.prepare(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	r := d.Reconcile(ctx, variety())
+	if !errors.Is(r.Err, ErrLocked) || !strings.Contains(r.Err.Error(), "xtables.lock") {
+		t.Errorf("while the lock is held: %v", r.Err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_UN); err != nil {
+		t.Fatal(err)
+	}
+	ok(t, d.Reconcile(ctx, variety()))
+}
+
+func TestMissingProgramsAreNamed(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	defer func(was []string) { searchPath = was }(searchPath)
+	searchPath = nil
+	d, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Check(context.Background()); !errors.Is(err, ErrNoPrograms) || !strings.Contains(err.Error(), "install the package iptables") {
+		t.Errorf("Check: %v", err)
+	}
+	if r := d.Reconcile(context.Background(), variety()); !errors.Is(r.Err, ErrNoPrograms) {
+		t.Errorf("Reconcile: %v", r.Err)
+	}
+}

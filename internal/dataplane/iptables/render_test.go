@@ -1,0 +1,125 @@
+package iptables
+
+import (
+	"context"
+	"flag"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/model"
+	"sluice/internal/oracle/randomworld"
+	"sluice/internal/plan"
+)
+
+var renders = flag.Int("renders", 100, "random states to render for each variant of iptables")
+
+// asSaved is what is rendered in the form of dump: hooks that are put in one
+// before the other stand below each other, and nothing is said of the order of
+// chains.
+func asSaved(text string) []string {
+	var lines, hooks []string
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		switch {
+		case strings.HasPrefix(line, "-I "):
+			hooks = append(hooks, "-A"+line[2:])
+		case line[0] == ':':
+			name, _, _ := strings.Cut(line, "[")
+			lines = append(lines, name)
+		case line == "COMMIT":
+			slices.Reverse(hooks)
+			lines, hooks = append(lines, hooks...), nil
+		case line[0] != '#':
+			lines = append(lines, line)
+		}
+	}
+	slices.SortStableFunc(lines, func(a, b string) int { return strings.Compare(chainOf(a), chainOf(b)) })
+	return lines
+}
+
+// chainOf is the chain that a line is about, or the line.
+func chainOf(line string) string {
+	if rest, ok := strings.CutPrefix(line, "-A "); ok {
+		chain, _, _ := strings.Cut(rest, " ")
+		return chain
+	}
+	return line
+}
+
+// saved is the dump without what every table has.
+func (k *kernel) saved() []string {
+	k.t.Helper()
+	var kept strings.Builder
+	for line := range strings.Lines(k.dump()) {
+		if !strings.HasPrefix(line, ":") || Owns(strings.Fields(line[1:])[0]) {
+			kept.WriteString(line)
+		}
+	}
+	return asSaved(kept.String())
+}
+
+func (k *kernel) checkRendered(d *Dataplane, desired *plan.Desired) {
+	k.t.Helper()
+	ctx := context.Background()
+	if err := d.Cleanup(ctx); err != nil {
+		k.t.Fatal(err)
+	}
+	ok(k.t, d.Reconcile(ctx, desired))
+	want := k.saved()
+	var text strings.Builder
+	if err := render(&text, desired, model.Families[:], d.features); err != nil {
+		k.t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, asSaved(text.String())); diff != "" {
+		k.t.Fatalf("what is saved (-) is not what is rendered (+):\n%s", diff)
+	}
+	for _, f := range model.Families {
+		var text strings.Builder
+		if err := Render(&text, desired, []model.Family{f}); err != nil {
+			k.t.Fatal(err)
+		}
+		k.run(text.String(), words[f].command+"-"+k.variant.String()+"-restore", "--noflush", "--test")
+	}
+}
+
+func TestRenderedIsWhatIPTablesSaves(t *testing.T) {
+	t.Logf("seed %d (repeat with -seed)", *seed)
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			t.Parallel()
+			k := newKernel(t, v)
+			d := k.dataplane()
+			k.checkRendered(d, variety())
+			for i := range *renders {
+				rng := rand.New(rand.NewPCG(*seed, uint64(i)))
+				world := randomworld.Random(rng, randomworld.Example())
+				state, planner := model.NewState(), plan.New(world.Config)
+				planner.Update(state, apply(state, world.Events()))
+				k.checkRendered(d, planner.Desired())
+			}
+		})
+	}
+}
+
+func TestRenderingTheSameTwiceGivesTheSameText(t *testing.T) {
+	text := func() string {
+		var b strings.Builder
+		if err := Render(&b, cluster(300, 3), []model.Family{model.IPv4}); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	first := text()
+	for range 10 {
+		if again := text(); again != first {
+			t.Fatal(cmp.Diff(first, again))
+		}
+	}
+	if strings.Contains(first, "ip6tables") {
+		t.Error("a family is rendered that was not asked for")
+	}
+}

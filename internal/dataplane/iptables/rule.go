@@ -1,0 +1,92 @@
+package iptables
+
+import (
+	"math"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// rule is a rule of iptables. It is written exactly as iptables-save prints
+// it, so that a listing can be compared with it by its text.
+type rule struct {
+	notSource   bool
+	source      netip.Prefix
+	destination netip.Prefix
+	notIn       bool
+	in          string // an interface, or the beginning of its name and a +
+	protocol    string
+	comment     string
+	port, last  uint16 // destination ports; port 0 and last 0 for all
+	match       string // what else must hold, each with a blank in front
+	target      string // with -j or -g
+}
+
+func (r *rule) appendTo(b []byte) []byte {
+	b = appendPrefix(b, " -s ", r.source, r.notSource)
+	b = appendPrefix(b, " -d ", r.destination, false)
+	if r.in != "" {
+		if r.notIn {
+			b = append(b, " !"...)
+		}
+		b = append(append(b, " -i "...), r.in...)
+	}
+	if r.protocol != "" {
+		b = append(append(b, " -p "...), r.protocol...)
+	}
+	if r.comment != "" {
+		b = append(append(append(b, ` -m comment --comment "`...), plain(r.comment)...), '"')
+	}
+	if r.port != 0 || r.last != 0 {
+		b = append(append(append(b, " -m "...), r.protocol...), " --dport "...)
+		b = strconv.AppendUint(b, uint64(r.port), 10)
+		if r.last != r.port {
+			b = strconv.AppendUint(append(b, ':'), uint64(r.last), 10)
+		}
+	}
+	b = append(b, r.match...)
+	return append(append(b, ' '), r.target...)
+}
+
+// plain is a comment without what could end it. Names in Kubernetes have nothing
+// of the kind; whoever gets others past it shall not write rules with them.
+func plain(comment string) string {
+	return strings.Map(func(c rune) rune {
+		if c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return '?'
+		}
+		return c
+	}, comment)
+}
+
+// appendPrefix writes an address match. All addresses are not written at all.
+func appendPrefix(b []byte, option string, p netip.Prefix, not bool) []byte {
+	if !p.IsValid() || p.Bits() == 0 && !not {
+		return b
+	}
+	if not {
+		b = append(b, " !"...)
+	}
+	return p.AppendTo(append(b, option...))
+}
+
+func jump(chain string) string { return "-j " + chain }
+
+// leave goes to a chain that does not come back: the rest of the present one
+// does not concern the packet.
+func leave(chain string) string { return "-g " + chain }
+
+func dnat(to netip.AddrPort) string { return "-j DNAT --to-destination " + to.String() }
+
+// chance matches that part of all packets, nothing for all of them. The kernel
+// knows probabilities as multiples of 2^-31, and iptables-save prints those.
+func chance(part, of int) string {
+	if part >= of {
+		return ""
+	}
+	const unit = 1 << 31
+	p := math.Round(unit*float64(part)/float64(of)) / unit
+	return " -m statistic --mode random --probability " + strconv.FormatFloat(p, 'f', 11, 64)
+}
+
+const fromNode = " -m addrtype --src-type LOCAL"

@@ -1,0 +1,238 @@
+package iptables
+
+import "slices"
+
+// A tree finds the rules for a packet in a number of steps that is logarithmic
+// in the number of entries. It is a binary trie of places, of which some parts
+// are made into chains:
+//
+//   - a part is light if its rules fit into one chain, and heavy otherwise;
+//   - each largest light part is a chain that holds its rules;
+//   - each heavy part that begins beyond another multiple of stride bits than
+//     what it is in is a chain that leads to the chains below it.
+//
+// So the chains depend on the set of entries alone, not on how they came, and
+// an entry has to do with the chains on the way to it and those beside it only.
+type tree struct {
+	kind treeKind
+	// limit is how many rules a chain has at most, but for a single entry.
+	limit int
+	root  *node
+	// chains are those of the last layout, and which others they lead to.
+	chains map[prefix][]prefix
+	dirty  bool
+}
+
+// treeKind is how a tree's chains are called and what is in them.
+type treeKind interface {
+	chainName(prefix) string
+	// leaf writes a chain with the rules of the entries.
+	leaf(p *page, entries []*node)
+	// inner writes a chain that leads to others.
+	inner(p *page, parts []*node)
+	// root writes the chain that the tree is entered by. It is given the
+	// entries if they are light and the parts if they are heavy.
+	root(p *page, entries, parts []*node)
+}
+
+// entry is what a tree is made of.
+type entry interface {
+	// weight is how many rules it has.
+	weight() int
+}
+
+// stride is how many bits are decided in one chain.
+const stride = 4
+
+// node is a part of a tree: all entries with a prefix.
+type node struct {
+	prefix prefix
+	parts  [2]*node // nil for a single entry
+	entry  entry    // of a single entry
+	weight int
+	count  int
+	dirty  bool
+}
+
+func newTree(kind treeKind, limit int) *tree {
+	return &tree{kind: kind, limit: limit, chains: map[prefix][]prefix{}, dirty: true}
+}
+
+// set puts an entry in its place, whatever is there.
+func (t *tree) set(at place, e entry) {
+	t.dirty = true
+	t.root = t.root.with(&node{prefix: at.cut(8 * len(at)), entry: e, weight: e.weight(), count: 1, dirty: true})
+}
+
+// unset takes an entry away, unless another one has its place by now.
+func (t *tree) unset(at place, e entry) {
+	if n := t.root.find(at); n == nil || n.entry != e {
+		return
+	}
+	t.dirty = true
+	t.root = t.root.without(at)
+}
+
+func (n *node) find(at place) *node {
+	for n != nil && n.entry == nil && at.common(n.prefix.first) >= n.prefix.bits {
+		n = n.parts[at.bit(n.prefix.bits)]
+	}
+	if n == nil || n.entry == nil || n.prefix.first != at {
+		return nil
+	}
+	return n
+}
+
+func (n *node) with(leaf *node) *node {
+	if n == nil {
+		return leaf
+	}
+	at := leaf.prefix.first
+	shared := min(at.common(n.prefix.first), n.prefix.bits)
+	switch {
+	case shared == leaf.prefix.bits:
+		return leaf
+	case shared < n.prefix.bits:
+		parent := &node{prefix: at.cut(shared)}
+		parent.parts[at.bit(shared)] = leaf
+		parent.parts[1-at.bit(shared)] = n
+		return parent.sum()
+	}
+	side := at.bit(shared)
+	n.parts[side] = n.parts[side].with(leaf)
+	return n.sum()
+}
+
+// without takes away the entry at a place that has one.
+func (n *node) without(at place) *node {
+	if n.entry != nil {
+		return nil
+	}
+	side := at.bit(n.prefix.bits)
+	n.parts[side] = n.parts[side].without(at)
+	if n.parts[side] == nil {
+		return n.parts[1-side]
+	}
+	return n.sum()
+}
+
+func (n *node) sum() *node {
+	n.weight = n.parts[0].weight + n.parts[1].weight
+	n.count = n.parts[0].count + n.parts[1].count
+	n.dirty = true
+	return n
+}
+
+// heavy tells whether the part is too much for one chain. A single entry is a
+// chain whatever it weighs.
+func (t *tree) heavy(n *node) bool { return n.weight > t.limit && n.entry == nil }
+
+// entries appends the entries of the part, in order, for a chain of theirs.
+func (n *node) entries(list []*node) []*node {
+	if n == nil {
+		return list
+	}
+	n.dirty = false
+	if n.entry != nil {
+		return append(list, n)
+	}
+	return n.parts[1].entries(n.parts[0].entries(list))
+}
+
+// below appends the parts that are the next chains below a heavy one, up to that
+// many bits, for a chain that leads to them.
+func (t *tree) below(list []*node, n *node, until int) []*node {
+	n.dirty = false
+	for _, part := range n.parts {
+		if t.heavy(part) && part.prefix.bits < until {
+			list = t.below(list, part, until)
+		} else {
+			list = append(list, part)
+		}
+	}
+	return list
+}
+
+// layout writes the chains that changed since the last one, and names those
+// that are no more.
+func (t *tree) layout(out *pages) {
+	if !t.dirty {
+		return
+	}
+	t.dirty = false
+	l := layout{tree: t, out: out, held: map[prefix]bool{}}
+	l.top()
+	for _, p := range l.loose {
+		l.drop(p)
+	}
+}
+
+// layout is one run of tree.layout.
+type layout struct {
+	*tree
+	out *pages
+	// held are the chains that a chain now leads to, loose those that one no
+	// longer leads to; another may.
+	held  map[prefix]bool
+	loose []prefix
+}
+
+// whole is the prefix of the chain that the tree is entered by.
+var whole = prefix{bits: -1}
+
+func (l *layout) top() {
+	var parts, entries []*node
+	if n := l.tree.root; n != nil && l.heavy(n) {
+		if parts = []*node{n}; n.prefix.bits < stride {
+			parts = l.below(nil, n, stride)
+		}
+	} else {
+		entries = n.entries(nil)
+	}
+	l.kind.root(l.out.begin(l.kind.chainName(whole)), entries, parts)
+	l.descend(whole, parts)
+}
+
+func (l *layout) visit(n *node) {
+	page := l.out.begin(l.kind.chainName(n.prefix))
+	if !l.heavy(n) {
+		l.kind.leaf(page, n.entries(nil))
+		l.descend(n.prefix, nil)
+		return
+	}
+	parts := l.below(nil, n, (n.prefix.bits/stride+1)*stride)
+	l.kind.inner(page, parts)
+	l.descend(n.prefix, parts)
+}
+
+// descend goes on to those parts that changed or are not chains yet.
+func (l *layout) descend(from prefix, parts []*node) {
+	before := l.tree.chains[from]
+	now := make([]prefix, len(parts))
+	for i, n := range parts {
+		now[i] = n.prefix
+		l.held[n.prefix] = true
+		if _, known := l.tree.chains[n.prefix]; n.dirty || !known {
+			l.visit(n)
+		}
+	}
+	for _, p := range before {
+		if !slices.Contains(now, p) {
+			l.loose = append(l.loose, p)
+		}
+	}
+	l.tree.chains[from] = now
+}
+
+// drop gives a chain up that nothing leads to any more, with all below it.
+func (l *layout) drop(p prefix) {
+	below, there := l.tree.chains[p]
+	if !there || l.held[p] {
+		return
+	}
+	delete(l.tree.chains, p)
+	l.out.drop(l.kind.chainName(p))
+	for _, b := range below {
+		l.drop(b)
+	}
+}

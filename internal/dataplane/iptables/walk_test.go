@@ -1,0 +1,88 @@
+package iptables
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"sluice/internal/model"
+)
+
+// packet is as much of one as trees look at.
+type packet struct {
+	to       netip.AddrPort
+	protocol model.Protocol
+}
+
+// walk is the way of a packet through a table. Of what rules say besides where
+// a packet goes to, nothing is true: it meets as many rules as can be, and the
+// last endpoint of a pool.
+type walk struct {
+	*fakeTable
+	packet
+	met  int    // rules
+	last string // the target at which it ended
+}
+
+// enter walks through a chain, and tells whether the way ended there.
+func (w *walk) enter(chain string) bool {
+	for _, r := range w.chains[chain] {
+		w.met++
+		if !w.matches(r) {
+			continue
+		}
+		fields := strings.Fields(r)
+		how, to := fields[len(fields)-2], target(r)
+		switch {
+		case to == "RETURN":
+			return false
+		case strings.HasPrefix(to, "KUBE-"):
+			if w.enter(to) {
+				return true
+			}
+			if how == "-g" {
+				return false
+			}
+		case to != "MARK":
+			w.last = r
+			return true
+		}
+	}
+	return false
+}
+
+func (w *walk) matches(r string) bool {
+	fields := strings.Fields(r)
+	for i, word := range fields {
+		switch word {
+		case "!", "-s", "-i", "statistic", "--update", "addrtype", "--ctstate":
+			return false
+		case "-d":
+			if !netip.MustParsePrefix(fields[i+1]).Contains(w.to.Addr()) {
+				return false
+			}
+		case "-p":
+			if fields[i+1] != protocolName(w.protocol) {
+				return false
+			}
+		case "--dport":
+			from, to, ranged := strings.Cut(fields[i+1], ":")
+			if !ranged {
+				to = from
+			}
+			a, _ := strconv.Atoi(from)
+			b, _ := strconv.Atoi(to)
+			if p := int(w.to.Port()); p < a || p > b {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// walk sends a packet through a chain of the table.
+func (t *fakeTable) walk(chain string, p packet) *walk {
+	w := &walk{fakeTable: t, packet: p}
+	w.enter(chain)
+	return w
+}

@@ -1,0 +1,169 @@
+package iptables
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// watchPeriod is the time between two looks whether somebody wrote.
+	watchPeriod = time.Second
+	// listingShare is how much more time passes than is spent on listing, while
+	// somebody else writes all the time.
+	listingShare = 20
+)
+
+// watch is what is known of others who write.
+type watch struct {
+	// round counts our own pieces of writing; writing says that one is under
+	// way, and that what is listed meanwhile tells nothing.
+	round   uint64
+	writing bool
+	// known is the stamp that is ours, or was found to be harmless.
+	known stamp
+	// suspicious says that somebody else wrote and nobody looked yet.
+	suspicious bool
+	// notBefore is when tables may be listed again for that.
+	notBefore time.Time
+}
+
+// run carries an input out.
+func (d *Dataplane) run(ctx context.Context, t *table, in *input, partial bool) error {
+	before, berr := d.stamper.stamp(ctx)
+	if err := d.host.write(ctx, t.Family, in.reader()); err != nil {
+		d.note(func() {
+			if partial {
+				d.stats.partialFailures[t.Family]++
+			} else {
+				d.stats.failures[t.Family]++
+			}
+		})
+		return err
+	}
+	entries := t.entries(in)
+	after, aerr := d.stamper.stamp(ctx)
+	d.note(func() {
+		t.done(in)
+		if berr != nil || aerr != nil || before != d.watch.known || !d.stamper.expected(before, t.Table, entries).sameCounts(after) {
+			d.watch.suspicious = true
+		}
+		d.watch.known = after
+	})
+	return nil
+}
+
+// entries is how many entries an input adds to a table of legacy: one for each
+// rule, and two for each chain.
+func (t *table) entries(in *input) int {
+	n := len(t.missing) - len(t.removing)
+	for _, p := range in.pages {
+		have, there := t.mirror[p.chain]
+		if n += p.rules - have.rules; !there {
+			n += 2
+		}
+	}
+	for _, name := range in.gone {
+		n -= t.mirror[name].rules + 2
+	}
+	return n
+}
+
+// watchOthers looks every now and then whether somebody else wrote, and says so
+// if it did us harm.
+func (d *Dataplane) watchOthers() {
+	timer := d.clock.NewTimer(watchPeriod)
+	defer timer.Stop()
+	for {
+		select {
+		case <-d.ctx.Done():
+			return
+		case <-timer.C():
+			timer.Reset(watchPeriod)
+		}
+		if good, err := d.look(d.ctx, false); err != nil && d.ctx.Err() == nil {
+			d.logger.V(1).Info("Cannot tell whether somebody else changed iptables", "reason", err.Error())
+		} else if !good {
+			d.disturb()
+		}
+	}
+}
+
+func (d *Dataplane) disturb() {
+	select {
+	case d.disturbed <- struct{}{}:
+	default:
+	}
+}
+
+// look tells whether our chains are in order, as far as that is due: unless
+// somebody else wrote they are, and listing is not for every time.
+func (d *Dataplane) look(ctx context.Context, due bool) (bool, error) {
+	var round uint64
+	var sides []*side
+	d.note(func() {
+		if !d.watch.writing {
+			round, sides = d.watch.round, d.sides
+		}
+	})
+	if sides == nil {
+		return true, nil
+	}
+	now, err := d.stamper.stamp(ctx)
+	if err != nil {
+		return true, err
+	}
+	start := d.clock.Now()
+	var suspicious, list bool
+	d.note(func() {
+		if d.watch.round != round {
+			return // what was read may be our own
+		}
+		d.watch.suspicious = d.watch.suspicious || now != d.watch.known
+		suspicious = d.watch.suspicious
+		list = due || !start.Before(d.watch.notBefore)
+	})
+	if !suspicious {
+		return true, nil
+	}
+	if !list {
+		return d.glance(ctx, sides, round)
+	}
+	good, err := d.compare(ctx, sides, round)
+	end := d.clock.Now()
+	d.note(func() {
+		d.watch.notBefore = end.Add(listingShare * end.Sub(start))
+		if err == nil && d.watch.round == round {
+			d.watch.known, d.watch.suspicious = now, !good
+			retryStuck(sides)
+		}
+	})
+	return good, err
+}
+
+// glance looks at the one chain that whoever flushes everything does not spare,
+// while it is too early to list all.
+func (d *Dataplane) glance(ctx context.Context, sides []*side, round uint64) (good bool, err error) {
+	good = true
+	for _, s := range sides {
+		t := s.tables[0]
+		rules, err := d.host.rulesOf(ctx, t.Table, servicesChain)
+		if err != nil {
+			return true, err
+		}
+		d.note(func() { good = good && (d.watch.round != round || rules == t.mirror[servicesChain].rules) })
+	}
+	return good, nil
+}
+
+// retryStuck has chains removed that could not be: whoever kept them may have
+// let go.
+func retryStuck(sides []*side) {
+	for _, s := range sides {
+		for _, t := range s.tables {
+			for name := range t.stuck {
+				t.surplus[name] = true
+			}
+			clear(t.stuck)
+		}
+	}
+}
