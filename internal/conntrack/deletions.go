@@ -17,9 +17,13 @@ const deletionsAtOnce = 64
 // deletions gathers entries to be deleted, and deletes many of them at once.
 type deletions struct {
 	socket  *nfnetlink.Socket
+	bell    *bell
 	msgs    []byte
-	count   int    // messages in msgs
-	seq     uint32 // of the last message
+	count   int                         // messages in msgs
+	cut     [deletionsAtOnce]connection // by message; the zero one if nobody is to be told
+	seq     uint32                      // of the last message
+	first   uint32                      // the number of the first that is being answered
+	open    int                         // answers that are missing
 	deleted int
 	refused error // the first refusal
 }
@@ -38,6 +42,7 @@ func (d *deletions) add(f *flow) error {
 	d.msgs = nfnetlink.AppendAttr(d.msgs, ctaID, f.id)
 	nfnetlink.EndMessage(d.msgs, at)
 	nfnetlink.SetSeq(d.msgs, at, d.seq)
+	d.cut[d.count-1] = connectionOf(f)
 	if d.count < deletionsAtOnce {
 		return nil
 	}
@@ -49,28 +54,35 @@ func (d *deletions) flush() error {
 	if d.count == 0 {
 		return nil
 	}
-	open, first := d.count, d.seq-uint32(d.count)+1
+	d.open, d.first = d.count, d.seq-uint32(d.count)+1
 	err := d.socket.Send(d.msgs)
 	d.msgs, d.count = d.msgs[:0], 0
 	if err != nil {
 		return fmt.Errorf("deleting entries of the connection tracking table: %w", err)
 	}
-	answer := func(h nfnetlink.Header, payload []byte) error {
-		if h.Type != unix.NLMSG_ERROR || h.Seq-first > d.seq-first {
-			return nil
-		}
-		open--
-		d.note(nfnetlink.AckError(h, payload))
-		return nil
-	}
-	for open > 0 && err == nil {
+	for d.open > 0 && err == nil {
 		if err = d.socket.SetReadDeadline(time.Now().Add(answerTimeout)); err == nil {
-			err = d.socket.Receive(answer)
+			err = d.socket.Receive(d.answer)
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("waiting for the deletion of connection tracking entries: %w", err)
 	}
+	return nil
+}
+
+// answer reads what became of one deletion.
+func (d *deletions) answer(h nfnetlink.Header, payload []byte) error {
+	nth := h.Seq - d.first
+	if h.Type != unix.NLMSG_ERROR || nth > d.seq-d.first {
+		return nil
+	}
+	d.open--
+	err := nfnetlink.AckError(h, payload)
+	if err == nil {
+		d.bell.ring(d.cut[nth])
+	}
+	d.note(err)
 	return nil
 }
 

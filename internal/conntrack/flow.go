@@ -13,6 +13,7 @@ import (
 const (
 	ctaTupleOrig  = 1
 	ctaTupleReply = 2
+	ctaProtoInfo  = 4
 	ctaID         = 12
 	ctaZone       = 18
 	ctaFilter     = 25 // kernel 5.8
@@ -29,14 +30,26 @@ const (
 	ctaProtoNum     = 1
 	ctaProtoSrcPort = 2
 	ctaProtoDstPort = 3
+
+	ctaProtoInfoTCP      = 1
+	ctaProtoInfoTCPState = 1
+)
+
+// States of a TCP connection (linux/netfilter/nf_conntrack_tcp.h).
+const (
+	tcpEstablished = 3
+	tcpLastAck     = 6
 )
 
 // flow is an entry of the table, as far as it matters here.
 type flow struct {
 	protocol model.Protocol
+	from     netip.AddrPort // the client
 	to       netip.AddrPort // where the client sends to
 	by       netip.AddrPort // who answers
+	seen     netip.AddrPort // whom the answers go to: the client, or who stands in for it
 	zoned    bool           // belongs to a conntrack zone other than the default
+	state    uint8          // of a TCP connection
 
 	// Attributes by which the kernel knows the entry. They lie in the buffer
 	// that the entry was read into.
@@ -60,6 +73,12 @@ func (f *flow) nodePortKey() plan.Key {
 	return key
 }
 
+// over tells whether a TCP connection has ended at both ends.
+func (f *flow) over() bool { return f.state > tcpLastAck }
+
+// standing tells whether a TCP connection has begun at both ends, and not ended.
+func (f *flow) standing() bool { return f.state >= tcpEstablished && !f.over() }
+
 // translated tells whether the packets go elsewhere than the client sent them.
 func (f *flow) translated() bool { return f.by != f.to }
 
@@ -78,13 +97,33 @@ func (f *flow) decode(family uint8, attrs []byte) bool {
 			f.zone, f.zoned = v, true
 		case ctaID:
 			f.id = v
+		case ctaProtoInfo:
+			f.state = tcpState(v)
 		}
 	}
 	f.protocol = orig.protocol
+	f.from = netip.AddrPortFrom(orig.src, orig.srcPort)
 	f.to = netip.AddrPortFrom(orig.dst, orig.dstPort)
 	f.by = netip.AddrPortFrom(reply.src, reply.srcPort)
+	f.seen = netip.AddrPortFrom(reply.dst, reply.dstPort)
 	f.zoned = f.zoned || orig.zoned || reply.zoned
-	return f.to.IsValid() && f.by.IsValid() && len(f.id) > 0
+	return f.from.IsValid() && f.to.IsValid() && f.by.IsValid() && f.seen.IsValid() && len(f.id) > 0
+}
+
+// tcpState is the state in the attributes of an entry's protocol, 0 if they are
+// not about TCP.
+func tcpState(attrs []byte) uint8 {
+	for typ, v := range nfnetlink.Attrs(attrs) {
+		if typ != ctaProtoInfoTCP {
+			continue
+		}
+		for typ, v := range nfnetlink.Attrs(v) {
+			if typ == ctaProtoInfoTCPState && len(v) == 1 {
+				return v[0]
+			}
+		}
+	}
+	return 0
 }
 
 // tuple is one direction of an entry.

@@ -1,36 +1,20 @@
 package conntrack
 
 import (
-	"encoding/binary"
-	"net/netip"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/conntrack/conntracktest"
 	"sluice/internal/model"
 	"sluice/internal/nfnetlink"
 )
 
-// encodeTuple is one direction of an entry, as the kernel writes it.
-func encodeTuple(src, dst netip.AddrPort, p model.Protocol) []byte {
-	srcType, dstType := uint16(ctaIPv4Src), uint16(ctaIPv4Dst)
-	if src.Addr().Is6() {
-		srcType, dstType = ctaIPv6Src, ctaIPv6Dst
-	}
-	ip := nfnetlink.AppendAttr(nil, srcType, src.Addr().AsSlice())
-	ip = nfnetlink.AppendAttr(ip, dstType, dst.Addr().AsSlice())
-	proto := nfnetlink.AppendAttr(nil, ctaProtoNum, []byte{byte(p)})
-	proto = nfnetlink.AppendAttr(proto, ctaProtoSrcPort, binary.BigEndian.AppendUint16(nil, src.Port()))
-	proto = nfnetlink.AppendAttr(proto, ctaProtoDstPort, binary.BigEndian.AppendUint16(nil, dst.Port()))
-	b := nfnetlink.AppendAttr(nil, nfnetlink.Nested|ctaTupleIP, ip)
-	return nfnetlink.AppendAttr(b, nfnetlink.Nested|ctaTupleProto, proto)
-}
-
 // encodeEntry is an entry of a client that sends to one address and is answered
 // by another.
 func encodeEntry(client, to, by string, p model.Protocol) []byte {
-	b := nfnetlink.AppendAttr(nil, nfnetlink.Nested|ctaTupleOrig, encodeTuple(addrPort(client), addrPort(to), p))
-	b = nfnetlink.AppendAttr(b, nfnetlink.Nested|ctaTupleReply, encodeTuple(addrPort(by), addrPort(client), p))
+	b := nfnetlink.AppendAttr(nil, nfnetlink.Nested|ctaTupleOrig, conntracktest.Tuple(addrPort(client), addrPort(to), p))
+	b = nfnetlink.AppendAttr(b, nfnetlink.Nested|ctaTupleReply, conntracktest.Tuple(addrPort(by), addrPort(client), p))
 	return nfnetlink.AppendAttr(b, ctaID, []byte{1, 2, 3, 4})
 }
 
@@ -40,7 +24,7 @@ func TestDecode(t *testing.T) {
 	four := encodeEntry("10.0.0.1:4000", "10.96.0.1:53", "10.244.1.1:5353", model.UDP)
 	six := encodeEntry("[fd00::1]:4000", "[fd00:96::1]:53", "[fd00:244::1]:5353", model.UDP)
 	noReply := nfnetlink.AppendAttr(nil, nfnetlink.Nested|ctaTupleOrig,
-		encodeTuple(addrPort("10.0.0.1:1"), addrPort("10.0.0.2:2"), model.UDP))
+		conntracktest.Tuple(addrPort("10.0.0.1:1"), addrPort("10.0.0.2:2"), model.UDP))
 	tests := []struct {
 		name   string
 		in     []byte
@@ -86,13 +70,29 @@ func TestDecodeAllocatesNothing(t *testing.T) {
 	}
 }
 
+func TestDecodeTellsTheEndsAndTheStateOfATCPConnection(t *testing.T) {
+	b := nfnetlink.AppendAttr(nil, nfnetlink.Nested|ctaTupleOrig, conntracktest.Tuple(addrPort("10.0.0.1:4000"), addrPort("10.96.0.1:80"), model.TCP))
+	b = nfnetlink.AppendAttr(b, nfnetlink.Nested|ctaTupleReply, conntracktest.Tuple(addrPort("10.244.1.1:8080"), addrPort("192.0.2.10:5000"), model.TCP))
+	b = nfnetlink.AppendAttr(b, nfnetlink.Nested|ctaProtoInfo, conntracktest.ProtoInfo(tcpEstablished))
+	b = nfnetlink.AppendAttr(b, ctaID, []byte{1, 2, 3, 4})
+	var f flow
+	if !f.decode(unix.NFPROTO_IPV4, b) {
+		t.Fatal("not decoded")
+	}
+	if f.from != addrPort("10.0.0.1:4000") || f.seen != addrPort("192.0.2.10:5000") || f.state != tcpEstablished {
+		t.Errorf("got %+v", f)
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	f.Add(uint8(unix.NFPROTO_IPV4), encodeEntry("10.0.0.1:4000", "10.96.0.1:53", "10.244.1.1:5353", model.UDP))
 	f.Add(uint8(unix.NFPROTO_IPV6), withZone(encodeEntry("[fd00::1]:4000", "[fd00:96::1]:53", "[fd00:244::1]:5353", model.UDP)))
 	f.Add(uint8(unix.NFPROTO_IPV4), encodeEntry("10.0.0.1:1", "10.0.0.2:2", "10.0.0.2:2", model.TCP))
+	f.Add(uint8(unix.NFPROTO_IPV4), nfnetlink.AppendAttr(encodeEntry("10.0.0.1:1", "10.0.0.2:2", "10.0.0.3:2", model.TCP),
+		nfnetlink.Nested|ctaProtoInfo, conntracktest.ProtoInfo(tcpEstablished)))
 	f.Add(uint8(0), []byte{3, 0, 1, 0})
 	f.Add(uint8(0), []byte{255, 255, 1, 128, 0})
-	x := node(frontend("10.96.0.1:53", "10.244.1.1:5353"), frontend("0.0.0.0:30053"))
+	x := node(frontend("10.96.0.1:53", "10.244.1.1:5353"), frontend("0.0.0.0:30053"), tcpFrontend("10.0.0.2:2"))
 	x.remove(udp("10.96.0.2:53"))
 	f.Fuzz(func(t *testing.T, family uint8, attrs []byte) {
 		var entry flow

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
@@ -58,6 +59,8 @@ type index struct {
 	// table was last swept.
 	retired    map[plan.Key]struct{}
 	retiredIPs map[netip.Addr]struct{}
+	// refusedByICMP is that of Options.
+	refusedByICMP bool
 }
 
 func newIndex() *index {
@@ -77,6 +80,9 @@ func (x *index) empty() bool { return len(x.frontends) == 0 && len(x.retired) ==
 // stale decides whether an entry must go.
 func (x *index) stale(f *flow) bool {
 	frontend, found := x.find(f)
+	if f.protocol == model.TCP {
+		return frontend != nil && x.severed(frontend, f)
+	}
 	switch {
 	case !found:
 		return f.translated() && x.isOrphan(f)
@@ -88,6 +94,20 @@ func (x *index) stale(f *flow) bool {
 		return false
 	}
 	return !hasEndpoint(frontend, f.by)
+}
+
+// severed tells whether a TCP connection has lost its endpoint. Without its
+// entry, what the client sends is decided by the rules, and they must say so: a
+// connection is not cut where they would drop that without a word.
+func (x *index) severed(f *plan.Frontend, c *flow) bool {
+	return c.translated() && !c.over() && !hasEndpoint(f, c.by) &&
+		x.resets(&f.Route) && (f.Outside == nil || x.resets(f.Outside))
+}
+
+// resets tells whether a segment of no known connection is answered by a reset:
+// by an endpoint, or by the rules if there is none.
+func (x *index) resets(r *plan.Route) bool {
+	return len(r.Endpoints) > 0 || r.Empty == plan.Reject && !x.refusedByICMP
 }
 
 // isOrphan tells whether a flow is addressed to a frontend that has gone.
@@ -108,11 +128,19 @@ func (x *index) isOrphan(f *flow) bool {
 // set notes what the kernel follows now, and tells whether that can have made
 // an entry stale.
 func (x *index) set(f *plan.Frontend) bool {
-	old := x.frontends[f.Key]
+	old, known := x.frontends[f.Key]
 	x.frontends[f.Key] = f
 	delete(x.retired, f.Key)
-	return old == nil || lost(old, f)
+	if old == nil {
+		return known || followsFirst(f.Protocol)
+	}
+	return lost(old, f) || followsFirst(f.Protocol) && !hasAny(old)
 }
+
+// followsFirst tells whether clients of a protocol go on sending to a frontend
+// that has no endpoint, so that the first one that comes must be made known to
+// them.
+func followsFirst(p model.Protocol) bool { return p == model.UDP }
 
 // refuse notes that it is not known what the kernel does.
 func (x *index) refuse(key plan.Key) { x.frontends[key] = nil }
@@ -138,20 +166,14 @@ func (x *index) setNodePortIPs(ips []netip.Addr) bool {
 	return true
 }
 
-// lost tells whether a flow of the old frontend may have to move: an endpoint
-// has gone, or there was none.
+// lost tells whether an endpoint has gone.
 func lost(old, now *plan.Frontend) bool {
-	pools := [][]plan.Endpoint{old.Route.Endpoints}
-	if old.Outside != nil {
-		pools = append(pools, old.Outside.Endpoints)
-	}
-	had := false
-	for _, pool := range pools {
-		for _, e := range pool {
-			if had = true; !hasEndpoint(now, e.AddrPort) {
-				return true
-			}
-		}
-	}
-	return !had
+	gone := func(e plan.Endpoint) bool { return !hasEndpoint(now, e.AddrPort) }
+	return slices.ContainsFunc(old.Route.Endpoints, gone) ||
+		old.Outside != nil && slices.ContainsFunc(old.Outside.Endpoints, gone)
+}
+
+// hasAny tells whether a frontend has an endpoint.
+func hasAny(f *plan.Frontend) bool {
+	return len(f.Route.Endpoints) > 0 || f.Outside != nil && len(f.Outside.Endpoints) > 0
 }

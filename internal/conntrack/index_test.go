@@ -49,6 +49,13 @@ func node(frontends ...*plan.Frontend) *index {
 	return x
 }
 
+// tcpFrontend is one for TCP.
+func tcpFrontend(at string, endpoints ...string) *plan.Frontend {
+	f := frontend(at, endpoints...)
+	f.Protocol = model.TCP
+	return f
+}
+
 func flowOf(protocol model.Protocol, to, by string) *flow {
 	return &flow{protocol: protocol, to: addrPort(to), by: addrPort(by)}
 }

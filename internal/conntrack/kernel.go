@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -54,9 +56,11 @@ func (k kernel) sweep(ctx context.Context, which protocols, stale func(*flow) bo
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	start := threadTime()
-	s := sweeper{ctx: ctx, socket: reader, filter: protocolFilter, stale: stale, doomed: deletions{socket: writer}}
+	bell := bell{netns: k.netns}
+	defer bell.close()
+	s := sweeper{ctx: ctx, socket: reader, filter: protocolFilter, stale: stale, doomed: deletions{socket: writer, bell: &bell}}
 	err = errors.Join(s.sweepAll(which), s.doomed.refused)
-	return tally{s.seen, s.doomed.deleted, s.deletedIPv6, threadTime() - start}, err
+	return tally{s.seen, s.doomed.deleted, s.deletedIPv6, threadTime() - start, bell.err}, err
 }
 
 // threadTime is the processor time that the calling thread has had so far.
@@ -78,6 +82,7 @@ type sweeper struct {
 	doomed deletions
 	seen   int
 	flow   flow // the entry being looked at
+	done   bool // the answer has come to its end
 
 	deletedIPv6 int // of those that doomed deleted
 }
@@ -137,21 +142,9 @@ func (s *sweeper) request(family uint8, p model.Protocol, filter []byte) error {
 	if err := s.socket.Send(msg); err != nil {
 		return err
 	}
-	done := false
-	answer := func(h nfnetlink.Header, payload []byte) error {
-		switch {
-		case h.Seq != s.seq:
-			return nil
-		case h.Type == unix.NLMSG_DONE:
-			done = true
-			return doneError(payload)
-		case h.Type == unix.NLMSG_ERROR:
-			done = true
-			return nfnetlink.AckError(h, payload)
-		}
-		return s.look(p, payload)
-	}
-	for !done {
+	s.done = false
+	answer := func(h nfnetlink.Header, payload []byte) error { return s.answer(p, h, payload) }
+	for !s.done {
 		if err := s.ctx.Err(); err != nil {
 			return err
 		}
@@ -163,6 +156,22 @@ func (s *sweeper) request(family uint8, p model.Protocol, filter []byte) error {
 		}
 	}
 	return nil
+}
+
+// answer reads a message of the kernel's answer, which ends with the last entry or
+// with an error.
+func (s *sweeper) answer(p model.Protocol, h nfnetlink.Header, payload []byte) error {
+	switch {
+	case h.Seq != s.seq:
+		return nil
+	case h.Type == unix.NLMSG_DONE:
+		s.done = true
+		return doneError(payload)
+	case h.Type == unix.NLMSG_ERROR:
+		s.done = true
+		return nfnetlink.AckError(h, payload)
+	}
+	return s.look(p, payload)
 }
 
 // doneError is the reason for which the kernel ended a dump early, if it did.
@@ -186,4 +195,17 @@ func (s *sweeper) look(p model.Protocol, payload []byte) error {
 		return nil
 	}
 	return s.doomed.add(&s.flow)
+}
+
+// pickUpFile holds whether connections are tracked that are met half way.
+const pickUpFile = "/proc/sys/net/netfilter/nf_conntrack_tcp_loose"
+
+// picksUp tells whether the kernel tracks TCP connections that it meets half way.
+func (k kernel) picksUp() (yes bool, err error) {
+	err = inNamespace(k.netns, func() error {
+		text, err := os.ReadFile(pickUpFile)
+		yes = strings.TrimSpace(string(text)) != "0"
+		return err
+	})
+	return yes, err
 }

@@ -21,31 +21,31 @@ import (
 
 func TestExactlyTheStaleEntriesGo(t *testing.T) {
 	stale := []entry{
-		{"endpoint left", "10.96.0.1:53", "10.244.1.3:5353", model.UDP, 0},
-		{"black-holed", "10.96.0.1:53", "10.96.0.1:53", model.UDP, 0},
-		{"endpoint left, in a zone", "10.96.0.1:53", "10.244.1.3:5353", model.UDP, 7},
-		{"endpoint of a node port left", "192.0.2.10:30053", "10.244.1.3:5353", model.UDP, 0},
-		{"node port, black-holed", "192.0.2.10:30053", "192.0.2.10:30053", model.UDP, 0},
-		{"last endpoint left", "10.96.0.2:53", "10.244.1.1:5353", model.UDP, 0},
-		{"frontend gone", "10.96.0.3:53", "10.244.1.1:5353", model.UDP, 0},
-		{"IPv6, endpoint left", "[fd00:96::1]:53", "[fd00:244::3]:5353", model.UDP, 0},
-		{"IPv6, black-holed", "[fd00:96::1]:53", "[fd00:96::1]:53", model.UDP, 0},
-		{"IPv6 node port, black-holed", "[2001:db8::10]:30053", "[2001:db8::10]:30053", model.UDP, 0},
+		{"endpoint left", "10.96.0.1:53", "10.244.1.3:5353", model.UDP, 0, 0},
+		{"black-holed", "10.96.0.1:53", "10.96.0.1:53", model.UDP, 0, 0},
+		{"endpoint left, in a zone", "10.96.0.1:53", "10.244.1.3:5353", model.UDP, 7, 0},
+		{"endpoint of a node port left", "192.0.2.10:30053", "10.244.1.3:5353", model.UDP, 0, 0},
+		{"node port, black-holed", "192.0.2.10:30053", "192.0.2.10:30053", model.UDP, 0, 0},
+		{"last endpoint left", "10.96.0.2:53", "10.244.1.1:5353", model.UDP, 0, 0},
+		{"frontend gone", "10.96.0.3:53", "10.244.1.1:5353", model.UDP, 0, 0},
+		{"IPv6, endpoint left", "[fd00:96::1]:53", "[fd00:244::3]:5353", model.UDP, 0, 0},
+		{"IPv6, black-holed", "[fd00:96::1]:53", "[fd00:96::1]:53", model.UDP, 0, 0},
+		{"IPv6 node port, black-holed", "[2001:db8::10]:30053", "[2001:db8::10]:30053", model.UDP, 0, 0},
 	}
 	kept := []entry{
-		{"endpoint is there", "10.96.0.1:53", "10.244.1.1:5353", model.UDP, 0},
-		{"untranslated in a zone", "10.96.0.1:53", "10.96.0.1:53", model.UDP, 7},
-		{"endpoint of a node port is there", "192.0.2.10:30053", "10.244.1.1:5353", model.UDP, 0},
-		{"frontend gone, never translated", "10.96.0.3:53", "10.96.0.3:53", model.UDP, 0},
-		{"TCP", "10.96.0.1:53", "10.244.1.3:5353", model.TCP, 0},
-		{"another port", "10.96.0.1:54", "10.244.1.3:5353", model.UDP, 0},
-		{"another address of the node", "192.0.2.11:30053", "10.244.1.3:5353", model.UDP, 0},
-		{"socket of the node", "192.0.2.10:30054", "192.0.2.10:30054", model.UDP, 0},
-		{"IPv6, endpoint is there", "[fd00:96::1]:53", "[fd00:244::1]:5353", model.UDP, 0},
-		{"IPv6 stranger", "[2001:db8:3::1]:53", "[2001:db8:3::1]:53", model.UDP, 0},
+		{"endpoint is there", "10.96.0.1:53", "10.244.1.1:5353", model.UDP, 0, 0},
+		{"untranslated in a zone", "10.96.0.1:53", "10.96.0.1:53", model.UDP, 7, 0},
+		{"endpoint of a node port is there", "192.0.2.10:30053", "10.244.1.1:5353", model.UDP, 0, 0},
+		{"frontend gone, never translated", "10.96.0.3:53", "10.96.0.3:53", model.UDP, 0, 0},
+		{"TCP", "10.96.0.1:53", "10.244.1.3:5353", model.TCP, 0, 0},
+		{"another port", "10.96.0.1:54", "10.244.1.3:5353", model.UDP, 0, 0},
+		{"another address of the node", "192.0.2.11:30053", "10.244.1.3:5353", model.UDP, 0, 0},
+		{"socket of the node", "192.0.2.10:30054", "192.0.2.10:30054", model.UDP, 0, 0},
+		{"IPv6, endpoint is there", "[fd00:96::1]:53", "[fd00:244::1]:5353", model.UDP, 0, 0},
+		{"IPv6 stranger", "[2001:db8:3::1]:53", "[2001:db8:3::1]:53", model.UDP, 0, 0},
 	}
 	n := newNamespace(t)
-	r := n.reconciler()
+	r := n.reconciler(Options{})
 	var told Pass // the last; commit waits for it
 	r.onPass = func(p Pass) { told = p }
 	commit(t, r, &plan.Change{Set: []*plan.Frontend{frontend("10.96.0.3:53", "10.244.1.1:5353")}})
@@ -106,7 +106,7 @@ nft add rule ip nat postrouting ct state new counter # so that there is tracking
 		t.Fatalf("answered by %s, want nobody", by)
 	}
 
-	r := n.reconciler()
+	r := n.reconciler(Options{})
 	for _, endpoint := range []string{"10.244.1.1:5353", "10.244.1.2:5353", "10.244.1.1:5353"} {
 		n.shell("nft flush chain ip nat output\n" +
 			"nft add rule ip nat output ip daddr 10.96.0.1 udp dport 53 dnat to " + endpoint)

@@ -1,7 +1,6 @@
 package conntrack
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"os/exec"
@@ -12,11 +11,10 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
 
+	"sluice/internal/conntrack/conntracktest"
 	"sluice/internal/dataplane"
 	"sluice/internal/model"
-	"sluice/internal/nfnetlink"
 	"sluice/internal/plan"
 )
 
@@ -81,6 +79,7 @@ type entry struct {
 	to, by   string
 	protocol model.Protocol
 	zone     uint16
+	state    uint8 // of a TCP connection
 }
 
 // seen is how entries describes it.
@@ -88,41 +87,24 @@ func (e entry) seen() string {
 	return fmt.Sprintf("%v to %s by %s, zoned %v", e.protocol, e.to, e.by, e.zone != 0)
 }
 
-const (
-	newEntry   = unix.NFNL_SUBSYS_CTNETLINK << 8 // IPCTNL_MSG_CT_NEW
-	ctaTimeout = 7
-)
-
 // create makes entries, as if there had been traffic.
 func (n *namespace) create(entries ...entry) {
 	n.t.Helper()
-	socket, err := nfnetlink.Dial(int(n.fd))
+	err := conntracktest.Fill(int(n.fd), func(yield func(conntracktest.Entry) bool) {
+		for i, e := range entries {
+			to := addrPort(e.to)
+			client := addr("198.51.100.1")
+			if to.Addr().Is6() {
+				client = addr("2001:db8:9::1")
+			}
+			from := netip.AddrPortFrom(client, uint16(i))
+			if !yield(conntracktest.Entry{From: from, To: to, By: addrPort(e.by), Protocol: e.protocol, Zone: e.zone, TCPState: e.state}) {
+				return
+			}
+		}
+	})
 	if err != nil {
 		n.t.Fatal(err)
-	}
-	defer socket.Close()
-	for seq, e := range entries {
-		to, by := addrPort(e.to), addrPort(e.by)
-		ip, family := addr("198.51.100.1"), uint8(unix.NFPROTO_IPV4)
-		if to.Addr().Is6() {
-			ip, family = addr("2001:db8:9::1"), unix.NFPROTO_IPV6
-		}
-		client := netip.AddrPortFrom(ip, uint16(seq))
-		msg := nfnetlink.AppendHeader(nil, newEntry, unix.NLM_F_REQUEST|unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK, family, 0)
-		msg = nfnetlink.AppendAttr(msg, nfnetlink.Nested|ctaTupleOrig, encodeTuple(client, to, e.protocol))
-		msg = nfnetlink.AppendAttr(msg, nfnetlink.Nested|ctaTupleReply, encodeTuple(by, client, e.protocol))
-		msg = nfnetlink.AppendAttr(msg, ctaTimeout, binary.BigEndian.AppendUint32(nil, 3600))
-		if e.zone != 0 {
-			msg = nfnetlink.AppendAttr(msg, ctaZone, binary.BigEndian.AppendUint16(nil, e.zone))
-		}
-		nfnetlink.EndMessage(msg, 0)
-		nfnetlink.SetSeq(msg, 0, uint32(seq+1))
-		if err := socket.Send(msg); err != nil {
-			n.t.Fatal(err)
-		}
-		if err := socket.Receive(nfnetlink.AckError); err != nil {
-			n.t.Fatalf("making %+v: %v", e, err)
-		}
 	}
 }
 
@@ -142,9 +124,11 @@ func (n *namespace) entries() []string {
 }
 
 // reconciler runs one in the namespace, until the test ends.
-func (n *namespace) reconciler() *Reconciler {
+func (n *namespace) reconciler(o Options) *Reconciler {
 	n.t.Helper()
-	r := New(Options{Logger: logr.Discard(), NetNS: int(n.fd), Desired: func(read func(*plan.Desired)) { read(&plan.Desired{}) }})
+	o.Logger, o.NetNS = logr.Discard(), int(n.fd)
+	o.Desired = func(read func(*plan.Desired)) { read(&plan.Desired{}) }
+	r := New(o)
 	done := make(chan error, 1)
 	go func() { done <- r.Run(n.t.Context()) }()
 	n.t.Cleanup(func() {

@@ -2,8 +2,10 @@ package conntrack
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
@@ -12,6 +14,7 @@ type tally struct {
 	seen, deleted int
 	deletedIPv6   int           // of those deleted
 	cost          time.Duration // of processor time
+	unheard       error         // why ends of TCP connections were not told that they are reset
 }
 
 // Pass is what one pass over the table did.
@@ -27,7 +30,7 @@ type Pass struct {
 func (r *Reconciler) pass(ctx context.Context) {
 	start := r.clock.Now()
 	spared := 0
-	t, err := r.sweep(ctx, r.tracks, func(f *flow) bool {
+	t, err := r.sweep(ctx, r.sweepable(), func(f *flow) bool {
 		switch {
 		case !r.index.stale(f):
 			return false
@@ -41,6 +44,9 @@ func (r *Reconciler) pass(ctx context.Context) {
 	took := end.Sub(start)
 	r.onPass(Pass{took, t.seen, t.deleted, t.deletedIPv6, err})
 	r.count(t, took, err)
+	if t.unheard != nil {
+		r.complain(t.unheard, "Clients that only wait are not told that their connections are reset", remedyUnheard)
+	}
 	r.notBefore = end.Add(max(rest, restFactor*t.cost))
 	if err != nil {
 		if ctx.Err() == nil {
@@ -48,7 +54,7 @@ func (r *Reconciler) pass(ctx context.Context) {
 		}
 		return
 	}
-	r.due, r.failures, r.lastError = false, 0, ""
+	r.due, r.failures, r.lastError = nil, 0, ""
 	r.index.forget()
 	if spared > 0 {
 		r.lookAgain()
@@ -58,6 +64,36 @@ func (r *Reconciler) pass(ctx context.Context) {
 		log = r.log.V(2)
 	}
 	log.Info("Swept the connection tracking table", "seen", t.seen, "deleted", t.deleted, "duration", took)
+}
+
+const (
+	remedyUnheard = "give the proxy the capability NET_RAW"
+	remedyLoose   = "set net.netfilter.nf_conntrack_tcp_loose to 1, or leave --reset-removed-endpoints out"
+)
+
+// sweepable are the protocols that are due. TCP connections are left alone where
+// the kernel does not take up a connection half way: without its entry nobody
+// would answer the client, which is worse than an endpoint that left.
+func (r *Reconciler) sweepable() protocols {
+	if !r.due.include(model.TCP) {
+		return r.due
+	}
+	yes, err := r.picksUp()
+	if err == nil && yes {
+		return r.due
+	}
+	r.complain(err, "TCP connections to endpoints that left cannot be reset, and stay", remedyLoose)
+	return r.due.without(model.TCP)
+}
+
+// complain logs what keeps connections from being reset, once.
+func (r *Reconciler) complain(err error, what, remedy string) {
+	text := fmt.Sprint(what, err)
+	if text == r.complaint {
+		return
+	}
+	r.complaint = text
+	r.log.Error(err, what, "remedy", remedy)
 }
 
 // isPlanned tells whether a flow that should not be there is about to be right:

@@ -3,6 +3,7 @@ package conntrack
 import (
 	"net/netip"
 
+	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
@@ -53,21 +54,27 @@ func (p *pending) put(tracks protocols, key plan.Key, u update) {
 	p.updates[key] = u
 }
 
-// apply brings an index up to date, and tells whether entries can be stale now.
-func (p *pending) apply(x *index) bool {
-	due := p.everything
+// apply brings an index up to date, and tells of which protocols entries can be
+// stale now. Frontends and addresses that go are the business of UDP alone: the
+// endpoints of their TCP connections are still there.
+func (p *pending) apply(x *index, tracks protocols) (due protocols) {
+	if p.everything {
+		due = tracks
+	}
 	if p.nodePortIPs != nil && x.setNodePortIPs(*p.nodePortIPs) {
-		due = true
+		due = due.with(model.UDP)
 	}
 	for key, u := range p.updates {
 		switch {
 		case u.removed:
 			x.remove(key)
-			due = true
+			if key.Protocol == model.UDP {
+				due = due.with(model.UDP)
+			}
 		case u.frontend == nil:
 			x.refuse(key)
 		case x.set(u.frontend):
-			due = true
+			due = due.with(key.Protocol)
 		}
 	}
 	return due

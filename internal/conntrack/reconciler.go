@@ -34,6 +34,18 @@ type protocols []model.Protocol
 
 func (p protocols) include(one model.Protocol) bool { return slices.Contains(p, one) }
 
+// with adds one, and leaves p as it is.
+func (p protocols) with(one model.Protocol) protocols {
+	if p.include(one) {
+		return p
+	}
+	return append(slices.Clip(p), one)
+}
+
+func (p protocols) without(one model.Protocol) protocols {
+	return slices.DeleteFunc(slices.Clone(p), func(p model.Protocol) bool { return p == one })
+}
+
 // Options is what a Reconciler is made of.
 type Options struct {
 	Logger logr.Logger
@@ -45,6 +57,12 @@ type Options struct {
 
 	// OnPass is told of each pass; nil if nobody wants to know.
 	OnPass func(Pass)
+
+	// ResetTCP has TCP connections to endpoints that left reset.
+	ResetTCP bool
+	// RefusedByICMP says that the dataplane refuses TCP connections by ICMP,
+	// which the ends of one that stands pay no heed to.
+	RefusedByICMP bool
 
 	// NetNS is the network namespace whose table it is, as an open file
 	// descriptor; 0 for that of the process.
@@ -70,6 +88,9 @@ type Reconciler struct {
 	tracks  protocols
 	// sweep removes entries of some protocols from the table; a field for tests.
 	sweep func(context.Context, protocols, func(*flow) bool) (tally, error)
+	// picksUp tells whether the kernel tracks TCP connections that it meets half
+	// way; a field for tests.
+	picksUp func() (bool, error)
 
 	wake chan struct{}
 
@@ -80,10 +101,11 @@ type Reconciler struct {
 	// All below belongs to the goroutine of Run.
 
 	index     *index
-	due       bool // entries may be stale
+	due       protocols // of which entries may be stale
 	notBefore time.Time
 	failures  int // passes that failed since one succeeded
 	lastError string
+	complaint string // the last about resets
 }
 
 // New returns a Reconciler that does nothing until Run.
@@ -94,15 +116,22 @@ func New(o Options) *Reconciler {
 	if o.OnPass == nil {
 		o.OnPass = func(Pass) {}
 	}
+	tracks := protocols{model.UDP}
+	if o.ResetTCP {
+		tracks = tracks.with(model.TCP)
+	}
+	k, x := kernel{o.NetNS}, newIndex()
+	x.refusedByICMP = o.RefusedByICMP
 	return &Reconciler{
 		log:     o.Logger,
 		clock:   o.Clock,
 		desired: o.Desired,
 		onPass:  o.OnPass,
-		tracks:  protocols{model.UDP},
-		sweep:   kernel{o.NetNS}.sweep,
+		tracks:  tracks,
+		sweep:   k.sweep,
+		picksUp: k.picksUp,
 		wake:    make(chan struct{}, 1),
-		index:   newIndex(),
+		index:   x,
 	}
 }
 
@@ -180,12 +209,12 @@ func (r *Reconciler) absorb() bool {
 	p := r.pending
 	r.pending = pending{}
 	r.mu.Unlock()
-	if p.apply(r.index) {
-		r.due = true
+	for _, one := range p.apply(r.index, r.tracks) {
+		r.due = r.due.with(one)
 	}
 	if r.index.empty() {
-		r.due = false
+		r.due = nil
 		r.index.forget()
 	}
-	return r.due
+	return len(r.due) > 0
 }

@@ -23,13 +23,16 @@ type table struct {
 	takes   time.Duration // on the clock
 	costs   time.Duration // of processor time
 	failing atomic.Bool
+	strict  bool // connections met half way are not tracked
 
 	passes []time.Duration // when they began, since the beginning
+	swept  []protocols     // in each pass
 	began  time.Time
 }
 
 func (t *table) sweep(_ context.Context, which protocols, stale func(*flow) bool) (tally, error) {
 	t.passes = append(t.passes, time.Since(t.began))
+	t.swept = append(t.swept, which)
 	time.Sleep(t.takes)
 	if t.failing.Load() {
 		return tally{}, errors.New("no")
@@ -69,14 +72,16 @@ type bench struct {
 }
 
 // inBubble runs a test in a bubble with a time of its own.
-func inBubble(t *testing.T, test func(t *testing.T, b *bench)) {
+func inBubble(t *testing.T, test func(t *testing.T, b *bench)) { inBubbleWith(t, Options{}, test) }
+
+func inBubbleWith(t *testing.T, o Options, test func(t *testing.T, b *bench)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bench{t: t, table: &table{began: time.Now()}, desired: &plan.Desired{}}
-		b.Reconciler = New(Options{
-			Logger:  funcr.New(func(_, args string) { b.logged = append(b.logged, args) }, funcr.Options{}),
-			Desired: func(read func(*plan.Desired)) { read(b.desired) },
-		})
+		o.Logger = funcr.New(func(_, args string) { b.logged = append(b.logged, args) }, funcr.Options{})
+		o.Desired = func(read func(*plan.Desired)) { read(b.desired) }
+		b.Reconciler = New(o)
 		b.Reconciler.sweep = b.table.sweep
+		b.Reconciler.picksUp = func() (bool, error) { return !b.table.strict, nil }
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- b.Run(ctx) }()

@@ -45,6 +45,7 @@ const (
 	perBucket = 4
 
 	netfilterDir = "proc/sys/net/netfilter"
+	liberalName  = "nf_conntrack_tcp_be_liberal"
 	hashsizeFile = "sys/module/nf_conntrack/parameters/hashsize"
 	onlineFile   = "sys/devices/system/cpu/online"
 )
@@ -83,11 +84,18 @@ func Tune(o TuneOptions) []error {
 	set("nf_conntrack_tcp_timeout_established", seconds(c.TCPEstablished))
 	set("nf_conntrack_tcp_timeout_close_wait", seconds(c.TCPCloseWait))
 	if c.TCPBeLiberal {
-		set("nf_conntrack_tcp_be_liberal", 1)
+		set(liberalName, 1)
 	}
 	set("nf_conntrack_udp_timeout", seconds(c.UDP))
 	set("nf_conntrack_udp_timeout_stream", seconds(c.UDPStream))
 	return notNil(errs)
+}
+
+// TCPIsLiberal tells whether the kernel accepts TCP segments that are outside
+// the window, whoever made it do so.
+func TCPIsLiberal(o TuneOptions) bool {
+	value, err := kernel{o.Root, o.Logger}.read(filepath.Join(netfilterDir, liberalName))
+	return err == nil && value != 0
 }
 
 // SetOOMScore says how willing the kernel should be to end this process when

@@ -21,7 +21,7 @@ const (
 	maxFile         = netfilterDir + "/nf_conntrack_max"
 	establishedFile = netfilterDir + "/nf_conntrack_tcp_timeout_established"
 	closeWaitFile   = netfilterDir + "/nf_conntrack_tcp_timeout_close_wait"
-	liberalFile     = netfilterDir + "/nf_conntrack_tcp_be_liberal"
+	liberalFile     = netfilterDir + "/" + liberalName
 	udpFile         = netfilterDir + "/nf_conntrack_udp_timeout"
 	streamFile      = netfilterDir + "/nf_conntrack_udp_timeout_stream"
 	oomFile         = "proc/self/oom_score_adj"
@@ -101,6 +101,26 @@ func TestConntrackIsTunedAsConfigured(t *testing.T) {
 			}
 			if diff := cmp.Diff(tt.want, settings(t, root, files...)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestTCPIsLiberalOnceSomebodyMadeItSo(t *testing.T) {
+	tests := []struct {
+		name string
+		file string
+		want bool
+	}{
+		{"by default", "0", false},
+		{"made so", "1", true},
+		{"unreadable", "much", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			root := machine(t, map[string]string{liberalFile: tt.file})
+			if got := TCPIsLiberal(TuneOptions{Root: root}); got != tt.want {
+				t.Errorf("liberal: %v", got)
 			}
 		})
 	}
@@ -238,6 +258,9 @@ func TestTheKernelIsTunedAsFarAsItAllows(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"/" + maxFile, "/" + hashsizeFile}, refused); diff != "" {
 		t.Errorf("refused (-want +got):\n%s\n%v", diff, errs)
+	}
+	if !TCPIsLiberal(TuneOptions{}) {
+		t.Error("the kernel was made liberal, and is not taken for it")
 	}
 	want := map[string]string{establishedFile: "1234", liberalFile: "1", udpFile: "77"}
 	if diff := cmp.Diff(want, settings(t, "/", establishedFile, liberalFile, udpFile)); diff != "" {

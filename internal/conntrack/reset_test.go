@@ -1,0 +1,208 @@
+package conntrack
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+const tcpTimeWait = 7
+
+func TestWhichConnectionsAreReset(t *testing.T) {
+	drops := tcpFrontend("10.96.0.4:80")
+	drops.Route.Empty = plan.Drop
+	local := split(tcpFrontend("198.18.0.1:80", "10.244.1.1:8080"), "10.244.1.1:8080")
+	silent := split(tcpFrontend("198.18.0.2:80", "10.244.1.1:8080"))
+	silent.Outside.Empty = plan.Drop
+	x := node(tcpFrontend("10.96.0.1:80", "10.244.1.1:8080"), tcpFrontend("10.96.0.2:80"),
+		tcpFrontend("0.0.0.0:30080", "10.244.1.1:8080"), drops, local, silent)
+	x.refuse(plan.Key{Addr: addr("10.96.0.5"), Port: 80, Protocol: model.TCP})
+	x.set(tcpFrontend("10.96.0.6:80", "10.244.1.2:8080"))
+	x.remove(plan.Key{Addr: addr("10.96.0.6"), Port: 80, Protocol: model.TCP})
+	tests := []struct {
+		name   string
+		to, by string
+		state  uint8
+		want   bool
+	}{
+		{"endpoint is there", "10.96.0.1:80", "10.244.1.1:8080", tcpEstablished, false},
+		{"endpoint left", "10.96.0.1:80", "10.244.1.2:8080", tcpEstablished, true},
+		{"endpoint left, beginning", "10.96.0.1:80", "10.244.1.2:8080", 1, true},
+		{"endpoint left, half closed", "10.96.0.1:80", "10.244.1.2:8080", tcpLastAck, true},
+		{"endpoint left, over", "10.96.0.1:80", "10.244.1.2:8080", tcpTimeWait, false},
+		{"not translated", "10.96.0.1:80", "10.96.0.1:80", tcpEstablished, false},
+		{"last endpoint left", "10.96.0.2:80", "10.244.1.2:8080", tcpEstablished, true},
+		{"last endpoint left, and there would be silence", "10.96.0.4:80", "10.244.1.2:8080", tcpEstablished, false},
+		{"endpoint of a node port left", "192.0.2.10:30080", "10.244.1.2:8080", tcpEstablished, true},
+		{"endpoint of policy Local left", "198.18.0.1:80", "10.244.1.2:8080", tcpEstablished, true},
+		{"last endpoint of policy Local left", "198.18.0.2:80", "10.244.1.2:8080", tcpEstablished, false},
+		{"frontend that was refused", "10.96.0.5:80", "10.244.1.2:8080", tcpEstablished, false},
+		{"frontend that is gone", "10.96.0.6:80", "10.244.1.2:8080", tcpEstablished, false},
+		{"stranger", "203.0.113.1:80", "10.244.1.2:8080", tcpEstablished, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := flowOf(model.TCP, tt.to, tt.by)
+			f.state = tt.state
+			if got := x.stale(f); got != tt.want {
+				t.Errorf("reset: %v", got)
+			}
+		})
+	}
+	x.refusedByICMP = true
+	for to, want := range map[string]bool{"10.96.0.1:80": true, "10.96.0.2:80": false} {
+		if got := x.stale(flowOf(model.TCP, to, "10.244.1.2:8080")); got != want {
+			t.Errorf("refused by ICMP, %s: reset: %v", to, got)
+		}
+	}
+}
+
+// What follows a commit depends on what it can have done to a connection.
+func TestTCPEntriesAreLookedAtWhenAnEndpointLeft(t *testing.T) {
+	const web = "10.96.0.1:80"
+	tcp := protocols{model.TCP}
+	tests := []struct {
+		name   string
+		change *plan.Change
+		want   []protocols
+	}{
+		{"one more endpoint", &plan.Change{Set: []*plan.Frontend{tcpFrontend(web, old, now)}}, nil},
+		{"another frontend", &plan.Change{Set: []*plan.Frontend{tcpFrontend("10.96.0.2:80", old)}}, nil},
+		{"removed frontend", &plan.Change{Removed: []plan.Key{tcpFrontend(web).Key}}, nil},
+		{"node port addresses", &plan.Change{Settings: &plan.Settings{NodePortIPs: []netip.Addr{addr("192.0.2.1")}}}, []protocols{{model.UDP}}},
+		{"replaced endpoint", &plan.Change{Set: []*plan.Frontend{tcpFrontend(web, now)}}, []protocols{tcp}},
+		{"last endpoint", &plan.Change{Set: []*plan.Frontend{tcpFrontend(web)}}, []protocols{tcp}},
+		{"of UDP too", &plan.Change{Set: []*plan.Frontend{tcpFrontend(web), frontend(web, now)}}, []protocols{{model.TCP, model.UDP}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubbleWith(t, Options{ResetTCP: true}, func(t *testing.T, b *bench) {
+				b.Committed(&plan.Change{Set: []*plan.Frontend{tcpFrontend(web, old)}}, dataplane.Result{}, true)
+				elapse(time.Minute)
+				b.table.swept = nil
+				b.Committed(tt.change, dataplane.Result{}, false)
+				elapse(time.Minute)
+				for _, p := range b.table.swept {
+					slices.Sort(p)
+				}
+				if diff := cmp.Diff(tt.want, b.table.swept); diff != "" {
+					t.Errorf("looked at (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+func TestNothingIsCutWhereNobodyWouldTellTheClient(t *testing.T) {
+	inBubbleWith(t, Options{ResetTCP: true}, func(t *testing.T, b *bench) {
+		b.table.strict = true
+		b.table.entries = []*flow{flowOf(model.TCP, web, old), flowOf(model.UDP, web, old)}
+		b.set(tcpFrontend(web, old), frontend(web, old))
+		elapse(time.Minute)
+		for range 3 {
+			b.Committed(&plan.Change{Set: []*plan.Frontend{tcpFrontend(web, now), frontend(web, now)}}, dataplane.Result{}, true)
+			elapse(time.Minute)
+		}
+		b.wantAnsweredBy(old)
+		if len(b.logged) != 1 || !strings.Contains(b.logged[0], remedyLoose) {
+			t.Errorf("logged %q, want one complaint", b.logged)
+		}
+		b.table.strict = false
+		b.set(tcpFrontend(web, old), frontend(web, now))
+		elapse(time.Minute)
+		b.set(tcpFrontend(web, now), frontend(web, now))
+		elapse(time.Minute)
+		b.wantAnsweredBy()
+	})
+}
+
+func TestExactlyTheConnectionsToEndpointsThatLeftAreCut(t *testing.T) {
+	cut := []entry{
+		{name: "endpoint left", to: "10.96.0.1:80", by: "10.244.1.3:8080", protocol: model.TCP, state: tcpEstablished},
+		{name: "endpoint of a node port left", to: "192.0.2.10:30080", by: "10.244.1.3:8080", protocol: model.TCP, state: tcpEstablished},
+		{name: "IPv6", to: "[fd00:96::1]:80", by: "[fd00:244::3]:8080", protocol: model.TCP, state: tcpEstablished},
+		{name: "waiting for the end", to: "10.96.0.1:80", by: "10.244.1.3:8080", protocol: model.TCP, state: tcpLastAck},
+	}
+	kept := []entry{
+		{name: "endpoint is there", to: "10.96.0.1:80", by: "10.244.1.1:8080", protocol: model.TCP, state: tcpEstablished},
+		{name: "over", to: "10.96.0.1:80", by: "10.244.1.3:8080", protocol: model.TCP, state: tcpTimeWait},
+		{name: "another port", to: "10.96.0.1:81", by: "10.244.1.3:8080", protocol: model.TCP, state: tcpEstablished},
+		{name: "another protocol", to: "10.96.0.1:80", by: "10.244.1.3:8080", protocol: model.UDP},
+	}
+	for _, reset := range []bool{true, false} {
+		n := newNamespace(t)
+		n.create(append(cut, kept...)...)
+		r := n.reconciler(Options{ResetTCP: reset})
+		commit(t, r, &plan.Change{
+			Settings: &plan.Settings{NodePortIPs: []netip.Addr{addr("192.0.2.10")}},
+			Set: []*plan.Frontend{
+				frontend("10.96.0.9:53"), // so that there is a pass in any case
+				tcpFrontend("10.96.0.1:80", "10.244.1.1:8080"),
+				tcpFrontend("0.0.0.0:30080", "10.244.1.1:8080"),
+				tcpFrontend("[fd00:96::1]:80", "[fd00:244::1]:8080"),
+			},
+		})
+		left := kept
+		if !reset {
+			left = append(left, cut...)
+		}
+		var want []string
+		for _, e := range left {
+			want = append(want, e.seen())
+		}
+		slices.Sort(want)
+		if diff := cmp.Diff(want, n.entries()); diff != "" {
+			t.Errorf("with resets %v, entries left (-want +got):\n%s", reset, diff)
+		}
+	}
+}
+
+func TestOnlyStandingConnectionsHaveEndsToTell(t *testing.T) {
+	f := flowOf(model.TCP, web, old)
+	f.from, f.seen = addrPort("10.0.0.1:4000"), addrPort("192.0.2.10:5000")
+	whole := connection{[2]netip.AddrPort{f.from, f.to}, [2]netip.AddrPort{f.by, f.seen}}
+	for state, want := range map[uint8]connection{1: {}, 2: {}, tcpEstablished: whole, tcpLastAck: whole, tcpTimeWait: {}} {
+		f.state = state
+		if got := connectionOf(f); got != want {
+			t.Errorf("state %d: %v, want %v", state, got, want)
+		}
+	}
+}
+
+func TestSynAckIsAPacketWithRightChecksums(t *testing.T) {
+	tests := []struct {
+		name     string
+		from, to string
+		header   int
+	}{
+		{"IPv4", "10.96.0.1:80", "10.244.1.3:40000", ipv4HeaderLen},
+		{"IPv6", "[fd00:96::1]:80", "[fd00:244::3]:40000", ipv6HeaderLen},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			from, to := addrPort(tt.from), addrPort(tt.to)
+			packet := appendSynAck(nil, from, to)
+			if len(packet) != tt.header+tcpHeaderLen {
+				t.Fatalf("%d bytes", len(packet))
+			}
+			src, dst, segment := from.Addr().AsSlice(), to.Addr().AsSlice(), packet[tt.header:]
+			if !slices.Equal(packet[tt.header-2*len(src):tt.header], slices.Concat(src, dst)) {
+				t.Errorf("addresses of % x", packet)
+			}
+			if sum := sumWords(uint32(6+len(segment)), src, dst, segment); sum != 0xffff {
+				t.Errorf("the segment adds up to %x", sum)
+			}
+			if flags := segment[13]; flags != tcpFlagSYN|tcpFlagACK {
+				t.Errorf("flags %x", flags)
+			}
+		})
+	}
+}
