@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"sluice/internal/model"
@@ -15,8 +16,6 @@ const (
 	addressesAll       = "all"
 	addressesLocalhost = "localhost"
 )
-
-var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
 func nodePortAddresses(items []string, n *notes) plan.NodePortAddresses {
 	if len(items) == 0 {
@@ -38,7 +37,6 @@ func nodePortAddresses(items []string, n *notes) plan.NodePortAddresses {
 			out.All = true
 		case addressesLocalhost:
 			out.Prefixes = append(out.Prefixes, loopback...)
-			warnLoopback(field, n)
 		default:
 			out.Prefixes = append(out.Prefixes, nodePortRange(field, item, n)...)
 			continue
@@ -54,15 +52,11 @@ func nodePortRange(field, item string, n *notes) []netip.Prefix {
 		n.fail(field, err.Error(), "use a range such as 192.168.0.0/16 or fd00::/8, or one of the words primary, all and localhost")
 		return nil
 	}
-	if prefix.Addr().IsLoopback() {
-		warnLoopback(field, n)
+	if prefix.Addr().IsLoopback() && !slices.ContainsFunc(loopbackAddresses, prefix.Contains) {
+		n.warn(field, fmt.Sprintf("%v selects nothing: of the loopback addresses, node ports are served on 127.0.0.1 and ::1 only", prefix),
+			"use the word localhost, or 127.0.0.1/32")
 	}
 	return []netip.Prefix{prefix}
-}
-
-func warnLoopback(field string, n *notes) {
-	n.warn(field, "node ports are not served on loopback addresses",
-		"connect to another address of the node")
 }
 
 // clusterCIDRs reads a range, or one of each family with a comma between them.

@@ -82,6 +82,20 @@ func (s setting) idle(mode v1alpha1.ProxyMode) string {
 	return s.unused
 }
 
+// twin is the field of another mode that a flag sets to the same, if there is
+// one.
+func (s setting) twin() string {
+	if len(s.also) > 0 {
+		return s.also[0]
+	}
+	for _, other := range settings {
+		if slices.Contains(other.also, s.path) {
+			return other.path
+		}
+	}
+	return ""
+}
+
 // noteUnused tells of fields that were set and have no effect.
 func noteUnused(c *Configuration, n *notes) {
 	defaults := New()
@@ -91,7 +105,7 @@ func noteUnused(c *Configuration, n *notes) {
 			continue
 		}
 		// A flag that sets this field also sets one that has an effect.
-		if len(s.also) > 0 && value == text(at(c, s.also[0])) {
+		if twin := s.twin(); twin != "" && value == text(at(c, twin)) {
 			continue
 		}
 		n.note(s.path, "it has no effect: "+why, "leave it out")

@@ -26,7 +26,8 @@ func TestWhatAChangeOfTheConfigurationAsksFor(t *testing.T) {
 			live: []string{"logging.verbosity", "logging.vmodule"}, restart: []string{"logging.flushFrequency"}},
 		{name: "feature gates", later: []string{"--feature-gates=AllowServiceExternalIPs=false,NativeHistograms=false"},
 			live: []string{"featureGates.AllowServiceExternalIPs"}, restart: []string{"featureGates.NativeHistograms"}},
-		{name: "a feature gate by its stage", later: []string{"--feature-gates=AllAlpha=true,AllBeta=true"}, restart: []string{"featureGates.LoggingAlphaOptions"}},
+		{name: "a feature gate by its stage", later: []string{"--feature-gates=AllAlpha=true,AllBeta=true"},
+			live: []string{"featureGates.KubeProxyNFTablesLocalhostNodePorts"}, restart: []string{"featureGates.LoggingAlphaOptions"}},
 		{name: "who this is and whom it asks", later: []string{"--hostname-override=n", "--kubeconfig=k", "--config-sync-period=1h", "--show-hidden-metrics-for-version=1.36"},
 			restart: []string{"clientConnection.kubeconfig", "hostnameOverride", "showHiddenMetricsForVersion", "configSyncPeriod"}},
 	}

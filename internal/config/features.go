@@ -26,6 +26,7 @@ const (
 // process, if it does.
 var effectiveGates = map[featuregate.Feature]string{
 	AllowServiceExternalIPs: "",
+	LocalhostNodePorts:      "",
 	"ComponentFlagz":        restartPagesGate,
 	"ComponentStatusz":      restartPagesGate,
 	"ContextualLogging":     restartLogGate,

@@ -52,12 +52,11 @@ func TestSettingFeatureGates(t *testing.T) {
 		notes    []string // fields
 	}{
 		{name: "one that matters", in: "AllowServiceExternalIPs=false", off: []featuregate.Feature{AllowServiceExternalIPs}},
-		{name: "one that does not", in: "KubeProxyNFTablesLocalhostNodePorts=true",
-			on: []featuregate.Feature{"KubeProxyNFTablesLocalhostNodePorts"}, notes: []string{"featureGates.KubeProxyNFTablesLocalhostNodePorts"}},
+		{name: "one that does not", in: "KubeProxyIPVS=false",
+			off: []featuregate.Feature{"KubeProxyIPVS"}, notes: []string{"featureGates.KubeProxyIPVS"}},
 		{name: "one that is locked, to what it is", in: "WinDSR=true", on: []featuregate.Feature{"WinDSR"}, notes: []string{"featureGates.WinDSR"}},
 		{name: "all of a stage", in: "AllAlpha=true,AllBeta=true,KubeProxyNFTablesLocalhostNodePorts=false",
-			on: []featuregate.Feature{"LoggingAlphaOptions"}, off: []featuregate.Feature{"KubeProxyNFTablesLocalhostNodePorts"},
-			notes: []string{"featureGates.KubeProxyNFTablesLocalhostNodePorts"}},
+			on: []featuregate.Feature{"LoggingAlphaOptions"}, off: []featuregate.Feature{"KubeProxyNFTablesLocalhostNodePorts"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

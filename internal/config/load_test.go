@@ -123,6 +123,10 @@ func TestAFileSaysOnlyWhatIsNotDefault(t *testing.T) {
 		{"upstream's least period of iptables mode is no wish", header + "iptables: {minSyncPeriod: 1s}\n", func(*Configuration) {}},
 		{"a least period of nftables mode is one, even if it is upstream's", header + "nftables: {minSyncPeriod: 1s}\n",
 			func(c *Configuration) { c.NFTables.MinSyncPeriod.Duration = time.Second }},
+		{"in mode iptables, the nftables section is apart", header + "mode: iptables\niptables: {masqueradeAll: true, minSyncPeriod: 5s}\n",
+			func(c *Configuration) {
+				c.Mode, c.IPTables.MasqueradeAll, c.IPTables.MinSyncPeriod.Duration = ModeIPTables, true, 5*time.Second
+			}},
 		{"in mode nftables, the iptables section is apart", header + "mode: nftables\niptables: {masqueradeAll: true}\n",
 			func(c *Configuration) { c.Mode, c.IPTables.MasqueradeAll = ModeNFTables, true }},
 	}

@@ -15,7 +15,7 @@ const (
 
 // modes are the proxy modes that can be run. The first is what an empty mode
 // means.
-var modes = []v1alpha1.ProxyMode{ModeNFTables}
+var modes = []v1alpha1.ProxyMode{ModeNFTables, ModeIPTables}
 
 func modeNames() string {
 	names := make([]string, len(modes))

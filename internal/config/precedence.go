@@ -11,15 +11,20 @@ import (
 // Load returns what the flags say, or what the configuration file says if they
 // name one. The problems are what was ignored.
 func (f *Flags) Load() (*Configuration, []model.Problem, error) {
-	var n notes
 	if f.ConfigFile == "" {
+		var n notes
 		c := f.fromFlags(&n)
 		return c, n.warnings, nil
 	}
-	c, problems, err := Load(f.ConfigFile)
+	return f.with(Load(f.ConfigFile))
+}
+
+// with lets the flags have their say over what a configuration file says.
+func (f *Flags) with(c *Configuration, problems []model.Problem, err error) (*Configuration, []model.Problem, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	var n notes
 	if err := f.overrule(c, &n); err != nil {
 		return nil, nil, err
 	}

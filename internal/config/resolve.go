@@ -68,8 +68,15 @@ type Client struct {
 }
 
 // Settings works out what the flags and the configuration file mean.
-func (f *Flags) Settings() (*Settings, error) {
-	c, problems, err := f.Load()
+func (f *Flags) Settings() (*Settings, error) { return f.resolve(f.Load()) }
+
+// SettingsWith works out what the flags would mean with a configuration file of
+// that content.
+func (f *Flags) SettingsWith(file []byte) (*Settings, error) {
+	return f.resolve(f.with(Decode(file)))
+}
+
+func (f *Flags) resolve(c *Configuration, problems []model.Problem, err error) (*Settings, error) {
 	if err != nil {
 		return nil, err
 	}

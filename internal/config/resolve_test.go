@@ -92,6 +92,22 @@ func TestWhatAConfigurationMeans(t *testing.T) {
 			func(s *Settings) { s.SyncPeriod, s.MinSyncPeriod = time.Minute, time.Minute }},
 		{"upstream's least period, asked for", []string{cidr, "--iptables-min-sync-period=1s"},
 			func(s *Settings) { s.MinSyncPeriod = time.Second }},
+		{"mode iptables has defaults of its own", []string{cidr, "--proxy-mode=iptables"},
+			func(s *Settings) {
+				s.Mode, s.MinSyncPeriod = ModeIPTables, time.Second
+				s.Plan.NodePortAddresses = plan.NodePortAddresses{All: true, Loopback: loopbackAddresses[:1]}
+				s.Plan.DropInvalid = true
+			}},
+		{"mode iptables with a liberal kernel drops nothing", []string{cidr, "--proxy-mode=iptables", "--conntrack-tcp-be-liberal", "--nodeport-addresses=primary"},
+			func(s *Settings) {
+				s.Mode, s.MinSyncPeriod, s.Conntrack.TCPBeLiberal = ModeIPTables, time.Second, true
+			}},
+		{"mode iptables goes by its own section", []string{cidr, "--proxy-mode=iptables", "--masquerade-all", "--iptables-masquerade-bit=9",
+			"--iptables-sync-period=1m", "--iptables-min-sync-period=0s", "--nodeport-addresses=primary"},
+			func(s *Settings) {
+				s.Mode, s.SyncPeriod, s.MinSyncPeriod = ModeIPTables, time.Minute, 0
+				s.Plan.MasqueradeAll, s.Plan.MasqueradeBit, s.Plan.DropInvalid = true, 9, true
+			}},
 		{"name of the node", []string{cidr, "--hostname-override= Node-1 "}, func(s *Settings) { s.HostnameOverride = "node-1" }},
 		{"address of the node", []string{cidr, "--bind-address=10.9.8.7"},
 			func(s *Settings) { s.NodeIP = netip.MustParseAddr("10.9.8.7") }},
@@ -140,15 +156,15 @@ func TestWhatDeservesAWarning(t *testing.T) {
 	}{
 		{"nobody is known as a pod without a cluster CIDR", nil, "clusterCIDR",
 			func(s *Settings) bool { return s.Plan.DetectLocal == plan.DetectNone }},
-		{"localhost alone does not mean the primary addresses",
-			[]string{"--detect-local-mode=NodeCIDR", "--nodeport-addresses=localhost"}, "nodePortAddresses[0]",
-			func(s *Settings) bool {
-				a := s.Plan.NodePortAddresses
-				return !a.Primary && !a.All && len(a.Prefixes) > 0
-			}},
-		{"a loopback range is like localhost",
-			[]string{"--detect-local-mode=NodeCIDR", "--nodeport-addresses=primary,127.0.0.0/8"}, "nodePortAddresses[1]",
-			func(s *Settings) bool { return s.Plan.NodePortAddresses.Primary }},
+		{"a loopback range that selects nothing",
+			[]string{"--detect-local-mode=NodeCIDR", "--nodeport-addresses=primary,127.0.0.2/32"}, "nodePortAddresses[1]",
+			func(s *Settings) bool { return s.Plan.NodePortAddresses.Loopback == nil }},
+		{"localhost with the feature gate switched off",
+			[]string{"--detect-local-mode=NodeCIDR", "--nodeport-addresses=localhost", "--feature-gates=KubeProxyNFTablesLocalhostNodePorts=false"}, "nodePortAddresses",
+			func(s *Settings) bool { return s.Plan.NodePortAddresses.Loopback == nil }},
+		{"localhost in iptables mode, switched off",
+			[]string{"--detect-local-mode=NodeCIDR", "--nodeport-addresses=localhost", "--proxy-mode=iptables", "--iptables-localhost-nodeports=false"}, "nodePortAddresses",
+			func(s *Settings) bool { return s.Plan.NodePortAddresses.Loopback == nil }},
 		{"a malformed cluster CIDR that nothing uses",
 			[]string{"--detect-local-mode=NodeCIDR", "--cluster-cidr=x"}, "clusterCIDR",
 			func(s *Settings) bool { return len(s.Plan.ClusterCIDRs) == 0 }},
@@ -181,7 +197,7 @@ func TestEachMistakeIsReportedWithItsField(t *testing.T) {
 		in   []string
 		want []string
 	}{
-		{"mode that is not available", []string{"--proxy-mode=iptables"}, []string{"mode"}},
+		{"mode that is not available", []string{"--proxy-mode=ipvs"}, []string{"mode"}},
 		{"cluster CIDR malformed", []string{"--cluster-cidr=10.0.0.0"}, []string{"clusterCIDR"}},
 		{"cluster CIDR with IPv4 in IPv6", []string{"--cluster-cidr=::ffff:10.0.0.0/104"}, []string{"clusterCIDR"}},
 		{"two cluster CIDRs of one family", []string{"--cluster-cidr=10.0.0.0/8,11.0.0.0/8"}, []string{"clusterCIDR"}},
@@ -196,6 +212,7 @@ func TestEachMistakeIsReportedWithItsField(t *testing.T) {
 		{"bit negative", []string{"--iptables-masquerade-bit=-1"}, []string{"iptables.masqueradeBit", "nftables.masqueradeBit"}},
 		{"sync period of nothing", []string{"--iptables-sync-period=0s"}, []string{"nftables.syncPeriod"}},
 		{"periods negative", []string{"--iptables-sync-period=-1s", "--iptables-min-sync-period=-1s"}, []string{"nftables.syncPeriod", "nftables.minSyncPeriod"}},
+		{"sync period of nothing, in iptables mode", []string{"--proxy-mode=iptables", "--iptables-sync-period=0s"}, []string{"iptables.syncPeriod"}},
 		{"periods the wrong way round", []string{"--iptables-sync-period=1s", "--iptables-min-sync-period=2s"}, []string{"nftables.minSyncPeriod"}},
 		{"a word twice", []string{"--nodeport-addresses=primary,all,primary"}, []string{"nodePortAddresses[2]"}},
 		{"name of the node blank", []string{"--hostname-override= "}, []string{"hostnameOverride"}},
@@ -258,6 +275,8 @@ func TestWhatHasNoEffectIsNoted(t *testing.T) {
 	}{
 		{"nothing", nil, nil},
 		{"flags that hold for nftables too", []string{"--masquerade-all", "--iptables-sync-period=1m", "--iptables-min-sync-period=2s"}, nil},
+		{"flags that hold for both, in iptables mode", []string{"--proxy-mode=iptables", "--masquerade-all", "--iptables-masquerade-bit=9",
+			"--iptables-sync-period=1m", "--iptables-min-sync-period=2s", "--iptables-localhost-nodeports=false"}, nil},
 		{"Windows", []string{"--network-name=n", "--source-vip=10.0.0.1", "--enable-dsr", "--root-hnsendpoint-name=r",
 			"--forward-healthcheck-vip", "--windows-service"},
 			[]string{"winkernel.networkName", "winkernel.sourceVip", "winkernel.enableDSR", "winkernel.rootHnsEndpointName",
@@ -289,8 +308,8 @@ func TestResolvingLeavesTheConfigurationAlone(t *testing.T) {
 }
 
 func TestUnavailableModeNamesWhatIsAvailable(t *testing.T) {
-	_, err := parse(t, "--proxy-mode=iptables").Settings()
-	if err == nil || !strings.Contains(err.Error(), `"iptables" is not available`) || !strings.Contains(err.Error(), "nftables") {
+	_, err := parse(t, "--proxy-mode=ipvs").Settings()
+	if err == nil || !strings.Contains(err.Error(), `"ipvs" is not available`) || !strings.Contains(err.Error(), "nftables, iptables") {
 		t.Errorf("error does not say what is asked for and what there is: %v", err)
 	}
 }

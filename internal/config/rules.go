@@ -26,11 +26,15 @@ func planConfig(c *Configuration, features featuregate.FeatureGate, n *notes) pl
 	if c.Mode == ModeIPTables || c.Mode == ModeIPVS {
 		all, bit = c.IPTables.MasqueradeAll, c.IPTables.MasqueradeBit
 	}
+	where := nodePortAddresses(c.NodePortAddresses, n)
+	where.Loopback = loopbackNodePorts(c, where, n)
 	p := plan.Config{
-		NodePortAddresses: nodePortAddresses(c.NodePortAddresses, n),
+		NodePortAddresses: where,
 		MasqueradeAll:     all,
 		MasqueradeBit:     uint8(*bit & 31),
 		NoExternalIPs:     !features.Enabled(AllowServiceExternalIPs),
+		// As upstream: in nftables mode tcpBeLiberal is the only way.
+		DropInvalid: c.Mode == ModeIPTables && !c.Conntrack.TCPBeLiberal,
 	}
 	checkMasqueradeBit("iptables.masqueradeBit", *c.IPTables.MasqueradeBit, true, n)
 	checkMasqueradeBit("nftables.masqueradeBit", *c.NFTables.MasqueradeBit, c.Mode == ModeNFTables, n)

@@ -88,7 +88,7 @@ var settings = []setting{
 	{path: "iptables.masqueradeAll", flag: "masquerade-all", also: []string{"nftables.masqueradeAll"},
 		help: "Give every connection to a Service the node's address as its source."},
 	{path: "iptables.localhostNodePorts", flag: "iptables-localhost-nodeports",
-		help: "In iptables mode, serve node ports on IPv4 loopback addresses."},
+		help: "In iptables mode, serve node ports on loopback addresses: on 127.0.0.1 if --nodeport-addresses selects all, and on those that it names."},
 	{path: "iptables.syncPeriod", flag: "iptables-sync-period", also: []string{"nftables.syncPeriod"},
 		help: "How often the kernel is compared with what it should hold, and mended. Holds for nftables mode too."},
 	{path: "iptables.minSyncPeriod", flag: "iptables-min-sync-period", also: []string{"nftables.minSyncPeriod"},
@@ -123,7 +123,7 @@ var settings = []setting{
 	{path: "clusterCIDR", flag: "cluster-cidr",
 		help: "Range of the cluster's pod addresses; two, separated by a comma, in a dual-stack cluster. Used with --detect-local-mode=ClusterCIDR."},
 	{path: "nodePortAddresses", flag: "nodeport-addresses",
-		help: "Addresses of the node that serve node ports: ranges in CIDR notation, and the words primary, all and localhost, separated by commas. Empty means primary."},
+		help: "Addresses of the node that serve node ports: ranges in CIDR notation, and the words primary, all and localhost, separated by commas. Loopback addresses are served where they are named. Empty means primary in nftables mode, and all in iptables mode."},
 
 	{path: "oomScoreAdj", flag: "oom-score-adj",
 		help: "How willingly the kernel ends this process when memory runs out, from -1000, never, to 1000."},

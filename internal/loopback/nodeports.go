@@ -1,0 +1,301 @@
+package loopback
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+	"sluice/internal/relay"
+)
+
+// MostConnections bounds the TCP connections that are relayed at a time. Each of
+// them needs six file descriptors.
+const MostConnections = 4096
+
+// device is the interface that all clients come through.
+const device = "lo"
+
+// Options is what NodePorts are made of. Functions that are nil are not called.
+type Options struct {
+	Logger logr.Logger
+	Clock  clock.Clock // nil for the real one
+	// ResetRemoved has TCP connections reset when their endpoint leaves.
+	ResetRemoved bool
+
+	// Listening is told how many ports of a family are listened on.
+	Listening func(family model.Family, ports int)
+	// NotListening is told of each try to listen that fails, and Failed of those
+	// that are news to the owner of the Service.
+	NotListening func(model.Family)
+	Failed       func(service model.Name, err error)
+	// Refused is told of each TCP connection and of each UDP packet that no
+	// endpoint took.
+	Refused func(model.Family, model.Protocol)
+}
+
+// Engine is what NodePorts ask. It is engine.Engine.
+type Engine interface {
+	// Snapshot lends out what is desired, for reading, while read runs.
+	Snapshot(read func(*plan.Desired))
+}
+
+// NodePorts serves the node ports of all Services on loopback addresses.
+type NodePorts struct {
+	Options
+	accepted atomic.Uint64
+
+	mu    sync.Mutex // held for moments only
+	on    bool       // there are addresses to serve on
+	all   bool       // all frontends are to be looked at
+	dirty map[plan.Key]struct{}
+	wake  chan struct{} // holds one token while there is something to look at
+
+	// What follows belongs to the goroutine of Run.
+	addresses []netip.Addr
+	ports     map[place]*port
+	failing   map[place]*port
+	listening map[model.Family]int
+	slots     chan struct{}
+	draining  sync.WaitGroup
+	sayOnce   sync.Once
+}
+
+// New returns NodePorts that do nothing until Run.
+func New(o Options) *NodePorts {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Listening == nil {
+		o.Listening = func(model.Family, int) {}
+	}
+	if o.NotListening == nil {
+		o.NotListening = func(model.Family) {}
+	}
+	if o.Failed == nil {
+		o.Failed = func(model.Name, error) {}
+	}
+	if o.Refused == nil {
+		o.Refused = func(model.Family, model.Protocol) {}
+	}
+	return &NodePorts{
+		Options:   o,
+		dirty:     map[plan.Key]struct{}{},
+		wake:      make(chan struct{}, 1),
+		ports:     map[place]*port{},
+		failing:   map[place]*port{},
+		listening: map[model.Family]int{},
+		slots:     make(chan struct{}, MostConnections),
+	}
+}
+
+// Accepted is how many TCP connections and UDP clients got an endpoint so far.
+func (n *NodePorts) Accepted() uint64 { return n.accepted.Load() }
+
+// OnCommit is for engine.Options. It never waits.
+func (n *NodePorts) OnCommit(change *plan.Change, _ dataplane.Result) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if change.Settings != nil {
+		n.on, n.all = len(change.Settings.LoopbackIPs) > 0, true
+	}
+	if n.on && !n.all {
+		for _, f := range change.Set {
+			n.touch(f.Key)
+		}
+		for _, key := range change.Removed {
+			n.touch(key)
+		}
+	}
+	if !n.all && len(n.dirty) == 0 {
+		return
+	}
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (n *NodePorts) touch(key plan.Key) {
+	if key.NodePort() {
+		n.dirty[key] = struct{}{}
+	}
+}
+
+// Run follows the engine until ctx ends, and then ends all connections. It is
+// called once.
+func (n *NodePorts) Run(ctx context.Context, e Engine) error {
+	defer n.draining.Wait()
+	defer n.keep(nil)
+	for {
+		retry, stop := n.retryTimer()
+		select {
+		case <-ctx.Done():
+			stop()
+			return nil
+		case <-n.wake:
+			n.follow(ctx, e)
+		case <-retry:
+			n.retry()
+		}
+		stop()
+	}
+}
+
+// follow looks at what changed.
+func (n *NodePorts) follow(ctx context.Context, e Engine) {
+	n.mu.Lock()
+	all, dirty := n.all, n.dirty
+	n.all, n.dirty = false, map[plan.Key]struct{}{}
+	n.mu.Unlock()
+	frontends := map[plan.Key]*plan.Frontend{} // nil for one that is gone
+	e.Snapshot(func(d *plan.Desired) {
+		n.addresses = d.Settings.LoopbackIPs
+		for key := range dirty {
+			frontends[key] = d.Frontends[key]
+		}
+		if !all || len(n.addresses) == 0 {
+			return
+		}
+		for key, f := range d.Frontends {
+			if key.NodePort() {
+				frontends[key] = f
+			}
+		}
+	})
+	if all {
+		n.keep(frontends)
+	}
+	for key, f := range frontends {
+		n.set(ctx, key, f)
+	}
+	n.report()
+}
+
+// keep removes all ports that are no longer to be served.
+func (n *NodePorts) keep(frontends map[plan.Key]*plan.Frontend) {
+	for at, p := range n.ports {
+		if frontends[p.frontend.Key] == nil || !slices.Contains(n.addresses, at.address.Addr()) {
+			n.remove(at)
+		}
+	}
+	n.report()
+}
+
+// set has a frontend served, or no longer if it is nil.
+func (n *NodePorts) set(ctx context.Context, key plan.Key, f *plan.Frontend) {
+	if key.Protocol == model.SCTP {
+		n.sayOnce.Do(func() {
+			n.Logger.Info("Node ports of SCTP are not served on loopback addresses", "frontend", key.String())
+		})
+		return
+	}
+	for _, ip := range n.addresses {
+		if model.FamilyOf(ip) != key.Family() {
+			continue
+		}
+		at := place{netip.AddrPortFrom(ip, key.Port), key.Protocol}
+		if f == nil {
+			n.remove(at)
+			continue
+		}
+		p := n.ports[at]
+		if p == nil {
+			p = &port{place: at, relay: n.newRelay(ctx, at)}
+			n.ports[at] = p
+		}
+		p.frontend = f
+		n.try(p)
+	}
+}
+
+func (n *NodePorts) newRelay(ctx context.Context, at place) *relay.Relay {
+	family := at.family()
+	return relay.New(ctx, relay.Options{
+		Address: at.address, Protocol: at.protocol, Device: device, Slots: n.slots,
+		ResetRemoved: n.ResetRemoved, Logger: n.Logger, Clock: n.Clock,
+		Accepted: func() { n.accepted.Add(1) },
+		Refused:  func() { n.Refused(family, at.protocol) },
+	})
+}
+
+// try gives a port its route, which may make it listen.
+func (n *NodePorts) try(p *port) {
+	listened := p.relay.Listening()
+	err := p.relay.Set(p.frontend.Route, time.Duration(p.frontend.Affinity)*time.Second)
+	n.count(p, listened)
+	if err == nil {
+		delete(n.failing, p.place)
+		p.succeeded(n.Logger)
+		return
+	}
+	n.failing[p.place] = p
+	n.NotListening(p.family())
+	if news := p.failed(n.Logger, err, n.Clock.Now()); news {
+		n.Failed(p.frontend.Service, err)
+	}
+}
+
+// remove frees the address at once. Connections that stand go on.
+func (n *NodePorts) remove(at place) {
+	p := n.ports[at]
+	if p == nil {
+		return
+	}
+	listened := p.relay.Listening()
+	p.relay.Close()
+	n.count(p, listened)
+	n.draining.Go(p.relay.Wait)
+	delete(n.ports, at)
+	delete(n.failing, at)
+}
+
+// count notes whether a port began or stopped to listen.
+func (n *NodePorts) count(p *port, listened bool) {
+	switch listens := p.relay.Listening(); {
+	case listens && !listened:
+		n.listening[p.family()]++
+	case listened && !listens:
+		n.listening[p.family()]--
+	}
+}
+
+func (n *NodePorts) report() {
+	for _, family := range model.Families {
+		n.Listening(family, n.listening[family])
+	}
+}
+
+// retry tries those ports again whose time has come.
+func (n *NodePorts) retry() {
+	now := n.Clock.Now()
+	for _, p := range n.failing {
+		if !now.Before(p.retry) {
+			n.try(p)
+		}
+	}
+	n.report()
+}
+
+// retryTimer fires when the next port is to be tried again, if any is.
+func (n *NodePorts) retryTimer() (fires <-chan time.Time, stop func()) {
+	var next time.Time
+	for _, p := range n.failing {
+		if next.IsZero() || p.retry.Before(next) {
+			next = p.retry
+		}
+	}
+	if next.IsZero() {
+		return nil, func() {}
+	}
+	timer := n.Clock.NewTimer(next.Sub(n.Clock.Now()))
+	return timer.C(), func() { timer.Stop() }
+}

@@ -1,0 +1,52 @@
+package relay
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+
+	"sluice/internal/model"
+)
+
+// bothWays measures an endpoint as it is, and behind a Relay.
+func bothWays(b *testing.B, endpoint netip.AddrPort, run func(b *testing.B, at string)) {
+	relayed := newBench(b, model.TCP)
+	relayed.set(0, endpoint)
+	b.Run("direct", func(b *testing.B) { run(b, endpoint.String()) })
+	b.Run("relayed", func(b *testing.B) { run(b, relayed.Address.String()) })
+}
+
+func BenchmarkStream(b *testing.B) {
+	endpoint := serveTCP(b, loopback(2), func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) })
+	bothWays(b, endpoint, func(b *testing.B, at string) {
+		conn, err := net.Dial("tcp", at)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer conn.Close()
+		chunk := make([]byte, 256<<10)
+		b.SetBytes(int64(len(chunk)))
+		for b.Loop() {
+			if _, err := conn.Write(chunk); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+func BenchmarkConnect(b *testing.B) {
+	endpoint := serveTCP(b, loopback(2), func(c *net.TCPConn) { _, _ = c.Write([]byte("x")) })
+	bothWays(b, endpoint, func(b *testing.B, at string) {
+		for b.Loop() {
+			conn, err := net.Dial("tcp", at)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if _, err := io.ReadAll(conn); err != nil {
+				b.Fatal(err)
+			}
+			conn.Close()
+		}
+	})
+}

@@ -1,0 +1,262 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// patience is how long a test waits for what must come.
+const patience = 20 * time.Second
+
+// loopback is an address that this process has to itself, so that nobody else's
+// ports are in the way.
+func loopback(last byte) netip.Addr {
+	return netip.AddrFrom4([4]byte{127, byte(1 + os.Getpid()>>8%200), byte(os.Getpid()), last})
+}
+
+// bench has a Relay and what it was heard of.
+type bench struct {
+	*Relay
+	t       testing.TB
+	log     journal
+	refused atomic.Int64
+	stop    context.CancelFunc // ends its connections
+}
+
+// newBench makes a Relay on a free port of an address. In the end it must have
+// let go of everything.
+func newBench(t testing.TB, protocol model.Protocol, edits ...func(*Options)) *bench {
+	t.Helper()
+	b := &bench{t: t}
+	o := Options{
+		Address:  netip.AddrPortFrom(loopback(1), freePort(t, protocol, loopback(1))),
+		Protocol: protocol,
+		Logger:   b.log.logger(),
+		Refused:  func() { b.refused.Add(1) },
+	}
+	for _, edit := range edits {
+		edit(&o)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	b.Relay, b.stop = New(ctx, o), cancel
+	t.Cleanup(func() {
+		cancel()
+		b.Close()
+		b.Wait()
+	})
+	return b
+}
+
+// set replaces the route by one to these endpoints.
+func (b *bench) set(affinity time.Duration, endpoints ...netip.AddrPort) {
+	b.t.Helper()
+	if err := b.Set(routeTo(endpoints...), affinity); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func routeTo(endpoints ...netip.AddrPort) plan.Route {
+	var route plan.Route
+	slices.SortFunc(endpoints, netip.AddrPort.Compare)
+	for _, e := range endpoints {
+		route.Endpoints = append(route.Endpoints, plan.Endpoint{AddrPort: e})
+	}
+	return route
+}
+
+func freePort(t testing.TB, protocol model.Protocol, at netip.Addr) uint16 {
+	t.Helper()
+	if protocol == model.UDP {
+		conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, 0)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		return conn.LocalAddr().(*net.UDPAddr).AddrPort().Port()
+	}
+	listener, err := net.Listen("tcp", netip.AddrPortFrom(at, 0).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).AddrPort().Port()
+}
+
+// serveTCP runs an endpoint on an address, and has each connection served.
+func serveTCP(t testing.TB, at netip.Addr, serve func(*net.TCPConn)) netip.AddrPort {
+	t.Helper()
+	listener, err := net.Listen("tcp", netip.AddrPortFrom(at, 0).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	t.Cleanup(serving.Wait)
+	t.Cleanup(func() { listener.Close() })
+	serving.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err != nil { // a test may take all sockets away for a while
+				time.Sleep(pauseFirst)
+				continue
+			}
+			serving.Go(func() {
+				defer conn.Close()
+				serve(conn.(*net.TCPConn))
+			})
+		}
+	})
+	return listener.Addr().(*net.TCPAddr).AddrPort()
+}
+
+// named is an endpoint that says its name and then what it hears.
+func named(t testing.TB, name string, at netip.Addr) netip.AddrPort {
+	t.Helper()
+	return serveTCP(t, at, func(conn *net.TCPConn) {
+		fmt.Fprintln(conn, name)
+		_, _ = io.Copy(conn, conn)
+	})
+}
+
+// dialTCP connects to the Relay.
+func (b *bench) dialTCP() *net.TCPConn {
+	b.t.Helper()
+	conn, err := net.DialTimeout("tcp", b.Address.String(), patience)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		b.t.Fatal(err)
+	}
+	return conn.(*net.TCPConn)
+}
+
+// ask makes a connection and returns what is said first.
+func (b *bench) ask() string {
+	b.t.Helper()
+	conn := b.dialTCP()
+	defer conn.Close()
+	return readLine(b.t, conn)
+}
+
+func readLine(t testing.TB, from io.Reader) string {
+	t.Helper()
+	var line []byte
+	for b := make([]byte, 1); ; {
+		if _, err := io.ReadFull(from, b); err != nil {
+			t.Fatalf("after %q: %v", line, err)
+		}
+		if b[0] == '\n' {
+			return string(line)
+		}
+		line = append(line, b[0])
+	}
+}
+
+// say sends a line and expects it back.
+func say(t testing.TB, conn io.ReadWriter, text string) {
+	t.Helper()
+	if _, err := fmt.Fprintln(conn, text); err != nil {
+		t.Fatal(err)
+	}
+	if got := readLine(t, conn); got != text {
+		t.Fatalf("%q came back as %q", text, got)
+	}
+}
+
+// outcome is how an attempt to connect ended.
+func (b *bench) outcome(timeout time.Duration) string {
+	conn, err := net.DialTimeout("tcp", b.Address.String(), timeout)
+	switch {
+	case err == nil:
+		conn.Close()
+		return "connected"
+	case errors.Is(err, unix.ECONNREFUSED):
+		return "refused"
+	case isTimeout(err):
+		return "silence"
+	}
+	return err.Error()
+}
+
+func isTimeout(err error) bool {
+	var netErr net.Error
+	return errors.As(err, &netErr) && netErr.Timeout()
+}
+
+func eventually(t testing.TB, holds func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		err := holds()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// openFiles counts the open files of this process, without those by which it is
+// counted and those that the Go library keeps for the next splice.
+func openFiles(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := 0
+	for _, e := range entries {
+		if name, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && strings.HasPrefix(name, "socket:") {
+			count++
+		}
+	}
+	return count
+}
+
+// journal keeps what is logged to be seen without any -v.
+type journal struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (j *journal) logger() logr.Logger {
+	return funcr.New(func(_, line string) {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.lines = append(j.lines, line)
+	}, funcr.Options{})
+}
+
+func (j *journal) with(text string) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	count := 0
+	for _, line := range j.lines {
+		if strings.Contains(line, text) {
+			count++
+		}
+	}
+	return count
+}

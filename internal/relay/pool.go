@@ -1,0 +1,127 @@
+package relay
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"sluice/internal/plan"
+)
+
+// MostLoyalties is how many client addresses a Relay with affinity remembers.
+// When there are more, the one that was away for the longest time is forgotten.
+const MostLoyalties = 10_000
+
+// pool chooses endpoints.
+type pool struct {
+	clock clock.PassiveClock
+
+	mu        sync.Mutex      // held for moments only
+	endpoints []plan.Endpoint // sorted
+	affinity  time.Duration   // 0 for none
+	loyal     map[netip.Addr]loyalty
+}
+
+// loyalty is what a client has to an endpoint.
+type loyalty struct {
+	endpoint netip.AddrPort
+	since    time.Time // of its last connection
+}
+
+func newPool(c clock.PassiveClock) pool {
+	return pool{clock: c, loyal: map[netip.Addr]loyalty{}}
+}
+
+// set replaces the endpoints. Those that are gone are forgotten at once.
+func (p *pool) set(endpoints []plan.Endpoint, affinity time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.endpoints, p.affinity = endpoints, affinity
+	for client, l := range p.loyal {
+		if affinity == 0 || !contains(endpoints, l.endpoint) {
+			delete(p.loyal, client)
+		}
+	}
+}
+
+// candidates are endpoints to try for a client, one after the other.
+func (p *pool) candidates(client netip.Addr) []netip.AddrPort {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []netip.AddrPort
+	if l, ok := p.loyal[client]; ok && p.clock.Since(l.since) < p.affinity {
+		out = append(out, l.endpoint)
+	}
+	count := len(p.endpoints)
+	if count == 0 {
+		return nil
+	}
+	first := rand.IntN(count)
+	for i := 0; i < count && len(out) < mostTries; i++ {
+		if e := p.endpoints[(first+i)%count].AddrPort; !slices.Contains(out, e) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// has tells whether an endpoint is in the pool.
+func (p *pool) has(endpoint netip.AddrPort) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return contains(p.endpoints, endpoint)
+}
+
+func (p *pool) empty() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.endpoints) == 0
+}
+
+// chose notes that a client has a connection to an endpoint, and tells whether
+// that is still in the pool.
+func (p *pool) chose(client netip.Addr, endpoint netip.AddrPort) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !contains(p.endpoints, endpoint) {
+		return false
+	}
+	if p.affinity == 0 {
+		return true
+	}
+	if _, known := p.loyal[client]; !known && len(p.loyal) >= MostLoyalties {
+		p.forgetOldest()
+	}
+	p.loyal[client] = loyalty{endpoint, p.clock.Now()}
+	return true
+}
+
+// refused notes that an endpoint does not want a client.
+func (p *pool) refused(client netip.Addr, endpoint netip.AddrPort) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.loyal[client].endpoint == endpoint {
+		delete(p.loyal, client)
+	}
+}
+
+func (p *pool) forgetOldest() {
+	var oldest netip.Addr
+	for client, l := range p.loyal {
+		if !oldest.IsValid() || l.since.Before(p.loyal[oldest].since) {
+			oldest = client
+		}
+	}
+	delete(p.loyal, oldest)
+}
+
+func contains(sorted []plan.Endpoint, endpoint netip.AddrPort) bool {
+	_, found := slices.BinarySearchFunc(sorted, endpoint, func(e plan.Endpoint, want netip.AddrPort) int {
+		return e.AddrPort.Compare(want)
+	})
+	return found
+}

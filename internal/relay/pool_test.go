@@ -1,0 +1,116 @@
+package relay
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"sluice/internal/model"
+)
+
+func endpoints(addrs ...string) []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, a := range addrs {
+		out = append(out, netip.AddrPortFrom(netip.MustParseAddr(a), 80))
+	}
+	return out
+}
+
+// favourite is the endpoint that a client gets first in all of many tries; the
+// invalid one if they differ.
+func (p *pool) favourite(client netip.Addr) netip.AddrPort {
+	first := p.candidates(client)[0]
+	for range 100 {
+		if p.candidates(client)[0] != first {
+			return netip.AddrPort{}
+		}
+	}
+	return first
+}
+
+func TestAffinityHoldsForItsTimeAndNotLonger(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Now())
+	all := endpoints("10.0.0.1", "10.0.0.2", "10.0.0.3")
+	client, other := loopback(1), loopback(2)
+	p := newPool(clock)
+	p.set(routeTo(all...).Endpoints, time.Minute)
+	if got := p.favourite(client); got.IsValid() {
+		t.Errorf("a new client only gets %v", got)
+	}
+	p.chose(client, all[1])
+	for range 3 { // each connection begins the time anew
+		clock.Step(59 * time.Second)
+		if got := p.favourite(client); got != all[1] {
+			t.Errorf("a loyal client gets %v, want %v", got, all[1])
+		}
+		p.chose(client, all[1])
+	}
+	if got := p.favourite(other); got.IsValid() {
+		t.Errorf("another client only gets %v", got)
+	}
+	clock.Step(time.Minute)
+	if got := p.favourite(client); got.IsValid() {
+		t.Errorf("after the time-out the client still only gets %v", got)
+	}
+}
+
+func TestAffinityForgetsAnEndpointThatLeftAtOnce(t *testing.T) {
+	all := endpoints("10.0.0.1", "10.0.0.2", "10.0.0.3")
+	p := newPool(clocktesting.NewFakeClock(time.Now()))
+	p.set(routeTo(all...).Endpoints, time.Hour)
+	p.chose(loopback(1), all[0])
+	p.set(routeTo(all[1], all[2]).Endpoints, time.Hour)
+	p.set(routeTo(all...).Endpoints, time.Hour)
+	if got := p.favourite(loopback(1)); got.IsValid() {
+		t.Errorf("the client only gets %v, though that left for a while", got)
+	}
+	p.chose(loopback(1), all[0])
+	p.set(routeTo(all...).Endpoints, 0)
+	if got := p.favourite(loopback(1)); got.IsValid() {
+		t.Errorf("without affinity the client only gets %v", got)
+	}
+}
+
+func TestAffinityRemembersABoundedNumberOfClients(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Now())
+	all := endpoints("10.0.0.1", "10.0.0.2")
+	p := newPool(clock)
+	p.set(routeTo(all...).Endpoints, time.Hour)
+	client := netip.MustParseAddr("127.1.0.0")
+	oldest := client
+	for range MostLoyalties + 1 {
+		clock.Step(time.Millisecond)
+		p.chose(client, all[0])
+		client = client.Next()
+	}
+	if len(p.loyal) != MostLoyalties {
+		t.Errorf("%d clients are remembered, want %d", len(p.loyal), MostLoyalties)
+	}
+	if _, ok := p.loyal[oldest]; ok {
+		t.Error("the oldest is still among them")
+	}
+}
+
+func TestAffinityHoldsForConnections(t *testing.T) {
+	for _, protocol := range []model.Protocol{model.TCP, model.UDP} {
+		t.Run(protocol.String(), func(t *testing.T) {
+			b := newBench(t, protocol)
+			var ask func() string
+			if protocol == model.TCP {
+				b.set(time.Hour, named(t, "one", loopback(2)), named(t, "two", loopback(3)))
+				ask = b.ask
+			} else {
+				b.set(time.Hour, answerUDP(t, "one", anyPort(2)), answerUDP(t, "two", anyPort(3)))
+				ask = func() string { name, _ := b.client().ask(); return name }
+			}
+			first := ask()
+			for range 50 {
+				if got := ask(); got != first {
+					t.Fatalf("answered by %s, and before by %s", got, first)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,89 @@
+package relay
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// session is what a UDP client has with an endpoint: a socket of its own, by
+// which answers are told apart.
+type session struct {
+	client, endpoint netip.AddrPort
+	conn             *net.UDPConn
+	socket           syscall.RawConn
+	used             atomic.Int64 // when the last packet passed, in nanoseconds
+}
+
+func newSession(client, endpoint netip.AddrPort, now time.Time) (*session, error) {
+	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(endpoint))
+	if err != nil {
+		return nil, err
+	}
+	s := &session{client: client, endpoint: endpoint, conn: conn}
+	if s.socket, err = conn.SyscallConn(); err != nil {
+		s.close()
+		return nil, err
+	}
+	s.used.Store(now.UnixNano())
+	return s, nil
+}
+
+func (s *session) send(packet []byte, now time.Time) error {
+	s.used.Store(now.UnixNano())
+	_, err := s.conn.Write(packet)
+	return err
+}
+
+// answer hands the packets of the endpoint to the client until the session is
+// closed or the endpoint refuses.
+func (s *session) answer(f *udpFront) error {
+	for {
+		err := withPacket(s.socket, func(room []byte) error {
+			n, err := s.conn.Read(room)
+			if err != nil {
+				return err
+			}
+			s.used.Store(f.Clock.Now().UnixNano())
+			_, _ = f.conn.WriteToUDPAddrPort(room[:n], s.client) // who is gone wants no answer
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (s *session) close() { _ = s.conn.Close() }
+
+// mostPacket is the longest packet there is.
+const mostPacket = 64 << 10
+
+var rooms = sync.Pool{New: func() any { return new([mostPacket]byte) }}
+
+// withPacket waits for a packet, and has it read into room that is borrowed only
+// then: thousands of sockets on which nothing happens need none.
+func withPacket(socket syscall.RawConn, read func(room []byte) error) error {
+	var pending error
+	err := socket.Read(func(fd uintptr) bool {
+		pending = unix.EINTR
+		for pending == unix.EINTR {
+			_, _, pending = unix.Recvfrom(int(fd), nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		}
+		return pending != unix.EAGAIN
+	})
+	if err != nil {
+		return err
+	}
+	if pending != nil { // the kernel tells of it only once
+		return pending
+	}
+	room := rooms.Get().(*[mostPacket]byte)
+	defer rooms.Put(room)
+	return read(room[:])
+}

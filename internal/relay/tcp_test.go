@@ -1,0 +1,367 @@
+package relay
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+func TestConnectionsAreSharedByAllEndpoints(t *testing.T) {
+	b := newBench(t, model.TCP)
+	b.set(0, named(t, "one", loopback(2)), named(t, "two", loopback(3)), named(t, "three", loopback(4)))
+	const tries = 600
+	counts := map[string]int{}
+	for range tries {
+		counts[b.ask()]++
+	}
+	for _, name := range []string{"one", "two", "three"} {
+		if n := counts[name]; n < tries/6 || n > tries/2 { // ten standard deviations from a third
+			t.Errorf("%d of %d connections went to %s, want about a third: %v", n, tries, name, counts)
+		}
+	}
+}
+
+func TestBothFamiliesAreServed(t *testing.T) {
+	local6 := netip.IPv6Loopback()
+	b := newBench(t, model.TCP, func(o *Options) {
+		o.Address = netip.AddrPortFrom(local6, freePort(t, model.TCP, local6))
+	})
+	b.set(0, named(t, "six", local6))
+	if got := b.ask(); got != "six" {
+		t.Errorf("answered by %q", got)
+	}
+}
+
+func TestManyBytesGoThroughInBothDirections(t *testing.T) {
+	b := newBench(t, model.TCP)
+	b.set(0, serveTCP(t, loopback(2), func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) }))
+	sent := make([]byte, 5<<20)
+	random := rand.NewChaCha8([32]byte{1})
+	_, _ = random.Read(sent)
+	conn := b.dialTCP()
+	go func() {
+		_, _ = conn.Write(sent)
+		_ = conn.CloseWrite()
+	}()
+	got, err := io.ReadAll(conn)
+	if err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("got %d bytes back, error %v, want the %d that were sent", len(got), err, len(sent))
+	}
+}
+
+func TestTheEndOfOneDirectionLeavesTheOtherOpen(t *testing.T) {
+	tests := []struct {
+		name string
+		// Who ends its direction first, and what is still said the other way.
+		endpoint, client func(*net.TCPConn) string
+		want             [2]string // what endpoint and client heard
+	}{
+		{
+			name: "client ends first",
+			endpoint: func(c *net.TCPConn) string {
+				heard, _ := io.ReadAll(c)
+				fmt.Fprint(c, "late answer")
+				return string(heard)
+			},
+			client: func(c *net.TCPConn) string {
+				fmt.Fprint(c, "question")
+				_ = c.CloseWrite()
+				heard, _ := io.ReadAll(c)
+				return string(heard)
+			},
+			want: [2]string{"question", "late answer"},
+		},
+		{
+			name: "endpoint ends first",
+			endpoint: func(c *net.TCPConn) string {
+				fmt.Fprint(c, "banner")
+				_ = c.CloseWrite()
+				heard, _ := io.ReadAll(c)
+				return string(heard)
+			},
+			client: func(c *net.TCPConn) string {
+				heard, _ := io.ReadAll(c)
+				fmt.Fprint(c, "late words")
+				_ = c.CloseWrite()
+				return string(heard)
+			},
+			want: [2]string{"late words", "banner"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			heard := make(chan string, 1)
+			b := newBench(t, model.TCP)
+			b.set(0, serveTCP(t, loopback(2), func(c *net.TCPConn) { heard <- tt.endpoint(c) }))
+			client := tt.client(b.dialTCP())
+			if diff := cmp.Diff(tt.want, [2]string{<-heard, client}); diff != "" {
+				t.Errorf("heard by endpoint and client (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAResetIsPassedOn(t *testing.T) {
+	b := newBench(t, model.TCP)
+	b.set(0, serveTCP(t, loopback(2), func(c *net.TCPConn) {
+		_, _ = c.Read(make([]byte, 1))
+		reset(c)
+	}))
+	conn := b.dialTCP()
+	fmt.Fprint(conn, "x")
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+		t.Errorf("the client reads %v, want a reset", err)
+	}
+}
+
+func TestAnEndpointThatDoesNotAnswerIsPassedOver(t *testing.T) {
+	b := newBench(t, model.TCP)
+	dead := netip.AddrPortFrom(loopback(3), freePort(t, model.TCP, loopback(3)))
+	b.set(time.Hour, named(t, "living", loopback(2)), dead)
+	for range 20 {
+		if got := b.ask(); got != "living" {
+			t.Fatalf("answered by %q", got)
+		}
+	}
+	if n := b.refused.Load(); n > 0 {
+		t.Errorf("%d connections were refused", n)
+	}
+}
+
+func TestAConnectionThatNoEndpointTakesIsResetAndCounted(t *testing.T) {
+	b := newBench(t, model.TCP)
+	b.set(0, netip.AddrPortFrom(loopback(3), freePort(t, model.TCP, loopback(3))))
+	conn, err := net.Dial("tcp", b.Address.String())
+	if err == nil { // else the reset came first
+		defer conn.Close()
+		_, err = conn.Read(make([]byte, 1))
+	}
+	if !errors.Is(err, unix.ECONNRESET) {
+		t.Errorf("the client sees %v, want a reset", err)
+	}
+	eventually(t, func() error {
+		if n := b.refused.Load(); n != 1 {
+			return fmt.Errorf("%d refusals counted, want 1", n)
+		}
+		return nil
+	})
+}
+
+func TestEstablishedConnectionsOutliveEveryChange(t *testing.T) {
+	b := newBench(t, model.TCP)
+	one, two := named(t, "one", loopback(2)), named(t, "two", loopback(3))
+	b.set(0, one)
+	conn := b.dialTCP()
+	readLine(t, conn)
+	b.set(0, two)
+	say(t, conn, "the endpoint left")
+	if got := b.ask(); got != "two" {
+		t.Errorf("a new connection is answered by %q", got)
+	}
+	b.set(0)
+	say(t, conn, "the pool is empty")
+	b.set(0, two)
+	b.Close()
+	say(t, conn, "the relay is closed")
+	b.stop()
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+		t.Errorf("after the process was asked to end the client reads %v, want a reset", err)
+	}
+}
+
+func TestConnectionsToAnEndpointThatLeftAreResetForThoseWhoWantThat(t *testing.T) {
+	b := newBench(t, model.TCP, func(o *Options) { o.ResetRemoved = true })
+	one, two := named(t, "one", loopback(2)), named(t, "two", loopback(3))
+	b.set(0, one)
+	leaving := b.dialTCP()
+	readLine(t, leaving)
+	b.set(0, one, two)
+	say(t, leaving, "one is still there")
+	b.set(0, two)
+	if _, err := leaving.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+		t.Errorf("after its endpoint left the client reads %v, want a reset", err)
+	}
+	staying := b.dialTCP()
+	readLine(t, staying)
+	b.Close()
+	say(t, staying, "the relay is closed, but the endpoint is there")
+}
+
+func TestAnEmptyPoolRefusesOrIsSilent(t *testing.T) {
+	const soon, late = 300 * time.Millisecond, patience
+	b := newBench(t, model.TCP)
+	endpoint := named(t, "one", loopback(2))
+	steps := []struct {
+		name    string
+		route   plan.Route
+		timeout time.Duration
+		want    string
+	}{
+		{"no endpoint at first", plan.Route{}, late, "refused"},
+		{"first endpoint", routeTo(endpoint), late, "connected"},
+		{"last endpoint left", plan.Route{}, late, "refused"},
+		{"none, and to be dropped", plan.Route{Empty: plan.Drop}, soon, "silence"},
+		{"endpoint came back", routeTo(endpoint), late, "connected"},
+		{"to be dropped from one moment to the next", plan.Route{Empty: plan.Drop}, soon, "silence"},
+		{"endpoint is there again", routeTo(endpoint), late, "connected"},
+	}
+	for _, step := range steps {
+		if err := b.Set(step.route, 0); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.outcome(step.timeout); got != step.want {
+			t.Errorf("%s: %s, want %s", step.name, got, step.want)
+		}
+	}
+}
+
+func TestAPortThatIsTakenIsAnErrorUntilItIsFree(t *testing.T) {
+	b := newBench(t, model.TCP)
+	other, err := net.Listen("tcp", b.Address.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	route := routeTo(named(t, "one", loopback(2)))
+	if err := b.Set(route, 0); !errors.Is(err, unix.EADDRINUSE) {
+		t.Errorf("error is %v", err)
+	}
+	if b.Listening() {
+		t.Error("it claims to listen")
+	}
+	other.Close()
+	if err := b.Set(route, 0); err != nil || !b.Listening() {
+		t.Fatalf("the port is free, but: %v", err)
+	}
+	if got := b.ask(); got != "one" {
+		t.Errorf("answered by %q", got)
+	}
+}
+
+func TestSlotsBoundTheConnectionsOfAllRelays(t *testing.T) {
+	slots := make(chan struct{}, 2)
+	share := func(o *Options) { o.Slots = slots }
+	var served atomic.Int64
+	endpoint := serveTCP(t, loopback(2), func(c *net.TCPConn) {
+		served.Add(1)
+		fmt.Fprintln(c, "hello")
+		_, _ = io.Copy(c, c)
+	})
+	a, b := newBench(t, model.TCP, share), newBench(t, model.TCP, share)
+	a.set(0, endpoint)
+	b.set(0, endpoint)
+	first := a.dialTCP()
+	readLine(t, first)
+	readLine(t, b.dialTCP())
+	third := b.dialTCP()
+	if err := third.SetReadDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := third.Read(make([]byte, 1)); err == nil || served.Load() != 2 {
+		t.Errorf("a third connection is served though there is room for two")
+	}
+	first.Close()
+	if err := third.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	readLine(t, third)
+}
+
+func TestOnlyTheDeviceLetsClientsIn(t *testing.T) {
+	b := newBench(t, model.TCP, func(o *Options) { o.Device = "lo" })
+	b.set(0, named(t, "one", loopback(2)))
+	if got := b.ask(); got != "one" {
+		t.Errorf("answered by %q", got)
+	}
+	gone := newBench(t, model.TCP, func(o *Options) { o.Device = "nosuchdevice0" })
+	if err := gone.Set(routeTo(b.Address), 0); !errors.Is(err, unix.ENODEV) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestALackOfSocketsIsWaitedFor(t *testing.T) {
+	b := newBench(t, model.TCP)
+	b.set(0, named(t, "one", loopback(2)))
+	client, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(client)
+	noMore(t, func() {
+		to := &unix.SockaddrInet4{Port: int(b.Address.Port()), Addr: b.Address.Addr().As4()}
+		if err := unix.Connect(client, to); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, func() error {
+			if b.log.with("A listener pauses") == 0 {
+				return errors.New("the lack of sockets is not told")
+			}
+			return nil
+		})
+	})
+	if _, err := unix.Read(client, make([]byte, 1)); err != nil {
+		t.Errorf("the connection that waited is not served: %v", err)
+	}
+	if n := b.log.with("A listener pauses"); n != 1 {
+		t.Errorf("it is told %d times, want once", n)
+	}
+}
+
+// noMore runs f while no file can be opened.
+func noMore(t *testing.T, f func()) {
+	t.Helper()
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	f()
+}
+
+func TestNoSocketIsLeftBehind(t *testing.T) {
+	endpoint := named(t, "one", loopback(2))
+	before := openFiles(t)
+	for range 3 {
+		b := newBench(t, model.TCP)
+		b.set(0, endpoint)
+		for range 20 {
+			conn := b.dialTCP()
+			readLine(t, conn)
+			conn.Close()
+		}
+		b.Close()
+		b.Wait()
+	}
+	eventually(t, func() error { // the endpoint closes its side in its own time
+		if after := openFiles(t); after > before {
+			return fmt.Errorf("%d sockets are open, and %d were before", after, before)
+		}
+		return nil
+	})
+}
+
+func TestOtherProtocolsAreRefused(t *testing.T) {
+	b := newBench(t, model.TCP, func(o *Options) { o.Protocol = model.SCTP })
+	if err := b.Set(routeTo(b.Address), 0); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("error is %v", err)
+	}
+}

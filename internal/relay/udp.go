@@ -1,0 +1,210 @@
+package relay
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// IdleTimeout is how long a UDP client keeps its endpoint without a packet in
+// either direction. It is that of the kernel for UDP streams.
+const IdleTimeout = 2 * time.Minute
+
+// MostClients is how many UDP clients a Relay has at a time. When another one
+// comes, the one that was silent for the longest time is given up.
+const MostClients = 1000
+
+// udpFront hands packets of clients to their sessions.
+type udpFront struct {
+	*Relay
+	conn   *net.UDPConn
+	closed chan struct{}
+
+	mu       sync.Mutex // held for moments only
+	sessions map[netip.AddrPort]*session
+	sweeping bool // while there is something to sweep
+}
+
+func (r *Relay) openUDP() (front, error) {
+	conn, err := r.listenConfig().ListenPacket(r.lifetime, r.network("udp"), r.Address.String())
+	if err != nil {
+		return nil, err
+	}
+	f := &udpFront{
+		Relay: r, conn: conn.(*net.UDPConn), closed: make(chan struct{}),
+		sessions: map[netip.AddrPort]*session{},
+	}
+	socket, err := f.conn.SyscallConn()
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	r.running.Go(func() { f.receive(socket) })
+	return f, nil
+}
+
+// follow ends the sessions of endpoints that left the pool.
+func (f *udpFront) follow() error {
+	f.endWhere(func(s *session) bool { return f.gone(s.endpoint) })
+	return nil
+}
+
+func (f *udpFront) close() {
+	close(f.closed)
+	_ = f.conn.Close() // the address is free, whatever it says
+	f.endWhere(func(*session) bool { return true })
+}
+
+// receive forwards packets until the front is closed.
+func (f *udpFront) receive(socket syscall.RawConn) {
+	trouble := trouble{relay: f.Relay}
+	for {
+		err := withPacket(socket, func(room []byte) error {
+			n, client, err := f.conn.ReadFromUDPAddrPort(room)
+			if err == nil {
+				f.forward(netip.AddrPortFrom(client.Addr().Unmap(), client.Port()), room[:n])
+			}
+			return err
+		})
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			// One that was being made when the front closed may be left.
+			f.endWhere(func(*session) bool { return true })
+			return
+		case err != nil:
+			trouble.wait(err, f.closed)
+		default:
+			trouble.over()
+		}
+	}
+}
+
+// forward sends a packet to the client's endpoint, or to another one if that
+// refuses.
+func (f *udpFront) forward(client netip.AddrPort, packet []byte) {
+	for range mostTries {
+		s := f.session(client)
+		if s == nil {
+			break
+		}
+		err := s.send(packet, f.Clock.Now())
+		if err == nil || errors.Is(err, unix.EMSGSIZE) || errors.Is(err, unix.ENOBUFS) {
+			return // what is too long, or too much, is lost as on any network
+		}
+		f.end(s, err)
+	}
+	f.Refused()
+}
+
+// session finds the session of a client, or begins one; nil if it has no
+// endpoint. Only receive calls it, so that none is made twice.
+func (f *udpFront) session(client netip.AddrPort) *session {
+	f.mu.Lock()
+	s := f.sessions[client]
+	f.mu.Unlock()
+	if s != nil {
+		return s
+	}
+	for _, endpoint := range f.pool.candidates(client.Addr()) {
+		s, err := newSession(client, endpoint, f.Clock.Now())
+		if err != nil {
+			f.Logger.V(4).Info("Cannot reach an endpoint", "address", f.Address.String(), "err", err.Error())
+			continue
+		}
+		f.begin(s)
+		if f.pool.chose(client.Addr(), endpoint) {
+			f.Accepted()
+			return s
+		}
+		f.end(s, net.ErrClosed) // it left meanwhile, and follow may have come too early
+	}
+	return nil
+}
+
+// begin enters a session, and lets another one go if there are too many.
+func (f *udpFront) begin(s *session) {
+	f.mu.Lock()
+	var oldest *session
+	if len(f.sessions) >= MostClients {
+		oldest = f.oldest()
+		delete(f.sessions, oldest.client)
+	}
+	f.sessions[s.client] = s
+	if !f.sweeping {
+		f.sweeping = true
+		f.running.Go(f.sweep)
+	}
+	f.mu.Unlock()
+	if oldest != nil {
+		oldest.close()
+	}
+	f.running.Go(func() { f.end(s, s.answer(f)) })
+}
+
+// oldest is the session that was silent for the longest time. The caller holds
+// the lock.
+func (f *udpFront) oldest() *session {
+	var oldest *session
+	for _, s := range f.sessions {
+		if oldest == nil || s.used.Load() < oldest.used.Load() {
+			oldest = s
+		}
+	}
+	return oldest
+}
+
+// end ends a session that failed with an error. An endpoint that refused is not
+// the first choice of the client's next packet.
+func (f *udpFront) end(s *session, err error) {
+	f.mu.Lock()
+	if f.sessions[s.client] == s {
+		delete(f.sessions, s.client)
+	}
+	f.mu.Unlock()
+	s.close()
+	if !errors.Is(err, net.ErrClosed) {
+		f.pool.refused(s.client.Addr(), s.endpoint)
+	}
+}
+
+// endWhere ends all sessions of a kind.
+func (f *udpFront) endWhere(over func(*session) bool) {
+	var ended []*session
+	f.mu.Lock()
+	for client, s := range f.sessions {
+		if over(s) {
+			delete(f.sessions, client)
+			ended = append(ended, s)
+		}
+	}
+	f.mu.Unlock()
+	for _, s := range ended {
+		s.close()
+	}
+}
+
+// sweep ends sessions that were idle for too long, as long as there are any.
+func (f *udpFront) sweep() {
+	for f.stillSweeping() {
+		timer := f.Clock.NewTimer(IdleTimeout / 4)
+		select {
+		case <-timer.C():
+			idle := f.Clock.Now().Add(-IdleTimeout).UnixNano()
+			f.endWhere(func(s *session) bool { return s.used.Load() <= idle })
+		case <-f.closed:
+			timer.Stop()
+			return
+		}
+	}
+}
+
+func (f *udpFront) stillSweeping() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sweeping = len(f.sessions) > 0
+	return f.sweeping
+}
