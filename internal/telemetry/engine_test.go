@@ -45,11 +45,8 @@ func (k *kernel) Apply(_ context.Context, c *plan.Change) dataplane.Result {
 }
 func (k *kernel) Verify(context.Context) (bool, error) { return true, nil }
 func (k *kernel) Disturbed() <-chan struct{}           { return nil }
-func (k *kernel) Counters(context.Context) (map[plan.Key]uint64, error) {
-	return map[plan.Key]uint64{}, nil
-}
-func (k *kernel) Cleanup(context.Context) error { return nil }
-func (k *kernel) Close() error                  { return nil }
+func (k *kernel) Cleanup(context.Context) error        { return nil }
+func (k *kernel) Close() error                         { return nil }
 
 // TestMetricsFollowTheEngine holds the two together: what Feed takes for
 // granted of the engine is so.

@@ -21,6 +21,7 @@ const (
 	ReasonFailedToStartProxierHealthcheck = "FailedToStartProxierHealthcheck"
 	ReasonFailedToStartMetricServer       = "FailedToStartMetricServer"
 	ReasonFailedToStartServiceHealthcheck = "FailedToStartServiceHealthcheck"
+	ReasonLoopbackNodePortNotServed       = "LoopbackNodePortNotServed"
 	ReasonServiceNotProgrammed            = "ServiceNotProgrammed"
 	ReasonPartlyIgnored                   = "PartlyIgnored"
 )
@@ -71,6 +72,13 @@ func FailedToStartMetricServer(node string, err error) Event {
 func FailedToStartServiceHealthcheck(node string, service model.Name, err error) Event {
 	return warning(serviceObject(service), ReasonFailedToStartServiceHealthcheck, actionListen,
 		fmt.Sprintf("Node %s cannot serve the health check node port: %v", node, err))
+}
+
+// LoopbackNodePortNotServed says that a node port of a Service is not served on a
+// loopback address of a node.
+func LoopbackNodePortNotServed(node string, service model.Name, err error) Event {
+	return warning(serviceObject(service), ReasonLoopbackNodePortNotServed, actionListen,
+		fmt.Sprintf("Node %s cannot serve a node port on a loopback address: %v", node, err))
 }
 
 func warning(about Object, reason, action, note string) Event {

@@ -70,6 +70,9 @@ func (f *Feed) OnCommit(change *plan.Change, result dataplane.Result) {
 	}
 	f.commits, f.reconciles = status.Commits, status.Reconciles
 	f.observeTriggers(change.News.Triggers, now)
+	if since := change.News.Since; !since.IsZero() && !change.Empty() {
+		f.Metrics.programming.WithLabelValues().Observe(max(0, now.Sub(since).Seconds()))
+	}
 	f.programmed.Services += change.News.Services
 	f.programmed.Slices += change.News.Slices
 	f.publishChanges(model.News{})

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -12,6 +13,11 @@ import (
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
+
+// at is the sample of a family at a time of the morning.
+func at(family string, d time.Duration) string {
+	return fmt.Sprintf("%s %v", family, seconds(morning.Add(d)))
+}
 
 func TestACommitCountsForTheFamiliesItConcerns(t *testing.T) {
 	v4, v6 := frontend("10.96.0.1", web), frontend("fd00::1", web)

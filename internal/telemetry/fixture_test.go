@@ -1,7 +1,6 @@
 package telemetry
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -39,9 +38,6 @@ type world struct {
 	status   engine.Summary
 	desired  plan.Desired
 	failures []engine.Failure
-	counters map[plan.Key]uint64
-	reads    int // of counters
-	readErr  error
 }
 
 func newWorld(t *testing.T) *world {
@@ -51,7 +47,6 @@ func newWorld(t *testing.T) *world {
 		clock:    clocktesting.NewFakeClock(morning),
 		registry: metrics.NewKubeRegistry(),
 		desired:  plan.Desired{Frontends: map[plan.Key]*plan.Frontend{}, Problems: map[string][]model.Problem{}},
-		counters: map[plan.Key]uint64{},
 	}
 	var err error
 	if w.metrics, err = NewMetrics(w.registry, "nftables"); err != nil {
@@ -68,20 +63,6 @@ func (w *world) snapshot(read func(*plan.Desired)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	read(&w.desired)
-}
-
-func (w *world) readCounters(context.Context) (map[plan.Key]uint64, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.reads++
-	if w.readErr != nil {
-		return nil, w.readErr
-	}
-	out := make(map[plan.Key]uint64, len(w.counters))
-	for key, n := range w.counters {
-		out[key] = n
-	}
-	return out, nil
 }
 
 // commit is what the engine does when one succeeded.

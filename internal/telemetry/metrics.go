@@ -45,6 +45,7 @@ type Metrics struct {
 	fullSyncDuration, partialSyncDuration *metrics.HistogramVec
 	nftablesSyncFailures                  *metrics.CounterVec
 	nftablesCleanupFailures               *metrics.CounterVec
+	loopback                              loopbackMetrics
 
 	// Our own.
 	frontends           *metrics.GaugeVec
@@ -52,6 +53,7 @@ type Metrics struct {
 	commits             *metrics.CounterVec
 	commitFailures      *metrics.CounterVec
 	transactionElements *metrics.HistogramVec
+	programming         *metrics.HistogramVec
 	conntrackPasses     *metrics.CounterVec
 	conntrackFailures   *metrics.CounterVec
 	conntrackSeen       *metrics.CounterVec
@@ -59,7 +61,7 @@ type Metrics struct {
 
 // NewMetrics returns metrics of which those that a mode has are registered.
 func NewMetrics(registry Registry, mode v1alpha1.ProxyMode) (*Metrics, error) {
-	m := &Metrics{}
+	m := &Metrics{loopback: newLoopbackMetrics()}
 	m.defineUpstream()
 	m.defineOwn()
 	var problems []error
@@ -68,6 +70,7 @@ func NewMetrics(registry Registry, mode v1alpha1.ProxyMode) (*Metrics, error) {
 			problems = append(problems, fmt.Errorf("register metric %s: %w", metric.FQName(), err))
 		}
 	}
+	m.loopback.begin()
 	return m, errors.Join(problems...)
 }
 
@@ -76,7 +79,7 @@ func (m *Metrics) ofEveryMode() []metrics.Registerable {
 		m.syncDuration, m.lastSync, m.lastQueued, m.networkProgramming,
 		m.endpointChangesPending, m.endpointChanges, m.serviceChangesPending, m.serviceChanges,
 		m.noLocalEndpoints, m.healthz, m.livez, m.conntrackDuration, m.conntrackDeleted,
-		m.frontends, m.problems, m.commits, m.commitFailures, m.transactionElements,
+		m.frontends, m.problems, m.commits, m.commitFailures, m.transactionElements, m.programming,
 		m.conntrackPasses, m.conntrackFailures, m.conntrackSeen,
 	}
 }
@@ -84,9 +87,12 @@ func (m *Metrics) ofEveryMode() []metrics.Registerable {
 // ofMode lists what a mode has beside the metrics of every mode.
 func (m *Metrics) ofMode(mode v1alpha1.ProxyMode) []metrics.Registerable {
 	switch mode {
+	case "iptables":
+		return []metrics.Registerable{m.fullSyncDuration, m.partialSyncDuration}
 	case "nftables":
 		return []metrics.Registerable{
 			m.fullSyncDuration, m.partialSyncDuration, m.nftablesSyncFailures, m.nftablesCleanupFailures,
+			m.loopback.listeners, m.loopback.listenerFailures, m.loopback.rejected,
 		}
 	}
 	return nil
@@ -128,6 +134,7 @@ func (m *Metrics) defineOwn() {
 	m.commits = counter("sluice_commits_total", "Commits to the kernel that succeeded.", "kind")
 	m.commitFailures = counter("sluice_commit_failures_total", "Commits to the kernel that failed as a whole.")
 	m.transactionElements = histogram("sluice_transaction_elements", "Kernel objects that a commit wrote.", metrics.ExponentialBuckets(1, 4, 10))
+	m.programming = histogram("sluice_programming_seconds", "Time from when a change came in until it was in the kernel.", metrics.ExponentialBuckets(0.001, 2, 16))
 	m.conntrackPasses = counter("sluice_conntrack_passes_total", "Passes over the connection tracking table.")
 	m.conntrackFailures = counter("sluice_conntrack_failures_total", "Passes over the connection tracking table that failed.")
 	m.conntrackSeen = counter("sluice_conntrack_entries_seen_total", "Entries of the connection tracking table that were looked at.")

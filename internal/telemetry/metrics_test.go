@@ -1,7 +1,6 @@
 package telemetry
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -25,15 +24,13 @@ import (
 func everything(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)
-	if err := RegisterConnections(w.registry, ConnectionsOptions{Counters: w.readCounters, Snapshot: w.snapshot, Clock: w.clock}); err != nil {
-		t.Fatal(err)
-	}
 	f := frontend("10.96.0.1", web)
-	w.desired.Frontends[f.Key], w.counters[f.Key] = f, 3
+	w.desired.Frontends[f.Key] = f
 	w.feed.Watch(&sink{}).Update(model.SetService{Service: &model.Service{Name: web}})
 	w.clock.Step(time.Minute)
 	w.reconcile(time.Second, set(f))
 	change := set(f)
+	change.News.Since = morning.Add(time.Second)
 	change.News.Triggers = []model.Trigger{{Family: model.IPv4, At: morning.Add(time.Second)}}
 	w.commit(time.Second, change, dataplane.Result{Failed: map[plan.Key]error{f.Key: errors.New("refused")}})
 	w.feed.OnPass(conntrack.Pass{Duration: time.Second})
@@ -46,7 +43,13 @@ func everything(t *testing.T) *world {
 // TestMetricsArePinned holds what others build dashboards and alerts on. The
 // kubeproxy_ metrics are upstream's; none of them may change.
 func TestMetricsArePinned(t *testing.T) {
-	families, err := everything(t).registry.Gather()
+	comparePinned(t, "testdata/metrics.txt", everything(t).registry)
+}
+
+// comparePinned holds the metrics of a registry against a list.
+func comparePinned(t *testing.T, file string, registry metrics.Gatherer) {
+	t.Helper()
+	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +71,7 @@ func TestMetricsArePinned(t *testing.T) {
 			t.Errorf("%s is of another stability: %q", family.GetName(), family.GetHelp())
 		}
 	}
-	pinned, err := os.ReadFile("testdata/metrics.txt")
+	pinned, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,13 +126,6 @@ func TestMetricsRegisteredTwiceAreAnErrorThatNamesThem(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "sluice_frontends") {
 		t.Errorf("error is %v", err)
 	}
-	o := ConnectionsOptions{Counters: w.readCounters, Snapshot: w.snapshot}
-	if err := RegisterConnections(w.registry, o); err != nil {
-		t.Fatal(err)
-	}
-	if err := RegisterConnections(w.registry, o); err == nil || !strings.Contains(err.Error(), connectionsName) {
-		t.Errorf("error is %v", err)
-	}
 }
 
 func TestAnswersOfTheHealthServerAreCountedByStatus(t *testing.T) {
@@ -147,10 +143,7 @@ func TestAnswersOfTheHealthServerAreCountedByStatus(t *testing.T) {
 var fillProcessRegistry = sync.OnceValue(func() error {
 	m, err := NewMetrics(ProcessRegistry(), "nftables")
 	m.Answered("/healthz", 200)
-	return errors.Join(err, RegisterConnections(ProcessRegistry(), ConnectionsOptions{
-		Counters: func(context.Context) (map[plan.Key]uint64, error) { return map[plan.Key]uint64{}, nil },
-		Snapshot: func(func(*plan.Desired)) {},
-	}))
+	return err
 })
 
 func TestTheProcessHasTheMetricsOfEveryComponent(t *testing.T) {

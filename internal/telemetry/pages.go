@@ -7,7 +7,6 @@ import (
 	"net/http/pprof"
 
 	"k8s.io/component-base/logs"
-	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/prometheus/slis"
 	"k8s.io/kube-proxy/config/v1alpha1"
 )
@@ -35,6 +34,9 @@ func (s *Server) Handler() http.Handler {
 	if s.Statusz {
 		mux.Handle("/statusz", s.statusPage())
 	}
+	if s.Page != nil {
+		s.Page.Register(mux)
+	}
 	if s.Profiling {
 		addDebugPages(mux)
 	}
@@ -48,16 +50,6 @@ func (s *Server) paths() []string {
 		paths = append(paths, "/flagz")
 	}
 	return append(paths, "/healthz", "/metrics", "/proxyMode")
-}
-
-func (s *Server) metricsPage() http.Handler {
-	page := metrics.HandlerFor(s.Metrics, metrics.HandlerOpts{})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.Refresh != nil {
-			s.Refresh()
-		}
-		page.ServeHTTP(w, r)
-	})
 }
 
 // pingPage tells that the process answers, and no more than that. The health of

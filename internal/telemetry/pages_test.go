@@ -101,6 +101,22 @@ func TestPathsAnswerAsUpstreamsDo(t *testing.T) {
 	}
 }
 
+// shown is what is for browsers.
+type shown struct{}
+
+func (shown) Register(mux *http.ServeMux) {
+	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "page") })
+}
+
+func TestThePageForBrowsersLeavesOtherPathsAlone(t *testing.T) {
+	s := newWorld(t).server(func(o *ServerOptions) { o.Page = shown{} })
+	for path, want := range map[string]string{"/": "page", "/proxyMode": "nftables", "/healthz": "ok", "/livez": "404 page not found\n"} {
+		if body := bodyOf(t, ask(s, http.MethodGet, path, "", "")); body != want {
+			t.Errorf("%s is %q, want %q", path, body, want)
+		}
+	}
+}
+
 func TestProxyModeIsTheModeAndNoMore(t *testing.T) {
 	r := ask(newWorld(t).server(), http.MethodGet, "/proxyMode", "", "")
 	if body := bodyOf(t, r); body != "nftables" {

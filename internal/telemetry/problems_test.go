@@ -74,7 +74,7 @@ func TestOwnersAreToldWhatIsNotProgrammed(t *testing.T) {
 	w.desired.Problems["EndpointSlice post/mail-1"] = []model.Problem{
 		problem("a", "1"), problem("b", "2"), problem("c", "3"), problem("d", "4"), problem("", "5")}
 	w.desired.Problems["Node here"] = []model.Problem{{Object: "Node here", Reason: "has no address"}}
-	w.has(frontend("10.96.0.1", web), 0)
+	w.desired.Frontends[keyOf("10.96.0.1")] = frontend("10.96.0.1", web)
 	w.refuse("10.96.0.1", errors.New("no space left"))
 	w.refuse("10.96.0.9", errors.New("its removal; nobody's by now"))
 	p.tell()
@@ -109,7 +109,7 @@ func TestAProblemIsToldOnceUntilItComesUpAgain(t *testing.T) {
 func TestTroubleWithManyFacesIsToldAtIntervals(t *testing.T) {
 	w, j := newWorld(t), &journal{}
 	p := w.problems(j)
-	w.has(frontend("10.96.0.1", web), 0)
+	w.desired.Frontends[keyOf("10.96.0.1")] = frontend("10.96.0.1", web)
 	w.refuse("10.96.0.1", errors.New("attempt 1"))
 	if more := p.tell(); more {
 		t.Error("there is more to tell")

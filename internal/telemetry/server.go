@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -42,8 +43,10 @@ type ServerOptions struct {
 	Failed func(error)
 
 	// Metrics is what /metrics shows, and Refresh is called before, if not nil.
+	// More adds to it in the text format of Prometheus; nil for nothing.
 	Metrics metrics.Gatherer
 	Refresh func()
+	More    func(io.Writer) error
 
 	Mode    v1alpha1.ProxyMode
 	Version string
@@ -53,6 +56,8 @@ type ServerOptions struct {
 	Flags *pflag.FlagSet
 	// Statusz is whether there is a page /statusz.
 	Statusz bool
+	// Page adds what is for browsers; nil for no such page.
+	Page interface{ Register(*http.ServeMux) }
 	// Profiling is whether the pages below /debug are there.
 	Profiling bool
 

@@ -1,0 +1,55 @@
+package telemetry
+
+import (
+	"k8s.io/component-base/metrics"
+
+	"sluice/internal/model"
+)
+
+// labelProtocol is the transport protocol that a number is about.
+const labelProtocol = "protocol"
+
+// loopbackMetrics are those of node ports on loopback addresses. Their names,
+// which are upstream's, are of nftables mode.
+type loopbackMetrics struct {
+	listeners        *metrics.GaugeVec
+	listenerFailures *metrics.CounterVec
+	rejected         *metrics.CounterVec
+}
+
+func newLoopbackMetrics() loopbackMetrics {
+	return loopbackMetrics{
+		listeners:        gauge("kubeproxy_nftables_localhost_nodeport_listeners", "Node ports that are listened on on loopback addresses.", labelFamily),
+		listenerFailures: counter("kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total", "Tries to listen on a node port on a loopback address that failed.", labelFamily),
+		rejected: counter("kubeproxy_nftables_localhost_nodeport_rejected_packets_total",
+			"TCP connections and UDP packets to node ports on loopback addresses that no endpoint took.", labelFamily, labelProtocol),
+	}
+}
+
+// begin shows zeros, once the metrics are registered: whoever computes rates
+// needs to see them before the first failure.
+func (m *loopbackMetrics) begin() {
+	for _, family := range model.Families {
+		m.listeners.WithLabelValues(family.String()).Set(0)
+		m.listenerFailures.WithLabelValues(family.String()).Add(0)
+		for _, protocol := range []model.Protocol{model.TCP, model.UDP} {
+			m.rejected.WithLabelValues(family.String(), protocol.String()).Add(0)
+		}
+	}
+}
+
+// LoopbackListening says how many node ports of a family are listened on, on
+// loopback addresses.
+func (m *Metrics) LoopbackListening(family model.Family, ports int) {
+	m.loopback.listeners.WithLabelValues(family.String()).Set(float64(ports))
+}
+
+// LoopbackNotListening counts a try to listen that failed.
+func (m *Metrics) LoopbackNotListening(family model.Family) {
+	m.loopback.listenerFailures.WithLabelValues(family.String()).Inc()
+}
+
+// LoopbackRefused counts a connection or packet that no endpoint took.
+func (m *Metrics) LoopbackRefused(family model.Family, protocol model.Protocol) {
+	m.loopback.rejected.WithLabelValues(family.String(), protocol.String()).Inc()
+}

@@ -1,0 +1,152 @@
+package perservice
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// Options is what a Book is made of. The functions are those of a dataplane and
+// of an engine, which may be made after the Book.
+type Options struct {
+	// Off leaves only what is not of single Services.
+	Off bool
+	// Limit is how many Services have series of their own.
+	Limit int
+
+	// Traffic tells what the kernel counts; nil in a mode that counts nothing.
+	Traffic dataplane.Count
+	// Evidence tells what Services are planned from, in the order of the names.
+	Evidence func([]model.Name) []plan.Evidence
+
+	Logger logr.Logger
+	Clock  clock.PassiveClock // nil for the real one
+}
+
+// Book keeps the numbers of all Services.
+type Book struct {
+	Options
+	mail mail
+
+	mu       sync.Mutex // not taken by the engine
+	ledger   ledger
+	kernel   kernelReader
+	outdated map[model.Name]struct{} // Services whose endpoints are to be counted again
+}
+
+// New returns a Book that knows no Service.
+func New(o Options) *Book {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return &Book{
+		Options:  o,
+		mail:     mail{wake: make(chan struct{}, 1)},
+		ledger:   newLedger(o.Limit),
+		outdated: map[model.Name]struct{}{},
+	}
+}
+
+// mail is what the engine told and nobody has worked off.
+type mail struct {
+	mu      sync.Mutex // held for moments only
+	commits []commit
+	wake    chan struct{}
+}
+
+type commit struct {
+	change *plan.Change
+	failed map[plan.Key]error
+	at     time.Time
+}
+
+// OnCommit is for engine.Options.
+func (b *Book) OnCommit(change *plan.Change, result dataplane.Result) {
+	b.mail.mu.Lock()
+	b.mail.commits = append(b.mail.commits, commit{change, result.Failed, b.Clock.Now()})
+	b.mail.mu.Unlock()
+	select {
+	case b.mail.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run works until ctx ends, and then returns nil.
+func (b *Book) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-b.mail.wake:
+			b.keepUp()
+		}
+	}
+}
+
+// keepUp works off commits. After the first one it looks where the kernel's
+// counters stand, from where connections are counted.
+func (b *Book) keepUp() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.absorb()
+	if !b.ledger.based {
+		b.readKernel(b.Clock.Now())
+	}
+}
+
+// absorb takes in what the engine told.
+func (b *Book) absorb() {
+	b.mail.mu.Lock()
+	commits := b.mail.commits
+	b.mail.commits = nil
+	b.mail.mu.Unlock()
+	for i := range commits {
+		c := &commits[i]
+		b.ledger.follow(c)
+		if b.Off {
+			continue
+		}
+		if c.change.News.Everything {
+			for name := range b.ledger.services {
+				b.outdated[name] = struct{}{}
+			}
+		}
+		for name := range c.change.News.Touched {
+			b.outdated[name] = struct{}{}
+		}
+	}
+}
+
+// lot is how many Services are looked at at a time: planning waits meanwhile.
+const lot = 256
+
+// countEndpoints counts the endpoints of Services that look different since
+// the last time.
+func (b *Book) countEndpoints() {
+	names := make([]model.Name, 0, min(lot, len(b.outdated)))
+	count := func() {
+		for i, evidence := range b.Evidence(names) {
+			b.ledger.services[names[i]].endpoints = evidence.Census()
+		}
+		names = names[:0]
+	}
+	for name := range b.outdated {
+		if b.ledger.services[name] == nil {
+			continue // it is gone, or has no frontend
+		}
+		if names = append(names, name); len(names) == lot {
+			count()
+		}
+	}
+	if len(names) > 0 {
+		count()
+	}
+	clear(b.outdated)
+}

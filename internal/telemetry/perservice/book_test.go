@@ -1,0 +1,427 @@
+package perservice
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"sluice/internal/dataplane"
+	sluice "sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+const (
+	connections = "sluice_service_connections_total"
+	refused     = "sluice_service_refused_packets_total"
+	allRefused  = "sluice_refused_packets_total"
+	endpoints   = "sluice_service_endpoints"
+	programming = "sluice_service_programming_seconds"
+	failed      = "sluice_service_failed_frontends"
+	failures    = "sluice_service_failures_total"
+
+	ofWeb  = `namespace="default",service="web"`
+	ofPost = `namespace="post",service="mail"`
+	ofAll  = `namespace="_other_",service="_other_"`
+	atHTTP = `,port="http",protocol="TCP"} `
+)
+
+func TestConnectionsOfAServicePortAreThoseOfAllItsAddresses(t *testing.T) {
+	w := newWorld(t)
+	w.want(connections)
+	w.begin(at("10.96.0.1", web), at("fd00::1", web), at("10.96.0.2", post))
+	w.sees("10.96.0.1", 3)
+	w.sees("fd00::1", 4)
+	w.sees("10.96.0.2", 5)
+	w.sees("10.96.0.9", 9) // in the kernel still, and nobody's by now
+	w.scrape(connections)  // the first one says where they stand
+	w.more()
+	w.want(connections, ofWeb+atHTTP+"2", ofPost+atHTTP+"1")
+}
+
+func TestWhatAnEarlierProcessCountedIsNotCountedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.sees("10.96.0.1", 1000, 50)
+	w.strays = dataplane.Strays{UnknownPort: 7}
+	w.begin(at("10.96.0.1", web))
+	w.want(connections, ofWeb+atHTTP+"0")
+	w.want(refused)
+	w.sees("10.96.0.1", 1001, 52)
+	w.strays.UnknownPort, w.strays.UnallocatedAddress = 8, 1
+	w.want(connections, ofWeb+atHTTP+"1")
+	w.want(refused, ofWeb+`,reason="no_endpoints"} 2`)
+	w.want(allRefused, `reason="no_endpoints"} 2`, `reason="no_local_endpoint"} 0`, `reason="source_range"} 0`,
+		`reason="unallocated_address"} 1`, `reason="unknown_port"} 1`)
+}
+
+func TestConnectionsNeverGoBackWhileTheServiceIsThere(t *testing.T) {
+	w := newWorld(t)
+	w.begin()
+	w.set(at("10.96.0.1", web), at("192.0.2.1", web))
+	steps := []struct {
+		name string
+		do   func()
+		want string
+	}{
+		{"at first", func() { w.sees("10.96.0.1", 100); w.sees("192.0.2.1", 10) }, "110"},
+		{"an address is taken away", func() { w.remove("192.0.2.1"); w.sees("10.96.0.1", 101) }, "111"},
+		{"the kernel counts anew", func() { w.sees("10.96.0.1", 2) }, "113"},
+		{"the address comes back", func() { w.set(at("192.0.2.1", web)); w.sees("192.0.2.1", 1) }, "114"},
+		{"all addresses are exchanged", func() {
+			w.commit(&plan.Change{Set: []*plan.Frontend{at("10.96.0.7", web)}, Removed: []plan.Key{keyOf("10.96.0.1"), keyOf("192.0.2.1")}}, nil)
+			clear(w.traffic)
+			w.sees("10.96.0.7", 6)
+		}, "120"},
+		{"the kernel does not answer", func() { w.readErr = errors.New("interrupted") }, "120"},
+		{"the kernel does not tell of it", func() { w.readErr = nil; clear(w.traffic) }, "120"},
+	}
+	for _, step := range steps {
+		step.do()
+		if got := strings.Join(w.scrape(connections), " "); got != ofWeb+atHTTP+step.want {
+			t.Errorf("%s: %s, want %s", step.name, got, step.want)
+		}
+	}
+}
+
+func TestPacketsBetweenTwoReadingsAreNotCountedTwice(t *testing.T) {
+	w := newWorld(t)
+	w.begin()
+	w.set(at("10.96.0.1", web))
+	w.traffic[keyOf("10.96.0.1")] = dataplane.Traffic{Attempts: 10, Connections: 10} // refusals were read before
+	w.want(connections, ofWeb+atHTTP+"10")
+	w.traffic[keyOf("10.96.0.1")] = dataplane.Traffic{Attempts: 11, Connections: 9, Refused: [3]int64{0, 0, 2}}
+	w.want(connections, ofWeb+atHTTP+"10")
+	w.sees("10.96.0.1", 12, 0, 0, 2)
+	w.want(connections, ofWeb+atHTTP+"12")
+	w.want(refused, ofWeb+`,reason="source_range"} 2`)
+}
+
+func TestAFrontendThatChangesHandsCountsForItsOwner(t *testing.T) {
+	w := newWorld(t)
+	w.begin()
+	w.set(at("192.0.2.1", web), at("10.96.0.1", web))
+	w.sees("192.0.2.1", 5)
+	w.sees("10.96.0.1", 1)
+	w.want(connections, ofWeb+atHTTP+"6")
+	w.set(at("192.0.2.1", post))
+	w.sees("192.0.2.1", 7)
+	w.want(connections, ofWeb+atHTTP+"6", ofPost+atHTTP+"2")
+}
+
+func TestAServiceThatWasRemovedStartsAnew(t *testing.T) {
+	w := newWorld(t)
+	w.begin()
+	w.set(at("10.96.0.1", web))
+	w.sees("10.96.0.1", 5, 1)
+	w.want(connections, ofWeb+atHTTP+"5")
+	w.remove("10.96.0.1")
+	w.want(connections)
+	w.want(refused)
+	w.set(at("10.96.0.1", web))
+	w.sees("10.96.0.1", 1)
+	w.want(connections, ofWeb+atHTTP+"1")
+	w.want(allRefused, `reason="no_endpoints"} 1`, `reason="no_local_endpoint"} 0`, `reason="source_range"} 0`,
+		`reason="unallocated_address"} 0`, `reason="unknown_port"} 0`)
+}
+
+func TestScrapesInOneSecondAskTheKernelOnce(t *testing.T) {
+	w := newWorld(t)
+	w.begin(at("10.96.0.1", web))
+	w.sees("10.96.0.1", 5)
+	before := w.reads
+	for range 3 {
+		w.now(connections)
+		w.clock.Step(countersAge / 4)
+	}
+	if w.reads != before+1 {
+		t.Errorf("the kernel was asked %d times", w.reads-before)
+	}
+	w.scrape(connections)
+	if w.reads != before+2 {
+		t.Errorf("the kernel was asked %d times, a second later", w.reads-before)
+	}
+}
+
+func TestAKernelThatDoesNotAnswerIsReportedOnce(t *testing.T) {
+	logged := 0
+	w := newWorld(t, func(o *Options) {
+		o.Logger = funcr.New(func(_, line string) {
+			if strings.Contains(line, "Cannot read") {
+				logged++
+			}
+		}, funcr.Options{})
+	})
+	w.readErr = errors.New("dump interrupted")
+	w.begin(at("10.96.0.1", web))
+	for range 3 {
+		w.want(connections)
+	}
+	w.readErr = nil
+	w.sees("10.96.0.1", 5)
+	w.want(connections, ofWeb+atHTTP+"0") // only now is it known where it stands
+	if logged != 1 {
+		t.Errorf("logged %d times", logged)
+	}
+}
+
+func TestServicesBeyondTheLimitShareSeries(t *testing.T) {
+	w := newWorld(t, func(o *Options) { o.Limit = 1 })
+	third := sluice.Name{Namespace: "default", Name: "third"}
+	w.begin()
+	w.set(at("10.96.0.1", web), at("10.96.0.2", post), at("10.96.0.3", third))
+	for addr, n := range map[string]int64{"10.96.0.1": 1, "10.96.0.2": 20, "10.96.0.3": 300} {
+		w.sees(addr, n, n)
+	}
+	const atOther = `,port="_other_",protocol="_other_"} `
+	w.want("sluice_services", `series="own"} 1`, `series="shared"} 2`)
+	w.want(connections, ofAll+atOther+"320", ofWeb+atHTTP+"1")
+	w.want(refused, ofAll+`,reason="no_endpoints"} 320`, ofWeb+`,reason="no_endpoints"} 1`)
+
+	w.remove("10.96.0.1") // another one takes its place
+	w.more()
+	w.want("sluice_services", `series="own"} 1`, `series="shared"} 1`)
+	w.want(connections, ofAll+atOther+"321", `namespace="default",service="third"`+atHTTP+"1")
+
+	w.remove("10.96.0.3", "10.96.0.2") // what was counted stands
+	w.want("sluice_services", `series="own"} 0`, `series="shared"} 0`)
+	w.want(connections, ofAll+atOther+"321")
+}
+
+func TestSwitchedOffLeavesWhatIsOfNoSingleService(t *testing.T) {
+	w := newWorld(t, func(o *Options) { o.Off = true })
+	w.begin()
+	w.set(at("10.96.0.1", web))
+	w.sees("10.96.0.1", 5, 0, 3)
+	for _, metric := range []string{"sluice_services", connections, refused, endpoints, programming, failures} {
+		w.want(metric)
+	}
+	w.want(allRefused, `reason="no_endpoints"} 0`, `reason="no_local_endpoint"} 3`, `reason="source_range"} 0`,
+		`reason="unallocated_address"} 0`, `reason="unknown_port"} 0`)
+}
+
+func TestAModeThatDoesNotCountRefusalsDoesNotTellOfThem(t *testing.T) {
+	w := newWorld(t, func(o *Options) { o.Traffic = nil })
+	w.begin()
+	w.set(at("10.96.0.1", web))
+	w.sees("10.96.0.1", 5)
+	w.want(allRefused)
+	w.want(refused)
+	w.want(connections, ofWeb+atHTTP+"5")
+}
+
+func TestEndpointsAreCountedAgainWhenTheyChanged(t *testing.T) {
+	w := newWorld(t)
+	w.begin(at("10.96.0.1", web))
+	change := func(everything bool, conditions ...sluice.Conditions) {
+		s := &sluice.Slice{Name: sluice.Name{Namespace: "default", Name: "web-a"}, Service: "web", Family: sluice.IPv4,
+			Ports: []sluice.SlicePort{{Name: "http", Protocol: sluice.TCP, Port: 8080}}}
+		for i, c := range conditions {
+			s.Endpoints = append(s.Endpoints, sluice.Endpoint{Addr: keyOf("10.1.0.1").Addr, Conditions: c})
+			for range i {
+				s.Endpoints[i].Addr = s.Endpoints[i].Addr.Next()
+			}
+		}
+		var dirty sluice.Dirty
+		w.state.Apply(&dirty, sluice.SetSlice{Slice: s})
+		w.planner.Update(w.state, &dirty)
+		news := sluice.News{Touched: dirty.Services}
+		if everything {
+			news = sluice.News{Everything: true}
+		}
+		w.commit(&plan.Change{News: news}, nil)
+	}
+	w.state.Apply(&sluice.Dirty{}, sluice.SetService{Service: &sluice.Service{Name: web,
+		ClusterIPs: []netip.Addr{keyOf("10.96.0.1").Addr}, Ports: []sluice.ServicePort{{Name: "http", Protocol: sluice.TCP, Port: 80}}}})
+	ready := sluice.Ready | sluice.Serving
+	change(false, ready, ready)
+	w.want(endpoints, ofWeb+`,state="ready"} 2`, ofWeb+`,state="used"} 2`)
+	change(false, ready, sluice.Serving|sluice.Terminating, 0)
+	w.want(endpoints, ofWeb+`,state="left_out"} 2`, ofWeb+`,state="ready"} 1`, ofWeb+`,state="terminating"} 1`, ofWeb+`,state="used"} 1`)
+	change(true)
+	w.want(endpoints, ofWeb+`,state="ready"} 0`, ofWeb+`,state="used"} 0`)
+}
+
+func TestProgrammingTimeIsThatOfTheLastChange(t *testing.T) {
+	w := newWorld(t)
+	w.begin(at("10.96.0.2", post))
+	w.want(programming) // nothing came in for it
+	since := w.clock.Now()
+	w.clock.Step(1500 * time.Millisecond)
+	w.commit(&plan.Change{Set: []*plan.Frontend{at("10.96.0.1", web)}, News: sluice.News{Since: since}}, nil)
+	w.want(programming, ofWeb+"} 1.5")
+	w.commit(&plan.Change{Set: []*plan.Frontend{at("10.96.0.1", web)}, News: sluice.News{Since: w.clock.Now()}}, nil)
+	w.want(programming, ofWeb+"} 0")
+}
+
+func TestFailuresAreToldWhileTheyLastAndCounted(t *testing.T) {
+	w := newWorld(t)
+	w.begin(at("10.96.0.2", post))
+	w.want(failed)
+	w.want(failures)
+	a, b := at("10.96.0.1", web), at("192.0.2.1", web)
+	w.commit(&plan.Change{Set: []*plan.Frontend{a, b}}, map[plan.Key]error{a.Key: errRefused, b.Key: errRefused})
+	w.want(failed, ofWeb+"} 2")
+	w.commit(&plan.Change{Set: []*plan.Frontend{a, b}}, map[plan.Key]error{b.Key: errRefused})
+	w.want(failed, ofWeb+"} 1")
+	w.want(failures, ofWeb+"} 3")
+	w.remove("192.0.2.1")
+	w.want(failed)
+	w.want(failures, ofWeb+"} 3")
+}
+
+// parse reads the text as Prometheus does.
+func (w *world) parse() map[string]*dto.MetricFamily {
+	w.t.Helper()
+	var text strings.Builder
+	if err := w.book.Write(&text); err != nil {
+		w.t.Fatal(err)
+	}
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text.String()))
+	if err != nil {
+		w.t.Fatalf("%v in\n%s", err, text.String())
+	}
+	return families
+}
+
+// eventful is a world in which all has happened that is measured, to a Service
+// of that name.
+func eventful(t *testing.T, name sluice.Name) *world {
+	w := newWorld(t)
+	w.begin()
+	f := at("10.96.0.1", name)
+	w.commit(&plan.Change{Set: []*plan.Frontend{f}, News: sluice.News{Since: morning}}, nil)
+	w.commit(&plan.Change{Set: []*plan.Frontend{f}}, map[plan.Key]error{f.Key: errRefused})
+	w.sees("10.96.0.1", 1<<60, 1, 2, 3)
+	return w
+}
+
+// TestMetricsArePinned holds what others build dashboards and alerts on.
+func TestMetricsArePinned(t *testing.T) {
+	pinned, err := os.ReadFile("testdata/metrics.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, want, _ := strings.Cut(string(pinned), "\n")
+	var got strings.Builder
+	families := eventful(t, web).parse()
+	for _, name := range slices.Sorted(maps.Keys(families)) {
+		words := []string{}
+		for _, l := range families[name].GetMetric()[0].GetLabel() {
+			words = append(words, l.GetName())
+		}
+		slices.Sort(words)
+		fmt.Fprintln(&got, name, strings.ToLower(families[name].GetType().String()), strings.Join(words, " "))
+		if help := families[name].GetHelp(); !strings.HasPrefix(help, "[ALPHA] ") {
+			t.Errorf("%s is of another stability: %q", name, help)
+		}
+	}
+	if diff := cmp.Diff(want, got.String()); diff != "" {
+		t.Errorf("metrics (-want +got):\n%s", diff)
+	}
+}
+
+func TestStrangeNamesAreReadAsTheyAre(t *testing.T) {
+	tests := []struct{ name, in, want string }{
+		{"with signs of the format", "a\"b\\c\nd}", "a\"b\\c\nd}"},
+		{"in another script", "größe", "größe"},
+		{"that are no text", "a\xffb", "a\uFFFDb"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			families := eventful(t, sluice.Name{Namespace: tt.in, Name: "web"}).parse()
+			labels := families[refused].GetMetric()[0].GetLabel()
+			if got := labels[0].GetValue(); got != tt.want {
+				t.Errorf("the namespace reads as %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestRunWorksOffWhatTheEngineTells(t *testing.T) {
+	w := newWorld(t)
+	ended := make(chan error)
+	go func() { ended <- w.book.Run(t.Context()) }()
+	for i := range 100 {
+		w.set(at("10.96.0.1", web))
+		if i%10 == 0 {
+			w.now(connections)
+		}
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		w.book.mail.mu.Lock()
+		left := len(w.book.mail.commits)
+		w.book.mail.mu.Unlock()
+		if left == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d commits were not worked off", left)
+		}
+	}
+}
+
+func TestScrapesKeepNoMemory(t *testing.T) {
+	w := newWorld(t)
+	w.begin(w.many(2000)...)
+	used := func() uint64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	scrape := func() {
+		w.more()
+		w.clock.Step(countersAge)
+		if err := w.book.Write(io.Discard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	scrape()
+	before := used()
+	for range 50 {
+		scrape()
+	}
+	// The text of one scrape is longer than this.
+	if after := used(); after > before+200<<10 {
+		t.Errorf("50 scrapes keep %d bytes", after-before)
+	}
+	runtime.KeepAlive(w)
+}
+
+func BenchmarkWrite(b *testing.B) {
+	w := newWorld(b, func(o *Options) { o.Limit = 1 << 20 })
+	w.begin(w.many(10_000)...)
+	b.ReportAllocs()
+	for b.Loop() {
+		w.clock.Step(countersAge)
+		if err := w.book.Write(io.Discard); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkOnCommit(b *testing.B) {
+	w := newWorld(b)
+	w.begin(w.many(10_000)...)
+	change := &plan.Change{Set: []*plan.Frontend{at("10.0.0.1", web)}}
+	b.ReportAllocs()
+	for b.Loop() {
+		w.commit(change, nil)
+		w.book.keepUp()
+	}
+}

@@ -1,0 +1,85 @@
+package perservice
+
+import (
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"sluice/internal/model"
+)
+
+// writer writes the text format bit by bit, so that there is never much of it
+// in memory.
+type writer struct {
+	to   io.Writer
+	buf  []byte
+	name string
+	err  error
+}
+
+// flushAt is how much is gathered before it is handed on.
+const flushAt = 32 << 10
+
+// metric begins a metric.
+func (w *writer) metric(name, kind, help string) {
+	w.name = name
+	w.text("# HELP ", name, " [ALPHA] ", help, "\n# TYPE ", name, " ", kind, "\n")
+}
+
+// serviceSample writes a sample of a Service; labels are names and values.
+func (w *writer) serviceSample(name model.Name, value float64, labels ...string) {
+	w.text(w.name, "{")
+	w.label("namespace", name.Namespace)
+	w.text(",")
+	w.label("service", name.Name)
+	for i := 0; i < len(labels); i += 2 {
+		w.text(",")
+		w.label(labels[i], labels[i+1])
+	}
+	w.value(value)
+}
+
+// sample writes a sample with one label.
+func (w *writer) sample(value float64, label, is string) {
+	w.text(w.name, "{")
+	w.label(label, is)
+	w.value(value)
+}
+
+func (w *writer) label(name, value string) {
+	w.text(name, `="`)
+	if strings.ContainsAny(value, "\\\"\n") || !utf8.ValidString(value) {
+		value = escaper.Replace(strings.ToValidUTF8(value, "\uFFFD"))
+	}
+	w.text(value, `"`)
+}
+
+var escaper = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
+
+func (w *writer) value(v float64) {
+	w.buf = append(w.buf, "} "...)
+	w.buf = strconv.AppendFloat(w.buf, v, 'g', -1, 64)
+	w.buf = append(w.buf, '\n')
+	if len(w.buf) >= flushAt {
+		w.send()
+	}
+}
+
+func (w *writer) text(parts ...string) {
+	for _, part := range parts {
+		w.buf = append(w.buf, part...)
+	}
+}
+
+func (w *writer) send() {
+	if w.err == nil {
+		_, w.err = w.to.Write(w.buf)
+	}
+	w.buf = w.buf[:0]
+}
+
+func (w *writer) flush() error {
+	w.send()
+	return w.err
+}

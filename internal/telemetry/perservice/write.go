@@ -1,0 +1,141 @@
+package perservice
+
+import (
+	"io"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// other is in the labels of the series that several Services share. No name in
+// Kubernetes is like that.
+const other = "_other_"
+
+// Write writes all metrics in the text format of Prometheus.
+func (b *Book) Write(to io.Writer) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.absorb()
+	b.readKernel(b.Clock.Now())
+	w := &writer{to: to}
+	if b.Traffic != nil {
+		b.ledger.writeRefused(w)
+	}
+	if !b.Off {
+		b.countEndpoints()
+		b.writeServices(w)
+	}
+	return w.flush()
+}
+
+func (l *ledger) writeRefused(w *writer) {
+	w.metric("sluice_refused_packets_total", "counter", "Packets that asked for a connection and were rejected or dropped, by reason.")
+	for _, r := range dataplane.Refusals {
+		w.sample(float64(l.refused[r]), "reason", r.String())
+	}
+}
+
+func (b *Book) writeServices(w *writer) {
+	l := &b.ledger
+	w.metric("sluice_services", "gauge", "Services with a frontend on this node, by whether they have series of their own.")
+	w.sample(float64(len(l.own)), "series", "own")
+	w.sample(float64(len(l.shared)), "series", "shared")
+	l.writeConnections(w)
+	if b.Traffic != nil {
+		l.writeServiceRefusals(w)
+	}
+	l.writeEndpoints(w)
+	l.writeProgramming(w)
+	l.writeFailures(w)
+}
+
+func (l *ledger) writeConnections(w *writer) {
+	w.metric("sluice_service_connections_total", "counter", "New connections to a service port on this node, by all its addresses of both families.")
+	for _, s := range l.own {
+		for _, p := range s.ports {
+			if p.counted {
+				w.serviceSample(s.name, float64(p.connections), "port", p.name, "protocol", p.protocol.String())
+			}
+		}
+	}
+	if len(l.shared) > 0 || l.other.connections > 0 {
+		w.serviceSample(others, float64(l.other.connections), "port", other, "protocol", other)
+	}
+}
+
+func (l *ledger) writeServiceRefusals(w *writer) {
+	w.metric("sluice_service_refused_packets_total", "counter", "Packets that asked a Service for a connection and were rejected or dropped, by reason. Appears with the first one.")
+	each := func(name model.Name, c *counts) {
+		for i, n := range c.refused {
+			if n > 0 {
+				w.serviceSample(name, float64(n), "reason", dataplane.Refusal(i).String())
+			}
+		}
+	}
+	for _, s := range l.own {
+		each(s.name, &s.counts)
+	}
+	each(others, &l.other)
+}
+
+func (l *ledger) writeEndpoints(w *writer) {
+	w.metric("sluice_service_endpoints", "gauge", "Endpoints of a Service by state. Those left out and terminating appear only if there are any.")
+	each := func(name model.Name, c plan.Census) {
+		w.serviceSample(name, float64(c.Used), "state", "used")
+		w.serviceSample(name, float64(c.Ready), "state", "ready")
+		if c.LeftOut > 0 {
+			w.serviceSample(name, float64(c.LeftOut), "state", "left_out")
+		}
+		if c.Terminating > 0 {
+			w.serviceSample(name, float64(c.Terminating), "state", "terminating")
+		}
+	}
+	for _, s := range l.own {
+		each(s.name, s.endpoints)
+	}
+	if len(l.shared) > 0 {
+		var sum plan.Census
+		for _, s := range l.shared {
+			sum = sum.Plus(s.endpoints)
+		}
+		each(others, sum)
+	}
+}
+
+func (l *ledger) writeProgramming(w *writer) {
+	w.metric("sluice_service_programming_seconds", "gauge", "Time from when the last change of a Service came in until it was in the kernel.")
+	for _, s := range l.own {
+		if s.changed {
+			w.serviceSample(s.name, s.took.Seconds())
+		}
+	}
+}
+
+func (l *ledger) writeFailures(w *writer) {
+	w.metric("sluice_service_failed_frontends", "gauge", "Frontends of a Service that the kernel refuses. Appears only while there are any.")
+	shared := 0
+	for _, s := range l.own {
+		if s.failing > 0 {
+			w.serviceSample(s.name, float64(s.failing))
+		}
+	}
+	for _, s := range l.shared {
+		shared += s.failing
+	}
+	if shared > 0 {
+		w.serviceSample(others, float64(shared))
+	}
+	w.metric("sluice_service_failures_total", "counter", "How often the kernel refused a frontend of a Service. Appears with the first time.")
+	for _, s := range l.own {
+		if s.failures > 0 {
+			w.serviceSample(s.name, float64(s.failures))
+		}
+	}
+	if l.other.failures > 0 {
+		w.serviceSample(others, float64(l.other.failures))
+	}
+}
+
+// others stands for the Services that share series.
+var others = model.Name{Namespace: other, Name: other}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// figures are what was measured.
+type figures struct {
+	Series, Bytes, Compressed int
+	CPU                       time.Duration // of this process, for one scrape
+	HeapBefore, HeapAfter     uint64
+	Changes                   []latency
+}
+
+// latency is how long changes took until they were in the kernel, while
+// something else went on.
+type latency struct {
+	While    string
+	P50, P99 time.Duration
+	Count    int
+}
+
+func measure(o options) (figures, error) {
+	var f figures
+	p, err := start(o.services)
+	if err != nil {
+		return f, err
+	}
+	defer p.stop()
+	plain := p.scrape("")
+	f.Bytes, f.Compressed = plain.Len(), p.scrape("gzip").Len()
+	for line := range bytes.Lines(plain.Bytes()) {
+		if line[0] != '#' {
+			f.Series++
+		}
+	}
+	if err := f.scrapes(p, o); err != nil {
+		return f, err
+	}
+	f.Changes = []latency{
+		p.latency("nobody scrapes", o.changes, 0),
+		p.latency("a scrape every second", o.changes, time.Second),
+		p.latency("a scrape every 100 ms", o.changes, 100*time.Millisecond),
+	}
+	return f, nil
+}
+
+// scrapes measures what many of them cost.
+func (f *figures) scrapes(p *pipe, o options) error {
+	if o.profile != "" {
+		file, err := os.Create(o.profile)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		if err := pprof.StartCPUProfile(file); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	f.HeapBefore = heap()
+	before := cpuTime()
+	for range o.scrapes {
+		p.scrape("gzip")
+	}
+	f.CPU = (cpuTime() - before) / time.Duration(o.scrapes)
+	f.HeapAfter = heap()
+	return nil
+}
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// cpuTime is what this process has spent, in the kernel too.
+func cpuTime() time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return 0 // the kernel knows the sort
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+// scrape is one answer of /metrics. The time between two of them, in which the
+// kernel is not asked again, is over for each.
+func (p *pipe) scrape(encoding string) *bytes.Buffer {
+	p.clock.step()
+	r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+	if encoding != "" {
+		r.Header.Set("Accept-Encoding", encoding)
+	}
+	w := httptest.NewRecorder()
+	p.metrics.ServeHTTP(w, r)
+	if w.Code != http.StatusOK {
+		panic(fmt.Sprintf("/metrics answers %d: %s", w.Code, w.Body)) // a benchmark of nothing
+	}
+	return w.Body
+}
+
+// latency measures changes one at a time, while somebody scrapes; every 0 for
+// nobody.
+func (p *pipe) latency(while string, during, every time.Duration) latency {
+	ctx, cancel := context.WithTimeout(context.Background(), during)
+	defer cancel()
+	var scraper sync.WaitGroup
+	if every > 0 {
+		scraper.Go(func() {
+			for ctx.Err() == nil {
+				p.scrape("gzip")
+				select {
+				case <-time.After(every):
+				case <-ctx.Done():
+				}
+			}
+		})
+	}
+	var took []time.Duration
+	for ctx.Err() == nil {
+		took = append(took, p.change())
+		time.Sleep(2 * time.Millisecond) // as in a cluster, they do not come without a pause
+	}
+	scraper.Wait()
+	slices.Sort(took)
+	return latency{while, took[len(took)/2], took[len(took)*99/100], len(took)}
+}
