@@ -24,9 +24,16 @@ type options struct {
 	flags     *config.Flags
 	set       *pflag.FlagSet
 	manifests string
+	// controlSocket is the path of the control socket, empty for none.
+	controlSocket string
+	// page is whether browsers are shown one.
+	page bool
 	// exitOnConfigChange is upstream's way with a changed configuration file,
 	// for what cannot be put into force in a running process.
 	exitOnConfigChange bool
+	// resetRemovedEndpoints has TCP connections to endpoints that left reset.
+	resetRemovedEndpoints bool
+	serviceMetrics        serviceMetrics
 }
 
 // Main runs the command line and returns the exit code of the process. The
@@ -41,11 +48,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	cmd.SetErr(stderr)
 	err := cmd.ExecuteContext(ctx)
 	klog.Flush()
-	if err != nil {
-		fmt.Fprintf(stderr, "Error: %v\n", err)
-		return 1
-	}
-	return 0
+	return conclude(err, stderr)
 }
 
 func newCommand() *cobra.Command {
@@ -73,6 +76,13 @@ its Node at the API server, or in a folder of manifests.`,
 		"Folder, or file, of YAML or JSON manifests to take Services, EndpointSlices, Nodes and ServiceCIDRs from, instead of an API server.")
 	flags.BoolVar(&o.exitOnConfigChange, "exit-on-config-change", false,
 		"End the proxy when the configuration file changes in a way that needs a restart, so that it is started again. Otherwise that is logged, and all else is put into force.")
+	flags.BoolVar(&o.resetRemovedEndpoints, "reset-removed-endpoints", false,
+		"Reset the TCP connections of a Service's clients to an endpoint that is not used any more, so that they connect anew at once. Otherwise they go on for as long as the endpoint does.")
+	o.serviceMetrics.addFlags(flags)
+	addSocketFlag(flags, &o.controlSocket)
+	addPageFlag(flags, &o.page)
+	cmd.CompletionOptions.DisableDefaultCmd = true
+	cmd.AddCommand(newExplain(), newStatus(), newRender(), newDiff())
 	return cmd
 }
 

@@ -50,10 +50,10 @@ func (p *proxy) followConfig(ctx context.Context) error {
 
 // reconfigure puts settings into force.
 func (p *proxy) reconfigure(s *config.Settings) {
+	tune(p.logger, s)
 	p.engine.SetPlanConfig(s.Plan)
 	p.engine.SetPeriods(s.MinSyncPeriod, s.SyncPeriod)
 	p.servers.set(s)
-	tune(p.logger, s)
 	logging := &s.Configuration.Logging
 	if err := setVerbosity(uint32(logging.Verbosity), logsapi.VModuleConfigurationPflag(&logging.VModule).String()); err != nil {
 		p.logger.Error(err, "The log goes on as before")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
 	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
@@ -15,16 +16,17 @@ import (
 	"sluice/internal/config"
 	"sluice/internal/conntrack"
 	"sluice/internal/dataplane"
-	"sluice/internal/dataplane/nftables"
 	"sluice/internal/engine"
 	"sluice/internal/health"
 	"sluice/internal/host"
-	"sluice/internal/leftovers"
+	"sluice/internal/loopback"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/source/kubernetes"
 	"sluice/internal/source/manifest"
+	"sluice/internal/status"
 	"sluice/internal/telemetry"
+	"sluice/internal/telemetry/perservice"
 )
 
 // source hands what it finds out to a sink until its context ends.
@@ -37,7 +39,7 @@ type proxy struct {
 	options  *options
 	settings *config.Settings // those that it began with
 	logger   logr.Logger
-	clock    clock.WithTicker
+	clock    clock.WithTickerAndDelayedExecution
 
 	client   clientset.Interface // nil without an API server
 	recorder telemetry.Recorder
@@ -47,11 +49,14 @@ type proxy struct {
 	registry    telemetry.Registry
 	metrics     *telemetry.Metrics
 	feed        *telemetry.Feed
+	book        *perservice.Book
 	problems    *telemetry.Problems
 	services    *health.Services
+	loopback    *loopback.NodePorts
 	eligibility health.Eligibility
 	tracker     *conntrack.Reconciler
 	servers     *servers
+	history     *status.History
 
 	// programmed is closed when the kernel was programmed for the first time.
 	programmed chan struct{}
@@ -63,7 +68,7 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 	if err := p.connect(ctx); err != nil {
 		return err
 	}
-	if p.kernel, err = open(ctx, logger); err != nil {
+	if p.kernel, err = openKernel(ctx, logger, settings.Mode); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.kernel.Close()) }()
@@ -78,6 +83,7 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 	defer func() { err = errors.Join(err, seat.Leave()) }()
 	p.recorder.Record(telemetry.Starting(settings.Plan.NodeName))
 	tune(logger, settings)
+	warnRouteLocalnet(logger.WithName("host"))
 	if err := p.assemble(); err != nil {
 		return err
 	}
@@ -97,14 +103,27 @@ func (p *proxy) connect(ctx context.Context) (err error) {
 	if p.client, err = kubernetes.NewClient(p.settings.Client.Connection, p.settings.Client.Master); err != nil {
 		return fmt.Errorf("connect to the API server: %w; to run without one, set --manifests to a folder of manifests", err)
 	}
-	p.recorder, err = telemetry.NewAPIRecorder(ctx, p.client, nil)
+	p.recorder, err = telemetry.NewAPIRecorder(ctx, p.client, p.uid)
 	return err
+}
+
+// uid is the UID of a Service that there are Events on.
+func (p *proxy) uid(about telemetry.Object) (uid types.UID) {
+	if about.Kind != "Service" {
+		return ""
+	}
+	p.engine.Inspect(func(v engine.View) {
+		if s := v.State.Service(model.Name{Namespace: about.Namespace, Name: about.Name}); s != nil {
+			uid = types.UID(s.UID)
+		}
+	})
+	return uid
 }
 
 // assemble makes the engine and everything that observes it.
 func (p *proxy) assemble() (err error) {
 	snapshot := func(read func(*plan.Desired)) { p.engine.Snapshot(read) }
-	status := func() engine.Summary { return p.engine.Status() }
+	summary := func() engine.Summary { return p.engine.Status() }
 	if p.settings.Serving.ShowHiddenMetrics {
 		metrics.SetShowHidden()
 	}
@@ -113,16 +132,14 @@ func (p *proxy) assemble() (err error) {
 	if p.metrics, err = telemetry.NewMetrics(p.registry, p.settings.Mode); err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
-	p.feed = telemetry.NewFeed(telemetry.FeedOptions{Metrics: p.metrics, Status: status, Snapshot: snapshot, Clock: p.clock})
+	p.feed = telemetry.NewFeed(telemetry.FeedOptions{Metrics: p.metrics, Status: summary, Snapshot: snapshot, Clock: p.clock})
 	p.problems = telemetry.NewProblems(telemetry.ProblemsOptions{
 		Recorder: p.recorder, Snapshot: snapshot, Clock: p.clock,
 		Failures: func() []engine.Failure { return p.engine.Failures() },
 	})
-	err = telemetry.RegisterConnections(p.registry, telemetry.ConnectionsOptions{
-		Counters: p.kernel.Counters, Snapshot: snapshot, Logger: p.logger.WithName("metrics"), Clock: p.clock,
-	})
-	if err != nil {
-		return fmt.Errorf("register metrics: %w", err)
+	p.book = p.newBook()
+	if err := p.registerKernelMetrics(); err != nil {
+		return err
 	}
 	p.services = health.NewServices(health.ServicesOptions{
 		Logger: p.logger.WithName("health"), Clock: p.clock,
@@ -130,9 +147,18 @@ func (p *proxy) assemble() (err error) {
 			p.recorder.Record(telemetry.FailedToStartServiceHealthcheck(p.settings.Plan.NodeName, service, err))
 		},
 	})
+	p.loopback = loopback.New(loopback.Options{
+		Logger: p.logger.WithName("loopback"), Clock: p.clock, ResetRemoved: p.options.resetRemovedEndpoints,
+		Listening: p.metrics.LoopbackListening, NotListening: p.metrics.LoopbackNotListening, Refused: p.metrics.LoopbackRefused,
+		Failed: func(service model.Name, err error) {
+			p.recorder.Record(telemetry.LoopbackNodePortNotServed(p.settings.Plan.NodeName, service, err))
+		},
+	})
 	p.tracker = conntrack.New(conntrack.Options{
 		Logger: p.logger.WithName("conntrack"), Clock: p.clock, Desired: snapshot, OnPass: p.feed.OnPass,
+		ResetTCP: p.options.resetRemovedEndpoints, RefusedByICMP: p.settings.Mode == config.ModeIPTables,
 	})
+	p.history = status.NewHistory(summary, p.clock)
 	p.engine = engine.New(engine.Options{
 		Planner:       plan.New(p.settings.Plan),
 		Dataplane:     p.kernel,
@@ -155,8 +181,11 @@ func (p *proxy) onCommit() func(*plan.Change, dataplane.Result) {
 		reconciles = p.engine.Status().Reconciles
 		p.tracker.Committed(change, result, reconciles != before)
 		p.services.OnCommit(change, result)
+		p.loopback.OnCommit(change, result)
 		p.feed.OnCommit(change, result)
+		p.book.OnCommit(change, result)
 		p.problems.OnCommit(change, result)
+		p.history.OnCommit(change, result)
 		first()
 	}
 }
@@ -181,11 +210,14 @@ func (p *proxy) run(ctx context.Context) error {
 	}
 	group.Go(func() error { return p.tracker.Run(ctx) })
 	group.Go(func() error { return p.problems.Run(ctx) })
+	group.Go(func() error { return p.book.Run(ctx) })
 	group.Go(func() error {
 		healthy := health.Programming(p.engine.Status, p.clock, 2*p.settings.SyncPeriod)
 		return p.services.Run(ctx, p.engine, healthy)
 	})
+	group.Go(func() error { return p.loopback.Run(ctx, p.engine) })
 	group.Go(func() error { return p.servers.run(ctx) })
+	group.Go(func() error { return p.answerQuestions(ctx) })
 	group.Go(func() error { p.removeLeftovers(ctx); return nil })
 	if p.options.flags.ConfigFile != "" {
 		group.Go(func() error { return p.followConfig(ctx) })
@@ -208,26 +240,16 @@ func (p *proxy) sources() map[string]source {
 	return sources
 }
 
-// removeLeftovers removes what upstream's kube-proxy left behind, once our rules
-// carry the traffic.
-func (p *proxy) removeLeftovers(ctx context.Context) {
-	select {
-	case <-p.programmed:
-	case <-ctx.Done():
-		return
-	}
-	log := p.logger.WithName("leftovers")
-	if err := leftovers.Remove(ctx, leftovers.Options{Logger: log}); err != nil && ctx.Err() == nil {
-		log.Error(err, "Rules of another kube-proxy stay in the kernel")
-	}
-}
-
-// tune makes the settings of the kernel. What cannot be done is no reason not to
-// serve.
+// tune makes the settings of the kernel, and learns from it what depends on those
+// that others made. What cannot be done is no reason not to serve.
 func tune(logger logr.Logger, s *config.Settings) {
 	initialize(logger, s)
-	if err := host.SetOOMScore(host.TuneOptions{Logger: logger.WithName("host")}, s.OOMScoreAdj); err != nil {
+	o := host.TuneOptions{Logger: logger.WithName("host")}
+	if err := host.SetOOMScore(o, s.OOMScoreAdj); err != nil {
 		untuned(logger, err)
+	}
+	if host.TCPIsLiberal(o) { // somebody else may have made it so
+		s.Plan.DropInvalid = false
 	}
 }
 
@@ -241,33 +263,4 @@ func initialize(logger logr.Logger, s *config.Settings) {
 
 func untuned(logger logr.Logger, err error) {
 	logger.Info("A setting of the kernel stays as it is", "reason", err.Error())
-}
-
-// cleanup removes what this proxy and others left in the kernel.
-func cleanup(ctx context.Context, logger logr.Logger) (err error) {
-	kernel, err := open(ctx, logger)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, kernel.Close()) }()
-	if err := kernel.Cleanup(ctx); err != nil {
-		return fmt.Errorf("remove the rules: %w", err)
-	}
-	if err := leftovers.Remove(ctx, leftovers.Options{Logger: logger.WithName("leftovers")}); err != nil {
-		return fmt.Errorf("remove the rules of other proxies: %w", err)
-	}
-	logger.Info("Removed all rules of this proxy")
-	return nil
-}
-
-// open opens the dataplane of the mode, or says what the node lacks for it.
-func open(ctx context.Context, logger logr.Logger) (dataplane.Dataplane, error) {
-	kernel, err := nftables.New(nftables.Options{Logger: logger.WithName("nftables")})
-	if err != nil {
-		return nil, fmt.Errorf("open nftables: %w", err)
-	}
-	if err := kernel.Check(ctx); err != nil {
-		return nil, errors.Join(err, kernel.Close())
-	}
-	return kernel, nil
 }

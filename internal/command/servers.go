@@ -12,12 +12,14 @@ import (
 	"sluice/internal/config"
 	"sluice/internal/health"
 	"sluice/internal/telemetry"
+	"sluice/internal/web"
 )
 
 // servers are the HTTP servers of the process. They can be moved to other
 // addresses while it runs.
 type servers struct {
 	proxy *proxy
+	page  *web.Page // nil for none
 	// settings are those in force.
 	settings atomic.Pointer[config.Settings]
 
@@ -28,6 +30,9 @@ type servers struct {
 func newServers(p *proxy) *servers {
 	s := &servers{proxy: p, changed: make(chan struct{})}
 	s.settings.Store(p.settings)
+	if p.options.page {
+		s.page = p.page()
+	}
 	return s
 }
 
@@ -105,6 +110,7 @@ func (s *servers) metrics(settings *config.Settings, at netip.AddrPort) *telemet
 		},
 		Metrics:   p.registry,
 		Refresh:   p.feed.Refresh,
+		More:      p.book.Write,
 		Mode:      settings.Mode,
 		Version:   version(),
 		Config:    func() *v1alpha1.KubeProxyConfiguration { return s.settings.Load().Configuration },
@@ -115,6 +121,9 @@ func (s *servers) metrics(settings *config.Settings, at netip.AddrPort) *telemet
 	}
 	if settings.Features.Enabled("ComponentFlagz") {
 		o.Flags = p.options.set
+	}
+	if s.page != nil {
+		o.Page = s.page
 	}
 	return telemetry.NewServer(o)
 }

@@ -18,6 +18,9 @@ func Decide(world World, packet Packet) Verdict {
 	if f, ok := world.frontendOf(packet); ok {
 		return world.connect(f, packet)
 	}
+	if world.FrontendsOnly {
+		return Verdict{Action: Pass, Why: "no Service has this address and port, and the mode looks no further"}
+	}
 	// A ClusterIP is a Service's alone: what it does not serve, it refuses.
 	if owner := world.ownerOfClusterIP(packet.Destination); owner != nil {
 		return Verdict{Action: Reject, Service: owner.Name,

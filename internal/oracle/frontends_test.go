@@ -93,6 +93,13 @@ func TestAddressesThatServeNothing(t *testing.T) {
 			given: func(s *setting) { s.ServiceCIDRs = nil },
 			want:  []string{"pod-2 > unused:80 = pass", "pod-2 > cluster:81 = reject"},
 		}, {
+			name:  "a mode that looks at frontends only leaves both alone",
+			given: func(s *setting) { s.FrontendsOnly = true },
+			want: []string{
+				"pod-2 > cluster:81 = pass", "outside > unused:80/udp = pass",
+				"pod-2 > cluster:80 = forward pod-1 far-1",
+			},
+		}, {
 			name: "an external IP out of the service CIDR serves its ports and no other",
 			given: func(s *setting) {
 				s.web.ExternalIPs = append(s.web.ExternalIPs, s.addr("unused"))

@@ -17,6 +17,11 @@ type World struct {
 	Node         *model.Node
 	HostIPs      []netip.Addr
 	ServiceCIDRs []*model.ServiceCIDR
+
+	// FrontendsOnly is how iptables mode differs from the others: what goes to no
+	// frontend is left alone, also if it goes to a ClusterIP or to an address
+	// that only a Service could have.
+	FrontendsOnly bool
 }
 
 // FromState returns the world that a State describes. Slices without a Service

@@ -1,0 +1,153 @@
+package architecture
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+// pkg is what the go command knows of a package.
+type pkg struct {
+	ImportPath string
+	Imports    []string
+	Deps       []string
+}
+
+func list(t *testing.T, patterns ...string) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Imports,Deps"}, patterns...)...)
+	cmd.Dir = root
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", cmd, err, complaint.Bytes())
+	}
+	var pkgs []pkg
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			return pkgs
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		pkgs = append(pkgs, p)
+	}
+}
+
+// forTests starts the list of packages that are not part of the product.
+const forTests = "For tests,"
+
+// documented are the packages in docs/architecture.md, from the top down, and
+// those for tests.
+func documented(t *testing.T) (product, tests []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docs/architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := regexp.MustCompile("(?m)^\\| `((?:cmd|internal)/[a-z/-]+)` \\|")
+	names := func(text string) (out []string) {
+		for _, m := range row.FindAllStringSubmatch(text, -1) {
+			out = append(out, "sluice/"+m[1])
+		}
+		return out
+	}
+	above, below, found := strings.Cut(string(text), forTests)
+	if !found {
+		t.Fatalf("docs/architecture.md lacks %q", forTests)
+	}
+	return names(above), names(below)
+}
+
+func TestImportsPointDownTheListOfPackages(t *testing.T) {
+	order, tests := documented(t)
+	for _, p := range list(t, "./cmd/...", "./internal/...") {
+		at := slices.Index(order, p.ImportPath)
+		if slices.Contains(tests, p.ImportPath) {
+			continue
+		}
+		if at < 0 {
+			t.Errorf("%s is not in the list of docs/architecture.md: add a row where it belongs", p.ImportPath)
+			continue
+		}
+		for _, imported := range p.Imports {
+			if to := slices.Index(order, imported); to >= 0 && to < at {
+				t.Errorf("%s imports %s, which is above it in docs/architecture.md", p.ImportPath, imported)
+			}
+			if slices.Contains(tests, imported) {
+				t.Errorf("%s imports %s, which is for tests", p.ImportPath, imported)
+			}
+		}
+	}
+}
+
+// Whoever programs the kernel knows plan's values only, and so do those that
+// decide and keep them.
+func TestNothingOfTheKubernetesAPIBelowTheSources(t *testing.T) {
+	for _, p := range list(t, "./internal/dataplane/...", "./internal/engine", "./internal/plan", "./internal/model") {
+		for _, dep := range p.Deps {
+			if strings.HasPrefix(dep, "k8s.io/") && !strings.HasPrefix(dep, "k8s.io/utils/") {
+				t.Errorf("%s depends on %s", p.ImportPath, dep)
+			}
+			if strings.HasPrefix(dep, "sluice/internal/source") {
+				t.Errorf("%s depends on %s", p.ImportPath, dep)
+			}
+		}
+	}
+}
+
+// The language of each mechanism in the kernel is spoken in its own package.
+func TestRulesAreWrittenInOnePlace(t *testing.T) {
+	homes := []string{"internal/dataplane/iptables", "internal/leftovers"}
+	words := regexp.MustCompile(`-[AIDjg] KUBE-|^ip6?tables(-legacy|-nft)?-(save|restore)$|^KUBE-(SVC|SEP|SERVICES)`)
+	for _, top := range []string{"cmd", "internal"} {
+		err := filepath.WalkDir(filepath.Join(root, top), func(path string, entry fs.DirEntry, err error) error {
+			name, _ := filepath.Rel(root, path)
+			if err != nil || entry.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") ||
+				slices.Contains(homes, filepath.Dir(name)) {
+				return err
+			}
+			for _, text := range literals(t, path) {
+				if words.MatchString(text) {
+					t.Errorf("%s has iptables rules in it: %s", name, text)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// literals are the strings in a source file.
+func literals(t *testing.T, path string) []string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
+			out = append(out, strings.Trim(l.Value, "`\""))
+		}
+		return true
+	})
+	return out
+}

@@ -1,0 +1,78 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"net/url"
+
+	"github.com/spf13/pflag"
+
+	"sluice/internal/config"
+	"sluice/internal/control"
+	"sluice/internal/dataplane"
+	"sluice/internal/explain"
+	"sluice/internal/health"
+	"sluice/internal/host"
+	"sluice/internal/status"
+)
+
+// The pages of the control socket.
+const (
+	explainPage = "/v1/explain"
+	statusPage  = "/v1/status"
+	diffPage    = "/v1/diff"
+)
+
+func addSocketFlag(flags *pflag.FlagSet, path *string) {
+	flags.StringVar(path, "control-socket", control.DefaultSocket, "Socket on which the proxy answers the commands explain, status and diff, for root only. The proxy has none if it is empty.")
+}
+
+// answerQuestions serves the control socket until ctx ends.
+func (p *proxy) answerQuestions(ctx context.Context) error {
+	if p.options.controlSocket == "" {
+		return nil
+	}
+	server := control.New(control.Options{Path: p.options.controlSocket, Logger: p.logger.WithName("control"), Clock: p.clock})
+	explainer, reporter := p.explainer(), p.reporter()
+	server.Handle(explainPage, control.JSON(func(ctx context.Context, q url.Values) (any, error) {
+		reply, err := explainer.Explain(ctx, questionOf(q))
+		if errors.Is(err, explain.ErrQuestion) {
+			return nil, control.BadRequest(err)
+		}
+		return reply, err
+	}))
+	server.Handle(statusPage, control.JSON(func(context.Context, url.Values) (any, error) {
+		return reporter.Report(), nil
+	}))
+	preview := &previewer{proxy: p}
+	server.HandleLarge(diffPage, mostPreviewBody, control.PostedJSON(func(ctx context.Context, q *proposal) (any, error) {
+		return preview.preview(ctx, q)
+	}))
+	return server.Run(ctx)
+}
+
+func (p *proxy) explainer() *explain.Explainer {
+	describer, _ := p.kernel.(dataplane.Describer)
+	return explain.New(explain.Options{
+		Engine:      p.engine,
+		Kernel:      describer,
+		InterfaceTo: host.InterfaceTo,
+		Mode:        string(p.settings.Mode),
+		Node:        p.settings.Plan.NodeName,
+		Rules:       explain.Rules{FrontendsOnly: p.settings.Mode == config.ModeIPTables},
+		Clock:       p.clock,
+	})
+}
+
+func (p *proxy) reporter() *status.Reporter {
+	return status.New(status.Options{
+		Engine:  p.engine,
+		History: p.history,
+		Healthy: health.Programming(p.engine.Status, p.clock, 2*p.settings.SyncPeriod),
+		Leaving: p.eligibility.Leaving,
+		Version: version(),
+		Mode:    string(p.settings.Mode),
+		Node:    p.settings.Plan.NodeName,
+		Clock:   p.clock,
+	})
+}

@@ -1,0 +1,64 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/printable"
+)
+
+// The exit codes of commands that ask a running proxy.
+const (
+	exitNo     = 1 // the answer is no
+	exitFailed = 2 // there is no answer
+)
+
+// exit ends the process with a code, and an error if there is one to tell.
+type exit struct {
+	code int
+	err  error
+}
+
+func (e *exit) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exit) Unwrap() error { return e.err }
+
+// failed is the end of a command that got no answer.
+func failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &exit{exitFailed, err}
+}
+
+// conclude tells of an error and returns the exit code.
+func conclude(err error, stderr io.Writer) int {
+	var e *exit
+	switch {
+	case err == nil:
+		return 0
+	case !errors.As(err, &e):
+		fmt.Fprintf(stderr, "Error: %v\n", err)
+		return 1
+	case e.err != nil: // it may come from elsewhere
+		fmt.Fprintf(stderr, "Error: %s\n", printable.Escape(err.Error()))
+	}
+	return e.code
+}
+
+// asking makes a command one that asks a running proxy: whatever is wrong with
+// its command line, there is no answer.
+func asking(cmd *cobra.Command) *cobra.Command {
+	check := cmd.Args
+	cmd.Args = func(cmd *cobra.Command, args []string) error { return failed(check(cmd, args)) }
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return failed(err) })
+	return cmd
+}

@@ -1,0 +1,108 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
+	"k8s.io/kube-proxy/config/v1alpha1"
+
+	"sluice/internal/config"
+	"sluice/internal/dataplane"
+	"sluice/internal/dataplane/iptables"
+	"sluice/internal/dataplane/nftables"
+	"sluice/internal/host"
+	"sluice/internal/leftovers"
+	"sluice/internal/telemetry"
+)
+
+// checked is a dataplane that can tell what it lacks on this node.
+type checked interface {
+	dataplane.Dataplane
+	Check(context.Context) error
+}
+
+// openKernel opens the dataplane of a mode, or says what the node lacks for it.
+func openKernel(ctx context.Context, logger logr.Logger, mode v1alpha1.ProxyMode) (dataplane.Dataplane, error) {
+	kernel, err := newKernel(logger.WithName(string(mode)), mode)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", mode, err)
+	}
+	if err := kernel.Check(ctx); err != nil {
+		return nil, errors.Join(err, kernel.Close())
+	}
+	return kernel, nil
+}
+
+func newKernel(logger logr.Logger, mode v1alpha1.ProxyMode) (checked, error) {
+	if mode == config.ModeIPTables {
+		return iptables.New(iptables.Options{Logger: logger})
+	}
+	return nftables.New(nftables.Options{Logger: logger})
+}
+
+// registerKernelMetrics adds the metrics that only the mode has.
+func (p *proxy) registerKernelMetrics() error {
+	if k, ok := p.kernel.(*iptables.Dataplane); ok {
+		return telemetry.RegisterIPTables(p.registry, telemetry.IPTablesOptions{
+			Stats: k.Stats, InvalidDropped: k.InvalidDropped,
+			LocalhostAccepted: func() uint64 { return p.loopback.Accepted() },
+		})
+	}
+	return nil
+}
+
+// inUse is what the dataplane has in the kernel that may not be taken for a
+// leftover.
+func inUse(kernel dataplane.Dataplane) leftovers.Kinds {
+	if k, ok := kernel.(*iptables.Dataplane); ok {
+		if k.Variant() == iptables.Legacy {
+			return leftovers.IPTablesLegacy
+		}
+		return leftovers.IPTablesNFT
+	}
+	return leftovers.Own
+}
+
+// removeLeftovers removes what other modes and upstream's kube-proxy left
+// behind, once our rules carry the traffic.
+func (p *proxy) removeLeftovers(ctx context.Context) {
+	select {
+	case <-p.programmed:
+	case <-ctx.Done():
+		return
+	}
+	log := p.logger.WithName("leftovers")
+	if err := leftovers.Remove(ctx, leftovers.Options{Logger: log, Keep: inUse(p.kernel)}); err != nil && ctx.Err() == nil {
+		log.Error(err, "Rules of another kube-proxy stay in the kernel")
+	}
+}
+
+// cleanup removes what this proxy and others left in the kernel, in any mode.
+func cleanup(ctx context.Context, logger logr.Logger) error {
+	err := leftovers.Remove(ctx, leftovers.Options{Logger: logger.WithName("leftovers")})
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("%w (run it as root, or with CAP_NET_ADMIN)", err)
+	}
+	if err != nil {
+		return err
+	}
+	logger.Info("Removed all rules of this proxy")
+	warnRouteLocalnet(logger)
+	return nil
+}
+
+// warnRouteLocalnet tells of a setting that upstream's iptables mode leaves
+// behind. It stays as it is: another program may rely on it.
+func warnRouteLocalnet(logger logr.Logger) {
+	interfaces, err := host.RouteLocalnet(host.TuneOptions{Logger: logger})
+	if err != nil {
+		logger.V(1).Info("Cannot tell whether route_localnet is set", "err", err.Error())
+	}
+	for _, name := range interfaces {
+		logger.Info("Warning: route_localnet is set, so that neighbours on the network can reach what listens on 127.0.0.1 of this machine",
+			"interface", name, "remedy", "unless another program needs it: echo 0 > /proc/sys/net/ipv4/conf/"+name+"/route_localnet")
+	}
+}

@@ -1,0 +1,126 @@
+package command
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/pflag"
+	"k8s.io/kube-proxy/config/v1alpha1"
+
+	"sluice/internal/config"
+	"sluice/internal/diff"
+	"sluice/internal/host"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+	"sluice/internal/printable"
+	"sluice/internal/source/manifest"
+)
+
+// offline is what a command is told that plans without a running proxy.
+type offline struct {
+	flags *config.Flags
+	mode  string
+	node  string
+}
+
+// decisive are the flags of the proxy that have a part in its rules.
+var decisive = map[string]bool{
+	"config": true, "bind-address": true, "cluster-cidr": true, "conntrack-tcp-be-liberal": true,
+	"detect-local-mode": true, "feature-gates": true, "hostname-override": true, "iptables-localhost-nodeports": true,
+	"iptables-masquerade-bit": true, "masquerade-all": true, "nodeport-addresses": true,
+	"pod-bridge-interface": true, "pod-interface-name-prefix": true, "proxy-mode": true,
+}
+
+// addFlags adds all flags of the proxy, so that its command line can be used as
+// it is, and shows those that matter.
+func (o *offline) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.mode, "mode", "", "Mode of the proxy, whatever the configuration says: nftables or iptables.")
+	flags.StringVar(&o.node, "node", "", "Name of the node to plan for. By default as for the proxy: --hostname-override, or the name of this machine.")
+	others := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.flags = config.AddFlags(others)
+	others.VisitAll(func(f *pflag.Flag) {
+		f.Hidden = f.Hidden || !decisive[f.Name]
+		flags.AddFlag(f)
+	})
+}
+
+// settings are those of the proxy with these flags. Warnings are told.
+func (o *offline) settings(stderr io.Writer) (*config.Settings, error) {
+	c, problems, err := o.flags.Load()
+	if err != nil {
+		return nil, err
+	}
+	if o.mode != "" {
+		c.Mode = v1alpha1.ProxyMode(o.mode)
+	}
+	s, err := config.Resolve(c)
+	if err != nil {
+		return nil, err
+	}
+	name := o.node
+	if name == "" {
+		name = s.HostnameOverride
+	}
+	if s.Plan.NodeName, err = host.NodeName(name); err != nil {
+		return nil, err
+	}
+	for _, w := range append(problems, s.Warnings...) {
+		tell(stderr, "Warning: "+w.String())
+	}
+	return s, nil
+}
+
+// planned is a folder of manifests, and what the proxy of a node would make of
+// it.
+type planned struct {
+	desired  *plan.Desired
+	problems []string
+}
+
+// planFolder plans what a path holds. What is known of the machine is what its
+// Node says.
+func planFolder(path string, cfg plan.Config, stderr io.Writer) (*planned, error) {
+	content, err := manifest.Load(path, cfg.NodeName)
+	if err != nil {
+		return nil, fmt.Errorf("read the manifests: %w", err)
+	}
+	state := model.NewState()
+	state.Apply(&model.Dirty{}, content.Events...)
+	if node := state.Node(); node != nil {
+		state.Apply(&model.Dirty{}, model.SetHostIPs{IPs: node.IPs})
+	} else {
+		tell(stderr, fmt.Sprintf("Note: no Node named %q is in %s: node ports have no addresses, pods cannot be told by the node's pod CIDRs, and hints for zones are not followed (add the Node, or choose another by --node)",
+			cfg.NodeName, path))
+	}
+	desired := planAll(cfg, state)
+	return &planned{desired, problemsOf(content, desired)}, nil
+}
+
+// planAll plans a state from scratch.
+func planAll(cfg plan.Config, state *model.State) *plan.Desired {
+	planner := plan.New(cfg)
+	planner.Update(state, &model.Dirty{All: true})
+	return planner.Desired()
+}
+
+// problemsOf is what is wrong with manifests: what was found when they were
+// read, with its place, and what was found when they were planned.
+func problemsOf(content *manifest.Content, desired *plan.Desired) []string {
+	var out []string
+	read := map[model.Problem]bool{}
+	for _, p := range content.Problems {
+		read[p.Problem] = true
+		out = append(out, p.String())
+	}
+	for _, p := range diff.Problems(desired) {
+		if !read[p] {
+			out = append(out, p.String())
+		}
+	}
+	return out
+}
+
+// tell writes a line for people.
+func tell(w io.Writer, line string) {
+	_, _ = fmt.Fprintln(w, printable.Escape(line)) // there is nobody else to tell
+}

@@ -1,0 +1,125 @@
+package command
+
+import (
+	"bytes"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	clientset "k8s.io/client-go/kubernetes"
+
+	"sluice/internal/model"
+	"sluice/internal/source/manifest"
+)
+
+const (
+	webManifest  = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {type: NodePort, clusterIP: 10.96.0.1, ports: [{port: 80, nodePort: 30080}]}\n"
+	nodeManifest = "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.1}]}\n"
+)
+
+func folderWith(t *testing.T, files map[string]string) string {
+	t.Helper()
+	folder := t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
+
+func TestRenderAndDiffWithoutAProxy(t *testing.T) {
+	good := folderWith(t, map[string]string{"web.yaml": webManifest, "node.yaml": nodeManifest})
+	nodeless := folderWith(t, map[string]string{"web.yaml": webManifest})
+	bad := folderWith(t, map[string]string{"web.yaml": webManifest, "node.yaml": nodeManifest, "bad.yaml": "kind: Service\n"})
+	empty := folderWith(t, map[string]string{"node.yaml": nodeManifest})
+	config := filepath.Join(folderWith(t, map[string]string{"c.yaml": "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: iptables\nclusterCIDR: 10.0.0.0/8\n"}), "c.yaml")
+	tests := []struct {
+		name     string
+		in       string
+		want     int
+		out, err string // in what is written
+	}{
+		{"nftables", "render --cluster-cidr 10.0.0.0/8 --node n1 --manifests " + good, 0, "elements = { 192.0.2.1 }", ""},
+		{"iptables", "render --cluster-cidr 10.0.0.0/8 --node n1 --mode iptables --manifests " + good, 0, "-d 10.96.0.1/32", ""},
+		{"mode of the configuration", "render --config " + config + " --node n1 --manifests " + good, 0, "*nat", ""},
+		{"mode beside the configuration", "render --config " + config + " --mode nftables --node n1 --manifests " + good, 0, "table ip sluice", ""},
+		{"name of the node as for the proxy", "render --cluster-cidr 10.0.0.0/8 --hostname-override N1 --manifests " + good, 0, "192.0.2.1", ""},
+		{"one family", "render --cluster-cidr 10.0.0.0/8 --node n1 --family ipv6 --manifests " + good, 0, "table ip6 sluice", ""},
+		{"no such Node", "render --cluster-cidr 10.0.0.0/8 --node n1 --manifests " + nodeless, 0, "table ip sluice", `no Node named "n1"`},
+		{"a warning", "render --node n1 --manifests " + good, 0, "table ip sluice", "Warning: KubeProxyConfiguration: clusterCIDR"},
+		{"a bad document", "render --cluster-cidr 10.0.0.0/8 --node n1 --manifests " + bad, 1, "192.0.2.1", "Problem: bad.yaml: document 1"},
+		{"no folder", "render", 2, "", "set --manifests"},
+		{"a folder that is not there", "render --node n1 --cluster-cidr 10.0.0.0/8 --manifests /nonexistent", 2, "", "read the manifests"},
+		{"no family", "render --family ipx --manifests " + good, 2, "", `"ipx" is no family`},
+		{"no mode", "render --mode ebpf --manifests " + good, 2, "", `"ebpf" is not available`},
+		{"no difference", "diff --config " + config + " --node n1 --manifests " + good + " --against " + good, 0, "No difference.", ""},
+		{"a difference", "diff --config " + config + " --node n1 --manifests " + good + " --against " + empty, 1, "+ default/web: NodePort 0.0.0.0:30080/TCP", ""},
+		{"a difference as JSON", "diff --json --config " + config + " --node n1 --manifests " + empty + " --against " + good, 1, `"removed": 2`, ""},
+		{"a problem in a difference", "diff --config " + config + " --node n1 --manifests " + bad + " --against " + good, 0, "! bad.yaml: document 1", ""},
+		{"nothing to compare", "diff", 2, "", "nothing to compare"},
+		{"nothing to compare with", "diff --against " + good, 2, "", "nothing to compare"},
+		{"a folder to compare with that is not there", "diff --config " + config + " --node n1 --against /nonexistent --manifests " + good, 2, "", "read the manifests"},
+		{"the proxy knows its node", "diff --node n1 --manifests " + good, 2, "", "--node is for --against"},
+		{"no proxy", "diff --control-socket /nonexistent/s --manifests " + good, 2, "", "no proxy answers on"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			if code := Main(strings.Fields(test.in), &stdout, &stderr); code != test.want {
+				t.Errorf("exit code is %d, want %d", code, test.want)
+			}
+			if test.out == "" && stdout.Len() > 0 || !strings.Contains(stdout.String(), test.out) {
+				t.Errorf("%q is not in standard output:\n%s", test.out, stdout.String())
+			}
+			if test.err == "" && stderr.Len() > 0 || !strings.Contains(stderr.String(), test.err) {
+				t.Errorf("%q is not in standard error:\n%s", test.err, stderr.String())
+			}
+		})
+	}
+}
+
+// A folder without a Node means no Node to a proxy that is fed by folders, and
+// says nothing of the Node to one that has it from an API server.
+func TestANodeThatTheManifestsLackIsTheProxysOwn(t *testing.T) {
+	now := model.NewState()
+	own := &model.Node{Name: "n1"}
+	addresses := []netip.Addr{netip.MustParseAddr("192.0.2.7")}
+	cidr := &model.ServiceCIDR{Name: "kubernetes"}
+	now.Apply(&model.Dirty{}, model.SetNode{Node: own}, model.SetHostIPs{IPs: addresses}, model.SetServiceCIDR{ServiceCIDR: cidr},
+		model.SetService{Service: &model.Service{Name: model.Name{Name: "old"}}})
+	fromFolder := &previewer{proxy: &proxy{}}
+	fromServer := &previewer{proxy: &proxy{client: struct{ clientset.Interface }{}}}
+	tests := []struct {
+		name  string
+		proxy *previewer
+		in    string
+		want  string // the Node's address
+		cidrs int
+	}{
+		{"folders, without a Node", fromFolder, webManifest, "none", 0},
+		{"folders, with a Node", fromFolder, nodeManifest, "192.0.2.1", 0},
+		{"API server, without a Node", fromServer, webManifest, "own", 1},
+		{"API server, with a Node", fromServer, nodeManifest, "192.0.2.1", 1},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			content := manifest.LoadFiles([]manifest.File{{Name: "a.yaml", Data: []byte(test.in)}}, "n1")
+			state := test.proxy.given(content, now)
+			got := "none"
+			if node := state.Node(); node == own {
+				got = "own"
+			} else if node != nil {
+				got = node.IPs[0].String()
+			}
+			if got != test.want || len(state.ServiceCIDRs()) != test.cidrs {
+				t.Errorf("the Node is %s and there are %d service CIDRs, want %s and %d", got, len(state.ServiceCIDRs()), test.want, test.cidrs)
+			}
+			if len(state.HostIPs()) != 1 || state.Service(model.Name{Name: "old"}) != nil {
+				t.Errorf("host addresses %v, Services %v", state.HostIPs(), state.Services())
+			}
+		})
+	}
+}

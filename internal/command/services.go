@@ -1,0 +1,48 @@
+package command
+
+import (
+	"github.com/spf13/pflag"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/engine"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+	"sluice/internal/telemetry/perservice"
+)
+
+// mostServices is how many Services have metrics of their own, unless somebody
+// says otherwise: about 4 series each, and half a kilobyte of memory.
+const mostServices = 20_000
+
+// serviceMetrics is what is wanted of the metrics of single Services.
+type serviceMetrics struct {
+	on    bool
+	limit uint
+}
+
+func (m *serviceMetrics) addFlags(flags *pflag.FlagSet) {
+	flags.BoolVar(&m.on, "service-metrics", true,
+		"Export metrics of single Services, named sluice_service_.")
+	flags.UintVar(&m.limit, "service-metrics-limit", mostServices,
+		"How many Services have metrics of their own at most. The others are summed up under the name _other_.")
+}
+
+// newBook returns what keeps the metrics of single Services.
+func (p *proxy) newBook() *perservice.Book {
+	return perservice.New(perservice.Options{
+		Off:     !p.options.serviceMetrics.on,
+		Limit:   int(p.options.serviceMetrics.limit),
+		Traffic: dataplane.CountOf(p.kernel),
+		Evidence: func(names []model.Name) []plan.Evidence {
+			out := make([]plan.Evidence, len(names))
+			p.engine.Inspect(func(v engine.View) {
+				for i, name := range names {
+					out[i] = v.Evidence(name)
+				}
+			})
+			return out
+		},
+		Logger: p.logger.WithName("metrics"),
+		Clock:  p.clock,
+	})
+}

@@ -1,0 +1,131 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/control"
+	"sluice/internal/printable"
+	"sluice/internal/status"
+)
+
+// statusEvery is how often --watch looks.
+const statusEvery = time.Second
+
+func newStatus() *cobra.Command {
+	s := &statusCommand{}
+	cmd := &cobra.Command{
+		Use:   "status [--watch]",
+		Short: "Show how the proxy on this node is",
+		Long: `status asks the proxy that runs on this node how it is: what it waits for, how much
+of what is desired is in the kernel, what failed and why, and what it did last.
+
+It ends with 0 if the proxy is healthy and nothing failed, with 1 if not, and with
+2 if there is no answer.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s.client, s.out = control.NewClient(s.socket), cmd.OutOrStdout()
+			defer s.client.Close()
+			if s.watch {
+				return failed(s.follow(cmd.Context()))
+			}
+			return s.once(cmd.Context())
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.BoolVarP(&s.watch, "watch", "w", false, "Go on and show changes, until interrupted.")
+	flags.BoolVar(&s.json, "json", false, "Write the answer as JSON.")
+	addSocketFlag(flags, &s.socket)
+	return asking(cmd)
+}
+
+type statusCommand struct {
+	socket      string
+	watch, json bool
+	client      *control.Client
+	out         io.Writer
+}
+
+func (s *statusCommand) once(ctx context.Context) error {
+	r, err := s.ask(ctx)
+	if err != nil {
+		return failed(err)
+	}
+	if err := s.write(r); err != nil {
+		return failed(err)
+	}
+	if !r.Healthy || r.Frontends.Failed > 0 || !r.FailingSince.IsZero() {
+		return &exit{code: exitNo}
+	}
+	return nil
+}
+
+func (s *statusCommand) ask(ctx context.Context) (*status.Report, error) {
+	r := &status.Report{}
+	return r, s.client.Get(ctx, statusPage, nil, r)
+}
+
+func (s *statusCommand) write(r *status.Report) error {
+	if s.json {
+		return writeJSON(s.out, r)
+	}
+	return status.Write(s.out, r)
+}
+
+// follow shows the status again and again. A proxy that does not answer may be
+// about to start.
+func (s *statusCommand) follow(ctx context.Context) error {
+	tick := time.NewTicker(statusEvery)
+	defer tick.Stop()
+	before := s.between()
+	for {
+		if _, err := io.WriteString(s.out, before); err != nil {
+			return err
+		}
+		r, err := s.ask(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			_, err = fmt.Fprintln(s.out, printable.Escape(err.Error()))
+		default:
+			err = s.write(r)
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// between is what is written before each status: on a terminal it takes the
+// place of the one before, elsewhere it follows after an empty line.
+func (s *statusCommand) between() string {
+	switch {
+	case s.json:
+		return ""
+	case isTerminal(s.out):
+		return "\x1b[H\x1b[2J"
+	}
+	return "\n"
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}

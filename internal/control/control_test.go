@@ -1,0 +1,282 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+)
+
+// started is a server that runs until the test ends.
+type started struct {
+	*Server
+	stop func()
+
+	mu  sync.Mutex
+	log strings.Builder
+}
+
+func start(t *testing.T, path string, edits ...func(*Server)) *started {
+	t.Helper()
+	s := &started{}
+	s.Server = New(Options{Path: path, Logger: funcr.New(func(_, line string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		fmt.Fprintln(&s.log, line)
+	}, funcr.Options{Verbosity: 1})})
+	s.Handle("/echo", JSON(func(_ context.Context, q url.Values) (any, error) {
+		switch text := q.Get("text"); text {
+		case "wrong":
+			return nil, BadRequest(errors.New("text is wrong: use another"))
+		case "broken":
+			return nil, errors.New("broken inside")
+		default:
+			return map[string]string{"text": text}, nil
+		}
+	}))
+	s.HandleLarge("/post", 1<<20, PostedJSON(func(_ context.Context, text *string) (any, error) {
+		if *text == "wrong" {
+			return nil, BadRequest(errors.New("text is wrong: use another"))
+		}
+		return len(*text), nil
+	}))
+	for _, edit := range edits {
+		edit(s.Server)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	s.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run ended with %v", err)
+		}
+	})
+	t.Cleanup(s.stop)
+	return s
+}
+
+// logged waits until a line of the log has the text.
+func (s *started) logged(t *testing.T, text string) {
+	t.Helper()
+	eventually(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return strings.Contains(s.log.String(), text)
+	})
+}
+
+func eventually(t *testing.T, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not come true")
+		}
+	}
+}
+
+func ask(t *testing.T, path, text string) (string, error) {
+	t.Helper()
+	c := NewClient(path)
+	defer c.Close()
+	var answer struct{ Text string }
+	err := c.Get(t.Context(), "/echo", url.Values{"text": {text}}, &answer)
+	return answer.Text, err
+}
+
+func socketPath(t *testing.T) string { return filepath.Join(t.TempDir(), "sluice", "proxy.sock") }
+
+const answering = "Answering on the control socket"
+
+func TestTheProxyAnswersOnItsSocket(t *testing.T) {
+	path := socketPath(t)
+	s := start(t, path)
+	s.logged(t, answering)
+	hostile := "<b>\x1b[2J\"\n" + strings.Repeat("x", 253)
+	if got, err := ask(t, path, hostile); err != nil || got != hostile {
+		t.Errorf("it answered %q, %v", got, err)
+	}
+	for in, want := range map[string]string{"wrong": "text is wrong: use another", "broken": "broken inside"} {
+		if _, err := ask(t, path, in); err == nil || err.Error() != want {
+			t.Errorf("the error of %q is %v, want %q", in, err, want)
+		}
+	}
+	if _, err := ask(t, path, strings.Repeat("x", 1<<20)); err == nil {
+		t.Error("a request of a megabyte was answered")
+	}
+	for file, want := range map[string]fs.FileMode{filepath.Dir(path): 0o700, path: 0o600} {
+		info, err := os.Stat(file)
+		if err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s has mode %v, %v, want %v", file, info.Mode(), err, want)
+		}
+	}
+	s.stop()
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket is left behind: %v", err)
+	}
+}
+
+func TestOtherUsersAreRefused(t *testing.T) {
+	path := socketPath(t)
+	s := start(t, path, func(s *Server) { s.admits = func(uid uint32) bool { return uid != uint32(os.Geteuid()) } })
+	s.logged(t, answering)
+	if _, err := ask(t, path, "x"); err == nil || !strings.Contains(err.Error(), "may not ask this proxy: run the command as root") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestTheSocketOfADeadProcessIsReplaced(t *testing.T) {
+	path := socketPath(t)
+	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.SetUnlinkOnClose(false)
+	dead.Close()
+	start(t, path).logged(t, answering)
+	if got, err := ask(t, path, "x"); err != nil || got != "x" {
+		t.Errorf("it answered %q, %v", got, err)
+	}
+}
+
+func TestTheSocketOfALivingProcessIsNot(t *testing.T) {
+	path := socketPath(t)
+	first := start(t, path)
+	first.logged(t, answering)
+	second := start(t, path)
+	second.logged(t, "another process answers on this socket")
+	if got, err := ask(t, path, "x"); err != nil || got != "x" {
+		t.Errorf("it answered %q, %v", got, err)
+	}
+	second.stop()
+	if _, err := ask(t, path, "x"); err != nil {
+		t.Errorf("the end of the second took the socket of the first away: %v", err)
+	}
+}
+
+func TestASocketThatCannotBeHadIsToldWithItsReason(t *testing.T) {
+	tests := []struct {
+		name string
+		make func(t *testing.T, path string) error
+		want string
+	}{
+		{"a file has the name", func(_ *testing.T, path string) error {
+			return errors.Join(os.Mkdir(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600))
+		}, "is not a socket"},
+		{"a file has the folder's name", func(_ *testing.T, path string) error {
+			return os.WriteFile(filepath.Dir(path), nil, 0o600)
+		}, "is not a folder"},
+		{"others can write to the folder", func(_ *testing.T, path string) error {
+			return errors.Join(os.Mkdir(filepath.Dir(path), 0o700), os.Chmod(filepath.Dir(path), 0o777))
+		}, "others can write to the folder"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			path := socketPath(t)
+			if err := test.make(t, path); err != nil {
+				t.Fatal(err)
+			}
+			start(t, path).logged(t, test.want)
+		})
+	}
+	t.Run("the path is too long", func(t *testing.T) {
+		start(t, "/tmp/"+strings.Repeat("x", 120)).logged(t, "longer than")
+	})
+	t.Run("nothing can be written there", func(t *testing.T) {
+		start(t, "/proc/sluice/proxy.sock").logged(t, "/proc/sluice")
+	})
+}
+
+func TestNoProxyIsAClearError(t *testing.T) {
+	_, err := ask(t, socketPath(t), "x")
+	if err == nil || !strings.Contains(err.Error(), "no proxy answers on") || !strings.Contains(err.Error(), "--control-socket") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestOnlyAFewRequestsAreAnsweredAtATime(t *testing.T) {
+	path := socketPath(t)
+	release := make(chan struct{})
+	var mu sync.Mutex
+	now, most, total := 0, 0, 0
+	s := start(t, path, func(s *Server) {
+		s.Handle("/slow", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			mu.Lock()
+			now, total = now+1, total+1
+			most = max(most, now)
+			mu.Unlock()
+			<-release
+			mu.Lock()
+			now--
+			mu.Unlock()
+			writeJSON(w, http.StatusOK, nil)
+		}))
+	})
+	s.logged(t, answering)
+	var all sync.WaitGroup
+	for range 3 * mostRequests {
+		all.Go(func() {
+			c := NewClient(path)
+			defer c.Close()
+			if err := c.Get(t.Context(), "/slow", nil, new(any)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	eventually(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return now == mostRequests
+	})
+	close(release)
+	all.Wait()
+	if most != mostRequests || total != 3*mostRequests {
+		t.Errorf("%d were answered, up to %d at a time", total, most)
+	}
+}
+
+func TestAnAnswerToWhatIsSent(t *testing.T) {
+	path := socketPath(t)
+	s := start(t, path)
+	s.logged(t, answering)
+	c := NewClient(path)
+	defer c.Close()
+	var length int
+	if err := c.Post(t.Context(), "/post", strings.Repeat("x", 1<<19), &length); err != nil || length != 1<<19 {
+		t.Errorf("it took %d bytes, %v", length, err)
+	}
+	for _, test := range []struct {
+		name string
+		page string
+		in   any
+		want string
+	}{
+		{"one that makes no sense", "/post", 7, "understand the question"},
+		{"one that is wrong", "/post", "wrong", "text is wrong: use another"},
+		{"one that is too large", "/post", strings.Repeat("x", 1<<20), "too large"},
+		{"to a page that answers GET", "/echo", "x", "only GET"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if err := c.Post(t.Context(), test.page, test.in, &length); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("the error is %v, want %q", err, test.want)
+			}
+		})
+	}
+	if err := c.Get(t.Context(), "/post", nil, &length); err == nil || !strings.Contains(err.Error(), "only POST") {
+		t.Errorf("the error of a GET is %v", err)
+	}
+}

@@ -1,0 +1,83 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+)
+
+// ErrBadRequest is the error of a request that the asker has to change.
+var ErrBadRequest = errors.New("bad request")
+
+// badRequest marks an error as the asker's, without changing its text.
+type badRequest struct{ error }
+
+func (e badRequest) Unwrap() []error { return []error{e.error, ErrBadRequest} }
+
+// BadRequest marks an error as the asker's.
+func BadRequest(err error) error { return badRequest{err} }
+
+// failure is the answer when there is none.
+type failure struct {
+	Error string `json:"error"`
+}
+
+// JSON is a page that answers with a value for each GET. It is encoded in full
+// before anything is written.
+func JSON(answer func(context.Context, url.Values) (any, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			writeError(w, http.StatusMethodNotAllowed, fmt.Errorf("%s is not possible here, only GET", r.Method))
+			return
+		}
+		value, err := answer(r.Context(), r.URL.Query())
+		writeAnswer(w, value, err)
+	})
+}
+
+// PostedJSON is a page that answers with a value for the value of each POST.
+func PostedJSON[Question any](answer func(context.Context, *Question) (any, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			writeError(w, http.StatusMethodNotAllowed, fmt.Errorf("%s is not possible here, only POST", r.Method))
+			return
+		}
+		question := new(Question)
+		if err := json.NewDecoder(r.Body).Decode(question); err != nil {
+			writeError(w, http.StatusBadRequest, fmt.Errorf("understand the question: %w", err))
+			return
+		}
+		value, err := answer(r.Context(), question)
+		writeAnswer(w, value, err)
+	})
+}
+
+func writeAnswer(w http.ResponseWriter, value any, err error) {
+	switch {
+	case errors.Is(err, ErrBadRequest):
+		writeError(w, http.StatusBadRequest, err)
+	case err != nil:
+		writeError(w, http.StatusInternalServerError, err)
+	default:
+		writeJSON(w, http.StatusOK, value)
+	}
+}
+
+func writeError(w http.ResponseWriter, status int, err error) {
+	writeJSON(w, status, failure{err.Error()})
+}
+
+func writeJSON(w http.ResponseWriter, status int, value any) {
+	body, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		status, body = http.StatusInternalServerError, []byte(`{"error": "the answer cannot be encoded"}`)
+	}
+	header := w.Header()
+	header.Set("Content-Type", "application/json")
+	header.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n')) // who went away does not want the answer
+}

@@ -1,0 +1,168 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+)
+
+// retryAfter is the pause between two tries to have the socket.
+const retryAfter = 5 * time.Second
+
+// What one client may use of us.
+const (
+	headerTimeout   = 5 * time.Second
+	answerTimeout   = 30 * time.Second // reading the kernel included
+	idleTimeout     = time.Minute
+	mostHeaderBytes = 16 << 10
+	mostBodyBytes   = 64 << 10
+	mostRequests    = 8               // at a time; others wait
+	grace           = 2 * time.Second // for answers under way at the end
+)
+
+// DefaultSocket is where the socket is if nobody says otherwise.
+const DefaultSocket = "/run/sluice/kube-proxy.sock"
+
+// Options is what a Server is made of.
+type Options struct {
+	Path   string // of the socket
+	Logger logr.Logger
+	Clock  clock.Clock // nil for the real one
+}
+
+// Server answers on the socket.
+type Server struct {
+	Options
+	mux   *http.ServeMux
+	slots chan struct{} // one for each request that may be answered at a time
+	// admits tells whether a user may ask.
+	admits func(uid uint32) bool
+}
+
+// New returns a Server with no pages, which serves nothing until Run.
+func New(o Options) *Server {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	own := uint32(os.Geteuid())
+	return &Server{
+		Options: o,
+		mux:     http.NewServeMux(),
+		slots:   make(chan struct{}, mostRequests),
+		admits:  func(uid uint32) bool { return uid == 0 || uid == own },
+	}
+}
+
+// Handle adds a page, by a pattern of http.ServeMux. It is called before Run.
+func (s *Server) Handle(pattern string, page http.Handler) {
+	s.HandleLarge(pattern, mostBodyBytes, page)
+}
+
+// HandleLarge adds a page whose requests may have that many bytes.
+func (s *Server) HandleLarge(pattern string, most int64, page http.Handler) {
+	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, most)
+		page.ServeHTTP(w, r)
+	})
+}
+
+// Run serves until ctx ends, and then returns nil. While it cannot have the
+// socket it says so once and tries again.
+func (s *Server) Run(ctx context.Context) error {
+	for lastError := ""; ; {
+		err := s.serve(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if text := err.Error(); text != lastError {
+			lastError = text
+			s.Logger.Info("Cannot answer on the control socket, so that explain, status and diff do not work; trying again",
+				"socket", s.Path, "reason", text, "every", retryAfter, "remedy", "choose another by --control-socket, or none by an empty one")
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.Clock.After(retryAfter):
+		}
+	}
+}
+
+// serve listens and answers until ctx ends or the socket breaks.
+func (s *Server) serve(ctx context.Context) error {
+	socket, err := listen(ctx, s.Path)
+	if err != nil {
+		return err
+	}
+	s.Logger.V(1).Info("Answering on the control socket", "socket", s.Path)
+	server := &http.Server{
+		Handler:           s.guarded(),
+		ConnContext:       withPeer,
+		ReadTimeout:       headerTimeout,
+		ReadHeaderTimeout: headerTimeout,
+		WriteTimeout:      answerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    mostHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(logr.ToSlogHandler(s.Logger.V(4)), slog.LevelInfo),
+	}
+	broke := make(chan error, 1)
+	go func() { broke <- server.Serve(socket) }()
+	select {
+	case err := <-broke:
+		_ = server.Close() // what it has accepted; it listens no longer
+		return err
+	case <-ctx.Done():
+	}
+	end, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	_ = server.Shutdown(end)
+	_ = server.Close() // whoever is not served by now
+	<-broke
+	return nil
+}
+
+// peerKey is the key of the peer in a request's context: its user, or why that
+// is not known.
+type peerKey struct{}
+
+type peerUser struct {
+	uid uint32
+	err error
+}
+
+func withPeer(ctx context.Context, conn net.Conn) context.Context {
+	user := peerUser{err: errors.New("not a unix socket")}
+	if c, ok := conn.(*net.UnixConn); ok {
+		user.uid, user.err = peer(c)
+	}
+	return context.WithValue(ctx, peerKey{}, user)
+}
+
+// guarded lets only those in who may ask, few at a time.
+func (s *Server) guarded() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, _ := r.Context().Value(peerKey{}).(peerUser)
+		if user.err != nil || !s.admits(user.uid) {
+			s.Logger.V(1).Info("Refused a request", "uid", user.uid, "path", r.URL.Path)
+			writeError(w, http.StatusForbidden, fmt.Errorf("user %d may not ask this proxy: run the command as root", user.uid))
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), answerTimeout-grace)
+		defer cancel()
+		select {
+		case s.slots <- struct{}{}:
+			defer func() { <-s.slots }()
+		case <-ctx.Done():
+			writeError(w, http.StatusServiceUnavailable, errors.New("too many requests at a time"))
+			return
+		}
+		s.mux.ServeHTTP(w, r.WithContext(ctx))
+	})
+}

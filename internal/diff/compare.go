@@ -1,0 +1,203 @@
+package diff
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// Compare says what differs in the new of two plans.
+func Compare(old, new *plan.Desired) *Report {
+	r := &Report{}
+	r.compareFrontends(old, new)
+	r.compareHealthChecks(old, new)
+	r.Node = compareNode(old, new)
+	for _, p := range Problems(new) {
+		r.Problems = append(r.Problems, p.String())
+	}
+	return r
+}
+
+// Problems are those of a plan, in order.
+func Problems(d *plan.Desired) []model.Problem {
+	var out []model.Problem
+	for _, object := range slices.Sorted(maps.Keys(d.Problems)) {
+		out = append(out, d.Problems[object]...)
+	}
+	return out
+}
+
+func (r *Report) compareFrontends(old, new *plan.Desired) {
+	for k, f := range new.Frontends {
+		before := old.Frontends[k]
+		if before == nil {
+			r.Added++
+			r.add(Added, f, frontendChanges(nil, f))
+		} else if details := frontendChanges(before, f); len(details) > 0 {
+			r.Changed++
+			r.add(Changed, f, details)
+		}
+	}
+	for k, f := range old.Frontends {
+		if new.Frontends[k] == nil {
+			r.Removed++
+			r.add(Removed, f, nil)
+		}
+	}
+	slices.SortFunc(r.Frontends, func(a, b Frontend) int {
+		return cmp.Or(a.name.Compare(b.name), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Frontend, b.Frontend))
+	})
+	r.Frontends = r.Frontends[:min(len(r.Frontends), MostFrontends)]
+}
+
+func (r *Report) add(s Sort, f *plan.Frontend, details []Change) {
+	r.Frontends = append(r.Frontends, Frontend{
+		Sort: s, Service: f.Service.String(), Port: f.Port, Kind: f.Kind.String(), Frontend: f.Key.String(),
+		Details: details, name: f.Service,
+	})
+}
+
+// changes collects what differs.
+type changes []Change
+
+func (c *changes) value(what, old, new string) {
+	if old != new {
+		*c = append(*c, Change{What: what, Old: old, New: new})
+	}
+}
+
+// lists compares two sorted lists.
+func lists[T comparable](c *changes, what string, old, new []T, compare func(a, b T) int, text func(T) string) {
+	if slices.Equal(old, new) {
+		return
+	}
+	change := Change{What: what}
+	for len(old) > 0 || len(new) > 0 {
+		switch {
+		case len(new) == 0 || len(old) > 0 && compare(old[0], new[0]) < 0:
+			change.Go = change.Go.add(text(old[0]))
+			old = old[1:]
+		case len(old) == 0 || compare(old[0], new[0]) > 0:
+			change.Come = change.Come.add(text(new[0]))
+			new = new[1:]
+		default:
+			old, new = old[1:], new[1:]
+		}
+	}
+	*c = append(*c, change)
+}
+
+func (c *changes) endpoints(what string, old, new []plan.Endpoint) {
+	order := func(a, b plan.Endpoint) int {
+		return cmp.Or(a.Compare(b.AddrPort), cmp.Compare(endpointText(a), endpointText(b)))
+	}
+	lists(c, what, old, new, order, endpointText)
+}
+
+func endpointText(e plan.Endpoint) string {
+	if e.Local {
+		return e.String() + " (on this node)"
+	}
+	return e.String()
+}
+
+func (c *changes) prefixes(what string, old, new []netip.Prefix) {
+	lists(c, what, old, new, netip.Prefix.Compare, netip.Prefix.String)
+}
+
+func (c *changes) addresses(what string, old, new []netip.Addr) {
+	lists(c, what, old, new, netip.Addr.Compare, netip.Addr.String)
+}
+
+// frontendChanges compares frontends. Of one that was not there before, it says
+// what is not usual.
+func frontendChanges(old, new *plan.Frontend) []Change {
+	var c changes
+	empty := ""
+	if old == nil {
+		old = &plan.Frontend{}
+	} else {
+		c.value("service", serviceText(old), serviceText(new))
+		c.value("kind", old.Kind.String(), new.Kind.String())
+		empty = emptyText(&old.Route)
+	}
+	c.endpoints("endpoints", old.Route.Endpoints, new.Route.Endpoints)
+	if len(new.Route.Endpoints) == 0 {
+		c.value("without an endpoint", empty, emptyText(&new.Route))
+	}
+	c.value("clients from outside reach", outsideText(old.Outside), outsideText(new.Outside))
+	if new.Outside != nil {
+		before := old.Outside
+		if before == nil {
+			before = &plan.Route{}
+		}
+		c.endpoints("endpoints for clients from outside", before.Endpoints, new.Outside.Endpoints)
+	}
+	c.value("masquerade", masqueradeText(old.Masquerade), masqueradeText(new.Masquerade))
+	c.value("session affinity", affinityText(old.Affinity), affinityText(new.Affinity))
+	c.value("admitted", admittedText(old), admittedText(new))
+	if new.Filtered {
+		c.prefixes("admitted sources", old.Sources, new.Sources)
+	}
+	return c
+}
+
+func serviceText(f *plan.Frontend) string {
+	if f.Port == "" {
+		return f.Service.String()
+	}
+	return fmt.Sprintf("%s, port %s", f.Service, f.Port)
+}
+
+// emptyText is empty for a pool with endpoints: there its verdict says nothing.
+func emptyText(r *plan.Route) string {
+	if len(r.Endpoints) > 0 {
+		return ""
+	}
+	return r.Empty.String()
+}
+
+func outsideText(r *plan.Route) string {
+	switch {
+	case r == nil:
+		return "all endpoints"
+	case len(r.Endpoints) > 0:
+		return "endpoints on this node only"
+	}
+	return "nobody, for there is no endpoint on this node: " + r.Empty.String()
+}
+
+func masqueradeText(m plan.Masquerade) string {
+	switch m {
+	case plan.MasqueradeNode:
+		return "the node's own connections"
+	case plan.MasqueradeOffCluster:
+		return "all but connections from pods"
+	case plan.MasqueradeAlways:
+		return "all connections"
+	}
+	return "no connection"
+}
+
+func affinityText(seconds uint32) string {
+	if seconds == 0 {
+		return "none"
+	}
+	return (time.Duration(seconds) * time.Second).String()
+}
+
+func admittedText(f *plan.Frontend) string {
+	switch {
+	case !f.Filtered:
+		return "everybody"
+	case len(f.Sources) == 0:
+		return "nobody"
+	}
+	return "some sources"
+}

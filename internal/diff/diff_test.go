@@ -1,0 +1,136 @@
+package diff
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+func key(s string) plan.Key {
+	at := netip.MustParseAddrPort(s)
+	return plan.Key{Addr: at.Addr(), Port: at.Port(), Protocol: model.TCP}
+}
+
+func pool(endpoints ...string) (out []plan.Endpoint) {
+	for _, e := range endpoints {
+		addr, local := strings.CutSuffix(e, " here")
+		out = append(out, plan.Endpoint{AddrPort: netip.MustParseAddrPort(addr), Local: local})
+	}
+	return out
+}
+
+func desired(edits ...func(*plan.Desired)) *plan.Desired {
+	d := &plan.Desired{Frontends: map[plan.Key]*plan.Frontend{}, ClusterIPs: map[netip.Addr]struct{}{}}
+	d.Frontends[key("10.96.0.1:80")] = &plan.Frontend{
+		Key: key("10.96.0.1:80"), Service: model.Name{Namespace: "default", Name: "web"}, Port: "http",
+		Route: plan.Route{Endpoints: pool("10.244.0.1:80", "10.244.0.2:80")},
+	}
+	for _, edit := range edits {
+		edit(d)
+	}
+	return d
+}
+
+func web(edit func(*plan.Frontend)) func(*plan.Desired) {
+	return func(d *plan.Desired) { edit(d.Frontends[key("10.96.0.1:80")]) }
+}
+
+const (
+	changed = "Frontends: 0 added, 0 removed, 1 changed\n~ default/web port http: ClusterIP 10.96.0.1:80/TCP\n    "
+	node    = "Frontends: 0 added, 0 removed, 0 changed\nNode\n~ "
+)
+
+func TestADifferenceIsToldInWords(t *testing.T) {
+	usual := func(*plan.Desired) {}
+	prefix := netip.MustParsePrefix
+	clusterIP := func(d *plan.Desired) { d.ClusterIPs[netip.MustParseAddr("10.96.0.1")] = struct{}{} }
+	tests := []struct {
+		name     string
+		old, new func(*plan.Desired)
+		want     string
+	}{
+		{"none", usual, usual, "No difference.\n"},
+		{"a frontend comes", func(d *plan.Desired) { clear(d.Frontends) }, usual,
+			"Frontends: 1 added, 0 removed, 0 changed\n+ default/web port http: ClusterIP 10.96.0.1:80/TCP\n    endpoints: 10.244.0.1:80, 10.244.0.2:80\n"},
+		{"a frontend goes", usual, func(d *plan.Desired) { clear(d.Frontends) },
+			"Frontends: 0 added, 1 removed, 0 changed\n- default/web port http: ClusterIP 10.96.0.1:80/TCP\n"},
+		{"a frontend comes without endpoints", func(d *plan.Desired) { clear(d.Frontends) },
+			web(func(f *plan.Frontend) { f.Route = plan.Route{}; f.Port = "" }),
+			"Frontends: 1 added, 0 removed, 0 changed\n+ default/web: ClusterIP 10.96.0.1:80/TCP\n    without an endpoint: reject\n"},
+		{"endpoints come and go", usual, web(func(f *plan.Frontend) { f.Route.Endpoints = pool("10.244.0.2:80", "10.244.0.3:80") }),
+			changed + "endpoints: come: 10.244.0.3:80; go: 10.244.0.1:80\n"},
+		{"an endpoint moves here", usual, web(func(f *plan.Frontend) { f.Route.Endpoints = pool("10.244.0.1:80 here", "10.244.0.2:80") }),
+			changed + "endpoints: come: 10.244.0.1:80 (on this node); go: 10.244.0.1:80\n"},
+		{"the last endpoint goes", usual, web(func(f *plan.Frontend) { f.Route = plan.Route{Empty: plan.Drop} }),
+			changed + "endpoints: go: 10.244.0.1:80, 10.244.0.2:80\n    without an endpoint: drop\n"},
+		{"a verdict that nobody meets", usual, web(func(f *plan.Frontend) { f.Route.Empty = plan.Drop }), "No difference.\n"},
+		{"policy Local", usual, web(func(f *plan.Frontend) { f.Outside = &plan.Route{Endpoints: pool("10.244.0.1:80 here")} }),
+			changed + "clients from outside reach: endpoints on this node only, was all endpoints\n    endpoints for clients from outside: come: 10.244.0.1:80 (on this node)\n"},
+		{"masquerade and affinity", usual, web(func(f *plan.Frontend) { f.Masquerade, f.Affinity = plan.MasqueradeAlways, 10800 }),
+			changed + "masquerade: all connections, was no connection\n    session affinity: 3h0m0s, was none\n"},
+		{"a filter", usual, web(func(f *plan.Frontend) { f.Filtered, f.Sources = true, []netip.Prefix{prefix("10.0.0.0/8")} }),
+			changed + "admitted: some sources, was everybody\n    admitted sources: come: 10.0.0.0/8\n"},
+		{"a filter that admits nobody", usual, web(func(f *plan.Frontend) { f.Filtered = true }), changed + "admitted: nobody, was everybody\n"},
+		{"another Service takes it over", usual, web(func(f *plan.Frontend) { f.Service.Name = "w\x1b[2J" }),
+			"Frontends: 0 added, 0 removed, 1 changed\n~ default/w\\x1b[2J port http: ClusterIP 10.96.0.1:80/TCP\n    service: default/w\\x1b[2J, port http, was default/web, port http\n"},
+		{"node port addresses", usual, func(d *plan.Desired) { d.Settings.NodePortIPs = []netip.Addr{netip.MustParseAddr("192.0.2.1")} },
+			node + "node port addresses: come: 192.0.2.1\n"},
+		{"a ClusterIP that comes with its frontend", func(d *plan.Desired) { clear(d.Frontends) }, clusterIP,
+			"Frontends: 1 added, 0 removed, 0 changed\n+ default/web port http: ClusterIP 10.96.0.1:80/TCP\n    endpoints: 10.244.0.1:80, 10.244.0.2:80\n"},
+		{"a ClusterIP that does not", usual, clusterIP, node + "ClusterIPs whose ports are refused: come: 10.96.0.1\n"},
+		{"pods", usual, func(d *plan.Desired) { d.Settings.IPv6.Interface = "cni0" },
+			node + "IPv6 pods are recognised by: interface cni0, was nothing\n"},
+		{"a health check", usual, func(d *plan.Desired) {
+			d.HealthChecks = map[model.Name]plan.HealthCheck{{Namespace: "a", Name: "b"}: {Port: 31000, LocalEndpoints: 2}}
+		}, "Frontends: 0 added, 0 removed, 0 changed\nHealth check node ports\n~ a/b: port 31000, endpoints on this node: 2, was none\n"},
+		{"a problem is no difference", usual, func(d *plan.Desired) {
+			d.Problems = map[string][]model.Problem{"Service a/b": {{Object: "Service a/b", Reason: "bad\n", Remedy: "mend it"}}}
+		}, "No difference.\nProblems, and what to do\n! Service a/b: bad\\n (mend it)\n"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			r := Compare(desired(test.old), desired(test.new))
+			var b strings.Builder
+			if err := Write(&b, r); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, b.String()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if r.Different() == strings.HasPrefix(test.want, "No difference") {
+				t.Errorf("Different says %v", r.Different())
+			}
+		})
+	}
+}
+
+func TestALargeDifferenceIsCountedInFullAndListedInPart(t *testing.T) {
+	d := desired()
+	addr, f := netip.MustParseAddr("10.97.0.1"), plan.Frontend{}
+	for range 3 * mostListed {
+		f.Route.Endpoints = append(f.Route.Endpoints, plan.Endpoint{AddrPort: netip.AddrPortFrom(addr, 80)})
+		addr = addr.Next()
+	}
+	for range MostFrontends + 5 {
+		one := f
+		one.Key = plan.Key{Addr: addr, Port: 80, Protocol: model.TCP}
+		d.Frontends[one.Key] = &one
+		addr = addr.Next()
+	}
+	r := Compare(desired(), d)
+	if r.Added != MostFrontends+5 || len(r.Frontends) != MostFrontends {
+		t.Errorf("%d added, %d listed", r.Added, len(r.Frontends))
+	}
+	if l := r.Frontends[0].Details[0].Come; len(l.Values) != mostListed || l.More != 2*mostListed {
+		t.Errorf("%d endpoints listed and %d more", len(l.Values), l.More)
+	}
+	var b strings.Builder
+	if err := Write(&b, r); err != nil || !strings.Contains(b.String(), "and 5 more frontends") || !strings.Contains(b.String(), "and 200 more\n") {
+		t.Errorf("%v: the text ends with %q", err, b.String()[max(0, b.Len()-200):])
+	}
+}

@@ -1,0 +1,84 @@
+package diff
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// compareNode compares what holds for the whole node.
+func compareNode(old, new *plan.Desired) []Change {
+	a, b := &old.Settings, &new.Settings
+	var c changes
+	c.addresses("node port addresses", a.NodePortIPs, b.NodePortIPs)
+	c.addresses("loopback node port addresses", a.LoopbackIPs, b.LoopbackIPs)
+	c.addresses("ClusterIPs whose ports are refused", bare(old, new), bare(new, old))
+	c.prefixes("service CIDRs", a.ServiceCIDRs, b.ServiceCIDRs)
+	for _, f := range model.Families {
+		c.value(fmt.Sprintf("%v pods are recognised by", f), detectorText(a.Detector(f)), detectorText(b.Detector(f)))
+	}
+	c.value("masquerade mark", fmt.Sprintf("%#x", a.MasqueradeMark), fmt.Sprintf("%#x", b.MasqueradeMark))
+	c.value("invalid packets are dropped", fmt.Sprint(a.DropInvalid), fmt.Sprint(b.DropInvalid))
+	return c
+}
+
+// bare are the ClusterIPs that one plan has and another has not, but for those
+// that come or go with a frontend.
+func bare(of, other *plan.Desired) []netip.Addr {
+	shown := map[netip.Addr]bool{}
+	for k := range of.Frontends {
+		if _, both := other.Frontends[k]; !both {
+			shown[k.Addr] = true
+		}
+	}
+	var out []netip.Addr
+	for ip := range of.ClusterIPs {
+		if _, both := other.ClusterIPs[ip]; !both && !shown[ip] {
+			out = append(out, ip)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
+}
+
+func detectorText(d plan.Detector) string {
+	switch {
+	case d.Interface != "":
+		return "interface " + d.Interface
+	case d.InterfacePrefix != "":
+		return "interfaces " + d.InterfacePrefix + "*"
+	case len(d.Sources) > 0:
+		texts := make([]string, len(d.Sources))
+		for i, p := range d.Sources {
+			texts[i] = p.String()
+		}
+		return strings.Join(texts, ", ")
+	}
+	return "nothing"
+}
+
+func (r *Report) compareHealthChecks(old, new *plan.Desired) {
+	var c changes
+	names := maps.Clone(old.HealthChecks)
+	if names == nil {
+		names = map[model.Name]plan.HealthCheck{}
+	}
+	maps.Copy(names, new.HealthChecks)
+	for _, name := range slices.SortedFunc(maps.Keys(names), model.Name.Compare) {
+		c.value(name.String(), healthText(old, name), healthText(new, name))
+	}
+	r.HealthChecks = c
+}
+
+func healthText(d *plan.Desired, name model.Name) string {
+	h, there := d.HealthChecks[name]
+	if !there {
+		return "none"
+	}
+	return fmt.Sprintf("port %d, endpoints on this node: %d", h.Port, h.LocalEndpoints)
+}

@@ -1,0 +1,86 @@
+package diff
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"sluice/internal/printable"
+)
+
+var signs = map[Sort]string{Added: "+", Removed: "-", Changed: "~"}
+
+// Write writes a report for people.
+func Write(w io.Writer, r *Report) error {
+	var p printable.Page
+	if r.Different() {
+		p.Line("Frontends: %d added, %d removed, %d changed", r.Added, r.Removed, r.Changed)
+	} else {
+		p.Line("No difference.")
+	}
+	for _, f := range r.Frontends {
+		port := ""
+		if f.Port != "" {
+			port = " port " + f.Port
+		}
+		p.Line("%s %s%s: %s %s", signs[f.Sort], f.Service, port, f.Kind, f.Frontend)
+		for _, c := range f.Details {
+			p.Line("    %s", c.text(f.Sort == Changed))
+		}
+	}
+	if more := r.Added + r.Removed + r.Changed - len(r.Frontends); more > 0 {
+		p.Line("  and %d more frontends", more)
+	}
+	section(&p, "Health check node ports", r.HealthChecks)
+	section(&p, "Node", r.Node)
+	section(&p, "Configuration", r.Configuration)
+	if len(r.Problems) > 0 {
+		p.Line("Problems, and what to do")
+	}
+	for _, text := range r.Problems {
+		p.Line("! %s", text)
+	}
+	return p.Write(w)
+}
+
+func section(p *printable.Page, title string, list []Change) {
+	if len(list) == 0 {
+		return
+	}
+	p.Line("%s", title)
+	for _, c := range list {
+		p.Line("~ %s", c.text(true))
+	}
+}
+
+// text is the change in one line, without the old value if there was nothing.
+func (c *Change) text(had bool) string {
+	var parts []string
+	if c.Come != nil && had {
+		parts = append(parts, "come: "+c.Come.text())
+	} else if c.Come != nil {
+		parts = append(parts, c.Come.text())
+	}
+	if c.Go != nil {
+		parts = append(parts, "go: "+c.Go.text())
+	}
+	if c.Come == nil && c.Go == nil {
+		text := c.New
+		if had && c.Old != "" {
+			text += ", was " + c.Old
+		}
+		parts = append(parts, text)
+	}
+	if c.Restart != "" {
+		parts = append(parts, "this takes a restart: "+c.Restart)
+	}
+	return c.What + ": " + strings.Join(parts, "; ")
+}
+
+func (l *List) text() string {
+	text := strings.Join(l.Values, ", ")
+	if l.More > 0 {
+		text += fmt.Sprintf(" and %d more", l.More)
+	}
+	return text
+}

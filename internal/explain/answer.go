@@ -1,0 +1,133 @@
+package explain
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Reply is the answer to a question. A Service has an answer for each of its
+// ports and families that the question may mean.
+type Reply struct {
+	// Flows says that all packets that were asked for reach an endpoint.
+	Flows   bool     `json:"flows"`
+	Mode    string   `json:"mode"`
+	Node    string   `json:"node"`
+	Answers []Answer `json:"answers"`
+	// Omitted counts ports of the Service that are left out because it has so
+	// many.
+	Omitted int `json:"portsOmitted,omitempty"`
+}
+
+// Answer is what happens to one packet and why. The names of its fields in JSON
+// are an interface: they stay.
+type Answer struct {
+	// Verdict and Cause are words of the types of those names.
+	Verdict string `json:"verdict"`
+	Cause   string `json:"cause"`
+	// Flows says that the packet reaches an endpoint: it is served, and the
+	// kernel has been programmed so.
+	Flows   bool   `json:"flows"`
+	Summary string `json:"summary"`
+
+	Packet   PacketAnswer    `json:"packet"`
+	Service  *ServiceAnswer  `json:"service,omitempty"`
+	Frontend *FrontendAnswer `json:"frontend,omitempty"`
+	Steps    []Step          `json:"steps"`
+
+	// Endpoints are those of the Service in the packet's family, and why they
+	// are in the pool that the packet takes, or not. Omitted counts more of them.
+	Endpoints []EndpointAnswer `json:"endpoints,omitempty"`
+	Omitted   int              `json:"endpointsOmitted,omitempty"`
+
+	Masquerade *MasqueradeAnswer `json:"masquerade,omitempty"`
+	Status     *StatusAnswer     `json:"status,omitempty"`
+	Kernel     *KernelAnswer     `json:"kernel,omitempty"`
+	Problems   []Problem         `json:"problems,omitempty"`
+}
+
+// PacketAnswer is the packet that an answer is about.
+type PacketAnswer struct {
+	From        string     `json:"from"` // pod, node or outside
+	Source      netip.Addr `json:"source,omitzero"`
+	Interface   string     `json:"interface,omitempty"`
+	Destination netip.Addr `json:"destination,omitzero"`
+	Port        uint16     `json:"port,omitempty"`
+	Protocol    string     `json:"protocol,omitempty"`
+}
+
+// ServiceAnswer is the Service that a packet is for.
+type ServiceAnswer struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Port      string `json:"port,omitempty"`
+}
+
+// FrontendAnswer is the frontend that a packet meets.
+type FrontendAnswer struct {
+	Address string   `json:"address"`
+	Kind    string   `json:"kind"`
+	Pool    string   `json:"pool"`   // cluster or local
+	Origin  string   `json:"origin"` // of the pool
+	Others  []string `json:"others,omitempty"`
+}
+
+// Step is one thing that happens to the packet.
+type Step struct {
+	Subject string `json:"subject"`
+	Text    string `json:"text"`
+}
+
+// EndpointAnswer is one endpoint in one slice.
+type EndpointAnswer struct {
+	Address     string `json:"address"` // with the port, if it has one
+	Node        string `json:"node,omitempty"`
+	Local       bool   `json:"local"`
+	Slice       string `json:"slice"`
+	In          bool   `json:"in"`
+	Reason      string `json:"reason"`         // a word
+	Text        string `json:"text,omitempty"` // the reason in words
+	Masqueraded bool   `json:"masqueraded"`
+}
+
+// MasqueradeAnswer says whether endpoints see the node's address.
+type MasqueradeAnswer struct {
+	Yes    bool   `json:"yes"` // for all endpoints but perhaps the client itself
+	Reason string `json:"reason"`
+}
+
+// StatusAnswer is how far the frontend is on its way into the kernel.
+type StatusAnswer struct {
+	Phase    string    `json:"phase"`
+	Since    time.Time `json:"since"`
+	Revision uint64    `json:"revision"`
+	Error    string    `json:"error,omitempty"`
+	Attempts int       `json:"attempts,omitempty"`
+	Retry    time.Time `json:"retry,omitzero"`
+}
+
+// KernelAnswer is what the kernel holds.
+type KernelAnswer struct {
+	Present     bool             `json:"present"`
+	Objects     []KernelObject   `json:"objects,omitempty"`
+	Endpoints   []netip.AddrPort `json:"endpoints,omitempty"` // of the pool that the packet takes
+	Size        int              `json:"size"`                // how many there are
+	Connections *uint64          `json:"connections,omitempty"`
+	Refused     *uint64          `json:"refused,omitempty"`
+	Remembered  string           `json:"remembered,omitempty"`
+	ExpiresIn   string           `json:"expiresIn,omitempty"`
+	Error       string           `json:"error,omitempty"`
+}
+
+// KernelObject is an object of the kernel.
+type KernelObject struct {
+	Where string `json:"where"`
+	What  string `json:"what"`
+}
+
+// Problem is what keeps a packet from getting through, or might, and what to do
+// about it.
+type Problem struct {
+	Code   string `json:"code"`
+	Text   string `json:"text"`
+	Remedy string `json:"remedy,omitempty"`
+}

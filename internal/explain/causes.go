@@ -1,0 +1,193 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+func (c *composer) problem(code, remedy, format string, args ...any) {
+	c.answer.Problems = append(c.answer.Problems, Problem{code, fmt.Sprintf(format, args...), remedy})
+}
+
+// addProblems tells what is wrong and what to do about it: first what keeps the
+// packet from getting through, then what is wrong besides.
+func (c *composer) addProblems() {
+	switch c.decision.Cause {
+	case BySourceRanges:
+		c.sourceRangesProblem()
+	case NoEndpoints, NoLocalEndpoints:
+		c.emptyProblems()
+	case NoSuchService:
+		c.problem(string(NoSuchService),
+			fmt.Sprintf("look at it: kubectl -n %s get service %s -o yaml", c.service.Namespace, c.service.Name),
+			"either there is no Service %s, or it is not for this proxy: it is headless (clusterIP: None), of type ExternalName, "+
+				"or labelled service.kubernetes.io/service-proxy-name; or it was left out because of a mistake in it, which the log tells", c.service)
+	}
+	c.programmingProblems()
+	if c.decision.Cause == ByFrontend && c.origin() == plan.FromTerminating {
+		c.problem("terminating", "look why no other pod of the Service is ready",
+			"only terminating endpoints are left, and they will be gone soon")
+	}
+	for _, h := range c.hints {
+		c.hintProblem(h)
+	}
+	for _, p := range c.problems {
+		where := p.Object
+		if p.Field != "" {
+			where += ", " + p.Field
+		}
+		c.problem("object", p.Remedy, "%s: %s", where, p.Reason)
+	}
+}
+
+func (c *composer) sourceRangesProblem() {
+	remedy := "add a range with the client to spec.loadBalancerSourceRanges of the Service"
+	if c.packet.Source.IsValid() {
+		remedy = fmt.Sprintf("add a range with %s to spec.loadBalancerSourceRanges of the Service", c.packet.Source)
+	}
+	c.problem(string(BySourceRanges), remedy, "the client is not among the sources that may connect: %s", prefixList(c.decision.Frontend.Sources))
+}
+
+// emptyProblems tell why a pool is empty.
+func (c *composer) emptyProblems() {
+	if c.decision.Cause == NoLocalEndpoints {
+		c.nothingHere()
+	}
+	counts := map[plan.Reason]int{}
+	if c.account != nil {
+		for i := range c.account.Fates {
+			counts[c.reason(&c.account.Fates[i])]++
+		}
+	}
+	if len(counts) == 0 {
+		c.nothingAtAll()
+	}
+	for why := plan.OtherFamily; why <= plan.HintedElsewhere; why++ {
+		if n := counts[why]; n > 0 {
+			c.leftOut(why, n)
+		}
+	}
+}
+
+func (c *composer) nothingHere() {
+	elsewhere := len(c.decision.Frontend.Route.Endpoints)
+	if c.decision.Frontend.Kind == plan.ClusterIP {
+		c.problem(string(NoLocalEndpoints),
+			"run an endpoint on every node whose pods use the Service (a DaemonSet), or set internalTrafficPolicy to Cluster",
+			"internalTrafficPolicy is Local and no endpoint on this node (%s) can be used", c.evidence.NodeName())
+		return
+	}
+	c.problem(string(NoLocalEndpoints),
+		"send clients to a node with an endpoint (a load balancer finds out by the healthCheckNodePort), or set externalTrafficPolicy to Cluster",
+		"externalTrafficPolicy is Local and no endpoint on this node (%s) can be used; there are %d on other nodes", c.evidence.NodeName(), elsewhere)
+}
+
+func (c *composer) nothingAtAll() {
+	text := "the Service has no EndpointSlice"
+	if len(c.evidence.Slices) > 0 {
+		text = "the EndpointSlices of the Service are empty"
+	}
+	c.problem("no-endpoints",
+		fmt.Sprintf("look whether the selector of the Service matches pods: kubectl -n %s get endpointslices -l kubernetes.io/service-name=%s",
+			c.service.Namespace, c.service.Name), "%s", text)
+}
+
+// leftOut tells of endpoints that cannot be used for one reason.
+func (c *composer) leftOut(why plan.Reason, n int) {
+	port := &c.account.Port
+	pods := fmt.Sprintf("look at the pods and their readiness: kubectl -n %s get pods -o wide", c.service.Namespace)
+	some := count(n, "endpoint")
+	switch why {
+	case plan.OtherFamily:
+		c.problem(why.String(), "add the family to spec.ipFamilies of the Service", "%s of a family that the Service has no ClusterIP of", some)
+	case plan.NoSuchPort:
+		c.problem(why.String(), "a service port and its endpoints' port must have the same name and protocol: correct the name in the EndpointSlice, or a targetPort that no container has",
+			"%s without a %s port %s; their slices have %s", some, port.Protocol, nameWord(port.Name), c.slicePorts())
+	case plan.BadAddress:
+		c.problem(why.String(), "give the endpoints addresses that other nodes can reach", "%s with an address that no connection can go to", some)
+	case plan.NotReady:
+		c.problem(why.String(), pods, "%s not ready", some)
+	case plan.NotServing:
+		c.problem(why.String(), pods, "%s terminating and no longer serving", some)
+	}
+}
+
+// slicePorts lists what ports the slices of the packet's family have.
+func (c *composer) slicePorts() string {
+	var words []string
+	for _, s := range c.evidence.Slices {
+		for _, p := range s.Ports {
+			word := fmt.Sprintf("%s port %s", p.Protocol, nameWord(p.Name))
+			if s.Family == c.account.Family && !slices.Contains(words, word) {
+				words = append(words, word)
+			}
+		}
+	}
+	if len(words) == 0 {
+		return "no ports"
+	}
+	return list(words, func(w string) string { return w })
+}
+
+// composeMiss tells of a packet that meets no frontend.
+func (c *composer) composeMiss() {
+	d := &c.decision
+	if d.Verdict == Unknown {
+		return
+	}
+	c.senderStep()
+	switch {
+	case d.Cause == NoSuchPort && d.Verdict == Rejected:
+		c.step("frontend", "%s is a ClusterIP in use, and every port of it that no Service has is rejected", c.packet.Destination)
+	case d.Cause == NoSuchPort, d.Cause == UnusedAddress && d.Verdict == Untouched:
+		c.step("frontend", "%s has no such port, and %s mode leaves such packets alone", c.packet.Destination, c.mode)
+	case d.Cause == UnusedAddress:
+		c.step("frontend", "%s is in a service CIDR, but no Service has it: nobody could answer", c.packet.Destination)
+	default:
+		c.step("frontend", "no Service has %s, port %d/%s: the packet is none of the proxy's business", c.packet.Destination, c.packet.Port, c.packet.Protocol)
+	}
+	if d.Cause == UnusedAddress {
+		c.problem(string(UnusedAddress), "use the ClusterIP that the Service has now: kubectl get services -A", "no Service has the address %s", c.packet.Destination)
+	}
+}
+
+func (c *composer) hintProblem(h hint) {
+	switch h.kind {
+	case hasPorts:
+		c.problem(string(NoSuchPort), "use one of these ports, or add the port to the Service",
+			"Service %s has no such port; it has %s", h.service, list(h.ports, portWord))
+	case noPorts:
+		c.problem(string(NoSuchPort), "look at its ports and addresses: kubectl -n "+h.service.Namespace+" get service "+h.service.Name+" -o yaml",
+			"Service %s has nothing here that such a client could connect to; its ports are: %s", h.service, portsOrNone(h.ports))
+	case otherProtocol:
+		c.problem("other-protocol", "ask for that protocol: append "+fmt.Sprintf("/%s", h.ports[0].Protocol),
+			"the node port is Service %s's, for %s", h.service, h.ports[0].Protocol)
+	case sameName:
+		c.problem("same-name", "ask for "+h.service.String(), "there is a Service of that name in namespace %s", h.service.Namespace)
+	case isEndpoint:
+		c.problem("endpoint", "", "the address is an endpoint of Service %s: packets to it go there directly", h.service)
+	case nodePortIPs:
+		c.problem("node-port-addresses", "use one of those addresses, or set nodePortAddresses (--nodeport-addresses)",
+			"the node port is Service %s's, but node ports answer on these addresses only: %s", h.service, list(h.ips, netip.Addr.String))
+	case unservedLoopback:
+		c.problem("loopback", "use an address of the node, or add the word localhost to nodePortAddresses (--nodeport-addresses), which serves TCP and UDP",
+			"node port %d/%s is Service %s's, but is not served on loopback addresses", h.ports[0].NodePort, h.ports[0].Protocol, h.service)
+	case orphanSlices:
+		c.problem("foreign", "nothing, if it is headless, of type ExternalName or implemented by another proxy",
+			"EndpointSlices of Service %s are known, the Service is not", h.service)
+	case onlyClusterIP:
+		c.problem("cluster-ip-only", "make it a Service of type NodePort or LoadBalancer for clients outside",
+			"Service %s has no address for clients outside the cluster; the answer is for its ClusterIP", h.service)
+	}
+}
+
+func portsOrNone(ports []model.ServicePort) string {
+	if len(ports) == 0 {
+		return "none"
+	}
+	return list(ports, portWord)
+}

@@ -1,0 +1,306 @@
+package explain
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"unicode"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+func TestAnswersNameTheCauseAndTheRemedy(t *testing.T) {
+	filtered := func(ranges ...string) func(*model.Service) {
+		return func(s *model.Service) {
+			external(s)
+			s.Filtered = true
+			for _, r := range ranges {
+				s.SourceRanges = append(s.SourceRanges, netip.MustParsePrefix(r))
+			}
+		}
+	}
+	externalLocal := func(s *model.Service) { external(s); s.ExternalPolicy = model.PolicyLocal }
+	tests := []struct {
+		name     string
+		in       []model.Event
+		to, from string
+		verdict  Verdict
+		cause    Cause
+		flows    bool
+		want     []string
+	}{
+		{name: "a pod is served", in: []model.Event{service(), endpoints("here", "far")}, to: "default/web", verdict: Served, cause: ByFrontend, flows: true,
+			want: []string{"a pod: what comes from 10.1.0.0/16 counts as one", "2 of 2 endpoints, those that are ready", "the client is a pod", "unless it is the client itself"}},
+		{name: "a pod that is the endpoint", in: []model.Event{service(), endpoints("here")}, to: "default/web", from: "10.1.0.1", verdict: Served, cause: ByFrontend, flows: true,
+			want: []string{"but for the client itself, which sees this node's"}},
+		{name: "the best frontend for those outside", in: []model.Event{service(external), endpoints("here")}, to: "default/web", from: "outside",
+			verdict: Served, cause: ByFrontend, flows: true, want: []string{"at 198.51.100.1:80/TCP", "30080/TCP (IPv4 node port)", "10.96.0.1:80/TCP (ClusterIP)"}},
+		{name: "outside, with a ClusterIP only", in: []model.Event{service(), endpoints("here")}, to: "default/web", from: "outside",
+			verdict: Served, cause: ByFrontend, flows: true, want: []string{"no address for clients outside the cluster", "type NodePort or LoadBalancer"}},
+		{name: "a range that admits all pods", in: []model.Event{service(filtered("10.0.0.0/8")), endpoints("here")}, to: "198.51.100.1:80",
+			verdict: Served, cause: ByFrontend, flows: true, want: []string{"may connect: the client is in 10.0.0.0/8"}},
+		{name: "a range that admits some pods", in: []model.Event{service(filtered("10.1.2.0/24")), endpoints("here")}, to: "198.51.100.1:80",
+			verdict: Served, cause: ByFrontend, flows: true, want: []string{"ask with --from and an IP"}},
+		{name: "a range that admits no pods", in: []model.Event{service(filtered("203.0.113.0/24")), endpoints("here")}, to: "198.51.100.1:80",
+			verdict: Dropped, cause: BySourceRanges, want: []string{"only these may connect: 203.0.113.0/24", "add a range with the client"}},
+		{name: "no valid range", in: []model.Event{service(filtered()), endpoints("here")}, to: "198.51.100.1:80", from: "outside",
+			verdict: Dropped, cause: BySourceRanges, want: []string{"nobody: no range of loadBalancerSourceRanges is valid"}},
+		{name: "external policy Local keeps the address", in: []model.Event{service(externalLocal), endpoints("here", "far")}, to: "default/web", from: "203.0.113.1",
+			verdict: Served, cause: ByFrontend, flows: true, want: []string{"1 of 2 endpoints", "on far: not on this node", "externalTrafficPolicy is Local"}},
+		{name: "a node port elsewhere", in: []model.Event{service(external), endpoints("here")}, to: "192.0.2.2:30080", from: "outside",
+			verdict: Untouched, cause: NotAService, want: []string{"answer on these addresses only: 192.0.2.1", "--nodeport-addresses"}},
+		{name: "a node port on loopback", in: []model.Event{service(external), endpoints("here")}, to: "127.0.0.1:30080",
+			verdict: Untouched, cause: NotAService, want: []string{"not served on loopback addresses", "localhost"}},
+		{name: "a node port of another protocol", in: []model.Event{service(external), endpoints("here")}, to: "192.0.2.1:30080/udp",
+			verdict: Untouched, cause: NotAService, want: []string{"the node port is Service default/web's, for TCP"}},
+		{name: "slices that are empty", in: []model.Event{service(), endpoints()}, to: "default/web", verdict: Rejected, cause: NoEndpoints,
+			want: []string{"the EndpointSlices of the Service are empty"}},
+		{name: "slices without a Service", in: []model.Event{endpoints("here")}, to: "default/web", verdict: Unknown, cause: NoSuchService,
+			want: []string{"EndpointSlices of Service default/web are known, the Service is not"}},
+		{name: "no port of that family", in: []model.Event{service(), endpoints("here")}, to: "default/web", from: "2001:db8::1", verdict: Unknown, cause: NoSuchPort,
+			want: []string{"nothing here that such a client could connect to"}},
+		{name: "what was left out of the object", in: []model.Event{
+			service(func(s *model.Service) {
+				s.Problems = []model.Problem{{Object: "Service default/web", Field: "spec.x", Reason: "is odd", Remedy: "make it even"}}
+			}), endpoints("here")}, to: "default/web", verdict: Served, cause: ByFrontend, flows: true,
+			want: []string{"Service default/web, spec.x: is odd", "make it even"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a, text := run(t, &fakeKernel{}, tt.in...).ask(t, tt.to, tt.from)
+			if a.Verdict != tt.verdict.String() || a.Cause != string(tt.cause) || a.Flows != tt.flows {
+				t.Errorf("%s by %s, flows %t", a.Verdict, a.Cause, a.Flows)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(text, want) {
+					t.Errorf("%q is not in\n%s", want, text)
+				}
+			}
+		})
+	}
+}
+
+func TestHintsThatDoNotCountAreExplained(t *testing.T) {
+	hinted := func(zones ...string) model.SetSlice {
+		s := endpoints("here", "far")
+		for i, zone := range zones {
+			if zone != "" {
+				s.Endpoints[i].Hints = &model.Hints{Zones: []string{zone}}
+			}
+		}
+		return s
+	}
+	tests := []struct {
+		name string
+		in   model.SetSlice
+		want string
+	}{
+		{"one has none", hinted("a", ""), "hints do not count: 1 ready endpoint of 2 has none"},
+		{"none names the zone", hinted("b", "c"), "hints do not count: none names this node or its zone (a)"},
+		{"they count", hinted("a", "b"), "its hints mean zone b"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, text := run(t, &fakeKernel{}, service(), tt.in).ask(t, "default/web", ""); !strings.Contains(text, tt.want) {
+				t.Errorf("%q is not in\n%s", tt.want, text)
+			}
+		})
+	}
+}
+
+func TestAServiceIsServedOnlyIfTheKernelIsProgrammedSo(t *testing.T) {
+	described := func(d dataplane.Description, err error) func(dataplane.Place, netip.Addr) (dataplane.Description, error) {
+		return func(dataplane.Place, netip.Addr) (dataplane.Description, error) { return d, err }
+	}
+	one := []netip.AddrPort{netip.MustParseAddrPort("10.1.0.1:8080")}
+	other := []netip.AddrPort{netip.MustParseAddrPort("10.1.0.9:8080")}
+	tests := []struct {
+		name  string
+		in    *fakeKernel
+		flows bool
+		want  []string
+	}{
+		{"programmed", &fakeKernel{describe: described(dataplane.Description{Present: true, Route: one, RouteSize: 1, Counted: true, Connections: 3}, nil)}, true,
+			[]string{"programmed", "it has counted 3 connections"}},
+		{"a mode that shows nothing", &fakeKernel{}, true, []string{"test mode does not show"}},
+		{"refused", &fakeKernel{refuse: map[plan.Key]error{webKey: errRefused}}, false,
+			[]string{"NOT PROGRAMMED", "the kernel refused this frontend: file exists", "tried 1 time, next try in"}},
+		{"nothing can be programmed", &fakeKernel{err: errors.New("no buffer space")}, false,
+			[]string{"NOT PROGRAMMED", "the kernel cannot be programmed at the moment: no buffer space"}},
+		{"nothing can be programmed, but an older version serves",
+			&fakeKernel{err: errors.New("no buffer space"), describe: described(dataplane.Description{Present: true, Route: one, RouteSize: 1}, nil)}, true,
+			[]string{"SERVED", "not yet in the kernel"}},
+		{"somebody removed it", &fakeKernel{describe: described(dataplane.Description{}, nil)}, false,
+			[]string{"NOT PROGRAMMED", "holds nothing for this frontend", "holds something else than was programmed"}},
+		{"somebody changed it", &fakeKernel{describe: described(dataplane.Description{Present: true, Route: other, RouteSize: 1}, nil)}, true,
+			[]string{"holds something else than was programmed", "repaired by itself"}},
+		{"it cannot be read", &fakeKernel{describe: described(dataplane.Description{}, errors.New("no permission"))}, true,
+			[]string{"cannot be read: no permission"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a, text := run(t, tt.in, service(), endpoints("here")).ask(t, "default/web", "")
+			if a.Verdict != Served.String() || a.Flows != tt.flows {
+				t.Errorf("%s, flows %t", a.Verdict, a.Flows)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(text, want) {
+					t.Errorf("%q is not in\n%s", want, text)
+				}
+			}
+		})
+	}
+}
+
+func TestAProxyThatIsNotInSyncSaysWhatItWaitsFor(t *testing.T) {
+	p := start(t, &fakeKernel{})
+	p.engine.AddSource("kubernetes")
+	a, text := p.ask(t, "default/web", "")
+	if a.Cause != string(NotInSync) || a.Flows || !strings.Contains(text, "the proxy still waits for kubernetes") {
+		t.Errorf("%s\n%s", a.Cause, text)
+	}
+}
+
+func TestAServiceHasAnAnswerForEachPort(t *testing.T) {
+	p := run(t, &fakeKernel{}, service(func(s *model.Service) {
+		s.Ports = append(s.Ports, model.ServicePort{Name: "dns", Protocol: model.UDP, Port: 53}, model.ServicePort{Name: "dns-tcp", Protocol: model.TCP, Port: 53})
+	}), endpoints("here"))
+	for to, want := range map[string]string{
+		"default/web": "http dns dns-tcp", "default/web:53": "dns dns-tcp", "default/web:53/udp": "dns", "default/web:http": "http",
+	} {
+		r, err := p.Explain(t.Context(), Question{To: to})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, a := range r.Answers {
+			got = append(got, a.Service.Port)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s is about %q, want %q", to, got, want)
+		}
+		if allServed := want == "http"; r.Flows != allServed { // no slice has a port dns
+			t.Errorf("%s flows: %t", to, r.Flows)
+		}
+	}
+}
+
+func TestHostileNamesStayText(t *testing.T) {
+	hostile := "\x1b]0;owned\a<script>\u202e\r\n" + strings.Repeat("x", 253)
+	s := endpoints("here", hostile)
+	s.Ports[0].Name = hostile
+	s.Name.Name = hostile
+	p := run(t, &fakeKernel{refuse: map[plan.Key]error{webKey: errors.New(hostile)}},
+		service(func(svc *model.Service) {
+			svc.Ports[0].Name = hostile
+			svc.Problems = []model.Problem{{Object: hostile, Field: hostile, Reason: hostile, Remedy: hostile}}
+		}), s)
+	a, text := p.ask(t, "default/web", "")
+	for line := range strings.Lines(text) {
+		for _, r := range strings.TrimSuffix(line, "\n") {
+			if !unicode.IsPrint(r) {
+				t.Fatalf("%q is in the text", r)
+			}
+		}
+	}
+	b, err := json.Marshal(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Answer
+	if err := json.Unmarshal(b, &back); err != nil || back.Service.Port != hostile {
+		t.Errorf("JSON gives %q back, %v", back.Service.Port, err)
+	}
+}
+
+func TestAHugeServiceHasAnAnswerOfBoundedSize(t *testing.T) {
+	s := endpoints()
+	for i := range 5000 {
+		s.Endpoints = append(s.Endpoints, model.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), Conditions: model.Ready})
+	}
+	a, text := run(t, &fakeKernel{}, service(), s).ask(t, "default/web", "")
+	if len(a.Endpoints) != mostEndpoints || a.Omitted != 5000-mostEndpoints {
+		t.Errorf("%d endpoints and %d omitted", len(a.Endpoints), a.Omitted)
+	}
+	if n := strings.Count(text, "\n"); n > 60 || !strings.Contains(text, "and 4980 more") {
+		t.Errorf("%d lines:\n%.2000s", n, text)
+	}
+}
+
+func TestAServiceWithVeryManyPortsHasAnswersForSome(t *testing.T) {
+	p := run(t, &fakeKernel{}, service(func(s *model.Service) {
+		for i := range 1000 {
+			s.Ports = append(s.Ports, model.ServicePort{Name: fmt.Sprint("p", i), Protocol: model.TCP, Port: uint16(1000 + i)})
+		}
+	}), endpoints("here"))
+	r, err := p.Explain(t.Context(), Question{To: "default/web"})
+	if err != nil || len(r.Answers) != mostAnswers || r.Omitted != 1001-mostAnswers {
+		t.Errorf("%d answers and %d ports omitted, %v", len(r.Answers), r.Omitted, err)
+	}
+	if a, _ := p.ask(t, "default/web:p999", ""); a.Service.Port != "p999" {
+		t.Errorf("the answer is for %+v", a.Service)
+	}
+}
+
+func TestQuestionsThatCannotBeUnderstood(t *testing.T) {
+	tests := []struct{ name, to, from, want string }{
+		{"no namespace", "web", "", "ask for default/web"},
+		{"nothing", "", "", "namespace"},
+		{"three parts", "a/b/c", "", "neither namespace/name[:port] nor IP:port[/protocol]"},
+		{"IP without a port", "10.96.0.1", "", "lacks a port: ask for 10.96.0.1:80"},
+		{"IPv6 without a port", "[2001:db8::1]", "", "ask for [2001:db8::1]:80"},
+		{"port 0", "10.96.0.1:0", "", "has port 0"},
+		{"unknown protocol", "10.96.0.1:80/icmp", "", "use TCP, UDP or SCTP"},
+		{"unknown sender", "default/web", "me", "neither an IP nor one of pod, node, outside"},
+		{"families", "10.96.0.1:80", "2001:db8::1", "different families"},
+	}
+	p := run(t, &fakeKernel{})
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := p.Explain(t.Context(), Question{To: tt.to, From: tt.from})
+			if !errors.Is(err, ErrQuestion) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("the error is %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestLoopbackNodePortsAreRelayed(t *testing.T) {
+	d := &plan.Desired{
+		Settings: plan.Settings{LoopbackIPs: addrs("127.0.0.1")},
+		Frontends: map[plan.Key]*plan.Frontend{nodePortKey(model.IPv4, 30080, model.TCP): {
+			Kind: plan.NodePort, Route: plan.Route{Endpoints: []plan.Endpoint{{AddrPort: netip.MustParseAddrPort("10.1.0.1:80")}}}}},
+	}
+	to := Packet{From: Node, Destination: netip.MustParseAddr("127.0.0.1"), Port: 30080, Protocol: model.TCP}
+	if c := Decide(d, Rules{}, to); c.Verdict != Served || !c.Relayed || !c.Masqueraded(netip.MustParseAddr("10.1.0.1")) {
+		t.Errorf("%+v", c)
+	}
+	to.From = Outside
+	if c := Decide(d, Rules{}, to); c.Verdict != Untouched {
+		t.Errorf("a neighbour is %s", c.Verdict)
+	}
+}
+
+func FuzzQuestion(f *testing.F) {
+	for _, seed := range []string{"default/web:80/tcp", "[::1]:80/udp", "10.0.0.1:80", "a/b", "/:", "::/0", "[", "a/b:c/d"} {
+		f.Add(seed, "pod")
+	}
+	e := New(Options{})
+	f.Fuzz(func(t *testing.T, to, from string) {
+		l, err := e.understand(Question{To: to, From: from})
+		if err != nil {
+			if !errors.Is(err, ErrQuestion) {
+				t.Errorf("%v", err)
+			}
+			return
+		}
+		if named := l.target.service != (model.Name{}); named == l.target.key.IsValid() {
+			t.Errorf("%q is %+v", to, l.target)
+		}
+	})
+}

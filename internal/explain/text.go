@@ -1,0 +1,147 @@
+package explain
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+
+	"sluice/internal/printable"
+)
+
+// mostLines is how many endpoints of a kind, and objects of the kernel, are
+// written out for people.
+const mostLines = 20
+
+// Write writes a reply for people. Whatever names and errors are in it, it is
+// lines of visible characters.
+func Write(w io.Writer, r *Reply) error {
+	t := &text{}
+	for i := range r.Answers {
+		if i > 0 {
+			t.Line("")
+		}
+		t.answer(&r.Answers[i])
+	}
+	if r.Omitted > 0 {
+		t.Line("")
+		t.Line("and %s more: ask for one, as NAMESPACE/NAME:PORT", count(r.Omitted, "port"))
+	}
+	return t.Page.Write(w)
+}
+
+// text is a page of answers.
+type text struct{ printable.Page }
+
+// row is a line with its subject in a column of its own.
+func (t *text) row(subject, format string, args ...any) {
+	t.Row(16, "  "+subject, format, args...)
+}
+
+func (t *text) answer(a *Answer) {
+	t.Line("%s", a.title())
+	t.Line("%s: %s", strings.ToUpper(a.verdictWord()), a.Summary)
+	for i, s := range a.Steps {
+		if i == 0 {
+			t.Line("")
+		}
+		t.row(s.Subject, "%s", s.Text)
+	}
+	t.endpoints(a)
+	if k := a.Kernel; k != nil {
+		for i, o := range k.Objects {
+			if i == mostLines {
+				t.row("", "and %d more", len(k.Objects)-i)
+				break
+			}
+			t.row(once("in the kernel", i), "%s: %s", o.Where, o.What)
+		}
+	}
+	if a.Frontend != nil {
+		for i, o := range a.Frontend.Others {
+			t.row(once("also answers", i), "%s", o)
+		}
+	}
+	for i, p := range a.Problems {
+		if i == 0 {
+			t.Line("")
+		}
+		t.row("problem", "%s", p.Text)
+		if p.Remedy != "" {
+			t.row("  what to do", "%s", p.Remedy)
+		}
+	}
+}
+
+// once is a subject in the first of several rows.
+func once(subject string, row int) string {
+	if row == 0 {
+		return subject
+	}
+	return ""
+}
+
+func (a *Answer) title() string {
+	var words []string
+	if s := a.Service; s != nil {
+		name := "Service " + s.Namespace + "/" + s.Name
+		if s.Port != "" {
+			name += ":" + s.Port
+		}
+		words = append(words, name)
+	}
+	p := &a.Packet
+	if p.Destination.IsValid() {
+		words = append(words, fmt.Sprintf("at %s/%s", netip.AddrPortFrom(p.Destination, p.Port), p.Protocol))
+	}
+	from := map[string]string{"pod": "a pod", "node": "this node", "outside": "outside", "": "a pod"}[p.From]
+	if p.Source.IsValid() {
+		from = fmt.Sprintf("%s (%s)", p.Source, p.From)
+	}
+	return strings.Join(append(words, "from "+from), " ")
+}
+
+// verdictWord tells apart what is decided from what happens.
+func (a *Answer) verdictWord() string {
+	if a.Verdict == Served.String() && !a.Flows {
+		return "not programmed"
+	}
+	return a.Verdict
+}
+
+func (t *text) endpoints(a *Answer) {
+	shown := map[bool]int{}
+	first := true
+	for _, e := range a.Endpoints {
+		if shown[e.In]++; shown[e.In] > mostLines {
+			continue
+		}
+		word := "out"
+		if e.In {
+			word = "in"
+		}
+		t.row(once("endpoints", map[bool]int{true: 0, false: 1}[first]), "%-3s  %s  %s", word, e.Address, e.where())
+		first = false
+	}
+	more := a.Omitted
+	for _, n := range shown {
+		more += max(n-mostLines, 0)
+	}
+	if more > 0 {
+		t.row("", "and %d more; --json lists up to %d", more, mostEndpoints)
+	}
+}
+
+func (e *EndpointAnswer) where() string {
+	where := "on no known node"
+	switch {
+	case e.Local:
+		where = "on this node"
+	case e.Node != "":
+		where = "on " + e.Node
+	}
+	if e.Text != "" {
+		where += ": " + e.Text
+	}
+	return where
+}

@@ -1,0 +1,44 @@
+package printable
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// Page is text for people. It is written line by line, each of which is
+// escaped, so that no part of one can start another.
+type Page struct{ b strings.Builder }
+
+// Line adds a line.
+func (p *Page) Line(format string, args ...any) {
+	p.b.WriteString(strings.TrimRight(Escape(fmt.Sprintf(format, args...)), " "))
+	p.b.WriteByte('\n')
+}
+
+// Row adds a line with its subject in a column of that width.
+func (p *Page) Row(width int, subject, format string, args ...any) {
+	p.Line("%-*s %s", width, Escape(subject), fmt.Sprintf(format, args...))
+}
+
+// Write writes the page to w in one piece.
+func (p *Page) Write(w io.Writer) error {
+	_, err := io.WriteString(w, p.b.String())
+	return err
+}
+
+// Duration is a duration in few figures, 0s for a negative one.
+func Duration(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < time.Millisecond:
+		return d.Round(10 * time.Microsecond).String()
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}

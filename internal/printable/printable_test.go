@@ -1,0 +1,62 @@
+package printable
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestTextOfOthersCannotControlATerminal(t *testing.T) {
+	tests := []struct{ name, in, want string }{
+		{"plain", "Service default/web: näher dran", "Service default/web: näher dran"},
+		{"empty", "", ""},
+		{"quotes and backslashes stay", `a "b" \n`, `a "b" \n`},
+		{"line ends", "a\nb\r\n", `a\nb\r\n`},
+		{"terminal escape", "\x1b[2Jgone", `\x1b[2Jgone`},
+		{"C1 control", "a\u009bm", `a\u009bm`},
+		{"delete and bell", "\x7f\a", `\x7f\a`},
+		{"direction of writing", "abc\u202edcba", `abc\u202edcba`},
+		{"no UTF-8", "a\xffb", `a\xffb`},
+		{"line separator", "a\u2028b", `a\u2028b`},
+		{"markup is no business of a terminal", "<b>&amp;</b>", "<b>&amp;</b>"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if got := Escape(test.in); got != test.want {
+				t.Errorf("Escape(%q) is %q, want %q", test.in, got, test.want)
+			}
+		})
+	}
+}
+
+func TestAPageHasTheLinesThatWereWritten(t *testing.T) {
+	var p Page
+	p.Line("%s", "one\ntwo")
+	p.Row(6, "who", "%d", 3)
+	p.Row(6, "\x1b[2J", "trailing %s", "  ")
+	var got strings.Builder
+	if err := p.Write(&got); err != nil {
+		t.Fatal(err)
+	}
+	if want := "one\\ntwo\nwho    3\n\\x1b[2J trailing\n"; got.String() != want {
+		t.Errorf("the page is %q, want %q", got.String(), want)
+	}
+}
+
+func TestDurationsHaveFewFigures(t *testing.T) {
+	tests := []struct {
+		in   time.Duration
+		want string
+	}{
+		{-time.Second, "0s"},
+		{123456 * time.Nanosecond, "120µs"},
+		{12345 * time.Microsecond, "12ms"},
+		{12345 * time.Millisecond, "12.3s"},
+		{3*time.Hour + 4*time.Minute + 5678*time.Millisecond, "3h4m6s"},
+	}
+	for _, test := range tests {
+		if got := Duration(test.in); got != test.want {
+			t.Errorf("%v is written %q, want %q", test.in, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package status
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/engine"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+const (
+	mostChanges  = 60 // that are remembered
+	mostServices = 3  // that are named in each
+)
+
+// Change is something that was programmed.
+type Change struct {
+	At       time.Time `json:"at"`
+	Revision uint64    `json:"revision"`
+	// Services are some of those that the change was about.
+	Services []string `json:"services,omitempty"`
+	Set      int      `json:"set"`     // frontends
+	Removed  int      `json:"removed"` // frontends
+	Failed   int      `json:"failed"`  // frontends
+	Elements int      `json:"elements"`
+	// Took is how long the kernel took, and Latency how long it took from the
+	// arrival of the first event to the end, both in seconds.
+	Took    float64 `json:"tookSeconds"`
+	Latency float64 `json:"latencySeconds"`
+}
+
+// History remembers the last commits.
+type History struct {
+	status func() engine.Summary
+	clock  clock.PassiveClock
+
+	mu      sync.Mutex
+	changes []Change // oldest first
+}
+
+// NewHistory returns a History that remembers nothing yet. status is the
+// engine's.
+func NewHistory(status func() engine.Summary, c clock.PassiveClock) *History {
+	return &History{status: status, clock: c}
+}
+
+// OnCommit is for engine.Options. What changed nothing is not remembered.
+func (h *History) OnCommit(change *plan.Change, result dataplane.Result) {
+	if change.Empty() {
+		return
+	}
+	now := h.clock.Now()
+	c := Change{
+		At: now, Revision: change.Revision, Services: servicesOf(change),
+		Set: len(change.Set), Removed: len(change.Removed), Failed: len(result.Failed), Elements: result.Elements,
+		Took: h.status().LastCommitDuration.Seconds(),
+	}
+	if since := change.News.Since; !since.IsZero() {
+		c.Latency = now.Sub(since).Seconds()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.changes) == mostChanges {
+		h.changes = slices.Delete(h.changes, 0, 1)
+	}
+	h.changes = append(h.changes, c)
+}
+
+// Last are the last changes, the newest first.
+func (h *History) Last() []Change {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := slices.Clone(h.changes)
+	slices.Reverse(out)
+	return out
+}
+
+// servicesOf names the first few Services of a change.
+func servicesOf(change *plan.Change) []string {
+	var names []string
+	var last model.Name
+	for _, f := range change.Set {
+		if f.Service == last {
+			continue
+		}
+		last = f.Service
+		if name := last.String(); !slices.Contains(names, name) {
+			if names = append(names, name); len(names) == mostServices {
+				break
+			}
+		}
+	}
+	return names
+}

@@ -1,0 +1,141 @@
+package status
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/go-logr/logr"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/engine"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func frontend(service, addr string) *plan.Frontend {
+	return &plan.Frontend{
+		Key:     plan.Key{Addr: netip.MustParseAddr(addr), Port: 80, Protocol: model.TCP},
+		Service: model.Name{Namespace: "default", Name: service},
+	}
+}
+
+func TestTheHistoryRemembersTheLastChanges(t *testing.T) {
+	c := clocktesting.NewFakePassiveClock(now)
+	h := NewHistory(func() engine.Summary { return engine.Summary{LastCommitDuration: 3 * time.Millisecond} }, c)
+	h.OnCommit(&plan.Change{}, dataplane.Result{}) // a repair
+	for i := range mostChanges + 5 {
+		change := &plan.Change{
+			Revision: uint64(i),
+			Set:      []*plan.Frontend{frontend("a", "10.0.0.1"), frontend("a", "10.0.0.2"), frontend("b", "10.0.0.3"), frontend("c", "10.0.0.4"), frontend("d", "10.0.0.5")},
+			Removed:  []plan.Key{frontend("e", "10.0.0.6").Key},
+			News:     model.News{Since: c.Now().Add(-time.Second)},
+		}
+		h.OnCommit(change, dataplane.Result{Elements: 7, Failed: map[plan.Key]error{change.Removed[0]: errors.New("x")}})
+	}
+	got := h.Last()
+	if len(got) != mostChanges || got[0].Revision != mostChanges+4 {
+		t.Fatalf("%d changes, the first of revision %d", len(got), got[0].Revision)
+	}
+	want := Change{At: now, Revision: mostChanges + 4, Services: []string{"default/a", "default/b", "default/c"},
+		Set: 5, Removed: 1, Failed: 1, Elements: 7, Took: 0.003, Latency: 1}
+	if fmt.Sprint(got[0]) != fmt.Sprint(want) {
+		t.Errorf("the last change is %+v, want %+v", got[0], want)
+	}
+}
+
+func TestAReportCountsWhatTheEngineKnows(t *testing.T) {
+	e := engine.New(engine.Options{Planner: plan.New(plan.Config{}), Dataplane: idle{}, Logger: logr.Discard()})
+	e.AddSource("kubernetes")
+	e.AddSource("host")
+	r := New(Options{
+		Engine: e, History: NewHistory(e.Status, clocktesting.NewFakePassiveClock(now)), Clock: clocktesting.NewFakePassiveClock(now),
+		Healthy: func() bool { return false }, Leaving: func() string { return "it is tainted" },
+		Version: "v1", Mode: "test", Node: "here",
+	}).Report()
+	text := written(t, r)
+	for _, want := range []string{"Sluice v1 on node here: test mode, kernel ", "NOT HEALTHY", "the node is leaving: it is tainted",
+		"waiting for host, kubernetes", "last written never"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in\n%s", want, text)
+		}
+	}
+}
+
+// idle is a dataplane that nobody calls.
+type idle struct{ dataplane.Dataplane }
+
+// hostileText is what an object might be called.
+const hostileText = "\x1b[2J\r\n\u202e<b>"
+
+// full is a report with something in every field.
+func full() *Report {
+	r := &Report{
+		Version: "v1", Kernel: "6.1", Mode: "nftables", Node: "here", Now: now, Started: now.Add(-time.Hour),
+		Healthy: true, Synced: true, DesiredRevision: 9, ProgrammedRevision: 8,
+		Services: 3, Slices: 4, Endpoints: 5, Frontends: Frontends{45_000, 44_000, 999, 30},
+		Writing:      &Writing{Since: now.Add(-3 * time.Second), Done: 15_000, Total: 45_000, Transactions: 4},
+		FailingSince: now.Add(-time.Minute), LastError: "no buffer space " + hostileText,
+		LastCommit: now.Add(-time.Second), LastVerified: now.Add(-time.Second), ProblemCount: 31,
+	}
+	for range 20 {
+		r.Failures = append(r.Failures, Failure{Frontend: "10.0.0.1:80/TCP", Service: hostileText, Error: "refused", Since: now, Attempts: 3, Retry: now.Add(time.Second)})
+		r.Problems = append(r.Problems, Problem{Object: "Service " + hostileText, Field: "spec.x", Reason: "is odd"})
+		r.Changes = append(r.Changes, Change{At: now, Services: []string{hostileText}, Set: 1, Elements: 2, Took: 0.002, Latency: 0.0035, Failed: 1})
+	}
+	return r
+}
+
+func written(t *testing.T, r *Report) string {
+	t.Helper()
+	var b strings.Builder
+	if err := Write(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestAReportFitsOnAScreenWithFailuresOnTop(t *testing.T) {
+	text := written(t, full())
+	lines := strings.Split(text, "\n")
+	if len(lines) > 50 {
+		t.Errorf("%d lines", len(lines))
+	}
+	for _, want := range []string{"up 1h0m0s, healthy", "[##########....................] 15000 of 45000 frontends, 4 transactions, for 3s",
+		"44000 programmed, 999 pending, 30 failed, of 45000", "revision   9, programmed 8", "and 22 more", "1 FAILED; 2 elements in 2ms, 4ms after the event",
+		"left out of objects: 31", "and 23 more"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in\n%s", want, text)
+		}
+	}
+	if at, other := strings.Index(text, "FAILING"), strings.Index(text, "sources"); at < 0 || at > other {
+		t.Errorf("failures are not on top:\n%s", text)
+	}
+}
+
+func TestHostileNamesStayText(t *testing.T) {
+	r := full()
+	for line := range strings.Lines(written(t, r)) {
+		for _, c := range strings.TrimSuffix(line, "\n") {
+			if !unicode.IsPrint(c) {
+				t.Fatalf("%q is in %q", c, line)
+			}
+		}
+	}
+	b, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Report
+	if err := json.Unmarshal(b, &back); err != nil || back.Problems[0] != r.Problems[0] {
+		t.Errorf("JSON gives %+v back, %v", back.Problems, err)
+	}
+}

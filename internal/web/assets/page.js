@@ -1,0 +1,98 @@
+// Keeps the page up to date: asks for it again and takes over what differs, so
+// that focus, selection and scroll position stay.
+"use strict";
+
+const pause = 2000;
+const typing = 150;
+const patience = 15000;
+
+let timer, running;
+
+// follow shows what is at an address now, and goes on from there.
+async function follow(address) {
+  clearTimeout(timer);
+  running?.abort();
+  const mine = running = new AbortController();
+  const late = setTimeout(() => mine.abort(), patience);
+  try {
+    const answer = await fetch(address, { signal: mine.signal });
+    if (answer.status >= 500) throw new Error(answer.statusText);
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    if (mine !== running) return;
+    for (const part of ["header", "main", "footer"]) morph(document.querySelector(part), page.querySelector(part));
+    document.title = page.title;
+    document.getElementById("lost").hidden = true;
+  } catch {
+    if (mine !== running) return; // another took its place
+    document.getElementById("lost").hidden = false;
+  } finally {
+    clearTimeout(late);
+    if (mine === running) later();
+  }
+}
+
+function later() {
+  clearTimeout(timer);
+  if (!document.hidden) timer = setTimeout(follow, pause, location.href);
+}
+
+// morph makes an element like another one and touches only what differs. What
+// people opened, closed or typed stays as they left it.
+function morph(old, now) {
+  for (const { name } of [...old.attributes]) {
+    if (!now.hasAttribute(name) && name !== "open") old.removeAttribute(name);
+  }
+  for (const { name, value } of now.attributes) {
+    if (old.getAttribute(name) !== value && name !== "open") old.setAttribute(name, value);
+  }
+  const known = new Map();
+  for (const child of old.children) if (child.id) known.set(child.id, child);
+  let at = old.firstChild;
+  for (const child of [...now.childNodes]) {
+    const same = child.id ? known.get(child.id) : alike(at, child) ? at : null;
+    if (!same) {
+      old.insertBefore(document.importNode(child, true), at);
+      continue;
+    }
+    if (same === at) at = at.nextSibling;
+    else old.insertBefore(same, at);
+    if (same.nodeType === Node.ELEMENT_NODE) morph(same, child);
+    else if (same.data !== child.data) same.data = child.data;
+  }
+  while (at) {
+    const next = at.nextSibling;
+    at.remove();
+    at = next;
+  }
+}
+
+// alike tells whether one node can be made the other.
+function alike(old, now) {
+  return old && !old.id && old.nodeType === now.nodeType && old.nodeName === now.nodeName;
+}
+
+// Search while somebody types.
+let typed;
+document.addEventListener("input", event => {
+  const form = event.target.form;
+  if (form?.id !== "search") return;
+  clearTimeout(typed);
+  typed = setTimeout(() => {
+    const query = new URLSearchParams(new FormData(form));
+    for (const [name, value] of [...query]) if (!value) query.delete(name);
+    const address = query.size ? "/?" + query : "/";
+    history.replaceState(null, "", address);
+    follow(address);
+  }, typing);
+});
+
+document.addEventListener("keydown", event => {
+  const search = document.querySelector("#search input");
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || !search || event.target.matches("input")) return;
+  event.preventDefault();
+  search.focus();
+  search.select();
+});
+
+document.addEventListener("visibilitychange", () => document.hidden ? later() : follow(location.href));
+later();

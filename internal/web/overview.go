@@ -1,0 +1,155 @@
+package web
+
+import (
+	"fmt"
+	"net/http"
+
+	"sluice/internal/engine"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+	"sluice/internal/printable"
+	"sluice/internal/status"
+)
+
+// mostChips is how many frontends of a Service the list shows.
+const mostChips = 4
+
+// overview is the first page.
+type overview struct {
+	frame
+	Tiles    []tile
+	Troubles []trouble
+	// MoreTroubles counts those that are not shown.
+	MoreTroubles int
+	Plot         *plot
+	Query        query
+	Counted      bool
+	Rows         []row
+	First, Last  int // of the rows, among those that were found
+	Found, Known int
+	Earlier      *query
+	Later        *query
+}
+
+// tile is one figure and what it is about.
+type tile struct{ Label, Value, Note string }
+
+// row is a Service in the list.
+type row struct {
+	model.Name
+	Chips           []chip
+	More            int // frontends without a chip
+	Endpoints, Here int
+	Rate            string
+	Sign            sign
+}
+
+// chip is a frontend in few characters.
+type chip struct{ Kind, Address, Port string }
+
+func (p *Page) overview(r *http.Request) answer {
+	counters := p.meter.read(r.Context())
+	report, c := p.Status(), p.look(counters)
+	v := &overview{
+		frame:   newFrame("Services", report),
+		Tiles:   tiles(report, c),
+		Plot:    newPlot(report.Changes, report.Now),
+		Query:   readQuery(r.URL.Query()),
+		Counted: counters.counted(),
+		Known:   len(c.services),
+	}
+	v.Troubles, v.MoreTroubles = troubles(report)
+	v.list(c)
+	return answer{http.StatusOK, overviewTemplate, v}
+}
+
+// list fills in the Services that the query asks for. A page that is not there
+// any more is the last one.
+func (v *overview) list(c *cluster) {
+	found := c.find(v.Query)
+	v.Found = len(found)
+	pages := max(1, (v.Found+rowsPerPage-1)/rowsPerPage)
+	v.Query.Page = min(v.Query.Page, pages)
+	v.First = (v.Query.Page - 1) * rowsPerPage
+	v.Last = min(v.First+rowsPerPage, v.Found)
+	for _, s := range found[v.First:v.Last] {
+		v.Rows = append(v.Rows, c.row(s))
+	}
+	v.First = min(v.First+1, v.Last) // people count from 1
+	if v.Query.Page > 1 {
+		earlier := v.Query.WithPage(v.Query.Page - 1)
+		v.Earlier = &earlier
+	}
+	if v.Query.Page < pages {
+		later := v.Query.WithPage(v.Query.Page + 1)
+		v.Later = &later
+	}
+}
+
+func tiles(r *status.Report, c *cluster) []tile {
+	out := []tile{
+		{"Services", count(len(c.services)), count(c.idle()) + " without endpoints"},
+		{"Frontends", count(r.Frontends.Programmed), "programmed of " + count(r.Frontends.Desired)},
+		{"Endpoints", count(r.Endpoints), "in " + count(r.Slices) + " slices"},
+	}
+	if c.counters.counted() {
+		rate, known := c.counters.total()
+		out = append(out, tile{"Connections", perSecond(rate, known), "new, per second"})
+	}
+	last := tile{"Last change", "–", "none yet"}
+	if len(r.Changes) > 0 {
+		change := &r.Changes[0]
+		last.Value, last.Note = printable.Duration(latency(change)), span(r.Now.Sub(change.At))+" ago"
+	}
+	revision := tile{"Revision", count(r.ProgrammedRevision), "all in the kernel"}
+	if r.DesiredRevision != r.ProgrammedRevision {
+		revision.Note = "in the kernel, of " + count(r.DesiredRevision)
+	}
+	return append(out, last, revision)
+}
+
+func (c *cluster) row(s *service) row {
+	r := row{Name: s.Name, Sign: c.signOf(s)}
+	for i, f := range s.sorted() {
+		if i == mostChips {
+			r.More = len(s.frontends) - i
+			break
+		}
+		r.Chips = append(r.Chips, chipOf(f))
+	}
+	r.Endpoints, r.Here = s.endpoints()
+	r.Rate = perSecond(c.counters.rate(s.frontends))
+	return r
+}
+
+func chipOf(f *plan.Frontend) chip {
+	kind := [...]string{plan.ClusterIP: "", plan.LoadBalancerIP: "LB", plan.ExternalIP: "external", plan.NodePort: "node"}[f.Kind]
+	address := string(appendAddress(nil, f.Key))
+	if tcp := "/" + model.TCP.String(); len(address) > len(tcp) && f.Protocol == model.TCP {
+		address = address[:len(address)-len(tcp)]
+	}
+	return chip{kind, address, f.Port}
+}
+
+// signOf says how a Service is, the worst first.
+func (c *cluster) signOf(s *service) sign {
+	pending := 0
+	for _, f := range s.frontends {
+		if st, ok := c.status(f.Key); ok && st.Phase == engine.Pending {
+			pending++
+		}
+	}
+	switch {
+	case c.failing(s):
+		return sign{bad, "refused", "the kernel refused a frontend"}
+	case s.problem:
+		return sign{fair, "problem", "something of it was left out"}
+	case len(s.frontends) == 0:
+		return sign{fair, "not served", "it has no frontend here"}
+	case pending > 0:
+		return sign{busy, "pending", fmt.Sprintf("%d of %d frontends are on their way into the kernel", pending, len(s.frontends))}
+	case s.empty():
+		return sign{fair, "no endpoints", "connections are refused"}
+	}
+	return sign{good, "programmed", "the kernel serves it"}
+}

@@ -1,0 +1,421 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"html"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/explain"
+	"sluice/internal/model"
+)
+
+// listed are the Services in the list of a page.
+func listed(body string) []string {
+	out := []string{}
+	for _, m := range regexp.MustCompile(`<tr id="row-([^"]+)">`).FindAllStringSubmatch(body, -1) {
+		out = append(out, m[1])
+	}
+	return out
+}
+
+func shopWorld(t *testing.T) *world {
+	w := newWorld(t)
+	w.sync(concat(
+		app("default/web", "10.96.0.80", []string{"10.244.1.1", "10.244.2.1"}, func(s *model.Service) {
+			s.Ports[0].NodePort = 30080
+			s.ExternalIPs = []netip.Addr{netip.MustParseAddr("198.51.100.7")}
+		}),
+		app("default/shop", "10.96.0.81", []string{"10.244.1.2"}, func(s *model.Service) { s.Ports[0].Port = 8443 }),
+		app("kube-system/dns", "10.96.0.10", []string{"10.244.1.3"}, func(s *model.Service) {
+			s.Ports = []model.ServicePort{{Name: "dns", Protocol: model.UDP, Port: 53}}
+		}),
+		app("idle/nothing", "10.96.0.99", nil),
+	)...)
+	return w
+}
+
+func concat(lists ...[]model.Event) (out []model.Event) {
+	for _, l := range lists {
+		out = append(out, l...)
+	}
+	return out
+}
+
+func TestSearchFindsServicesByWhatPeopleKnowOfThem(t *testing.T) {
+	w := shopWorld(t)
+	tests := []struct {
+		name, in string
+		want     []string
+	}{
+		{"nothing asked", "/", []string{"default/shop", "default/web", "idle/nothing", "kube-system/dns"}},
+		{"name", "/?q=we", []string{"default/web"}},
+		{"upper case", "/?q=WEB", []string{"default/web"}},
+		{"namespace", "/?q=default/", []string{"default/shop", "default/web"}},
+		{"full name", "/?q=kube-system/dns", []string{"kube-system/dns"}},
+		{"address", "/?q=10.96.0.81", []string{"default/shop"}},
+		{"address and port", "/?q=10.96.0.81:8443", []string{"default/shop"}},
+		{"external address", "/?q=198.51.100.7", []string{"default/web"}},
+		{"port is the whole port", "/?q=80", []string{"default/web", "idle/nothing"}},
+		{"node port", "/?q=30080", []string{"default/web"}},
+		{"port name", "/?q=dns", []string{"kube-system/dns"}},
+		{"protocol", "/?q=/udp", []string{"kube-system/dns"}},
+		{"address of an endpoint", "/?q=10.244.1.2", []string{"default/shop"}},
+		{"all words must be found", "/?q=default+8443", []string{"default/shop"}},
+		{"words that contradict", "/?q=web+8443", []string{}},
+		{"without endpoints", "/?show=empty", []string{"idle/nothing"}},
+		{"without endpoints and a word", "/?show=empty&q=web", []string{}},
+		{"page that is not there is the last", "/?page=9", []string{"default/shop", "default/web", "idle/nothing", "kube-system/dns"}},
+		{"nonsense", "/?page=-1&show=x&order=y", []string{"default/shop", "default/web", "idle/nothing", "kube-system/dns"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			r := w.get(test.in)
+			if r.Code != http.StatusOK {
+				t.Errorf("status is %d", r.Code)
+			}
+			if diff := cmp.Diff(test.want, listed(r.Body.String())); diff != "" {
+				t.Errorf("list (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestOverviewShowsWhatAServiceHas(t *testing.T) {
+	body := shopWorld(t).get("/?q=default/web").Body.String()
+	for _, want := range []string{
+		"In sync", "node1", "v1.2.3", "nftables",
+		"10.96.0.80:80<", "</i> :30080<", "</i> 198.51.100.7:80<", `2 <span class="quiet">(1 here)`, ">programmed<",
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("page lacks %q:\n%s", want, body)
+		}
+	}
+}
+
+func TestAModeThatDoesNotCountShowsNoConnections(t *testing.T) {
+	for _, counts := range []bool{true, false} {
+		w := newWorld(t, func(o *Options) {
+			if !counts {
+				o.Traffic = nil
+			}
+		})
+		w.sync(app("default/web", "10.96.0.80", nil)...)
+		for path, column := range map[string]string{"/": "New conn./s", "/service?namespace=default&name=web": "Per second"} {
+			if got := strings.Contains(w.get(path).Body.String(), column); got != counts {
+				t.Errorf("%s with counters %t: column %q is there: %t", path, counts, column, got)
+			}
+		}
+	}
+}
+
+func TestServicePageSaysWhatExplainSays(t *testing.T) {
+	w := shopWorld(t)
+	for _, from := range []string{"pod", "node", "outside", "203.0.113.9"} {
+		t.Run(from, func(t *testing.T) {
+			reply, err := w.page.Explain(t.Context(), explain.Question{To: "default/web", From: from})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var text strings.Builder
+			if err := explain.Write(&text, reply); err != nil {
+				t.Fatal(err)
+			}
+			body := w.get("/service?namespace=default&name=web&from=" + from).Body.String()
+			if got := explanation(t, body); !similar(got, text.String()) {
+				t.Errorf("page explains (-want +got):\n%s", cmp.Diff(text.String(), got))
+			}
+		})
+	}
+}
+
+// explanation is the text of explain in a page.
+func explanation(t *testing.T, body string) string {
+	t.Helper()
+	var parts []string
+	for _, m := range regexp.MustCompile(`(?s)<pre class="explain">(.*?)</pre>`).FindAllStringSubmatch(body, -1) {
+		parts = append(parts, html.UnescapeString(m[1]))
+	}
+	if len(parts) == 0 {
+		t.Fatalf("page has no explanation:\n%s", body)
+	}
+	return strings.Join(parts, "\n")
+}
+
+// similar compares texts but for how long ago things were.
+func similar(a, b string) bool {
+	ages := regexp.MustCompile(`[0-9.]+(µs|ms|s)\b`)
+	return ages.ReplaceAllString(a, "T") == ages.ReplaceAllString(b, "T")
+}
+
+func TestServicePageAnswersEveryQuestion(t *testing.T) {
+	w := shopWorld(t)
+	tests := []struct {
+		name, in string
+		status   int
+		want     string
+	}{
+		{"known", "/service?namespace=default&name=web", 200, "10.244.2.1"},
+		{"fate of endpoints", "/service?namespace=default&name=web", 200, `<span class="state good">in</span>`},
+		{"no endpoints", "/service?namespace=idle&name=nothing", 200, "rejected"},
+		{"unknown", "/service?namespace=default&name=wbe", 404, "not known"},
+		{"nameless", "/service", 404, "not known"},
+		{"question that cannot be understood", "/service?namespace=default&name=web&from=mars", 200, "mars"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			r := w.get(test.in)
+			if r.Code != test.status || !strings.Contains(r.Body.String(), test.want) {
+				t.Errorf("answer is %d without %q:\n%s", r.Code, test.want, r.Body)
+			}
+		})
+	}
+}
+
+func TestWhatFailsIsOnTopWithItsReason(t *testing.T) {
+	w := newWorld(t)
+	w.kernel.do(func(k *kernel) { k.refused[netip.MustParseAddr("10.96.0.80")] = errors.New("no room left") })
+	w.sync(concat(
+		app("default/good", "10.96.0.81", []string{"10.244.1.2"}),
+		app("default/web", "10.96.0.80", []string{"10.244.1.1"}),
+		app("default/odd", "10.96.0.82", []string{"10.244.1.1"}, func(s *model.Service) {
+			s.Problems = []model.Problem{{Object: "Service default/odd", Field: "spec.ports[1].port", Reason: "0 is no port", Remedy: "use one from 1 to 65535"}}
+		}),
+	)...)
+	body := w.get("/").Body.String()
+	at := -1
+	for _, want := range []string{"1 refused", "Service default/web at 10.96.0.80:80/TCP", "no room left", "Service default/odd",
+		"spec.ports[1].port: 0 is no port", "use one from 1 to 65535", `id="services"`} {
+		next := strings.Index(body, want)
+		if next < at {
+			t.Errorf("%q is not on the page, or not in this order:\n%s", want, body)
+		}
+		at = next
+	}
+	if diff := cmp.Diff([]string{"default/odd", "default/web"}, listed(w.get("/?show=failing").Body.String())); diff != "" {
+		t.Errorf("failing (-want +got):\n%s", diff)
+	}
+}
+
+func TestAKernelThatCannotBeProgrammedIsOnTop(t *testing.T) {
+	w := newWorld(t)
+	w.kernel.do(func(k *kernel) { k.broken = errors.New("operation not permitted") })
+	w.source.Update(app("default/web", "10.96.0.80", nil)...)
+	w.source.Synced()
+	eventually(t, func() error {
+		if body := w.get("/").Body.String(); !strings.Contains(body, "operation not permitted") || !strings.Contains(body, ">Failing<") {
+			return fmt.Errorf("page does not say that programming fails:\n%s", body)
+		}
+		return nil
+	})
+}
+
+func TestStartIsShownWhileItLasts(t *testing.T) {
+	w := newWorld(t)
+	if body := w.get("/").Body.String(); !strings.Contains(body, "Waiting for test") || !strings.Contains(body, "No Service is known yet") {
+		t.Errorf("page does not say what it waits for:\n%s", body)
+	}
+	hold := make(chan struct{})
+	w.kernel.do(func(k *kernel) { k.hold = hold; k.progress.Done, k.progress.Total = 250, 1000 })
+	w.source.Update(app("default/web", "10.96.0.80", nil)...)
+	w.source.Synced()
+	eventually(t, func() error {
+		if body := w.get("/").Body.String(); !strings.Contains(body, `<progress value="250" max="1000">25 %`) {
+			return fmt.Errorf("page shows no progress:\n%s", body)
+		}
+		return nil
+	})
+	close(hold)
+	w.settle()
+	if body := w.get("/").Body.String(); strings.Contains(body, "<progress") || !strings.Contains(body, "In sync") {
+		t.Errorf("page shows progress when it is over:\n%s", body)
+	}
+}
+
+func TestAnswersTellBrowsersToRunNothingElse(t *testing.T) {
+	w := shopWorld(t)
+	for _, path := range []string{"/", "/service?namespace=default&name=web", "/page/page.css", "/page/page.js", "/page/icon.svg"} {
+		r := w.get(path)
+		h := r.Header()
+		if r.Code != http.StatusOK || !strings.HasPrefix(h.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'; style-src 'self';") ||
+			h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Content-Type") == "" {
+			t.Errorf("%s is %d with %v", path, r.Code, h)
+		}
+	}
+	body := w.get("/").Body.String() + w.get("/service?namespace=default&name=web").Body.String()
+	if found := regexp.MustCompile(`(?i)<style|style=|<script(?: src="/page/page.js" defer)?>[^<]|\son\w+=|https?://`).FindString(body); found != "" {
+		t.Errorf("page has %q in it, which needs what is forbidden", found)
+	}
+}
+
+func TestPathsAndMethodsThatAreNotThere(t *testing.T) {
+	w := shopWorld(t)
+	tests := []struct {
+		method, path string
+		want         int
+	}{
+		{"GET", "/page/", 404}, {"GET", "/page/overview.html", 404}, {"GET", "/page/../page.go", 404},
+		{"GET", "/service/x", 404}, {"GET", "/index.html", 404},
+		{"POST", "/", 405}, {"DELETE", "/service", 405}, {"PUT", "/page/page.css", 405},
+		{"HEAD", "/", 200},
+	}
+	mux := http.NewServeMux()
+	w.page.Register(mux)
+	for _, test := range tests {
+		r := httptest.NewRecorder()
+		mux.ServeHTTP(r, httptest.NewRequest(test.method, test.path, nil))
+		if r.Code != test.want && r.Code/100 != 3 {
+			t.Errorf("%s %s is %d, want %d", test.method, test.path, r.Code, test.want)
+		}
+	}
+}
+
+func TestAnAssetIsSentOnce(t *testing.T) {
+	w := newWorld(t)
+	r := httptest.NewRequest(http.MethodGet, "/page/page.css", nil)
+	r.Header.Set("If-None-Match", w.get("/page/page.css").Header().Get("ETag"))
+	again := httptest.NewRecorder()
+	w.page.ServeHTTP(again, r)
+	if again.Code != http.StatusNotModified {
+		t.Errorf("status is %d", again.Code)
+	}
+}
+
+// blocked is a page whose explanations take until release is called.
+func blocked(t *testing.T) (w *world, asked chan struct{}, release func()) {
+	asked, hold := make(chan struct{}, 100), make(chan struct{})
+	w = newWorld(t, func(o *Options) {
+		o.Explain = func(ctx context.Context, _ explain.Question) (*explain.Reply, error) {
+			asked <- struct{}{}
+			<-hold
+			return &explain.Reply{}, nil
+		}
+	})
+	w.sync(app("default/web", "10.96.0.80", nil)...)
+	return w, asked, func() { close(hold) }
+}
+
+func TestAPageThatIsBeingMadeDelaysNoChange(t *testing.T) {
+	w, asked, release := blocked(t)
+	done := make(chan struct{})
+	go func() { defer close(done); w.get("/service?namespace=default&name=web") }()
+	<-asked
+	w.update(app("default/shop", "10.96.0.81", nil)...)
+	release()
+	<-done
+}
+
+func TestTooManyAtATimeAreSentAway(t *testing.T) {
+	w, asked, release := blocked(t)
+	done := make(chan struct{})
+	for range mostAtATime {
+		go func() { w.get("/service?namespace=default&name=web"); done <- struct{}{} }()
+		<-asked
+	}
+	if r := w.get("/"); r.Code != http.StatusServiceUnavailable || r.Header().Get("Retry-After") == "" {
+		t.Errorf("one more is answered with %d, %v", r.Code, r.Header())
+	}
+	release()
+	for range mostAtATime {
+		<-done
+	}
+	if r := w.get("/"); r.Code != http.StatusOK {
+		t.Errorf("the next one is answered with %d", r.Code)
+	}
+}
+
+// hostile are texts that would do harm if they were taken for anything else.
+var hostile = []string{
+	`<script>window.harmed=1</script>`,
+	`"><img src=x onerror=window.harmed=1>`,
+	`javascript:window.harmed=1`,
+	`{{.Report}}`,
+	"\x1b[2J\u202egone\x00",
+	`'&amp;<b`,
+	strings.Repeat("n", 253),
+	`..`, `a/b?c#d`,
+}
+
+// hostileWorld has all of them in all places.
+func hostileWorld(t *testing.T) *world {
+	w := newWorld(t)
+	w.kernel.do(func(k *kernel) { k.refused[netip.MustParseAddr("10.96.0.0")] = errors.New(hostile[0] + hostile[4]) })
+	var events []model.Event
+	for i, text := range hostile {
+		events = append(events, app("default/x", fmt.Sprintf("10.96.0.%d", i), []string{"10.244.1.1"}, func(s *model.Service) {
+			s.Name = model.Name{Namespace: "ns" + text, Name: text}
+			s.Ports[0].Name = text
+			s.Problems = []model.Problem{{Object: "Service " + s.Name.String(), Field: text, Reason: text, Remedy: text}}
+		})...)
+	}
+	w.sync(events...)
+	return w
+}
+
+func TestHostileNamesStayText(t *testing.T) {
+	w := hostileWorld(t)
+	pages := []string{"/"}
+	for _, text := range hostile {
+		pages = append(pages, serviceLink(model.Name{Namespace: "ns" + text, Name: text}), query{Text: text, Page: 1}.Link(),
+			serviceLink(model.Name{Namespace: "default", Name: text})+"&"+url.Values{"from": {text}}.Encode())
+	}
+	bad := regexp.MustCompile("(?i)<script>|<img src=x|<b[<'\"]|href=\"javascript|[\x00-\x08\x0b-\x1f\u202e]")
+	for _, path := range pages {
+		r := w.get(path)
+		if r.Code != http.StatusOK && r.Code != http.StatusNotFound {
+			t.Errorf("%s is %d", path, r.Code)
+		}
+		// What a form sends back must be as it was.
+		body := regexp.MustCompile(`<input type="hidden"[^>]*>`).ReplaceAllString(r.Body.String(), "")
+		if found := bad.FindString(body); found != "" {
+			t.Errorf("%s has %q in it:\n%s", path, found, body)
+		}
+	}
+}
+
+func TestEveryHostileNameHasAPage(t *testing.T) {
+	w := hostileWorld(t)
+	for _, text := range hostile {
+		name := model.Name{Namespace: "ns" + text, Name: text}
+		if r := w.get(serviceLink(name)); r.Code != http.StatusOK {
+			t.Errorf("page of %q is %d", name, r.Code)
+		}
+	}
+}
+
+func TestAnAnswerIsBoundedInABigCluster(t *testing.T) {
+	const most = 64 << 10
+	w := newWorld(t)
+	w.sync(many(10000)...)
+	for _, path := range []string{"/", "/?page=200", "/?q=service", "/?show=empty", "/?order=rate"} {
+		body := w.get(path).Body.String()
+		if rows := len(listed(body)); rows > rowsPerPage || len(body) > most {
+			t.Errorf("%s has %d rows and %d bytes, want at most %d and %d", path, rows, len(body), rowsPerPage, most)
+		}
+	}
+	if got := listed(w.get("/?q=service-04321").Body.String()); len(got) != 1 {
+		t.Errorf("search found %v", got)
+	}
+}
+
+func BenchmarkOverviewOf10000Services(b *testing.B) {
+	w := newWorld(b)
+	w.sync(many(10000)...)
+	for _, path := range []string{"/", "/?q=service-04321", "/service?namespace=team-1&name=service-04321"} {
+		b.Run(path, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				w.get(path)
+			}
+		})
+	}
+}

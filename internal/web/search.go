@@ -1,0 +1,208 @@
+package web
+
+import (
+	"bytes"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sluice/internal/plan"
+)
+
+const (
+	// rowsPerPage is how many Services a page shows.
+	rowsPerPage = 50
+	// longestSearch is enough for an address and the longest name.
+	longestSearch = 320
+)
+
+// Which Services to show, and in which order.
+const (
+	showAll     = ""
+	showFailing = "failing"
+	showEmpty   = "empty"
+	orderByName = ""
+	orderByRate = "rate"
+)
+
+// query is what is asked of the list.
+type query struct {
+	Text  string
+	Show  string
+	Order string
+	Page  int // from 1
+}
+
+// readQuery makes the best of the parameters of a request.
+func readQuery(v url.Values) query {
+	q := query{Text: strings.TrimSpace(v.Get("q")), Page: 1}
+	if len(q.Text) > longestSearch {
+		q.Text = strings.ToValidUTF8(q.Text[:longestSearch], "")
+	}
+	if show := v.Get("show"); show == showFailing || show == showEmpty {
+		q.Show = show
+	}
+	if v.Get("order") == orderByRate {
+		q.Order = orderByRate
+	}
+	if n, err := strconv.Atoi(v.Get("page")); err == nil {
+		q.Page = max(1, n)
+	}
+	return q
+}
+
+// Link leads to the list that a query asks for.
+func (q query) Link() string {
+	v := url.Values{}
+	set := func(name, value string) {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	set("q", q.Text)
+	set("show", q.Show)
+	set("order", q.Order)
+	if q.Page > 1 {
+		set("page", strconv.Itoa(q.Page))
+	}
+	if len(v) == 0 {
+		return "/"
+	}
+	return "/?" + v.Encode()
+}
+
+// WithShow, WithOrder and WithPage are other lists close to this one.
+func (q query) WithShow(show string) query   { q.Show, q.Page = show, 1; return q }
+func (q query) WithOrder(order string) query { q.Order, q.Page = order, 1; return q }
+func (q query) WithPage(page int) query      { q.Page = page; return q }
+
+// find returns the Services that a query asks for, in its order.
+func (c *cluster) find(q query) []*service {
+	s := newSearch(q.Text)
+	var out []*service
+	for i := range c.services {
+		svc := &c.services[i]
+		if c.shown(svc, q.Show) && s.matches(svc) {
+			out = append(out, svc)
+		}
+	}
+	if q.Order == orderByRate {
+		c.sortByRate(out)
+	}
+	return out
+}
+
+func (c *cluster) shown(s *service, show string) bool {
+	switch show {
+	case showFailing:
+		return s.problem || c.failing(s)
+	case showEmpty:
+		return s.empty()
+	}
+	return true
+}
+
+func (c *cluster) failing(s *service) bool {
+	return len(c.failures) > 0 && slices.ContainsFunc(s.frontends, func(f *plan.Frontend) bool {
+		_, failed := c.failures[f.Key]
+		return failed
+	})
+}
+
+// sortByRate puts the busiest first, and leaves the rest in order of name.
+func (c *cluster) sortByRate(services []*service) {
+	rates := make(map[*service]float64, len(services))
+	for _, s := range services {
+		rates[s], _ = c.counters.rate(s.frontends)
+	}
+	slices.SortStableFunc(services, func(a, b *service) int {
+		switch ra, rb := rates[a], rates[b]; {
+		case ra > rb:
+			return -1
+		case ra < rb:
+			return 1
+		}
+		return 0
+	})
+}
+
+// search looks for words that must all be found in a Service.
+type search struct {
+	words  []word
+	buffer []byte
+}
+
+// word is one of them, in lower case. If it can be one it is also a port or an
+// address.
+type word struct {
+	text string
+	port uint16
+	addr netip.Addr
+}
+
+func newSearch(text string) *search {
+	s := &search{}
+	for field := range strings.FieldsSeq(strings.ToLower(text)) {
+		w := word{text: field}
+		if port, err := strconv.ParseUint(field, 10, 16); err == nil {
+			w.port = uint16(port)
+		}
+		if addr, err := netip.ParseAddr(strings.Trim(field, "[]")); err == nil {
+			w.addr = addr.Unmap()
+		}
+		s.words = append(s.words, w)
+	}
+	return s
+}
+
+func (s *search) matches(svc *service) bool {
+	for i := range s.words {
+		if !s.found(&s.words[i], svc) {
+			return false
+		}
+	}
+	return true
+}
+
+// found looks in the name of a Service and in its frontends. A number is a port,
+// an address may also be that of an endpoint.
+func (s *search) found(w *word, svc *service) bool {
+	s.buffer = append(append(append(s.buffer[:0], svc.Name.Namespace...), '/'), svc.Name.Name...)
+	if bytes.Contains(bytes.ToLower(s.buffer), []byte(w.text)) {
+		return true
+	}
+	return slices.ContainsFunc(svc.frontends, func(f *plan.Frontend) bool { return s.inFrontend(w, f) })
+}
+
+func (s *search) inFrontend(w *word, f *plan.Frontend) bool {
+	switch {
+	case w.port != 0:
+		return f.Key.Port == w.port
+	case strings.Contains(strings.ToLower(f.Port), w.text):
+		return true
+	case w.addr.IsValid() && (f.Addr == w.addr || hasEndpoint(f, w.addr)):
+		return true
+	}
+	s.buffer = appendAddress(s.buffer[:0], f.Key)
+	return bytes.Contains(bytes.ToLower(s.buffer), []byte(w.text))
+}
+
+func hasEndpoint(f *plan.Frontend, addr netip.Addr) bool {
+	return slices.ContainsFunc(routes(f), func(r *plan.Route) bool {
+		return slices.ContainsFunc(r.Endpoints, func(e plan.Endpoint) bool { return e.Addr() == addr })
+	})
+}
+
+// appendAddress writes where a frontend answers, as people write it. Node ports
+// answer on many addresses.
+func appendAddress(b []byte, k plan.Key) []byte {
+	if k.NodePort() {
+		b = append(b, ':')
+		b = strconv.AppendUint(b, uint64(k.Port), 10)
+	} else {
+		b = netip.AddrPortFrom(k.Addr, k.Port).AppendTo(b)
+	}
+	return append(append(b, '/'), k.Protocol.String()...)
+}

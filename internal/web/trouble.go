@@ -1,0 +1,67 @@
+package web
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"sluice/internal/model"
+	"sluice/internal/status"
+)
+
+// trouble is something that does not work, and why.
+type trouble struct {
+	Class  string
+	Object string
+	Link   string // to the Service it is about, "" for none
+	Reason string
+	Remedy string
+	Note   string
+}
+
+// troubles are what does not work, the worst first, and how many more there are.
+func troubles(r *status.Report) (shown []trouble, more int) {
+	if !r.FailingSince.IsZero() {
+		shown = append(shown, trouble{Class: bad, Object: "The kernel cannot be programmed", Reason: r.LastError,
+			Remedy: "see the log of the proxy; what was programmed before stays in force",
+			Note:   "for " + span(r.Now.Sub(r.FailingSince))})
+	}
+	for _, f := range r.Failures {
+		shown = append(shown, ofFailure(f, r.Now))
+	}
+	for _, p := range r.Problems {
+		shown = append(shown, ofProblem(p))
+	}
+	return shown, r.Frontends.Failed - len(r.Failures) + r.ProblemCount - len(r.Problems)
+}
+
+// ofFailure tells of a frontend that the kernel refused.
+func ofFailure(f status.Failure, now time.Time) trouble {
+	t := trouble{Class: bad, Object: "Frontend " + f.Frontend, Reason: f.Error}
+	if f.Service != "" {
+		t.Object = "Service " + f.Service + " at " + f.Frontend
+		namespace, name, _ := strings.Cut(f.Service, "/")
+		t.Link = serviceLink(model.Name{Namespace: namespace, Name: name})
+	}
+	t.Note = fmt.Sprintf("refused %s in %s, next try in %s", times(f.Attempts), span(now.Sub(f.Since)), span(f.Retry.Sub(now)))
+	return t
+}
+
+// ofProblem tells of what was left out of an object.
+func ofProblem(p status.Problem) trouble {
+	t := trouble{Class: fair, Object: p.Object, Reason: p.Reason, Remedy: p.Remedy}
+	if p.Field != "" {
+		t.Reason = p.Field + ": " + p.Reason
+	}
+	if name, ok := serviceOf(p.Object); ok {
+		t.Link = serviceLink(name)
+	}
+	return t
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return count(n) + " times"
+}

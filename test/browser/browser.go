@@ -1,0 +1,252 @@
+package browser
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+)
+
+// patience is how long anything may take on a machine that is busy.
+const patience = 2 * time.Minute
+
+// Browser is a running Chromium.
+type Browser struct{ ctx context.Context }
+
+// Start starts a Chromium that ends with the test.
+func Start(t testing.TB) *Browser {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Fatalf("%v; 'make test' installs it, or 'apt-get install chromium'", err)
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(path), chromedp.UserDataDir(profile(t)), chromedp.WindowSize(1280, 1000),
+		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.WSURLReadTimeout(patience),
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
+		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("no-proxy-server", true),
+	)
+	ctx, end := chromedp.NewExecAllocator(context.Background(), options...)
+	t.Cleanup(end)
+	ctx, end = chromedp.NewContext(ctx)
+	t.Cleanup(func() {
+		_ = chromedp.Cancel(ctx) // in good order, if it still can
+		end()
+	})
+	if err := chromedp.Do(ctx, chromedp.Navigate("about:blank")); err != nil {
+		t.Fatalf("start %s: %v", path, err)
+	}
+	return &Browser{ctx}
+}
+
+// profile makes a folder for a fresh browser. Processes of the browser may outlive
+// it for a moment, and write there while it is removed.
+func profile(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "sluice-browser-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+			err := os.RemoveAll(dir)
+			if err == nil {
+				return
+			}
+			if time.Now().After(end) {
+				t.Errorf("remove the profile of the browser: %v", err)
+				return
+			}
+		}
+	})
+	return dir
+}
+
+// Setting is how a tab is to be.
+type Setting func(context.Context) error
+
+// NoScript switches JavaScript off.
+func NoScript(ctx context.Context) error {
+	_, err := chromedp.Call(ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	return err
+}
+
+// Dark makes a tab one of somebody who prefers dark pages.
+func Dark(ctx context.Context) error { return prefer(ctx, "dark") }
+
+// Light makes a tab one of somebody who prefers light pages.
+func Light(ctx context.Context) error { return prefer(ctx, "light") }
+
+func prefer(ctx context.Context, scheme string) error {
+	_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+	})
+	return err
+}
+
+// Size makes the window show that many pixels of a page.
+func Size(width, height int64) Setting {
+	return func(ctx context.Context) error { return chromedp.Do(ctx, chromedp.EmulateViewport(width, height)) }
+}
+
+// Tab is a page in the browser.
+type Tab struct {
+	t   testing.TB
+	ctx context.Context
+
+	mu     sync.Mutex
+	errors []string
+}
+
+// Open opens a page in a tab of its own, which is closed with the test.
+func (b *Browser) Open(t testing.TB, address string, settings ...Setting) *Tab {
+	t.Helper()
+	ctx, end := chromedp.NewContext(b.ctx)
+	t.Cleanup(end)
+	tab := &Tab{t: t, ctx: ctx}
+	tab.Do(chromedp.Navigate("about:blank"))
+	messages := chromedp.Console(ctx) // from now on
+	go func() {
+		for m, err := range messages {
+			if err != nil {
+				return // the tab is closed
+			}
+			tab.note(m)
+		}
+	}()
+	for _, set := range settings {
+		if err := set(ctx); err != nil {
+			t.Fatalf("set up the tab: %v", err)
+		}
+	}
+	tab.Go(address)
+	return tab
+}
+
+// Go leads the tab to another page.
+func (tab *Tab) Go(address string) {
+	tab.t.Helper()
+	tab.Do(chromedp.Navigate(address))
+}
+
+// note keeps what goes wrong in the page: exceptions, what the content security
+// policy forbids, what cannot be loaded.
+func (tab *Tab) note(m chromedp.ConsoleMessage) {
+	if m.Type != chromedp.ConsoleError && m.Type != chromedp.ConsoleException {
+		return
+	}
+	tab.mu.Lock()
+	defer tab.mu.Unlock()
+	tab.errors = append(tab.errors, fmt.Sprintf("%s: %s %s", m.Type, m.Text, m.URL))
+}
+
+// WantNoErrors fails the test if something went wrong in the page.
+func (tab *Tab) WantNoErrors() {
+	tab.t.Helper()
+	tab.mu.Lock()
+	defer tab.mu.Unlock()
+	if len(tab.errors) > 0 {
+		tab.t.Errorf("the browser complains:\n%s", strings.Join(tab.errors, "\n"))
+	}
+}
+
+// Do does something in the tab.
+func (tab *Tab) Do(steps ...chromedp.Action[chromedp.Void]) {
+	tab.t.Helper()
+	await(tab.t, func() (chromedp.Void, error) { return chromedp.Void{}, chromedp.Do(tab.ctx, steps...) })
+}
+
+// Eval is the value of a JavaScript expression in the tab, also where the page
+// may run none.
+func Eval[T any](tab *Tab, expression string) T {
+	tab.t.Helper()
+	return await(tab.t, func() (T, error) { return chromedp.Run(tab.ctx, chromedp.Evaluate[T](expression)) })
+}
+
+func await[T any](t testing.TB, call func() (T, error)) T {
+	t.Helper()
+	value, err := within(call)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	return value
+}
+
+// within bounds the time of a call. The context of a tab cannot be given a bound:
+// the tab would end with it.
+func within[T any](call func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := call()
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-time.After(patience):
+		var none T
+		return none, fmt.Errorf("the browser does not get it done in %v", patience)
+	}
+}
+
+// Wait waits until a JavaScript expression is true in a page that is there in
+// full. While a page goes and another comes, an expression may fail, or the
+// browser may have nothing to ask: that is not true yet.
+func (tab *Tab) Wait(expression string) {
+	tab.t.Helper()
+	var holds bool
+	var err error
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		holds, err = within(func() (bool, error) {
+			return chromedp.Run(tab.ctx, chromedp.Evaluate[bool](`document.readyState === "complete" && Boolean(`+expression+")"))
+		})
+		if holds && err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			tab.t.Fatalf("%s does not come true (%v). The page shows:\n%s", expression, err, tab.Text("body"))
+		}
+	}
+}
+
+// Text is what people read in the element that a selector means.
+func (tab *Tab) Text(selector string) string {
+	tab.t.Helper()
+	return Eval[string](tab, fmt.Sprintf("document.querySelector(%q)?.innerText ?? ''", selector))
+}
+
+// Click clicks on the element that a selector or XPath means.
+func (tab *Tab) Click(selector string) {
+	tab.t.Helper()
+	tab.Do(chromedp.Click(selector))
+}
+
+// Type types into the element that a selector means.
+func (tab *Tab) Type(selector, keys string) {
+	tab.t.Helper()
+	tab.Do(chromedp.SendKeys(chromedp.CSS(selector), keys))
+}
+
+// Press presses keys, wherever the focus is.
+func (tab *Tab) Press(keys string) {
+	tab.t.Helper()
+	tab.Do(chromedp.KeyEvent(keys))
+}
+
+// Screenshot is a picture of the window, as PNG.
+func (tab *Tab) Screenshot() []byte {
+	tab.t.Helper()
+	return await(tab.t, func() ([]byte, error) { return chromedp.Run(tab.ctx, chromedp.CaptureScreenshot()) })
+}

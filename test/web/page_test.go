@@ -1,0 +1,226 @@
+package web
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/internal/source/manifest"
+	"sluice/test/browser"
+	"sluice/test/lab"
+)
+
+// pictures is for those who changed what the page looks like.
+var pictures = flag.String("pictures", "", "folder to put screenshots of the page into")
+
+// metricsAddress is where the proxy shows its page.
+const metricsAddress = "127.0.0.1:10249"
+
+// scaled is what the test changes while the browser looks: the EndpointSlice of
+// a Service that has one more endpoint each other time.
+const scaled = `apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: cart-2, namespace: shop, labels: {kubernetes.io/service-name: cart}}
+addressType: IPv4
+ports:
+- {name: http, protocol: TCP, port: 8080}
+endpoints:
+- {addresses: [%s], nodeName: node1, conditions: {ready: true}}
+`
+
+// site is a proxy in a lab, and where a browser finds its page.
+type site struct {
+	t       *testing.T
+	lab     *lab.Lab
+	folder  string
+	proxy   *lab.Proxy
+	address string
+}
+
+func newSite(t *testing.T, flags ...string) *site {
+	t.Helper()
+	s := &site{t: t, lab: lab.Start(t), folder: t.TempDir()}
+	text, err := os.ReadFile("testdata/shop.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.write("shop.yaml", string(text))
+	flags = append([]string{"--cluster-cidr", lab.ClusterCIDRs[0].String(), "--control-socket="}, flags...)
+	if s.proxy, err = s.lab.StartProxy(lab.ProxyOptions{Manifests: s.folder, Flags: flags}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("The proxy logged:\n%s", s.proxy.Log())
+		}
+	})
+	s.settle(0)
+	s.address = "http://" + s.forward()
+	return s
+}
+
+func (s *site) write(name, text string) {
+	s.t.Helper()
+	if err := os.WriteFile(filepath.Join(s.folder, name), []byte(text), 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// settle waits until the folder is programmed, looking at the log from mark on.
+func (s *site) settle(mark int) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
+	defer cancel()
+	digest, err := manifest.Digest(s.folder)
+	if err == nil {
+		err = s.proxy.WaitFor(ctx, digest, mark)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// forward makes the loopback address of the node one of the machine's that the
+// browser runs on.
+func (s *site) forward() string {
+	s.t.Helper()
+	node, err := s.lab.Host("node1")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { socket.Close() })
+	go func() {
+		for {
+			near, err := socket.Accept()
+			if err != nil {
+				return // the test is over
+			}
+			go join(node, near)
+		}
+	}()
+	return socket.Addr().String()
+}
+
+func join(node *lab.Host, near net.Conn) {
+	defer near.Close()
+	var far net.Conn
+	err := node.Do(func() (err error) { far, err = net.DialTimeout("tcp", metricsAddress, 10*time.Second); return err })
+	if err != nil {
+		return
+	}
+	defer far.Close()
+	go func() { _, _ = io.Copy(far, near); _ = far.(*net.TCPConn).CloseWrite() }()
+	_, _ = io.Copy(near, far)
+}
+
+// wantStatus asks for paths without a browser.
+func (s *site) wantStatus(want map[string]int) {
+	s.t.Helper()
+	for path, status := range want {
+		response, err := http.Get(s.address + path)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != status {
+			s.t.Errorf("%s is %s, want %d", path, response.Status, status)
+		}
+	}
+}
+
+// busy sends traffic to Services until the test is over.
+func (s *site) busy() {
+	s.t.Helper()
+	var flows []lab.Flow
+	for to, share := range map[string]int{"10.96.12.6:80": 5, "10.96.12.7:8080": 3, "10.96.12.8:8080": 6, "10.96.20.5:5432": 2, "10.96.0.10:53": 1} {
+		for range share {
+			flows = append(flows, lab.Flow{From: "pod3", Protocol: lab.TCP, To: netip.MustParseAddrPort(to)})
+		}
+	}
+	traffic, err := s.lab.StartTraffic(s.t.Context(), flows, lab.TrafficOptions{Rate: 60})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { traffic.Stop() })
+}
+
+// cell is the text of a cell in the row of a Service.
+func cell(service string, column int) string {
+	return fmt.Sprintf(`document.getElementById("row-%s")?.cells[%d].innerText`, service, column)
+}
+
+func TestThePageShowsARealProxyAtWork(t *testing.T) {
+	s := newSite(t)
+	s.busy()
+	b := browser.Start(t)
+	tab := b.Open(t, s.address, browser.Light)
+	if got := tab.Text("#sign"); got != "In sync" {
+		t.Errorf("sign is %q", got)
+	}
+	if got := tab.Text("#troubles"); !strings.Contains(got, "Service shop/partners") || !strings.Contains(got, "198.51.100.300/24") {
+		t.Errorf("what needs attention is:\n%s", got)
+	}
+	tab.Wait(`Number.parseFloat(` + cell("shop/storefront", 3) + `) > 0`)
+
+	tab.Wait(cell("shop/cart", 2) + ` === "2 (1 here)"`)
+	s.scale("10.244.1.1")
+	tab.Wait(cell("shop/cart", 2) + ` === "3 (2 here)"`)
+	tab.WantNoErrors()
+
+	outside := b.Open(t, s.address+"/service?namespace=shop&name=storefront&from=outside", browser.Light)
+	outside.Wait(`document.querySelector("#frontends").innerText.includes("198.18.0.10:80/TCP")`)
+	outside.Wait(`document.querySelector(".explain").textContent.includes("in the kernel")`)
+	outside.WantNoErrors()
+
+	s.wantStatus(map[string]int{"/metrics": 200, "/healthz": 200, "/proxyMode": 200, "/configz": 200, "/nothing": 404, "/page/": 404})
+	s.takePictures(b)
+}
+
+// scale gives the Service shop/cart another endpoint.
+func (s *site) scale(endpoint string) {
+	s.t.Helper()
+	mark := s.proxy.Log().Len()
+	s.write("cart.yaml", fmt.Sprintf(scaled, endpoint))
+	s.settle(mark)
+}
+
+func TestThePageCanBeSwitchedOff(t *testing.T) {
+	s := newSite(t, "--page=false")
+	s.wantStatus(map[string]int{"/": 404, "/service?namespace=shop&name=cart": 404, "/page/page.css": 404, "/proxyMode": 200})
+}
+
+// takePictures makes the screenshots of the documentation.
+func (s *site) takePictures(b *browser.Browser) {
+	s.t.Helper()
+	if *pictures == "" {
+		return
+	}
+	for i := range 14 { // something to plot
+		s.scale(fmt.Sprintf("10.244.1.%d", 1+i%3))
+		time.Sleep(time.Duration(1+i%4) * time.Second)
+	}
+	s.picture(b, "page.png", "/", browser.Light)
+	s.picture(b, "page-service.png", "/service?namespace=shop&name=partners&from=198.51.100.10", browser.Dark)
+}
+
+func (s *site) picture(b *browser.Browser, name, path string, scheme browser.Setting) {
+	s.t.Helper()
+	tab := b.Open(s.t, s.address+path, scheme, browser.Size(1280, 1040))
+	tab.Wait(`[...document.querySelectorAll("tbody .number")].every(e => e.innerText !== "–")`)
+	if err := os.WriteFile(filepath.Join(*pictures, name), tab.Screenshot(), 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+}
