@@ -33,7 +33,8 @@
 // remote pods reach the service and external ranges through node1 as well.
 //
 // Pods and nodes run echo servers for TCP, UDP and SCTP on EchoPorts that
-// answer with who they are and which source they saw. The world is the default
+// answer with who they are and which source they saw; nodes do so on LoopbackPort
+// of their loopback addresses as well. The world is the default
 // gateway of both nodes: it answers nothing, but remembers what reached it, so
 // that a probe tells a packet the proxy dropped from one it left alone.
 //

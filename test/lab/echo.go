@@ -24,14 +24,23 @@ func (l *Lab) startEcho() error {
 }
 
 func (l *Lab) startEchoOn(h *Host) error {
+	var at []netip.AddrPort
 	for _, a := range h.Addrs {
 		for _, port := range EchoPorts {
-			if err := l.listenTCP(h, netip.AddrPortFrom(a, port)); err != nil {
-				return err
-			}
-			if err := l.listenUDP(h, netip.AddrPortFrom(a, port)); err != nil {
-				return err
-			}
+			at = append(at, netip.AddrPortFrom(a, port))
+		}
+	}
+	if !h.isPod() {
+		for _, a := range addresses("127.0.0.1", "::1") {
+			at = append(at, netip.AddrPortFrom(a, LoopbackPort))
+		}
+	}
+	for _, a := range at {
+		if err := l.listenTCP(h, a); err != nil {
+			return err
+		}
+		if err := l.listenUDP(h, a); err != nil {
+			return err
 		}
 	}
 	// Without an answer of our own, a host would be silent on SCTP for which

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 )
@@ -35,5 +37,12 @@ func (h *Host) Run(ctx context.Context, c Command) (string, error) {
 // and thus with this process, however that ends.
 func (n *Namespace) start(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.Env = append(cmd.Environ(), "XTABLES_LOCKFILE="+n.XtablesLock())
 	return n.Do(cmd.Start)
+}
+
+// XtablesLock is the file that legacy iptables locks. Every machine has one;
+// here, where all share the file system, every namespace has.
+func (n *Namespace) XtablesLock() string {
+	return filepath.Join(os.TempDir(), n.Name+"-xtables.lock")
 }

@@ -36,7 +36,7 @@ func (s *Session) get(path string) (Page, error) {
 	if _, err := fmt.Fprintf(s.conn, "GET %s HTTP/1.1\r\nHost: %v\r\nConnection: close\r\n\r\n", path, s.flow.To); err != nil {
 		return Page{}, err
 	}
-	response, err := http.ReadResponse(bufio.NewReader(io.LimitReader(s.conn, 64<<10)), nil)
+	response, err := http.ReadResponse(bufio.NewReader(io.LimitReader(s.conn, 1<<20)), nil)
 	if err != nil {
 		return Page{}, err
 	}

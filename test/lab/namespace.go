@@ -109,6 +109,9 @@ func (n *Namespace) close() error {
 		<-n.done
 		n.links.Close()
 		err = errors.Join(n.file.Close(), n.unmount())
+		if rm := os.Remove(n.XtablesLock()); rm != nil && !errors.Is(rm, os.ErrNotExist) {
+			err = errors.Join(err, rm)
+		}
 	})
 	return err
 }

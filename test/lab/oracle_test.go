@@ -6,23 +6,27 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 
+	"sluice/internal/dataplane"
+	"sluice/internal/dataplane/iptables"
 	"sluice/internal/dataplane/nftables"
 	"sluice/internal/model"
 	"sluice/internal/oracle"
 	"sluice/internal/oracle/randomworld"
 	"sluice/internal/plan"
 	"sluice/test/lab"
+	"sluice/test/lab/scenario"
 )
 
 var (
 	seed    = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of the random tests")
-	states  = flag.Int("states", 200, "random states to try")
+	states  = flag.Int("states", 200, "random states to try in nftables mode; half of them in each other mode")
 	packets = flag.Int("packets", 32, "random packets to send in each state")
 )
 
@@ -30,39 +34,87 @@ var (
 // oracle says, which reads the semantics without sharing code with plan.
 func TestPacketsFareAsTheOracleSays(t *testing.T) {
 	t.Logf("seed %d (repeat with -seed)", *seed)
-	l := lab.Start(t)
-	node, err := l.Host("node1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var d *nftables.Dataplane
-	if err := node.Do(func() (err error) {
-		d, err = nftables.New(nftables.Options{Logger: logr.Discard()})
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
+	inEachMode(t, func(t *testing.T, mode string) {
+		t.Parallel()
+		count := *states
+		if mode != "nftables" {
+			count /= 2
+		}
+		askOracle(t, mode, count)
+	})
+}
 
+// askOracle tries so many states in a mode.
+func askOracle(t *testing.T, mode string, states int) {
+	l := lab.Start(t)
+	d := openDataplane(t, l, mode)
 	topology := topologyOf(t, l)
 	var tally tally
-	for i := 0; i < *states; {
+	for i := 0; i < states; {
 		rng := rand.New(rand.NewPCG(*seed, uint64(i)))
 		w := newWalk(t, d, randomworld.Random(rng, topology))
+		w.frontendsOnly = scenario.Modes[mode].Proxy == "iptables"
 		for range 5 {
 			w.check(rng, l, topology, &tally)
 			if i++; t.Failed() {
-				t.Fatalf("state %d of seed %d", i, *seed)
+				t.Fatalf("state %d of seed %d, with these rules:\n%s", i, *seed, rulesOf(t, l, mode))
 			}
 			w.step(randomworld.RandomEvents(rng, w.world(), topology))
 		}
 	}
-	t.Logf("%d states: %v", *states, tally)
+	t.Logf("%d states: %v", states, tally)
 	for _, action := range []oracle.Action{oracle.Pass, oracle.Forward, oracle.Reject, oracle.Drop} {
 		if tally.actions[action] == 0 {
 			t.Errorf("no packet was to %s: the test shows less than it should", action)
 		}
 	}
+}
+
+// rulesOf is what a mode keeps in the kernel of node1.
+func rulesOf(t *testing.T, l *lab.Lab, mode string) string {
+	t.Helper()
+	node, err := l.Host("node1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := node.Run(t.Context(), lab.Command{Args: scenario.Modes[mode].Dump})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// openDataplane opens the dataplane of a mode on node1.
+func openDataplane(t *testing.T, l *lab.Lab, mode string) dataplane.Dataplane {
+	t.Helper()
+	node, err := l.Host("node1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var namespace *os.File
+	if err := node.Do(func() (err error) {
+		namespace, err = os.Open("/proc/thread-self/ns/net")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { namespace.Close() })
+	d, err := newDataplane(mode, int(namespace.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+func newDataplane(mode string, netns int) (dataplane.Dataplane, error) {
+	switch mode {
+	case "iptables-nft":
+		return iptables.New(iptables.Options{Logger: logr.Discard(), NetNS: netns, Variant: iptables.NFT})
+	case "iptables-legacy":
+		return iptables.New(iptables.Options{Logger: logr.Discard(), NetNS: netns, Variant: iptables.Legacy})
+	}
+	return nftables.New(nftables.Options{Logger: logr.Discard(), NetNS: netns})
 }
 
 // tally counts what was looked at.
@@ -80,13 +132,15 @@ func (c tally) String() string {
 // walk is a series of states, each programmed as a difference to the one before.
 type walk struct {
 	t         *testing.T
-	dataplane *nftables.Dataplane
+	dataplane dataplane.Dataplane
 	config    plan.Config
 	state     *model.State
 	planner   *plan.Planner
+	// frontendsOnly is how the mode differs.
+	frontendsOnly bool
 }
 
-func newWalk(t *testing.T, d *nftables.Dataplane, world oracle.World) *walk {
+func newWalk(t *testing.T, d dataplane.Dataplane, world oracle.World) *walk {
 	w := &walk{t: t, dataplane: d, config: world.Config, state: model.NewState(), planner: plan.New(world.Config)}
 	var dirty model.Dirty
 	w.state.Apply(&dirty, world.Events()...)
@@ -97,7 +151,11 @@ func newWalk(t *testing.T, d *nftables.Dataplane, world oracle.World) *walk {
 	return w
 }
 
-func (w *walk) world() oracle.World { return oracle.FromState(w.config, w.state) }
+func (w *walk) world() oracle.World {
+	world := oracle.FromState(w.config, w.state)
+	world.FrontendsOnly = w.frontendsOnly
+	return world
+}
 
 func (w *walk) step(events []model.Event) {
 	// The lab's node keeps the addresses it has.

@@ -223,6 +223,11 @@ func (c *conn) ask() (Answer, error) {
 	if err := c.send([]byte("who?\n")); err != nil {
 		return Answer{}, err
 	}
+	return c.listen()
+}
+
+// listen reads a line.
+func (c *conn) listen() (Answer, error) {
 	line := ""
 	err := c.wait(func() error {
 		more, err := bufio.NewReaderSize(c, 256).ReadString('\n')

@@ -18,6 +18,8 @@ type ProxyOptions struct {
 	Manifests string
 	// Flags are added to those that tell the proxy its node and folder.
 	Flags []string
+	// Env is added to the environment, as NAME=VALUE.
+	Env []string
 }
 
 // Proxy is a kube-proxy that runs on node1.
@@ -38,9 +40,11 @@ func (l *Lab) StartProxy(o ProxyOptions) (*Proxy, error) {
 		}
 		o.Binary = path
 	}
-	flags := append([]string{"--manifests", o.Manifests, "--hostname-override", "node1", "-v", "2"}, o.Flags...)
+	// Labs share the file system, and thus the place of the control socket.
+	flags := append([]string{"--manifests", o.Manifests, "--hostname-override", "node1", "-v", "2", "--control-socket", ""}, o.Flags...)
 	p := &Proxy{log: newLog(), cmd: exec.Command(o.Binary, flags...), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	p.cmd.Env = append(p.cmd.Environ(), o.Env...)
 	if err := l.hosts["node1"].start(p.cmd); err != nil {
 		return nil, fmt.Errorf("start proxy: %w", err)
 	}

@@ -2,6 +2,7 @@ package lab_test
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,9 +11,38 @@ import (
 	"sluice/test/lab/scenario"
 )
 
-// modesVariable names the environment variable with the modes to run the
-// scenarios in, separated by commas.
+// modesVariable names the environment variable with the modes to run the tests
+// in, separated by commas. Without it that is all of them.
 const modesVariable = "SLUICE_MODES"
+
+func modes() []string {
+	if wanted := os.Getenv(modesVariable); wanted != "" {
+		return strings.Split(wanted, ",")
+	}
+	return scenario.ModeNames()
+}
+
+// inEachMode runs a test in all modes.
+func inEachMode(t *testing.T, test func(t *testing.T, mode string)) {
+	for _, mode := range modes() {
+		t.Run(mode, func(t *testing.T) { test(t, mode) })
+	}
+}
+
+// startProxy starts the proxy in a mode, on a node that is made for it.
+func startProxy(t *testing.T, l *lab.Lab, mode string, o lab.ProxyOptions) *lab.Proxy {
+	t.Helper()
+	m := scenario.Modes[mode]
+	if err := m.PrepareNode(t.Context(), l); err != nil {
+		t.Fatal(err)
+	}
+	o.Flags = slices.Concat([]string{"--proxy-mode", m.Proxy}, m.Flags, o.Flags)
+	p, err := l.StartProxy(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
 
 // sideBySide bounds how many scenarios run at once: each has its own lab.
 const sideBySide = 4
@@ -31,12 +61,8 @@ func TestScenarios(t *testing.T) {
 	if err := lab.Sweep(); err != nil {
 		t.Errorf("remove leftovers of earlier labs: %v", err)
 	}
-	modes := "nftables"
-	if wanted := os.Getenv(modesVariable); wanted != "" {
-		modes = wanted
-	}
 	slots := make(chan struct{}, sideBySide)
-	for mode := range strings.SplitSeq(modes, ",") {
+	for _, mode := range modes() {
 		t.Run(mode, func(t *testing.T) {
 			for _, s := range scripts {
 				t.Run(s.Name, func(t *testing.T) {

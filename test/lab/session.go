@@ -38,5 +38,11 @@ func (s *Session) Ask() (Answer, error) {
 	return a, nil
 }
 
+// Listen waits for a line that nobody asked for, and returns how that ended.
+func (s *Session) Listen() error {
+	_, err := s.conn.listen()
+	return err
+}
+
 // Close ends the connection.
 func (s *Session) Close() error { return s.conn.Close() }

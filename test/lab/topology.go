@@ -28,6 +28,10 @@ const PodBridge = "podbr0"
 // EchoPorts are the ports on which pods and nodes answer.
 var EchoPorts = []uint16{8080, 8081, 9090}
 
+// LoopbackPort is the port on which nodes answer on their loopback addresses: a
+// service that is not for the network.
+const LoopbackPort = 7070
+
 // The index of a family in a pair of addresses or prefixes.
 const (
 	v4 = iota

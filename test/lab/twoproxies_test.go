@@ -10,17 +10,15 @@ import (
 
 // The second proxy of a node says so, does not fight the first, and takes over
 // when that one is gone, without a lost connection.
-func TestTwoProxiesOnOneNodeDoNotFight(t *testing.T) {
+func TestTwoProxiesOnOneNodeDoNotFight(t *testing.T) { inEachMode(t, testTwoProxies) }
+
+func testTwoProxies(t *testing.T, mode string) {
 	l := lab.Start(t)
 	folder, other := t.TempDir(), t.TempDir()
 	write(t, folder, "good.yaml", goodManifests, 0)
 	write(t, other, "good.yaml", goodManifests, 0)
 	start := func(manifests string) *lab.Proxy {
-		p, err := l.StartProxy(lab.ProxyOptions{Manifests: manifests})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
+		return startProxy(t, l, mode, lab.ProxyOptions{Manifests: manifests})
 	}
 	first := start(folder)
 	settle(t, first, folder, 0)

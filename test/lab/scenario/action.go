@@ -26,6 +26,7 @@ var verbs = map[string]func(p *parser, rest string) (action, error){
 	"remove":    parseRemove,
 	"endpoints": parseEndpoints,
 	"flags":     parseFlags,
+	"mode":      parseMode,
 	"start":     plain((*runner).start),
 	"stop":      plain((*runner).stop),
 	"kill":      plain((*runner).kill),
@@ -38,12 +39,13 @@ var verbs = map[string]func(p *parser, rest string) (action, error){
 	"open":      parseOpen,
 	"alive":     parseAlive,
 	"moved":     parseMoved,
+	"reset":     parseReset,
 	"traffic":   parseTraffic,
 	"lost":      parseLost,
 	"exec":      parseExec,
 	"output":    parseText(func(r *runner) (string, error) { return r.output, nil }),
 	"log":       parseText((*runner).proxyLog),
-	"kernel":    parseText((*runner).kernel),
+	"kernel":    parseKernel,
 }
 
 // plain is for verbs that stand alone.

@@ -15,10 +15,14 @@ func (r *runner) start(ctx context.Context) error {
 	if r.proxy != nil {
 		return errors.New("the proxy runs already")
 	}
+	mode := Modes[r.mode]
+	if err := mode.PrepareNode(ctx, r.lab); err != nil {
+		return err
+	}
 	p, err := r.lab.StartProxy(lab.ProxyOptions{
 		Binary:    r.Binary,
 		Manifests: r.manifests,
-		Flags:     slices.Concat([]string{"--proxy-mode", r.Mode}, Modes[r.Mode].Flags, r.flags),
+		Flags:     slices.Concat([]string{"--proxy-mode", mode.Proxy}, mode.Flags, r.flags),
 	})
 	if err != nil {
 		return err
@@ -53,7 +57,7 @@ func (r *runner) restart(ctx context.Context) error {
 
 // flush deletes the rules on node1 behind the proxy's back.
 func (r *runner) flush(ctx context.Context) error {
-	_, err := r.onNode(ctx, Modes[r.Mode].Flush...)
+	_, err := r.onNode(ctx, Modes[r.mode].Flush...)
 	return err
 }
 
@@ -83,8 +87,32 @@ func (r *runner) onNode(ctx context.Context, command ...string) (string, error) 
 }
 
 // kernel is what the mode keeps in the kernel, as text.
-func (r *runner) kernel() (string, error) {
-	return r.onNode(context.Background(), Modes[r.Mode].Dump...)
+func (r *runner) kernel() (string, error) { return r.kernelOf(r.mode) }
+
+func (r *runner) kernelOf(mode string) (string, error) {
+	return r.onNode(context.Background(), Modes[mode].Dump...)
+}
+
+// parseKernel reads "[of MODE] has TEXT", about the rules in the kernel.
+func parseKernel(p *parser, rest string) (action, error) {
+	if after, ok := strings.CutPrefix(rest, "of "); ok {
+		mode, rest, _ := strings.Cut(after, " ")
+		if _, known := Modes[mode]; !known {
+			return nil, fmt.Errorf("unknown mode %q: have %v", mode, ModeNames())
+		}
+		return parseText(func(r *runner) (string, error) { return r.kernelOf(mode) })(p, rest)
+	}
+	return parseText((*runner).kernel)(p, rest)
+}
+
+func parseMode(_ *parser, mode string) (action, error) {
+	if _, ok := Modes[mode]; !ok {
+		return nil, fmt.Errorf("unknown mode %q: have %v", mode, ModeNames())
+	}
+	return does(func(_ context.Context, r *runner) error {
+		r.mode = mode
+		return nil
+	}), nil
 }
 
 // proxyLog is what the running proxy has logged.

@@ -35,6 +35,8 @@
 //
 //	flags FLAG...             of the next start; without this step, the cluster
 //	                          CIDRs, by which pods are detected
+//	mode MODE                 of the next start; without this step, the mode that
+//	                          the script runs in
 //	start                     starts it and waits until it is in the kernel
 //	stop, kill                ends it politely, or at once
 //	restart                   kill and start
@@ -42,6 +44,8 @@
 //	log has TEXT              waits for a line of its log
 //	kernel has TEXT           waits until the kernel's rules have TEXT in them
 //	kernel lacks TEXT         the opposite
+//	kernel of MODE has TEXT, kernel of MODE lacks TEXT
+//	                          about the rules of another mode
 //
 // # Packets
 //
@@ -76,7 +80,10 @@
 //	                          udp sockets that send and that nobody answers yet
 //	alive NAME [by HOST]      they still work, with the endpoint they began with
 //	moved NAME to HOSTS       the same sockets are answered by one of HOSTS now, or
-//	                          by nobody; tried again likewise
+//	                          by nobody; pod1:8081 asks for the port as well; tried
+//	                          again likewise
+//	reset NAME [when sending] the connections are reset, though their clients only
+//	                          wait, or as soon as those send something
 //	traffic FROM -> TO [PROTOCOLS] [FAMILIES]
 //	                          starts background traffic on new and standing connections
 //	lost N                    ends it, and at most N connections were lost
@@ -85,7 +92,8 @@
 //	                          about what the last exec printed
 //
 // A step that begins with "only MODE:" or "except MODE:" is for that mode, or
-// for all but that mode.
+// for all but that mode. The modes are nftables, iptables-nft and
+// iptables-legacy; iptables means the last two.
 //
 // # The end
 //

@@ -229,11 +229,15 @@ func (r *runner) sourceOf(o lab.Outcome) string {
 	return owner.Name
 }
 
-// nameOf names the host that answered as the line does, with or without port.
-func (e *expectation) nameOf(o lab.Outcome) string {
-	full := o.By + ":" + strconv.Itoa(int(o.Port))
-	if slices.Contains(e.by, full) {
+// nameOf names the host that answered as the line does.
+func (e *expectation) nameOf(o lab.Outcome) string { return nameAmong(e.by, o.Answer) }
+
+// nameAmong names the host that answered as one of the names does, with or
+// without port.
+func nameAmong(names []string, a lab.Answer) string {
+	full := a.By + ":" + strconv.Itoa(int(a.Port))
+	if slices.Contains(names, full) {
 		return full
 	}
-	return o.By
+	return a.By
 }

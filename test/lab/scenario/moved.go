@@ -40,7 +40,8 @@ func parseMoved(_ *parser, rest string) (action, error) {
 	}
 	hosts := splitList(words[2])
 	for _, host := range hosts {
-		if host != nobody && !knownHost(host) {
+		name, _, _ := strings.Cut(host, ":")
+		if host != nobody && !knownHost(name) {
 			return nil, fmt.Errorf("the lab has no host %q", host)
 		}
 	}
@@ -66,7 +67,7 @@ func (s *session) movedTo(hosts []string) error {
 	case err != nil:
 		a.By = nobody
 	}
-	if !slices.Contains(hosts, a.By) {
+	if !slices.Contains(hosts, nameAmong(hosts, a)) {
 		return fmt.Errorf("%v: answered by %s, want %s", s.flow, a.By, strings.Join(hosts, " or "))
 	}
 	s.by = a.By

@@ -44,6 +44,7 @@ type runner struct {
 	work      string // folder with the archive's files
 	manifests string
 
+	mode    string // of the next start
 	names   map[string][2]netip.Addr
 	applied map[string]string // content by file
 	flags   []string
@@ -71,7 +72,7 @@ func (s *Script) Run(ctx context.Context, o Options) (err error) {
 // newRunner makes the lab and the folders of a script. Its close removes them.
 func (s *Script) newRunner(ctx context.Context, o Options) (*runner, error) {
 	if _, ok := Modes[o.Mode]; !ok {
-		return nil, fmt.Errorf("unknown mode %q: have %v", o.Mode, modeNames())
+		return nil, fmt.Errorf("unknown mode %q: have %v", o.Mode, ModeNames())
 	}
 	if o.Patience == 0 {
 		o.Patience = 5 * time.Second
@@ -81,7 +82,7 @@ func (s *Script) newRunner(ctx context.Context, o Options) (*runner, error) {
 		return nil, err
 	}
 	r := &runner{
-		Options: o, lab: l,
+		Options: o, lab: l, mode: o.Mode,
 		names: map[string][2]netip.Addr{}, applied: map[string]string{}, sessions: map[string][]*session{},
 		stuck: map[loyalty]string{}, sticking: map[loyalty]string{},
 		flags: []string{fmt.Sprintf("--cluster-cidr=%v,%v", lab.ClusterCIDRs[0], lab.ClusterCIDRs[1])},
@@ -217,9 +218,9 @@ func (r *runner) leaveNothing(ctx context.Context) error {
 }
 
 // mentions tells whether an address is in a text, not just as the start of a
-// longer one.
+// longer one, nor of a range.
 func mentions(text, address string) bool {
-	return regexp.MustCompile(`(^|[^0-9a-f.:])` + regexp.QuoteMeta(address) + `($|[^0-9a-f.:/])`).MatchString(text)
+	return regexp.MustCompile(`(^|[^0-9a-f.:])` + regexp.QuoteMeta(address) + `($|[^0-9a-f.:/]|/32\b|/128\b)`).MatchString(text)
 }
 
 // leastTries is how often a check is tried at least: on a machine that stood

@@ -114,8 +114,8 @@ func (s *step) modes(line string) (rest string, err error) {
 			continue
 		}
 		*mode, rest, ok = strings.Cut(after, ":")
-		if _, known := Modes[*mode]; !ok || !known {
-			return "", fmt.Errorf("%q must be followed by one of the modes %v and a colon", verb, modeNames())
+		if !ok || !slices.Contains(conditions(), *mode) {
+			return "", fmt.Errorf("%q must be followed by one of the modes %v and a colon", verb, conditions())
 		}
 		return strings.TrimSpace(rest), nil
 	}
@@ -124,7 +124,7 @@ func (s *step) modes(line string) (rest string, err error) {
 
 // runsIn tells whether the step is for a mode.
 func (s *step) runsIn(mode string) bool {
-	return (s.only == "" || s.only == mode) && (s.except == "" || s.except != mode)
+	return (s.only == "" || means(s.only, mode)) && !means(s.except, mode)
 }
 
 // splitList splits a list at commas.

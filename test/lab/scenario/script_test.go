@@ -27,12 +27,15 @@ func TestParseReportsWhatIsWrong(t *testing.T) {
 		{"source of a refusal", "expect client -> node1:80 refused source client", "nobody can be seen"},
 		{"evenly without hosts", "expect client -> node1:80 answered evenly", "need several hosts"},
 		{"unknown mode", "only magic: start", "one of the modes"},
+		{"unknown mode of a start", "mode magic", `unknown mode "magic"`},
+		{"unknown mode of rules", "kernel of magic has x", `unknown mode "magic"`},
 		{"unknown remark", "endpoints web pod1(tired)", `unknown remark "tired"`},
 		{"unclosed remark", "endpoints web pod1(notready", "no closing parenthesis"},
 		{"swapped addresses", "let web fd00::1 10.96.0.1", "want an IPv4 and then an IPv6 address"},
 		{"too much", "start now", "nothing may follow"},
 		{"no status", "http client -> node1:80 v4", "want a status"},
 		{"wrong status", "http client -> node1:80 fine", "want a status"},
+		{"reset in another way", "reset c loudly", "want NAME or NAME when sending"},
 		{"moved nowhere", "moved c", "want NAME to HOSTS"},
 		{"moved to an unknown host", "moved c to podd1", `no host "podd1"`},
 		{"no number", "lost many", "want a number"},
@@ -63,6 +66,36 @@ func TestParseTakesTitleAndSemantics(t *testing.T) {
 	}
 }
 
+func TestStepsAreForTheModesTheyName(t *testing.T) {
+	tests := []struct {
+		line string
+		want []string
+	}{
+		{"start", []string{"nftables", "iptables-nft", "iptables-legacy"}},
+		{"only nftables: start", []string{"nftables"}},
+		{"except nftables: start", []string{"iptables-nft", "iptables-legacy"}},
+		{"only iptables: start", []string{"iptables-nft", "iptables-legacy"}},
+		{"except iptables: start", []string{"nftables"}},
+		{"only iptables-nft: start", []string{"iptables-nft"}},
+		{"except iptables-nft: start", []string{"nftables", "iptables-legacy"}},
+	}
+	for _, test := range tests {
+		s, err := Parse("x", []byte("# semantics: x\n"+test.line+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, mode := range []string{"nftables", "iptables-nft", "iptables-legacy"} {
+			if s.steps[0].runsIn(mode) {
+				got = append(got, mode)
+			}
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", test.line, diff)
+		}
+	}
+}
+
 func TestScriptWithoutSemanticsIsRefused(t *testing.T) {
 	if _, err := Parse("x", []byte("# A title.\nstart\n")); err == nil {
 		t.Error("no error")
@@ -78,6 +111,10 @@ func TestMentionsWantsTheWholeAddress(t *testing.T) {
 		{"10.96.0.10 . tcp . 80", "10.96.0.1", false},
 		{"110.96.0.1 . tcp . 80", "10.96.0.1", false},
 		{"10.96.0.0/16", "10.96.0.0", false},
+		{"-d 10.96.0.1/32 -j", "10.96.0.1", true},
+		{"-d 10.96.0.0/3 -j", "10.96.0.0", false},
+		{"-d fd00:10:96::1/128", "fd00:10:96::1", true},
+		{"-d fd00:10:96::1/12", "fd00:10:96::1", false},
 		{"{ fd00:10:96::1 }", "fd00:10:96::1", true},
 		{"{ fd00:10:96::1f }", "fd00:10:96::1", false},
 		{"", "10.96.0.1", false},

@@ -1,0 +1,48 @@
+package lab_test
+
+import (
+	"net/netip"
+	"regexp"
+	"testing"
+
+	"sluice/test/lab"
+)
+
+// The flag --cleanup leaves nothing behind, whatever mode the proxy ran in and
+// whatever the other flags say.
+func TestCleanupRemovesTheRulesOfEveryMode(t *testing.T) { inEachMode(t, testCleanup) }
+
+func testCleanup(t *testing.T, mode string) {
+	l := lab.Start(t)
+	folder := t.TempDir()
+	write(t, folder, "good.yaml", goodManifests, 0)
+	p := startProxy(t, l, mode, lab.ProxyOptions{Manifests: folder})
+	settle(t, p, folder, 0)
+	answered(t, l, netip.MustParseAddrPort("10.96.0.1:80"))
+	if err := p.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	binary, err := lab.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := l.Host("node1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := node.Run(t.Context(), lab.Command{Args: []string{binary, "--cleanup", "--proxy-mode=nonsense"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := regexp.MustCompile(`(?m)^.*(table ip6? sluice|KUBE-|10\.96\.0\.1).*$`)
+	for _, mode := range []string{"nftables", "iptables-legacy"} { // nftables sees those of iptables-nft
+		for _, line := range ours.FindAllString(rulesOf(t, l, mode), -1) {
+			if !regexp.MustCompile(`KUBE-IPTABLES-HINT`).MatchString(line) {
+				t.Errorf("still there: %s", line)
+			}
+		}
+	}
+	if t.Failed() {
+		t.Logf("it said:\n%s", out)
+	}
+}

@@ -1,0 +1,55 @@
+package lab_test
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	"sluice/test/lab"
+)
+
+// A proxy that is killed at any moment, also in the middle of programming, harms
+// no connection to what was there before, and the next one finishes its work.
+func TestProxyMayBeKilledAtAnyMoment(t *testing.T) { inEachMode(t, testKill) }
+
+func testKill(t *testing.T, mode string) {
+	t.Logf("seed %d (repeat with -seed)", *seed)
+	rng := rand.New(rand.NewPCG(*seed, 0))
+	l := lab.Start(t)
+	folder := t.TempDir()
+	write(t, folder, "good.yaml", goodManifests, 0)
+	start := func() *lab.Proxy { return startProxy(t, l, mode, lab.ProxyOptions{Manifests: folder}) }
+	p := start()
+	settle(t, p, folder, 0)
+	good, other := netip.MustParseAddrPort("10.96.0.1:80"), netip.MustParseAddrPort("10.96.1.99:80")
+	flow := lab.Flow{From: "pod3", Protocol: lab.TCP, To: good}
+	traffic, err := l.StartTraffic(t.Context(), []lab.Flow{flow}, lab.TrafficOptions{Sessions: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 12 {
+		// Now the others are there, now they are not.
+		content := ""
+		if i%2 == 0 {
+			content = manyServices()
+		}
+		write(t, folder, "many.yaml", content, 0)
+		time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)
+		if err := p.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		p = start()
+	}
+	write(t, folder, "many.yaml", manyServices(), 0)
+	eventually(t, func() bool {
+		return l.Connect(t.Context(), lab.Flow{From: "pod3", Protocol: lab.TCP, To: other, Timeout: lab.ShortTimeout}).Kind == lab.Answered
+	})
+	answered(t, l, good)
+	if count := traffic.Stop(); count.Lost() > 0 {
+		t.Errorf("connections were lost: %v", count)
+	}
+	if t.Failed() {
+		t.Logf("the last proxy's log:\n%s", p.Log())
+	}
+}

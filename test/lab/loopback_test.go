@@ -1,0 +1,68 @@
+package lab_test
+
+import (
+	"net/netip"
+	"path/filepath"
+	"testing"
+
+	"sluice/test/lab"
+)
+
+const loopbackManifests = `
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: default}
+spec:
+  type: NodePort
+  clusterIP: 10.96.0.1
+  ports: [{port: 80, nodePort: 30080}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: default, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{port: 8080}]
+endpoints: [{addresses: [10.244.1.1], nodeName: node1}]
+`
+
+// Node ports on loopback addresses can be switched on and off while the proxy
+// runs. Connections that stand stay.
+func TestLoopbackNodePortsFollowTheConfigurationFile(t *testing.T) {
+	l := lab.Start(t)
+	folder, etc := t.TempDir(), t.TempDir()
+	write(t, folder, "web.yaml", loopbackManifests, 0)
+	write(t, etc, "config.yaml", liveConfig, 0)
+	p, err := l.StartProxy(lab.ProxyOptions{Manifests: folder, Flags: []string{"--config", filepath.Join(etc, "config.yaml")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if t.Failed() {
+			t.Logf("the proxy's log:\n%s", p.Log())
+		}
+	}()
+	settle(t, p, folder, 0)
+	flow := lab.Flow{From: "node1", Protocol: lab.TCP, To: netip.MustParseAddrPort("127.0.0.1:30080")}
+	ends := func(kind lab.Kind) {
+		t.Helper()
+		eventually(t, func() bool { return l.Connect(t.Context(), flow).Kind == kind })
+	}
+	ends(lab.Refused)
+	write(t, etc, "config.yaml", liveConfig+"nodePortAddresses: [primary, localhost]\n", 0)
+	ends(lab.Answered)
+	session, err := l.Open(flow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	if _, err := session.Ask(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, etc, "config.yaml", liveConfig+"nodePortAddresses: [primary, localhost]\nfeatureGates: {KubeProxyNFTablesLocalhostNodePorts: false}\n", 0)
+	ends(lab.Refused)
+	if answer, err := session.Ask(); err != nil || answer.By != "pod1" {
+		t.Errorf("the connection that stood: %v, answered by %q", err, answer.By)
+	}
+	write(t, etc, "config.yaml", liveConfig+"nodePortAddresses: [primary, 127.0.0.1/32]\n", 0)
+	ends(lab.Answered)
+}

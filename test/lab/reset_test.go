@@ -1,0 +1,104 @@
+package lab_test
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sluice/test/lab"
+)
+
+// An endpoint that vanishes without a word leaves clients in every stage behind.
+func TestClientsOfAnEndpointThatVanishedAreReset(t *testing.T) {
+	l := lab.Start(t)
+	folder := t.TempDir()
+	write(t, folder, "good.yaml", goodManifests, 0)
+	p, err := l.StartProxy(lab.ProxyOptions{Manifests: folder, Flags: []string{"--reset-removed-endpoints"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	settle(t, p, folder, 0)
+	flow := lab.Flow{From: "pod3", Protocol: lab.TCP, To: netip.MustParseAddrPort("10.96.0.1:80"), Timeout: 20 * time.Second}
+	waiting, err := l.Open(flow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer waiting.Close()
+	if _, err := waiting.Ask(); err != nil {
+		t.Fatal(err)
+	}
+
+	pod, err := l.Host("pod1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := pod.Run(t.Context(), lab.Command{Args: []string{"ip", "link", "set", "eth0", "down"}}); err != nil {
+		t.Fatal(err, out)
+	}
+	opened := make(chan lab.Outcome)
+	go func() { opened <- l.Connect(t.Context(), flow) }()
+	eventually(t, func() bool { // the node has passed the SYN on
+		return strings.Contains(tracked(t, l), "SYN_SENT")
+	})
+	mark := p.Log().Len()
+	write(t, folder, "good.yaml", strings.ReplaceAll(goodManifests, "10.244.1.1", "10.244.1.2"), 0)
+	settle(t, p, folder, mark)
+	if err := waiting.Listen(); !errors.Is(err, unix.ECONNRESET) {
+		t.Errorf("the client that waits learns: %v", err)
+	}
+	if o := <-opened; o.Kind != lab.Answered || o.By != "pod2" {
+		t.Errorf("the client that connects is %v, want answered by pod2", o)
+	}
+}
+
+// tracked lists the TCP connections that node1 knows.
+func tracked(t *testing.T, l *lab.Lab) string {
+	t.Helper()
+	node, err := l.Host("node1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := node.Run(t.Context(), lab.Command{Args: []string{"conntrack", "-L", "-p", "tcp"}})
+	if err != nil {
+		t.Fatal(err, out)
+	}
+	return out
+}
+
+// Without CAP_NET_RAW the proxy cannot make idle clients speak: they learn that
+// their connection was reset when they send, and the log says what is lacking.
+func TestResetWithoutNetRawReachesClientsThatSend(t *testing.T) {
+	l := lab.Start(t)
+	asNobody, manifests := unprivileged(t)
+	p, err := l.StartProxy(lab.ProxyOptions{
+		Binary: asNobody("+net_admin"), Manifests: manifests, Flags: []string{"--reset-removed-endpoints"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	settle(t, p, manifests, 0)
+	s, err := l.Open(lab.Flow{From: "pod3", Protocol: lab.TCP, To: netip.MustParseAddrPort("10.96.0.1:80"), Timeout: lab.ShortTimeout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Ask(); err != nil {
+		t.Fatal(err)
+	}
+
+	mark := p.Log().Len()
+	write(t, manifests, "good.yaml", strings.ReplaceAll(goodManifests, "10.244.1.1", "10.244.1.2"), 0)
+	settle(t, p, manifests, mark)
+	eventually(t, func() bool { return strings.Contains(p.Log().String(), "give the proxy the capability NET_RAW") })
+	if err := s.Listen(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("while it waits, the client learns: %v", err)
+	}
+	if _, err := s.Ask(); !errors.Is(err, unix.ECONNRESET) {
+		t.Errorf("when it sends, the client learns: %v", err)
+	}
+}

@@ -1,0 +1,233 @@
+package lab_test
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+
+	"sluice/test/lab"
+)
+
+// countedManifests are Services that serve and that refuse, each for another
+// reason.
+const countedManifests = `
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: default}
+spec:
+  clusterIP: 10.96.0.10
+  ports: [{name: http, port: 80, targetPort: 8080}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: default, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints: [{addresses: [10.244.1.1], nodeName: node1}, {addresses: [10.244.1.2], nodeName: node1, conditions: {ready: false}}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: empty, namespace: default}
+spec:
+  clusterIP: 10.96.0.11
+  ports: [{name: http, port: 80, targetPort: 8080}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: balanced, namespace: default}
+spec:
+  type: LoadBalancer
+  clusterIP: 10.96.0.12
+  externalTrafficPolicy: Cluster
+  allocateLoadBalancerNodePorts: false
+  loadBalancerSourceRanges: [203.0.113.0/24]
+  ports: [{name: http, port: 80, targetPort: 8080}]
+status: {loadBalancer: {ingress: [{ip: 198.18.0.12}]}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: balanced-1, namespace: default, labels: {kubernetes.io/service-name: balanced}}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints: [{addresses: [10.244.1.1], nodeName: node1}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: elsewhere, namespace: default}
+spec:
+  type: LoadBalancer
+  clusterIP: 10.96.0.13
+  externalTrafficPolicy: Local
+  allocateLoadBalancerNodePorts: false
+  ports: [{name: http, port: 80, targetPort: 8080}]
+status: {loadBalancer: {ingress: [{ip: 198.18.0.13}]}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: elsewhere-1, namespace: default, labels: {kubernetes.io/service-name: elsewhere}}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints: [{addresses: [10.244.2.1], nodeName: node2}]
+---
+apiVersion: networking.k8s.io/v1
+kind: ServiceCIDR
+metadata: {name: kubernetes}
+spec: {cidrs: [10.96.0.0/16]}
+`
+
+const filledManifests = `
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: empty-1, namespace: default, labels: {kubernetes.io/service-name: empty}}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints: [{addresses: [10.244.1.2], nodeName: node1}]
+`
+
+// meter reads the metrics of the proxy on node1.
+type meter struct {
+	t *testing.T
+	l *lab.Lab
+}
+
+// value is that of one series, 0 if there is none.
+func (m meter) value(series string) float64 {
+	m.t.Helper()
+	page, err := m.l.Get(lab.Flow{From: "node1", Protocol: lab.TCP, To: netip.MustParseAddrPort("127.0.0.1:10249"), Timeout: lab.DefaultTimeout}, "/metrics")
+	if err != nil {
+		return -1 // it does not serve yet
+	}
+	for line := range strings.Lines(page.Text) {
+		if rest, ok := strings.CutPrefix(line, series+" "); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
+			if err != nil {
+				m.t.Fatal(err)
+			}
+			return v
+		}
+	}
+	return 0
+}
+
+func (m meter) connections(service string) float64 {
+	m.t.Helper()
+	return m.value(`sluice_service_connections_total{namespace="default",service="` + service + `",port="http",protocol="TCP"}`)
+}
+
+func (m meter) refused(service, reason string) float64 {
+	m.t.Helper()
+	return m.value(`sluice_service_refused_packets_total{namespace="default",service="` + service + `",reason="` + reason + `"}`)
+}
+
+func (m meter) refusedAll(reason string) float64 {
+	m.t.Helper()
+	return m.value(`sluice_refused_packets_total{reason="` + reason + `"}`)
+}
+
+// connect connects so often, and it always ends that way.
+func (m meter) connect(times int, from, to string, want lab.Kind) {
+	m.t.Helper()
+	f := lab.Flow{From: from, Protocol: lab.TCP, To: netip.MustParseAddrPort(to)}
+	if want == lab.Dropped {
+		f.Timeout = lab.ShortTimeout
+	}
+	for range times {
+		if o := m.l.Connect(m.t.Context(), f); o.Kind != want {
+			m.t.Fatalf("%v is %v, want %s", f, o, want)
+		}
+	}
+}
+
+// reaches waits until a value is at least so much: a packet may be sent again.
+func (m meter) reaches(what string, value func() float64, least float64) {
+	m.t.Helper()
+	var last float64
+	eventually(m.t, func() bool { last = value(); return last >= least })
+	m.t.Logf("%s: %g", what, last)
+}
+
+func TestTrafficOfServicesIsCountedByWhatBecomesOfIt(t *testing.T) {
+	l := lab.Start(t)
+	m := meter{t, l}
+	folder := t.TempDir()
+	write(t, folder, "counted.yaml", countedManifests, 0)
+	start := func() *lab.Proxy {
+		p := startProxy(t, l, "nftables", lab.ProxyOptions{Manifests: folder, Flags: []string{"--cluster-cidr=10.244.0.0/16"}})
+		settle(t, p, folder, 0)
+		// The zero is there before the first packet.
+		m.reaches("refused at first", func() float64 { return m.refusedAll("no_endpoints") }, 0)
+		return p
+	}
+	p := start()
+
+	m.connect(5, "pod3", "10.96.0.10:80", lab.Answered)
+	m.connect(4, "pod3", "10.96.0.11:80", lab.Refused)
+	m.connect(3, "client2", "198.18.0.12:80", lab.Answered)
+	m.connect(2, "client", "198.18.0.12:80", lab.Dropped)
+	m.connect(2, "client", "198.18.0.13:80", lab.Dropped)
+	m.connect(2, "pod3", "10.96.0.10:81", lab.Refused)
+	m.connect(2, "pod3", "10.96.77.77:80", lab.Dropped)
+	m.reaches("unallocated address", func() float64 { return m.refusedAll("unallocated_address") }, 2)
+	m.reaches("unknown port", func() float64 { return m.refusedAll("unknown_port") }, 2)
+	m.reaches("no endpoints", func() float64 { return m.refused("empty", "no_endpoints") }, 4)
+	m.reaches("source range", func() float64 { return m.refused("balanced", "source_range") }, 2)
+	m.reaches("no local endpoint", func() float64 { return m.refused("elsewhere", "no_local_endpoint") }, 2)
+	wantConnections := func(when string, want map[string]float64) {
+		t.Helper()
+		for service, n := range want {
+			if got := m.connections(service); got != n {
+				t.Errorf("%s: %g connections of %s, want %g", when, got, service, n)
+			}
+		}
+	}
+	wantConnections("at first", map[string]float64{"web": 5, "empty": 0, "balanced": 3, "elsewhere": 0})
+	if used := m.value(`sluice_service_endpoints{namespace="default",service="web",state="used"}`); used != 1 {
+		t.Errorf("%g endpoints of web are in use, want 1", used)
+	}
+
+	// A Service that gets its first endpoint: what was refused stays refused.
+	before := m.refused("empty", "no_endpoints")
+	mark := p.Log().Len()
+	write(t, folder, "filled.yaml", filledManifests, 0)
+	settle(t, p, folder, mark)
+	m.connect(3, "pod3", "10.96.0.11:80", lab.Answered)
+	m.reaches("connections after an update", func() float64 { return m.connections("empty") }, 3)
+	wantConnections("after an update", map[string]float64{"web": 5, "empty": 3, "balanced": 3, "elsewhere": 0})
+	if after := m.refused("empty", "no_endpoints"); after != before {
+		t.Errorf("%g refused before an endpoint came, %g after", before, after)
+	}
+
+	// Another process counts from its own beginning, though the kernel goes on.
+	if err := p.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	start()
+	wantConnections("after a restart", map[string]float64{"web": 0, "empty": 0})
+	m.connect(2, "pod3", "10.96.0.10:80", lab.Answered)
+	m.reaches("connections after a restart", func() float64 { return m.connections("web") }, 2)
+	wantConnections("after a restart", map[string]float64{"web": 2, "empty": 0, "balanced": 0, "elsewhere": 0})
+}
+
+func TestMetricsOfSingleServicesCanBeBoundedAndSwitchedOff(t *testing.T) {
+	tests := []struct {
+		name, flag  string
+		own, shared float64
+	}{
+		{"bounded", "--service-metrics-limit=1", 1, 3},
+		{"switched off", "--service-metrics=false", 0, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			l := lab.Start(t)
+			m := meter{t, l}
+			folder := t.TempDir()
+			write(t, folder, "counted.yaml", countedManifests, 0)
+			settle(t, startProxy(t, l, "nftables", lab.ProxyOptions{Manifests: folder, Flags: []string{tt.flag}}), folder, 0)
+			m.reaches("frontends", func() float64 { return m.value(`sluice_frontends{status="programmed"}`) }, 6)
+			eventually(t, func() bool {
+				return m.value(`sluice_services{series="own"}`) == tt.own && m.value(`sluice_services{series="shared"}`) == tt.shared
+			})
+		})
+	}
+}
