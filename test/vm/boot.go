@@ -28,7 +28,7 @@ func Boot(ctx context.Context, k Kernel, a Accelerator, p Program, output io.Wri
 		return fmt.Errorf("make the initramfs: %w", err)
 	}
 	var problems bytes.Buffer
-	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", slices.Concat(machine, a.arguments(), []string{
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", slices.Concat(hardware, a.arguments(), []string{
 		"-kernel", k.Image, "-initrd", "/proc/self/fd/3", "-append", kernelParameters,
 		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console", "-serial", "file:/proc/self/fd/4",
 	})...)
@@ -56,8 +56,8 @@ func scratchFile() (*os.File, error) {
 const kernelParameters = "console=ttyS0 quiet loglevel=5 panic=-1 oops=panic panic_on_warn=1 " +
 	"mitigations=off random.trust_cpu=on"
 
-// machine is the hardware: one processor, and no devices but the serial lines.
-var machine = []string{
+// hardware is one processor, and no devices but the serial lines.
+var hardware = []string{
 	"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-nic", "none",
 	"-machine", "pc", "-smp", "1", "-m", "1024",
 }

@@ -8,27 +8,35 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
 // errNotOffered is what lookup returns for a package that apt does not know.
-var errNotOffered = errors.New("the apt sources of this machine do not offer the package")
+var errNotOffered = errors.New("the apt sources do not offer the package")
 
-// debianPackage is a package that the apt sources offer, in the version that
-// apt would install.
+// apt asks the apt sources of this machine, or others that its options name.
+type apt struct{ options []string }
+
+// machine has the apt sources of this machine.
+var machine = apt{}
+
+// debianPackage is a package that apt sources offer, in the version that apt
+// would install.
 type debianPackage struct {
+	from    apt
 	name    string
 	version string
 	depends []string // names of other packages, without versions
 }
 
 // lookup finds a package.
-func lookup(ctx context.Context, name string) (debianPackage, error) {
-	stanza, err := run(ctx, "", "apt-cache", "show", "--no-all-versions", name)
+func (a apt) lookup(ctx context.Context, name string) (debianPackage, error) {
+	stanza, err := a.run(ctx, "", "apt-cache", "show", "--no-all-versions", name)
 	if err != nil {
 		return debianPackage{}, fmt.Errorf("%w: %s: %w", errNotOffered, name, err)
 	}
-	p := debianPackage{name: name}
+	p := debianPackage{from: a, name: name}
 	for line := range strings.Lines(stanza) {
 		field, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
 		switch field {
@@ -48,9 +56,15 @@ func lookup(ctx context.Context, name string) (debianPackage, error) {
 
 // refresh gets new lists of packages: the archive forgets versions that older
 // lists speak of.
-func refresh(ctx context.Context) error {
-	_, err := run(ctx, "", "apt-get", "-qq", "update")
+func (a apt) refresh(ctx context.Context) error {
+	_, err := a.run(ctx, "", "apt-get", "-qq", "update")
 	return err
+}
+
+// run runs one of apt's programs in a folder. It works as root, since the user
+// that apt downloads as has no access to caches.
+func (a apt) run(ctx context.Context, dir, program string, args ...string) (string, error) {
+	return run(ctx, dir, slices.Concat([]string{program, "-o", "APT::Sandbox::User=root"}, a.options, args)...)
 }
 
 // unpack downloads a package and unpacks it into dir.
@@ -60,9 +74,7 @@ func (p debianPackage) unpack(ctx context.Context, dir string) error {
 		return err
 	}
 	defer os.RemoveAll(scratch)
-	// As root, since the user that apt downloads as has no access to caches.
-	_, err = run(ctx, scratch, "apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", p.name+"="+p.version)
-	if err != nil {
+	if _, err = p.from.run(ctx, scratch, "apt-get", "-qq", "download", p.name+"="+p.version); err != nil {
 		return err
 	}
 	files, err := filepath.Glob(filepath.Join(scratch, "*.deb"))

@@ -4,6 +4,7 @@
 // A kernel comes from a package of Debian, taken from the apt sources of the
 // machine, and boots in qemu with an initramfs that is made on the spot: the
 // kernel's modules, busybox, nft and ip of this machine, and the program. The
+// kernel of Debian 13 gets the nft of Debian 13, with the libraries it needs. The
 // program runs as root, its output appears here as it is written, and its exit
 // code comes back. Modules load as they do on a real node, when the kernel asks
 // for them. A kernel that warns or oopses meanwhile stops the guest, and that

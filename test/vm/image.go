@@ -41,8 +41,12 @@ type Program struct {
 	Env []string
 }
 
-// workDir is the guest's folder with the program and its files.
-const workDir = "/work"
+const (
+	// workDir is the guest's folder with the program and its files.
+	workDir = "/work"
+	// nftDir is where init looks for nft first.
+	nftDir = "/usr/local/nft"
+)
 
 // writeImage writes an initramfs. It is not compressed, since unpacking takes an
 // emulated processor longer than reading.
@@ -62,6 +66,9 @@ func writeImage(ctx context.Context, w io.Writer, k Kernel, p Program) error {
 	a.copy(path.Join("/lib/modules", k.Release), k.modules)
 	if err := addTools(ctx, a); err != nil {
 		return err
+	}
+	if k.nft != "" {
+		a.copy(nftDir, k.nft)
 	}
 	a.copy(path.Join(workDir, path.Base(p.Args[0])), p.Args[0])
 	for name, from := range p.Files {

@@ -36,6 +36,9 @@ type Kernel struct {
 	Image   string // path of the kernel
 	modules string // folder with what belongs into /lib/modules/Release
 	busybox string // path of a static busybox
+	// nft is the folder with the nft of the release of Debian that the kernel
+	// is of; empty if that is the machine's.
+	nft string
 }
 
 // Kernels gets the kernels to test on. Of DefaultKernels it takes those that
@@ -49,7 +52,7 @@ func Kernels(ctx context.Context, c Cache, logf func(string, ...any)) ([]Kernel,
 	kernels, missing, err := c.kernels(ctx, names)
 	if err != nil || missing != nil {
 		logf("trying again with fresh lists of packages: not offered: %q, error: %v", missing, err)
-		errRefresh := refresh(ctx)
+		errRefresh := c.refresh(ctx)
 		if kernels, missing, err = c.kernels(ctx, names); err != nil {
 			return nil, errors.Join(err, errRefresh)
 		}
@@ -78,6 +81,11 @@ func (c Cache) kernels(ctx context.Context, names []string) (kernels []Kernel, m
 			return nil, nil, err
 		default:
 			k.busybox = busybox
+			if strings.HasPrefix(k.Release, debian13Kernel) {
+				if k.nft, err = c.debian13Nft(ctx); err != nil {
+					return nil, nil, err
+				}
+			}
 			kernels = append(kernels, k)
 		}
 	}
@@ -85,7 +93,7 @@ func (c Cache) kernels(ctx context.Context, names []string) (kernels []Kernel, m
 }
 
 func (c Cache) busybox(ctx context.Context) (string, error) {
-	p, err := lookup(ctx, "busybox-static")
+	p, err := machine.lookup(ctx, "busybox-static")
 	if err != nil {
 		return "", err
 	}
@@ -98,13 +106,13 @@ func (c Cache) busybox(ctx context.Context) (string, error) {
 
 // kernel gets a kernel by the name of its package, or of one that depends on it.
 func (c Cache) kernel(ctx context.Context, name string) (Kernel, error) {
-	p, err := lookup(ctx, name)
+	p, err := machine.lookup(ctx, name)
 	if err != nil {
 		return Kernel{}, err
 	}
 	const prefix = "linux-image-"
 	if i := slices.IndexFunc(p.depends, func(d string) bool { return strings.HasPrefix(d, prefix) }); i >= 0 {
-		if p, err = lookup(ctx, p.depends[i]); err != nil {
+		if p, err = machine.lookup(ctx, p.depends[i]); err != nil {
 			return Kernel{}, err
 		}
 	}

@@ -27,9 +27,7 @@ var unsuitable = []string{
 	// Tens of thousands of elements take an emulated processor too long.
 	"TestHalfBuiltTableIsFinished",
 	"TestHugePoolGrowsAndShrinks",
-	// nft 1.0.6 adds to the rule for source ranges a change of the byte order of
-	// a single byte, which kernel 6.12.115 refuses.
-	"TestListingOfNftLoadsAgain",
+	"TestRefusedFrontendsHarmOnlyThemselvesAmongVeryMany",
 }
 
 func TestKernels(t *testing.T) {
@@ -58,6 +56,28 @@ func TestKernels(t *testing.T) {
 	}
 }
 
+// TestListingsLoadInNftOfDebian13 runs on the machine's own kernel.
+func TestListingsLoadInNftOfDebian13(t *testing.T) {
+	cache, err := OpenCache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	nft, err := cache.debian13Nft(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	test := exec.CommandContext(t.Context(), buildTest(t, "sluice/internal/dataplane/nftables"), "-test.v", "-test.run=^TestListing")
+	test.Env = append(os.Environ(), "PATH="+nft+":"+os.Getenv("PATH"))
+	output, err := test.CombinedOutput()
+	t.Logf("%s", output)
+	if err != nil {
+		t.Error(err)
+	}
+	if want := "listing and loading with nftables v1.1"; !strings.Contains(string(output), want) {
+		t.Errorf("the output lacks %q", want)
+	}
+}
+
 // buildPrograms builds the test programs that run in guests.
 func buildPrograms(t *testing.T) map[string]Program {
 	t.Helper()
@@ -74,7 +94,8 @@ func buildPrograms(t *testing.T) map[string]Program {
 			Args: []string{buildTest(t, "sluice/test/lab"), "-test.v", programTime,
 				"-test.run=^TestScenarios$"},
 			Files: map[string]string{"kube-proxy": proxy, "testdata": "testdata"},
-			Env:   []string{lab.BinaryVariable + "=" + filepath.Join(workDir, "kube-proxy")},
+			// Guests have no programs of iptables.
+			Env: []string{lab.BinaryVariable + "=" + filepath.Join(workDir, "kube-proxy"), "SLUICE_MODES=nftables"},
 		},
 	}
 }
