@@ -1,139 +1,103 @@
-// Command bench measures how long the way from objects in memory to rules in
-// the kernel takes, through the engine, the plan and the nftables dataplane.
+// Command bench measures, in each mode of the proxy, how long the way from
+// objects in memory to rules in the kernel takes, through the engine, the plan
+// and the dataplane, and how many new connections per second these rules allow.
 //
 // Each workload runs in a process and a network namespace of its own, so that
 // its memory and its CPU time can be told apart. Run it as root:
 //
 //	go run ./test/bench
+//	go run ./test/bench -modes nftables -limit 5m
 //
 // These are wall times of a machine that may have other things to do: look at
 // the ratios.
 package main
 
 import (
-	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"syscall"
-	"text/tabwriter"
+	"strings"
 	"time"
+
+	"sluice/test/lab/scenario"
 )
 
-// workload is a cluster of so many Services with so many endpoints each.
-type workload struct{ Services, Endpoints int }
+// workload is a cluster of so many Services with so many endpoints each, and
+// the mode that it is programmed in.
+type workload struct {
+	Mode                string
+	Services, Endpoints int
+	// Target is the one endpoint of the last Service, if it matters.
+	Target string `json:",omitempty"`
+}
 
 func (w workload) String() string { return fmt.Sprintf("%d×%d", w.Services, w.Endpoints) }
 
-var workloads = []workload{{1_000, 10}, {10_000, 2}, {5_000, 50}, {45_000, 1}, {1, 100_000}}
-
-// scaling are the pairs for time(2N)/time(N).
-var scaling = [][2]workload{
-	{{5_000, 2}, {10_000, 2}},
-	{{10_000, 2}, {20_000, 2}},
-	{{2_500, 50}, {5_000, 50}},
-	{{1, 50_000}, {1, 100_000}},
+// options are the flags.
+type options struct {
+	worker, load string
+	modes        string
+	changes      int
+	limit        time.Duration
+	profile      string
+	rates        bool
 }
 
 func main() {
-	worker := flag.String("worker", "", "measure one workload (JSON) in this process and network namespace")
-	changes := flag.Int("changes", 200, "changes of each sort to measure")
-	profile := flag.String("profile", "", "with -worker: write a CPU profile of the cold start to this file")
+	var o options
+	flag.StringVar(&o.worker, "worker", "", "measure one workload (JSON) in this process and network namespace")
+	flag.StringVar(&o.load, "load", "", "program one workload (JSON) in this network namespace, and exit")
+	flag.StringVar(&o.modes, "modes", strings.Join(scenario.ModeNames(), ","), "modes to measure")
+	flag.IntVar(&o.changes, "changes", 200, "changes of each sort to measure")
+	flag.DurationVar(&o.limit, "limit", 2*time.Minute, "longest time that a workload may take")
+	flag.StringVar(&o.profile, "profile", "", "with -worker: write a CPU profile of the cold start to this file")
+	flag.BoolVar(&o.rates, "rates", false, "measure nothing but the rates of new connections")
 	flag.Parse()
-	if err := run(*worker, *changes, *profile); err != nil {
+	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(worker string, changes int, profile string) error {
-	if worker == "" {
-		return report(changes)
-	}
-	var w workload
-	if err := json.Unmarshal([]byte(worker), &w); err != nil {
-		return err
-	}
-	m, err := measure(w, changes, profile)
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(os.Stdout).Encode(m)
-}
-
-// figures are what one workload measured.
-type figures struct {
-	Cold                 time.Duration
-	Add, Remove, Replace latency
-	Restart              time.Duration
-	RestartTransactions  int
-	User, System         time.Duration // until the cold start was committed
-	Peak                 int64         // bytes resident, of the whole process, at that time
-}
-
-type latency struct{ P50, P99 time.Duration }
-
-func (l latency) String() string {
-	return fmt.Sprintf("%s / %s", ms(l.P50), ms(l.P99))
-}
-
-func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", d.Seconds()*1000) }
-
-// isolated measures a workload in a child process.
-func isolated(w workload, changes int) (figures, error) {
-	var f figures
-	arg, err := json.Marshal(w)
-	if err != nil {
-		return f, err
-	}
-	var out bytes.Buffer
-	c := exec.Command("/proc/self/exe", "-worker", string(arg), "-changes", fmt.Sprint(changes))
-	c.Stdout, c.Stderr = &out, os.Stderr
-	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	if err := c.Run(); err != nil {
-		return f, fmt.Errorf("workload %s: %w", w, err)
-	}
-	return f, json.Unmarshal(out.Bytes(), &f)
-}
-
-func report(changes int) error {
-	out := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(out, "Services×endpoints\tcold start\tuser\tsystem\tpeak memory\tadd p50 / p99\tremove p50 / p99\treplace p50 / p99\trestart\twritten")
-	for _, w := range workloads {
-		f, err := isolated(w, changes)
+func run(o options) error {
+	if o.worker != "" {
+		w, err := parseWorkload(o.worker)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%d MB\t%s\t%s\t%s\t%s\t%d\n", w, ms(f.Cold), ms(f.User), ms(f.System),
-			f.Peak>>20, f.Add, f.Remove, f.Replace, ms(f.Restart), f.RestartTransactions)
+		m, err := measure(w, o.changes, o.profile)
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(os.Stdout).Encode(m)
 	}
-	out.Flush()
-	fmt.Println()
-	fmt.Fprintln(out, "cold start\tN\t2N\ttime(2N)/time(N)")
-	for _, pair := range scaling {
-		var cold [2]time.Duration
-		for i, w := range pair {
-			var err error
-			if cold[i], err = bestCold(w); err != nil {
+	if o.load != "" {
+		w, err := parseWorkload(o.load)
+		if err != nil {
+			return err
+		}
+		p, err := start(w.Mode, newCluster(w).events())
+		if err != nil {
+			return err
+		}
+		p.stop()
+		return nil
+	}
+	modes := strings.Split(o.modes, ",")
+	if !o.rates {
+		for _, mode := range modes {
+			if err := report(mode, o); err != nil {
 				return err
 			}
 		}
-		fmt.Fprintf(out, "%s, %s\t%s\t%s\t%.2f\n", pair[0], pair[1], ms(cold[0]), ms(cold[1]), float64(cold[1])/float64(cold[0]))
 	}
-	return out.Flush()
+	return reportRates(context.Background(), modes)
 }
 
-// bestCold is the best of a few cold starts: the least disturbed one.
-func bestCold(w workload) (time.Duration, error) {
-	best := time.Duration(1<<63 - 1)
-	for range 3 {
-		f, err := isolated(w, 0)
-		if err != nil {
-			return 0, err
-		}
-		best = min(best, f.Cold)
-	}
-	return best, nil
+func parseWorkload(text string) (workload, error) {
+	w := workload{Mode: "nftables"}
+	err := json.Unmarshal([]byte(text), &w)
+	return w, err
 }

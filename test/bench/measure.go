@@ -16,14 +16,33 @@ import (
 	"github.com/go-logr/logr"
 
 	"sluice/internal/dataplane"
-	"sluice/internal/dataplane/nftables"
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
-// sliceSize is how many endpoints the cluster's controller puts into a slice.
-const sliceSize = 100
+// figures are what one workload measured.
+type figures struct {
+	Cold                 time.Duration
+	User, System         time.Duration // of this process, until the cold start was committed
+	Children             time.Duration // of the programs that it ran until then
+	Peak                 int64         // bytes resident, of this process, at that time
+	Add, Remove, Replace latency
+	Restart              time.Duration
+	RestartTransactions  int
+}
+
+// latency is how long single changes took, and the CPU time of one of them: of
+// this process, and of the programs that it ran.
+type latency struct {
+	Count         int
+	P50, P99      time.Duration
+	Own, Children time.Duration
+}
+
+func (l latency) String() string {
+	return fmt.Sprintf("%s / %s", ms(l.P50), ms(l.P99))
+}
 
 func measure(w workload, changes int, profile string) (figures, error) {
 	var f figures
@@ -35,28 +54,27 @@ func measure(w workload, changes int, profile string) (figures, error) {
 	if err != nil {
 		return f, err
 	}
-	p, err := start(events)
+	p, err := start(w.Mode, events)
 	stopProfile()
 	if err != nil {
 		return f, err
 	}
 	f.Cold = p.first
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		return f, err
-	}
-	f.User, f.System = time.Duration(usage.Utime.Nano()), time.Duration(usage.Stime.Nano())
+	f.User, f.System = cpuTime(syscall.RUSAGE_SELF)
+	user, system := cpuTime(syscall.RUSAGE_CHILDREN)
+	f.Children = user + system
 	if f.Peak, err = peakMemory(); err != nil {
 		return f, err
 	}
 	if changes > 0 {
-		f.Add = p.each(changes, cluster.added)
-		f.Replace = p.each(changes, cluster.replaced)
-		f.Remove = p.each(changes, cluster.removed)
+		// As many of each, so that the end is like the beginning.
+		f.Add = p.each(changes, changesTime, cluster.added)
+		f.Replace = p.each(f.Add.Count, noLimit, cluster.replaced)
+		f.Remove = p.each(f.Add.Count, noLimit, cluster.removed)
 	}
 	p.stop()
 
-	p, err = start(events)
+	p, err = start(w.Mode, events)
 	if err != nil {
 		return f, err
 	}
@@ -79,7 +97,7 @@ func startProfile(path string) (stop func(), err error) {
 // pipe is a running engine with its dataplane.
 type pipe struct {
 	engine      *engine.Engine
-	dataplane   *nftables.Dataplane
+	dataplane   dataplane.Dataplane
 	commits     chan dataplane.Result
 	first       time.Duration
 	firstResult dataplane.Result
@@ -88,8 +106,8 @@ type pipe struct {
 }
 
 // start hands the events over and waits until they are in the kernel.
-func start(events []model.Event) (*pipe, error) {
-	d, err := nftables.New(nftables.Options{Logger: logr.Discard()})
+func start(mode string, events []model.Event) (*pipe, error) {
+	d, err := open(mode)
 	if err != nil {
 		return nil, err
 	}
@@ -127,18 +145,42 @@ func (p *pipe) stop() {
 	p.dataplane.Close()
 }
 
-// each measures changes one at a time, from the engine to the commit.
-func (p *pipe) each(n int, change func(i int) model.Event) latency {
-	took := make([]time.Duration, n)
-	for i := range took {
-		e := change(i)
+// changesTime bounds how long changes of the first sort are measured.
+const changesTime = 10 * time.Second
+
+// noLimit is what the limit of a whole workload takes care of.
+const noLimit = time.Hour
+
+// each measures changes one at a time, from the engine to the commit: so many,
+// or as many as there is time for.
+func (p *pipe) each(most int, limit time.Duration, change func(i int) model.Event) latency {
+	var took []time.Duration
+	own, children := totalTime(syscall.RUSAGE_SELF), totalTime(syscall.RUSAGE_CHILDREN)
+	for deadline := time.Now().Add(limit); len(took) < most && time.Now().Before(deadline); {
+		e := change(len(took))
 		begin := time.Now()
 		p.engine.Update(e)
 		<-p.commits
-		took[i] = time.Since(begin)
+		took = append(took, time.Since(begin))
 	}
+	n := time.Duration(len(took))
+	own, children = totalTime(syscall.RUSAGE_SELF)-own, totalTime(syscall.RUSAGE_CHILDREN)-children
 	slices.Sort(took)
-	return latency{took[n/2], took[n*99/100]}
+	return latency{Count: len(took), P50: took[n/2], P99: took[n*99/100], Own: own / n, Children: children / n}
+}
+
+// cpuTime is the time that this process, or the programs that it ran, spent.
+func cpuTime(who int) (user, system time.Duration) {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(who, &usage); err != nil {
+		return 0, 0 // the kernel knows both sorts
+	}
+	return time.Duration(usage.Utime.Nano()), time.Duration(usage.Stime.Nano())
+}
+
+func totalTime(who int) time.Duration {
+	user, system := cpuTime(who)
+	return user + system
 }
 
 func peakMemory() (int64, error) {
@@ -153,85 +195,4 @@ func peakMemory() (int64, error) {
 		}
 	}
 	return 0, fmt.Errorf("no VmHWM in /proc/self/status")
-}
-
-// cluster makes the objects of a workload.
-type cluster struct {
-	workload
-	slices []*model.Slice // by Service, the last slice of each
-	fresh  uint32
-}
-
-func newCluster(w workload) *cluster {
-	return &cluster{workload: w, slices: make([]*model.Slice, w.Services)}
-}
-
-func ipv4(n uint32) netip.Addr {
-	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
-}
-
-const (
-	firstClusterIP = 0xAC100001 // 172.16.0.1
-	firstPodIP     = 0x0A000001 // 10.0.0.1
-	firstFreshIP   = 0x0B000001
-)
-
-func (c *cluster) events() []model.Event {
-	var events []model.Event
-	node := &model.Node{Name: "bench", IPs: []netip.Addr{netip.MustParseAddr("192.0.2.10")}}
-	events = append(events, model.SetNode{Node: node})
-	pod := uint32(firstPodIP)
-	for i := range c.Services {
-		name := model.Name{Namespace: "bench", Name: "svc-" + strconv.Itoa(i)}
-		events = append(events, model.SetService{Service: &model.Service{
-			Name:       name,
-			ClusterIPs: []netip.Addr{ipv4(firstClusterIP + uint32(i))},
-			Ports:      []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80}},
-		}})
-		for at := 0; at < c.Endpoints; at += sliceSize {
-			s := &model.Slice{
-				Name:    model.Name{Namespace: "bench", Name: name.Name + "-" + strconv.Itoa(at)},
-				Service: name.Name,
-				Family:  model.IPv4,
-				Ports:   []model.SlicePort{{Name: "http", Protocol: model.TCP, Port: 8080}},
-			}
-			for range min(sliceSize, c.Endpoints-at) {
-				s.Endpoints = append(s.Endpoints, endpoint(pod))
-				pod++
-			}
-			events = append(events, model.SetSlice{Slice: s})
-			c.slices[i] = s
-		}
-	}
-	return events
-}
-
-func endpoint(ip uint32) model.Endpoint {
-	return model.Endpoint{Addr: ipv4(ip), Node: "elsewhere", Conditions: model.Ready | model.Serving}
-}
-
-// change puts a changed copy of a Service's last slice in its place.
-func (c *cluster) change(i int, f func([]model.Endpoint) []model.Endpoint) model.Event {
-	i %= c.Services
-	s := *c.slices[i]
-	s.Endpoints = f(slices.Clone(s.Endpoints))
-	c.slices[i] = &s
-	return model.SetSlice{Slice: &s}
-}
-
-func (c *cluster) new() model.Endpoint {
-	c.fresh++
-	return endpoint(firstFreshIP + c.fresh)
-}
-
-func (c *cluster) added(i int) model.Event {
-	return c.change(i, func(eps []model.Endpoint) []model.Endpoint { return append(eps, c.new()) })
-}
-
-func (c *cluster) replaced(i int) model.Event {
-	return c.change(i, func(eps []model.Endpoint) []model.Endpoint { eps[len(eps)-1] = c.new(); return eps })
-}
-
-func (c *cluster) removed(i int) model.Event {
-	return c.change(i, func(eps []model.Endpoint) []model.Endpoint { return eps[:len(eps)-1] })
 }

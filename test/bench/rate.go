@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"sluice/test/lab"
+)
+
+const (
+	rateServices = 10_000
+	rateRounds   = 9
+	rateTime     = 300 * time.Millisecond // of one round
+)
+
+// route is one way to the server.
+type route struct {
+	lab *lab.Lab
+	to  netip.AddrPort
+}
+
+// reportRates measures how many TCP connections per second can be opened, from
+// pod to pod across the node: on a node without rules, past the rules of many
+// Services, and through the last of these Services. Rounds take turns, and
+// ratios are of rounds that follow each other, so that what else the machine
+// does matters little.
+func reportRates(ctx context.Context, modes []string) error {
+	fmt.Printf("New TCP connections per second, with %d Services (medians of %d rounds)\n\n", rateServices, rateRounds)
+	out := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(out, "mode\tno rules\tno Service's\tratio\tthe last Service\tratio")
+	if err := lab.Sweep(); err != nil {
+		return err
+	}
+	for _, mode := range modes {
+		r, err := measureRates(ctx, mode)
+		if err != nil {
+			return fmt.Errorf("%s: %w", mode, err)
+		}
+		fmt.Fprintf(out, "%s\t%.0f\t%.0f\t%.2f\t%.0f\t%.2f\n", mode, median(r[0]), median(r[1]), ratio(r[1], r[0]), median(r[2]), ratio(r[2], r[0]))
+	}
+	return out.Flush()
+}
+
+// measureRates returns connections per second for each round of three routes.
+func measureRates(ctx context.Context, mode string) (rates [3][]float64, err error) {
+	bare, err := lab.New()
+	if err != nil {
+		return rates, err
+	}
+	defer bare.Close()
+	programmed, err := lab.New()
+	if err != nil {
+		return rates, err
+	}
+	defer programmed.Close()
+	server, err := serverOf(programmed)
+	if err != nil {
+		return rates, err
+	}
+	w := workload{Mode: mode, Services: rateServices, Endpoints: 1, Target: server.Addr().String()}
+	if err := load(ctx, programmed, w); err != nil {
+		return rates, err
+	}
+	for _, l := range []*lab.Lab{bare, programmed} {
+		stop, err := serve(l, server)
+		if err != nil {
+			return rates, err
+		}
+		defer stop()
+	}
+	routes := [3]route{{bare, server}, {programmed, server}, {programmed, w.last()}}
+	for range rateRounds {
+		for i, r := range routes {
+			rate, err := connect(r)
+			if err != nil {
+				return rates, fmt.Errorf("connect to %v: %w", r.to, err)
+			}
+			rates[i] = append(rates[i], rate)
+		}
+	}
+	return rates, nil
+}
+
+func serverOf(l *lab.Lab) (netip.AddrPort, error) {
+	pod, err := l.Host("pod1")
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	return netip.AddrPortFrom(pod.Addrs[0], endpointPort), nil
+}
+
+// load programs a workload on the node of a lab, in a process there.
+func load(ctx context.Context, l *lab.Lab, w workload) error {
+	node, err := l.Host("node1")
+	if err != nil {
+		return err
+	}
+	arg, err := json.Marshal(w)
+	if err != nil {
+		return err
+	}
+	_, err = node.Run(ctx, lab.Command{Args: []string{"/proc/self/exe", "-load", string(arg)}})
+	return err
+}
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
+}
+
+// ratio is the median of the ratios of each round.
+func ratio(of, to []float64) float64 {
+	ratios := make([]float64, len(of))
+	for i := range of {
+		ratios[i] = of[i] / to[i]
+	}
+	return median(ratios)
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"text/tabwriter"
+	"time"
+)
+
+// sizes are the clusters that are measured in each mode.
+var sizes = []workload{
+	{Services: 1_000, Endpoints: 10},
+	{Services: 10_000, Endpoints: 2},
+	{Services: 5_000, Endpoints: 50},
+	{Services: 45_000, Endpoints: 1},
+	{Services: 1, Endpoints: 100_000},
+}
+
+// scaling are the pairs for time(2N)/time(N).
+var scaling = [][2]workload{
+	{{Services: 5_000, Endpoints: 2}, {Services: 10_000, Endpoints: 2}},
+	{{Services: 10_000, Endpoints: 2}, {Services: 20_000, Endpoints: 2}},
+	{{Services: 2_500, Endpoints: 50}, {Services: 5_000, Endpoints: 50}},
+	{{Services: 1, Endpoints: 50_000}, {Services: 1, Endpoints: 100_000}},
+}
+
+// errLimit is what becomes of a workload that takes too long.
+type errLimit time.Duration
+
+func (e errLimit) Error() string {
+	return fmt.Sprintf("did not end in %.0f s", time.Duration(e).Seconds())
+}
+
+func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", d.Seconds()*1000) }
+
+// isolated measures a workload in a child process.
+func isolated(w workload, changes int, limit time.Duration) (figures, error) {
+	var f figures
+	arg, err := json.Marshal(w)
+	if err != nil {
+		return f, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	var out bytes.Buffer
+	c := exec.CommandContext(ctx, "/proc/self/exe", "-worker", string(arg), "-changes", fmt.Sprint(changes))
+	c.Stdout, c.Stderr = &out, os.Stderr
+	// The lock of iptables-legacy is the machine's, and this is another one.
+	lock := filepath.Join(os.TempDir(), fmt.Sprintf("sluice-bench-%d.lock", os.Getpid()))
+	defer os.Remove(lock)
+	c.Env = append(c.Environ(), "XTABLES_LOCKFILE="+lock)
+	// What a worker runs must end with it.
+	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Setpgid: true}
+	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
+	err = c.Run()
+	if ctx.Err() != nil {
+		return f, errLimit(limit)
+	}
+	if err != nil {
+		return f, fmt.Errorf("%s, workload %s: %w", w.Mode, w, err)
+	}
+	return f, json.Unmarshal(out.Bytes(), &f)
+}
+
+// report measures one mode.
+func report(mode string, o options) error {
+	fmt.Printf("Mode %s\n\n", mode)
+	out := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(out, "Services×endpoints\tcold start\tuser\tsystem\tchildren\tpeak memory\tadd p50 / p99\tremove p50 / p99\treplace p50 / p99\tCPU of an add, own / children\trestart\twritten")
+	for _, w := range sizes {
+		w.Mode = mode
+		f, err := isolated(w, o.changes, o.limit)
+		var late errLimit
+		if errors.As(err, &late) {
+			fmt.Fprintf(out, "%s\t%v\n", w, late)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%d MB\t%s\t%s\t%s\t%s / %s\t%s\t%d\n", w, ms(f.Cold), ms(f.User), ms(f.System), ms(f.Children),
+			f.Peak>>20, f.Add, f.Remove, f.Replace, ms(f.Add.Own), ms(f.Add.Children), ms(f.Restart), f.RestartTransactions)
+	}
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	return reportScaling(mode, o)
+}
+
+// reportScaling shows how the cold start grows with the cluster.
+func reportScaling(mode string, o options) error {
+	fmt.Println()
+	out := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(out, "cold start\tN\t2N\ttime(2N)/time(N)")
+	for _, pair := range scaling {
+		var cold [2]time.Duration
+		var err error
+		for i := 0; i < len(pair) && err == nil; i++ {
+			pair[i].Mode = mode
+			cold[i], err = bestCold(pair[i], o.limit)
+		}
+		var late errLimit
+		if errors.As(err, &late) {
+			fmt.Fprintf(out, "%s, %s\t%v\n", pair[0], pair[1], late)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "%s, %s\t%s\t%s\t%.2f\n", pair[0], pair[1], ms(cold[0]), ms(cold[1]), float64(cold[1])/float64(cold[0]))
+	}
+	fmt.Fprintln(out)
+	return out.Flush()
+}
+
+// longCold is a cold start after which others are not worth the wait.
+const longCold = 5 * time.Second
+
+// bestCold is the best of a few cold starts: the least disturbed one.
+func bestCold(w workload, limit time.Duration) (time.Duration, error) {
+	best := time.Duration(1<<63 - 1)
+	for range 3 {
+		f, err := isolated(w, 0, limit)
+		if err != nil {
+			return 0, err
+		}
+		if best = min(best, f.Cold); best > longCold {
+			break
+		}
+	}
+	return best, nil
+}
