@@ -32,6 +32,8 @@ vm: root tools ## Run the tests on other kernels alone, in virtual machines (nee
 .PHONY: bench
 bench: root tools ## Measure speed and memory (needs root).
 	$(GO) run ./test/bench
+	$(GO) run ./test/bench/conntrack
+	$(GO) run ./test/bench/scrape
 	cd test/cluster && $(GO) run ./prepare
 	cd test/cluster && $(GO) test -run '^$$' -bench Scale -benchtime 1x -timeout 30m .
 
@@ -51,9 +53,11 @@ clean: ## Remove what was built.
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# What tests and demo use on the machine: program=package of Debian and Ubuntu.
-TOOLS   := nft=nftables ip=iproute2 conntrack=conntrack iptables=iptables \
-	qemu-system-x86_64=qemu-system-x86 xz=xz-utils zstd=zstd
+# What the demo uses on the machine, and what tests use besides: program=package
+# of Debian and Ubuntu.
+TOOLS            := nft=nftables ip=iproute2 conntrack=conntrack iptables=iptables
+test vm: TOOLS   += qemu-system-x86_64=qemu-system-x86 xz=xz-utils zstd=zstd
+test: TOOLS      += chromium=chromium
 # Where modules are loaded by hand. Elsewhere they are built in, or load themselves.
 MODULES := nf_tables nf_conntrack nf_nat nft_ct nft_nat nft_masq nft_numgen nft_reject_inet veth bridge sctp
 
