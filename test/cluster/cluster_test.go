@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -59,6 +60,31 @@ func TestPodsReachTheAPIServerByItsService(t *testing.T) {
 	}
 	s.eventually("a pod asks the API server", func(ctx context.Context) error {
 		_, err := fromPod.CoreV1().Nodes().Get(ctx, "node1", metav1.GetOptions{})
+		return err
+	})
+}
+
+// kubectl describe finds the Events of a Service by its UID.
+func TestWhatIsWrongWithAServiceIsToldOnIt(t *testing.T) {
+	s := start(t)
+	claim := func(name string) *corev1.Service {
+		service := newService(name)
+		service.Spec.ExternalIPs = []string{"198.51.100.80"}
+		created, err := s.services().Create(t.Context(), service, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return created
+	}
+	claim("first")
+	second := claim("second")
+	s.eventually("the second Service is told that its address is taken", func(ctx context.Context) error {
+		events, err := s.client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{
+			FieldSelector: "involvedObject.kind=Service,involvedObject.uid=" + string(second.UID),
+		})
+		if err == nil && len(events.Items) == 0 {
+			err = errors.New("there is no Event on it")
+		}
 		return err
 	})
 }
