@@ -103,7 +103,7 @@ func (p *Proxy) signal(s syscall.Signal) error {
 // changes nothing is followed by no commit, and one that is programmed before
 // the proxy gets round to logging the load by none that would be seen after it.
 const (
-	unprogrammed = 1500 * time.Millisecond
+	unprogrammed = 30 * time.Second
 	overtaken    = 200 * time.Millisecond
 )
 

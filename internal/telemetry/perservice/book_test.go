@@ -212,14 +212,14 @@ func TestSwitchedOffLeavesWhatIsOfNoSingleService(t *testing.T) {
 		`reason="unallocated_address"} 0`, `reason="unknown_port"} 0`)
 }
 
-func TestAModeThatDoesNotCountRefusalsDoesNotTellOfThem(t *testing.T) {
+func TestAModeThatDoesNotCountTellsOfNoTraffic(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.Traffic = nil })
 	w.begin()
 	w.set(at("10.96.0.1", web))
-	w.sees("10.96.0.1", 5)
-	w.want(allRefused)
-	w.want(refused)
-	w.want(connections, ofWeb+atHTTP+"5")
+	for _, metric := range []string{allRefused, refused, connections} {
+		w.want(metric)
+	}
+	w.want("sluice_services", `series="own"} 1`, `series="shared"} 0`)
 }
 
 func TestEndpointsAreCountedAgainWhenTheyChanged(t *testing.T) {

@@ -41,8 +41,8 @@ func (b *Book) writeServices(w *writer) {
 	w.metric("sluice_services", "gauge", "Services with a frontend on this node, by whether they have series of their own.")
 	w.sample(float64(len(l.own)), "series", "own")
 	w.sample(float64(len(l.shared)), "series", "shared")
-	l.writeConnections(w)
 	if b.Traffic != nil {
+		l.writeConnections(w)
 		l.writeServiceRefusals(w)
 	}
 	l.writeEndpoints(w)
