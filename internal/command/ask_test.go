@@ -10,13 +10,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 
 	"sluice/internal/control"
 	"sluice/internal/explain"
 	"sluice/internal/status"
+	"sluice/internal/testkit"
 )
 
 // answering serves a control socket with these answers until the test ends.
@@ -39,17 +39,8 @@ func answering(t *testing.T, reply *explain.Reply, report func() *status.Report)
 	done := make(chan error, 1)
 	go func() { done <- server.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done; os.RemoveAll(folder) })
-	eventually(t, func() bool { _, err := os.Stat(socket); return err == nil })
+	testkit.Until(t, func() bool { _, err := os.Stat(socket); return err == nil })
 	return socket
-}
-
-func eventually(t *testing.T, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it does not come true")
-		}
-	}
 }
 
 func TestExitCodesTellHowItIs(t *testing.T) {
@@ -117,7 +108,7 @@ func TestStatusIsFollowedUntilInterrupted(t *testing.T) {
 	cmd.SetArgs([]string{"status", "--watch", "--control-socket", socket})
 	done := make(chan error, 1)
 	go func() { done <- cmd.ExecuteContext(ctx) }()
-	eventually(t, func() bool {
+	testkit.Until(t, func() bool {
 		return strings.Contains(out.String(), "revision   1,") && strings.Contains(out.String(), "revision   2,")
 	})
 	cancel()

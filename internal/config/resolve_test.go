@@ -14,6 +14,7 @@ import (
 	"sluice/internal/host"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 )
 
 var compare = cmp.Options{
@@ -23,13 +24,7 @@ var compare = cmp.Options{
 	cmpopts.EquateEmpty(),
 }
 
-func prefixes(texts ...string) []netip.Prefix {
-	var out []netip.Prefix
-	for _, text := range texts {
-		out = append(out, netip.MustParsePrefix(text))
-	}
-	return out
-}
+var prefixes = testkit.Prefixes
 
 // usual is what --cluster-cidr=10.0.0.0/8 alone means.
 func usual() *Settings {

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/model"
+	"sluice/internal/netns"
 )
 
 // connection is a TCP connection as its ends know it, each by its own address
@@ -91,7 +91,7 @@ func (b *bell) socket(f model.Family) (int, error) {
 		return b.sockets[i] - 1, nil
 	}
 	var fd int
-	err := inNamespace(b.netns, func() (err error) {
+	err := netns.Do(b.netns, func() (err error) {
 		fd, err = unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 		return os.NewSyscallError("socket", err)
 	})
@@ -99,26 +99,6 @@ func (b *bell) socket(f model.Family) (int, error) {
 		b.sockets[i] = fd + 1
 	}
 	return fd, err
-}
-
-// inNamespace runs f in a network namespace, given as an open file descriptor,
-// or where the caller is with 0.
-func inNamespace(netns int, f func() error) error {
-	if netns == 0 {
-		return f()
-	}
-	done := make(chan error)
-	go func() {
-		// The thread is not unlocked: it ends with the goroutine, and nobody
-		// else gets to run in its namespace.
-		runtime.LockOSThread()
-		if err := unix.Setns(netns, unix.CLONE_NEWNET); err != nil {
-			done <- os.NewSyscallError("setns", err)
-			return
-		}
-		done <- f()
-	}()
-	return <-done
 }
 
 const (

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/conntrack/cta"
 	"sluice/internal/nfnetlink"
 )
 
@@ -34,12 +35,12 @@ func (d *deletions) add(f *flow) error {
 	d.seq++
 	d.count++
 	d.msgs = nfnetlink.AppendHeader(d.msgs, deleteEntry, unix.NLM_F_REQUEST|unix.NLM_F_ACK, f.family, 0)
-	d.msgs = nfnetlink.AppendAttr(d.msgs, nfnetlink.Nested|ctaTupleOrig, f.tuple)
+	d.msgs = nfnetlink.AppendAttr(d.msgs, nfnetlink.Nested|cta.TupleOrig, f.tuple)
 	if f.zone != nil {
-		d.msgs = nfnetlink.AppendAttr(d.msgs, ctaZone, f.zone)
+		d.msgs = nfnetlink.AppendAttr(d.msgs, cta.Zone, f.zone)
 	}
 	// The identity keeps an entry that was born since with the same tuple.
-	d.msgs = nfnetlink.AppendAttr(d.msgs, ctaID, f.id)
+	d.msgs = nfnetlink.AppendAttr(d.msgs, cta.ID, f.id)
 	nfnetlink.EndMessage(d.msgs, at)
 	nfnetlink.SetSeq(d.msgs, at, d.seq)
 	d.cut[d.count-1] = connectionOf(f)

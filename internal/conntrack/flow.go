@@ -4,35 +4,10 @@ import (
 	"encoding/binary"
 	"net/netip"
 
+	"sluice/internal/conntrack/cta"
 	"sluice/internal/model"
 	"sluice/internal/nfnetlink"
 	"sluice/internal/plan"
-)
-
-// The kernel's attributes (linux/netfilter/nfnetlink_conntrack.h).
-const (
-	ctaTupleOrig  = 1
-	ctaTupleReply = 2
-	ctaProtoInfo  = 4
-	ctaID         = 12
-	ctaZone       = 18
-	ctaFilter     = 25 // kernel 5.8
-
-	ctaTupleIP    = 1
-	ctaTupleProto = 2
-	ctaTupleZone  = 3
-
-	ctaIPv4Src = 1
-	ctaIPv4Dst = 2
-	ctaIPv6Src = 3
-	ctaIPv6Dst = 4
-
-	ctaProtoNum     = 1
-	ctaProtoSrcPort = 2
-	ctaProtoDstPort = 3
-
-	ctaProtoInfoTCP      = 1
-	ctaProtoInfoTCPState = 1
 )
 
 // States of a TCP connection (linux/netfilter/nf_conntrack_tcp.h).
@@ -88,16 +63,16 @@ func (f *flow) decode(family uint8, attrs []byte) bool {
 	var orig, reply tuple
 	for typ, v := range nfnetlink.Attrs(attrs) {
 		switch typ {
-		case ctaTupleOrig:
+		case cta.TupleOrig:
 			f.tuple = v
 			orig.decode(v)
-		case ctaTupleReply:
+		case cta.TupleReply:
 			reply.decode(v)
-		case ctaZone:
+		case cta.Zone:
 			f.zone, f.zoned = v, true
-		case ctaID:
+		case cta.ID:
 			f.id = v
-		case ctaProtoInfo:
+		case cta.ProtoInfo:
 			f.state = tcpState(v)
 		}
 	}
@@ -114,11 +89,11 @@ func (f *flow) decode(family uint8, attrs []byte) bool {
 // not about TCP.
 func tcpState(attrs []byte) uint8 {
 	for typ, v := range nfnetlink.Attrs(attrs) {
-		if typ != ctaProtoInfoTCP {
+		if typ != cta.ProtoInfoTCP {
 			continue
 		}
 		for typ, v := range nfnetlink.Attrs(v) {
-			if typ == ctaProtoInfoTCPState && len(v) == 1 {
+			if typ == cta.ProtoInfoTCPState && len(v) == 1 {
 				return v[0]
 			}
 		}
@@ -137,11 +112,11 @@ type tuple struct {
 func (t *tuple) decode(attrs []byte) {
 	for typ, v := range nfnetlink.Attrs(attrs) {
 		switch typ {
-		case ctaTupleIP:
+		case cta.TupleIP:
 			t.decodeIP(v)
-		case ctaTupleProto:
+		case cta.TupleProto:
 			t.decodeProto(v)
-		case ctaTupleZone:
+		case cta.TupleZone:
 			t.zoned = true
 		}
 	}
@@ -152,9 +127,9 @@ func (t *tuple) decodeIP(attrs []byte) {
 	for typ, v := range nfnetlink.Attrs(attrs) {
 		addr, _ := netip.AddrFromSlice(v)
 		switch {
-		case typ == ctaIPv4Src && addr.Is4(), typ == ctaIPv6Src && addr.Is6():
+		case typ == cta.IPv4Src && addr.Is4(), typ == cta.IPv6Src && addr.Is6():
 			t.src = addr
-		case typ == ctaIPv4Dst && addr.Is4(), typ == ctaIPv6Dst && addr.Is6():
+		case typ == cta.IPv4Dst && addr.Is4(), typ == cta.IPv6Dst && addr.Is6():
 			t.dst = addr
 		}
 	}
@@ -163,11 +138,11 @@ func (t *tuple) decodeIP(attrs []byte) {
 func (t *tuple) decodeProto(attrs []byte) {
 	for typ, v := range nfnetlink.Attrs(attrs) {
 		switch {
-		case typ == ctaProtoNum && len(v) == 1:
+		case typ == cta.ProtoNum && len(v) == 1:
 			t.protocol = model.Protocol(v[0])
-		case typ == ctaProtoSrcPort && len(v) == 2:
+		case typ == cta.ProtoSrcPort && len(v) == 2:
 			t.srcPort = binary.BigEndian.Uint16(v)
-		case typ == ctaProtoDstPort && len(v) == 2:
+		case typ == cta.ProtoDstPort && len(v) == 2:
 			t.dstPort = binary.BigEndian.Uint16(v)
 		}
 	}

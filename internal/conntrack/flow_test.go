@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/conntrack/conntracktest"
+	"sluice/internal/conntrack/cta"
 	"sluice/internal/model"
 	"sluice/internal/nfnetlink"
 )
@@ -13,17 +14,17 @@ import (
 // encodeEntry is an entry of a client that sends to one address and is answered
 // by another.
 func encodeEntry(client, to, by string, p model.Protocol) []byte {
-	b := nfnetlink.AppendAttr(nil, nfnetlink.Nested|ctaTupleOrig, conntracktest.Tuple(addrPort(client), addrPort(to), p))
-	b = nfnetlink.AppendAttr(b, nfnetlink.Nested|ctaTupleReply, conntracktest.Tuple(addrPort(by), addrPort(client), p))
-	return nfnetlink.AppendAttr(b, ctaID, []byte{1, 2, 3, 4})
+	b := nfnetlink.AppendAttr(nil, nfnetlink.Nested|cta.TupleOrig, conntracktest.Tuple(addrPort(client), addrPort(to), p))
+	b = nfnetlink.AppendAttr(b, nfnetlink.Nested|cta.TupleReply, conntracktest.Tuple(addrPort(by), addrPort(client), p))
+	return nfnetlink.AppendAttr(b, cta.ID, []byte{1, 2, 3, 4})
 }
 
-func withZone(b []byte) []byte { return nfnetlink.AppendAttr(b, ctaZone, []byte{0, 7}) }
+func withZone(b []byte) []byte { return nfnetlink.AppendAttr(b, cta.Zone, []byte{0, 7}) }
 
 func TestDecode(t *testing.T) {
 	four := encodeEntry("10.0.0.1:4000", "10.96.0.1:53", "10.244.1.1:5353", model.UDP)
 	six := encodeEntry("[fd00::1]:4000", "[fd00:96::1]:53", "[fd00:244::1]:5353", model.UDP)
-	noReply := nfnetlink.AppendAttr(nil, nfnetlink.Nested|ctaTupleOrig,
+	noReply := nfnetlink.AppendAttr(nil, nfnetlink.Nested|cta.TupleOrig,
 		conntracktest.Tuple(addrPort("10.0.0.1:1"), addrPort("10.0.0.2:2"), model.UDP))
 	tests := []struct {
 		name   string
@@ -36,7 +37,7 @@ func TestDecode(t *testing.T) {
 		{"IPv6", six, true, "[fd00:96::1]:53", "[fd00:244::1]:5353", false},
 		{"in a zone", withZone(four), true, "10.96.0.1:53", "10.244.1.1:5353", true},
 		{"cut in the middle", four[:len(four)/2], false, "", "", false},
-		{"without the reply", nfnetlink.AppendAttr(noReply, ctaID, []byte{1, 2, 3, 4}), false, "", "", false},
+		{"without the reply", nfnetlink.AppendAttr(noReply, cta.ID, []byte{1, 2, 3, 4}), false, "", "", false},
 		{"without an identity", four[:len(four)-8], false, "", "", false},
 		{"nothing", nil, false, "", "", false},
 	}
@@ -71,10 +72,10 @@ func TestDecodeAllocatesNothing(t *testing.T) {
 }
 
 func TestDecodeTellsTheEndsAndTheStateOfATCPConnection(t *testing.T) {
-	b := nfnetlink.AppendAttr(nil, nfnetlink.Nested|ctaTupleOrig, conntracktest.Tuple(addrPort("10.0.0.1:4000"), addrPort("10.96.0.1:80"), model.TCP))
-	b = nfnetlink.AppendAttr(b, nfnetlink.Nested|ctaTupleReply, conntracktest.Tuple(addrPort("10.244.1.1:8080"), addrPort("192.0.2.10:5000"), model.TCP))
-	b = nfnetlink.AppendAttr(b, nfnetlink.Nested|ctaProtoInfo, conntracktest.ProtoInfo(tcpEstablished))
-	b = nfnetlink.AppendAttr(b, ctaID, []byte{1, 2, 3, 4})
+	b := nfnetlink.AppendAttr(nil, nfnetlink.Nested|cta.TupleOrig, conntracktest.Tuple(addrPort("10.0.0.1:4000"), addrPort("10.96.0.1:80"), model.TCP))
+	b = nfnetlink.AppendAttr(b, nfnetlink.Nested|cta.TupleReply, conntracktest.Tuple(addrPort("10.244.1.1:8080"), addrPort("192.0.2.10:5000"), model.TCP))
+	b = nfnetlink.AppendAttr(b, nfnetlink.Nested|cta.ProtoInfo, conntracktest.ProtoInfo(tcpEstablished))
+	b = nfnetlink.AppendAttr(b, cta.ID, []byte{1, 2, 3, 4})
 	var f flow
 	if !f.decode(unix.NFPROTO_IPV4, b) {
 		t.Fatal("not decoded")
@@ -89,7 +90,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(uint8(unix.NFPROTO_IPV6), withZone(encodeEntry("[fd00::1]:4000", "[fd00:96::1]:53", "[fd00:244::1]:5353", model.UDP)))
 	f.Add(uint8(unix.NFPROTO_IPV4), encodeEntry("10.0.0.1:1", "10.0.0.2:2", "10.0.0.2:2", model.TCP))
 	f.Add(uint8(unix.NFPROTO_IPV4), nfnetlink.AppendAttr(encodeEntry("10.0.0.1:1", "10.0.0.2:2", "10.0.0.3:2", model.TCP),
-		nfnetlink.Nested|ctaProtoInfo, conntracktest.ProtoInfo(tcpEstablished)))
+		nfnetlink.Nested|cta.ProtoInfo, conntracktest.ProtoInfo(tcpEstablished)))
 	f.Add(uint8(0), []byte{3, 0, 1, 0})
 	f.Add(uint8(0), []byte{255, 255, 1, 128, 0})
 	x := node(frontend("10.96.0.1:53", "10.244.1.1:5353"), frontend("0.0.0.0:30053"), tcpFrontend("10.0.0.2:2"))

@@ -12,7 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/conntrack/cta"
 	"sluice/internal/model"
+	"sluice/internal/netns"
 	"sluice/internal/nfnetlink"
 )
 
@@ -126,11 +128,11 @@ func (s *sweeper) dump(family uint8, p model.Protocol) error {
 // protocolFilter asks for the entries of one protocol. Kernels before 5.8
 // overlook it and send all.
 func protocolFilter(p model.Protocol) []byte {
-	protocol := nfnetlink.AppendAttr(nil, ctaProtoNum, []byte{byte(p)})
-	tuple := nfnetlink.AppendAttr(nil, nfnetlink.Nested|ctaTupleProto, protocol)
-	b := nfnetlink.AppendAttr(nil, nfnetlink.Nested|ctaTupleOrig, tuple)
+	protocol := nfnetlink.AppendAttr(nil, cta.ProtoNum, []byte{byte(p)})
+	tuple := nfnetlink.AppendAttr(nil, nfnetlink.Nested|cta.TupleProto, protocol)
+	b := nfnetlink.AppendAttr(nil, nfnetlink.Nested|cta.TupleOrig, tuple)
 	flags := nfnetlink.AppendAttr(nil, filterOrigFlags, binary.NativeEndian.AppendUint32(nil, filterProtocol))
-	return nfnetlink.AppendAttr(b, nfnetlink.Nested|ctaFilter, flags)
+	return nfnetlink.AppendAttr(b, nfnetlink.Nested|cta.Filter, flags)
 }
 
 func (s *sweeper) request(family uint8, p model.Protocol, filter []byte) error {
@@ -202,7 +204,7 @@ const pickUpFile = "/proc/sys/net/netfilter/nf_conntrack_tcp_loose"
 
 // picksUp tells whether the kernel tracks TCP connections that it meets half way.
 func (k kernel) picksUp() (yes bool, err error) {
-	err = inNamespace(k.netns, func() error {
+	err = netns.Do(k.netns, func() error {
 		text, err := os.ReadFile(pickUpFile)
 		yes = strings.TrimSpace(string(text)) != "0"
 		return err

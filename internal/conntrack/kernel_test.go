@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/conntrack/cta"
 	"sluice/internal/model"
 	"sluice/internal/nfnetlink"
 	"sluice/internal/plan"
@@ -188,7 +189,7 @@ func TestHugeTableOfOthersIsLeftAloneInConstantMemory(t *testing.T) {
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		count, err := kernel{int(n.fd)}.sweep(t.Context(), protocols{model.UDP}, x.stale)
+		count, err := kernel{n.FD()}.sweep(t.Context(), protocols{model.UDP}, x.stale)
 		runtime.ReadMemStats(&after)
 		if err != nil {
 			t.Fatal(err)
@@ -216,7 +217,7 @@ func TestKernelSendsNothingButTheWantedProtocol(t *testing.T) {
 	n := newNamespace(t)
 	n.create(entry{to: "10.96.0.1:53", by: "10.244.1.1:53", protocol: model.UDP},
 		entry{to: "10.96.0.1:53", by: "10.244.1.1:53", protocol: model.TCP})
-	count, err := kernel{int(n.fd)}.sweep(t.Context(), protocols{model.UDP}, func(*flow) bool { return false })
+	count, err := kernel{n.FD()}.sweep(t.Context(), protocols{model.UDP}, func(*flow) bool { return false })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +230,7 @@ func TestKernelThatRefusesTheFilterSendsEverything(t *testing.T) {
 	n := newNamespace(t)
 	n.create(entry{to: "10.96.0.1:53", by: "10.244.1.1:53", protocol: model.UDP},
 		entry{to: "10.96.0.1:53", by: "10.244.1.1:53", protocol: model.TCP})
-	socket, err := nfnetlink.Dial(int(n.fd))
+	socket, err := nfnetlink.Dial(n.FD())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +240,7 @@ func TestKernelThatRefusesTheFilterSendsEverything(t *testing.T) {
 		ctx: t.Context(), socket: socket,
 		filter: func(model.Protocol) []byte {
 			unknown := nfnetlink.AppendAttr(nil, filterOrigFlags, []byte{0xff, 0xff, 0xff, 0xff})
-			return nfnetlink.AppendAttr(nil, nfnetlink.Nested|ctaFilter, unknown)
+			return nfnetlink.AppendAttr(nil, nfnetlink.Nested|cta.Filter, unknown)
 		},
 		stale: func(f *flow) bool { asked = append(asked, f.protocol); return false },
 	}
@@ -258,7 +259,7 @@ func TestSweepEndsWhenItIsCancelled(t *testing.T) {
 	n := newNamespace(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := kernel{int(n.fd)}.sweep(ctx, protocols{model.UDP}, func(*flow) bool { return false })
+	_, err := kernel{n.FD()}.sweep(ctx, protocols{model.UDP}, func(*flow) bool { return false })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
@@ -271,7 +272,7 @@ func BenchmarkSweep(b *testing.B) {
 	x := node(frontend("10.96.0.1:53", "10.244.1.1:53"))
 	b.ReportAllocs()
 	for b.Loop() {
-		count, err := kernel{int(n.fd)}.sweep(b.Context(), protocols{model.UDP}, x.stale)
+		count, err := kernel{n.FD()}.sweep(b.Context(), protocols{model.UDP}, x.stale)
 		if err != nil || count.seen != entries || count.deleted != 0 {
 			b.Fatalf("%+v %v", count, err)
 		}

@@ -3,60 +3,35 @@ package conntrack
 import (
 	"fmt"
 	"net/netip"
-	"os/exec"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/vishvananda/netns"
 
 	"sluice/internal/conntrack/conntracktest"
 	"sluice/internal/dataplane"
 	"sluice/internal/model"
+	"sluice/internal/netns/netnstest"
 	"sluice/internal/plan"
 )
 
 // namespace is a network namespace of a test's own, with a connection tracking
 // table of its own.
 type namespace struct {
-	t  testing.TB
-	fd netns.NsHandle
+	*netnstest.Namespace
+	t testing.TB
 }
 
 func newNamespace(t testing.TB) *namespace {
 	t.Helper()
-	n := &namespace{t: t}
-	done := make(chan error)
-	go func() {
-		// The thread is not unlocked: it ends with the goroutine, and nobody
-		// else gets to run in its namespace.
-		runtime.LockOSThread()
-		var err error
-		n.fd, err = netns.New()
-		done <- err
-	}()
-	if err := <-done; err != nil {
-		t.Fatalf("making a network namespace (tests of the kernel need root): %v", err)
-	}
-	t.Cleanup(func() { n.fd.Close() })
-	return n
+	return &namespace{netnstest.New(t), t}
 }
 
 // do runs f in the namespace.
 func (n *namespace) do(f func() error) {
 	n.t.Helper()
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		if err := netns.Set(n.fd); err != nil {
-			done <- err
-			return
-		}
-		done <- f()
-	}()
-	if err := <-done; err != nil {
+	if err := n.Do(f); err != nil {
 		n.t.Fatal(err)
 	}
 }
@@ -64,13 +39,7 @@ func (n *namespace) do(f func() error) {
 // shell runs commands in the namespace.
 func (n *namespace) shell(commands string) {
 	n.t.Helper()
-	n.do(func() error {
-		out, err := exec.Command("sh", "-ec", commands).CombinedOutput()
-		if err != nil {
-			n.t.Logf("%s\n%s", commands, out)
-		}
-		return err
-	})
+	n.Run(n.t, "", "sh", "-ec", commands)
 }
 
 // entry is one to be made in the table. Each has a client of its own.
@@ -90,7 +59,7 @@ func (e entry) seen() string {
 // create makes entries, as if there had been traffic.
 func (n *namespace) create(entries ...entry) {
 	n.t.Helper()
-	err := conntracktest.Fill(int(n.fd), func(yield func(conntracktest.Entry) bool) {
+	err := conntracktest.Fill(n.FD(), func(yield func(conntracktest.Entry) bool) {
 		for i, e := range entries {
 			to := addrPort(e.to)
 			client := addr("198.51.100.1")
@@ -112,7 +81,7 @@ func (n *namespace) create(entries ...entry) {
 func (n *namespace) entries() []string {
 	n.t.Helper()
 	var list []string
-	_, err := kernel{int(n.fd)}.sweep(n.t.Context(), protocols{model.UDP, model.TCP}, func(f *flow) bool {
+	_, err := kernel{n.FD()}.sweep(n.t.Context(), protocols{model.UDP, model.TCP}, func(f *flow) bool {
 		list = append(list, fmt.Sprintf("%v to %v by %v, zoned %v", f.protocol, f.to, f.by, f.zoned))
 		return false
 	})
@@ -126,7 +95,7 @@ func (n *namespace) entries() []string {
 // reconciler runs one in the namespace, until the test ends.
 func (n *namespace) reconciler(o Options) *Reconciler {
 	n.t.Helper()
-	o.Logger, o.NetNS = logr.Discard(), int(n.fd)
+	o.Logger, o.NetNS = logr.Discard(), n.FD()
 	o.Desired = func(read func(*plan.Desired)) { read(&plan.Desired{}) }
 	r := New(o)
 	done := make(chan error, 1)

@@ -54,7 +54,8 @@ func (r *Reconciler) pass(ctx context.Context) {
 		}
 		return
 	}
-	r.due, r.failures, r.lastError = nil, 0, ""
+	r.due = nil
+	r.tries.Succeed()
 	r.index.forget()
 	if spared > 0 {
 		r.lookAgain()
@@ -129,26 +130,15 @@ func (r *Reconciler) count(t tally, took time.Duration, err error) {
 
 // fail has the pass made up for later. What is due stays due.
 func (r *Reconciler) fail(now time.Time, err error) {
-	r.failures++
-	delay := backoff(r.failures)
-	if at := now.Add(delay); at.After(r.notBefore) {
+	pause, news := r.tries.Fail(err, now)
+	if at := r.tries.Next(); at.After(r.notBefore) {
 		r.notBefore = at
 	}
-	if text := err.Error(); text != r.lastError {
-		r.lastError = text
-		r.log.Error(err, "Cannot sweep the connection tracking table", "retry", delay)
+	if news {
+		r.log.Error(err, "Cannot sweep the connection tracking table", "retry", pause)
 	} else {
-		r.log.V(1).Info("Still cannot sweep the connection tracking table", "err", text,
-			"failures", r.failures, "retry", delay)
+		r.log.V(1).Info("Still cannot sweep the connection tracking table", "err", err.Error(),
+			"failures", r.tries.Failures(), "retry", pause)
 	}
 	r.poke()
-}
-
-// backoff is how long to wait after so many failures in a row.
-func backoff(failures int) time.Duration {
-	delay := backoffFirst
-	for ; failures > 1 && delay < backoffMost; failures-- {
-		delay *= 2
-	}
-	return min(delay, backoffMost)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"sluice/internal/backoff"
 	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -24,9 +25,6 @@ const (
 	// makes the smallest pass long, and would keep clients waiting for the next.
 	rest       = 100 * time.Millisecond
 	restFactor = 9
-
-	backoffFirst = 100 * time.Millisecond
-	backoffMost  = 30 * time.Second
 )
 
 // protocols are those whose entries are looked at.
@@ -103,9 +101,8 @@ type Reconciler struct {
 	index     *index
 	due       protocols // of which entries may be stale
 	notBefore time.Time
-	failures  int // passes that failed since one succeeded
-	lastError string
-	complaint string // the last about resets
+	tries     backoff.Tries // to make a pass
+	complaint string        // the last about resets
 }
 
 // New returns a Reconciler that does nothing until Run.

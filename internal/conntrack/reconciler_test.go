@@ -309,14 +309,3 @@ func TestFailedPassIsMadeUpForAndLoggedOnce(t *testing.T) {
 		}
 	})
 }
-
-func TestBackoffGrowsUpToABound(t *testing.T) {
-	var got []time.Duration
-	for _, failures := range []int{1, 2, 3, 20, 1 << 30} {
-		got = append(got, backoff(failures))
-	}
-	want := []time.Duration{backoffFirst, 2 * backoffFirst, 4 * backoffFirst, backoffMost, backoffMost}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("delays (-want +got):\n%s", diff)
-	}
-}

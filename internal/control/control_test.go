@@ -13,9 +13,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr/funcr"
+
+	"sluice/internal/testkit"
 )
 
 // started is a server that runs until the test ends.
@@ -70,20 +71,11 @@ func start(t *testing.T, path string, edits ...func(*Server)) *started {
 // logged waits until a line of the log has the text.
 func (s *started) logged(t *testing.T, text string) {
 	t.Helper()
-	eventually(t, func() bool {
+	testkit.Until(t, func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return strings.Contains(s.log.String(), text)
 	})
-}
-
-func eventually(t *testing.T, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it does not come true")
-		}
-	}
 }
 
 func ask(t *testing.T, path, text string) (string, error) {
@@ -237,7 +229,7 @@ func TestOnlyAFewRequestsAreAnsweredAtATime(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, func() bool {
+	testkit.Until(t, func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return now == mostRequests

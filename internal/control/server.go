@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -12,6 +11,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
+
+	"sluice/internal/httpserver"
 )
 
 // retryAfter is the pause between two tries to have the socket.
@@ -77,22 +78,11 @@ func (s *Server) HandleLarge(pattern string, most int64, page http.Handler) {
 // Run serves until ctx ends, and then returns nil. While it cannot have the
 // socket it says so once and tries again.
 func (s *Server) Run(ctx context.Context) error {
-	for lastError := ""; ; {
-		err := s.serve(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if text := err.Error(); text != lastError {
-			lastError = text
-			s.Logger.Info("Cannot answer on the control socket, so that explain, status and diff do not work; trying again",
-				"socket", s.Path, "reason", text, "every", retryAfter, "remedy", "choose another by --control-socket, or none by an empty one")
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-s.Clock.After(retryAfter):
-		}
-	}
+	return httpserver.Persist(ctx, s.Clock, retryAfter, s.serve, func(err error) error {
+		s.Logger.Info("Cannot answer on the control socket, so that explain, status and diff do not work; trying again",
+			"socket", s.Path, "reason", err.Error(), "every", retryAfter, "remedy", "choose another by --control-socket, or none by an empty one")
+		return nil
+	})
 }
 
 // serve listens and answers until ctx ends or the socket breaks.
@@ -110,22 +100,9 @@ func (s *Server) serve(ctx context.Context) error {
 		WriteTimeout:      answerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    mostHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(logr.ToSlogHandler(s.Logger.V(4)), slog.LevelInfo),
+		ErrorLog:          httpserver.ErrorLog(s.Logger),
 	}
-	broke := make(chan error, 1)
-	go func() { broke <- server.Serve(socket) }()
-	select {
-	case err := <-broke:
-		_ = server.Close() // what it has accepted; it listens no longer
-		return err
-	case <-ctx.Done():
-	}
-	end, cancel := context.WithTimeout(context.Background(), grace)
-	defer cancel()
-	_ = server.Shutdown(end)
-	_ = server.Close() // whoever is not served by now
-	<-broke
-	return nil
+	return httpserver.Serve(ctx, server, socket, grace)
 }
 
 // peerKey is the key of the peer in a request's context: its user, or why that

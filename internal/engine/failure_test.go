@@ -24,21 +24,6 @@ var (
 
 const ms = time.Millisecond
 
-func TestBackoffGrowsToALimit(t *testing.T) {
-	tests := []struct {
-		failures int
-		want     time.Duration
-	}{
-		{1, 100 * ms}, {2, 200 * ms}, {3, 400 * ms}, {9, 25600 * ms}, {10, 30 * time.Second},
-		{1000, 30 * time.Second},
-	}
-	for _, tt := range tests {
-		if got := backoff(tt.failures); got != tt.want {
-			t.Errorf("after %d failures: %s, want %s", tt.failures, got, tt.want)
-		}
-	}
-}
-
 func TestARefusedFrontendHoldsUpNoOther(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *bench) {
 		b.sync()

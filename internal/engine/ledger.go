@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"sluice/internal/backoff"
 	"sluice/internal/plan"
 )
 
@@ -164,7 +165,7 @@ func (l *ledger) refuse(key plan.Key, f failure, now time.Time, o *outcome) {
 		f.since = old.since
 	}
 	f.attempts = old.attempts + 1
-	f.retry = now.Add(backoff(f.attempts))
+	f.retry = now.Add(backoff.After(f.attempts))
 	l.failed[key] = f
 	delete(l.programmed, key)
 	l.retryBy(f.retry)

@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"time"
+
+	"sluice/internal/backoff"
 )
 
 const (
@@ -53,7 +55,7 @@ func (r *repair) succeed() {
 // fail notes that a commit failed as a whole and says when to try again.
 func (r *repair) fail(now time.Time) (delay time.Duration) {
 	r.failures++
-	delay = backoff(r.failures)
+	delay = backoff.After(r.failures)
 	r.needed, r.notBefore, r.lastFailure = true, now.Add(delay), now
 	return delay
 }

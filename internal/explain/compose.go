@@ -221,7 +221,7 @@ func (c *composer) affinityStep(f *plan.Frontend) {
 	case c.decision.Verdict != Served:
 	case f.Affinity == 0:
 		c.step("choice", "any of them, evenly, for each new connection")
-	case c.kernel != nil && c.kernel.Remembered.IsValid():
+	case c.kernel != nil && c.decision.leadsTo(c.kernel.Remembered):
 		c.step("choice", "%s, which the kernel remembers for this client for another %s (session affinity)",
 			c.kernel.Remembered, printable.Duration(c.kernel.Expires))
 	default:

@@ -186,6 +186,12 @@ func (c *Decision) admits(d *plan.Desired) (yes, depends bool) {
 	return overlap, overlap && !within
 }
 
+// leadsTo tells whether an endpoint is one that the packet may reach. Of a client
+// the kernel may also remember an endpoint that it reached by another frontend.
+func (c *Decision) leadsTo(endpoint netip.AddrPort) bool {
+	return slices.ContainsFunc(c.Route.Endpoints, func(e plan.Endpoint) bool { return e.AddrPort == endpoint })
+}
+
 // Masqueraded tells whether an endpoint sees the node's address instead of the
 // client's.
 func (c *Decision) Masqueraded(endpoint netip.Addr) bool {

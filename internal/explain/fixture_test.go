@@ -15,6 +15,7 @@ import (
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 )
 
 // fakeKernel programs nothing and remembers what it should have.
@@ -113,12 +114,7 @@ func (p *proxy) ask(t *testing.T, to, from string) (Answer, string) {
 	return r.Answers[0], b.String()
 }
 
-func addrs(list ...string) (out []netip.Addr) {
-	for _, s := range list {
-		out = append(out, netip.MustParseAddr(s))
-	}
-	return out
-}
+var addrs = testkit.Addrs
 
 var web = model.Name{Namespace: "default", Name: "web"}
 

@@ -129,7 +129,13 @@ func (c *composer) programmingProblems() {
 func (c *composer) differs() bool {
 	pool, size := c.kernelPool()
 	want := c.decision.Route.Endpoints
-	if !c.kernel.Present || size != len(want) {
+	if !c.kernel.Present {
+		return true
+	}
+	if c.decision.Cause == BySourceRanges {
+		return false // a mode may leave out endpoints that nobody may connect to
+	}
+	if size != len(want) {
 		return true
 	}
 	if len(want) > dataplane.MostDescribed {

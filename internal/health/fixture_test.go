@@ -8,45 +8,32 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
-
-	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/funcr"
 
 	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 )
-
-// patience is how long a test waits for what must come.
-const patience = 20 * time.Second
 
 var (
 	web  = model.Name{Namespace: "default", Name: "web"}
 	mail = model.Name{Namespace: "post", Name: "mail"}
 
-	// Every test process has loopback addresses of its own, so that nobody
-	// else's ports are in the way.
-	here   = loopback(1)
-	there  = loopback(2)
+	here   = testkit.Loopback(1)
+	there  = testkit.Loopback(2)
 	local6 = netip.IPv6Loopback()
 )
-
-func loopback(last byte) netip.Addr {
-	return netip.AddrFrom4([4]byte{127, byte(1 + os.Getpid()>>8%200), byte(os.Getpid()), last})
-}
 
 // world is an engine as far as Services see it, and the Services.
 type world struct {
 	t        *testing.T
 	services *Services
 	healthy  func() bool
-	log      journal
+	log      testkit.Journal
 	stop     func()
 
 	mu      sync.Mutex
@@ -59,7 +46,7 @@ type world struct {
 func newWorld(t *testing.T, prepare func(*world)) *world {
 	t.Helper()
 	w := &world{t: t, healthy: func() bool { return true }}
-	w.services = NewServices(ServicesOptions{Logger: w.log.logger()})
+	w.services = NewServices(ServicesOptions{Logger: w.log.Logger()})
 	if prepare != nil {
 		prepare(w)
 	}
@@ -121,7 +108,7 @@ func none(service model.Name, weight string) reply {
 func (w *world) wantReply(ip netip.Addr, port uint16, want reply) {
 	w.t.Helper()
 	at := netip.AddrPortFrom(ip, port)
-	eventually(w.t, func() error {
+	testkit.Eventually(w.t, func() error {
 		if got := ask(at); got != want {
 			return fmt.Errorf("%v says %+v, want %+v", at, got, want)
 		}
@@ -130,7 +117,7 @@ func (w *world) wantReply(ip netip.Addr, port uint16, want reply) {
 }
 
 func ask(at netip.AddrPort) reply {
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: testkit.Patience}
 	response, err := client.Get("http://" + at.String() + "/any/path")
 	if err != nil {
 		if strings.Contains(err.Error(), "connection refused") {
@@ -152,19 +139,6 @@ func ask(at netip.AddrPort) reply {
 	return out
 }
 
-func eventually(t *testing.T, holds func() error) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		err := holds()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
-}
-
 // freePorts finds ports that are free on ::1, the one address that others use
 // as well. They stay clear of those that the kernel gives to clients.
 func freePorts(t *testing.T, count int) []uint16 {
@@ -181,30 +155,4 @@ func freePorts(t *testing.T, count int) []uint16 {
 		}
 	}
 	return ports
-}
-
-// journal keeps what is logged to be seen without any -v.
-type journal struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func (j *journal) logger() logr.Logger {
-	return funcr.New(func(_, line string) {
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		j.lines = append(j.lines, line)
-	}, funcr.Options{})
-}
-
-func (j *journal) with(text string) []string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	var out []string
-	for _, line := range j.lines {
-		if strings.Contains(line, text) {
-			out = append(out, line)
-		}
-	}
-	return out
 }

@@ -1,15 +1,15 @@
 package health
 
 import (
-	"context"
 	"errors"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"sluice/internal/httpserver"
 )
 
 // What one client may use of us. Those who check health say little and have no
@@ -21,6 +21,18 @@ const (
 	idleTimeout     = time.Minute
 	mostHeaderBytes = 8 << 10
 )
+
+func newServer(answer http.Handler, log logr.Logger) *http.Server {
+	return &http.Server{
+		Handler:           answer,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       requestTimeout,
+		WriteTimeout:      answerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    mostHeaderBytes,
+		ErrorLog:          httpserver.ErrorLog(log),
+	}
+}
 
 // listener answers HTTP on one address.
 type listener struct {
@@ -41,15 +53,7 @@ func listenOn(at netip.AddrPort) (net.Listener, error) {
 // newListener answers on a socket, and calls broke if that ends otherwise than
 // by close.
 func newListener(socket net.Listener, answer http.Handler, log logr.Logger, broke func(error)) *listener {
-	l := &listener{socket: socket, server: &http.Server{
-		Handler:           answer,
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       requestTimeout,
-		WriteTimeout:      answerTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    mostHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(logr.ToSlogHandler(log.V(4)), slog.LevelInfo),
-	}}
+	l := &listener{socket: socket, server: newServer(answer, log)}
 	go func() {
 		err := l.server.Serve(socket)
 		if !errors.Is(err, net.ErrClosed) && !errors.Is(err, http.ErrServerClosed) {
@@ -65,9 +69,4 @@ func (l *listener) release() {
 }
 
 // drain waits for answers under way, but not for long, and ends all connections.
-func (l *listener) drain(grace time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), grace)
-	defer cancel()
-	_ = l.server.Shutdown(ctx)
-	_ = l.server.Close() // whoever is not served by now
-}
+func (l *listener) drain(grace time.Duration) { httpserver.Drain(l.server, grace) }

@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"sluice/internal/backoff"
+	"sluice/internal/testkit"
 )
 
 func TestIPv6SocketsLeaveIPv4Alone(t *testing.T) {
@@ -63,30 +65,25 @@ func TestEndlessHeaderIsRefused(t *testing.T) {
 func TestRetriesBackOff(t *testing.T) {
 	now := time.Unix(1000, 0)
 	srv := &server{}
-	var got []time.Duration
-	for range 11 {
+	for _, want := range []time.Duration{backoff.First, 2 * backoff.First} {
 		srv.failed(logr.Discard(), errors.New("taken"), now)
-		got = append(got, srv.retry.Sub(now))
-	}
-	const ms, s = time.Millisecond, time.Second
-	want := []time.Duration{100 * ms, 200 * ms, 400 * ms, 800 * ms, 1600 * ms, 3200 * ms, 6400 * ms, 12800 * ms, 25600 * ms, 30 * s, 30 * s}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("delays (-want +got):\n%s", diff)
+		if got := srv.tries.Next().Sub(now); got != want {
+			t.Errorf("the next try is after %v, want %v", got, want)
+		}
 	}
 	srv.succeeded(logr.Discard())
-	srv.failed(logr.Discard(), errors.New("taken"), now)
-	if delay := srv.retry.Sub(now); delay != retryFirst {
-		t.Errorf("after a success the delay is %v", delay)
+	if !srv.tries.Due(now) {
+		t.Error("a success does not end the pause")
 	}
 }
 
 func TestANewReasonIsReported(t *testing.T) {
-	var log journal
+	var log testkit.Journal
 	srv := &server{}
 	for _, reason := range []string{"taken", "taken", "gone", "gone", "taken"} {
-		srv.failed(log.logger(), errors.New(reason), time.Now())
+		srv.failed(log.Logger(), errors.New(reason), time.Now())
 	}
-	if lines := log.with("Cannot listen"); len(lines) != 3 {
+	if lines := log.With("Cannot listen"); len(lines) != 3 {
 		t.Errorf("reports %q, want three", lines)
 	}
 }

@@ -2,17 +2,16 @@ package health
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 
 	"sluice/internal/engine"
+	"sluice/internal/httpserver"
 )
 
 // proxyRetry is the pause between two tries to listen.
@@ -100,29 +99,17 @@ func (p *Proxy) report() report {
 
 // Run serves until ctx ends.
 func (p *Proxy) Run(ctx context.Context) error {
-	handler, lastError := p.Handler(), ""
-	for {
-		err := p.serve(ctx, handler)
-		if ctx.Err() != nil {
-			return nil
-		}
+	handler := p.Handler()
+	serve := func(ctx context.Context) error { return p.serve(ctx, handler) }
+	return httpserver.Persist(ctx, p.Clock, proxyRetry, serve, func(err error) error {
 		err = fmt.Errorf("serve health on %s: %w", p.Address, err)
-		if text := err.Error(); text != lastError {
-			lastError = text
-			p.Failed(err)
-			if !p.HardFail {
-				p.Logger.Error(err, "Cannot tell the proxy's health, trying again", "every", proxyRetry, "remedy", proxyRemedy(err))
-			}
-		}
+		p.Failed(err)
 		if p.HardFail {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-p.Clock.After(proxyRetry):
-		}
-	}
+		p.Logger.Error(err, "Cannot tell the proxy's health, trying again", "every", proxyRetry, "remedy", httpserver.Remedy(err, "--healthz-bind-address"))
+		return nil
+	})
 }
 
 // serve listens and answers until ctx ends or the socket breaks.
@@ -132,27 +119,5 @@ func (p *Proxy) serve(ctx context.Context, handler http.Handler) error {
 		return err
 	}
 	p.Logger.V(1).Info("Telling the proxy's health", "address", socket.Addr().String())
-	broke := make(chan error, 1)
-	l := newListener(socket, handler, p.Logger, func(err error) { broke <- err })
-	defer l.drain(grace)
-	defer l.release()
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-broke:
-		return err
-	}
-}
-
-// proxyRemedy says what whoever runs the node can do about a failure to listen.
-func proxyRemedy(err error) string {
-	switch {
-	case errors.Is(err, unix.EADDRINUSE):
-		return "end the program that uses the port (ss -ltnp shows it; it may be another kube-proxy), or choose another by --healthz-bind-address"
-	case errors.Is(err, unix.EADDRNOTAVAIL):
-		return "give the address to an interface of this machine, or choose another by --healthz-bind-address"
-	case errors.Is(err, unix.EACCES):
-		return "choose a port above 1023 by --healthz-bind-address"
-	}
-	return "none needed if it passes: it is tried again"
+	return httpserver.Serve(ctx, newServer(handler, p.Logger), socket, grace)
 }

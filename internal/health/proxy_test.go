@@ -19,6 +19,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"sluice/internal/engine"
+	"sluice/internal/testkit"
 )
 
 func TestProxyTellsItsHealth(t *testing.T) {
@@ -136,9 +137,9 @@ func runProxy(t *testing.T, proxy *Proxy) (stop func() error) {
 func TestProxyServesWhereItIsTold(t *testing.T) {
 	at := netip.AddrPortFrom(here, 10256).String()
 	stop := runProxy(t, NewProxy(ProxyOptions{
-		Address: at, Limit: time.Minute, Status: func() engine.Summary { return engine.Summary{} }, Logger: new(journal).logger(),
+		Address: at, Limit: time.Minute, Status: func() engine.Summary { return engine.Summary{} }, Logger: new(testkit.Journal).Logger(),
 	}))
-	eventually(t, func() error {
+	testkit.Eventually(t, func() error {
 		response, err := http.Get("http://" + at + "/healthz")
 		if err != nil {
 			return err
@@ -164,11 +165,11 @@ func TestProxyTriesAgainToListenAndTellsOfEachReasonOnce(t *testing.T) {
 	busy, denied := fmt.Errorf("listen: %w", unix.EADDRINUSE), fmt.Errorf("listen: %w", unix.EACCES)
 	outcomes := []error{busy, busy, denied, nil}
 	clk := clocktesting.NewFakeClock(time.Unix(10_000, 0))
-	var log journal
+	var log testkit.Journal
 	var mu sync.Mutex
 	var failures []error
 	proxy := NewProxy(ProxyOptions{
-		Address: "x:1", Logger: log.logger(), Clock: clk,
+		Address: "x:1", Logger: log.Logger(), Clock: clk,
 		Failed: func(err error) { mu.Lock(); failures = append(failures, err); mu.Unlock() },
 		Status: func() engine.Summary { return engine.Summary{} },
 	})
@@ -185,7 +186,7 @@ func TestProxyTriesAgainToListenAndTellsOfEachReasonOnce(t *testing.T) {
 	}
 	stop := runProxy(t, proxy)
 	for range 3 {
-		eventually(t, func() error {
+		testkit.Eventually(t, func() error {
 			if !clk.HasWaiters() {
 				return errors.New("does not wait")
 			}
@@ -201,7 +202,7 @@ func TestProxyTriesAgainToListenAndTellsOfEachReasonOnce(t *testing.T) {
 	if len(failures) != 2 || !slices.ContainsFunc(failures, is(busy)) || !slices.ContainsFunc(failures, is(denied)) {
 		t.Errorf("told of %v", failures)
 	}
-	if n := len(log.with("Cannot tell the proxy's health")); n != 2 {
+	if n := len(log.With("Cannot tell the proxy's health")); n != 2 {
 		t.Errorf("logged %d times", n)
 	}
 }
@@ -214,7 +215,7 @@ func TestProxyEndsWhenItMustListenAndCannot(t *testing.T) {
 	defer socket.Close()
 	failures := 0
 	proxy := NewProxy(ProxyOptions{
-		Address: socket.Addr().String(), HardFail: true, Logger: new(journal).logger(),
+		Address: socket.Addr().String(), HardFail: true, Logger: new(testkit.Journal).Logger(),
 		Failed: func(error) { failures++ },
 		Status: func() engine.Summary { return engine.Summary{} },
 	})

@@ -8,12 +8,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
-)
 
-// How long a server that could not listen waits for its next try.
-const (
-	retryFirst = 100 * time.Millisecond
-	retryMost  = 30 * time.Second
+	"sluice/internal/backoff"
 )
 
 // server tells the health of one Service on one address.
@@ -22,10 +18,8 @@ type server struct {
 	healthy        func() bool
 	localEndpoints atomic.Int64 // read by those who answer; all else belongs to Services
 
-	listener  *listener // nil while it does not listen
-	failures  int       // to listen, in a row
-	lastError string    // of these
-	retry     time.Time
+	listener *listener     // nil while it does not listen
+	tries    backoff.Tries // to listen
 }
 
 // ServeHTTP answers whatever is asked: the port says it all.
@@ -36,26 +30,23 @@ func (s *server) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 // failed plans the next try, and tells whether the reason is another than
 // before.
 func (s *server) failed(log logr.Logger, err error, now time.Time) (news bool) {
-	delay := min(retryFirst<<min(s.failures, 16), retryMost)
-	s.failures++
-	s.retry = now.Add(delay)
-	if text := err.Error(); text != s.lastError {
-		s.lastError = text
+	pause, news := s.tries.Fail(err, now)
+	if news {
 		log.Error(err, "Cannot listen on a health check node port", "service", s.service.String(),
-			"address", s.at.String(), "remedy", remedy(err), "retry", delay)
+			"address", s.at.String(), "remedy", remedy(err), "retry", pause)
 		return true
 	}
 	log.V(1).Info("Still cannot listen on a health check node port", "service", s.service.String(),
-		"address", s.at.String(), "failures", s.failures, "retry", delay)
+		"address", s.at.String(), "failures", s.tries.Failures(), "retry", pause)
 	return false
 }
 
 func (s *server) succeeded(log logr.Logger) {
-	if s.failures == 0 {
+	if s.tries.Failures() == 0 {
 		log = log.V(1)
 	}
 	log.Info("Listening on a health check node port", "service", s.service.String(), "address", s.at.String())
-	s.failures, s.lastError, s.retry = 0, "", time.Time{}
+	s.tries.Succeed()
 }
 
 // remedy says what whoever runs the node can do about a failure to listen.

@@ -164,7 +164,7 @@ func (s *Services) keep(places map[place]int) {
 func (s *Services) open(ctx context.Context) {
 	now := s.clock.Now()
 	for _, srv := range s.servers {
-		if srv.listener != nil || now.Before(srv.retry) {
+		if srv.listener != nil || !srv.tries.Due(now) {
 			continue
 		}
 		socket, err := s.listen(srv.at)
@@ -205,8 +205,8 @@ func (s *Services) close(srv *server) {
 func (s *Services) retryTimer() (fires <-chan time.Time, stop func()) {
 	var next time.Time
 	for _, srv := range s.servers {
-		if srv.listener == nil && (next.IsZero() || srv.retry.Before(next)) {
-			next = srv.retry
+		if srv.listener == nil && (next.IsZero() || srv.tries.Next().Before(next)) {
+			next = srv.tries.Next()
 		}
 	}
 	if next.IsZero() {

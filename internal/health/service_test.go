@@ -16,9 +16,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/backoff"
 	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 )
 
 func TestEachAddressTellsOfTheEndpointsOfItsFamily(t *testing.T) {
@@ -95,7 +97,7 @@ func TestServicesComeGoAndChangeTheirPorts(t *testing.T) {
 	w.wantReply(here, ports[2], ok(web, "1"))
 	w.wantReply(here, ports[0], refused)
 	w.wantReply(here, ports[1], refused)
-	if lines := w.log.with("Cannot listen"); len(lines) > 0 {
+	if lines := w.log.With("Cannot listen"); len(lines) > 0 {
 		t.Errorf("ports were in their own way: %q", lines)
 	}
 }
@@ -118,9 +120,9 @@ func TestTakenPortIsReportedOnceAndServedWhenItIsFree(t *testing.T) {
 	w.set([]netip.Addr{here, there}, check(web, ports[0], 1, 0), check(mail, ports[1], 2, 0))
 	w.wantReply(there, ports[0], ok(web, "1"))
 	w.wantReply(here, ports[1], ok(mail, "2"))
-	time.Sleep(3 * retryFirst) // long enough for further tries, which must not be reported
+	time.Sleep(3 * backoff.First) // long enough for further tries, which must not be reported
 
-	lines := w.log.with("Cannot listen")
+	lines := w.log.With("Cannot listen")
 	if len(lines) != 1 {
 		t.Fatalf("%d reports, want one: %q", len(lines), lines)
 	}
@@ -138,7 +140,7 @@ func TestTakenPortIsReportedOnceAndServedWhenItIsFree(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.wantReply(here, ports[0], ok(web, "1"))
-	if lines := w.log.with("Listening on"); len(lines) != 1 {
+	if lines := w.log.With("Listening on"); len(lines) != 1 {
 		t.Errorf("recovery is told by %q, want one line", lines)
 	}
 }
@@ -162,7 +164,7 @@ func TestStandingConnectionsEndWithTheService(t *testing.T) {
 
 	w.set([]netip.Addr{here})
 	w.wantReply(here, port, refused)
-	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(testkit.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	var timeout net.Error
@@ -175,7 +177,7 @@ func TestAnswerUnderWayIsGivenWhenTheServiceGoes(t *testing.T) {
 	var slow atomic.Bool
 	asked, finish := make(chan struct{}), make(chan struct{})
 	w := newWorld(t, func(w *world) {
-		w.services.grace = patience
+		w.services.grace = testkit.Patience
 		w.healthy = func() bool {
 			if slow.Load() {
 				close(asked)
@@ -218,7 +220,7 @@ func TestSocketThatBreaksIsReplaced(t *testing.T) {
 	port := freePorts(t, 1)[0]
 	w.set([]netip.Addr{here}, check(web, port, 1, 0))
 	w.wantReply(here, port, ok(web, "1"))
-	if lines := w.log.with("no more"); len(lines) != 1 {
+	if lines := w.log.With("no more"); len(lines) != 1 {
 		t.Errorf("told by %q, want one line", lines)
 	}
 }
@@ -237,7 +239,7 @@ func TestTheNextProxyListensAgain(t *testing.T) {
 	second.set(ips, check(web, port, 2, 2))
 	second.wantReply(here, port, ok(web, "2"))
 	second.wantReply(local6, port, ok(web, "2"))
-	if lines := second.log.with("Cannot listen"); len(lines) > 0 {
+	if lines := second.log.With("Cannot listen"); len(lines) > 0 {
 		t.Errorf("what the first left was in the way: %q", lines)
 	}
 }

@@ -10,10 +10,12 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	"k8s.io/utils/clock"
+
+	"sluice/internal/netns/netnstest"
 )
 
 func TestTheSecondProxyOfANodeWaitsForTheFirst(t *testing.T) {
-	enterNamespace(t)
+	netnstest.Enter(t)
 	lines := make(chan string, 16)
 	logger := funcr.New(func(_, args string) { lines <- args }, funcr.Options{})
 	first, err := TakeSeat(t.Context(), logger, clock.RealClock{})

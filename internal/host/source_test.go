@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -12,11 +11,11 @@ import (
 	"github.com/go-logr/logr/testr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 
 	"sluice/internal/model"
+	"sluice/internal/netns/netnstest"
 )
 
 // patience is how long a test waits for what must come.
@@ -61,52 +60,19 @@ func (r *recorder) await(t *testing.T, want ...string) {
 	}
 }
 
-// enterNamespace moves the test into a network namespace of its own and
-// returns a function that does the same for a goroutine of the test.
-func enterNamespace(t *testing.T) (follow func() error) {
-	t.Helper()
-	runtime.LockOSThread()
-	home, err := netns.Get()
-	if err != nil {
-		t.Fatalf("find the network namespace: %v", err)
-	}
-	own, err := netns.New()
-	if err != nil {
-		t.Fatalf("make a network namespace (this needs root): %v", err)
-	}
-	t.Cleanup(func() {
-		if err := netns.Set(home); err != nil {
-			t.Errorf("return to the first network namespace: %v", err)
-			return // the thread stays locked and ends with the test
-		}
-		own.Close()
-		home.Close()
-		runtime.UnlockOSThread()
-	})
-	return func() error {
-		// Locked for good: the thread ends with the goroutine.
-		runtime.LockOSThread()
-		return netns.Set(own)
-	}
-}
-
 // start runs a Source in the namespace until the test ends.
-func start(t *testing.T, follow func() error) *recorder {
+func start(t *testing.T, in *netnstest.Namespace) *recorder {
 	t.Helper()
-	return run(t, follow, New(Options{Logger: testr.New(t), Clock: clock.RealClock{}}))
+	return run(t, in, New(Options{Logger: testr.New(t), Clock: clock.RealClock{}}))
 }
 
-func run(t *testing.T, follow func() error, source *Source) *recorder {
+func run(t *testing.T, in *netnstest.Namespace, source *Source) *recorder {
 	t.Helper()
 	r := newRecorder()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		if err := follow(); err != nil {
-			ended <- err
-			return
-		}
-		ended <- source.Run(ctx, r)
+		ended <- in.Do(func() error { return source.Run(ctx, r) })
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -138,11 +104,11 @@ func change(t *testing.T, do func(netlink.Link, *netlink.Addr) error, link netli
 }
 
 func TestAddressesAreReportedAtTheStartAndAsTheyChange(t *testing.T) {
-	follow := enterNamespace(t)
+	ns := netnstest.Enter(t)
 	link := addLink(t)
 	change(t, netlink.AddrAdd, link, "192.0.2.7/32")
 
-	r := start(t, follow)
+	r := start(t, ns)
 	r.await(t, "192.0.2.7")
 	select {
 	case <-r.synced:
@@ -167,7 +133,7 @@ func TestAddressesAreReportedAtTheStartAndAsTheyChange(t *testing.T) {
 }
 
 func TestAnAddressOnTwoLinksIsReportedOnce(t *testing.T) {
-	follow := enterNamespace(t)
+	ns := netnstest.Enter(t)
 	link := addLink(t)
 	other, err := netlink.LinkByName("other")
 	if err != nil {
@@ -175,19 +141,19 @@ func TestAnAddressOnTwoLinksIsReportedOnce(t *testing.T) {
 	}
 	change(t, netlink.AddrAdd, link, "192.0.2.7/32")
 	change(t, netlink.AddrAdd, other, "192.0.2.7/32")
-	start(t, follow).await(t, "192.0.2.7")
+	start(t, ns).await(t, "192.0.2.7")
 }
 
 func TestLinkLocalAddressesOfIPv6AreLeftOut(t *testing.T) {
-	follow := enterNamespace(t)
+	ns := netnstest.Enter(t)
 	link := addLink(t)
 	change(t, netlink.AddrAdd, link, "fe80::1/64")
 	change(t, netlink.AddrAdd, link, "169.254.0.1/32")
-	start(t, follow).await(t, "169.254.0.1")
+	start(t, ns).await(t, "169.254.0.1")
 }
 
 func TestLoopbackIsReported(t *testing.T) {
-	follow := enterNamespace(t)
+	ns := netnstest.Enter(t)
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		t.Fatal(err)
@@ -195,11 +161,11 @@ func TestLoopbackIsReported(t *testing.T) {
 	if err := netlink.LinkSetUp(lo); err != nil {
 		t.Fatal(err)
 	}
-	start(t, follow).await(t, "127.0.0.1", "::1")
+	start(t, ns).await(t, "127.0.0.1", "::1")
 }
 
 func TestAddressesAreFollowedAgainAfterTheKernelStoppedReporting(t *testing.T) {
-	follow := enterNamespace(t)
+	ns := netnstest.Enter(t)
 	link := addLink(t)
 	source := New(Options{Logger: testr.New(t), Clock: clock.RealClock{}})
 	subscribed := make(chan int, 10)
@@ -216,7 +182,7 @@ func TestAddressesAreFollowedAgainAfterTheKernelStoppedReporting(t *testing.T) {
 		}
 		return netlink.AddrSubscribe(changes, done)
 	}
-	r := run(t, follow, source)
+	r := run(t, ns, source)
 	r.await(t)
 	for n := range subscribed {
 		if n == 3 {

@@ -15,6 +15,8 @@ import (
 	"github.com/go-logr/logr/testr"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"sluice/internal/netns/netnstest"
 )
 
 const (
@@ -234,7 +236,7 @@ func TestCoresAreCountedAsTheKernelListsThem(t *testing.T) {
 // In a network namespace of its own, a process may set what belongs to the
 // namespace, and not what belongs to the machine.
 func TestTheKernelIsTunedAsFarAsItAllows(t *testing.T) {
-	enterNamespace(t)
+	netnstest.Enter(t)
 	k := kernel{"", logr.Discard()}
 	buckets, err := k.read(hashsizeFile)
 	if err != nil {

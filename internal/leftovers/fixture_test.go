@@ -1,55 +1,18 @@
 package leftovers
 
 import (
-	"bytes"
 	"context"
-	"os/exec"
 	"regexp"
-	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/go-logr/logr/testr"
-	"github.com/vishvananda/netns"
+
+	"sluice/internal/netns/netnstest"
 )
 
-// enterNamespace moves the test, and the programs that it runs, into a network
-// namespace of its own.
-func enterNamespace(t *testing.T) {
-	t.Helper()
-	runtime.LockOSThread()
-	home, err := netns.Get()
-	if err != nil {
-		t.Fatalf("find the network namespace: %v", err)
-	}
-	own, err := netns.New()
-	if err != nil {
-		t.Fatalf("make a network namespace (this needs root): %v", err)
-	}
-	t.Cleanup(func() {
-		if err := netns.Set(home); err != nil {
-			t.Errorf("return to the first network namespace: %v", err)
-			return // the thread stays locked and ends with the test
-		}
-		own.Close()
-		home.Close()
-		runtime.UnlockOSThread()
-	})
-}
-
 // command runs a program in the namespace and returns what it says.
-func command(t *testing.T, input, name string, args ...string) string {
-	t.Helper()
-	cmd := exec.Command(name, args...)
-	cmd.Stdin = strings.NewReader(input)
-	var complaint bytes.Buffer
-	cmd.Stderr = &complaint
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%s %s: %v: %s", name, strings.Join(args, " "), err, complaint.Bytes())
-	}
-	return string(out)
-}
+var command = netnstest.Run
 
 func remove(t *testing.T, change func(*Options)) {
 	t.Helper()

@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/netns/netnstest"
 	"sluice/internal/nfnetlink"
 )
 
@@ -102,7 +103,7 @@ func serviceNames(t *testing.T, family uint16) []string {
 }
 
 func TestForeignIPVSServicesAreAllThatRemains(t *testing.T) {
-	enterNamespace(t)
+	netnstest.Enter(t)
 	family := haveIPVS(t)
 	addProxyLink(t, "10.96.0.10/32", "fd00:96::a/128")
 	addNodePort(t, 30132)

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/netns/netnstest"
 	"sluice/internal/nfnetlink"
 )
 
@@ -75,7 +76,7 @@ func TestAnIPVSServiceIsNamedByItsKeyAlone(t *testing.T) {
 }
 
 func TestNodePortsAreReadFromTheSets(t *testing.T) {
-	enterNamespace(t)
+	netnstest.Enter(t)
 	command(t, ipvsSets, "ipset", "restore")
 	got, err := nodePorts()
 	if err != nil {

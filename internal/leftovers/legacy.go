@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"sluice/internal/dataplane/iptables"
+	"sluice/internal/xtables"
 )
 
 // ErrNoProgram says that there are chains of legacy iptables, and nothing to
@@ -21,9 +22,8 @@ var ErrNoProgram = errors.New("the programs of legacy iptables are not installed
 // removeLegacy removes the chains that kube-proxy made by iptables-legacy.
 func removeLegacy(ctx context.Context, log logr.Logger, names chainNames) error {
 	var errs []error
-	for i := range bothXtables {
-		x := &bothXtables[i]
-		affected, err := x.affected(names)
+	for _, family := range []*xtables.Family{xtables.IPv4, xtables.IPv6} {
+		affected, err := affectedTables(family, names)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -31,33 +31,37 @@ func removeLegacy(ctx context.Context, log logr.Logger, names chainNames) error 
 		if len(affected) == 0 {
 			continue
 		}
-		programs, err := findPrograms(ctx, x.command, exec.LookPath)
+		programs, err := findPrograms(ctx, family.Command, exec.LookPath)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("tables %s of legacy %s: %w; run kube-proxy --cleanup on the node where %s-legacy-save is installed, as in the image of the earlier kube-proxy, or start the node again",
-				strings.Join(affected, ", "), x.command, err, x.command))
+				strings.Join(affected, ", "), family.Command, err, family.Command))
 			continue
 		}
 		for _, table := range affected {
 			if err := programs.clean(ctx, log, table, names); err != nil {
-				errs = append(errs, fmt.Errorf("table %s of legacy %s: %w", table, x.command, err))
+				errs = append(errs, fmt.Errorf("table %s of legacy %s: %w", table, family.Command, err))
 			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// affected are the tables that have chains with these names.
-func (x *xtables) affected(names chainNames) ([]string, error) {
-	present, err := x.tables()
+// affectedTables are the tables that have chains with these names.
+func affectedTables(family *xtables.Family, names chainNames) (out []string, err error) {
+	present, err := family.Tables()
+	if err != nil || len(present) == 0 {
+		return nil, err
+	}
+	socket, err := family.Open()
 	if err != nil {
 		return nil, err
 	}
-	var out []string
+	defer func() { err = errors.Join(err, socket.Close()) }()
 	for _, table := range tables {
 		if !slices.Contains(present, table) {
 			continue
 		}
-		chains, err := x.chains(table)
+		chains, err := socket.Chains(table)
 		if err != nil {
 			return nil, err
 		}

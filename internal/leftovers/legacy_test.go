@@ -3,7 +3,6 @@ package leftovers
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -119,63 +118,4 @@ func TestProgramsAreFoundByNameOrByWhatTheySay(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestLegacyChainsAreSeenWithoutAnyProgram(t *testing.T) {
-	for i, command := range []string{"iptables", "ip6tables"} {
-		t.Run(command, func(t *testing.T) {
-			enterNamespace(t)
-			kind := iptablesKind{command, "legacy"}
-			kind.load(t, foreignRules)
-			kind.load(t, proxyRules)
-			for _, table := range tables {
-				want := ownChains(t, kind.listing(t), table)
-				got, err := bothXtables[i].chains(table)
-				slices.Sort(got)
-				if diff := cmp.Diff(want, got); diff != "" || err != nil {
-					t.Errorf("%s: %v, chains (-want +got):\n%s", table, err, diff)
-				}
-			}
-		})
-	}
-}
-
-// ownChains are the chains of a table that are no base chains.
-func ownChains(t *testing.T, listing, table string) []string {
-	t.Helper()
-	rules, _, err := parseListing([]byte(listing), table)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for name, base := range rules.base {
-		if !base {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
-}
-
-func TestATableThatIsNotThereIsAnError(t *testing.T) {
-	enterNamespace(t)
-	got, err := bothXtables[0].chains("no such table")
-	if err == nil || len(got) > 0 {
-		t.Errorf("got %v, %v", got, err)
-	}
-}
-
-func FuzzChainNames(f *testing.F) {
-	entry := func(name string) string {
-		return fmt.Sprintf("ERROR\x00%s%s\x00", strings.Repeat("\x00", chainNameAt-len(chainMark)), name)
-	}
-	f.Add([]byte(entry("KUBE-SERVICES") + "rules" + entry("MINE") + entry("ERROR")))
-	f.Add([]byte("ERROR\x00ERROR\x00"))
-	f.Fuzz(func(t *testing.T, blob []byte) {
-		for _, name := range chainsIn(blob) {
-			if name == "" || name == "ERROR" || strings.Contains(name, "\x00") {
-				t.Errorf("name %q", name)
-			}
-		}
-	})
 }

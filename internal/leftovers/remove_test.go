@@ -12,12 +12,15 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
+
+	"sluice/internal/netns/netnstest"
+	"sluice/internal/xtables"
 )
 
 func TestForeignIPTablesRulesAreAllThatRemains(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.String(), func(t *testing.T) {
-			enterNamespace(t)
+			netnstest.Enter(t)
 			kind.load(t, foreignRules)
 			want := kind.listing(t)
 			kind.load(t, proxyRules)
@@ -37,7 +40,7 @@ func TestForeignIPTablesRulesAreAllThatRemains(t *testing.T) {
 }
 
 func TestAllKindsOfIPTablesAreCleanedTogether(t *testing.T) {
-	enterNamespace(t)
+	netnstest.Enter(t)
 	for _, kind := range kinds {
 		kind.load(t, proxyRules)
 	}
@@ -60,7 +63,7 @@ COMMIT
 `
 	for _, kind := range kinds {
 		t.Run(kind.String(), func(t *testing.T) {
-			enterNamespace(t)
+			netnstest.Enter(t)
 			kind.load(t, plugin)
 			// The order of chains in a listing is that of their creation or of
 			// their names, so kube-proxy comes second here.
@@ -86,7 +89,7 @@ COMMIT
 `
 	for _, kind := range kinds {
 		t.Run(kind.String(), func(t *testing.T) {
-			enterNamespace(t)
+			netnstest.Enter(t)
 			kind.load(t, proxy)
 			want := strings.Replace(kind.listing(t), "-A PREROUTING -j KUBE-SERVICES\n", "", 1)
 			remove(t, nil)
@@ -110,7 +113,7 @@ func withoutEmptyTables(listing string) string {
 }
 
 func TestVeryManyChainsGo(t *testing.T) {
-	enterNamespace(t)
+	netnstest.Enter(t)
 	kind := kinds[0]
 	var chains, rules strings.Builder
 	const services = chainsAtOnce/2 + 500
@@ -127,22 +130,22 @@ func TestVeryManyChainsGo(t *testing.T) {
 }
 
 func TestNothingIsDoneWhereNothingWasLeftBehind(t *testing.T) {
-	enterNamespace(t)
+	netnstest.Enter(t)
 	remove(t, func(o *Options) {
 		o.Logger = funcr.New(func(_, line string) { t.Errorf("logged: %s", line) }, funcr.Options{})
 	})
 	if got := command(t, "", "nft", "list", "ruleset"); got != "" {
 		t.Errorf("ruleset:\n%s", got)
 	}
-	for _, x := range bothXtables {
-		if got, err := x.tables(); len(got) != 0 || err != nil {
-			t.Errorf("tables of legacy %s: %v, %v", x.command, got, err)
+	for _, family := range []*xtables.Family{xtables.IPv4, xtables.IPv6} {
+		if got, err := family.Tables(); len(got) != 0 || err != nil {
+			t.Errorf("tables of legacy %s: %v, %v", family.Command, got, err)
 		}
 	}
 }
 
 func TestLegacyChainsWithoutItsProgramsAreToldWithARemedy(t *testing.T) {
-	enterNamespace(t)
+	netnstest.Enter(t)
 	legacy, modern := iptablesKind{"iptables", "legacy"}, iptablesKind{"iptables", "nft"}
 	legacy.load(t, proxyRules)
 	modern.load(t, proxyRules)
@@ -163,7 +166,7 @@ func TestLegacyChainsWithoutItsProgramsAreToldWithARemedy(t *testing.T) {
 }
 
 func TestForeignLegacyRulesNeedNoPrograms(t *testing.T) {
-	enterNamespace(t)
+	netnstest.Enter(t)
 	iptablesKind{"iptables", "legacy"}.load(t, foreignRules)
 	t.Setenv("PATH", t.TempDir())
 	remove(t, nil)
@@ -181,7 +184,7 @@ table ip6 sluice { chain mine { }; }
 )
 
 func TestForeignNFTablesTablesAreAllThatRemains(t *testing.T) {
-	enterNamespace(t)
+	netnstest.Enter(t)
 	command(t, otherTables, "nft", "-f", "-")
 	want := command(t, "", "nft", "list", "ruleset")
 	command(t, proxyTables, "nft", "-f", "-")
@@ -192,7 +195,7 @@ func TestForeignNFTablesTablesAreAllThatRemains(t *testing.T) {
 }
 
 func TestTheTableOfOneFamilyGoesAlone(t *testing.T) {
-	enterNamespace(t)
+	netnstest.Enter(t)
 	command(t, "table ip6 kube-proxy { }", "nft", "-f", "-")
 	remove(t, nil)
 	if got := command(t, "", "nft", "list", "ruleset"); got != "" {
@@ -253,7 +256,7 @@ add KUBE-6-NODE-PORT-LOCAL-SCTP-HAS 2001:db8::1,sctp:30132
 func TestRulesLinkAndSetsOfIPVSModeGo(t *testing.T) {
 	for _, variant := range []string{"nft", "legacy"} {
 		t.Run(variant, func(t *testing.T) {
-			enterNamespace(t)
+			netnstest.Enter(t)
 			addLinks(t, ipvsLink, "kube-bridge")
 			command(t, ipvsSets, "ipset", "restore")
 			kind := iptablesKind{"iptables", variant}
@@ -273,7 +276,7 @@ func TestRulesLinkAndSetsOfIPVSModeGo(t *testing.T) {
 }
 
 func TestASetThatAnotherProgramUsesIsTold(t *testing.T) {
-	enterNamespace(t)
+	netnstest.Enter(t)
 	command(t, "create KUBE-CLUSTER-IP hash:ip,port family inet\ncreate KUBE-LOOP-BACK hash:ip,port,ip family inet\n", "ipset", "restore")
 	kinds[0].load(t, "*filter\n-A INPUT -m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT\nCOMMIT\n")
 	err := Remove(context.Background(), Options{Logger: logr.Discard()})
@@ -300,7 +303,7 @@ func TestWhatIsInUseIsKept(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			enterNamespace(t)
+			netnstest.Enter(t)
 			for _, k := range kinds {
 				k.load(t, "*filter\n:KUBE-FORWARD - [0:0]\n-A FORWARD -j KUBE-FORWARD\nCOMMIT\n")
 			}

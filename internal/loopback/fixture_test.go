@@ -7,45 +7,34 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/funcr"
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 )
-
-// patience is how long a test waits for what must come.
-const patience = 20 * time.Second
 
 var (
 	web  = model.Name{Namespace: "default", Name: "web"}
 	mail = model.Name{Namespace: "post", Name: "mail"}
 
-	// Every test process has addresses of its own, so that nobody else's ports
-	// are in the way.
-	here   = own(1)
-	there  = own(2)
+	here   = testkit.Loopback(1)
+	there  = testkit.Loopback(2)
 	local6 = netip.IPv6Loopback()
 )
-
-func own(last byte) netip.Addr {
-	return netip.AddrFrom4([4]byte{127, byte(1 + os.Getpid()>>8%200), byte(os.Getpid()), last})
-}
 
 // world is an engine as far as NodePorts see it, and the NodePorts.
 type world struct {
 	t     *testing.T
 	ports *NodePorts
-	log   journal
+	log   testkit.Journal
 	stop  func()
 
 	mu        sync.Mutex
@@ -64,7 +53,7 @@ func newWorld(t *testing.T) *world {
 		listening: map[model.Family]int{}, failures: map[model.Family]int{}, refused: map[string]int{},
 	}
 	w.ports = New(Options{
-		Logger:       w.log.logger(),
+		Logger:       w.log.Logger(),
 		Listening:    func(f model.Family, n int) { w.locked(func() { w.listening[f] = n }) },
 		NotListening: func(f model.Family) { w.locked(func() { w.failures[f]++ }) },
 		Failed:       func(service model.Name, _ error) { w.locked(func() { w.failed = append(w.failed, service) }) },
@@ -184,7 +173,7 @@ const refused = "refused"
 func (w *world) want(protocol model.Protocol, ip netip.Addr, port uint16, want string) {
 	w.t.Helper()
 	at := netip.AddrPortFrom(ip, port)
-	eventually(w.t, func() error {
+	testkit.Eventually(w.t, func() error {
 		if got := ask(protocol, at); got != want {
 			return fmt.Errorf("%v/%v says %q, want %q", at, protocol, got, want)
 		}
@@ -194,7 +183,7 @@ func (w *world) want(protocol model.Protocol, ip netip.Addr, port uint16, want s
 
 // ask returns what is answered, or how that failed.
 func ask(protocol model.Protocol, at netip.AddrPort) string {
-	conn, err := net.DialTimeout(strings.ToLower(protocol.String()), at.String(), patience)
+	conn, err := net.DialTimeout(strings.ToLower(protocol.String()), at.String(), testkit.Patience)
 	if err != nil {
 		return failure(err)
 	}
@@ -222,19 +211,6 @@ func failure(err error) string {
 	return err.Error()
 }
 
-func eventually(t *testing.T, holds func() error) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		err := holds()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
-}
-
 // freePort finds a port that is free for TCP and UDP on ::1, the one address
 // that others use as well. It stays clear of those that clients get.
 func freePort(t *testing.T) uint16 {
@@ -255,30 +231,4 @@ func freePort(t *testing.T) uint16 {
 	}
 	t.Fatal("no port is free")
 	return 0
-}
-
-// journal keeps what is logged to be seen without any -v.
-type journal struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func (j *journal) logger() logr.Logger {
-	return funcr.New(func(_, line string) {
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		j.lines = append(j.lines, line)
-	}, funcr.Options{})
-}
-
-func (j *journal) with(text string) []string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	var out []string
-	for _, line := range j.lines {
-		if strings.Contains(line, text) {
-			out = append(out, line)
-		}
-	}
-	return out
 }

@@ -278,7 +278,7 @@ func (n *NodePorts) report() {
 func (n *NodePorts) retry() {
 	now := n.Clock.Now()
 	for _, p := range n.failing {
-		if !now.Before(p.retry) {
+		if p.tries.Due(now) {
 			n.try(p)
 		}
 	}
@@ -289,8 +289,8 @@ func (n *NodePorts) retry() {
 func (n *NodePorts) retryTimer() (fires <-chan time.Time, stop func()) {
 	var next time.Time
 	for _, p := range n.failing {
-		if next.IsZero() || p.retry.Before(next) {
-			next = p.retry
+		if next.IsZero() || p.tries.Next().Before(next) {
+			next = p.tries.Next()
 		}
 	}
 	if next.IsZero() {

@@ -15,13 +15,14 @@ import (
 	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 )
 
 // wantListening waits until so many ports of each family are listened on.
 func (w *world) wantListening(four, six int) {
 	w.t.Helper()
 	want := map[model.Family]int{model.IPv4: four, model.IPv6: six}
-	eventually(w.t, func() error {
+	testkit.Eventually(w.t, func() error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if !maps.Equal(want, w.listening) {
@@ -36,7 +37,7 @@ func TestNodePortsAnswerOnTheLoopbackAddressesOfTheirFamily(t *testing.T) {
 		t.Run(protocol.String(), func(t *testing.T) {
 			w, port := newWorld(t), freePort(t)
 			w.set(
-				nodePort(web, model.IPv4, port, protocol, endpoint(t, "four", protocol, own(9))),
+				nodePort(web, model.IPv4, port, protocol, endpoint(t, "four", protocol, testkit.Loopback(9))),
 				nodePort(web, model.IPv6, port, protocol, endpoint(t, "six", protocol, local6)),
 			)
 			w.serveOn(here, there, local6)
@@ -52,7 +53,7 @@ func TestEndpointsThatComeAndGoAreFollowed(t *testing.T) {
 	for _, protocol := range []model.Protocol{model.TCP, model.UDP} {
 		t.Run(protocol.String(), func(t *testing.T) {
 			w, port := newWorld(t), freePort(t)
-			one, two := endpoint(t, "one", protocol, own(8)), endpoint(t, "two", protocol, own(9))
+			one, two := endpoint(t, "one", protocol, testkit.Loopback(8)), endpoint(t, "two", protocol, testkit.Loopback(9))
 			w.serveOn(here)
 			w.set(nodePort(web, model.IPv4, port, protocol))
 			w.want(protocol, here, port, refused)
@@ -74,7 +75,7 @@ func TestEndpointsThatComeAndGoAreFollowed(t *testing.T) {
 
 func TestTheAddressesCanChangeAtAnyTime(t *testing.T) {
 	w, port := newWorld(t), freePort(t)
-	one := endpoint(t, "one", model.TCP, own(9))
+	one := endpoint(t, "one", model.TCP, testkit.Loopback(9))
 	w.set(nodePort(web, model.IPv4, port, model.TCP, one))
 	w.want(model.TCP, here, port, refused)
 	w.serveOn(here)
@@ -89,7 +90,7 @@ func TestTheAddressesCanChangeAtAnyTime(t *testing.T) {
 
 func TestTheNodeReachesTheEndpointsThatItMay(t *testing.T) {
 	w, port := newWorld(t), freePort(t)
-	f := nodePort(web, model.IPv4, port, model.TCP, endpoint(t, "anywhere", model.TCP, own(9)))
+	f := nodePort(web, model.IPv4, port, model.TCP, endpoint(t, "anywhere", model.TCP, testkit.Loopback(9)))
 	f.Outside = &plan.Route{Empty: plan.Drop} // policy Local, and no endpoint here
 	w.serveOn(here)
 	w.set(f)
@@ -98,7 +99,7 @@ func TestTheNodeReachesTheEndpointsThatItMay(t *testing.T) {
 
 func TestOnlyNodePortsAreServed(t *testing.T) {
 	w, port := newWorld(t), freePort(t)
-	one := endpoint(t, "one", model.TCP, own(9))
+	one := endpoint(t, "one", model.TCP, testkit.Loopback(9))
 	other := nodePort(mail, model.IPv4, port+1, model.TCP, one)
 	other.Kind, other.Key.Addr = plan.ClusterIP, netip.MustParseAddr("10.96.0.1")
 	w.serveOn(here)
@@ -109,12 +110,12 @@ func TestOnlyNodePortsAreServed(t *testing.T) {
 
 func TestSCTPIsLeftOutAndThatIsToldOnce(t *testing.T) {
 	w, port := newWorld(t), freePort(t)
-	one := endpoint(t, "one", model.TCP, own(9))
+	one := endpoint(t, "one", model.TCP, testkit.Loopback(9))
 	w.serveOn(here)
 	w.set(nodePort(web, model.IPv4, port+1, model.SCTP, one), nodePort(web, model.IPv4, port+2, model.SCTP, one),
 		nodePort(web, model.IPv4, port, model.TCP, one))
 	w.want(model.TCP, here, port, "one")
-	if lines := w.log.with("SCTP"); len(lines) != 1 {
+	if lines := w.log.With("SCTP"); len(lines) != 1 {
 		t.Errorf("it is told %d times, want once: %v", len(lines), lines)
 	}
 }
@@ -126,12 +127,12 @@ func TestAPortThatIsTakenIsReportedOnceAndTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	one := endpoint(t, "one", model.TCP, own(9))
+	one := endpoint(t, "one", model.TCP, testkit.Loopback(9))
 	w.serveOn(here, there)
 	w.set(nodePort(web, model.IPv4, port, model.TCP, one), nodePort(mail, model.IPv4, port+1, model.TCP, one))
 	w.want(model.TCP, here, port+1, "one")
 	w.want(model.TCP, there, port, "one")
-	eventually(t, func() error { // several tries
+	testkit.Eventually(t, func() error { // several tries
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.failures[model.IPv4] < 3 {
@@ -139,7 +140,7 @@ func TestAPortThatIsTakenIsReportedOnceAndTriedAgain(t *testing.T) {
 		}
 		return nil
 	})
-	if lines := w.log.with("Cannot listen"); len(lines) != 1 || !strings.Contains(lines[0], `"service"="default/web"`) ||
+	if lines := w.log.With("Cannot listen"); len(lines) != 1 || !strings.Contains(lines[0], `"service"="default/web"`) ||
 		!strings.Contains(lines[0], "end the program that uses the port") {
 		t.Errorf("want one line with the Service and a remedy, got %v", lines)
 	}
@@ -156,10 +157,10 @@ func TestAPortThatIsTakenIsReportedOnceAndTriedAgain(t *testing.T) {
 func TestConnectionsThatNoEndpointTakesAreCounted(t *testing.T) {
 	w, port := newWorld(t), freePort(t)
 	w.serveOn(here)
-	w.set(nodePort(web, model.IPv4, port, model.TCP, netip.AddrPortFrom(own(9), freePort(t))))
+	w.set(nodePort(web, model.IPv4, port, model.TCP, netip.AddrPortFrom(testkit.Loopback(9), freePort(t))))
 	w.wantListening(1, 0)
 	ask(model.TCP, netip.AddrPortFrom(here, port))
-	eventually(t, func() error {
+	testkit.Eventually(t, func() error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if diff := cmp.Diff(map[string]int{"IPv4 TCP": 1}, w.refused); diff != "" {
@@ -174,7 +175,7 @@ func TestConnectionsThatNoEndpointTakesAreCounted(t *testing.T) {
 
 func TestEstablishedConnectionsOutliveTheirServiceButNotTheProxy(t *testing.T) {
 	w, port := newWorld(t), freePort(t)
-	f := nodePort(web, model.IPv4, port, model.TCP, endpoint(t, "one", model.TCP, own(9)))
+	f := nodePort(web, model.IPv4, port, model.TCP, endpoint(t, "one", model.TCP, testkit.Loopback(9)))
 	w.serveOn(here)
 	w.set(f)
 	w.want(model.TCP, here, port, "one")
@@ -238,7 +239,7 @@ func (d desires) Snapshot(read func(*plan.Desired)) { read(d.Desired) }
 
 func TestAChangeIsLookedAtAlone(t *testing.T) {
 	w, port := newWorld(t), freePort(t)
-	one := endpoint(t, "one", model.TCP, own(9))
+	one := endpoint(t, "one", model.TCP, testkit.Loopback(9))
 	w.serveOn(here)
 	var keys []uint16
 	for i := range uint16(5) {

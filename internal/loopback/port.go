@@ -8,15 +8,10 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/backoff"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/relay"
-)
-
-// How long a port that could not be listened on waits for its next try.
-const (
-	retryFirst = 100 * time.Millisecond
-	retryMost  = 30 * time.Second
 )
 
 // place is where a node port is served.
@@ -32,34 +27,28 @@ type port struct {
 	place
 	frontend *plan.Frontend
 	relay    *relay.Relay
-
-	failures  int    // to listen, in a row
-	lastError string // of these
-	retry     time.Time
+	tries    backoff.Tries // to listen
 }
 
 // failed plans the next try, and tells whether the reason is another than
 // before.
 func (p *port) failed(log logr.Logger, err error, now time.Time) (news bool) {
-	delay := min(retryFirst<<min(p.failures, 16), retryMost)
-	p.failures++
-	p.retry = now.Add(delay)
+	pause, news := p.tries.Fail(err, now)
 	log = log.WithValues("service", p.frontend.Service.String(), "address", p.address.String(), "protocol", p.protocol.String())
-	if text := err.Error(); text != p.lastError {
-		p.lastError = text
-		log.Error(err, "Cannot listen on a loopback node port", "remedy", remedy(err), "retry", delay)
+	if news {
+		log.Error(err, "Cannot listen on a loopback node port", "remedy", remedy(err), "retry", pause)
 		return true
 	}
-	log.V(1).Info("Still cannot listen on a loopback node port", "failures", p.failures, "retry", delay)
+	log.V(1).Info("Still cannot listen on a loopback node port", "failures", p.tries.Failures(), "retry", pause)
 	return false
 }
 
 func (p *port) succeeded(log logr.Logger) {
-	if p.failures > 0 {
+	if p.tries.Failures() > 0 {
 		log.Info("Listening on a loopback node port", "service", p.frontend.Service.String(),
 			"address", p.address.String(), "protocol", p.protocol.String())
 	}
-	p.failures, p.lastError = 0, ""
+	p.tries.Succeed()
 }
 
 // remedy says what whoever runs the node can do about a failure to listen.

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"sluice/internal/model"
+	"sluice/internal/testkit"
 )
 
 // here is the name of this node, in zone "a".
@@ -22,21 +23,11 @@ var (
 	defaults   = Config{NodeName: here, MasqueradeBit: 14}
 )
 
-func addrs(list ...string) []netip.Addr {
-	var out []netip.Addr
-	for _, s := range list {
-		out = append(out, netip.MustParseAddr(s))
-	}
-	return out
-}
-
-func prefixes(list ...string) []netip.Prefix {
-	var out []netip.Prefix
-	for _, s := range list {
-		out = append(out, netip.MustParsePrefix(s))
-	}
-	return out
-}
+// Texts as addresses.
+var (
+	addrs    = testkit.Addrs
+	prefixes = testkit.Prefixes
+)
 
 // clusterIP, podIP and externalIP give a test the same addresses in either
 // family.

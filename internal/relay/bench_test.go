@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"sluice/internal/model"
+	"sluice/internal/testkit"
 )
 
 // bothWays measures an endpoint as it is, and behind a Relay.
@@ -18,7 +19,7 @@ func bothWays(b *testing.B, endpoint netip.AddrPort, run func(b *testing.B, at s
 }
 
 func BenchmarkStream(b *testing.B) {
-	endpoint := serveTCP(b, loopback(2), func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) })
+	endpoint := serveTCP(b, testkit.Loopback(2), func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) })
 	bothWays(b, endpoint, func(b *testing.B, at string) {
 		conn, err := net.Dial("tcp", at)
 		if err != nil {
@@ -36,7 +37,7 @@ func BenchmarkStream(b *testing.B) {
 }
 
 func BenchmarkConnect(b *testing.B) {
-	endpoint := serveTCP(b, loopback(2), func(c *net.TCPConn) { _, _ = c.Write([]byte("x")) })
+	endpoint := serveTCP(b, testkit.Loopback(2), func(c *net.TCPConn) { _, _ = c.Write([]byte("x")) })
 	bothWays(b, endpoint, func(b *testing.B, at string) {
 		for b.Loop() {
 			conn, err := net.Dial("tcp", at)

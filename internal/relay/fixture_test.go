@@ -15,28 +15,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/funcr"
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 )
-
-// patience is how long a test waits for what must come.
-const patience = 20 * time.Second
-
-// loopback is an address that this process has to itself, so that nobody else's
-// ports are in the way.
-func loopback(last byte) netip.Addr {
-	return netip.AddrFrom4([4]byte{127, byte(1 + os.Getpid()>>8%200), byte(os.Getpid()), last})
-}
 
 // bench has a Relay and what it was heard of.
 type bench struct {
 	*Relay
 	t       testing.TB
-	log     journal
+	log     testkit.Journal
 	refused atomic.Int64
 	stop    context.CancelFunc // ends its connections
 }
@@ -47,9 +37,9 @@ func newBench(t testing.TB, protocol model.Protocol, edits ...func(*Options)) *b
 	t.Helper()
 	b := &bench{t: t}
 	o := Options{
-		Address:  netip.AddrPortFrom(loopback(1), freePort(t, protocol, loopback(1))),
+		Address:  netip.AddrPortFrom(testkit.Loopback(1), freePort(t, protocol, testkit.Loopback(1))),
 		Protocol: protocol,
-		Logger:   b.log.logger(),
+		Logger:   b.log.Logger(),
 		Refused:  func() { b.refused.Add(1) },
 	}
 	for _, edit := range edits {
@@ -141,12 +131,12 @@ func named(t testing.TB, name string, at netip.Addr) netip.AddrPort {
 // dialTCP connects to the Relay.
 func (b *bench) dialTCP() *net.TCPConn {
 	b.t.Helper()
-	conn, err := net.DialTimeout("tcp", b.Address.String(), patience)
+	conn, err := net.DialTimeout("tcp", b.Address.String(), testkit.Patience)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(testkit.Patience)); err != nil {
 		b.t.Fatal(err)
 	}
 	return conn.(*net.TCPConn)
@@ -205,19 +195,6 @@ func isTimeout(err error) bool {
 	return errors.As(err, &netErr) && netErr.Timeout()
 }
 
-func eventually(t testing.TB, holds func() error) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		err := holds()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
-}
-
 // openFiles counts the open files of this process, without those by which it is
 // counted and those that the Go library keeps for the next splice.
 func openFiles(t *testing.T) int {
@@ -229,32 +206,6 @@ func openFiles(t *testing.T) int {
 	count := 0
 	for _, e := range entries {
 		if name, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && strings.HasPrefix(name, "socket:") {
-			count++
-		}
-	}
-	return count
-}
-
-// journal keeps what is logged to be seen without any -v.
-type journal struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func (j *journal) logger() logr.Logger {
-	return funcr.New(func(_, line string) {
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		j.lines = append(j.lines, line)
-	}, funcr.Options{})
-}
-
-func (j *journal) with(text string) int {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	count := 0
-	for _, line := range j.lines {
-		if strings.Contains(line, text) {
 			count++
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"sluice/internal/model"
+	"sluice/internal/testkit"
 )
 
 func endpoints(addrs ...string) []netip.AddrPort {
@@ -33,7 +34,7 @@ func (p *pool) favourite(client netip.Addr) netip.AddrPort {
 func TestAffinityHoldsForItsTimeAndNotLonger(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	all := endpoints("10.0.0.1", "10.0.0.2", "10.0.0.3")
-	client, other := loopback(1), loopback(2)
+	client, other := testkit.Loopback(1), testkit.Loopback(2)
 	p := newPool(clock)
 	p.set(routeTo(all...).Endpoints, time.Minute)
 	if got := p.favourite(client); got.IsValid() {
@@ -60,15 +61,15 @@ func TestAffinityForgetsAnEndpointThatLeftAtOnce(t *testing.T) {
 	all := endpoints("10.0.0.1", "10.0.0.2", "10.0.0.3")
 	p := newPool(clocktesting.NewFakeClock(time.Now()))
 	p.set(routeTo(all...).Endpoints, time.Hour)
-	p.chose(loopback(1), all[0])
+	p.chose(testkit.Loopback(1), all[0])
 	p.set(routeTo(all[1], all[2]).Endpoints, time.Hour)
 	p.set(routeTo(all...).Endpoints, time.Hour)
-	if got := p.favourite(loopback(1)); got.IsValid() {
+	if got := p.favourite(testkit.Loopback(1)); got.IsValid() {
 		t.Errorf("the client only gets %v, though that left for a while", got)
 	}
-	p.chose(loopback(1), all[0])
+	p.chose(testkit.Loopback(1), all[0])
 	p.set(routeTo(all...).Endpoints, 0)
-	if got := p.favourite(loopback(1)); got.IsValid() {
+	if got := p.favourite(testkit.Loopback(1)); got.IsValid() {
 		t.Errorf("without affinity the client only gets %v", got)
 	}
 }
@@ -99,7 +100,7 @@ func TestAffinityHoldsForConnections(t *testing.T) {
 			b := newBench(t, protocol)
 			var ask func() string
 			if protocol == model.TCP {
-				b.set(time.Hour, named(t, "one", loopback(2)), named(t, "two", loopback(3)))
+				b.set(time.Hour, named(t, "one", testkit.Loopback(2)), named(t, "two", testkit.Loopback(3)))
 				ask = b.ask
 			} else {
 				b.set(time.Hour, answerUDP(t, "one", anyPort(2)), answerUDP(t, "two", anyPort(3)))

@@ -17,11 +17,12 @@ import (
 
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 )
 
 func TestConnectionsAreSharedByAllEndpoints(t *testing.T) {
 	b := newBench(t, model.TCP)
-	b.set(0, named(t, "one", loopback(2)), named(t, "two", loopback(3)), named(t, "three", loopback(4)))
+	b.set(0, named(t, "one", testkit.Loopback(2)), named(t, "two", testkit.Loopback(3)), named(t, "three", testkit.Loopback(4)))
 	const tries = 600
 	counts := map[string]int{}
 	for range tries {
@@ -47,7 +48,7 @@ func TestBothFamiliesAreServed(t *testing.T) {
 
 func TestManyBytesGoThroughInBothDirections(t *testing.T) {
 	b := newBench(t, model.TCP)
-	b.set(0, serveTCP(t, loopback(2), func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) }))
+	b.set(0, serveTCP(t, testkit.Loopback(2), func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) }))
 	sent := make([]byte, 5<<20)
 	random := rand.NewChaCha8([32]byte{1})
 	_, _ = random.Read(sent)
@@ -105,7 +106,7 @@ func TestTheEndOfOneDirectionLeavesTheOtherOpen(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			heard := make(chan string, 1)
 			b := newBench(t, model.TCP)
-			b.set(0, serveTCP(t, loopback(2), func(c *net.TCPConn) { heard <- tt.endpoint(c) }))
+			b.set(0, serveTCP(t, testkit.Loopback(2), func(c *net.TCPConn) { heard <- tt.endpoint(c) }))
 			client := tt.client(b.dialTCP())
 			if diff := cmp.Diff(tt.want, [2]string{<-heard, client}); diff != "" {
 				t.Errorf("heard by endpoint and client (-want +got):\n%s", diff)
@@ -116,7 +117,7 @@ func TestTheEndOfOneDirectionLeavesTheOtherOpen(t *testing.T) {
 
 func TestAResetIsPassedOn(t *testing.T) {
 	b := newBench(t, model.TCP)
-	b.set(0, serveTCP(t, loopback(2), func(c *net.TCPConn) {
+	b.set(0, serveTCP(t, testkit.Loopback(2), func(c *net.TCPConn) {
 		_, _ = c.Read(make([]byte, 1))
 		reset(c)
 	}))
@@ -129,8 +130,8 @@ func TestAResetIsPassedOn(t *testing.T) {
 
 func TestAnEndpointThatDoesNotAnswerIsPassedOver(t *testing.T) {
 	b := newBench(t, model.TCP)
-	dead := netip.AddrPortFrom(loopback(3), freePort(t, model.TCP, loopback(3)))
-	b.set(time.Hour, named(t, "living", loopback(2)), dead)
+	dead := netip.AddrPortFrom(testkit.Loopback(3), freePort(t, model.TCP, testkit.Loopback(3)))
+	b.set(time.Hour, named(t, "living", testkit.Loopback(2)), dead)
 	for range 20 {
 		if got := b.ask(); got != "living" {
 			t.Fatalf("answered by %q", got)
@@ -143,7 +144,7 @@ func TestAnEndpointThatDoesNotAnswerIsPassedOver(t *testing.T) {
 
 func TestAConnectionThatNoEndpointTakesIsResetAndCounted(t *testing.T) {
 	b := newBench(t, model.TCP)
-	b.set(0, netip.AddrPortFrom(loopback(3), freePort(t, model.TCP, loopback(3))))
+	b.set(0, netip.AddrPortFrom(testkit.Loopback(3), freePort(t, model.TCP, testkit.Loopback(3))))
 	conn, err := net.Dial("tcp", b.Address.String())
 	if err == nil { // else the reset came first
 		defer conn.Close()
@@ -152,7 +153,7 @@ func TestAConnectionThatNoEndpointTakesIsResetAndCounted(t *testing.T) {
 	if !errors.Is(err, unix.ECONNRESET) {
 		t.Errorf("the client sees %v, want a reset", err)
 	}
-	eventually(t, func() error {
+	testkit.Eventually(t, func() error {
 		if n := b.refused.Load(); n != 1 {
 			return fmt.Errorf("%d refusals counted, want 1", n)
 		}
@@ -162,7 +163,7 @@ func TestAConnectionThatNoEndpointTakesIsResetAndCounted(t *testing.T) {
 
 func TestEstablishedConnectionsOutliveEveryChange(t *testing.T) {
 	b := newBench(t, model.TCP)
-	one, two := named(t, "one", loopback(2)), named(t, "two", loopback(3))
+	one, two := named(t, "one", testkit.Loopback(2)), named(t, "two", testkit.Loopback(3))
 	b.set(0, one)
 	conn := b.dialTCP()
 	readLine(t, conn)
@@ -184,7 +185,7 @@ func TestEstablishedConnectionsOutliveEveryChange(t *testing.T) {
 
 func TestConnectionsToAnEndpointThatLeftAreResetForThoseWhoWantThat(t *testing.T) {
 	b := newBench(t, model.TCP, func(o *Options) { o.ResetRemoved = true })
-	one, two := named(t, "one", loopback(2)), named(t, "two", loopback(3))
+	one, two := named(t, "one", testkit.Loopback(2)), named(t, "two", testkit.Loopback(3))
 	b.set(0, one)
 	leaving := b.dialTCP()
 	readLine(t, leaving)
@@ -201,9 +202,9 @@ func TestConnectionsToAnEndpointThatLeftAreResetForThoseWhoWantThat(t *testing.T
 }
 
 func TestAnEmptyPoolRefusesOrIsSilent(t *testing.T) {
-	const soon, late = 300 * time.Millisecond, patience
+	const soon, late = 300 * time.Millisecond, testkit.Patience
 	b := newBench(t, model.TCP)
-	endpoint := named(t, "one", loopback(2))
+	endpoint := named(t, "one", testkit.Loopback(2))
 	steps := []struct {
 		name    string
 		route   plan.Route
@@ -234,7 +235,7 @@ func TestAPortThatIsTakenIsAnErrorUntilItIsFree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	route := routeTo(named(t, "one", loopback(2)))
+	route := routeTo(named(t, "one", testkit.Loopback(2)))
 	if err := b.Set(route, 0); !errors.Is(err, unix.EADDRINUSE) {
 		t.Errorf("error is %v", err)
 	}
@@ -254,7 +255,7 @@ func TestSlotsBoundTheConnectionsOfAllRelays(t *testing.T) {
 	slots := make(chan struct{}, 2)
 	share := func(o *Options) { o.Slots = slots }
 	var served atomic.Int64
-	endpoint := serveTCP(t, loopback(2), func(c *net.TCPConn) {
+	endpoint := serveTCP(t, testkit.Loopback(2), func(c *net.TCPConn) {
 		served.Add(1)
 		fmt.Fprintln(c, "hello")
 		_, _ = io.Copy(c, c)
@@ -273,7 +274,7 @@ func TestSlotsBoundTheConnectionsOfAllRelays(t *testing.T) {
 		t.Errorf("a third connection is served though there is room for two")
 	}
 	first.Close()
-	if err := third.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := third.SetReadDeadline(time.Now().Add(testkit.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	readLine(t, third)
@@ -281,7 +282,7 @@ func TestSlotsBoundTheConnectionsOfAllRelays(t *testing.T) {
 
 func TestOnlyTheDeviceLetsClientsIn(t *testing.T) {
 	b := newBench(t, model.TCP, func(o *Options) { o.Device = "lo" })
-	b.set(0, named(t, "one", loopback(2)))
+	b.set(0, named(t, "one", testkit.Loopback(2)))
 	if got := b.ask(); got != "one" {
 		t.Errorf("answered by %q", got)
 	}
@@ -293,7 +294,7 @@ func TestOnlyTheDeviceLetsClientsIn(t *testing.T) {
 
 func TestALackOfSocketsIsWaitedFor(t *testing.T) {
 	b := newBench(t, model.TCP)
-	b.set(0, named(t, "one", loopback(2)))
+	b.set(0, named(t, "one", testkit.Loopback(2)))
 	client, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -304,8 +305,8 @@ func TestALackOfSocketsIsWaitedFor(t *testing.T) {
 		if err := unix.Connect(client, to); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, func() error {
-			if b.log.with("A listener pauses") == 0 {
+		testkit.Eventually(t, func() error {
+			if len(b.log.With("A listener pauses")) == 0 {
 				return errors.New("the lack of sockets is not told")
 			}
 			return nil
@@ -314,7 +315,7 @@ func TestALackOfSocketsIsWaitedFor(t *testing.T) {
 	if _, err := unix.Read(client, make([]byte, 1)); err != nil {
 		t.Errorf("the connection that waited is not served: %v", err)
 	}
-	if n := b.log.with("A listener pauses"); n != 1 {
+	if n := len(b.log.With("A listener pauses")); n != 1 {
 		t.Errorf("it is told %d times, want once", n)
 	}
 }
@@ -338,7 +339,7 @@ func noMore(t *testing.T, f func()) {
 }
 
 func TestNoSocketIsLeftBehind(t *testing.T) {
-	endpoint := named(t, "one", loopback(2))
+	endpoint := named(t, "one", testkit.Loopback(2))
 	before := openFiles(t)
 	for range 3 {
 		b := newBench(t, model.TCP)
@@ -351,7 +352,7 @@ func TestNoSocketIsLeftBehind(t *testing.T) {
 		b.Close()
 		b.Wait()
 	}
-	eventually(t, func() error { // the endpoint closes its side in its own time
+	testkit.Eventually(t, func() error { // the endpoint closes its side in its own time
 		if after := openFiles(t); after > before {
 			return fmt.Errorf("%d sockets are open, and %d were before", after, before)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 )
 
 // answerUDP is an endpoint that answers each packet with its name and the port
@@ -41,7 +42,7 @@ func answerUDP(t *testing.T, name string, at netip.AddrPort) netip.AddrPort {
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort()
 }
 
-func anyPort(last byte) netip.AddrPort { return netip.AddrPortFrom(loopback(last), 0) }
+func anyPort(last byte) netip.AddrPort { return netip.AddrPortFrom(testkit.Loopback(last), 0) }
 
 // client is a UDP socket of a client.
 type client struct {
@@ -60,10 +61,10 @@ func (b *bench) client() client {
 }
 
 // ask sends packets until one is answered, and returns who did and to which
-// port. No answer within patience ends the test.
+// port. No answer within testkit.Patience ends the test.
 func (c client) ask() (name string, port int) {
 	c.t.Helper()
-	eventually(c.t, func() (err error) {
+	testkit.Eventually(c.t, func() (err error) {
 		name, port, err = c.try(time.Second)
 		return err
 	})
@@ -111,7 +112,7 @@ func TestTheLongestPacketGoesThrough(t *testing.T) {
 	b.set(0, answerUDP(t, "one", anyPort(2)))
 	c := b.client()
 	const longest = 65507 // what IPv4 and UDP leave of 65535 bytes
-	eventually(t, func() error {
+	testkit.Eventually(t, func() error {
 		if _, err := c.Write(make([]byte, longest)); err != nil {
 			return err
 		}
@@ -148,7 +149,7 @@ func TestAUDPClientFindsALivingEndpointWhenItsOwnLeft(t *testing.T) {
 
 func TestAUDPEndpointThatRefusesIsPassedOver(t *testing.T) {
 	b := newBench(t, model.UDP)
-	dead := netip.AddrPortFrom(loopback(3), freePort(t, model.UDP, loopback(3)))
+	dead := netip.AddrPortFrom(testkit.Loopback(3), freePort(t, model.UDP, testkit.Loopback(3)))
 	b.set(time.Hour, answerUDP(t, "living", anyPort(2)), dead)
 	for range 20 {
 		if name, _ := b.client().ask(); name != "living" {
@@ -193,11 +194,11 @@ func TestAnEmptyUDPPoolRefusesOrIsSilent(t *testing.T) {
 		timeout time.Duration
 		want    string
 	}{
-		{"no endpoint at first", plan.Route{}, patience, "refused"},
-		{"first endpoint", routeTo(endpoint), patience, "answered"},
-		{"last endpoint left", plan.Route{}, patience, "refused"},
+		{"no endpoint at first", plan.Route{}, testkit.Patience, "refused"},
+		{"first endpoint", routeTo(endpoint), testkit.Patience, "answered"},
+		{"last endpoint left", plan.Route{}, testkit.Patience, "refused"},
 		{"none, and to be dropped", plan.Route{Empty: plan.Drop}, 300 * time.Millisecond, "silence"},
-		{"endpoint came back", routeTo(endpoint), patience, "answered"},
+		{"endpoint came back", routeTo(endpoint), testkit.Patience, "answered"},
 	}
 	for _, step := range steps {
 		if err := b.Set(step.route, 0); err != nil {
@@ -220,7 +221,7 @@ func TestIdleUDPClientsAreForgotten(t *testing.T) {
 	_, before := silent.ask()
 	_, lasting := lively.ask()
 	for range 8 {
-		eventually(t, func() error {
+		testkit.Eventually(t, func() error {
 			if !clock.HasWaiters() {
 				return errors.New("nobody waits for idle clients")
 			}
@@ -231,7 +232,7 @@ func TestIdleUDPClientsAreForgotten(t *testing.T) {
 			t.Fatalf("a client that talks got another socket, port %d instead of %d", port, lasting)
 		}
 	}
-	eventually(t, func() error {
+	testkit.Eventually(t, func() error {
 		if n := b.front.(*udpFront).count(); n != 1 {
 			return fmt.Errorf("%d clients are remembered, want the one that talks", n)
 		}

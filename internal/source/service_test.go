@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sluice/internal/model"
+	"sluice/internal/testkit"
 )
 
 var compareAddrs = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
@@ -26,21 +27,11 @@ func fields(problems []model.Problem) []string {
 	return out
 }
 
-func addrs(list ...string) []netip.Addr {
-	var out []netip.Addr
-	for _, s := range list {
-		out = append(out, netip.MustParseAddr(s))
-	}
-	return out
-}
-
-func prefixes(list ...string) []netip.Prefix {
-	var out []netip.Prefix
-	for _, s := range list {
-		out = append(out, netip.MustParsePrefix(s))
-	}
-	return out
-}
+// Texts as addresses.
+var (
+	addrs    = testkit.Addrs
+	prefixes = testkit.Prefixes
+)
 
 func service(edit func(*v1.Service)) *v1.Service {
 	svc := &v1.Service{

@@ -17,6 +17,7 @@ import (
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 )
 
 // kernel is a dataplane that takes everything, or nothing.
@@ -69,7 +70,7 @@ func TestMetricsFollowTheEngine(t *testing.T) {
 	})
 	want := func(name string, want ...string) {
 		t.Helper()
-		eventually(t, func() error {
+		testkit.Eventually(t, func() error {
 			feed.Refresh()
 			if got := values(t, registry, name); !slices.Equal(got, want) {
 				return fmt.Errorf("%s is %q, want %q", name, got, want)
@@ -101,7 +102,7 @@ func TestMetricsFollowTheEngine(t *testing.T) {
 	}})
 	want("kubeproxy_sync_proxy_rules_endpoint_changes_pending", "1")
 	want("sluice_frontends", "failed 0", "pending 1", "programmed 0")
-	eventually(t, func() error {
+	testkit.Eventually(t, func() error {
 		feed.Refresh()
 		if got := values(t, registry, "sluice_commit_failures_total"); slices.Equal(got, []string{"0"}) {
 			return errors.New("the failure is not counted")

@@ -15,13 +15,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"sluice/internal/testkit"
 )
 
 // recorded waits until so many Events are in the API server.
 func recorded(t *testing.T, client *fake.Clientset, count int) []eventsv1.Event {
 	t.Helper()
 	var out []eventsv1.Event
-	eventually(t, func() error {
+	testkit.Eventually(t, func() error {
 		list, err := client.EventsV1().Events(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err

@@ -15,6 +15,7 @@ import (
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 )
 
 // journal is a Recorder that keeps what it is told.
@@ -226,7 +227,7 @@ func TestWhatCouldNotBeToldAtOnceIsToldLater(t *testing.T) {
 	ended := make(chan error)
 	go func() { ended <- p.Run(ctx) }()
 	p.OnCommit(&plan.Change{Problems: true}, dataplane.Result{})
-	eventually(t, func() error {
+	testkit.Eventually(t, func() error {
 		if !w.clock.HasWaiters() {
 			return errors.New("it does not wait to tell more")
 		}
@@ -236,7 +237,7 @@ func TestWhatCouldNotBeToldAtOnceIsToldLater(t *testing.T) {
 		t.Errorf("told of %d objects at once", told)
 	}
 	w.clock.Step(eventsPause)
-	eventually(t, func() error {
+	testkit.Eventually(t, func() error {
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		if len(j.events) != 1 {

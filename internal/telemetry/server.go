@@ -2,20 +2,19 @@ package telemetry
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
-	"golang.org/x/sys/unix"
 	"k8s.io/component-base/metrics"
 	"k8s.io/kube-proxy/config/v1alpha1"
 	"k8s.io/utils/clock"
+
+	"sluice/internal/httpserver"
 )
 
 // retryAfter is the pause between two tries to listen.
@@ -85,29 +84,17 @@ func NewServer(o ServerOptions) *Server {
 
 // Run serves until ctx ends, and then returns nil.
 func (s *Server) Run(ctx context.Context) error {
-	handler, lastError := s.Handler(), ""
-	for {
-		err := s.serve(ctx, handler)
-		if ctx.Err() != nil {
-			return nil
-		}
+	handler := s.Handler()
+	serve := func(ctx context.Context) error { return s.serve(ctx, handler) }
+	return httpserver.Persist(ctx, s.Clock, retryAfter, serve, func(err error) error {
 		err = fmt.Errorf("serve metrics on %s: %w", s.Address, err)
-		if text := err.Error(); text != lastError {
-			lastError = text
-			s.Failed(err)
-			if !s.HardFail {
-				s.Logger.Error(err, "Cannot serve metrics, trying again", "every", retryAfter, "remedy", remedy(err))
-			}
-		}
+		s.Failed(err)
 		if s.HardFail {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-s.Clock.After(retryAfter):
-		}
-	}
+		s.Logger.Error(err, "Cannot serve metrics, trying again", "every", retryAfter, "remedy", httpserver.Remedy(err, "--metrics-bind-address"))
+		return nil
+	})
 }
 
 // serve listens and answers until ctx ends or the socket breaks.
@@ -123,33 +110,7 @@ func (s *Server) serve(ctx context.Context, handler http.Handler) error {
 		WriteTimeout:      answerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    mostHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(logr.ToSlogHandler(s.Logger.V(4)), slog.LevelInfo),
+		ErrorLog:          httpserver.ErrorLog(s.Logger),
 	}
-	broke := make(chan error, 1)
-	go func() { broke <- server.Serve(socket) }()
-	select {
-	case err := <-broke:
-		_ = server.Close() // what it has accepted; it listens no longer
-		return err
-	case <-ctx.Done():
-	}
-	end, cancel := context.WithTimeout(context.Background(), grace)
-	defer cancel()
-	_ = server.Shutdown(end)
-	_ = server.Close() // whoever is not served by now
-	<-broke
-	return nil
-}
-
-// remedy says what whoever runs the node can do about a failure to listen.
-func remedy(err error) string {
-	switch {
-	case errors.Is(err, unix.EADDRINUSE):
-		return "end the program that uses the port (ss -ltnp shows it; it may be another kube-proxy), or choose another by --metrics-bind-address"
-	case errors.Is(err, unix.EADDRNOTAVAIL):
-		return "give the address to an interface of this machine, or choose another by --metrics-bind-address"
-	case errors.Is(err, unix.EACCES):
-		return "choose a port above 1023 by --metrics-bind-address"
-	}
-	return "none needed if it passes: it is tried again"
+	return httpserver.Serve(ctx, server, socket, grace)
 }

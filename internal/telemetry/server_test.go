@@ -11,28 +11,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"golang.org/x/sys/unix"
+
+	"sluice/internal/testkit"
 )
-
-// patience is how long a test waits for what must come.
-const patience = 20 * time.Second
-
-func eventually(t *testing.T, holds func() error) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		err := holds()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
-}
 
 // start runs a server until the test ends, or until stop, which returns how it
 // ended.
@@ -123,7 +108,7 @@ func (f *flaky) set(err error) {
 
 func (f *flaky) wantTries(t *testing.T, want int) {
 	t.Helper()
-	eventually(t, func() error {
+	testkit.Eventually(t, func() error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if f.tries != want {
@@ -148,7 +133,7 @@ func TestAnAddressThatIsTakenIsTriedAgainAndReportedOnce(t *testing.T) {
 	again := func(tries int) {
 		t.Helper()
 		socket.wantTries(t, tries)
-		eventually(t, func() error {
+		testkit.Eventually(t, func() error {
 			if !w.clock.HasWaiters() {
 				return errors.New("it does not wait for the next try")
 			}
@@ -185,22 +170,5 @@ func TestHardFailEndsTheServerThatCannotListen(t *testing.T) {
 	}
 	if reported != 1 {
 		t.Errorf("reported %d times", reported)
-	}
-}
-
-func TestRemedyFitsTheFailure(t *testing.T) {
-	tests := []struct {
-		in   error
-		want string
-	}{
-		{unix.EADDRINUSE, "ss -ltnp"},
-		{unix.EADDRNOTAVAIL, "interface of this machine"},
-		{unix.EACCES, "above 1023"},
-		{unix.EMFILE, "tried again"},
-	}
-	for _, tt := range tests {
-		if got := remedy(fmt.Errorf("listen: %w", tt.in)); !strings.Contains(got, tt.want) {
-			t.Errorf("remedy of %v is %q, want one with %q", tt.in, got, tt.want)
-		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
@@ -20,6 +19,7 @@ import (
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/status"
+	"sluice/internal/testkit"
 )
 
 // kernel is a dataplane that does what a test tells it to.
@@ -164,7 +164,7 @@ func (w *world) update(events ...model.Event) {
 
 func (w *world) settle() {
 	w.t.Helper()
-	eventually(w.t, func() error {
+	testkit.Eventually(w.t, func() error {
 		if s := w.engine.Status(); s.Commits == 0 || !s.PendingSince.IsZero() {
 			return fmt.Errorf("status is %+v", s)
 		}
@@ -186,17 +186,6 @@ func (w *world) serve() string {
 	s := httptest.NewServer(mux)
 	w.t.Cleanup(s.Close)
 	return s.URL
-}
-
-func eventually(t testing.TB, f func() error) {
-	t.Helper()
-	var err error
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if err = f(); err == nil {
-			return
-		}
-	}
-	t.Fatal(err)
 }
 
 // app is a Service with a ClusterIP, port 80 called http, and ready endpoints,

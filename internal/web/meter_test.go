@@ -12,6 +12,7 @@ import (
 
 	"sluice/internal/dataplane"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 )
 
 // bench is a meter and the kernel that it reads.
@@ -104,7 +105,7 @@ func TestCountersAreForgottenWhenNobodyLooks(t *testing.T) {
 	b.after(0, map[plan.Key]int64{web: 1})
 	b.after(forgetAfter-time.Second, map[plan.Key]int64{web: 1})
 	b.clock.Step(forgetAfter + time.Second)
-	eventually(t, func() error { // it is forgotten on a goroutine of the clock
+	testkit.Eventually(t, func() error { // it is forgotten on a goroutine of the clock
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if b.now.counts != nil {

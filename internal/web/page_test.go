@@ -17,6 +17,7 @@ import (
 
 	"sluice/internal/explain"
 	"sluice/internal/model"
+	"sluice/internal/testkit"
 )
 
 // listed are the Services in the list of a page.
@@ -211,7 +212,7 @@ func TestAKernelThatCannotBeProgrammedIsOnTop(t *testing.T) {
 	w.kernel.do(func(k *kernel) { k.broken = errors.New("operation not permitted") })
 	w.source.Update(app("default/web", "10.96.0.80", nil)...)
 	w.source.Synced()
-	eventually(t, func() error {
+	testkit.Eventually(t, func() error {
 		if body := w.get("/").Body.String(); !strings.Contains(body, "operation not permitted") || !strings.Contains(body, ">Failing<") {
 			return fmt.Errorf("page does not say that programming fails:\n%s", body)
 		}
@@ -228,7 +229,7 @@ func TestStartIsShownWhileItLasts(t *testing.T) {
 	w.kernel.do(func(k *kernel) { k.hold = hold; k.progress.Done, k.progress.Total = 250, 1000 })
 	w.source.Update(app("default/web", "10.96.0.80", nil)...)
 	w.source.Synced()
-	eventually(t, func() error {
+	testkit.Eventually(t, func() error {
 		if body := w.get("/").Body.String(); !strings.Contains(body, `<progress value="250" max="1000">25 %`) {
 			return fmt.Errorf("page shows no progress:\n%s", body)
 		}

@@ -148,9 +148,6 @@ func testBadInput(t *testing.T, mode string) {
 	if count := traffic.Stop(); count.Lost() > 0 {
 		t.Errorf("the good Service was disturbed: %v", count)
 	}
-	if t.Failed() {
-		t.Logf("the proxy's log:\n%s", p.Log())
-	}
 }
 
 // write puts a file into the folder in one step.

@@ -51,10 +51,7 @@ func TestDiffNamesWhatAFolderWouldChange(t *testing.T) {
 	folder, proposed := t.TempDir(), t.TempDir()
 	write(t, folder, "good.yaml", goodManifests+"---"+nodeManifest, 0)
 	write(t, folder, "other.yaml", oldService, 0)
-	p, err := l.StartProxy(lab.ProxyOptions{Manifests: folder, Flags: []string{flag, "--cluster-cidr=10.244.0.0/16"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{flag, "--cluster-cidr=10.244.0.0/16"}})
 	settle(t, p, folder, 0)
 	if out, errs, code := a.ask("diff", "--manifests", folder); code != 0 || out != "No difference.\n" {
 		t.Errorf("the same folder: exit code %d, %s%s", code, out, errs)
@@ -108,10 +105,7 @@ func TestDiffNamesWhatAConfigurationWouldChange(t *testing.T) {
 	a, flag := newAsker(t, l)
 	folder, files := t.TempDir(), t.TempDir()
 	write(t, folder, "good.yaml", goodManifests, 0)
-	p, err := l.StartProxy(lab.ProxyOptions{Manifests: folder, Flags: []string{flag}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{flag}})
 	settle(t, p, folder, 0)
 	const head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
 	for _, test := range []struct {
@@ -164,10 +158,7 @@ func TestAnybodyCanRenderTheRules(t *testing.T) {
 	l := lab.Start(t)
 	asNobody, manifests := unprivileged(t)
 	write(t, manifests, "node.yaml", nodeManifest, 0)
-	p, err := l.StartProxy(lab.ProxyOptions{Manifests: manifests, Flags: []string{"--cluster-cidr=10.244.0.0/16"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := launch(t, l, lab.ProxyOptions{Manifests: manifests, Flags: []string{"--cluster-cidr=10.244.0.0/16"}})
 	settle(t, p, manifests, 0)
 	render := func(flags ...string) (stdout, stderr string, code int) {
 		cmd := exec.CommandContext(t.Context(), asNobody("-all"), append([]string{"render", "--manifests", manifests, "--cluster-cidr=10.244.0.0/16"}, flags...)...)

@@ -8,10 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"sluice/test/lab"
+	"sluice/test/lab/scenario"
 )
 
 // asker runs the commands that ask a running proxy.
@@ -69,7 +71,11 @@ type explained struct {
 	to   string
 	from string   // --from; a host of the lab stands for its address
 	want []string // in the answer
-	code int
+	// kernel is what is in the answer of a mode besides, by the name of the mode.
+	kernel map[string]string
+	// nftables says that other modes do something else.
+	nftables bool
+	code     int
 	// flow is what happens to a packet like that. It is sent for real, from the
 	// host that the question names.
 	flow lab.Kind
@@ -80,12 +86,20 @@ var explanations = []explained{
 	{name: "it works", to: "default/good", from: "pod3", at: "10.96.0.1:80", flow: lab.Answered,
 		want: []string{"SERVED: reaches one of 2 endpoints", "10.244.1.3 counts as a pod", "ClusterIP of Service default/good, port named \"http\"",
 			"in   10.244.1.1:8080  on this node", "out  10.244.2.2:8080  on node2: not ready", "masquerade     no", "programmed",
-			"ip sluice, services: 10.96.0.1 . tcp . 80 counter packets"}},
+			"holds a verdict for it, and 2 endpoints"},
+		kernel: map[string]string{
+			"nftables": "ip sluice, services: 10.96.0.1 . tcp . 80 counter packets",
+			"iptables": "-d 10.96.0.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.244.2.1:8080",
+		}},
 	{name: "by its address", to: "10.96.0.1:80", from: "pod3", at: "10.96.0.1:80", flow: lab.Answered, want: []string{"Service default/good:http"}},
 	{name: "from the node", to: "default/good:http", from: "node", at: "10.96.0.1:80", flow: lab.Answered,
 		want: []string{"this node itself, 192.0.2.10", "masquerade     yes"}},
 	{name: "no endpoints", to: "default/empty", from: "pod3", at: "10.96.0.2:80", flow: lab.Refused, code: 1,
-		want: []string{"REJECTED: the Service has no endpoint", "the Service has no EndpointSlice", "kubectl -n default get endpointslices"}},
+		want: []string{"REJECTED: the Service has no endpoint", "the Service has no EndpointSlice", "kubectl -n default get endpointslices"},
+		kernel: map[string]string{
+			"nftables": "ip sluice, services: 10.96.0.2 . tcp . 80 counter packets",
+			"iptables": "iptables filter: -A KUBE-SERVICES -d 10.96.0.2/32 -p tcp",
+		}},
 	{name: "port names differ", to: "default/misnamed", from: "pod3", at: "10.96.0.3:80", flow: lab.Refused, code: 1,
 		want: []string{`1 endpoint without a TCP port named "http"; their slices have TCP port named "web"`}},
 	{name: "not ready", to: "default/unready", from: "pod3", at: "10.96.0.4:80", flow: lab.Refused, code: 1,
@@ -103,14 +117,18 @@ var explanations = []explained{
 	{name: "source ranges exclude me", to: "default/ranges", from: "client", at: "198.18.0.7:80", flow: lab.Dropped, code: 1,
 		want: []string{"DROPPED: loadBalancerSourceRanges", "203.0.113.0/24", "add a range with 198.51.100.10"}},
 	{name: "source ranges admit me", to: "default/ranges", from: "client2", at: "198.18.0.7:80", flow: lab.Answered,
-		want: []string{"may connect", "ip sluice, sources: 198.18.0.7 . tcp . 80 . 203.0.113.0/24"}},
+		want: []string{"may connect"},
+		kernel: map[string]string{
+			"nftables": "ip sluice, sources: 198.18.0.7 . tcp . 80 . 203.0.113.0/24",
+			"iptables": "-s 203.0.113.0/24 -m comment",
+		}},
 	{name: "hints exclude an endpoint", to: "default/hints", from: "pod3", at: "10.96.0.8:80", flow: lab.Answered,
 		want: []string{"those whose hints name this node's zone (zone-1)", "out  10.244.2.1:8080  on node2: its hints mean zone zone-2"}},
-	{name: "wrong port", to: "default/good:81", from: "pod3", at: "10.96.0.1:81", flow: lab.Refused, code: 1,
+	{name: "wrong port", to: "default/good:81", from: "pod3", at: "10.96.0.1:81", flow: lab.Refused, code: 1, nftables: true,
 		want: []string{"REJECTED: there is no such port", "Service default/good has no such port; it has 80/TCP (http)"}},
 	{name: "wrong port name", to: "default/good:https", code: 1, want: []string{"UNKNOWN: there is no such port", "it has 80/TCP (http)"}},
-	{name: "wrong protocol", to: "10.96.0.1:80/udp", from: "pod3", code: 1, want: []string{"REJECTED", "it has 80/TCP (http)"}},
-	{name: "unused ClusterIP", to: "10.96.200.1:80", from: "pod3", at: "10.96.200.1:80", flow: lab.Dropped, code: 1,
+	{name: "wrong protocol", to: "10.96.0.1:80/udp", from: "pod3", code: 1, nftables: true, want: []string{"REJECTED", "it has 80/TCP (http)"}},
+	{name: "unused ClusterIP", to: "10.96.200.1:80", from: "pod3", at: "10.96.200.1:80", flow: lab.Dropped, code: 1, nftables: true,
 		want: []string{"DROPPED: no Service has this address", "in a service CIDR"}},
 	{name: "no Service's address", to: "192.0.2.254:80", from: "pod3", code: 1, want: []string{"UNTOUCHED", "none of the proxy's business"}},
 	{name: "a pod's address", to: "10.244.1.1:8080", from: "pod3", at: "10.244.1.1:8080", flow: lab.Answered, code: 1,
@@ -126,7 +144,9 @@ var explanations = []explained{
 
 // Every question that people ask is answered with its cause, and with what
 // really happens.
-func TestExplainNamesTheCause(t *testing.T) {
+func TestExplainNamesTheCause(t *testing.T) { inEachMode(t, explainNamesTheCause) }
+
+func explainNamesTheCause(t *testing.T, mode string) {
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
 	folder := t.TempDir()
@@ -135,18 +155,19 @@ func TestExplainNamesTheCause(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, folder, "services.yaml", string(manifests), 0)
-	p, err := l.StartProxy(lab.ProxyOptions{Manifests: folder, Flags: []string{flag, "--cluster-cidr=10.244.0.0/16"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := startProxy(t, l, mode, lab.ProxyOptions{Manifests: folder, Flags: []string{flag, "--cluster-cidr=10.244.0.0/16"}})
 	settle(t, p, folder, 0)
 	eventually(t, func() bool { _, err := os.Stat(a.socket); return err == nil })
 	for _, test := range explanations {
+		if test.nftables && mode != "nftables" {
+			continue
+		}
+		test.want = append(slices.Clone(test.want), test.kernel[scenario.Modes[mode].Proxy])
 		t.Run(test.name, func(t *testing.T) { test.check(t, l, a) })
 	}
 	t.Run("session affinity", func(t *testing.T) { checkAffinity(t, l, a) })
 	t.Run("JSON", func(t *testing.T) { checkJSON(t, a) })
-	t.Run("status", func(t *testing.T) { checkStatus(t, a) })
+	t.Run("status", func(t *testing.T) { checkStatus(t, a, scenario.Modes[mode].Proxy) })
 	t.Run("mistakes in the question", func(t *testing.T) { checkMistakes(t, a) })
 	t.Run("other users", func(t *testing.T) { checkOtherUser(t, a) })
 	if err := p.Stop(); err != nil {
@@ -157,9 +178,6 @@ func TestExplainNamesTheCause(t *testing.T) {
 			t.Errorf("exit code %d, %s", code, stderr)
 		}
 	})
-	if t.Failed() {
-		t.Logf("the proxy's log:\n%s", p.Log())
-	}
 }
 
 func (e explained) check(t *testing.T, l *lab.Lab, a *asker) {
@@ -178,6 +196,9 @@ func (e explained) check(t *testing.T, l *lab.Lab, a *asker) {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("%q is not in the answer", want)
 		}
+	}
+	if strings.Contains(stdout, "the kernel holds something else") {
+		t.Error("it seems to be programmed wrongly")
 	}
 	if e.flow != "" {
 		f := lab.Flow{From: sender, Protocol: lab.TCP, To: netip.MustParseAddrPort(e.at)}
@@ -218,9 +239,9 @@ func checkJSON(t *testing.T, a *asker) {
 	}
 }
 
-func checkStatus(t *testing.T, a *asker) {
+func checkStatus(t *testing.T, a *asker, mode string) {
 	stdout, stderr, code := a.ask("status")
-	for _, want := range []string{"on node node1: nftables mode", "healthy", "in sync", "0 failed, of 17", "last changes", "left out of objects: 1",
+	for _, want := range []string{"on node node1: " + mode + " mode", "healthy", "in sync", "0 failed, of 17", "last changes", "left out of objects: 1",
 		"Service default/taken, spec.externalIPs"} {
 		if code != 0 || !strings.Contains(stdout, want) {
 			t.Errorf("exit code %d, %q is not in:\n%s%s", code, want, stdout, stderr)
@@ -306,15 +327,7 @@ func TestExplainTellsThatTheKernelRefuses(t *testing.T) {
 		tables, err := a.node.Run(t.Context(), lab.Command{Args: []string{"nft", "list", "tables"}})
 		return err == nil && strings.Contains(tables, "table ip sluice")
 	})
-	p, err := l.StartProxy(lab.ProxyOptions{Manifests: folder, Flags: []string{flag}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if t.Failed() {
-			t.Logf("the proxy's log:\n%s", p.Log())
-		}
-	}()
+	launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{flag}})
 	answer := ""
 	eventually(t, func() bool {
 		var code int
@@ -336,11 +349,8 @@ func TestExplainFindsTheInterfaceOfAnAddress(t *testing.T) {
 	a, flag := newAsker(t, l)
 	folder := t.TempDir()
 	write(t, folder, "good.yaml", goodManifests, 0)
-	p, err := l.StartProxy(lab.ProxyOptions{Manifests: folder, Flags: []string{flag,
+	p := launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{flag,
 		"--detect-local-mode=BridgeInterface", "--pod-bridge-interface=" + lab.PodBridge}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	settle(t, p, folder, 0)
 	eventually(t, func() bool { _, err := os.Stat(a.socket); return err == nil })
 	for from, want := range map[string]string{
@@ -373,9 +383,6 @@ func TestExplainFitsTheMode(t *testing.T) {
 		good.check(t, l, a)
 		wrong := explained{to: "default/good:81", from: "pod3", at: "10.96.0.1:81", flow: seen, want: []string{unknown, "it has 80/TCP"}, code: 1}
 		wrong.check(t, l, a)
-		if t.Failed() {
-			t.Logf("the proxy's log:\n%s", p.Log())
-		}
 	})
 }
 
@@ -387,10 +394,7 @@ func TestExplainNamesAFrontendThatTheKernelRefuses(t *testing.T) {
 	folder := t.TempDir()
 	write(t, folder, "good.yaml", goodManifests, 0)
 	start := func() *lab.Proxy {
-		p, err := l.StartProxy(lab.ProxyOptions{Manifests: folder, Flags: []string{flag}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{flag}})
 		settle(t, p, folder, 0)
 		return p
 	}
@@ -408,12 +412,7 @@ func TestExplainNamesAFrontendThatTheKernelRefuses(t *testing.T) {
 	}
 	more := strings.NewReplacer("good", "more", "10.96.0.1\n", "10.96.0.2\n").Replace(goodManifests)
 	write(t, folder, "more.yaml", more, 0)
-	p := start()
-	defer func() {
-		if t.Failed() {
-			t.Logf("the proxy's log:\n%s", p.Log())
-		}
-	}()
+	start()
 	answer := ""
 	eventually(t, func() bool {
 		var code int

@@ -35,10 +35,7 @@ func TestSegmentsOutsideTheWindowDoNotResetAConnection(t *testing.T) {
 			l := lab.Start(t)
 			folder := t.TempDir()
 			write(t, folder, "good.yaml", goodManifests, 0)
-			p, err := l.StartProxy(lab.ProxyOptions{Manifests: folder, Flags: tt.flags})
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: tt.flags})
 			settle(t, p, folder, 0)
 			for _, offset := range tt.offsets {
 				for _, client := range []string{"pod3", "client"} {

@@ -50,11 +50,6 @@ func inVariant(t *testing.T, mode string, test func(*iptablesLab)) {
 		t.Fatal(err)
 	}
 	write(t, l.folder, "good.yaml", goodManifests, 0)
-	defer func() {
-		if t.Failed() && l.proxy != nil {
-			t.Logf("the proxy's log:\n%s", l.proxy.Log())
-		}
-	}()
 	test(l)
 }
 

@@ -49,7 +49,4 @@ func testKill(t *testing.T, mode string) {
 	if count := traffic.Stop(); count.Lost() > 0 {
 		t.Errorf("connections were lost: %v", count)
 	}
-	if t.Failed() {
-		t.Logf("the last proxy's log:\n%s", p.Log())
-	}
 }

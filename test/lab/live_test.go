@@ -25,15 +25,7 @@ func TestConfigurationFileIsFollowedLive(t *testing.T) {
 	folder, etc := t.TempDir(), t.TempDir()
 	write(t, folder, "good.yaml", goodManifests, 0)
 	write(t, etc, "config.yaml", liveConfig, 0)
-	p, err := l.StartProxy(lab.ProxyOptions{Manifests: folder, Flags: []string{"--config", filepath.Join(etc, "config.yaml")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if t.Failed() {
-			t.Logf("the proxy's log:\n%s", p.Log())
-		}
-	}()
+	p := launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{"--config", filepath.Join(etc, "config.yaml")}})
 	settle(t, p, folder, 0)
 	service := netip.MustParseAddrPort("10.96.0.1:80")
 	flow := lab.Flow{From: "pod3", Protocol: lab.TCP, To: service}
@@ -74,11 +66,8 @@ func TestConfigurationThatNeedsARestart(t *testing.T) {
 		folder, etc := t.TempDir(), t.TempDir()
 		write(t, folder, "good.yaml", goodManifests, 0)
 		write(t, etc, "config.yaml", liveConfig, 0)
-		p, err := l.StartProxy(lab.ProxyOptions{Manifests: folder, Flags: []string{
+		p := launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{
 			"--config", filepath.Join(etc, "config.yaml"), fmt.Sprintf("--exit-on-config-change=%t", exit)}})
-		if err != nil {
-			t.Fatal(err)
-		}
 		settle(t, p, folder, 0)
 		write(t, etc, "config.yaml", liveConfig+"configSyncPeriod: 7m\nnftables: {masqueradeAll: true}\n", 0)
 		eventually(t, func() bool {

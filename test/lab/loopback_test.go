@@ -32,15 +32,7 @@ func TestLoopbackNodePortsFollowTheConfigurationFile(t *testing.T) {
 	folder, etc := t.TempDir(), t.TempDir()
 	write(t, folder, "web.yaml", loopbackManifests, 0)
 	write(t, etc, "config.yaml", liveConfig, 0)
-	p, err := l.StartProxy(lab.ProxyOptions{Manifests: folder, Flags: []string{"--config", filepath.Join(etc, "config.yaml")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if t.Failed() {
-			t.Logf("the proxy's log:\n%s", p.Log())
-		}
-	}()
+	p := launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{"--config", filepath.Join(etc, "config.yaml")}})
 	settle(t, p, folder, 0)
 	flow := lab.Flow{From: "node1", Protocol: lab.TCP, To: netip.MustParseAddrPort("127.0.0.1:30080")}
 	ends := func(kind lab.Kind) {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 
@@ -25,7 +24,7 @@ import (
 )
 
 var (
-	seed    = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of the random tests")
+	seed    = randomworld.SeedFlag()
 	states  = flag.Int("states", 200, "random states to try in nftables mode; half of them in each other mode")
 	packets = flag.Int("packets", 32, "random packets to send in each state")
 )

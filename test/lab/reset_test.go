@@ -18,10 +18,7 @@ func TestClientsOfAnEndpointThatVanishedAreReset(t *testing.T) {
 	l := lab.Start(t)
 	folder := t.TempDir()
 	write(t, folder, "good.yaml", goodManifests, 0)
-	p, err := l.StartProxy(lab.ProxyOptions{Manifests: folder, Flags: []string{"--reset-removed-endpoints"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{"--reset-removed-endpoints"}})
 	settle(t, p, folder, 0)
 	flow := lab.Flow{From: "pod3", Protocol: lab.TCP, To: netip.MustParseAddrPort("10.96.0.1:80"), Timeout: 20 * time.Second}
 	waiting, err := l.Open(flow)
@@ -75,12 +72,9 @@ func tracked(t *testing.T, l *lab.Lab) string {
 func TestResetWithoutNetRawReachesClientsThatSend(t *testing.T) {
 	l := lab.Start(t)
 	asNobody, manifests := unprivileged(t)
-	p, err := l.StartProxy(lab.ProxyOptions{
+	p := launch(t, l, lab.ProxyOptions{
 		Binary: asNobody("+net_admin"), Manifests: manifests, Flags: []string{"--reset-removed-endpoints"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	settle(t, p, manifests, 0)
 	s, err := l.Open(lab.Flow{From: "pod3", Protocol: lab.TCP, To: netip.MustParseAddrPort("10.96.0.1:80"), Timeout: lab.ShortTimeout})
 	if err != nil {

@@ -37,10 +37,21 @@ func startProxy(t *testing.T, l *lab.Lab, mode string, o lab.ProxyOptions) *lab.
 		t.Fatal(err)
 	}
 	o.Flags = slices.Concat([]string{"--proxy-mode", m.Proxy}, m.Flags, o.Flags)
+	return launch(t, l, o)
+}
+
+// launch starts the proxy. If the test fails, it shows the proxy's log.
+func launch(t *testing.T, l *lab.Lab, o lab.ProxyOptions) *lab.Proxy {
+	t.Helper()
 	p, err := l.StartProxy(o)
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the proxy's log:\n%s", p.Log())
+		}
+	})
 	return p
 }
 

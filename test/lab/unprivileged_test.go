@@ -16,15 +16,7 @@ func TestProxyRunsWithNetAdminOnly(t *testing.T) {
 	l := lab.Start(t)
 	asNobody, manifests := unprivileged(t)
 
-	p, err := l.StartProxy(lab.ProxyOptions{Binary: asNobody("+net_admin"), Manifests: manifests})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if t.Failed() {
-			t.Logf("the proxy's log:\n%s", p.Log())
-		}
-	}()
+	p := launch(t, l, lab.ProxyOptions{Binary: asNobody("+net_admin"), Manifests: manifests})
 	settle(t, p, manifests, 0)
 	answered(t, l, netip.MustParseAddrPort("10.96.0.1:80"))
 	mark := p.Log().Len()
@@ -43,10 +35,7 @@ func TestProxyRunsWithNetAdminOnly(t *testing.T) {
 func TestProxyWithoutNetAdminSaysWhatItLacks(t *testing.T) {
 	l := lab.Start(t)
 	asNobody, manifests := unprivileged(t)
-	p, err := l.StartProxy(lab.ProxyOptions{Binary: asNobody("-all"), Manifests: manifests})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := launch(t, l, lab.ProxyOptions{Binary: asNobody("-all"), Manifests: manifests})
 	eventually(t, func() bool { return strings.Contains(p.Log().String(), "or with CAP_NET_ADMIN") })
 }
 

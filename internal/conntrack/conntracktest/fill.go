@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/conntrack/cta"
 	"sluice/internal/model"
 	"sluice/internal/nfnetlink"
 )
@@ -25,30 +26,8 @@ type Entry struct {
 	TCPState uint8 // of a TCP connection; 0 for that of one that begins
 }
 
-// The kernel's names (linux/netfilter/nfnetlink_conntrack.h).
 const (
 	newEntry = unix.NFNL_SUBSYS_CTNETLINK << 8 // IPCTNL_MSG_CT_NEW
-
-	ctaTupleOrig  = 1
-	ctaTupleReply = 2
-	ctaProtoInfo  = 4
-	ctaTimeout    = 7
-	ctaZone       = 18
-
-	ctaTupleIP    = 1
-	ctaTupleProto = 2
-
-	ctaIPv4Src = 1
-	ctaIPv4Dst = 2
-	ctaIPv6Src = 3
-	ctaIPv6Dst = 4
-
-	ctaProtoNum     = 1
-	ctaProtoSrcPort = 2
-	ctaProtoDstPort = 3
-
-	ctaProtoInfoTCP      = 1
-	ctaProtoInfoTCPState = 1
 
 	// lifetime is in seconds, and longer than any test.
 	lifetime = 24 * 3600
@@ -94,14 +73,14 @@ func (w *writer) add(e *Entry) {
 	w.seq++
 	w.count++
 	w.msgs = nfnetlink.AppendHeader(w.msgs, newEntry, unix.NLM_F_REQUEST|unix.NLM_F_CREATE|unix.NLM_F_EXCL, family, 0)
-	w.msgs = nfnetlink.AppendAttr(w.msgs, nfnetlink.Nested|ctaTupleOrig, Tuple(e.From, e.To, e.Protocol))
-	w.msgs = nfnetlink.AppendAttr(w.msgs, nfnetlink.Nested|ctaTupleReply, Tuple(e.By, e.From, e.Protocol))
-	w.msgs = nfnetlink.AppendAttr(w.msgs, ctaTimeout, binary.BigEndian.AppendUint32(nil, lifetime))
+	w.msgs = nfnetlink.AppendAttr(w.msgs, nfnetlink.Nested|cta.TupleOrig, Tuple(e.From, e.To, e.Protocol))
+	w.msgs = nfnetlink.AppendAttr(w.msgs, nfnetlink.Nested|cta.TupleReply, Tuple(e.By, e.From, e.Protocol))
+	w.msgs = nfnetlink.AppendAttr(w.msgs, cta.Timeout, binary.BigEndian.AppendUint32(nil, lifetime))
 	if e.Zone != 0 {
-		w.msgs = nfnetlink.AppendAttr(w.msgs, ctaZone, binary.BigEndian.AppendUint16(nil, e.Zone))
+		w.msgs = nfnetlink.AppendAttr(w.msgs, cta.Zone, binary.BigEndian.AppendUint16(nil, e.Zone))
 	}
 	if e.TCPState != 0 {
-		w.msgs = nfnetlink.AppendAttr(w.msgs, nfnetlink.Nested|ctaProtoInfo, ProtoInfo(e.TCPState))
+		w.msgs = nfnetlink.AppendAttr(w.msgs, nfnetlink.Nested|cta.ProtoInfo, ProtoInfo(e.TCPState))
 	}
 	nfnetlink.EndMessage(w.msgs, w.last)
 	nfnetlink.SetSeq(w.msgs, w.last, w.seq)
@@ -132,21 +111,21 @@ func (w *writer) flush() error {
 
 // Tuple is one direction of an entry, as the kernel writes it.
 func Tuple(src, dst netip.AddrPort, p model.Protocol) []byte {
-	srcType, dstType := uint16(ctaIPv4Src), uint16(ctaIPv4Dst)
+	srcType, dstType := uint16(cta.IPv4Src), uint16(cta.IPv4Dst)
 	if src.Addr().Is6() {
-		srcType, dstType = ctaIPv6Src, ctaIPv6Dst
+		srcType, dstType = cta.IPv6Src, cta.IPv6Dst
 	}
 	ip := nfnetlink.AppendAttr(nil, srcType, src.Addr().AsSlice())
 	ip = nfnetlink.AppendAttr(ip, dstType, dst.Addr().AsSlice())
-	proto := nfnetlink.AppendAttr(nil, ctaProtoNum, []byte{byte(p)})
-	proto = nfnetlink.AppendAttr(proto, ctaProtoSrcPort, binary.BigEndian.AppendUint16(nil, src.Port()))
-	proto = nfnetlink.AppendAttr(proto, ctaProtoDstPort, binary.BigEndian.AppendUint16(nil, dst.Port()))
-	b := nfnetlink.AppendAttr(nil, nfnetlink.Nested|ctaTupleIP, ip)
-	return nfnetlink.AppendAttr(b, nfnetlink.Nested|ctaTupleProto, proto)
+	proto := nfnetlink.AppendAttr(nil, cta.ProtoNum, []byte{byte(p)})
+	proto = nfnetlink.AppendAttr(proto, cta.ProtoSrcPort, binary.BigEndian.AppendUint16(nil, src.Port()))
+	proto = nfnetlink.AppendAttr(proto, cta.ProtoDstPort, binary.BigEndian.AppendUint16(nil, dst.Port()))
+	b := nfnetlink.AppendAttr(nil, nfnetlink.Nested|cta.TupleIP, ip)
+	return nfnetlink.AppendAttr(b, nfnetlink.Nested|cta.TupleProto, proto)
 }
 
 // ProtoInfo is the state of a TCP connection, as the kernel writes it.
 func ProtoInfo(state uint8) []byte {
-	tcp := nfnetlink.AppendAttr(nil, ctaProtoInfoTCPState, []byte{state})
-	return nfnetlink.AppendAttr(nil, nfnetlink.Nested|ctaProtoInfoTCP, tcp)
+	tcp := nfnetlink.AppendAttr(nil, cta.ProtoInfoTCPState, []byte{state})
+	return nfnetlink.AppendAttr(nil, nfnetlink.Nested|cta.ProtoInfoTCP, tcp)
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
@@ -33,6 +34,10 @@ type Dataplane struct {
 	clock   clock.Clock
 	netns   int
 	variant Variant
+	period  time.Duration // between two looks whether somebody else wrote
+
+	// progress is told how far a piece of writing is, nil if nobody asks.
+	progress func(dataplane.Progress)
 
 	disturbed chan struct{}
 	close     context.CancelFunc
@@ -56,7 +61,11 @@ type Dataplane struct {
 	forms map[Table]map[print]print
 }
 
-var _ dataplane.Dataplane = (*Dataplane)(nil)
+var (
+	_ dataplane.Dataplane   = (*Dataplane)(nil)
+	_ dataplane.Describer   = (*Dataplane)(nil)
+	_ dataplane.Progressive = (*Dataplane)(nil)
+)
 
 // errUnknown is the answer to Apply without a successful Reconcile before it.
 var errUnknown = errors.New("what the kernel holds is not known: reconcile first")
@@ -72,6 +81,7 @@ func New(o Options) (*Dataplane, error) {
 		clock:     o.Clock,
 		netns:     o.NetNS,
 		variant:   o.Variant,
+		period:    watchPeriod,
 		disturbed: make(chan struct{}, 1),
 		stats:     newCounts(),
 		forms:     map[Table]map[print]print{},
@@ -93,6 +103,11 @@ func (d *Dataplane) Close() error {
 // Disturbed receives when somebody else changed our chains.
 func (d *Dataplane) Disturbed() <-chan struct{} { return d.disturbed }
 
+// OnProgress has report told at the start, after each run of iptables-restore
+// and after each family how many frontends are written. A table is written in
+// one piece, so in a large cluster that is seldom.
+func (d *Dataplane) OnProgress(report func(dataplane.Progress)) { d.progress = report }
+
 // note changes what others look at.
 func (d *Dataplane) note(f func()) {
 	d.mu.Lock()
@@ -110,7 +125,13 @@ func (d *Dataplane) Apply(ctx context.Context, c *plan.Change) dataplane.Result 
 	r := d.startRound()
 	r.partial = true
 	set := r.possible(slices.Values(c.Set))
-	for _, s := range d.sides {
+	todo := make([]int, len(d.sides))
+	for i, s := range d.sides {
+		todo[i] = s.affected(set, c)
+		r.total += todo[i]
+	}
+	r.tell()
+	for i, s := range d.sides {
 		if c.Settings != nil {
 			s.world.configure(*c.Settings)
 		}
@@ -123,8 +144,35 @@ func (d *Dataplane) Apply(ctx context.Context, c *plan.Change) dataplane.Result 
 		if err := r.program(ctx, s, s.items(set, c.Removed)); err != nil {
 			return r.end(err)
 		}
+		r.finish(todo[i])
 	}
 	return r.end(nil)
+}
+
+// affected counts the frontends of a family that a change has to do with. The
+// settings are in the rules of all.
+func (s *side) affected(set []*plan.Frontend, c *plan.Change) int {
+	n := countOf(s.family, set)
+	for _, k := range c.Removed {
+		if k.Family() == s.family {
+			n++
+		}
+	}
+	if c.Settings != nil {
+		n = max(n, len(s.frontends))
+	}
+	return n
+}
+
+// countOf counts the frontends of a family.
+func countOf(f model.Family, frontends []*plan.Frontend) int {
+	n := 0
+	for _, fe := range frontends {
+		if fe.Family() == f {
+			n++
+		}
+	}
+	return n
 }
 
 // errNoFamily says that a family cannot be had on this host.
@@ -190,12 +238,15 @@ func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) datapl
 	}
 	d.note(func() { d.watch.known, d.watch.suspicious = stamp, false })
 	frontends := r.possible(maps.Values(desired.Frontends))
+	r.total = len(frontends)
+	r.tell()
 	var sides []*side
 	for _, f := range d.families {
 		s := newSide(f, d.features)
 		if err := r.reconcile(ctx, s, desired, frontends); err != nil {
 			return r.end(err)
 		}
+		r.finish(countOf(f, frontends))
 		sides = append(sides, s)
 	}
 	d.note(func() { d.sides = sides })

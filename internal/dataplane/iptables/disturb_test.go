@@ -42,6 +42,7 @@ func TestWhatOthersDidIsMended(t *testing.T) {
 				ctx := context.Background()
 				k := newKernel(t, v)
 				d := k.dataplane()
+				d.period = watchPeriod / 20
 				ok(t, d.Reconcile(ctx, variety()))
 				want := k.dump()
 				for command := range strings.SplitSeq(tc.commands, "; ") {

@@ -90,8 +90,12 @@ func (h *fakeHost) list(_ context.Context, t Table) (*listing, error) {
 	return parseListing(text, t.Name)
 }
 
-func (h *fakeHost) rulesOf(_ context.Context, t Table, chain string) (int, error) {
-	return len(h.tables[t].chains[chain]), nil
+func (h *fakeHost) rulesOf(_ context.Context, t Table, chain string) ([]string, error) {
+	var rules []string
+	for _, r := range h.tables[t].chains[chain] {
+		rules = append(rules, "-A "+chain+" "+r)
+	}
+	return rules, nil
 }
 
 func (t *fakeTable) print(b *bytes.Buffer, name string) {

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"sluice/internal/model"
+	"sluice/internal/xtables"
 )
 
 // Table is a table of one family that we have rules in.
@@ -24,6 +25,7 @@ const (
 // wording is what a family's programs are called, and how its rules say things.
 type wording struct {
 	command     string
+	legacy      *xtables.Family
 	addressBits int
 	reject      string
 	recentMask  string
@@ -34,6 +36,7 @@ type wording struct {
 var words = map[model.Family]*wording{
 	model.IPv4: {
 		command:     "iptables",
+		legacy:      xtables.IPv4,
 		addressBits: 32,
 		reject:      "REJECT --reject-with icmp-port-unreachable",
 		recentMask:  "255.255.255.255",
@@ -41,6 +44,7 @@ var words = map[model.Family]*wording{
 	},
 	model.IPv6: {
 		command:     "ip6tables",
+		legacy:      xtables.IPv6,
 		addressBits: 128,
 		reject:      "REJECT --reject-with icmp6-port-unreachable",
 		recentMask:  "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",

@@ -45,6 +45,7 @@ func (w *world) writePostrouting(post *page, mark string) {
 // tracking can make nothing of: such a packet would leave with an address that
 // nobody outside knows.
 func (w *world) writeForward(fwd *page, mark string) {
+	fwd.add(rule{comment: "kubernetes forwarding conntrack rule", match: " -m conntrack --ctstate RELATED,ESTABLISHED", target: "-j ACCEPT"})
 	if w.settings.DropInvalid {
 		invalid := " -m conntrack --ctstate INVALID"
 		if w.features.accounting {
@@ -52,6 +53,8 @@ func (w *world) writeForward(fwd *page, mark string) {
 		}
 		fwd.add(rule{match: invalid, target: "-j DROP"})
 	}
-	fwd.add(rule{comment: "kubernetes forwarding rules", match: " -m mark --mark " + mark + "/" + mark, target: "-j ACCEPT"})
-	fwd.add(rule{comment: "kubernetes forwarding conntrack rule", match: " -m conntrack --ctstate RELATED,ESTABLISHED", target: "-j ACCEPT"})
+	// A mark alone may be somebody else's, on a packet that the firewall chain is
+	// for.
+	marked := " -m mark --mark " + mark + "/" + mark + " -m conntrack --ctstate DNAT"
+	fwd.add(rule{comment: "kubernetes forwarding rules", match: marked, target: "-j ACCEPT"})
 }

@@ -9,18 +9,17 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/dataplane/dataplanetest"
 	"sluice/internal/model"
-	"sluice/internal/oracle"
 	"sluice/internal/oracle/randomworld"
 	"sluice/internal/plan"
 )
 
 var (
-	seed      = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of the random tests")
+	seed      = randomworld.SeedFlag()
 	histories = flag.Int("histories", 25, "random event histories to try in each variant of iptables, and on paper")
 )
 
@@ -37,7 +36,10 @@ func TestIncrementalIsFromScratchIsKernel(t *testing.T) {
 			incremental, scratch := ki.dataplane(), ks.dataplane()
 			for i := range *histories {
 				rng := rand.New(rand.NewPCG(*seed, uint64(i)))
-				follow(t, rng, incremental, scratch)
+				dataplanetest.Follow(t, rng, 4, incremental, scratch)
+				if good, err := incremental.compare(context.Background(), incremental.sides, incremental.watch.round); err != nil || !good {
+					t.Fatalf("history %d of seed %d: the mirror is not the kernel: %v", i, *seed, err)
+				}
 				if diff := cmp.Diff(strings.Split(ks.dump(), "\n"), strings.Split(ki.dump(), "\n")); diff != "" {
 					t.Fatalf("history %d of seed %d: from scratch (-) and by increments (+) differ:\n%s", i, *seed, diff)
 				}
@@ -46,44 +48,10 @@ func TestIncrementalIsFromScratchIsKernel(t *testing.T) {
 	}
 }
 
-// follow leads one dataplane through a history, and the other one to its end at
-// once.
-func follow(t *testing.T, rng *rand.Rand, incremental, scratch *Dataplane) {
-	t.Helper()
-	ctx := context.Background()
-	topology := randomworld.Example()
-	world := randomworld.Random(rng, topology)
-	state, planner := model.NewState(), plan.New(world.Config)
-	planner.Update(state, apply(state, world.Events()))
-	// What the history before left is adopted.
-	ok(t, incremental.Reconcile(ctx, planner.Desired()))
-	for range 1 + rng.IntN(4) {
-		events := randomworld.RandomEvents(rng, oracle.FromState(world.Config, state), topology)
-		ok(t, incremental.Apply(ctx, planner.Update(state, apply(state, events))))
-	}
-	if good, err := incremental.compare(ctx, incremental.sides, incremental.watch.round); err != nil || !good {
-		t.Fatalf("the mirror is not the kernel: %v", err)
-	}
-	fresh := plan.New(world.Config)
-	fresh.Update(state, everything(state))
-	if err := scratch.Cleanup(ctx); err != nil {
-		t.Fatal(err)
-	}
-	ok(t, scratch.Reconcile(ctx, fresh.Desired()))
-}
-
 func apply(s *model.State, events []model.Event) *model.Dirty {
 	var d model.Dirty
 	s.Apply(&d, events...)
 	return &d
-}
-
-func everything(s *model.State) *model.Dirty {
-	d := &model.Dirty{Node: true, Services: map[model.Name]struct{}{}}
-	for n := range s.Services() {
-		d.Services[n] = struct{}{}
-	}
-	return d
 }
 
 // The same with many more frontends than a kernel could be given in the time, so

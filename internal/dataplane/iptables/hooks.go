@@ -20,8 +20,10 @@ var hooks = []hook{
 	hookTo(filter, "INPUT", newOnly, "kubernetes load balancer firewall", firewallChain),
 	hookTo(filter, "INPUT", "", "kubernetes health check service ports", nodePortsChain),
 	hookTo(filter, "INPUT", newOnly, "kubernetes externally-visible service portals", externalServicesChain),
-	hookTo(filter, "FORWARD", newOnly, "kubernetes load balancer firewall", firewallChain),
+	// What belongs to a connection leaves by the first rules, as that is most of
+	// what a node forwards.
 	hookTo(filter, "FORWARD", "", "kubernetes forwarding rules", forwardChain),
+	hookTo(filter, "FORWARD", newOnly, "kubernetes load balancer firewall", firewallChain),
 	hookTo(filter, "FORWARD", newOnly, "kubernetes service portals", servicesChain),
 	hookTo(filter, "FORWARD", newOnly, "kubernetes externally-visible service portals", externalServicesChain),
 	hookTo(filter, "OUTPUT", newOnly, "kubernetes load balancer firewall", firewallChain),

@@ -13,8 +13,9 @@ import (
 type host interface {
 	// list reads a table.
 	list(context.Context, Table) (*listing, error)
-	// rulesOf counts the rules of a chain, 0 if it is not there.
-	rulesOf(context.Context, Table, string) (int, error)
+	// rulesOf reads the rules of a chain as -S prints them, none if it is not
+	// there.
+	rulesOf(context.Context, Table, string) ([]string, error)
 	// write carries out what iptables-restore would, or nothing of it.
 	write(context.Context, model.Family, io.Reader) error
 }

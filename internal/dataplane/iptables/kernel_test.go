@@ -4,66 +4,43 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
-	"github.com/vishvananda/netns"
 
-	"sluice/internal/dataplane"
+	"sluice/internal/dataplane/dataplanetest"
 	"sluice/internal/model"
+	"sluice/internal/netns/netnstest"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 )
 
 var variants = []Variant{Legacy, NFT}
 
+// What tests of all dataplanes share.
+var (
+	ok        = dataplanetest.OK
+	prefixes  = testkit.Prefixes
+	endpoints = dataplanetest.Endpoints
+	key       = dataplanetest.Key
+)
+
 // kernel is a network namespace of a test's own.
 type kernel struct {
 	t       testing.TB
-	ns      netns.NsHandle
+	ns      *netnstest.Namespace
 	variant Variant
 }
 
 func newKernel(t testing.TB, v Variant) *kernel {
 	t.Helper()
-	k := &kernel{t: t, variant: v}
-	done := make(chan error)
-	go func() {
-		// The thread is not unlocked: it ends with the goroutine, and nobody
-		// else gets to run in its namespace.
-		runtime.LockOSThread()
-		var err error
-		k.ns, err = netns.New()
-		done <- err
-	}()
-	if err := <-done; err != nil {
-		t.Fatalf("making a network namespace (tests of the kernel need root): %v", err)
-	}
-	t.Cleanup(func() { k.ns.Close() })
-	return k
-}
-
-// try runs a program in the namespace.
-func (k *kernel) try(input, program string, args ...string) (string, error) {
-	var out []byte
-	err := inNetNS(int(k.ns), func() (err error) {
-		c := exec.Command(program, args...)
-		c.Stdin = strings.NewReader(input)
-		out, err = c.CombinedOutput()
-		return err
-	})
-	return string(out), err
+	return &kernel{t, netnstest.New(t), v}
 }
 
 func (k *kernel) run(input, program string, args ...string) string {
 	k.t.Helper()
-	out, err := k.try(input, program, args...)
-	if err != nil {
-		k.t.Fatalf("%s %s: %v\n%s", program, strings.Join(args, " "), err, out)
-	}
-	return out
+	return k.ns.Run(k.t, input, program, args...)
 }
 
 // iptables runs iptables of the kernel's variant with those arguments.
@@ -95,7 +72,7 @@ func (k *kernel) dump() string {
 
 func (k *kernel) dataplane() *Dataplane {
 	k.t.Helper()
-	d, err := New(Options{Logger: logr.Discard(), NetNS: int(k.ns), Variant: k.variant})
+	d, err := New(Options{Logger: logr.Discard(), NetNS: k.ns.FD(), Variant: k.variant})
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -103,52 +80,11 @@ func (k *kernel) dataplane() *Dataplane {
 	return d
 }
 
-func ok(t testing.TB, r dataplane.Result) dataplane.Result {
-	t.Helper()
-	if r.Err != nil || len(r.Failed) > 0 {
-		t.Fatalf("not programmed: %v %v", r.Err, r.Failed)
-	}
-	return r
-}
-
 // settings of a node with everything switched on.
 func settings() plan.Settings {
-	return plan.Settings{
-		IPv4:           plan.Detector{Sources: prefixes("10.244.0.0/16")},
-		IPv6:           plan.Detector{Sources: prefixes("fd00:10:244::/56")},
-		NodePortIPs:    addrs("192.0.2.10", "2001:db8::10"),
-		MasqueradeMark: 1 << 14,
-		DropInvalid:    true,
-	}
-}
-
-func prefixes(s ...string) []netip.Prefix {
-	var out []netip.Prefix
-	for _, p := range s {
-		out = append(out, netip.MustParsePrefix(p))
-	}
-	return out
-}
-
-func addrs(s ...string) []netip.Addr {
-	var out []netip.Addr
-	for _, a := range s {
-		out = append(out, netip.MustParseAddr(a))
-	}
-	return out
-}
-
-func endpoints(eps ...string) []plan.Endpoint {
-	var out []plan.Endpoint
-	for _, e := range eps {
-		out = append(out, plan.Endpoint{AddrPort: netip.MustParseAddrPort(e)})
-	}
-	return out
-}
-
-func key(s string, p model.Protocol) plan.Key {
-	ap := netip.MustParseAddrPort(s)
-	return plan.Key{Addr: ap.Addr(), Port: ap.Port(), Protocol: p}
+	s := dataplanetest.Settings()
+	s.DropInvalid = true
+	return s
 }
 
 func name(s string) model.Name { return model.Name{Namespace: "test", Name: s} }

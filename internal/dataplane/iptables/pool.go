@@ -96,8 +96,10 @@ func (p *pool) recall(to *page, base rule, e endpoint) {
 
 // clients names the list of clients that have an endpoint. The kernel keeps it
 // while there is a rule with its name.
+func (id portID) clients(e netip.AddrPort) string { return id.hashed(endpointPrefix, e.String()) }
+
 func (p *pool) clients(e endpoint) string {
-	return " --name " + p.id.hashed(endpointPrefix, e.String()) + " --mask " + p.words.recentMask + " --rsource"
+	return " --name " + p.id.clients(e.AddrPort) + " --mask " + p.words.recentMask + " --rsource"
 }
 
 // partName names the chains of a big pool.

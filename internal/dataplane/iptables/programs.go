@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"sluice/internal/model"
+	"sluice/internal/netns"
 )
 
 // Errors that say what is wrong with the host, not with a rule.
@@ -128,14 +129,20 @@ func (p *programs) list(ctx context.Context, t Table) (*listing, error) {
 	return l, nil
 }
 
-// rulesOf counts the rules of a chain. iptables tells of a chain that is not
+// rulesOf reads the rules of a chain. iptables tells of a chain that is not
 // there by its exit code.
-func (p *programs) rulesOf(ctx context.Context, t Table, chain string) (int, error) {
+func (p *programs) rulesOf(ctx context.Context, t Table, chain string) ([]string, error) {
 	out, err := p.run(ctx, strings.TrimSuffix(p.save[t.Family], "-save"), nil, "-w", strconv.Itoa(lockWait), "-t", t.Name, "-S", chain)
 	if isFailure(err) {
-		return 0, nil
+		return nil, nil
 	}
-	return bytes.Count(out, []byte("-A ")), err
+	var rules []string
+	for line := range strings.Lines(string(out)) {
+		if strings.HasPrefix(line, "-A ") {
+			rules = append(rules, strings.TrimSuffix(line, "\n"))
+		}
+	}
+	return rules, err
 }
 
 // write has iptables-restore carry out its input.
@@ -177,7 +184,7 @@ func (p *programs) run(ctx context.Context, path string, input io.Reader, args .
 	var out, complaint bytes.Buffer
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = input, &out, &complaint
-	err := inNetNS(p.netns, cmd.Run)
+	err := netns.Do(p.netns, cmd.Run)
 	var exit *exec.ExitError
 	switch {
 	case err == nil:

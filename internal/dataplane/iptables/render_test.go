@@ -15,7 +15,7 @@ import (
 	"sluice/internal/plan"
 )
 
-var renders = flag.Int("renders", 100, "random states to render for each variant of iptables")
+var renders = flag.Int("renders", 10, "random states to render for each variant of iptables")
 
 // asSaved is what is rendered in the form of dump: hooks that are put in one
 // before the other stand below each other, and nothing is said of the order of

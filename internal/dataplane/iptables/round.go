@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"sluice/internal/dataplane"
 	"sluice/internal/model"
@@ -17,12 +18,14 @@ type side struct {
 	family model.Family
 	world  *world
 	tables []*table // nat, filter, mangle
-	// groupOf says which service port has a frontend.
-	groupOf map[plan.Key]portID
+	// frontends are those that are laid out. mu guards them against those who
+	// look while one writes.
+	mu        sync.Mutex
+	frontends map[plan.Key]*plan.Frontend
 }
 
 func newSide(f model.Family, can features) *side {
-	s := &side{family: f, world: newWorld(f, can), groupOf: map[plan.Key]portID{}}
+	s := &side{family: f, world: newWorld(f, can), frontends: map[plan.Key]*plan.Frontend{}}
 	for _, name := range []string{nat, filter, mangle} {
 		s.tables = append(s.tables, newTable(Table{f, name}))
 	}
@@ -53,16 +56,16 @@ func (s *side) items(set []*plan.Frontend, removed []plan.Key) []*item {
 		return byID[id]
 	}
 	for _, k := range removed {
-		if id, there := s.groupOf[k]; there && k.Family() == s.family {
-			delete(of(id), k)
+		if old := s.frontends[k]; old != nil {
+			delete(of(idOf(old)), k)
 		}
 	}
 	for _, f := range set {
 		if f.Family() != s.family {
 			continue
 		}
-		if id, there := s.groupOf[f.Key]; there && id != idOf(f) {
-			delete(of(id), f.Key)
+		if old := s.frontends[f.Key]; old != nil && idOf(old) != idOf(f) {
+			delete(of(idOf(old)), f.Key)
 		}
 		of(idOf(f))[f.Key] = f
 	}
@@ -88,19 +91,33 @@ func (s *side) put(it *item) {
 func (s *side) undo(it *item) { s.exchange(it.id, it.old) }
 
 func (s *side) exchange(id portID, g *group) {
-	if before := s.world.groups[id]; before != nil {
+	s.account(s.world.groups[id], g)
+	s.world.replace(id, g)
+}
+
+// account follows with frontends a group that takes the place of another.
+func (s *side) account(before, after *group) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if before != nil {
 		for _, f := range before.frontends {
-			if s.groupOf[f.Key] == id {
-				delete(s.groupOf, f.Key)
+			if now := s.frontends[f.Key]; now != nil && idOf(now) == before.id {
+				delete(s.frontends, f.Key)
 			}
 		}
 	}
-	if g != nil {
-		for _, f := range g.frontends {
-			s.groupOf[f.Key] = id
+	if after != nil {
+		for _, f := range after.frontends {
+			s.frontends[f.Key] = f
 		}
 	}
-	s.world.replace(id, g)
+}
+
+// frontend is the one with a key, nil if there is none. Anybody may ask.
+func (s *side) frontend(k plan.Key) *plan.Frontend {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.frontends[k]
 }
 
 // round is one piece of writing.
@@ -112,6 +129,22 @@ type round struct {
 	partial bool
 	// refusals counts what iptables-restore refused.
 	refusals int
+	// total is how many frontends there are to write, done how many of them are
+	// in the tables of their family.
+	total, done int
+}
+
+// tell tells whoever wants to know how far it is.
+func (r *round) tell() {
+	if r.d.progress != nil {
+		r.d.progress(dataplane.Progress{Done: r.done, Total: r.total, Transactions: r.result.Transactions})
+	}
+}
+
+// finish notes that so many frontends more are written.
+func (r *round) finish(n int) {
+	r.done += n
+	r.tell()
 }
 
 // patience is how many refusals there may be in a round. More are hardly the
@@ -323,5 +356,6 @@ func (r *round) restore(ctx context.Context, t *table, in *input) error {
 	}
 	r.result.Transactions++
 	r.result.Elements += in.rules
+	r.tell()
 	return nil
 }

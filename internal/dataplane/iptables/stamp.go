@@ -2,15 +2,12 @@ package iptables
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
-	"fmt"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"sluice/internal/model"
+	"sluice/internal/netns"
 	"sluice/internal/nft"
+	"sluice/internal/xtables"
 )
 
 // stamp is by what one sees, without listing, that somebody wrote.
@@ -18,7 +15,7 @@ type stamp struct {
 	generation uint32 // of nftables
 	// tables are what legacy tells of its tables: how many entries there are and
 	// where each hook begins.
-	tables [4]string
+	tables [len(watched)]xtables.Info
 }
 
 // stamper reads stamps.
@@ -37,7 +34,7 @@ func newStamper(v Variant, netns int, families []model.Family) (stamper, error) 
 		}
 		return nftStamper{conn}, nil
 	}
-	s := &legacyStamper{sockets: map[model.Family]int{}}
+	s := &legacyStamper{sockets: map[model.Family]*xtables.Socket{}}
 	return s, s.open(netns, families)
 }
 
@@ -57,18 +54,17 @@ func (s nftStamper) expected(before stamp, _ Table, _ int) stamp {
 // legacyStamper asks the kernel about its tables, through a socket of each
 // family.
 type legacyStamper struct {
-	sockets map[model.Family]int
+	sockets map[model.Family]*xtables.Socket
 }
 
-func (s *legacyStamper) open(netns int, families []model.Family) error {
-	domains := map[model.Family]int{model.IPv4: unix.AF_INET, model.IPv6: unix.AF_INET6}
-	return inNetNS(netns, func() error {
+func (s *legacyStamper) open(ns int, families []model.Family) error {
+	return netns.Do(ns, func() error {
 		for _, f := range families {
-			fd, err := unix.Socket(domains[f], unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+			socket, err := words[f].legacy.Open()
 			if err != nil {
-				return errors.Join(fmt.Errorf("open a socket to %s: %w", words[f].command, err), s.Close())
+				return errors.Join(err, s.Close())
 			}
-			s.sockets[f] = fd
+			s.sockets[f] = socket
 		}
 		return nil
 	})
@@ -76,8 +72,8 @@ func (s *legacyStamper) open(netns int, families []model.Family) error {
 
 func (s *legacyStamper) Close() error {
 	var errs []error
-	for _, fd := range s.sockets {
-		errs = append(errs, unix.Close(fd))
+	for _, socket := range s.sockets {
+		errs = append(errs, socket.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -85,45 +81,17 @@ func (s *legacyStamper) Close() error {
 // watched are the tables that stamps are of; our only chain in mangle is empty.
 var watched = [...]Table{{model.IPv4, nat}, {model.IPv4, filter}, {model.IPv6, nat}, {model.IPv6, filter}}
 
-func (s *legacyStamper) stamp(context.Context) (stamp, error) {
-	var out stamp
+func (s *legacyStamper) stamp(context.Context) (out stamp, err error) {
 	for i, t := range watched {
-		if _, open := s.sockets[t.Family]; !open {
+		socket := s.sockets[t.Family]
+		if socket == nil {
 			continue
 		}
-		info, err := s.info(t)
-		if err != nil {
-			return out, fmt.Errorf("ask for the state of table %s: %w", t, err)
+		if out.tables[i], err = socket.Info(t.Name); err != nil {
+			return out, err
 		}
-		out.tables[i] = info
 	}
 	return out, nil
-}
-
-// struct ipt_getinfo (linux/netfilter_ipv4/ip_tables.h), the same for IPv6: the
-// table's name, its hooks, and how many entries and bytes there are.
-const (
-	getInfo   = 64 // IPT_SO_GET_INFO and IP6T_SO_GET_INFO
-	infoLen   = 84
-	infoName  = 32
-	entriesAt = infoLen - 8
-)
-
-// info asks for the state of a table, which makes it if it is not there.
-func (s *legacyStamper) info(t Table) (string, error) {
-	level := unix.SOL_IP
-	if t.Family == model.IPv6 {
-		level = unix.SOL_IPV6
-	}
-	buf := make([]byte, infoLen)
-	copy(buf[:infoName-1], t.Name)
-	length := uint32(len(buf))
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(s.sockets[t.Family]), uintptr(level), getInfo,
-		uintptr(unsafe.Pointer(&buf[0])), uintptr(unsafe.Pointer(&length)), 0)
-	if errno != 0 {
-		return "", errno
-	}
-	return string(buf[infoName:]), nil
 }
 
 // expected has the number of entries that an input leads to. What else is in
@@ -131,10 +99,7 @@ func (s *legacyStamper) info(t Table) (string, error) {
 func (s *legacyStamper) expected(before stamp, t Table, entries int) stamp {
 	for i, w := range watched {
 		if w == t {
-			b := []byte(before.tables[i])
-			at := b[entriesAt-infoName:]
-			binary.NativeEndian.PutUint32(at, binary.NativeEndian.Uint32(at)+uint32(entries))
-			before.tables[i] = string(b)
+			before.tables[i].Entries += uint32(entries)
 		}
 	}
 	return before
@@ -143,16 +108,9 @@ func (s *legacyStamper) expected(before stamp, t Table, entries int) stamp {
 // sameCounts tells whether two stamps agree in what expected foresees.
 func (s stamp) sameCounts(o stamp) bool {
 	for i := range s.tables {
-		if s.entries(i) != o.entries(i) {
+		if s.tables[i].Entries != o.tables[i].Entries {
 			return false
 		}
 	}
 	return s.generation == o.generation
-}
-
-func (s stamp) entries(i int) string {
-	if len(s.tables[i]) < infoLen-infoName {
-		return ""
-	}
-	return s.tables[i][entriesAt-infoName:][:4]
 }

@@ -3,12 +3,10 @@ package iptables
 import (
 	"bytes"
 	"context"
-	"errors"
-	"os"
 	"slices"
-	"strings"
 
 	"sluice/internal/model"
+	"sluice/internal/netns"
 )
 
 // Variant is one of the two implementations of iptables.
@@ -93,20 +91,14 @@ func (p *programs) usage(ctx context.Context) (usage, error) {
 // kernel has, because to ask for others makes them.
 func (p *programs) listAll(ctx context.Context, f model.Family) ([]byte, error) {
 	if p.variant == Legacy {
-		var names []byte
-		err := inNetNS(p.netns, func() (err error) {
-			names, err = os.ReadFile(tableNames[f])
+		var names []string
+		err := netns.Do(p.netns, func() (err error) {
+			names, err = words[f].legacy.Tables()
 			return err
 		})
-		if errors.Is(err, os.ErrNotExist) || err == nil && strings.TrimSpace(string(names)) == "" {
+		if err == nil && len(names) == 0 {
 			return nil, nil
 		}
 	}
 	return p.run(ctx, p.save[f], nil)
-}
-
-// tableNames are the files with the names of legacy's tables.
-var tableNames = map[model.Family]string{
-	model.IPv4: "/proc/thread-self/net/ip_tables_names",
-	model.IPv6: "/proc/thread-self/net/ip6_tables_names",
 }

@@ -39,7 +39,7 @@ func TestVariantIsThatOfTheHost(t *testing.T) {
 					k.run(text, program, "--noflush")
 				}
 			}
-			d, err := New(Options{Logger: logr.Discard(), NetNS: int(k.ns)})
+			d, err := New(Options{Logger: logr.Discard(), NetNS: k.ns.FD()})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// watchPeriod is the time between two looks whether somebody wrote.
+	// watchPeriod is the time between two looks whether somebody else wrote.
 	watchPeriod = time.Second
 	// listingShare is how much more time passes than is spent on listing, while
 	// somebody else writes all the time.
@@ -71,14 +71,14 @@ func (t *table) entries(in *input) int {
 // watchOthers looks every now and then whether somebody else wrote, and says so
 // if it did us harm.
 func (d *Dataplane) watchOthers() {
-	timer := d.clock.NewTimer(watchPeriod)
+	timer := d.clock.NewTimer(d.period)
 	defer timer.Stop()
 	for {
 		select {
 		case <-d.ctx.Done():
 			return
 		case <-timer.C():
-			timer.Reset(watchPeriod)
+			timer.Reset(d.period)
 		}
 		if good, err := d.look(d.ctx, false); err != nil && d.ctx.Err() == nil {
 			d.logger.V(1).Info("Cannot tell whether somebody else changed iptables", "reason", err.Error())
@@ -150,7 +150,7 @@ func (d *Dataplane) glance(ctx context.Context, sides []*side, round uint64) (go
 		if err != nil {
 			return true, err
 		}
-		d.note(func() { good = good && (d.watch.round != round || rules == t.mirror[servicesChain].rules) })
+		d.note(func() { good = good && (d.watch.round != round || len(rules) == t.mirror[servicesChain].rules) })
 	}
 	return good, nil
 }

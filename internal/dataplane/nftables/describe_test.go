@@ -1,26 +1,19 @@
 package nftables
 
 import (
-	"context"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/dataplane/dataplanetest"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
 // placeOf is where a packet goes that is for the frontend at that address.
-func placeOf(s string, p model.Protocol, destination string) dataplane.Place {
-	at := dataplane.Place{Key: key(s, p)}
-	at.Destination = at.Addr
-	if destination != "" {
-		at.Destination = netip.MustParseAddr(destination)
-	}
-	return at
-}
+var placeOf = dataplanetest.Place
 
 func TestDescribeReadsWhatTheKernelHolds(t *testing.T) {
 	k := newKernel(t)
@@ -155,29 +148,8 @@ func TestALargeReconcileTellsHowFarItIs(t *testing.T) {
 }
 
 func TestDescribeWhileTheFrontendChanges(t *testing.T) {
-	d := newKernel(t).dataplane()
-	desired := variety()
+	d, desired := newKernel(t).dataplane(), variety()
 	ok(t, d.Reconcile(t.Context(), desired))
 	at := placeOf("10.96.0.1:80", model.TCP, "")
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for i := range 100 {
-			f := *desired.Frontends[at.Key]
-			f.Route.Endpoints = pool("10.244.0.1:8080", "10.244.0.2:8080", "10.244.0.3:8080")[:1+i%3]
-			if r := d.Apply(context.Background(), &plan.Change{Set: []*plan.Frontend{&f}}); r.Err != nil || len(r.Failed) > 0 {
-				t.Errorf("not programmed: %v %v", r.Err, r.Failed)
-			}
-		}
-	}()
-	for running := true; running; {
-		select {
-		case <-done:
-			running = false
-		default:
-		}
-		if got, err := d.Describe(t.Context(), at, netip.Addr{}); err != nil || !got.Present || got.RouteSize > 3 {
-			t.Fatalf("%+v, %v", got, err)
-		}
-	}
+	dataplanetest.DescribeWhileChanging(t, d, at, desired.Frontends[at.Key], 100)
 }

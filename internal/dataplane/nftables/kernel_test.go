@@ -5,74 +5,48 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
-	"github.com/vishvananda/netns"
 
-	"sluice/internal/dataplane"
+	"sluice/internal/dataplane/dataplanetest"
 	"sluice/internal/model"
+	"sluice/internal/netns/netnstest"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
+)
+
+// What tests of all dataplanes share.
+var (
+	ok       = dataplanetest.OK
+	prefixes = testkit.Prefixes
+	addrs    = testkit.Addrs
+	pool     = dataplanetest.Endpoints
+	key      = dataplanetest.Key
 )
 
 // kernel is a network namespace of a test's own.
 type kernel struct {
 	t  testing.TB
-	ns netns.NsHandle
+	ns *netnstest.Namespace
 }
 
 func newKernel(t testing.TB) *kernel {
 	t.Helper()
-	k := &kernel{t: t}
-	done := make(chan error)
-	go func() {
-		// The thread is not unlocked: it ends with the goroutine, and nobody
-		// else gets to run in its namespace.
-		runtime.LockOSThread()
-		var err error
-		k.ns, err = netns.New()
-		done <- err
-	}()
-	if err := <-done; err != nil {
-		t.Fatalf("making a network namespace (tests of the kernel need root): %v", err)
-	}
-	t.Cleanup(func() { k.ns.Close() })
-	return k
+	return &kernel{t, netnstest.New(t)}
 }
 
 // nft runs nft(8) in the namespace.
 func (k *kernel) nft(input string, args ...string) string {
 	k.t.Helper()
-	type answer struct {
-		out []byte
-		err error
-	}
-	done := make(chan answer)
-	go func() {
-		runtime.LockOSThread()
-		if err := netns.Set(k.ns); err != nil {
-			done <- answer{nil, err}
-			return
-		}
-		c := exec.Command("nft", args...)
-		c.Stdin = strings.NewReader(input)
-		out, err := c.CombinedOutput()
-		done <- answer{out, err}
-	}()
-	a := <-done
-	if a.err != nil {
-		k.t.Fatalf("nft %s: %v\n%s", strings.Join(args, " "), a.err, a.out)
-	}
-	return string(a.out)
+	return k.ns.Run(k.t, input, "nft", args...)
 }
 
 func (k *kernel) dataplane() *Dataplane {
 	k.t.Helper()
-	d, err := New(Options{Logger: logr.Discard(), NetNS: int(k.ns)})
+	d, err := New(Options{Logger: logr.Discard(), NetNS: k.ns.FD()})
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -80,52 +54,11 @@ func (k *kernel) dataplane() *Dataplane {
 	return d
 }
 
-func ok(t testing.TB, r dataplane.Result) dataplane.Result {
-	t.Helper()
-	if r.Err != nil || len(r.Failed) > 0 {
-		t.Fatalf("not programmed: %v %v", r.Err, r.Failed)
-	}
-	return r
-}
-
 // settings of a node with everything switched on.
 func settings() plan.Settings {
-	return plan.Settings{
-		IPv4:           plan.Detector{Sources: prefixes("10.244.0.0/16")},
-		IPv6:           plan.Detector{Sources: prefixes("fd00:10:244::/56")},
-		NodePortIPs:    addrs("192.0.2.10", "2001:db8::10"),
-		ServiceCIDRs:   prefixes("10.96.0.0/12", "fd00:10:96::/112"),
-		MasqueradeMark: 1 << 14,
-	}
-}
-
-func prefixes(s ...string) []netip.Prefix {
-	var out []netip.Prefix
-	for _, p := range s {
-		out = append(out, netip.MustParsePrefix(p))
-	}
-	return out
-}
-
-func addrs(s ...string) []netip.Addr {
-	var out []netip.Addr
-	for _, a := range s {
-		out = append(out, netip.MustParseAddr(a))
-	}
-	return out
-}
-
-func pool(eps ...string) []plan.Endpoint {
-	var out []plan.Endpoint
-	for _, e := range eps {
-		out = append(out, plan.Endpoint{AddrPort: netip.MustParseAddrPort(e)})
-	}
-	return out
-}
-
-func key(s string, p model.Protocol) plan.Key {
-	ap := netip.MustParseAddrPort(s)
-	return plan.Key{Addr: ap.Addr(), Port: ap.Port(), Protocol: p}
+	s := dataplanetest.Settings()
+	s.ServiceCIDRs = prefixes("10.96.0.0/12", "fd00:10:96::/112")
+	return s
 }
 
 // variety has a frontend of every sort, in both families.

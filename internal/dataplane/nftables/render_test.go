@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/dataplane/dataplanetest"
 	"sluice/internal/model"
-	"sluice/internal/oracle/randomworld"
 	"sluice/internal/plan"
 )
 
@@ -105,10 +105,7 @@ func TestRenderedIsWhatNftLists(t *testing.T) {
 	d := k.dataplane()
 	for i := range *renders {
 		rng := rand.New(rand.NewPCG(*seed, uint64(i)))
-		world := randomworld.Random(rng, randomworld.Example())
-		state, planner := model.NewState(), plan.New(world.Config)
-		planner.Update(state, apply(state, world.Events()))
-		k.checkRendered(d, planner.Desired())
+		k.checkRendered(d, dataplanetest.Desired(rng))
 	}
 }
 

@@ -1,4 +1,4 @@
-package iptables
+package netns
 
 import (
 	"fmt"
@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inNetNS calls f in a network namespace, given as an open file descriptor, or
-// in the caller's with 0.
-func inNetNS(ns int, f func() error) error {
+// Do calls f in a network namespace, given as an open file descriptor, or in the
+// caller's with 0. Goroutines that f starts are not in it.
+func Do(ns int, f func() error) error {
 	if ns == 0 {
 		return f()
 	}

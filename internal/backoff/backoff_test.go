@@ -1,0 +1,75 @@
+package backoff
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const ms = time.Millisecond
+
+func TestPausesGrowToALimit(t *testing.T) {
+	tests := []struct {
+		failures int
+		want     time.Duration
+	}{
+		{0, First}, {1, 100 * ms}, {2, 200 * ms}, {3, 400 * ms}, {9, 25600 * ms}, {10, 30 * time.Second},
+		{1000, 30 * time.Second},
+	}
+	for _, tt := range tests {
+		if got := After(tt.failures); got != tt.want {
+			t.Errorf("after %d failures: %s, want %s", tt.failures, got, tt.want)
+		}
+	}
+}
+
+func TestEachReasonIsNewsOnce(t *testing.T) {
+	type report struct {
+		Pause time.Duration
+		News  bool
+	}
+	now := time.Unix(1000, 0)
+	var tries Tries
+	var got []report
+	for _, reason := range []string{"taken", "taken", "gone", "gone", "taken"} {
+		pause, news := tries.Fail(errors.New(reason), now)
+		got = append(got, report{pause, news})
+	}
+	want := []report{{100 * ms, true}, {200 * ms, false}, {400 * ms, true}, {800 * ms, false}, {1600 * ms, true}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("reports (-want +got):\n%s", diff)
+	}
+	if n := tries.Failures(); n != 5 {
+		t.Errorf("%d failures, want 5", n)
+	}
+}
+
+func TestATryIsDueWhenItsPauseIsOver(t *testing.T) {
+	now := time.Unix(1000, 0)
+	var tries Tries
+	if !tries.Due(now) {
+		t.Error("the first try is not due at once")
+	}
+	tries.Fail(errors.New("taken"), now)
+	for after, want := range map[time.Duration]bool{0: false, First - 1: false, First: true, time.Hour: true} {
+		if got := tries.Due(now.Add(after)); got != want {
+			t.Errorf("due %v after a failure: %v, want %v", after, got, want)
+		}
+	}
+}
+
+func TestASuccessStartsAllOver(t *testing.T) {
+	now := time.Unix(1000, 0)
+	var tries Tries
+	tries.Fail(errors.New("taken"), now)
+	tries.Fail(errors.New("taken"), now)
+	tries.Succeed()
+	if !tries.Due(now) || tries.Failures() != 0 {
+		t.Errorf("after a success: %+v", tries)
+	}
+	if pause, news := tries.Fail(errors.New("taken"), now); pause != First || !news {
+		t.Errorf("the next failure: pause %v, news %v", pause, news)
+	}
+}

@@ -1,0 +1,42 @@
+// Package cta names the kernel's attributes of connection tracking entries
+// (linux/netfilter/nfnetlink_conntrack.h).
+package cta
+
+// Of an entry.
+const (
+	TupleOrig  = 1
+	TupleReply = 2
+	ProtoInfo  = 4
+	Timeout    = 7
+	ID         = 12
+	Zone       = 18
+	Filter     = 25 // kernel 5.8
+)
+
+// Of a tuple.
+const (
+	TupleIP    = 1
+	TupleProto = 2
+	TupleZone  = 3
+)
+
+// Of the addresses in a tuple.
+const (
+	IPv4Src = 1
+	IPv4Dst = 2
+	IPv6Src = 3
+	IPv6Dst = 4
+)
+
+// Of the protocol in a tuple.
+const (
+	ProtoNum     = 1
+	ProtoSrcPort = 2
+	ProtoDstPort = 3
+)
+
+// Of what a protocol knows about an entry.
+const (
+	ProtoInfoTCP      = 1
+	ProtoInfoTCPState = 1
+)

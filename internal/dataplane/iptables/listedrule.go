@@ -1,0 +1,109 @@
+package iptables
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sluice/internal/dataplane"
+)
+
+// listedRule is a rule that was listed, as far as it says which packets it is
+// for and where they go.
+type listedRule struct {
+	destination netip.Prefix // invalid for all
+	protocol    string       // "" for all
+	port, last  uint16       // 0 and 65535 for all
+	// conditional says that it is for certain senders only.
+	conditional bool
+	// recalls says that it is for clients that are remembered.
+	recalls bool
+	target  string
+	leaves  bool           // the target does not come back
+	to      netip.AddrPort // of DNAT
+}
+
+// parseRule reads a line of a listing. What is not understood is no condition.
+func parseRule(line string) listedRule {
+	r := listedRule{last: 65535}
+	words := splitRule(line)
+	for i := 0; i+1 < len(words); i++ {
+		value := words[i+1]
+		if words[i] == "!" {
+			i++ // what we say the opposite of says nothing about where packets go
+			continue
+		}
+		switch words[i] {
+		case "-d":
+			r.destination, _ = netip.ParsePrefix(value)
+		case "-p":
+			r.protocol = value
+		case "--dport":
+			r.port, r.last = parsePorts(value)
+		case "-s", "-i", "--src-type":
+			r.conditional = true
+		case "-j", "-g":
+			r.target, r.leaves = value, words[i] == "-g"
+		case "--to-destination":
+			r.to, _ = netip.ParseAddrPort(value)
+		case "-m":
+			r.recalls = r.recalls || value == "recent" && slices.Contains(words[i:min(i+3, len(words))], "--update")
+		default:
+			continue
+		}
+		i++
+	}
+	return r
+}
+
+// splitRule splits a line into words. What stands in quotation marks is one.
+func splitRule(line string) []string {
+	var words []string
+	for i, part := range strings.Split(line, `"`) {
+		if i%2 == 0 {
+			words = append(words, strings.Fields(part)...)
+		} else {
+			words = append(words, part)
+		}
+	}
+	return words
+}
+
+// parsePorts reads a port or a range of ports.
+func parsePorts(s string) (from, to uint16) {
+	first, last, ranged := strings.Cut(s, ":")
+	if !ranged {
+		last = first
+	}
+	a, _ := strconv.ParseUint(first, 10, 16)
+	b, _ := strconv.ParseUint(last, 10, 16)
+	return uint16(a), uint16(b)
+}
+
+// takes tells whether packets to a place may match the rule.
+func (r *listedRule) takes(at dataplane.Place) bool {
+	return (!r.destination.IsValid() || r.destination.Contains(at.Destination)) &&
+		(r.protocol == "" || r.protocol == protocolName(at.Protocol)) &&
+		r.port <= at.Port && at.Port <= r.last
+}
+
+// names tells whether the rule is for the place and no other: a node port is at
+// all addresses that lead there.
+func (r *listedRule) names(at dataplane.Place) bool {
+	return r.port == at.Port && r.last == at.Port && r.destination.IsValid() != at.NodePort()
+}
+
+// leadsOn tells whether a chain is one in which packets look for their frontend.
+func leadsOn(chain string) bool {
+	return slices.Contains([]string{nodePortIPsChain, nodePortsChain, refusedPortsChain}, chain) ||
+		slices.ContainsFunc(treePrefixes, func(p string) bool { return strings.HasPrefix(chain, p) })
+}
+
+// servesOne tells whether a chain belongs to one service port.
+func servesOne(chain string) bool {
+	return isPool(chain) || isAdmission(chain) || strings.HasPrefix(chain, policyPrefix)
+}
+
+func isPool(chain string) bool      { return strings.HasPrefix(chain, poolPrefix) }
+func isAdmission(chain string) bool { return strings.HasPrefix(chain, admitPrefix) }

@@ -1,0 +1,83 @@
+package httpserver
+
+import (
+	"context"
+	"errors"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
+)
+
+// Serve answers on a socket until ctx ends, and then returns nil. If the socket
+// breaks before, it returns why. Answers under way have that much time to finish.
+func Serve(ctx context.Context, server *http.Server, socket net.Listener, grace time.Duration) error {
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(socket) }()
+	select {
+	case err := <-ended:
+		Drain(server, grace)
+		return err
+	case <-ctx.Done():
+		Drain(server, grace)
+		<-ended
+		return nil
+	}
+}
+
+// Drain stops listening, waits for answers under way, but not for longer than
+// that, and ends all connections.
+func Drain(server *http.Server, grace time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	_ = server.Shutdown(ctx)
+	_ = server.Close() // whoever is not served by now
+}
+
+// Persist calls serve until ctx ends, and then returns nil. When serve fails it
+// is called again after a pause. Failed is told, unless the reason is the same as
+// the last time; what it returns ends Persist, unless that is nil.
+func Persist(ctx context.Context, c clock.Clock, pause time.Duration, serve func(context.Context) error, failed func(error) error) error {
+	for lastError := ""; ; {
+		err := serve(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if text := err.Error(); text != lastError {
+			lastError = text
+			if err := failed(err); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.After(pause):
+		}
+	}
+}
+
+// ErrorLog is where a server writes what its clients do wrong: to be seen by
+// those who look for it only, for any client can make it long.
+func ErrorLog(to logr.Logger) *log.Logger {
+	return slog.NewLogLogger(logr.ToSlogHandler(to.V(4)), slog.LevelInfo)
+}
+
+// Remedy says what whoever runs the node can do about a failure to listen on an
+// address that a flag gives.
+func Remedy(err error, flag string) string {
+	switch {
+	case errors.Is(err, unix.EADDRINUSE):
+		return "end the program that uses the port (ss -ltnp shows it; it may be another kube-proxy), or choose another by " + flag
+	case errors.Is(err, unix.EADDRNOTAVAIL):
+		return "give the address to an interface of this machine, or choose another by " + flag
+	case errors.Is(err, unix.EACCES):
+		return "choose a port above 1023 by " + flag
+	}
+	return "none needed if it passes: it is tried again"
+}

@@ -1,0 +1,2 @@
+// Package netns runs code in another network namespace.
+package netns

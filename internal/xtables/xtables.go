@@ -1,0 +1,161 @@
+package xtables
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Family is the iptables of one IP family.
+type Family struct {
+	// Command is what its programs are called.
+	Command string
+	// names is the file with the names of the tables that are there.
+	names string
+	// domain and level are what a socket that knows the tables is made with and
+	// asked by.
+	domain, level int
+}
+
+// The families.
+var (
+	IPv4 = &Family{"iptables", "/proc/thread-self/net/ip_tables_names", unix.AF_INET, unix.SOL_IP}
+	IPv6 = &Family{"ip6tables", "/proc/thread-self/net/ip6_tables_names", unix.AF_INET6, unix.SOL_IPV6}
+)
+
+// Tables are the names of the tables that are there. To ask for any other by
+// Info or Chains makes it.
+func (f *Family) Tables() ([]string, error) {
+	text, err := os.ReadFile(f.names)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find the tables of legacy %s: %w", f.Command, err)
+	}
+	return strings.Fields(string(text)), nil
+}
+
+// Socket is what the kernel is asked through.
+type Socket struct {
+	*Family
+	fd int
+}
+
+// Open opens a socket.
+func (f *Family) Open() (*Socket, error) {
+	fd, err := unix.Socket(f.domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open a socket to %s: %w", f.Command, err)
+	}
+	return &Socket{f, fd}, nil
+}
+
+// Close closes the socket.
+func (s *Socket) Close() error { return unix.Close(s.fd) }
+
+// What the kernel wants to be asked, the same for both families
+// (linux/netfilter_ipv4/ip_tables.h).
+const (
+	getInfo    = 64 // IPT_SO_GET_INFO
+	getEntries = 65 // IPT_SO_GET_ENTRIES
+
+	nameLen   = 32 // a table's name, with which both questions begin
+	entriesAt = 40 // struct ipt_get_entries, before the entries
+)
+
+// Info is the state of a table: struct ipt_getinfo behind the name.
+type Info struct {
+	ValidHooks uint32
+	// Hooks and Underflows are where each hook begins and has its last rule.
+	Hooks, Underflows [5]uint32
+	// Entries is how many there are: one for each rule, two for each chain. Size
+	// is how many bytes they have.
+	Entries, Size uint32
+}
+
+// Info asks for the state of a table.
+func (s *Socket) Info(table string) (Info, error) {
+	var info Info
+	buf := question(table, nameLen+binary.Size(info))
+	if err := s.ask(getInfo, buf); err != nil {
+		return info, fmt.Errorf("ask for the state of table %s of %s: %w", table, s.Command, err)
+	}
+	_, err := binary.Decode(buf[nameLen:], binary.NativeEndian, &info)
+	return info, err
+}
+
+// attempts is how often a table that somebody else changes meanwhile is read.
+const attempts = 5
+
+// Chains reads the names of a table's chains, the built-in ones apart.
+func (s *Socket) Chains(table string) ([]string, error) {
+	// The second question must have the size that is the answer to the first.
+	for attempt := 1; ; attempt++ {
+		info, err := s.Info(table)
+		if err != nil {
+			return nil, err
+		}
+		blob, err := s.entries(table, info.Size)
+		if err == nil {
+			return chainsIn(blob), nil
+		}
+		if !errors.Is(err, unix.EAGAIN) || attempt == attempts {
+			return nil, fmt.Errorf("read table %s of %s: %w", table, s.Command, err)
+		}
+	}
+}
+
+func (s *Socket) entries(table string, size uint32) ([]byte, error) {
+	buf := question(table, entriesAt+int(size))
+	binary.NativeEndian.PutUint32(buf[nameLen:], size)
+	err := s.ask(getEntries, buf)
+	return buf[entriesAt:], err
+}
+
+// question has the name of a table, and room for the answer.
+func question(table string, size int) []byte {
+	buf := make([]byte, size)
+	copy(buf[:nameLen-1], table)
+	return buf
+}
+
+// ask is getsockopt in full: the buffer holds the question, and then the answer.
+func (s *Socket) ask(option int, buf []byte) error {
+	length := uint32(len(buf))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(s.fd), uintptr(s.level), uintptr(option),
+		uintptr(unsafe.Pointer(&buf[0])), uintptr(unsafe.Pointer(&length)), 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// A chain begins with an entry whose target is called ERROR and has the chain's
+// name as its data. The last entry of a table has ERROR there as well.
+const (
+	chainMark   = "ERROR\x00"
+	chainNameAt = 30 // from the target's name to its data
+)
+
+// chainsIn finds the names of the chains in a table's entries.
+func chainsIn(blob []byte) []string {
+	var names []string
+	for {
+		at := bytes.Index(blob, []byte(chainMark))
+		if at < 0 || len(blob) < at+chainNameAt {
+			return names
+		}
+		blob = blob[at+chainNameAt:]
+		if end := bytes.IndexByte(blob, 0); end > 0 && string(blob[:end+1]) != chainMark {
+			names = append(names, string(blob[:end]))
+		}
+	}
+}
