@@ -15,8 +15,8 @@ import (
 
 const (
 	rateServices = 10_000
-	rateRounds   = 9
-	rateTime     = 300 * time.Millisecond // of one round
+	rateRounds   = 25
+	rateTime     = 200 * time.Millisecond // of one round
 )
 
 // route is one way to the server.
