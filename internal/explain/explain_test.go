@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
 	"sluice/internal/dataplane"
@@ -154,6 +155,43 @@ func TestAServiceIsServedOnlyIfTheKernelIsProgrammedSo(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The kernel may remember an endpoint for the client that the client reached by
+// another frontend of the Service.
+func TestARememberedEndpointCountsWhereThePacketMayReachIt(t *testing.T) {
+	tests := []struct {
+		name, in, want string
+	}{
+		{"of the pool", "10.1.0.1:8080", "10.1.0.1:8080, which the kernel remembers for this client"},
+		{"of another pool", "10.1.0.9:8080", "any of them, and then the same for this client"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			k := &fakeKernel{describe: func(dataplane.Place, netip.Addr) (dataplane.Description, error) {
+				one := []netip.AddrPort{netip.MustParseAddrPort("10.1.0.1:8080")}
+				return dataplane.Description{Present: true, Route: one, RouteSize: 1, Remembered: netip.MustParseAddrPort(tt.in), Expires: time.Minute}, nil
+			}}
+			_, text := run(t, k, service(func(s *model.Service) { s.Affinity = 60 }), endpoints("here")).ask(t, "default/web", "10.1.0.7")
+			if !strings.Contains(text, tt.want) {
+				t.Errorf("%q is not in\n%s", tt.want, text)
+			}
+		})
+	}
+}
+
+// Endpoints that source ranges keep everybody from need not be in the kernel.
+func TestSourceRangesThatAdmitNobodyAreNoDifference(t *testing.T) {
+	k := &fakeKernel{describe: func(dataplane.Place, netip.Addr) (dataplane.Description, error) {
+		return dataplane.Description{Present: true}, nil
+	}}
+	ranges := func(s *model.Service) {
+		s.Filtered, s.SourceRanges = true, []netip.Prefix{netip.MustParsePrefix("2001:db8::/32")}
+	}
+	a, text := run(t, k, service(external, ranges), endpoints("here")).ask(t, "198.51.100.1:80", "203.0.113.1")
+	if a.Cause != string(BySourceRanges) || strings.Contains(text, "holds something else") {
+		t.Errorf("%s\n%s", a.Cause, text)
 	}
 }
 
