@@ -25,15 +25,18 @@ type route struct {
 	to  netip.AddrPort
 }
 
+// trackOnly is as little as makes the kernel track connections.
+const trackOnly = "table inet track { chain forward { type filter hook forward priority 0; ct state new accept; }; }"
+
 // reportRates measures how many TCP connections per second can be opened, from
-// pod to pod across the node: on a node without rules, past the rules of many
-// Services, and through the last of these Services. Rounds take turns, and
-// ratios are of rounds that follow each other, so that what else the machine
-// does matters little.
+// pod to pod across the node: on a node without rules, on one that tracks
+// connections and does no more, past the rules of many Services, and through the
+// last of these Services. Rounds take turns, and ratios are of rounds that follow
+// each other, so that what else the machine does matters little.
 func reportRates(ctx context.Context, modes []string) error {
 	fmt.Printf("New TCP connections per second, with %d Services (medians of %d rounds)\n\n", rateServices, rateRounds)
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(out, "mode\tno rules\tno Service's\tratio\tthe last Service\tratio")
+	fmt.Fprintln(out, "mode\tno rules\ttracked only\tratio\tno Service's\tratio\tthe last Service\tratio")
 	if err := lab.Sweep(); err != nil {
 		return err
 	}
@@ -42,23 +45,28 @@ func reportRates(ctx context.Context, modes []string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", mode, err)
 		}
-		fmt.Fprintf(out, "%s\t%.0f\t%.0f\t%.2f\t%.0f\t%.2f\n", mode, median(r[0]), median(r[1]), ratio(r[1], r[0]), median(r[2]), ratio(r[2], r[0]))
+		fmt.Fprintf(out, "%s\t%.0f", mode, median(r[0]))
+		for _, rates := range r[1:] {
+			fmt.Fprintf(out, "\t%.0f\t%.2f", median(rates), ratio(rates, r[0]))
+		}
+		fmt.Fprintln(out)
 	}
 	return out.Flush()
 }
 
-// measureRates returns connections per second for each round of three routes.
-func measureRates(ctx context.Context, mode string) (rates [3][]float64, err error) {
-	bare, err := lab.New()
-	if err != nil {
+// measureRates returns connections per second for each round of four routes.
+func measureRates(ctx context.Context, mode string) (rates [4][]float64, err error) {
+	var labs [3]*lab.Lab
+	for i := range labs {
+		if labs[i], err = lab.New(); err != nil {
+			return rates, err
+		}
+		defer labs[i].Close()
+	}
+	bare, tracking, programmed := labs[0], labs[1], labs[2]
+	if err := onNode(ctx, tracking, lab.Command{Args: []string{"nft", trackOnly}}); err != nil {
 		return rates, err
 	}
-	defer bare.Close()
-	programmed, err := lab.New()
-	if err != nil {
-		return rates, err
-	}
-	defer programmed.Close()
 	server, err := serverOf(programmed)
 	if err != nil {
 		return rates, err
@@ -67,14 +75,14 @@ func measureRates(ctx context.Context, mode string) (rates [3][]float64, err err
 	if err := load(ctx, programmed, w); err != nil {
 		return rates, err
 	}
-	for _, l := range []*lab.Lab{bare, programmed} {
+	for _, l := range labs {
 		stop, err := serve(l, server)
 		if err != nil {
 			return rates, err
 		}
 		defer stop()
 	}
-	routes := [3]route{{bare, server}, {programmed, server}, {programmed, w.last()}}
+	routes := [4]route{{bare, server}, {tracking, server}, {programmed, server}, {programmed, w.last()}}
 	for range rateRounds {
 		for i, r := range routes {
 			rate, err := connect(r)
@@ -97,15 +105,18 @@ func serverOf(l *lab.Lab) (netip.AddrPort, error) {
 
 // load programs a workload on the node of a lab, in a process there.
 func load(ctx context.Context, l *lab.Lab, w workload) error {
-	node, err := l.Host("node1")
-	if err != nil {
-		return err
-	}
 	arg, err := json.Marshal(w)
 	if err != nil {
 		return err
 	}
-	_, err = node.Run(ctx, lab.Command{Args: []string{"/proc/self/exe", "-load", string(arg)}})
+	return onNode(ctx, l, lab.Command{Args: []string{"/proc/self/exe", "-load", string(arg)}})
+}
+
+func onNode(ctx context.Context, l *lab.Lab, c lab.Command) error {
+	node, err := l.Host("node1")
+	if err == nil {
+		_, err = node.Run(ctx, c)
+	}
 	return err
 }
 

@@ -45,7 +45,7 @@ func (w *world) writePostrouting(post *page, mark string) {
 // tracking can make nothing of: such a packet would leave with an address that
 // nobody outside knows.
 func (w *world) writeForward(fwd *page, mark string) {
-	fwd.add(rule{comment: "kubernetes forwarding conntrack rule", match: " -m conntrack --ctstate RELATED,ESTABLISHED", target: "-j ACCEPT"})
+	fwd.add(rule{match: " -m conntrack --ctstate RELATED,ESTABLISHED", target: "-j ACCEPT"})
 	if w.settings.DropInvalid {
 		invalid := " -m conntrack --ctstate INVALID"
 		if w.features.accounting {

@@ -20,7 +20,7 @@ import (
 
 var (
 	seed      = randomworld.SeedFlag()
-	histories = flag.Int("histories", 25, "random event histories to try in each variant of iptables, and on paper")
+	histories = flag.Int("histories", 50, "random event histories to try in each variant of iptables, and on paper")
 )
 
 // What the kernel holds depends on the objects there are now, and not on how
@@ -46,12 +46,6 @@ func TestIncrementalIsFromScratchIsKernel(t *testing.T) {
 			}
 		})
 	}
-}
-
-func apply(s *model.State, events []model.Event) *model.Dirty {
-	var d model.Dirty
-	s.Apply(&d, events...)
-	return &d
 }
 
 // The same with many more frontends than a kernel could be given in the time, so

@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/dataplane/dataplanetest"
 	"sluice/internal/model"
-	"sluice/internal/oracle/randomworld"
 	"sluice/internal/plan"
 )
 
@@ -96,10 +96,7 @@ func TestRenderedIsWhatIPTablesSaves(t *testing.T) {
 			k.checkRendered(d, variety())
 			for i := range *renders {
 				rng := rand.New(rand.NewPCG(*seed, uint64(i)))
-				world := randomworld.Random(rng, randomworld.Example())
-				state, planner := model.NewState(), plan.New(world.Config)
-				planner.Update(state, apply(state, world.Events()))
-				k.checkRendered(d, planner.Desired())
+				k.checkRendered(d, dataplanetest.Desired(rng))
 			}
 		})
 	}
