@@ -156,7 +156,7 @@ func (p *proxy) assemble() (err error) {
 	})
 	p.tracker = conntrack.New(conntrack.Options{
 		Logger: p.logger.WithName("conntrack"), Clock: p.clock, Desired: snapshot, OnPass: p.feed.OnPass,
-		ResetTCP: p.options.resetRemovedEndpoints, RefusedByICMP: p.settings.Mode == config.ModeIPTables,
+		ResetTCP: p.options.resetRemovedEndpoints,
 	})
 	p.history = status.NewHistory(summary, p.clock)
 	p.engine = engine.New(engine.Options{

@@ -59,8 +59,6 @@ type index struct {
 	// table was last swept.
 	retired    map[plan.Key]struct{}
 	retiredIPs map[netip.Addr]struct{}
-	// refusedByICMP is that of Options.
-	refusedByICMP bool
 }
 
 func newIndex() *index {
@@ -81,7 +79,7 @@ func (x *index) empty() bool { return len(x.frontends) == 0 && len(x.retired) ==
 func (x *index) stale(f *flow) bool {
 	frontend, found := x.find(f)
 	if f.protocol == model.TCP {
-		return frontend != nil && x.severed(frontend, f)
+		return frontend != nil && severed(frontend, f)
 	}
 	switch {
 	case !found:
@@ -99,15 +97,15 @@ func (x *index) stale(f *flow) bool {
 // severed tells whether a TCP connection has lost its endpoint. Without its
 // entry, what the client sends is decided by the rules, and they must say so: a
 // connection is not cut where they would drop that without a word.
-func (x *index) severed(f *plan.Frontend, c *flow) bool {
+func severed(f *plan.Frontend, c *flow) bool {
 	return c.translated() && !c.over() && !hasEndpoint(f, c.by) &&
-		x.resets(&f.Route) && (f.Outside == nil || x.resets(f.Outside))
+		resets(&f.Route) && (f.Outside == nil || resets(f.Outside))
 }
 
 // resets tells whether a segment of no known connection is answered by a reset:
 // by an endpoint, or by the rules if there is none.
-func (x *index) resets(r *plan.Route) bool {
-	return len(r.Endpoints) > 0 || r.Empty == plan.Reject && !x.refusedByICMP
+func resets(r *plan.Route) bool {
+	return len(r.Endpoints) > 0 || r.Empty == plan.Reject
 }
 
 // isOrphan tells whether a flow is addressed to a frontend that has gone.

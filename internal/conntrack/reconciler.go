@@ -58,9 +58,6 @@ type Options struct {
 
 	// ResetTCP has TCP connections to endpoints that left reset.
 	ResetTCP bool
-	// RefusedByICMP says that the dataplane refuses TCP connections by ICMP,
-	// which the ends of one that stands pay no heed to.
-	RefusedByICMP bool
 
 	// NetNS is the network namespace whose table it is, as an open file
 	// descriptor; 0 for that of the process.
@@ -118,7 +115,6 @@ func New(o Options) *Reconciler {
 		tracks = tracks.with(model.TCP)
 	}
 	k, x := kernel{o.NetNS}, newIndex()
-	x.refusedByICMP = o.RefusedByICMP
 	return &Reconciler{
 		log:     o.Logger,
 		clock:   o.Clock,

@@ -57,12 +57,6 @@ func TestWhichConnectionsAreReset(t *testing.T) {
 			}
 		})
 	}
-	x.refusedByICMP = true
-	for to, want := range map[string]bool{"10.96.0.1:80": true, "10.96.0.2:80": false} {
-		if got := x.stale(flowOf(model.TCP, to, "10.244.1.2:8080")); got != want {
-			t.Errorf("refused by ICMP, %s: reset: %v", to, got)
-		}
-	}
 }
 
 // What follows a commit depends on what it can have done to a connection.

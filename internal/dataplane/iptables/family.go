@@ -27,7 +27,7 @@ type wording struct {
 	command     string
 	legacy      *xtables.Family
 	addressBits int
-	reject      string
+	unreachable string
 	recentMask  string
 	// bytecode is a filter that takes packets whose source is their destination.
 	bytecode string
@@ -38,7 +38,7 @@ var words = map[model.Family]*wording{
 		command:     "iptables",
 		legacy:      xtables.IPv4,
 		addressBits: 32,
-		reject:      "REJECT --reject-with icmp-port-unreachable",
+		unreachable: "icmp-port-unreachable",
 		recentMask:  "255.255.255.255",
 		bytecode:    sameAddress(12, 16, 1),
 	},
@@ -46,10 +46,19 @@ var words = map[model.Family]*wording{
 		command:     "ip6tables",
 		legacy:      xtables.IPv6,
 		addressBits: 128,
-		reject:      "REJECT --reject-with icmp6-port-unreachable",
+		unreachable: "icmp6-port-unreachable",
 		recentMask:  "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
 		bytecode:    sameAddress(8, 24, 4),
 	},
+}
+
+// rejection is how a connection of a protocol is refused. A reset also ends a TCP
+// connection that has lost its entry in the tracking table; an ICMP error does not.
+func (w *wording) rejection(p model.Protocol) string {
+	if p == model.TCP {
+		return "tcp-reset"
+	}
+	return w.unreachable
 }
 
 // protocolName is what iptables calls a protocol and the match that knows its

@@ -52,7 +52,7 @@ func (e *refusal) refuse(p *page, r rule, v plan.Verdict) {
 		r.target = "-j DROP"
 	} else {
 		r.comment = idOf(e.f).String() + " has no endpoints"
-		r.target = "-j " + e.env.words.reject
+		r.target = "-j REJECT --reject-with " + e.env.words.rejection(e.f.Protocol)
 	}
 	p.add(r)
 }
