@@ -20,7 +20,7 @@ type chainNames struct {
 var proxyChains = chainNames{
 	entry: []string{
 		"KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING",
-		"KUBE-FORWARD", "KUBE-PROXY-FIREWALL",
+		"KUBE-FORWARD", "KUBE-PROXY-FIREWALL", "KUBE-UNTRANSLATED",
 	},
 	has: iptables.Owns,
 }

@@ -15,7 +15,7 @@ func (d *Dataplane) Cleanup(ctx context.Context) error {
 	}
 	var errs []error
 	for _, f := range d.families {
-		for _, name := range []string{nat, filter, mangle} {
+		for _, name := range tableNames {
 			if err := d.cleanTable(ctx, newTable(Table{f, name})); err != nil {
 				errs = append(errs, fmt.Errorf("removing our chains: %w", err))
 			}
@@ -37,10 +37,13 @@ func (d *Dataplane) cleanTable(ctx context.Context, t *table) error {
 	return r.write(ctx, t, newPages())
 }
 
-// ownHooks are the rules among those of built-in chains that are our hooks, as
-// often as they are there.
+// ownHooks are the rules among those of built-in chains that are our hooks or
+// upstream's, as often as they are there.
 func ownHooks(table string, rules []string) []string {
 	ours := map[string]bool{}
+	for _, text := range upstreamHooks[table] {
+		ours[text] = true
+	}
 	for _, h := range hooksOf(table) {
 		ours[h.text()] = true
 	}

@@ -62,7 +62,7 @@ func TestDescribeReadsWhatTheKernelHolds(t *testing.T) {
 			rules: []string{"-A KUBE-EXTERNAL-SERVICES", "-A KUBE-PROXY-FIREWALL"}},
 		{name: "node port without an endpoint for those outside", at: placeAt("0.0.0.0:30080", model.TCP, "192.0.2.10"),
 			want: described{true, "[10.244.0.1:8080 10.244.0.2:8080]", "[]"},
-			rules: []string{"iptables nat: -A KUBE-SERVICES -m comment --comment \"node ports\" -j KUBE-NODEPORT-IPS",
+			rules: []string{"iptables nat: -A KUBE-SERVICES -j KUBE-NODEPORT-IPS",
 				"iptables nat: -A KUBE-NODEPORT-IPS -d 192.0.2.10/32 -g KUBE-NODEPORTS", "iptables filter: -A KUBE-REFUSED-NODEPORTS"}},
 		{name: "node port", at: placeAt("[::]:30081", model.UDP, "2001:db8::10"),
 			want:  described{true, "[[fd00:10:244::1]:8080 [fd00:10:244::2]:8080]", "[]"},

@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,8 +29,8 @@ func TestWhatOthersDidIsMended(t *testing.T) {
 		{"all chains deleted", "-t nat -F; -t nat -X"},
 		{"table filter flushed", "-F; -X"},
 		{"chain flushed", "-t nat -F KUBE-SERVICES"},
-		{"hook deleted", `-t nat -D OUTPUT 1`},
-		{"hooks doubled", `-t nat -A OUTPUT -m comment --comment kubernetes@service@portals -j KUBE-SERVICES`},
+		{"hook deleted", "-t nat -D OUTPUT 1"},
+		{"hooks doubled", "-t nat -A OUTPUT -j KUBE-SERVICES"},
 		{"rule inserted", "-t nat -I KUBE-SERVICES -j RETURN"},
 		{"rule deleted", "-t nat -D KUBE-SERVICES 1"},
 		{"rule replaced", "-t nat -R KUBE-SERVICES 1 -j RETURN"},
@@ -46,11 +47,7 @@ func TestWhatOthersDidIsMended(t *testing.T) {
 				ok(t, d.Reconcile(ctx, variety()))
 				want := k.dump()
 				for command := range strings.SplitSeq(tc.commands, "; ") {
-					args := strings.Fields(command)
-					for i := range args {
-						args[i] = strings.ReplaceAll(args[i], "@", " ")
-					}
-					k.run("", "iptables-"+v.String(), args...)
+					k.iptables(command)
 				}
 				disturbedSoon(t, d)
 				ok(t, d.Reconcile(ctx, variety()))
@@ -185,12 +182,27 @@ const upstreams = `*nat
 -A KUBE-SEP-AAAAAAAAAAAAAAAA -p tcp -j DNAT --to-destination 10.244.9.9:80
 COMMIT
 *filter
+:KUBE-EXTERNAL-SERVICES - [0:0]
 :KUBE-FORWARD - [0:0]
+:KUBE-NODEPORTS - [0:0]
+:KUBE-PROXY-FIREWALL - [0:0]
+:KUBE-SERVICES - [0:0]
 :KUBE-FIREWALL - [0:0]
+-A INPUT -m conntrack --ctstate NEW -m comment --comment "kubernetes load balancer firewall" -j KUBE-PROXY-FIREWALL
+-A INPUT -m comment --comment "kubernetes health check service ports" -j KUBE-NODEPORTS
+-A INPUT -m conntrack --ctstate NEW -m comment --comment "kubernetes externally-visible service portals" -j KUBE-EXTERNAL-SERVICES
 -A INPUT -j KUBE-FIREWALL
+-A FORWARD -m conntrack --ctstate NEW -m comment --comment "kubernetes load balancer firewall" -j KUBE-PROXY-FIREWALL
 -A FORWARD -m comment --comment "kubernetes forwarding rules" -j KUBE-FORWARD
+-A FORWARD -m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A FORWARD -m conntrack --ctstate NEW -m comment --comment "kubernetes externally-visible service portals" -j KUBE-EXTERNAL-SERVICES
+-A OUTPUT -m conntrack --ctstate NEW -m comment --comment "kubernetes load balancer firewall" -j KUBE-PROXY-FIREWALL
+-A OUTPUT -m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
 -A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP
 -A KUBE-FIREWALL -s 127.0.0.0/8 ! -d 127.0.0.0/8 -j DROP
+COMMIT
+*mangle
+:KUBE-PROXY-CANARY - [0:0]
 COMMIT
 `
 
@@ -217,6 +229,26 @@ func TestUpstreamsRulesAreReplaced(t *testing.T) {
 				t.Error("kubelet's rules are gone")
 			}
 		})
+	}
+}
+
+// Who asks for a table of legacy makes it, and every packet pays for that.
+func TestTableMangleIsNotMade(t *testing.T) {
+	ctx := context.Background()
+	k := newKernel(t, Legacy)
+	d := k.dataplane()
+	ok(t, d.Reconcile(ctx, variety()))
+	if good, err := d.Verify(ctx); err != nil || !good {
+		t.Errorf("Verify says %v, %v", good, err)
+	}
+	for _, f := range model.Families {
+		names, err := d.host.(*programs).legacyTables(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.Sort(names); !slices.Equal(names, []string{filter, nat}) {
+			t.Errorf("%v has tables %v", f, names)
+		}
 	}
 }
 

@@ -120,7 +120,7 @@ func (t *fakeTable) print(b *bytes.Buffer, name string) {
 func (h *fakeHost) dump() string {
 	var b bytes.Buffer
 	for _, f := range model.Families {
-		for _, name := range []string{nat, filter, mangle} {
+		for _, name := range tableNames {
 			fmt.Fprintf(&b, "# %s\n", f)
 			h.tables[Table{f, name}].print(&b, name)
 		}

@@ -15,12 +15,16 @@ type Table struct {
 
 func (t Table) String() string { return words[t.Family].command + " " + t.Name }
 
-// The tables.
+// The tables. We have nothing in mangle, where upstream has a canary: every packet
+// would pass the hooks of one table more.
 const (
 	nat    = "nat"
 	filter = "filter"
 	mangle = "mangle"
 )
+
+// tableNames are the tables in which there may be chains of kube-proxy.
+var tableNames = []string{nat, filter, mangle}
 
 // wording is what a family's programs are called, and how its rules say things.
 type wording struct {

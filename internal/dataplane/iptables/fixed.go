@@ -4,14 +4,15 @@ import "fmt"
 
 // writeFixed writes the chains that depend on the settings only.
 func (w *world) writeFixed() {
-	for _, pages := range w.out {
-		pages.begin(canaryChain)
+	for _, name := range []string{nat, filter} {
+		w.out[name].begin(canaryChain)
 	}
 	mark := fmt.Sprintf("%#x", w.settings.MasqueradeMark)
 	w.out[nat].begin(markChain).add(rule{target: "-j MARK --set-xmark " + mark + "/" + mark})
 	w.writeMarkOffCluster(w.out[nat].begin(markOffClusterChain))
 	w.writePostrouting(w.out[nat].begin(postroutingChain), mark)
 	w.writeForward(w.out[filter].begin(forwardChain), mark)
+	w.writeUntranslated(w.out[filter].begin(untranslatedChain))
 }
 
 // writeMarkOffCluster marks what does not come from pods, where that takes more
@@ -23,10 +24,11 @@ func (w *world) writeMarkOffCluster(off *page) {
 	off.add(rule{target: jump(markChain)})
 }
 
+const translated = " -m conntrack --ctstate DNAT"
+
 // writePostrouting masquerades what is marked, and what goes to the client
 // itself, and removes the mark.
 func (w *world) writePostrouting(post *page, mark string) {
-	const translated = " -m conntrack --ctstate DNAT"
 	if w.features.bytecode {
 		post.add(rule{match: translated + ` -m bpf --bytecode "` + w.env.words.bytecode + `"`, target: jump(markChain)})
 	} else {
@@ -55,6 +57,15 @@ func (w *world) writeForward(fwd *page, mark string) {
 	}
 	// A mark alone may be somebody else's, on a packet that the firewall chain is
 	// for.
-	marked := " -m mark --mark " + mark + "/" + mark + " -m conntrack --ctstate DNAT"
-	fwd.add(rule{comment: "kubernetes forwarding rules", match: marked, target: "-j ACCEPT"})
+	fwd.add(rule{match: " -m mark --mark " + mark + "/" + mark + translated, target: "-j ACCEPT"})
+}
+
+// writeUntranslated leads new connections to where they may be refused, but for
+// those that were translated: they go to an endpoint by now, and an endpoint on
+// this node may be at the very address and port that others are refused at.
+func (w *world) writeUntranslated(un *page) {
+	un.add(rule{match: translated, target: jump("RETURN")})
+	for _, to := range []string{firewallChain, servicesChain, externalServicesChain} {
+		un.add(rule{target: jump(to)})
+	}
 }

@@ -2,8 +2,7 @@ package iptables
 
 import "slices"
 
-// hook is a rule in a built-in chain that leads to one of ours. Upstream's
-// kube-proxy writes the same.
+// hook is a rule in a built-in chain that leads to one of ours.
 type hook struct {
 	table, from string
 	rule        rule
@@ -11,29 +10,20 @@ type hook struct {
 
 const newOnly = " -m conntrack --ctstate NEW"
 
-// hooks are in the order in which packets meet them.
+// hooks are in the order in which packets meet them. They have no comments: with
+// iptables-nft a comment is asked like a match, by every packet.
 var hooks = []hook{
-	hookTo(nat, "PREROUTING", "", "kubernetes service portals", servicesChain),
-	hookTo(nat, "OUTPUT", "", "kubernetes service portals", servicesChain),
-	hookTo(nat, "POSTROUTING", "", "kubernetes postrouting rules", postroutingChain),
+	{nat, "PREROUTING", rule{target: jump(servicesChain)}},
+	{nat, "OUTPUT", rule{target: jump(servicesChain)}},
+	{nat, "POSTROUTING", rule{target: jump(postroutingChain)}},
 
-	hookTo(filter, "INPUT", newOnly, "kubernetes load balancer firewall", firewallChain),
-	hookTo(filter, "INPUT", "", "kubernetes health check service ports", nodePortsChain),
-	hookTo(filter, "INPUT", newOnly, "kubernetes externally-visible service portals", externalServicesChain),
+	{filter, "INPUT", rule{match: newOnly, target: jump(untranslatedChain)}},
+	{filter, "INPUT", rule{target: jump(nodePortsChain)}},
 	// What belongs to a connection leaves by the first rules, as that is most of
 	// what a node forwards.
-	hookTo(filter, "FORWARD", "", "kubernetes forwarding rules", forwardChain),
-	hookTo(filter, "FORWARD", newOnly, "kubernetes load balancer firewall", firewallChain),
-	hookTo(filter, "FORWARD", newOnly, "kubernetes service portals", servicesChain),
-	hookTo(filter, "FORWARD", newOnly, "kubernetes externally-visible service portals", externalServicesChain),
-	hookTo(filter, "OUTPUT", newOnly, "kubernetes load balancer firewall", firewallChain),
-	hookTo(filter, "OUTPUT", newOnly, "kubernetes service portals", servicesChain),
-	hookTo(filter, "OUTPUT", newOnly, "kubernetes externally-visible service portals", externalServicesChain),
-}
-
-// hookTo has the match in front of the comment, where upstream has it.
-func hookTo(table, from, match, comment, to string) hook {
-	return hook{table, from, rule{match: match + ` -m comment --comment "` + comment + `"`, target: jump(to)}}
+	{filter, "FORWARD", rule{target: jump(forwardChain)}},
+	{filter, "FORWARD", rule{match: newOnly, target: jump(untranslatedChain)}},
+	{filter, "OUTPUT", rule{match: newOnly, target: jump(untranslatedChain)}},
 }
 
 // text is the rule without the option that says what to do with it.
@@ -42,4 +32,29 @@ func (h *hook) text() string { return h.from + string(h.rule.appendTo(nil)) }
 // hooksOf are those of a table.
 func hooksOf(table string) []hook {
 	return slices.DeleteFunc(slices.Clone(hooks), func(h hook) bool { return h.table != table })
+}
+
+// upstreamHooks are what upstream's kube-proxy has in a table instead, as texts.
+// They lead into chains that become ours.
+var upstreamHooks = map[string][]string{
+	nat: {
+		upstreamHook("PREROUTING", "", "kubernetes service portals", servicesChain),
+		upstreamHook("OUTPUT", "", "kubernetes service portals", servicesChain),
+		upstreamHook("POSTROUTING", "", "kubernetes postrouting rules", postroutingChain),
+	},
+	filter: {
+		upstreamHook("INPUT", newOnly, "kubernetes load balancer firewall", firewallChain),
+		upstreamHook("INPUT", "", "kubernetes health check service ports", nodePortsChain),
+		upstreamHook("INPUT", newOnly, "kubernetes externally-visible service portals", externalServicesChain),
+		upstreamHook("FORWARD", newOnly, "kubernetes load balancer firewall", firewallChain),
+		upstreamHook("FORWARD", "", "kubernetes forwarding rules", forwardChain),
+		upstreamHook("FORWARD", newOnly, "kubernetes service portals", servicesChain),
+		upstreamHook("FORWARD", newOnly, "kubernetes externally-visible service portals", externalServicesChain),
+		upstreamHook("OUTPUT", newOnly, "kubernetes load balancer firewall", firewallChain),
+		upstreamHook("OUTPUT", newOnly, "kubernetes service portals", servicesChain),
+	},
+}
+
+func upstreamHook(from, match, comment, to string) string {
+	return from + match + ` -m comment --comment "` + comment + `" ` + jump(to)
 }

@@ -101,10 +101,10 @@ func (p *programs) probe(ctx context.Context) (features, error) {
 	return f, err
 }
 
-// accepts tries rules with those matches in a chain that nothing leads to, in a
-// table that is small.
+// accepts tries rules with those matches in a chain that nothing leads to, in the
+// smaller one of our tables.
 func (p *programs) accepts(ctx context.Context, matches ...string) (bool, error) {
-	declare := "*" + mangle + "\n:" + probeChain + " - [0:0]\n"
+	declare := "*" + filter + "\n:" + probeChain + " - [0:0]\n"
 	text := declare
 	for _, match := range matches {
 		text += "-A " + probeChain + match + " -j RETURN\n"

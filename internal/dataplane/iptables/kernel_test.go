@@ -55,7 +55,7 @@ func (k *kernel) dump() string {
 	k.t.Helper()
 	var b strings.Builder
 	for _, command := range []string{"iptables", "ip6tables"} {
-		for _, table := range []string{nat, filter, mangle} {
+		for _, table := range tableNames {
 			for line := range strings.Lines(k.run("", command+"-"+k.variant.String()+"-save", "-t", table)) {
 				if line[0] == ':' {
 					line, _, _ = strings.Cut(line, "[")

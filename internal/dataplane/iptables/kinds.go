@@ -6,8 +6,7 @@ type dispatch struct {
 	enter       string // the chain that the tree is entered by
 	begin       string // what the names of its other chains begin with
 	addressBits int
-	// head are rules before those of the tree, tail those behind.
-	head, tail []rule
+	tail        []rule // behind those of the tree
 }
 
 // written is an entry that writes its own rules.
@@ -34,10 +33,6 @@ func (d *dispatch) inner(p *page, parts []*node) { d.lead(p, parts, leave) }
 
 // root leads to chains that come back, because the tail is for everybody.
 func (d *dispatch) root(p *page, entries, parts []*node) {
-	for _, r := range d.head {
-		p.own()
-		p.add(r)
-	}
 	d.leaf(p, entries)
 	d.lead(p, parts, jump)
 	for _, r := range d.tail {

@@ -21,6 +21,7 @@ const (
 
 // The chains that are there once in a table and that only we have.
 const (
+	untranslatedChain   = "KUBE-UNTRANSLATED"
 	markOffClusterChain = "KUBE-MARK-OFF-CLUSTER"
 	nodePortIPsChain    = "KUBE-NODEPORT-IPS"
 	refusedPortsChain   = "KUBE-REFUSED-NODEPORTS"
@@ -30,7 +31,7 @@ const (
 
 var fixedChains = []string{
 	servicesChain, externalServicesChain, nodePortsChain, postroutingChain, markChain, forwardChain,
-	firewallChain, canaryChain, markOffClusterChain, nodePortIPsChain, refusedPortsChain, hairpinChain, probeChain,
+	firewallChain, canaryChain, untranslatedChain, markOffClusterChain, nodePortIPsChain, refusedPortsChain, hairpinChain, probeChain,
 }
 
 // What the names of a tree's chains begin with. What follows says which

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -118,6 +119,11 @@ func (p *programs) has(ctx context.Context, f model.Family) error {
 
 // list is what iptables-save prints of a table.
 func (p *programs) list(ctx context.Context, t Table) (*listing, error) {
+	if t.Name == mangle && p.variant == Legacy {
+		if names, err := p.legacyTables(t.Family); err == nil && !slices.Contains(names, mangle) {
+			return parseListing(nil, mangle)
+		}
+	}
 	out, err := p.run(ctx, p.save[t.Family], nil, "-t", t.Name)
 	if err != nil {
 		return nil, fmt.Errorf("list table %s: %w", t, err)
@@ -127,6 +133,16 @@ func (p *programs) list(ctx context.Context, t Table) (*listing, error) {
 		return nil, fmt.Errorf("list table %s: %w", t, err)
 	}
 	return l, nil
+}
+
+// legacyTables are those that the kernel has. To ask iptables for another one makes
+// it, and every packet passes its hooks from then on.
+func (p *programs) legacyTables(f model.Family) (names []string, err error) {
+	err = netns.Do(p.netns, func() error {
+		names, err = words[f].legacy.Tables()
+		return err
+	})
+	return names, err
 }
 
 // rulesOf reads the rules of a chain. iptables tells of a chain that is not

@@ -18,8 +18,8 @@ import (
 var renders = flag.Int("renders", 10, "random states to render for each variant of iptables")
 
 // asSaved is what is rendered in the form of dump: hooks that are put in one
-// before the other stand below each other, and nothing is said of the order of
-// chains.
+// before the other stand below each other, and nothing is said of tables and the
+// order of chains.
 func asSaved(text string) []string {
 	var lines, hooks []string
 	for line := range strings.Lines(text) {
@@ -33,7 +33,7 @@ func asSaved(text string) []string {
 		case line == "COMMIT":
 			slices.Reverse(hooks)
 			lines, hooks = append(lines, hooks...), nil
-		case line[0] != '#':
+		case line[0] != '#' && line[0] != '*':
 			lines = append(lines, line)
 		}
 	}

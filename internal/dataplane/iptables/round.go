@@ -17,7 +17,7 @@ import (
 type side struct {
 	family model.Family
 	world  *world
-	tables []*table // nat, filter, mangle
+	tables []*table // in the order of tableNames
 	// frontends are those that are laid out. mu guards them against those who
 	// look while one writes.
 	mu        sync.Mutex
@@ -26,7 +26,7 @@ type side struct {
 
 func newSide(f model.Family, can features) *side {
 	s := &side{family: f, world: newWorld(f, can), frontends: map[plan.Key]*plan.Frontend{}}
-	for _, name := range []string{nat, filter, mangle} {
+	for _, name := range tableNames {
 		s.tables = append(s.tables, newTable(Table{f, name}))
 	}
 	return s

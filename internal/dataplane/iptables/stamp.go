@@ -78,7 +78,7 @@ func (s *legacyStamper) Close() error {
 	return errors.Join(errs...)
 }
 
-// watched are the tables that stamps are of; our only chain in mangle is empty.
+// watched are the tables that stamps are of.
 var watched = [...]Table{{model.IPv4, nat}, {model.IPv4, filter}, {model.IPv6, nat}, {model.IPv6, filter}}
 
 func (s *legacyStamper) stamp(context.Context) (out stamp, err error) {

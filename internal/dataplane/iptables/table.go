@@ -46,8 +46,13 @@ func (t *table) take(l *listing) {
 
 // hooksToMend compares the hooks of a table with the rules of its built-in
 // chains. If those of one chain are not all there, once and in order, they are
-// all put in anew.
+// all put in anew. Upstream's are taken out.
 func hooksToMend(table string, rules []string) (missing []hook, removing []string) {
+	for _, r := range rules {
+		if slices.Contains(upstreamHooks[table], r) {
+			removing = append(removing, r)
+		}
+	}
 	byChain := map[string][]hook{}
 	for _, h := range hooksOf(table) {
 		byChain[h.from] = append(byChain[h.from], h)

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"sluice/internal/model"
-	"sluice/internal/netns"
 )
 
 // Variant is one of the two implementations of iptables.
@@ -87,16 +86,10 @@ func (p *programs) usage(ctx context.Context) (usage, error) {
 	return u, nil
 }
 
-// listAll lists all tables there are. Of legacy's it asks only for those the
-// kernel has, because to ask for others makes them.
+// listAll lists all tables there are.
 func (p *programs) listAll(ctx context.Context, f model.Family) ([]byte, error) {
 	if p.variant == Legacy {
-		var names []string
-		err := netns.Do(p.netns, func() (err error) {
-			names, err = words[f].legacy.Tables()
-			return err
-		})
-		if err == nil && len(names) == 0 {
+		if names, err := p.legacyTables(f); err == nil && len(names) == 0 {
 			return nil, nil
 		}
 	}

@@ -75,16 +75,16 @@ func newWorld(family model.Family, f features) *world {
 	bits := words[family].addressBits
 	kinds := [treeCount]*dispatch{
 		serviceTree: {enter: servicesChain, begin: addressesPrefix, addressBits: bits,
-			tail: []rule{{comment: "node ports", target: jump(nodePortIPsChain)}}},
+			tail: []rule{{target: jump(nodePortIPsChain)}}},
 		nodePortTree:       {enter: nodePortsChain, begin: portsPrefix},
 		nodePortIPTree:     {enter: nodePortIPsChain, begin: nodePortIPsPrefix, addressBits: bits},
 		hairpinTree:        {enter: hairpinChain, begin: hairpinPrefix, addressBits: bits},
-		refusedServiceTree: {enter: servicesChain, begin: addressesPrefix, addressBits: bits, head: untranslated},
-		refusedExternalTree: {enter: externalServicesChain, begin: externalAddressesPrefix, addressBits: bits, head: untranslated,
-			tail: []rule{{comment: "node ports", target: jump(nodePortIPsChain)}}},
+		refusedServiceTree: {enter: servicesChain, begin: addressesPrefix, addressBits: bits},
+		refusedExternalTree: {enter: externalServicesChain, begin: externalAddressesPrefix, addressBits: bits,
+			tail: []rule{{target: jump(nodePortIPsChain)}}},
 		refusedPortTree:   {enter: refusedPortsChain, begin: portsPrefix},
 		refusedPortIPTree: {enter: nodePortIPsChain, begin: nodePortIPsPrefix, addressBits: bits},
-		firewallTree:      {enter: firewallChain, begin: firewallPrefix, addressBits: bits, head: untranslated},
+		firewallTree:      {enter: firewallChain, begin: firewallPrefix, addressBits: bits},
 		healthPortTree:    {enter: nodePortsChain, begin: healthPortsPrefix},
 	}
 	for i, k := range kinds {
@@ -92,11 +92,6 @@ func newWorld(family model.Family, f features) *world {
 	}
 	return w
 }
-
-// untranslated lets everything pass that was translated: it goes to an endpoint
-// by now, and an endpoint on this node may be at the very address and port that
-// others are refused at.
-var untranslated = []rule{{match: " -m conntrack --ctstate DNAT", target: jump("RETURN")}}
 
 // configure takes new settings over. Who counts as a pod is in many rules.
 func (w *world) configure(s plan.Settings) {
