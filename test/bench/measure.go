@@ -119,6 +119,7 @@ func start(mode string, events []model.Event) (*pipe, error) {
 			DetectLocal:   plan.DetectClusterCIDR,
 			ClusterCIDRs:  []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
 			MasqueradeBit: 14,
+			DropInvalid:   mode != "nftables", // as the product has it
 		}),
 		Dataplane: d,
 		Logger:    logr.Discard(),
