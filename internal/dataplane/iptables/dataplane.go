@@ -50,6 +50,7 @@ type Dataplane struct {
 	mu       sync.Mutex
 	host     host // nil until it is needed
 	used     Variant
+	batch    int // how many chains are best named in one input; 0 until it is known
 	features features
 	families []model.Family
 	stamper  stamper

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -25,7 +26,9 @@ type fakeHost struct {
 	// form is how a rule is listed, if not as it was written.
 	form func(rule string) string
 	// mute leaves the number of the line out of refusals, as legacy does.
-	mute   bool
+	mute bool
+	// watch is called after each piece of writing.
+	watch  func()
 	writes int
 	stamps uint32
 }
@@ -61,6 +64,7 @@ func (h *fakeHost) dataplane(t testing.TB) *Dataplane {
 		t.Fatal(err)
 	}
 	d.host, d.stamper, d.families = h, fakeStamper{h}, model.Families[:]
+	d.batch = math.MaxInt
 	d.features = features{randomFully: true, bytecode: true, accounting: true, affinity: true, sctp: true}
 	t.Cleanup(func() { d.Close() })
 	return d
@@ -163,6 +167,9 @@ func (h *fakeHost) write(_ context.Context, f model.Family, input io.Reader) err
 		if reason := t.do(line); reason != "" {
 			return fail("%s in %q", reason, line)
 		}
+	}
+	if h.watch != nil {
+		h.watch()
 	}
 	return nil
 }

@@ -111,14 +111,13 @@ func (g *group) pool(endpoints []plan.Endpoint, f *plan.Frontend, env *environme
 const (
 	// chainRules is how many rules there are at most in a chain in which a packet
 	// looks for its frontend.
-	chainRules = 64
+	chainRules = 32
 	// shareFrom is from how many rules on it is better to have a chain than to
 	// repeat them.
 	shareFrom = 12
 )
 
 // worthAChain tells whether rules that are used so often should have a chain.
-// Few chains matter: iptables-nft takes time with the square of their number.
 func worthAChain(rules, uses int) bool {
 	return rules > chainRules || uses > 1 && rules > 1 && rules*uses > shareFrom
 }

@@ -34,6 +34,7 @@ func TestIncrementalIsFromScratchIsKernel(t *testing.T) {
 			t.Parallel()
 			ki, ks := newKernel(t, v), newKernel(t, v)
 			incremental, scratch := ki.dataplane(), ks.dataplane()
+			incremental.batch = 3
 			for i := range *histories {
 				rng := rand.New(rand.NewPCG(*seed, uint64(i)))
 				dataplanetest.Follow(t, rng, 4, incremental, scratch)
@@ -57,6 +58,7 @@ func TestTreesDependOnWhatIsThereOnly(t *testing.T) {
 		rng := rand.New(rand.NewPCG(*seed, uint64(i)))
 		hi, hs := newFakeHost(), newFakeHost()
 		incremental, scratch := hi.dataplane(t), hs.dataplane(t)
+		incremental.batch = 50 + rng.IntN(200)
 		crowd := newCrowd(rng)
 		if rng.IntN(2) == 0 {
 			incremental.features.bytecode, scratch.features.bytecode = false, false
@@ -187,7 +189,12 @@ func (c *crowd) keys() []plan.Key {
 // checkWays sends a packet to every frontend, on paper.
 func (c *crowd) checkWays(t *testing.T, h *fakeHost) {
 	t.Helper()
-	for _, k := range c.keys() {
+	c.checkWaysTo(t, h, c.keys())
+}
+
+func (c *crowd) checkWaysTo(t *testing.T, h *fakeHost, keys []plan.Key) {
+	t.Helper()
+	for _, k := range keys {
 		f := c.desired.Frontends[k]
 		to := k.Addr
 		if k.NodePort() {

@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -68,6 +69,7 @@ func (d *Dataplane) prepare(ctx context.Context) error {
 	d.logger.Info("Using iptables", "variant", p.variant.String(), "program", p.restore[model.IPv4],
 		"missing", can.missing())
 	d.note(func() { d.host, d.used, d.stamper, d.features, d.families = p, p.variant, s, can, families })
+	d.batch = cmp.Or(d.batch, p.variant.batch())
 	return nil
 }
 

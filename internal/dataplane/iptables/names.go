@@ -7,6 +7,9 @@ import (
 	"strings"
 )
 
+// ourPrefix is what the names of all our chains begin with.
+const ourPrefix = "KUBE-"
+
 // The chains that upstream's kube-proxy has too, with the same meaning.
 const (
 	servicesChain         = "KUBE-SERVICES"

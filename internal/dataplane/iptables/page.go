@@ -14,6 +14,8 @@ type page struct {
 	rules int
 	// owners say whose the rules are, from a rule on.
 	owners []ownership
+	// leads are the chains of ours that rules lead to.
+	leads []string
 	// comment goes into the next rule, and into that only: it says what the
 	// rules from there on are for.
 	comment string
@@ -34,6 +36,9 @@ func (p *page) add(r rule) {
 	p.text = append(append(p.text, "-A "...), p.chain...)
 	p.text = append(r.appendTo(p.text), '\n')
 	p.rules++
+	if to, ok := r.leadsTo(); ok && !slices.Contains(p.leads, to) {
+		p.leads = append(p.leads, to)
+	}
 }
 
 // ownersOf are the frontends that a rule is there for.

@@ -44,9 +44,8 @@ func (p *pool) size() int {
 }
 
 // poolRules is up to how many rules a pool has one chain. It is more than
-// chainRules, because the packets that come there are the pool's own, and because
-// chains are dear.
-const poolRules = 256
+// chainRules, because the packets that come there are the pool's own.
+const poolRules = 64
 
 // big tells whether the pool needs more than one chain.
 func (p *pool) big() bool { return p.rules() > poolRules }

@@ -258,20 +258,29 @@ func (r *round) flush(ctx context.Context, s *side) error {
 	return nil
 }
 
-// write writes the chains of a table. Chains that are no longer wanted are
-// removed with them, or afterwards if that is refused: somebody else's rule may
-// lead to one.
+// write writes the chains of a table. Very many that are new go ahead, while
+// nothing leads to them. Chains that are no longer wanted are removed with the
+// others, or afterwards if there are very many or if it is refused: somebody
+// else's rule may lead to one.
 func (r *round) write(ctx context.Context, t *table, out *pages) error {
-	in := t.write(out, true)
-	err := r.restore(ctx, t, in)
-	if len(in.gone) == 0 || !isFailure(err) {
-		return r.explain(in, err)
+	most := r.d.batch
+	for _, in := range t.ahead(out, most) {
+		if err := r.explain(in, r.restore(ctx, t, in)); err != nil {
+			return err
+		}
 	}
-	in = t.write(out, false)
+	if len(t.removable()) <= most {
+		in := t.write(out, true)
+		err := r.restore(ctx, t, in)
+		if len(in.gone) == 0 || !isFailure(err) {
+			return r.explain(in, err)
+		}
+	}
+	in := t.write(out, false)
 	if err := r.explain(in, r.restore(ctx, t, in)); err != nil {
 		return err
 	}
-	return r.remove(ctx, t)
+	return r.remove(ctx, t, most)
 }
 
 // explain finds out whom a failure is about.
@@ -291,18 +300,25 @@ func isFailure(err error) bool {
 	return errors.As(err, &f) && !errors.Is(err, ErrLocked)
 }
 
-// remove removes surplus chains. Those that somebody else's rule leads to stay,
-// empty, and are tried again with the next change.
-func (r *round) remove(ctx context.Context, t *table) error {
+// remove removes surplus chains, so many at a time. Those that somebody else's
+// rule leads to stay, empty, and are tried again with the next change.
+func (r *round) remove(ctx context.Context, t *table, most int) error {
 	names := t.removable()
-	empty := newPages()
-	for _, name := range names {
-		empty.begin(name)
+	for batch := range slices.Chunk(names, most) {
+		empty := newPages()
+		for _, name := range batch {
+			empty.begin(name)
+		}
+		if err := r.restore(ctx, t, t.write(empty, false)); err != nil {
+			return err
+		}
 	}
-	if err := r.restore(ctx, t, t.write(empty, false)); err != nil {
-		return err
+	for batch := range slices.Chunk(names, most) {
+		if err := r.removeEmpty(ctx, t, batch); err != nil {
+			return err
+		}
 	}
-	return r.removeEmpty(ctx, t, names)
+	return nil
 }
 
 func (r *round) removeEmpty(ctx context.Context, t *table, names []string) error {

@@ -76,6 +76,15 @@ func jump(chain string) string { return "-j " + chain }
 // does not concern the packet.
 func leave(chain string) string { return "-g " + chain }
 
+// leadsTo is the chain of ours that the rule leads to, if it does.
+func (r *rule) leadsTo() (chain string, any bool) {
+	const option = len("-j ")
+	if len(r.target) <= option || !strings.HasPrefix(r.target[option:], ourPrefix) {
+		return "", false
+	}
+	return r.target[option:], true
+}
+
 func dnat(to netip.AddrPort) string { return "-j DNAT --to-destination " + to.String() }
 
 // chance matches that part of all packets, nothing for all of them. The kernel

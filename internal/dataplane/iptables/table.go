@@ -92,6 +92,9 @@ type input struct {
 	// gone are chains that it removes.
 	gone  []string
 	rules int
+	// missing are the hooks that it puts in, removing those that it takes out.
+	missing  []hook
+	removing []string
 }
 
 type pageStart struct {
@@ -128,7 +131,7 @@ func (in *input) ownersOf(line int) []plan.Key {
 // write makes the input that brings the chains of out into the kernel, and the
 // hooks, and removes chains if remove is set.
 func (t *table) write(out *pages, remove bool) *input {
-	in := &input{}
+	in := &input{missing: t.missing, removing: t.removing}
 	for _, p := range out.list {
 		if have, there := t.mirror[p.chain]; !there || have != p.print() {
 			in.pages = append(in.pages, p)
@@ -137,10 +140,52 @@ func (t *table) write(out *pages, remove bool) *input {
 	if remove {
 		in.gone = t.removable()
 	}
-	if len(in.pages)+len(in.gone)+len(t.missing)+len(t.removing) == 0 {
+	return in.compose(t.Name)
+}
+
+// ahead makes inputs that bring all but the last of those chains of out into the
+// kernel that are not there, so many with each. Nothing leads to them yet, and
+// they lead only to chains that are there or that went before.
+func (t *table) ahead(out *pages, most int) []*input {
+	var inputs []*input
+	batches := slices.Collect(slices.Chunk(t.absent(out), most))
+	for _, batch := range batches[:max(0, len(batches)-1)] {
+		in := &input{pages: batch}
+		inputs = append(inputs, in.compose(t.Name))
+	}
+	return inputs
+}
+
+// absent are the chains of out that are not in the kernel, each behind those that
+// it leads to.
+func (t *table) absent(out *pages) []*page {
+	var list []*page
+	seen := map[string]bool{}
+	var visit func(p *page)
+	visit = func(p *page) {
+		if _, there := t.mirror[p.chain]; there || seen[p.chain] {
+			return
+		}
+		seen[p.chain] = true
+		for _, to := range p.leads {
+			if next := out.byName[to]; next != nil {
+				visit(next)
+			}
+		}
+		list = append(list, p)
+	}
+	for _, p := range out.list {
+		visit(p)
+	}
+	return list
+}
+
+// compose writes the text, if there is anything to do.
+func (in *input) compose(table string) *input {
+	if len(in.pages)+len(in.gone)+len(in.missing)+len(in.removing) == 0 {
 		return in
 	}
-	in.line("*", t.Name)
+	in.line("*", table)
 	// To name a chain makes it if need be, and empties it.
 	for _, p := range in.pages {
 		in.line(":", p.chain, " - [0:0]")
@@ -148,10 +193,10 @@ func (t *table) write(out *pages, remove bool) *input {
 	for _, name := range in.gone {
 		in.line(":", name, " - [0:0]")
 	}
-	for _, r := range t.removing {
+	for _, r := range in.removing {
 		in.line("-D ", r)
 	}
-	for _, h := range slices.Backward(t.missing) {
+	for _, h := range slices.Backward(in.missing) {
 		in.line("-I ", h.text())
 	}
 	for _, p := range in.pages {
@@ -188,7 +233,9 @@ func (t *table) done(in *input) {
 		delete(t.mirror, name)
 		delete(t.surplus, name)
 	}
-	t.missing, t.removing = nil, nil
+	if len(in.missing)+len(in.removing) > 0 {
+		t.missing, t.removing = nil, nil
+	}
 	t.written += in.rules
 }
 

@@ -42,7 +42,7 @@ type entry interface {
 }
 
 // stride is how many bits are decided in one chain.
-const stride = 4
+const stride = 2
 
 // node is a part of a tree: all entries with a prefix.
 type node struct {

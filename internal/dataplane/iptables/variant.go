@@ -3,6 +3,7 @@ package iptables
 import (
 	"bytes"
 	"context"
+	"math"
 	"slices"
 
 	"sluice/internal/model"
@@ -19,6 +20,16 @@ const (
 )
 
 func (v Variant) String() string { return [...]string{"auto", "legacy", "nft"}[v] }
+
+// batch is how many chains are best named in one input. iptables-nft takes time
+// with the number of rules times that of chains. Legacy writes the whole table
+// each time.
+func (v Variant) batch() int {
+	if v == NFT {
+		return 256
+	}
+	return math.MaxInt
+}
 
 // Variant is the variant in use; AutoVariant while nothing was read or written.
 func (d *Dataplane) Variant() (v Variant) {

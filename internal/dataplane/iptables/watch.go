@@ -55,7 +55,7 @@ func (d *Dataplane) run(ctx context.Context, t *table, in *input, partial bool) 
 // entries is how many entries an input adds to a table of legacy: one for each
 // rule, and two for each chain.
 func (t *table) entries(in *input) int {
-	n := len(t.missing) - len(t.removing)
+	n := len(in.missing) - len(in.removing)
 	for _, p := range in.pages {
 		have, there := t.mirror[p.chain]
 		if n += p.rules - have.rules; !there {

@@ -1,0 +1,45 @@
+package iptables
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"sluice/internal/plan"
+)
+
+// When very much is written or removed, that happens piece by piece. Packets
+// notice nothing: all the time a frontend that stays leads to its endpoints.
+func TestWritingInPiecesDisturbsNobody(t *testing.T) {
+	t.Logf("seed %d (repeat with -seed)", *seed)
+	ctx := context.Background()
+	pieces := 0
+	for i := range 1 + *histories/25 {
+		rng := rand.New(rand.NewPCG(*seed, uint64(i)))
+		h := newFakeHost()
+		d := h.dataplane(t)
+		d.batch = 10 + rng.IntN(50)
+		crowd := newCrowd(rng)
+		ok(t, d.Reconcile(ctx, crowd.desired))
+		for range 4 {
+			before := maps.Clone(crowd.desired.Frontends)
+			change := crowd.change()
+			stay := slices.DeleteFunc(crowd.keys(), func(k plan.Key) bool {
+				return crowd.desired.Frontends[k] != before[k] || k.NodePort()
+			})
+			h.writes = 0
+			h.watch = func() { crowd.checkWaysTo(t, h, stay) }
+			if rng.IntN(2) == 0 {
+				ok(t, d.Apply(ctx, change))
+			} else {
+				ok(t, d.Reconcile(ctx, crowd.desired))
+			}
+			pieces = max(pieces, h.writes)
+		}
+	}
+	if pieces < 10 {
+		t.Errorf("there were no more than %d pieces", pieces)
+	}
+}
