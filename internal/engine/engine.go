@@ -68,6 +68,8 @@ type Engine struct {
 	// planMu is held while the loop writes to the State or the planner, and never
 	// while it speaks to the kernel. The loop itself reads without it.
 	planMu sync.RWMutex
+	// version counts how often planMu was held for that.
+	version uint64
 
 	// All below belongs to the goroutine of Run.
 
@@ -192,6 +194,7 @@ func (e *Engine) absorb(ctx context.Context) {
 func (e *Engine) learn(events []model.Event) {
 	e.planMu.Lock()
 	defer e.planMu.Unlock()
+	e.version++
 	e.state.Apply(&e.dirty, events...)
 }
 
@@ -229,6 +232,7 @@ func (e *Engine) plan(since time.Time, events []model.Event) {
 func (e *Engine) update(events []model.Event) *plan.Change {
 	e.planMu.Lock()
 	defer e.planMu.Unlock()
+	e.version++
 	e.state.Apply(&e.dirty, events...)
 	dirty, config := e.dirty, e.config
 	e.dirty, e.config = model.Dirty{}, nil

@@ -11,6 +11,8 @@ type View struct {
 	State   *model.State
 	Desired *plan.Desired
 	Planner Planner
+	// Version is another one whenever State or Desired are.
+	Version uint64
 }
 
 // Evidence is what the plan of a Service was made from. It may be kept.
@@ -23,5 +25,5 @@ func (v View) Evidence(service model.Name) plan.Evidence {
 func (e *Engine) Inspect(read func(View)) {
 	e.planMu.RLock()
 	defer e.planMu.RUnlock()
-	read(View{e.state, e.planner.Desired(), e.planner})
+	read(View{e.state, e.planner.Desired(), e.planner, e.version})
 }

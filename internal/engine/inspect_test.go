@@ -34,6 +34,36 @@ func TestAViewShowsWhatIsKnownAndItsPlanOfOneMoment(t *testing.T) {
 	})
 }
 
+func TestAViewHasAnotherVersionAfterEachChange(t *testing.T) {
+	run(t, Options{}, func(t *testing.T, b *bench) {
+		version := func() (out uint64) {
+			synctest.Wait()
+			b.Inspect(func(v View) { out = v.Version })
+			return out
+		}
+		last := version()
+		for _, step := range []struct {
+			name    string
+			do      func()
+			changes bool
+		}{
+			{"what is learned at the start", func() { b.Update(web("10.0.0.1", 0)) }, true},
+			{"the end of the start", func() { b.sync() }, true},
+			{"nothing", func() { time.Sleep(time.Hour) }, false},
+			{"a change", func() { b.Update(web("10.0.0.2", 0)) }, true},
+			{"another configuration", func() { b.SetPlanConfig(plan.Config{NodeName: "other"}) }, true},
+			{"other periods", func() { b.SetPeriods(0, time.Minute) }, false},
+		} {
+			step.do()
+			now := version()
+			if changed := now != last; changed != step.changes {
+				t.Errorf("%s: the version went from %d to %d", step.name, last, now)
+			}
+			last = now
+		}
+	})
+}
+
 func TestTheEvidenceOfAViewMayBeKept(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *bench) {
 		slice := func(addr string) model.SetSlice {

@@ -9,6 +9,7 @@ import (
 // share their ports.
 type Slice struct {
 	Name      Name
+	UID       string // of the object, for Events on it; "" in manifests without one
 	Service   string // name of the Service, in the slice's namespace
 	Family    Family
 	Ports     []SlicePort

@@ -67,6 +67,7 @@ type State struct {
 	services map[Name]*Service
 	slices   map[Name][]*Slice // by Service, in order of their names
 	owner    map[Name]Name     // slice to its Service
+	tally    Tally
 	node     *Node
 	cidrs    map[string]*ServiceCIDR
 	hostIPs  []netip.Addr
@@ -110,6 +111,33 @@ func (s *State) Services() map[Name]*Service { return s.services }
 // list is the State's own, and good until the next Apply.
 func (s *State) Slices(service Name) []*Slice { return s.slices[service] }
 
+// Slice returns the EndpointSlice of that name, nil if there is none.
+func (s *State) Slice(n Name) *Slice {
+	of := s.slices[s.owner[n]]
+	if at, found := find(of, n); found {
+		return of[at]
+	}
+	return nil
+}
+
+// Tally counts the EndpointSlices of Services that are known, and the endpoints
+// in them, each as often as it is there.
+type Tally struct{ Slices, Endpoints int }
+
+// Tally is kept up to date by Apply, so that nobody need go through all slices.
+func (s *State) Tally() Tally { return s.tally }
+
+// count adds slices of a Service to the tally, or takes them out with times -1.
+func (s *State) count(service Name, some []*Slice, times int) {
+	if s.services[service] == nil {
+		return
+	}
+	for _, slice := range some {
+		s.tally.Slices += times
+		s.tally.Endpoints += times * len(slice.Endpoints)
+	}
+}
+
 // find tells where in the list of a Service a slice is, or would be.
 func find(of []*Slice, name Name) (int, bool) {
 	return slices.BinarySearchFunc(of, name, func(s *Slice, n Name) int { return s.Name.Compare(n) })
@@ -129,7 +157,11 @@ func (s *State) ServiceCIDRs() []*ServiceCIDR {
 }
 
 func (e SetService) apply(s *State, d *Dirty) {
+	known := s.services[e.Name] != nil
 	s.services[e.Name] = e.Service
+	if !known {
+		s.count(e.Name, s.slices[e.Name], +1)
+	}
 	s.revision++
 	d.service(e.Name)
 }
@@ -138,6 +170,7 @@ func (e DeleteService) apply(s *State, d *Dirty) {
 	if _, ok := s.services[e.Name]; !ok {
 		return
 	}
+	s.count(e.Name, s.slices[e.Name], -1)
 	delete(s.services, e.Name)
 	s.revision++
 	d.service(e.Name)
@@ -151,11 +184,13 @@ func (e SetSlice) apply(s *State, d *Dirty) {
 	of := s.slices[svc]
 	if at, found := find(of, e.Name); found {
 		d.News.trigger(of[at], e.Slice)
+		s.count(svc, of[at:at+1], -1)
 		of[at] = e.Slice
 	} else {
 		d.News.trigger(nil, e.Slice)
 		s.slices[svc] = slices.Insert(of, at, e.Slice)
 	}
+	s.count(svc, []*Slice{e.Slice}, +1)
 	s.owner[e.Name] = svc
 	s.revision++
 	d.service(svc)
@@ -174,6 +209,7 @@ func (s *State) dropSlice(n Name, d *Dirty) {
 	delete(s.owner, n)
 	of := s.slices[svc]
 	if at, found := find(of, n); found {
+		s.count(svc, of[at:at+1], -1)
 		of = slices.Delete(of, at, at+1)
 	}
 	if len(of) == 0 {

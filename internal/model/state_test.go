@@ -1,7 +1,9 @@
 package model
 
 import (
+	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"testing"
@@ -137,11 +139,15 @@ func TestSlicesOfEqualNamesInTwoNamespacesAreTwo(t *testing.T) {
 func TestStateReturnsWhatItWasGiven(t *testing.T) {
 	state := NewState()
 	web, node := &Service{Name: named("web")}, &Node{Name: "here"}
+	first, second := sliceOf("web", "first"), sliceOf("web", "second")
 	b, a := &ServiceCIDR{Name: "b"}, &ServiceCIDR{Name: "a"}
 	ips := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
-	state.Apply(&Dirty{}, SetService{web}, SetNode{node}, SetServiceCIDR{b}, SetServiceCIDR{a}, SetHostIPs{ips})
+	state.Apply(&Dirty{}, SetService{web}, SetSlice{second}, SetSlice{first}, SetNode{node}, SetServiceCIDR{b}, SetServiceCIDR{a}, SetHostIPs{ips})
 	if state.Service(named("web")) != web || len(state.Services()) != 1 || state.Service(named("x")) != nil {
 		t.Errorf("services: %v", state.Services())
+	}
+	if state.Slice(named("first")) != first || state.Slice(named("second")) != second || state.Slice(named("x")) != nil {
+		t.Errorf("slices: %v", state.Slices(named("web")))
 	}
 	if state.Node() != node {
 		t.Errorf("node: %v", state.Node())
@@ -168,5 +174,29 @@ func TestACloneDoesNotFollow(t *testing.T) {
 	clone.Apply(&Dirty{}, DeleteSlice{named("one")})
 	if got := len(state.Slices(named("web"))); got != 2 {
 		t.Errorf("the original followed its clone, and has %d slices", got)
+	}
+}
+
+func TestTheTallyCountsTheSlicesOfKnownServices(t *testing.T) {
+	chance := rand.New(rand.NewPCG(1, 2))
+	state := NewState()
+	for step := range 2000 {
+		service, slice := fmt.Sprint("svc-", chance.IntN(5)), fmt.Sprint("slice-", chance.IntN(12))
+		set := sliceOf(service, slice)
+		set.Endpoints = make([]Endpoint, chance.IntN(4))
+		event := []Event{
+			SetService{&Service{Name: named(service)}}, DeleteService{named(service)}, SetSlice{set}, DeleteSlice{named(slice)},
+		}[chance.IntN(4)]
+		state.Apply(&Dirty{}, event)
+		var want Tally
+		for name := range state.Services() {
+			for _, s := range state.Slices(name) {
+				want.Slices++
+				want.Endpoints += len(s.Endpoints)
+			}
+		}
+		if got := state.Tally(); got != want {
+			t.Fatalf("the tally is %+v after step %d, %T, want %+v", got, step, event, want)
+		}
 	}
 }

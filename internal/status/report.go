@@ -148,13 +148,8 @@ func (r *Reporter) Report() *Report {
 
 // look takes what the report needs out of a view.
 func (out *Report) look(v engine.View, failures []engine.Failure) {
-	out.Services = len(v.State.Services())
-	for name := range v.State.Services() {
-		for _, s := range v.State.Slices(name) {
-			out.Slices++
-			out.Endpoints += len(s.Endpoints)
-		}
-	}
+	tally := v.State.Tally()
+	out.Services, out.Slices, out.Endpoints = len(v.State.Services()), tally.Slices, tally.Endpoints
 	for _, f := range failures[:min(len(failures), mostFailures)] {
 		failure := Failure{Frontend: f.Key.String(), Error: f.Err.Error(), Since: f.Since, Attempts: f.Attempts, Retry: f.Retry}
 		if fe := v.Desired.Frontends[f.Key]; fe != nil {

@@ -103,12 +103,14 @@ func drillsDown(t *testing.T, b *browser.Browser) {
 
 func updatesLive(t *testing.T, b *browser.Browser) {
 	w := shopWorld(t)
+	count := func(n int64) { w.kernel.do(func(k *kernel) { k.counters[key("10.96.0.80")] = n }) }
+	count(1)
 	address := w.serve()
 	tab := b.Open(t, address)
 	browser.Eval[int](tab, `[...document.querySelectorAll("#services a")].find(a => a.innerText === "default/web").focus(), window.mark = 1`)
 	w.update(app("another/one", "10.96.0.77", []string{"10.244.1.7"})...)
 	tab.Wait(`document.querySelector("#services").innerText.includes("another/one")`)
-	w.kernel.do(func(k *kernel) { k.counters[key("10.96.0.80")] = 1e6 })
+	count(1e6)
 	tab.Wait(`Number.parseInt([...document.querySelectorAll("#services tr")].find(r => r.innerText.startsWith("default/web")).cells[3].innerText) > 0`)
 	if focus := browser.Eval[string](tab, "document.activeElement.innerText"); focus != "default/web" {
 		t.Errorf("the focus went to %q", focus)
@@ -270,6 +272,8 @@ func staysUsable(t *testing.T, b *browser.Browser) {
 	if text := tab.Text("#pager"); !strings.Contains(text, "of 10\u202f000") {
 		t.Errorf("pager is %q", text)
 	}
+	w.update(app("another/one", "10.97.0.1", nil)...)
+	tab.Wait(`document.querySelector("#services tbody tr").innerText.startsWith("another/one")`)
 	tab.Click("#pager [rel=next]")
 	tab.Wait(`location.search === "?page=2" && document.querySelector("#pager").innerText.includes("51–100")`)
 	tab.Type("#search input", "service-04321")

@@ -12,13 +12,13 @@ import (
 	"sluice/internal/plan"
 )
 
-// cluster is what is known and planned at one moment. What it points to never
-// changes.
+// cluster is what is known and planned at one moment. Neither it nor what it
+// points to ever changes.
 type cluster struct {
+	version  uint64    // of the engine's view
 	services []service // by name
-	failures map[plan.Key]struct{}
-	counters reading
-	status   func(plan.Key) (engine.FrontendStatus, bool)
+	places   map[model.Name]int
+	idle     int // Services that connections can go nowhere of
 }
 
 // service is a Service and what is planned for it.
@@ -26,79 +26,93 @@ type service struct {
 	*model.Service
 	frontends []*plan.Frontend
 	problem   bool // something of it was left out
+	empty     bool // connections to it can go nowhere
 }
 
-// look takes in the cluster. Planning waits while pointers are copied, and does
-// not while they are put in order.
-func (p *Page) look(counters reading) *cluster {
-	var services []*model.Service
-	var frontends []*plan.Frontend
-	var objects []string
+// cluster takes in what is known and planned, unless that is what it was the
+// last time. Planning waits while pointers are copied, and does not while they
+// are put in order.
+func (p *Page) cluster() *cluster {
+	last := p.last.Load()
+	var parts *parts
 	p.Engine.Inspect(func(v engine.View) {
-		services = slices.AppendSeq(make([]*model.Service, 0, len(v.State.Services())), maps.Values(v.State.Services()))
-		frontends = slices.AppendSeq(make([]*plan.Frontend, 0, len(v.Desired.Frontends)), maps.Values(v.Desired.Frontends))
-		objects = slices.Collect(maps.Keys(v.Desired.Problems))
+		if last == nil || last.version != v.Version {
+			parts = copyOf(v)
+		}
 	})
-	c := p.newCluster(counters)
-	c.group(services, frontends, objects)
+	if parts == nil {
+		return last
+	}
+	c := parts.join(last)
+	p.last.Store(c)
 	return c
 }
 
-// lookAt takes in one Service, nil if there is none of that name.
-func (p *Page) lookAt(name model.Name, counters reading) (*cluster, *service) {
-	var found []*model.Service
-	var frontends []*plan.Frontend
-	var objects []string
-	p.Engine.Inspect(func(v engine.View) {
-		s := v.State.Service(name)
-		if s == nil {
-			return
-		}
-		found = []*model.Service{s}
-		for _, f := range v.Desired.Frontends {
-			if f.Service == name {
-				frontends = append(frontends, f)
-			}
-		}
-		if object := "Service " + name.String(); len(v.Desired.Problems[object]) > 0 {
-			objects = []string{object}
-		}
-	})
-	c := p.newCluster(counters)
-	if found == nil {
-		return c, nil
-	}
-	c.group(found, frontends, objects)
-	return c, &c.services[0]
+// parts is what a cluster is made of, in no order.
+type parts struct {
+	version   uint64
+	services  []*model.Service
+	frontends []*plan.Frontend
+	objects   []string // those with problems
 }
 
-func (p *Page) newCluster(counters reading) *cluster {
-	c := &cluster{counters: counters, status: p.Engine.Frontend, failures: map[plan.Key]struct{}{}}
-	for _, f := range p.Engine.Failures() {
-		c.failures[f.Key] = struct{}{}
+func copyOf(v engine.View) *parts {
+	return &parts{
+		version:   v.Version,
+		services:  slices.AppendSeq(make([]*model.Service, 0, len(v.State.Services())), maps.Values(v.State.Services())),
+		frontends: slices.AppendSeq(make([]*plan.Frontend, 0, len(v.Desired.Frontends)), maps.Values(v.Desired.Frontends)),
+		objects:   slices.Collect(maps.Keys(v.Desired.Problems)),
 	}
-	return c
 }
 
-// group gives each Service its frontends. objects are those with problems.
-func (c *cluster) group(services []*model.Service, frontends []*plan.Frontend, objects []string) {
-	slices.SortFunc(services, func(a, b *model.Service) int { return a.Name.Compare(b.Name) })
-	c.services = make([]service, len(services))
-	at := make(map[model.Name]*service, len(services))
-	for i, s := range services {
-		c.services[i].Service = s
-		at[s.Name] = &c.services[i]
+// join puts together what belongs together. last is the cluster before, or nil.
+func (p *parts) join(last *cluster) *cluster {
+	c := &cluster{version: p.version, services: make([]service, len(p.services)), places: p.places(last)}
+	for _, s := range p.services {
+		c.services[c.places[s.Name]].Service = s
 	}
-	for _, f := range frontends {
-		if s := at[f.Service]; s != nil {
+	for _, f := range p.frontends {
+		if s := c.find(f.Service); s != nil {
 			s.frontends = append(s.frontends, f)
 		}
 	}
-	for _, object := range objects {
-		if name, ok := serviceOf(object); ok && at[name] != nil {
-			at[name].problem = true
+	for _, object := range p.objects {
+		if name, ok := serviceOf(object); ok && c.find(name) != nil {
+			c.find(name).problem = true
 		}
 	}
+	for i := range c.services {
+		if s := &c.services[i]; !s.goesSomewhere() {
+			s.empty = true
+			c.idle++
+		}
+	}
+	return c
+}
+
+// places is where each Service is in the order of their names. Mostly they are
+// the same Services as before, and sorting is what takes longest.
+func (p *parts) places(last *cluster) map[model.Name]int {
+	if last != nil && len(last.places) == len(p.services) {
+		isNew := func(s *model.Service) bool { _, known := last.places[s.Name]; return !known }
+		if !slices.ContainsFunc(p.services, isNew) {
+			return last.places
+		}
+	}
+	slices.SortFunc(p.services, func(a, b *model.Service) int { return a.Name.Compare(b.Name) })
+	out := make(map[model.Name]int, len(p.services))
+	for i, s := range p.services {
+		out[s.Name] = i
+	}
+	return out
+}
+
+// find returns the Service of that name, nil if there is none.
+func (c *cluster) find(name model.Name) *service {
+	if i, ok := c.places[name]; ok {
+		return &c.services[i]
+	}
+	return nil
 }
 
 // serviceOf is the Service that an object is, as in "Service default/web".
@@ -135,21 +149,10 @@ func (s *service) endpoints() (all, here int) {
 	return len(seen), here
 }
 
-// empty tells whether connections to the Service can go nowhere.
-func (s *service) empty() bool {
-	return !slices.ContainsFunc(s.frontends, func(f *plan.Frontend) bool {
-		return slices.ContainsFunc(routes(f), func(r *plan.Route) bool { return len(r.Endpoints) > 0 })
+func (s *service) goesSomewhere() bool {
+	return slices.ContainsFunc(s.frontends, func(f *plan.Frontend) bool {
+		return len(f.Route.Endpoints) > 0 || f.Outside != nil && len(f.Outside.Endpoints) > 0
 	})
-}
-
-// idle counts the Services that connections can go nowhere of.
-func (c *cluster) idle() (n int) {
-	for i := range c.services {
-		if c.services[i].empty() {
-			n++
-		}
-	}
-	return n
 }
 
 func routes(f *plan.Frontend) []*plan.Route {

@@ -5,8 +5,9 @@
 //
 //   - It only reads. It holds up planning for the time of a copy of pointers, and
 //     the kernel for nothing.
-//   - It keeps next to nothing: every answer is made anew from what is, and what
-//     it remembers to compute rates is forgotten when nobody looks any more.
+//   - It costs little while it is open. The Services are put in order again only
+//     after a change, and the kernel's counters are read for a small part of the
+//     time. What is kept for that is forgotten when nobody looks any more.
 //   - An answer has a bounded number of rows, however big the cluster is, and a
 //     bounded number of answers are made at a time.
 //   - All text of others is escaped. No script runs but the page's own, nothing is

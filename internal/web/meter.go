@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// shortest is the least time that a rate is measured over, and work the
-	// share of it that reading may take: who looks at a big cluster must not
-	// keep the kernel busy.
+	// A rate is measured over work times as long as it takes to read the counters,
+	// for a page that is left open must cost next to nothing; but over no less than
+	// shortest and no more than longest.
 	shortest = 2 * time.Second
-	work     = 20
-	// forgetAfter is how long counters are kept when nobody looks.
-	forgetAfter = time.Minute
+	longest  = 30 * time.Second
+	work     = 500
+
 	readTimeout = 5 * time.Second
 )
 
@@ -28,14 +28,13 @@ const (
 type meter struct {
 	traffic dataplane.Count // nil if nothing is counted
 	log     logr.Logger
-	clock   clock.WithDelayedExecution
+	clock   clock.PassiveClock
 
 	reading sync.Mutex // held by the one who reads
 
-	mu     sync.Mutex // held for moments only
-	now    reading
-	next   time.Time // before which nobody need read again
-	forget clock.Timer
+	mu   sync.Mutex // held for moments only
+	now  reading
+	next time.Time // before which nobody need read again
 }
 
 // reading is what the counters said at one moment. It does not change.
@@ -47,7 +46,7 @@ type reading struct {
 	rates map[plan.Key]float64
 }
 
-func newMeter(traffic dataplane.Count, log logr.Logger, c clock.WithDelayedExecution) *meter {
+func newMeter(traffic dataplane.Count, log logr.Logger, c clock.PassiveClock) *meter {
 	return &meter{traffic: traffic, log: log, clock: c}
 }
 
@@ -74,32 +73,39 @@ func (m *meter) due() time.Time {
 func (m *meter) advance(ctx context.Context, start time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	counts := map[plan.Key]int64{}
+	counts := make(map[plan.Key]int64, m.size())
 	_, err := m.traffic(ctx, func(k plan.Key, t dataplane.Traffic) { counts[k] = t.Connections })
 	end := m.clock.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.next = end.Add(max(shortest, work*end.Sub(start)))
+	m.next = end.Add(min(longest, max(shortest, work*end.Sub(start))))
 	if err != nil {
 		m.log.V(2).Info("Cannot read the connection counters for the page", "err", err.Error())
 		return
 	}
 	m.now = m.now.until(reading{at: end, counts: counts})
-	if m.forget == nil {
-		m.forget = m.clock.AfterFunc(forgetAfter, m.reset)
-	} else {
-		m.forget.Reset(forgetAfter)
+	if m.now.rates == nil { // somebody waits for the first ones
+		m.next = end.Add(shortest)
 	}
 }
 
-func (m *meter) reset() {
+// size is how many counters there were.
+func (m *meter) size() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.now.counts)
+}
+
+func (m *meter) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.now = reading{}
 }
 
-// until returns a later reading with the rates since the earlier one. A counter
-// that went back has started again.
+// until returns a later reading with the rates since the earlier one. What is
+// only in one of them has none: it may be new, or was left out while it changed,
+// and its count is of more than the time between. Nor has what went back, which
+// started again.
 func (r reading) until(later reading) reading {
 	took := later.at.Sub(r.at).Seconds()
 	if r.counts == nil || took <= 0 {
@@ -107,12 +113,8 @@ func (r reading) until(later reading) reading {
 	}
 	later.rates = map[plan.Key]float64{}
 	for key, n := range later.counts {
-		gained := n - r.counts[key]
-		if gained < 0 {
-			gained = n
-		}
-		if gained > 0 {
-			later.rates[key] = float64(gained) / took
+		if before, known := r.counts[key]; known && n > before {
+			later.rates[key] = float64(n-before) / took
 		}
 	}
 	return later

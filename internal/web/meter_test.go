@@ -12,7 +12,6 @@ import (
 
 	"sluice/internal/dataplane"
 	"sluice/internal/plan"
-	"sluice/internal/testkit"
 )
 
 // bench is a meter and the kernel that it reads.
@@ -51,19 +50,43 @@ var web, shop = key("10.96.0.80"), key("10.96.0.81")
 
 func TestRatesAreDifferencesOverTime(t *testing.T) {
 	b := newBench()
-	if r := b.after(0, map[plan.Key]int64{web: 100}); r.rates != nil || !r.counted() {
+	if r := b.after(0, map[plan.Key]int64{web: 100, shop: 7}); r.rates != nil || !r.counted() {
 		t.Errorf("first reading is %+v, want no rates yet", r)
 	}
-	r := b.after(4*time.Second, map[plan.Key]int64{web: 140, shop: 2})
+	r := b.after(4*time.Second, map[plan.Key]int64{web: 140, shop: 9})
 	if diff := cmp.Diff(map[plan.Key]float64{web: 10, shop: 0.5}, r.rates, cmp.Comparer(func(a, b plan.Key) bool { return a == b })); diff != "" {
 		t.Errorf("rates (-want +got):\n%s", diff)
 	}
 	if total, known := r.total(); total != 10.5 || !known {
 		t.Errorf("total is %g, %t", total, known)
 	}
-	r = b.after(2*time.Second, map[plan.Key]int64{web: 4, shop: 2})
-	if r.rates[web] != 2 || len(r.rates) != 1 {
-		t.Errorf("rates are %v after a counter started again, want its 4 in 2 s", r.rates)
+}
+
+func TestWhatWasCountedBeforeIsNoRate(t *testing.T) {
+	tests := []struct {
+		name  string
+		in    []map[plan.Key]int64 // what is read every 2 s
+		total float64              // in the end
+	}{
+		{"nothing new", []map[plan.Key]int64{{web: 5e6}, {web: 5e6}}, 0},
+		{"a frontend that appears", []map[plan.Key]int64{{}, {web: 5e6}}, 0},
+		{"and goes on", []map[plan.Key]int64{{}, {web: 5e6}, {web: 5e6 + 4}}, 2},
+		{"one that was left out while it changed", []map[plan.Key]int64{{web: 5e6}, {}, {web: 5e6 + 2}}, 0},
+		{"one that started again", []map[plan.Key]int64{{web: 5e6}, {web: 4}}, 0},
+		{"one that went back a little", []map[plan.Key]int64{{web: 5e6}, {web: 5e6 - 1}}, 0},
+		{"below zero", []map[plan.Key]int64{{web: -8}, {web: -4}}, 2},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBench()
+			var r reading
+			for _, counts := range test.in {
+				r = b.after(shortest, counts)
+			}
+			if total, known := r.total(); total != test.total || !known {
+				t.Errorf("total is %g, %t, want %g", total, known, test.total)
+			}
+		})
 	}
 }
 
@@ -78,16 +101,49 @@ func TestCountersAreReadOnceForAllWhoLook(t *testing.T) {
 }
 
 func TestCountersThatAreSlowToReadAreReadLessOften(t *testing.T) {
+	tests := []struct {
+		name string
+		slow time.Duration // to read
+		want time.Duration // between readings
+	}{
+		{"few", 100 * time.Microsecond, 2 * time.Second},
+		{"many", 10 * time.Millisecond, 5 * time.Second},
+		{"very many", time.Second, 30 * time.Second},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBench()
+			b.slow = test.slow
+			b.after(0, nil)
+			b.after(shortest, nil) // for the first rates
+			b.after(test.want-time.Millisecond, nil)
+			if b.reads != 2 {
+				t.Errorf("read %d times, want twice and then not within %s", b.reads, test.want)
+			}
+			b.after(time.Millisecond, nil)
+			if b.reads != 3 {
+				t.Errorf("read %d times, want again after %s", b.reads, test.want)
+			}
+		})
+	}
+}
+
+func TestTheFirstRatesComeSoonHoweverManyCountersThereAre(t *testing.T) {
 	b := newBench()
 	b.slow = time.Second
-	b.after(0, nil)
-	b.after(19*time.Second, nil)
-	if b.reads != 1 {
-		t.Errorf("read %d times within 19 s, want once", b.reads)
+	b.after(0, map[plan.Key]int64{web: 1})
+	if r := b.after(shortest, map[plan.Key]int64{web: 7}); r.rates[web] != 2 {
+		t.Errorf("rates are %v, want 6 in 3 s", r.rates)
 	}
-	b.after(time.Second, nil)
-	if b.reads != 2 {
-		t.Errorf("read %d times after 20 s, want twice", b.reads)
+}
+
+func TestAKernelThatDoesNotAnswerIsLeftAlone(t *testing.T) {
+	b := newBench()
+	b.slow, b.err = readTimeout, errors.New("busy")
+	b.after(0, nil)
+	b.after(longest-time.Second, nil)
+	if b.reads != 1 {
+		t.Errorf("read %d times within %s, want once", b.reads, longest)
 	}
 }
 
@@ -97,23 +153,5 @@ func TestWhatWasReadStandsWhenTheKernelDoesNotAnswer(t *testing.T) {
 	b.err = errors.New("busy")
 	if r := b.after(2*time.Second, nil); r.counts[web] != 1 {
 		t.Errorf("reading is %+v", r)
-	}
-}
-
-func TestCountersAreForgottenWhenNobodyLooks(t *testing.T) {
-	b := newBench()
-	b.after(0, map[plan.Key]int64{web: 1})
-	b.after(forgetAfter-time.Second, map[plan.Key]int64{web: 1})
-	b.clock.Step(forgetAfter + time.Second)
-	testkit.Eventually(t, func() error { // it is forgotten on a goroutine of the clock
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if b.now.counts != nil {
-			return errors.New("the counters are still there")
-		}
-		return nil
-	})
-	if r := b.after(time.Second, map[plan.Key]int64{web: 9}); r.rates != nil {
-		t.Errorf("rates are %v, though nobody looked for long", r.rates)
 	}
 }

@@ -48,32 +48,31 @@ type row struct {
 type chip struct{ Kind, Address, Port string }
 
 func (p *Page) overview(r *http.Request) answer {
-	counters := p.meter.read(r.Context())
-	report, c := p.Status(), p.look(counters)
+	report, s := p.Status(), p.look(r.Context())
 	v := &overview{
 		frame:   newFrame("Services", report),
-		Tiles:   tiles(report, c),
+		Tiles:   tiles(report, s),
 		Plot:    newPlot(report.Changes, report.Now),
 		Query:   readQuery(r.URL.Query()),
-		Counted: counters.counted(),
-		Known:   len(c.services),
+		Counted: s.counters.counted(),
+		Known:   len(s.services),
 	}
 	v.Troubles, v.MoreTroubles = troubles(report)
-	v.list(c)
+	v.list(s)
 	return answer{http.StatusOK, overviewTemplate, v}
 }
 
 // list fills in the Services that the query asks for. A page that is not there
 // any more is the last one.
-func (v *overview) list(c *cluster) {
-	found := c.find(v.Query)
+func (v *overview) list(s *sight) {
+	found := s.search(v.Query)
 	v.Found = len(found)
 	pages := max(1, (v.Found+rowsPerPage-1)/rowsPerPage)
 	v.Query.Page = min(v.Query.Page, pages)
 	v.First = (v.Query.Page - 1) * rowsPerPage
 	v.Last = min(v.First+rowsPerPage, v.Found)
-	for _, s := range found[v.First:v.Last] {
-		v.Rows = append(v.Rows, c.row(s))
+	for _, svc := range found[v.First:v.Last] {
+		v.Rows = append(v.Rows, s.row(svc))
 	}
 	v.First = min(v.First+1, v.Last) // people count from 1
 	if v.Query.Page > 1 {
@@ -86,14 +85,14 @@ func (v *overview) list(c *cluster) {
 	}
 }
 
-func tiles(r *status.Report, c *cluster) []tile {
+func tiles(r *status.Report, s *sight) []tile {
 	out := []tile{
-		{"Services", count(len(c.services)), count(c.idle()) + " without endpoints"},
+		{"Services", count(len(s.services)), count(s.idle) + " without endpoints"},
 		{"Frontends", count(r.Frontends.Programmed), "programmed of " + count(r.Frontends.Desired)},
 		{"Endpoints", count(r.Endpoints), "in " + count(r.Slices) + " slices"},
 	}
-	if c.counters.counted() {
-		rate, known := c.counters.total()
+	if s.counters.counted() {
+		rate, known := s.counters.total()
 		out = append(out, tile{"Connections", perSecond(rate, known), "new, per second"})
 	}
 	last := tile{"Last change", "–", "none yet"}
@@ -108,17 +107,17 @@ func tiles(r *status.Report, c *cluster) []tile {
 	return append(out, last, revision)
 }
 
-func (c *cluster) row(s *service) row {
-	r := row{Name: s.Name, Sign: c.signOf(s)}
-	for i, f := range s.sorted() {
+func (s *sight) row(svc *service) row {
+	r := row{Name: svc.Name, Sign: s.signOf(svc)}
+	for i, f := range svc.sorted() {
 		if i == mostChips {
-			r.More = len(s.frontends) - i
+			r.More = len(svc.frontends) - i
 			break
 		}
 		r.Chips = append(r.Chips, chipOf(f))
 	}
-	r.Endpoints, r.Here = s.endpoints()
-	r.Rate = perSecond(c.counters.rate(s.frontends))
+	r.Endpoints, r.Here = svc.endpoints()
+	r.Rate = perSecond(s.counters.rate(svc.frontends))
 	return r
 }
 
@@ -132,23 +131,23 @@ func chipOf(f *plan.Frontend) chip {
 }
 
 // signOf says how a Service is, the worst first.
-func (c *cluster) signOf(s *service) sign {
+func (s *sight) signOf(svc *service) sign {
 	pending := 0
-	for _, f := range s.frontends {
-		if st, ok := c.status(f.Key); ok && st.Phase == engine.Pending {
+	for _, f := range svc.frontends {
+		if st, ok := s.status(f.Key); ok && st.Phase == engine.Pending {
 			pending++
 		}
 	}
 	switch {
-	case c.failing(s):
+	case s.failing(svc):
 		return sign{bad, "refused", "the kernel refused a frontend"}
-	case s.problem:
+	case svc.problem:
 		return sign{fair, "problem", "something of it was left out"}
-	case len(s.frontends) == 0:
+	case len(svc.frontends) == 0:
 		return sign{fair, "not served", "it has no frontend here"}
 	case pending > 0:
-		return sign{busy, "pending", fmt.Sprintf("%d of %d frontends are on their way into the kernel", pending, len(s.frontends))}
-	case s.empty():
+		return sign{busy, "pending", fmt.Sprintf("%d of %d frontends are on their way into the kernel", pending, len(svc.frontends))}
+	case svc.empty:
 		return sign{fair, "no endpoints", "connections are refused"}
 	}
 	return sign{good, "programmed", "the kernel serves it"}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"sync/atomic"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
@@ -36,9 +38,16 @@ type Options struct {
 type Page struct {
 	Options
 	mux   *http.ServeMux
-	meter *meter
 	seats chan struct{}
+
+	// What is kept from one look to the next.
+	meter  *meter
+	last   atomic.Pointer[cluster]
+	forget clock.Timer
 }
+
+// forgetAfter is how long after the last look anything is kept for the next one.
+const forgetAfter = time.Minute
 
 // New returns a Page.
 func New(o Options) *Page {
@@ -51,6 +60,10 @@ func New(o Options) *Page {
 		meter:   newMeter(o.Traffic, o.Logger, o.Clock),
 		seats:   make(chan struct{}, mostAtATime),
 	}
+	p.forget = o.Clock.AfterFunc(forgetAfter, func() {
+		p.meter.forget()
+		p.last.Store(nil)
+	})
 	p.mux.Handle("GET /{$}", p.seated(p.overview))
 	p.mux.Handle("GET /service", p.seated(p.service))
 	for _, name := range []string{"page.css", "page.js", "icon.svg"} {

@@ -17,6 +17,7 @@ import (
 
 	"sluice/internal/explain"
 	"sluice/internal/model"
+	"sluice/internal/plan"
 	"sluice/internal/testkit"
 )
 
@@ -179,6 +180,46 @@ func TestServicePageAnswersEveryQuestion(t *testing.T) {
 				t.Errorf("answer is %d without %q:\n%s", r.Code, test.want, r.Body)
 			}
 		})
+	}
+}
+
+// The script finds by its id what it saw before.
+func TestNothingOnAPageHasTheIdOfAnother(t *testing.T) {
+	w := newWorld(t)
+	w.sync(app("default/web", "10.96.0.80", nil, func(s *model.Service) {
+		s.ClusterIPs = append(s.ClusterIPs, netip.MustParseAddr("fd00::80"))
+		s.Ports[0].NodePort = 30080
+	})...)
+	for path, want := range map[string]int{"/": 1, "/service?namespace=default&name=web": 4} {
+		body := w.get(path).Body.String()
+		if rows := len(listed(body)); rows != want {
+			t.Errorf("%s has %d rows, want %d:\n%s", path, rows, want, body)
+		}
+		seen := map[string]bool{}
+		for _, m := range regexp.MustCompile(` id="([^"]+)"`).FindAllStringSubmatch(body, -1) {
+			if seen[m[1]] {
+				t.Errorf("%s has two elements of the id %q", path, m[1])
+			}
+			seen[m[1]] = true
+		}
+	}
+}
+
+func TestAServiceOfManyPortsSaysWhatIsNotShown(t *testing.T) {
+	w := newWorld(t)
+	w.sync(app("default/web", "10.96.0.80", nil, func(s *model.Service) {
+		s.Ports = nil
+		for i := range 250 {
+			s.Ports = append(s.Ports, model.ServicePort{Name: fmt.Sprint("port-", i), Protocol: model.TCP, Port: uint16(1000 + i)})
+		}
+	})...)
+	body := w.get("/service?namespace=default&name=web").Body.String()
+	if rows := len(listed(body)); rows != mostFrontends || !strings.Contains(body, "and 50 more<") {
+		t.Errorf("page has %d rows, want %d and how many more there are", rows, mostFrontends)
+	}
+	answers := strings.Count(body, `<article class="card answer`)
+	if want := fmt.Sprintf("and %d more ports<", 250-answers); answers == 250 || !strings.Contains(body, want) {
+		t.Errorf("page has %d answers and lacks %q", answers, want)
 	}
 }
 
@@ -411,7 +452,14 @@ func TestAnAnswerIsBoundedInABigCluster(t *testing.T) {
 func BenchmarkOverviewOf10000Services(b *testing.B) {
 	w := newWorld(b)
 	w.sync(many(10000)...)
-	for _, path := range []string{"/", "/?q=service-04321", "/service?namespace=team-1&name=service-04321"} {
+	w.kernel.do(func(k *kernel) {
+		w.engine.Snapshot(func(d *plan.Desired) {
+			for key := range d.Frontends {
+				k.counters[key] = 1
+			}
+		})
+	})
+	for _, path := range []string{"/", "/?order=rate", "/?q=service-04321", "/service?namespace=team-1&name=service-04321"} {
 		b.Run(path, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -419,4 +467,11 @@ func BenchmarkOverviewOf10000Services(b *testing.B) {
 			}
 		})
 	}
+	b.Run("after a change", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			w.page.last.Store(&cluster{places: w.page.cluster().places})
+			w.get("/")
+		}
+	})
 }

@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -78,54 +79,47 @@ func (q query) WithShow(show string) query   { q.Show, q.Page = show, 1; return 
 func (q query) WithOrder(order string) query { q.Order, q.Page = order, 1; return q }
 func (q query) WithPage(page int) query      { q.Page = page; return q }
 
-// find returns the Services that a query asks for, in its order.
-func (c *cluster) find(q query) []*service {
-	s := newSearch(q.Text)
+// search returns the Services that a query asks for, in its order.
+func (s *sight) search(q query) []*service {
+	words := newSearch(q.Text)
 	var out []*service
-	for i := range c.services {
-		svc := &c.services[i]
-		if c.shown(svc, q.Show) && s.matches(svc) {
+	for i := range s.services {
+		svc := &s.services[i]
+		if s.shown(svc, q.Show) && words.matches(svc) {
 			out = append(out, svc)
 		}
 	}
 	if q.Order == orderByRate {
-		c.sortByRate(out)
+		s.sortByRate(out)
 	}
 	return out
 }
 
-func (c *cluster) shown(s *service, show string) bool {
+func (s *sight) shown(svc *service, show string) bool {
 	switch show {
 	case showFailing:
-		return s.problem || c.failing(s)
+		return svc.problem || s.failing(svc)
 	case showEmpty:
-		return s.empty()
+		return svc.empty
 	}
 	return true
 }
 
-func (c *cluster) failing(s *service) bool {
-	return len(c.failures) > 0 && slices.ContainsFunc(s.frontends, func(f *plan.Frontend) bool {
-		_, failed := c.failures[f.Key]
-		return failed
-	})
-}
-
 // sortByRate puts the busiest first, and leaves the rest in order of name.
-func (c *cluster) sortByRate(services []*service) {
-	rates := make(map[*service]float64, len(services))
-	for _, s := range services {
-		rates[s], _ = c.counters.rate(s.frontends)
+func (s *sight) sortByRate(services []*service) {
+	type rated struct {
+		*service
+		rate float64
 	}
-	slices.SortStableFunc(services, func(a, b *service) int {
-		switch ra, rb := rates[a], rates[b]; {
-		case ra > rb:
-			return -1
-		case ra < rb:
-			return 1
-		}
-		return 0
-	})
+	all := make([]rated, len(services))
+	for i, svc := range services {
+		rate, _ := s.counters.rate(svc.frontends)
+		all[i] = rated{svc, rate}
+	}
+	slices.SortStableFunc(all, func(a, b rated) int { return cmp.Compare(b.rate, a.rate) })
+	for i := range all {
+		services[i] = all[i].service
+	}
 }
 
 // search looks for words that must all be found in a Service.

@@ -40,6 +40,8 @@ type servicePage struct {
 	Talkers   []talkerLink
 	Complaint string // about a question that cannot be understood
 	Answers   []answerView
+	// MorePorts counts those that are not explained.
+	MorePorts int
 }
 
 type talkerLink struct {
@@ -49,6 +51,7 @@ type talkerLink struct {
 
 // frontendRow is a frontend of the Service.
 type frontendRow struct {
+	plan.Key
 	Kind, Address, Port string
 	Pools               []string
 	Source              string // whose address endpoints see
@@ -75,17 +78,15 @@ func (p *Page) service(r *http.Request) answer {
 	if from == "" {
 		from = explain.Pod.String()
 	}
-	counters := p.meter.read(r.Context())
-	report := p.Status()
-	v := &servicePage{frame: newFrame(name.String(), report), Name: name, From: from, Counted: counters.counted()}
-	c, svc := p.lookAt(name, counters)
-	if svc == nil {
+	report, s := p.Status(), p.look(r.Context())
+	v := &servicePage{frame: newFrame(name.String(), report), Name: name, From: from, Counted: s.counters.counted()}
+	if svc := s.find(name); svc == nil {
 		v.State = sign{fair, "not known", ""}
 	} else {
 		v.Known = true
-		v.State = c.signOf(svc)
+		v.State = s.signOf(svc)
 		v.Facts = facts(svc)
-		v.listFrontends(c, svc, report.Now)
+		v.listFrontends(s, svc, report.Now)
 	}
 	p.ask(r.Context(), v)
 	if !v.Known {
@@ -115,21 +116,30 @@ func facts(s *service) []tile {
 	return out
 }
 
-func (v *servicePage) listFrontends(c *cluster, s *service, now time.Time) {
-	for i, f := range s.sorted() {
+func (v *servicePage) listFrontends(s *sight, svc *service, now time.Time) {
+	for i, f := range svc.sorted() {
 		if i == mostFrontends {
-			v.MoreFrontends = len(s.frontends) - i
+			v.MoreFrontends = len(svc.frontends) - i
 			return
 		}
-		row := frontendRow{Kind: f.Kind.String(), Address: string(appendAddress(nil, f.Key)), Port: f.Port}
+		row := frontendRow{Key: f.Key, Kind: kindOf(f), Address: string(appendAddress(nil, f.Key)), Port: f.Port}
 		row.Pools, row.Source = poolsOf(f), sourceOf(f.Masquerade)
-		row.Connections = count(c.counters.counts[f.Key])
-		row.Rate = perSecond(c.counters.rate([]*plan.Frontend{f}))
-		if st, ok := c.status(f.Key); ok {
+		row.Connections = count(s.counters.counts[f.Key])
+		row.Rate = perSecond(s.counters.rate([]*plan.Frontend{f}))
+		if st, ok := s.status(f.Key); ok {
 			row.Sign, row.Error = phaseSign(st, now)
 		}
 		v.Frontends = append(v.Frontends, row)
 	}
+}
+
+// kindOf names what a frontend is. The address of a node port does not tell its
+// family.
+func kindOf(f *plan.Frontend) string {
+	if f.Kind == plan.NodePort {
+		return f.Kind.String() + ", " + f.Family().String()
+	}
+	return f.Kind.String()
 }
 
 // poolsOf says where connections to a frontend go.
@@ -193,6 +203,7 @@ func (p *Page) ask(ctx context.Context, v *servicePage) {
 		v.Complaint = err.Error()
 		return
 	}
+	v.MorePorts = reply.Omitted
 	for i := range reply.Answers {
 		v.Answers = append(v.Answers, answerOf(&reply.Answers[i]))
 		v.Answers[i].Open = i == 0 || !reply.Answers[i].Flows

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"sluice/internal/source/manifest"
+	"sluice/internal/testkit"
 	"sluice/test/browser"
 	"sluice/test/lab"
 )
@@ -65,7 +66,16 @@ func newSite(t *testing.T, flags ...string) *site {
 	})
 	s.settle(0)
 	s.address = "http://" + s.forward()
+	testkit.Eventually(t, s.answers) // the server starts on its own
 	return s
+}
+
+func (s *site) answers() error {
+	response, err := http.Get(s.address + "/proxyMode")
+	if err != nil {
+		return err
+	}
+	return response.Body.Close()
 }
 
 func (s *site) write(name, text string) {

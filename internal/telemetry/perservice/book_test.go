@@ -121,6 +121,30 @@ func TestAFrontendThatChangesHandsCountsForItsOwner(t *testing.T) {
 	w.want(connections, ofWeb+atHTTP+"6", ofPost+atHTTP+"2")
 }
 
+func TestServicesThatExchangeTheirFrontendsGoOnCounting(t *testing.T) {
+	tests := []struct {
+		name   string
+		change *plan.Change
+	}{
+		{"one gets the only frontend of the other, which gets another", &plan.Change{
+			Set: []*plan.Frontend{at("10.96.0.1", post), at("10.96.0.3", web)}, Removed: []plan.Key{keyOf("10.96.0.2")},
+		}},
+		{"they swap", &plan.Change{Set: []*plan.Frontend{at("10.96.0.1", post), at("10.96.0.2", web)}}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.begin()
+			w.set(at("10.96.0.1", web), at("10.96.0.2", post))
+			w.sees("10.96.0.1", 5)
+			w.sees("10.96.0.2", 7)
+			w.want(connections, ofWeb+atHTTP+"5", ofPost+atHTTP+"7")
+			w.commit(test.change, nil)
+			w.want(connections, ofWeb+atHTTP+"5", ofPost+atHTTP+"7")
+		})
+	}
+}
+
 func TestAServiceThatWasRemovedStartsAnew(t *testing.T) {
 	w := newWorld(t)
 	w.begin()

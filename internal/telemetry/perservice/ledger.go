@@ -1,6 +1,7 @@
 package perservice
 
 import (
+	"slices"
 	"time"
 
 	"sluice/internal/dataplane"
@@ -13,6 +14,7 @@ type ledger struct {
 	limit     int
 	services  map[model.Name]*service
 	frontends map[plan.Key]*frontend
+	vacant    []vacancy // while a commit is taken in
 	// own are the Services with series of their own, shared are the others.
 	own, shared []*service
 	// other is what was counted for Services while they were among shared.
@@ -57,6 +59,12 @@ type port struct {
 	counted     bool // the kernel counts them
 }
 
+// vacancy is a service port that lost its last frontend, and may get another.
+type vacancy struct {
+	service *service
+	port    *port
+}
+
 // frontend is one of a service port.
 type frontend struct {
 	service *service
@@ -71,8 +79,8 @@ func newLedger(limit int) ledger {
 	return ledger{limit: limit, services: map[model.Name]*service{}, frontends: map[plan.Key]*frontend{}}
 }
 
-// follow takes in a commit. What comes is taken in before what goes, so that a
-// Service that exchanges all its frontends stays itself.
+// follow takes in a commit. What has no frontend left ends last, so that a Service
+// that exchanges all its frontends stays itself.
 func (l *ledger) follow(c *commit) {
 	l.begun = true
 	since := c.change.News.Since
@@ -92,6 +100,7 @@ func (l *ledger) follow(c *commit) {
 			delete(l.frontends, key)
 		}
 	}
+	l.endVacant()
 }
 
 // set notes who a frontend belongs to.
@@ -121,16 +130,23 @@ func (e *frontend) fail(failing bool) {
 	e.failing = failing
 }
 
-// release takes a frontend from its Service, which ends with its last one.
+// release takes a frontend from its Service.
 func (l *ledger) release(e *frontend) {
 	e.fail(false)
-	s := e.service
 	if e.port.frontends--; e.port.frontends == 0 {
-		s.drop(e.port)
+		l.vacant = append(l.vacant, vacancy{e.service, e.port})
 	}
-	if len(s.ports) == 0 {
-		l.remove(s)
+}
+
+// endVacant ends the ports that have no frontend any more, and Services with
+// their last port.
+func (l *ledger) endVacant() {
+	for _, v := range l.vacant {
+		if v.port.frontends == 0 && v.service.drop(v.port) && len(v.service.ports) == 0 {
+			l.remove(v.service)
+		}
 	}
+	l.vacant = nil
 }
 
 // service finds a Service, or begins it.
@@ -190,13 +206,14 @@ func (s *service) port(name string, protocol model.Protocol) *port {
 	return p
 }
 
-func (s *service) drop(gone *port) {
-	for i, p := range s.ports {
-		if p == gone {
-			s.ports = append(s.ports[:i:i], s.ports[i+1:]...)
-			return
-		}
+// drop takes a port off a Service, unless it has none such.
+func (s *service) drop(gone *port) bool {
+	i := slices.Index(s.ports, gone)
+	if i < 0 {
+		return false
 	}
+	s.ports = slices.Delete(s.ports, i, i+1)
+	return true
 }
 
 // countsOf are those that a Service counts in.

@@ -50,6 +50,7 @@ function morph(old, now) {
   let at = old.firstChild;
   for (const child of [...now.childNodes]) {
     const same = child.id ? known.get(child.id) : alike(at, child) ? at : null;
+    known.delete(child.id); // if two have it, the second is another one
     if (!same) {
       old.insertBefore(document.importNode(child, true), at);
       continue;

@@ -1,0 +1,37 @@
+package web
+
+import (
+	"context"
+	"slices"
+
+	"sluice/internal/engine"
+	"sluice/internal/plan"
+)
+
+// sight is the cluster as one request sees it, with what becomes of it in the
+// kernel.
+type sight struct {
+	*cluster
+	counters reading
+	failures map[plan.Key]struct{}
+	status   func(plan.Key) (engine.FrontendStatus, bool)
+}
+
+// look takes in all that a page shows of Services. What it keeps for the next
+// look is forgotten when that does not come.
+func (p *Page) look(ctx context.Context) *sight {
+	p.forget.Reset(forgetAfter)
+	s := &sight{cluster: p.cluster(), counters: p.meter.read(ctx), failures: map[plan.Key]struct{}{}, status: p.Engine.Frontend}
+	for _, f := range p.Engine.Failures() {
+		s.failures[f.Key] = struct{}{}
+	}
+	return s
+}
+
+// failing tells whether the kernel refused something of a Service.
+func (s *sight) failing(svc *service) bool {
+	return len(s.failures) > 0 && slices.ContainsFunc(svc.frontends, func(f *plan.Frontend) bool {
+		_, failed := s.failures[f.Key]
+		return failed
+	})
+}
