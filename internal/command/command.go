@@ -23,6 +23,7 @@ import (
 type options struct {
 	flags     *config.Flags
 	set       *pflag.FlagSet
+	version   versionFlag
 	manifests string
 	// controlSocket is the path of the control socket, empty for none.
 	controlSocket string
@@ -61,17 +62,21 @@ that connections to a Service reach one of the Service's endpoints.
 
 This is Sluice, a kube-proxy of its own. It follows Services, EndpointSlices and
 its Node at the API server, or in a folder of manifests.`,
-		Version:       version(),
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true, // a page of flags would hide the error
 		SilenceErrors: true, // Main prints it
-		RunE:          func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.version.wanted() {
+				return o.version.print(cmd.OutOrStdout())
+			}
+			return o.run(cmd.Context())
+		},
 	}
-	cmd.SetVersionTemplate("Sluice {{.Version}}\n")
 	cmd.SetGlobalNormalizationFunc(cliflag.WordSepNormalizeFunc)
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	o.flags, o.set = config.AddFlags(flags), flags
+	addVersionFlag(flags, &o.version)
 	flags.StringVar(&o.manifests, "manifests", "",
 		"Folder, or file, of YAML or JSON manifests to take Services, EndpointSlices, Nodes and ServiceCIDRs from, instead of an API server.")
 	flags.BoolVar(&o.exitOnConfigChange, "exit-on-config-change", false,

@@ -100,24 +100,37 @@ func (p *proxy) connect(ctx context.Context) (err error) {
 		p.recorder = telemetry.LogRecorder(p.logger.WithName("events"))
 		return nil
 	}
-	if p.client, err = kubernetes.NewClient(p.settings.Client.Connection, p.settings.Client.Master); err != nil {
+	if p.client, err = kubernetes.NewClient(p.settings.Client.Connection, p.settings.Client.Master, userAgent()); err != nil {
 		return fmt.Errorf("connect to the API server: %w; to run without one, set --manifests to a folder of manifests", err)
 	}
 	p.recorder, err = telemetry.NewAPIRecorder(ctx, p.client, p.uid)
 	return err
 }
 
-// uid is the UID of a Service that there are Events on.
+// uid is the UID of an object that there are Events on. Those on Nodes need none,
+// and some of them come before there is an engine.
 func (p *proxy) uid(about telemetry.Object) (uid types.UID) {
-	if about.Kind != "Service" {
+	if about.Kind == "Node" {
 		return ""
 	}
-	p.engine.Inspect(func(v engine.View) {
-		if s := v.State.Service(model.Name{Namespace: about.Namespace, Name: about.Name}); s != nil {
-			uid = types.UID(s.UID)
-		}
-	})
+	p.engine.Inspect(func(v engine.View) { uid = types.UID(uidIn(v.State, about)) })
 	return uid
+}
+
+// uidIn is the UID that a State has of an object, empty if it has none.
+func uidIn(state *model.State, about telemetry.Object) string {
+	name := model.Name{Namespace: about.Namespace, Name: about.Name}
+	switch about.Kind {
+	case "Service":
+		if s := state.Service(name); s != nil {
+			return s.UID
+		}
+	case "EndpointSlice":
+		if s := state.Slice(name); s != nil {
+			return s.UID
+		}
+	}
+	return ""
 }
 
 // assemble makes the engine and everything that observes it.
@@ -131,6 +144,9 @@ func (p *proxy) assemble() (err error) {
 	p.settings.Features.AddMetrics()
 	if p.metrics, err = telemetry.NewMetrics(p.registry, p.settings.Mode); err != nil {
 		return fmt.Errorf("register metrics: %w", err)
+	}
+	if err := telemetry.RegisterBuild(p.registry, build()); err != nil {
+		return err
 	}
 	p.feed = telemetry.NewFeed(telemetry.FeedOptions{Metrics: p.metrics, Status: summary, Snapshot: snapshot, Clock: p.clock})
 	p.problems = telemetry.NewProblems(telemetry.ProblemsOptions{

@@ -25,6 +25,7 @@ func Slice(in *discoveryv1.EndpointSlice) (*model.Slice, bool) {
 	r := reportOn("EndpointSlice", name.String())
 	out := &model.Slice{
 		Name:      name,
+		UID:       string(in.UID),
 		Service:   intern(service),
 		Family:    family,
 		Ports:     r.slicePorts(in.Ports),

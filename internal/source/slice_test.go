@@ -12,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"sluice/internal/model"
 )
@@ -71,6 +72,7 @@ func TestSliceConditions(t *testing.T) {
 
 func TestSliceConversion(t *testing.T) {
 	got, ok := Slice(slice(func(s *discoveryv1.EndpointSlice) {
+		s.UID = "b0b5"
 		s.Ports = []discoveryv1.EndpointPort{
 			{Port: ptr(int32(80))},
 			{Name: ptr("all")},
@@ -96,6 +98,7 @@ func TestSliceConversion(t *testing.T) {
 	}
 	want := &model.Slice{
 		Name:    model.Name{Namespace: "default", Name: "web-1"},
+		UID:     "b0b5",
 		Service: "web",
 		Family:  model.IPv4,
 		Ports:   []model.SlicePort{{Protocol: model.TCP, Port: 80}, {Name: "dns", Protocol: model.UDP, Port: 53}},
@@ -252,6 +255,7 @@ func TestQuarterMillionEndpointsStaySmall(t *testing.T) {
 func bigSlice(i, n int) *discoveryv1.EndpointSlice {
 	s := slice(func(s *discoveryv1.EndpointSlice) {
 		s.Name = fmt.Sprintf("service-%d-abcde", i)
+		s.UID = types.UID(fmt.Sprintf("%08x-0000-4000-8000-000000000000", i))
 		s.Labels[discoveryv1.LabelServiceName] = fmt.Sprintf("service-%d", i)
 		s.Ports = []discoveryv1.EndpointPort{{Name: ptr("http"), Port: ptr(int32(8080))}}
 	})

@@ -4,7 +4,6 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // adds metrics of the API client to the process's
-	_ "k8s.io/component-base/metrics/prometheus/version"  // adds kubernetes_build_info
 )
 
 // Registry is where metrics are registered and read. It is
@@ -20,7 +19,7 @@ type Registry interface {
 type processRegistry struct{ metrics.Gatherer }
 
 // ProcessRegistry returns the registry with the metrics that every Kubernetes
-// component has: of the process, the Go runtime, the API client and the build.
+// component has: of the process, the Go runtime and the API client.
 func ProcessRegistry() Registry { return processRegistry{legacyregistry.DefaultGatherer} }
 
 func (processRegistry) Register(m metrics.Registerable) error { return legacyregistry.Register(m) }

@@ -3,7 +3,6 @@ package telemetry
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -11,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
@@ -83,56 +83,34 @@ func TestAProfileMayTakeLongerThanOtherAnswers(t *testing.T) {
 	}
 }
 
-// flaky is a socket that is taken until it is free.
-type flaky struct {
-	mu    sync.Mutex
-	err   error
-	tries int
-}
-
-func (f *flaky) listen(network, _ string) (net.Listener, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.tries++
-	if f.err != nil {
-		return nil, &net.OpError{Op: "listen", Net: network, Err: os.NewSyscallError("bind", f.err)}
-	}
-	return net.Listen(network, "127.0.0.1:0")
-}
-
-func (f *flaky) set(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.err = err
-}
-
-func (f *flaky) wantTries(t *testing.T, want int) {
-	t.Helper()
-	testkit.Eventually(t, func() error {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if f.tries != want {
-			return fmt.Errorf("tried %d times, want %d", f.tries, want)
+// listenWith fails to listen for each of the reasons in turn, and then listens.
+// listening is closed before it does.
+func listenWith(s *Server, reasons ...error) (listening <-chan struct{}) {
+	free := make(chan struct{})
+	s.listen = func(network, _ string) (net.Listener, error) {
+		if len(reasons) > 0 {
+			err := reasons[0]
+			reasons = reasons[1:]
+			return nil, &net.OpError{Op: "listen", Net: network, Err: os.NewSyscallError("bind", err)}
 		}
-		return nil
-	})
+		close(free)
+		return net.Listen(network, "127.0.0.1:0")
+	}
+	return free
 }
 
 func TestAnAddressThatIsTakenIsTriedAgainAndReportedOnce(t *testing.T) {
 	w := newWorld(t)
-	var mu sync.Mutex
 	var failed, logged []string
 	s := w.server(func(o *ServerOptions) {
 		o.Address = "127.0.0.1:10249"
-		o.Failed = func(err error) { mu.Lock(); failed = append(failed, err.Error()); mu.Unlock() }
-		o.Logger = funcr.New(func(_, line string) { mu.Lock(); logged = append(logged, line); mu.Unlock() }, funcr.Options{})
+		o.Failed = func(err error) { failed = append(failed, err.Error()) }
+		o.Logger = funcr.New(func(_, line string) { logged = append(logged, line) }, funcr.Options{})
 	})
-	socket := &flaky{err: unix.EADDRINUSE}
-	s.listen = socket.listen
+	reasons := []error{unix.EADDRINUSE, unix.EADDRINUSE, unix.EADDRNOTAVAIL}
+	listening := listenWith(s, reasons...)
 	stop := start(t, s)
-	again := func(tries int) {
-		t.Helper()
-		socket.wantTries(t, tries)
+	for range reasons {
 		testkit.Eventually(t, func() error {
 			if !w.clock.HasWaiters() {
 				return errors.New("it does not wait for the next try")
@@ -141,12 +119,11 @@ func TestAnAddressThatIsTakenIsTriedAgainAndReportedOnce(t *testing.T) {
 		})
 		w.clock.Step(retryAfter)
 	}
-	again(1)
-	again(2)
-	socket.set(unix.EADDRNOTAVAIL)
-	again(3)
-	socket.set(nil)
-	socket.wantTries(t, 4)
+	select {
+	case <-listening:
+	case <-time.After(testkit.Patience):
+		t.Error("it does not listen once it can")
+	}
 	if err := stop(); err != nil {
 		t.Errorf("it ended with %v", err)
 	}
@@ -164,7 +141,7 @@ func TestHardFailEndsTheServerThatCannotListen(t *testing.T) {
 		o.HardFail, o.Logger = true, logr.Discard()
 		o.Failed = func(error) { reported++ }
 	})
-	s.listen = (&flaky{err: unix.EADDRINUSE}).listen
+	listenWith(s, unix.EADDRINUSE)
 	if err := s.Run(t.Context()); !errors.Is(err, unix.EADDRINUSE) {
 		t.Errorf("it ended with %v", err)
 	}

@@ -16,14 +16,16 @@ import (
 
 // NewClient returns a client for the server that a kubeconfig names, or master
 // if that is set. Without either it is the server of the cluster in which the
-// process runs as a pod. Nothing is asked of the server yet.
-func NewClient(connection componentconfig.ClientConnectionConfiguration, master string) (clientset.Interface, error) {
+// process runs as a pod. The agent is who the server is told is asking. Nothing is
+// asked of it yet.
+func NewClient(connection componentconfig.ClientConnectionConfiguration, master, agent string) (clientset.Interface, error) {
 	config, err := clientConfig(connection.Kubeconfig, master)
 	if err != nil {
 		return nil, err
 	}
 	config.AcceptContentTypes = connection.AcceptContentTypes
 	config.ContentType = cmp.Or(connection.ContentType, runtime.ContentTypeProtobuf)
+	config.UserAgent = agent
 	config.QPS = connection.QPS
 	config.Burst = int(connection.Burst)
 	client, err := clientset.NewForConfig(config)

@@ -30,7 +30,7 @@ func TestClientWithoutAWayToTheServerSaysWhatToDo(t *testing.T) {
 		{"no kubeconfig in the file", broken, []string{broken}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := NewClient(componentconfig.ClientConnectionConfiguration{Kubeconfig: tt.kubeconfig}, "")
+			_, err := NewClient(componentconfig.ClientConnectionConfiguration{Kubeconfig: tt.kubeconfig}, "", "")
 			if err == nil {
 				t.Fatal("there is a client")
 			}
@@ -78,7 +78,7 @@ func TestClientAsksTheServerItWasGiven(t *testing.T) {
 			if !tt.noKubeconfig {
 				connection.Kubeconfig = writeKubeconfig(t, url)
 			}
-			client, err := NewClient(connection, master)
+			client, err := NewClient(connection, master, "kube-proxy/v1")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -88,6 +88,9 @@ func TestClientAsksTheServerItWasGiven(t *testing.T) {
 			}
 			if accept := got.Header.Get("Accept"); !strings.HasPrefix(accept, tt.accept) {
 				t.Errorf("Accept: %q, want %q first", accept, tt.accept)
+			}
+			if agent := got.Header.Get("User-Agent"); agent != "kube-proxy/v1" {
+				t.Errorf("User-Agent: %q", agent)
 			}
 			if auth := got.Header.Get("Authorization"); auth != tt.auth {
 				t.Errorf("Authorization: %q, want %q", auth, tt.auth)
