@@ -56,7 +56,7 @@ func TestDescribeReadsWhatTheKernelHolds(t *testing.T) {
 			rules: []string{"has no local endpoints"}},
 		{name: "source ranges, and a pool for those outside", at: placeAt("198.51.100.1:443", model.TCP, ""),
 			want: described{true, "[10.244.0.1:8080 10.244.0.2:8080]", "[10.244.0.1:8080]"},
-			rules: []string{"-s 10.0.0.0/8 -m comment", "-s 192.0.2.128/25 -g KUBE-EXT-", "iptables filter: -A KUBE-PROXY-FIREWALL",
+			rules: []string{"-s 10.0.0.0/8 -m comment", "-s 192.0.2.128/25 -g KUBE-ROUTE-", "iptables filter: -A KUBE-PROXY-FIREWALL",
 				"admits certain sources only"}},
 		{name: "source ranges without endpoints", at: placeAt("198.51.100.1:444", model.TCP, ""), want: described{true, "[]", "[]"},
 			rules: []string{"-A KUBE-EXTERNAL-SERVICES", "-A KUBE-PROXY-FIREWALL"}},

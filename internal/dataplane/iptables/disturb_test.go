@@ -30,7 +30,7 @@ func TestWhatOthersDidIsMended(t *testing.T) {
 		{"table filter flushed", "-F; -X"},
 		{"chain flushed", "-t nat -F KUBE-SERVICES"},
 		{"hook deleted", "-t nat -D OUTPUT 1"},
-		{"hooks doubled", "-t nat -A OUTPUT -j KUBE-SERVICES"},
+		{"hooks doubled", "-A OUTPUT -m conntrack --ctstate NEW -j KUBE-UNTRANSLATED"},
 		{"rule inserted", "-t nat -I KUBE-SERVICES -j RETURN"},
 		{"rule deleted", "-t nat -D KUBE-SERVICES 1"},
 		{"rule replaced", "-t nat -R KUBE-SERVICES 1 -j RETURN"},

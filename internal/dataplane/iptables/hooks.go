@@ -10,12 +10,15 @@ type hook struct {
 
 const newOnly = " -m conntrack --ctstate NEW"
 
-// hooks are in the order in which packets meet them. They have no comments: with
-// iptables-nft a comment is asked like a match, by every packet.
+// hooks are in the order in which packets meet them.
+//
+// Those of nat are upstream's, to the letter: where it takes over from us, packets
+// must not go through all its rules twice. Those of filter have no comments: with
+// iptables-nft a comment is asked like a match, and by every packet.
 var hooks = []hook{
-	{nat, "PREROUTING", rule{target: jump(servicesChain)}},
-	{nat, "OUTPUT", rule{target: jump(servicesChain)}},
-	{nat, "POSTROUTING", rule{target: jump(postroutingChain)}},
+	{nat, "PREROUTING", rule{comment: "kubernetes service portals", target: jump(servicesChain)}},
+	{nat, "OUTPUT", rule{comment: "kubernetes service portals", target: jump(servicesChain)}},
+	{nat, "POSTROUTING", rule{comment: "kubernetes postrouting rules", target: jump(postroutingChain)}},
 
 	{filter, "INPUT", rule{match: newOnly, target: jump(untranslatedChain)}},
 	{filter, "INPUT", rule{target: jump(nodePortsChain)}},
@@ -34,14 +37,9 @@ func hooksOf(table string) []hook {
 	return slices.DeleteFunc(slices.Clone(hooks), func(h hook) bool { return h.table != table })
 }
 
-// upstreamHooks are what upstream's kube-proxy has in a table instead, as texts.
-// They lead into chains that become ours.
+// upstreamHooks are what upstream's kube-proxy has in a table instead of ours, as
+// texts. They lead into chains that become ours.
 var upstreamHooks = map[string][]string{
-	nat: {
-		upstreamHook("PREROUTING", "", "kubernetes service portals", servicesChain),
-		upstreamHook("OUTPUT", "", "kubernetes service portals", servicesChain),
-		upstreamHook("POSTROUTING", "", "kubernetes postrouting rules", postroutingChain),
-	},
 	filter: {
 		upstreamHook("INPUT", newOnly, "kubernetes load balancer firewall", firewallChain),
 		upstreamHook("INPUT", "", "kubernetes health check service ports", nodePortsChain),

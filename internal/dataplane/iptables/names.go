@@ -53,16 +53,23 @@ var treePrefixes = []string{
 	addressesPrefix, externalAddressesPrefix, firewallPrefix, nodePortIPsPrefix, portsPrefix, healthPortsPrefix, hairpinPrefix,
 }
 
-// What the names of chains of a service port begin with; a hash follows. The
-// last ones are upstream's only.
+// What the names of chains of a service port begin with; a hash follows. None is
+// a prefix of upstream's: it removes what has one of its own and is not in use,
+// and would fail for ever where another chain of ours still leads there.
 const (
-	poolPrefix     = "KUBE-SVC-" // a pool of endpoints
-	policyPrefix   = "KUBE-EXT-" // who goes to which pool
-	admitPrefix    = "KUBE-FW-"  // admits sources
-	endpointPrefix = "KUBE-SEP-" // names lists of clients
+	poolPrefix   = "KUBE-POOL-"  // a pool of endpoints
+	policyPrefix = "KUBE-ROUTE-" // who goes to which pool
+	admitPrefix  = "KUBE-ADMIT-" // admits sources
 )
 
-var hashedPrefixes = []string{poolPrefix, policyPrefix, admitPrefix, endpointPrefix, "KUBE-SVL-", "KUBE-XLB-"}
+// endpointPrefix is what the names of lists of clients begin with.
+const endpointPrefix = "KUBE-SEP-"
+
+// hashedPrefixes are ours and upstream's.
+var hashedPrefixes = []string{
+	poolPrefix, policyPrefix, admitPrefix,
+	"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-", "KUBE-XLB-",
+}
 
 const (
 	hashLen    = 16
