@@ -5,7 +5,7 @@ LDFLAGS := -s -w -X sluice/internal/command.release=$(VERSION)
 GO      ?= go
 
 # Tests that never end are stopped by this.
-TEST_TIMEOUT ?= 20m
+TEST_TIMEOUT ?= 30m
 # Arguments for the test binaries, e.g. TEST_ARGS='-run TestScenarios -v'.
 TEST_ARGS ?=
 
@@ -54,10 +54,10 @@ help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # What the demo uses on the machine, and what tests use besides: program=package
-# of Debian and Ubuntu.
+# of Debian and Ubuntu, or the path of another file=package.
 TOOLS            := nft=nftables ip=iproute2 conntrack=conntrack iptables=iptables
-test vm: TOOLS   += qemu-system-x86_64=qemu-system-x86 xz=xz-utils zstd=zstd
-test: TOOLS      += chromium=chromium
+test vm: TOOLS   += ipset=ipset qemu-system-x86_64=qemu-system-x86 xz=xz-utils zstd=zstd
+test: TOOLS      += chromium=chromium crun=crun /usr/share/containers/seccomp.json=golang-github-containers-common
 # Where modules are loaded by hand. Elsewhere they are built in, or load themselves.
 MODULES := nf_tables nf_conntrack nf_nat nft_ct nft_nat nft_masq nft_numgen nft_reject_inet veth bridge sctp
 
@@ -73,7 +73,7 @@ root:
 tools:
 	@missing=; \
 	for tool in $(TOOLS); do \
-		command -v $${tool%%=*} >/dev/null || missing="$$missing $${tool#*=}"; \
+		command -v $${tool%%=*} >/dev/null || [ -e $${tool%%=*} ] || missing="$$missing $${tool#*=}"; \
 	done; \
 	if [ -n "$$missing" ]; then \
 		echo "Installing$$missing"; \

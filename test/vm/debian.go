@@ -61,6 +61,24 @@ func (a apt) refresh(ctx context.Context) error {
 	return err
 }
 
+// archive is the address of Debian's archive, which has all releases. Machines
+// that never got their lists of packages know no labels.
+func (a apt) archive(ctx context.Context) (string, error) {
+	for _, prepare := range []func(context.Context) error{func(context.Context) error { return nil }, a.refresh} {
+		if err := prepare(ctx); err != nil {
+			return "", err
+		}
+		list, err := a.run(ctx, "", "apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Label: Debian")
+		if err != nil {
+			return "", err
+		}
+		if address, _, _ := strings.Cut(list, "\n"); address != "" {
+			return address, nil
+		}
+	}
+	return "", errors.New("the apt sources of this machine do not have Debian's archive (add it to /etc/apt/sources.list)")
+}
+
 // run runs one of apt's programs in a folder. It works as root, since the user
 // that apt downloads as has no access to caches.
 func (a apt) run(ctx context.Context, dir, program string, args ...string) (string, error) {

@@ -1,17 +1,19 @@
 // Package vm runs test programs on other kernels than the machine's own: those
-// that clusters run on are years apart, and each has its own nf_tables.
+// that clusters run on are years apart, and each has its own nf_tables and
+// ip_tables.
 //
 // A kernel comes from a package of Debian, taken from the apt sources of the
 // machine, and boots in qemu with an initramfs that is made on the spot: the
-// kernel's modules, busybox, nft and ip of this machine, and the program. The
-// kernel of Debian 13 gets the nft of Debian 13, with the libraries it needs. The
-// program runs as root, its output appears here as it is written, and its exit
-// code comes back. Modules load as they do on a real node, when the kernel asks
-// for them. A kernel that warns or oopses meanwhile stops the guest, and that
-// is a failure too.
+// kernel's modules, busybox, tools of this machine like nft and iptables, and the
+// program. The kernel of Debian 13 gets nft and both variants of iptables of
+// Debian 13, with the libraries they need. The program runs as root, its output
+// appears here as it is written, and its exit code comes back. Modules load as
+// they do on a real node, when the kernel asks for them. A kernel that warns or
+// oopses meanwhile stops the guest, and that is a failure too.
 //
-// The tests run the kernel tests of the nftables dataplane, and scenarios of
-// package lab with the real binary. The scripts are those in testdata here: an
+// The tests run the kernel tests of the dataplanes, those of package leftovers,
+// where IPVS is to be found on these kernels only, and scenarios of package lab
+// with the real binary in every mode. The scripts are those in testdata here: an
 // emulated processor makes a few hundred connections a second, so they say as
 // much as possible with few.
 //

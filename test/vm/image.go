@@ -7,6 +7,7 @@ import (
 	"io"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"regexp"
 	"strings"
 )
@@ -20,7 +21,7 @@ var (
 )
 
 // tools of this machine are in every guest, with the libraries they need.
-var tools = []string{"nft", "ip", "conntrack"}
+var tools = []string{"nft", "ip", "ipset", "conntrack", "xtables-nft-multi", "xtables-legacy-multi"}
 
 // applets are the names that busybox goes by in a guest. The kernel calls
 // /sbin/modprobe when it wants a module.
@@ -44,8 +45,8 @@ type Program struct {
 const (
 	// workDir is the guest's folder with the program and its files.
 	workDir = "/work"
-	// nftDir is where init looks for nft first.
-	nftDir = "/usr/local/nft"
+	// programsDir is where init looks for programs first.
+	programsDir = "/usr/local/debian"
 )
 
 // writeImage writes an initramfs. It is not compressed, since unpacking takes an
@@ -67,8 +68,8 @@ func writeImage(ctx context.Context, w io.Writer, k Kernel, p Program) error {
 	if err := addTools(ctx, a); err != nil {
 		return err
 	}
-	if k.nft != "" {
-		a.copy(nftDir, k.nft)
+	if k.programs != "" {
+		a.copy(programsDir, k.programs)
 	}
 	a.copy(path.Join(workDir, path.Base(p.Args[0])), p.Args[0])
 	for name, from := range p.Files {
@@ -78,22 +79,32 @@ func writeImage(ctx context.Context, w io.Writer, k Kernel, p Program) error {
 	return a.close()
 }
 
-// addTools adds tools with the shared libraries that ldd finds for them.
+// addTools adds tools, the names and extensions of iptables, and the shared
+// libraries that ldd finds for them.
 func addTools(ctx context.Context, a *archive) error {
-	needed := map[string]bool{}
+	files, err := filepath.Glob(path.Join(extensionsDir, "*.so"))
+	if err != nil {
+		return err
+	}
+	a.copy(extensionsDir, extensionsDir)
 	for _, tool := range tools {
 		file, err := exec.LookPath(tool)
 		if err != nil {
 			return err
 		}
 		a.copy(path.Join("/usr/sbin", tool), file)
-		list, err := run(ctx, "", "ldd", file)
-		if err != nil {
-			return err
-		}
-		for _, library := range regexp.MustCompile(`/\S+`).FindAllString(list, -1) {
-			needed[library] = true
-		}
+		files = append(files, file)
+	}
+	for name, file := range iptablesPrograms {
+		a.link(path.Join("/usr/sbin", name), file)
+	}
+	list, err := run(ctx, "", append([]string{"ldd"}, files...)...)
+	if err != nil {
+		return err
+	}
+	needed := map[string]bool{}
+	for _, library := range regexp.MustCompile(`(/\S+) \(0x`).FindAllStringSubmatch(list, -1) {
+		needed[library[1]] = true
 	}
 	for library := range needed {
 		a.copy(library, library)

@@ -36,9 +36,9 @@ type Kernel struct {
 	Image   string // path of the kernel
 	modules string // folder with what belongs into /lib/modules/Release
 	busybox string // path of a static busybox
-	// nft is the folder with the nft of the release of Debian that the kernel
-	// is of; empty if that is the machine's.
-	nft string
+	// programs is the folder with the programs of the release of Debian that the
+	// kernel is of; empty if that is the machine's.
+	programs string
 }
 
 // Kernels gets the kernels to test on. Of DefaultKernels it takes those that
@@ -82,7 +82,7 @@ func (c Cache) kernels(ctx context.Context, names []string) (kernels []Kernel, m
 		default:
 			k.busybox = busybox
 			if strings.HasPrefix(k.Release, debian13Kernel) {
-				if k.nft, err = c.debian13Nft(ctx); err != nil {
+				if k.programs, err = c.debian13Dir(ctx); err != nil {
 					return nil, nil, err
 				}
 			}
