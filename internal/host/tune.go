@@ -232,9 +232,7 @@ func tuneRemedy(file string, value int, err error) string {
 		return "load the module nf_conntrack, and run the proxy where proc and sys are mounted"
 	case errors.Is(err, unix.EOPNOTSUPP):
 		return "run the proxy in the machine's first network namespace, " + byHand
-	case errors.Is(err, unix.EROFS):
-		return "mount /" + strings.SplitN(file, "/", 2)[0] + " read-write for the proxy, " + byHand
-	case errors.Is(err, fs.ErrPermission):
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS): // as it is in containers
 		return "let a privileged init container run the proxy with --init-only, " + byHand
 	}
 	return byHand[len("or "):]

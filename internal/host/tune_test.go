@@ -187,8 +187,8 @@ func TestRemediesFitTheReason(t *testing.T) {
 		err  error
 		want string
 	}{
-		{"read-only sys", hashsizeFile, unix.EROFS, "mount /sys read-write for the proxy, or set it on the node before: echo 7 > /" + hashsizeFile},
-		{"read-only proc", maxFile, unix.EROFS, "mount /proc read-write for the proxy, or set it on the node before: echo 7 > /" + maxFile},
+		{"read-only sys", hashsizeFile, unix.EROFS, "let a privileged init container run the proxy with --init-only, or set it on the node before: echo 7 > /" + hashsizeFile},
+		{"read-only proc", maxFile, unix.EROFS, "let a privileged init container run the proxy with --init-only, or set it on the node before: echo 7 > /" + maxFile},
 		{"no rights", maxFile, unix.EACCES, "let a privileged init container run the proxy with --init-only, or set it on the node before: echo 7 > /" + maxFile},
 		{"another network namespace", hashsizeFile, unix.EOPNOTSUPP, "run the proxy in the machine's first network namespace, or set it on the node before: echo 7 > /" + hashsizeFile},
 		{"no conntrack", maxFile, unix.ENOENT, "load the module nf_conntrack, and run the proxy where proc and sys are mounted"},

@@ -5,5 +5,6 @@
 // It is in a module of its own, because only here may Kubernetes itself be a
 // dependency: package apiserver builds kube-apiserver and etcd from source.
 // Package tunnel is the way from the node to the API server, and what can go
-// wrong on that way.
+// wrong on that way. Package kubelet runs the proxy as the pod that deploy makes
+// of it.
 package cluster

@@ -39,6 +39,13 @@ type site struct {
 // start builds a site with the nodes of the lab as its only objects.
 func start(t testing.TB) *site {
 	t.Helper()
+	s := startWithoutProxy(t)
+	s.proxy = s.startProxy()
+	return s
+}
+
+func startWithoutProxy(t testing.TB) *site {
+	t.Helper()
 	s := &site{TB: t, lab: lab.Start(t)}
 	var err error
 	s.server, err = apiserver.Start(t.Context(), apiserver.Options{
@@ -54,7 +61,6 @@ func start(t testing.TB) *site {
 	for _, name := range []string{"node1", "node2"} {
 		s.createNode(name)
 	}
-	s.proxy = s.startProxy()
 	return s
 }
 
@@ -119,8 +125,14 @@ func (s *site) startProxy() *proxy {
 	if err != nil {
 		s.Fatal(err)
 	}
-	p, err := run(s.host("node1"), filepath.Join(s.TempDir(), "kube-proxy.log"),
-		path, "--kubeconfig", kubeconfig, "--hostname-override", "node1", "-v", "2")
+	return s.run(path, "--kubeconfig", kubeconfig, "--hostname-override", "node1", "-v", "2")
+}
+
+// run runs a command on node1 that is the proxy, or leads to it. It ends with the
+// test.
+func (s *site) run(command ...string) *proxy {
+	s.Helper()
+	p, err := run(s.host("node1"), filepath.Join(s.TempDir(), "kube-proxy.log"), command...)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -173,13 +185,17 @@ func (s *site) eventually(what string, try func(context.Context) error) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), patience)
 	defer cancel()
+	var ended <-chan struct{} // never, while there is no proxy
+	if s.proxy != nil {
+		ended = s.proxy.done
+	}
 	for {
 		err := try(ctx)
 		if err == nil {
 			return
 		}
 		select {
-		case <-s.proxy.done:
+		case <-ended:
 			s.Fatalf("%s: the proxy has ended: %v", what, s.proxy.err)
 		case <-ctx.Done():
 			s.Fatalf("%s: %v", what, err)

@@ -17,9 +17,10 @@ import (
 // Without it, that is sluice-cluster in the user's cache folder.
 const CacheVariable = "SLUICE_CLUSTER_CACHE"
 
-// Binaries are the paths of the programs that a Server runs.
+// Binaries are the paths of the programs that a Server runs, and of upstream's
+// kube-proxy.
 type Binaries struct {
-	Etcd, APIServer string
+	Etcd, APIServer, KubeProxy string
 }
 
 // component is a program that is built from a module.
@@ -32,9 +33,15 @@ type component struct {
 
 var (
 	etcd      = component{name: "etcd", module: "go.etcd.io/etcd/server/v3", pkg: "go.etcd.io/etcd/server/v3"}
-	apiServer = component{name: "kube-apiserver", module: "k8s.io/kubernetes", pkg: "k8s.io/kubernetes/cmd/kube-apiserver",
-		version: "k8s.io/component-base/version.gitVersion"}
+	apiServer = ofKubernetes("kube-apiserver")
+	kubeProxy = ofKubernetes("kube-proxy")
 )
+
+// ofKubernetes is a component of Kubernetes.
+func ofKubernetes(name string) component {
+	return component{name: name, module: "k8s.io/kubernetes", pkg: "k8s.io/kubernetes/cmd/" + name,
+		version: "k8s.io/component-base/version.gitVersion"}
+}
 
 // Build returns the binaries, and builds first what the cache does not hold,
 // which takes minutes. It must be called from within this module. What it does
@@ -44,13 +51,13 @@ func Build(ctx context.Context, report func(string)) (Binaries, error) {
 	if err != nil {
 		return Binaries{}, err
 	}
-	var paths [2]string
-	for i, c := range []component{etcd, apiServer} {
-		if paths[i], err = c.cached(ctx, dir, report); err != nil {
+	var b Binaries
+	for c, path := range map[component]*string{etcd: &b.Etcd, apiServer: &b.APIServer, kubeProxy: &b.KubeProxy} {
+		if *path, err = c.cached(ctx, dir, report); err != nil {
 			return Binaries{}, fmt.Errorf("build %s: %w", c.name, err)
 		}
 	}
-	return Binaries{Etcd: paths[0], APIServer: paths[1]}, nil
+	return b, nil
 }
 
 func cacheDir() (string, error) {

@@ -180,8 +180,7 @@ func (s *Server) flags() []string {
 		"--service-account-key-file=" + s.path("tokens.crt"),
 		"--service-account-signing-key-file=" + s.path("tokens.key"),
 		"--authorization-mode=RBAC",
-		// Without controllers, nobody makes the service accounts that it wants.
-		"--disable-admission-plugins=ServiceAccount",
+		"--allow-privileged", // as everywhere: proxies and networks are pods of clusters
 		// Otherwise Stop takes a minute whenever somebody watches.
 		"--shutdown-watch-termination-grace-period=5s",
 	}, s.options.Flags...)

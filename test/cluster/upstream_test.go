@@ -1,0 +1,158 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sluice/test/cluster/apiserver"
+	"sluice/test/lab"
+)
+
+// A node goes from upstream's kube-proxy to ours and back. No connection is lost,
+// each of them is obeyed while it runs, and nothing of upstream's is left when ours
+// does.
+func TestFromUpstreamAndBack(t *testing.T) {
+	binaries, err := apiserver.Build(t.Context(), func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ upstream, own string }{
+		{"iptables", "iptables"},
+		{"iptables", "nftables"},
+		{"nftables", "nftables"},
+	} {
+		t.Run(tt.upstream+" to "+tt.own, func(t *testing.T) {
+			s := startWithoutProxy(t)
+			web := s.create("web", "pod1")
+			s.createCrowd()
+			s.proxy = s.startMode(binaries.KubeProxy, tt.upstream)
+			s.expect("upstream's", answered(clusterFlows(web), "pod1"))
+			stop := s.traffic(clusterFlows(web))
+
+			s.replace(own, tt.own)
+			s.setPods("web", "pod1", "pod3")
+			s.expectAnswersOf(web, "pod3")
+			s.expectNothingOf(tt.upstream)
+
+			s.replace(binaries.KubeProxy, tt.upstream)
+			s.expectRulesOf(tt.upstream, web)
+			if tt.own == "nftables" { // as docs/migrate.md says
+				s.onNode("nft delete table ip sluice; nft delete table ip6 sluice")
+			}
+			s.setPods("web", "pod1", "remote1")
+			s.expectAnswersOf(web, "remote1")
+			stop()
+		})
+	}
+}
+
+// createCrowd makes Services that need all sorts of rules, and so many that there
+// is more than one step to find one.
+func (s *site) createCrowd() {
+	s.Helper()
+	for i := range 20 {
+		name := fmt.Sprint("other", i)
+		service := s.create(name, "pod1", "pod2", "pod3", "remote1", "remote2")
+		service.Spec.Type = corev1.ServiceTypeLoadBalancer
+		service.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+		service.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+		service.Spec.ExternalIPs = []string{fmt.Sprintf("198.18.1.%d", i), fmt.Sprintf("2001:db8:18:1::%x", i)}
+		service.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+		service, err := s.services().Update(s.Context(), service, metav1.UpdateOptions{})
+		if err != nil {
+			s.Fatal(err)
+		}
+		service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{
+			{IP: fmt.Sprintf("198.18.2.%d", i)}, {IP: fmt.Sprintf("2001:db8:18:2::%x", i)}}
+		if _, err := s.services().UpdateStatus(s.Context(), service, metav1.UpdateOptions{}); err != nil {
+			s.Fatal(err)
+		}
+	}
+}
+
+// startMode starts a kube-proxy, ours or upstream's, in a mode.
+func (s *site) startMode(path, mode string) *proxy {
+	s.Helper()
+	kubeconfig, err := s.server.Kubeconfig(apiserver.KubeProxy)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return s.run(path, "--kubeconfig", kubeconfig, "--hostname-override", "node1", "-v", "2", "--proxy-mode", mode,
+		"--cluster-cidr", lab.ClusterCIDRs[0].String()+","+lab.ClusterCIDRs[1].String(),
+		// They are the machine's, not the namespace's.
+		"--conntrack-max-per-core", "0", "--conntrack-tcp-timeout-established", "0s", "--conntrack-tcp-timeout-close-wait", "0s")
+}
+
+// replace ends the proxy that runs and starts another.
+func (s *site) replace(path, mode string) {
+	s.Helper()
+	if err := s.proxy.kill(); err != nil {
+		s.Fatal(err)
+	}
+	s.proxy = s.startMode(path, mode)
+}
+
+// expectAnswersOf waits until a pod answers for a Service, by all protocols and in
+// both families. Others may too.
+func (s *site) expectAnswersOf(service *corev1.Service, pod string) {
+	s.Helper()
+	for _, flow := range clusterFlows(service) {
+		s.expect("a new endpoint", answered([]lab.Flow{flow}, pod))
+	}
+}
+
+// onNode runs a command of the shell on the node and returns what it prints.
+func (s *site) onNode(command string) string {
+	s.Helper()
+	out, err := s.host("node1").Run(s.Context(), lab.Command{Args: []string{"sh", "-c", command}})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return string(out)
+}
+
+// list are the commands that list the rules of upstream's modes.
+var list = map[string]string{
+	"iptables": "iptables-save; ip6tables-save",
+	"nftables": "for f in ip ip6; do nft list table $f kube-proxy 2>/dev/null || true; done",
+}
+
+// expectRulesOf waits until upstream's rules for a Service are there.
+func (s *site) expectRulesOf(mode string, service *corev1.Service) {
+	s.Helper()
+	marks := map[string]string{"iptables": "KUBE-SEP-", "nftables": "endpoint-"}
+	s.eventually("upstream's rules", func(context.Context) error {
+		rules := s.onNode(list[mode])
+		for _, mark := range append([]string{marks[mode]}, service.Spec.ClusterIPs...) {
+			if !strings.Contains(rules, mark) {
+				return fmt.Errorf("there is no %s in\n%s", mark, rules)
+			}
+		}
+		return nil
+	})
+}
+
+// expectNothingOf waits until nothing is left of upstream's rules.
+func (s *site) expectNothingOf(mode string) {
+	s.Helper()
+	s.eventually("upstream's rules are gone", func(context.Context) error {
+		rules := s.onNode(list[mode])
+		for _, mark := range []string{"KUBE-SEP-", "KUBE-SVC-", "KUBE-EXT-", "kubernetes forwarding rules", "table ip"} {
+			for line := range strings.Lines(rules) {
+				if strings.Contains(line, mark) && !strings.Contains(line, "--name") {
+					return fmt.Errorf("there is still %s", line)
+				}
+			}
+		}
+		return nil
+	})
+}
