@@ -63,6 +63,13 @@ func (s Set) Trail(path string) (real string) {
 	return dir
 }
 
+// Leaf tells whether a path matters only as one of all in its folder: no trail
+// leads over it, and nothing below it matters.
+func (s Set) Leaf(path string) bool {
+	f := s[filepath.Dir(path)]
+	return f != nil && f.all && !f.names[filepath.Base(path)] && s[path] == nil
+}
+
 // Matters tells whether a change of this path does.
 func (s Set) Matters(path string) bool {
 	f := s[filepath.Dir(path)]

@@ -52,6 +52,25 @@ func TestATrailLeadsThroughLinks(t *testing.T) {
 	}
 }
 
+func TestALeafIsOnNoTrail(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("target", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	set := Set{}
+	set.Folder(dir)
+	set.Folder(filepath.Join(dir, "below"))
+	set.Trail(filepath.Join(dir, "link"))
+	for path, want := range map[string]bool{"file": true, "below/file": true, "below": false, "link": false, "target": false, "other/file": false} {
+		if got := set.Leaf(filepath.Join(dir, path)); got != want {
+			t.Errorf("%s is a leaf: %t, want %t", path, got, want)
+		}
+	}
+}
+
 func TestAllInAFolderMattersButWhatIsHidden(t *testing.T) {
 	set := Set{}
 	set.Folder("/d")

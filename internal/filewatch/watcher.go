@@ -3,7 +3,9 @@ package filewatch
 import (
 	"context"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -69,6 +71,18 @@ func (w *Watcher) Matters(event fsnotify.Event) bool { return w.set.Matters(even
 // Settle waits until no change came for a while. It answers false if the
 // context ended before.
 func (w *Watcher) Settle(ctx context.Context, clk clock.Clock, quiet time.Duration) bool {
+	return w.settle(ctx, clk, quiet, func(fsnotify.Event) {})
+}
+
+// Gather is Settle after a first change. It returns the paths of that and of
+// all others that came and matter, each once.
+func (w *Watcher) Gather(ctx context.Context, clk clock.Clock, quiet time.Duration, first fsnotify.Event) (paths []string, ok bool) {
+	changed := map[string]bool{first.Name: true}
+	ok = w.settle(ctx, clk, quiet, func(event fsnotify.Event) { changed[event.Name] = true })
+	return slices.Sorted(maps.Keys(changed)), ok
+}
+
+func (w *Watcher) settle(ctx context.Context, clk clock.Clock, quiet time.Duration, heard func(fsnotify.Event)) bool {
 	pause := clk.NewTimer(quiet)
 	defer pause.Stop()
 	last := clk.NewTimer(maxQuiets * quiet)
@@ -83,6 +97,7 @@ func (w *Watcher) Settle(ctx context.Context, clk clock.Clock, quiet time.Durati
 			return true
 		case event := <-w.Events():
 			if w.Matters(event) {
+				heard(event)
 				pause.Reset(quiet)
 			}
 		}
@@ -104,6 +119,20 @@ func (w *Watcher) Follow(set Set) (fresh bool) {
 	for dir := range set {
 		if w.add(dir) {
 			fresh = true
+		}
+	}
+	return w.renew() || fresh
+}
+
+// renew watches the folders again whose watch ended although they are there:
+// fsnotify ends it when a folder is moved, and it may have been moved back. A
+// folder mounted twice is listed once only, and is nothing new.
+func (w *Watcher) renew() (fresh bool) {
+	listed := w.notify.WatchList()
+	slices.Sort(listed)
+	for dir := range w.added {
+		if _, ok := slices.BinarySearch(listed, dir); !ok && w.notify.Add(dir) == nil {
+			fresh = fresh || slices.Contains(w.notify.WatchList(), dir)
 		}
 	}
 	return fresh

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+	"unique"
 
 	sigsjson "sigs.k8s.io/json"
 
@@ -40,6 +41,7 @@ type decoded struct {
 	objects  []object
 	problems []Problem
 	skipped  map[string]int // objects of other kinds, by kind
+	traces   []trace        // of a file: its documents, in order
 }
 
 func (d *decoded) add(o decoded) {
@@ -72,7 +74,7 @@ func (d *decoded) refused() bool {
 // else for YAML. Of Nodes, only nodeName is used. It does not look for objects
 // that are there twice.
 func Decode(file string, data []byte, nodeName string) ([]model.Event, []Problem) {
-	d := decodeFile(file, data, nodeName)
+	d := decodeFile(file, data, nodeName, nil)
 	var events []model.Event
 	for _, o := range d.objects {
 		events = append(events, o.events...)
@@ -80,18 +82,29 @@ func Decode(file string, data []byte, nodeName string) ([]model.Event, []Problem
 	return events, d.problems
 }
 
-func decodeFile(file string, data []byte, nodeName string) decoded {
+// decodeFile decodes a file. Documents that its last contents had too, without
+// a problem, are taken from there.
+func decodeFile(file string, data []byte, nodeName string, last *contents) decoded {
 	if bytes.IndexByte(data, 0) >= 0 || !utf8.Valid(data) {
 		return decoded{problems: []Problem{fileProblem(file, "save it as text in UTF-8", "it is not a text file")}}
 	}
 	docs := split(file, data)
 	results := make([]decoded, len(docs))
+	all := decoded{traces: make([]trace, len(docs))}
+	sound := last.sound()
 	parallel(len(docs), func(i int) {
-		d := decoder{file: file, doc: docs[i], nodeName: nodeName, lines: locator{doc: docs[i]}}
-		d.decode()
-		results[i] = d.decoded
+		text := textOf(docs[i])
+		if before, ok := sound[text]; ok {
+			results[i] = before.movedTo(docs[i])
+		} else {
+			d := decoder{file: file, doc: docs[i], nodeName: nodeName, lines: locator{doc: docs[i]}}
+			d.decode()
+			results[i] = d.decoded
+		}
+		if len(results[i].problems) == 0 {
+			all.traces[i] = trace{text, results[i].skipped}
+		}
 	})
-	var all decoded
 	for i := range results {
 		all.add(results[i])
 	}
@@ -216,9 +229,10 @@ func (c *checker) strict(err error) {
 
 // found records an object that is taken over, and what was left out of it.
 func (d *decoder) found(it *item, problems []model.Problem, events ...model.Event) {
+	name := it.name()
 	d.objects = append(d.objects, object{
-		kind:     it.Kind,
-		name:     it.name(),
+		kind:     shared(it.Kind),
+		name:     model.Name{Namespace: shared(name.Namespace), Name: shared(name.Name)},
 		document: d.doc.number,
 		line:     d.doc.line,
 		events:   events,
@@ -227,6 +241,10 @@ func (d *decoder) found(it *item, problems []model.Problem, events ...model.Even
 		d.problems = append(d.problems, d.problem(it, p, false))
 	}
 }
+
+// shared returns the one copy of s in memory, which the values of the model
+// refer to as well.
+func shared(s string) string { return unique.Make(s).Value() }
 
 // problem adds its place to what is wrong with an object.
 func (d *decoder) problem(it *item, p model.Problem, refused bool) Problem {

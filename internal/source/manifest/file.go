@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -26,17 +27,21 @@ type sum [sha256.Size]byte
 // stamp changes whenever the content of a file does. The change time cannot be
 // set by programs, unlike the modification time.
 type stamp struct {
-	dev, ino uint64
-	size     int64
-	changed  syscall.Timespec
+	inode
+	links   uint64
+	size    int64
+	changed syscall.Timespec
 }
+
+// inode is a file or a folder itself, whatever its path.
+type inode struct{ dev, ino uint64 }
 
 func stampOf(info fs.FileInfo) stamp {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return stamp{}
 	}
-	return stamp{dev: uint64(st.Dev), ino: st.Ino, size: st.Size, changed: st.Ctim}
+	return stamp{inode: inode{uint64(st.Dev), st.Ino}, links: uint64(st.Nlink), size: st.Size, changed: st.Ctim}
 }
 
 // settled tells whether the file was left alone long enough.
@@ -101,14 +106,19 @@ func Digest(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	h := sha256.New()
+	var digest sum
 	for i := range l.entries {
 		_, sum, _ := l.entries[i].read(maxFileSize)
-		addToDigest(h, l.entries[i].name, sum)
+		digest.toggle(l.entries[i].name, sum)
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return digest.String(), nil
 }
 
-func addToDigest(h io.Writer, name string, sum sum) {
-	fmt.Fprintf(h, "%q %x\n", name, sum[:])
+// toggle adds a file to a digest, or takes it out again. No other file is
+// needed for that, nor does their order matter.
+func (digest *sum) toggle(name string, content sum) {
+	one := sha256.Sum256(fmt.Appendf(nil, "%q %x\n", name, content[:]))
+	subtle.XORBytes(digest[:], digest[:], one[:])
 }
+
+func (digest *sum) String() string { return hex.EncodeToString(digest[:]) }

@@ -16,6 +16,9 @@ import (
 type listing struct {
 	entries []entry // by name
 	watch   filewatch.Set
+	// folders are those that were read, each with what it is called: the
+	// beginning of the names of its files. With links, it can be several.
+	folders map[inode][]string
 }
 
 // entry is a file to read.
@@ -30,7 +33,7 @@ type entry struct {
 
 // list finds the files of a path. The watch set is complete also if it fails.
 func list(path string) (*listing, error) {
-	l := &listing{watch: filewatch.Set{}}
+	l := &listing{watch: filewatch.Set{}, folders: map[inode][]string{}}
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return l, fmt.Errorf("finding the path: %w", err)
@@ -63,6 +66,7 @@ func (l *listing) folder(dir, prefix string, above []fs.FileInfo) error {
 		return nil
 	}
 	above = append(above, self)
+	l.folders[stampOf(self).inode] = append(l.folders[stampOf(self).inode], prefix)
 	children, err := os.ReadDir(dir)
 	if err != nil {
 		return notExistIsNil(prefix, fmt.Errorf("reading the folder: %w", err))
@@ -104,6 +108,53 @@ func (l *listing) child(dir, prefix string, child fs.DirEntry, above []fs.FileIn
 		l.entries = append(l.entries, entry{name: name, path: path, info: info, err: err})
 	}
 	return nil
+}
+
+// again finds the files at some paths that changed, without listing the others:
+// those that are there, and the names of those that are not. It is not ok if
+// the changes may be about more than these files.
+func (l *listing) again(paths []string) (entries []entry, gone []string, ok bool) {
+	for _, path := range paths {
+		info, err := os.Lstat(path)
+		missing := errors.Is(err, fs.ErrNotExist)
+		names := l.names(path)
+		if len(names) == 0 || err != nil && !missing || err == nil && !alone(info) {
+			return nil, nil, false
+		}
+		for _, name := range names {
+			switch {
+			case !isManifest(name):
+			case missing:
+				gone = append(gone, name)
+			default:
+				entries = append(entries, entry{name: name, path: path, info: info})
+			}
+		}
+	}
+	return entries, gone, true
+}
+
+// names are those of the file at a path. There are none if it is not known to
+// be just a file, or if its folder is not the one that was listed.
+func (l *listing) names(path string) []string {
+	if !l.watch.Leaf(path) {
+		return nil
+	}
+	folder, err := os.Stat(filepath.Dir(path))
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, prefix := range l.folders[stampOf(folder).inode] {
+		names = append(names, prefix+filepath.Base(path))
+	}
+	return names
+}
+
+// alone tells whether a change of a file is one of no other path: it is neither
+// a folder nor a link, and has no second name that changes with it.
+func alone(info fs.FileInfo) bool {
+	return stampOf(info).links == 1 && !info.IsDir() && info.Mode()&fs.ModeSymlink == 0
 }
 
 func isManifest(name string) bool {

@@ -1,10 +1,9 @@
 package manifest
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"io/fs"
+	"maps"
 	"slices"
 	"time"
 
@@ -39,12 +38,15 @@ type loader struct {
 	nodeName string
 	limit    int64
 	files    map[string]*file
-	known    map[key]model.Event // what the sink was told
-	content  *Content            // of the last time
+	index    index
+	faulty   map[string]bool // files that have problems of their own
+	problems []Problem       // all
+	digest   sum
+	loaded   bool // at least once
 }
 
 func newLoader(nodeName string, limit int64) *loader {
-	return &loader{nodeName: nodeName, limit: limit, files: map[string]*file{}, known: map[key]model.Event{}}
+	return &loader{nodeName: nodeName, limit: limit, files: map[string]*file{}, index: newIndex(), faulty: map[string]bool{}}
 }
 
 // file is what is known of a file.
@@ -52,49 +54,117 @@ type file struct {
 	stamp   stamp
 	settled bool
 	sum     sum
-	// objects are those in force: of the content itself, or if that was refused
-	// of the last good one.
-	objects  []object
-	good     bool // objects are those of a content without refusals
+	// contents are those in force: of the file itself, or if that was refused
+	// the last good ones; nil if there are none.
+	contents *contents
+	good     bool // nothing of the contents was refused
 	problems []Problem
 	skipped  map[string]int
 	gone     bool // was listed, but could not be found
 }
 
-// load reads what changed and works out the difference. If a file that was
-// listed is gone, it does nothing and is not complete, unless it is told to
-// make do.
+// load reads what changed in a listing and works out the difference. If a file
+// that was listed is gone, it does nothing and is not complete, unless it is
+// told to make do.
 func (l *loader) load(listing *listing, now time.Time, makeDo bool) (content *Content, complete bool) {
-	files := make([]*file, len(listing.entries))
+	listed := make(map[string]bool, len(listing.entries))
+	for i := range listing.entries {
+		listed[listing.entries[i].name] = true
+	}
+	var gone []string
+	for name := range l.files {
+		if !listed[name] {
+			gone = append(gone, name)
+		}
+	}
+	return l.update(listing.entries, gone, now, makeDo)
+}
+
+// some is load for those files only that changed, and the names of those that
+// are gone. It is not complete either if one of them had a second name when it
+// was read last: what was written to it since then is in the other file, too.
+func (l *loader) some(entries []entry, gone []string, now time.Time) (content *Content, complete bool) {
+	linked := func(name string) bool { return l.files[name] != nil && l.files[name].stamp.links > 1 }
+	if slices.ContainsFunc(gone, linked) || slices.ContainsFunc(entries, func(e entry) bool { return linked(e.name) }) {
+		return nil, false
+	}
+	return l.update(entries, gone, now, false)
+}
+
+// update takes over what some files are now. The others stay as they are.
+func (l *loader) update(entries []entry, gone []string, now time.Time, makeDo bool) (content *Content, complete bool) {
+	files := make([]*file, len(entries))
 	parallel(len(files), func(i int) {
-		e := &listing.entries[i]
+		e := &entries[i]
 		files[i] = l.files[e.name].refresh(e, l.nodeName, l.limit, now)
 	})
 	if !makeDo && slices.ContainsFunc(files, func(f *file) bool { return f.gone }) {
 		return nil, false
 	}
-	content = &Content{Files: len(files), changed: l.content == nil || len(files) != len(l.files)}
-	next := make(map[string]*file, len(files))
-	digest := sha256.New()
+	content = &Content{changed: !l.loaded}
+	l.loaded = true
+	problems := false
 	for i, f := range files {
-		name := listing.entries[i].name
-		addToDigest(digest, name, f.sum)
-		next[name] = f
-		if old := l.files[name]; old == nil || old.sum != f.sum || !slices.Equal(old.problems, f.problems) {
-			content.changed = true
-			content.skip(name, f.skipped)
-		}
-		content.Problems = append(content.Problems, f.problems...)
+		problems = l.put(content, entries[i].name, f) || problems
 	}
-	content.Digest = hex.EncodeToString(digest.Sum(nil))
-	l.files = next
-	if content.changed {
-		l.merge(content, listing.entries, files)
-	} else {
-		content.Objects, content.Problems = l.content.Objects, l.content.Problems
+	for _, name := range gone {
+		problems = l.put(content, name, nil) || problems
 	}
-	l.content = content
+	events, repeated := l.index.merge()
+	if problems || repeated {
+		l.problems = l.allProblems()
+	}
+	content.Events, content.Problems = events, l.problems
+	content.Files, content.Objects, content.Digest = len(l.files), len(l.index.objects), l.digest.String()
 	return content, true
+}
+
+// put takes over what a file is now, nil if it is gone, and tells whether its
+// problems changed.
+func (l *loader) put(content *Content, name string, next *file) (problems bool) {
+	old := l.files[name]
+	if next == nil {
+		delete(l.files, name)
+	} else {
+		l.files[name] = next
+	}
+	if old.same(next) {
+		return false
+	}
+	content.changed = true
+	var before, now file
+	if old != nil {
+		before = *old
+		l.digest.toggle(name, old.sum)
+	}
+	if next != nil {
+		now = *next
+		l.digest.toggle(name, next.sum)
+		content.skip(name, next.skipped)
+	}
+	l.index.replace(before.contents, now.contents)
+	delete(l.faulty, name)
+	if len(now.problems) > 0 {
+		l.faulty[name] = true
+	}
+	return !slices.Equal(before.problems, now.problems)
+}
+
+// same tells whether nothing came of reading a file again.
+func (f *file) same(o *file) bool {
+	if f == nil || o == nil {
+		return f == o
+	}
+	return f.sum == o.sum && f.contents == o.contents && slices.Equal(f.problems, o.problems)
+}
+
+// allProblems are those of the files, by name, and those between files.
+func (l *loader) allProblems() []Problem {
+	var all []Problem
+	for _, name := range slices.Sorted(maps.Keys(l.faulty)) {
+		all = append(all, l.files[name].problems...)
+	}
+	return append(all, l.index.problems()...)
 }
 
 func (c *Content) skip(file string, kinds map[string]int) {
@@ -132,18 +202,22 @@ func (f *file) refresh(e *entry, nodeName string, limit int64, now time.Time) *f
 		next.keep(f)
 		return &next
 	}
-	d := decodeFile(e.name, data, nodeName)
+	var last *contents
+	if f != nil {
+		last = f.contents
+	}
+	d := decodeFile(e.name, data, nodeName, last)
 	next.problems, next.skipped = d.problems, d.skipped
-	next.objects, next.good = slices.Clip(d.objects), !d.refused()
+	next.contents, next.good = &contents{file: e.name, objects: slices.Clip(d.objects), traces: d.traces}, !d.refused()
 	if !next.good {
 		next.keep(f)
 	}
 	return &next
 }
 
-// keep lets the last good content stay in force, if there was one.
+// keep lets the last good contents stay in force, if there were any.
 func (f *file) keep(last *file) {
 	if last != nil && last.good {
-		f.objects, f.good = last.objects, true
+		f.contents, f.good = last.contents, true
 	}
 }

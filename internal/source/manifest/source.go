@@ -44,6 +44,7 @@ type Options struct {
 type Source struct {
 	options Options
 	loader  *loader
+	listing *listing // the last one, without its entries; nil if it failed
 	synced  bool
 	logged  map[Problem]bool
 
@@ -100,10 +101,11 @@ func (s *Source) Run(ctx context.Context, sink model.Sink) error {
 			if !watcher.Matters(event) {
 				continue
 			}
-			if !watcher.Settle(ctx, s.options.Clock, s.options.Debounce) {
+			paths, ok := watcher.Gather(ctx, s.options.Clock, s.options.Debounce, event)
+			if !ok {
 				return nil
 			}
-			s.pass(watcher, sink, true)
+			s.pass(watcher, sink, true, paths...)
 		case err := <-watcher.Errors():
 			s.options.Logger.V(1).Info("Changes were missed, reading everything", "err", err)
 			s.pass(watcher, sink, true)
@@ -113,8 +115,9 @@ func (s *Source) Run(ctx context.Context, sink model.Sink) error {
 
 // pass reads the path and hands over what changed. A pass that was asked for
 // by a change is always logged, one that was due anyway only if it found one.
-func (s *Source) pass(watcher *filewatch.Watcher, sink model.Sink, asked bool) {
-	content, err := s.load(watcher)
+// If it is told which paths changed, it looks at others only if it must.
+func (s *Source) pass(watcher *filewatch.Watcher, sink model.Sink, asked bool, paths ...string) {
+	content, err := s.load(watcher, paths)
 	if err != nil {
 		s.unreadable(err)
 		return
@@ -134,10 +137,24 @@ func (s *Source) pass(watcher *filewatch.Watcher, sink model.Sink, asked bool) {
 	}
 }
 
-// load lists and reads the files. It lists them again if a folder was not yet
+// load reads the files that changed, if it is known which, or lists and reads
+// all of them.
+func (s *Source) load(watcher *filewatch.Watcher, paths []string) (*Content, error) {
+	if s.listing != nil && len(paths) > 0 {
+		if entries, gone, ok := s.listing.again(paths); ok {
+			if content, complete := s.loader.some(entries, gone, s.options.Clock.Now()); complete {
+				return content, nil
+			}
+		}
+	}
+	return s.loadAll(watcher)
+}
+
+// loadAll lists and reads the files. It lists them again if a folder was not yet
 // watched when it was listed, for changes in between would be lost, and if a
 // file was gone when it came to reading it.
-func (s *Source) load(watcher *filewatch.Watcher) (*Content, error) {
+func (s *Source) loadAll(watcher *filewatch.Watcher) (*Content, error) {
+	s.listing = nil
 	for try := 1; ; try++ {
 		listing, err := list(s.options.Path)
 		if watcher.Follow(listing.watch) && try < maxListings {
@@ -148,6 +165,8 @@ func (s *Source) load(watcher *filewatch.Watcher) (*Content, error) {
 		}
 		content, complete := s.loader.load(listing, s.options.Clock.Now(), try >= maxListings)
 		if complete {
+			listing.entries = nil
+			s.listing = listing
 			return content, nil
 		}
 	}
@@ -166,8 +185,12 @@ func (s *Source) unreadable(err error) {
 // report publishes the problems and logs those that were not there before.
 func (s *Source) report(problems []Problem) {
 	s.mu.Lock()
+	same := slices.Equal(s.problems, problems)
 	s.problems = problems
 	s.mu.Unlock()
+	if same {
+		return
+	}
 
 	logged := make(map[Problem]bool, len(problems))
 	fresh := 0

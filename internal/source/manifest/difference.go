@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"cmp"
-	"fmt"
 	"reflect"
 	"slices"
 
@@ -54,40 +53,6 @@ func (k key) remove() model.Event {
 	return model.SetNode{}
 }
 
-// merge puts the objects of all files together, reports those that are there
-// more than once, and adds the events for what differs from before.
-func (l *loader) merge(content *Content, entries []entry, files []*file) {
-	type identity struct {
-		kind string
-		name model.Name
-	}
-	type place struct{ file, document int }
-	first := map[identity]place{}
-	next := make(map[key]model.Event, len(l.known))
-	for i, f := range files {
-		for j := range f.objects {
-			o := &f.objects[j]
-			id := identity{o.kind, o.name}
-			if p, ok := first[id]; ok {
-				content.Problems = append(content.Problems, duplicate(entries[i].name, o, entries[p.file].name, p.document))
-				continue
-			}
-			first[id] = place{i, o.document}
-			for k, e := range o.events {
-				// An equal value is replaced by the one the sink holds, so that
-				// only one of them stays in memory.
-				if old, ok := l.known[keyOf(e)]; ok && same(old, e) {
-					o.events[k] = old
-				}
-				next[keyOf(e)] = o.events[k]
-			}
-		}
-	}
-	content.Objects = len(first)
-	content.Events = difference(l.known, next)
-	l.known = next
-}
-
 // same tells whether two events say the same.
 func same(a, b model.Event) bool {
 	return a == b || reflect.DeepEqual(a, b)
@@ -116,13 +81,4 @@ func difference(old, next map[key]model.Event) []model.Event {
 		events[i] = e
 	}
 	return events
-}
-
-func duplicate(file string, o *object, firstFile string, firstDocument int) Problem {
-	return Problem{File: file, Document: o.document, Line: o.line, Refused: true, Problem: model.Problem{
-		Object: o.String(),
-		Field:  "metadata.name",
-		Reason: fmt.Sprintf("it is in %s, document %d, already, and that one is used", firstFile, firstDocument),
-		Remedy: "remove one of the two or rename it",
-	}}
 }

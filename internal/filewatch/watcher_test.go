@@ -1,0 +1,72 @@
+package filewatch
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/clock"
+)
+
+func TestGatherTellsEachPathThatMattersOnce(t *testing.T) {
+	dir := t.TempDir()
+	w := New(logr.Discard())
+	defer w.Close()
+	set := Set{}
+	set.Folder(dir)
+	if w.Blind() || !w.Follow(set) {
+		t.Fatal("the folder cannot be watched")
+	}
+	path := func(name string) string { return filepath.Join(dir, name) }
+	for _, name := range []string{"b", ".hidden", "a", "b"} {
+		if err := os.WriteFile(path(name), []byte("x"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, ok := w.Gather(context.Background(), clock.RealClock{}, 500*time.Millisecond, fsnotify.Event{Name: path("first")})
+	if diff := cmp.Diff([]string{path("a"), path("b"), path("first")}, got); diff != "" || !ok {
+		t.Errorf("ok: %t (-want +got)\n%s", ok, diff)
+	}
+}
+
+func TestAFolderMovedAwayAndBackIsStillWatched(t *testing.T) {
+	top := t.TempDir()
+	dir, away := filepath.Join(top, "dir"), filepath.Join(top, "away")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w := New(logr.Discard())
+	defer w.Close()
+	set := Set{}
+	set.Folder(top)
+	set.Folder(dir)
+	w.Follow(set)
+	for _, move := range [][2]string{{dir, away}, {away, dir}} {
+		if err := os.Rename(move[0], move[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.Settle(context.Background(), clock.RealClock{}, 200*time.Millisecond)
+	if !w.Follow(set) {
+		t.Error("what happened in the folder without a watch is not looked for")
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.After(30 * time.Second); ; {
+		select {
+		case event := <-w.Events():
+			if event.Name == file {
+				return
+			}
+		case <-deadline:
+			t.Fatal("nobody told of the file")
+		}
+	}
+}

@@ -1,0 +1,323 @@
+package manifest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/filewatch"
+	"sluice/internal/model"
+)
+
+// mess changes the files of a folder at random.
+type mess struct {
+	*testing.T
+	*rand.Rand
+	dir   string
+	sound bool     // nothing that is wrong with a file
+	told  []string // paths that a watch would tell of
+}
+
+func (m *mess) path(name string) string {
+	path := filepath.Join(m.dir, name)
+	m.told = append(m.told, path)
+	return path
+}
+
+func (m *mess) pick(names ...string) string { return names[m.IntN(len(names))] }
+
+func (m *mess) file() string {
+	return m.pick("a.yaml", "b.yaml", "c.yml", "sub/d.yaml", "sub/e.yaml", "sub/deep/f.yaml", "other/d.yaml")
+}
+
+// document is a random document. There are few names, so that many are there
+// more than once.
+func (m *mess) document() string {
+	name, ip := m.pick("u", "v", "w", "x", "z"), m.IntN(250)+1
+	service := fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: %s}, spec: {clusterIP: 10.96.0.%d, ports: [{port: 80}]}}", name, ip)
+	slice := fmt.Sprintf("{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: %s, labels: {kubernetes.io/service-name: %s}}, "+
+		"addressType: IPv4, endpoints: [{addresses: [10.0.0.%d]}]}", name, name, ip)
+	documents := []string{
+		service,
+		slice,
+		fmt.Sprintf("{apiVersion: v1, kind: List, items: [%s, %s]}", service, slice),
+		fmt.Sprintf("{apiVersion: v1, kind: Endpoints, metadata: {name: %s}, subsets: [{addresses: [{ip: 10.0.0.%d}, {ip: 'fd00::%d'}]}, {addresses: [{ip: 10.0.0.1}]}]}", name, ip, ip),
+		fmt.Sprintf("{apiVersion: v1, kind: Node, metadata: {name: %s}, status: {addresses: [{type: InternalIP, address: 192.0.2.%d}]}}", m.pick("me", "you"), ip),
+		fmt.Sprintf("{apiVersion: networking.k8s.io/v1, kind: ServiceCIDR, metadata: {name: %s}, spec: {cidrs: [10.%d.0.0/16]}}", name, ip),
+		"{apiVersion: v1, kind: ConfigMap}",
+		"# nothing",
+	}
+	if !m.sound {
+		documents = append(documents, "kind: [", fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: %s}}", name),
+			strings.Replace(slice, "10.0.0.", "127.0.0.", 1), "# too long "+strings.Repeat("x", 2000))
+	}
+	return m.pick(documents...) + "\n"
+}
+
+func (m *mess) text() string {
+	var documents []string
+	for range m.IntN(5) {
+		documents = append(documents, m.document())
+	}
+	return strings.Join(documents, m.pick("---\n", "---\n# further down\n"))
+}
+
+func (m *mess) write(name, text string) {
+	path := m.path(name)
+	for dir := filepath.Dir(name); dir != "."; dir = filepath.Dir(dir) {
+		m.path(dir)
+	}
+	must(m.T, os.MkdirAll(filepath.Dir(path), 0o755))
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
+		must(m.T, os.Remove(path))
+	}
+	must(m.T, os.WriteFile(path, []byte(text), 0o644))
+}
+
+// edit writes a file again, with a document more or less, or moved down.
+func (m *mess) edit(name string) {
+	data, err := os.ReadFile(filepath.Join(m.dir, name))
+	if err != nil {
+		return
+	}
+	documents := strings.Split(string(data), "---\n")
+	at := m.IntN(len(documents))
+	switch m.IntN(3) {
+	case 0:
+		documents[at] = m.document()
+	case 1:
+		documents = slices.Delete(documents, at, at+1)
+	case 2:
+		documents = slices.Insert(documents, at, m.pick(m.document(), "# moved\n"))
+	}
+	m.write(name, strings.Join(documents, "---\n"))
+}
+
+// change does one thing to the folder. What cannot be done now is left.
+func (m *mess) change() {
+	switch m.IntN(12) {
+	case 0, 1:
+		m.write(m.file(), m.text())
+	case 2, 3:
+		if name := m.file(); m.regular(name) {
+			m.edit(name)
+		}
+	case 4: // as an editor does it
+		name := m.file()
+		aside := filepath.Join(filepath.Dir(name), m.pick(".new.swp", "new~", "4913.yaml"))
+		m.write(aside, m.text())
+		_ = os.Rename(m.path(aside), m.path(name))
+	case 5:
+		_ = os.Remove(m.path(m.pick(m.file(), "link.yaml", "hard.yaml", "alias", "sub/deep")))
+	case 6:
+		_ = os.Rename(m.path(m.file()), m.path(m.file()))
+	case 7:
+		_ = os.Rename(m.path(m.pick("sub", "other", "sub/deep")), m.path(m.pick("sub", "other", "sub/deep", ".away")))
+	case 8:
+		_ = os.RemoveAll(m.path(m.pick("sub", "other", ".away")))
+	case 9:
+		_ = os.Symlink(m.pick("sub", "other", "."), m.path(m.pick("alias", "sub/alias")))
+	case 10:
+		_ = os.Link(filepath.Join(m.dir, m.file()), m.path("hard.yaml"))
+	case 11:
+		m.spoil()
+	}
+}
+
+func (m *mess) regular(name string) bool {
+	info, err := os.Stat(filepath.Join(m.dir, name))
+	return err == nil && info.Mode().IsRegular()
+}
+
+// spoil puts something in the folder that is no file.
+func (m *mess) spoil() {
+	switch {
+	case m.sound:
+	case m.IntN(2) == 0:
+		_ = os.Symlink(m.file(), m.path("link.yaml"))
+	default:
+		path := m.path(m.file())
+		_ = os.Remove(path)
+		_ = syscall.Mkfifo(path, 0o644)
+	}
+}
+
+// simple puts a folder together without an index: whatever it takes is done
+// anew each time. Only what was good in a file before it remembers.
+type simple struct {
+	limit    int64
+	good     map[string][]byte
+	values   map[key]model.Event
+	problems []Problem
+	objects  int
+	digest   sum
+}
+
+func (s *simple) load(t *testing.T, dir string) (files int) {
+	listing, err := list(dir)
+	must(t, err)
+	good := map[string][]byte{}
+	*s = simple{limit: s.limit, good: s.good, values: map[key]model.Event{}}
+	var repeated []Problem
+	first := map[string]Problem{}
+	for i := range listing.entries {
+		e := &listing.entries[i]
+		data, sum, err := e.read(s.limit)
+		s.digest.toggle(e.name, sum)
+		d := decodeFile(e.name, data, "me", nil)
+		if err != nil {
+			d = decoded{problems: []Problem{e.problem(err)}}
+		}
+		s.problems = append(s.problems, d.problems...)
+		if !d.refused() {
+			good[e.name] = data
+		} else if last, ok := s.good[e.name]; ok {
+			good[e.name] = last
+			d = decodeFile(e.name, last, "me", nil)
+		}
+		for _, o := range d.objects {
+			if used, ok := first[o.String()]; ok {
+				repeated = append(repeated, Problem{File: e.name, Document: o.document, Line: o.line, Refused: true, Problem: model.Problem{
+					Object: o.String(), Field: "metadata.name", Remedy: "remove one of the two or rename it",
+					Reason: fmt.Sprintf("it is in %s, document %d, already, and that one is used", used.File, used.Document),
+				}})
+				continue
+			}
+			first[o.String()] = Problem{File: e.name, Document: o.document}
+			for _, event := range o.events {
+				s.values[keyOf(event)] = event
+			}
+		}
+	}
+	s.good, s.objects = good, len(first)
+	s.problems = append(s.problems, repeated...)
+	return len(listing.entries)
+}
+
+// valueSink keeps the values that are in force.
+type valueSink struct {
+	*testing.T
+	values map[key]model.Event
+}
+
+func (s *valueSink) Synced() {}
+
+func (s *valueSink) Update(events ...model.Event) {
+	var order []key
+	for _, event := range events {
+		k := keyOf(event)
+		switch e := event.(type) {
+		case model.DeleteService:
+			k = key{serviceValue, e.Name}
+		case model.DeleteSlice:
+			k = key{sliceValue, e.Name}
+		case model.DeleteServiceCIDR:
+			k = key{cidrValue, model.Name{Name: e.Name}}
+		}
+		order = append(order, k)
+		old, known := s.values[k]
+		switch {
+		case event != k.remove():
+			s.values[k] = event
+			if known && same(old, event) {
+				s.Errorf("%v is told of without a change", k)
+			}
+		case known:
+			delete(s.values, k)
+		default:
+			s.Errorf("%v is removed without being there", k)
+		}
+	}
+	if !slices.IsSortedFunc(order, key.compare) {
+		s.Errorf("the events are not in order: %v", order)
+	}
+}
+
+func TestAnyChangesLeadToWhatTheFolderHolds(t *testing.T) {
+	for seed := range uint64(25) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			dir, err := filepath.EvalSymlinks(t.TempDir())
+			must(t, err)
+			m := &mess{T: t, Rand: rand.New(rand.NewPCG(seed, 1)), dir: dir}
+			source := New(Options{Path: dir, NodeName: "me", maxFileSize: 2000})
+			sink := &valueSink{T: t, values: map[key]model.Event{}}
+			want := &simple{limit: 2000}
+			for step := 0; step < 60 && !t.Failed(); step++ {
+				m.told = nil
+				for range 1 + m.IntN(3) {
+					m.change()
+				}
+				if step == 0 || m.IntN(10) == 0 {
+					m.told = nil // looking at all of it
+				} else if m.told = slices.DeleteFunc(m.told, func(p string) bool { return !source.listing.watch.Matters(p) }); len(m.told) == 0 {
+					continue // nobody would look
+				}
+				content, err := source.load(&filewatch.Watcher{}, m.told)
+				must(t, err)
+				sink.Update(content.Events...)
+				want.check(t, dir, sink, content)
+				if t.Failed() {
+					t.Logf("in step %d, told of %v", step, m.told)
+				}
+			}
+		})
+	}
+}
+
+// check holds what was found step by step against the whole.
+func (s *simple) check(t *testing.T, dir string, sink *valueSink, got *Content) {
+	t.Helper()
+	files := s.load(t, dir)
+	if diff := cmp.Diff(s.values, sink.values, values, cmp.AllowUnexported(key{})); diff != "" {
+		t.Errorf("values (-want +got)\n%s", diff)
+	}
+	if diff := cmp.Diff(s.problems, got.Problems, values); diff != "" {
+		t.Errorf("problems (-want +got)\n%s", diff)
+	}
+	if got.Files != files || got.Objects != s.objects || got.Digest != s.digest.String() {
+		t.Errorf("%d files, %d objects, digest %s; want %d, %d, %s", got.Files, got.Objects, got.Digest, files, s.objects, &s.digest)
+	}
+}
+
+// TestAnyChangesAreHeardOf does not look at files with mistakes: which content
+// was the last good one depends on when they are looked at.
+func TestAnyChangesAreHeardOf(t *testing.T) {
+	f := newFixture(t, "m")
+	must(t, os.Mkdir(f.path, 0o755))
+	f.start(Options{Debounce: time.Millisecond})
+	m := &mess{T: t, Rand: rand.New(rand.NewPCG(1, 2)), dir: f.path, sound: true}
+	for range 100 {
+		for range 1 + m.IntN(4) {
+			m.change()
+		}
+		m.told = nil
+		want, err := Load(f.path, "me")
+		must(t, err)
+		state := model.NewState()
+		state.Apply(&model.Dirty{}, want.Events...)
+		f.eventually("the state of the folder", func() bool {
+			f.sink.mu.Lock()
+			defer f.sink.mu.Unlock()
+			return cmp.Equal(all(state), all(f.sink.state), values) && cmp.Equal(want.Problems, f.source.Problems(), values)
+		})
+	}
+}
+
+// all lists what a state holds that mess can make.
+func all(s *model.State) []any {
+	out := []any{s.Services(), s.Node(), s.ServiceCIDRs()}
+	for _, name := range []string{"u", "v", "w", "x", "z"} {
+		of := slices.Clone(s.Slices(model.Name{Namespace: "default", Name: name}))
+		slices.SortFunc(of, func(a, b *model.Slice) int { return a.Name.Compare(b.Name) })
+		out = append(out, of)
+	}
+	return out
+}
