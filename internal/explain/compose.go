@@ -146,7 +146,7 @@ func (c *composer) filterStep(f *plan.Frontend) {
 	}
 	allowed := prefixList(f.Sources)
 	if len(f.Sources) == 0 {
-		allowed = "nobody: no range of loadBalancerSourceRanges is valid for this family"
+		allowed = "nobody: no range of loadBalancerSourceRanges is valid"
 	}
 	switch {
 	case c.decision.Cause == BySourceRanges:
@@ -257,7 +257,7 @@ func (c *composer) masqueradeReason(f *plan.Frontend, yes bool) string {
 	switch {
 	case c.decision.Relayed:
 		return "it is the proxy that connects to the endpoint"
-	case c.evidence.MasqueradeAll():
+	case f.Kind == plan.ClusterIP && c.evidence.MasqueradeAll():
 		return "masqueradeAll is set"
 	case f.Masquerade == plan.MasqueradeAlways:
 		return "externalTrafficPolicy is Cluster, so that replies must come back through this node"

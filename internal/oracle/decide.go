@@ -155,11 +155,16 @@ func (w World) connect(f frontend, p Packet) Verdict {
 }
 
 // admits tells whether the source ranges of the Service let the packet in. No
-// list admits everybody, a list without a valid range nobody. Where the ranges
-// allow this node, a packet from the load balancer's IP itself is the node's
-// own too: it has that IP and picked it as source.
+// list admits everybody, a list without a valid range nobody, and a list with
+// ranges of the other family only is none. Where the ranges allow this node, a
+// packet from the load balancer's IP itself is the node's own too: it has that IP
+// and picked it as source.
 func (w World) admits(s *model.Service, p Packet) bool {
 	if !s.Filtered || anyContains(s.SourceRanges, p.Source) {
+		return true
+	}
+	otherFamily := func(r netip.Prefix) bool { return model.FamilyOf(r.Addr()) != model.FamilyOf(p.Source) }
+	if len(s.SourceRanges) > 0 && len(without(s.SourceRanges, otherFamily)) == 0 {
 		return true
 	}
 	allowsNode := slices.ContainsFunc(w.nodeAddresses(), func(a netip.Addr) bool {
@@ -182,11 +187,11 @@ func (f frontend) usesLocalPool(who talker) bool {
 // masquerades tells whether the endpoint sees the node's address.
 func (w World) masquerades(f frontend, who talker, p Packet, e endpoint) bool {
 	hairpin := e.Addr == p.Source
-	if w.Config.MasqueradeAll || hairpin {
+	if hairpin {
 		return true
 	}
 	if f.kind == clusterIP {
-		return who != pod && w.hasDetector(model.FamilyOf(p.Destination))
+		return w.Config.MasqueradeAll || who != pod && w.hasDetector(model.FamilyOf(p.Destination))
 	}
 	if f.service.ExternalPolicy == model.PolicyCluster {
 		return true

@@ -35,14 +35,14 @@ func TestMasquerade(t *testing.T) {
 				"outside > cluster:80 = forward pod-1* far-1*",
 			},
 		}, {
-			name: "masqueradeAll masquerades everything",
+			name: "masqueradeAll masquerades all connections to ClusterIPs, and no others",
 			given: func(s *setting) {
 				s.Config.MasqueradeAll = true
 				s.web.ExternalPolicy = model.PolicyLocal
 			},
 			want: []string{
-				"pod-2 > cluster:80 = forward pod-1* far-1*", "outside > lb:80 = forward pod-1*",
-				"pod-2 > external:80 = forward pod-1* far-1*",
+				"pod-2 > cluster:80 = forward pod-1* far-1*", "outside > lb:80 = forward pod-1",
+				"pod-2 > external:80 = forward pod-1 far-1", "node > external:80 = forward pod-1* far-1*",
 			},
 		}, {
 			name: "hairpin: only the way back to oneself is masqueraded",
@@ -114,12 +114,12 @@ func TestSourceRanges(t *testing.T) {
 			given: allow(),
 			want:  []string{"outside > lb:80" + drops, "node > lb:80" + drops, "pod-2 > lb:80" + drops, "lb > lb:80" + drops},
 		}, {
-			name: "ranges of the other family admit nobody of this one",
+			name: "ranges of the other family only filter nobody of this one",
 			given: func(s *setting) {
 				s.web.Filtered = true
 				s.web.SourceRanges = []netip.Prefix{rangeIn(otherFamily(s.family), "all")}
 			},
-			want: []string{"outside > lb:80" + drops, "node > lb:80" + drops, "lb > lb:80" + drops},
+			want: []string{"outside > lb:80" + lets, "node > lb:80" + lets, "lb > lb:80" + lets},
 		}, {
 			name:  "the load balancer's IP itself is let in where the node is",
 			given: allow("nodes"),

@@ -21,6 +21,7 @@ type Config struct {
 
 	NodePortAddresses NodePortAddresses
 
+	// MasqueradeAll masquerades every connection to a ClusterIP.
 	MasqueradeAll bool
 	MasqueradeBit uint8
 

@@ -66,14 +66,12 @@ func (env *environment) local(e *model.Endpoint) bool {
 // masquerade says whose connections to a kind of frontend lose their source.
 func (env *environment) masquerade(kind Kind, family model.Family, external model.TrafficPolicy) Masquerade {
 	switch {
-	case env.masqueradeAll:
-		return MasqueradeAlways
-	case kind == ClusterIP && env.podsKnown(family):
-		return MasqueradeOffCluster
-	case kind == ClusterIP:
-		return MasqueradeNever
-	case external == model.PolicyLocal:
+	case kind != ClusterIP && external == model.PolicyLocal:
 		return MasqueradeNode
+	case kind != ClusterIP || env.masqueradeAll:
+		return MasqueradeAlways
+	case env.podsKnown(family):
+		return MasqueradeOffCluster
 	}
-	return MasqueradeAlways
+	return MasqueradeNever
 }

@@ -48,7 +48,7 @@ func (e *Evidence) NodeName() string { return e.env.nodeName }
 // Zone is the zone of this node, "" if it has none.
 func (e *Evidence) Zone() string { return e.env.zone }
 
-// MasqueradeAll says that every connection is masqueraded.
+// MasqueradeAll says that every connection to a ClusterIP is masqueraded.
 func (e *Evidence) MasqueradeAll() bool { return e.env.masqueradeAll }
 
 // UsesLocal tells whether a frontend of the Service sends connections to the

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"sluice/internal/model"
@@ -201,7 +202,8 @@ func TestMasquerade(t *testing.T) {
 		{"external policy Local", cluster, externalLocal, MasqueradeOffCluster, MasqueradeNode},
 		{"external policy Local without a detector", defaults, externalLocal, MasqueradeNever, MasqueradeNode},
 		{"internal policy Local", cluster, internalLocal, MasqueradeOffCluster, MasqueradeAlways},
-		{"masqueradeAll", all, externalLocal, MasqueradeAlways, MasqueradeAlways},
+		{"masqueradeAll is for ClusterIPs", all, externalLocal, MasqueradeAlways, MasqueradeNode},
+		{"masqueradeAll without a detector", Config{NodeName: here, MasqueradeAll: true}, externalLocal, MasqueradeAlways, MasqueradeNode},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -239,7 +241,6 @@ func TestSourceRanges(t *testing.T) {
 	}{
 		{"one range", []string{"203.0.113.0/24"}, "198.51.100.1", []string{"203.0.113.0/24"}},
 		{"a list without a valid range admits nobody", []string{}, "198.51.100.1", nil},
-		{"a list for the other family admits nobody", []string{"2001:db8:9::/48"}, "198.51.100.1", nil},
 		{
 			"ranges are masked and sorted, and those within others left out",
 			[]string{"203.0.113.77/24", "10.0.0.0/8", "10.2.0.0/16", "203.0.113.0/24"}, "198.51.100.1",
@@ -278,6 +279,23 @@ func TestSourceRanges(t *testing.T) {
 				wantEqual(t, frontend.Kind.String()+" sources", sources, frontend.Sources)
 			}
 		})
+	}
+}
+
+// A family that the ranges say nothing of is not filtered, and that is reported.
+func TestSourceRangesOfOneFamily(t *testing.T) {
+	d := planWeb(defaults, service(model.IPv4, func(s *model.Service) {
+		s.ClusterIPs = append(s.ClusterIPs, clusterIP(model.IPv6))
+		s.LoadBalancerIPs = addrs("198.51.100.1", "2001:db8:1::1")
+		s.Filtered, s.SourceRanges = true, prefixes("10.0.0.0/8")
+	}))
+	v4, v6 := frontendAt(t, d, addrs("198.51.100.1")[0]), frontendAt(t, d, addrs("2001:db8:1::1")[0])
+	wantEqual(t, "IPv4 sources", prefixes("10.0.0.0/8"), v4.Sources)
+	wantEqual(t, "IPv6 filtered", false, v6.Filtered)
+	problems := d.Problems["Service default/web"]
+	if len(problems) != 1 || problems[0].Field != "spec.loadBalancerSourceRanges" ||
+		!strings.Contains(problems[0].Reason, "IPv6") || !strings.Contains(problems[0].Remedy, "::/0") {
+		t.Errorf("problems %v", problems)
 	}
 }
 

@@ -40,6 +40,24 @@ func (d *draft) externalIPsOff() model.Problem {
 	}
 }
 
+// reportUnfiltered reports the families that the source ranges say nothing of.
+// Few who write 0.0.0.0/0 mean to close IPv6, and few who write 10.0.0.0/8 mean to
+// open it.
+func (d *draft) reportUnfiltered() {
+	for _, f := range model.Families {
+		open := func(a address) bool { return a.kind == LoadBalancerIP && model.FamilyOf(a.Addr) == f }
+		if !d.service.Filtered || d.filters(f) || !slices.ContainsFunc(d.addresses, open) {
+			continue
+		}
+		d.problems = append(d.problems, model.Problem{
+			Object: serviceObject(d.service.Name),
+			Field:  "spec.loadBalancerSourceRanges",
+			Reason: fmt.Sprintf("no range is of %s, so that everybody may connect to the load balancer IPs of that family", f),
+			Remedy: fmt.Sprintf("add the %s ranges that may connect, %s/0 for everybody", f, unspecified(f)),
+		})
+	}
+}
+
 // report gathers the problems of the Service and of its slices.
 func (d *draft) report() {
 	own := slices.Concat(d.service.Problems, d.problems)

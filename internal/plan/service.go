@@ -87,6 +87,7 @@ func (d *draft) collectAddresses() {
 		d.addresses = append(d.addresses, address{Addr: ip, kind: ClusterIP})
 	}
 	d.collectExternal(LoadBalancerIP, d.service.LoadBalancerIPs)
+	d.reportUnfiltered()
 	if !d.env.noExternalIPs {
 		d.collectExternal(ExternalIP, d.service.ExternalIPs)
 	} else if len(d.service.ExternalIPs) > 0 {
@@ -105,12 +106,23 @@ func (d *draft) collectExternal(kind Kind, ips []netip.Addr) {
 			continue
 		}
 		a := address{Addr: ip, kind: kind}
-		if kind == LoadBalancerIP && d.service.Filtered {
+		if kind == LoadBalancerIP && d.filters(model.FamilyOf(ip)) {
 			a.filtered = true
 			a.sources = d.env.allowedSources(d.service.SourceRanges, ip)
 		}
 		d.addresses = append(d.addresses, a)
 	}
+}
+
+// filters reports whether the source ranges restrict who may connect to load
+// balancer IPs of a family. Ranges speak of their own family only. Where none is
+// valid at all, nobody is admitted: whoever wrote them meant to keep somebody out.
+func (d *draft) filters(f model.Family) bool {
+	if !d.service.Filtered {
+		return false
+	}
+	ranges := d.service.SourceRanges
+	return len(ranges) == 0 || len(prefixesOf(f, ranges)) > 0
 }
 
 // hasFamily tells whether the Service is of this family: one of its ClusterIPs

@@ -6,15 +6,21 @@ import (
 	"net/netip"
 	"strings"
 
+	netutils "k8s.io/utils/net"
+
 	"sluice/internal/model"
 )
 
-// ParseAddr parses an IP address as Kubernetes writes it: without a zone and
-// without leading zeros, whose meaning differs between programs. An IPv4
-// address in IPv6 clothes comes back as the IPv4 address it is.
+// ParseAddr parses an IP address as Kubernetes writes it, without a zone. Objects
+// of old clusters have leading zeros in IPv4 addresses, which are read as decimal,
+// as all of Kubernetes does. An IPv4-mapped IPv6 address comes back as the IPv4
+// address.
 func ParseAddr(s string) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(s)
 	if err != nil {
+		if sloppy, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(s)); ok {
+			return sloppy.Unmap(), nil
+		}
 		return netip.Addr{}, fmt.Errorf("%q is not an IP address: %s", s, parseReason(err))
 	}
 	if addr.Zone() != "" {
@@ -23,17 +29,32 @@ func ParseAddr(s string) (netip.Addr, error) {
 	return addr.Unmap(), nil
 }
 
-// ParsePrefix parses a CIDR. Bits behind the prefix are cleared, as the kernel
-// does; an IPv4 range in IPv6 clothes comes back as the IPv4 range it is.
+// ParsePrefix parses a CIDR, with leading zeros as ParseAddr does. Bits behind
+// the prefix are cleared, as the kernel does; an IPv4-mapped IPv6 range comes back
+// as the IPv4 range.
 func ParsePrefix(s string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(s)
 	if err != nil {
+		if sloppy, ok := parsePrefixSloppy(s); ok {
+			return sloppy, nil
+		}
 		return netip.Prefix{}, fmt.Errorf("%q is not a CIDR: %s", s, parseReason(err))
 	}
 	if prefix.Addr().Is4In6() && prefix.Bits() >= 96 {
 		prefix = netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)
 	}
 	return prefix.Masked(), nil
+}
+
+// parsePrefixSloppy parses a CIDR with leading zeros.
+func parsePrefixSloppy(s string) (netip.Prefix, bool) {
+	_, cidr, err := netutils.ParseCIDRSloppy(s)
+	if err != nil {
+		return netip.Prefix{}, false
+	}
+	addr, ok := netip.AddrFromSlice(cidr.IP)
+	ones, _ := cidr.Mask.Size()
+	return netip.PrefixFrom(addr, ones), ok
 }
 
 // parseReason is the last part of a netip error, which otherwise repeats the

@@ -3,7 +3,6 @@ package source
 import (
 	"fmt"
 	"net/netip"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -178,9 +177,8 @@ func (r *report) affinity(svc *v1.Service) uint32 {
 // loadBalancer fills in what only Services of type LoadBalancer have.
 func (r *report) loadBalancer(svc *v1.Service, out *model.Service) {
 	out.LoadBalancerIPs = r.ingressIPs(svc)
-	field, ranges := sourceRanges(svc)
-	out.Filtered = len(ranges) > 0
-	out.SourceRanges = r.prefixes(field, ranges)
+	out.Filtered = len(svc.Spec.LoadBalancerSourceRanges) > 0
+	out.SourceRanges = r.prefixes("spec.loadBalancerSourceRanges", svc.Spec.LoadBalancerSourceRanges)
 	if out.ExternalPolicy == model.PolicyLocal && svc.Spec.HealthCheckNodePort != 0 {
 		out.HealthCheckNodePort, _ = r.port("spec.healthCheckNodePort", svc.Spec.HealthCheckNodePort)
 	}
@@ -202,18 +200,4 @@ func (r *report) ingressIPs(svc *v1.Service) []netip.Addr {
 		}
 	}
 	return distinct(out)
-}
-
-// sourceRanges returns the source ranges and the field that holds them. The
-// annotation is from before the field, which goes first.
-func sourceRanges(svc *v1.Service) (field string, ranges []string) {
-	if len(svc.Spec.LoadBalancerSourceRanges) > 0 {
-		return "spec.loadBalancerSourceRanges", svc.Spec.LoadBalancerSourceRanges
-	}
-	field = "metadata.annotations." + v1.AnnotationLoadBalancerSourceRangesKey
-	value := strings.TrimSpace(svc.Annotations[v1.AnnotationLoadBalancerSourceRangesKey])
-	if value == "" {
-		return field, nil
-	}
-	return field, strings.Split(value, ",")
 }

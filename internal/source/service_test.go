@@ -125,11 +125,21 @@ func TestAddressesOfServices(t *testing.T) {
 		{
 			name: "malformed and special ClusterIPs",
 			in: service(func(s *v1.Service) {
-				s.Spec.ClusterIPs = []string{"10.96.0.01", "0.0.0.0", "fe80::1%eth0", "127.0.0.1", "224.0.0.1", "255.255.255.255"}
+				s.Spec.ClusterIPs = []string{"10.96.0.0x1", "0.0.0.0", "fe80::1%eth0", "127.0.0.1", "224.0.0.1", "255.255.255.255"}
 			}),
 			want: want(func(s *model.Service) { s.ClusterIPs = nil }),
 			problems: []string{"spec.clusterIPs[0]", "spec.clusterIPs[1]", "spec.clusterIPs[2]", "spec.clusterIPs[3]",
 				"spec.clusterIPs[4]", "spec.clusterIPs[5]"},
+		},
+		{
+			name: "leading zeros are decimal",
+			in: service(func(s *v1.Service) {
+				s.Spec.ClusterIPs = []string{"010.096.000.041", "fd00::0001"}
+				s.Spec.ExternalIPs = []string{"192.0.2.010", "192.0.2.10"}
+			}),
+			want: want(func(s *model.Service) {
+				s.ClusterIPs, s.ExternalIPs = addrs("10.96.0.41", "fd00::1"), addrs("192.0.2.10")
+			}),
 		},
 		{
 			name:     "malformed single ClusterIP",
@@ -289,25 +299,24 @@ func TestLoadBalancers(t *testing.T) {
 			name: "source ranges are masked and unmapped",
 			in: loadBalancer(func(s *v1.Service) {
 				s.Spec.LoadBalancerSourceRanges = []string{" 10.1.2.3/8 ", "::ffff:192.0.2.0/120", "2001:db8::1/32"}
-				s.Annotations = map[string]string{v1.AnnotationLoadBalancerSourceRangesKey: "0.0.0.0/0"}
 			}),
 			want: want(func(s *model.Service) {
 				s.Filtered, s.SourceRanges = true, prefixes("10.0.0.0/8", "192.0.2.0/24", "2001:db8::/32")
 			}),
 		},
 		{
-			name: "source ranges by annotation",
+			name: "the annotation is for cloud controllers, not for proxies",
 			in: loadBalancer(func(s *v1.Service) {
 				s.Annotations = map[string]string{v1.AnnotationLoadBalancerSourceRangesKey: "10.0.0.0/8, fd00::/8"}
 			}),
-			want: want(func(s *model.Service) { s.Filtered, s.SourceRanges = true, prefixes("10.0.0.0/8", "fd00::/8") }),
+			want: plain,
 		},
 		{
-			name: "an empty annotation does not filter",
+			name: "source ranges with leading zeros are decimal",
 			in: loadBalancer(func(s *v1.Service) {
-				s.Annotations = map[string]string{v1.AnnotationLoadBalancerSourceRangesKey: " "}
+				s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.000/025", "010.0.0.0/8"}
 			}),
-			want: plain,
+			want: want(func(s *model.Service) { s.Filtered, s.SourceRanges = true, prefixes("203.0.113.0/25", "10.0.0.0/8") }),
 		},
 		{
 			name: "health check port under policy Local",

@@ -126,16 +126,11 @@ func endpointAddr(s string, family model.Family) (netip.Addr, error) {
 
 // conditions resolves absent conditions as the API defines them.
 func conditions(c *discoveryv1.EndpointConditions) model.Conditions {
-	ready := c.Ready == nil || *c.Ready
-	serving := ready
-	if c.Serving != nil {
-		serving = *c.Serving
-	}
 	var out model.Conditions
-	if ready {
+	if c.Ready == nil || *c.Ready {
 		out |= model.Ready
 	}
-	if serving {
+	if c.Serving == nil || *c.Serving {
 		out |= model.Serving
 	}
 	if c.Terminating != nil && *c.Terminating {

@@ -53,7 +53,11 @@ func TestSliceConditions(t *testing.T) {
 		want model.Conditions
 	}{
 		{"unset means ready", discoveryv1.EndpointConditions{}, model.Ready | model.Serving},
-		{"serving follows ready", discoveryv1.EndpointConditions{Ready: ptr(false)}, 0},
+		{"unset means serving", discoveryv1.EndpointConditions{Ready: ptr(false)}, model.Serving},
+		{
+			"unset means serving while terminating", discoveryv1.EndpointConditions{Ready: ptr(false), Terminating: ptr(true)},
+			model.Serving | model.Terminating,
+		},
 		{"serving while not ready", discoveryv1.EndpointConditions{Ready: ptr(false), Serving: ptr(true)}, model.Serving},
 		{"ready but not serving", discoveryv1.EndpointConditions{Serving: ptr(false)}, model.Ready},
 		{
@@ -82,10 +86,10 @@ func TestSliceConversion(t *testing.T) {
 		}
 		s.Endpoints = []discoveryv1.Endpoint{
 			{Addresses: []string{"10.0.0.1", "10.0.0.2"}, NodeName: ptr("n1")},
-			{Addresses: []string{"::ffff:10.0.0.3"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr(false)}},
+			{Addresses: []string{"::ffff:10.0.0.03"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr(false)}},
 			{},
 			{Addresses: []string{"fd00::1"}},
-			{Addresses: []string{"10.0.0.01"}},
+			{Addresses: []string{"10.0.0.0x1"}},
 			{Addresses: []string{"127.0.0.1"}},
 			{Addresses: []string{"0.0.0.0"}},
 			{Addresses: []string{"169.254.1.1"}},
@@ -104,7 +108,7 @@ func TestSliceConversion(t *testing.T) {
 		Ports:   []model.SlicePort{{Protocol: model.TCP, Port: 80}, {Name: "dns", Protocol: model.UDP, Port: 53}},
 		Endpoints: []model.Endpoint{
 			{Addr: addrs("10.0.0.1")[0], Node: "n1", Conditions: model.Ready | model.Serving},
-			{Addr: addrs("10.0.0.3")[0]},
+			{Addr: addrs("10.0.0.3")[0], Conditions: model.Serving},
 		},
 	}
 	if diff := cmp.Diff(want, got, compareAddrs, cmpopts.IgnoreFields(model.Slice{}, "Problems")); diff != "" {

@@ -111,7 +111,6 @@ func TestServicesThatAreRefused(t *testing.T) {
 		{name: "an unknown type", old: "spec:", new: "spec:\n  type: Magic", fields: []string{"spec.type"}},
 		{name: "no ClusterIP", old: "  " + ip + "\n", new: "", fields: []string{"spec.clusterIP"}, remedy: "set spec.clusterIP", line: 4},
 		{name: "a malformed ClusterIP", old: ip, new: "clusterIP: 10.96.0.256", fields: []string{"spec.clusterIP"}, line: 5},
-		{name: "leading zeros", old: ip, new: "clusterIP: 10.96.0.01", fields: []string{"spec.clusterIP"}},
 		{name: "a zone", old: ip, new: "clusterIP: fd00::1%eth0", fields: []string{"spec.clusterIP"}},
 		{name: "a loopback ClusterIP", old: ip, new: "clusterIP: 127.0.0.1", fields: []string{"spec.clusterIP"}},
 		{name: "two of one family", old: ip, new: "clusterIPs: [10.96.0.1, 10.96.0.2]", fields: []string{"spec.clusterIPs[1]"}},
