@@ -49,10 +49,15 @@ type Description struct {
 	// that asked for one and were rejected or dropped in Refused.
 	Counted              bool
 	Connections, Refused uint64
-	// Remembered is the endpoint that the client stays with, invalid for none,
-	// and Expires for how long yet.
-	Remembered netip.AddrPort
-	Expires    time.Duration
+	// Remembered are the endpoints that the client stays with, as long as its
+	// packets may go there: talkers can have different pools.
+	Remembered []Remembered
+}
+
+// Remembered is an endpoint that a client stays with, and for how long yet.
+type Remembered struct {
+	Endpoint netip.AddrPort
+	Expires  time.Duration
 }
 
 // MostDescribed is how many endpoints of a pool are described.

@@ -217,16 +217,30 @@ func (c *composer) hintNote() string {
 }
 
 func (c *composer) affinityStep(f *plan.Frontend) {
+	remembered, found := c.remembered()
 	switch {
 	case c.decision.Verdict != Served:
 	case f.Affinity == 0:
 		c.step("choice", "any of them, evenly, for each new connection")
-	case c.kernel != nil && c.decision.leadsTo(c.kernel.Remembered):
+	case found:
 		c.step("choice", "%s, which the kernel remembers for this client for another %s (session affinity)",
-			c.kernel.Remembered, printable.Duration(c.kernel.Expires))
+			remembered.Endpoint, printable.Duration(remembered.Expires))
 	default:
 		c.step("choice", "any of them, and then the same for this client for %s (session affinity)", printable.Duration(time.Duration(f.Affinity)*time.Second))
 	}
+}
+
+// remembered is the endpoint that the kernel has the client stay with.
+func (c *composer) remembered() (r dataplane.Remembered, found bool) {
+	if c.kernel == nil {
+		return r, false
+	}
+	for _, r := range c.kernel.Remembered {
+		if c.decision.leadsTo(r.Endpoint) {
+			return r, true
+		}
+	}
+	return r, false
 }
 
 func (c *composer) masqueradeStep(f *plan.Frontend) {

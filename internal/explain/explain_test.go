@@ -171,7 +171,8 @@ func TestARememberedEndpointCountsWhereThePacketMayReachIt(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			k := &fakeKernel{describe: func(dataplane.Place, netip.Addr) (dataplane.Description, error) {
 				one := []netip.AddrPort{netip.MustParseAddrPort("10.1.0.1:8080")}
-				return dataplane.Description{Present: true, Route: one, RouteSize: 1, Remembered: netip.MustParseAddrPort(tt.in), Expires: time.Minute}, nil
+				return dataplane.Description{Present: true, Route: one, RouteSize: 1,
+					Remembered: []dataplane.Remembered{{Endpoint: netip.MustParseAddrPort(tt.in), Expires: time.Minute}}}, nil
 			}}
 			_, text := run(t, k, service(func(s *model.Service) { s.Affinity = 60 }), endpoints("here")).ask(t, "default/web", "10.1.0.7")
 			if !strings.Contains(text, tt.want) {

@@ -53,8 +53,8 @@ func (c *composer) kernelStep() {
 	if k.Counted {
 		a.Connections, a.Refused = &k.Connections, &k.Refused
 	}
-	if k.Remembered.IsValid() {
-		a.Remembered, a.ExpiresIn = k.Remembered.String(), printable.Duration(k.Expires)
+	if r, found := c.remembered(); found {
+		a.Remembered, a.ExpiresIn = r.Endpoint.String(), printable.Duration(r.Expires)
 	}
 	c.answer.Kernel = a
 	if !k.Present {

@@ -299,6 +299,9 @@ func (a Attrs) element(e *Element) Attrs {
 	} else if e.Data != nil {
 		a = a.data(unix.NFTA_SET_ELEM_DATA, e.Data)
 	}
+	if e.Expires != 0 {
+		a = a.u64(unix.NFTA_SET_ELEM_TIMEOUT, uint64(e.Expires.Milliseconds()))
+	}
 	if e.Packets != 0 {
 		a = a.nested(unix.NFTA_SET_ELEM_EXPR, func(a Attrs) Attrs { return a.counter(e.Packets, e.Bytes) })
 	}

@@ -161,11 +161,11 @@ func (a Attrs) lookupProtocols(in Register, id uint32) Attrs {
 	})
 }
 
-// Random loads a random number below modulus.
-func (a Attrs) Random(to Register, modulus uint32) Attrs {
+// Random loads a random number from offset on, below offset plus modulus.
+func (a Attrs) Random(to Register, modulus, offset uint32) Attrs {
 	return a.expr("numgen", func(a Attrs) Attrs {
 		a = a.u32(unix.NFTA_NG_DREG, to.reg()).u32(unix.NFTA_NG_MODULUS, modulus)
-		return a.u32(unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM).u32(unix.NFTA_NG_OFFSET, 0)
+		return a.u32(unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM).u32(unix.NFTA_NG_OFFSET, offset)
 	})
 }
 

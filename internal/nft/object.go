@@ -72,7 +72,7 @@ type Element struct {
 	Verdict *Verdict
 	// Packets is the element's counter: where it starts, or stands.
 	Packets, Bytes uint64
-	// Expires is for how long the element stays, in what was read; 0 for ever.
+	// Expires is for how long the element stays; 0 for ever.
 	Expires time.Duration
 }
 

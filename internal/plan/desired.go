@@ -109,7 +109,9 @@ type Frontend struct {
 	Outside *Route
 
 	Masquerade Masquerade
-	// Affinity is how many seconds a client stays with its endpoint, 0 for not.
+	// Affinity is how many seconds a client stays with its endpoint, 0 for not. It
+	// does so at all frontends of the service port in this family, as long as the
+	// endpoint is in the pool that its connections may use there.
 	Affinity uint32
 
 	// Filtered says that only Sources may connect; all others are dropped.
@@ -124,6 +126,8 @@ type Route struct {
 	Endpoints []Endpoint
 	// Empty is the verdict when there is no endpoint.
 	Empty Verdict
+	// Local says that a traffic policy admits endpoints on this node only.
+	Local bool
 }
 
 // Endpoint is where a connection can go.

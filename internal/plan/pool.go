@@ -140,7 +140,7 @@ func (cs *candidates) pools(env *environment, withLocal bool) pools {
 	if !withLocal {
 		return out
 	}
-	out.local = &Route{Endpoints: cs.pool(s.local)}
+	out.local = &Route{Endpoints: cs.pool(s.local), Local: true}
 	out.localUsable = s.localUsable
 	if out.local.Endpoints == nil && out.cluster.Endpoints != nil {
 		out.local.Empty = Drop

@@ -45,8 +45,8 @@ func (d *Dataplane) lookedAt() (h host, sides []*side) {
 	return h, sides
 }
 
-// recallClient finds the endpoint that the kernel remembers for a client: the
-// first that the rules ask for.
+// recallClient finds the endpoints that the kernel remembers for a client, in the
+// order in which the rules ask for them.
 func recallClient(ctx context.Context, out *dataplane.Description, f *plan.Frontend, client netip.Addr) error {
 	pool := f.Route.Endpoints
 	if f.Outside != nil {
@@ -62,9 +62,8 @@ func recallClient(ctx context.Context, out *dataplane.Description, f *plan.Front
 			return err
 		}
 		if left > 0 {
-			out.Remembered, out.Expires = e.AddrPort, left
+			out.Remembered = append(out.Remembered, dataplane.Remembered{Endpoint: e.AddrPort, Expires: left})
 			out.Objects = append(out.Objects, dataplane.Object{Where: "recent " + list, What: line})
-			return nil
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/model"
 	"sluice/internal/nft"
 	"sluice/internal/plan"
 )
@@ -26,8 +27,11 @@ type chain struct {
 	masquerade      plan.Masquerade
 	verdict         plan.Verdict
 
-	// Of remember chains.
-	seconds uint32
+	// Of recall and remember chains: whose clients, and for how long they are
+	// remembered. A recall chain is of a pool, local or not, or splits.
+	port     affinityID
+	protocol model.Protocol
+	seconds  uint32
 }
 
 type kind uint8
@@ -54,6 +58,7 @@ const (
 	unknown        // ClusterIPs that are no frontend
 	entry          // what comes before the choice of an endpoint
 	balance        // chooses an endpoint
+	recall         // sends a client to the endpoint that is remembered, if one is
 	remembering    // finds the frontend again, to remember its client's endpoint
 	remember       // remembers it
 )
@@ -108,11 +113,16 @@ func (c chain) name() string {
 			b.WriteString(c.pool())
 		}
 		return b.String()
-	case remember:
-		if c.split {
-			return fmt.Sprintf("remember-split-%d", c.seconds)
+	case recall:
+		switch {
+		case c.split:
+			return fmt.Sprintf("recall-split-%016x", uint64(c.port))
+		case c.local:
+			return fmt.Sprintf("recall-local-%016x", uint64(c.port))
 		}
-		return fmt.Sprintf("remember-%d", c.seconds)
+		return fmt.Sprintf("recall-%016x", uint64(c.port))
+	case remember:
+		return fmt.Sprintf("remember-%016x-%d", uint64(c.port), c.seconds)
 	}
 	return fixedNames[c.kind]
 }
@@ -184,12 +194,22 @@ func (c chain) leadsTo() []chain {
 			plain.sticky = false
 			add(plain)
 		}
-	case remember:
+	case recall:
 		if c.split {
-			add(chain{kind: remember, seconds: c.seconds})
+			inside, outside := c.recallFrom()
+			add(inside)
+			add(outside)
 		}
 	}
 	return to
+}
+
+// recallFrom are the two chains that a recall chain that splits leads to.
+func (c chain) recallFrom() (inside, outside chain) {
+	inside = chain{kind: recall, port: c.port, protocol: c.protocol}
+	outside = inside
+	outside.local = true
+	return inside, outside
 }
 
 // Priorities of nft(8)'s names: dstnat, srcnat and filter.

@@ -18,6 +18,8 @@ type chains struct {
 	// since the kernel was last brought in line. What a chain leads to comes
 	// before it in fresh.
 	fresh, stale []chain
+	// adding and removing are how many chains were written last.
+	adding, removing int
 }
 
 func newChains() *chains {
@@ -78,7 +80,8 @@ func (s *chains) release(c chain) {
 
 func (s *chains) found(c chain, tags []uint64) { s.present[c] = tags }
 
-// missing are the chains that are led to and that the kernel lacks.
+// missing are the chains that are led to and that the kernel lacks. What a chain
+// leads to comes before it.
 func (s *chains) missing() iter.Seq[chain] {
 	return func(yield func(chain) bool) {
 		seen := map[chain]bool{}
@@ -95,14 +98,21 @@ func (s *chains) missing() iter.Seq[chain] {
 	}
 }
 
-// surplus are the names of the chains that nothing leads to.
-func (s *chains) surplus() iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for name := range s.strangers {
-			if !yield(name) {
+// missingOrdinary are those of missing that have no hook.
+func (s *chains) missingOrdinary() iter.Seq[chain] {
+	return func(yield func(chain) bool) {
+		for c := range s.missing() {
+			if !c.base() && !yield(c) {
 				return
 			}
 		}
+	}
+}
+
+// surplus are the chains of ours that nothing leads to any more. What a chain leads
+// to comes after it.
+func (s *chains) surplus() iter.Seq[chain] {
+	return func(yield func(chain) bool) {
 		seen := map[chain]bool{}
 		for _, c := range s.stale {
 			_, there := s.present[c]
@@ -110,20 +120,26 @@ func (s *chains) surplus() iter.Seq[string] {
 				continue
 			}
 			seen[c] = true
-			if !yield(s.name(c)) {
+			if !yield(c) {
 				return
 			}
 		}
 	}
 }
 
-func (s *chains) surplusRemoved() {
+// removed notes that the first chains of surplus are gone, as many as were
+// written, and the strangers.
+func (s *chains) removed() {
 	clear(s.strangers)
-	for _, c := range s.stale {
-		if s.refs[c] == 0 {
-			delete(s.present, c)
-			delete(s.names, c)
+	for c := range s.surplus() {
+		if s.removing--; s.removing < 0 {
+			break
 		}
+		delete(s.present, c)
+		delete(s.names, c)
 	}
-	s.fresh, s.stale = nil, nil
+	s.removing = 0
+	if count(s.surplus(), 1) == 0 && count(s.missing(), 1) == 0 {
+		s.fresh, s.stale = nil, nil
+	}
 }

@@ -169,7 +169,7 @@ func (d *Dataplane) Apply(ctx context.Context, c *plan.Change) dataplane.Result 
 		d.forget()
 		return r.result
 	}
-	if err := d.forgetClients(ctx, r.items); err != nil {
+	if err := d.moveClients(ctx, r.items); err != nil {
 		d.forget()
 		r.result.Err = err
 	}

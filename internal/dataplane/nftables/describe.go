@@ -34,8 +34,8 @@ func (d *Dataplane) Describe(ctx context.Context, at dataplane.Place, client net
 		r.out.Outside, r.out.OutsideSize = r.slots(m.outsideSlots, f.outsideSlots)
 		r.sources(f.sources)
 		if f.Affinity > 0 && client.IsValid() {
-			r.client(affinity, client)
-			r.client(localAffinity, client)
+			r.client(affinity, client, affinityOf(f.Frontend))
+			r.client(localAffinity, client, affinityOf(f.Frontend))
 		}
 	}
 	if r.out.Present = now.verdict != ""; r.out.Present {
@@ -160,20 +160,14 @@ func (r *describer) sources(prefixes []netip.Prefix) {
 }
 
 // client reads what is remembered of a client.
-func (r *describer) client(set string, client netip.Addr) {
-	from := len(r.arena)
-	r.arena.addr(client)
-	r.arena.addr(r.place.Destination)
-	r.arena.protocol(r.place.Protocol)
-	r.arena.port(r.place.Port)
-	e := nft.Element{Key: r.arena.cut(from)}
+func (r *describer) client(set string, client netip.Addr, id affinityID) {
+	e := nft.Element{Key: r.arena.clientKey(client, id)}
 	if !r.read(set, &e) {
 		return
 	}
 	v := r.table.decode(e.Data)
 	if ep := v.endpoint(); v.done() {
-		r.out.Remembered, r.out.Expires = ep, e.Expires
-		r.object(set, "%s . %s . %s . %d : %s . %d", client, r.place.Destination,
-			strings.ToLower(r.place.Protocol.String()), r.place.Port, ep.Addr(), ep.Port())
+		r.out.Remembered = append(r.out.Remembered, dataplane.Remembered{Endpoint: ep, Expires: e.Expires})
+		r.object(set, "%s . %d . %d : %s . %d", client, id.words()[0], id.words()[1], ep.Addr(), ep.Port())
 	}
 }

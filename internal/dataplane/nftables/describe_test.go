@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -18,9 +19,14 @@ var placeOf = dataplanetest.Place
 func TestDescribeReadsWhatTheKernelHolds(t *testing.T) {
 	k := newKernel(t)
 	d := k.dataplane()
-	ok(t, d.Reconcile(t.Context(), withAffinity6(variety())))
-	k.nft("add element ip sluice affinity { 10.244.0.7 . 10.96.0.1 . udp . 53 timeout 1h : 10.244.0.2 . 8080 }", "-f", "-")
-	k.nft("add element ip6 sluice local-affinity { 2001:db8:1::7 . 2001:db8::10 . udp . 30053 timeout 1h : fd00:10:244::1 . 53 }", "-f", "-")
+	desired := withAffinity6(variety())
+	ok(t, d.Reconcile(t.Context(), desired))
+	client := func(addr string, at plan.Key) string {
+		id := affinityOf(desired.Frontends[at]).words()
+		return fmt.Sprintf("%s . %d . %d", addr, id[0], id[1])
+	}
+	k.nft("add element ip sluice affinity { "+client("10.244.0.7", key("10.96.0.1:53", model.UDP))+" timeout 1h : 10.244.0.2 . 8080 }", "-f", "-")
+	k.nft("add element ip6 sluice local-affinity { "+client("2001:db8:1::7", key("[::]:30053", model.UDP))+" timeout 1h : fd00:10:244::1 . 53 }", "-f", "-")
 
 	k.nft("delete element ip sluice services { 10.96.0.1 . tcp . 98 }\n"+
 		"add element ip sluice services { 10.96.0.1 . tcp . 98 counter packets 7 bytes 420 : drop }", "-f", "-")
@@ -94,11 +100,14 @@ func TestDescribeReadsWhatTheKernelHolds(t *testing.T) {
 				}
 			}
 			recalls := ""
-			if got.Remembered.IsValid() {
-				recalls = got.Remembered.String()
+			for _, r := range got.Remembered {
+				recalls += r.Endpoint.String()
+				if r.Expires <= time.Minute || r.Expires > time.Hour {
+					t.Errorf("remembers it for %s", r.Expires)
+				}
 			}
-			if recalls != tt.recalls || (recalls != "") != (got.Expires > time.Minute && got.Expires <= time.Hour) {
-				t.Errorf("remembers %q for %s, want %q", recalls, got.Expires, tt.recalls)
+			if recalls != tt.recalls {
+				t.Errorf("remembers %q, want %q", recalls, tt.recalls)
 			}
 		})
 	}

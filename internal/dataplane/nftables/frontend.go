@@ -11,7 +11,7 @@ import (
 type programmed struct {
 	// Names of the chains that the frontend's verdict elements lead to: empty
 	// where there is no element, dropName where the verdict is drop.
-	verdict, outside, sticky string
+	verdict, outside, recall, sticky string
 	// slots are the endpoints by their index. In what was read from the kernel
 	// a slot can be empty (not valid).
 	slots, outsideSlots []netip.AddrPort
@@ -26,9 +26,9 @@ type programmed struct {
 var dropName = fixedNames[drop]
 
 // chainsOf says which chains a frontend's elements lead to.
-type chainsOf struct{ verdict, outside, sticky chain }
+type chainsOf struct{ verdict, outside, recall, sticky chain }
 
-func (c chainsOf) all() [3]chain { return [3]chain{c.verdict, c.outside, c.sticky} }
+func (c chainsOf) all() [4]chain { return [4]chain{c.verdict, c.outside, c.recall, c.sticky} }
 
 func chainsFor(f *plan.Frontend) chainsOf {
 	var c chainsOf
@@ -56,7 +56,9 @@ func chainsFor(f *plan.Frontend) chainsOf {
 		c.outside = o.target()
 	}
 	if f.Affinity > 0 {
-		c.sticky = chain{kind: remember, seconds: f.Affinity, split: f.Outside != nil}
+		id := affinityOf(f)
+		c.recall = chain{kind: recall, port: id, protocol: f.Protocol, local: f.Route.Local, split: f.Outside != nil}
+		c.sticky = chain{kind: remember, port: id, protocol: f.Protocol, seconds: f.Affinity}
 	}
 	return c
 }
@@ -125,14 +127,14 @@ func (f *frontend) hairpins() [2][]plan.Endpoint {
 
 // eachDifference calls added and removed for the endpoints that only one of two
 // sorted lists has: a pool of very many mostly stays as it is.
-func eachDifference(old, new []plan.Endpoint, removed, added func(netip.Addr)) {
+func eachDifference(old, new []plan.Endpoint, removed, added func(plan.Endpoint)) {
 	for len(old) > 0 || len(new) > 0 {
 		switch c := compareFirst(old, new); {
 		case c < 0:
-			removed(old[0].Addr())
+			removed(old[0])
 			old = old[1:]
 		case c > 0:
-			added(new[0].Addr())
+			added(new[0])
 			new = new[1:]
 		default:
 			old, new = old[1:], new[1:]

@@ -19,6 +19,8 @@ const tableComment = "made and kept by kube-proxy (Sluice)"
 // The sets and maps. Those of node ports lack the address in their keys: node
 // ports answer on every address of nodePortIPs.
 const (
+	localAffinityEndpoints = "local-affinity-endpoints"
+
 	services          = "services"
 	nodePorts         = "nodeports"
 	outside           = "outside"
@@ -31,6 +33,9 @@ const (
 	filters           = "filters"
 	affinity          = "affinity"
 	localAffinity     = "local-affinity"
+	affinityEndpoints = "affinity-endpoints"
+	recalls           = "recall"
+	nodePortRecalls   = "nodeport-recall"
 	sticky            = "sticky"
 	nodePortSticky    = "nodeport-sticky"
 	hairpin           = "hairpin"
@@ -69,7 +74,8 @@ func (l *layout) sets() []*nft.Set {
 	slot := typeof(l.dest, nft.Protocol, nft.DestPort, nft.Random)
 	nodePortSlot := typeof(nft.Protocol, nft.DestPort, nft.Random)
 	endpoint := typeof(l.dest, nft.DestPort)
-	client := plain(l.source, l.dest, nft.Protocol, nft.DestPort)
+	client := typeof(l.source, nft.Random, nft.Random)
+	affine := typeof(l.dest, nft.DestPort, nft.Random, nft.Random)
 	return []*nft.Set{
 		{Name: services, Key: frontend, Data: nft.VerdictType, Counter: true},
 		{Name: nodePorts, Key: nodePort, Data: nft.VerdictType, Counter: true},
@@ -81,14 +87,26 @@ func (l *layout) sets() []*nft.Set {
 		{Name: nodePortLocal, Key: nodePortSlot, Data: endpoint},
 		{Name: sources, Key: typeof(l.dest, nft.Protocol, nft.DestPort, l.source), Interval: true},
 		{Name: filters, Key: frontend, Data: nft.VerdictType, Counter: true},
-		{Name: affinity, Key: client, Data: plain(l.dest, nft.DestPort), Dynamic: true, Size: affinitySize},
-		{Name: localAffinity, Key: client, Data: plain(l.dest, nft.DestPort), Dynamic: true, Size: affinitySize},
+		{Name: affinity, Key: client, Data: endpoint, Dynamic: true, Size: affinitySize},
+		{Name: localAffinity, Key: client, Data: endpoint, Dynamic: true, Size: affinitySize},
+		{Name: affinityEndpoints, Key: affine},
+		{Name: localAffinityEndpoints, Key: affine},
+		{Name: recalls, Key: frontend, Data: nft.VerdictType},
+		{Name: nodePortRecalls, Key: nodePort, Data: nft.VerdictType},
 		{Name: sticky, Key: plain(l.dest, nft.Protocol, nft.DestPort), Data: nft.VerdictType},
 		{Name: nodePortSticky, Key: plain(nft.Protocol, nft.DestPort), Data: nft.VerdictType},
 		{Name: hairpin, Key: typeof(l.source, l.dest)},
 		{Name: clusterIPs, Key: plain(l.dest)},
 		{Name: nodePortIPs, Key: plain(l.dest)},
 	}
+}
+
+// affinityMap is the map of clients of the cluster's pools, or of the local ones.
+func affinityMap(local bool) string {
+	if local {
+		return localAffinity
+	}
+	return affinity
 }
 
 // arena hands out small byte strings without an allocation for each.
@@ -154,6 +172,27 @@ func (a *arena) address(ip netip.Addr) []byte {
 	return a.cut(at)
 }
 
+func (a *arena) affinityID(id affinityID) {
+	for _, word := range id.words() {
+		*a = binary.NativeEndian.AppendUint32(*a, word)
+	}
+}
+
+// clientKey encodes a client that is remembered.
+func (a *arena) clientKey(client netip.Addr, id affinityID) []byte {
+	at := len(*a)
+	a.addr(client)
+	a.affinityID(id)
+	return a.cut(at)
+}
+
+func (a *arena) affineEndpoint(e affineEndpoint) []byte {
+	at := len(*a)
+	a.endpoint(e.AddrPort)
+	a.affinityID(e.port)
+	return a.cut(at)
+}
+
 func (a *arena) hairpinKey(ip netip.Addr) []byte {
 	at := len(*a)
 	a.addr(ip)
@@ -189,6 +228,11 @@ func (d *decoder) addr() netip.Addr {
 func (d *decoder) protocol() model.Protocol { return model.Protocol(d.take(wordLen)[0]) }
 func (d *decoder) port() uint16             { return binary.BigEndian.Uint16(d.take(wordLen)) }
 func (d *decoder) index() int               { return int(binary.NativeEndian.Uint32(d.take(wordLen))) }
+
+func (d *decoder) affinityID() affinityID {
+	high, low := d.index(), d.index()
+	return affinityID(high)<<32 | affinityID(low)
+}
 
 func (d *decoder) endpoint() netip.AddrPort {
 	ip := d.addr()

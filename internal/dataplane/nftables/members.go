@@ -1,53 +1,82 @@
 package nftables
 
 import (
+	"cmp"
 	"iter"
+	"maps"
 	"net/netip"
+	"slices"
 
 	"sluice/internal/nft"
 )
 
-// members keeps a set of addresses: how many want each, and whether the kernel
-// has it.
-type members struct {
-	set string
-	key func(*arena, netip.Addr) []byte
-	of  map[netip.Addr]*member
-	// touched are the addresses to look at when the kernel is brought in line.
+// members keeps a set that frontends share: how many want each of its elements,
+// and whether the kernel has it. K is what an element stands for.
+type members[K comparable] struct {
+	set     string
+	key     func(*arena, K) []byte
+	compare func(a, b K) int
+	of      map[K]*member[K]
+	// touched are the elements to look at when the kernel is brought in line.
 	// Those before addFrom are not missing any more, those before removeFrom not
 	// surplus: there can be very many, which are written bit by bit.
-	touched             []*member
+	touched             []*member[K]
 	addFrom, removeFrom int
-	present             int // how many addresses the kernel has
+	present             int // how many elements the kernel has
 	// adding and removing are how many add and remove wrote last.
 	adding, removing int
 }
 
-type member struct {
-	ip               netip.Addr
+type member[K comparable] struct {
+	what             K
 	wanted           int32
 	present, touched bool
 }
 
-// newMembers makes a set for about that many addresses.
-func newMembers(set string, key func(*arena, netip.Addr) []byte, size int) *members {
-	return &members{set: set, key: key, of: make(map[netip.Addr]*member, size)}
+// memberSet is a members of any kind.
+type memberSet interface {
+	name() string
+	// add writes the addition of up to room elements and returns how many it
+	// wrote; added notes that they are there. The same for remove and removed.
+	add(b *nft.Batch, t nft.Table, a *arena, room int) int
+	added()
+	remove(b *nft.Batch, t nft.Table, a *arena, room int) int
+	removed()
+	// missing and surplus count what the kernel lacks and what nobody wants any
+	// more, up to a limit.
+	missing(limit int) int
+	surplus(limit int) int
+	// elements are all that are wanted, in order.
+	elements(*arena) []nft.Element
 }
 
-func (m *members) hold(ip netip.Addr)    { m.change(ip, func(e *member) { e.wanted++ }) }
-func (m *members) release(ip netip.Addr) { m.change(ip, func(e *member) { e.wanted-- }) }
+// newAddresses makes a set of addresses, for about that many.
+func newAddresses(set string, key func(*arena, netip.Addr) []byte, size int) *members[netip.Addr] {
+	return &members[netip.Addr]{set: set, key: key, compare: netip.Addr.Compare, of: make(map[netip.Addr]*member[netip.Addr], size)}
+}
 
-// found notes that the kernel has an address.
-func (m *members) found(ip netip.Addr) {
+// newAffineEndpoints makes a set of endpoints that clients can be sent back to.
+func newAffineEndpoints(set string) *members[affineEndpoint] {
+	return &members[affineEndpoint]{set: set, key: (*arena).affineEndpoint, compare: affineEndpoint.compare,
+		of: map[affineEndpoint]*member[affineEndpoint]{}}
+}
+
+func (m *members[K]) name() string { return m.set }
+
+func (m *members[K]) hold(what K)    { m.change(what, func(e *member[K]) { e.wanted++ }) }
+func (m *members[K]) release(what K) { m.change(what, func(e *member[K]) { e.wanted-- }) }
+
+// found notes that the kernel has an element.
+func (m *members[K]) found(what K) {
 	m.present++
-	m.change(ip, func(e *member) { e.present = true })
+	m.change(what, func(e *member[K]) { e.present = true })
 }
 
-func (m *members) change(ip netip.Addr, f func(*member)) {
-	e := m.of[ip]
+func (m *members[K]) change(what K, f func(*member[K])) {
+	e := m.of[what]
 	if e == nil {
-		e = &member{ip: ip}
-		m.of[ip] = e
+		e = &member[K]{what: what}
+		m.of[what] = e
 	}
 	f(e)
 	if !e.touched && (e.wanted > 0) != e.present {
@@ -57,26 +86,29 @@ func (m *members) change(ip netip.Addr, f func(*member)) {
 	m.addFrom, m.removeFrom = 0, 0
 }
 
-// has tells whether the kernel has an address.
-func (m *members) has(ip netip.Addr) bool {
-	e := m.of[ip]
+// has reports whether the kernel has an element.
+func (m *members[K]) has(what K) bool {
+	e := m.of[what]
 	return e != nil && e.present
 }
 
-// missing are the addresses that the kernel lacks, surplus those that nobody
-// wants any more.
-func (m *members) missing() iter.Seq[*member] {
-	return m.from(&m.addFrom, func(e *member) bool { return e.wanted > 0 && !e.present })
+// same reports whether the kernel has just these elements.
+func (m *members[K]) same(have []K) bool {
+	return len(have) == m.present && !slices.ContainsFunc(have, func(what K) bool { return !m.has(what) })
 }
 
-func (m *members) surplus() iter.Seq[*member] {
-	return m.from(&m.removeFrom, func(e *member) bool { return e.wanted == 0 && e.present })
+func (m *members[K]) eachMissing() iter.Seq[*member[K]] {
+	return m.from(&m.addFrom, func(e *member[K]) bool { return e.wanted > 0 && !e.present })
+}
+
+func (m *members[K]) eachSurplus() iter.Seq[*member[K]] {
+	return m.from(&m.removeFrom, func(e *member[K]) bool { return e.wanted == 0 && e.present })
 }
 
 // from walks over what was touched, and moves the start of the next walk past
 // what is in line at its beginning.
-func (m *members) from(start *int, is func(*member) bool) iter.Seq[*member] {
-	return func(yield func(*member) bool) {
+func (m *members[K]) from(start *int, is func(*member[K]) bool) iter.Seq[*member[K]] {
+	return func(yield func(*member[K]) bool) {
 		for *start < len(m.touched) && !is(m.touched[*start]) {
 			*start++
 		}
@@ -88,44 +120,53 @@ func (m *members) from(start *int, is func(*member) bool) iter.Seq[*member] {
 	}
 }
 
-// add writes the addition of up to room addresses, and tells how many it wrote.
-func (m *members) add(b *nft.Batch, t nft.Table, a *arena, room int) int {
-	m.adding = m.write(m.missing(), room, func(e *nft.Element) { b.AddElement(t, m.set, e, 0) }, a)
+func (m *members[K]) missing(limit int) int { return count(m.eachMissing(), limit) }
+func (m *members[K]) surplus(limit int) int { return count(m.eachSurplus(), limit) }
+
+func count[T any](list iter.Seq[T], limit int) (n int) {
+	for range list {
+		if n++; n >= limit {
+			break
+		}
+	}
+	return n
+}
+
+func (m *members[K]) add(b *nft.Batch, t nft.Table, a *arena, room int) int {
+	m.adding = m.write(m.eachMissing(), room, func(e *nft.Element) { b.AddElement(t, m.set, e, 0) }, a)
 	return m.adding
 }
 
-// remove writes the removal of up to room addresses.
-func (m *members) remove(b *nft.Batch, t nft.Table, a *arena, room int) int {
-	m.removing = m.write(m.surplus(), room, func(e *nft.Element) { b.DeleteElement(t, m.set, e, 0) }, a)
+func (m *members[K]) remove(b *nft.Batch, t nft.Table, a *arena, room int) int {
+	m.removing = m.write(m.eachSurplus(), room, func(e *nft.Element) { b.DeleteElement(t, m.set, e, 0) }, a)
 	return m.removing
 }
 
-func (m *members) write(list iter.Seq[*member], room int, f func(*nft.Element), a *arena) int {
+func (m *members[K]) write(list iter.Seq[*member[K]], room int, f func(*nft.Element), a *arena) int {
 	n := 0
 	for e := range list {
 		if n == room {
 			break
 		}
-		f(&nft.Element{Key: m.key(a, e.ip)})
+		f(&nft.Element{Key: m.key(a, e.what)})
 		n++
 	}
 	return n
 }
 
-// added notes that what add wrote took effect, removed the same of remove.
-func (m *members) added() {
-	m.wrote(m.missing(), m.adding, true)
+func (m *members[K]) added() {
+	m.wrote(m.eachMissing(), m.adding, true)
 	m.present += m.adding
 	m.adding = 0
 }
 
-func (m *members) removed() {
-	m.wrote(m.surplus(), m.removing, false)
+func (m *members[K]) removed() {
+	m.wrote(m.eachSurplus(), m.removing, false)
 	m.present -= m.removing
 	m.removing = 0
 }
 
-func (m *members) wrote(list iter.Seq[*member], n int, present bool) {
+func (m *members[K]) wrote(list iter.Seq[*member[K]], n int, present bool) {
 	for e := range list {
 		if n--; n < 0 {
 			break
@@ -136,17 +177,33 @@ func (m *members) wrote(list iter.Seq[*member], n int, present bool) {
 }
 
 // tidy forgets what was touched once all of it is in line.
-func (m *members) tidy() {
-	for range m.missing() {
-		return
-	}
-	for range m.surplus() {
+func (m *members[K]) tidy() {
+	if m.missing(1) > 0 || m.surplus(1) > 0 {
 		return
 	}
 	for _, e := range m.touched {
 		if e.touched = false; e.wanted == 0 {
-			delete(m.of, e.ip)
+			delete(m.of, e.what)
 		}
 	}
 	m.touched, m.addFrom, m.removeFrom = nil, 0, 0
+}
+
+func (m *members[K]) elements(a *arena) []nft.Element {
+	var out []nft.Element
+	for _, what := range slices.SortedFunc(maps.Keys(m.of), m.compare) {
+		out = append(out, nft.Element{Key: m.key(a, what)})
+	}
+	return out
+}
+
+// affineEndpoint is an endpoint that clients of a service port can be sent back
+// to.
+type affineEndpoint struct {
+	port affinityID
+	netip.AddrPort
+}
+
+func (e affineEndpoint) compare(o affineEndpoint) int {
+	return cmp.Or(e.AddrPort.Compare(o.AddrPort), cmp.Compare(e.port, o.port))
 }

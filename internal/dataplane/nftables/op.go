@@ -49,6 +49,7 @@ func (w *opWriter) difference(k plan.Key, old, new *programmed) {
 	w.fillSlots(m.outsideSlots, k, old.outsideSlots, new.outsideSlots)
 	w.eachSource(k, new.sources, old.sources, false)
 	w.setFilter(k, new.filters && !old.filters, false)
+	w.setRecall(m.recall, k, old.recall, new.recall)
 	w.setVerdict(m.sticky, k, old.sticky, new.sticky, nil)
 	w.setVerdict(m.outside, k, old.outside, new.outside, nil)
 
@@ -57,6 +58,7 @@ func (w *opWriter) difference(k plan.Key, old, new *programmed) {
 
 	w.removeVerdict(m.outside, k, old.outside, new.outside)
 	w.removeVerdict(m.sticky, k, old.sticky, new.sticky)
+	w.removeVerdict(m.recall, k, old.recall, new.recall)
 	w.setFilter(k, old.filters && !new.filters, true)
 	w.eachSource(k, old.sources, new.sources, true)
 	w.emptySlots(m.outsideSlots, k, old.outsideSlots, len(new.outsideSlots))
@@ -64,13 +66,13 @@ func (w *opWriter) difference(k plan.Key, old, new *programmed) {
 }
 
 // frontendMaps are the names of the maps a frontend has elements in.
-type frontendMaps struct{ verdict, outside, sticky, slots, outsideSlots string }
+type frontendMaps struct{ verdict, outside, recall, sticky, slots, outsideSlots string }
 
 func mapsOf(k plan.Key) frontendMaps {
 	if k.NodePort() {
-		return frontendMaps{nodePorts, nodePortOutside, nodePortSticky, nodePortEndpoints, nodePortLocal}
+		return frontendMaps{nodePorts, nodePortOutside, nodePortRecalls, nodePortSticky, nodePortEndpoints, nodePortLocal}
 	}
-	return frontendMaps{services, outside, sticky, endpoints, localEndpoints}
+	return frontendMaps{services, outside, recalls, sticky, endpoints, localEndpoints}
 }
 
 func (w *opWriter) fillSlots(set string, k plan.Key, old, new []netip.AddrPort) {
@@ -120,6 +122,15 @@ func (w *opWriter) setVerdict(set string, k plan.Key, old, new string, counted *
 		e.Packets, e.Bytes = counted.packets, counted.bytes
 	}
 	w.put(set, w.arena.frontendKey(k), e, old != "", true)
+}
+
+// setRecall adds or replaces the element that has a client's endpoint recalled. It
+// jumps, so that a client of whom nothing is remembered comes back.
+func (w *opWriter) setRecall(set string, k plan.Key, old, new string) {
+	if new != "" && new != old {
+		e := nft.Element{Verdict: &nft.Verdict{Code: nft.JumpCode, Chain: new}}
+		w.put(set, w.arena.frontendKey(k), e, old != "", true)
+	}
 }
 
 func (w *opWriter) removeVerdict(set string, k plan.Key, old, new string) {

@@ -19,6 +19,7 @@ type contents struct {
 	rules                             map[string][]uint64 // tags by chain
 	frontends                         map[plan.Key]*programmed
 	hairpins, clusterIPs, nodePortIPs []netip.Addr
+	clusterAffine, localAffine        []affineEndpoint
 	// junk are elements that cannot be anybody's.
 	junk []op
 }
@@ -189,6 +190,8 @@ func (r *reader) forSet(set string) func(*nft.Element) bool {
 			p.outsidePackets = e.Packets
 			return &p.outside
 		})
+	case recalls, nodePortRecalls:
+		return r.recall(set == nodePortRecalls)
 	case sticky, nodePortSticky:
 		return r.verdict(set == nodePortSticky, func(p *programmed, _ *nft.Element) *string { return &p.sticky })
 	case endpoints, nodePortEndpoints:
@@ -205,6 +208,10 @@ func (r *reader) forSet(set string) func(*nft.Element) bool {
 		return r.address(&r.clusterIPs, 1)
 	case nodePortIPs:
 		return r.address(&r.nodePortIPs, 1)
+	case affinityEndpoints:
+		return r.affine(&r.clusterAffine)
+	case localAffinityEndpoints:
+		return r.affine(&r.localAffine)
 	}
 	return nil // affinity: written by the packet path
 }
@@ -229,6 +236,19 @@ func (r *reader) verdict(nodePort bool, field func(*programmed, *nft.Element) *s
 		r.twice = r.twice || *name != ""
 		*name = r.verdictName(e.Verdict)
 		return true
+	}
+}
+
+// recall is verdict for elements that jump.
+func (r *reader) recall(nodePort bool) func(*nft.Element) bool {
+	take := r.verdict(nodePort, func(p *programmed, _ *nft.Element) *string { return &p.recall })
+	return func(e *nft.Element) bool {
+		if v := e.Verdict; v != nil && v.Code == nft.JumpCode {
+			e.Verdict = nft.Goto(v.Chain)
+		} else if v != nil && v.Code == nft.GotoCode {
+			e.Verdict = &nft.Verdict{Code: nft.JumpCode} // never ours here
+		}
+		return take(e)
 	}
 }
 
@@ -300,6 +320,21 @@ func (r *reader) filter(e *nft.Element) bool {
 	r.twice = r.twice || p.filters
 	p.filters, p.filteredPackets = true, e.Packets
 	return true
+}
+
+func (r *reader) affine(into *[]affineEndpoint) func(*nft.Element) bool {
+	return func(e *nft.Element) bool {
+		d := r.decode(e.Key)
+		ep := d.endpoint()
+		found := affineEndpoint{d.affinityID(), ep}
+		if !d.done() {
+			return false
+		}
+		if !r.again(string(e.Key)) {
+			*into = append(*into, found)
+		}
+		return true
+	}
 }
 
 func (r *reader) address(into *[]netip.Addr, copies int) func(*nft.Element) bool {

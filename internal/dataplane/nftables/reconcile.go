@@ -169,6 +169,12 @@ func (t *table) takeMembers(have *contents) {
 	for _, ip := range have.nodePortIPs {
 		t.nodePortIPs.found(ip)
 	}
+	for _, e := range have.clusterAffine {
+		t.clusterAffine.endpoints.found(e)
+	}
+	for _, e := range have.localAffine {
+		t.localAffine.endpoints.found(e)
+	}
 }
 
 // takeChains compares the kernel's chains with those that are wanted.
@@ -192,7 +198,8 @@ func (t *table) takeChains(have *contents) {
 
 // same tells whether two frontends are programmed alike, counters apart.
 func (p *programmed) same(o *programmed) bool {
-	return p.verdict == o.verdict && p.outside == o.outside && p.sticky == o.sticky && p.filters == o.filters &&
+	return p.verdict == o.verdict && p.outside == o.outside &&
+		p.recall == o.recall && p.sticky == o.sticky && p.filters == o.filters &&
 		slices.Equal(p.slots, o.slots) && slices.Equal(p.outsideSlots, o.outsideSlots) &&
 		sameSources(p, o)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"io"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -59,9 +58,7 @@ func (t *table) fill(desired *plan.Desired) map[string][]nft.Element {
 		elements[o.set] = append(elements[o.set], o.element)
 	}
 	for _, m := range t.members() {
-		for _, ip := range slices.SortedFunc(maps.Keys(m.of), netip.Addr.Compare) {
-			elements[m.set] = append(elements[m.set], nft.Element{Key: m.key(w.arena, ip)})
-		}
+		elements[m.name()] = m.elements(w.arena)
 	}
 	return elements
 }

@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"hash/fnv"
+	"slices"
 
 	"sluice/internal/model"
 	"sluice/internal/nft"
@@ -47,6 +48,8 @@ func (c chain) rules(l *layout, s *plan.Settings) []rule {
 		w.entry(c)
 	case balance:
 		w.balance(c)
+	case recall:
+		w.recall(c)
 	case rememberPostrouting, rememberInput:
 		w.add(goOn().isNew().isTranslated().jump(chain{kind: remembering}))
 	case remembering:
@@ -148,28 +151,46 @@ func (w *ruleWriter) entry(c chain) {
 	w.add(goOn().lookUp(set, w.frontendKey(c.nodePort)))
 }
 
-// poolSets are the maps of a pool: its endpoints and its clients' affinity.
-func (c chain) poolSets() (endpointMap, affinityMap string) {
+// endpointMap is the map of a pool's endpoints.
+func (c chain) endpointMap() string {
 	switch {
 	case c.nodePort && c.local:
-		return nodePortLocal, localAffinity
+		return nodePortLocal
 	case c.nodePort:
-		return nodePortEndpoints, affinity
+		return nodePortEndpoints
 	case c.local:
-		return localEndpoints, localAffinity
+		return localEndpoints
 	}
-	return endpoints, affinity
+	return endpoints
 }
 
 func (w *ruleWriter) balance(c chain) {
-	endpointMap, affinityMap := c.poolSets()
 	if c.sticky {
-		w.addForPorts(goOn().translate(w.layout, affinityMap, append(concat{w.sourceAddr()}, w.frontendKey(false)...)))
+		set := recalls
+		if c.nodePort {
+			set = nodePortRecalls
+		}
+		w.add(goOn().lookUp(set, w.frontendKey(c.nodePort)))
 		c.sticky = false
 		w.add(goOn().goTo(c))
 		return
 	}
-	w.addForPorts(goOn().translate(w.layout, endpointMap, append(w.frontendKey(c.nodePort), random(c.size))))
+	w.addForPorts(goOn().translate(w.layout, c.endpointMap(), append(w.frontendKey(c.nodePort), random(c.size))))
+}
+
+// recall sends a client to the endpoint that is remembered of it at any frontend
+// of the service port. Under external traffic policy Local, talkers from outside
+// have another pool than the others.
+func (w *ruleWriter) recall(c chain) {
+	if c.split {
+		inside, outside := c.recallFrom()
+		w.eachPodMatch(func(match expr) { w.add(match.goTo(inside)) })
+		w.add(goOn().sourceIsLocal().goTo(inside))
+		w.add(goOn().goTo(outside))
+		return
+	}
+	client := append(concat{w.sourceAddr()}, c.port.values()...)
+	w.add(goOn().protocolIs(c.protocol).translate(w.layout, affinityMap(c.local), client))
 }
 
 var protocols = []model.Protocol{model.TCP, model.UDP, model.SCTP}
@@ -186,20 +207,14 @@ func (w *ruleWriter) remembering() {
 	}
 }
 
-// remember notes which endpoint the client got. The endpoint is taken from the
-// reply's tuple: nft 1.0.6 would drop the match of the protocol from its listing
-// if the rule loaded the port from the packet.
+// remember notes which endpoint the client got, for each of the service port's
+// pools that has it. The endpoint is taken from the reply's tuple: nft 1.0.6 would
+// drop the match of the protocol from its listing if the rule loaded the port from
+// the packet.
 func (w *ruleWriter) remember(c chain) {
-	into := affinity
-	if c.split {
-		into = localAffinity
-		inside := chain{kind: remember, seconds: c.seconds}
-		w.eachPodMatch(func(match expr) { w.add(match.goTo(inside)) })
-		w.add(goOn().sourceIsLocal().goTo(inside))
-	}
-	client := append(concat{w.tupleSource(nft.Original)}, w.tupleKey(false)...)
+	client := append(concat{w.tupleSource(nft.Original)}, c.port.values()...)
 	endpoint := concat{w.tupleSource(nft.Reply), replySourcePort}
-	for _, p := range protocols {
-		w.add(goOn().protocolIs(p).isNew().note(into, client, endpoint, c.seconds))
-	}
+	affine := append(slices.Clone(endpoint), c.port.values()...)
+	w.add(goOn().protocolIs(c.protocol).isNew().in(affinityEndpoints, affine).note(affinity, client, endpoint, c.seconds))
+	w.add(goOn().protocolIs(c.protocol).isNew().in(localAffinityEndpoints, affine).note(localAffinity, client, endpoint, c.seconds))
 }

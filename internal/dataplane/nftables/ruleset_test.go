@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -36,6 +37,7 @@ func TestListingShowsWhatIsMeant(t *testing.T) {
 	k := newKernel(t)
 	ok(t, k.dataplane().Reconcile(context.Background(), withAffinity6(variety())))
 	got := k.nft("", "list", "ruleset")
+	affinityText := fmt.Sprintf("%016x", uint64(affinityOf(variety().Frontends[key("10.96.0.1:53", model.UDP)])))
 	for _, want := range []string{
 		"10.96.0.1 . tcp . 80 counter packets 0 bytes 0 : goto cluster-lb-2",
 		"fd00:10:96::1 . tcp . 80 counter packets 0 bytes 0 : goto cluster-lb-2",
@@ -45,8 +47,11 @@ func TestListingShowsWhatIsMeant(t *testing.T) {
 		"10.96.0.1 . tcp . 80 . 1 : 10.244.0.2 . 8080",
 		"2001:db8:1::1 . tcp . 443 . 2001:db8::/32",
 		"dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 2 map @endpoints",
-		"dnat ip6 to ip6 saddr . ip6 daddr . meta l4proto . th dport map @affinity",
-		"update @local-affinity { ct original ip6 saddr . ct original ip6 daddr . meta l4proto . ct original proto-dst timeout 1m : ct reply ip6 saddr . ct reply proto-src }",
+		"10.96.0.1 . udp . 53 : jump recall-" + affinityText,
+		"10.96.0.1 . udp . 53 : goto remember-" + affinityText + "-10800",
+		"dnat ip6 to ip6 saddr . numgen random mod 1 offset",
+		"@local-affinity-endpoints update @local-affinity { ct original ip6 saddr . numgen random mod 1 offset",
+		"timeout 1m : ct reply ip6 saddr . ct reply proto-src }",
 		"ip saddr 10.244.0.0/16 return",
 		"ip6 daddr fd00:10:96::/112 counter packets 0 bytes 0 drop",
 		"ip daddr @cluster-ips counter packets 0 bytes 0 goto refuse",

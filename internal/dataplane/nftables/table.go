@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -23,9 +24,12 @@ type table struct {
 	frontends map[plan.Key]*frontend
 	chains    *chains
 
-	hairpins, clusterIPs, nodePortIPs *members
-	// affine is the number of frontends with session affinity.
-	affine int
+	hairpins, clusterIPs, nodePortIPs *members[netip.Addr]
+	// clusterAffine and localAffine are for session affinity, in the cluster's pools
+	// and in the local ones.
+	clusterAffine, localAffine *affine
+	// sticky is the number of frontends with session affinity.
+	sticky int
 	// junk are elements in the kernel that cannot be anybody's.
 	junk  []op
 	arena arena
@@ -47,9 +51,12 @@ func newTable(f model.Family, name string, frontends int) *table {
 		Table:       nft.Table{Family: l.nf, Name: name, Comment: tableComment},
 		frontends:   make(map[plan.Key]*frontend, frontends),
 		chains:      newChains(),
-		hairpins:    newMembers(hairpin, (*arena).hairpinKey, frontends),
-		clusterIPs:  newMembers(clusterIPs, (*arena).address, frontends),
-		nodePortIPs: newMembers(nodePortIPs, (*arena).address, 0),
+		hairpins:    newAddresses(hairpin, (*arena).hairpinKey, frontends),
+		clusterIPs:  newAddresses(clusterIPs, (*arena).address, frontends),
+		nodePortIPs: newAddresses(nodePortIPs, (*arena).address, 0),
+
+		clusterAffine: newAffine(affinity, affinityEndpoints),
+		localAffine:   newAffine(localAffinity, localAffinityEndpoints),
 	}
 	for _, c := range baseChains {
 		t.chains.hold(c)
@@ -57,8 +64,8 @@ func newTable(f model.Family, name string, frontends int) *table {
 	return t
 }
 
-func (t *table) members() []*members {
-	return []*members{t.hairpins, t.clusterIPs, t.nodePortIPs}
+func (t *table) members() []memberSet {
+	return []memberSet{t.hairpins, t.clusterIPs, t.nodePortIPs, t.clusterAffine.endpoints, t.localAffine.endpoints}
 }
 
 // compile works out what the kernel shall hold for a frontend, next to what it
@@ -70,6 +77,7 @@ func (t *table) compile(f *plan.Frontend, now *programmed) *frontend {
 	fe, to := &frontend{Frontend: f}, chainsFor(f)
 	fe.verdict = t.chains.name(to.verdict)
 	fe.outside = t.chains.name(to.outside)
+	fe.recall = t.chains.name(to.recall)
 	fe.sticky = t.chains.name(to.sticky)
 	fe.slots = place(now.slots, f.Route.Endpoints)
 	if f.Outside != nil {
@@ -99,7 +107,13 @@ func (t *table) exchange(old, new *frontend) {
 	}
 	before, after := old.hairpins(), new.hairpins()
 	for i := range before {
-		eachDifference(before[i], after[i], t.hairpins.release, t.hairpins.hold)
+		eachDifference(before[i], after[i],
+			func(e plan.Endpoint) { t.hairpins.release(e.Addr()) },
+			func(e plan.Endpoint) { t.hairpins.hold(e.Addr()) })
+	}
+	affineBefore, affineAfter := old.affinePools(), new.affinePools()
+	for i := range affineBefore {
+		t.exchangeAffine(affineBefore[i], affineAfter[i])
 	}
 }
 
@@ -109,12 +123,12 @@ func (t *table) affinity(f *frontend, n int) {
 	if f.Affinity == 0 {
 		return
 	}
-	before := t.affine
-	t.affine += n
+	before := t.sticky
+	t.sticky += n
 	for _, c := range affinityChains {
 		if before == 0 {
 			t.chains.hold(c)
-		} else if t.affine == 0 {
+		} else if t.sticky == 0 {
 			t.chains.release(c)
 		}
 	}
@@ -140,7 +154,29 @@ func (t *table) configure(s plan.Settings) {
 	t.settings = s
 }
 
-// prologue writes what must be there before elements refer to it, and as many
+// chainRoom is how many elements a chain with its rules counts for in the bound of a
+// transaction.
+const chainRoom = 10
+
+// missing and surplus count what the kernel lacks besides elements of frontends, and
+// what nobody wants any more, up to a limit.
+func (t *table) missing(limit int) int {
+	n := chainRoom * count(t.chains.missingOrdinary(), limit/chainRoom+1)
+	for _, m := range t.members() {
+		n += m.missing(limit)
+	}
+	return n
+}
+
+func (t *table) surplus(limit int) int {
+	n := chainRoom * count(t.chains.surplus(), limit/chainRoom+1)
+	for _, m := range t.members() {
+		n += m.surplus(limit)
+	}
+	return n
+}
+
+// prologue writes what must be there before elements refer to it, as many chains and
 // members as there is room for.
 func (t *table) prologue(b *nft.Batch, room int) {
 	if !t.exists {
@@ -149,10 +185,14 @@ func (t *table) prologue(b *nft.Batch, room int) {
 			b.AddSet(t.Table, s)
 		}
 	}
-	for c := range t.chains.missing() {
-		if !c.base() {
-			t.addChain(b, c)
+	t.chains.adding = 0
+	for c := range t.chains.missingOrdinary() {
+		if room <= 0 {
+			break
 		}
+		t.addChain(b, c)
+		t.chains.adding++
+		room -= chainRoom
 	}
 	for c := range t.chains.rewrite {
 		b.FlushChain(t.Table, c.name())
@@ -180,10 +220,11 @@ func (t *table) addRules(b *nft.Batch, c chain) {
 // prologueDone notes that the prologue took effect.
 func (t *table) prologueDone() {
 	t.exists = true
-	for c := range t.chains.missing() {
-		if !c.base() {
-			t.chains.found(c, tagsOf(c.rules(t.layout, &t.settings)))
+	for c := range t.chains.missingOrdinary() {
+		if t.chains.adding--; t.chains.adding < 0 {
+			break
 		}
+		t.chains.found(c, tagsOf(c.rules(t.layout, &t.settings)))
 	}
 	for c := range t.chains.rewrite {
 		t.chains.found(c, tagsOf(c.rules(t.layout, &t.settings)))
@@ -203,13 +244,7 @@ func (t *table) epilogue(b *nft.Batch, room int) {
 			t.addChain(b, c)
 		}
 	}
-	// Chains can lead to each other: all are emptied before the first goes.
-	for name := range t.chains.surplus() {
-		b.FlushChain(t.Table, name)
-	}
-	for name := range t.chains.surplus() {
-		b.DeleteChain(t.Table, name)
-	}
+	room -= t.removeChains(b, room)
 	for _, m := range t.members() {
 		room -= m.remove(b, t.Table, &t.arena, room)
 	}
@@ -218,12 +253,34 @@ func (t *table) epilogue(b *nft.Batch, room int) {
 	}
 }
 
+// removeChains removes strangers, and up to room surplus chains of ours.
+func (t *table) removeChains(b *nft.Batch, room int) (used int) {
+	names := slices.Collect(maps.Keys(t.chains.strangers))
+	t.chains.removing = 0
+	for c := range t.chains.surplus() {
+		if used >= room {
+			break
+		}
+		names = append(names, t.chains.name(c))
+		t.chains.removing++
+		used += chainRoom
+	}
+	// Strangers can lead to each other: all are emptied before the first goes.
+	for _, name := range names {
+		b.FlushChain(t.Table, name)
+	}
+	for _, name := range names {
+		b.DeleteChain(t.Table, name)
+	}
+	return used
+}
+
 // epilogueDone notes that the epilogue took effect.
 func (t *table) epilogueDone() {
 	for c := range t.chains.missing() {
 		t.chains.found(c, tagsOf(c.rules(t.layout, &t.settings)))
 	}
-	t.chains.surplusRemoved()
+	t.chains.removed()
 	for _, m := range t.members() {
 		m.removed()
 	}

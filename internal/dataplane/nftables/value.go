@@ -71,8 +71,22 @@ var (
 
 func random(below int) value {
 	return value{fmt.Sprintf("numgen random mod %d", below), wordLen, func(a nft.Attrs, to nft.Register) nft.Attrs {
-		return a.Random(to, uint32(below))
+		return a.Random(to, uint32(below), 0)
 	}}
+}
+
+// constant is a number. nft(8) knows none in a key; what it calls random among one
+// is the same.
+func constant(n uint32) value {
+	return value{fmt.Sprintf("numgen random mod 1 offset %d", n), wordLen, func(a nft.Attrs, to nft.Register) nft.Attrs {
+		return a.Random(to, 1, n)
+	}}
+}
+
+// values are the number as part of a key.
+func (id affinityID) values() concat {
+	words := id.words()
+	return concat{constant(words[0]), constant(words[1])}
 }
 
 var directions = map[uint8]string{nft.Original: "original", nft.Reply: "reply"}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"net/netip"
 	"slices"
 
 	"sluice/internal/nft"
@@ -119,11 +118,9 @@ func (t *table) sameBesides(have *contents) bool {
 			return false
 		}
 	}
-	return sameMembers(t.hairpins, have.hairpins) &&
-		sameMembers(t.clusterIPs, have.clusterIPs) &&
-		sameMembers(t.nodePortIPs, have.nodePortIPs)
-}
-
-func sameMembers(m *members, have []netip.Addr) bool {
-	return len(have) == m.present && !slices.ContainsFunc(have, func(ip netip.Addr) bool { return !m.has(ip) })
+	return t.hairpins.same(have.hairpins) &&
+		t.clusterIPs.same(have.clusterIPs) &&
+		t.nodePortIPs.same(have.nodePortIPs) &&
+		t.clusterAffine.endpoints.same(have.clusterAffine) &&
+		t.localAffine.endpoints.same(have.localAffine)
 }

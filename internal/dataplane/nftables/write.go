@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 
 	"golang.org/x/sys/unix"
 
@@ -40,10 +39,10 @@ func (r *round) run(ctx context.Context) {
 
 func (r *round) write(ctx context.Context) error {
 	lots, first := r.lots(false), true
-	if sizeOf(r.items) > batchElements || r.moreThan(batchElements, (*members).missing) {
+	if sizeOf(r.items) > batchElements || r.more((*table).missing, batchElements) {
 		// The next transaction is encoded while the kernel is busy with one.
 		lots = ahead.Of(r.lots(true))
-		for ; first || r.moreThan(0, (*members).missing); first = false {
+		for ; first || r.more((*table).missing, 0); first = false {
 			if err := r.send(ctx, &lot{}, true, false); err != nil {
 				return err
 			}
@@ -55,7 +54,7 @@ func (r *round) write(ctx context.Context) error {
 		}
 		first = false
 	}
-	for r.moreThan(0, (*members).surplus) {
+	for r.more((*table).surplus, 0) {
 		if err := r.send(ctx, &lot{}, false, true); err != nil {
 			return err
 		}
@@ -63,15 +62,11 @@ func (r *round) write(ctx context.Context) error {
 	return nil
 }
 
-// moreThan tells whether more than n addresses are missing or surplus.
-func (r *round) moreThan(n int, which func(*members) iter.Seq[*member]) bool {
+// more reports whether more than n is missing or surplus.
+func (r *round) more(which func(*table, int) int, n int) bool {
 	for _, t := range r.tables {
-		for _, m := range t.members() {
-			for range which(m) {
-				if n--; n < 0 {
-					return true
-				}
-			}
+		if n -= which(t, n+1); n < 0 {
+			return true
 		}
 	}
 	return false

@@ -56,14 +56,14 @@
 // Every host is tried to every target, by tcp, udp and sctp, on v4 and v6,
 // unless told otherwise. The verdict is one of
 //
-//	answered [by HOSTS] [evenly | sticky] [source HOST] [hairpin HOST]
+//	answered [by HOSTS] [evenly | sticky | together] [source HOST] [hairpin HOST]
 //	refused, dropped          a reset or ICMP error comes back, or nothing does
 //	passed                    the packet left node1 for the world, untouched
 //
 // "by pod1,pod2" means exactly those two over many connections, each of them at
 // times; pod1:8081 asks for the port as well. With "evenly" they share fairly,
-// with "sticky" all connections of one host go to the same of them. "source
-// client" is what they see; "source node1" is its first address, "source
+// with "sticky" all connections of one host to one target go to the same of them,
+// and with "together" those to all targets of the line do. "source client" is what they see; "source node1" is its first address, "source
 // node1-spare" its other one; "source self" is whoever is talking; "hairpin
 // node1" is what an endpoint sees that talks to itself. An expectation that
 // does not hold is tried again for a few seconds.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +23,8 @@ type expectation struct {
 	hairpin []string
 	evenly  bool
 	sticky  bool
+	// together means sticky to one host whatever the target.
+	together bool
 }
 
 // loyalty is what a sticky flow of a line has to a host.
@@ -59,8 +62,8 @@ func (e *expectation) take(words []string) ([]string, error) {
 	case "evenly":
 		e.evenly = true
 		return rest, nil
-	case "sticky":
-		e.sticky = true
+	case "sticky", "together":
+		e.sticky, e.together = true, word == "together"
 		return rest, nil
 	case "answered", "refused", "dropped", "passed":
 		e.kind = lab.Kind(word)
@@ -176,16 +179,25 @@ func (e *expectation) checkFlow(r *runner, f lab.Flow, outcomes []lab.Outcome) e
 }
 
 // checkSticky wants one host for all connections of a flow, and the same when
-// the line is checked again.
+// the line is checked again. Flows that stick together have the same one.
 func (e *expectation) checkSticky(r *runner, f lab.Flow, counts map[string]int) error {
 	if len(counts) > 1 {
 		return fmt.Errorf("%v: not sticky: answered by %v", f, counts)
 	}
-	for name := range counts {
-		if before, ok := r.stuck[loyalty{e, f}]; ok && name != before {
-			return fmt.Errorf("%v: not sticky: answered by %s, and before by %s", f, name, before)
+	client := loyalty{e, f}
+	if e.together {
+		client.flow.To = netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
+		if f.To.Addr().Is6() {
+			client.flow.To = netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
 		}
-		r.sticking[loyalty{e, f}] = name
+	}
+	for name := range counts {
+		for _, known := range []map[loyalty]string{r.stuck, r.sticking} {
+			if before, ok := known[client]; ok && name != before {
+				return fmt.Errorf("%v: not sticky: answered by %s, and before by %s", f, name, before)
+			}
+		}
+		r.sticking[client] = name
 	}
 	return nil
 }

@@ -1,0 +1,107 @@
+package nftables
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// stickyServices are n Services with session affinity, each of which needs chains of
+// its own.
+func stickyServices(n int) *plan.Desired {
+	d := &plan.Desired{Settings: settings(), Frontends: map[plan.Key]*plan.Frontend{}, ClusterIPs: map[netip.Addr]struct{}{}}
+	for i := range n {
+		k := plan.Key{Addr: netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)}), Port: 80, Protocol: model.TCP}
+		d.Frontends[k] = &plan.Frontend{Key: k, Service: model.Name{Namespace: "default", Name: fmt.Sprint("web", i)},
+			Affinity: 10800, Route: plan.Route{Endpoints: pool("10.244.0.1:8080", "10.244.0.2:8080")}}
+	}
+	return d
+}
+
+// More chains than fit one transaction come and go in several.
+func TestVeryManyStickyServices(t *testing.T) {
+	const services = batchElements/chainRoom + 100
+	k := newKernel(t)
+	d := k.dataplane()
+	desired := stickyServices(services)
+	if r := ok(t, d.Reconcile(t.Context(), desired)); r.Transactions < 3 {
+		t.Errorf("%d transactions for %d chains", r.Transactions, 2*services)
+	}
+	listing := k.nft("", "list", "table", "ip", "sluice")
+	for _, prefix := range []string{"chain recall-", "chain remember-"} {
+		if n := strings.Count(listing, prefix); n < services {
+			t.Errorf("%d times %q, want %d", n, prefix, services)
+		}
+	}
+	if good, err := d.Verify(t.Context()); !good || err != nil {
+		t.Errorf("verified %t, %v", good, err)
+	}
+	if r := ok(t, k.dataplane().Reconcile(t.Context(), desired)); r.Transactions != 0 {
+		t.Errorf("a restart wrote %d transactions", r.Transactions)
+	}
+
+	change := &plan.Change{}
+	for key := range desired.Frontends {
+		change.Removed = append(change.Removed, key)
+	}
+	ok(t, d.Apply(t.Context(), change))
+	if listing := k.nft("", "list", "table", "ip", "sluice"); strings.Contains(listing, "chain recall-") || strings.Contains(listing, "chain remember-") {
+		t.Error("chains are left")
+	}
+	if good, err := d.Verify(t.Context()); !good || err != nil {
+		t.Errorf("verified %t, %v", good, err)
+	}
+}
+
+// Clients follow an endpoint from one sort of pool to the other, and forget it when
+// it leaves both.
+func TestRememberedClientsFollowTheTrafficPolicy(t *testing.T) {
+	k := newKernel(t)
+	d := k.dataplane()
+	at := key("10.96.0.1:80", model.TCP)
+	frontend := func(local bool, endpoints ...string) *plan.Frontend {
+		return &plan.Frontend{Key: at, Service: model.Name{Namespace: "default", Name: "web"}, Affinity: 60,
+			Route: plan.Route{Endpoints: pool(endpoints...), Local: local}}
+	}
+	apply := func(f *plan.Frontend) {
+		t.Helper()
+		ok(t, d.Apply(t.Context(), &plan.Change{Set: []*plan.Frontend{f}}))
+	}
+	desired := &plan.Desired{Settings: settings(), Frontends: map[plan.Key]*plan.Frontend{at: frontend(false, "10.244.0.1:80", "10.244.0.2:80")}}
+	ok(t, d.Reconcile(t.Context(), desired))
+	id := affinityOf(desired.Frontends[at]).words()
+	for i, endpoint := range []string{"10.244.0.1", "10.244.0.2"} {
+		k.nft(fmt.Sprintf("add element ip sluice affinity { 192.0.2.%d . %d . %d timeout 1h : %s . 80 }", i+1, id[0], id[1], endpoint), "-f", "-")
+	}
+	remembered := func() string {
+		t.Helper()
+		var out []string
+		for _, set := range []string{affinity, localAffinity} {
+			listing := k.nft("", "list", "map", "ip", "sluice", set)
+			for _, client := range []string{"192.0.2.1", "192.0.2.2"} {
+				if strings.Contains(listing, client+" ") {
+					out = append(out, set+" "+client)
+				}
+			}
+		}
+		return strings.Join(out, ", ")
+	}
+	for _, step := range []struct {
+		to   *plan.Frontend
+		want string
+	}{
+		{frontend(false, "10.244.0.1:80", "10.244.0.2:80"), "affinity 192.0.2.1, affinity 192.0.2.2"},
+		{frontend(true, "10.244.0.1:80"), "local-affinity 192.0.2.1"},
+		{frontend(false, "10.244.0.1:80", "10.244.0.2:80"), "affinity 192.0.2.1"},
+		{frontend(false, "10.244.0.2:80"), ""},
+	} {
+		apply(step.to)
+		if got := remembered(); got != step.want {
+			t.Errorf("%v: remembered %q, want %q", step.to.Route, got, step.want)
+		}
+	}
+}
