@@ -34,8 +34,6 @@ type Settings struct {
 
 	// HostnameOverride is the name of the node, empty for the host name.
 	HostnameOverride string
-	// NodeIP is the node's primary address, invalid for that of its Node.
-	NodeIP netip.Addr
 
 	Serving     Serving
 	Client      Client
@@ -101,13 +99,13 @@ func Resolve(c *Configuration) (*Settings, error) {
 		Features:         features(c.FeatureGates, &n),
 		Mode:             mode(c, &n),
 		HostnameOverride: hostname(c.HostnameOverride, &n),
-		NodeIP:           nodeIP(c.BindAddress, &n),
 		Serving:          serving(c, &n),
 		Client:           client(c, &n),
 		Conntrack:        conntrack(c, &n),
 		OOMScoreAdj:      oomScoreAdj(*c.OOMScoreAdj, &n),
 	}
 	s.Plan = planConfig(c, s.Features, &n)
+	s.Plan.NodeIP = nodeIP(c.BindAddress, &n)
 	s.SyncPeriod, s.MinSyncPeriod = periods(c, &n)
 	checkIPVS(c, &n)
 	checkLogging(c, s.Features, &n)

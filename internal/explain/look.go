@@ -147,10 +147,22 @@ func (l *looker) find(to netip.Addr, port uint16, proto model.Protocol) finding 
 func (l *looker) attach(f *finding, service model.Name) {
 	f.service = service
 	f.evidence = l.Evidence(service)
+	f.problems = append(f.problems, l.refused(service)...)
 	f.problems = append(f.problems, l.Desired.Problems["Service "+service.String()]...)
 	for _, s := range f.evidence.Slices {
 		f.problems = append(f.problems, l.Desired.Problems["EndpointSlice "+s.Name.String()]...)
 	}
+}
+
+// refused is why a Service, or a newer version of it, was not taken over.
+func (l *looker) refused(service model.Name) []model.Problem {
+	var out []model.Problem
+	for _, p := range l.Desired.Refused {
+		if p.Object == "Service "+service.String() {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // frontends are the frontends of the service port that a frontend belongs to,
@@ -323,6 +335,7 @@ func hasEndpoint(s *model.Slice, ip netip.Addr) bool {
 // missing is the finding for a Service that is not known.
 func (l *looker) missing() finding {
 	f := finding{decision: Decision{Cause: NoSuchService}, service: l.target.service, said: cmp.Or(l.question.From, Pod.String())}
+	f.problems = l.refused(l.target.service)
 	if len(l.State.Slices(l.target.service)) > 0 {
 		f.hints = append(f.hints, hint{kind: orphanSlices, service: l.target.service})
 	}

@@ -9,7 +9,7 @@ import (
 
 // Event is one change of what is known. The events are SetService,
 // DeleteService, SetSlice, DeleteSlice, SetNode, SetServiceCIDR,
-// DeleteServiceCIDR and SetHostIPs.
+// DeleteServiceCIDR, SetHostIPs and SetRefused.
 type Event interface{ apply(*State, *Dirty) }
 
 type (
@@ -29,6 +29,8 @@ type (
 	DeleteServiceCIDR struct{ Name string }
 	// SetHostIPs replaces the addresses that the machine's interfaces have.
 	SetHostIPs struct{ IPs []netip.Addr }
+	// SetRefused replaces what is known of objects that a source did not take over.
+	SetRefused struct{ Problems []Problem }
 )
 
 // Sink takes what sources find out. Its methods do not block for long.
@@ -43,7 +45,7 @@ type Sink interface {
 type Dirty struct {
 	All      bool              // everything counts as changed: Services are not noted
 	Services map[Name]struct{} // Services that changed, themselves or their slices
-	Node     bool              // node, host addresses or service CIDRs changed
+	Node     bool              // node, host addresses, service CIDRs or refusals changed
 	News     News
 }
 
@@ -71,6 +73,7 @@ type State struct {
 	node     *Node
 	cidrs    map[string]*ServiceCIDR
 	hostIPs  []netip.Addr
+	refused  []Problem
 }
 
 // NewState returns a State that knows nothing.
@@ -148,6 +151,9 @@ func (s *State) Node() *Node { return s.node }
 
 // HostIPs returns the addresses of the machine's interfaces.
 func (s *State) HostIPs() []netip.Addr { return s.hostIPs }
+
+// Refused returns what is wrong with objects that were not taken over.
+func (s *State) Refused() []Problem { return s.refused }
 
 // ServiceCIDRs returns the service CIDRs in order of their names.
 func (s *State) ServiceCIDRs() []*ServiceCIDR {
@@ -246,6 +252,15 @@ func (e SetHostIPs) apply(s *State, d *Dirty) {
 		return
 	}
 	s.hostIPs = e.IPs
+	s.revision++
+	d.Node = true
+}
+
+func (e SetRefused) apply(s *State, d *Dirty) {
+	if slices.Equal(s.refused, e.Problems) {
+		return
+	}
+	s.refused = e.Problems
 	s.revision++
 	d.Node = true
 }

@@ -58,43 +58,28 @@ func (p person) census() Census {
 
 // people are all endpoints of the families that the Service has.
 func (e *Evidence) people() []person {
-	d := draft{service: e.Service, env: &e.env, slices: e.Slices, work: &candidates{}}
-	d.collectAddresses()
-	var people []person
-	first := make([]int, len(e.Slices)) // of each slice
-	for i, s := range e.Slices {
-		first[i] = len(people)
-		if !d.hasFamily(s.Family) {
-			continue
-		}
-		for j := range s.Endpoints {
-			at := &s.Endpoints[j]
-			people = append(people, person{at.Addr, false, usable(at), at.Conditions.Has(model.Terminating)})
+	used := map[netip.Addr]struct{}{}
+	families := map[model.Family]bool{}
+	for _, ip := range e.Service.ClusterIPs {
+		if addressFault(ip) == "" {
+			families[model.FamilyOf(ip)] = true
 		}
 	}
-	cluster, local := poolsInUse(e.Service)
-	for _, f := range model.Families {
-		for i := range e.Service.Ports {
-			d.work.gather(d.env, d.slices, &e.Service.Ports[i], f)
-			if len(d.work.found) == 0 || !d.hasFamily(f) {
-				continue
+	for _, f := range e.frontends {
+		for _, pool := range f.pools() {
+			for _, ep := range pool.Endpoints {
+				used[ep.Addr()] = struct{}{}
 			}
-			s := d.work.selection(d.env, local)
-			for j := range d.work.found {
-				if c := &d.work.found[j]; cluster && s.cluster(c) == InPool || local && s.local(c) == InPool {
-					people[first[c.slice]+int(c.endpoint)].used = true
-				}
+		}
+	}
+	var people []person
+	for _, s := range e.Slices {
+		for i := range s.Endpoints {
+			at := &s.Endpoints[i]
+			if _, in := used[at.Addr]; families[s.Family] {
+				people = append(people, person{at.Addr, in, usable(at), at.Conditions.Has(model.Terminating)})
 			}
 		}
 	}
 	return people
-}
-
-// poolsInUse tells which pools the frontends of a Service send connections to.
-func poolsInUse(svc *model.Service) (cluster, local bool) {
-	external := len(svc.LoadBalancerIPs) > 0 || len(svc.ExternalIPs) > 0 ||
-		slices.ContainsFunc(svc.Ports, func(p model.ServicePort) bool { return p.NodePort != 0 })
-	internalLocal, _ := localFor(svc, ClusterIP)
-	_, externalLocal := localFor(svc, NodePort)
-	return !internalLocal || external, internalLocal || external && externalLocal
 }

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"testing"
+	"time"
 
 	"sluice/internal/model"
 )
@@ -47,6 +48,38 @@ func TestCensusCountsTheEndpointsOfAService(t *testing.T) {
 			state, planner := stateOf(events...), New(defaults)
 			planner.Update(state, &model.Dirty{})
 			evidence := planner.Evidence(state, tt.svc.Name)
+			wantEqual(t, "census", tt.want, evidence.Census())
+		})
+	}
+}
+
+// A pool counts as used only if the Service really has a frontend that leads there.
+func TestCensusGoesByFrontendsInForce(t *testing.T) {
+	f := model.IPv4
+	events := []model.Event{
+		model.SetService{Service: service(f, internalLocal, func(s *model.Service) {
+			s.Created, s.ExternalIPs = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), addrs("198.51.100.9")
+		})},
+		model.SetSlice{Slice: slice(f, "web-a", pod(f, 1, here, ready), pod(f, 2, "far", ready))},
+	}
+	off := defaults
+	off.NoExternalIPs = true
+	for _, tt := range []struct {
+		name  string
+		cfg   Config
+		older []model.Event
+		want  Census
+	}{
+		{"external IP of the cluster pool", defaults, nil, Census{Used: 2, Ready: 2}},
+		{"external IPs switched off", off, nil, Census{Used: 1, LeftOut: 1, Ready: 2}},
+		{"external IP of another Service", defaults, []model.Event{model.SetService{Service: service(f, func(s *model.Service) {
+			s.Name, s.ClusterIPs, s.ExternalIPs = named("older"), addrs("10.96.0.77"), addrs("198.51.100.9")
+		})}}, Census{Used: 1, LeftOut: 1, Ready: 2}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			state, planner := stateOf(append(tt.older, events...)...), New(tt.cfg)
+			planner.Update(state, &model.Dirty{})
+			evidence := planner.Evidence(state, named("web"))
 			wantEqual(t, "census", tt.want, evidence.Census())
 		})
 	}

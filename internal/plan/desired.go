@@ -17,6 +17,8 @@ type Desired struct {
 	HealthChecks map[model.Name]HealthCheck
 	// Problems are what was left out and why, by object ("Service default/web").
 	Problems map[string][]model.Problem
+	// Refused is what is wrong with objects that were not taken over at all.
+	Refused []model.Problem
 }
 
 // Change is the difference between two Desireds. Values in it are immutable.
@@ -35,7 +37,8 @@ type Change struct {
 	// that went from a Service to another is in both.
 	HealthPortsAdded, HealthPortsRemoved []uint16
 
-	// HealthChecks and Problems say that those of Desired changed.
+	// HealthChecks and Problems say that those of Desired changed, refused objects
+	// included.
 	HealthChecks, Problems bool
 
 	// News are of the events that led to the change. The engine adds them.
@@ -117,6 +120,14 @@ type Frontend struct {
 	// Filtered says that only Sources may connect; all others are dropped.
 	Filtered bool
 	Sources  []netip.Prefix // sorted; those of the frontend's family
+}
+
+// pools are the one or two pools that connections to the frontend go to.
+func (f *Frontend) pools() []*Route {
+	if f.Outside != nil {
+		return []*Route{&f.Route, f.Outside}
+	}
+	return []*Route{&f.Route}
 }
 
 // Route is a pool of endpoints, and what happens when it is empty.

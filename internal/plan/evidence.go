@@ -12,6 +12,8 @@ type Evidence struct {
 	Service *model.Service // nil if there is none of that name
 	Slices  []*model.Slice
 	env     environment
+	// frontends are those that the Service has, none that another one holds.
+	frontends []*Frontend
 }
 
 // Account tells how the pools of one service port in one family came about.
@@ -39,7 +41,15 @@ type Fate struct {
 // Evidence gathers what the plan of a Service is made from. It is cheap, and
 // what it returns stays as it is when the State changes.
 func (p *Planner) Evidence(state *model.State, name model.Name) Evidence {
-	return Evidence{state.Service(name), slices.Clone(state.Slices(name)), p.env}
+	e := Evidence{Service: state.Service(name), Slices: slices.Clone(state.Slices(name)), env: p.env}
+	if c := p.services[name]; c != nil {
+		for _, f := range c.plan.frontends {
+			if p.desired.Frontends[f.Key] == f {
+				e.frontends = append(e.frontends, f)
+			}
+		}
+	}
+	return e
 }
 
 // NodeName is the name of this node.

@@ -43,6 +43,9 @@ func (u *update) planNode() {
 		u.change.Settings = &settings
 	}
 	u.env = newEnvironment(&u.cfg, u.state, &settings)
+	if refused := u.state.Refused(); !slices.Equal(u.desired.Refused, refused) {
+		u.desired.Refused, u.change.Problems = refused, true
+	}
 	reports := nodeReports(u.state)
 	u.publish(u.nodeReports, reports)
 	u.nodeReports = reports

@@ -88,7 +88,8 @@ type Failure struct {
 	Retry    time.Time `json:"retry"`
 }
 
-// Problem is something that was left out of an object.
+// Problem is something that was left out of an object, or an object that was
+// refused.
 type Problem struct {
 	Object string `json:"object"`
 	Field  string `json:"field,omitempty"`
@@ -160,8 +161,14 @@ func (out *Report) look(v engine.View, failures []engine.Failure) {
 	out.takeProblems(v)
 }
 
-// takeProblems takes a few of the problems, and always the same.
+// takeProblems takes a few of the problems, and always the same. Objects that were
+// refused as a whole come first.
 func (out *Report) takeProblems(v engine.View) {
+	refused := v.Desired.Refused
+	out.ProblemCount = len(refused)
+	for _, p := range refused[:min(len(refused), mostProblems)] {
+		out.Problems = append(out.Problems, Problem(p))
+	}
 	objects := make([]string, 0, len(v.Desired.Problems))
 	for object, problems := range v.Desired.Problems {
 		out.ProblemCount += len(problems)

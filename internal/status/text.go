@@ -133,7 +133,7 @@ func (t *text) problems(r *Report) {
 		return
 	}
 	t.Line("")
-	t.Line("left out of objects: %d", r.ProblemCount)
+	t.Line("refused, or left out of objects: %d", r.ProblemCount)
 	for i, p := range r.Problems {
 		if i == mostRows {
 			t.Line("  and %d more", r.ProblemCount-i)

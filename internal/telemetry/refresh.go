@@ -10,11 +10,12 @@ import (
 
 // Refresh takes in what has to be asked for. It comes before each scrape.
 func (f *Feed) Refresh() {
-	status, problems := f.Status(), 0
-	f.Snapshot(func(d *plan.Desired) { problems = len(d.Problems) })
+	status, problems, refused := f.Status(), 0, 0
+	f.Snapshot(func(d *plan.Desired) { problems, refused = len(d.Problems), len(d.Refused) })
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.Metrics.problems.WithLabelValues().Set(float64(problems))
+	f.Metrics.refused.WithLabelValues().Set(float64(refused))
 	for phase, count := range map[engine.Phase]int{
 		engine.Programmed: status.Programmed, engine.Pending: status.Pending, engine.Failed: status.Failed,
 	} {

@@ -17,7 +17,10 @@ type Problem struct {
 	model.Problem
 }
 
-func (p Problem) String() string {
+func (p Problem) String() string { return p.place() + ": " + p.Problem.String() }
+
+// place is where in the files the problem is.
+func (p Problem) place() string {
 	place := p.File
 	if p.Document > 0 {
 		place += fmt.Sprintf(": document %d", p.Document)
@@ -25,7 +28,21 @@ func (p Problem) String() string {
 	if p.Line > 0 {
 		place += fmt.Sprintf(", line %d", p.Line)
 	}
-	return place + ": " + p.Problem.String()
+	return place
+}
+
+// refused are the problems of what was not taken over. What is left out of objects
+// that are in use goes with them.
+func refused(problems []Problem) []model.Problem {
+	var out []model.Problem
+	for _, p := range problems {
+		if p.Refused {
+			told := p.Problem
+			told.Reason = p.place() + ": " + p.Reason
+			out = append(out, told)
+		}
+	}
+	return out
 }
 
 // keysAndValues is the problem for a structured log.

@@ -306,7 +306,7 @@ func TestAnyChangesAreHeardOf(t *testing.T) {
 		f.eventually("the state of the folder", func() bool {
 			f.sink.mu.Lock()
 			defer f.sink.mu.Unlock()
-			return cmp.Equal(all(state), all(f.sink.state), values) && cmp.Equal(want.Problems, f.source.Problems(), values)
+			return cmp.Equal(all(state), all(f.sink.state), values) && cmp.Equal(refused(want.Problems), f.sink.state.Refused(), values)
 		})
 	}
 }

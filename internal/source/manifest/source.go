@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -47,8 +46,7 @@ type Source struct {
 	listing *listing // the last one, without its entries; nil if it failed
 	synced  bool
 	logged  map[Problem]bool
-
-	mu       sync.Mutex
+	// problems are what is wrong with the manifests now.
 	problems []Problem
 }
 
@@ -67,14 +65,6 @@ func New(options Options) *Source {
 		options.reread = reread
 	}
 	return &Source{options: options, loader: newLoader(options.NodeName, options.maxFileSize)}
-}
-
-// Problems returns what is wrong with the manifests now: what was refused, and
-// what was left out of objects that are in use. It may be called at any time.
-func (s *Source) Problems() []Problem {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.problems)
 }
 
 // Run hands what the path holds to the sink and follows it until the context
@@ -119,10 +109,10 @@ func (s *Source) Run(ctx context.Context, sink model.Sink) error {
 func (s *Source) pass(watcher *filewatch.Watcher, sink model.Sink, asked bool, paths ...string) {
 	content, err := s.load(watcher, paths)
 	if err != nil {
-		s.unreadable(err)
+		s.unreadable(err, sink)
 		return
 	}
-	s.report(content.Problems)
+	s.report(content.Problems, sink)
 	if len(content.Events) > 0 {
 		sink.Update(content.Events...)
 	}
@@ -174,23 +164,22 @@ func (s *Source) loadAll(watcher *filewatch.Watcher) (*Content, error) {
 
 // unreadable reports that the path cannot be read. What was loaded from it
 // stays in force.
-func (s *Source) unreadable(err error) {
+func (s *Source) unreadable(err error, sink model.Sink) {
 	s.report([]Problem{{File: s.options.Path, Refused: true, Problem: model.Problem{
 		Object: "path " + s.options.Path,
 		Reason: fmt.Sprintf("%v; what was loaded before stays in force", err),
 		Remedy: "create the file or folder, or make it readable",
-	}}})
+	}}}, sink)
 }
 
-// report publishes the problems and logs those that were not there before.
-func (s *Source) report(problems []Problem) {
-	s.mu.Lock()
-	same := slices.Equal(s.problems, problems)
-	s.problems = problems
-	s.mu.Unlock()
-	if same {
+// report hands over what was refused, for all who tell how the proxy is, and logs
+// the problems that were not there before.
+func (s *Source) report(problems []Problem, sink model.Sink) {
+	if slices.Equal(s.problems, problems) {
 		return
 	}
+	s.problems = problems
+	sink.Update(model.SetRefused{Problems: refused(problems)})
 
 	logged := make(map[Problem]bool, len(problems))
 	fresh := 0

@@ -58,6 +58,13 @@ func (s *sink) updated() int {
 	return len(s.updates)
 }
 
+// refused is what the source said was not taken over.
+func (s *sink) refused() []model.Problem {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state.Refused()
+}
+
 func (s *sink) isSynced() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -255,7 +262,7 @@ func TestPathThatIsALinkIsFollowed(t *testing.T) {
 func TestFolderThatComesAndGoes(t *testing.T) {
 	f := newFixture(t, "up/m")
 	f.start(Options{})
-	f.eventually("reporting the missing folder", func() bool { return len(f.source.Problems()) == 1 })
+	f.eventually("reporting the missing folder", func() bool { return len(f.sink.refused()) == 1 })
 	if f.sink.isSynced() {
 		t.Error("the sink is in sync with a folder that is not there")
 	}
@@ -263,12 +270,12 @@ func TestFolderThatComesAndGoes(t *testing.T) {
 	must(t, os.Mkdir(filepath.Join(f.dir, "up"), 0o755))
 	must(t, os.Rename(filepath.Join(f.dir, "stage"), f.path))
 	f.loaded(ips{"a": "10.96.0.1"})
-	if !f.sink.isSynced() || len(f.source.Problems()) > 0 {
-		t.Errorf("not in sync, or with problems: %v", f.source.Problems())
+	if !f.sink.isSynced() || len(f.sink.refused()) > 0 {
+		t.Errorf("not in sync, or with problems: %v", f.sink.refused())
 	}
 
 	must(t, os.Rename(filepath.Join(f.dir, "up"), filepath.Join(f.dir, "away")))
-	f.eventually("reporting the missing folder again", func() bool { return len(f.source.Problems()) == 1 })
+	f.eventually("reporting the missing folder again", func() bool { return len(f.sink.refused()) == 1 })
 	if got := f.sink.services(); len(got) != 1 {
 		t.Errorf("while the folder is away, what it held must stay: %v", got)
 	}
@@ -288,7 +295,7 @@ func TestLastGoodContentStaysInForce(t *testing.T) {
 
 	f.write("m/b.yaml", svc("b", "10.96.0.22")+"---\n"+svc("c", "10.96.0.3")+"---\nkind: broken\n")
 	f.loaded(ips{"a": "10.96.0.1", "b": "10.96.0.2"})
-	if problems := f.source.Problems(); len(problems) != 2 || problems[1].File != "b.yaml" || problems[1].Document != 3 {
+	if problems := f.sink.refused(); len(problems) != 2 || !strings.HasPrefix(problems[1].Reason, "b.yaml: document 3, line ") {
 		t.Errorf("got %v", problems)
 	}
 
@@ -297,7 +304,7 @@ func TestLastGoodContentStaysInForce(t *testing.T) {
 
 	f.write("m/b.yaml", svc("b", "10.96.0.22"))
 	f.loaded(ips{"a": "10.96.0.11", "b": "10.96.0.22"})
-	if problems := f.source.Problems(); len(problems) > 0 {
+	if problems := f.sink.refused(); len(problems) > 0 {
 		t.Errorf("got %v", problems)
 	}
 
