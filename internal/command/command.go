@@ -32,7 +32,7 @@ type options struct {
 	// exitOnConfigChange is upstream's way with a changed configuration file,
 	// for what cannot be put into force in a running process.
 	exitOnConfigChange bool
-	// resetRemovedEndpoints has TCP connections to endpoints that left reset.
+	// resetRemovedEndpoints has TCP connections to endpoints that no longer serve reset.
 	resetRemovedEndpoints bool
 	serviceMetrics        serviceMetrics
 }
@@ -82,7 +82,7 @@ its Node at the API server, or in a folder of manifests.`,
 	flags.BoolVar(&o.exitOnConfigChange, "exit-on-config-change", false,
 		"End the proxy when the configuration file changes in a way that needs a restart, so that it is started again. Otherwise that is logged, and all else is put into force.")
 	flags.BoolVar(&o.resetRemovedEndpoints, "reset-removed-endpoints", false,
-		"Reset the TCP connections of a Service's clients to an endpoint that is not used any more, so that they connect anew at once. Otherwise they go on for as long as the endpoint does.")
+		"Reset the TCP connections of a Service's clients to an endpoint that no longer serves, so that they connect anew at once. Otherwise they go on for as long as the endpoint does.")
 	o.serviceMetrics.addFlags(flags)
 	addSocketFlag(flags, &o.controlSocket)
 	addPageFlag(flags, &o.page)

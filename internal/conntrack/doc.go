@@ -16,13 +16,13 @@
 // What it promises:
 //
 //   - An entry goes if its client sent to a frontend that is programmed and is
-//     answered by somebody who is none of its endpoints, or if it was translated
-//     by a frontend that is gone. Entries to endpoints that are still there
-//     stay, and so does whatever is not addressed to a frontend by address,
-//     port and protocol.
-//   - A TCP connection is cut only if its endpoint is none of a programmed
-//     frontend's any more, and only where the rules answer the client with a
-//     reset, and not with silence.
+//     answered by somebody who does not serve it, or if it was translated by a
+//     frontend that is gone. Entries to endpoints that still serve stay, also if
+//     new flows go elsewhere, and so does whatever is not addressed to a frontend
+//     by address, port and protocol.
+//   - A TCP connection is cut only if its endpoint does not serve a programmed
+//     frontend any more, and only where the rules answer the client with a reset,
+//     and not with silence.
 //   - A pass over the table takes constant memory, however large the table is.
 //   - The first pass after a quiet time starts at once; under constant change
 //     passes take a tenth of one core at most.

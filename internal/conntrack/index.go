@@ -35,20 +35,7 @@ func (v *view) isNodePortIP(addr netip.Addr) bool {
 // serves tells whether whoever answers a flow is meant to.
 func (v *view) serves(f *flow) bool {
 	frontend, _ := v.find(f)
-	return frontend != nil && hasEndpoint(frontend, f.by)
-}
-
-// hasEndpoint looks into both pools of a frontend: which of them a client
-// belongs to cannot be told from its entry.
-func hasEndpoint(f *plan.Frontend, at netip.AddrPort) bool {
-	return inPool(&f.Route, at) || f.Outside != nil && inPool(f.Outside, at)
-}
-
-func inPool(r *plan.Route, at netip.AddrPort) bool {
-	_, found := slices.BinarySearchFunc(r.Endpoints, at, func(e plan.Endpoint, at netip.AddrPort) int {
-		return e.AddrPort.Compare(at)
-	})
-	return found
+	return frontend != nil && frontend.Serves(f.by)
 }
 
 // index is the frontends that the kernel follows. One that was refused is nil:
@@ -91,14 +78,14 @@ func (x *index) stale(f *flow) bool {
 		// it is translated.
 		return false
 	}
-	return !hasEndpoint(frontend, f.by)
+	return !frontend.Serves(f.by)
 }
 
 // severed tells whether a TCP connection has lost its endpoint. Without its
 // entry, what the client sends is decided by the rules, and they must say so: a
 // connection is not cut where they would drop that without a word.
 func severed(f *plan.Frontend, c *flow) bool {
-	return c.translated() && !c.over() && !hasEndpoint(f, c.by) &&
+	return c.translated() && !c.over() && !f.Serves(c.by) &&
 		resets(&f.Route) && (f.Outside == nil || resets(f.Outside))
 }
 
@@ -164,14 +151,14 @@ func (x *index) setNodePortIPs(ips []netip.Addr) bool {
 	return true
 }
 
-// lost tells whether an endpoint has gone.
+// lost tells whether an endpoint serves no longer.
 func lost(old, now *plan.Frontend) bool {
-	gone := func(e plan.Endpoint) bool { return !hasEndpoint(now, e.AddrPort) }
-	return slices.ContainsFunc(old.Route.Endpoints, gone) ||
+	gone := func(e plan.Endpoint) bool { return !now.Serves(e.AddrPort) }
+	return slices.ContainsFunc(old.Route.Endpoints, gone) || slices.ContainsFunc(old.AlsoServing, gone) ||
 		old.Outside != nil && slices.ContainsFunc(old.Outside.Endpoints, gone)
 }
 
-// hasAny tells whether a frontend has an endpoint.
+// hasAny tells whether a frontend leads new flows to an endpoint.
 func hasAny(f *plan.Frontend) bool {
 	return len(f.Route.Endpoints) > 0 || f.Outside != nil && len(f.Outside.Endpoints) > 0
 }

@@ -39,6 +39,12 @@ func split(f *plan.Frontend, outside ...string) *plan.Frontend {
 	return f
 }
 
+// draining has endpoints that still serve, but get no new flows.
+func draining(f *plan.Frontend, endpoints ...string) *plan.Frontend {
+	f.AlsoServing = route(endpoints...).Endpoints
+	return f
+}
+
 // node is an index with node ports on two addresses.
 func node(frontends ...*plan.Frontend) *index {
 	x := newIndex()
@@ -61,9 +67,9 @@ func flowOf(protocol model.Protocol, to, by string) *flow {
 }
 
 func TestWhichEntriesGo(t *testing.T) {
-	web := frontend("10.96.0.1:53", "10.244.1.1:5353", "10.244.1.2:5353")
+	web := draining(frontend("10.96.0.1:53", "10.244.1.1:5353", "10.244.1.2:5353"), "10.244.1.4:5353")
 	web6 := frontend("[fd00:96::1]:53", "[fd00:244::1]:5353")
-	empty := frontend("10.96.0.2:53")
+	empty := draining(frontend("10.96.0.2:53"), "10.244.1.4:5353")
 	nodePort := frontend("0.0.0.0:30053", "10.244.1.1:5353")
 	nodePort6 := frontend("[::]:30053", "[fd00:244::1]:5353")
 	local := split(frontend("198.18.0.1:53", "10.244.1.1:5353", "10.244.2.1:5353"), "10.244.1.3:5353")
@@ -81,6 +87,8 @@ func TestWhichEntriesGo(t *testing.T) {
 	}{
 		{"endpoint is there", model.UDP, "10.96.0.1:53", "10.244.1.2:5353", false},
 		{"endpoint left", model.UDP, "10.96.0.1:53", "10.244.1.3:5353", true},
+		{"endpoint gets no new flows but serves", model.UDP, "10.96.0.1:53", "10.244.1.4:5353", false},
+		{"the last one that serves, and there is none for new flows", model.UDP, "10.96.0.2:53", "10.244.1.4:5353", false},
 		{"endpoint has another port now", model.UDP, "10.96.0.1:53", "10.244.1.1:53", true},
 		{"black-holed", model.UDP, "10.96.0.1:53", "10.96.0.1:53", true},
 		{"another port of the address", model.UDP, "10.96.0.1:54", "10.96.0.1:54", false},
@@ -190,6 +198,11 @@ func TestWhichChangesNeedAPass(t *testing.T) {
 		{"moved to the other pool", split(frontend(at, a, b), a), split(frontend(at, a), b), false},
 		{"policy changes, pool stays", frontend(at, a, b), split(frontend(at, a, b), a), false},
 		{"gone from the outside pool", split(frontend(at), a), split(frontend(at)), true},
+		{"terminates in good order", frontend(at, a, b), draining(frontend(at, b), a), false},
+		{"the last one terminates in good order", frontend(at, a), draining(frontend(at), a), false},
+		{"terminated", draining(frontend(at, b), a), frontend(at, b), true},
+		{"serves new flows again", draining(frontend(at, b), a), frontend(at, a, b), false},
+		{"policy changes, pool shrinks", frontend(at, a, b), draining(split(frontend(at, a), a), b), false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -29,6 +29,9 @@ func (p *pending) add(change *plan.Change, refused map[plan.Key]error, tracks pr
 	for _, f := range change.Set {
 		p.put(tracks, f.Key, update{frontend: f})
 	}
+	for _, f := range change.Serving {
+		p.put(tracks, f.Key, update{frontend: f})
+	}
 	for _, key := range change.Removed {
 		p.put(tracks, key, update{removed: true})
 	}

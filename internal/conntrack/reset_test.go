@@ -23,7 +23,8 @@ func TestWhichConnectionsAreReset(t *testing.T) {
 	silent := split(tcpFrontend("198.18.0.2:80", "10.244.1.1:8080"))
 	silent.Outside.Empty = plan.Drop
 	x := node(tcpFrontend("10.96.0.1:80", "10.244.1.1:8080"), tcpFrontend("10.96.0.2:80"),
-		tcpFrontend("0.0.0.0:30080", "10.244.1.1:8080"), drops, local, silent)
+		tcpFrontend("0.0.0.0:30080", "10.244.1.1:8080"), drops, local, silent,
+		draining(tcpFrontend("10.96.0.7:80", "10.244.1.1:8080"), "10.244.1.2:8080"))
 	x.refuse(plan.Key{Addr: addr("10.96.0.5"), Port: 80, Protocol: model.TCP})
 	x.set(tcpFrontend("10.96.0.6:80", "10.244.1.2:8080"))
 	x.remove(plan.Key{Addr: addr("10.96.0.6"), Port: 80, Protocol: model.TCP})
@@ -35,6 +36,7 @@ func TestWhichConnectionsAreReset(t *testing.T) {
 	}{
 		{"endpoint is there", "10.96.0.1:80", "10.244.1.1:8080", tcpEstablished, false},
 		{"endpoint left", "10.96.0.1:80", "10.244.1.2:8080", tcpEstablished, true},
+		{"endpoint left the pool but serves", "10.96.0.7:80", "10.244.1.2:8080", tcpEstablished, false},
 		{"endpoint left, beginning", "10.96.0.1:80", "10.244.1.2:8080", 1, true},
 		{"endpoint left, half closed", "10.96.0.1:80", "10.244.1.2:8080", tcpLastAck, true},
 		{"endpoint left, over", "10.96.0.1:80", "10.244.1.2:8080", tcpTimeWait, false},
@@ -72,6 +74,8 @@ func TestTCPEntriesAreLookedAtWhenAnEndpointLeft(t *testing.T) {
 		{"another frontend", &plan.Change{Set: []*plan.Frontend{tcpFrontend("10.96.0.2:80", old)}}, nil},
 		{"removed frontend", &plan.Change{Removed: []plan.Key{tcpFrontend(web).Key}}, nil},
 		{"node port addresses", &plan.Change{Settings: &plan.Settings{NodePortIPs: []netip.Addr{addr("192.0.2.1")}}}, []protocols{{model.UDP}}},
+		{"endpoint terminates in good order", &plan.Change{Set: []*plan.Frontend{draining(tcpFrontend(web, now), old)}}, nil},
+		{"endpoint serves no longer, of which the kernel is not told", &plan.Change{Serving: []*plan.Frontend{tcpFrontend(web, now)}}, []protocols{tcp}},
 		{"replaced endpoint", &plan.Change{Set: []*plan.Frontend{tcpFrontend(web, now)}}, []protocols{tcp}},
 		{"last endpoint", &plan.Change{Set: []*plan.Frontend{tcpFrontend(web)}}, []protocols{tcp}},
 		{"of UDP too", &plan.Change{Set: []*plan.Frontend{tcpFrontend(web), frontend(web, now)}}, []protocols{{model.TCP, model.UDP}}},

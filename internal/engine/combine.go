@@ -16,6 +16,7 @@ func combine(changes []*plan.Change) *plan.Change {
 	}
 	out := &plan.Change{}
 	frontends := map[plan.Key]*plan.Frontend{} // nil for removed
+	serving := map[plan.Key]bool{}             // the kernel has nothing to do for it
 	clusterIPs := map[netip.Addr]bool{}        // true for added, false for removed
 	healthPorts := map[uint16]bool{}           // the same
 	for _, c := range changes {
@@ -26,11 +27,15 @@ func combine(changes []*plan.Change) *plan.Change {
 		out.HealthChecks = out.HealthChecks || c.HealthChecks
 		out.Problems = out.Problems || c.Problems
 		out.News.Add(c.News)
+		for _, f := range c.Serving {
+			_, set := frontends[f.Key]
+			frontends[f.Key], serving[f.Key] = f, !set || serving[f.Key]
+		}
 		for _, key := range c.Removed {
-			frontends[key] = nil
+			frontends[key], serving[key] = nil, false
 		}
 		for _, f := range c.Set {
-			frontends[f.Key] = f
+			frontends[f.Key], serving[f.Key] = f, false
 		}
 		toggle(clusterIPs, c.ClusterIPsRemoved, false)
 		toggle(clusterIPs, c.ClusterIPsAdded, true)
@@ -38,10 +43,13 @@ func combine(changes []*plan.Change) *plan.Change {
 		toggle(healthPorts, c.HealthPortsAdded, true)
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(frontends), plan.Key.Compare) {
-		if f := frontends[key]; f != nil {
-			out.Set = append(out.Set, f)
-		} else {
+		switch f := frontends[key]; {
+		case f == nil:
 			out.Removed = append(out.Removed, key)
+		case serving[key]:
+			out.Serving = append(out.Serving, f)
+		default:
+			out.Set = append(out.Set, f)
 		}
 	}
 	for _, addr := range slices.SortedFunc(maps.Keys(clusterIPs), netip.Addr.Compare) {

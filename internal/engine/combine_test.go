@@ -46,6 +46,16 @@ func TestCombinedChangesLeadWhereTheyLeadOneByOne(t *testing.T) {
 		},
 		want: &plan.Change{Revision: 2, Set: []*plan.Frontend{frontend("10.0.0.1", 1)}, Removed: []plan.Key{b}},
 	}, {
+		name: "the kernel is told of what it was not told of before, and of nothing else",
+		in: []*plan.Change{
+			{Set: []*plan.Frontend{frontend("10.0.0.1", 1)}, Serving: []*plan.Frontend{frontend("10.0.0.2", 1), frontend("10.0.0.3", 1)}},
+			{Set: []*plan.Frontend{frontend("10.0.0.3", 2)}, Serving: []*plan.Frontend{frontend("10.0.0.1", 2), frontend("10.0.0.2", 2)}},
+		},
+		want: &plan.Change{
+			Set:     []*plan.Frontend{frontend("10.0.0.1", 2), frontend("10.0.0.3", 2)},
+			Serving: []*plan.Frontend{frontend("10.0.0.2", 2)},
+		},
+	}, {
 		name: "a ClusterIP that came and went, or went and came, is no difference",
 		in: []*plan.Change{
 			{ClusterIPsAdded: []netip.Addr{a.Addr}, ClusterIPsRemoved: []netip.Addr{b.Addr}},

@@ -100,6 +100,30 @@ func TestTheOracleAgreesWithEveryVerdict(t *testing.T) {
 	}
 }
 
+func TestTheOracleAgreesWhoKeepsFlows(t *testing.T) {
+	outsidePools := 0
+	explore(t, func(t *testing.T, w oracle.World, p oracle.Packet, f *finding) {
+		fe := f.decision.Frontend
+		if fe == nil {
+			return
+		}
+		for _, slice := range w.Slices {
+			for _, port := range slice.Ports {
+				for _, e := range slice.Endpoints {
+					at := netip.AddrPortFrom(e.Addr, port.Port)
+					if want, got := oracle.KeepsFlows(w, p, at), fe.Serves(at); want != got {
+						t.Errorf("%s serves %s: %v, the oracle says %v", at, fe.Key, got, want)
+					}
+				}
+			}
+		}
+		outsidePools += len(fe.AlsoServing)
+	})
+	if outsidePools == 0 {
+		t.Error("no endpoint served outside the pools: the test has holes")
+	}
+}
+
 func TestEveryEndpointThatIsSaidToBeInThePoolIs(t *testing.T) {
 	reasons := map[string]int{}
 	explore(t, func(t *testing.T, _ oracle.World, _ oracle.Packet, f *finding) {

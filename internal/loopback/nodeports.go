@@ -28,7 +28,7 @@ const device = "lo"
 type Options struct {
 	Logger logr.Logger
 	Clock  clock.Clock // nil for the real one
-	// ResetRemoved has TCP connections reset when their endpoint leaves.
+	// ResetRemoved has TCP connections reset when their endpoint serves no longer.
 	ResetRemoved bool
 
 	// Listening is told how many ports of a family are listened on.
@@ -108,7 +108,7 @@ func (n *NodePorts) OnCommit(change *plan.Change, _ dataplane.Result) {
 		n.on, n.all = len(change.Settings.LoopbackIPs) > 0, true
 	}
 	if n.on && !n.all {
-		for _, f := range change.Set {
+		for _, f := range slices.Concat(change.Set, change.Serving) {
 			n.touch(f.Key)
 		}
 		for _, key := range change.Removed {
@@ -230,7 +230,7 @@ func (n *NodePorts) newRelay(ctx context.Context, at place) *relay.Relay {
 // try gives a port its route, which may make it listen.
 func (n *NodePorts) try(p *port) {
 	listened := p.relay.Listening()
-	err := p.relay.Set(p.frontend.Route, time.Duration(p.frontend.Affinity)*time.Second)
+	err := p.relay.Set(p.frontend.Route, p.frontend.Serves, time.Duration(p.frontend.Affinity)*time.Second)
 	n.count(p, listened)
 	if err == nil {
 		delete(n.failing, p.place)

@@ -126,3 +126,41 @@ func hintedAt(usable []endpoint, sort func(model.Hints) []string, place string) 
 func only(list []endpoint, wanted func(endpoint) bool) []endpoint {
 	return without(list, func(e endpoint) bool { return !wanted(e) })
 }
+
+// KeepsFlows tells whether an endpoint that took the packet, some time ago, keeps
+// its flow: a slice of the Service says that it serves, or new flows may go to it,
+// whoever sends them.
+func KeepsFlows(w World, p Packet, at netip.AddrPort) bool {
+	f, ok := w.frontendOf(p)
+	if !ok {
+		return false
+	}
+	family := model.FamilyOf(p.Destination)
+	for _, slice := range w.Slices {
+		if slice.ServiceName() == f.service.Name && slice.Family == family && saysServing(slice, f.port, at) {
+			return true
+		}
+	}
+	everywhere := w.endpointsOf(f.service, f.port, family)
+	for _, who := range []talker{outside, pod} {
+		pool := w.clusterPool(everywhere)
+		if f.usesLocalPool(who) {
+			pool = w.localPool(everywhere)
+		}
+		if slices.ContainsFunc(pool, func(e endpoint) bool { return e.addrPort == at }) {
+			return true
+		}
+	}
+	return false
+}
+
+// saysServing tells whether a slice has an endpoint for a service port and calls
+// it serving.
+func saysServing(s *model.Slice, port model.ServicePort, at netip.AddrPort) bool {
+	has := slices.ContainsFunc(s.Ports, func(p model.SlicePort) bool {
+		return p.Name == port.Name && p.Protocol == port.Protocol && p.Port == at.Port()
+	})
+	return has && acceptable(at.Addr(), s.Family) && slices.ContainsFunc(s.Endpoints, func(e model.Endpoint) bool {
+		return e.Addr == at.Addr() && e.Conditions.Has(model.Serving)
+	})
+}

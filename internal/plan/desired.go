@@ -2,6 +2,7 @@ package plan
 
 import (
 	"net/netip"
+	"slices"
 
 	"sluice/internal/model"
 )
@@ -30,6 +31,9 @@ type Change struct {
 	// Set are frontends that are new or changed, Removed those that are gone.
 	Set     []*Frontend
 	Removed []Key
+	// Serving are frontends that differ in AlsoServing alone. The kernel has
+	// nothing to do for them.
+	Serving []*Frontend
 
 	ClusterIPsAdded, ClusterIPsRemoved []netip.Addr
 
@@ -110,6 +114,11 @@ type Frontend struct {
 	// Outside is where connections of everybody else go, under external
 	// traffic policy Local. Nil otherwise.
 	Outside *Route
+	// AlsoServing are endpoints that get no new connections, because they are
+	// terminating or policies or topology left them out of the pools, but still
+	// serve: they keep the flows that they have. Sorted as a pool is, and shared
+	// between frontends.
+	AlsoServing []Endpoint
 
 	Masquerade Masquerade
 	// Affinity is how many seconds a client stays with its endpoint, 0 for not. It
@@ -128,6 +137,20 @@ func (f *Frontend) pools() []*Route {
 		return []*Route{&f.Route, f.Outside}
 	}
 	return []*Route{&f.Route}
+}
+
+// Serves tells whether an endpoint may keep the flows that it has by way of the
+// frontend. Whom new ones go to is another matter.
+func (f *Frontend) Serves(at netip.AddrPort) bool {
+	return contains(f.Route.Endpoints, at) || contains(f.AlsoServing, at) ||
+		f.Outside != nil && contains(f.Outside.Endpoints, at)
+}
+
+func contains(sorted []Endpoint, at netip.AddrPort) bool {
+	_, found := slices.BinarySearchFunc(sorted, at, func(e Endpoint, at netip.AddrPort) int {
+		return e.AddrPort.Compare(at)
+	})
+	return found
 }
 
 // Route is a pool of endpoints, and what happens when it is empty.

@@ -3,6 +3,12 @@ package plan
 import "slices"
 
 func (f *Frontend) same(o *Frontend) bool {
+	return f.sameRules(o) && slices.Equal(f.AlsoServing, o.AlsoServing)
+}
+
+// sameRules tells whether new connections fare alike: that is all the kernel is
+// told.
+func (f *Frontend) sameRules(o *Frontend) bool {
 	return f.Key == o.Key && f.Kind == o.Kind &&
 		f.Service == o.Service && f.Port == o.Port &&
 		f.Masquerade == o.Masquerade && f.Affinity == o.Affinity &&

@@ -186,7 +186,7 @@ func (d *draft) fate(slice, endpoint int, port uint16, s *selection) Fate {
 	}
 	// Of twins one is left. It sorts directly after what would be the first.
 	first := candidateAt(e.Addr, port)
-	first.usable, first.slice = true, -1
+	first.usable, first.standsIn, first.slice = true, true, -1
 	i, _ := slices.BinarySearchFunc(d.work.found, first, candidate.compare)
 	c := &d.work.found[i]
 	if int(c.slice) != slice || int(c.endpoint) != endpoint {

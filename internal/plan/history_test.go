@@ -102,6 +102,18 @@ func (m *mirror) apply(c *Change, want *Desired) string {
 		}
 		m.frontends[f.Key] = f
 	}
+	for _, f := range c.Serving {
+		old := m.frontends[f.Key]
+		if old == nil || slices.Equal(old.AlsoServing, f.AlsoServing) {
+			return fmt.Sprintf("%s is told to differ in AlsoServing and does not", f.Key)
+		}
+		rules := *f
+		rules.AlsoServing = old.AlsoServing
+		if !reflect.DeepEqual(old, &rules) {
+			return fmt.Sprintf("%s differs in more than AlsoServing, and the kernel is not told", f.Key)
+		}
+		m.frontends[f.Key] = f
+	}
 	for _, ip := range c.ClusterIPsRemoved {
 		delete(m.clusterIPs, ip)
 	}
@@ -250,7 +262,7 @@ func (w world) slice() *model.Slice {
 	}
 	hints := &model.Hints{Zones: some(w, 1, "a", "b"), Nodes: some(w, 1, here, "far")}
 	for range w.IntN(5) {
-		e := pod(f, 1+w.IntN(5), pick(w, "", here, "far"), pick(w, ready, ready, draining, dying, starting))
+		e := pod(f, 1+w.IntN(5), pick(w, "", here, "far"), pick(w, ready, ready, draining, dying, starting, model.Serving, model.Ready))
 		if w.one(2) {
 			e.Hints = hints
 		}

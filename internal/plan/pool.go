@@ -12,20 +12,25 @@ import (
 // pools are the endpoints of one service port in one family.
 type pools struct {
 	cluster Route
-	// local is nil unless it was asked for.
+	// local is nil unless the Service needs it.
 	local *Route
 	// localUsable says that the endpoints of local are usable ones, not the
 	// terminating ones that stand in for them.
 	localUsable bool
+	// Endpoints that serve but are not in the cluster pool, not in the local pool,
+	// not in either; as far as the policies of the Service have use for them.
+	besideCluster, besideLocal, besideBoth []Endpoint
 }
 
-// candidate points at an endpoint that may get into a pool: it is usable, or
-// serving and terminating. It holds what is sorted by and no pointer, which
-// makes sorting the endpoints of a large Service cheaper.
+// candidate points at an endpoint that may get into a pool or keeps its flows. It
+// holds what is sorted by and no pointer, which makes sorting the endpoints of a
+// large Service cheaper.
 type candidate struct {
 	high, low uint64 // of the address
 	port      uint16
 	usable    bool
+	standsIn  bool // is serving and terminating: in a pool if nobody is usable
+	serving   bool // some slice says so
 	local     bool
 	slice     int32
 	endpoint  int32
@@ -52,7 +57,20 @@ func (cs *candidates) gather(env *environment, all []*model.Slice, port *model.S
 		}
 	}
 	slices.SortFunc(cs.found, candidate.compare)
-	cs.found = slices.CompactFunc(cs.found, candidate.twin)
+	cs.uniteTwins()
+}
+
+// uniteTwins keeps the first of each endpoint. It serves if one of them does.
+func (cs *candidates) uniteTwins() {
+	kept := cs.found[:0]
+	for _, c := range cs.found {
+		if n := len(kept); n > 0 && kept[n-1].twin(c) {
+			kept[n-1].serving = kept[n-1].serving || c.serving
+		} else {
+			kept = append(kept, c)
+		}
+	}
+	cs.found = kept
 }
 
 // serves tells whether a port of a slice is the one that a service port means.
@@ -64,11 +82,12 @@ func (cs *candidates) add(env *environment, slice int, port uint16) {
 	s := cs.slices[slice]
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		if candidacy(e, s.Family) != InPool {
+		serving := e.Conditions.Has(model.Serving)
+		if !usable(e) && !serving || endpointFault(e.Addr, s.Family) != "" {
 			continue
 		}
 		c := candidateAt(e.Addr, port)
-		c.usable, c.local = usable(e), env.local(e)
+		c.usable, c.standsIn, c.serving, c.local = usable(e), standsIn(e), serving, env.local(e)
 		c.slice, c.endpoint = int32(slice), int32(i)
 		cs.found = append(cs.found, c)
 	}
@@ -78,7 +97,7 @@ func (cs *candidates) add(env *environment, slice int, port uint16) {
 // others there are.
 func candidacy(e *model.Endpoint, f model.Family) Reason {
 	switch {
-	case usable(e) || e.Conditions.Has(model.Serving|model.Terminating):
+	case usable(e) || standsIn(e):
 	case e.Conditions.Has(model.Terminating):
 		return NotServing
 	default:
@@ -90,7 +109,8 @@ func candidacy(e *model.Endpoint, f model.Family) Reason {
 	return InPool
 }
 
-func usable(e *model.Endpoint) bool { return e.Conditions.Has(model.Ready) }
+func usable(e *model.Endpoint) bool   { return e.Conditions.Has(model.Ready) }
+func standsIn(e *model.Endpoint) bool { return e.Conditions.Has(model.Serving | model.Terminating) }
 
 // candidateAt is a candidate of that address and port, which must be valid.
 func candidateAt(addr netip.Addr, port uint16) candidate {
@@ -107,7 +127,8 @@ func (c candidate) twin(o candidate) bool {
 	return c.low == o.low && c.high == o.high && c.port == o.port
 }
 
-// compare puts the usable one of twins first, and else the one found first.
+// compare puts the usable one of twins first, then one that stands in, and else
+// the one found first.
 func (c candidate) compare(o candidate) int {
 	switch {
 	case c.high != o.high:
@@ -116,14 +137,22 @@ func (c candidate) compare(o candidate) int {
 		return cmp.Compare(c.low, o.low)
 	case c.port != o.port:
 		return cmp.Compare(c.port, o.port)
-	case c.usable != o.usable && c.usable:
-		return -1
 	case c.usable != o.usable:
-		return 1
+		return trueFirst(c.usable)
+	case c.standsIn != o.standsIn:
+		return trueFirst(c.standsIn)
 	case c.slice != o.slice:
 		return cmp.Compare(c.slice, o.slice)
 	}
 	return cmp.Compare(c.endpoint, o.endpoint)
+}
+
+// trueFirst compares two that differ.
+func trueFirst(first bool) int {
+	if first {
+		return -1
+	}
+	return 1
 }
 
 // of returns the endpoint that a candidate points at.
@@ -131,29 +160,38 @@ func (cs *candidates) of(c *candidate) *model.Endpoint {
 	return &cs.slices[c.slice].Endpoints[c.endpoint]
 }
 
-// pools selects the endpoints of the cluster pool and, if wanted, of the local
-// pool.
-func (cs *candidates) pools(env *environment, withLocal bool) pools {
+// pools selects the endpoints of the pools that a Service needs.
+func (cs *candidates) pools(env *environment, svc *model.Service) pools {
 	var out pools
+	internalLocal, externalLocal := svc.InternalPolicy == model.PolicyLocal, svc.ExternalPolicy == model.PolicyLocal
+	withLocal := internalLocal || externalLocal || svc.HealthCheckNodePort != 0
 	s := cs.selection(env, withLocal)
-	out.cluster.Endpoints = cs.pool(s.cluster)
+	inCluster := func(c *candidate) bool { return s.cluster(c) == InPool }
+	inLocal := func(c *candidate) bool { return s.local(c) == InPool }
+	out.cluster.Endpoints = cs.endpoints(inCluster)
+	out.besideCluster = cs.endpoints(func(c *candidate) bool { return c.serving && !inCluster(c) })
 	if !withLocal {
 		return out
 	}
-	out.local = &Route{Endpoints: cs.pool(s.local), Local: true}
+	out.local = &Route{Endpoints: cs.endpoints(inLocal), Local: true}
 	out.localUsable = s.localUsable
+	if internalLocal {
+		out.besideLocal = cs.endpoints(func(c *candidate) bool { return c.serving && !inLocal(c) })
+	}
+	if externalLocal {
+		out.besideBoth = cs.endpoints(func(c *candidate) bool { return c.serving && !inCluster(c) && !inLocal(c) })
+	}
 	if out.local.Endpoints == nil && out.cluster.Endpoints != nil {
 		out.local.Empty = Drop
 	}
 	return out
 }
 
-// pool returns the candidates that are left out for no reason as endpoints, nil
-// for none.
-func (cs *candidates) pool(leftOut func(*candidate) Reason) []Endpoint {
+// endpoints returns some of the candidates as endpoints, nil for none.
+func (cs *candidates) endpoints(wanted func(*candidate) bool) []Endpoint {
 	n := 0
 	for i := range cs.found {
-		if leftOut(&cs.found[i]) == InPool {
+		if wanted(&cs.found[i]) {
 			n++
 		}
 	}
@@ -162,7 +200,7 @@ func (cs *candidates) pool(leftOut func(*candidate) Reason) []Endpoint {
 	}
 	out := make([]Endpoint, 0, n)
 	for i := range cs.found {
-		if c := &cs.found[i]; leftOut(c) == InPool {
+		if c := &cs.found[i]; wanted(c) {
 			out = append(out, Endpoint{netip.AddrPortFrom(cs.of(c).Addr, c.port), c.local})
 		}
 	}

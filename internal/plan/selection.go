@@ -25,10 +25,10 @@ func (cs *candidates) selection(env *environment, withLocal bool) selection {
 	s.usable = cs.any(func(c *candidate) bool { return c.usable })
 	s.localUsable = withLocal && cs.any(func(c *candidate) bool { return c.usable && c.local })
 	switch {
-	case len(cs.found) == 0:
-		s.origin = FromNothing
 	case s.usable:
 		s.meant, s.origin = cs.topology(env)
+	case !cs.any(func(c *candidate) bool { return c.standsIn }):
+		s.origin = FromNothing
 	}
 	return s
 }
@@ -46,6 +46,8 @@ func (cs *candidates) any(is func(*candidate) bool) bool {
 // pool only.
 func (s *selection) cluster(c *candidate) Reason {
 	switch {
+	case !c.usable && !c.standsIn:
+		return NotReady
 	case !s.usable:
 		return InPool
 	case !c.usable:
@@ -59,6 +61,8 @@ func (s *selection) cluster(c *candidate) Reason {
 // local tells why a candidate is not in the local pool.
 func (s *selection) local(c *candidate) Reason {
 	switch {
+	case !c.usable && !c.standsIn:
+		return NotReady
 	case !c.local:
 		return NotHere
 	case s.localUsable && !c.usable:

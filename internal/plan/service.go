@@ -133,10 +133,8 @@ func (d *draft) hasFamily(f model.Family) bool {
 
 func (d *draft) planPort(port *model.ServicePort, f model.Family) {
 	svc := d.service
-	withLocal := svc.InternalPolicy == model.PolicyLocal || svc.ExternalPolicy == model.PolicyLocal ||
-		svc.HealthCheckNodePort != 0
 	d.work.gather(d.env, d.slices, port, f)
-	pools := d.work.pools(d.env, withLocal)
+	pools := d.work.pools(d.env, svc)
 	if pools.localUsable && svc.HealthCheckNodePort != 0 {
 		for _, e := range pools.local.Endpoints {
 			d.healthy = append(d.healthy, e.Addr())
@@ -176,8 +174,12 @@ func (d *draft) add(at *address, number uint16, port *model.ServicePort, pools *
 	switch everybody, outside := localFor(svc, at.kind); {
 	case everybody:
 		f.Route = *pools.local
+		f.AlsoServing = pools.besideLocal
 	case outside:
 		f.Outside = pools.local
+		f.AlsoServing = pools.besideBoth
+	default:
+		f.AlsoServing = pools.besideCluster
 	}
 	d.frontends = append(d.frontends, f)
 }

@@ -37,7 +37,11 @@ func (u *update) settleFrontends() {
 		switch {
 		case len(all) > 0 && (current == nil || !current.same(all[0].value)):
 			u.desired.Frontends[key] = all[0].value
-			u.change.Set = append(u.change.Set, all[0].value)
+			if current != nil && current.sameRules(all[0].value) {
+				u.change.Serving = append(u.change.Serving, all[0].value)
+			} else {
+				u.change.Set = append(u.change.Set, all[0].value)
+			}
 		case len(all) == 0 && current != nil:
 			delete(u.desired.Frontends, key)
 			u.change.Removed = append(u.change.Removed, key)

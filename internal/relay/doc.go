@@ -15,8 +15,9 @@
 //     Relay, unless ResetRemoved asks for the contrary. The end of one direction
 //     and resets are passed on.
 //   - Each client socket of UDP has an endpoint of its own choice, until nothing
-//     was heard for IdleTimeout, the endpoint refuses, or it leaves the pool.
-//     The next packet then finds another one.
+//     was heard for IdleTimeout, the endpoint refuses, or it serves no longer. The
+//     next packet then finds another one. An endpoint that left the pool but still
+//     serves, as one that shuts down in good order, keeps its clients.
 //   - An empty pool refuses as a closed port does: nobody listens there. With
 //     verdict Drop the port is silent instead.
 //   - Memory and sockets are bounded, see Slots, MostClients and MostLoyalties.

@@ -55,13 +55,27 @@ func newBench(t testing.TB, protocol model.Protocol, edits ...func(*Options)) *b
 	return b
 }
 
-// set replaces the route by one to these endpoints.
+// set replaces the route by one to these endpoints. No other serves.
 func (b *bench) set(affinity time.Duration, endpoints ...netip.AddrPort) {
 	b.t.Helper()
-	if err := b.Set(routeTo(endpoints...), affinity); err != nil {
+	route := routeTo(endpoints...)
+	if err := b.Set(route, inPool(route), affinity); err != nil {
 		b.t.Fatal(err)
 	}
 }
+
+// drain replaces the route by one to an endpoint, while another one still serves.
+func (b *bench) drain(to, from netip.AddrPort) {
+	b.t.Helper()
+	f := plan.Frontend{Route: routeTo(to), AlsoServing: routeTo(from).Endpoints}
+	if err := b.Set(f.Route, f.Serves, 0); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// inPool and nobody tell which endpoints keep their connections.
+func inPool(route plan.Route) func(netip.AddrPort) bool { return (&plan.Frontend{Route: route}).Serves }
+func nobody(netip.AddrPort) bool                        { return false }
 
 func routeTo(endpoints ...netip.AddrPort) plan.Route {
 	var route plan.Route

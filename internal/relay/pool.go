@@ -22,7 +22,8 @@ type pool struct {
 
 	mu        sync.Mutex      // held for moments only
 	endpoints []plan.Endpoint // sorted
-	affinity  time.Duration   // 0 for none
+	serves    func(netip.AddrPort) bool
+	affinity  time.Duration // 0 for none
 	loyal     map[netip.Addr]loyalty
 }
 
@@ -36,11 +37,12 @@ func newPool(c clock.PassiveClock) pool {
 	return pool{clock: c, loyal: map[netip.Addr]loyalty{}}
 }
 
-// set replaces the endpoints. Those that are gone are forgotten at once.
-func (p *pool) set(endpoints []plan.Endpoint, affinity time.Duration) {
+// set replaces the endpoints, and who keeps the connections that it has. Those
+// that are gone from the pool are chosen no longer, at once.
+func (p *pool) set(endpoints []plan.Endpoint, serves func(netip.AddrPort) bool, affinity time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.endpoints, p.affinity = endpoints, affinity
+	p.endpoints, p.serves, p.affinity = endpoints, serves, affinity
 	for client, l := range p.loyal {
 		if affinity == 0 || !contains(endpoints, l.endpoint) {
 			delete(p.loyal, client)
@@ -69,11 +71,11 @@ func (p *pool) candidates(client netip.Addr) []netip.AddrPort {
 	return out
 }
 
-// has tells whether an endpoint is in the pool.
-func (p *pool) has(endpoint netip.AddrPort) bool {
+// keeps tells whether an endpoint keeps the connections that it has.
+func (p *pool) keeps(endpoint netip.AddrPort) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return contains(p.endpoints, endpoint)
+	return p.serves(endpoint)
 }
 
 func (p *pool) empty() bool {

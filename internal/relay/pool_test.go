@@ -36,7 +36,7 @@ func TestAffinityHoldsForItsTimeAndNotLonger(t *testing.T) {
 	all := endpoints("10.0.0.1", "10.0.0.2", "10.0.0.3")
 	client, other := testkit.Loopback(1), testkit.Loopback(2)
 	p := newPool(clock)
-	p.set(routeTo(all...).Endpoints, time.Minute)
+	p.set(routeTo(all...).Endpoints, nobody, time.Minute)
 	if got := p.favourite(client); got.IsValid() {
 		t.Errorf("a new client only gets %v", got)
 	}
@@ -60,15 +60,15 @@ func TestAffinityHoldsForItsTimeAndNotLonger(t *testing.T) {
 func TestAffinityForgetsAnEndpointThatLeftAtOnce(t *testing.T) {
 	all := endpoints("10.0.0.1", "10.0.0.2", "10.0.0.3")
 	p := newPool(clocktesting.NewFakeClock(time.Now()))
-	p.set(routeTo(all...).Endpoints, time.Hour)
+	p.set(routeTo(all...).Endpoints, nobody, time.Hour)
 	p.chose(testkit.Loopback(1), all[0])
-	p.set(routeTo(all[1], all[2]).Endpoints, time.Hour)
-	p.set(routeTo(all...).Endpoints, time.Hour)
+	p.set(routeTo(all[1], all[2]).Endpoints, nobody, time.Hour)
+	p.set(routeTo(all...).Endpoints, nobody, time.Hour)
 	if got := p.favourite(testkit.Loopback(1)); got.IsValid() {
 		t.Errorf("the client only gets %v, though that left for a while", got)
 	}
 	p.chose(testkit.Loopback(1), all[0])
-	p.set(routeTo(all...).Endpoints, 0)
+	p.set(routeTo(all...).Endpoints, nobody, 0)
 	if got := p.favourite(testkit.Loopback(1)); got.IsValid() {
 		t.Errorf("without affinity the client only gets %v", got)
 	}
@@ -78,7 +78,7 @@ func TestAffinityRemembersABoundedNumberOfClients(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	all := endpoints("10.0.0.1", "10.0.0.2")
 	p := newPool(clock)
-	p.set(routeTo(all...).Endpoints, time.Hour)
+	p.set(routeTo(all...).Endpoints, nobody, time.Hour)
 	client := netip.MustParseAddr("127.1.0.0")
 	oldest := client
 	for range MostLoyalties + 1 {

@@ -29,7 +29,7 @@ type Options struct {
 	// bound. Those that are too many wait to be accepted.
 	Slots chan struct{}
 
-	// ResetRemoved has TCP connections reset when their endpoint leaves the pool,
+	// ResetRemoved has TCP connections reset when their endpoint serves no longer,
 	// instead of going on.
 	ResetRemoved bool
 
@@ -81,11 +81,11 @@ func New(ctx context.Context, o Options) *Relay {
 	return &Relay{Options: o, pool: newPool(o.Clock), lifetime: ctx}
 }
 
-// Set replaces the route, and for how long a client stays with its endpoint; 0
-// for not. When it fails the Relay does not listen, and Set is to be called
-// again.
-func (r *Relay) Set(route plan.Route, affinity time.Duration) error {
-	r.pool.set(route.Endpoints, affinity)
+// Set replaces the route, which endpoints keep the connections that they have,
+// and for how long a client stays with its endpoint; 0 for not. When it fails the
+// Relay does not listen, and Set is to be called again.
+func (r *Relay) Set(route plan.Route, serves func(netip.AddrPort) bool, affinity time.Duration) error {
+	r.pool.set(route.Endpoints, serves, affinity)
 	r.streams.resetWhere(r.gone)
 	if len(route.Endpoints) == 0 && route.Empty == plan.Reject {
 		r.Close()
@@ -101,7 +101,7 @@ func (r *Relay) Set(route plan.Route, affinity time.Duration) error {
 	return r.front.follow()
 }
 
-func (r *Relay) gone(endpoint netip.AddrPort) bool { return !r.pool.has(endpoint) }
+func (r *Relay) gone(endpoint netip.AddrPort) bool { return !r.pool.keeps(endpoint) }
 
 // Listening tells whether the Relay listens.
 func (r *Relay) Listening() bool { return r.front != nil }

@@ -7,7 +7,7 @@ import (
 )
 
 // streams are the TCP connections of a Relay that resets those whose endpoint
-// leaves. They are not kept by any other.
+// serves no longer. They are not kept by any other.
 type streams struct {
 	mu   sync.Mutex // held for moments only
 	open map[*stream]struct{}

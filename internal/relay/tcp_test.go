@@ -191,6 +191,11 @@ func TestConnectionsToAnEndpointThatLeftAreResetForThoseWhoWantThat(t *testing.T
 	readLine(t, leaving)
 	b.set(0, one, two)
 	say(t, leaving, "one is still there")
+	b.drain(two, one)
+	say(t, leaving, "one still serves")
+	if got := b.ask(); got != "two" {
+		t.Errorf("a new connection is answered by %q", got)
+	}
 	b.set(0, two)
 	if _, err := leaving.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
 		t.Errorf("after its endpoint left the client reads %v, want a reset", err)
@@ -220,7 +225,7 @@ func TestAnEmptyPoolRefusesOrIsSilent(t *testing.T) {
 		{"endpoint is there again", routeTo(endpoint), late, "connected"},
 	}
 	for _, step := range steps {
-		if err := b.Set(step.route, 0); err != nil {
+		if err := b.Set(step.route, inPool(step.route), 0); err != nil {
 			t.Fatal(err)
 		}
 		if got := b.outcome(step.timeout); got != step.want {
@@ -236,14 +241,14 @@ func TestAPortThatIsTakenIsAnErrorUntilItIsFree(t *testing.T) {
 		t.Fatal(err)
 	}
 	route := routeTo(named(t, "one", testkit.Loopback(2)))
-	if err := b.Set(route, 0); !errors.Is(err, unix.EADDRINUSE) {
+	if err := b.Set(route, inPool(route), 0); !errors.Is(err, unix.EADDRINUSE) {
 		t.Errorf("error is %v", err)
 	}
 	if b.Listening() {
 		t.Error("it claims to listen")
 	}
 	other.Close()
-	if err := b.Set(route, 0); err != nil || !b.Listening() {
+	if err := b.Set(route, inPool(route), 0); err != nil || !b.Listening() {
 		t.Fatalf("the port is free, but: %v", err)
 	}
 	if got := b.ask(); got != "one" {
@@ -287,7 +292,7 @@ func TestOnlyTheDeviceLetsClientsIn(t *testing.T) {
 		t.Errorf("answered by %q", got)
 	}
 	gone := newBench(t, model.TCP, func(o *Options) { o.Device = "nosuchdevice0" })
-	if err := gone.Set(routeTo(b.Address), 0); !errors.Is(err, unix.ENODEV) {
+	if err := gone.Set(routeTo(b.Address), nobody, 0); !errors.Is(err, unix.ENODEV) {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -362,7 +367,7 @@ func TestNoSocketIsLeftBehind(t *testing.T) {
 
 func TestOtherProtocolsAreRefused(t *testing.T) {
 	b := newBench(t, model.TCP, func(o *Options) { o.Protocol = model.SCTP })
-	if err := b.Set(routeTo(b.Address), 0); !errors.Is(err, errors.ErrUnsupported) {
+	if err := b.Set(routeTo(b.Address), nobody, 0); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("error is %v", err)
 	}
 }

@@ -47,7 +47,7 @@ func (r *Relay) openUDP() (front, error) {
 	return f, nil
 }
 
-// follow ends the sessions of endpoints that left the pool.
+// follow ends the sessions of endpoints that serve no longer.
 func (f *udpFront) follow() error {
 	f.endWhere(func(s *session) bool { return f.gone(s.endpoint) })
 	return nil

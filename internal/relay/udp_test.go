@@ -147,6 +147,27 @@ func TestAUDPClientFindsALivingEndpointWhenItsOwnLeft(t *testing.T) {
 	}
 }
 
+func TestAUDPClientStaysWithAnEndpointThatStillServes(t *testing.T) {
+	b := newBench(t, model.UDP)
+	one, two := answerUDP(t, "one", anyPort(2)), answerUDP(t, "two", anyPort(3))
+	b.set(0, one)
+	c := b.client()
+	if name, _ := c.ask(); name != "one" {
+		t.Fatalf("answered by %s", name)
+	}
+	b.drain(two, one)
+	if name, _ := c.ask(); name != "one" {
+		t.Errorf("moved to %s though its endpoint still serves", name)
+	}
+	if name, _ := b.client().ask(); name != "two" {
+		t.Errorf("a new client is answered by %s, which gets no new ones", name)
+	}
+	b.set(0, two)
+	if name, _ := c.ask(); name != "two" {
+		t.Errorf("answered by %s, which serves no longer", name)
+	}
+}
+
 func TestAUDPEndpointThatRefusesIsPassedOver(t *testing.T) {
 	b := newBench(t, model.UDP)
 	dead := netip.AddrPortFrom(testkit.Loopback(3), freePort(t, model.UDP, testkit.Loopback(3)))
@@ -201,7 +222,7 @@ func TestAnEmptyUDPPoolRefusesOrIsSilent(t *testing.T) {
 		{"endpoint came back", routeTo(endpoint), testkit.Patience, "answered"},
 	}
 	for _, step := range steps {
-		if err := b.Set(step.route, 0); err != nil {
+		if err := b.Set(step.route, inPool(step.route), 0); err != nil {
 			t.Fatal(err)
 		}
 		if got := attempt(step.timeout); got != step.want {

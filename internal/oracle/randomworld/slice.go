@@ -24,6 +24,7 @@ var conditions = []model.Conditions{
 	model.Serving | model.Terminating,
 	model.Ready | model.Serving | model.Terminating,
 	model.Serving,
+	model.Ready,
 	model.Terminating,
 	0,
 }
