@@ -57,6 +57,7 @@ func (p *proxy) explainer() *explain.Explainer {
 		Engine:      p.engine,
 		Kernel:      describer,
 		InterfaceTo: host.InterfaceTo,
+		IsLocal:     host.IsLocal,
 		Mode:        string(p.settings.Mode),
 		Node:        p.settings.Plan.NodeName,
 		Rules:       explain.Rules{FrontendsOnly: p.settings.Mode == config.ModeIPTables},

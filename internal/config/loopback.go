@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/component-base/featuregate"
 
+	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
@@ -31,7 +32,7 @@ func loopbackNodePorts(c *Configuration, selected plan.NodePortAddresses, n *not
 		switch {
 		case slices.ContainsFunc(selected.Prefixes, byName):
 			named, out = append(named, ip), append(out, ip)
-		case c.Mode == ModeIPTables && ip.Is4() && (selected.All || slices.ContainsFunc(selected.Prefixes, contains)):
+		case c.Mode == ModeIPTables && ip.Is4() && (selected.AllOf(model.IPv4) || slices.ContainsFunc(selected.Prefixes, contains)):
 			out = append(out, ip)
 		}
 	}

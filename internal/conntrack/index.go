@@ -8,10 +8,12 @@ import (
 	"sluice/internal/plan"
 )
 
-// view is the frontends of one moment.
+// view is the frontends of one moment, and where node ports answer.
 type view struct {
-	frontends   map[plan.Key]*plan.Frontend
-	nodePortIPs []netip.Addr // sorted
+	frontends map[plan.Key]*plan.Frontend
+	settings  *plan.Settings
+	// local tells whether the routing table calls an address local.
+	local func(netip.Addr) bool
 }
 
 // find returns the frontend that a flow is addressed to. As in a dataplane, the
@@ -20,16 +22,11 @@ func (v *view) find(f *flow) (*plan.Frontend, bool) {
 	if frontend, ok := v.frontends[f.key()]; ok {
 		return frontend, true
 	}
-	if !v.isNodePortIP(f.to.Addr()) {
+	frontend, ok := v.frontends[f.nodePortKey()]
+	if !ok || !v.settings.HasNodePorts(f.to.Addr(), v.local) {
 		return nil, false
 	}
-	frontend, ok := v.frontends[f.nodePortKey()]
-	return frontend, ok
-}
-
-func (v *view) isNodePortIP(addr netip.Addr) bool {
-	_, found := slices.BinarySearchFunc(v.nodePortIPs, addr, netip.Addr.Compare)
-	return found
+	return frontend, true
 }
 
 // serves tells whether whoever answers a flow is meant to.
@@ -42,22 +39,21 @@ func (v *view) serves(f *flow) bool {
 // what the kernel does there is not known.
 type index struct {
 	view
-	// retired are frontends, and node port addresses, that have gone since the
-	// table was last swept.
-	retired    map[plan.Key]struct{}
-	retiredIPs map[netip.Addr]struct{}
+	// retired are frontends that have gone, and former where node ports answered,
+	// since the table was last swept.
+	retired map[plan.Key]struct{}
+	former  []*plan.Settings
 }
 
-func newIndex() *index {
-	x := &index{view: view{frontends: map[plan.Key]*plan.Frontend{}}}
+// newIndex returns one that asks local what the routing table calls local.
+func newIndex(local func(netip.Addr) bool) *index {
+	x := &index{view: view{frontends: map[plan.Key]*plan.Frontend{}, settings: &plan.Settings{}, local: local}}
 	x.forget()
 	return x
 }
 
 // forget what has gone: nothing in the table is left of it.
-func (x *index) forget() {
-	x.retired, x.retiredIPs = map[plan.Key]struct{}{}, map[netip.Addr]struct{}{}
-}
+func (x *index) forget() { x.retired, x.former = map[plan.Key]struct{}{}, nil }
 
 // empty tells whether no entry can be stale.
 func (x *index) empty() bool { return len(x.frontends) == 0 && len(x.retired) == 0 }
@@ -100,14 +96,14 @@ func (x *index) isOrphan(f *flow) bool {
 	if _, ok := x.retired[f.key()]; ok {
 		return true
 	}
-	_, lostIP := x.retiredIPs[f.to.Addr()]
-	if !lostIP && !x.isNodePortIP(f.to.Addr()) {
-		return false
-	}
 	key := f.nodePortKey()
 	_, gone := x.retired[key]
 	_, there := x.frontends[key]
-	return gone || there
+	if !gone && !there {
+		return false
+	}
+	had := func(s *plan.Settings) bool { return s.HasNodePorts(f.to.Addr(), x.local) }
+	return had(x.settings) || slices.ContainsFunc(x.former, had)
 }
 
 // set notes what the kernel follows now, and tells whether that can have made
@@ -136,18 +132,16 @@ func (x *index) remove(key plan.Key) {
 	x.retired[key] = struct{}{}
 }
 
-// setNodePortIPs tells whether that can have made an entry stale.
-func (x *index) setNodePortIPs(ips []netip.Addr) bool {
-	if slices.Equal(x.nodePortIPs, ips) {
+// configure notes where node ports answer now, and tells whether that can have
+// made an entry stale.
+func (x *index) configure(s *plan.Settings) bool {
+	old := x.settings
+	x.settings = s
+	if old.NodePortAll4 == s.NodePortAll4 && old.NodePortAll6 == s.NodePortAll6 &&
+		slices.Equal(old.NodePortIPs, s.NodePortIPs) {
 		return false
 	}
-	for _, ip := range x.nodePortIPs {
-		x.retiredIPs[ip] = struct{}{}
-	}
-	for _, ip := range ips {
-		delete(x.retiredIPs, ip)
-	}
-	x.nodePortIPs = ips
+	x.former = append(x.former, old)
 	return true
 }
 

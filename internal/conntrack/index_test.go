@@ -45,10 +45,23 @@ func draining(f *plan.Frontend, endpoints ...string) *plan.Frontend {
 	return f
 }
 
+// byRoute are the addresses that the routing table calls local.
+func byRoute(ip netip.Addr) bool {
+	return slices.Contains([]netip.Addr{addr("203.0.113.5"), addr("2001:db8:5::5"), addr("127.0.0.1")}, ip)
+}
+
+func nodePortsOn(ips ...string) *plan.Settings {
+	s := &plan.Settings{}
+	for _, ip := range ips {
+		s.NodePortIPs = append(s.NodePortIPs, addr(ip))
+	}
+	return s
+}
+
 // node is an index with node ports on two addresses.
 func node(frontends ...*plan.Frontend) *index {
-	x := newIndex()
-	x.setNodePortIPs([]netip.Addr{addr("192.0.2.10"), addr("2001:db8::10")})
+	x := newIndex(byRoute)
+	x.configure(nodePortsOn("192.0.2.10", "2001:db8::10"))
 	for _, f := range frontends {
 		x.set(f)
 	}
@@ -142,7 +155,7 @@ func TestWhatGoesAfterARemoval(t *testing.T) {
 	check("node port, never translated", "192.0.2.10:30053", "192.0.2.10:30053", false)
 	check("node port that stays", "192.0.2.10:30054", "10.244.1.1:5353", false)
 
-	x.setNodePortIPs([]netip.Addr{addr("192.0.2.11")})
+	x.configure(nodePortsOn("192.0.2.11"))
 	check("node port, on an address that had node ports", "192.0.2.10:30054", "10.244.1.1:5353", true)
 	check("both gone", "192.0.2.10:30053", "10.244.1.1:5353", true)
 	check("a socket on that address", "192.0.2.10:30054", "192.0.2.10:30054", false)
@@ -154,6 +167,44 @@ func TestWhatGoesAfterARemoval(t *testing.T) {
 
 	x.set(frontend("10.96.0.1:53", "10.244.1.2:5353"))
 	check("it came back without the endpoint", "10.96.0.1:53", "10.244.1.1:5353", true)
+}
+
+// Where node ports answer on every local address, the routing table says which
+// those are.
+func TestNodePortsOnEveryLocalAddress(t *testing.T) {
+	all := nodePortsOn("192.0.2.10", "2001:db8::10")
+	all.NodePortAll4, all.NodePortAll6 = true, true
+	x := node(frontend("0.0.0.0:30053", "10.244.1.1:5353"), frontend("[::]:30053", "[fd00:244::1]:5353"))
+	x.forget()
+	if !x.configure(all) {
+		t.Error("that node ports answer on more addresses needs no pass")
+	}
+	check := func(name, to, by string, want bool) {
+		t.Helper()
+		if got := x.stale(flowOf(model.UDP, to, by)); got != want {
+			t.Errorf("%s: stale is %v", name, got)
+		}
+	}
+	check("on an interface, endpoint left", "192.0.2.10:30053", "10.244.1.2:5353", true)
+	check("by a route, endpoint is there", "203.0.113.5:30053", "10.244.1.1:5353", false)
+	check("by a route, endpoint left", "203.0.113.5:30053", "10.244.1.2:5353", true)
+	check("by a route, black-holed", "203.0.113.5:30053", "203.0.113.5:30053", true)
+	check("IPv6, by a route, endpoint is there", "[2001:db8:5::5]:30053", "[fd00:244::1]:5353", false)
+	check("IPv6, by a route, endpoint left", "[2001:db8:5::5]:30053", "[fd00:244::2]:5353", true)
+	check("another port", "203.0.113.5:30054", "203.0.113.5:30054", false)
+	check("somebody else's address", "203.0.113.6:30053", "203.0.113.6:30053", false)
+	check("somebody else's address, translated", "203.0.113.6:30053", "10.244.1.2:5353", false)
+	check("loopback", "127.0.0.1:30053", "127.0.0.1:30053", false)
+
+	x.forget()
+	if !x.configure(nodePortsOn("192.0.2.10", "2001:db8::10")) {
+		t.Error("that node ports answer on fewer addresses needs no pass")
+	}
+	check("no longer served, translated", "203.0.113.5:30053", "10.244.1.1:5353", true)
+	check("no longer served, never translated", "203.0.113.5:30053", "203.0.113.5:30053", false)
+	check("served as before", "192.0.2.10:30053", "10.244.1.1:5353", false)
+	x.forget()
+	check("after a pass", "203.0.113.5:30053", "10.244.1.1:5353", false)
 }
 
 func TestNothingGoesWhereTheKernelRefused(t *testing.T) {
@@ -206,7 +257,7 @@ func TestWhichChangesNeedAPass(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			x := newIndex()
+			x := newIndex(byRoute)
 			if tt.old != nil {
 				x.set(tt.old)
 			}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"runtime"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/conntrack/cta"
+	"sluice/internal/host"
 	"sluice/internal/model"
 	"sluice/internal/netns"
 	"sluice/internal/nfnetlink"
@@ -207,6 +209,15 @@ func (k kernel) picksUp() (yes bool, err error) {
 	err = netns.Do(k.netns, func() error {
 		text, err := os.ReadFile(pickUpFile)
 		yes = strings.TrimSpace(string(text)) != "0"
+		return err
+	})
+	return yes, err
+}
+
+// isLocal tells whether the routing table calls an address local.
+func (k kernel) isLocal(addr netip.Addr) (yes bool, err error) {
+	err = netns.Do(k.netns, func() error {
+		yes, err = host.IsLocal(addr)
 		return err
 	})
 	return yes, err

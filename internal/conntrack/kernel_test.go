@@ -20,6 +20,42 @@ import (
 	"sluice/internal/plan"
 )
 
+// The kernel's routing table says which addresses are local.
+func TestNodePortsByRouteAreLookedUpInTheRoutingTable(t *testing.T) {
+	n := newNamespace(t)
+	n.shell(`ip link set lo up
+		ip route add local 203.0.113.0/28 dev lo
+		ip route add local 2001:db8:5::/64 dev lo
+		ip route add blackhole 203.0.113.64/28`)
+	r := n.reconciler(Options{})
+	stale := []entry{
+		{name: "by a route", to: "203.0.113.5:30053", by: "10.244.1.3:5353", protocol: model.UDP},
+		{name: "IPv6, by a route", to: "[2001:db8:5::5]:30053", by: "[fd00:244::3]:5353", protocol: model.UDP},
+	}
+	kept := []entry{
+		{name: "endpoint is there", to: "203.0.113.5:30053", by: "10.244.1.1:5353", protocol: model.UDP},
+		{name: "no route", to: "203.0.113.33:30053", by: "10.244.1.3:5353", protocol: model.UDP},
+		{name: "a route to nowhere", to: "203.0.113.65:30053", by: "10.244.1.3:5353", protocol: model.UDP},
+		{name: "IPv6, no route", to: "[2001:db8:6::5]:30053", by: "[fd00:244::3]:5353", protocol: model.UDP},
+	}
+	n.create(append(stale, kept...)...)
+	commit(t, r, &plan.Change{
+		Settings: &plan.Settings{NodePortAll4: true, NodePortAll6: true},
+		Set: []*plan.Frontend{
+			frontend("0.0.0.0:30053", "10.244.1.1:5353"),
+			frontend("[::]:30053", "[fd00:244::1]:5353"),
+		},
+	})
+	var want []string
+	for _, e := range kept {
+		want = append(want, e.seen())
+	}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, n.entries()); diff != "" {
+		t.Errorf("entries left (-want +got):\n%s", diff)
+	}
+}
+
 func TestExactlyTheStaleEntriesGo(t *testing.T) {
 	stale := []entry{
 		{"endpoint left", "10.96.0.1:53", "10.244.1.3:5353", model.UDP, 0, 0},

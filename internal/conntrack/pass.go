@@ -3,6 +3,7 @@ package conntrack
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"sluice/internal/model"
@@ -30,6 +31,7 @@ type Pass struct {
 func (r *Reconciler) pass(ctx context.Context) {
 	start := r.clock.Now()
 	spared := 0
+	r.locality = locality{}
 	t, err := r.sweep(ctx, r.sweepable(), func(f *flow) bool {
 		switch {
 		case !r.index.stale(f):
@@ -40,6 +42,9 @@ func (r *Reconciler) pass(ctx context.Context) {
 		}
 		return true
 	})
+	if err == nil {
+		err = r.locality.err
+	}
 	end := r.clock.Now()
 	took := end.Sub(start)
 	r.onPass(Pass{took, t.seen, t.deleted, t.deletedIPv6, err})
@@ -102,10 +107,35 @@ func (r *Reconciler) complain(err error, what, remedy string) {
 // must not be taken for stale ones.
 func (r *Reconciler) isPlanned(f *flow) (planned bool) {
 	r.desired(func(d *plan.Desired) {
-		now := view{d.Frontends, d.Settings.NodePortIPs}
+		now := view{d.Frontends, &d.Settings, r.local}
 		planned = now.serves(f)
 	})
 	return planned
+}
+
+// locality is what the kernel said during a pass about addresses being local.
+type locality struct {
+	known map[netip.Addr]bool
+	err   error // the first that kept it from saying so
+}
+
+// local tells whether the routing table calls an address local. One of which that
+// cannot be told is not taken for it: what goes there stays, until a pass succeeds.
+func (r *Reconciler) local(addr netip.Addr) bool {
+	l := &r.locality
+	yes, known := l.known[addr]
+	if known {
+		return yes
+	}
+	yes, err := r.isLocal(addr)
+	if err != nil && l.err == nil {
+		l.err = err
+	}
+	if l.known == nil {
+		l.known = map[netip.Addr]bool{}
+	}
+	l.known[addr] = yes
+	return yes
 }
 
 // lookAgain makes the next commit look at everything, should the plan that

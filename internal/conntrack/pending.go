@@ -1,16 +1,14 @@
 package conntrack
 
 import (
-	"net/netip"
-
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
 // pending is what was committed since the loop last looked.
 type pending struct {
-	updates     map[plan.Key]update
-	nodePortIPs *[]netip.Addr
+	updates  map[plan.Key]update
+	settings *plan.Settings // nil if they stay as they are
 	// everything says that entries of any frontend may be stale.
 	everything bool
 }
@@ -22,7 +20,7 @@ type update struct {
 	removed  bool
 }
 
-func (p *pending) empty() bool { return len(p.updates) == 0 && p.nodePortIPs == nil && !p.everything }
+func (p *pending) empty() bool { return len(p.updates) == 0 && p.settings == nil && !p.everything }
 
 // add takes in a commit, as far as it is about tracked protocols.
 func (p *pending) add(change *plan.Change, refused map[plan.Key]error, tracks protocols) {
@@ -39,7 +37,7 @@ func (p *pending) add(change *plan.Change, refused map[plan.Key]error, tracks pr
 		p.put(tracks, key, update{})
 	}
 	if change.Settings != nil {
-		p.nodePortIPs = &change.Settings.NodePortIPs
+		p.settings = change.Settings
 	}
 }
 
@@ -64,7 +62,7 @@ func (p *pending) apply(x *index, tracks protocols) (due protocols) {
 	if p.everything {
 		due = tracks
 	}
-	if p.nodePortIPs != nil && x.setNodePortIPs(*p.nodePortIPs) {
+	if p.settings != nil && x.configure(p.settings) {
 		due = due.with(model.UDP)
 	}
 	for key, u := range p.updates {

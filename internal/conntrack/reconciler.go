@@ -2,6 +2,7 @@ package conntrack
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -86,6 +87,9 @@ type Reconciler struct {
 	// picksUp tells whether the kernel tracks TCP connections that it meets half
 	// way; a field for tests.
 	picksUp func() (bool, error)
+	// isLocal asks the kernel whether its routing table calls an address local; a
+	// field for tests.
+	isLocal func(netip.Addr) (bool, error)
 
 	wake chan struct{}
 
@@ -96,6 +100,7 @@ type Reconciler struct {
 	// All below belongs to the goroutine of Run.
 
 	index     *index
+	locality  locality
 	due       protocols // of which entries may be stale
 	notBefore time.Time
 	tries     backoff.Tries // to make a pass
@@ -114,8 +119,8 @@ func New(o Options) *Reconciler {
 	if o.ResetTCP {
 		tracks = tracks.with(model.TCP)
 	}
-	k, x := kernel{o.NetNS}, newIndex()
-	return &Reconciler{
+	k := kernel{o.NetNS}
+	r := &Reconciler{
 		log:     o.Logger,
 		clock:   o.Clock,
 		desired: o.Desired,
@@ -123,9 +128,11 @@ func New(o Options) *Reconciler {
 		tracks:  tracks,
 		sweep:   k.sweep,
 		picksUp: k.picksUp,
+		isLocal: k.isLocal,
 		wake:    make(chan struct{}, 1),
-		index:   x,
 	}
+	r.index = newIndex(r.local)
+	return r
 }
 
 // Committed takes note of a commit. everything says that the kernel may have

@@ -69,6 +69,8 @@ type bench struct {
 	table   *table
 	desired *plan.Desired
 	logged  []string
+	// routeErr keeps the kernel from saying which addresses are local.
+	routeErr error
 }
 
 // inBubble runs a test in a bubble with a time of its own.
@@ -82,6 +84,7 @@ func inBubbleWith(t *testing.T, o Options, test func(t *testing.T, b *bench)) {
 		b.Reconciler = New(o)
 		b.Reconciler.sweep = b.table.sweep
 		b.Reconciler.picksUp = func() (bool, error) { return !b.table.strict, nil }
+		b.Reconciler.isLocal = func(ip netip.Addr) (bool, error) { return b.routeErr == nil && byRoute(ip), b.routeErr }
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- b.Run(ctx) }()
@@ -307,5 +310,22 @@ func TestFailedPassIsMadeUpForAndLoggedOnce(t *testing.T) {
 		if last := told[len(told)-1]; last != want {
 			t.Errorf("told at last of %+v, want %+v", last, want)
 		}
+	})
+}
+
+func TestAPassIsMadeUpForWhenTheRoutingTableCannotBeAsked(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.table.entries = []*flow{flowOf(model.UDP, "203.0.113.5:30053", old), flowOf(model.UDP, "203.0.113.5:30053", now)}
+		b.routeErr = errors.New("no")
+		b.Committed(&plan.Change{
+			Settings: &plan.Settings{NodePortAll4: true}, Set: []*plan.Frontend{frontend("0.0.0.0:30053", now)},
+		}, dataplane.Result{}, true)
+		elapse(time.Second)
+		if b.Stats().Failures == 0 {
+			t.Error("no pass failed")
+		}
+		b.routeErr = nil
+		elapse(time.Minute)
+		b.wantAnsweredBy(now)
 	})
 }

@@ -80,6 +80,8 @@ func TestADifferenceIsToldInWords(t *testing.T) {
 			"Frontends: 0 added, 0 removed, 1 changed\n~ default/w\\x1b[2J port http: ClusterIP 10.96.0.1:80/TCP\n    service: default/w\\x1b[2J, port http, was default/web, port http\n"},
 		{"node port addresses", usual, func(d *plan.Desired) { d.Settings.NodePortIPs = []netip.Addr{netip.MustParseAddr("192.0.2.1")} },
 			node + "node port addresses: come: 192.0.2.1\n"},
+		{"node ports on all addresses", usual, func(d *plan.Desired) { d.Settings.NodePortAll6 = true },
+			node + "IPv6 node ports answer on: every local address, was chosen addresses\n"},
 		{"a ClusterIP that comes with its frontend", func(d *plan.Desired) { clear(d.Frontends) }, clusterIP,
 			"Frontends: 1 added, 0 removed, 0 changed\n+ default/web port http: ClusterIP 10.96.0.1:80/TCP\n    endpoints: 10.244.0.1:80, 10.244.0.2:80\n"},
 		{"a ClusterIP that does not", usual, clusterIP, node + "ClusterIPs whose ports are refused: come: 10.96.0.1\n"},

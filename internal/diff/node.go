@@ -15,6 +15,9 @@ import (
 func compareNode(old, new *plan.Desired) []Change {
 	a, b := &old.Settings, &new.Settings
 	var c changes
+	for _, f := range model.Families {
+		c.value(fmt.Sprintf("%v node ports answer on", f), nodePortText(a, f), nodePortText(b, f))
+	}
 	c.addresses("node port addresses", a.NodePortIPs, b.NodePortIPs)
 	c.addresses("loopback node port addresses", a.LoopbackIPs, b.LoopbackIPs)
 	c.addresses("ClusterIPs whose ports are refused", bare(old, new), bare(new, old))
@@ -25,6 +28,13 @@ func compareNode(old, new *plan.Desired) []Change {
 	c.value("masquerade mark", fmt.Sprintf("%#x", a.MasqueradeMark), fmt.Sprintf("%#x", b.MasqueradeMark))
 	c.value("invalid packets are dropped", fmt.Sprint(a.DropInvalid), fmt.Sprint(b.DropInvalid))
 	return c
+}
+
+func nodePortText(s *plan.Settings, f model.Family) string {
+	if s.NodePortAll(f) {
+		return "every local address"
+	}
+	return "chosen addresses"
 }
 
 // bare are the ClusterIPs that one plan has and another has not, but for those

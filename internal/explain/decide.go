@@ -30,6 +30,8 @@ type Packet struct {
 	Destination netip.Addr
 	Port        uint16
 	Protocol    model.Protocol
+	// ToNode says that the routing table calls the destination local.
+	ToNode bool
 }
 
 // Verdict is what becomes of a packet.
@@ -122,7 +124,7 @@ func frontendOf(d *plan.Desired, p Packet) *plan.Frontend {
 	if f := d.Frontends[plan.Key{Addr: p.Destination, Port: p.Port, Protocol: p.Protocol}]; f != nil {
 		return f
 	}
-	if !slices.Contains(d.Settings.NodePortIPs, p.Destination) {
+	if !d.Settings.HasNodePorts(p.Destination, func(netip.Addr) bool { return p.ToNode }) {
 		return nil
 	}
 	return d.Frontends[nodePortKey(model.FamilyOf(p.Destination), p.Port, p.Protocol)]
@@ -216,16 +218,16 @@ func (c *Decision) Masqueraded(endpoint netip.Addr) bool {
 	return endpoint.IsValid() && c.packet.Source == endpoint
 }
 
-// whoIs tells who sends from an address, through an interface. The detector is
-// asked first, as the kernel does.
-func whoIs(s *plan.Settings, nodeIPs []netip.Addr, source netip.Addr, in string) Talker {
+// whoIs tells who sends from an address, which may be local, through an interface.
+// The detector is asked first, as the kernel does.
+func whoIs(s *plan.Settings, local bool, source netip.Addr, in string) Talker {
 	d := s.Detector(model.FamilyOf(source))
 	switch {
 	case anyContains(d.Sources, source),
 		d.Interface != "" && in == d.Interface,
 		d.InterfacePrefix != "" && strings.HasPrefix(in, d.InterfacePrefix):
 		return Pod
-	case source.IsLoopback() || slices.Contains(nodeIPs, source):
+	case local:
 		return Node
 	}
 	return Outside

@@ -20,6 +20,9 @@ type Options struct {
 	// InterfaceTo names the interface that leads to an address, "" if none does;
 	// nil if that cannot be told.
 	InterfaceTo func(netip.Addr) string
+	// IsLocal tells whether the routing table calls an address local; nil if only
+	// those are known to be that are on an interface.
+	IsLocal func(netip.Addr) (bool, error)
 
 	Mode  string
 	Node  string
@@ -65,7 +68,7 @@ func (e *Explainer) Explain(ctx context.Context, q Question) (*Reply, error) {
 }
 
 func (e *Explainer) understand(q Question) (*looker, error) {
-	l := &looker{rules: e.Rules, question: q, in: q.Interface}
+	l := &looker{rules: e.Rules, question: q, in: q.Interface, isLocal: e.IsLocal}
 	var err error
 	if l.target, err = parseTarget(q.To); err != nil {
 		return nil, err

@@ -64,6 +64,23 @@ type looker struct {
 	source   netip.Addr // if the question names one
 	in       string
 	nodeIPs  []netip.Addr
+	isLocal  func(netip.Addr) (bool, error) // nil if that cannot be asked
+}
+
+// local tells whether the routing table calls an address local, as far as it can
+// be asked.
+func (l *looker) local(ip netip.Addr) bool {
+	if l.isLocal == nil {
+		return false
+	}
+	yes, err := l.isLocal(ip)
+	return yes && err == nil
+}
+
+// ours tells whether an address is the node's: one that it is known by, or one by
+// a route.
+func (l *looker) ours(ip netip.Addr) bool {
+	return ip.IsLoopback() || slices.Contains(l.nodeIPs, ip) || l.local(ip)
 }
 
 // look finds what there is to say to a question: one finding for each packet
@@ -112,7 +129,7 @@ func (l *looker) sender(f model.Family, p *Packet) {
 	case Outside.String():
 	default:
 		p.Source = l.source
-		p.From = whoIs(&l.Desired.Settings, l.nodeIPs, l.source, l.in)
+		p.From = whoIs(&l.Desired.Settings, l.ours(l.source), l.source, l.in)
 	}
 }
 
@@ -131,7 +148,7 @@ func (l *looker) nodeIP(f model.Family) netip.Addr {
 
 // find decides about a packet and gathers what is known of its Service.
 func (l *looker) find(to netip.Addr, port uint16, proto model.Protocol) finding {
-	p := Packet{Destination: to, Port: port, Protocol: proto}
+	p := Packet{Destination: to, Port: port, Protocol: proto, ToNode: l.local(to)}
 	l.sender(model.FamilyOf(to), &p)
 	f := finding{packet: p, said: cmp.Or(l.question.From, Pod.String()), in: l.in}
 	f.detector = l.Desired.Settings.Detector(model.FamilyOf(to))
@@ -280,7 +297,7 @@ func (l *looker) findAddress(to netip.Addr, port uint16, proto model.Protocol) f
 // It returns the Service that the address belongs to, if there is one. This goes
 // over the whole cluster, but only to tell somebody of a mistake.
 func (l *looker) near(f *finding, to netip.Addr, port uint16) (owner model.Name) {
-	ours := slices.Contains(l.nodeIPs, to)
+	ours := l.ours(to)
 	for name, svc := range l.State.Services() {
 		if field, has := fieldOf(svc, to); has {
 			owner = name

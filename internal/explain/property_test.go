@@ -38,7 +38,7 @@ func explore(t *testing.T, check func(t *testing.T, w oracle.World, p oracle.Pac
 			planner.Update(state, &dirty)
 			dirty = model.Dirty{}
 			p := randomworld.RandomPacket(rng, w, topology)
-			check(t, w, p, lookUp(t, state, planner, w.FrontendsOnly, p))
+			check(t, w, p, lookUp(t, state, planner, w, p))
 			if t.Failed() {
 				t.Fatalf("seed %d, packet %+v", seed, p)
 			}
@@ -47,9 +47,10 @@ func explore(t *testing.T, check func(t *testing.T, w oracle.World, p oracle.Pac
 }
 
 // lookUp asks the question that means a packet.
-func lookUp(t *testing.T, state *model.State, planner *plan.Planner, frontendsOnly bool, p oracle.Packet) *finding {
+func lookUp(t *testing.T, state *model.State, planner *plan.Planner, w oracle.World, p oracle.Packet) *finding {
 	t.Helper()
-	l, err := New(Options{Rules: Rules{FrontendsOnly: frontendsOnly}}).understand(Question{
+	byRoute := func(ip netip.Addr) (bool, error) { return anyContains(w.LocalRoutes, ip), nil }
+	l, err := New(Options{Rules: Rules{FrontendsOnly: w.FrontendsOnly}, IsLocal: byRoute}).understand(Question{
 		To:        netip.AddrPortFrom(p.Destination, p.Port).String() + "/" + p.Protocol.String(),
 		From:      p.Source.String(),
 		Interface: p.Interface,

@@ -85,9 +85,18 @@ func (w *world) set(ips []netip.Addr, checks ...plan.HealthCheck) {
 	w.services.OnCommit(change, dataplane.Result{})
 }
 
+// configure changes the settings of the node.
+func (w *world) configure(edit func(*plan.Settings)) {
+	w.mu.Lock()
+	edit(&w.desired.Settings)
+	settings := w.desired.Settings
+	w.mu.Unlock()
+	w.services.OnCommit(&plan.Change{Settings: &settings}, dataplane.Result{})
+}
+
 // check is a health check with so many endpoints of IPv4 and IPv6.
 func check(service model.Name, port uint16, four, six int) plan.HealthCheck {
-	return plan.HealthCheck{Service: service, Port: port, LocalEndpoints: four + six, LocalIPv6: six}
+	return plan.HealthCheck{Service: service, Port: port, LocalEndpoints: four + six, LocalIPv6: six, IPv4: true, IPv6: true}
 }
 
 // reply is the gist of what a server said; "refused" is no status of HTTP.

@@ -116,25 +116,46 @@ func (s *Services) Run(ctx context.Context, e Engine, healthy func() bool) error
 	}
 }
 
-// wanted says where to listen, and how many endpoints to tell of there. A
-// client that came by IPv4 can be served by the IPv4 endpoints only.
+// wanted says where to listen, and how many endpoints to tell of there: where node
+// ports answer, by the families of the Service. A client that came by IPv4 can be
+// served by the IPv4 endpoints only.
 func wanted(e Engine) map[place]int {
 	var checks []plan.HealthCheck
-	var addresses []netip.Addr
+	addresses := map[model.Family][]netip.Addr{}
 	e.Snapshot(func(d *plan.Desired) {
 		checks = make([]plan.HealthCheck, 0, len(d.HealthChecks))
 		for _, check := range d.HealthChecks {
 			checks = append(checks, check)
 		}
-		addresses = slices.Clone(d.Settings.NodePortIPs)
+		for _, f := range model.Families {
+			addresses[f] = addressesOf(&d.Settings, f)
+		}
 	})
-	out := make(map[place]int, len(checks)*len(addresses))
+	out := map[place]int{}
 	for _, check := range checks {
-		for _, ip := range addresses {
-			out[place{check.Service, netip.AddrPortFrom(ip, check.Port)}] = check.Local(model.FamilyOf(ip))
+		for _, f := range model.Families {
+			if !check.Has(f) {
+				continue
+			}
+			for _, ip := range addresses[f] {
+				out[place{check.Service, netip.AddrPortFrom(ip, check.Port)}] = check.Local(f)
+			}
 		}
 	}
 	return out
+}
+
+// addressesOf are those to listen on in a family. Where node ports answer on every
+// local address, that is the unspecified one, which takes in loopback too.
+func addressesOf(s *plan.Settings, f model.Family) []netip.Addr {
+	if s.NodePortAll(f) {
+		if f == model.IPv4 {
+			return []netip.Addr{netip.IPv4Unspecified()}
+		}
+		return []netip.Addr{netip.IPv6Unspecified()}
+	}
+	others := func(ip netip.Addr) bool { return model.FamilyOf(ip) != f }
+	return slices.DeleteFunc(slices.Concat(s.NodePortIPs, s.LoopbackIPs), others)
 }
 
 // follow has servers in these places and nowhere else.

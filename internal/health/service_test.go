@@ -82,6 +82,30 @@ func TestAddressesAreFollowedWithoutDisturbingThoseThatStay(t *testing.T) {
 	}
 }
 
+// Where node ports answer on every local address, so do health check ports, and on
+// loopback addresses with them.
+func TestAllAddressesAreListenedOn(t *testing.T) {
+	w, ports := newWorld(t, nil), freePorts(t, 2)
+	four := check(mail, ports[1], 2, 0)
+	four.IPv6 = false
+	w.set([]netip.Addr{here}, check(web, ports[0], 1, 2), four)
+	w.wantReply(here, ports[0], ok(web, "1"))
+	w.wantReply(there, ports[0], refused)
+	w.configure(func(s *plan.Settings) { s.NodePortAll4, s.NodePortAll6 = true, true })
+	for _, ip := range []netip.Addr{here, there, netip.MustParseAddr("127.0.0.1")} {
+		w.wantReply(ip, ports[0], ok(web, "1"))
+		w.wantReply(ip, ports[1], ok(mail, "2"))
+	}
+	w.wantReply(local6, ports[0], ok(web, "2"))
+	w.wantReply(local6, ports[1], refused) // not a family of the Service
+	w.configure(func(s *plan.Settings) {
+		s.NodePortAll4, s.NodePortAll6, s.LoopbackIPs = false, false, []netip.Addr{there}
+	})
+	w.wantReply(local6, ports[0], refused)
+	w.wantReply(here, ports[0], ok(web, "1"))
+	w.wantReply(there, ports[0], ok(web, "1")) // as a loopback address that node ports answer on
+}
+
 func TestServicesComeGoAndChangeTheirPorts(t *testing.T) {
 	w, ports := newWorld(t, nil), freePorts(t, 3)
 	ips := []netip.Addr{here}

@@ -213,11 +213,15 @@ func (a Attrs) Verdict(v Verdict) Attrs {
 	})
 }
 
-// SourceType loads the type of address (RTN_...) that the source is here.
-func (a Attrs) SourceType(to Register) Attrs {
+// SourceType loads the type of address (RTN_...) that the source is here, DestType
+// the same of the destination.
+func (a Attrs) SourceType(to Register) Attrs { return a.addressType(to, unix.NFTA_FIB_F_SADDR) }
+func (a Attrs) DestType(to Register) Attrs   { return a.addressType(to, unix.NFTA_FIB_F_DADDR) }
+
+func (a Attrs) addressType(to Register, of uint32) Attrs {
 	return a.expr("fib", func(a Attrs) Attrs {
 		a = a.u32(unix.NFTA_FIB_DREG, to.reg()).u32(unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_ADDRTYPE)
-		return a.u32(unix.NFTA_FIB_FLAGS, unix.NFTA_FIB_F_SADDR)
+		return a.u32(unix.NFTA_FIB_FLAGS, of)
 	})
 }
 

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"sluice/internal/model"
-	"sluice/internal/oracle"
 	"sluice/internal/plan"
 )
 
@@ -179,15 +178,41 @@ func TestNodePortAddresses(t *testing.T) {
 	})
 }
 
-func TestAllNodePortAddressesExceptIPv6LinkLocal(t *testing.T) {
-	for family, want := range map[model.Family]oracle.Action{model.IPv4: oracle.Forward, model.IPv6: oracle.Pass} {
-		s := newSetting(family)
-		s.Config.NodePortAddresses.All = true
-		got := oracle.Decide(s.World, s.packet(t, "outside > link-local:30080"))
-		if got.Action != want {
-			t.Errorf("%v link-local address: got %v, want %v", family, got.Action, want)
-		}
-	}
+func TestNodePortsOnWhateverIsLocal(t *testing.T) {
+	play(t, []scenario{
+		{
+			name:  "all takes in link-local addresses",
+			given: func(s *setting) { s.Config.NodePortAddresses.All = true },
+			want:  []string{"outside > link-local:30080 = forward pod-1* far-1*"},
+		}, {
+			name: "all takes in addresses that are local by a route",
+			given: func(s *setting) {
+				s.Config.NodePortAddresses.All = true
+				s.LocalRoutes = []netip.Prefix{netip.PrefixFrom(addrIn(s.family, "elsewhere"), 28).Masked()}
+			},
+			want: []string{"outside > elsewhere:30080 = forward pod-1* far-1*"},
+		}, {
+			name: "ranges do not",
+			given: func(s *setting) {
+				s.Config.NodePortAddresses.Prefixes = bothFamilies(rangeIn, "nodes")
+				s.LocalRoutes = []netip.Prefix{netip.PrefixFrom(addrIn(s.family, "elsewhere"), 28).Masked()}
+			},
+			want: []string{"outside > elsewhere:30080 = pass", "outside > node:30080 = forward pod-1* far-1*"},
+		}, {
+			name: "a range of all addresses is all of its family",
+			given: func(s *setting) {
+				s.Config.NodePortAddresses.Prefixes = bothFamilies(rangeIn, "all")
+				s.LocalRoutes = []netip.Prefix{netip.PrefixFrom(addrIn(s.family, "elsewhere"), 28).Masked()}
+			},
+			want: []string{"outside > elsewhere:30080 = forward pod-1* far-1*"},
+		}, {
+			name: "a family without a range is all of it",
+			given: func(s *setting) {
+				s.Config.NodePortAddresses.Prefixes = []netip.Prefix{rangeIn(otherFamily(s.family), "nodes")}
+			},
+			want: []string{"outside > node-2nd:30080 = forward pod-1* far-1*"},
+		},
+	})
 }
 
 func TestTwoClaimsOnOneFrontend(t *testing.T) {

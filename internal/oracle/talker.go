@@ -88,18 +88,23 @@ func (w World) nodeAddresses() []netip.Addr {
 }
 
 // servesNodePorts tells whether node ports answer on an address. The settings
-// add up; if there are none, the primary IPs serve.
+// add up; if there are none, the primary IPs serve. Whoever selects all of a family
+// means whatever is local by the routing table, and who speaks of one family only,
+// by ranges, leaves the other one to that.
 func (w World) servesNodePorts(a netip.Addr) bool {
 	c := w.Config.NodePortAddresses
+	f := model.FamilyOf(a)
+	ofFamily := func(p netip.Prefix) bool { return model.FamilyOf(p.Addr()) == f }
+	everything := func(p netip.Prefix) bool { return ofFamily(p) && p.Bits() == 0 }
+	unmentioned := !c.Primary && len(c.Prefixes) > 0 && !slices.ContainsFunc(c.Prefixes, ofFamily)
+	if c.All || unmentioned || slices.ContainsFunc(c.Prefixes, everything) {
+		return slices.Contains(w.HostIPs, a) || anyContains(w.LocalRoutes, a)
+	}
 	nothingSet := !c.All && !c.Primary && len(c.Prefixes) == 0
-	if (c.Primary || nothingSet) && a == w.primaryIP(model.FamilyOf(a)) {
+	if (c.Primary || nothingSet) && a == w.primaryIP(f) {
 		return true
 	}
-	if !slices.Contains(w.HostIPs, a) {
-		return false
-	}
-	linkLocal := a.Is6() && a.IsLinkLocalUnicast()
-	return c.All && !linkLocal || anyContains(c.Prefixes, a)
+	return slices.Contains(w.HostIPs, a) && anyContains(c.Prefixes, a)
 }
 
 // primaryIP is the first of the family that the Node object names; without a

@@ -17,6 +17,9 @@ type World struct {
 	Node         *model.Node
 	HostIPs      []netip.Addr
 	ServiceCIDRs []*model.ServiceCIDR
+	// LocalRoutes are what the routing table calls local besides HostIPs. No object
+	// tells of them.
+	LocalRoutes []netip.Prefix
 
 	// FrontendsOnly is how iptables mode differs from the others: what goes to no
 	// frontend is left alone, also if it goes to a ClusterIP or to an address

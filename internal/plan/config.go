@@ -1,6 +1,10 @@
 package plan
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"sluice/internal/model"
+)
 
 // Config is what the administrator decided.
 type Config struct {
@@ -47,10 +51,29 @@ const (
 // NodePortAddresses says which of the node's addresses serve node ports. The
 // zero value means the node's primary IPs.
 type NodePortAddresses struct {
-	All      bool           // every address of the machine, loopback apart
+	All      bool           // every local address, loopback apart
 	Primary  bool           // the node's primary IPs
-	Prefixes []netip.Prefix // every address of the machine in these
+	Prefixes []netip.Prefix // every address of the machine's interfaces in these
 	// Loopback are the loopback addresses that node ports are relayed from.
 	// Nothing else here selects one.
 	Loopback []netip.Addr
+}
+
+// AllOf tells whether every local address of a family is selected: by name, by a
+// range of all addresses, or because there are ranges of the other family alone,
+// which say nothing about this one.
+func (a *NodePortAddresses) AllOf(f model.Family) bool {
+	if a.All {
+		return true
+	}
+	named := false
+	for _, p := range a.Prefixes {
+		if model.FamilyOf(p.Addr()) == f {
+			named = true
+			if p.Bits() == 0 {
+				return true
+			}
+		}
+	}
+	return len(a.Prefixes) > 0 && !named && !a.Primary
 }

@@ -57,8 +57,8 @@ func (c *Change) Empty() bool {
 }
 
 // Key is the address, port and protocol that a frontend answers on. A node
-// port answers on all of Settings.NodePortIPs of its family; its Addr is the
-// unspecified address of that family.
+// port answers where Settings.HasNodePorts says; its Addr is the unspecified
+// address of its family.
 type Key struct {
 	Addr     netip.Addr
 	Port     uint16
@@ -206,7 +206,12 @@ func (m Masquerade) String() string {
 type Settings struct {
 	// Detectors tell which connections come from pods, by family.
 	IPv4, IPv6 Detector
-	// NodePortIPs are the addresses that node ports answer on, sorted.
+	// NodePortAll4 and NodePortAll6 say that node ports of a family answer on every
+	// address that the routing table calls local, loopback apart: now and later,
+	// and also if it is on no interface.
+	NodePortAll4, NodePortAll6 bool
+	// NodePortIPs are the addresses that node ports answer on, sorted. Where all
+	// do, it has those that are known.
 	NodePortIPs []netip.Addr
 	// LoopbackIPs are loopback addresses that node ports answer on as well. The
 	// kernel has no part in that: they are relayed.
@@ -230,6 +235,24 @@ func (s *Settings) Detector(f model.Family) Detector {
 	return s.IPv6
 }
 
+// NodePortAll tells whether node ports of a family answer on every local address.
+func (s *Settings) NodePortAll(f model.Family) bool {
+	if f == model.IPv4 {
+		return s.NodePortAll4
+	}
+	return s.NodePortAll6
+}
+
+// HasNodePorts tells whether node ports answer on an address, those on loopback
+// addresses apart. If that is not known, local is asked whether the routing table
+// calls it local.
+func (s *Settings) HasNodePorts(ip netip.Addr, local func(netip.Addr) bool) bool {
+	if _, found := slices.BinarySearchFunc(s.NodePortIPs, ip, netip.Addr.Compare); found {
+		return true
+	}
+	return s.NodePortAll(model.FamilyOf(ip)) && !ip.IsLoopback() && local(ip)
+}
+
 // Detector tells which connections come from pods. At most one of its fields
 // is set; the zero Detector detects nobody.
 type Detector struct {
@@ -249,6 +272,16 @@ type HealthCheck struct {
 	Port           uint16
 	LocalEndpoints int // usable endpoints on this node
 	LocalIPv6      int // those of them with an IPv6 address
+	// IPv4 and IPv6 are the families of the Service. It is asked by these alone.
+	IPv4, IPv6 bool
+}
+
+// Has tells whether the Service is of a family.
+func (h HealthCheck) Has(f model.Family) bool {
+	if f == model.IPv4 {
+		return h.IPv4
+	}
+	return h.IPv6
 }
 
 // Local counts the usable endpoints on this node of one family. A pod of a

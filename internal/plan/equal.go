@@ -25,6 +25,7 @@ func (r *Route) same(o *Route) bool {
 
 func (s *Settings) same(o *Settings) bool {
 	return s.IPv4.same(&o.IPv4) && s.IPv6.same(&o.IPv6) &&
+		s.NodePortAll4 == o.NodePortAll4 && s.NodePortAll6 == o.NodePortAll6 &&
 		slices.Equal(s.NodePortIPs, o.NodePortIPs) &&
 		slices.Equal(s.LoopbackIPs, o.LoopbackIPs) &&
 		slices.Equal(s.ServiceCIDRs, o.ServiceCIDRs) &&

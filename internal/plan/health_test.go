@@ -34,7 +34,7 @@ func TestHealthCheckCountsUsableLocalEndpoints(t *testing.T) {
 				s := slice(f, "web-a", tt.in...)
 				s.Ports = append(s.Ports, model.SlicePort{Name: "https", Protocol: model.TCP, Port: 8443})
 				d := planWeb(defaults, service(f, healthChecked, second), s)
-				want := HealthCheck{Service: named("web"), Port: 32000, LocalEndpoints: tt.want}
+				want := HealthCheck{Service: named("web"), Port: 32000, LocalEndpoints: tt.want, IPv4: f == model.IPv4, IPv6: f == model.IPv6}
 				if f == model.IPv6 {
 					want.LocalIPv6 = tt.want
 				}
@@ -74,7 +74,7 @@ func TestTheOlderServiceKeepsAHealthCheckPortInWhateverOrderTheyCome(t *testing.
 			state.Apply(&dirty, model.SetService{Service: svc})
 			planner.Update(state, &dirty)
 		}
-		wantEqual(t, "health checks", map[model.Name]HealthCheck{old.Name: {Service: old.Name, Port: 32000}}, planner.Desired().HealthChecks)
+		wantEqual(t, "health checks", map[model.Name]HealthCheck{old.Name: {Service: old.Name, Port: 32000, IPv4: true}}, planner.Desired().HealthChecks)
 		wantEqual(t, "problems of the younger", []string{
 			"spec.healthCheckNodePort: port 32000 belongs to Service default/old, which goes first by age and then by name",
 		}, problemList(planner.Desired(), "Service default/young"))
@@ -82,7 +82,7 @@ func TestTheOlderServiceKeepsAHealthCheckPortInWhateverOrderTheyCome(t *testing.
 		var dirty model.Dirty
 		state.Apply(&dirty, model.DeleteService{Name: old.Name})
 		change := planner.Update(state, &dirty)
-		wantEqual(t, "health checks of the heir", map[model.Name]HealthCheck{young.Name: {Service: young.Name, Port: 32000}}, planner.Desired().HealthChecks)
+		wantEqual(t, "health checks of the heir", map[model.Name]HealthCheck{young.Name: {Service: young.Name, Port: 32000, IPv4: true}}, planner.Desired().HealthChecks)
 		wantEqual(t, "problems of the heir", 0, len(planner.Desired().Problems))
 		wantEqual(t, "changes are told", true, change.HealthChecks && change.Problems)
 	}
@@ -97,4 +97,5 @@ func TestHealthCheckCountsAPodOnceInEachFamily(t *testing.T) {
 	check := d.HealthChecks[named("web")]
 	wantEqual(t, "IPv4 endpoints", 2, check.Local(model.IPv4))
 	wantEqual(t, "IPv6 endpoints", 1, check.Local(model.IPv6))
+	wantEqual(t, "has both families", true, check.Has(model.IPv4) && check.Has(model.IPv6))
 }

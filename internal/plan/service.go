@@ -127,8 +127,8 @@ func (d *draft) filters(f model.Family) bool {
 
 // hasFamily tells whether the Service is of this family: one of its ClusterIPs
 // is.
-func (d *draft) hasFamily(f model.Family) bool {
-	return slices.ContainsFunc(d.clusterIPs, func(ip netip.Addr) bool { return model.FamilyOf(ip) == f })
+func (p *servicePlan) hasFamily(f model.Family) bool {
+	return slices.ContainsFunc(p.clusterIPs, func(ip netip.Addr) bool { return model.FamilyOf(ip) == f })
 }
 
 func (d *draft) planPort(port *model.ServicePort, f model.Family) {

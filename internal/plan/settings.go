@@ -16,6 +16,8 @@ func planSettings(cfg *Config, state *model.State) Settings {
 	return Settings{
 		IPv4:           detector(cfg, state.Node(), model.IPv4),
 		IPv6:           detector(cfg, state.Node(), model.IPv6),
+		NodePortAll4:   cfg.NodePortAddresses.AllOf(model.IPv4),
+		NodePortAll6:   cfg.NodePortAddresses.AllOf(model.IPv6),
 		NodePortIPs:    nodePortIPs(cfg, state.Node(), state.HostIPs()),
 		LoopbackIPs:    cfg.NodePortAddresses.Loopback,
 		ServiceCIDRs:   mergePrefixes(cidrs),
@@ -51,8 +53,7 @@ func nodePortIPs(cfg *Config, node *model.Node, hostIPs []netip.Addr) []netip.Ad
 		if !ip.IsValid() || ip.IsLoopback() || ip.IsUnspecified() {
 			continue
 		}
-		linkLocal6 := ip.Is6() && ip.IsLinkLocalUnicast()
-		if which.All && !linkLocal6 || anyContains(which.Prefixes, ip) {
+		if which.AllOf(model.FamilyOf(ip)) || anyContains(which.Prefixes, ip) {
 			ips = append(ips, ip)
 		}
 	}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"sluice/internal/model"
@@ -67,14 +68,14 @@ func TestNodePortIPs(t *testing.T) {
 		{"primary of a node of one family", NodePortAddresses{}, &model.Node{IPs: addrs("2001:db8:2::9")}, []string{"2001:db8:2::9"}},
 		{
 			"all", NodePortAddresses{All: true}, node,
-			[]string{"10.9.0.1", "169.254.0.5", "192.0.2.1", "192.0.2.3", "2001:db8:2::1", "2001:db8:2::3"},
+			[]string{"10.9.0.1", "169.254.0.5", "192.0.2.1", "192.0.2.3", "2001:db8:2::1", "2001:db8:2::3", "fe80::1"},
 		},
 		{
 			"prefixes", NodePortAddresses{Prefixes: prefixes("192.0.2.0/24", "2001:db8:2::3/128", "127.0.0.0/8")}, node,
 			[]string{"192.0.2.1", "192.0.2.3", "2001:db8:2::3"},
 		},
-		{"a link-local prefix", NodePortAddresses{Prefixes: prefixes("fe80::/10")}, node, []string{"fe80::1"}},
-		{"a prefix that nothing is in", NodePortAddresses{Prefixes: prefixes("203.0.113.0/24")}, node, nil},
+		{"a link-local prefix", NodePortAddresses{Prefixes: prefixes("fe80::/10", "127.0.0.0/8")}, node, []string{"fe80::1"}},
+		{"a prefix that nothing is in", NodePortAddresses{Prefixes: prefixes("203.0.113.0/24", "::1/128")}, node, nil},
 		{
 			"primary and prefixes", NodePortAddresses{Primary: true, Prefixes: prefixes("10.9.0.0/16")}, node,
 			[]string{"10.9.0.1", "192.0.2.1", "2001:db8:2::1"},
@@ -84,6 +85,42 @@ func TestNodePortIPs(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			d := fromScratch(Config{NodePortAddresses: tt.in}, stateOf(model.SetNode{Node: tt.node}, model.SetHostIPs{IPs: host}))
 			wantEqual(t, "node port IPs", addrs(tt.want...), d.Settings.NodePortIPs)
+		})
+	}
+}
+
+// All of a family means whatever the routing table calls local.
+func TestNodePortsOnEveryLocalAddress(t *testing.T) {
+	tests := []struct {
+		name   string
+		in     NodePortAddresses
+		v4, v6 bool
+	}{
+		{"nothing said", NodePortAddresses{}, false, false},
+		{"all", NodePortAddresses{All: true}, true, true},
+		{"all and more", NodePortAddresses{All: true, Primary: true, Prefixes: prefixes("192.0.2.0/24")}, true, true},
+		{"primary", NodePortAddresses{Primary: true}, false, false},
+		{"all of IPv4", NodePortAddresses{Prefixes: prefixes("0.0.0.0/0", "2001:db8::/64")}, true, false},
+		{"all of IPv6", NodePortAddresses{Prefixes: prefixes("192.0.2.0/24", "::/0")}, false, true},
+		{"ranges of both", NodePortAddresses{Prefixes: prefixes("192.0.2.0/24", "2001:db8::/64")}, false, false},
+		{"no word about IPv6", NodePortAddresses{Prefixes: prefixes("192.0.2.0/24")}, false, true},
+		{"no word about IPv4", NodePortAddresses{Prefixes: prefixes("2001:db8::/64")}, true, false},
+		{"primary for what has no range", NodePortAddresses{Primary: true, Prefixes: prefixes("192.0.2.0/24")}, false, false},
+		{"localhost alone", NodePortAddresses{Prefixes: prefixes("127.0.0.0/8", "::1/128")}, false, false},
+	}
+	byRoute := func(ip netip.Addr) bool {
+		return slices.Contains(addrs("203.0.113.5", "2001:db8:5::5", "127.0.0.9", "::1"), ip)
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := fromScratch(Config{NodePortAddresses: tt.in}, stateOf()).Settings
+			wantEqual(t, "every IPv4 address", tt.v4, s.NodePortAll(model.IPv4))
+			wantEqual(t, "every IPv6 address", tt.v6, s.NodePortAll(model.IPv6))
+			for ip, want := range map[string]bool{
+				"203.0.113.5": tt.v4, "2001:db8:5::5": tt.v6, "203.0.113.6": false, "127.0.0.9": false, "::1": false,
+			} {
+				wantEqual(t, "node ports on "+ip, want, s.HasNodePorts(addrs(ip)[0], byRoute))
+			}
 		})
 	}
 }

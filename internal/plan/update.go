@@ -133,7 +133,10 @@ func (u *update) replace(c *claimant, plan servicePlan) {
 		u.checkPorts = append(u.checkPorts, port)
 	}
 	if port := plan.healthPort; port != 0 {
-		u.healthChecks.set(port, c, HealthCheck{c.name(), port, plan.localEndpoints, plan.localIPv6})
+		u.healthChecks.set(port, c, HealthCheck{
+			Service: c.name(), Port: port, LocalEndpoints: plan.localEndpoints, LocalIPv6: plan.localIPv6,
+			IPv4: plan.hasFamily(model.IPv4), IPv6: plan.hasFamily(model.IPv6),
+		})
 		u.checkPorts = append(u.checkPorts, port)
 	}
 }

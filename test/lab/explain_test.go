@@ -365,6 +365,31 @@ func TestExplainFindsTheInterfaceOfAnAddress(t *testing.T) {
 	}
 }
 
+// Where node ports answer on all addresses, the routing table is asked which those
+// are.
+func TestExplainKnowsAddressesThatAreLocalByRoute(t *testing.T) {
+	inEachMode(t, func(t *testing.T, mode string) {
+		l := lab.Start(t)
+		a, flag := newAsker(t, l)
+		if out, err := a.node.Run(t.Context(), lab.Command{Args: []string{"ip", "route", "add", "local", "198.18.0.50/32", "dev", "eth0"}}); err != nil {
+			t.Fatal(err, out)
+		}
+		folder := t.TempDir()
+		write(t, folder, "good.yaml", strings.Replace(goodManifests, "ports: [{port: 80}]", "type: NodePort\n  ports: [{port: 80, nodePort: 30080}]", 1), 0)
+		p := startProxy(t, l, mode, lab.ProxyOptions{Manifests: folder, Flags: []string{flag, "--nodeport-addresses=all"}})
+		settle(t, p, folder, 0)
+		eventually(t, func() bool { _, err := os.Stat(a.socket); return err == nil })
+		routed := explained{to: "198.18.0.50:30080", from: "client", at: "198.18.0.50:30080", flow: lab.Answered,
+			want: []string{"SERVED", "198.18.0.50:30080/TCP is the node port of Service default/good", "holds a verdict for it"}}
+		if strings.HasPrefix(mode, "iptables") {
+			routed.want = append(routed.want, "-A KUBE-NODEPORT-IPS ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -g KUBE-NODEPORTS")
+		}
+		routed.check(t, l, a)
+		stranger := explained{to: "198.18.0.51:30080", from: "client", at: "198.18.0.51:30080", flow: lab.Passed, want: []string{"UNTOUCHED"}, code: 1}
+		stranger.check(t, l, a)
+	})
+}
+
 // Where a mode does something else, so does its explanation.
 func TestExplainFitsTheMode(t *testing.T) {
 	inEachMode(t, func(t *testing.T, mode string) {

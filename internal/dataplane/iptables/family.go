@@ -33,6 +33,7 @@ type wording struct {
 	addressBits int
 	unreachable string
 	recentMask  string
+	loopback    netip.Prefix
 	// bytecode is a filter that takes packets whose source is their destination.
 	bytecode string
 }
@@ -44,6 +45,7 @@ var words = map[model.Family]*wording{
 		addressBits: 32,
 		unreachable: "icmp-port-unreachable",
 		recentMask:  "255.255.255.255",
+		loopback:    netip.MustParsePrefix("127.0.0.0/8"),
 		bytecode:    sameAddress(12, 16, 1),
 	},
 	model.IPv6: {
@@ -52,6 +54,7 @@ var words = map[model.Family]*wording{
 		addressBits: 128,
 		unreachable: "icmp6-port-unreachable",
 		recentMask:  "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
+		loopback:    netip.MustParsePrefix("::1/128"),
 		bytecode:    sameAddress(8, 24, 4),
 	},
 }

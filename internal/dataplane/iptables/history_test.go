@@ -164,6 +164,7 @@ func (c *crowd) change() *plan.Change {
 		s := settings()
 		s.IPv4 = plan.Detector{Sources: prefixes("10.244.0.0/17", "10.244.128.0/17")}
 		s.NodePortIPs = many24(c.IntN(100))
+		s.NodePortAll4 = c.IntN(3) == 0
 		c.desired.Settings, change.Settings = s, &s
 	}
 	return change

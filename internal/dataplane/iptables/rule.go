@@ -12,6 +12,7 @@ import (
 type rule struct {
 	notSource   bool
 	source      netip.Prefix
+	notDest     bool
 	destination netip.Prefix
 	notIn       bool
 	in          string // an interface, or the beginning of its name and a +
@@ -24,7 +25,7 @@ type rule struct {
 
 func (r *rule) appendTo(b []byte) []byte {
 	b = appendPrefix(b, " -s ", r.source, r.notSource)
-	b = appendPrefix(b, " -d ", r.destination, false)
+	b = appendPrefix(b, " -d ", r.destination, r.notDest)
 	if r.in != "" {
 		if r.notIn {
 			b = append(b, " !"...)
@@ -98,4 +99,7 @@ func chance(part, of int) string {
 	return " -m statistic --mode random --probability " + strconv.FormatFloat(p, 'f', 11, 64)
 }
 
-const fromNode = " -m addrtype --src-type LOCAL"
+const (
+	fromNode = " -m addrtype --src-type LOCAL"
+	toNode   = " -m addrtype --dst-type LOCAL"
+)

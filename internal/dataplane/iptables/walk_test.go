@@ -55,10 +55,11 @@ func (w *walk) matches(r string) bool {
 	fields := strings.Fields(r)
 	for i, word := range fields {
 		switch word {
-		case "!", "-s", "-i", "statistic", "--update", "addrtype", "--ctstate":
+		case "-s", "-i", "statistic", "--update", "--src-type", "--ctstate":
 			return false
 		case "-d":
-			if !netip.MustParsePrefix(fields[i+1]).Contains(w.to.Addr()) {
+			not := i > 0 && fields[i-1] == "!"
+			if netip.MustParsePrefix(fields[i+1]).Contains(w.to.Addr()) == not {
 				return false
 			}
 		case "-p":

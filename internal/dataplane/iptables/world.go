@@ -97,12 +97,14 @@ func newWorld(family model.Family, f features) *world {
 func (w *world) configure(s plan.Settings) {
 	w.settings, w.settingsNew = s, true
 	w.env = &environment{words: words[w.family], detector: s.Detector(w.family)}
-	var ips []netip.Addr
+	all := s.NodePortAll(w.family)
+	var ips []netip.Addr // none where all do: the kernel knows better which those are
 	for _, ip := range s.NodePortIPs {
-		if model.FamilyOf(ip) == w.family {
+		if !all && model.FamilyOf(ip) == w.family {
 			ips = append(ips, ip)
 		}
 	}
+	w.setNodePortAll(all)
 	for _, ip := range w.nodePortIPs {
 		if !slices.Contains(ips, ip) {
 			w.setNodePortIP(ip, false)
@@ -119,8 +121,25 @@ func (w *world) configure(s plan.Settings) {
 	}
 }
 
+// nodePortTrees find out whether node ports answer on an address, and lead to
+// these chains.
+var nodePortTrees = map[treeName]string{nodePortIPTree: nodePortsChain, refusedPortIPTree: refusedPortsChain}
+
+// setNodePortAll has node ports answer on every local address but loopback, or no
+// longer.
+func (w *world) setNodePortAll(all bool) {
+	for tree, to := range nodePortTrees {
+		t := w.trees[tree]
+		t.kind.(*dispatch).tail = nil
+		if all {
+			t.kind.(*dispatch).tail = []rule{{notDest: true, destination: words[w.family].loopback, match: toNode, target: leave(to)}}
+		}
+		t.dirty = true
+	}
+}
+
 func (w *world) setNodePortIP(ip netip.Addr, there bool) {
-	for tree, to := range map[treeName]string{nodePortIPTree: nodePortsChain, refusedPortIPTree: refusedPortsChain} {
+	for tree, to := range nodePortTrees {
 		e := fixed{destination: single(ip), target: leave(to)}
 		if there {
 			w.trees[tree].set(addressPlace(ip), e)

@@ -105,8 +105,10 @@ func (e expr) protocolIs(p model.Protocol) expr {
 	return e.equals(protocol, []byte{byte(p)}, nft.ProtocolText(byte(p)))
 }
 
-// sourceIsLocal matches packets from an address of this node.
+// sourceIsLocal matches packets from an address of this node, destIsLocal those to
+// one: what the routing table calls local, on an interface or not.
 func (e expr) sourceIsLocal() expr { return e.equals(sourceType, word(unix.RTN_LOCAL), "local") }
+func (e expr) destIsLocal() expr   { return e.equals(destType, word(unix.RTN_LOCAL), "local") }
 
 // cameBy matches packets that came through an interface of that name, or of one
 // that begins with it.
@@ -129,6 +131,22 @@ func (e expr) inPrefix(addr value, p netip.Prefix) expr {
 	return e.then(addr.text+" "+p.String(), func(a nft.Attrs) nft.Attrs {
 		a = addr.load(a, 0).Bitwise(0, maskBytes(p), make([]byte, addr.len))
 		return a.Equal(0, p.Addr().AsSlice())
+	})
+}
+
+// notInPrefix matches all other addresses.
+func (e expr) notInPrefix(addr value, p netip.Prefix) expr {
+	p = p.Masked()
+	text := p.String()
+	if p.IsSingleIP() {
+		text = p.Addr().String()
+	}
+	return e.then(addr.text+" != "+text, func(a nft.Attrs) nft.Attrs {
+		a = addr.load(a, 0)
+		if !p.IsSingleIP() {
+			a = a.Bitwise(0, maskBytes(p), make([]byte, addr.len))
+		}
+		return a.NotEqual(0, p.Addr().AsSlice())
 	})
 }
 

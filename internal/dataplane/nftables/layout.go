@@ -17,7 +17,7 @@ var tableNames = [2]string{"sluice", "sluice-b"}
 const tableComment = "made and kept by kube-proxy (Sluice)"
 
 // The sets and maps. Those of node ports lack the address in their keys: node
-// ports answer on every address of nodePortIPs.
+// ports answer on every address of nodePortIPs, or on all that are local.
 const (
 	localAffinityEndpoints = "local-affinity-endpoints"
 
@@ -58,11 +58,12 @@ type layout struct {
 	source, dest     nft.Part
 	addrLen          int
 	sourceAt, destAt uint32 // offsets in the network header
+	loopback         netip.Prefix
 }
 
 var layouts = map[model.Family]*layout{
-	model.IPv4: {model.IPv4, nft.IP, nft.SourceIP4, nft.DestIP4, 4, 12, 16},
-	model.IPv6: {model.IPv6, nft.IP6, nft.SourceIP6, nft.DestIP6, 16, 8, 24},
+	model.IPv4: {model.IPv4, nft.IP, nft.SourceIP4, nft.DestIP4, 4, 12, 16, netip.MustParsePrefix("127.0.0.0/8")},
+	model.IPv6: {model.IPv6, nft.IP6, nft.SourceIP6, nft.DestIP6, 16, 8, 24, netip.MustParsePrefix("::1/128")},
 }
 
 // sets lists the table's sets in the order they are made.

@@ -95,7 +95,15 @@ func (w *ruleWriter) eachPodMatch(f func(expr)) {
 
 func (w *ruleWriter) dispatch() {
 	w.add(goOn().lookUp(services, w.frontendKey(false)))
-	w.add(goOn().in(nodePortIPs, concat{w.destAddr()}).lookUp(nodePorts, w.frontendKey(true)))
+	w.add(w.toNodePortIP().lookUp(nodePorts, w.frontendKey(true)))
+}
+
+// toNodePortIP matches packets to addresses that node ports answer on.
+func (w *ruleWriter) toNodePortIP() expr {
+	if w.settings.NodePortAll(w.family) {
+		return goOn().notInPrefix(w.destAddr(), w.loopback).destIsLocal()
+	}
+	return goOn().in(nodePortIPs, concat{w.destAddr()})
 }
 
 // unknown refuses ports of ClusterIPs that no frontend has, and drops what goes
@@ -203,7 +211,13 @@ func (w *ruleWriter) remembering() {
 		w.add(goOn().protocolIs(p).lookUp(sticky, w.tupleKey(false)))
 	}
 	for _, p := range protocols {
-		w.add(goOn().protocolIs(p).in(nodePortIPs, concat{w.tupleDest()}).lookUp(nodePortSticky, w.tupleKey(true)))
+		match := goOn().protocolIs(p)
+		if !w.settings.NodePortAll(w.family) {
+			// Else it cannot be asked: the packet is on its way to the endpoint, and
+			// only of its own addresses the kernel tells whether they are local.
+			match = match.in(nodePortIPs, concat{w.tupleDest()})
+		}
+		w.add(match.lookUp(nodePortSticky, w.tupleKey(true)))
 	}
 }
 

@@ -14,9 +14,22 @@ import (
 )
 
 func TestListingOfNftLoadsAgain(t *testing.T) {
+	for name, edit := range map[string]func(*plan.Settings){
+		"node ports on chosen addresses":    func(*plan.Settings) {},
+		"node ports on every local address": func(s *plan.Settings) { s.NodePortAll4, s.NodePortAll6 = true, true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newKernel(t)
+			desired := k.loadable()
+			edit(&desired.Settings)
+			loadsAgain(t, k, desired)
+		})
+	}
+}
+
+func loadsAgain(t *testing.T, k *kernel, desired *plan.Desired) {
 	ctx := context.Background()
-	k := newKernel(t)
-	d, desired := k.dataplane(), k.loadable()
+	d := k.dataplane()
 	ok(t, d.Reconcile(ctx, desired))
 	before := k.nft("", "list", "ruleset")
 	k.nft("flush ruleset\n"+before, "-f", "-")
@@ -30,6 +43,33 @@ func TestListingOfNftLoadsAgain(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, k.nft("", "list", "ruleset")); diff != "" {
 		t.Errorf("the listing changed by adopting it (-before +after):\n%s", diff)
+	}
+}
+
+func TestNodePortsGoFromChosenToAllAddressesAndBack(t *testing.T) {
+	ctx := context.Background()
+	k := newKernel(t)
+	d, chosen := k.dataplane(), variety()
+	ok(t, d.Reconcile(ctx, chosen))
+	before := k.nft("", "list", "ruleset")
+	all := chosen.Settings
+	all.NodePortAll4, all.NodePortAll6 = true, true
+	ok(t, d.Apply(ctx, &plan.Change{Settings: &all}))
+	got := k.nft("", "list", "ruleset")
+	for _, want := range []string{
+		"ip daddr != 127.0.0.0/8 fib daddr type local meta l4proto . th dport vmap @nodeports",
+		"ip6 daddr != ::1 fib daddr type local meta l4proto . th dport vmap @nodeports",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the listing lacks %q", want)
+		}
+	}
+	if strings.Contains(got, "192.0.2.10") || strings.Contains(got, "@nodeport-ips") {
+		t.Error("the addresses that were chosen are still there")
+	}
+	ok(t, d.Apply(ctx, &plan.Change{Settings: &chosen.Settings}))
+	if diff := cmp.Diff(before, k.nft("", "list", "ruleset")); diff != "" {
+		t.Errorf("there and back (-before +after):\n%s", diff)
 	}
 }
 

@@ -136,22 +136,27 @@ func (t *table) affinity(f *frontend, n int) {
 
 // configure takes new settings over.
 func (t *table) configure(s plan.Settings) {
-	for _, ip := range t.settings.NodePortIPs {
-		if model.FamilyOf(ip) == t.family {
-			t.nodePortIPs.release(ip)
-		}
-	}
-	for _, ip := range s.NodePortIPs {
-		if model.FamilyOf(ip) == t.family {
-			t.nodePortIPs.hold(ip)
-		}
-	}
+	t.eachNodePortIP(&t.settings, t.nodePortIPs.release)
+	t.eachNodePortIP(&s, t.nodePortIPs.hold)
 	for c, tags := range t.chains.present {
 		if !slices.Equal(tags, tagsOf(c.rules(t.layout, &s))) {
 			t.chains.rewrite[c] = struct{}{}
 		}
 	}
 	t.settings = s
+}
+
+// eachNodePortIP calls f for the addresses that the set of them holds. Where node
+// ports answer on all local addresses, the kernel knows better which those are.
+func (t *table) eachNodePortIP(s *plan.Settings, f func(netip.Addr)) {
+	if s.NodePortAll(t.family) {
+		return
+	}
+	for _, ip := range s.NodePortIPs {
+		if model.FamilyOf(ip) == t.family {
+			f(ip)
+		}
+	}
 }
 
 // chainRoom is how many elements a chain with its rules counts for in the bound of a

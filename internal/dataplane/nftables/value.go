@@ -67,6 +67,7 @@ var (
 
 	destPort   = value{"th dport", 2, func(a nft.Attrs, to nft.Register) nft.Attrs { return a.Transport(to, 2, 2) }}
 	sourceType = value{"fib saddr type", wordLen, nft.Attrs.SourceType}
+	destType   = value{"fib daddr type", wordLen, nft.Attrs.DestType}
 )
 
 func random(below int) value {

@@ -34,13 +34,18 @@ func (d drawer) toFrontend(w oracle.World) oracle.Packet {
 	addrs := pick(d.Rand, kinds)
 	switch {
 	case addrs == nil && port.NodePort != 0:
-		p.Destination, p.Port = pick(d.Rand, d.NodeIPs), port.NodePort
+		p.Destination, p.Port = pick(d.Rand, slices.Concat(d.NodeIPs, d.routed())), port.NodePort
 	case addrs == nil:
 		p.Destination = pick(d.Rand, s.ClusterIPs)
 	default:
 		p.Destination = pick(d.Rand, addrs)
 	}
 	return p
+}
+
+// routed are addresses that are the node's by a route.
+func (d drawer) routed() []netip.Addr {
+	return slices.Concat(firstAddrs(model.IPv4, d.LocalRoutes, 1), firstAddrs(model.IPv6, d.LocalRoutes, 1))
 }
 
 // miss changes what the packet is addressed to: to another port, protocol or

@@ -14,6 +14,9 @@ type Topology struct {
 	NodeName string
 	NodeIPs  []netip.Addr   // the node's own; the first of a family is primary
 	PodCIDRs []netip.Prefix // of this node's pods
+	// LocalRoutes are ranges of addresses that are the node's by a route, and on no
+	// interface.
+	LocalRoutes []netip.Prefix
 
 	ClusterCIDRs []netip.Prefix // of all pods, one for each family
 
@@ -70,6 +73,7 @@ func Example() Topology {
 		NodeName:     "node-a",
 		NodeIPs:      addrs("192.0.2.10", "2001:db8::10", "192.0.2.11", "2001:db8::11", "10.1.1.254", "fd01:0:0:1::fe"),
 		PodCIDRs:     prefixes("10.1.1.0/24", "fd01:0:0:1::/64"),
+		LocalRoutes:  prefixes("198.51.100.128/28", "2001:db8:a::/124"),
 		ClusterCIDRs: prefixes("10.1.0.0/16", "fd01::/48"),
 		LocalPods: pods("node-a", []string{"veth1", "veth2", "veth3"},
 			"10.1.1.1", "10.1.1.2", "10.1.1.3", "fd01:0:0:1::1", "fd01:0:0:1::2", "fd01:0:0:1::3"),

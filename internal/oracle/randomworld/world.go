@@ -14,7 +14,7 @@ import (
 // Random makes up a world with a handful of Services.
 func Random(rng *rand.Rand, topology Topology) oracle.World {
 	d := drawer{rng, topology}
-	w := oracle.World{Config: d.config(), Node: d.node(), HostIPs: d.hostIPs()}
+	w := oracle.World{Config: d.config(), Node: d.node(), HostIPs: d.hostIPs(), LocalRoutes: d.LocalRoutes}
 	if !oneIn(rng, 8) {
 		w.ServiceCIDRs = append(w.ServiceCIDRs, d.serviceCIDR("kubernetes"))
 	}
@@ -63,9 +63,14 @@ func (d drawer) config() plan.Config {
 
 func (d drawer) nodePortAddresses() plan.NodePortAddresses {
 	var a plan.NodePortAddresses
-	switch d.IntN(5) {
+	switch d.IntN(6) {
 	case 0:
 		a.All = true
+	case 3: // all of one family, and of the other one if nothing else is said of it
+		a.Primary = d.oneIn(2)
+		for _, ip := range some(d.Rand, d.NodeIPs, 1) {
+			a.Prefixes = append(a.Prefixes, netip.PrefixFrom(ip, 0).Masked())
+		}
 	case 1:
 		a.Primary = true
 	case 2:
