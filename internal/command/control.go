@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"sluice/internal/config"
 	"sluice/internal/control"
 	"sluice/internal/dataplane"
 	"sluice/internal/explain"
@@ -60,7 +59,6 @@ func (p *proxy) explainer() *explain.Explainer {
 		IsLocal:     host.IsLocal,
 		Mode:        string(p.settings.Mode),
 		Node:        p.settings.Plan.NodeName,
-		Rules:       explain.Rules{FrontendsOnly: p.settings.Mode == config.ModeIPTables},
 		Clock:       p.clock,
 	})
 }

@@ -34,8 +34,11 @@ func TestRenderAndDiffWithoutAProxy(t *testing.T) {
 	good := folderWith(t, map[string]string{"web.yaml": webManifest, "node.yaml": nodeManifest})
 	nodeless := folderWith(t, map[string]string{"web.yaml": webManifest})
 	bad := folderWith(t, map[string]string{"web.yaml": webManifest, "node.yaml": nodeManifest, "bad.yaml": "kind: Service\n"})
+	cidr := folderWith(t, map[string]string{"web.yaml": webManifest, "node.yaml": nodeManifest,
+		"cidr.yaml": "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: more}\nspec: {cidrs: [10.97.0.0/16]}\n"})
 	empty := folderWith(t, map[string]string{"node.yaml": nodeManifest})
 	config := filepath.Join(folderWith(t, map[string]string{"c.yaml": "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: iptables\nclusterCIDR: 10.0.0.0/8\n"}), "c.yaml")
+	ours := filepath.Join(folderWith(t, map[string]string{"c.yaml": "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: nftables\nclusterCIDR: 10.0.0.0/8\n"}), "c.yaml")
 	tests := []struct {
 		name     string
 		in       string
@@ -56,6 +59,8 @@ func TestRenderAndDiffWithoutAProxy(t *testing.T) {
 		{"no family", "render --family ipx --manifests " + good, 2, "", `"ipx" is no family`},
 		{"no mode", "render --mode ebpf --manifests " + good, 2, "", `"ebpf" is not available`},
 		{"no difference", "diff --config " + config + " --node n1 --manifests " + good + " --against " + good, 0, "No difference.", ""},
+		{"what only nftables mode refuses", "diff --config " + ours + " --node n1 --manifests " + cidr + " --against " + good, 1, "10.97.0.0/16", ""},
+		{"what iptables mode leaves alone", "diff --config " + config + " --node n1 --manifests " + cidr + " --against " + good, 0, "No difference.", ""},
 		{"a difference", "diff --config " + config + " --node n1 --manifests " + good + " --against " + empty, 1, "+ default/web: NodePort 0.0.0.0:30080/TCP", ""},
 		{"a difference as JSON", "diff --json --config " + config + " --node n1 --manifests " + empty + " --against " + good, 1, `"removed": 2`, ""},
 		{"a problem in a difference", "diff --config " + config + " --node n1 --manifests " + bad + " --against " + good, 0, "! bad.yaml: document 1", ""},

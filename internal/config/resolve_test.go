@@ -91,17 +91,17 @@ func TestWhatAConfigurationMeans(t *testing.T) {
 			func(s *Settings) {
 				s.Mode, s.MinSyncPeriod = ModeIPTables, time.Second
 				s.Plan.NodePortAddresses = plan.NodePortAddresses{All: true, Loopback: loopbackAddresses[:1]}
-				s.Plan.DropInvalid = true
+				s.Plan.DropInvalid, s.Plan.FrontendsOnly = true, true
 			}},
 		{"mode iptables with a liberal kernel drops nothing", []string{cidr, "--proxy-mode=iptables", "--conntrack-tcp-be-liberal", "--nodeport-addresses=primary"},
 			func(s *Settings) {
-				s.Mode, s.MinSyncPeriod, s.Conntrack.TCPBeLiberal = ModeIPTables, time.Second, true
+				s.Mode, s.MinSyncPeriod, s.Conntrack.TCPBeLiberal, s.Plan.FrontendsOnly = ModeIPTables, time.Second, true, true
 			}},
 		{"mode iptables goes by its own section", []string{cidr, "--proxy-mode=iptables", "--masquerade-all", "--iptables-masquerade-bit=9",
 			"--iptables-sync-period=1m", "--iptables-min-sync-period=0s", "--nodeport-addresses=primary"},
 			func(s *Settings) {
 				s.Mode, s.SyncPeriod, s.MinSyncPeriod = ModeIPTables, time.Minute, 0
-				s.Plan.MasqueradeAll, s.Plan.MasqueradeBit, s.Plan.DropInvalid = true, 9, true
+				s.Plan.MasqueradeAll, s.Plan.MasqueradeBit, s.Plan.DropInvalid, s.Plan.FrontendsOnly = true, 9, true, true
 			}},
 		{"name of the node", []string{cidr, "--hostname-override= Node-1 "}, func(s *Settings) { s.HostnameOverride = "node-1" }},
 		{"address of the node", []string{cidr, "--bind-address=10.9.8.7"},

@@ -35,6 +35,8 @@ func planConfig(c *Configuration, features featuregate.FeatureGate, n *notes) pl
 		NoExternalIPs:     !features.Enabled(AllowServiceExternalIPs),
 		// As upstream: in nftables mode tcpBeLiberal is the only way.
 		DropInvalid: c.Mode == ModeIPTables && !c.Conntrack.TCPBeLiberal,
+		// As upstream: iptables mode knows of nothing but its frontends.
+		FrontendsOnly: c.Mode == ModeIPTables,
 	}
 	checkMasqueradeBit("iptables.masqueradeBit", *c.IPTables.MasqueradeBit, true, n)
 	checkMasqueradeBit("nftables.masqueradeBit", *c.NFTables.MasqueradeBit, c.Mode == ModeNFTables, n)

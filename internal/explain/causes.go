@@ -170,6 +170,9 @@ func (c *composer) hintProblem(h hint) {
 		c.problem("same-name", "ask for "+h.service.String(), "there is a Service of that name in namespace %s", h.service.Namespace)
 	case isEndpoint:
 		c.problem("endpoint", "", "the address is an endpoint of Service %s: packets to it go there directly", h.service)
+	case otherFamily:
+		c.problem("other-family", "use an address of that family, or make the Service dual-stack (spec.ipFamilyPolicy: PreferDualStack)",
+			"node port %d/%s is Service %s's, which is of %s only", h.ports[0].NodePort, h.ports[0].Protocol, h.service, model.FamilyOf(h.ips[0]))
 	case nodePortIPs:
 		c.problem("node-port-addresses", "use one of those addresses, or set nodePortAddresses (--nodeport-addresses)",
 			"the node port is Service %s's, but node ports answer on these addresses only: %s", h.service, list(h.ips, netip.Addr.String))

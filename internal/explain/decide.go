@@ -86,16 +86,8 @@ type Decision struct {
 	packet Packet
 }
 
-// Rules are what depends on the mode.
-type Rules struct {
-	// FrontendsOnly says that the mode leaves packets alone that go to no
-	// frontend, also if they go to a ClusterIP or an unused address of a service
-	// CIDR.
-	FrontendsOnly bool
-}
-
 // Decide says what becomes of a packet under what is desired.
-func Decide(d *plan.Desired, rules Rules, p Packet) Decision {
+func Decide(d *plan.Desired, p Packet) Decision {
 	out := Decision{packet: p, Frontend: frontendOf(d, p)}
 	if out.Frontend == nil && relays(&d.Settings, p) {
 		out.Frontend = d.Frontends[nodePortKey(model.FamilyOf(p.Destination), p.Port, p.Protocol)]
@@ -111,9 +103,6 @@ func Decide(d *plan.Desired, rules Rules, p Packet) Decision {
 		out.Verdict, out.Cause = Dropped, UnusedAddress
 	} else {
 		out.Verdict, out.Cause = Untouched, NotAService
-	}
-	if rules.FrontendsOnly {
-		out.Verdict = Untouched
 	}
 	return out
 }

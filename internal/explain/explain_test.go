@@ -55,6 +55,8 @@ func TestAnswersNameTheCauseAndTheRemedy(t *testing.T) {
 			verdict: Served, cause: ByFrontend, flows: true, want: []string{"1 of 2 endpoints", "on far: not on this node", "externalTrafficPolicy is Local"}},
 		{name: "a node port elsewhere", in: []model.Event{service(external), endpoints("here")}, to: "192.0.2.2:30080", from: "outside",
 			verdict: Untouched, cause: NotAService, want: []string{"answer on these addresses only: 192.0.2.1", "--nodeport-addresses"}},
+		{name: "a node port of another family", in: []model.Event{service(external), endpoints("here"), twoFamilies}, to: "[2001:db8::1]:30080", from: "outside",
+			verdict: Untouched, cause: NotAService, want: []string{"node port 30080/TCP is Service default/web's, which is of IPv4 only", "PreferDualStack"}},
 		{name: "a node port on loopback", in: []model.Event{service(external), endpoints("here")}, to: "127.0.0.1:30080",
 			verdict: Untouched, cause: NotAService, want: []string{"not served on loopback addresses", "localhost"}},
 		{name: "a node port of another protocol", in: []model.Event{service(external), endpoints("here")}, to: "192.0.2.1:30080/udp",
@@ -181,6 +183,9 @@ func TestARememberedEndpointCountsWhereThePacketMayReachIt(t *testing.T) {
 		})
 	}
 }
+
+// twoFamilies gives the machine an IPv6 address too.
+var twoFamilies = model.SetHostIPs{IPs: addrs("127.0.0.1", "192.0.2.1", "192.0.2.2", "2001:db8::1")}
 
 // Endpoints that source ranges keep everybody from need not be in the kernel.
 func TestSourceRangesThatAdmitNobodyAreNoDifference(t *testing.T) {
@@ -316,11 +321,11 @@ func TestLoopbackNodePortsAreRelayed(t *testing.T) {
 			Kind: plan.NodePort, Route: plan.Route{Endpoints: []plan.Endpoint{{AddrPort: netip.MustParseAddrPort("10.1.0.1:80")}}}}},
 	}
 	to := Packet{From: Node, Destination: netip.MustParseAddr("127.0.0.1"), Port: 30080, Protocol: model.TCP}
-	if c := Decide(d, Rules{}, to); c.Verdict != Served || !c.Relayed || !c.Masqueraded(netip.MustParseAddr("10.1.0.1")) {
+	if c := Decide(d, to); c.Verdict != Served || !c.Relayed || !c.Masqueraded(netip.MustParseAddr("10.1.0.1")) {
 		t.Errorf("%+v", c)
 	}
 	to.From = Outside
-	if c := Decide(d, Rules{}, to); c.Verdict != Untouched {
+	if c := Decide(d, to); c.Verdict != Untouched {
 		t.Errorf("a neighbour is %s", c.Verdict)
 	}
 }

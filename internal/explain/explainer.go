@@ -26,7 +26,6 @@ type Options struct {
 
 	Mode  string
 	Node  string
-	Rules Rules
 	Clock clock.PassiveClock
 }
 
@@ -68,7 +67,7 @@ func (e *Explainer) Explain(ctx context.Context, q Question) (*Reply, error) {
 }
 
 func (e *Explainer) understand(q Question) (*looker, error) {
-	l := &looker{rules: e.Rules, question: q, in: q.Interface, isLocal: e.IsLocal}
+	l := &looker{question: q, in: q.Interface, isLocal: e.IsLocal}
 	var err error
 	if l.target, err = parseTarget(q.To); err != nil {
 		return nil, err

@@ -44,6 +44,7 @@ const (
 	otherProtocol                    // the node port is there for another protocol
 	sameName                         // a Service of that name is in another namespace
 	isEndpoint                       // the address is an endpoint of the Service
+	otherFamily                      // the node port is there for the other family
 	nodePortIPs                      // the node port is the Service's, but answers elsewhere
 	orphanSlices                     // there are slices for a Service that is not known
 	onlyClusterIP                    // the Service has no frontend for talkers from outside
@@ -58,7 +59,6 @@ const mostAnswers = 20
 // looker looks things up in a view.
 type looker struct {
 	engine.View
-	rules    Rules
 	question Question
 	target   target
 	source   netip.Addr // if the question names one
@@ -152,7 +152,7 @@ func (l *looker) find(to netip.Addr, port uint16, proto model.Protocol) finding 
 	l.sender(model.FamilyOf(to), &p)
 	f := finding{packet: p, said: cmp.Or(l.question.From, Pod.String()), in: l.in}
 	f.detector = l.Desired.Settings.Detector(model.FamilyOf(to))
-	f.decision = Decide(l.Desired, l.rules, p)
+	f.decision = Decide(l.Desired, p)
 	if fe := f.decision.Frontend; fe != nil {
 		l.attach(&f, fe.Service)
 		f.others = l.frontends(f.evidence.Service, fe)
@@ -305,7 +305,7 @@ func (l *looker) near(f *finding, to netip.Addr, port uint16) (owner model.Name)
 		}
 		for _, p := range svc.Ports {
 			if ours && p.NodePort == port {
-				f.hints = append(f.hints, l.nodePortHint(name, p, to, f.packet.Protocol))
+				f.hints = append(f.hints, l.nodePortHint(svc, p, to, f.packet.Protocol))
 			}
 		}
 		if slices.ContainsFunc(l.State.Slices(name), func(s *model.Slice) bool { return hasEndpoint(s, to) }) {
@@ -322,14 +322,26 @@ func (f *finding) sortHints() {
 	})
 }
 
-func (l *looker) nodePortHint(name model.Name, p model.ServicePort, to netip.Addr, proto model.Protocol) hint {
+func (l *looker) nodePortHint(svc *model.Service, p model.ServicePort, to netip.Addr, proto model.Protocol) hint {
+	family := model.FamilyOf(to)
+	ofFamily := func(ip netip.Addr) bool { return model.FamilyOf(ip) == family }
+	h := hint{service: svc.Name, ports: []model.ServicePort{{Name: p.Name, Port: p.NodePort, NodePort: p.NodePort, Protocol: p.Protocol}}}
 	switch {
-	case to.IsLoopback():
-		return hint{kind: unservedLoopback, service: name, ports: []model.ServicePort{p}}
 	case p.Protocol != proto:
-		return hint{kind: otherProtocol, service: name, ports: []model.ServicePort{{Name: p.Name, Port: p.NodePort, Protocol: p.Protocol}}}
+		h.kind = otherProtocol
+	case !slices.ContainsFunc(svc.ClusterIPs, ofFamily):
+		h.kind, h.ips = otherFamily, svc.ClusterIPs
+	case to.IsLoopback():
+		h.kind = unservedLoopback
+	default:
+		h.kind = nodePortIPs
+		for _, ip := range l.Desired.Settings.NodePortIPs {
+			if ofFamily(ip) {
+				h.ips = append(h.ips, ip)
+			}
+		}
 	}
-	return hint{kind: nodePortIPs, service: name, ports: []model.ServicePort{p}, ips: slices.Clone(l.Desired.Settings.NodePortIPs)}
+	return h
 }
 
 // fieldOf tells which field of a Service an address stands in.

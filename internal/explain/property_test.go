@@ -27,7 +27,7 @@ func explore(t *testing.T, check func(t *testing.T, w oracle.World, p oracle.Pac
 	for seed := range uint64(150) {
 		rng := rand.New(rand.NewPCG(seed, 11))
 		w := randomworld.Random(rng, topology)
-		w.FrontendsOnly = seed%5 == 0
+		w.Config.FrontendsOnly = seed%5 == 0
 		state, planner := model.NewState(), plan.New(w.Config)
 		var dirty model.Dirty
 		state.Apply(&dirty, w.Events()...)
@@ -50,7 +50,7 @@ func explore(t *testing.T, check func(t *testing.T, w oracle.World, p oracle.Pac
 func lookUp(t *testing.T, state *model.State, planner *plan.Planner, w oracle.World, p oracle.Packet) *finding {
 	t.Helper()
 	byRoute := func(ip netip.Addr) (bool, error) { return anyContains(w.LocalRoutes, ip), nil }
-	l, err := New(Options{Rules: Rules{FrontendsOnly: w.FrontendsOnly}, IsLocal: byRoute}).understand(Question{
+	l, err := New(Options{IsLocal: byRoute}).understand(Question{
 		To:        netip.AddrPortFrom(p.Destination, p.Port).String() + "/" + p.Protocol.String(),
 		From:      p.Source.String(),
 		Interface: p.Interface,

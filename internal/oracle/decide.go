@@ -18,7 +18,7 @@ func Decide(world World, packet Packet) Verdict {
 	if f, ok := world.frontendOf(packet); ok {
 		return world.connect(f, packet)
 	}
-	if world.FrontendsOnly {
+	if world.Config.FrontendsOnly {
 		return Verdict{Action: Pass, Why: "no Service has this address and port, and the mode looks no further"}
 	}
 	// A ClusterIP is a Service's alone: what it does not serve, it refuses.

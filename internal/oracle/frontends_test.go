@@ -93,7 +93,7 @@ func TestAddressesThatServeNothing(t *testing.T) {
 			want:  []string{"pod-2 > unused:80 = pass", "pod-2 > cluster:81 = reject"},
 		}, {
 			name:  "a mode that looks at frontends only leaves both alone",
-			given: func(s *setting) { s.FrontendsOnly = true },
+			given: func(s *setting) { s.Config.FrontendsOnly = true },
 			want: []string{
 				"pod-2 > cluster:81 = pass", "outside > unused:80/udp = pass",
 				"pod-2 > cluster:80 = forward pod-1 far-1",

@@ -21,10 +21,6 @@ type World struct {
 	// tells of them.
 	LocalRoutes []netip.Prefix
 
-	// FrontendsOnly is how iptables mode differs from the others: what goes to no
-	// frontend is left alone, also if it goes to a ClusterIP or to an address
-	// that only a Service could have.
-	FrontendsOnly bool
 }
 
 // FromState returns the world that a State describes. Slices without a Service

@@ -34,6 +34,9 @@ type Config struct {
 
 	// NoExternalIPs switches the externalIPs of Services off.
 	NoExternalIPs bool
+	// FrontendsOnly leaves packets alone that go to no frontend: to other ports of
+	// ClusterIPs, and to addresses of service CIDRs that no Service has.
+	FrontendsOnly bool
 }
 
 // DetectLocal says how traffic from pods is recognised.

@@ -19,6 +19,7 @@ type environment struct {
 	podsKnown4, podsKnown6 bool
 	masqueradeAll          bool
 	noExternalIPs          bool
+	frontendsOnly          bool
 }
 
 func newEnvironment(cfg *Config, state *model.State, settings *Settings) environment {
@@ -29,6 +30,7 @@ func newEnvironment(cfg *Config, state *model.State, settings *Settings) environ
 		podsKnown6:    settings.IPv6.Enabled(),
 		masqueradeAll: cfg.MasqueradeAll,
 		noExternalIPs: cfg.NoExternalIPs,
+		frontendsOnly: cfg.FrontendsOnly,
 	}
 	if node := state.Node(); node != nil {
 		env.zone = node.Zone
@@ -49,6 +51,7 @@ func (env *environment) concerns(svc *model.Service, other *environment) bool {
 		env.podsKnown6 != other.podsKnown6 ||
 		env.masqueradeAll != other.masqueradeAll ||
 		env.noExternalIPs != other.noExternalIPs ||
+		env.frontendsOnly != other.frontendsOnly ||
 		svc.Filtered && !slices.Equal(env.nodeIPs, other.nodeIPs)
 }
 

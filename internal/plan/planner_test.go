@@ -208,6 +208,28 @@ func TestSetConfigPlansEverythingAgain(t *testing.T) {
 	wantEqual(t, "set on the way back", []string{"10.96.0.1:80/TCP", "198.51.100.2:80/TCP"}, setKeys(back))
 }
 
+// A mode that looks at frontends only is asked for nothing else.
+func TestFrontendsOnly(t *testing.T) {
+	f := model.IPv4
+	state := stateOf(model.SetService{Service: service(f)},
+		model.SetServiceCIDR{ServiceCIDR: &model.ServiceCIDR{Name: "x", Prefixes: prefixes("10.96.0.0/16")}})
+	only := defaults
+	only.FrontendsOnly = true
+	planner := New(only)
+	planner.Update(state, &model.Dirty{})
+	for _, tt := range []struct {
+		name string
+		cfg  Config
+		want int
+	}{{"only", only, 0}, {"all", defaults, 1}, {"only again", only, 0}} {
+		planner.SetConfig(state, tt.cfg)
+		d := planner.Desired()
+		wantEqual(t, tt.name+": frontends", []string{"10.96.0.1:80/TCP ClusterIP web:http"}, frontendList(d))
+		wantEqual(t, tt.name+": ClusterIPs", tt.want, len(d.ClusterIPs))
+		wantEqual(t, tt.name+": service CIDRs", tt.want, len(d.Settings.ServiceCIDRs))
+	}
+}
+
 func TestSetConfigSeesWhatIsDirtyStill(t *testing.T) {
 	f := model.IPv4
 	state := stateOf(model.SetService{Service: service(f)})

@@ -11,7 +11,8 @@ import (
 // settled by claims.
 type servicePlan struct {
 	// frontends are sorted by key, each key once.
-	frontends  []*Frontend
+	frontends []*Frontend
+	// clusterIPs are those whose other ports are rejected.
 	clusterIPs []netip.Addr
 	// healthPort is the health check node port, 0 for none. The usable endpoints
 	// on this node are counted for it.
@@ -52,6 +53,9 @@ func planService(env *environment, svc *model.Service, all []*model.Slice, work 
 	d.frontends = slices.CompactFunc(d.frontends, func(a, b *Frontend) bool { return a.Key == b.Key })
 	d.countLocal()
 	d.report()
+	if env.frontendsOnly {
+		d.clusterIPs = nil
+	}
 	work.addresses = d.addresses
 	return d.servicePlan
 }

@@ -11,7 +11,9 @@ import (
 func planSettings(cfg *Config, state *model.State) Settings {
 	var cidrs []netip.Prefix
 	for _, c := range state.ServiceCIDRs() {
-		cidrs = append(cidrs, c.Prefixes...)
+		if !cfg.FrontendsOnly {
+			cidrs = append(cidrs, c.Prefixes...)
+		}
 	}
 	return Settings{
 		IPv4:           detector(cfg, state.Node(), model.IPv4),

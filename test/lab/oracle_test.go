@@ -51,8 +51,9 @@ func askOracle(t *testing.T, mode string, states int) {
 	var tally tally
 	for i := 0; i < states; {
 		rng := rand.New(rand.NewPCG(*seed, uint64(i)))
-		w := newWalk(t, d, randomworld.Random(rng, topology))
-		w.frontendsOnly = scenario.Modes[mode].Proxy == "iptables"
+		world := randomworld.Random(rng, topology)
+		world.Config.FrontendsOnly = scenario.Modes[mode].Proxy == "iptables"
+		w := newWalk(t, d, world)
 		for range 5 {
 			w.check(rng, l, topology, &tally)
 			if i++; t.Failed() {
@@ -135,8 +136,6 @@ type walk struct {
 	config    plan.Config
 	state     *model.State
 	planner   *plan.Planner
-	// frontendsOnly is how the mode differs.
-	frontendsOnly bool
 }
 
 func newWalk(t *testing.T, d dataplane.Dataplane, world oracle.World) *walk {
@@ -151,9 +150,7 @@ func newWalk(t *testing.T, d dataplane.Dataplane, world oracle.World) *walk {
 }
 
 func (w *walk) world() oracle.World {
-	world := oracle.FromState(w.config, w.state)
-	world.FrontendsOnly = w.frontendsOnly
-	return world
+	return oracle.FromState(w.config, w.state)
 }
 
 func (w *walk) step(events []model.Event) {
