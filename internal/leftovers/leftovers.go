@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"sluice/internal/dataplane/iptables"
 	"sluice/internal/dataplane/nftables"
 	"sluice/internal/nft"
 )
@@ -28,6 +29,9 @@ type Options struct {
 	Logger logr.Logger
 	// Keep is what the caller uses, and so is not left over.
 	Keep Kinds
+	// KeepMark leaves KUBE-MARK-MASQ alone, in any variant: the caller looks
+	// after it.
+	KeepMark bool
 }
 
 func (o *Options) keeps(k Kinds) bool { return o.Keep&k != 0 }
@@ -71,6 +75,9 @@ func (o *Options) chains(variant Kinds) chainNames {
 	}
 	if !o.keeps(IPVS) {
 		out = out.and(ipvsChains)
+	}
+	if o.KeepMark {
+		out = out.without(iptables.MarkChain)
 	}
 	return out
 }

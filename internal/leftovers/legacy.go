@@ -48,24 +48,12 @@ func removeLegacy(ctx context.Context, log logr.Logger, names chainNames) error 
 
 // affectedTables are the tables that have chains with these names.
 func affectedTables(family *xtables.Family, names chainNames) (out []string, err error) {
-	present, err := family.Tables()
-	if err != nil || len(present) == 0 {
-		return nil, err
-	}
-	socket, err := family.Open()
+	read, err := family.ReadAll(tables...)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, socket.Close()) }()
 	for _, table := range tables {
-		if !slices.Contains(present, table) {
-			continue
-		}
-		chains, err := socket.Chains(table)
-		if err != nil {
-			return nil, err
-		}
-		if slices.ContainsFunc(chains, names.has) {
+		if t := read[table]; t != nil && slices.ContainsFunc(t.Chains, names.has) {
 			out = append(out, table)
 		}
 	}

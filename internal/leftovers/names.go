@@ -48,6 +48,11 @@ func (n chainNames) and(o chainNames) chainNames {
 	}
 }
 
+// without leaves one out.
+func (n chainNames) without(name string) chainNames {
+	return chainNames{entry: n.entry, has: func(chain string) bool { return chain != name && n.has(chain) }}
+}
+
 // tables are those of iptables that kube-proxy has chains in.
 var tables = []string{"nat", "filter", "mangle"}
 

@@ -78,6 +78,24 @@ COMMIT
 	}
 }
 
+func TestTheMarkChainStaysWhereTheCallerLooksAfterIt(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind.String(), func(t *testing.T) {
+			netnstest.Enter(t)
+			kind.load(t, proxyRules)
+			remove(t, func(o *Options) { o.KeepMark = true })
+			got := kind.listing(t)
+			if !strings.Contains(got, "-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000\n") || strings.Contains(got, "KUBE-SERVICES") {
+				t.Errorf("there is\n%s", got)
+			}
+			remove(t, nil)
+			if got := kind.listing(t); strings.Contains(got, "KUBE-") {
+				t.Errorf("there is still\n%s", got)
+			}
+		})
+	}
+}
+
 func TestAChainThatAnotherProgramUsesIsStillTakenOutOfTheWay(t *testing.T) {
 	const proxy = `*nat
 :KUBE-SERVICES - [0:0]

@@ -137,6 +137,9 @@ func (b *Batch) AddRule(t Table, r Rule) {
 			}
 			return append(a, r.Exprs...)
 		})
+		if r.Tag == 0 {
+			return a
+		}
 		return a.bytes(unix.NFTA_RULE_USERDATA, tlv(nil, ruleTag, binary.BigEndian.AppendUint64(nil, r.Tag)))
 	})
 }

@@ -130,6 +130,8 @@ func (c *Conn) Chains(ctx context.Context, t Table) ([]Chain, error) {
 				ch.Type = toText(v)
 			case unix.NFTA_CHAIN_HOOK:
 				ch.Hook, ch.Priority = parseHook(v)
+			case unix.NFTA_CHAIN_POLICY:
+				ch.Drops = toU32(v) == uint32(DropCode)
 			}
 		}
 		if table == t.Name {

@@ -47,24 +47,8 @@ func (c *Conn) Jumps(ctx context.Context, t Table) ([]Jump, error) {
 // parseTarget is the chain that one of the expressions leads into, or "".
 func parseTarget(exprs []byte) string {
 	for _, expr := range nfnetlink.Attrs(exprs) {
-		var name string
-		var data []byte
-		for typ, v := range nfnetlink.Attrs(expr) {
-			switch typ {
-			case unix.NFTA_EXPR_NAME:
-				name = toText(v)
-			case unix.NFTA_EXPR_DATA:
-				data = v
-			}
-		}
-		if name != "immediate" {
-			continue
-		}
-		for typ, v := range nfnetlink.Attrs(data) {
-			var verdict Verdict
-			if typ == unix.NFTA_IMMEDIATE_DATA && parseVerdict(v, &verdict) {
-				return verdict.Chain
-			}
+		if e := parseExpr(expr); e.Verdict != nil {
+			return e.Verdict.Chain
 		}
 	}
 	return ""

@@ -35,10 +35,12 @@ type Chain struct {
 	Type     string // "nat" or "filter"
 	Hook     uint32 // unix.NF_INET_...
 	Priority int32
+	// Drops is whether what no rule takes is dropped; only in what was read.
+	Drops bool
 }
 
 // Rule is a rule: its expressions, and a tag of ours that comes back when the
-// rule is read, by which a later process recognises it.
+// rule is read, by which a later process recognises it; 0 for none.
 type Rule struct {
 	Chain string
 	Exprs Attrs

@@ -1,7 +1,6 @@
 package xtables
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -22,16 +21,19 @@ type Family struct {
 	// domain and level are what a socket that knows the tables is made with and
 	// asked by.
 	domain, level int
+	// entryLen is the length of a rule before its matches, and offsetsAt where
+	// it says how long it is with them, and with its target.
+	entryLen, offsetsAt int
 }
 
 // The families.
 var (
-	IPv4 = &Family{"iptables", "/proc/thread-self/net/ip_tables_names", unix.AF_INET, unix.SOL_IP}
-	IPv6 = &Family{"ip6tables", "/proc/thread-self/net/ip6_tables_names", unix.AF_INET6, unix.SOL_IPV6}
+	IPv4 = &Family{"iptables", "/proc/thread-self/net/ip_tables_names", unix.AF_INET, unix.SOL_IP, 112, 88}
+	IPv6 = &Family{"ip6tables", "/proc/thread-self/net/ip6_tables_names", unix.AF_INET6, unix.SOL_IPV6, 168, 140}
 )
 
 // Tables are the names of the tables that are there. To ask for any other by
-// Info or Chains makes it.
+// Info or Read makes it.
 func (f *Family) Tables() ([]string, error) {
 	text, err := os.ReadFile(f.names)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -95,20 +97,20 @@ func (s *Socket) Info(table string) (Info, error) {
 // attempts is how often a table that somebody else changes meanwhile is read.
 const attempts = 5
 
-// Chains reads the names of a table's chains, the built-in ones apart.
-func (s *Socket) Chains(table string) ([]string, error) {
+// read reads a table as it lies in the kernel.
+func (s *Socket) read(table string) (Info, []byte, error) {
 	// The second question must have the size that is the answer to the first.
 	for attempt := 1; ; attempt++ {
 		info, err := s.Info(table)
 		if err != nil {
-			return nil, err
+			return info, nil, err
 		}
 		blob, err := s.entries(table, info.Size)
 		if err == nil {
-			return chainsIn(blob), nil
+			return info, blob, nil
 		}
 		if !errors.Is(err, unix.EAGAIN) || attempt == attempts {
-			return nil, fmt.Errorf("read table %s of %s: %w", table, s.Command, err)
+			return info, nil, fmt.Errorf("read table %s of %s: %w", table, s.Command, err)
 		}
 	}
 }
@@ -136,26 +138,4 @@ func (s *Socket) ask(option int, buf []byte) error {
 		return errno
 	}
 	return nil
-}
-
-// A chain begins with an entry whose target is called ERROR and has the chain's
-// name as its data. The last entry of a table has ERROR there as well.
-const (
-	chainMark   = "ERROR\x00"
-	chainNameAt = 30 // from the target's name to its data
-)
-
-// chainsIn finds the names of the chains in a table's entries.
-func chainsIn(blob []byte) []string {
-	var names []string
-	for {
-		at := bytes.Index(blob, []byte(chainMark))
-		if at < 0 || len(blob) < at+chainNameAt {
-			return names
-		}
-		blob = blob[at+chainNameAt:]
-		if end := bytes.IndexByte(blob, 0); end > 0 && string(blob[:end+1]) != chainMark {
-			names = append(names, string(blob[:end]))
-		}
-	}
 }

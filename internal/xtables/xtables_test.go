@@ -1,6 +1,7 @@
 package xtables
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -52,10 +53,13 @@ func TestTablesAndChainsAreSeenWithoutAnyProgram(t *testing.T) {
 			}
 			s := open(t, f)
 			for table, want := range map[string][]string{"nat": {"KUBE-SERVICES", "MINE"}, "filter": nil} {
-				got, err := s.Chains(table)
-				slices.Sort(got)
-				if diff := cmp.Diff(want, got); diff != "" || err != nil {
-					t.Errorf("%s: %v, chains (-want +got):\n%s", table, err, diff)
+				got, err := s.Read(table)
+				if err != nil {
+					t.Fatal(err)
+				}
+				slices.Sort(got.Chains)
+				if diff := cmp.Diff(want, got.Chains); diff != "" {
+					t.Errorf("%s: chains (-want +got):\n%s", table, diff)
 				}
 			}
 		})
@@ -89,22 +93,71 @@ func TestAChangeOfATableShowsInItsState(t *testing.T) {
 
 func TestATableThatIsNotThereIsAnError(t *testing.T) {
 	netnstest.Enter(t)
-	got, err := open(t, IPv4).Chains("no such table")
-	if err == nil || len(got) > 0 {
+	got, err := open(t, IPv4).Read("no such table")
+	if err == nil || got != nil {
 		t.Errorf("got %v, %v", got, err)
 	}
 }
 
-func FuzzChainNames(f *testing.F) {
-	entry := func(name string) string {
-		return fmt.Sprintf("ERROR\x00%s%s\x00", strings.Repeat("\x00", chainNameAt-len(chainMark)), name)
+// Verdicts, jumps and extensions are what the programs wrote.
+func TestRulesAreReadAsTheProgramsWroteThem(t *testing.T) {
+	for _, f := range families {
+		t.Run(f.Command, func(t *testing.T) {
+			netnstest.Enter(t)
+			restore(t, f, "*filter", ":FORWARD DROP [0:0]", ":INPUT ACCEPT [0:0]", ":MINE - [0:0]", ":EMPTY - [0:0]",
+				"-A FORWARD -p tcp -j MINE", "-A FORWARD -m conntrack --ctstate DNAT -j ACCEPT", "-A FORWARD",
+				"-A INPUT -i lo -g EMPTY", "-A MINE -j RETURN", "-A MINE -j DROP", "-A OUTPUT -j ACCEPT")
+			restore(t, f, "*mangle", ":MARKING - [0:0]", "-A MARKING -j MARK --set-xmark 0x40/0x4f")
+			s := open(t, f)
+			filter, err := s.Read("filter")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(map[string]bool{"INPUT": false, "FORWARD": true, "OUTPUT": false}, filter.Builtin); diff != "" {
+				t.Errorf("policies (-want +got):\n%s", diff)
+			}
+			var got []string
+			for _, r := range filter.Rules {
+				names := ""
+				for _, m := range r.Matches {
+					names += m.Name
+				}
+				got = append(got, fmt.Sprintf("%s any=%t [%s] accepts=%t jump=%s", r.Chain, r.AnyPacket, names, r.Accepts, r.Jump))
+			}
+			want := []string{
+				"INPUT any=false [] accepts=false jump=EMPTY",
+				"FORWARD any=false [] accepts=false jump=MINE",
+				"FORWARD any=true [conntrack] accepts=true jump=",
+				"FORWARD any=true [] accepts=false jump=",
+				"OUTPUT any=true [] accepts=true jump=",
+				"MINE any=true [] accepts=false jump=",
+				"MINE any=true [] accepts=false jump=",
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("rules (-want +got):\n%s", diff)
+			}
+			mangle, err := s.Read("mangle")
+			if err != nil || len(mangle.Rules) != 1 {
+				t.Fatalf("%+v, %v", mangle, err)
+			}
+			info := binary.NativeEndian.AppendUint32(nil, 0x40)
+			wantTarget := Extension{"MARK", 2, binary.NativeEndian.AppendUint32(info, 0x4f)}
+			if diff := cmp.Diff(wantTarget, mangle.Rules[0].Target); diff != "" {
+				t.Errorf("target (-want +got):\n%s", diff)
+			}
+		})
 	}
-	f.Add([]byte(entry("KUBE-SERVICES") + "rules" + entry("MINE") + entry("ERROR")))
-	f.Add([]byte("ERROR\x00ERROR\x00"))
-	f.Fuzz(func(t *testing.T, blob []byte) {
-		for _, name := range chainsIn(blob) {
-			if name == "" || name == "ERROR" || strings.Contains(name, "\x00") {
-				t.Errorf("name %q", name)
+}
+
+func FuzzTables(f *testing.F) {
+	f.Add([]byte(strings.Repeat("\x00", 200)), uint32(0))
+	f.Add(slices.Concat(make([]byte, 88), []byte{112, 0, 144, 0}, make([]byte, 60)), uint32(1))
+	f.Fuzz(func(t *testing.T, blob []byte, hook uint32) {
+		for _, family := range families {
+			info := Info{ValidHooks: hook, Hooks: [5]uint32{hook}, Underflows: [5]uint32{hook}}
+			table, err := family.parse(info, blob)
+			if err == nil && len(table.Rules) > len(blob)/extensionLen {
+				t.Errorf("%d rules in %d bytes", len(table.Rules), len(blob))
 			}
 		}
 	})

@@ -192,7 +192,7 @@ func (e *explorer) follow(v visit, r *listedRule) bool {
 		return e.enter(v.table, r.target, v.inside)
 	case !servesOne(v.chain) && !r.names(e.place):
 		return false // for everybody
-	case r.target == markChain || r.target == markOffClusterChain:
+	case r.target == MarkChain || r.target == markOffClusterChain:
 		return true
 	}
 	inside := v.inside

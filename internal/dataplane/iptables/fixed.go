@@ -8,7 +8,7 @@ func (w *world) writeFixed() {
 		w.out[name].begin(canaryChain)
 	}
 	mark := fmt.Sprintf("%#x", w.settings.MasqueradeMark)
-	w.out[nat].begin(markChain).add(rule{target: "-j MARK --set-xmark " + mark + "/" + mark})
+	w.out[nat].begin(MarkChain).add(rule{target: "-j MARK --set-xmark " + mark + "/" + mark})
 	w.writeMarkOffCluster(w.out[nat].begin(markOffClusterChain))
 	w.writePostrouting(w.out[nat].begin(postroutingChain), mark)
 	w.writeForward(w.out[filter].begin(forwardChain), mark)
@@ -21,7 +21,7 @@ func (w *world) writeMarkOffCluster(off *page) {
 	for _, who := range w.env.pods() {
 		off.add(who.on(rule{target: jump("RETURN")}))
 	}
-	off.add(rule{target: jump(markChain)})
+	off.add(rule{target: jump(MarkChain)})
 }
 
 const translated = " -m conntrack --ctstate DNAT"
@@ -30,7 +30,7 @@ const translated = " -m conntrack --ctstate DNAT"
 // itself, and removes the mark.
 func (w *world) writePostrouting(post *page, mark string) {
 	if w.features.bytecode {
-		post.add(rule{match: translated + ` -m bpf --bytecode "` + w.env.words.bytecode + `"`, target: jump(markChain)})
+		post.add(rule{match: translated + ` -m bpf --bytecode "` + w.env.words.bytecode + `"`, target: jump(MarkChain)})
 	} else {
 		post.add(rule{match: translated, target: jump(hairpinChain)})
 	}

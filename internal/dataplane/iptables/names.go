@@ -16,11 +16,14 @@ const (
 	externalServicesChain = "KUBE-EXTERNAL-SERVICES"
 	nodePortsChain        = "KUBE-NODEPORTS"
 	postroutingChain      = "KUBE-POSTROUTING"
-	markChain             = "KUBE-MARK-MASQ"
 	forwardChain          = "KUBE-FORWARD"
 	firewallChain         = "KUBE-PROXY-FIREWALL"
 	canaryChain           = "KUBE-PROXY-CANARY"
 )
+
+// MarkChain is one of them, in table nat: it marks packets for masquerading. Other
+// programs jump to it.
+const MarkChain = "KUBE-MARK-MASQ"
 
 // The chains that are there once in a table and that only we have.
 const (
@@ -33,7 +36,7 @@ const (
 )
 
 var fixedChains = []string{
-	servicesChain, externalServicesChain, nodePortsChain, postroutingChain, markChain, forwardChain,
+	servicesChain, externalServicesChain, nodePortsChain, postroutingChain, MarkChain, forwardChain,
 	firewallChain, canaryChain, untranslatedChain, markOffClusterChain, nodePortIPsChain, refusedPortsChain, hairpinChain, probeChain,
 }
 

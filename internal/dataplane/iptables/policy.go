@@ -56,9 +56,9 @@ func (e *environment) inside() []condition { return append(e.pods(), condition{n
 func (e *environment) marking(m plan.Masquerade) (who condition, to string, any bool) {
 	switch m {
 	case plan.MasqueradeAlways:
-		return condition{}, markChain, true
+		return condition{}, MarkChain, true
 	case plan.MasqueradeNode:
-		return condition{node: true}, markChain, true
+		return condition{node: true}, MarkChain, true
 	case plan.MasqueradeOffCluster:
 		switch pods := e.pods(); {
 		case len(pods) == 0:
@@ -66,7 +66,7 @@ func (e *environment) marking(m plan.Masquerade) (who condition, to string, any 
 			return condition{}, markOffClusterChain, true
 		default:
 			pods[0].not = true
-			return pods[0], markChain, true
+			return pods[0], MarkChain, true
 		}
 	}
 	return condition{}, "", false

@@ -51,6 +51,31 @@ func lookPath(name string) (string, error) {
 	return "", err
 }
 
+// Installed tells whether the programs of a variant are here, and what is missing
+// if not. It runs none of them.
+func Installed() error {
+	for _, infix := range []string{"-" + NFT.String(), "-" + Legacy.String(), ""} {
+		p := &programs{save: map[model.Family]string{}, restore: map[model.Family]string{}}
+		if p.find(infix) == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: no iptables-restore and iptables-save", ErrNoPrograms)
+}
+
+// Restore has iptables-restore of a variant carry out its input on a family's
+// tables, without touching what is not named in it.
+func Restore(ctx context.Context, v Variant, f model.Family, input string) error {
+	p, err := findVariant(ctx, v, 0)
+	if err != nil {
+		return err
+	}
+	if p.restore[f] == "" {
+		return fmt.Errorf("%w: no %s", ErrNoPrograms, words[f].command)
+	}
+	return p.write(ctx, f, strings.NewReader(input))
+}
+
 // findVariant finds the programs of a variant: those that have its name, or
 // those without, if they say that they are of it.
 func findVariant(ctx context.Context, v Variant, netns int) (*programs, error) {

@@ -204,7 +204,7 @@ func (w *world) countHairpins(g *group, by int) {
 	for _, p := range g.pools {
 		for _, e := range p.endpoints {
 			ip := e.Addr()
-			rule := fixed{source: single(ip), destination: single(ip), target: jump(markChain)}
+			rule := fixed{source: single(ip), destination: single(ip), target: jump(MarkChain)}
 			had := w.hairpins[ip]
 			switch w.hairpins[ip] = had + by; {
 			case had == 0:

@@ -1,0 +1,91 @@
+package nft
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/nfnetlink"
+)
+
+// What is needed of the tables that iptables-nft keeps: they are tables of
+// nftables whose rules are made of extensions of iptables.
+
+// Target runs a target of iptables. Info is its data as the kernel's headers
+// (linux/netfilter/xt_*.h) have it.
+func (a Attrs) Target(name string, revision uint32, info []byte) Attrs {
+	return a.expr("target", func(a Attrs) Attrs {
+		a = a.text(unix.NFTA_TARGET_NAME, name).u32(unix.NFTA_TARGET_REV, revision)
+		return a.bytes(unix.NFTA_TARGET_INFO, info)
+	})
+}
+
+// Expr is an expression of a rule that somebody else made.
+type Expr struct {
+	Kind string // "match", "target", "immediate", "counter" and so on
+	// Name, Revision and Info are those of the extension, of kinds match and
+	// target.
+	Name     string
+	Revision uint32
+	Info     []byte
+	// Verdict is that of kind immediate, nil if it holds none.
+	Verdict *Verdict
+}
+
+// Expressions reads the rules of a chain, whoever made it.
+func (c *Conn) Expressions(ctx context.Context, t Table, chain string) (rules [][]Expr, err error) {
+	filter := Attrs(nil).text(unix.NFTA_RULE_TABLE, t.Name).text(unix.NFTA_RULE_CHAIN, chain)
+	err = c.request(ctx, t.Family, unix.NFT_MSG_GETRULE, dump, filter, func(a Attrs) error {
+		var rule []Expr
+		for typ, v := range nfnetlink.Attrs(a) {
+			if typ != unix.NFTA_RULE_EXPRESSIONS {
+				continue
+			}
+			for _, e := range nfnetlink.Attrs(v) {
+				rule = append(rule, parseExpr(e))
+			}
+		}
+		rules = append(rules, rule)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the rules of chain %s in table %s %s: %w", chain, t.Family, t.Name, err)
+	}
+	return rules, nil
+}
+
+func parseExpr(b []byte) (e Expr) {
+	var data []byte
+	for typ, v := range nfnetlink.Attrs(b) {
+		switch typ {
+		case unix.NFTA_EXPR_NAME:
+			e.Kind = toText(v)
+		case unix.NFTA_EXPR_DATA:
+			data = v
+		}
+	}
+	for typ, v := range nfnetlink.Attrs(data) {
+		switch e.Kind {
+		case "match", "target": // with the same numbers for their attributes
+			e.takeExtension(typ, v)
+		case "immediate":
+			var verdict Verdict
+			if typ == unix.NFTA_IMMEDIATE_DATA && parseVerdict(v, &verdict) {
+				e.Verdict = &verdict
+			}
+		}
+	}
+	return e
+}
+
+func (e *Expr) takeExtension(typ uint16, v []byte) {
+	switch typ {
+	case unix.NFTA_TARGET_NAME:
+		e.Name = toText(v)
+	case unix.NFTA_TARGET_REV:
+		e.Revision = toU32(v)
+	case unix.NFTA_TARGET_INFO:
+		e.Info = append([]byte(nil), v...)
+	}
+}

@@ -1,0 +1,201 @@
+package xtables
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Table is what a table holds.
+type Table struct {
+	// Builtin are the chains that the kernel calls, and whether their policy is
+	// to drop. Chains are the others.
+	Builtin map[string]bool
+	Chains  []string
+	Rules   []Rule
+}
+
+// Rule is a rule, as far as anybody here wants to know.
+type Rule struct {
+	Chain string // that it is in
+	// AnyPacket is whether it matches whatever addresses, interfaces and protocol
+	// a packet has. Matches are its further conditions.
+	AnyPacket bool
+	Matches   []Extension
+	// Accepts is whether it accepts packets, Jump the chain that it leads into,
+	// by jump or goto, and Target what it does otherwise.
+	Accepts bool
+	Jump    string
+	Target  Extension
+}
+
+// Extension is a match or a target of iptables.
+type Extension struct {
+	Name     string
+	Revision uint8
+	Info     []byte
+}
+
+// builtin are the names of the chains of hooks, by number.
+var builtin = [5]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
+
+// Read reads a table.
+func (s *Socket) Read(table string) (*Table, error) {
+	info, blob, err := s.read(table)
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.parse(info, blob)
+	if err != nil {
+		return nil, fmt.Errorf("read table %s of %s: %w", table, s.Command, err)
+	}
+	return t, nil
+}
+
+// The verdicts of a target without a name: linux/netfilter/x_tables.h. Those
+// from 0 on are where to go on.
+const (
+	verdictDrop   int32 = -1
+	verdictAccept int32 = -2
+	verdictNone   int32 = -1 << 31 // of a target with a name
+)
+
+// Lengths of struct xt_entry_match and xt_entry_target, which are alike, and of
+// the name in them.
+const (
+	extensionLen = 32
+	nameAt       = 2
+	revisionAt   = 31
+)
+
+var errMalformed = errors.New("it is not laid out as expected")
+
+// entry is a rule as it lies in the table.
+type entry struct {
+	rule    Rule
+	verdict int32 // of a target without a name
+	next    int   // where the next one is
+}
+
+// errorTarget is the target of an entry that begins a chain, with the chain's
+// name as its data, and of the last one of a table.
+const errorTarget = "ERROR"
+
+// parse reads the entries of a table: those of the built-in chains, each of which
+// ends with its policy, and then those of the others, which end with a return.
+func (f *Family) parse(info Info, blob []byte) (*Table, error) {
+	t := &Table{Builtin: map[string]bool{}}
+	starts := map[int]string{} // where chains begin that rules can lead to
+	var entries []entry
+	chain := ""
+	for at := 0; at < len(blob); {
+		e, err := f.entry(blob, at)
+		if err != nil {
+			return nil, err
+		}
+		if e.rule.Target.Name == errorTarget {
+			if len(t.Chains) > 0 && len(entries) > 0 {
+				entries = entries[:len(entries)-1]
+			}
+			if e.next < len(blob) {
+				chain = text(e.rule.Target.Info)
+				t.Chains = append(t.Chains, chain)
+				starts[e.next] = chain
+			}
+			at = e.next
+			continue
+		}
+		if name := hookAt(info, info.Hooks, at); name != "" {
+			chain = name
+		}
+		e.rule.Chain = chain
+		if name := hookAt(info, info.Underflows, at); name != "" {
+			t.Builtin[name] = e.verdict == verdictDrop
+		} else {
+			entries = append(entries, e)
+		}
+		at = e.next
+	}
+	for _, e := range entries {
+		if e.verdict >= 0 && int(e.verdict) != e.next { // without a target, it leads to the next one
+			e.rule.Jump = starts[int(e.verdict)]
+		}
+		t.Rules = append(t.Rules, e.rule)
+	}
+	return t, nil
+}
+
+// hookAt is the built-in chain that has one of these places there, "" for none.
+func hookAt(info Info, places [5]uint32, at int) string {
+	for hook, name := range builtin {
+		if info.ValidHooks&(1<<hook) != 0 && int(places[hook]) == at {
+			return name
+		}
+	}
+	return ""
+}
+
+// entry reads struct ipt_entry or ip6t_entry with its matches and its target.
+func (f *Family) entry(blob []byte, at int) (e entry, err error) {
+	header := f.entryLen
+	if len(blob)-at < header {
+		return e, errMalformed
+	}
+	b := blob[at:]
+	target, next := int(binary.NativeEndian.Uint16(b[f.offsetsAt:])), int(binary.NativeEndian.Uint16(b[f.offsetsAt+2:]))
+	if target < header || next < target+extensionLen || next > len(b) {
+		return e, errMalformed
+	}
+	// The conditions on addresses and so on are all zero if there are none.
+	e.rule.AnyPacket = len(bytes.Trim(b[:f.offsetsAt-4], "\x00")) == 0
+	for m := header; m < target; {
+		size := int(binary.NativeEndian.Uint16(b[m:]))
+		if size < extensionLen || m+size > target {
+			return e, errMalformed
+		}
+		e.rule.Matches = append(e.rule.Matches, extension(b[m:m+size]))
+		m += size
+	}
+	e.next, e.rule.Target = at+next, extension(b[target:next])
+	e.verdict = verdictNone
+	if t := e.rule.Target; t.Name == "" && len(t.Info) >= 4 {
+		e.verdict = int32(binary.NativeEndian.Uint32(t.Info))
+		e.rule.Accepts, e.rule.Target = e.verdict == verdictAccept, Extension{}
+	}
+	return e, nil
+}
+
+func extension(b []byte) Extension {
+	return Extension{text(b[nameAt:revisionAt]), b[revisionAt], b[extensionLen:]}
+}
+
+// text is what comes before a zero.
+func text(b []byte) string {
+	before, _, _ := bytes.Cut(b, []byte{0})
+	return string(before)
+}
+
+// ReadAll reads those of the named tables that are there.
+func (f *Family) ReadAll(tables ...string) (out map[string]*Table, err error) {
+	present, err := f.Tables()
+	if err != nil || len(present) == 0 {
+		return nil, err
+	}
+	socket, err := f.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, socket.Close()) }()
+	out = map[string]*Table{}
+	for _, table := range tables {
+		if !slices.Contains(present, table) {
+			continue
+		}
+		if out[table], err = socket.Read(table); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
