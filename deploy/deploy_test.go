@@ -159,31 +159,63 @@ func TestPodsAreSelectedAndMayReadTheCluster(t *testing.T) {
 	}
 }
 
-func TestImageHasTheBinaryWhereTheDaemonSetRunsIt(t *testing.T) {
+// stage is a stage of the Dockerfile.
+type stage struct {
+	base, name string
+	binary     string   // copied from another stage
+	runs       []string // commands
+}
+
+func stages(t *testing.T) (out []*stage) {
+	t.Helper()
 	data, err := os.ReadFile("Dockerfile")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var binary string
 	for line := range strings.Lines(string(data)) {
 		words := strings.Fields(line)
-		if len(words) < 3 || words[0] != "COPY" {
-			continue
-		}
-		if strings.HasPrefix(words[1], "--from=") {
-			binary = words[3]
-			continue
-		}
-		for _, source := range words[1 : len(words)-1] {
-			if _, err := os.Stat(filepath.Join("..", source)); err != nil {
-				t.Errorf("the image is built from what is not there: %v", err)
+		switch {
+		case len(words) < 2:
+		case words[0] == "FROM":
+			out = append(out, &stage{base: words[1], name: words[len(words)-1]})
+		case words[0] == "RUN":
+			last := out[len(out)-1]
+			last.runs = append(last.runs, line)
+		case words[0] == "COPY" && strings.HasPrefix(words[1], "--from="):
+			out[len(out)-1].binary = words[3]
+		case words[0] == "COPY":
+			for _, source := range words[1 : len(words)-1] {
+				if _, err := os.Stat(filepath.Join("..", source)); err != nil {
+					t.Errorf("the image is built from what is not there: %v", err)
+				}
 			}
 		}
 	}
-	for _, c := range containers(read(t).daemonSet) {
-		if c.Command[0] != binary {
-			t.Errorf("container %s runs %s, the image has %q", c.Name, c.Command[0], binary)
+	return out
+}
+
+func TestImagesHaveTheBinaryWhereTheDaemonSetRunsIt(t *testing.T) {
+	images := stages(t)[1:] // the first one builds
+	for _, image := range images {
+		for _, c := range containers(read(t).daemonSet) {
+			if c.Command[0] != image.binary {
+				t.Errorf("container %s runs %s, image %s has %q", c.Name, c.Command[0], image.name, image.binary)
+			}
 		}
+	}
+}
+
+// An image that takes the place of upstream's must be able to do what an empty mode
+// means there. The last stage is the one that is built when none is named.
+func TestDefaultImageBringsIPTablesAndTheMinimalOneNothing(t *testing.T) {
+	images := stages(t)
+	last := images[len(images)-1]
+	if !slices.ContainsFunc(last.runs, func(run string) bool { return strings.Contains(run, "install") && strings.Contains(run, " iptables ") }) {
+		t.Errorf("the default image does not install iptables: %+v", last)
+	}
+	minimal := slices.IndexFunc(images, func(s *stage) bool { return s.name == "minimal" })
+	if minimal < 0 || images[minimal].base != "scratch" || len(images[minimal].runs) > 0 {
+		t.Errorf("there is no image minimal from scratch: %+v", images)
 	}
 }
 
@@ -196,12 +228,13 @@ func TestWhatKubeadmSetUpIsTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	flags.EmptyMode = config.ModeIPTables // as where iptables is installed
 	s := settings(t, flags, string(data))
 	for _, w := range s.Warnings {
 		t.Errorf("warning: %s", w)
 	}
-	if s.Mode != config.ModeNFTables {
-		t.Errorf("mode %q", s.Mode)
+	if s.Mode != config.ModeIPTables || !s.Plan.NodePortAddresses.All {
+		t.Errorf("mode %q, node ports on %+v", s.Mode, s.Plan.NodePortAddresses)
 	}
 	if got, want := s.Client.Connection.Kubeconfig, "/var/lib/kube-proxy/kubeconfig.conf"; got != want {
 		t.Errorf("kubeconfig %q, want %q", got, want)

@@ -95,31 +95,48 @@ func (o *options) run(ctx context.Context) error {
 	if o.flags.Cleanup {
 		return o.runCleanup(ctx)
 	}
-	settings, err := o.flags.Settings()
-	if err == nil && o.flags.WriteConfigTo != "" {
+	o.flags.EmptyMode = emptyMode(o.manifests)
+	if o.flags.WriteConfigTo != "" {
+		settings, err := o.flags.Settings()
+		if err != nil {
+			return err
+		}
 		return config.Write(o.flags.WriteConfigTo, settings.Configuration)
 	}
+	settings, err := o.settings()
 	if err != nil {
-		return err
-	}
-	if settings.Plan.NodeName, err = host.NodeName(settings.HostnameOverride); err != nil {
 		return err
 	}
 	logger, err := newLogger(&settings.Configuration.Logging, settings.Features)
 	if err != nil {
 		return err
 	}
-	for _, w := range settings.Warnings {
-		logger.Info("Warning: " + w.String())
-	}
-	for _, note := range settings.Notes {
-		logger.V(1).Info("Note: " + note.String())
-	}
+	tellProblems(logger, settings)
 	if o.flags.InitOnly {
 		initialize(logger, settings)
 		return nil
 	}
 	return serve(ctx, logger, settings, o)
+}
+
+// settings are what the command line means on this node.
+func (o *options) settings() (*config.Settings, error) {
+	s, err := o.flags.Settings()
+	if err != nil {
+		return nil, err
+	}
+	s.Plan.NodeName, err = host.NodeName(s.HostnameOverride)
+	return s, err
+}
+
+// tellProblems logs what the administrator may not have meant.
+func tellProblems(logger logr.Logger, s *config.Settings) {
+	for _, w := range s.Warnings {
+		logger.Info("Warning: " + w.String())
+	}
+	for _, note := range s.Notes {
+		logger.V(1).Info("Note: " + note.String())
+	}
 }
 
 // runCleanup does not care whether the rest of the command line is sound:

@@ -65,13 +65,15 @@ func (p *proxy) explainer() *explain.Explainer {
 
 func (p *proxy) reporter() *status.Reporter {
 	return status.New(status.Options{
-		Engine:  p.engine,
-		History: p.history,
-		Healthy: health.Programming(p.engine.Status, p.clock, 2*p.settings.SyncPeriod),
-		Leaving: p.eligibility.Leaving,
-		Version: version(),
-		Mode:    string(p.settings.Mode),
-		Node:    p.settings.Plan.NodeName,
-		Clock:   p.clock,
+		Engine:     p.engine,
+		History:    p.history,
+		Healthy:    health.Programming(p.engine.Status, p.clock, 2*p.settings.SyncPeriod),
+		Leaving:    p.eligibility.Leaving,
+		Advisories: p.advisories,
+		Version:    version(),
+		Mode:       string(p.settings.Mode),
+		ModeReason: p.modeReason,
+		Node:       p.settings.Plan.NodeName,
+		Clock:      p.clock,
 	})
 }

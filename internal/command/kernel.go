@@ -4,17 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 	"k8s.io/kube-proxy/config/v1alpha1"
 
+	"sluice/internal/coexist"
 	"sluice/internal/config"
 	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/iptables"
 	"sluice/internal/dataplane/nftables"
 	"sluice/internal/host"
 	"sluice/internal/leftovers"
+	"sluice/internal/model"
+	"sluice/internal/plan"
 	"sluice/internal/telemetry"
 )
 
@@ -66,6 +70,45 @@ func inUse(kernel dataplane.Dataplane) leftovers.Kinds {
 	return leftovers.Own
 }
 
+// newNeighbours looks after what nftables mode owes to the users of iptables;
+// iptables mode is one of them.
+func (p *proxy) newNeighbours() *coexist.Watcher {
+	if p.settings.Mode != config.ModeNFTables {
+		return nil
+	}
+	return coexist.New(coexist.Options{
+		Logger: p.logger.WithName("coexist"), Clock: p.clock,
+		Mark: func() (mark uint32) {
+			p.engine.Snapshot(func(d *plan.Desired) { mark = d.Settings.MasqueradeMark })
+			return mark
+		},
+		Period: func() time.Duration { return p.servers.settings.Load().SyncPeriod },
+		Found: func(problem model.Problem) {
+			p.recorder.Record(telemetry.IPTablesConflict(p.settings.Plan.NodeName, problem))
+		},
+	})
+}
+
+// advisories are what on the node is in the way of Services.
+func (p *proxy) advisories() []model.Problem {
+	if p.neighbours == nil {
+		return nil
+	}
+	return p.neighbours.Advisories()
+}
+
+// takeOver takes the place of whatever was there before, and gets on with what
+// is there beside.
+func (p *proxy) takeOver(ctx context.Context) {
+	if p.neighbours != nil {
+		p.neighbours.Look(ctx)
+	}
+	p.removeLeftovers(ctx)
+	if p.neighbours != nil {
+		p.neighbours.Run(ctx)
+	}
+}
+
 // removeLeftovers removes what other modes and upstream's kube-proxy left
 // behind, once our rules carry the traffic.
 func (p *proxy) removeLeftovers(ctx context.Context) {
@@ -74,9 +117,13 @@ func (p *proxy) removeLeftovers(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	log := p.logger.WithName("leftovers")
-	if err := leftovers.Remove(ctx, leftovers.Options{Logger: log, Keep: inUse(p.kernel)}); err != nil && ctx.Err() == nil {
-		log.Error(err, "Rules of another kube-proxy stay in the kernel")
+	options := leftovers.Options{Logger: p.logger.WithName("leftovers"), Keep: inUse(p.kernel)}
+	if p.neighbours != nil {
+		p.neighbours.Keep(ctx)
+		options.KeepMark = true
+	}
+	if err := leftovers.Remove(ctx, options); err != nil && ctx.Err() == nil {
+		options.Logger.Error(err, "Rules of another kube-proxy stay in the kernel")
 	}
 }
 

@@ -53,7 +53,10 @@ func (o *offline) settings(stderr io.Writer) (*config.Settings, error) {
 	if o.mode != "" {
 		c.Mode = v1alpha1.ProxyMode(o.mode)
 	}
-	s, err := config.Resolve(c)
+	if c.Mode == "" && o.flags.ConfigFile != "" {
+		tell(stderr, "Note: "+o.flags.ConfigFile+" sets no mode: this is for nftables, as of a proxy with --manifests. On a node with an API server, it means iptables where that is installed (set the mode in the file)")
+	}
+	s, err := config.Resolve(c, config.ModeNFTables)
 	if err != nil {
 		return nil, err
 	}

@@ -11,8 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/metrics"
+	"k8s.io/kube-proxy/config/v1alpha1"
 	"k8s.io/utils/clock"
 
+	"sluice/internal/coexist"
 	"sluice/internal/config"
 	"sluice/internal/conntrack"
 	"sluice/internal/dataplane"
@@ -38,8 +40,10 @@ type source interface {
 type proxy struct {
 	options  *options
 	settings *config.Settings // those that it began with
-	logger   logr.Logger
-	clock    clock.WithTickerAndDelayedExecution
+	// modeReason is why the mode is what it is, empty if it was chosen.
+	modeReason string
+	logger     logr.Logger
+	clock      clock.WithTickerAndDelayedExecution
 
 	client   clientset.Interface // nil without an API server
 	recorder telemetry.Recorder
@@ -57,6 +61,7 @@ type proxy struct {
 	tracker     *conntrack.Reconciler
 	servers     *servers
 	history     *status.History
+	neighbours  *coexist.Watcher // nil in iptables mode
 
 	// programmed is closed when the kernel was programmed for the first time.
 	programmed chan struct{}
@@ -68,10 +73,14 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 	if err := p.connect(ctx); err != nil {
 		return err
 	}
-	if p.kernel, err = openKernel(ctx, logger, settings.Mode); err != nil {
+	p.modeReason, err = p.chooseKernel(ctx, func(mode v1alpha1.ProxyMode) (dataplane.Dataplane, error) {
+		return openKernel(ctx, logger, mode)
+	})
+	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.kernel.Close()) }()
+	settings = p.settings
 	logger.Info("Starting", "version", version(), "node", settings.Plan.NodeName, "mode", settings.Mode, "manifests", o.manifests)
 	seat, err := host.TakeSeat(ctx, logger.WithName("host"), p.clock)
 	if err != nil {
@@ -82,6 +91,7 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 	}
 	defer func() { err = errors.Join(err, seat.Leave()) }()
 	p.recorder.Record(telemetry.Starting(settings.Plan.NodeName))
+	p.tellMode()
 	tune(logger, settings)
 	warnRouteLocalnet(logger.WithName("host"))
 	if err := p.assemble(); err != nil {
@@ -184,6 +194,7 @@ func (p *proxy) assemble() (err error) {
 		SyncPeriod:    p.settings.SyncPeriod,
 		OnCommit:      p.onCommit(),
 	})
+	p.neighbours = p.newNeighbours()
 	p.servers = newServers(p)
 	return nil
 }
@@ -234,7 +245,7 @@ func (p *proxy) run(ctx context.Context) error {
 	group.Go(func() error { return p.loopback.Run(ctx, p.engine) })
 	group.Go(func() error { return p.servers.run(ctx) })
 	group.Go(func() error { return p.answerQuestions(ctx) })
-	group.Go(func() error { p.removeLeftovers(ctx); return nil })
+	group.Go(func() error { p.takeOver(ctx); return nil })
 	if p.options.flags.ConfigFile != "" {
 		group.Go(func() error { return p.followConfig(ctx) })
 	}

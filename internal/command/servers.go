@@ -108,16 +108,17 @@ func (s *servers) metrics(settings *config.Settings, at netip.AddrPort) *telemet
 		Failed: func(err error) {
 			p.recorder.Record(telemetry.FailedToStartMetricServer(p.settings.Plan.NodeName, err))
 		},
-		Metrics:   p.registry,
-		Refresh:   p.feed.Refresh,
-		More:      p.book.Write,
-		Mode:      settings.Mode,
-		Version:   version(),
-		Config:    func() *v1alpha1.KubeProxyConfiguration { return s.settings.Load().Configuration },
-		Statusz:   settings.Features.Enabled("ComponentStatusz"),
-		Profiling: settings.Serving.Profiling,
-		Logger:    p.logger.WithName("metrics"),
-		Clock:     p.clock,
+		Metrics:    p.registry,
+		Refresh:    p.feed.Refresh,
+		More:       p.book.Write,
+		Mode:       p.settings.Mode,
+		ModeReason: p.modeReason,
+		Version:    version(),
+		Config:     func() *v1alpha1.KubeProxyConfiguration { return s.settings.Load().Configuration },
+		Statusz:    settings.Features.Enabled("ComponentStatusz"),
+		Profiling:  settings.Serving.Profiling,
+		Logger:     p.logger.WithName("metrics"),
+		Clock:      p.clock,
 	}
 	if settings.Features.Enabled("ComponentFlagz") {
 		o.Flags = p.options.set

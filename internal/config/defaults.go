@@ -39,7 +39,6 @@ func New() *Configuration {
 // setDefaults fills in what is not set.
 func setDefaults(c *Configuration) {
 	c.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(kind))
-	inheritIPTables(c)
 	defaultPointers(c)
 	defaultAddresses(c)
 	orElse(&c.ConfigSyncPeriod.Duration, 15*time.Minute)
@@ -90,31 +89,36 @@ func withPort(address string, port int32) string {
 	return net.JoinHostPort(address, strconv.Itoa(int(port)))
 }
 
-// inheritIPTables lets the nftables section have what only the iptables
-// section says. Without a mode, upstream goes by the iptables section, and
-// whoever wrote something there meant it. A minSyncPeriod of upstream's default
-// is no wish: configurations that were written out by a program hold it.
-func inheritIPTables(c *Configuration) {
-	if c.Mode != "" {
-		return
+// complete spells out what an empty value stands for. An empty mode is the one
+// that is given.
+func complete(c *Configuration, emptyMode v1alpha1.ProxyMode) {
+	if c.Mode == "" {
+		c.Mode = emptyMode
+		if c.Mode == ModeNFTables {
+			inheritIPTables(c)
+		}
 	}
-	from, to := &c.IPTables, &c.NFTables
-	if from.MasqueradeBit != nil {
-		orElse(&to.MasqueradeBit, ptr.To(*from.MasqueradeBit))
-	}
-	orElse(&to.MasqueradeAll, from.MasqueradeAll)
-	orElse(&to.SyncPeriod, from.SyncPeriod)
-	if from.MinSyncPeriod.Duration != defaultIPTablesMinSyncPeriod {
-		orElse(&to.MinSyncPeriod, from.MinSyncPeriod)
-	}
-}
-
-// complete spells out what an empty value stands for.
-func complete(c *Configuration) {
-	orElse(&c.Mode, modes[0])
 	orElse(&c.DetectLocalMode, LocalModeClusterCIDR)
 	if len(c.NodePortAddresses) == 0 && c.Mode == ModeNFTables {
 		c.NodePortAddresses = []string{addressesPrimary}
+	}
+}
+
+// inheritIPTables lets the nftables section have what only the iptables section
+// says: upstream's empty mode goes by the latter, and whoever wrote something
+// there meant it. A minSyncPeriod of iptables' default is no wish.
+func inheritIPTables(c *Configuration) {
+	defaults := New()
+	from, to, unset := &c.IPTables, &c.NFTables, &defaults.NFTables
+	if *to.MasqueradeBit == *unset.MasqueradeBit {
+		to.MasqueradeBit = ptr.To(*from.MasqueradeBit)
+	}
+	to.MasqueradeAll = to.MasqueradeAll || from.MasqueradeAll
+	if to.SyncPeriod == unset.SyncPeriod {
+		to.SyncPeriod = from.SyncPeriod
+	}
+	if to.MinSyncPeriod == unset.MinSyncPeriod && from.MinSyncPeriod != defaults.IPTables.MinSyncPeriod {
+		to.MinSyncPeriod = from.MinSyncPeriod
 	}
 }
 

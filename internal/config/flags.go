@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/kube-proxy/config/v1alpha1"
 )
 
 // Flags is a command line.
@@ -23,6 +24,10 @@ type Flags struct {
 	Cleanup bool
 	// InitOnly asks to do what needs full privileges and to end.
 	InitOnly bool
+
+	// EmptyMode is what an empty mode means on this node, "" for nftables. It is
+	// not a flag: whoever knows the node sets it.
+	EmptyMode v1alpha1.ProxyMode
 
 	set                     *pflag.FlagSet
 	healthPort, metricsPort int32

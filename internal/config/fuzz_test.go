@@ -50,7 +50,7 @@ func FuzzLoad(f *testing.F) {
 		if diff := cmp.Diff(string(first), string(second)); diff != "" {
 			t.Fatalf("it changes when it is written and read (-before +after):\n%s", diff)
 		}
-		if s, err := Resolve(c); err == nil && s.Configuration.Mode == "" {
+		if s, err := Resolve(c, ""); err == nil && s.Configuration.Mode == "" {
 			t.Fatal("resolved to no mode")
 		}
 	})

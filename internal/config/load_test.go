@@ -75,7 +75,7 @@ func TestWhatIsWrittenIsReadAsTheSame(t *testing.T) {
 			if diff := cmp.Diff(s.Configuration, c); diff != "" {
 				t.Errorf("configuration (-written +read):\n%s", diff)
 			}
-			again, err := Resolve(c)
+			again, err := Resolve(c, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -106,21 +106,6 @@ func TestAFileSaysOnlyWhatIsNotDefault(t *testing.T) {
 			func(c *Configuration) {
 				c.BindAddress, c.HealthzBindAddress, c.MetricsBindAddress = "::", "[::]:10256", "[::1]:10249"
 			}},
-		{"without a mode, the iptables section speaks for nftables",
-			header + "iptables: {masqueradeAll: true, masqueradeBit: 9, minSyncPeriod: 5s, syncPeriod: 1m}\n",
-			func(c *Configuration) {
-				c.IPTables.MasqueradeAll, c.NFTables.MasqueradeAll = true, true
-				*c.IPTables.MasqueradeBit, *c.NFTables.MasqueradeBit = 9, 9
-				c.IPTables.MinSyncPeriod.Duration, c.NFTables.MinSyncPeriod.Duration = 5*time.Second, 5*time.Second
-				c.IPTables.SyncPeriod.Duration, c.NFTables.SyncPeriod.Duration = time.Minute, time.Minute
-			}},
-		{"without a mode, the nftables section counts first",
-			header + "iptables: {masqueradeBit: 9, syncPeriod: 1m}\nnftables: {masqueradeBit: 8, syncPeriod: 2m}\n",
-			func(c *Configuration) {
-				*c.IPTables.MasqueradeBit, *c.NFTables.MasqueradeBit = 9, 8
-				c.IPTables.SyncPeriod.Duration, c.NFTables.SyncPeriod.Duration = time.Minute, 2*time.Minute
-			}},
-		{"upstream's least period of iptables mode is no wish", header + "iptables: {minSyncPeriod: 1s}\n", func(*Configuration) {}},
 		{"a least period of nftables mode is one, even if it is upstream's", header + "nftables: {minSyncPeriod: 1s}\n",
 			func(c *Configuration) { c.NFTables.MinSyncPeriod.Duration = time.Second }},
 		{"in mode iptables, the nftables section is apart", header + "mode: iptables\niptables: {masqueradeAll: true, minSyncPeriod: 5s}\n",

@@ -13,8 +13,7 @@ const (
 	ModeIPVS     v1alpha1.ProxyMode = "ipvs"
 )
 
-// modes are the proxy modes that can be run. The first is what an empty mode
-// means.
+// modes are the proxy modes that can be run.
 var modes = []v1alpha1.ProxyMode{ModeNFTables, ModeIPTables}
 
 func modeNames() string {

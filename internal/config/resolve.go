@@ -24,6 +24,8 @@ type Settings struct {
 	Features featuregate.MutableVersionedFeatureGate
 
 	Mode v1alpha1.ProxyMode
+	// ModeUnset is whether nobody chose the Mode.
+	ModeUnset bool
 	// Plan lacks the NodeName, which is not known from a configuration alone.
 	Plan plan.Config
 	// MinSyncPeriod is the least time between two updates of the kernel, 0 for
@@ -78,7 +80,7 @@ func (f *Flags) resolve(c *Configuration, problems []model.Problem, err error) (
 	if err != nil {
 		return nil, err
 	}
-	s, err := Resolve(c)
+	s, err := Resolve(c, f.EmptyMode)
 	if err != nil {
 		return nil, err
 	}
@@ -87,17 +89,21 @@ func (f *Flags) resolve(c *Configuration, problems []model.Problem, err error) (
 	return s, nil
 }
 
-// Resolve works out what a configuration means, and leaves it as it is. An
-// error of its is an Errors that holds all there is to say.
-func Resolve(c *Configuration) (*Settings, error) {
+// Resolve works out what a configuration means where an empty mode means this
+// one, "" for nftables. It leaves the configuration as it is. An error of its is
+// an Errors that holds all there is to say.
+func Resolve(c *Configuration, emptyMode v1alpha1.ProxyMode) (*Settings, error) {
 	var n notes
+	modeUnset := c.Mode == ""
 	c = c.DeepCopy()
 	defaultPointers(c)
-	complete(c)
+	orElse(&emptyMode, ModeNFTables)
+	complete(c, emptyMode)
 	s := &Settings{
 		Configuration:    c,
 		Features:         features(c.FeatureGates, &n),
 		Mode:             mode(c, &n),
+		ModeUnset:        modeUnset,
 		HostnameOverride: hostname(c.HostnameOverride, &n),
 		Serving:          serving(c, &n),
 		Client:           client(c, &n),

@@ -135,7 +135,7 @@ func TestWhatAConfigurationMeans(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(want, got, compare, cmpopts.IgnoreFields(Settings{}, "Configuration", "Features")); diff != "" {
+			if diff := cmp.Diff(want, got, compare, cmpopts.IgnoreFields(Settings{}, "Configuration", "Features", "ModeUnset")); diff != "" {
 				t.Errorf("settings (-want +got):\n%s", diff)
 			}
 		})
@@ -294,7 +294,7 @@ func TestWhatHasNoEffectIsNoted(t *testing.T) {
 
 func TestResolvingLeavesTheConfigurationAlone(t *testing.T) {
 	c := New()
-	if _, err := Resolve(c); err != nil {
+	if _, err := Resolve(c, ""); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(New(), c); diff != "" {

@@ -82,7 +82,7 @@ var settings = []setting{
 		help: "Show the metrics that were hidden since this version, as major.minor. Only the version before this one makes sense."},
 
 	{path: "mode", flag: "proxy-mode", restart: restartMode,
-		help: "How the kernel is programmed. Available: " + modeNames() + ". Empty means " + string(modes[0]) + "."},
+		help: "How the kernel is programmed. Available: " + modeNames() + ". Empty means iptables where its programs are, and nftables elsewhere and with --manifests."},
 	{path: "iptables.masqueradeBit", flag: "iptables-masquerade-bit", also: []string{"nftables.masqueradeBit"},
 		help: "Bit of the packet mark, from 0 to 31, that asks for masquerading. Holds for nftables mode too."},
 	{path: "iptables.masqueradeAll", flag: "masquerade-all", also: []string{"nftables.masqueradeAll"},

@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"sluice/internal/engine"
+	"sluice/internal/model"
 )
 
 const (
@@ -18,9 +19,12 @@ const (
 // Report is how the proxy is. The names of its fields in JSON are an interface:
 // they stay.
 type Report struct {
-	Version string    `json:"version"`
-	Kernel  string    `json:"kernel"`
-	Mode    string    `json:"mode"`
+	Version string `json:"version"`
+	Kernel  string `json:"kernel"`
+	Mode    string `json:"mode"`
+	// ModeReason is why the mode is this one, "" if it was chosen.
+	ModeReason string `json:"modeReason,omitempty"`
+
 	Node    string    `json:"node"`
 	Now     time.Time `json:"now"`
 	Started time.Time `json:"started"`
@@ -42,6 +46,9 @@ type Report struct {
 	Slices    int       `json:"slices"`
 	Endpoints int       `json:"endpoints"` // in slices, each as often as it is there
 	Frontends Frontends `json:"frontends"`
+
+	// Advisories are what on the node is in the way of Services, or may be.
+	Advisories []Problem `json:"advisories,omitempty"`
 
 	// Writing is how far a commit under way is.
 	Writing *Writing `json:"writing,omitempty"`
@@ -104,9 +111,11 @@ type Options struct {
 	// Healthy and Leaving are as in Report.
 	Healthy func() bool
 	Leaving func() string
+	// Advisories are as in Report; nil for none.
+	Advisories func() []model.Problem
 
-	Version, Mode, Node string
-	Clock               clock.PassiveClock
+	Version, Mode, ModeReason, Node string
+	Clock                           clock.PassiveClock
 }
 
 // Reporter makes Reports.
@@ -125,7 +134,7 @@ func New(o Options) *Reporter {
 func (r *Reporter) Report() *Report {
 	s := r.Engine.Status()
 	out := &Report{
-		Version: r.Version, Kernel: r.kernel, Mode: r.Mode, Node: r.Node,
+		Version: r.Version, Kernel: r.kernel, Mode: r.Mode, ModeReason: r.ModeReason, Node: r.Node,
 		Now: r.Clock.Now(), Started: r.started,
 		Healthy: r.Healthy(), Leaving: r.Leaving(),
 		Synced: s.Synced, WaitingFor: s.WaitingFor,
@@ -135,6 +144,11 @@ func (r *Reporter) Report() *Report {
 		LastCommit: s.LastCommit, LastVerified: s.LastVerified,
 		Commits: s.Commits, Repairs: s.Reconciles, Transactions: s.Transactions,
 		Changes: r.History.Last(),
+	}
+	if r.Advisories != nil {
+		for _, p := range r.Advisories() {
+			out.Advisories = append(out.Advisories, Problem(p))
+		}
 	}
 	if s.LastError != nil && !s.FailingSince.IsZero() {
 		out.LastError = s.LastError.Error()

@@ -59,10 +59,13 @@ func TestAReportCountsWhatTheEngineKnows(t *testing.T) {
 	r := New(Options{
 		Engine: e, History: NewHistory(e.Status, clocktesting.NewFakePassiveClock(now)), Clock: clocktesting.NewFakePassiveClock(now),
 		Healthy: func() bool { return false }, Leaving: func() string { return "it is tainted" },
-		Version: "v1", Mode: "test", Node: "here",
+		Version: "v1", Mode: "test", ModeReason: "nobody chose", Node: "here",
+		Advisories: func() []model.Problem {
+			return []model.Problem{{Object: "iptables", Field: "FORWARD", Reason: "drops", Remedy: "accept"}}
+		},
 	}).Report()
 	text := written(t, r)
-	for _, want := range []string{"Sluice v1 on node here: test mode, kernel ", "NOT HEALTHY", "the node is leaving: it is tainted",
+	for _, want := range []string{"Sluice v1 on node here: test mode, kernel ", "nobody chose", "iptables: drops (accept)", "NOT HEALTHY", "the node is leaving: it is tainted",
 		"waiting for host, kubernetes", "last written never"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
@@ -87,6 +90,7 @@ func full() *Report {
 		LastCommit: now.Add(-time.Second), LastVerified: now.Add(-time.Second), ProblemCount: 31,
 	}
 	for range 20 {
+		r.Advisories = append(r.Advisories, Problem{Object: hostileText, Reason: "is odd", Remedy: hostileText})
 		r.Failures = append(r.Failures, Failure{Frontend: "10.0.0.1:80/TCP", Service: hostileText, Error: "refused", Since: now, Attempts: 3, Retry: now.Add(time.Second)})
 		r.Problems = append(r.Problems, Problem{Object: "Service " + hostileText, Field: "spec.x", Reason: "is odd"})
 		r.Changes = append(r.Changes, Change{At: now, Services: []string{hostileText}, Set: 1, Elements: 2, Took: 0.002, Latency: 0.0035, Failed: 1})
@@ -106,7 +110,7 @@ func written(t *testing.T, r *Report) string {
 func TestAReportFitsOnAScreenWithFailuresOnTop(t *testing.T) {
 	text := written(t, full())
 	lines := strings.Split(text, "\n")
-	if len(lines) > 50 {
+	if len(lines) > 60 {
 		t.Errorf("%d lines", len(lines))
 	}
 	for _, want := range []string{"up 1h0m0s, healthy", "[##########....................] 15000 of 45000 frontends, 4 transactions, for 3s",

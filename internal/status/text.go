@@ -19,7 +19,11 @@ func Write(w io.Writer, r *Report) error {
 	t := &text{now: r.Now}
 	t.Line("Sluice %s on node %s: %s mode, kernel %s", r.Version, r.Node, r.Mode, r.Kernel)
 	t.Line("up %s, %s", printable.Duration(r.Now.Sub(r.Started)), r.health())
+	if r.ModeReason != "" {
+		t.Line("%s", r.ModeReason)
+	}
 	t.failures(r)
+	t.advisories(r.Advisories)
 	t.Line("")
 	t.row("sources", "%s", r.sources())
 	t.row("services", "%d, with %d endpoints in %d slices", r.Services, r.Endpoints, r.Slices)
@@ -86,6 +90,19 @@ func (t *text) failures(r *Report) {
 		}
 		t.row("FAILED", "%s %s: %s (tried %d times in %s, next in %s)", f.Frontend, f.Service, f.Error,
 			f.Attempts, printable.Duration(t.now.Sub(f.Since)), printable.Duration(f.Retry.Sub(t.now)))
+	}
+}
+
+func (t *text) advisories(list []Problem) {
+	for i, p := range list {
+		if i == 0 {
+			t.Line("")
+		}
+		if i == mostRows {
+			t.row("", "and %d more", len(list)-i)
+			return
+		}
+		t.row("WARNING", "%s: %s (%s)", p.Object, p.Reason, p.Remedy)
 	}
 }
 

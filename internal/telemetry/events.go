@@ -21,6 +21,8 @@ const (
 	ReasonFailedToStartProxierHealthcheck = "FailedToStartProxierHealthcheck"
 	ReasonFailedToStartMetricServer       = "FailedToStartMetricServer"
 	ReasonFailedToStartServiceHealthcheck = "FailedToStartServiceHealthcheck"
+	ReasonDefaultMode                     = "KubeProxyDefaultMode"
+	ReasonIPTablesConflict                = "IPTablesConflict"
 	ReasonLoopbackNodePortNotServed       = "LoopbackNodePortNotServed"
 	ReasonServiceNotProgrammed            = "ServiceNotProgrammed"
 	ReasonPartlyIgnored                   = "PartlyIgnored"
@@ -55,6 +57,18 @@ type Recorder interface{ Record(Event) }
 // Starting says that the proxy of a node starts.
 func Starting(node string) Event {
 	return Event{About: nodeObject(node), Reason: ReasonStarting, Action: actionStart}
+}
+
+// DefaultMode says that nobody chose the mode of a node's proxy, and why it is
+// what it is.
+func DefaultMode(node, mode, why string) Event {
+	return warning(nodeObject(node), ReasonDefaultMode, actionStart, fmt.Sprintf("kube-proxy runs in %s mode: %s", mode, why))
+}
+
+// IPTablesConflict says that rules of iptables on a node are in the way of
+// Services.
+func IPTablesConflict(node string, p model.Problem) Event {
+	return warning(nodeObject(node), ReasonIPTablesConflict, actionProgram, p.String())
 }
 
 // FailedToStartProxierHealthcheck says that the health server cannot listen.

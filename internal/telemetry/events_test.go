@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"sluice/internal/model"
 	"sluice/internal/testkit"
 )
 
@@ -53,6 +54,9 @@ func TestEventsReachTheAPIServer(t *testing.T) {
 		note      string
 	}{
 		{Starting("here"), nodeRef, "default", "Normal", "Starting", "StartKubeProxy", ""},
+		{DefaultMode("here", "iptables", "because"), nodeRef, "default", "Warning", "KubeProxyDefaultMode", "StartKubeProxy", "kube-proxy runs in iptables mode: because"},
+		{IPTablesConflict("here", model.Problem{Object: "iptables-nft", Field: "chain FORWARD", Reason: "drops", Remedy: "accept"}), nodeRef,
+			"default", "Warning", "IPTablesConflict", "Program", "iptables-nft: chain FORWARD: drops (accept)"},
 		{FailedToStartMetricServer("here", taken), nodeRef, "default", "Warning", "FailedToStartMetricServer", "StartKubeProxy", taken.Error()},
 		{FailedToStartProxierHealthcheck("here", taken), nodeRef, "default", "Warning", "FailedToStartProxierHealthcheck", "StartKubeProxy", taken.Error()},
 		{FailedToStartServiceHealthcheck("here", web, taken), webRef, "default", "Warning", "FailedToStartServiceHealthcheck", "Listen",

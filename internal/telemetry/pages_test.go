@@ -27,7 +27,7 @@ func (w *world) server(edits ...func(*ServerOptions)) *Server {
 	}
 	o := ServerOptions{
 		Metrics: w.registry, Refresh: w.feed.Refresh,
-		Mode: "nftables", Version: "v1.2.3", Flags: flags, Statusz: true, Profiling: true,
+		Mode: "nftables", ModeReason: "by chance", Version: "v1.2.3", Flags: flags, Statusz: true, Profiling: true,
 		Config: func() *v1alpha1.KubeProxyConfiguration {
 			return &v1alpha1.KubeProxyConfiguration{ClusterCIDR: "10.1.0.0/16"}
 		},
@@ -77,6 +77,7 @@ func TestPathsAnswerAsUpstreamsDo(t *testing.T) {
 		{"/configz", 200, "application/json", `"clusterCIDR":"10.1.0.0/16"`},
 		{"/flagz", 200, plain, "proxy-mode=nftables"},
 		{"/statusz", 200, plain, "Binary version: v1.2.3"},
+		{"/statusz", 200, plain, "Mode: nftables (by chance)\n"},
 		{"/debug/pprof", 302, "text/html; charset=utf-8", "/debug/pprof/"},
 		{"/debug/pprof/", 200, "text/html; charset=utf-8", "goroutine"},
 		{"/debug/pprof/heap?debug=1", 200, plain, "heap profile"},

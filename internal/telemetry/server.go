@@ -47,8 +47,10 @@ type ServerOptions struct {
 	Refresh func()
 	More    func(io.Writer) error
 
-	Mode    v1alpha1.ProxyMode
-	Version string
+	Mode v1alpha1.ProxyMode
+	// ModeReason is why the mode is this one, empty if it was chosen.
+	ModeReason string
+	Version    string
 	// Config returns the configuration that is in force, for /configz.
 	Config func() *v1alpha1.KubeProxyConfiguration
 	// Flags are what /flagz shows; nil for no such page.

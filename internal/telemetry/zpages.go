@@ -124,8 +124,8 @@ func (s *Server) statusPage() http.Handler {
 	return zpage{
 		kind: "Statusz",
 		text: func() string {
-			return zpageHeader("statusz") + fmt.Sprintf("Started: %s\nUp: %s\nGo version: %s\nBinary version: %s\nPaths: %s\n",
-				s.started.UTC().Format(time.UnixDate), uptime(), runtime.Version(), s.Version, strings.Join(s.paths(), " "))
+			return zpageHeader("statusz") + fmt.Sprintf("Started: %s\nUp: %s\nGo version: %s\nBinary version: %s\nMode: %s\nPaths: %s\n",
+				s.started.UTC().Format(time.UnixDate), uptime(), runtime.Version(), s.Version, s.modeText(), strings.Join(s.paths(), " "))
 		},
 		object: func() map[string]any {
 			return map[string]any{
@@ -137,4 +137,12 @@ func (s *Server) statusPage() http.Handler {
 			}
 		},
 	}
+}
+
+// modeText is the mode, and why it is that if nobody chose it.
+func (s *Server) modeText() string {
+	if s.ModeReason == "" {
+		return string(s.Mode)
+	}
+	return fmt.Sprintf("%s (%s)", s.Mode, s.ModeReason)
 }

@@ -110,6 +110,8 @@ type world struct {
 	engine *engine.Engine
 	source model.Sink
 	page   *Page
+
+	advisories []model.Problem
 }
 
 // newWorld starts a proxy that waits for its source. Edits change the page.
@@ -123,7 +125,8 @@ func newWorld(t testing.TB, edits ...func(*Options)) *world {
 	w.source = w.engine.AddSource("test")
 	reporter := status.New(status.Options{
 		Engine: w.engine, History: history, Healthy: func() bool { return true }, Leaving: func() string { return "" },
-		Version: "v1.2.3", Mode: "nftables", Node: "node1", Clock: clock.RealClock{},
+		Version: "v1.2.3", Mode: "nftables", ModeReason: "nobody chose it", Node: "node1", Clock: clock.RealClock{},
+		Advisories: func() []model.Problem { return w.advisories },
 	})
 	explainer := explain.New(explain.Options{Engine: w.engine, Mode: "nftables", Node: "node1"})
 	o := Options{Engine: w.engine, Status: reporter.Report, Explain: explainer.Explain, Traffic: w.kernel.Traffic, Logger: logr.Discard()}

@@ -248,6 +248,18 @@ func TestWhatFailsIsOnTopWithItsReason(t *testing.T) {
 	}
 }
 
+func TestWhatIsInTheWayOnTheNodeIsOnTopAndTheModeHasItsReason(t *testing.T) {
+	w := newWorld(t)
+	w.advisories = []model.Problem{{Object: "iptables-nft", Field: "chain FORWARD", Reason: "its policy is DROP", Remedy: "accept <all>"}}
+	w.sync(app("default/web", "10.96.0.80", []string{"10.244.1.1"})...)
+	body := w.get("/").Body.String()
+	for _, want := range []string{"iptables-nft", "chain FORWARD: its policy is DROP", "What to do: accept &lt;all&gt;", `<dd title="nobody chose it">nftables</dd>`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("%q is not on the page:\n%s", want, body)
+		}
+	}
+}
+
 func TestAKernelThatCannotBeProgrammedIsOnTop(t *testing.T) {
 	w := newWorld(t)
 	w.kernel.do(func(k *kernel) { k.broken = errors.New("operation not permitted") })

@@ -2,6 +2,7 @@ package web
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,7 +30,7 @@ func troubles(r *status.Report) (shown []trouble, more int) {
 	for _, f := range r.Failures {
 		shown = append(shown, ofFailure(f, r.Now))
 	}
-	for _, p := range r.Problems {
+	for _, p := range slices.Concat(r.Advisories, r.Problems) {
 		shown = append(shown, ofProblem(p))
 	}
 	return shown, r.Frontends.Failed - len(r.Failures) + r.ProblemCount - len(r.Problems)

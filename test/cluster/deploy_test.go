@@ -21,8 +21,8 @@ import (
 	"sluice/test/lab"
 )
 
-// TestDeployedProxyServes runs the pod of deploy/daemonset.yaml, with the image of
-// deploy/Dockerfile and the rights that both give it.
+// TestDeployedProxyServes runs the pod of deploy/daemonset.yaml, with the smallest
+// image of deploy/Dockerfile and the rights that both give it.
 func TestDeployedProxyServes(t *testing.T) {
 	d := startWithoutProxy(t).deploy()
 	d.initialize()

@@ -58,7 +58,7 @@ func (s *site) deploy() *deployment {
 	if err != nil {
 		s.Fatal(err)
 	}
-	image, err := kubelet.ReadImage(filepath.Join(deployDir, "Dockerfile"))
+	image, err := kubelet.ReadImage(filepath.Join(deployDir, "Dockerfile"), "minimal")
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -125,7 +125,7 @@ func (s *site) startProxy() *proxy {
 	if err != nil {
 		s.Fatal(err)
 	}
-	return s.run(path, "--kubeconfig", kubeconfig, "--hostname-override", "node1", "-v", "2")
+	return s.run(path, "--kubeconfig", kubeconfig, "--hostname-override", "node1", "-v", "2", "--proxy-mode", "nftables")
 }
 
 // run runs a command on node1 that is the proxy, or leads to it. It ends with the

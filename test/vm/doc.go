@@ -11,7 +11,7 @@
 // they do on a real node, when the kernel asks for them. A kernel that warns or
 // oopses meanwhile stops the guest, and that is a failure too.
 //
-// The tests run the kernel tests of the dataplanes, those of package leftovers,
+// The tests run the kernel tests of the dataplanes, those of packages leftovers and coexist,
 // where IPVS is to be found on these kernels only, and scenarios of package lab
 // with the real binary in every mode. The scripts are those in testdata here: an
 // emulated processor makes a few hundred connections a second, so they say as

@@ -111,6 +111,9 @@ func buildPrograms(t *testing.T) map[string]Program {
 		"leftovers": {
 			Args: []string{buildTest(t, "sluice/internal/leftovers", "-tags=ipvs"), "-test.v", programTime},
 		},
+		"coexist": {
+			Args: []string{buildTest(t, "sluice/internal/coexist"), "-test.v", programTime},
+		},
 		"lab": {
 			Args: []string{buildTest(t, "sluice/test/lab"), "-test.v", programTime,
 				"-test.run=^TestScenarios$"},

@@ -10,42 +10,43 @@ import (
 	"strings"
 )
 
-// Image is what the last stage of a Dockerfile makes: files of an earlier stage,
-// and nothing else.
+// Image is what a stage of a Dockerfile makes: files of an earlier stage, and
+// nothing else.
 type Image struct {
 	Files      map[string]string // by path in the image, their path in the other stage
 	Env        []string
 	Entrypoint []string
 }
 
-// ReadImage reads a Dockerfile. Its last stage must begin with nothing.
-func ReadImage(dockerfile string) (*Image, error) {
+// ReadImage reads a stage of a Dockerfile. It must begin with nothing.
+func ReadImage(dockerfile, stage string) (*Image, error) {
 	text, err := os.ReadFile(dockerfile)
 	if err != nil {
 		return nil, err
 	}
-	var image *Image
+	var image, current *Image
 	for line := range strings.Lines(string(text)) {
 		words := strings.Fields(line)
 		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
 			continue
 		}
 		if words[0] == "FROM" {
-			image = nil
-			if words[1] == "scratch" {
+			current = nil
+			if words[1] == "scratch" && words[len(words)-1] == stage {
 				image = &Image{Files: map[string]string{}}
+				current = image
 			}
 			continue
 		}
-		if image == nil {
+		if current == nil {
 			continue
 		}
-		if err := image.follow(words); err != nil {
+		if err := current.follow(words); err != nil {
 			return nil, fmt.Errorf("%s: %q: %w", dockerfile, strings.TrimSpace(line), err)
 		}
 	}
 	if image == nil {
-		return nil, fmt.Errorf("%s: the last stage is not FROM scratch", dockerfile)
+		return nil, fmt.Errorf("%s: there is no stage %s FROM scratch", dockerfile, stage)
 	}
 	return image, nil
 }

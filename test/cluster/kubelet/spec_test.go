@@ -109,16 +109,17 @@ func TestConditionsOfSystemCalls(t *testing.T) {
 	}
 }
 
-func TestImageIsTheLastStage(t *testing.T) {
-	const earlier = "FROM debian AS a\nRUN true\nCOPY x /x\n"
+func TestImageIsTheStageOfThatName(t *testing.T) {
+	const earlier, later = "FROM debian AS a\nRUN true\nCOPY x /x\n", "FROM debian AS b\nRUN true\n"
 	tests := []struct {
 		name, in string
 		want     *Image // nil: an error
 	}{
-		{"one file", earlier + "FROM scratch\n# why\nCOPY --from=a /b/proxy /bin/proxy\nENV PATH=/bin\nENTRYPOINT [\"/bin/proxy\", \"-v\"]\n",
+		{"one file", earlier + "FROM scratch AS it\n# why\nCOPY --from=a /b/proxy /bin/proxy\nENV PATH=/bin\nENTRYPOINT [\"/bin/proxy\", \"-v\"]\n" + later,
 			&Image{Files: map[string]string{"/bin/proxy": "/b/proxy"}, Env: []string{"PATH=/bin"}, Entrypoint: []string{"/bin/proxy", "-v"}}},
-		{"more than a file", earlier + "FROM scratch\nRUN true\n", nil},
-		{"not from scratch", "FROM scratch\n" + earlier, nil},
+		{"more than a file", earlier + "FROM scratch AS it\nRUN true\n", nil},
+		{"not from scratch", "FROM scratch\nFROM a AS it\n" + earlier, nil},
+		{"another name", "FROM scratch AS other\n" + earlier, nil},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -126,7 +127,7 @@ func TestImageIsTheLastStage(t *testing.T) {
 			if err := os.WriteFile(file, []byte(test.in), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			got, err := ReadImage(file)
+			got, err := ReadImage(file, "it")
 			if (err != nil) != (test.want == nil) {
 				t.Fatal(err)
 			}

@@ -1,0 +1,102 @@
+package coexist
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"slices"
+
+	"sluice/internal/model"
+	"sluice/internal/nft"
+	"sluice/internal/xtables"
+)
+
+const (
+	filterTable  = "filter"
+	forwardChain = "FORWARD"
+)
+
+// forwardPolicies finds the policies of chain FORWARD that drop connections to
+// Services.
+func forwardPolicies(ctx context.Context, conn *nft.Conn) (found []model.Problem, err error) {
+	var errs []error
+	for _, f := range families {
+		drops, err := compatDrops(ctx, conn, nft.Table{Family: f.nft, Name: filterTable})
+		errs = append(errs, err)
+		if drops {
+			found = append(found, forwardProblem(f.legacy.Command+"-nft"))
+		}
+		tables, err := f.legacy.ReadAll(filterTable)
+		errs = append(errs, err)
+		if t := tables[filterTable]; t != nil && legacyDrops(t) {
+			found = append(found, forwardProblem(f.legacy.Command+"-legacy"))
+		}
+	}
+	return found, errors.Join(errs...)
+}
+
+func forwardProblem(command string) model.Problem {
+	return model.Problem{
+		Object: command, Field: "table " + filterTable + ", chain " + forwardChain,
+		Reason: "its policy is DROP. In nftables mode no rule there lets connections to Services pass, as KUBE-FORWARD of iptables mode does: those that the node forwards time out, unless another rule accepts them",
+		Remedy: "run " + command + " -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT, and make it permanent; or set mode: iptables",
+	}
+}
+
+// compatDrops tells whether FORWARD of iptables-nft drops what was translated.
+func compatDrops(ctx context.Context, conn *nft.Conn, t nft.Table) (bool, error) {
+	chains, err := compatChains(ctx, conn, t)
+	if err != nil || !slices.ContainsFunc(chains, func(c nft.Chain) bool { return c.Name == forwardChain && c.Drops }) {
+		return false, err
+	}
+	rules, err := conn.Expressions(ctx, t, forwardChain)
+	return !slices.ContainsFunc(rules, compatAccepts), err
+}
+
+// compatAccepts tells whether a rule accepts all that was translated.
+func compatAccepts(rule []nft.Expr) bool {
+	accepts := false
+	for _, e := range rule {
+		switch e.Kind {
+		case "counter":
+		case "match":
+			if !matchesTranslated(e.Name, e.Info) {
+				return false
+			}
+		case "immediate":
+			accepts = e.Verdict != nil && e.Verdict.Code == nft.AcceptCode
+		default:
+			return false
+		}
+	}
+	return accepts
+}
+
+func legacyDrops(t *xtables.Table) bool {
+	return t.Builtin[forwardChain] && !slices.ContainsFunc(t.Rules, func(r xtables.Rule) bool {
+		narrow := func(m xtables.Extension) bool { return !matchesTranslated(m.Name, m.Info) }
+		return r.Chain == forwardChain && r.Accepts && r.AnyPacket && !slices.ContainsFunc(r.Matches, narrow)
+	})
+}
+
+// struct xt_conntrack_mtinfo3 of linux/netfilter/xt_conntrack.h.
+const (
+	conntrackFlagsAt  = 146 // what is asked for
+	conntrackInvertAt = 148 // what of it must not be so
+	conntrackStateAt  = 150
+	conntrackState    = 1 << 0 // a flag
+	conntrackDNAT     = 1 << 7 // a state
+)
+
+// matchesTranslated tells whether a match lets everything pass whose destination
+// was translated.
+func matchesTranslated(name string, info []byte) bool {
+	at := func(offset int) uint16 { return binary.NativeEndian.Uint16(info[offset:]) }
+	switch {
+	case name == "comment":
+		return true
+	case name != "conntrack" || len(info) < conntrackStateAt+2:
+		return false
+	}
+	return at(conntrackFlagsAt) == conntrackState && at(conntrackInvertAt) == 0 && at(conntrackStateAt)&conntrackDNAT != 0
+}

@@ -1,0 +1,144 @@
+package coexist
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/go-logr/logr"
+
+	"sluice/internal/dataplane/iptables"
+	"sluice/internal/model"
+	"sluice/internal/nft"
+	"sluice/internal/xtables"
+)
+
+const (
+	natTable = "nat"
+
+	markTarget   = "MARK"
+	markRevision = 2
+)
+
+// markInfo is struct xt_mark_tginfo2: the bits to set, and those to clear before.
+func markInfo(mark uint32) []byte {
+	return binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(nil, mark), mark)
+}
+
+// keepMark makes KUBE-MARK-MASQ mark packets for masquerading, wherever iptables
+// has a table nat. The problems are where it cannot.
+func keepMark(ctx context.Context, conn *nft.Conn, log logr.Logger, mark uint32) (found []model.Problem, err error) {
+	if mark == 0 {
+		return nil, nil
+	}
+	var errs []error
+	for _, f := range families {
+		err := keepCompatMark(ctx, conn, log, nft.Table{Family: f.nft, Name: natTable}, mark)
+		if errors.Is(err, nft.ErrInterrupted) {
+			errs = append(errs, err)
+		} else if err != nil {
+			found = append(found, markProblem(f.legacy.Command+"-nft", err, "load the kernel's module nft_compat"))
+		}
+		tables, err := f.legacy.ReadAll(natTable)
+		errs = append(errs, err)
+		if t := tables[natTable]; t != nil {
+			if err := keepLegacyMark(ctx, log, f, t, mark); err != nil {
+				found = append(found, markProblem(f.legacy.Command+"-legacy", err, needsOfLegacy))
+			}
+		}
+	}
+	return found, errors.Join(errs...)
+}
+
+// needsOfLegacy is what it takes to write to tables of iptables-legacy.
+const needsOfLegacy = "give the container the capability NET_RAW, the file /run/xtables.lock of the node and an image with iptables"
+
+func markProblem(command string, err error, remedy string) model.Problem {
+	return model.Problem{
+		Object: command, Field: "table " + natTable + ", chain " + iptables.MarkChain,
+		Reason: fmt.Sprintf("network plugins lead packets into it to have them masqueraded, and it cannot be kept: %v", err),
+		Remedy: remedy + ", or set mode: iptables",
+	}
+}
+
+func keepCompatMark(ctx context.Context, conn *nft.Conn, log logr.Logger, t nft.Table, mark uint32) error {
+	chains, err := compatChains(ctx, conn, t)
+	if err != nil || len(chains) == 0 {
+		return err
+	}
+	if slices.ContainsFunc(chains, func(c nft.Chain) bool { return c.Name == iptables.MarkChain }) {
+		rules, err := conn.Expressions(ctx, t, iptables.MarkChain)
+		if err != nil || compatMarks(rules, mark) {
+			return err
+		}
+	}
+	b := &nft.Batch{}
+	b.AddChain(t, nft.Chain{Name: iptables.MarkChain})
+	b.FlushChain(t, iptables.MarkChain)
+	// As iptables-nft writes it, so that it goes on to understand its own table.
+	b.AddRule(t, nft.Rule{Chain: iptables.MarkChain, Exprs: nft.Attrs(nil).Count().Target(markTarget, markRevision, markInfo(mark))})
+	if err := conn.Commit(ctx, b); err != nil {
+		return err
+	}
+	tellKept(log, "iptables-nft", t.Family.String())
+	return nil
+}
+
+// compatMarks tells whether a chain does nothing but mark packets.
+func compatMarks(rules [][]nft.Expr, mark uint32) bool {
+	if len(rules) != 1 {
+		return false
+	}
+	marks := false
+	for _, e := range rules[0] {
+		switch {
+		case e.Kind == "counter":
+		case e.Kind == "target" && e.Name == markTarget && e.Revision == markRevision && bytes.Equal(e.Info, markInfo(mark)):
+			marks = true
+		default:
+			return false
+		}
+	}
+	return marks
+}
+
+// keepLegacyMark does the same for iptables-legacy. Where it cannot be written to,
+// a chain that is missing is only logged: nobody leads into it yet.
+func keepLegacyMark(ctx context.Context, log logr.Logger, f family, t *xtables.Table, mark uint32) error {
+	there := slices.Contains(t.Chains, iptables.MarkChain)
+	if there && legacyMarks(t, mark) {
+		return nil
+	}
+	rules := fmt.Sprintf("*%s\n:%s - [0:0]\n-A %s -j MARK --set-xmark %#x/%#x\nCOMMIT\n",
+		natTable, iptables.MarkChain, iptables.MarkChain, mark, mark)
+	err := iptables.Restore(ctx, iptables.Legacy, f.model, rules)
+	switch {
+	case err == nil:
+		tellKept(log, "iptables-legacy", f.nft.String())
+	case !there:
+		log.V(1).Info("Cannot make "+iptables.MarkChain, "kind", "iptables-legacy", "family", f.nft.String(), "reason", err.Error(), "remedy", needsOfLegacy)
+		return nil
+	}
+	return err
+}
+
+func legacyMarks(t *xtables.Table, mark uint32) bool {
+	var rules []xtables.Rule
+	for _, r := range t.Rules {
+		if r.Chain == iptables.MarkChain {
+			rules = append(rules, r)
+		}
+	}
+	if len(rules) != 1 || !rules[0].AnyPacket || len(rules[0].Matches) > 0 {
+		return false
+	}
+	target := rules[0].Target
+	return target.Name == markTarget && target.Revision == markRevision && bytes.Equal(target.Info, markInfo(mark))
+}
+
+func tellKept(log logr.Logger, kind, family string) {
+	log.Info("Made "+iptables.MarkChain+" for others to lead packets into that are to be masqueraded", "kind", kind, "family", family, "table", natTable)
+}

@@ -1,0 +1,152 @@
+package coexist
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"sluice/internal/leftovers"
+	"sluice/internal/model"
+	"sluice/internal/nft"
+)
+
+// Options are what a Watcher is made of.
+type Options struct {
+	Logger logr.Logger
+	Clock  clock.Clock
+	// Mark is the bit of the packet mark that asks for masquerading; 0 while it
+	// is not known.
+	Mark func() uint32
+	// Period is how often to look.
+	Period func() time.Duration
+	// Found is told of each advisory, once while it lasts.
+	Found func(model.Problem)
+}
+
+// Watcher knows what is in the way.
+type Watcher struct {
+	Options
+	complaint string // the last error that was logged
+
+	mu         sync.Mutex
+	advisories []model.Problem
+}
+
+// New returns a Watcher that did not look yet.
+func New(o Options) *Watcher { return &Watcher{Options: o} }
+
+// Advisories are what was in the way when it looked last.
+func (w *Watcher) Advisories() []model.Problem {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.advisories)
+}
+
+// Look finds out what is in the way.
+func (w *Watcher) Look(ctx context.Context) { w.look(ctx, survey) }
+
+// Keep makes KUBE-MARK-MASQ what it must be, and looks.
+func (w *Watcher) Keep(ctx context.Context) {
+	w.look(ctx, func(ctx context.Context, conn *nft.Conn) ([]model.Problem, error) {
+		kept, kerr := keepMark(ctx, conn, w.Logger, w.Mark())
+		found, err := survey(ctx, conn)
+		return append(found, kept...), errors.Join(err, kerr)
+	})
+}
+
+// Run does the same again and again until ctx ends.
+func (w *Watcher) Run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.Clock.After(w.Period()):
+			w.Keep(ctx)
+		}
+	}
+}
+
+// look takes what it finds for all there is, unless something could not be seen.
+func (w *Watcher) look(ctx context.Context, find func(context.Context, *nft.Conn) ([]model.Problem, error)) {
+	found, err := withConn(ctx, find)
+	if ctx.Err() != nil {
+		return
+	}
+	w.complain(err)
+	w.mu.Lock()
+	before := w.advisories
+	if err != nil {
+		found = slices.Concat(found, slices.DeleteFunc(slices.Clone(before), func(p model.Problem) bool { return slices.Contains(found, p) }))
+	}
+	w.advisories = found
+	w.mu.Unlock()
+	for _, p := range found {
+		if !slices.Contains(before, p) {
+			w.Logger.Error(nil, "Warning: "+p.String())
+			w.Found(p)
+		}
+	}
+	for _, p := range before {
+		if !slices.Contains(found, p) {
+			w.Logger.Info("No longer in the way", "what", p.Object+": "+p.Field)
+		}
+	}
+}
+
+// complain logs an error that is another than the last one.
+func (w *Watcher) complain(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != w.complaint {
+		w.Logger.Error(err, "Cannot do all that is owed to the users of iptables on this node")
+	}
+	w.complaint = text
+}
+
+// attempts is how often tables are read that somebody changes meanwhile.
+const attempts = 5
+
+func withConn(ctx context.Context, f func(context.Context, *nft.Conn) ([]model.Problem, error)) (found []model.Problem, err error) {
+	conn, err := nft.Dial(0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	for range attempts {
+		if found, err = f(ctx, conn); !errors.Is(err, nft.ErrInterrupted) {
+			break
+		}
+	}
+	return found, err
+}
+
+// survey finds what is in the way.
+func survey(ctx context.Context, conn *nft.Conn) ([]model.Problem, error) {
+	found, err := forwardPolicies(ctx, conn)
+	uses, uerr := leftovers.Uses(ctx, conn)
+	for _, u := range uses {
+		found = append(found, staleChain(u))
+	}
+	return found, errors.Join(err, uerr)
+}
+
+// staleChain tells of a rule that leads into a chain nobody looks after.
+func staleChain(u leftovers.Use) model.Problem {
+	command := u.Command + "-nft"
+	if u.Kind == leftovers.IPTablesLegacy {
+		command = u.Command + "-legacy"
+	}
+	return model.Problem{
+		Object: command, Field: fmt.Sprintf("table %s, chain %s", u.Table, u.By),
+		Reason: fmt.Sprintf("a rule in it leads to %s, which nftables mode does not have: the chain stays as an earlier kube-proxy left it, and grows stale", u.Chain),
+		Remedy: fmt.Sprintf("find the rule by %s-save -t %s | grep %s, remove it and restart the proxy, or set mode: iptables", command, u.Table, u.Chain),
+	}
+}

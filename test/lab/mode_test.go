@@ -1,0 +1,145 @@
+package lab_test
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sluice/test/lab"
+)
+
+// nowhere is a kubeconfig for an API server that is not there. What an empty mode
+// means is told before anybody answers.
+const nowhere = `
+apiVersion: v1
+kind: Config
+clusters: [{name: nowhere, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: nobody, user: {token: x}}]
+contexts: [{name: nowhere, context: {cluster: nowhere, user: nobody}}]
+current-context: nowhere
+`
+
+// emptyModeConfig is what kubeadm writes, as far as it matters here.
+const emptyModeConfig = `
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: ""
+clusterCIDR: 10.244.0.0/16
+featureGates: {ComponentStatusz: true}
+`
+
+// programs puts the programs of iptables into a folder.
+type programs func(*iptablesLab, string)
+
+func noPrograms(*iptablesLab, string) {}
+
+// brokenPrograms are there, but the kernel has nothing for them.
+func brokenPrograms(l *iptablesLab, folder string) {
+	l.t.Helper()
+	for _, name := range []string{"iptables-nft-save", "iptables-nft-restore"} {
+		script := "#!/bin/sh\necho 'iptables: Table does not exist (do you need to insmod?)' >&2\nexit 3\n"
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(script), 0o755); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+}
+
+// An empty mode means what the node can do, and every place that tells the mode
+// says which and why.
+func TestAnEmptyModeIsIPTablesWhereItCanBeUsed(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		programs  programs
+		manifests bool
+		mode      string
+		why       []string
+	}{
+		{"installed", (*iptablesLab).copyPrograms, false, "iptables", []string{"no mode is set", "nftables is the faster one", "mode: nftables"}},
+		{"not installed", noPrograms, false, "nftables", []string{"no mode is set", "iptables is not installed here", "mode: nftables"}},
+		{"of no use", brokenPrograms, false, "nftables", []string{"no mode is set", "iptables mode cannot work here", "Table does not exist"}},
+		{"installed, with manifests", (*iptablesLab).copyPrograms, true, "nftables", []string{"no mode is set", "--manifests"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inVariant(t, "iptables-nft", func(l *iptablesLab) {
+				a, socket := newAsker(t, l.Lab)
+				folder := t.TempDir()
+				test.programs(l, folder)
+				o := lab.ProxyOptions{Binary: l.withPrograms(folder)}
+				config := emptyModeConfig + "clientConnection: {kubeconfig: " + l.file("kubeconfig", nowhere) + "}\n"
+				o.Flags = []string{socket, "--config", l.file("config.conf", config)}
+				if test.manifests {
+					o.Manifests = l.folder
+				}
+				l.proxy = launch(t, l.Lab, o)
+				l.expectPage("/proxyMode", "\r\n\r\n"+test.mode)
+				l.expectPage("/statusz", "Mode: "+test.mode+" (", test.why...)
+				for _, want := range append(test.why, " "+test.mode+" mode") {
+					eventually(t, func() bool { out, _, _ := a.ask("status"); return strings.Contains(out, want) })
+				}
+				for _, want := range append(test.why, `"The mode was not chosen" mode="`+test.mode) {
+					eventually(t, func() bool { return strings.Contains(l.proxy.Log().String(), want) })
+				}
+			})
+		})
+	}
+}
+
+// file writes a file that is not a manifest.
+func (l *iptablesLab) file(name, text string) string {
+	l.t.Helper()
+	path := filepath.Join(l.t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		l.t.Fatal(err)
+	}
+	return path
+}
+
+// expectPage waits until a page of the metrics server has all that.
+func (l *iptablesLab) expectPage(path, want string, more ...string) {
+	l.t.Helper()
+	metrics := lab.Flow{From: "node1", Protocol: lab.TCP, To: netip.MustParseAddrPort("127.0.0.1:10249"), Timeout: lab.DefaultTimeout}
+	eventually(l.t, func() bool {
+		page, err := l.Get(metrics, path)
+		for _, w := range append(more, want) {
+			if err != nil || !strings.Contains(page.Text, w) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// Who asked for iptables gets an error, not something else.
+func TestIPTablesModeThatCannotWorkIsNotReplaced(t *testing.T) {
+	inVariant(t, "iptables-nft", func(l *iptablesLab) {
+		folder := t.TempDir()
+		brokenPrograms(l, folder)
+		l.start(lab.ProxyOptions{Binary: l.withPrograms(folder)})
+		l.logs(`Error: iptables mode cannot work here: .*Table does not exist`)
+	})
+}
+
+// What is written out, and what is rendered, is what would be in force.
+func TestWrittenAndRenderedConfigurationsAgreeOnAnEmptyMode(t *testing.T) {
+	inVariant(t, "iptables-nft", func(l *iptablesLab) {
+		folder := t.TempDir()
+		l.copyPrograms(folder)
+		config := l.file("config.conf", emptyModeConfig)
+		for want, binary := range map[string]string{
+			"mode: iptables\n": l.withPrograms(folder), "mode: nftables\n": l.withPrograms(t.TempDir()),
+		} {
+			to := filepath.Join(t.TempDir(), "written")
+			l.run("", binary, "--config", config, "--write-config-to", to)
+			text, err := os.ReadFile(to)
+			if err != nil || !strings.Contains(string(text), want) {
+				t.Errorf("%v, there is no %q in\n%s", err, want, text)
+			}
+		}
+		out := l.run("", l.withPrograms(folder), "render", "--config", config, "--manifests", l.folder, "--node", "node1")
+		if !strings.Contains(out, "table ip sluice") || !strings.Contains(out, "sets no mode: this is for nftables") {
+			t.Errorf("rendered:\n%s", out)
+		}
+	})
+}
