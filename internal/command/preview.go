@@ -53,7 +53,7 @@ func (p *previewer) preview(_ context.Context, new *proposal) (*diff.Report, err
 	state, now := p.present()
 	var content *manifest.Content
 	if new.Manifests != nil {
-		content = manifest.LoadFiles(new.Manifests, later.Plan.NodeName)
+		content = manifest.LoadFiles(new.Manifests, later.Plan.NodeName, state)
 		state = p.given(content, state)
 	}
 	desired := planAll(later.Plan, state)

@@ -111,7 +111,7 @@ func TestANodeThatTheManifestsLackIsTheProxysOwn(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			content := manifest.LoadFiles([]manifest.File{{Name: "a.yaml", Data: []byte(test.in)}}, "n1")
+			content := manifest.LoadFiles([]manifest.File{{Name: "a.yaml", Data: []byte(test.in)}}, "n1", model.NewState())
 			state := test.proxy.given(content, now)
 			got := "none"
 			if node := state.Node(); node == own {

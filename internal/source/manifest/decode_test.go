@@ -12,7 +12,13 @@ import (
 	"sluice/internal/model"
 )
 
+// values compares model values but for the ages of Services.
 var values = cmp.Options{
+	agedValues,
+	cmpopts.IgnoreFields(model.Service{}, "Created"),
+}
+
+var agedValues = cmp.Options{
 	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
 	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 	cmpopts.EquateEmpty(),

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"sluice/internal/model"
 )
 
 // File is a file of manifests that was read, to be loaded elsewhere.
@@ -42,8 +44,9 @@ func ReadFiles(path string, most int64) ([]File, error) {
 	return files, nil
 }
 
-// LoadFiles is Load of a path that was read.
-func LoadFiles(files []File, nodeName string) *Content {
+// LoadFiles is Load of a path that was read, as if it took the place of what is in
+// force: Services keep their ages, and those that are new are the youngest.
+func LoadFiles(files []File, nodeName string, inForce *model.State) *Content {
 	l := &listing{}
 	var unread []Problem
 	for _, f := range files {
@@ -55,5 +58,10 @@ func LoadFiles(files []File, nodeName string) *Content {
 	}
 	content, _ := newLoader(nodeName, maxFileSize).load(l, time.Time{}, true)
 	content.Problems = append(unread, content.Problems...)
+	for i, e := range content.Events {
+		if set, ok := e.(model.SetService); ok {
+			content.Events[i] = aged(set, ageIn(inForce, set.Name))
+		}
+	}
 	return content
 }

@@ -5,9 +5,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/model"
 )
 
 func TestFilesReadElsewhereLoadTheSame(t *testing.T) {
@@ -35,7 +38,7 @@ func TestFilesReadElsewhereLoadTheSame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := LoadFiles(files, "n1")
+	got := LoadFiles(files, "n1", model.NewState())
 	if want.Objects == 0 || len(want.Problems) == 0 {
 		t.Fatalf("the folder holds %d objects and %d problems", want.Objects, len(want.Problems))
 	}
@@ -66,5 +69,19 @@ func TestTooMuchToReadIsAnErrorWithARemedy(t *testing.T) {
 	}
 	if _, err := ReadFiles(folder, 119); !errors.Is(err, ErrTooMuch) {
 		t.Errorf("119 bytes: %v, want %v", err, ErrTooMuch)
+	}
+}
+
+func TestFilesAreLoadedAsIfTheyTookThePlaceOfWhatIsInForce(t *testing.T) {
+	known := setWeb("10.96.0.1").(model.SetService)
+	known.Created = undated.Add(7)
+	inForce := model.NewState()
+	inForce.Apply(&model.Dirty{}, known)
+	text := svc("web", "10.96.0.9") + "---\n" + strings.Replace(svc("new", "10.96.0.2"), "name: new", "name: new, creationTimestamp: '2020-01-01T00:00:00Z'", 1)
+	state := model.NewState()
+	state.Apply(&model.Dirty{}, LoadFiles([]File{{Name: "a.yaml", Data: []byte(text)}}, "", inForce).Events...)
+	web, added := state.Service(known.Name), state.Service(model.Name{Namespace: "default", Name: "new"})
+	if !web.Created.Equal(known.Created) || !added.Created.After(known.Created) {
+		t.Errorf("created at %s; the new one at %s", web.Created, added.Created)
 	}
 }

@@ -9,21 +9,21 @@ import (
 	"sluice/internal/model"
 )
 
-// index knows where each object is defined. What it says depends only on the
-// contents that are in it, and the work of a change only on those that came or
-// went.
+// index knows where each object is defined, and which definition is in force. The
+// work of a change depends only on the contents that came or went.
 type index struct {
 	// objects are all definitions of an object. The first one is in force.
 	objects map[identity][]definition
 	// repeated are the objects with more than one.
 	repeated map[identity]bool
 	// touched are the objects that may have changed since the last merge, each
-	// with what was in force then, if anything was.
-	touched map[identity]*object
+	// with the definition that was in force then, if one was.
+	touched map[identity]definition
+	ages    ages
 }
 
 func newIndex() index {
-	return index{objects: map[identity][]definition{}, repeated: map[identity]bool{}, touched: map[identity]*object{}}
+	return index{objects: map[identity][]definition{}, repeated: map[identity]bool{}, touched: map[identity]definition{}}
 }
 
 // identity tells objects apart.
@@ -34,13 +34,18 @@ type identity struct {
 
 func (o *object) identity() identity { return identity{o.kind, o.name} }
 
-// definition is an object in a file.
+// definition is an object in a file. The zero value is none.
 type definition struct {
 	in *contents
 	at int
 }
 
-func (d definition) object() *object { return &d.in.objects[d.at] }
+func (d definition) object() *object {
+	if d.in == nil {
+		return nil
+	}
+	return &d.in.objects[d.at]
+}
 
 // compare orders by the names of files, and by the place in a file.
 func (d definition) compare(o definition) int {
@@ -72,9 +77,9 @@ func (x *index) touch(id identity) {
 	if _, ok := x.touched[id]; ok {
 		return
 	}
-	x.touched[id] = nil
+	x.touched[id] = definition{}
 	if definitions := x.objects[id]; len(definitions) > 0 {
-		x.touched[id] = definitions[0].object()
+		x.touched[id] = definitions[0]
 	}
 }
 
@@ -82,9 +87,9 @@ func (x *index) touch(id identity) {
 // differs from before, and whether the problems may.
 func (x *index) merge() (events []model.Event, problems bool) {
 	old, next := map[key]model.Event{}, map[key]model.Event{}
-	for id, before := range x.touched {
+	for id, last := range x.touched {
 		repeated := x.repeated[id]
-		now := x.order(id)
+		before, now := last.object(), x.order(id, last).object()
 		problems = problems || repeated || x.repeated[id]
 		if before == nil || now == nil || !slices.Equal(before.events, now.events) {
 			before.list(old)
@@ -92,7 +97,8 @@ func (x *index) merge() (events []model.Event, problems bool) {
 			now.list(next)
 		}
 	}
-	x.touched = map[identity]*object{}
+	x.touched = map[identity]definition{}
+	x.ages.merges++
 	return difference(old, next), problems
 }
 
@@ -119,21 +125,49 @@ func (o *object) share(known map[key]model.Event) {
 	}
 }
 
-// order puts the definitions of an object in order and drops those that were
-// replaced. It returns the one in force, or nil.
-func (x *index) order(id identity) *object {
+// order drops the definitions of an object that were replaced, and puts the one
+// first that is in force now, if there is one: it is returned.
+func (x *index) order(id identity, last definition) definition {
 	definitions := slices.DeleteFunc(x.objects[id], func(d definition) bool { return d.in.replaced })
 	delete(x.repeated, id)
 	if len(definitions) == 0 {
 		delete(x.objects, id)
-		return nil
+		return definition{}
 	}
 	if len(definitions) > 1 {
-		slices.SortFunc(definitions, definition.compare)
+		slices.SortFunc(definitions, func(a, b definition) int {
+			return cmp.Or(cmp.Compare(a.succession(last), b.succession(last)), a.compare(b))
+		})
 		x.repeated[id] = true
 	}
 	x.objects[id] = definitions
-	return definitions[0].object()
+	first := definitions[0]
+	x.ages.stamp(first.object(), last.object(), first.succession(last) != stranger)
+	return first
+}
+
+// What makes a definition take the place of the one that was in force last, the
+// best first. Whatever else turns up under its name, an object stays what it is
+// for as long as it is there: in its file, or moved to another one.
+const (
+	unchanged = iota
+	edited
+	moved
+	stranger
+)
+
+func (d definition) succession(last definition) int {
+	switch {
+	case last.in == nil:
+		return stranger
+	case d == last || d.in.file == last.in.file && d.object().same(last.object()):
+		return unchanged
+	case d.in.file == last.in.file:
+		return edited
+	case d.object().same(last.object()):
+		return moved
+	}
+	return stranger
 }
 
 // problems reports the definitions that are not in force, in their order.
