@@ -36,8 +36,9 @@ var kindOfPath = map[string]string{
 	cidrsPath: "ServiceCIDR", cidrsBetaPath: "ServiceCIDR",
 }
 
-// apiServer plays a small API server: discovery, lists and watches in JSON. It
-// does not look at selectors.
+// apiServer plays a small API server: lists and watches in JSON. It does not look
+// at selectors. A request for anything else fails the test, discovery above all:
+// the role system:node-proxier does not allow it.
 type apiServer struct {
 	*testing.T
 	address string
@@ -50,8 +51,10 @@ type apiServer struct {
 	resources map[string]*resource // by path
 	fault     http.HandlerFunc     // answers in its place, if set
 	asked     map[string]url.Values
+	requests  map[string]int
 	lists     map[string]int
-	dropped   chan struct{} // closed to end all watches
+	watches   map[string][]string // the versions from which they were asked for
+	dropped   chan struct{}       // closed to end all watches
 }
 
 type resource struct {
@@ -74,7 +77,8 @@ func newAPIServer(t *testing.T, streams bool, paths ...string) *apiServer {
 	t.Helper()
 	s := &apiServer{
 		T: t, streams: streams, version: 100, address: "127.0.0.1:0",
-		resources: map[string]*resource{}, asked: map[string]url.Values{}, lists: map[string]int{},
+		resources: map[string]*resource{}, asked: map[string]url.Values{}, requests: map[string]int{}, lists: map[string]int{},
+		watches: map[string][]string{},
 	}
 	s.serve(paths...)
 	s.start()
@@ -193,6 +197,27 @@ func (s *apiServer) setFault(h http.HandlerFunc) {
 	s.fault = h
 }
 
+// failAt has requests for one resource answered by a status.
+func (s *apiServer) failAt(path string, code int, reason metav1.StatusReason) {
+	s.setFault(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != path {
+			s.answer(w, r)
+			return
+		}
+		s.mu.Lock()
+		s.requests[path]++
+		s.mu.Unlock()
+		refuse(w, code, reason)
+	})
+}
+
+// asks counts the requests for a resource.
+func (s *apiServer) asks(path string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requests[path]
+}
+
 func (s *apiServer) query(path string) url.Values {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,6 +228,12 @@ func (s *apiServer) listed(path string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lists[path]
+}
+
+func (s *apiServer) watched(path string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.watches[path])
 }
 
 func (s *apiServer) handle(w http.ResponseWriter, r *http.Request) {
@@ -221,10 +252,12 @@ func (s *apiServer) answer(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	res := s.resources[r.URL.Path]
 	s.asked[r.URL.Path] = r.URL.Query()
+	s.requests[r.URL.Path]++
 	s.mu.Unlock()
 	switch {
 	case res == nil && kindOfPath[r.URL.Path] == "":
-		s.discovery(w, r)
+		s.Errorf("the server was asked for %s", r.URL.Path)
+		refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden)
 	case res == nil:
 		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound)
 	case r.URL.Query().Get("watch") == "true":
@@ -232,22 +265,6 @@ func (s *apiServer) answer(w http.ResponseWriter, r *http.Request) {
 	default:
 		s.list(w, r, res)
 	}
-}
-
-func (s *apiServer) discovery(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	list := metav1.APIResourceList{}
-	for path := range s.resources {
-		if name, ok := strings.CutPrefix(path, r.URL.Path+"/"); ok {
-			list.APIResources = append(list.APIResources, metav1.APIResource{Name: name, Kind: kindOfPath[path]})
-		}
-	}
-	if len(list.APIResources) == 0 {
-		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound)
-		return
-	}
-	_ = json.NewEncoder(w).Encode(list)
 }
 
 func (s *apiServer) list(w http.ResponseWriter, r *http.Request, res *resource) {
@@ -279,6 +296,10 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, res *resource)
 	}
 	if streamed {
 		s.lists[r.URL.Path]++
+	} else {
+		s.watches[r.URL.Path] = append(s.watches[r.URL.Path], r.URL.Query().Get("resourceVersion"))
+	}
+	if streamed {
 		for _, o := range sorted(res.objects) {
 			_, _ = w.Write(eventOf("ADDED", o))
 		}

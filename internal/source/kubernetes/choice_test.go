@@ -4,6 +4,7 @@ package kubernetes
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,25 +59,33 @@ func TestEndpointsAreLeftAloneWhereThereAreSlices(t *testing.T) {
 	}
 }
 
-func TestServerIsAskedForItsAPIsUntilItAnswers(t *testing.T) {
+func TestSlicesAreAskedForUntilTheServerAnswers(t *testing.T) {
 	server := newAPIServer(t, true, servicesPath, slicesPath, endpointsPath, nodesPath, cidrsPath)
 	server.put(slicesPath, aSlice("web-1", "10.0.0.1"))
-	server.setFault(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/apis/discovery.k8s.io/v1" {
-			refuse(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
-			return
-		}
-		server.answer(w, r)
-	})
+	server.failAt(slicesPath, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
 	f := follow(t, server, nil)
 	f.eventually("waiting for the slices", func() bool {
 		return cmp.Equal(f.source.Status().Waiting, []string{"EndpointSlice"}) && !f.source.Connected()
 	})
 	server.setFault(nil)
 	f.inSync()
-	if !f.heard("slice default/web-1 of web [10.0.0.1]") {
-		t.Error("the slice is missing")
+	if !f.heard("slice default/web-1 of web [10.0.0.1]") || server.query(endpointsPath) != nil {
+		t.Error("the slice is missing, or Endpoints were asked for")
 	}
+}
+
+// TestSlicesAreAskedForAgainWhereEndpointsAreDenied meets a server that lacks
+// slices for a moment only.
+func TestSlicesAreAskedForAgainWhereEndpointsAreDenied(t *testing.T) {
+	server := newAPIServer(t, true, servicesPath, nodesPath, cidrsPath)
+	server.failAt(endpointsPath, http.StatusForbidden, metav1.StatusReasonForbidden)
+	f := follow(t, server, nil)
+	f.eventually("a failure", func() bool { return f.source.Status().Reason != nil })
+	server.serve(slicesPath)
+	server.put(slicesPath, aSlice("web-1", "10.0.0.1"))
+	f.hears("slice default/web-1 of web [10.0.0.1]")
+	f.inSync()
+	f.eventually("being connected", f.source.Connected)
 }
 
 func TestServiceCIDRsAreOptional(t *testing.T) {
@@ -84,12 +93,11 @@ func TestServiceCIDRsAreOptional(t *testing.T) {
 		server := newAPIServer(t, true, servicesPath, slicesPath, nodesPath)
 		f := follow(t, server, func(o *Options) { o.ResyncPeriod = 5 * time.Millisecond })
 		f.inSync()
-		if !f.source.Connected() {
-			t.Errorf("the absence is a failure: %+v", f.source.Status())
-		}
+		wantAbsence(f, "does not have it")
 		server.serve(cidrsPath)
 		server.put(cidrsPath, aCIDR("10.96.0.0/16"))
 		f.hears("cidr kubernetes [10.96.0.0/16]")
+		f.eventually("nothing absent", func() bool { return f.source.Status().Without == nil })
 	})
 	t.Run("in an old version, then in the new one", func(t *testing.T) {
 		server := newAPIServer(t, true, servicesPath, slicesPath, nodesPath, cidrsBetaPath)
@@ -116,22 +124,44 @@ func TestServiceCIDRsAreOptional(t *testing.T) {
 	t.Run("forbidden", func(t *testing.T) {
 		server := newAPIServer(t, true, servicesPath, slicesPath, nodesPath, cidrsPath)
 		server.put(cidrsPath, aCIDR("10.96.0.0/16"))
-		server.setFault(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == cidrsPath {
-				refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden)
-				return
-			}
-			server.answer(w, r)
-		})
+		server.failAt(cidrsPath, http.StatusForbidden, metav1.StatusReasonForbidden)
 		f := follow(t, server, func(o *Options) { o.ResyncPeriod = 5 * time.Millisecond })
 		f.inSync()
-		if !f.source.Connected() {
-			t.Errorf("the refusal is a failure: %+v", f.source.Status())
-		}
+		wantAbsence(f, "may not list it")
 		server.setFault(nil)
 		f.hears("cidr kubernetes [10.96.0.0/16]")
+		f.eventually("nothing absent", func() bool { return f.source.Status().Without == nil })
 		if lines := f.logged("may not list"); len(lines) != 1 {
 			t.Errorf("the refusal is logged %d times", len(lines))
 		}
 	})
+	t.Run("failing", func(t *testing.T) {
+		server := newAPIServer(t, true, servicesPath, slicesPath, nodesPath, cidrsPath)
+		server.put(cidrsPath, aCIDR("10.96.0.0/16"))
+		server.failAt(cidrsPath, http.StatusInternalServerError, metav1.StatusReasonInternalError)
+		f := follow(t, server, nil)
+		f.inSync()
+		if f.source.Connected() {
+			t.Error("a failure is no absence")
+		}
+		server.setFault(nil)
+		f.hears("cidr kubernetes [10.96.0.0/16]")
+		f.eventually("being connected", f.source.Connected)
+	})
+}
+
+// wantAbsence wants ServiceCIDRs to be absent, which is no failure, and the log
+// to say so once, however often the server is asked for them.
+func wantAbsence(f *fixture, reason string) {
+	f.Helper()
+	status := f.source.Status()
+	if !status.Connected || len(status.Without) != 1 || status.Without[0].Kind != "ServiceCIDR" ||
+		!strings.Contains(status.Without[0].Reason, reason) || status.Without[0].Remedy == "" {
+		f.Errorf("the status is %+v", status)
+	}
+	asked := f.server.asks(cidrsPath)
+	f.eventually("being asked for ServiceCIDRs again", func() bool { return f.server.asks(cidrsPath) > asked+5 })
+	if lines := f.logged("Going on without"); len(lines) != 1 || !strings.Contains(lines[0], reason) {
+		f.Errorf("the log says %v", lines)
+	}
 }

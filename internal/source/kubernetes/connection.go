@@ -21,10 +21,22 @@ type connection struct {
 	answered bool             // at least once
 	failing  map[string]error // by kind
 	since    time.Time        // of this episode, or of the time without one
+	absent   map[string]Absence
+	ways     map[string]string // how each kind is followed
+}
+
+// Absence is a kind that the proxy does its work without.
+type Absence struct {
+	Kind   string
+	Reason string
+	Remedy string
 }
 
 func newConnection(logger logr.Logger, clk clock.Clock) *connection {
-	return &connection{logger: logger, clock: clk, failing: map[string]error{}, since: clk.Now()}
+	return &connection{
+		logger: logger, clock: clk, failing: map[string]error{}, since: clk.Now(),
+		absent: map[string]Absence{}, ways: map[string]string{},
+	}
 }
 
 // reached says that the server answered a request for a kind.
@@ -57,6 +69,31 @@ func (c *connection) failed(kind string, err error) {
 	c.failing[kind] = err
 }
 
+// without says that the server has nothing to say of a kind.
+func (c *connection) without(a Absence) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.absent[a.Kind] != a {
+		c.absent[a.Kind] = a
+		c.logger.Info("Going on without a kind of object", "kind", a.Kind, "reason", a.Reason, "remedy", a.Remedy)
+	}
+}
+
+// follows says that all there is of a kind was received, and by which API.
+func (c *connection) follows(kind string, a *api, older bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.absent[kind]; ok {
+		delete(c.absent, kind)
+		c.logger.Info("The API server lets the proxy list this kind of object now", "kind", kind)
+	}
+	way := a.groupVersion + " " + a.resource
+	if older && c.ways[kind] != way {
+		c.logger.Info("The API server lacks a newer API, using an older one", "kind", kind, "version", a.groupVersion, "resource", a.resource)
+	}
+	c.ways[kind] = way
+}
+
 func (c *connection) status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,6 +101,9 @@ func (c *connection) status() Status {
 	for _, kind := range slices.Sorted(maps.Keys(c.failing)) {
 		s.Reason = c.failing[kind]
 		break
+	}
+	for _, kind := range slices.Sorted(maps.Keys(c.absent)) {
+		s.Without = append(s.Without, c.absent[kind])
 	}
 	return s
 }

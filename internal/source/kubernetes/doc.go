@@ -10,8 +10,11 @@
 //
 // The server may be away, slow or wrong for as long as it likes. What was known
 // stays in force, the source asks again for ever, with growing and jittered
-// pauses, and tells once when such an episode begins and when it is over.
+// pauses, and tells once when such an episode begins and when it is over. A watch
+// that the server ends is no such episode: it goes on at once from the last version.
 //
-// A server without EndpointSlices is asked for Endpoints instead, and one
-// without ServiceCIDRs is looked at again from time to time.
+// Nothing is asked for but lists and watches of these kinds, as the role
+// system:node-proxier allows. A server without EndpointSlices is asked for
+// Endpoints instead; one that has no ServiceCIDRs, or does not let the proxy list
+// them, is asked again from time to time.
 package kubernetes

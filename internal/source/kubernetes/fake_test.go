@@ -11,9 +11,6 @@ import (
 
 func TestFakeClientServesAsWell(t *testing.T) {
 	client := fake.NewClientset(aService("web", "10.96.0.1"), aSlice("web-1", "10.0.0.1"), aNode("here", "192.0.2.1"))
-	client.Resources = []*metav1.APIResourceList{{
-		GroupVersion: "discovery.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "endpointslices"}},
-	}}
 	f := follow(t, nil, func(o *Options) { o.Client = client })
 	f.inSync()
 	for _, word := range []string{"service default/web [10.96.0.1]", "slice default/web-1 of web [10.0.0.1]", "node here [192.0.2.1]"} {

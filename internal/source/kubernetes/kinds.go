@@ -10,6 +10,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	networkingv1beta1 "k8s.io/api/networking/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -32,9 +33,16 @@ const (
 type kind struct {
 	name string
 	apis []*api // ways to ask for it, the best first
-	// optional says that the proxy does its work without. Otherwise the last
-	// way is taken for granted.
+	// optional says that the proxy does its work without.
 	optional bool
+}
+
+// denied tells whether the error of a request by one of the ways only means that
+// another one has to do, or none at all. Servers are not asked beforehand what
+// they have: the role system:node-proxier allows no discovery.
+func (k *kind) denied(a *api, err error) bool {
+	last := k.apis[len(k.apis)-1]
+	return apierrors.IsNotFound(err) && (k.optional || a != last) || apierrors.IsForbidden(err) && k.optional
 }
 
 // api is one way to ask a server for objects.

@@ -11,7 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/clock"
 )
 
 // emptyWatch is what clients return for a watch if the server hangs up.
@@ -26,6 +28,8 @@ type listWatch struct {
 	api        *api
 	store      *store
 	connection *connection
+	clock      clock.Clock
+	retry      wait.Backoff
 	timeout    time.Duration // of a list
 }
 
@@ -98,26 +102,35 @@ func (l *listWatch) recordOf(obj runtime.Object) (*record, error) {
 // itself, which newer servers send as a stream of objects: then neither they
 // nor the proxy ever hold all of it.
 func (l *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	if options.SendInitialEvents == nil {
+		return newRecordWatch(ctx, l, options, nil), nil
+	}
+	w, err := l.open(ctx, options)
+	if err != nil {
+		if !listFollows(err) {
+			l.failed(ctx, err)
+		}
+		return nil, err
+	}
+	return newRecordWatch(ctx, l, options, w), nil
+}
+
+// open asks for a watch.
+func (l *listWatch) open(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	w, err := l.api.watch(ctx, l.api.selecting(options))
 	if err == nil && reflect.TypeOf(w) == emptyWatch {
 		err = errHungUp
 	}
 	if err != nil {
-		if !listFollows(options, err) {
-			l.failed(ctx, err)
-		}
 		return nil, err
 	}
 	l.connection.reached(l.kind.name)
-	return newRecordWatch(w, func(e watch.Event) watch.Event { return l.event(ctx, e) }), nil
+	return w, nil
 }
 
 // listFollows tells whether the failure of a streamed list only means that the
 // reflector will ask for an ordinary one.
-func listFollows(options metav1.ListOptions, err error) bool {
-	var answer apierrors.APIStatus
-	return options.SendInitialEvents != nil && errors.As(err, &answer) && !apierrors.IsTooManyRequests(err)
-}
+func listFollows(err error) bool { return isAnswer(err) && !apierrors.IsTooManyRequests(err) }
 
 // event converts an event of a watch. One that cannot be understood becomes an
 // error: what it said would be lost without a new list.
@@ -136,8 +149,7 @@ func (l *listWatch) event(ctx context.Context, in watch.Event) watch.Event {
 	r, err := l.recordOf(in.Object)
 	if err != nil {
 		l.failed(ctx, err)
-		status := apierrors.NewInternalError(err).Status()
-		return watch.Event{Type: watch.Error, Object: &status}
+		return errorEvent(apierrors.NewInternalError(err))
 	}
 	return watch.Event{Type: in.Type, Object: r}
 }
@@ -149,7 +161,7 @@ func (l *listWatch) failed(ctx context.Context, err error) {
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
 		return
 	}
-	if l.kind.optional && apierrors.IsForbidden(err) {
+	if l.kind.denied(l.api, err) {
 		l.connection.reached(l.kind.name) // it answered, and its no is good enough
 		return
 	}

@@ -1,49 +1,164 @@
 package kubernetes
 
 import (
-	"sync"
+	"context"
+	"errors"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// recordWatch passes on the events of another watch, converted.
+// steady is how long a watch must last for the next one to be opened at once.
+const steady = time.Second
+
+// pacing is how long to wait before a watch is opened again that did not last.
+// Servers and everything between here and them end watches as they please, and
+// no news may wait for more than about a second because of that; but a server
+// that ends all of them at once is not asked as fast as it can answer.
+var pacing = wait.Backoff{Duration: 10 * time.Millisecond, Factor: 2, Jitter: 0.2, Cap: time.Second, Steps: 10}
+
+// recordWatch passes on the events of a watch, converted. Where the server ends
+// the watch, it goes on with another one from the last version: whoever listens
+// hears of failures only, and need not list again.
 type recordWatch struct {
-	from    watch.Interface
-	convert func(watch.Event) watch.Event
+	requests *listWatch
+	// options are those of the next watch. Their version is what came last.
+	options metav1.ListOptions
+	// listing says that the objects there were at the start are still to come, so
+	// that there is no version to go on from yet.
+	listing bool
 	result  chan watch.Event
-	stopped chan struct{}
-	stop    sync.Once
+	ctx     context.Context // of all requests
+	stop    func()
 }
 
-func newRecordWatch(from watch.Interface, convert func(watch.Event) watch.Event) *recordWatch {
-	w := &recordWatch{from: from, convert: convert, result: make(chan watch.Event), stopped: make(chan struct{})}
-	go w.pass()
+// newRecordWatch passes on the events of a watch with these options. It was
+// opened already if it is a list, too.
+func newRecordWatch(ctx context.Context, l *listWatch, options metav1.ListOptions, list watch.Interface) *recordWatch {
+	w := &recordWatch{requests: l, options: options, listing: list != nil, result: make(chan watch.Event)}
+	w.options.SendInitialEvents, w.options.ResourceVersionMatch = nil, ""
+	w.ctx, w.stop = context.WithCancel(ctx)
+	go w.run(list)
 	return w
-}
-
-// pass ends when the other watch does, or when nobody listens any more.
-func (w *recordWatch) pass() {
-	defer close(w.result)
-	defer w.from.Stop()
-	for {
-		select {
-		case <-w.stopped:
-			return
-		case event, ok := <-w.from.ResultChan():
-			if !ok {
-				return
-			}
-			select {
-			case w.result <- w.convert(event):
-			case <-w.stopped:
-				return
-			}
-		}
-	}
 }
 
 // ResultChan is where the events come out.
 func (w *recordWatch) ResultChan() <-chan watch.Event { return w.result }
 
 // Stop ends the watch. It may be called more than once.
-func (w *recordWatch) Stop() { w.stop.Do(func() { close(w.stopped) }) }
+func (w *recordWatch) Stop() { w.stop() }
+
+// run ends when there is nothing to go on with, or when nobody listens any more.
+func (w *recordWatch) run(from watch.Interface) {
+	defer close(w.result)
+	defer w.stop()
+	clock, pause := w.requests.clock, pacing
+	for {
+		opened := clock.Now()
+		if from == nil {
+			from = w.resume()
+		}
+		if from == nil || !w.pass(from) || w.listing {
+			return
+		}
+		if clock.Since(opened) >= steady {
+			pause = pacing
+		} else if !sleep(w.ctx, clock, pause.Step()) {
+			return
+		}
+		from = nil
+	}
+}
+
+// pass hands on the events of one watch. It answers true if the server ended it.
+func (w *recordWatch) pass(from watch.Interface) bool {
+	defer from.Stop()
+	for {
+		select {
+		case <-w.ctx.Done():
+			return false
+		case event, ok := <-from.ResultChan():
+			if !ok {
+				return true
+			}
+			if event = w.requests.event(w.ctx, event); !w.send(event) || event.Type == watch.Error {
+				return false
+			}
+			w.note(event)
+		}
+	}
+}
+
+func (w *recordWatch) send(event watch.Event) bool {
+	select {
+	case w.result <- event:
+		return true
+	case <-w.ctx.Done():
+		return false
+	}
+}
+
+// note remembers the version of an event that was handed on.
+func (w *recordWatch) note(event watch.Event) {
+	r, ok := event.Object.(*record)
+	if !ok {
+		return
+	}
+	if event.Type == watch.Bookmark && r.Annotations[metav1.InitialEventsAnnotationKey] == "true" {
+		w.listing = false
+	}
+	if r.ResourceVersion != "" {
+		w.options.ResourceVersion = r.ResourceVersion
+	}
+}
+
+// resume opens a watch that goes on where the last one ended, however long that
+// takes. It returns nil if nobody listens any more, and if the server refuses:
+// then whoever listens is told why, and has to list again.
+func (w *recordWatch) resume() watch.Interface {
+	l, pause := w.requests, w.requests.retry
+	for {
+		from, err := l.open(w.ctx, w.options)
+		if err == nil {
+			return from
+		}
+		if w.ctx.Err() != nil {
+			return nil
+		}
+		l.failed(w.ctx, err)
+		if !transient(err) {
+			w.send(errorEvent(err))
+			return nil
+		}
+		if !sleep(w.ctx, l.clock, pause.Step()) {
+			return nil
+		}
+	}
+}
+
+// transient tells whether the same request may be answered later: the server
+// cannot be reached, or is busy with itself.
+func transient(err error) bool {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) {
+		return true
+	}
+	if apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
+		return false
+	}
+	code := answer.Status().Code
+	return code == 429 || code >= 500
+}
+
+// errorEvent is an error as a watch tells it.
+func errorEvent(err error) watch.Event {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) {
+		answer = apierrors.NewInternalError(err)
+	}
+	status := answer.Status()
+	return watch.Event{Type: watch.Error, Object: &status}
+}

@@ -21,13 +21,14 @@ const (
 	// but a slow line may need longer for what they sent.
 	listTimeout = 5 * time.Minute
 	// calm is after which time without a retry the pauses are short again.
-	calm = 2 * time.Minute
+	calm = 30 * time.Second
 )
 
-// retry is how long to pause before a request is repeated: one to two times the
-// duration, which doubles up to the cap. The jitter keeps the nodes of a cluster
-// from meeting a server all at once when it comes back.
-var retry = wait.Backoff{Duration: 800 * time.Millisecond, Factor: 2, Jitter: 1, Cap: 30 * time.Second, Steps: 10}
+// retry is how long to pause before a request is repeated that failed: one to two
+// times the duration, which doubles up to the cap. A server that comes back is
+// found within seconds; the jitter keeps the nodes of a cluster from meeting it
+// all at once. What it can take then it says itself, by 429 and Retry-After.
+var retry = wait.Backoff{Duration: 400 * time.Millisecond, Factor: 2, Jitter: 1, Cap: 3 * time.Second, Steps: 10}
 
 // Options are what a Source needs. Client and NodeName are required.
 type Options struct {
@@ -114,6 +115,9 @@ type Status struct {
 	// Waiting are the kinds of which nothing was received yet. The sink is in
 	// sync when there are none.
 	Waiting []string
+	// Without are the kinds that the proxy does its work without, because the
+	// server does not have them or does not let the proxy list them.
+	Without []Absence
 }
 
 // Status tells how things stand. It may be called at any time.

@@ -14,8 +14,8 @@ import (
 // changed, and remembers just enough to tell: the events that each object
 // led to, whose values the sink holds too.
 type store struct {
-	kind   string
 	outlet *outlet
+	listed func() // is called when a complete list was taken over
 
 	mu      sync.Mutex
 	objects map[model.Name][]model.Event // those that led to events
@@ -23,8 +23,8 @@ type store struct {
 
 var _ cache.ReflectorStore = (*store)(nil)
 
-func newStore(kind string, outlet *outlet) *store {
-	return &store{kind: kind, outlet: outlet, objects: map[model.Name][]model.Event{}}
+func newStore(outlet *outlet, listed func()) *store {
+	return &store{outlet: outlet, listed: listed, objects: map[model.Name][]model.Event{}}
 }
 
 // share returns the events of an object with the values that are known already,
@@ -77,6 +77,15 @@ func (s *store) Replace(list []any, _ string) error {
 		}
 		records[i] = r
 	}
+	s.replace(records)
+	s.listed()
+	return nil
+}
+
+// forget takes back what all objects led to.
+func (s *store) forget() { s.replace(nil) }
+
+func (s *store) replace(records []*record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := make(map[model.Name][]model.Event, len(records))
@@ -93,8 +102,6 @@ func (s *store) Replace(list []any, _ string) error {
 	}
 	s.objects = next
 	s.outlet.update(all)
-	s.outlet.listed(s.kind)
-	return nil
 }
 
 // Resync has nothing to do: nothing downstream of the store forgets.

@@ -19,7 +19,7 @@ func sliceReader(sink model.Sink) *listWatch {
 	o.open(sink, kinds)
 	for _, k := range kinds {
 		if k.name == "EndpointSlice" {
-			return &listWatch{kind: k, api: k.apis[0], store: newStore(k.name, o)}
+			return &listWatch{kind: k, api: k.apis[0], store: newStore(o, func() {})}
 		}
 	}
 	panic("slices are not followed")
