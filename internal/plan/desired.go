@@ -20,6 +20,11 @@ type Desired struct {
 	Problems map[string][]model.Problem
 	// Refused is what is wrong with objects that were not taken over at all.
 	Refused []model.Problem
+	// EventsOn are the objects, named likewise, that this node records Events on:
+	// Services of which it runs an endpoint, and EndpointSlices with Problems of
+	// which it does. All nodes find the same wrong with a Service, and a large
+	// cluster must not make an Event of that on each of them.
+	EventsOn map[string]struct{}
 }
 
 // Change is the difference between two Desireds. Values in it are immutable.
@@ -41,8 +46,9 @@ type Change struct {
 	// that went from a Service to another is in both.
 	HealthPortsAdded, HealthPortsRemoved []uint16
 
-	// HealthChecks and Problems say that those of Desired changed, refused objects
-	// included.
+	// HealthChecks and Problems say that those of Desired changed; Problems also
+	// that refused objects did, or that some problems became the business of this
+	// node, or ceased to be.
 	HealthChecks, Problems bool
 
 	// News are of the events that led to the change. The engine adds them.

@@ -56,7 +56,7 @@ func runHistory(seed uint64) string {
 		for range 1 + w.IntN(8) {
 			state.Apply(&dirty, w.event())
 		}
-		checks, problems := maps.Clone(planner.Desired().HealthChecks), maps.Clone(planner.Desired().Problems)
+		checks, problems := maps.Clone(planner.Desired().HealthChecks), concerns(planner.Desired())
 		var change *Change
 		if w.one(8) {
 			cfg = w.config()
@@ -74,7 +74,7 @@ func runHistory(seed uint64) string {
 		if change.HealthChecks == reflect.DeepEqual(checks, got.HealthChecks) {
 			return fmt.Sprintf("step %d: health checks changed: told %v", step, change.HealthChecks)
 		}
-		if change.Problems == reflect.DeepEqual(problems, got.Problems) {
+		if change.Problems == reflect.DeepEqual(problems, concerns(got)) {
 			return fmt.Sprintf("step %d: problems changed: told %v", step, change.Problems)
 		}
 		if change.Revision != state.Revision() {
@@ -82,6 +82,22 @@ func runHistory(seed uint64) string {
 		}
 	}
 	return ""
+}
+
+// concern is what is wrong with an object, and whether that is for this node to
+// tell.
+type concern struct {
+	problems []model.Problem
+	local    bool
+}
+
+func concerns(d *Desired) map[string]concern {
+	out := map[string]concern{}
+	for object, problems := range d.Problems {
+		_, local := d.EventsOn[object]
+		out[object] = concern{problems, local}
+	}
+	return out
 }
 
 // apply follows a change, which must be a real difference, and must lead to

@@ -37,6 +37,7 @@ func New(cfg Config) *Planner {
 		desired: Desired{
 			HealthChecks: map[model.Name]HealthCheck{},
 			Problems:     map[string][]model.Problem{},
+			EventsOn:     map[string]struct{}{},
 		},
 		healthChecks: claims[uint16, HealthCheck]{},
 	}

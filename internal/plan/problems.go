@@ -9,10 +9,11 @@ import (
 	"sluice/internal/model"
 )
 
-// report is the problems of one object.
+// report is the problems of one object. It may be that there are none.
 type report struct {
 	object   string // "Service default/web"
 	problems []model.Problem
+	local    bool // this node runs an endpoint of the object
 }
 
 func serviceObject(n model.Name) string { return "Service " + n.String() }
@@ -61,8 +62,8 @@ func (d *draft) reportUnfiltered() {
 // report gathers the problems of the Service and of its slices.
 func (d *draft) report() {
 	own := slices.Concat(d.service.Problems, d.problems)
-	if len(own) > 0 {
-		d.reports = append(d.reports, report{serviceObject(d.service.Name), own})
+	if local := slices.ContainsFunc(d.slices, d.runs); local || len(own) > 0 {
+		d.reports = append(d.reports, report{serviceObject(d.service.Name), own, local})
 	}
 	for _, s := range d.slices {
 		problems := s.Problems
@@ -70,9 +71,20 @@ func (d *draft) report() {
 			problems = append(slices.Clone(problems), p)
 		}
 		if len(problems) > 0 {
-			d.reports = append(d.reports, report{"EndpointSlice " + s.Name.String(), problems})
+			d.reports = append(d.reports, report{"EndpointSlice " + s.Name.String(), problems, d.runs(s)})
 		}
 	}
+}
+
+// runs tells whether an endpoint of a slice runs on this node, in whatever
+// condition it is.
+func (d *draft) runs(s *model.Slice) bool {
+	for i := range s.Endpoints {
+		if d.env.local(&s.Endpoints[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // sliceProblem tells what of a slice is left out. Of many bad addresses it
@@ -139,11 +151,11 @@ func taken(loser model.Name, field, what string, winner model.Name) model.Proble
 func nodeReports(state *model.State) []report {
 	var out []report
 	if n := state.Node(); n != nil && len(n.Problems) > 0 {
-		out = append(out, report{"Node " + n.Name, n.Problems})
+		out = append(out, report{object: "Node " + n.Name, problems: n.Problems})
 	}
 	for _, c := range state.ServiceCIDRs() {
 		if len(c.Problems) > 0 {
-			out = append(out, report{"ServiceCIDR " + c.Name, c.Problems})
+			out = append(out, report{object: "ServiceCIDR " + c.Name, problems: c.Problems})
 		}
 	}
 	return out

@@ -136,7 +136,7 @@ func (u *update) reportsOf(c *claimant) []report {
 		all[0].problems = slices.Concat(all[0].problems, losses)
 		return all
 	}
-	return slices.Insert(slices.Clone(reports), 0, report{own, losses})
+	return slices.Insert(slices.Clone(reports), 0, report{object: own, problems: losses})
 }
 
 // publish notes that reports take the place of others. An object may go from
@@ -144,24 +144,30 @@ func (u *update) reportsOf(c *claimant) []report {
 func (u *update) publish(old, reports []report) {
 	for _, r := range old {
 		if _, noted := u.reported[r.object]; !noted {
-			u.reported[r.object] = nil
+			u.reported[r.object] = report{}
 		}
 	}
 	for _, r := range reports {
-		u.reported[r.object] = r.problems
+		u.reported[r.object] = r
 	}
 }
 
 func (u *update) settleProblems() {
-	for object, problems := range u.reported {
-		if slices.Equal(u.desired.Problems[object], problems) {
-			continue
+	for object, r := range u.reported {
+		_, local := u.desired.EventsOn[object]
+		switch {
+		case r.local && !local:
+			u.desired.EventsOn[object] = struct{}{}
+		case local && !r.local:
+			delete(u.desired.EventsOn, object)
 		}
-		u.change.Problems = true
-		if len(problems) == 0 {
+		if !slices.Equal(u.desired.Problems[object], r.problems) || local != r.local && len(r.problems) > 0 {
+			u.change.Problems = true
+		}
+		if len(r.problems) == 0 {
 			delete(u.desired.Problems, object)
 		} else {
-			u.desired.Problems[object] = problems
+			u.desired.Problems[object] = r.problems
 		}
 	}
 }

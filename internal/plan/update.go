@@ -22,7 +22,7 @@ type update struct {
 	lostIPs    []netip.Addr // and as often as a Service gave it up
 	checkPorts []uint16
 	touched    []*claimant // their reports and health checks
-	reported   map[string][]model.Problem
+	reported   map[string]report
 }
 
 func newUpdate(p *Planner, state *model.State) *update {
@@ -31,7 +31,7 @@ func newUpdate(p *Planner, state *model.State) *update {
 		Planner:  p,
 		state:    state,
 		change:   &Change{Revision: state.Revision()},
-		reported: map[string][]model.Problem{},
+		reported: map[string]report{},
 	}
 }
 

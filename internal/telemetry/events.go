@@ -42,6 +42,14 @@ const mostNoteBytes = 1024
 // Object is what an Event is about. Namespace is empty where there is none.
 type Object struct{ Kind, Namespace, Name string }
 
+// String names the object as model.Problem does.
+func (o Object) String() string {
+	if o.Namespace == "" {
+		return o.Kind + " " + o.Name
+	}
+	return o.Kind + " " + o.Namespace + "/" + o.Name
+}
+
 // Event is something that the owner of an object should know.
 type Event struct {
 	About   Object
@@ -166,7 +174,6 @@ var apiVersions = map[string]string{
 	"Node":          "v1",
 	"Service":       "v1",
 	"EndpointSlice": "discovery.k8s.io/v1",
-	"ServiceCIDR":   "networking.k8s.io/v1",
 }
 
 // shorten cuts a text that is longer than most bytes, not within a character.

@@ -46,7 +46,9 @@ func newWorld(t *testing.T) *world {
 		t:        t,
 		clock:    clocktesting.NewFakeClock(morning),
 		registry: metrics.NewKubeRegistry(),
-		desired:  plan.Desired{Frontends: map[plan.Key]*plan.Frontend{}, Problems: map[string][]model.Problem{}},
+		desired: plan.Desired{
+			Frontends: map[plan.Key]*plan.Frontend{}, Problems: map[string][]model.Problem{}, EventsOn: map[string]struct{}{},
+		},
 	}
 	var err error
 	if w.metrics, err = NewMetrics(w.registry, "nftables"); err != nil {

@@ -41,7 +41,8 @@ type ProblemsOptions struct {
 }
 
 // Problems tells the owners of objects what of them is not in the kernel: each
-// once, until it is mended and comes up again.
+// once, until it is mended and comes up again. Of what every node of a cluster
+// finds wrong, only those tell that are concerned.
 type Problems struct {
 	ProblemsOptions
 	wake    chan struct{}
@@ -128,10 +129,12 @@ func (p *Problems) look() map[subject]string {
 	notes := map[subject]string{}
 	p.Snapshot(func(d *plan.Desired) {
 		for object, problems := range d.Problems {
-			notes[subject{objectOf(object), ReasonPartlyIgnored}] = list(problems, problemText)
+			if about := objectOf(object); concerned(d, about) {
+				notes[subject{about, ReasonPartlyIgnored}] = list(problems, problemText)
+			}
 		}
 		for _, failure := range failures {
-			if f := d.Frontends[failure.Key]; f != nil {
+			if f := d.Frontends[failure.Key]; f != nil && concerned(d, serviceObject(f.Service)) {
 				s := subject{serviceObject(f.Service), ReasonServiceNotProgrammed}
 				refusals[s] = append(refusals[s], fmt.Sprintf("%s %s: %v", f.Kind, f.Key, failure.Err))
 			}
@@ -141,6 +144,13 @@ func (p *Problems) look() map[subject]string {
 		notes[s] = list(texts, func(text string) string { return text })
 	}
 	return notes
+}
+
+// concerned tells whether it is for this node to tell of an object: its own Node,
+// and what it runs an endpoint of.
+func concerned(d *plan.Desired, about Object) bool {
+	_, local := d.EventsOn[about.String()]
+	return local || about.Kind == "Node"
 }
 
 // problemText leaves out the object, for the Event is on it.

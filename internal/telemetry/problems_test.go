@@ -54,6 +54,13 @@ func (w *world) refuse(addr string, err error) {
 	w.failures = append(w.failures, engine.Failure{Key: keyOf(addr), FrontendStatus: engine.FrontendStatus{Err: err}})
 }
 
+// runs says that this node runs an endpoint of some objects.
+func (w *world) runs(objects ...string) {
+	for _, object := range objects {
+		w.desired.EventsOn[object] = struct{}{}
+	}
+}
+
 func problem(field, reason string) model.Problem {
 	return model.Problem{Object: "whatever", Field: field, Reason: reason, Remedy: "mend it"}
 }
@@ -76,6 +83,7 @@ func TestOwnersAreToldWhatIsNotProgrammed(t *testing.T) {
 		problem("a", "1"), problem("b", "2"), problem("c", "3"), problem("d", "4"), problem("", "5")}
 	w.desired.Problems["Node here"] = []model.Problem{{Object: "Node here", Reason: "has no address"}}
 	w.desired.Frontends[keyOf("10.96.0.1")] = frontend("10.96.0.1", web)
+	w.runs("Service default/web", "EndpointSlice post/mail-1")
 	w.refuse("10.96.0.1", errors.New("no space left"))
 	w.refuse("10.96.0.9", errors.New("its removal; nobody's by now"))
 	p.tell()
@@ -87,11 +95,34 @@ func TestOwnersAreToldWhatIsNotProgrammed(t *testing.T) {
 	)
 }
 
+// TestOnlyConcernedNodesTell plays one of many nodes, which all find the same wrong
+// with a Service, until an endpoint of it comes here.
+func TestOnlyConcernedNodesTell(t *testing.T) {
+	w, j := newWorld(t), &journal{}
+	p := w.problems(j)
+	for _, object := range []string{"Service default/web", "EndpointSlice default/web-1", "ServiceCIDR odd", "Node here"} {
+		w.desired.Problems[object] = []model.Problem{problem("spec", "is odd")}
+	}
+	w.desired.Frontends[keyOf("10.96.0.1")] = frontend("10.96.0.1", web)
+	w.refuse("10.96.0.1", errors.New("no space left"))
+	p.tell()
+	wantTold(t, j, "Node /here PartlyIgnored: spec: is odd (mend it)")
+	w.runs("Service default/web")
+	p.tell()
+	wantTold(t, j,
+		"Service default/web PartlyIgnored: spec: is odd (mend it)",
+		"Service default/web ServiceNotProgrammed: ClusterIP 10.96.0.1:80/TCP: no space left")
+	w.runs("EndpointSlice default/web-1")
+	p.tell()
+	wantTold(t, j, "EndpointSlice default/web-1 PartlyIgnored: spec: is odd (mend it)")
+}
+
 func TestAProblemIsToldOnceUntilItComesUpAgain(t *testing.T) {
 	const object, told = "Service default/web", "Service default/web PartlyIgnored: spec: is odd (mend it)"
 	w, j := newWorld(t), &journal{}
 	p := w.problems(j)
 	odd := []model.Problem{problem("spec", "is odd")}
+	w.runs(object)
 	w.desired.Problems[object] = odd
 	p.tell()
 	wantTold(t, j, told)
@@ -111,6 +142,7 @@ func TestTroubleWithManyFacesIsToldAtIntervals(t *testing.T) {
 	w, j := newWorld(t), &journal{}
 	p := w.problems(j)
 	w.desired.Frontends[keyOf("10.96.0.1")] = frontend("10.96.0.1", web)
+	w.runs("Service default/web")
 	w.refuse("10.96.0.1", errors.New("attempt 1"))
 	if more := p.tell(); more {
 		t.Error("there is more to tell")
@@ -132,7 +164,9 @@ func TestAThousandBadObjectsDoNotFloodTheAPIServer(t *testing.T) {
 	w, j := newWorld(t), &journal{}
 	p := w.problems(j)
 	for i := range 60 {
-		w.desired.Problems[fmt.Sprintf("Service default/s%d", i)] = []model.Problem{problem("spec", "is odd")}
+		object := fmt.Sprintf("Service default/s%d", i)
+		w.desired.Problems[object] = []model.Problem{problem("spec", "is odd")}
+		w.runs(object)
 	}
 	var counts []int
 	for more := true; more && len(counts) < 10; {
@@ -194,6 +228,7 @@ func TestOwnersLearnOfProblemsOnceFromTheAPIServer(t *testing.T) {
 	add := func(object string) {
 		w.mu.Lock()
 		w.desired.Problems[object] = []model.Problem{problem("spec", "is odd")}
+		w.runs(object)
 		w.mu.Unlock()
 		p.OnCommit(&plan.Change{Problems: true}, dataplane.Result{})
 	}
@@ -221,7 +256,9 @@ func TestWhatCouldNotBeToldAtOnceIsToldLater(t *testing.T) {
 	w, j := newWorld(t), &journal{}
 	p := w.problems(j)
 	for i := range mostEvents + 1 {
-		w.desired.Problems[fmt.Sprintf("Service default/s%d", i)] = []model.Problem{problem("spec", "is odd")}
+		object := fmt.Sprintf("Service default/s%d", i)
+		w.desired.Problems[object] = []model.Problem{problem("spec", "is odd")}
+		w.runs(object)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)

@@ -64,29 +64,48 @@ func TestPodsReachTheAPIServerByItsService(t *testing.T) {
 	})
 }
 
-// kubectl describe finds the Events of a Service by its UID.
+// TestWhatIsWrongWithAServiceIsToldOnIt lets a Service claim an address that
+// another one has, first without endpoints on this node: then others tell.
 func TestWhatIsWrongWithAServiceIsToldOnIt(t *testing.T) {
 	s := start(t)
 	claim := func(name string) *corev1.Service {
-		service := newService(name)
+		service := s.create(name, "remote1")
 		service.Spec.ExternalIPs = []string{"198.51.100.80"}
-		created, err := s.services().Create(t.Context(), service, metav1.CreateOptions{})
+		claimed, err := s.services().Update(t.Context(), service, metav1.UpdateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return created
+		return claimed
 	}
 	claim("first")
 	second := claim("second")
-	s.eventually("the second Service is told that its address is taken", func(ctx context.Context) error {
-		events, err := s.client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{
-			FieldSelector: "involvedObject.kind=Service,involvedObject.uid=" + string(second.UID),
-		})
-		if err == nil && len(events.Items) == 0 {
+	s.eventually("the proxy finds out that the address is taken", func(context.Context) error {
+		return s.proxy.logged("default/second")
+	})
+	s.setPods("first", "pod1") // and is done with this by the time it tells
+	s.expect("changes go on", answered(clusterFlows(second), "remote1"))
+	if events, err := s.eventsOn(t.Context(), second); err != nil || len(events) > 0 {
+		t.Errorf("a node that has no part in the Service says %v, %v", events, err)
+	}
+	s.setPods("second", "pod1")
+	s.eventually("a node with an endpoint tells that the address is taken", func(ctx context.Context) error {
+		events, err := s.eventsOn(ctx, second)
+		if err == nil && len(events) == 0 {
 			err = errors.New("there is no Event on it")
 		}
 		return err
 	})
+}
+
+// eventsOn are the Events on a Service, as kubectl describe finds them: by its UID.
+func (s *site) eventsOn(ctx context.Context, service *corev1.Service) ([]corev1.Event, error) {
+	events, err := s.client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: "involvedObject.kind=Service,involvedObject.uid=" + string(service.UID),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return events.Items, nil
 }
 
 func TestBurstOfServicesIsProgrammed(t *testing.T) {

@@ -2,8 +2,10 @@ package cluster
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 
 	"sluice/test/lab"
@@ -45,6 +47,15 @@ func (p *proxy) kill() error {
 	}
 	<-p.done
 	return nil
+}
+
+// logged tells whether a text is in the log.
+func (p *proxy) logged(text string) error {
+	log, err := os.ReadFile(p.log)
+	if err == nil && !strings.Contains(string(log), text) {
+		err = fmt.Errorf("the log does not have %q", text)
+	}
+	return err
 }
 
 // tail returns the end of the log.
