@@ -69,6 +69,7 @@ func (p *proxy) reporter() *status.Reporter {
 		History:    p.history,
 		Healthy:    health.Programming(p.engine.Status, p.clock, 2*p.settings.SyncPeriod),
 		Leaving:    p.eligibility.Leaving,
+		APIServer:  p.apiServer,
 		Advisories: p.advisories,
 		Version:    version(),
 		Mode:       string(p.settings.Mode),

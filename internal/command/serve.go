@@ -46,6 +46,7 @@ type proxy struct {
 	clock      clock.WithTickerAndDelayedExecution
 
 	client   clientset.Interface // nil without an API server
+	cluster  *kubernetes.Source  // what follows it
 	recorder telemetry.Recorder
 	kernel   dataplane.Dataplane
 	engine   *engine.Engine
@@ -260,11 +261,28 @@ func (p *proxy) sources() map[string]source {
 		})
 		return sources
 	}
-	sources["kubernetes"] = kubernetes.New(kubernetes.Options{
+	p.cluster = kubernetes.New(kubernetes.Options{
 		Client: p.client, NodeName: p.settings.Plan.NodeName, Logger: p.logger.WithName("kubernetes"), Clock: p.clock,
 		ResyncPeriod: p.settings.Client.ResyncPeriod,
 	})
+	sources["kubernetes"] = p.cluster
 	return sources
+}
+
+// apiServer is how things stand with the API server, nil without one.
+func (p *proxy) apiServer() *status.APIServer {
+	if p.cluster == nil {
+		return nil
+	}
+	s := p.cluster.Status()
+	out := &status.APIServer{Connected: s.Connected, Since: s.Since, WaitingFor: s.Waiting}
+	if s.Reason != nil {
+		out.Error = s.Reason.Error()
+	}
+	for _, a := range s.Without {
+		out.Without = append(out.Without, status.Absence(a))
+	}
+	return out
 }
 
 // tune makes the settings of the kernel, and learns from it what depends on those

@@ -20,7 +20,6 @@ type World struct {
 	// LocalRoutes are what the routing table calls local besides HostIPs. No object
 	// tells of them.
 	LocalRoutes []netip.Prefix
-
 }
 
 // FromState returns the world that a State describes. Slices without a Service

@@ -39,6 +39,9 @@ type Report struct {
 	Synced     bool     `json:"synced"`
 	WaitingFor []string `json:"waitingFor,omitempty"`
 
+	// APIServer is how things stand with the API server, nil without one.
+	APIServer *APIServer `json:"apiServer,omitempty"`
+
 	DesiredRevision    uint64 `json:"desiredRevision"`
 	ProgrammedRevision uint64 `json:"programmedRevision"`
 
@@ -67,6 +70,24 @@ type Report struct {
 	// ProblemCount counts all that was left out of objects.
 	ProblemCount int      `json:"problemCount"`
 	Changes      []Change `json:"changes,omitempty"` // the newest first
+}
+
+// APIServer is how things stand with the API server.
+type APIServer struct {
+	Connected bool      `json:"connected"`
+	Since     time.Time `json:"since"`           // it is, or is not
+	Error     string    `json:"error,omitempty"` // while it is not
+	// WaitingFor are the kinds of which nothing was received yet.
+	WaitingFor []string `json:"waitingFor,omitempty"`
+	// Without are the kinds that the proxy does its work without.
+	Without []Absence `json:"without,omitempty"`
+}
+
+// Absence is a kind of object that the API server does not let the proxy have.
+type Absence struct {
+	Kind   string `json:"kind"`
+	Reason string `json:"reason"`
+	Remedy string `json:"remedy"`
 }
 
 // Frontends counts frontends by phase.
@@ -113,6 +134,8 @@ type Options struct {
 	Leaving func() string
 	// Advisories are as in Report; nil for none.
 	Advisories func() []model.Problem
+	// APIServer is nil without one.
+	APIServer func() *APIServer
 
 	Version, Mode, ModeReason, Node string
 	Clock                           clock.PassiveClock
@@ -155,6 +178,9 @@ func (r *Reporter) Report() *Report {
 	}
 	if p := s.Progress; !s.WritingSince.IsZero() {
 		out.Writing = &Writing{s.WritingSince, p.Done, p.Total, p.Transactions}
+	}
+	if r.APIServer != nil {
+		out.APIServer = r.APIServer()
 	}
 	failures := r.Engine.Failures()
 	r.Engine.Inspect(func(v engine.View) { out.look(v, failures) })

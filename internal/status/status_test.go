@@ -143,3 +143,33 @@ func TestHostileNamesStayText(t *testing.T) {
 		t.Errorf("JSON gives %+v back, %v", back.Problems, err)
 	}
 }
+
+func TestAReportTellsHowThingsStandWithTheAPIServer(t *testing.T) {
+	since := now.Add(-time.Minute)
+	for _, test := range []struct {
+		name string
+		is   *APIServer
+		want []string // parts of the text
+	}{
+		{"none", nil, nil},
+		{"connected", &APIServer{Connected: true, Since: since}, []string{"API server connected for 1m0s"}},
+		{"not yet", &APIServer{Since: since, WaitingFor: []string{"Node", "Service"}},
+			[]string{"API server no answer yet, for 1m0s", "waiting for all of Node, Service"}},
+		{"not any more", &APIServer{Since: since, Error: "connection refused"},
+			[]string{"API server NOT CONNECTED for 1m0s, what is known stays in force: connection refused"}},
+		{"without a kind", &APIServer{Connected: true, Since: since, Without: []Absence{{"ServiceCIDR", "it is denied", "allow it"}}},
+			[]string{"going on without ServiceCIDRs: it is denied (allow it)"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			text := written(t, &Report{Now: now, APIServer: test.is})
+			for _, want := range test.want {
+				if !strings.Contains(text, want) {
+					t.Errorf("%q is not in\n%s", want, text)
+				}
+			}
+			if test.is == nil && strings.Contains(text, "API server") {
+				t.Errorf("there is one in\n%s", text)
+			}
+		})
+	}
+}

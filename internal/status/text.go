@@ -26,6 +26,9 @@ func Write(w io.Writer, r *Report) error {
 	t.advisories(r.Advisories)
 	t.Line("")
 	t.row("sources", "%s", r.sources())
+	if r.APIServer != nil {
+		t.apiServer(r.APIServer)
+	}
 	t.row("services", "%d, with %d endpoints in %d slices", r.Services, r.Endpoints, r.Slices)
 	f := r.Frontends
 	t.row("frontends", "%d programmed, %d pending, %d failed, of %d", f.Programmed, f.Pending, f.Failed, f.Desired)
@@ -103,6 +106,24 @@ func (t *text) advisories(list []Problem) {
 			return
 		}
 		t.row("WARNING", "%s: %s (%s)", p.Object, p.Reason, p.Remedy)
+	}
+}
+
+func (t *text) apiServer(s *APIServer) {
+	since := printable.Duration(t.now.Sub(s.Since))
+	switch {
+	case s.Connected:
+		t.row("API server", "connected for %s", since)
+	case s.Error == "":
+		t.row("API server", "no answer yet, for %s", since)
+	default:
+		t.row("API server", "NOT CONNECTED for %s, what is known stays in force: %s", since, s.Error)
+	}
+	if len(s.WaitingFor) > 0 {
+		t.row("", "waiting for all of %s", strings.Join(s.WaitingFor, ", "))
+	}
+	for _, a := range s.Without {
+		t.row("", "going on without %ss: %s (%s)", a.Kind, a.Reason, a.Remedy)
 	}
 }
 

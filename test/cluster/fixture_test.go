@@ -114,8 +114,8 @@ func (s *site) restart() {
 	}
 }
 
-// startProxy starts the proxy on node1. It ends with the test.
-func (s *site) startProxy() *proxy {
+// startProxy starts the proxy on node1, with more flags. It ends with the test.
+func (s *site) startProxy(flags ...string) *proxy {
 	s.Helper()
 	path, err := binary()
 	if err != nil {
@@ -125,7 +125,7 @@ func (s *site) startProxy() *proxy {
 	if err != nil {
 		s.Fatal(err)
 	}
-	return s.run(path, "--kubeconfig", kubeconfig, "--hostname-override", "node1", "-v", "2", "--proxy-mode", "nftables")
+	return s.run(append([]string{path, "--kubeconfig", kubeconfig, "--hostname-override", "node1", "-v", "2", "--proxy-mode", "nftables"}, flags...)...)
 }
 
 // run runs a command on node1 that is the proxy, or leads to it. It ends with the

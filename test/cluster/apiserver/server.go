@@ -45,7 +45,8 @@ type Server struct {
 	admin     *kubernetes.Clientset
 }
 
-// Start starts a server and waits until it is ready. The caller must Close it.
+// Start starts a server and waits until it is ready. The caller must Close it. It
+// is hardened as some clusters are: nobody may do more than his own role allows.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	if o.Binaries == (Binaries{}) {
 		built, err := Build(ctx, func(string) {})
@@ -55,7 +56,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		o.Binaries = built
 	}
 	s := &Server{options: o}
-	for _, step := range []func(context.Context) error{s.prepare, s.startStore, s.Restart} {
+	for _, step := range []func(context.Context) error{s.prepare, s.startStore, s.Restart, s.denyDiscovery} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(fmt.Errorf("start server: %w", err), s.Close())
 		}

@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 )
 
 var serviceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")}
@@ -49,6 +48,7 @@ func TestServer(t *testing.T) {
 		{"objects survive a kill", func(t *testing.T, s *Server) { testRestart(t, s, s.Kill) }},
 		{"objects survive a stop", func(t *testing.T, s *Server) { testRestart(t, s, s.Stop) }},
 		{"old watches are gone after compaction", testCompaction},
+		{"kube-proxy gets no more rights by a restart", testProxyRights},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) { test.run(t, s) })
@@ -182,29 +182,41 @@ func testOwnService(t *testing.T, s *Server) {
 }
 
 func testProxyRights(t *testing.T, s *Server) {
-	client := clientOf(t, s, KubeProxy)
+	resource := func(verb, group, resource string) authorizationv1.SubjectAccessReviewSpec {
+		return authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: verb, Group: group, Resource: resource}}
+	}
+	path := func(path string) authorizationv1.SubjectAccessReviewSpec {
+		return authorizationv1.SubjectAccessReviewSpec{NonResourceAttributes: &authorizationv1.NonResourceAttributes{
+			Verb: "get", Path: path}}
+	}
 	tests := []struct {
-		verb, group, resource string
-		want                  bool
+		name string
+		ask  authorizationv1.SubjectAccessReviewSpec
+		want bool
 	}{
-		{"list", corev1.GroupName, "services", true},
-		{"watch", corev1.GroupName, "services", true},
-		{"list", discoveryv1.GroupName, "endpointslices", true},
-		{"watch", discoveryv1.GroupName, "endpointslices", true},
-		{"get", corev1.GroupName, "nodes", true},
-		{"watch", corev1.GroupName, "nodes", true},
-		{"list", "networking.k8s.io", "servicecidrs", true},
-		{"create", "events.k8s.io", "events", true},
-		{"update", corev1.GroupName, "services", false},
-		{"list", corev1.GroupName, "secrets", false},
+		{"list Services", resource("list", corev1.GroupName, "services"), true},
+		{"watch Services", resource("watch", corev1.GroupName, "services"), true},
+		{"list slices", resource("list", discoveryv1.GroupName, "endpointslices"), true},
+		{"watch slices", resource("watch", discoveryv1.GroupName, "endpointslices"), true},
+		{"get Nodes", resource("get", corev1.GroupName, "nodes"), true},
+		{"watch Nodes", resource("watch", corev1.GroupName, "nodes"), true},
+		{"list ServiceCIDRs", resource("list", "networking.k8s.io", "servicecidrs"), true},
+		{"create Events", resource("create", "events.k8s.io", "events"), true},
+		{"get Services", resource("get", corev1.GroupName, "services"), false},
+		{"update Services", resource("update", corev1.GroupName, "services"), false},
+		{"list secrets", resource("list", corev1.GroupName, "secrets"), false},
+		{"ask for its rights", resource("create", authorizationv1.GroupName, "selfsubjectaccessreviews"), false},
+		{"discover groups", path("/apis"), false},
+		{"discover the core group", path("/api/v1"), false},
+		{"discover another group", path("/apis/networking.k8s.io/v1"), false},
+		{"ask for the version", path("/version"), false},
 	}
 	for _, test := range tests {
-		t.Run(test.verb+" "+test.resource, func(t *testing.T) {
-			review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(),
-				&authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-					ResourceAttributes: &authorizationv1.ResourceAttributes{
-						Verb: test.verb, Group: test.group, Resource: test.resource},
-				}}, metav1.CreateOptions{})
+		t.Run(test.name, func(t *testing.T) {
+			test.ask.User, test.ask.Groups = KubeProxy.Name, append([]string{"system:authenticated"}, KubeProxy.Groups...)
+			review, err := s.Admin().AuthorizationV1().SubjectAccessReviews().Create(t.Context(),
+				&authorizationv1.SubjectAccessReview{Spec: test.ask}, metav1.CreateOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -213,19 +225,6 @@ func testProxyRights(t *testing.T, s *Server) {
 			}
 		})
 	}
-}
-
-func clientOf(t *testing.T, s *Server, u User) *kubernetes.Clientset {
-	t.Helper()
-	config, err := s.Config(u)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
 }
 
 func testWatch(t *testing.T, s *Server) {

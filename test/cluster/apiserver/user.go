@@ -1,8 +1,11 @@
 package apiserver
 
 import (
+	"context"
 	"fmt"
 
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -18,10 +21,32 @@ type User struct {
 var (
 	// Admin may do everything.
 	Admin = User{Name: "admin", Groups: []string{"system:masters"}}
-	// KubeProxy has the role system:node-proxier. A new API server grants it
-	// that by itself.
+	// KubeProxy has the role system:node-proxier, and nothing else. A new API
+	// server grants it that by itself.
 	KubeProxy = User{Name: "system:kube-proxy"}
 )
+
+// forEverybody are the bindings by which a new API server grants rights to all
+// users: to ask which APIs there are, and what they themselves may do.
+var forEverybody = []string{"system:discovery", "system:basic-user", "system:public-info-viewer"}
+
+// denyDiscovery takes those rights from everybody but the admin, also for after a
+// restart.
+func (s *Server) denyDiscovery(ctx context.Context) error {
+	bindings := s.admin.RbacV1().ClusterRoleBindings()
+	for _, name := range forEverybody {
+		binding, err := bindings.Get(ctx, name, metav1.GetOptions{})
+		if err == nil {
+			metav1.SetMetaDataAnnotation(&binding.ObjectMeta, rbacv1.AutoUpdateAnnotationKey, "false")
+			binding.Subjects = nil
+			_, err = bindings.Update(ctx, binding, metav1.UpdateOptions{})
+		}
+		if err != nil {
+			return fmt.Errorf("take the rights of %s from everybody: %w", name, err)
+		}
+	}
+	return nil
+}
 
 // Config is how programs written in Go connect as a user, without a limit on
 // their pace and without warnings in their logs.
