@@ -59,6 +59,7 @@ func (p *proxy) explainer() *explain.Explainer {
 		IsLocal:     host.IsLocal,
 		Mode:        string(p.settings.Mode),
 		Node:        p.settings.Plan.NodeName,
+		Stale:       p.stale,
 		Clock:       p.clock,
 	})
 }

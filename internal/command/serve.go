@@ -46,7 +46,7 @@ type proxy struct {
 	clock      clock.WithTickerAndDelayedExecution
 
 	client   clientset.Interface // nil without an API server
-	cluster  *kubernetes.Source  // what follows it
+	cluster  *kubernetes.Source  // nil without an API server
 	recorder telemetry.Recorder
 	kernel   dataplane.Dataplane
 	engine   *engine.Engine
@@ -146,6 +146,12 @@ func uidIn(state *model.State, about telemetry.Object) string {
 
 // assemble makes the engine and everything that observes it.
 func (p *proxy) assemble() (err error) {
+	if p.client != nil {
+		p.cluster = kubernetes.New(kubernetes.Options{
+			Client: p.client, NodeName: p.settings.Plan.NodeName, Logger: p.logger.WithName("kubernetes"), Clock: p.clock,
+			ResyncPeriod: p.settings.Client.ResyncPeriod,
+		})
+	}
 	snapshot := func(read func(*plan.Desired)) { p.engine.Snapshot(read) }
 	summary := func() engine.Summary { return p.engine.Status() }
 	if p.settings.Serving.ShowHiddenMetrics {
@@ -159,7 +165,7 @@ func (p *proxy) assemble() (err error) {
 	if err := telemetry.RegisterBuild(p.registry, build()); err != nil {
 		return err
 	}
-	p.feed = telemetry.NewFeed(telemetry.FeedOptions{Metrics: p.metrics, Status: summary, Snapshot: snapshot, Clock: p.clock})
+	p.feed = telemetry.NewFeed(telemetry.FeedOptions{Metrics: p.metrics, Status: summary, Snapshot: snapshot, Clock: p.clock, Connected: p.connected()})
 	p.problems = telemetry.NewProblems(telemetry.ProblemsOptions{
 		Recorder: p.recorder, Snapshot: snapshot, Clock: p.clock,
 		Failures: func() []engine.Failure { return p.engine.Failures() },
@@ -261,28 +267,8 @@ func (p *proxy) sources() map[string]source {
 		})
 		return sources
 	}
-	p.cluster = kubernetes.New(kubernetes.Options{
-		Client: p.client, NodeName: p.settings.Plan.NodeName, Logger: p.logger.WithName("kubernetes"), Clock: p.clock,
-		ResyncPeriod: p.settings.Client.ResyncPeriod,
-	})
 	sources["kubernetes"] = p.cluster
 	return sources
-}
-
-// apiServer is how things stand with the API server, nil without one.
-func (p *proxy) apiServer() *status.APIServer {
-	if p.cluster == nil {
-		return nil
-	}
-	s := p.cluster.Status()
-	out := &status.APIServer{Connected: s.Connected, Since: s.Since, WaitingFor: s.Waiting}
-	if s.Reason != nil {
-		out.Error = s.Reason.Error()
-	}
-	for _, a := range s.Without {
-		out.Without = append(out.Without, status.Absence(a))
-	}
-	return out
 }
 
 // tune makes the settings of the kernel, and learns from it what depends on those

@@ -9,9 +9,11 @@ import (
 // ports and families that the question may mean.
 type Reply struct {
 	// Flows says that all packets that were asked for reach an endpoint.
-	Flows   bool     `json:"flows"`
-	Mode    string   `json:"mode"`
-	Node    string   `json:"node"`
+	Flows bool   `json:"flows"`
+	Mode  string `json:"mode"`
+	Node  string `json:"node"`
+	// Stale says why the answers may be out of date, "" if they are not.
+	Stale   string   `json:"stale,omitempty"`
 	Answers []Answer `json:"answers"`
 	// Omitted counts ports of the Service that are left out because it has so
 	// many.

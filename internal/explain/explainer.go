@@ -24,6 +24,10 @@ type Options struct {
 	// those are known to be that are on an interface.
 	IsLocal func(netip.Addr) (bool, error)
 
+	// Stale says why what is known may be out of date, "" if it is not; nil where it
+	// never is.
+	Stale func() string
+
 	Mode  string
 	Node  string
 	Clock clock.PassiveClock
@@ -47,6 +51,9 @@ func (e *Explainer) Explain(ctx context.Context, q Question) (*Reply, error) {
 		return nil, err
 	}
 	reply := &Reply{Mode: e.Mode, Node: e.Node, Flows: true}
+	if e.Stale != nil {
+		reply.Stale = e.Stale()
+	}
 	status := e.Engine.Status()
 	if !status.Synced {
 		reply.Flows = false

@@ -17,6 +17,10 @@ const mostLines = 20
 // lines of visible characters.
 func Write(w io.Writer, r *Reply) error {
 	t := &text{}
+	if r.Stale != "" {
+		t.Line("THIS MAY BE OUT OF DATE: %s", r.Stale)
+		t.Line("")
+	}
 	for i := range r.Answers {
 		if i > 0 {
 			t.Line("")

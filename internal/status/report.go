@@ -77,6 +77,7 @@ type APIServer struct {
 	Connected bool      `json:"connected"`
 	Since     time.Time `json:"since"`           // it is, or is not
 	Error     string    `json:"error,omitempty"` // while it is not
+	Remedy    string    `json:"remedy,omitempty"`
 	// WaitingFor are the kinds of which nothing was received yet.
 	WaitingFor []string `json:"waitingFor,omitempty"`
 	// Without are the kinds that the proxy does its work without.

@@ -59,9 +59,10 @@ func TestMetricsFollowTheEngine(t *testing.T) {
 	}
 	var eng *engine.Engine
 	feed := NewFeed(FeedOptions{
-		Metrics:  m,
-		Status:   func() engine.Summary { return eng.Status() },
-		Snapshot: func(read func(*plan.Desired)) { eng.Snapshot(read) },
+		Connected: func() bool { return true },
+		Metrics:   m,
+		Status:    func() engine.Summary { return eng.Status() },
+		Snapshot:  func(read func(*plan.Desired)) { eng.Snapshot(read) },
 	})
 	k := &kernel{}
 	eng = engine.New(engine.Options{

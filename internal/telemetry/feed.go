@@ -20,7 +20,9 @@ type FeedOptions struct {
 	Metrics  *Metrics
 	Status   func() engine.Summary
 	Snapshot func(read func(*plan.Desired))
-	Clock    clock.PassiveClock // nil for the real one
+	// Connected says whether the API server can be reached; nil where there is none.
+	Connected func() bool
+	Clock     clock.PassiveClock // nil for the real one
 }
 
 // Feed keeps metrics true to what the engine does.

@@ -55,7 +55,8 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.feed = NewFeed(FeedOptions{
-		Metrics: w.metrics, Clock: w.clock, Snapshot: w.snapshot,
+		Connected: func() bool { return true },
+		Metrics:   w.metrics, Clock: w.clock, Snapshot: w.snapshot,
 		Status: func() engine.Summary { return w.status },
 	})
 	return w

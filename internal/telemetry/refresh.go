@@ -16,6 +16,13 @@ func (f *Feed) Refresh() {
 	defer f.mu.Unlock()
 	f.Metrics.problems.WithLabelValues().Set(float64(problems))
 	f.Metrics.refused.WithLabelValues().Set(float64(refused))
+	if f.Connected != nil {
+		connected := 0.0
+		if f.Connected() {
+			connected = 1
+		}
+		f.Metrics.connected.WithLabelValues().Set(connected)
+	}
 	for phase, count := range map[engine.Phase]int{
 		engine.Programmed: status.Programmed, engine.Pending: status.Pending, engine.Failed: status.Failed,
 	} {

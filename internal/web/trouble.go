@@ -27,6 +27,10 @@ func troubles(r *status.Report) (shown []trouble, more int) {
 			Remedy: "see the log of the proxy; what was programmed before stays in force",
 			Note:   "for " + span(r.Now.Sub(r.FailingSince))})
 	}
+	if a := r.APIServer; a != nil && !a.Connected {
+		shown = append(shown, trouble{Class: bad, Object: "The API server cannot be reached", Reason: a.Error, Remedy: a.Remedy,
+			Note: "for " + span(r.Now.Sub(a.Since)) + "; what was known then is in force"})
+	}
 	for _, f := range r.Failures {
 		shown = append(shown, ofFailure(f, r.Now))
 	}

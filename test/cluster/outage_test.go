@@ -3,6 +3,8 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -164,4 +166,54 @@ func TestSlowConnectionIsEnough(t *testing.T) {
 	s.expect("a new Service", answered(clusterFlows(web), "pod1"))
 	s.delete("web")
 	s.expect("the Service deleted", dropped(clusterFlows(web)))
+}
+
+// An API server that cannot be reached is told of wherever people look, and so is its
+// return.
+func TestAnOutageIsToldEverywhere(t *testing.T) {
+	s := startWithoutProxy(t)
+	web := s.create("web", "pod1")
+	socket := filepath.Join(t.TempDir(), "control")
+	s.proxy = s.startProxy("--control-socket", socket)
+	s.expect("before", answered(clusterFlows(web), "pod1"))
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(args string) func() string {
+		return func() string { return s.onNode(path + " " + args + " --control-socket " + socket + "; true") }
+	}
+	page := func(path string) func() string { return func() string { return s.page(path) } }
+	pages := []struct {
+		where           string
+		see             func() string
+		during, without string // an outage
+	}{
+		{"status", ask("status"), "NOT CONNECTED for ", "connected for "},
+		{"explain", ask("explain default/web"), "OUT OF DATE: the API server cannot be reached for ", "SERVED"},
+		{"page", page("/"), "The API server cannot be reached", "default/web"},
+		{"metrics", page("/metrics"), "\nsluice_api_server_connected 0\n", "\nsluice_api_server_connected 1\n"},
+	}
+	for _, p := range pages {
+		s.await(p.where, p.see, p.without, p.during)
+	}
+	s.tunnel.Cut()
+	for _, p := range pages {
+		s.await(p.where+" during an outage", p.see, p.during, "")
+	}
+	s.tunnel.Carry()
+	for _, p := range pages {
+		s.await(p.where+" after it", p.see, p.without, p.during)
+	}
+}
+
+// await waits until there is a text in what is seen, and another is not.
+func (s *site) await(what string, see func() string, has, lacks string) {
+	s.Helper()
+	s.eventually(what, func(context.Context) error {
+		if text := see(); !strings.Contains(text, has) || lacks != "" && strings.Contains(text, lacks) {
+			return fmt.Errorf("want %q and not %q in\n%s", has, lacks, text)
+		}
+		return nil
+	})
 }

@@ -99,7 +99,7 @@ func (c *connection) status() Status {
 	defer c.mu.Unlock()
 	s := Status{Connected: c.answered && len(c.failing) == 0, Since: c.since}
 	for _, kind := range slices.Sorted(maps.Keys(c.failing)) {
-		s.Reason = c.failing[kind]
+		s.Reason, s.Remedy = c.failing[kind], remedy(c.failing[kind])
 		break
 	}
 	for _, kind := range slices.Sorted(maps.Keys(c.absent)) {

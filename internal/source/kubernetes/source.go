@@ -110,8 +110,10 @@ type Status struct {
 	Connected bool
 	// Since is when that became so, or ceased to be so.
 	Since time.Time
-	// Reason is why the server could not be used, if it could not.
+	// Reason is why the server could not be used, if it could not, and Remedy what
+	// to do about it.
 	Reason error
+	Remedy string
 	// Waiting are the kinds of which nothing was received yet. The sink is in
 	// sync when there are none.
 	Waiting []string

@@ -1,0 +1,45 @@
+package command
+
+import (
+	"fmt"
+
+	"sluice/internal/printable"
+	"sluice/internal/status"
+)
+
+// apiServer is how things stand with the API server, nil where manifests take its
+// place.
+func (p *proxy) apiServer() *status.APIServer {
+	if p.cluster == nil {
+		return nil
+	}
+	s := p.cluster.Status()
+	out := &status.APIServer{Connected: s.Connected, Since: s.Since, Remedy: s.Remedy, WaitingFor: s.Waiting}
+	if s.Reason != nil {
+		out.Error = s.Reason.Error()
+	}
+	for _, a := range s.Without {
+		out.Without = append(out.Without, status.Absence(a))
+	}
+	return out
+}
+
+// connected tells whether the API server answers, nil where there is none.
+func (p *proxy) connected() func() bool {
+	if p.cluster == nil {
+		return nil
+	}
+	return p.cluster.Connected
+}
+
+// stale says why what is known may be out of date.
+func (p *proxy) stale() string {
+	if p.cluster == nil {
+		return ""
+	}
+	s := p.cluster.Status()
+	if s.Connected || s.Reason == nil {
+		return ""
+	}
+	return fmt.Sprintf("the API server cannot be reached for %s: %v", printable.Duration(p.clock.Since(s.Since)), s.Reason)
+}
