@@ -80,7 +80,7 @@ var badInputs = []badInput{
 	{name: "100 MB file", size: 100 << 20, log: `bad\.yaml.*too large`},
 	{name: "broken YAML", content: "a: [b\nc: d", log: `bad\.yaml`},
 	{name: "no kind", content: "spec: {}\n", log: `bad\.yaml.*apiVersion`},
-	{name: "same object twice", content: goodManifests, log: `good\.yaml.*Service default/good.*bad\.yaml`},
+	{name: "same object twice", content: goodManifests, log: `bad\.yaml.*Service default/good.*good\.yaml`},
 	{name: "Service without a ClusterIP", content: serviceWith("  ports: [{port: 80}]"), log: `bad\.yaml.*spec\.clusterIP`},
 }
 
