@@ -62,14 +62,14 @@ that connections to a Service reach one of the Service's endpoints.
 
 This is Sluice, a kube-proxy of its own. It follows Services, EndpointSlices and
 its Node at the API server, or in a folder of manifests.`,
-		Args:          cobra.NoArgs,
+		Args:          noArgs,
 		SilenceUsage:  true, // a page of flags would hide the error
 		SilenceErrors: true, // Main prints it
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.version.wanted() {
 				return o.version.print(cmd.OutOrStdout())
 			}
-			return o.run(cmd.Context())
+			return o.run(cmd.Context(), cmd.ErrOrStderr())
 		},
 	}
 	cmd.SetGlobalNormalizationFunc(cliflag.WordSepNormalizeFunc)
@@ -91,27 +91,37 @@ its Node at the API server, or in a folder of manifests.`,
 	return cmd
 }
 
-func (o *options) run(ctx context.Context) error {
-	if o.flags.Cleanup {
+// noArgs allows for empty arguments, which a variable of a shell or a template
+// that stands for nothing leaves behind.
+func noArgs(cmd *cobra.Command, args []string) error {
+	for _, arg := range args {
+		if arg != "" {
+			return fmt.Errorf("%s takes no arguments, and there is %q", cmd.CommandPath(), arg)
+		}
+	}
+	return nil
+}
+
+func (o *options) run(ctx context.Context, stderr io.Writer) error {
+	if o.flags.Cleanup && o.flags.WriteConfigTo == "" {
 		return o.runCleanup(ctx)
 	}
 	o.flags.EmptyMode = emptyMode(o.manifests)
-	if o.flags.WriteConfigTo != "" {
-		settings, err := o.flags.Settings()
-		if err != nil {
-			return err
-		}
-		return config.Write(o.flags.WriteConfigTo, settings.Configuration)
-	}
 	settings, err := o.settings()
 	if err != nil {
 		return err
+	}
+	if o.flags.WriteConfigTo != "" {
+		for _, w := range settings.Warnings {
+			fmt.Fprintln(stderr, "Warning:", w)
+		}
+		return config.Write(o.flags.WriteConfigTo, settings.Configuration)
 	}
 	logger, err := newLogger(&settings.Configuration.Logging, settings.Features)
 	if err != nil {
 		return err
 	}
-	tellProblems(logger, settings)
+	settings.Report(logger)
 	if o.flags.InitOnly {
 		initialize(logger, settings)
 		return nil
@@ -127,16 +137,6 @@ func (o *options) settings() (*config.Settings, error) {
 	}
 	s.Plan.NodeName, err = host.NodeName(s.HostnameOverride)
 	return s, err
-}
-
-// tellProblems logs what the administrator may not have meant.
-func tellProblems(logger logr.Logger, s *config.Settings) {
-	for _, w := range s.Warnings {
-		logger.Info("Warning: " + w.String())
-	}
-	for _, note := range s.Notes {
-		logger.V(1).Info("Note: " + note.String())
-	}
 }
 
 // runCleanup does not care whether the rest of the command line is sound:

@@ -3,6 +3,9 @@ package command
 import (
 	"bytes"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -64,5 +67,34 @@ func TestVersionAndHelpGoToStandardOutput(t *testing.T) {
 				t.Errorf("%q is not in:\n%s", test.want, stdout.String())
 			}
 		})
+	}
+}
+
+func TestEmptyArgumentsAreIgnored(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "config.yaml")
+	var stderr bytes.Buffer
+	if code := Main([]string{"", "--write-config-to", out, "", "--cluster-cidr=10.0.0.0/8", ""}, io.Discard, &stderr); code != 0 {
+		t.Fatalf("exit code is %d: %s", code, &stderr)
+	}
+	if _, err := os.Stat(out); err != nil {
+		t.Error(err)
+	}
+	if code := Main([]string{"", "--write-config-to", out, "stray"}, io.Discard, &stderr); code != 1 || !strings.Contains(stderr.String(), `"stray"`) {
+		t.Errorf("exit code is %d with an argument that is not empty: %s", code, &stderr)
+	}
+}
+
+func TestWritingAConfigurationTellsOfFieldsThatAreNotKnown(t *testing.T) {
+	in, out := filepath.Join(t.TempDir(), "in.yaml"), filepath.Join(t.TempDir(), "out.yaml")
+	const text = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nclusterCIDR: 10.0.0.0/8\nclusterCidr: 11.0.0.0/8\n"
+	if err := os.WriteFile(in, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	if code := Main([]string{"--config", in, "--write-config-to", out}, io.Discard, &stderr); code != 0 {
+		t.Fatalf("exit code is %d: %s", code, &stderr)
+	}
+	if !strings.Contains(stderr.String(), "Warning:") || !strings.Contains(stderr.String(), "clusterCidr") {
+		t.Errorf("it says %q", &stderr)
 	}
 }

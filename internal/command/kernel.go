@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -21,6 +22,10 @@ import (
 	"sluice/internal/plan"
 	"sluice/internal/telemetry"
 )
+
+// skipKernelCheck is the environment variable, upstream's, by which somebody vouches
+// for a kernel that looks too old for nftables mode.
+const skipKernelCheck = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK"
 
 // checked is a dataplane that can tell what it lacks on this node.
 type checked interface {
@@ -44,7 +49,7 @@ func newKernel(logger logr.Logger, mode v1alpha1.ProxyMode) (checked, error) {
 	if mode == config.ModeIPTables {
 		return iptables.New(iptables.Options{Logger: logger})
 	}
-	return nftables.New(nftables.Options{Logger: logger})
+	return nftables.New(nftables.Options{Logger: logger, AnyKernel: os.Getenv(skipKernelCheck) != ""})
 }
 
 // registerKernelMetrics adds the metrics that only the mode has.

@@ -31,7 +31,7 @@ var errNoModeWorks = errors.New("no mode is set, and none works here")
 // one, empty if it was chosen.
 func (p *proxy) chooseKernel(ctx context.Context, open func(v1alpha1.ProxyMode) (dataplane.Dataplane, error)) (reason string, err error) {
 	p.kernel, err = open(p.settings.Mode)
-	if !p.settings.ModeUnset {
+	if p.settings.WrittenMode != "" {
 		return "", err
 	}
 	if err == nil {
@@ -45,7 +45,7 @@ func (p *proxy) chooseKernel(ctx context.Context, open func(v1alpha1.ProxyMode) 
 	if p.settings, err = p.options.settings(); err != nil {
 		return "", err
 	}
-	tellProblems(p.logger, p.settings)
+	p.settings.Report(p.logger)
 	if p.kernel, err = open(p.settings.Mode); err != nil {
 		return "", fmt.Errorf("%w:\niptables: %w\nnftables: %w", errNoModeWorks, unusable, err)
 	}
@@ -56,7 +56,7 @@ func (p *proxy) chooseKernel(ctx context.Context, open func(v1alpha1.ProxyMode) 
 // is in the way of iptables.
 func (p *proxy) reason(unusable error) string {
 	switch {
-	case !p.settings.ModeUnset:
+	case p.settings.WrittenMode != "":
 		return ""
 	case p.settings.Mode == config.ModeIPTables:
 		return "no mode is set, which means iptables where it is installed, as here; nftables is the faster one: choose it by mode: nftables, or stay by mode: iptables"

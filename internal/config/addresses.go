@@ -25,7 +25,6 @@ func nodePortAddresses(items []string, n *notes) plan.NodePortAddresses {
 	words := map[string]bool{}
 	for i, item := range items {
 		field := fmt.Sprintf("nodePortAddresses[%d]", i)
-		item = strings.TrimSpace(item)
 		if words[item] {
 			n.fail(field, fmt.Sprintf("%q is there twice", item), "name it once in --nodeport-addresses")
 			continue
@@ -62,13 +61,13 @@ func nodePortRange(field, item string, n *notes) []netip.Prefix {
 // clusterCIDRs reads a range, or one of each family with a comma between them.
 func clusterCIDRs(text string, matters bool, n *notes) []netip.Prefix {
 	const field = "clusterCIDR"
-	if strings.TrimSpace(text) == "" {
+	if text == "" {
 		return nil
 	}
 	var out []netip.Prefix
 	seen := map[model.Family]bool{}
 	for item := range strings.SplitSeq(text, ",") {
-		prefix, err := parseCIDR(strings.TrimSpace(item))
+		prefix, err := parseCIDR(item)
 		if err != nil {
 			n.failIf(matters, field, err.Error(), "set --cluster-cidr to a range such as 10.244.0.0/16, or to one of each family with a comma between them")
 			continue

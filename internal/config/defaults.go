@@ -49,7 +49,6 @@ func setDefaults(c *Configuration) {
 	orElse(&c.IPTables.MinSyncPeriod.Duration, defaultIPTablesMinSyncPeriod)
 	orElse(&c.IPVS.SyncPeriod.Duration, defaultSyncPeriod)
 	orElse(&c.NFTables.SyncPeriod.Duration, defaultSyncPeriod)
-	orElse(&c.Winkernel.RootHnsEndpointName, "cbr0")
 	if c.FeatureGates == nil {
 		c.FeatureGates = map[string]bool{}
 	}

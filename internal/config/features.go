@@ -3,8 +3,10 @@ package config
 import (
 	_ "embed"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -47,19 +49,49 @@ func gatesThatMatter() []string {
 	return names
 }
 
-// gatesText is what upstream's kube-proxy knows. It refuses other names, so
-// that a misspelt one does not go unnoticed, and so does this one.
+// gatesText is what upstream's kube-proxy knows, as the generator in
+// test/cluster/upstream wrote it. Upstream refuses other names, so that a misspelt
+// one does not go unnoticed, and so does this one.
 //
 //go:embed gates.txt
 var gatesText string
 
+// removedText is what earlier releases knew. Upstream refuses these too, but a
+// command line that an older kube-proxy ran with is no reason not to start.
+//
+//go:embed gates_removed.txt
+var removedText string
+
+// oldestRelease is the first whose feature gates are ordinary: 1.31.
+const oldestRelease = 31
+
+// removedGates reads removedText: the minor version of the last release of 1 that
+// had a gate.
+var removedGates = sync.OnceValue(func() map[featuregate.Feature]int {
+	gates := map[featuregate.Feature]int{}
+	for words := range gateLines(removedText) {
+		minor, _ := strconv.Atoi(strings.TrimPrefix(words[1], "1."))
+		gates[featuregate.Feature(words[0])] = minor
+	}
+	return gates
+})
+
+// gateLines are the words of the lines that are no comments.
+func gateLines(text string) iter.Seq[[]string] {
+	return func(yield func([]string) bool) {
+		for line := range strings.Lines(text) {
+			if words := strings.Fields(line); len(words) > 1 && !strings.HasPrefix(line, "#") && !yield(words) {
+				return
+			}
+		}
+	}
+}
+
 // knownGates reads gatesText.
 var knownGates = sync.OnceValue(func() gateTable {
 	table := gateTable{specs: map[featuregate.Feature]featuregate.FeatureSpec{}, needs: map[featuregate.Feature][]featuregate.Feature{}}
-	for line := range strings.Lines(gatesText) {
-		if words := strings.Fields(line); len(words) > 0 && !strings.HasPrefix(line, "#") {
-			table.add(words)
-		}
+	for words := range gateLines(gatesText) {
+		table.add(words)
 	}
 	return table
 })
@@ -127,23 +159,34 @@ func features(chosen map[string]bool, n *notes) featuregate.MutableVersionedFeat
 	return gates
 }
 
+// checkGate tells whether a feature gate can be set, and tells of it if it cannot
+// or if that does nothing.
 func checkGate(name string, value bool, n *notes) bool {
 	gate, field := featuregate.Feature(name), "featureGates."+name
 	if slices.Contains(allGates, gate) {
 		return true
 	}
 	spec, known := knownGates().specs[gate]
+	last, removed := removedGates()[gate]
 	switch {
+	case removed && last < oldestRelease:
+		n.warn(field, fmt.Sprintf("this feature gate has no effect: Kubernetes 1.%d was the last release that had it", last), leaveGateOut)
+		return false
+	case removed:
+		n.note(field, fmt.Sprintf("this feature gate has no effect: Kubernetes 1.%d was the last release that had it", last), leaveGateOut)
+		return false
 	case !known:
-		n.fail(field, "there is no such feature gate in Kubernetes 1.37",
+		n.fail(field, "there is no such feature gate in Kubernetes 1.37, nor was there in an earlier release",
 			"correct the name, or leave it out of --feature-gates")
 		return false
 	case spec.LockToDefault && value != spec.Default:
-		n.fail(field, fmt.Sprintf("this feature gate is locked to %t", spec.Default), "leave it out of --feature-gates")
+		n.fail(field, fmt.Sprintf("this feature gate is locked to %t", spec.Default), leaveGateOut)
 		return false
 	}
 	if _, effective := effectiveGates[gate]; !effective {
-		n.note(field, "this feature gate has no effect on this proxy", "leave it out of --feature-gates")
+		n.note(field, "this feature gate has no effect on this proxy", leaveGateOut)
 	}
 	return true
 }
+
+const leaveGateOut = "leave it out of --feature-gates"

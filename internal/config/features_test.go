@@ -55,6 +55,8 @@ func TestSettingFeatureGates(t *testing.T) {
 		{name: "one that does not", in: "KubeProxyIPVS=false",
 			off: []featuregate.Feature{"KubeProxyIPVS"}, notes: []string{"featureGates.KubeProxyIPVS"}},
 		{name: "one that is locked, to what it is", in: "WinDSR=true", on: []featuregate.Feature{"WinDSR"}, notes: []string{"featureGates.WinDSR"}},
+		{name: "those of releases since 1.31 that are gone", in: "CloudDualStackNodeIPs=true,ServerSideApply=false,TopologyAwareHints=true",
+			notes: []string{"featureGates.CloudDualStackNodeIPs", "featureGates.ServerSideApply", "featureGates.TopologyAwareHints"}},
 		{name: "all of a stage", in: "AllAlpha=true,AllBeta=true,KubeProxyNFTablesLocalhostNodePorts=false",
 			on: []featuregate.Feature{"LoggingAlphaOptions"}, off: []featuregate.Feature{"KubeProxyNFTablesLocalhostNodePorts"}},
 	}

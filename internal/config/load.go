@@ -41,7 +41,18 @@ func Load(path string) (*Configuration, []model.Problem, error) {
 // Decode reads a configuration in YAML or JSON and fills in defaults. The
 // problems are what was ignored: fields that are not known or there twice.
 func Decode(data []byte) (*Configuration, []model.Problem, error) {
-	serializer, err := newSerializer()
+	c, problems, err := decodeRaw(data)
+	if err != nil {
+		return nil, nil, err
+	}
+	setDefaults(c)
+	return c, problems, nil
+}
+
+// decodeRaw is Decode without defaults: it returns what the file says and no more.
+func decodeRaw(data []byte) (*Configuration, []model.Problem, error) {
+	// As upstream: what begins as JSON must be JSON.
+	serializer, err := newSerializer(!utilyaml.IsJSONBuffer(data))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -63,7 +74,6 @@ func Decode(data []byte) (*Configuration, []model.Problem, error) {
 	if !ok {
 		return nil, nil, wrongVersion(gvk)
 	}
-	setDefaults(c)
 	if documents(data) > 1 {
 		problems = append(problems, problem("", "there is more than one document in it; only the first is read",
 			"put the configuration into a file of its own"))
@@ -73,7 +83,7 @@ func Decode(data []byte) (*Configuration, []model.Problem, error) {
 
 // Encode writes a configuration as YAML.
 func Encode(c *Configuration) ([]byte, error) {
-	serializer, err := newSerializer()
+	serializer, err := newSerializer(true)
 	if err != nil {
 		return nil, err
 	}
@@ -96,13 +106,13 @@ func Write(path string, c *Configuration) error {
 	return nil
 }
 
-func newSerializer() (*kjson.Serializer, error) {
+func newSerializer(yaml bool) (*kjson.Serializer, error) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("set up the decoder: %w", err)
 	}
 	return kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme,
-		kjson.SerializerOptions{Yaml: true, Strict: true}), nil
+		kjson.SerializerOptions{Yaml: yaml, Strict: true}), nil
 }
 
 // documents counts the YAML documents that are not empty.

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"strings"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 
@@ -14,7 +15,7 @@ func detectLocal(c *Configuration, p *plan.Config, n *notes) {
 	cidrs := clusterCIDRs(c.ClusterCIDR, c.DetectLocalMode == LocalModeClusterCIDR, n)
 	switch c.DetectLocalMode {
 	case LocalModeClusterCIDR:
-		if strings.TrimSpace(c.ClusterCIDR) == "" {
+		if c.ClusterCIDR == "" {
 			n.warn("clusterCIDR", "traffic from pods is not told apart from other traffic: detect-local-mode is ClusterCIDR, but there is no cluster CIDR",
 				"set --cluster-cidr, or another --detect-local-mode")
 			return
@@ -24,26 +25,42 @@ func detectLocal(c *Configuration, p *plan.Config, n *notes) {
 		p.DetectLocal = plan.DetectNodeCIDR
 	case LocalModeBridgeInterface:
 		name := c.DetectLocal.BridgeInterface
-		interfaceName("detectLocal.bridgeInterface", "--pod-bridge-interface", name, n)
-		p.DetectLocal, p.BridgeInterface = plan.DetectBridgeInterface, name
+		if interfaceName("detectLocal.bridgeInterface", "--pod-bridge-interface", name, n) {
+			p.DetectLocal, p.BridgeInterface = plan.DetectBridgeInterface, name
+		}
 	case LocalModeInterfaceNamePrefix:
 		prefix := c.DetectLocal.InterfaceNamePrefix
-		interfaceName("detectLocal.interfaceNamePrefix", "--pod-interface-name-prefix", prefix, n)
-		p.DetectLocal, p.InterfaceNamePrefix = plan.DetectInterfaceNamePrefix, prefix
+		if interfaceName("detectLocal.interfaceNamePrefix", "--pod-interface-name-prefix", prefix, n) {
+			p.DetectLocal, p.InterfaceNamePrefix = plan.DetectInterfaceNamePrefix, prefix
+		}
 	default:
 		n.fail("detectLocalMode", fmt.Sprintf("there is no mode %q", c.DetectLocalMode),
 			"set --detect-local-mode to ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")
 	}
 }
 
-// interfaceName checks what the kernel would accept as a name or its start.
-func interfaceName(field, flag, name string, n *notes) {
+// interfaceName tells whether there can be an interface of that name, or one that
+// begins with it. Upstream checks no more than that it is not empty, and would then
+// have the kernel refuse all of its rules.
+func interfaceName(field, flag, name string, n *notes) bool {
+	wrong := ""
 	switch {
 	case name == "":
 		n.fail(field, "the detect-local-mode needs it, and it is empty", "set "+flag+", or another --detect-local-mode")
+		return false
 	case len(name) >= unix.IFNAMSIZ:
-		n.fail(field, fmt.Sprintf("%q is longer than the %d bytes of an interface's name", name, unix.IFNAMSIZ-1), "correct "+flag)
-	case strings.ContainsAny(name, "/: \t\n"):
-		n.fail(field, fmt.Sprintf("%q holds a character that no interface's name can have", name), "correct "+flag)
+		wrong = fmt.Sprintf("%q is longer than the %d bytes of an interface's name", name, unix.IFNAMSIZ-1)
+	case strings.ContainsFunc(name, notInInterfaceName):
+		wrong = fmt.Sprintf("%q holds a character that no interface's name can have", name)
+	default:
+		return true
 	}
+	n.warn(field, "traffic from pods is not told apart from other traffic: "+wrong, "correct "+flag)
+	return false
+}
+
+// notInInterfaceName are the characters that the kernel allows in no name of an
+// interface, and those that iptables cannot be told.
+func notInInterfaceName(r rune) bool {
+	return unicode.IsSpace(r) || unicode.IsControl(r) || strings.ContainsRune(`/:"\'`, r)
 }

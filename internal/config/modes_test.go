@@ -59,7 +59,7 @@ func TestAnEmptyModeMeansWhatTheNodeCanDo(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := inForce{s.Mode, s.Configuration.Mode, s.ModeUnset, s.Plan.NodePortAddresses, s.Plan.MasqueradeAll,
+			got := inForce{s.Mode, s.Configuration.Mode, s.WrittenMode == "", s.Plan.NodePortAddresses, s.Plan.MasqueradeAll,
 				s.Plan.MasqueradeBit, s.Plan.DropInvalid, s.SyncPeriod, s.MinSyncPeriod}
 			if diff := cmp.Diff(test.want, got, compare); diff != "" {
 				t.Errorf("in force (-want +got):\n%s", diff)

@@ -2,8 +2,10 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
+	"strconv"
 
 	netutils "k8s.io/utils/net"
 )
@@ -24,11 +26,10 @@ func parseCIDR(text string) (netip.Prefix, error) {
 	}
 	addr, _ := netip.AddrFromSlice(network.IP)
 	bits, _ := network.Mask.Size()
-	prefix := netip.PrefixFrom(addr, bits)
-	if addr.Is4In6() {
-		return netip.Prefix{}, fmt.Errorf("%q is an IPv4 range written as an IPv6 range", text)
+	if addr.Is4In6() { // an IPv4 range that is written as an IPv6 range
+		bits -= 8 * (net.IPv6len - net.IPv4len)
 	}
-	return prefix, nil
+	return netip.PrefixFrom(addr.Unmap(), bits), nil
 }
 
 // parseAddrPort reads an address and a port that one can listen on.
@@ -41,8 +42,8 @@ func parseAddrPort(text string) (netip.AddrPort, error) {
 	if !ok {
 		return netip.AddrPort{}, fmt.Errorf("%q is no IP address", host)
 	}
-	port, err := netutils.ParsePort(portText, false)
-	if err != nil {
+	port, err := strconv.Atoi(portText)
+	if err != nil || port < 1 || port > math.MaxUint16 {
 		return netip.AddrPort{}, fmt.Errorf("%q is no port", portText)
 	}
 	return netip.AddrPortFrom(addr, uint16(port)), nil

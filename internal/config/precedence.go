@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/pflag"
+	logsapi "k8s.io/component-base/logs/api/v1"
 
 	"sluice/internal/model"
 )
@@ -25,9 +26,12 @@ func (f *Flags) with(c *Configuration, problems []model.Problem, err error) (*Co
 		return nil, nil, err
 	}
 	var n notes
+	split := c.Logging.Options
 	if err := f.overrule(c, &n); err != nil {
 		return nil, nil, err
 	}
+	f.setHostname(c)
+	f.ignoreSplit(c, split, &n)
 	return c, append(problems, n.warnings...), nil
 }
 
@@ -35,6 +39,7 @@ func (f *Flags) with(c *Configuration, problems []model.Problem, err error) (*Co
 // only written: a file has no way to say that there is no such server.
 func (f *Flags) fromFlags(n *notes) *Configuration {
 	c := f.Configuration.DeepCopy()
+	f.setHostname(c)
 	if f.WriteConfigTo != "" {
 		defaultAddresses(c)
 		return c
@@ -79,7 +84,7 @@ func (f *Flags) overrule(c *Configuration, n *notes) error {
 				"set the field in the file, and leave the flag out")
 			continue
 		}
-		if value == "" {
+		if value == "" && s.path == hostnamePath {
 			continue
 		}
 		var one pflag.FlagSet
@@ -96,4 +101,33 @@ func (f *Flags) overrule(c *Configuration, n *notes) error {
 		}
 	}
 	return nil
+}
+
+// setHostname applies --hostname-override in the form that Nodes have their names in.
+// A blank one stays as it is, to be refused.
+func (f *Flags) setHostname(c *Configuration) {
+	if name := nodeName(f.Configuration.HostnameOverride); name != "" {
+		c.HostnameOverride = name
+	}
+}
+
+// ignoreSplit drops splitStream of a file where its gate is off. Upstream reads it
+// past the file, so there are files with it that run. As a flag it is refused.
+func (f *Flags) ignoreSplit(c *Configuration, inFile logsapi.FormatOptions, n *notes) {
+	if features(c.FeatureGates, &notes{}).Enabled(logsapi.LoggingAlphaOptions) {
+		return
+	}
+	for _, s := range []struct {
+		flag, path string
+		inFile     bool
+		value      *bool
+	}{
+		{"log-text-split-stream", "logging.options.text.splitStream", inFile.Text.SplitStream, &c.Logging.Options.Text.SplitStream},
+		{"log-json-split-stream", "logging.options.json.splitStream", inFile.JSON.SplitStream, &c.Logging.Options.JSON.SplitStream},
+	} {
+		if s.inFile && !f.set.Changed(s.flag) {
+			*s.value = false
+			n.warn(s.path, "it is ignored: feature gate LoggingAlphaOptions is off", "set the gate, or leave the field out")
+		}
+	}
 }

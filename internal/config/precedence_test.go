@@ -40,7 +40,7 @@ func TestTheFileWinsOverFlagsButForSome(t *testing.T) {
 			[]string{"--cluster-cidr=11.0.0.0/8", "--masquerade-all", "--oom-score-adj=5", "--healthz-port=0"},
 			func(*Configuration) {}, []string{"iptables.masqueradeAll", "clusterCIDR", "oomScoreAdj", ""}},
 		{"name of the node", []string{"--hostname-override=From-Flag"},
-			func(c *Configuration) { c.HostnameOverride = "From-Flag" }, nil},
+			func(c *Configuration) { c.HostnameOverride = "from-flag" }, nil},
 		{"no name of the node", []string{"--hostname-override="}, func(*Configuration) {}, nil},
 		{"verbosity", []string{"-v=5"}, func(c *Configuration) { c.Logging.Verbosity = 5 }, nil},
 		{"verbosity back to nothing", []string{"-v=0"}, func(c *Configuration) { c.Logging.Verbosity = 0 }, nil},
@@ -131,5 +131,37 @@ func TestAConfigurationThatIsOnlyWrittenKeepsItsServers(t *testing.T) {
 	}
 	if got := s.Configuration.HealthzBindAddress; got != "0.0.0.0:10256" {
 		t.Errorf("healthzBindAddress is %q", got)
+	}
+}
+
+func TestSplitStreamOfAFileNeedsItsGate(t *testing.T) {
+	const split = "logging: {format: json, options: {text: {splitStream: true}, json: {splitStream: true}}}\n"
+	tests := []struct {
+		name  string
+		in    []string
+		body  string
+		want  bool
+		warns []string
+	}{
+		{"without the gate it is ignored, as with upstream", nil, split, false, []string{"logging.options.text.splitStream", "logging.options.json.splitStream"}},
+		{"with the gate it counts", nil, split + "featureGates: {LoggingAlphaOptions: true}\n", true, nil},
+		{"with all gates of its stage it counts", nil, split + "featureGates: {AllAlpha: true, AllBeta: true}\n", true, nil},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			s, err := parse(t, file(t, "clusterCIDR: 10.0.0.0/8\n"+test.body)).Settings()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if options := s.Configuration.Logging.Options; options.Text.SplitStream != test.want || options.JSON.SplitStream != test.want {
+				t.Errorf("the log is split: %+v, want %t", options, test.want)
+			}
+			if diff := cmp.Diff(test.warns, fields(t, s.Warnings)); diff != "" {
+				t.Errorf("fields with a warning (-want +got):\n%s", diff)
+			}
+		})
+	}
+	if _, err := parse(t, file(t, ""), "--log-text-split-stream").Settings(); err == nil {
+		t.Error("the flag was accepted without the gate")
 	}
 }

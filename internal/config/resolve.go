@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	componentconfig "k8s.io/component-base/config/v1alpha1"
 	"k8s.io/component-base/featuregate"
 	"k8s.io/kube-proxy/config/v1alpha1"
@@ -24,8 +25,8 @@ type Settings struct {
 	Features featuregate.MutableVersionedFeatureGate
 
 	Mode v1alpha1.ProxyMode
-	// ModeUnset is whether nobody chose the Mode.
-	ModeUnset bool
+	// WrittenMode is the mode as the administrator wrote it, which may be empty.
+	WrittenMode v1alpha1.ProxyMode
 	// Plan lacks the NodeName, which is not known from a configuration alone.
 	Plan plan.Config
 	// MinSyncPeriod is the least time between two updates of the kernel, 0 for
@@ -46,6 +47,16 @@ type Settings struct {
 	Warnings []model.Problem
 	// Notes are what has no effect.
 	Notes []model.Problem
+}
+
+// Report logs the warnings and, at a higher verbosity, the notes.
+func (s *Settings) Report(logger logr.Logger) {
+	for _, w := range s.Warnings {
+		logger.Info("Warning: " + w.String())
+	}
+	for _, note := range s.Notes {
+		logger.V(1).Info("Note: " + note.String())
+	}
 }
 
 // Serving is what the HTTP servers need to know.
@@ -94,16 +105,16 @@ func (f *Flags) resolve(c *Configuration, problems []model.Problem, err error) (
 // an Errors that holds all there is to say.
 func Resolve(c *Configuration, emptyMode v1alpha1.ProxyMode) (*Settings, error) {
 	var n notes
-	modeUnset := c.Mode == ""
 	c = c.DeepCopy()
+	written := c.Mode
 	defaultPointers(c)
 	orElse(&emptyMode, ModeNFTables)
 	complete(c, emptyMode)
 	s := &Settings{
 		Configuration:    c,
+		WrittenMode:      written,
 		Features:         features(c.FeatureGates, &n),
 		Mode:             mode(c, &n),
-		ModeUnset:        modeUnset,
 		HostnameOverride: hostname(c.HostnameOverride, &n),
 		Serving:          serving(c, &n),
 		Client:           client(c, &n),
@@ -116,6 +127,7 @@ func Resolve(c *Configuration, emptyMode v1alpha1.ProxyMode) (*Settings, error) 
 	checkIPVS(c, &n)
 	checkLogging(c, s.Features, &n)
 	noteUnused(c, &n)
+	c.PortRange = "" // it is never in force
 	s.Warnings, s.Notes = n.warnings, n.asides
 	if len(n.errors) > 0 {
 		return nil, Errors(n.errors)
@@ -124,10 +136,13 @@ func Resolve(c *Configuration, emptyMode v1alpha1.ProxyMode) (*Settings, error) 
 }
 
 func hostname(override string, n *notes) string {
-	name := strings.ToLower(strings.TrimSpace(override))
+	name := nodeName(override)
 	if name == "" && override != "" {
 		n.fail("hostnameOverride", "the name of this node is blank",
 			"set --hostname-override to the name of its Node object, or leave it out for the machine's host name")
 	}
 	return name
 }
+
+// nodeName is a name as Nodes have them.
+func nodeName(name string) string { return strings.ToLower(strings.TrimSpace(name)) }

@@ -55,8 +55,13 @@ func TestWhatAConfigurationMeans(t *testing.T) {
 	}{
 		{"defaults", []string{cidr}, func(*Settings) {}},
 		{"mode nftables by name", []string{cidr, "--proxy-mode=nftables"}, func(*Settings) {}},
-		{"ranges of both families", []string{"--cluster-cidr=10.1.2.3/8, fd00::/8"},
+		{"ranges of both families", []string{"--cluster-cidr=10.1.2.3/8,fd00::/8"},
 			func(s *Settings) { s.Plan.ClusterCIDRs = prefixes("10.0.0.0/8", "fd00::/8") }},
+		{"ranges of IPv4 written as IPv6", []string{"--cluster-cidr=::ffff:10.1.0.0/112", "--nodeport-addresses=::ffff:192.0.2.0/120"},
+			func(s *Settings) {
+				s.Plan.ClusterCIDRs = prefixes("10.1.0.0/16")
+				s.Plan.NodePortAddresses = plan.NodePortAddresses{Prefixes: prefixes("192.0.2.0/24")}
+			}},
 		{"pods of this node", []string{"--detect-local-mode=NodeCIDR"},
 			func(s *Settings) { s.Plan.DetectLocal, s.Plan.ClusterCIDRs = plan.DetectNodeCIDR, nil }},
 		{"pods behind a bridge", []string{"--detect-local-mode=BridgeInterface", "--pod-bridge-interface=cni0"},
@@ -135,7 +140,7 @@ func TestWhatAConfigurationMeans(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(want, got, compare, cmpopts.IgnoreFields(Settings{}, "Configuration", "Features", "ModeUnset")); diff != "" {
+			if diff := cmp.Diff(want, got, compare, cmpopts.IgnoreFields(Settings{}, "Configuration", "Features", "WrittenMode")); diff != "" {
 				t.Errorf("settings (-want +got):\n%s", diff)
 			}
 		})
@@ -166,6 +171,15 @@ func TestWhatDeservesAWarning(t *testing.T) {
 		{"a malformed range for another mode",
 			[]string{"--detect-local-mode=NodeCIDR", "--ipvs-exclude-cidrs=10.0.0.0/8,x"}, "ipvs.excludeCIDRs[1]",
 			func(s *Settings) bool { return s.Mode == ModeNFTables }},
+		{"a bridge with a name that is too long",
+			[]string{"--detect-local-mode=BridgeInterface", "--pod-bridge-interface=a23456789012345x"}, "detectLocal.bridgeInterface",
+			func(s *Settings) bool { return s.Plan.DetectLocal == plan.DetectNone }},
+		{"a prefix with a slash",
+			[]string{"--detect-local-mode=InterfaceNamePrefix", "--pod-interface-name-prefix=a/b"}, "detectLocal.interfaceNamePrefix",
+			func(s *Settings) bool { return s.Plan.DetectLocal == plan.DetectNone }},
+		{"a feature gate of long ago",
+			[]string{"--detect-local-mode=NodeCIDR", "--feature-gates=EndpointSliceProxying=true"}, "featureGates.EndpointSliceProxying",
+			func(s *Settings) bool { return s.Mode == ModeNFTables }},
 		{"a timeout for another mode",
 			[]string{"--detect-local-mode=NodeCIDR", "--ipvs-udp-timeout=-1s"}, "ipvs.udpTimeout",
 			func(s *Settings) bool { return s.Mode == ModeNFTables }},
@@ -194,17 +208,16 @@ func TestEachMistakeIsReportedWithItsField(t *testing.T) {
 	}{
 		{"mode that is not available", []string{"--proxy-mode=ipvs"}, []string{"mode"}},
 		{"cluster CIDR malformed", []string{"--cluster-cidr=10.0.0.0"}, []string{"clusterCIDR"}},
-		{"cluster CIDR with IPv4 in IPv6", []string{"--cluster-cidr=::ffff:10.0.0.0/104"}, []string{"clusterCIDR"}},
+		{"cluster CIDR with a blank", []string{"--cluster-cidr=10.0.0.0/8, fd00::/8"}, []string{"clusterCIDR"}},
+		{"two cluster CIDRs of one family, one written as IPv6", []string{"--cluster-cidr=10.0.0.0/8,::ffff:10.0.0.0/104"}, []string{"clusterCIDR"}},
 		{"two cluster CIDRs of one family", []string{"--cluster-cidr=10.0.0.0/8,11.0.0.0/8"}, []string{"clusterCIDR"}},
 		{"empty part of a cluster CIDR", []string{"--cluster-cidr=10.0.0.0/8,"}, []string{"clusterCIDR"}},
 		{"no such local mode", []string{"--detect-local-mode=Guess"}, []string{"detectLocalMode"}},
 		{"bridge missing", []string{"--detect-local-mode=BridgeInterface"}, []string{"detectLocal.bridgeInterface"}},
-		{"bridge too long", []string{"--detect-local-mode=BridgeInterface", "--pod-bridge-interface=a23456789012345x"}, []string{"detectLocal.bridgeInterface"}},
 		{"prefix missing", []string{"--detect-local-mode=InterfaceNamePrefix"}, []string{"detectLocal.interfaceNamePrefix"}},
-		{"prefix with a slash", []string{"--detect-local-mode=InterfaceNamePrefix", "--pod-interface-name-prefix=a/b"}, []string{"detectLocal.interfaceNamePrefix"}},
 		{"node port addresses", []string{"--nodeport-addresses=primary,everywhere,10.0.0.1"}, []string{"nodePortAddresses[1]", "nodePortAddresses[2]"}},
-		{"bit too high", []string{"--iptables-masquerade-bit=32"}, []string{"iptables.masqueradeBit", "nftables.masqueradeBit"}},
-		{"bit negative", []string{"--iptables-masquerade-bit=-1"}, []string{"iptables.masqueradeBit", "nftables.masqueradeBit"}},
+		{"bit too high", []string{"--proxy-mode=nftables", "--iptables-masquerade-bit=32"}, []string{"nftables.masqueradeBit"}},
+		{"bit negative", []string{"--proxy-mode=iptables", "--iptables-masquerade-bit=-1"}, []string{"iptables.masqueradeBit"}},
 		{"sync period of nothing", []string{"--iptables-sync-period=0s"}, []string{"nftables.syncPeriod"}},
 		{"periods negative", []string{"--iptables-sync-period=-1s", "--iptables-min-sync-period=-1s"}, []string{"nftables.syncPeriod", "nftables.minSyncPeriod"}},
 		{"sync period of nothing, in iptables mode", []string{"--proxy-mode=iptables", "--iptables-sync-period=0s"}, []string{"iptables.syncPeriod"}},

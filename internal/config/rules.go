@@ -38,7 +38,7 @@ func planConfig(c *Configuration, features featuregate.FeatureGate, n *notes) pl
 		// As upstream: iptables mode knows of nothing but its frontends.
 		FrontendsOnly: c.Mode == ModeIPTables,
 	}
-	checkMasqueradeBit("iptables.masqueradeBit", *c.IPTables.MasqueradeBit, true, n)
+	checkMasqueradeBit("iptables.masqueradeBit", *c.IPTables.MasqueradeBit, c.Mode != ModeNFTables, n)
 	checkMasqueradeBit("nftables.masqueradeBit", *c.NFTables.MasqueradeBit, c.Mode == ModeNFTables, n)
 	detectLocal(c, &p, n)
 	return p

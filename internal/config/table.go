@@ -15,6 +15,13 @@ type setting struct {
 	unused    string   // why the field has no effect, if it has none
 }
 
+const (
+	// modePath is the path of the field that decides about defaults of others.
+	modePath = "mode"
+	// hostnamePath is the path of the field whose flag counts only if it is not empty.
+	hostnamePath = "hostnameOverride"
+)
+
 // Why some fields cannot change while the proxy runs.
 const (
 	restartLogging = "the form of the log is settled when the first line is written"
@@ -66,7 +73,7 @@ var settings = []setting{
 	{path: "logging.options.json.infoBufferSize", flag: "log-json-info-buffer-size", wins: true, restart: restartLogging,
 		help: "As --log-text-info-buffer-size, for json logs."},
 
-	{path: "hostnameOverride", flag: "hostname-override", wins: true, restart: restartNode,
+	{path: hostnamePath, flag: "hostname-override", wins: true, restart: restartNode,
 		help: "Name of this node. Empty means the machine's host name."},
 	{path: "bindAddress", flag: "bind-address",
 		help: "The node's primary IP address, if it is not the one in its Node object. Nothing is bound to it."},
@@ -81,7 +88,7 @@ var settings = []setting{
 	{path: "showHiddenMetricsForVersion", flag: "show-hidden-metrics-for-version", restart: restartMetrics,
 		help: "Show the metrics that were hidden since this version, as major.minor. Only the version before this one makes sense."},
 
-	{path: "mode", flag: "proxy-mode", restart: restartMode,
+	{path: modePath, flag: "proxy-mode", restart: restartMode,
 		help: "How the kernel is programmed. Available: " + modeNames() + ". Empty means iptables where its programs are, and nftables elsewhere and with --manifests."},
 	{path: "iptables.masqueradeBit", flag: "iptables-masquerade-bit", also: []string{"nftables.masqueradeBit"},
 		help: "Bit of the packet mark, from 0 to 31, that asks for masquerading. Holds for nftables mode too."},

@@ -177,7 +177,10 @@ func (k kernel) connections(c *Conntrack) int {
 	if c.MaxPerCore <= 0 {
 		return 0
 	}
-	return max(min(c.MaxPerCore*k.cores(), mostScaled), c.Min)
+	if scaled := c.MaxPerCore * k.cores(); scaled <= mostScaled {
+		return max(scaled, c.Min)
+	}
+	return mostScaled // as upstream: whatever Min is
 }
 
 // cores counts the machine's cores, not those that this process may use: the

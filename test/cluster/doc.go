@@ -4,6 +4,8 @@
 //
 // It is in a module of its own, because only here may Kubernetes itself be a
 // dependency: package apiserver builds kube-apiserver and etcd from source.
+// Package configuration compares what upstream's kube-proxy and ours make of a
+// configuration, and command upstream is the former with other questions to answer.
 // Package tunnel is the way from the node to the API server, and what can go
 // wrong on that way. Package kubelet runs the proxy as the pod that deploy makes
 // of it.

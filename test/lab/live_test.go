@@ -109,3 +109,32 @@ func eventually(t *testing.T, holds func() bool) {
 		}
 	}
 }
+
+// A kernel that looks too old for nftables mode is refused, unless somebody vouches
+// for it as upstream has it.
+func TestAKernelThatLooksTooOld(t *testing.T) {
+	binary, err := lab.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := filepath.Join(t.TempDir(), "kube-proxy")
+	script := fmt.Sprintf("#!/bin/sh\nexec setarch \"$(uname -m)\" --uname-2.6 %q \"$@\"\n", binary)
+	if err := os.WriteFile(old, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l := lab.Start(t)
+	folder := t.TempDir()
+	write(t, folder, "good.yaml", goodManifests, 0)
+	options := lab.ProxyOptions{Binary: old, Manifests: folder, Flags: []string{"--proxy-mode=nftables"}}
+	p := launch(t, l, options)
+	eventually(t, func() bool {
+		return strings.Contains(p.Log().String(), "needs Linux 5.13 or newer, and this is 2.6.") &&
+			strings.Contains(p.Log().String(), "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK")
+	})
+	options.Env = []string{"KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK=true"}
+	p = launch(t, l, options)
+	settle(t, p, folder, 0)
+	eventually(t, func() bool {
+		return l.Connect(t.Context(), lab.Flow{From: "pod3", Protocol: lab.TCP, To: netip.MustParseAddrPort("10.96.0.1:80")}).Kind == lab.Answered
+	})
+}

@@ -3,6 +3,8 @@ package iptables
 import (
 	"net/netip"
 
+	"golang.org/x/sys/unix"
+
 	"sluice/internal/plan"
 )
 
@@ -39,13 +41,22 @@ func (e *environment) pods() []condition {
 	case d.Interface != "":
 		return []condition{{in: d.Interface}}
 	case d.InterfacePrefix != "":
-		return []condition{{in: d.InterfacePrefix + "+"}}
+		return []condition{{in: startingWith(d.InterfacePrefix)}}
 	}
 	var list []condition
 	for _, s := range d.Sources {
 		list = append(list, condition{source: s})
 	}
 	return list
+}
+
+// startingWith is how iptables is told of interfaces by the start of their names. One
+// that is as long as a name can be is that of one interface, and has no room for more.
+func startingWith(prefix string) string {
+	if len(prefix) >= unix.IFNAMSIZ-1 {
+		return prefix
+	}
+	return prefix + "+"
 }
 
 // inside are the conditions of which pods and the node itself fulfil one.

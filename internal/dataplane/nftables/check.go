@@ -14,12 +14,14 @@ const minMajor, minMinor = 5, 13
 // Check tells whether this kernel and this process can do nftables at all, and
 // what is missing if not. New succeeds where Check fails.
 func (d *Dataplane) Check(ctx context.Context) error {
-	var name unix.Utsname
-	if err := unix.Uname(&name); err != nil {
-		return fmt.Errorf("ask the kernel for its version: %w", err)
-	}
-	if err := checkRelease(unix.ByteSliceToString(name.Release[:])); err != nil {
-		return err
+	if !d.anyKernel {
+		var name unix.Utsname
+		if err := unix.Uname(&name); err != nil {
+			return fmt.Errorf("ask the kernel for its version: %w", err)
+		}
+		if err := checkRelease(unix.ByteSliceToString(name.Release[:])); err != nil {
+			return err
+		}
 	}
 	_, err := d.reader.Generation(ctx)
 	switch {
@@ -41,5 +43,5 @@ func checkRelease(release string) error {
 	if major > minMajor || major == minMajor && minor >= minMinor {
 		return nil
 	}
-	return fmt.Errorf("nftables mode needs Linux %d.%d or newer, and this is %s (use a newer kernel on this node)", minMajor, minMinor, release)
+	return fmt.Errorf("nftables mode needs Linux %d.%d or newer, and this is %s (use a newer kernel on this node, or iptables mode; if its distribution brought nftables up to date, set KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK=1)", minMajor, minMinor, release)
 }

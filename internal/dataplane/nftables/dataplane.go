@@ -21,11 +21,15 @@ type Options struct {
 	Logger logr.Logger
 	// NetNS is an open network namespace to work in; 0 is the caller's own.
 	NetNS int
+	// AnyKernel has Check accept kernels that may be too old, for somebody who
+	// knows better: distributions bring newer features to older kernels.
+	AnyKernel bool
 }
 
 // Dataplane programs nftables. It implements dataplane.Dataplane.
 type Dataplane struct {
-	logger logr.Logger
+	logger    logr.Logger
+	anyKernel bool
 	// writer and reader are separate so that a long dump does not hold up a
 	// change.
 	writer, reader *nft.Conn
@@ -80,7 +84,7 @@ func New(o Options) (*Dataplane, error) {
 	if err != nil {
 		return nil, errors.Join(err, writer.Close(), reader.Close())
 	}
-	return &Dataplane{logger: o.Logger, writer: writer, reader: reader, watch: w, commit: writer.Commit,
+	return &Dataplane{logger: o.Logger, anyKernel: o.AnyKernel, writer: writer, reader: reader, watch: w, commit: writer.Commit,
 		banked: map[plan.Key]dataplane.Traffic{}, refused: map[plan.Key]struct{}{}}, nil
 }
 

@@ -17,10 +17,10 @@ import (
 // Without it, that is sluice-cluster in the user's cache folder.
 const CacheVariable = "SLUICE_CLUSTER_CACHE"
 
-// Binaries are the paths of the programs that a Server runs, and of upstream's
-// kube-proxy.
+// Binaries are the paths of the programs that a Server runs, of upstream's
+// kube-proxy, and of the one of this module that tells what that knows.
 type Binaries struct {
-	Etcd, APIServer, KubeProxy string
+	Etcd, APIServer, KubeProxy, Upstream string
 }
 
 // component is a program that is built from a module.
@@ -29,12 +29,16 @@ type component struct {
 	module  string
 	pkg     string
 	version string // linker symbol for the module's version, if it has one
+	// own is a program of this module, which may change while the version does not.
+	own bool
 }
 
 var (
 	etcd      = component{name: "etcd", module: "go.etcd.io/etcd/server/v3", pkg: "go.etcd.io/etcd/server/v3"}
 	apiServer = ofKubernetes("kube-apiserver")
 	kubeProxy = ofKubernetes("kube-proxy")
+	upstream  = component{name: "upstream", module: "k8s.io/kubernetes", pkg: "sluice/test/cluster/upstream",
+		version: "k8s.io/component-base/version.gitVersion", own: true}
 )
 
 // ofKubernetes is a component of Kubernetes.
@@ -52,7 +56,7 @@ func Build(ctx context.Context, report func(string)) (Binaries, error) {
 		return Binaries{}, err
 	}
 	var b Binaries
-	for c, path := range map[component]*string{etcd: &b.Etcd, apiServer: &b.APIServer, kubeProxy: &b.KubeProxy} {
+	for c, path := range map[component]*string{etcd: &b.Etcd, apiServer: &b.APIServer, kubeProxy: &b.KubeProxy, upstream: &b.Upstream} {
 		if *path, err = c.cached(ctx, dir, report); err != nil {
 			return Binaries{}, fmt.Errorf("build %s: %w", c.name, err)
 		}
@@ -77,7 +81,7 @@ func (c component) cached(ctx context.Context, cache string, report func(string)
 	}
 	dir := filepath.Join(cache, c.name, version+"-"+runtime.Version())
 	path := filepath.Join(dir, c.name)
-	if exists(path) {
+	if exists(path) && !c.own {
 		return path, nil
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -88,6 +92,9 @@ func (c component) cached(ctx context.Context, cache string, report func(string)
 		return "", err
 	}
 	defer unlock()
+	if c.own {
+		return path, c.buildTo(ctx, version, path)
+	}
 	if exists(path) { // built by somebody else while this process waited
 		return path, nil
 	}
@@ -99,14 +106,24 @@ func (c component) cached(ctx context.Context, cache string, report func(string)
 func (c component) build(ctx context.Context, version, path string) error {
 	unfinished := path + ".new"
 	defer os.Remove(unfinished)
+	if err := c.buildTo(ctx, version, unfinished); err != nil {
+		return err
+	}
+	return os.Rename(unfinished, path)
+}
+
+// buildTo leaves alone what is up to date.
+func (c component) buildTo(ctx context.Context, version, path string) error {
 	flags := "-s -w"
 	if c.version != "" {
 		flags += fmt.Sprintf(" -X %s=%s", c.version, version)
 	}
-	if _, err := runGo(ctx, "build", "-p", "2", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", unfinished, c.pkg); err != nil {
-		return err
+	args := []string{"build", "-p", "2", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", path}
+	if c.own {
+		args = append(args, "-tags", c.name)
 	}
-	return os.Rename(unfinished, path)
+	_, err := runGo(ctx, append(args, c.pkg)...)
+	return err
 }
 
 // runGo runs the go command and returns what it printed.

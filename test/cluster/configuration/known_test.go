@@ -1,0 +1,88 @@
+package configuration
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// knownDifference is one that stays, because ours is better.
+type knownDifference struct {
+	name string
+	// inputs are the names of the inputs that have it.
+	inputs *regexp.Regexp
+	// field is the field that has it, empty for whether the input is accepted. Ours
+	// and upstream are parts of its values, or of what is said then.
+	field, ours, upstream string
+	// doc is what docs/configuration.md says of it.
+	doc string
+	// pending is one that is about to go: it need not be there any more.
+	pending bool
+}
+
+const (
+	isAccepted = "accepted"
+	isRefused  = "refused: "
+)
+
+var known = []knownDifference{
+	{name: "mode ipvs", inputs: regexp.MustCompile(`mode.*ipvs`), ours: isRefused, upstream: isAccepted,
+		doc: "`ipvs` is refused."},
+	{name: "empty mode", inputs: regexp.MustCompile(`^iptables: {syncPeriod: 1ns}`), ours: isAccepted, upstream: "SyncPeriod",
+		doc: "An empty `mode`", pending: true},
+	{name: "least period", inputs: regexp.MustCompile(``), field: "nftables.minSyncPeriod", ours: "0s", upstream: "1s",
+		doc: "`nftables.minSyncPeriod` is 0, no limit, unless it is set"},
+	{name: "period below the least", inputs: regexp.MustCompile(`nftables.*[pP]eriod[:=] ?1ns|a period shorter than the least by default`), ours: isAccepted, upstream: "SyncPeriod",
+		doc: "So `nftables.syncPeriod` may be shorter than a second"},
+	{name: "masquerade bit by flag", inputs: regexp.MustCompile(`--iptables-masquerade-bit=`), field: "nftables.masqueradeBit", upstream: "14",
+		doc: "`--iptables-masquerade-bit` holds for nftables mode too."},
+	{name: "masquerade bit of another mode", inputs: regexp.MustCompile(`mode: nftables iptables: {masqueradeBit: `), ours: isAccepted, upstream: "MasqueradeBit",
+		doc: "A wrong `iptables.masqueradeBit` is a warning in nftables mode."},
+	{name: "no metrics server", inputs: regexp.MustCompile(`--metrics-port=0`), ours: isAccepted, upstream: "MetricsBindAddress",
+		doc: "`--metrics-port=0` switches the metrics server off."},
+	{name: "address without a port", inputs: regexp.MustCompile(`kube-proxy .*--(healthz|metrics)-bind-address=`), ours: isAccepted, upstream: "must be IP:port",
+		doc: "An address without a port is accepted beside `--write-config-to` too."},
+	{name: "address after none", inputs: regexp.MustCompile(`--healthz-bind-address= --healthz-bind-address=10.0.0.1`), ours: isAccepted, upstream: "panic",
+		doc: "A flag for an address that is given twice, empty at first, does not end in a panic."},
+	{name: "port with a sign", inputs: regexp.MustCompile(`kube-proxy .*:\+80`), ours: isAccepted, upstream: "not a valid number",
+		doc: "A port with a sign, `:+80`, is accepted as a flag too, not in a file only."},
+	{name: "no cluster CIDR", inputs: regexp.MustCompile(`--cluster-cidr=$`), ours: isAccepted, upstream: "ClusterCIDRs",
+		doc: "An empty `--cluster-cidr=` is as none."},
+	{name: "blank name", inputs: regexp.MustCompile(`hostnameOverride: " "`), ours: isRefused, upstream: isAccepted,
+		doc: "A blank `hostnameOverride` is refused by `--write-config-to` too"},
+	{name: "text split", inputs: regexp.MustCompile(`text split by its gate`), field: "logging.options.text.splitStream", ours: "true",
+		doc: "`logging.options.*.splitStream` of a file counts where feature gate LoggingAlphaOptions is on."},
+	{name: "json split", inputs: regexp.MustCompile(`json split by its gate`), field: "logging.options.json.splitStream", ours: "true",
+		doc: "`logging.options.*.splitStream` of a file counts where feature gate LoggingAlphaOptions is on."},
+	{name: "flags of Windows", inputs: regexp.MustCompile(`--(network-name|source-vip|enable-dsr|root-hnsendpoint-name|forward-healthcheck-vip|windows-service)=`),
+		ours: isAccepted, upstream: "unknown flag",
+		doc: "The flags for Windows, and `--boot-id-file` and `--machine-id-file` of earlier releases, are accepted."},
+	{name: "flags of earlier releases", inputs: regexp.MustCompile(`--(boot|machine)-id-file=`), ours: isAccepted, upstream: "unknown flag",
+		doc: "The flags for Windows, and `--boot-id-file` and `--machine-id-file` of earlier releases, are accepted."},
+	{name: "feature gates of earlier releases", inputs: regexp.MustCompile(`--feature-gates=\w+=(true|false)$`), ours: isAccepted, upstream: "unrecognized feature gate",
+		doc: "Feature gates that earlier releases had are accepted."},
+}
+
+// knownAs is the name of a difference that stays.
+func knownAs(in input, d difference) string {
+	for _, k := range known {
+		if k.field == d.field && strings.Contains(d.ours, k.ours) && strings.Contains(d.upstream, k.upstream) && k.inputs.MatchString(in.name) {
+			return k.name
+		}
+	}
+	return ""
+}
+
+func TestKnownDifferencesAreDocumented(t *testing.T) {
+	docs, err := os.ReadFile("../../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(string(docs)), " ")
+	for _, k := range known {
+		if k.doc == "" || !strings.Contains(text, k.doc) {
+			t.Errorf("docs/configuration.md does not say of %s: %q", k.name, k.doc)
+		}
+	}
+}
