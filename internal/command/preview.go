@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"sync"
 
@@ -68,8 +69,8 @@ func (p *previewer) preview(_ context.Context, new *proposal) (*diff.Report, err
 	return report, nil
 }
 
-// configured are the settings under another configuration file, and what it
-// changes; without one, those in force.
+// configured are the settings that would be in force under another configuration
+// file, and what it changes; without one, those in force.
 func (p *previewer) configured(file []byte) (*config.Settings, []diff.Change, error) {
 	inForce := p.servers.settings.Load()
 	if file == nil {
@@ -77,20 +78,23 @@ func (p *previewer) configured(file []byte) (*config.Settings, []diff.Change, er
 		same.Warnings = nil
 		return &same, nil, nil
 	}
-	later, err := p.options.flags.SettingsWith(file)
+	update, err := p.options.flags.Update(file, inForce)
 	if err != nil {
 		return nil, nil, err
 	}
-	later.Plan.NodeName = p.settings.Plan.NodeName
+	if update.Blocked != nil {
+		return nil, nil, fmt.Errorf("nothing of it could be put into force before a restart: %w", update.Blocked)
+	}
+	later := *update.InForce
+	later.Warnings = update.Asked.Warnings
 	if host.TCPIsLiberal(host.TuneOptions{Logger: p.logger.WithName("host")}) {
 		later.Plan.DropInvalid = false
 	}
 	var out []diff.Change
-	live, restart := config.Compare(inForce, later)
-	for _, c := range append(live, restart...) {
+	for _, c := range append(update.Live, update.Restart...) {
 		out = append(out, diff.Change{What: c.Field, Old: c.Old, New: c.New, Restart: c.Restart})
 	}
-	return later, out, nil
+	return &later, out, nil
 }
 
 // present is what is known now and what is planned from it, to keep.

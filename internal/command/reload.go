@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 
+	"github.com/go-logr/logr"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 
@@ -19,33 +20,37 @@ var errRestart = errors.New("the configuration changed in a way that needs a res
 // traffic. What needs another process is told, and stays as it is.
 func (p *proxy) followConfig(ctx context.Context) error {
 	log := p.logger.WithName("config")
-	inForce := p.settings
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	err := p.options.flags.Watch(ctx, inForce, config.WatchOptions{
+	err := p.options.flags.Watch(ctx, p.settings, config.WatchOptions{
 		Logger: log,
 		Clock:  p.clock,
-		Changed: func(later *config.Settings) {
-			later.Plan.NodeName = p.settings.Plan.NodeName
-			live, restart := config.Compare(inForce, later)
-			for _, c := range live {
-				log.Info("Configuration changed", "change", c.String())
-			}
-			for _, c := range restart {
-				log.Info("Configuration changed, but this needs a restart of the proxy", "change", c.String(), "reason", c.Restart)
-			}
-			if len(restart) > 0 && p.options.exitOnConfigChange {
+		Changed: func(u *config.Update) {
+			tellUpdate(log, u)
+			if len(u.Restart) > 0 && p.options.exitOnConfigChange {
 				cancel(errRestart)
 				return
 			}
-			p.reconfigure(later)
-			inForce = later
+			p.reconfigure(u.InForce)
 		},
 	})
 	if errors.Is(context.Cause(ctx), errRestart) {
 		return errRestart
 	}
 	return err
+}
+
+// tellUpdate says what becomes of a changed file.
+func tellUpdate(log logr.Logger, u *config.Update) {
+	for _, c := range u.Live {
+		log.Info("Configuration changed", "change", c.String())
+	}
+	for _, c := range u.Restart {
+		log.Info("Configuration changed, but this needs a restart of the proxy", "change", c.String(), "reason", c.Restart)
+	}
+	if u.Blocked != nil {
+		log.Error(u.Blocked, "The new configuration file is not sound in the mode that is in force: nothing of it holds before a restart")
+	}
 }
 
 // reconfigure puts settings into force.

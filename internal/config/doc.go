@@ -10,5 +10,6 @@
 // works with, and is the only check there is: it finds everything that is
 // wrong at once, and says of each thing where it is and what to do about it.
 // What upstream accepts is accepted; where it has no effect here, a note says
-// so. Watch follows the file, and Compare says what a change of it asks for.
+// so. Watch follows the file, and Update says what of a change can be put into force
+// in a running proxy and what has to wait.
 package config

@@ -4,13 +4,16 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
 	"sluice/internal/filewatch"
+	"sluice/internal/model"
 )
 
 const (
@@ -32,7 +35,7 @@ type WatchOptions struct {
 	Clock  clock.WithTicker
 	// Changed is told of each new configuration. It is never called for one
 	// that is wrong, nor for one that says the same as that before.
-	Changed func(*Settings)
+	Changed func(*Update)
 }
 
 // Watch follows the configuration file until the context ends. It begins with
@@ -56,7 +59,7 @@ func (f *Flags) Watch(ctx context.Context, inForce *Settings, options WatchOptio
 	ticker := options.Clock.NewTicker(interval)
 	defer ticker.Stop()
 
-	follower := &follower{flags: f, path: path, inForce: inForce, options: options}
+	follower := &follower{flags: f, path: path, asked: inForce, inForce: inForce, told: inForce.Warnings, options: options}
 	follower.read(watcher)
 	for {
 		select {
@@ -80,8 +83,10 @@ func (f *Flags) Watch(ctx context.Context, inForce *Settings, options WatchOptio
 type follower struct {
 	flags   *Flags
 	path    string
-	inForce *Settings
-	refused string // what was wrong when it was read last
+	asked   *Settings       // what the file says
+	inForce *Settings       // what of that holds in this process
+	told    []model.Problem // the warnings about the file
+	refused string          // what was wrong when it was read last
 	options WatchOptions
 }
 
@@ -94,7 +99,7 @@ func (f *follower) read(watcher *filewatch.Watcher) {
 			break
 		}
 	}
-	settings, err := f.flags.Settings()
+	update, err := f.update()
 	if err != nil {
 		f.refuse(err)
 		return
@@ -103,12 +108,31 @@ func (f *follower) read(watcher *filewatch.Watcher) {
 		f.refused = ""
 		f.options.Logger.Info("The configuration file is sound again", "file", f.path)
 	}
-	if same(f.inForce.Configuration, settings.Configuration) {
+	f.warn(update.Asked)
+	if same(f.asked.Configuration, update.Asked.Configuration) {
 		return
 	}
 	f.options.Logger.Info("The configuration file changed", "file", f.path)
-	f.inForce = settings
-	f.options.Changed(settings)
+	f.asked, f.inForce = update.Asked, update.InForce
+	f.options.Changed(update)
+}
+
+func (f *follower) update() (*Update, error) {
+	data, err := os.ReadFile(f.path)
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration file: %w", err)
+	}
+	return f.flags.Update(data, f.inForce)
+}
+
+// warn tells once of what the administrator may not have meant, such as fields
+// that are not known: a file that has only those new is no change.
+func (f *follower) warn(s *Settings) {
+	if slices.Equal(f.told, s.Warnings) {
+		return
+	}
+	f.told = s.Warnings
+	s.Report(f.options.Logger)
 }
 
 // refuse tells once of what is wrong.

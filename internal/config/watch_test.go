@@ -20,7 +20,7 @@ const patience = time.Minute
 type watching struct {
 	t       *testing.T
 	path    string
-	changes chan *Settings
+	changes chan *Update
 
 	mu  sync.Mutex
 	log []string
@@ -29,7 +29,7 @@ type watching struct {
 // watch follows a file that is there already, with other flags beside.
 func watch(t *testing.T, path string, flags ...string) *watching {
 	t.Helper()
-	w := &watching{t: t, path: path, changes: make(chan *Settings)}
+	w := &watching{t: t, path: path, changes: make(chan *Update)}
 	f := parse(t, append(flags, "--config="+path)...)
 	inForce, err := f.Settings()
 	if err != nil {
@@ -40,9 +40,9 @@ func watch(t *testing.T, path string, flags ...string) *watching {
 	go func() {
 		done <- f.Watch(ctx, inForce, WatchOptions{
 			Logger: funcr.New(w.line, funcr.Options{}), Clock: clock.RealClock{},
-			Changed: func(s *Settings) {
+			Changed: func(u *Update) {
 				select {
-				case w.changes <- s:
+				case w.changes <- u:
 				case <-ctx.Done():
 				}
 			},
@@ -96,9 +96,14 @@ func (w *watching) waitLogged(words ...string) {
 
 func (w *watching) next() *Settings {
 	w.t.Helper()
+	return w.nextUpdate().InForce
+}
+
+func (w *watching) nextUpdate() *Update {
+	w.t.Helper()
 	select {
-	case s := <-w.changes:
-		return s
+	case u := <-w.changes:
+		return u
 	case <-time.After(patience):
 		w.t.Fatalf("no change came; the log: %q", w.log)
 		return nil
@@ -152,8 +157,11 @@ func TestFlagsThatWinDoSoForAChangedFileToo(t *testing.T) {
 	save(t, path, cidr("1"))
 	w := watch(t, path, "--hostname-override=flag", "--master=https://m")
 	save(t, path, cidr("2")+"hostnameOverride: file\n")
-	if s := w.next(); s.HostnameOverride != "flag" || s.Client.Master != "https://m" {
-		t.Errorf("name is %q and master %q", s.HostnameOverride, s.Client.Master)
+	u := w.nextUpdate()
+	for _, s := range []*Settings{u.Asked, u.InForce} {
+		if s.HostnameOverride != "flag" || s.Client.Master != "https://m" {
+			t.Errorf("name is %q and master %q", s.HostnameOverride, s.Client.Master)
+		}
 	}
 }
 
@@ -208,6 +216,20 @@ func TestAFileThatSaysTheSameIsNoChange(t *testing.T) {
 	w.wantCIDR("10.2.0.0/16")
 	if n := w.logged("configuration file changed"); n != 1 {
 		t.Errorf("%d changes were logged, want one", n)
+	}
+}
+
+func TestWhatIsNotKnownInAChangedFileIsReported(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	save(t, path, cidr("1")+"clusterCidr: at-the-start\n")
+	w := watch(t, path)
+	save(t, path, cidr("1")+"clusterCidr: at-the-start\nmetricsAddress: new\n") // no change otherwise
+	w.waitLogged("Warning", "metricsAddress", "ignored")
+	save(t, path, cidr("2")+"healthAddress: newer\n")
+	w.wantCIDR("10.2.0.0/16")
+	w.waitLogged("Warning", "healthAddress", "ignored")
+	if n := w.logged("metricsAddress"); n != 1 {
+		t.Errorf("a field that is not there any more was reported %d times", n)
 	}
 }
 

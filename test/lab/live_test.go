@@ -2,6 +2,7 @@ package lab_test
 
 import (
 	"fmt"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -108,6 +109,68 @@ func eventually(t *testing.T, holds func() bool) {
 			t.Fatal("it does not come true")
 		}
 	}
+}
+
+// The mode waits for a restart, and so do the defaults that follow from it. /configz
+// shows what is in force.
+func TestDefaultsOfAnotherModeWaitForARestart(t *testing.T) {
+	const elsewhere = "192.0.2.77" // an address of the node that is not its primary one
+	start := strings.Replace(liveConfig, "mode: nftables\n", "", 1)
+	for _, tt := range []struct {
+		mode, other string
+		elsewhere   lab.Kind // of node ports there
+	}{
+		{"nftables", "iptables", lab.Refused},
+		{"iptables", "nftables", lab.Answered},
+	} {
+		t.Run(tt.mode, func(t *testing.T) {
+			l := lab.Start(t)
+			node, err := l.Host("node1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := node.Run(t.Context(), lab.Command{Args: []string{"ip", "address", "add", elsewhere + "/32", "dev", "lo"}}); err != nil {
+				t.Fatal(err)
+			}
+			folder, etc := t.TempDir(), t.TempDir()
+			write(t, folder, "good.yaml", strings.Replace(goodManifests, "ports: [{port: 80}]", "type: NodePort\n  ports: [{port: 80, nodePort: 30080}]", 1), 0)
+			path := filepath.Join(etc, "config.yaml")
+			write(t, etc, "config.yaml", start+"mode: "+tt.mode+"\n", 0)
+			p := launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{"--config", path}})
+			settle(t, p, folder, 0)
+			there := lab.Flow{From: "node1", Protocol: lab.TCP, To: netip.MustParseAddrPort(elsewhere + ":30080")}
+			eventually(t, func() bool { return l.Connect(t.Context(), there).Kind == tt.elsewhere })
+			before := configz(t, l)
+
+			mark := p.Log().Len()
+			write(t, etc, "config.yaml", start+"mode: "+tt.other+"\noomScoreAdj: 77\nunknownField: 1\n", 0)
+			eventually(t, func() bool {
+				lines, _ := p.Log().From(mark)
+				text := strings.Join(lines, "\n")
+				return strings.Contains(text, "this needs a restart of the proxy") && strings.Contains(text, "unknownField")
+			})
+			eventually(t, func() bool { return strings.Contains(configz(t, l), `"oomScoreAdj":77`) })
+			if got := strings.Replace(configz(t, l), `"oomScoreAdj":77`, `"oomScoreAdj":-999`, 1); got != before {
+				t.Errorf("what is in force changed\nfrom %s\nto   %s", before, got)
+			}
+			if o := l.Connect(t.Context(), there); o.Kind != tt.elsewhere {
+				t.Errorf("a node port elsewhere: %v, want %v as before", o, tt.elsewhere)
+			}
+		})
+	}
+}
+
+// configz is the configuration that the proxy shows.
+func configz(t *testing.T, l *lab.Lab) string {
+	t.Helper()
+	var page lab.Page
+	eventually(t, func() bool { // the server may only be starting
+		var err error
+		page, err = l.Get(lab.Flow{From: "node1", Protocol: lab.TCP, To: netip.MustParseAddrPort("127.0.0.1:10249"), Timeout: lab.DefaultTimeout}, "/configz")
+		return err == nil && page.Status == http.StatusOK
+	})
+	_, body, _ := strings.Cut(page.Text, "\r\n\r\n")
+	return body
 }
 
 // A kernel that looks too old for nftables mode is refused, unless somebody vouches

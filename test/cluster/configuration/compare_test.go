@@ -68,7 +68,7 @@ func TestConfigurationMeansWhatItMeansToUpstream(t *testing.T) {
 		}
 	}
 	for _, k := range known {
-		if used[k.name] == 0 && !k.pending {
+		if used[k.name] == 0 {
 			t.Errorf("known difference %q is none any more: take it out of the list and out of docs/configuration.md", k.name)
 		}
 	}
@@ -316,16 +316,11 @@ func differences(ours, upstream outcome) []difference {
 		}
 		return []difference{{"", verdict(ours), verdict(upstream)}}
 	}
-	// Without a mode, the defaults are those of the mode that is chosen.
-	otherMode := ours.inForce["mode"] != upstream.inForce["mode"] && upstream.inForce["mode"] == "iptables"
 	paths := slices.Collect(maps.Keys(ours.inForce))
 	paths = slices.AppendSeq(paths, maps.Keys(upstream.inForce))
 	slices.Sort(paths)
 	var out []difference
 	for _, path := range slices.Compact(paths) {
-		if otherMode && followsFromMode(path) {
-			continue
-		}
 		if a, b := ours.inForce[path], upstream.inForce[path]; a != b {
 			out = append(out, difference{path, a, b})
 		}
@@ -338,9 +333,4 @@ func verdict(o outcome) string {
 		return "accepted"
 	}
 	return "refused: " + strings.TrimSpace(o.refused)
-}
-
-func followsFromMode(path string) bool {
-	section, _, _ := strings.Cut(path, ".")
-	return slices.Contains([]string{"mode", "nftables", "iptables", "nodePortAddresses"}, section)
 }

@@ -17,8 +17,6 @@ type knownDifference struct {
 	field, ours, upstream string
 	// doc is what docs/configuration.md says of it.
 	doc string
-	// pending is one that is about to go: it need not be there any more.
-	pending bool
 }
 
 const (
@@ -29,8 +27,6 @@ const (
 var known = []knownDifference{
 	{name: "mode ipvs", inputs: regexp.MustCompile(`mode.*ipvs`), ours: isRefused, upstream: isAccepted,
 		doc: "`ipvs` is refused."},
-	{name: "empty mode", inputs: regexp.MustCompile(`^iptables: {syncPeriod: 1ns}`), ours: isAccepted, upstream: "SyncPeriod",
-		doc: "An empty `mode`", pending: true},
 	{name: "least period", inputs: regexp.MustCompile(``), field: "nftables.minSyncPeriod", ours: "0s", upstream: "1s",
 		doc: "`nftables.minSyncPeriod` is 0, no limit, unless it is set"},
 	{name: "period below the least", inputs: regexp.MustCompile(`nftables.*[pP]eriod[:=] ?1ns|a period shorter than the least by default`), ours: isAccepted, upstream: "SyncPeriod",
