@@ -67,7 +67,7 @@ its Node at the API server, or in a folder of manifests.`,
 		SilenceErrors: true, // Main prints it
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.version.wanted() {
-				return o.version.print(cmd.OutOrStdout())
+				return o.version.write(cmd.OutOrStdout())
 			}
 			return o.run(cmd.Context(), cmd.ErrOrStderr())
 		},

@@ -21,7 +21,9 @@ func TestMistakesOfTheCommandLineEndItWithOneErrorAndARemedy(t *testing.T) {
 			[]string{"connect to the API server", "set --manifests to a folder"}},
 		{"unknown flag", []string{"--manifests=x", "--frobnicate"}, []string{"unknown flag: --frobnicate"}},
 		{"value that cannot be read", []string{"--manifests=x", "--iptables-sync-period=often"}, []string{`invalid argument "often" for "--iptables-sync-period"`}},
-		{"version of what", []string{"--version=1.30"}, []string{`invalid argument "1.30" for "--version"`, "true, false or raw"}},
+		{"version of what", []string{"--version=1.30"}, []string{`invalid argument "1.30" for "--version"`, "true, false or raw, or a version"}},
+		{"version of another release", []string{"--version=v1.36.0"}, []string{`invalid argument "v1.36.0" for "--version"`, "it must be a version of v1.37"}},
+		{"version to report", []string{"--version=" + kubernetesVersion + "-vendor.1", "--proxy-mode=ipvs"}, []string{`"ipvs" is not available`}},
 		{"no version wanted", []string{"--version=false", "--proxy-mode=ipvs"}, []string{`"ipvs" is not available`}},
 		{"argument without a flag", []string{"--manifests=x", "stray"}, []string{"stray"}},
 		{"mode that is not available", []string{"--manifests=x", "--proxy-mode=ipvs"},
@@ -50,9 +52,10 @@ func TestMistakesOfTheCommandLineEndItWithOneErrorAndARemedy(t *testing.T) {
 
 func TestVersionAndHelpGoToStandardOutput(t *testing.T) {
 	tests := []struct{ name, in, want string }{
-		{"version", "--version", "Sluice "},
-		{"version if that is true", "--version=true", "Sluice "},
+		{"version", "--version", "Kubernetes " + kubernetesVersion + "+sluice."},
+		{"version if that is true", "--version=true", "Kubernetes " + kubernetesVersion + "+sluice."},
 		{"raw version as of all components", "--version=raw", `version.Info{Major:"`},
+		{"raw version names the release of Kubernetes", "--version=raw", `version.Info{Major:"1", Minor:"37", `},
 		{"raw version names the program that built it", "--version=raw", fmt.Sprintf("GoVersion:%q", runtime.Version())},
 		{"help names the flags", "--help", "--nodeport-addresses"},
 		{"help shows defaults", "--help", "(default 30s)"},

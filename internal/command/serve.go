@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/metrics"
+	metricsfeatures "k8s.io/component-base/metrics/features"
 	"k8s.io/kube-proxy/config/v1alpha1"
 	"k8s.io/utils/clock"
 
@@ -82,7 +83,7 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 	}
 	defer func() { err = errors.Join(err, p.kernel.Close()) }()
 	settings = p.settings
-	logger.Info("Starting", "version", version(), "node", settings.Plan.NodeName, "mode", settings.Mode, "manifests", o.manifests)
+	logger.Info("Starting", "version", o.version.build().GitVersion, "node", settings.Plan.NodeName, "mode", settings.Mode, "manifests", o.manifests)
 	seat, err := host.TakeSeat(ctx, logger.WithName("host"), p.clock)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -111,7 +112,7 @@ func (p *proxy) connect(ctx context.Context) (err error) {
 		p.recorder = telemetry.LogRecorder(p.logger.WithName("events"))
 		return nil
 	}
-	if p.client, err = kubernetes.NewClient(p.settings.Client.Connection, p.settings.Client.Master, userAgent()); err != nil {
+	if p.client, err = kubernetes.NewClient(p.settings.Client.Connection, p.settings.Client.Master, userAgent(p.options.version.build())); err != nil {
 		return fmt.Errorf("connect to the API server: %w; to run without one, set --manifests to a folder of manifests", err)
 	}
 	p.recorder, err = telemetry.NewAPIRecorder(ctx, p.client, p.uid)
@@ -157,12 +158,14 @@ func (p *proxy) assemble() (err error) {
 	if p.settings.Serving.ShowHiddenMetrics {
 		metrics.SetShowHidden()
 	}
+	// Histograms are what the gate says when they are registered.
+	metricsfeatures.ApplyFeatureGates(p.settings.Features)
 	p.registry = telemetry.ProcessRegistry()
 	p.settings.Features.AddMetrics()
 	if p.metrics, err = telemetry.NewMetrics(p.registry, p.settings.Mode); err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
-	if err := telemetry.RegisterBuild(p.registry, build()); err != nil {
+	if err := telemetry.RegisterBuild(p.registry, p.options.version.build()); err != nil {
 		return err
 	}
 	p.feed = telemetry.NewFeed(telemetry.FeedOptions{Metrics: p.metrics, Status: summary, Snapshot: snapshot, Clock: p.clock, Connected: p.connected()})

@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -110,10 +111,10 @@ func (s *servers) metrics(settings *config.Settings, at netip.AddrPort) *telemet
 		},
 		Metrics:    p.registry,
 		Refresh:    p.feed.Refresh,
-		More:       p.book.Write,
+		More:       p.book,
 		Mode:       p.settings.Mode,
 		ModeReason: p.modeReason,
-		Version:    version(),
+		Version:    strings.TrimPrefix(p.options.version.build().GitVersion, "v"), // as upstream writes it there
 		Config:     func() *v1alpha1.KubeProxyConfiguration { return s.settings.Load().Configuration },
 		Statusz:    settings.Features.Enabled("ComponentStatusz"),
 		Profiling:  settings.Serving.Profiling,

@@ -1,23 +1,28 @@
 package command
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/pflag"
 	semantic "k8s.io/apimachinery/pkg/util/version"
 	apiversion "k8s.io/apimachinery/pkg/version"
 )
 
+// kubernetesVersion is the release of Kubernetes whose kube-proxy this one stands
+// in for. A test holds it against the modules of that release in go.mod.
+const kubernetesVersion = "v1.37.2"
+
 // release is the version that the Makefile builds in.
 var release string
 
-// version is the release, or what the Go tool knows of a binary that was not
-// built by the Makefile.
+// version is the release of Sluice, or what the Go tool knows of a binary that was
+// not built by the Makefile.
 func version() string {
 	if release != "" {
 		return release
@@ -25,30 +30,60 @@ func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version
 	}
-	return "(unknown version)"
+	return "unknown"
 }
 
-// userAgent is how the API server's logs name this binary.
-func userAgent() string {
-	return "kube-proxy/" + version() + " (" + runtime.GOOS + "/" + runtime.GOARCH + ") sluice"
+// gitVersion is what the cluster is told: the version of Kubernetes, so that
+// whoever compares the versions of components finds what it expects, with our own
+// as build metadata, which has no part in such comparisons.
+func gitVersion() string { return kubernetesVersion + "+sluice." + metadata(version()) }
+
+// metadata makes build metadata of a version, as semantic versioning allows it:
+// identifiers of letters, digits and hyphens with dots between them.
+func metadata(version string) string {
+	allowed := func(r rune) rune {
+		switch {
+		case r >= '0' && r <= '9', r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r == '-':
+			return r
+		}
+		return '.'
+	}
+	words := strings.FieldsFunc(strings.Map(allowed, version), func(r rune) bool { return r == '.' })
+	if len(words) == 0 {
+		return "unknown"
+	}
+	if number, ok := strings.CutPrefix(words[0], "v"); ok && number != "" && strings.Trim(number, "0123456789") == "" {
+		words[0] = number
+	}
+	return strings.Join(words, ".")
 }
 
 // build is what is known of this binary, as all Kubernetes components tell it.
 // What is not known is empty.
 func build() apiversion.Info {
 	info := apiversion.Info{
-		GitVersion: version(),
+		GitVersion: gitVersion(),
 		GoVersion:  runtime.Version(),
 		Compiler:   runtime.Compiler,
 		Platform:   runtime.GOOS + "/" + runtime.GOARCH,
 	}
-	if v, err := semantic.ParseSemantic(info.GitVersion); err == nil {
+	if v, err := semantic.ParseSemantic(kubernetesVersion); err == nil {
 		info.Major, info.Minor = strconv.Itoa(int(v.Major())), strconv.Itoa(int(v.Minor()))
 	}
 	if binary, ok := debug.ReadBuildInfo(); ok {
 		addRevision(&info, binary.Settings)
 	}
 	return info
+}
+
+// userAgent is how the API server's logs name this binary, in the form that all
+// Kubernetes components have.
+func userAgent(info apiversion.Info) string {
+	commit := info.GitCommit
+	if commit == "" {
+		commit = "unknown"
+	}
+	return fmt.Sprintf("kube-proxy/%s (%s) sluice/%s", info.GitVersion, info.Platform, commit[:min(7, len(commit))])
 }
 
 // addRevision tells what the binary was built from. The time is that of the
@@ -66,40 +101,76 @@ func addRevision(info *apiversion.Info, settings []debug.BuildSetting) {
 	}
 }
 
-// versionFlag is --version: "true", "false" or "raw", as in all Kubernetes
-// components. Without a value it is "true".
-type versionFlag string
+// versionFlag is --version, as in all Kubernetes components: "true", "false" or
+// "raw", "true" without a value; or a version to report instead of the own one, as
+// vendors do, of the same release of Kubernetes.
+type versionFlag struct {
+	print    string // "true", "false" or "raw"
+	reported string // empty for the own one
+}
 
 func addVersionFlag(flags *pflag.FlagSet, v *versionFlag) {
-	*v = "false"
-	flags.Var(v, "version", "Print the version and exit. With the value raw, print all that is known of the build.")
+	v.print = "false"
+	flags.Var(v, "version", "Print the version and exit. With the value raw, print all that is known of the build. "+
+		"With a version such as "+kubernetesVersion+"-vendor.1, report that one instead.")
 	flags.Lookup("version").NoOptDefVal = "true"
 }
 
-func (v *versionFlag) String() string { return string(*v) }
-func (v *versionFlag) Type() string   { return "version" }
+func (v *versionFlag) String() string {
+	if v.reported != "" {
+		return v.reported
+	}
+	return v.print
+}
+
+func (v *versionFlag) Type() string { return "version" }
 
 func (v *versionFlag) Set(text string) error {
 	if text == "raw" {
-		*v = "raw"
+		v.print = "raw"
 		return nil
+	}
+	if strings.HasPrefix(text, "v") {
+		return v.setReported(text)
 	}
 	on, err := strconv.ParseBool(text)
 	if err != nil {
-		return errors.New("it must be true, false or raw")
+		return fmt.Errorf("it must be true, false or raw, or a version such as %s-vendor.1", kubernetesVersion)
 	}
-	*v = versionFlag(strconv.FormatBool(on))
+	v.print = strconv.FormatBool(on)
 	return nil
 }
 
-// wanted is whether to print the version instead of running.
-func (v *versionFlag) wanted() bool { return *v != "false" }
+func (v *versionFlag) setReported(text string) error {
+	reported, err := semantic.ParseSemantic(text)
+	if err != nil {
+		return err
+	}
+	of, err := semantic.ParseSemantic(kubernetesVersion)
+	if err != nil || !slices.Equal(reported.Components(), of.Components()) {
+		return fmt.Errorf("it must be a version of %s, such as %s-vendor.1", kubernetesVersion, kubernetesVersion)
+	}
+	v.reported = text
+	return nil
+}
 
-func (v *versionFlag) print(to io.Writer) (err error) {
-	if *v == "raw" {
-		_, err = fmt.Fprintf(to, "%#v\n", build())
+// build is that of the binary, under the version to report.
+func (v *versionFlag) build() apiversion.Info {
+	info := build()
+	if v.reported != "" {
+		info.GitVersion = v.reported
+	}
+	return info
+}
+
+// wanted is whether to print the version instead of running.
+func (v *versionFlag) wanted() bool { return v.print != "false" }
+
+func (v *versionFlag) write(to io.Writer) (err error) {
+	if v.print == "raw" {
+		_, err = fmt.Fprintf(to, "%#v\n", v.build())
 	} else {
-		_, err = fmt.Fprintf(to, "Sluice %s\n", version())
+		_, err = fmt.Fprintf(to, "Kubernetes %s\n", v.build().GitVersion)
 	}
 	return err
 }

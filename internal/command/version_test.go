@@ -1,7 +1,10 @@
 package command
 
 import (
+	"os"
+	"regexp"
 	"runtime/debug"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -34,21 +37,59 @@ func TestRawVersionSaysWhatTheBinaryWasBuiltFrom(t *testing.T) {
 	}
 }
 
-func TestRawVersionSplitsTheRelease(t *testing.T) {
-	tests := []struct{ name, in, major, minor string }{
-		{"a release", "v1.2.3", "1", "2"},
-		{"commits after a release", "v0.12.1-5-gc0ffee-dirty", "0", "12"},
-		{"a commit without any release", "c0ffee", "", ""},
+// semanticVersion is a release with build metadata, as semver.org defines it.
+var semanticVersion = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*$`)
+
+func TestClustersAreToldTheVersionOfKubernetesWithOurOwnAsMetadata(t *testing.T) {
+	tests := []struct{ name, release, want string }{
+		{"a release", "v1.2.3", kubernetesVersion + "+sluice.1.2.3"},
+		{"commits after a release", "v0.12.1-5-gc0ffee-dirty", kubernetesVersion + "+sluice.0.12.1-5-gc0ffee-dirty"},
+		{"a commit without any release", "c0ffee", kubernetesVersion + "+sluice.c0ffee"},
+		{"built by the Go tool", "v0.0.0-20260301080000-c0ffeec0ffee+dirty", kubernetesVersion + "+sluice.0.0.0-20260301080000-c0ffeec0ffee.dirty"},
+		{"not built from a commit", "(devel)", kubernetesVersion + "+sluice.devel"},
+		{"a name of its own", "vanilla_1", kubernetesVersion + "+sluice.vanilla.1"},
+		{"nothing that a version can hold", "???", kubernetesVersion + "+sluice.unknown"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			before := release
 			t.Cleanup(func() { release = before })
-			release = test.in
+			release = test.release
 			got := build()
-			if got.GitVersion != test.in || got.Major != test.major || got.Minor != test.minor {
-				t.Errorf("release %s is told as %#v", test.in, got)
+			if got.GitVersion != test.want || got.Major != "1" || got.Minor != "37" {
+				t.Errorf("release %s is told as %#v, want version %s", test.release, got, test.want)
+			}
+			if !semanticVersion.MatchString(got.GitVersion) {
+				t.Errorf("%s is no semantic version", got.GitVersion)
 			}
 		})
+	}
+}
+
+// The alert KubernetesVersionMismatch compares what this leaves of the versions of
+// all components.
+func TestVersionMismatchAlertsSeeTheVersionOfKubernetes(t *testing.T) {
+	minor := regexp.MustCompile(`^(?:(v[0-9]*.[0-9]*).*)$`)
+	ours, theirs := minor.ReplaceAllString(gitVersion(), "$1"), minor.ReplaceAllString("v1.37.0", "$1")
+	if ours != theirs {
+		t.Errorf("the alert compares %q with %q", ours, theirs)
+	}
+}
+
+func TestTheVersionOfKubernetesIsThatOfItsModules(t *testing.T) {
+	text, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "v1" + strings.TrimPrefix(regexp.MustCompile(`k8s\.io/kube-proxy (\S+)`).FindStringSubmatch(string(text))[1], "v0")
+	if kubernetesVersion != want {
+		t.Errorf("it is %s, and go.mod has the kube-proxy of %s", kubernetesVersion, want)
+	}
+}
+
+func TestTheAPIServerIsToldWhoAsks(t *testing.T) {
+	got := userAgent(apiversion.Info{GitVersion: "v1.37.2+sluice.1.2.3", Platform: "linux/arm64", GitCommit: "c0ffeec0ffee"})
+	if want := "kube-proxy/v1.37.2+sluice.1.2.3 (linux/arm64) sluice/c0ffeec"; got != want {
+		t.Errorf("user agent is %q, want %q", got, want)
 	}
 }

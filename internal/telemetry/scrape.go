@@ -9,27 +9,67 @@ import (
 	"strings"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
 	"k8s.io/component-base/metrics"
 )
 
 // countersTimeout is less than anybody who scrapes waits.
 const countersTimeout = 5 * time.Second
 
-// metricsPage shows the metrics of the registry, followed by those that More
-// writes. It is always text, the one form that can be added to, and that every
-// client takes.
+// Source is a source of metrics beside the registry, which knows a faster way to
+// write them as text.
+type Source interface {
+	// Write writes the metrics in the text format of Prometheus.
+	Write(io.Writer) error
+	metrics.Gatherer
+}
+
+// metricsPage shows the metrics of the registry and of More, in the format that
+// the client prefers: text, or protobuf, which alone carries native histograms.
 func (s *Server) metricsPage() http.Handler {
-	registered := metrics.HandlerFor(s.Metrics, metrics.HandlerOpts{DisableCompression: true})
+	text, others := s.textMetrics(), metrics.HandlerFor(allMetrics{s}, metrics.HandlerOpts{})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.Refresh != nil {
 			s.Refresh()
 		}
+		if isPlainScrape(r) {
+			text.ServeHTTP(w, r)
+		} else {
+			others.ServeHTTP(w, r)
+		}
+	})
+}
+
+// isPlainScrape tells whether a client wants text, and all metrics.
+func isPlainScrape(r *http.Request) bool {
+	return expfmt.Negotiate(r.Header).FormatType() == expfmt.TypeTextPlain && !r.URL.Query().Has("name[]")
+}
+
+// allMetrics gathers the metrics of the registry and of More. They have no metric
+// in common.
+type allMetrics struct{ *Server }
+
+func (a allMetrics) Gather() ([]*dto.MetricFamily, error) {
+	families, err := a.Metrics.Gather()
+	if err != nil || a.More == nil {
+		return families, err
+	}
+	more, err := a.More.Gather()
+	return append(families, more...), err
+}
+
+// textMetrics writes the metrics of the registry as text, and has More write its
+// own behind them.
+func (s *Server) textMetrics() http.Handler {
+	registered := metrics.HandlerFor(s.Metrics, metrics.HandlerOpts{DisableCompression: true})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := newAnswer(takesGzip(r.Header))
 		asText := r.Clone(r.Context())
 		asText.Header.Del("Accept")
 		registered.ServeHTTP(a, asText)
 		if s.More != nil && a.status == http.StatusOK {
-			if err := s.More(a); err != nil {
+			if err := s.More.Write(a); err != nil {
 				http.Error(w, "cannot write the metrics: "+err.Error(), http.StatusInternalServerError)
 				return
 			}

@@ -4,75 +4,129 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
 
 	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
-// more writes one metric beside those of the registry.
-func more(o *ServerOptions) {
-	o.More = func(w io.Writer) error {
-		_, err := io.WriteString(w, "sluice_more 1\n")
-		return err
+// more has one metric beside those of the registry, or an error.
+type more struct{ err error }
+
+func (m more) Write(w io.Writer) error {
+	if m.err != nil {
+		return m.err
 	}
+	_, err := io.WriteString(w, "# TYPE sluice_more gauge\nsluice_more 1\n")
+	return err
 }
 
-func TestMetricsAreTextWhateverIsAskedForAndCompressedForThoseWhoLikeIt(t *testing.T) {
+func (m more) Gather() ([]*dto.MetricFamily, error) {
+	name, value := "sluice_more", 1.0
+	return []*dto.MetricFamily{{
+		Name: &name, Type: dto.MetricType_GAUGE.Enum(), Metric: []*dto.Metric{{Gauge: &dto.Gauge{Value: &value}}},
+	}}, m.err
+}
+
+func withMore(o *ServerOptions) { o.More = more{} }
+
+const (
+	textFormat     = "text/plain; version=0.0.4"
+	protobufFormat = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
+
+	acceptProtobuf = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
+	// acceptAll is what Prometheus sends unless it is to read native histograms.
+	acceptAll = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1"
+)
+
+func TestMetricsAreInTheFormatThatIsAskedForAndCompressedForThoseWhoLikeIt(t *testing.T) {
 	tests := []struct {
 		name       string
 		header     http.Header
+		format     string
 		compressed bool
 	}{
-		{"a browser or curl", http.Header{}, false},
-		{"Prometheus", http.Header{"Accept-Encoding": {"gzip"}, "Accept": {"application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.3,*/*;q=0.1"}}, true},
-		{"with a choice", http.Header{"Accept-Encoding": {"deflate, gzip;q=0.5"}}, true},
-		{"without the choice", http.Header{"Accept-Encoding": {"br, gzip; q=0"}}, false},
-		{"protobuf", http.Header{"Accept": {"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"}}, false},
+		{"a browser or curl", http.Header{}, textFormat, false},
+		{"Prometheus", http.Header{"Accept-Encoding": {"gzip"}, "Accept": {acceptAll}}, textFormat, true},
+		{"with a choice", http.Header{"Accept-Encoding": {"deflate, gzip;q=0.5"}}, textFormat, true},
+		{"without the choice", http.Header{"Accept-Encoding": {"br, gzip; q=0"}}, textFormat, false},
+		{"protobuf", http.Header{"Accept": {acceptProtobuf}}, protobufFormat, false},
+		{"Prometheus that reads native histograms", http.Header{"Accept-Encoding": {"gzip"}, "Accept": {acceptProtobuf + ";q=0.6," + acceptAll}}, protobufFormat, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
 			r.Header = tt.header
+			world := newWorld(t)
+			world.commit(time.Second, set(frontend("10.96.0.1", web)), dataplane.Result{Elements: 3})
 			w := httptest.NewRecorder()
-			newWorld(t).server(more).Handler().ServeHTTP(w, r)
+			world.server(withMore).Handler().ServeHTTP(w, r)
 			answer := w.Result()
-			var body io.Reader = answer.Body
 			if got := answer.Header.Get("Content-Encoding") == "gzip"; got != tt.compressed {
 				t.Fatalf("compressed: %v, want %v", got, tt.compressed)
 			}
-			if tt.compressed {
-				var err error
-				if body, err = gzip.NewReader(answer.Body); err != nil {
-					t.Fatal(err)
-				}
-			}
-			text, err := io.ReadAll(body)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, want := range []string{"# TYPE sluice_frontends gauge\n", "\nsluice_more 1\n"} {
-				if !strings.Contains(string(text), want) {
-					t.Errorf("the answer lacks %q", want)
-				}
-			}
-			if kind := answer.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/plain; version=0.0.4") {
+			if kind := answer.Header.Get("Content-Type"); !strings.HasPrefix(kind, tt.format) {
 				t.Errorf("the answer is of type %q", kind)
+			}
+			families := read(t, answer)
+			for name, want := range map[string]dto.MetricType{"sluice_frontends": dto.MetricType_GAUGE, "sluice_more": dto.MetricType_GAUGE, "sluice_transaction_elements": dto.MetricType_HISTOGRAM} {
+				if f := families[name]; f == nil || f.GetType() != want || len(f.GetMetric()) == 0 {
+					t.Errorf("metric %s is %v", name, f)
+				}
 			}
 		})
 	}
 }
 
-func TestMetricsThatCannotBeWrittenAreAnError(t *testing.T) {
-	broken := func(o *ServerOptions) { o.More = func(io.Writer) error { return errors.New("out of ink") } }
-	r := ask(newWorld(t).server(broken), http.MethodGet, "/metrics", "", "")
-	if body := bodyOf(t, r); r.StatusCode != 500 || !strings.Contains(body, "out of ink") {
-		t.Errorf("answer is %d %q", r.StatusCode, body)
+// read reads metrics in any format, as Prometheus does.
+func read(t *testing.T, answer *http.Response) map[string]*dto.MetricFamily {
+	t.Helper()
+	body := io.Reader(answer.Body)
+	if answer.Header.Get("Content-Encoding") == "gzip" {
+		var err error
+		if body, err = gzip.NewReader(answer.Body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := map[string]*dto.MetricFamily{}
+	decoder := expfmt.NewDecoder(body, expfmt.ResponseFormat(answer.Header))
+	for {
+		family := &dto.MetricFamily{}
+		if err := decoder.Decode(family); errors.Is(err, io.EOF) {
+			return out
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		out[family.GetName()] = family
+	}
+}
+
+func TestMetricsCanBeAskedForByName(t *testing.T) {
+	for _, accept := range []string{"", acceptProtobuf} {
+		answer := ask(newWorld(t).server(withMore), http.MethodGet, "/metrics?name[]=sluice_more", accept, "")
+		if got := slices.Collect(maps.Keys(read(t, answer))); !slices.Equal(got, []string{"sluice_more"}) {
+			t.Errorf("Accept %q: the answer has %v", accept, got)
+		}
+	}
+}
+
+func TestMetricsThatCannotBeToldAreAnError(t *testing.T) {
+	broken := func(o *ServerOptions) { o.More = more{errors.New("out of ink")} }
+	for _, accept := range []string{"", acceptProtobuf} {
+		r := ask(newWorld(t).server(broken), http.MethodGet, "/metrics", accept, "")
+		if body := bodyOf(t, r); r.StatusCode != 500 || !strings.Contains(body, "out of ink") {
+			t.Errorf("Accept %q: answer is %d %q", accept, r.StatusCode, body)
+		}
 	}
 }
 

@@ -3,7 +3,6 @@ package telemetry
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"time"
@@ -42,10 +41,10 @@ type ServerOptions struct {
 	Failed func(error)
 
 	// Metrics is what /metrics shows, and Refresh is called before, if not nil.
-	// More adds to it in the text format of Prometheus; nil for nothing.
+	// More adds to it; nil for nothing.
 	Metrics metrics.Gatherer
 	Refresh func()
-	More    func(io.Writer) error
+	More    Source
 
 	Mode v1alpha1.ProxyMode
 	// ModeReason is why the mode is this one, empty if it was chosen.

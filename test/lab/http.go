@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httputil"
+	"strings"
 	"time"
 )
 
@@ -13,27 +14,31 @@ import (
 type Page struct {
 	Status int
 	Text   string // header and body, as they came
+	Header http.Header
+	Body   []byte
 }
 
-// Get asks for a path by HTTP. The flow must be of TCP.
-func (l *Lab) Get(f Flow, path string) (Page, error) {
+// Get asks for a path by HTTP, with further lines of the header, as "Accept: */*".
+// The flow must be of TCP.
+func (l *Lab) Get(f Flow, path string, header ...string) (Page, error) {
 	s, err := l.Open(f)
 	if err != nil {
 		return Page{}, err
 	}
 	defer s.Close()
-	page, err := s.get(path)
+	page, err := s.get(path, header)
 	if err != nil {
 		return Page{}, fmt.Errorf("get %s on %v: %w", path, f, err)
 	}
 	return page, nil
 }
 
-func (s *Session) get(path string) (Page, error) {
+func (s *Session) get(path string, header []string) (Page, error) {
 	if err := s.conn.SetDeadline(time.Now().Add(s.flow.Timeout)); err != nil {
 		return Page{}, err
 	}
-	if _, err := fmt.Fprintf(s.conn, "GET %s HTTP/1.1\r\nHost: %v\r\nConnection: close\r\n\r\n", path, s.flow.To); err != nil {
+	lines := append([]string{fmt.Sprintf("GET %s HTTP/1.1", path), fmt.Sprintf("Host: %v", s.flow.To), "Connection: close"}, header...)
+	if _, err := io.WriteString(s.conn, strings.Join(lines, "\r\n")+"\r\n\r\n"); err != nil {
 		return Page{}, err
 	}
 	response, err := http.ReadResponse(bufio.NewReader(io.LimitReader(s.conn, 1<<20)), nil)
@@ -42,5 +47,9 @@ func (s *Session) get(path string) (Page, error) {
 	}
 	defer response.Body.Close()
 	text, err := httputil.DumpResponse(response, true)
-	return Page{Status: response.StatusCode, Text: string(text)}, err
+	if err != nil {
+		return Page{}, err
+	}
+	body, err := io.ReadAll(response.Body)
+	return Page{Status: response.StatusCode, Text: string(text), Header: response.Header, Body: body}, err
 }

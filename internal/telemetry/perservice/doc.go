@@ -14,5 +14,6 @@
 //   - The kernel is asked when somebody scrapes, once a second at most.
 //
 // The metrics are written as text by the package itself. Going through the
-// registry of the process would cost ten times as much for as many series.
+// registry of the process would cost ten times as much for as many series. For other
+// formats they are gathered.
 package perservice

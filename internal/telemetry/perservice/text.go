@@ -10,25 +10,39 @@ import (
 )
 
 // writer writes the text format bit by bit, so that there is never much of it
-// in memory.
+// in memory. Instead, it can gather metrics for the formats of others.
 type writer struct {
 	to   io.Writer
 	buf  []byte
 	name string
 	err  error
+	// families are what is gathered; nil to write text.
+	families *families
 }
 
 // flushAt is how much is gathered before it is handed on.
 const flushAt = 32 << 10
 
+// helpPrefix is what the help of every metric of that stability begins with.
+const helpPrefix = "[ALPHA] "
+
 // metric begins a metric.
 func (w *writer) metric(name, kind, help string) {
 	w.name = name
-	w.text("# HELP ", name, " [ALPHA] ", help, "\n# TYPE ", name, " ", kind, "\n")
+	if w.families != nil {
+		w.families.begin(name, kind, helpPrefix+help)
+		return
+	}
+	w.text("# HELP ", name, " ", helpPrefix, help, "\n# TYPE ", name, " ", kind, "\n")
 }
 
 // serviceSample writes a sample of a Service; labels are names and values.
 func (w *writer) serviceSample(name model.Name, value float64, labels ...string) {
+	if w.families != nil {
+		all := append(make([]string, 0, 2*mostLabels), "namespace", name.Namespace, "service", name.Name)
+		w.families.add(value, append(all, labels...))
+		return
+	}
 	w.text(w.name, "{")
 	w.label("namespace", name.Namespace)
 	w.text(",")
@@ -42,6 +56,10 @@ func (w *writer) serviceSample(name model.Name, value float64, labels ...string)
 
 // sample writes a sample with one label.
 func (w *writer) sample(value float64, label, is string) {
+	if w.families != nil {
+		w.families.add(value, []string{label, is})
+		return
+	}
 	w.text(w.name, "{")
 	w.label(label, is)
 	w.value(value)
@@ -50,10 +68,13 @@ func (w *writer) sample(value float64, label, is string) {
 func (w *writer) label(name, value string) {
 	w.text(name, `="`)
 	if strings.ContainsAny(value, "\\\"\n") || !utf8.ValidString(value) {
-		value = escaper.Replace(strings.ToValidUTF8(value, "\uFFFD"))
+		value = escaper.Replace(valid(value))
 	}
 	w.text(value, `"`)
 }
+
+// valid is a value that all formats can carry.
+func valid(value string) string { return strings.ToValidUTF8(value, "\uFFFD") }
 
 var escaper = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
 

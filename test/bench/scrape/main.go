@@ -67,7 +67,8 @@ func (f figures) print(o options) error {
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
 	fmt.Fprintf(out, "series\t%d\n", f.Series)
 	fmt.Fprintf(out, "answer, compressed\t%d kB, %d kB\n", f.Bytes>>10, f.Compressed>>10)
-	fmt.Fprintf(out, "CPU time of a scrape\t%s\n", ms(f.CPU))
+	fmt.Fprintf(out, "CPU time of a scrape, text\t%s\n", ms(f.CPU))
+	fmt.Fprintf(out, "CPU time of a scrape, protobuf\t%s\n", ms(f.Protobuf))
 	fmt.Fprintf(out, "heap before, after %d scrapes\t%d kB, %d kB\n", o.scrapes, f.HeapBefore>>10, f.HeapAfter>>10)
 	for _, l := range f.Changes {
 		fmt.Fprintf(out, "change, %s, p50 / p99\t%s / %s (of %d)\n", l.While, ms(l.P50), ms(l.P99), l.Count)

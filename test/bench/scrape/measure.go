@@ -18,7 +18,8 @@ import (
 // figures are what was measured.
 type figures struct {
 	Series, Bytes, Compressed int
-	CPU                       time.Duration // of this process, for one scrape
+	CPU                       time.Duration // of this process, for one scrape as text
+	Protobuf                  time.Duration // the same in protobuf
 	HeapBefore, HeapAfter     uint64
 	Changes                   []latency
 }
@@ -38,8 +39,8 @@ func measure(o options) (figures, error) {
 		return f, err
 	}
 	defer p.stop()
-	plain := p.scrape("")
-	f.Bytes, f.Compressed = plain.Len(), p.scrape("gzip").Len()
+	plain := p.scrape("", "")
+	f.Bytes, f.Compressed = plain.Len(), p.scrape(text, "gzip").Len()
 	for line := range bytes.Lines(plain.Bytes()) {
 		if line[0] != '#' {
 			f.Series++
@@ -70,13 +71,26 @@ func (f *figures) scrapes(p *pipe, o options) error {
 		defer pprof.StopCPUProfile()
 	}
 	f.HeapBefore = heap()
-	before := cpuTime()
+	// In turns, so that a machine with other work to do slows both down.
 	for range o.scrapes {
-		p.scrape("gzip")
+		f.CPU += p.cost(text) / time.Duration(o.scrapes)
+		f.Protobuf += p.cost(protobuf) / time.Duration(o.scrapes)
 	}
-	f.CPU = (cpuTime() - before) / time.Duration(o.scrapes)
 	f.HeapAfter = heap()
 	return nil
+}
+
+// The formats that clients ask for.
+const (
+	text     = "text/plain;version=0.0.4"
+	protobuf = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
+)
+
+// cost is the CPU time of a scrape, in one of the formats.
+func (p *pipe) cost(format string) time.Duration {
+	before := cpuTime()
+	p.scrape(format, "gzip")
+	return cpuTime() - before
 }
 
 func heap() uint64 {
@@ -98,11 +112,13 @@ func cpuTime() time.Duration {
 
 // scrape is one answer of /metrics. The time between two of them, in which the
 // kernel is not asked again, is over for each.
-func (p *pipe) scrape(encoding string) *bytes.Buffer {
+func (p *pipe) scrape(format, encoding string) *bytes.Buffer {
 	p.clock.step()
 	r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
-	if encoding != "" {
-		r.Header.Set("Accept-Encoding", encoding)
+	for name, value := range map[string]string{"Accept": format, "Accept-Encoding": encoding} {
+		if value != "" {
+			r.Header.Set(name, value)
+		}
 	}
 	w := httptest.NewRecorder()
 	p.metrics.ServeHTTP(w, r)
@@ -121,7 +137,7 @@ func (p *pipe) latency(while string, during, every time.Duration) latency {
 	if every > 0 {
 		scraper.Go(func() {
 			for ctx.Err() == nil {
-				p.scrape("gzip")
+				p.scrape(text, "gzip")
 				select {
 				case <-time.After(every):
 				case <-ctx.Done():

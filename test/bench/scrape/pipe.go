@@ -109,7 +109,7 @@ func (p *pipe) observe() (*telemetry.Feed, error) {
 		Clock:  p.clock,
 	})
 	p.metrics = telemetry.NewServer(telemetry.ServerOptions{
-		Metrics: registry, Refresh: feed.Refresh, More: p.book.Write, Mode: "nftables", Logger: logr.Discard(),
+		Metrics: registry, Refresh: feed.Refresh, More: p.book, Mode: "nftables", Logger: logr.Discard(),
 	}).Handler()
 	return feed, nil
 }

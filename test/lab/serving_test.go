@@ -1,0 +1,114 @@
+package lab_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/netip"
+	"strings"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+
+	"sluice/test/lab"
+)
+
+// dualManifests are a Service of both families.
+const dualManifests = `
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: default}
+spec:
+  clusterIP: 10.96.0.10
+  clusterIPs: [10.96.0.10, "fd00:10:96::10"]
+  ipFamilies: [IPv4, IPv6]
+  ports: [{name: http, port: 80, targetPort: 8080}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-4, namespace: default, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints: [{addresses: [10.244.1.1], nodeName: node1}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-6, namespace: default, labels: {kubernetes.io/service-name: web}}
+addressType: IPv6
+ports: [{name: http, port: 8080}]
+endpoints: [{addresses: ["fd00:10:244:1::1"], nodeName: node1}]
+`
+
+// ask asks a server on node1 until it answers.
+func ask(t *testing.T, l *lab.Lab, from, address, path string, header ...string) lab.Page {
+	t.Helper()
+	f := lab.Flow{From: from, Protocol: lab.TCP, To: netip.MustParseAddrPort(address), Timeout: lab.DefaultTimeout}
+	var page lab.Page
+	eventually(t, func() bool {
+		var err error
+		page, err = l.Get(f, path, header...)
+		return err == nil
+	})
+	return page
+}
+
+// scrape reads the metrics of the proxy on node1 in protobuf.
+func scrape(t *testing.T, l *lab.Lab) map[string]*dto.MetricFamily {
+	t.Helper()
+	page := ask(t, l, "node1", "127.0.0.1:10249", "/metrics",
+		"Accept: application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,text/plain;version=0.0.4;q=0.5")
+	format := expfmt.ResponseFormat(page.Header)
+	if format.FormatType() != expfmt.TypeProtoDelim {
+		t.Fatalf("metrics are of type %q", page.Header.Get("Content-Type"))
+	}
+	out := map[string]*dto.MetricFamily{}
+	for decoder := expfmt.NewDecoder(bytes.NewReader(page.Body), format); ; {
+		family := &dto.MetricFamily{}
+		if err := decoder.Decode(family); errors.Is(err, io.EOF) {
+			return out
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		out[family.GetName()] = family
+	}
+}
+
+func TestMetricsInProtobufHaveNativeHistogramsUnlessTheirGateIsOff(t *testing.T) {
+	l := lab.Start(t)
+	folder := t.TempDir()
+	write(t, folder, "web.yaml", dualManifests, 0)
+	for _, native := range []bool{true, false} {
+		flags := []string{}
+		if !native {
+			flags = append(flags, "--feature-gates=NativeHistograms=false")
+		}
+		p := startProxy(t, l, "nftables", lab.ProxyOptions{Manifests: folder, Flags: flags})
+		settle(t, p, folder, 0)
+		var families map[string]*dto.MetricFamily
+		eventually(t, func() bool { // the commit is counted right after it is logged
+			families = scrape(t, l)
+			return families["sluice_programming_seconds"] != nil
+		})
+		for _, name := range []string{"kubeproxy_sync_proxy_rules_duration_seconds", "sluice_programming_seconds"} {
+			h := families[name].GetMetric()[0].GetHistogram()
+			if got := len(h.GetPositiveSpan()) > 0; got != native {
+				t.Errorf("gate %v: %s has a native histogram: %v", native, name, got)
+			}
+			if len(h.GetBucket()) == 0 {
+				t.Errorf("gate %v: %s has no classic buckets", native, name)
+			}
+		}
+		if n := len(families["sluice_service_endpoints"].GetMetric()); n == 0 {
+			t.Errorf("gate %v: there are no metrics of single Services", native)
+		}
+		for _, label := range families["kubernetes_build_info"].GetMetric()[0].GetLabel() {
+			if label.GetName() == "git_version" && !strings.HasPrefix(label.GetValue(), "v1.37.2+sluice.") {
+				t.Errorf("the version is %q", label.GetValue())
+			}
+		}
+		if err := p.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
