@@ -27,8 +27,7 @@ type options struct {
 	manifests string
 	// controlSocket is the path of the control socket, empty for none.
 	controlSocket string
-	// page is whether browsers are shown one.
-	page bool
+	page          pageOptions
 	// exitOnConfigChange is upstream's way with a changed configuration file,
 	// for what cannot be put into force in a running process.
 	exitOnConfigChange bool
@@ -85,7 +84,7 @@ its Node at the API server, or in a folder of manifests.`,
 		"Reset the TCP connections of a Service's clients to an endpoint that no longer serves, so that they connect anew at once. Otherwise they go on for as long as the endpoint does.")
 	o.serviceMetrics.addFlags(flags)
 	addSocketFlag(flags, &o.controlSocket)
-	addPageFlag(flags, &o.page)
+	o.page.addFlags(flags)
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	cmd.AddCommand(newExplain(), newStatus(), newRender(), newDiff())
 	return cmd
@@ -116,6 +115,9 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 			fmt.Fprintln(stderr, "Warning:", w)
 		}
 		return config.Write(o.flags.WriteConfigTo, settings.Configuration)
+	}
+	if _, err := o.page.own(settings.Serving.Metrics); err != nil {
+		return err
 	}
 	logger, err := newLogger(&settings.Configuration.Logging, settings.Features)
 	if err != nil {

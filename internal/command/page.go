@@ -1,14 +1,48 @@
 package command
 
 import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
 	"github.com/spf13/pflag"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/httpserver"
 	"sluice/internal/web"
 )
 
-func addPageFlag(flags *pflag.FlagSet, page *bool) {
-	flags.BoolVar(page, "page", true, "Show a page about the proxy and its Services to browsers, at / of --metrics-bind-address.")
+// pageOptions say who is shown the page for browsers.
+type pageOptions struct {
+	on bool
+	// address is one of its own. Without, the page is on the metrics server, for
+	// those who come to a loopback address of it.
+	address string
+}
+
+func (o *pageOptions) addFlags(flags *pflag.FlagSet) {
+	flags.BoolVar(&o.on, "page", true,
+		"Show a page about the proxy and its Services to browsers.")
+	flags.StringVar(&o.address, "page-bind-address", "",
+		"Address and port of its own for the page. It has no log-in. If this is empty, the page is at / of --metrics-bind-address, and only on its loopback address.")
+}
+
+// own is the address of the page's own, invalid if it has none.
+func (o *pageOptions) own(metrics netip.AddrPort) (netip.AddrPort, error) {
+	if !o.on || o.address == "" {
+		return netip.AddrPort{}, nil
+	}
+	at, err := netip.ParseAddrPort(o.address)
+	if err != nil {
+		return at, fmt.Errorf("--page-bind-address: %q is no IP address with a port (use one such as 127.0.0.1:10247 or [::1]:10247)", o.address)
+	}
+	if at.Port() == metrics.Port() && (at.Addr() == metrics.Addr() || at.Addr().IsUnspecified() || metrics.Addr().IsUnspecified()) {
+		return at, fmt.Errorf("--page-bind-address: %v is taken by the metrics on %v (use another port, or leave it out to have the page there, on loopback only)", at, metrics)
+	}
+	return at, nil
 }
 
 // page is what browsers are shown.
@@ -22,3 +56,53 @@ func (p *proxy) page() *web.Page {
 		Clock:   p.clock,
 	})
 }
+
+// What one client may use of the page, and when to try again to listen for it.
+const (
+	pageHeaderTimeout = 5 * time.Second
+	pageAnswerTimeout = time.Minute
+	pageIdleTimeout   = 2 * time.Minute
+	pageRetry         = 5 * time.Second
+	pageGrace         = 2 * time.Second // for answers under way at the end
+)
+
+// servePage serves the page on the address of its own until ctx ends, if it has one.
+func (p *proxy) servePage(ctx context.Context) error {
+	log := p.logger.WithName("page")
+	at, err := p.options.page.own(p.settings.Serving.Metrics)
+	if err != nil {
+		return err
+	}
+	if !at.IsValid() {
+		if p.options.page.on && !hasLoopback(p.settings.Serving.Metrics.Addr()) {
+			log.Info("No page for browsers: it is on loopback only, where no metrics are served",
+				"metrics", p.settings.Configuration.MetricsBindAddress, "remedy", "give it an address of its own by --page-bind-address")
+		}
+		return nil
+	}
+	if !at.Addr().IsLoopback() {
+		log.Info("Warning: whoever can reach the page's address sees the Services and endpoints of the cluster",
+			"address", at.String(), "remedy", "choose a loopback address by --page-bind-address, and reach it by kubectl port-forward or ssh -L")
+	}
+	serve := func(ctx context.Context) error {
+		socket, err := net.Listen("tcp", at.String())
+		if err != nil {
+			return err
+		}
+		return httpserver.Serve(ctx, &http.Server{
+			Handler:           p.servers.page,
+			ReadHeaderTimeout: pageHeaderTimeout,
+			WriteTimeout:      pageAnswerTimeout,
+			IdleTimeout:       pageIdleTimeout,
+			ErrorLog:          httpserver.ErrorLog(log),
+		}, socket, pageGrace)
+	}
+	return httpserver.Persist(ctx, p.clock, pageRetry, serve, func(err error) error {
+		log.Error(err, "Cannot serve the page for browsers, trying again", "address", at.String(), "every", pageRetry,
+			"remedy", httpserver.Remedy(err, "--page-bind-address"))
+		return nil
+	})
+}
+
+// hasLoopback tells whether who listens on an address listens on loopback too.
+func hasLoopback(at netip.Addr) bool { return at.IsLoopback() || at.IsUnspecified() }

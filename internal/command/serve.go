@@ -254,6 +254,7 @@ func (p *proxy) run(ctx context.Context) error {
 	})
 	group.Go(func() error { return p.loopback.Run(ctx, p.engine) })
 	group.Go(func() error { return p.servers.run(ctx) })
+	group.Go(func() error { return p.servePage(ctx) })
 	group.Go(func() error { return p.answerQuestions(ctx) })
 	group.Go(func() error { p.takeOver(ctx); return nil })
 	if p.options.flags.ConfigFile != "" {

@@ -31,7 +31,7 @@ type servers struct {
 func newServers(p *proxy) *servers {
 	s := &servers{proxy: p, changed: make(chan struct{})}
 	s.settings.Store(p.settings)
-	if p.options.page {
+	if p.options.page.on {
 		s.page = p.page()
 	}
 	return s
@@ -124,7 +124,7 @@ func (s *servers) metrics(settings *config.Settings, at netip.AddrPort) *telemet
 	if settings.Features.Enabled("ComponentFlagz") {
 		o.Flags = p.options.set
 	}
-	if s.page != nil {
+	if s.page != nil && p.options.page.address == "" {
 		o.Page = s.page
 	}
 	return telemetry.NewServer(o)

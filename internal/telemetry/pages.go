@@ -3,6 +3,7 @@ package telemetry
 import (
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"net/http/pprof"
 
@@ -35,12 +36,25 @@ func (s *Server) Handler() http.Handler {
 		mux.Handle("/statusz", s.statusPage())
 	}
 	if s.Page != nil {
-		s.Page.Register(mux)
+		mux.Handle("/", onLoopback(s.Page))
 	}
 	if s.Profiling {
 		addDebugPages(mux)
 	}
 	return mux
+}
+
+// onLoopback keeps a page from all but this machine: on connections to other
+// addresses there is no such page. The kernel lets nobody else in on loopback.
+func onLoopback(page http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+		if !ok || !at.IP.IsLoopback() {
+			http.NotFound(w, r)
+			return
+		}
+		page.ServeHTTP(w, r)
+	})
 }
 
 // paths are those that /statusz lists, for people to go on from.

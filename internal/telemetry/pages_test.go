@@ -1,7 +1,9 @@
 package telemetry
 
 import (
+	"context"
 	"encoding/json"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -99,22 +101,6 @@ func TestPathsAnswerAsUpstreamsDo(t *testing.T) {
 				t.Errorf("body has no %q:\n%s", tt.contains, body)
 			}
 		})
-	}
-}
-
-// shown is what is for browsers.
-type shown struct{}
-
-func (shown) Register(mux *http.ServeMux) {
-	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "page") })
-}
-
-func TestThePageForBrowsersLeavesOtherPathsAlone(t *testing.T) {
-	s := newWorld(t).server(func(o *ServerOptions) { o.Page = shown{} })
-	for path, want := range map[string]string{"/": "page", "/proxyMode": "nftables", "/healthz": "ok", "/livez": "404 page not found\n"} {
-		if body := bodyOf(t, ask(s, http.MethodGet, path, "", "")); body != want {
-			t.Errorf("%s is %q, want %q", path, body, want)
-		}
 	}
 }
 
@@ -250,5 +236,39 @@ func TestZPagesAreObjectsOfUpstreamsForm(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+func TestOnlyThoseWhoComeToLoopbackAreShownThePage(t *testing.T) {
+	tests := []struct {
+		name string
+		at   net.Addr
+		want int
+	}{
+		{"IPv4 loopback", &net.TCPAddr{IP: net.ParseIP("127.0.0.1"), Port: 10249}, 200},
+		{"IPv6 loopback", &net.TCPAddr{IP: net.IPv6loopback, Port: 10249}, 200},
+		{"loopback by a socket of both families", &net.TCPAddr{IP: net.ParseIP("::ffff:127.0.0.1"), Port: 10249}, 200},
+		{"the node's address", &net.TCPAddr{IP: net.ParseIP("192.0.2.10"), Port: 10249}, 404},
+		{"the node's address of IPv6", &net.TCPAddr{IP: net.ParseIP("2001:db8::10"), Port: 10249}, 404},
+		{"a connection of another sort", &net.UnixAddr{Name: "/run/proxy", Net: "unix"}, 404},
+		{"it is not known where", nil, 404},
+	}
+	page := http.NewServeMux()
+	for _, path := range []string{"/{$}", "/service"} {
+		page.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { writeText(w, 200, "the page") })
+	}
+	handler := newWorld(t).server(func(o *ServerOptions) { o.Page = page }).Handler()
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			for path, want := range map[string]int{"/": tt.want, "/service": tt.want, "/livez": 404, "/proxyMode": 200, "/healthz": 200} {
+				r := httptest.NewRequest(http.MethodGet, path, nil)
+				r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, tt.at))
+				w := httptest.NewRecorder()
+				handler.ServeHTTP(w, r)
+				if w.Code != want {
+					t.Errorf("%s is %d, want %d", path, w.Code, want)
+				}
+			}
+		})
 	}
 }

@@ -56,8 +56,9 @@ type ServerOptions struct {
 	Flags *pflag.FlagSet
 	// Statusz is whether there is a page /statusz.
 	Statusz bool
-	// Page adds what is for browsers; nil for no such page.
-	Page interface{ Register(*http.ServeMux) }
+	// Page is what browsers are shown on all other paths, if they come to a
+	// loopback address; nil for nothing.
+	Page http.Handler
 	// Profiling is whether the pages below /debug are there.
 	Profiling bool
 

@@ -130,14 +130,12 @@ func updatesLive(t *testing.T, b *browser.Browser) {
 
 func noticesAbsence(t *testing.T, b *browser.Browser) {
 	w := shopWorld(t)
-	mux := http.NewServeMux()
-	w.page.Register(mux)
 	serve := func(at string) (*http.Server, net.Addr) {
 		socket, err := net.Listen("tcp", at)
 		if err != nil {
 			t.Fatal(err)
 		}
-		server := &http.Server{Handler: mux}
+		server := &http.Server{Handler: w.page}
 		go server.Serve(socket)
 		return server, socket.Addr()
 	}

@@ -184,9 +184,7 @@ func (w *world) get(target string) *httptest.ResponseRecorder {
 
 // serve serves the page as the metrics server does, and returns its address.
 func (w *world) serve() string {
-	mux := http.NewServeMux()
-	w.page.Register(mux)
-	s := httptest.NewServer(mux)
+	s := httptest.NewServer(w.page)
 	w.t.Cleanup(s.Close)
 	return s.URL
 }

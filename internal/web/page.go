@@ -72,13 +72,6 @@ func New(o Options) *Page {
 	return p
 }
 
-// Register adds the paths of the page to those of a server.
-func (p *Page) Register(mux *http.ServeMux) {
-	for _, path := range []string{"/{$}", "/service", "/page/"} {
-		mux.Handle(path, p)
-	}
-}
-
 // ServeHTTP answers a request.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()

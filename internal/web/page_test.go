@@ -322,11 +322,9 @@ func TestPathsAndMethodsThatAreNotThere(t *testing.T) {
 		{"POST", "/", 405}, {"DELETE", "/service", 405}, {"PUT", "/page/page.css", 405},
 		{"HEAD", "/", 200},
 	}
-	mux := http.NewServeMux()
-	w.page.Register(mux)
 	for _, test := range tests {
 		r := httptest.NewRecorder()
-		mux.ServeHTTP(r, httptest.NewRequest(test.method, test.path, nil))
+		w.page.ServeHTTP(r, httptest.NewRequest(test.method, test.path, nil))
 		if r.Code != test.want && r.Code/100 != 3 {
 			t.Errorf("%s %s is %d, want %d", test.method, test.path, r.Code, test.want)
 		}

@@ -53,6 +53,52 @@ func ask(t *testing.T, l *lab.Lab, from, address, path string, header ...string)
 	return page
 }
 
+func TestThePageIsOnLoopbackOnly(t *testing.T) {
+	const nodeAddress = "192.0.2.10"
+	tests := []struct {
+		name  string
+		flags []string
+		pages map[string]int // status of /, by address, and whether metrics are there
+	}{
+		{"metrics on loopback", nil, map[string]int{"127.0.0.1:10249": 200}},
+		{"metrics on all addresses", []string{"--metrics-bind-address=0.0.0.0:10249"},
+			map[string]int{"127.0.0.1:10249": 200, "[::1]:10249": 200, nodeAddress + ":10249": 404, "[2001:db8::10]:10249": 404}},
+		{"metrics on the node's address", []string{"--metrics-bind-address=" + nodeAddress + ":10249"},
+			map[string]int{nodeAddress + ":10249": 404}},
+		{"an address of its own", []string{"--metrics-bind-address=0.0.0.0:10249", "--page-bind-address=127.0.0.1:10247"},
+			map[string]int{"127.0.0.1:10247": 200, "127.0.0.1:10249": 404, nodeAddress + ":10249": 404}},
+		{"an address that others can reach, as was asked for", []string{"--page-bind-address=" + nodeAddress + ":10247"},
+			map[string]int{nodeAddress + ":10247": 200, "127.0.0.1:10249": 404}},
+		{"switched off", []string{"--page=false", "--page-bind-address=127.0.0.1:10247"}, map[string]int{"127.0.0.1:10249": 404}},
+	}
+	l := lab.Start(t)
+	folder := t.TempDir()
+	write(t, folder, "web.yaml", dualManifests, 0)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := startProxy(t, l, "nftables", lab.ProxyOptions{Manifests: folder, Flags: tt.flags})
+			defer p.Kill()
+			settle(t, p, folder, 0)
+			for address, want := range tt.pages {
+				if page := ask(t, l, "node1", address, "/"); page.Status != want {
+					t.Errorf("http://%s/ answers %d, want %d", address, page.Status, want)
+				}
+				if !strings.HasSuffix(address, ":10249") {
+					continue
+				}
+				if page := ask(t, l, "node1", address, "/proxyMode"); page.Status != 200 {
+					t.Errorf("http://%s/proxyMode answers %d", address, page.Status)
+				}
+			}
+			if tt.pages[nodeAddress+":10249"] != 0 {
+				if page := ask(t, l, "client", nodeAddress+":10249", "/"); page.Status != 404 {
+					t.Errorf("a client outside is answered %d", page.Status)
+				}
+			}
+		})
+	}
+}
+
 // scrape reads the metrics of the proxy on node1 in protobuf.
 func scrape(t *testing.T, l *lab.Lab) map[string]*dto.MetricFamily {
 	t.Helper()
