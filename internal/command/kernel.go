@@ -52,11 +52,24 @@ func newKernel(logger logr.Logger, mode v1alpha1.ProxyMode) (checked, error) {
 	return nftables.New(nftables.Options{Logger: logger, AnyKernel: os.Getenv(skipKernelCheck) != ""})
 }
 
+// lacksIPv6 is why IPv6 cannot be used on this node; "" if it can.
+func lacksIPv6(ctx context.Context, logger logr.Logger, kernel dataplane.Dataplane) string {
+	if reason := host.NoIPv6(host.TuneOptions{Logger: logger}); reason != "" {
+		return reason
+	}
+	if k, ok := kernel.(*iptables.Dataplane); ok {
+		if err := k.Has(ctx, model.IPv6); err != nil {
+			return err.Error()
+		}
+	}
+	return ""
+}
+
 // registerKernelMetrics adds the metrics that only the mode has.
 func (p *proxy) registerKernelMetrics() error {
 	if k, ok := p.kernel.(*iptables.Dataplane); ok {
 		return telemetry.RegisterIPTables(p.registry, telemetry.IPTablesOptions{
-			Stats: k.Stats, InvalidDropped: k.InvalidDropped,
+			Families: p.settings.Plan.Families(), Stats: k.Stats, InvalidDropped: k.InvalidDropped,
 			LocalhostAccepted: func() uint64 { return p.loopback.Accepted() },
 		})
 	}

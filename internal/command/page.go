@@ -3,7 +3,6 @@ package command
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"time"
@@ -84,8 +83,9 @@ func (p *proxy) servePage(ctx context.Context) error {
 		log.Info("Warning: whoever can reach the page's address sees the Services and endpoints of the cluster",
 			"address", at.String(), "remedy", "choose a loopback address by --page-bind-address, and reach it by kubectl port-forward or ssh -L")
 	}
+	listen := httpserver.Listener(!p.settings.Plan.NoIPv6)
 	serve := func(ctx context.Context) error {
-		socket, err := net.Listen("tcp", at.String())
+		socket, err := listen("tcp", at.String())
 		if err != nil {
 			return err
 		}

@@ -59,7 +59,7 @@ type proxy struct {
 	problems    *telemetry.Problems
 	services    *health.Services
 	loopback    *loopback.NodePorts
-	eligibility health.Eligibility
+	eligibility *health.Eligibility
 	tracker     *conntrack.Reconciler
 	servers     *servers
 	history     *status.History
@@ -94,6 +94,7 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 	defer func() { err = errors.Join(err, seat.Leave()) }()
 	p.recorder.Record(telemetry.Starting(settings.Plan.NodeName))
 	p.tellMode()
+	p.learnNode(ctx)
 	tune(logger, settings)
 	warnRouteLocalnet(logger.WithName("host"))
 	if err := p.assemble(); err != nil {
@@ -104,6 +105,17 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 	}
 	logger.Info("Ending, the rules stay in place")
 	return nil
+}
+
+// learnNode adds to the settings what follows from the node and not from the
+// configuration.
+func (p *proxy) learnNode(ctx context.Context) {
+	cfg := &p.settings.Plan
+	cfg.RequireNode = p.client != nil // in a folder of manifests it may be missing
+	if reason := lacksIPv6(ctx, p.logger.WithName("host"), p.kernel); reason != "" {
+		cfg.NoIPv6 = true
+		p.logger.Info("This node does IPv4 only: what Services have of IPv6 is not served here", "reason", reason)
+	}
 }
 
 // connect makes the client of the API server, unless manifests take its place.
@@ -162,7 +174,7 @@ func (p *proxy) assemble() (err error) {
 	metricsfeatures.ApplyFeatureGates(p.settings.Features)
 	p.registry = telemetry.ProcessRegistry()
 	p.settings.Features.AddMetrics()
-	if p.metrics, err = telemetry.NewMetrics(p.registry, p.settings.Mode); err != nil {
+	if p.metrics, err = telemetry.NewMetrics(p.registry, p.settings.Mode, p.settings.Plan.Families()); err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
 	if err := telemetry.RegisterBuild(p.registry, p.options.version.build()); err != nil {
@@ -194,6 +206,7 @@ func (p *proxy) assemble() (err error) {
 		Logger: p.logger.WithName("conntrack"), Clock: p.clock, Desired: snapshot, OnPass: p.feed.OnPass,
 		ResetTCP: p.options.resetRemovedEndpoints,
 	})
+	p.eligibility = health.NewEligibility(snapshot, p.clock)
 	p.history = status.NewHistory(summary, p.clock)
 	p.engine = engine.New(engine.Options{
 		Planner:       plan.New(p.settings.Plan),
@@ -233,7 +246,7 @@ func (p *proxy) run(ctx context.Context) error {
 	sources := p.sources()
 	sinks := make(map[string]model.Sink, len(sources))
 	for name := range sources {
-		sinks[name] = p.feed.Watch(p.eligibility.Watch(p.engine.AddSource(name)))
+		sinks[name] = p.feed.Watch(p.engine.AddSource(name))
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return p.engine.Run(ctx) })

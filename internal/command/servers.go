@@ -89,6 +89,7 @@ func (s *servers) health(settings *config.Settings, at netip.AddrPort) *health.P
 	return health.NewProxy(health.ProxyOptions{
 		Address:  at.String(),
 		HardFail: settings.Serving.HardFail,
+		Families: settings.Plan.Families(),
 		Limit:    2 * settings.SyncPeriod,
 		Status:   p.engine.Status,
 		Leaving:  p.eligibility.Leaving,
@@ -105,6 +106,7 @@ func (s *servers) metrics(settings *config.Settings, at netip.AddrPort) *telemet
 	p := s.proxy
 	o := telemetry.ServerOptions{
 		Address:  at.String(),
+		NoIPv6:   settings.Plan.NoIPv6,
 		HardFail: settings.Serving.HardFail,
 		Failed: func(err error) {
 			p.recorder.Record(telemetry.FailedToStartMetricServer(p.settings.Plan.NodeName, err))

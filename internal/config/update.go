@@ -28,7 +28,7 @@ func (f *Flags) Update(file []byte, inForce *Settings) (*Update, error) {
 	if err != nil {
 		return nil, err
 	}
-	asked.Plan.NodeName = inForce.Plan.NodeName
+	asked.takeNode(inForce)
 	u := &Update{Asked: asked, InForce: inForce}
 	_, u.Restart = Compare(inForce, asked)
 	held, err := f.resolve(f.hold(file, inForce))
@@ -36,10 +36,17 @@ func (f *Flags) Update(file []byte, inForce *Settings) (*Update, error) {
 		u.Blocked = err
 		return u, nil
 	}
-	held.Plan.NodeName, held.WrittenMode = inForce.Plan.NodeName, inForce.WrittenMode
+	held.takeNode(inForce)
+	held.WrittenMode = inForce.WrittenMode
 	u.InForce = held
 	u.Live, _ = Compare(inForce, held)
 	return u, nil
+}
+
+// takeNode takes over what follows from the node, not from a configuration.
+func (s *Settings) takeNode(from *Settings) {
+	to, now := &s.Plan, &from.Plan
+	to.NodeName, to.RequireNode, to.NoIPv6 = now.NodeName, now.RequireNode, now.NoIPv6
 }
 
 // hold reads a configuration file and leaves what needs a new process as it is

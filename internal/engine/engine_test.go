@@ -306,7 +306,7 @@ func TestConfigurationReplacedBeforeTheStartHolds(t *testing.T) {
 func TestProblemsAreToldOnce(t *testing.T) {
 	bad := web("10.0.0.1", 0)
 	bad.Problems = []model.Problem{{Object: "Service default/10.0.0.1", Field: "spec.x", Reason: "is odd"}}
-	const told = `"level"=0 "msg"="Left out what is wrong with an object"`
+	const told = `"level"=0 "msg"="Problem with an object"`
 	const gone = `"level"=1 "msg"="Problem with an object is gone"`
 	run(t, Options{}, func(t *testing.T, b *bench) {
 		b.sync()

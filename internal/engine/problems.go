@@ -24,7 +24,7 @@ func (p *problemLog) update(byObject map[string][]model.Problem) {
 		}
 	}
 	for _, problem := range missing(p.known, now) {
-		p.tell(p.log, "Left out what is wrong with an object", problem)
+		p.tell(p.log, "Problem with an object", problem)
 	}
 	for _, problem := range missing(now, p.known) {
 		p.tell(p.log.V(1), "Problem with an object is gone", problem)

@@ -147,8 +147,14 @@ func (c *composer) composeMiss() {
 		c.step("frontend", "%s has no such port, and %s mode leaves such packets alone", c.packet.Destination, c.mode)
 	case d.Cause == UnusedAddress:
 		c.step("frontend", "%s is in a service CIDR, but no Service has it: nobody could answer", c.packet.Destination)
+	case d.Cause == NoIPv6:
+		c.step("frontend", "this node does IPv4 only: the proxy has nothing to do with packets of IPv6")
 	default:
 		c.step("frontend", "no Service has %s, port %d/%s: the packet is none of the proxy's business", c.packet.Destination, c.packet.Port, c.packet.Protocol)
+	}
+	if d.Cause == NoIPv6 {
+		c.problem(string(NoIPv6), "use an IPv4 address, or switch IPv6 on, on the node (sysctl net.ipv6.conf.all.disable_ipv6=0), and start the proxy again",
+			"IPv6 is switched off on this node")
 	}
 	if d.Cause == UnusedAddress {
 		c.problem(string(UnusedAddress), "use the ClusterIP that the Service has now: kubectl get services -A", "no Service has the address %s", c.packet.Destination)

@@ -344,6 +344,8 @@ func (c *composer) summary() string {
 		return "there is no such port"
 	case UnusedAddress:
 		return "no Service has this address"
+	case NoIPv6:
+		return "this node does no IPv6"
 	case NoSuchService:
 		return "no such Service is known to this proxy"
 	}

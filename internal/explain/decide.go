@@ -63,6 +63,7 @@ const (
 	NoSuchPort       Cause = "no-such-port"       // of a ClusterIP, or of a Service
 	UnusedAddress    Cause = "unused-address"     // of a service CIDR, of no Service
 	NotAService      Cause = "not-a-service"      // no Service has the address
+	NoIPv6           Cause = "no-ipv6"            // the node does none
 	NoSuchService    Cause = "no-such-service"    // none of that name is known
 	NotInSync        Cause = "not-in-sync"        // the proxy does not know the cluster yet
 )
@@ -88,6 +89,9 @@ type Decision struct {
 
 // Decide says what becomes of a packet under what is desired.
 func Decide(d *plan.Desired, p Packet) Decision {
+	if !d.Settings.Serves(model.FamilyOf(p.Destination)) {
+		return Decision{packet: p, Verdict: Untouched, Cause: NoIPv6}
+	}
 	out := Decision{packet: p, Frontend: frontendOf(d, p)}
 	if out.Frontend == nil && relays(&d.Settings, p) {
 		out.Frontend = d.Frontends[nodePortKey(model.FamilyOf(p.Destination), p.Port, p.Protocol)]

@@ -283,7 +283,7 @@ func firstOf(f model.Family, ips []netip.Addr) netip.Addr {
 // is near it.
 func (l *looker) findAddress(to netip.Addr, port uint16, proto model.Protocol) finding {
 	f := l.find(to, port, proto)
-	if f.decision.Frontend != nil {
+	if f.decision.Frontend != nil || f.decision.Cause == NoIPv6 {
 		return f
 	}
 	owner := l.near(&f, to, port)

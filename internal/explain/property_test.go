@@ -28,6 +28,7 @@ func explore(t *testing.T, check func(t *testing.T, w oracle.World, p oracle.Pac
 		rng := rand.New(rand.NewPCG(seed, 11))
 		w := randomworld.Random(rng, topology)
 		w.Config.FrontendsOnly = seed%5 == 0
+		w.Config.NoIPv6 = seed%7 == 0
 		state, planner := model.NewState(), plan.New(w.Config)
 		var dirty model.Dirty
 		state.Apply(&dirty, w.Events()...)
@@ -94,7 +95,7 @@ func TestTheOracleAgreesWithEveryVerdict(t *testing.T) {
 		}
 		seen[f.decision.Cause]++
 	})
-	for _, cause := range []Cause{ByFrontend, BySourceRanges, NoEndpoints, NoLocalEndpoints, NoSuchPort, UnusedAddress, NotAService} {
+	for _, cause := range []Cause{ByFrontend, BySourceRanges, NoEndpoints, NoLocalEndpoints, NoSuchPort, UnusedAddress, NotAService, NoIPv6} {
 		if seen[cause] == 0 {
 			t.Errorf("no packet was decided by %q: the test has holes", cause)
 		}

@@ -1,54 +1,38 @@
 package health
 
 import (
-	"sync/atomic"
+	"time"
 
-	"sluice/internal/model"
+	"k8s.io/utils/clock"
+
+	"sluice/internal/plan"
 )
 
-// Eligibility knows whether load balancers should still send new connections to
-// this node. It listens to what the sources tell the engine.
-//
-// A node is eligible until the contrary is known: while its Node object has not
-// been seen, nobody has marked it for removal.
+// startingFor is how long a node that starts may be without its Node object, as
+// long as upstream waits for it.
+const startingFor = 30 * time.Second
+
+// Eligibility knows whether load balancers should send new connections to this
+// node. That follows from what is known now, and not from what was before: of a
+// Node that is gone no more is known than of one that never was.
 type Eligibility struct {
-	seen    atomic.Bool
-	leaving atomic.Pointer[string]
+	desired func(read func(*plan.Desired))
+	clock   clock.PassiveClock
+	began   time.Time
 }
 
-// Watch returns a sink that hands everything on and notes what is said of the
-// Node.
-func (e *Eligibility) Watch(sink model.Sink) model.Sink { return watch{sink, e} }
+// NewEligibility returns the Eligibility of a node whose proxy starts now. The
+// function is engine.Engine.Snapshot.
+func NewEligibility(desired func(read func(*plan.Desired)), c clock.PassiveClock) *Eligibility {
+	return &Eligibility{desired, c, c.Now()}
+}
 
 // Leaving is why no new connections should come; "" if they should.
 func (e *Eligibility) Leaving() string {
-	if reason := e.leaving.Load(); reason != nil {
-		return *reason
+	var found plan.Eligibility
+	e.desired(func(d *plan.Desired) { found = d.Eligibility })
+	if found.Starting && e.clock.Since(e.began) < startingFor {
+		return ""
 	}
-	return ""
-}
-
-func (e *Eligibility) note(node *model.Node) {
-	switch {
-	case node != nil:
-		e.seen.Store(true)
-		e.leaving.Store(&node.Leaving)
-	case e.seen.Load():
-		reason := "the Node object was deleted"
-		e.leaving.Store(&reason)
-	}
-}
-
-type watch struct {
-	model.Sink
-	eligibility *Eligibility
-}
-
-func (w watch) Update(events ...model.Event) {
-	for _, event := range events {
-		if set, ok := event.(model.SetNode); ok {
-			w.eligibility.note(set.Node)
-		}
-	}
-	w.Sink.Update(events...)
+	return found.Against
 }

@@ -2,62 +2,36 @@ package health
 
 import (
 	"testing"
+	"time"
 
-	"github.com/google/go-cmp/cmp"
+	clocktesting "k8s.io/utils/clock/testing"
 
-	"sluice/internal/model"
+	"sluice/internal/plan"
 )
 
-// heard is a sink that keeps what it is told.
-type heard struct {
-	events []model.Event
-	synced bool
-}
-
-func (h *heard) Update(events ...model.Event) { h.events = append(h.events, events...) }
-func (h *heard) Synced()                      { h.synced = true }
-
-func TestNodeIsEligibleUntilItIsMarkedForRemovalOrDeleted(t *testing.T) {
-	var (
-		staying = model.SetNode{Node: &model.Node{Name: "here"}}
-		tainted = model.SetNode{Node: &model.Node{Name: "here", Leaving: "tainted"}}
-		gone    = model.SetNode{}
-		other   = model.DeleteService{Name: web}
-	)
+func TestANodeThatStartsMayBeWithoutItsNodeObjectForAWhile(t *testing.T) {
+	const missing = "there is no Node object"
 	tests := []struct {
-		name string
-		in   []model.Event
-		want string
+		name  string
+		in    plan.Eligibility
+		after time.Duration
+		want  string
 	}{
-		{"nothing heard", nil, ""},
-		{"never been there", []model.Event{gone}, ""},
-		{"there", []model.Event{gone, staying}, ""},
-		{"marked for removal", []model.Event{staying, tainted}, "tainted"},
-		{"mark taken back", []model.Event{tainted, staying}, ""},
-		{"deleted", []model.Event{staying, gone}, "the Node object was deleted"},
-		{"deleted, which nothing but a Node changes", []model.Event{staying, gone, other, gone}, "the Node object was deleted"},
-		{"created again", []model.Event{staying, gone, staying}, ""},
+		{"all is well", plan.Eligibility{}, time.Hour, ""},
+		{"no Node object at first", plan.Eligibility{Against: missing, Starting: true}, 0, ""},
+		{"no Node object for long", plan.Eligibility{Against: missing, Starting: true}, 29 * time.Second, ""},
+		{"no Node object for too long", plan.Eligibility{Against: missing, Starting: true}, 30 * time.Second, missing},
+		{"marked for removal from the start", plan.Eligibility{Against: "tainted"}, 0, "tainted"},
+		{"marked for removal", plan.Eligibility{Against: "tainted"}, time.Hour, "tainted"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var eligibility Eligibility
-			sink := eligibility.Watch(&heard{})
-			sink.Update(tt.in...)
-			if got := eligibility.Leaving(); got != tt.want {
+			clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+			e := NewEligibility(func(read func(*plan.Desired)) { read(&plan.Desired{Eligibility: tt.in}) }, clock)
+			clock.SetTime(clock.Now().Add(tt.after))
+			if got := e.Leaving(); got != tt.want {
 				t.Errorf("leaving is %q, want %q", got, tt.want)
 			}
 		})
-	}
-}
-
-func TestWatchHandsEverythingOn(t *testing.T) {
-	behind := &heard{}
-	sink := new(Eligibility).Watch(behind)
-	want := []model.Event{model.DeleteService{Name: web}, model.SetNode{Node: &model.Node{Name: "here"}}, model.DeleteService{Name: mail}}
-	sink.Update(want[:2]...)
-	sink.Update(want[2:]...)
-	sink.Synced()
-	if diff := cmp.Diff(want, behind.events); diff != "" || !behind.synced {
-		t.Errorf("synced %v, events (-want +got):\n%s", behind.synced, diff)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -12,6 +13,7 @@ import (
 
 	"sluice/internal/engine"
 	"sluice/internal/httpserver"
+	"sluice/internal/model"
 )
 
 // proxyRetry is the pause between two tries to listen.
@@ -27,6 +29,8 @@ type ProxyOptions struct {
 	// Limit is how long a change may wait, and programming may fail: two sync
 	// periods.
 	Limit time.Duration
+	// Families are those that the node can do; nil for both.
+	Families []model.Family
 	// Status is that of the engine.
 	Status func() engine.Summary
 	// Leaving says why no new connections should come to the node; "" if they
@@ -54,6 +58,9 @@ func NewProxy(o ProxyOptions) *Proxy {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
+	if o.Families == nil {
+		o.Families = model.Families[:]
+	}
 	if o.Leaving == nil {
 		o.Leaving = func() string { return "" }
 	}
@@ -63,7 +70,7 @@ func NewProxy(o ProxyOptions) *Proxy {
 	if o.Failed == nil {
 		o.Failed = func(error) {}
 	}
-	return &Proxy{ProxyOptions: o, began: o.Clock.Now(), healthy: Programming(o.Status, o.Clock, o.Limit), listen: net.Listen}
+	return &Proxy{ProxyOptions: o, began: o.Clock.Now(), healthy: Programming(o.Status, o.Clock, o.Limit), listen: httpserver.Listener(slices.Contains(o.Families, model.IPv6))}
 }
 
 // Handler answers on /healthz, where load balancers ask whether to send new
@@ -94,7 +101,7 @@ func (p *Proxy) idle() bool {
 }
 
 func (p *Proxy) report() report {
-	return newReport(p.Status(), p.healthy(), p.Clock.Now())
+	return newReport(p.Status(), p.Families, p.healthy(), p.Clock.Now())
 }
 
 // Run serves until ctx ends.

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"sluice/internal/engine"
+	"sluice/internal/model"
 	"sluice/internal/testkit"
 )
 
@@ -79,6 +81,21 @@ func TestProxyTellsItsHealth(t *testing.T) {
 				t.Errorf("counted (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestProxyTellsOfTheFamiliesThatTheNodeCanDo(t *testing.T) {
+	proxy := NewProxy(ProxyOptions{
+		Families: []model.Family{model.IPv4},
+		Limit:    time.Minute,
+		Status:   func() engine.Summary { return engine.Summary{LastCommit: time.Now()} },
+	})
+	for _, path := range []string{"/healthz", "/livez"} {
+		got := httptest.NewRecorder()
+		proxy.Handler().ServeHTTP(got, httptest.NewRequest(http.MethodGet, path, nil))
+		if body := got.Body.String(); !strings.Contains(body, `"IPv4":`) || strings.Contains(body, "IPv6") {
+			t.Errorf("%s says %s", path, body)
+		}
 	}
 }
 

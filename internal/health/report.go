@@ -24,15 +24,15 @@ type familyReport struct {
 	Healthy     bool      `json:"healthy"`
 }
 
-// newReport tells of both families alike: one commit programs both. Before the
+// newReport tells of all families alike: one commit programs them all. Before the
 // first there is nothing to tell of them.
-func newReport(s engine.Summary, healthy bool, now time.Time) report {
+func newReport(s engine.Summary, families []model.Family, healthy bool, now time.Time) report {
 	r := report{LastUpdated: s.LastCommit, CurrentTime: now, Healthy: healthy}
 	if s.LastCommit.IsZero() {
 		return r
 	}
 	r.Status = map[string]familyReport{}
-	for _, family := range model.Families {
+	for _, family := range families {
 		r.Status[family.String()] = familyReport{s.LastCommit, healthy}
 	}
 	return r

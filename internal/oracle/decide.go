@@ -15,6 +15,9 @@ func Decide(world World, packet Packet) Verdict {
 	if packet.Destination.IsLoopback() {
 		return Verdict{Action: Pass, Why: "loopback is not a frontend"}
 	}
+	if world.Config.NoIPv6 && packet.Destination.Is6() {
+		return Verdict{Action: Pass, Why: "the node does no IPv6"}
+	}
 	if f, ok := world.frontendOf(packet); ok {
 		return world.connect(f, packet)
 	}

@@ -56,12 +56,13 @@ func (p person) census() Census {
 	return Census{count(p.used), count(!p.used), count(p.ready), count(p.terminating)}
 }
 
-// people are all endpoints of the families that the Service has.
+// people are all endpoints of the families that the Service has and the node can
+// do.
 func (e *Evidence) people() []person {
 	used := map[netip.Addr]struct{}{}
 	families := map[model.Family]bool{}
 	for _, ip := range e.Service.ClusterIPs {
-		if addressFault(ip) == "" {
+		if addressFault(ip) == "" && e.env.serves(model.FamilyOf(ip)) {
 			families[model.FamilyOf(ip)] = true
 		}
 	}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"net/netip"
+	"slices"
 
 	"sluice/internal/model"
 )
@@ -10,6 +11,14 @@ import (
 type Config struct {
 	// NodeName is the name of this node: endpoints with it are local.
 	NodeName string
+
+	// RequireNode says that there must be a Node object of that name, as there is
+	// one of every node in a cluster.
+	RequireNode bool
+
+	// NoIPv6 says that this node cannot do IPv6. Nothing of it is planned then,
+	// and nobody is to blame for it.
+	NoIPv6 bool
 
 	DetectLocal DetectLocal
 	// ClusterCIDRs are for DetectClusterCIDR: at most one for each family.
@@ -37,6 +46,14 @@ type Config struct {
 	// FrontendsOnly leaves packets alone that go to no frontend: to other ports of
 	// ClusterIPs, and to addresses of service CIDRs that no Service has.
 	FrontendsOnly bool
+}
+
+// serves tells whether the node can do a family at all.
+func (cfg *Config) serves(f model.Family) bool { return f != model.IPv6 || !cfg.NoIPv6 }
+
+// Families are those that the node can do.
+func (cfg *Config) Families() []model.Family {
+	return slices.DeleteFunc(slices.Clone(model.Families[:]), func(f model.Family) bool { return !cfg.serves(f) })
 }
 
 // DetectLocal says how traffic from pods is recognised.

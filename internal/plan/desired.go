@@ -9,8 +9,10 @@ import (
 
 // Desired is all that the kernel must do on this node.
 type Desired struct {
-	Settings  Settings
-	Frontends map[Key]*Frontend
+	Settings Settings
+	// Eligibility is of this node.
+	Eligibility Eligibility
+	Frontends   map[Key]*Frontend
 	// ClusterIPs are the ClusterIPs in use: a port of theirs that is no
 	// frontend is rejected.
 	ClusterIPs map[netip.Addr]struct{}
@@ -212,6 +214,9 @@ func (m Masquerade) String() string {
 type Settings struct {
 	// Detectors tell which connections come from pods, by family.
 	IPv4, IPv6 Detector
+	// NoIPv6 says that the node cannot do IPv6: nothing of it is desired, and the
+	// kernel has no part in it.
+	NoIPv6 bool
 	// NodePortAll4 and NodePortAll6 say that node ports of a family answer on every
 	// address that the routing table calls local, loopback apart: now and later,
 	// and also if it is on no interface.
@@ -232,6 +237,9 @@ type Settings struct {
 	// connection from an address that it does not know resets the connection.
 	DropInvalid bool
 }
+
+// Serves tells whether the node can do a family at all.
+func (s *Settings) Serves(f model.Family) bool { return f != model.IPv6 || !s.NoIPv6 }
 
 // Detector returns the detector of a family.
 func (s *Settings) Detector(f model.Family) Detector {

@@ -20,6 +20,7 @@ type environment struct {
 	masqueradeAll          bool
 	noExternalIPs          bool
 	frontendsOnly          bool
+	noIPv6                 bool
 }
 
 func newEnvironment(cfg *Config, state *model.State, settings *Settings) environment {
@@ -31,6 +32,7 @@ func newEnvironment(cfg *Config, state *model.State, settings *Settings) environ
 		masqueradeAll: cfg.MasqueradeAll,
 		noExternalIPs: cfg.NoExternalIPs,
 		frontendsOnly: cfg.FrontendsOnly,
+		noIPv6:        cfg.NoIPv6,
 	}
 	if node := state.Node(); node != nil {
 		env.zone = node.Zone
@@ -52,8 +54,12 @@ func (env *environment) concerns(svc *model.Service, other *environment) bool {
 		env.masqueradeAll != other.masqueradeAll ||
 		env.noExternalIPs != other.noExternalIPs ||
 		env.frontendsOnly != other.frontendsOnly ||
+		env.noIPv6 != other.noIPv6 ||
 		svc.Filtered && !slices.Equal(env.nodeIPs, other.nodeIPs)
 }
+
+// serves tells whether the node can do a family at all.
+func (env *environment) serves(f model.Family) bool { return f != model.IPv6 || !env.noIPv6 }
 
 func (env *environment) podsKnown(f model.Family) bool {
 	if f == model.IPv4 {

@@ -24,7 +24,7 @@ func (r *Route) same(o *Route) bool {
 }
 
 func (s *Settings) same(o *Settings) bool {
-	return s.IPv4.same(&o.IPv4) && s.IPv6.same(&o.IPv6) &&
+	return s.IPv4.same(&o.IPv4) && s.IPv6.same(&o.IPv6) && s.NoIPv6 == o.NoIPv6 &&
 		s.NodePortAll4 == o.NodePortAll4 && s.NodePortAll6 == o.NodePortAll6 &&
 		slices.Equal(s.NodePortIPs, o.NodePortIPs) &&
 		slices.Equal(s.LoopbackIPs, o.LoopbackIPs) &&

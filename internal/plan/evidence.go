@@ -147,7 +147,7 @@ func (a *Account) count(e *model.Endpoint, c *candidate, s *selection) {
 // family belong to another account.
 func (d *draft) judge(a *Account, at int, slice *model.Slice, s *selection) {
 	if slice.Family != a.Family {
-		if !d.hasFamily(slice.Family) {
+		if !d.hasFamily(slice.Family) && d.env.serves(slice.Family) {
 			d.leaveOutAll(a, slice, OtherFamily)
 		}
 		return

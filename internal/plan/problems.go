@@ -90,6 +90,9 @@ func (d *draft) runs(s *model.Slice) bool {
 // sliceProblem tells what of a slice is left out. Of many bad addresses it
 // names one: they tend to come from one mistake.
 func (d *draft) sliceProblem(s *model.Slice) (p model.Problem, found bool) {
+	if !d.env.serves(s.Family) {
+		return model.Problem{}, false
+	}
 	if !d.hasFamily(s.Family) {
 		return model.Problem{
 			Object: "EndpointSlice " + s.Name.String(),
@@ -145,18 +148,4 @@ func taken(loser model.Name, field, what string, winner model.Name) model.Proble
 		Reason: fmt.Sprintf("%s belongs to Service %s, which goes first by age and then by name", what, winner),
 		Remedy: fmt.Sprintf("choose another one here, or remove it from Service %s", winner),
 	}
-}
-
-// nodeReports are the problems of what is no Service's.
-func nodeReports(state *model.State) []report {
-	var out []report
-	if n := state.Node(); n != nil && len(n.Problems) > 0 {
-		out = append(out, report{object: "Node " + n.Name, problems: n.Problems})
-	}
-	for _, c := range state.ServiceCIDRs() {
-		if len(c.Problems) > 0 {
-			out = append(out, report{object: "ServiceCIDR " + c.Name, problems: c.Problems})
-		}
-	}
-	return out
 }

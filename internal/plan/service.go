@@ -83,6 +83,9 @@ type address struct {
 
 func (d *draft) collectAddresses() {
 	for _, ip := range d.service.ClusterIPs {
+		if !d.env.serves(model.FamilyOf(ip)) {
+			continue
+		}
 		if fault := addressFault(ip); fault != "" {
 			d.leaveOut(ClusterIP, ip, fault)
 			continue
@@ -101,6 +104,9 @@ func (d *draft) collectAddresses() {
 
 func (d *draft) collectExternal(kind Kind, ips []netip.Addr) {
 	for _, ip := range ips {
+		if !d.env.serves(model.FamilyOf(ip)) {
+			continue
+		}
 		fault := addressFault(ip)
 		if fault == "" && !d.hasFamily(model.FamilyOf(ip)) {
 			fault = "is of a family that the Service has no ClusterIP of"

@@ -11,24 +11,36 @@ import (
 func planSettings(cfg *Config, state *model.State) Settings {
 	var cidrs []netip.Prefix
 	for _, c := range state.ServiceCIDRs() {
-		if !cfg.FrontendsOnly {
-			cidrs = append(cidrs, c.Prefixes...)
+		if cfg.FrontendsOnly {
+			break
+		}
+		for _, f := range cfg.Families() {
+			cidrs = append(cidrs, prefixesOf(f, c.Prefixes)...)
 		}
 	}
 	return Settings{
 		IPv4:           detector(cfg, state.Node(), model.IPv4),
 		IPv6:           detector(cfg, state.Node(), model.IPv6),
+		NoIPv6:         cfg.NoIPv6,
 		NodePortAll4:   cfg.NodePortAddresses.AllOf(model.IPv4),
-		NodePortAll6:   cfg.NodePortAddresses.AllOf(model.IPv6),
-		NodePortIPs:    nodePortIPs(cfg, state.Node(), state.HostIPs()),
-		LoopbackIPs:    cfg.NodePortAddresses.Loopback,
+		NodePortAll6:   cfg.NodePortAddresses.AllOf(model.IPv6) && cfg.serves(model.IPv6),
+		NodePortIPs:    cfg.served(nodePortIPs(cfg, state.Node(), state.HostIPs())),
+		LoopbackIPs:    cfg.served(cfg.NodePortAddresses.Loopback),
 		ServiceCIDRs:   mergePrefixes(cidrs),
 		MasqueradeMark: 1 << cfg.MasqueradeBit,
 		DropInvalid:    cfg.DropInvalid,
 	}
 }
 
+// served are those of the addresses that are of a family that the node can do.
+func (cfg *Config) served(ips []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(ips), func(ip netip.Addr) bool { return !cfg.serves(model.FamilyOf(ip)) })
+}
+
 func detector(cfg *Config, node *model.Node, f model.Family) Detector {
+	if !cfg.serves(f) {
+		return Detector{}
+	}
 	switch cfg.DetectLocal {
 	case DetectClusterCIDR:
 		return Detector{Sources: mergePrefixes(prefixesOf(f, cfg.ClusterCIDRs))}

@@ -46,7 +46,8 @@ func (u *update) planNode() {
 	if refused := u.state.Refused(); !slices.Equal(u.desired.Refused, refused) {
 		u.desired.Refused, u.change.Problems = refused, true
 	}
-	reports := nodeReports(u.state)
+	u.desired.Eligibility = eligibility(&u.cfg, u.state.Node())
+	reports := nodeReports(&u.cfg, u.state)
 	u.publish(u.nodeReports, reports)
 	u.nodeReports = reports
 }

@@ -34,6 +34,9 @@ type Report struct {
 	Healthy bool   `json:"healthy"`
 	Leaving string `json:"leaving,omitempty"`
 
+	// IPv4Only says that this node does no IPv6.
+	IPv4Only bool `json:"ipv4Only,omitempty"`
+
 	// Synced says that the sources told all they knew at the start, WaitingFor
 	// names those that did not.
 	Synced     bool     `json:"synced"`
@@ -190,6 +193,7 @@ func (r *Reporter) Report() *Report {
 
 // look takes what the report needs out of a view.
 func (out *Report) look(v engine.View, failures []engine.Failure) {
+	out.IPv4Only = v.Desired.Settings.NoIPv6
 	tally := v.State.Tally()
 	out.Services, out.Slices, out.Endpoints = len(v.State.Services()), tally.Slices, tally.Endpoints
 	for _, f := range failures[:min(len(failures), mostFailures)] {

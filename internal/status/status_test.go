@@ -65,7 +65,7 @@ func TestAReportCountsWhatTheEngineKnows(t *testing.T) {
 		},
 	}).Report()
 	text := written(t, r)
-	for _, want := range []string{"Sluice v1 on node here: test mode, kernel ", "nobody chose", "iptables: drops (accept)", "NOT HEALTHY", "the node is leaving: it is tainted",
+	for _, want := range []string{"Sluice v1 on node here: test mode, kernel ", "nobody chose", "iptables: drops (accept)", "NOT HEALTHY", "NOT ELIGIBLE for new connections: it is tainted",
 		"waiting for host, kubernetes", "last written never"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)

@@ -29,6 +29,9 @@ func Write(w io.Writer, r *Report) error {
 	if r.APIServer != nil {
 		t.apiServer(r.APIServer)
 	}
+	if r.IPv4Only {
+		t.row("families", "IPv4 only: IPv6 is switched off on this node")
+	}
 	t.row("services", "%d, with %d endpoints in %d slices", r.Services, r.Endpoints, r.Slices)
 	f := r.Frontends
 	t.row("frontends", "%d programmed, %d pending, %d failed, of %d", f.Programmed, f.Pending, f.Failed, f.Desired)
@@ -48,7 +51,7 @@ func (r *Report) health() string {
 		words = "NOT HEALTHY: the kernel has not followed for too long"
 	}
 	if r.Leaving != "" {
-		words += ", the node is leaving: " + r.Leaving
+		words += ", NOT ELIGIBLE for new connections: " + r.Leaving
 	}
 	return words
 }

@@ -53,7 +53,7 @@ func (k *kernel) Close() error                         { return nil }
 // granted of the engine is so.
 func TestMetricsFollowTheEngine(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
-	m, err := NewMetrics(registry, "nftables")
+	m, err := NewMetrics(registry, "nftables", model.Families[:])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,10 +46,10 @@ func NewFeed(o FeedOptions) *Feed {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	f := &Feed{FeedOptions: o, started: o.Clock.Now(), gaps: newLocalGaps()}
+	f := &Feed{FeedOptions: o, started: o.Clock.Now(), gaps: newLocalGaps(o.Metrics.families)}
 	// Whoever computes rates needs to see the zero before the first failure.
 	m := o.Metrics
-	for _, family := range model.Families {
+	for _, family := range m.families {
 		for _, c := range []*metrics.CounterVec{m.nftablesSyncFailures, m.nftablesCleanupFailures, m.conntrackDeleted} {
 			c.WithLabelValues(family.String()).Add(0)
 		}
@@ -89,7 +89,7 @@ func (f *Feed) observeCommit(change *plan.Change, result dataplane.Result, statu
 	m, took := f.Metrics, status.LastCommitDuration.Seconds()
 	full := status.Reconciles != f.reconciles
 	concerned := familiesOf(change)
-	for _, family := range model.Families {
+	for _, family := range m.families {
 		label := family.String()
 		if !full && !concerned[family] {
 			continue
@@ -125,23 +125,24 @@ func (f *Feed) countRefusals(change *plan.Change, result dataplane.Result) {
 	}
 }
 
-// observeTriggers leaves out what happened before we were there to program it.
+// observeTriggers leaves out what happened before we were there to program it, and
+// what is not ours to program.
 func (f *Feed) observeTriggers(triggers []model.Trigger, now time.Time) {
 	for _, t := range triggers {
-		if t.At.After(f.started) {
+		if t.At.After(f.started) && f.Metrics.has(t.Family) {
 			f.Metrics.networkProgramming.WithLabelValues(t.Family.String()).Observe(now.Sub(t.At).Seconds())
 		}
 	}
 }
 
-// synced notes when the kernel was known to hold what is desired, of both
+// synced notes when the kernel was known to hold what is desired, of all
 // families.
 func (f *Feed) synced(at time.Time) {
 	if !at.After(f.lastSync) {
 		return
 	}
 	f.lastSync = at
-	for _, family := range model.Families {
+	for _, family := range f.Metrics.families {
 		f.Metrics.lastSync.WithLabelValues(family.String()).Set(seconds(at))
 	}
 }
@@ -150,11 +151,13 @@ func (f *Feed) synced(at time.Time) {
 // families.
 func (f *Feed) OnPass(p conntrack.Pass) {
 	m := f.Metrics
-	for _, family := range model.Families {
+	for _, family := range m.families {
 		m.conntrackDuration.WithLabelValues(family.String()).Observe(p.Duration.Seconds())
 	}
 	m.conntrackDeleted.WithLabelValues(model.IPv4.String()).Add(float64(p.Deleted - p.DeletedIPv6))
-	m.conntrackDeleted.WithLabelValues(model.IPv6.String()).Add(float64(p.DeletedIPv6))
+	if m.has(model.IPv6) {
+		m.conntrackDeleted.WithLabelValues(model.IPv6.String()).Add(float64(p.DeletedIPv6))
+	}
 	m.conntrackPasses.WithLabelValues().Inc()
 	m.conntrackSeen.WithLabelValues().Add(float64(p.Seen))
 	if p.Err != nil {

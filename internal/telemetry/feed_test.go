@@ -1,14 +1,19 @@
 package telemetry
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"testing"
 	"time"
 
+	"k8s.io/component-base/metrics"
+	clocktesting "k8s.io/utils/clock/testing"
+
 	"sluice/internal/conntrack"
 	"sluice/internal/dataplane"
+	"sluice/internal/dataplane/iptables"
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -43,6 +48,56 @@ func TestACommitCountsForTheFamiliesItConcerns(t *testing.T) {
 			w.want("kubeproxy_sync_full_proxy_rules_duration_seconds")
 			w.want("sluice_transaction_elements", "1 of 5")
 		})
+	}
+}
+
+func TestThereAreNumbersOfTheFamiliesThatTheNodeCanDoOnly(t *testing.T) {
+	registry := metrics.NewKubeRegistry()
+	m, err := NewMetrics(registry, "nftables", []model.Family{model.IPv4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock, commits := clocktesting.NewFakeClock(morning), uint64(0)
+	feed := NewFeed(FeedOptions{
+		Metrics: m, Clock: clock, Snapshot: func(read func(*plan.Desired)) { read(&plan.Desired{}) },
+		Status: func() engine.Summary { return engine.Summary{Commits: commits, Reconciles: commits, FailedCommits: 1} },
+	})
+	sink := feed.Watch(&sink{})
+	sink.Update(model.SetSlice{Slice: &model.Slice{Family: model.IPv6}}, model.SetService{Service: &model.Service{}})
+	clock.Step(time.Second)
+	commits = 1
+	triggers := []model.Trigger{{At: clock.Now(), Family: model.IPv6}, {At: clock.Now(), Family: model.IPv4}}
+	feed.OnCommit(&plan.Change{Settings: &plan.Settings{}, News: model.News{Triggers: triggers}}, dataplane.Result{})
+	feed.OnPass(conntrack.Pass{Duration: time.Second, Deleted: 1})
+	feed.Refresh()
+	m.LoopbackListening(model.IPv4, 1)
+	m.LoopbackListening(model.IPv6, 0)
+	if err := RegisterIPTables(registry, IPTablesOptions{
+		Families: []model.Family{model.IPv4}, Stats: func() iptables.Stats { return iptables.Stats{} },
+		InvalidDropped: func(context.Context) (uint64, bool) { return 0, false },
+	}); err != nil {
+		t.Fatal(err)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	labelled := 0
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			for _, label := range metric.GetLabel() {
+				if label.GetName() != labelFamily {
+					continue
+				}
+				labelled++
+				if label.GetValue() != "IPv4" {
+					t.Errorf("%s has a number of %s", family.GetName(), label.GetValue())
+				}
+			}
+		}
+	}
+	if labelled < 15 {
+		t.Errorf("there are %d numbers of IPv4 only: the test has holes", labelled)
 	}
 }
 

@@ -51,7 +51,7 @@ func newWorld(t *testing.T) *world {
 		},
 	}
 	var err error
-	if w.metrics, err = NewMetrics(w.registry, "nftables"); err != nil {
+	if w.metrics, err = NewMetrics(w.registry, "nftables", model.Families[:]); err != nil {
 		t.Fatal(err)
 	}
 	w.feed = NewFeed(FeedOptions{

@@ -18,6 +18,8 @@ var iptablesTables = []string{"nat", "filter"}
 
 // IPTablesOptions is what the metrics of iptables mode need.
 type IPTablesOptions struct {
+	// Families are those that the node can do.
+	Families []model.Family
 	// Stats are those of the dataplane. They are asked for at each scrape.
 	Stats func() iptables.Stats
 	// InvalidDropped is how many packets were dropped because connection
@@ -66,7 +68,7 @@ func (c *iptablesMetrics) DescribeWithStability(to chan<- *metrics.Desc) {
 // CollectWithStability is for metrics.StableCollector.
 func (c *iptablesMetrics) CollectWithStability(to chan<- metrics.Metric) {
 	stats := c.Stats()
-	for _, family := range model.Families {
+	for _, family := range c.Families {
 		for _, name := range iptablesTables {
 			table := iptables.Table{Family: family, Name: name}
 			to <- metrics.NewLazyConstMetric(c.rules, metrics.GaugeValue, float64(stats.Rules[table]), name, family.String())

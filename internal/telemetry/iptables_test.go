@@ -21,6 +21,7 @@ func TestIPTablesModeTellsWhatItsDataplaneCounts(t *testing.T) {
 	}
 	registry := metrics.NewKubeRegistry()
 	err := RegisterIPTables(registry, IPTablesOptions{
+		Families:          model.Families[:],
 		Stats:             func() iptables.Stats { return stats },
 		InvalidDropped:    func(context.Context) (uint64, bool) { return 7, counted },
 		LocalhostAccepted: func() uint64 { return 9 },

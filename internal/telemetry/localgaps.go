@@ -11,7 +11,8 @@ import (
 // policy Local finds no endpoint on this node. It keeps in mind only those, so
 // that a change costs what it changes.
 type localGaps struct {
-	byKey map[plan.Key]gap
+	families []model.Family // to tell of
+	byKey    map[plan.Key]gap
 	// frontends counts those that have the same gap.
 	frontends map[gap]int
 	ports     map[gapKind]int
@@ -30,8 +31,8 @@ type gapKind struct {
 	family model.Family
 }
 
-func newLocalGaps() localGaps {
-	return localGaps{byKey: map[plan.Key]gap{}, frontends: map[gap]int{}, ports: map[gapKind]int{}}
+func newLocalGaps(families []model.Family) localGaps {
+	return localGaps{families: families, byKey: map[plan.Key]gap{}, frontends: map[gap]int{}, ports: map[gapKind]int{}}
 }
 
 func (l *localGaps) follow(change *plan.Change) {
@@ -80,7 +81,7 @@ func (l *localGaps) close(key plan.Key) {
 
 func (l *localGaps) publish(to *metrics.GaugeVec) {
 	for _, policy := range []string{policyInternal, policyExternal} {
-		for _, family := range model.Families {
+		for _, family := range l.families {
 			to.WithLabelValues(policy, family.String()).Set(float64(l.ports[gapKind{policy, family}]))
 		}
 	}

@@ -28,8 +28,8 @@ func newLoopbackMetrics() loopbackMetrics {
 
 // begin shows zeros, once the metrics are registered: whoever computes rates
 // needs to see them before the first failure.
-func (m *loopbackMetrics) begin() {
-	for _, family := range model.Families {
+func (m *loopbackMetrics) begin(families []model.Family) {
+	for _, family := range families {
 		m.listeners.WithLabelValues(family.String()).Set(0)
 		m.listenerFailures.WithLabelValues(family.String()).Add(0)
 		for _, protocol := range []model.Protocol{model.TCP, model.UDP} {
@@ -41,6 +41,9 @@ func (m *loopbackMetrics) begin() {
 // LoopbackListening says how many node ports of a family are listened on, on
 // loopback addresses.
 func (m *Metrics) LoopbackListening(family model.Family, ports int) {
+	if !m.has(family) {
+		return // there are none
+	}
 	m.loopback.listeners.WithLabelValues(family.String()).Set(float64(ports))
 }
 

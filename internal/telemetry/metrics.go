@@ -8,6 +8,8 @@ import (
 
 	"k8s.io/component-base/metrics"
 	"k8s.io/kube-proxy/config/v1alpha1"
+
+	"sluice/internal/model"
 )
 
 // Labels that several metrics have.
@@ -28,6 +30,9 @@ const (
 // Metrics are those that others set. The ones that are not registered, because
 // the mode does not have them, take values and forget them.
 type Metrics struct {
+	// families are those that the node can do: there are no numbers of others.
+	families []model.Family
+
 	// Upstream's, of every mode.
 	syncDuration           *metrics.HistogramVec
 	lastSync, lastQueued   *metrics.GaugeVec
@@ -62,8 +67,8 @@ type Metrics struct {
 }
 
 // NewMetrics returns metrics of which those that a mode has are registered.
-func NewMetrics(registry Registry, mode v1alpha1.ProxyMode) (*Metrics, error) {
-	m := &Metrics{loopback: newLoopbackMetrics()}
+func NewMetrics(registry Registry, mode v1alpha1.ProxyMode, families []model.Family) (*Metrics, error) {
+	m := &Metrics{families: families, loopback: newLoopbackMetrics()}
 	m.defineUpstream()
 	m.defineOwn()
 	var problems []error
@@ -72,7 +77,7 @@ func NewMetrics(registry Registry, mode v1alpha1.ProxyMode) (*Metrics, error) {
 			problems = append(problems, fmt.Errorf("register metric %s: %w", metric.FQName(), err))
 		}
 	}
-	m.loopback.begin()
+	m.loopback.begin(families)
 	return m, errors.Join(problems...)
 }
 
@@ -143,6 +148,9 @@ func (m *Metrics) defineOwn() {
 	m.conntrackFailures = counter("sluice_conntrack_failures_total", "Passes over the connection tracking table that failed.")
 	m.conntrackSeen = counter("sluice_conntrack_entries_seen_total", "Entries of the connection tracking table that were looked at.")
 }
+
+// has tells whether there are numbers of a family.
+func (m *Metrics) has(f model.Family) bool { return slices.Contains(m.families, f) }
 
 // Answered counts an answer of the health server.
 func (m *Metrics) Answered(path string, status int) {

@@ -103,7 +103,7 @@ func TestAModeHasItsOwnMetrics(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(string(tt.mode), func(t *testing.T) {
 			registry := metrics.NewKubeRegistry()
-			m, err := NewMetrics(registry, tt.mode)
+			m, err := NewMetrics(registry, tt.mode, model.Families[:])
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -122,7 +122,7 @@ func TestAModeHasItsOwnMetrics(t *testing.T) {
 
 func TestMetricsRegisteredTwiceAreAnErrorThatNamesThem(t *testing.T) {
 	w := newWorld(t)
-	_, err := NewMetrics(w.registry, "nftables")
+	_, err := NewMetrics(w.registry, "nftables", model.Families[:])
 	if err == nil || !strings.Contains(err.Error(), "sluice_frontends") {
 		t.Errorf("error is %v", err)
 	}
@@ -141,7 +141,7 @@ func TestAnswersOfTheHealthServerAreCountedByStatus(t *testing.T) {
 
 // fillProcessRegistry happens once in a process, however often a test is run.
 var fillProcessRegistry = sync.OnceValue(func() error {
-	m, err := NewMetrics(ProcessRegistry(), "nftables")
+	m, err := NewMetrics(ProcessRegistry(), "nftables", model.Families[:])
 	m.Answered("/healthz", 200)
 	return err
 })

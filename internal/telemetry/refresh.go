@@ -4,7 +4,6 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"sluice/internal/engine"
-	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
@@ -44,7 +43,7 @@ func (f *Feed) countCommits(now engine.Summary) {
 	add(m.commits, (now.Commits-now.Reconciles)-(before.Commits-before.Reconciles), kindApply)
 	failures := now.FailedCommits - before.FailedCommits
 	add(m.commitFailures, failures)
-	for _, family := range model.Families {
+	for _, family := range m.families {
 		add(m.nftablesSyncFailures, failures, family.String())
 	}
 }

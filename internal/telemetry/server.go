@@ -34,6 +34,8 @@ type ServerOptions struct {
 	// Address is where to listen, as host and port. The unspecified address of
 	// IPv6 stands for all addresses of both families.
 	Address string
+	// NoIPv6 says that this machine cannot do IPv6.
+	NoIPv6 bool
 	// HardFail ends Run when it cannot listen. Otherwise it tries again.
 	HardFail bool
 	// Failed is told when it cannot listen, the first time and whenever the
@@ -81,7 +83,7 @@ func NewServer(o ServerOptions) *Server {
 	if o.Failed == nil {
 		o.Failed = func(error) {}
 	}
-	return &Server{ServerOptions: o, started: o.Clock.Now(), listen: net.Listen}
+	return &Server{ServerOptions: o, started: o.Clock.Now(), listen: httpserver.Listener(!o.NoIPv6)}
 }
 
 // Run serves until ctx ends, and then returns nil.

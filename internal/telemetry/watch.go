@@ -33,7 +33,10 @@ func (f *Feed) queued(events []model.Event) {
 	now := seconds(f.Clock.Now())
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for family := range concerned {
+	for _, family := range f.Metrics.families {
+		if !concerned[family] {
+			continue
+		}
 		f.Metrics.lastQueued.WithLabelValues(family.String()).Set(now)
 	}
 	f.received.Services += news.Services

@@ -67,7 +67,7 @@ func signOf(r *status.Report) sign {
 	case f.Failed > 0:
 		return sign{fair, count(f.Failed) + " refused", "The kernel refused some frontends. All others work."}
 	case r.Leaving != "":
-		return sign{fair, "Leaving", "Load balancers are told to send no new connections: " + r.Leaving + "."}
+		return sign{fair, "Not eligible", "Load balancers are told to send no new connections: " + r.Leaving + "."}
 	case f.Pending > 0:
 		return sign{busy, "Programming", count(f.Pending) + " frontends are on their way into the kernel."}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 
@@ -51,6 +52,39 @@ func ask(t *testing.T, l *lab.Lab, from, address, path string, header ...string)
 		return err == nil
 	})
 	return page
+}
+
+func TestANodeWithoutIPv6TellsOfOneFamily(t *testing.T) {
+	inEachMode(t, func(t *testing.T, mode string) {
+		l := lab.Start(t)
+		node1, err := l.Host("node1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := node1.Do(func() error { return os.WriteFile("/proc/sys/net/ipv6/conf/all/disable_ipv6", []byte("1"), 0) }); err != nil {
+			t.Fatal(err)
+		}
+		folder := t.TempDir()
+		write(t, folder, "web.yaml", dualManifests, 0)
+		p := startProxy(t, l, mode, lab.ProxyOptions{Manifests: folder, Flags: []string{"--nodeport-addresses=localhost"}})
+		settle(t, p, folder, 0)
+		health := ask(t, l, "node1", "127.0.0.1:10256", "/healthz")
+		if health.Status != 200 || !strings.Contains(health.Text, `"status":{"IPv4":{`) || strings.Contains(health.Text, "IPv6") {
+			t.Errorf("/healthz says\n%s", health.Text)
+		}
+		metrics := ask(t, l, "node1", "127.0.0.1:10249", "/metrics").Text
+		if !strings.Contains(metrics, `ip_family="IPv4"`) || strings.Contains(metrics, `ip_family="IPv6"`) {
+			t.Errorf("metrics are of other families than IPv4")
+		}
+		if n := strings.Count(p.Log().String(), "This node does IPv4 only"); n != 1 {
+			t.Errorf("it is told %d times that there is no IPv6", n)
+		}
+		for _, line := range strings.Split(p.Log().String(), "\n") {
+			if strings.HasPrefix(line, "E") {
+				t.Errorf("there is an error in the log: %s", line)
+			}
+		}
+	})
 }
 
 func TestThePageIsOnLoopbackOnly(t *testing.T) {

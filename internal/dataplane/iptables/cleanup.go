@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"sluice/internal/model"
 )
 
 // Cleanup removes our chains and what leads to them. A chain that somebody
@@ -15,10 +17,17 @@ func (d *Dataplane) Cleanup(ctx context.Context) error {
 	}
 	var errs []error
 	for _, f := range d.families {
-		for _, name := range tableNames {
-			if err := d.cleanTable(ctx, newTable(Table{f, name})); err != nil {
-				errs = append(errs, fmt.Errorf("removing our chains: %w", err))
-			}
+		errs = append(errs, d.cleanFamily(ctx, f))
+	}
+	return errors.Join(errs...)
+}
+
+// cleanFamily removes our chains of a family.
+func (d *Dataplane) cleanFamily(ctx context.Context, f model.Family) error {
+	var errs []error
+	for _, name := range tableNames {
+		if err := d.cleanTable(ctx, newTable(Table{f, name})); err != nil {
+			errs = append(errs, fmt.Errorf("removing our chains: %w", err))
 		}
 	}
 	return errors.Join(errs...)

@@ -243,6 +243,12 @@ func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) datapl
 	r.tell()
 	var sides []*side
 	for _, f := range d.families {
+		if !desired.Settings.Serves(f) {
+			if err := d.cleanFamily(ctx, f); err != nil {
+				return r.end(err)
+			}
+			continue
+		}
 		s := newSide(f, d.features)
 		if err := r.reconcile(ctx, s, desired, frontends); err != nil {
 			return r.end(err)

@@ -34,6 +34,15 @@ func (d *Dataplane) Check(ctx context.Context) error {
 	return nil
 }
 
+// Has tells whether the tables of a family can be had, and what is missing if not.
+func (d *Dataplane) Has(ctx context.Context, f model.Family) error {
+	p, err := d.find(ctx)
+	if err != nil {
+		return err
+	}
+	return p.has(ctx, f)
+}
+
 func (d *Dataplane) find(ctx context.Context) (*programs, error) {
 	if d.variant != AutoVariant {
 		return findVariant(ctx, d.variant, d.netns)
@@ -60,7 +69,7 @@ func (d *Dataplane) prepare(ctx context.Context) error {
 	} else if ctx.Err() != nil {
 		return err
 	} else {
-		d.logger.Info("IPv6 cannot be had: IPv4 only", "reason", err.Error())
+		d.logger.V(1).Info("IPv6 cannot be had: IPv4 only", "reason", err.Error())
 	}
 	s, err := newStamper(p.variant, d.netns, families)
 	if err != nil {

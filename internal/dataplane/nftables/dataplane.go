@@ -103,9 +103,14 @@ func (d *Dataplane) Disturbed() <-chan struct{} { return d.watch.disturbed }
 // Cleanup removes our tables.
 func (d *Dataplane) Cleanup(ctx context.Context) error {
 	d.forget()
+	return d.removeTables(ctx, layouts[model.IPv4], layouts[model.IPv6])
+}
+
+// removeTables removes our tables of those families.
+func (d *Dataplane) removeTables(ctx context.Context, families ...*layout) error {
 	b := &nft.Batch{}
-	for _, f := range model.Families {
-		have, err := ourTables(ctx, d.writer, layouts[f])
+	for _, l := range families {
+		have, err := ourTables(ctx, d.writer, l)
 		if err != nil {
 			return err
 		}

@@ -19,6 +19,13 @@ func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) datapl
 	r := &round{d: d, strict: true}
 	write := func() {
 		for _, f := range model.Families {
+			if !desired.Settings.Serves(f) {
+				if err := d.removeTables(ctx, layouts[f]); err != nil {
+					r.result.Err = err
+					return
+				}
+				continue
+			}
 			t, items, err := d.prepare(ctx, layouts[f], desired)
 			if err != nil {
 				r.result.Err = fmt.Errorf("reading what is in the kernel: %w", err)

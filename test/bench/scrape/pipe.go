@@ -84,7 +84,7 @@ func start(services int) (*pipe, error) {
 // observe makes what is behind /metrics.
 func (p *pipe) observe() (*telemetry.Feed, error) {
 	registry := metrics.NewKubeRegistry()
-	all, err := telemetry.NewMetrics(registry, v1alpha1.ProxyMode("nftables"))
+	all, err := telemetry.NewMetrics(registry, v1alpha1.ProxyMode("nftables"), model.Families[:])
 	if err != nil {
 		return nil, err
 	}

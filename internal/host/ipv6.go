@@ -1,0 +1,25 @@
+package host
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+)
+
+const (
+	ipv6File    = "proc/net/if_inet6"
+	ipv6OffFile = "proc/sys/net/ipv6/conf/all/disable_ipv6"
+)
+
+// NoIPv6 is why this machine cannot do IPv6; "" if it can. These are the signs
+// that upstream goes by.
+func NoIPv6(o TuneOptions) string {
+	k := kernel{o.Root, o.Logger}
+	if _, err := os.Stat(k.path(ipv6File)); errors.Is(err, fs.ErrNotExist) {
+		return "the kernel has no IPv6 (/" + ipv6File + " does not exist)"
+	}
+	if value, err := k.read(ipv6OffFile); err == nil && value == 1 {
+		return "IPv6 is switched off (/" + ipv6OffFile + " is 1)"
+	}
+	return ""
+}

@@ -1,0 +1,82 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"sluice/internal/model"
+)
+
+// Eligibility is whether load balancers should send new connections to this node.
+type Eligibility struct {
+	// Against is why they should not; "" if they should.
+	Against string
+	// Starting says that this is ordinary while a node starts: it has no Node
+	// object yet.
+	Starting bool
+}
+
+// eligibility depends on the Node object that there is, and not on those there
+// were.
+func eligibility(cfg *Config, node *model.Node) Eligibility {
+	switch {
+	case node != nil && node.Leaving != "":
+		return Eligibility{Against: node.Leaving}
+	case lacksPodCIDR(cfg, node):
+		return Eligibility{Against: "the proxy waits for the pod CIDR of the node"}
+	case node == nil && cfg.RequireNode:
+		return Eligibility{Against: fmt.Sprintf("there is no Node object named %q", cfg.NodeName), Starting: true}
+	}
+	return Eligibility{}
+}
+
+// lacksPodCIDR tells whether pods are to be recognised by what is not known.
+func lacksPodCIDR(cfg *Config, node *model.Node) bool {
+	return cfg.DetectLocal == DetectNodeCIDR && (node == nil || len(node.PodCIDRs) == 0)
+}
+
+// nodeReports are the problems of what is no Service's.
+func nodeReports(cfg *Config, state *model.State) []report {
+	var out []report
+	if problems := nodeProblems(cfg, state.Node()); len(problems) > 0 {
+		out = append(out, report{object: "Node " + cfg.nodeObject(state.Node()), problems: problems})
+	}
+	for _, c := range state.ServiceCIDRs() {
+		if len(c.Problems) > 0 {
+			out = append(out, report{object: "ServiceCIDR " + c.Name, problems: c.Problems})
+		}
+	}
+	return out
+}
+
+// nodeObject is the name of the Node object, whether there is one or not.
+func (cfg *Config) nodeObject(node *model.Node) string {
+	if node != nil {
+		return node.Name
+	}
+	return cfg.NodeName
+}
+
+// nodeProblems are what is wrong with the Node object, and what is missing.
+func nodeProblems(cfg *Config, node *model.Node) []model.Problem {
+	var problems []model.Problem
+	if node != nil {
+		problems = slices.Clone(node.Problems)
+	} else if cfg.RequireNode {
+		problems = append(problems, model.Problem{
+			Object: "Node " + cfg.NodeName,
+			Field:  "metadata.name",
+			Reason: "there is no Node object of this name: its addresses, its zone and its pod CIDRs are not known",
+			Remedy: "see that the kubelet registers the node, or set --hostname-override to the name that it has in the cluster",
+		})
+	}
+	if lacksPodCIDR(cfg, node) {
+		problems = append(problems, model.Problem{
+			Object: "Node " + cfg.nodeObject(node),
+			Field:  "spec.podCIDRs",
+			Reason: "waiting for it: until it is there, detect-local-mode NodeCIDR cannot tell traffic from pods",
+			Remedy: "see that the controller manager allocates node CIDRs, or set another --detect-local-mode",
+		})
+	}
+	return problems
+}
