@@ -68,7 +68,7 @@ func (p *proxy) reporter() *status.Reporter {
 	return status.New(status.Options{
 		Engine:     p.engine,
 		History:    p.history,
-		Healthy:    health.Programming(p.engine.Status, p.clock, 2*p.settings.SyncPeriod),
+		Healthy:    health.Programming(p.engine.Status, p.clock),
 		Leaving:    p.eligibility.Leaving,
 		APIServer:  p.apiServer,
 		Advisories: p.advisories,

@@ -262,7 +262,7 @@ func (p *proxy) run(ctx context.Context) error {
 	group.Go(func() error { return p.problems.Run(ctx) })
 	group.Go(func() error { return p.book.Run(ctx) })
 	group.Go(func() error {
-		healthy := health.Programming(p.engine.Status, p.clock, 2*p.settings.SyncPeriod)
+		healthy := health.Programming(p.engine.Status, p.clock)
 		return p.services.Run(ctx, p.engine, healthy)
 	})
 	group.Go(func() error { return p.loopback.Run(ctx, p.engine) })

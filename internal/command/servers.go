@@ -40,7 +40,7 @@ func newServers(p *proxy) *servers {
 // set puts other settings into force.
 func (s *servers) set(settings *config.Settings) {
 	old := s.settings.Swap(settings)
-	if old.Serving == settings.Serving && old.SyncPeriod == settings.SyncPeriod {
+	if old.Serving == settings.Serving {
 		return
 	}
 	s.mu.Lock()
@@ -90,7 +90,6 @@ func (s *servers) health(settings *config.Settings, at netip.AddrPort) *health.P
 		Address:  at.String(),
 		HardFail: settings.Serving.HardFail,
 		Families: settings.Plan.Families(),
-		Limit:    2 * settings.SyncPeriod,
 		Status:   p.engine.Status,
 		Leaving:  p.eligibility.Leaving,
 		Answered: p.metrics.Answered,

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -60,6 +61,7 @@ type Engine struct {
 	onCommit  func(*plan.Change, dataplane.Result)
 
 	minSyncPeriod time.Duration
+	syncPeriod    atomic.Int64 // a time.Duration, for Status
 
 	inbox   *inbox
 	ledger  *ledger
@@ -107,6 +109,7 @@ func New(o Options) *Engine {
 		verifier:      verifier{period: o.SyncPeriod},
 		problems:      problemLog{log: o.Logger},
 	}
+	e.syncPeriod.Store(int64(o.SyncPeriod))
 	if d, ok := o.Dataplane.(dataplane.Progressive); ok {
 		d.OnProgress(e.progressed)
 	}

@@ -53,7 +53,7 @@ func TestNothingIsWrittenBeforeAllSourcesAreInSync(t *testing.T) {
 		b.kernel.disturbed <- struct{}{}
 		time.Sleep(time.Hour)
 		wantCalls(t, b)
-		want := Summary{WaitingFor: []string{"host"}}
+		want := Summary{WaitingFor: []string{"host"}, SyncPeriod: time.Second}
 		if diff := cmp.Diff(want, b.Status()); diff != "" {
 			t.Errorf("status (-want +got):\n%s", diff)
 		}

@@ -151,6 +151,7 @@ type periods struct{ minSync, sync time.Duration }
 
 // SetPeriods replaces MinSyncPeriod and SyncPeriod of the Options.
 func (e *Engine) SetPeriods(minSync, sync time.Duration) {
+	e.syncPeriod.Store(int64(sync))
 	e.inbox.post(func(m *mail) { m.periods = &periods{minSync, sync} })
 }
 

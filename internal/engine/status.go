@@ -91,6 +91,9 @@ type Summary struct {
 	// LastVerified is when the kernel was last read and found as programmed.
 	LastVerified time.Time
 
+	// SyncPeriod is the one in force.
+	SyncPeriod time.Duration
+
 	// Counts since the start: successful commits, those of them that were
 	// reconciles, commits that failed as a whole, and what was written.
 	Commits, Reconciles, FailedCommits uint64
@@ -102,6 +105,7 @@ func (e *Engine) Status() Summary {
 	since := e.inbox.pendingSince()
 	s := e.ledger.read()
 	s.WaitingFor = e.inbox.waitingFor()
+	s.SyncPeriod = time.Duration(e.syncPeriod.Load())
 	if s.PendingSince.IsZero() { // what left the inbox is older than what is there
 		s.PendingSince = since
 	}

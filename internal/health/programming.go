@@ -8,15 +8,19 @@ import (
 	"sluice/internal/engine"
 )
 
-// Programming returns a function that tells whether the kernel follows what is
-// desired: no change has waited for longer than limit, and programming has not
-// failed for so long either. Short trouble, which the engine gets over by
+// limit is how long a change may wait, and programming may fail: two sync periods,
+// as with upstream.
+func limit(s *engine.Summary) time.Duration { return 2 * s.SyncPeriod }
+
+// Programming returns a function that reports whether the kernel follows what is
+// desired: no change has waited for longer than two sync periods, and programming
+// has not failed for so long either. Short trouble, which the engine gets over by
 // itself, is nobody's reason to send traffic elsewhere.
-func Programming(status func() engine.Summary, c clock.PassiveClock, limit time.Duration) func() bool {
+func Programming(status func() engine.Summary, c clock.PassiveClock) func() bool {
 	return func() bool {
 		s := status()
 		for _, since := range []time.Time{s.PendingSince, s.FailingSince} {
-			if !since.IsZero() && c.Since(since) > limit {
+			if !since.IsZero() && c.Since(since) > limit(&s) {
 				return false
 			}
 		}

@@ -28,10 +28,31 @@ func TestProxyIsHealthyUnlessTroubleLasts(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			healthy := Programming(func() engine.Summary { return tt.in }, clocktesting.NewFakePassiveClock(now), time.Minute)
+			healthy := Programming(summaryOf(tt.in), clocktesting.NewFakePassiveClock(now))
 			if got := healthy(); got != tt.want {
 				t.Errorf("healthy is %v", got)
 			}
 		})
+	}
+}
+
+// summaryOf is a status with a sync period of half a minute.
+func summaryOf(s engine.Summary) func() engine.Summary {
+	s.SyncPeriod = 30 * time.Second
+	return func() engine.Summary { return s }
+}
+
+// The limit follows the sync period in force.
+func TestTheLimitFollowsTheSyncPeriod(t *testing.T) {
+	now := time.Now()
+	s := engine.Summary{PendingSince: now.Add(-time.Minute), SyncPeriod: 30 * time.Second}
+	healthy := Programming(func() engine.Summary { return s }, clocktesting.NewFakePassiveClock(now))
+	for _, tt := range []struct {
+		period time.Duration
+		want   bool
+	}{{30 * time.Second, true}, {29 * time.Second, false}, {time.Hour, true}} {
+		if s.SyncPeriod = tt.period; healthy() != tt.want {
+			t.Errorf("sync period %s: healthy is %t", tt.period, !tt.want)
+		}
 	}
 }

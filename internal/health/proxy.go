@@ -26,9 +26,6 @@ type ProxyOptions struct {
 	Address string
 	// HardFail ends Run when it cannot listen. Otherwise it tries again.
 	HardFail bool
-	// Limit is how long a change may wait, and programming may fail: two sync
-	// periods.
-	Limit time.Duration
 	// Families are those that the node can do; nil for both.
 	Families []model.Family
 	// Status is that of the engine.
@@ -70,7 +67,7 @@ func NewProxy(o ProxyOptions) *Proxy {
 	if o.Failed == nil {
 		o.Failed = func(error) {}
 	}
-	return &Proxy{ProxyOptions: o, began: o.Clock.Now(), healthy: Programming(o.Status, o.Clock, o.Limit), listen: httpserver.Listener(slices.Contains(o.Families, model.IPv6))}
+	return &Proxy{ProxyOptions: o, began: o.Clock.Now(), healthy: Programming(o.Status, o.Clock), listen: httpserver.Listener(slices.Contains(o.Families, model.IPv6))}
 }
 
 // Handler answers on /healthz, where load balancers ask whether to send new
@@ -97,7 +94,8 @@ func (p *Proxy) Handler() http.Handler {
 // mostly. Load balancers should not count on such a node; to start the proxy
 // again, which is what /livez is asked for, would not help.
 func (p *Proxy) idle() bool {
-	return p.Status().LastCommit.IsZero() && p.Clock.Since(p.began) > p.Limit
+	s := p.Status()
+	return s.LastCommit.IsZero() && p.Clock.Since(p.began) > limit(&s)
 }
 
 func (p *Proxy) report() report {

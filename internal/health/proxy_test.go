@@ -59,8 +59,7 @@ func TestProxyTellsItsHealth(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var counted []string
 			proxy := NewProxy(ProxyOptions{
-				Limit:    time.Minute,
-				Status:   func() engine.Summary { return tt.in },
+				Status:   summaryOf(tt.in),
 				Leaving:  func() string { return tt.leaving },
 				Answered: func(path string, status int) { counted = append(counted, fmt.Sprint(path, " ", status)) },
 				Clock:    clocktesting.NewFakeClock(current),
@@ -87,8 +86,7 @@ func TestProxyTellsItsHealth(t *testing.T) {
 func TestProxyTellsOfTheFamiliesThatTheNodeCanDo(t *testing.T) {
 	proxy := NewProxy(ProxyOptions{
 		Families: []model.Family{model.IPv4},
-		Limit:    time.Minute,
-		Status:   func() engine.Summary { return engine.Summary{LastCommit: time.Now()} },
+		Status:   summaryOf(engine.Summary{LastCommit: time.Now()}),
 	})
 	for _, path := range []string{"/healthz", "/livez"} {
 		got := httptest.NewRecorder()
@@ -101,8 +99,8 @@ func TestProxyTellsOfTheFamiliesThatTheNodeCanDo(t *testing.T) {
 
 func TestProxyThatNeverProgrammedIsNoTargetForLoadBalancers(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
-	var summary engine.Summary
-	proxy := NewProxy(ProxyOptions{Limit: time.Minute, Status: func() engine.Summary { return summary }, Clock: clock})
+	summary := engine.Summary{SyncPeriod: 30 * time.Second}
+	proxy := NewProxy(ProxyOptions{Status: func() engine.Summary { return summary }, Clock: clock})
 	check := func(when, path string, want int) {
 		t.Helper()
 		got := httptest.NewRecorder()
@@ -154,7 +152,7 @@ func runProxy(t *testing.T, proxy *Proxy) (stop func() error) {
 func TestProxyServesWhereItIsTold(t *testing.T) {
 	at := netip.AddrPortFrom(here, 10256).String()
 	stop := runProxy(t, NewProxy(ProxyOptions{
-		Address: at, Limit: time.Minute, Status: func() engine.Summary { return engine.Summary{} }, Logger: new(testkit.Journal).Logger(),
+		Address: at, Status: summaryOf(engine.Summary{}), Logger: new(testkit.Journal).Logger(),
 	}))
 	testkit.Eventually(t, func() error {
 		response, err := http.Get("http://" + at + "/healthz")
