@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -159,6 +160,86 @@ func TestTableOfAnotherLayoutIsReplacedAtOnce(t *testing.T) {
 	if got := k.nft("", "list", "tables"); strings.Contains(got, "table ip sluice\n") || !strings.Contains(got, "table ip sluice-b\n") {
 		t.Errorf("with both there, the tables are:\n%s", got)
 	}
+}
+
+// otherLayout is a table of another version that packets come to, or that was not
+// finished.
+func otherLayout(name string, live bool) string {
+	table := "table ip " + name + " {\nmap services { type ipv4_addr : verdict; }\n"
+	if live {
+		table += "chain prerouting { type nat hook prerouting priority dstnat; }\n"
+	}
+	return table + "}\n"
+}
+
+// Whatever tables are found, those that packets come to stay until the new one is
+// complete, and go in the same transaction.
+func TestEveryCombinationOfTables(t *testing.T) {
+	kinds := []string{"none", "other, live", "other, unfinished", "ours, live", "ours, unfinished"}
+	for _, first := range kinds {
+		for _, second := range kinds {
+			t.Run(first+" and "+second, func(t *testing.T) { combineTables(t, first, second) })
+		}
+	}
+}
+
+func combineTables(t *testing.T, kinds ...string) {
+	ctx := t.Context()
+	k := newKernel(t)
+	var live []string
+	for i, kind := range kinds {
+		name := tableNames[i]
+		switch kind {
+		case "other, live", "other, unfinished":
+			k.nft(otherLayout(name, kind == "other, live"), "-f", "-")
+		case "ours, live", "ours, unfinished":
+			k.nft(renamed(t, name, kind == "ours, live"), "-f", "-")
+		}
+		if strings.HasSuffix(kind, ", live") {
+			live = append(live, name)
+		}
+	}
+	d := k.dataplane()
+	hooked := func() []string {
+		var out []string
+		for _, table := range strings.Split(k.nft("", "-t", "list", "ruleset"), "\ntable ") {
+			if strings.Contains(table, "hook prerouting") && !strings.HasPrefix(table, "ip6 ") {
+				out = append(out, strings.Fields(strings.TrimPrefix(table, "table "))[1])
+			}
+		}
+		return out
+	}
+	d.commit = func(ctx context.Context, b *nft.Batch) error {
+		if now := hooked(); len(live) > 0 && len(now) == 0 {
+			t.Errorf("nothing is left of %v while the new table is built", live)
+		}
+		return d.writer.Commit(ctx, b)
+	}
+	ok(t, d.Reconcile(ctx, variety()))
+	if now := hooked(); len(now) != 1 {
+		t.Errorf("packets come to %v", now)
+	}
+	if tables := strings.Count(k.nft("", "list", "tables"), "table ip sluice"); tables != 1 {
+		t.Errorf("%d tables are left", tables)
+	}
+	if good, err := d.Verify(ctx); !good || err != nil {
+		t.Errorf("verified %t, %v", good, err)
+	}
+}
+
+// renamed is our own table under a name, as text; without its hooks if it is not
+// finished.
+func renamed(t *testing.T, name string, live bool) string {
+	t.Helper()
+	var b strings.Builder
+	if err := Render(&b, variety(), []model.Family{model.IPv4}); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Replace(b.String(), "table ip "+tableNames[0]+" {", "table ip "+name+" {", 1)
+	if live {
+		return text
+	}
+	return regexp.MustCompile(`(?s)\tchain [^}]*? hook [^}]*?\n\t}\n`).ReplaceAllString(text, "")
 }
 
 func TestHalfBuiltTableIsFinished(t *testing.T) {

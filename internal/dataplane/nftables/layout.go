@@ -10,9 +10,10 @@ import (
 )
 
 // The table's names. Normally it is the first. When a table is there whose
-// layout this version cannot adopt, a new one is built beside it under the
-// other name, and the old one goes with the last step of building.
-var tableNames = [2]string{"sluice", "sluice-b"}
+// layout this version cannot adopt, a new one is built beside it under another
+// name, and the old one goes with the last step of building. There is a third in
+// case that is cut short and another layout comes.
+var tableNames = [3]string{"sluice", "sluice-b", "sluice-c"}
 
 const tableComment = "made and kept by kube-proxy (Sluice)"
 

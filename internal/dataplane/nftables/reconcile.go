@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"sluice/internal/dataplane"
 	"sluice/internal/model"
@@ -98,47 +99,64 @@ func countOf(f model.Family, desired *plan.Desired) (n int) {
 	return n
 }
 
-// adopt chooses the table to go on with: the one that is there if its layout is
-// ours, or else a new one that will replace it.
+// adopt chooses the table to go on with: one that is there if its layout is ours,
+// or else a new one. All others go when it is complete, and not before: packets may
+// be passing through them.
 func (d *Dataplane) adopt(ctx context.Context, l *layout, frontends int) (*table, *contents, error) {
 	tables, err := ourTables(ctx, d.writer, l)
 	if err != nil {
 		return nil, nil, err
 	}
-	for i, found := range tables {
-		have, err := d.readIfOurs(ctx, l, found)
-		if err != nil {
+	name, have, err := d.adoptable(ctx, l, tables)
+	if err != nil {
+		return nil, nil, err
+	}
+	if have == nil {
+		if name, err = freeName(tables); err != nil {
 			return nil, nil, err
 		}
-		if have == nil || len(tables) > 1 && !have.live() {
-			continue
+		if len(tables) > 0 {
+			d.logger.Info("The nftables table that is there has another layout: it will be replaced",
+				"family", l.nf.String(), "table", tables[0].Name)
 		}
-		t := newTable(l.family, found.Name, frontends)
-		t.exists = true
-		if len(tables) > 1 {
-			t.predecessor = &tables[1-i]
-		}
-		return t, have, nil
 	}
-	t := newTable(l.family, tableNames[0], frontends)
-	if len(tables) == len(tableNames) {
-		// Neither can be adopted: one name has to be free.
-		b := &nft.Batch{}
-		b.DeleteTable(tables[0])
-		if err := d.writer.Commit(ctx, b); err != nil {
-			return nil, nil, fmt.Errorf("removing table %s %s: %w", tables[0].Family, tables[0].Name, err)
+	t := newTable(l.family, name, frontends)
+	for _, old := range tables {
+		if old.Name != name {
+			t.predecessors = append(t.predecessors, old)
 		}
-		tables = tables[1:]
 	}
-	if len(tables) > 0 {
-		d.logger.Info("The nftables table that is there has another layout: it will be replaced",
-			"family", l.nf.String(), "table", tables[0].Name)
-		if tables[0].Name == t.Name {
-			t.Name = tableNames[1]
+	if have == nil {
+		return t, &contents{}, nil
+	}
+	t.exists = true
+	return t, have, nil
+}
+
+// adoptable finds a table of our layout: one that packets come to if there is one,
+// or else one that was not finished. Its contents are nil if there is none.
+func (d *Dataplane) adoptable(ctx context.Context, l *layout, tables []nft.Table) (name string, have *contents, err error) {
+	for _, found := range tables {
+		c, err := d.readIfOurs(ctx, l, found)
+		if err != nil {
+			return "", nil, err
 		}
-		t.predecessor = &tables[0]
+		if c != nil && (have == nil || c.live() && !have.live()) {
+			name, have = found.Name, c
+		}
 	}
-	return t, &contents{}, nil
+	return name, have, nil
+}
+
+// freeName is a name that no table has.
+func freeName(tables []nft.Table) (string, error) {
+	for _, name := range tableNames {
+		if !slices.ContainsFunc(tables, func(t nft.Table) bool { return t.Name == name }) {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("there are tables %s of family %s, and none of them was made by this version (delete those that no packets pass through: nft delete table %s NAME)",
+		strings.Join(tableNames[:], ", "), tables[0].Family, tables[0].Family)
 }
 
 // readIfOurs reads a table; nil if it is not one that can be adopted.

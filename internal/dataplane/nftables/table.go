@@ -17,8 +17,8 @@ type table struct {
 	*layout
 	nft.Table
 	exists bool
-	// predecessor is a table that goes when this one is complete.
-	predecessor *nft.Table
+	// predecessors are tables that go when this one is complete.
+	predecessors []nft.Table
 
 	settings  plan.Settings
 	frontends map[plan.Key]*frontend
@@ -253,8 +253,8 @@ func (t *table) epilogue(b *nft.Batch, room int) {
 	for _, m := range t.members() {
 		room -= m.remove(b, t.Table, &t.arena, room)
 	}
-	if t.predecessor != nil {
-		b.DeleteTable(*t.predecessor)
+	for _, old := range t.predecessors {
+		b.DeleteTable(old)
 	}
 }
 
@@ -289,7 +289,7 @@ func (t *table) epilogueDone() {
 	for _, m := range t.members() {
 		m.removed()
 	}
-	t.predecessor = nil
+	t.predecessors = nil
 	t.arena = nil
 }
 
