@@ -17,10 +17,13 @@ const upstreamTable = "kube-proxy"
 
 // tablesOf are the names of a family's tables: none where the kernel has no
 // nftables.
-func tablesOf(ctx context.Context, conn *nft.Conn, family nft.Family) ([]string, error) {
-	names, err := conn.Tables(ctx, family)
+func tablesOf(ctx context.Context, conn *nft.Conn, family nft.Family) (names []string, err error) {
+	tables, err := conn.Tables(ctx, family)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
 		return nil, nil
+	}
+	for _, t := range tables {
+		names = append(names, t.Name)
 	}
 	return names, err
 }

@@ -70,10 +70,10 @@ func (b *Batch) message(t Table, msg, flags uint16, owner Owner, fill func(Attrs
 
 const create = unix.NLM_F_CREATE
 
-// AddTable adds a table.
+// AddTable adds a table. One that is there and dormant wakes up.
 func (b *Batch) AddTable(t Table) {
 	b.message(t, unix.NFT_MSG_NEWTABLE, create, 0, func(a Attrs) Attrs {
-		a = a.text(unix.NFTA_TABLE_NAME, t.Name)
+		a = a.text(unix.NFTA_TABLE_NAME, t.Name).u32(unix.NFTA_TABLE_FLAGS, 0)
 		if t.Comment != "" {
 			a = a.bytes(tableUserdata, tlv(nil, 0, append([]byte(t.Comment), 0)))
 		}

@@ -96,22 +96,29 @@ func (c *Conn) Generation(ctx context.Context) (uint32, error) {
 	return gen, nil
 }
 
-// Tables reads the names of a family's tables.
-func (c *Conn) Tables(ctx context.Context, family Family) ([]string, error) {
-	var names []string
+// Tables reads a family's tables.
+func (c *Conn) Tables(ctx context.Context, family Family) ([]Table, error) {
+	var tables []Table
 	err := c.request(ctx, family, unix.NFT_MSG_GETTABLE, dump, nil, func(a Attrs) error {
+		t := Table{Family: family}
 		for typ, v := range nfnetlink.Attrs(a) {
-			if typ == unix.NFTA_TABLE_NAME {
-				names = append(names, toText(v))
+			switch typ {
+			case unix.NFTA_TABLE_NAME:
+				t.Name = toText(v)
+			case unix.NFTA_TABLE_FLAGS:
+				t.Dormant = toU32(v)&tableDormant != 0
 			}
 		}
+		tables = append(tables, t)
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("reading the tables of family %s: %w", family, err)
 	}
-	return names, nil
+	return tables, nil
 }
+
+const tableDormant = 1 // NFT_TABLE_F_DORMANT
 
 // Chains reads a table's chains.
 func (c *Conn) Chains(ctx context.Context, t Table) ([]Chain, error) {

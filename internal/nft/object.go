@@ -27,6 +27,8 @@ type Table struct {
 	Family  Family
 	Name    string
 	Comment string
+	// Dormant is whether packets pass its hooks by; only in what was read.
+	Dormant bool
 }
 
 // Chain is a chain of a table. It is a base chain if Type is set.

@@ -59,6 +59,11 @@ func TestWhatOthersDidIsMended(t *testing.T) {
 		{"rules of a chain flushed", "flush chain ip sluice lb-2"},
 		{"chain added", "add chain ip sluice mine { type filter hook input priority 0; }"},
 		{"base chain deleted", "delete chain ip sluice prerouting"},
+		{"chain renamed that rules lead to", "rename chain ip sluice lb-2 mine"},
+		{"chain renamed that elements lead to", "rename chain ip sluice cluster-lb-2 mine"},
+		{"base chain renamed", "rename chain ip sluice prerouting mine"},
+		{"policy of a base chain", "add chain ip sluice forward { policy drop; }"},
+		{"table put to sleep", "add table ip sluice { flags dormant; }"},
 		{"address added", "add element ip6 sluice cluster-ips { fd00::99 }"},
 		{"address removed", "delete element ip6 sluice nodeport-ips { 2001:db8::10 }"},
 		{"set added", "add set ip sluice mine { type ipv4_addr; }"},
@@ -81,6 +86,9 @@ func TestWhatOthersDidIsMended(t *testing.T) {
 			ok(t, d.Reconcile(ctx, variety()))
 			if got := meaning(d.snapshot(t)); got != want {
 				t.Errorf("after mending:\n%s\nwant:\n%s", got, want)
+			}
+			if listing := k.nft("", "list", "ruleset"); strings.Contains(listing, "policy drop") || strings.Contains(listing, "dormant") {
+				t.Errorf("after mending:\n%s", listing)
 			}
 			if good, err := d.Verify(ctx); err != nil || !good {
 				t.Errorf("after mending Verify says %v, %v", good, err)

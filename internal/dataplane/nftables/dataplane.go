@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -129,16 +130,12 @@ func TableNames() []string { return tableNames[:] }
 
 // ourTables finds the family's tables with one of our names.
 func ourTables(ctx context.Context, c *nft.Conn, l *layout) ([]nft.Table, error) {
-	names, err := c.Tables(ctx, l.nf)
+	tables, err := c.Tables(ctx, l.nf)
 	if err != nil {
 		return nil, err
 	}
-	var ours []nft.Table
-	for _, name := range tableNames {
-		if slices.Contains(names, name) {
-			ours = append(ours, nft.Table{Family: l.nf, Name: name})
-		}
-	}
+	ours := slices.DeleteFunc(tables, func(t nft.Table) bool { return !slices.Contains(tableNames[:], t.Name) })
+	slices.SortFunc(ours, func(a, b nft.Table) int { return strings.Compare(a.Name, b.Name) })
 	return ours, nil
 }
 

@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,8 +15,24 @@ import (
 )
 
 // Reconcile reads our tables, adopts what is right, and mends the rest. What is
-// not there yet is built in full before the first packet can meet it.
+// not there yet is built in full before the first packet can meet it. If the kernel
+// refuses to have the tables mended, new ones are built beside them: others can do
+// to a table what cannot be seen in a listing, such as renaming a chain that rules
+// lead to.
 func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) dataplane.Result {
+	result := d.reconcile(ctx, desired, false)
+	var refused *nft.Refused
+	if errors.As(result.Err, &refused) && ctx.Err() == nil {
+		d.logger.Info("The kernel refuses to have our nftables tables mended: building new ones", "reason", result.Err.Error())
+		again := d.reconcile(ctx, desired, true)
+		again.Transactions += result.Transactions
+		again.Elements += result.Elements
+		return again
+	}
+	return result
+}
+
+func (d *Dataplane) reconcile(ctx context.Context, desired *plan.Desired, afresh bool) dataplane.Result {
 	d.forget()
 	r := &round{d: d, strict: true}
 	write := func() {
@@ -27,7 +44,7 @@ func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) datapl
 				}
 				continue
 			}
-			t, items, err := d.prepare(ctx, layouts[f], desired)
+			t, items, err := d.prepare(ctx, layouts[f], desired, afresh)
 			if err != nil {
 				r.result.Err = fmt.Errorf("reading what is in the kernel: %w", err)
 				return
@@ -56,8 +73,8 @@ func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) datapl
 
 // prepare makes a mirror of the family's table out of what is desired and what
 // the kernel holds, and the items that lead from one to the other.
-func (d *Dataplane) prepare(ctx context.Context, l *layout, desired *plan.Desired) (*table, []*item, error) {
-	t, have, err := d.adopt(ctx, l, countOf(l.family, desired))
+func (d *Dataplane) prepare(ctx context.Context, l *layout, desired *plan.Desired, afresh bool) (*table, []*item, error) {
+	t, have, err := d.adopt(ctx, l, countOf(l.family, desired), afresh)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -100,18 +117,23 @@ func countOf(f model.Family, desired *plan.Desired) (n int) {
 }
 
 // adopt chooses the table to go on with: one that is there if its layout is ours,
-// or else a new one. All others go when it is complete, and not before: packets may
+// or else, or if it shall begin afresh, a new one. All others go when it is complete, and not before: packets may
 // be passing through them.
-func (d *Dataplane) adopt(ctx context.Context, l *layout, frontends int) (*table, *contents, error) {
+func (d *Dataplane) adopt(ctx context.Context, l *layout, frontends int, afresh bool) (*table, *contents, error) {
 	tables, err := ourTables(ctx, d.writer, l)
 	if err != nil {
 		return nil, nil, err
 	}
-	name, have, err := d.adoptable(ctx, l, tables)
-	if err != nil {
-		return nil, nil, err
+	var have *contents
+	if !afresh {
+		if have, err = d.adoptable(ctx, l, tables); err != nil {
+			return nil, nil, err
+		}
 	}
-	if have == nil {
+	var name string
+	if have != nil {
+		name = have.table.Name
+	} else {
 		if name, err = freeName(tables); err != nil {
 			return nil, nil, err
 		}
@@ -129,23 +151,23 @@ func (d *Dataplane) adopt(ctx context.Context, l *layout, frontends int) (*table
 	if have == nil {
 		return t, &contents{}, nil
 	}
-	t.exists = true
+	t.exists, t.asleep = true, have.table.Dormant
 	return t, have, nil
 }
 
 // adoptable finds a table of our layout: one that packets come to if there is one,
-// or else one that was not finished. Its contents are nil if there is none.
-func (d *Dataplane) adoptable(ctx context.Context, l *layout, tables []nft.Table) (name string, have *contents, err error) {
+// or else one that was not finished; nil for none.
+func (d *Dataplane) adoptable(ctx context.Context, l *layout, tables []nft.Table) (have *contents, err error) {
 	for _, found := range tables {
 		c, err := d.readIfOurs(ctx, l, found)
 		if err != nil {
-			return "", nil, err
+			return nil, err
 		}
 		if c != nil && (have == nil || c.live() && !have.live()) {
-			name, have = found.Name, c
+			have = c
 		}
 	}
-	return name, have, nil
+	return have, nil
 }
 
 // freeName is a name that no table has.
@@ -170,8 +192,9 @@ func (d *Dataplane) readIfOurs(ctx context.Context, l *layout, t nft.Table) (*co
 		return nil, err
 	}
 	for _, c := range slices.Concat(baseChains, affinityChains) {
-		// A base chain can not be moved to another hook.
-		if found, there := have.chains[c.name()]; there && found != c.nft() {
+		// A base chain can not be moved to another hook; its policy can be set right.
+		found, there := have.chains[c.name()]
+		if found.Drops = false; there && found != c.nft() {
 			return nil, nil
 		}
 	}
@@ -209,13 +232,14 @@ func (t *table) takeChains(have *contents) {
 	}
 	for c := range t.chains.refs {
 		name := t.chains.name(c)
-		if _, there := have.chains[name]; !there {
+		found, there := have.chains[name]
+		if !there {
 			continue
 		}
 		delete(t.chains.strangers, name)
 		tags := tagsOf(c.rules(t.layout, &t.settings))
 		t.chains.found(c, tags)
-		if !slices.Equal(have.rules[name], tags) {
+		if !slices.Equal(have.rules[name], tags) || found.Drops {
 			t.chains.rewrite[c] = struct{}{}
 		}
 	}

@@ -17,6 +17,8 @@ type table struct {
 	*layout
 	nft.Table
 	exists bool
+	// asleep is whether the kernel's table is dormant.
+	asleep bool
 	// predecessors are tables that go when this one is complete.
 	predecessors []nft.Table
 
@@ -184,6 +186,9 @@ func (t *table) surplus(limit int) int {
 // prologue writes what must be there before elements refer to it, as many chains and
 // members as there is room for.
 func (t *table) prologue(b *nft.Batch, room int) {
+	if t.asleep {
+		b.AddTable(t.Table)
+	}
 	if !t.exists {
 		b.AddTable(t.Table)
 		for _, s := range t.sets() {
@@ -200,6 +205,9 @@ func (t *table) prologue(b *nft.Batch, room int) {
 		room -= chainRoom
 	}
 	for c := range t.chains.rewrite {
+		if c.base() {
+			b.AddChain(t.Table, c.nft()) // it is there: its policy is set right
+		}
 		b.FlushChain(t.Table, c.name())
 		t.addRules(b, c)
 	}
@@ -224,7 +232,7 @@ func (t *table) addRules(b *nft.Batch, c chain) {
 
 // prologueDone notes that the prologue took effect.
 func (t *table) prologueDone() {
-	t.exists = true
+	t.exists, t.asleep = true, false
 	for c := range t.chains.missingOrdinary() {
 		if t.chains.adding--; t.chains.adding < 0 {
 			break

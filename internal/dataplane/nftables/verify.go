@@ -72,7 +72,7 @@ func (d *Dataplane) compareOnce(ctx context.Context) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if !slices.ContainsFunc(ours, func(o nft.Table) bool { return o.Name == t.Name }) {
+		if !slices.ContainsFunc(ours, func(o nft.Table) bool { return o.Name == t.Name && !o.Dormant }) {
 			return false, nil
 		}
 		have, err := readContents(ctx, d.reader, t.layout, t.Table)
