@@ -99,3 +99,13 @@ func TestHealthCheckCountsAPodOnceInEachFamily(t *testing.T) {
 	wantEqual(t, "IPv6 endpoints", 1, check.Local(model.IPv6))
 	wantEqual(t, "has both families", true, check.Has(model.IPv4) && check.Has(model.IPv6))
 }
+
+func TestHealthChecksAreTheSameInAModeThatLeavesOtherPacketsAlone(t *testing.T) {
+	eachFamily(t, func(t *testing.T, f model.Family) {
+		s := slice(f, "web-a", pod(f, 1, here, ready))
+		only := defaults
+		only.FrontendsOnly = true
+		wantEqual(t, "health checks", planWeb(defaults, service(f, healthChecked), s).HealthChecks,
+			planWeb(only, service(f, healthChecked), s).HealthChecks)
+	})
+}

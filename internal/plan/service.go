@@ -18,7 +18,9 @@ type servicePlan struct {
 	// on this node are counted for it.
 	healthPort                uint16
 	localEndpoints, localIPv6 int
-	reports                   []report
+	// ipv4 and ipv6 are the families of the Service.
+	ipv4, ipv6 bool
+	reports    []report
 }
 
 // workspace is memory that planning one Service after the other uses again.
@@ -53,6 +55,7 @@ func planService(env *environment, svc *model.Service, all []*model.Slice, work 
 	d.frontends = slices.CompactFunc(d.frontends, func(a, b *Frontend) bool { return a.Key == b.Key })
 	d.countLocal()
 	d.report()
+	d.ipv4, d.ipv6 = d.hasFamily(model.IPv4), d.hasFamily(model.IPv6)
 	if env.frontendsOnly {
 		d.clusterIPs = nil
 	}

@@ -136,7 +136,7 @@ func (u *update) replace(c *claimant, plan servicePlan) {
 	if port := plan.healthPort; port != 0 {
 		u.healthChecks.set(port, c, HealthCheck{
 			Service: c.name(), Port: port, LocalEndpoints: plan.localEndpoints, LocalIPv6: plan.localIPv6,
-			IPv4: plan.hasFamily(model.IPv4), IPv6: plan.hasFamily(model.IPv6),
+			IPv4: plan.ipv4, IPv6: plan.ipv6,
 		})
 		u.checkPorts = append(u.checkPorts, port)
 	}
