@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"sync"
 	"time"
@@ -99,13 +100,18 @@ func (w *Watcher) look(ctx context.Context, find func(context.Context, *nft.Conn
 	}
 }
 
-// complain logs an error that is another than the last one.
+// complain logs an error that is another than the last one. Of iptables-legacy only
+// root can see whether it is in use, and the proxy may run as somebody else.
 func (w *Watcher) complain(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
-	if text != "" && text != w.complaint {
+	switch {
+	case text == "" || text == w.complaint:
+	case errors.Is(err, fs.ErrPermission):
+		w.Logger.Info("Cannot tell how iptables is used on this node", "reason", text, "remedy", "run the proxy as root; CAP_NET_ADMIN is enough for the rest")
+	default:
 		w.Logger.Error(err, "Cannot do all that is owed to the users of iptables on this node")
 	}
 	w.complaint = text
