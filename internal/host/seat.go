@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -12,34 +13,54 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// seatName is an abstract socket address: it belongs to the network namespace,
-// as the rules do, and the kernel gives it back the moment its holder dies.
-const seatName = "@sluice/kube-proxy"
+// seats is how many names the seat can have. Any process of the network namespace
+// can take one of them, without rights. So only a holder counts that is root or our
+// own user, and whoever finds a name taken by somebody else uses the next.
+const seats = 8
 
-// seatRetry is how often a proxy that waits looks whether the seat is free.
-const seatRetry = 250 * time.Millisecond
+// seatName is an abstract socket address: it belongs to the network namespace, as
+// the rules do, and the kernel gives it back the moment its holder dies.
+func seatName(i int) *net.UnixAddr {
+	name := "@sluice/kube-proxy"
+	if i > 0 {
+		name = fmt.Sprintf("%s-%d", name, i)
+	}
+	return &net.UnixAddr{Name: name, Net: "unix"}
+}
+
+const (
+	// seatRetry is how often a proxy that waits looks whether the seat is free.
+	seatRetry = 250 * time.Millisecond
+	// seatTries is how often it looks before it believes that strangers have all
+	// names: a proxy that just starts does not answer yet.
+	seatTries = 8
+)
 
 // Seat is the right to program this node. One process has it at a time: two
 // would undo each other's work for ever.
 type Seat struct{ listener *net.UnixListener }
 
 // TakeSeat waits until no other proxy programs this node, and says so while it
-// does.
+// does. Strangers that take all names do not keep it from working.
 func TakeSeat(ctx context.Context, logger logr.Logger, c clock.Clock) (*Seat, error) {
-	told := false
+	told, crowded := 0, 0
 	for {
-		listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: seatName, Net: "unix"})
-		if err == nil {
-			seat := &Seat{listener}
+		seat, holder, err := trySeat()
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("make sure that no other proxy programs this node: %w", err)
+		case seat != nil:
 			go seat.answer()
 			return seat, nil
-		}
-		if !errors.Is(err, unix.EADDRINUSE) {
-			return nil, fmt.Errorf("make sure that no other proxy programs this node: %w", err)
-		}
-		if !told {
-			told = true
-			logger.Info("Another proxy programs this node: waiting until it ends", "pid", seatHolder())
+		case holder == 0:
+			if crowded++; crowded == seatTries {
+				logger.Error(nil, "Other programs hold the sockets by which proxies find out about each other: going on without",
+					"socket", seatName(0).Name, "remedy", "see who it is: ss -xlp | grep sluice")
+				return &Seat{}, nil
+			}
+		case holder != told:
+			told = holder
+			logger.Info("Another proxy programs this node: waiting until it ends", "pid", holder)
 		}
 		select {
 		case <-c.After(seatRetry):
@@ -47,6 +68,33 @@ func TakeSeat(ctx context.Context, logger logr.Logger, c clock.Clock) (*Seat, er
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// trySeat takes the seat if it is free. Otherwise it names the process of the proxy
+// that has it, 0 if there is none: strangers have all names.
+func trySeat() (seat *Seat, holder int, err error) {
+	for i := range seats {
+		if pid := proxyAt(i); pid != 0 {
+			return nil, pid, nil
+		}
+	}
+	for i := range seats {
+		listener, err := net.ListenUnix("unix", seatName(i))
+		if errors.Is(err, unix.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		// Of two that started at the same moment, the lower name has it.
+		for lower := range i {
+			if pid := proxyAt(lower); pid != 0 {
+				return nil, pid, listener.Close()
+			}
+		}
+		return &Seat{listener}, 0, nil
+	}
+	return nil, 0, nil
 }
 
 // answer lets those who wait find out who has the seat: that is in the
@@ -62,11 +110,17 @@ func (s *Seat) answer() {
 }
 
 // Leave gives the seat up.
-func (s *Seat) Leave() error { return s.listener.Close() }
+func (s *Seat) Leave() error {
+	if s.listener == nil {
+		return nil
+	}
+	return s.listener.Close()
+}
 
-// seatHolder is the process that has the seat, 0 if that cannot be told.
-func seatHolder() int {
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: seatName, Net: "unix"})
+// proxyAt is the process that has a name of the seat, 0 if none has it or a
+// stranger does.
+func proxyAt(i int) int {
+	conn, err := net.DialUnix("unix", nil, seatName(i))
 	if err != nil {
 		return 0
 	}
@@ -77,7 +131,8 @@ func seatHolder() int {
 	}
 	pid := 0
 	_ = raw.Control(func(fd uintptr) {
-		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err == nil && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid()) {
 			pid = int(cred.Pid)
 		}
 	})

@@ -1,13 +1,21 @@
 package host
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"k8s.io/utils/clock"
 
@@ -39,5 +47,73 @@ func TestTheSecondProxyOfANodeWaitsForTheFirst(t *testing.T) {
 	}
 	if err := second.Leave(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// strangerVariable makes the test binary a program that takes names of the seat.
+const strangerVariable = "SLUICE_TEST_SEAT_STRANGER"
+
+func TestMain(m *testing.M) {
+	if n, err := strconv.Atoi(os.Getenv(strangerVariable)); err == nil {
+		for i := range n {
+			if _, err := net.ListenUnix("unix", seatName(i)); err != nil {
+				fmt.Println(err)
+				os.Exit(1)
+			}
+		}
+		fmt.Println("here")
+		_, _ = os.Stdin.Read(make([]byte, 1)) // until the test ends
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// takeNames has a process without rights take so many names of the seat.
+func takeNames(t *testing.T, names int) {
+	t.Helper()
+	binary := filepath.Join(os.TempDir(), fmt.Sprintf("sluice-stranger-%d", os.Getpid())) // others must be able to run it
+	self, err := os.ReadFile("/proc/self/exe")
+	if err == nil {
+		err = os.WriteFile(binary, self, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(binary) })
+	cmd := exec.Command(binary)
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", strangerVariable, names))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}, Pdeathsig: syscall.SIGKILL}
+	in, inErr := cmd.StdinPipe()
+	out, outErr := cmd.StdoutPipe()
+	if err := errors.Join(inErr, outErr, cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close(); _ = cmd.Wait() })
+	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "here\n" {
+		t.Fatalf("the stranger says %q", line)
+	}
+}
+
+// A process without rights that takes the name of the seat, or all of them, keeps no
+// proxy from starting; and a proxy that had to use another name is still found.
+func TestStrangersDoNotKeepTheSeat(t *testing.T) {
+	for _, names := range []int{1, seats} {
+		t.Run(fmt.Sprint(names), func(t *testing.T) {
+			netnstest.Enter(t)
+			takeNames(t, names)
+			first, err := TakeSeat(t.Context(), logr.Discard(), clock.RealClock{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer first.Leave()
+			if names == seats {
+				return // nobody can tell then
+			}
+			short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			if _, err := TakeSeat(short, logr.Discard(), clock.RealClock{}); err == nil {
+				t.Error("two have the seat")
+			}
+		})
 	}
 }
