@@ -1,0 +1,129 @@
+package flags
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"sluice/test/lab"
+)
+
+// ending is how a command ended.
+type ending struct {
+	output string
+	code   int
+}
+
+// command runs the proxy until it ends, on a host or, without one, where the test
+// runs.
+func (b *bench) command(t *testing.T, on *lab.Host, args ...string) ending {
+	t.Helper()
+	var output bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), b.binary, args...)
+	cmd.Stdout, cmd.Stderr = &output, &output
+	start := cmd.Start
+	if on != nil {
+		start = func() error { return on.Do(cmd.Start) }
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	}
+	if err := start(); err != nil {
+		t.Error(err)
+		return ending{code: -1}
+	}
+	_ = cmd.Wait() // how it ended is in cmd
+	return ending{output.String(), cmd.ProcessState.ExitCode()}
+}
+
+// onHost lets f have a host for itself.
+func (b *bench) onHost(f func(*lab.Host)) {
+	h := <-b.hosts
+	defer func() { b.hosts <- h }()
+	f(h)
+}
+
+// ends checks how a command ends.
+func (b *bench) ends(t *testing.T, on *lab.Host, code int, says string, args ...string) {
+	t.Helper()
+	if got := b.command(t, on, args...); got.code != code || !strings.Contains(got.output, says) {
+		t.Errorf("kube-proxy %s ends with %d, want %d, and says:\n%s\nwant %q in it", strings.Join(args, " "), got.code, code, got.output, says)
+	}
+}
+
+// Without any flag, the proxy ends because there is no API server.
+func help(t *testing.T, b *bench) {
+	b.onHost(func(h *lab.Host) {
+		b.ends(t, h, 1, "--manifests")
+		b.ends(t, h, 0, "Usage:", "--help")
+	})
+}
+
+func printVersion(t *testing.T, b *bench) {
+	if got := b.command(t, nil, "--version"); got.code != 0 || !strings.Contains(strings.ToLower(got.output), "sluice") {
+		t.Errorf("--version ends with %d and says %q", got.code, got.output)
+	}
+}
+
+// configFile shows --config and --write-config-to by one another.
+func configFile(t *testing.T, b *bench) {
+	dir := tempDir(t)
+	file, out := filepath.Join(dir, "in.yaml"), filepath.Join(dir, "out.yaml")
+	text := "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: nftables\noomScoreAdj: 17\n"
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for flag, want := range map[string]string{"--config=" + file: "oomScoreAdj: 17", "--proxy-mode=nftables": "oomScoreAdj: -999"} {
+		b.ends(t, nil, 0, "", flag, "--write-config-to="+out)
+		if got := content(out); !strings.Contains(got, want) {
+			t.Errorf("with %s it writes no %q:\n%s", flag, want, got)
+		}
+	}
+}
+
+// initOnly makes settings of the kernel and ends, though there is nothing to serve.
+func initOnly(t *testing.T, b *bench) {
+	b.onHost(func(h *lab.Host) {
+		const timeout = "nf_conntrack_tcp_timeout_close_wait"
+		b.ends(t, h, 0, "", "--init-only", "--proxy-mode=nftables", "--conntrack-max-per-core=0", "--conntrack-tcp-timeout-close-wait=74s")
+		if got := sysctlOf(h, timeout); got != "74" {
+			t.Errorf("%s is %s", timeout, got)
+		}
+	})
+}
+
+// cleanup removes what another proxy left.
+func cleanup(t *testing.T, b *bench) {
+	b.onHost(func(h *lab.Host) {
+		list := func(args ...string) string {
+			t.Helper()
+			out, err := h.Run(t.Context(), lab.Command{Args: append([]string{"nft"}, args...)})
+			if err != nil {
+				t.Error(err)
+			}
+			return out
+		}
+		list("add", "table", "ip", "kube-proxy")
+		b.ends(t, h, 0, "Removed all rules", "--cleanup")
+		if tables := list("list", "tables"); strings.Contains(tables, "kube-proxy") {
+			t.Errorf("still there are:\n%s", tables)
+		}
+	})
+}
+
+// modeIPVS is not available, so that nothing can be seen of its settings.
+func modeIPVS(t *testing.T, b *bench) {
+	b.ends(t, nil, 1, `mode: proxy mode "ipvs" is not available`, "--proxy-mode=ipvs", "--manifests=/nowhere")
+}
+
+func unknownGate(t *testing.T, b *bench) {
+	b.ends(t, nil, 1, "featureGates.NoSuchGate", "--feature-gates=NoSuchGate=true", "--manifests=/nowhere")
+}
+
+// showHiddenMetrics can show nothing while nothing is hidden: of what it does, only
+// the check is left to see.
+func showHiddenMetrics(t *testing.T, b *bench) {
+	b.ends(t, nil, 1, "showHiddenMetricsForVersion", "--show-hidden-metrics-for-version=1.1", "--manifests=/nowhere")
+}

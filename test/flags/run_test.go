@@ -1,0 +1,294 @@
+package flags
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"sluice/test/lab"
+)
+
+// patience is how long something may take to come true on a busy machine.
+const patience = 20 * time.Second
+
+// bench is what all processes share.
+type bench struct {
+	binary string
+	rows   []row
+	// lab is for those that need no traffic: each has a host of it for itself.
+	lab   *lab.Lab
+	hosts chan *lab.Host
+	// slots bound how many have a lab of their own at a time.
+	slots chan struct{}
+}
+
+func newBench(t *testing.T, binary string) *bench {
+	t.Helper()
+	l := lab.Start(t)
+	hosts := l.Hosts()
+	b := &bench{binary: binary, rows: table(), lab: l, hosts: make(chan *lab.Host, len(hosts)), slots: make(chan struct{}, 3)}
+	for _, h := range hosts[2:] { // not those with the bridges
+		b.hosts <- h
+	}
+	return b
+}
+
+// proxy is a process of a run.
+type proxy struct {
+	*testing.T
+	bench *bench
+	run   run
+	lab   *lab.Lab
+	host  *lab.Host
+	// dir holds all files of the process.
+	dir            string
+	byFile         bool
+	api            *apiServer
+	cmd            *exec.Cmd
+	done           chan struct{} // closed when the process is gone
+	stdout, stderr *output
+	added          int // Services, since the start
+}
+
+// run starts a process with what the rows of the run say, and looks at what they
+// and the rows that compare themselves with this run expect of it.
+func (b *bench) run(t *testing.T, r run, byFile bool) {
+	p := &proxy{T: t, bench: b, run: r, byFile: byFile, dir: tempDir(t), done: make(chan struct{}), stdout: &output{}, stderr: &output{}}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%v\nstandard output:\n%s\nstandard error:\n%s", p.cmd, p.stdout, p.stderr)
+		}
+	})
+	p.settleDown()
+	p.writeFiles()
+	p.start()
+	p.waitUntilReady()
+	for _, late := range []bool{false, true} {
+		for _, row := range p.bench.rows {
+			if row.see != nil && row.late == late {
+				p.check(row)
+			}
+		}
+	}
+}
+
+// settleDown finds a host for the process.
+func (p *proxy) settleDown() {
+	p.Helper()
+	if !p.run.traffic {
+		p.lab, p.host = p.bench.lab, <-p.bench.hosts
+		p.Cleanup(func() { p.bench.hosts <- p.host })
+		return
+	}
+	p.bench.slots <- struct{}{}
+	p.Cleanup(func() { <-p.bench.slots })
+	p.lab = lab.Start(p.T)
+	host, err := p.lab.Host("node1")
+	if err != nil {
+		p.Fatal(err)
+	}
+	p.host = host
+}
+
+func (p *proxy) start() {
+	p.Helper()
+	p.cmd = p.mounted(p.args())
+	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
+	p.cmd.Env = append(os.Environ(), "XTABLES_LOCKFILE="+p.host.XtablesLock())
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := p.host.Do(p.cmd.Start); err != nil {
+		p.Fatal(err)
+	}
+	go func() {
+		_ = p.cmd.Wait() // how it ended is in cmd
+		close(p.done)
+	}()
+	p.Cleanup(func() {
+		_ = p.cmd.Process.Kill() // it may be gone
+		<-p.done
+	})
+}
+
+// The limits of connection tracking belong to the whole machine. The process sees
+// files of ours in their places.
+const (
+	conntrackMax  = "/proc/sys/net/netfilter/nf_conntrack_max"
+	conntrackHash = "/sys/module/nf_conntrack/parameters/hashsize"
+	untouched     = "11" // what is in our files at first
+)
+
+// mounted is a command that runs the proxy with mounts of its own.
+func (p *proxy) mounted(args []string) *exec.Cmd {
+	script := ""
+	for name, file := range map[string]string{"max": conntrackMax, "hashsize": conntrackHash} {
+		p.write(name, untouched)
+		script += fmt.Sprintf("mount --bind %s %s\n", filepath.Join(p.dir, name), file)
+	}
+	script += "exec " + p.bench.binary + " \"$@\"\n"
+	return exec.Command("unshare", append([]string{"--mount", "sh", "-ec", script, "sh"}, args...)...)
+}
+
+// settings are what the run sets: of its own, and by its rows.
+func (p *proxy) settings() []setting {
+	out := slices.Clone(p.run.with)
+	for _, r := range p.bench.rows {
+		if r.in == p.run.name && r.see != nil {
+			out = append(out, r.setting)
+		}
+	}
+	return out
+}
+
+// args is the command line. With a configuration file, only what no field can say
+// is on it.
+func (p *proxy) args() []string {
+	var args, gates []string
+	for _, s := range p.settings() {
+		switch {
+		case p.byFile && s.field+s.gate != "":
+		case s.gate != "":
+			gates = append(gates, s.gate+"="+s.value)
+		case s.flag != "":
+			args = append(args, "--"+s.flag+"="+p.expand(s.value))
+		}
+	}
+	if len(gates) > 0 {
+		args = append(args, "--feature-gates="+strings.Join(gates, ","))
+	}
+	if p.byFile {
+		p.writeConfig(nil)
+		args = append(args, "--config="+filepath.Join(p.dir, "config.yaml"))
+	}
+	return args
+}
+
+// writeConfig writes the configuration file, with changes.
+func (p *proxy) writeConfig(changes map[string]any) {
+	p.Helper()
+	c := map[string]any{"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration"}
+	for _, s := range p.settings() {
+		path := s.field
+		if s.gate != "" {
+			path = "featureGates." + s.gate
+		}
+		if path == "" {
+			continue
+		}
+		var value any
+		if err := yaml.Unmarshal([]byte(cmp.Or(s.yaml, p.expand(s.value))), &value); err != nil {
+			p.Fatalf("%s: %v", path, err)
+		}
+		put(c, path, value)
+	}
+	for path, value := range changes {
+		put(c, path, value)
+	}
+	text, err := yaml.Marshal(c)
+	if err != nil {
+		p.Fatal(err)
+	}
+	p.write("config.yaml", string(text))
+}
+
+// put sets a field by its path.
+func put(c map[string]any, path string, value any) {
+	section, rest, nested := strings.Cut(path, ".")
+	if !nested {
+		c[section] = value
+		return
+	}
+	if c[section] == nil {
+		c[section] = map[string]any{}
+	}
+	put(c[section].(map[string]any), rest, value)
+}
+
+// expand puts the process's folder in the place of $dir.
+func (p *proxy) expand(value string) string { return strings.ReplaceAll(value, "$dir", p.dir) }
+
+// check looks at what a row is about, if this is the place for that.
+func (p *proxy) check(r row) {
+	p.Helper()
+	var right func(string) bool
+	var want string
+	switch {
+	case r.onlyByFile && !p.byFile:
+		return
+	case r.in == p.run.name && (p.byFile || r.flag+r.gate != ""):
+		right, want = func(got string) bool { return got == r.want }, r.want
+	case r.against == p.run.name && p.byFile == r.onlyByFile:
+		right, want = func(got string) bool { return got == r.but }, r.but
+		if r.but == "" {
+			right, want = func(got string) bool { return got != r.want }, "anything but "+r.want
+		}
+	default:
+		return
+	}
+	got := ""
+	if !p.eventually(func() bool { got = r.see(p); return right(got) }) {
+		p.Errorf("%s: seen is %q, want %q", r, got, want)
+	}
+}
+
+// eventually waits for what must come. Of a process that has ended, nothing comes
+// any more.
+func (p *proxy) eventually(holds func() bool) bool {
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
+		if p.ended() || time.Now().After(deadline) {
+			return holds()
+		}
+	}
+	return true
+}
+
+// waitUntilReady waits until the process has done what it does at the start, or has
+// ended.
+func (p *proxy) waitUntilReady() {
+	p.Helper()
+	ready := p.eventually(func() bool {
+		return p.ended() || p.status(healthAddress(p), "/healthz") != none && (!p.run.traffic || by("pod3", clusterIP)(p) == "pod1")
+	})
+	if !ready {
+		p.Fatal("the proxy does not get ready")
+	}
+}
+
+func (p *proxy) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// write puts a file into the folder of the process, in one step.
+func (p *proxy) write(name, content string) {
+	p.Helper()
+	path := filepath.Join(p.dir, name)
+	err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path+"~", []byte(content), 0o644), os.Rename(path+"~", path))
+	if err != nil {
+		p.Fatal(err)
+	}
+}
+
+// tempDir is a folder with a name that is short enough for a socket in it.
+func tempDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "sluice-flags-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
