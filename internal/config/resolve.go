@@ -75,7 +75,7 @@ type Serving struct {
 type Client struct {
 	Connection   componentconfig.ClientConnectionConfiguration
 	Master       string        // address that takes the place of the kubeconfig's
-	ResyncPeriod time.Duration // how often all objects are looked at again
+	ResyncPeriod time.Duration // how often kinds that the server lacks are asked for again
 }
 
 // Settings works out what the flags and the configuration file mean.

@@ -149,7 +149,7 @@ var settings = []setting{
 	{path: "conntrack.udpStreamTimeout", flag: "conntrack-udp-timeout-stream",
 		help: "Time after which UDP traffic in both directions is forgotten, 0 to leave it as it is."},
 	{path: "configSyncPeriod", flag: "config-sync-period", restart: restartClient,
-		help: "How often all objects of the API server are looked at again."},
+		help: "How often kinds of object that the API server does not have, or denies, are asked for again. All others are followed as they change."},
 
 	{path: "portRange", unused: unusedPortRange},
 	{path: "winkernel.networkName", flag: "network-name", unused: unusedWindows,
