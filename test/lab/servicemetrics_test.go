@@ -94,9 +94,16 @@ type meter struct {
 // value is that of one series, 0 if there is none.
 func (m meter) value(series string) float64 {
 	m.t.Helper()
+	v, _ := m.find(series)
+	return v
+}
+
+// find is the value of one series, if there is one.
+func (m meter) find(series string) (value float64, found bool) {
+	m.t.Helper()
 	page, err := m.l.Get(lab.Flow{From: "node1", Protocol: lab.TCP, To: netip.MustParseAddrPort("127.0.0.1:10249"), Timeout: lab.DefaultTimeout}, "/metrics")
 	if err != nil {
-		return -1 // it does not serve yet
+		return -1, false // it does not serve yet
 	}
 	for line := range strings.Lines(page.Text) {
 		if rest, ok := strings.CutPrefix(line, series+" "); ok {
@@ -104,15 +111,19 @@ func (m meter) value(series string) float64 {
 			if err != nil {
 				m.t.Fatal(err)
 			}
-			return v
+			return v, true
 		}
 	}
-	return 0
+	return 0, false
 }
 
 func (m meter) connections(service string) float64 {
 	m.t.Helper()
-	return m.value(`sluice_service_connections_total{namespace="default",service="` + service + `",port="http",protocol="TCP"}`)
+	return m.value(connectionsOf(service))
+}
+
+func connectionsOf(service string) string {
+	return `sluice_service_connections_total{namespace="default",service="` + service + `",port="http",protocol="TCP"}`
 }
 
 func (m meter) refused(service, reason string) float64 {
@@ -157,6 +168,9 @@ func TestTrafficOfServicesIsCountedByWhatBecomesOfIt(t *testing.T) {
 		settle(t, p, folder, 0)
 		// The zero is there before the first packet.
 		m.reaches("refused at first", func() float64 { return m.refusedAll("no_endpoints") }, 0)
+		for _, service := range []string{"web", "empty", "balanced", "elsewhere"} {
+			eventually(t, func() bool { _, found := m.find(connectionsOf(service)); return found })
+		}
 		return p
 	}
 	p := start()
