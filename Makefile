@@ -29,6 +29,17 @@ test: root tools lint ## Check the source and run all tests (needs root).
 vm: root tools ## Run the tests on other kernels alone, in virtual machines (needs root).
 	$(GO) test -count=1 -v -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./test/vm
 
+# How many random clusters to compare with upstream in each mode, from which seed on,
+# and more arguments, such as COMPARE_ARGS='-leave-out affinity'.
+SEEDS        ?= 50
+SEED         ?= $(shell date +%s)
+COMPARE_ARGS ?=
+
+.PHONY: compare
+compare: root tools ## Compare what becomes of packets with upstream's kube-proxy, in SEEDS random clusters (needs root).
+	cd test/cluster && $(GO) run ./prepare
+	cd test/cluster && $(GO) test -count=1 -v -timeout 24h -run '^TestSameFateAsUpstream$$' . -args -seed $(SEED) -seeds $(SEEDS) $(COMPARE_ARGS)
+
 .PHONY: bench
 bench: root tools ## Measure speed and memory (needs root).
 	$(GO) run ./test/bench

@@ -47,7 +47,7 @@ func TestPacketsFareAsTheOracleSays(t *testing.T) {
 func askOracle(t *testing.T, mode string, states int) {
 	l := lab.Start(t)
 	d := openDataplane(t, l, mode)
-	topology := topologyOf(t, l)
+	topology := l.Topology()
 	var tally tally
 	for i := 0; i < states; {
 		rng := rand.New(rand.NewPCG(*seed, uint64(i)))
@@ -301,52 +301,4 @@ func protocolOf(p model.Protocol) lab.Protocol {
 		return lab.UDP
 	}
 	return lab.SCTP
-}
-
-// topologyOf describes the lab to the generator of random worlds.
-func topologyOf(t *testing.T, l *lab.Lab) randomworld.Topology {
-	t.Helper()
-	top := randomworld.Topology{
-		NodeName:           "node1",
-		PodCIDRs:           lab.Node1PodCIDRs[:],
-		ClusterCIDRs:       lab.ClusterCIDRs[:],
-		Uplink:             "eth0",
-		PodInterfacePrefix: lab.PodInterfacePrefix,
-		EndpointPorts:      lab.EchoPorts,
-		NodePorts:          randomworld.PortRange{First: 30000, Last: 30007},
-		ServiceCIDR:        prefixList("10.96.0.0/24", "fd00:10:96::/120"),
-		ClusterIPRange:     prefixList("10.96.0.0/25", "fd00:10:96::/121"),
-		ExternalIPRange:    prefixList("198.18.0.0/28", "2001:db8:18::/124"),
-		LoadBalancerRange:  prefixList("198.18.0.64/28", "2001:db8:18::40/124"),
-	}
-	for _, h := range l.Hosts() {
-		for _, a := range h.Addrs {
-			switch {
-			case h.Name == "node1":
-				top.NodeIPs = append(top.NodeIPs, a)
-			case h.Node == "node1":
-				in := h.Name
-				if h.Name == "pod3" {
-					in = lab.PodBridge
-				}
-				top.LocalPods = append(top.LocalPods, randomworld.Pod{Addr: a, Node: h.Node, Interface: in})
-			case h.Node == "node2" && h.Name != "node2":
-				top.RemotePods = append(top.RemotePods, randomworld.Pod{Addr: a, Node: h.Node})
-			case h.Name == "client", h.Name == "client2":
-				top.OutsideIPs = append(top.OutsideIPs, a)
-			}
-		}
-		if h.Name == "node1" {
-			top.NodeIPs = append(top.NodeIPs, h.Spare...)
-		}
-	}
-	return top
-}
-
-func prefixList(s ...string) []netip.Prefix {
-	var out []netip.Prefix
-	for _, p := range s {
-		out = append(out, netip.MustParsePrefix(p))
-	}
-	return out
 }

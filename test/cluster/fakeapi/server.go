@@ -1,0 +1,314 @@
+package fakeapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Object is an object of the API: a Service, EndpointSlice, Node or ServiceCIDR.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// Server is an API server. Its methods may be used by several goroutines.
+type Server struct {
+	mutex   sync.Mutex
+	version int
+	kinds   map[string]*kind // by path
+	servers []*http.Server
+	closed  chan struct{}
+}
+
+// kind is all objects of a kind.
+type kind struct {
+	schema.GroupVersionKind
+	resource string
+	objects  map[string]Object // by namespace and name
+	log      []change
+	changed  chan struct{} // closed at the next change
+}
+
+type change struct {
+	version int
+	object  Object
+	event   []byte
+}
+
+// New returns a server without objects.
+func New() *Server {
+	s := &Server{version: 1, kinds: map[string]*kind{}, closed: make(chan struct{})}
+	s.add(corev1.SchemeGroupVersion.WithKind("Service"), "services")
+	s.add(corev1.SchemeGroupVersion.WithKind("Node"), "nodes")
+	s.add(discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), "endpointslices")
+	s.add(networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR"), "servicecidrs")
+	return s
+}
+
+func (s *Server) add(gvk schema.GroupVersionKind, resource string) {
+	path := "/apis/" + gvk.GroupVersion().String()
+	if gvk.Group == "" {
+		path = "/api/" + gvk.Version
+	}
+	s.kinds[path+"/"+resource] = &kind{
+		GroupVersionKind: gvk, resource: resource, objects: map[string]Object{}, changed: make(chan struct{})}
+}
+
+// Serve answers who connects to the listener, until Close.
+func (s *Server) Serve(listener net.Listener) {
+	server := &http.Server{Handler: s}
+	s.mutex.Lock()
+	s.servers = append(s.servers, server)
+	s.mutex.Unlock()
+	go func() { _ = server.Serve(listener) }() // it ends by Close
+}
+
+// Close ends all connections and closes all listeners.
+func (s *Server) Close() error {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	close(s.closed)
+	var errs []error
+	for _, server := range s.servers {
+		errs = append(errs, server.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Set makes these the objects that there are. Watchers are told what differs,
+// kind by kind, in the order of the names.
+func (s *Server) Set(objects []Object) error {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	wanted := map[*kind]map[string]Object{}
+	for _, o := range objects {
+		k, err := s.kindOf(o)
+		if err != nil {
+			return err
+		}
+		if wanted[k] == nil {
+			wanted[k] = map[string]Object{}
+		}
+		wanted[k][keyOf(o)] = o.DeepCopyObject().(Object)
+	}
+	for _, k := range s.kinds {
+		if err := s.replace(k, wanted[k]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Server) kindOf(o Object) (*kind, error) {
+	name := reflect.TypeOf(o).Elem().Name()
+	for _, k := range s.kinds {
+		if k.Kind == name {
+			return k, nil
+		}
+	}
+	return nil, fmt.Errorf("a %s is not served", name)
+}
+
+func (s *Server) replace(k *kind, wanted map[string]Object) error {
+	for _, key := range slices.Sorted(maps.Keys(k.objects)) {
+		if wanted[key] == nil {
+			if err := s.change(k, "DELETED", k.objects[key]); err != nil {
+				return err
+			}
+			delete(k.objects, key)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(wanted)) {
+		event, old := "ADDED", k.objects[key]
+		if old != nil {
+			event = "MODIFIED"
+			wanted[key].SetResourceVersion(old.GetResourceVersion())
+			wanted[key].GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
+			if reflect.DeepEqual(old, wanted[key]) {
+				continue
+			}
+		}
+		k.objects[key] = wanted[key]
+		if err := s.change(k, event, wanted[key]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// change gives an object its next version and tells watchers.
+func (s *Server) change(k *kind, event string, o Object) error {
+	s.version++
+	o.SetResourceVersion(strconv.Itoa(s.version))
+	o.GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
+	line, err := eventLine(event, o)
+	if err != nil {
+		return err
+	}
+	k.log = append(k.log, change{s.version, o, line})
+	close(k.changed)
+	k.changed = make(chan struct{})
+	return nil
+}
+
+func keyOf(o Object) string { return o.GetNamespace() + "/" + o.GetName() }
+
+func eventLine(event string, object any) ([]byte, error) {
+	line, err := json.Marshal(map[string]any{"type": event, "object": object})
+	return append(line, '\n'), err
+}
+
+// ServeHTTP implements http.Handler. Objects that are sent to it, which are
+// Events, are answered as if they were kept.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+	s.mutex.Lock()
+	k := s.kinds[r.URL.Path]
+	s.mutex.Unlock()
+	switch {
+	case r.Method == http.MethodPost || r.Method == http.MethodPatch:
+		s.accept(w, r)
+	case k == nil:
+		s.discover(w, r)
+	case r.URL.Query().Get("watch") == "true":
+		s.watch(w, r, k)
+	default:
+		s.list(w, r, k)
+	}
+}
+
+func (s *Server) accept(w http.ResponseWriter, r *http.Request) {
+	object, err := io.ReadAll(r.Body)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest)
+		return
+	}
+	w.WriteHeader(http.StatusCreated)
+	_, _ = w.Write(object)
+}
+
+// discover tells which resources there are of a group and version.
+func (s *Server) discover(w http.ResponseWriter, r *http.Request) {
+	var list metav1.APIResourceList
+	for path, k := range s.kinds {
+		if path == r.URL.Path+"/"+k.resource {
+			list.APIResources = append(list.APIResources, metav1.APIResource{Name: k.resource, Kind: k.Kind})
+		}
+	}
+	if len(list.APIResources) == 0 {
+		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(list) // who went away need not know
+}
+
+func (s *Server) list(w http.ResponseWriter, r *http.Request, k *kind) {
+	selected, err := selector(r)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest)
+		return
+	}
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	items := []Object{}
+	for _, key := range slices.Sorted(maps.Keys(k.objects)) {
+		if selected(k.objects[key]) {
+			items = append(items, k.objects[key])
+		}
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"kind": k.Kind + "List", "apiVersion": k.GroupVersion().String(),
+		"metadata": map[string]any{"resourceVersion": strconv.Itoa(s.version)},
+		"items":    items,
+	})
+}
+
+// watch sends what changes. Streamed lists are refused, as by older API servers:
+// clients fall back to ordinary ones.
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, k *kind) {
+	selected, err := selector(r)
+	since, notNumber := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
+	switch {
+	case r.URL.Query().Get("sendInitialEvents") == "true":
+		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
+		return
+	case err != nil || notNumber != nil:
+		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest)
+		return
+	}
+	for {
+		var changed chan struct{}
+		since, changed = s.send(w, k, since, selected)
+		select {
+		case <-r.Context().Done():
+			return
+		case <-s.closed:
+			return
+		case <-changed:
+		}
+	}
+}
+
+// send writes the events since a version. It returns the version now, and what
+// tells of the next change.
+func (s *Server) send(w http.ResponseWriter, k *kind, since int, selected func(Object) bool) (int, chan struct{}) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	for _, c := range k.log {
+		if c.version <= since {
+			continue
+		}
+		if selected(c.object) {
+			_, _ = w.Write(c.event)
+		}
+		since = c.version
+	}
+	w.(http.Flusher).Flush()
+	return since, k.changed
+}
+
+// selector tells which objects a request is about.
+func selector(r *http.Request) (func(Object) bool, error) {
+	byLabel, err := labels.Parse(r.URL.Query().Get("labelSelector"))
+	if err != nil {
+		return nil, err
+	}
+	byField, err := fields.ParseSelector(r.URL.Query().Get("fieldSelector"))
+	if err != nil {
+		return nil, err
+	}
+	return func(o Object) bool {
+		known := fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace()}
+		if service, ok := o.(*corev1.Service); ok {
+			known["spec.clusterIP"] = service.Spec.ClusterIP
+		}
+		return byLabel.Matches(labels.Set(o.GetLabels())) && byField.Matches(known)
+	}, nil
+}
+
+func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason) {
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: strings.ToLower(string(reason)),
+	})
+}

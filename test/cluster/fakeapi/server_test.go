@@ -1,0 +1,103 @@
+package fakeapi
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// start starts a server and a client of it.
+func start(t *testing.T) (kubernetes.Interface, *Server) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := New()
+	server.Serve(listener)
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://" + listener.Addr().String(),
+		ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client, server
+}
+
+// An informer, as kube-proxies have them, sees what is there and what changes, as
+// far as it asks for it.
+func TestInformerFollows(t *testing.T) {
+	client, server := start(t)
+	set := func(objects ...Object) {
+		if err := server.Set(objects); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(service("web", "10.96.0.1"), service("headless", "None"))
+	seen := make(chan string, 10)
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(
+		func(o *metav1.ListOptions) { o.FieldSelector = "spec.clusterIP!=None" }))
+	_, err := factory.Core().V1().Services().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { seen <- "added " + o.(*corev1.Service).Name },
+		UpdateFunc: func(_, o any) { seen <- "changed to " + o.(*corev1.Service).Spec.ClusterIP },
+		DeleteFunc: func(o any) { seen <- "deleted " + o.(*corev1.Service).Name },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	factory.Start(t.Context().Done())
+	expect := func(want string) {
+		t.Helper()
+		select {
+		case got := <-seen:
+			if got != want {
+				t.Fatalf("%s, want %s", got, want)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("nothing is seen, want %s", want)
+		}
+	}
+	expect("added web")
+	set(service("web", "10.96.0.1")) // is no change
+	set(service("web", "10.96.0.2"), service("also-headless", "None"))
+	expect("changed to 10.96.0.2")
+	set(service("next", "10.96.0.3"))
+	expect("deleted web")
+	expect("added next")
+}
+
+func TestEventIsTaken(t *testing.T) {
+	client, _ := start(t)
+	event := &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "started"}, Reason: "Starting"}
+	kept, err := client.EventsV1().Events("default").Create(t.Context(), event, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kept.Reason != event.Reason {
+		t.Errorf("it comes back as %+v", kept)
+	}
+}
+
+func service(name, clusterIP string) *corev1.Service {
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: corev1.ServiceSpec{ClusterIP: clusterIP}}
+}
+
+func TestUnknownKindIsRefused(t *testing.T) {
+	if err := New().Set([]Object{&corev1.Pod{}}); err == nil {
+		t.Error("a Pod is accepted")
+	}
+}
