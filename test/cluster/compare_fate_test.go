@@ -36,43 +36,103 @@ func (f fate) String() string { return strings.Join(slices.Sorted(maps.Keys(f)),
 // more patience: by chance, an endpoint is not seen; a busy machine loses a packet;
 // a proxy is late with what the marker does not tell of.
 const (
-	firstLook  = 2  // enough, if nobody answers
-	secondLook = 10 // more, if somebody does
-	longLook   = 40
-	longPause  = 5 * time.Second // before the last look
+	firstLook  = 2               // enough, if nobody answers
+	secondLook = 10              // more, if somebody does
+	longLook   = 20              // at a time
+	longLooks  = 3               // until the two are the same
+	longPause  = 5 * time.Second // before the last try
 )
+
+// comparison is what became of attempts, in each lab.
+type comparison struct {
+	*contest
+	attempts []attempt
+	fates    [2][]fate
+}
 
 // compare sends random packets in both labs and compares what becomes of them.
 func (c *contest) compare(packets int) {
 	c.Helper()
-	attempts := c.attempts(packets)
-	fates := c.look(attempts, firstLook)
-	answered := where(attempts, func(i int) bool { return fates[0][i].answered() || fates[1][i].answered() })
-	for lane, more := range c.look(pick(attempts, answered), secondLook) {
-		for j, i := range answered {
-			maps.Copy(fates[lane][i], more[j])
+	s := &comparison{contest: c, attempts: c.attempts(packets)}
+	var all []int
+	for i := range s.attempts {
+		all = append(all, i)
+		s.fates[0], s.fates[1] = append(s.fates[0], fate{}), append(s.fates[1], fate{})
+	}
+	s.look(all, firstLook)
+	s.look(slices.DeleteFunc(all, func(i int) bool { return !s.fates[0][i].answered() && !s.fates[1][i].answered() }), secondLook)
+	s.lookAgain()
+	for i, a := range s.attempts {
+		c.judge(a, s.fates[0][i], s.fates[1][i])
+	}
+}
+
+// look makes some of the attempts so many times, in both labs at once.
+func (s *comparison) look(which []int, times int) {
+	var both sync.WaitGroup
+	for i, l := range s.lanes {
+		both.Go(func() {
+			free, sticky := s.byAffinity(which)
+			l.look(s.attempts, free, times, func(j int, o lab.Outcome) { s.fates[i][j].add(o) })
+			l.lookSticky(s.contest, s.attempts, sticky, times, s.fates[i])
+		})
+	}
+	both.Wait()
+}
+
+func (s *comparison) byAffinity(which []int) (free, sticky []int) {
+	for _, i := range which {
+		if s.attempts[i].verdict.Affinity == 0 {
+			free = append(free, i)
+		} else {
+			sticky = append(sticky, i)
 		}
 	}
-	differs := func(i int) bool {
-		return !maps.Equal(fates[0][i], fates[1][i]) && c.known(attempts[i], fates[0][i], fates[1][i]) == ""
+	return free, sticky
+}
+
+// differing are the attempts, of some, whose fates differ for no known reason.
+func (s *comparison) differing(which []int) []int {
+	return slices.DeleteFunc(slices.Clone(which), func(i int) bool {
+		theirs, ours := s.fates[0][i], s.fates[1][i]
+		return maps.Equal(theirs, ours) || s.known(s.attempts[i], theirs, ours) != ""
+	})
+}
+
+// lookAgain makes what differs again, until it does not or that is certain. The
+// first time, what was seen before still counts, unless a packet may have been
+// lost.
+func (s *comparison) lookAgain() {
+	var differing []int
+	for i := range s.attempts {
+		differing = append(differing, i)
 	}
-	differing := where(attempts, differs)
-	for pause := 100 * time.Millisecond; len(differing) > 0 && pause < longPause; pause *= 3 {
+	differing = s.differing(differing)
+	const firstPause = 100 * time.Millisecond
+	for pause := firstPause; len(differing) > 0 && pause < longPause; pause *= 3 {
 		time.Sleep(pause)
 		for _, i := range differing {
-			if !maps.Equal(fates[0][i].unanswered(), fates[1][i].unanswered()) {
-				attempts[i].Timeout = lab.DefaultTimeout
+			lost := !maps.Equal(s.fates[0][i].unanswered(), s.fates[1][i].unanswered())
+			if lost {
+				s.attempts[i].beMorePatient()
+			}
+			if lost || pause > firstPause {
+				s.fates[0][i], s.fates[1][i] = fate{}, fate{}
 			}
 		}
-		for lane, again := range c.look(pick(attempts, differing), longLook) {
-			for j, i := range differing {
-				fates[lane][i] = again[j]
-			}
+		for range longLooks {
+			s.look(differing, longLook)
+			differing = s.differing(differing)
 		}
-		differing = slices.DeleteFunc(differing, func(i int) bool { return !differs(i) })
 	}
-	for i, a := range attempts {
-		c.judge(a, fates[0][i], fates[1][i])
+}
+
+// beMorePatient waits longer for an answer. Attempts under session affinity are made
+// one after the other, and cannot all wait that long.
+func (a *attempt) beMorePatient() {
+	a.Timeout = lab.DefaultTimeout
+	if a.verdict.Affinity > 0 {
+		a.Timeout = 3 * lab.ShortTimeout
 	}
 }
 
@@ -89,24 +149,6 @@ func (c *contest) judge(a attempt, theirs, ours fate) {
 	}
 	c.Errorf("%v\nupstream: %v\n    ours: %v\nthe oracle: %v %v masqueraded %v, because of %s",
 		a.Flow, theirs, ours, a.verdict.Action, a.verdict.Endpoints, a.verdict.MasqueradedTo, a.verdict.Why)
-}
-
-func where(attempts []attempt, holds func(int) bool) []int {
-	var out []int
-	for i := range attempts {
-		if holds(i) {
-			out = append(out, i)
-		}
-	}
-	return out
-}
-
-func pick(attempts []attempt, which []int) []attempt {
-	var out []attempt
-	for _, i := range which {
-		out = append(out, attempts[i])
-	}
-	return out
 }
 
 // attempts draws packets, each once. Where there is session affinity, the same
@@ -164,7 +206,10 @@ func (c *contest) attempt(w oracle.World, p oracle.Packet) attempt {
 	a := attempt{packet: p, verdict: oracle.Decide(w, p)}
 	a.Flow = lab.Flow{From: from.Name, To: netip.AddrPortFrom(p.Destination, p.Port),
 		Protocol: lab.Protocol(strings.ToLower(p.Protocol.String())), Timeout: lab.ShortTimeout}
-	if a.verdict.Action == oracle.Forward && !c.astray(from, a.verdict) {
+	switch {
+	case a.verdict.Affinity > 0:
+		a.Timeout = lab.ShortTimeout / 2
+	case a.verdict.Action == oracle.Forward && !c.astray(from, a.verdict):
 		a.Timeout = lab.DefaultTimeout
 	}
 	return a
@@ -183,26 +228,6 @@ func sameFamily(addrs []netip.Addr, as netip.Addr) netip.Addr {
 	return addrs[i]
 }
 
-// look makes each attempt so many times, in both labs at once, and returns the
-// fates of each lab.
-func (c *contest) look(attempts []attempt, times int) [2][]fate {
-	var fates [2][]fate
-	var both sync.WaitGroup
-	for i, l := range c.lanes {
-		fates[i] = make([]fate, len(attempts))
-		for j := range attempts {
-			fates[i][j] = fate{}
-		}
-		both.Go(func() {
-			free := where(attempts, func(j int) bool { return attempts[j].verdict.Affinity == 0 })
-			l.look(attempts, free, times, func(j int, o lab.Outcome) { fates[i][j].add(o) })
-			l.lookSticky(c, attempts, times, fates[i])
-		})
-	}
-	both.Wait()
-	return fates
-}
-
 // look makes the attempts that are asked for, many at once.
 func (l *lane) look(attempts []attempt, which []int, times int, saw func(int, lab.Outcome)) {
 	var flows []lab.Flow
@@ -216,30 +241,38 @@ func (l *lane) look(attempts []attempt, which []int, times int, saw func(int, la
 	}
 }
 
+// stayLook is how often a client under session affinity is looked at for longer.
+const stayLook = 6
+
 // lookSticky makes the attempts to Services with session affinity. Each time, all
 // clients are forgotten before. Then the first attempt of a client shows which
 // endpoints there are, and the next ones whether it stays with one of them.
-func (l *lane) lookSticky(c *contest, attempts []attempt, times int, fates []fate) {
-	sticky := where(attempts, func(i int) bool { return attempts[i].verdict.Affinity > 0 })
+func (l *lane) lookSticky(c *contest, attempts []attempt, sticky []int, times int, fates []fate) {
 	if len(sticky) == 0 {
 		return
 	}
-	for range times {
+	for n := range times {
 		l.forget(c)
 		l.look(attempts, sticky, 1, func(i int, o lab.Outcome) { fates[i].add(o) })
-		var last [2]map[int]string
-		for n := range last {
-			last[n] = map[int]string{}
-			l.look(attempts, sticky, 1, func(i int, o lab.Outcome) { last[n][i] = nameOf(o) })
+		if n < stayLook {
+			l.lookWhoStays(attempts, sticky, fates)
 		}
-		for _, i := range sticky {
-			if last[0][i] != last[1][i] {
-				fates[i]["does not stay"] = true
-			}
-			for _, j := range sticky {
-				if i < j && sameClient(attempts[i], attempts[j]) && last[1][i] != last[1][j] {
-					fates[i]["elsewhere by "+attempts[j].To.String()] = true
-				}
+	}
+}
+
+func (l *lane) lookWhoStays(attempts []attempt, sticky []int, fates []fate) {
+	var last [2]map[int]string
+	for n := range last {
+		last[n] = map[int]string{}
+		l.look(attempts, sticky, 1, func(i int, o lab.Outcome) { last[n][i] = nameOf(o) })
+	}
+	for _, i := range sticky {
+		if last[0][i] != last[1][i] {
+			fates[i]["does not stay"] = true
+		}
+		for _, j := range sticky {
+			if i < j && sameClient(attempts[i], attempts[j]) && last[1][i] != last[1][j] {
+				fates[i]["elsewhere by "+attempts[j].To.String()] = true
 			}
 		}
 	}
