@@ -30,7 +30,9 @@ var unsuitable = []string{
 	"^TestHalfBuiltTableIsFinished$",
 	"^TestHugePoolGrowsAndShrinks$",
 	"^TestRefusedFrontendsHarmOnlyThemselvesAmongVeryMany$",
-	// They ask nothing of the kernel.
+	"^TestVeryManyStickyServices$",
+	// They ask nothing of the kernel, or nothing that others do not.
+	"^TestEveryCombinationOfTables$",
 	"^TestChangeWritesFewRules$",
 	"^TestCulpritsAreFoundWithoutALineNumber$",
 	"^TestDescribeFindsWhatWasProgrammed$",
