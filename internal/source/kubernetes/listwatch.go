@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -154,10 +155,14 @@ func (l *listWatch) event(ctx context.Context, in watch.Event) watch.Event {
 	return watch.Event{Type: in.Type, Object: r}
 }
 
+// cancelled tells whether an error comes from the end of our own request. A watch can
+// hear of that a moment before the context says so, and client-go keeps the text only.
+func cancelled(err error) bool { return strings.Contains(err.Error(), context.Canceled.Error()) }
+
 // failed tells of a failure, unless it is part of the game: the end of Run, or
 // a version that the server has forgotten or does not know yet.
 func (l *listWatch) failed(ctx context.Context, err error) {
-	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
+	if ctx.Err() != nil || cancelled(err) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
 		return
 	}
