@@ -43,6 +43,7 @@ var unsuitable = []string{
 	// They run very many programs of iptables, and the kernel has little to do with it.
 	"^TestDescribeReadsWhatTheKernelHolds$/^(legacy|nft)",
 	"^TestDescribeRecallsTheEndpointOfAClient$",
+	"^TestAnyNameOfAnInterface$",
 	// Others do nearly the same, in both variants of iptables.
 	"^TestWhatOthersDidIsMended$/^(table_(nat|filter)_flushed|chain_(flushed|like_ours_added)|canary_gone|hook_deleted|hooks_doubled|rule_(deleted|replaced))$",
 }
