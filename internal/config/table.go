@@ -93,7 +93,7 @@ var settings = []setting{
 	{path: "iptables.masqueradeBit", flag: "iptables-masquerade-bit", also: []string{"nftables.masqueradeBit"},
 		help: "Bit of the packet mark, from 0 to 31, that asks for masquerading. Holds for nftables mode too."},
 	{path: "iptables.masqueradeAll", flag: "masquerade-all", also: []string{"nftables.masqueradeAll"},
-		help: "Give every connection to a Service the node's address as its source."},
+		help: "Give every connection to a ClusterIP the node's address as its source."},
 	{path: "iptables.localhostNodePorts", flag: "iptables-localhost-nodeports",
 		help: "In iptables mode, serve node ports on loopback addresses: on 127.0.0.1 if --nodeport-addresses selects all, and on those that it names."},
 	{path: "iptables.syncPeriod", flag: "iptables-sync-period", also: []string{"nftables.syncPeriod"},
