@@ -8,8 +8,8 @@ import (
 
 // Dataplane programs one mechanism of the kernel.
 //
-// Apply, Reconcile and Cleanup are called by one goroutine at a time. Verify
-// may be called by others at the same time and never delays them for long.
+// Apply, Reconcile, Repair and Cleanup are called by one goroutine at a time.
+// Verify may be called by others at the same time and never delays them for long.
 type Dataplane interface {
 	// Reconcile reads what is in the kernel, adopts what is right, and mends
 	// the difference to desired, in an order in which no connection meets a
@@ -21,11 +21,17 @@ type Dataplane interface {
 	Apply(ctx context.Context, change *plan.Change) Result
 
 	// Verify compares the kernel with what Reconcile and Apply left there, and
-	// tells whether Reconcile is needed. It changes nothing.
+	// tells whether Repair is needed. It changes nothing.
 	Verify(ctx context.Context) (ok bool, err error)
 
-	// Disturbed receives when somebody else changed what is ours.
+	// Disturbed receives when somebody else may have changed what is ours, so that
+	// Repair is needed.
 	Disturbed() <-chan struct{}
+
+	// Repair mends what Disturbed and Verify told of, with work in proportion to
+	// that. It knows nothing of changes that were not applied yet. If it fails,
+	// Reconcile is the way back.
+	Repair(ctx context.Context) Result
 
 	// Cleanup removes all that is ours from the kernel.
 	Cleanup(ctx context.Context) error

@@ -16,7 +16,8 @@ type commit struct {
 	change     *plan.Change
 	desired    *plan.Desired // what the change leads to
 	planned    bool          // it brings what was planned, and is no mere repair or retry
-	reconcile  bool
+	reconcile  bool      // it brings everything
+	repair     bool      // it mends what somebody else changed
 	start, end time.Time // start is zero when the kernel had nothing to do
 	result     dataplane.Result
 }
@@ -44,6 +45,12 @@ func (e *Engine) commitAt() (at time.Time, ok bool) {
 	return latest(at, e.lastStart.Add(e.minSyncPeriod)), true
 }
 
+// mendAt is when to mend what somebody else changed, if there is something.
+func (e *Engine) mendAt() (at time.Time, ok bool) {
+	at, ok = e.repair.mendAt()
+	return latest(at, e.lastStart.Add(e.minSyncPeriod)), ok
+}
+
 // commit writes to the kernel all that is planned and all that is due for
 // another try.
 func (e *Engine) commit(ctx context.Context) {
@@ -68,13 +75,16 @@ func (e *Engine) commit(ctx context.Context) {
 	e.lastStart = c.start
 	e.ledger.writes(c.start)
 	if c.reconcile {
-		e.repair.start(c.start)
+		c.repair = e.repair.start()
 		c.result = e.dataplane.Reconcile(ctx, c.desired)
 	} else {
 		c.result = e.dataplane.Apply(ctx, c.change)
 	}
 	e.ledger.wrote()
 	c.end = e.clock.Now()
+	if c.repair {
+		e.repair.end(c.end, c.duration())
+	}
 	if c.result.Err != nil {
 		e.fail(ctx, c)
 		return
@@ -139,7 +149,7 @@ func (e *Engine) logCommit(c commit, o outcome) {
 	log, message := e.log, "Programmed"
 	switch {
 	case c.planned:
-	case c.reconcile:
+	case c.reconcile, c.repair:
 		message = "Repaired"
 	default:
 		message = "Tried refused frontends again"

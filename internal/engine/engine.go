@@ -125,7 +125,9 @@ func (e *Engine) Run(ctx context.Context) error {
 		e.absorb(ctx)
 		now := e.clock.Now()
 		e.verifyIfDue(ctx, now)
-		if at, ok := e.commitAt(); ok && !now.Before(at) {
+		if at, ok := e.mendAt(); ok && !now.Before(at) {
+			e.mend(ctx)
+		} else if at, ok := e.commitAt(); ok && !now.Before(at) {
 			e.commit(ctx)
 		} else {
 			e.sleep(ctx, now)
@@ -158,9 +160,10 @@ func (e *Engine) sleep(ctx context.Context, now time.Time) {
 }
 
 func (e *Engine) nextDue() (at time.Time, ok bool) {
-	at, ok = e.commitAt()
-	if verify, also := e.verifyAt(); also && (!ok || verify.Before(at)) {
-		return verify, true
+	for _, due := range []func() (time.Time, bool){e.commitAt, e.mendAt, e.verifyAt} {
+		if other, also := due(); also && (!ok || other.Before(at)) {
+			at, ok = other, true
+		}
 	}
 	return at, ok
 }

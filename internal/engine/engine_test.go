@@ -136,7 +136,7 @@ func TestMinSyncPeriodHoldsForRepairsAndRetries(t *testing.T) {
 		b.sync()
 		b.kernel.disturbed <- struct{}{}
 		time.Sleep(10 * time.Second)
-		wantCalls(t, b, call{"reconcile", 10 * time.Second, ""})
+		wantCalls(t, b, call{"repair", 10 * time.Second, ""})
 		b.kernel.refuseAddr("10.0.0.1", errRefused)
 		b.Update(web("10.0.0.1", 0))
 		time.Sleep(20 * time.Second)
@@ -170,7 +170,12 @@ func TestAnEmptyChangeIsNotProgrammedBeforeThoseAheadOfIt(t *testing.T) {
 		ahead func(*bench)
 	}{
 		{"a change that waits for the MinSyncPeriod", func(b *bench) { b.Update(web("10.0.0.1", 0)) }},
-		{"a repair that waits for the MinSyncPeriod", func(b *bench) { b.kernel.disturbed <- struct{}{} }},
+		{"a reconcile that waits after a failure", func(b *bench) {
+			b.kernel.failWith(errBroken)
+			b.Update(web("10.0.0.1", 0))
+			time.Sleep(time.Minute)
+			b.kernel.failWith(nil)
+		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -219,6 +219,21 @@ func TestAnotherErrorIsLoggedAgain(t *testing.T) {
 	})
 }
 
+func TestARepairHasRefusedFrontendsTriedAgain(t *testing.T) {
+	run(t, Options{}, func(t *testing.T, b *bench) {
+		b.kernel.refuseAddr("10.0.0.1", errRefused)
+		b.Update(web("10.0.0.1", 0), web("10.0.0.2", 0))
+		b.sync()
+		time.Sleep(time.Hour) // now it is tried every 30 s
+		b.kernel.taken()
+		b.kernel.refuseAddr("10.0.0.1", nil)
+		b.kernel.tell(func(d *fakeDataplane) { clear(d.frontends) })
+		b.kernel.disturbed <- struct{}{}
+		wantCalls(t, b, call{"repair", time.Hour, ""}, call{"apply", time.Hour, "10.0.0.1"})
+		wantContent(t, b, "10.0.0.1 10.0.0.2")
+	})
+}
+
 func TestAReconcileTriesRefusedFrontendsAgain(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *bench) {
 		b.kernel.refuseAddr("10.0.0.1", errRefused)
@@ -226,6 +241,7 @@ func TestAReconcileTriesRefusedFrontendsAgain(t *testing.T) {
 		b.sync()
 		wantContent(t, b, "10.0.0.2")
 		b.kernel.refuseAddr("10.0.0.1", nil)
+		b.kernel.tell(func(d *fakeDataplane) { d.cannotRepair = true })
 		b.kernel.disturbed <- struct{}{}
 		wantCalls(t, b, call{"reconcile", 0, "10.0.0.1 10.0.0.2"})
 		if s, _ := b.Frontend(webKey("10.0.0.1")); s.Phase != Programmed {

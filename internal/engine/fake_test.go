@@ -20,7 +20,7 @@ import (
 
 // call is one write to the fake kernel, as tests compare it.
 type call struct {
-	Verb string        // "apply" or "reconcile"
+	Verb string        // "apply", "reconcile" or "repair"
 	At   time.Duration // since the start
 	What string        // frontends, those removed with a minus
 }
@@ -35,6 +35,7 @@ type fakeDataplane struct {
 	busy       bool // a commit is under way
 	unknown    bool // only a reconcile may follow
 	frontends  map[plan.Key]*plan.Frontend
+	written    map[plan.Key]*plan.Frontend // what it would hold but for others
 	clusterIPs map[netip.Addr]struct{}
 	settings   plan.Settings
 	calls      []call
@@ -45,6 +46,8 @@ type fakeDataplane struct {
 	fail   func() error
 	refuse func(plan.Key) error
 	verify func(context.Context) (bool, error)
+	// cannotRepair leaves repairs to reconcile.
+	cannotRepair bool
 }
 
 func newFakeDataplane(t *testing.T) *fakeDataplane {
@@ -54,6 +57,7 @@ func newFakeDataplane(t *testing.T) *fakeDataplane {
 		disturbed:  make(chan struct{}, 1),
 		unknown:    true,
 		frontends:  map[plan.Key]*plan.Frontend{},
+		written:    map[plan.Key]*plan.Frontend{},
 		clusterIPs: map[netip.Addr]struct{}{},
 		delay:      func() time.Duration { return 0 },
 		fail:       func() error { return nil },
@@ -72,9 +76,29 @@ func (d *fakeDataplane) Reconcile(ctx context.Context, desired *plan.Desired) da
 			d.remove(key, &result)
 		}
 	}
+	maps.DeleteFunc(d.written, func(key plan.Key, _ *plan.Frontend) bool { return d.frontends[key] == nil })
 	d.settings = desired.Settings
 	d.clusterIPs = maps.Clone(desired.ClusterIPs)
 	return d.conclude(ctx, result)
+}
+
+// Repair brings back what somebody else took away.
+func (d *fakeDataplane) Repair(ctx context.Context) dataplane.Result {
+	if d.cannotRepair {
+		return dataplane.Result{Err: errBroken}
+	}
+	d.begin(ctx, "repair", nil, nil)
+	defer d.end()
+	var lost []*plan.Frontend
+	for key, f := range d.written {
+		if d.frontends[key] == nil {
+			lost = append(lost, f)
+		}
+	}
+	if len(lost) == 0 {
+		return dataplane.Result{}
+	}
+	return d.conclude(ctx, d.set(lost))
 }
 
 func (d *fakeDataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Result {
@@ -146,7 +170,7 @@ func (d *fakeDataplane) set(frontends []*plan.Frontend) dataplane.Result {
 			result.Failed[f.Key] = err
 			continue
 		}
-		d.frontends[f.Key] = f
+		d.frontends[f.Key], d.written[f.Key] = f, f
 		result.Elements++
 	}
 	return result
@@ -154,6 +178,7 @@ func (d *fakeDataplane) set(frontends []*plan.Frontend) dataplane.Result {
 
 func (d *fakeDataplane) remove(key plan.Key, result *dataplane.Result) {
 	if _, ok := d.frontends[key]; !ok {
+		delete(d.written, key)
 		return
 	}
 	if err := d.refuse(key); err != nil {
@@ -161,6 +186,7 @@ func (d *fakeDataplane) remove(key plan.Key, result *dataplane.Result) {
 		return
 	}
 	delete(d.frontends, key)
+	delete(d.written, key)
 	result.Elements++
 }
 

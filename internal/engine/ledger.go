@@ -100,6 +100,9 @@ func (l *ledger) wait(key plan.Key, m mark, removing bool) {
 func (l *ledger) committed(c commit) (o outcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if c.repair && !c.reconcile {
+		return l.mended(c)
+	}
 	l.count(c)
 	l.pending = map[plan.Key]waiting{}
 	now := mark{c.change.Revision, c.end.UnixNano()}
@@ -119,12 +122,31 @@ func (l *ledger) committed(c commit) (o outcome) {
 			delete(l.programmed, key)
 		}
 	}
-	for key, err := range refused {
+	l.refuseAll(c, now, &o)
+	return o
+}
+
+// mended notes that what somebody else changed is repaired. What is pending still
+// is; what was refused may have been for what they did.
+func (l *ledger) mended(c commit) (o outcome) {
+	l.countWrites(c)
+	l.refuseAll(c, mark{c.change.Revision, c.end.UnixNano()}, &o)
+	for key, f := range l.failed {
+		if _, again := c.result.Failed[key]; !again {
+			f.retry = c.end
+			l.failed[key] = f
+			l.retryBy(c.end)
+		}
+	}
+	return o
+}
+
+func (l *ledger) refuseAll(c commit, now mark, o *outcome) {
+	for key, err := range c.result.Failed {
 		_, desired := c.desired.Frontends[key]
-		l.refuse(key, failure{mark: now, removing: !desired, err: err}, c.end, &o)
+		l.refuse(key, failure{mark: now, removing: !desired, err: err}, c.end, o)
 	}
 	slices.SortFunc(o.news, func(a, b Failure) int { return a.Key.Compare(b.Key) })
-	return o
 }
 
 // count keeps the summary. A change that left the kernel nothing to do is in
@@ -133,13 +155,17 @@ func (l *ledger) count(c commit) {
 	s := &l.summary
 	s.ProgrammedRevision = c.change.Revision
 	s.PendingSince = time.Time{}
-	if c.start.IsZero() {
-		return
+	if !c.start.IsZero() {
+		l.countWrites(c)
 	}
+}
+
+func (l *ledger) countWrites(c commit) {
+	s := &l.summary
 	s.FailingSince = time.Time{}
 	s.LastCommit, s.LastCommitDuration = c.end, c.duration()
 	s.Commits++
-	if c.reconcile {
+	if c.reconcile || c.repair {
 		s.Reconciles++
 	}
 	s.Transactions += uint64(c.result.Transactions)

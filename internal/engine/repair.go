@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"sluice/internal/backoff"
+	"sluice/internal/plan"
 )
 
 const (
@@ -12,24 +13,28 @@ const (
 	// are new events to program.
 	newsDelay = 3 * time.Second
 	// repairGap is the least time between two repairs of what somebody else
-	// broke, should they do it in a loop.
-	repairGap = time.Second
+	// broke, should they do it in a loop. Repairs that take long are repairShare
+	// times as far apart, but no further than mostGap.
+	repairGap   = 10 * time.Millisecond
+	repairShare = 10
+	mostGap     = 500 * time.Millisecond
 	// episodeGap is how long it must be quiet before a disturbance is news.
 	episodeGap = time.Minute
 )
 
-// repair says whether and when the kernel as a whole must be reconciled.
+// repair says whether and when the kernel must be mended: as a whole, or where
+// somebody else changed it.
 type repair struct {
-	needed    bool
+	needed    bool // as a whole
 	notBefore time.Time
 
 	failures    int // commits that failed as a whole since one succeeded
 	lastFailure time.Time
 	lastError   string
 
-	disturbed       bool // the repair that is needed is for a disturbance
+	disturbed       bool // somebody else changed something
 	lastDisturbance time.Time
-	lastGapped      time.Time // start of the last repair for a disturbance
+	gapEnds         time.Time // when the next disturbance may be looked at
 
 	started uint64 // reconciles so far
 }
@@ -41,11 +46,17 @@ func (r *repair) need(at time.Time) {
 	}
 }
 
-func (r *repair) start(now time.Time) {
+// start notes that a reconcile begins, which mends everything, and tells whether it
+// is for a disturbance.
+func (r *repair) start() (disturbed bool) {
 	r.started++
-	if r.disturbed {
-		r.disturbed, r.lastGapped = false, now
-	}
+	disturbed, r.disturbed = r.disturbed, false
+	return disturbed
+}
+
+// end notes how long it took to mend what somebody else changed.
+func (r *repair) end(now time.Time, took time.Duration) {
+	r.gapEnds = now.Add(min(max(repairShare*took, repairGap), mostGap))
 }
 
 func (r *repair) succeed() {
@@ -73,9 +84,17 @@ func (r *repair) disturb(now time.Time) (news bool) {
 	news = now.Sub(r.lastDisturbance) > episodeGap
 	r.lastDisturbance = now
 	r.disturbed = true
-	r.need(latest(now, r.lastGapped.Add(repairGap)))
+	// A back-off is for what fails for reasons of its own, not for what somebody
+	// else broke meanwhile.
+	if at := latest(now, r.gapEnds); r.needed && at.Before(r.notBefore) {
+		r.notBefore = at
+	}
 	return news
 }
+
+// mendAt is when to look at what somebody else changed, if they did. A reconcile
+// does that anyway.
+func (r *repair) mendAt() (at time.Time, ok bool) { return r.gapEnds, r.disturbed && !r.needed }
 
 // watchDisturbances forwards what the dataplane notices to the loop, which
 // would not see it in time while commits follow one another.
@@ -91,6 +110,31 @@ func (e *Engine) watchDisturbances(ctx context.Context) {
 			}
 			e.inbox.post(func(m *mail) { m.disturbed = true })
 		}
+	}
+}
+
+// mend has the dataplane mend what somebody else changed. Planned changes do not
+// come with it.
+func (e *Engine) mend(ctx context.Context) {
+	start := e.clock.Now()
+	e.repair.disturbed, e.lastStart = false, start
+	e.ledger.writes(start)
+	result := e.dataplane.Repair(ctx)
+	e.ledger.wrote()
+	end := e.clock.Now()
+	e.repair.end(end, end.Sub(start))
+	switch {
+	case ctx.Err() != nil:
+	case result.Err != nil:
+		e.log.V(1).Info("What somebody else changed cannot be repaired alone: comparing everything", "reason", result.Err.Error())
+		e.repair.need(end)
+	case result.Transactions > 0 || len(result.Failed) > 0:
+		e.finish(commit{
+			change:  &plan.Change{Revision: e.ledger.read().ProgrammedRevision},
+			desired: e.planner.Desired(), repair: true, start: start, end: end, result: result,
+		})
+	default:
+		e.log.V(1).Info("What somebody else did left nothing to repair")
 	}
 }
 

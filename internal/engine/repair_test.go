@@ -16,29 +16,73 @@ func TestADisturbanceIsRepairedAtOnce(t *testing.T) {
 		b.sync()
 		b.kernel.tell(func(d *fakeDataplane) { clear(d.frontends) })
 		b.kernel.disturbed <- struct{}{}
-		wantCalls(t, b, call{"reconcile", 0, "10.0.0.1"})
+		wantCalls(t, b, call{"repair", 0, ""})
 		wantContent(t, b, "10.0.0.1")
 		wantLogged(t, b, `"msg"="Repaired"`, 1)
 	})
 }
 
-func TestDisturbancesInALoopAreRepairedOnceASecond(t *testing.T) {
+func TestADisturbanceThatDidNoHarmIsNoRepair(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *bench) {
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
-		for range 20 {
+		before := b.Status()
+		b.kernel.disturbed <- struct{}{}
+		wantCalls(t, b, call{"repair", 0, ""})
+		wantLogged(t, b, `"msg"="Repaired"`, 0)
+		if after := b.Status(); after.Commits != before.Commits || after.Reconciles != before.Reconciles {
+			t.Errorf("%d commits and %d repairs, want %d and %d", after.Commits, after.Reconciles, before.Commits, before.Reconciles)
+		}
+	})
+}
+
+func TestWhatCannotBeRepairedAloneIsReconciled(t *testing.T) {
+	run(t, Options{}, func(t *testing.T, b *bench) {
+		b.Update(web("10.0.0.1", 0))
+		b.sync()
+		b.kernel.tell(func(d *fakeDataplane) { clear(d.frontends); d.cannotRepair = true })
+		b.kernel.disturbed <- struct{}{}
+		wantCalls(t, b, call{"reconcile", 0, "10.0.0.1"})
+		wantContent(t, b, "10.0.0.1")
+	})
+}
+
+func TestARepairLeavesWhatIsPendingAlone(t *testing.T) {
+	run(t, Options{MinSyncPeriod: time.Second}, func(t *testing.T, b *bench) {
+		b.Update(web("10.0.0.1", 0))
+		b.sync()
+		b.Update(web("10.0.0.2", 0))
+		b.kernel.tell(func(d *fakeDataplane) { clear(d.frontends) })
+		b.kernel.disturbed <- struct{}{}
+		time.Sleep(1500 * ms)
+		wantCalls(t, b, call{"repair", time.Second, ""})
+		if s, _ := b.Frontend(webKey("10.0.0.2")); s.Phase != Pending {
+			t.Errorf("status is %+v", s)
+		}
+		time.Sleep(time.Second)
+		wantCalls(t, b, call{"apply", 2 * time.Second, "10.0.0.2"})
+		wantContent(t, b, "10.0.0.1 10.0.0.2")
+	})
+}
+
+func TestDisturbancesInALoopDoNotTakeAllTheTime(t *testing.T) {
+	run(t, Options{}, func(t *testing.T, b *bench) {
+		b.Update(web("10.0.0.1", 0))
+		b.sync()
+		b.kernel.tell(func(d *fakeDataplane) { d.delay = func() time.Duration { return 20 * ms } })
+		for range 10 {
 			b.kernel.disturbed <- struct{}{}
 			time.Sleep(100 * ms)
 		}
-		wantCalls(t, b, call{"reconcile", 0, "10.0.0.1"}, call{"reconcile", time.Second, "10.0.0.1"},
-			call{"reconcile", 2 * time.Second, "10.0.0.1"})
+		wantCalls(t, b, call{"repair", 0, ""}, call{"repair", 220 * ms, ""}, call{"repair", 440 * ms, ""},
+			call{"repair", 660 * ms, ""}, call{"repair", 880 * ms, ""})
 		const news = `"level"=0 "msg"="Somebody else changed what is ours`
 		wantLogged(t, b, news, 1)
 
 		time.Sleep(time.Hour)
-		wantCalls(t, b)
+		wantCalls(t, b, call{"repair", 1100 * ms, ""})
 		b.kernel.disturbed <- struct{}{}
-		wantCalls(t, b, call{"reconcile", time.Hour + 2*time.Second, "10.0.0.1"})
+		wantCalls(t, b, call{"repair", time.Hour + time.Second, ""})
 		wantLogged(t, b, news, 1)
 	})
 }
@@ -53,19 +97,36 @@ func TestADisturbanceIsSeenWhileCommitsFollowOneAnother(t *testing.T) {
 		b.kernel.disturbed <- struct{}{}
 		synctest.Wait()
 		release()
-		wantCalls(t, b, call{"apply", 0, "10.0.0.1"}, call{"reconcile", 0, "10.0.0.1 10.0.0.2"})
+		wantCalls(t, b, call{"apply", 0, "10.0.0.1"}, call{"repair", 0, ""}, call{"apply", 0, "10.0.0.2"})
 	})
 }
 
-func TestADisturbanceDoesNotShortenABackOff(t *testing.T) {
+func TestADisturbanceEndsABackOff(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *bench) {
 		b.kernel.failWith(errBroken)
 		b.sync()
-		time.Sleep(50 * ms)
+		time.Sleep(time.Minute) // now it is tried every 30 s
+		b.kernel.taken()
+		b.kernel.failWith(nil)
 		b.kernel.disturbed <- struct{}{}
-		wantCalls(t, b)
-		time.Sleep(50 * ms)
-		wantCalls(t, b, call{"reconcile", 100 * ms, ""})
+		wantCalls(t, b, call{"reconcile", time.Minute, ""})
+	})
+}
+
+func TestDisturbancesInALoopDoNotMakeFailuresCostAllTheTime(t *testing.T) {
+	run(t, Options{}, func(t *testing.T, b *bench) {
+		b.kernel.failWith(errBroken)
+		b.sync()
+		time.Sleep(time.Minute)
+		b.kernel.taken()
+		b.kernel.tell(func(d *fakeDataplane) { d.delay = func() time.Duration { return 100 * ms } })
+		for range 20 {
+			b.kernel.disturbed <- struct{}{}
+			time.Sleep(100 * ms)
+		}
+		if n := len(b.kernel.taken()); n < 3 || n > 5 {
+			t.Errorf("%d reconciles in two seconds, want one each 600 ms", n)
+		}
 	})
 }
 
@@ -90,7 +151,7 @@ func TestWhatVerifyFindsIsRepaired(t *testing.T) {
 			d.verify = func(context.Context) (bool, error) { return b.kernel.content() != "", nil }
 		})
 		time.Sleep(10 * time.Minute)
-		wantCalls(t, b, call{"reconcile", 11 * time.Minute, "10.0.0.1"})
+		wantCalls(t, b, call{"repair", 11 * time.Minute, ""})
 		wantLogged(t, b, "The kernel differs", 1)
 	})
 }
@@ -113,7 +174,7 @@ func TestVerifyHoldsUpNoChange(t *testing.T) {
 		b.Update(web("10.0.0.1", 0))
 		wantCalls(t, b, call{"apply", 10 * time.Minute, "10.0.0.1"})
 		finish <- false
-		wantCalls(t, b, call{"reconcile", 10 * time.Minute, "10.0.0.1"})
+		wantCalls(t, b, call{"repair", 10 * time.Minute, ""})
 		if most != 1 {
 			t.Errorf("%d verifications at a time, want 1", most)
 		}
@@ -130,6 +191,7 @@ func TestVerifyThatARepairOvertookIsIgnored(t *testing.T) {
 		})
 		time.Sleep(time.Minute)
 		synctest.Wait()
+		b.kernel.tell(func(d *fakeDataplane) { d.cannotRepair = true })
 		b.kernel.disturbed <- struct{}{}
 		wantCalls(t, b, call{"reconcile", time.Minute, ""})
 		finish <- struct{}{}

@@ -72,5 +72,5 @@ func (e *Engine) verified(ctx context.Context, v *verification) {
 		return
 	}
 	e.log.Info("The kernel differs from what was programmed, repairing it")
-	e.repair.need(now)
+	e.repair.disturb(now)
 }

@@ -1,6 +1,7 @@
 package nfnetlink
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"syscall"
@@ -68,6 +69,42 @@ func (s *Socket) Join(group uint32) error { return s.nl.JoinGroup(group) }
 // Leave stops to listen to a multicast group.
 func (s *Socket) Leave(group uint32) error { return s.nl.LeaveGroup(group) }
 
+// Ignore drops messages that a port caused, before they take room in the buffer.
+func (s *Socket) Ignore(port uint32) error {
+	const portAt = 12 // in struct nlmsghdr; the load is big-endian, the header is not
+	var native [4]byte
+	binary.NativeEndian.PutUint32(native[:], port)
+	program := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: portAt},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: binary.BigEndian.Uint32(native[:]), Jt: 0, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0xffffffff},
+	}
+	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+	var err error
+	cerr := s.raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &filter)
+	})
+	if err := errors.Join(err, cerr); err != nil {
+		return fmt.Errorf("filtering netlink notifications: %w", err)
+	}
+	return nil
+}
+
+// SendBuffer is the most bytes that one Send takes.
+func (s *Socket) SendBuffer() (int, error) {
+	var size int
+	var err error
+	cerr := s.raw.Control(func(fd uintptr) { size, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF) })
+	if err := errors.Join(err, cerr); err != nil {
+		return 0, fmt.Errorf("reading the size of the netlink buffer: %w", err)
+	}
+	return size - sendReserve, nil
+}
+
+// sendReserve is what the kernel wants to keep of the buffer.
+const sendReserve = 32
+
 // SetReadDeadline bounds the wait of a Receive.
 func (s *Socket) SetReadDeadline(t time.Time) error { return s.nl.SetReadDeadline(t) }
 
@@ -90,7 +127,7 @@ func (s *Socket) Receive(f func(Header, []byte) error) error {
 	var n int
 	var err error
 	rerr := s.raw.Read(func(fd uintptr) bool {
-		n, _, err = unix.Recvfrom(int(fd), s.buf, 0)
+		n, err = unix.Read(int(fd), s.buf)
 		return !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR)
 	})
 	if err := errors.Join(rerr, err); err != nil {

@@ -59,6 +59,8 @@ type Conn struct {
 	mu     sync.Mutex
 	socket *nfnetlink.Socket
 	seq    uint32
+	// deadlineSet is when the deadline for reading was set.
+	deadlineSet time.Time
 	// commits counts the transactions that took effect.
 	commits atomic.Uint64
 }
@@ -90,6 +92,10 @@ func (c *Conn) Close() error { return c.socket.Close() }
 
 // Port is the number by which notifications name this socket as their cause.
 func (c *Conn) Port() uint32 { return c.socket.Port() }
+
+// MaxBatch is the most bytes that the kernel takes in one transaction. Without
+// CAP_NET_ADMIN in the initial user namespace it grants less than we ask for.
+func (c *Conn) MaxBatch() (int, error) { return c.socket.SendBuffer() }
 
 // Commits counts the transactions of this socket that took effect.
 func (c *Conn) Commits() uint64 { return c.commits.Load() }
@@ -151,8 +157,12 @@ func (c *Conn) acknowledged(b *Batch, first uint32) error {
 
 // receive reads one datagram and calls f for each message in it.
 func (c *Conn) receive(f func(nfnetlink.Header, []byte) error) error {
-	if err := c.socket.SetReadDeadline(time.Now().Add(answerTimeout)); err != nil {
-		return err
+	// Setting it takes longer than reading, so it is not done for each of very many.
+	if now := time.Now(); now.Sub(c.deadlineSet) > answerTimeout/10 {
+		if err := c.socket.SetReadDeadline(now.Add(answerTimeout)); err != nil {
+			return err
+		}
+		c.deadlineSet = now
 	}
 	return c.socket.Receive(f)
 }

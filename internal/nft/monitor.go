@@ -20,21 +20,25 @@ type Monitor struct {
 type Notice struct {
 	Family Family
 	Table  string
-	// Port names the socket it was made through.
-	Port uint32
+	// Set is the set whose Elements came or went; "" when something else changed: a
+	// table, a chain, a rule, a set as such.
+	Set string
+	// Elements are keys. They are f's only until it returns.
+	Elements []Element
 	// Lost says that notices were lost because there were too many: anything
 	// may have happened.
 	Lost bool
 }
 
 // NewMonitor opens a monitor in a network namespace, as Dial does. It hears
-// nothing before Join.
-func NewMonitor(netns int) (*Monitor, error) {
+// nothing before Join, and nothing of what is done through one connection: ours.
+func NewMonitor(netns int, ours *Conn) (*Monitor, error) {
 	socket, err := nfnetlink.Dial(netns)
 	if err != nil {
 		return nil, err
 	}
-	if err := socket.ForceBuffers(sendBuffer, receiveBuffer); err != nil {
+	err = errors.Join(socket.ForceBuffers(sendBuffer, receiveBuffer), socket.Ignore(ours.Port()))
+	if err != nil {
 		return nil, errors.Join(err, socket.Close())
 	}
 	return &Monitor{socket: socket}, nil
@@ -60,18 +64,9 @@ func (m *Monitor) Next(f func(Notice)) error {
 		if h.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || len(payload) < nfnetlink.GenHeaderLen {
 			return nil
 		}
-		if msg := h.Type & 0xff; msg == unix.NFT_MSG_NEWGEN {
-			return nil
+		if msg := h.Type & 0xff; msg != unix.NFT_MSG_NEWGEN {
+			f(parseNotice(msg, payload))
 		}
-		n := Notice{Family: Family(payload[0]), Port: h.Port}
-		// The first attribute of every object is the name of its table.
-		for typ, v := range nfnetlink.Attrs(payload[nfnetlink.GenHeaderLen:]) {
-			if typ == unix.NFTA_TABLE_NAME {
-				n.Table = toText(v)
-			}
-			break
-		}
-		f(n)
 		return nil
 	})
 	switch {
@@ -82,4 +77,32 @@ func (m *Monitor) Next(f func(Notice)) error {
 		return os.ErrClosed
 	}
 	return err
+}
+
+func parseNotice(msg uint16, payload []byte) Notice {
+	n := Notice{Family: Family(payload[0])}
+	attrs := payload[nfnetlink.GenHeaderLen:]
+	// The first attribute of every object is the name of its table.
+	for typ, v := range nfnetlink.Attrs(attrs) {
+		if typ == unix.NFTA_TABLE_NAME {
+			n.Table = toText(v)
+		}
+		break
+	}
+	if msg != unix.NFT_MSG_NEWSETELEM && msg != unix.NFT_MSG_DELSETELEM {
+		return n
+	}
+	for typ, v := range nfnetlink.Attrs(attrs) {
+		if typ == unix.NFTA_SET_ELEM_LIST_SET {
+			n.Set = toText(v)
+		}
+	}
+	err := elementReader(func(e *Element) error {
+		n.Elements = append(n.Elements, Element{Key: e.Key, KeyEnd: e.KeyEnd})
+		return nil
+	})(attrs)
+	if err != nil {
+		n.Set, n.Elements = "", nil // something is not as it should be
+	}
+	return n
 }

@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"bytes"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -78,6 +79,14 @@ type Element struct {
 	Packets, Bytes uint64
 	// Expires is for how long the element stays; 0 for ever.
 	Expires time.Duration
+}
+
+// Same reports whether two elements have the same key and value.
+func (e *Element) Same(o *Element) bool {
+	if (e.Verdict == nil) != (o.Verdict == nil) || e.Verdict != nil && *e.Verdict != *o.Verdict {
+		return false
+	}
+	return bytes.Equal(e.Key, o.Key) && bytes.Equal(e.KeyEnd, o.KeyEnd) && bytes.Equal(e.Data, o.Data)
 }
 
 // Verdict is what becomes of a packet.

@@ -101,6 +101,15 @@ func (d *Dataplane) Close() error {
 	return d.stamper.Close()
 }
 
+// errCompare is why Repair leaves it to Reconcile: listing a table tells everything
+// about it, and there is no way to ask for less.
+var errCompare = errors.New("iptables lists tables as a whole")
+
+// Repair always leaves it to Reconcile.
+func (d *Dataplane) Repair(context.Context) dataplane.Result {
+	return dataplane.Result{Err: errCompare}
+}
+
 // Disturbed receives when somebody else changed our chains.
 func (d *Dataplane) Disturbed() <-chan struct{} { return d.disturbed }
 

@@ -69,31 +69,48 @@ func TestWhatOthersDidIsMended(t *testing.T) {
 		{"set added", "add set ip sluice mine { type ipv4_addr; }"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			ctx := context.Background()
-			k := newKernel(t)
-			d := k.dataplane()
-			ok(t, d.Reconcile(ctx, variety()))
-			want := meaning(d.snapshot(t))
-			k.nft(tc.nft, "-f", "-")
-			select {
-			case <-d.Disturbed():
-			case <-time.After(10 * time.Second):
-				t.Error("it was not noticed")
-			}
-			if good, err := d.Verify(ctx); err != nil || good && tc.name != "set added" {
-				t.Errorf("Verify says %v, %v", good, err)
-			}
-			ok(t, d.Reconcile(ctx, variety()))
-			if got := meaning(d.snapshot(t)); got != want {
-				t.Errorf("after mending:\n%s\nwant:\n%s", got, want)
-			}
-			if listing := k.nft("", "list", "ruleset"); strings.Contains(listing, "policy drop") || strings.Contains(listing, "dormant") {
-				t.Errorf("after mending:\n%s", listing)
-			}
-			if good, err := d.Verify(ctx); err != nil || !good {
-				t.Errorf("after mending Verify says %v, %v", good, err)
-			}
+			testMended(t, tc.nft, func(t *testing.T, d *Dataplane, do func()) {
+				do()
+				select {
+				case <-d.Disturbed():
+				case <-time.After(10 * time.Second):
+					t.Error("it was not noticed")
+				}
+			})
 		})
+		t.Run(tc.name+" while nobody watched", func(t *testing.T) {
+			testMended(t, tc.nft, func(t *testing.T, d *Dataplane, do func()) {
+				d.watch.during(t.Context(), manyElements, do)
+				if good, err := d.Verify(t.Context()); err != nil || good {
+					t.Errorf("Verify says %v, %v", good, err)
+				}
+			})
+		})
+	}
+}
+
+// testMended has somebody else do something, and notice make it known.
+func testMended(t *testing.T, tampering string, notice func(*testing.T, *Dataplane, func())) {
+	ctx := t.Context()
+	k := newKernel(t)
+	d := k.dataplane()
+	ok(t, d.Reconcile(ctx, variety()))
+	want := meaning(d.snapshot(t))
+	notice(t, d, func() { k.nft(tampering, "-f", "-") })
+	if r := d.Repair(ctx); r.Err != nil {
+		t.Logf("Repair: %v", r.Err)
+		ok(t, d.Reconcile(ctx, variety()))
+	} else if r.Transactions == 0 {
+		t.Error("Repair did nothing")
+	}
+	if got := meaning(d.snapshot(t)); got != want {
+		t.Errorf("after mending:\n%s\nwant:\n%s", got, want)
+	}
+	if listing := k.nft("", "list", "ruleset"); strings.Contains(listing, "policy drop") || strings.Contains(listing, "dormant") {
+		t.Errorf("after mending:\n%s", listing)
+	}
+	if found, err := d.differs(ctx); err != nil || !found.empty() {
+		t.Errorf("after mending %v differs, %v", found, err)
 	}
 }
 
@@ -103,28 +120,37 @@ func meaning(snapshot string) string {
 	return strings.ReplaceAll(snapshot, tableNames[1], tableNames[0])
 }
 
-func TestVerifyReadsOnlyAfterOthersWrote(t *testing.T) {
-	ctx := context.Background()
+func TestWhatOthersDoInTheirOwnTablesIsNoBusinessOfOurs(t *testing.T) {
+	ctx := t.Context()
 	k := newKernel(t)
 	d := k.dataplane()
-	ok(t, d.Reconcile(ctx, variety()))
-	verify := func() *moment {
+	ok(t, d.Reconcile(ctx, cluster(6000))) // enough for the monitor to be away
+	verify := func() uint64 {
 		t.Helper()
 		if good, err := d.Verify(ctx); err != nil || !good {
 			t.Fatalf("Verify says %v, %v", good, err)
 		}
-		return d.verified.Load()
+		return d.reads.Load()
 	}
 	first := verify()
 	f := *variety().Frontends[key("10.96.0.1:80", model.TCP)]
-	f.Route.Endpoints = nil
 	ok(t, d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{&f}}))
-	if verify() != first {
-		t.Error("our own change made Verify read the tables again")
-	}
 	k.nft("table ip theirs {\n chain c {\n }\n }\n", "-f", "-")
+	if verify() != first {
+		t.Error("somebody wrote to their own table while we listened, and Verify read ours")
+	}
+	theirs := func() { k.nft("delete table ip theirs", "-f", "-") }
+	d.watch.during(ctx, manyElements, theirs)
 	if verify() == first {
-		t.Error("somebody wrote, and Verify did not look")
+		t.Error("somebody wrote while nobody listened, and Verify did not look")
+	}
+	select {
+	case <-d.Disturbed():
+		t.Error("somebody who wrote to their own table has disturbed us")
+	default:
+	}
+	if r := ok(t, d.Repair(ctx)); r.Transactions != 0 {
+		t.Errorf("%d transactions to repair nothing", r.Transactions)
 	}
 }
 
@@ -141,7 +167,9 @@ func TestOwnChangesDoNotDisturb(t *testing.T) {
 	// A change of ours after theirs: once it is heard of, theirs was as well.
 	k.nft("add element ip sluice services { 10.96.255.1 . tcp . 1 : drop }", "-f", "-")
 	<-d.Disturbed()
-	ok(t, d.Reconcile(ctx, cluster(3000)))
+	if r := ok(t, d.Repair(ctx)); r.Transactions != 1 || r.Elements != 1 {
+		t.Errorf("the repair of one element took %d transactions and %d elements", r.Transactions, r.Elements)
+	}
 	select {
 	case <-d.Disturbed():
 		t.Error("our own repair counts as a disturbance")
@@ -366,12 +394,12 @@ func TestDriftThatBreaksAChangeIsMended(t *testing.T) {
 	select {
 	case <-d.Disturbed():
 	default:
-		t.Error("a refusal that shows somebody else at work does not ask for Reconcile")
+		t.Error("a refusal that shows somebody else at work does not ask for Repair")
 	}
-	want.Frontends[f.Key], want.Frontends[other.Key] = &f, &other
-	ok(t, d.Reconcile(ctx, want))
-	if good, err := d.Verify(ctx); err != nil || !good {
-		t.Errorf("Verify says %v, %v", good, err)
+	ok(t, d.Repair(ctx))
+	ok(t, d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{&f}}))
+	if found, err := d.differs(ctx); err != nil || !found.empty() {
+		t.Errorf("after mending %v differs, %v", found, err)
 	}
 }
 

@@ -80,6 +80,26 @@ func (s *chains) release(c chain) {
 
 func (s *chains) found(c chain, tags []uint64) { s.present[c] = tags }
 
+// lost notes that somebody removed chains.
+func (s *chains) lost(gone map[chain]struct{}) {
+	var visit func(chain)
+	visit = func(c chain) {
+		if _, is := gone[c]; !is {
+			return
+		}
+		delete(gone, c)
+		for _, to := range c.leadsTo() { // comes before c again
+			visit(to)
+		}
+		delete(s.present, c)
+		delete(s.rewrite, c)
+		s.fresh = append(s.fresh, c)
+	}
+	for c := range gone {
+		visit(c)
+	}
+}
+
 // missing are the chains that are led to and that the kernel lacks. What a chain
 // leads to comes before it.
 func (s *chains) missing() iter.Seq[chain] {

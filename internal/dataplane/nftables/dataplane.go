@@ -42,14 +42,20 @@ type Dataplane struct {
 	// commit is writer's, and replaced by tests that need the kernel to refuse.
 	commit func(context.Context, *nft.Batch) error
 
-	// verified is when Verify last found all in order.
-	verified atomic.Pointer[moment]
+	// verifying is held by Verify, which runs once at a time.
+	verifying sync.Mutex
+	settled   uint64        // the doubts of watch that Verify has looked into
+	reads     atomic.Uint64 // how often it looked
+	// stop ends what goes on beside, and waits for it.
+	stop func()
 
-	// mu guards what Verify looks at while others write: round, tables, and the
-	// tables' maps of frontends.
+	// mu guards what Verify looks at while others write: round, writing, tables, and
+	// the tables' maps of frontends. While nobody is writing, the tables are as the
+	// kernel has them.
 	mu sync.Mutex
-	// round counts the pieces of writing.
-	round uint64
+	// round counts the pieces of writing, writing says that one is under way.
+	round   uint64
+	writing bool
 	// tables is nil while it is not known what the kernel holds.
 	tables []*table
 
@@ -85,12 +91,18 @@ func New(o Options) (*Dataplane, error) {
 	if err != nil {
 		return nil, errors.Join(err, writer.Close(), reader.Close())
 	}
-	return &Dataplane{logger: o.Logger, anyKernel: o.AnyKernel, writer: writer, reader: reader, watch: w, commit: writer.Commit,
-		banked: map[plan.Key]dataplane.Traffic{}, refused: map[plan.Key]struct{}{}}, nil
+	d := &Dataplane{logger: o.Logger, anyKernel: o.AnyKernel, writer: writer, reader: reader, watch: w, commit: writer.Commit,
+		banked: map[plan.Key]dataplane.Traffic{}, refused: map[plan.Key]struct{}{}}
+	ctx, cancel := context.WithCancel(context.Background())
+	var beside sync.WaitGroup
+	beside.Go(func() { d.settleDoubts(ctx) })
+	d.stop = func() { cancel(); beside.Wait() }
+	return d, nil
 }
 
 // Close closes the sockets and leaves the kernel as it is.
 func (d *Dataplane) Close() error {
+	d.stop()
 	return errors.Join(d.watch.close(), d.writer.Close(), d.reader.Close())
 }
 
@@ -146,10 +158,17 @@ func (d *Dataplane) forget() {
 	d.round++
 }
 
-func (d *Dataplane) startRound() {
+// startRound begins a piece of writing. What it returns ends it.
+func (d *Dataplane) startRound() (end func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.round++
+	d.writing = true
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.writing = false
+	}
 }
 
 // Apply writes a change.
@@ -157,7 +176,7 @@ func (d *Dataplane) Apply(ctx context.Context, c *plan.Change) dataplane.Result 
 	if d.tables == nil {
 		return dataplane.Result{Err: errUnknown}
 	}
-	d.startRound()
+	defer d.startRound()()
 	r := &round{d: d, tables: d.tables}
 	for _, t := range d.tables {
 		if c.Settings != nil {

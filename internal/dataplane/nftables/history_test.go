@@ -29,8 +29,8 @@ func TestIncrementalIsFromScratchIsKernel(t *testing.T) {
 	for i := range *histories {
 		rng := rand.New(rand.NewPCG(*seed, uint64(i)))
 		changes += dataplanetest.Follow(t, rng, 6, incremental, scratch)
-		if good, err := incremental.compare(ctx); err != nil || !good {
-			t.Fatalf("history %d of seed %d: the mirror is not the kernel: %v", i, *seed, err)
+		if found, err := incremental.differs(ctx); err != nil || !found.empty() {
+			t.Fatalf("history %d of seed %d: the mirror is not the kernel: %v, %v", i, *seed, found, err)
 		}
 		if diff := cmp.Diff(scratch.snapshot(t), incremental.snapshot(t)); diff != "" {
 			t.Fatalf("history %d of seed %d: from scratch (-) and by increments (+) differ:\n%s", i, *seed, diff)

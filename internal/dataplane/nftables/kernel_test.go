@@ -123,6 +123,12 @@ func withAffinity6(d *plan.Desired) *plan.Desired {
 	return d
 }
 
+// differs is where the kernel is not as the mirror says.
+func (d *Dataplane) differs(ctx context.Context) (found suspects, err error) {
+	err = d.check(ctx, func(s *suspects) { found.join(s) })
+	return found, err
+}
+
 // snapshot reads all of our tables back, in a form in which two that mean the
 // same are equal: which endpoint has which slot does not count.
 func (d *Dataplane) snapshot(t testing.TB) string {
@@ -136,7 +142,7 @@ func (d *Dataplane) snapshot(t testing.TB) string {
 			t.Fatal(err)
 		}
 		for _, tab := range tables {
-			have, err := readContents(ctx, d.reader, l, tab)
+			have, err := readContents(ctx, d.reader, l, tab, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -241,6 +241,18 @@ func (d *decoder) endpoint() netip.AddrPort {
 	return netip.AddrPortFrom(ip, d.port())
 }
 
+// hairpin reads an address that is there twice.
+func (d *decoder) hairpin() netip.Addr {
+	ip := d.addr()
+	d.ok = d.addr() == ip && d.ok
+	return ip
+}
+
+func (d *decoder) affineEndpoint() affineEndpoint {
+	ep := d.endpoint()
+	return affineEndpoint{d.affinityID(), ep}
+}
+
 // frontend reads a key; that of a node port has no address.
 func (d *decoder) frontend(nodePort bool) plan.Key {
 	var k plan.Key

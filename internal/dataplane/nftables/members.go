@@ -2,6 +2,8 @@ package nftables
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"iter"
 	"maps"
 	"net/netip"
@@ -15,6 +17,7 @@ import (
 type members[K comparable] struct {
 	set     string
 	key     func(*arena, K) []byte
+	decode  func(*decoder) K
 	compare func(a, b K) int
 	of      map[K]*member[K]
 	// touched are the elements to look at when the kernel is brought in line.
@@ -46,18 +49,23 @@ type memberSet interface {
 	// more, up to a limit.
 	missing(limit int) int
 	surplus(limit int) int
+	// learn takes over whether the kernel has the element with that key. It returns
+	// false for a key that can not be ours.
+	learn(l *layout, key []byte, present bool) bool
+	// keys are those that the kernel has, in any order.
+	keys(*arena) []nft.Element
 	// elements are all that are wanted, in order.
 	elements(*arena) []nft.Element
 }
 
 // newAddresses makes a set of addresses, for about that many.
-func newAddresses(set string, key func(*arena, netip.Addr) []byte, size int) *members[netip.Addr] {
-	return &members[netip.Addr]{set: set, key: key, compare: netip.Addr.Compare, of: make(map[netip.Addr]*member[netip.Addr], size)}
+func newAddresses(set string, key func(*arena, netip.Addr) []byte, decode func(*decoder) netip.Addr, size int) *members[netip.Addr] {
+	return &members[netip.Addr]{set: set, key: key, decode: decode, compare: netip.Addr.Compare, of: make(map[netip.Addr]*member[netip.Addr], size)}
 }
 
 // newAffineEndpoints makes a set of endpoints that clients can be sent back to.
 func newAffineEndpoints(set string) *members[affineEndpoint] {
-	return &members[affineEndpoint]{set: set, key: (*arena).affineEndpoint, compare: affineEndpoint.compare,
+	return &members[affineEndpoint]{set: set, key: (*arena).affineEndpoint, decode: (*decoder).affineEndpoint, compare: affineEndpoint.compare,
 		of: map[affineEndpoint]*member[affineEndpoint]{}}
 }
 
@@ -70,6 +78,21 @@ func (m *members[K]) release(what K) { m.change(what, func(e *member[K]) { e.wan
 func (m *members[K]) found(what K) {
 	m.present++
 	m.change(what, func(e *member[K]) { e.present = true })
+}
+
+func (m *members[K]) learn(l *layout, key []byte, present bool) bool {
+	d := l.decode(key)
+	what := m.decode(d)
+	if !d.done() {
+		return false
+	}
+	if present && !m.has(what) {
+		m.found(what)
+	} else if !present && m.has(what) {
+		m.present--
+		m.change(what, func(e *member[K]) { e.present = false })
+	}
+	return true
 }
 
 func (m *members[K]) change(what K, f func(*member[K])) {
@@ -90,11 +113,6 @@ func (m *members[K]) change(what K, f func(*member[K])) {
 func (m *members[K]) has(what K) bool {
 	e := m.of[what]
 	return e != nil && e.present
-}
-
-// same reports whether the kernel has just these elements.
-func (m *members[K]) same(have []K) bool {
-	return len(have) == m.present && !slices.ContainsFunc(have, func(what K) bool { return !m.has(what) })
 }
 
 func (m *members[K]) eachMissing() iter.Seq[*member[K]] {
@@ -187,6 +205,46 @@ func (m *members[K]) tidy() {
 		}
 	}
 	m.touched, m.addFrom, m.removeFrom = nil, 0, 0
+}
+
+// lookUp finds out which of very many elements the kernel has, whose number is given.
+// When those that are wanted are not all, it dumps the set; what in it can not be ours
+// is handed to junk.
+func (m *members[K]) lookUp(ctx context.Context, c *nft.Conn, t nft.Table, l *layout, count int, junk func(*nft.Element)) error {
+	var a arena
+	keys, wanted := make([]nft.Element, 0, len(m.of)), make([]*member[K], 0, len(m.of))
+	for what, e := range m.of {
+		keys, wanted = append(keys, nft.Element{Key: m.key(&a, what)}), append(wanted, e)
+	}
+	err := c.Lookup(ctx, t, m.set, keys, func(i int, e *nft.Element) error {
+		if e != nil {
+			m.found(wanted[i].what)
+		}
+		return nil
+	})
+	if err != nil || m.present == count {
+		return err
+	}
+	err = c.Elements(ctx, t, m.set, func(e *nft.Element) error {
+		if !m.learn(l, e.Key, true) {
+			junk(e)
+		}
+		return nil
+	})
+	if errors.Is(err, nft.ErrInterrupted) {
+		err = nil // what others do to our table meanwhile is noticed
+	}
+	return err
+}
+
+func (m *members[K]) keys(a *arena) []nft.Element {
+	out := make([]nft.Element, 0, m.present)
+	for what, e := range m.of {
+		if e.present {
+			out = append(out, nft.Element{Key: m.key(a, what)})
+		}
+	}
+	return out
 }
 
 func (m *members[K]) elements(a *arena) []nft.Element {

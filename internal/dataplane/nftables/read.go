@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"net/netip"
@@ -20,6 +21,9 @@ type contents struct {
 	frontends                         map[plan.Key]*programmed
 	hairpins, clusterIPs, nodePortIPs []netip.Addr
 	clusterAffine, localAffine        []affineEndpoint
+	// manyHairpins is their number when there are very many, which are not read: they
+	// are looked up when it is known which are wanted.
+	manyHairpins int
 	// junk are elements that cannot be anybody's.
 	junk []op
 }
@@ -27,23 +31,31 @@ type contents struct {
 // maxSlot bounds the index of a slot that is believed to be ours.
 const maxSlot = 1 << 22
 
-// readLayout tells whether the table has just the sets of our layout.
-func readLayout(ctx context.Context, c *nft.Conn, l *layout, t nft.Table) (bool, error) {
-	have, err := c.Sets(ctx, t)
-	if err != nil {
-		return false, err
-	}
+// matches tells whether these are just the sets of our layout.
+func (l *layout) matches(have []nft.SetInfo) bool {
 	want := l.sets()
 	if len(have) != len(want) {
-		return false, nil
+		return false
 	}
 	for _, s := range want {
 		i := slices.IndexFunc(have, func(i nft.SetInfo) bool { return i.Name == s.Name })
 		if i < 0 || !s.Matches(have[i]) {
-			return false, nil
+			return false
 		}
 	}
-	return true, nil
+	return true
+}
+
+// hooksAreOurs tells whether what there is of base chains is where ours are. A base
+// chain can not be moved to another hook; its policy can be set right.
+func (k *contents) hooksAreOurs() bool {
+	for _, c := range slices.Concat(baseChains, affinityChains) {
+		found, there := k.chains[c.name()]
+		if found.Drops = false; there && found != c.nft() {
+			return false
+		}
+	}
+	return true
 }
 
 // readChains reads the chains of a table and the tags of their rules.
@@ -75,12 +87,19 @@ const (
 	readPause = 20 * time.Millisecond
 )
 
-// readContents reads all that is in a table of our layout, but for affinity.
-func readContents(ctx context.Context, c *nft.Conn, l *layout, t nft.Table) (*contents, error) {
+// readContents reads all that is in a table of our layout, but for affinity. slots
+// tells how many endpoints a frontend probably has; without it everything is dumped.
+//
+// It does not mind who else writes to nftables: what they do to our table meanwhile is
+// noticed, and repaired afterwards.
+func readContents(ctx context.Context, c *nft.Conn, l *layout, t nft.Table, slots slotGuess) (*contents, error) {
 	for range readTries {
-		k, consistent, err := tryRead(ctx, c, l, t)
-		if err != nil || consistent {
-			return k, err
+		k, consistent, err := tryRead(ctx, c, l, t, slots)
+		if err != nil && !errors.Is(err, nft.ErrInterrupted) {
+			return nil, err
+		}
+		if consistent {
+			return k, nil
 		}
 		select {
 		case <-time.After(readPause):
@@ -91,7 +110,7 @@ func readContents(ctx context.Context, c *nft.Conn, l *layout, t nft.Table) (*co
 	return nil, fmt.Errorf("table %s %s: %w", t.Family, t.Name, nft.ErrInterrupted)
 }
 
-func tryRead(ctx context.Context, c *nft.Conn, l *layout, t nft.Table) (k *contents, consistent bool, err error) {
+func tryRead(ctx context.Context, c *nft.Conn, l *layout, t nft.Table, slots slotGuess) (k *contents, consistent bool, err error) {
 	k = &contents{table: t, frontends: map[plan.Key]*programmed{}}
 	if k.chains, k.rules, err = readChains(ctx, c, t); err != nil {
 		return nil, false, err
@@ -104,9 +123,13 @@ func tryRead(ctx context.Context, c *nft.Conn, l *layout, t nft.Table) (k *conte
 	for _, i := range infos {
 		counts[i.Name] = i.Count
 	}
-	r := &reader{layout: l, contents: k, names: map[string]string{}, seen: map[string]struct{}{}}
-	for _, s := range l.sets() {
-		ok, err := r.readSet(ctx, c, t, s.Name, counts[s.Name])
+	r := newReader(l, k)
+	for _, s := range l.sets() { // frontends come before their slots
+		if n := counts[s.Name]; s.Name == hairpin && n > dumpedElements && slots != nil {
+			k.manyHairpins = n
+			continue
+		}
+		ok, err := r.readSet(ctx, c, t, s.Name, counts[s.Name], slots)
 		if err != nil || !ok {
 			return nil, false, err
 		}
@@ -115,17 +138,21 @@ func tryRead(ctx context.Context, c *nft.Conn, l *layout, t nft.Table) (k *conte
 }
 
 // readSet reads a set and tells whether it saw each element once.
-func (r *reader) readSet(ctx context.Context, c *nft.Conn, t nft.Table, set string, count int) (bool, error) {
+func (r *reader) readSet(ctx context.Context, c *nft.Conn, t nft.Table, set string, count int, slots slotGuess) (bool, error) {
 	take := r.forSet(set)
 	if take == nil {
 		return true, nil
+	}
+	if _, is := slotMaps[set]; is && count > dumpedElements && slots != nil {
+		if all, err := r.readSlots(ctx, c, t, set, count, slots); all || err != nil {
+			return all, err
+		}
 	}
 	clear(r.seen)
 	r.twice = false
 	first, err := sumElements(ctx, c, t, set, func(e *nft.Element) {
 		if !take(e) && !r.again(string(e.Key)+string(e.KeyEnd)) {
-			r.junk = append(r.junk, op{set: set, remove: true,
-				element: nft.Element{Key: slices.Clone(e.Key), KeyEnd: slices.Clone(e.KeyEnd)}})
+			r.notOurs(set, e)
 		}
 	})
 	if err != nil || r.twice {
@@ -136,6 +163,15 @@ func (r *reader) readSet(ctx context.Context, c *nft.Conn, t nft.Table, set stri
 	}
 	second, err := sumElements(ctx, c, t, set, func(*nft.Element) {})
 	return first == second, err
+}
+
+// notOurs notes an element that cannot be anybody's.
+func (r *reader) notOurs(set string, e *nft.Element) {
+	r.junk = append(r.junk, junkOf(set, e))
+}
+
+func junkOf(set string, e *nft.Element) op {
+	return op{set: set, remove: true, element: nft.Element{Key: slices.Clone(e.Key), KeyEnd: slices.Clone(e.KeyEnd)}}
 }
 
 // sum tells whether two dumps have the same elements, in any order.
@@ -154,7 +190,14 @@ func sumElements(ctx context.Context, c *nft.Conn, t nft.Table, set string, f fu
 		f(e)
 		return nil
 	})
+	if errors.Is(err, nft.ErrInterrupted) {
+		err = nil // by whom does not matter: the sum tells
+	}
 	return s, err
+}
+
+func newReader(l *layout, k *contents) *reader {
+	return &reader{layout: l, contents: k, names: map[string]string{}, seen: map[string]struct{}{}}
 }
 
 // reader sorts elements into contents.
@@ -203,15 +246,15 @@ func (r *reader) forSet(set string) func(*nft.Element) bool {
 	case filters:
 		return r.filter
 	case hairpin:
-		return r.address(&r.hairpins, 2)
+		return memberOf(r, &r.hairpins, (*decoder).hairpin)
 	case clusterIPs:
-		return r.address(&r.clusterIPs, 1)
+		return memberOf(r, &r.clusterIPs, (*decoder).addr)
 	case nodePortIPs:
-		return r.address(&r.nodePortIPs, 1)
+		return memberOf(r, &r.nodePortIPs, (*decoder).addr)
 	case affinityEndpoints:
-		return r.affine(&r.clusterAffine)
+		return memberOf(r, &r.clusterAffine, (*decoder).affineEndpoint)
 	case localAffinityEndpoints:
-		return r.affine(&r.localAffine)
+		return memberOf(r, &r.localAffine, (*decoder).affineEndpoint)
 	}
 	return nil // affinity: written by the packet path
 }
@@ -322,35 +365,16 @@ func (r *reader) filter(e *nft.Element) bool {
 	return true
 }
 
-func (r *reader) affine(into *[]affineEndpoint) func(*nft.Element) bool {
+// memberOf takes in an element of a set that frontends share.
+func memberOf[K any](r *reader, into *[]K, decode func(*decoder) K) func(*nft.Element) bool {
 	return func(e *nft.Element) bool {
 		d := r.decode(e.Key)
-		ep := d.endpoint()
-		found := affineEndpoint{d.affinityID(), ep}
+		what := decode(d)
 		if !d.done() {
 			return false
 		}
 		if !r.again(string(e.Key)) {
-			*into = append(*into, found)
-		}
-		return true
-	}
-}
-
-func (r *reader) address(into *[]netip.Addr, copies int) func(*nft.Element) bool {
-	return func(e *nft.Element) bool {
-		d := r.decode(e.Key)
-		ip := d.addr()
-		for range copies - 1 {
-			if d.addr() != ip {
-				return false
-			}
-		}
-		if !d.done() {
-			return false
-		}
-		if !r.again(string(e.Key)) {
-			*into = append(*into, ip)
+			*into = append(*into, what)
 		}
 		return true
 	}

@@ -34,28 +34,25 @@ func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) datapl
 
 func (d *Dataplane) reconcile(ctx context.Context, desired *plan.Desired, afresh bool) dataplane.Result {
 	d.forget()
+	// From here on others are watched; what they did before will be seen by reading.
+	d.watch.listening()
+	d.watch.takeSuspects()
 	r := &round{d: d, strict: true}
-	write := func() {
-		for _, f := range model.Families {
-			if !desired.Settings.Serves(f) {
-				if err := d.removeTables(ctx, layouts[f]); err != nil {
-					r.result.Err = err
-					return
-				}
-				continue
+	for _, f := range model.Families {
+		if !desired.Settings.Serves(f) {
+			if err := d.removeTables(ctx, layouts[f]); err != nil {
+				return dataplane.Result{Err: err}
 			}
-			t, items, err := d.prepare(ctx, layouts[f], desired, afresh)
-			if err != nil {
-				r.result.Err = fmt.Errorf("reading what is in the kernel: %w", err)
-				return
-			}
-			r.tables = append(r.tables, t)
-			r.items = append(r.items, items...)
+			continue
 		}
-		r.run(ctx)
+		t, items, err := d.prepare(ctx, layouts[f], desired, afresh)
+		if err != nil {
+			return dataplane.Result{Err: fmt.Errorf("reading what is in the kernel: %w", err)}
+		}
+		r.tables = append(r.tables, t)
+		r.items = append(r.items, items...)
 	}
-	// How much there is to write is known only after reading: as if much.
-	d.watch.during(ctx, manyElements, write)
+	d.watch.during(ctx, r.size(), func() { r.run(ctx) })
 	if r.result.Err != nil {
 		return r.result
 	}
@@ -74,7 +71,7 @@ func (d *Dataplane) reconcile(ctx context.Context, desired *plan.Desired, afresh
 // prepare makes a mirror of the family's table out of what is desired and what
 // the kernel holds, and the items that lead from one to the other.
 func (d *Dataplane) prepare(ctx context.Context, l *layout, desired *plan.Desired, afresh bool) (*table, []*item, error) {
-	t, have, err := d.adopt(ctx, l, countOf(l.family, desired), afresh)
+	t, have, err := d.adopt(ctx, l, desired, afresh)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -102,6 +99,12 @@ func (d *Dataplane) prepare(ctx context.Context, l *layout, desired *plan.Desire
 			items = append(items, &item{table: t, key: k, now: now})
 		}
 	}
+	if have.manyHairpins > 0 {
+		junk := func(e *nft.Element) { t.junk = append(t.junk, junkOf(hairpin, e)) }
+		if err := t.hairpins.lookUp(ctx, d.writer, t.Table, l, have.manyHairpins, junk); err != nil {
+			return nil, nil, err
+		}
+	}
 	t.takeChains(have)
 	return t, items, nil
 }
@@ -119,14 +122,14 @@ func countOf(f model.Family, desired *plan.Desired) (n int) {
 // adopt chooses the table to go on with: one that is there if its layout is ours,
 // or else, or if it shall begin afresh, a new one. All others go when it is complete, and not before: packets may
 // be passing through them.
-func (d *Dataplane) adopt(ctx context.Context, l *layout, frontends int, afresh bool) (*table, *contents, error) {
+func (d *Dataplane) adopt(ctx context.Context, l *layout, desired *plan.Desired, afresh bool) (*table, *contents, error) {
 	tables, err := ourTables(ctx, d.writer, l)
 	if err != nil {
 		return nil, nil, err
 	}
 	var have *contents
 	if !afresh {
-		if have, err = d.adoptable(ctx, l, tables); err != nil {
+		if have, err = d.adoptable(ctx, l, tables, guessSlots(desired)); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -142,7 +145,7 @@ func (d *Dataplane) adopt(ctx context.Context, l *layout, frontends int, afresh 
 				"family", l.nf.String(), "table", tables[0].Name)
 		}
 	}
-	t := newTable(l.family, name, frontends)
+	t := newTable(l.family, name, countOf(l.family, desired))
 	for _, old := range tables {
 		if old.Name != name {
 			t.predecessors = append(t.predecessors, old)
@@ -157,9 +160,9 @@ func (d *Dataplane) adopt(ctx context.Context, l *layout, frontends int, afresh 
 
 // adoptable finds a table of our layout: one that packets come to if there is one,
 // or else one that was not finished; nil for none.
-func (d *Dataplane) adoptable(ctx context.Context, l *layout, tables []nft.Table) (have *contents, err error) {
+func (d *Dataplane) adoptable(ctx context.Context, l *layout, tables []nft.Table, slots slotGuess) (have *contents, err error) {
 	for _, found := range tables {
-		c, err := d.readIfOurs(ctx, l, found)
+		c, err := d.readIfOurs(ctx, l, found, slots)
 		if err != nil {
 			return nil, err
 		}
@@ -182,21 +185,14 @@ func freeName(tables []nft.Table) (string, error) {
 }
 
 // readIfOurs reads a table; nil if it is not one that can be adopted.
-func (d *Dataplane) readIfOurs(ctx context.Context, l *layout, t nft.Table) (*contents, error) {
-	ok, err := readLayout(ctx, d.writer, l, t)
-	if err != nil || !ok {
+func (d *Dataplane) readIfOurs(ctx context.Context, l *layout, t nft.Table, slots slotGuess) (*contents, error) {
+	sets, err := d.writer.Sets(ctx, t)
+	if err != nil || !l.matches(sets) {
 		return nil, err
 	}
-	have, err := readContents(ctx, d.writer, l, t)
-	if err != nil {
+	have, err := readContents(ctx, d.writer, l, t, slots)
+	if err != nil || !have.hooksAreOurs() {
 		return nil, err
-	}
-	for _, c := range slices.Concat(baseChains, affinityChains) {
-		// A base chain can not be moved to another hook; its policy can be set right.
-		found, there := have.chains[c.name()]
-		if found.Drops = false; there && found != c.nft() {
-			return nil, nil
-		}
 	}
 	return have, nil
 }
@@ -227,9 +223,17 @@ func (t *table) takeMembers(have *contents) {
 
 // takeChains compares the kernel's chains with those that are wanted.
 func (t *table) takeChains(have *contents) {
+	clear(t.chains.strangers)
 	for name := range have.chains {
 		t.chains.strangers[name] = struct{}{}
 	}
+	gone := map[chain]struct{}{}
+	for c := range t.chains.present {
+		if _, there := have.chains[t.chains.name(c)]; !there {
+			gone[c] = struct{}{}
+		}
+	}
+	t.chains.lost(gone)
 	for c := range t.chains.refs {
 		name := t.chains.name(c)
 		found, there := have.chains[name]

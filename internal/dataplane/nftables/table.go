@@ -41,8 +41,6 @@ type table struct {
 type frontend struct {
 	*plan.Frontend
 	programmed
-	// round is the round of writing that touched it last.
-	round uint64
 }
 
 // newTable returns the mirror of a table for about that many frontends.
@@ -53,9 +51,9 @@ func newTable(f model.Family, name string, frontends int) *table {
 		Table:       nft.Table{Family: l.nf, Name: name, Comment: tableComment},
 		frontends:   make(map[plan.Key]*frontend, frontends),
 		chains:      newChains(),
-		hairpins:    newAddresses(hairpin, (*arena).hairpinKey, frontends),
-		clusterIPs:  newAddresses(clusterIPs, (*arena).address, frontends),
-		nodePortIPs: newAddresses(nodePortIPs, (*arena).address, 0),
+		hairpins:    newAddresses(hairpin, (*arena).hairpinKey, (*decoder).hairpin, frontends),
+		clusterIPs:  newAddresses(clusterIPs, (*arena).address, (*decoder).addr, frontends),
+		nodePortIPs: newAddresses(nodePortIPs, (*arena).address, (*decoder).addr, 0),
 
 		clusterAffine: newAffine(affinity, affinityEndpoints),
 		localAffine:   newAffine(localAffinity, localAffinityEndpoints),

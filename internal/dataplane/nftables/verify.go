@@ -5,122 +5,374 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"sluice/internal/nft"
+	"sluice/internal/plan"
 )
 
-// verifyTries is how often a comparison is begun anew because the ruleset
-// changed under it.
-const verifyTries = 5
-
-// Verify compares the kernel with the mirror, unless it can tell that nobody
-// but us wrote to nftables since it last did: reading very many elements takes
-// the kernel a second and more.
+// Verify compares the kernel with the mirror, unless it can tell that nobody but us
+// wrote to our tables since it last did. What it finds is left for Repair.
 func (d *Dataplane) Verify(ctx context.Context) (bool, error) {
-	now, err := d.moment(ctx)
+	d.verifying.Lock()
+	defer d.verifying.Unlock()
+	doubts, known := d.watch.doubted()
+	if known && doubts == d.settled {
+		return true, nil
+	}
+	d.reads.Add(1)
+	good := true
+	err := d.check(ctx, func(found *suspects) {
+		good = false
+		d.watch.suspect(func(s *suspects) { s.join(found) })
+	})
 	if err != nil {
 		return true, err
 	}
-	if last := d.verified.Load(); last != nil && last.onlyUsSince(now) {
-		return true, nil
+	d.settled = doubts
+	return good, nil
+}
+
+// settleShare is how much more time passes than is spent on comparing, so that it takes
+// a tenth of a core at most, however large the tables are and however often there is
+// a doubt.
+const settleShare = 10
+
+// rest waits after a piece of comparing that began then.
+func rest(ctx context.Context, start time.Time) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(max(settleShare*time.Since(start), quietPause)):
 	}
-	good, err := d.compare(ctx)
-	if good && err == nil {
-		d.verified.Store(now)
+}
+
+// settleDoubts compares when somebody wrote and nobody watched, beside all else.
+func (d *Dataplane) settleDoubts(ctx context.Context) {
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.watch.unwatched:
+		}
+		start := time.Now()
+		_, err := d.Verify(ctx)
+		if err != nil && ctx.Err() == nil {
+			d.logger.V(1).Info("Cannot tell whether somebody else changed our nftables tables", "reason", err.Error())
+			ring(d.watch.unwatched)
+		}
+		rest(ctx, start)
 	}
-	return good, err
 }
 
-// moment is a version of the ruleset, and how many versions we made so far.
-type moment struct {
-	generation uint32
-	commits    uint64
+// snapshot is what the mirror says the kernel holds, at a moment at which nobody
+// writes.
+type snapshot struct {
+	round  uint64
+	tables []*tableSnapshot
 }
 
-func (d *Dataplane) moment(ctx context.Context) (*moment, error) {
-	// A transaction of ours between the two readings counts as somebody else's,
-	// which costs a comparison and no more.
-	commits := d.writer.Commits()
-	generation, err := d.reader.Generation(ctx)
-	return &moment{generation, commits}, err
+type tableSnapshot struct {
+	table     *table
+	frontends map[plan.Key]*frontend
+	chains    map[string]nft.Chain
+	rules     map[string][]uint64
+	members   map[string][]nft.Element
+	// expected is how many elements each set has.
+	expected map[string]int
 }
 
-func (m *moment) onlyUsSince(now *moment) bool {
-	return uint64(now.generation-m.generation) == now.commits-m.commits
-}
+// quietPause is the time between two looks whether somebody is writing.
+const quietPause = 5 * time.Millisecond
 
-// compare reads our tables and holds them against the mirror. While changes are
-// being written, it judges only what they do not touch; the rest is for the
-// next time.
-func (d *Dataplane) compare(ctx context.Context) (bool, error) {
-	var err error
-	for range verifyTries {
-		var ok bool
-		if ok, err = d.compareOnce(ctx); !errors.Is(err, nft.ErrInterrupted) {
-			return ok, err
+// takeSnapshot waits for a moment at which nobody writes. It is nil while it is not known
+// what the kernel holds.
+func (d *Dataplane) takeSnapshot(ctx context.Context) (*snapshot, error) {
+	for ctx.Err() == nil {
+		d.mu.Lock()
+		if !d.writing {
+			defer d.mu.Unlock()
+			if d.tables == nil {
+				return nil, nil
+			}
+			s := &snapshot{round: d.round}
+			for _, t := range d.tables {
+				s.tables = append(s.tables, t.snapshot())
+			}
+			return s, nil
 		}
+		d.mu.Unlock()
+		time.Sleep(quietPause)
 	}
-	return true, err
+	return nil, ctx.Err()
 }
 
-func (d *Dataplane) compareOnce(ctx context.Context) (bool, error) {
-	d.mu.Lock()
-	tables, round := d.tables, d.round
-	d.mu.Unlock()
-	for _, t := range tables {
-		ours, err := ourTables(ctx, d.reader, t.layout)
-		if err != nil {
-			return false, err
-		}
-		if !slices.ContainsFunc(ours, func(o nft.Table) bool { return o.Name == t.Name && !o.Dormant }) {
-			return false, nil
-		}
-		have, err := readContents(ctx, d.reader, t.layout, t.Table)
-		if err != nil {
-			return false, err
-		}
-		if !d.matches(t, have, round) {
-			return false, nil
-		}
-	}
-	return true, nil
-}
-
-// matches compares what was read since a round began with the mirror.
-func (d *Dataplane) matches(t *table, have *contents, round uint64) bool {
-	d.mu.Lock()
-	quiet := d.round == round
-	mirror := maps.Clone(t.frontends)
-	same := !quiet || t.sameBesides(have)
-	d.mu.Unlock()
-	if !same {
-		return false
-	}
-	for k, f := range mirror {
-		if f.round > round {
-			continue // written since
-		}
-		if now := have.frontends[k]; now == nil || !now.same(&f.programmed) {
-			return false
-		}
-	}
-	return !quiet || len(have.frontends) == len(mirror) && len(have.junk) == 0
-}
-
-// sameBesides compares what is not a frontend's own.
-func (t *table) sameBesides(have *contents) bool {
-	if len(have.chains) != len(t.chains.present) {
-		return false
+func (t *table) snapshot() *tableSnapshot {
+	s := &tableSnapshot{
+		table:     t,
+		frontends: maps.Clone(t.frontends),
+		chains:    make(map[string]nft.Chain, len(t.chains.present)),
+		rules:     make(map[string][]uint64, len(t.chains.present)),
+		members:   map[string][]nft.Element{},
+		expected:  map[string]int{},
 	}
 	for c, tags := range t.chains.present {
-		name := c.name()
-		if have.chains[name] != c.nft() || !slices.Equal(have.rules[name], tags) {
-			return false
+		s.chains[c.name()] = c.nft()
+		if len(tags) > 0 {
+			s.rules[c.name()] = tags
 		}
 	}
-	return t.hairpins.same(have.hairpins) &&
-		t.clusterIPs.same(have.clusterIPs) &&
-		t.nodePortIPs.same(have.nodePortIPs) &&
-		t.clusterAffine.endpoints.same(have.clusterAffine) &&
-		t.localAffine.endpoints.same(have.localAffine)
+	for _, m := range t.members() {
+		s.members[m.name()] = m.keys(&arena{})
+		s.expected[m.name()] = len(s.members[m.name()])
+	}
+	for k, f := range t.frontends {
+		f.tallyElements(mapsOf(k), s.expected)
+	}
+	return s
+}
+
+// tallyElements counts the elements of a frontend by set.
+func (p *programmed) tallyElements(m frontendMaps, into map[string]int) {
+	single := func(set string, there bool) {
+		if there {
+			into[set]++
+		}
+	}
+	single(m.verdict, p.verdict != "")
+	single(m.outside, p.outside != "")
+	single(m.recall, p.recall != "")
+	single(m.sticky, p.sticky != "")
+	single(filters, p.filters)
+	into[m.slots] += len(p.slots)
+	into[m.outsideSlots] += len(p.outsideSlots)
+	into[sources] += len(p.sources)
+}
+
+// unchanged tells whether nobody wrote since the snapshot was taken.
+func (d *Dataplane) unchanged(s *snapshot) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.round == s.round && !d.writing && d.tables != nil
+}
+
+// quietTries is how often the structure of the tables is read anew because a change
+// was written meanwhile.
+const quietTries = 10
+
+// check compares the kernel with the mirror, while changes go on, and reports what
+// differs. What a change touches meanwhile may be among that without reason. First it
+// looks at what is quickly read: chains, rules, and how many elements there are. All the
+// elements follow, bit by bit if so far all is well.
+func (d *Dataplane) check(ctx context.Context, report func(*suspects)) error {
+	s, structures, quiet, err := d.readStructures(ctx)
+	if s == nil || err != nil {
+		return err
+	}
+	for i, t := range s.tables {
+		have := structures[i]
+		if !quiet || !t.sameStructure(have) {
+			report(&suspects{structure: true}) // Repair looks again, at a time when nothing changes
+		}
+		if !have.ours {
+			continue
+		}
+		more := t.sizesThatDiffer(have.counts)
+		if err := d.checkElements(ctx, t, quiet && len(more) > 0, report); err != nil {
+			return err
+		}
+		if !quiet {
+			continue
+		}
+		if err := d.findSurplus(ctx, t, more, report); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readStructures reads all but the elements, at a moment at which nothing changes if
+// there is one.
+func (d *Dataplane) readStructures(ctx context.Context) (s *snapshot, list []*structure, quiet bool, err error) {
+	for try := 0; try < quietTries && !quiet; try++ {
+		if s, err = d.takeSnapshot(ctx); s == nil || err != nil {
+			return nil, nil, false, err
+		}
+		list = nil
+		for _, t := range s.tables {
+			have, err := readStructure(ctx, d.reader, t.table.layout, t.table.Name)
+			if err != nil {
+				return nil, nil, false, err
+			}
+			list = append(list, have)
+		}
+		quiet = d.unchanged(s)
+	}
+	return s, list, quiet, nil
+}
+
+func (s *tableSnapshot) sameStructure(have *structure) bool {
+	return have.ours && !have.table.Dormant &&
+		maps.Equal(s.chains, have.chains) && maps.EqualFunc(s.rules, have.rules, slices.Equal)
+}
+
+// sizesThatDiffer are the sets that have not as many elements as they should, and those
+// of which the kernel does not tell how many they have. Of these it leaves out where
+// nothing depends on what is too much: no packet meets what is beyond the end of a pool,
+// or an address that is no endpoint.
+func (s *tableSnapshot) sizesThatDiffer(counts map[string]int) (sets []string) {
+	for _, set := range s.table.sets() {
+		n := counts[set.Name]
+		_, slots := slotMaps[set.Name]
+		switch {
+		case n == s.expected[set.Name], slices.Contains(clientMaps, set.Name):
+		case n < 0 && (slots || set.Name == hairpin):
+		default:
+			sets = append(sets, set.Name)
+		}
+	}
+	return sets
+}
+
+// checkedAtOnce is about how many elements are looked up at a time.
+const checkedAtOnce = 4_000
+
+// checkElements looks all elements up that there should be.
+func (d *Dataplane) checkElements(ctx context.Context, s *tableSnapshot, hurry bool, report func(*suspects)) error {
+	t, start := s.table, time.Now()
+	breathe := func() {
+		if !hurry && time.Since(start) > quietPause {
+			rest(ctx, start)
+			start = time.Now()
+		}
+	}
+	for set, all := range s.members {
+		for keys := range slices.Chunk(all, checkedAtOnce) {
+			found := suspects{}
+			err := d.reader.Lookup(ctx, t.Table, set, keys, func(i int, e *nft.Element) error {
+				if e == nil {
+					found.add(t.nf, set, &keys[i])
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			if !found.empty() {
+				report(&found)
+			}
+			breathe()
+		}
+	}
+	wrong, w := map[plan.Key]struct{}{}, newOpWriter()
+	var owners []plan.Key
+	for k, f := range s.frontends {
+		w.difference(k, nil, &f.programmed)
+		for len(owners) < len(w.ops) {
+			owners = append(owners, k)
+		}
+		if len(w.ops) < checkedAtOnce {
+			continue
+		}
+		if err := d.checkOps(ctx, t, w.ops, owners, wrong); err != nil {
+			return err
+		}
+		w.reset()
+		owners = owners[:0]
+		breathe()
+	}
+	if err := d.checkOps(ctx, t, w.ops, owners, wrong); err != nil {
+		return err
+	}
+	return d.stillWrong(ctx, s, wrong, report)
+}
+
+// checkOps looks up what operations would have added.
+func (d *Dataplane) checkOps(ctx context.Context, t *table, ops []op, owners []plan.Key, wrong map[plan.Key]struct{}) error {
+	bySet, places := map[string][]nft.Element{}, map[string][]int{}
+	for i := range ops {
+		set := ops[i].set
+		bySet[set] = append(bySet[set], ops[i].element)
+		places[set] = append(places[set], i)
+	}
+	for set, want := range bySet {
+		err := d.reader.Lookup(ctx, t.Table, set, want, func(i int, have *nft.Element) error {
+			if have == nil || !want[i].Same(have) {
+				wrong[owners[places[set][i]]] = struct{}{}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stillWrong reports the frontends that nobody changed since the snapshot was taken.
+func (d *Dataplane) stillWrong(ctx context.Context, s *tableSnapshot, wrong map[plan.Key]struct{}, report func(*suspects)) error {
+	if len(wrong) == 0 {
+		return nil
+	}
+	now, err := d.takeSnapshot(ctx)
+	if now == nil || err != nil {
+		return err
+	}
+	i := slices.IndexFunc(now.tables, func(t *tableSnapshot) bool { return t.table == s.table })
+	if i < 0 {
+		return nil
+	}
+	var a arena
+	found := suspects{}
+	for k := range wrong {
+		if f := now.tables[i].frontends[k]; f == s.frontends[k] {
+			found.add(s.table.nf, mapsOf(k).verdict, &nft.Element{Key: a.frontendKey(k)})
+		}
+	}
+	if !found.empty() {
+		report(&found)
+	}
+	return nil
+}
+
+// findSurplus looks in sets for elements that there should not be.
+func (d *Dataplane) findSurplus(ctx context.Context, s *tableSnapshot, sets []string, report func(*suspects)) error {
+	for _, set := range sets {
+		known, found := s.keys(set), suspects{}
+		err := d.reader.Elements(ctx, s.table.Table, set, func(e *nft.Element) error {
+			if _, ok := known[string(e.Key)+string(e.KeyEnd)]; !ok {
+				found.add(s.table.nf, set, e)
+			}
+			return nil
+		})
+		// What others write elsewhere does not matter here.
+		if err != nil && !errors.Is(err, nft.ErrInterrupted) {
+			return err
+		}
+		if !found.empty() {
+			report(&found)
+		}
+	}
+	return nil
+}
+
+// keys are those of all elements that a set should have.
+func (s *tableSnapshot) keys(set string) map[string]struct{} {
+	keys := make(map[string]struct{}, s.expected[set])
+	for _, e := range s.members[set] {
+		keys[string(e.Key)] = struct{}{}
+	}
+	if _, ok := frontendSets[set]; !ok {
+		return keys
+	}
+	w := newOpWriter()
+	for k, f := range s.frontends {
+		w.reset()
+		w.difference(k, nil, &f.programmed)
+		for i := range w.ops {
+			if e := &w.ops[i].element; w.ops[i].set == set {
+				keys[string(e.Key)+string(e.KeyEnd)] = struct{}{}
+			}
+		}
+	}
+	return keys
 }

@@ -5,28 +5,41 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"sync"
 
 	"github.com/go-logr/logr"
 
 	"sluice/internal/nft"
 )
 
-// watch notices when somebody else changes our tables.
+// watch notices when somebody else changes our tables, and keeps in mind what they
+// changed. Other people's tables are no business of ours, however often they are
+// written.
 type watch struct {
-	logger    logr.Logger
-	monitor   *nft.Monitor
-	writer    *nft.Conn
-	disturbed chan struct{}
-	ended     chan struct{}
-	joined    bool
+	logger  logr.Logger
+	monitor *nft.Monitor
+	writer  *nft.Conn
+	joined  bool // of the goroutine that writes
+	ended   chan struct{}
+
+	// disturbed has a token when there are suspects, unwatched when somebody may have
+	// changed something that nobody saw.
+	disturbed, unwatched chan struct{}
+
+	mu       sync.Mutex
+	suspects suspects
+	// doubts counts how often others wrote and nobody watched.
+	doubts uint64
+	deaf   bool // there will be no more notices
 }
 
 // manyElements is from how many elements on a round of writing is done with the
-// monitor away: the kernel would make a notice of each.
-const manyElements = 2_000
+// monitor away: the kernel would make a notice of each, which takes as long as
+// writing it.
+const manyElements = 10_000
 
 func newWatch(netns int, logger logr.Logger, writer *nft.Conn) (*watch, error) {
-	m, err := nft.NewMonitor(netns)
+	m, err := nft.NewMonitor(netns, writer)
 	if err != nil {
 		return nil, err
 	}
@@ -34,8 +47,9 @@ func newWatch(netns int, logger logr.Logger, writer *nft.Conn) (*watch, error) {
 		logger:    logger,
 		monitor:   m,
 		writer:    writer,
-		disturbed: make(chan struct{}, 1),
 		ended:     make(chan struct{}),
+		disturbed: make(chan struct{}, 1),
+		unwatched: make(chan struct{}, 1),
 	}
 	go w.listen()
 	return w, nil
@@ -44,28 +58,79 @@ func newWatch(netns int, logger logr.Logger, writer *nft.Conn) (*watch, error) {
 func (w *watch) listen() {
 	defer close(w.ended)
 	for {
-		err := w.monitor.Next(func(n nft.Notice) {
-			ours := slices.Contains(tableNames[:], n.Table) && n.Port != w.writer.Port()
-			if n.Lost || ours {
-				w.disturb()
-			}
-		})
+		err := w.monitor.Next(w.notice)
 		if errors.Is(err, os.ErrClosed) {
 			return
 		}
 		if err != nil {
 			// The periodic comparison still finds what happens from here on.
 			w.logger.Error(err, "Listening for nftables notifications ended")
+			w.mu.Lock()
+			w.deaf = true
+			w.mu.Unlock()
 			return
 		}
 	}
 }
 
-func (w *watch) disturb() {
+func (w *watch) notice(n nft.Notice) {
+	switch {
+	case n.Lost:
+		w.doubt()
+	case slices.Contains(tableNames[:], n.Table) && !slices.Contains(clientMaps, n.Set):
+		w.suspect(func(s *suspects) { s.take(n) })
+	}
+}
+
+// suspect adds to the suspects and says so.
+func (w *watch) suspect(add func(*suspects)) {
+	w.mu.Lock()
+	add(&w.suspects)
+	w.mu.Unlock()
+	ring(w.disturbed)
+}
+
+// doubt notes that somebody else wrote and nobody knows what.
+func (w *watch) doubt() {
+	w.mu.Lock()
+	w.doubts++
+	w.mu.Unlock()
+	ring(w.unwatched)
+}
+
+// doubted is how often there was reason for doubt; ok is false if nobody would know.
+func (w *watch) doubted() (doubts uint64, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.doubts, !w.deaf
+}
+
+// takeSuspects empties the list of suspects.
+func (w *watch) takeSuspects() suspects {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.suspects
+	w.suspects = suspects{}
+	return s
+}
+
+func ring(bell chan struct{}) {
 	select {
-	case w.disturbed <- struct{}{}:
+	case bell <- struct{}{}:
 	default:
 	}
+}
+
+// listening starts to listen, if that is not so already.
+func (w *watch) listening() {
+	if w.joined {
+		return
+	}
+	if err := w.monitor.Join(); err != nil {
+		w.logger.V(1).Info("Cannot listen for nftables notifications", "reason", err.Error())
+		return
+	}
+	w.joined = true
 }
 
 // during runs f, which writes about that many elements. When these are many,
@@ -83,15 +148,13 @@ func (w *watch) during(ctx context.Context, elements int, f func()) {
 		w.joined = false
 	}
 	f()
-	jerr := w.monitor.Join()
-	w.joined = jerr == nil
+	w.listening()
 	after, gerr := w.writer.Generation(ctx)
-	if err := errors.Join(err, jerr, gerr); err != nil {
+	if err := errors.Join(err, gerr); err != nil {
 		w.logger.V(1).Info("Cannot tell whether somebody else changed nftables", "reason", err.Error())
-		return
 	}
-	if uint64(after-before) != w.writer.Commits()-commits {
-		w.disturb()
+	if err != nil || gerr != nil || !w.joined || uint64(after-before) != w.writer.Commits()-commits {
+		w.doubt()
 	}
 }
 

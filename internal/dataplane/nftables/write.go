@@ -72,6 +72,15 @@ func (r *round) more(which func(*table, int) int, n int) bool {
 	return false
 }
 
+// size estimates how many elements the round will write, as far as that matters.
+func (r *round) size() int {
+	n := sizeOf(r.items)
+	for _, t := range r.tables {
+		n += t.missing(manyElements) + t.surplus(manyElements)
+	}
+	return n
+}
+
 // send writes a lot.
 func (r *round) send(ctx context.Context, l *lot, first, last bool) error {
 	defer forgetOps(l.items)
@@ -143,7 +152,6 @@ func (r *round) done(items []*item, first, last bool) {
 			delete(it.table.frontends, it.key)
 			continue
 		}
-		it.new.round = r.d.round
 		it.table.frontends[it.key] = it.new
 	}
 	if last {
@@ -187,7 +195,7 @@ func (r *round) fail(it *item, err error) {
 	if r.strict {
 		r.d.refused[it.key] = struct{}{}
 	} else if !known && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EEXIST)) {
-		r.d.watch.disturb()
+		r.d.watch.suspect(func(s *suspects) { s.addOps(it.table.nf, it.ops) })
 	}
 }
 

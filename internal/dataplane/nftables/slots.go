@@ -1,0 +1,109 @@
+package nftables
+
+import (
+	"context"
+	"net/netip"
+
+	"sluice/internal/nft"
+	"sluice/internal/plan"
+)
+
+// slotGuess tells how many endpoints a frontend probably has, in the pool of Route or
+// in that of Outside.
+type slotGuess func(k plan.Key, outside bool) int
+
+// guessSlots guesses that all is as desired.
+func guessSlots(desired *plan.Desired) slotGuess {
+	return func(k plan.Key, outside bool) int {
+		f := desired.Frontends[k]
+		switch {
+		case f == nil:
+			return 0
+		case !outside:
+			return len(f.Route.Endpoints)
+		case f.Outside != nil:
+			return len(f.Outside.Endpoints)
+		}
+		return 0
+	}
+}
+
+// dumpedElements is up to how many elements sets of endpoints are dumped. The time that
+// a dump takes grows with the square of that, since the kernel begins at the beginning
+// for each part of it.
+const dumpedElements = 20_000
+
+// readSlots reads a map of endpoints by the keys that it probably has: from the first
+// of each frontend to the last that is expected, and on from there while there are
+// more. It returns false if these are not all; nothing is taken in then.
+func (r *reader) readSlots(ctx context.Context, c *nft.Conn, t nft.Table, set string, count int, guess slotGuess) (bool, error) {
+	nodePort, outside := frontendSets[set], set == localEndpoints || set == nodePortLocal
+	slotsOf := func(p *programmed) *[]netip.AddrPort {
+		if outside {
+			return &p.outsideSlots
+		}
+		return &p.slots
+	}
+	pools := map[plan.Key]int{}
+	for k := range r.frontends {
+		if k.NodePort() == nodePort {
+			pools[k] = guess(k, outside)
+		}
+	}
+	found := 0
+	for len(pools) > 0 {
+		n, err := r.lookUpSlots(ctx, c, t, set, pools, slotsOf)
+		if found += n; err != nil || found == count {
+			return err == nil, err
+		}
+		// Those that have what was expected can have more.
+		for k, n := range pools {
+			if len(*slotsOf(r.frontends[k])) < n {
+				delete(pools, k)
+			} else {
+				pools[k] = n + 1 + n/8
+			}
+		}
+	}
+	for _, p := range r.frontends {
+		*slotsOf(p) = nil
+	}
+	return false, nil
+}
+
+// lookUpSlots reads the slots that pools do not have yet, up to the number that is
+// given for each, and returns how many it found.
+func (r *reader) lookUpSlots(ctx context.Context, c *nft.Conn, t nft.Table, set string, pools map[plan.Key]int,
+	slotsOf func(*programmed) *[]netip.AddrPort) (found int, err error) {
+	var a arena
+	var keys []nft.Element
+	var owners []plan.Key
+	read := func() error {
+		err := c.Lookup(ctx, t, set, keys, func(i int, e *nft.Element) error {
+			if e == nil {
+				return nil
+			}
+			slots, v := slotsOf(r.frontends[owners[i]]), r.decode(e.Data)
+			at := r.decode(e.Key[len(e.Key)-wordLen:]).index()
+			if ep := v.endpoint(); at == len(*slots) && v.done() {
+				*slots = append(*slots, ep)
+				found++
+			}
+			return nil
+		})
+		a, keys, owners = a[:0], keys[:0], owners[:0]
+		return err
+	}
+	for k, n := range pools {
+		for i := len(*slotsOf(r.frontends[k])); i < n; i++ {
+			keys, owners = append(keys, nft.Element{Key: a.slotKey(k, i)}), append(owners, k)
+		}
+		if len(keys) < checkedAtOnce {
+			continue
+		}
+		if err := read(); err != nil {
+			return found, err
+		}
+	}
+	return found, read()
+}
