@@ -121,7 +121,7 @@ func (w *Watcher) complain(err error) {
 const attempts = 5
 
 func withConn(ctx context.Context, f func(context.Context, *nft.Conn) ([]model.Problem, error)) (found []model.Problem, err error) {
-	conn, err := nft.Dial(0)
+	conn, err := nft.Dial(0, nft.SendBuffer)
 	if err != nil {
 		return nil, err
 	}

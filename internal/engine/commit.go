@@ -16,9 +16,9 @@ type commit struct {
 	change     *plan.Change
 	desired    *plan.Desired // what the change leads to
 	planned    bool          // it brings what was planned, and is no mere repair or retry
-	reconcile  bool      // it brings everything
-	repair     bool      // it mends what somebody else changed
-	start, end time.Time // start is zero when the kernel had nothing to do
+	reconcile  bool          // it brings everything
+	repair     bool          // it mends what somebody else changed
+	start, end time.Time     // start is zero when the kernel had nothing to do
 	result     dataplane.Result
 }
 

@@ -39,7 +39,7 @@ func (o *Options) keeps(k Kinds) bool { return o.Keep&k != 0 }
 // Remove removes what other modes of this proxy, and upstream's kube-proxy, left
 // behind. The error tells everything that is still there; all else is gone.
 func Remove(ctx context.Context, o Options) (err error) {
-	conn, err := nft.Dial(0)
+	conn, err := nft.Dial(0, nft.SendBuffer)
 	if err != nil {
 		return fmt.Errorf("remove what an earlier kube-proxy left behind: %w", err)
 	}

@@ -66,7 +66,8 @@ type Conn struct {
 }
 
 const (
-	sendBuffer    = 16 << 20
+	// SendBuffer is how large a send buffer to ask for, usually.
+	SendBuffer    = 16 << 20
 	receiveBuffer = 4 << 20
 	// answerTimeout bounds the wait for an answer. The kernel answers within
 	// the request; only a lost answer (ENOBUFS) could make us wait.
@@ -74,13 +75,13 @@ const (
 )
 
 // Dial opens a socket in a network namespace, given as an open file
-// descriptor, or in the caller's with 0.
-func Dial(netns int) (*Conn, error) {
+// descriptor, or in the caller's with 0. It asks for a send buffer of that many bytes.
+func Dial(netns, sendBuffer int) (*Conn, error) {
 	socket, err := nfnetlink.Dial(netns)
 	if err != nil {
 		return nil, err
 	}
-	// Batches are bounded so that they fit into whatever the kernel grants.
+	// The kernel may grant less: see MaxBatch.
 	if err := socket.ForceBuffers(sendBuffer, receiveBuffer); err != nil {
 		return nil, errors.Join(err, socket.Close())
 	}

@@ -37,7 +37,7 @@ func NewMonitor(netns int, ours *Conn) (*Monitor, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = errors.Join(socket.ForceBuffers(sendBuffer, receiveBuffer), socket.Ignore(ours.Port()))
+	err = errors.Join(socket.ForceBuffers(SendBuffer, receiveBuffer), socket.Ignore(ours.Port()))
 	if err != nil {
 		return nil, errors.Join(err, socket.Close())
 	}

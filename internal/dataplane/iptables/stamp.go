@@ -28,7 +28,7 @@ type stamper interface {
 
 func newStamper(v Variant, netns int, families []model.Family) (stamper, error) {
 	if v == NFT {
-		conn, err := nft.Dial(netns)
+		conn, err := nft.Dial(netns, nft.SendBuffer)
 		if err != nil {
 			return nil, err
 		}

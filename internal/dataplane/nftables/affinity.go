@@ -137,14 +137,14 @@ func (d *Dataplane) sweepAffinity(ctx context.Context, t *table) error {
 		if err != nil {
 			return err
 		}
-		for some := range slices.Chunk(moved, batchElements) {
+		for some := range slices.Chunk(moved, d.bound) {
 			if err := d.eachClient(ctx, some, func(b *nft.Batch, e *nft.Element, o nft.Owner) {
 				b.AddElement(t.Table, to.clients, e, o)
 			}); err != nil {
 				return fmt.Errorf("moving clients to another pool: %w", err)
 			}
 		}
-		for some := range slices.Chunk(stale, batchElements) {
+		for some := range slices.Chunk(stale, d.bound) {
 			if err := d.eachClient(ctx, some, func(b *nft.Batch, e *nft.Element, o nft.Owner) {
 				b.DeleteElement(t.Table, from.clients, e, o)
 			}); err != nil {

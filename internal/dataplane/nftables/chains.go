@@ -10,16 +10,20 @@ type chains struct {
 	// present are the kernel's chains that are ours to know, with the tags of
 	// their rules.
 	present map[chain][]uint64
-	// strangers are names of the kernel's chains that nobody wants.
-	strangers map[string]struct{}
+	// strangers are names of the kernel's chains that nobody wants. They can lead to
+	// each other: all are emptied before the first goes.
+	strangers, emptied map[string]struct{}
 	// rewrite are chains whose rules must be written again.
 	rewrite map[chain]struct{}
 	// fresh and stale are the chains that came into use and went out of use
 	// since the kernel was last brought in line. What a chain leads to comes
 	// before it in fresh.
 	fresh, stale []chain
-	// adding and removing are how many chains were written last.
-	adding, removing int
+	// adding and removing are how many chains were written last, and the other three
+	// which ones: rewritten, emptied and deleted.
+	adding, removing   int
+	rewriting          []chain
+	emptying, deleting []string
 }
 
 func newChains() *chains {
@@ -28,6 +32,7 @@ func newChains() *chains {
 		names:     map[chain]string{},
 		present:   map[chain][]uint64{},
 		strangers: map[string]struct{}{},
+		emptied:   map[string]struct{}{},
 		rewrite:   map[chain]struct{}{},
 	}
 }
@@ -148,9 +153,16 @@ func (s *chains) surplus() iter.Seq[chain] {
 }
 
 // removed notes that the first chains of surplus are gone, as many as were
-// written, and the strangers.
+// written, and what became of strangers.
 func (s *chains) removed() {
-	clear(s.strangers)
+	for _, name := range s.emptying {
+		delete(s.strangers, name)
+		s.emptied[name] = struct{}{}
+	}
+	for _, name := range s.deleting {
+		delete(s.emptied, name)
+	}
+	s.emptying, s.deleting = nil, nil
 	for c := range s.surplus() {
 		if s.removing--; s.removing < 0 {
 			break

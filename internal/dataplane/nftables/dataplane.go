@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,9 @@ type Options struct {
 	// AnyKernel has Check accept kernels that may be too old, for somebody who
 	// knows better: distributions bring newer features to older kernels.
 	AnyKernel bool
+	// SendBuffer is how many bytes the kernel shall take in a transaction; 0 for as
+	// many as are useful. It may grant less.
+	SendBuffer int
 }
 
 // Dataplane programs nftables. It implements dataplane.Dataplane.
@@ -38,6 +42,9 @@ type Dataplane struct {
 
 	// progress is told how far a piece of writing is, nil if nobody asks.
 	progress func(dataplane.Progress)
+
+	// bound is how many elements a transaction may have.
+	bound int
 
 	// commit is writer's, and replaced by tests that need the kernel to refuse.
 	commit func(context.Context, *nft.Batch) error
@@ -79,19 +86,24 @@ var errUnknown = errors.New("what the kernel holds is not known: reconcile first
 
 // New opens the sockets. It reads and writes nothing.
 func New(o Options) (*Dataplane, error) {
-	writer, err := nft.Dial(o.NetNS)
+	writer, err := nft.Dial(o.NetNS, cmp.Or(o.SendBuffer, nft.SendBuffer))
 	if err != nil {
 		return nil, err
 	}
-	reader, err := nft.Dial(o.NetNS)
+	reader, err := nft.Dial(o.NetNS, nft.SendBuffer)
 	if err != nil {
 		return nil, errors.Join(err, writer.Close())
+	}
+	bytes, err := writer.MaxBatch()
+	if err != nil {
+		return nil, errors.Join(err, writer.Close(), reader.Close())
 	}
 	w, err := newWatch(o.NetNS, o.Logger, writer)
 	if err != nil {
 		return nil, errors.Join(err, writer.Close(), reader.Close())
 	}
-	d := &Dataplane{logger: o.Logger, anyKernel: o.AnyKernel, writer: writer, reader: reader, watch: w, commit: writer.Commit,
+	d := &Dataplane{logger: o.Logger, anyKernel: o.AnyKernel, writer: writer, reader: reader, watch: w,
+		bound: boundFor(bytes), commit: writer.Commit,
 		banked: map[plan.Key]dataplane.Traffic{}, refused: map[plan.Key]struct{}{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	var beside sync.WaitGroup

@@ -42,9 +42,9 @@ func (r *round) lots(encode bool) iter.Seq[*lot] {
 	return func(yield func(*lot) bool) {
 		w := newOpWriter()
 		for rest, more := r.items, true; more; {
-			l := cut(rest, w)
+			l := r.cut(rest, w)
 			if encode && !l.huge {
-				l.batch = &nft.Batch{Expect: batchElements}
+				l.batch = &nft.Batch{Expect: r.d.bound}
 				writeItems(l.batch, l.items)
 				forgetOps(l.items)
 				w.reset()
@@ -59,18 +59,18 @@ func (r *round) lots(encode bool) iter.Seq[*lot] {
 }
 
 // cut works out the operations of as many items as fit one transaction.
-func cut(items []*item, w *opWriter) *lot {
+func (r *round) cut(items []*item, w *opWriter) *lot {
 	n, size := 0, 0
 	for ; n < len(items); n++ {
 		it := items[n]
 		it.prepare(w)
-		if n > 0 && size+len(it.ops) > batchElements {
+		if n > 0 && size+len(it.ops) > r.d.bound {
 			it.ops = nil
 			break
 		}
 		size += len(it.ops)
 	}
-	return &lot{items: items[:n], huge: n == 1 && size > batchElements, last: n == len(items)}
+	return &lot{items: items[:n], huge: n == 1 && size > r.d.bound, last: n == len(items)}
 }
 
 // prepareAll works the operations out again, which an encoded lot has not kept.

@@ -32,9 +32,11 @@ type table struct {
 	clusterAffine, localAffine *affine
 	// sticky is the number of frontends with session affinity.
 	sticky int
-	// junk are elements in the kernel that cannot be anybody's.
-	junk  []op
-	arena arena
+	// junk are elements in the kernel that cannot be anybody's; of these junked are
+	// being removed.
+	junk   []op
+	junked int
+	arena  arena
 }
 
 // frontend is what was programmed for a frontend.
@@ -166,7 +168,7 @@ const chainRoom = 10
 // missing and surplus count what the kernel lacks besides elements of frontends, and
 // what nobody wants any more, up to a limit.
 func (t *table) missing(limit int) int {
-	n := chainRoom * count(t.chains.missingOrdinary(), limit/chainRoom+1)
+	n := chainRoom*(count(t.chains.missingOrdinary(), limit/chainRoom+1)+len(t.chains.rewrite)) + len(t.junk)
 	for _, m := range t.members() {
 		n += m.missing(limit)
 	}
@@ -174,7 +176,7 @@ func (t *table) missing(limit int) int {
 }
 
 func (t *table) surplus(limit int) int {
-	n := chainRoom * count(t.chains.surplus(), limit/chainRoom+1)
+	n := chainRoom*count(t.chains.surplus(), limit/chainRoom+1) + len(t.chains.strangers) + len(t.chains.emptied)
 	for _, m := range t.members() {
 		n += m.surplus(limit)
 	}
@@ -202,16 +204,24 @@ func (t *table) prologue(b *nft.Batch, room int) {
 		t.chains.adding++
 		room -= chainRoom
 	}
+	t.chains.rewriting = nil
 	for c := range t.chains.rewrite {
+		if room <= 0 {
+			break
+		}
 		if c.base() {
 			b.AddChain(t.Table, c.nft()) // it is there: its policy is set right
 		}
 		b.FlushChain(t.Table, c.name())
 		t.addRules(b, c)
+		t.chains.rewriting = append(t.chains.rewriting, c)
+		room -= chainRoom
 	}
-	for i := range t.junk {
+	t.junked = max(min(room, len(t.junk)), 0)
+	for i := range t.junk[:t.junked] {
 		b.DeleteElement(t.Table, t.junk[i].set, &t.junk[i].element, 0)
 	}
+	room -= t.junked
 	for _, m := range t.members() {
 		room -= m.add(b, t.Table, &t.arena, room)
 	}
@@ -237,11 +247,12 @@ func (t *table) prologueDone() {
 		}
 		t.chains.found(c, tagsOf(c.rules(t.layout, &t.settings)))
 	}
-	for c := range t.chains.rewrite {
+	for _, c := range t.chains.rewriting {
 		t.chains.found(c, tagsOf(c.rules(t.layout, &t.settings)))
+		delete(t.chains.rewrite, c)
 	}
-	clear(t.chains.rewrite)
-	t.junk = nil
+	t.chains.rewriting = nil
+	t.junk = t.junk[t.junked:]
 	for _, m := range t.members() {
 		m.added()
 	}
@@ -264,24 +275,34 @@ func (t *table) epilogue(b *nft.Batch, room int) {
 	}
 }
 
-// removeChains removes strangers, and up to room surplus chains of ours.
+// removeChains removes strangers, and surplus chains of ours, as far as there is room.
 func (t *table) removeChains(b *nft.Batch, room int) (used int) {
-	names := slices.Collect(maps.Keys(t.chains.strangers))
-	t.chains.removing = 0
-	for c := range t.chains.surplus() {
+	c := t.chains
+	c.emptying, c.deleting, c.removing = nil, nil, 0
+	for name := range c.strangers {
+		if used >= room {
+			return used
+		}
+		c.emptying = append(c.emptying, name)
+		b.FlushChain(t.Table, name)
+		used++
+	}
+	for _, name := range slices.AppendSeq(c.emptying, maps.Keys(c.emptied)) {
+		if used >= room {
+			return used
+		}
+		c.deleting = append(c.deleting, name)
+		b.DeleteChain(t.Table, name)
+		used++
+	}
+	for s := range c.surplus() {
 		if used >= room {
 			break
 		}
-		names = append(names, t.chains.name(c))
-		t.chains.removing++
+		b.FlushChain(t.Table, c.name(s))
+		b.DeleteChain(t.Table, c.name(s))
+		c.removing++
 		used += chainRoom
-	}
-	// Strangers can lead to each other: all are emptied before the first goes.
-	for _, name := range names {
-		b.FlushChain(t.Table, name)
-	}
-	for _, name := range names {
-		b.DeleteChain(t.Table, name)
 	}
 	return used
 }

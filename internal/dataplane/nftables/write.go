@@ -17,6 +17,20 @@ import (
 // a transaction takes; at this size that is well below a tenth of a second.
 const batchElements = 10_000
 
+// What a transaction takes at most, in bytes: an operation on an element, which may be
+// to replace it, in messages of its own; and all that a transaction can have besides.
+const (
+	operationBytes = 400
+	restBytes      = 64 << 10
+	leastElements  = 100
+)
+
+// boundFor is how many elements a transaction may have where the kernel takes that
+// many bytes.
+func boundFor(bytes int) int {
+	return max(min(batchElements, (bytes-restBytes)/operationBytes), leastElements)
+}
+
 // round is one piece of writing: the tables' prologues, the items, the tables'
 // epilogues, in as few transactions as the bound allows.
 type round struct {
@@ -39,7 +53,7 @@ func (r *round) run(ctx context.Context) {
 
 func (r *round) write(ctx context.Context) error {
 	lots, first := r.lots(false), true
-	if sizeOf(r.items) > batchElements || r.more((*table).missing, batchElements) {
+	if sizeOf(r.items) > r.d.bound || r.more((*table).missing, r.d.bound) {
 		// The next transaction is encoded while the kernel is busy with one.
 		lots = ahead.Of(r.lots(true))
 		for ; first || r.more((*table).missing, 0); first = false {
@@ -120,7 +134,7 @@ func (r *round) send(ctx context.Context, l *lot, first, last bool) error {
 func (r *round) fill(b *nft.Batch, items []*item, first bool) {
 	if first {
 		for _, t := range r.tables {
-			t.prologue(b, batchElements-b.Elements())
+			t.prologue(b, r.d.bound-b.Elements())
 		}
 	}
 	writeItems(b, items)
@@ -130,7 +144,7 @@ func (r *round) fill(b *nft.Batch, items []*item, first bool) {
 func (r *round) close(b *nft.Batch, last bool) {
 	if last {
 		for _, t := range r.tables {
-			t.epilogue(b, max(batchElements-b.Elements(), 1))
+			t.epilogue(b, max(r.d.bound-b.Elements(), 1))
 		}
 	}
 }
@@ -204,7 +218,7 @@ func (r *round) fail(it *item, err error) {
 func (r *round) huge(ctx context.Context, it *item, first, last bool) error {
 	rest := it.ops
 	for len(rest) > 0 {
-		n := min(len(rest), batchElements)
+		n := min(len(rest), r.d.bound)
 		part := &item{table: it.table, key: it.key, ops: rest[:n]}
 		rest = rest[n:]
 		b := &nft.Batch{}

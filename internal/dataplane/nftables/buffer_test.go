@@ -1,0 +1,34 @@
+package nftables
+
+import (
+	"testing"
+
+	"github.com/go-logr/logr"
+)
+
+// A process without rights in the initial user namespace gets small buffers only: what
+// it writes has to fit them, however much there is.
+func TestTransactionsFitSmallBuffers(t *testing.T) {
+	k := newKernel(t)
+	open := func() *Dataplane {
+		d, err := New(Options{Logger: logr.Discard(), NetNS: k.ns.FD(), SendBuffer: 212_992}) // net.core.wmem_max, for long
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.Close() })
+		return d
+	}
+	d := open()
+	if d.bound >= batchElements {
+		t.Fatalf("%d elements fit a transaction: the buffer is not small", d.bound)
+	}
+	ok(t, d.Reconcile(t.Context(), cluster(3000)))
+	ok(t, open().Reconcile(t.Context(), cluster(3)))
+	// What another process left is adopted, and what is not wanted of it removed.
+	ok(t, open().Reconcile(t.Context(), stickyServices(1500)))
+	d = open()
+	ok(t, d.Reconcile(t.Context(), variety()))
+	if found, err := d.differs(t.Context()); err != nil || !found.empty() {
+		t.Errorf("%v differs, %v", found, err)
+	}
+}
