@@ -95,12 +95,25 @@ func (w *opWriter) emptySlots(set string, k plan.Key, old []netip.AddrPort, from
 
 // eachSource adds or removes the ranges of these that are not among those.
 func (w *opWriter) eachSource(k plan.Key, these, those []netip.Prefix, remove bool) {
+	if slices.Equal(these, those) {
+		return
+	}
+	known := prefixSet(those)
 	for _, p := range these {
-		if !slices.Contains(those, p) {
+		if _, ok := known[p]; !ok {
 			e := nft.Element{KeyEnd: w.arena.sourceKey(k, nft.LastAddr(p))}
 			w.put(sources, w.arena.sourceKey(k, p.Addr()), e, remove, !remove)
 		}
 	}
+}
+
+// prefixSet makes a set of prefixes: there can be thousands of them.
+func prefixSet(list []netip.Prefix) map[netip.Prefix]struct{} {
+	set := make(map[netip.Prefix]struct{}, len(list))
+	for _, p := range list {
+		set[p] = struct{}{}
+	}
+	return set
 }
 
 // setFilter adds or removes the element that drops and counts who is not

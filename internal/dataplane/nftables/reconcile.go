@@ -262,8 +262,12 @@ func sameSources(p, o *programmed) bool {
 	if len(p.sources) != len(o.sources) {
 		return false
 	}
+	if slices.Equal(p.sources, o.sources) {
+		return true
+	}
+	known := prefixSet(o.sources)
 	for _, s := range p.sources {
-		if !slices.Contains(o.sources, s) {
+		if _, ok := known[s]; !ok {
 			return false
 		}
 	}
