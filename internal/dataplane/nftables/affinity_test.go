@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 )
 
 // stickyServices are n Services with session affinity, each of which needs chains of
@@ -100,8 +102,55 @@ func TestRememberedClientsFollowTheTrafficPolicy(t *testing.T) {
 		{frontend(false, "10.244.0.2:80"), ""},
 	} {
 		apply(step.to)
-		if got := remembered(); got != step.want {
-			t.Errorf("%v: remembered %q, want %q", step.to.Route, got, step.want)
-		}
+		testkit.Eventually(t, func() error {
+			if got := remembered(); got != step.want {
+				return fmt.Errorf("%v: remembered %q, want %q", step.to.Route, got, step.want)
+			}
+			return nil
+		})
 	}
+}
+
+// However many clients there are, and however often somebody else writes meanwhile:
+// changes do not wait until the right ones are forgotten, and that comes to an end.
+func TestForgettingClientsHoldsUpNoChange(t *testing.T) {
+	const clients = 5_000
+	k := newKernel(t)
+	d := k.dataplane()
+	at := key("10.96.0.1:80", model.TCP)
+	f := &plan.Frontend{Key: at, Service: model.Name{Namespace: "default", Name: "web"}, Affinity: 60,
+		Route: plan.Route{Endpoints: pool("10.244.0.1:80", "10.244.0.2:80")}}
+	ok(t, d.Reconcile(t.Context(), &plan.Desired{Settings: settings(), Frontends: map[plan.Key]*plan.Frontend{at: f}}))
+	id := affinityOf(f).words()
+	var list []string
+	for i := range clients {
+		list = append(list, fmt.Sprintf("192.0.%d.%d . %d . %d timeout 1h : 10.244.0.%d . 80", i/250, i%250, id[0], id[1], 1+i%2))
+	}
+	k.nft("add element ip sluice affinity { "+strings.Join(list, ", ")+" }", "-f", "-")
+	d.stop() // nothing goes on beside
+	left := *f
+	left.Route.Endpoints = pool("10.244.0.2:80")
+	ok(t, d.Apply(t.Context(), &plan.Change{Set: []*plan.Frontend{&left}}))
+	count := func() int { return strings.Count(k.nft("", "list", "map", "ip", "sluice", "affinity"), "expires") }
+	if n := count(); n != clients {
+		t.Errorf("after the change %d clients are remembered, want still %d", n, clients)
+	}
+
+	d.goBeside(d.followClients)
+	ended := make(chan struct{})
+	defer func() { <-ended }()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			k.nft("add table ip theirs\ndelete table ip theirs", "-f", "-")
+		}
+	}()
+	testkit.Eventually(t, func() error {
+		if n := count(); n != clients/2 {
+			return fmt.Errorf("%d clients are remembered, want %d", n, clients/2)
+		}
+		return nil
+	})
 }

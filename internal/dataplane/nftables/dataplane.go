@@ -39,6 +39,7 @@ type Dataplane struct {
 	// change.
 	writer, reader *nft.Conn
 	watch          *watch
+	clients        clients
 
 	// progress is told how far a piece of writing is, nil if nobody asks.
 	progress func(dataplane.Progress)
@@ -85,37 +86,60 @@ var (
 var errUnknown = errors.New("what the kernel holds is not known: reconcile first")
 
 // New opens the sockets. It reads and writes nothing.
-func New(o Options) (*Dataplane, error) {
-	writer, err := nft.Dial(o.NetNS, cmp.Or(o.SendBuffer, nft.SendBuffer))
+func New(o Options) (_ *Dataplane, err error) {
+	d := &Dataplane{logger: o.Logger, anyKernel: o.AnyKernel, stop: func() {},
+		clients: clients{todo: map[*table]*clientMoves{}, wake: make(chan struct{}, 1)},
+		banked:  map[plan.Key]dataplane.Traffic{}, refused: map[plan.Key]struct{}{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.Close())
+		}
+	}()
+	for conn, buffer := range map[**nft.Conn]int{
+		&d.writer: cmp.Or(o.SendBuffer, nft.SendBuffer), &d.reader: nft.SendBuffer, &d.clients.conn: nft.SendBuffer,
+	} {
+		if *conn, err = nft.Dial(o.NetNS, buffer); err != nil {
+			return nil, err
+		}
+	}
+	d.commit = d.writer.Commit
+	bytes, err := d.writer.MaxBatch()
 	if err != nil {
 		return nil, err
 	}
-	reader, err := nft.Dial(o.NetNS, nft.SendBuffer)
-	if err != nil {
-		return nil, errors.Join(err, writer.Close())
+	d.bound = boundFor(bytes)
+	if d.watch, err = newWatch(o.NetNS, o.Logger, d.writer); err != nil {
+		return nil, err
 	}
-	bytes, err := writer.MaxBatch()
-	if err != nil {
-		return nil, errors.Join(err, writer.Close(), reader.Close())
-	}
-	w, err := newWatch(o.NetNS, o.Logger, writer)
-	if err != nil {
-		return nil, errors.Join(err, writer.Close(), reader.Close())
-	}
-	d := &Dataplane{logger: o.Logger, anyKernel: o.AnyKernel, writer: writer, reader: reader, watch: w,
-		bound: boundFor(bytes), commit: writer.Commit,
-		banked: map[plan.Key]dataplane.Traffic{}, refused: map[plan.Key]struct{}{}}
-	ctx, cancel := context.WithCancel(context.Background())
-	var beside sync.WaitGroup
-	beside.Go(func() { d.settleDoubts(ctx) })
-	d.stop = func() { cancel(); beside.Wait() }
+	d.goBeside(d.settleDoubts, d.followClients)
 	return d, nil
 }
 
+// goBeside starts what goes on beside the writing, until Close.
+func (d *Dataplane) goBeside(tasks ...func(context.Context)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var beside sync.WaitGroup
+	for _, task := range tasks {
+		beside.Go(func() { task(ctx) })
+	}
+	d.stop = func() {
+		cancel()
+		beside.Wait()
+	}
+}
+
 // Close closes the sockets and leaves the kernel as it is.
-func (d *Dataplane) Close() error {
+func (d *Dataplane) Close() (err error) {
+	for _, conn := range []*nft.Conn{d.reader, d.clients.conn, d.writer} {
+		if conn != nil { // whoever is reading very much notices that first
+			err = errors.Join(err, conn.Close())
+		}
+	}
+	if d.watch != nil {
+		err = errors.Join(err, d.watch.close())
+	}
 	d.stop()
-	return errors.Join(d.watch.close(), d.writer.Close(), d.reader.Close())
+	return err
 }
 
 // OnProgress has report told after each transaction how many frontends those
@@ -206,10 +230,7 @@ func (d *Dataplane) Apply(ctx context.Context, c *plan.Change) dataplane.Result 
 		d.forget()
 		return r.result
 	}
-	if err := d.moveClients(ctx, r.items); err != nil {
-		d.forget()
-		r.result.Err = err
-	}
+	d.followItems(r.items)
 	return r.result
 }
 

@@ -237,6 +237,17 @@ func (m *members[K]) lookUp(ctx context.Context, c *nft.Conn, t nft.Table, l *la
 	return err
 }
 
+// all are those that the kernel has.
+func (m *members[K]) all() map[K]struct{} {
+	out := make(map[K]struct{}, m.present)
+	for what, e := range m.of {
+		if e.present {
+			out[what] = struct{}{}
+		}
+	}
+	return out
+}
+
 func (m *members[K]) keys(a *arena) []nft.Element {
 	out := make([]nft.Element, 0, m.present)
 	for what, e := range m.of {

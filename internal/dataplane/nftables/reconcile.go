@@ -56,15 +56,12 @@ func (d *Dataplane) reconcile(ctx context.Context, desired *plan.Desired, afresh
 	if r.result.Err != nil {
 		return r.result
 	}
-	for _, t := range r.tables {
-		if err := d.sweepAffinity(ctx, t); err != nil {
-			r.result.Err = err
-			return r.result
-		}
-	}
 	d.mu.Lock()
 	d.tables = r.tables
 	d.mu.Unlock()
+	for _, t := range r.tables {
+		d.followAll(t)
+	}
 	return r.result
 }
 

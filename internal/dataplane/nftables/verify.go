@@ -84,26 +84,33 @@ type tableSnapshot struct {
 // quietPause is the time between two looks whether somebody is writing.
 const quietPause = 5 * time.Millisecond
 
-// takeSnapshot waits for a moment at which nobody writes. It is nil while it is not known
-// what the kernel holds.
-func (d *Dataplane) takeSnapshot(ctx context.Context) (*snapshot, error) {
+// takeSnapshot is nil while it is not known what the kernel holds.
+func (d *Dataplane) takeSnapshot(ctx context.Context) (s *snapshot, err error) {
+	err = d.whenQuiet(ctx, func() {
+		if d.tables == nil {
+			return
+		}
+		s = &snapshot{round: d.round}
+		for _, t := range d.tables {
+			s.tables = append(s.tables, t.snapshot())
+		}
+	})
+	return s, err
+}
+
+// whenQuiet waits for a moment at which nobody writes, and calls look while that is so.
+func (d *Dataplane) whenQuiet(ctx context.Context, look func()) error {
 	for ctx.Err() == nil {
 		d.mu.Lock()
 		if !d.writing {
 			defer d.mu.Unlock()
-			if d.tables == nil {
-				return nil, nil
-			}
-			s := &snapshot{round: d.round}
-			for _, t := range d.tables {
-				s.tables = append(s.tables, t.snapshot())
-			}
-			return s, nil
+			look()
+			return nil
 		}
 		d.mu.Unlock()
 		time.Sleep(quietPause)
 	}
-	return nil, ctx.Err()
+	return ctx.Err()
 }
 
 func (t *table) snapshot() *tableSnapshot {

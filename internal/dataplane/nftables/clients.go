@@ -1,0 +1,271 @@
+package nftables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/nft"
+	"sluice/internal/plan"
+)
+
+// clients has what the packet path remembers of clients follow what became of the
+// endpoints. That happens beside the loop: there can be a million of them, and only
+// reading them all shows who remembers an endpoint. A change takes effect first, so that
+// nothing stale comes after it is looked for.
+type clients struct {
+	conn *nft.Conn // of its own: reading very many takes long
+
+	wake chan struct{}
+	mu   sync.Mutex
+	todo map[*table]*clientMoves
+}
+
+// clientMoves is what may have changed for the clients of a table's pools.
+type clientMoves struct {
+	pools [2]poolMoves // of the cluster, and local
+}
+
+type poolMoves struct {
+	// left says that endpoints left the pool. gained are those that came from the other
+	// sort of pool: clients that were sent there stay with them, since the traffic policy
+	// changed, not the endpoint.
+	left   bool
+	gained map[affineEndpoint]struct{}
+}
+
+func (m *clientMoves) join(o *clientMoves) {
+	for i := range m.pools {
+		m.pools[i].left = m.pools[i].left || o.pools[i].left
+		m.pools[i].gain(o.pools[i].gained)
+	}
+}
+
+// follow asks for clients of a table to be looked at.
+func (c *clients) follow(t *table, add func(*clientMoves)) {
+	c.mu.Lock()
+	if c.todo[t] == nil {
+		c.todo[t] = &clientMoves{}
+	}
+	add(c.todo[t])
+	c.mu.Unlock()
+	ring(c.wake)
+}
+
+func (c *clients) take() map[*table]*clientMoves {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	todo := c.todo
+	c.todo = map[*table]*clientMoves{}
+	return todo
+}
+
+// followAll asks for all clients of a table to be looked at.
+func (d *Dataplane) followAll(t *table) {
+	d.clients.follow(t, func(m *clientMoves) {
+		for i := range m.pools {
+			m.pools[i].left = true
+			m.pools[i].gain(t.affine(i == 1).takeGained())
+		}
+	})
+}
+
+// takeGained is what the pool gained since it was last asked.
+func (a *affine) takeGained() map[affineEndpoint]struct{} {
+	gained := a.gained
+	a.gained = map[affineEndpoint]struct{}{}
+	return gained
+}
+
+func (m *poolMoves) gain(endpoints map[affineEndpoint]struct{}) {
+	if m.gained == nil {
+		m.gained = map[affineEndpoint]struct{}{}
+	}
+	maps.Copy(m.gained, endpoints)
+}
+
+// followItems asks for the clients of frontends that changed to be looked at, if their
+// endpoints did.
+func (d *Dataplane) followItems(items []*item) {
+	for _, it := range items {
+		t := it.table
+		left := t.endpointsLeft(it.old)
+		if left == [2]bool{} && len(t.clusterAffine.gained)+len(t.localAffine.gained) == 0 {
+			continue
+		}
+		d.clients.follow(t, func(m *clientMoves) {
+			for i := range m.pools {
+				m.pools[i].left = m.pools[i].left || left[i]
+				m.pools[i].gain(t.affine(i == 1).takeGained())
+			}
+		})
+	}
+}
+
+// endpointsLeft reports from which sort of pool endpoints of a frontend went.
+func (t *table) endpointsLeft(old *frontend) (left [2]bool) {
+	for _, pool := range old.affinePools() {
+		endpoints := t.affine(pool.local).endpoints
+		gone := func(e plan.Endpoint) bool { return !endpoints.has(affineEndpoint{pool.port, e.AddrPort}) }
+		if slices.ContainsFunc(pool.endpoints, gone) {
+			left[index(pool.local)] = true
+		}
+	}
+	return left
+}
+
+func index(local bool) int {
+	if local {
+		return 1
+	}
+	return 0
+}
+
+// clientsPause is how long to wait when clients could not be looked at.
+const clientsPause = time.Second
+
+// followClients does what was asked for, until ctx is done.
+func (d *Dataplane) followClients(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.clients.wake:
+		}
+		for t, moves := range d.clients.take() {
+			err := d.moveClients(ctx, t, moves)
+			if err == nil || ctx.Err() != nil {
+				continue
+			}
+			d.logger.Error(err, "Clients of endpoints that left may be sent there, for now", "retry", clientsPause)
+			d.clients.follow(t, func(m *clientMoves) { m.join(moves) })
+			select {
+			case <-ctx.Done():
+			case <-time.After(clientsPause):
+			}
+		}
+	}
+}
+
+// clientPasses bounds how often a map is read because clients were found: while it grows
+// or shrinks, some can be missed.
+const clientPasses = 3
+
+// moveClients brings the clients of one table in line.
+func (d *Dataplane) moveClients(ctx context.Context, t *table, m *clientMoves) error {
+	for i := range m.pools {
+		local := i == 1
+		from, to := t.affine(local), t.affine(!local)
+		left, gained := m.pools[i].left, m.pools[1-i].gained
+		for pass := 0; pass < clientPasses && (left || len(gained) > 0); pass++ {
+			known, err := d.affineEndpoints(ctx, t)
+			if known == nil || err != nil {
+				return err
+			}
+			stale, moved, err := d.readClients(ctx, t, from.clients, known[i], gained)
+			if err != nil {
+				return err
+			}
+			if err := d.writeClients(ctx, moved, func(b *nft.Batch, e *nft.Element, o nft.Owner) {
+				b.AddElement(t.Table, to.clients, e, o)
+			}); err != nil {
+				return fmt.Errorf("moving clients to another pool: %w", err)
+			}
+			if err := d.writeClients(ctx, stale, func(b *nft.Batch, e *nft.Element, o nft.Owner) {
+				b.DeleteElement(t.Table, from.clients, e, o)
+			}); err != nil {
+				return fmt.Errorf("forgetting clients of endpoints that left: %w", err)
+			}
+			if len(stale)+len(moved) == 0 {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// affineEndpoints are those that clients can be sent back to, by sort of pool. It is nil
+// if the table is no longer ours.
+func (d *Dataplane) affineEndpoints(ctx context.Context, t *table) (known []map[affineEndpoint]struct{}, err error) {
+	err = d.whenQuiet(ctx, func() {
+		if slices.Contains(d.tables, t) {
+			known = []map[affineEndpoint]struct{}{t.clusterAffine.endpoints.all(), t.localAffine.endpoints.all()}
+		}
+	})
+	return known, err
+}
+
+// readClients finds the clients whose endpoint is no longer known, and those whose
+// endpoint the other pool gained.
+func (d *Dataplane) readClients(ctx context.Context, t *table, set string, known, gained map[affineEndpoint]struct{}) (stale, moved []nft.Element, err error) {
+	err = d.clients.conn.Elements(ctx, t.Table, set, func(e *nft.Element) error {
+		k, v := t.decode(e.Key), t.decode(e.Data)
+		k.addr() // the client
+		remembered := affineEndpoint{k.affinityID(), v.endpoint()}
+		if _, ok := known[remembered]; !ok || !k.done() || !v.done() {
+			stale = append(stale, nft.Element{Key: slices.Clone(e.Key)})
+		}
+		if _, ok := gained[remembered]; ok && e.Expires > 0 {
+			moved = append(moved, nft.Element{Key: slices.Clone(e.Key), Data: slices.Clone(e.Data), Expires: e.Expires})
+		}
+		return nil
+	})
+	if errors.Is(err, nft.ErrInterrupted) {
+		err = nil // whatever else was written, elements of this map stay where they are
+	}
+	return stale, moved, err
+}
+
+// clientsAtOnce bounds a transaction: changes wait for it.
+const clientsAtOnce = 1_000
+
+// writeClients writes elements that the packet path can add and that can expire at
+// any moment: those with which that happened are left out.
+func (d *Dataplane) writeClients(ctx context.Context, list []nft.Element, write func(*nft.Batch, *nft.Element, nft.Owner)) error {
+	for some := range slices.Chunk(list, clientsAtOnce) {
+		if err := d.eachClient(ctx, some, write); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eachClient writes elements in one transaction, and in further ones without those that
+// the kernel would not have.
+func (d *Dataplane) eachClient(ctx context.Context, clients []nft.Element, write func(*nft.Batch, *nft.Element, nft.Owner)) error {
+	for isolate := false; len(clients) > 0; isolate = true {
+		b := &nft.Batch{Isolate: isolate}
+		for i := range clients {
+			write(b, &clients[i], nft.Owner(i+1))
+		}
+		err := d.commit(ctx, b)
+		var refused *nft.Refused
+		if err == nil || !errors.As(err, &refused) || refused.Err != nil {
+			return err
+		}
+		if !isolate {
+			continue
+		}
+		overtaken := map[int]bool{}
+		for _, m := range refused.Messages {
+			if !errors.Is(m.Err, unix.ENOENT) && !errors.Is(m.Err, unix.EEXIST) && !errors.Is(m.Err, unix.EBUSY) {
+				return err
+			}
+			overtaken[int(m.Owner)-1] = true
+		}
+		var rest []nft.Element
+		for i := range clients {
+			if !overtaken[i] {
+				rest = append(rest, clients[i])
+			}
+		}
+		clients = rest
+	}
+	return nil
+}
