@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"sluice/test/lab"
 )
@@ -11,7 +12,13 @@ import (
 // expect waits until all flows end as expected, all in one round.
 func (s *site) expect(when string, expectations ...expectation) {
 	s.Helper()
-	s.eventually(when, func(ctx context.Context) error {
+	s.expectWithin(patience, when, expectations...)
+}
+
+// expectWithin does the same with less patience.
+func (s *site) expectWithin(patience time.Duration, when string, expectations ...expectation) {
+	s.Helper()
+	s.within(patience, when, func(ctx context.Context) error {
 		var flows []lab.Flow
 		var owners []expectation
 		for _, e := range expectations {

@@ -183,6 +183,12 @@ func inBuildDir(tests func() int) int {
 // eventually tries until there is no error.
 func (s *site) eventually(what string, try func(context.Context) error) {
 	s.Helper()
+	s.within(patience, what, try)
+}
+
+// within tries until there is no error, for so long.
+func (s *site) within(patience time.Duration, what string, try func(context.Context) error) {
+	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), patience)
 	defer cancel()
 	var ended <-chan struct{} // never, while there is no proxy

@@ -3,6 +3,7 @@ package tunnel
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,6 +15,7 @@ type link struct {
 	near, far net.Conn
 	once      sync.Once
 	ended     chan struct{}
+	forgotten atomic.Bool // nothing passes any more, and nobody is told
 }
 
 // close ends both directions in good order: what was written still arrives.
@@ -62,6 +64,10 @@ func (t *Tunnel) copy(l *link, to, from net.Conn) {
 // still there then.
 func (t *Tunnel) pass(l *link) bool {
 	for {
+		if l.forgotten.Load() {
+			<-l.ended
+			return false
+		}
 		now := t.current()
 		var due <-chan time.Time
 		if now.mode == carry {

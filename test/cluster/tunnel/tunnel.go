@@ -71,6 +71,16 @@ func (t *Tunnel) Slow(delay time.Duration) { t.enter(state{mode: carry, delay: d
 // they are silent, as when a router in between drops packets.
 func (t *Tunnel) Stall() { t.enter(state{mode: stall}) }
 
+// Forget lets nothing pass any more on the connections that there are: they stand and
+// are silent for ever, as when a router in between lost its state. New ones work.
+func (t *Tunnel) Forget() {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	for l := range t.links {
+		l.forgotten.Store(true)
+	}
+}
+
 // Cut breaks all connections, and new ones as they come, as when the server's
 // machine is up but the server is not.
 func (t *Tunnel) Cut() {

@@ -222,3 +222,18 @@ func TestServerThatIsDownLooksDown(t *testing.T) {
 	defer dead.Close()
 	wantReset(t, pod, "127.0.0.2:700")
 }
+
+func TestForgottenConnectionsAreSilentAndNewOnesWork(t *testing.T) {
+	tunnel, pod := setUp(t)
+	before := connect(t, pod)
+	before.say("before")
+	before.mustHear("before")
+	tunnel.Forget()
+	before.say("lost")
+	if got, err := before.hear(silence); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("heard %q (%v) on a forgotten connection", got, err)
+	}
+	after := connect(t, pod)
+	after.say("after")
+	after.mustHear("after")
+}
