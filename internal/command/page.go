@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"os"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -58,11 +59,13 @@ func (p *proxy) page() *web.Page {
 
 // What one client may use of the page, and when to try again to listen for it.
 const (
-	pageHeaderTimeout = 5 * time.Second
-	pageAnswerTimeout = time.Minute
-	pageIdleTimeout   = 2 * time.Minute
-	pageRetry         = 5 * time.Second
-	pageGrace         = 2 * time.Second // for answers under way at the end
+	pageHeaderTimeout  = 5 * time.Second
+	pageRequestTimeout = 10 * time.Second
+	pageAnswerTimeout  = time.Minute
+	pageIdleTimeout    = 2 * time.Minute
+	pageHeaderBytes    = 16 << 10
+	pageRetry          = 5 * time.Second
+	pageGrace          = 2 * time.Second // for answers under way at the end
 )
 
 // servePage serves the page on the address of its own until ctx ends, if it has one.
@@ -90,8 +93,10 @@ func (p *proxy) servePage(ctx context.Context) error {
 			return err
 		}
 		return httpserver.Serve(ctx, &http.Server{
-			Handler:           p.servers.page,
+			Handler:           httpserver.OwnHosts(p.servers.page, p.hosts()...),
 			ReadHeaderTimeout: pageHeaderTimeout,
+			ReadTimeout:       pageRequestTimeout,
+			MaxHeaderBytes:    pageHeaderBytes,
 			WriteTimeout:      pageAnswerTimeout,
 			IdleTimeout:       pageIdleTimeout,
 			ErrorLog:          httpserver.ErrorLog(log),
@@ -102,6 +107,19 @@ func (p *proxy) servePage(ctx context.Context) error {
 			"remedy", httpserver.Remedy(err, "--page-bind-address"))
 		return nil
 	})
+}
+
+// hosts are the names by which browsers may ask for pages: those of the node, and that
+// of the API server, under which it forwards requests to nodes and pods.
+func (p *proxy) hosts() []string {
+	names := []string{p.settings.Plan.NodeName}
+	if name, err := os.Hostname(); err == nil {
+		names = append(names, name)
+	}
+	if p.client != nil {
+		names = append(names, p.client.CoreV1().RESTClient().Get().URL().Hostname())
+	}
+	return names
 }
 
 // hasLoopback tells whether who listens on an address listens on loopback too.

@@ -119,6 +119,7 @@ func (s *servers) metrics(settings *config.Settings, at netip.AddrPort) *telemet
 		Config:     func() *v1alpha1.KubeProxyConfiguration { return s.settings.Load().Configuration },
 		Statusz:    settings.Features.Enabled("ComponentStatusz"),
 		Profiling:  settings.Serving.Profiling,
+		Hosts:      p.hosts(),
 		Logger:     p.logger.WithName("metrics"),
 		Clock:      p.clock,
 	}

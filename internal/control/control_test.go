@@ -175,6 +175,15 @@ func TestASocketThatCannotBeHadIsToldWithItsReason(t *testing.T) {
 		{"others can write to the folder", func(_ *testing.T, path string) error {
 			return errors.Join(os.Mkdir(filepath.Dir(path), 0o700), os.Chmod(filepath.Dir(path), 0o777))
 		}, "others can write to the folder"},
+		{"the group can write to the folder", func(_ *testing.T, path string) error {
+			return errors.Join(os.Mkdir(filepath.Dir(path), 0o700), os.Chmod(filepath.Dir(path), 0o770))
+		}, "chmod go-w"},
+		{"everybody can write to the folder, as to /tmp", func(_ *testing.T, path string) error {
+			return errors.Join(os.Mkdir(filepath.Dir(path), 0o700), os.Chmod(filepath.Dir(path), 0o777|fs.ModeSticky))
+		}, "chmod go-w"},
+		{"the folder is another user's", func(_ *testing.T, path string) error {
+			return errors.Join(os.Mkdir(filepath.Dir(path), 0o700), os.Chown(filepath.Dir(path), 12345, 0))
+		}, "belongs to user 12345, who could put another socket there: give it to user 0 (chown 0 "},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -259,7 +268,8 @@ func TestAnAnswerToWhatIsSent(t *testing.T) {
 	}{
 		{"one that makes no sense", "/post", 7, "understand the question"},
 		{"one that is wrong", "/post", "wrong", "text is wrong: use another"},
-		{"one that is too large", "/post", strings.Repeat("x", 1<<20), "too large"},
+		{"one that is too large", "/post", strings.Repeat("x", 1<<20), "the question is too large: /post takes 1048576 bytes at the most"},
+		{"one that is much too large", "/post", strings.Repeat("x", 8<<20), "the question is too large: /post takes 1048576 bytes at the most"},
 		{"to a page that answers GET", "/echo", "x", "only GET"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

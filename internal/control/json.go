@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+
+	"sluice/internal/httpserver"
 )
 
 // ErrBadRequest is the error of a request that the asker has to change.
@@ -46,12 +48,25 @@ func PostedJSON[Question any](answer func(context.Context, *Question) (any, erro
 			return
 		}
 		question := new(Question)
-		if err := json.NewDecoder(r.Body).Decode(question); err != nil {
+		var large *http.MaxBytesError
+		switch err := json.NewDecoder(r.Body).Decode(question); {
+		case errors.As(err, &large):
+			writeTooLarge(w, r, large.Limit)
+			return
+		case err != nil:
 			writeError(w, http.StatusBadRequest, fmt.Errorf("understand the question: %w", err))
 			return
 		}
+		httpserver.ReadNoMore(w)
 		value, err := answer(r.Context(), question)
 		writeAnswer(w, value, err)
+	})
+}
+
+// Unavailable is a page that answers everything with an error.
+func Unavailable(why func() error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		writeError(w, http.StatusServiceUnavailable, why())
 	})
 }
 
@@ -64,6 +79,11 @@ func writeAnswer(w http.ResponseWriter, value any, err error) {
 	default:
 		writeJSON(w, http.StatusOK, value)
 	}
+}
+
+func writeTooLarge(w http.ResponseWriter, r *http.Request, most int64) {
+	writeError(w, http.StatusRequestEntityTooLarge,
+		fmt.Errorf("the question is too large: %s takes %d bytes at the most; ask about less at a time", r.URL.Path, most))
 }
 
 func writeError(w http.ResponseWriter, status int, err error) {

@@ -21,6 +21,7 @@ const retryAfter = 5 * time.Second
 // What one client may use of us.
 const (
 	headerTimeout   = 5 * time.Second
+	requestTimeout  = 20 * time.Second // for all of it
 	answerTimeout   = 30 * time.Second // reading the kernel included
 	idleTimeout     = time.Minute
 	mostHeaderBytes = 16 << 10
@@ -64,13 +65,31 @@ func New(o Options) *Server {
 
 // Handle adds a page, by a pattern of http.ServeMux. It is called before Run.
 func (s *Server) Handle(pattern string, page http.Handler) {
-	s.HandleLarge(pattern, mostBodyBytes, page)
+	s.handle(pattern, mostBodyBytes, page)
 }
 
-// HandleLarge adds a page whose requests may have that many bytes.
+// HandleLarge adds a page whose requests may have that many bytes. It is asked one
+// question at a time, so that no more than one of that size is in memory.
 func (s *Server) HandleLarge(pattern string, most int64, page http.Handler) {
+	turn := make(chan struct{}, 1)
+	s.handle(pattern, most, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case turn <- struct{}{}:
+			defer func() { <-turn }()
+			page.ServeHTTP(w, r)
+		case <-r.Context().Done():
+			writeError(w, http.StatusServiceUnavailable, errors.New("too many requests at a time"))
+		}
+	}))
+}
+
+func (s *Server) handle(pattern string, most int64, page http.Handler) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, most)
+		if r.ContentLength > most {
+			writeTooLarge(w, r, most)
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, most) // it may be longer than it says
 		page.ServeHTTP(w, r)
 	})
 }
@@ -95,7 +114,7 @@ func (s *Server) serve(ctx context.Context) error {
 	server := &http.Server{
 		Handler:           s.guarded(),
 		ConnContext:       withPeer,
-		ReadTimeout:       headerTimeout,
+		ReadTimeout:       requestTimeout,
 		ReadHeaderTimeout: headerTimeout,
 		WriteTimeout:      answerTimeout,
 		IdleTimeout:       idleTimeout,

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -74,7 +75,8 @@ func (s *socket) Close() error {
 }
 
 // makeFolder makes a folder for the owner only. One that is there stays as it
-// is, but must not let others put a socket of theirs in the place of ours.
+// is, but must not let others put a socket of theirs in the place of ours: whoever
+// asks the proxy, as root, would ask them.
 func makeFolder(folder string) error {
 	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
 		return err
@@ -89,8 +91,16 @@ func makeFolder(folder string) error {
 		return err
 	case !info.IsDir():
 		return fmt.Errorf("%s is not a folder", folder)
-	case info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0:
-		return fmt.Errorf("others can write to the folder %s: take that right away (chmod go-w), or choose another folder", folder)
+	}
+	owner := info.Sys().(*syscall.Stat_t).Uid
+	self := os.Geteuid()
+	switch {
+	case owner != 0 && int(owner) != self:
+		return fmt.Errorf("the folder %s belongs to user %d, who could put another socket there: give it to user %d (chown %d %s), or choose another folder",
+			folder, owner, self, self, folder)
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("others can write to the folder %s of user %d (mode %v): take that right away (chmod go-w %s), or choose another folder",
+			folder, owner, info.Mode(), folder)
 	}
 	return nil
 }

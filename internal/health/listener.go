@@ -51,11 +51,12 @@ func listenOn(at netip.AddrPort) (net.Listener, error) {
 }
 
 // newListener answers on a socket, and calls broke if that ends otherwise than
-// by close.
-func newListener(socket net.Listener, answer http.Handler, log logr.Logger, broke func(error)) *listener {
+// by close. Its connections are among those.
+func newListener(socket net.Listener, answer http.Handler, all *httpserver.Connections, log logr.Logger, broke func(error)) *listener {
 	l := &listener{socket: socket, server: newServer(answer, log)}
+	bound := all.Bound(l.server, socket)
 	go func() {
-		err := l.server.Serve(socket)
+		err := l.server.Serve(bound)
 		if !errors.Is(err, net.ErrClosed) && !errors.Is(err, http.ErrServerClosed) {
 			broke(err)
 		}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/backoff"
+	"sluice/internal/httpserver"
 	"sluice/internal/testkit"
 )
 
@@ -45,7 +46,7 @@ func TestEndlessHeaderIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newListener(socket, http.NotFoundHandler(), logr.Discard(), func(err error) { t.Errorf("broke: %v", err) })
+	l := newListener(socket, http.NotFoundHandler(), httpserver.NewConnections(1), logr.Discard(), func(err error) { t.Errorf("broke: %v", err) })
 	defer l.drain(time.Second)
 	request, err := http.NewRequest(http.MethodGet, "http://"+socket.Addr().String(), nil)
 	if err != nil {

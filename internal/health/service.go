@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/httpserver"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -29,6 +30,11 @@ type ServicesOptions struct {
 // grace is less than anybody waits for a process that was asked to end.
 const grace = 2 * time.Second
 
+// mostConnections is how many connections the health check node ports of all
+// Services together keep open. Load balancers ask once in a few seconds, and the
+// answer is short.
+const mostConnections = 1024
+
 // Engine is what Services ask. It is engine.Engine.
 type Engine interface {
 	// Snapshot lends out what is desired, for reading, while read runs.
@@ -42,6 +48,8 @@ type Services struct {
 	failed func(model.Name, error)
 	listen func(netip.AddrPort) (net.Listener, error)
 	grace  time.Duration // for answers under way when listening stops
+
+	connections *httpserver.Connections // of all servers
 
 	wake     chan struct{} // holds one token while there is something to look at
 	broken   chan breakage // where listening ended by itself
@@ -71,11 +79,14 @@ func NewServices(o ServicesOptions) *Services {
 		o.Failed = func(model.Name, error) {}
 	}
 	return &Services{
-		log:     o.Logger,
-		clock:   o.Clock,
-		failed:  o.Failed,
-		listen:  listenOn,
-		grace:   grace,
+		log:    o.Logger,
+		clock:  o.Clock,
+		failed: o.Failed,
+		listen: listenOn,
+		grace:  grace,
+
+		connections: httpserver.NewConnections(mostConnections),
+
 		wake:    make(chan struct{}, 1),
 		broken:  make(chan breakage),
 		servers: map[place]*server{},
@@ -193,7 +204,7 @@ func (s *Services) open(ctx context.Context) {
 			s.fail(srv, err)
 			continue
 		}
-		srv.listener = newListener(socket, srv, s.log, func(err error) {
+		srv.listener = newListener(socket, srv, s.connections, s.log, func(err error) {
 			select {
 			case s.broken <- breakage{srv, err}:
 			case <-ctx.Done():

@@ -16,7 +16,9 @@ import (
 
 // Serve answers on a socket until ctx ends, and then returns nil. If the socket
 // breaks before, it returns why. Answers under way have that much time to finish.
+// How many connections the server keeps open is bounded.
 func Serve(ctx context.Context, server *http.Server, socket net.Listener, grace time.Duration) error {
+	socket = NewConnections(mostConnections).Bound(server, socket)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(socket) }()
 	select {

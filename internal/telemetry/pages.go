@@ -10,6 +10,8 @@ import (
 	"k8s.io/component-base/logs"
 	"k8s.io/component-base/metrics/prometheus/slis"
 	"k8s.io/kube-proxy/config/v1alpha1"
+
+	"sluice/internal/httpserver"
 )
 
 // component is how the proxy is called on its pages and in Events.
@@ -18,7 +20,9 @@ const component = "kube-proxy"
 // mostVerbosityBytes is more than a level of logging takes.
 const mostVerbosityBytes = 64
 
-// Handler answers on all paths of the server.
+// Handler answers on all paths of the server. What machines read at regular intervals,
+// whatever name they have for this one, is there for everybody; the rest is not for
+// websites, see httpserver.OwnHosts.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", s.metricsPage())
@@ -28,18 +32,22 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("/proxyMode", func(w http.ResponseWriter, _ *http.Request) {
 		writeText(w, http.StatusOK, string(s.Mode))
 	})
-	mux.HandleFunc("/configz", s.configPage)
+	own := func(page http.Handler) http.Handler { return httpserver.OwnHosts(page, s.Hosts...) }
+	mux.Handle("/configz", own(http.HandlerFunc(s.configPage)))
 	if s.Flags != nil {
-		mux.Handle("/flagz", s.flagsPage())
+		mux.Handle("/flagz", own(s.flagsPage()))
 	}
 	if s.Statusz {
-		mux.Handle("/statusz", s.statusPage())
+		mux.Handle("/statusz", own(s.statusPage()))
 	}
 	if s.Page != nil {
-		mux.Handle("/", onLoopback(s.Page))
+		mux.Handle("/", onLoopback(own(s.Page)))
 	}
 	if s.Profiling {
-		addDebugPages(mux)
+		debug := own(debugPages())
+		for _, path := range []string{"/debug/pprof", "/debug/pprof/", "/debug/flags", "/debug/flags/"} {
+			mux.Handle(path, debug)
+		}
 	}
 	return mux
 }
@@ -89,7 +97,8 @@ func (s *Server) configPage(w http.ResponseWriter, _ *http.Request) {
 	write(w, http.StatusOK, "application/json", body)
 }
 
-func addDebugPages(mux *http.ServeMux) {
+func debugPages() http.Handler {
+	mux := http.NewServeMux()
 	mux.Handle("/debug/pprof", http.RedirectHandler("/debug/pprof/", http.StatusFound))
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -101,6 +110,7 @@ func addDebugPages(mux *http.ServeMux) {
 	mux.HandleFunc("/debug/flags", flags)
 	mux.HandleFunc("/debug/flags/", flags)
 	mux.HandleFunc("/debug/flags/v", verbosityPage)
+	return mux
 }
 
 // verbosityPage sets how much is logged.

@@ -33,6 +33,7 @@ func (w *world) server(edits ...func(*ServerOptions)) *Server {
 		Config: func() *v1alpha1.KubeProxyConfiguration {
 			return &v1alpha1.KubeProxyConfiguration{ClusterCIDR: "10.1.0.0/16"}
 		},
+		Hosts: []string{"example.com"}, // of requests of package httptest
 		Clock: w.clock,
 	}
 	for _, edit := range edits {
@@ -270,5 +271,32 @@ func TestOnlyThoseWhoComeToLoopbackAreShownThePage(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A website whose name leads to this machine must not read by a browser what is for
+// people; scrapers may have any name for it.
+func TestWebsitesAreNotShownWhatIsForPeople(t *testing.T) {
+	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeText(w, 200, "the page") })
+	handler := newWorld(t).server(func(o *ServerOptions) { o.Page = page }).Handler()
+	get := func(path, host string) int {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		r.Host = host
+		at := &net.TCPAddr{IP: net.ParseIP("127.0.0.1"), Port: 10249}
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, at)))
+		return w.Code
+	}
+	for path, want := range map[string]int{
+		"/": 403, "/service": 403, "/configz": 403, "/flagz": 403, "/statusz": 403,
+		"/debug/pprof/": 403, "/debug/pprof/heap": 403, "/debug/pprof/cmdline": 403, "/debug/flags": 403, "/debug/flags/v": 403,
+		"/metrics": 200, "/metrics/slis": 200, "/healthz": 200, "/healthz/ping": 200, "/proxyMode": 200,
+	} {
+		if got := get(path, "website.example:10249"); got != want {
+			t.Errorf("%s is %d for a website, want %d", path, got, want)
+		}
+		if got := get(path, "localhost:10249"); got == 403 {
+			t.Errorf("%s is not shown by localhost", path)
+		}
 	}
 }

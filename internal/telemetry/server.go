@@ -23,6 +23,7 @@ const retryAfter = 5 * time.Second
 // their handlers move these limits for themselves.
 const (
 	headerTimeout   = 5 * time.Second
+	requestTimeout  = 10 * time.Second
 	answerTimeout   = time.Minute
 	idleTimeout     = 2 * time.Minute // longer than between two scrapes
 	mostHeaderBytes = 16 << 10
@@ -63,6 +64,9 @@ type ServerOptions struct {
 	Page http.Handler
 	// Profiling is whether the pages below /debug are there.
 	Profiling bool
+	// Hosts are the names, beside IP addresses and localhost, by which browsers may
+	// ask for what is no metric and no ping.
+	Hosts []string
 
 	Logger logr.Logger
 	Clock  clock.Clock // nil for the real one
@@ -111,6 +115,7 @@ func (s *Server) serve(ctx context.Context, handler http.Handler) error {
 	server := &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       requestTimeout,
 		WriteTimeout:      answerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    mostHeaderBytes,

@@ -1,7 +1,11 @@
 package lab_test
 
 import (
+	"context"
 	"encoding/json"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -187,5 +191,53 @@ func TestAnybodyCanRenderTheRules(t *testing.T) {
 	}
 	if out, errs, code := render("--mode", "ebpf"); code != 2 || out != "" || !strings.Contains(errs, "is not available") {
 		t.Errorf("with a wrong mode: exit code %d, %s%s", code, errs, out)
+	}
+}
+
+// endless is a question that has no end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'A'
+	}
+	return len(p), nil
+}
+
+// A question that is too large is refused with the limit, whether it says how large it
+// is or not, and the proxy goes on to answer.
+func TestAQuestionThatIsTooLargeIsRefusedWithItsLimit(t *testing.T) {
+	l := lab.Start(t)
+	a, flag := newAsker(t, l)
+	folder := t.TempDir()
+	write(t, folder, "good.yaml", goodManifests, 0)
+	p := launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{flag}})
+	settle(t, p, folder, 0)
+	eventually(t, func() bool { _, err := os.Stat(a.socket); return err == nil })
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", a.socket)
+	}}}
+	defer client.CloseIdleConnections()
+	for name, length := range map[string]int64{"with its length": 1 << 30, "without": -1} {
+		t.Run(name, func(t *testing.T) {
+			body := io.MultiReader(strings.NewReader(`{"config":"`), endless{})
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://kube-proxy/v1/diff", body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.ContentLength = length
+			response, err := client.Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			text, err := io.ReadAll(response.Body)
+			if err != nil || response.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(string(text), "/v1/diff takes 90527060 bytes at the most") {
+				t.Errorf("it answers %s, %s, %v", response.Status, text, err)
+			}
+		})
+	}
+	if out, errs, code := a.ask("diff", "--manifests", folder); code != 0 {
+		t.Errorf("a question of its size ends with %d: %s%s", code, out, errs)
 	}
 }

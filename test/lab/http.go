@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httputil"
+	"slices"
 	"strings"
 	"time"
 )
@@ -19,7 +20,8 @@ type Page struct {
 }
 
 // Get asks for a path by HTTP, with further lines of the header, as "Accept: */*".
-// The flow must be of TCP.
+// The host is the address, unless there is another among these lines. The flow must be
+// of TCP.
 func (l *Lab) Get(f Flow, path string, header ...string) (Page, error) {
 	s, err := l.Open(f)
 	if err != nil {
@@ -37,7 +39,10 @@ func (s *Session) get(path string, header []string) (Page, error) {
 	if err := s.conn.SetDeadline(time.Now().Add(s.flow.Timeout)); err != nil {
 		return Page{}, err
 	}
-	lines := append([]string{fmt.Sprintf("GET %s HTTP/1.1", path), fmt.Sprintf("Host: %v", s.flow.To), "Connection: close"}, header...)
+	lines := append([]string{fmt.Sprintf("GET %s HTTP/1.1", path), "Connection: close"}, header...)
+	if !slices.ContainsFunc(header, func(line string) bool { return strings.HasPrefix(line, "Host:") }) {
+		lines = append(lines, fmt.Sprintf("Host: %v", s.flow.To))
+	}
 	if _, err := io.WriteString(s.conn, strings.Join(lines, "\r\n")+"\r\n\r\n"); err != nil {
 		return Page{}, err
 	}

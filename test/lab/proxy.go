@@ -56,6 +56,12 @@ func (l *Lab) StartProxy(o ProxyOptions) (*Proxy, error) {
 	return p, nil
 }
 
+// PID is the process of the proxy, or of what runs it.
+func (p *Proxy) PID() int { return p.cmd.Process.Pid }
+
+// Hangup sends SIGHUP to the proxy.
+func (p *Proxy) Hangup() error { return p.signal(syscall.SIGHUP) }
+
 // Log is what the proxy has logged so far.
 func (p *Proxy) Log() *Log { return p.log }
 

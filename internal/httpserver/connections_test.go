@@ -1,0 +1,194 @@
+package httpserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/internal/testkit"
+)
+
+// bounded serves with at most so many connections until the test ends. The page /hold
+// is answered when release is closed.
+func bounded(t *testing.T, most int) (at string, held chan struct{}, release chan struct{}) {
+	t.Helper()
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, release = make(chan struct{}, 16), make(chan struct{})
+	mux := http.NewServeMux()
+	mux.HandleFunc("/hold", func(w http.ResponseWriter, r *http.Request) {
+		held <- struct{}{}
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+		fmt.Fprint(w, "held")
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "here") })
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Hour, ReadTimeout: time.Hour} // nobody is ended by time
+	bound := NewConnections(most).Bound(server, socket)
+	go server.Serve(bound)
+	t.Cleanup(func() { server.Close() })
+	return socket.Addr().String(), held, release
+}
+
+func dial(t *testing.T, at, say string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if _, err := io.WriteString(c, say); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// ended waits until the server has ended a connection.
+func ended(t *testing.T, c net.Conn) {
+	t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(testkit.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, c); isTimeout(err) {
+		t.Fatal("the connection is still there")
+	}
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+func get(t *testing.T, at, path string) string {
+	t.Helper()
+	c := dial(t, at, "GET "+path+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	defer c.Close()
+	if err := c.SetReadDeadline(time.Now().Add(testkit.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	text, _ := io.ReadAll(c)
+	return string(text)
+}
+
+func TestWhoSaysNothingMakesRoomForOthers(t *testing.T) {
+	for name, say := range map[string]string{
+		"nothing":           "",
+		"half a request":    "GET / HTTP/1.1\r\nHost: ",
+		"a request, before": "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+		"half a body":       "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf",
+	} {
+		t.Run(name, func(t *testing.T) {
+			at, _, _ := bounded(t, 8)
+			first := dial(t, at, say)
+			for range 100 {
+				dial(t, at, say)
+			}
+			ended(t, first)
+			if text := get(t, at, "/"); !strings.HasSuffix(text, "here") {
+				t.Errorf("the answer is %q", text)
+			}
+		})
+	}
+}
+
+func TestThoseBeingAnsweredAreTheLastToGo(t *testing.T) {
+	at, held, release := bounded(t, 2)
+	answered := dial(t, at, "GET /hold HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	<-held
+	for range 20 {
+		dial(t, at, "")
+	}
+	if text := get(t, at, "/"); !strings.HasSuffix(text, "here") {
+		t.Errorf("the answer is %q", text)
+	}
+	close(release)
+	if text, err := io.ReadAll(answered); err != nil || !strings.HasSuffix(string(text), "held") {
+		t.Errorf("the answer is %q, %v", text, err)
+	}
+}
+
+func TestAnswersThatTakeAllPlacesMakeRoomToo(t *testing.T) {
+	at, held, _ := bounded(t, 2)
+	const hold = "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n"
+	first := dial(t, at, hold)
+	<-held
+	dial(t, at, hold)
+	<-held
+	if text := get(t, at, "/"); !strings.HasSuffix(text, "here") {
+		t.Errorf("the answer is %q", text)
+	}
+	ended(t, first)
+}
+
+// The time in which a request must be read does not end the answer to it.
+func TestAnAnswerMayTakeLongerThanItsRequest(t *testing.T) {
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	server := &http.Server{ReadTimeout: 20 * time.Millisecond, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-r.Context().Done():
+			fmt.Fprint(w, "cut off")
+		case <-time.After(200 * time.Millisecond):
+			fmt.Fprint(w, "complete")
+		}
+	})}
+	go func() { served <- Serve(ctx, server, socket, time.Second) }()
+	if text := get(t, socket.Addr().String(), "/"); !strings.HasSuffix(text, "complete") {
+		t.Errorf("the answer is %q", text)
+	}
+	cancel()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+// However many come, what they take is bounded, and is given back.
+func TestAFloodOfConnectionsLeavesNothingBehind(t *testing.T) {
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := runtime.NumGoroutine()
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "here") })
+	go func() { served <- Serve(ctx, &http.Server{Handler: handler}, socket, time.Second) }()
+	at := socket.Addr().String()
+	for range 2000 {
+		dial(t, at, "")
+	}
+	if text := get(t, at, "/"); !strings.HasSuffix(text, "here") {
+		t.Errorf("the answer is %q", text)
+	}
+	testkit.Eventually(t, func() error {
+		if n := runtime.NumGoroutine() - before; n > mostConnections+10 {
+			return fmt.Errorf("%d goroutines for at most %d connections", n, mostConnections)
+		}
+		return nil
+	})
+	cancel()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	testkit.Eventually(t, func() error {
+		if n := runtime.NumGoroutine(); n > before+5 {
+			return fmt.Errorf("%d goroutines are left, there were %d", n, before)
+		}
+		return nil
+	})
+}
