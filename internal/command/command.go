@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"os/signal"
 	"syscall"
 
@@ -34,10 +35,13 @@ type options struct {
 	// resetRemovedEndpoints has TCP connections to endpoints that no longer serve reset.
 	resetRemovedEndpoints bool
 	serviceMetrics        serviceMetrics
+	// hangups are the SIGHUPs that came.
+	hangups chan os.Signal
 }
 
 // Main runs the command line and returns the exit code of the process. The
-// signals SIGINT and SIGTERM end it in good order, a second one at once.
+// signals SIGINT and SIGTERM end it in good order, a second one at once. A proxy
+// takes SIGHUP as the wish that it reads its files again.
 func Main(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
@@ -105,6 +109,9 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	if o.flags.Cleanup && o.flags.WriteConfigTo == "" {
 		return o.runCleanup(ctx)
 	}
+	o.hangups = make(chan os.Signal, 1)
+	signal.Notify(o.hangups, syscall.SIGHUP) // from now on, it ends nothing
+	defer signal.Stop(o.hangups)
 	o.flags.EmptyMode = emptyMode(o.manifests)
 	settings, err := o.settings()
 	if err != nil {

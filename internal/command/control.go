@@ -65,17 +65,16 @@ func (p *proxy) explainer() *explain.Explainer {
 }
 
 func (p *proxy) reporter() *status.Reporter {
-	return status.New(status.Options{
-		Engine:     p.engine,
-		History:    p.history,
-		Healthy:    health.Programming(p.engine.Status, p.clock),
-		Leaving:    p.eligibility.Leaving,
-		APIServer:  p.apiServer,
-		Advisories: p.advisories,
-		Version:    version(),
-		Mode:       string(p.settings.Mode),
-		ModeReason: p.modeReason,
-		Node:       p.settings.Plan.NodeName,
-		Clock:      p.clock,
-	})
+	o := p.statusOptions()
+	o.Engine, o.History = p.engine, p.history
+	o.Healthy, o.Leaving = health.Programming(p.engine.Status, p.clock), p.eligibility.Leaving
+	o.APIServer, o.Advisories = p.apiServer, p.advisories
+	return status.New(o)
+}
+
+// statusOptions are what of a status is known before there is an engine.
+func (p *proxy) statusOptions() status.Options {
+	return status.Options{
+		Version: version(), Mode: string(p.settings.Mode), ModeReason: p.modeReason, Node: p.settings.Plan.NodeName, Clock: p.clock,
+	}
 }

@@ -25,6 +25,7 @@ func (p *proxy) followConfig(ctx context.Context) error {
 	err := p.options.flags.Watch(ctx, p.settings, config.WatchOptions{
 		Logger: log,
 		Clock:  p.clock,
+		Reload: p.reload.config,
 		Changed: func(u *config.Update) {
 			tellUpdate(log, u)
 			if len(u.Restart) > 0 && p.options.exitOnConfigChange {

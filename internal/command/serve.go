@@ -65,13 +65,18 @@ type proxy struct {
 	history     *status.History
 	neighbours  *coexist.Watcher // nil in iptables mode
 
+	// reload asks those who read files to read them again.
+	reload reload
 	// programmed is closed when the kernel was programmed for the first time.
 	programmed chan struct{}
 }
 
 // serve runs the proxy until ctx ends, and leaves the kernel as it is then.
 func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o *options) (err error) {
-	p := &proxy{options: o, settings: settings, logger: logger, clock: clock.RealClock{}, programmed: make(chan struct{})}
+	p := &proxy{options: o, settings: settings, logger: logger, clock: clock.RealClock{}, reload: newReload(), programmed: make(chan struct{})}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go p.followHangups(ctx)
 	if err := p.connect(ctx); err != nil {
 		return err
 	}
@@ -84,7 +89,7 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 	defer func() { err = errors.Join(err, p.kernel.Close()) }()
 	settings = p.settings
 	logger.Info("Starting", "version", o.version.build().GitVersion, "node", settings.Plan.NodeName, "mode", settings.Mode, "manifests", o.manifests)
-	seat, err := host.TakeSeat(ctx, logger.WithName("host"), p.clock)
+	seat, err := p.takeSeat(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // asked to end while it waited
@@ -281,6 +286,7 @@ func (p *proxy) sources() map[string]source {
 	if p.client == nil {
 		sources["manifests"] = manifest.New(manifest.Options{
 			Path: p.options.manifests, NodeName: p.settings.Plan.NodeName, Logger: p.logger.WithName("manifests"), Clock: p.clock,
+			Reload: p.reload.manifests,
 		})
 		return sources
 	}

@@ -33,6 +33,9 @@ const (
 type WatchOptions struct {
 	Logger logr.Logger
 	Clock  clock.WithTicker
+	// Reload asks for the file to be read now, and for a word on it in any case; nil
+	// if nobody does.
+	Reload <-chan struct{}
 	// Changed is told of each new configuration. It is never called for one
 	// that is wrong, nor for one that says the same as that before.
 	Changed func(*Update)
@@ -67,6 +70,9 @@ func (f *Flags) Watch(ctx context.Context, inForce *Settings, options WatchOptio
 			return nil
 		case <-ticker.C():
 		case <-watcher.Errors(): // changes were missed
+		case <-options.Reload:
+			follower.reread(watcher)
+			continue
 		case event := <-watcher.Events():
 			if !watcher.Matters(event) {
 				continue
@@ -115,6 +121,16 @@ func (f *follower) read(watcher *filewatch.Watcher) {
 	f.options.Logger.Info("The configuration file changed", "file", f.path)
 	f.asked, f.inForce = update.Asked, update.InForce
 	f.options.Changed(update)
+}
+
+// reread takes the file as it is now, and tells also what was told before.
+func (f *follower) reread(watcher *filewatch.Watcher) {
+	before := f.asked
+	f.refused = ""
+	f.read(watcher)
+	if f.refused == "" && f.asked == before {
+		f.options.Logger.Info("The configuration file says the same as before", "file", f.path)
+	}
 }
 
 func (f *follower) update() (*Update, error) {

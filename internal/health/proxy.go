@@ -33,6 +33,9 @@ type ProxyOptions struct {
 	// Leaving says why no new connections should come to the node; "" if they
 	// should. It is Eligibility.Leaving; nil for a node that stays.
 	Leaving func() string
+	// Waiting says what the proxy waits for before it does any work; "" or nil if it
+	// does not wait.
+	Waiting func() string
 	// Answered is told of each answer, for counting; nil if nobody counts.
 	Answered func(path string, status int)
 	// Failed is told when the proxy cannot listen, the first time and whenever
@@ -61,6 +64,9 @@ func NewProxy(o ProxyOptions) *Proxy {
 	if o.Leaving == nil {
 		o.Leaving = func() string { return "" }
 	}
+	if o.Waiting == nil {
+		o.Waiting = func() string { return "" }
+	}
 	if o.Answered == nil {
 		o.Answered = func(string, int) {}
 	}
@@ -72,12 +78,13 @@ func NewProxy(o ProxyOptions) *Proxy {
 
 // Handler answers on /healthz, where load balancers ask whether to send new
 // connections to the node, and on /livez, where the kubelet asks whether to
-// start the proxy again: a node that is leaving is no reason for that.
+// start the proxy again: a node that is leaving is no reason for that, nor is a
+// proxy that waits for another one.
 func (p *Proxy) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
 		r := p.report()
-		r.Healthy = r.Healthy && !p.idle()
+		r.Healthy = r.Healthy && !p.idle() && r.Reason == ""
 		eligible := p.Leaving() == ""
 		r.NodeEligible = &eligible
 		p.Answered("/healthz", r.write(w, r.Healthy && eligible))
@@ -99,7 +106,9 @@ func (p *Proxy) idle() bool {
 }
 
 func (p *Proxy) report() report {
-	return newReport(p.Status(), p.Families, p.healthy(), p.Clock.Now())
+	r := newReport(p.Status(), p.Families, p.healthy(), p.Clock.Now())
+	r.Reason = p.Waiting()
+	return r
 }
 
 // Run serves until ctx ends.

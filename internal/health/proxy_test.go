@@ -119,6 +119,23 @@ func TestProxyThatNeverProgrammedIsNoTargetForLoadBalancers(t *testing.T) {
 	check("once programmed", "/healthz", 200)
 }
 
+// Load balancers go elsewhere while the proxy waits for another one, and learn why. To
+// start it again would not help.
+func TestProxyThatWaitsSaysWhatFor(t *testing.T) {
+	proxy := NewProxy(ProxyOptions{Status: summaryOf(engine.Summary{}), Waiting: func() string { return "waiting for another (pid 7)" }})
+	for path, want := range map[string]struct {
+		status  int
+		healthy string
+	}{"/healthz": {503, `"healthy":false`}, "/livez": {200, `"healthy":true`}} {
+		got := httptest.NewRecorder()
+		proxy.Handler().ServeHTTP(got, httptest.NewRequest(http.MethodGet, path, nil))
+		body := got.Body.String()
+		if got.Code != want.status || !strings.Contains(body, want.healthy) || !strings.Contains(body, `"reason":"waiting for another (pid 7)"`) {
+			t.Errorf("%s says %d, %s", path, got.Code, body)
+		}
+	}
+}
+
 func TestProxyKnowsTwoPathsOnly(t *testing.T) {
 	counted := 0
 	proxy := NewProxy(ProxyOptions{

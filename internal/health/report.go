@@ -17,6 +17,7 @@ type report struct {
 	NodeEligible *bool                   `json:"nodeEligible,omitempty"` // only on /healthz
 	Healthy      bool                    `json:"healthy"`                // whatever becomes of the node
 	Status       map[string]familyReport `json:"status,omitempty"`
+	Reason       string                  `json:"reason,omitempty"` // for which the proxy does nothing yet
 }
 
 type familyReport struct {

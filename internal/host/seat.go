@@ -34,16 +34,32 @@ const (
 	// seatTries is how often it looks before it believes that strangers have all
 	// names: a proxy that just starts does not answer yet.
 	seatTries = 8
+	// seatReminder is how often it says that it still waits.
+	seatReminder = time.Minute
 )
+
+// Holder is the process of another proxy, which has the seat. It is 0 for one that
+// is in another PID namespace, as those of other pods mostly are: such a process
+// cannot be named here.
+type Holder int
+
+func (h Holder) String() string {
+	if h == 0 {
+		return "another kube-proxy (in a container of its own: its pid is not known here)"
+	}
+	return fmt.Sprintf("another kube-proxy (pid %d)", int(h))
+}
 
 // Seat is the right to program this node. One process has it at a time: two
 // would undo each other's work for ever.
 type Seat struct{ listener *net.UnixListener }
 
-// TakeSeat waits until no other proxy programs this node, and says so while it
-// does. Strangers that take all names do not keep it from working.
-func TakeSeat(ctx context.Context, logger logr.Logger, c clock.Clock) (*Seat, error) {
-	told, crowded := 0, 0
+// TakeSeat waits until no other proxy programs this node, for as long as that takes:
+// two would be worse than none. It says so in the log while it waits, and tells
+// waits, each time that it waits for another process. Strangers that take all names
+// do not keep it from working.
+func TakeSeat(ctx context.Context, logger logr.Logger, c clock.Clock, waits func(Holder)) (*Seat, error) {
+	wait, crowded := &seatWait{logger: logger, clock: c, waits: waits}, 0
 	for {
 		seat, holder, err := trySeat()
 		switch {
@@ -52,15 +68,14 @@ func TakeSeat(ctx context.Context, logger logr.Logger, c clock.Clock) (*Seat, er
 		case seat != nil:
 			go seat.answer()
 			return seat, nil
-		case holder == 0:
+		case holder != nil:
+			wait.tell(*holder)
+		default:
 			if crowded++; crowded == seatTries {
 				logger.Error(nil, "Other programs hold the sockets by which proxies find out about each other: going on without",
 					"socket", seatName(0).Name, "remedy", "see who it is: ss -xlp | grep sluice")
 				return &Seat{}, nil
 			}
-		case holder != told:
-			told = holder
-			logger.Info("Another proxy programs this node: waiting until it ends", "pid", holder)
 		}
 		select {
 		case <-c.After(seatRetry):
@@ -70,12 +85,41 @@ func TakeSeat(ctx context.Context, logger logr.Logger, c clock.Clock) (*Seat, er
 	}
 }
 
+// seatWait tells of the wait for another proxy.
+type seatWait struct {
+	logger logr.Logger
+	clock  clock.Clock
+	waits  func(Holder)
+
+	began, reminded time.Time // zero before there was a holder
+	holder          Holder
+}
+
+// tell says once that there is a holder, and again from time to time.
+func (w *seatWait) tell(holder Holder) {
+	now := w.clock.Now()
+	switch {
+	case w.began.IsZero() || holder != w.holder:
+		w.logger.Info("Another proxy programs this node: waiting until it ends", "pid", int(holder))
+		w.waits(holder)
+		if w.began.IsZero() {
+			w.began = now
+		}
+	case now.Sub(w.reminded) >= seatReminder:
+		w.logger.Info("Another proxy still programs this node: this one does nothing", "pid", int(holder), "waiting", now.Sub(w.began).Round(time.Second),
+			"remedy", "end one of the two: only one kube-proxy can serve a node")
+	default:
+		return
+	}
+	w.holder, w.reminded = holder, now
+}
+
 // trySeat takes the seat if it is free. Otherwise it names the process of the proxy
-// that has it, 0 if there is none: strangers have all names.
-func trySeat() (seat *Seat, holder int, err error) {
+// that has it, nil if there is none: strangers have all names.
+func trySeat() (seat *Seat, holder *Holder, err error) {
 	for i := range seats {
-		if pid := proxyAt(i); pid != 0 {
-			return nil, pid, nil
+		if holder := proxyAt(i); holder != nil {
+			return nil, holder, nil
 		}
 	}
 	for i := range seats {
@@ -84,17 +128,17 @@ func trySeat() (seat *Seat, holder int, err error) {
 			continue
 		}
 		if err != nil {
-			return nil, 0, err
+			return nil, nil, err
 		}
 		// Of two that started at the same moment, the lower name has it.
 		for lower := range i {
-			if pid := proxyAt(lower); pid != 0 {
-				return nil, pid, listener.Close()
+			if holder := proxyAt(lower); holder != nil {
+				return nil, holder, listener.Close()
 			}
 		}
-		return &Seat{listener}, 0, nil
+		return &Seat{listener}, nil, nil
 	}
-	return nil, 0, nil
+	return nil, nil, nil
 }
 
 // answer lets those who wait find out who has the seat: that is in the
@@ -117,24 +161,24 @@ func (s *Seat) Leave() error {
 	return s.listener.Close()
 }
 
-// proxyAt is the process that has a name of the seat, 0 if none has it or a
+// proxyAt is the process that has a name of the seat, nil if none has it or a
 // stranger does.
-func proxyAt(i int) int {
+func proxyAt(i int) (holder *Holder) {
 	conn, err := net.DialUnix("unix", nil, seatName(i))
 	if err != nil {
-		return 0
+		return nil
 	}
 	defer conn.Close()
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return 0
+		return nil
 	}
-	pid := 0
 	_ = raw.Control(func(fd uintptr) {
 		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 		if err == nil && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid()) {
-			pid = int(cred.Pid)
+			pid := Holder(cred.Pid)
+			holder = &pid
 		}
 	})
-	return pid
+	return holder
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"sluice/internal/netns/netnstest"
 )
@@ -26,13 +27,13 @@ func TestTheSecondProxyOfANodeWaitsForTheFirst(t *testing.T) {
 	netnstest.Enter(t)
 	lines := make(chan string, 16)
 	logger := funcr.New(func(_, args string) { lines <- args }, funcr.Options{})
-	first, err := TakeSeat(t.Context(), logger, clock.RealClock{})
+	first, err := TakeSeat(t.Context(), logger, clock.RealClock{}, func(Holder) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := TakeSeat(short, logger, clock.RealClock{}); err == nil {
+	if _, err := TakeSeat(short, logger, clock.RealClock{}, func(Holder) {}); err == nil {
 		t.Fatal("two have the seat")
 	}
 	if line := <-lines; !strings.Contains(line, "Another proxy") || !strings.Contains(line, fmt.Sprintf(`"pid"=%d`, os.Getpid())) {
@@ -41,7 +42,7 @@ func TestTheSecondProxyOfANodeWaitsForTheFirst(t *testing.T) {
 	if err := first.Leave(); err != nil {
 		t.Fatal(err)
 	}
-	second, err := TakeSeat(t.Context(), logger, clock.RealClock{})
+	second, err := TakeSeat(t.Context(), logger, clock.RealClock{}, func(Holder) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +54,18 @@ func TestTheSecondProxyOfANodeWaitsForTheFirst(t *testing.T) {
 // strangerVariable makes the test binary a program that takes names of the seat.
 const strangerVariable = "SLUICE_TEST_SEAT_STRANGER"
 
+// waiterVariable makes the test binary a program that waits for the seat.
+const waiterVariable = "SLUICE_TEST_SEAT_WAITER"
+
 func TestMain(m *testing.M) {
+	if os.Getenv(waiterVariable) != "" {
+		_, err := TakeSeat(context.Background(), logr.Discard(), clock.RealClock{}, func(h Holder) {
+			fmt.Println("waiting for", h)
+			os.Exit(0)
+		})
+		fmt.Println("took the seat", err)
+		os.Exit(0)
+	}
 	if n, err := strconv.Atoi(os.Getenv(strangerVariable)); err == nil {
 		for i := range n {
 			if _, err := net.ListenUnix("unix", seatName(i)); err != nil {
@@ -101,7 +113,7 @@ func TestStrangersDoNotKeepTheSeat(t *testing.T) {
 		t.Run(fmt.Sprint(names), func(t *testing.T) {
 			netnstest.Enter(t)
 			takeNames(t, names)
-			first, err := TakeSeat(t.Context(), logr.Discard(), clock.RealClock{})
+			first, err := TakeSeat(t.Context(), logr.Discard(), clock.RealClock{}, func(Holder) {})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -111,9 +123,54 @@ func TestStrangersDoNotKeepTheSeat(t *testing.T) {
 			}
 			short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
-			if _, err := TakeSeat(short, logr.Discard(), clock.RealClock{}); err == nil {
+			if _, err := TakeSeat(short, logr.Discard(), clock.RealClock{}, func(Holder) {}); err == nil {
 				t.Error("two have the seat")
 			}
 		})
+	}
+}
+
+// A proxy in another PID namespace, as in another pod of the node, cannot be named, and
+// has the seat all the same.
+func TestAProxyOfAnotherPodHasTheSeat(t *testing.T) {
+	netnstest.Enter(t)
+	first, err := TakeSeat(t.Context(), logr.Discard(), clock.RealClock{}, func(Holder) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Leave()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), waiterVariable+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "waiting for another kube-proxy (in a container") {
+		t.Errorf("another pod says %q, %v", out, err)
+	}
+}
+
+// Who waits for long says so again.
+func TestALongWaitIsToldAgain(t *testing.T) {
+	netnstest.Enter(t)
+	first, err := TakeSeat(t.Context(), logr.Discard(), clock.RealClock{}, func(Holder) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Leave()
+	lines := make(chan string, 16)
+	logger := funcr.New(func(_, args string) { lines <- args }, funcr.Options{})
+	clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
+	wait, holder := &seatWait{logger: logger, clock: clock, waits: func(Holder) {}}, proxyAt(0)
+	if holder == nil {
+		t.Fatal("nobody has the seat")
+	}
+	for range 5 * seatReminder / seatRetry {
+		wait.tell(*holder)
+		clock.Step(seatRetry)
+	}
+	if n := len(lines); n != 5 {
+		t.Errorf("it told %d times in five minutes", n)
+	}
+	<-lines
+	if line := <-lines; !strings.Contains(line, `"waiting"="1m0s"`) || !strings.Contains(line, "only one kube-proxy can serve a node") {
+		t.Errorf("it says %s", line)
 	}
 }

@@ -34,6 +34,9 @@ type Report struct {
 	Healthy bool   `json:"healthy"`
 	Leaving string `json:"leaving,omitempty"`
 
+	// Waiting is why the proxy does nothing yet: another has the node. "" otherwise.
+	Waiting string `json:"waiting,omitempty"`
+
 	// IPv4Only says that this node does no IPv6.
 	IPv4Only bool `json:"ipv4Only,omitempty"`
 
@@ -150,6 +153,15 @@ type Reporter struct {
 	Options
 	kernel  string
 	started time.Time
+}
+
+// WaitingReport is the report of a proxy that does nothing yet, for that reason. It
+// knows no more than this.
+func WaitingReport(o Options, started time.Time, reason string) *Report {
+	return &Report{
+		Version: o.Version, Kernel: kernelVersion(), Mode: o.Mode, ModeReason: o.ModeReason, Node: o.Node,
+		Now: o.Clock.Now(), Started: started, Waiting: reason,
+	}
 }
 
 // New returns a Reporter.

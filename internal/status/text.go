@@ -22,6 +22,9 @@ func Write(w io.Writer, r *Report) error {
 	if r.ModeReason != "" {
 		t.Line("%s", r.ModeReason)
 	}
+	if r.Waiting != "" {
+		return t.Page.Write(w) // there is nothing else to tell
+	}
 	t.failures(r)
 	t.advisories(r.Advisories)
 	t.Line("")
@@ -47,7 +50,10 @@ func Write(w io.Writer, r *Report) error {
 
 func (r *Report) health() string {
 	words := "healthy"
-	if !r.Healthy {
+	switch {
+	case r.Waiting != "":
+		words = "NOT SERVING: " + r.Waiting
+	case !r.Healthy:
 		words = "NOT HEALTHY: the kernel has not followed for too long"
 	}
 	if r.Leaving != "" {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"sluice/test/lab"
@@ -54,6 +55,12 @@ func TestUnreachableAPIServerIsTold(t *testing.T) {
 	if got, err := status("/livez"); got != 200 {
 		t.Errorf("/livez says %d, %v", got, err)
 	}
+	if err := s.proxy.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("SIGHUP is told to have nothing to do", func(context.Context) error {
+		return s.proxy.logged("SIGHUP: there is nothing to read again")
+	})
 	text, err := os.ReadFile(s.proxy.log)
 	if err != nil {
 		t.Fatal(err)

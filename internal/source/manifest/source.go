@@ -34,6 +34,8 @@ type Options struct {
 	Logger   logr.Logger
 	Clock    clock.WithTicker // the real one if nil
 	Debounce time.Duration    // 20 ms if 0
+	// Reload asks for everything to be read now; nil if nobody does.
+	Reload <-chan struct{}
 
 	maxFileSize int64
 	reread      time.Duration
@@ -87,6 +89,8 @@ func (s *Source) Run(ctx context.Context, sink model.Sink) error {
 			return nil
 		case <-ticker.C():
 			s.pass(watcher, sink, false)
+		case <-s.options.Reload:
+			s.pass(watcher, sink, true)
 		case event := <-watcher.Events():
 			if !watcher.Matters(event) {
 				continue

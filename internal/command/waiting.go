@@ -1,0 +1,80 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sluice/internal/control"
+	"sluice/internal/engine"
+	"sluice/internal/health"
+	"sluice/internal/host"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+	"sluice/internal/status"
+)
+
+// takeSeat waits until no other proxy programs this node. Meanwhile whoever asks for
+// the health of this one learns of that.
+func (p *proxy) takeSeat(ctx context.Context) (*host.Seat, error) {
+	w := &waiting{proxy: p, since: p.clock.Now()}
+	serving, stop := context.WithCancel(ctx)
+	defer w.servers.Wait()
+	defer stop()
+	begin := sync.OnceFunc(func() { w.serve(serving) })
+	return host.TakeSeat(ctx, p.logger.WithName("host"), p.clock, func(holder host.Holder) {
+		w.holder.Store(int64(holder))
+		begin()
+	})
+}
+
+// waiting is the proxy while another one programs the node: servers that say so, and
+// nothing else.
+type waiting struct {
+	*proxy
+	since   time.Time
+	holder  atomic.Int64 // a host.Holder
+	servers sync.WaitGroup
+}
+
+func (w *waiting) reason() string {
+	return "waiting for " + host.Holder(w.holder.Load()).String() + ", which programs this node, to end"
+}
+
+// serve starts the servers, which run until ctx ends. Mostly the other proxy has
+// their addresses: they try again until they can have them.
+func (w *waiting) serve(ctx context.Context) {
+	if at := w.settings.Serving.Health; at.IsValid() {
+		server := health.NewProxy(health.ProxyOptions{
+			Address:  at.String(),
+			Families: w.families(ctx),
+			Status:   func() engine.Summary { return engine.Summary{} },
+			Waiting:  w.reason,
+			Logger:   w.logger.WithName("health"),
+			Clock:    w.clock,
+		})
+		w.servers.Go(func() { _ = server.Run(ctx) }) // only one that must not fail does
+	}
+	if w.options.controlSocket != "" {
+		w.servers.Go(func() { _ = w.answer().Run(ctx) }) // it never fails
+	}
+}
+
+// families are those to listen in, as far as that can be told before the proxy works.
+func (w *waiting) families(ctx context.Context) []model.Family {
+	config := plan.Config{NoIPv6: lacksIPv6(ctx, w.logger.WithName("host"), w.kernel) != ""}
+	return config.Families()
+}
+
+// answer is what the commands are told.
+func (w *waiting) answer() *control.Server {
+	server := control.New(control.Options{Path: w.options.controlSocket, Logger: w.logger.WithName("control"), Clock: w.clock})
+	server.Handle(statusPage, control.JSON(func(context.Context, url.Values) (any, error) {
+		return status.WaitingReport(w.statusOptions(), w.since, w.reason()), nil
+	}))
+	server.Handle("/", control.Unavailable(func() error { return errors.New("this kube-proxy does nothing yet: it is " + w.reason()) }))
+	return server
+}

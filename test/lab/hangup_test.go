@@ -1,0 +1,55 @@
+package lab_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sluice/test/lab"
+)
+
+// SIGHUP has the configuration file and the manifests read again, with a word on what
+// was found, and ends nothing.
+func TestSIGHUPReadsFilesAgain(t *testing.T) {
+	l := lab.Start(t)
+	folder, etc := t.TempDir(), t.TempDir()
+	write(t, folder, "good.yaml", goodManifests, 0)
+	write(t, etc, "config.yaml", liveConfig, 0)
+	file := filepath.Join(etc, "config.yaml")
+	p := launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{"--config", file}})
+	settle(t, p, folder, 0)
+	hangup := func(want ...string) {
+		t.Helper()
+		mark := p.Log().Len()
+		if err := p.Hangup(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, func() bool {
+			lines, _ := p.Log().From(mark)
+			text := strings.Join(lines, "\n")
+			for _, w := range want {
+				if !strings.Contains(text, w) {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	const again = "SIGHUP: reading files again"
+	hangup(again, file, folder, "The configuration file says the same as before", "Loaded manifests")
+
+	mark := p.Log().Len()
+	write(t, etc, "config.yaml", liveConfig+"nodePortAddresses: [nonsense]\n", 0)
+	eventually(t, func() bool {
+		lines, _ := p.Log().From(mark)
+		return strings.Contains(strings.Join(lines, "\n"), "nonsense")
+	})
+	hangup(again, "The new configuration file is wrong", "nonsense")
+
+	write(t, etc, "config.yaml", liveConfig+"oomScoreAdj: -998\n", 0)
+	hangup(again)
+	eventually(t, func() bool { return strings.Contains(configz(t, l), `"oomScoreAdj":-998`) })
+	if err := p.Stop(); err != nil {
+		t.Error(err)
+	}
+}
