@@ -31,6 +31,9 @@ type workload struct {
 	Services, Endpoints int
 	// Target is the one endpoint of the last Service, if it matters.
 	Target string `json:",omitempty"`
+	// Writes is how often a neighbour writes a table of its own: the time between two,
+	// as sleep(1) takes it; "" for never.
+	Writes string `json:",omitempty"`
 }
 
 func (w workload) String() string { return fmt.Sprintf("%d×%d", w.Services, w.Endpoints) }
@@ -43,6 +46,8 @@ type options struct {
 	limit        time.Duration
 	profile      string
 	rates        bool
+	neighbours   bool
+	neighbour    string
 }
 
 func main() {
@@ -53,6 +58,8 @@ func main() {
 	flag.IntVar(&o.changes, "changes", 200, "changes of each sort to measure")
 	flag.DurationVar(&o.limit, "limit", 2*time.Minute, "longest time that a workload may take")
 	flag.StringVar(&o.profile, "profile", "", "with -worker: write a CPU profile of the cold start to this file")
+	flag.BoolVar(&o.neighbours, "neighbours", false, "measure nothing but what a neighbour's writes cost")
+	flag.StringVar(&o.neighbour, "neighbour", "", "measure one workload (JSON) beside a neighbour in this process and network namespace")
 	flag.BoolVar(&o.rates, "rates", false, "measure nothing but the rates of new connections")
 	flag.Parse()
 	if err := run(o); err != nil {
@@ -73,6 +80,17 @@ func run(o options) error {
 		}
 		return json.NewEncoder(os.Stdout).Encode(m)
 	}
+	if o.neighbour != "" {
+		w, err := parseWorkload(o.neighbour)
+		if err != nil {
+			return err
+		}
+		m, err := measureNeighbour(w)
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(os.Stdout).Encode(m)
+	}
 	if o.load != "" {
 		w, err := parseWorkload(o.load)
 		if err != nil {
@@ -86,6 +104,9 @@ func run(o options) error {
 		return nil
 	}
 	modes := strings.Split(o.modes, ",")
+	if o.neighbours {
+		return reportNeighbours(o.limit)
+	}
 	if !o.rates {
 		for _, mode := range modes {
 			if err := report(mode, o); err != nil {
@@ -93,7 +114,10 @@ func run(o options) error {
 			}
 		}
 	}
-	return reportRates(context.Background(), modes)
+	if err := reportRates(context.Background(), modes); err != nil || o.rates {
+		return err
+	}
+	return reportNeighbours(o.limit)
 }
 
 func parseWorkload(text string) (workload, error) {

@@ -121,9 +121,14 @@ func start(mode string, events []model.Event) (*pipe, error) {
 			MasqueradeBit: 14,
 			DropInvalid:   mode != "nftables", // as the product has it
 		}),
-		Dataplane: d,
-		Logger:    logr.Discard(),
-		OnCommit:  func(_ *plan.Change, r dataplane.Result) { p.commits <- r },
+		Dataplane:  d,
+		Logger:     logr.Discard(),
+		SyncPeriod: 10 * time.Second,
+		OnCommit: func(c *plan.Change, r dataplane.Result) {
+			if p.first == 0 || !c.Empty() { // repairs are nobody's change
+				p.commits <- r
+			}
+		},
 	})
 	begin := time.Now()
 	go func() {

@@ -41,16 +41,21 @@ func (e errLimit) Error() string {
 func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", d.Seconds()*1000) }
 
 // isolated measures a workload in a child process.
-func isolated(w workload, changes int, limit time.Duration) (figures, error) {
-	var f figures
+func isolated(w workload, changes int, limit time.Duration) (f figures, err error) {
+	err = inChild(w, limit, &f, "-changes", fmt.Sprint(changes), "-worker")
+	return f, err
+}
+
+// inChild has a child process measure a workload, which is its last argument, into f.
+func inChild(w workload, limit time.Duration, f any, args ...string) error {
 	arg, err := json.Marshal(w)
 	if err != nil {
-		return f, err
+		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	var out bytes.Buffer
-	c := exec.CommandContext(ctx, "/proc/self/exe", "-worker", string(arg), "-changes", fmt.Sprint(changes))
+	c := exec.CommandContext(ctx, "/proc/self/exe", append(args, string(arg))...)
 	c.Stdout, c.Stderr = &out, os.Stderr
 	// The lock of iptables-legacy is the machine's, and this is another one.
 	lock := filepath.Join(os.TempDir(), fmt.Sprintf("sluice-bench-%d.lock", os.Getpid()))
@@ -61,12 +66,12 @@ func isolated(w workload, changes int, limit time.Duration) (figures, error) {
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 	err = c.Run()
 	if ctx.Err() != nil {
-		return f, errLimit(limit)
+		return errLimit(limit)
 	}
 	if err != nil {
-		return f, fmt.Errorf("%s, workload %s: %w", w.Mode, w, err)
+		return fmt.Errorf("%s, workload %s: %w", w.Mode, w, err)
 	}
-	return f, json.Unmarshal(out.Bytes(), &f)
+	return json.Unmarshal(out.Bytes(), f)
 }
 
 // report measures one mode.

@@ -50,8 +50,8 @@ type Dataplane struct {
 	// commit is writer's, and replaced by tests that need the kernel to refuse.
 	commit func(context.Context, *nft.Batch) error
 
-	// verifying is held by Verify, which runs once at a time.
-	verifying sync.Mutex
+	// verifying has a token of Verify, which runs once at a time.
+	verifying chan struct{}
 	settled   uint64        // the doubts of watch that Verify has looked into
 	reads     atomic.Uint64 // how often it looked
 	// stop ends what goes on beside, and waits for it.
@@ -88,8 +88,9 @@ var errUnknown = errors.New("what the kernel holds is not known: reconcile first
 // New opens the sockets. It reads and writes nothing.
 func New(o Options) (_ *Dataplane, err error) {
 	d := &Dataplane{logger: o.Logger, anyKernel: o.AnyKernel, stop: func() {},
-		clients: clients{todo: map[*table]*clientMoves{}, wake: make(chan struct{}, 1)},
-		banked:  map[plan.Key]dataplane.Traffic{}, refused: map[plan.Key]struct{}{}}
+		verifying: make(chan struct{}, 1),
+		clients:   clients{todo: map[*table]*clientMoves{}, wake: make(chan struct{}, 1)},
+		banked:    map[plan.Key]dataplane.Traffic{}, refused: map[plan.Key]struct{}{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.Close())

@@ -14,8 +14,12 @@ import (
 // Verify compares the kernel with the mirror, unless it can tell that nobody but us
 // wrote to our tables since it last did. What it finds is left for Repair.
 func (d *Dataplane) Verify(ctx context.Context) (bool, error) {
-	d.verifying.Lock()
-	defer d.verifying.Unlock()
+	select {
+	case d.verifying <- struct{}{}:
+		defer func() { <-d.verifying }()
+	case <-ctx.Done():
+		return true, ctx.Err()
+	}
 	doubts, known := d.watch.doubted()
 	if known && doubts == d.settled {
 		return true, nil
@@ -34,9 +38,9 @@ func (d *Dataplane) Verify(ctx context.Context) (bool, error) {
 }
 
 // settleShare is how much more time passes than is spent on comparing, so that it takes
-// a tenth of a core at most, however large the tables are and however often there is
-// a doubt.
-const settleShare = 10
+// a hundredth of a core, however large the tables are and however often there is a
+// doubt.
+const settleShare = 100
 
 // rest waits after a piece of comparing that began then.
 func rest(ctx context.Context, start time.Time) {
@@ -76,7 +80,9 @@ type tableSnapshot struct {
 	frontends map[plan.Key]*frontend
 	chains    map[string]nft.Chain
 	rules     map[string][]uint64
-	members   map[string][]nft.Element
+	// members are keys of the sets that frontends share, but for hairpins, of which
+	// there can be as many as there are endpoints. Frontends know theirs.
+	members map[string][]nft.Element
 	// expected is how many elements each set has.
 	expected map[string]int
 }
@@ -95,10 +101,16 @@ func (d *Dataplane) takeSnapshot(ctx context.Context) (s *snapshot, err error) {
 			s.tables = append(s.tables, t.snapshot())
 		}
 	})
+	if s != nil && err == nil {
+		for _, t := range s.tables {
+			t.count()
+		}
+	}
 	return s, err
 }
 
 // whenQuiet waits for a moment at which nobody writes, and calls look while that is so.
+// Changes wait for it.
 func (d *Dataplane) whenQuiet(ctx context.Context, look func()) error {
 	for ctx.Err() == nil {
 		d.mu.Lock()
@@ -120,22 +132,31 @@ func (t *table) snapshot() *tableSnapshot {
 		chains:    make(map[string]nft.Chain, len(t.chains.present)),
 		rules:     make(map[string][]uint64, len(t.chains.present)),
 		members:   map[string][]nft.Element{},
-		expected:  map[string]int{},
+		expected:  map[string]int{hairpin: t.hairpins.present},
 	}
 	for c, tags := range t.chains.present {
-		s.chains[c.name()] = c.nft()
+		name := t.chains.name(c)
+		s.chains[name] = c.nft()
 		if len(tags) > 0 {
-			s.rules[c.name()] = tags
+			s.rules[name] = tags
 		}
 	}
 	for _, m := range t.members() {
-		s.members[m.name()] = m.keys(&arena{})
-		s.expected[m.name()] = len(s.members[m.name()])
-	}
-	for k, f := range t.frontends {
-		f.tallyElements(mapsOf(k), s.expected)
+		if m.name() != hairpin {
+			s.members[m.name()] = m.keys(&arena{})
+		}
 	}
 	return s
+}
+
+// count works out how many elements each set should have.
+func (s *tableSnapshot) count() {
+	for set, keys := range s.members {
+		s.expected[set] = len(keys)
+	}
+	for k, f := range s.frontends {
+		f.tallyElements(mapsOf(k), s.expected)
+	}
 }
 
 // tallyElements counts the elements of a frontend by set.
@@ -274,36 +295,52 @@ func (d *Dataplane) checkElements(ctx context.Context, s *tableSnapshot, hurry b
 	var owners []plan.Key
 	for k, f := range s.frontends {
 		w.difference(k, nil, &f.programmed)
+		w.hairpins(f)
 		for len(owners) < len(w.ops) {
 			owners = append(owners, k)
 		}
 		if len(w.ops) < checkedAtOnce {
 			continue
 		}
-		if err := d.checkOps(ctx, t, w.ops, owners, wrong); err != nil {
+		if err := d.checkOps(ctx, t, w.ops, owners, wrong, report); err != nil {
 			return err
 		}
 		w.reset()
 		owners = owners[:0]
 		breathe()
 	}
-	if err := d.checkOps(ctx, t, w.ops, owners, wrong); err != nil {
+	if err := d.checkOps(ctx, t, w.ops, owners, wrong, report); err != nil {
 		return err
 	}
 	return d.stillWrong(ctx, s, wrong, report)
 }
 
-// checkOps looks up what operations would have added.
-func (d *Dataplane) checkOps(ctx context.Context, t *table, ops []op, owners []plan.Key, wrong map[plan.Key]struct{}) error {
+// hairpins appends the addition of the hairpins that a frontend has.
+func (w *opWriter) hairpins(f *frontend) {
+	for _, pool := range f.hairpins() {
+		for _, e := range pool {
+			w.put(hairpin, w.arena.hairpinKey(e.Addr()), nft.Element{}, false, true)
+		}
+	}
+}
+
+// checkOps looks up what operations would have added. Hairpins that are not there are
+// reported; of frontends that are not as they should be it adds the keys.
+func (d *Dataplane) checkOps(ctx context.Context, t *table, ops []op, owners []plan.Key, wrong map[plan.Key]struct{}, report func(*suspects)) error {
 	bySet, places := map[string][]nft.Element{}, map[string][]int{}
 	for i := range ops {
 		set := ops[i].set
 		bySet[set] = append(bySet[set], ops[i].element)
 		places[set] = append(places[set], i)
 	}
+	found := suspects{}
 	for set, want := range bySet {
 		err := d.reader.Lookup(ctx, t.Table, set, want, func(i int, have *nft.Element) error {
-			if have == nil || !want[i].Same(have) {
+			switch {
+			case have != nil && want[i].Same(have):
+			case set == hairpin:
+				found.add(t.nf, set, &want[i])
+			default:
 				wrong[owners[places[set][i]]] = struct{}{}
 			}
 			return nil
@@ -311,6 +348,9 @@ func (d *Dataplane) checkOps(ctx context.Context, t *table, ops []op, owners []p
 		if err != nil {
 			return err
 		}
+	}
+	if !found.empty() {
+		report(&found)
 	}
 	return nil
 }
@@ -320,25 +360,22 @@ func (d *Dataplane) stillWrong(ctx context.Context, s *tableSnapshot, wrong map[
 	if len(wrong) == 0 {
 		return nil
 	}
-	now, err := d.takeSnapshot(ctx)
-	if now == nil || err != nil {
-		return err
-	}
-	i := slices.IndexFunc(now.tables, func(t *tableSnapshot) bool { return t.table == s.table })
-	if i < 0 {
-		return nil
-	}
-	var a arena
 	found := suspects{}
-	for k := range wrong {
-		if f := now.tables[i].frontends[k]; f == s.frontends[k] {
-			found.add(s.table.nf, mapsOf(k).verdict, &nft.Element{Key: a.frontendKey(k)})
+	err := d.whenQuiet(ctx, func() {
+		if !slices.Contains(d.tables, s.table) {
+			return
 		}
-	}
-	if !found.empty() {
+		var a arena
+		for k := range wrong {
+			if s.table.frontends[k] == s.frontends[k] {
+				found.add(s.table.nf, mapsOf(k).verdict, &nft.Element{Key: a.frontendKey(k)})
+			}
+		}
+	})
+	if err == nil && !found.empty() {
 		report(&found)
 	}
-	return nil
+	return err
 }
 
 // findSurplus looks in sets for elements that there should not be.
@@ -368,13 +405,14 @@ func (s *tableSnapshot) keys(set string) map[string]struct{} {
 	for _, e := range s.members[set] {
 		keys[string(e.Key)] = struct{}{}
 	}
-	if _, ok := frontendSets[set]; !ok {
+	if _, shared := s.members[set]; shared {
 		return keys
 	}
 	w := newOpWriter()
 	for k, f := range s.frontends {
 		w.reset()
 		w.difference(k, nil, &f.programmed)
+		w.hairpins(f)
 		for i := range w.ops {
 			if e := &w.ops[i].element; w.ops[i].set == set {
 				keys[string(e.Key)+string(e.KeyEnd)] = struct{}{}
