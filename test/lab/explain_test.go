@@ -119,7 +119,7 @@ var explanations = []explained{
 	{name: "source ranges admit me", to: "default/ranges", from: "client2", at: "198.18.0.7:80", flow: lab.Answered,
 		want: []string{"may connect"},
 		kernel: map[string]string{
-			"nftables": "ip sluice, sources: 198.18.0.7 . tcp . 80 . 203.0.113.0/24",
+			"nftables": "ip sluice, sources: 198.18.0.7 . 80 . 203.0.113.0 . 6024",
 			"iptables": "-s 203.0.113.0/24 -m comment",
 		}},
 	{name: "hints exclude an endpoint", to: "default/hints", from: "pod3", at: "10.96.0.8:80", flow: lab.Answered,

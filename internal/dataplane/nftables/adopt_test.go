@@ -52,7 +52,15 @@ func TestWhatOthersDidIsMended(t *testing.T) {
 		{"element added", "add element ip sluice services { 10.96.0.77 . tcp . 80 : drop }"},
 		{"endpoint added beyond the pool", "add element ip sluice endpoints { 10.96.0.1 . tcp . 80 . 17 : 10.9.9.9 . 99 }"},
 		{"endpoint with an absurd index added", "add element ip sluice endpoints { 10.96.0.1 . tcp . 80 . 4000000000 : 10.9.9.9 . 99 }"},
-		{"source range that is no prefix added", "add element ip sluice sources { 198.51.100.1 . tcp . 443 . 1.2.3.4-1.2.3.9 }"},
+		{"source range added", "add element ip sluice sources { 198.51.100.1 . 443 . 203.0.113.0 . 6025 }"},
+		{"source range added of a length that no rule looks up", "add element ip sluice sources { 198.51.100.1 . 443 . 203.0.113.0 . 6024 }"},
+		{"source range that is no prefix added", "add element ip sluice sources { 198.51.100.1 . 443 . 203.0.113.1 . 6025 }"},
+		{"source range of an absurd length added", "add element ip6 sluice sources { 2001:db8:1::1 . 443 . 2001:db8:9:: . 6129 }"},
+		{"source range of nobody added", "add element ip sluice sources { 198.51.100.1 . 443 . 203.0.113.0 . 17025 }"},
+		{"source range removed", "delete element ip6 sluice sources { 2001:db8:1::1 . 443 . 2001:db8:: . 6032 }"},
+		{"source ranges flushed", "flush set ip sluice sources"},
+		{"filter chain opened", "insert rule ip sluice filter-tcp-8.25-split-node-lb-2 goto split-node-lb-2"},
+		{"filter chain flushed", "flush chain ip sluice filter-tcp-8.25-split-node-lb-2"},
 		{"filter removed", "delete element ip sluice filters { 198.51.100.1 . tcp . 443 }"},
 		{"filter opened", "delete element ip sluice filters { 198.51.100.1 . tcp . 443 }\nadd element ip sluice filters { 198.51.100.1 . tcp . 443 : accept }"},
 		{"rule inserted", "insert rule ip sluice dispatch drop"},
@@ -306,9 +314,10 @@ func TestHalfBuiltTableIsFinished(t *testing.T) {
 	}
 }
 
-// badSources is a frontend that the kernel refuses: its source ranges overlap.
+// badSources is a frontend that the kernel refuses: a source range is of the other
+// family.
 func badSources(k plan.Key) *plan.Frontend {
-	return &plan.Frontend{Key: k, Filtered: true, Sources: prefixes("10.0.0.0/8", "10.1.0.0/16"),
+	return &plan.Frontend{Key: k, Filtered: true, Sources: prefixes("10.0.0.0/8", "fd00::/8"),
 		Route: plan.Route{Endpoints: pool("10.244.0.1:80")}}
 }
 

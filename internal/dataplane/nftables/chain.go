@@ -26,6 +26,9 @@ type chain struct {
 	filtered, split bool
 	masquerade      plan.Masquerade
 	verdict         plan.Verdict
+	// lengths are those of the source ranges that a filtered one admits; if there are
+	// any, it is for frontends of one protocol.
+	lengths prefixLengths
 
 	// Of recall and remember chains: whose clients, and for how long they are
 	// remembered. A recall chain is of a pool, local or not, or splits.
@@ -90,7 +93,7 @@ func (c chain) name() string {
 	case entry:
 		var b strings.Builder
 		if c.filtered {
-			b.WriteString("filter-")
+			b.WriteString("filter-" + c.filterName() + "-")
 		}
 		if c.split {
 			b.WriteString("split-")
@@ -150,6 +153,14 @@ func (c chain) target() chain {
 	return verdictChain(c.verdict)
 }
 
+// direct is the chain itself, or where it leads if it does nothing before.
+func (c chain) direct() chain {
+	if c.filtered || c.split || c.size > 0 && c.masquerade != plan.MasqueradeNever {
+		return c
+	}
+	return c.target()
+}
+
 func verdictChain(v plan.Verdict) chain {
 	if v == plan.Drop {
 		return chain{kind: drop}
@@ -181,6 +192,10 @@ func (c chain) leadsTo() []chain {
 	case entry:
 		if c.filtered {
 			add(chain{kind: dropSource})
+			if c.lengths.some() {
+				add(c.admitted())
+			}
+			break
 		}
 		if c.masquerade == plan.MasqueradeOffCluster {
 			add(chain{kind: markOffCluster})

@@ -265,10 +265,10 @@ func sizeOf(items []*item) int {
 	for _, it := range items {
 		n++
 		if it.new != nil && it.now == nil {
-			n += len(it.new.slots) + len(it.new.outsideSlots)
+			n += it.new.size()
 		}
 		if it.new == nil && it.now != nil {
-			n += len(it.now.slots) + len(it.now.outsideSlots)
+			n += it.now.size()
 		}
 	}
 	return n

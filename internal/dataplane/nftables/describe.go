@@ -152,9 +152,9 @@ func (r *describer) slots(set string, mirrored []netip.AddrPort) (found []netip.
 
 func (r *describer) sources(prefixes []netip.Prefix) {
 	for _, p := range prefixes[:min(len(prefixes), dataplane.MostDescribed)] {
-		e := nft.Element{Key: r.arena.sourceKey(r.place.Key, p.Addr()), KeyEnd: r.arena.sourceKey(r.place.Key, nft.LastAddr(p))}
+		e := nft.Element{Key: r.arena.sourceKey(r.place.Key, p)}
 		if r.read(sources, &e) {
-			r.object(sources, "%s . %s", r.key(), p)
+			r.object(sources, "%s . %d . %s . %d", r.place.Addr, r.place.Port, p.Addr(), sourceNumber(r.place.Protocol, p.Bits()))
 		}
 	}
 }

@@ -55,10 +55,10 @@ func TestDescribeReadsWhatTheKernelHolds(t *testing.T) {
 		{name: "source ranges, and a pool for those outside", at: placeOf("198.51.100.1:443", model.TCP, ""), present: true,
 			route: "[10.244.0.1:8080 10.244.0.2:8080]", outside: "[10.244.0.1:8080]",
 			objects: []string{
-				"ip sluice, services: 198.51.100.1 . tcp . 443 counter packets 0 : goto filter-split-node-lb-2",
+				"ip sluice, services: 198.51.100.1 . tcp . 443 counter packets 0 : goto filter-tcp-8.25-split-node-lb-2",
 				"ip sluice, outside: 198.51.100.1 . tcp . 443 counter packets 0 : goto local-lb-1",
-				"ip sluice, sources: 198.51.100.1 . tcp . 443 . 10.0.0.0/8",
-				"ip sluice, sources: 198.51.100.1 . tcp . 443 . 192.0.2.128/25",
+				"ip sluice, sources: 198.51.100.1 . 443 . 10.0.0.0 . 6008",
+				"ip sluice, sources: 198.51.100.1 . 443 . 192.0.2.128 . 6025",
 			}},
 		{name: "node port", at: placeOf("0.0.0.0:30081", model.UDP, "192.0.2.10"), present: true,
 			route: "[10.244.0.1:8080 10.244.0.2:8080]", outside: "[]",

@@ -129,7 +129,7 @@ func (e expr) inPrefix(addr value, p netip.Prefix) expr {
 		return e.equals(addr, p.Addr().AsSlice(), p.Addr().String())
 	}
 	return e.then(addr.text+" "+p.String(), func(a nft.Attrs) nft.Attrs {
-		a = addr.load(a, 0).Bitwise(0, maskBytes(p), make([]byte, addr.len))
+		a = addr.masked(p.Bits()).load(a, 0)
 		return a.Equal(0, p.Addr().AsSlice())
 	})
 }
@@ -142,34 +142,25 @@ func (e expr) notInPrefix(addr value, p netip.Prefix) expr {
 		text = p.Addr().String()
 	}
 	return e.then(addr.text+" != "+text, func(a nft.Attrs) nft.Attrs {
-		a = addr.load(a, 0)
-		if !p.IsSingleIP() {
-			a = a.Bitwise(0, maskBytes(p), make([]byte, addr.len))
-		}
+		a = addr.masked(p.Bits()).load(a, 0)
 		return a.NotEqual(0, p.Addr().AsSlice())
 	})
 }
 
-func maskBytes(p netip.Prefix) []byte {
-	b := make([]byte, len(p.Addr().AsSlice()))
-	for i := range p.Bits() {
+// maskBytes is a mask of that many bytes in which the first bits are set.
+func maskBytes(size, bits int) []byte {
+	b := make([]byte, size)
+	for i := range bits {
 		b[i/8] |= 0x80 >> (i % 8)
 	}
 	return b
 }
 
-// in goes on only if the key is in the set, notIn if it is not.
+// in goes on only if the key is in the set.
 func (e expr) in(set string, k concat) expr {
 	return e.then(k.text()+" @"+set, func(a nft.Attrs) nft.Attrs {
 		a, _ = k.load(a, 0)
 		return a.InSet(set, 0)
-	})
-}
-
-func (e expr) notIn(set string, k concat) expr {
-	return e.then(k.text()+" != @"+set, func(a nft.Attrs) nft.Attrs {
-		a, _ = k.load(a, 0)
-		return a.NotInSet(set, 0)
 	})
 }
 

@@ -23,6 +23,9 @@ type programmed struct {
 	outsidePackets, filteredPackets uint64
 }
 
+// size is about how many elements there are.
+func (p *programmed) size() int { return len(p.slots) + len(p.outsideSlots) + len(p.sources) }
+
 var dropName = fixedNames[drop]
 
 // chainsOf says which chains a frontend's elements lead to.
@@ -44,10 +47,10 @@ func chainsFor(f *plan.Frontend) chainsOf {
 	if e.size == 0 {
 		e.sticky, e.verdict = false, f.Route.Empty
 	}
-	c.verdict = e
-	if !e.filtered && !e.split && (e.masquerade == plan.MasqueradeNever || e.size == 0) {
-		c.verdict = e.target()
+	if f.Filtered && len(f.Sources) > 0 {
+		e.lengths, e.protocol = lengthsOf(f.Sources), f.Protocol
 	}
+	c.verdict = e.direct()
 	if f.Outside != nil {
 		o := chain{kind: entry, nodePort: e.nodePort, local: true, sticky: f.Affinity > 0, size: len(f.Outside.Endpoints)}
 		if o.size == 0 {

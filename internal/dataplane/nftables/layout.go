@@ -87,7 +87,7 @@ func (l *layout) sets() []*nft.Set {
 		{Name: localEndpoints, Key: slot, Data: endpoint},
 		{Name: nodePortEndpoints, Key: nodePortSlot, Data: endpoint},
 		{Name: nodePortLocal, Key: nodePortSlot, Data: endpoint},
-		{Name: sources, Key: typeof(l.dest, nft.Protocol, nft.DestPort, l.source), Interval: true},
+		{Name: sources, Key: typeof(l.dest, nft.DestPort, l.source, nft.Random)},
 		{Name: filters, Key: frontend, Data: nft.VerdictType, Counter: true},
 		{Name: affinity, Key: client, Data: endpoint, Dynamic: true, Size: affinitySize},
 		{Name: localAffinity, Key: client, Data: endpoint, Dynamic: true, Size: affinitySize},
@@ -129,6 +129,9 @@ func (a *arena) addr(ip netip.Addr) {
 func (a *arena) protocol(p model.Protocol) { *a = append(*a, byte(p), 0, 0, 0) }
 func (a *arena) port(p uint16)             { *a = append(*a, byte(p>>8), byte(p), 0, 0) }
 
+// word is a number in host order, as numgen has it.
+func (a *arena) word(n uint32) { *a = binary.NativeEndian.AppendUint32(*a, n) }
+
 func (a *arena) frontend(k plan.Key) {
 	if !k.NodePort() {
 		a.addr(k.Addr)
@@ -144,11 +147,11 @@ func (a *arena) frontendKey(k plan.Key) []byte {
 	return a.cut(at)
 }
 
-// slotKey encodes the key of an endpoint. The index is numgen's, in host order.
+// slotKey encodes the key of an endpoint.
 func (a *arena) slotKey(k plan.Key, index int) []byte {
 	at := len(*a)
 	a.frontend(k)
-	*a = binary.NativeEndian.AppendUint32(*a, uint32(index))
+	a.word(uint32(index))
 	return a.cut(at)
 }
 
@@ -160,14 +163,6 @@ func (a *arena) endpoint(ep netip.AddrPort) []byte {
 	return a.cut(at)
 }
 
-// sourceKey encodes one end of a range of sources.
-func (a *arena) sourceKey(k plan.Key, ip netip.Addr) []byte {
-	at := len(*a)
-	a.frontend(k)
-	a.addr(ip)
-	return a.cut(at)
-}
-
 func (a *arena) address(ip netip.Addr) []byte {
 	at := len(*a)
 	a.addr(ip)
@@ -176,7 +171,7 @@ func (a *arena) address(ip netip.Addr) []byte {
 
 func (a *arena) affinityID(id affinityID) {
 	for _, word := range id.words() {
-		*a = binary.NativeEndian.AppendUint32(*a, word)
+		a.word(word)
 	}
 }
 

@@ -101,8 +101,7 @@ func (w *opWriter) eachSource(k plan.Key, these, those []netip.Prefix, remove bo
 	known := prefixSet(those)
 	for _, p := range these {
 		if _, ok := known[p]; !ok {
-			e := nft.Element{KeyEnd: w.arena.sourceKey(k, nft.LastAddr(p))}
-			w.put(sources, w.arena.sourceKey(k, p.Addr()), e, remove, !remove)
+			w.put(sources, w.arena.sourceKey(k, p), nft.Element{}, remove, !remove)
 		}
 	}
 }

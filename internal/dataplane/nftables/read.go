@@ -151,7 +151,7 @@ func (r *reader) readSet(ctx context.Context, c *nft.Conn, t nft.Table, set stri
 	clear(r.seen)
 	r.twice = false
 	first, err := sumElements(ctx, c, t, set, func(e *nft.Element) {
-		if !take(e) && !r.again(string(e.Key)+string(e.KeyEnd)) {
+		if !take(e) && !r.again(string(e.Key)) {
 			r.notOurs(set, e)
 		}
 	})
@@ -171,7 +171,7 @@ func (r *reader) notOurs(set string, e *nft.Element) {
 }
 
 func junkOf(set string, e *nft.Element) op {
-	return op{set: set, remove: true, element: nft.Element{Key: slices.Clone(e.Key), KeyEnd: slices.Clone(e.KeyEnd)}}
+	return op{set: set, remove: true, element: nft.Element{Key: slices.Clone(e.Key)}}
 }
 
 // sum tells whether two dumps have the same elements, in any order.
@@ -337,14 +337,9 @@ func (r *reader) slot(nodePort bool, slots func(*programmed) *[]netip.AddrPort) 
 }
 
 func (r *reader) source(e *nft.Element) bool {
-	d, last := r.decode(e.Key), r.decode(e.KeyEnd)
-	k, from := d.frontend(false), d.addr()
-	end, to := last.frontend(false), last.addr()
-	if !d.done() || !last.done() || k != end {
-		return false
-	}
-	p, ok := nft.PrefixOf(from, to)
-	if !ok {
+	d := r.decode(e.Key)
+	k, p := d.source()
+	if !d.done() {
 		return false
 	}
 	if f := r.frontend(k); !r.again(string(e.Key)) {

@@ -142,6 +142,7 @@ func TestRenderedIsWhatNftListsOfEverySort(t *testing.T) {
 		{"affinity of IPv6", withAffinity6(variety())},
 		{"ranges of all addresses", everyone},
 		{"ranges of single addresses", single},
+		{"ranges of every length", withEveryLength(variety())},
 		{"times", long},
 		{"pods behind a bridge", by(plan.Detector{Interface: "cni0"})},
 		{"pods behind interfaces", by(plan.Detector{InterfacePrefix: "cali"})},

@@ -119,8 +119,7 @@ func (t *table) inquire(found *suspects) inquiry {
 			continue
 		}
 		add(s)
-		d := t.decode([]byte(s.key))
-		if k := d.frontend(nodePort); d.ok {
+		if k, ok := t.ownerOf(s.set, []byte(s.key), nodePort); ok {
 			q.frontends[k] = struct{}{}
 		}
 	}
@@ -137,6 +136,17 @@ func (t *table) inquire(found *suspects) inquiry {
 		}
 	}
 	return q
+}
+
+// ownerOf is the frontend that an element belongs to.
+func (l *layout) ownerOf(set string, key []byte, nodePort bool) (k plan.Key, ok bool) {
+	d := l.decode(key)
+	if set == sources {
+		k, _ = d.source()
+	} else {
+		k = d.frontend(nodePort)
+	}
+	return k, d.ok
 }
 
 // mend makes an item that leads from what the kernel holds of a frontend to what the

@@ -125,17 +125,19 @@ func (w *ruleWriter) dropSource() {
 	w.add(goOn().drop())
 }
 
-// notAdmitted matches sources that the frontend's ranges do not admit. It takes
-// the protocol from the connection: to that of the packet, nft 1.0.6 would add a
-// change of its byte order when it loads a listing. That makes it another one,
-// and kernel 6.12 refuses it.
-func (w *ruleWriter) notAdmitted() expr {
-	return goOn().notIn(sources, concat{w.destAddr(), ctProtocol, destPort, w.sourceAddr()})
+// filter lets those go on who are in one of the frontend's source ranges. These are in
+// a hash table, so each of their lengths takes a lookup.
+func (w *ruleWriter) filter(c chain) {
+	for bits := range c.lengths.all() {
+		w.add(goOn().in(sources, w.sourceKey(c.protocol, bits)).goTo(c.admitted()))
+	}
+	w.add(goOn().goTo(chain{kind: dropSource}))
 }
 
 func (w *ruleWriter) entry(c chain) {
 	if c.filtered {
-		w.add(w.notAdmitted().goTo(chain{kind: dropSource}))
+		w.filter(c)
+		return
 	}
 	switch c.masquerade {
 	case plan.MasqueradeAlways:

@@ -14,14 +14,17 @@ import (
 )
 
 func TestListingOfNftLoadsAgain(t *testing.T) {
-	for name, edit := range map[string]func(*plan.Settings){
-		"node ports on chosen addresses":    func(*plan.Settings) {},
-		"node ports on every local address": func(s *plan.Settings) { s.NodePortAll4, s.NodePortAll6 = true, true },
+	for name, edit := range map[string]func(*plan.Desired){
+		"node ports on chosen addresses": func(*plan.Desired) {},
+		"node ports on every local address": func(d *plan.Desired) {
+			d.Settings.NodePortAll4, d.Settings.NodePortAll6 = true, true
+		},
+		"source ranges of every length": func(d *plan.Desired) { withEveryLength(d) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newKernel(t)
 			desired := k.loadable()
-			edit(&desired.Settings)
+			edit(desired)
 			loadsAgain(t, k, desired)
 		})
 	}
@@ -85,7 +88,8 @@ func TestListingShowsWhatIsMeant(t *testing.T) {
 		"10.96.0.1 . tcp . 98 counter packets 0 bytes 0 : drop",
 		"tcp . 30080 counter packets 0 bytes 0 : goto split-node-nodeport-lb-2",
 		"10.96.0.1 . tcp . 80 . 1 : 10.244.0.2 . 8080",
-		"2001:db8:1::1 . tcp . 443 . 2001:db8::/32",
+		"2001:db8:1::1 . 443 . 2001:db8:: . 6032",
+		"2001:db8:1::1 . tcp . 443 counter packets 0 bytes 0 : goto filter-tcp-32-split-node-lb-2",
 		"dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 2 map @endpoints",
 		"10.96.0.1 . udp . 53 : jump recall-" + affinityText,
 		"10.96.0.1 . udp . 53 : goto remember-" + affinityText + "-10800",
@@ -95,7 +99,7 @@ func TestListingShowsWhatIsMeant(t *testing.T) {
 		"ip saddr 10.244.0.0/16 return",
 		"ip6 daddr fd00:10:96::/112 counter packets 0 bytes 0 drop",
 		"ip daddr @cluster-ips counter packets 0 bytes 0 goto refuse",
-		"ip6 saddr != @sources goto drop-source",
+		"ip6 daddr . th dport . ip6 saddr & ffff:ffff:: . numgen random mod 1 offset 6032 @sources goto split-node-lb-2",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the listing lacks %q", want)

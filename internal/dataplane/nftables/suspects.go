@@ -18,23 +18,16 @@ type suspects struct {
 
 // suspect is an element of a set, present or not.
 type suspect struct {
-	family      nft.Family
-	set         string
-	key, keyEnd string
+	family   nft.Family
+	set, key string
 }
 
 func suspectOf(f nft.Family, o *op) suspect {
-	return suspect{f, o.set, string(o.element.Key), string(o.element.KeyEnd)}
+	return suspect{f, o.set, string(o.element.Key)}
 }
 
 // element is the key of the element.
-func (s suspect) element() nft.Element {
-	e := nft.Element{Key: []byte(s.key)}
-	if s.keyEnd != "" {
-		e.KeyEnd = []byte(s.keyEnd)
-	}
-	return e
-}
+func (s suspect) element() nft.Element { return nft.Element{Key: []byte(s.key)} }
 
 // manySuspects is from how many elements on everything is compared.
 const manySuspects = 20_000
@@ -61,7 +54,7 @@ func (s *suspects) add(f nft.Family, set string, e *nft.Element) {
 	if s.elements == nil {
 		s.elements = map[suspect]struct{}{}
 	}
-	s.elements[suspect{f, set, string(e.Key), string(e.KeyEnd)}] = struct{}{}
+	s.elements[suspect{f, set, string(e.Key)}] = struct{}{}
 	if len(s.elements) > manySuspects {
 		s.tooMany, s.elements = true, nil
 	}
@@ -83,8 +76,8 @@ func (s *suspects) join(o *suspects) {
 	}
 }
 
-// frontendSets are the sets whose keys begin with a frontend, and whether that is a
-// node port.
+// frontendSets are the sets of elements that belong to one frontend each, and whether
+// that is a node port.
 var frontendSets = map[string]bool{
 	services: false, outside: false, recalls: false, sticky: false, endpoints: false, localEndpoints: false,
 	sources: false, filters: false,

@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -48,6 +49,18 @@ func (l *layout) header(name string, offset uint32) value {
 func (l *layout) sourceAddr() value { return l.header("saddr", l.sourceAt) }
 func (l *layout) destAddr() value   { return l.header("daddr", l.destAt) }
 
+// masked is the first bits of an address, and zeros.
+func (v value) masked(bits int) value {
+	if bits == v.len*8 {
+		return v
+	}
+	mask := maskBytes(v.len, bits)
+	ip, _ := netip.AddrFromSlice(mask)
+	return value{v.text + " & " + ip.String(), v.len, func(a nft.Attrs, to nft.Register) nft.Attrs {
+		return v.load(a, to).Bitwise(to, mask, make([]byte, v.len))
+	}}
+}
+
 func meta(name string, len int, number uint32) value {
 	return value{name, len, func(a nft.Attrs, to nft.Register) nft.Attrs { return a.Meta(to, number) }}
 }
@@ -61,9 +74,8 @@ var (
 	protocol      = meta("meta l4proto", 1, unix.NFT_META_L4PROTO)
 	interfaceName = meta("iifname", unix.IFNAMSIZ, unix.NFT_META_IIFNAME)
 
-	ctState    = conntrack("ct state", wordLen, unix.NFT_CT_STATE)
-	ctStatus   = conntrack("ct status", wordLen, unix.NFT_CT_STATUS)
-	ctProtocol = conntrack("ct protocol", 1, unix.NFT_CT_PROTOCOL)
+	ctState  = conntrack("ct state", wordLen, unix.NFT_CT_STATE)
+	ctStatus = conntrack("ct status", wordLen, unix.NFT_CT_STATUS)
 
 	destPort   = value{"th dport", 2, func(a nft.Attrs, to nft.Register) nft.Attrs { return a.Transport(to, 2, 2) }}
 	sourceType = value{"fib saddr type", wordLen, nft.Attrs.SourceType}

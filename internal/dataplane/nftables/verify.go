@@ -383,7 +383,7 @@ func (d *Dataplane) findSurplus(ctx context.Context, s *tableSnapshot, sets []st
 	for _, set := range sets {
 		known, found := s.keys(set), suspects{}
 		err := d.reader.Elements(ctx, s.table.Table, set, func(e *nft.Element) error {
-			if _, ok := known[string(e.Key)+string(e.KeyEnd)]; !ok {
+			if _, ok := known[string(e.Key)]; !ok {
 				found.add(s.table.nf, set, e)
 			}
 			return nil
@@ -415,7 +415,7 @@ func (s *tableSnapshot) keys(set string) map[string]struct{} {
 		w.hairpins(f)
 		for i := range w.ops {
 			if e := &w.ops[i].element; w.ops[i].set == set {
-				keys[string(e.Key)+string(e.KeyEnd)] = struct{}{}
+				keys[string(e.Key)] = struct{}{}
 			}
 		}
 	}

@@ -1,0 +1,104 @@
+package nftables
+
+import (
+	"fmt"
+	"iter"
+	"math/bits"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// Source ranges are elements of one hash table, in which the kernel adds, finds and
+// removes each in constant time. Its sets of intervals take the square of their size.
+// The key is the frontend, the first address of the range, and a number for the length
+// of the prefix; packets are looked up once for each length that a frontend has.
+
+// sourceNumber tells the protocol of a frontend and the length of a range: 6024 is TCP
+// and 24. They share a part of the key because nft 1.0.6 cannot list keys with more than
+// four.
+func sourceNumber(p model.Protocol, bits int) uint32 { return uint32(p)*lengthFactor + uint32(bits) }
+
+const lengthFactor = 1000
+
+// sourceKey encodes a range of sources.
+func (a *arena) sourceKey(k plan.Key, p netip.Prefix) []byte {
+	at := len(*a)
+	a.addr(k.Addr)
+	a.port(k.Port)
+	a.addr(p.Addr())
+	a.word(sourceNumber(k.Protocol, p.Bits()))
+	return a.cut(at)
+}
+
+// source reads a range of sources, and whose it is.
+func (d *decoder) source() (plan.Key, netip.Prefix) {
+	k := plan.Key{Addr: d.addr(), Port: d.port()}
+	first, number := d.addr(), d.index()
+	k.Protocol = model.Protocol(number / lengthFactor)
+	p := netip.PrefixFrom(first, number%lengthFactor)
+	d.ok = d.ok && p.IsValid() && p == p.Masked() && uint32(number) == sourceNumber(k.Protocol, p.Bits())
+	return k, p
+}
+
+// sourceKey is what a packet is looked up by among ranges of one length.
+func (l *layout) sourceKey(p model.Protocol, bits int) concat {
+	return concat{l.destAddr(), destPort, l.sourceAddr().masked(bits), constant(sourceNumber(p, bits))}
+}
+
+// prefixLengths are lengths of prefixes, a bit for each from 0 to 128.
+type prefixLengths [3]uint64
+
+func lengthsOf(prefixes []netip.Prefix) (l prefixLengths) {
+	for _, p := range prefixes {
+		l[p.Bits()/64] |= 1 << (p.Bits() % 64)
+	}
+	return l
+}
+
+func (l prefixLengths) some() bool { return l != prefixLengths{} }
+
+// all are the lengths, from the shortest, to which most addresses belong.
+func (l prefixLengths) all() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i, word := range l {
+			for ; word != 0; word &= word - 1 {
+				if !yield(i*64 + bits.TrailingZeros64(word)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// namedLengths is up to how many lengths are listed in the name of a chain, which can
+// not have any length itself.
+const namedLengths = 8
+
+func (l prefixLengths) String() string {
+	var list []string
+	for n := range l.all() {
+		list = append(list, strconv.Itoa(n))
+	}
+	if len(list) > namedLengths {
+		return fmt.Sprintf("x%x.%016x.%016x", l[2], l[1], l[0])
+	}
+	return strings.Join(list, ".")
+}
+
+// filterName tells whom a filtered chain admits.
+func (c chain) filterName() string {
+	if !c.lengths.some() {
+		return "all"
+	}
+	return strings.ToLower(c.protocol.String()) + "-" + c.lengths.String()
+}
+
+// admitted is where a filtered chain leads those whom the source ranges admit.
+func (c chain) admitted() chain {
+	c.filtered, c.lengths, c.protocol = false, prefixLengths{}, 0
+	return c.direct()
+}
