@@ -195,40 +195,18 @@ func (s *Set) flags() uint32 {
 	if s.isMap() {
 		f |= unix.NFT_SET_MAP
 	}
-	if s.Interval {
-		f |= unix.NFT_SET_INTERVAL
-		if len(s.Key.Parts) > 1 {
-			f |= setConcat
-		}
-	}
 	if s.Dynamic {
 		f |= unix.NFT_SET_EVAL | unix.NFT_SET_TIMEOUT
 	}
 	return f
 }
 
-// desc tells the kernel the size and, for ranges of concatenations, the
-// lengths of the parts.
+// desc tells the kernel the size.
 func (s *Set) desc(a Attrs) Attrs {
-	if s.Size == 0 && s.flags()&setConcat == 0 {
+	if s.Size == 0 {
 		return a
 	}
-	return a.nested(unix.NFTA_SET_DESC, func(a Attrs) Attrs {
-		if s.Size != 0 {
-			a = a.u32(unix.NFTA_SET_DESC_SIZE, s.Size)
-		}
-		if s.flags()&setConcat == 0 {
-			return a
-		}
-		return a.nested(setDescConcat, func(a Attrs) Attrs {
-			for _, p := range s.Key.Parts {
-				a = a.nested(unix.NFTA_LIST_ELEM, func(a Attrs) Attrs {
-					return a.u32(setFieldLen, uint32(p.len))
-				})
-			}
-			return a
-		})
-	})
+	return a.nested(unix.NFTA_SET_DESC, func(a Attrs) Attrs { return a.u32(unix.NFTA_SET_DESC_SIZE, s.Size) })
 }
 
 // AddElement adds an element to a set.
@@ -238,7 +216,7 @@ func (b *Batch) AddElement(t Table, set string, e *Element, owner Owner) {
 
 // DeleteElement removes the element with that key.
 func (b *Batch) DeleteElement(t Table, set string, e *Element, owner Owner) {
-	b.element(t, set, &Element{Key: e.Key, KeyEnd: e.KeyEnd}, unix.NFT_MSG_DELSETELEM, owner)
+	b.element(t, set, &Element{Key: e.Key}, unix.NFT_MSG_DELSETELEM, owner)
 }
 
 // FlushSet removes all elements of a set.
@@ -261,13 +239,7 @@ func (b *Batch) element(t Table, set string, e *Element, msg uint16, owner Owner
 	fits := o.at != 0 && o.set == set && o.typ == msg && o.table == t &&
 		(!b.Isolate || o.owner == owner) && len(b.buf)-o.list < maxAttr-elementMax
 	if !fits {
-		flags := uint16(create)
-		if e.KeyEnd != nil && msg == unix.NFT_MSG_NEWSETELEM {
-			// Kernel 6.1 takes a range that lies in another one without a word
-			// and without storing it, unless it is told to insist.
-			flags |= unix.NLM_F_EXCL
-		}
-		at := b.begin(t, msg, flags, owner)
+		at := b.begin(t, msg, create, owner)
 		a := Attrs(b.buf).text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name).text(unix.NFTA_SET_ELEM_LIST_SET, set)
 		a, list := a.open(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 		b.buf = a
@@ -294,9 +266,6 @@ func (b *Batch) Seal() { b.seal() }
 func (a Attrs) element(e *Element) Attrs {
 	a, at := a.open(unix.NFTA_LIST_ELEM)
 	a = a.data(unix.NFTA_SET_ELEM_KEY, e.Key)
-	if e.KeyEnd != nil {
-		a = a.data(setElemKeyEnd, e.KeyEnd)
-	}
 	if e.Verdict != nil {
 		a = a.verdict(unix.NFTA_SET_ELEM_DATA, e.Verdict)
 	} else if e.Data != nil {
@@ -312,13 +281,7 @@ func (a Attrs) element(e *Element) Attrs {
 	return a
 }
 
-const (
-	setElemKeyEnd = 10   // NFTA_SET_ELEM_KEY_END, kernel 5.6
-	setExpr       = 17   // NFTA_SET_EXPR, kernel 5.7
-	setConcat     = 0x80 // NFT_SET_CONCAT, kernel 5.6
-	setDescConcat = 2    // NFTA_SET_DESC_CONCAT, kernel 5.6
-	setFieldLen   = 1    // NFTA_SET_FIELD_LEN, kernel 5.6
-)
+const setExpr = 17 // NFTA_SET_EXPR, kernel 5.7
 
 // data is value without a closure: it runs for every element.
 func (a Attrs) data(typ uint16, v []byte) Attrs {

@@ -271,8 +271,7 @@ func (c *Conn) Elements(ctx context.Context, t Table, set string, f func(*Elemen
 	return nil
 }
 
-// Element reads the element with that key, which is a range in interval sets,
-// and fills the rest of it in.
+// Element reads the element with that key, and fills the rest of it in.
 func (c *Conn) Element(ctx context.Context, t Table, set string, e *Element) error {
 	found := false
 	err := c.Lookup(ctx, t, set, []Element{*e}, func(_ int, got *Element) error {
@@ -300,15 +299,15 @@ const lookupKeys = 32
 // Lookup reads the elements with those keys, and calls f for each with its place among
 // them, in order; nil stands for one that the set lacks. The time that it takes is in
 // proportion to the keys, whereas Elements takes the square of the set's size; and
-// other people's transactions do not interrupt it. In an interval set, what is found is
-// the element that the key lies in. The element is f's only until it returns.
+// other people's transactions do not interrupt it. The element is f's only until it
+// returns.
 func (c *Conn) Lookup(ctx context.Context, t Table, set string, keys []Element, f func(int, *Element) error) error {
 	for at := 0; at < len(keys); {
 		end := min(at+lookupKeys, len(keys))
 		req := Attrs(nil).text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name).text(unix.NFTA_SET_ELEM_LIST_SET, set)
 		req, list := req.open(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 		for i := at; i < end; i++ {
-			req = req.element(&Element{Key: keys[i].Key, KeyEnd: keys[i].KeyEnd})
+			req = req.element(&Element{Key: keys[i].Key})
 		}
 		req.close(list)
 		read := elementReader(func(e *Element) error {
@@ -355,8 +354,6 @@ func parseElement(b []byte, e *Element, verdict *Verdict) error {
 		switch typ {
 		case unix.NFTA_SET_ELEM_KEY:
 			e.Key = parseValue(v)
-		case setElemKeyEnd:
-			e.KeyEnd = parseValue(v)
 		case unix.NFTA_SET_ELEM_DATA:
 			if e.Data = parseValue(v); e.Data == nil && parseVerdict(v, verdict) {
 				e.Verdict = verdict

@@ -116,33 +116,25 @@ func (a Attrs) Bitwise(in Register, mask, xor []byte) Attrs {
 }
 
 // InSet goes on only if the key at the register is in the set.
-func (a Attrs) InSet(set string, key Register) Attrs { return a.lookup(set, key, nil, 0) }
-
-// NotInSet goes on only if the key at the register is not in the set.
-func (a Attrs) NotInSet(set string, key Register) Attrs {
-	return a.lookup(set, key, nil, unix.NFT_LOOKUP_F_INV)
-}
+func (a Attrs) InSet(set string, key Register) Attrs { return a.lookup(set, key, nil) }
 
 // Map goes on only if the key is in the map, and loads its value.
 func (a Attrs) Map(set string, key, to Register) Attrs {
 	reg := to.reg()
-	return a.lookup(set, key, &reg, 0)
+	return a.lookup(set, key, &reg)
 }
 
 // VerdictMap goes on with the verdict that the map has for the key.
 func (a Attrs) VerdictMap(set string, key Register) Attrs {
 	reg := uint32(unix.NFT_REG_VERDICT)
-	return a.lookup(set, key, &reg, 0)
+	return a.lookup(set, key, &reg)
 }
 
-func (a Attrs) lookup(set string, key Register, to *uint32, flags uint32) Attrs {
+func (a Attrs) lookup(set string, key Register, to *uint32) Attrs {
 	return a.expr("lookup", func(a Attrs) Attrs {
 		a = a.text(unix.NFTA_LOOKUP_SET, set).u32(unix.NFTA_LOOKUP_SREG, key.reg())
 		if to != nil {
 			a = a.u32(unix.NFTA_LOOKUP_DREG, *to)
-		}
-		if flags != 0 {
-			a = a.u32(unix.NFTA_LOOKUP_FLAGS, flags)
 		}
 		return a
 	})

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -62,8 +61,8 @@ func (l *Listing) Set(s *Set, elements []Element) {
 	if s.Size > 0 {
 		l.line(2, fmt.Sprintf("size %d", s.Size))
 	}
-	if flags := s.flagsText(); flags != "" {
-		l.line(2, "flags ", flags)
+	if s.Dynamic {
+		l.line(2, "flags dynamic,timeout")
 	}
 	if s.Counter {
 		l.line(2, "counter")
@@ -96,17 +95,6 @@ func (s *Set) typeText() string {
 		text += " : " + s.Data.text()
 	}
 	return text
-}
-
-func (s *Set) flagsText() string {
-	var flags []string
-	if s.Interval {
-		flags = append(flags, "interval")
-	}
-	if s.Dynamic {
-		flags = append(flags, "dynamic", "timeout")
-	}
-	return strings.Join(flags, ",")
 }
 
 // Chain writes a chain with its rules.

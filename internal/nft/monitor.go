@@ -98,7 +98,7 @@ func parseNotice(msg uint16, payload []byte) Notice {
 		}
 	}
 	err := elementReader(func(e *Element) error {
-		n.Elements = append(n.Elements, Element{Key: e.Key, KeyEnd: e.KeyEnd})
+		n.Elements = append(n.Elements, Element{Key: e.Key})
 		return nil
 	})(attrs)
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 func TestElementsAreReadAsWritten(t *testing.T) {
 	for _, want := range []Element{
 		{Key: []byte{1, 2, 3, 4}},
-		{Key: []byte{1, 2, 3, 4}, KeyEnd: []byte{1, 2, 3, 9}},
 		{Key: []byte{1, 2, 3, 4}, Data: []byte{10, 0, 0, 1, 0, 80, 0, 0}},
 		{Key: []byte{1, 2, 3, 4}, Verdict: Goto("lb-2"), Packets: 7, Bytes: 420},
 		{Key: []byte{1, 2, 3, 4}, Verdict: &Verdict{Code: DropCode}},
@@ -19,7 +18,7 @@ func TestElementsAreReadAsWritten(t *testing.T) {
 		n := 0
 		err := elementReader(func(got *Element) error {
 			n++
-			same := bytes.Equal(got.Key, want.Key) && bytes.Equal(got.KeyEnd, want.KeyEnd) && bytes.Equal(got.Data, want.Data) &&
+			same := bytes.Equal(got.Key, want.Key) && bytes.Equal(got.Data, want.Data) &&
 				got.Packets == want.Packets && got.Bytes == want.Bytes && (got.Verdict == nil) == (want.Verdict == nil)
 			if !same || want.Verdict != nil && *got.Verdict != *want.Verdict {
 				t.Errorf("read %+v, wrote %+v", got, want)

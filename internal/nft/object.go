@@ -60,9 +60,9 @@ type Set struct {
 	Key  Type
 	// Data is the type of a map's values; the zero Type for a set.
 	Data Type
-	// Interval says that elements are ranges, Dynamic that the packet path adds
-	// elements with a time-out, Counter that elements count their matches.
-	Interval, Dynamic, Counter bool
+	// Dynamic says that the packet path adds elements with a time-out, Counter that
+	// elements count their matches.
+	Dynamic, Counter bool
 	// Size bounds the number of elements; 0 for no bound.
 	Size uint32
 }
@@ -70,9 +70,8 @@ type Set struct {
 // Element is an element of a set. Key and Data are in the form of the
 // registers: each part is padded to four bytes.
 type Element struct {
-	Key    []byte
-	KeyEnd []byte // last of the range, in interval sets
-	Data   []byte // value, in maps of data
+	Key  []byte
+	Data []byte // value, in maps of data
 	// Verdict is the value in maps of verdicts, nil elsewhere.
 	Verdict *Verdict
 	// Packets is the element's counter: where it starts, or stands.
@@ -86,7 +85,7 @@ func (e *Element) Same(o *Element) bool {
 	if (e.Verdict == nil) != (o.Verdict == nil) || e.Verdict != nil && *e.Verdict != *o.Verdict {
 		return false
 	}
-	return bytes.Equal(e.Key, o.Key) && bytes.Equal(e.KeyEnd, o.KeyEnd) && bytes.Equal(e.Data, o.Data)
+	return bytes.Equal(e.Key, o.Key) && bytes.Equal(e.Data, o.Data)
 }
 
 // Verdict is what becomes of a packet.

@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -69,25 +68,14 @@ func (t Type) text() string {
 	return strings.Join(parts, " . ")
 }
 
-// valueText is a value of the type, or the values from first to last.
-func (t Type) valueText(first, last []byte) string {
+// valueText is a value of the type.
+func (t Type) valueText(b []byte) string {
 	parts := make([]string, len(t.Parts))
 	for i, p := range t.Parts {
-		n := min(nfnetlink.Align(p.len), len(first), len(last))
-		parts[i] = p.rangeText(first[:n], last[:n])
-		first, last = first[n:], last[n:]
+		n := min(nfnetlink.Align(p.len), len(b))
+		parts[i], b = p.valueText(b[:n]), b[n:]
 	}
 	return strings.Join(parts, " . ")
-}
-
-func (p Part) rangeText(first, last []byte) string {
-	if bytes.Equal(first, last) {
-		return p.valueText(first)
-	}
-	if prefix, ok := PrefixOf(addrOf(first), addrOf(last)); ok {
-		return prefix.String()
-	}
-	return p.valueText(first) + "-" + p.valueText(last)
 }
 
 func addrOf(b []byte) netip.Addr {
@@ -112,11 +100,7 @@ func (p Part) valueText(b []byte) string {
 
 // text is an element of the set as nft(8) lists it.
 func (s *Set) text(e *Element) string {
-	last := e.KeyEnd
-	if last == nil {
-		last = e.Key
-	}
-	text := s.Key.valueText(e.Key, last)
+	text := s.Key.valueText(e.Key)
 	if s.Counter {
 		text += " " + CounterText(e.Packets, e.Bytes)
 	}
@@ -124,7 +108,7 @@ func (s *Set) text(e *Element) string {
 	case e.Verdict != nil:
 		text += " : " + e.Verdict.String()
 	case s.isMap():
-		text += " : " + s.Data.valueText(e.Data, e.Data)
+		text += " : " + s.Data.valueText(e.Data)
 	}
 	return text
 }
