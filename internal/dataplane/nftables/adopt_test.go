@@ -89,12 +89,26 @@ func TestWhatOthersDidIsMended(t *testing.T) {
 		t.Run(tc.name+" while nobody watched", func(t *testing.T) {
 			testMended(t, tc.nft, func(t *testing.T, d *Dataplane, do func()) {
 				d.watch.during(t.Context(), manyElements, do)
-				if good, err := d.Verify(t.Context()); err != nil || good {
+				if strings.HasPrefix(tc.name, "endpoint") && !d.tellsCounts(t) {
+					// No packet meets it, and only a dump of all endpoints would show it. It
+					// is found when it is in the way.
+					d.watch.suspect(func(s *suspects) { s.tooMany = true })
+				} else if good, err := d.Verify(t.Context()); err != nil || good {
 					t.Errorf("Verify says %v, %v", good, err)
 				}
 			})
 		})
 	}
+}
+
+// tellsCounts tells whether the kernel says how many elements a set has.
+func (d *Dataplane) tellsCounts(t *testing.T) bool {
+	t.Helper()
+	sets, err := d.reader.Sets(t.Context(), d.tables[0].Table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sets[0].Count >= 0
 }
 
 // testMended has somebody else do something, and notice make it known.
