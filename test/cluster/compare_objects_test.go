@@ -15,7 +15,7 @@ import (
 
 	"sluice/internal/model"
 	"sluice/internal/oracle"
-	"sluice/test/cluster/fakeapi"
+	"sluice/test/fakeapi"
 )
 
 // The oddities that objects and configurations have now and then. Each can be left

@@ -14,7 +14,7 @@ import (
 	"sluice/internal/oracle"
 	"sluice/internal/oracle/randomworld"
 	"sluice/test/cluster/apiserver"
-	"sluice/test/cluster/fakeapi"
+	"sluice/test/fakeapi"
 )
 
 var (

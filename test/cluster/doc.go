@@ -8,6 +8,6 @@
 // configuration, and command upstream is the former with other questions to answer.
 // Package tunnel is the way from the node to the API server, and what can go
 // wrong on that way. Package kubelet runs the proxy as the pod that deploy makes
-// of it. Package fakeapi is an API server that checks nothing, for the comparison
-// with upstream's kube-proxy in random clusters.
+// of it. The comparison with upstream's kube-proxy in random clusters does with an
+// API server that checks nothing, sluice/test/fakeapi.
 package cluster

@@ -36,6 +36,8 @@ type Server struct {
 	version int
 	kinds   map[string]*kind // by path
 	servers []*http.Server
+	conns   map[net.Conn]struct{}
+	fault   Fault
 	closed  chan struct{}
 }
 
@@ -44,8 +46,9 @@ type kind struct {
 	schema.GroupVersionKind
 	resource string
 	objects  map[string]Object // by namespace and name
-	log      []change
-	changed  chan struct{} // closed at the next change
+	log      []change          // the last ones
+	dropped  int               // version of the last change that is no longer in the log
+	changed  chan struct{}     // closed at the next change
 }
 
 type change struct {
@@ -56,7 +59,7 @@ type change struct {
 
 // New returns a server without objects.
 func New() *Server {
-	s := &Server{version: 1, kinds: map[string]*kind{}, closed: make(chan struct{})}
+	s := &Server{version: 1, kinds: map[string]*kind{}, conns: map[net.Conn]struct{}{}, closed: make(chan struct{})}
 	s.add(corev1.SchemeGroupVersion.WithKind("Service"), "services")
 	s.add(corev1.SchemeGroupVersion.WithKind("Node"), "nodes")
 	s.add(discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), "endpointslices")
@@ -73,13 +76,33 @@ func (s *Server) add(gvk schema.GroupVersionKind, resource string) {
 		GroupVersionKind: gvk, resource: resource, objects: map[string]Object{}, changed: make(chan struct{})}
 }
 
-// Serve answers who connects to the listener, until Close.
-func (s *Server) Serve(listener net.Listener) {
-	server := &http.Server{Handler: s}
+// Serve answers who connects to the listener, until Close, or until stop is called:
+// then nobody listens there any more.
+func (s *Server) Serve(listener net.Listener) (stop func() error) {
+	server := &http.Server{Handler: s, ConnState: s.track}
 	s.mutex.Lock()
 	s.servers = append(s.servers, server)
 	s.mutex.Unlock()
 	go func() { _ = server.Serve(listener) }() // it ends by Close
+	return func() error {
+		err := server.Close()
+		if again := listener.Close(); err == nil && !errors.Is(again, net.ErrClosed) {
+			err = again // Serve may not have come to know of it
+		}
+		return err
+	}
+}
+
+// track keeps the connections that there are.
+func (s *Server) track(c net.Conn, state http.ConnState) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	switch state {
+	case http.StateNew:
+		s.conns[c] = struct{}{}
+	case http.StateClosed, http.StateHijacked:
+		delete(s.conns, c)
+	}
 }
 
 // Close ends all connections and closes all listeners.
@@ -165,10 +188,18 @@ func (s *Server) change(k *kind, event string, o Object) error {
 		return err
 	}
 	k.log = append(k.log, change{s.version, o, line})
+	if len(k.log) > 2*mostChanges {
+		k.dropped = k.log[mostChanges-1].version
+		k.log = slices.Clone(k.log[mostChanges:])
+	}
 	close(k.changed)
 	k.changed = make(chan struct{})
 	return nil
 }
+
+// mostChanges is how many changes of a kind are remembered at least. Who asks for
+// older ones must list.
+const mostChanges = 1000
 
 func keyOf(o Object) string { return o.GetNamespace() + "/" + o.GetName() }
 
@@ -180,6 +211,17 @@ func eventLine(event string, object any) ([]byte, error) {
 // ServeHTTP implements http.Handler. Objects that are sent to it, which are
 // Events, are answered as if they were kept.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mutex.Lock()
+	fault := s.fault
+	s.mutex.Unlock()
+	if fault != nil {
+		fault(w, r, http.HandlerFunc(s.answer))
+		return
+	}
+	s.answer(w, r)
+}
+
+func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
 	s.mutex.Lock()
 	k := s.kinds[r.URL.Path]
@@ -258,6 +300,9 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k *kind) {
 	for {
 		var changed chan struct{}
 		since, changed = s.send(w, k, since, selected)
+		if changed == nil {
+			return
+		}
 		select {
 		case <-r.Context().Done():
 			return
@@ -269,10 +314,17 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k *kind) {
 }
 
 // send writes the events since a version. It returns the version now, and what
-// tells of the next change.
+// tells of the next change; nil if the version is too old.
 func (s *Server) send(w http.ResponseWriter, k *kind, since int, selected func(Object) bool) (int, chan struct{}) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
+	if since < k.dropped {
+		line, err := eventLine("ERROR", status(http.StatusGone, metav1.StatusReasonExpired))
+		if err == nil {
+			_, _ = w.Write(line)
+		}
+		return since, nil
+	}
 	for _, c := range k.log {
 		if c.version <= since {
 			continue
@@ -306,9 +358,14 @@ func selector(r *http.Request) (func(Object) bool, error) {
 }
 
 func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason) {
+	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(metav1.Status{
+	_ = json.NewEncoder(w).Encode(status(code, reason))
+}
+
+func status(code int, reason metav1.StatusReason) metav1.Status {
+	return metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
 		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: strings.ToLower(string(reason)),
-	})
+	}
 }

@@ -1,6 +1,7 @@
 package fakeapi
 
 import (
+	"fmt"
 	"net"
 	"testing"
 	"time"
@@ -8,11 +9,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"sluice/internal/testkit"
 )
 
 // start starts a server and a client of it.
@@ -77,6 +81,52 @@ func TestInformerFollows(t *testing.T) {
 	set(service("next", "10.96.0.3"))
 	expect("deleted web")
 	expect("added next")
+}
+
+// Whatever befalls the server for a while, an informer sees in the end what is there.
+func TestInformerOutlivesFaults(t *testing.T) {
+	for name, fault := range Faults {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client, server := start(t)
+			factory := informers.NewSharedInformerFactory(client, 0)
+			lister := factory.Core().V1().Services().Lister()
+			factory.Core().V1().Services().Informer()
+			factory.Start(t.Context().Done())
+			factory.WaitForCacheSync(t.Context().Done())
+			server.SetFault(fault)
+			server.Disconnect()
+			if err := server.Set([]Object{service("web", "10.96.0.1")}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(50 * time.Millisecond)
+			server.SetFault(nil)
+			server.Disconnect()
+			testkit.Eventually(t, func() error {
+				if all, err := lister.List(labels.Everything()); err != nil || len(all) != 1 {
+					return fmt.Errorf("there are %v, %w", all, err)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+func TestWatchThatIsTooOldEnds(t *testing.T) {
+	client, server := start(t)
+	for i := range 2*mostChanges + 1 {
+		if err := server.Set([]Object{service("web", fmt.Sprint("10.96.0.", i))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	watch, err := client.CoreV1().Services("").Watch(t.Context(), metav1.ListOptions{ResourceVersion: "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Stop()
+	if event := <-watch.ResultChan(); event.Type != "ERROR" {
+		t.Errorf("the watch begins with %+v", event)
+	}
 }
 
 func TestEventIsTaken(t *testing.T) {
