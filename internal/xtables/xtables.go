@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io/fs"
 	"os"
 	"strings"
@@ -113,6 +114,25 @@ func (s *Socket) read(table string) (Info, []byte, error) {
 			return info, nil, fmt.Errorf("read table %s of %s: %w", table, s.Command, err)
 		}
 	}
+}
+
+// Sum is a number that is another when a table is, whatever its packets did: changes
+// that leave its size as it is show as well. The same seed gives the same number.
+func (s *Socket) Sum(table string, seed maphash.Seed) (uint64, error) {
+	_, blob, err := s.read(table)
+	if err != nil {
+		return 0, err
+	}
+	for at := 0; at+s.entryLen <= len(blob); {
+		// Behind the offsets are what the kernel notes for itself, and counters.
+		clear(blob[at+s.offsetsAt+4 : at+s.entryLen])
+		next := int(binary.NativeEndian.Uint16(blob[at+s.offsetsAt+2:]))
+		if next == 0 {
+			return 0, fmt.Errorf("read table %s of %s: %w", table, s.Command, errMalformed)
+		}
+		at += next
+	}
+	return maphash.Bytes(seed, blob), nil
 }
 
 func (s *Socket) entries(table string, size uint32) ([]byte, error) {

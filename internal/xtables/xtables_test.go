@@ -3,6 +3,7 @@ package xtables
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/maphash"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -86,6 +87,34 @@ func TestAChangeOfATableShowsInItsState(t *testing.T) {
 			after := state()
 			if added := after.Entries - before.Entries; added != 4 || after.Size <= before.Size {
 				t.Errorf("%+v becomes %+v with a chain and two rules more", before, after)
+			}
+		})
+	}
+}
+
+// Packets that are counted change nothing, and whatever else changes does, be it of the
+// same size.
+func TestTheSumOfATableTellsOfEveryChange(t *testing.T) {
+	for _, f := range families {
+		t.Run(f.Command, func(t *testing.T) {
+			netnstest.Enter(t)
+			restore(t, f, "*nat", ":MINE - [0:0]", "-A MINE -p tcp -m tcp --dport 1 -j RETURN", "-A OUTPUT -j MINE")
+			s, seed := open(t, f), maphash.MakeSeed()
+			sum := func() uint64 {
+				n, err := s.Sum("nat", seed)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return n
+			}
+			before := sum()
+			restore(t, f, "*nat", ":MINE - [7:700]", "[5:500] -A MINE -p tcp -m tcp --dport 1 -j RETURN")
+			if got := sum(); got != before {
+				t.Errorf("counters make %x %x", before, got)
+			}
+			restore(t, f, "*nat", ":MINE - [0:0]", "-A MINE -p tcp -m tcp --dport 2 -j RETURN")
+			if sum() == before {
+				t.Error("another port does not show")
 			}
 		})
 	}

@@ -242,6 +242,13 @@ func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) datapl
 	if err := d.prepare(ctx); err != nil {
 		return r.end(err)
 	}
+	asleep, err := d.stamper.asleep(ctx)
+	if err == nil {
+		err = d.stamper.wake(ctx, asleep)
+	}
+	if err != nil {
+		return r.end(fmt.Errorf("waking the tables of iptables up: %w", err))
+	}
 	stamp, err := d.stamper.stamp(ctx)
 	if err != nil {
 		return r.end(fmt.Errorf("reading the state of iptables: %w", err))

@@ -36,6 +36,7 @@ func TestWhatOthersDidIsMended(t *testing.T) {
 		{"rule replaced", "-t nat -R KUBE-SERVICES 1 -j RETURN"},
 		{"chain like ours added", "-t nat -N KUBE-SVC-AAAAAAAAAAAAAAAA"},
 		{"canary gone", "-t nat -X KUBE-PROXY-CANARY"},
+		{"rule replaced by one of the same length", "-t nat -R KUBE-MARK-MASQ 1 -j MARK --set-xmark 0x8000/0x8000"},
 	} {
 		for _, v := range variants {
 			t.Run(tc.name+"/"+v.String(), func(t *testing.T) {
@@ -58,6 +59,51 @@ func TestWhatOthersDidIsMended(t *testing.T) {
 					t.Errorf("after mending Verify says %v, %v", good, err)
 				}
 			})
+		}
+	}
+}
+
+// A chain with another name is somebody else's, and stays. That it was renamed shows
+// neither in the number of entries of a table nor in their size.
+func TestARenamedChainIsMadeAgain(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			t.Parallel()
+			ctx := context.Background()
+			k := newKernel(t, v)
+			d := k.dataplane()
+			d.period = watchPeriod / 20
+			ok(t, d.Reconcile(ctx, variety()))
+			want := k.iptables("-t filter -S KUBE-UNTRANSLATED")
+			k.iptables("-t filter -E KUBE-PROXY-FIREWALL MINE")
+			disturbedSoon(t, d)
+			ok(t, d.Reconcile(ctx, variety()))
+			if got := k.iptables("-t filter -S KUBE-UNTRANSLATED"); got != want {
+				t.Errorf("after mending:\n%s\nwant:\n%s", got, want)
+			}
+			if good, err := d.Verify(ctx); err != nil || !good {
+				t.Errorf("after mending Verify says %v, %v", good, err)
+			}
+		})
+	}
+}
+
+// iptables lists a table that nft put to sleep as if packets passed it.
+func TestATableThatSleepsIsWokenUp(t *testing.T) {
+	ctx := context.Background()
+	k := newKernel(t, NFT)
+	d := k.dataplane()
+	d.period = watchPeriod / 20
+	ok(t, d.Reconcile(ctx, variety()))
+	for _, table := range []string{"ip nat", "ip6 filter"} {
+		k.run("", "nft", "add table "+table+" { flags dormant; }")
+		disturbedSoon(t, d)
+		ok(t, d.Reconcile(ctx, variety()))
+		if listing := k.run("", "nft", "list table "+table); strings.Contains(listing, "dormant") {
+			t.Errorf("after mending:\n%.200s", listing)
+		}
+		if good, err := d.Verify(ctx); err != nil || !good {
+			t.Errorf("after mending Verify says %v, %v", good, err)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"sluice/internal/model"
+	"sluice/internal/nft"
 )
 
 // fakeHost understands iptables-restore's input as far as we write it, and is as
@@ -76,6 +77,10 @@ type fakeStamper struct{ *fakeHost }
 func (s fakeStamper) stamp(context.Context) (stamp, error) {
 	return stamp{generation: s.stamps}, nil
 }
+
+func (s fakeStamper) contents(context.Context) (*contents, error) { return nil, nil }
+func (s fakeStamper) asleep(context.Context) ([]nft.Table, error) { return nil, nil }
+func (s fakeStamper) wake(context.Context, []nft.Table) error     { return nil }
 
 func (s fakeStamper) expected(before stamp, _ Table, _ int) stamp {
 	before.generation++

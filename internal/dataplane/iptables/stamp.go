@@ -3,6 +3,7 @@ package iptables
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 
 	"sluice/internal/model"
 	"sluice/internal/netns"
@@ -23,8 +24,17 @@ type stamper interface {
 	stamp(context.Context) (stamp, error)
 	// expected is the stamp after an input, if nobody else writes.
 	expected(before stamp, t Table, entries int) stamp
+	// contents tell what stamps do not, at the price of reading all; nil if stamps
+	// tell everything.
+	contents(context.Context) (*contents, error)
+	// asleep are the tables that packets pass by, and wake has them work again.
+	asleep(context.Context) ([]nft.Table, error)
+	wake(context.Context, []nft.Table) error
 	Close() error
 }
+
+// contents are numbers that are others when tables are, by their place in watched.
+type contents [len(watched)]uint64
 
 func newStamper(v Variant, netns int, families []model.Family) (stamper, error) {
 	if v == NFT {
@@ -34,7 +44,7 @@ func newStamper(v Variant, netns int, families []model.Family) (stamper, error) 
 		}
 		return nftStamper{conn}, nil
 	}
-	s := &legacyStamper{sockets: map[model.Family]*xtables.Socket{}}
+	s := &legacyStamper{sockets: map[model.Family]*xtables.Socket{}, seed: maphash.MakeSeed()}
 	return s, s.open(netns, families)
 }
 
@@ -51,10 +61,41 @@ func (s nftStamper) expected(before stamp, _ Table, _ int) stamp {
 	return before
 }
 
+func (s nftStamper) contents(context.Context) (*contents, error) { return nil, nil }
+
+// asleep finds those of the tables that somebody gave the flag dormant, which iptables
+// does not know: it lists them as if nothing was.
+func (s nftStamper) asleep(ctx context.Context) (tables []nft.Table, err error) {
+	for _, f := range []nft.Family{nft.IP, nft.IP6} {
+		all, err := s.Tables(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range all {
+			if t.Dormant && (t.Name == nat || t.Name == filter) {
+				tables = append(tables, t)
+			}
+		}
+	}
+	return tables, nil
+}
+
+func (s nftStamper) wake(ctx context.Context, tables []nft.Table) error {
+	if len(tables) == 0 {
+		return nil
+	}
+	b := &nft.Batch{}
+	for _, t := range tables {
+		b.AddTable(t)
+	}
+	return s.Commit(ctx, b)
+}
+
 // legacyStamper asks the kernel about its tables, through a socket of each
 // family.
 type legacyStamper struct {
 	sockets map[model.Family]*xtables.Socket
+	seed    maphash.Seed
 }
 
 func (s *legacyStamper) open(ns int, families []model.Family) error {
@@ -93,6 +134,27 @@ func (s *legacyStamper) stamp(context.Context) (out stamp, err error) {
 	}
 	return out, nil
 }
+
+// contents are read: who renames a chain, or replaces a rule by one of the same length,
+// changes nothing that a stamp has.
+func (s *legacyStamper) contents(context.Context) (*contents, error) {
+	var out contents
+	for i, t := range watched {
+		socket := s.sockets[t.Family]
+		if socket == nil {
+			continue
+		}
+		var err error
+		if out[i], err = socket.Sum(t.Name, s.seed); err != nil {
+			return nil, err
+		}
+	}
+	return &out, nil
+}
+
+// Tables of legacy do not sleep.
+func (s *legacyStamper) asleep(context.Context) ([]nft.Table, error) { return nil, nil }
+func (s *legacyStamper) wake(context.Context, []nft.Table) error     { return nil }
 
 // expected has the number of entries that an input leads to. What else is in
 // the state cannot be foreseen.

@@ -9,6 +9,9 @@ func (d *Dataplane) Verify(ctx context.Context) (bool, error) { return d.look(ct
 // compare lists our tables and holds them against the mirror. While something
 // is being written nothing can be said, which is the next look's matter.
 func (d *Dataplane) compare(ctx context.Context, sides []*side, round uint64) (bool, error) {
+	if asleep, err := d.stamper.asleep(ctx); err != nil || len(asleep) > 0 {
+		return err != nil, err
+	}
 	for _, s := range sides {
 		for _, t := range s.tables {
 			l, err := d.host.list(ctx, t.Table)

@@ -9,8 +9,10 @@ const (
 	// watchPeriod is the time between two looks whether somebody else wrote.
 	watchPeriod = time.Second
 	// listingShare is how much more time passes than is spent on listing, while
-	// somebody else writes all the time.
+	// somebody writes all the time.
 	listingShare = 20
+	// quietShare is the same for reading while nobody seems to write.
+	quietShare = 100
 )
 
 // watch is what is known of others who write.
@@ -23,8 +25,11 @@ type watch struct {
 	known stamp
 	// suspicious says that somebody else wrote and nobody looked yet.
 	suspicious bool
-	// notBefore is when tables may be listed again for that.
-	notBefore time.Time
+	// contents are those that were found to be in order, nil after we wrote.
+	contents *contents
+	// notBefore is when tables may be listed again because somebody wrote, and
+	// quietBefore when they may be read although nobody seems to have.
+	notBefore, quietBefore time.Time
 }
 
 // run carries an input out.
@@ -44,6 +49,7 @@ func (d *Dataplane) run(ctx context.Context, t *table, in *input, partial bool) 
 	after, aerr := d.stamper.stamp(ctx)
 	d.note(func() {
 		t.done(in)
+		d.watch.contents = nil
 		if berr != nil || aerr != nil || before != d.watch.known || !d.stamper.expected(before, t.Table, entries).sameCounts(after) {
 			d.watch.suspicious = true
 		}
@@ -113,7 +119,7 @@ func (d *Dataplane) look(ctx context.Context, due bool) (bool, error) {
 		return true, err
 	}
 	start := d.clock.Now()
-	var suspicious, list bool
+	var suspicious, list, quiet bool
 	d.note(func() {
 		if d.watch.round != round {
 			return // what was read may be our own
@@ -121,23 +127,46 @@ func (d *Dataplane) look(ctx context.Context, due bool) (bool, error) {
 		d.watch.suspicious = d.watch.suspicious || now != d.watch.known
 		suspicious = d.watch.suspicious
 		list = due || !start.Before(d.watch.notBefore)
+		quiet = due || !start.Before(d.watch.quietBefore)
 	})
-	if !suspicious {
+	switch {
+	case suspicious && !list:
+		return d.glance(ctx, sides, round)
+	case !suspicious && !quiet:
 		return true, nil
 	}
-	if !list {
-		return d.glance(ctx, sides, round)
+	read, err := d.stamper.contents(ctx)
+	if err != nil {
+		return true, err
+	}
+	if !suspicious && !d.altered(read) {
+		d.note(func() { d.watch.quietBefore = rest(start, d.clock.Now(), quietShare) })
+		return true, nil
 	}
 	good, err := d.compare(ctx, sides, round)
 	end := d.clock.Now()
 	d.note(func() {
-		d.watch.notBefore = end.Add(listingShare * end.Sub(start))
+		d.watch.quietBefore = rest(start, end, listingShare)
+		if suspicious {
+			d.watch.notBefore = d.watch.quietBefore
+		}
 		if err == nil && d.watch.round == round {
-			d.watch.known, d.watch.suspicious = now, !good
+			d.watch.known, d.watch.suspicious, d.watch.contents = now, !good, read
 			retryStuck(sides)
 		}
 	})
 	return good, err
+}
+
+// rest is until when to rest from work that took from start to end.
+func rest(start, end time.Time, share time.Duration) time.Time {
+	return end.Add(share * end.Sub(start))
+}
+
+// altered tells whether tables may hold something else than when they were compared.
+func (d *Dataplane) altered(read *contents) (altered bool) {
+	d.note(func() { altered = read != nil && (d.watch.contents == nil || *read != *d.watch.contents) })
+	return altered
 }
 
 // glance looks at the one chain that whoever flushes everything does not spare,
