@@ -1,0 +1,283 @@
+package soak
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"sluice/test/fakeapi"
+	"sluice/test/lab"
+	"sluice/test/lab/scenario"
+)
+
+// adversity is something that befalls the proxy.
+type adversity struct {
+	name string
+	// copies is how often it is in the deck.
+	copies int
+	do     func(*soak, *window) error
+}
+
+// adversities are all there are.
+func adversities() []adversity {
+	return []adversity{
+		{"kill -9", 2, (*soak).kill},
+		{"killed while it starts", 1, (*soak).killStarting},
+		{"SIGTERM", 1, (*soak).restart},
+		{"tampering", 5, (*soak).tamper},
+		{"tampering under change", 2, (*soak).tamperUnderChange},
+		{"tampering while no proxy runs", 1, (*soak).tamperWhileDown},
+		{"neighbour writes nftables", 1, (*soak).neighbourNFT},
+		{"neighbour writes iptables", 1, (*soak).neighbourIPTables},
+		{"API server refuses connections", 1, (*soak).apiRefuses},
+		{"API server in trouble", 2, (*soak).apiFault},
+		{"restart without an API server", 1, (*soak).restartAlone},
+		{"other configuration", 3, (*soak).reconfigure},
+		{"wrong configuration", 1, (*soak).misconfigure},
+		{"other mode", 2, (*soak).changeMode},
+	}
+}
+
+// deck deals adversities at random, but none very often before another.
+type deck struct {
+	all, left []adversity
+}
+
+func (s *soak) deck() *deck {
+	s.Helper()
+	d := &deck{}
+	for _, a := range adversities() {
+		chosen := *only == "" || slices.ContainsFunc(strings.Split(*only, ","), func(name string) bool { return strings.HasPrefix(a.name, name) })
+		if !chosen || a.name == "other mode" && *mode != "" {
+			continue
+		}
+		for range a.copies {
+			d.all = append(d.all, a)
+		}
+	}
+	if len(d.all) == 0 {
+		s.Fatalf("no adversity is called %q", *only)
+	}
+	return d
+}
+
+func (d *deck) draw(s *soak) adversity {
+	if len(d.left) == 0 {
+		d.left = slices.Clone(d.all)
+		s.rng.Shuffle(len(d.left), func(i, j int) { d.left[i], d.left[j] = d.left[j], d.left[i] })
+	}
+	a := d.left[0]
+	d.left = d.left[1:]
+	return a
+}
+
+// upTo is a random time.
+func upTo(rng *rand.Rand, most time.Duration) time.Duration {
+	return time.Duration(rng.Int64N(int64(most)))
+}
+
+func (s *soak) kill(*window) error {
+	if err := s.end((*lab.Proxy).Kill); err != nil {
+		return err
+	}
+	time.Sleep(upTo(s.rng, 300*time.Millisecond))
+	return s.startAgain()
+}
+
+func (s *soak) startAgain() error {
+	if err := s.start(s.ctx); err != nil {
+		return err
+	}
+	return s.catchUp()
+}
+
+func (s *soak) killStarting(*window) error {
+	for range 1 + s.rng.IntN(4) {
+		if err := s.end((*lab.Proxy).Kill); err != nil {
+			return err
+		}
+		if err := s.start(s.ctx); err != nil {
+			return err
+		}
+		time.Sleep(upTo(s.rng, 250*time.Millisecond))
+	}
+	return s.kill(nil)
+}
+
+func (s *soak) restart(*window) error {
+	if err := s.end((*lab.Proxy).Stop); err != nil {
+		return err
+	}
+	return s.startAgain()
+}
+
+// changeMode goes on in another mode. What the one before remembered of clients is
+// not known to the next.
+func (s *soak) changeMode(w *window) error {
+	w.forgets = true
+	others := slices.DeleteFunc(scenario.ModeNames(), func(m string) bool { return m == s.mode })
+	if err := s.end((*lab.Proxy).Stop); err != nil {
+		return err
+	}
+	before := s.mode
+	s.mode = others[s.rng.IntN(len(others))]
+	s.note("from %s to %s", before, s.mode)
+	if err := s.startAgain(); err != nil {
+		return err
+	}
+	// What is left of the mode before may answer a while.
+	return s.eventually(followLimit, func() error {
+		stray, err := s.strayRules(s.ctx)
+		if err == nil && len(stray) > 0 {
+			err = fmt.Errorf("%s mode left:\n%s", before, strings.Join(stray, "\n"))
+		}
+		return err
+	})
+}
+
+// eventually waits for what must come.
+func (s *soak) eventually(patience time.Duration, holds func() error) error {
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		if err := holds(); err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+// neighbourTable is that of the neighbour.
+const neighbourTable = "soak-neighbour"
+
+// neighbour writes rules of its own for a while, every 100 ms.
+func (s *soak) neighbour(write func(i int) error, tidy func() error) error {
+	end := time.Now().Add(time.Second + upTo(s.rng, time.Second))
+	for i := 0; time.Now().Before(end); i++ {
+		if err := write(i); err != nil {
+			return errors.Join(err, tidy())
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if err := s.catchUp(); err != nil { // changes do not wait for a neighbour
+		return errors.Join(err, tidy())
+	}
+	return tidy()
+}
+
+func (s *soak) neighbourNFT(*window) error {
+	script := func(text string) error {
+		_, err := s.run(s.ctx, text, "nft", "-f", "-")
+		return err
+	}
+	return s.neighbour(func(i int) error {
+		return script(fmt.Sprintf("table inet %[1]s { chain c { }; set s { type ipv4_addr; }; }\n"+
+			"add rule inet %[1]s c counter\nadd element inet %[1]s s { 192.0.2.%[2]d }\n", neighbourTable, i%250))
+	}, func() error { return script("delete table inet " + neighbourTable) })
+}
+
+func (s *soak) neighbourIPTables(*window) error {
+	v := []string{"nft", "legacy"}[s.rng.IntN(2)]
+	s.note("by iptables-%s", v)
+	run := func(args string) error {
+		_, err := s.run(s.ctx, "", append([]string{"iptables-" + v, "-w", "10"}, strings.Fields(args)...)...)
+		return err
+	}
+	if err := run("-N SOAK-NEIGHBOUR"); err != nil {
+		return err
+	}
+	return s.neighbour(func(i int) error {
+		if i%2 == 0 {
+			return run("-A SOAK-NEIGHBOUR -s 203.0.113.77/32 -j RETURN")
+		}
+		return run("-D SOAK-NEIGHBOUR 1")
+	}, func() error { return errors.Join(run("-F SOAK-NEIGHBOUR"), run("-X SOAK-NEIGHBOUR")) })
+}
+
+// trouble lets the API server be in trouble for a while. Objects go on to change.
+func (s *soak) trouble(begin, end func() error) error {
+	if err := begin(); err != nil {
+		return err
+	}
+	time.Sleep(200*time.Millisecond + upTo(s.rng, 2*time.Second))
+	if err := end(); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := s.catchUp(); err != nil {
+		return err
+	}
+	s.report.follow("after trouble of the API server", time.Since(began))
+	return nil
+}
+
+func (s *soak) apiRefuses(*window) error { return s.trouble(s.hangUp, s.serve) }
+
+func (s *soak) apiFault(*window) error {
+	names := slices.Sorted(maps.Keys(fakeapi.Faults))
+	name := names[s.rng.IntN(len(names))]
+	s.note("it %s", name)
+	s.report.count(s.mode, "API server "+name)
+	return s.trouble(func() error {
+		s.api.SetFault(fakeapi.Faults[name])
+		s.api.Disconnect()
+		return nil
+	}, func() error {
+		s.api.SetFault(nil)
+		s.api.Disconnect() // what hangs would hang on
+		return nil
+	})
+}
+
+// restartAlone starts a proxy that cannot know what there is.
+func (s *soak) restartAlone(*window) error {
+	return s.trouble(func() error {
+		if err := s.hangUp(); err != nil {
+			return err
+		}
+		if err := s.end((*lab.Proxy).Kill); err != nil {
+			return err
+		}
+		return s.start(s.ctx)
+	}, s.serve)
+}
+
+// reconfigure changes the configuration file under the running proxy.
+func (s *soak) reconfigure(*window) error {
+	c := &s.settings
+	switch s.rng.IntN(7) {
+	case 0:
+		c.MasqueradeAll = !c.MasqueradeAll
+	case 1:
+		c.SyncPeriod = []string{"1s", "10s", "30s"}[s.rng.IntN(3)]
+	case 2:
+		c.MinSyncPeriod = time.Duration(1+s.rng.IntN(5)) * 200 * time.Millisecond
+	case 3:
+		c.NodePorts = [][]string{{"primary"}, {"0.0.0.0/0", "::/0"}, {"192.0.2.0/24", "2001:db8::/64"}}[s.rng.IntN(3)]
+	case 4:
+		c.MasqueradeBit = 12 + s.rng.IntN(4)
+	case 5:
+		c.Detect = []string{"ClusterCIDR", "InterfaceNamePrefix", "NodeCIDR"}[s.rng.IntN(3)]
+	case 6:
+		c.Verbosity = s.rng.IntN(3)
+	}
+	s.note("%+v", *c)
+	if err := s.configure(); err != nil {
+		return err
+	}
+	time.Sleep(upTo(s.rng, 500*time.Millisecond))
+	return s.catchUp()
+}
+
+// misconfigure writes a file that makes no sense, and then the good one again.
+func (s *soak) misconfigure(*window) error {
+	if err := s.writeConfig([]string{"", "{[", "kind: Pod\n", "kind: KubeProxyConfiguration\nmode: ipvs\n"}[s.rng.IntN(4)]); err != nil {
+		return err
+	}
+	time.Sleep(upTo(s.rng, 500*time.Millisecond))
+	if err := s.catchUp(); err != nil {
+		return err
+	}
+	return s.configure()
+}

@@ -1,0 +1,147 @@
+package soak
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// mostTold bounds how much is told of each kind.
+const mostTold = 8
+
+// repeated is how long a connection takes whose first packet was lost, or which had to
+// wait for the machine; which of both it was cannot be told.
+const repeated = 900 * time.Millisecond
+
+// judge looks at all that was lost in the chapter.
+func (s *soak) judge() {
+	s.Helper()
+	var losses, moves, lies complaints
+	for _, p := range s.traffic.probes {
+		attempts := p.take()
+		s.report.made[kindOf(p)] += len(attempts)
+		var before *attempt // the last one that was answered
+		for _, a := range attempts {
+			switch {
+			case a.lost && s.excused(a.sent, a.done, func(w *window) bool { return w.loses }):
+				s.report.excused(p)
+			case a.lost:
+				s.report.lost(p)
+				losses.add("%s  lost: %v: %s, known %s", s.clock(a.sent), p, a.what, s.clock(a.done))
+			case p.fresh && a.done.Sub(a.sent) > repeated && !s.excused(a.sent, a.done, func(w *window) bool { return w.loses }):
+				s.report.slow.add("%s  %v took %v", s.clock(a.sent), p, a.done.Sub(a.sent).Round(time.Millisecond))
+			case p.sticky && before != nil && a.by != before.by &&
+				!s.excused(before.sent, a.done, func(w *window) bool { return w.forgets }):
+				moves.add("%s  %v: session affinity led to %s, and now to %s", s.clock(a.sent), p, before.by, a.by)
+			}
+			if !a.lost {
+				before = a
+			}
+		}
+		s.judgeClaims(p, attempts, &lies)
+	}
+	s.truth.forget()
+	s.report.lies += len(lies)
+	if told := slices.Concat(losses.first(), moves.first(), lies.first()); len(told) > 0 {
+		s.Errorf("%d lost, %d moved, %d times it was said that all is well:\n%s\n%s",
+			len(losses), len(moves), len(lies), strings.Join(told, "\n"), s.story())
+	}
+	s.windows = slices.DeleteFunc(s.windows, func(w *window) bool { return time.Since(w.until) > 2*attemptsLimit })
+}
+
+// complaints are what is wrong, of one kind.
+type complaints []string
+
+func (c *complaints) add(format string, args ...any) { *c = append(*c, fmt.Sprintf(format, args...)) }
+
+// first are so many as one reads.
+func (c complaints) first() []string { return c[:min(len(c), mostTold)] }
+
+// excused tells whether a window of a kind was open at some time in between.
+func (s *soak) excused(from, until time.Time, kind func(*window) bool) bool {
+	return slices.ContainsFunc(s.windows, func(w *window) bool {
+		return kind(w) && !until.Before(w.from) && !from.After(w.until)
+	})
+}
+
+// judgeClaims holds what the proxy said of itself against what became of packets.
+func (s *soak) judgeClaims(p *probe, attempts []*attempt, lies *complaints) {
+	s.Helper()
+	if !p.fresh || p.want != "answered" {
+		return
+	}
+	for _, run := range lossRuns(attempts) {
+		for _, c := range s.truth.claims() {
+			if c.about != nil && c.about != p || c.from.Sub(run.first) < truthLimit || run.last.Before(c.until) {
+				continue
+			}
+			if s.report.early++; c.from.Sub(run.first) < truthLimit+truthSlack {
+				continue
+			}
+			lies.add("%s  %s, while %v has been lost since %s until %s:\n%s",
+				s.clock(c.from), c.says, p, s.clock(run.first), s.clock(run.last), c.transcript)
+		}
+	}
+}
+
+// lossRun is a time in which all attempts were lost, by when they were sent.
+type lossRun struct{ first, last time.Time }
+
+func lossRuns(attempts []*attempt) []lossRun {
+	var runs []lossRun
+	before := false
+	for _, a := range attempts {
+		if a.lost && !before {
+			runs = append(runs, lossRun{first: a.sent})
+		}
+		if a.lost {
+			runs[len(runs)-1].last = a.sent
+		}
+		before = a.lost
+	}
+	return runs
+}
+
+// compareWithFresh holds the kernel against that of a fresh proxy with the same
+// objects and the same configuration.
+func (s *soak) compareWithFresh() {
+	s.Helper()
+	s.report.comparisons++
+	s.must(s.catchUp())
+	fresh, err := newNode(s.api, s.mode, s.settings)
+	s.must(err)
+	defer func() {
+		if err := fresh.close(); err != nil {
+			s.Error(err)
+		}
+	}()
+	s.must(fresh.start(s.ctx))
+	s.must(fresh.follows(s.ctx, podNames[s.beacons%len(podNames)], followLimit))
+	var want, have, stray []string
+	for deadline := time.Now().Add(compareLimit); ; time.Sleep(50 * time.Millisecond) {
+		want, err = fresh.rules(s.ctx)
+		s.must(err)
+		have, err = s.rules(s.ctx)
+		s.must(err)
+		stray, err = s.strayRules(s.ctx)
+		s.must(err)
+		if slices.Equal(want, have) && len(stray) == 0 {
+			s.note("compared in %s mode: the kernel holds what a fresh proxy writes, %d lines", s.mode, len(want))
+			s.report.compared(s.mode, len(want))
+			return
+		}
+		if time.Now().After(deadline) {
+			break
+		}
+	}
+	s.Errorf("in %s mode a fresh proxy has (-), and this one (+):\n%s\nleft by other modes:\n%s\n%s",
+		s.mode, differences(want, have), strings.Join(stray, "\n"), s.story())
+}
+
+// differences are the lines that only one of two has.
+func differences(want, have []string) string {
+	return cmp.Diff(strings.Join(want, "\n"), strings.Join(have, "\n"))
+}

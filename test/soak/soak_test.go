@@ -1,0 +1,267 @@
+package soak
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/test/fakeapi"
+	"sluice/test/lab"
+	"sluice/test/lab/scenario"
+)
+
+var (
+	seed     = flag.Uint64("seed", 12, "seed of what happens when")
+	duration = flag.Duration("time", 18*time.Second, "how long adversities go on")
+	survey   = flag.Bool("survey", false, "do not stop after a chapter with failures")
+	only     = flag.String("only", "", "adversities to draw from, by the beginnings of their names, separated by commas")
+	mode     = flag.String("mode", "", "mode to stay in, one of "+strings.Join(scenario.ModeNames(), ", "))
+)
+
+// What is asked of the proxy. The limits leave room for a machine that does much else;
+// the report tells what it really took.
+const (
+	repairLimit   = 8 * time.Second        // from tampering until the rules are as before
+	followLimit   = 60 * time.Second       // from a change until it is in force, also after trouble
+	truthLimit    = time.Second            // of loss, after which nobody says that all is well
+	truthSlack    = 3 * time.Second        // that a busy machine may add to it
+	sweepTime     = 500 * time.Millisecond // after a repair, until what was lost on its way is gone from connection tracking
+	chapterTime   = 45 * time.Second       // after which all is compared
+	churnPeriod   = 120 * time.Millisecond
+	longestPause  = 300 * time.Millisecond
+	compareLimit  = 15 * time.Second
+	attemptsLimit = 30 * time.Second
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := lab.Sweep(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(m.Run())
+}
+
+// Whatever befalls the proxy, connections are lost only where somebody broke the rules,
+// and the rules are soon what they should be.
+func TestAdversity(t *testing.T) {
+	t.Logf("seed %d (repeat with -seed)", *seed)
+	s := newSoak(t)
+	s.begin()
+	deck := s.deck()
+	for end := time.Now().Add(*duration); ; {
+		chapter := min(chapterTime, time.Until(end))
+		s.chapter(deck, time.Now().Add(chapter))
+		if time.Now().After(end) || t.Failed() && !*survey {
+			break
+		}
+	}
+	t.Log(s.report.String())
+}
+
+// soak is a proxy under adversity.
+type soak struct {
+	*testing.T
+	*node
+	ctx     context.Context
+	rng     *rand.Rand
+	people  *population
+	traffic *traffic
+	truth   *truth
+	report  *report
+	beacons int
+
+	// quiet is held while no object may change.
+	quiet   sync.Mutex
+	mutex   sync.Mutex
+	journal []string
+	windows []*window
+	began   time.Time
+}
+
+// window is the time of an adversity.
+type window struct {
+	name        string
+	from, until time.Time
+	loses       bool // packets may be lost
+	forgets     bool // clients may lose their endpoint
+}
+
+func newSoak(t *testing.T) *soak {
+	server := fakeapi.New()
+	first := "nftables"
+	if *mode != "" {
+		first = *mode
+	}
+	n, err := newNode(server, first, firstSettings())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &soak{T: t, node: n, rng: rand.New(rand.NewPCG(*seed, 0)), people: newPopulation(server), report: newReport(), began: time.Now()}
+	ctx, cancel := context.WithCancel(t.Context())
+	s.ctx = ctx
+	t.Cleanup(func() {
+		cancel()
+		if s.traffic != nil {
+			s.traffic.stop()
+			s.truth.stop()
+		}
+		if t.Failed() {
+			t.Logf("logs of the last proxies:\n%s\n%s", strings.Join(n.logs, "--\n"), n.lastLines())
+		}
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := n.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// lastLines are the last of the proxy that runs.
+func (n *node) lastLines() string {
+	if n.proxy == nil {
+		return "no proxy runs"
+	}
+	n.keepLog()
+	return n.logs[len(n.logs)-1]
+}
+
+// begin starts the proxy, and then the traffic and the changes.
+func (s *soak) begin() {
+	s.Helper()
+	rng := rand.New(rand.NewPCG(*seed, 1))
+	for range mostPassing {
+		s.must(s.people.churn(rng))
+	}
+	s.must(s.start(s.ctx))
+	s.must(s.catchUp())
+	s.traffic = startTraffic(s.ctx, s.lab)
+	s.truth = watchTruth(s.ctx, s.node, s.traffic)
+	s.traffic.workers.Go(func() { s.churn(rng) })
+}
+
+func (s *soak) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatalf("%v\n%s", err, s.story())
+	}
+}
+
+// churn changes objects until the end.
+func (s *soak) churn(rng *rand.Rand) {
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-time.After(churnPeriod):
+		}
+		s.quiet.Lock()
+		err := s.people.churn(rng)
+		s.quiet.Unlock()
+		if err != nil {
+			s.Error(err)
+			return
+		}
+		s.report.changes.Add(1)
+	}
+}
+
+// catchUp moves the beacon and waits until the proxy follows.
+func (s *soak) catchUp() error {
+	began := time.Now()
+	s.beacons++
+	pod := podNames[s.beacons%len(podNames)]
+	err := s.people.set(func(all map[int]service) {
+		b := all[beacon]
+		b.endpoints = []string{pod}
+		all[beacon] = b
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.follows(s.ctx, pod, followLimit); err != nil {
+		return err
+	}
+	s.report.follow("catch up", time.Since(began))
+	return nil
+}
+
+// note adds to the story.
+func (s *soak) note(format string, args ...any) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.journal = append(s.journal, fmt.Sprintf("%s  %s", s.clock(time.Now()), fmt.Sprintf(format, args...)))
+}
+
+// clock is a time as the story tells it.
+func (s *soak) clock(at time.Time) string { return fmt.Sprintf("%9.3f", at.Sub(s.began).Seconds()) }
+
+// story is what happened in this chapter.
+func (s *soak) story() string {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return fmt.Sprintf("seed %d, seconds since the start:\n%s", *seed, strings.Join(s.journal, "\n"))
+}
+
+// open begins a window.
+func (s *soak) open(name string) *window {
+	w := &window{name: name, from: time.Now()}
+	s.windows = append(s.windows, w)
+	s.report.count(s.mode, name)
+	s.note("%s", name)
+	return w
+}
+
+func (w *window) close() { w.until = time.Now() }
+
+// chapter lets adversities happen until a time, and then looks at what came of it.
+func (s *soak) chapter(deck *deck, until time.Time) {
+	s.Helper()
+	s.mutex.Lock()
+	s.journal = s.journal[max(0, len(s.journal)-5):]
+	s.mutex.Unlock()
+	for time.Now().Before(until) && (!s.Failed() || *survey) {
+		a := deck.draw(s)
+		w := s.open(a.name)
+		err := a.do(s, w)
+		w.close()
+		if err != nil {
+			s.Errorf("%s: %v\n%s", a.name, err, s.story())
+		}
+		time.Sleep(time.Duration(s.rng.Int64N(int64(longestPause))))
+	}
+	s.quiet.Lock()
+	defer s.quiet.Unlock()
+	s.must(s.drain())
+	s.judge()
+	if !s.Failed() || *survey {
+		s.compareWithFresh()
+	}
+}
+
+// drain waits until what is under way is over.
+func (s *soak) drain() error {
+	mark := time.Now()
+	for time.Since(mark) < attemptsLimit {
+		if !slices.ContainsFunc(s.traffic.probes, func(p *probe) bool { return p.open(mark) }) {
+			return nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return fmt.Errorf("attempts do not end")
+}
+
+// open tells whether something that was sent before a time is under way.
+func (p *probe) open(mark time.Time) bool {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	return slices.ContainsFunc(p.attempts, func(a *attempt) bool { return a.sent.Before(mark) && a.done.IsZero() })
+}

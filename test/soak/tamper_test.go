@@ -1,0 +1,179 @@
+package soak
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"sluice/test/lab"
+)
+
+// tamper breaks the rules while no object changes, and waits until they are as before.
+func (s *soak) tamper(w *window) error {
+	s.quiet.Lock()
+	defer s.quiet.Unlock()
+	before, err := s.settledRules()
+	if err != nil {
+		return err
+	}
+	w.loses, w.forgets = true, true
+	began := time.Now()
+	what, err := s.breakRules()
+	if err != nil {
+		return err
+	}
+	return s.mended(before, what, began)
+}
+
+// settledRules are those that the kernel holds when all changes have arrived.
+func (s *soak) settledRules() ([]string, error) {
+	if err := s.catchUp(); err != nil {
+		return nil, err
+	}
+	var before []string
+	err := s.eventually(compareLimit, func() error {
+		first, err := s.rules(s.ctx)
+		if err != nil {
+			return err
+		}
+		time.Sleep(50 * time.Millisecond)
+		if before, err = s.rules(s.ctx); err == nil && !slices.Equal(first, before) {
+			err = errors.New("the rules do not come to rest")
+		}
+		return err
+	})
+	return before, err
+}
+
+// mended waits until the rules are as before. It is an error if that takes too long,
+// but it may still come.
+func (s *soak) mended(before []string, what string, began time.Time) error {
+	var now []string
+	err := s.eventually(followLimit, func() (err error) {
+		if now, err = s.rules(s.ctx); err == nil && !slices.Equal(before, now) {
+			err = errors.New("they are not as before")
+		}
+		return err
+	})
+	took := time.Since(began)
+	s.note("mended after %.3f s", took.Seconds())
+	s.report.follow(s.mode+": mended", took)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w; before (-) and now (+):\n%s", what, err, differences(before, now))
+	case took > repairLimit:
+		return fmt.Errorf("%s: it took %v until the rules were mended", what, took)
+	}
+	time.Sleep(sweepTime)
+	return s.removeIntruders(s.ctx)
+}
+
+// tamperUnderChange breaks the rules while objects change. Packets tell when all is
+// well again.
+func (s *soak) tamperUnderChange(w *window) error {
+	w.loses, w.forgets = true, true
+	began := time.Now()
+	what, err := s.breakRules()
+	if err != nil {
+		return err
+	}
+	calm := time.Now()
+	for time.Since(calm) < time.Second {
+		now := time.Now()
+		if slices.ContainsFunc(s.traffic.probes, func(p *probe) bool { return p.suspicious(now) }) {
+			calm = now
+		}
+		if now.Sub(began) > repairLimit+time.Second {
+			return fmt.Errorf("%s: packets are lost %v later", what, now.Sub(began))
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if err := s.removeIntruders(s.ctx); err != nil {
+		return err
+	}
+	return s.catchUp()
+}
+
+// tamperWhileDown breaks the rules while nobody can mend them.
+func (s *soak) tamperWhileDown(w *window) error {
+	s.quiet.Lock()
+	defer s.quiet.Unlock()
+	before, err := s.settledRules()
+	if err != nil {
+		return err
+	}
+	w.loses, w.forgets = true, true
+	if err := s.end((*lab.Proxy).Kill); err != nil {
+		return err
+	}
+	var done []string
+	for range 1 + s.rng.IntN(3) {
+		what, err := s.breakRules()
+		if errors.Is(err, errNothing) && len(done) > 0 {
+			break // all has been deleted
+		}
+		if err != nil {
+			return err
+		}
+		done = append(done, what)
+	}
+	began := time.Now()
+	if err := s.start(s.ctx); err != nil {
+		return err
+	}
+	return s.mended(before, strings.Join(done, "; "), began)
+}
+
+// mostRefusals is how many kinds of tampering the kernel may refuse in a row, as the
+// deletion of a chain that is in use.
+const mostRefusals = 50
+
+var errNothing = errors.New("nothing can be tampered with")
+
+// breakRules does something to the rules of the mode, and says what.
+func (s *soak) breakRules() (string, error) {
+	refused := errors.New("there is nothing")
+	for range mostRefusals {
+		a, err := s.randomAct()
+		if err != nil {
+			return "", err
+		}
+		if a.what == "" {
+			continue // there is nothing to do it to
+		}
+		if _, err = s.run(s.ctx, a.input, a.command...); err == nil {
+			s.note("%s: %s", a.what, strings.TrimSpace(strings.Join(a.command, " ")+" "+a.input))
+			s.report.count(s.mode, "tampering: "+a.what)
+			return a.what + ": " + strings.TrimSpace(strings.Join(a.command, " ")+" "+a.input), nil
+		}
+		refused = err
+	}
+	return "", fmt.Errorf("%w: %w", errNothing, refused)
+}
+
+// act is a piece of tampering.
+type act struct {
+	what    string
+	command []string
+	input   string
+}
+
+func (s *soak) randomAct() (act, error) {
+	if s.mode == "nftables" {
+		tables, err := s.listTables(s.ctx)
+		if err != nil || len(tables) == 0 {
+			return act{}, err
+		}
+		return nftActs[s.rng.IntN(len(nftActs))](s.rng, tables[s.rng.IntN(len(tables))]), nil
+	}
+	saves, err := s.listSaves(s.ctx, variant(s.mode))
+	if err != nil || len(saves) == 0 {
+		return act{}, err
+	}
+	if s.mode == "iptables-nft" && s.rng.IntN(6) == 0 {
+		return iptablesNFTAct(s.rng, saves[s.rng.IntN(len(saves))]), nil
+	}
+	return iptablesActs[s.rng.IntN(len(iptablesActs))](s.rng, saves[s.rng.IntN(len(saves))]), nil
+}
