@@ -45,7 +45,7 @@ type settings struct {
 }
 
 func firstSettings() settings {
-	return settings{MasqueradeBit: 14, SyncPeriod: "30s", MinSyncPeriod: 200 * time.Millisecond, NodePorts: []string{"primary"}, Detect: "ClusterCIDR"}
+	return settings{MasqueradeBit: 14, SyncPeriod: "30s", MinSyncPeriod: 10 * time.Millisecond, NodePorts: []string{"primary"}, Detect: "ClusterCIDR"}
 }
 
 // newNode builds a lab with an API server on it, and no proxy yet.

@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -85,6 +86,46 @@ func TestARenamedChainIsMadeAgain(t *testing.T) {
 				t.Errorf("after mending Verify says %v, %v", good, err)
 			}
 		})
+	}
+}
+
+// busyHost has a change written while a table is being listed, a few times.
+type busyHost struct {
+	host
+	change func()
+	left   int
+}
+
+func (h *busyHost) list(ctx context.Context, t Table) (*listing, error) {
+	l, err := h.host.list(ctx, t)
+	if h.left--; h.left >= 0 {
+		h.change()
+	}
+	return l, err
+}
+
+// What others did is found also while changes follow one another.
+func TestChangesDoNotHideWhatOthersDid(t *testing.T) {
+	ctx := t.Context()
+	fake := newFakeHost()
+	d := fake.dataplane(t)
+	desired := variety()
+	ok(t, d.Reconcile(ctx, desired))
+	f := *desired.Frontends[key("10.96.0.1:80", model.TCP)]
+	n := 0
+	d.host = &busyHost{host: d.host, left: 3, change: func() {
+		n++
+		f.Route.Endpoints = endpoints(fmt.Sprintf("10.244.0.%d:8080", n))
+		ok(t, d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{&f}}))
+	}}
+	chains := fake.tables[Table{model.IPv4, filter}].chains
+	chains["KUBE-PROXY-FIREWALL"] = append(chains["KUBE-PROXY-FIREWALL"], "-j DROP")
+	fake.stamps++
+	if good, err := d.Verify(ctx); err != nil || good {
+		t.Errorf("Verify says %v, %v", good, err)
+	}
+	if n != 3 {
+		t.Errorf("%d changes were written meanwhile, want 3", n)
 	}
 }
 

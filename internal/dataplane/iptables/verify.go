@@ -1,31 +1,72 @@
 package iptables
 
-import "context"
+import (
+	"context"
+	"slices"
+	"time"
+)
 
 // Verify lists our tables and compares them with what was written, unless it
 // can tell that nobody else wrote since.
 func (d *Dataplane) Verify(ctx context.Context) (bool, error) { return d.look(ctx, true) }
 
-// compare lists our tables and holds them against the mirror. While something
-// is being written nothing can be said, which is the next look's matter.
-func (d *Dataplane) compare(ctx context.Context, sides []*side, round uint64) (bool, error) {
+// compare lists our tables and holds them against the mirror.
+func (d *Dataplane) compare(ctx context.Context, sides []*side) (bool, error) {
 	if asleep, err := d.stamper.asleep(ctx); err != nil || len(asleep) > 0 {
 		return err != nil, err
 	}
 	for _, s := range sides {
 		for _, t := range s.tables {
-			l, err := d.host.list(ctx, t.Table)
-			if err != nil {
-				return true, err
-			}
-			good := true
-			d.note(func() { good = d.watch.round != round || t.matches(l) })
-			if !good {
-				return false, nil
+			if good, err := d.compareTable(ctx, s, t); err != nil || !good {
+				return err != nil, err
 			}
 		}
 	}
 	return true, nil
+}
+
+const (
+	// compareTries is how often a table is listed anew because we wrote meanwhile: then
+	// the listing tells nothing. Changes may follow one another for hours.
+	compareTries = 10
+	// writingPause is the time between two looks whether we are writing.
+	writingPause = 2 * time.Millisecond
+)
+
+// compareTable lists one table between two pieces of our own writing.
+func (d *Dataplane) compareTable(ctx context.Context, s *side, t *table) (bool, error) {
+	for range compareTries {
+		round, err := d.notWriting(ctx)
+		if err != nil {
+			return true, err
+		}
+		l, err := d.host.list(ctx, t.Table)
+		if err != nil {
+			return true, err
+		}
+		var good, valid bool
+		d.note(func() {
+			valid = d.watch.round == round && slices.Contains(d.sides, s)
+			good = valid && t.matches(l)
+		})
+		if valid {
+			return good, nil
+		}
+	}
+	return true, nil // it is the next look's matter
+}
+
+// notWriting waits until we do not write, and returns the round.
+func (d *Dataplane) notWriting(ctx context.Context) (round uint64, err error) {
+	for ctx.Err() == nil {
+		writing := false
+		d.note(func() { round, writing = d.watch.round, d.watch.writing })
+		if !writing {
+			return round, nil
+		}
+		time.Sleep(writingPause)
+	}
+	return 0, ctx.Err()
 }
 
 // matches compares a listing with the mirror.

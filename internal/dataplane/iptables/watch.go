@@ -7,7 +7,7 @@ import (
 
 const (
 	// watchPeriod is the time between two looks whether somebody else wrote.
-	watchPeriod = time.Second
+	watchPeriod = 250 * time.Millisecond
 	// listingShare is how much more time passes than is spent on listing, while
 	// somebody writes all the time.
 	listingShare = 20
@@ -143,7 +143,7 @@ func (d *Dataplane) look(ctx context.Context, due bool) (bool, error) {
 		d.note(func() { d.watch.quietBefore = rest(start, d.clock.Now(), quietShare) })
 		return true, nil
 	}
-	good, err := d.compare(ctx, sides, round)
+	good, err := d.compare(ctx, sides)
 	end := d.clock.Now()
 	d.note(func() {
 		d.watch.quietBefore = rest(start, end, listingShare)
