@@ -58,15 +58,20 @@ func (d *Dataplane) settleDoubts(ctx context.Context) {
 			return
 		case <-d.watch.unwatched:
 		}
-		start := time.Now()
 		_, err := d.Verify(ctx)
 		if err != nil && ctx.Err() == nil {
 			d.logger.V(1).Info("Cannot tell whether somebody else changed our nftables tables", "reason", err.Error())
 			ring(d.watch.unwatched)
 		}
-		rest(ctx, start)
+		select {
+		case <-ctx.Done():
+		case <-time.After(settlePause):
+		}
 	}
 }
+
+// settlePause is the least time between two comparisons.
+const settlePause = time.Second
 
 // snapshot is what the mirror says the kernel holds, at a moment at which nobody
 // writes.
