@@ -31,6 +31,10 @@ var unsuitable = []string{
 	"^TestHugePoolGrowsAndShrinks$",
 	"^TestRefusedFrontendsHarmOnlyThemselvesAmongVeryMany$",
 	"^TestVeryManyStickyServices$",
+	"^TestTransactionsFitSmallBuffers$",
+	"^TestForgettingClientsHoldsUpNoChange$",
+	"^TestWhatOthersDoInTheirOwnTablesIsNoBusinessOfOurs$",
+	"^TestTenThousandSourceRanges$",
 	// They ask nothing of the kernel, or nothing that others do not.
 	"^TestEveryCombinationOfTables$",
 	"^TestChangeWritesFewRules$",

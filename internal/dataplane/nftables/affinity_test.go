@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -145,6 +146,7 @@ func TestForgettingClientsHoldsUpNoChange(t *testing.T) {
 		defer close(ended)
 		for ctx.Err() == nil {
 			k.nft("add table ip theirs\ndelete table ip theirs", "-f", "-")
+			time.Sleep(10 * time.Millisecond)
 		}
 	}()
 	testkit.Eventually(t, func() error {
