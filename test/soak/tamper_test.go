@@ -20,7 +20,7 @@ func (s *soak) tamper(w *window) error {
 	}
 	w.loses, w.forgets = true, true
 	began := time.Now()
-	what, err := s.breakRules()
+	what, err := s.breakRules(anything)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (s *soak) mended(before []string, what string, began time.Time) error {
 func (s *soak) tamperUnderChange(w *window) error {
 	w.loses, w.forgets = true, true
 	began := time.Now()
-	what, err := s.breakRules()
+	what, err := s.breakRules(anything)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (s *soak) tamperWhileDown(w *window) error {
 	}
 	var done []string
 	for range 1 + s.rng.IntN(3) {
-		what, err := s.breakRules()
+		what, err := s.breakRules(staysConnected)
 		if errors.Is(err, errNothing) && len(done) > 0 {
 			break // all has been deleted
 		}
@@ -133,14 +133,14 @@ const mostRefusals = 50
 var errNothing = errors.New("nothing can be tampered with")
 
 // breakRules does something to the rules of the mode, and says what.
-func (s *soak) breakRules() (string, error) {
+func (s *soak) breakRules(allowed func(act) bool) (string, error) {
 	refused := errors.New("there is nothing")
 	for range mostRefusals {
 		a, err := s.randomAct()
 		if err != nil {
 			return "", err
 		}
-		if a.what == "" {
+		if a.what == "" || !allowed(a) {
 			continue // there is nothing to do it to
 		}
 		if _, err = s.run(s.ctx, a.input, a.command...); err == nil {
@@ -151,6 +151,15 @@ func (s *soak) breakRules() (string, error) {
 		refused = err
 	}
 	return "", fmt.Errorf("%w: %w", errNothing, refused)
+}
+
+func anything(act) bool { return true }
+
+// staysConnected leaves out what can keep a proxy that starts from its API server, and
+// thereby from learning what to mend.
+func staysConnected(a act) bool {
+	text := strings.ToLower(a.input + strings.Join(a.command, " "))
+	return !strings.Contains(text, "drop")
 }
 
 // act is a piece of tampering.

@@ -38,7 +38,7 @@ func TestIncrementalIsFromScratchIsKernel(t *testing.T) {
 			for i := range *histories {
 				rng := rand.New(rand.NewPCG(*seed, uint64(i)))
 				dataplanetest.Follow(t, rng, 4, incremental, scratch)
-				if good, err := incremental.compare(context.Background(), incremental.sides); err != nil || !good {
+				if good, _, err := incremental.compare(context.Background(), incremental.sides); err != nil || !good {
 					t.Fatalf("history %d of seed %d: the mirror is not the kernel: %v", i, *seed, err)
 				}
 				if diff := cmp.Diff(strings.Split(ks.dump(), "\n"), strings.Split(ki.dump(), "\n")); diff != "" {

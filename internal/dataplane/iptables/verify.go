@@ -10,19 +10,21 @@ import (
 // can tell that nobody else wrote since.
 func (d *Dataplane) Verify(ctx context.Context) (bool, error) { return d.look(ctx, true) }
 
-// compare lists our tables and holds them against the mirror.
-func (d *Dataplane) compare(ctx context.Context, sides []*side) (bool, error) {
+// compare lists our tables and holds them against the mirror. It also returns how long
+// listing took.
+func (d *Dataplane) compare(ctx context.Context, sides []*side) (good bool, took time.Duration, err error) {
 	if asleep, err := d.stamper.asleep(ctx); err != nil || len(asleep) > 0 {
-		return err != nil, err
+		return err != nil, 0, err
 	}
 	for _, s := range sides {
 		for _, t := range s.tables {
-			if good, err := d.compareTable(ctx, s, t); err != nil || !good {
-				return err != nil, err
+			good, last, err := d.compareTable(ctx, s, t)
+			if took += last; err != nil || !good {
+				return err != nil, took, err
 			}
 		}
 	}
-	return true, nil
+	return true, took, nil
 }
 
 const (
@@ -33,27 +35,30 @@ const (
 	writingPause = 2 * time.Millisecond
 )
 
-// compareTable lists one table between two pieces of our own writing.
-func (d *Dataplane) compareTable(ctx context.Context, s *side, t *table) (bool, error) {
+// compareTable lists one table between two pieces of our own writing. It also returns
+// how long the last listing took.
+func (d *Dataplane) compareTable(ctx context.Context, s *side, t *table) (good bool, took time.Duration, err error) {
 	for range compareTries {
 		round, err := d.notWriting(ctx)
 		if err != nil {
-			return true, err
+			return true, took, err
 		}
+		start := d.clock.Now()
 		l, err := d.host.list(ctx, t.Table)
+		took = d.clock.Since(start)
 		if err != nil {
-			return true, err
+			return true, took, err
 		}
-		var good, valid bool
+		var valid bool
 		d.note(func() {
 			valid = d.watch.round == round && slices.Contains(d.sides, s)
 			good = valid && t.matches(l)
 		})
 		if valid {
-			return good, nil
+			return good, took, nil
 		}
 	}
-	return true, nil // it is the next look's matter
+	return true, took, nil // it is the next look's matter
 }
 
 // notWriting waits until we do not write, and returns the round.

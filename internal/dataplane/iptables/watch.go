@@ -8,10 +8,13 @@ import (
 const (
 	// watchPeriod is the time between two looks whether somebody else wrote.
 	watchPeriod = 250 * time.Millisecond
-	// listingShare is how much more time passes than is spent on listing, while
-	// somebody writes all the time.
+	// While somebody writes all the time, listingShare times as long passes as is spent
+	// on listing, or longRest if that is less; but at least shortShare times as long.
 	listingShare = 20
-	// quietShare is the same for reading while nobody seems to write.
+	longRest     = time.Second
+	shortShare   = 4
+	// quietShare is how much more time passes than is spent on reading while nobody
+	// seems to write.
 	quietShare = 100
 )
 
@@ -140,13 +143,13 @@ func (d *Dataplane) look(ctx context.Context, due bool) (bool, error) {
 		return true, err
 	}
 	if !suspicious && !d.altered(read) {
-		d.note(func() { d.watch.quietBefore = rest(start, d.clock.Now(), quietShare) })
+		end := d.clock.Now()
+		d.note(func() { d.watch.quietBefore = end.Add(quietShare * end.Sub(start)) })
 		return true, nil
 	}
-	good, err := d.compare(ctx, sides)
-	end := d.clock.Now()
+	good, took, err := d.compare(ctx, sides)
 	d.note(func() {
-		d.watch.quietBefore = rest(start, end, listingShare)
+		d.watch.quietBefore = d.clock.Now().Add(restAfterListing(took))
 		if suspicious {
 			d.watch.notBefore = d.watch.quietBefore
 		}
@@ -158,9 +161,9 @@ func (d *Dataplane) look(ctx context.Context, due bool) (bool, error) {
 	return good, err
 }
 
-// rest is until when to rest from work that took from start to end.
-func rest(start, end time.Time, share time.Duration) time.Time {
-	return end.Add(share * end.Sub(start))
+// restAfterListing is how long to rest from listing that took so long.
+func restAfterListing(took time.Duration) time.Duration {
+	return max(min(listingShare*took, longRest), shortShare*took)
 }
 
 // altered tells whether tables may hold something else than when they were compared.
@@ -169,9 +172,12 @@ func (d *Dataplane) altered(read *contents) (altered bool) {
 	return altered
 }
 
-// glance looks at the one chain that whoever flushes everything does not spare,
-// while it is too early to list all.
+// glance looks at what is quickly read, while it is too early to list all: whether
+// tables sleep, and the one chain that whoever flushes everything does not spare.
 func (d *Dataplane) glance(ctx context.Context, sides []*side, round uint64) (good bool, err error) {
+	if asleep, err := d.stamper.asleep(ctx); err != nil || len(asleep) > 0 {
+		return err != nil, err
+	}
 	good = true
 	for _, s := range sides {
 		t := s.tables[0]
