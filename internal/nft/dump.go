@@ -83,17 +83,22 @@ const dump = unix.NLM_F_DUMP
 func (c *Conn) Generation(ctx context.Context) (uint32, error) {
 	var gen uint32
 	err := c.request(ctx, 0, unix.NFT_MSG_GETGEN, unix.NLM_F_ACK, nil, func(a Attrs) error {
-		for typ, v := range nfnetlink.Attrs(a) {
-			if typ == unix.NFTA_GEN_ID {
-				gen = toU32(v)
-			}
-		}
+		gen = parseGeneration(a)
 		return nil
 	})
 	if err != nil {
 		return 0, fmt.Errorf("reading the ruleset's generation: %w", err)
 	}
 	return gen, nil
+}
+
+func parseGeneration(b []byte) (gen uint32) {
+	for typ, v := range nfnetlink.Attrs(b) {
+		if typ == unix.NFTA_GEN_ID {
+			gen = toU32(v)
+		}
+	}
+	return gen
 }
 
 // Tables reads a family's tables.

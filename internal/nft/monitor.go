@@ -20,24 +20,31 @@ type Monitor struct {
 type Notice struct {
 	Family Family
 	Table  string
-	// Set is the set whose Elements came or went; "" when something else changed: a
-	// table, a chain, a rule, a set as such.
-	Set string
+	// Set is the set whose Elements came or went, Chain the chain whose rules did; both
+	// are "" when something else changed: a table, a chain or a set as such.
+	Set, Chain string
 	// Elements are keys. They are f's only until it returns.
 	Elements []Element
+	// Generation ends the notices of a transaction: the number of the ruleset's version
+	// that it made. It is 0 in all others.
+	Generation uint32
 	// Lost says that notices were lost because there were too many: anything
 	// may have happened.
 	Lost bool
 }
 
 // NewMonitor opens a monitor in a network namespace, as Dial does. It hears
-// nothing before Join, and nothing of what is done through one connection: ours.
+// nothing before Join, and nothing of what is done through one connection, if one is
+// given: ours.
 func NewMonitor(netns int, ours *Conn) (*Monitor, error) {
 	socket, err := nfnetlink.Dial(netns)
 	if err != nil {
 		return nil, err
 	}
-	err = errors.Join(socket.ForceBuffers(SendBuffer, receiveBuffer), socket.Ignore(ours.Port()))
+	err = socket.ForceBuffers(SendBuffer, receiveBuffer)
+	if ours != nil {
+		err = errors.Join(err, socket.Ignore(ours.Port()))
+	}
 	if err != nil {
 		return nil, errors.Join(err, socket.Close())
 	}
@@ -64,9 +71,7 @@ func (m *Monitor) Next(f func(Notice)) error {
 		if h.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || len(payload) < nfnetlink.GenHeaderLen {
 			return nil
 		}
-		if msg := h.Type & 0xff; msg != unix.NFT_MSG_NEWGEN {
-			f(parseNotice(msg, payload))
-		}
+		f(parseNotice(h.Type&0xff, payload))
 		return nil
 	})
 	switch {
@@ -82,6 +87,10 @@ func (m *Monitor) Next(f func(Notice)) error {
 func parseNotice(msg uint16, payload []byte) Notice {
 	n := Notice{Family: Family(payload[0])}
 	attrs := payload[nfnetlink.GenHeaderLen:]
+	if msg == unix.NFT_MSG_NEWGEN {
+		n.Generation = parseGeneration(attrs)
+		return n
+	}
 	// The first attribute of every object is the name of its table.
 	for typ, v := range nfnetlink.Attrs(attrs) {
 		if typ == unix.NFTA_TABLE_NAME {
@@ -89,13 +98,16 @@ func parseNotice(msg uint16, payload []byte) Notice {
 		}
 		break
 	}
-	if msg != unix.NFT_MSG_NEWSETELEM && msg != unix.NFT_MSG_DELSETELEM {
-		return n
-	}
 	for typ, v := range nfnetlink.Attrs(attrs) {
-		if typ == unix.NFTA_SET_ELEM_LIST_SET {
+		switch {
+		case typ == unix.NFTA_SET_ELEM_LIST_SET && (msg == unix.NFT_MSG_NEWSETELEM || msg == unix.NFT_MSG_DELSETELEM):
 			n.Set = toText(v)
+		case typ == unix.NFTA_RULE_CHAIN && (msg == unix.NFT_MSG_NEWRULE || msg == unix.NFT_MSG_DELRULE):
+			n.Chain = toText(v)
 		}
+	}
+	if n.Set == "" {
+		return n
 	}
 	err := elementReader(func(e *Element) error {
 		n.Elements = append(n.Elements, Element{Key: e.Key})

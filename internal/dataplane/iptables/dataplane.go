@@ -207,6 +207,7 @@ func (r *round) possible(frontends iter.Seq[*plan.Frontend]) []*plan.Frontend {
 }
 
 func (d *Dataplane) startRound() *round {
+	d.listen(false)
 	d.note(func() {
 		d.watch.round++
 		d.watch.writing = true
@@ -219,9 +220,20 @@ func (d *Dataplane) startRound() *round {
 	return &round{d: d, failed: map[plan.Key]error{}}
 }
 
+// listen starts and stops to listen to what others do.
+func (d *Dataplane) listen(on bool) {
+	if d.stamper == nil {
+		return // before the first Reconcile
+	}
+	if err := d.stamper.listen(on); err != nil {
+		d.logger.V(1).Info("Cannot listen for nftables notifications", "reason", err.Error())
+	}
+}
+
 // end says what came of a round. After an error it is not known what the kernel
 // holds.
 func (r *round) end(err error) dataplane.Result {
+	r.d.listen(true)
 	r.d.note(func() {
 		r.d.watch.writing = false
 		if err != nil {

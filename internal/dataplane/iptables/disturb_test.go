@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -126,6 +127,44 @@ func TestChangesDoNotHideWhatOthersDid(t *testing.T) {
 	}
 	if n != 3 {
 		t.Errorf("%d changes were written meanwhile, want 3", n)
+	}
+}
+
+// countingHost counts listings.
+type countingHost struct {
+	host
+	lists atomic.Int32
+}
+
+func (h *countingHost) list(ctx context.Context, t Table) (*listing, error) {
+	h.lists.Add(1)
+	return h.host.list(ctx, t)
+}
+
+// Nobody lists tables because of what others do to theirs: the kernel says what it was.
+func TestTablesOfOthersAreNoReasonToList(t *testing.T) {
+	ctx := t.Context()
+	k := newKernel(t, NFT)
+	d := k.dataplane()
+	d.period = time.Hour // this test looks by itself
+	ok(t, d.Reconcile(ctx, variety()))
+	if good, err := d.Verify(ctx); err != nil || !good {
+		t.Fatalf("Verify says %v, %v", good, err)
+	}
+	counting := &countingHost{host: d.host}
+	d.host = counting
+	for range 3 {
+		k.run("", "nft", "add table ip theirs; add chain ip theirs c; add rule ip theirs c counter; flush chain ip theirs c")
+		if good, err := d.Verify(ctx); err != nil || !good {
+			t.Fatalf("Verify says %v, %v", good, err)
+		}
+	}
+	if n := counting.lists.Load(); n != 0 {
+		t.Errorf("%d tables were listed", n)
+	}
+	k.iptables("-t nat -F KUBE-POSTROUTING")
+	if good, err := d.Verify(ctx); err != nil || good {
+		t.Errorf("Verify says %v, %v", good, err)
 	}
 }
 

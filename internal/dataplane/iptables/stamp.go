@@ -30,65 +30,31 @@ type stamper interface {
 	// asleep are the tables that packets pass by, and wake has them work again.
 	asleep(context.Context) ([]nft.Table, error)
 	wake(context.Context, []nft.Table) error
+	// listen starts and stops to listen to what others do, and judge tells what it
+	// heard of those who made one stamp of another.
+	listen(bool) error
+	judge(from, to stamp) verdict
 	Close() error
 }
+
+// verdict is what is known of other people's writes.
+type verdict int
+
+const (
+	unheard  verdict = iota // anything may have happened
+	harmless                // they did nothing to what is ours
+	harmful                 // they may have
+)
 
 // contents are numbers that are others when tables are, by their place in watched.
 type contents [len(watched)]uint64
 
 func newStamper(v Variant, netns int, families []model.Family) (stamper, error) {
 	if v == NFT {
-		conn, err := nft.Dial(netns, nft.SendBuffer)
-		if err != nil {
-			return nil, err
-		}
-		return nftStamper{conn}, nil
+		return newNFTStamper(netns)
 	}
 	s := &legacyStamper{sockets: map[model.Family]*xtables.Socket{}, seed: maphash.MakeSeed()}
 	return s, s.open(netns, families)
-}
-
-type nftStamper struct{ *nft.Conn }
-
-func (s nftStamper) stamp(ctx context.Context) (stamp, error) {
-	generation, err := s.Generation(ctx)
-	return stamp{generation: generation}, err
-}
-
-// expected counts our transaction.
-func (s nftStamper) expected(before stamp, _ Table, _ int) stamp {
-	before.generation++
-	return before
-}
-
-func (s nftStamper) contents(context.Context) (*contents, error) { return nil, nil }
-
-// asleep finds those of the tables that somebody gave the flag dormant, which iptables
-// does not know: it lists them as if nothing was.
-func (s nftStamper) asleep(ctx context.Context) (tables []nft.Table, err error) {
-	for _, f := range []nft.Family{nft.IP, nft.IP6} {
-		all, err := s.Tables(ctx, f)
-		if err != nil {
-			return nil, err
-		}
-		for _, t := range all {
-			if t.Dormant && (t.Name == nat || t.Name == filter) {
-				tables = append(tables, t)
-			}
-		}
-	}
-	return tables, nil
-}
-
-func (s nftStamper) wake(ctx context.Context, tables []nft.Table) error {
-	if len(tables) == 0 {
-		return nil
-	}
-	b := &nft.Batch{}
-	for _, t := range tables {
-		b.AddTable(t)
-	}
-	return s.Commit(ctx, b)
 }
 
 // legacyStamper asks the kernel about its tables, through a socket of each
@@ -152,7 +118,9 @@ func (s *legacyStamper) contents(context.Context) (*contents, error) {
 	return &out, nil
 }
 
-// Tables of legacy do not sleep.
+// There is nothing to listen to in legacy, and its tables do not sleep.
+func (s *legacyStamper) listen(bool) error                           { return nil }
+func (s *legacyStamper) judge(stamp, stamp) verdict                  { return unheard }
 func (s *legacyStamper) asleep(context.Context) ([]nft.Table, error) { return nil, nil }
 func (s *legacyStamper) wake(context.Context, []nft.Table) error     { return nil }
 

@@ -30,9 +30,10 @@ type watch struct {
 	suspicious bool
 	// contents are those that were found to be in order, nil after we wrote.
 	contents *contents
-	// notBefore is when tables may be listed again because somebody wrote, and
-	// quietBefore when they may be read although nobody seems to have.
-	notBefore, quietBefore time.Time
+	// notBefore is when tables may be listed again because somebody wrote, soonest
+	// when because it was to what is ours, and quietBefore when they may be read
+	// although nobody seems to have.
+	notBefore, soonest, quietBefore time.Time
 }
 
 // run carries an input out.
@@ -121,13 +122,26 @@ func (d *Dataplane) look(ctx context.Context, due bool) (bool, error) {
 	if err != nil {
 		return true, err
 	}
+	var known stamp
+	d.note(func() { known = d.watch.known })
+	judgement := harmless
+	if now != known {
+		judgement = d.stamper.judge(known, now)
+	}
 	start := d.clock.Now()
 	var suspicious, list, quiet bool
 	d.note(func() {
 		if d.watch.round != round {
 			return // what was read may be our own
 		}
-		d.watch.suspicious = d.watch.suspicious || now != d.watch.known
+		switch judgement {
+		case harmless:
+			d.watch.known = now
+		case harmful:
+			d.watch.suspicious, d.watch.notBefore = true, d.watch.soonest
+		case unheard:
+			d.watch.suspicious = true
+		}
 		suspicious = d.watch.suspicious
 		list = due || !start.Before(d.watch.notBefore)
 		quiet = due || !start.Before(d.watch.quietBefore)
@@ -149,7 +163,8 @@ func (d *Dataplane) look(ctx context.Context, due bool) (bool, error) {
 	}
 	good, took, err := d.compare(ctx, sides)
 	d.note(func() {
-		d.watch.quietBefore = d.clock.Now().Add(restAfterListing(took))
+		end := d.clock.Now()
+		d.watch.quietBefore, d.watch.soonest = end.Add(restAfterListing(took)), end.Add(shortShare*took)
 		if suspicious {
 			d.watch.notBefore = d.watch.quietBefore
 		}
