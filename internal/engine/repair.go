@@ -128,6 +128,7 @@ func (e *Engine) mend(ctx context.Context) {
 	case result.Err != nil:
 		e.log.V(1).Info("What somebody else changed cannot be repaired alone: comparing everything", "reason", result.Err.Error())
 		e.repair.need(end)
+		e.repair.disturbed = true // which is what the reconcile is for
 	case result.Transactions > 0 || len(result.Failed) > 0:
 		e.finish(commit{
 			change:  &plan.Change{Revision: e.ledger.read().ProgrammedRevision},

@@ -47,6 +47,23 @@ func TestWhatCannotBeRepairedAloneIsReconciled(t *testing.T) {
 	})
 }
 
+func TestReconcilesForDisturbancesInALoopDoNotTakeAllTheTime(t *testing.T) {
+	run(t, Options{}, func(t *testing.T, b *bench) {
+		b.sync()
+		b.kernel.tell(func(d *fakeDataplane) {
+			d.cannotRepair = true
+			d.delay = func() time.Duration { return 20 * ms }
+		})
+		for range 10 {
+			b.kernel.disturbed <- struct{}{}
+			time.Sleep(100 * ms)
+		}
+		if n := len(b.kernel.taken()); n < 4 || n > 6 {
+			t.Errorf("%d reconciles in a second, want one each 220 ms", n)
+		}
+	})
+}
+
 func TestARepairLeavesWhatIsPendingAlone(t *testing.T) {
 	run(t, Options{MinSyncPeriod: time.Second}, func(t *testing.T, b *bench) {
 		b.Update(web("10.0.0.1", 0))
