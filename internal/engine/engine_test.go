@@ -173,7 +173,7 @@ func TestAnEmptyChangeIsNotProgrammedBeforeThoseAheadOfIt(t *testing.T) {
 		{"a reconcile that waits after a failure", func(b *bench) {
 			b.kernel.failWith(errBroken)
 			b.Update(web("10.0.0.1", 0))
-			time.Sleep(time.Minute)
+			time.Sleep(time.Minute + ms) // the commit was a moment ago
 			b.kernel.failWith(nil)
 		}},
 	}
