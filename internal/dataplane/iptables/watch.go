@@ -136,7 +136,9 @@ func (d *Dataplane) look(ctx context.Context, due bool) (bool, error) {
 		}
 		switch judgement {
 		case harmless:
-			d.watch.known = now
+			if d.watch.known = now; now != known {
+				retryStuck(sides)
+			}
 		case harmful:
 			d.watch.suspicious, d.watch.notBefore = true, d.watch.soonest
 		case unheard:
