@@ -33,7 +33,6 @@ var unsuitable = []string{
 	"^TestVeryManyStickyServices$",
 	"^TestTransactionsFitSmallBuffers$",
 	"^TestForgettingClientsHoldsUpNoChange$",
-	"^TestWhatOthersDoInTheirOwnTablesIsNoBusinessOfOurs$",
 	"^TestTenThousandSourceRanges$",
 	// They ask nothing of the kernel, or nothing that others do not.
 	"^TestEveryCombinationOfTables$",
