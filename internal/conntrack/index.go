@@ -81,14 +81,8 @@ func (x *index) stale(f *flow) bool {
 // entry, what the client sends is decided by the rules, and they must say so: a
 // connection is not cut where they would drop that without a word.
 func severed(f *plan.Frontend, c *flow) bool {
-	return c.translated() && !c.over() && !f.Serves(c.by) &&
-		resets(&f.Route) && (f.Outside == nil || resets(f.Outside))
-}
-
-// resets tells whether a segment of no known connection is answered by a reset:
-// by an endpoint, or by the rules if there is none.
-func resets(r *plan.Route) bool {
-	return len(r.Endpoints) > 0 || r.Empty == plan.Reject
+	drops := func(r *plan.Route) bool { return r.Verdict() == plan.Drop }
+	return c.translated() && !c.over() && !f.Serves(c.by) && !slices.ContainsFunc(f.Routes(), drops)
 }
 
 // isOrphan tells whether a flow is addressed to a frontend that has gone.
@@ -115,7 +109,7 @@ func (x *index) set(f *plan.Frontend) bool {
 	if old == nil {
 		return known || followsFirst(f.Protocol)
 	}
-	return lost(old, f) || followsFirst(f.Protocol) && !hasAny(old)
+	return !f.ServesAll(old) || followsFirst(f.Protocol) && !old.HasEndpoints()
 }
 
 // followsFirst tells whether clients of a protocol go on sending to a frontend
@@ -143,16 +137,4 @@ func (x *index) configure(s *plan.Settings) bool {
 	}
 	x.former = append(x.former, old)
 	return true
-}
-
-// lost tells whether an endpoint serves no longer.
-func lost(old, now *plan.Frontend) bool {
-	gone := func(e plan.Endpoint) bool { return !now.Serves(e.AddrPort) }
-	return slices.ContainsFunc(old.Route.Endpoints, gone) || slices.ContainsFunc(old.AlsoServing, gone) ||
-		old.Outside != nil && slices.ContainsFunc(old.Outside.Endpoints, gone)
-}
-
-// hasAny tells whether a frontend leads new flows to an endpoint.
-func hasAny(f *plan.Frontend) bool {
-	return len(f.Route.Endpoints) > 0 || f.Outside != nil && len(f.Outside.Endpoints) > 0
 }

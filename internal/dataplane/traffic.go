@@ -22,35 +22,13 @@ type Traffic struct {
 	// Attempts are all of them. It goes back only when the kernel counts anew.
 	Attempts    uint64
 	Connections int64
-	Refused     [FrontendRefusals]int64
+	Refused     [plan.FrontendRefusals]int64 // by cause
 }
 
 // Strays are packets that asked for a connection with an address of the Services
 // that is no frontend, since the kernel began to count them.
 type Strays struct {
 	UnknownPort, UnallocatedAddress uint64
-}
-
-// Refusal is why a packet that asked for a connection was rejected or dropped.
-type Refusal uint8
-
-// The refusals. Those before FrontendRefusals are by frontends.
-const (
-	NoEndpoints     Refusal = iota
-	NoLocalEndpoint         // under traffic policy Local
-	SourceRange             // not in the load balancer's source ranges
-	UnknownPort             // of a ClusterIP in use
-	UnallocatedAddress
-
-	FrontendRefusals = UnknownPort
-)
-
-// Refusals are all of them.
-var Refusals = [...]Refusal{NoEndpoints, NoLocalEndpoint, SourceRange, UnknownPort, UnallocatedAddress}
-
-// String is a word for programs.
-func (r Refusal) String() string {
-	return [...]string{"no_endpoints", "no_local_endpoint", "source_range", "unknown_port", "unallocated_address"}[r]
 }
 
 // Plus adds up.

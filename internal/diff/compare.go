@@ -160,7 +160,7 @@ func emptyText(r *plan.Route) string {
 	if len(r.Endpoints) > 0 {
 		return ""
 	}
-	return r.Empty.String()
+	return r.Empty.Verdict.String()
 }
 
 func outsideText(r *plan.Route) string {
@@ -169,8 +169,10 @@ func outsideText(r *plan.Route) string {
 		return "all endpoints"
 	case len(r.Endpoints) > 0:
 		return "endpoints on this node only"
+	case r.Refuses(plan.NoLocalEndpoint):
+		return "nobody, for there is no endpoint on this node: " + r.Empty.Verdict.String()
 	}
-	return "nobody, for there is no endpoint on this node: " + r.Empty.String()
+	return "nobody, for there is no endpoint: " + r.Empty.Verdict.String()
 }
 
 func masqueradeText(m plan.Masquerade) string {

@@ -66,11 +66,16 @@ func TestADifferenceIsToldInWords(t *testing.T) {
 			changed + "endpoints: come: 10.244.0.3:80; go: 10.244.0.1:80\n"},
 		{"an endpoint moves here", usual, web(func(f *plan.Frontend) { f.Route.Endpoints = pool("10.244.0.1:80 here", "10.244.0.2:80") }),
 			changed + "endpoints: come: 10.244.0.1:80 (on this node); go: 10.244.0.1:80\n"},
-		{"the last endpoint goes", usual, web(func(f *plan.Frontend) { f.Route = plan.Route{Empty: plan.Drop} }),
+		{"the last endpoint goes", usual, web(func(f *plan.Frontend) { f.Route = plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}} }),
 			changed + "endpoints: go: 10.244.0.1:80, 10.244.0.2:80\n    without an endpoint: drop\n"},
-		{"a verdict that nobody meets", usual, web(func(f *plan.Frontend) { f.Route.Empty = plan.Drop }), "No difference.\n"},
+		{"a verdict that nobody meets", usual, web(func(f *plan.Frontend) { f.Route.Empty = plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint} }), "No difference.\n"},
 		{"policy Local", usual, web(func(f *plan.Frontend) { f.Outside = &plan.Route{Endpoints: pool("10.244.0.1:80 here")} }),
 			changed + "clients from outside reach: endpoints on this node only, was all endpoints\n    endpoints for clients from outside: come: 10.244.0.1:80 (on this node)\n"},
+		{"policy Local without an endpoint here", usual, web(func(f *plan.Frontend) {
+			f.Outside = &plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}
+		}), changed + "clients from outside reach: nobody, for there is no endpoint on this node: drop, was all endpoints\n"},
+		{"policy Local without any endpoint", usual, web(func(f *plan.Frontend) { f.Outside = &plan.Route{} }),
+			changed + "clients from outside reach: nobody, for there is no endpoint: reject, was all endpoints\n"},
 		{"masquerade and affinity", usual, web(func(f *plan.Frontend) { f.Masquerade, f.Affinity = plan.MasqueradeAlways, 10800 }),
 			changed + "masquerade: all connections, was no connection\n    session affinity: 3h0m0s, was none\n"},
 		{"a filter", usual, web(func(f *plan.Frontend) { f.Filtered, f.Sources = true, []netip.Prefix{prefix("10.0.0.0/8")} }),

@@ -150,10 +150,11 @@ func (c *Decision) connect(d *plan.Desired) {
 		c.Verdict, c.Cause = Dropped, BySourceRanges
 	case len(c.Route.Endpoints) > 0:
 		c.Verdict, c.Cause = Served, ByFrontend
-	case c.Route.Empty == plan.Drop:
-		c.Verdict, c.Cause = Dropped, NoLocalEndpoints
 	default:
-		c.Verdict, c.Cause = Rejected, NoEndpoints
+		c.Verdict, c.Cause = Rejected, Cause(c.Route.Empty.Cause.String())
+		if c.Route.Empty.Verdict == plan.Drop {
+			c.Verdict = Dropped
+		}
 	}
 }
 

@@ -67,7 +67,7 @@ func (e *Evidence) people() []person {
 		}
 	}
 	for _, f := range e.frontends {
-		for _, pool := range f.pools() {
+		for _, pool := range f.Routes() {
 			for _, ep := range pool.Endpoints {
 				used[ep.Addr()] = struct{}{}
 			}

@@ -139,12 +139,18 @@ type Frontend struct {
 	Sources  []netip.Prefix // sorted; those of the frontend's family
 }
 
-// pools are the one or two pools that connections to the frontend go to.
-func (f *Frontend) pools() []*Route {
+// Routes are the one or two routes that connections to the frontend take.
+func (f *Frontend) Routes() []*Route {
 	if f.Outside != nil {
 		return []*Route{&f.Route, f.Outside}
 	}
 	return []*Route{&f.Route}
+}
+
+// HasEndpoints reports whether new connections can reach an endpoint, whoever's
+// they are.
+func (f *Frontend) HasEndpoints() bool {
+	return slices.ContainsFunc(f.Routes(), func(r *Route) bool { return len(r.Endpoints) > 0 })
 }
 
 // Serves tells whether an endpoint may keep the flows that it has by way of the
@@ -152,6 +158,14 @@ func (f *Frontend) pools() []*Route {
 func (f *Frontend) Serves(at netip.AddrPort) bool {
 	return contains(f.Route.Endpoints, at) || contains(f.AlsoServing, at) ||
 		f.Outside != nil && contains(f.Outside.Endpoints, at)
+}
+
+// ServesAll reports whether all endpoints that another version of the frontend
+// serves may keep their flows.
+func (f *Frontend) ServesAll(of *Frontend) bool {
+	lost := func(e Endpoint) bool { return !f.Serves(e.AddrPort) }
+	return !slices.ContainsFunc(of.AlsoServing, lost) &&
+		!slices.ContainsFunc(of.Routes(), func(r *Route) bool { return slices.ContainsFunc(r.Endpoints, lost) })
 }
 
 func contains(sorted []Endpoint, at netip.AddrPort) bool {
@@ -166,32 +180,27 @@ type Route struct {
 	// Endpoints is sorted by address and port, without duplicates, and may be
 	// shared between frontends.
 	Endpoints []Endpoint
-	// Empty is the verdict when there is no endpoint.
-	Empty Verdict
+	// Empty is what happens when there is no endpoint, and why there is none.
+	Empty Refusal
 	// Local says that a traffic policy admits endpoints on this node only.
 	Local bool
+}
+
+// Refuses reports whether the route refuses connections, for that cause.
+func (r *Route) Refuses(why Cause) bool { return len(r.Endpoints) == 0 && r.Empty.Cause == why }
+
+// Verdict is what happens to connections that take the route.
+func (r *Route) Verdict() Verdict {
+	if len(r.Endpoints) > 0 {
+		return Forward
+	}
+	return r.Empty.Verdict
 }
 
 // Endpoint is where a connection can go.
 type Endpoint struct {
 	netip.AddrPort
 	Local bool // runs on this node
-}
-
-// Verdict is what happens to a connection that cannot go anywhere.
-type Verdict uint8
-
-// The verdicts.
-const (
-	Reject Verdict = iota
-	Drop
-)
-
-func (v Verdict) String() string {
-	if v == Drop {
-		return "drop"
-	}
-	return "reject"
 }
 
 // Masquerade says whose connections get the node's address as their source.

@@ -172,7 +172,7 @@ func routeText(f model.Family, r *Route) string {
 		return "-"
 	}
 	if len(r.Endpoints) == 0 {
-		return r.Empty.String()
+		return r.Empty.Verdict.String()
 	}
 	var words []string
 	for _, e := range r.Endpoints {

@@ -182,7 +182,7 @@ func (cs *candidates) pools(env *environment, svc *model.Service) pools {
 		out.besideBoth = cs.endpoints(func(c *candidate) bool { return c.serving && !inCluster(c) && !inLocal(c) })
 	}
 	if out.local.Endpoints == nil && out.cluster.Endpoints != nil {
-		out.local.Empty = Drop
+		out.local.Empty = Refusal{Drop, NoLocalEndpoint}
 	}
 	return out
 }

@@ -87,7 +87,7 @@ func New(ctx context.Context, o Options) *Relay {
 func (r *Relay) Set(route plan.Route, serves func(netip.AddrPort) bool, affinity time.Duration) error {
 	r.pool.set(route.Endpoints, serves, affinity)
 	r.streams.resetWhere(r.gone)
-	if len(route.Endpoints) == 0 && route.Empty == plan.Reject {
+	if route.Verdict() == plan.Reject {
 		r.Close()
 		return nil
 	}

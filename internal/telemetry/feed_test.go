@@ -233,6 +233,9 @@ func TestServicePortsWithoutLocalEndpointsAreCounted(t *testing.T) {
 		{"endpoints elsewhere are none under policy Local", []*plan.Change{set(frontend("10.96.0.1", web, internalGap))},
 			[]string{"IPv4 external 0", "IPv4 internal 1", "IPv6 external 0", "IPv6 internal 0"}},
 		{"no endpoints at all is another matter", []*plan.Change{set(frontend("10.96.0.1", web))}, none},
+		{"dropping for another cause is no gap", []*plan.Change{set(frontend("10.96.0.1", web, func(f *plan.Frontend) {
+			f.Route.Empty = plan.Refusal{Verdict: plan.Drop, Cause: plan.NoEndpoints}
+		}))}, none},
 		{"a port counts once, whatever its addresses", []*plan.Change{set(frontend("192.0.2.1", web, externalGap), frontend("192.0.2.2", web, externalGap))},
 			[]string{"IPv4 external 1", "IPv4 internal 0", "IPv6 external 0", "IPv6 internal 0"}},
 		{"two ports, two Services and two families are several", []*plan.Change{set(

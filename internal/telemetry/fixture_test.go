@@ -149,9 +149,11 @@ func keyOf(addr string) plan.Key {
 
 // internalGap and externalGap are what policy Local does to a frontend when no
 // endpoint is on this node.
-func internalGap(f *plan.Frontend) { f.Route = plan.Route{Empty: plan.Drop} }
+func internalGap(f *plan.Frontend) {
+	f.Route = plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}
+}
 func externalGap(f *plan.Frontend) {
-	f.Kind, f.Outside = plan.ExternalIP, &plan.Route{Empty: plan.Drop}
+	f.Kind, f.Outside = plan.ExternalIP, &plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}
 	f.Route.Endpoints = elsewhere
 }
 

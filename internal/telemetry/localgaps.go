@@ -48,15 +48,13 @@ func (l *localGaps) follow(change *plan.Change) {
 }
 
 // gapOf tells whether a frontend drops for lack of a local endpoint, and under
-// which policy. Plan has no other reason to drop instead of to reject.
+// which policy.
 func gapOf(f *plan.Frontend) (policy string, open bool) {
 	if f.Outside != nil {
-		return policyExternal, drops(f.Outside)
+		return policyExternal, f.Outside.Refuses(plan.NoLocalEndpoint)
 	}
-	return policyInternal, drops(&f.Route)
+	return policyInternal, f.Route.Refuses(plan.NoLocalEndpoint)
 }
-
-func drops(r *plan.Route) bool { return len(r.Endpoints) == 0 && r.Empty == plan.Drop }
 
 func (l *localGaps) open(key plan.Key, g gap) {
 	l.byKey[key] = g

@@ -134,7 +134,7 @@ func (s *service) sorted() []*plan.Frontend {
 func (s *service) endpoints() (all, here int) {
 	seen := map[netip.Addr]struct{}{}
 	for _, f := range s.frontends {
-		for _, route := range routes(f) {
+		for _, route := range f.Routes() {
 			for _, e := range route.Endpoints {
 				if _, ok := seen[e.Addr()]; ok {
 					continue
@@ -150,14 +150,5 @@ func (s *service) endpoints() (all, here int) {
 }
 
 func (s *service) goesSomewhere() bool {
-	return slices.ContainsFunc(s.frontends, func(f *plan.Frontend) bool {
-		return len(f.Route.Endpoints) > 0 || f.Outside != nil && len(f.Outside.Endpoints) > 0
-	})
-}
-
-func routes(f *plan.Frontend) []*plan.Route {
-	if f.Outside != nil {
-		return []*plan.Route{&f.Route, f.Outside}
-	}
-	return []*plan.Route{&f.Route}
+	return slices.ContainsFunc(s.frontends, (*plan.Frontend).HasEndpoints)
 }

@@ -184,7 +184,7 @@ func (s *search) inFrontend(w *word, f *plan.Frontend) bool {
 }
 
 func hasEndpoint(f *plan.Frontend, addr netip.Addr) bool {
-	return slices.ContainsFunc(routes(f), func(r *plan.Route) bool {
+	return slices.ContainsFunc(f.Routes(), func(r *plan.Route) bool {
 		return slices.ContainsFunc(r.Endpoints, func(e plan.Endpoint) bool { return e.Addr() == addr })
 	})
 }

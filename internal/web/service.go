@@ -146,7 +146,7 @@ func kindOf(f *plan.Frontend) string {
 func poolsOf(f *plan.Frontend) []string {
 	pool := func(r *plan.Route) string {
 		if len(r.Endpoints) == 0 {
-			return map[plan.Verdict]string{plan.Reject: "rejected", plan.Drop: "dropped"}[r.Empty]
+			return map[plan.Verdict]string{plan.Reject: "rejected", plan.Drop: "dropped"}[r.Empty.Verdict]
 		}
 		here := 0
 		for _, e := range r.Endpoints {

@@ -134,7 +134,7 @@ func (c *crowd) add() []*plan.Frontend {
 func (c *crowd) route() plan.Route {
 	n := []int{0, 1, 1, 2, 2, 3, 5, 70, 300}[c.IntN(9)]
 	first := netip.AddrFrom4([4]byte{10, 244, byte(c.IntN(20)), byte(c.IntN(256))})
-	return plan.Route{Endpoints: many(first, n), Empty: plan.Verdict(c.IntN(2))}
+	return plan.Route{Endpoints: many(first, n), Empty: plan.Refusal{Verdict: plan.Verdict(c.IntN(2)), Cause: plan.Cause(c.IntN(2))}}
 }
 
 // change changes a part of what is desired.

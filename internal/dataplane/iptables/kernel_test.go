@@ -106,15 +106,15 @@ func variety() *plan.Desired {
 	} {
 		fam.pool[0].Local = true
 		all := plan.Route{Endpoints: fam.pool}
-		local := &plan.Route{Endpoints: fam.pool[:1], Empty: plan.Drop}
+		local := &plan.Route{Endpoints: fam.pool[:1], Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}
 		add("web", plan.Frontend{Key: key(fam.cluster+":80", model.TCP), Route: all, Masquerade: plan.MasqueradeOffCluster})
 		add("dns", plan.Frontend{Key: key(fam.cluster+":53", model.UDP), Route: all, Affinity: 10800})
 		add("sctp", plan.Frontend{Key: key(fam.cluster+":99", model.SCTP)})
-		add("gone", plan.Frontend{Key: key(fam.cluster+":98", model.TCP), Route: plan.Route{Empty: plan.Drop}})
+		add("gone", plan.Frontend{Key: key(fam.cluster+":98", model.TCP), Route: plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}})
 		add("lb", plan.Frontend{Key: key(fam.lb+":443", model.TCP), Kind: plan.LoadBalancerIP, Route: all, Outside: local,
 			Masquerade: plan.MasqueradeNode, Filtered: true, Sources: fam.sources})
 		add("lb", plan.Frontend{Key: key(fam.any+":30080", model.TCP), Kind: plan.NodePort, Route: all,
-			Outside: &plan.Route{Empty: plan.Drop}, Masquerade: plan.MasqueradeNode})
+			Outside: &plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}, Masquerade: plan.MasqueradeNode})
 		add("np", plan.Frontend{Key: key(fam.any+":30081", model.UDP), Kind: plan.NodePort, Route: all, Masquerade: plan.MasqueradeAlways})
 		add("empty", plan.Frontend{Key: key(fam.lb+":444", model.TCP), Kind: plan.LoadBalancerIP, Filtered: true, Sources: fam.sources})
 		add("empty", plan.Frontend{Key: key(fam.any+":30082", model.TCP), Kind: plan.NodePort})

@@ -46,12 +46,13 @@ func (e *refusal) write(p *page) {
 	e.refuse(p, base, last)
 }
 
-func (e *refusal) refuse(p *page, r rule, v plan.Verdict) {
-	if v == plan.Drop {
+func (e *refusal) refuse(p *page, r rule, by plan.Refusal) {
+	r.comment = idOf(e.f).String() + " has no endpoints"
+	if by.Cause == plan.NoLocalEndpoint {
 		r.comment = idOf(e.f).String() + " has no local endpoints"
-		r.target = "-j DROP"
-	} else {
-		r.comment = idOf(e.f).String() + " has no endpoints"
+	}
+	r.target = "-j DROP"
+	if by.Verdict == plan.Reject {
 		r.target = "-j REJECT --reject-with " + e.env.words.rejection(e.f.Protocol)
 	}
 	p.add(r)

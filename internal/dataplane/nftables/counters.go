@@ -95,7 +95,7 @@ func (d *Dataplane) readCounters(ctx context.Context, items []*item) error {
 		if err != nil {
 			return err
 		}
-		dropped, err := read(m.outside, now.outside == dropName)
+		fromOutside, err := read(m.outside, now.outside != "")
 		if err != nil {
 			return err
 		}
@@ -104,7 +104,7 @@ func (d *Dataplane) readCounters(ctx context.Context, items []*item) error {
 			return err
 		}
 		now.packets, now.bytes = verdict.Packets, verdict.Bytes
-		now.outsidePackets, now.filteredPackets = dropped.Packets, filtered.Packets
+		now.outsidePackets, now.filteredPackets = fromOutside.Packets, filtered.Packets
 	}
 	return nil
 }

@@ -66,6 +66,9 @@ type Dataplane struct {
 	writing bool
 	// tables is nil while it is not known what the kernel holds.
 	tables []*table
+	// former are the tables as they were last known, while they are not: they say
+	// what the kernel's counters mean.
+	former []*table
 
 	// banked is, by frontend, what its counters said that its elements do not say
 	// any more, because they lead elsewhere now. It is guarded by mu.
@@ -191,7 +194,9 @@ func ourTables(ctx context.Context, c *nft.Conn, l *layout) ([]nft.Table, error)
 func (d *Dataplane) forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.tables = nil
+	if d.tables != nil {
+		d.former, d.tables = d.tables, nil
+	}
 	d.round++
 }
 

@@ -40,17 +40,20 @@ func (d *Dataplane) Describe(ctx context.Context, at dataplane.Place, client net
 	}
 	if r.out.Present = now.verdict != ""; r.out.Present {
 		r.out.Counted = true
-		r.out.Connections, r.out.Refused = d.totals(at.Key, &now)
+		r.out.Connections, r.out.Refused = d.totals(f, at.Key, &now)
 	}
 	return r.out, r.err
 }
 
 // totals are how many connections a frontend had, and how many packets it
 // refused that asked for one.
-func (d *Dataplane) totals(k plan.Key, now *programmed) (connections, refused uint64) {
+func (d *Dataplane) totals(f *frontend, k plan.Key, now *programmed) (connections, refused uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	t := now.tally().Plus(d.banked[k])
+	if f == nil {
+		return now.packets, 0
+	}
+	t := tally(f.Frontend, now).Plus(d.banked[k])
 	for _, n := range t.Refused {
 		refused += uint64(max(0, n))
 	}

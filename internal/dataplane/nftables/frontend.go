@@ -45,7 +45,7 @@ func chainsFor(f *plan.Frontend) chainsOf {
 		masquerade: f.Masquerade,
 	}
 	if e.size == 0 {
-		e.sticky, e.verdict = false, f.Route.Empty
+		e.sticky, e.verdict = false, f.Route.Empty.Verdict
 	}
 	if f.Filtered && len(f.Sources) > 0 {
 		e.lengths, e.protocol = lengthsOf(f.Sources), f.Protocol
@@ -54,7 +54,7 @@ func chainsFor(f *plan.Frontend) chainsOf {
 	if f.Outside != nil {
 		o := chain{kind: entry, nodePort: e.nodePort, local: true, sticky: f.Affinity > 0, size: len(f.Outside.Endpoints)}
 		if o.size == 0 {
-			o = chain{verdict: f.Outside.Empty}
+			o = chain{verdict: f.Outside.Empty.Verdict}
 		}
 		c.outside = o.target()
 	}

@@ -57,7 +57,7 @@ func (d *Dataplane) reconcile(ctx context.Context, desired *plan.Desired, afresh
 		return r.result
 	}
 	d.mu.Lock()
-	d.tables = r.tables
+	d.tables, d.former = r.tables, nil
 	d.mu.Unlock()
 	for _, t := range r.tables {
 		d.followAll(t)

@@ -3,7 +3,6 @@ package nftables
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"sluice/internal/dataplane"
 	"sluice/internal/nft"
@@ -75,8 +74,8 @@ func (d *Dataplane) eachTraffic(ctx context.Context, t *table, each func(plan.Ke
 	return t.eachElement(ctx, d.reader, []string{services, nodePorts}, func(k plan.Key, e *nft.Element) {
 		p := rest[k]
 		p.verdict, p.packets = r.nameOf(e), e.Packets
-		if banked, ok := d.bankOf(t, k, &p); ok {
-			each(k, p.tally().Plus(banked))
+		if f, banked := d.tellable(t, k, &p); f != nil {
+			each(k, tally(f.Frontend, &p).Plus(banked))
 		}
 	})
 }
@@ -89,50 +88,51 @@ func (r *reader) nameOf(e *nft.Element) string {
 	return r.verdictName(e.Verdict)
 }
 
-// bankOf is what is banked of a frontend, unless the kernel and our mirror, with
-// which the bank is in step, say different things of it at the moment.
-func (d *Dataplane) bankOf(t *table, k plan.Key, now *programmed) (dataplane.Traffic, bool) {
+// tellable is the mirror of a frontend and what is banked of it; nil if the kernel
+// and the mirror, with which the bank is in step, say different things of it at
+// the moment.
+func (d *Dataplane) tellable(t *table, k plan.Key, now *programmed) (*frontend, dataplane.Traffic) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	f := t.frontends[k]
-	return d.banked[k], f != nil && !f.leadsElsewhere(now)
+	if f == nil || f.leadsElsewhere(now) {
+		return nil, dataplane.Traffic{}
+	}
+	return f, d.banked[k]
 }
 
 // tally splits the counters of a frontend by what became of the packets. Who is
 // not admitted by the source ranges of a Service without endpoints counts as one
 // who met no endpoints.
-func (p *programmed) tally() dataplane.Traffic {
-	t := dataplane.Traffic{Attempts: p.packets}
-	all := int64(p.packets)
-	if why, refused := refusal(p.verdict); refused {
-		t.Refused[why] = all
+func tally(f *plan.Frontend, counted *programmed) dataplane.Traffic {
+	t := dataplane.Traffic{Attempts: counted.packets}
+	all := int64(counted.packets)
+	if len(f.Route.Endpoints) == 0 {
+		t.Refused[f.Route.Empty.Cause] = all
 		return t
 	}
-	if p.outside == dropName {
-		t.Refused[dataplane.NoLocalEndpoint] = int64(p.outsidePackets)
+	t.Refused[plan.SourceRange] = int64(counted.filteredPackets)
+	if out := f.Outside; out != nil && len(out.Endpoints) == 0 {
+		t.Refused[out.Empty.Cause] += int64(counted.outsidePackets)
 	}
-	t.Refused[dataplane.SourceRange] = int64(p.filteredPackets)
-	t.Connections = all - t.Refused[dataplane.NoLocalEndpoint] - t.Refused[dataplane.SourceRange]
+	t.Connections = all
+	for _, n := range t.Refused {
+		t.Connections -= n
+	}
 	return t
 }
 
-// refusal tells why a verdict refuses everybody, if it does.
-func refusal(verdict string) (dataplane.Refusal, bool) {
-	switch {
-	case verdict == dropName:
-		return dataplane.NoLocalEndpoint, true
-	case verdict == fixedNames[reject], strings.HasSuffix(verdict, plan.Reject.String()):
-		return dataplane.NoEndpoints, true
-	}
-	return 0, false
-}
-
 // bank keeps what the counters of a frontend said before a change and do not
-// say after it, so that the two together go on as if nothing had happened. The
-// caller holds mu.
+// say after it, so that the two together go on as if nothing had happened. Where
+// it is not known what they meant, all count by what they mean now. The caller
+// holds mu.
 func (d *Dataplane) bank(it *item) {
 	if it.now == nil || it.new == nil { // it starts, or ends
 		delete(d.banked, it.key)
+		return
+	}
+	was := d.countedAs(it)
+	if was == nil {
 		return
 	}
 	after := it.new.programmed
@@ -143,10 +143,23 @@ func (d *Dataplane) bank(it *item) {
 	if after.filters && it.now.filters {
 		after.filteredPackets = it.now.filteredPackets
 	}
-	before := it.now.tally().Minus(after.tally())
+	before := tally(was, it.now).Minus(tally(it.new.Frontend, &after))
 	if banked := d.banked[it.key].Plus(before); banked != (dataplane.Traffic{}) {
 		d.banked[it.key] = banked
 	} else {
 		delete(d.banked, it.key)
 	}
+}
+
+// countedAs is the frontend under which the kernel counted what an item replaces;
+// nil if that is not known: somebody else wrote it.
+func (d *Dataplane) countedAs(it *item) *plan.Frontend {
+	was := it.old
+	for i := 0; was == nil && i < len(d.former); i++ {
+		was = d.former[i].frontends[it.key]
+	}
+	if was == nil || was.leadsElsewhere(it.now) {
+		return nil
+	}
+	return was.Frontend
 }

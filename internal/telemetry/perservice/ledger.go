@@ -20,7 +20,7 @@ type ledger struct {
 	// other is what was counted for Services while they were among shared.
 	other counts
 	// refused counts for all Services, and for what is none.
-	refused [len(dataplane.Refusals)]uint64
+	refused [plan.Refusals]uint64
 	strays  dataplane.Strays // when the kernel was last asked
 	// begun says that there was a commit, and based that it is known where the
 	// kernel's counters stood after the first one.
@@ -30,7 +30,7 @@ type ledger struct {
 // counts are numbers that only grow.
 type counts struct {
 	connections uint64
-	refused     [dataplane.FrontendRefusals]uint64
+	refused     [plan.FrontendRefusals]uint64
 	failures    uint64
 }
 

@@ -87,8 +87,8 @@ func (f *frontend) gain(now dataplane.Traffic) dataplane.Traffic {
 
 func (l *ledger) countStrays(now dataplane.Strays) {
 	if l.based {
-		l.refused[dataplane.UnknownPort] += gained(l.strays.UnknownPort, now.UnknownPort)
-		l.refused[dataplane.UnallocatedAddress] += gained(l.strays.UnallocatedAddress, now.UnallocatedAddress)
+		l.refused[plan.UnknownPort] += gained(l.strays.UnknownPort, now.UnknownPort)
+		l.refused[plan.UnallocatedAddress] += gained(l.strays.UnallocatedAddress, now.UnallocatedAddress)
 	}
 	l.strays, l.based = now, true
 }

@@ -5,7 +5,6 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 
-	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -13,6 +12,15 @@ import (
 // other is in the labels of the series that several Services share. No name in
 // Kubernetes is like that.
 const other = "_other_"
+
+// reasons are the labels of what packets are refused for.
+var reasons = [plan.Refusals]string{
+	plan.NoEndpoints:        "no_endpoints",
+	plan.NoLocalEndpoint:    "no_local_endpoint",
+	plan.SourceRange:        "source_range",
+	plan.UnknownPort:        "unknown_port",
+	plan.UnallocatedAddress: "unallocated_address",
+}
 
 // Write writes all metrics in the text format of Prometheus.
 func (b *Book) Write(to io.Writer) error {
@@ -45,8 +53,8 @@ func (b *Book) write(w *writer) {
 
 func (l *ledger) writeRefused(w *writer) {
 	w.metric("sluice_refused_packets_total", "counter", "Packets that asked for a connection and were rejected or dropped, by reason.")
-	for _, r := range dataplane.Refusals {
-		w.sample(float64(l.refused[r]), "reason", r.String())
+	for why, n := range l.refused {
+		w.sample(float64(n), "reason", reasons[why])
 	}
 }
 
@@ -83,7 +91,7 @@ func (l *ledger) writeServiceRefusals(w *writer) {
 	each := func(name model.Name, c *counts) {
 		for i, n := range c.refused {
 			if n > 0 {
-				w.serviceSample(name, float64(n), "reason", dataplane.Refusal(i).String())
+				w.serviceSample(name, float64(n), "reason", reasons[i])
 			}
 		}
 	}
