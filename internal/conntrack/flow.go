@@ -39,13 +39,7 @@ func (f *flow) key() plan.Key {
 
 // nodePortKey is that of a node port, if the client sends to one.
 func (f *flow) nodePortKey() plan.Key {
-	key := f.key()
-	if key.Addr.Is4() {
-		key.Addr = netip.IPv4Unspecified()
-	} else {
-		key.Addr = netip.IPv6Unspecified()
-	}
-	return key
+	return plan.NodePortKey(model.FamilyOf(f.to.Addr()), f.to.Port(), f.protocol)
 }
 
 // over tells whether a TCP connection has ended at both ends.

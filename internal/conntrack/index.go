@@ -8,46 +8,22 @@ import (
 	"sluice/internal/plan"
 )
 
-// view is the frontends of one moment, and where node ports answer.
-type view struct {
-	frontends map[plan.Key]*plan.Frontend
-	settings  *plan.Settings
+// index is what the kernel follows.
+type index struct {
+	// followed has frontends, and where node ports answer. A frontend that was
+	// refused is nil: what the kernel does there is not known.
+	followed plan.Desired
 	// local tells whether the routing table calls an address local.
 	local func(netip.Addr) bool
-}
-
-// find returns the frontend that a flow is addressed to. As in a dataplane, the
-// exact address goes before a node port.
-func (v *view) find(f *flow) (*plan.Frontend, bool) {
-	if frontend, ok := v.frontends[f.key()]; ok {
-		return frontend, true
-	}
-	frontend, ok := v.frontends[f.nodePortKey()]
-	if !ok || !v.settings.HasNodePorts(f.to.Addr(), v.local) {
-		return nil, false
-	}
-	return frontend, true
-}
-
-// serves tells whether whoever answers a flow is meant to.
-func (v *view) serves(f *flow) bool {
-	frontend, _ := v.find(f)
-	return frontend != nil && frontend.Serves(f.by)
-}
-
-// index is the frontends that the kernel follows. One that was refused is nil:
-// what the kernel does there is not known.
-type index struct {
-	view
 	// retired are frontends that have gone, and former where node ports answered,
 	// since the table was last swept.
 	retired map[plan.Key]struct{}
-	former  []*plan.Settings
+	former  []plan.Settings
 }
 
 // newIndex returns one that asks local what the routing table calls local.
 func newIndex(local func(netip.Addr) bool) *index {
-	x := &index{view: view{frontends: map[plan.Key]*plan.Frontend{}, settings: &plan.Settings{}, local: local}}
+	x := &index{followed: plan.Desired{Frontends: map[plan.Key]*plan.Frontend{}}, local: local}
 	x.forget()
 	return x
 }
@@ -56,11 +32,11 @@ func newIndex(local func(netip.Addr) bool) *index {
 func (x *index) forget() { x.retired, x.former = map[plan.Key]struct{}{}, nil }
 
 // empty tells whether no entry can be stale.
-func (x *index) empty() bool { return len(x.frontends) == 0 && len(x.retired) == 0 }
+func (x *index) empty() bool { return len(x.followed.Frontends) == 0 && len(x.retired) == 0 }
 
 // stale decides whether an entry must go.
 func (x *index) stale(f *flow) bool {
-	frontend, found := x.find(f)
+	frontend, found := x.followed.Lookup(f.key(), x.local)
 	if f.protocol == model.TCP {
 		return frontend != nil && severed(frontend, f)
 	}
@@ -92,19 +68,19 @@ func (x *index) isOrphan(f *flow) bool {
 	}
 	key := f.nodePortKey()
 	_, gone := x.retired[key]
-	_, there := x.frontends[key]
+	_, there := x.followed.Frontends[key]
 	if !gone && !there {
 		return false
 	}
-	had := func(s *plan.Settings) bool { return s.HasNodePorts(f.to.Addr(), x.local) }
-	return had(x.settings) || slices.ContainsFunc(x.former, had)
+	had := func(s plan.Settings) bool { return s.HasNodePorts(f.to.Addr(), x.local) }
+	return had(x.followed.Settings) || slices.ContainsFunc(x.former, had)
 }
 
 // set notes what the kernel follows now, and tells whether that can have made
 // an entry stale.
 func (x *index) set(f *plan.Frontend) bool {
-	old, known := x.frontends[f.Key]
-	x.frontends[f.Key] = f
+	old, known := x.followed.Frontends[f.Key]
+	x.followed.Frontends[f.Key] = f
 	delete(x.retired, f.Key)
 	if old == nil {
 		return known || followsFirst(f.Protocol)
@@ -118,19 +94,19 @@ func (x *index) set(f *plan.Frontend) bool {
 func followsFirst(p model.Protocol) bool { return p == model.UDP }
 
 // refuse notes that it is not known what the kernel does.
-func (x *index) refuse(key plan.Key) { x.frontends[key] = nil }
+func (x *index) refuse(key plan.Key) { x.followed.Frontends[key] = nil }
 
 // remove notes that a frontend has gone.
 func (x *index) remove(key plan.Key) {
-	delete(x.frontends, key)
+	delete(x.followed.Frontends, key)
 	x.retired[key] = struct{}{}
 }
 
 // configure notes where node ports answer now, and tells whether that can have
 // made an entry stale.
 func (x *index) configure(s *plan.Settings) bool {
-	old := x.settings
-	x.settings = s
+	old := x.followed.Settings
+	x.followed.Settings = *s
 	if old.NodePortAll4 == s.NodePortAll4 && old.NodePortAll6 == s.NodePortAll6 &&
 		slices.Equal(old.NodePortIPs, s.NodePortIPs) {
 		return false

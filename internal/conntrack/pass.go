@@ -107,8 +107,8 @@ func (r *Reconciler) complain(err error, what, remedy string) {
 // must not be taken for stale ones.
 func (r *Reconciler) isPlanned(f *flow) (planned bool) {
 	r.desired(func(d *plan.Desired) {
-		now := view{d.Frontends, &d.Settings, r.local}
-		planned = now.serves(f)
+		frontend, _ := d.Lookup(f.key(), r.local)
+		planned = frontend != nil && frontend.Serves(f.by)
 	})
 	return planned
 }

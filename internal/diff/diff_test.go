@@ -66,7 +66,9 @@ func TestADifferenceIsToldInWords(t *testing.T) {
 			changed + "endpoints: come: 10.244.0.3:80; go: 10.244.0.1:80\n"},
 		{"an endpoint moves here", usual, web(func(f *plan.Frontend) { f.Route.Endpoints = pool("10.244.0.1:80 here", "10.244.0.2:80") }),
 			changed + "endpoints: come: 10.244.0.1:80 (on this node); go: 10.244.0.1:80\n"},
-		{"the last endpoint goes", usual, web(func(f *plan.Frontend) { f.Route = plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}} }),
+		{"the last endpoint goes", usual, web(func(f *plan.Frontend) {
+			f.Route = plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}
+		}),
 			changed + "endpoints: go: 10.244.0.1:80, 10.244.0.2:80\n    without an endpoint: drop\n"},
 		{"a verdict that nobody meets", usual, web(func(f *plan.Frontend) { f.Route.Empty = plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint} }), "No difference.\n"},
 		{"policy Local", usual, web(func(f *plan.Frontend) { f.Outside = &plan.Route{Endpoints: pool("10.244.0.1:80 here")} }),

@@ -92,9 +92,10 @@ func Decide(d *plan.Desired, p Packet) Decision {
 	if !d.Settings.Serves(model.FamilyOf(p.Destination)) {
 		return Decision{packet: p, Verdict: Untouched, Cause: NoIPv6}
 	}
-	out := Decision{packet: p, Frontend: frontendOf(d, p)}
+	out := Decision{packet: p}
+	out.Frontend, _ = d.Lookup(plan.Key{Addr: p.Destination, Port: p.Port, Protocol: p.Protocol}, func(netip.Addr) bool { return p.ToNode })
 	if out.Frontend == nil && relays(&d.Settings, p) {
-		out.Frontend = d.Frontends[nodePortKey(model.FamilyOf(p.Destination), p.Port, p.Protocol)]
+		out.Frontend = d.Frontends[plan.NodePortKey(model.FamilyOf(p.Destination), p.Port, p.Protocol)]
 		out.Relayed = out.Frontend != nil
 	}
 	if out.Frontend != nil {
@@ -111,30 +112,10 @@ func Decide(d *plan.Desired, p Packet) Decision {
 	return out
 }
 
-// frontendOf finds the frontend that a packet meets: that of its address goes
-// before a node port.
-func frontendOf(d *plan.Desired, p Packet) *plan.Frontend {
-	if f := d.Frontends[plan.Key{Addr: p.Destination, Port: p.Port, Protocol: p.Protocol}]; f != nil {
-		return f
-	}
-	if !d.Settings.HasNodePorts(p.Destination, func(netip.Addr) bool { return p.ToNode }) {
-		return nil
-	}
-	return d.Frontends[nodePortKey(model.FamilyOf(p.Destination), p.Port, p.Protocol)]
-}
-
 // relays tells whether the proxy itself serves node ports at the packet's
 // destination, which only the node can reach.
 func relays(s *plan.Settings, p Packet) bool {
 	return p.From == Node && p.Protocol != model.SCTP && slices.Contains(s.LoopbackIPs, p.Destination)
-}
-
-func nodePortKey(f model.Family, port uint16, proto model.Protocol) plan.Key {
-	addr := netip.IPv4Unspecified()
-	if f == model.IPv6 {
-		addr = netip.IPv6Unspecified()
-	}
-	return plan.Key{Addr: addr, Port: port, Protocol: proto}
 }
 
 func (c *Decision) connect(d *plan.Desired) {

@@ -317,7 +317,7 @@ func TestQuestionsThatCannotBeUnderstood(t *testing.T) {
 func TestLoopbackNodePortsAreRelayed(t *testing.T) {
 	d := &plan.Desired{
 		Settings: plan.Settings{LoopbackIPs: addrs("127.0.0.1")},
-		Frontends: map[plan.Key]*plan.Frontend{nodePortKey(model.IPv4, 30080, model.TCP): {
+		Frontends: map[plan.Key]*plan.Frontend{plan.NodePortKey(model.IPv4, 30080, model.TCP): {
 			Kind: plan.NodePort, Route: plan.Route{Endpoints: []plan.Endpoint{{AddrPort: netip.MustParseAddrPort("10.1.0.1:80")}}}}},
 	}
 	to := Packet{From: Node, Destination: netip.MustParseAddr("127.0.0.1"), Port: 30080, Protocol: model.TCP}

@@ -209,7 +209,7 @@ func keysOf(svc *model.Service, port string, proto model.Protocol) []plan.Key {
 			out = append(out, plan.Key{Addr: ip, Port: p.Port, Protocol: p.Protocol})
 		}
 		if p.NodePort != 0 {
-			out = append(out, nodePortKey(model.IPv4, p.NodePort, p.Protocol), nodePortKey(model.IPv6, p.NodePort, p.Protocol))
+			out = append(out, plan.NodePortKey(model.IPv4, p.NodePort, p.Protocol), plan.NodePortKey(model.IPv6, p.NodePort, p.Protocol))
 		}
 	}
 	slices.SortFunc(out, plan.Key.Compare)
@@ -248,7 +248,7 @@ func (l *looker) findPort(svc *model.Service, port *model.ServicePort) []finding
 func (l *looker) bestFrontend(svc *model.Service, port *model.ServicePort, family model.Family, from Talker) *plan.Frontend {
 	var nodePort []netip.Addr
 	if port.NodePort != 0 && firstOf(family, l.Desired.Settings.NodePortIPs).IsValid() {
-		nodePort = []netip.Addr{nodePortKey(family, 0, 0).Addr}
+		nodePort = []netip.Addr{plan.NodePortKey(family, 0, 0).Addr}
 	}
 	addrs := slices.Concat(svc.ClusterIPs, svc.LoadBalancerIPs, svc.ExternalIPs, nodePort)
 	switch {

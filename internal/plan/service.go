@@ -164,13 +164,6 @@ func (d *draft) planPort(port *model.ServicePort, f model.Family) {
 	}
 }
 
-func unspecified(f model.Family) netip.Addr {
-	if f == model.IPv4 {
-		return netip.IPv4Unspecified()
-	}
-	return netip.IPv6Unspecified()
-}
-
 func (d *draft) add(at *address, number uint16, port *model.ServicePort, pools *pools) {
 	svc := d.service
 	f := &Frontend{

@@ -250,10 +250,8 @@ func (d *decoder) affineEndpoint() affineEndpoint {
 
 // frontend reads a key; that of a node port has no address.
 func (d *decoder) frontend(nodePort bool) plan.Key {
-	var k plan.Key
-	if nodePort {
-		k.Addr = unspecified(d.l.family)
-	} else {
+	k := plan.NodePortKey(d.l.family, 0, 0)
+	if !nodePort {
 		k.Addr = d.addr()
 	}
 	k.Protocol = d.protocol()
@@ -262,10 +260,3 @@ func (d *decoder) frontend(nodePort bool) plan.Key {
 }
 
 func (d *decoder) done() bool { return d.ok && len(d.b) == 0 }
-
-func unspecified(f model.Family) netip.Addr {
-	if f == model.IPv4 {
-		return netip.IPv4Unspecified()
-	}
-	return netip.IPv6Unspecified()
-}

@@ -1,0 +1,33 @@
+package plan
+
+import (
+	"net/netip"
+
+	"sluice/internal/model"
+)
+
+// NodePortKey is the key of a node port.
+func NodePortKey(f model.Family, port uint16, p model.Protocol) Key {
+	return Key{unspecified(f), port, p}
+}
+
+func unspecified(f model.Family) netip.Addr {
+	if f == model.IPv4 {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+// Lookup finds the frontend that packets to an address and port meet in the
+// kernel: that of the address itself, or else a node port, if those answer there.
+// local is asked, if that matters, whether the routing table calls an address local.
+func (d *Desired) Lookup(to Key, local func(netip.Addr) bool) (f *Frontend, found bool) {
+	if f, found = d.Frontends[to]; found {
+		return f, true
+	}
+	f, found = d.Frontends[NodePortKey(to.Family(), to.Port, to.Protocol)]
+	if !found || !d.Settings.HasNodePorts(to.Addr, local) {
+		return nil, false
+	}
+	return f, true
+}
