@@ -10,6 +10,7 @@ import (
 
 	"sluice/internal/control"
 	"sluice/internal/explain"
+	"sluice/internal/plan"
 )
 
 func newExplain() *cobra.Command {
@@ -54,7 +55,7 @@ or no Service's, and with 2 if there is no answer.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&q.From, "from", explain.Pod.String(), "Who sends the packet: an IP, or pod, node or outside for any of that kind.")
+	flags.StringVar(&q.From, "from", plan.PodClient.String(), "Who sends the packet: an IP, or pod, node or outside for any of that kind.")
 	flags.StringVar(&q.Interface, "interface", "", "Interface through which the packet arrives. By default the one that leads to the IP of --from.")
 	flags.BoolVar(&asJSON, "json", false, "Write the answer as JSON.")
 	addSocketFlag(flags, &socket)

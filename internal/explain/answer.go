@@ -23,7 +23,8 @@ type Reply struct {
 // Answer is what happens to one packet and why. The names of its fields in JSON
 // are an interface: they stay.
 type Answer struct {
-	// Verdict and Cause are words of the types of those names.
+	// Verdict is one of rejected, dropped, served, untouched and unknown, and Cause
+	// the word for a plan.Cause, no-such-service or not-in-sync.
 	Verdict string `json:"verdict"`
 	Cause   string `json:"cause"`
 	// Flows says that the packet reaches an endpoint: it is served, and the

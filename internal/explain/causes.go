@@ -16,19 +16,20 @@ func (c *composer) problem(code, remedy, format string, args ...any) {
 // addProblems tells what is wrong and what to do about it: first what keeps the
 // packet from getting through, then what is wrong besides.
 func (c *composer) addProblems() {
-	switch c.decision.Cause {
-	case BySourceRanges:
-		c.sourceRangesProblem()
-	case NoEndpoints, NoLocalEndpoints:
-		c.emptyProblems()
-	case NoSuchService:
-		c.problem(string(NoSuchService),
+	switch why := c.decision.Cause; {
+	case c.undecided == noSuchService:
+		c.problem(noSuchService,
 			fmt.Sprintf("look at it: kubectl -n %s get service %s -o yaml", c.service.Namespace, c.service.Name),
 			"either there is no Service %s, or it is not for this proxy: it is headless (clusterIP: None), of type ExternalName, "+
 				"or labelled service.kubernetes.io/service-proxy-name; or it was left out because of a mistake in it, which the log tells", c.service)
+	case c.decision.Frontend == nil:
+	case why == plan.SourceRange:
+		c.sourceRangesProblem()
+	case why == plan.NoEndpoints, why == plan.NoLocalEndpoint:
+		c.emptyProblems()
 	}
 	c.programmingProblems()
-	if c.decision.Cause == ByFrontend && c.origin() == plan.FromTerminating {
+	if c.decision.Cause == plan.HasEndpoint && c.origin() == plan.FromTerminating {
 		c.problem("terminating", "look why no other pod of the Service is ready",
 			"only terminating endpoints are left, and they will be gone soon")
 	}
@@ -49,12 +50,12 @@ func (c *composer) sourceRangesProblem() {
 	if c.packet.Source.IsValid() {
 		remedy = fmt.Sprintf("add a range with %s to spec.loadBalancerSourceRanges of the Service", c.packet.Source)
 	}
-	c.problem(string(BySourceRanges), remedy, "the client is not among the sources that may connect: %s", prefixList(c.decision.Frontend.Sources))
+	c.problem(plan.SourceRange.String(), remedy, "the client is not among the sources that may connect: %s", prefixList(c.decision.Frontend.Sources))
 }
 
 // emptyProblems tell why a pool is empty.
 func (c *composer) emptyProblems() {
-	if c.decision.Cause == NoLocalEndpoints {
+	if c.decision.Cause == plan.NoLocalEndpoint {
 		c.nothingHere()
 	}
 	counts := map[plan.Reason]int{}
@@ -76,12 +77,12 @@ func (c *composer) emptyProblems() {
 func (c *composer) nothingHere() {
 	elsewhere := len(c.decision.Frontend.Route.Endpoints)
 	if c.decision.Frontend.Kind == plan.ClusterIP {
-		c.problem(string(NoLocalEndpoints),
+		c.problem(plan.NoLocalEndpoint.String(),
 			"run an endpoint on every node whose pods use the Service (a DaemonSet), or set internalTrafficPolicy to Cluster",
 			"internalTrafficPolicy is Local and no endpoint on this node (%s) can be used", c.evidence.NodeName())
 		return
 	}
-	c.problem(string(NoLocalEndpoints),
+	c.problem(plan.NoLocalEndpoint.String(),
 		"send clients to a node with an endpoint (a load balancer finds out by the healthCheckNodePort), or set externalTrafficPolicy to Cluster",
 		"externalTrafficPolicy is Local and no endpoint on this node (%s) can be used; there are %d on other nodes", c.evidence.NodeName(), elsewhere)
 }
@@ -135,39 +136,33 @@ func (c *composer) slicePorts() string {
 
 // composeMiss tells of a packet that meets no frontend.
 func (c *composer) composeMiss() {
-	d := &c.decision
-	if d.Verdict == Unknown {
+	if c.undecided != "" {
 		return
 	}
 	c.senderStep()
-	switch {
-	case d.Cause == NoSuchPort && d.Verdict == Rejected:
-		c.step("frontend", "%s is a ClusterIP in use, and every port of it that no Service has is rejected", c.packet.Destination)
-	case d.Cause == NoSuchPort, d.Cause == UnusedAddress && d.Verdict == Untouched:
-		c.step("frontend", "%s has no such port, and %s mode leaves such packets alone", c.packet.Destination, c.mode)
-	case d.Cause == UnusedAddress:
-		c.step("frontend", "%s is in a service CIDR, but no Service has it: nobody could answer", c.packet.Destination)
-	case d.Cause == NoIPv6:
+	to := c.packet.To
+	switch why := c.decision.Cause; why {
+	case plan.UnknownPort:
+		c.step("frontend", "%s is a ClusterIP in use, and every port of it that no Service has is rejected", to.Addr)
+	case plan.UnallocatedAddress:
+		c.step("frontend", "%s is in a service CIDR, but no Service has it: nobody could answer", to.Addr)
+		c.problem(why.String(), "use the ClusterIP that the Service has now: kubectl get services -A", "no Service has the address %s", to.Addr)
+	case plan.NoIPv6:
 		c.step("frontend", "this node does IPv4 only: the proxy has nothing to do with packets of IPv6")
-	default:
-		c.step("frontend", "no Service has %s, port %d/%s: the packet is none of the proxy's business", c.packet.Destination, c.packet.Port, c.packet.Protocol)
-	}
-	if d.Cause == NoIPv6 {
-		c.problem(string(NoIPv6), "use an IPv4 address, or switch IPv6 on, on the node (sysctl net.ipv6.conf.all.disable_ipv6=0), and start the proxy again",
+		c.problem(why.String(), "use an IPv4 address, or switch IPv6 on, on the node (sysctl net.ipv6.conf.all.disable_ipv6=0), and start the proxy again",
 			"IPv6 is switched off on this node")
-	}
-	if d.Cause == UnusedAddress {
-		c.problem(string(UnusedAddress), "use the ClusterIP that the Service has now: kubectl get services -A", "no Service has the address %s", c.packet.Destination)
+	default:
+		c.step("frontend", "no Service has %s, port %d/%s: the packet is none of the proxy's business", to.Addr, to.Port, to.Protocol)
 	}
 }
 
 func (c *composer) hintProblem(h hint) {
 	switch h.kind {
 	case hasPorts:
-		c.problem(string(NoSuchPort), "use one of these ports, or add the port to the Service",
+		c.problem(plan.UnknownPort.String(), "use one of these ports, or add the port to the Service",
 			"Service %s has no such port; it has %s", h.service, list(h.ports, portWord))
 	case noPorts:
-		c.problem(string(NoSuchPort), "look at its ports and addresses: kubectl -n "+h.service.Namespace+" get service "+h.service.Name+" -o yaml",
+		c.problem(plan.UnknownPort.String(), "look at its ports and addresses: kubectl -n "+h.service.Namespace+" get service "+h.service.Name+" -o yaml",
 			"Service %s has nothing here that such a client could connect to; its ports are: %s", h.service, portsOrNone(h.ports))
 	case otherProtocol:
 		c.problem("other-protocol", "ask for that protocol: append "+fmt.Sprintf("/%s", h.ports[0].Protocol),

@@ -32,11 +32,14 @@ type composer struct {
 
 func (c *composer) compose() Answer {
 	d, a := &c.decision, &c.answer
-	a.Verdict, a.Cause = d.Verdict.String(), string(d.Cause)
+	a.Verdict, a.Cause = verdictWord(d.Verdict), d.Cause.String()
+	if c.undecided != "" {
+		a.Verdict, a.Cause = unknown, c.undecided
+	}
 	p := &c.packet
-	a.Packet = PacketAnswer{From: p.From.String(), Source: p.Source, Interface: c.in, Destination: p.Destination, Port: p.Port}
-	if p.Destination.IsValid() {
-		a.Packet.Protocol = p.Protocol.String()
+	a.Packet = PacketAnswer{From: p.From.String(), Source: p.Source, Interface: c.in, Destination: p.To.Addr, Port: p.To.Port}
+	if p.To.Addr.IsValid() {
+		a.Packet.Protocol = p.To.Protocol.String()
 	} else {
 		a.Packet.From = c.said
 	}
@@ -49,7 +52,7 @@ func (c *composer) compose() Answer {
 		c.composeMiss()
 	}
 	c.addProblems()
-	a.Flows = d.Verdict == Served && c.inKernel()
+	a.Flows = d.Verdict == plan.Forward && c.inKernel()
 	a.Summary = c.summary()
 	return *a
 }
@@ -62,7 +65,7 @@ func (c *composer) composeFrontend() {
 	f := c.decision.Frontend
 	c.answer.Service.Port = f.Port
 	c.account = c.evidence.AccountOf(f)
-	c.local = c.evidence.UsesLocal(f.Kind, c.decision.Outside)
+	c.local = c.decision.Route.Local
 	c.answer.Frontend = &FrontendAnswer{Address: f.Key.String(), Kind: f.Kind.String(), Pool: "cluster", Origin: c.origin().String()}
 	if c.local {
 		c.answer.Frontend.Pool = "local"
@@ -75,7 +78,7 @@ func (c *composer) composeFrontend() {
 	c.filterStep(f)
 	c.poolStep(f)
 	c.affinityStep(f)
-	c.masqueradeStep(f)
+	c.masqueradeStep()
 	if c.decision.Relayed {
 		c.step("relay", "the proxy itself listens there, and connects to the endpoint")
 	} else {
@@ -109,13 +112,13 @@ func (c *composer) senderStep() {
 		who = p.Source.String()
 	}
 	switch {
-	case p.From == Pod && p.Source.IsValid():
+	case p.From == plan.PodClient && p.Source.IsValid():
 		c.step("client", "%s counts as a pod: %s does", who, c.detectorText())
-	case p.From == Pod:
+	case p.From == plan.PodClient:
 		c.step("client", "a pod: %s counts as one", c.detectorText())
-	case p.From == Node:
+	case p.From == plan.NodeClient:
 		c.step("client", "this node itself, %s", who)
-	case c.said == Pod.String():
+	case c.said == plan.PodClient.String():
 		c.step("client", "a pod, which counts as outside: nothing is configured by which pods are recognised (detectLocalMode)")
 	case p.Source.IsValid():
 		c.step("client", "%s is neither a pod nor this node, so it counts as outside", who)
@@ -136,7 +139,7 @@ func (c *composer) detectorText() string {
 }
 
 func (c *composer) frontendStep(f *plan.Frontend) {
-	at := netip.AddrPortFrom(c.packet.Destination, c.packet.Port)
+	at := netip.AddrPortFrom(c.packet.To.Addr, c.packet.To.Port)
 	c.step("frontend", "%s/%s is the %s of Service %s, port %s", at, f.Protocol, kindWord(f.Kind), f.Service, nameWord(f.Port))
 }
 
@@ -149,7 +152,7 @@ func (c *composer) filterStep(f *plan.Frontend) {
 		allowed = "nobody: no range of loadBalancerSourceRanges is valid"
 	}
 	switch {
-	case c.decision.Cause == BySourceRanges:
+	case c.decision.Cause == plan.SourceRange:
 		c.step("source ranges", "dropped here: only these may connect: %s", allowed)
 	case c.decision.Depends:
 		c.step("source ranges", "only these may connect: %s; ask with --from and an IP to know of one client", allowed)
@@ -159,7 +162,7 @@ func (c *composer) filterStep(f *plan.Frontend) {
 }
 
 func (c *composer) poolStep(f *plan.Frontend) {
-	if c.decision.Cause == BySourceRanges {
+	if c.decision.Cause == plan.SourceRange {
 		return
 	}
 	total := 0
@@ -219,7 +222,7 @@ func (c *composer) hintNote() string {
 func (c *composer) affinityStep(f *plan.Frontend) {
 	remembered, found := c.remembered()
 	switch {
-	case c.decision.Verdict != Served:
+	case c.decision.Verdict != plan.Forward:
 	case f.Affinity == 0:
 		c.step("choice", "any of them, evenly, for each new connection")
 	case found:
@@ -236,19 +239,19 @@ func (c *composer) remembered() (r dataplane.Remembered, found bool) {
 		return r, false
 	}
 	for _, r := range c.kernel.Remembered {
-		if c.decision.leadsTo(r.Endpoint) {
+		if c.decision.Route.LeadsTo(r.Endpoint) {
 			return r, true
 		}
 	}
 	return r, false
 }
 
-func (c *composer) masqueradeStep(f *plan.Frontend) {
-	if c.decision.Verdict != Served {
+func (c *composer) masqueradeStep() {
+	if c.decision.Verdict != plan.Forward {
 		return
 	}
-	yes := c.decision.Masqueraded(netip.Addr{})
-	reason := c.masqueradeReason(f, yes)
+	yes, why := c.decision.Masquerade(netip.Addr{})
+	reason := masqueradeWord(why)
 	c.answer.Masquerade = &MasqueradeAnswer{Yes: yes, Reason: reason}
 	if yes {
 		c.step("masquerade", "yes, the endpoint sees this node's address: %s", reason)
@@ -265,26 +268,6 @@ func (c *composer) masqueradeStep(f *plan.Frontend) {
 		itself = ", " + itself
 	}
 	c.step("masquerade", "no, the endpoint sees the client's address%s: %s", itself, reason)
-}
-
-func (c *composer) masqueradeReason(f *plan.Frontend, yes bool) string {
-	switch {
-	case c.decision.Relayed:
-		return "it is the proxy that connects to the endpoint"
-	case f.Kind == plan.ClusterIP && c.evidence.MasqueradeAll():
-		return "masqueradeAll is set"
-	case f.Masquerade == plan.MasqueradeAlways:
-		return "externalTrafficPolicy is Cluster, so that replies must come back through this node"
-	case f.Masquerade == plan.MasqueradeOffCluster && yes:
-		return "a client that is not a pod uses a ClusterIP"
-	case f.Masquerade == plan.MasqueradeOffCluster:
-		return "the client is a pod"
-	case f.Masquerade == plan.MasqueradeNode && yes:
-		return "this node itself uses an external address"
-	case f.Masquerade == plan.MasqueradeNode:
-		return "externalTrafficPolicy is Local"
-	}
-	return "nothing is configured by which pods are recognised (detectLocalMode)"
 }
 
 func (c *composer) listEndpoints() {
@@ -319,14 +302,22 @@ func (c *composer) endpoint(f *plan.Fate) EndpointAnswer {
 	if f.Port != 0 {
 		e.Address = netip.AddrPortFrom(f.Endpoint.Addr, f.Port).String()
 	}
-	e.Masqueraded = e.In && c.decision.Verdict == Served && c.decision.Masqueraded(f.Endpoint.Addr)
+	if e.In && c.decision.Verdict == plan.Forward {
+		e.Masqueraded, _ = c.decision.Masquerade(f.Endpoint.Addr)
+	}
 	return e
 }
 
 // summary says in a few words what the verdict is for.
 func (c *composer) summary() string {
+	switch c.undecided {
+	case noSuchService:
+		return "no such Service is known to this proxy"
+	case plan.UnknownPort.String():
+		return "there is no such port"
+	}
 	switch c.decision.Cause {
-	case ByFrontend:
+	case plan.HasEndpoint:
 		if !c.answer.Flows {
 			return "would reach an endpoint, but the kernel is not programmed so"
 		}
@@ -334,20 +325,18 @@ func (c *composer) summary() string {
 			return "reaches the only endpoint"
 		}
 		return "reaches one of " + count(len(c.decision.Route.Endpoints), "endpoint")
-	case BySourceRanges:
+	case plan.SourceRange:
 		return "loadBalancerSourceRanges does not admit the client"
-	case NoLocalEndpoints:
+	case plan.NoLocalEndpoint:
 		return "the Service has endpoints, but none on this node"
-	case NoEndpoints:
+	case plan.NoEndpoints:
 		return "the Service has no endpoint that can be used"
-	case NoSuchPort:
+	case plan.UnknownPort:
 		return "there is no such port"
-	case UnusedAddress:
+	case plan.UnallocatedAddress:
 		return "no Service has this address"
-	case NoIPv6:
+	case plan.NoIPv6:
 		return "this node does no IPv6"
-	case NoSuchService:
-		return "no such Service is known to this proxy"
 	}
 	return "no Service has this address and port"
 }

@@ -79,7 +79,7 @@ func (e *Explainer) understand(q Question) (*looker, error) {
 	if l.target, err = parseTarget(q.To); err != nil {
 		return nil, err
 	}
-	if slices.Contains([]string{"", Pod.String(), Node.String(), Outside.String()}, q.From) {
+	if slices.Contains([]string{"", plan.PodClient.String(), plan.NodeClient.String(), plan.OutsideClient.String()}, q.From) {
 		return l, nil
 	}
 	l.source, err = netip.ParseAddr(q.From)
@@ -112,7 +112,7 @@ func (e *Explainer) describe(ctx context.Context, key plan.Key, f *finding) (*da
 	if e.Kernel == nil {
 		return nil, nil
 	}
-	d, err := e.Kernel.Describe(ctx, dataplane.Place{Key: key, Destination: f.packet.Destination}, f.packet.Source)
+	d, err := e.Kernel.Describe(ctx, dataplane.Place{Key: key, Destination: f.packet.To.Addr}, f.packet.Source)
 	if err != nil {
 		return nil, err
 	}

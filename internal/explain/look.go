@@ -13,14 +13,17 @@ import (
 // finding is all that is known of one packet. Nothing in it belongs to the
 // engine: it may be used when the view is gone.
 type finding struct {
-	packet   Packet
+	packet   plan.Packet
 	said     string // how the sender was named in the question
 	in       string // the interface it arrives through, if that is known
 	detector plan.Detector
-	decision Decision
-	service  model.Name // whose frontend or ClusterIP it is, empty for nobody's
-	evidence plan.Evidence
-	problems []model.Problem // of the Service and its slices
+	// undecided is why there is no decision: nothing is known that a packet could go
+	// to. "" if there is one.
+	undecided string
+	decision  plan.Decision
+	service   model.Name // whose frontend or ClusterIP it is, empty for nobody's
+	evidence  plan.Evidence
+	problems  []model.Problem // of the Service and its slices
 	// others are the other frontends of the service port.
 	others []*plan.Frontend
 	// hints tell of things that are nearly what was asked for.
@@ -113,23 +116,23 @@ func (l *looker) look() (findings []finding, omitted int) {
 }
 
 // sender fills in who sends a packet to a family.
-func (l *looker) sender(f model.Family, p *Packet) {
+func (l *looker) sender(f model.Family, p *plan.Packet) {
 	d := l.Desired.Settings.Detector(f)
-	if p.Destination.IsLoopback() { // nobody else can send there
-		p.From, p.Source = Node, p.Destination
+	if p.To.Addr.IsLoopback() { // nobody else can send there
+		p.From, p.Source = plan.NodeClient, p.To.Addr
 		return
 	}
 	switch l.question.From {
-	case "", Pod.String():
+	case "", plan.PodClient.String():
 		if d.Enabled() {
-			p.From = Pod
+			p.From = plan.PodClient
 		}
-	case Node.String():
-		p.From, p.Source = Node, l.nodeIP(f)
-	case Outside.String():
+	case plan.NodeClient.String():
+		p.From, p.Source = plan.NodeClient, l.nodeIP(f)
+	case plan.OutsideClient.String():
 	default:
 		p.Source = l.source
-		p.From = whoIs(&l.Desired.Settings, l.ours(l.source), l.source, l.in)
+		p.From = l.Desired.Settings.Client(l.source, l.in, l.ours(l.source))
 	}
 }
 
@@ -148,14 +151,14 @@ func (l *looker) nodeIP(f model.Family) netip.Addr {
 
 // find decides about a packet and gathers what is known of its Service.
 func (l *looker) find(to netip.Addr, port uint16, proto model.Protocol) finding {
-	p := Packet{Destination: to, Port: port, Protocol: proto, ToNode: l.local(to)}
+	p := plan.Packet{To: plan.Key{Addr: to, Port: port, Protocol: proto}, ToNode: l.local(to)}
 	l.sender(model.FamilyOf(to), &p)
-	f := finding{packet: p, said: cmp.Or(l.question.From, Pod.String()), in: l.in}
+	f := finding{packet: p, said: cmp.Or(l.question.From, plan.PodClient.String()), in: l.in}
 	f.detector = l.Desired.Settings.Detector(model.FamilyOf(to))
-	f.decision = Decide(l.Desired, p)
+	f.decision = l.Desired.Decide(p)
 	if fe := f.decision.Frontend; fe != nil {
 		l.attach(&f, fe.Service)
-		f.others = l.frontends(f.evidence.Service, fe)
+		f.others = otherFrontends(&f.evidence, fe)
 	}
 	return f
 }
@@ -182,38 +185,16 @@ func (l *looker) refused(service model.Name) []model.Problem {
 	return out
 }
 
-// frontends are the frontends of the service port that a frontend belongs to,
-// but for itself.
-func (l *looker) frontends(svc *model.Service, of *plan.Frontend) []*plan.Frontend {
+// otherFrontends are those of the service port that a frontend belongs to, but for
+// itself.
+func otherFrontends(e *plan.Evidence, of *plan.Frontend) []*plan.Frontend {
 	var out []*plan.Frontend
-	for _, key := range keysOf(svc, of.Port, of.Protocol) {
-		if f := l.Desired.Frontends[key]; f != nil && f != of && f.Service == of.Service && f.Port == of.Port {
+	for _, f := range e.Frontends() {
+		if f != of && f.Port == of.Port && f.Protocol == of.Protocol {
 			out = append(out, f)
 		}
 	}
 	return out
-}
-
-// keysOf are the keys that a service port may have frontends at.
-func keysOf(svc *model.Service, port string, proto model.Protocol) []plan.Key {
-	var out []plan.Key
-	if svc == nil {
-		return nil
-	}
-	for i := range svc.Ports {
-		p := &svc.Ports[i]
-		if p.Name != port || p.Protocol != proto {
-			continue
-		}
-		for _, ip := range slices.Concat(svc.ClusterIPs, svc.LoadBalancerIPs, svc.ExternalIPs) {
-			out = append(out, plan.Key{Addr: ip, Port: p.Port, Protocol: p.Protocol})
-		}
-		if p.NodePort != 0 {
-			out = append(out, plan.NodePortKey(model.IPv4, p.NodePort, p.Protocol), plan.NodePortKey(model.IPv6, p.NodePort, p.Protocol))
-		}
-	}
-	slices.SortFunc(out, plan.Key.Compare)
-	return slices.Compact(out)
 }
 
 // findPort finds a packet to a service port, for each family in which the
@@ -224,7 +205,7 @@ func (l *looker) findPort(svc *model.Service, port *model.ServicePort) []finding
 		if l.source.IsValid() && model.FamilyOf(l.source) != family {
 			continue
 		}
-		var probe Packet
+		var probe plan.Packet
 		l.sender(family, &probe)
 		f := l.bestFrontend(svc, port, family, probe.From)
 		if f == nil {
@@ -235,7 +216,7 @@ func (l *looker) findPort(svc *model.Service, port *model.ServicePort) []finding
 			to = firstOf(family, l.Desired.Settings.NodePortIPs)
 		}
 		found := l.find(to, f.Key.Port, f.Protocol)
-		if l.question.From == Outside.String() && f.Kind == plan.ClusterIP {
+		if l.question.From == plan.OutsideClient.String() && f.Kind == plan.ClusterIP {
 			found.hints = append(found.hints, hint{kind: onlyClusterIP, service: svc.Name})
 		}
 		out = append(out, found)
@@ -245,7 +226,7 @@ func (l *looker) findPort(svc *model.Service, port *model.ServicePort) []finding
 
 // bestFrontend is the one that such a sender would use: from outside, what is
 // there for those outside.
-func (l *looker) bestFrontend(svc *model.Service, port *model.ServicePort, family model.Family, from Talker) *plan.Frontend {
+func (l *looker) bestFrontend(svc *model.Service, port *model.ServicePort, family model.Family, from plan.Client) *plan.Frontend {
 	var nodePort []netip.Addr
 	if port.NodePort != 0 && firstOf(family, l.Desired.Settings.NodePortIPs).IsValid() {
 		nodePort = []netip.Addr{plan.NodePortKey(family, 0, 0).Addr}
@@ -254,7 +235,7 @@ func (l *looker) bestFrontend(svc *model.Service, port *model.ServicePort, famil
 	switch {
 	case l.target.meansNodePort(port):
 		addrs = nodePort
-	case from == Outside && l.question.From != "" && l.question.From != Pod.String(): // not a pod that is not recognised
+	case from == plan.OutsideClient && l.question.From != "" && l.question.From != plan.PodClient.String(): // not a pod that is not recognised
 		addrs = slices.Concat(svc.LoadBalancerIPs, svc.ExternalIPs, nodePort, svc.ClusterIPs)
 	}
 	for _, ip := range addrs {
@@ -283,7 +264,7 @@ func firstOf(f model.Family, ips []netip.Addr) netip.Addr {
 // is near it.
 func (l *looker) findAddress(to netip.Addr, port uint16, proto model.Protocol) finding {
 	f := l.find(to, port, proto)
-	if f.decision.Frontend != nil || f.decision.Cause == NoIPv6 {
+	if f.decision.Frontend != nil || f.decision.Cause == plan.NoIPv6 {
 		return f
 	}
 	owner := l.near(&f, to, port)
@@ -305,7 +286,7 @@ func (l *looker) near(f *finding, to netip.Addr, port uint16) (owner model.Name)
 		}
 		for _, p := range svc.Ports {
 			if ours && p.NodePort == port {
-				f.hints = append(f.hints, l.nodePortHint(svc, p, to, f.packet.Protocol))
+				f.hints = append(f.hints, l.nodePortHint(svc, p, to, f.packet.To.Protocol))
 			}
 		}
 		if slices.ContainsFunc(l.State.Slices(name), func(s *model.Slice) bool { return hasEndpoint(s, to) }) {
@@ -363,7 +344,7 @@ func hasEndpoint(s *model.Slice, ip netip.Addr) bool {
 
 // missing is the finding for a Service that is not known.
 func (l *looker) missing() finding {
-	f := finding{decision: Decision{Cause: NoSuchService}, service: l.target.service, said: cmp.Or(l.question.From, Pod.String())}
+	f := finding{undecided: noSuchService, service: l.target.service, said: cmp.Or(l.question.From, plan.PodClient.String())}
 	f.problems = l.refused(l.target.service)
 	if len(l.State.Slices(l.target.service)) > 0 {
 		f.hints = append(f.hints, hint{kind: orphanSlices, service: l.target.service})
@@ -386,7 +367,7 @@ func (l *looker) noPort(svc *model.Service) finding {
 			return l.findAddress(ip, number, cmp.Or(l.target.proto, model.TCP))
 		}
 	}
-	f := finding{decision: Decision{Cause: NoSuchPort}, said: cmp.Or(l.question.From, Pod.String())}
+	f := finding{undecided: plan.UnknownPort.String(), said: cmp.Or(l.question.From, plan.PodClient.String())}
 	l.attach(&f, svc.Name)
 	kind := hasPorts
 	if l.target.port == "" || len(svc.Ports) == 0 {

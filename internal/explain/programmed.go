@@ -76,7 +76,7 @@ func (c *composer) kernelStep() {
 
 // kernelPool is the kernel's pool that the packet takes.
 func (c *composer) kernelPool() (endpoints []netip.AddrPort, size int) {
-	if c.decision.Outside {
+	if c.decision.Route == c.decision.Frontend.Outside {
 		return c.kernel.Outside, c.kernel.OutsideSize
 	}
 	return c.kernel.Route, c.kernel.RouteSize
@@ -132,7 +132,7 @@ func (c *composer) differs() bool {
 	if !c.kernel.Present {
 		return true
 	}
-	if c.decision.Cause == BySourceRanges {
+	if c.decision.Cause == plan.SourceRange {
 		return false // a mode may leave out endpoints that nobody may connect to
 	}
 	if size != len(want) {
@@ -147,12 +147,12 @@ func (c *composer) differs() bool {
 func notInSync(q Question, s engine.Summary) Answer {
 	waiting := list(s.WaitingFor, func(name string) string { return name })
 	return Answer{
-		Verdict: Unknown.String(), Cause: string(NotInSync),
+		Verdict: unknown, Cause: notInSyncCause,
 		Summary: "the proxy does not know the cluster yet",
 		Packet:  PacketAnswer{From: q.From},
 		Steps:   []Step{{"status", fmt.Sprintf("waiting for %s; what an earlier proxy programmed goes on to work", waiting)}},
 		Problems: []Problem{{
-			Code:   string(NotInSync),
+			Code:   notInSyncCause,
 			Text:   fmt.Sprintf("the proxy still waits for %s", waiting),
 			Remedy: "kube-proxy status shows what it waits for, and the log of the proxy why",
 		}},

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"sluice/internal/plan"
 	"sluice/internal/printable"
 )
 
@@ -107,7 +108,7 @@ func (a *Answer) title() string {
 
 // verdictWord tells apart what is decided from what happens.
 func (a *Answer) verdictWord() string {
-	if a.Verdict == Served.String() && !a.Flows {
+	if a.Verdict == verdictWord(plan.Forward) && !a.Flows {
 		return "not programmed"
 	}
 	return a.Verdict

@@ -52,6 +52,33 @@ func nameWord(name string) string {
 	return fmt.Sprintf("named %q", name)
 }
 
+// Words for what is no decision of plan.
+const (
+	unknown        = "unknown"         // verdict: it cannot be told
+	noSuchService  = "no-such-service" // none of that name is known
+	notInSyncCause = "not-in-sync"     // the proxy does not know the cluster yet
+)
+
+// verdictWord says what became of a packet, for programs.
+func verdictWord(v plan.Verdict) string {
+	return [...]string{plan.Reject: "rejected", plan.Drop: "dropped", plan.Forward: "served", plan.Pass: "untouched"}[v]
+}
+
+// masqueradeWord says why a connection is masqueraded, or is not.
+func masqueradeWord(why plan.MasqueradeCause) string {
+	return [...]string{
+		plan.PodsNotDetected:       "nothing is configured by which pods are recognised (detectLocalMode)",
+		plan.ClientNotPod:          "a client that is not a pod uses a ClusterIP",
+		plan.MasqueradeAllSet:      "masqueradeAll is set",
+		plan.ExternalPolicyCluster: "externalTrafficPolicy is Cluster, so that replies must come back through this node",
+		plan.ExternalPolicyLocal:   "externalTrafficPolicy is Local",
+		plan.ClientIsPod:           "the client is a pod",
+		plan.ClientIsNode:          "this node itself uses an external address",
+		plan.ClientIsEndpoint:      "the client is the endpoint itself",
+		plan.ProxyConnects:         "it is the proxy that connects to the endpoint",
+	}[why]
+}
+
 // kindWord is what people call a kind of frontend.
 func kindWord(k plan.Kind) string {
 	return [...]string{"ClusterIP", "load balancer IP", "external IP", "node port"}[k]

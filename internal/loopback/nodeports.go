@@ -192,7 +192,7 @@ func (n *NodePorts) keep(frontends map[plan.Key]*plan.Frontend) {
 
 // set has a frontend served, or no longer if it is nil.
 func (n *NodePorts) set(ctx context.Context, key plan.Key, f *plan.Frontend) {
-	if key.Protocol == model.SCTP {
+	if !plan.Relayable(key.Protocol) {
 		n.sayOnce.Do(func() {
 			n.Logger.Info("Node ports of SCTP are not served on loopback addresses", "frontend", key.String())
 		})

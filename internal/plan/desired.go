@@ -38,8 +38,8 @@ type Change struct {
 	// Set are frontends that are new or changed, Removed those that are gone.
 	Set     []*Frontend
 	Removed []Key
-	// Serving are frontends that differ in AlsoServing alone. The kernel has
-	// nothing to do for them.
+	// Serving are frontends that differ in AlsoServing or MasqueradeCause alone.
+	// The kernel has nothing to do for them.
 	Serving []*Frontend
 
 	ClusterIPsAdded, ClusterIPsRemoved []netip.Addr
@@ -129,6 +129,8 @@ type Frontend struct {
 	AlsoServing []Endpoint
 
 	Masquerade Masquerade
+	// MasqueradeCause is why Masquerade is as it is.
+	MasqueradeCause MasqueradeCause
 	// Affinity is how many seconds a client stays with its endpoint, 0 for not. It
 	// does so at all frontends of the service port in this family, as long as the
 	// endpoint is in the pool that its connections may use there.
@@ -156,8 +158,7 @@ func (f *Frontend) HasEndpoints() bool {
 // Serves tells whether an endpoint may keep the flows that it has by way of the
 // frontend. Whom new ones go to is another matter.
 func (f *Frontend) Serves(at netip.AddrPort) bool {
-	return contains(f.Route.Endpoints, at) || contains(f.AlsoServing, at) ||
-		f.Outside != nil && contains(f.Outside.Endpoints, at)
+	return f.Route.LeadsTo(at) || contains(f.AlsoServing, at) || f.Outside != nil && f.Outside.LeadsTo(at)
 }
 
 // ServesAll reports whether all endpoints that another version of the frontend
@@ -185,6 +186,9 @@ type Route struct {
 	// Local says that a traffic policy admits endpoints on this node only.
 	Local bool
 }
+
+// LeadsTo reports whether an endpoint is in the pool.
+func (r *Route) LeadsTo(at netip.AddrPort) bool { return contains(r.Endpoints, at) }
 
 // Refuses reports whether the route refuses connections, for that cause.
 func (r *Route) Refuses(why Cause) bool { return len(r.Endpoints) == 0 && r.Empty.Cause == why }
@@ -218,6 +222,22 @@ const (
 func (m Masquerade) String() string {
 	return [...]string{"never", "node", "off-cluster", "always"}[m]
 }
+
+// MasqueradeCause is why a connection is masqueraded, or is not.
+type MasqueradeCause uint8
+
+// The causes. The first five are of frontends, the others of single connections.
+const (
+	PodsNotDetected       MasqueradeCause = iota // no: nothing tells pods from others
+	ClientNotPod                                 // yes: not a pod, at a ClusterIP
+	MasqueradeAllSet                             // yes: Config.MasqueradeAll
+	ExternalPolicyCluster                        // yes: replies must come back through this node
+	ExternalPolicyLocal                          // no: the endpoint is on this node
+	ClientIsPod                                  // no, at a ClusterIP
+	ClientIsNode                                 // yes: this node uses an external address
+	ClientIsEndpoint                             // yes: it would answer itself directly
+	ProxyConnects                                // yes: the connection is relayed
+)
 
 // Settings is what holds for the whole node.
 type Settings struct {

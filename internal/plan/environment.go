@@ -72,15 +72,18 @@ func (env *environment) local(e *model.Endpoint) bool {
 	return env.nodeName != "" && e.Node == env.nodeName
 }
 
-// masquerade says whose connections to a kind of frontend lose their source.
-func (env *environment) masquerade(kind Kind, family model.Family, external model.TrafficPolicy) Masquerade {
+// masquerade says whose connections to a kind of frontend lose their source, and
+// why.
+func (env *environment) masquerade(kind Kind, family model.Family, external model.TrafficPolicy) (Masquerade, MasqueradeCause) {
 	switch {
 	case kind != ClusterIP && external == model.PolicyLocal:
-		return MasqueradeNode
-	case kind != ClusterIP || env.masqueradeAll:
-		return MasqueradeAlways
+		return MasqueradeNode, ExternalPolicyLocal
+	case kind != ClusterIP:
+		return MasqueradeAlways, ExternalPolicyCluster
+	case env.masqueradeAll:
+		return MasqueradeAlways, MasqueradeAllSet
 	case env.podsKnown(family):
-		return MasqueradeOffCluster
+		return MasqueradeOffCluster, ClientNotPod
 	}
-	return MasqueradeNever
+	return MasqueradeNever, PodsNotDetected
 }

@@ -3,7 +3,7 @@ package plan
 import "slices"
 
 func (f *Frontend) same(o *Frontend) bool {
-	return f.sameRules(o) && slices.Equal(f.AlsoServing, o.AlsoServing)
+	return f.sameRules(o) && f.MasqueradeCause == o.MasqueradeCause && slices.Equal(f.AlsoServing, o.AlsoServing)
 }
 
 // sameRules tells whether new connections fare alike: that is all the kernel is

@@ -58,18 +58,8 @@ func (e *Evidence) NodeName() string { return e.env.nodeName }
 // Zone is the zone of this node, "" if it has none.
 func (e *Evidence) Zone() string { return e.env.zone }
 
-// MasqueradeAll says that every connection to a ClusterIP is masqueraded.
-func (e *Evidence) MasqueradeAll() bool { return e.env.masqueradeAll }
-
-// UsesLocal tells whether a frontend of the Service sends connections to the
-// local pool: those of talkers from outside, or those of pods and this node.
-func (e *Evidence) UsesLocal(kind Kind, fromOutside bool) bool {
-	if e.Service == nil {
-		return false
-	}
-	everybody, outside := localFor(e.Service, kind)
-	return everybody || outside && fromOutside
-}
+// Frontends are those that the Service has, sorted by key.
+func (e *Evidence) Frontends() []*Frontend { return e.frontends }
 
 // Accounts explains the pools of every service port and family.
 func (e *Evidence) Accounts() []Account {

@@ -112,7 +112,7 @@ func TestEachPortAndFamilyHasAnAccount(t *testing.T) {
 		"IPv4 http [1 in-pool/in-pool]", "IPv4 dns [1 no-such-port/no-such-port]",
 		"IPv6 http [2 in-pool/in-pool]", "IPv6 dns [2 no-such-port/no-such-port]",
 	}, got)
-	if none := p.Evidence(state, named("other")); none.Accounts() != nil || none.UsesLocal(ClusterIP, false) {
+	if none := p.Evidence(state, named("other")); none.Accounts() != nil || none.Frontends() != nil {
 		t.Error("there is an account of a Service that is not there")
 	}
 }

@@ -167,16 +167,16 @@ func (d *draft) planPort(port *model.ServicePort, f model.Family) {
 func (d *draft) add(at *address, number uint16, port *model.ServicePort, pools *pools) {
 	svc := d.service
 	f := &Frontend{
-		Key:        Key{at.Addr, number, port.Protocol},
-		Kind:       at.kind,
-		Service:    svc.Name,
-		Port:       port.Name,
-		Route:      pools.cluster,
-		Masquerade: d.env.masquerade(at.kind, model.FamilyOf(at.Addr), svc.ExternalPolicy),
-		Affinity:   svc.Affinity,
-		Filtered:   at.filtered,
-		Sources:    at.sources,
+		Key:      Key{at.Addr, number, port.Protocol},
+		Kind:     at.kind,
+		Service:  svc.Name,
+		Port:     port.Name,
+		Route:    pools.cluster,
+		Affinity: svc.Affinity,
+		Filtered: at.filtered,
+		Sources:  at.sources,
 	}
+	f.Masquerade, f.MasqueradeCause = d.env.masquerade(at.kind, model.FamilyOf(at.Addr), svc.ExternalPolicy)
 	switch everybody, outside := localFor(svc, at.kind); {
 	case everybody:
 		f.Route = *pools.local

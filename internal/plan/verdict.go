@@ -8,28 +8,34 @@ const (
 	Reject  Verdict = iota // the client is told
 	Drop                   // the client is not told
 	Forward                // it goes to an endpoint
+	Pass                   // no Service's: it goes on as it is
 )
 
-func (v Verdict) String() string { return [...]string{"reject", "drop", "forward"}[v] }
+func (v Verdict) String() string { return [...]string{"reject", "drop", "forward", "pass"}[v] }
 
 // Cause is why a packet meets its verdict.
 type Cause uint8
 
-// The causes of refusals. Those before FrontendRefusals are of frontends.
+// The causes. Those before Refusals are of refusals, and those before
+// FrontendRefusals of refusals by frontends.
 const (
 	NoEndpoints        Cause = iota // the Service has none that can be used
 	NoLocalEndpoint                 // under traffic policy Local there are some, but not on this node
 	SourceRange                     // the source is not in the load balancer's source ranges
 	UnknownPort                     // of a ClusterIP in use
 	UnallocatedAddress              // of a service CIDR, of no Service
+	HasEndpoint                     // the frontend has one for it
+	NotAService                     // no Service has the address and port
+	NoIPv6                          // the node does none
 
 	FrontendRefusals = UnknownPort
-	Refusals         = UnallocatedAddress + 1
+	Refusals         = HasEndpoint
 )
 
 // String is a word for programs.
 func (c Cause) String() string {
-	return [...]string{"no-endpoints", "no-local-endpoints", "source-ranges", "no-such-port", "unused-address"}[c]
+	return [...]string{"no-endpoints", "no-local-endpoints", "source-ranges", "no-such-port", "unused-address",
+		"frontend", "not-a-service", "no-ipv6"}[c]
 }
 
 // Refusal is a verdict on connections that go nowhere, and its cause.

@@ -21,7 +21,7 @@ const (
 )
 
 // talkers are those whom one can choose from by a click.
-var talkers = []explain.Talker{explain.Pod, explain.Node, explain.Outside}
+var talkers = []plan.Client{plan.PodClient, plan.NodeClient, plan.OutsideClient}
 
 // servicePage is the page of one Service.
 type servicePage struct {
@@ -76,7 +76,7 @@ func (p *Page) service(r *http.Request) answer {
 	name := model.Name{Namespace: params.Get("namespace"), Name: params.Get("name")}
 	from := strings.TrimSpace(params.Get("from"))
 	if from == "" {
-		from = explain.Pod.String()
+		from = plan.PodClient.String()
 	}
 	report, s := p.Status(), p.look(r.Context())
 	v := &servicePage{frame: newFrame(name.String(), report), Name: name, From: from, Counted: s.counters.counted()}
@@ -189,7 +189,7 @@ func phaseSign(s engine.FrontendStatus, now time.Time) (is sign, wrong string) {
 
 // ask has it explained what happens to connections from the chosen talker.
 func (p *Page) ask(ctx context.Context, v *servicePage) {
-	word := func(t explain.Talker) bool { return t.String() == v.From }
+	word := func(t plan.Client) bool { return t.String() == v.From }
 	for _, t := range talkers {
 		v.Talkers = append(v.Talkers, talkerLink{t.String(), serviceLink(v.Name) + "&from=" + t.String(), word(t)})
 	}

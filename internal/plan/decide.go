@@ -1,0 +1,169 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"sluice/internal/model"
+)
+
+// Client is who asks for a connection, as far as that makes a difference.
+type Client uint8
+
+// The clients.
+const (
+	OutsideClient Client = iota // neither a pod nor this node
+	PodClient
+	NodeClient
+)
+
+func (c Client) String() string { return [...]string{"outside", "pod", "node"}[c] }
+
+// Client says who sends from an address, which may be local, through an interface.
+// The detector is asked first, as in the kernel.
+func (s *Settings) Client(source netip.Addr, in string, local bool) Client {
+	d := s.Detector(model.FamilyOf(source))
+	switch {
+	case anyContains(d.Sources, source),
+		d.Interface != "" && in == d.Interface,
+		d.InterfacePrefix != "" && strings.HasPrefix(in, d.InterfacePrefix):
+		return PodClient
+	case local:
+		return NodeClient
+	}
+	return OutsideClient
+}
+
+// Packet is the first packet of a connection.
+type Packet struct {
+	From   Client
+	Source netip.Addr // invalid if any of such a client may be meant
+	To     Key
+	// ToNode says that the routing table calls the destination local.
+	ToNode bool
+}
+
+// Decision is what happens to a packet and why.
+type Decision struct {
+	Packet  Packet
+	Verdict Verdict
+	Cause   Cause
+	// Frontend is the one that the packet meets, and Route that of its routes that
+	// the packet takes; nil for none.
+	Frontend *Frontend
+	Route    *Route
+	// Relayed says that the proxy itself accepts the connection and makes
+	// another to the endpoint: a node port on a loopback address.
+	Relayed bool
+	// Depends says that the source is not known well enough to tell whether it
+	// may connect. The decision is then for one that may.
+	Depends bool
+}
+
+// Decide says what happens to a packet.
+func (d *Desired) Decide(p Packet) Decision {
+	out := Decision{Packet: p}
+	if !d.Settings.Serves(p.To.Family()) {
+		out.Verdict, out.Cause = Pass, NoIPv6
+		return out
+	}
+	out.Frontend, _ = d.Lookup(p.To, func(netip.Addr) bool { return p.ToNode })
+	if out.Frontend == nil && p.From == NodeClient && d.Settings.relays(p.To) {
+		out.Frontend = d.Frontends[NodePortKey(p.To.Family(), p.To.Port, p.To.Protocol)]
+		out.Relayed = out.Frontend != nil
+	}
+	if out.Frontend != nil {
+		out.connect(d)
+	} else {
+		out.Verdict, out.Cause = d.miss(p.To.Addr)
+	}
+	return out
+}
+
+// miss is what happens to packets that meet no frontend.
+func (d *Desired) miss(to netip.Addr) (Verdict, Cause) {
+	if _, used := d.ClusterIPs[to]; used {
+		return Reject, UnknownPort
+	}
+	if anyContains(d.Settings.ServiceCIDRs, to) {
+		return Drop, UnallocatedAddress
+	}
+	return Pass, NotAService
+}
+
+// relays reports whether the proxy itself serves a node port at a loopback address.
+func (s *Settings) relays(at Key) bool {
+	return Relayable(at.Protocol) && slices.Contains(s.LoopbackIPs, at.Addr)
+}
+
+// Relayable reports whether node ports of a protocol are relayed at
+// Settings.LoopbackIPs.
+func Relayable(p model.Protocol) bool { return p != model.SCTP }
+
+func (c *Decision) connect(d *Desired) {
+	f := c.Frontend
+	c.Route = &f.Route
+	if f.Outside != nil && c.Packet.From == OutsideClient {
+		c.Route = f.Outside
+	}
+	admitted, depends := c.admits(d)
+	c.Depends = depends
+	c.Verdict, c.Cause = c.Route.Verdict(), c.Route.Empty.Cause
+	switch {
+	case !admitted:
+		c.Verdict, c.Cause = Drop, SourceRange
+	case c.Verdict == Forward:
+		c.Cause = HasEndpoint
+	}
+}
+
+// admits reports whether the frontend lets the source in, and whether that depends
+// on an address that is not known.
+func (c *Decision) admits(d *Desired) (yes, depends bool) {
+	f, source := c.Frontend, c.Packet.Source
+	switch {
+	case !f.Filtered:
+		return true, false
+	case source.IsValid():
+		return anyContains(f.Sources, source), false
+	case len(f.Sources) == 0:
+		return false, false
+	}
+	pods := d.Settings.Detector(f.Family()).Sources
+	if c.Packet.From != PodClient || len(pods) == 0 {
+		return true, true
+	}
+	within, overlap := true, false
+	for _, p := range pods {
+		within = within && slices.ContainsFunc(f.Sources, func(s netip.Prefix) bool { return s.Bits() <= p.Bits() && s.Contains(p.Addr()) })
+		overlap = overlap || slices.ContainsFunc(f.Sources, p.Overlaps)
+	}
+	return overlap, overlap && !within
+}
+
+// Masquerade reports whether an endpoint sees the node's address instead of the
+// client's, and why. An invalid endpoint stands for any but the client itself.
+func (c *Decision) Masquerade(endpoint netip.Addr) (yes bool, why MasqueradeCause) {
+	if c.Frontend == nil {
+		return false, 0
+	}
+	if c.Relayed {
+		return true, ProxyConnects
+	}
+	yes, why = c.Frontend.masquerades(c.Packet.From)
+	if !yes && endpoint.IsValid() && c.Packet.Source == endpoint {
+		return true, ClientIsEndpoint
+	}
+	return yes, why
+}
+
+func (f *Frontend) masquerades(from Client) (bool, MasqueradeCause) {
+	switch {
+	case f.Masquerade == MasqueradeOffCluster && from == PodClient:
+		return false, ClientIsPod
+	case f.Masquerade == MasqueradeNode && from == NodeClient:
+		return true, ClientIsNode
+	}
+	return f.Masquerade == MasqueradeAlways || f.Masquerade == MasqueradeOffCluster, f.MasqueradeCause
+}
