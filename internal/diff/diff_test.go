@@ -9,6 +9,7 @@ import (
 
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 )
 
 func key(s string) plan.Key {
@@ -113,6 +114,33 @@ func TestADifferenceIsToldInWords(t *testing.T) {
 			}
 			if r.Different() == strings.HasPrefix(test.want, "No difference") {
 				t.Errorf("Different says %v", r.Different())
+			}
+		})
+	}
+}
+
+// What a mode leaves alone is in no plan of it, and so is no difference.
+func TestOtherPortsOfClusterIPs(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		cfg  plan.Config
+		want int
+	}{
+		{"refused", plan.Config{}, 2},
+		{"left alone", plan.Config{FrontendsOnly: true}, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			planned := func(events ...model.Event) *plan.Desired {
+				state, planner := model.NewState(), plan.New(test.cfg)
+				state.Apply(&model.Dirty{}, events...)
+				planner.Update(state, &model.Dirty{})
+				return planner.Desired()
+			}
+			portless := &model.Service{Name: model.Name{Namespace: "a", Name: "b"}, ClusterIPs: testkit.Addrs("10.96.0.1")}
+			cidr := &model.ServiceCIDR{Name: "c", Prefixes: testkit.Prefixes("10.96.0.0/16")}
+			r := Compare(planned(), planned(model.SetService{Service: portless}, model.SetServiceCIDR{ServiceCIDR: cidr}))
+			if len(r.Node) != test.want || r.Different() != (test.want > 0) {
+				t.Errorf("the difference is %+v", r.Node)
 			}
 		})
 	}

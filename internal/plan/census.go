@@ -60,12 +60,6 @@ func (p person) census() Census {
 // do.
 func (e *Evidence) people() []person {
 	used := map[netip.Addr]struct{}{}
-	families := map[model.Family]bool{}
-	for _, ip := range e.Service.ClusterIPs {
-		if addressFault(ip) == "" && e.env.serves(model.FamilyOf(ip)) {
-			families[model.FamilyOf(ip)] = true
-		}
-	}
 	for _, f := range e.frontends {
 		for _, pool := range f.Routes() {
 			for _, ep := range pool.Endpoints {
@@ -77,7 +71,7 @@ func (e *Evidence) people() []person {
 	for _, s := range e.Slices {
 		for i := range s.Endpoints {
 			at := &s.Endpoints[i]
-			if _, in := used[at.Addr]; families[s.Family] {
+			if _, in := used[at.Addr]; e.plan.of(s.Family) {
 				people = append(people, person{at.Addr, in, usable(at), at.Conditions.Has(model.Terminating)})
 			}
 		}

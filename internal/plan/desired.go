@@ -45,7 +45,8 @@ type Change struct {
 	ClusterIPsAdded, ClusterIPsRemoved []netip.Addr
 
 	// HealthPortsAdded and HealthPortsRemoved are ports of health checks. One
-	// that went from a Service to another is in both.
+	// that went from a Service to another is in both. They are for modes whose
+	// rules have to admit clients there.
 	HealthPortsAdded, HealthPortsRemoved []uint16
 
 	// HealthChecks and Problems say that those of Desired changed; Problems also

@@ -12,8 +12,10 @@ type Evidence struct {
 	Service *model.Service // nil if there is none of that name
 	Slices  []*model.Slice
 	env     environment
-	// frontends are those that the Service has, none that another one holds.
+	// frontends are those that the Service has, none that another one holds, and
+	// plan is what it asks for.
 	frontends []*Frontend
+	plan      servicePlan
 }
 
 // Account tells how the pools of one service port in one family came about.
@@ -43,6 +45,7 @@ type Fate struct {
 func (p *Planner) Evidence(state *model.State, name model.Name) Evidence {
 	e := Evidence{Service: state.Service(name), Slices: slices.Clone(state.Slices(name)), env: p.env}
 	if c := p.services[name]; c != nil {
+		e.plan = c.plan
 		for _, f := range c.plan.frontends {
 			if p.desired.Frontends[f.Key] == f {
 				e.frontends = append(e.frontends, f)

@@ -23,6 +23,11 @@ type servicePlan struct {
 	reports    []report
 }
 
+// of reports whether the Service is of a family.
+func (p *servicePlan) of(f model.Family) bool {
+	return f == model.IPv4 && p.ipv4 || f == model.IPv6 && p.ipv6
+}
+
 // workspace is memory that planning one Service after the other uses again.
 type workspace struct {
 	candidates
