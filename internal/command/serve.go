@@ -170,8 +170,14 @@ func (p *proxy) assemble() (err error) {
 			ResyncPeriod: p.settings.Client.ResyncPeriod,
 		})
 	}
-	snapshot := func(read func(*plan.Desired)) { p.engine.Snapshot(read) }
-	summary := func() engine.Summary { return p.engine.Status() }
+	p.engine = engine.New(engine.Options{
+		Planner:       plan.New(p.settings.Plan),
+		Dataplane:     p.kernel,
+		Logger:        p.logger.WithName("engine"),
+		Clock:         p.clock,
+		MinSyncPeriod: p.settings.MinSyncPeriod,
+		SyncPeriod:    p.settings.SyncPeriod,
+	})
 	if p.settings.Serving.ShowHiddenMetrics {
 		metrics.SetShowHidden()
 	}
@@ -185,10 +191,9 @@ func (p *proxy) assemble() (err error) {
 	if err := telemetry.RegisterBuild(p.registry, p.options.version.build()); err != nil {
 		return err
 	}
-	p.feed = telemetry.NewFeed(telemetry.FeedOptions{Metrics: p.metrics, Status: summary, Snapshot: snapshot, Clock: p.clock, Connected: p.connected()})
+	p.feed = telemetry.NewFeed(telemetry.FeedOptions{Metrics: p.metrics, Status: p.engine.Status, Snapshot: p.engine.Snapshot, Clock: p.clock, Connected: p.connected()})
 	p.problems = telemetry.NewProblems(telemetry.ProblemsOptions{
-		Recorder: p.recorder, Snapshot: snapshot, Clock: p.clock,
-		Failures: func() []engine.Failure { return p.engine.Failures() },
+		Recorder: p.recorder, Snapshot: p.engine.Snapshot, Failures: p.engine.Failures, Clock: p.clock,
 	})
 	p.book = p.newBook()
 	if err := p.registerKernelMetrics(); err != nil {
@@ -208,41 +213,17 @@ func (p *proxy) assemble() (err error) {
 		},
 	})
 	p.tracker = conntrack.New(conntrack.Options{
-		Logger: p.logger.WithName("conntrack"), Clock: p.clock, Desired: snapshot, OnPass: p.feed.OnPass,
+		Logger: p.logger.WithName("conntrack"), Clock: p.clock, Desired: p.engine.Snapshot, OnPass: p.feed.OnPass,
 		ResetTCP: p.options.resetRemovedEndpoints,
 	})
-	p.eligibility = health.NewEligibility(snapshot, p.clock)
-	p.history = status.NewHistory(summary, p.clock)
-	p.engine = engine.New(engine.Options{
-		Planner:       plan.New(p.settings.Plan),
-		Dataplane:     p.kernel,
-		Logger:        p.logger.WithName("engine"),
-		Clock:         p.clock,
-		MinSyncPeriod: p.settings.MinSyncPeriod,
-		SyncPeriod:    p.settings.SyncPeriod,
-		OnCommit:      p.onCommit(),
-	})
+	p.eligibility = health.NewEligibility(p.engine.Snapshot, p.clock)
+	p.history = &status.History{}
+	first := sync.OnceFunc(func() { close(p.programmed) })
+	p.engine.Observe(p.tracker, p.services, p.loopback, p.feed, p.book, p.problems, p.history,
+		engine.ObserverFunc(func(*engine.Commit) { first() }))
 	p.neighbours = p.newNeighbours()
 	p.servers = newServers(p)
 	return nil
-}
-
-// onCommit tells all observers of a commit. None of them waits.
-func (p *proxy) onCommit() func(*plan.Change, dataplane.Result) {
-	first := sync.OnceFunc(func() { close(p.programmed) })
-	var reconciles uint64
-	return func(change *plan.Change, result dataplane.Result) {
-		before := reconciles
-		reconciles = p.engine.Status().Reconciles
-		p.tracker.Committed(change, result, reconciles != before)
-		p.services.OnCommit(change, result)
-		p.loopback.OnCommit(change, result)
-		p.feed.OnCommit(change, result)
-		p.book.OnCommit(change, result)
-		p.problems.OnCommit(change, result)
-		p.history.OnCommit(change, result)
-		first()
-	}
 }
 
 // run runs everything until ctx ends or a part of it fails.

@@ -10,7 +10,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"sluice/internal/conntrack/conntracktest"
-	"sluice/internal/dataplane"
+	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/netns/netnstest"
 	"sluice/internal/plan"
@@ -112,7 +112,7 @@ func (n *namespace) reconciler(o Options) *Reconciler {
 func commit(t testing.TB, r *Reconciler, change *plan.Change) {
 	t.Helper()
 	before := r.Stats()
-	r.Committed(change, dataplane.Result{}, true)
+	r.Committed(&engine.Commit{Kind: engine.Reconcile, Change: change})
 	for r.Stats().Passes == before.Passes {
 		if t.Context().Err() != nil {
 			t.Fatal("no pass")

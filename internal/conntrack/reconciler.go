@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"sluice/internal/backoff"
-	"sluice/internal/dataplane"
+	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -135,14 +135,13 @@ func New(o Options) *Reconciler {
 	return r
 }
 
-// Committed takes note of a commit. everything says that the kernel may have
-// done without what is ours for a while, or that it is not known what it did:
-// the entries of all frontends are looked at then, not only after a change
-// that can have made some of them stale.
-func (r *Reconciler) Committed(change *plan.Change, result dataplane.Result, everything bool) {
+// Committed takes note of a commit. After a full one the entries of all frontends
+// are looked at, not only after a change that can have made some of them stale: the
+// kernel may have done without what is ours for a while.
+func (r *Reconciler) Committed(c *engine.Commit) {
 	r.mu.Lock()
-	r.pending.add(change, result.Failed, r.tracks)
-	r.pending.everything = r.pending.everything || everything
+	r.pending.add(c.Change, c.Result.Failed, r.tracks)
+	r.pending.everything = r.pending.everything || c.Full()
 	idle := r.pending.empty()
 	r.mu.Unlock()
 	if !idle {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -69,8 +70,8 @@ type bench struct {
 	table   *table
 	desired *plan.Desired
 	logged  []string
-	// routeErr keeps the kernel from saying which addresses are local.
-	routeErr error
+	// noRoutes keeps the kernel from saying which addresses are local.
+	noRoutes atomic.Bool
 }
 
 // inBubble runs a test in a bubble with a time of its own.
@@ -84,7 +85,12 @@ func inBubbleWith(t *testing.T, o Options, test func(t *testing.T, b *bench)) {
 		b.Reconciler = New(o)
 		b.Reconciler.sweep = b.table.sweep
 		b.Reconciler.picksUp = func() (bool, error) { return !b.table.strict, nil }
-		b.Reconciler.isLocal = func(ip netip.Addr) (bool, error) { return b.routeErr == nil && byRoute(ip), b.routeErr }
+		b.Reconciler.isLocal = func(ip netip.Addr) (bool, error) {
+			if b.noRoutes.Load() {
+				return false, errors.New("no")
+			}
+			return byRoute(ip), nil
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- b.Run(ctx) }()
@@ -96,8 +102,14 @@ func inBubbleWith(t *testing.T, o Options, test func(t *testing.T, b *bench)) {
 	})
 }
 
-func (b *bench) set(frontends ...*plan.Frontend) {
-	b.Committed(&plan.Change{Set: frontends}, dataplane.Result{}, false)
+func (b *bench) set(frontends ...*plan.Frontend) { b.apply(&plan.Change{Set: frontends}) }
+
+func (b *bench) apply(change *plan.Change) {
+	b.Committed(&engine.Commit{Kind: engine.Apply, Change: change})
+}
+
+func (b *bench) reconcile(change *plan.Change) {
+	b.Committed(&engine.Commit{Kind: engine.Reconcile, Change: change})
 }
 
 func (b *bench) wantPasses(want ...time.Duration) {
@@ -142,7 +154,7 @@ func TestRemovedFrontendIsForgottenAfterItsPass(t *testing.T) {
 		b.set(frontend(web, old))
 		elapse(time.Minute)
 		b.table.entries = []*flow{flowOf(model.UDP, web, old)}
-		b.Committed(&plan.Change{Removed: []plan.Key{udp(web)}}, dataplane.Result{}, false)
+		b.apply(&plan.Change{Removed: []plan.Key{udp(web)}})
 		elapse(time.Minute)
 		b.wantAnsweredBy()
 		// Somebody else uses the address now.
@@ -158,25 +170,26 @@ func TestWhatCannotMakeAnEntryStaleNeedsNoPass(t *testing.T) {
 	tcp.Protocol = model.TCP
 	settings := plan.Settings{NodePortIPs: []netip.Addr{addr("192.0.2.10")}}
 	tests := []struct {
-		name       string
-		change     plan.Change
-		everything bool
-		want       int // passes
+		name   string
+		kind   engine.Kind
+		change plan.Change
+		want   int // passes
 	}{
-		{"nothing", plan.Change{}, false, 0},
-		{"TCP only", plan.Change{Set: []*plan.Frontend{tcp}, Removed: []plan.Key{tcp.Key}}, false, 0},
-		{"one more endpoint", plan.Change{Set: []*plan.Frontend{frontend(web, old, now)}}, false, 0},
-		{"settings of no concern", plan.Change{Settings: &plan.Settings{NodePortIPs: settings.NodePortIPs, MasqueradeMark: 1}}, false, 0},
-		{"other node port addresses", plan.Change{Settings: &plan.Settings{}}, false, 1},
-		{"a repair", plan.Change{}, true, 1},
+		{"nothing", engine.None, plan.Change{}, 0},
+		{"TCP only", engine.Apply, plan.Change{Set: []*plan.Frontend{tcp}, Removed: []plan.Key{tcp.Key}}, 0},
+		{"one more endpoint", engine.Apply, plan.Change{Set: []*plan.Frontend{frontend(web, old, now)}}, 0},
+		{"settings of no concern", engine.Apply, plan.Change{Settings: &plan.Settings{NodePortIPs: settings.NodePortIPs, MasqueradeMark: 1}}, 0},
+		{"other node port addresses", engine.Apply, plan.Change{Settings: &plan.Settings{}}, 1},
+		{"a repair", engine.Repair, plan.Change{}, 1},
+		{"a reconcile", engine.Reconcile, plan.Change{}, 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {
-				b.Committed(&plan.Change{Settings: &settings, Set: []*plan.Frontend{frontend(web, old)}}, dataplane.Result{}, true)
+				b.reconcile(&plan.Change{Settings: &settings, Set: []*plan.Frontend{frontend(web, old)}})
 				elapse(time.Minute)
 				before := len(b.table.passes)
-				b.Committed(&tt.change, dataplane.Result{}, tt.everything)
+				b.Committed(&engine.Commit{Kind: tt.kind, Change: &tt.change})
 				elapse(time.Minute)
 				if got := len(b.table.passes) - before; got != tt.want {
 					t.Errorf("%d passes, want %d", got, tt.want)
@@ -188,7 +201,7 @@ func TestWhatCannotMakeAnEntryStaleNeedsNoPass(t *testing.T) {
 
 func TestWithoutFrontendsTheTableIsLeftAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.Committed(&plan.Change{Settings: &plan.Settings{NodePortIPs: []netip.Addr{addr("192.0.2.10")}}}, dataplane.Result{}, true)
+		b.reconcile(&plan.Change{Settings: &plan.Settings{NodePortIPs: []netip.Addr{addr("192.0.2.10")}}})
 		elapse(time.Minute)
 		b.wantPasses()
 	})
@@ -259,7 +272,7 @@ func TestFlowsOfACommitUnderWayAreSpared(t *testing.T) {
 		elapse(time.Minute)
 		b.wantAnsweredBy(now)
 		b.desired = &plan.Desired{}
-		b.Committed(&plan.Change{}, dataplane.Result{}, false)
+		b.apply(&plan.Change{})
 		elapse(time.Minute)
 		b.wantAnsweredBy()
 	})
@@ -269,7 +282,7 @@ func TestRefusedFrontendIsLeftAloneUntilItIsProgrammed(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.table.entries = []*flow{flowOf(model.UDP, web, old)}
 		refused := dataplane.Result{Failed: map[plan.Key]error{udp(web): errors.New("no")}}
-		b.Committed(&plan.Change{Set: []*plan.Frontend{frontend(web, now)}}, refused, true)
+		b.Committed(&engine.Commit{Kind: engine.Reconcile, Change: &plan.Change{Set: []*plan.Frontend{frontend(web, now)}}, Result: refused})
 		elapse(time.Minute)
 		b.wantAnsweredBy(old)
 		b.set(frontend(web, now))
@@ -287,7 +300,7 @@ func TestFailedPassIsMadeUpForAndLoggedOnce(t *testing.T) {
 		b.onPass = func(p Pass) { told = append(told, p) }
 		b.set(frontend(web, now))
 		elapse(time.Second)
-		b.Committed(&plan.Change{Removed: []plan.Key{udp("10.96.0.2:53")}}, dataplane.Result{}, false)
+		b.apply(&plan.Change{Removed: []plan.Key{udp("10.96.0.2:53")}})
 		elapse(time.Second)
 		b.wantAnsweredBy(old, old)
 		failed := b.Stats().Failures
@@ -316,15 +329,15 @@ func TestFailedPassIsMadeUpForAndLoggedOnce(t *testing.T) {
 func TestAPassIsMadeUpForWhenTheRoutingTableCannotBeAsked(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.table.entries = []*flow{flowOf(model.UDP, "203.0.113.5:30053", old), flowOf(model.UDP, "203.0.113.5:30053", now)}
-		b.routeErr = errors.New("no")
-		b.Committed(&plan.Change{
+		b.noRoutes.Store(true)
+		b.reconcile(&plan.Change{
 			Settings: &plan.Settings{NodePortAll4: true}, Set: []*plan.Frontend{frontend("0.0.0.0:30053", now)},
-		}, dataplane.Result{}, true)
+		})
 		elapse(time.Second)
 		if b.Stats().Failures == 0 {
 			t.Error("no pass failed")
 		}
-		b.routeErr = nil
+		b.noRoutes.Store(false)
 		elapse(time.Minute)
 		b.wantAnsweredBy(now)
 	})

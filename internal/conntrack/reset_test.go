@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -83,10 +82,10 @@ func TestTCPEntriesAreLookedAtWhenAnEndpointLeft(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			inBubbleWith(t, Options{ResetTCP: true}, func(t *testing.T, b *bench) {
-				b.Committed(&plan.Change{Set: []*plan.Frontend{tcpFrontend(web, old)}}, dataplane.Result{}, true)
+				b.reconcile(&plan.Change{Set: []*plan.Frontend{tcpFrontend(web, old)}})
 				elapse(time.Minute)
 				b.table.swept = nil
-				b.Committed(tt.change, dataplane.Result{}, false)
+				b.apply(tt.change)
 				elapse(time.Minute)
 				for _, p := range b.table.swept {
 					slices.Sort(p)
@@ -106,7 +105,7 @@ func TestNothingIsCutWhereNobodyWouldTellTheClient(t *testing.T) {
 		b.set(tcpFrontend(web, old), frontend(web, old))
 		elapse(time.Minute)
 		for range 3 {
-			b.Committed(&plan.Change{Set: []*plan.Frontend{tcpFrontend(web, now), frontend(web, now)}}, dataplane.Result{}, true)
+			b.reconcile(&plan.Change{Set: []*plan.Frontend{tcpFrontend(web, now), frontend(web, now)}})
 			elapse(time.Minute)
 		}
 		b.wantAnsweredBy(old)

@@ -4,30 +4,11 @@ import (
 	"context"
 	"time"
 
-	"sluice/internal/dataplane"
 	"sluice/internal/plan"
 )
 
 // mostFailures is how many refused frontends one commit logs by name.
 const mostFailures = 10
-
-// commit is one write to the kernel and what came of it.
-type commit struct {
-	change     *plan.Change
-	desired    *plan.Desired // what the change leads to
-	planned    bool          // it brings what was planned, and is no mere repair or retry
-	reconcile  bool          // it brings everything
-	repair     bool          // it mends what somebody else changed
-	start, end time.Time     // start is zero when the kernel had nothing to do
-	result     dataplane.Result
-}
-
-func (c *commit) duration() time.Duration {
-	if c.start.IsZero() {
-		return 0
-	}
-	return c.end.Sub(c.start)
-}
 
 // commitAt is when the next commit may start, if there is something to commit.
 // While a repair is needed what is planned waits for it: the kernel may lack
@@ -54,47 +35,60 @@ func (e *Engine) mendAt() (at time.Time, ok bool) {
 // commit writes to the kernel all that is planned and all that is due for
 // another try.
 func (e *Engine) commit(ctx context.Context) {
-	c := commit{
-		desired:   e.planner.Desired(),
-		planned:   len(e.queue) > 0,
-		reconcile: e.repair.needed,
-		start:     e.clock.Now(),
+	c := &Commit{
+		Kind:    Apply,
+		Desired: e.planner.Desired(),
+		Planned: len(e.queue) > 0,
+		Begin:   e.clock.Now(),
 	}
-	retries := e.ledger.takeRetries(c.start, c.reconcile)
-	if !c.planned && !c.reconcile && len(retries) == 0 {
+	if e.repair.needed {
+		c.Kind = Reconcile
+	}
+	retries := e.ledger.takeRetries(c.Begin, c.Kind == Reconcile)
+	if !c.Planned && c.Kind == Apply && len(retries) == 0 {
 		return // what was to be tried again has been programmed with a change
 	}
-	if len(retries) > 0 || !c.planned {
-		c.change = combine(append(e.queue, e.retryChange(retries)))
+	if len(retries) > 0 || !c.Planned {
+		c.Change = combine(append(e.queue, e.retryChange(retries)))
 	} else {
-		c.change = combine(e.queue)
+		c.Change = combine(e.queue)
 	}
-	if c.planned {
-		e.queue = []*plan.Change{c.change}
+	if c.Planned {
+		e.queue = []*plan.Change{c.Change}
 	}
-	e.lastStart = c.start
-	e.ledger.writes(c.start)
-	if c.reconcile {
-		c.repair = e.repair.start()
-		c.result = e.dataplane.Reconcile(ctx, c.desired)
-	} else {
-		c.result = e.dataplane.Apply(ctx, c.change)
-	}
-	e.ledger.wrote()
-	c.end = e.clock.Now()
-	if c.repair {
-		e.repair.end(c.end, c.duration())
-	}
-	if c.result.Err != nil {
+	e.write(ctx, c)
+	if c.Result.Err != nil {
 		e.fail(ctx, c)
 		return
 	}
 	e.queue = nil
-	if c.reconcile {
+	if c.Kind == Reconcile {
 		e.repair.succeed()
-		e.verifier.postpone(c.end)
+		e.verifier.postpone(c.End)
 	}
 	e.finish(c)
+}
+
+// write calls the dataplane and takes the time.
+func (e *Engine) write(ctx context.Context, c *Commit) {
+	e.lastStart = c.Begin
+	e.ledger.writes(c.Begin)
+	disturbed := false
+	switch c.Kind {
+	case Apply:
+		c.Result = e.dataplane.Apply(ctx, c.Change)
+	case Reconcile:
+		disturbed = e.repair.start()
+		c.Result = e.dataplane.Reconcile(ctx, c.Desired)
+	case Repair:
+		disturbed, e.repair.disturbed = true, false
+		c.Result = e.dataplane.Repair(ctx)
+	}
+	e.ledger.wrote()
+	c.End = e.clock.Now()
+	if disturbed {
+		e.repair.end(c.End, c.Duration())
+	}
 }
 
 // retryChange hands over refused frontends again, as they are desired now.
@@ -112,24 +106,24 @@ func (e *Engine) retryChange(keys []plan.Key) *plan.Change {
 }
 
 // fail keeps what could not be written for the reconcile that is now needed.
-func (e *Engine) fail(ctx context.Context, c commit) {
+func (e *Engine) fail(ctx context.Context, c *Commit) {
 	if ctx.Err() != nil {
 		return // interrupted by the end of Run
 	}
-	err := c.result.Err
-	delay := e.repair.fail(c.end)
+	err := c.Result.Err
+	delay := e.repair.fail(c.End)
 	e.ledger.broke(c)
 	if text := err.Error(); text != e.repair.lastError {
 		e.repair.lastError = text
-		e.log.Error(err, "Programming failed", "revision", c.change.Revision, "retry", delay)
+		e.log.Error(err, "Programming failed", "revision", c.Change.Revision, "retry", delay)
 	} else {
-		e.log.V(1).Info("Programming failed again", "err", text, "revision", c.change.Revision,
+		e.log.V(1).Info("Programming failed again", "err", text, "revision", c.Change.Revision,
 			"failures", e.repair.failures, "retry", delay)
 	}
 }
 
-// finish tells everybody of a commit that succeeded.
-func (e *Engine) finish(c commit) {
+// finish keeps the status, and notifies observers of a commit that succeeded.
+func (e *Engine) finish(c *Commit) {
 	outcome := e.ledger.committed(c)
 	for i, f := range outcome.news {
 		if i == mostFailures {
@@ -137,19 +131,21 @@ func (e *Engine) finish(c commit) {
 			break
 		}
 		e.log.Error(f.Err, "Frontend was refused", "frontend", f.Key.String(),
-			"removing", f.Removing, "retry", f.Retry.Sub(c.end))
+			"removing", f.Removing, "retry", f.Retry.Sub(c.End))
 	}
 	e.logCommit(c, outcome)
-	e.onCommit(c.change, c.result)
+	for _, o := range e.observers {
+		o.Committed(c)
+	}
 }
 
 // logCommit writes the line by which one follows the proxy's work. A retry
 // that changes nothing is not worth it.
-func (e *Engine) logCommit(c commit, o outcome) {
+func (e *Engine) logCommit(c *Commit, o outcome) {
 	log, message := e.log, "Programmed"
 	switch {
-	case c.planned:
-	case c.reconcile, c.repair:
+	case c.Planned:
+	case c.Full():
 		message = "Repaired"
 	default:
 		message = "Tried refused frontends again"
@@ -157,8 +153,8 @@ func (e *Engine) logCommit(c commit, o outcome) {
 			log = log.V(1)
 		}
 	}
-	log.Info(message, "revision", c.change.Revision,
-		"set", len(c.change.Set), "removed", len(c.change.Removed),
-		"transactions", c.result.Transactions, "elements", c.result.Elements,
-		"failed", len(c.result.Failed), "duration", c.duration())
+	log.Info(message, "revision", c.Change.Revision,
+		"set", len(c.Change.Set), "removed", len(c.Change.Removed),
+		"transactions", c.Result.Transactions, "elements", c.Result.Elements,
+		"failed", len(c.Result.Failed), "duration", c.Duration())
 }

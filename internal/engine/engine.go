@@ -41,14 +41,6 @@ type Options struct {
 	// SyncPeriod is the time between two looks whether the kernel still holds
 	// what is ours; 0 for never.
 	SyncPeriod time.Duration
-
-	// OnCommit is called after each commit that succeeded, and after a change
-	// that left the kernel nothing to do. What is in the change is programmed,
-	// apart from what the result says failed; changes whose commit failed are
-	// in the change of the commit that made up for it. A repair without a
-	// change brings an empty one. The loop waits for the call, so it must not
-	// do the work itself; it may call Snapshot and the status methods.
-	OnCommit func(*plan.Change, dataplane.Result)
 }
 
 // Engine is the loop between the sources and the dataplane. It is a
@@ -58,7 +50,7 @@ type Engine struct {
 	dataplane dataplane.Dataplane
 	log       logr.Logger
 	clock     clock.Clock
-	onCommit  func(*plan.Change, dataplane.Result)
+	observers []Observer
 
 	minSyncPeriod time.Duration
 	syncPeriod    atomic.Int64 // a time.Duration, for Status
@@ -92,15 +84,11 @@ func New(o Options) *Engine {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	if o.OnCommit == nil {
-		o.OnCommit = func(*plan.Change, dataplane.Result) {}
-	}
 	e := &Engine{
 		planner:       o.Planner,
 		dataplane:     o.Dataplane,
 		log:           o.Logger,
 		clock:         o.Clock,
-		onCommit:      o.OnCommit,
 		minSyncPeriod: o.MinSyncPeriod,
 		inbox:         newInbox(o.Clock),
 		ledger:        newLedger(),
@@ -227,7 +215,8 @@ func (e *Engine) plan(since time.Time, events []model.Event) {
 	e.ledger.planned(change, since, len(desired.Frontends))
 	e.repair.hasten()
 	if change.Empty() && len(e.queue) == 0 && !e.repair.needed {
-		e.finish(commit{change: change, desired: desired, planned: true, end: e.clock.Now()})
+		now := e.clock.Now()
+		e.finish(&Commit{Change: change, Desired: desired, Planned: true, Begin: now, End: now})
 		return
 	}
 	e.queue = append(e.queue, change)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -145,9 +144,9 @@ func TestMinSyncPeriodHoldsForRepairsAndRetries(t *testing.T) {
 }
 
 func TestAChangeThatMeansNothingToTheKernelIsReported(t *testing.T) {
-	var commits []*plan.Change
-	o := Options{OnCommit: func(c *plan.Change, _ dataplane.Result) { commits = append(commits, c) }}
-	run(t, o, func(t *testing.T, b *bench) {
+	var commits []*Commit
+	run(t, Options{}, func(t *testing.T, b *bench) {
+		b.observe(func(c *Commit) { commits = append(commits, c) })
 		b.sync()
 		commits = nil
 		b.Update(noWeb("10.0.0.7"))
@@ -158,7 +157,7 @@ func TestAChangeThatMeansNothingToTheKernelIsReported(t *testing.T) {
 		if diff := cmp.Diff([]string{want}, lines); diff != "" {
 			t.Errorf("log (-want +got):\n%s", diff)
 		}
-		if len(commits) != 1 || !commits[0].Empty() {
+		if len(commits) != 1 || !commits[0].Change.Empty() {
 			t.Errorf("observer got %+v, want one empty change", commits)
 		}
 	})
@@ -214,17 +213,15 @@ func TestEachCommitIsLogged(t *testing.T) {
 }
 
 func TestObserversSeeEveryChangeAfterItsCommit(t *testing.T) {
-	var kernel *fakeDataplane
 	var seen []string
-	o := Options{OnCommit: func(c *plan.Change, r dataplane.Result) {
-		var what []string
-		for _, f := range c.Set {
-			what = append(what, f.Key.Addr.String())
-		}
-		seen = append(seen, strings.Join(what, " ")+" in the kernel: "+kernel.content())
-	}}
-	run(t, o, func(t *testing.T, b *bench) {
-		kernel = b.kernel
+	run(t, Options{}, func(t *testing.T, b *bench) {
+		b.observe(func(c *Commit) {
+			var what []string
+			for _, f := range c.Change.Set {
+				what = append(what, f.Key.Addr.String())
+			}
+			seen = append(seen, strings.Join(what, " ")+" in the kernel: "+b.kernel.content())
+		})
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
 		b.Update(web("10.0.0.2", 0))
@@ -237,15 +234,13 @@ func TestObserversSeeEveryChangeAfterItsCommit(t *testing.T) {
 }
 
 func TestAnObserverMayAskTheEngine(t *testing.T) {
-	var engine *Engine
 	var frontends int
-	o := Options{OnCommit: func(*plan.Change, dataplane.Result) {
-		engine.Snapshot(func(d *plan.Desired) { frontends = len(d.Frontends) })
-		engine.Status()
-		engine.Failures()
-	}}
-	run(t, o, func(t *testing.T, b *bench) {
-		engine = b.Engine
+	run(t, Options{}, func(t *testing.T, b *bench) {
+		b.observe(func(*Commit) {
+			b.Snapshot(func(d *plan.Desired) { frontends = len(d.Frontends) })
+			b.Status()
+			b.Failures()
+		})
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
 		if frontends != 1 {

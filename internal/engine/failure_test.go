@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -146,8 +145,8 @@ func TestManyRefusalsDoNotFloodTheLog(t *testing.T) {
 
 func TestAFailureAsAWholeLeadsToReconcileWithBackOff(t *testing.T) {
 	var observed []*plan.Change
-	o := Options{OnCommit: func(c *plan.Change, _ dataplane.Result) { observed = append(observed, c) }}
-	run(t, o, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *bench) {
+		b.observe(func(c *Commit) { observed = append(observed, c.Change) })
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
 		observed = nil

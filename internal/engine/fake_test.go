@@ -322,6 +322,9 @@ func run(t *testing.T, o Options, test func(*testing.T, *bench)) {
 	})
 }
 
+// observe has a function called after each commit. It comes before sync.
+func (b *bench) observe(committed func(*Commit)) { b.Observe(ObserverFunc(committed)) }
+
 // sync says that the sources are in sync and waits for the first commit.
 func (b *bench) sync() {
 	b.Synced()

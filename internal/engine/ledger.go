@@ -97,26 +97,26 @@ func (l *ledger) wait(key plan.Key, m mark, removing bool) {
 
 // committed notes that all that was pending is now in the kernel, apart from
 // what was refused.
-func (l *ledger) committed(c commit) (o outcome) {
+func (l *ledger) committed(c *Commit) (o outcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.repair && !c.reconcile {
+	if c.Kind == Repair {
 		return l.mended(c)
 	}
 	l.count(c)
 	l.pending = map[plan.Key]waiting{}
-	now := mark{c.change.Revision, c.end.UnixNano()}
-	refused := c.result.Failed
+	now := mark{c.Change.Revision, c.End.UnixNano()}
+	refused := c.Result.Failed
 	if len(l.programmed) == 0 {
-		l.programmed = make(map[plan.Key]mark, len(c.change.Set))
+		l.programmed = make(map[plan.Key]mark, len(c.Change.Set))
 	}
-	for _, f := range c.change.Set {
+	for _, f := range c.Change.Set {
 		if _, ok := refused[f.Key]; !ok {
 			l.settle(f.Key, &o)
 			l.programmed[f.Key] = now
 		}
 	}
-	for _, key := range c.change.Removed {
+	for _, key := range c.Change.Removed {
 		if _, ok := refused[key]; !ok {
 			l.settle(key, &o)
 			delete(l.programmed, key)
@@ -128,48 +128,48 @@ func (l *ledger) committed(c commit) (o outcome) {
 
 // mended notes that what somebody else changed is repaired. What is pending still
 // is; what was refused may have been for what they did.
-func (l *ledger) mended(c commit) (o outcome) {
+func (l *ledger) mended(c *Commit) (o outcome) {
 	l.countWrites(c)
-	l.refuseAll(c, mark{c.change.Revision, c.end.UnixNano()}, &o)
+	l.refuseAll(c, mark{c.Change.Revision, c.End.UnixNano()}, &o)
 	for key, f := range l.failed {
-		if _, again := c.result.Failed[key]; !again {
-			f.retry = c.end
+		if _, again := c.Result.Failed[key]; !again {
+			f.retry = c.End
 			l.failed[key] = f
-			l.retryBy(c.end)
+			l.retryBy(c.End)
 		}
 	}
 	return o
 }
 
-func (l *ledger) refuseAll(c commit, now mark, o *outcome) {
-	for key, err := range c.result.Failed {
-		_, desired := c.desired.Frontends[key]
-		l.refuse(key, failure{mark: now, removing: !desired, err: err}, c.end, o)
+func (l *ledger) refuseAll(c *Commit, now mark, o *outcome) {
+	for key, err := range c.Result.Failed {
+		_, desired := c.Desired.Frontends[key]
+		l.refuse(key, failure{mark: now, removing: !desired, err: err}, c.End, o)
 	}
 	slices.SortFunc(o.news, func(a, b Failure) int { return a.Key.Compare(b.Key) })
 }
 
 // count keeps the summary. A change that left the kernel nothing to do is in
 // the kernel, but is no commit.
-func (l *ledger) count(c commit) {
+func (l *ledger) count(c *Commit) {
 	s := &l.summary
-	s.ProgrammedRevision = c.change.Revision
+	s.ProgrammedRevision = c.Change.Revision
 	s.PendingSince = time.Time{}
-	if !c.start.IsZero() {
+	if c.Kind != None {
 		l.countWrites(c)
 	}
 }
 
-func (l *ledger) countWrites(c commit) {
+func (l *ledger) countWrites(c *Commit) {
 	s := &l.summary
 	s.FailingSince = time.Time{}
-	s.LastCommit, s.LastCommitDuration = c.end, c.duration()
+	s.LastCommit, s.LastCommitDuration = c.End, c.Duration()
 	s.Commits++
-	if c.reconcile || c.repair {
+	if c.Full() {
 		s.Reconciles++
 	}
-	s.Transactions += uint64(c.result.Transactions)
-	s.Elements += uint64(c.result.Elements)
+	s.Transactions += uint64(c.Result.Transactions)
+	s.Elements += uint64(c.Result.Elements)
 }
 
 // settle notes that a frontend is as desired.
@@ -207,14 +207,14 @@ func (l *ledger) retryBy(at time.Time) {
 }
 
 // broke notes that a commit failed as a whole.
-func (l *ledger) broke(c commit) {
+func (l *ledger) broke(c *Commit) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := &l.summary
-	s.LastError = c.result.Err
+	s.LastError = c.Result.Err
 	s.FailedCommits++
 	if s.FailingSince.IsZero() {
-		s.FailingSince = c.end
+		s.FailingSince = c.End
 	}
 }
 

@@ -7,15 +7,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
 func TestACommitTellsTheNewsInItOnce(t *testing.T) {
 	var told []model.News
-	o := Options{OnCommit: func(c *plan.Change, _ dataplane.Result) { told = append(told, c.News) }}
-	run(t, o, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *bench) {
+		b.observe(func(c *Commit) { told = append(told, c.Change.News) })
 		trigger := time.Now()
 		b.Update(web("10.0.0.1", 0), web("10.0.0.2", 0))
 		b.sync()

@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -26,11 +25,12 @@ func TestWhateverFailsTheKernelEndsUpAsDesired(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			told := observer{}
-			o := Options{OnCommit: told.commit, SyncPeriod: 10 * time.Second}
+			o := Options{SyncPeriod: 10 * time.Second}
 			if seed%2 == 1 {
 				o.MinSyncPeriod = time.Second
 			}
 			run(t, o, func(t *testing.T, b *bench) {
+				b.Observe(told)
 				final := b.chaos(seed)
 				b.kernel.tell(func(d *fakeDataplane) { d.calm() })
 				time.Sleep(5 * time.Minute)
@@ -111,17 +111,17 @@ func (d *fakeDataplane) calm() {
 	d.refuse = func(plan.Key) error { return nil }
 }
 
-// observer knows what OnCommit told.
+// observer knows what commits brought.
 type observer map[plan.Key]*plan.Frontend
 
-func (o observer) commit(change *plan.Change, result dataplane.Result) {
-	for _, f := range change.Set {
-		if result.Failed[f.Key] == nil {
+func (o observer) Committed(c *Commit) {
+	for _, f := range c.Change.Set {
+		if c.Result.Failed[f.Key] == nil {
 			o[f.Key] = f
 		}
 	}
-	for _, key := range change.Removed {
-		if result.Failed[key] == nil {
+	for _, key := range c.Change.Removed {
+		if c.Result.Failed[key] == nil {
 			delete(o, key)
 		}
 	}

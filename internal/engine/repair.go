@@ -116,24 +116,21 @@ func (e *Engine) watchDisturbances(ctx context.Context) {
 // mend has the dataplane mend what somebody else changed. Planned changes do not
 // come with it.
 func (e *Engine) mend(ctx context.Context) {
-	start := e.clock.Now()
-	e.repair.disturbed, e.lastStart = false, start
-	e.ledger.writes(start)
-	result := e.dataplane.Repair(ctx)
-	e.ledger.wrote()
-	end := e.clock.Now()
-	e.repair.end(end, end.Sub(start))
+	c := &Commit{
+		Kind:    Repair,
+		Change:  &plan.Change{Revision: e.ledger.read().ProgrammedRevision},
+		Desired: e.planner.Desired(),
+		Begin:   e.clock.Now(),
+	}
+	e.write(ctx, c)
 	switch {
 	case ctx.Err() != nil:
-	case result.Err != nil:
-		e.log.V(1).Info("What somebody else changed cannot be repaired alone: comparing everything", "reason", result.Err.Error())
-		e.repair.need(end)
+	case c.Result.Err != nil:
+		e.log.V(1).Info("What somebody else changed cannot be repaired alone: comparing everything", "reason", c.Result.Err.Error())
+		e.repair.need(c.End)
 		e.repair.disturbed = true // which is what the reconcile is for
-	case result.Transactions > 0 || len(result.Failed) > 0:
-		e.finish(commit{
-			change:  &plan.Change{Revision: e.ledger.read().ProgrammedRevision},
-			desired: e.planner.Desired(), repair: true, start: start, end: end, result: result,
-		})
+	case c.Result.Transactions > 0 || len(c.Result.Failed) > 0:
+		e.finish(c)
 	default:
 		e.log.V(1).Info("What somebody else did left nothing to repair")
 	}

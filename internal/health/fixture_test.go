@@ -13,7 +13,7 @@ import (
 	"sync"
 	"testing"
 
-	"sluice/internal/dataplane"
+	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/testkit"
@@ -82,7 +82,7 @@ func (w *world) set(ips []netip.Addr, checks ...plan.HealthCheck) {
 	}
 	w.desired.HealthChecks, w.desired.Settings.NodePortIPs = byName, ips
 	w.mu.Unlock()
-	w.services.OnCommit(change, dataplane.Result{})
+	w.services.Committed(&engine.Commit{Change: change})
 }
 
 // configure changes the settings of the node.
@@ -91,7 +91,7 @@ func (w *world) configure(edit func(*plan.Settings)) {
 	edit(&w.desired.Settings)
 	settings := w.desired.Settings
 	w.mu.Unlock()
-	w.services.OnCommit(&plan.Change{Settings: &settings}, dataplane.Result{})
+	w.services.Committed(&engine.Commit{Change: &plan.Change{Settings: &settings}})
 }
 
 // check is a health check with so many endpoints of IPv4 and IPv6.

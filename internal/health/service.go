@@ -11,7 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
-	"sluice/internal/dataplane"
+	"sluice/internal/engine"
 	"sluice/internal/httpserver"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -93,9 +93,9 @@ func NewServices(o ServicesOptions) *Services {
 	}
 }
 
-// OnCommit is for engine.Options. It never waits.
-func (s *Services) OnCommit(change *plan.Change, _ dataplane.Result) {
-	if !change.HealthChecks && change.Settings == nil {
+// Committed has Run look at what changed.
+func (s *Services) Committed(c *engine.Commit) {
+	if !c.Change.HealthChecks && c.Change.Settings == nil {
 		return
 	}
 	select {

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/internal/backoff"
-	"sluice/internal/dataplane"
+	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/testkit"
@@ -268,16 +268,16 @@ func TestTheNextProxyListensAgain(t *testing.T) {
 	}
 }
 
-func TestOnCommitNeverWaits(t *testing.T) {
+func TestCommittedDoesNotBlock(t *testing.T) {
 	s := NewServices(ServicesOptions{}) // nobody runs it
 	for range 3 {
-		s.OnCommit(&plan.Change{HealthChecks: true}, dataplane.Result{})
+		s.Committed(&engine.Commit{Change: &plan.Change{HealthChecks: true}})
 	}
 }
 
 func TestOtherChangesAreOfNoInterest(t *testing.T) {
 	w, port := newWorld(t, nil), freePorts(t, 1)[0]
-	w.services.OnCommit(&plan.Change{Revision: 1, Problems: true, Set: []*plan.Frontend{{}}}, dataplane.Result{})
+	w.services.Committed(&engine.Commit{Change: &plan.Change{Revision: 1, Problems: true, Set: []*plan.Frontend{{}}}})
 	w.set([]netip.Addr{here}, check(web, port, 1, 0))
 	w.wantReply(here, port, ok(web, "1"))
 	w.mu.Lock()

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"sluice/internal/dataplane"
+	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -22,17 +22,17 @@ func BenchmarkChange(b *testing.B) {
 				f := nodePort(web, model.IPv4, uint16(20000+i), model.TCP, endpoints[0])
 				d.Frontends[f.Key] = f
 			}
-			engine := desires{d}
-			n.OnCommit(&plan.Change{Settings: &d.Settings}, dataplane.Result{})
-			n.follow(b.Context(), engine)
+			still := desires{d}
+			n.Committed(&engine.Commit{Change: &plan.Change{Settings: &d.Settings}})
+			n.follow(b.Context(), still)
 			if n.listening[model.IPv4] != count {
 				b.Fatalf("%d ports are listened on, want %d", n.listening[model.IPv4], count)
 			}
 			for i := 0; b.Loop(); i++ {
 				f := nodePort(web, model.IPv4, 20000, model.TCP, endpoints[i%2])
 				d.Frontends[f.Key] = f
-				n.OnCommit(&plan.Change{Set: []*plan.Frontend{f}}, dataplane.Result{})
-				n.follow(b.Context(), engine)
+				n.Committed(&engine.Commit{Change: &plan.Change{Set: []*plan.Frontend{f}}})
+				n.follow(b.Context(), still)
 			}
 			n.keep(nil)
 			n.draining.Wait()

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/dataplane"
+	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/testkit"
@@ -84,7 +84,7 @@ func (w *world) Snapshot(read func(*plan.Desired)) {
 // serveOn has other loopback addresses served.
 func (w *world) serveOn(ips ...netip.Addr) {
 	w.locked(func() { w.desired.Settings.LoopbackIPs = ips })
-	w.ports.OnCommit(&plan.Change{Settings: &plan.Settings{LoopbackIPs: ips}}, dataplane.Result{})
+	w.ports.Committed(&engine.Commit{Change: &plan.Change{Settings: &plan.Settings{LoopbackIPs: ips}}})
 }
 
 // set makes frontends desired, or changes them.
@@ -94,7 +94,7 @@ func (w *world) set(frontends ...*plan.Frontend) {
 			w.desired.Frontends[f.Key] = f
 		}
 	})
-	w.ports.OnCommit(&plan.Change{Set: frontends}, dataplane.Result{})
+	w.ports.Committed(&engine.Commit{Change: &plan.Change{Set: frontends}})
 }
 
 func (w *world) remove(keys ...plan.Key) {
@@ -103,7 +103,7 @@ func (w *world) remove(keys ...plan.Key) {
 			delete(w.desired.Frontends, key)
 		}
 	})
-	w.ports.OnCommit(&plan.Change{Removed: keys}, dataplane.Result{})
+	w.ports.Committed(&engine.Commit{Change: &plan.Change{Removed: keys}})
 }
 
 // nodePort is a frontend with these endpoints.

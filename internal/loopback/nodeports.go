@@ -11,7 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
-	"sluice/internal/dataplane"
+	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/relay"
@@ -100,8 +100,9 @@ func New(o Options) *NodePorts {
 // Accepted is how many TCP connections and UDP clients got an endpoint so far.
 func (n *NodePorts) Accepted() uint64 { return n.accepted.Load() }
 
-// OnCommit is for engine.Options. It never waits.
-func (n *NodePorts) OnCommit(change *plan.Change, _ dataplane.Result) {
+// Committed has Run look at what changed.
+func (n *NodePorts) Committed(c *engine.Commit) {
+	change := c.Change
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if change.Settings != nil {

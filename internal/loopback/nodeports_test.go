@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"sluice/internal/dataplane"
+	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/testkit"
@@ -221,10 +221,10 @@ func TestWhatDoesNotConcernNodePortsWakesNobody(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			n := New(Options{})
-			n.OnCommit(tt.before, dataplane.Result{})
+			n.Committed(&engine.Commit{Change: tt.before})
 			<-n.wake
 			n.follow(t.Context(), desires{&plan.Desired{}})
-			n.OnCommit(tt.in, dataplane.Result{})
+			n.Committed(&engine.Commit{Change: tt.in})
 			if got := len(n.wake) > 0; got != tt.want {
 				t.Errorf("woken: %v, want %v", got, tt.want)
 			}

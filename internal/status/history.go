@@ -5,9 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/utils/clock"
-
-	"sluice/internal/dataplane"
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -34,41 +31,32 @@ type Change struct {
 	Latency float64 `json:"latencySeconds"`
 }
 
-// History remembers the last commits.
+// History remembers the last commits. The zero value is ready to use.
 type History struct {
-	status func() engine.Summary
-	clock  clock.PassiveClock
-
 	mu      sync.Mutex
 	changes []Change // oldest first
 }
 
-// NewHistory returns a History that remembers nothing yet. status is the
-// engine's.
-func NewHistory(status func() engine.Summary, c clock.PassiveClock) *History {
-	return &History{status: status, clock: c}
-}
-
-// OnCommit is for engine.Options. What changed nothing is not remembered.
-func (h *History) OnCommit(change *plan.Change, result dataplane.Result) {
+// Committed remembers a commit, unless it changed nothing.
+func (h *History) Committed(c *engine.Commit) {
+	change := c.Change
 	if change.Empty() {
 		return
 	}
-	now := h.clock.Now()
-	c := Change{
-		At: now, Revision: change.Revision, Services: servicesOf(change),
-		Set: len(change.Set), Removed: len(change.Removed), Failed: len(result.Failed), Elements: result.Elements,
-		Took: h.status().LastCommitDuration.Seconds(),
+	now := Change{
+		At: c.End, Revision: change.Revision, Services: servicesOf(change),
+		Set: len(change.Set), Removed: len(change.Removed), Failed: len(c.Result.Failed), Elements: c.Result.Elements,
+		Took: c.Duration().Seconds(),
 	}
 	if since := change.News.Since; !since.IsZero() {
-		c.Latency = now.Sub(since).Seconds()
+		now.Latency = c.End.Sub(since).Seconds()
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.changes) == mostChanges {
 		h.changes = slices.Delete(h.changes, 0, 1)
 	}
-	h.changes = append(h.changes, c)
+	h.changes = append(h.changes, now)
 }
 
 // Last are the last changes, the newest first.

@@ -29,17 +29,17 @@ func frontend(service, addr string) *plan.Frontend {
 }
 
 func TestTheHistoryRemembersTheLastChanges(t *testing.T) {
-	c := clocktesting.NewFakePassiveClock(now)
-	h := NewHistory(func() engine.Summary { return engine.Summary{LastCommitDuration: 3 * time.Millisecond} }, c)
-	h.OnCommit(&plan.Change{}, dataplane.Result{}) // a repair
+	var h History
+	h.Committed(&engine.Commit{Kind: engine.Repair, Change: &plan.Change{}})
 	for i := range mostChanges + 5 {
 		change := &plan.Change{
 			Revision: uint64(i),
 			Set:      []*plan.Frontend{frontend("a", "10.0.0.1"), frontend("a", "10.0.0.2"), frontend("b", "10.0.0.3"), frontend("c", "10.0.0.4"), frontend("d", "10.0.0.5")},
 			Removed:  []plan.Key{frontend("e", "10.0.0.6").Key},
-			News:     model.News{Since: c.Now().Add(-time.Second)},
+			News:     model.News{Since: now.Add(-time.Second)},
 		}
-		h.OnCommit(change, dataplane.Result{Elements: 7, Failed: map[plan.Key]error{change.Removed[0]: errors.New("x")}})
+		h.Committed(&engine.Commit{Kind: engine.Apply, Change: change, Begin: now.Add(-3 * time.Millisecond), End: now,
+			Result: dataplane.Result{Elements: 7, Failed: map[plan.Key]error{change.Removed[0]: errors.New("x")}}})
 	}
 	got := h.Last()
 	if len(got) != mostChanges || got[0].Revision != mostChanges+4 {
@@ -57,7 +57,7 @@ func TestAReportCountsWhatTheEngineKnows(t *testing.T) {
 	e.AddSource("kubernetes")
 	e.AddSource("host")
 	r := New(Options{
-		Engine: e, History: NewHistory(e.Status, clocktesting.NewFakePassiveClock(now)), Clock: clocktesting.NewFakePassiveClock(now),
+		Engine: e, History: &History{}, Clock: clocktesting.NewFakePassiveClock(now),
 		Healthy: func() bool { return false }, Leaving: func() string { return "it is tainted" },
 		Version: "v1", Mode: "test", ModeReason: "nobody chose", Node: "here",
 		Advisories: func() []model.Problem {

@@ -58,18 +58,15 @@ func TestMetricsFollowTheEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var eng *engine.Engine
+	k := &kernel{}
+	eng := engine.New(engine.Options{Planner: plan.New(plan.Config{NodeName: "here"}), Dataplane: k, Logger: logr.Discard()})
 	feed := NewFeed(FeedOptions{
 		Connected: func() bool { return true },
 		Metrics:   m,
-		Status:    func() engine.Summary { return eng.Status() },
-		Snapshot:  func(read func(*plan.Desired)) { eng.Snapshot(read) },
+		Status:    eng.Status,
+		Snapshot:  eng.Snapshot,
 	})
-	k := &kernel{}
-	eng = engine.New(engine.Options{
-		Planner: plan.New(plan.Config{NodeName: "here"}), Dataplane: k,
-		Logger: logr.Discard(), OnCommit: feed.OnCommit,
-	})
+	eng.Observe(feed)
 	want := func(name string, want ...string) {
 		t.Helper()
 		testkit.Eventually(t, func() error {

@@ -8,14 +8,12 @@ import (
 	"k8s.io/utils/clock"
 
 	"sluice/internal/conntrack"
-	"sluice/internal/dataplane"
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
-// FeedOptions is what a Feed is made of. The functions are those of an engine,
-// which may be made after the Feed.
+// FeedOptions configures a Feed. The functions are those of an engine.
 type FeedOptions struct {
 	Metrics  *Metrics
 	Status   func() engine.Summary
@@ -35,10 +33,7 @@ type Feed struct {
 	lastSync time.Time
 	// What came in, and what of it is in the kernel.
 	received, programmed model.News
-	// What OnCommit last saw of the engine's counts, and what of them is in the
-	// metrics.
-	commits, reconciles uint64
-	counted             engine.Summary
+	counted              engine.Summary // what of the engine's counts is in the metrics
 }
 
 // NewFeed returns a Feed that starts with zeros.
@@ -62,58 +57,56 @@ func NewFeed(o FeedOptions) *Feed {
 	return f
 }
 
-// OnCommit is for engine.Options.
-func (f *Feed) OnCommit(change *plan.Change, result dataplane.Result) {
-	now, status := f.Clock.Now(), f.Status()
+// Committed takes in a commit.
+func (f *Feed) Committed(c *engine.Commit) {
+	change := c.Change
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if status.Commits != f.commits { // else the kernel had nothing to do
-		f.observeCommit(change, result, status)
+	if c.Kind != engine.None {
+		f.observeCommit(c)
 	}
-	f.commits, f.reconciles = status.Commits, status.Reconciles
-	f.observeTriggers(change.News.Triggers, now)
+	f.observeTriggers(change.News.Triggers, c.End)
 	if since := change.News.Since; !since.IsZero() && !change.Empty() {
-		f.Metrics.programming.WithLabelValues().Observe(max(0, now.Sub(since).Seconds()))
+		f.Metrics.programming.WithLabelValues().Observe(max(0, c.End.Sub(since).Seconds()))
 	}
 	f.programmed.Services += change.News.Services
 	f.programmed.Slices += change.News.Slices
 	f.publishChanges(model.News{})
 	f.gaps.follow(change)
 	f.gaps.publish(f.Metrics.noLocalEndpoints)
-	f.synced(now)
+	f.synced(c.End)
 }
 
 // observeCommit takes in what a commit took and what was refused in it. One
 // commit programs both families; it counts for each that it concerns.
-func (f *Feed) observeCommit(change *plan.Change, result dataplane.Result, status engine.Summary) {
-	m, took := f.Metrics, status.LastCommitDuration.Seconds()
-	full := status.Reconciles != f.reconciles
-	concerned := familiesOf(change)
+func (f *Feed) observeCommit(c *engine.Commit) {
+	m, took := f.Metrics, c.Duration().Seconds()
+	concerned := familiesOf(c.Change)
 	for _, family := range m.families {
 		label := family.String()
-		if !full && !concerned[family] {
+		if !c.Full() && !concerned[family] {
 			continue
 		}
 		m.syncDuration.WithLabelValues(label).Observe(took)
-		if full {
+		if c.Full() {
 			m.fullSyncDuration.WithLabelValues(label).Observe(took)
 		} else {
 			m.partialSyncDuration.WithLabelValues(label).Observe(took)
 		}
 	}
-	m.transactionElements.WithLabelValues().Observe(float64(result.Elements))
-	if len(result.Failed) > 0 {
-		f.countRefusals(change, result)
+	m.transactionElements.WithLabelValues().Observe(float64(c.Result.Elements))
+	if len(c.Result.Failed) > 0 {
+		f.countRefusals(c)
 	}
 }
 
-func (f *Feed) countRefusals(change *plan.Change, result dataplane.Result) {
-	removed := make(map[plan.Key]struct{}, len(change.Removed))
-	for _, key := range change.Removed {
+func (f *Feed) countRefusals(c *engine.Commit) {
+	removed := make(map[plan.Key]struct{}, len(c.Change.Removed))
+	for _, key := range c.Change.Removed {
 		removed[key] = struct{}{}
 	}
 	failed := familySet{}
-	for key := range result.Failed {
+	for key := range c.Result.Failed {
 		if _, ok := removed[key]; ok {
 			f.Metrics.nftablesCleanupFailures.WithLabelValues(key.Family().String()).Inc()
 		} else {

@@ -67,7 +67,8 @@ func TestThereAreNumbersOfTheFamiliesThatTheNodeCanDoOnly(t *testing.T) {
 	clock.Step(time.Second)
 	commits = 1
 	triggers := []model.Trigger{{At: clock.Now(), Family: model.IPv6}, {At: clock.Now(), Family: model.IPv4}}
-	feed.OnCommit(&plan.Change{Settings: &plan.Settings{}, News: model.News{Triggers: triggers}}, dataplane.Result{})
+	feed.Committed(&engine.Commit{Kind: engine.Reconcile, End: clock.Now(),
+		Change: &plan.Change{Settings: &plan.Settings{}, News: model.News{Triggers: triggers}}})
 	feed.OnPass(conntrack.Pass{Duration: time.Second, Deleted: 1})
 	feed.Refresh()
 	m.LoopbackListening(model.IPv4, 1)
@@ -113,7 +114,7 @@ func TestAReconcileIsAFullSyncOfBothFamilies(t *testing.T) {
 func TestAChangeThatLeavesTheKernelNothingToDoIsNoCommit(t *testing.T) {
 	w := newWorld(t)
 	w.clock.Step(time.Second)
-	w.feed.OnCommit(&plan.Change{}, dataplane.Result{})
+	w.committed(0, engine.Commit{Kind: engine.None, Change: &plan.Change{}})
 	w.want("kubeproxy_sync_proxy_rules_duration_seconds")
 	w.want("sluice_transaction_elements")
 	w.want("kubeproxy_sync_proxy_rules_last_timestamp_seconds", at("IPv4", time.Second), at("IPv6", time.Second))
@@ -121,9 +122,9 @@ func TestAChangeThatLeavesTheKernelNothingToDoIsNoCommit(t *testing.T) {
 
 func TestAScrapeBetweenCommitAndReportHidesNoCommit(t *testing.T) {
 	w := newWorld(t)
-	w.status.Commits, w.status.LastCommitDuration = 1, time.Second
+	w.status.Commits = 1
 	w.want("sluice_commits_total", "apply 1", "reconcile 0")
-	w.feed.OnCommit(set(frontend("10.96.0.1", web)), dataplane.Result{})
+	w.feed.Committed(&engine.Commit{Kind: engine.Apply, Change: set(frontend("10.96.0.1", web)), Begin: morning.Add(-time.Second), End: morning})
 	w.want("kubeproxy_sync_proxy_rules_duration_seconds", "IPv4 1 of 1")
 	w.want("sluice_commits_total", "apply 1", "reconcile 0")
 }

@@ -68,16 +68,23 @@ func (w *world) snapshot(read func(*plan.Desired)) {
 	read(&w.desired)
 }
 
-// commit is what the engine does when one succeeded.
+// commit is what the engine does when one succeeded that took so long.
 func (w *world) commit(took time.Duration, change *plan.Change, result dataplane.Result) {
-	w.status.Commits++
-	w.status.LastCommit, w.status.LastCommitDuration = w.clock.Now(), took
-	w.feed.OnCommit(change, result)
+	w.committed(took, engine.Commit{Kind: engine.Apply, Change: change, Result: result})
 }
 
 func (w *world) reconcile(took time.Duration, change *plan.Change) {
 	w.status.Reconciles++
-	w.commit(took, change, dataplane.Result{})
+	w.committed(took, engine.Commit{Kind: engine.Reconcile, Change: change})
+}
+
+func (w *world) committed(took time.Duration, c engine.Commit) {
+	c.Begin, c.End = w.clock.Now().Add(-took), w.clock.Now()
+	if c.Kind != engine.None {
+		w.status.Commits++
+		w.status.LastCommit = c.End
+	}
+	w.feed.Committed(&c)
 }
 
 // sink is the engine as sources see it.

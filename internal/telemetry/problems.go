@@ -12,7 +12,6 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"sluice/internal/dataplane"
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -31,8 +30,7 @@ const (
 	mostReasons = 3
 )
 
-// ProblemsOptions is what Problems are made of. The functions are those of an
-// engine.
+// ProblemsOptions configures Problems. The functions are those of an engine.
 type ProblemsOptions struct {
 	Recorder Recorder
 	Snapshot func(read func(*plan.Desired))
@@ -70,9 +68,9 @@ func NewProblems(o ProblemsOptions) *Problems {
 	return &Problems{ProblemsOptions: o, wake: make(chan struct{}, 1), told: map[subject]note{}}
 }
 
-// OnCommit is for engine.Options. It never waits.
-func (p *Problems) OnCommit(change *plan.Change, result dataplane.Result) {
-	if !change.Problems && len(result.Failed) == 0 && !p.refused.Load() {
+// Committed has Run look whether there is something new to tell.
+func (p *Problems) Committed(c *engine.Commit) {
+	if !c.Change.Problems && len(c.Result.Failed) == 0 && !p.refused.Load() {
 		return
 	}
 	select {

@@ -205,8 +205,8 @@ func TestCommitsWithoutTroubleWakeNobody(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			p.refused.Store(tt.refused)
-			p.OnCommit(tt.change, tt.result)
-			p.OnCommit(tt.change, tt.result) // must not wait
+			p.Committed(&engine.Commit{Change: tt.change, Result: tt.result})
+			p.Committed(&engine.Commit{Change: tt.change, Result: tt.result}) // must not wait
 			if got := awake(); got != tt.want {
 				t.Errorf("awake: %v", got)
 			}
@@ -230,7 +230,7 @@ func TestOwnersLearnOfProblemsOnceFromTheAPIServer(t *testing.T) {
 		w.desired.Problems[object] = []model.Problem{problem("spec", "is odd")}
 		w.runs(object)
 		w.mu.Unlock()
-		p.OnCommit(&plan.Change{Problems: true}, dataplane.Result{})
+		p.Committed(&engine.Commit{Change: &plan.Change{Problems: true}})
 	}
 	add("Service default/web")
 	recorded(t, client, 1)
@@ -263,7 +263,7 @@ func TestWhatCouldNotBeToldAtOnceIsToldLater(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- p.Run(ctx) }()
-	p.OnCommit(&plan.Change{Problems: true}, dataplane.Result{})
+	p.Committed(&engine.Commit{Change: &plan.Change{Problems: true}})
 	testkit.Eventually(t, func() error {
 		if !w.clock.HasWaiters() {
 			return errors.New("it does not wait to tell more")

@@ -151,7 +151,7 @@ func TestProgrammingTimeIsFromWhenAChangeCameInUntilItsCommit(t *testing.T) {
 	}
 }
 
-func BenchmarkOnCommit(b *testing.B) {
+func BenchmarkCommitted(b *testing.B) {
 	var t testing.T
 	w := newWorld(&t)
 	change := set(frontend("10.0.0.1", web, internalGap))

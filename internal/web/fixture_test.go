@@ -121,8 +121,9 @@ func newWorld(t testing.TB, edits ...func(*Options)) *world {
 	w := &world{t: t, kernel: &kernel{counters: map[plan.Key]int64{}, refused: map[netip.Addr]error{}}}
 	config := plan.Config{NodeName: "node1", DetectLocal: plan.DetectClusterCIDR, MasqueradeBit: 14,
 		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}
-	history := status.NewHistory(func() engine.Summary { return w.engine.Status() }, clock.RealClock{})
-	w.engine = engine.New(engine.Options{Planner: plan.New(config), Dataplane: w.kernel, Logger: logr.Discard(), OnCommit: history.OnCommit})
+	history := &status.History{}
+	w.engine = engine.New(engine.Options{Planner: plan.New(config), Dataplane: w.kernel, Logger: logr.Discard()})
+	w.engine.Observe(history)
 	w.source = w.engine.AddSource("test")
 	reporter := status.New(status.Options{
 		Engine: w.engine, History: history, Healthy: func() bool { return true }, Leaving: func() string { return "" },

@@ -124,12 +124,12 @@ func start(mode string, events []model.Event) (*pipe, error) {
 		Dataplane:  d,
 		Logger:     logr.Discard(),
 		SyncPeriod: 10 * time.Second,
-		OnCommit: func(c *plan.Change, r dataplane.Result) {
-			if p.first == 0 || !c.Empty() { // repairs are nobody's change
-				p.commits <- r
-			}
-		},
 	})
+	p.engine.Observe(engine.ObserverFunc(func(c *engine.Commit) {
+		if p.first == 0 || !c.Change.Empty() { // repairs are nobody's change
+			p.commits <- c.Result
+		}
+	}))
 	begin := time.Now()
 	go func() {
 		defer close(p.ended)

@@ -3,18 +3,18 @@ package perservice
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
-// Options is what a Book is made of. The functions are those of a dataplane and
-// of an engine, which may be made after the Book.
+// Options configures a Book. The functions are those of a dataplane and of an
+// engine.
 type Options struct {
 	// Off leaves only what is not of single Services.
 	Off bool
@@ -57,20 +57,14 @@ func New(o Options) *Book {
 // mail is what the engine told and nobody has worked off.
 type mail struct {
 	mu      sync.Mutex // held for moments only
-	commits []commit
+	commits []*engine.Commit
 	wake    chan struct{}
 }
 
-type commit struct {
-	change *plan.Change
-	failed map[plan.Key]error
-	at     time.Time
-}
-
-// OnCommit is for engine.Options.
-func (b *Book) OnCommit(change *plan.Change, result dataplane.Result) {
+// Committed has Run take in a commit.
+func (b *Book) Committed(c *engine.Commit) {
 	b.mail.mu.Lock()
-	b.mail.commits = append(b.mail.commits, commit{change, result.Failed, b.Clock.Now()})
+	b.mail.commits = append(b.mail.commits, c)
 	b.mail.mu.Unlock()
 	select {
 	case b.mail.wake <- struct{}{}:
@@ -107,18 +101,17 @@ func (b *Book) absorb() {
 	commits := b.mail.commits
 	b.mail.commits = nil
 	b.mail.mu.Unlock()
-	for i := range commits {
-		c := &commits[i]
+	for _, c := range commits {
 		b.ledger.follow(c)
 		if b.Off {
 			continue
 		}
-		if c.change.News.Everything {
+		if c.Change.News.Everything {
 			for name := range b.ledger.services {
 				b.outdated[name] = struct{}{}
 			}
 		}
-		for name := range c.change.News.Touched {
+		for name := range c.Change.News.Touched {
 			b.outdated[name] = struct{}{}
 		}
 	}

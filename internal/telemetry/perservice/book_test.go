@@ -439,7 +439,7 @@ func BenchmarkWrite(b *testing.B) {
 	}
 }
 
-func BenchmarkOnCommit(b *testing.B) {
+func BenchmarkCommitted(b *testing.B) {
 	w := newWorld(b)
 	w.begin(w.many(10_000)...)
 	change := &plan.Change{Set: []*plan.Frontend{at("10.0.0.1", web)}}

@@ -15,6 +15,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -81,7 +82,7 @@ func (w *world) begin(frontends ...*plan.Frontend) {
 }
 
 func (w *world) commit(change *plan.Change, failed map[plan.Key]error) {
-	w.book.OnCommit(change, dataplane.Result{Failed: failed})
+	w.book.Committed(&engine.Commit{Change: change, Result: dataplane.Result{Failed: failed}, End: w.clock.Now()})
 }
 
 func (w *world) set(frontends ...*plan.Frontend) { w.commit(&plan.Change{Set: frontends}, nil) }

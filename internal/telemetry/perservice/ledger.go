@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -81,20 +82,20 @@ func newLedger(limit int) ledger {
 
 // follow takes in a commit. What has no frontend left ends last, so that a Service
 // that exchanges all its frontends stays itself.
-func (l *ledger) follow(c *commit) {
+func (l *ledger) follow(c *engine.Commit) {
 	l.begun = true
-	since := c.change.News.Since
-	for _, f := range c.change.Set {
+	since := c.Change.News.Since
+	for _, f := range c.Change.Set {
 		e := l.set(f)
-		_, failed := c.failed[f.Key]
+		_, failed := c.Result.Failed[f.Key]
 		e.fail(failed)
 		if failed {
 			l.countsOf(e.service).failures++
 		} else if !since.IsZero() {
-			e.service.took, e.service.changed = max(0, c.at.Sub(since)), true
+			e.service.took, e.service.changed = max(0, c.End.Sub(since)), true
 		}
 	}
-	for _, key := range c.change.Removed {
+	for _, key := range c.Change.Removed {
 		if e := l.frontends[key]; e != nil {
 			l.release(e)
 			delete(l.frontends, key)

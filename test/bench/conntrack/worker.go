@@ -18,7 +18,6 @@ import (
 	"github.com/go-logr/logr"
 
 	"sluice/internal/conntrack"
-	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/nftables"
 	"sluice/internal/engine"
 	"sluice/internal/model"
@@ -89,22 +88,13 @@ func newWorker() (w *worker, stop func(), err error) {
 		return nil, nil, err
 	}
 	w = &worker{commits: make(chan struct{}, 1), passes: make(chan pass, 1024)}
-	tracker := conntrack.New(conntrack.Options{
-		Logger:  logr.Discard(),
-		Desired: func(read func(*plan.Desired)) { w.engine.Snapshot(read) },
-		OnPass:  w.onPass,
-	})
-	first := true
 	w.engine = engine.New(engine.Options{
 		Planner:   plan.New(plan.Config{NodeName: "bench", MasqueradeBit: 14}),
 		Dataplane: d,
 		Logger:    logr.Discard(),
-		OnCommit: func(change *plan.Change, result dataplane.Result) {
-			tracker.Committed(change, result, first)
-			first = false
-			w.commits <- struct{}{}
-		},
 	})
+	tracker := conntrack.New(conntrack.Options{Logger: logr.Discard(), Desired: w.engine.Snapshot, OnPass: w.onPass})
+	w.engine.Observe(tracker, engine.ObserverFunc(func(*engine.Commit) { w.commits <- struct{}{} }))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = w.engine.Run(ctx) })

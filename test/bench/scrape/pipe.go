@@ -56,20 +56,14 @@ func start(services int) (*pipe, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &pipe{kernel: kernel, clock: &fastClock{}, commits: make(chan struct{}, 1), services: services,
 		cancel: cancel, ended: make(chan struct{})}
-	feed, err := p.observe()
-	if err != nil {
-		return nil, err
-	}
 	p.engine = engine.New(engine.Options{
 		Planner:   plan.New(plan.Config{NodeName: "bench", MasqueradeBit: 14}),
 		Dataplane: kernel,
 		Logger:    logr.Discard(),
-		OnCommit: func(c *plan.Change, r dataplane.Result) {
-			feed.OnCommit(c, r)
-			p.book.OnCommit(c, r)
-			p.commits <- struct{}{}
-		},
 	})
+	if err := p.observe(); err != nil {
+		return nil, err
+	}
 	go func() { defer close(p.ended); _ = p.engine.Run(ctx) }() // it ends without an error
 	go func() { _ = p.book.Run(ctx) }()
 	p.engine.Update(events(services)...)
@@ -82,16 +76,16 @@ func start(services int) (*pipe, error) {
 }
 
 // observe makes what is behind /metrics.
-func (p *pipe) observe() (*telemetry.Feed, error) {
+func (p *pipe) observe() error {
 	registry := metrics.NewKubeRegistry()
 	all, err := telemetry.NewMetrics(registry, v1alpha1.ProxyMode("nftables"), model.Families[:])
 	if err != nil {
-		return nil, err
+		return err
 	}
 	feed := telemetry.NewFeed(telemetry.FeedOptions{
 		Metrics:  all,
-		Status:   func() engine.Summary { return p.engine.Status() },
-		Snapshot: func(read func(*plan.Desired)) { p.engine.Snapshot(read) },
+		Status:   p.engine.Status,
+		Snapshot: p.engine.Snapshot,
 	})
 	p.book = perservice.New(perservice.Options{
 		Limit:   1 << 20,
@@ -111,7 +105,8 @@ func (p *pipe) observe() (*telemetry.Feed, error) {
 	p.metrics = telemetry.NewServer(telemetry.ServerOptions{
 		Metrics: registry, Refresh: feed.Refresh, More: p.book, Mode: "nftables", Logger: logr.Discard(),
 	}).Handler()
-	return feed, nil
+	p.engine.Observe(feed, p.book, engine.ObserverFunc(func(*engine.Commit) { p.commits <- struct{}{} }))
+	return nil
 }
 
 func (p *pipe) stop() {
