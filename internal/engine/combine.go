@@ -26,7 +26,6 @@ func combine(changes []*plan.Change) *plan.Change {
 		}
 		out.HealthChecks = out.HealthChecks || c.HealthChecks
 		out.Problems = out.Problems || c.Problems
-		out.News.Add(c.News)
 		for _, f := range c.Serving {
 			_, set := frontends[f.Key]
 			frontends[f.Key], serving[f.Key] = f, !set || serving[f.Key]

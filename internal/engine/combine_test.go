@@ -7,7 +7,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
@@ -84,10 +83,6 @@ func TestCombinedChangesLeadWhereTheyLeadOneByOne(t *testing.T) {
 			{},
 		},
 		want: &plan.Change{Settings: &plan.Settings{MasqueradeMark: 2}, Problems: true, HealthChecks: true},
-	}, {
-		name: "the news are added up",
-		in:   []*plan.Change{{News: model.News{Services: 1}}, {News: model.News{Services: 2, Slices: 3}}},
-		want: &plan.Change{News: model.News{Services: 3, Slices: 3}},
 	}}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

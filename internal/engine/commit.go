@@ -61,7 +61,7 @@ func (e *Engine) commit(ctx context.Context) {
 		e.fail(ctx, c)
 		return
 	}
-	e.queue = nil
+	e.queue, c.Events = nil, e.takeEvents()
 	if c.Kind == Reconcile {
 		e.repair.succeed()
 		e.verifier.postpone(c.End)

@@ -72,6 +72,7 @@ type Engine struct {
 	config *plan.Config   // not planned yet
 	synced bool           // planning has begun
 	queue  []*plan.Change // what is planned and not yet in the kernel, oldest first
+	events Events         // what led to dirty and queue
 
 	lastStart time.Time // of the last commit
 	repair    repair
@@ -188,8 +189,23 @@ func (e *Engine) absorb(ctx context.Context) {
 func (e *Engine) learn(events []model.Event) {
 	e.planMu.Lock()
 	defer e.planMu.Unlock()
+	e.apply(events)
+}
+
+// apply takes events into the State. Others must not look meanwhile.
+func (e *Engine) apply(events []model.Event) {
 	e.version++
-	e.state.Apply(&e.dirty, events...)
+	e.state.Grow(len(events))
+	for _, event := range events {
+		e.events.take(event, e.state)
+		e.state.Apply(&e.dirty, event)
+	}
+}
+
+// takeEvents returns what led to the commit of all that is queued.
+func (e *Engine) takeEvents() (taken Events) {
+	taken, e.events = e.events, Events{}
+	return taken
 }
 
 // begin plans everything for the first time and has it reconciled with what an
@@ -207,7 +223,9 @@ func (e *Engine) begin() {
 func (e *Engine) plan(since time.Time, events []model.Event) {
 	e.ledger.queued(since)
 	change := e.update(events)
-	change.News.Since = since
+	if e.events.Since.IsZero() {
+		e.events.Since = since
+	}
 	desired := e.planner.Desired()
 	if change.Problems {
 		e.problems.update(desired.Problems)
@@ -216,7 +234,7 @@ func (e *Engine) plan(since time.Time, events []model.Event) {
 	e.repair.hasten()
 	if change.Empty() && len(e.queue) == 0 && !e.repair.needed {
 		now := e.clock.Now()
-		e.finish(&Commit{Change: change, Desired: desired, Planned: true, Begin: now, End: now})
+		e.finish(&Commit{Change: change, Desired: desired, Planned: true, Begin: now, End: now, Events: e.takeEvents()})
 		return
 	}
 	e.queue = append(e.queue, change)
@@ -227,17 +245,12 @@ func (e *Engine) plan(since time.Time, events []model.Event) {
 func (e *Engine) update(events []model.Event) *plan.Change {
 	e.planMu.Lock()
 	defer e.planMu.Unlock()
-	e.version++
-	e.state.Apply(&e.dirty, events...)
+	e.apply(events)
 	dirty, config := e.dirty, e.config
 	e.dirty, e.config = model.Dirty{}, nil
-	var change *plan.Change
+	e.events.touch(&dirty, config != nil)
 	if config != nil {
-		change = e.planner.SetConfig(e.state, *config)
-	} else {
-		change = e.planner.Update(e.state, &dirty)
+		return e.planner.SetConfig(e.state, *config)
 	}
-	change.News = dirty.News
-	change.News.Touched, change.News.Everything = dirty.Services, dirty.All || dirty.Node || config != nil
-	return change
+	return e.planner.Update(e.state, &dirty)
 }

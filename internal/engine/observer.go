@@ -34,6 +34,8 @@ type Commit struct {
 	// Begin and End are when the dataplane was called and when it returned.
 	Begin, End time.Time
 	Result     dataplane.Result
+	// Events led to Change.
+	Events Events
 }
 
 // Full reports whether more than the change was written: until then the kernel may

@@ -46,7 +46,6 @@ type Dirty struct {
 	All      bool              // everything counts as changed: Services are not noted
 	Services map[Name]struct{} // Services that changed, themselves or their slices
 	Node     bool              // node, host addresses, service CIDRs or refusals changed
-	News     News
 }
 
 // Empty tells whether nothing changed.
@@ -92,12 +91,16 @@ func (s *State) makeRoom(services int) {
 // Apply takes events over and adds what they changed to dirty. Each event that
 // changes something raises the revision.
 func (s *State) Apply(dirty *Dirty, events ...Event) {
-	if len(s.services) == 0 && len(s.slices) == 0 {
-		s.makeRoom(len(events) / 2) // the first of many: about half are Services
-	}
+	s.Grow(len(events))
 	for _, e := range events {
-		dirty.News.Count(e)
 		e.apply(s, dirty)
+	}
+}
+
+// Grow makes room for many events, if they are the first.
+func (s *State) Grow(events int) {
+	if events > 1 && len(s.services) == 0 && len(s.slices) == 0 {
+		s.makeRoom(events / 2) // about half are Services
 	}
 }
 
@@ -189,11 +192,9 @@ func (e SetSlice) apply(s *State, d *Dirty) {
 	}
 	of := s.slices[svc]
 	if at, found := find(of, e.Name); found {
-		d.News.trigger(of[at], e.Slice)
 		s.count(svc, of[at:at+1], -1)
 		of[at] = e.Slice
 	} else {
-		d.News.trigger(nil, e.Slice)
 		s.slices[svc] = slices.Insert(of, at, e.Slice)
 	}
 	s.count(svc, []*Slice{e.Slice}, +1)

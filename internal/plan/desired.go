@@ -53,9 +53,6 @@ type Change struct {
 	// that refused objects did, or that some problems became the business of this
 	// node, or ceased to be.
 	HealthChecks, Problems bool
-
-	// News are of the events that led to the change. The engine adds them.
-	News model.News
 }
 
 // Empty tells whether the kernel has nothing to do for this change.

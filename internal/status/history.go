@@ -48,7 +48,7 @@ func (h *History) Committed(c *engine.Commit) {
 		Set: len(change.Set), Removed: len(change.Removed), Failed: len(c.Result.Failed), Elements: c.Result.Elements,
 		Took: c.Duration().Seconds(),
 	}
-	if since := change.News.Since; !since.IsZero() {
+	if since := c.Events.Since; !since.IsZero() {
 		now.Latency = c.End.Sub(since).Seconds()
 	}
 	h.mu.Lock()

@@ -36,9 +36,8 @@ func TestTheHistoryRemembersTheLastChanges(t *testing.T) {
 			Revision: uint64(i),
 			Set:      []*plan.Frontend{frontend("a", "10.0.0.1"), frontend("a", "10.0.0.2"), frontend("b", "10.0.0.3"), frontend("c", "10.0.0.4"), frontend("d", "10.0.0.5")},
 			Removed:  []plan.Key{frontend("e", "10.0.0.6").Key},
-			News:     model.News{Since: now.Add(-time.Second)},
 		}
-		h.Committed(&engine.Commit{Kind: engine.Apply, Change: change, Begin: now.Add(-3 * time.Millisecond), End: now,
+		h.Committed(&engine.Commit{Kind: engine.Apply, Change: change, Events: engine.Events{Since: now.Add(-time.Second)}, Begin: now.Add(-3 * time.Millisecond), End: now,
 			Result: dataplane.Result{Elements: 7, Failed: map[plan.Key]error{change.Removed[0]: errors.New("x")}}})
 	}
 	got := h.Last()

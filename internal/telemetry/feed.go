@@ -32,7 +32,7 @@ type Feed struct {
 	gaps     localGaps
 	lastSync time.Time
 	// What came in, and what of it is in the kernel.
-	received, programmed model.News
+	received, programmed engine.Events
 	counted              engine.Summary // what of the engine's counts is in the metrics
 }
 
@@ -53,7 +53,7 @@ func NewFeed(o FeedOptions) *Feed {
 		c.WithLabelValues().Add(0)
 	}
 	f.gaps.publish(m.noLocalEndpoints)
-	f.publishChanges(model.News{})
+	f.publishChanges(engine.Events{})
 	return f
 }
 
@@ -65,13 +65,13 @@ func (f *Feed) Committed(c *engine.Commit) {
 	if c.Kind != engine.None {
 		f.observeCommit(c)
 	}
-	f.observeTriggers(change.News.Triggers, c.End)
-	if since := change.News.Since; !since.IsZero() && !change.Empty() {
+	f.observeTriggers(c.Events.Triggers, c.End)
+	if since := c.Events.Since; !since.IsZero() && !change.Empty() {
 		f.Metrics.programming.WithLabelValues().Observe(max(0, c.End.Sub(since).Seconds()))
 	}
-	f.programmed.Services += change.News.Services
-	f.programmed.Slices += change.News.Slices
-	f.publishChanges(model.News{})
+	f.programmed.Services += c.Events.Services
+	f.programmed.Slices += c.Events.Slices
+	f.publishChanges(engine.Events{})
 	f.gaps.follow(change)
 	f.gaps.publish(f.Metrics.noLocalEndpoints)
 	f.synced(c.End)
@@ -120,7 +120,7 @@ func (f *Feed) countRefusals(c *engine.Commit) {
 
 // observeTriggers leaves out what happened before we were there to program it, and
 // what is not ours to program.
-func (f *Feed) observeTriggers(triggers []model.Trigger, now time.Time) {
+func (f *Feed) observeTriggers(triggers []engine.Trigger, now time.Time) {
 	for _, t := range triggers {
 		if t.At.After(f.started) && f.Metrics.has(t.Family) {
 			f.Metrics.networkProgramming.WithLabelValues(t.Family.String()).Observe(now.Sub(t.At).Seconds())

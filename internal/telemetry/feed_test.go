@@ -66,9 +66,9 @@ func TestThereAreNumbersOfTheFamiliesThatTheNodeCanDoOnly(t *testing.T) {
 	sink.Update(model.SetSlice{Slice: &model.Slice{Family: model.IPv6}}, model.SetService{Service: &model.Service{}})
 	clock.Step(time.Second)
 	commits = 1
-	triggers := []model.Trigger{{At: clock.Now(), Family: model.IPv6}, {At: clock.Now(), Family: model.IPv4}}
+	triggers := []engine.Trigger{{At: clock.Now(), Family: model.IPv6}, {At: clock.Now(), Family: model.IPv4}}
 	feed.Committed(&engine.Commit{Kind: engine.Reconcile, End: clock.Now(),
-		Change: &plan.Change{Settings: &plan.Settings{}, News: model.News{Triggers: triggers}}})
+		Change: &plan.Change{Settings: &plan.Settings{}}, Events: engine.Events{Triggers: triggers}})
 	feed.OnPass(conntrack.Pass{Duration: time.Second, Deleted: 1})
 	feed.Refresh()
 	m.LoopbackListening(model.IPv4, 1)
@@ -149,18 +149,18 @@ func TestNetworkProgrammingIsMeasuredFromTheTrigger(t *testing.T) {
 	w := newWorld(t)
 	w.clock.Step(time.Minute)
 	now := w.clock.Now()
-	change := &plan.Change{News: model.News{Slices: 3, Triggers: []model.Trigger{
+	events := engine.Events{Slices: 3, Triggers: []engine.Trigger{
 		{Family: model.IPv4, At: now.Add(-2 * time.Second)},
 		{Family: model.IPv6, At: now.Add(-3 * time.Second)},
 		{Family: model.IPv4, At: morning.Add(-time.Hour)}, // long before we were there
-	}}}
-	w.commit(time.Second, change, dataplane.Result{})
+	}}
+	w.committed(time.Second, engine.Commit{Kind: engine.Apply, Change: &plan.Change{}, Events: events})
 	w.want("kubeproxy_network_programming_duration_seconds", "IPv4 1 of 2", "IPv6 1 of 3")
 }
 
 func TestChangesArePendingUntilTheyAreProgrammed(t *testing.T) {
-	w, engine := newWorld(t), &sink{}
-	in := w.feed.Watch(engine)
+	w, out := newWorld(t), &sink{}
+	in := w.feed.Watch(out)
 	w.want("kubeproxy_sync_proxy_rules_service_changes_pending", "0")
 	w.clock.Step(time.Second)
 	in.Update(model.SetService{Service: &model.Service{Name: web}}, model.DeleteService{Name: mail}, model.SetNode{})
@@ -168,18 +168,18 @@ func TestChangesArePendingUntilTheyAreProgrammed(t *testing.T) {
 	in.Update(model.SetSlice{Slice: &model.Slice{Service: "web", Family: model.IPv6}})
 	in.Update()
 	in.Synced()
-	if engine.events != 4 || !engine.synced {
-		t.Errorf("the engine got %+v", engine)
+	if out.events != 4 || !out.synced {
+		t.Errorf("the engine got %+v", out)
 	}
 	w.want("kubeproxy_sync_proxy_rules_service_changes_total", "2")
 	w.want("kubeproxy_sync_proxy_rules_service_changes_pending", "2")
 	w.want("kubeproxy_sync_proxy_rules_endpoint_changes_pending", "1")
 	w.want("kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", at("IPv4", time.Second), at("IPv6", 2*time.Second))
 
-	w.commit(time.Second, &plan.Change{News: model.News{Services: 2}}, dataplane.Result{})
+	w.committed(time.Second, engine.Commit{Kind: engine.Apply, Change: &plan.Change{}, Events: engine.Events{Services: 2}})
 	w.want("kubeproxy_sync_proxy_rules_service_changes_pending", "0")
 	w.want("kubeproxy_sync_proxy_rules_endpoint_changes_pending", "1")
-	w.commit(time.Second, &plan.Change{News: model.News{Slices: 1}}, dataplane.Result{})
+	w.committed(time.Second, engine.Commit{Kind: engine.Apply, Change: &plan.Change{}, Events: engine.Events{Slices: 1}})
 	w.want("kubeproxy_sync_proxy_rules_endpoint_changes_pending", "0")
 	w.want("kubeproxy_sync_proxy_rules_endpoint_changes_total", "1")
 }

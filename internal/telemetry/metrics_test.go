@@ -16,6 +16,7 @@ import (
 
 	"sluice/internal/conntrack"
 	"sluice/internal/dataplane"
+	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -29,10 +30,11 @@ func everything(t *testing.T) *world {
 	w.feed.Watch(&sink{}).Update(model.SetService{Service: &model.Service{Name: web}})
 	w.clock.Step(time.Minute)
 	w.reconcile(time.Second, set(f))
-	change := set(f)
-	change.News.Since = morning.Add(time.Second)
-	change.News.Triggers = []model.Trigger{{Family: model.IPv4, At: morning.Add(time.Second)}}
-	w.commit(time.Second, change, dataplane.Result{Failed: map[plan.Key]error{f.Key: errors.New("refused")}})
+	w.committed(time.Second, engine.Commit{Kind: engine.Apply, Change: set(f),
+		Events: engine.Events{
+			Since: morning.Add(time.Second), Triggers: []engine.Trigger{{Family: model.IPv4, At: morning.Add(time.Second)}},
+		},
+		Result: dataplane.Result{Failed: map[plan.Key]error{f.Key: errors.New("refused")}}})
 	w.feed.OnPass(conntrack.Pass{Duration: time.Second})
 	w.metrics.Answered("/healthz", 200)
 	w.metrics.Answered("/livez", 503)

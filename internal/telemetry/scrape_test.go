@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"sluice/internal/dataplane"
-	"sluice/internal/model"
+	"sluice/internal/engine"
 	"sluice/internal/plan"
 )
 
@@ -142,9 +142,8 @@ func TestProgrammingTimeIsFromWhenAChangeCameInUntilItsCommit(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)
-			tt.change.News = model.News{Since: morning}
 			w.clock.Step(2 * time.Second)
-			w.commit(time.Second, tt.change, dataplane.Result{})
+			w.committed(time.Second, engine.Commit{Kind: engine.Apply, Change: tt.change, Events: engine.Events{Since: morning}})
 			w.commit(time.Second, set(frontend("10.96.0.2", mail)), dataplane.Result{}) // a retry: nothing came in
 			w.want("sluice_programming_seconds", tt.want...)
 		})

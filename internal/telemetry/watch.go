@@ -1,6 +1,9 @@
 package telemetry
 
-import "sluice/internal/model"
+import (
+	"sluice/internal/engine"
+	"sluice/internal/model"
+)
 
 // Watch returns a sink that hands everything on and counts it. All sources of
 // Services and EndpointSlices are watched, or what is pending is told wrong.
@@ -20,10 +23,10 @@ func (w watch) Update(events ...model.Event) {
 }
 
 func (f *Feed) queued(events []model.Event) {
-	var news model.News
+	var came engine.Events
 	concerned := familySet{}
 	for _, event := range events {
-		news.Count(event)
+		came.Count(event)
 		if set, ok := event.(model.SetSlice); ok {
 			concerned[set.Family] = true
 		} else {
@@ -39,16 +42,16 @@ func (f *Feed) queued(events []model.Event) {
 		}
 		f.Metrics.lastQueued.WithLabelValues(family.String()).Set(now)
 	}
-	f.received.Services += news.Services
-	f.received.Slices += news.Slices
-	f.publishChanges(news)
+	f.received.Services += came.Services
+	f.received.Slices += came.Slices
+	f.publishChanges(came)
 }
 
 // publishChanges tells of changes that came in, and of those not programmed.
-func (f *Feed) publishChanges(news model.News) {
+func (f *Feed) publishChanges(came engine.Events) {
 	m := f.Metrics
-	m.serviceChanges.WithLabelValues().Add(float64(news.Services))
-	m.endpointChanges.WithLabelValues().Add(float64(news.Slices))
+	m.serviceChanges.WithLabelValues().Add(float64(came.Services))
+	m.endpointChanges.WithLabelValues().Add(float64(came.Slices))
 	m.serviceChangesPending.WithLabelValues().Set(float64(max(0, f.received.Services-f.programmed.Services)))
 	m.endpointChangesPending.WithLabelValues().Set(float64(max(0, f.received.Slices-f.programmed.Slices)))
 }

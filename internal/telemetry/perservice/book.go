@@ -106,12 +106,12 @@ func (b *Book) absorb() {
 		if b.Off {
 			continue
 		}
-		if c.Change.News.Everything {
+		if c.Events.Everything {
 			for name := range b.ledger.services {
 				b.outdated[name] = struct{}{}
 			}
 		}
-		for name := range c.Change.News.Touched {
+		for name := range c.Events.Touched {
 			b.outdated[name] = struct{}{}
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/engine"
 	sluice "sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -261,11 +262,11 @@ func TestEndpointsAreCountedAgainWhenTheyChanged(t *testing.T) {
 		var dirty sluice.Dirty
 		w.state.Apply(&dirty, sluice.SetSlice{Slice: s})
 		w.planner.Update(w.state, &dirty)
-		news := sluice.News{Touched: dirty.Services}
+		events := engine.Events{Touched: dirty.Services}
 		if everything {
-			news = sluice.News{Everything: true}
+			events = engine.Events{Everything: true}
 		}
-		w.commit(&plan.Change{News: news}, nil)
+		w.commitFor(events)
 	}
 	w.state.Apply(&sluice.Dirty{}, sluice.SetService{Service: &sluice.Service{Name: web,
 		ClusterIPs: []netip.Addr{keyOf("10.96.0.1").Addr}, Ports: []sluice.ServicePort{{Name: "http", Protocol: sluice.TCP, Port: 80}}}})
@@ -284,9 +285,9 @@ func TestProgrammingTimeIsThatOfTheLastChange(t *testing.T) {
 	w.want(programming) // nothing came in for it
 	since := w.clock.Now()
 	w.clock.Step(1500 * time.Millisecond)
-	w.commit(&plan.Change{Set: []*plan.Frontend{at("10.96.0.1", web)}, News: sluice.News{Since: since}}, nil)
+	w.commitFor(engine.Events{Since: since}, at("10.96.0.1", web))
 	w.want(programming, ofWeb+"} 1.5")
-	w.commit(&plan.Change{Set: []*plan.Frontend{at("10.96.0.1", web)}, News: sluice.News{Since: w.clock.Now()}}, nil)
+	w.commitFor(engine.Events{Since: w.clock.Now()}, at("10.96.0.1", web))
 	w.want(programming, ofWeb+"} 0")
 }
 
@@ -327,7 +328,7 @@ func eventful(t *testing.T, name sluice.Name) *world {
 	w := newWorld(t)
 	w.begin()
 	f := at("10.96.0.1", name)
-	w.commit(&plan.Change{Set: []*plan.Frontend{f}, News: sluice.News{Since: morning}}, nil)
+	w.commitFor(engine.Events{Since: morning}, f)
 	w.commit(&plan.Change{Set: []*plan.Frontend{f}}, map[plan.Key]error{f.Key: errRefused})
 	w.sees("10.96.0.1", 1<<60, 1, 2, 3)
 	return w

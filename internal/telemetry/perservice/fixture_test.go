@@ -81,6 +81,11 @@ func (w *world) begin(frontends ...*plan.Frontend) {
 	w.clock.Step(countersAge)
 }
 
+// commitFor is a commit that events led to.
+func (w *world) commitFor(events engine.Events, frontends ...*plan.Frontend) {
+	w.book.Committed(&engine.Commit{Kind: engine.Apply, Change: &plan.Change{Set: frontends}, Events: events, End: w.clock.Now()})
+}
+
 func (w *world) commit(change *plan.Change, failed map[plan.Key]error) {
 	w.book.Committed(&engine.Commit{Change: change, Result: dataplane.Result{Failed: failed}, End: w.clock.Now()})
 }

@@ -84,7 +84,7 @@ func newLedger(limit int) ledger {
 // that exchanges all its frontends stays itself.
 func (l *ledger) follow(c *engine.Commit) {
 	l.begun = true
-	since := c.Change.News.Since
+	since := c.Events.Since
 	for _, f := range c.Change.Set {
 		e := l.set(f)
 		_, failed := c.Result.Failed[f.Key]
