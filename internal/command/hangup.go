@@ -1,11 +1,15 @@
 package command
 
-import "context"
+import (
+	"context"
 
-// reload asks those who read files to read them again. Each channel holds one wish.
-type reload struct{ config, manifests chan struct{} }
+	"sluice/internal/notify"
+)
 
-func newReload() reload { return reload{make(chan struct{}, 1), make(chan struct{}, 1)} }
+// reload asks those who read files to read them again.
+type reload struct{ config, manifests notify.Signal }
+
+func newReload() reload { return reload{notify.NewSignal(), notify.NewSignal()} }
 
 // followHangups has the files read again on each SIGHUP, until ctx ends. They are
 // followed anyway; this is for those who want to be sure, and have a word on it.
@@ -24,18 +28,10 @@ func (p *proxy) followHangups(ctx context.Context) {
 		}
 		log.Info("SIGHUP: reading files again", "config", file, "manifests", manifests)
 		if file != "" {
-			wish(p.reload.config)
+			p.reload.config.Notify()
 		}
 		if manifests != "" {
-			wish(p.reload.manifests)
+			p.reload.manifests.Notify()
 		}
-	}
-}
-
-// wish leaves a wish, unless there is one already.
-func wish(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }

@@ -141,9 +141,7 @@ func (r *Reconciler) local(addr netip.Addr) bool {
 // lookAgain makes the next commit look at everything, should the plan that
 // spared a flow not come true.
 func (r *Reconciler) lookAgain() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.pending.everything = true
+	r.pending.Put(func(p *pending) bool { p.everything = true; return false })
 }
 
 func (r *Reconciler) count(t tally, took time.Duration, err error) {
@@ -170,5 +168,5 @@ func (r *Reconciler) fail(now time.Time, err error) {
 		r.log.V(1).Info("Still cannot sweep the connection tracking table", "err", err.Error(),
 			"failures", r.tries.Failures(), "retry", pause)
 	}
-	r.poke()
+	r.pending.Notify()
 }

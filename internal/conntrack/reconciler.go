@@ -13,6 +13,7 @@ import (
 	"sluice/internal/backoff"
 	"sluice/internal/engine"
 	"sluice/internal/model"
+	"sluice/internal/notify"
 	"sluice/internal/plan"
 )
 
@@ -91,11 +92,10 @@ type Reconciler struct {
 	// field for tests.
 	isLocal func(netip.Addr) (bool, error)
 
-	wake chan struct{}
+	pending *notify.Mailbox[pending]
 
-	mu      sync.Mutex // held for moments only
-	pending pending
-	stats   Stats
+	mu    sync.Mutex // held for moments only
+	stats Stats
 
 	// All below belongs to the goroutine of Run.
 
@@ -129,7 +129,7 @@ func New(o Options) *Reconciler {
 		sweep:   k.sweep,
 		picksUp: k.picksUp,
 		isLocal: k.isLocal,
-		wake:    make(chan struct{}, 1),
+		pending: notify.NewMailbox[pending](),
 	}
 	r.index = newIndex(r.local)
 	return r
@@ -139,21 +139,11 @@ func New(o Options) *Reconciler {
 // are looked at, not only after a change that can have made some of them stale: the
 // kernel may have done without what is ours for a while.
 func (r *Reconciler) Committed(c *engine.Commit) {
-	r.mu.Lock()
-	r.pending.add(c.Change, c.Result.Failed, r.tracks)
-	r.pending.everything = r.pending.everything || c.Full()
-	idle := r.pending.empty()
-	r.mu.Unlock()
-	if !idle {
-		r.poke()
-	}
-}
-
-func (r *Reconciler) poke() {
-	select {
-	case r.wake <- struct{}{}:
-	default: // the loop will look anyway
-	}
+	r.pending.Put(func(p *pending) bool {
+		p.add(c.Change, c.Result.Failed, r.tracks)
+		p.everything = p.everything || c.Full()
+		return !p.empty()
+	})
 }
 
 // Stats tells what was done so far.
@@ -183,7 +173,7 @@ func (r *Reconciler) wait(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-r.wake:
+	case <-r.pending.Signal:
 		return r.sleep(ctx, r.notBefore.Sub(r.clock.Now()))
 	}
 }
@@ -204,10 +194,7 @@ func (r *Reconciler) sleep(ctx context.Context, d time.Duration) bool {
 
 // absorb takes in what was committed, and tells whether a pass is due.
 func (r *Reconciler) absorb() bool {
-	r.mu.Lock()
-	p := r.pending
-	r.pending = pending{}
-	r.mu.Unlock()
+	p := r.pending.Take()
 	for _, one := range p.apply(r.index, r.tracks) {
 		r.due = r.due.with(one)
 	}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"sluice/internal/model"
+	"sluice/internal/notify"
 	"sluice/internal/plan"
 )
 
@@ -26,7 +27,7 @@ type mail struct {
 // the time of an append, so that leaving something never waits for the kernel.
 type inbox struct {
 	clock clock.PassiveClock
-	wake  chan struct{} // holds one token while there is something to look at
+	wake  notify.Signal
 
 	mu      sync.Mutex
 	mail    mail
@@ -37,7 +38,7 @@ type inbox struct {
 func newInbox(c clock.PassiveClock) *inbox {
 	return &inbox{
 		clock:   c,
-		wake:    make(chan struct{}, 1),
+		wake:    notify.NewSignal(),
 		waiting: map[*source]struct{}{},
 	}
 }
@@ -47,7 +48,7 @@ func (b *inbox) post(write func(*mail)) {
 	b.mu.Lock()
 	write(&b.mail)
 	b.mu.Unlock()
-	b.ring()
+	b.wake.Notify()
 }
 
 // postChange is post for what will lead to a commit, whose age is kept.
@@ -58,13 +59,6 @@ func (b *inbox) postChange(write func(*mail)) {
 		}
 		write(m)
 	})
-}
-
-func (b *inbox) ring() {
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
 }
 
 // take empties the inbox. Events posted before the sources said that they are
@@ -88,7 +82,7 @@ func (b *inbox) setSynced(s *source) {
 		b.synced = true
 	}
 	b.mu.Unlock()
-	b.ring()
+	b.wake.Notify()
 }
 
 // pendingSince is when the oldest change in the inbox came. Before the sources

@@ -11,9 +11,11 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"sluice/internal/backoff"
 	"sluice/internal/engine"
 	"sluice/internal/httpserver"
 	"sluice/internal/model"
+	"sluice/internal/notify"
 	"sluice/internal/plan"
 )
 
@@ -51,7 +53,7 @@ type Services struct {
 
 	connections *httpserver.Connections // of all servers
 
-	wake     chan struct{} // holds one token while there is something to look at
+	changed  notify.Signal // what is desired
 	broken   chan breakage // where listening ended by itself
 	draining sync.WaitGroup
 
@@ -87,7 +89,7 @@ func NewServices(o ServicesOptions) *Services {
 
 		connections: httpserver.NewConnections(mostConnections),
 
-		wake:    make(chan struct{}, 1),
+		changed: notify.NewSignal(),
 		broken:  make(chan breakage),
 		servers: map[place]*server{},
 	}
@@ -95,12 +97,8 @@ func NewServices(o ServicesOptions) *Services {
 
 // Committed has Run look at what changed.
 func (s *Services) Committed(c *engine.Commit) {
-	if !c.Change.HealthChecks && c.Change.Settings == nil {
-		return
-	}
-	select {
-	case s.wake <- struct{}{}:
-	default:
+	if c.Change.HealthChecks || c.Change.Settings != nil {
+		s.changed.Notify()
 	}
 }
 
@@ -110,12 +108,12 @@ func (s *Services) Run(ctx context.Context, e Engine, healthy func() bool) error
 	defer s.draining.Wait()
 	defer func() { s.keep(nil) }()
 	for {
-		retry, stop := s.retryTimer()
+		retry, stop := backoff.NewTimer(s.clock, s.failing)
 		select {
 		case <-ctx.Done():
 			stop()
 			return nil
-		case <-s.wake:
+		case <-s.changed:
 			s.follow(wanted(e), healthy)
 		case b := <-s.broken:
 			s.close(b.server)
@@ -233,17 +231,11 @@ func (s *Services) close(srv *server) {
 	s.draining.Go(func() { l.drain(s.grace) })
 }
 
-// retryTimer fires when the next server is to be tried again, if any is.
-func (s *Services) retryTimer() (fires <-chan time.Time, stop func()) {
-	var next time.Time
+// failing are the servers that do not listen and are to be tried again.
+func (s *Services) failing(yield func(*backoff.Tries) bool) {
 	for _, srv := range s.servers {
-		if srv.listener == nil && (next.IsZero() || srv.tries.Next().Before(next)) {
-			next = srv.tries.Next()
+		if srv.listener == nil && !yield(&srv.tries) {
+			return
 		}
 	}
-	if next.IsZero() {
-		return nil, func() {}
-	}
-	timer := s.clock.NewTimer(next.Sub(s.clock.Now()))
-	return timer.C(), func() { timer.Stop() }
 }

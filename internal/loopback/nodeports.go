@@ -11,8 +11,10 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"sluice/internal/backoff"
 	"sluice/internal/engine"
 	"sluice/internal/model"
+	"sluice/internal/notify"
 	"sluice/internal/plan"
 	"sluice/internal/relay"
 )
@@ -52,12 +54,8 @@ type Engine interface {
 type NodePorts struct {
 	Options
 	accepted atomic.Uint64
-
-	mu    sync.Mutex // held for moments only
-	on    bool       // there are addresses to serve on
-	all   bool       // all frontends are to be looked at
-	dirty map[plan.Key]struct{}
-	wake  chan struct{} // holds one token while there is something to look at
+	on       bool // there are addresses to serve on; of the engine's goroutine
+	changed  *notify.Mailbox[changed]
 
 	// What follows belongs to the goroutine of Run.
 	addresses []netip.Addr
@@ -67,6 +65,12 @@ type NodePorts struct {
 	slots     chan struct{}
 	draining  sync.WaitGroup
 	sayOnce   sync.Once
+}
+
+// changed is what is to be looked at.
+type changed struct {
+	all   bool // all frontends
+	dirty map[plan.Key]struct{}
 }
 
 // New returns NodePorts that do nothing until Run.
@@ -88,8 +92,7 @@ func New(o Options) *NodePorts {
 	}
 	return &NodePorts{
 		Options:   o,
-		dirty:     map[plan.Key]struct{}{},
-		wake:      make(chan struct{}, 1),
+		changed:   notify.NewMailbox[changed](),
 		ports:     map[place]*port{},
 		failing:   map[place]*port{},
 		listening: map[model.Family]int{},
@@ -102,32 +105,33 @@ func (n *NodePorts) Accepted() uint64 { return n.accepted.Load() }
 
 // Committed has Run look at what changed.
 func (n *NodePorts) Committed(c *engine.Commit) {
-	change := c.Change
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if change.Settings != nil {
-		n.on, n.all = len(change.Settings.LoopbackIPs) > 0, true
+	if s := c.Change.Settings; s != nil {
+		n.on = len(s.LoopbackIPs) > 0
 	}
-	if n.on && !n.all {
-		for _, f := range slices.Concat(change.Set, change.Serving) {
-			n.touch(f.Key)
+	n.changed.Put(func(to *changed) bool {
+		to.all = to.all || c.Change.Settings != nil
+		if n.on && !to.all {
+			to.touch(c.Change)
 		}
-		for _, key := range change.Removed {
-			n.touch(key)
-		}
-	}
-	if !n.all && len(n.dirty) == 0 {
-		return
-	}
-	select {
-	case n.wake <- struct{}{}:
-	default:
-	}
+		return to.all || len(to.dirty) > 0
+	})
 }
 
-func (n *NodePorts) touch(key plan.Key) {
-	if key.NodePort() {
-		n.dirty[key] = struct{}{}
+// touch adds the node ports of a change.
+func (to *changed) touch(change *plan.Change) {
+	if to.dirty == nil {
+		to.dirty = map[plan.Key]struct{}{}
+	}
+	add := func(key plan.Key) {
+		if key.NodePort() {
+			to.dirty[key] = struct{}{}
+		}
+	}
+	for _, f := range slices.Concat(change.Set, change.Serving) {
+		add(f.Key)
+	}
+	for _, key := range change.Removed {
+		add(key)
 	}
 }
 
@@ -137,12 +141,12 @@ func (n *NodePorts) Run(ctx context.Context, e Engine) error {
 	defer n.draining.Wait()
 	defer n.keep(nil)
 	for {
-		retry, stop := n.retryTimer()
+		retry, stop := backoff.NewTimer(n.Clock, n.failed)
 		select {
 		case <-ctx.Done():
 			stop()
 			return nil
-		case <-n.wake:
+		case <-n.changed.Signal:
 			n.follow(ctx, e)
 		case <-retry:
 			n.retry()
@@ -153,17 +157,14 @@ func (n *NodePorts) Run(ctx context.Context, e Engine) error {
 
 // follow looks at what changed.
 func (n *NodePorts) follow(ctx context.Context, e Engine) {
-	n.mu.Lock()
-	all, dirty := n.all, n.dirty
-	n.all, n.dirty = false, map[plan.Key]struct{}{}
-	n.mu.Unlock()
+	look := n.changed.Take()
 	frontends := map[plan.Key]*plan.Frontend{} // nil for one that is gone
 	e.Snapshot(func(d *plan.Desired) {
 		n.addresses = d.Settings.LoopbackIPs
-		for key := range dirty {
+		for key := range look.dirty {
 			frontends[key] = d.Frontends[key]
 		}
-		if !all || len(n.addresses) == 0 {
+		if !look.all || len(n.addresses) == 0 {
 			return
 		}
 		for key, f := range d.Frontends {
@@ -172,7 +173,7 @@ func (n *NodePorts) follow(ctx context.Context, e Engine) {
 			}
 		}
 	})
-	if all {
+	if look.all {
 		n.keep(frontends)
 	}
 	for key, f := range frontends {
@@ -286,17 +287,11 @@ func (n *NodePorts) retry() {
 	n.report()
 }
 
-// retryTimer fires when the next port is to be tried again, if any is.
-func (n *NodePorts) retryTimer() (fires <-chan time.Time, stop func()) {
-	var next time.Time
+// failed are the tries of the ports that are not listened on.
+func (n *NodePorts) failed(yield func(*backoff.Tries) bool) {
 	for _, p := range n.failing {
-		if next.IsZero() || p.tries.Next().Before(next) {
-			next = p.tries.Next()
+		if !yield(&p.tries) {
+			return
 		}
 	}
-	if next.IsZero() {
-		return nil, func() {}
-	}
-	timer := n.Clock.NewTimer(next.Sub(n.Clock.Now()))
-	return timer.C(), func() { timer.Stop() }
 }

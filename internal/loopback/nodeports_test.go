@@ -222,10 +222,10 @@ func TestWhatDoesNotConcernNodePortsWakesNobody(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			n := New(Options{})
 			n.Committed(&engine.Commit{Change: tt.before})
-			<-n.wake
+			<-n.changed.Signal
 			n.follow(t.Context(), desires{&plan.Desired{}})
 			n.Committed(&engine.Commit{Change: tt.in})
-			if got := len(n.wake) > 0; got != tt.want {
+			if got := len(n.changed.Signal) > 0; got != tt.want {
 				t.Errorf("woken: %v, want %v", got, tt.want)
 			}
 		})

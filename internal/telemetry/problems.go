@@ -14,6 +14,7 @@ import (
 
 	"sluice/internal/engine"
 	"sluice/internal/model"
+	"sluice/internal/notify"
 	"sluice/internal/plan"
 )
 
@@ -43,7 +44,7 @@ type ProblemsOptions struct {
 // finds wrong, only those tell that are concerned.
 type Problems struct {
 	ProblemsOptions
-	wake    chan struct{}
+	changed notify.Signal
 	refused atomic.Bool // frontends were refused when it last looked
 
 	told map[subject]note // belongs to the goroutine of Run
@@ -65,17 +66,13 @@ func NewProblems(o ProblemsOptions) *Problems {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	return &Problems{ProblemsOptions: o, wake: make(chan struct{}, 1), told: map[subject]note{}}
+	return &Problems{ProblemsOptions: o, changed: notify.NewSignal(), told: map[subject]note{}}
 }
 
 // Committed has Run look whether there is something new to tell.
 func (p *Problems) Committed(c *engine.Commit) {
-	if !c.Change.Problems && len(c.Result.Failed) == 0 && !p.refused.Load() {
-		return
-	}
-	select {
-	case p.wake <- struct{}{}:
-	default:
+	if c.Change.Problems || len(c.Result.Failed) > 0 || p.refused.Load() {
+		p.changed.Notify()
 	}
 }
 
@@ -86,7 +83,7 @@ func (p *Problems) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-p.wake:
+		case <-p.changed:
 		case <-again:
 		}
 		again = nil

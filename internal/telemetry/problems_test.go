@@ -183,7 +183,7 @@ func TestCommitsWithoutTroubleWakeNobody(t *testing.T) {
 	p := w.problems(j)
 	awake := func() bool {
 		select {
-		case <-p.wake:
+		case <-p.changed:
 			return true
 		default:
 			return false

@@ -10,6 +10,7 @@ import (
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
 	"sluice/internal/model"
+	"sluice/internal/notify"
 	"sluice/internal/plan"
 )
 
@@ -33,7 +34,7 @@ type Options struct {
 // Book keeps the numbers of all Services.
 type Book struct {
 	Options
-	mail mail
+	commits *notify.Mailbox[[]*engine.Commit] // that nobody has worked off
 
 	mu       sync.Mutex // not taken by the engine
 	ledger   ledger
@@ -48,28 +49,18 @@ func New(o Options) *Book {
 	}
 	return &Book{
 		Options:  o,
-		mail:     mail{wake: make(chan struct{}, 1)},
+		commits:  notify.NewMailbox[[]*engine.Commit](),
 		ledger:   newLedger(o.Limit),
 		outdated: map[model.Name]struct{}{},
 	}
 }
 
-// mail is what the engine told and nobody has worked off.
-type mail struct {
-	mu      sync.Mutex // held for moments only
-	commits []*engine.Commit
-	wake    chan struct{}
-}
-
 // Committed has Run take in a commit.
 func (b *Book) Committed(c *engine.Commit) {
-	b.mail.mu.Lock()
-	b.mail.commits = append(b.mail.commits, c)
-	b.mail.mu.Unlock()
-	select {
-	case b.mail.wake <- struct{}{}:
-	default:
-	}
+	b.commits.Put(func(all *[]*engine.Commit) bool {
+		*all = append(*all, c)
+		return true
+	})
 }
 
 // Run works until ctx ends, and then returns nil.
@@ -78,7 +69,7 @@ func (b *Book) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-b.mail.wake:
+		case <-b.commits.Signal:
 			b.keepUp()
 		}
 	}
@@ -97,11 +88,7 @@ func (b *Book) keepUp() {
 
 // absorb takes in what the engine told.
 func (b *Book) absorb() {
-	b.mail.mu.Lock()
-	commits := b.mail.commits
-	b.mail.commits = nil
-	b.mail.mu.Unlock()
-	for _, c := range commits {
+	for _, c := range b.commits.Take() {
 		b.ledger.follow(c)
 		if b.Off {
 			continue

@@ -23,6 +23,7 @@ import (
 	"sluice/internal/engine"
 	sluice "sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 )
 
 const (
@@ -386,17 +387,15 @@ func TestRunWorksOffWhatTheEngineTells(t *testing.T) {
 			w.now(connections)
 		}
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		w.book.mail.mu.Lock()
-		left := len(w.book.mail.commits)
-		w.book.mail.mu.Unlock()
-		if left == 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d commits were not worked off", left)
-		}
-	}
+	testkit.Eventually(t, func() (err error) {
+		w.book.commits.Put(func(all *[]*engine.Commit) bool {
+			if left := len(*all); left > 0 {
+				err = fmt.Errorf("%d commits were not worked off", left)
+			}
+			return false
+		})
+		return err
+	})
 }
 
 func TestScrapesKeepNoMemory(t *testing.T) {

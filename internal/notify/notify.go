@@ -1,0 +1,51 @@
+// Package notify wakes goroutines. Whoever notifies does not block, and
+// notifications coalesce: a goroutine that was busy meanwhile wakes once, and then
+// looks at all that there is.
+package notify
+
+import "sync"
+
+// Signal wakes the goroutine that receives from it.
+type Signal chan struct{}
+
+// NewSignal returns a Signal that nobody has notified yet.
+func NewSignal() Signal { return make(Signal, 1) }
+
+// Notify wakes the receiver, now or when it next receives.
+func (s Signal) Notify() {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
+}
+
+// Mailbox holds a value that goroutines add to until another one takes it. The
+// latter receives from the Signal.
+type Mailbox[T any] struct {
+	Signal
+	mu    sync.Mutex // never held for long
+	value T
+}
+
+// NewMailbox returns a Mailbox that holds the zero value.
+func NewMailbox[T any]() *Mailbox[T] { return &Mailbox[T]{Signal: NewSignal()} }
+
+// Put has add change the value. If that reports true, there is something to take,
+// and the receiver is notified.
+func (m *Mailbox[T]) Put(add func(*T) bool) {
+	m.mu.Lock()
+	some := add(&m.value)
+	m.mu.Unlock()
+	if some {
+		m.Notify()
+	}
+}
+
+// Take returns the value and leaves the zero value.
+func (m *Mailbox[T]) Take() (taken T) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var zero T
+	taken, m.value = m.value, zero
+	return taken
+}
