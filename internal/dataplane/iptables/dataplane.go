@@ -15,6 +15,7 @@ import (
 
 	"sluice/internal/dataplane"
 	"sluice/internal/model"
+	"sluice/internal/notify"
 	"sluice/internal/plan"
 )
 
@@ -39,7 +40,7 @@ type Dataplane struct {
 	// progress is told how far a piece of writing is, nil if nobody asks.
 	progress func(dataplane.Progress)
 
-	disturbed chan struct{}
+	disturbed notify.Signal
 	close     context.CancelFunc
 	watching  sync.WaitGroup
 	begin     sync.Once // of watching
@@ -83,7 +84,7 @@ func New(o Options) (*Dataplane, error) {
 		netns:     o.NetNS,
 		variant:   o.Variant,
 		period:    watchPeriod,
-		disturbed: make(chan struct{}, 1),
+		disturbed: notify.NewSignal(),
 		stats:     newCounts(),
 		forms:     map[Table]map[print]print{},
 	}

@@ -93,15 +93,8 @@ func (d *Dataplane) watchOthers() {
 		if good, err := d.look(d.ctx, false); err != nil && d.ctx.Err() == nil {
 			d.logger.V(1).Info("Cannot tell whether somebody else changed iptables", "reason", err.Error())
 		} else if !good {
-			d.disturb()
+			d.disturbed.Notify()
 		}
-	}
-}
-
-func (d *Dataplane) disturb() {
-	select {
-	case d.disturbed <- struct{}{}:
-	default:
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/nft"
+	"sluice/internal/notify"
 	"sluice/internal/plan"
 )
 
@@ -22,7 +23,7 @@ import (
 type clients struct {
 	conn *nft.Conn // of its own: reading very many takes long
 
-	wake chan struct{}
+	wake notify.Signal
 	mu   sync.Mutex
 	todo map[*table]*clientMoves
 }
@@ -55,7 +56,7 @@ func (c *clients) follow(t *table, add func(*clientMoves)) {
 	}
 	add(c.todo[t])
 	c.mu.Unlock()
-	ring(c.wake)
+	c.wake.Notify()
 }
 
 func (c *clients) take() map[*table]*clientMoves {

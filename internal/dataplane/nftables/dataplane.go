@@ -15,6 +15,7 @@ import (
 	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/nft"
+	"sluice/internal/notify"
 	"sluice/internal/plan"
 )
 
@@ -92,7 +93,7 @@ var errUnknown = errors.New("what the kernel holds is not known: reconcile first
 func New(o Options) (_ *Dataplane, err error) {
 	d := &Dataplane{logger: o.Logger, anyKernel: o.AnyKernel, stop: func() {},
 		verifying: make(chan struct{}, 1),
-		clients:   clients{todo: map[*table]*clientMoves{}, wake: make(chan struct{}, 1)},
+		clients:   clients{todo: map[*table]*clientMoves{}, wake: notify.NewSignal()},
 		banked:    map[plan.Key]dataplane.Traffic{}, refused: map[plan.Key]struct{}{}}
 	defer func() {
 		if err != nil {

@@ -61,7 +61,7 @@ func (d *Dataplane) settleDoubts(ctx context.Context) {
 		_, err := d.Verify(ctx)
 		if err != nil && ctx.Err() == nil {
 			d.logger.V(1).Info("Cannot tell whether somebody else changed our nftables tables", "reason", err.Error())
-			ring(d.watch.unwatched)
+			d.watch.unwatched.Notify()
 		}
 		select {
 		case <-ctx.Done():

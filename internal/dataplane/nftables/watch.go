@@ -10,6 +10,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"sluice/internal/nft"
+	"sluice/internal/notify"
 )
 
 // watch notices when somebody else changes our tables, and keeps in mind what they
@@ -24,7 +25,7 @@ type watch struct {
 
 	// disturbed has a token when there are suspects, unwatched when somebody may have
 	// changed something that nobody saw.
-	disturbed, unwatched chan struct{}
+	disturbed, unwatched notify.Signal
 
 	mu       sync.Mutex
 	suspects suspects
@@ -48,8 +49,8 @@ func newWatch(netns int, logger logr.Logger, writer *nft.Conn) (*watch, error) {
 		monitor:   m,
 		writer:    writer,
 		ended:     make(chan struct{}),
-		disturbed: make(chan struct{}, 1),
-		unwatched: make(chan struct{}, 1),
+		disturbed: notify.NewSignal(),
+		unwatched: notify.NewSignal(),
 	}
 	go w.listen()
 	return w, nil
@@ -87,7 +88,7 @@ func (w *watch) suspect(add func(*suspects)) {
 	w.mu.Lock()
 	add(&w.suspects)
 	w.mu.Unlock()
-	ring(w.disturbed)
+	w.disturbed.Notify()
 }
 
 // doubt notes that somebody else wrote and nobody knows what.
@@ -95,7 +96,7 @@ func (w *watch) doubt() {
 	w.mu.Lock()
 	w.doubts++
 	w.mu.Unlock()
-	ring(w.unwatched)
+	w.unwatched.Notify()
 }
 
 // doubted is how often there was reason for doubt; ok is false if nobody would know.
@@ -112,13 +113,6 @@ func (w *watch) takeSuspects() suspects {
 	s := w.suspects
 	w.suspects = suspects{}
 	return s
-}
-
-func ring(bell chan struct{}) {
-	select {
-	case bell <- struct{}{}:
-	default:
-	}
 }
 
 // listening starts to listen, if that is not so already.
