@@ -16,10 +16,10 @@ import (
 	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/iptables"
 	"sluice/internal/dataplane/nftables"
+	"sluice/internal/engine"
 	"sluice/internal/host"
 	"sluice/internal/leftovers"
 	"sluice/internal/model"
-	"sluice/internal/plan"
 	"sluice/internal/telemetry"
 )
 
@@ -97,7 +97,7 @@ func (p *proxy) newNeighbours() *coexist.Watcher {
 	return coexist.New(coexist.Options{
 		Logger: p.logger.WithName("coexist"), Clock: p.clock,
 		Mark: func() (mark uint32) {
-			p.engine.Snapshot(func(d *plan.Desired) { mark = d.Settings.MasqueradeMark })
+			p.engine.Inspect(func(v engine.View) { mark = v.Desired.Settings.MasqueradeMark })
 			return mark
 		},
 		Period: func() time.Duration { return p.servers.settings.Load().SyncPeriod },

@@ -191,9 +191,9 @@ func (p *proxy) assemble() (err error) {
 	if err := telemetry.RegisterBuild(p.registry, p.options.version.build()); err != nil {
 		return err
 	}
-	p.feed = telemetry.NewFeed(telemetry.FeedOptions{Metrics: p.metrics, Status: p.engine.Status, Snapshot: p.engine.Snapshot, Clock: p.clock, Connected: p.connected()})
+	p.feed = telemetry.NewFeed(telemetry.FeedOptions{Metrics: p.metrics, Engine: p.engine, Clock: p.clock, Connected: p.connected()})
 	p.problems = telemetry.NewProblems(telemetry.ProblemsOptions{
-		Recorder: p.recorder, Snapshot: p.engine.Snapshot, Failures: p.engine.Failures, Clock: p.clock,
+		Recorder: p.recorder, Engine: p.engine, Clock: p.clock,
 	})
 	p.book = p.newBook()
 	if err := p.registerKernelMetrics(); err != nil {
@@ -213,10 +213,10 @@ func (p *proxy) assemble() (err error) {
 		},
 	})
 	p.tracker = conntrack.New(conntrack.Options{
-		Logger: p.logger.WithName("conntrack"), Clock: p.clock, Desired: p.engine.Snapshot, OnPass: p.feed.OnPass,
+		Logger: p.logger.WithName("conntrack"), Clock: p.clock, Engine: p.engine, OnPass: p.feed.OnPass,
 		ResetTCP: p.options.resetRemovedEndpoints,
 	})
-	p.eligibility = health.NewEligibility(p.engine.Snapshot, p.clock)
+	p.eligibility = health.NewEligibility(p.engine, p.clock)
 	p.history = &status.History{}
 	first := sync.OnceFunc(func() { close(p.programmed) })
 	p.engine.Observe(p.tracker, p.services, p.loopback, p.feed, p.book, p.problems, p.history,

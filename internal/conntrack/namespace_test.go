@@ -92,11 +92,16 @@ func (n *namespace) entries() []string {
 	return list
 }
 
+// idle is an engine that desires nothing.
+type idle struct{}
+
+func (idle) Inspect(read func(engine.View)) { read(engine.View{Desired: &plan.Desired{}}) }
+
 // reconciler runs one in the namespace, until the test ends.
 func (n *namespace) reconciler(o Options) *Reconciler {
 	n.t.Helper()
 	o.Logger, o.NetNS = logr.Discard(), n.FD()
-	o.Desired = func(read func(*plan.Desired)) { read(&plan.Desired{}) }
+	o.Engine = idle{}
 	r := New(o)
 	done := make(chan error, 1)
 	go func() { done <- r.Run(n.t.Context()) }()

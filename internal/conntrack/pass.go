@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"time"
 
+	"sluice/internal/engine"
 	"sluice/internal/model"
-	"sluice/internal/plan"
 )
 
 // tally is what a pass came across.
@@ -106,8 +106,8 @@ func (r *Reconciler) complain(err error, what, remedy string) {
 // a commit under way is in the kernel before it is known here, and its flows
 // must not be taken for stale ones.
 func (r *Reconciler) isPlanned(f *flow) (planned bool) {
-	r.desired(func(d *plan.Desired) {
-		frontend, _ := d.Lookup(f.key(), r.local)
+	r.engine.Inspect(func(v engine.View) {
+		frontend, _ := v.Desired.Lookup(f.key(), r.local)
 		planned = frontend != nil && frontend.Serves(f.by)
 	})
 	return planned

@@ -14,7 +14,6 @@ import (
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/notify"
-	"sluice/internal/plan"
 )
 
 const (
@@ -51,9 +50,9 @@ type Options struct {
 	Logger logr.Logger
 	Clock  clock.Clock // nil for the real one
 
-	// Desired lends out what is planned by now, of which some may not be
-	// committed yet.
-	Desired func(read func(*plan.Desired))
+	// Engine lends out what is planned by now, of which some may not be committed
+	// yet.
+	Engine engine.Inspector
 
 	// OnPass is told of each pass; nil if nobody wants to know.
 	OnPass func(Pass)
@@ -78,11 +77,11 @@ type Stats struct {
 
 // Reconciler removes stale entries from the connection tracking table.
 type Reconciler struct {
-	log     logr.Logger
-	clock   clock.Clock
-	desired func(func(*plan.Desired))
-	onPass  func(Pass)
-	tracks  protocols
+	log    logr.Logger
+	clock  clock.Clock
+	engine engine.Inspector
+	onPass func(Pass)
+	tracks protocols
 	// sweep removes entries of some protocols from the table; a field for tests.
 	sweep func(context.Context, protocols, func(*flow) bool) (tally, error)
 	// picksUp tells whether the kernel tracks TCP connections that it meets half
@@ -123,7 +122,7 @@ func New(o Options) *Reconciler {
 	r := &Reconciler{
 		log:     o.Logger,
 		clock:   o.Clock,
-		desired: o.Desired,
+		engine:  o.Engine,
 		onPass:  o.OnPass,
 		tracks:  tracks,
 		sweep:   k.sweep,

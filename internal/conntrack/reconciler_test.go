@@ -74,6 +74,8 @@ type bench struct {
 	noRoutes atomic.Bool
 }
 
+func (b *bench) Inspect(read func(engine.View)) { read(engine.View{Desired: b.desired}) }
+
 // inBubble runs a test in a bubble with a time of its own.
 func inBubble(t *testing.T, test func(t *testing.T, b *bench)) { inBubbleWith(t, Options{}, test) }
 
@@ -81,7 +83,7 @@ func inBubbleWith(t *testing.T, o Options, test func(t *testing.T, b *bench)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bench{t: t, table: &table{began: time.Now()}, desired: &plan.Desired{}}
 		o.Logger = funcr.New(func(_, args string) { b.logged = append(b.logged, args) }, funcr.Options{})
-		o.Desired = func(read func(*plan.Desired)) { read(b.desired) }
+		o.Engine = b
 		b.Reconciler = New(o)
 		b.Reconciler.sweep = b.table.sweep
 		b.Reconciler.picksUp = func() (bool, error) { return !b.table.strict, nil }

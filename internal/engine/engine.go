@@ -125,14 +125,6 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-// Snapshot lends out what is desired, for reading, while read runs. Planning
-// waits for it, commits under way do not.
-func (e *Engine) Snapshot(read func(*plan.Desired)) {
-	e.planMu.RLock()
-	defer e.planMu.RUnlock()
-	read(e.planner.Desired())
-}
-
 // sleep waits until there is mail or something is due.
 func (e *Engine) sleep(ctx context.Context, now time.Time) {
 	var due <-chan time.Time

@@ -237,7 +237,7 @@ func TestAnObserverMayAskTheEngine(t *testing.T) {
 	var frontends int
 	run(t, Options{}, func(t *testing.T, b *bench) {
 		b.observe(func(*Commit) {
-			b.Snapshot(func(d *plan.Desired) { frontends = len(d.Frontends) })
+			b.Inspect(func(v View) { frontends = len(v.Desired.Frontends) })
 			b.Status()
 			b.Failures()
 		})
@@ -262,9 +262,9 @@ func TestNothingWaitsForACommitUnderWay(t *testing.T) {
 		b.Synced()
 		b.Status()
 		b.Failures()
-		b.Snapshot(func(d *plan.Desired) {
-			if len(d.Frontends) != 1 {
-				t.Errorf("%d frontends desired, want 1", len(d.Frontends))
+		b.Inspect(func(v View) {
+			if n := len(v.Desired.Frontends); n != 1 {
+				t.Errorf("%d frontends desired, want 1", n)
 			}
 		})
 		if s, _ := b.Frontend(webKey("10.0.0.1")); s.Phase != Pending {

@@ -20,6 +20,9 @@ func (v View) Evidence(service model.Name) plan.Evidence {
 	return v.Planner.Evidence(v.State, service)
 }
 
+// Inspector lends out Views. It is Engine, as those see it who only read.
+type Inspector interface{ Inspect(read func(View)) }
+
 // Inspect lends out a View for reading, while read runs. Planning waits for it,
 // commits under way do not.
 func (e *Engine) Inspect(read func(View)) {

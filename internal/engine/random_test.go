@@ -144,7 +144,8 @@ func (b *bench) wantAgreement(t *testing.T, told observer, final map[model.Name]
 			t.Errorf("%s (-want +got):\n%s", what, diff)
 		}
 	}
-	b.Snapshot(func(d *plan.Desired) {
+	b.Inspect(func(v View) {
+		d := v.Desired
 		same("desired", d.Frontends)
 		if diff := cmp.Diff(d.ClusterIPs, b.kernel.clusterIPs, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 			t.Errorf("ClusterIPs in the kernel (-want +got):\n%s", diff)

@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"sluice/internal/engine"
 	"sluice/internal/plan"
 )
 
@@ -16,21 +17,20 @@ const startingFor = 30 * time.Second
 // node. That follows from what is known now, and not from what was before: of a
 // Node that is gone no more is known than of one that never was.
 type Eligibility struct {
-	desired func(read func(*plan.Desired))
-	clock   clock.PassiveClock
-	began   time.Time
+	engine engine.Inspector
+	clock  clock.PassiveClock
+	began  time.Time
 }
 
-// NewEligibility returns the Eligibility of a node whose proxy starts now. The
-// function is engine.Engine.Snapshot.
-func NewEligibility(desired func(read func(*plan.Desired)), c clock.PassiveClock) *Eligibility {
-	return &Eligibility{desired, c, c.Now()}
+// NewEligibility returns the Eligibility of a node whose proxy starts now.
+func NewEligibility(e engine.Inspector, c clock.PassiveClock) *Eligibility {
+	return &Eligibility{e, c, c.Now()}
 }
 
 // Leaving is why no new connections should come; "" if they should.
 func (e *Eligibility) Leaving() string {
 	var found plan.Eligibility
-	e.desired(func(d *plan.Desired) { found = d.Eligibility })
+	e.engine.Inspect(func(v engine.View) { found = v.Desired.Eligibility })
 	if found.Starting && e.clock.Since(e.began) < startingFor {
 		return ""
 	}

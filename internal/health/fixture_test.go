@@ -62,11 +62,11 @@ func newWorld(t *testing.T, prepare func(*world)) *world {
 	return w
 }
 
-func (w *world) Snapshot(read func(*plan.Desired)) {
+func (w *world) Inspect(read func(engine.View)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.looks++
-	read(&w.desired)
+	read(engine.View{Desired: &w.desired})
 }
 
 // set makes other health checks on other addresses desired.

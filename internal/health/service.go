@@ -37,12 +37,6 @@ const grace = 2 * time.Second
 // answer is short.
 const mostConnections = 1024
 
-// Engine is what Services ask. It is engine.Engine.
-type Engine interface {
-	// Snapshot lends out what is desired, for reading, while read runs.
-	Snapshot(read func(*plan.Desired))
-}
-
 // Services serves the health check node ports of all Services.
 type Services struct {
 	log    logr.Logger
@@ -104,7 +98,7 @@ func (s *Services) Committed(c *engine.Commit) {
 
 // Run follows the engine until ctx ends, and then stops listening. Healthy is
 // the opinion on the proxy that goes with each answer. It is called once.
-func (s *Services) Run(ctx context.Context, e Engine, healthy func() bool) error {
+func (s *Services) Run(ctx context.Context, e engine.Inspector, healthy func() bool) error {
 	defer s.draining.Wait()
 	defer func() { s.keep(nil) }()
 	for {
@@ -128,10 +122,11 @@ func (s *Services) Run(ctx context.Context, e Engine, healthy func() bool) error
 // wanted says where to listen, and how many endpoints to tell of there: where node
 // ports answer, by the families of the Service. A client that came by IPv4 can be
 // served by the IPv4 endpoints only.
-func wanted(e Engine) map[place]int {
+func wanted(e engine.Inspector) map[place]int {
 	var checks []plan.HealthCheck
 	addresses := map[model.Family][]netip.Addr{}
-	e.Snapshot(func(d *plan.Desired) {
+	e.Inspect(func(v engine.View) {
+		d := v.Desired
 		checks = make([]plan.HealthCheck, 0, len(d.HealthChecks))
 		for _, check := range d.HealthChecks {
 			checks = append(checks, check)

@@ -77,8 +77,8 @@ func (w *world) locked(f func()) {
 	f()
 }
 
-func (w *world) Snapshot(read func(*plan.Desired)) {
-	w.locked(func() { read(&w.desired) })
+func (w *world) Inspect(read func(engine.View)) {
+	w.locked(func() { read(engine.View{Desired: &w.desired}) })
 }
 
 // serveOn has other loopback addresses served.

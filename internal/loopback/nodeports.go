@@ -44,12 +44,6 @@ type Options struct {
 	Refused func(model.Family, model.Protocol)
 }
 
-// Engine is what NodePorts ask. It is engine.Engine.
-type Engine interface {
-	// Snapshot lends out what is desired, for reading, while read runs.
-	Snapshot(read func(*plan.Desired))
-}
-
 // NodePorts serves the node ports of all Services on loopback addresses.
 type NodePorts struct {
 	Options
@@ -137,7 +131,7 @@ func (to *changed) touch(change *plan.Change) {
 
 // Run follows the engine until ctx ends, and then ends all connections. It is
 // called once.
-func (n *NodePorts) Run(ctx context.Context, e Engine) error {
+func (n *NodePorts) Run(ctx context.Context, e engine.Inspector) error {
 	defer n.draining.Wait()
 	defer n.keep(nil)
 	for {
@@ -156,10 +150,11 @@ func (n *NodePorts) Run(ctx context.Context, e Engine) error {
 }
 
 // follow looks at what changed.
-func (n *NodePorts) follow(ctx context.Context, e Engine) {
+func (n *NodePorts) follow(ctx context.Context, e engine.Inspector) {
 	look := n.changed.Take()
 	frontends := map[plan.Key]*plan.Frontend{} // nil for one that is gone
-	e.Snapshot(func(d *plan.Desired) {
+	e.Inspect(func(v engine.View) {
+		d := v.Desired
 		n.addresses = d.Settings.LoopbackIPs
 		for key := range look.dirty {
 			frontends[key] = d.Frontends[key]

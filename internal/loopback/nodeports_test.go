@@ -235,7 +235,7 @@ func TestWhatDoesNotConcernNodePortsWakesNobody(t *testing.T) {
 // desires is an engine that stands still.
 type desires struct{ *plan.Desired }
 
-func (d desires) Snapshot(read func(*plan.Desired)) { read(d.Desired) }
+func (d desires) Inspect(read func(engine.View)) { read(engine.View{Desired: d.Desired}) }
 
 func TestAChangeIsLookedAtAlone(t *testing.T) {
 	w, port := newWorld(t), freePort(t)

@@ -63,8 +63,7 @@ func TestMetricsFollowTheEngine(t *testing.T) {
 	feed := NewFeed(FeedOptions{
 		Connected: func() bool { return true },
 		Metrics:   m,
-		Status:    eng.Status,
-		Snapshot:  eng.Snapshot,
+		Engine:    eng,
 	})
 	eng.Observe(feed)
 	want := func(name string, want ...string) {

@@ -13,11 +13,18 @@ import (
 	"sluice/internal/plan"
 )
 
-// FeedOptions configures a Feed. The functions are those of an engine.
+// Engine is what is read of an engine.Engine when metrics are scraped and Events
+// recorded.
+type Engine interface {
+	engine.Inspector
+	Status() engine.Summary
+	Failures() []engine.Failure
+}
+
+// FeedOptions configures a Feed.
 type FeedOptions struct {
-	Metrics  *Metrics
-	Status   func() engine.Summary
-	Snapshot func(read func(*plan.Desired))
+	Metrics *Metrics
+	Engine  Engine
 	// Connected says whether the API server can be reached; nil where there is none.
 	Connected func() bool
 	Clock     clock.PassiveClock // nil for the real one

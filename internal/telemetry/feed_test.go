@@ -57,15 +57,12 @@ func TestThereAreNumbersOfTheFamiliesThatTheNodeCanDoOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	clock, commits := clocktesting.NewFakeClock(morning), uint64(0)
-	feed := NewFeed(FeedOptions{
-		Metrics: m, Clock: clock, Snapshot: func(read func(*plan.Desired)) { read(&plan.Desired{}) },
-		Status: func() engine.Summary { return engine.Summary{Commits: commits, Reconciles: commits, FailedCommits: 1} },
-	})
+	clock, w := clocktesting.NewFakeClock(morning), &world{status: engine.Summary{FailedCommits: 1}}
+	feed := NewFeed(FeedOptions{Metrics: m, Clock: clock, Engine: w})
 	sink := feed.Watch(&sink{})
 	sink.Update(model.SetSlice{Slice: &model.Slice{Family: model.IPv6}}, model.SetService{Service: &model.Service{}})
 	clock.Step(time.Second)
-	commits = 1
+	w.status.Commits, w.status.Reconciles = 1, 1
 	triggers := []engine.Trigger{{At: clock.Now(), Family: model.IPv6}, {At: clock.Now(), Family: model.IPv4}}
 	feed.Committed(&engine.Commit{Kind: engine.Reconcile, End: clock.Now(),
 		Change: &plan.Change{Settings: &plan.Settings{}}, Events: engine.Events{Triggers: triggers}})

@@ -56,16 +56,23 @@ func newWorld(t *testing.T) *world {
 	}
 	w.feed = NewFeed(FeedOptions{
 		Connected: func() bool { return true },
-		Metrics:   w.metrics, Clock: w.clock, Snapshot: w.snapshot,
-		Status: func() engine.Summary { return w.status },
+		Metrics:   w.metrics, Clock: w.clock, Engine: w,
 	})
 	return w
 }
 
-func (w *world) snapshot(read func(*plan.Desired)) {
+func (w *world) Status() engine.Summary { return w.status }
+
+func (w *world) Failures() []engine.Failure {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	read(&w.desired)
+	return w.failures
+}
+
+func (w *world) Inspect(read func(engine.View)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	read(engine.View{Desired: &w.desired})
 }
 
 // commit is what the engine does when one succeeded that took so long.

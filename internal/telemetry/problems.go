@@ -31,11 +31,10 @@ const (
 	mostReasons = 3
 )
 
-// ProblemsOptions configures Problems. The functions are those of an engine.
+// ProblemsOptions configures Problems.
 type ProblemsOptions struct {
 	Recorder Recorder
-	Snapshot func(read func(*plan.Desired))
-	Failures func() []engine.Failure
+	Engine   Engine
 	Clock    clock.Clock // nil for the real one
 }
 
@@ -118,11 +117,12 @@ var actions = map[string]string{ReasonServiceNotProgrammed: actionProgram, Reaso
 
 // look finds out what there is to tell now.
 func (p *Problems) look() map[subject]string {
-	failures := p.Failures()
+	failures := p.Engine.Failures()
 	p.refused.Store(len(failures) > 0)
 	refusals := map[subject][]string{}
 	notes := map[subject]string{}
-	p.Snapshot(func(d *plan.Desired) {
+	p.Engine.Inspect(func(v engine.View) {
+		d := v.Desired
 		for object, problems := range d.Problems {
 			if about := objectOf(object); concerned(d, about) {
 				notes[subject{about, ReasonPartlyIgnored}] = list(problems, problemText)

@@ -44,10 +44,7 @@ func (j *journal) taken() []string {
 }
 
 func (w *world) problems(r Recorder) *Problems {
-	return NewProblems(ProblemsOptions{
-		Recorder: r, Clock: w.clock, Snapshot: w.snapshot,
-		Failures: func() []engine.Failure { w.mu.Lock(); defer w.mu.Unlock(); return w.failures },
-	})
+	return NewProblems(ProblemsOptions{Recorder: r, Clock: w.clock, Engine: w})
 }
 
 func (w *world) refuse(addr string, err error) {

@@ -4,13 +4,12 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"sluice/internal/engine"
-	"sluice/internal/plan"
 )
 
 // Refresh takes in what has to be asked for. It comes before each scrape.
 func (f *Feed) Refresh() {
-	status, problems, refused := f.Status(), 0, 0
-	f.Snapshot(func(d *plan.Desired) { problems, refused = len(d.Problems), len(d.Refused) })
+	status, problems, refused := f.Engine.Status(), 0, 0
+	f.Engine.Inspect(func(v engine.View) { problems, refused = len(v.Desired.Problems), len(v.Desired.Refused) })
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.Metrics.problems.WithLabelValues().Set(float64(problems))

@@ -15,9 +15,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/engine"
 	"sluice/internal/explain"
 	"sluice/internal/model"
-	"sluice/internal/plan"
 	"sluice/internal/testkit"
 )
 
@@ -463,7 +463,8 @@ func BenchmarkOverviewOf10000Services(b *testing.B) {
 	w := newWorld(b)
 	w.sync(many(10000)...)
 	w.kernel.do(func(k *kernel) {
-		w.engine.Snapshot(func(d *plan.Desired) {
+		w.engine.Inspect(func(v engine.View) {
+			d := v.Desired
 			for key := range d.Frontends {
 				k.counters[key] = 1
 			}

@@ -93,7 +93,7 @@ func newWorker() (w *worker, stop func(), err error) {
 		Dataplane: d,
 		Logger:    logr.Discard(),
 	})
-	tracker := conntrack.New(conntrack.Options{Logger: logr.Discard(), Desired: w.engine.Snapshot, OnPass: w.onPass})
+	tracker := conntrack.New(conntrack.Options{Logger: logr.Discard(), Engine: w.engine, OnPass: w.onPass})
 	w.engine.Observe(tracker, engine.ObserverFunc(func(*engine.Commit) { w.commits <- struct{}{} }))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

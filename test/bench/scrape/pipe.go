@@ -83,9 +83,8 @@ func (p *pipe) observe() error {
 		return err
 	}
 	feed := telemetry.NewFeed(telemetry.FeedOptions{
-		Metrics:  all,
-		Status:   p.engine.Status,
-		Snapshot: p.engine.Snapshot,
+		Metrics: all,
+		Engine:  p.engine,
 	})
 	p.book = perservice.New(perservice.Options{
 		Limit:   1 << 20,
