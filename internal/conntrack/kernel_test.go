@@ -84,7 +84,7 @@ func TestExactlyTheStaleEntriesGo(t *testing.T) {
 	n := newNamespace(t)
 	r := n.reconciler(Options{})
 	var told Pass // the last; commit waits for it
-	r.onPass = func(p Pass) { told = p }
+	r.onPass = func(p Pass) { told = p; r.count(p) }
 	commit(t, r, &plan.Change{Set: []*plan.Frontend{frontend("10.96.0.3:53", "10.244.1.1:5353")}})
 	n.create(append(stale, kept...)...)
 

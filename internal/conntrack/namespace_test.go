@@ -97,12 +97,19 @@ type idle struct{}
 
 func (idle) Inspect(read func(engine.View)) { read(engine.View{Desired: &plan.Desired{}}) }
 
+// counted is a Reconciler whose passes are counted.
+type counted struct {
+	*Reconciler
+	counter
+}
+
 // reconciler runs one in the namespace, until the test ends.
-func (n *namespace) reconciler(o Options) *Reconciler {
+func (n *namespace) reconciler(o Options) *counted {
 	n.t.Helper()
 	o.Logger, o.NetNS = logr.Discard(), n.FD()
-	o.Engine = idle{}
-	r := New(o)
+	r := &counted{}
+	o.Engine, o.OnPass = idle{}, r.count
+	r.Reconciler = New(o)
 	done := make(chan error, 1)
 	go func() { done <- r.Run(n.t.Context()) }()
 	n.t.Cleanup(func() {
@@ -114,7 +121,7 @@ func (n *namespace) reconciler(o Options) *Reconciler {
 }
 
 // commit hands over a change, and waits for the pass that it needs.
-func commit(t testing.TB, r *Reconciler, change *plan.Change) {
+func commit(t testing.TB, r *counted, change *plan.Change) {
 	t.Helper()
 	before := r.Stats()
 	r.Committed(&engine.Commit{Kind: engine.Reconcile, Change: change})

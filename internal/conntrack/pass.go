@@ -48,7 +48,6 @@ func (r *Reconciler) pass(ctx context.Context) {
 	end := r.clock.Now()
 	took := end.Sub(start)
 	r.onPass(Pass{took, t.seen, t.deleted, t.deletedIPv6, err})
-	r.count(t, took, err)
 	if t.unheard != nil {
 		r.complain(t.unheard, "Clients that only wait are not told that their connections are reset", remedyUnheard)
 	}
@@ -142,18 +141,6 @@ func (r *Reconciler) local(addr netip.Addr) bool {
 // spared a flow not come true.
 func (r *Reconciler) lookAgain() {
 	r.pending.Put(func(p *pending) bool { p.everything = true; return false })
-}
-
-func (r *Reconciler) count(t tally, took time.Duration, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.stats.Passes++
-	r.stats.Seen += uint64(t.seen)
-	r.stats.Deleted += uint64(t.deleted)
-	r.stats.LastDuration = took
-	if err != nil {
-		r.stats.Failures++
-	}
 }
 
 // fail has the pass made up for later. What is due stays due.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -65,16 +64,6 @@ type Options struct {
 	NetNS int
 }
 
-// Stats counts since the start.
-type Stats struct {
-	Passes   uint64 // over the table, failed ones included
-	Failures uint64
-	Seen     uint64 // entries looked at
-	Deleted  uint64 // entries removed
-	// LastDuration is how long the last pass took.
-	LastDuration time.Duration
-}
-
 // Reconciler removes stale entries from the connection tracking table.
 type Reconciler struct {
 	log    logr.Logger
@@ -92,9 +81,6 @@ type Reconciler struct {
 	isLocal func(netip.Addr) (bool, error)
 
 	pending *notify.Mailbox[pending]
-
-	mu    sync.Mutex // held for moments only
-	stats Stats
 
 	// All below belongs to the goroutine of Run.
 
@@ -143,13 +129,6 @@ func (r *Reconciler) Committed(c *engine.Commit) {
 		p.everything = p.everything || c.Full()
 		return !p.empty()
 	})
-}
-
-// Stats tells what was done so far.
-func (r *Reconciler) Stats() Stats {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.stats
 }
 
 // Run works until ctx is done, and then returns nil. It is called once.

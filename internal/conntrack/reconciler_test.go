@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -63,9 +64,40 @@ func elapse(d time.Duration) {
 	synctest.Wait()
 }
 
+// Stats counts passes and what they did.
+type Stats struct {
+	Passes, Failures, Seen, Deleted uint64
+	LastDuration                    time.Duration
+}
+
+// counter keeps Stats.
+type counter struct {
+	mu    sync.Mutex
+	stats Stats
+}
+
+func (c *counter) count(p Pass) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stats.Passes++
+	c.stats.Seen += uint64(p.Seen)
+	c.stats.Deleted += uint64(p.Deleted)
+	c.stats.LastDuration = p.Duration
+	if p.Err != nil {
+		c.stats.Failures++
+	}
+}
+
+func (c *counter) Stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stats
+}
+
 // bench is a Reconciler at work on a table, and what is desired by now.
 type bench struct {
 	*Reconciler
+	counter
 	t       *testing.T
 	table   *table
 	desired *plan.Desired
@@ -83,7 +115,7 @@ func inBubbleWith(t *testing.T, o Options, test func(t *testing.T, b *bench)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bench{t: t, table: &table{began: time.Now()}, desired: &plan.Desired{}}
 		o.Logger = funcr.New(func(_, args string) { b.logged = append(b.logged, args) }, funcr.Options{})
-		o.Engine = b
+		o.Engine, o.OnPass = b, b.count
 		b.Reconciler = New(o)
 		b.Reconciler.sweep = b.table.sweep
 		b.Reconciler.picksUp = func() (bool, error) { return !b.table.strict, nil }
@@ -299,7 +331,7 @@ func TestFailedPassIsMadeUpForAndLoggedOnce(t *testing.T) {
 		b.table.failing.Store(true)
 		b.table.takes = time.Millisecond
 		var told []Pass
-		b.onPass = func(p Pass) { told = append(told, p) }
+		b.onPass = func(p Pass) { told = append(told, p); b.count(p) }
 		b.set(frontend(web, now))
 		elapse(time.Second)
 		b.apply(&plan.Change{Removed: []plan.Key{udp("10.96.0.2:53")}})
