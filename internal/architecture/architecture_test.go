@@ -7,6 +7,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"io"
 	"io/fs"
 	"os"
@@ -150,4 +151,49 @@ func literals(t *testing.T, path string) []string {
 		return true
 	})
 	return out
+}
+
+// Observers are in the picture, and learn what they need from the commit: asking
+// the engine instead would tell them of a later moment.
+func TestObserversAreToldAndDoNotAskBack(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs/architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	picture := strings.Split(string(page), "```")[1]
+	found := 0
+	err = filepath.WalkDir(filepath.Join(root, "internal"), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") ||
+			filepath.Base(filepath.Dir(path)) == "engine" {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			return err
+		}
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Recv == nil || f.Name.Name != "Committed" {
+				continue
+			}
+			found++
+			receiver := strings.TrimPrefix(types.ExprString(f.Recv.List[0].Type), "*")
+			if name := file.Name.Name + "." + receiver; !strings.Contains(picture, name) {
+				t.Errorf("the observer %s is not in the picture of docs/architecture.md", name)
+			}
+			ast.Inspect(f.Body, func(n ast.Node) bool {
+				if s, ok := n.(*ast.SelectorExpr); ok && slices.Contains([]string{"Status", "Inspect", "Failures", "Frontend"}, s.Sel.Name) {
+					t.Errorf("%s asks the engine for its %s: let the commit tell", path, s.Sel.Name)
+				}
+				return true
+			})
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found < 7 {
+		t.Errorf("found %d observers only: the test has holes", found)
+	}
 }
