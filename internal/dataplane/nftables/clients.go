@@ -19,13 +19,16 @@ import (
 // clients has what the packet path remembers of clients follow what became of the
 // endpoints. That happens beside the loop: there can be a million of them, and only
 // reading them all shows who remembers an endpoint. A change takes effect first, so that
-// nothing stale comes after it is looked for.
+// nothing stale comes after it is looked for, and waits for a moment: with few clients
+// all is done by then.
 type clients struct {
 	conn *nft.Conn // of its own: reading very many takes long
 
 	wake notify.Signal
 	mu   sync.Mutex
 	todo map[*table]*clientMoves
+	// idle is closed when there is nothing to do any more; nil while there is nothing.
+	idle chan struct{}
 }
 
 // clientMoves is what may have changed for the clients of a table's pools.
@@ -55,8 +58,39 @@ func (c *clients) follow(t *table, add func(*clientMoves)) {
 		c.todo[t] = &clientMoves{}
 	}
 	add(c.todo[t])
+	if c.idle == nil {
+		c.idle = make(chan struct{})
+	}
 	c.mu.Unlock()
 	c.wake.Notify()
+}
+
+// finished notes that what was taken is done.
+func (c *clients) finished() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.todo) == 0 && c.idle != nil {
+		close(c.idle)
+		c.idle = nil
+	}
+}
+
+// clientsTime is how long a change waits until clients are looked at.
+const clientsTime = 100 * time.Millisecond
+
+// wait waits until there is nothing to do, for a moment at most.
+func (c *clients) wait(ctx context.Context) {
+	c.mu.Lock()
+	idle := c.idle
+	c.mu.Unlock()
+	if idle == nil {
+		return
+	}
+	select {
+	case <-idle:
+	case <-time.After(clientsTime):
+	case <-ctx.Done():
+	}
 }
 
 func (c *clients) take() map[*table]*clientMoves {
@@ -92,14 +126,15 @@ func (m *poolMoves) gain(endpoints map[affineEndpoint]struct{}) {
 }
 
 // followItems asks for the clients of frontends that changed to be looked at, if their
-// endpoints did.
-func (d *Dataplane) followItems(items []*item) {
+// endpoints did, and tells whether they did.
+func (d *Dataplane) followItems(items []*item) (asked bool) {
 	for _, it := range items {
 		t := it.table
 		left := t.endpointsLeft(it.old)
 		if left == [2]bool{} && len(t.clusterAffine.gained)+len(t.localAffine.gained) == 0 {
 			continue
 		}
+		asked = true
 		d.clients.follow(t, func(m *clientMoves) {
 			for i := range m.pools {
 				m.pools[i].left = m.pools[i].left || left[i]
@@ -107,6 +142,7 @@ func (d *Dataplane) followItems(items []*item) {
 			}
 		})
 	}
+	return asked
 }
 
 // endpointsLeft reports from which sort of pool endpoints of a frontend went.
@@ -151,6 +187,7 @@ func (d *Dataplane) followClients(ctx context.Context) {
 			case <-time.After(clientsPause):
 			}
 		}
+		d.clients.finished()
 	}
 }
 

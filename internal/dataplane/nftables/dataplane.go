@@ -219,7 +219,7 @@ func (d *Dataplane) Apply(ctx context.Context, c *plan.Change) dataplane.Result 
 	if d.tables == nil {
 		return dataplane.Result{Err: errUnknown}
 	}
-	defer d.startRound()()
+	end := d.startRound()
 	r := &round{d: d, tables: d.tables}
 	for _, t := range d.tables {
 		if c.Settings != nil {
@@ -235,9 +235,14 @@ func (d *Dataplane) Apply(ctx context.Context, c *plan.Change) dataplane.Result 
 	d.watch.during(ctx, sizeOf(r.items), func() { r.run(ctx) })
 	if r.result.Err != nil {
 		d.forget()
+	}
+	end()
+	if r.result.Err != nil {
 		return r.result
 	}
-	d.followItems(r.items)
+	if d.followItems(r.items) {
+		d.clients.wait(ctx)
+	}
 	return r.result
 }
 

@@ -62,6 +62,7 @@ func (d *Dataplane) reconcile(ctx context.Context, desired *plan.Desired, afresh
 	for _, t := range r.tables {
 		d.followAll(t)
 	}
+	d.clients.wait(ctx)
 	return r.result
 }
 
