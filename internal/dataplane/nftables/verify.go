@@ -38,9 +38,9 @@ func (d *Dataplane) Verify(ctx context.Context) (bool, error) {
 }
 
 // settleShare is how much more time passes than is spent on comparing, so that it takes
-// a hundredth of a core, however large the tables are and however often there is a
+// a three-hundredth of a core, however large the tables are and however often there is a
 // doubt.
-const settleShare = 100
+const settleShare = 300
 
 // rest waits after a piece of comparing that began then.
 func rest(ctx context.Context, start time.Time) {
