@@ -197,6 +197,7 @@ func (s *soak) neighbourIPTables(*window) error {
 
 // trouble lets the API server be in trouble for a while. Objects go on to change.
 func (s *soak) trouble(begin, end func() error) error {
+	defer func() { s.troubleEnded = time.Now() }()
 	if err := begin(); err != nil {
 		return err
 	}

@@ -76,6 +76,8 @@ type soak struct {
 	truth   *truth
 	report  *report
 	beacons int
+	// troubleEnded is when the API server was last in trouble.
+	troubleEnded time.Time
 
 	// quiet is held while no object may change.
 	quiet   sync.Mutex

@@ -27,8 +27,16 @@ func (s *soak) tamper(w *window) error {
 	return s.mended(before, what, began)
 }
 
+// troubleSettles is how long after trouble of the API server a proxy may still miss
+// changes: the beacon tells of one kind of object, and each has a watch and tries of its own.
+const troubleSettles = 7 * time.Second
+
 // settledRules are those that the kernel holds when all changes have arrived.
 func (s *soak) settledRules() ([]string, error) {
+	select {
+	case <-time.After(time.Until(s.troubleEnded.Add(troubleSettles))):
+	case <-s.ctx.Done():
+	}
 	if err := s.catchUp(); err != nil {
 		return nil, err
 	}
