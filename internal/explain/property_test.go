@@ -3,7 +3,6 @@ package explain
 import (
 	"bytes"
 	"maps"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -23,28 +22,12 @@ import (
 // found out about it.
 func explore(t *testing.T, check func(t *testing.T, w oracle.World, p oracle.Packet, f *finding)) {
 	t.Helper()
-	topology := randomworld.Example()
-	for seed := range uint64(150) {
-		rng := rand.New(rand.NewPCG(seed, 11))
-		w := randomworld.Random(rng, topology)
-		w.Config.FrontendsOnly = seed%5 == 0
-		w.Config.NoIPv6 = seed%7 == 0
-		state, planner := model.NewState(), plan.New(w.Config)
-		var dirty model.Dirty
-		state.Apply(&dirty, w.Events()...)
-		for range 20 {
-			events := randomworld.RandomEvents(rng, w, topology)
-			w = w.After(events...)
-			state.Apply(&dirty, events...)
-			planner.Update(state, &dirty)
-			dirty = model.Dirty{}
-			p := randomworld.RandomPacket(rng, w, topology)
-			check(t, w, p, lookUp(t, state, planner, w, p))
-			if t.Failed() {
-				t.Fatalf("seed %d, packet %+v", seed, p)
-			}
+	randomworld.Explore(func(c randomworld.Case) {
+		check(t, c.World, c.Packet, lookUp(t, c.State, c.Planner, c.World, c.Packet))
+		if t.Failed() {
+			t.Fatalf("seed %d, packet %+v", c.Seed, c.Packet)
 		}
-	}
+	})
 }
 
 // lookUp asks the question that means a packet.

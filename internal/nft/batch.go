@@ -219,13 +219,6 @@ func (b *Batch) DeleteElement(t Table, set string, e *Element, owner Owner) {
 	b.element(t, set, &Element{Key: e.Key}, unix.NFT_MSG_DELSETELEM, owner)
 }
 
-// FlushSet removes all elements of a set.
-func (b *Batch) FlushSet(t Table, set string) {
-	b.message(t, unix.NFT_MSG_DELSETELEM, 0, 0, func(a Attrs) Attrs {
-		return a.text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name).text(unix.NFTA_SET_ELEM_LIST_SET, set)
-	})
-}
-
 const (
 	leastBatch = 1 << 14
 	// elementUsual is what an element with addresses of IPv4 takes.

@@ -1,7 +1,6 @@
 package plan_test
 
 import (
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"testing"
@@ -19,28 +18,13 @@ import (
 // decides about it.
 func explore(t *testing.T, check func(t *testing.T, w oracle.World, p oracle.Packet, d plan.Decision)) {
 	t.Helper()
-	topology := randomworld.Example()
-	for seed := range uint64(150) {
-		rng := rand.New(rand.NewPCG(seed, 11))
-		w := randomworld.Random(rng, topology)
-		w.Config.FrontendsOnly = seed%5 == 0
-		w.Config.NoIPv6 = seed%7 == 0
-		state, planner := model.NewState(), plan.New(w.Config)
-		var dirty model.Dirty
-		state.Apply(&dirty, w.Events()...)
-		for range 20 {
-			events := randomworld.RandomEvents(rng, w, topology)
-			w = w.After(events...)
-			state.Apply(&dirty, events...)
-			planner.Update(state, &dirty)
-			dirty = model.Dirty{}
-			p := randomworld.RandomPacket(rng, w, topology)
-			check(t, w, p, planner.Desired().Decide(packetOf(w, p, &planner.Desired().Settings)))
-			if t.Failed() {
-				t.Fatalf("seed %d, packet %+v", seed, p)
-			}
+	randomworld.Explore(func(c randomworld.Case) {
+		desired := c.Planner.Desired()
+		check(t, c.World, c.Packet, desired.Decide(packetOf(c.World, c.Packet, &desired.Settings)))
+		if t.Failed() {
+			t.Fatalf("seed %d, packet %+v", c.Seed, c.Packet)
 		}
-	}
+	})
 }
 
 // packetOf is the oracle's packet as plan sees it.

@@ -156,7 +156,9 @@ func TestWhatOthersDoInTheirOwnTablesIsNoBusinessOfOurs(t *testing.T) {
 		if good, err := d.Verify(ctx); err != nil || !good {
 			t.Fatalf("Verify says %v, %v", good, err)
 		}
-		return d.reads.Load()
+		d.verifying <- struct{}{}
+		defer func() { <-d.verifying }()
+		return d.settled
 	}
 	first := verify()
 	f := *variety().Frontends[key("10.96.0.1:80", model.TCP)]

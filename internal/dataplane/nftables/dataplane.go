@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/go-logr/logr"
 
@@ -53,8 +52,7 @@ type Dataplane struct {
 
 	// verifying has a token of Verify, which runs once at a time.
 	verifying chan struct{}
-	settled   uint64        // the doubts of watch that Verify has looked into
-	reads     atomic.Uint64 // how often it looked
+	settled   uint64 // the doubts of watch that Verify has looked into
 	// stop ends what goes on beside, and waits for it.
 	stop func()
 
