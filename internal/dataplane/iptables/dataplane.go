@@ -226,7 +226,7 @@ func (d *Dataplane) listen(on bool) {
 	if d.stamper == nil {
 		return // before the first Reconcile
 	}
-	if err := d.stamper.listen(on); err != nil {
+	if err := d.stamper.listen(d.ctx, on); err != nil {
 		d.logger.V(1).Info("Cannot listen for nftables notifications", "reason", err.Error())
 	}
 }

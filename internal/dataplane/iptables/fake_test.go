@@ -74,8 +74,8 @@ func (h *fakeHost) dataplane(t testing.TB) *Dataplane {
 // fakeStamper counts what was written, as nftables does.
 type fakeStamper struct{ *fakeHost }
 
-func (s fakeStamper) listen(bool) error          { return nil }
-func (s fakeStamper) judge(stamp, stamp) verdict { return unheard }
+func (s fakeStamper) listen(context.Context, bool) error { return nil }
+func (s fakeStamper) judge(stamp, stamp) verdict         { return unheard }
 
 func (s fakeStamper) stamp(context.Context) (stamp, error) {
 	return stamp{generation: s.stamps}, nil

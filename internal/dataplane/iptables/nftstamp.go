@@ -3,6 +3,7 @@ package iptables
 import (
 	"context"
 	"errors"
+	"math"
 	"os"
 	"slices"
 	"sync"
@@ -22,6 +23,9 @@ type nftStamper struct {
 
 	mu    sync.Mutex
 	heard map[uint32]bool // generations of others, and whether they touched ours
+	// joinedAt is the generation when listening began: of those up to it, only a part of
+	// the notices may have been heard.
+	joinedAt uint32
 	// touched is what was heard of the transaction under way; deaf that something of it
 	// was lost.
 	touched, deaf bool
@@ -95,15 +99,25 @@ func touchesOurs(n nft.Notice) bool {
 }
 
 // listen leaves while we write, since the kernel makes a notice of each rule.
-func (s *nftStamper) listen(on bool) (err error) {
-	switch {
-	case on && !s.joined:
-		err = s.monitor.Join()
-		s.joined = err == nil
-	case !on && s.joined:
-		err = s.monitor.Leave()
-		s.joined = err != nil
+func (s *nftStamper) listen(ctx context.Context, on bool) error {
+	if on == s.joined {
+		return nil
 	}
+	if !on {
+		s.joined = false
+		return s.monitor.Leave()
+	}
+	if err := s.monitor.Join(); err != nil {
+		return err
+	}
+	s.joined = true
+	now, err := s.Generation(ctx)
+	if err != nil {
+		now = math.MaxUint32 // nothing that is heard will be believed
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.joinedAt = now
 	return err
 }
 
@@ -125,7 +139,7 @@ func (s *nftStamper) judgeNow(from, to uint32) verdict {
 	v := harmless
 	for g := from + 1; g != to+1; g++ {
 		touched, ok := s.heard[g]
-		if !ok {
+		if !ok || g <= s.joinedAt {
 			return unheard
 		}
 		if touched {

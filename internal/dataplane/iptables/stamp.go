@@ -32,7 +32,7 @@ type stamper interface {
 	wake(context.Context, []nft.Table) error
 	// listen starts and stops to listen to what others do, and judge tells what it
 	// heard of those who made one stamp of another.
-	listen(bool) error
+	listen(context.Context, bool) error
 	judge(from, to stamp) verdict
 	Close() error
 }
@@ -119,7 +119,7 @@ func (s *legacyStamper) contents(context.Context) (*contents, error) {
 }
 
 // There is nothing to listen to in legacy, and its tables do not sleep.
-func (s *legacyStamper) listen(bool) error                           { return nil }
+func (s *legacyStamper) listen(context.Context, bool) error          { return nil }
 func (s *legacyStamper) judge(stamp, stamp) verdict                  { return unheard }
 func (s *legacyStamper) asleep(context.Context) ([]nft.Table, error) { return nil, nil }
 func (s *legacyStamper) wake(context.Context, []nft.Table) error     { return nil }
