@@ -66,8 +66,8 @@ func TestConfigurationIsTakenWithoutAWarning(t *testing.T) {
 			for _, w := range s.Warnings {
 				t.Errorf("warning: %s", w)
 			}
-			if s.Mode != config.ModeNFTables {
-				t.Errorf("mode %q", s.Mode)
+			if s.Mode.Name != "nftables" {
+				t.Errorf("mode %q", s.Mode.Name)
 			}
 			m.mounted(t, c, s.Client.Connection.Kubeconfig)
 		})
@@ -228,13 +228,13 @@ func TestWhatKubeadmSetUpIsTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	flags.EmptyMode = config.ModeIPTables // as where iptables is installed
+	flags.EmptyMode = "iptables" // as where iptables is installed
 	s := settings(t, flags, string(data))
 	for _, w := range s.Warnings {
 		t.Errorf("warning: %s", w)
 	}
-	if s.Mode != config.ModeIPTables || !s.Plan.NodePortAddresses.All {
-		t.Errorf("mode %q, node ports on %+v", s.Mode, s.Plan.NodePortAddresses)
+	if s.Mode.Name != "iptables" || !s.Plan.NodePortAddresses.All {
+		t.Errorf("mode %q, node ports on %+v", s.Mode.Name, s.Plan.NodePortAddresses)
 	}
 	if got, want := s.Client.Connection.Kubeconfig, "/var/lib/kube-proxy/kubeconfig.conf"; got != want {
 		t.Errorf("kubeconfig %q, want %q", got, want)

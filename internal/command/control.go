@@ -51,13 +51,13 @@ func (p *proxy) answerQuestions(ctx context.Context) error {
 }
 
 func (p *proxy) explainer() *explain.Explainer {
-	describer, _ := p.kernel.(dataplane.Describer)
+	describer, _ := p.dataplane.(dataplane.Describer)
 	return explain.New(explain.Options{
 		Engine:      p.engine,
 		Kernel:      describer,
 		InterfaceTo: host.InterfaceTo,
 		IsLocal:     host.IsLocal,
-		Mode:        string(p.settings.Mode),
+		Mode:        p.settings.Mode.Name,
 		Node:        p.settings.Plan.NodeName,
 		Stale:       p.stale,
 		Clock:       p.clock,
@@ -75,6 +75,6 @@ func (p *proxy) reporter() *status.Reporter {
 // statusOptions are what of a status is known before there is an engine.
 func (p *proxy) statusOptions() status.Options {
 	return status.Options{
-		Version: version(), Mode: string(p.settings.Mode), ModeReason: p.modeReason, Node: p.settings.Plan.NodeName, Clock: p.clock,
+		Version: version(), Mode: p.settings.Mode.Name, ModeReason: p.reason, Node: p.settings.Plan.NodeName, Clock: p.clock,
 	}
 }

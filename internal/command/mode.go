@@ -7,72 +7,72 @@ import (
 
 	"k8s.io/kube-proxy/config/v1alpha1"
 
-	"sluice/internal/config"
 	"sluice/internal/dataplane"
-	"sluice/internal/dataplane/iptables"
+	"sluice/internal/mode"
 	"sluice/internal/telemetry"
 )
 
-// emptyMode is what an empty mode means on this node, as far as can be told
-// without touching the kernel: as upstream iptables, where it is installed. Who
-// follows manifests never had another kube-proxy, and gets the faster mode.
+// emptyMode returns what an empty mode means on this node. With manifests there
+// never was another kube-proxy to take the place of.
 func emptyMode(manifests string) v1alpha1.ProxyMode {
-	if manifests != "" || iptables.Installed() != nil {
-		return config.ModeNFTables
-	}
-	return config.ModeIPTables
+	return v1alpha1.ProxyMode(mode.Default(manifests != "").Name)
 }
 
-// errNoModeWorks says that no mode was chosen, and that there is none to choose.
+// errNoModeWorks means that no mode was chosen, and that there is none to choose.
 var errNoModeWorks = errors.New("no mode is set, and none works here")
 
-// chooseKernel opens the dataplane of the mode. Where nobody chose one, and
-// iptables cannot be used, nftables takes its place. Reason says why it is this
-// one, empty if it was chosen.
-func (p *proxy) chooseKernel(ctx context.Context, open func(v1alpha1.ProxyMode) (dataplane.Dataplane, error)) (reason string, err error) {
-	p.kernel, err = open(p.settings.Mode)
+// chooseDataplane opens the dataplane of the mode. Where no mode is set and
+// upstream's choice cannot be used, the preferred mode takes its place. Reason is
+// why it is this mode, empty if it was chosen.
+func (p *proxy) chooseDataplane(ctx context.Context, open func(dataplane.Mode) (dataplane.Dataplane, error)) (reason string, err error) {
+	first := p.settings.Mode
+	p.dataplane, err = open(first)
 	if p.settings.WrittenMode != "" {
 		return "", err
 	}
 	if err == nil {
-		return p.reason(iptables.Installed()), nil
+		return p.modeReason(mode.Upstream().Missing()), nil
 	}
-	if p.settings.Mode != config.ModeIPTables || ctx.Err() != nil || errors.Is(err, iptables.ErrLocked) {
-		return "", err // a lock is held for a while only, and a mode is for long
+	var busy *dataplane.BusyError
+	if first.Name == mode.Preferred().Name || ctx.Err() != nil || errors.As(err, &busy) {
+		return "", err // what is busy is so for a while only, and a mode is for long
 	}
 	unusable := err
-	p.options.flags.EmptyMode = config.ModeNFTables
+	p.options.flags.EmptyMode = v1alpha1.ProxyMode(mode.Preferred().Name)
 	if p.settings, err = p.options.settings(); err != nil {
 		return "", err
 	}
 	p.settings.Report(p.logger)
-	if p.kernel, err = open(p.settings.Mode); err != nil {
-		return "", fmt.Errorf("%w:\niptables: %w\nnftables: %w", errNoModeWorks, unusable, err)
+	if p.dataplane, err = open(p.settings.Mode); err != nil {
+		return "", fmt.Errorf("%w:\n%s: %w\n%s: %w", errNoModeWorks, first.Name, unusable, p.settings.Mode.Name, err)
 	}
-	return p.reason(unusable), nil
+	return p.modeReason(unusable), nil
 }
 
-// reason says why the mode is this one, though nobody chose it. Unusable is what
-// is in the way of iptables.
-func (p *proxy) reason(unusable error) string {
+// modeReason returns why the mode is this one, though none was chosen. Unusable is
+// why upstream's choice cannot be used.
+func (p *proxy) modeReason(unusable error) string {
+	usual, preferred := mode.Upstream().Name, mode.Preferred().Name
 	switch {
 	case p.settings.WrittenMode != "":
 		return ""
-	case p.settings.Mode == config.ModeIPTables:
-		return "no mode is set, which means iptables where it is installed, as here; nftables is the faster one: choose it by mode: nftables, or stay by mode: iptables"
+	case p.settings.Mode.Name == usual:
+		return fmt.Sprintf("no mode is set, which means %s where it is installed, as here; %s is the faster one: choose it by mode: %s, or stay by mode: %s",
+			usual, preferred, preferred, usual)
 	case p.options.manifests != "":
-		return "no mode is set, which means nftables with --manifests"
+		return fmt.Sprintf("no mode is set, which means %s with --manifests", preferred)
 	}
-	return fmt.Sprintf("no mode is set, which means iptables where it can be used, and nftables here: %v; stay by mode: nftables, the faster one of the two", unusable)
+	return fmt.Sprintf("no mode is set, which means %s where it can be used, and %s here: %v; stay by mode: %s, the faster one of the two",
+		usual, preferred, unusable, preferred)
 }
 
-// tellMode says which mode there is and why, if nobody chose it.
-func (p *proxy) tellMode() {
-	if p.modeReason == "" {
+// reportMode logs which mode it is and why, if none was chosen.
+func (p *proxy) reportMode() {
+	if p.reason == "" {
 		return
 	}
-	p.logger.Info("The mode was not chosen", "mode", p.settings.Mode, "reason", p.modeReason)
+	p.logger.Info("The mode was not chosen", "mode", p.settings.Mode.Name, "reason", p.reason)
 	if p.client != nil {
-		p.recorder.Record(telemetry.DefaultMode(p.settings.Plan.NodeName, string(p.settings.Mode), p.modeReason))
+		p.recorder.Record(telemetry.DefaultMode(p.settings.Plan.NodeName, p.settings.Mode.Name, p.reason))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sluice/internal/config"
 	"sluice/internal/diff"
 	"sluice/internal/host"
+	"sluice/internal/mode"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/printable"
@@ -34,7 +35,7 @@ var decisive = map[string]bool{
 // addFlags adds all flags of the proxy, so that its command line can be used as
 // it is, and shows those that matter.
 func (o *offline) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.mode, "mode", "", "Mode of the proxy, whatever the configuration says: nftables or iptables.")
+	flags.StringVar(&o.mode, "mode", "", "Mode of the proxy, whatever the configuration says: "+mode.Names()+".")
 	flags.StringVar(&o.node, "node", "", "Name of the node to plan for. By default as for the proxy: --hostname-override, or the name of this machine.")
 	others := pflag.NewFlagSet("", pflag.ContinueOnError)
 	o.flags = config.AddFlags(others)
@@ -54,9 +55,9 @@ func (o *offline) settings(stderr io.Writer) (*config.Settings, error) {
 		c.Mode = v1alpha1.ProxyMode(o.mode)
 	}
 	if c.Mode == "" && o.flags.ConfigFile != "" {
-		tell(stderr, "Note: "+o.flags.ConfigFile+" sets no mode: this is for nftables, as of a proxy with --manifests. On a node with an API server, it means iptables where that is installed (set the mode in the file)")
+		tell(stderr, "Note: "+o.flags.ConfigFile+" sets no mode: this is for "+mode.Preferred().Name+", as of a proxy with --manifests. On a node with an API server, it means "+mode.Upstream().Name+" where that is installed (set the mode in the file)")
 	}
-	s, err := config.Resolve(c, config.ModeNFTables)
+	s, err := config.Resolve(c, v1alpha1.ProxyMode(mode.Preferred().Name))
 	if err != nil {
 		return nil, err
 	}

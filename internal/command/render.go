@@ -6,13 +6,8 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
-	"k8s.io/kube-proxy/config/v1alpha1"
 
-	"sluice/internal/config"
-	"sluice/internal/dataplane/iptables"
-	"sluice/internal/dataplane/nftables"
 	"sluice/internal/model"
-	"sluice/internal/plan"
 )
 
 func newRender() *cobra.Command {
@@ -63,7 +58,7 @@ func (r *renderCommand) run(stdout, stderr io.Writer) error {
 	if err != nil {
 		return failed(err)
 	}
-	if err := renderer(s.Mode)(stdout, p.desired, families); err != nil {
+	if err := s.Mode.Render(stdout, p.desired, families); err != nil {
 		return failed(fmt.Errorf("write the rules: %w", err))
 	}
 	for _, problem := range p.problems {
@@ -73,14 +68,6 @@ func (r *renderCommand) run(stdout, stderr io.Writer) error {
 		return &exit{code: exitNo}
 	}
 	return nil
-}
-
-// renderer is what prints the rules of a mode.
-func renderer(mode v1alpha1.ProxyMode) func(io.Writer, *plan.Desired, []model.Family) error {
-	if mode == config.ModeIPTables {
-		return iptables.Render
-	}
-	return nftables.Render
 }
 
 func familiesOf(name string) ([]model.Family, error) {

@@ -12,7 +12,6 @@ import (
 	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/metrics"
 	metricsfeatures "k8s.io/component-base/metrics/features"
-	"k8s.io/kube-proxy/config/v1alpha1"
 	"k8s.io/utils/clock"
 
 	"sluice/internal/coexist"
@@ -41,16 +40,16 @@ type source interface {
 type proxy struct {
 	options  *options
 	settings *config.Settings // those that it began with
-	// modeReason is why the mode is what it is, empty if it was chosen.
-	modeReason string
-	logger     logr.Logger
-	clock      clock.WithTickerAndDelayedExecution
+	// reason is why the mode is what it is, empty if it was chosen.
+	reason string
+	logger logr.Logger
+	clock  clock.WithTickerAndDelayedExecution
 
-	client   clientset.Interface // nil without an API server
-	cluster  *kubernetes.Source  // nil without an API server
-	recorder telemetry.Recorder
-	kernel   dataplane.Dataplane
-	engine   *engine.Engine
+	client    clientset.Interface // nil without an API server
+	cluster   *kubernetes.Source  // nil without an API server
+	recorder  telemetry.Recorder
+	dataplane dataplane.Dataplane
+	engine    *engine.Engine
 
 	registry    telemetry.Registry
 	metrics     *telemetry.Metrics
@@ -63,7 +62,7 @@ type proxy struct {
 	tracker     *conntrack.Reconciler
 	servers     *servers
 	history     *status.History
-	neighbours  *coexist.Watcher // nil in iptables mode
+	neighbours  *coexist.Watcher // nil if the mode is one of iptables
 
 	// reload asks those who read files to read them again.
 	reload reload
@@ -80,15 +79,15 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 	if err := p.connect(ctx); err != nil {
 		return err
 	}
-	p.modeReason, err = p.chooseKernel(ctx, func(mode v1alpha1.ProxyMode) (dataplane.Dataplane, error) {
-		return openKernel(ctx, logger, mode)
+	p.reason, err = p.chooseDataplane(ctx, func(m dataplane.Mode) (dataplane.Dataplane, error) {
+		return openDataplane(ctx, logger, m)
 	})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, p.kernel.Close()) }()
+	defer func() { err = errors.Join(err, p.dataplane.Close()) }()
 	settings = p.settings
-	logger.Info("Starting", "version", o.version.build().GitVersion, "node", settings.Plan.NodeName, "mode", settings.Mode, "manifests", o.manifests)
+	logger.Info("Starting", "version", o.version.build().GitVersion, "node", settings.Plan.NodeName, "mode", settings.Mode.Name, "manifests", o.manifests)
 	seat, err := p.takeSeat(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -98,7 +97,7 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 	}
 	defer func() { err = errors.Join(err, seat.Leave()) }()
 	p.recorder.Record(telemetry.Starting(settings.Plan.NodeName))
-	p.tellMode()
+	p.reportMode()
 	p.learnNode(ctx)
 	tune(logger, settings)
 	warnRouteLocalnet(logger.WithName("host"))
@@ -117,7 +116,7 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 func (p *proxy) learnNode(ctx context.Context) {
 	cfg := &p.settings.Plan
 	cfg.RequireNode = p.client != nil // in a folder of manifests it may be missing
-	if reason := lacksIPv6(ctx, p.logger.WithName("host"), p.kernel); reason != "" {
+	if reason := lacksIPv6(ctx, p.logger.WithName("host"), p.dataplane); reason != "" {
 		cfg.NoIPv6 = true
 		p.logger.Info("This node does IPv4 only: what Services have of IPv6 is not served here", "reason", reason)
 	}
@@ -172,7 +171,7 @@ func (p *proxy) assemble() (err error) {
 	}
 	p.engine = engine.New(engine.Options{
 		Planner:       plan.New(p.settings.Plan),
-		Dataplane:     p.kernel,
+		Dataplane:     p.dataplane,
 		Logger:        p.logger.WithName("engine"),
 		Clock:         p.clock,
 		MinSyncPeriod: p.settings.MinSyncPeriod,
@@ -196,8 +195,10 @@ func (p *proxy) assemble() (err error) {
 		Recorder: p.recorder, Engine: p.engine, Clock: p.clock,
 	})
 	p.book = p.newBook()
-	if err := p.registerKernelMetrics(); err != nil {
-		return err
+	if c, ok := p.dataplane.(dataplane.Counter); ok {
+		if err := telemetry.RegisterCounters(p.registry, p.settings.Mode.Counters, p.settings.Plan.Families(), c); err != nil {
+			return err
+		}
 	}
 	p.services = health.NewServices(health.ServicesOptions{
 		Logger: p.logger.WithName("health"), Clock: p.clock,
@@ -208,6 +209,7 @@ func (p *proxy) assemble() (err error) {
 	p.loopback = loopback.New(loopback.Options{
 		Logger: p.logger.WithName("loopback"), Clock: p.clock, ResetRemoved: p.options.resetRemovedEndpoints,
 		Listening: p.metrics.LoopbackListening, NotListening: p.metrics.LoopbackNotListening, Refused: p.metrics.LoopbackRefused,
+		Accepted: p.metrics.LoopbackAccepted,
 		Failed: func(service model.Name, err error) {
 			p.recorder.Record(telemetry.LoopbackNodePortNotServed(p.settings.Plan.NodeName, service, err))
 		},

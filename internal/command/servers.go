@@ -113,8 +113,8 @@ func (s *servers) metrics(settings *config.Settings, at netip.AddrPort) *telemet
 		Metrics:    p.registry,
 		Refresh:    p.feed.Refresh,
 		More:       p.book,
-		Mode:       p.settings.Mode,
-		ModeReason: p.modeReason,
+		Mode:       p.settings.Mode.Name,
+		ModeReason: p.reason,
 		Version:    strings.TrimPrefix(p.options.version.build().GitVersion, "v"), // as upstream writes it there
 		Config:     func() *v1alpha1.KubeProxyConfiguration { return s.settings.Load().Configuration },
 		Statusz:    settings.Features.Enabled("ComponentStatusz"),

@@ -7,7 +7,8 @@ import (
 	"strings"
 
 	"k8s.io/component-base/featuregate"
-	"k8s.io/kube-proxy/config/v1alpha1"
+
+	"sluice/internal/dataplane"
 )
 
 // Change is a field that two configurations have differently.
@@ -67,19 +68,28 @@ func gateText(s *Settings, name featuregate.Feature) string {
 	return fmt.Sprint(s.Features.Enabled(name))
 }
 
-// idle says why a field has no effect in a mode, if it has none.
-func (s setting) idle(mode v1alpha1.ProxyMode) string {
-	section, name, _ := strings.Cut(s.path, ".")
-	switch sectionMode := v1alpha1.ProxyMode(section); sectionMode {
-	case ModeIPTables, ModeIPVS, ModeNFTables:
-		if mode == ModeIPVS && strings.HasPrefix(name, "masquerade") {
-			return "" // ipvs mode masquerades by iptables
-		}
-		if sectionMode != mode {
-			return fmt.Sprintf("it is for proxy mode %s, and the mode is %s", sectionMode, mode)
-		}
+// idle returns why a field has no effect in a mode, if it has none.
+func (s setting) idle(m dataplane.Mode) string {
+	section, _, _ := strings.Cut(s.path, ".")
+	if isModeSection(section) && !uses(m, s.path) {
+		return fmt.Sprintf("it is for proxy mode %s, and the mode is %s", section, m.Name)
 	}
 	return s.unused
+}
+
+// uses reports whether a mode reads a field of a section that is for modes.
+func uses(m dataplane.Mode, path string) bool {
+	section, field, _ := strings.Cut(path, ".")
+	if strings.HasPrefix(field, "masquerade") {
+		return section == m.Configuration.MasqueradeSection
+	}
+	return section == m.Configuration.Section
+}
+
+// isModeSection reports whether a section is for one mode: it then says how often
+// the kernel is updated.
+func isModeSection(section string) bool {
+	return slices.ContainsFunc(settings, func(s setting) bool { return s.path == section+".syncPeriod" })
 }
 
 // twin is the field of another mode that a flag sets to the same, if there is
@@ -97,10 +107,10 @@ func (s setting) twin() string {
 }
 
 // noteUnused tells of fields that were set and have no effect.
-func noteUnused(c *Configuration, n *notes) {
+func noteUnused(c *Configuration, m dataplane.Mode, n *notes) {
 	defaults := New()
 	for _, s := range settings {
-		why, value := s.idle(c.Mode), text(at(c, s.path))
+		why, value := s.idle(m), text(at(c, s.path))
 		if why == "" || value == text(at(defaults, s.path)) {
 			continue
 		}

@@ -9,6 +9,9 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/kube-proxy/config/v1alpha1"
 	"k8s.io/utils/ptr"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/mode"
 )
 
 // Configuration is upstream's configuration of a kube-proxy.
@@ -90,34 +93,31 @@ func withPort(address string, port int32) string {
 
 // complete spells out what an empty value stands for. An empty mode is the one
 // that is given.
-func complete(c *Configuration, emptyMode v1alpha1.ProxyMode) {
+func complete(c *Configuration, empty dataplane.Mode) {
 	if c.Mode == "" {
-		c.Mode = emptyMode
-		if c.Mode == ModeNFTables {
-			inheritIPTables(c)
-		}
+		c.Mode = v1alpha1.ProxyMode(empty.Name)
+		inherit(c, empty)
 	}
 	orElse(&c.DetectLocalMode, LocalModeClusterCIDR)
-	if len(c.NodePortAddresses) == 0 && c.Mode == ModeNFTables {
+	if m, _ := mode.Find(string(c.Mode)); m.Configuration.PrimaryNodePorts && len(c.NodePortAddresses) == 0 {
 		c.NodePortAddresses = []string{addressesPrimary}
 	}
 }
 
-// inheritIPTables lets the nftables section have what only the iptables section
-// says: upstream's empty mode goes by the latter, and whoever wrote something
-// there meant it. A minSyncPeriod of iptables' default is no wish.
-func inheritIPTables(c *Configuration) {
+// inherit copies what only the section says that upstream reads where no mode is
+// set: an administrator who wrote something there meant it. Its own defaults
+// say nothing.
+func inherit(c *Configuration, m dataplane.Mode) {
+	from, to := m.Configuration.InheritSection, m.Configuration.Section
+	if from == "" {
+		return
+	}
 	defaults := New()
-	from, to, unset := &c.IPTables, &c.NFTables, &defaults.NFTables
-	if *to.MasqueradeBit == *unset.MasqueradeBit {
-		to.MasqueradeBit = ptr.To(*from.MasqueradeBit)
-	}
-	to.MasqueradeAll = to.MasqueradeAll || from.MasqueradeAll
-	if to.SyncPeriod == unset.SyncPeriod {
-		to.SyncPeriod = from.SyncPeriod
-	}
-	if to.MinSyncPeriod == unset.MinSyncPeriod && from.MinSyncPeriod != defaults.IPTables.MinSyncPeriod {
-		to.MinSyncPeriod = from.MinSyncPeriod
+	isDefault := func(path string) bool { return text(at(c, path)) == text(at(defaults, path)) }
+	for _, field := range []string{".masqueradeBit", ".masqueradeAll", ".syncPeriod", ".minSyncPeriod"} {
+		if isDefault(to+field) && !isDefault(from+field) {
+			at(c, to+field).Set(at(c, from+field))
+		}
 	}
 }
 

@@ -25,7 +25,7 @@ type Flags struct {
 	// InitOnly asks to do what needs full privileges and to end.
 	InitOnly bool
 
-	// EmptyMode is what an empty mode means on this node, "" for nftables. It is
+	// EmptyMode is what an empty mode means on this node, "" for the preferred one. It is
 	// not a flag: whoever knows the node sets it.
 	EmptyMode v1alpha1.ProxyMode
 
@@ -83,6 +83,9 @@ func addIgnored(fs *pflag.FlagSet) {
 func (s setting) addFlag(fs *pflag.FlagSet, c *Configuration) {
 	if s.flag == "" {
 		return
+	}
+	if s.modesHelp != nil {
+		s.help += s.modesHelp()
 	}
 	target := pointer(at(c, s.path))
 	if len(s.also) > 0 {

@@ -115,7 +115,7 @@ func TestFlagsSetTheirFields(t *testing.T) {
 		{"strings", []string{"--proxy-mode=nftables", "--hostname-override=n1", "--cluster-cidr=10.0.0.0/8",
 			"--detect-local-mode=NodeCIDR", "--pod-bridge-interface=br0", "--pod-interface-name-prefix=veth"},
 			func(c *Configuration) {
-				c.Mode = ModeNFTables
+				c.Mode = "nftables"
 				c.HostnameOverride = "n1"
 				c.ClusterCIDR = "10.0.0.0/8"
 				c.DetectLocalMode = LocalModeNodeCIDR

@@ -110,10 +110,10 @@ func TestAFileSaysOnlyWhatIsNotDefault(t *testing.T) {
 			func(c *Configuration) { c.NFTables.MinSyncPeriod.Duration = time.Second }},
 		{"in mode iptables, the nftables section is apart", header + "mode: iptables\niptables: {masqueradeAll: true, minSyncPeriod: 5s}\n",
 			func(c *Configuration) {
-				c.Mode, c.IPTables.MasqueradeAll, c.IPTables.MinSyncPeriod.Duration = ModeIPTables, true, 5*time.Second
+				c.Mode, c.IPTables.MasqueradeAll, c.IPTables.MinSyncPeriod.Duration = "iptables", true, 5*time.Second
 			}},
 		{"in mode nftables, the iptables section is apart", header + "mode: nftables\niptables: {masqueradeAll: true}\n",
-			func(c *Configuration) { c.Mode, c.IPTables.MasqueradeAll = ModeNFTables, true }},
+			func(c *Configuration) { c.Mode, c.IPTables.MasqueradeAll = "nftables", true }},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/component-base/featuregate"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -22,9 +23,9 @@ var (
 )
 
 // loopbackNodePorts are the loopback addresses that node ports are served on:
-// those that are named. In iptables mode, as upstream, that of IPv4 needs no
-// name where all addresses are selected.
-func loopbackNodePorts(c *Configuration, selected plan.NodePortAddresses, n *notes) []netip.Addr {
+// those that are named. In some modes, as upstream, that of IPv4 needs no name
+// where all addresses are selected.
+func loopbackNodePorts(c *Configuration, m dataplane.Mode, selected plan.NodePortAddresses, n *notes) []netip.Addr {
 	var named, out []netip.Addr
 	for _, ip := range loopbackAddresses {
 		contains := func(p netip.Prefix) bool { return p.Contains(ip) }
@@ -32,11 +33,11 @@ func loopbackNodePorts(c *Configuration, selected plan.NodePortAddresses, n *not
 		switch {
 		case slices.ContainsFunc(selected.Prefixes, byName):
 			named, out = append(named, ip), append(out, ip)
-		case c.Mode == ModeIPTables && ip.Is4() && (selected.AllOf(model.IPv4) || slices.ContainsFunc(selected.Prefixes, contains)):
+		case m.Configuration.LocalhostNodePorts && ip.Is4() && (selected.AllOf(model.IPv4) || slices.ContainsFunc(selected.Prefixes, contains)):
 			out = append(out, ip)
 		}
 	}
-	field, remedy := loopbackForbidden(c)
+	field, remedy := loopbackForbidden(c, m)
 	if field == "" {
 		return out
 	}
@@ -47,11 +48,11 @@ func loopbackNodePorts(c *Configuration, selected plan.NodePortAddresses, n *not
 }
 
 // loopbackForbidden is the field by which the administrator switched node ports
-// on loopback addresses off; "" if not. The gate of nftables mode is off by
+// on loopback addresses off; "" if not. The gate is off by
 // default, with upstream, as the feature is new there; what counts here is
 // whether somebody said so.
-func loopbackForbidden(c *Configuration) (field, remedy string) {
-	if c.Mode == ModeIPTables {
+func loopbackForbidden(c *Configuration, m dataplane.Mode) (field, remedy string) {
+	if m.Configuration.LocalhostNodePorts {
 		if !*c.IPTables.LocalhostNodePorts {
 			return "iptables.localhostNodePorts", "set --iptables-localhost-nodeports, or take loopback addresses out of --nodeport-addresses"
 		}

@@ -32,24 +32,24 @@ func TestAnEmptyModeMeansWhatTheNodeCanDo(t *testing.T) {
 		node       v1alpha1.ProxyMode
 		want       inForce
 	}{
-		{"iptables, with all its defaults", "", ModeIPTables,
-			inForce{ModeIPTables, ModeIPTables, true, all, false, 14, true, half, second}},
-		{"nftables, with all its defaults", "", ModeNFTables,
-			inForce{ModeNFTables, ModeNFTables, true, primary, false, 14, false, half, 0}},
+		{"iptables, with all its defaults", "", "iptables",
+			inForce{"iptables", "iptables", true, all, false, 14, true, half, second}},
+		{"nftables, with all its defaults", "", "nftables",
+			inForce{"nftables", "nftables", true, primary, false, 14, false, half, 0}},
 		{"nobody knows the node", "", "",
-			inForce{ModeNFTables, ModeNFTables, true, primary, false, 14, false, half, 0}},
-		{"iptables, and its section", section, ModeIPTables,
-			inForce{ModeIPTables, ModeIPTables, true, all, true, 9, true, time.Minute, 5 * second}},
-		{"nftables goes by the iptables section", section, ModeNFTables,
-			inForce{ModeNFTables, ModeNFTables, true, primary, true, 9, false, time.Minute, 5 * second}},
-		{"the nftables section counts first", section + "nftables: {masqueradeBit: 8, syncPeriod: 2m, minSyncPeriod: 3s}\n", ModeNFTables,
-			inForce{ModeNFTables, ModeNFTables, true, primary, true, 8, false, 2 * time.Minute, 3 * second}},
-		{"a least period of iptables' default is no wish", "iptables: {minSyncPeriod: 1s}\n", ModeNFTables,
-			inForce{ModeNFTables, ModeNFTables, true, primary, false, 14, false, half, 0}},
-		{"a mode that is set stays: iptables", "mode: iptables\n", ModeNFTables,
-			inForce{ModeIPTables, ModeIPTables, false, all, false, 14, true, half, second}},
-		{"a mode that is set stays: nftables, and inherits nothing", "mode: nftables\n" + section, ModeIPTables,
-			inForce{ModeNFTables, ModeNFTables, false, primary, false, 14, false, half, 0}},
+			inForce{"nftables", "nftables", true, primary, false, 14, false, half, 0}},
+		{"iptables, and its section", section, "iptables",
+			inForce{"iptables", "iptables", true, all, true, 9, true, time.Minute, 5 * second}},
+		{"nftables goes by the iptables section", section, "nftables",
+			inForce{"nftables", "nftables", true, primary, true, 9, false, time.Minute, 5 * second}},
+		{"the nftables section counts first", section + "nftables: {masqueradeBit: 8, syncPeriod: 2m, minSyncPeriod: 3s}\n", "nftables",
+			inForce{"nftables", "nftables", true, primary, true, 8, false, 2 * time.Minute, 3 * second}},
+		{"a least period of iptables' default is no wish", "iptables: {minSyncPeriod: 1s}\n", "nftables",
+			inForce{"nftables", "nftables", true, primary, false, 14, false, half, 0}},
+		{"a mode that is set stays: iptables", "mode: iptables\n", "nftables",
+			inForce{"iptables", "iptables", false, all, false, 14, true, half, second}},
+		{"a mode that is set stays: nftables, and inherits nothing", "mode: nftables\n" + section, "iptables",
+			inForce{"nftables", "nftables", false, primary, false, 14, false, half, 0}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestAnEmptyModeMeansWhatTheNodeCanDo(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := inForce{s.Mode, s.Configuration.Mode, s.WrittenMode == "", s.Plan.NodePortAddresses, s.Plan.MasqueradeAll,
+			got := inForce{v1alpha1.ProxyMode(s.Mode.Name), s.Configuration.Mode, s.WrittenMode == "", s.Plan.NodePortAddresses, s.Plan.MasqueradeAll,
 				s.Plan.MasqueradeBit, s.Plan.DropInvalid, s.SyncPeriod, s.MinSyncPeriod}
 			if diff := cmp.Diff(test.want, got, compare); diff != "" {
 				t.Errorf("in force (-want +got):\n%s", diff)
@@ -74,7 +74,7 @@ func TestAnEmptyModeMeansWhatTheNodeCanDo(t *testing.T) {
 // What is written out for one mode says nothing of another.
 func TestInIPTablesModeTheNFTablesSectionStaysAsItIs(t *testing.T) {
 	flags := parse(t, file(t, "iptables: {masqueradeAll: true, masqueradeBit: 9, syncPeriod: 1m}\n"))
-	flags.EmptyMode = ModeIPTables
+	flags.EmptyMode = "iptables"
 	s, err := flags.Settings()
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,9 @@ import (
 	"k8s.io/component-base/featuregate"
 	"k8s.io/kube-proxy/config/v1alpha1"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/host"
+	"sluice/internal/mode"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -24,7 +26,7 @@ type Settings struct {
 	// Features are the feature gates.
 	Features featuregate.MutableVersionedFeatureGate
 
-	Mode v1alpha1.ProxyMode
+	Mode dataplane.Mode
 	// WrittenMode is the mode as the administrator wrote it, which may be empty.
 	WrittenMode v1alpha1.ProxyMode
 	// Plan lacks the NodeName, which is not known from a configuration alone.
@@ -101,32 +103,36 @@ func (f *Flags) resolve(c *Configuration, problems []model.Problem, err error) (
 }
 
 // Resolve works out what a configuration means where an empty mode means this
-// one, "" for nftables. It leaves the configuration as it is. An error of its is
+// one, "" for the preferred one. It leaves the configuration as it is. An error of its is
 // an Errors that holds all there is to say.
 func Resolve(c *Configuration, emptyMode v1alpha1.ProxyMode) (*Settings, error) {
 	var n notes
 	c = c.DeepCopy()
 	written := c.Mode
 	defaultPointers(c)
-	orElse(&emptyMode, ModeNFTables)
-	complete(c, emptyMode)
+	empty, ok := mode.Find(string(emptyMode))
+	if !ok {
+		empty = mode.Preferred()
+	}
+	complete(c, empty)
+	m := modeOf(c, &n)
 	s := &Settings{
 		Configuration:    c,
 		WrittenMode:      written,
 		Features:         features(c.FeatureGates, &n),
-		Mode:             mode(c, &n),
+		Mode:             m,
 		HostnameOverride: hostname(c.HostnameOverride, &n),
 		Serving:          serving(c, &n),
 		Client:           client(c, &n),
 		Conntrack:        conntrack(c, &n),
 		OOMScoreAdj:      oomScoreAdj(*c.OOMScoreAdj, &n),
 	}
-	s.Plan = planConfig(c, s.Features, &n)
+	s.Plan = planConfig(c, m, s.Features, &n)
 	s.Plan.NodeIP = nodeIP(c.BindAddress, &n)
-	s.SyncPeriod, s.MinSyncPeriod = periods(c, &n)
-	checkIPVS(c, &n)
+	s.SyncPeriod, s.MinSyncPeriod = periods(c, m, &n)
+	checkIPVS(c, m, &n)
 	checkLogging(c, s.Features, &n)
-	noteUnused(c, &n)
+	noteUnused(c, m, &n)
 	c.PortRange = "" // it is never in force
 	s.Warnings, s.Notes = n.warnings, n.asides
 	if len(n.errors) > 0 {

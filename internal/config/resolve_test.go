@@ -11,6 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	componentconfig "k8s.io/component-base/config/v1alpha1"
 
+	"sluice/internal/dataplane"
+	"sluice/internal/dataplane/iptables"
+	"sluice/internal/dataplane/nftables"
 	"sluice/internal/host"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -21,6 +24,7 @@ var compare = cmp.Options{
 	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
 	cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }),
+	cmp.Comparer(func(a, b dataplane.Mode) bool { return a.Name == b.Name }),
 	cmpopts.EquateEmpty(),
 }
 
@@ -29,7 +33,7 @@ var prefixes = testkit.Prefixes
 // usual is what --cluster-cidr=10.0.0.0/8 alone means.
 func usual() *Settings {
 	return &Settings{
-		Mode: ModeNFTables,
+		Mode: nftables.Mode,
 		Plan: plan.Config{
 			DetectLocal:       plan.DetectClusterCIDR,
 			ClusterCIDRs:      prefixes("10.0.0.0/8"),
@@ -94,18 +98,18 @@ func TestWhatAConfigurationMeans(t *testing.T) {
 			func(s *Settings) { s.MinSyncPeriod = time.Second }},
 		{"mode iptables has defaults of its own", []string{cidr, "--proxy-mode=iptables"},
 			func(s *Settings) {
-				s.Mode, s.MinSyncPeriod = ModeIPTables, time.Second
+				s.Mode, s.MinSyncPeriod = iptables.Mode, time.Second
 				s.Plan.NodePortAddresses = plan.NodePortAddresses{All: true, Loopback: loopbackAddresses[:1]}
 				s.Plan.DropInvalid, s.Plan.FrontendsOnly = true, true
 			}},
 		{"mode iptables with a liberal kernel drops nothing", []string{cidr, "--proxy-mode=iptables", "--conntrack-tcp-be-liberal", "--nodeport-addresses=primary"},
 			func(s *Settings) {
-				s.Mode, s.MinSyncPeriod, s.Conntrack.TCPBeLiberal, s.Plan.FrontendsOnly = ModeIPTables, time.Second, true, true
+				s.Mode, s.MinSyncPeriod, s.Conntrack.TCPBeLiberal, s.Plan.FrontendsOnly = iptables.Mode, time.Second, true, true
 			}},
 		{"mode iptables goes by its own section", []string{cidr, "--proxy-mode=iptables", "--masquerade-all", "--iptables-masquerade-bit=9",
 			"--iptables-sync-period=1m", "--iptables-min-sync-period=0s", "--nodeport-addresses=primary"},
 			func(s *Settings) {
-				s.Mode, s.SyncPeriod, s.MinSyncPeriod = ModeIPTables, time.Minute, 0
+				s.Mode, s.SyncPeriod, s.MinSyncPeriod = iptables.Mode, time.Minute, 0
 				s.Plan.MasqueradeAll, s.Plan.MasqueradeBit, s.Plan.DropInvalid, s.Plan.FrontendsOnly = true, 9, true, true
 			}},
 		{"name of the node", []string{cidr, "--hostname-override= Node-1 "}, func(s *Settings) { s.HostnameOverride = "node-1" }},
@@ -170,7 +174,7 @@ func TestWhatDeservesAWarning(t *testing.T) {
 			func(s *Settings) bool { return len(s.Plan.ClusterCIDRs) == 0 }},
 		{"a malformed range for another mode",
 			[]string{"--detect-local-mode=NodeCIDR", "--ipvs-exclude-cidrs=10.0.0.0/8,x"}, "ipvs.excludeCIDRs[1]",
-			func(s *Settings) bool { return s.Mode == ModeNFTables }},
+			func(s *Settings) bool { return s.Mode.Name == "nftables" }},
 		{"a bridge with a name that is too long",
 			[]string{"--detect-local-mode=BridgeInterface", "--pod-bridge-interface=a23456789012345x"}, "detectLocal.bridgeInterface",
 			func(s *Settings) bool { return s.Plan.DetectLocal == plan.DetectNone }},
@@ -179,10 +183,10 @@ func TestWhatDeservesAWarning(t *testing.T) {
 			func(s *Settings) bool { return s.Plan.DetectLocal == plan.DetectNone }},
 		{"a feature gate of long ago",
 			[]string{"--detect-local-mode=NodeCIDR", "--feature-gates=EndpointSliceProxying=true"}, "featureGates.EndpointSliceProxying",
-			func(s *Settings) bool { return s.Mode == ModeNFTables }},
+			func(s *Settings) bool { return s.Mode.Name == "nftables" }},
 		{"a timeout for another mode",
 			[]string{"--detect-local-mode=NodeCIDR", "--ipvs-udp-timeout=-1s"}, "ipvs.udpTimeout",
-			func(s *Settings) bool { return s.Mode == ModeNFTables }},
+			func(s *Settings) bool { return s.Mode.Name == "nftables" }},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -242,8 +246,8 @@ func TestEachMistakeIsReportedWithItsField(t *testing.T) {
 		{"everything at once", []string{"--proxy-mode=ipvs", "--cluster-cidr=x", "--nodeport-addresses=y",
 			"--iptables-masquerade-bit=99", "--ipvs-sync-period=0s", "--feature-gates=No=true", "--detect-local-mode=ClusterCIDR",
 			"--ipvs-exclude-cidrs=z", "--oom-score-adj=2000", "--conntrack-min=-2", "--logging-format=xml"},
-			[]string{"featureGates.No", "mode", "conntrack.min", "oomScoreAdj", "nodePortAddresses[0]", "iptables.masqueradeBit",
-				"clusterCIDR", "ipvs.syncPeriod", "ipvs.excludeCIDRs[0]", "logging.format"}},
+			[]string{"mode", "featureGates.No", "conntrack.min", "oomScoreAdj", "nodePortAddresses[0]", "nftables.masqueradeBit",
+				"clusterCIDR", "logging.format"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

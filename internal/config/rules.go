@@ -2,44 +2,47 @@ package config
 
 import (
 	"fmt"
-	"slices"
+	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-base/featuregate"
-	"k8s.io/kube-proxy/config/v1alpha1"
 
+	"sluice/internal/dataplane"
+	"sluice/internal/mode"
 	"sluice/internal/plan"
 )
 
 // What concerns the rules in the kernel, and how often they are looked after.
 
-func mode(c *Configuration, n *notes) v1alpha1.ProxyMode {
-	if !slices.Contains(modes, c.Mode) {
-		n.fail("mode", fmt.Sprintf("proxy mode %q is not available", c.Mode),
-			fmt.Sprintf("set --proxy-mode to one of %s, or leave it empty", modeNames()))
+// modeOf returns the mode of a complete configuration.
+func modeOf(c *Configuration, n *notes) dataplane.Mode {
+	m, ok := mode.Find(string(c.Mode))
+	if !ok {
+		n.fail(modePath, fmt.Sprintf("proxy mode %q is not available", c.Mode),
+			fmt.Sprintf("set --proxy-mode to one of %s, or leave it empty", mode.Names()))
+		return mode.Preferred() // so that the rest can be checked
 	}
-	return c.Mode
+	return m
 }
 
-func planConfig(c *Configuration, features featuregate.FeatureGate, n *notes) plan.Config {
-	all, bit := c.NFTables.MasqueradeAll, c.NFTables.MasqueradeBit
-	if c.Mode == ModeIPTables || c.Mode == ModeIPVS {
-		all, bit = c.IPTables.MasqueradeAll, c.IPTables.MasqueradeBit
-	}
+func planConfig(c *Configuration, m dataplane.Mode, features featuregate.FeatureGate, n *notes) plan.Config {
 	where := nodePortAddresses(c.NodePortAddresses, n)
-	where.Loopback = loopbackNodePorts(c, where, n)
+	where.Loopback = loopbackNodePorts(c, m, where, n)
+	section := m.Configuration.MasqueradeSection
 	p := plan.Config{
 		NodePortAddresses: where,
-		MasqueradeAll:     all,
-		MasqueradeBit:     uint8(*bit & 31),
+		MasqueradeAll:     at(c, section+".masqueradeAll").Bool(),
+		MasqueradeBit:     uint8(at(c, section+".masqueradeBit").Elem().Int() & 31),
 		NoExternalIPs:     !features.Enabled(AllowServiceExternalIPs),
-		// As upstream: in nftables mode tcpBeLiberal is the only way.
-		DropInvalid: c.Mode == ModeIPTables && !c.Conntrack.TCPBeLiberal,
-		// As upstream: iptables mode knows of nothing but its frontends.
-		FrontendsOnly: c.Mode == ModeIPTables,
+		DropInvalid:       !c.Conntrack.TCPBeLiberal,
 	}
-	checkMasqueradeBit("iptables.masqueradeBit", *c.IPTables.MasqueradeBit, c.Mode != ModeNFTables, n)
-	checkMasqueradeBit("nftables.masqueradeBit", *c.NFTables.MasqueradeBit, c.Mode == ModeNFTables, n)
+	for _, s := range settings {
+		if strings.HasSuffix(s.path, ".masqueradeBit") {
+			checkMasqueradeBit(s.path, int32(at(c, s.path).Elem().Int()), uses(m, s.path), n)
+		}
+	}
+	m.Adjust(&p)
 	detectLocal(c, &p, n)
 	return p
 }
@@ -51,27 +54,18 @@ func checkMasqueradeBit(field string, bit int32, matters bool, n *notes) {
 	}
 }
 
-// periods returns how often the kernel is looked after in the mode.
-func periods(c *Configuration, n *notes) (sync, minSync time.Duration) {
-	sections := []struct {
-		mode          v1alpha1.ProxyMode
-		sync, minSync time.Duration
-	}{
-		{ModeNFTables, c.NFTables.SyncPeriod.Duration, c.NFTables.MinSyncPeriod.Duration},
-		{ModeIPTables, c.IPTables.SyncPeriod.Duration, c.IPTables.MinSyncPeriod.Duration},
-		{ModeIPVS, c.IPVS.SyncPeriod.Duration, c.IPVS.MinSyncPeriod.Duration},
+// periods returns how often the kernel is checked, and updated at most, in a mode.
+func periods(c *Configuration, m dataplane.Mode, n *notes) (sync, minSync time.Duration) {
+	period := func(field string) time.Duration {
+		return at(c, m.Configuration.Section+field).Interface().(metav1.Duration).Duration
 	}
-	for _, s := range sections {
-		if s.mode == c.Mode {
-			sync, minSync = s.sync, s.minSync
-			checkPeriods(s.mode, sync, minSync, n)
-		}
-	}
+	sync, minSync = period(".syncPeriod"), period(".minSyncPeriod")
+	checkPeriods(m.Configuration.Section, sync, minSync, n)
 	return sync, minSync
 }
 
-func checkPeriods(mode v1alpha1.ProxyMode, sync, minSync time.Duration, n *notes) {
-	syncField, minField := string(mode)+".syncPeriod", string(mode)+".minSyncPeriod"
+func checkPeriods(section string, sync, minSync time.Duration, n *notes) {
+	syncField, minField := section+".syncPeriod", section+".minSyncPeriod"
 	if sync <= 0 {
 		n.fail(syncField, fmt.Sprintf("%v is not longer than nothing", sync),
 			"set --iptables-sync-period, or the field, to a positive duration such as 30s")
@@ -87,8 +81,8 @@ func checkPeriods(mode v1alpha1.ProxyMode, sync, minSync time.Duration, n *notes
 }
 
 // checkIPVS checks the section of ipvs mode.
-func checkIPVS(c *Configuration, n *notes) {
-	matters := c.Mode == ModeIPVS
+func checkIPVS(c *Configuration, m dataplane.Mode, n *notes) {
+	matters := uses(m, "ipvs.excludeCIDRs")
 	for i, cidr := range c.IPVS.ExcludeCIDRs {
 		if _, err := parseCIDR(cidr); err != nil {
 			n.failIf(matters, fmt.Sprintf("ipvs.excludeCIDRs[%d]", i), err.Error(), "use a range such as 10.96.0.0/12")

@@ -1,12 +1,18 @@
 package config
 
-import "strings"
+import (
+	"strings"
+
+	"sluice/internal/mode"
+)
 
 // setting is a field of the configuration and the flag that sets it.
 type setting struct {
 	path string // of the field in the file
 	flag string // empty if only a file can set the field
 	help string
+	// modesHelp returns the end of the help, which depends on the modes.
+	modesHelp func() string
 
 	shorthand string
 	also      []string // further fields that the flag sets to the same
@@ -89,7 +95,7 @@ var settings = []setting{
 		help: "Show the metrics that were hidden since this version, as major.minor. Only the version before this one makes sense."},
 
 	{path: modePath, flag: "proxy-mode", restart: restartMode,
-		help: "How the kernel is programmed. Available: " + modeNames() + ". Empty means iptables where its programs are, and nftables elsewhere and with --manifests."},
+		help: "How the kernel is programmed. ", modesHelp: modeChoices},
 	{path: "iptables.masqueradeBit", flag: "iptables-masquerade-bit", also: []string{"nftables.masqueradeBit"},
 		help: "Bit of the packet mark, from 0 to 31, that asks for masquerading. Holds for nftables mode too."},
 	{path: "iptables.masqueradeAll", flag: "masquerade-all", also: []string{"nftables.masqueradeAll"},
@@ -130,7 +136,7 @@ var settings = []setting{
 	{path: "clusterCIDR", flag: "cluster-cidr",
 		help: "Range of the cluster's pod addresses; two, separated by a comma, in a dual-stack cluster. Used with --detect-local-mode=ClusterCIDR."},
 	{path: "nodePortAddresses", flag: "nodeport-addresses",
-		help: "Addresses of the node that serve node ports: ranges in CIDR notation, and the words primary, all and localhost, separated by commas. Loopback addresses are served where they are named. Empty means primary in nftables mode, and all in iptables mode."},
+		help: "Addresses of the node that serve node ports: ranges in CIDR notation, and the words primary, all and localhost, separated by commas. Loopback addresses are served where they are named. Empty means ", modesHelp: nodePortDefaults},
 
 	{path: "oomScoreAdj", flag: "oom-score-adj",
 		help: "How willingly the kernel ends this process when memory runs out, from -1000, never, to 1000."},
@@ -164,4 +170,23 @@ var settings = []setting{
 		help: "Forward health checks of a Service's address. No effect on Linux."},
 	{path: "windowsRunAsService", flag: "windows-service", unused: unusedWindows,
 		help: "Run as a Windows service. No effect on Linux."},
+}
+
+// modeChoices returns which modes there are, and what an empty mode means.
+func modeChoices() string {
+	return "Available: " + mode.Names() + ". Empty means " + mode.Upstream().Name + " where it is installed, and " +
+		mode.Preferred().Name + " elsewhere and with --manifests."
+}
+
+// nodePortDefaults returns what an empty nodePortAddresses means.
+func nodePortDefaults() string {
+	var primary, all []string
+	for _, m := range mode.All {
+		if m.Configuration.PrimaryNodePorts {
+			primary = append(primary, m.Name)
+		} else {
+			all = append(all, m.Name)
+		}
+	}
+	return "primary in mode " + strings.Join(primary, " or ") + ", and all in mode " + strings.Join(all, " or ") + "."
 }

@@ -58,7 +58,6 @@ func (f *Flags) hold(file []byte, inForce *Settings) (*Configuration, []model.Pr
 	}
 	c.Mode = inForce.WrittenMode
 	setDefaults(c)
-	c.Mode = inForce.Mode // what an empty mode means is settled at the start
 	if c, problems, err = f.with(c, problems, nil); err != nil {
 		return nil, nil, err
 	}

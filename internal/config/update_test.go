@@ -30,6 +30,8 @@ func TestWhatWaitsForARestart(t *testing.T) {
 		{name: "the mode, and what can change at once", before: "mode: nftables\n", after: "mode: iptables\nnodePortAddresses: [10.0.0.0/8]\noomScoreAdj: 5\n",
 			live: []string{"nodePortAddresses", "oomScoreAdj"}, restart: []string{"mode"},
 			changes: map[string]string{"nodePortAddresses": `["10.0.0.0/8"]`, "oomScoreAdj": "5"}},
+		{name: "what an empty mode inherits stays", before: "iptables: {masqueradeAll: true}\n", after: "iptables: {masqueradeAll: true}\noomScoreAdj: 5\n",
+			live: []string{"oomScoreAdj"}, changes: map[string]string{"oomScoreAdj": "5"}},
 		{name: "all that needs a restart",
 			before: "", after: "hostnameOverride: other\nconfigSyncPeriod: 1h\nclientConnection: {burst: 7}\nshowHiddenMetricsForVersion: '1.36'\nlogging: {format: json, verbosity: 3}\n",
 			live:    []string{"logging.verbosity"},
@@ -65,8 +67,8 @@ func TestWhatWaitsForARestart(t *testing.T) {
 			if diff := cmp.Diff(want, shown(update.InForce)); diff != "" {
 				t.Errorf("in force (-want +got):\n%s", diff)
 			}
-			if update.InForce.Mode != before.Mode || update.InForce.Plan.NodeName != "node1" {
-				t.Errorf("in force are mode %s and node %q", update.InForce.Mode, update.InForce.Plan.NodeName)
+			if update.InForce.Mode.Name != before.Mode.Name || update.InForce.Plan.NodeName != "node1" {
+				t.Errorf("in force are mode %s and node %q", update.InForce.Mode.Name, update.InForce.Plan.NodeName)
 			}
 			if test.changes == nil {
 				if diff := cmp.Diff(asJSON(t, before.Plan), asJSON(t, update.InForce.Plan)); diff != "" {

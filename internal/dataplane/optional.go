@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
@@ -19,6 +20,19 @@ type Progressive interface {
 type Progress struct {
 	Done, Total  int // frontends that are written, and that there are to write
 	Transactions int
+}
+
+// Counter is a Dataplane that keeps metrics itself: the Counters of its Mode.
+type Counter interface {
+	// Count calls add with the value of each metric now, for some families. It
+	// may be called at any time.
+	Count(ctx context.Context, families []model.Family, add func(metric string, value float64, labels ...string))
+}
+
+// FamilyChecker is a Dataplane that may be able to do one family only.
+type FamilyChecker interface {
+	// CheckFamily reports what the node lacks for a family.
+	CheckFamily(context.Context, model.Family) error
 }
 
 // Describer is a Dataplane that can show what the kernel holds for a frontend.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,6 +44,7 @@ type world struct {
 	failures  map[model.Family]int
 	failed    []model.Name
 	refused   map[string]int
+	accepted  atomic.Int64
 }
 
 // newWorld has NodePorts that run until the test ends, or until stop.
@@ -57,6 +59,7 @@ func newWorld(t *testing.T) *world {
 		Listening:    func(f model.Family, n int) { w.locked(func() { w.listening[f] = n }) },
 		NotListening: func(f model.Family) { w.locked(func() { w.failures[f]++ }) },
 		Failed:       func(service model.Name, _ error) { w.locked(func() { w.failed = append(w.failed, service) }) },
+		Accepted:     func() { w.accepted.Add(1) },
 		Refused:      func(f model.Family, p model.Protocol) { w.locked(func() { w.refused[fmt.Sprint(f, p)]++ }) },
 	})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -39,6 +38,8 @@ type Options struct {
 	// that are news to the owner of the Service.
 	NotListening func(model.Family)
 	Failed       func(service model.Name, err error)
+	// Accepted is told of each TCP connection and UDP client that got an endpoint.
+	Accepted func()
 	// Refused is told of each TCP connection and of each UDP packet that no
 	// endpoint took.
 	Refused func(model.Family, model.Protocol)
@@ -47,9 +48,8 @@ type Options struct {
 // NodePorts serves the node ports of all Services on loopback addresses.
 type NodePorts struct {
 	Options
-	accepted atomic.Uint64
-	on       bool // there are addresses to serve on; of the engine's goroutine
-	changed  *notify.Mailbox[changed]
+	on      bool // there are addresses to serve on; of the engine's goroutine
+	changed *notify.Mailbox[changed]
 
 	// What follows belongs to the goroutine of Run.
 	addresses []netip.Addr
@@ -81,6 +81,9 @@ func New(o Options) *NodePorts {
 	if o.Failed == nil {
 		o.Failed = func(model.Name, error) {}
 	}
+	if o.Accepted == nil {
+		o.Accepted = func() {}
+	}
 	if o.Refused == nil {
 		o.Refused = func(model.Family, model.Protocol) {}
 	}
@@ -93,9 +96,6 @@ func New(o Options) *NodePorts {
 		slots:     make(chan struct{}, MostConnections),
 	}
 }
-
-// Accepted is how many TCP connections and UDP clients got an endpoint so far.
-func (n *NodePorts) Accepted() uint64 { return n.accepted.Load() }
 
 // Committed has Run look at what changed.
 func (n *NodePorts) Committed(c *engine.Commit) {
@@ -219,7 +219,7 @@ func (n *NodePorts) newRelay(ctx context.Context, at place) *relay.Relay {
 	return relay.New(ctx, relay.Options{
 		Address: at.address, Protocol: at.protocol, Device: device, Slots: n.slots,
 		ResetRemoved: n.ResetRemoved, Logger: n.Logger, Clock: n.Clock,
-		Accepted: func() { n.accepted.Add(1) },
+		Accepted: n.Accepted,
 		Refused:  func() { n.Refused(family, at.protocol) },
 	})
 }

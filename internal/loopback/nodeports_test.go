@@ -168,7 +168,7 @@ func TestConnectionsThatNoEndpointTakesAreCounted(t *testing.T) {
 		}
 		return nil
 	})
-	if n := w.ports.Accepted(); n != 0 {
+	if n := w.accepted.Load(); n != 0 {
 		t.Errorf("%d connections were accepted", n)
 	}
 }
@@ -196,7 +196,7 @@ func TestEstablishedConnectionsOutliveTheirServiceButNotTheProxy(t *testing.T) {
 	if got := converse(conn); got == "one" {
 		t.Error("the connection outlives the proxy")
 	}
-	if n := w.ports.Accepted(); n < 2 {
+	if n := w.accepted.Load(); n < 2 {
 		t.Errorf("%d connections were counted, want at least 2", n)
 	}
 }

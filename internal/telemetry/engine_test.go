@@ -14,6 +14,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/dataplane/nftables"
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -54,7 +55,7 @@ func (k *kernel) Close() error                            { return nil }
 // granted of the engine is so.
 func TestMetricsFollowTheEngine(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
-	m, err := NewMetrics(registry, "nftables", model.Families[:])
+	m, err := NewMetrics(registry, nftables.Mode, model.Families[:])
 	if err != nil {
 		t.Fatal(err)
 	}

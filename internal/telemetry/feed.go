@@ -52,7 +52,7 @@ func NewFeed(o FeedOptions) *Feed {
 	// Whoever computes rates needs to see the zero before the first failure.
 	m := o.Metrics
 	for _, family := range m.families {
-		for _, c := range []*metrics.CounterVec{m.nftablesSyncFailures, m.nftablesCleanupFailures, m.conntrackDeleted} {
+		for _, c := range []*metrics.CounterVec{m.syncFailures, m.cleanupFailures, m.conntrackDeleted} {
 			c.WithLabelValues(family.String()).Add(0)
 		}
 	}
@@ -115,13 +115,13 @@ func (f *Feed) countRefusals(c *engine.Commit) {
 	failed := familySet{}
 	for key := range c.Result.Failed {
 		if _, ok := removed[key]; ok {
-			f.Metrics.nftablesCleanupFailures.WithLabelValues(key.Family().String()).Inc()
+			f.Metrics.cleanupFailures.WithLabelValues(key.Family().String()).Inc()
 		} else {
 			failed[key.Family()] = true
 		}
 	}
 	for family := range failed {
-		f.Metrics.nftablesSyncFailures.WithLabelValues(family.String()).Inc()
+		f.Metrics.syncFailures.WithLabelValues(family.String()).Inc()
 	}
 }
 

@@ -1,7 +1,6 @@
 package telemetry
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -13,7 +12,7 @@ import (
 
 	"sluice/internal/conntrack"
 	"sluice/internal/dataplane"
-	"sluice/internal/dataplane/iptables"
+	"sluice/internal/dataplane/nftables"
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -53,7 +52,7 @@ func TestACommitCountsForTheFamiliesItConcerns(t *testing.T) {
 
 func TestThereAreNumbersOfTheFamiliesThatTheNodeCanDoOnly(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
-	m, err := NewMetrics(registry, "nftables", []model.Family{model.IPv4})
+	m, err := NewMetrics(registry, nftables.Mode, []model.Family{model.IPv4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,12 +69,6 @@ func TestThereAreNumbersOfTheFamiliesThatTheNodeCanDoOnly(t *testing.T) {
 	feed.Refresh()
 	m.LoopbackListening(model.IPv4, 1)
 	m.LoopbackListening(model.IPv6, 0)
-	if err := RegisterIPTables(registry, IPTablesOptions{
-		Families: []model.Family{model.IPv4}, Stats: func() iptables.Stats { return iptables.Stats{} },
-		InvalidDropped: func(context.Context) (uint64, bool) { return 0, false },
-	}); err != nil {
-		t.Fatal(err)
-	}
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/dataplane/nftables"
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -51,7 +52,7 @@ func newWorld(t *testing.T) *world {
 		},
 	}
 	var err error
-	if w.metrics, err = NewMetrics(w.registry, "nftables", model.Families[:]); err != nil {
+	if w.metrics, err = NewMetrics(w.registry, nftables.Mode, model.Families[:]); err != nil {
 		t.Fatal(err)
 	}
 	w.feed = NewFeed(FeedOptions{

@@ -9,12 +9,13 @@ import (
 // labelProtocol is the transport protocol that a number is about.
 const labelProtocol = "protocol"
 
-// loopbackMetrics are those of node ports on loopback addresses. Their names,
-// which are upstream's, are of nftables mode.
+// loopbackMetrics are those of node ports on loopback addresses. Each mode shows
+// some of them.
 type loopbackMetrics struct {
 	listeners        *metrics.GaugeVec
 	listenerFailures *metrics.CounterVec
 	rejected         *metrics.CounterVec
+	accepted         *metrics.CounterVec
 }
 
 func newLoopbackMetrics() loopbackMetrics {
@@ -23,12 +24,14 @@ func newLoopbackMetrics() loopbackMetrics {
 		listenerFailures: counter("kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total", "Tries to listen on a node port on a loopback address that failed.", labelFamily),
 		rejected: counter("kubeproxy_nftables_localhost_nodeport_rejected_packets_total",
 			"TCP connections and UDP packets to node ports on loopback addresses that no endpoint took.", labelFamily, labelProtocol),
+		accepted: counter("kubeproxy_iptables_localhost_nodeports_accepted_packets_total", "Connections accepted by node ports on loopback addresses."),
 	}
 }
 
 // begin shows zeros, once the metrics are registered: whoever computes rates
 // needs to see them before the first failure.
 func (m *loopbackMetrics) begin(families []model.Family) {
+	m.accepted.WithLabelValues().Add(0)
 	for _, family := range families {
 		m.listeners.WithLabelValues(family.String()).Set(0)
 		m.listenerFailures.WithLabelValues(family.String()).Add(0)
@@ -56,3 +59,6 @@ func (m *Metrics) LoopbackNotListening(family model.Family) {
 func (m *Metrics) LoopbackRefused(family model.Family, protocol model.Protocol) {
 	m.loopback.rejected.WithLabelValues(family.String(), protocol.String()).Inc()
 }
+
+// LoopbackAccepted counts a connection or UDP client that got an endpoint.
+func (m *Metrics) LoopbackAccepted() { m.loopback.accepted.WithLabelValues().Inc() }

@@ -7,8 +7,8 @@ import (
 	"strconv"
 
 	"k8s.io/component-base/metrics"
-	"k8s.io/kube-proxy/config/v1alpha1"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/model"
 )
 
@@ -48,8 +48,8 @@ type Metrics struct {
 
 	// Upstream's, of some modes.
 	fullSyncDuration, partialSyncDuration *metrics.HistogramVec
-	nftablesSyncFailures                  *metrics.CounterVec
-	nftablesCleanupFailures               *metrics.CounterVec
+	syncFailures                          *metrics.CounterVec
+	cleanupFailures                       *metrics.CounterVec
 	loopback                              loopbackMetrics
 
 	// Our own.
@@ -67,7 +67,7 @@ type Metrics struct {
 }
 
 // NewMetrics returns metrics of which those that a mode has are registered.
-func NewMetrics(registry Registry, mode v1alpha1.ProxyMode, families []model.Family) (*Metrics, error) {
+func NewMetrics(registry Registry, mode dataplane.Mode, families []model.Family) (*Metrics, error) {
 	m := &Metrics{families: families, loopback: newLoopbackMetrics()}
 	m.defineUpstream()
 	m.defineOwn()
@@ -91,18 +91,17 @@ func (m *Metrics) ofEveryMode() []metrics.Registerable {
 	}
 }
 
-// ofMode lists what a mode has beside the metrics of every mode.
-func (m *Metrics) ofMode(mode v1alpha1.ProxyMode) []metrics.Registerable {
-	switch mode {
-	case "iptables":
-		return []metrics.Registerable{m.fullSyncDuration, m.partialSyncDuration}
-	case "nftables":
-		return []metrics.Registerable{
-			m.fullSyncDuration, m.partialSyncDuration, m.nftablesSyncFailures, m.nftablesCleanupFailures,
-			m.loopback.listeners, m.loopback.listenerFailures, m.loopback.rejected,
+// ofMode lists the metrics that a mode shows beside those of every mode.
+func (m *Metrics) ofMode(mode dataplane.Mode) (out []metrics.Registerable) {
+	for _, metric := range []metrics.Registerable{
+		m.fullSyncDuration, m.partialSyncDuration, m.syncFailures, m.cleanupFailures,
+		m.loopback.listeners, m.loopback.listenerFailures, m.loopback.rejected, m.loopback.accepted,
+	} {
+		if slices.Contains(mode.Metrics, metric.FQName()) {
+			out = append(out, metric)
 		}
 	}
-	return nil
+	return out
 }
 
 func (m *Metrics) defineUpstream() {
@@ -120,8 +119,8 @@ func (m *Metrics) defineUpstream() {
 	m.serviceChangesPending = gauge("kubeproxy_sync_proxy_rules_service_changes_pending", "Changes of Services that came in and are not in the kernel yet.")
 	m.serviceChanges = counter("kubeproxy_sync_proxy_rules_service_changes_total", "Changes of Services that came in.")
 	m.noLocalEndpoints = gauge("kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Service ports with traffic policy Local that have endpoints, but none on this node.", labelPolicy, labelFamily)
-	m.nftablesSyncFailures = counter("kubeproxy_sync_proxy_rules_nftables_sync_failures_total", "Commits to nftables that failed, as a whole or for some frontends.", labelFamily)
-	m.nftablesCleanupFailures = counter("kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total", "Frontends whose removal from nftables was refused.", labelFamily)
+	m.syncFailures = counter("kubeproxy_sync_proxy_rules_nftables_sync_failures_total", "Commits to nftables that failed, as a whole or for some frontends.", labelFamily)
+	m.cleanupFailures = counter("kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total", "Frontends whose removal from nftables was refused.", labelFamily)
 	m.healthz = counter("kubeproxy_proxy_healthz_total", "Answers on /healthz of the health server, by HTTP status.", "code")
 	m.livez = counter("kubeproxy_proxy_livez_total", "Answers on /livez of the health server, by HTTP status.", "code")
 	m.conntrackDuration = histogram("kubeproxy_conntrack_reconciler_sync_duration_seconds", "How long passes over the connection tracking table took.", syncBuckets, labelFamily)

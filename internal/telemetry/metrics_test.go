@@ -12,10 +12,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/component-base/metrics"
-	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"sluice/internal/conntrack"
 	"sluice/internal/dataplane"
+	"sluice/internal/dataplane/iptables"
+	"sluice/internal/dataplane/nftables"
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -90,7 +91,7 @@ func comparePinned(t *testing.T, file string, registry metrics.Gatherer) {
 
 func TestEveryRegisteredMetricIsFed(t *testing.T) {
 	w := everything(t)
-	for _, m := range append(w.metrics.ofEveryMode(), w.metrics.ofMode("nftables")...) {
+	for _, m := range append(w.metrics.ofEveryMode(), w.metrics.ofMode(nftables.Mode)...) {
 		if len(w.values(m.FQName())) == 0 {
 			t.Errorf("%s has no value after all there is to measure happened", m.FQName())
 		}
@@ -99,17 +100,17 @@ func TestEveryRegisteredMetricIsFed(t *testing.T) {
 
 func TestAModeHasItsOwnMetrics(t *testing.T) {
 	tests := []struct {
-		mode v1alpha1.ProxyMode
+		mode dataplane.Mode
 		want bool
-	}{{"nftables", true}, {"ipvs", false}}
+	}{{nftables.Mode, true}, {iptables.Mode, false}}
 	for _, tt := range tests {
-		t.Run(string(tt.mode), func(t *testing.T) {
+		t.Run(tt.mode.Name, func(t *testing.T) {
 			registry := metrics.NewKubeRegistry()
 			m, err := NewMetrics(registry, tt.mode, model.Families[:])
 			if err != nil {
 				t.Fatal(err)
 			}
-			m.nftablesSyncFailures.WithLabelValues("IPv4").Inc()
+			m.syncFailures.WithLabelValues("IPv4").Inc()
 			m.commitFailures.WithLabelValues().Inc()
 			got := values(t, registry, "kubeproxy_sync_proxy_rules_nftables_sync_failures_total")
 			if has := len(got) > 0; has != tt.want {
@@ -124,7 +125,7 @@ func TestAModeHasItsOwnMetrics(t *testing.T) {
 
 func TestMetricsRegisteredTwiceAreAnErrorThatNamesThem(t *testing.T) {
 	w := newWorld(t)
-	_, err := NewMetrics(w.registry, "nftables", model.Families[:])
+	_, err := NewMetrics(w.registry, nftables.Mode, model.Families[:])
 	if err == nil || !strings.Contains(err.Error(), "sluice_frontends") {
 		t.Errorf("error is %v", err)
 	}
@@ -143,7 +144,7 @@ func TestAnswersOfTheHealthServerAreCountedByStatus(t *testing.T) {
 
 // fillProcessRegistry happens once in a process, however often a test is run.
 var fillProcessRegistry = sync.OnceValue(func() error {
-	m, err := NewMetrics(ProcessRegistry(), "nftables", model.Families[:])
+	m, err := NewMetrics(ProcessRegistry(), nftables.Mode, model.Families[:])
 	m.Answered("/healthz", 200)
 	return err
 })

@@ -30,7 +30,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("/healthz", pingPage)
 	mux.HandleFunc("/healthz/ping", pingPage)
 	mux.HandleFunc("/proxyMode", func(w http.ResponseWriter, _ *http.Request) {
-		writeText(w, http.StatusOK, string(s.Mode))
+		writeText(w, http.StatusOK, s.Mode)
 	})
 	own := func(page http.Handler) http.Handler { return httpserver.OwnHosts(page, s.Hosts...) }
 	mux.Handle("/configz", own(http.HandlerFunc(s.configPage)))

@@ -43,7 +43,7 @@ func (f *Feed) countCommits(now engine.Summary) {
 	failures := now.FailedCommits - before.FailedCommits
 	add(m.commitFailures, failures)
 	for _, family := range m.families {
-		add(m.nftablesSyncFailures, failures, family.String())
+		add(m.syncFailures, failures, family.String())
 	}
 }
 

@@ -49,7 +49,7 @@ type ServerOptions struct {
 	Refresh func()
 	More    Source
 
-	Mode v1alpha1.ProxyMode
+	Mode string
 	// ModeReason is why the mode is this one, empty if it was chosen.
 	ModeReason string
 	Version    string

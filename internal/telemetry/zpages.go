@@ -142,7 +142,7 @@ func (s *Server) statusPage() http.Handler {
 // modeText is the mode, and why it is that if nobody chose it.
 func (s *Server) modeText() string {
 	if s.ModeReason == "" {
-		return string(s.Mode)
+		return s.Mode
 	}
 	return fmt.Sprintf("%s (%s)", s.Mode, s.ModeReason)
 }

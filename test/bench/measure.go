@@ -107,20 +107,26 @@ type pipe struct {
 
 // start hands the events over and waits until they are in the kernel.
 func start(mode string, events []model.Event) (*pipe, error) {
+	m, err := modeOf(mode)
+	if err != nil {
+		return nil, err
+	}
 	d, err := open(mode)
 	if err != nil {
 		return nil, err
 	}
+	config := plan.Config{
+		NodeName:      "bench",
+		DetectLocal:   plan.DetectClusterCIDR,
+		ClusterCIDRs:  []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+		MasqueradeBit: 14,
+		DropInvalid:   true,
+	}
+	m.Adjust(&config)
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &pipe{dataplane: d, commits: make(chan dataplane.Result, 1), cancel: cancel, ended: make(chan struct{})}
 	p.engine = engine.New(engine.Options{
-		Planner: plan.New(plan.Config{
-			NodeName:      "bench",
-			DetectLocal:   plan.DetectClusterCIDR,
-			ClusterCIDRs:  []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
-			MasqueradeBit: 14,
-			DropInvalid:   mode != "nftables", // as the product has it
-		}),
+		Planner:    plan.New(config),
 		Dataplane:  d,
 		Logger:     logr.Discard(),
 		SyncPeriod: 10 * time.Second,

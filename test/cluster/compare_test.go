@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/mode"
 	"sluice/internal/model"
 	"sluice/internal/oracle"
 	"sluice/internal/oracle/randomworld"
@@ -132,7 +133,8 @@ func (c *contest) run(states, packets int) {
 // present is the world as both proxies know it.
 func (c *contest) present() oracle.World {
 	w := definite(c.world)
-	w.Config.FrontendsOnly = c.mode == "iptables"
+	m, _ := mode.Find(c.mode)
+	m.Adjust(&w.Config)
 	for _, a := range localByRoute {
 		w.LocalRoutes = append(w.LocalRoutes, netip.PrefixFrom(a, a.BitLen()))
 	}

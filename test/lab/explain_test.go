@@ -162,12 +162,12 @@ func explainNamesTheCause(t *testing.T, mode string) {
 		if test.nftables && mode != "nftables" {
 			continue
 		}
-		test.want = append(slices.Clone(test.want), test.kernel[scenario.Modes[mode].Proxy])
+		test.want = append(slices.Clone(test.want), test.kernel[scenario.Modes[mode].Name])
 		t.Run(test.name, func(t *testing.T) { test.check(t, l, a) })
 	}
 	t.Run("session affinity", func(t *testing.T) { checkAffinity(t, l, a) })
 	t.Run("JSON", func(t *testing.T) { checkJSON(t, a) })
-	t.Run("status", func(t *testing.T) { checkStatus(t, a, scenario.Modes[mode].Proxy) })
+	t.Run("status", func(t *testing.T) { checkStatus(t, a, scenario.Modes[mode].Name) })
 	t.Run("mistakes in the question", func(t *testing.T) { checkMistakes(t, a) })
 	t.Run("other users", func(t *testing.T) { checkOtherUser(t, a) })
 	if err := p.Stop(); err != nil {

@@ -37,7 +37,7 @@ type iptablesLab struct {
 // inEachVariant runs a test in both variants of iptables mode.
 func inEachVariant(t *testing.T, test func(*iptablesLab)) {
 	for _, mode := range modes() {
-		if scenario.Modes[mode].Proxy == "iptables" {
+		if scenario.Modes[mode].Name == "iptables" {
 			t.Run(mode, func(t *testing.T) { inVariant(t, mode, test) })
 		}
 	}

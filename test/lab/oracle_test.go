@@ -13,8 +13,6 @@ import (
 	"github.com/go-logr/logr"
 
 	"sluice/internal/dataplane"
-	"sluice/internal/dataplane/iptables"
-	"sluice/internal/dataplane/nftables"
 	"sluice/internal/model"
 	"sluice/internal/oracle"
 	"sluice/internal/oracle/randomworld"
@@ -25,7 +23,7 @@ import (
 
 var (
 	seed    = randomworld.SeedFlag()
-	states  = flag.Int("states", 200, "random states to try in nftables mode; half of them in each other mode")
+	states  = flag.Int("states", 200, "random states to try in the first mode; half of them in each other one")
 	packets = flag.Int("packets", 32, "random packets to send in each state")
 )
 
@@ -36,7 +34,7 @@ func TestPacketsFareAsTheOracleSays(t *testing.T) {
 	inEachMode(t, func(t *testing.T, mode string) {
 		t.Parallel()
 		count := *states
-		if mode != "nftables" {
+		if mode != scenario.ModeNames()[0] {
 			count /= 2
 		}
 		askOracle(t, mode, count)
@@ -52,7 +50,7 @@ func askOracle(t *testing.T, mode string, states int) {
 	for i := 0; i < states; {
 		rng := rand.New(rand.NewPCG(*seed, uint64(i)))
 		world := randomworld.Random(rng, topology)
-		world.Config.FrontendsOnly = scenario.Modes[mode].Proxy == "iptables"
+		scenario.Modes[mode].Adjust(&world.Config)
 		w := newWalk(t, d, world)
 		for range 5 {
 			w.check(rng, l, topology, &tally)
@@ -99,22 +97,13 @@ func openDataplane(t *testing.T, l *lab.Lab, mode string) dataplane.Dataplane {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { namespace.Close() })
-	d, err := newDataplane(mode, int(namespace.Fd()))
+	m := scenario.Modes[mode]
+	d, err := m.Open(t.Context(), dataplane.Options{Logger: logr.Discard(), NetNS: int(namespace.Fd()), Variant: m.Variant})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
 	return d
-}
-
-func newDataplane(mode string, netns int) (dataplane.Dataplane, error) {
-	switch mode {
-	case "iptables-nft":
-		return iptables.New(iptables.Options{Logger: logr.Discard(), NetNS: netns, Variant: iptables.NFT})
-	case "iptables-legacy":
-		return iptables.New(iptables.Options{Logger: logr.Discard(), NetNS: netns, Variant: iptables.Legacy})
-	}
-	return nftables.New(nftables.Options{Logger: logr.Discard(), NetNS: netns})
 }
 
 // tally counts what was looked at.

@@ -36,7 +36,7 @@ func startProxy(t *testing.T, l *lab.Lab, mode string, o lab.ProxyOptions) *lab.
 	if err := m.PrepareNode(t.Context(), l); err != nil {
 		t.Fatal(err)
 	}
-	o.Flags = slices.Concat([]string{"--proxy-mode", m.Proxy}, m.Flags, o.Flags)
+	o.Flags = slices.Concat([]string{"--proxy-mode", m.Name}, m.Flags, o.Flags)
 	return launch(t, l, o)
 }
 

@@ -223,7 +223,7 @@ func variant(mode string) string {
 // rules are all that the mode has in the kernel, in a form that can be compared.
 func (n *node) rules(ctx context.Context) ([]string, error) {
 	var lines []string
-	if scenario.Modes[n.mode].Proxy == "nftables" {
+	if scenario.Modes[n.mode].Name == "nftables" {
 		tables, err := n.listTables(ctx)
 		for _, t := range tables {
 			lines = append(lines, t.normal()...)

@@ -106,7 +106,7 @@ func (n *node) configure() error {
 		"syncPeriod": s.SyncPeriod, "minSyncPeriod": s.MinSyncPeriod.String()}
 	text, err := yaml.Marshal(map[string]any{
 		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration",
-		"mode": scenario.Modes[n.mode].Proxy, "nftables": rules, "iptables": rules,
+		"mode": scenario.Modes[n.mode].Name, "nftables": rules, "iptables": rules,
 		"hostnameOverride": "node1", "nodePortAddresses": s.NodePorts,
 		"detectLocalMode": s.Detect, "detectLocal": map[string]any{"interfaceNamePrefix": lab.PodInterfacePrefix},
 		"clusterCIDR":      lab.ClusterCIDRs[0].String() + "," + lab.ClusterCIDRs[1].String(),

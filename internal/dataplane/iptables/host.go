@@ -34,8 +34,8 @@ func (d *Dataplane) Check(ctx context.Context) error {
 	return nil
 }
 
-// Has tells whether the tables of a family can be had, and what is missing if not.
-func (d *Dataplane) Has(ctx context.Context, f model.Family) error {
+// CheckFamily implements dataplane.FamilyChecker.
+func (d *Dataplane) CheckFamily(ctx context.Context, f model.Family) error {
 	p, err := d.find(ctx)
 	if err != nil {
 		return err

@@ -11,7 +11,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/component-base/metrics"
-	"k8s.io/kube-proxy/config/v1alpha1"
 	"k8s.io/utils/clock"
 
 	"sluice/internal/dataplane"
@@ -78,7 +77,7 @@ func start(services int) (*pipe, error) {
 // observe makes what is behind /metrics.
 func (p *pipe) observe() error {
 	registry := metrics.NewKubeRegistry()
-	all, err := telemetry.NewMetrics(registry, v1alpha1.ProxyMode("nftables"), model.Families[:])
+	all, err := telemetry.NewMetrics(registry, nftables.Mode, model.Families[:])
 	if err != nil {
 		return err
 	}
@@ -102,7 +101,7 @@ func (p *pipe) observe() error {
 		Clock:  p.clock,
 	})
 	p.metrics = telemetry.NewServer(telemetry.ServerOptions{
-		Metrics: registry, Refresh: feed.Refresh, More: p.book, Mode: "nftables", Logger: logr.Discard(),
+		Metrics: registry, Refresh: feed.Refresh, More: p.book, Mode: nftables.Mode.Name, Logger: logr.Discard(),
 	}).Handler()
 	p.engine.Observe(feed, p.book, engine.ObserverFunc(func(*engine.Commit) { p.commits <- struct{}{} }))
 	return nil

@@ -2,16 +2,17 @@ package scenario
 
 import (
 	"context"
-	"maps"
 	"slices"
 
+	"sluice/internal/dataplane"
+	"sluice/internal/mode"
 	"sluice/test/lab"
 )
 
-// Mode is a mode of the proxy, as far as scripts care.
+// Mode is a mode of the proxy, in one of its variants.
 type Mode struct {
-	// Proxy is what the flag --proxy-mode is set to.
-	Proxy string
+	dataplane.Mode
+	Variant string // empty if the mode has none
 	// Flags make the mode follow changes without the pauses that save work on
 	// a real node.
 	Flags []string
@@ -24,26 +25,35 @@ type Mode struct {
 	Flush []string
 }
 
-// Modes are the modes that scripts can run in, by name.
-var Modes = map[string]Mode{
-	"nftables": {
-		Proxy: "nftables",
-		Flags: minSyncPeriod,
-		Dump:  []string{"nft", "list", "ruleset"},
-		Flush: []string{"nft", "flush", "ruleset"},
-	},
-	"iptables-nft":    iptablesMode("nft"),
-	"iptables-legacy": iptablesMode("legacy"),
-}
+// Modes are the modes that scripts can run in, by name: all modes of the proxy, in
+// each of their variants.
+var Modes = func() map[string]Mode {
+	modes := map[string]Mode{}
+	for _, m := range mode.All {
+		if m.Variants == nil {
+			modes[m.Name] = Mode{
+				Mode:  m,
+				Flags: minSyncPeriod,
+				Dump:  []string{"nft", "list", "ruleset"},
+				Flush: []string{"nft", "flush", "ruleset"},
+			}
+		}
+		for _, variant := range m.Variants {
+			modes[m.Name+"-"+variant] = ofIPTables(m, variant)
+		}
+	}
+	return modes
+}()
 
 var minSyncPeriod = []string{"--iptables-min-sync-period=10ms"}
 
-// iptablesMode is iptables mode on a node whose rules are those of a variant.
-func iptablesMode(variant string) Mode {
+// ofIPTables is a mode on a node whose rules are those of a variant of iptables.
+func ofIPTables(m dataplane.Mode, variant string) Mode {
 	shell := func(script string) []string { return []string{"sh", "-ec", script, variant} }
 	return Mode{
-		Proxy: "iptables",
-		Flags: minSyncPeriod,
+		Mode:    m,
+		Variant: variant,
+		Flags:   minSyncPeriod,
 		Prepare: shell(`for p in iptables ip6tables; do
 	for v in nft legacy; do
 		hint() { $p-$v -w 10 -t mangle "$1" KUBE-IPTABLES-HINT >/dev/null 2>&1; }
@@ -57,10 +67,17 @@ done`),
 	}
 }
 
-// ModeNames lists the modes, the default one first.
+// ModeNames lists the modes, the preferred one first.
 func ModeNames() []string {
-	names := slices.Sorted(maps.Keys(Modes))
-	slices.Reverse(names)
+	var names []string
+	for _, m := range mode.All {
+		if m.Variants == nil {
+			names = append(names, m.Name)
+		}
+		for _, variant := range m.Variants {
+			names = append(names, m.Name+"-"+variant)
+		}
+	}
 	return names
 }
 
@@ -80,14 +97,14 @@ func (m Mode) PrepareNode(ctx context.Context, l *lab.Lab) error {
 // means tells whether a condition is about a mode: by its name, or by that of
 // the proxy mode, which is about all its variants.
 func means(condition, mode string) bool {
-	return condition == mode || condition == Modes[mode].Proxy
+	return condition == mode || condition == Modes[mode].Name
 }
 
 // conditions lists what scripts can call modes.
 func conditions() []string {
 	names := ModeNames()
 	for _, m := range Modes {
-		names = append(names, m.Proxy)
+		names = append(names, m.Name)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)

@@ -4,18 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
-	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"sluice/internal/coexist"
-	"sluice/internal/config"
 	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/iptables"
-	"sluice/internal/dataplane/nftables"
 	"sluice/internal/engine"
 	"sluice/internal/host"
 	"sluice/internal/leftovers"
@@ -23,63 +19,32 @@ import (
 	"sluice/internal/telemetry"
 )
 
-// skipKernelCheck is the environment variable, upstream's, by which somebody vouches
-// for a kernel that looks too old for nftables mode.
-const skipKernelCheck = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK"
-
-// checked is a dataplane that can tell what it lacks on this node.
-type checked interface {
-	dataplane.Dataplane
-	Check(context.Context) error
-}
-
-// openKernel opens the dataplane of a mode, or says what the node lacks for it.
-func openKernel(ctx context.Context, logger logr.Logger, mode v1alpha1.ProxyMode) (dataplane.Dataplane, error) {
-	kernel, err := newKernel(logger.WithName(string(mode)), mode)
+// openDataplane opens the dataplane of a mode, or says what the node lacks for it.
+func openDataplane(ctx context.Context, logger logr.Logger, m dataplane.Mode) (dataplane.Dataplane, error) {
+	d, err := m.Open(ctx, dataplane.Options{Logger: logger.WithName(m.Name)})
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", mode, err)
+		return nil, fmt.Errorf("open %s: %w", m.Name, err)
 	}
-	if err := kernel.Check(ctx); err != nil {
-		return nil, errors.Join(err, kernel.Close())
-	}
-	return kernel, nil
+	return d, nil
 }
 
-func newKernel(logger logr.Logger, mode v1alpha1.ProxyMode) (checked, error) {
-	if mode == config.ModeIPTables {
-		return iptables.New(iptables.Options{Logger: logger})
-	}
-	return nftables.New(nftables.Options{Logger: logger, AnyKernel: os.Getenv(skipKernelCheck) != ""})
-}
-
-// lacksIPv6 is why IPv6 cannot be used on this node; "" if it can.
-func lacksIPv6(ctx context.Context, logger logr.Logger, kernel dataplane.Dataplane) string {
+// lacksIPv6 returns why IPv6 cannot be used on this node; "" if it can.
+func lacksIPv6(ctx context.Context, logger logr.Logger, d dataplane.Dataplane) string {
 	if reason := host.NoIPv6(host.TuneOptions{Logger: logger}); reason != "" {
 		return reason
 	}
-	if k, ok := kernel.(*iptables.Dataplane); ok {
-		if err := k.Has(ctx, model.IPv6); err != nil {
+	if c, ok := d.(dataplane.FamilyChecker); ok {
+		if err := c.CheckFamily(ctx, model.IPv6); err != nil {
 			return err.Error()
 		}
 	}
 	return ""
 }
 
-// registerKernelMetrics adds the metrics that only the mode has.
-func (p *proxy) registerKernelMetrics() error {
-	if k, ok := p.kernel.(*iptables.Dataplane); ok {
-		return telemetry.RegisterIPTables(p.registry, telemetry.IPTablesOptions{
-			Families: p.settings.Plan.Families(), Stats: k.Stats, InvalidDropped: k.InvalidDropped,
-			LocalhostAccepted: func() uint64 { return p.loopback.Accepted() },
-		})
-	}
-	return nil
-}
-
-// inUse is what the dataplane has in the kernel that may not be taken for a
+// inUse returns what the dataplane has in the kernel that may not be taken for a
 // leftover.
-func inUse(kernel dataplane.Dataplane) leftovers.Kinds {
-	if k, ok := kernel.(*iptables.Dataplane); ok {
+func inUse(d dataplane.Dataplane) leftovers.Kinds {
+	if k, ok := d.(*iptables.Dataplane); ok {
 		if k.Variant() == iptables.Legacy {
 			return leftovers.IPTablesLegacy
 		}
@@ -88,10 +53,10 @@ func inUse(kernel dataplane.Dataplane) leftovers.Kinds {
 	return leftovers.Own
 }
 
-// newNeighbours looks after what nftables mode owes to the users of iptables;
-// iptables mode is one of them.
+// newNeighbours returns what looks after other users of iptables; nil where the
+// mode is one of them.
 func (p *proxy) newNeighbours() *coexist.Watcher {
-	if p.settings.Mode != config.ModeNFTables {
+	if !p.settings.Mode.BesideIPTables {
 		return nil
 	}
 	return coexist.New(coexist.Options{
@@ -135,7 +100,7 @@ func (p *proxy) removeLeftovers(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	options := leftovers.Options{Logger: p.logger.WithName("leftovers"), Keep: inUse(p.kernel)}
+	options := leftovers.Options{Logger: p.logger.WithName("leftovers"), Keep: inUse(p.dataplane)}
 	if p.neighbours != nil {
 		p.neighbours.Keep(ctx)
 		options.KeepMark = true

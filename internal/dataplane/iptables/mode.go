@@ -1,0 +1,96 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// Mode is proxy mode iptables.
+var Mode = dataplane.Mode{
+	Name:     "iptables",
+	Open:     open,
+	Missing:  Installed,
+	Render:   Render,
+	Variants: []string{NFT.String(), Legacy.String()},
+	// As upstream: packets to other ports of a ClusterIP are not refused.
+	Adjust: func(c *plan.Config) { c.FrontendsOnly = true },
+	Configuration: dataplane.Configuration{
+		Section:            "iptables",
+		MasqueradeSection:  "iptables",
+		LocalhostNodePorts: true,
+	},
+	Metrics: []string{
+		"kubeproxy_sync_full_proxy_rules_duration_seconds",
+		"kubeproxy_sync_partial_proxy_rules_duration_seconds",
+		"kubeproxy_iptables_localhost_nodeports_accepted_packets_total",
+	},
+	Counters: []dataplane.Metric{
+		{Name: rulesTotal, Help: "Rules of this proxy in the tables of iptables.", Labels: []string{"table", "ip_family"}},
+		{Name: rulesLast, Help: "Rules that the last change wrote.", Labels: []string{"table", "ip_family"}},
+		{Name: restoreFailures, Help: "Writes to iptables that failed.", Labels: []string{"ip_family"}, Counter: true},
+		{Name: partialRestoreFailures, Help: "Writes to iptables of a change only that failed.", Labels: []string{"ip_family"}, Counter: true},
+		{Name: invalidDropped, Help: "Packets dropped because connection tracking found them invalid.", Counter: true},
+	},
+}
+
+// Upstream's metrics of this mode.
+const (
+	rulesTotal             = "kubeproxy_sync_proxy_rules_iptables_total"
+	rulesLast              = "kubeproxy_sync_proxy_rules_iptables_last"
+	restoreFailures        = "kubeproxy_sync_proxy_rules_iptables_restore_failures_total"
+	partialRestoreFailures = "kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total"
+	invalidDropped         = "kubeproxy_iptables_ct_state_invalid_dropped_packets_total"
+)
+
+func open(ctx context.Context, o dataplane.Options) (dataplane.Dataplane, error) {
+	variant, err := parseVariant(o.Variant)
+	if err != nil {
+		return nil, err
+	}
+	d, err := New(Options{Logger: o.Logger, NetNS: o.NetNS, Variant: variant})
+	if err != nil {
+		return nil, err
+	}
+	if err := d.Check(ctx); err != nil {
+		if errors.Is(err, ErrLocked) {
+			err = &dataplane.BusyError{Err: err}
+		}
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// parseVariant returns the variant of that name; empty means that it is found out.
+func parseVariant(name string) (Variant, error) {
+	for _, v := range []Variant{NFT, Legacy} {
+		if name == v.String() {
+			return v, nil
+		}
+	}
+	if name != "" {
+		return AutoVariant, fmt.Errorf("there is no variant %q of iptables", name)
+	}
+	return AutoVariant, nil
+}
+
+// Count implements dataplane.Counter.
+func (d *Dataplane) Count(ctx context.Context, families []model.Family, add func(metric string, value float64, labels ...string)) {
+	stats := d.Stats()
+	for _, f := range families {
+		for _, name := range []string{"nat", "filter"} { // as upstream
+			table := Table{Family: f, Name: name}
+			add(rulesTotal, float64(stats.Rules[table]), name, f.String())
+			add(rulesLast, float64(stats.Written[table]), name, f.String())
+		}
+		add(restoreFailures, float64(stats.RestoreFailures[f]), f.String())
+		add(partialRestoreFailures, float64(stats.PartialRestoreFailures[f]), f.String())
+	}
+	if dropped, ok := d.InvalidDropped(ctx); ok {
+		add(invalidDropped, float64(dropped))
+	}
+}

@@ -1,0 +1,91 @@
+package dataplane
+
+import (
+	"context"
+	"io"
+
+	"github.com/go-logr/logr"
+
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// Mode describes a proxy mode: all that the rest of the program needs to know of
+// it. Each mode's package has one value of this type, and package mode lists
+// them. No other package knows which modes there are.
+type Mode struct {
+	// Name is the value of --proxy-mode.
+	Name string
+
+	// Open opens the dataplane. The error says what the node lacks for it; it is a
+	// BusyError if the same may work later.
+	Open func(context.Context, Options) (Dataplane, error)
+	// Missing reports what is not installed on this machine that the mode needs.
+	// It does not touch the kernel. Nil if the mode needs the kernel only.
+	Missing func() error
+	// Render writes what Reconcile makes in an empty kernel, for people and
+	// for comparisons. The same input always gives the same text.
+	Render func(io.Writer, *plan.Desired, []model.Family) error
+	// Variants are the implementations of the mechanism that a node may have, one
+	// of which Open chooses. Nil if there is only one.
+	Variants []string
+
+	// Adjust sets what the mode asks of plan, where modes differ.
+	Adjust func(*plan.Config)
+	// Configuration says which parts of the configuration are this mode's.
+	Configuration Configuration
+
+	// Metrics are the names of the metrics, of those that are not shown in every
+	// mode, that are shown in this one.
+	Metrics []string
+	// Counters are metrics that the dataplane keeps itself. It is a Counter if
+	// there are any.
+	Counters []Metric
+
+	// BesideIPTables means that the rules are not those of iptables. Other programs
+	// on the node that use iptables may then expect a chain of kube-proxy's
+	// there, or drop what is forwarded.
+	BesideIPTables bool
+}
+
+// BusyError is the error of Open where another program keeps the mechanism busy.
+type BusyError struct{ Err error }
+
+func (e *BusyError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error itself.
+func (e *BusyError) Unwrap() error { return e.Err }
+
+// Options configures a dataplane.
+type Options struct {
+	Logger logr.Logger
+	// Variant is one of the mode's variants; empty chooses what the node uses.
+	Variant string
+	// NetNS is an open network namespace to work in; 0 is the caller's own.
+	NetNS int
+}
+
+// Configuration says how a mode reads KubeProxyConfiguration.
+type Configuration struct {
+	// Section is the section with the mode's syncPeriod and minSyncPeriod, and all
+	// that only this mode has.
+	Section string
+	// MasqueradeSection is the section with masqueradeAll and masqueradeBit.
+	MasqueradeSection string
+	// InheritSection is the section that counts as well where no mode was
+	// chosen: upstream chooses another mode there, and reads that one's.
+	InheritSection string
+	// PrimaryNodePorts means that node ports are served on the node's primary
+	// addresses if nodePortAddresses is empty, and otherwise on all of them.
+	PrimaryNodePorts bool
+	// LocalhostNodePorts means that node ports are served on 127.0.0.1 also if
+	// it is not named, unless localhostNodePorts in Section is false.
+	LocalhostNodePorts bool
+}
+
+// Metric describes a metric.
+type Metric struct {
+	Name, Help string
+	Labels     []string
+	Counter    bool // it only grows
+}

@@ -1,0 +1,51 @@
+package nftables
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/plan"
+)
+
+// skipKernelCheck is upstream's environment variable by which an administrator
+// vouches for a kernel whose version looks too old.
+const skipKernelCheck = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK"
+
+// Mode is proxy mode nftables.
+var Mode = dataplane.Mode{
+	Name:   "nftables",
+	Open:   open,
+	Render: Render,
+	// As upstream: tcpBeLiberal is the only way to serve clients behind a network
+	// that reorders packets.
+	Adjust: func(c *plan.Config) { c.DropInvalid = false },
+	Configuration: dataplane.Configuration{
+		Section:           "nftables",
+		MasqueradeSection: "nftables",
+		InheritSection:    "iptables",
+		PrimaryNodePorts:  true,
+	},
+	Metrics: []string{
+		"kubeproxy_sync_full_proxy_rules_duration_seconds",
+		"kubeproxy_sync_partial_proxy_rules_duration_seconds",
+		"kubeproxy_sync_proxy_rules_nftables_sync_failures_total",
+		"kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total",
+		"kubeproxy_nftables_localhost_nodeport_listeners",
+		"kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total",
+		"kubeproxy_nftables_localhost_nodeport_rejected_packets_total",
+	},
+	BesideIPTables: true,
+}
+
+func open(ctx context.Context, o dataplane.Options) (dataplane.Dataplane, error) {
+	d, err := New(Options{Logger: o.Logger, NetNS: o.NetNS, AnyKernel: os.Getenv(skipKernelCheck) != ""})
+	if err != nil {
+		return nil, err
+	}
+	if err := d.Check(ctx); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
