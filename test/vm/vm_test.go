@@ -4,6 +4,7 @@ package vm
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/mode"
 	"sluice/test/lab"
 )
 
@@ -61,7 +63,7 @@ func TestKernels(t *testing.T) {
 		t.Fatal(err)
 	}
 	programs := buildPrograms(t)
-	accelerator := ChooseAccelerator(t.Context(), kernels[0], Program{Args: []string{programs["nftables"].Args[0], "-test.list=."}})
+	accelerator := ChooseAccelerator(t.Context(), kernels[0], Program{Args: []string{programs["lab"].Args[0], "-test.list=."}})
 	t.Logf("guests run on %s", accelerator)
 	for _, k := range kernels {
 		for name, p := range programs {
@@ -107,13 +109,7 @@ func buildPrograms(t *testing.T) map[string]Program {
 		t.Fatal(err)
 	}
 	skip := "-test.skip=" + strings.Join(unsuitable, "|")
-	return map[string]Program{
-		"nftables": {
-			Args: []string{buildTest(t, "sluice/internal/dataplane/nftables"), "-test.v", programTime, "-histories=20", "-renders=20", skip},
-		},
-		"iptables": {
-			Args: []string{buildTest(t, "sluice/internal/dataplane/iptables"), "-test.v", programTime, "-histories=2", "-renders=2", skip},
-		},
+	programs := map[string]Program{
 		"leftovers": {
 			Args: []string{buildTest(t, "sluice/internal/leftovers", "-tags=ipvs"), "-test.v", programTime},
 		},
@@ -127,6 +123,16 @@ func buildPrograms(t *testing.T) map[string]Program {
 			Env:   []string{lab.BinaryVariable + "=" + filepath.Join(workDir, "kube-proxy")},
 		},
 	}
+	for _, m := range mode.All {
+		// Modes with variants run commands, which takes time in a guest.
+		rounds := 20
+		if m.Variants != nil {
+			rounds = 2
+		}
+		programs[m.Name] = Program{Args: []string{buildTest(t, "sluice/internal/dataplane/"+m.Name), "-test.v", programTime,
+			fmt.Sprintf("-histories=%d", rounds), fmt.Sprintf("-renders=%d", rounds), skip}}
+	}
+	return programs
 }
 
 // buildTest builds a package's test program, which needs no libraries.
