@@ -114,7 +114,7 @@ func TestNothingOfTheKubernetesAPIBelowTheSources(t *testing.T) {
 
 // The language of each mechanism in the kernel is spoken in its own package.
 func TestRulesAreWrittenInOnePlace(t *testing.T) {
-	homes := []string{"internal/dataplane/iptables", "internal/leftovers"}
+	homes := []string{"internal/iptables", "internal/dataplane/iptables", "internal/leftovers"}
 	words := regexp.MustCompile(`-[AIDjg] KUBE-|^ip6?tables(-legacy|-nft)?-(save|restore)$|^KUBE-(SVC|SEP|SERVICES)`)
 	for _, top := range []string{"cmd", "internal"} {
 		err := filepath.WalkDir(filepath.Join(root, top), func(path string, entry fs.DirEntry, err error) error {

@@ -7,10 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/go-logr/logr"
 
-	"sluice/internal/dataplane/iptables"
+	"sluice/internal/iptables"
 	"sluice/internal/model"
 	"sluice/internal/nft"
 	"sluice/internal/xtables"
@@ -114,7 +115,7 @@ func keepLegacyMark(ctx context.Context, log logr.Logger, f family, t *xtables.T
 	}
 	rules := fmt.Sprintf("*%s\n:%s - [0:0]\n-A %s -j MARK --set-xmark %#x/%#x\nCOMMIT\n",
 		natTable, iptables.MarkChain, iptables.MarkChain, mark, mark)
-	err := iptables.Restore(ctx, iptables.Legacy, f.model, rules)
+	err := restoreLegacy(ctx, f.model, rules)
 	switch {
 	case err == nil:
 		tellKept(log, "iptables-legacy", f.nft.String())
@@ -123,6 +124,14 @@ func keepLegacyMark(ctx context.Context, log logr.Logger, f family, t *xtables.T
 		return nil
 	}
 	return err
+}
+
+func restoreLegacy(ctx context.Context, f model.Family, rules string) error {
+	commands, err := iptables.Find(ctx, iptables.Legacy, 0)
+	if err != nil {
+		return err
+	}
+	return commands.Restore(ctx, f, strings.NewReader(rules))
 }
 
 func legacyMarks(t *xtables.Table, mark uint32) bool {

@@ -11,9 +11,10 @@ import (
 
 	"sluice/internal/coexist"
 	"sluice/internal/dataplane"
-	"sluice/internal/dataplane/iptables"
+	iptablesmode "sluice/internal/dataplane/iptables"
 	"sluice/internal/engine"
 	"sluice/internal/host"
+	"sluice/internal/iptables"
 	"sluice/internal/leftovers"
 	"sluice/internal/model"
 	"sluice/internal/telemetry"
@@ -44,7 +45,7 @@ func lacksIPv6(ctx context.Context, logger logr.Logger, d dataplane.Dataplane) s
 // inUse returns what the dataplane has in the kernel that may not be taken for a
 // leftover.
 func inUse(d dataplane.Dataplane) leftovers.Kinds {
-	if k, ok := d.(*iptables.Dataplane); ok {
+	if k, ok := d.(*iptablesmode.Dataplane); ok {
 		if k.Variant() == iptables.Legacy {
 			return leftovers.IPTablesLegacy
 		}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"sluice/internal/dataplane/iptables"
 	"sluice/internal/dataplane/nftables"
+	driver "sluice/internal/iptables"
 	"sluice/internal/nft"
 )
 
@@ -77,7 +77,7 @@ func (o *Options) chains(variant Kinds) chainNames {
 		out = out.and(ipvsChains)
 	}
 	if o.KeepMark {
-		out = out.without(iptables.MarkChain)
+		out = out.without(driver.MarkChain)
 	}
 	return out
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"sluice/internal/dataplane/iptables"
+	driver "sluice/internal/iptables"
 	"sluice/internal/xtables"
 )
 
@@ -126,7 +126,7 @@ func run(cmd *exec.Cmd) ([]byte, error) {
 // the index of its line among those that are returned.
 func parseListing(listing []byte, table string) (rules ruleset, lines []string, err error) {
 	rules.base = map[string]bool{}
-	err = iptables.ScanListing(listing, table,
+	err = driver.ScanListing(listing, table,
 		func(name []byte, builtin bool) { rules.base[string(name)] = builtin },
 		func(chain, line []byte) {
 			words := bytes.Fields(line)

@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"sluice/internal/dataplane/iptables"
+	driver "sluice/internal/iptables"
 	"sluice/internal/nft"
 	"sluice/internal/xtables"
 )
@@ -23,7 +23,7 @@ type Use struct {
 // It leaves out KUBE-MARK-MASQ, which works without a kube-proxy in iptables
 // mode.
 func Uses(ctx context.Context, conn *nft.Conn) ([]Use, error) {
-	names := proxyChains.and(ipvsChains).without(iptables.MarkChain)
+	names := proxyChains.and(ipvsChains).without(driver.MarkChain)
 	compat, err := compatUses(ctx, conn, names)
 	legacy, lerr := legacyUses(names)
 	return append(compat, legacy...), errors.Join(err, lerr)

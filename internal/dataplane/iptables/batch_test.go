@@ -18,7 +18,7 @@ func TestWritingInPiecesDisturbsNobody(t *testing.T) {
 	pieces := 0
 	for i := range 1 + *histories/25 {
 		rng := rand.New(rand.NewPCG(*seed, uint64(i)))
-		h := newFakeHost()
+		h := newFakeDriver()
 		d := h.dataplane(t)
 		d.batch = 10 + rng.IntN(50)
 		crowd := newCrowd(rng)

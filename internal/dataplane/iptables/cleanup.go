@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 
+	"sluice/internal/iptables"
 	"sluice/internal/model"
 )
 
 // Cleanup removes our chains and what leads to them. A chain that somebody
 // else's rule leads to stays, empty.
 func (d *Dataplane) Cleanup(ctx context.Context) error {
-	d.forget()
+	d.locked(func() { d.states = nil })
 	if err := d.prepare(ctx); err != nil {
 		return err
 	}
@@ -25,8 +26,8 @@ func (d *Dataplane) Cleanup(ctx context.Context) error {
 // cleanFamily removes our chains of a family.
 func (d *Dataplane) cleanFamily(ctx context.Context, f model.Family) error {
 	var errs []error
-	for _, name := range tableNames {
-		if err := d.cleanTable(ctx, newTable(Table{f, name})); err != nil {
+	for _, name := range iptables.TableNames {
+		if err := d.cleanTable(ctx, newTable(iptables.Table{Family: f, Name: name})); err != nil {
 			errs = append(errs, fmt.Errorf("removing our chains: %w", err))
 		}
 	}
@@ -34,16 +35,15 @@ func (d *Dataplane) cleanFamily(ctx context.Context, f model.Family) error {
 }
 
 func (d *Dataplane) cleanTable(ctx context.Context, t *table) error {
-	l, err := d.host.list(ctx, t.Table)
+	l, err := d.driver.List(ctx, t.Table)
 	if err != nil {
 		return err
 	}
 	t.take(l)
 	t.missing = nil
-	t.removing = ownHooks(t.Name, l.builtin)
-	t.surplusOf(newPages())
-	r := &round{d: d}
-	return r.write(ctx, t, newPages())
+	t.removing = ownHooks(t.Name, l.Builtin)
+	t.surplusOf(newChainTexts())
+	return (&commit{d: d}).writeTable(ctx, t, newChainTexts())
 }
 
 // ownHooks are the rules among those of built-in chains that are our hooks or

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/iptables"
 	"sluice/internal/netns"
 	"sluice/internal/plan"
 )
@@ -16,21 +17,21 @@ var errReconciling = errors.New("it is being compared with what is desired: ask 
 
 // Describe goes the ways of packets to a frontend, and reads the chains on them.
 func (d *Dataplane) Describe(ctx context.Context, at dataplane.Place, client netip.Addr) (dataplane.Description, error) {
-	h, sides := d.lookedAt()
-	if sides == nil {
+	drv, states := d.lookedAt()
+	if states == nil {
 		return dataplane.Description{}, errReconciling
 	}
-	i := slices.IndexFunc(sides, func(s *side) bool { return s.family == at.Family() })
+	i := slices.IndexFunc(states, func(s *familyState) bool { return s.family == at.Family() })
 	if i < 0 {
 		return dataplane.Description{}, nil // nothing can be there
 	}
-	e := explorer{ctx: ctx, host: h, place: at, visited: map[visit]bool{}}
-	e.explore(Table{at.Family(), nat}, servicesChain)
-	e.explore(Table{at.Family(), filter}, servicesChain, externalServicesChain, firewallChain)
+	e := explorer{ctx: ctx, driver: drv, place: at, visited: map[visit]bool{}}
+	e.explore(iptables.Table{Family: at.Family(), Name: nat}, servicesChain)
+	e.explore(iptables.Table{Family: at.Family(), Name: filter}, servicesChain, externalServicesChain, firewallChain)
 	if e.err != nil {
 		return dataplane.Description{}, e.err
 	}
-	f := sides[i].frontend(at.Key)
+	f := states[i].frontend(at.Key)
 	out := e.description(f)
 	if f == nil || f.Affinity == 0 || !client.IsValid() {
 		return out, nil
@@ -40,9 +41,9 @@ func (d *Dataplane) Describe(ctx context.Context, at dataplane.Place, client net
 }
 
 // lookedAt is what the kernel is read with, and what is known of it.
-func (d *Dataplane) lookedAt() (h host, sides []*side) {
-	d.note(func() { h, sides = d.host, d.sides })
-	return h, sides
+func (d *Dataplane) lookedAt() (drv driver, states []*familyState) {
+	d.locked(func() { drv, states = d.driver, d.states })
+	return drv, states
 }
 
 // recallClient finds the endpoints that the kernel remembers for a client, in the
@@ -72,9 +73,9 @@ func recallClient(ctx context.Context, out *dataplane.Description, f *plan.Front
 // explorer goes all ways that packets to a place may take, whoever sends them,
 // until something fails. Of a pool with very many endpoints it reads a part.
 type explorer struct {
-	ctx   context.Context
-	host  host
-	place dataplane.Place
+	ctx    context.Context
+	driver driver
+	place  dataplane.Place
 
 	objects []dataplane.Object
 	visited map[visit]bool // and whether there was anything
@@ -87,7 +88,7 @@ type explorer struct {
 
 // visit is that of a chain on the way of certain senders, or of all others.
 type visit struct {
-	table  Table
+	table  iptables.Table
 	chain  string
 	inside bool
 }
@@ -140,7 +141,7 @@ func (e *explorer) description(f *plan.Frontend) dataplane.Description {
 }
 
 // explore goes through chains that packets enter by.
-func (e *explorer) explore(t Table, chains ...string) {
+func (e *explorer) explore(t iptables.Table, chains ...string) {
 	for _, chain := range chains {
 		e.enter(t, chain, false)
 	}
@@ -148,7 +149,7 @@ func (e *explorer) explore(t Table, chains ...string) {
 
 // enter goes through a chain, once, and tells whether there is anything for the
 // frontend.
-func (e *explorer) enter(t Table, chain string, inside bool) bool {
+func (e *explorer) enter(t iptables.Table, chain string, inside bool) bool {
 	v := visit{t, chain, inside}
 	any, again := e.visited[v]
 	if !again && e.err == nil {
@@ -161,7 +162,7 @@ func (e *explorer) enter(t Table, chain string, inside bool) bool {
 // read reads a chain and goes on from there. Rules that lead to something for
 // the frontend are noted.
 func (e *explorer) read(v visit) (any bool) {
-	lines, err := e.host.rulesOf(e.ctx, v.table, v.chain)
+	lines, err := e.driver.Rules(e.ctx, v.table, v.chain)
 	if err != nil {
 		e.err = err
 		return false
@@ -192,7 +193,7 @@ func (e *explorer) follow(v visit, r *listedRule) bool {
 		return e.enter(v.table, r.target, v.inside)
 	case !servesOne(v.chain) && !r.names(e.place):
 		return false // for everybody
-	case r.target == MarkChain || r.target == markOffClusterChain:
+	case r.target == markChain || r.target == markOffClusterChain:
 		return true
 	}
 	inside := v.inside

@@ -12,6 +12,7 @@ import (
 
 	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/dataplanetest"
+	"sluice/internal/iptables"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -106,7 +107,7 @@ func TestDescribeFindsWhatWasProgrammed(t *testing.T) {
 	t.Logf("seed %d (repeat with -seed)", *seed)
 	for i := range 1 + *histories/5 {
 		crowd := newCrowd(rand.New(rand.NewPCG(*seed, uint64(i))))
-		d := newFakeHost().dataplane(t)
+		d := newFakeDriver().dataplane(t)
 		ok(t, d.Reconcile(t.Context(), crowd.desired))
 		for _, k := range crowd.keys() {
 			f := crowd.desired.Frontends[k]
@@ -235,14 +236,14 @@ func TestDescribeSaysWhatSomebodyElseRemoved(t *testing.T) {
 }
 
 func TestDescribeBeforeTheFirstReconcileSaysThatItIsTooEarly(t *testing.T) {
-	d := newFakeHost().dataplane(t)
+	d := newFakeDriver().dataplane(t)
 	if _, err := d.Describe(t.Context(), placeAt("10.96.0.1:80", model.TCP, ""), netip.Addr{}); err == nil {
 		t.Error("no error")
 	}
 }
 
 func TestDescribeWhileTheFrontendChanges(t *testing.T) {
-	d, desired := newKernel(t, NFT).dataplane(), variety()
+	d, desired := newKernel(t, iptables.NFT).dataplane(), variety()
 	ok(t, d.Reconcile(t.Context(), desired))
 	at := placeAt("10.96.0.1:80", model.TCP, "")
 	dataplanetest.DescribeWhileChanging(t, d, at, desired.Frontends[at.Key], 20)
@@ -265,7 +266,7 @@ func TestProgressIsTold(t *testing.T) {
 			return d.Apply(t.Context(), &plan.Change{Settings: &s})
 		}, len(desired.Frontends) - 2},
 	}
-	d := newFakeHost().dataplane(t)
+	d := newFakeDriver().dataplane(t)
 	var told []dataplane.Progress
 	d.OnProgress(func(p dataplane.Progress) { told = append(told, p) })
 	for _, tt := range tests {

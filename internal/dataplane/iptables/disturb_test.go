@@ -11,8 +11,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/iptables"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/xtables"
 )
 
 // disturbedSoon waits until the dataplane noticed what somebody did.
@@ -90,15 +92,15 @@ func TestARenamedChainIsMadeAgain(t *testing.T) {
 	}
 }
 
-// busyHost has a change written while a table is being listed, a few times.
-type busyHost struct {
-	host
+// busyDriver has a change written while a table is being listed, a few times.
+type busyDriver struct {
+	driver
 	change func()
 	left   int
 }
 
-func (h *busyHost) list(ctx context.Context, t Table) (*listing, error) {
-	l, err := h.host.list(ctx, t)
+func (h *busyDriver) List(ctx context.Context, t iptables.Table) (*iptables.Listing, error) {
+	l, err := h.driver.List(ctx, t)
 	if h.left--; h.left >= 0 {
 		h.change()
 	}
@@ -108,20 +110,20 @@ func (h *busyHost) list(ctx context.Context, t Table) (*listing, error) {
 // What others did is found also while changes follow one another.
 func TestChangesDoNotHideWhatOthersDid(t *testing.T) {
 	ctx := t.Context()
-	fake := newFakeHost()
+	fake := newFakeDriver()
 	d := fake.dataplane(t)
 	desired := variety()
 	ok(t, d.Reconcile(ctx, desired))
 	f := *desired.Frontends[key("10.96.0.1:80", model.TCP)]
 	n := 0
-	d.host = &busyHost{host: d.host, left: 3, change: func() {
+	d.driver = &busyDriver{driver: d.driver, left: 3, change: func() {
 		n++
 		f.Route.Endpoints = endpoints(fmt.Sprintf("10.244.0.%d:8080", n))
 		ok(t, d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{&f}}))
 	}}
-	chains := fake.tables[Table{model.IPv4, filter}].chains
+	chains := fake.tables[iptables.Table{Family: model.IPv4, Name: filter}].chains
 	chains["KUBE-PROXY-FIREWALL"] = append(chains["KUBE-PROXY-FIREWALL"], "-j DROP")
-	fake.stamps++
+	fake.generation++
 	if good, err := d.Verify(ctx); err != nil || good {
 		t.Errorf("Verify says %v, %v", good, err)
 	}
@@ -130,29 +132,29 @@ func TestChangesDoNotHideWhatOthersDid(t *testing.T) {
 	}
 }
 
-// countingHost counts listings.
-type countingHost struct {
-	host
+// countingDriver counts listings.
+type countingDriver struct {
+	driver
 	lists atomic.Int32
 }
 
-func (h *countingHost) list(ctx context.Context, t Table) (*listing, error) {
+func (h *countingDriver) List(ctx context.Context, t iptables.Table) (*iptables.Listing, error) {
 	h.lists.Add(1)
-	return h.host.list(ctx, t)
+	return h.driver.List(ctx, t)
 }
 
 // Nobody lists tables because of what others do to theirs: the kernel says what it was.
 func TestTablesOfOthersAreNoReasonToList(t *testing.T) {
 	ctx := t.Context()
-	k := newKernel(t, NFT)
+	k := newKernel(t, iptables.NFT)
 	d := k.dataplane()
 	d.period = time.Hour // this test looks by itself
 	ok(t, d.Reconcile(ctx, variety()))
 	if good, err := d.Verify(ctx); err != nil || !good {
 		t.Fatalf("Verify says %v, %v", good, err)
 	}
-	counting := &countingHost{host: d.host}
-	d.host = counting
+	counting := &countingDriver{driver: d.driver}
+	d.driver = counting
 	for range 3 {
 		k.run("", "nft", "add table ip theirs; add chain ip theirs c; add rule ip theirs c counter; flush chain ip theirs c")
 		if good, err := d.Verify(ctx); err != nil || !good {
@@ -171,7 +173,7 @@ func TestTablesOfOthersAreNoReasonToList(t *testing.T) {
 // iptables lists a table that nft put to sleep as if packets passed it.
 func TestATableThatSleepsIsWokenUp(t *testing.T) {
 	ctx := context.Background()
-	k := newKernel(t, NFT)
+	k := newKernel(t, iptables.NFT)
 	d := k.dataplane()
 	d.period = watchPeriod / 20
 	ok(t, d.Reconcile(ctx, variety()))
@@ -215,7 +217,7 @@ COMMIT
 			if good, err := d.Verify(ctx); err != nil || !good {
 				t.Errorf("Verify says %v, %v of a rule that is not ours", good, err)
 			}
-			if d.watch.suspicious {
+			if d.foreign.suspected {
 				t.Error("what was looked at is still suspicious")
 			}
 			k.iptables("-t nat -D THEIRS 1")
@@ -249,7 +251,7 @@ func TestOwnChangesDoNotDisturb(t *testing.T) {
 			d := newKernel(t, v).dataplane()
 			ok(t, d.Reconcile(ctx, variety()))
 			suspicious := func() (yes bool) {
-				d.note(func() { yes = d.watch.suspicious })
+				d.locked(func() { yes = d.foreign.suspected })
 				return yes
 			}
 			if suspicious() {
@@ -276,12 +278,12 @@ func TestFlushIsNoticedAmongOthersWrites(t *testing.T) {
 			d := k.dataplane()
 			ok(t, d.Reconcile(ctx, variety()))
 			k.iptables("-t nat -N THEIRS")
-			d.note(func() { d.watch.notBefore = d.clock.Now().Add(time.Hour) })
-			if good, err := d.look(ctx, false); err != nil || !good {
+			d.locked(func() { d.foreign.listAfter = d.clock.Now().Add(time.Hour) })
+			if good, err := d.inspect(ctx, false); err != nil || !good {
 				t.Errorf("of somebody else's chain: %v, %v", good, err)
 			}
 			k.iptables("-t nat -F")
-			if good, err := d.look(ctx, false); err != nil || good {
+			if good, err := d.inspect(ctx, false); err != nil || good {
 				t.Errorf("of a flush: %v, %v", good, err)
 			}
 		})
@@ -361,14 +363,18 @@ func TestUpstreamsRulesAreReplaced(t *testing.T) {
 // Who asks for a table of legacy makes it, and every packet pays for that.
 func TestTableMangleIsNotMade(t *testing.T) {
 	ctx := context.Background()
-	k := newKernel(t, Legacy)
+	k := newKernel(t, iptables.Legacy)
 	d := k.dataplane()
 	ok(t, d.Reconcile(ctx, variety()))
 	if good, err := d.Verify(ctx); err != nil || !good {
 		t.Errorf("Verify says %v, %v", good, err)
 	}
 	for _, f := range model.Families {
-		names, err := d.host.(*programs).legacyTables(f)
+		var names []string
+		err := k.ns.Do(func() (err error) {
+			names, err = map[model.Family]*xtables.Family{model.IPv4: xtables.IPv4, model.IPv6: xtables.IPv6}[f].Tables()
+			return err
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,15 +13,16 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"sluice/internal/iptables"
 	"sluice/internal/model"
 	"sluice/internal/nft"
 )
 
-// fakeHost understands iptables-restore's input as far as we write it, and is as
+// fakeDriver understands iptables-restore's input as far as we write it, and is as
 // strict as the kernel: what leads nowhere, or removes what is in use, is
 // refused, and with it all of a table.
-type fakeHost struct {
-	tables map[Table]*fakeTable
+type fakeDriver struct {
+	tables map[iptables.Table]*fakeTable
 	// refuse is a reason to refuse a line, "" for none.
 	refuse func(line string) string
 	// form is how a rule is listed, if not as it was written.
@@ -29,9 +30,9 @@ type fakeHost struct {
 	// mute leaves the number of the line out of refusals, as legacy does.
 	mute bool
 	// watch is called after each piece of writing.
-	watch  func()
-	writes int
-	stamps uint32
+	watch      func()
+	writes     int
+	generation uint32
 }
 
 type fakeTable struct {
@@ -39,8 +40,8 @@ type fakeTable struct {
 	chains  map[string][]string // rules without -A and the chain
 }
 
-func newFakeHost() *fakeHost {
-	h := &fakeHost{tables: map[Table]*fakeTable{}}
+func newFakeDriver() *fakeDriver {
+	h := &fakeDriver{tables: map[iptables.Table]*fakeTable{}}
 	for _, f := range model.Families {
 		for name, builtin := range map[string][]string{
 			nat:    {"PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"},
@@ -51,58 +52,56 @@ func newFakeHost() *fakeHost {
 			for _, b := range builtin {
 				t.chains[b] = nil
 			}
-			h.tables[Table{f, name}] = t
+			h.tables[iptables.Table{Family: f, Name: name}] = t
 		}
 	}
 	return h
 }
 
 // dataplane is one on the fake host.
-func (h *fakeHost) dataplane(t testing.TB) *Dataplane {
+func (h *fakeDriver) dataplane(t testing.TB) *Dataplane {
 	t.Helper()
 	d, err := New(Options{Logger: logr.Discard()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.host, d.stamper, d.families = h, fakeStamper{h}, model.Families[:]
+	d.driver, d.monitor, d.families = h, fakeMonitor{h}, model.Families[:]
 	d.batch = math.MaxInt
-	d.features = features{randomFully: true, bytecode: true, accounting: true, affinity: true, sctp: true}
+	d.features = iptables.Features{RandomFully: true, BPF: true, NFAcct: true, Recent: true, SCTP: true}
 	t.Cleanup(func() { d.Close() })
 	return d
 }
 
-// fakeStamper counts what was written, as nftables does.
-type fakeStamper struct{ *fakeHost }
+// fakeMonitor counts writes, as nftables does.
+type fakeMonitor struct{ *fakeDriver }
 
-func (s fakeStamper) listen(context.Context, bool) error { return nil }
-func (s fakeStamper) judge(stamp, stamp) verdict         { return unheard }
-
-func (s fakeStamper) stamp(context.Context) (stamp, error) {
-	return stamp{generation: s.stamps}, nil
+func (m fakeMonitor) Generation(context.Context) (iptables.Generation, error) {
+	return iptables.Generation{NFT: m.generation}, nil
 }
 
-func (s fakeStamper) contents(context.Context) (*contents, error) { return nil, nil }
-func (s fakeStamper) asleep(context.Context) ([]nft.Table, error) { return nil, nil }
-func (s fakeStamper) wake(context.Context, []nft.Table) error     { return nil }
-
-func (s fakeStamper) expected(before stamp, _ Table, _ int) stamp {
-	before.generation++
+func (m fakeMonitor) Expected(before iptables.Generation, _ iptables.Table, _ int) iptables.Generation {
+	before.NFT++
 	return before
 }
 
-func (s fakeStamper) Close() error { return nil }
+func (m fakeMonitor) Judge(_, _ iptables.Generation) iptables.Verdict        { return iptables.Unknown }
+func (m fakeMonitor) Checksums(context.Context) (*iptables.Checksums, error) { return nil, nil }
+func (m fakeMonitor) Dormant(context.Context) ([]nft.Table, error)           { return nil, nil }
+func (m fakeMonitor) Wake(context.Context, []nft.Table) error                { return nil }
+func (m fakeMonitor) Listen(context.Context, bool) error                     { return nil }
+func (m fakeMonitor) Close() error                                           { return nil }
 
-func (h *fakeHost) list(_ context.Context, t Table) (*listing, error) {
+func (h *fakeDriver) List(_ context.Context, t iptables.Table) (*iptables.Listing, error) {
 	var b bytes.Buffer
 	h.tables[t].print(&b, t.Name)
 	text := b.Bytes()
 	if h.form != nil {
 		text = []byte(h.form(string(text)))
 	}
-	return parseListing(text, t.Name)
+	return iptables.ParseListing(text, t.Name)
 }
 
-func (h *fakeHost) rulesOf(_ context.Context, t Table, chain string) ([]string, error) {
+func (h *fakeDriver) Rules(_ context.Context, t iptables.Table, chain string) ([]string, error) {
 	var rules []string
 	for _, r := range h.tables[t].chains[chain] {
 		rules = append(rules, "-A "+chain+" "+r)
@@ -129,18 +128,18 @@ func (t *fakeTable) print(b *bytes.Buffer, name string) {
 }
 
 // dump prints all tables.
-func (h *fakeHost) dump() string {
+func (h *fakeDriver) dump() string {
 	var b bytes.Buffer
 	for _, f := range model.Families {
-		for _, name := range tableNames {
+		for _, name := range iptables.TableNames {
 			fmt.Fprintf(&b, "# %s\n", f)
-			h.tables[Table{f, name}].print(&b, name)
+			h.tables[iptables.Table{Family: f, Name: name}].print(&b, name)
 		}
 	}
 	return b.String()
 }
 
-func (h *fakeHost) write(_ context.Context, f model.Family, input io.Reader) error {
+func (h *fakeDriver) Restore(_ context.Context, f model.Family, input io.Reader) error {
 	text, err := io.ReadAll(input)
 	if err != nil {
 		return err
@@ -151,9 +150,9 @@ func (h *fakeHost) write(_ context.Context, f model.Family, input io.Reader) err
 	for i, line := range strings.Split(strings.TrimSuffix(string(text), "\n"), "\n") {
 		fail := func(format string, args ...any) error {
 			if h.mute {
-				return &failure{"fake", "the kernel says no", 1}
+				return &iptables.CommandError{Path: "fake", Message: "the kernel says no", ExitCode: 1}
 			}
-			return &failure{"fake", fmt.Sprintf("line %d: ", i+1) + fmt.Sprintf(format, args...), 1}
+			return &iptables.CommandError{Path: "fake", Message: fmt.Sprintf("line %d: ", i+1) + fmt.Sprintf(format, args...), ExitCode: 1}
 		}
 		if h.refuse != nil {
 			if reason := h.refuse(line); reason != "" {
@@ -161,15 +160,15 @@ func (h *fakeHost) write(_ context.Context, f model.Family, input io.Reader) err
 			}
 		}
 		if table, ok := strings.CutPrefix(line, "*"); ok {
-			name, t = table, h.tables[Table{f, table}].clone()
+			name, t = table, h.tables[iptables.Table{Family: f, Name: table}].clone()
 			continue
 		}
 		if line == "COMMIT" {
 			if reason := t.check(); reason != "" {
 				return fail("%s", reason)
 			}
-			h.tables[Table{f, name}] = t
-			h.stamps++
+			h.tables[iptables.Table{Family: f, Name: name}] = t
+			h.generation++
 			continue
 		}
 		if reason := t.do(line); reason != "" {

@@ -1,84 +1,156 @@
 package iptables
 
 import (
-	"net/netip"
+	"maps"
+	"slices"
+	"sync"
 
+	"sluice/internal/iptables"
 	"sluice/internal/model"
-	"sluice/internal/xtables"
+	"sluice/internal/plan"
 )
 
-// Table is a table of one family that we have rules in.
-type Table struct {
-	Family model.Family
-	Name   string
+// familyState is one family: its chains as they should be, and as they are.
+type familyState struct {
+	family  model.Family
+	ruleset *ruleset
+	tables  []*table // in the order of iptables.TableNames
+	// frontends are those in the ruleset. mu guards them against concurrent readers.
+	mu        sync.Mutex
+	frontends map[plan.Key]*plan.Frontend
 }
 
-func (t Table) String() string { return words[t.Family].command + " " + t.Name }
-
-// The tables. We have nothing in mangle, where upstream has a canary: every packet
-// would pass the hooks of one table more.
-const (
-	nat    = "nat"
-	filter = "filter"
-	mangle = "mangle"
-)
-
-// tableNames are the tables in which there may be chains of kube-proxy.
-var tableNames = []string{nat, filter, mangle}
-
-// wording is what a family's programs are called, and how its rules say things.
-type wording struct {
-	command     string
-	legacy      *xtables.Family
-	addressBits int
-	unreachable string
-	recentMask  string
-	loopback    netip.Prefix
-	// bytecode is a filter that takes packets whose source is their destination.
-	bytecode string
-}
-
-var words = map[model.Family]*wording{
-	model.IPv4: {
-		command:     "iptables",
-		legacy:      xtables.IPv4,
-		addressBits: 32,
-		unreachable: "icmp-port-unreachable",
-		recentMask:  "255.255.255.255",
-		loopback:    netip.MustParsePrefix("127.0.0.0/8"),
-		bytecode:    sameAddress(12, 16, 1),
-	},
-	model.IPv6: {
-		command:     "ip6tables",
-		legacy:      xtables.IPv6,
-		addressBits: 128,
-		unreachable: "icmp6-port-unreachable",
-		recentMask:  "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
-		loopback:    netip.MustParsePrefix("::1/128"),
-		bytecode:    sameAddress(8, 24, 4),
-	},
-}
-
-// rejection is how a connection of a protocol is refused. A reset also ends a TCP
-// connection that has lost its entry in the tracking table; an ICMP error does not.
-func (w *wording) rejection(p model.Protocol) string {
-	if p == model.TCP {
-		return "tcp-reset"
+func newFamilyState(family model.Family, features iptables.Features) *familyState {
+	s := &familyState{family: family, ruleset: newRuleset(family, features), frontends: map[plan.Key]*plan.Frontend{}}
+	for _, name := range iptables.TableNames {
+		s.tables = append(s.tables, newTable(iptables.Table{Family: family, Name: name}))
 	}
-	return w.unreachable
+	return s
 }
 
-// protocolName is what iptables calls a protocol and the match that knows its
-// ports.
-func protocolName(p model.Protocol) string {
-	switch p {
-	case model.UDP:
-		return "udp"
-	case model.SCTP:
-		return "sctp"
+// countOf counts the frontends of a family.
+func countOf(family model.Family, frontends []*plan.Frontend) int {
+	n := 0
+	for _, f := range frontends {
+		if f.Family() == family {
+			n++
+		}
 	}
-	return "tcp"
+	return n
 }
 
-// single is the prefix that has one address only.
-func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+// affected counts the frontends that a change concerns. The settings are in the
+// rules of all.
+func (s *familyState) affected(set []*plan.Frontend, change *plan.Change) int {
+	n := countOf(s.family, set)
+	for _, k := range change.Removed {
+		if k.Family() == s.family {
+			n++
+		}
+	}
+	if change.Settings != nil {
+		n = max(n, len(s.frontends))
+	}
+	return n
+}
+
+// item is the change of a service port.
+type item struct {
+	id        portID
+	frontends []*plan.Frontend // all that it should have
+	old       *group
+}
+
+// items turns new, changed and removed frontends into changes of service ports.
+func (s *familyState) items(set []*plan.Frontend, removed []plan.Key) []*item {
+	byID := map[portID]map[plan.Key]*plan.Frontend{}
+	of := func(id portID) map[plan.Key]*plan.Frontend {
+		if byID[id] == nil {
+			byID[id] = map[plan.Key]*plan.Frontend{}
+			if g := s.ruleset.groups[id]; g != nil {
+				for _, f := range g.frontends {
+					byID[id][f.Key] = f
+				}
+			}
+		}
+		return byID[id]
+	}
+	for _, k := range removed {
+		if old := s.frontends[k]; old != nil {
+			delete(of(idOf(old)), k)
+		}
+	}
+	for _, f := range set {
+		if f.Family() != s.family {
+			continue
+		}
+		if old := s.frontends[f.Key]; old != nil && idOf(old) != idOf(f) {
+			delete(of(idOf(old)), f.Key)
+		}
+		of(idOf(f))[f.Key] = f
+	}
+	items := make([]*item, 0, len(byID))
+	for id, frontends := range byID {
+		items = append(items, &item{id: id, frontends: slices.Collect(maps.Values(frontends)), old: s.ruleset.groups[id]})
+	}
+	// Sorted, so that it does not depend on chance what is programmed if some fail.
+	slices.SortFunc(items, func(a, b *item) int { return a.id.compare(b.id) })
+	return items
+}
+
+// fill lays out all that is desired in an empty ruleset.
+func (s *familyState) fill(desired *plan.Desired, frontends []*plan.Frontend) []*item {
+	s.ruleset.configure(desired.Settings)
+	for _, h := range desired.HealthChecks {
+		s.ruleset.setHealthPort(h.Port, true)
+	}
+	items := s.items(frontends, nil)
+	for _, it := range items {
+		s.put(it)
+	}
+	s.ruleset.layout()
+	return items
+}
+
+// put makes the change in the ruleset.
+func (s *familyState) put(it *item) {
+	var g *group
+	if len(it.frontends) > 0 {
+		g = newGroup(it.id, it.frontends, s.ruleset.env)
+	}
+	s.replace(it.id, g)
+}
+
+// undo reverts the change.
+func (s *familyState) undo(it *item) { s.replace(it.id, it.old) }
+
+func (s *familyState) replace(id portID, g *group) {
+	s.updateFrontends(s.ruleset.groups[id], g)
+	s.ruleset.replace(id, g)
+}
+
+// updateFrontends replaces the frontends of one group by those of another.
+func (s *familyState) updateFrontends(old, g *group) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old != nil {
+		for _, f := range old.frontends {
+			if now := s.frontends[f.Key]; now != nil && idOf(now) == old.id {
+				delete(s.frontends, f.Key)
+			}
+		}
+	}
+	if g != nil {
+		for _, f := range g.frontends {
+			s.frontends[f.Key] = f
+		}
+	}
+}
+
+// frontend returns the one with a key, nil if there is none. It may be called
+// concurrently.
+func (s *familyState) frontend(k plan.Key) *plan.Frontend {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.frontends[k]
+}

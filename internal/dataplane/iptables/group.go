@@ -53,7 +53,7 @@ type placed struct {
 // chain is one that is no tree's.
 type chain struct {
 	name  string
-	write func(*page)
+	write func(*chainText)
 }
 
 // newGroup arranges the frontends of a service port.
@@ -131,7 +131,7 @@ func (g *group) separate() {
 		if worthAChain(p.rules(), p.uses) {
 			p.chain = g.id.hashed(poolPrefix, strconv.Itoa(i))
 			if !p.big() {
-				g.chains = append(g.chains, chain{p.chain, func(to *page) {
+				g.chains = append(g.chains, chain{p.chain, func(to *chainText) {
 					to.own(p.keys...)
 					to.comment = g.id.String()
 					p.write(to, p.base())
@@ -142,7 +142,7 @@ func (g *group) separate() {
 	for i, p := range g.policies {
 		if n := p.size(); n > 0 && (p.filtered || worthAChain(n, len(p.frontends))) {
 			p.chain = g.id.hashed(policyPrefix, strconv.Itoa(i))
-			g.chains = append(g.chains, chain{p.chain, func(to *page) {
+			g.chains = append(g.chains, chain{p.chain, func(to *chainText) {
 				to.own(p.keys()...)
 				to.comment = g.id.String()
 				p.write(to, rule{protocol: protocolName(g.id.protocol)})
@@ -169,7 +169,7 @@ func (g *group) place(f *plan.Frontend, env *environment) {
 	case len(f.Sources) > 0:
 		name := g.id.hashed(admitPrefix, f.Key.String())
 		add(trees.nat, &admission{f, name})
-		g.chains = append(g.chains, chain{name, func(to *page) { writeSources(to, f, p.chain) }})
+		g.chains = append(g.chains, chain{name, func(to *chainText) { writeSources(to, f, p.chain) }})
 	}
 	add(trees.filter, refusal)
 	if f.Filtered {
@@ -178,7 +178,7 @@ func (g *group) place(f *plan.Frontend, env *environment) {
 }
 
 // writeSources admits the sources that may connect.
-func writeSources(to *page, f *plan.Frontend, next string) {
+func writeSources(to *chainText, f *plan.Frontend, next string) {
 	to.own(f.Key)
 	to.comment = commentOf(f)
 	for _, s := range f.Sources {

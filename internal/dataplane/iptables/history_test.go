@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/internal/dataplane/dataplanetest"
+	"sluice/internal/iptables"
 	"sluice/internal/model"
 	"sluice/internal/oracle/randomworld"
 	"sluice/internal/plan"
@@ -38,7 +39,7 @@ func TestIncrementalIsFromScratchIsKernel(t *testing.T) {
 			for i := range *histories {
 				rng := rand.New(rand.NewPCG(*seed, uint64(i)))
 				dataplanetest.Follow(t, rng, 4, incremental, scratch)
-				if good, _, err := incremental.compare(context.Background(), incremental.sides); err != nil || !good {
+				if good, _, err := incremental.compare(context.Background(), incremental.states); err != nil || !good {
 					t.Fatalf("history %d of seed %d: the mirror is not the kernel: %v", i, *seed, err)
 				}
 				if diff := cmp.Diff(strings.Split(ks.dump(), "\n"), strings.Split(ki.dump(), "\n")); diff != "" {
@@ -56,12 +57,12 @@ func TestTreesDependOnWhatIsThereOnly(t *testing.T) {
 	ctx := context.Background()
 	for i := range *histories {
 		rng := rand.New(rand.NewPCG(*seed, uint64(i)))
-		hi, hs := newFakeHost(), newFakeHost()
+		hi, hs := newFakeDriver(), newFakeDriver()
 		incremental, scratch := hi.dataplane(t), hs.dataplane(t)
 		incremental.batch = 50 + rng.IntN(200)
 		crowd := newCrowd(rng)
 		if rng.IntN(2) == 0 {
-			incremental.features.bytecode, scratch.features.bytecode = false, false
+			incremental.features.BPF, scratch.features.BPF = false, false
 		}
 		ok(t, incremental.Reconcile(ctx, crowd.desired))
 		for range 1 + rng.IntN(8) {
@@ -188,12 +189,12 @@ func (c *crowd) keys() []plan.Key {
 }
 
 // checkWays sends a packet to every frontend, on paper.
-func (c *crowd) checkWays(t *testing.T, h *fakeHost) {
+func (c *crowd) checkWays(t *testing.T, h *fakeDriver) {
 	t.Helper()
 	c.checkWaysTo(t, h, c.keys())
 }
 
-func (c *crowd) checkWaysTo(t *testing.T, h *fakeHost, keys []plan.Key) {
+func (c *crowd) checkWaysTo(t *testing.T, h *fakeDriver, keys []plan.Key) {
 	t.Helper()
 	for _, k := range keys {
 		f := c.desired.Frontends[k]
@@ -210,7 +211,7 @@ func (c *crowd) checkWaysTo(t *testing.T, h *fakeHost, keys []plan.Key) {
 			pool = f.Outside.Endpoints
 		}
 		if len(pool) > 0 && !f.Filtered {
-			w := h.tables[Table{model.IPv4, nat}].walk(servicesChain, p)
+			w := h.tables[iptables.Table{Family: model.IPv4, Name: nat}].walk(servicesChain, p)
 			if want := "--to-destination " + pool[len(pool)-1].String(); !containsEnd(w.last, want) {
 				t.Fatalf("%s: a packet ends at %q, want %s", k, w.last, want)
 			}

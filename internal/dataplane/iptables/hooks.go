@@ -1,6 +1,9 @@
 package iptables
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // hook is a rule in a built-in chain that leads to one of ours.
 type hook struct {
@@ -55,4 +58,36 @@ var upstreamHooks = map[string][]string{
 
 func upstreamHook(from, match, comment, to string) string {
 	return from + match + ` -m comment --comment "` + comment + `" ` + jump(to)
+}
+
+// hooksToMend compares the hooks of a table with the rules of its built-in chains.
+// If those of one chain are not all there, once and in order, they are all deleted
+// and inserted again. Upstream's are deleted.
+func hooksToMend(table string, rules []string) (missing []hook, removing []string) {
+	for _, r := range rules {
+		if slices.Contains(upstreamHooks[table], r) {
+			removing = append(removing, r)
+		}
+	}
+	byChain := map[string][]hook{}
+	for _, h := range hooksOf(table) {
+		byChain[h.from] = append(byChain[h.from], h)
+	}
+	for _, from := range slices.Sorted(maps.Keys(byChain)) {
+		var want []string
+		for _, h := range byChain[from] {
+			want = append(want, h.text())
+		}
+		var have []string
+		for _, r := range rules {
+			if slices.Contains(want, r) {
+				have = append(have, r)
+			}
+		}
+		if !slices.Equal(want, have) {
+			removing = append(removing, have...)
+			missing = append(missing, byChain[from]...)
+		}
+	}
+	return missing, removing
 }

@@ -10,13 +10,14 @@ import (
 	"github.com/go-logr/logr"
 
 	"sluice/internal/dataplane/dataplanetest"
+	"sluice/internal/iptables"
 	"sluice/internal/model"
 	"sluice/internal/netns/netnstest"
 	"sluice/internal/plan"
 	"sluice/internal/testkit"
 )
 
-var variants = []Variant{Legacy, NFT}
+var variants = []iptables.Variant{iptables.Legacy, iptables.NFT}
 
 // What tests of all dataplanes share.
 var (
@@ -30,10 +31,10 @@ var (
 type kernel struct {
 	t       testing.TB
 	ns      *netnstest.Namespace
-	variant Variant
+	variant iptables.Variant
 }
 
-func newKernel(t testing.TB, v Variant) *kernel {
+func newKernel(t testing.TB, v iptables.Variant) *kernel {
 	t.Helper()
 	return &kernel{t, netnstest.New(t), v}
 }
@@ -55,7 +56,7 @@ func (k *kernel) dump() string {
 	k.t.Helper()
 	var b strings.Builder
 	for _, command := range []string{"iptables", "ip6tables"} {
-		for _, table := range tableNames {
+		for _, table := range iptables.TableNames {
 			for line := range strings.Lines(k.run("", command+"-"+k.variant.String()+"-save", "-t", table)) {
 				if line[0] == ':' {
 					line, _, _ = strings.Cut(line, "[")

@@ -12,7 +12,7 @@ type dispatch struct {
 // written is an entry that writes its own rules.
 type written interface {
 	entry
-	write(*page)
+	write(*chainText)
 }
 
 func (d *dispatch) chainName(p prefix) string {
@@ -22,17 +22,17 @@ func (d *dispatch) chainName(p prefix) string {
 	return p.chainName(d.begin, d.addressBits)
 }
 
-func (d *dispatch) leaf(p *page, entries []*node) {
+func (d *dispatch) leaf(p *chainText, entries []*node) {
 	for _, n := range entries {
 		n.entry.(written).write(p)
 		p.comment = ""
 	}
 }
 
-func (d *dispatch) inner(p *page, parts []*node) { d.lead(p, parts, leave) }
+func (d *dispatch) inner(p *chainText, parts []*node) { d.lead(p, parts, leave) }
 
 // root leads to chains that come back, because the tail is for everybody.
-func (d *dispatch) root(p *page, entries, parts []*node) {
+func (d *dispatch) root(p *chainText, entries, parts []*node) {
 	d.leaf(p, entries)
 	d.lead(p, parts, jump)
 	for _, r := range d.tail {
@@ -41,7 +41,7 @@ func (d *dispatch) root(p *page, entries, parts []*node) {
 	}
 }
 
-func (d *dispatch) lead(p *page, parts []*node, how func(string) string) {
+func (d *dispatch) lead(p *chainText, parts []*node, how func(string) string) {
 	for _, n := range parts {
 		e := n.prefix.extent(d.addressBits)
 		r := rule{destination: e.address, protocol: e.protocol}
@@ -64,14 +64,14 @@ type choice struct {
 
 func (c choice) chainName(p prefix) string { return c.partName("", p) }
 
-func (c choice) leaf(p *page, entries []*node) {
+func (c choice) leaf(p *chainText, entries []*node) {
 	p.own(c.keys...)
 	for i, n := range entries {
 		c.choose(p, c.base(), n.entry.(endpoint), len(entries)-i)
 	}
 }
 
-func (c choice) inner(p *page, parts []*node) {
+func (c choice) inner(p *chainText, parts []*node) {
 	p.own(c.keys...)
 	left := 0
 	for _, n := range parts {
@@ -83,7 +83,7 @@ func (c choice) inner(p *page, parts []*node) {
 	}
 }
 
-func (c choice) root(p *page, entries, parts []*node) {
+func (c choice) root(p *chainText, entries, parts []*node) {
 	if c.affinity > 0 {
 		p.add(rule{target: jump(c.partName(recallPart, whole))})
 	}
@@ -101,20 +101,20 @@ const recallPart = "recall"
 
 func (r recall) chainName(p prefix) string { return r.partName(recallPart, p) }
 
-func (r recall) leaf(p *page, entries []*node) {
+func (r recall) leaf(p *chainText, entries []*node) {
 	p.own(r.keys...)
 	for _, n := range entries {
 		r.recall(p, r.base(), n.entry.(endpoint))
 	}
 }
 
-func (r recall) inner(p *page, parts []*node) {
+func (r recall) inner(p *chainText, parts []*node) {
 	for _, n := range parts {
 		p.add(rule{target: jump(r.chainName(n.prefix))})
 	}
 }
 
-func (r recall) root(p *page, entries, parts []*node) {
+func (r recall) root(p *chainText, entries, parts []*node) {
 	r.leaf(p, entries)
 	r.inner(p, parts)
 }

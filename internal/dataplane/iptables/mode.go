@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/iptables"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -14,9 +15,9 @@ import (
 var Mode = dataplane.Mode{
 	Name:     "iptables",
 	Open:     open,
-	Missing:  Installed,
+	Missing:  iptables.Installed,
 	Render:   Render,
-	Variants: []string{NFT.String(), Legacy.String()},
+	Variants: []string{iptables.NFT.String(), iptables.Legacy.String()},
 	// As upstream: packets to other ports of a ClusterIP are not refused.
 	Adjust: func(c *plan.Config) { c.FrontendsOnly = true },
 	Configuration: dataplane.Configuration{
@@ -57,7 +58,7 @@ func open(ctx context.Context, o dataplane.Options) (dataplane.Dataplane, error)
 		return nil, err
 	}
 	if err := d.Check(ctx); err != nil {
-		if errors.Is(err, ErrLocked) {
+		if errors.Is(err, iptables.ErrLocked) {
 			err = &dataplane.BusyError{Err: err}
 		}
 		return nil, errors.Join(err, d.Close())
@@ -66,16 +67,16 @@ func open(ctx context.Context, o dataplane.Options) (dataplane.Dataplane, error)
 }
 
 // parseVariant returns the variant of that name; empty means that it is found out.
-func parseVariant(name string) (Variant, error) {
-	for _, v := range []Variant{NFT, Legacy} {
+func parseVariant(name string) (iptables.Variant, error) {
+	for _, v := range []iptables.Variant{iptables.NFT, iptables.Legacy} {
 		if name == v.String() {
 			return v, nil
 		}
 	}
 	if name != "" {
-		return AutoVariant, fmt.Errorf("there is no variant %q of iptables", name)
+		return iptables.AutoVariant, fmt.Errorf("there is no variant %q of iptables", name)
 	}
-	return AutoVariant, nil
+	return iptables.AutoVariant, nil
 }
 
 // Count implements dataplane.Counter.
@@ -83,7 +84,7 @@ func (d *Dataplane) Count(ctx context.Context, families []model.Family, add func
 	stats := d.Stats()
 	for _, f := range families {
 		for _, name := range []string{"nat", "filter"} { // as upstream
-			table := Table{Family: f, Name: name}
+			table := iptables.Table{Family: f, Name: name}
 			add(rulesTotal, float64(stats.Rules[table]), name, f.String())
 			add(rulesLast, float64(stats.Written[table]), name, f.String())
 		}

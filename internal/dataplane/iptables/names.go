@@ -5,6 +5,8 @@ import (
 	"encoding/base32"
 	"slices"
 	"strings"
+
+	"sluice/internal/iptables"
 )
 
 // ourPrefix is what the names of all our chains begin with.
@@ -19,11 +21,8 @@ const (
 	forwardChain          = "KUBE-FORWARD"
 	firewallChain         = "KUBE-PROXY-FIREWALL"
 	canaryChain           = "KUBE-PROXY-CANARY"
+	markChain             = iptables.MarkChain
 )
-
-// MarkChain is one of them, in table nat: it marks packets for masquerading. Other
-// programs jump to it.
-const MarkChain = "KUBE-MARK-MASQ"
 
 // The chains that are there once in a table and that only we have.
 const (
@@ -36,7 +35,7 @@ const (
 )
 
 var fixedChains = []string{
-	servicesChain, externalServicesChain, nodePortsChain, postroutingChain, MarkChain, forwardChain,
+	servicesChain, externalServicesChain, nodePortsChain, postroutingChain, markChain, forwardChain,
 	firewallChain, canaryChain, untranslatedChain, markOffClusterChain, nodePortIPsChain, refusedPortsChain, hairpinChain, probeChain,
 }
 

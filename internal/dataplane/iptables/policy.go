@@ -67,9 +67,9 @@ func (e *environment) inside() []condition { return append(e.pods(), condition{n
 func (e *environment) marking(m plan.Masquerade) (who condition, to string, any bool) {
 	switch m {
 	case plan.MasqueradeAlways:
-		return condition{}, MarkChain, true
+		return condition{}, markChain, true
 	case plan.MasqueradeNode:
-		return condition{node: true}, MarkChain, true
+		return condition{node: true}, markChain, true
 	case plan.MasqueradeOffCluster:
 		switch pods := e.pods(); {
 		case len(pods) == 0:
@@ -77,7 +77,7 @@ func (e *environment) marking(m plan.Masquerade) (who condition, to string, any 
 			return condition{}, markOffClusterChain, true
 		default:
 			pods[0].not = true
-			return pods[0], MarkChain, true
+			return pods[0], markChain, true
 		}
 	}
 	return condition{}, "", false
@@ -128,7 +128,7 @@ func (p *policy) size() int {
 }
 
 // write writes the policy's rules.
-func (p *policy) write(to *page, base rule) {
+func (p *policy) write(to *chainText, base rule) {
 	if who, chain, any := p.env.marking(p.masquerade); any {
 		r := who.on(base)
 		r.target = jump(chain)
@@ -163,7 +163,7 @@ func (e *forward) weight() int {
 	return e.size()
 }
 
-func (e *forward) write(p *page) {
+func (e *forward) write(p *chainText) {
 	p.own(e.f.Key)
 	p.comment = commentOf(e.f)
 	r := match(e.f)
@@ -183,7 +183,7 @@ type admission struct {
 
 func (e *admission) weight() int { return 1 }
 
-func (e *admission) write(p *page) {
+func (e *admission) write(p *chainText) {
 	p.own(e.f.Key)
 	p.comment = commentOf(e.f)
 	r := match(e.f)

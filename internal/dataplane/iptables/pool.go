@@ -55,7 +55,7 @@ func (p *pool) big() bool { return p.rules() > poolRules }
 func (p *pool) base() rule { return rule{protocol: protocolName(p.id.protocol)} }
 
 // lead writes rules that take packets to the pool.
-func (p *pool) lead(to *page, base rule) {
+func (p *pool) lead(to *chainText, base rule) {
 	if p.chain != "" {
 		base.target = jump(p.chain)
 		to.add(base)
@@ -65,7 +65,7 @@ func (p *pool) lead(to *page, base rule) {
 }
 
 // write writes the rules of all endpoints.
-func (p *pool) write(to *page, base rule) {
+func (p *pool) write(to *chainText, base rule) {
 	if p.affinity > 0 {
 		for _, e := range p.endpoints {
 			p.recall(to, base, endpoint{e.AddrPort})
@@ -77,7 +77,7 @@ func (p *pool) write(to *page, base rule) {
 }
 
 // choose writes the rule by which one of so many endpoints is chosen.
-func (p *pool) choose(to *page, base rule, e endpoint, of int) {
+func (p *pool) choose(to *chainText, base rule, e endpoint, of int) {
 	base.match += chance(1, of)
 	if p.affinity > 0 {
 		base.match += " -m recent --set" + p.clients(e)
@@ -87,7 +87,7 @@ func (p *pool) choose(to *page, base rule, e endpoint, of int) {
 }
 
 // recall writes the rule by which a client gets the endpoint that it had.
-func (p *pool) recall(to *page, base rule, e endpoint) {
+func (p *pool) recall(to *chainText, base rule, e endpoint) {
 	base.match += " -m recent --update --seconds " + strconv.FormatUint(uint64(p.affinity), 10) + " --reap" + p.clients(e)
 	base.target = dnat(e.AddrPort)
 	to.add(base)
@@ -166,7 +166,7 @@ func comparePools(a, b []plan.Endpoint) int {
 }
 
 // layout writes the chains that changed.
-func (b *bigPool) layout(out *pages) {
+func (b *bigPool) layout(out *chainTexts) {
 	for _, t := range b.trees {
 		t.layout(out)
 	}

@@ -28,7 +28,7 @@ func (e *refusal) weight() int {
 	return 0
 }
 
-func (e *refusal) write(p *page) {
+func (e *refusal) write(p *chainText) {
 	if e.weight() == 0 {
 		return
 	}
@@ -46,7 +46,7 @@ func (e *refusal) write(p *page) {
 	e.refuse(p, base, last)
 }
 
-func (e *refusal) refuse(p *page, r rule, by plan.Refusal) {
+func (e *refusal) refuse(p *chainText, r rule, by plan.Refusal) {
 	r.comment = idOf(e.f).String() + " has no endpoints"
 	if by.Cause == plan.NoLocalEndpoint {
 		r.comment = idOf(e.f).String() + " has no local endpoints"
@@ -76,7 +76,7 @@ func (e *firewall) weight() int {
 	return 1
 }
 
-func (e *firewall) write(p *page) {
+func (e *firewall) write(p *chainText) {
 	p.own(e.f.Key)
 	r := match(e.f)
 	if e.admits() {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/iptables"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -70,7 +71,7 @@ func TestOnlyTheRefusedFrontendFails(t *testing.T) {
 func TestCulpritsAreFoundWithoutALineNumber(t *testing.T) {
 	ctx := context.Background()
 	for _, mute := range []bool{false, true} {
-		h := newFakeHost()
+		h := newFakeDriver()
 		h.mute = mute
 		h.refuse = func(line string) string {
 			if strings.Contains(line, "10.96.0.17/32") || strings.Contains(line, "10.96.0.99/32") {
@@ -84,7 +85,7 @@ func TestCulpritsAreFoundWithoutALineNumber(t *testing.T) {
 		if got := slices.SortedFunc(maps.Keys(r.Failed), plan.Key.Compare); r.Err != nil || !slices.Equal(got, want) {
 			t.Errorf("mute %v: failed %v, %v", mute, r.Err, r.Failed)
 		}
-		good := newFakeHost()
+		good := newFakeDriver()
 		desired := cluster(200, 2)
 		for _, k := range want {
 			delete(desired.Frontends, k)
@@ -98,7 +99,7 @@ func TestCulpritsAreFoundWithoutALineNumber(t *testing.T) {
 
 // What is refused with no frontend at all is nobody's fault.
 func TestRefusalOfTheFixedPartFailsAsAWhole(t *testing.T) {
-	h := newFakeHost()
+	h := newFakeDriver()
 	h.refuse = func(line string) string {
 		if strings.Contains(line, "MASQUERADE") {
 			return "no such target"
@@ -118,7 +119,7 @@ func TestRefusalOfTheFixedPartFailsAsAWhole(t *testing.T) {
 
 func TestHeldLockIsNamed(t *testing.T) {
 	ctx := context.Background()
-	d := newKernel(t, Legacy).dataplane()
+	d := newKernel(t, iptables.Legacy).dataplane()
 	lock, err := os.OpenFile(os.Getenv("XTABLES_LOCKFILE"), os.O_CREATE|os.O_RDONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
@@ -131,27 +132,11 @@ func TestHeldLockIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := d.Reconcile(ctx, variety())
-	if !errors.Is(r.Err, ErrLocked) || !strings.Contains(r.Err.Error(), "xtables.lock") {
+	if !errors.Is(r.Err, iptables.ErrLocked) || !strings.Contains(r.Err.Error(), "xtables.lock") {
 		t.Errorf("while the lock is held: %v", r.Err)
 	}
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_UN); err != nil {
 		t.Fatal(err)
 	}
 	ok(t, d.Reconcile(ctx, variety()))
-}
-
-func TestMissingProgramsAreNamed(t *testing.T) {
-	t.Setenv("PATH", t.TempDir())
-	defer func(was []string) { searchPath = was }(searchPath)
-	searchPath = nil
-	d, err := New(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Check(context.Background()); !errors.Is(err, ErrNoPrograms) || !strings.Contains(err.Error(), "install the package iptables") {
-		t.Errorf("Check: %v", err)
-	}
-	if r := d.Reconcile(context.Background(), variety()); !errors.Is(r.Err, ErrNoPrograms) {
-		t.Errorf("Reconcile: %v", r.Err)
-	}
 }

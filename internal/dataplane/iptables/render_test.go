@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/internal/dataplane/dataplanetest"
+	"sluice/internal/iptables"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -82,7 +83,7 @@ func (k *kernel) checkRendered(d *Dataplane, desired *plan.Desired) {
 		if err := Render(&text, desired, []model.Family{f}); err != nil {
 			k.t.Fatal(err)
 		}
-		k.run(text.String(), words[f].command+"-"+k.variant.String()+"-restore", "--noflush", "--test")
+		k.run(text.String(), iptables.Command(f)+"-"+k.variant.String()+"-restore", "--noflush", "--test")
 	}
 }
 

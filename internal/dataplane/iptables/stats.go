@@ -2,22 +2,23 @@ package iptables
 
 import (
 	"context"
+	"maps"
 
+	"sluice/internal/iptables"
 	"sluice/internal/model"
 )
 
 // Stats are numbers for metrics.
 type Stats struct {
-	// Rules are how many rules of ours each table holds, Written how many the
-	// last change wrote.
-	Rules, Written map[Table]int
-	// RestoreFailures and PartialRestoreFailures count the runs of
-	// iptables-restore that failed since the start: those of a reconcile and
-	// those of a change.
+	// Rules is how many rules of ours each table has, Written how many the last
+	// commit wrote.
+	Rules, Written map[iptables.Table]int
+	// RestoreFailures and PartialRestoreFailures count failed runs of
+	// iptables-restore since the start, of reconciles and of changes.
 	RestoreFailures, PartialRestoreFailures map[model.Family]uint64
 }
 
-// counts are what Stats is made of besides the tables.
+// counts are the failures in Stats.
 type counts struct {
 	failures, partialFailures map[model.Family]uint64
 }
@@ -26,35 +27,36 @@ func newCounts() counts {
 	return counts{map[model.Family]uint64{}, map[model.Family]uint64{}}
 }
 
-// Stats returns the numbers of now.
-func (d *Dataplane) Stats() Stats {
-	s := Stats{
-		Rules: map[Table]int{}, Written: map[Table]int{},
-		RestoreFailures: map[model.Family]uint64{}, PartialRestoreFailures: map[model.Family]uint64{},
+func (c *counts) failed(family model.Family, partial bool) {
+	if partial {
+		c.partialFailures[family]++
+	} else {
+		c.failures[family]++
 	}
-	d.note(func() {
-		for _, side := range d.sides {
-			for _, t := range side.tables[:2] {
-				s.Rules[t.Table], s.Written[t.Table] = t.rules(), t.written
-			}
-		}
-		for _, f := range model.Families {
-			s.RestoreFailures[f] = d.stats.failures[f]
-			s.PartialRestoreFailures[f] = d.stats.partialFailures[f]
-		}
-	})
-	return s
 }
 
-// InvalidDropped counts the packets that were dropped because connection
-// tracking could make nothing of them. It is false where the kernel does not
-// count them.
+// Stats returns the current numbers.
+func (d *Dataplane) Stats() Stats {
+	out := Stats{Rules: map[iptables.Table]int{}, Written: map[iptables.Table]int{}}
+	d.locked(func() {
+		for _, s := range d.states {
+			for _, t := range s.tables[:2] {
+				out.Rules[t.Table], out.Written[t.Table] = t.rules(), t.written
+			}
+		}
+		out.RestoreFailures, out.PartialRestoreFailures = maps.Clone(d.stats.failures), maps.Clone(d.stats.partialFailures)
+	})
+	return out
+}
+
+// InvalidDropped returns how many packets were dropped because conntrack considers
+// them invalid, and false if the kernel does not count them.
 func (d *Dataplane) InvalidDropped(context.Context) (uint64, bool) {
-	var can bool
-	d.note(func() { can = d.features.accounting })
-	if !can {
+	var counted bool
+	d.locked(func() { counted = d.features.NFAcct })
+	if !counted {
 		return 0, false
 	}
-	n, err := readCounter(d.netns, invalidCounter)
+	n, err := iptables.ReadCounter(d.netns, invalidCounter)
 	return n, err == nil
 }

@@ -27,12 +27,12 @@ type tree struct {
 type treeKind interface {
 	chainName(prefix) string
 	// leaf writes a chain with the rules of the entries.
-	leaf(p *page, entries []*node)
+	leaf(p *chainText, entries []*node)
 	// inner writes a chain that leads to others.
-	inner(p *page, parts []*node)
+	inner(p *chainText, parts []*node)
 	// root writes the chain that the tree is entered by. It is given the
 	// entries if they are light and the parts if they are heavy.
-	root(p *page, entries, parts []*node)
+	root(p *chainText, entries, parts []*node)
 }
 
 // entry is what a tree is made of.
@@ -155,7 +155,7 @@ func (t *tree) below(list []*node, n *node, until int) []*node {
 
 // layout writes the chains that changed since the last one, and names those
 // that are no more.
-func (t *tree) layout(out *pages) {
+func (t *tree) layout(out *chainTexts) {
 	if !t.dirty {
 		return
 	}
@@ -170,7 +170,7 @@ func (t *tree) layout(out *pages) {
 // layout is one run of tree.layout.
 type layout struct {
 	*tree
-	out *pages
+	out *chainTexts
 	// held are the chains that a chain now leads to, loose those that one no
 	// longer leads to; another may.
 	held  map[prefix]bool

@@ -5,63 +5,16 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/go-logr/logr"
-
+	"sluice/internal/iptables"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
-func TestVariantIsThatOfTheHost(t *testing.T) {
-	const hint = "*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n"
-	const canary = "*mangle\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n"
-	const rules = "*filter\n-A INPUT -j ACCEPT\n-A INPUT -j ACCEPT\nCOMMIT\n"
-	// What iptables is without a suffix decides when nothing else does.
-	unnamed := &programs{save: map[model.Family]string{}, restore: map[model.Family]string{}}
-	if err := unnamed.find(""); err != nil {
-		t.Fatal(err)
-	}
-	for _, tc := range []struct {
-		name        string
-		nft, legacy string
-		want        Variant
-	}{
-		{"nothing there", "", "", unnamed.versionVariant(context.Background())},
-		{"kubelet uses nft", hint, rules, NFT},
-		{"kubelet uses legacy", rules, hint, Legacy},
-		{"older kubelet uses legacy", rules, canary, Legacy},
-		{"others use legacy", "", rules, Legacy},
-		{"others use nft", rules, "", NFT},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			k := newKernel(t, AutoVariant)
-			for program, text := range map[string]string{"iptables-nft-restore": tc.nft, "ip6tables-legacy-restore": tc.legacy} {
-				if text != "" {
-					k.run(text, program, "--noflush")
-				}
-			}
-			d, err := New(Options{Logger: logr.Discard(), NetNS: k.ns.FD()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer d.Close()
-			if err := d.Check(context.Background()); err != nil {
-				t.Fatal(err)
-			}
-			if err := d.prepare(context.Background()); err != nil {
-				t.Fatal(err)
-			}
-			if d.Variant() != tc.want {
-				t.Errorf("chose %s, want %s", d.Variant(), tc.want)
-			}
-		})
-	}
-}
-
 // What the host cannot do is told for each frontend that needs it, and concerns
 // no other.
 func TestWhatTheHostLacksFailsThoseWhoNeedIt(t *testing.T) {
-	d := newFakeHost().dataplane(t)
-	d.features.affinity, d.features.sctp = false, false
+	d := newFakeDriver().dataplane(t)
+	d.features.Recent, d.features.SCTP = false, false
 	d.families = []model.Family{model.IPv4}
 	r := d.Reconcile(context.Background(), variety())
 	if r.Err != nil {
@@ -84,11 +37,11 @@ func TestWhatTheHostLacksFailsThoseWhoNeedIt(t *testing.T) {
 }
 
 func TestStatsCountRules(t *testing.T) {
-	h := newFakeHost()
+	h := newFakeDriver()
 	d := h.dataplane(t)
 	ok(t, d.Reconcile(context.Background(), cluster(3, 2)))
 	stats := d.Stats()
-	at := Table{model.IPv4, nat}
+	at := iptables.Table{Family: model.IPv4, Name: nat}
 	n := 0
 	for _, rules := range h.tables[at].chains {
 		n += len(rules)

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// Verify lists our tables and compares them with what was written, unless it
-// can tell that nobody else wrote since.
-func (d *Dataplane) Verify(ctx context.Context) (bool, error) { return d.look(ctx, true) }
+// Verify lists our tables and compares them with what was written, unless no other
+// program wrote since.
+func (d *Dataplane) Verify(ctx context.Context) (bool, error) { return d.inspect(ctx, true) }
 
-// compare lists our tables and holds them against the mirror. It also returns how long
-// listing took.
-func (d *Dataplane) compare(ctx context.Context, sides []*side) (good bool, took time.Duration, err error) {
-	if asleep, err := d.stamper.asleep(ctx); err != nil || len(asleep) > 0 {
+// compare lists our tables and compares them with the mirror. It also returns how
+// long listing took.
+func (d *Dataplane) compare(ctx context.Context, states []*familyState) (good bool, took time.Duration, err error) {
+	if dormant, err := d.monitor.Dormant(ctx); err != nil || len(dormant) > 0 {
 		return err != nil, 0, err
 	}
-	for _, s := range sides {
+	for _, s := range states {
 		for _, t := range s.tables {
 			good, last, err := d.compareTable(ctx, s, t)
 			if took += last; err != nil || !good {
@@ -28,64 +28,48 @@ func (d *Dataplane) compare(ctx context.Context, sides []*side) (good bool, took
 }
 
 const (
-	// compareTries is how often a table is listed anew because we wrote meanwhile: then
-	// the listing tells nothing. Changes may follow one another for hours.
+	// compareTries is how often a table is listed again because we wrote meanwhile,
+	// which makes a listing worthless. Changes may follow one another for hours.
 	compareTries = 10
-	// writingPause is the time between two looks whether we are writing.
-	writingPause = 2 * time.Millisecond
+	// commitPoll is the time between two checks whether a commit has ended.
+	commitPoll = 2 * time.Millisecond
 )
 
-// compareTable lists one table between two pieces of our own writing. It also returns
-// how long the last listing took.
-func (d *Dataplane) compareTable(ctx context.Context, s *side, t *table) (good bool, took time.Duration, err error) {
+// compareTable lists one table between two of our commits. It also returns how long
+// the last listing took.
+func (d *Dataplane) compareTable(ctx context.Context, s *familyState, t *table) (good bool, took time.Duration, err error) {
 	for range compareTries {
-		round, err := d.notWriting(ctx)
+		commits, err := d.waitForCommit(ctx)
 		if err != nil {
 			return true, took, err
 		}
 		start := d.clock.Now()
-		l, err := d.host.list(ctx, t.Table)
+		l, err := d.driver.List(ctx, t.Table)
 		took = d.clock.Since(start)
 		if err != nil {
 			return true, took, err
 		}
 		var valid bool
-		d.note(func() {
-			valid = d.watch.round == round && slices.Contains(d.sides, s)
+		d.locked(func() {
+			valid = d.foreign.commits == commits && slices.Contains(d.states, s)
 			good = valid && t.matches(l)
 		})
 		if valid {
 			return good, took, nil
 		}
 	}
-	return true, took, nil // it is the next look's matter
+	return true, took, nil // left to the next inspection
 }
 
-// notWriting waits until we do not write, and returns the round.
-func (d *Dataplane) notWriting(ctx context.Context) (round uint64, err error) {
+// waitForCommit waits until no commit is in progress, and returns how many there were.
+func (d *Dataplane) waitForCommit(ctx context.Context) (commits uint64, err error) {
 	for ctx.Err() == nil {
-		writing := false
-		d.note(func() { round, writing = d.watch.round, d.watch.writing })
-		if !writing {
-			return round, nil
+		committing := false
+		d.locked(func() { commits, committing = d.foreign.commits, d.foreign.committing })
+		if !committing {
+			return commits, nil
 		}
-		time.Sleep(writingPause)
+		time.Sleep(commitPoll)
 	}
 	return 0, ctx.Err()
-}
-
-// matches compares a listing with the mirror.
-func (t *table) matches(l *listing) bool {
-	ours := 0
-	for name, p := range l.chains {
-		if !Owns(name) {
-			continue
-		}
-		ours++
-		if want, there := t.mirror[name]; !there || !t.same(want, p) {
-			return false
-		}
-	}
-	missing, _ := hooksToMend(t.Name, l.builtin)
-	return ours == len(t.mirror) && len(missing) == 0
 }

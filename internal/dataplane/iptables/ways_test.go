@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"sluice/internal/iptables"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -32,14 +33,14 @@ func TestPacketsMeetFewRules(t *testing.T) {
 		{"one of 100,000 endpoints", cluster(1, 100_000), nat, servicesChain, packet{netip.AddrPortFrom(v4("10.96.0.1"), 80), model.TCP}, true, 80},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h := newFakeHost()
+			h := newFakeDriver()
 			ok(t, h.dataplane(t).Reconcile(context.Background(), tc.desired))
-			w := h.tables[Table{model.IPv4, tc.table}].walk(tc.enter, tc.packet)
+			w := h.tables[iptables.Table{Family: model.IPv4, Name: tc.table}].walk(tc.enter, tc.packet)
 			t.Logf("%d rules, ended at %q", w.met, w.last)
 			if w.met > tc.most || (w.last != "") != tc.hit {
 				t.Errorf("met %d rules and ended at %q, want at most %d", w.met, w.last, tc.most)
 			}
-			for name, rules := range h.tables[Table{model.IPv4, tc.table}].chains {
+			for name, rules := range h.tables[iptables.Table{Family: model.IPv4, Name: tc.table}].chains {
 				if len(rules) > poolRules {
 					t.Errorf("chain %s has %d rules", name, len(rules))
 				}
@@ -81,7 +82,7 @@ func TestChangeWritesFewRules(t *testing.T) {
 		{"one Service with 100,000 endpoints", cluster(1, 100_000), poolRules + 8*4},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			d := newFakeHost().dataplane(t)
+			d := newFakeDriver().dataplane(t)
 			ok(t, d.Reconcile(ctx, tc.desired))
 			f := *tc.desired.Frontends[key("10.96.0.1:80", model.TCP)]
 			f.Route.Endpoints = f.Route.Endpoints[1:]
@@ -96,7 +97,7 @@ func TestChangeWritesFewRules(t *testing.T) {
 
 func TestHealthCheckPortsAreAccepted(t *testing.T) {
 	ctx := context.Background()
-	h := newFakeHost()
+	h := newFakeDriver()
 	d := h.dataplane(t)
 	ok(t, d.Reconcile(ctx, variety()))
 	for _, step := range []struct {
@@ -112,7 +113,7 @@ func TestHealthCheckPortsAreAccepted(t *testing.T) {
 	} {
 		ok(t, d.Apply(ctx, &step.change))
 		for _, f := range model.Families {
-			w := h.tables[Table{f, filter}].walk(nodePortsChain, packet{netip.AddrPortFrom(netip.IPv4Unspecified(), step.port), model.TCP})
+			w := h.tables[iptables.Table{Family: f, Name: filter}].walk(nodePortsChain, packet{netip.AddrPortFrom(netip.IPv4Unspecified(), step.port), model.TCP})
 			if (w.last != "") != step.want {
 				t.Errorf("%s: port %d of %s ends at %q", step.name, step.port, f, w.last)
 			}

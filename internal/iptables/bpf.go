@@ -3,6 +3,8 @@ package iptables
 import (
 	"fmt"
 	"strings"
+
+	"sluice/internal/model"
 )
 
 // Instructions of the classic BPF machine (linux/filter.h).
@@ -13,16 +15,20 @@ const (
 	bpfReturn    = 0x06
 )
 
-// sameAddress is the bytecode of a filter, in iptables' notation, that takes
-// packets with the same words at two offsets of the network header.
-//
-// It is how hairpin connections are found, which go to the client itself: one
-// rule whatever the number of endpoints, where a chain for each would double the
-// size of the table.
-func sameAddress(source, destination, count int) string {
+// SameAddressBytecode is an argument of the match bpf that selects packets whose
+// source address is their destination address.
+func SameAddressBytecode(f model.Family) string {
+	if f == model.IPv6 {
+		return sameWords(8, 24, 4)
+	}
+	return sameWords(12, 16, 1)
+}
+
+// sameWords compares count words at two offsets of the network header.
+func sameWords(source, destination, count int) string {
 	var code [][4]int
 	for i := range count {
-		fail := 4*(count-i-1) + 1 // the rest of the comparisons and the success
+		fail := 4*(count-i-1) + 1 // skips the rest of the comparisons and the success
 		code = append(code,
 			[4]int{bpfLoadWord, 0, 0, source + 4*i},
 			[4]int{bpfCopy, 0, 0, 0},

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"sluice/internal/iptables"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -35,9 +36,9 @@ func (t treeName) tableOf() string {
 }
 
 // world is all chains of one family, as they should be.
-type world struct {
+type ruleset struct {
 	family   model.Family
-	features features
+	features iptables.Features
 	settings plan.Settings
 	env      *environment // replaced, never changed
 
@@ -57,11 +58,11 @@ type world struct {
 	stale       []string // all of table nat
 	settingsNew bool
 	// out are chains that were laid out and are not in the kernel yet, by table.
-	out map[string]*pages
+	out map[string]*chainTexts
 }
 
-func newWorld(family model.Family, f features) *world {
-	w := &world{
+func newRuleset(family model.Family, f iptables.Features) *ruleset {
+	w := &ruleset{
 		family:      family,
 		features:    f,
 		groups:      map[portID]*group{},
@@ -70,7 +71,7 @@ func newWorld(family model.Family, f features) *world {
 		hairpins:    map[netip.Addr]int{},
 		changed:     map[portID]*group{},
 		changedBig:  map[string]*bigPool{},
-		out:         map[string]*pages{nat: newPages(), filter: newPages(), mangle: newPages()},
+		out:         map[string]*chainTexts{nat: newChainTexts(), filter: newChainTexts(), mangle: newChainTexts()},
 	}
 	bits := words[family].addressBits
 	kinds := [treeCount]*dispatch{
@@ -94,7 +95,7 @@ func newWorld(family model.Family, f features) *world {
 }
 
 // configure takes new settings over. Who counts as a pod is in many rules.
-func (w *world) configure(s plan.Settings) {
+func (w *ruleset) configure(s plan.Settings) {
 	w.settings, w.settingsNew = s, true
 	w.env = &environment{words: words[w.family], detector: s.Detector(w.family)}
 	all := s.NodePortAll(w.family)
@@ -121,13 +122,26 @@ func (w *world) configure(s plan.Settings) {
 	}
 }
 
+// apply takes over what a change says besides frontends.
+func (w *ruleset) apply(change *plan.Change) {
+	if change.Settings != nil {
+		w.configure(*change.Settings)
+	}
+	for _, port := range change.HealthPortsRemoved {
+		w.setHealthPort(port, false)
+	}
+	for _, port := range change.HealthPortsAdded {
+		w.setHealthPort(port, true)
+	}
+}
+
 // nodePortTrees find out whether node ports answer on an address, and lead to
 // these chains.
 var nodePortTrees = map[treeName]string{nodePortIPTree: nodePortsChain, refusedPortIPTree: refusedPortsChain}
 
 // setNodePortAll has node ports answer on every local address but loopback, or no
 // longer.
-func (w *world) setNodePortAll(all bool) {
+func (w *ruleset) setNodePortAll(all bool) {
 	for tree, to := range nodePortTrees {
 		t := w.trees[tree]
 		t.kind.(*dispatch).tail = nil
@@ -138,7 +152,7 @@ func (w *world) setNodePortAll(all bool) {
 	}
 }
 
-func (w *world) setNodePortIP(ip netip.Addr, there bool) {
+func (w *ruleset) setNodePortIP(ip netip.Addr, there bool) {
 	for tree, to := range nodePortTrees {
 		e := fixed{destination: single(ip), target: leave(to)}
 		if there {
@@ -149,7 +163,7 @@ func (w *world) setNodePortIP(ip netip.Addr, there bool) {
 	}
 }
 
-func (w *world) setHealthPort(port uint16, there bool) {
+func (w *ruleset) setHealthPort(port uint16, there bool) {
 	if _, already := w.healthPorts[port]; already == there {
 		return
 	}
@@ -167,11 +181,11 @@ func (w *world) setHealthPort(port uint16, there bool) {
 // fixed is an entry of one rule.
 type fixed rule
 
-func (fixed) weight() int     { return 1 }
-func (r fixed) write(p *page) { p.own(); p.add(rule(r)) }
+func (fixed) weight() int          { return 1 }
+func (r fixed) write(p *chainText) { p.own(); p.add(rule(r)) }
 
 // replace exchanges the group of a service port; nil is none.
-func (w *world) replace(id portID, g *group) {
+func (w *ruleset) replace(id portID, g *group) {
 	old := w.groups[id]
 	w.countHairpins(g, +1)
 	w.countHairpins(old, -1)
@@ -197,14 +211,14 @@ func (w *world) replace(id portID, g *group) {
 
 // countHairpins keeps account of the endpoints, each of which may connect to
 // itself. One on another node may too, through a node port of this one.
-func (w *world) countHairpins(g *group, by int) {
-	if g == nil || w.features.bytecode {
+func (w *ruleset) countHairpins(g *group, by int) {
+	if g == nil || w.features.BPF {
 		return
 	}
 	for _, p := range g.pools {
 		for _, e := range p.endpoints {
 			ip := e.Addr()
-			rule := fixed{source: single(ip), destination: single(ip), target: jump(MarkChain)}
+			rule := fixed{source: single(ip), destination: single(ip), target: jump(markChain)}
 			had := w.hairpins[ip]
 			switch w.hairpins[ip] = had + by; {
 			case had == 0:
@@ -218,7 +232,7 @@ func (w *world) countHairpins(g *group, by int) {
 }
 
 // remove takes away what an old group has and a new one has not.
-func (w *world) remove(old, g *group) {
+func (w *ruleset) remove(old, g *group) {
 	kept := map[treeName]map[place]bool{}
 	names := map[string]bool{}
 	bigs := map[string]bool{}
@@ -254,7 +268,7 @@ func (w *world) remove(old, g *group) {
 }
 
 // putBig takes over a pool that needs more than one chain.
-func (w *world) putBig(p *pool) {
+func (w *ruleset) putBig(p *pool) {
 	b := w.bigPools[p.chain]
 	switch {
 	case b.fits(p):
@@ -268,14 +282,14 @@ func (w *world) putBig(p *pool) {
 	w.bigPools[p.chain], w.changedBig[p.chain] = b, b
 }
 
-func (w *world) giveUp(b *bigPool) {
+func (w *ruleset) giveUp(b *bigPool) {
 	w.stale = append(w.stale, b.chains()...)
 	delete(w.bigPools, b.pool.chain)
 	delete(w.changedBig, b.pool.chain)
 }
 
 // layout adds to out all chains that changed since the last layout.
-func (w *world) layout() {
+func (w *ruleset) layout() {
 	out := w.out
 	for _, name := range w.stale {
 		out[nat].drop(name)

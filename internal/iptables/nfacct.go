@@ -10,11 +10,7 @@ import (
 	"sluice/internal/nfnetlink"
 )
 
-// invalidCounter is under what name the kernel counts dropped invalid packets,
-// the same as upstream's.
-const invalidCounter = "ct_state_invalid_dropped_pkts"
-
-// The kernel's accounting by name (linux/netfilter/nfnetlink_acct.h).
+// Messages and attributes of nfacct (linux/netfilter/nfnetlink_acct.h).
 const (
 	acctNew = 0
 	acctGet = 1
@@ -25,7 +21,7 @@ const (
 	acctTimeout = 5 * time.Second
 )
 
-// createCounter makes a counter, if it is not there.
+// createCounter creates an nfacct counter unless it exists.
 func createCounter(netns int, name string) error {
 	err := acct(netns, acctNew, unix.NLM_F_CREATE|unix.NLM_F_EXCL, name, nil)
 	if errors.Is(err, unix.EEXIST) {
@@ -34,8 +30,8 @@ func createCounter(netns int, name string) error {
 	return err
 }
 
-// readCounter reads the packets of a counter.
-func readCounter(netns int, name string) (uint64, error) {
+// ReadCounter returns the number of packets of an nfacct counter.
+func ReadCounter(netns int, name string) (uint64, error) {
 	var packets uint64
 	err := acct(netns, acctGet, 0, name, func(payload []byte) {
 		for typ, v := range nfnetlink.Attrs(payload) {
@@ -47,7 +43,7 @@ func readCounter(netns int, name string) (uint64, error) {
 	return packets, err
 }
 
-// acct sends one request, and hands over what comes before its acknowledgement.
+// acct sends one request, and calls f with the answer before its acknowledgement.
 func acct(netns int, msg, flags uint16, name string, f func([]byte)) (err error) {
 	s, err := nfnetlink.Dial(netns)
 	if err != nil {

@@ -6,21 +6,20 @@ import (
 	"hash/maphash"
 )
 
-// listing is what iptables-save printed of a table.
-type listing struct {
-	// chains are the prints of all chains, by name.
-	chains map[string]print
-	// builtin are the rules of the built-in chains, each with the name of its
-	// chain in front, as behind -A.
-	builtin []string
+// Listing is what iptables-save prints of a table.
+type Listing struct {
+	// Chains are the fingerprints of all chains, by name.
+	Chains map[string]Fingerprint
+	// Builtin are the rules of the built-in chains, without their -A.
+	Builtin []string
 }
 
-// errCut says that a listing does not end where it should.
+// errCut says that a listing is incomplete.
 var errCut = errors.New("the listing ends in the middle")
 
-// ScanListing reads what iptables-save printed, and tells of the chains and
-// rules of one table in their order. A rule is a whole line, from -A to its end.
-// Lines of other tables, and those that are something else, are passed over.
+// ScanListing parses the output of iptables-save, and calls chain and rule for those
+// of one table in their order. A rule is a whole line, from -A to its newline. Other
+// lines are skipped.
 func ScanListing(text []byte, table string, chain func(name []byte, builtin bool), rule func(chain, line []byte)) error {
 	inside := false
 	for line := range bytes.Lines(text) {
@@ -33,7 +32,7 @@ func ScanListing(text []byte, table string, chain func(name []byte, builtin bool
 		case !inside:
 		case line[0] == ':':
 			name, policy, _ := bytes.Cut(line[1:len(line)-1], []byte(" "))
-			chain(name, len(policy) > 0 && policy[0] != '-') // chains of users have no policy
+			chain(name, len(policy) > 0 && policy[0] != '-') // user-defined chains have no policy
 		case bytes.HasPrefix(line, []byte("-A ")):
 			name, _, _ := bytes.Cut(line[len("-A "):len(line)-1], []byte(" "))
 			rule(name, line)
@@ -47,10 +46,10 @@ func ScanListing(text []byte, table string, chain func(name []byte, builtin bool
 	return nil
 }
 
-// parseListing reads a listing of one table.
-func parseListing(text []byte, table string) (*listing, error) {
-	l := &listing{chains: map[string]print{}}
-	p := listingParser{listing: l, builtin: map[string]bool{}}
+// ParseListing parses the output of iptables-save for one table.
+func ParseListing(text []byte, table string) (*Listing, error) {
+	l := &Listing{Chains: map[string]Fingerprint{}}
+	p := listingParser{Listing: l, builtin: map[string]bool{}}
 	p.hash.SetSeed(hashSeed)
 	if err := ScanListing(text, table, p.chain, p.rule); err != nil {
 		return nil, err
@@ -60,23 +59,23 @@ func parseListing(text []byte, table string) (*listing, error) {
 }
 
 type listingParser struct {
-	*listing
+	*Listing
 	builtin map[string]bool
-	// name and hash are of the chain whose rules are being read; a chain's rules
-	// stand together.
+	// name, hash and rules are of the chain being parsed; a chain's rules are
+	// consecutive.
 	name  string
 	hash  maphash.Hash
 	rules int
 }
 
 func (p *listingParser) chain(name []byte, builtin bool) {
-	p.chains[string(name)] = emptyPrint
+	p.Chains[string(name)] = emptyFingerprint
 	p.builtin[string(name)] = builtin
 }
 
 func (p *listingParser) rule(name, line []byte) {
 	if p.builtin[string(name)] {
-		p.listing.builtin = append(p.listing.builtin, string(line[len("-A "):len(line)-1]))
+		p.Builtin = append(p.Builtin, string(line[len("-A "):len(line)-1]))
 	}
 	if string(name) != p.name {
 		p.end()
@@ -88,10 +87,8 @@ func (p *listingParser) rule(name, line []byte) {
 
 func (p *listingParser) end() {
 	if p.rules > 0 {
-		p.chains[p.name] = print{p.hash.Sum64(), p.rules}
+		p.Chains[p.name] = Fingerprint{p.hash.Sum64(), p.rules}
 	}
 	p.hash.Reset()
 	p.rules = 0
 }
-
-var emptyPrint = (&page{}).print()

@@ -1,0 +1,140 @@
+package iptables
+
+import (
+	"context"
+	"slices"
+
+	"sluice/internal/iptables"
+)
+
+// flush writes the chains that are laid out and not in the kernel yet. Table nat is
+// first: a frontend is refused only after it leads nowhere, and no longer once it
+// leads somewhere.
+func (c *commit) flush(ctx context.Context, s *familyState) error {
+	s.ruleset.layout()
+	for _, t := range s.tables {
+		out := s.ruleset.out[t.Name]
+		c.d.locked(func() {
+			for name := range out.dropped {
+				t.surplus[name] = true
+			}
+			for name := range out.byName {
+				delete(t.surplus, name)
+				delete(t.stuck, name)
+			}
+		})
+		if err := c.writeTable(ctx, t, out); err != nil {
+			return err
+		}
+		s.ruleset.out[t.Name] = newChainTexts()
+	}
+	return nil
+}
+
+// writeTable writes the chains of a table. If very many are new they are written in
+// batches first, while no rule leads to them. Surplus chains are removed in the same
+// input, or afterwards if there are very many or if that is refused: rules of others
+// may lead to one.
+func (c *commit) writeTable(ctx context.Context, t *table, out *chainTexts) error {
+	for _, in := range t.newChains(out, c.d.batch) {
+		if err := c.attribute(out, in, c.restore(ctx, t, in)); err != nil {
+			return err
+		}
+	}
+	if len(t.removable()) <= c.d.batch {
+		in := t.input(out, true)
+		err := c.restore(ctx, t, in)
+		if len(in.Remove) == 0 || !iptables.Refused(err) {
+			return c.attribute(out, in, err)
+		}
+	}
+	in := t.input(out, false)
+	if err := c.attribute(out, in, c.restore(ctx, t, in)); err != nil {
+		return err
+	}
+	return c.removeSurplus(ctx, t)
+}
+
+// removeSurplus flushes surplus chains and removes them, in batches. Those that
+// rules of others lead to stay, empty, until others have written.
+func (c *commit) removeSurplus(ctx context.Context, t *table) error {
+	names := t.removable()
+	for batch := range slices.Chunk(names, c.d.batch) {
+		empty := newChainTexts()
+		for _, name := range batch {
+			empty.begin(name)
+		}
+		if err := c.restore(ctx, t, t.input(empty, false)); err != nil {
+			return err
+		}
+	}
+	for batch := range slices.Chunk(names, c.d.batch) {
+		if err := c.removeEmpty(ctx, t, batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeEmpty removes empty chains, all but those that are in use.
+func (c *commit) removeEmpty(ctx context.Context, t *table, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	in := &iptables.Input{Table: t.Name, Remove: names, Flushed: true}
+	err := c.restore(ctx, t, in)
+	switch {
+	case err == nil || !iptables.Refused(err):
+		return err
+	case len(names) == 1:
+		c.giveUp(t, names[0], err)
+		return nil
+	}
+	if at := in.RemovalAt(iptables.RefusedLine(err)); at >= 0 {
+		c.giveUp(t, names[at], err)
+		return c.removeEmpty(ctx, t, slices.Concat(names[:at], names[at+1:]))
+	}
+	half := len(names) / 2
+	if err := c.removeEmpty(ctx, t, names[:half]); err != nil {
+		return err
+	}
+	return c.removeEmpty(ctx, t, names[half:])
+}
+
+// giveUp leaves a chain alone until others have written.
+func (c *commit) giveUp(t *table, name string, err error) {
+	c.d.logger.Info("A chain that is no longer used cannot be removed, another rule may lead to it",
+		"table", t.String(), "chain", name, "reason", err.Error())
+	c.d.locked(func() {
+		delete(t.surplus, name)
+		t.stuck[name] = true
+	})
+}
+
+// restore runs iptables-restore, unless there is nothing to do, and updates what is
+// known of the kernel.
+func (c *commit) restore(ctx context.Context, t *table, in *iptables.Input) error {
+	if in.Empty() {
+		return nil
+	}
+	before, berr := c.d.monitor.Generation(ctx)
+	if err := c.d.driver.Restore(ctx, t.Family, in.Reader()); err != nil {
+		c.d.locked(func() { c.d.stats.failed(t.Family, c.partial) })
+		return err
+	}
+	entries := t.entries(in)
+	after, aerr := c.d.monitor.Generation(ctx)
+	c.d.locked(func() {
+		t.done(in)
+		foreign := &c.d.foreign
+		foreign.checksums = nil
+		if berr != nil || aerr != nil || before != foreign.known || !c.d.monitor.Expected(before, t.Table, entries).SameCounts(after) {
+			foreign.suspected = true
+		}
+		foreign.known = after
+	})
+	c.result.Transactions++
+	c.result.Elements += in.Rules()
+	c.report(0)
+	return nil
+}

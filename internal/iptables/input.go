@@ -1,0 +1,121 @@
+package iptables
+
+import (
+	"hash/maphash"
+	"io"
+	"net"
+	"slices"
+)
+
+// Chain is the text of a chain's rules, a line with -A for each.
+type Chain struct {
+	Name  string
+	Text  []byte
+	Rules int
+}
+
+// Fingerprint is equal to that in a Listing if the rules are listed as written.
+func (c *Chain) Fingerprint() Fingerprint {
+	return Fingerprint{maphash.Bytes(hashSeed, c.Text), c.Rules}
+}
+
+// Input is a change of one table for iptables-restore, made atomically.
+type Input struct {
+	Table string
+	// Delete and Insert are rules without their -A, to be deleted and to be put, in
+	// this order, at the top of chains that exist.
+	Delete, Insert []string
+	// Chains are created if necessary, and get these rules only.
+	Chains []*Chain
+	// Remove are chains to be removed. They are flushed before, unless Flushed.
+	Remove  []string
+	Flushed bool
+}
+
+// Empty reports whether there is nothing to do.
+func (in *Input) Empty() bool {
+	return len(in.Delete)+len(in.Insert)+len(in.Chains)+len(in.Remove) == 0
+}
+
+// Rules is how many rules the chains have.
+func (in *Input) Rules() int {
+	n := 0
+	for _, c := range in.Chains {
+		n += c.Rules
+	}
+	return n
+}
+
+// declared are the chains that are named at the start, which creates and flushes them.
+func (in *Input) declared() int {
+	if in.Flushed {
+		return len(in.Chains)
+	}
+	return len(in.Chains) + len(in.Remove)
+}
+
+// chainsAt is the number of the first line with a rule of Chains.
+func (in *Input) chainsAt() int { return 2 + in.declared() + len(in.Delete) + len(in.Insert) }
+
+// Reader reads the text. The rules of chains, which can be large, are not copied.
+func (in *Input) Reader() io.Reader {
+	text := &net.Buffers{}
+	line := func(parts ...string) {
+		for _, part := range parts {
+			*text = append(*text, []byte(part))
+		}
+		*text = append(*text, []byte("\n"))
+	}
+	if in.Empty() {
+		return text
+	}
+	line("*", in.Table)
+	for _, c := range in.Chains {
+		line(":", c.Name, " - [0:0]")
+	}
+	if !in.Flushed {
+		for _, name := range in.Remove {
+			line(":", name, " - [0:0]")
+		}
+	}
+	for _, rule := range in.Delete {
+		line("-D ", rule)
+	}
+	for _, rule := range slices.Backward(in.Insert) {
+		line("-I ", rule)
+	}
+	for _, c := range in.Chains {
+		*text = append(*text, c.Text)
+	}
+	for _, name := range in.Remove {
+		line("-X ", name)
+	}
+	line("COMMIT")
+	return text
+}
+
+// RuleAt returns the chain, and the index of its rule, that a line of the text is;
+// nil if the line is another.
+func (in *Input) RuleAt(line int) (c *Chain, rule int) {
+	rule = line - in.chainsAt()
+	if rule < 0 {
+		return nil, 0
+	}
+	for _, c := range in.Chains {
+		if rule < c.Rules {
+			return c, rule
+		}
+		rule -= c.Rules
+	}
+	return nil, 0
+}
+
+// RemovalAt returns the index in Remove of the chain that a line of the text
+// removes, -1 if the line does something else.
+func (in *Input) RemovalAt(line int) int {
+	i := line - in.chainsAt() - in.Rules()
+	if i < 0 || i >= len(in.Remove) {
+		return -1
+	}
+	return i
+}

@@ -1,0 +1,87 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+
+	"sluice/internal/model"
+	"sluice/internal/netns"
+	"sluice/internal/nft"
+	"sluice/internal/xtables"
+)
+
+// legacyMonitor reads the state of legacy tables from the kernel, through a socket
+// of each family.
+type legacyMonitor struct {
+	sockets map[model.Family]*xtables.Socket
+	seed    maphash.Seed
+}
+
+func newLegacyMonitor(ns int, families []model.Family) (*legacyMonitor, error) {
+	m := &legacyMonitor{sockets: map[model.Family]*xtables.Socket{}, seed: maphash.MakeSeed()}
+	return m, netns.Do(ns, func() error {
+		for _, f := range families {
+			socket, err := legacyFamily(f).Open()
+			if err != nil {
+				return errors.Join(err, m.Close())
+			}
+			m.sockets[f] = socket
+		}
+		return nil
+	})
+}
+
+func (m *legacyMonitor) Close() error {
+	var errs []error
+	for _, socket := range m.sockets {
+		errs = append(errs, socket.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (m *legacyMonitor) Generation(context.Context) (out Generation, err error) {
+	for i, t := range watched {
+		socket := m.sockets[t.Family]
+		if socket == nil {
+			continue
+		}
+		if out.Legacy[i], err = socket.Info(t.Name); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// Checksums show renamed chains and rules that were replaced by others of the same
+// length, which a Generation misses.
+func (m *legacyMonitor) Checksums(context.Context) (*Checksums, error) {
+	var out Checksums
+	for i, t := range watched {
+		socket := m.sockets[t.Family]
+		if socket == nil {
+			continue
+		}
+		var err error
+		if out[i], err = socket.Sum(t.Name, m.seed); err != nil {
+			return nil, err
+		}
+	}
+	return &out, nil
+}
+
+// Legacy iptables has no notifications, and no dormant tables.
+func (m *legacyMonitor) Listen(context.Context, bool) error           { return nil }
+func (m *legacyMonitor) Judge(Generation, Generation) Verdict         { return Unknown }
+func (m *legacyMonitor) Dormant(context.Context) ([]nft.Table, error) { return nil, nil }
+func (m *legacyMonitor) Wake(context.Context, []nft.Table) error      { return nil }
+
+// Expected predicts the number of entries only.
+func (m *legacyMonitor) Expected(before Generation, t Table, entries int) Generation {
+	for i, w := range watched {
+		if w == t {
+			before.Legacy[i].Entries += uint32(entries)
+		}
+	}
+	return before
+}
