@@ -17,6 +17,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"sluice/internal/mode"
 )
 
 const root = "../.."
@@ -24,13 +26,14 @@ const root = "../.."
 // pkg is what the go command knows of a package.
 type pkg struct {
 	ImportPath string
+	GoFiles    []string
 	Imports    []string
 	Deps       []string
 }
 
 func list(t *testing.T, patterns ...string) []pkg {
 	t.Helper()
-	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Imports,Deps"}, patterns...)...)
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,GoFiles,Imports,Deps"}, patterns...)...)
 	cmd.Dir = root
 	var complaint bytes.Buffer
 	cmd.Stderr = &complaint
@@ -114,7 +117,7 @@ func TestNothingOfTheKubernetesAPIBelowTheSources(t *testing.T) {
 
 // The language of each mechanism in the kernel is spoken in its own package.
 func TestRulesAreWrittenInOnePlace(t *testing.T) {
-	homes := []string{"internal/iptables", "internal/dataplane/iptables", "internal/leftovers"}
+	homes := []string{"internal/iptables", "internal/dataplane/iptables"}
 	words := regexp.MustCompile(`-[AIDjg] KUBE-|^ip6?tables(-legacy|-nft)?-(save|restore)$|^KUBE-(SVC|SEP|SERVICES)`)
 	for _, top := range []string{"cmd", "internal"} {
 		err := filepath.WalkDir(filepath.Join(root, top), func(path string, entry fs.DirEntry, err error) error {
@@ -132,6 +135,36 @@ func TestRulesAreWrittenInOnePlace(t *testing.T) {
 		})
 		if err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// Adding a mode is adding a package and its line in package mode: nobody else knows
+// which modes there are, by import or by name.
+func TestModesAreNamedInOnePlace(t *testing.T) {
+	const modes = "sluice/internal/dataplane/"
+	homes := []string{"sluice/internal/mode"}
+	var names []string
+	for _, m := range mode.All {
+		homes, names = append(homes, modes+m.Name), append(names, m.Name)
+	}
+	product, _ := documented(t)
+	for _, p := range list(t, "./cmd/...", "./internal/...") {
+		if slices.Contains(homes, p.ImportPath) || !slices.Contains(product, p.ImportPath) {
+			continue
+		}
+		for _, imported := range p.Imports {
+			if slices.Contains(homes[1:], imported) {
+				t.Errorf("%s imports %s: let the mode's value say what is needed", p.ImportPath, imported)
+			}
+		}
+		for _, file := range p.GoFiles {
+			for _, text := range literals(t, filepath.Join(root, strings.TrimPrefix(p.ImportPath, "sluice/"), file)) {
+				// The driver of a mechanism has its name.
+				if slices.Contains(names, text) && !strings.HasPrefix(p.ImportPath, "sluice/internal/xtables") {
+					t.Errorf("%s of %s names the mode %s", file, p.ImportPath, text)
+				}
+			}
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"sluice/internal/iptables"
 	"sluice/internal/leftovers"
 	"sluice/internal/model"
 	"sluice/internal/nft"
@@ -145,14 +146,10 @@ func survey(ctx context.Context, conn *nft.Conn) ([]model.Problem, error) {
 }
 
 // staleChain tells of a rule that leads into a chain nobody looks after.
-func staleChain(u leftovers.Use) model.Problem {
-	command := u.Command + "-nft"
-	if u.Kind == leftovers.IPTablesLegacy {
-		command = u.Command + "-legacy"
-	}
+func staleChain(u iptables.Use) model.Problem {
 	return model.Problem{
-		Object: command, Field: fmt.Sprintf("table %s, chain %s", u.Table, u.By),
+		Object: u.Command(), Field: fmt.Sprintf("table %s, chain %s", u.Table.Name, u.By),
 		Reason: fmt.Sprintf("a rule in it leads to %s, which nftables mode does not have: the chain stays as an earlier kube-proxy left it, and grows stale", u.Chain),
-		Remedy: fmt.Sprintf("find the rule by %s-save -t %s | grep %s, remove it and restart the proxy, or set mode: iptables", command, u.Table, u.Chain),
+		Remedy: fmt.Sprintf("find the rule by %s-save -t %s | grep %s, remove it and restart the proxy, or set mode: iptables", u.Command(), u.Table.Name, u.Chain),
 	}
 }

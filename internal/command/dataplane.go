@@ -11,10 +11,8 @@ import (
 
 	"sluice/internal/coexist"
 	"sluice/internal/dataplane"
-	iptablesmode "sluice/internal/dataplane/iptables"
 	"sluice/internal/engine"
 	"sluice/internal/host"
-	"sluice/internal/iptables"
 	"sluice/internal/leftovers"
 	"sluice/internal/model"
 	"sluice/internal/telemetry"
@@ -40,18 +38,6 @@ func lacksIPv6(ctx context.Context, logger logr.Logger, d dataplane.Dataplane) s
 		}
 	}
 	return ""
-}
-
-// inUse returns what the dataplane has in the kernel that may not be taken for a
-// leftover.
-func inUse(d dataplane.Dataplane) leftovers.Kinds {
-	if k, ok := d.(*iptablesmode.Dataplane); ok {
-		if k.Variant() == iptables.Legacy {
-			return leftovers.IPTablesLegacy
-		}
-		return leftovers.IPTablesNFT
-	}
-	return leftovers.Own
 }
 
 // newNeighbours returns what looks after other users of iptables; nil where the
@@ -101,7 +87,7 @@ func (p *proxy) removeLeftovers(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	options := leftovers.Options{Logger: p.logger.WithName("leftovers"), Keep: inUse(p.dataplane)}
+	options := dataplane.RemoveOptions{Logger: p.logger.WithName("leftovers"), Running: p.dataplane}
 	if p.neighbours != nil {
 		p.neighbours.Keep(ctx)
 		options.KeepMark = true
@@ -113,7 +99,7 @@ func (p *proxy) removeLeftovers(ctx context.Context) {
 
 // cleanup removes what this proxy and others left in the kernel, in any mode.
 func cleanup(ctx context.Context, logger logr.Logger) error {
-	err := leftovers.Remove(ctx, leftovers.Options{Logger: logger.WithName("leftovers")})
+	err := leftovers.Remove(ctx, dataplane.RemoveOptions{Logger: logger.WithName("leftovers")})
 	if errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("%w (run it as root, or with CAP_NET_ADMIN)", err)
 	}

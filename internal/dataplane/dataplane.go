@@ -8,7 +8,7 @@ import (
 
 // Dataplane programs one mechanism of the kernel.
 //
-// Apply, Reconcile, Repair and Cleanup are called by one goroutine at a time.
+// Apply, Reconcile and Repair are called by one goroutine at a time.
 // Verify may be called by others at the same time and never delays them for long.
 type Dataplane interface {
 	// Reconcile reads what is in the kernel, adopts what is right, and mends
@@ -32,9 +32,6 @@ type Dataplane interface {
 	// that. It knows nothing of changes that were not applied yet. If it fails,
 	// Reconcile is the way back.
 	Repair(ctx context.Context) Result
-
-	// Cleanup removes all that is ours from the kernel.
-	Cleanup(ctx context.Context) error
 
 	// Close lets go of kernel handles and leaves the kernel as it is.
 	Close() error

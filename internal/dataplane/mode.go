@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"sluice/internal/iptables"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -26,6 +27,10 @@ type Mode struct {
 	// Render writes what Reconcile makes in an empty kernel, for people and
 	// for comparisons. The same input always gives the same text.
 	Render func(io.Writer, *plan.Desired, []model.Family) error
+	// Remove removes what this proxy and upstream's keep in the kernel for the mode.
+	Remove func(context.Context, RemoveOptions) error
+	// Chains are the chains of iptables that Remove removes, if there are any.
+	Chains iptables.Chains
 	// Variants are the implementations of the mechanism that a node may have, one
 	// of which Open chooses. Nil if there is only one.
 	Variants []string
@@ -46,6 +51,15 @@ type Mode struct {
 	// on the node that use iptables may then expect a chain of kube-proxy's
 	// there, or drop what is forwarded.
 	BesideIPTables bool
+}
+
+// RemoveOptions configures Mode.Remove.
+type RemoveOptions struct {
+	Logger logr.Logger
+	// Running is the Dataplane in use, whose objects stay; nil if there is none.
+	Running Dataplane
+	// KeepMark leaves the chain KUBE-MARK-MASQ alone: the caller maintains it.
+	KeepMark bool
 }
 
 // BusyError is the error of Open where another program keeps the mechanism busy.

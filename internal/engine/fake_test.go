@@ -219,10 +219,6 @@ func (d *fakeDataplane) Verify(ctx context.Context) (bool, error) {
 }
 
 func (d *fakeDataplane) Disturbed() <-chan struct{} { return d.disturbed }
-func (d *fakeDataplane) Cleanup(context.Context) error {
-	d.t.Error("the engine cleaned up")
-	return nil
-}
 func (d *fakeDataplane) Close() error {
 	d.t.Error("the engine closed the dataplane")
 	return nil

@@ -42,7 +42,6 @@ func (k *fakeKernel) Apply(context.Context, *plan.Change) dataplane.Result {
 func (k *fakeKernel) Verify(context.Context) (bool, error)    { return true, nil }
 func (k *fakeKernel) Repair(context.Context) dataplane.Result { return dataplane.Result{} }
 func (k *fakeKernel) Disturbed() <-chan struct{}              { return nil }
-func (k *fakeKernel) Cleanup(context.Context) error           { return nil }
 func (k *fakeKernel) Close() error                            { return nil }
 func (k *fakeKernel) Describe(_ context.Context, at dataplane.Place, client netip.Addr) (dataplane.Description, error) {
 	return k.describe(at, client)

@@ -17,10 +17,10 @@ type Listing struct {
 // errCut says that a listing is incomplete.
 var errCut = errors.New("the listing ends in the middle")
 
-// ScanListing parses the output of iptables-save, and calls chain and rule for those
+// scanListing parses the output of iptables-save, and calls chain and rule for those
 // of one table in their order. A rule is a whole line, from -A to its newline. Other
 // lines are skipped.
-func ScanListing(text []byte, table string, chain func(name []byte, builtin bool), rule func(chain, line []byte)) error {
+func scanListing(text []byte, table string, chain func(name []byte, builtin bool), rule func(chain, line []byte)) error {
 	inside := false
 	for line := range bytes.Lines(text) {
 		if line[len(line)-1] != '\n' {
@@ -51,7 +51,7 @@ func ParseListing(text []byte, table string) (*Listing, error) {
 	l := &Listing{Chains: map[string]Fingerprint{}}
 	p := listingParser{Listing: l, builtin: map[string]bool{}}
 	p.hash.SetSeed(hashSeed)
-	if err := ScanListing(text, table, p.chain, p.rule); err != nil {
+	if err := scanListing(text, table, p.chain, p.rule); err != nil {
 		return nil, err
 	}
 	p.end()

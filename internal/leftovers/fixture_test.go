@@ -1,28 +1,55 @@
 package leftovers
 
 import (
-	"context"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/testr"
 
+	"sluice/internal/dataplane"
+	"sluice/internal/dataplane/dataplanetest"
+	"sluice/internal/dataplane/iptables"
+	"sluice/internal/dataplane/nftables"
+	driver "sluice/internal/iptables"
 	"sluice/internal/netns/netnstest"
+	"sluice/internal/plan"
 )
 
 // command runs a program in the namespace and returns what it says.
 var command = netnstest.Run
 
-func remove(t *testing.T, change func(*Options)) {
+// remove removes what is left over while a dataplane is running, nil for none.
+func remove(t *testing.T, running dataplane.Dataplane) {
 	t.Helper()
-	o := Options{Logger: testr.New(t)}
-	if change != nil {
-		change(&o)
-	}
-	if err := Remove(context.Background(), o); err != nil {
+	if err := Remove(t.Context(), dataplane.RemoveOptions{Logger: testr.New(t), Running: running}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// running opens a dataplane of the mode in the namespace, and has it write rules;
+// nil for none.
+func running(t *testing.T, ns *netnstest.Namespace, mode string) dataplane.Dataplane {
+	t.Helper()
+	var d dataplane.Dataplane
+	var err error
+	switch mode {
+	case "nftables":
+		d, err = nftables.New(nftables.Options{Logger: logr.Discard(), NetNS: ns.FD()})
+	case "iptables-nft":
+		d, err = iptables.New(iptables.Options{Logger: logr.Discard(), NetNS: ns.FD(), Variant: driver.NFT})
+	case "iptables-legacy":
+		d, err = iptables.New(iptables.Options{Logger: logr.Discard(), NetNS: ns.FD(), Variant: driver.Legacy})
+	default:
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	dataplanetest.OK(t, d.Reconcile(t.Context(), &plan.Desired{Settings: dataplanetest.Settings()}))
+	return d
 }
 
 // iptablesKind is one of the four kinds that there are.

@@ -90,3 +90,16 @@ func TestNodePortsAreReadFromTheSets(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+func TestSetsForIPv6HaveTheirNamesCutOff(t *testing.T) {
+	tests := map[string]string{
+		"KUBE-CLUSTER-IP":                "KUBE-6-CLUSTER-IP",
+		"KUBE-LOAD-BALANCER-SOURCE-CIDR": "KUBE-6-LOAD-BALANCER-SOURCE-CID",
+		"KUBE-NODE-PORT-LOCAL-SCTP-HASH": "KUBE-6-NODE-PORT-LOCAL-SCTP-HAS",
+	}
+	for in, want := range tests {
+		if got := ipv6Name(in); got != want {
+			t.Errorf("%s is %s for IPv6, want %s", in, got, want)
+		}
+	}
+}

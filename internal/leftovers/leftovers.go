@@ -5,79 +5,36 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/go-logr/logr"
-
-	"sluice/internal/dataplane/nftables"
-	driver "sluice/internal/iptables"
+	"sluice/internal/dataplane"
+	"sluice/internal/iptables"
+	"sluice/internal/mode"
 	"sluice/internal/nft"
 )
 
-// Kinds is a set of kinds of things that a kube-proxy keeps in the kernel.
-type Kinds uint8
-
-// The kinds.
-const (
-	IPTablesNFT    Kinds = 1 << iota // chains, made by iptables-nft
-	IPTablesLegacy                   // chains, made by iptables-legacy
-	IPVS                             // of IPVS mode, with its chains
-	Upstream                         // tables of upstream's nftables mode
-	Own                              // tables of our own nftables mode
-)
-
-// Options is what Remove needs.
-type Options struct {
-	Logger logr.Logger
-	// Keep is what the caller uses, and so is not left over.
-	Keep Kinds
-	// KeepMark leaves KUBE-MARK-MASQ alone, in any variant: the caller looks
-	// after it.
-	KeepMark bool
-}
-
-func (o *Options) keeps(k Kinds) bool { return o.Keep&k != 0 }
-
 // Remove removes what other modes of this proxy, and upstream's kube-proxy, left
-// behind. The error tells everything that is still there; all else is gone.
-func Remove(ctx context.Context, o Options) (err error) {
-	conn, err := nft.Dial(0, nft.SendBuffer)
-	if err != nil {
-		return fmt.Errorf("remove what an earlier kube-proxy left behind: %w", err)
-	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
-	var tables []string
-	if !o.keeps(Upstream) {
-		tables = append(tables, upstreamTable)
-	}
-	if !o.keeps(Own) {
-		tables = append(tables, nftables.TableNames()...)
+// behind. The error names everything that is still there; all else is gone.
+func Remove(ctx context.Context, o dataplane.RemoveOptions) error {
+	var errs []error
+	for _, m := range mode.All {
+		errs = append(errs, m.Remove(ctx, o))
 	}
 	// The order matters: iptables rules refer to the sets of IPVS mode.
-	errs := []error{
-		removeCompat(ctx, o.Logger, conn, o.chains(IPTablesNFT)),
-		removeLegacy(ctx, o.Logger, o.chains(IPTablesLegacy)),
-	}
-	if !o.keeps(IPVS) {
-		errs = append(errs, removeIPVS(ctx, o.Logger))
-	}
-	errs = append(errs, removeTables(ctx, o.Logger, conn, tables))
+	errs = append(errs, removeIPVS(ctx, o.Logger))
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove what an earlier kube-proxy left behind: %w", err)
 	}
 	return nil
 }
 
-// chains says which chains of a variant of iptables are left over. Where the
-// variant is in use, those of IPVS mode still may be.
-func (o *Options) chains(variant Kinds) chainNames {
-	out := noChains
-	if !o.keeps(variant) {
-		out = out.and(proxyChains)
+// Uses finds the chains that Remove has to leave because others lead into them. It
+// leaves out KUBE-MARK-MASQ, which works without a kube-proxy in iptables mode.
+func Uses(ctx context.Context, conn *nft.Conn) (all []iptables.Use, err error) {
+	for _, m := range mode.All {
+		if m.Chains.Has == nil {
+			continue
+		}
+		uses, uerr := iptables.Uses(ctx, conn, m.Chains.Without(iptables.MarkChain))
+		all, err = append(all, uses...), errors.Join(err, uerr)
 	}
-	if !o.keeps(IPVS) {
-		out = out.and(ipvsChains)
-	}
-	if o.KeepMark {
-		out = out.without(driver.MarkChain)
-	}
-	return out
+	return all, err
 }

@@ -1,10 +1,10 @@
 package leftovers
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/netns/netnstest"
 	"sluice/internal/xtables"
 )
@@ -83,7 +84,10 @@ func TestTheMarkChainStaysWhereTheCallerLooksAfterIt(t *testing.T) {
 		t.Run(kind.String(), func(t *testing.T) {
 			netnstest.Enter(t)
 			kind.load(t, proxyRules)
-			remove(t, func(o *Options) { o.KeepMark = true })
+			err := Remove(t.Context(), dataplane.RemoveOptions{Logger: logr.Discard(), KeepMark: true})
+			if err != nil {
+				t.Fatal(err)
+			}
 			got := kind.listing(t)
 			if !strings.Contains(got, "-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000\n") || strings.Contains(got, "KUBE-SERVICES") {
 				t.Errorf("there is\n%s", got)
@@ -134,7 +138,7 @@ func TestVeryManyChainsGo(t *testing.T) {
 	netnstest.Enter(t)
 	kind := kinds[0]
 	var chains, rules strings.Builder
-	const services = chainsAtOnce/2 + 500
+	const services = 1500
 	for n := range services {
 		hash := strings.NewReplacer("0", "A", "1", "B", "8", "C", "9", "D").Replace(fmt.Sprintf("%016d", n))
 		fmt.Fprintf(&chains, ":KUBE-SVC-%s - [0:0]\n:KUBE-SEP-%s - [0:0]\n", hash, hash)
@@ -149,9 +153,10 @@ func TestVeryManyChainsGo(t *testing.T) {
 
 func TestNothingIsDoneWhereNothingWasLeftBehind(t *testing.T) {
 	netnstest.Enter(t)
-	remove(t, func(o *Options) {
-		o.Logger = funcr.New(func(_, line string) { t.Errorf("logged: %s", line) }, funcr.Options{})
-	})
+	logger := funcr.New(func(_, line string) { t.Errorf("logged: %s", line) }, funcr.Options{})
+	if err := Remove(t.Context(), dataplane.RemoveOptions{Logger: logger}); err != nil {
+		t.Fatal(err)
+	}
 	if got := command(t, "", "nft", "list", "ruleset"); got != "" {
 		t.Errorf("ruleset:\n%s", got)
 	}
@@ -162,32 +167,32 @@ func TestNothingIsDoneWhereNothingWasLeftBehind(t *testing.T) {
 	}
 }
 
-func TestLegacyChainsWithoutItsProgramsAreToldWithARemedy(t *testing.T) {
+// What cannot be removed is reported, and keeps nothing else from being removed.
+func TestFailureKeepsNothingElse(t *testing.T) {
 	netnstest.Enter(t)
 	legacy, modern := iptablesKind{"iptables", "legacy"}, iptablesKind{"iptables", "nft"}
 	legacy.load(t, proxyRules)
 	modern.load(t, proxyRules)
+	command(t, proxyTables, "nft", "-f", "-")
 	want := legacy.listing(t)
-	path := os.Getenv("PATH")
-	t.Setenv("PATH", t.TempDir())
-	err := Remove(context.Background(), Options{Logger: logr.Discard()})
+	path, broken := os.Getenv("PATH"), t.TempDir()
+	for _, name := range []string{"iptables-legacy-save", "iptables-legacy-restore"} {
+		if err := os.WriteFile(filepath.Join(broken, name), []byte("#!/bin/sh\necho broken >&2\nexit 1\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", broken+":"+path)
+	err := Remove(t.Context(), dataplane.RemoveOptions{Logger: logr.Discard()})
 	t.Setenv("PATH", path)
-	if !errors.Is(err, ErrNoProgram) || !strings.Contains(err.Error(), "tables nat, filter, mangle of legacy iptables") {
+	if err == nil || !strings.Contains(err.Error(), "table nat of legacy iptables: iptables-legacy-save: broken") {
 		t.Errorf("error: %v", err)
 	}
 	if diff := cmp.Diff(want, legacy.listing(t)); diff != "" {
 		t.Errorf("legacy rules (-want +got):\n%s", diff)
 	}
-	if got := modern.listing(t); strings.Contains(got, "KUBE-") {
+	if got := modern.listing(t) + command(t, "", "nft", "list", "tables"); strings.Contains(got, "KUBE-") || strings.Contains(got, "kube-proxy") {
 		t.Errorf("the others were not removed:\n%s", got)
 	}
-}
-
-func TestForeignLegacyRulesNeedNoPrograms(t *testing.T) {
-	netnstest.Enter(t)
-	iptablesKind{"iptables", "legacy"}.load(t, foreignRules)
-	t.Setenv("PATH", t.TempDir())
-	remove(t, nil)
 }
 
 const (
@@ -196,17 +201,15 @@ table ip6 kube-proxy { chain services { type filter hook input priority 0; }; }
 `
 	otherTables = `table inet kube-proxy { chain mine { }; }
 table ip kube-proxy2 { chain mine { }; }
-table ip sluice { chain mine { }; }
-table ip6 sluice { chain mine { }; }
 `
 )
 
 func TestForeignNFTablesTablesAreAllThatRemains(t *testing.T) {
-	netnstest.Enter(t)
+	d := running(t, netnstest.Enter(t), "nftables")
 	command(t, otherTables, "nft", "-f", "-")
 	want := command(t, "", "nft", "list", "ruleset")
 	command(t, proxyTables, "nft", "-f", "-")
-	remove(t, func(o *Options) { o.Keep = Own })
+	remove(t, d)
 	if diff := cmp.Diff(want, command(t, "", "nft", "list", "ruleset")); diff != "" {
 		t.Errorf("ruleset (-want +got):\n%s", diff)
 	}
@@ -297,7 +300,7 @@ func TestASetThatAnotherProgramUsesIsTold(t *testing.T) {
 	netnstest.Enter(t)
 	command(t, "create KUBE-CLUSTER-IP hash:ip,port family inet\ncreate KUBE-LOOP-BACK hash:ip,port,ip family inet\n", "ipset", "restore")
 	kinds[0].load(t, "*filter\n-A INPUT -m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT\nCOMMIT\n")
-	err := Remove(context.Background(), Options{Logger: logr.Discard()})
+	err := Remove(t.Context(), dataplane.RemoveOptions{Logger: logr.Discard()})
 	if !errors.Is(err, errSetBusy) || !strings.Contains(err.Error(), "KUBE-CLUSTER-IP") {
 		t.Errorf("error: %v", err)
 	}
@@ -306,22 +309,19 @@ func TestASetThatAnotherProgramUsesIsTold(t *testing.T) {
 	}
 }
 
-func TestWhatIsInUseIsKept(t *testing.T) {
+func TestRunningModeIsKept(t *testing.T) {
 	tests := []struct {
-		name string
-		keep Kinds
-		want []string
+		name, mode string
+		want       []string
 	}{
-		{"nothing", 0, nil},
-		{"iptables-nft", IPTablesNFT, []string{"nft KUBE-FORWARD"}},
-		{"iptables-legacy", IPTablesLegacy, []string{"legacy KUBE-FORWARD"}},
-		{"IPVS", IPVS, []string{"KUBE-IPVS-FILTER", ipvsLink, "KUBE-LOOP-BACK"}},
-		{"upstream's nftables", Upstream, []string{"table ip kube-proxy"}},
-		{"our nftables", Own, []string{"table ip sluice"}},
+		{"nothing", "", nil},
+		{"iptables-nft", "iptables-nft", []string{"nft KUBE-FORWARD"}},
+		{"iptables-legacy", "iptables-legacy", []string{"legacy KUBE-FORWARD"}},
+		{"nftables", "nftables", []string{"table ip sluice"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			netnstest.Enter(t)
+			ns := netnstest.Enter(t)
 			for _, k := range kinds {
 				k.load(t, "*filter\n:KUBE-FORWARD - [0:0]\n-A FORWARD -j KUBE-FORWARD\nCOMMIT\n")
 			}
@@ -329,7 +329,7 @@ func TestWhatIsInUseIsKept(t *testing.T) {
 			addLinks(t, ipvsLink)
 			command(t, "create KUBE-LOOP-BACK hash:ip,port,ip family inet\n", "ipset", "restore")
 			command(t, proxyTables+"table ip sluice {}\ntable ip6 sluice-b {}\n", "nft", "-f", "-")
-			remove(t, func(o *Options) { o.Keep = tt.keep })
+			remove(t, running(t, ns, tt.mode))
 			ruleset := command(t, "", "nft", "list", "ruleset")
 			all := ruleset + strings.Join(links(t), "\n") + command(t, "", "ipset", "list", "-name")
 			var got []string

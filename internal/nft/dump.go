@@ -125,6 +125,19 @@ func (c *Conn) Tables(ctx context.Context, family Family) ([]Table, error) {
 
 const tableDormant = 1 // NFT_TABLE_F_DORMANT
 
+// TableNames reads the names of a family's tables: none if the kernel has no
+// nftables for the family.
+func (c *Conn) TableNames(ctx context.Context, family Family) (names []string, err error) {
+	tables, err := c.Tables(ctx, family)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+		return nil, nil
+	}
+	for _, t := range tables {
+		names = append(names, t.Name)
+	}
+	return names, err
+}
+
 // Chains reads a table's chains.
 func (c *Conn) Chains(ctx context.Context, t Table) ([]Chain, error) {
 	var chains []Chain

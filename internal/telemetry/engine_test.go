@@ -48,7 +48,6 @@ func (k *kernel) Apply(_ context.Context, c *plan.Change) dataplane.Result {
 func (k *kernel) Verify(context.Context) (bool, error)    { return true, nil }
 func (k *kernel) Repair(context.Context) dataplane.Result { return dataplane.Result{} }
 func (k *kernel) Disturbed() <-chan struct{}              { return nil }
-func (k *kernel) Cleanup(context.Context) error           { return nil }
 func (k *kernel) Close() error                            { return nil }
 
 // TestMetricsFollowTheEngine holds the two together: what Feed takes for

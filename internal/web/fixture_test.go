@@ -82,7 +82,6 @@ func (k *kernel) commit(ctx context.Context, keys func(func(plan.Key) bool)) dat
 func (k *kernel) Verify(context.Context) (bool, error)    { return true, nil }
 func (k *kernel) Repair(context.Context) dataplane.Result { return dataplane.Result{} }
 func (k *kernel) Disturbed() <-chan struct{}              { return nil }
-func (k *kernel) Cleanup(context.Context) error           { return nil }
 func (k *kernel) Close() error                            { return nil }
 
 func (k *kernel) Traffic(_ context.Context, each func(plan.Key, dataplane.Traffic)) (dataplane.Strays, error) {

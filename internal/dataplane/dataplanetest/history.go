@@ -16,11 +16,11 @@ func Desired(rng *rand.Rand) *plan.Desired {
 	return newHistory(rng).planner.Desired()
 }
 
-// Follow leads one dataplane through a random history, of so many changes at the
-// most, and another one to its end at once, from an empty kernel. What the history
+// Follow applies a random history of at most so many changes to one dataplane, and
+// reconciles another one with its end, after its kernel was emptied. What the history
 // before left in the first one's kernel is adopted. It returns how many changes
 // there were.
-func Follow(t testing.TB, rng *rand.Rand, most int, incremental, scratch dataplane.Dataplane) (changes int) {
+func Follow(t testing.TB, rng *rand.Rand, most int, incremental, scratch dataplane.Dataplane, empty func()) (changes int) {
 	t.Helper()
 	ctx := t.Context()
 	h := newHistory(rng)
@@ -29,9 +29,7 @@ func Follow(t testing.TB, rng *rand.Rand, most int, incremental, scratch datapla
 	for range changes {
 		OK(t, incremental.Apply(ctx, h.next()))
 	}
-	if err := scratch.Cleanup(ctx); err != nil {
-		t.Fatal(err)
-	}
+	empty()
 	OK(t, scratch.Reconcile(ctx, h.end()))
 	return changes
 }

@@ -221,9 +221,7 @@ COMMIT
 				t.Error("what was looked at is still suspicious")
 			}
 			k.iptables("-t nat -D THEIRS 1")
-			if err := d.Cleanup(ctx); err != nil {
-				t.Fatal(err)
-			}
+			k.remove()
 			// Of the other family only the tables are left, which are made by looking.
 			if diff := cmp.Diff(lines(before), lines(k.dump())); diff != "" {
 				t.Errorf("before and after:\n%s", diff)

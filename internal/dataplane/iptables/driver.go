@@ -7,6 +7,8 @@ import (
 	"io"
 	"math"
 
+	"github.com/go-logr/logr"
+
 	"sluice/internal/iptables"
 	"sluice/internal/model"
 )
@@ -16,6 +18,7 @@ type driver interface {
 	List(context.Context, iptables.Table) (*iptables.Listing, error)
 	Rules(ctx context.Context, t iptables.Table, chain string) ([]string, error)
 	Restore(context.Context, model.Family, io.Reader) error
+	RemoveChains(context.Context, logr.Logger, model.Family, iptables.Chains) error
 }
 
 // Check returns an error that says what is missing if iptables mode cannot work

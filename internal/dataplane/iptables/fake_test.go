@@ -109,6 +109,10 @@ func (h *fakeDriver) Rules(_ context.Context, t iptables.Table, chain string) ([
 	return rules, nil
 }
 
+func (h *fakeDriver) RemoveChains(_ context.Context, _ logr.Logger, f model.Family, _ iptables.Chains) error {
+	return fmt.Errorf("the fake cannot remove chains of %s", f)
+}
+
 func (t *fakeTable) print(b *bytes.Buffer, name string) {
 	fmt.Fprintf(b, "*%s\n", name)
 	names := slices.Sorted(maps.Keys(t.chains))

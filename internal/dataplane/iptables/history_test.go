@@ -38,7 +38,7 @@ func TestIncrementalIsFromScratchIsKernel(t *testing.T) {
 			incremental.batch = 3
 			for i := range *histories {
 				rng := rand.New(rand.NewPCG(*seed, uint64(i)))
-				dataplanetest.Follow(t, rng, 4, incremental, scratch)
+				dataplanetest.Follow(t, rng, 4, incremental, scratch, ks.remove)
 				if good, _, err := incremental.compare(context.Background(), incremental.states); err != nil || !good {
 					t.Fatalf("history %d of seed %d: the mirror is not the kernel: %v", i, *seed, err)
 				}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/dataplanetest"
 	"sluice/internal/iptables"
 	"sluice/internal/model"
@@ -79,6 +80,15 @@ func (k *kernel) dataplane() *Dataplane {
 	}
 	k.t.Cleanup(func() { d.Close() })
 	return d
+}
+
+// remove removes what Remove does, in the namespace.
+func (k *kernel) remove() {
+	k.t.Helper()
+	err := k.ns.Do(func() error { return Remove(k.t.Context(), dataplane.RemoveOptions{Logger: logr.Discard()}) })
+	if err != nil {
+		k.t.Fatal(err)
+	}
 }
 
 // settings of a node with everything switched on.
@@ -164,6 +174,31 @@ func TestRestartWritesNothing(t *testing.T) {
 			}
 			if after := k.dump(); after != before {
 				t.Errorf("an unchanged restart changed\n%s\nto\n%s", before, after)
+			}
+		})
+	}
+}
+
+// The chains of a family that the node no longer serves are removed.
+func TestUnservedFamilyIsRemoved(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			t.Parallel()
+			k := newKernel(t, v)
+			d := k.dataplane()
+			ok(t, d.Reconcile(t.Context(), variety()))
+			want := k.iptables("-t nat -S")
+			desired := variety()
+			desired.Settings.NoIPv6 = true
+			ok(t, d.Reconcile(t.Context(), desired))
+			if got := k.run("", "ip6tables-"+v.String()+"-save"); strings.Contains(got, "KUBE-") {
+				t.Errorf("IPv6 still has\n%s", got)
+			}
+			if got := k.iptables("-t nat -S"); got != want {
+				t.Errorf("IPv4 has\n%s\nwant\n%s", got, want)
+			}
+			if good, err := d.Verify(t.Context()); err != nil || !good {
+				t.Errorf("Verify says %v, %v", good, err)
 			}
 		})
 	}

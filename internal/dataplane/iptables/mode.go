@@ -17,6 +17,8 @@ var Mode = dataplane.Mode{
 	Open:     open,
 	Missing:  iptables.Installed,
 	Render:   Render,
+	Remove:   Remove,
+	Chains:   allChains,
 	Variants: []string{iptables.NFT.String(), iptables.Legacy.String()},
 	// As upstream: packets to other ports of a ClusterIP are not refused.
 	Adjust: func(c *plan.Config) { c.FrontendsOnly = true },

@@ -90,6 +90,30 @@ func hashed(prefix string, parts ...string) string {
 	return prefix + base32Text.EncodeToString(h.Sum(nil))[:hashLen]
 }
 
+// modeChains are those of iptables mode, ours and upstream's. IPVS mode has some of
+// them too.
+var modeChains = iptables.Chains{
+	Entry: []string{
+		servicesChain, externalServicesChain, nodePortsChain, postroutingChain, forwardChain, firewallChain, untranslatedChain,
+	},
+	Has: Owns,
+}
+
+// ipvsChains are those that only upstream's IPVS mode has.
+var ipvsChains = iptables.Chains{
+	Entry: []string{"KUBE-NODE-PORT", "KUBE-IPVS-FILTER", "KUBE-IPVS-OUT-FILTER"},
+	Has: func(chain string) bool {
+		switch chain {
+		case "KUBE-NODE-PORT", "KUBE-IPVS-FILTER", "KUBE-IPVS-OUT-FILTER", "KUBE-LOAD-BALANCER", "KUBE-SOURCE-RANGES-FIREWALL":
+			return true
+		}
+		return false
+	},
+}
+
+// allChains are all that kube-proxies have, this one and upstream's, in any mode.
+var allChains = modeChains.And(ipvsChains)
+
 // Owns tells whether a chain is one that we or upstream's kube-proxy make, and
 // so ours to remove. Other KUBE- chains are kubelet's.
 func Owns(chain string) bool {

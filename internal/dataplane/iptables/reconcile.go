@@ -7,6 +7,7 @@ import (
 
 	"sluice/internal/dataplane"
 	"sluice/internal/iptables"
+	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
@@ -24,6 +25,14 @@ func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) datapl
 	if err != nil {
 		return c.end(fmt.Errorf("waking the tables of iptables up: %w", err))
 	}
+	var served []model.Family
+	for _, family := range d.families {
+		if desired.Settings.Serves(family) {
+			served = append(served, family)
+		} else if err := d.driver.RemoveChains(ctx, d.logger, family, modeChains); err != nil {
+			return c.end(fmt.Errorf("removing our chains: %w", err))
+		}
+	}
 	generation, err := d.monitor.Generation(ctx)
 	if err != nil {
 		return c.end(fmt.Errorf("reading the state of iptables: %w", err))
@@ -33,13 +42,7 @@ func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) datapl
 	c.total = len(frontends)
 	c.report(0)
 	var states []*familyState
-	for _, family := range d.families {
-		if !desired.Settings.Serves(family) {
-			if err := d.cleanFamily(ctx, family); err != nil {
-				return c.end(err)
-			}
-			continue
-		}
+	for _, family := range served {
 		s := newFamilyState(family, d.features)
 		if err := c.reconcile(ctx, s, desired, frontends); err != nil {
 			return c.end(err)

@@ -66,9 +66,7 @@ func (k *kernel) saved() []string {
 func (k *kernel) checkRendered(d *Dataplane, desired *plan.Desired) {
 	k.t.Helper()
 	ctx := context.Background()
-	if err := d.Cleanup(ctx); err != nil {
-		k.t.Fatal(err)
-	}
+	k.remove()
 	ok(k.t, d.Reconcile(ctx, desired))
 	want := k.saved()
 	var text strings.Builder

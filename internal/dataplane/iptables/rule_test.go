@@ -75,3 +75,38 @@ func TestChainsOfOthersAreNotOurs(t *testing.T) {
 		}
 	}
 }
+
+func TestChainsAreKubeProxys(t *testing.T) {
+	tests := []struct {
+		name string
+		want bool
+	}{
+		{"KUBE-SERVICES", true},
+		{"KUBE-MARK-MASQ", true},
+		{"KUBE-IPVS-OUT-FILTER", true},
+		{"KUBE-SVC-NPX46M4PTMTKRN6Y", true},
+		{"KUBE-XLB-ABCDEFGHIJKL2345", true},
+		{"KUBE-SVC-NPX46M4PTMTKRN6", false},   // too short
+		{"KUBE-SVC-NPX46M4PTMTKRN6YA", false}, // too long
+		{"KUBE-SVC-npx46m4ptmtkrn6y", false},
+		{"KUBE-SVC-NPX46M4PTMTKRN61", false}, // no digit of base 32
+		{"KUBE-SVC-", false},
+		{"KUBE-SERVICES-MINE", false},
+		{"KUBE-FIREWALL", false},
+		{"KUBE-MARK-DROP", false},
+		{"KUBE-KUBELET-CANARY", false},
+		{"KUBE-IPTABLES-HINT", false},
+		{"KUBE-ROUTER-FORWARD", false},
+		{"KUBE-POD-FW-ABCDEFGHIJKL2345", false},
+		{"kube-services", false},
+		{"PREROUTING", false},
+		{"", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := allChains.Has(tt.name); got != tt.want {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}

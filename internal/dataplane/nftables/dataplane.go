@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -12,7 +11,6 @@ import (
 	"github.com/go-logr/logr"
 
 	"sluice/internal/dataplane"
-	"sluice/internal/model"
 	"sluice/internal/nft"
 	"sluice/internal/notify"
 	"sluice/internal/plan"
@@ -151,33 +149,6 @@ func (d *Dataplane) OnProgress(report func(dataplane.Progress)) { d.progress = r
 
 // Disturbed receives when somebody else changed our tables.
 func (d *Dataplane) Disturbed() <-chan struct{} { return d.watch.disturbed }
-
-// Cleanup removes our tables.
-func (d *Dataplane) Cleanup(ctx context.Context) error {
-	d.forget()
-	return d.removeTables(ctx, layouts[model.IPv4], layouts[model.IPv6])
-}
-
-// removeTables removes our tables of those families.
-func (d *Dataplane) removeTables(ctx context.Context, families ...*layout) error {
-	b := &nft.Batch{}
-	for _, l := range families {
-		have, err := ourTables(ctx, d.writer, l)
-		if err != nil {
-			return err
-		}
-		for _, t := range have {
-			b.DeleteTable(t)
-		}
-	}
-	if err := d.writer.Commit(ctx, b); err != nil {
-		return fmt.Errorf("removing our nftables tables: %w", err)
-	}
-	return nil
-}
-
-// TableNames are the names that our tables can have, of either family.
-func TableNames() []string { return tableNames[:] }
 
 // ourTables finds the family's tables with one of our names.
 func ourTables(ctx context.Context, c *nft.Conn, l *layout) ([]nft.Table, error) {

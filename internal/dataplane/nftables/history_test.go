@@ -24,11 +24,12 @@ var (
 func TestIncrementalIsFromScratchIsKernel(t *testing.T) {
 	t.Logf("seed %d (repeat with -seed)", *seed)
 	ctx := context.Background()
-	incremental, scratch := newKernel(t).dataplane(), newKernel(t).dataplane()
+	ks := newKernel(t)
+	incremental, scratch := newKernel(t).dataplane(), ks.dataplane()
 	changes := 0
 	for i := range *histories {
 		rng := rand.New(rand.NewPCG(*seed, uint64(i)))
-		changes += dataplanetest.Follow(t, rng, 6, incremental, scratch)
+		changes += dataplanetest.Follow(t, rng, 6, incremental, scratch, ks.remove)
 		if found, err := incremental.differs(ctx); err != nil || !found.empty() {
 			t.Fatalf("history %d of seed %d: the mirror is not the kernel: %v, %v", i, *seed, found, err)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/dataplanetest"
 	"sluice/internal/model"
 	"sluice/internal/netns/netnstest"
@@ -52,6 +53,15 @@ func (k *kernel) dataplane() *Dataplane {
 	}
 	k.t.Cleanup(func() { d.Close() })
 	return d
+}
+
+// remove removes what Remove does, in the namespace.
+func (k *kernel) remove() {
+	k.t.Helper()
+	err := k.ns.Do(func() error { return Remove(k.t.Context(), dataplane.RemoveOptions{Logger: logr.Discard()}) })
+	if err != nil {
+		k.t.Fatal(err)
+	}
 }
 
 // settings of a node with everything switched on.

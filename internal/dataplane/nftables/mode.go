@@ -18,6 +18,7 @@ var Mode = dataplane.Mode{
 	Name:   "nftables",
 	Open:   open,
 	Render: Render,
+	Remove: Remove,
 	// As upstream: tcpBeLiberal is the only way to serve clients behind a network
 	// that reorders packets.
 	Adjust: func(c *plan.Config) { c.DropInvalid = false },

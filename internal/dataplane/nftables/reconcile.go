@@ -40,7 +40,7 @@ func (d *Dataplane) reconcile(ctx context.Context, desired *plan.Desired, afresh
 	r := &round{d: d, strict: true}
 	for _, f := range model.Families {
 		if !desired.Settings.Serves(f) {
-			if err := d.removeTables(ctx, layouts[f]); err != nil {
+			if _, err := removeTables(ctx, d.writer, tableNames[:], layouts[f].nf); err != nil {
 				return dataplane.Result{Err: err}
 			}
 			continue

@@ -67,9 +67,7 @@ func blocks(listing string) map[string][]string {
 func (k *kernel) checkRendered(d *Dataplane, desired *plan.Desired) {
 	k.t.Helper()
 	ctx := context.Background()
-	if err := d.Cleanup(ctx); err != nil {
-		k.t.Fatal(err)
-	}
+	k.remove()
 	text := ""
 	for _, f := range model.Families {
 		table := rendered(k.t, desired, f)

@@ -1,4 +1,4 @@
-package leftovers
+package iptables
 
 import (
 	"strings"
@@ -7,73 +7,34 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// everyChain is what is removed when nothing is in use.
-var everyChain = proxyChains.and(ipvsChains)
-
-func TestOnlyNamesThatKubeProxyGivesAreIts(t *testing.T) {
-	tests := []struct {
-		name string
-		want bool
-	}{
-		{"KUBE-SERVICES", true},
-		{"KUBE-MARK-MASQ", true},
-		{"KUBE-IPVS-OUT-FILTER", true},
-		{"KUBE-SVC-NPX46M4PTMTKRN6Y", true},
-		{"KUBE-XLB-ABCDEFGHIJKL2345", true},
-		{"KUBE-SVC-NPX46M4PTMTKRN6", false},   // too short
-		{"KUBE-SVC-NPX46M4PTMTKRN6YA", false}, // too long
-		{"KUBE-SVC-npx46m4ptmtkrn6y", false},
-		{"KUBE-SVC-NPX46M4PTMTKRN61", false}, // no digit of base 32
-		{"KUBE-SVC-", false},
-		{"KUBE-SERVICES-MINE", false},
-		{"KUBE-FIREWALL", false},
-		{"KUBE-MARK-DROP", false},
-		{"KUBE-KUBELET-CANARY", false},
-		{"KUBE-IPTABLES-HINT", false},
-		{"KUBE-ROUTER-FORWARD", false},
-		{"KUBE-POD-FW-ABCDEFGHIJKL2345", false},
-		{"kube-services", false},
-		{"PREROUTING", false},
-		{"", false},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if got := everyChain.has(tt.name); got != tt.want {
-				t.Errorf("got %v", got)
-			}
-		})
-	}
-}
-
-func TestSetsForIPv6HaveTheirNamesCutOff(t *testing.T) {
-	tests := map[string]string{
-		"KUBE-CLUSTER-IP":                "KUBE-6-CLUSTER-IP",
-		"KUBE-LOAD-BALANCER-SOURCE-CIDR": "KUBE-6-LOAD-BALANCER-SOURCE-CID",
-		"KUBE-NODE-PORT-LOCAL-SCTP-HASH": "KUBE-6-NODE-PORT-LOCAL-SCTP-HAS",
-	}
-	for in, want := range tests {
-		if got := ipv6Name(in); got != want {
-			t.Errorf("%s is %s for IPv6, want %s", in, got, want)
+// kubeChains are some names of chains of a kube-proxy.
+var kubeChains = Chains{
+	Entry: []string{"KUBE-SERVICES", "KUBE-FORWARD"},
+	Has: func(chain string) bool {
+		switch chain {
+		case "KUBE-SERVICES", "KUBE-FORWARD", "KUBE-MARK-MASQ":
+			return true
 		}
-	}
+		return strings.HasPrefix(chain, "KUBE-SVC-") || strings.HasPrefix(chain, "KUBE-SEP-")
+	},
 }
 
-func TestWhatIsRemovedFromATable(t *testing.T) {
+func TestChooseRemovesUnusedChains(t *testing.T) {
 	const svc, sep = "KUBE-SVC-AAAAAAAAAAAAAAAA", "KUBE-SEP-AAAAAAAAAAAAAAAA"
 	base := map[string]bool{"PREROUTING": true, "OUTPUT": true}
-	table := func(chains string, jumps ...jump) ruleset {
-		r := ruleset{base: map[string]bool{}, jumps: jumps}
+	table := func(chains string, rules ...jump) jumps {
+		r := jumps{builtin: map[string]bool{}, rules: rules}
 		for name := range base {
-			r.base[name] = true
+			r.builtin[name] = true
 		}
 		for _, name := range strings.Fields(chains) {
-			r.base[name] = false
+			r.builtin[name] = false
 		}
 		return r
 	}
 	tests := []struct {
 		name string
-		in   ruleset
+		in   jumps
 		want removal
 	}{
 		{"nothing", table(""), removal{}},
@@ -113,13 +74,13 @@ func TestWhatIsRemovedFromATable(t *testing.T) {
 		},
 		{
 			"a base chain by kube-proxy's name",
-			ruleset{base: map[string]bool{"KUBE-SERVICES": true, "OUTPUT": true}, jumps: []jump{{"KUBE-SERVICES", "KUBE-FORWARD", 1}}},
+			jumps{builtin: map[string]bool{"KUBE-SERVICES": true, "OUTPUT": true}, rules: []jump{{"KUBE-SERVICES", "KUBE-FORWARD", 1}}},
 			removal{rules: []jump{{"KUBE-SERVICES", "KUBE-FORWARD", 1}}},
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := choose(tt.in, everyChain)
+			got := choose(tt.in, kubeChains)
 			if len(got.kept) == 0 {
 				got.kept = nil
 			}

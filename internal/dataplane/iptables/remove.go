@@ -1,0 +1,37 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/iptables"
+	"sluice/internal/model"
+)
+
+// Remove removes the chains of iptables mode, ours and upstream's, in both variants
+// and families. With them it removes those of upstream's IPVS mode, since the ones
+// lead into the others. The chains of iptables mode stay in the variant that
+// o.Running uses.
+func Remove(ctx context.Context, o dataplane.RemoveOptions) error {
+	var errs []error
+	for _, v := range []iptables.Variant{iptables.NFT, iptables.Legacy} {
+		chains := ipvsChains
+		if !inUse(o.Running, v) {
+			chains = allChains
+		}
+		if o.KeepMark {
+			chains = chains.Without(markChain)
+		}
+		errs = append(errs, iptables.RemoveChains(ctx, iptables.RemoveOptions{
+			Logger: o.Logger, Variant: v, Families: model.Families[:], Chains: chains,
+		}))
+	}
+	return errors.Join(errs...)
+}
+
+// inUse reports whether a dataplane has chains in a variant of iptables.
+func inUse(running dataplane.Dataplane, v iptables.Variant) bool {
+	d, ok := running.(*Dataplane)
+	return ok && (d.Variant() == v || d.Variant() == iptables.AutoVariant)
+}

@@ -1,0 +1,24 @@
+package iptables
+
+import "slices"
+
+// Chains is a set of names of chains.
+type Chains struct {
+	// Entry are those that rules in built-in chains may lead into. Only chains of the
+	// set lead into the others.
+	Entry []string
+	Has   func(chain string) bool
+}
+
+// And returns the union with another set.
+func (c Chains) And(o Chains) Chains {
+	return Chains{
+		Entry: slices.Concat(c.Entry, o.Entry),
+		Has:   func(chain string) bool { return c.Has(chain) || o.Has(chain) },
+	}
+}
+
+// Without returns the set without one chain.
+func (c Chains) Without(name string) Chains {
+	return Chains{Entry: c.Entry, Has: func(chain string) bool { return chain != name && c.Has(chain) }}
+}
