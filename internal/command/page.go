@@ -51,7 +51,7 @@ func (p *proxy) page() *web.Page {
 		Engine:  p.engine,
 		Status:  p.reporter().Report,
 		Explain: p.explainer().Explain,
-		Traffic: dataplane.CountOf(p.dataplane),
+		Traffic: dataplane.TrafficOf(p.dataplane),
 		Logger:  p.logger.WithName("page"),
 		Clock:   p.clock,
 	})

@@ -32,7 +32,7 @@ func (p *proxy) newBook() *perservice.Book {
 	return perservice.New(perservice.Options{
 		Off:     !p.options.serviceMetrics.on,
 		Limit:   int(p.options.serviceMetrics.limit),
-		Traffic: dataplane.CountOf(p.dataplane),
+		Traffic: dataplane.TrafficOf(p.dataplane),
 		Evidence: func(names []model.Name) []plan.Evidence {
 			out := make([]plan.Evidence, len(names))
 			p.engine.Inspect(func(v engine.View) {

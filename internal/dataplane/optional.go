@@ -9,8 +9,8 @@ import (
 	"sluice/internal/plan"
 )
 
-// Progressive is a Dataplane that tells how far it is with Reconcile and Apply.
-type Progressive interface {
+// ProgressReporter is a Dataplane that tells how far it is with Reconcile and Apply.
+type ProgressReporter interface {
 	// OnProgress has report called now and then during Reconcile and Apply. It
 	// is called before the first of those, and report does not block.
 	OnProgress(report func(Progress))
@@ -40,14 +40,14 @@ type Describer interface {
 	// Describe reads what the kernel holds for a frontend and, if client is
 	// valid, what it remembers of that client. It may be called by anybody at
 	// any time, and costs in proportion to what the frontend has.
-	Describe(ctx context.Context, at Place, client netip.Addr) (Description, error)
+	Describe(ctx context.Context, at Destination, client netip.Addr) (Description, error)
 }
 
-// Place is where a packet goes: a frontend, and the address by which it is
+// Destination is where a packet goes: a frontend, and the address by which it is
 // reached, which for a node port is one of the node's.
-type Place struct {
+type Destination struct {
 	plan.Key
-	Destination netip.Addr
+	IP netip.Addr
 }
 
 // Description is what the kernel holds for a frontend.
@@ -56,7 +56,7 @@ type Description struct {
 	// Objects are the kernel's, in the words of the mechanism.
 	Objects []Object
 	// Route and Outside are the endpoints in the order of the kernel, at most
-	// MostDescribed of each. RouteSize and OutsideSize say how many there are.
+	// MaxDescribed of each. RouteSize and OutsideSize say how many there are.
 	Route, Outside         []netip.AddrPort
 	RouteSize, OutsideSize int
 	// Counted says that new connections are counted, in Connections, and packets
@@ -74,8 +74,8 @@ type Remembered struct {
 	Expires  time.Duration
 }
 
-// MostDescribed is how many endpoints of a pool are described.
-const MostDescribed = 100
+// MaxDescribed is how many endpoints of a pool are described.
+const MaxDescribed = 100
 
 // Object is an object of the kernel: where it is, what it says, for people.
 type Object struct {

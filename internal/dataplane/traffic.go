@@ -6,13 +6,13 @@ import (
 	"sluice/internal/plan"
 )
 
-// Accountant is a Dataplane that tells what became of the packets that asked for
+// TrafficReader is a Dataplane that tells what became of the packets that asked for
 // a connection.
-type Accountant interface {
+type TrafficReader interface {
 	// Traffic calls each with the traffic of frontends, and returns that of
 	// none. It may leave out frontends that change at the moment; they come the
 	// next time. It may be called by others and never delays changes for long.
-	Traffic(ctx context.Context, each func(plan.Key, Traffic)) (Strays, error)
+	Traffic(ctx context.Context, each func(plan.Key, Traffic)) (UnmatchedTraffic, error)
 }
 
 // Traffic is what became of the packets that asked a frontend for a connection,
@@ -25,9 +25,9 @@ type Traffic struct {
 	Refused     [plan.FrontendRefusals]int64 // by cause
 }
 
-// Strays are packets that asked for a connection with an address of the Services
+// UnmatchedTraffic are packets that asked for a connection with an address of the Services
 // that is no frontend, since the kernel began to count them.
-type Strays struct {
+type UnmatchedTraffic struct {
 	UnknownPort, UnallocatedAddress uint64
 }
 
@@ -51,12 +51,12 @@ func (t Traffic) Minus(o Traffic) Traffic {
 	return t
 }
 
-// Count is Accountant.Traffic of a dataplane.
-type Count func(ctx context.Context, each func(plan.Key, Traffic)) (Strays, error)
+// TrafficFunc is TrafficReader.Traffic of a dataplane.
+type TrafficFunc func(ctx context.Context, each func(plan.Key, Traffic)) (UnmatchedTraffic, error)
 
-// CountOf is how a Dataplane counts, nil if it does not.
-func CountOf(d Dataplane) Count {
-	if a, ok := d.(Accountant); ok {
+// TrafficOf is how a Dataplane counts, nil if it does not.
+func TrafficOf(d Dataplane) TrafficFunc {
+	if a, ok := d.(TrafficReader); ok {
 		return a.Traffic
 	}
 	return nil

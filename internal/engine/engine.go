@@ -99,7 +99,7 @@ func New(o Options) *Engine {
 		problems:      problemLog{log: o.Logger},
 	}
 	e.syncPeriod.Store(int64(o.SyncPeriod))
-	if d, ok := o.Dataplane.(dataplane.Progressive); ok {
+	if d, ok := o.Dataplane.(dataplane.ProgressReporter); ok {
 		d.OnProgress(e.progressed)
 	}
 	return e

@@ -117,8 +117,8 @@ func TestHintsThatDoNotCountAreExplained(t *testing.T) {
 }
 
 func TestAServiceIsServedOnlyIfTheKernelIsProgrammedSo(t *testing.T) {
-	described := func(d dataplane.Description, err error) func(dataplane.Place, netip.Addr) (dataplane.Description, error) {
-		return func(dataplane.Place, netip.Addr) (dataplane.Description, error) { return d, err }
+	described := func(d dataplane.Description, err error) func(dataplane.Destination, netip.Addr) (dataplane.Description, error) {
+		return func(dataplane.Destination, netip.Addr) (dataplane.Description, error) { return d, err }
 	}
 	one := []netip.AddrPort{netip.MustParseAddrPort("10.1.0.1:8080")}
 	other := []netip.AddrPort{netip.MustParseAddrPort("10.1.0.9:8080")}
@@ -171,7 +171,7 @@ func TestARememberedEndpointCountsWhereThePacketMayReachIt(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			k := &fakeKernel{describe: func(dataplane.Place, netip.Addr) (dataplane.Description, error) {
+			k := &fakeKernel{describe: func(dataplane.Destination, netip.Addr) (dataplane.Description, error) {
 				one := []netip.AddrPort{netip.MustParseAddrPort("10.1.0.1:8080")}
 				return dataplane.Description{Present: true, Route: one, RouteSize: 1,
 					Remembered: []dataplane.Remembered{{Endpoint: netip.MustParseAddrPort(tt.in), Expires: time.Minute}}}, nil
@@ -189,7 +189,7 @@ var twoFamilies = model.SetHostIPs{IPs: addrs("127.0.0.1", "192.0.2.1", "192.0.2
 
 // Endpoints that source ranges keep everybody from need not be in the kernel.
 func TestSourceRangesThatAdmitNobodyAreNoDifference(t *testing.T) {
-	k := &fakeKernel{describe: func(dataplane.Place, netip.Addr) (dataplane.Description, error) {
+	k := &fakeKernel{describe: func(dataplane.Destination, netip.Addr) (dataplane.Description, error) {
 		return dataplane.Description{Present: true}, nil
 	}}
 	ranges := func(s *model.Service) {

@@ -112,7 +112,7 @@ func (e *Explainer) describe(ctx context.Context, key plan.Key, f *finding) (*da
 	if e.Kernel == nil {
 		return nil, nil
 	}
-	d, err := e.Kernel.Describe(ctx, dataplane.Place{Key: key, Destination: f.packet.To.Addr}, f.packet.Source)
+	d, err := e.Kernel.Describe(ctx, dataplane.Destination{Key: key, IP: f.packet.To.Addr}, f.packet.Source)
 	if err != nil {
 		return nil, err
 	}

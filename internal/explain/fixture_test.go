@@ -23,7 +23,7 @@ type fakeKernel struct {
 	refuse map[plan.Key]error
 	err    error // of everything
 	// what describes instead of what was programmed.
-	describe func(dataplane.Place, netip.Addr) (dataplane.Description, error)
+	describe func(dataplane.Destination, netip.Addr) (dataplane.Description, error)
 }
 
 func (k *fakeKernel) Reconcile(_ context.Context, d *plan.Desired) dataplane.Result {
@@ -43,7 +43,7 @@ func (k *fakeKernel) Verify(context.Context) (bool, error)    { return true, nil
 func (k *fakeKernel) Repair(context.Context) dataplane.Result { return dataplane.Result{} }
 func (k *fakeKernel) Disturbed() <-chan struct{}              { return nil }
 func (k *fakeKernel) Close() error                            { return nil }
-func (k *fakeKernel) Describe(_ context.Context, at dataplane.Place, client netip.Addr) (dataplane.Description, error) {
+func (k *fakeKernel) Describe(_ context.Context, at dataplane.Destination, client netip.Addr) (dataplane.Description, error) {
 	return k.describe(at, client)
 }
 

@@ -138,7 +138,7 @@ func (c *composer) differs() bool {
 	if size != len(want) {
 		return true
 	}
-	if len(want) > dataplane.MostDescribed {
+	if len(want) > dataplane.MaxDescribed {
 		return false
 	}
 	return slices.ContainsFunc(want, func(e plan.Endpoint) bool { return !slices.Contains(pool, e.AddrPort) })

@@ -84,16 +84,16 @@ func (k *kernel) Repair(context.Context) dataplane.Result { return dataplane.Res
 func (k *kernel) Disturbed() <-chan struct{}              { return nil }
 func (k *kernel) Close() error                            { return nil }
 
-func (k *kernel) Traffic(_ context.Context, each func(plan.Key, dataplane.Traffic)) (dataplane.Strays, error) {
+func (k *kernel) Traffic(_ context.Context, each func(plan.Key, dataplane.Traffic)) (dataplane.UnmatchedTraffic, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for key, n := range k.counters {
 		each(key, dataplane.Traffic{Connections: n})
 	}
-	return dataplane.Strays{}, nil
+	return dataplane.UnmatchedTraffic{}, nil
 }
 
-// OnProgress is for dataplane.Progressive.
+// OnProgress is for dataplane.ProgressReporter.
 func (k *kernel) OnProgress(report func(dataplane.Progress)) { k.report = report }
 
 // do changes what the kernel does.

@@ -26,7 +26,7 @@ const (
 // meter turns the counters of the kernel into rates. It reads when somebody
 // looks, and not otherwise.
 type meter struct {
-	traffic dataplane.Count // nil if nothing is counted
+	traffic dataplane.TrafficFunc // nil if nothing is counted
 	log     logr.Logger
 	clock   clock.PassiveClock
 
@@ -46,7 +46,7 @@ type reading struct {
 	rates map[plan.Key]float64
 }
 
-func newMeter(traffic dataplane.Count, log logr.Logger, c clock.PassiveClock) *meter {
+func newMeter(traffic dataplane.TrafficFunc, log logr.Logger, c clock.PassiveClock) *meter {
 	return &meter{traffic: traffic, log: log, clock: c}
 }
 

@@ -26,16 +26,16 @@ type bench struct {
 
 func newBench() *bench {
 	b := &bench{clock: clocktesting.NewFakeClock(time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC))}
-	b.meter = newMeter(func(_ context.Context, each func(plan.Key, dataplane.Traffic)) (dataplane.Strays, error) {
+	b.meter = newMeter(func(_ context.Context, each func(plan.Key, dataplane.Traffic)) (dataplane.UnmatchedTraffic, error) {
 		b.reads++
 		b.clock.SetTime(b.clock.Now().Add(b.slow))
 		if b.err != nil {
-			return dataplane.Strays{}, b.err
+			return dataplane.UnmatchedTraffic{}, b.err
 		}
 		for key, n := range b.counts {
 			each(key, dataplane.Traffic{Connections: n})
 		}
-		return dataplane.Strays{}, nil
+		return dataplane.UnmatchedTraffic{}, nil
 	}, logr.Discard(), b.clock)
 	return b
 }

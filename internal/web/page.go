@@ -28,7 +28,7 @@ type Options struct {
 	Status  func() *status.Report
 	Explain func(context.Context, explain.Question) (*explain.Reply, error)
 	// Traffic tells what the kernel counts; nil in a mode that counts nothing.
-	Traffic dataplane.Count
+	Traffic dataplane.TrafficFunc
 
 	Logger logr.Logger
 	Clock  clock.WithDelayedExecution // nil for the real one

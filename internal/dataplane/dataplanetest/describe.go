@@ -17,7 +17,7 @@ type Describing interface {
 
 // DescribeWhileChanging changes the endpoints of a frontend that is programmed so
 // many times, and asks for it all the while: it is there, with one of its pools.
-func DescribeWhileChanging(t *testing.T, d Describing, at dataplane.Place, f *plan.Frontend, times int) {
+func DescribeWhileChanging(t *testing.T, d Describing, at dataplane.Destination, f *plan.Frontend, times int) {
 	t.Helper()
 	pool := Endpoints("10.244.0.1:8080", "10.244.0.2:8080", "10.244.0.3:8080")
 	done := make(chan struct{})

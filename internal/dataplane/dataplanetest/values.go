@@ -44,13 +44,13 @@ func Key(text string, p model.Protocol) plan.Key {
 	return plan.Key{Addr: at.Addr(), Port: at.Port(), Protocol: p}
 }
 
-// Place reads that of a frontend, which for a node port is reached by one of the
+// Destination reads that of a frontend, which for a node port is reached by one of the
 // node's addresses.
-func Place(text string, p model.Protocol, destination string) dataplane.Place {
-	at := dataplane.Place{Key: Key(text, p)}
-	at.Destination = at.Addr
+func Destination(text string, p model.Protocol, destination string) dataplane.Destination {
+	at := dataplane.Destination{Key: Key(text, p)}
+	at.IP = at.Addr
 	if destination != "" {
-		at.Destination = netip.MustParseAddr(destination)
+		at.IP = netip.MustParseAddr(destination)
 	}
 	return at
 }

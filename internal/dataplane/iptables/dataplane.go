@@ -61,9 +61,9 @@ type Dataplane struct {
 }
 
 var (
-	_ dataplane.Dataplane   = (*Dataplane)(nil)
-	_ dataplane.Describer   = (*Dataplane)(nil)
-	_ dataplane.Progressive = (*Dataplane)(nil)
+	_ dataplane.Dataplane        = (*Dataplane)(nil)
+	_ dataplane.Describer        = (*Dataplane)(nil)
+	_ dataplane.ProgressReporter = (*Dataplane)(nil)
 )
 
 // errUnknown is returned by Apply unless a Reconcile succeeded before.

@@ -16,7 +16,7 @@ import (
 var errReconciling = errors.New("it is being compared with what is desired: ask again")
 
 // Describe goes the ways of packets to a frontend, and reads the chains on them.
-func (d *Dataplane) Describe(ctx context.Context, at dataplane.Place, client netip.Addr) (dataplane.Description, error) {
+func (d *Dataplane) Describe(ctx context.Context, at dataplane.Destination, client netip.Addr) (dataplane.Description, error) {
 	drv, states := d.lookedAt()
 	if states == nil {
 		return dataplane.Description{}, errReconciling
@@ -75,7 +75,7 @@ func recallClient(ctx context.Context, out *dataplane.Description, f *plan.Front
 type explorer struct {
 	ctx    context.Context
 	driver driver
-	place  dataplane.Place
+	place  dataplane.Destination
 
 	objects []dataplane.Object
 	visited map[visit]bool // and whether there was anything
@@ -101,7 +101,7 @@ type found struct {
 	part bool
 }
 
-func (f *found) full() bool { return len(f.seen) >= dataplane.MostDescribed }
+func (f *found) full() bool { return len(f.seen) >= dataplane.MaxDescribed }
 
 func (f *found) add(e netip.AddrPort) {
 	if f.seen == nil {

@@ -18,7 +18,7 @@ import (
 )
 
 // placeAt is where a packet goes that is for the frontend with that key.
-var placeAt = dataplanetest.Place
+var placeAt = dataplanetest.Destination
 
 // described is what a test looks at.
 type described struct {
@@ -38,7 +38,7 @@ func what(d dataplane.Description) string {
 func TestDescribeReadsWhatTheKernelHolds(t *testing.T) {
 	tests := []struct {
 		name  string
-		at    dataplane.Place
+		at    dataplane.Destination
 		want  described
 		rules []string
 	}{
@@ -114,9 +114,9 @@ func TestDescribeFindsWhatWasProgrammed(t *testing.T) {
 			if f.Filtered && len(f.Sources) == 0 {
 				continue // nobody gets as far as the endpoints
 			}
-			at := dataplane.Place{Key: k, Destination: k.Addr}
+			at := dataplane.Destination{Key: k, IP: k.Addr}
 			if k.NodePort() {
-				at.Destination = netip.MustParseAddr("192.0.2.10")
+				at.IP = netip.MustParseAddr("192.0.2.10")
 			}
 			got, err := d.Describe(t.Context(), at, netip.Addr{})
 			if err != nil || !got.Present {
@@ -136,7 +136,7 @@ func checkPool(t *testing.T, k plan.Key, got []netip.AddrPort, size int, want *p
 			all = append(all, e.AddrPort)
 		}
 	}
-	if diff := cmp.Diff(all[:min(len(all), dataplane.MostDescribed)], got, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" || size != len(all) {
+	if diff := cmp.Diff(all[:min(len(all), dataplane.MaxDescribed)], got, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" || size != len(all) {
 		t.Fatalf("seed %d: %s has %d endpoints, want %d (-want +got):\n%s", *seed, k, size, len(all), diff)
 	}
 }
@@ -144,7 +144,7 @@ func checkPool(t *testing.T, k plan.Key, got []netip.AddrPort, size int, want *p
 func TestDescribeRecallsTheEndpointOfAClient(t *testing.T) {
 	tests := []struct {
 		name     string
-		at       dataplane.Place
+		at       dataplane.Destination
 		endpoint string
 		client   string
 		known    string // who is on the list, if not the client

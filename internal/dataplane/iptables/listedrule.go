@@ -82,15 +82,15 @@ func parsePorts(s string) (from, to uint16) {
 }
 
 // takes tells whether packets to a place may match the rule.
-func (r *listedRule) takes(at dataplane.Place) bool {
-	return (!r.destination.IsValid() || r.destination.Contains(at.Destination)) &&
+func (r *listedRule) takes(at dataplane.Destination) bool {
+	return (!r.destination.IsValid() || r.destination.Contains(at.IP)) &&
 		(r.protocol == "" || r.protocol == protocolName(at.Protocol)) &&
 		r.port <= at.Port && at.Port <= r.last
 }
 
 // names tells whether the rule is for the place and no other: a node port is at
 // all addresses that lead there.
-func (r *listedRule) names(at dataplane.Place) bool {
+func (r *listedRule) names(at dataplane.Destination) bool {
 	return r.port == at.Port && r.last == at.Port && r.destination.IsValid() != at.NodePort()
 }
 

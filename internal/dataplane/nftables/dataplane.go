@@ -77,9 +77,9 @@ type Dataplane struct {
 }
 
 var (
-	_ dataplane.Dataplane   = (*Dataplane)(nil)
-	_ dataplane.Progressive = (*Dataplane)(nil)
-	_ dataplane.Describer   = (*Dataplane)(nil)
+	_ dataplane.Dataplane        = (*Dataplane)(nil)
+	_ dataplane.ProgressReporter = (*Dataplane)(nil)
+	_ dataplane.Describer        = (*Dataplane)(nil)
 )
 
 // errUnknown is the answer to Apply without a successful Reconcile before it.

@@ -18,7 +18,7 @@ import (
 var errReconciling = errors.New("it is being compared with what is desired: ask again")
 
 // Describe reads the elements of one frontend, one by one.
-func (d *Dataplane) Describe(ctx context.Context, at dataplane.Place, client netip.Addr) (dataplane.Description, error) {
+func (d *Dataplane) Describe(ctx context.Context, at dataplane.Destination, client netip.Addr) (dataplane.Description, error) {
 	t, f := d.mirrored(at.Key)
 	if t == nil {
 		return dataplane.Description{}, errReconciling
@@ -84,7 +84,7 @@ type describer struct {
 	ctx   context.Context
 	conn  *nft.Conn
 	table *layoutTable
-	place dataplane.Place
+	place dataplane.Destination
 	arena arena
 	out   dataplane.Description
 	err   error
@@ -138,7 +138,7 @@ func (r *describer) filtered(some bool) uint64 {
 // slots reads the endpoints of a pool, and tells how many there are. Those that
 // are too many to read are taken for granted.
 func (r *describer) slots(set string, mirrored []netip.AddrPort) (found []netip.AddrPort, size int) {
-	n := min(len(mirrored), dataplane.MostDescribed)
+	n := min(len(mirrored), dataplane.MaxDescribed)
 	for i := range n {
 		e := nft.Element{Key: r.arena.slotKey(r.place.Key, i)}
 		if !r.read(set, &e) {
@@ -154,7 +154,7 @@ func (r *describer) slots(set string, mirrored []netip.AddrPort) (found []netip.
 }
 
 func (r *describer) sources(prefixes []netip.Prefix) {
-	for _, p := range prefixes[:min(len(prefixes), dataplane.MostDescribed)] {
+	for _, p := range prefixes[:min(len(prefixes), dataplane.MaxDescribed)] {
 		e := nft.Element{Key: r.arena.sourceKey(r.place.Key, p)}
 		if r.read(sources, &e) {
 			r.object(sources, "%s . %d . %s . %d", r.place.Addr, r.place.Port, p.Addr(), sourceNumber(r.place.Protocol, p.Bits()))

@@ -14,7 +14,7 @@ import (
 )
 
 // placeOf is where a packet goes that is for the frontend at that address.
-var placeOf = dataplanetest.Place
+var placeOf = dataplanetest.Destination
 
 func TestDescribeReadsWhatTheKernelHolds(t *testing.T) {
 	k := newKernel(t)
@@ -33,7 +33,7 @@ func TestDescribeReadsWhatTheKernelHolds(t *testing.T) {
 
 	tests := []struct {
 		name    string
-		at      dataplane.Place
+		at      dataplane.Destination
 		client  string
 		present bool
 		route   string

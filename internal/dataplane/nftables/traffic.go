@@ -9,11 +9,11 @@ import (
 	"sluice/internal/plan"
 )
 
-var _ dataplane.Accountant = (*Dataplane)(nil)
+var _ dataplane.TrafficReader = (*Dataplane)(nil)
 
 // Traffic reads what became of the packets that asked for a connection.
-func (d *Dataplane) Traffic(ctx context.Context, each func(plan.Key, dataplane.Traffic)) (dataplane.Strays, error) {
-	var strays dataplane.Strays
+func (d *Dataplane) Traffic(ctx context.Context, each func(plan.Key, dataplane.Traffic)) (dataplane.UnmatchedTraffic, error) {
+	var strays dataplane.UnmatchedTraffic
 	d.mu.Lock()
 	tables := d.tables
 	d.mu.Unlock()
@@ -34,7 +34,7 @@ func (d *Dataplane) Traffic(ctx context.Context, each func(plan.Key, dataplane.T
 
 // addStrays reads the counters of what is no frontend. There are few of them, so
 // that reading is soon over when it was interrupted.
-func (d *Dataplane) addStrays(ctx context.Context, t *table, to *dataplane.Strays) error {
+func (d *Dataplane) addStrays(ctx context.Context, t *table, to *dataplane.UnmatchedTraffic) error {
 	var counts []uint64
 	err := nft.ErrInterrupted
 	for tries := 0; tries < readTries && errors.Is(err, nft.ErrInterrupted); tries++ {

@@ -23,7 +23,7 @@ type Options struct {
 	Limit int
 
 	// Traffic tells what the kernel counts; nil in a mode that counts nothing.
-	Traffic dataplane.Count
+	Traffic dataplane.TrafficFunc
 	// Evidence tells what Services are planned from, in the order of the names.
 	Evidence func([]model.Name) []plan.Evidence
 

@@ -57,7 +57,7 @@ func TestConnectionsOfAServicePortAreThoseOfAllItsAddresses(t *testing.T) {
 func TestWhatAnEarlierProcessCountedIsNotCountedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.sees("10.96.0.1", 1000, 50)
-	w.strays = dataplane.Strays{UnknownPort: 7}
+	w.strays = dataplane.UnmatchedTraffic{UnknownPort: 7}
 	w.begin(at("10.96.0.1", web))
 	w.want(connections, ofWeb+atHTTP+"0")
 	w.want(refused)

@@ -33,7 +33,7 @@ type world struct {
 	clock   *clocktesting.FakeClock
 	book    *Book
 	traffic map[plan.Key]dataplane.Traffic
-	strays  dataplane.Strays
+	strays  dataplane.UnmatchedTraffic
 	reads   int
 	readErr error
 	state   *model.State
@@ -54,10 +54,10 @@ func newWorld(t testing.TB, edits ...func(*Options)) *world {
 	return w
 }
 
-func (w *world) read(_ context.Context, each func(plan.Key, dataplane.Traffic)) (dataplane.Strays, error) {
+func (w *world) read(_ context.Context, each func(plan.Key, dataplane.Traffic)) (dataplane.UnmatchedTraffic, error) {
 	w.reads++
 	if w.readErr != nil {
-		return dataplane.Strays{}, w.readErr
+		return dataplane.UnmatchedTraffic{}, w.readErr
 	}
 	for key, t := range w.traffic {
 		each(key, t)

@@ -22,7 +22,7 @@ type ledger struct {
 	other counts
 	// refused counts for all Services, and for what is none.
 	refused [plan.Refusals]uint64
-	strays  dataplane.Strays // when the kernel was last asked
+	strays  dataplane.UnmatchedTraffic // when the kernel was last asked
 	// begun says that there was a commit, and based that it is known where the
 	// kernel's counters stood after the first one.
 	begun, based bool

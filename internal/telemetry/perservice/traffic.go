@@ -85,7 +85,7 @@ func (f *frontend) gain(now dataplane.Traffic) dataplane.Traffic {
 	return high.Minus(before)
 }
 
-func (l *ledger) countStrays(now dataplane.Strays) {
+func (l *ledger) countStrays(now dataplane.UnmatchedTraffic) {
 	if l.based {
 		l.refused[plan.UnknownPort] += gained(l.strays.UnknownPort, now.UnknownPort)
 		l.refused[plan.UnallocatedAddress] += gained(l.strays.UnallocatedAddress, now.UnallocatedAddress)

@@ -87,7 +87,7 @@ func (p *pipe) observe() error {
 	})
 	p.book = perservice.New(perservice.Options{
 		Limit:   1 << 20,
-		Traffic: dataplane.CountOf(p.kernel),
+		Traffic: dataplane.TrafficOf(p.kernel),
 		Evidence: func(names []model.Name) []plan.Evidence {
 			out := make([]plan.Evidence, len(names))
 			p.engine.Inspect(func(v engine.View) {
