@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"sluice/internal/ahead"
 	"sluice/internal/model"
+	"sluice/internal/prefetch"
 )
 
 // update is one step from a Desired to the next. Services are planned first;
@@ -81,7 +81,7 @@ func (u *update) planServices(names []model.Name) {
 		}
 	}
 	if len(names) > lot {
-		lots = ahead.Of(lots)
+		lots = prefetch.Seq(lots)
 	}
 	for plans := range lots {
 		for i := range plans {

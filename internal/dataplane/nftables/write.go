@@ -7,10 +7,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/ahead"
 	"sluice/internal/dataplane"
 	"sluice/internal/nft"
 	"sluice/internal/plan"
+	"sluice/internal/prefetch"
 )
 
 // batchElements bounds a transaction. The kernel holds its lock for as long as
@@ -55,7 +55,7 @@ func (r *round) write(ctx context.Context) error {
 	lots, first := r.lots(false), true
 	if sizeOf(r.items) > r.d.bound || r.more((*table).missing, r.d.bound) {
 		// The next transaction is encoded while the kernel is busy with one.
-		lots = ahead.Of(r.lots(true))
+		lots = prefetch.Seq(r.lots(true))
 		for ; first || r.more((*table).missing, 0); first = false {
 			if err := r.send(ctx, &lot{}, true, false); err != nil {
 				return err

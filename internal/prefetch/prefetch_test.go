@@ -1,4 +1,4 @@
-package ahead
+package prefetch
 
 import (
 	"testing"
@@ -6,15 +6,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestWalkIsTheSame(t *testing.T) {
+func TestSameValues(t *testing.T) {
 	tests := []struct {
 		name  string
 		in    []int
-		take  int // then break off
+		take  int // then break
 		want  []int
 		ended bool // to its own end
 	}{
-		{"nothing", nil, 9, nil, true},
+		{"empty", nil, 9, nil, true},
 		{"one", []int{1}, 9, []int{1}, true},
 		{"all", []int{1, 2, 3, 4}, 9, []int{1, 2, 3, 4}, true},
 		{"first only", []int{1, 2, 3, 4}, 1, []int{1}, false},
@@ -22,7 +22,7 @@ func TestWalkIsTheSame(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []int
-			made, ended := 0, false // without a lock: seq runs only during the walk
+			made, ended := 0, false // no lock: seq runs only during the loop
 			seq := func(yield func(int) bool) {
 				for _, v := range tt.in {
 					if made++; !yield(v) {
@@ -31,7 +31,7 @@ func TestWalkIsTheSame(t *testing.T) {
 				}
 				ended = true
 			}
-			for v := range Of(seq) {
+			for v := range Seq(seq) {
 				if got = append(got, v); len(got) == tt.take {
 					break
 				}
@@ -49,7 +49,7 @@ func TestWalkIsTheSame(t *testing.T) {
 	}
 }
 
-func TestNextValueIsMadeWhileOneIsInUse(t *testing.T) {
+func TestRunsOneAhead(t *testing.T) {
 	second := make(chan struct{})
 	seq := func(yield func(int) bool) {
 		if yield(1) {
@@ -57,9 +57,9 @@ func TestNextValueIsMadeWhileOneIsInUse(t *testing.T) {
 			yield(2)
 		}
 	}
-	for v := range Of(seq) {
+	for v := range Seq(seq) {
 		if v == 1 {
-			<-second // would wait for ever if seq waited for this body
+			<-second // deadlocks if seq waits for the loop body
 		}
 	}
 }
