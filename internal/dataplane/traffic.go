@@ -22,7 +22,7 @@ type Traffic struct {
 	// Attempts are all of them. It goes back only when the kernel counts anew.
 	Attempts    uint64
 	Connections int64
-	Refused     [plan.FrontendRefusals]int64 // by cause
+	Refused     [plan.NumFrontendRefusals]int64 // by cause
 }
 
 // UnmatchedTraffic are packets that asked for a connection with an address of the Services

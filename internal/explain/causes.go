@@ -60,8 +60,8 @@ func (c *composer) emptyProblems() {
 	}
 	counts := map[plan.Reason]int{}
 	if c.account != nil {
-		for i := range c.account.Fates {
-			counts[c.reason(&c.account.Fates[i])]++
+		for i := range c.account.Endpoints {
+			counts[c.reason(&c.account.Endpoints[i])]++
 		}
 	}
 	if len(counts) == 0 {

@@ -25,7 +25,7 @@ type composer struct {
 	kernel    *dataplane.Description // nil if it was not asked
 	kernelErr error
 
-	account *plan.Account // of the service port, nil without one
+	account *plan.PoolDecision // of the service port, nil without one
 	local   bool          // the packet takes the local pool
 	answer  Answer
 }
@@ -64,7 +64,7 @@ func (c *composer) step(subject, format string, args ...any) {
 func (c *composer) composeFrontend() {
 	f := c.decision.Frontend
 	c.answer.Service.Port = f.Port
-	c.account = c.evidence.AccountOf(f)
+	c.account = c.evidence.PoolDecision(f)
 	c.local = c.decision.Route.Local
 	c.answer.Frontend = &FrontendAnswer{Address: f.Key.String(), Kind: f.Kind.String(), Pool: "cluster", Origin: c.origin().String()}
 	if c.local {
@@ -99,7 +99,7 @@ func (c *composer) origin() plan.Origin {
 }
 
 // reason tells why an endpoint is not in the pool that the packet takes.
-func (c *composer) reason(f *plan.Fate) plan.Reason {
+func (c *composer) reason(f *plan.EndpointDecision) plan.Reason {
 	if c.local {
 		return f.InLocal
 	}
@@ -167,7 +167,7 @@ func (c *composer) poolStep(f *plan.Frontend) {
 	}
 	total := 0
 	if c.account != nil {
-		total = len(c.account.Fates)
+		total = len(c.account.Endpoints)
 	}
 	n := len(c.decision.Route.Endpoints)
 	how := fmt.Sprintf("%d of %s", n, count(total, "endpoint"))
@@ -239,7 +239,7 @@ func (c *composer) remembered() (r dataplane.Remembered, found bool) {
 		return r, false
 	}
 	for _, r := range c.kernel.Remembered {
-		if c.decision.Route.LeadsTo(r.Endpoint) {
+		if c.decision.Route.Contains(r.Endpoint) {
 			return r, true
 		}
 	}
@@ -274,8 +274,8 @@ func (c *composer) listEndpoints() {
 	if c.account == nil {
 		return
 	}
-	fates := slices.Clone(c.account.Fates)
-	slices.SortStableFunc(fates, func(a, b plan.Fate) int { return rank(c.reason(&a)) - rank(c.reason(&b)) })
+	fates := slices.Clone(c.account.Endpoints)
+	slices.SortStableFunc(fates, func(a, b plan.EndpointDecision) int { return rank(c.reason(&a)) - rank(c.reason(&b)) })
 	for i := range fates {
 		if i == mostEndpoints {
 			c.answer.Omitted = len(fates) - i
@@ -293,7 +293,7 @@ func rank(why plan.Reason) int {
 	return 1
 }
 
-func (c *composer) endpoint(f *plan.Fate) EndpointAnswer {
+func (c *composer) endpoint(f *plan.EndpointDecision) EndpointAnswer {
 	why := c.reason(f)
 	e := EndpointAnswer{
 		Address: f.Endpoint.Addr.String(), Node: f.Endpoint.Node, Local: f.Local, Slice: f.Slice.String(),

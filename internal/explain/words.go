@@ -101,7 +101,7 @@ func policyWord(k plan.Kind) string {
 }
 
 // fateWord says in words why an endpoint is not in a pool.
-func fateWord(why plan.Reason, f *plan.Fate, port *model.ServicePort) string {
+func fateWord(why plan.Reason, f *plan.EndpointDecision, port *model.ServicePort) string {
 	switch why {
 	case plan.OtherFamily:
 		return "its slice is of a family that the Service has no ClusterIP of"

@@ -34,5 +34,5 @@ func (e *Eligibility) Leaving() string {
 	if found.Starting && e.clock.Since(e.began) < startingFor {
 		return ""
 	}
-	return found.Against
+	return found.Reason
 }

@@ -18,11 +18,11 @@ func TestANodeThatStartsMayBeWithoutItsNodeObjectForAWhile(t *testing.T) {
 		want  string
 	}{
 		{"all is well", plan.Eligibility{}, time.Hour, ""},
-		{"no Node object at first", plan.Eligibility{Against: missing, Starting: true}, 0, ""},
-		{"no Node object for long", plan.Eligibility{Against: missing, Starting: true}, 29 * time.Second, ""},
-		{"no Node object for too long", plan.Eligibility{Against: missing, Starting: true}, 30 * time.Second, missing},
-		{"marked for removal from the start", plan.Eligibility{Against: "tainted"}, 0, "tainted"},
-		{"marked for removal", plan.Eligibility{Against: "tainted"}, time.Hour, "tainted"},
+		{"no Node object at first", plan.Eligibility{Reason: missing, Starting: true}, 0, ""},
+		{"no Node object for long", plan.Eligibility{Reason: missing, Starting: true}, 29 * time.Second, ""},
+		{"no Node object for too long", plan.Eligibility{Reason: missing, Starting: true}, 30 * time.Second, missing},
+		{"marked for removal from the start", plan.Eligibility{Reason: "tainted"}, 0, "tainted"},
+		{"marked for removal", plan.Eligibility{Reason: "tainted"}, time.Hour, "tainted"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -68,7 +68,7 @@ type State struct {
 	services map[Name]*Service
 	slices   map[Name][]*Slice // by Service, in order of their names
 	owner    map[Name]Name     // slice to its Service
-	tally    Tally
+	counts    Counts
 	node     *Node
 	cidrs    map[string]*ServiceCIDR
 	hostIPs  []netip.Addr
@@ -126,12 +126,12 @@ func (s *State) Slice(n Name) *Slice {
 	return nil
 }
 
-// Tally counts the EndpointSlices of Services that are known, and the endpoints
+// Counts counts the EndpointSlices of Services that are known, and the endpoints
 // in them, each as often as it is there.
-type Tally struct{ Slices, Endpoints int }
+type Counts struct{ Slices, Endpoints int }
 
-// Tally is kept up to date by Apply, so that nobody need go through all slices.
-func (s *State) Tally() Tally { return s.tally }
+// Counts is kept up to date by Apply, so that nobody need go through all slices.
+func (s *State) Counts() Counts { return s.counts }
 
 // count adds slices of a Service to the tally, or takes them out with times -1.
 func (s *State) count(service Name, some []*Slice, times int) {
@@ -139,8 +139,8 @@ func (s *State) count(service Name, some []*Slice, times int) {
 		return
 	}
 	for _, slice := range some {
-		s.tally.Slices += times
-		s.tally.Endpoints += times * len(slice.Endpoints)
+		s.counts.Slices += times
+		s.counts.Endpoints += times * len(slice.Endpoints)
 	}
 }
 

@@ -188,14 +188,14 @@ func TestTheTallyCountsTheSlicesOfKnownServices(t *testing.T) {
 			SetService{&Service{Name: named(service)}}, DeleteService{named(service)}, SetSlice{set}, DeleteSlice{named(slice)},
 		}[chance.IntN(4)]
 		state.Apply(&Dirty{}, event)
-		var want Tally
+		var want Counts
 		for name := range state.Services() {
 			for _, s := range state.Slices(name) {
 				want.Slices++
 				want.Endpoints += len(s.Endpoints)
 			}
 		}
-		if got := state.Tally(); got != want {
+		if got := state.Counts(); got != want {
 			t.Fatalf("the tally is %+v after step %d, %T, want %+v", got, step, event, want)
 		}
 	}

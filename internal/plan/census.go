@@ -7,9 +7,9 @@ import (
 	"sluice/internal/model"
 )
 
-// Census counts the endpoints of a Service by their addresses: one that serves
+// EndpointCounts counts the endpoints of a Service by their addresses: one that serves
 // several ports counts once, and a pod of a dual-stack Service in each family.
-type Census struct {
+type EndpointCounts struct {
 	Used        int // connections from or through this node may go there
 	LeftOut     int // the others
 	Ready       int // those that are ready, used or not
@@ -17,8 +17,8 @@ type Census struct {
 }
 
 // Plus adds up.
-func (c Census) Plus(o Census) Census {
-	return Census{c.Used + o.Used, c.LeftOut + o.LeftOut, c.Ready + o.Ready, c.Terminating + o.Terminating}
+func (c EndpointCounts) Plus(o EndpointCounts) EndpointCounts {
+	return EndpointCounts{c.Used + o.Used, c.LeftOut + o.LeftOut, c.Ready + o.Ready, c.Terminating + o.Terminating}
 }
 
 // person is an endpoint of a slice, as a census sees it.
@@ -27,8 +27,8 @@ type person struct {
 	used, ready, terminating bool
 }
 
-// Census counts the endpoints of the Service.
-func (e *Evidence) Census() (c Census) {
+// EndpointCounts counts the endpoints of the Service.
+func (e *Evidence) EndpointCounts() (c EndpointCounts) {
 	if e.Service == nil {
 		return c
 	}
@@ -46,14 +46,14 @@ func (e *Evidence) Census() (c Census) {
 	return c
 }
 
-func (p person) census() Census {
+func (p person) census() EndpointCounts {
 	count := func(is bool) int {
 		if is {
 			return 1
 		}
 		return 0
 	}
-	return Census{count(p.used), count(!p.used), count(p.ready), count(p.terminating)}
+	return EndpointCounts{count(p.used), count(!p.used), count(p.ready), count(p.terminating)}
 }
 
 // people are all endpoints of the families that the Service has and the node can

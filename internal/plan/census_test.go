@@ -14,30 +14,30 @@ func TestCensusCountsTheEndpointsOfAService(t *testing.T) {
 		name   string
 		svc    *model.Service
 		slices []*model.Slice
-		want   Census
+		want   EndpointCounts
 	}{
-		{"none", service(f), nil, Census{}},
+		{"none", service(f), nil, EndpointCounts{}},
 		{"all ready", service(f), []*model.Slice{slice(f, "web-a", pod(f, 1, here, ready), pod(f, 2, "far", ready))},
-			Census{Used: 2, Ready: 2}},
+			EndpointCounts{Used: 2, Ready: 2}},
 		{"one starts, one leaves, one is gone", service(f), []*model.Slice{slice(f, "web-a",
 			pod(f, 1, here, ready), pod(f, 2, here, starting), pod(f, 3, here, leaving), pod(f, 4, here, gone))},
-			Census{Used: 1, LeftOut: 3, Ready: 1, Terminating: 2}},
+			EndpointCounts{Used: 1, LeftOut: 3, Ready: 1, Terminating: 2}},
 		{"only one that leaves", service(f), []*model.Slice{slice(f, "web-a", pod(f, 3, here, leaving))},
-			Census{Used: 1, Terminating: 1}},
+			EndpointCounts{Used: 1, Terminating: 1}},
 		{"one in two slices", service(f), []*model.Slice{
 			slice(f, "web-a", pod(f, 1, here, starting)), slice(f, "web-b", pod(f, 1, here, ready))},
-			Census{Used: 1, Ready: 1}},
+			EndpointCounts{Used: 1, Ready: 1}},
 		{"policy Local within the cluster", service(f, internalLocal), []*model.Slice{
 			slice(f, "web-a", pod(f, 1, here, ready), pod(f, 2, "far", ready))},
-			Census{Used: 1, LeftOut: 1, Ready: 2}},
+			EndpointCounts{Used: 1, LeftOut: 1, Ready: 2}},
 		{"policy Local outside only: the cluster uses all", service(f, external(f), externalLocal), []*model.Slice{
 			slice(f, "web-a", pod(f, 1, here, ready), pod(f, 2, "far", ready))},
-			Census{Used: 2, Ready: 2}},
+			EndpointCounts{Used: 2, Ready: 2}},
 		{"hints for others", service(f), []*model.Slice{slice(f, "web-a",
 			hinted(pod(f, 1, "far", ready), "", here), hinted(pod(f, 2, "far", ready), "", "far"))},
-			Census{Used: 1, LeftOut: 1, Ready: 2}},
+			EndpointCounts{Used: 1, LeftOut: 1, Ready: 2}},
 		{"a slice of a family that the Service lacks", service(f), []*model.Slice{
-			slice(model.IPv6, "web-6", pod(model.IPv6, 1, here, ready))}, Census{}},
+			slice(model.IPv6, "web-6", pod(model.IPv6, 1, here, ready))}, EndpointCounts{}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestCensusCountsTheEndpointsOfAService(t *testing.T) {
 			state, planner := stateOf(events...), New(defaults)
 			planner.Update(state, &model.Dirty{})
 			evidence := planner.Evidence(state, tt.svc.Name)
-			wantEqual(t, "census", tt.want, evidence.Census())
+			wantEqual(t, "census", tt.want, evidence.EndpointCounts())
 		})
 	}
 }
@@ -68,19 +68,19 @@ func TestCensusGoesByFrontendsInForce(t *testing.T) {
 		name  string
 		cfg   Config
 		older []model.Event
-		want  Census
+		want  EndpointCounts
 	}{
-		{"external IP of the cluster pool", defaults, nil, Census{Used: 2, Ready: 2}},
-		{"external IPs switched off", off, nil, Census{Used: 1, LeftOut: 1, Ready: 2}},
+		{"external IP of the cluster pool", defaults, nil, EndpointCounts{Used: 2, Ready: 2}},
+		{"external IPs switched off", off, nil, EndpointCounts{Used: 1, LeftOut: 1, Ready: 2}},
 		{"external IP of another Service", defaults, []model.Event{model.SetService{Service: service(f, func(s *model.Service) {
 			s.Name, s.ClusterIPs, s.ExternalIPs = named("older"), addrs("10.96.0.77"), addrs("198.51.100.9")
-		})}}, Census{Used: 1, LeftOut: 1, Ready: 2}},
+		})}}, EndpointCounts{Used: 1, LeftOut: 1, Ready: 2}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			state, planner := stateOf(append(tt.older, events...)...), New(tt.cfg)
 			planner.Update(state, &model.Dirty{})
 			evidence := planner.Evidence(state, named("web"))
-			wantEqual(t, "census", tt.want, evidence.Census())
+			wantEqual(t, "census", tt.want, evidence.EndpointCounts())
 		})
 	}
 }
@@ -89,5 +89,5 @@ func TestCensusOfNoServiceIsEmpty(t *testing.T) {
 	state, planner := stateOf(), New(defaults)
 	planner.Update(state, &model.Dirty{})
 	evidence := planner.Evidence(state, named("nobody"))
-	wantEqual(t, "census", Census{}, evidence.Census())
+	wantEqual(t, "census", EndpointCounts{}, evidence.EndpointCounts())
 }

@@ -156,7 +156,7 @@ func (f *Frontend) HasEndpoints() bool {
 // Serves tells whether an endpoint may keep the flows that it has by way of the
 // frontend. Whom new ones go to is another matter.
 func (f *Frontend) Serves(at netip.AddrPort) bool {
-	return f.Route.LeadsTo(at) || contains(f.AlsoServing, at) || f.Outside != nil && f.Outside.LeadsTo(at)
+	return f.Route.Contains(at) || contains(f.AlsoServing, at) || f.Outside != nil && f.Outside.Contains(at)
 }
 
 // ServesAll reports whether all endpoints that another version of the frontend
@@ -185,8 +185,8 @@ type Route struct {
 	Local bool
 }
 
-// LeadsTo reports whether an endpoint is in the pool.
-func (r *Route) LeadsTo(at netip.AddrPort) bool { return contains(r.Endpoints, at) }
+// Contains reports whether an endpoint is in the pool.
+func (r *Route) Contains(at netip.AddrPort) bool { return contains(r.Endpoints, at) }
 
 // Refuses reports whether the route refuses connections, for that cause.
 func (r *Route) Refuses(why Cause) bool { return len(r.Endpoints) == 0 && r.Empty.Cause == why }

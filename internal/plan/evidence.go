@@ -18,20 +18,20 @@ type Evidence struct {
 	plan      servicePlan
 }
 
-// Account tells how the pools of one service port in one family came about.
-type Account struct {
+// PoolDecision tells how the pools of one service port in one family came about.
+type PoolDecision struct {
 	Port   model.ServicePort
 	Family model.Family
-	// Fates are of all endpoints in the slices, in the order of those.
-	Fates []Fate
+	// Endpoints are of all endpoints in the slices, in the order of those.
+	Endpoints []EndpointDecision
 	// Cluster and Local are the origins of the two pools.
 	Cluster, Local Origin
 	// Hinted and Unhinted count the ready endpoints with and without hints.
 	Hinted, Unhinted int
 }
 
-// Fate is what became of one endpoint of a slice.
-type Fate struct {
+// EndpointDecision is what became of one endpoint of a slice.
+type EndpointDecision struct {
 	Slice    model.Name
 	Endpoint *model.Endpoint
 	Port     uint16 // that it serves the service port on; 0 for none
@@ -65,13 +65,13 @@ func (e *Evidence) Zone() string { return e.env.zone }
 func (e *Evidence) Frontends() []*Frontend { return e.frontends }
 
 // Accounts explains the pools of every service port and family.
-func (e *Evidence) Accounts() []Account {
+func (e *Evidence) Accounts() []PoolDecision {
 	return e.accounts(func(*model.ServicePort, model.Family) bool { return true })
 }
 
-// AccountOf explains the pools of the service port that a frontend is of, nil
+// PoolDecision explains the pools of the service port that a frontend is of, nil
 // if there is none.
-func (e *Evidence) AccountOf(f *Frontend) *Account {
+func (e *Evidence) PoolDecision(f *Frontend) *PoolDecision {
 	accounts := e.accounts(func(p *model.ServicePort, family model.Family) bool {
 		number := p.Port
 		if f.Kind == NodePort {
@@ -85,13 +85,13 @@ func (e *Evidence) AccountOf(f *Frontend) *Account {
 	return &accounts[0]
 }
 
-func (e *Evidence) accounts(wanted func(*model.ServicePort, model.Family) bool) []Account {
+func (e *Evidence) accounts(wanted func(*model.ServicePort, model.Family) bool) []PoolDecision {
 	if e.Service == nil {
 		return nil
 	}
 	d := draft{service: e.Service, env: &e.env, slices: e.Slices, work: &candidates{}}
 	d.collectAddresses()
-	var out []Account
+	var out []PoolDecision
 	for _, f := range model.Families {
 		if !d.hasFamily(f) {
 			continue
@@ -105,10 +105,10 @@ func (e *Evidence) accounts(wanted func(*model.ServicePort, model.Family) bool) 
 	return out
 }
 
-func (d *draft) account(port *model.ServicePort, f model.Family) Account {
+func (d *draft) account(port *model.ServicePort, f model.Family) PoolDecision {
 	d.work.gather(d.env, d.slices, port, f)
 	s := d.work.selection(d.env, true)
-	a := Account{Port: *port, Family: f, Cluster: s.origin}
+	a := PoolDecision{Port: *port, Family: f, Cluster: s.origin}
 	for i := range d.work.found {
 		c := &d.work.found[i]
 		a.count(d.work.of(c), c, &s)
@@ -120,7 +120,7 @@ func (d *draft) account(port *model.ServicePort, f model.Family) Account {
 }
 
 // count takes in a candidate.
-func (a *Account) count(e *model.Endpoint, c *candidate, s *selection) {
+func (a *PoolDecision) count(e *model.Endpoint, c *candidate, s *selection) {
 	switch {
 	case c.usable && e.Hints != nil:
 		a.Hinted++
@@ -138,7 +138,7 @@ func (a *Account) count(e *model.Endpoint, c *candidate, s *selection) {
 
 // judge adds the fates of a slice's endpoints. Slices of the Service's other
 // family belong to another account.
-func (d *draft) judge(a *Account, at int, slice *model.Slice, s *selection) {
+func (d *draft) judge(a *PoolDecision, at int, slice *model.Slice, s *selection) {
 	if slice.Family != a.Family {
 		if !d.hasFamily(slice.Family) && d.env.serves(slice.Family) {
 			d.leaveOutAll(a, slice, OtherFamily)
@@ -153,7 +153,7 @@ func (d *draft) judge(a *Account, at int, slice *model.Slice, s *selection) {
 		}
 		served = true
 		for j := range slice.Endpoints {
-			a.Fates = append(a.Fates, d.fate(at, j, p.Port, s))
+			a.Endpoints = append(a.Endpoints, d.fate(at, j, p.Port, s))
 		}
 	}
 	if !served {
@@ -161,17 +161,17 @@ func (d *draft) judge(a *Account, at int, slice *model.Slice, s *selection) {
 	}
 }
 
-func (d *draft) leaveOutAll(a *Account, slice *model.Slice, why Reason) {
+func (d *draft) leaveOutAll(a *PoolDecision, slice *model.Slice, why Reason) {
 	for i := range slice.Endpoints {
 		e := &slice.Endpoints[i]
-		a.Fates = append(a.Fates, Fate{Slice: slice.Name, Endpoint: e, Local: d.env.local(e), InCluster: why, InLocal: why})
+		a.Endpoints = append(a.Endpoints, EndpointDecision{Slice: slice.Name, Endpoint: e, Local: d.env.local(e), InCluster: why, InLocal: why})
 	}
 }
 
-func (d *draft) fate(slice, endpoint int, port uint16, s *selection) Fate {
+func (d *draft) fate(slice, endpoint int, port uint16, s *selection) EndpointDecision {
 	in := d.slices[slice]
 	e := &in.Endpoints[endpoint]
-	f := Fate{Slice: in.Name, Endpoint: e, Port: port, Local: d.env.local(e)}
+	f := EndpointDecision{Slice: in.Name, Endpoint: e, Port: port, Local: d.env.local(e)}
 	f.InCluster = candidacy(e, in.Family)
 	if f.InCluster != InPool {
 		f.InLocal = f.InCluster

@@ -8,7 +8,7 @@ import (
 )
 
 // accountOf explains the only port of default/web.
-func accountOf(t *testing.T, svc *model.Service, slices ...*model.Slice) Account {
+func accountOf(t *testing.T, svc *model.Service, slices ...*model.Slice) PoolDecision {
 	t.Helper()
 	events := []model.Event{model.SetService{Service: svc}}
 	for _, s := range slices {
@@ -26,9 +26,9 @@ func accountOf(t *testing.T, svc *model.Service, slices ...*model.Slice) Account
 }
 
 // fateList is "1 in-pool/not-here" for each endpoint.
-func fateList(a Account) []string {
+func fateList(a PoolDecision) []string {
 	var out []string
-	for _, f := range a.Fates {
+	for _, f := range a.Endpoints {
 		ip := f.Endpoint.Addr.AsSlice()
 		out = append(out, fmt.Sprintf("%d %s/%s", ip[len(ip)-1], f.InCluster, f.InLocal))
 	}

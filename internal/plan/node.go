@@ -9,8 +9,8 @@ import (
 
 // Eligibility is whether load balancers should send new connections to this node.
 type Eligibility struct {
-	// Against is why they should not; "" if they should.
-	Against string
+	// Reason is why they should not; "" if they should.
+	Reason string
 	// Starting says that this is ordinary while a node starts: it has no Node
 	// object yet.
 	Starting bool
@@ -21,11 +21,11 @@ type Eligibility struct {
 func eligibility(cfg *Config, node *model.Node) Eligibility {
 	switch {
 	case node != nil && node.Leaving != "":
-		return Eligibility{Against: node.Leaving}
+		return Eligibility{Reason: node.Leaving}
 	case lacksPodCIDR(cfg, node):
-		return Eligibility{Against: "the proxy waits for the pod CIDR of the node"}
+		return Eligibility{Reason: "the proxy waits for the pod CIDR of the node"}
 	case node == nil && cfg.RequireNode:
-		return Eligibility{Against: fmt.Sprintf("there is no Node object named %q", cfg.NodeName), Starting: true}
+		return Eligibility{Reason: fmt.Sprintf("there is no Node object named %q", cfg.NodeName), Starting: true}
 	}
 	return Eligibility{}
 }

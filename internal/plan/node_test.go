@@ -123,9 +123,9 @@ func TestOnANodeWithoutIPv6NothingOfItIsPlannedNorReported(t *testing.T) {
 	state, planner := stateOf(events...), New(cfg)
 	planner.Update(state, &model.Dirty{All: true})
 	evidence := planner.Evidence(state, named("web"))
-	wantEqual(t, "census", Census{Used: 1, Ready: 1}, evidence.Census())
+	wantEqual(t, "census", EndpointCounts{Used: 1, Ready: 1}, evidence.EndpointCounts())
 	for _, account := range evidence.Accounts() {
 		wantEqual(t, "family", model.IPv4, account.Family)
-		wantEqual(t, "endpoints", 1, len(account.Fates))
+		wantEqual(t, "endpoints", 1, len(account.Endpoints))
 	}
 }

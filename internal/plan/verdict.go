@@ -16,8 +16,8 @@ func (v Verdict) String() string { return [...]string{"reject", "drop", "forward
 // Cause is why a packet meets its verdict.
 type Cause uint8
 
-// The causes. Those before Refusals are of refusals, and those before
-// FrontendRefusals of refusals by frontends.
+// The causes. Those before NumRefusals are of refusals, and those before
+// NumFrontendRefusals of refusals by frontends.
 const (
 	NoEndpoints        Cause = iota // the Service has none that can be used
 	NoLocalEndpoint                 // under traffic policy Local there are some, but not on this node
@@ -28,8 +28,8 @@ const (
 	NotAService                     // no Service has the address and port
 	NoIPv6                          // the node does none
 
-	FrontendRefusals = UnknownPort
-	Refusals         = HasEndpoint
+	NumFrontendRefusals = UnknownPort
+	NumRefusals         = HasEndpoint
 )
 
 // String is a word for programs.

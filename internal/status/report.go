@@ -206,7 +206,7 @@ func (r *Reporter) Report() *Report {
 // look takes what the report needs out of a view.
 func (out *Report) look(v engine.View, failures []engine.Failure) {
 	out.IPv4Only = v.Desired.Settings.NoIPv6
-	tally := v.State.Tally()
+	tally := v.State.Counts()
 	out.Services, out.Slices, out.Endpoints = len(v.State.Services()), tally.Slices, tally.Endpoints
 	for _, f := range failures[:min(len(failures), mostFailures)] {
 		failure := Failure{Frontend: f.Key.String(), Error: f.Err.Error(), Since: f.Since, Attempts: f.Attempts, Retry: f.Retry}

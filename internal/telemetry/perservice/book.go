@@ -113,7 +113,7 @@ func (b *Book) countEndpoints() {
 	names := make([]model.Name, 0, min(lot, len(b.outdated)))
 	count := func() {
 		for i, evidence := range b.Evidence(names) {
-			b.ledger.services[names[i]].endpoints = evidence.Census()
+			b.ledger.services[names[i]].endpoints = evidence.EndpointCounts()
 		}
 		names = names[:0]
 	}

@@ -21,7 +21,7 @@ type ledger struct {
 	// other is what was counted for Services while they were among shared.
 	other counts
 	// refused counts for all Services, and for what is none.
-	refused [plan.Refusals]uint64
+	refused [plan.NumRefusals]uint64
 	strays  dataplane.UnmatchedTraffic // when the kernel was last asked
 	// begun says that there was a commit, and based that it is known where the
 	// kernel's counters stood after the first one.
@@ -31,7 +31,7 @@ type ledger struct {
 // counts are numbers that only grow.
 type counts struct {
 	connections uint64
-	refused     [plan.FrontendRefusals]uint64
+	refused     [plan.NumFrontendRefusals]uint64
 	failures    uint64
 }
 
@@ -43,7 +43,7 @@ type service struct {
 	ports []*port
 
 	counts    // its connections are in ports
-	endpoints plan.Census
+	endpoints plan.EndpointCounts
 	failing   int // frontends that the kernel refuses
 	// took is how long its last change took to get into the kernel, and changed
 	// says that there was one.

@@ -14,7 +14,7 @@ import (
 const other = "_other_"
 
 // reasons are the labels of what packets are refused for.
-var reasons = [plan.Refusals]string{
+var reasons = [plan.NumRefusals]string{
 	plan.NoEndpoints:        "no_endpoints",
 	plan.NoLocalEndpoint:    "no_local_endpoint",
 	plan.SourceRange:        "source_range",
@@ -103,7 +103,7 @@ func (l *ledger) writeServiceRefusals(w *writer) {
 
 func (l *ledger) writeEndpoints(w *writer) {
 	w.metric("sluice_service_endpoints", "gauge", "Endpoints of a Service by state. Those left out and terminating appear only if there are any.")
-	each := func(name model.Name, c plan.Census) {
+	each := func(name model.Name, c plan.EndpointCounts) {
 		w.serviceSample(name, float64(c.Used), "state", "used")
 		w.serviceSample(name, float64(c.Ready), "state", "ready")
 		if c.LeftOut > 0 {
@@ -117,7 +117,7 @@ func (l *ledger) writeEndpoints(w *writer) {
 		each(s.name, s.endpoints)
 	}
 	if len(l.shared) > 0 {
-		var sum plan.Census
+		var sum plan.EndpointCounts
 		for _, s := range l.shared {
 			sum = sum.Plus(s.endpoints)
 		}
