@@ -12,9 +12,9 @@ import (
 	"sluice/internal/coexist"
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
-	"sluice/internal/host"
 	"sluice/internal/leftovers"
 	"sluice/internal/model"
+	"sluice/internal/sysctl"
 	"sluice/internal/telemetry"
 )
 
@@ -29,7 +29,7 @@ func openDataplane(ctx context.Context, logger logr.Logger, m dataplane.Mode) (d
 
 // lacksIPv6 returns why IPv6 cannot be used on this node; "" if it can.
 func lacksIPv6(ctx context.Context, logger logr.Logger, d dataplane.Dataplane) string {
-	if reason := host.NoIPv6(host.TuneOptions{Logger: logger}); reason != "" {
+	if reason := sysctl.NoIPv6(sysctl.Options{Logger: logger}); reason != "" {
 		return reason
 	}
 	if c, ok := d.(dataplane.FamilyChecker); ok {
@@ -114,7 +114,7 @@ func cleanup(ctx context.Context, logger logr.Logger) error {
 // warnRouteLocalnet tells of a setting that upstream's iptables mode leaves
 // behind. It stays as it is: another program may rely on it.
 func warnRouteLocalnet(logger logr.Logger) {
-	interfaces, err := host.RouteLocalnet(host.TuneOptions{Logger: logger})
+	interfaces, err := sysctl.RouteLocalnet(sysctl.Options{Logger: logger})
 	if err != nil {
 		logger.V(1).Info("Cannot tell whether route_localnet is set", "err", err.Error())
 	}

@@ -11,10 +11,10 @@ import (
 	"sluice/internal/control"
 	"sluice/internal/diff"
 	"sluice/internal/engine"
-	"sluice/internal/host"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/source/manifest"
+	"sluice/internal/sysctl"
 )
 
 const (
@@ -87,7 +87,7 @@ func (p *previewer) configured(file []byte) (*config.Settings, []diff.Change, er
 	}
 	later := *update.InForce
 	later.Warnings = update.Asked.Warnings
-	if host.TCPIsLiberal(host.TuneOptions{Logger: p.logger.WithName("host")}) {
+	if sysctl.TCPIsLiberal(sysctl.Options{Logger: p.logger.WithName("host")}) {
 		later.Plan.DropInvalid = false
 	}
 	var out []diff.Change

@@ -27,6 +27,7 @@ import (
 	"sluice/internal/source/kubernetes"
 	"sluice/internal/source/manifest"
 	"sluice/internal/status"
+	"sluice/internal/sysctl"
 	"sluice/internal/telemetry"
 	"sluice/internal/telemetry/perservice"
 )
@@ -88,14 +89,14 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 	defer func() { err = errors.Join(err, p.dataplane.Close()) }()
 	settings = p.settings
 	logger.Info("Starting", "version", o.version.build().GitVersion, "node", settings.Plan.NodeName, "mode", settings.Mode.Name, "manifests", o.manifests)
-	seat, err := p.takeSeat(ctx)
+	seat, err := p.acquireInstanceLock(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // asked to end while it waited
 		}
 		return err
 	}
-	defer func() { err = errors.Join(err, seat.Leave()) }()
+	defer func() { err = errors.Join(err, seat.Release()) }()
 	p.recorder.Record(telemetry.Starting(settings.Plan.NodeName))
 	p.reportMode()
 	p.learnNode(ctx)
@@ -281,11 +282,11 @@ func (p *proxy) sources() map[string]source {
 // that others made. What cannot be done is no reason not to serve.
 func tune(logger logr.Logger, s *config.Settings) {
 	initialize(logger, s)
-	o := host.TuneOptions{Logger: logger.WithName("host")}
-	if err := host.SetOOMScore(o, s.OOMScoreAdj); err != nil {
+	o := sysctl.Options{Logger: logger.WithName("host")}
+	if err := sysctl.SetOOMScore(o, s.OOMScoreAdj); err != nil {
 		untuned(logger, err)
 	}
-	if host.TCPIsLiberal(o) { // somebody else may have made it so
+	if sysctl.TCPIsLiberal(o) { // somebody else may have made it so
 		s.Plan.DropInvalid = false
 	}
 }
@@ -293,7 +294,7 @@ func tune(logger logr.Logger, s *config.Settings) {
 // initialize makes the settings that need more rights than the proxy has when
 // it serves.
 func initialize(logger logr.Logger, s *config.Settings) {
-	for _, err := range host.Tune(host.TuneOptions{Conntrack: s.Conntrack, Logger: logger.WithName("host")}) {
+	for _, err := range sysctl.Apply(sysctl.Options{Conntrack: s.Conntrack, Logger: logger.WithName("host")}) {
 		untuned(logger, err)
 	}
 }

@@ -11,21 +11,21 @@ import (
 	"sluice/internal/control"
 	"sluice/internal/engine"
 	"sluice/internal/health"
-	"sluice/internal/host"
+	"sluice/internal/instancelock"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/status"
 )
 
-// takeSeat waits until no other proxy programs this node. Meanwhile whoever asks for
+// acquireInstanceLock waits until no other proxy programs this node. Meanwhile whoever asks for
 // the health of this one learns of that.
-func (p *proxy) takeSeat(ctx context.Context) (*host.Seat, error) {
+func (p *proxy) acquireInstanceLock(ctx context.Context) (*instancelock.Lock, error) {
 	w := &waiting{proxy: p, since: p.clock.Now()}
 	serving, stop := context.WithCancel(ctx)
 	defer w.servers.Wait()
 	defer stop()
 	begin := sync.OnceFunc(func() { w.serve(serving) })
-	return host.TakeSeat(ctx, p.logger.WithName("host"), p.clock, func(holder host.Holder) {
+	return instancelock.Acquire(ctx, p.logger.WithName("host"), p.clock, func(holder instancelock.Holder) {
 		w.holder.Store(int64(holder))
 		begin()
 	})
@@ -36,12 +36,12 @@ func (p *proxy) takeSeat(ctx context.Context) (*host.Seat, error) {
 type waiting struct {
 	*proxy
 	since   time.Time
-	holder  atomic.Int64 // a host.Holder
+	holder  atomic.Int64 // a instancelock.Holder
 	servers sync.WaitGroup
 }
 
 func (w *waiting) reason() string {
-	return "waiting for " + host.Holder(w.holder.Load()).String() + ", which programs this node, to end"
+	return "waiting for " + instancelock.Holder(w.holder.Load()).String() + ", which programs this node, to end"
 }
 
 // serve starts the servers, which run until ctx ends. Mostly the other proxy has

@@ -4,19 +4,19 @@ import (
 	"fmt"
 	"time"
 
+	"sluice/internal/sysctl"
+
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-base/featuregate"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // the log format json
-
-	"sluice/internal/host"
 )
 
 // What concerns the process and the node it runs on.
 
-func conntrack(c *Configuration, n *notes) host.Conntrack {
+func conntrack(c *Configuration, n *notes) sysctl.Conntrack {
 	from := &c.Conntrack
-	out := host.Conntrack{
+	out := sysctl.Conntrack{
 		MaxPerCore: int(*from.MaxPerCore), Min: int(*from.Min),
 		TCPEstablished: from.TCPEstablishedTimeout.Duration,
 		TCPCloseWait:   from.TCPCloseWaitTimeout.Duration,

@@ -11,10 +11,10 @@ import (
 	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"sluice/internal/dataplane"
-	"sluice/internal/host"
 	"sluice/internal/mode"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/sysctl"
 )
 
 // Settings is a configuration that was found to be sound, in the values that
@@ -42,7 +42,7 @@ type Settings struct {
 
 	Serving     Serving
 	Client      Client
-	Conntrack   host.Conntrack
+	Conntrack   sysctl.Conntrack
 	OOMScoreAdj int
 
 	// Warnings are what the administrator may not have meant.

@@ -14,9 +14,9 @@ import (
 	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/iptables"
 	"sluice/internal/dataplane/nftables"
-	"sluice/internal/host"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/sysctl"
 	"sluice/internal/testkit"
 )
 
@@ -44,7 +44,7 @@ func usual() *Settings {
 		Serving:    Serving{Health: netip.MustParseAddrPort("0.0.0.0:10256"), Metrics: netip.MustParseAddrPort("127.0.0.1:10249")},
 		Client: Client{ResyncPeriod: 15 * time.Minute, Connection: componentconfig.ClientConnectionConfiguration{
 			ContentType: "application/vnd.kubernetes.protobuf", QPS: 5, Burst: 10}},
-		Conntrack: host.Conntrack{MaxPerCore: 32768, Min: 131072,
+		Conntrack: sysctl.Conntrack{MaxPerCore: 32768, Min: 131072,
 			TCPEstablished: 24 * time.Hour, TCPCloseWait: time.Hour},
 		OOMScoreAdj: -999,
 	}
@@ -131,7 +131,7 @@ func TestWhatAConfigurationMeans(t *testing.T) {
 		{"connection tracking", []string{cidr, "--conntrack-max-per-core=0", "--conntrack-min=1", "--conntrack-tcp-timeout-established=0s",
 			"--conntrack-tcp-timeout-close-wait=2s", "--conntrack-tcp-be-liberal", "--conntrack-udp-timeout=3s", "--conntrack-udp-timeout-stream=4s"},
 			func(s *Settings) {
-				s.Conntrack = host.Conntrack{Min: 1, TCPCloseWait: 2 * time.Second, TCPBeLiberal: true,
+				s.Conntrack = sysctl.Conntrack{Min: 1, TCPCloseWait: 2 * time.Second, TCPBeLiberal: true,
 					UDP: 3 * time.Second, UDPStream: 4 * time.Second}
 			}},
 		{"memory", []string{cidr, "--oom-score-adj=-1000"}, func(s *Settings) { s.OOMScoreAdj = -1000 }},

@@ -1,4 +1,4 @@
-package host
+package instancelock
 
 import (
 	"bufio"
@@ -27,26 +27,26 @@ func TestTheSecondProxyOfANodeWaitsForTheFirst(t *testing.T) {
 	netnstest.Enter(t)
 	lines := make(chan string, 16)
 	logger := funcr.New(func(_, args string) { lines <- args }, funcr.Options{})
-	first, err := TakeSeat(t.Context(), logger, clock.RealClock{}, func(Holder) {})
+	first, err := Acquire(t.Context(), logger, clock.RealClock{}, func(Holder) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := TakeSeat(short, logger, clock.RealClock{}, func(Holder) {}); err == nil {
+	if _, err := Acquire(short, logger, clock.RealClock{}, func(Holder) {}); err == nil {
 		t.Fatal("two have the seat")
 	}
 	if line := <-lines; !strings.Contains(line, "Another proxy") || !strings.Contains(line, fmt.Sprintf(`"pid"=%d`, os.Getpid())) {
 		t.Errorf("it does not say who has the seat: %s", line)
 	}
-	if err := first.Leave(); err != nil {
+	if err := first.Release(); err != nil {
 		t.Fatal(err)
 	}
-	second, err := TakeSeat(t.Context(), logger, clock.RealClock{}, func(Holder) {})
+	second, err := Acquire(t.Context(), logger, clock.RealClock{}, func(Holder) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := second.Leave(); err != nil {
+	if err := second.Release(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -59,7 +59,7 @@ const waiterVariable = "SLUICE_TEST_SEAT_WAITER"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(waiterVariable) != "" {
-		_, err := TakeSeat(context.Background(), logr.Discard(), clock.RealClock{}, func(h Holder) {
+		_, err := Acquire(context.Background(), logr.Discard(), clock.RealClock{}, func(h Holder) {
 			fmt.Println("waiting for", h)
 			os.Exit(0)
 		})
@@ -68,7 +68,7 @@ func TestMain(m *testing.M) {
 	}
 	if n, err := strconv.Atoi(os.Getenv(strangerVariable)); err == nil {
 		for i := range n {
-			if _, err := net.ListenUnix("unix", seatName(i)); err != nil {
+			if _, err := net.ListenUnix("unix", socketAddr(i)); err != nil {
 				fmt.Println(err)
 				os.Exit(1)
 			}
@@ -109,21 +109,21 @@ func takeNames(t *testing.T, names int) {
 // A process without rights that takes the name of the seat, or all of them, keeps no
 // proxy from starting; and a proxy that had to use another name is still found.
 func TestStrangersDoNotKeepTheSeat(t *testing.T) {
-	for _, names := range []int{1, seats} {
+	for _, names := range []int{1, socketNames} {
 		t.Run(fmt.Sprint(names), func(t *testing.T) {
 			netnstest.Enter(t)
 			takeNames(t, names)
-			first, err := TakeSeat(t.Context(), logr.Discard(), clock.RealClock{}, func(Holder) {})
+			first, err := Acquire(t.Context(), logr.Discard(), clock.RealClock{}, func(Holder) {})
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer first.Leave()
-			if names == seats {
+			defer first.Release()
+			if names == socketNames {
 				return // nobody can tell then
 			}
 			short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
-			if _, err := TakeSeat(short, logr.Discard(), clock.RealClock{}, func(Holder) {}); err == nil {
+			if _, err := Acquire(short, logr.Discard(), clock.RealClock{}, func(Holder) {}); err == nil {
 				t.Error("two have the seat")
 			}
 		})
@@ -134,11 +134,11 @@ func TestStrangersDoNotKeepTheSeat(t *testing.T) {
 // has the seat all the same.
 func TestAProxyOfAnotherPodHasTheSeat(t *testing.T) {
 	netnstest.Enter(t)
-	first, err := TakeSeat(t.Context(), logr.Discard(), clock.RealClock{}, func(Holder) {})
+	first, err := Acquire(t.Context(), logr.Discard(), clock.RealClock{}, func(Holder) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer first.Leave()
+	defer first.Release()
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), waiterVariable+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
@@ -150,21 +150,21 @@ func TestAProxyOfAnotherPodHasTheSeat(t *testing.T) {
 // Who waits for long says so again.
 func TestALongWaitIsToldAgain(t *testing.T) {
 	netnstest.Enter(t)
-	first, err := TakeSeat(t.Context(), logr.Discard(), clock.RealClock{}, func(Holder) {})
+	first, err := Acquire(t.Context(), logr.Discard(), clock.RealClock{}, func(Holder) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer first.Leave()
+	defer first.Release()
 	lines := make(chan string, 16)
 	logger := funcr.New(func(_, args string) { lines <- args }, funcr.Options{})
 	clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
-	wait, holder := &seatWait{logger: logger, clock: clock, waits: func(Holder) {}}, proxyAt(0)
+	wait, holder := &waitLog{logger: logger, clock: clock, waits: func(Holder) {}}, proxyAt(0)
 	if holder == nil {
 		t.Fatal("nobody has the seat")
 	}
-	for range 5 * seatReminder / seatRetry {
+	for range 5 * remindEvery / retryEvery {
 		wait.tell(*holder)
-		clock.Step(seatRetry)
+		clock.Step(retryEvery)
 	}
 	if n := len(lines); n != 5 {
 		t.Errorf("it told %d times in five minutes", n)

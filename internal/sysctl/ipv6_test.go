@@ -1,4 +1,4 @@
-package host
+package sysctl
 
 import (
 	"os"
@@ -30,7 +30,7 @@ func TestIPv6IsOffWhereTheKernelHasNoneOrASettingSaysSo(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			got := NoIPv6(TuneOptions{Root: root})
+			got := NoIPv6(Options{Root: root})
 			if !strings.Contains(got, tt.want) || (got == "") != (tt.want == "") {
 				t.Errorf("reason is %q, want %q", got, tt.want)
 			}

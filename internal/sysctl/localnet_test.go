@@ -1,4 +1,4 @@
-package host
+package sysctl
 
 import (
 	"os"
@@ -32,7 +32,7 @@ func TestInterfacesThatLeadNeighboursToLoopbackAreFound(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			got, err := RouteLocalnet(TuneOptions{Root: root})
+			got, err := RouteLocalnet(Options{Root: root})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -44,7 +44,7 @@ func TestInterfacesThatLeadNeighboursToLoopbackAreFound(t *testing.T) {
 }
 
 func TestWithoutProcNoInterfaceIsFound(t *testing.T) {
-	if got, err := RouteLocalnet(TuneOptions{Root: t.TempDir()}); err == nil {
+	if got, err := RouteLocalnet(Options{Root: t.TempDir()}); err == nil {
 		t.Errorf("no error, but %v", got)
 	}
 }

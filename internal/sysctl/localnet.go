@@ -1,4 +1,4 @@
-package host
+package sysctl
 
 import (
 	"errors"
@@ -15,8 +15,8 @@ const interfacesDir = "proc/sys/net/ipv4/conf"
 // 127.0.0.1 (CVE-2020-8558). "all" stands for every interface, and "default" for
 // those to come. Upstream's iptables mode sets it and leaves it behind; other
 // programs may want it.
-func RouteLocalnet(o TuneOptions) ([]string, error) {
-	k := kernel{o.Root, o.Logger}
+func RouteLocalnet(o Options) ([]string, error) {
+	k := files{o.Root, o.Logger}
 	entries, err := os.ReadDir(k.path(interfacesDir))
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package host
+package sysctl
 
 import (
 	"errors"
@@ -13,8 +13,8 @@ const (
 
 // NoIPv6 is why this machine cannot do IPv6; "" if it can. These are the signs
 // that upstream goes by.
-func NoIPv6(o TuneOptions) string {
-	k := kernel{o.Root, o.Logger}
+func NoIPv6(o Options) string {
+	k := files{o.Root, o.Logger}
 	if _, err := os.Stat(k.path(ipv6File)); errors.Is(err, fs.ErrNotExist) {
 		return "the kernel has no IPv6 (/" + ipv6File + " does not exist)"
 	}

@@ -1,4 +1,4 @@
-package host
+package sysctl
 
 import (
 	"cmp"
@@ -29,8 +29,8 @@ type Conntrack struct {
 	TCPBeLiberal bool
 }
 
-// TuneOptions is what Tune needs.
-type TuneOptions struct {
+// Options is what Tune needs.
+type Options struct {
 	Conntrack Conntrack
 	Logger    logr.Logger
 	// Root is where proc and sys are mounted; "" for the root directory.
@@ -50,25 +50,25 @@ const (
 	onlineFile   = "sys/devices/system/cpu/online"
 )
 
-// Untuned is a setting of the kernel that could not be made.
-type Untuned struct {
+// Error is a setting of the kernel that could not be made.
+type Error struct {
 	File   string
 	Value  int // that it should have
 	Remedy string
 	Err    error
 }
 
-func (u *Untuned) Error() string {
+func (u *Error) Error() string {
 	return fmt.Sprintf("set %s to %d: %v (%s)", u.File, u.Value, u.Err, u.Remedy)
 }
 
-func (u *Untuned) Unwrap() error { return u.Err }
+func (u *Error) Unwrap() error { return u.Err }
 
-// Tune makes the kernel's settings as they should be, and writes only those
+// Apply makes the kernel's settings as they should be, and writes only those
 // that are not. The errors are all *Untuned. None of them keeps the proxy from
 // its work: each is of one setting, and all others are made.
-func Tune(o TuneOptions) []error {
-	k := kernel{o.Root, o.Logger}
+func Apply(o Options) []error {
+	k := files{o.Root, o.Logger}
 	var errs []error
 	set := func(name string, value int) {
 		if value > 0 {
@@ -93,15 +93,15 @@ func Tune(o TuneOptions) []error {
 
 // TCPIsLiberal tells whether the kernel accepts TCP segments that are outside
 // the window, whoever made it do so.
-func TCPIsLiberal(o TuneOptions) bool {
-	value, err := kernel{o.Root, o.Logger}.read(filepath.Join(netfilterDir, liberalName))
+func TCPIsLiberal(o Options) bool {
+	value, err := files{o.Root, o.Logger}.read(filepath.Join(netfilterDir, liberalName))
 	return err == nil && value != 0
 }
 
 // SetOOMScore says how willing the kernel should be to end this process when
 // memory runs out, from -1000 (never) to 1000. The error is an *Untuned.
-func SetOOMScore(o TuneOptions, score int) error {
-	return kernel{o.Root, o.Logger}.set("proc/self/oom_score_adj", score)
+func SetOOMScore(o Options, score int) error {
+	return files{o.Root, o.Logger}.set("proc/self/oom_score_adj", score)
 }
 
 func seconds(d time.Duration) int { return int(d / time.Second) }
@@ -116,17 +116,17 @@ func notNil(errs []error) []error {
 	return out
 }
 
-// kernel is the kernel's settings, as files.
-type kernel struct {
+// files is the files's settings, as files.
+type files struct {
 	root string
 	log  logr.Logger
 }
 
-func (k kernel) path(file string) string {
+func (k files) path(file string) string {
 	return filepath.Join(cmp.Or(k.root, "/"), file)
 }
 
-func (k kernel) read(file string) (int, error) {
+func (k files) read(file string) (int, error) {
 	text, err := os.ReadFile(k.path(file))
 	if err != nil {
 		return 0, err
@@ -136,7 +136,7 @@ func (k kernel) read(file string) (int, error) {
 
 // set writes a setting unless it has the value already, which somebody with
 // more rights may have seen to.
-func (k kernel) set(file string, value int) error {
+func (k files) set(file string, value int) error {
 	present, err := k.read(file)
 	if err == nil && present == value {
 		return nil
@@ -145,14 +145,14 @@ func (k kernel) set(file string, value int) error {
 		err = k.write(file, value)
 	}
 	if err != nil {
-		return &Untuned{k.path(file), value, tuneRemedy(file, value, err), reason(err)}
+		return &Error{k.path(file), value, tuneRemedy(file, value, err), reason(err)}
 	}
 	k.log.Info("Changed a setting of the kernel", "file", k.path(file), "from", present, "to", value)
 	return nil
 }
 
 // write never creates a file: there are no settings but the kernel's.
-func (k kernel) write(file string, value int) error {
+func (k files) write(file string, value int) error {
 	f, err := os.OpenFile(k.path(file), os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
 		return err
@@ -164,7 +164,7 @@ func (k kernel) write(file string, value int) error {
 // growHash makes the hash table of connections larger, never smaller. There is
 // one for the whole machine, and the kernel lets nobody change it from within
 // a network namespace other than the first.
-func (k kernel) growHash(buckets int) error {
+func (k files) growHash(buckets int) error {
 	if present, err := k.read(hashsizeFile); err == nil && present >= buckets {
 		return nil
 	}
@@ -173,7 +173,7 @@ func (k kernel) growHash(buckets int) error {
 
 // connections is for how many connections there should be room; 0 if that
 // should stay as it is.
-func (k kernel) connections(c *Conntrack) int {
+func (k files) connections(c *Conntrack) int {
 	if c.MaxPerCore <= 0 {
 		return 0
 	}
@@ -185,7 +185,7 @@ func (k kernel) connections(c *Conntrack) int {
 
 // cores counts the machine's cores, not those that this process may use: the
 // connections are those of the machine.
-func (k kernel) cores() int {
+func (k files) cores() int {
 	text, err := os.ReadFile(k.path(onlineFile))
 	if err == nil {
 		if n, err := countCores(strings.TrimSpace(string(text))); err == nil {

@@ -1,4 +1,4 @@
-package host
+package instancelock
 
 import (
 	"context"
@@ -13,14 +13,14 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// seats is how many names the seat can have. Any process of the network namespace
+// socketNames is how many names the seat can have. Any process of the network namespace
 // can take one of them, without rights. So only a holder counts that is root or our
 // own user, and whoever finds a name taken by somebody else uses the next.
-const seats = 8
+const socketNames = 8
 
-// seatName is an abstract socket address: it belongs to the network namespace, as
+// socketAddr is an abstract socket address: it belongs to the network namespace, as
 // the rules do, and the kernel gives it back the moment its holder dies.
-func seatName(i int) *net.UnixAddr {
+func socketAddr(i int) *net.UnixAddr {
 	name := "@sluice/kube-proxy"
 	if i > 0 {
 		name = fmt.Sprintf("%s-%d", name, i)
@@ -29,13 +29,13 @@ func seatName(i int) *net.UnixAddr {
 }
 
 const (
-	// seatRetry is how often a proxy that waits looks whether the seat is free.
-	seatRetry = 250 * time.Millisecond
-	// seatTries is how often it looks before it believes that strangers have all
+	// retryEvery is how often a proxy that waits looks whether the seat is free.
+	retryEvery = 250 * time.Millisecond
+	// maxTries is how often it looks before it believes that strangers have all
 	// names: a proxy that just starts does not answer yet.
-	seatTries = 8
-	// seatReminder is how often it says that it still waits.
-	seatReminder = time.Minute
+	maxTries = 8
+	// remindEvery is how often it says that it still waits.
+	remindEvery = time.Minute
 )
 
 // Holder is the process of another proxy, which has the seat. It is 0 for one that
@@ -50,18 +50,18 @@ func (h Holder) String() string {
 	return fmt.Sprintf("another kube-proxy (pid %d)", int(h))
 }
 
-// Seat is the right to program this node. One process has it at a time: two
+// Lock is the right to program this node. One process has it at a time: two
 // would undo each other's work for ever.
-type Seat struct{ listener *net.UnixListener }
+type Lock struct{ listener *net.UnixListener }
 
-// TakeSeat waits until no other proxy programs this node, for as long as that takes:
+// Acquire waits until no other proxy programs this node, for as long as that takes:
 // two would be worse than none. It says so in the log while it waits, and tells
 // waits, each time that it waits for another process. Strangers that take all names
 // do not keep it from working.
-func TakeSeat(ctx context.Context, logger logr.Logger, c clock.Clock, waits func(Holder)) (*Seat, error) {
-	wait, crowded := &seatWait{logger: logger, clock: c, waits: waits}, 0
+func Acquire(ctx context.Context, logger logr.Logger, c clock.Clock, waits func(Holder)) (*Lock, error) {
+	wait, crowded := &waitLog{logger: logger, clock: c, waits: waits}, 0
 	for {
-		seat, holder, err := trySeat()
+		seat, holder, err := tryAcquire()
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("make sure that no other proxy programs this node: %w", err)
@@ -71,22 +71,22 @@ func TakeSeat(ctx context.Context, logger logr.Logger, c clock.Clock, waits func
 		case holder != nil:
 			wait.tell(*holder)
 		default:
-			if crowded++; crowded == seatTries {
+			if crowded++; crowded == maxTries {
 				logger.Error(nil, "Other programs hold the sockets by which proxies find out about each other: going on without",
-					"socket", seatName(0).Name, "remedy", "see who it is: ss -xlp | grep sluice")
-				return &Seat{}, nil
+					"socket", socketAddr(0).Name, "remedy", "see who it is: ss -xlp | grep sluice")
+				return &Lock{}, nil
 			}
 		}
 		select {
-		case <-c.After(seatRetry):
+		case <-c.After(retryEvery):
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
 }
 
-// seatWait tells of the wait for another proxy.
-type seatWait struct {
+// waitLog tells of the wait for another proxy.
+type waitLog struct {
 	logger logr.Logger
 	clock  clock.Clock
 	waits  func(Holder)
@@ -96,7 +96,7 @@ type seatWait struct {
 }
 
 // tell says once that there is a holder, and again from time to time.
-func (w *seatWait) tell(holder Holder) {
+func (w *waitLog) tell(holder Holder) {
 	now := w.clock.Now()
 	switch {
 	case w.began.IsZero() || holder != w.holder:
@@ -105,7 +105,7 @@ func (w *seatWait) tell(holder Holder) {
 		if w.began.IsZero() {
 			w.began = now
 		}
-	case now.Sub(w.reminded) >= seatReminder:
+	case now.Sub(w.reminded) >= remindEvery:
 		w.logger.Info("Another proxy still programs this node: this one does nothing", "pid", int(holder), "waiting", now.Sub(w.began).Round(time.Second),
 			"remedy", "end one of the two: only one kube-proxy can serve a node")
 	default:
@@ -114,16 +114,16 @@ func (w *seatWait) tell(holder Holder) {
 	w.holder, w.reminded = holder, now
 }
 
-// trySeat takes the seat if it is free. Otherwise it names the process of the proxy
+// tryAcquire takes the seat if it is free. Otherwise it names the process of the proxy
 // that has it, nil if there is none: strangers have all names.
-func trySeat() (seat *Seat, holder *Holder, err error) {
-	for i := range seats {
+func tryAcquire() (seat *Lock, holder *Holder, err error) {
+	for i := range socketNames {
 		if holder := proxyAt(i); holder != nil {
 			return nil, holder, nil
 		}
 	}
-	for i := range seats {
-		listener, err := net.ListenUnix("unix", seatName(i))
+	for i := range socketNames {
+		listener, err := net.ListenUnix("unix", socketAddr(i))
 		if errors.Is(err, unix.EADDRINUSE) {
 			continue
 		}
@@ -136,14 +136,14 @@ func trySeat() (seat *Seat, holder *Holder, err error) {
 				return nil, holder, listener.Close()
 			}
 		}
-		return &Seat{listener}, nil, nil
+		return &Lock{listener}, nil, nil
 	}
 	return nil, nil, nil
 }
 
 // answer lets those who wait find out who has the seat: that is in the
 // credentials of the connection, nothing is said.
-func (s *Seat) answer() {
+func (s *Lock) answer() {
 	for {
 		conn, err := s.listener.Accept()
 		if err != nil {
@@ -153,8 +153,8 @@ func (s *Seat) answer() {
 	}
 }
 
-// Leave gives the seat up.
-func (s *Seat) Leave() error {
+// Release gives the seat up.
+func (s *Lock) Release() error {
 	if s.listener == nil {
 		return nil
 	}
@@ -164,7 +164,7 @@ func (s *Seat) Leave() error {
 // proxyAt is the process that has a name of the seat, nil if none has it or a
 // stranger does.
 func proxyAt(i int) (holder *Holder) {
-	conn, err := net.DialUnix("unix", nil, seatName(i))
+	conn, err := net.DialUnix("unix", nil, socketAddr(i))
 	if err != nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package host
+package sysctl
 
 import (
 	"errors"
@@ -99,7 +99,7 @@ func TestConntrackIsTunedAsConfigured(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			root := machine(t, tt.machine)
-			if errs := Tune(TuneOptions{Conntrack: tt.in, Logger: testr.New(t), Root: root}); errs != nil {
+			if errs := Apply(Options{Conntrack: tt.in, Logger: testr.New(t), Root: root}); errs != nil {
 				t.Fatal(errs)
 			}
 			var files []string
@@ -126,7 +126,7 @@ func TestTCPIsLiberalOnceSomebodyMadeItSo(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			root := machine(t, map[string]string{liberalFile: tt.file})
-			if got := TCPIsLiberal(TuneOptions{Root: root}); got != tt.want {
+			if got := TCPIsLiberal(Options{Root: root}); got != tt.want {
 				t.Errorf("liberal: %v", got)
 			}
 		})
@@ -142,8 +142,8 @@ func TestWhatIsAsItShouldBeIsNotWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	o := TuneOptions{Root: root, Logger: logr.Discard(), Conntrack: Conntrack{MaxPerCore: 32768, TCPEstablished: 24 * time.Hour}}
-	if errs := Tune(o); errs != nil {
+	o := Options{Root: root, Logger: logr.Discard(), Conntrack: Conntrack{MaxPerCore: 32768, TCPEstablished: 24 * time.Hour}}
+	if errs := Apply(o); errs != nil {
 		t.Fatal(errs)
 	}
 	if err := SetOOMScore(o, -999); err != nil {
@@ -166,13 +166,13 @@ func TestASettingThatCannotBeMadeIsReportedAndTheOthersAreMade(t *testing.T) {
 	if err := os.Remove(missing); err != nil {
 		t.Fatal(err)
 	}
-	errs := Tune(TuneOptions{Root: root, Logger: logr.Discard(), Conntrack: Conntrack{
+	errs := Apply(Options{Root: root, Logger: logr.Discard(), Conntrack: Conntrack{
 		MaxPerCore: 32768, TCPEstablished: 24 * time.Hour, TCPCloseWait: time.Hour,
 	}})
 	if len(errs) != 1 {
 		t.Fatalf("errors: %v", errs)
 	}
-	var untuned *Untuned
+	var untuned *Error
 	if !errors.As(errs[0], &untuned) || untuned.File != missing || untuned.Value != 86400 || !errors.Is(errs[0], fs.ErrNotExist) {
 		t.Errorf("error: %v", errs[0])
 	}
@@ -211,7 +211,7 @@ func TestRemediesFitTheReason(t *testing.T) {
 
 func TestOOMScoreIsSet(t *testing.T) {
 	root := machine(t, nil)
-	o := TuneOptions{Root: root, Logger: logr.Discard()}
+	o := Options{Root: root, Logger: logr.Discard()}
 	if err := SetOOMScore(o, -999); err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestCoresAreCountedAsTheKernelListsThem(t *testing.T) {
 // namespace, and not what belongs to the machine.
 func TestTheKernelIsTunedAsFarAsItAllows(t *testing.T) {
 	netnstest.Enter(t)
-	k := kernel{"", logr.Discard()}
+	k := files{"", logr.Discard()}
 	buckets, err := k.read(hashsizeFile)
 	if err != nil {
 		t.Fatal(err)
@@ -251,13 +251,13 @@ func TestTheKernelIsTunedAsFarAsItAllows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	errs := Tune(TuneOptions{Logger: testr.New(t), Conntrack: Conntrack{
+	errs := Apply(Options{Logger: testr.New(t), Conntrack: Conntrack{
 		MaxPerCore: 1, Min: max(most, buckets*perBucket) + perBucket,
 		TCPEstablished: 1234 * time.Second, TCPBeLiberal: true, UDP: 77 * time.Second,
 	}})
 	var refused []string
 	for _, err := range errs {
-		var untuned *Untuned
+		var untuned *Error
 		if !errors.As(err, &untuned) {
 			t.Fatalf("error: %v", err)
 		}
@@ -266,7 +266,7 @@ func TestTheKernelIsTunedAsFarAsItAllows(t *testing.T) {
 	if diff := cmp.Diff([]string{"/" + maxFile, "/" + hashsizeFile}, refused); diff != "" {
 		t.Errorf("refused (-want +got):\n%s\n%v", diff, errs)
 	}
-	if !TCPIsLiberal(TuneOptions{}) {
+	if !TCPIsLiberal(Options{}) {
 		t.Error("the kernel was made liberal, and is not taken for it")
 	}
 	want := map[string]string{establishedFile: "1234", liberalFile: "1", udpFile: "77"}
