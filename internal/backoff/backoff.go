@@ -5,17 +5,17 @@ import "time"
 const (
 	// First is the pause after the first failure. Each further one doubles it.
 	First = 100 * time.Millisecond
-	// Most is the longest pause.
-	Most = 30 * time.Second
+	// Max is the longest pause.
+	Max = 30 * time.Second
 )
 
 // After is how long to wait after so many failures in a row.
 func After(failures int) time.Duration {
 	pause := First
-	for ; failures > 1 && pause < Most; failures-- {
+	for ; failures > 1 && pause < Max; failures-- {
 		pause *= 2
 	}
-	return min(pause, Most)
+	return min(pause, Max)
 }
 
 // Tries is how it goes with something that is tried until it succeeds. The zero

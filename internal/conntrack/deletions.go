@@ -17,16 +17,16 @@ const deletionsAtOnce = 64
 
 // deletions gathers entries to be deleted, and deletes many of them at once.
 type deletions struct {
-	socket  *nfnetlink.Socket
-	bell    *bell
-	msgs    []byte
-	count   int                         // messages in msgs
-	cut     [deletionsAtOnce]connection // by message; the zero one if nobody is to be told
-	seq     uint32                      // of the last message
-	first   uint32                      // the number of the first that is being answered
-	open    int                         // answers that are missing
-	deleted int
-	refused error // the first refusal
+	socket      *nfnetlink.Socket
+	challenger  *challenger
+	msgs        []byte
+	count       int                         // messages in msgs
+	connections [deletionsAtOnce]connection // by message; the zero one if nobody is to be told
+	seq         uint32                      // of the last message
+	first       uint32                      // the number of the first that is being answered
+	open        int                         // answers that are missing
+	deleted     int
+	refused     error // the first refusal
 }
 
 // add has an entry deleted sooner or later.
@@ -43,7 +43,7 @@ func (d *deletions) add(f *flow) error {
 	d.msgs = nfnetlink.AppendAttr(d.msgs, cta.ID, f.id)
 	nfnetlink.EndMessage(d.msgs, at)
 	nfnetlink.SetSeq(d.msgs, at, d.seq)
-	d.cut[d.count-1] = connectionOf(f)
+	d.connections[d.count-1] = connectionOf(f)
 	if d.count < deletionsAtOnce {
 		return nil
 	}
@@ -81,7 +81,7 @@ func (d *deletions) answer(h nfnetlink.Header, payload []byte) error {
 	d.open--
 	err := nfnetlink.AckError(h, payload)
 	if err == nil {
-		d.bell.ring(d.cut[nth])
+		d.challenger.provoke(d.connections[nth])
 	}
 	d.note(err)
 	return nil

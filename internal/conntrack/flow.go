@@ -22,7 +22,7 @@ type flow struct {
 	from     netip.AddrPort // the client
 	to       netip.AddrPort // where the client sends to
 	by       netip.AddrPort // who answers
-	seen     netip.AddrPort // whom the answers go to: the client, or who stands in for it
+	replyTo  netip.AddrPort // whom the answers go to: the client, or who stands in for it
 	zoned    bool           // belongs to a conntrack zone other than the default
 	state    uint8          // of a TCP connection
 
@@ -74,9 +74,9 @@ func (f *flow) decode(family uint8, attrs []byte) bool {
 	f.from = netip.AddrPortFrom(orig.src, orig.srcPort)
 	f.to = netip.AddrPortFrom(orig.dst, orig.dstPort)
 	f.by = netip.AddrPortFrom(reply.src, reply.srcPort)
-	f.seen = netip.AddrPortFrom(reply.dst, reply.dstPort)
+	f.replyTo = netip.AddrPortFrom(reply.dst, reply.dstPort)
 	f.zoned = f.zoned || orig.zoned || reply.zoned
-	return f.from.IsValid() && f.to.IsValid() && f.by.IsValid() && f.seen.IsValid() && len(f.id) > 0
+	return f.from.IsValid() && f.to.IsValid() && f.by.IsValid() && f.replyTo.IsValid() && len(f.id) > 0
 }
 
 // tcpState is the state in the attributes of an entry's protocol, 0 if they are

@@ -80,7 +80,7 @@ func TestDecodeTellsTheEndsAndTheStateOfATCPConnection(t *testing.T) {
 	if !f.decode(unix.NFPROTO_IPV4, b) {
 		t.Fatal("not decoded")
 	}
-	if f.from != addrPort("10.0.0.1:4000") || f.seen != addrPort("192.0.2.10:5000") || f.state != tcpEstablished {
+	if f.from != addrPort("10.0.0.1:4000") || f.replyTo != addrPort("192.0.2.10:5000") || f.state != tcpEstablished {
 		t.Errorf("got %+v", f)
 	}
 }

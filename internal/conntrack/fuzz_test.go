@@ -51,7 +51,7 @@ func FuzzAnswers(f *testing.F) {
 		messages := 0
 		_ = nfnetlink.EachMessage(b, func(h nfnetlink.Header, payload []byte) error {
 			messages++
-			s.doomed = deletions{} // nothing is ever sent
+			s.deletions = deletions{} // nothing is ever sent
 			return s.answer(model.UDP, h, payload)
 		})
 		if s.seen > messages {

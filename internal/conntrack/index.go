@@ -38,7 +38,7 @@ func (x *index) empty() bool { return len(x.followed.Frontends) == 0 && len(x.re
 func (x *index) stale(f *flow) bool {
 	frontend, found := x.followed.Lookup(f.key(), x.local)
 	if f.protocol == model.TCP {
-		return frontend != nil && severed(frontend, f)
+		return frontend != nil && lostEndpoint(frontend, f)
 	}
 	switch {
 	case !found:
@@ -53,10 +53,10 @@ func (x *index) stale(f *flow) bool {
 	return !frontend.Serves(f.by)
 }
 
-// severed tells whether a TCP connection has lost its endpoint. Without its
+// lostEndpoint tells whether a TCP connection has lost its endpoint. Without its
 // entry, what the client sends is decided by the rules, and they must say so: a
 // connection is not cut where they would drop that without a word.
-func severed(f *plan.Frontend, c *flow) bool {
+func lostEndpoint(f *plan.Frontend, c *flow) bool {
 	drops := func(r *plan.Route) bool { return r.Verdict() == plan.Drop }
 	return c.translated() && !c.over() && !f.Serves(c.by) && !slices.ContainsFunc(f.Routes(), drops)
 }

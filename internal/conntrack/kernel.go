@@ -44,7 +44,7 @@ type kernel struct{ netns int }
 // sweep reads the entries of some protocols and deletes those that are stale.
 // Its sockets live no longer than the sweep, so that nothing is left in them
 // when it ends half way.
-func (k kernel) sweep(ctx context.Context, which protocols, stale func(*flow) bool) (t tally, err error) {
+func (k kernel) sweep(ctx context.Context, which protocols, stale func(*flow) bool) (t sweepResult, err error) {
 	reader, err := nfnetlink.Dial(k.netns)
 	if err != nil {
 		return t, err
@@ -60,11 +60,11 @@ func (k kernel) sweep(ctx context.Context, which protocols, stale func(*flow) bo
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	start := threadTime()
-	bell := bell{netns: k.netns}
-	defer bell.close()
-	s := sweeper{ctx: ctx, socket: reader, filter: protocolFilter, stale: stale, doomed: deletions{socket: writer, bell: &bell}}
-	err = errors.Join(s.sweepAll(which), s.doomed.refused)
-	return tally{s.seen, s.doomed.deleted, s.deletedIPv6, threadTime() - start, bell.err}, err
+	challenger := challenger{netns: k.netns}
+	defer challenger.close()
+	s := sweeper{ctx: ctx, socket: reader, filter: protocolFilter, stale: stale, deletions: deletions{socket: writer, challenger: &challenger}}
+	err = errors.Join(s.sweepAll(which), s.deletions.refused)
+	return sweepResult{s.seen, s.deletions.deleted, s.deletedIPv6, threadTime() - start, challenger.err}, err
 }
 
 // threadTime is the processor time that the calling thread has had so far.
@@ -78,15 +78,15 @@ func threadTime() time.Duration {
 
 // sweeper looks at the entries that the kernel sends.
 type sweeper struct {
-	ctx    context.Context
-	socket *nfnetlink.Socket
-	seq    uint32
-	filter func(model.Protocol) []byte
-	stale  func(*flow) bool
-	doomed deletions
-	seen   int
-	flow   flow // the entry being looked at
-	done   bool // the answer has come to its end
+	ctx       context.Context
+	socket    *nfnetlink.Socket
+	seq       uint32
+	filter    func(model.Protocol) []byte
+	stale     func(*flow) bool
+	deletions deletions
+	seen      int
+	flow      flow // the entry being looked at
+	done      bool // the answer has come to its end
 
 	deletedIPv6 int // of those that doomed deleted
 }
@@ -106,14 +106,14 @@ func (s *sweeper) sweepAll(which protocols) error {
 // sweep reads the entries of a family and protocol and deletes those that are
 // stale. What it has found so far it deletes also when it cannot read on.
 func (s *sweeper) sweep(family uint8, p model.Protocol) error {
-	before := s.doomed.deleted
+	before := s.deletions.deleted
 	err := s.dump(family, p)
 	if err != nil {
 		err = fmt.Errorf("reading the connection tracking table: %w", err)
 	}
-	err = errors.Join(err, s.doomed.flush())
+	err = errors.Join(err, s.deletions.flush())
 	if family == unix.NFPROTO_IPV6 {
-		s.deletedIPv6 += s.doomed.deleted - before
+		s.deletedIPv6 += s.deletions.deleted - before
 	}
 	return err
 }
@@ -198,16 +198,16 @@ func (s *sweeper) look(p model.Protocol, payload []byte) error {
 	if !s.flow.decode(payload[0], payload[nfnetlink.GenHeaderLen:]) || s.flow.protocol != p || !s.stale(&s.flow) {
 		return nil
 	}
-	return s.doomed.add(&s.flow)
+	return s.deletions.add(&s.flow)
 }
 
-// pickUpFile holds whether connections are tracked that are met half way.
-const pickUpFile = "/proc/sys/net/netfilter/nf_conntrack_tcp_loose"
+// tcpLooseFile holds whether connections are tracked that are met half way.
+const tcpLooseFile = "/proc/sys/net/netfilter/nf_conntrack_tcp_loose"
 
-// picksUp tells whether the kernel tracks TCP connections that it meets half way.
-func (k kernel) picksUp() (yes bool, err error) {
+// tcpLoose tells whether the kernel tracks TCP connections that it meets half way.
+func (k kernel) tcpLoose() (yes bool, err error) {
 	err = netns.Do(k.netns, func() error {
-		text, err := os.ReadFile(pickUpFile)
+		text, err := os.ReadFile(tcpLooseFile)
 		yes = strings.TrimSpace(string(text)) != "0"
 		return err
 	})

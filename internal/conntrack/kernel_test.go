@@ -221,7 +221,7 @@ func TestHugeTableOfOthersIsLeftAloneInConstantMemory(t *testing.T) {
 	n.create(entries...)
 
 	x := node(frontend("10.96.0.1:53", "10.244.1.1:53"))
-	sweep := func() (tally, uint64) {
+	sweep := func() (sweepResult, uint64) {
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)

@@ -10,12 +10,12 @@ import (
 	"sluice/internal/model"
 )
 
-// tally is what a pass came across.
-type tally struct {
+// sweepResult is what a pass came across.
+type sweepResult struct {
 	seen, deleted int
 	deletedIPv6   int           // of those deleted
 	cost          time.Duration // of processor time
-	unheard       error         // why ends of TCP connections were not told that they are reset
+	provokeErr    error         // why ends of TCP connections were not told that they are reset
 }
 
 // Pass is what one pass over the table did.
@@ -31,7 +31,7 @@ type Pass struct {
 func (r *Reconciler) pass(ctx context.Context) {
 	start := r.clock.Now()
 	spared := 0
-	r.locality = locality{}
+	r.localCache = localCache{}
 	t, err := r.sweep(ctx, r.sweepable(), func(f *flow) bool {
 		switch {
 		case !r.index.stale(f):
@@ -43,13 +43,13 @@ func (r *Reconciler) pass(ctx context.Context) {
 		return true
 	})
 	if err == nil {
-		err = r.locality.err
+		err = r.localCache.err
 	}
 	end := r.clock.Now()
 	took := end.Sub(start)
 	r.onPass(Pass{took, t.seen, t.deleted, t.deletedIPv6, err})
-	if t.unheard != nil {
-		r.complain(t.unheard, "Clients that only wait are not told that their connections are reset", remedyUnheard)
+	if t.provokeErr != nil {
+		r.logOnce(t.provokeErr, "Clients that only wait are not told that their connections are reset", remedyNetRaw)
 	}
 	r.notBefore = end.Add(max(rest, restFactor*t.cost))
 	if err != nil {
@@ -72,8 +72,8 @@ func (r *Reconciler) pass(ctx context.Context) {
 }
 
 const (
-	remedyUnheard = "give the proxy the capability NET_RAW"
-	remedyLoose   = "set net.netfilter.nf_conntrack_tcp_loose to 1, or leave --reset-removed-endpoints out"
+	remedyNetRaw = "give the proxy the capability NET_RAW"
+	remedyLoose  = "set net.netfilter.nf_conntrack_tcp_loose to 1, or leave --reset-removed-endpoints out"
 )
 
 // sweepable are the protocols that are due. TCP connections are left alone where
@@ -83,21 +83,21 @@ func (r *Reconciler) sweepable() protocols {
 	if !r.due.include(model.TCP) {
 		return r.due
 	}
-	yes, err := r.picksUp()
+	yes, err := r.tcpLoose()
 	if err == nil && yes {
 		return r.due
 	}
-	r.complain(err, "TCP connections to endpoints that left cannot be reset, and stay", remedyLoose)
+	r.logOnce(err, "TCP connections to endpoints that left cannot be reset, and stay", remedyLoose)
 	return r.due.without(model.TCP)
 }
 
-// complain logs what keeps connections from being reset, once.
-func (r *Reconciler) complain(err error, what, remedy string) {
+// logOnce logs what keeps connections from being reset, once.
+func (r *Reconciler) logOnce(err error, what, remedy string) {
 	text := fmt.Sprint(what, err)
-	if text == r.complaint {
+	if text == r.lastLogged {
 		return
 	}
-	r.complaint = text
+	r.lastLogged = text
 	r.log.Error(err, what, "remedy", remedy)
 }
 
@@ -112,8 +112,8 @@ func (r *Reconciler) isPlanned(f *flow) (planned bool) {
 	return planned
 }
 
-// locality is what the kernel said during a pass about addresses being local.
-type locality struct {
+// localCache is what the kernel said during a pass about addresses being local.
+type localCache struct {
 	known map[netip.Addr]bool
 	err   error // the first that kept it from saying so
 }
@@ -121,7 +121,7 @@ type locality struct {
 // local tells whether the routing table calls an address local. One of which that
 // cannot be told is not taken for it: what goes there stays, until a pass succeeds.
 func (r *Reconciler) local(addr netip.Addr) bool {
-	l := &r.locality
+	l := &r.localCache
 	yes, known := l.known[addr]
 	if known {
 		return yes

@@ -72,10 +72,10 @@ type Reconciler struct {
 	onPass func(Pass)
 	tracks protocols
 	// sweep removes entries of some protocols from the table; a field for tests.
-	sweep func(context.Context, protocols, func(*flow) bool) (tally, error)
-	// picksUp tells whether the kernel tracks TCP connections that it meets half
+	sweep func(context.Context, protocols, func(*flow) bool) (sweepResult, error)
+	// tcpLoose tells whether the kernel tracks TCP connections that it meets half
 	// way; a field for tests.
-	picksUp func() (bool, error)
+	tcpLoose func() (bool, error)
 	// isLocal asks the kernel whether its routing table calls an address local; a
 	// field for tests.
 	isLocal func(netip.Addr) (bool, error)
@@ -84,12 +84,12 @@ type Reconciler struct {
 
 	// All below belongs to the goroutine of Run.
 
-	index     *index
-	locality  locality
-	due       protocols // of which entries may be stale
-	notBefore time.Time
-	tries     backoff.Tries // to make a pass
-	complaint string        // the last about resets
+	index      *index
+	localCache localCache
+	due        protocols // of which entries may be stale
+	notBefore  time.Time
+	tries      backoff.Tries // to make a pass
+	lastLogged string        // the last about resets
 }
 
 // New returns a Reconciler that does nothing until Run.
@@ -106,15 +106,15 @@ func New(o Options) *Reconciler {
 	}
 	k := kernel{o.NetNS}
 	r := &Reconciler{
-		log:     o.Logger,
-		clock:   o.Clock,
-		engine:  o.Engine,
-		onPass:  o.OnPass,
-		tracks:  tracks,
-		sweep:   k.sweep,
-		picksUp: k.picksUp,
-		isLocal: k.isLocal,
-		pending: notify.NewMailbox[pending](),
+		log:      o.Logger,
+		clock:    o.Clock,
+		engine:   o.Engine,
+		onPass:   o.OnPass,
+		tracks:   tracks,
+		sweep:    k.sweep,
+		tcpLoose: k.tcpLoose,
+		isLocal:  k.isLocal,
+		pending:  notify.NewMailbox[pending](),
 	}
 	r.index = newIndex(r.local)
 	return r

@@ -32,12 +32,12 @@ type table struct {
 	began  time.Time
 }
 
-func (t *table) sweep(_ context.Context, which protocols, stale func(*flow) bool) (tally, error) {
+func (t *table) sweep(_ context.Context, which protocols, stale func(*flow) bool) (sweepResult, error) {
 	t.passes = append(t.passes, time.Since(t.began))
 	t.swept = append(t.swept, which)
 	time.Sleep(t.takes)
 	if t.failing.Load() {
-		return tally{}, errors.New("no")
+		return sweepResult{}, errors.New("no")
 	}
 	var kept []*flow
 	for _, f := range t.entries {
@@ -45,7 +45,7 @@ func (t *table) sweep(_ context.Context, which protocols, stale func(*flow) bool
 			kept = append(kept, f)
 		}
 	}
-	count := tally{seen: len(t.entries), deleted: len(t.entries) - len(kept), cost: t.costs}
+	count := sweepResult{seen: len(t.entries), deleted: len(t.entries) - len(kept), cost: t.costs}
 	t.entries = kept
 	return count, nil
 }
@@ -94,8 +94,8 @@ func (c *counter) Stats() Stats {
 	return c.stats
 }
 
-// bench is a Reconciler at work on a table, and what is desired by now.
-type bench struct {
+// fixture is a Reconciler at work on a table, and what is desired by now.
+type fixture struct {
 	*Reconciler
 	counter
 	t       *testing.T
@@ -106,19 +106,19 @@ type bench struct {
 	noRoutes atomic.Bool
 }
 
-func (b *bench) Inspect(read func(engine.View)) { read(engine.View{Desired: b.desired}) }
+func (b *fixture) Inspect(read func(engine.View)) { read(engine.View{Desired: b.desired}) }
 
 // inBubble runs a test in a bubble with a time of its own.
-func inBubble(t *testing.T, test func(t *testing.T, b *bench)) { inBubbleWith(t, Options{}, test) }
+func inBubble(t *testing.T, test func(t *testing.T, b *fixture)) { inBubbleWith(t, Options{}, test) }
 
-func inBubbleWith(t *testing.T, o Options, test func(t *testing.T, b *bench)) {
+func inBubbleWith(t *testing.T, o Options, test func(t *testing.T, b *fixture)) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &bench{t: t, table: &table{began: time.Now()}, desired: &plan.Desired{}}
+		b := &fixture{t: t, table: &table{began: time.Now()}, desired: &plan.Desired{}}
 		o.Logger = funcr.New(func(_, args string) { b.logged = append(b.logged, args) }, funcr.Options{})
 		o.Engine, o.OnPass = b, b.count
 		b.Reconciler = New(o)
 		b.Reconciler.sweep = b.table.sweep
-		b.Reconciler.picksUp = func() (bool, error) { return !b.table.strict, nil }
+		b.Reconciler.tcpLoose = func() (bool, error) { return !b.table.strict, nil }
 		b.Reconciler.isLocal = func(ip netip.Addr) (bool, error) {
 			if b.noRoutes.Load() {
 				return false, errors.New("no")
@@ -136,24 +136,24 @@ func inBubbleWith(t *testing.T, o Options, test func(t *testing.T, b *bench)) {
 	})
 }
 
-func (b *bench) set(frontends ...*plan.Frontend) { b.apply(&plan.Change{Set: frontends}) }
+func (b *fixture) set(frontends ...*plan.Frontend) { b.apply(&plan.Change{Set: frontends}) }
 
-func (b *bench) apply(change *plan.Change) {
+func (b *fixture) apply(change *plan.Change) {
 	b.Committed(&engine.Commit{Kind: engine.Apply, Change: change})
 }
 
-func (b *bench) reconcile(change *plan.Change) {
+func (b *fixture) reconcile(change *plan.Change) {
 	b.Committed(&engine.Commit{Kind: engine.Reconcile, Change: change})
 }
 
-func (b *bench) wantPasses(want ...time.Duration) {
+func (b *fixture) wantPasses(want ...time.Duration) {
 	b.t.Helper()
 	if diff := cmp.Diff(want, b.table.passes); diff != "" {
 		b.t.Errorf("passes began (-want +got):\n%s", diff)
 	}
 }
 
-func (b *bench) wantAnsweredBy(want ...string) {
+func (b *fixture) wantAnsweredBy(want ...string) {
 	b.t.Helper()
 	if diff := cmp.Diff(want, b.table.answerers()); diff != "" {
 		b.t.Errorf("flows left are answered by (-want +got):\n%s", diff)
@@ -167,7 +167,7 @@ const (
 )
 
 func TestFlowToAnEndpointThatLeftGoesAtOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
+	inBubble(t, func(t *testing.T, b *fixture) {
 		b.table.entries = []*flow{flowOf(model.UDP, web, old), flowOf(model.UDP, web, now), flowOf(model.TCP, web, old)}
 		b.set(frontend(web, old, now))
 		elapse(time.Minute)
@@ -184,7 +184,7 @@ func TestFlowToAnEndpointThatLeftGoesAtOnce(t *testing.T) {
 }
 
 func TestRemovedFrontendIsForgottenAfterItsPass(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
+	inBubble(t, func(t *testing.T, b *fixture) {
 		b.set(frontend(web, old))
 		elapse(time.Minute)
 		b.table.entries = []*flow{flowOf(model.UDP, web, old)}
@@ -219,7 +219,7 @@ func TestWhatCannotMakeAnEntryStaleNeedsNoPass(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bench) {
+			inBubble(t, func(t *testing.T, b *fixture) {
 				b.reconcile(&plan.Change{Settings: &settings, Set: []*plan.Frontend{frontend(web, old)}})
 				elapse(time.Minute)
 				before := len(b.table.passes)
@@ -234,7 +234,7 @@ func TestWhatCannotMakeAnEntryStaleNeedsNoPass(t *testing.T) {
 }
 
 func TestWithoutFrontendsTheTableIsLeftAlone(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
+	inBubble(t, func(t *testing.T, b *fixture) {
 		b.reconcile(&plan.Change{Settings: &plan.Settings{NodePortIPs: []netip.Addr{addr("192.0.2.10")}}})
 		elapse(time.Minute)
 		b.wantPasses()
@@ -242,7 +242,7 @@ func TestWithoutFrontendsTheTableIsLeftAlone(t *testing.T) {
 }
 
 func TestChangesDuringAPassGatherAndWaitForTheirTurn(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
+	inBubble(t, func(t *testing.T, b *fixture) {
 		b.table.takes, b.table.costs = time.Second, time.Second
 		b.set(frontend(web, old))
 		elapse(settle + 500*time.Millisecond) // in the middle of the pass
@@ -264,7 +264,7 @@ func TestChangesDuringAPassGatherAndWaitForTheirTurn(t *testing.T) {
 }
 
 func TestPassOnABusyMachineDoesNotDelayTheNext(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
+	inBubble(t, func(t *testing.T, b *fixture) {
 		b.table.takes, b.table.costs = time.Second, time.Millisecond
 		b.set(frontend(web, old))
 		elapse(settle + 500*time.Millisecond) // in the middle of the pass
@@ -275,7 +275,7 @@ func TestPassOnABusyMachineDoesNotDelayTheNext(t *testing.T) {
 }
 
 func TestVersionsThatNobodyLookedAtCountToo(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
+	inBubble(t, func(t *testing.T, b *fixture) {
 		b.set(frontend(web, old))
 		elapse(time.Minute)
 		// Between two looks an endpoint came and went, and has a flow.
@@ -288,7 +288,7 @@ func TestVersionsThatNobodyLookedAtCountToo(t *testing.T) {
 }
 
 func TestFlowsOfACommitUnderWayAreSpared(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
+	inBubble(t, func(t *testing.T, b *fixture) {
 		// The new endpoint is in the kernel, but this is not known here yet.
 		planned := frontend(web, old, now)
 		b.desired = &plan.Desired{Frontends: map[plan.Key]*plan.Frontend{planned.Key: planned}}
@@ -313,7 +313,7 @@ func TestFlowsOfACommitUnderWayAreSpared(t *testing.T) {
 }
 
 func TestRefusedFrontendIsLeftAloneUntilItIsProgrammed(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
+	inBubble(t, func(t *testing.T, b *fixture) {
 		b.table.entries = []*flow{flowOf(model.UDP, web, old)}
 		refused := dataplane.Result{Failed: map[plan.Key]error{udp(web): errors.New("no")}}
 		b.Committed(&engine.Commit{Kind: engine.Reconcile, Change: &plan.Change{Set: []*plan.Frontend{frontend(web, now)}}, Result: refused})
@@ -326,7 +326,7 @@ func TestRefusedFrontendIsLeftAloneUntilItIsProgrammed(t *testing.T) {
 }
 
 func TestFailedPassIsMadeUpForAndLoggedOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
+	inBubble(t, func(t *testing.T, b *fixture) {
 		b.table.entries = []*flow{flowOf(model.UDP, web, old), flowOf(model.UDP, "10.96.0.2:53", old)}
 		b.table.failing.Store(true)
 		b.table.takes = time.Millisecond
@@ -361,7 +361,7 @@ func TestFailedPassIsMadeUpForAndLoggedOnce(t *testing.T) {
 }
 
 func TestAPassIsMadeUpForWhenTheRoutingTableCannotBeAsked(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
+	inBubble(t, func(t *testing.T, b *fixture) {
 		b.table.entries = []*flow{flowOf(model.UDP, "203.0.113.5:30053", old), flowOf(model.UDP, "203.0.113.5:30053", now)}
 		b.noRoutes.Store(true)
 		b.reconcile(&plan.Change{

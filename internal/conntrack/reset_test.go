@@ -81,7 +81,7 @@ func TestTCPEntriesAreLookedAtWhenAnEndpointLeft(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			inBubbleWith(t, Options{ResetTCP: true}, func(t *testing.T, b *bench) {
+			inBubbleWith(t, Options{ResetTCP: true}, func(t *testing.T, b *fixture) {
 				b.reconcile(&plan.Change{Set: []*plan.Frontend{tcpFrontend(web, old)}})
 				elapse(time.Minute)
 				b.table.swept = nil
@@ -99,7 +99,7 @@ func TestTCPEntriesAreLookedAtWhenAnEndpointLeft(t *testing.T) {
 }
 
 func TestNothingIsCutWhereNobodyWouldTellTheClient(t *testing.T) {
-	inBubbleWith(t, Options{ResetTCP: true}, func(t *testing.T, b *bench) {
+	inBubbleWith(t, Options{ResetTCP: true}, func(t *testing.T, b *fixture) {
 		b.table.strict = true
 		b.table.entries = []*flow{flowOf(model.TCP, web, old), flowOf(model.UDP, web, old)}
 		b.set(tcpFrontend(web, old), frontend(web, old))
@@ -164,8 +164,8 @@ func TestExactlyTheConnectionsToEndpointsThatLeftAreCut(t *testing.T) {
 
 func TestOnlyStandingConnectionsHaveEndsToTell(t *testing.T) {
 	f := flowOf(model.TCP, web, old)
-	f.from, f.seen = addrPort("10.0.0.1:4000"), addrPort("192.0.2.10:5000")
-	whole := connection{[2]netip.AddrPort{f.from, f.to}, [2]netip.AddrPort{f.by, f.seen}}
+	f.from, f.replyTo = addrPort("10.0.0.1:4000"), addrPort("192.0.2.10:5000")
+	whole := connection{[2]netip.AddrPort{f.from, f.to}, [2]netip.AddrPort{f.by, f.replyTo}}
 	for state, want := range map[uint8]connection{1: {}, 2: {}, tcpEstablished: whole, tcpLastAck: whole, tcpTimeWait: {}} {
 		f.state = state
 		if got := connectionOf(f); got != want {

@@ -64,7 +64,7 @@ type Description struct {
 	Counted              bool
 	Connections, Refused uint64
 	// Remembered are the endpoints that the client stays with, as long as its
-	// packets may go there: talkers can have different pools.
+	// packets may go there: clients can have different pools.
 	Remembered []Remembered
 }
 

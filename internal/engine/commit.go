@@ -7,8 +7,8 @@ import (
 	"sluice/internal/plan"
 )
 
-// mostFailures is how many refused frontends one commit logs by name.
-const mostFailures = 10
+// maxLoggedFailures is how many refused frontends one commit logs by name.
+const maxLoggedFailures = 10
 
 // commitAt is when the next commit may start, if there is something to commit.
 // While a repair is needed what is planned waits for it: the kernel may lack
@@ -19,16 +19,16 @@ func (e *Engine) commitAt() (at time.Time, ok bool) {
 		at = e.repair.notBefore
 	case len(e.queue) > 0:
 	default:
-		if at, ok = e.ledger.retryAt(); !ok {
+		if at, ok = e.statuses.retryAt(); !ok {
 			return at, false
 		}
 	}
 	return latest(at, e.lastStart.Add(e.minSyncPeriod)), true
 }
 
-// mendAt is when to mend what somebody else changed, if there is something.
-func (e *Engine) mendAt() (at time.Time, ok bool) {
-	at, ok = e.repair.mendAt()
+// repairAt is when to mend what somebody else changed, if there is something.
+func (e *Engine) repairAt() (at time.Time, ok bool) {
+	at, ok = e.repair.disturbedAt()
 	return latest(at, e.lastStart.Add(e.minSyncPeriod)), ok
 }
 
@@ -44,7 +44,7 @@ func (e *Engine) commit(ctx context.Context) {
 	if e.repair.needed {
 		c.Kind = Reconcile
 	}
-	retries := e.ledger.takeRetries(c.Begin, c.Kind == Reconcile)
+	retries := e.statuses.takeRetries(c.Begin, c.Kind == Reconcile)
 	if !c.Planned && c.Kind == Apply && len(retries) == 0 {
 		return // what was to be tried again has been programmed with a change
 	}
@@ -72,7 +72,7 @@ func (e *Engine) commit(ctx context.Context) {
 // write calls the dataplane and takes the time.
 func (e *Engine) write(ctx context.Context, c *Commit) {
 	e.lastStart = c.Begin
-	e.ledger.writes(c.Begin)
+	e.statuses.writes(c.Begin)
 	disturbed := false
 	switch c.Kind {
 	case Apply:
@@ -84,7 +84,7 @@ func (e *Engine) write(ctx context.Context, c *Commit) {
 		disturbed, e.repair.disturbed = true, false
 		c.Result = e.dataplane.Repair(ctx)
 	}
-	e.ledger.wrote()
+	e.statuses.wrote()
 	c.End = e.clock.Now()
 	if disturbed {
 		e.repair.end(c.End, c.Duration())
@@ -112,7 +112,7 @@ func (e *Engine) fail(ctx context.Context, c *Commit) {
 	}
 	err := c.Result.Err
 	delay := e.repair.fail(c.End)
-	e.ledger.broke(c)
+	e.statuses.commitFailed(c)
 	if text := err.Error(); text != e.repair.lastError {
 		e.repair.lastError = text
 		e.log.Error(err, "Programming failed", "revision", c.Change.Revision, "retry", delay)
@@ -124,9 +124,9 @@ func (e *Engine) fail(ctx context.Context, c *Commit) {
 
 // finish keeps the status, and notifies observers of a commit that succeeded.
 func (e *Engine) finish(c *Commit) {
-	outcome := e.ledger.committed(c)
+	outcome := e.statuses.committed(c)
 	for i, f := range outcome.news {
-		if i == mostFailures {
+		if i == maxLoggedFailures {
 			e.log.Info("More frontends were refused", "count", len(outcome.news)-i)
 			break
 		}

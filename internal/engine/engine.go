@@ -55,9 +55,9 @@ type Engine struct {
 	minSyncPeriod time.Duration
 	syncPeriod    atomic.Int64 // a time.Duration, for Status
 
-	inbox   *inbox
-	ledger  *ledger
-	helpers sync.WaitGroup // goroutines that must end before Run does
+	inbox    *inbox
+	statuses *statusTable
+	helpers  sync.WaitGroup // goroutines that must end before Run does
 
 	// planMu is held while the loop writes to the State or the planner, and never
 	// while it speaks to the kernel. The loop itself reads without it.
@@ -92,7 +92,7 @@ func New(o Options) *Engine {
 		clock:         o.Clock,
 		minSyncPeriod: o.MinSyncPeriod,
 		inbox:         newInbox(o.Clock),
-		ledger:        newLedger(),
+		statuses:      newStatusTable(),
 		state:         model.NewState(),
 		dirty:         model.Dirty{All: true},
 		verifier:      verifier{period: o.SyncPeriod},
@@ -114,8 +114,8 @@ func (e *Engine) Run(ctx context.Context) error {
 		e.absorb(ctx)
 		now := e.clock.Now()
 		e.verifyIfDue(ctx, now)
-		if at, ok := e.mendAt(); ok && !now.Before(at) {
-			e.mend(ctx)
+		if at, ok := e.repairAt(); ok && !now.Before(at) {
+			e.repairDisturbance(ctx)
 		} else if at, ok := e.commitAt(); ok && !now.Before(at) {
 			e.commit(ctx)
 		} else {
@@ -141,7 +141,7 @@ func (e *Engine) sleep(ctx context.Context, now time.Time) {
 }
 
 func (e *Engine) nextDue() (at time.Time, ok bool) {
-	for _, due := range []func() (time.Time, bool){e.commitAt, e.mendAt, e.verifyAt} {
+	for _, due := range []func() (time.Time, bool){e.commitAt, e.repairAt, e.verifyAt} {
 		if other, also := due(); also && (!ok || other.Before(at)) {
 			at, ok = other, true
 		}
@@ -213,7 +213,7 @@ func (e *Engine) begin() {
 // plan turns events and what else is dirty into a change and queues it. since is
 // when the oldest event in it came.
 func (e *Engine) plan(since time.Time, events []model.Event) {
-	e.ledger.queued(since)
+	e.statuses.queued(since)
 	change := e.update(events)
 	if e.events.Since.IsZero() {
 		e.events.Since = since
@@ -222,7 +222,7 @@ func (e *Engine) plan(since time.Time, events []model.Event) {
 	if change.Problems {
 		e.problems.update(desired.Problems)
 	}
-	e.ledger.planned(change, since, len(desired.Frontends))
+	e.statuses.planned(change, since, len(desired.Frontends))
 	e.repair.hasten()
 	if change.Empty() && len(e.queue) == 0 && !e.repair.needed {
 		now := e.clock.Now()

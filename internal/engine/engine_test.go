@@ -18,7 +18,7 @@ var (
 	_ Planner    = (*plan.Planner)(nil)
 )
 
-func wantCalls(t *testing.T, b *bench, want ...call) {
+func wantCalls(t *testing.T, b *fixture, want ...call) {
 	t.Helper()
 	synctest.Wait()
 	if diff := cmp.Diff(want, b.kernel.taken()); diff != "" {
@@ -26,7 +26,7 @@ func wantCalls(t *testing.T, b *bench, want ...call) {
 	}
 }
 
-func wantContent(t *testing.T, b *bench, want string) {
+func wantContent(t *testing.T, b *fixture, want string) {
 	t.Helper()
 	synctest.Wait()
 	if got := b.kernel.content(); got != want {
@@ -34,7 +34,7 @@ func wantContent(t *testing.T, b *bench, want string) {
 	}
 }
 
-func wantLogged(t *testing.T, b *bench, text string, want int) {
+func wantLogged(t *testing.T, b *fixture, text string, want int) {
 	t.Helper()
 	if got := b.logged(text); len(got) != want {
 		t.Errorf("%d lines with %q, want %d:\n%s", len(got), text, want, strings.Join(got, "\n"))
@@ -42,7 +42,7 @@ func wantLogged(t *testing.T, b *bench, text string, want int) {
 }
 
 func TestNothingIsWrittenBeforeAllSourcesAreInSync(t *testing.T) {
-	run(t, Options{SyncPeriod: time.Second}, func(t *testing.T, b *bench) {
+	run(t, Options{SyncPeriod: time.Second}, func(t *testing.T, b *fixture) {
 		cluster, host := b.AddSource("cluster"), b.AddSource("host")
 		cluster.Update(web("10.0.0.1", 0))
 		cluster.Synced()
@@ -66,7 +66,7 @@ func TestNothingIsWrittenBeforeAllSourcesAreInSync(t *testing.T) {
 }
 
 func TestWhatAnEarlierProcessLeftIsReconciled(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.kernel.tell(func(d *fakeDataplane) {
 			d.frontends[webKey("10.0.0.9")] = &plan.Frontend{Key: webKey("10.0.0.9")}
 		})
@@ -77,7 +77,7 @@ func TestWhatAnEarlierProcessLeftIsReconciled(t *testing.T) {
 }
 
 func TestAnEmptyClusterIsReconciledToo(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.Synced()
 		wantCalls(t, b, call{"reconcile", 0, ""})
 		wantLogged(t, b, `"msg"="Programmed"`, 1)
@@ -85,7 +85,7 @@ func TestAnEmptyClusterIsReconciledToo(t *testing.T) {
 }
 
 func TestChangesGoAtOnce(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
 		b.Update(web("10.0.0.2", 0), web("10.0.0.3", 0))
@@ -97,7 +97,7 @@ func TestChangesGoAtOnce(t *testing.T) {
 }
 
 func TestEventsDuringACommitGoTogetherInTheNext(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		release := b.kernel.holdCommits()
 		b.Update(web("10.0.0.1", 0))
@@ -114,7 +114,7 @@ func TestEventsDuringACommitGoTogetherInTheNext(t *testing.T) {
 }
 
 func TestMinSyncPeriodIsTheLeastTimeBetweenCommits(t *testing.T) {
-	run(t, Options{MinSyncPeriod: 10 * time.Second}, func(t *testing.T, b *bench) {
+	run(t, Options{MinSyncPeriod: 10 * time.Second}, func(t *testing.T, b *fixture) {
 		b.sync()
 		time.Sleep(time.Minute)
 		b.Update(web("10.0.0.1", 0))
@@ -131,7 +131,7 @@ func TestMinSyncPeriodIsTheLeastTimeBetweenCommits(t *testing.T) {
 }
 
 func TestMinSyncPeriodHoldsForRepairsAndRetries(t *testing.T) {
-	run(t, Options{MinSyncPeriod: 10 * time.Second}, func(t *testing.T, b *bench) {
+	run(t, Options{MinSyncPeriod: 10 * time.Second}, func(t *testing.T, b *fixture) {
 		b.sync()
 		b.kernel.disturbed <- struct{}{}
 		time.Sleep(10 * time.Second)
@@ -145,7 +145,7 @@ func TestMinSyncPeriodHoldsForRepairsAndRetries(t *testing.T) {
 
 func TestAChangeThatMeansNothingToTheKernelIsReported(t *testing.T) {
 	var commits []*Commit
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.observe(func(c *Commit) { commits = append(commits, c) })
 		b.sync()
 		commits = nil
@@ -166,10 +166,10 @@ func TestAChangeThatMeansNothingToTheKernelIsReported(t *testing.T) {
 func TestAnEmptyChangeIsNotProgrammedBeforeThoseAheadOfIt(t *testing.T) {
 	tests := []struct {
 		name  string
-		ahead func(*bench)
+		ahead func(*fixture)
 	}{
-		{"a change that waits for the MinSyncPeriod", func(b *bench) { b.Update(web("10.0.0.1", 0)) }},
-		{"a reconcile that waits after a failure", func(b *bench) {
+		{"a change that waits for the MinSyncPeriod", func(b *fixture) { b.Update(web("10.0.0.1", 0)) }},
+		{"a reconcile that waits after a failure", func(b *fixture) {
 			b.kernel.failWith(errBroken)
 			b.Update(web("10.0.0.1", 0))
 			time.Sleep(time.Minute + ms) // the commit was a moment ago
@@ -178,7 +178,7 @@ func TestAnEmptyChangeIsNotProgrammedBeforeThoseAheadOfIt(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			run(t, Options{MinSyncPeriod: time.Minute}, func(t *testing.T, b *bench) {
+			run(t, Options{MinSyncPeriod: time.Minute}, func(t *testing.T, b *fixture) {
 				b.sync()
 				tt.ahead(b)
 				synctest.Wait()
@@ -196,7 +196,7 @@ func TestAnEmptyChangeIsNotProgrammedBeforeThoseAheadOfIt(t *testing.T) {
 }
 
 func TestEachCommitIsLogged(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
 		release := b.kernel.holdCommits()
@@ -214,7 +214,7 @@ func TestEachCommitIsLogged(t *testing.T) {
 
 func TestObserversSeeEveryChangeAfterItsCommit(t *testing.T) {
 	var seen []string
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.observe(func(c *Commit) {
 			var what []string
 			for _, f := range c.Change.Set {
@@ -235,7 +235,7 @@ func TestObserversSeeEveryChangeAfterItsCommit(t *testing.T) {
 
 func TestAnObserverMayAskTheEngine(t *testing.T) {
 	var frontends int
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.observe(func(*Commit) {
 			b.Inspect(func(v View) { frontends = len(v.Desired.Frontends) })
 			b.Status()
@@ -250,7 +250,7 @@ func TestAnObserverMayAskTheEngine(t *testing.T) {
 }
 
 func TestNothingWaitsForACommitUnderWay(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		release := b.kernel.holdCommits()
 		b.Update(web("10.0.0.1", 0))
@@ -278,7 +278,7 @@ func TestNothingWaitsForACommitUnderWay(t *testing.T) {
 func TestConfigurationIsReplacedWhileRunning(t *testing.T) {
 	external := web("10.0.0.1", 0)
 	external.ExternalIPs = append(external.ExternalIPs, webKey("192.0.2.1").Addr)
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.Update(external)
 		b.sync()
 		wantContent(t, b, "10.0.0.1 192.0.2.1")
@@ -294,7 +294,7 @@ func TestConfigurationIsReplacedWhileRunning(t *testing.T) {
 func TestConfigurationReplacedBeforeTheStartHolds(t *testing.T) {
 	external := web("10.0.0.1", 0)
 	external.ExternalIPs = append(external.ExternalIPs, webKey("192.0.2.1").Addr)
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.SetPlanConfig(plan.Config{NoExternalIPs: true})
 		synctest.Wait()
 		b.Update(external)
@@ -308,7 +308,7 @@ func TestProblemsAreToldOnce(t *testing.T) {
 	bad.Problems = []model.Problem{{Object: "Service default/10.0.0.1", Field: "spec.x", Reason: "is odd"}}
 	const told = `"level"=0 "msg"="Problem with an object"`
 	const gone = `"level"=1 "msg"="Problem with an object is gone"`
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		b.Update(bad)
 		synctest.Wait()
@@ -330,7 +330,7 @@ func TestProblemsAreToldOnce(t *testing.T) {
 }
 
 func TestStoppingLeavesTheKernelAsItIs(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
 		b.Update(web("10.0.0.2", 0))
@@ -342,7 +342,7 @@ func TestStoppingLeavesTheKernelAsItIs(t *testing.T) {
 }
 
 func TestACommitInterruptedByTheEndIsNoFailure(t *testing.T) {
-	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *bench) {
+	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *fixture) {
 		b.sync()
 		b.kernel.holdCommits()
 		b.Update(web("10.0.0.1", 0))

@@ -15,7 +15,7 @@ import (
 
 func TestACommitTellsOfItsEventsOnce(t *testing.T) {
 	var told []Events
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.observe(func(c *Commit) { told = append(told, c.Events) })
 		trigger := time.Now()
 		b.Update(web("10.0.0.1", 0), web("10.0.0.2", 0))
@@ -49,7 +49,7 @@ func TestACommitTellsOfItsEventsOnce(t *testing.T) {
 }
 
 func TestTheSummarySaysWhenTheKernelWasLastFoundRight(t *testing.T) {
-	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *bench) {
+	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *fixture) {
 		b.sync()
 		if s := b.Status(); !s.LastVerified.IsZero() {
 			t.Errorf("verified at %s before the first look", s.LastVerified)
@@ -107,7 +107,7 @@ func TestEventsAreCountedWithTheirTriggers(t *testing.T) {
 
 func TestChangesThatWaitAddTheirEventsUp(t *testing.T) {
 	var told []Events
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.observe(func(c *Commit) { told = append(told, c.Events) })
 		b.sync()
 		told = nil

@@ -24,7 +24,7 @@ var (
 const ms = time.Millisecond
 
 func TestARefusedFrontendHoldsUpNoOther(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		b.kernel.refuseAddr("10.0.0.1", errRefused)
 		b.Update(web("10.0.0.1", 0), web("10.0.0.2", 0))
@@ -48,7 +48,7 @@ func TestARefusedFrontendHoldsUpNoOther(t *testing.T) {
 }
 
 func TestARefusedFrontendIsTriedAtOnceWhenItChanges(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		b.kernel.refuseAddr("10.0.0.1", errRefused)
 		b.Update(web("10.0.0.1", 0))
@@ -66,7 +66,7 @@ func TestARefusedFrontendIsTriedAtOnceWhenItChanges(t *testing.T) {
 }
 
 func TestRefusedFrontendsHaveBackOffsOfTheirOwn(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		b.kernel.tell(func(d *fakeDataplane) { d.refuse = func(plan.Key) error { return errRefused } })
 		b.Update(web("10.0.0.1", 0))
@@ -81,7 +81,7 @@ func TestRefusedFrontendsHaveBackOffsOfTheirOwn(t *testing.T) {
 }
 
 func TestARefusedRemovalIsTriedAgain(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.Update(web("10.0.0.1", 0), web("10.0.0.2", 0))
 		b.sync()
 		b.kernel.refuseAddr("10.0.0.1", errRefused)
@@ -100,7 +100,7 @@ func TestARefusedRemovalIsTriedAgain(t *testing.T) {
 }
 
 func TestAFrontendRefusedAndThenDeletedIsForgotten(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		b.kernel.refuseAddr("10.0.0.1", errRefused)
 		b.Update(web("10.0.0.1", 0))
@@ -116,7 +116,7 @@ func TestAFrontendRefusedAndThenDeletedIsForgotten(t *testing.T) {
 }
 
 func TestManyRefusalsDoNotFloodTheLog(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		b.kernel.tell(func(d *fakeDataplane) { d.refuse = func(plan.Key) error { return errRefused } })
 		var events []model.Event
@@ -145,7 +145,7 @@ func TestManyRefusalsDoNotFloodTheLog(t *testing.T) {
 
 func TestAFailureAsAWholeLeadsToReconcileWithBackOff(t *testing.T) {
 	var observed []*plan.Change
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.observe(func(c *Commit) { observed = append(observed, c.Change) })
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
@@ -186,7 +186,7 @@ func TestAFailureAsAWholeLeadsToReconcileWithBackOff(t *testing.T) {
 }
 
 func TestNewEventsShortenALongBackOff(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.kernel.failWith(errBroken)
 		b.sync()
 		// Tries at 0, 0.1, 0.3, 0.7, 1.5, 3.1, 6.3 and 12.7 s; then 12.8 s of wait.
@@ -207,7 +207,7 @@ func TestNewEventsShortenALongBackOff(t *testing.T) {
 }
 
 func TestAnotherErrorIsLoggedAgain(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		b.kernel.failWith(errBroken)
 		b.Update(web("10.0.0.1", 0))
@@ -219,7 +219,7 @@ func TestAnotherErrorIsLoggedAgain(t *testing.T) {
 }
 
 func TestARepairHasRefusedFrontendsTriedAgain(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.kernel.refuseAddr("10.0.0.1", errRefused)
 		b.Update(web("10.0.0.1", 0), web("10.0.0.2", 0))
 		b.sync()
@@ -234,7 +234,7 @@ func TestARepairHasRefusedFrontendsTriedAgain(t *testing.T) {
 }
 
 func TestAReconcileTriesRefusedFrontendsAgain(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.kernel.refuseAddr("10.0.0.1", errRefused)
 		b.Update(web("10.0.0.1", 0), web("10.0.0.2", 0))
 		b.sync()

@@ -279,9 +279,9 @@ func (d *fakeDataplane) holdCommits() (release func()) {
 	}
 }
 
-// bench is an engine under test. Time in it is virtual: it passes only when
+// fixture is an engine under test. Time in it is virtual: it passes only when
 // all goroutines wait.
-type bench struct {
+type fixture struct {
 	*Engine
 	kernel *fakeDataplane
 	stop   func()
@@ -292,10 +292,10 @@ type bench struct {
 
 // run tests an engine in a world of its own. Services are one address with
 // port 80 each; the first ones are there when the test starts.
-func run(t *testing.T, o Options, test func(*testing.T, *bench)) {
+func run(t *testing.T, o Options, test func(*testing.T, *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &bench{kernel: newFakeDataplane(t)}
+		b := &fixture{kernel: newFakeDataplane(t)}
 		o.Planner = plan.New(plan.Config{NodeName: "here"})
 		o.Dataplane = b.kernel
 		o.Logger = funcr.New(func(_, line string) {
@@ -319,10 +319,10 @@ func run(t *testing.T, o Options, test func(*testing.T, *bench)) {
 }
 
 // observe has a function called after each commit. It comes before sync.
-func (b *bench) observe(committed func(*Commit)) { b.Observe(ObserverFunc(committed)) }
+func (b *fixture) observe(committed func(*Commit)) { b.Observe(ObserverFunc(committed)) }
 
 // sync says that the sources are in sync and waits for the first commit.
-func (b *bench) sync() {
+func (b *fixture) sync() {
 	b.Synced()
 	synctest.Wait()
 	b.kernel.taken()
@@ -330,7 +330,7 @@ func (b *bench) sync() {
 }
 
 // logged are the lines that contain text since it was last asked.
-func (b *bench) logged(text string) (lines []string) {
+func (b *fixture) logged(text string) (lines []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, line := range b.logs {

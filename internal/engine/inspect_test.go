@@ -13,7 +13,7 @@ import (
 )
 
 func TestAViewShowsWhatIsKnownAndItsPlanOfOneMoment(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		done := make(chan struct{})
 		go func() {
@@ -35,7 +35,7 @@ func TestAViewShowsWhatIsKnownAndItsPlanOfOneMoment(t *testing.T) {
 }
 
 func TestAViewHasAnotherVersionAfterEachChange(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		version := func() (out uint64) {
 			synctest.Wait()
 			b.Inspect(func(v View) { out = v.Version })
@@ -65,7 +65,7 @@ func TestAViewHasAnotherVersionAfterEachChange(t *testing.T) {
 }
 
 func TestTheEvidenceOfAViewMayBeKept(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		slice := func(addr string) model.SetSlice {
 			return model.SetSlice{Slice: &model.Slice{
 				Name: webName("s"), Service: "10.0.0.1", Family: model.IPv4,
@@ -86,7 +86,7 @@ func TestTheEvidenceOfAViewMayBeKept(t *testing.T) {
 }
 
 func TestALongCommitTellsHowFarItIs(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		release := b.kernel.holdCommits()
 		start := time.Now()

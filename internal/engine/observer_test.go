@@ -21,7 +21,7 @@ func TestObserversAreToldEverything(t *testing.T) {
 	}
 	var got []told
 	var start time.Time
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.observe(func(c *Commit) {
 			got = append(got, told{c.Kind, c.Full(), c.Planned, len(c.Change.Set), len(c.Desired.Frontends), c.Result.Elements,
 				c.End.Sub(start), c.Duration()})
@@ -63,7 +63,7 @@ func TestObserversAreNotifiedInOrder(t *testing.T) {
 	note := func(name string) Observer {
 		return ObserverFunc(func(*Commit) { got = append(got, name) })
 	}
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.Observe(note("first"), note("second"))
 		b.Observe(note("third"))
 		b.SetPlanConfig(plan.Config{})

@@ -24,15 +24,15 @@ func (p *problemLog) update(byObject map[string][]model.Problem) {
 		}
 	}
 	for _, problem := range missing(p.known, now) {
-		p.tell(p.log, "Problem with an object", problem)
+		p.write(p.log, "Problem with an object", problem)
 	}
 	for _, problem := range missing(now, p.known) {
-		p.tell(p.log.V(1), "Problem with an object is gone", problem)
+		p.write(p.log.V(1), "Problem with an object is gone", problem)
 	}
 	p.known = now
 }
 
-func (p *problemLog) tell(log logr.Logger, message string, problem model.Problem) {
+func (p *problemLog) write(log logr.Logger, message string, problem model.Problem) {
 	log.Info(message, "object", problem.Object, "field", problem.Field,
 		"reason", problem.Reason, "remedy", problem.Remedy)
 }

@@ -29,7 +29,7 @@ func TestWhateverFailsTheKernelEndsUpAsDesired(t *testing.T) {
 			if seed%2 == 1 {
 				o.MinSyncPeriod = time.Second
 			}
-			run(t, o, func(t *testing.T, b *bench) {
+			run(t, o, func(t *testing.T, b *fixture) {
 				b.Observe(told)
 				final := b.chaos(seed)
 				b.kernel.tell(func(d *fakeDataplane) { d.calm() })
@@ -43,7 +43,7 @@ func TestWhateverFailsTheKernelEndsUpAsDesired(t *testing.T) {
 
 // chaos runs three sources for two minutes, and returns what there is at the
 // end.
-func (b *bench) chaos(seed uint64) (final map[model.Name]model.SetService) {
+func (b *fixture) chaos(seed uint64) (final map[model.Name]model.SetService) {
 	b.kernel.unruly(rand.New(rand.NewPCG(seed, 0)))
 	final = map[model.Name]model.SetService{}
 	var mu sync.Mutex
@@ -127,7 +127,7 @@ func (o observer) Committed(c *Commit) {
 	}
 }
 
-func (b *bench) wantAgreement(t *testing.T, told observer, final map[model.Name]model.SetService) {
+func (b *fixture) wantAgreement(t *testing.T, told observer, final map[model.Name]model.SetService) {
 	t.Helper()
 	state := model.NewState()
 	for service := range maps.Values(final) {

@@ -15,9 +15,9 @@ const (
 	// repairGap is the least time between two repairs of what somebody else
 	// broke, should they do it in a loop. Repairs that take long are repairShare
 	// times as far apart, but no further than mostGap.
-	repairGap   = 10 * time.Millisecond
-	repairShare = 10
-	mostGap     = 500 * time.Millisecond
+	repairGap    = 10 * time.Millisecond
+	repairShare  = 10
+	maxRepairGap = 500 * time.Millisecond
 	// episodeGap is how long it must be quiet before a disturbance is news.
 	episodeGap = time.Minute
 )
@@ -56,7 +56,7 @@ func (r *repair) start() (disturbed bool) {
 
 // end notes how long it took to mend what somebody else changed.
 func (r *repair) end(now time.Time, took time.Duration) {
-	r.gapEnds = now.Add(min(max(repairShare*took, repairGap), mostGap))
+	r.gapEnds = now.Add(min(max(repairShare*took, repairGap), maxRepairGap))
 }
 
 func (r *repair) succeed() {
@@ -92,9 +92,9 @@ func (r *repair) disturb(now time.Time) (news bool) {
 	return news
 }
 
-// mendAt is when to look at what somebody else changed, if they did. A reconcile
+// disturbedAt is when to look at what somebody else changed, if they did. A reconcile
 // does that anyway.
-func (r *repair) mendAt() (at time.Time, ok bool) { return r.gapEnds, r.disturbed && !r.needed }
+func (r *repair) disturbedAt() (at time.Time, ok bool) { return r.gapEnds, r.disturbed && !r.needed }
 
 // watchDisturbances forwards what the dataplane notices to the loop, which
 // would not see it in time while commits follow one another.
@@ -113,12 +113,12 @@ func (e *Engine) watchDisturbances(ctx context.Context) {
 	}
 }
 
-// mend has the dataplane mend what somebody else changed. Planned changes do not
+// repairDisturbance has the dataplane repairDisturbance what somebody else changed. Planned changes do not
 // come with it.
-func (e *Engine) mend(ctx context.Context) {
+func (e *Engine) repairDisturbance(ctx context.Context) {
 	c := &Commit{
 		Kind:    Repair,
-		Change:  &plan.Change{Revision: e.ledger.read().ProgrammedRevision},
+		Change:  &plan.Change{Revision: e.statuses.read().ProgrammedRevision},
 		Desired: e.planner.Desired(),
 		Begin:   e.clock.Now(),
 	}

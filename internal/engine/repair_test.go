@@ -11,7 +11,7 @@ import (
 )
 
 func TestADisturbanceIsRepairedAtOnce(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
 		b.kernel.tell(func(d *fakeDataplane) { clear(d.frontends) })
@@ -23,7 +23,7 @@ func TestADisturbanceIsRepairedAtOnce(t *testing.T) {
 }
 
 func TestADisturbanceThatDidNoHarmIsNoRepair(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
 		before := b.Status()
@@ -37,7 +37,7 @@ func TestADisturbanceThatDidNoHarmIsNoRepair(t *testing.T) {
 }
 
 func TestWhatCannotBeRepairedAloneIsReconciled(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
 		b.kernel.tell(func(d *fakeDataplane) { clear(d.frontends); d.cannotRepair = true })
@@ -48,7 +48,7 @@ func TestWhatCannotBeRepairedAloneIsReconciled(t *testing.T) {
 }
 
 func TestReconcilesForDisturbancesInALoopDoNotTakeAllTheTime(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		b.kernel.tell(func(d *fakeDataplane) {
 			d.cannotRepair = true
@@ -65,7 +65,7 @@ func TestReconcilesForDisturbancesInALoopDoNotTakeAllTheTime(t *testing.T) {
 }
 
 func TestARepairLeavesWhatIsPendingAlone(t *testing.T) {
-	run(t, Options{MinSyncPeriod: time.Second}, func(t *testing.T, b *bench) {
+	run(t, Options{MinSyncPeriod: time.Second}, func(t *testing.T, b *fixture) {
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
 		b.Update(web("10.0.0.2", 0))
@@ -83,7 +83,7 @@ func TestARepairLeavesWhatIsPendingAlone(t *testing.T) {
 }
 
 func TestDisturbancesInALoopDoNotTakeAllTheTime(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
 		b.kernel.tell(func(d *fakeDataplane) { d.delay = func() time.Duration { return 20 * ms } })
@@ -105,7 +105,7 @@ func TestDisturbancesInALoopDoNotTakeAllTheTime(t *testing.T) {
 }
 
 func TestADisturbanceIsSeenWhileCommitsFollowOneAnother(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		release := b.kernel.holdCommits()
 		b.Update(web("10.0.0.1", 0))
@@ -119,7 +119,7 @@ func TestADisturbanceIsSeenWhileCommitsFollowOneAnother(t *testing.T) {
 }
 
 func TestADisturbanceEndsABackOff(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.kernel.failWith(errBroken)
 		b.sync()
 		time.Sleep(time.Minute) // now it is tried every 30 s
@@ -131,7 +131,7 @@ func TestADisturbanceEndsABackOff(t *testing.T) {
 }
 
 func TestDisturbancesInALoopDoNotMakeFailuresCostAllTheTime(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.kernel.failWith(errBroken)
 		b.sync()
 		time.Sleep(time.Minute)
@@ -148,7 +148,7 @@ func TestDisturbancesInALoopDoNotMakeFailuresCostAllTheTime(t *testing.T) {
 }
 
 func TestADataplaneThatStopsWatchingDoesNotStopTheLoop(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		close(b.kernel.disturbed)
 		time.Sleep(time.Minute)
@@ -158,7 +158,7 @@ func TestADataplaneThatStopsWatchingDoesNotStopTheLoop(t *testing.T) {
 }
 
 func TestWhatVerifyFindsIsRepaired(t *testing.T) {
-	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *bench) {
+	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *fixture) {
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
 		time.Sleep(10 * time.Minute)
@@ -174,7 +174,7 @@ func TestWhatVerifyFindsIsRepaired(t *testing.T) {
 }
 
 func TestVerifyHoldsUpNoChange(t *testing.T) {
-	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *bench) {
+	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *fixture) {
 		b.sync()
 		running, most := 0, 0
 		finish := make(chan bool)
@@ -200,7 +200,7 @@ func TestVerifyHoldsUpNoChange(t *testing.T) {
 }
 
 func TestVerifyThatARepairOvertookIsIgnored(t *testing.T) {
-	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *bench) {
+	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *fixture) {
 		b.sync()
 		finish := make(chan struct{})
 		b.kernel.tell(func(d *fakeDataplane) {
@@ -218,7 +218,7 @@ func TestVerifyThatARepairOvertookIsIgnored(t *testing.T) {
 }
 
 func TestVerifyThatFailsIsLoggedOnceAndTriedAgain(t *testing.T) {
-	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *bench) {
+	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *fixture) {
 		b.sync()
 		tries := 0
 		b.kernel.tell(func(d *fakeDataplane) {
@@ -234,7 +234,7 @@ func TestVerifyThatFailsIsLoggedOnceAndTriedAgain(t *testing.T) {
 }
 
 func TestWithoutSyncPeriodNothingIsVerified(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		b.kernel.tell(func(d *fakeDataplane) {
 			d.verify = func(context.Context) (bool, error) { t.Error("verified"); return true, nil }
@@ -244,7 +244,7 @@ func TestWithoutSyncPeriodNothingIsVerified(t *testing.T) {
 }
 
 func TestVerifyDoesNotWaitForARefusedFrontend(t *testing.T) {
-	run(t, Options{SyncPeriod: time.Second}, func(t *testing.T, b *bench) {
+	run(t, Options{SyncPeriod: time.Second}, func(t *testing.T, b *fixture) {
 		b.sync()
 		b.kernel.refuseAddr("10.0.0.1", errRefused)
 		b.Update(web("10.0.0.1", 0))
@@ -262,7 +262,7 @@ func TestVerifyDoesNotWaitForARefusedFrontend(t *testing.T) {
 }
 
 func TestRunEndsAfterVerify(t *testing.T) {
-	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *bench) {
+	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *fixture) {
 		b.sync()
 		ended := false
 		b.kernel.tell(func(d *fakeDataplane) {
@@ -283,7 +283,7 @@ func TestRunEndsAfterVerify(t *testing.T) {
 }
 
 func TestAFrontendThatARepairCannotRestoreFails(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
 		b.kernel.tell(func(d *fakeDataplane) {

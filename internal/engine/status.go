@@ -103,7 +103,7 @@ type Summary struct {
 // Status is the state of the whole.
 func (e *Engine) Status() Summary {
 	since := e.inbox.pendingSince()
-	s := e.ledger.read()
+	s := e.statuses.read()
 	s.WaitingFor = e.inbox.waitingFor()
 	s.SyncPeriod = time.Duration(e.syncPeriod.Load())
 	if s.PendingSince.IsZero() { // what left the inbox is older than what is there
@@ -115,12 +115,12 @@ func (e *Engine) Status() Summary {
 // Frontend is the status of one frontend; false when none of that key is
 // desired or still in the kernel.
 func (e *Engine) Frontend(key plan.Key) (FrontendStatus, bool) {
-	return e.ledger.frontend(key)
+	return e.statuses.frontend(key)
 }
 
 // Failures lists the frontends that failed, by key.
 func (e *Engine) Failures() []Failure {
-	out := e.ledger.failures()
+	out := e.statuses.failures()
 	slices.SortFunc(out, func(a, b Failure) int { return a.Key.Compare(b.Key) })
 	return out
 }

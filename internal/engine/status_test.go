@@ -12,7 +12,7 @@ import (
 	"sluice/internal/plan"
 )
 
-func wantStatus(t *testing.T, b *bench, addr string, want FrontendStatus) {
+func wantStatus(t *testing.T, b *fixture, addr string, want FrontendStatus) {
 	t.Helper()
 	synctest.Wait()
 	got, ok := b.Frontend(webKey(addr))
@@ -25,7 +25,7 @@ func wantStatus(t *testing.T, b *bench, addr string, want FrontendStatus) {
 }
 
 func TestAFrontendIsPendingThenProgrammed(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		start := b.kernel.start
 		b.sync()
 		if s, ok := b.Frontend(webKey("10.0.0.1")); ok {
@@ -51,7 +51,7 @@ func TestAFrontendIsPendingThenProgrammed(t *testing.T) {
 }
 
 func TestARefusedFrontendSaysWhySinceWhenAndWhatNext(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		start := b.kernel.start
 		b.sync()
 		b.kernel.refuseAddr("10.0.0.1", errRefused)
@@ -70,7 +70,7 @@ func TestARefusedFrontendSaysWhySinceWhenAndWhatNext(t *testing.T) {
 }
 
 func TestAPendingFrontendSaysThatTheDataplaneCannotBeProgrammed(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		start := b.kernel.start
 		b.sync()
 		b.kernel.failWith(errBroken)
@@ -94,7 +94,7 @@ func TestAPendingFrontendSaysThatTheDataplaneCannotBeProgrammed(t *testing.T) {
 }
 
 func TestSummaryFollowsTheWork(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		start := b.kernel.start
 		b.Update(web("10.0.0.1", 0), web("10.0.0.2", 0))
 		time.Sleep(time.Hour)
@@ -132,7 +132,7 @@ func TestSummaryFollowsTheWork(t *testing.T) {
 }
 
 func TestAFrontendThatWaitsForAnotherVersionDoesNotCountAsProgrammed(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.Update(web("10.0.0.1", 0), web("10.0.0.2", 0))
 		b.sync()
 		defer b.kernel.holdCommits()()
@@ -145,7 +145,7 @@ func TestAFrontendThatWaitsForAnotherVersionDoesNotCountAsProgrammed(t *testing.
 }
 
 func TestAChangeBehindACommitUnderWayCountsAsPending(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, b *bench) {
+	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		release := b.kernel.holdCommits()
 		b.kernel.disturbed <- struct{}{} // a repair: nothing is pending

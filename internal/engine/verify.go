@@ -66,7 +66,7 @@ func (e *Engine) verified(ctx context.Context, v *verification) {
 	}
 	e.verifier.lastError = ""
 	if v.ok {
-		e.ledger.verified(now)
+		e.statuses.verified(now)
 	}
 	if v.ok || v.reconciles != e.repair.started {
 		return

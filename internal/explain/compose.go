@@ -26,7 +26,7 @@ type composer struct {
 	kernelErr error
 
 	account *plan.PoolDecision // of the service port, nil without one
-	local   bool          // the packet takes the local pool
+	local   bool               // the packet takes the local pool
 	answer  Answer
 }
 

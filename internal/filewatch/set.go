@@ -8,24 +8,24 @@ import (
 
 // Set says which changes matter, by the real path of the folder in which they
 // happen. Make it with Set{}.
-type Set map[string]*folder
+type Set map[string]*directory
 
-type folder struct {
+type directory struct {
 	all   bool // everything in it that is not hidden
 	names map[string]bool
 }
 
-func (s Set) at(dir string) *folder {
+func (s Set) at(dir string) *directory {
 	f := s[dir]
 	if f == nil {
-		f = &folder{names: map[string]bool{}}
+		f = &directory{names: map[string]bool{}}
 		s[dir] = f
 	}
 	return f
 }
 
-// Folder says that all in a folder matters.
-func (s Set) Folder(dir string) { s.at(dir).all = true }
+// Directory says that all in a folder matters.
+func (s Set) Directory(dir string) { s.at(dir).all = true }
 
 // maxLinks is how many links the kernel follows in one path.
 const maxLinks = 40

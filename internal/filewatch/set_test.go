@@ -61,8 +61,8 @@ func TestALeafIsOnNoTrail(t *testing.T) {
 		t.Fatal(err)
 	}
 	set := Set{}
-	set.Folder(dir)
-	set.Folder(filepath.Join(dir, "below"))
+	set.Directory(dir)
+	set.Directory(filepath.Join(dir, "below"))
 	set.Trail(filepath.Join(dir, "link"))
 	for path, want := range map[string]bool{"file": true, "below/file": true, "below": false, "link": false, "target": false, "other/file": false} {
 		if got := set.Leaf(filepath.Join(dir, path)); got != want {
@@ -73,7 +73,7 @@ func TestALeafIsOnNoTrail(t *testing.T) {
 
 func TestAllInAFolderMattersButWhatIsHidden(t *testing.T) {
 	set := Set{}
-	set.Folder("/d")
+	set.Directory("/d")
 	for path, want := range map[string]bool{"/d/a": true, "/d/.a": false, "/d/a/b": false, "/e": false} {
 		if got := set.Matters(path); got != want {
 			t.Errorf("a change of %s matters: %t, want %t", path, got, want)

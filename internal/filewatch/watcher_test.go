@@ -18,7 +18,7 @@ func TestGatherTellsEachPathThatMattersOnce(t *testing.T) {
 	w := New(logr.Discard())
 	defer w.Close()
 	set := Set{}
-	set.Folder(dir)
+	set.Directory(dir)
 	if w.Blind() || !w.Follow(set) {
 		t.Fatal("the folder cannot be watched")
 	}
@@ -43,8 +43,8 @@ func TestAFolderMovedAwayAndBackIsStillWatched(t *testing.T) {
 	w := New(logr.Discard())
 	defer w.Close()
 	set := Set{}
-	set.Folder(top)
-	set.Folder(dir)
+	set.Directory(top)
+	set.Directory(dir)
 	w.Follow(set)
 	for _, move := range [][2]string{{dir, away}, {away, dir}} {
 		if err := os.Rename(move[0], move[1]); err != nil {

@@ -27,7 +27,7 @@ func TestANodeThatStartsMayBeWithoutItsNodeObjectForAWhile(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
-			e := NewEligibility(&world{desired: plan.Desired{Eligibility: tt.in}}, clock)
+			e := NewEligibility(&fixture{desired: plan.Desired{Eligibility: tt.in}}, clock)
 			clock.SetTime(clock.Now().Add(tt.after))
 			if got := e.Leaving(); got != tt.want {
 				t.Errorf("leaving is %q, want %q", got, tt.want)

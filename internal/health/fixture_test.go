@@ -28,8 +28,8 @@ var (
 	local6 = netip.IPv6Loopback()
 )
 
-// world is an engine as far as Services see it, and the Services.
-type world struct {
+// fixture is an engine as far as Services see it, and the Services.
+type fixture struct {
 	t        *testing.T
 	services *Services
 	healthy  func() bool
@@ -41,11 +41,11 @@ type world struct {
 	looks   int // of Services at desired
 }
 
-// newWorld has Services that run until the test ends, or until stop. Prepare
+// newFixture has Services that run until the test ends, or until stop. Prepare
 // may change them before.
-func newWorld(t *testing.T, prepare func(*world)) *world {
+func newFixture(t *testing.T, prepare func(*fixture)) *fixture {
 	t.Helper()
-	w := &world{t: t, healthy: func() bool { return true }}
+	w := &fixture{t: t, healthy: func() bool { return true }}
 	w.services = NewServices(ServicesOptions{Logger: w.log.Logger()})
 	if prepare != nil {
 		prepare(w)
@@ -62,7 +62,7 @@ func newWorld(t *testing.T, prepare func(*world)) *world {
 	return w
 }
 
-func (w *world) Inspect(read func(engine.View)) {
+func (w *fixture) Inspect(read func(engine.View)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.looks++
@@ -70,7 +70,7 @@ func (w *world) Inspect(read func(engine.View)) {
 }
 
 // set makes other health checks on other addresses desired.
-func (w *world) set(ips []netip.Addr, checks ...plan.HealthCheck) {
+func (w *fixture) set(ips []netip.Addr, checks ...plan.HealthCheck) {
 	byName := map[model.Name]plan.HealthCheck{}
 	for _, check := range checks {
 		byName[check.Service] = check
@@ -86,7 +86,7 @@ func (w *world) set(ips []netip.Addr, checks ...plan.HealthCheck) {
 }
 
 // configure changes the settings of the node.
-func (w *world) configure(edit func(*plan.Settings)) {
+func (w *fixture) configure(edit func(*plan.Settings)) {
 	w.mu.Lock()
 	edit(&w.desired.Settings)
 	settings := w.desired.Settings
@@ -114,7 +114,7 @@ func none(service model.Name, weight string) reply {
 }
 
 // wantReply waits until an address answers as it should.
-func (w *world) wantReply(ip netip.Addr, port uint16, want reply) {
+func (w *fixture) wantReply(ip netip.Addr, port uint16, want reply) {
 	w.t.Helper()
 	at := netip.AddrPortFrom(ip, port)
 	testkit.Eventually(w.t, func() error {

@@ -15,11 +15,11 @@ import (
 // What one client may use of us. Those who check health say little and have no
 // reason to be slow.
 const (
-	headerTimeout   = 5 * time.Second
-	requestTimeout  = 10 * time.Second
-	answerTimeout   = 10 * time.Second
-	idleTimeout     = time.Minute
-	mostHeaderBytes = 8 << 10
+	headerTimeout  = 5 * time.Second
+	requestTimeout = 10 * time.Second
+	answerTimeout  = 10 * time.Second
+	idleTimeout    = time.Minute
+	maxHeaderBytes = 8 << 10
 )
 
 func newServer(answer http.Handler, log logr.Logger) *http.Server {
@@ -29,7 +29,7 @@ func newServer(answer http.Handler, log logr.Logger) *http.Server {
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      answerTimeout,
 		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    mostHeaderBytes,
+		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          httpserver.ErrorLog(log),
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 // server tells the health of one Service on one address.
 type server struct {
-	place
+	serverKey
 	healthy        func() bool
 	localEndpoints atomic.Int64 // read by those who answer; all else belongs to Services
 

@@ -32,10 +32,10 @@ type ServicesOptions struct {
 // grace is less than anybody waits for a process that was asked to end.
 const grace = 2 * time.Second
 
-// mostConnections is how many connections the health check node ports of all
+// maxConnections is how many connections the health check node ports of all
 // Services together keep open. Load balancers ask once in a few seconds, and the
 // answer is short.
-const mostConnections = 1024
+const maxConnections = 1024
 
 // Services serves the health check node ports of all Services.
 type Services struct {
@@ -47,21 +47,21 @@ type Services struct {
 
 	connections *httpserver.Connections // of all servers
 
-	changed  notify.Signal // what is desired
-	broken   chan breakage // where listening ended by itself
+	changed  notify.Signal     // what is desired
+	broken   chan brokenServer // where listening ended by itself
 	draining sync.WaitGroup
 
-	servers map[place]*server // belongs to the goroutine of Run
+	servers map[serverKey]*server // belongs to the goroutine of Run
 }
 
-// place is where the health of a Service is told.
-type place struct {
+// serverKey is where the health of a Service is told.
+type serverKey struct {
 	service model.Name
 	at      netip.AddrPort
 }
 
-// breakage is a server that listens no longer, and why.
-type breakage struct {
+// brokenServer is a server that listens no longer, and why.
+type brokenServer struct {
 	server *server
 	err    error
 }
@@ -81,11 +81,11 @@ func NewServices(o ServicesOptions) *Services {
 		listen: listenOn,
 		grace:  grace,
 
-		connections: httpserver.NewConnections(mostConnections),
+		connections: httpserver.NewConnections(maxConnections),
 
 		changed: notify.NewSignal(),
-		broken:  make(chan breakage),
-		servers: map[place]*server{},
+		broken:  make(chan brokenServer),
+		servers: map[serverKey]*server{},
 	}
 }
 
@@ -122,7 +122,7 @@ func (s *Services) Run(ctx context.Context, e engine.Inspector, healthy func() b
 // wanted says where to listen, and how many endpoints to tell of there: where node
 // ports answer, by the families of the Service. A client that came by IPv4 can be
 // served by the IPv4 endpoints only.
-func wanted(e engine.Inspector) map[place]int {
+func wanted(e engine.Inspector) map[serverKey]int {
 	var checks []plan.HealthCheck
 	addresses := map[model.Family][]netip.Addr{}
 	e.Inspect(func(v engine.View) {
@@ -135,14 +135,14 @@ func wanted(e engine.Inspector) map[place]int {
 			addresses[f] = addressesOf(&d.Settings, f)
 		}
 	})
-	out := map[place]int{}
+	out := map[serverKey]int{}
 	for _, check := range checks {
 		for _, f := range model.Families {
 			if !check.Has(f) {
 				continue
 			}
 			for _, ip := range addresses[f] {
-				out[place{check.Service, netip.AddrPortFrom(ip, check.Port)}] = check.Local(f)
+				out[serverKey{check.Service, netip.AddrPortFrom(ip, check.Port)}] = check.Local(f)
 			}
 		}
 	}
@@ -163,12 +163,12 @@ func addressesOf(s *plan.Settings, f model.Family) []netip.Addr {
 }
 
 // follow has servers in these places and nowhere else.
-func (s *Services) follow(places map[place]int, healthy func() bool) {
+func (s *Services) follow(places map[serverKey]int, healthy func() bool) {
 	s.keep(places)
 	for p, localEndpoints := range places {
 		srv := s.servers[p]
 		if srv == nil {
-			srv = &server{place: p, healthy: healthy}
+			srv = &server{serverKey: p, healthy: healthy}
 			s.servers[p] = srv
 		}
 		srv.localEndpoints.Store(int64(localEndpoints))
@@ -176,7 +176,7 @@ func (s *Services) follow(places map[place]int, healthy func() bool) {
 }
 
 // keep removes the servers in all other places.
-func (s *Services) keep(places map[place]int) {
+func (s *Services) keep(places map[serverKey]int) {
 	for p, srv := range s.servers {
 		if _, ok := places[p]; !ok {
 			s.close(srv)
@@ -199,7 +199,7 @@ func (s *Services) open(ctx context.Context) {
 		}
 		srv.listener = newListener(socket, srv, s.connections, s.log, func(err error) {
 			select {
-			case s.broken <- breakage{srv, err}:
+			case s.broken <- brokenServer{srv, err}:
 			case <-ctx.Done():
 			}
 		})

@@ -24,7 +24,7 @@ import (
 )
 
 func TestEachAddressTellsOfTheEndpointsOfItsFamily(t *testing.T) {
-	w, ports := newWorld(t, nil), freePorts(t, 2)
+	w, ports := newFixture(t, nil), freePorts(t, 2)
 	w.set([]netip.Addr{here, there, local6}, check(web, ports[0], 2, 1), check(mail, ports[1], 0, 3))
 	w.wantReply(here, ports[0], ok(web, "2"))
 	w.wantReply(there, ports[0], ok(web, "2"))
@@ -35,7 +35,7 @@ func TestEachAddressTellsOfTheEndpointsOfItsFamily(t *testing.T) {
 
 func TestAnswersFollowTheEndpointsAndTheProxy(t *testing.T) {
 	var sick atomic.Bool
-	w := newWorld(t, func(w *world) { w.healthy = func() bool { return !sick.Load() } })
+	w := newFixture(t, func(w *fixture) { w.healthy = func() bool { return !sick.Load() } })
 	port := freePorts(t, 1)[0]
 	for _, weight := range []int{1, 0, 3} {
 		w.set([]netip.Addr{here}, check(web, port, weight, 0))
@@ -54,7 +54,7 @@ func TestAnswersFollowTheEndpointsAndTheProxy(t *testing.T) {
 func TestAddressesAreFollowedWithoutDisturbingThoseThatStay(t *testing.T) {
 	var mu sync.Mutex
 	opened := map[netip.Addr]int{}
-	w := newWorld(t, func(w *world) {
+	w := newFixture(t, func(w *fixture) {
 		w.services.listen = func(at netip.AddrPort) (net.Listener, error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -85,7 +85,7 @@ func TestAddressesAreFollowedWithoutDisturbingThoseThatStay(t *testing.T) {
 // Where node ports answer on every local address, so do health check ports, and on
 // loopback addresses with them.
 func TestAllAddressesAreListenedOn(t *testing.T) {
-	w, ports := newWorld(t, nil), freePorts(t, 2)
+	w, ports := newFixture(t, nil), freePorts(t, 2)
 	four := check(mail, ports[1], 2, 0)
 	four.IPv6 = false
 	w.set([]netip.Addr{here}, check(web, ports[0], 1, 2), four)
@@ -107,7 +107,7 @@ func TestAllAddressesAreListenedOn(t *testing.T) {
 }
 
 func TestServicesComeGoAndChangeTheirPorts(t *testing.T) {
-	w, ports := newWorld(t, nil), freePorts(t, 3)
+	w, ports := newFixture(t, nil), freePorts(t, 3)
 	ips := []netip.Addr{here}
 	w.set(ips, check(web, ports[0], 1, 0), check(mail, ports[1], 2, 0))
 	w.wantReply(here, ports[0], ok(web, "1"))
@@ -129,7 +129,7 @@ func TestServicesComeGoAndChangeTheirPorts(t *testing.T) {
 func TestTakenPortIsReportedOnceAndServedWhenItIsFree(t *testing.T) {
 	var mu sync.Mutex
 	var told []model.Name
-	w, ports := newWorld(t, func(w *world) {
+	w, ports := newFixture(t, func(w *fixture) {
 		w.services.failed = func(service model.Name, err error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -170,7 +170,7 @@ func TestTakenPortIsReportedOnceAndServedWhenItIsFree(t *testing.T) {
 }
 
 func TestStandingConnectionsEndWithTheService(t *testing.T) {
-	w, port := newWorld(t, nil), freePorts(t, 1)[0]
+	w, port := newFixture(t, nil), freePorts(t, 1)[0]
 	w.set([]netip.Addr{here}, check(web, port, 1, 0))
 	w.wantReply(here, port, ok(web, "1"))
 	conn, err := net.Dial("tcp", netip.AddrPortFrom(here, port).String())
@@ -200,7 +200,7 @@ func TestStandingConnectionsEndWithTheService(t *testing.T) {
 func TestAnswerUnderWayIsGivenWhenTheServiceGoes(t *testing.T) {
 	var slow atomic.Bool
 	asked, finish := make(chan struct{}), make(chan struct{})
-	w := newWorld(t, func(w *world) {
+	w := newFixture(t, func(w *fixture) {
 		w.services.grace = testkit.Patience
 		w.healthy = func() bool {
 			if slow.Load() {
@@ -234,7 +234,7 @@ func (failingListener) Accept() (net.Conn, error) { return nil, errors.New("no m
 
 func TestSocketThatBreaksIsReplaced(t *testing.T) {
 	var once sync.Once
-	w := newWorld(t, func(w *world) {
+	w := newFixture(t, func(w *fixture) {
 		w.services.listen = func(at netip.AddrPort) (socket net.Listener, err error) {
 			socket, err = listenOn(at)
 			once.Do(func() { socket = failingListener{socket} })
@@ -250,7 +250,7 @@ func TestSocketThatBreaksIsReplaced(t *testing.T) {
 }
 
 func TestTheNextProxyListensAgain(t *testing.T) {
-	first, port := newWorld(t, nil), freePorts(t, 1)[0]
+	first, port := newFixture(t, nil), freePorts(t, 1)[0]
 	ips := []netip.Addr{here, local6}
 	first.set(ips, check(web, port, 1, 1))
 	first.wantReply(here, port, ok(web, "1"))
@@ -259,7 +259,7 @@ func TestTheNextProxyListensAgain(t *testing.T) {
 	if got := ask(netip.AddrPortFrom(here, port)); got != refused {
 		t.Errorf("after the end: %+v", got)
 	}
-	second := newWorld(t, nil)
+	second := newFixture(t, nil)
 	second.set(ips, check(web, port, 2, 2))
 	second.wantReply(here, port, ok(web, "2"))
 	second.wantReply(local6, port, ok(web, "2"))
@@ -276,7 +276,7 @@ func TestCommittedDoesNotBlock(t *testing.T) {
 }
 
 func TestOtherChangesAreOfNoInterest(t *testing.T) {
-	w, port := newWorld(t, nil), freePorts(t, 1)[0]
+	w, port := newFixture(t, nil), freePorts(t, 1)[0]
 	w.services.Committed(&engine.Commit{Change: &plan.Change{Revision: 1, Problems: true, Set: []*plan.Frontend{{}}}})
 	w.set([]netip.Addr{here}, check(web, port, 1, 0))
 	w.wantReply(here, port, ok(web, "1"))

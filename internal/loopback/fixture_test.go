@@ -31,8 +31,8 @@ var (
 	local6 = netip.IPv6Loopback()
 )
 
-// world is an engine as far as NodePorts see it, and the NodePorts.
-type world struct {
+// fixture is an engine as far as NodePorts see it, and the NodePorts.
+type fixture struct {
 	t     *testing.T
 	ports *NodePorts
 	log   testkit.Journal
@@ -47,10 +47,10 @@ type world struct {
 	accepted  atomic.Int64
 }
 
-// newWorld has NodePorts that run until the test ends, or until stop.
-func newWorld(t *testing.T) *world {
+// newFixture has NodePorts that run until the test ends, or until stop.
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	w := &world{
+	w := &fixture{
 		t: t, desired: plan.Desired{Frontends: map[plan.Key]*plan.Frontend{}},
 		listening: map[model.Family]int{}, failures: map[model.Family]int{}, refused: map[string]int{},
 	}
@@ -74,24 +74,24 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) locked(f func()) {
+func (w *fixture) locked(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f()
 }
 
-func (w *world) Inspect(read func(engine.View)) {
+func (w *fixture) Inspect(read func(engine.View)) {
 	w.locked(func() { read(engine.View{Desired: &w.desired}) })
 }
 
 // serveOn has other loopback addresses served.
-func (w *world) serveOn(ips ...netip.Addr) {
+func (w *fixture) serveOn(ips ...netip.Addr) {
 	w.locked(func() { w.desired.Settings.LoopbackIPs = ips })
 	w.ports.Committed(&engine.Commit{Change: &plan.Change{Settings: &plan.Settings{LoopbackIPs: ips}}})
 }
 
 // set makes frontends desired, or changes them.
-func (w *world) set(frontends ...*plan.Frontend) {
+func (w *fixture) set(frontends ...*plan.Frontend) {
 	w.locked(func() {
 		for _, f := range frontends {
 			w.desired.Frontends[f.Key] = f
@@ -100,7 +100,7 @@ func (w *world) set(frontends ...*plan.Frontend) {
 	w.ports.Committed(&engine.Commit{Change: &plan.Change{Set: frontends}})
 }
 
-func (w *world) remove(keys ...plan.Key) {
+func (w *fixture) remove(keys ...plan.Key) {
 	w.locked(func() {
 		for _, key := range keys {
 			delete(w.desired.Frontends, key)
@@ -173,7 +173,7 @@ func endpoint(t *testing.T, name string, protocol model.Protocol, at netip.Addr)
 const refused = "refused"
 
 // want waits until an address answers as it should.
-func (w *world) want(protocol model.Protocol, ip netip.Addr, port uint16, want string) {
+func (w *fixture) want(protocol model.Protocol, ip netip.Addr, port uint16, want string) {
 	w.t.Helper()
 	at := netip.AddrPortFrom(ip, port)
 	testkit.Eventually(w.t, func() error {

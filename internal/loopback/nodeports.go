@@ -18,9 +18,9 @@ import (
 	"sluice/internal/relay"
 )
 
-// MostConnections bounds the TCP connections that are relayed at a time. Each of
+// MaxConnections bounds the TCP connections that are relayed at a time. Each of
 // them needs six file descriptors.
-const MostConnections = 4096
+const MaxConnections = 4096
 
 // device is the interface that all clients come through.
 const device = "lo"
@@ -52,13 +52,13 @@ type NodePorts struct {
 	changed *notify.Mailbox[changed]
 
 	// What follows belongs to the goroutine of Run.
-	addresses []netip.Addr
-	ports     map[place]*port
-	failing   map[place]*port
-	listening map[model.Family]int
-	slots     chan struct{}
-	draining  sync.WaitGroup
-	sayOnce   sync.Once
+	addresses   []netip.Addr
+	ports       map[listenAddr]*port
+	failing     map[listenAddr]*port
+	listening   map[model.Family]int
+	slots       chan struct{}
+	draining    sync.WaitGroup
+	logSCTPOnce sync.Once
 }
 
 // changed is what is to be looked at.
@@ -90,10 +90,10 @@ func New(o Options) *NodePorts {
 	return &NodePorts{
 		Options:   o,
 		changed:   notify.NewMailbox[changed](),
-		ports:     map[place]*port{},
-		failing:   map[place]*port{},
+		ports:     map[listenAddr]*port{},
+		failing:   map[listenAddr]*port{},
 		listening: map[model.Family]int{},
-		slots:     make(chan struct{}, MostConnections),
+		slots:     make(chan struct{}, MaxConnections),
 	}
 }
 
@@ -190,7 +190,7 @@ func (n *NodePorts) keep(frontends map[plan.Key]*plan.Frontend) {
 // set has a frontend served, or no longer if it is nil.
 func (n *NodePorts) set(ctx context.Context, key plan.Key, f *plan.Frontend) {
 	if !plan.Relayable(key.Protocol) {
-		n.sayOnce.Do(func() {
+		n.logSCTPOnce.Do(func() {
 			n.Logger.Info("Node ports of SCTP are not served on loopback addresses", "frontend", key.String())
 		})
 		return
@@ -199,14 +199,14 @@ func (n *NodePorts) set(ctx context.Context, key plan.Key, f *plan.Frontend) {
 		if model.FamilyOf(ip) != key.Family() {
 			continue
 		}
-		at := place{netip.AddrPortFrom(ip, key.Port), key.Protocol}
+		at := listenAddr{netip.AddrPortFrom(ip, key.Port), key.Protocol}
 		if f == nil {
 			n.remove(at)
 			continue
 		}
 		p := n.ports[at]
 		if p == nil {
-			p = &port{place: at, relay: n.newRelay(ctx, at)}
+			p = &port{listenAddr: at, relay: n.newRelay(ctx, at)}
 			n.ports[at] = p
 		}
 		p.frontend = f
@@ -214,7 +214,7 @@ func (n *NodePorts) set(ctx context.Context, key plan.Key, f *plan.Frontend) {
 	}
 }
 
-func (n *NodePorts) newRelay(ctx context.Context, at place) *relay.Relay {
+func (n *NodePorts) newRelay(ctx context.Context, at listenAddr) *relay.Relay {
 	family := at.family()
 	return relay.New(ctx, relay.Options{
 		Address: at.address, Protocol: at.protocol, Device: device, Slots: n.slots,
@@ -230,11 +230,11 @@ func (n *NodePorts) try(p *port) {
 	err := p.relay.Set(p.frontend.Route, p.frontend.Serves, time.Duration(p.frontend.Affinity)*time.Second)
 	n.count(p, listened)
 	if err == nil {
-		delete(n.failing, p.place)
+		delete(n.failing, p.listenAddr)
 		p.succeeded(n.Logger)
 		return
 	}
-	n.failing[p.place] = p
+	n.failing[p.listenAddr] = p
 	n.NotListening(p.family())
 	if news := p.failed(n.Logger, err, n.Clock.Now()); news {
 		n.Failed(p.frontend.Service, err)
@@ -242,7 +242,7 @@ func (n *NodePorts) try(p *port) {
 }
 
 // remove frees the address at once. Connections that stand go on.
-func (n *NodePorts) remove(at place) {
+func (n *NodePorts) remove(at listenAddr) {
 	p := n.ports[at]
 	if p == nil {
 		return

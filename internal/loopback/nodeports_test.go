@@ -19,7 +19,7 @@ import (
 )
 
 // wantListening waits until so many ports of each family are listened on.
-func (w *world) wantListening(four, six int) {
+func (w *fixture) wantListening(four, six int) {
 	w.t.Helper()
 	want := map[model.Family]int{model.IPv4: four, model.IPv6: six}
 	testkit.Eventually(w.t, func() error {
@@ -35,7 +35,7 @@ func (w *world) wantListening(four, six int) {
 func TestNodePortsAnswerOnTheLoopbackAddressesOfTheirFamily(t *testing.T) {
 	for _, protocol := range []model.Protocol{model.TCP, model.UDP} {
 		t.Run(protocol.String(), func(t *testing.T) {
-			w, port := newWorld(t), freePort(t)
+			w, port := newFixture(t), freePort(t)
 			w.set(
 				nodePort(web, model.IPv4, port, protocol, endpoint(t, "four", protocol, testkit.Loopback(9))),
 				nodePort(web, model.IPv6, port, protocol, endpoint(t, "six", protocol, local6)),
@@ -52,7 +52,7 @@ func TestNodePortsAnswerOnTheLoopbackAddressesOfTheirFamily(t *testing.T) {
 func TestEndpointsThatComeAndGoAreFollowed(t *testing.T) {
 	for _, protocol := range []model.Protocol{model.TCP, model.UDP} {
 		t.Run(protocol.String(), func(t *testing.T) {
-			w, port := newWorld(t), freePort(t)
+			w, port := newFixture(t), freePort(t)
 			one, two := endpoint(t, "one", protocol, testkit.Loopback(8)), endpoint(t, "two", protocol, testkit.Loopback(9))
 			w.serveOn(here)
 			w.set(nodePort(web, model.IPv4, port, protocol))
@@ -74,7 +74,7 @@ func TestEndpointsThatComeAndGoAreFollowed(t *testing.T) {
 }
 
 func TestTheAddressesCanChangeAtAnyTime(t *testing.T) {
-	w, port := newWorld(t), freePort(t)
+	w, port := newFixture(t), freePort(t)
 	one := endpoint(t, "one", model.TCP, testkit.Loopback(9))
 	w.set(nodePort(web, model.IPv4, port, model.TCP, one))
 	w.want(model.TCP, here, port, refused)
@@ -89,7 +89,7 @@ func TestTheAddressesCanChangeAtAnyTime(t *testing.T) {
 }
 
 func TestTheNodeReachesTheEndpointsThatItMay(t *testing.T) {
-	w, port := newWorld(t), freePort(t)
+	w, port := newFixture(t), freePort(t)
 	f := nodePort(web, model.IPv4, port, model.TCP, endpoint(t, "anywhere", model.TCP, testkit.Loopback(9)))
 	f.Outside = &plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}} // policy Local, and no endpoint here
 	w.serveOn(here)
@@ -98,7 +98,7 @@ func TestTheNodeReachesTheEndpointsThatItMay(t *testing.T) {
 }
 
 func TestOnlyNodePortsAreServed(t *testing.T) {
-	w, port := newWorld(t), freePort(t)
+	w, port := newFixture(t), freePort(t)
 	one := endpoint(t, "one", model.TCP, testkit.Loopback(9))
 	other := nodePort(mail, model.IPv4, port+1, model.TCP, one)
 	other.Kind, other.Key.Addr = plan.ClusterIP, netip.MustParseAddr("10.96.0.1")
@@ -109,7 +109,7 @@ func TestOnlyNodePortsAreServed(t *testing.T) {
 }
 
 func TestSCTPIsLeftOutAndThatIsToldOnce(t *testing.T) {
-	w, port := newWorld(t), freePort(t)
+	w, port := newFixture(t), freePort(t)
 	one := endpoint(t, "one", model.TCP, testkit.Loopback(9))
 	w.serveOn(here)
 	w.set(nodePort(web, model.IPv4, port+1, model.SCTP, one), nodePort(web, model.IPv4, port+2, model.SCTP, one),
@@ -121,7 +121,7 @@ func TestSCTPIsLeftOutAndThatIsToldOnce(t *testing.T) {
 }
 
 func TestAPortThatIsTakenIsReportedOnceAndTriedAgain(t *testing.T) {
-	w, port := newWorld(t), freePort(t)
+	w, port := newFixture(t), freePort(t)
 	other, err := net.Listen("tcp", netip.AddrPortFrom(here, port).String())
 	if err != nil {
 		t.Fatal(err)
@@ -155,7 +155,7 @@ func TestAPortThatIsTakenIsReportedOnceAndTriedAgain(t *testing.T) {
 }
 
 func TestConnectionsThatNoEndpointTakesAreCounted(t *testing.T) {
-	w, port := newWorld(t), freePort(t)
+	w, port := newFixture(t), freePort(t)
 	w.serveOn(here)
 	w.set(nodePort(web, model.IPv4, port, model.TCP, netip.AddrPortFrom(testkit.Loopback(9), freePort(t))))
 	w.wantListening(1, 0)
@@ -174,7 +174,7 @@ func TestConnectionsThatNoEndpointTakesAreCounted(t *testing.T) {
 }
 
 func TestEstablishedConnectionsOutliveTheirServiceButNotTheProxy(t *testing.T) {
-	w, port := newWorld(t), freePort(t)
+	w, port := newFixture(t), freePort(t)
 	f := nodePort(web, model.IPv4, port, model.TCP, endpoint(t, "one", model.TCP, testkit.Loopback(9)))
 	w.serveOn(here)
 	w.set(f)
@@ -238,7 +238,7 @@ type desires struct{ *plan.Desired }
 func (d desires) Inspect(read func(engine.View)) { read(engine.View{Desired: d.Desired}) }
 
 func TestAChangeIsLookedAtAlone(t *testing.T) {
-	w, port := newWorld(t), freePort(t)
+	w, port := newFixture(t), freePort(t)
 	one := endpoint(t, "one", model.TCP, testkit.Loopback(9))
 	w.serveOn(here)
 	var keys []uint16

@@ -14,17 +14,17 @@ import (
 	"sluice/internal/relay"
 )
 
-// place is where a node port is served.
-type place struct {
+// listenAddr is where a node port is served.
+type listenAddr struct {
 	address  netip.AddrPort
 	protocol model.Protocol
 }
 
-func (p place) family() model.Family { return model.FamilyOf(p.address.Addr()) }
+func (p listenAddr) family() model.Family { return model.FamilyOf(p.address.Addr()) }
 
 // port is a node port on one address.
 type port struct {
-	place
+	listenAddr
 	frontend *plan.Frontend
 	relay    *relay.Relay
 	tries    backoff.Tries // to listen

@@ -68,7 +68,7 @@ type State struct {
 	services map[Name]*Service
 	slices   map[Name][]*Slice // by Service, in order of their names
 	owner    map[Name]Name     // slice to its Service
-	counts    Counts
+	counts   Counts
 	node     *Node
 	cidrs    map[string]*ServiceCIDR
 	hostIPs  []netip.Addr
@@ -78,11 +78,11 @@ type State struct {
 // NewState returns a State that knows nothing.
 func NewState() *State {
 	s := &State{cidrs: map[string]*ServiceCIDR{}}
-	s.makeRoom(0)
+	s.allocate(0)
 	return s
 }
 
-func (s *State) makeRoom(services int) {
+func (s *State) allocate(services int) {
 	s.services = make(map[Name]*Service, services)
 	s.slices = make(map[Name][]*Slice, services)
 	s.owner = make(map[Name]Name, services)
@@ -100,7 +100,7 @@ func (s *State) Apply(dirty *Dirty, events ...Event) {
 // Grow makes room for many events, if they are the first.
 func (s *State) Grow(events int) {
 	if events > 1 && len(s.services) == 0 && len(s.slices) == 0 {
-		s.makeRoom(events / 2) // about half are Services
+		s.allocate(events / 2) // about half are Services
 	}
 }
 

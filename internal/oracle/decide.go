@@ -132,7 +132,7 @@ func (w World) connect(f frontend, p Packet) Verdict {
 		return v
 	}
 
-	who := w.talker(p)
+	who := w.client(p)
 	everywhere := w.endpointsOf(f.service, f.port, model.FamilyOf(p.Destination))
 	pool, name := w.clusterPool(everywhere), "cluster pool"
 	if f.usesLocalPool(who) {
@@ -178,9 +178,9 @@ func (w World) admits(s *model.Service, p Packet) bool {
 
 // usesLocalPool tells whether only endpoints on this node will do. A ClusterIP
 // goes by the internal traffic policy, whoever asks. An external frontend goes
-// by the external one, but only for talkers from outside: a pod or the node
+// by the external one, but only for clients from outside: a pod or the node
 // gets what a load balancer would have found for it.
-func (f frontend) usesLocalPool(who talker) bool {
+func (f frontend) usesLocalPool(who client) bool {
 	if f.kind == clusterIP {
 		return f.service.InternalPolicy == model.PolicyLocal
 	}
@@ -188,7 +188,7 @@ func (f frontend) usesLocalPool(who talker) bool {
 }
 
 // masquerades tells whether the endpoint sees the node's address.
-func (w World) masquerades(f frontend, who talker, p Packet, e endpoint) bool {
+func (w World) masquerades(f frontend, who client, p Packet, e endpoint) bool {
 	hairpin := e.Addr == p.Source
 	if hairpin {
 		return true

@@ -142,7 +142,7 @@ func KeepsFlows(w World, p Packet, at netip.AddrPort) bool {
 		}
 	}
 	everywhere := w.endpointsOf(f.service, f.port, family)
-	for _, who := range []talker{outside, pod} {
+	for _, who := range []client{outside, pod} {
 		pool := w.clusterPool(everywhere)
 		if f.usesLocalPool(who) {
 			pool = w.localPool(everywhere)

@@ -266,7 +266,7 @@ func TestTopologyByNode(t *testing.T) {
 			},
 			want: []string{allOfThem},
 		}, {
-			name:  "talkers short-circuited under policy Local follow hints too",
+			name:  "clients short-circuited under policy Local follow hints too",
 			given: func(s *setting) { hinted(yours, mine, yours)(s); s.web.ExternalPolicy = model.PolicyLocal },
 			want: []string{
 				"pod-2 > lb:80 = forward far-1", "node > lb:80 = forward far-1*", "outside > lb:80 = forward pod-1",

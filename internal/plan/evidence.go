@@ -98,14 +98,14 @@ func (e *Evidence) accounts(wanted func(*model.ServicePort, model.Family) bool) 
 		}
 		for i := range e.Service.Ports {
 			if p := &e.Service.Ports[i]; wanted(p, f) {
-				out = append(out, d.account(p, f))
+				out = append(out, d.decidePools(p, f))
 			}
 		}
 	}
 	return out
 }
 
-func (d *draft) account(port *model.ServicePort, f model.Family) PoolDecision {
+func (d *draft) decidePools(port *model.ServicePort, f model.Family) PoolDecision {
 	d.work.gather(d.env, d.slices, port, f)
 	s := d.work.selection(d.env, true)
 	a := PoolDecision{Port: *port, Family: f, Cluster: s.origin}
@@ -114,7 +114,7 @@ func (d *draft) account(port *model.ServicePort, f model.Family) PoolDecision {
 		a.count(d.work.of(c), c, &s)
 	}
 	for i, slice := range d.slices {
-		d.judge(&a, i, slice, &s)
+		d.decideSlice(&a, i, slice, &s)
 	}
 	return a
 }
@@ -136,9 +136,9 @@ func (a *PoolDecision) count(e *model.Endpoint, c *candidate, s *selection) {
 	}
 }
 
-// judge adds the fates of a slice's endpoints. Slices of the Service's other
+// decideSlice adds the fates of a slice's endpoints. Slices of the Service's other
 // family belong to another account.
-func (d *draft) judge(a *PoolDecision, at int, slice *model.Slice, s *selection) {
+func (d *draft) decideSlice(a *PoolDecision, at int, slice *model.Slice, s *selection) {
 	if slice.Family != a.Family {
 		if !d.hasFamily(slice.Family) && d.env.serves(slice.Family) {
 			d.leaveOutAll(a, slice, OtherFamily)
@@ -153,7 +153,7 @@ func (d *draft) judge(a *PoolDecision, at int, slice *model.Slice, s *selection)
 		}
 		served = true
 		for j := range slice.Endpoints {
-			a.Endpoints = append(a.Endpoints, d.fate(at, j, p.Port, s))
+			a.Endpoints = append(a.Endpoints, d.decideEndpoint(at, j, p.Port, s))
 		}
 	}
 	if !served {
@@ -168,7 +168,7 @@ func (d *draft) leaveOutAll(a *PoolDecision, slice *model.Slice, why Reason) {
 	}
 }
 
-func (d *draft) fate(slice, endpoint int, port uint16, s *selection) EndpointDecision {
+func (d *draft) decideEndpoint(slice, endpoint int, port uint16, s *selection) EndpointDecision {
 	in := d.slices[slice]
 	e := &in.Endpoints[endpoint]
 	f := EndpointDecision{Slice: in.Name, Endpoint: e, Port: port, Local: d.env.local(e)}
@@ -179,7 +179,7 @@ func (d *draft) fate(slice, endpoint int, port uint16, s *selection) EndpointDec
 	}
 	// Of twins one is left. It sorts directly after what would be the first.
 	first := candidateAt(e.Addr, port)
-	first.usable, first.standsIn, first.slice = true, true, -1
+	first.usable, first.fallback, first.slice = true, true, -1
 	i, _ := slices.BinarySearchFunc(d.work.found, first, candidate.compare)
 	c := &d.work.found[i]
 	if int(c.slice) != slice || int(c.endpoint) != endpoint {

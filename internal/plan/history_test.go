@@ -47,7 +47,7 @@ type mirror struct {
 }
 
 func runHistory(seed uint64) string {
-	w := world{rand.New(rand.NewPCG(seed, 0))}
+	w := generator{rand.New(rand.NewPCG(seed, 0))}
 	cfg := w.config()
 	state, planner := model.NewState(), New(cfg)
 	m := mirror{frontends: map[Key]*Frontend{}, clusterIPs: map[netip.Addr]struct{}{}, healthPorts: map[uint16]struct{}{}}
@@ -159,15 +159,15 @@ func (m *mirror) apply(c *Change, want *Desired) string {
 	return ""
 }
 
-// world is a small one: a handful of everything.
-type world struct{ *rand.Rand }
+// generator is a small one: a handful of everything.
+type generator struct{ *rand.Rand }
 
-func (w world) one(in int) bool { return w.IntN(in) == 0 }
+func (w generator) one(in int) bool { return w.IntN(in) == 0 }
 
-func pick[T any](w world, from ...T) T { return from[w.IntN(len(from))] }
+func pick[T any](w generator, from ...T) T { return from[w.IntN(len(from))] }
 
 // some picks up to most of them, in random order, with repetitions.
-func some[T any](w world, most int, from ...T) []T {
+func some[T any](w generator, most int, from ...T) []T {
 	var out []T
 	for range w.IntN(most + 1) {
 		out = append(out, pick(w, from...))
@@ -175,7 +175,7 @@ func some[T any](w world, most int, from ...T) []T {
 	return out
 }
 
-func (w world) config() Config {
+func (w generator) config() Config {
 	return Config{
 		NodeName:      pick(w, here, here, here, "far"),
 		DetectLocal:   pick(w, DetectNone, DetectClusterCIDR, DetectNodeCIDR, DetectBridgeInterface),
@@ -190,7 +190,7 @@ func (w world) config() Config {
 	}
 }
 
-func (w world) event() model.Event {
+func (w generator) event() model.Event {
 	switch w.IntN(20) {
 	case 0:
 		return model.SetNode{Node: w.node()}
@@ -214,7 +214,7 @@ func (w world) event() model.Event {
 	return model.SetService{Service: w.service()}
 }
 
-func (w world) node() *model.Node {
+func (w generator) node() *model.Node {
 	if w.one(3) {
 		return nil
 	}
@@ -227,17 +227,17 @@ func (w world) node() *model.Node {
 	}
 }
 
-func (w world) serviceName() model.Name { return named(pick(w, "a", "b", "c", "d")) }
-func (w world) sliceName() model.Name   { return named(pick(w, "s1", "s2", "s3", "s4", "s5")) }
+func (w generator) serviceName() model.Name { return named(pick(w, "a", "b", "c", "d")) }
+func (w generator) sliceName() model.Name   { return named(pick(w, "s1", "s2", "s3", "s4", "s5")) }
 
-func (w world) problems() []model.Problem {
+func (w generator) problems() []model.Problem {
 	if !w.one(6) {
 		return nil
 	}
 	return []model.Problem{{Reason: pick(w, "odd", "queer")}}
 }
 
-func (w world) service() *model.Service {
+func (w generator) service() *model.Service {
 	s := &model.Service{
 		Name:                w.serviceName(),
 		Created:             pick(w, time.Time{}, year(2020), year(2021)),
@@ -263,7 +263,7 @@ func (w world) service() *model.Service {
 	return s
 }
 
-func (w world) slice() *model.Slice {
+func (w generator) slice() *model.Slice {
 	f := pick(w, model.IPv4, model.IPv4, model.IPv6)
 	s := &model.Slice{
 		Name:     w.sliceName(),
@@ -294,7 +294,7 @@ func (w world) slice() *model.Slice {
 // one by one.
 func TestOrderOfArrivalDoesNotMatter(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
-	w := world{rand.New(rand.NewPCG(seed, 1))}
+	w := generator{rand.New(rand.NewPCG(seed, 1))}
 	for range 100 {
 		var events []model.Event
 		seen := map[string]bool{}
@@ -339,7 +339,7 @@ func identity(e model.Event) string {
 }
 
 func TestChangesAreInOrder(t *testing.T) {
-	w := world{rand.New(rand.NewPCG(1, 2))}
+	w := generator{rand.New(rand.NewPCG(1, 2))}
 	state, planner := model.NewState(), New(defaults)
 	for range 500 {
 		c := follow(planner, state, w.event(), w.event(), w.event())

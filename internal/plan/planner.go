@@ -41,13 +41,13 @@ func New(cfg Config) *Planner {
 		},
 		healthChecks: claims[uint16, HealthCheck]{},
 	}
-	p.makeRoom(0)
+	p.allocate(0)
 	return p
 }
 
-// makeRoom makes the maps that grow with the number of Services. Growing them
+// allocate makes the maps that grow with the number of Services. Growing them
 // bit by bit would take a good part of the time of planning very many.
-func (p *Planner) makeRoom(services int) {
+func (p *Planner) allocate(services int) {
 	p.desired.Frontends = make(map[Key]*Frontend, services)
 	p.desired.ClusterIPs = make(map[netip.Addr]struct{}, services)
 	p.services = make(map[model.Name]*claimant, services)
@@ -84,7 +84,7 @@ func (p *Planner) Update(state *model.State, dirty *model.Dirty) *Change {
 // the difference.
 func (p *Planner) SetConfig(state *model.State, cfg Config) *Change {
 	if !p.planned {
-		p.makeRoom(len(state.Services()))
+		p.allocate(len(state.Services()))
 	}
 	p.cfg = cfg
 	u := newUpdate(p, state)

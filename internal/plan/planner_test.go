@@ -155,10 +155,10 @@ func TestOneChangedSliceCostsOneService(t *testing.T) {
 }
 
 func TestManyServicesAtOnceArePlannedLikeOneByOne(t *testing.T) {
-	state := benchCluster(2*lot+1, 2)
+	state := benchCluster(2*chunkSize+1, 2)
 	atOnce, oneByOne := New(defaults), New(defaults)
 	change := atOnce.Update(state, &model.Dirty{All: true})
-	wantEqual(t, "set", 2*lot+1, len(change.Set))
+	wantEqual(t, "set", 2*chunkSize+1, len(change.Set))
 	oneByOne.Update(model.NewState(), &model.Dirty{})
 	for name := range state.Services() {
 		dirty := model.Dirty{Node: true, Services: map[model.Name]struct{}{name: {}}}

@@ -29,7 +29,7 @@ type candidate struct {
 	high, low uint64 // of the address
 	port      uint16
 	usable    bool
-	standsIn  bool // is serving and terminating: in a pool if nobody is usable
+	fallback  bool // is serving and terminating: in a pool if nobody is usable
 	serving   bool // some slice says so
 	local     bool
 	slice     int32
@@ -57,14 +57,14 @@ func (cs *candidates) gather(env *environment, all []*model.Slice, port *model.S
 		}
 	}
 	slices.SortFunc(cs.found, candidate.compare)
-	cs.uniteTwins()
+	cs.mergeDuplicates()
 }
 
-// uniteTwins keeps the first of each endpoint. It serves if one of them does.
-func (cs *candidates) uniteTwins() {
+// mergeDuplicates keeps the first of each endpoint. It serves if one of them does.
+func (cs *candidates) mergeDuplicates() {
 	kept := cs.found[:0]
 	for _, c := range cs.found {
-		if n := len(kept); n > 0 && kept[n-1].twin(c) {
+		if n := len(kept); n > 0 && kept[n-1].sameEndpoint(c) {
 			kept[n-1].serving = kept[n-1].serving || c.serving
 		} else {
 			kept = append(kept, c)
@@ -87,7 +87,7 @@ func (cs *candidates) add(env *environment, slice int, port uint16) {
 			continue
 		}
 		c := candidateAt(e.Addr, port)
-		c.usable, c.standsIn, c.serving, c.local = usable(e), standsIn(e), serving, env.local(e)
+		c.usable, c.fallback, c.serving, c.local = usable(e), servingTerminating(e), serving, env.local(e)
 		c.slice, c.endpoint = int32(slice), int32(i)
 		cs.found = append(cs.found, c)
 	}
@@ -97,7 +97,7 @@ func (cs *candidates) add(env *environment, slice int, port uint16) {
 // others there are.
 func candidacy(e *model.Endpoint, f model.Family) Reason {
 	switch {
-	case usable(e) || standsIn(e):
+	case usable(e) || servingTerminating(e):
 	case e.Conditions.Has(model.Terminating):
 		return NotServing
 	default:
@@ -109,8 +109,10 @@ func candidacy(e *model.Endpoint, f model.Family) Reason {
 	return InPool
 }
 
-func usable(e *model.Endpoint) bool   { return e.Conditions.Has(model.Ready) }
-func standsIn(e *model.Endpoint) bool { return e.Conditions.Has(model.Serving | model.Terminating) }
+func usable(e *model.Endpoint) bool { return e.Conditions.Has(model.Ready) }
+func servingTerminating(e *model.Endpoint) bool {
+	return e.Conditions.Has(model.Serving | model.Terminating)
+}
 
 // candidateAt is a candidate of that address and port, which must be valid.
 func candidateAt(addr netip.Addr, port uint16) candidate {
@@ -122,8 +124,8 @@ func candidateAt(addr netip.Addr, port uint16) candidate {
 	}
 }
 
-// twin tells whether two candidates are the same endpoint, found twice.
-func (c candidate) twin(o candidate) bool {
+// sameEndpoint tells whether two candidates are the same endpoint, found twice.
+func (c candidate) sameEndpoint(o candidate) bool {
 	return c.low == o.low && c.high == o.high && c.port == o.port
 }
 
@@ -139,8 +141,8 @@ func (c candidate) compare(o candidate) int {
 		return cmp.Compare(c.port, o.port)
 	case c.usable != o.usable:
 		return trueFirst(c.usable)
-	case c.standsIn != o.standsIn:
-		return trueFirst(c.standsIn)
+	case c.fallback != o.fallback:
+		return trueFirst(c.fallback)
 	case c.slice != o.slice:
 		return cmp.Compare(c.slice, o.slice)
 	}

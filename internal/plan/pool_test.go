@@ -71,7 +71,7 @@ func TestPools(t *testing.T) {
 	}
 }
 
-// checkPolicies holds that each policy sends each talker to the right pool.
+// checkPolicies holds that each policy sends each client to the right pool.
 func checkPolicies(t *testing.T, f model.Family, in []*model.Slice, cluster, local string) {
 	t.Helper()
 	tests := []struct {

@@ -27,7 +27,7 @@ func (cs *candidates) selection(env *environment, withLocal bool) selection {
 	switch {
 	case s.usable:
 		s.meant, s.origin = cs.topology(env)
-	case !cs.any(func(c *candidate) bool { return c.standsIn }):
+	case !cs.any(func(c *candidate) bool { return c.fallback }):
 		s.origin = FromNothing
 	}
 	return s
@@ -46,7 +46,7 @@ func (cs *candidates) any(is func(*candidate) bool) bool {
 // pool only.
 func (s *selection) cluster(c *candidate) Reason {
 	switch {
-	case !c.usable && !c.standsIn:
+	case !c.usable && !c.fallback:
 		return NotReady
 	case !s.usable:
 		return InPool
@@ -61,7 +61,7 @@ func (s *selection) cluster(c *candidate) Reason {
 // local tells why a candidate is not in the local pool.
 func (s *selection) local(c *candidate) Reason {
 	switch {
-	case !c.usable && !c.standsIn:
+	case !c.usable && !c.fallback:
 		return NotReady
 	case !c.local:
 		return NotHere

@@ -52,8 +52,8 @@ func (u *update) planNode() {
 	u.nodeReports = reports
 }
 
-// lot is how many Services are planned at a time.
-const lot = 512
+// chunkSize is how many Services are planned at a time.
+const chunkSize = 512
 
 // planned is a Service and what it asks for now.
 type planned struct {
@@ -65,8 +65,8 @@ type planned struct {
 // planServices plans Services, each of which is named once. When there are many,
 // one processor plans while another one exchanges claims.
 func (u *update) planServices(names []model.Name) {
-	lots := func(yield func([]planned) bool) {
-		for some := range slices.Chunk(names, lot) {
+	chunks := func(yield func([]planned) bool) {
+		for some := range slices.Chunk(names, chunkSize) {
 			plans := make([]planned, len(some))
 			for i, name := range some {
 				plans[i].name = name
@@ -80,10 +80,10 @@ func (u *update) planServices(names []model.Name) {
 			}
 		}
 	}
-	if len(names) > lot {
-		lots = prefetch.Seq(lots)
+	if len(names) > chunkSize {
+		chunks = prefetch.Seq(chunks)
 	}
-	for plans := range lots {
+	for plans := range chunks {
 		for i := range plans {
 			u.take(&plans[i])
 		}

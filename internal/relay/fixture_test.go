@@ -22,8 +22,8 @@ import (
 	"sluice/internal/testkit"
 )
 
-// bench has a Relay and what it was heard of.
-type bench struct {
+// fixture has a Relay and what it was heard of.
+type fixture struct {
 	*Relay
 	t       testing.TB
 	log     testkit.Journal
@@ -33,9 +33,9 @@ type bench struct {
 
 // newBench makes a Relay on a free port of an address. In the end it must have
 // let go of everything.
-func newBench(t testing.TB, protocol model.Protocol, edits ...func(*Options)) *bench {
+func newBench(t testing.TB, protocol model.Protocol, edits ...func(*Options)) *fixture {
 	t.Helper()
-	b := &bench{t: t}
+	b := &fixture{t: t}
 	o := Options{
 		Address:  netip.AddrPortFrom(testkit.Loopback(1), freePort(t, protocol, testkit.Loopback(1))),
 		Protocol: protocol,
@@ -56,7 +56,7 @@ func newBench(t testing.TB, protocol model.Protocol, edits ...func(*Options)) *b
 }
 
 // set replaces the route by one to these endpoints. No other serves.
-func (b *bench) set(affinity time.Duration, endpoints ...netip.AddrPort) {
+func (b *fixture) set(affinity time.Duration, endpoints ...netip.AddrPort) {
 	b.t.Helper()
 	route := routeTo(endpoints...)
 	if err := b.Set(route, inPool(route), affinity); err != nil {
@@ -65,7 +65,7 @@ func (b *bench) set(affinity time.Duration, endpoints ...netip.AddrPort) {
 }
 
 // drain replaces the route by one to an endpoint, while another one still serves.
-func (b *bench) drain(to, from netip.AddrPort) {
+func (b *fixture) drain(to, from netip.AddrPort) {
 	b.t.Helper()
 	f := plan.Frontend{Route: routeTo(to), AlsoServing: routeTo(from).Endpoints}
 	if err := b.Set(f.Route, f.Serves, 0); err != nil {
@@ -121,7 +121,7 @@ func serveTCP(t testing.TB, at netip.Addr, serve func(*net.TCPConn)) netip.AddrP
 				return
 			}
 			if err != nil { // a test may take all sockets away for a while
-				time.Sleep(pauseFirst)
+				time.Sleep(minPause)
 				continue
 			}
 			serving.Go(func() {
@@ -143,7 +143,7 @@ func named(t testing.TB, name string, at netip.Addr) netip.AddrPort {
 }
 
 // dialTCP connects to the Relay.
-func (b *bench) dialTCP() *net.TCPConn {
+func (b *fixture) dialTCP() *net.TCPConn {
 	b.t.Helper()
 	conn, err := net.DialTimeout("tcp", b.Address.String(), testkit.Patience)
 	if err != nil {
@@ -157,7 +157,7 @@ func (b *bench) dialTCP() *net.TCPConn {
 }
 
 // ask makes a connection and returns what is said first.
-func (b *bench) ask() string {
+func (b *fixture) ask() string {
 	b.t.Helper()
 	conn := b.dialTCP()
 	defer conn.Close()
@@ -190,7 +190,7 @@ func say(t testing.TB, conn io.ReadWriter, text string) {
 }
 
 // outcome is how an attempt to connect ended.
-func (b *bench) outcome(timeout time.Duration) string {
+func (b *fixture) outcome(timeout time.Duration) string {
 	conn, err := net.DialTimeout("tcp", b.Address.String(), timeout)
 	switch {
 	case err == nil:

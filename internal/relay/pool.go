@@ -12,9 +12,9 @@ import (
 	"sluice/internal/plan"
 )
 
-// MostLoyalties is how many client addresses a Relay with affinity remembers.
+// MaxAffinityEntries is how many client addresses a Relay with affinity remembers.
 // When there are more, the one that was away for the longest time is forgotten.
-const MostLoyalties = 10_000
+const MaxAffinityEntries = 10_000
 
 // pool chooses endpoints.
 type pool struct {
@@ -24,17 +24,17 @@ type pool struct {
 	endpoints []plan.Endpoint // sorted
 	serves    func(netip.AddrPort) bool
 	affinity  time.Duration // 0 for none
-	loyal     map[netip.Addr]loyalty
+	clients   map[netip.Addr]affinityEntry
 }
 
-// loyalty is what a client has to an endpoint.
-type loyalty struct {
+// affinityEntry is what a client has to an endpoint.
+type affinityEntry struct {
 	endpoint netip.AddrPort
 	since    time.Time // of its last connection
 }
 
 func newPool(c clock.PassiveClock) pool {
-	return pool{clock: c, loyal: map[netip.Addr]loyalty{}}
+	return pool{clock: c, clients: map[netip.Addr]affinityEntry{}}
 }
 
 // set replaces the endpoints, and who keeps the connections that it has. Those
@@ -43,9 +43,9 @@ func (p *pool) set(endpoints []plan.Endpoint, serves func(netip.AddrPort) bool, 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.endpoints, p.serves, p.affinity = endpoints, serves, affinity
-	for client, l := range p.loyal {
+	for client, l := range p.clients {
 		if affinity == 0 || !contains(endpoints, l.endpoint) {
-			delete(p.loyal, client)
+			delete(p.clients, client)
 		}
 	}
 }
@@ -55,7 +55,7 @@ func (p *pool) candidates(client netip.Addr) []netip.AddrPort {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var out []netip.AddrPort
-	if l, ok := p.loyal[client]; ok && p.clock.Since(l.since) < p.affinity {
+	if l, ok := p.clients[client]; ok && p.clock.Since(l.since) < p.affinity {
 		out = append(out, l.endpoint)
 	}
 	count := len(p.endpoints)
@@ -63,7 +63,7 @@ func (p *pool) candidates(client netip.Addr) []netip.AddrPort {
 		return nil
 	}
 	first := rand.IntN(count)
-	for i := 0; i < count && len(out) < mostTries; i++ {
+	for i := 0; i < count && len(out) < maxTries; i++ {
 		if e := p.endpoints[(first+i)%count].AddrPort; !slices.Contains(out, e) {
 			out = append(out, e)
 		}
@@ -95,10 +95,10 @@ func (p *pool) chose(client netip.Addr, endpoint netip.AddrPort) bool {
 	if p.affinity == 0 {
 		return true
 	}
-	if _, known := p.loyal[client]; !known && len(p.loyal) >= MostLoyalties {
+	if _, known := p.clients[client]; !known && len(p.clients) >= MaxAffinityEntries {
 		p.forgetOldest()
 	}
-	p.loyal[client] = loyalty{endpoint, p.clock.Now()}
+	p.clients[client] = affinityEntry{endpoint, p.clock.Now()}
 	return true
 }
 
@@ -106,19 +106,19 @@ func (p *pool) chose(client netip.Addr, endpoint netip.AddrPort) bool {
 func (p *pool) refused(client netip.Addr, endpoint netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.loyal[client].endpoint == endpoint {
-		delete(p.loyal, client)
+	if p.clients[client].endpoint == endpoint {
+		delete(p.clients, client)
 	}
 }
 
 func (p *pool) forgetOldest() {
 	var oldest netip.Addr
-	for client, l := range p.loyal {
-		if !oldest.IsValid() || l.since.Before(p.loyal[oldest].since) {
+	for client, l := range p.clients {
+		if !oldest.IsValid() || l.since.Before(p.clients[oldest].since) {
 			oldest = client
 		}
 	}
-	delete(p.loyal, oldest)
+	delete(p.clients, oldest)
 }
 
 func contains(sorted []plan.Endpoint, endpoint netip.AddrPort) bool {

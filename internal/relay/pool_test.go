@@ -81,15 +81,15 @@ func TestAffinityRemembersABoundedNumberOfClients(t *testing.T) {
 	p.set(routeTo(all...).Endpoints, nobody, time.Hour)
 	client := netip.MustParseAddr("127.1.0.0")
 	oldest := client
-	for range MostLoyalties + 1 {
+	for range MaxAffinityEntries + 1 {
 		clock.Step(time.Millisecond)
 		p.chose(client, all[0])
 		client = client.Next()
 	}
-	if len(p.loyal) != MostLoyalties {
-		t.Errorf("%d clients are remembered, want %d", len(p.loyal), MostLoyalties)
+	if len(p.clients) != MaxAffinityEntries {
+		t.Errorf("%d clients are remembered, want %d", len(p.clients), MaxAffinityEntries)
 	}
-	if _, ok := p.loyal[oldest]; ok {
+	if _, ok := p.clients[oldest]; ok {
 		t.Error("the oldest is still among them")
 	}
 }

@@ -43,8 +43,8 @@ type Options struct {
 	Refused func()
 }
 
-// mostTries is how many endpoints a connection is tried with.
-const mostTries = 3
+// maxTries is how many endpoints a connection is tried with.
+const maxTries = 3
 
 // Relay listens on an address while its route wants that. Its methods are for
 // one goroutine.
@@ -163,24 +163,24 @@ func control(socket syscall.RawConn, act func(fd int) error) error {
 
 // How long a listener pauses after an error, such as a lack of sockets.
 const (
-	pauseFirst = 5 * time.Millisecond
-	pauseMost  = time.Second
+	minPause = 5 * time.Millisecond
+	maxPause = time.Second
 )
 
-// trouble is what a listener has with its socket.
-type trouble struct {
+// listenBackoff is what a listener has with its socket.
+type listenBackoff struct {
 	relay *Relay
 	pause time.Duration
 }
 
 // wait pauses for longer each time, and tells of the first of several errors.
 // It returns at once when closed is.
-func (t *trouble) wait(err error, closed <-chan struct{}) {
+func (t *listenBackoff) wait(err error, closed <-chan struct{}) {
 	r := t.relay
 	if t.pause == 0 {
 		r.Logger.Error(err, "A listener pauses", "address", r.Address.String(), "protocol", r.Protocol.String())
 	}
-	t.pause = min(max(2*t.pause, pauseFirst), pauseMost)
+	t.pause = min(max(2*t.pause, minPause), maxPause)
 	timer := r.Clock.NewTimer(t.pause)
 	defer timer.Stop()
 	select {
@@ -189,5 +189,5 @@ func (t *trouble) wait(err error, closed <-chan struct{}) {
 	}
 }
 
-// over says that all is well again.
-func (t *trouble) over() { t.pause = 0 }
+// reset says that all is well again.
+func (t *listenBackoff) reset() { t.pause = 0 }

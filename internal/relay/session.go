@@ -61,10 +61,10 @@ func (s *session) answer(f *udpFront) error {
 
 func (s *session) close() { _ = s.conn.Close() }
 
-// mostPacket is the longest packet there is.
-const mostPacket = 64 << 10
+// maxPacket is the longest packet there is.
+const maxPacket = 64 << 10
 
-var rooms = sync.Pool{New: func() any { return new([mostPacket]byte) }}
+var buffers = sync.Pool{New: func() any { return new([maxPacket]byte) }}
 
 // withPacket waits for a packet, and has it read into room that is borrowed only
 // then: thousands of sockets on which nothing happens need none.
@@ -83,7 +83,7 @@ func withPacket(socket syscall.RawConn, read func(room []byte) error) error {
 	if pending != nil { // the kernel tells of it only once
 		return pending
 	}
-	room := rooms.Get().(*[mostPacket]byte)
-	defer rooms.Put(room)
+	room := buffers.Get().(*[maxPacket]byte)
+	defer buffers.Put(room)
 	return read(room[:])
 }

@@ -76,17 +76,17 @@ func (f *tcpFront) close() {
 
 // accept serves connections until the front is closed.
 func (f *tcpFront) accept() {
-	trouble := trouble{relay: f.Relay}
+	backoff := listenBackoff{relay: f.Relay}
 	for {
 		client, err := f.listener.AcceptTCP()
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			trouble.wait(err, f.closed)
+			backoff.wait(err, f.closed)
 			continue
 		}
-		trouble.over()
+		backoff.reset()
 		if !f.takeSlot() {
 			reset(client)
 			return

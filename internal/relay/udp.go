@@ -15,9 +15,9 @@ import (
 // either direction. It is that of the kernel for UDP streams.
 const IdleTimeout = 2 * time.Minute
 
-// MostClients is how many UDP clients a Relay has at a time. When another one
+// MaxClients is how many UDP clients a Relay has at a time. When another one
 // comes, the one that was silent for the longest time is given up.
-const MostClients = 1000
+const MaxClients = 1000
 
 // udpFront hands packets of clients to their sessions.
 type udpFront struct {
@@ -61,7 +61,7 @@ func (f *udpFront) close() {
 
 // receive forwards packets until the front is closed.
 func (f *udpFront) receive(socket syscall.RawConn) {
-	trouble := trouble{relay: f.Relay}
+	backoff := listenBackoff{relay: f.Relay}
 	for {
 		err := withPacket(socket, func(room []byte) error {
 			n, client, err := f.conn.ReadFromUDPAddrPort(room)
@@ -76,9 +76,9 @@ func (f *udpFront) receive(socket syscall.RawConn) {
 			f.endWhere(func(*session) bool { return true })
 			return
 		case err != nil:
-			trouble.wait(err, f.closed)
+			backoff.wait(err, f.closed)
 		default:
-			trouble.over()
+			backoff.reset()
 		}
 	}
 }
@@ -86,7 +86,7 @@ func (f *udpFront) receive(socket syscall.RawConn) {
 // forward sends a packet to the client's endpoint, or to another one if that
 // refuses.
 func (f *udpFront) forward(client netip.AddrPort, packet []byte) {
-	for range mostTries {
+	for range maxTries {
 		s := f.session(client)
 		if s == nil {
 			break
@@ -129,7 +129,7 @@ func (f *udpFront) session(client netip.AddrPort) *session {
 func (f *udpFront) begin(s *session) {
 	f.mu.Lock()
 	var oldest *session
-	if len(f.sessions) >= MostClients {
+	if len(f.sessions) >= MaxClients {
 		oldest = f.oldest()
 		delete(f.sessions, oldest.client)
 	}

@@ -29,7 +29,7 @@ func answerUDP(t *testing.T, name string, at netip.AddrPort) netip.AddrPort {
 	t.Cleanup(serving.Wait)
 	t.Cleanup(func() { conn.Close() })
 	serving.Go(func() {
-		buffer := make([]byte, mostPacket)
+		buffer := make([]byte, maxPacket)
 		for {
 			n, source, err := conn.ReadFromUDPAddrPort(buffer)
 			if err != nil {
@@ -50,7 +50,7 @@ type client struct {
 	t testing.TB
 }
 
-func (b *bench) client() client {
+func (b *fixture) client() client {
 	b.t.Helper()
 	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(b.Address))
 	if err != nil {
@@ -280,12 +280,12 @@ func TestTooManyUDPClientsPushOutTheOldest(t *testing.T) {
 	second := b.client()
 	clock.Step(time.Second)
 	_, kept := second.ask()
-	for range MostClients - 1 {
+	for range MaxClients - 1 {
 		clock.Step(time.Millisecond)
 		b.client().ask() // and stays open, so that no other gets its port
 	}
-	if n := b.front.(*udpFront).count(); n != MostClients {
-		t.Errorf("%d clients are remembered, want %d", n, MostClients)
+	if n := b.front.(*udpFront).count(); n != MaxClients {
+		t.Errorf("%d clients are remembered, want %d", n, MaxClients)
 	}
 	if _, after := second.ask(); after != kept {
 		t.Error("another client than the oldest was pushed out")

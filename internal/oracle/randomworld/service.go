@@ -135,7 +135,7 @@ func (d drawer) loadBalancerIPs(s *model.Service) []netip.Addr {
 	return distinct(out)
 }
 
-// sourceRanges draws a filter: usually none, else around addresses that talk.
+// sourceRanges draws a filter: usually none, else around addresses of clients.
 // A filter without ranges is what remains of one with malformed entries only.
 func (d drawer) sourceRanges() (filtered bool, ranges []netip.Prefix) {
 	if !d.oneIn(3) {
@@ -144,11 +144,11 @@ func (d drawer) sourceRanges() (filtered bool, ranges []netip.Prefix) {
 	if d.oneIn(5) {
 		return true, nil
 	}
-	talkers := slices.Concat(d.OutsideIPs, d.NodeIPs)
+	clients := slices.Concat(d.OutsideIPs, d.NodeIPs)
 	for _, p := range slices.Concat(d.LocalPods, d.RemotePods) {
-		talkers = append(talkers, p.Addr)
+		clients = append(clients, p.Addr)
 	}
-	for _, a := range some(d.Rand, talkers, 1+d.IntN(3)) {
+	for _, a := range some(d.Rand, clients, 1+d.IntN(3)) {
 		bits := pick(d.Rand, []int{a.BitLen(), a.BitLen(), a.BitLen() - 1, a.BitLen() - 8, 0})
 		ranges = append(ranges, netip.PrefixFrom(a, bits).Masked())
 	}

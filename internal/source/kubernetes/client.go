@@ -28,7 +28,7 @@ func NewClient(connection componentconfig.ClientConnectionConfiguration, master,
 	config.UserAgent = agent
 	config.QPS = connection.QPS
 	config.Burst = int(connection.Burst)
-	noticeSilence(config)
+	detectDeadConnections(config)
 	client, err := clientset.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("set up the client of the API server %s: %w", config.Host, err)

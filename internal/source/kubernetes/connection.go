@@ -17,12 +17,12 @@ type connection struct {
 	logger logr.Logger
 	clock  clock.Clock
 
-	mu       sync.Mutex
-	answered bool             // at least once
-	failing  map[string]error // by kind
-	since    time.Time        // of this episode, or of the time without one
-	absent   map[string]Absence
-	ways     map[string]string // how each kind is followed
+	mu        sync.Mutex
+	answered  bool             // at least once
+	failing   map[string]error // by kind
+	since     time.Time        // of this episode, or of the time without one
+	absent    map[string]Absence
+	resources map[string]string // how each kind is followed
 }
 
 // Absence is a kind that the proxy does its work without.
@@ -35,7 +35,7 @@ type Absence struct {
 func newConnection(logger logr.Logger, clk clock.Clock) *connection {
 	return &connection{
 		logger: logger, clock: clk, failing: map[string]error{}, since: clk.Now(),
-		absent: map[string]Absence{}, ways: map[string]string{},
+		absent: map[string]Absence{}, resources: map[string]string{},
 	}
 }
 
@@ -69,8 +69,8 @@ func (c *connection) failed(kind string, err error) {
 	c.failing[kind] = err
 }
 
-// without says that the server has nothing to say of a kind.
-func (c *connection) without(a Absence) {
+// setAbsent says that the server has nothing to say of a kind.
+func (c *connection) setAbsent(a Absence) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.absent[a.Kind] != a {
@@ -79,8 +79,8 @@ func (c *connection) without(a Absence) {
 	}
 }
 
-// follows says that all there is of a kind was received, and by which API.
-func (c *connection) follows(kind string, a *api, older bool) {
+// setListed says that all there is of a kind was received, and by which API.
+func (c *connection) setListed(kind string, a *api, older bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok := c.absent[kind]; ok {
@@ -88,10 +88,10 @@ func (c *connection) follows(kind string, a *api, older bool) {
 		c.logger.Info("The API server lets the proxy list this kind of object now", "kind", kind)
 	}
 	way := a.groupVersion + " " + a.resource
-	if older && c.ways[kind] != way {
+	if older && c.resources[kind] != way {
 		c.logger.Info("The API server lacks a newer API, using an older one", "kind", kind, "version", a.groupVersion, "resource", a.resource)
 	}
-	c.ways[kind] = way
+	c.resources[kind] = way
 }
 
 func (c *connection) status() Status {

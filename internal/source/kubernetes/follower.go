@@ -28,7 +28,7 @@ func (s *Source) newFollower(k *kind) *follower {
 
 // run lists and watches until the context ends, the first time at once.
 func (f *follower) run(ctx context.Context) {
-	pause := f.options.retry.DelayWithReset(f.options.Clock, calm)
+	pause := f.options.retry.DelayWithReset(f.options.Clock, backoffResetAfter)
 	_ = pause.Until(ctx, true, true, func(ctx context.Context) (done bool, err error) {
 		f.follow(ctx)
 		return false, nil
@@ -75,14 +75,14 @@ func (f *follower) refused(ctx context.Context, err error) {
 // goWithout takes note that nothing will be heard of the kind, and waits until it
 // is time to ask again.
 func (f *follower) goWithout(ctx context.Context, reason, remedy string) {
-	f.connection.without(Absence{f.kind.name, reason, remedy})
+	f.connection.setAbsent(Absence{f.kind.name, reason, remedy})
 	f.outlet.listed(f.kind.name)
 	sleep(ctx, f.options.Clock, f.options.ResyncPeriod)
 }
 
 // listed says that all there is of the kind was handed over.
 func (f *follower) listed() {
-	f.connection.follows(f.kind.name, f.kind.apis[f.at], f.at > 0)
+	f.connection.setListed(f.kind.name, f.kind.apis[f.at], f.at > 0)
 	f.outlet.listed(f.kind.name)
 }
 

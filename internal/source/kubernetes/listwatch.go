@@ -20,7 +20,7 @@ import (
 // emptyWatch is what clients return for a watch if the server hangs up.
 var emptyWatch = reflect.TypeOf(watch.NewEmptyWatch())
 
-var errHungUp = errors.New("the server hung up without an answer")
+var errNoAnswer = errors.New("the server hung up without an answer")
 
 // listWatch asks the server and answers in records. It tells the connection
 // how each request fared.
@@ -120,7 +120,7 @@ func (l *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watc
 func (l *listWatch) open(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	w, err := l.api.watch(ctx, l.api.selecting(options))
 	if err == nil && reflect.TypeOf(w) == emptyWatch {
-		err = errHungUp
+		err = errNoAnswer
 	}
 	if err != nil {
 		return nil, err

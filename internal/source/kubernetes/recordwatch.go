@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// steady is how long a watch must last for the next one to be opened at once.
-const steady = time.Second
+// minWatchLifetime is how long a watch must last for the next one to be opened at once.
+const minWatchLifetime = time.Second
 
-// pacing is how long to wait before a watch is opened again that did not last.
+// rewatchBackoff is how long to wait before a watch is opened again that did not last.
 // Servers and everything between here and them end watches as they please, and
 // no news may wait for more than about a second because of that; but a server
 // that ends all of them at once is not asked as fast as it can answer.
-var pacing = wait.Backoff{Duration: 10 * time.Millisecond, Factor: 2, Jitter: 0.2, Cap: time.Second, Steps: 10}
+var rewatchBackoff = wait.Backoff{Duration: 10 * time.Millisecond, Factor: 2, Jitter: 0.2, Cap: time.Second, Steps: 10}
 
 // recordWatch passes on the events of a watch, converted. Where the server ends
 // the watch, it goes on with another one from the last version: whoever listens
@@ -55,7 +55,7 @@ func (w *recordWatch) Stop() { w.stop() }
 func (w *recordWatch) run(from watch.Interface) {
 	defer close(w.result)
 	defer w.stop()
-	clock, pause := w.requests.clock, pacing
+	clock, pause := w.requests.clock, rewatchBackoff
 	for {
 		opened := clock.Now()
 		if from == nil {
@@ -64,8 +64,8 @@ func (w *recordWatch) run(from watch.Interface) {
 		if from == nil || !w.pass(from) || w.listing {
 			return
 		}
-		if clock.Since(opened) >= steady {
-			pause = pacing
+		if clock.Since(opened) >= minWatchLifetime {
+			pause = rewatchBackoff
 		} else if !sleep(w.ctx, clock, pause.Step()) {
 			return
 		}

@@ -82,7 +82,7 @@ func streamed(u *url.URL) bool { return u.Query().Get("sendInitialEvents") == "t
 // TestServerThatEndsEveryWatchIsNotAskedAllTheTime looks at the pauses: they are
 // about a second soon, and never more.
 func TestServerThatEndsEveryWatchIsNotAskedAllTheTime(t *testing.T) {
-	pause := pacing
+	pause := rewatchBackoff
 	var total time.Duration
 	for range 20 {
 		step := pause.Step()

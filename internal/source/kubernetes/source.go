@@ -20,8 +20,8 @@ const (
 	// listTimeout bounds one answer to a list. Servers give up after a minute,
 	// but a slow line may need longer for what they sent.
 	listTimeout = 5 * time.Minute
-	// calm is after which time without a retry the pauses are short again.
-	calm = 30 * time.Second
+	// backoffResetAfter is after which time without a retry the pauses are short again.
+	backoffResetAfter = 30 * time.Second
 )
 
 // retry is how long to pause before a request is repeated that failed: one to two

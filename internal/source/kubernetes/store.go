@@ -32,7 +32,7 @@ func newStore(outlet *outlet, listed func()) *store {
 func (s *store) share(name model.Name, events []model.Event) []model.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	shared, _ := difference(s.objects[name], events)
+	shared, _ := diff(s.objects[name], events)
 	return shared
 }
 
@@ -44,7 +44,7 @@ func (s *store) Add(obj any) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	events, changes := difference(s.objects[r.name()], r.events)
+	events, changes := diff(s.objects[r.name()], r.events)
 	remember(s.objects, r, events)
 	s.outlet.update(changes)
 	return nil
@@ -61,7 +61,7 @@ func (s *store) Delete(obj any) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, changes := difference(s.objects[r.name()], nil)
+	_, changes := diff(s.objects[r.name()], nil)
 	delete(s.objects, r.name())
 	s.outlet.update(changes)
 	return nil
@@ -91,13 +91,13 @@ func (s *store) replace(records []*record) {
 	next := make(map[model.Name][]model.Event, len(records))
 	var all []model.Event
 	for _, r := range records {
-		events, changes := difference(s.objects[r.name()], r.events)
+		events, changes := diff(s.objects[r.name()], r.events)
 		delete(s.objects, r.name())
 		remember(next, r, events)
 		all = append(all, changes...)
 	}
 	for _, gone := range s.objects {
-		_, changes := difference(gone, nil)
+		_, changes := diff(gone, nil)
 		all = append(all, changes...)
 	}
 	s.objects = next

@@ -57,7 +57,7 @@ func list(path string) (*listing, error) {
 // folder adds the files of a folder and of those below it. Hidden ones are
 // ignored, and links back to a folder above.
 func (l *listing) folder(dir, prefix string, above []fs.FileInfo) error {
-	l.watch.Folder(dir)
+	l.watch.Directory(dir)
 	self, err := os.Stat(dir)
 	if err != nil {
 		return notExistIsNil(prefix, fmt.Errorf("reading the folder: %w", err))

@@ -33,34 +33,34 @@ const (
 // here, in seconds.
 const readIdleVariable = "HTTP2_READ_IDLE_TIMEOUT_SECONDS"
 
-// noticeSilence makes a client find out by itself when its connection is broken. The
+// detectDeadConnections makes a client find out by itself when its connection is broken. The
 // kernel notices that packets get lost; a ping of HTTP/2 notices it too if there is
 // something in between that still answers for a server that does not.
-func noticeSilence(config *rest.Config) {
+func detectDeadConnections(config *rest.Config) {
 	config.Dial = (&net.Dialer{
 		Timeout: dialTimeout,
 		KeepAliveConfig: net.KeepAliveConfig{
 			Enable: true, Idle: idleBefore, Interval: answerWithin / probes, Count: probes,
 		},
-		Control: boundUnacknowledged,
+		Control: setUserTimeout,
 	}).DialContext
 	if os.Getenv(readIdleVariable) == "" {
-		config.Wrap(pingSoon)
+		config.Wrap(setPingTimeouts)
 	}
 }
 
-// boundUnacknowledged bounds how long what was sent may go unacknowledged, for
+// setUserTimeout bounds how long what was sent may go unacknowledged, for
 // keep-alive asks only where nothing was sent.
-func boundUnacknowledged(_, _ string, conn syscall.RawConn) error {
+func setUserTimeout(_, _ string, conn syscall.RawConn) error {
 	return conn.Control(func(fd uintptr) {
 		// A kernel without it takes longer to notice.
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int((idleBefore + answerWithin).Milliseconds()))
 	})
 }
 
-// pingSoon sets when connections of HTTP/2 are asked for an answer. Whatever client-go
+// setPingTimeouts sets when connections of HTTP/2 are asked for an answer. Whatever client-go
 // put around the transport stays.
-func pingSoon(outer http.RoundTripper) http.RoundTripper {
+func setPingTimeouts(outer http.RoundTripper) http.RoundTripper {
 	for rt := outer; ; {
 		switch t := rt.(type) {
 		case *http.Transport:

@@ -23,10 +23,10 @@ func connectionOf(f *flow) connection {
 	if f.protocol != model.TCP || !f.standing() {
 		return connection{}
 	}
-	return connection{client: [...]netip.AddrPort{f.from, f.to}, server: [...]netip.AddrPort{f.by, f.seen}}
+	return connection{client: [...]netip.AddrPort{f.from, f.to}, server: [...]netip.AddrPort{f.by, f.replyTo}}
 }
 
-// bell makes the ends of TCP connections speak whose entries are gone.
+// challenger makes the ends of TCP connections speak whose entries are gone.
 //
 // A reset is valid only with the number of the very byte that its receiver
 // expects, which the connection tracking table does not know. But TCP answers a
@@ -36,15 +36,15 @@ func connectionOf(f *flow) connection {
 //
 // The segment is a SYN-ACK: connection tracking takes none for the beginning of
 // a connection, here and on its way, and so makes no entry for it.
-type bell struct {
+type challenger struct {
 	netns   int
 	sockets [2]int // of IPv4 and IPv6, less one, so that 0 is none
 	buf     []byte
 	err     error // the first that kept it from ringing
 }
 
-// ring makes both ends speak. One that cannot be reached has nobody to tell.
-func (b *bell) ring(c connection) {
+// provoke makes both ends speak. One that cannot be reached has nobody to tell.
+func (b *challenger) provoke(c connection) {
 	if b == nil || !c.client[0].IsValid() {
 		return
 	}
@@ -55,7 +55,7 @@ func (b *bell) ring(c connection) {
 	}
 }
 
-func (b *bell) close() {
+func (b *challenger) close() {
 	for _, s := range b.sockets {
 		if s != 0 {
 			unix.Close(s - 1)
@@ -63,7 +63,7 @@ func (b *bell) close() {
 	}
 }
 
-func (b *bell) send(from, to netip.AddrPort) error {
+func (b *challenger) send(from, to netip.AddrPort) error {
 	fd, err := b.socket(model.FamilyOf(to.Addr()))
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (b *bell) send(from, to netip.AddrPort) error {
 
 // socket opens the raw socket of a family when it is first needed. Those of
 // IPPROTO_RAW are given whole packets.
-func (b *bell) socket(f model.Family) (int, error) {
+func (b *challenger) socket(f model.Family) (int, error) {
 	i, domain := 0, unix.AF_INET
 	if f == model.IPv6 {
 		i, domain = 1, unix.AF_INET6

@@ -32,14 +32,14 @@ type failure struct {
 	retry    time.Time
 }
 
-// ledger is the status of every frontend. The loop writes it, everybody reads.
-type ledger struct {
-	mu         sync.RWMutex
-	summary    Summary
-	programmed map[plan.Key]mark
-	pending    map[plan.Key]waiting // overrides the other two
-	failed     map[plan.Key]failure // overrides programmed
-	told       time.Time            // when it was last logged how far a commit is
+// statusTable is the status of every frontend. The loop writes it, everybody reads.
+type statusTable struct {
+	mu              sync.RWMutex
+	summary         Summary
+	programmed      map[plan.Key]mark
+	pending         map[plan.Key]waiting // overrides the other two
+	failed          map[plan.Key]failure // overrides programmed
+	lastProgressLog time.Time            // when it was last logged how far a commit is
 	// nextRetry is a time before which no failed frontend is to be tried
 	// again; zero when there is none to try. It may be too early, which costs
 	// a look, so that it need not be searched for after each commit.
@@ -52,8 +52,8 @@ type outcome struct {
 	recovered int       // refused before, and now as desired
 }
 
-func newLedger() *ledger {
-	return &ledger{
+func newStatusTable() *statusTable {
+	return &statusTable{
 		programmed: map[plan.Key]mark{},
 		pending:    map[plan.Key]waiting{},
 		failed:     map[plan.Key]failure{},
@@ -61,7 +61,7 @@ func newLedger() *ledger {
 }
 
 // queued notes that a change which came at that time is being worked on.
-func (l *ledger) queued(since time.Time) {
+func (l *statusTable) queued(since time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.summary.Synced = true
@@ -72,7 +72,7 @@ func (l *ledger) queued(since time.Time) {
 
 // planned notes what a change makes pending, and the number of frontends that
 // are desired with it.
-func (l *ledger) planned(change *plan.Change, since time.Time, frontends int) {
+func (l *statusTable) planned(change *plan.Change, since time.Time, frontends int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.summary.DesiredRevision = change.Revision
@@ -88,7 +88,7 @@ func (l *ledger) planned(change *plan.Change, since time.Time, frontends int) {
 	}
 }
 
-func (l *ledger) wait(key plan.Key, m mark, removing bool) {
+func (l *statusTable) wait(key plan.Key, m mark, removing bool) {
 	if old, ok := l.pending[key]; ok {
 		m.since = old.since
 	}
@@ -97,11 +97,11 @@ func (l *ledger) wait(key plan.Key, m mark, removing bool) {
 
 // committed notes that all that was pending is now in the kernel, apart from
 // what was refused.
-func (l *ledger) committed(c *Commit) (o outcome) {
+func (l *statusTable) committed(c *Commit) (o outcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c.Kind == Repair {
-		return l.mended(c)
+		return l.repaired(c)
 	}
 	l.count(c)
 	l.pending = map[plan.Key]waiting{}
@@ -126,9 +126,9 @@ func (l *ledger) committed(c *Commit) (o outcome) {
 	return o
 }
 
-// mended notes that what somebody else changed is repaired. What is pending still
+// repaired notes that what somebody else changed is repaired. What is pending still
 // is; what was refused may have been for what they did.
-func (l *ledger) mended(c *Commit) (o outcome) {
+func (l *statusTable) repaired(c *Commit) (o outcome) {
 	l.countWrites(c)
 	l.refuseAll(c, mark{c.Change.Revision, c.End.UnixNano()}, &o)
 	for key, f := range l.failed {
@@ -141,7 +141,7 @@ func (l *ledger) mended(c *Commit) (o outcome) {
 	return o
 }
 
-func (l *ledger) refuseAll(c *Commit, now mark, o *outcome) {
+func (l *statusTable) refuseAll(c *Commit, now mark, o *outcome) {
 	for key, err := range c.Result.Failed {
 		_, desired := c.Desired.Frontends[key]
 		l.refuse(key, failure{mark: now, removing: !desired, err: err}, c.End, o)
@@ -151,7 +151,7 @@ func (l *ledger) refuseAll(c *Commit, now mark, o *outcome) {
 
 // count keeps the summary. A change that left the kernel nothing to do is in
 // the kernel, but is no commit.
-func (l *ledger) count(c *Commit) {
+func (l *statusTable) count(c *Commit) {
 	s := &l.summary
 	s.ProgrammedRevision = c.Change.Revision
 	s.PendingSince = time.Time{}
@@ -160,7 +160,7 @@ func (l *ledger) count(c *Commit) {
 	}
 }
 
-func (l *ledger) countWrites(c *Commit) {
+func (l *statusTable) countWrites(c *Commit) {
 	s := &l.summary
 	s.FailingSince = time.Time{}
 	s.LastCommit, s.LastCommitDuration = c.End, c.Duration()
@@ -173,7 +173,7 @@ func (l *ledger) countWrites(c *Commit) {
 }
 
 // settle notes that a frontend is as desired.
-func (l *ledger) settle(key plan.Key, o *outcome) {
+func (l *statusTable) settle(key plan.Key, o *outcome) {
 	if _, ok := l.failed[key]; ok {
 		delete(l.failed, key)
 		o.recovered++
@@ -185,7 +185,7 @@ func (l *ledger) settle(key plan.Key, o *outcome) {
 
 // refuse notes that a frontend failed, and when it is to be tried again. It
 // has failed since the first time in a row.
-func (l *ledger) refuse(key plan.Key, f failure, now time.Time, o *outcome) {
+func (l *statusTable) refuse(key plan.Key, f failure, now time.Time, o *outcome) {
 	old, again := l.failed[key]
 	if again {
 		f.since = old.since
@@ -200,14 +200,14 @@ func (l *ledger) refuse(key plan.Key, f failure, now time.Time, o *outcome) {
 	}
 }
 
-func (l *ledger) retryBy(at time.Time) {
+func (l *statusTable) retryBy(at time.Time) {
 	if l.nextRetry.IsZero() || at.Before(l.nextRetry) {
 		l.nextRetry = at
 	}
 }
 
-// broke notes that a commit failed as a whole.
-func (l *ledger) broke(c *Commit) {
+// commitFailed notes that a commit failed as a whole.
+func (l *statusTable) commitFailed(c *Commit) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := &l.summary
@@ -219,14 +219,14 @@ func (l *ledger) broke(c *Commit) {
 }
 
 // verified notes that the kernel was found as programmed.
-func (l *ledger) verified(now time.Time) {
+func (l *statusTable) verified(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.summary.LastVerified = now
 }
 
 // retryAt is when to look for failed frontends to try again, if there are any.
-func (l *ledger) retryAt() (at time.Time, ok bool) {
+func (l *statusTable) retryAt() (at time.Time, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return l.nextRetry, !l.nextRetry.IsZero()
@@ -234,7 +234,7 @@ func (l *ledger) retryAt() (at time.Time, ok bool) {
 
 // takeRetries are the failed frontends that are to be tried again now, or all
 // of them. The commit they go into puts those that fail again back.
-func (l *ledger) takeRetries(now time.Time, all bool) (keys []plan.Key) {
+func (l *statusTable) takeRetries(now time.Time, all bool) (keys []plan.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !all && (l.nextRetry.IsZero() || now.Before(l.nextRetry)) {
@@ -252,7 +252,7 @@ func (l *ledger) takeRetries(now time.Time, all bool) (keys []plan.Key) {
 	return keys
 }
 
-func (l *ledger) read() Summary {
+func (l *statusTable) read() Summary {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	s := l.summary
@@ -265,7 +265,7 @@ func (l *ledger) read() Summary {
 	return s
 }
 
-func (l *ledger) frontend(key plan.Key) (FrontendStatus, bool) {
+func (l *statusTable) frontend(key plan.Key) (FrontendStatus, bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if w, ok := l.pending[key]; ok {
@@ -283,7 +283,7 @@ func (l *ledger) frontend(key plan.Key) (FrontendStatus, bool) {
 	return m.status(Programmed), ok
 }
 
-func (l *ledger) failures() []Failure {
+func (l *statusTable) failures() []Failure {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	out := make([]Failure, 0, len(l.failed))

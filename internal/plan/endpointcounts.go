@@ -21,8 +21,8 @@ func (c EndpointCounts) Plus(o EndpointCounts) EndpointCounts {
 	return EndpointCounts{c.Used + o.Used, c.LeftOut + o.LeftOut, c.Ready + o.Ready, c.Terminating + o.Terminating}
 }
 
-// person is an endpoint of a slice, as a census sees it.
-type person struct {
+// countedEndpoint is an endpoint of a slice, as a census sees it.
+type countedEndpoint struct {
 	addr                     netip.Addr
 	used, ready, terminating bool
 }
@@ -32,8 +32,8 @@ func (e *Evidence) EndpointCounts() (c EndpointCounts) {
 	if e.Service == nil {
 		return c
 	}
-	people := e.people()
-	slices.SortFunc(people, func(a, b person) int { return a.addr.Compare(b.addr) })
+	people := e.counted()
+	slices.SortFunc(people, func(a, b countedEndpoint) int { return a.addr.Compare(b.addr) })
 	for len(people) > 0 {
 		one := people[0]
 		for people = people[1:]; len(people) > 0 && people[0].addr == one.addr; people = people[1:] {
@@ -41,12 +41,12 @@ func (e *Evidence) EndpointCounts() (c EndpointCounts) {
 			one.ready = one.ready || people[0].ready
 			one.terminating = one.terminating || people[0].terminating
 		}
-		c = c.Plus(one.census())
+		c = c.Plus(one.counts())
 	}
 	return c
 }
 
-func (p person) census() EndpointCounts {
+func (p countedEndpoint) counts() EndpointCounts {
 	count := func(is bool) int {
 		if is {
 			return 1
@@ -56,9 +56,9 @@ func (p person) census() EndpointCounts {
 	return EndpointCounts{count(p.used), count(!p.used), count(p.ready), count(p.terminating)}
 }
 
-// people are all endpoints of the families that the Service has and the node can
+// counted are all endpoints of the families that the Service has and the node can
 // do.
-func (e *Evidence) people() []person {
+func (e *Evidence) counted() []countedEndpoint {
 	used := map[netip.Addr]struct{}{}
 	for _, f := range e.frontends {
 		for _, pool := range f.Routes() {
@@ -67,12 +67,12 @@ func (e *Evidence) people() []person {
 			}
 		}
 	}
-	var people []person
+	var people []countedEndpoint
 	for _, s := range e.Slices {
 		for i := range s.Endpoints {
 			at := &s.Endpoints[i]
 			if _, in := used[at.Addr]; e.plan.of(s.Family) {
-				people = append(people, person{at.Addr, in, usable(at), at.Conditions.Has(model.Terminating)})
+				people = append(people, countedEndpoint{at.Addr, in, usable(at), at.Conditions.Has(model.Terminating)})
 			}
 		}
 	}

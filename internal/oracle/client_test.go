@@ -91,7 +91,7 @@ func TestWhoIsAPod(t *testing.T) {
 	})
 }
 
-// An external frontend under policy Local shows all three talkers apart.
+// An external frontend under policy Local shows all three clients apart.
 func TestWhoIsTheNode(t *testing.T) {
 	local := func(change func(*setting)) func(*setting) {
 		return func(s *setting) {

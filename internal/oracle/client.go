@@ -9,22 +9,22 @@ import (
 	"sluice/internal/plan"
 )
 
-// talker is who sent a packet.
-type talker uint8
+// client is who sent a packet.
+type client uint8
 
 const (
-	outside talker = iota
+	outside client = iota
 	pod
 	node
 )
 
-func (t talker) String() string {
+func (t client) String() string {
 	return [...]string{"somebody outside", "a pod", "the node"}[t]
 }
 
-// talker tells who sent the packet. The detector is asked first: an address of
+// client tells who sent the packet. The detector is asked first: an address of
 // the node that lies in a pod range, as a bridge's does, counts as a pod.
-func (w World) talker(p Packet) talker {
+func (w World) client(p Packet) client {
 	switch {
 	case w.isPod(p):
 		return pod

@@ -7,10 +7,10 @@ import (
 	"sluice/internal/model"
 )
 
-// difference compares what an object led to before with what it leads to now.
+// diff compares what an object led to before with what it leads to now.
 // It returns the events to remember, which are the old ones where nothing
 // changed so that only one copy of a value stays, and those to hand over.
-func difference(old, next []model.Event) (events, changes []model.Event) {
+func diff(old, next []model.Event) (events, changes []model.Event) {
 	events = slices.Clone(next)
 	kept := make([]model.Event, 0, len(next)) // the events that take these back
 	for i, e := range next {
