@@ -79,7 +79,7 @@ func TestTheEvidenceOfAViewMayBeKept(t *testing.T) {
 		b.Inspect(func(v View) { kept = v.Evidence(webName("10.0.0.1")) })
 		b.Update(slice("10.1.0.2"))
 		synctest.Wait()
-		if got := kept.Accounts()[0].Endpoints[0].Endpoint.Addr.String(); got != "10.1.0.1" {
+		if got := kept.PoolDecision(kept.Frontends()[0]).Endpoints[0].Endpoint.Addr.String(); got != "10.1.0.1" {
 			t.Errorf("the evidence has changed: its endpoint is %s", got)
 		}
 	})

@@ -21,7 +21,7 @@ func (c EndpointCounts) Plus(o EndpointCounts) EndpointCounts {
 	return EndpointCounts{c.Used + o.Used, c.LeftOut + o.LeftOut, c.Ready + o.Ready, c.Terminating + o.Terminating}
 }
 
-// countedEndpoint is an endpoint of a slice, as a census sees it.
+// countedEndpoint is an endpoint of a slice.
 type countedEndpoint struct {
 	addr                     netip.Addr
 	used, ready, terminating bool
@@ -32,49 +32,51 @@ func (e *Evidence) EndpointCounts() (c EndpointCounts) {
 	if e.Service == nil {
 		return c
 	}
-	people := e.counted()
-	slices.SortFunc(people, func(a, b countedEndpoint) int { return a.addr.Compare(b.addr) })
-	for len(people) > 0 {
-		one := people[0]
-		for people = people[1:]; len(people) > 0 && people[0].addr == one.addr; people = people[1:] {
-			one.used = one.used || people[0].used
-			one.ready = one.ready || people[0].ready
-			one.terminating = one.terminating || people[0].terminating
+	all := e.countedEndpoints()
+	slices.SortFunc(all, func(a, b countedEndpoint) int { return a.addr.Compare(b.addr) })
+	for len(all) > 0 {
+		one := all[0]
+		for all = all[1:]; len(all) > 0 && all[0].addr == one.addr; all = all[1:] {
+			one.used = one.used || all[0].used
+			one.ready = one.ready || all[0].ready
+			one.terminating = one.terminating || all[0].terminating
 		}
 		c = c.Plus(one.counts())
 	}
 	return c
 }
 
-func (p countedEndpoint) counts() EndpointCounts {
+func (e countedEndpoint) counts() EndpointCounts {
 	count := func(is bool) int {
 		if is {
 			return 1
 		}
 		return 0
 	}
-	return EndpointCounts{count(p.used), count(!p.used), count(p.ready), count(p.terminating)}
+	return EndpointCounts{count(e.used), count(!e.used), count(e.ready), count(e.terminating)}
 }
 
-// counted are all endpoints of the families that the Service has and the node can
-// do.
-func (e *Evidence) counted() []countedEndpoint {
+// countedEndpoints returns the endpoints in all slices of families that the
+// Service has and the node supports.
+func (e *Evidence) countedEndpoints() []countedEndpoint {
 	used := map[netip.Addr]struct{}{}
 	for _, f := range e.frontends {
-		for _, pool := range f.Routes() {
-			for _, ep := range pool.Endpoints {
+		for _, route := range f.Routes() {
+			for _, ep := range route.Endpoints {
 				used[ep.Addr()] = struct{}{}
 			}
 		}
 	}
-	var people []countedEndpoint
+	var out []countedEndpoint
 	for _, s := range e.Slices {
+		if !e.plan.of(s.Family) {
+			continue
+		}
 		for i := range s.Endpoints {
-			at := &s.Endpoints[i]
-			if _, in := used[at.Addr]; e.plan.of(s.Family) {
-				people = append(people, countedEndpoint{at.Addr, in, usable(at), at.Conditions.Has(model.Terminating)})
-			}
+			ep := &s.Endpoints[i]
+			_, isUsed := used[ep.Addr]
+			out = append(out, countedEndpoint{ep.Addr, isUsed, usable(ep), ep.Conditions.Has(model.Terminating)})
 		}
 	}
-	return people
+	return out
 }

@@ -64,118 +64,101 @@ func (e *Evidence) Zone() string { return e.env.zone }
 // Frontends are those that the Service has, sorted by key.
 func (e *Evidence) Frontends() []*Frontend { return e.frontends }
 
-// Accounts explains the pools of every service port and family.
-func (e *Evidence) Accounts() []PoolDecision {
-	return e.accounts(func(*model.ServicePort, model.Family) bool { return true })
-}
-
-// PoolDecision explains the pools of the service port that a frontend is of, nil
-// if there is none.
+// PoolDecision explains the pools of the service port that a frontend belongs to.
+// It returns nil if the Service has no such port.
 func (e *Evidence) PoolDecision(f *Frontend) *PoolDecision {
-	accounts := e.accounts(func(p *model.ServicePort, family model.Family) bool {
-		number := p.Port
-		if f.Kind == NodePort {
-			number = p.NodePort
-		}
-		return family == f.Family() && p.Name == f.Port && p.Protocol == f.Protocol && number == f.Key.Port
-	})
-	if len(accounts) == 0 {
-		return nil
-	}
-	return &accounts[0]
-}
-
-func (e *Evidence) accounts(wanted func(*model.ServicePort, model.Family) bool) []PoolDecision {
 	if e.Service == nil {
 		return nil
 	}
 	d := draft{service: e.Service, env: &e.env, slices: e.Slices, work: &candidates{}}
 	d.collectAddresses()
-	var out []PoolDecision
-	for _, f := range model.Families {
-		if !d.hasFamily(f) {
-			continue
+	if !d.hasFamily(f.Family()) {
+		return nil
+	}
+	for i := range e.Service.Ports {
+		p := &e.Service.Ports[i]
+		number := p.Port
+		if f.Kind == NodePort {
+			number = p.NodePort
 		}
-		for i := range e.Service.Ports {
-			if p := &e.Service.Ports[i]; wanted(p, f) {
-				out = append(out, d.decidePools(p, f))
-			}
+		if p.Name == f.Port && p.Protocol == f.Protocol && number == f.Key.Port {
+			return d.decidePools(p, f.Family())
 		}
 	}
-	return out
+	return nil
 }
 
-func (d *draft) decidePools(port *model.ServicePort, f model.Family) PoolDecision {
+func (d *draft) decidePools(port *model.ServicePort, f model.Family) *PoolDecision {
 	d.work.gather(d.env, d.slices, port, f)
 	s := d.work.selection(d.env, true)
-	a := PoolDecision{Port: *port, Family: f, Cluster: s.origin}
+	p := &PoolDecision{Port: *port, Family: f, Cluster: s.origin}
 	for i := range d.work.found {
 		c := &d.work.found[i]
-		a.count(d.work.of(c), c, &s)
+		p.count(d.work.of(c), c, &s)
 	}
 	for i, slice := range d.slices {
-		d.decideSlice(&a, i, slice, &s)
+		d.decideSlice(p, i, slice, &s)
 	}
-	return a
+	return p
 }
 
 // count takes in a candidate.
-func (a *PoolDecision) count(e *model.Endpoint, c *candidate, s *selection) {
+func (p *PoolDecision) count(e *model.Endpoint, c *candidate, s *selection) {
 	switch {
 	case c.usable && e.Hints != nil:
-		a.Hinted++
+		p.Hinted++
 	case c.usable:
-		a.Unhinted++
+		p.Unhinted++
 	}
 	switch {
 	case s.local(c) != InPool:
 	case c.usable:
-		a.Local = FromReady
+		p.Local = FromReady
 	default:
-		a.Local = FromTerminating
+		p.Local = FromTerminating
 	}
 }
 
 // decideSlice adds the fates of a slice's endpoints. Slices of the Service's other
 // family belong to another account.
-func (d *draft) decideSlice(a *PoolDecision, at int, slice *model.Slice, s *selection) {
-	if slice.Family != a.Family {
+func (d *draft) decideSlice(p *PoolDecision, at int, slice *model.Slice, s *selection) {
+	if slice.Family != p.Family {
 		if !d.hasFamily(slice.Family) && d.env.serves(slice.Family) {
-			d.leaveOutAll(a, slice, OtherFamily)
+			d.leaveOutAll(p, slice, OtherFamily)
 		}
 		return
 	}
 	served := false
 	for i := range slice.Ports {
-		p := &slice.Ports[i]
-		if !serves(p, &a.Port) {
+		port := &slice.Ports[i]
+		if !serves(port, &p.Port) {
 			continue
 		}
 		served = true
 		for j := range slice.Endpoints {
-			a.Endpoints = append(a.Endpoints, d.decideEndpoint(at, j, p.Port, s))
+			p.Endpoints = append(p.Endpoints, d.decideEndpoint(at, j, port.Port, s))
 		}
 	}
 	if !served {
-		d.leaveOutAll(a, slice, NoSuchPort)
+		d.leaveOutAll(p, slice, NoSuchPort)
 	}
 }
 
-func (d *draft) leaveOutAll(a *PoolDecision, slice *model.Slice, why Reason) {
+func (d *draft) leaveOutAll(p *PoolDecision, slice *model.Slice, why Reason) {
 	for i := range slice.Endpoints {
 		e := &slice.Endpoints[i]
-		a.Endpoints = append(a.Endpoints, EndpointDecision{Slice: slice.Name, Endpoint: e, Local: d.env.local(e), InCluster: why, InLocal: why})
+		p.Endpoints = append(p.Endpoints, EndpointDecision{Slice: slice.Name, Endpoint: e, Local: d.env.local(e), InCluster: why, InLocal: why})
 	}
 }
 
 func (d *draft) decideEndpoint(slice, endpoint int, port uint16, s *selection) EndpointDecision {
 	in := d.slices[slice]
 	e := &in.Endpoints[endpoint]
-	f := EndpointDecision{Slice: in.Name, Endpoint: e, Port: port, Local: d.env.local(e)}
-	f.InCluster = candidacy(e, in.Family)
-	if f.InCluster != InPool {
-		f.InLocal = f.InCluster
-		return f
+	out := EndpointDecision{Slice: in.Name, Endpoint: e, Port: port, Local: d.env.local(e)}
+	out.InCluster = candidacy(e, in.Family)
+	if out.InCluster != InPool {
+		out.InLocal = out.InCluster
+		return out
 	}
 	// Of twins one is left. It sorts directly after what would be the first.
 	first := candidateAt(e.Addr, port)
@@ -183,9 +166,9 @@ func (d *draft) decideEndpoint(slice, endpoint int, port uint16, s *selection) E
 	i, _ := slices.BinarySearchFunc(d.work.found, first, candidate.compare)
 	c := &d.work.found[i]
 	if int(c.slice) != slice || int(c.endpoint) != endpoint {
-		f.InCluster, f.InLocal = Duplicate, Duplicate
-		return f
+		out.InCluster, out.InLocal = Duplicate, Duplicate
+		return out
 	}
-	f.InCluster, f.InLocal = s.cluster(c), s.local(c)
-	return f
+	out.InCluster, out.InLocal = s.cluster(c), s.local(c)
+	return out
 }

@@ -7,8 +7,8 @@ import (
 	"sluice/internal/model"
 )
 
-// accountOf explains the only port of default/web.
-func accountOf(t *testing.T, svc *model.Service, slices ...*model.Slice) PoolDecision {
+// poolDecisionOf explains the only port of default/web.
+func poolDecisionOf(t *testing.T, svc *model.Service, slices ...*model.Slice) *PoolDecision {
 	t.Helper()
 	events := []model.Event{model.SetService{Service: svc}}
 	for _, s := range slices {
@@ -18,24 +18,24 @@ func accountOf(t *testing.T, svc *model.Service, slices ...*model.Slice) PoolDec
 	p := New(defaults)
 	p.Update(state, &model.Dirty{})
 	e := p.Evidence(state, svc.Name)
-	accounts := e.Accounts()
-	if len(accounts) != 1 {
-		t.Fatalf("%d accounts, want one", len(accounts))
+	decision := e.PoolDecision(e.Frontends()[0])
+	if decision == nil {
+		t.Fatal("the frontend has no pool decision")
 	}
-	return accounts[0]
+	return decision
 }
 
-// fateList is "1 in-pool/not-here" for each endpoint.
-func fateList(a PoolDecision) []string {
+// decisionList is "1 in-pool/not-here" for each endpoint.
+func decisionList(p *PoolDecision) []string {
 	var out []string
-	for _, f := range a.Endpoints {
+	for _, f := range p.Endpoints {
 		ip := f.Endpoint.Addr.AsSlice()
 		out = append(out, fmt.Sprintf("%d %s/%s", ip[len(ip)-1], f.InCluster, f.InLocal))
 	}
 	return out
 }
 
-func TestEveryEndpointHasAFate(t *testing.T) {
+func TestEveryEndpointHasADecision(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f model.Family) {
 		other := model.IPv6
 		if f == model.IPv6 {
@@ -76,8 +76,8 @@ func TestEveryEndpointHasAFate(t *testing.T) {
 		}
 		for _, tt := range tests {
 			t.Run(tt.name, func(t *testing.T) {
-				a := accountOf(t, service(f), tt.in...)
-				wantEqual(t, "fates", tt.want, fateList(a))
+				a := poolDecisionOf(t, service(f), tt.in...)
+				wantEqual(t, "decisions", tt.want, decisionList(a))
 				wantEqual(t, "origin of the cluster pool", tt.cluster.String(), a.Cluster.String())
 				wantEqual(t, "origin of the local pool", tt.local.String(), a.Local.String())
 			})
@@ -85,16 +85,16 @@ func TestEveryEndpointHasAFate(t *testing.T) {
 	})
 }
 
-func TestAnAccountCountsHints(t *testing.T) {
+func TestPoolDecisionCountsHints(t *testing.T) {
 	f := model.IPv4
-	a := accountOf(t, service(f), slice(f, "a",
+	a := poolDecisionOf(t, service(f), slice(f, "a",
 		hinted(pod(f, 1, here, ready), "a", ""), pod(f, 2, here, ready), pod(f, 3, here, ready), pod(f, 4, here, draining)))
 	if a.Hinted != 1 || a.Unhinted != 2 {
 		t.Errorf("%d with hints and %d without, want 1 and 2", a.Hinted, a.Unhinted)
 	}
 }
 
-func TestEachPortAndFamilyHasAnAccount(t *testing.T) {
+func TestPoolDecisionPerPortAndFamily(t *testing.T) {
 	svc := service(model.IPv4)
 	svc.ClusterIPs = append(svc.ClusterIPs, clusterIP(model.IPv6))
 	svc.Ports = append(svc.Ports, model.ServicePort{Name: "dns", Protocol: model.UDP, Port: 53})
@@ -105,14 +105,16 @@ func TestEachPortAndFamilyHasAnAccount(t *testing.T) {
 	p.Update(state, &model.Dirty{})
 	e := p.Evidence(state, svc.Name)
 	var got []string
-	for _, a := range e.Accounts() {
-		got = append(got, fmt.Sprintf("%s %s %v", a.Family, a.Port.Name, fateList(a)))
+	for _, f := range e.Frontends() {
+		d := e.PoolDecision(f)
+		got = append(got, fmt.Sprintf("%s %s %v", d.Family, d.Port.Name, decisionList(d)))
 	}
-	wantEqual(t, "accounts", []string{
-		"IPv4 http [1 in-pool/in-pool]", "IPv4 dns [1 no-such-port/no-such-port]",
-		"IPv6 http [2 in-pool/in-pool]", "IPv6 dns [2 no-such-port/no-such-port]",
+	wantEqual(t, "pool decisions", []string{
+		"IPv4 dns [1 no-such-port/no-such-port]", "IPv4 http [1 in-pool/in-pool]",
+		"IPv6 dns [2 no-such-port/no-such-port]", "IPv6 http [2 in-pool/in-pool]",
 	}, got)
-	if none := p.Evidence(state, named("other")); none.Accounts() != nil || none.Frontends() != nil {
-		t.Error("there is an account of a Service that is not there")
+	none := p.Evidence(state, named("other"))
+	if none.PoolDecision(e.Frontends()[0]) != nil || none.Frontends() != nil {
+		t.Error("there is a decision on a Service that does not exist")
 	}
 }

@@ -123,9 +123,10 @@ func TestOnANodeWithoutIPv6NothingOfItIsPlannedNorReported(t *testing.T) {
 	state, planner := stateOf(events...), New(cfg)
 	planner.Update(state, &model.Dirty{All: true})
 	evidence := planner.Evidence(state, named("web"))
-	wantEqual(t, "census", EndpointCounts{Used: 1, Ready: 1}, evidence.EndpointCounts())
-	for _, account := range evidence.Accounts() {
-		wantEqual(t, "family", model.IPv4, account.Family)
-		wantEqual(t, "endpoints", 1, len(account.Endpoints))
+	wantEqual(t, "counts", EndpointCounts{Used: 1, Ready: 1}, evidence.EndpointCounts())
+	for _, f := range evidence.Frontends() {
+		decision := evidence.PoolDecision(f)
+		wantEqual(t, "family", model.IPv4, decision.Family)
+		wantEqual(t, "endpoints", 1, len(decision.Endpoints))
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // bothWays measures an endpoint as it is, and behind a Relay.
 func bothWays(b *testing.B, endpoint netip.AddrPort, run func(b *testing.B, at string)) {
-	relayed := newBench(b, model.TCP)
+	relayed := newFixture(b, model.TCP)
 	relayed.set(0, endpoint)
 	b.Run("direct", func(b *testing.B) { run(b, endpoint.String()) })
 	b.Run("relayed", func(b *testing.B) { run(b, relayed.Address.String()) })

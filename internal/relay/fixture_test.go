@@ -31,9 +31,9 @@ type fixture struct {
 	stop    context.CancelFunc // ends its connections
 }
 
-// newBench makes a Relay on a free port of an address. In the end it must have
+// newFixture makes a Relay on a free port of an address. In the end it must have
 // let go of everything.
-func newBench(t testing.TB, protocol model.Protocol, edits ...func(*Options)) *fixture {
+func newFixture(t testing.TB, protocol model.Protocol, edits ...func(*Options)) *fixture {
 	t.Helper()
 	b := &fixture{t: t}
 	o := Options{

@@ -97,7 +97,7 @@ func TestAffinityRemembersABoundedNumberOfClients(t *testing.T) {
 func TestAffinityHoldsForConnections(t *testing.T) {
 	for _, protocol := range []model.Protocol{model.TCP, model.UDP} {
 		t.Run(protocol.String(), func(t *testing.T) {
-			b := newBench(t, protocol)
+			b := newFixture(t, protocol)
 			var ask func() string
 			if protocol == model.TCP {
 				b.set(time.Hour, named(t, "one", testkit.Loopback(2)), named(t, "two", testkit.Loopback(3)))

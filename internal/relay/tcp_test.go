@@ -21,7 +21,7 @@ import (
 )
 
 func TestConnectionsAreSharedByAllEndpoints(t *testing.T) {
-	b := newBench(t, model.TCP)
+	b := newFixture(t, model.TCP)
 	b.set(0, named(t, "one", testkit.Loopback(2)), named(t, "two", testkit.Loopback(3)), named(t, "three", testkit.Loopback(4)))
 	const tries = 600
 	counts := map[string]int{}
@@ -37,7 +37,7 @@ func TestConnectionsAreSharedByAllEndpoints(t *testing.T) {
 
 func TestBothFamiliesAreServed(t *testing.T) {
 	local6 := netip.IPv6Loopback()
-	b := newBench(t, model.TCP, func(o *Options) {
+	b := newFixture(t, model.TCP, func(o *Options) {
 		o.Address = netip.AddrPortFrom(local6, freePort(t, model.TCP, local6))
 	})
 	b.set(0, named(t, "six", local6))
@@ -47,7 +47,7 @@ func TestBothFamiliesAreServed(t *testing.T) {
 }
 
 func TestManyBytesGoThroughInBothDirections(t *testing.T) {
-	b := newBench(t, model.TCP)
+	b := newFixture(t, model.TCP)
 	b.set(0, serveTCP(t, testkit.Loopback(2), func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) }))
 	sent := make([]byte, 5<<20)
 	random := rand.NewChaCha8([32]byte{1})
@@ -105,7 +105,7 @@ func TestTheEndOfOneDirectionLeavesTheOtherOpen(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			heard := make(chan string, 1)
-			b := newBench(t, model.TCP)
+			b := newFixture(t, model.TCP)
 			b.set(0, serveTCP(t, testkit.Loopback(2), func(c *net.TCPConn) { heard <- tt.endpoint(c) }))
 			client := tt.client(b.dialTCP())
 			if diff := cmp.Diff(tt.want, [2]string{<-heard, client}); diff != "" {
@@ -116,7 +116,7 @@ func TestTheEndOfOneDirectionLeavesTheOtherOpen(t *testing.T) {
 }
 
 func TestAResetIsPassedOn(t *testing.T) {
-	b := newBench(t, model.TCP)
+	b := newFixture(t, model.TCP)
 	b.set(0, serveTCP(t, testkit.Loopback(2), func(c *net.TCPConn) {
 		_, _ = c.Read(make([]byte, 1))
 		reset(c)
@@ -129,7 +129,7 @@ func TestAResetIsPassedOn(t *testing.T) {
 }
 
 func TestAnEndpointThatDoesNotAnswerIsPassedOver(t *testing.T) {
-	b := newBench(t, model.TCP)
+	b := newFixture(t, model.TCP)
 	dead := netip.AddrPortFrom(testkit.Loopback(3), freePort(t, model.TCP, testkit.Loopback(3)))
 	b.set(time.Hour, named(t, "living", testkit.Loopback(2)), dead)
 	for range 20 {
@@ -143,7 +143,7 @@ func TestAnEndpointThatDoesNotAnswerIsPassedOver(t *testing.T) {
 }
 
 func TestAConnectionThatNoEndpointTakesIsResetAndCounted(t *testing.T) {
-	b := newBench(t, model.TCP)
+	b := newFixture(t, model.TCP)
 	b.set(0, netip.AddrPortFrom(testkit.Loopback(3), freePort(t, model.TCP, testkit.Loopback(3))))
 	conn, err := net.Dial("tcp", b.Address.String())
 	if err == nil { // else the reset came first
@@ -162,7 +162,7 @@ func TestAConnectionThatNoEndpointTakesIsResetAndCounted(t *testing.T) {
 }
 
 func TestEstablishedConnectionsOutliveEveryChange(t *testing.T) {
-	b := newBench(t, model.TCP)
+	b := newFixture(t, model.TCP)
 	one, two := named(t, "one", testkit.Loopback(2)), named(t, "two", testkit.Loopback(3))
 	b.set(0, one)
 	conn := b.dialTCP()
@@ -184,7 +184,7 @@ func TestEstablishedConnectionsOutliveEveryChange(t *testing.T) {
 }
 
 func TestConnectionsToAnEndpointThatLeftAreResetForThoseWhoWantThat(t *testing.T) {
-	b := newBench(t, model.TCP, func(o *Options) { o.ResetRemoved = true })
+	b := newFixture(t, model.TCP, func(o *Options) { o.ResetRemoved = true })
 	one, two := named(t, "one", testkit.Loopback(2)), named(t, "two", testkit.Loopback(3))
 	b.set(0, one)
 	leaving := b.dialTCP()
@@ -208,7 +208,7 @@ func TestConnectionsToAnEndpointThatLeftAreResetForThoseWhoWantThat(t *testing.T
 
 func TestAnEmptyPoolRefusesOrIsSilent(t *testing.T) {
 	const soon, late = 300 * time.Millisecond, testkit.Patience
-	b := newBench(t, model.TCP)
+	b := newFixture(t, model.TCP)
 	endpoint := named(t, "one", testkit.Loopback(2))
 	steps := []struct {
 		name    string
@@ -235,7 +235,7 @@ func TestAnEmptyPoolRefusesOrIsSilent(t *testing.T) {
 }
 
 func TestAPortThatIsTakenIsAnErrorUntilItIsFree(t *testing.T) {
-	b := newBench(t, model.TCP)
+	b := newFixture(t, model.TCP)
 	other, err := net.Listen("tcp", b.Address.String())
 	if err != nil {
 		t.Fatal(err)
@@ -265,7 +265,7 @@ func TestSlotsBoundTheConnectionsOfAllRelays(t *testing.T) {
 		fmt.Fprintln(c, "hello")
 		_, _ = io.Copy(c, c)
 	})
-	a, b := newBench(t, model.TCP, share), newBench(t, model.TCP, share)
+	a, b := newFixture(t, model.TCP, share), newFixture(t, model.TCP, share)
 	a.set(0, endpoint)
 	b.set(0, endpoint)
 	first := a.dialTCP()
@@ -286,19 +286,19 @@ func TestSlotsBoundTheConnectionsOfAllRelays(t *testing.T) {
 }
 
 func TestOnlyTheDeviceLetsClientsIn(t *testing.T) {
-	b := newBench(t, model.TCP, func(o *Options) { o.Device = "lo" })
+	b := newFixture(t, model.TCP, func(o *Options) { o.Device = "lo" })
 	b.set(0, named(t, "one", testkit.Loopback(2)))
 	if got := b.ask(); got != "one" {
 		t.Errorf("answered by %q", got)
 	}
-	gone := newBench(t, model.TCP, func(o *Options) { o.Device = "nosuchdevice0" })
+	gone := newFixture(t, model.TCP, func(o *Options) { o.Device = "nosuchdevice0" })
 	if err := gone.Set(routeTo(b.Address), nobody, 0); !errors.Is(err, unix.ENODEV) {
 		t.Errorf("error is %v", err)
 	}
 }
 
 func TestALackOfSocketsIsWaitedFor(t *testing.T) {
-	b := newBench(t, model.TCP)
+	b := newFixture(t, model.TCP)
 	b.set(0, named(t, "one", testkit.Loopback(2)))
 	client, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -347,7 +347,7 @@ func TestNoSocketIsLeftBehind(t *testing.T) {
 	endpoint := named(t, "one", testkit.Loopback(2))
 	before := openFiles(t)
 	for range 3 {
-		b := newBench(t, model.TCP)
+		b := newFixture(t, model.TCP)
 		b.set(0, endpoint)
 		for range 20 {
 			conn := b.dialTCP()
@@ -366,7 +366,7 @@ func TestNoSocketIsLeftBehind(t *testing.T) {
 }
 
 func TestOtherProtocolsAreRefused(t *testing.T) {
-	b := newBench(t, model.TCP, func(o *Options) { o.Protocol = model.SCTP })
+	b := newFixture(t, model.TCP, func(o *Options) { o.Protocol = model.SCTP })
 	if err := b.Set(routeTo(b.Address), nobody, 0); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("error is %v", err)
 	}

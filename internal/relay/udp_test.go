@@ -89,7 +89,7 @@ func (c client) try(timeout time.Duration) (name string, port int, err error) {
 }
 
 func TestAUDPClientKeepsItsEndpointAndSocket(t *testing.T) {
-	b := newBench(t, model.UDP)
+	b := newFixture(t, model.UDP)
 	b.set(0, answerUDP(t, "one", anyPort(2)), answerUDP(t, "two", anyPort(3)))
 	seen := map[string]bool{}
 	for range 60 { // both are missed by chance once in 2^59 times
@@ -108,7 +108,7 @@ func TestAUDPClientKeepsItsEndpointAndSocket(t *testing.T) {
 }
 
 func TestTheLongestPacketGoesThrough(t *testing.T) {
-	b := newBench(t, model.UDP)
+	b := newFixture(t, model.UDP)
 	b.set(0, answerUDP(t, "one", anyPort(2)))
 	c := b.client()
 	const longest = 65507 // what IPv4 and UDP leave of 65535 bytes
@@ -132,7 +132,7 @@ func TestTheLongestPacketGoesThrough(t *testing.T) {
 }
 
 func TestAUDPClientFindsALivingEndpointWhenItsOwnLeft(t *testing.T) {
-	b := newBench(t, model.UDP)
+	b := newFixture(t, model.UDP)
 	one, two := answerUDP(t, "one", anyPort(2)), answerUDP(t, "two", anyPort(3))
 	for _, affinity := range []time.Duration{0, time.Hour} {
 		b.set(affinity, one)
@@ -148,7 +148,7 @@ func TestAUDPClientFindsALivingEndpointWhenItsOwnLeft(t *testing.T) {
 }
 
 func TestAUDPClientStaysWithAnEndpointThatStillServes(t *testing.T) {
-	b := newBench(t, model.UDP)
+	b := newFixture(t, model.UDP)
 	one, two := answerUDP(t, "one", anyPort(2)), answerUDP(t, "two", anyPort(3))
 	b.set(0, one)
 	c := b.client()
@@ -169,7 +169,7 @@ func TestAUDPClientStaysWithAnEndpointThatStillServes(t *testing.T) {
 }
 
 func TestAUDPEndpointThatRefusesIsPassedOver(t *testing.T) {
-	b := newBench(t, model.UDP)
+	b := newFixture(t, model.UDP)
 	dead := netip.AddrPortFrom(testkit.Loopback(3), freePort(t, model.UDP, testkit.Loopback(3)))
 	b.set(time.Hour, answerUDP(t, "living", anyPort(2)), dead)
 	for range 20 {
@@ -180,7 +180,7 @@ func TestAUDPEndpointThatRefusesIsPassedOver(t *testing.T) {
 }
 
 func TestClientsThatAreGoneDoNotDisturbOthers(t *testing.T) {
-	b := newBench(t, model.UDP)
+	b := newFixture(t, model.UDP)
 	b.set(0, answerUDP(t, "one", anyPort(2)))
 	for range 50 { // the answers meet closed ports
 		c := b.client()
@@ -195,7 +195,7 @@ func TestClientsThatAreGoneDoNotDisturbOthers(t *testing.T) {
 }
 
 func TestAnEmptyUDPPoolRefusesOrIsSilent(t *testing.T) {
-	b := newBench(t, model.UDP)
+	b := newFixture(t, model.UDP)
 	endpoint := answerUDP(t, "one", anyPort(2))
 	attempt := func(timeout time.Duration) string {
 		_, _, err := b.client().try(timeout)
@@ -236,7 +236,7 @@ func TestAnEmptyUDPPoolRefusesOrIsSilent(t *testing.T) {
 
 func TestIdleUDPClientsAreForgotten(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
-	b := newBench(t, model.UDP, func(o *Options) { o.Clock = clock })
+	b := newFixture(t, model.UDP, func(o *Options) { o.Clock = clock })
 	b.set(0, answerUDP(t, "one", anyPort(2)))
 	silent, lively := b.client(), b.client()
 	_, before := silent.ask()
@@ -273,7 +273,7 @@ func (f *udpFront) count() int {
 
 func TestTooManyUDPClientsPushOutTheOldest(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
-	b := newBench(t, model.UDP, func(o *Options) { o.Clock = clock })
+	b := newFixture(t, model.UDP, func(o *Options) { o.Clock = clock })
 	b.set(0, answerUDP(t, "one", anyPort(2)))
 	oldest := b.client()
 	_, port := oldest.ask()
@@ -299,7 +299,7 @@ func TestNoUDPSocketIsLeftBehind(t *testing.T) {
 	endpoint := answerUDP(t, "one", anyPort(2))
 	before := openFiles(t)
 	for range 3 {
-		b := newBench(t, model.UDP)
+		b := newFixture(t, model.UDP)
 		b.set(0, endpoint)
 		for range 20 {
 			c := b.client()
