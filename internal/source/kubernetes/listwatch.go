@@ -75,6 +75,7 @@ func (l *listWatch) recordsOf(answer runtime.Object) (*recordList, error) {
 		if err != nil {
 			return err
 		}
+		l.store.share(r)
 		list.Items = append(list.Items, r)
 		return nil
 	})
@@ -95,7 +96,7 @@ func (l *listWatch) recordOf(obj runtime.Object) (*record, error) {
 		return nil, err
 	}
 	r := newRecord(o)
-	r.events = l.store.share(r.name(), events)
+	r.events = events
 	return r, nil
 }
 

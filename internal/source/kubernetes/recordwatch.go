@@ -84,7 +84,11 @@ func (w *recordWatch) pass(from watch.Interface) bool {
 			if !ok {
 				return true
 			}
-			if event = w.requests.event(w.ctx, event); !w.send(event) || event.Type == watch.Error {
+			event = w.requests.event(w.ctx, event)
+			if r, ok := event.Object.(*record); ok && w.listing {
+				w.requests.store.share(r)
+			}
+			if !w.send(event) || event.Type == watch.Error {
 				return false
 			}
 			w.note(event)

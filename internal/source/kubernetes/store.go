@@ -27,13 +27,13 @@ func newStore(outlet *outlet, listed func()) *store {
 	return &store{outlet: outlet, listed: listed, objects: map[model.Name][]model.Event{}}
 }
 
-// share returns the events of an object with the values that are known already,
-// so that those which just arrived can be forgotten.
-func (s *store) share(name model.Name, events []model.Event) []model.Event {
+// share replaces the values of a record by equal ones that the store already has.
+// The reflector holds all records of a list until the list is complete; without
+// this a relist would hold the whole cluster in memory twice.
+func (s *store) share(r *record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	shared, _ := diff(s.objects[name], events)
-	return shared
+	r.events, _ = diff(s.objects[r.name()], r.events)
 }
 
 // Add takes over an object, new or not.

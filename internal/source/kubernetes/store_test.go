@@ -34,6 +34,7 @@ func replace(t testing.TB, l *listWatch, n int, slice func(int) *discoveryv1.End
 		if err != nil {
 			t.Fatal(err)
 		}
+		l.store.share(r)
 		list = append(list, r)
 	}
 	if err := l.store.Replace(list, ""); err != nil {
