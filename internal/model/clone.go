@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Clone returns a State of its own that knows the same. What it knows is
-// immutable and shared.
+// Clone returns an independent State with the same contents. Services, slices
+// and other values are immutable and shared.
 func (s *State) Clone() *State {
 	c := *s
 	c.services = maps.Clone(s.services)

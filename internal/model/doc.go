@@ -1,4 +1,4 @@
-// Package model holds what Sluice knows about the cluster: Services, the
+// Package model is what Sluice knows about the cluster: Services, the
 // endpoints behind them, this node and the service CIDRs.
 //
 // Everything here is a small typed value: addresses are netip values, names
@@ -6,5 +6,5 @@
 // immutable once they are handed to a State; a change is a new value under the
 // old name. A State has one writer and counts its changes as a revision.
 //
-// The package takes no decision about what a Service means. That is plan's.
+// The package decides nothing about what a Service means: that is plan's job.
 package model

@@ -9,18 +9,18 @@ import (
 // share their ports.
 type Slice struct {
 	Name      Name
-	UID       string // of the object, for Events on it; "" in manifests without one
+	UID       string // of the object, for Events; "" in manifests without one
 	Service   string // name of the Service, in the slice's namespace
 	Family    Family
 	Ports     []SlicePort
 	Endpoints []Endpoint
-	// Trigger is when something happened that changed the slice last; zero if
-	// that is not known.
+	// Trigger is the time of the change in the cluster that the slice was last
+	// written for; zero if unknown.
 	Trigger  time.Time
 	Problems []Problem
 }
 
-// ServiceName is the name of the Service the slice belongs to.
+// ServiceName returns the name of the Service that the slice belongs to.
 func (s *Slice) ServiceName() Name { return Name{s.Name.Namespace, s.Service} }
 
 // SlicePort is a port that every endpoint of a slice serves.
@@ -38,7 +38,7 @@ type Endpoint struct {
 	Conditions Conditions
 }
 
-// Hints say for whose traffic an endpoint is meant.
+// Hints name the zones and nodes whose traffic an endpoint is meant for.
 type Hints struct {
 	Zones []string
 	Nodes []string
@@ -56,5 +56,5 @@ const (
 	Terminating
 )
 
-// Has tells whether all of want is set.
+// Has reports whether all conditions in want are set.
 func (c Conditions) Has(want Conditions) bool { return c&want == want }

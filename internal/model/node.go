@@ -10,13 +10,13 @@ type Node struct {
 	IPs      []netip.Addr
 	PodCIDRs []netip.Prefix
 	Zone     string // label topology.kubernetes.io/zone
-	// Leaving is why the node is about to go, so that load balancers should send
-	// it no new connections; "" if it stays.
+	// Leaving is why load balancers should send the node no new connections,
+	// because it is about to be removed; "" if it stays.
 	Leaving  string
 	Problems []Problem
 }
 
-// PrimaryIP is the first address of the family, or the invalid address.
+// PrimaryIP returns the first address of the family, or the invalid address.
 func (n *Node) PrimaryIP(f Family) netip.Addr {
 	for _, ip := range n.IPs {
 		if FamilyOf(ip) == f {
@@ -26,7 +26,7 @@ func (n *Node) PrimaryIP(f Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// ServiceCIDR is a range of addresses from which ClusterIPs are taken.
+// ServiceCIDR is a set of ranges that ClusterIPs are allocated from.
 type ServiceCIDR struct {
 	Name     string
 	Prefixes []netip.Prefix

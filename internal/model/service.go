@@ -53,7 +53,7 @@ const (
 	IPv6 Family = 6
 )
 
-// Families lists both families in the order in which they are worked on.
+// Families lists both families, in the order in which they are processed.
 var Families = [...]Family{IPv4, IPv6}
 
 func (f Family) String() string {
@@ -66,8 +66,8 @@ func (f Family) String() string {
 	return "no family"
 }
 
-// FamilyOf tells the family of an address. The address must be valid and not
-// an IPv4 address in IPv6 clothes; sources unmap those on arrival.
+// FamilyOf returns the family of a valid address. IPv4-mapped IPv6 addresses
+// must not get here; sources unmap them.
 func FamilyOf(a netip.Addr) Family {
 	if a.Is4() {
 		return IPv4
@@ -75,7 +75,8 @@ func FamilyOf(a netip.Addr) Family {
 	return IPv6
 }
 
-// TrafficPolicy says which endpoints a kind of traffic may use.
+// TrafficPolicy selects the endpoints that internal or external traffic may
+// use.
 type TrafficPolicy uint8
 
 // The traffic policies.
@@ -91,13 +92,12 @@ func (p TrafficPolicy) String() string {
 	return "Cluster"
 }
 
-// Service is a Service that this proxy is asked to implement. Headless and
-// ExternalName Services, and those that belong to another proxy, never become
-// one: sources leave them out.
+// Service is a Service that this proxy implements. Sources leave out headless
+// and ExternalName Services and those of another proxy.
 type Service struct {
 	Name    Name
-	UID     string    // of the object, for Events on it; "" in manifests without one
-	Created time.Time // decides between Services that claim one address and port
+	UID     string    // of the object, for Events; "" in manifests without one
+	Created time.Time // decides between Services that claim the same address and port
 
 	ClusterIPs  []netip.Addr
 	ExternalIPs []netip.Addr
@@ -109,18 +109,18 @@ type Service struct {
 	InternalPolicy TrafficPolicy
 	ExternalPolicy TrafficPolicy
 
-	// Affinity is the session affinity time-out in seconds, 0 for none.
+	// Affinity is the session affinity timeout in seconds, 0 for none.
 	Affinity uint32
 
 	// Filtered says that loadBalancerSourceRanges is not empty. SourceRanges
-	// holds those of its entries that are valid: a filtered Service without a
-	// valid range admits nobody.
+	// holds its valid entries: a filtered Service without a valid range admits
+	// no client.
 	Filtered     bool
 	SourceRanges []netip.Prefix
 
 	HealthCheckNodePort uint16
 
-	// Problems are what was wrong with the object and left out of this value.
+	// Problems describe the fields that were malformed and left out.
 	Problems []Problem
 }
 
@@ -132,7 +132,7 @@ type ServicePort struct {
 	NodePort uint16 // 0 for none
 }
 
-// Problem is something wrong with an object, told to its owner.
+// Problem is a defect of an object, reported to its owner.
 type Problem struct {
 	Object string // kind and name, "Service default/web"
 	Field  string // path of the field, "spec.ports[0].port"

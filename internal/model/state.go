@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Event is one change of what is known. The events are SetService,
-// DeleteService, SetSlice, DeleteSlice, SetNode, SetServiceCIDR,
-// DeleteServiceCIDR, SetHostIPs and SetRefused.
+// Event is one change of a State: SetService, DeleteService, SetSlice,
+// DeleteSlice, SetNode, SetServiceCIDR, DeleteServiceCIDR, SetHostIPs or
+// SetRefused.
 type Event interface{ apply(*State, *Dirty) }
 
 type (
@@ -21,34 +21,34 @@ type (
 	SetSlice struct{ *Slice }
 	// DeleteSlice removes an EndpointSlice.
 	DeleteSlice struct{ Name Name }
-	// SetNode replaces what is known of this node; nil when it was deleted.
+	// SetNode replaces this node; nil if it was deleted.
 	SetNode struct{ *Node }
 	// SetServiceCIDR adds a ServiceCIDR or replaces the one of that name.
 	SetServiceCIDR struct{ *ServiceCIDR }
 	// DeleteServiceCIDR removes a ServiceCIDR.
 	DeleteServiceCIDR struct{ Name string }
-	// SetHostIPs replaces the addresses that the machine's interfaces have.
+	// SetHostIPs replaces the addresses of the machine's interfaces.
 	SetHostIPs struct{ IPs []netip.Addr }
-	// SetRefused replaces what is known of objects that a source did not take over.
+	// SetRefused replaces the problems of objects that a source refused.
 	SetRefused struct{ Problems []Problem }
 )
 
-// Sink takes what sources find out. Its methods do not block for long.
+// Sink receives the events of sources. Its methods do not block for long.
 type Sink interface {
-	// Update hands over changes that belong together.
+	// Update passes on changes that belong together.
 	Update(events ...Event)
-	// Synced says that everything there was at the start has been handed over.
+	// Synced says that everything that existed at the start has been passed on.
 	Synced()
 }
 
-// Dirty is what changed in a State since somebody last looked.
+// Dirty records what changed in a State since it was last planned.
 type Dirty struct {
-	All      bool              // everything counts as changed: Services are not noted
+	All      bool              // everything counts as changed; Services is not filled
 	Services map[Name]struct{} // Services that changed, themselves or their slices
 	Node     bool              // node, host addresses, service CIDRs or refusals changed
 }
 
-// Empty tells whether nothing changed.
+// Empty reports whether nothing changed.
 func (d *Dirty) Empty() bool { return len(d.Services) == 0 && !d.Node && !d.All }
 
 func (d *Dirty) service(n Name) {
@@ -75,7 +75,7 @@ type State struct {
 	refused  []Problem
 }
 
-// NewState returns a State that knows nothing.
+// NewState returns an empty State.
 func NewState() *State {
 	s := &State{cidrs: map[string]*ServiceCIDR{}}
 	s.allocate(0)
@@ -88,8 +88,8 @@ func (s *State) allocate(services int) {
 	s.owner = make(map[Name]Name, services)
 }
 
-// Apply takes events over and adds what they changed to dirty. Each event that
-// changes something raises the revision.
+// Apply applies events and adds what they changed to dirty. Each event that
+// changes something increments the revision.
 func (s *State) Apply(dirty *Dirty, events ...Event) {
 	s.Grow(len(events))
 	for _, e := range events {
@@ -97,7 +97,7 @@ func (s *State) Apply(dirty *Dirty, events ...Event) {
 	}
 }
 
-// Grow makes room for many events, if they are the first.
+// Grow allocates space for the first events if there are many.
 func (s *State) Grow(events int) {
 	if events > 1 && len(s.services) == 0 && len(s.slices) == 0 {
 		s.allocate(events / 2) // about half are Services
@@ -110,11 +110,11 @@ func (s *State) Revision() uint64 { return s.revision }
 // Service returns the Service of that name, nil if there is none.
 func (s *State) Service(n Name) *Service { return s.services[n] }
 
-// Services returns all Services, by name. The map is the State's own.
+// Services returns all Services by name. The map is the State's own.
 func (s *State) Services() map[Name]*Service { return s.services }
 
-// Slices returns the EndpointSlices of a Service, in order of their names. The
-// list is the State's own, and good until the next Apply.
+// Slices returns the EndpointSlices of a Service, sorted by name. The list is
+// the State's own, and valid until the next Apply.
 func (s *State) Slices(service Name) []*Slice { return s.slices[service] }
 
 // Slice returns the EndpointSlice of that name, nil if there is none.
@@ -126,14 +126,15 @@ func (s *State) Slice(n Name) *Slice {
 	return nil
 }
 
-// Counts counts the EndpointSlices of Services that are known, and the endpoints
-// in them, each as often as it is there.
+// Counts is the number of EndpointSlices of known Services, and of the
+// endpoints in them; duplicates count.
 type Counts struct{ Slices, Endpoints int }
 
-// Counts is kept up to date by Apply, so that nobody need go through all slices.
+// Counts returns the current counts, which Apply maintains.
 func (s *State) Counts() Counts { return s.counts }
 
-// count adds slices of a Service to the tally, or takes them out with times -1.
+// count adds slices of a Service to the counts, or with times -1 subtracts
+// them.
 func (s *State) count(service Name, some []*Slice, times int) {
 	if s.services[service] == nil {
 		return
@@ -144,21 +145,22 @@ func (s *State) count(service Name, some []*Slice, times int) {
 	}
 }
 
-// find tells where in the list of a Service a slice is, or would be.
+// find returns the position of a slice in the sorted list of a Service, or
+// where it would be inserted.
 func find(of []*Slice, name Name) (int, bool) {
 	return slices.BinarySearchFunc(of, name, func(s *Slice, n Name) int { return s.Name.Compare(n) })
 }
 
-// Node returns this node, nil while it is not known.
+// Node returns this node, nil while it is unknown.
 func (s *State) Node() *Node { return s.node }
 
 // HostIPs returns the addresses of the machine's interfaces.
 func (s *State) HostIPs() []netip.Addr { return s.hostIPs }
 
-// Refused returns what is wrong with objects that were not taken over.
+// Refused returns the problems of objects that a source refused.
 func (s *State) Refused() []Problem { return s.refused }
 
-// ServiceCIDRs returns the service CIDRs in order of their names.
+// ServiceCIDRs returns the service CIDRs, sorted by name.
 func (s *State) ServiceCIDRs() []*ServiceCIDR {
 	out := slices.AppendSeq(make([]*ServiceCIDR, 0, len(s.cidrs)), maps.Values(s.cidrs))
 	slices.SortFunc(out, func(a, b *ServiceCIDR) int { return strings.Compare(a.Name, b.Name) })

@@ -7,8 +7,8 @@ import (
 )
 
 // claims decides between Services that want the same thing: an address and
-// port, or a health check port. The older Service has it, and the first by name
-// among equally old ones; whose claim was made first does not matter.
+// port, or a health check port. The oldest Service wins, and among equally old
+// ones the first by name; the order in which claims were made does not matter.
 type claims[K comparable, V any] map[K][]claim[V]
 
 // claim is what one Service wants to do with the thing.
@@ -21,7 +21,7 @@ type claim[V any] struct {
 type claimant struct {
 	object *model.Service // as it was planned last
 	plan   servicePlan    // empty when the Service is gone
-	// reports is what was published on the Service.
+	// reports are those published for the Service.
 	reports []report
 	// touched is the number of the last update that touched it.
 	touched uint64
@@ -29,8 +29,8 @@ type claimant struct {
 
 func (c *claimant) name() model.Name { return c.object.Name }
 
-// compare orders by precedence. A Service without a time of creation is older
-// than any other.
+// compare orders by precedence. A Service without a creation time counts as the
+// oldest.
 func (c *claimant) compare(o *claimant) int {
 	if d := c.object.Created.Compare(o.object.Created); d != 0 {
 		return d
@@ -42,7 +42,7 @@ func find[V any](all []claim[V], by *claimant) (int, bool) {
 	return slices.BinarySearchFunc(all, by, func(c claim[V], by *claimant) int { return c.compare(by) })
 }
 
-// set makes a claim, or replaces the value of the one that was made.
+// set adds a claim, or replaces the value of an existing one.
 func (cs claims[K, V]) set(key K, by *claimant, value V) {
 	all := cs[key]
 	i, found := find(all, by)
@@ -53,7 +53,7 @@ func (cs claims[K, V]) set(key K, by *claimant, value V) {
 	cs[key] = slices.Insert(all, i, claim[V]{by, value})
 }
 
-// release takes a claim back.
+// release withdraws a claim.
 func (cs claims[K, V]) release(key K, by *claimant) {
 	all := cs[key]
 	i, found := find(all, by)
@@ -66,7 +66,7 @@ func (cs claims[K, V]) release(key K, by *claimant) {
 	}
 }
 
-// holder returns who has precedence, nil if nobody wants the thing.
+// holder returns the claimant with precedence, nil if there is none.
 func (cs claims[K, V]) holder(key K) *claimant {
 	if all := cs[key]; len(all) > 0 {
 		return all[0].claimant

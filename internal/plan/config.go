@@ -7,17 +7,18 @@ import (
 	"sluice/internal/model"
 )
 
-// Config is what the administrator decided.
+// Config is the administrator's configuration, as far as planning depends on
+// it.
 type Config struct {
 	// NodeName is the name of this node: endpoints with it are local.
 	NodeName string
 
-	// RequireNode says that there must be a Node object of that name, as there is
-	// one of every node in a cluster.
+	// RequireNode says that a Node object of that name must exist, as in a
+	// cluster.
 	RequireNode bool
 
-	// NoIPv6 says that this node cannot do IPv6. Nothing of it is planned then,
-	// and nobody is to blame for it.
+	// NoIPv6 says that this node does not support IPv6. Nothing of that family
+	// is planned then, and its absence is not reported as a problem.
 	NoIPv6 bool
 
 	DetectLocal DetectLocal
@@ -28,8 +29,8 @@ type Config struct {
 	// InterfaceNamePrefix is for DetectInterfaceNamePrefix.
 	InterfaceNamePrefix string
 
-	// NodeIP is the node's primary IP of its family, whatever the Node object
-	// says; invalid if that is to be believed.
+	// NodeIP overrides the node's primary IP of its family; invalid to use that
+	// of the Node object.
 	NodeIP netip.Addr
 
 	NodePortAddresses NodePortAddresses
@@ -38,20 +39,20 @@ type Config struct {
 	MasqueradeAll bool
 	MasqueradeBit uint8
 
-	// DropInvalid drops what connection tracking can make nothing of.
+	// DropInvalid drops packets that connection tracking considers invalid.
 	DropInvalid bool
 
-	// NoExternalIPs switches the externalIPs of Services off.
+	// NoExternalIPs disables the externalIPs of Services.
 	NoExternalIPs bool
-	// FrontendsOnly leaves packets alone that go to no frontend: to other ports of
-	// ClusterIPs, and to addresses of service CIDRs that no Service has.
+	// FrontendsOnly leaves alone packets that are addressed to no frontend: to
+	// other ports of ClusterIPs, and to unallocated addresses of service CIDRs.
 	FrontendsOnly bool
 }
 
-// serves tells whether the node can do a family at all.
+// serves reports whether the node supports a family.
 func (cfg *Config) serves(f model.Family) bool { return f != model.IPv6 || !cfg.NoIPv6 }
 
-// Families are those that the node can do.
+// Families returns the families that the node supports.
 func (cfg *Config) Families() []model.Family {
 	return slices.DeleteFunc(slices.Clone(model.Families[:]), func(f model.Family) bool { return !cfg.serves(f) })
 }
@@ -64,24 +65,24 @@ const (
 	DetectNone                DetectLocal = iota
 	DetectClusterCIDR                     // the source is in a cluster CIDR: every pod
 	DetectNodeCIDR                        // the source is in a pod CIDR of this node
-	DetectBridgeInterface                 // it came through this bridge
-	DetectInterfaceNamePrefix             // it came through such an interface
+	DetectBridgeInterface                 // it arrived through this bridge
+	DetectInterfaceNamePrefix             // it arrived through an interface with this prefix
 )
 
-// NodePortAddresses says which of the node's addresses serve node ports. The
-// zero value means the node's primary IPs.
+// NodePortAddresses selects the addresses of the node that serve node ports.
+// The zero value means the node's primary IPs.
 type NodePortAddresses struct {
-	All      bool           // every local address, loopback apart
+	All      bool           // every local address except loopback
 	Primary  bool           // the node's primary IPs
-	Prefixes []netip.Prefix // every address of the machine's interfaces in these
-	// Loopback are the loopback addresses that node ports are relayed from.
-	// Nothing else here selects one.
+	Prefixes []netip.Prefix // every address of the machine's interfaces in one of these
+	// Loopback are the loopback addresses that node ports are relayed from. No
+	// other field selects any.
 	Loopback []netip.Addr
 }
 
-// AllOf tells whether every local address of a family is selected: by name, by a
-// range of all addresses, or because there are ranges of the other family alone,
-// which say nothing about this one.
+// AllOf reports whether every local address of a family is selected:
+// explicitly, by a prefix of length 0, or because there are only prefixes of
+// the other family, which do not restrict this one.
 func (a *NodePortAddresses) AllOf(f model.Family) bool {
 	if a.All {
 		return true

@@ -8,7 +8,7 @@ import (
 	"sluice/internal/model"
 )
 
-// Client is who asks for a connection, as far as that makes a difference.
+// Client is the kind of client that opens a connection.
 type Client uint8
 
 // The clients.
@@ -20,8 +20,8 @@ const (
 
 func (c Client) String() string { return [...]string{"outside", "pod", "node"}[c] }
 
-// Client says who sends from an address, which may be local, through an interface.
-// The detector is asked first, as in the kernel.
+// Client returns the kind of client that sends from an address, which may be
+// local, through an interface. As in the kernel, the detector decides first.
 func (s *Settings) Client(source netip.Addr, in string, local bool) Client {
 	d := s.Detector(model.FamilyOf(source))
 	switch {
@@ -38,30 +38,30 @@ func (s *Settings) Client(source netip.Addr, in string, local bool) Client {
 // Packet is the first packet of a connection.
 type Packet struct {
 	From   Client
-	Source netip.Addr // invalid if any of such a client may be meant
+	Source netip.Addr // invalid for any client of that kind
 	To     Key
-	// ToNode says that the routing table calls the destination local.
+	// ToNode says that the destination is local according to the routing table.
 	ToNode bool
 }
 
-// Decision is what happens to a packet and why.
+// Decision is what happens to a packet, and why.
 type Decision struct {
 	Packet  Packet
 	Verdict Verdict
 	Cause   Cause
-	// Frontend is the one that the packet meets, and Route that of its routes that
-	// the packet takes; nil for none.
+	// Frontend is the frontend that the packet is addressed to, and Route the
+	// route of it that the packet takes; nil for none.
 	Frontend *Frontend
 	Route    *Route
-	// Relayed says that the proxy itself accepts the connection and makes
-	// another to the endpoint: a node port on a loopback address.
+	// Relayed says that the proxy accepts the connection itself and opens
+	// another one to the endpoint: a node port on a loopback address.
 	Relayed bool
-	// Depends says that the source is not known well enough to tell whether it
-	// may connect. The decision is then for one that may.
+	// Depends says that whether the client may connect depends on its source
+	// address, which is not known. The decision is then for a client that may.
 	Depends bool
 }
 
-// Decide says what happens to a packet.
+// Decide returns what happens to a packet, and why.
 func (d *Desired) Decide(p Packet) Decision {
 	out := Decision{Packet: p}
 	if !d.Settings.Serves(p.To.Family()) {
@@ -81,7 +81,7 @@ func (d *Desired) Decide(p Packet) Decision {
 	return out
 }
 
-// miss is what happens to packets that meet no frontend.
+// miss decides on packets that are addressed to no frontend.
 func (d *Desired) miss(to netip.Addr) (Verdict, Cause) {
 	if _, used := d.ClusterIPs[to]; used {
 		return Reject, UnknownPort
@@ -92,7 +92,8 @@ func (d *Desired) miss(to netip.Addr) (Verdict, Cause) {
 	return Pass, NotAService
 }
 
-// relays reports whether the proxy itself serves a node port at a loopback address.
+// relays reports whether the proxy itself serves node ports at a loopback
+// address.
 func (s *Settings) relays(at Key) bool {
 	return Relayable(at.Protocol) && slices.Contains(s.LoopbackIPs, at.Addr)
 }
@@ -118,8 +119,8 @@ func (c *Decision) connect(d *Desired) {
 	}
 }
 
-// admits reports whether the frontend lets the source in, and whether that depends
-// on an address that is not known.
+// admits reports whether the frontend admits the source, and whether that
+// depends on an unknown source address.
 func (c *Decision) admits(d *Desired) (yes, depends bool) {
 	f, source := c.Frontend, c.Packet.Source
 	switch {
@@ -143,7 +144,8 @@ func (c *Decision) admits(d *Desired) (yes, depends bool) {
 }
 
 // Masquerade reports whether an endpoint sees the node's address instead of the
-// client's, and why. An invalid endpoint stands for any but the client itself.
+// client's, and why. An invalid endpoint stands for any endpoint other than the
+// client itself.
 func (c *Decision) Masquerade(endpoint netip.Addr) (yes bool, why MasqueradeCause) {
 	if c.Frontend == nil {
 		return false, 0

@@ -7,55 +7,56 @@ import (
 	"sluice/internal/model"
 )
 
-// Desired is all that the kernel must do on this node.
+// Desired is everything that the kernel must do on this node.
 type Desired struct {
 	Settings Settings
-	// Eligibility is of this node.
+	// Eligibility is that of this node.
 	Eligibility Eligibility
 	Frontends   map[Key]*Frontend
-	// ClusterIPs are the ClusterIPs in use: a port of theirs that is no
-	// frontend is rejected.
+	// ClusterIPs are the ClusterIPs in use: ports of theirs that are no
+	// frontend are rejected.
 	ClusterIPs map[netip.Addr]struct{}
 	// HealthChecks are the health check node ports to serve, by Service.
 	HealthChecks map[model.Name]HealthCheck
-	// Problems are what was left out and why, by object ("Service default/web").
+	// Problems describe what was left out and why, by object ("Service
+	// default/web").
 	Problems map[string][]model.Problem
-	// Refused is what is wrong with objects that were not taken over at all.
+	// Refused are the problems of objects that a source refused.
 	Refused []model.Problem
-	// EventsOn are the objects, named likewise, that this node records Events on:
-	// Services of which it runs an endpoint, and EndpointSlices with Problems of
-	// which it does. All nodes find the same wrong with a Service, and a large
-	// cluster must not make an Event of that on each of them.
+	// EventsOn are the objects, named likewise, on which this node records
+	// Events: Services that have an endpoint here, and EndpointSlices with
+	// Problems that do. Every node finds the same problems with a Service, and
+	// a large cluster must not record an Event on each of them.
 	EventsOn map[string]struct{}
 }
 
-// Change is the difference between two Desireds. Values in it are immutable.
+// Change is the difference between two Desireds. Its values are immutable.
 type Change struct {
-	// Revision is that of the State which the change leads to.
+	// Revision is that of the State that the change leads to.
 	Revision uint64
-	// Settings is nil when they stay as they are.
+	// Settings is nil if they did not change.
 	Settings *Settings
 	// Set are frontends that are new or changed, Removed those that are gone.
 	Set     []*Frontend
 	Removed []Key
-	// Serving are frontends that differ in AlsoServing or MasqueradeCause alone.
-	// The kernel has nothing to do for them.
+	// Serving are frontends that differ in AlsoServing or MasqueradeCause only.
+	// The kernel does not need to be changed for them.
 	Serving []*Frontend
 
 	ClusterIPsAdded, ClusterIPsRemoved []netip.Addr
 
-	// HealthPortsAdded and HealthPortsRemoved are ports of health checks. One
-	// that went from a Service to another is in both. They are for modes whose
-	// rules have to admit clients there.
+	// HealthPortsAdded and HealthPortsRemoved are health check ports. One that
+	// moved from one Service to another is in both. Modes whose rules have to
+	// admit clients there use them.
 	HealthPortsAdded, HealthPortsRemoved []uint16
 
-	// HealthChecks and Problems say that those of Desired changed; Problems also
-	// that refused objects did, or that some problems became the business of this
-	// node, or ceased to be.
+	// HealthChecks and Problems say that those of Desired changed. Problems is
+	// also set if refused objects changed, or if it changed on which objects
+	// with problems this node records Events.
 	HealthChecks, Problems bool
 }
 
-// Empty tells whether the kernel has nothing to do for this change.
+// Empty reports whether the kernel does not need to be changed.
 func (c *Change) Empty() bool {
 	return c.Settings == nil && len(c.Set) == 0 && len(c.Removed) == 0 &&
 		len(c.ClusterIPsAdded) == 0 && len(c.ClusterIPsRemoved) == 0 &&
@@ -74,7 +75,7 @@ type Key struct {
 // Family is the IP family of the frontend.
 func (k Key) Family() model.Family { return model.FamilyOf(k.Addr) }
 
-// NodePort tells whether the frontend answers on the node port addresses.
+// NodePort reports whether the frontend answers on the node port addresses.
 func (k Key) NodePort() bool { return k.Addr.IsUnspecified() }
 
 // Compare orders keys by address, port and protocol.
@@ -92,7 +93,7 @@ func (k Key) String() string {
 	return netip.AddrPortFrom(k.Addr, k.Port).String() + "/" + k.Protocol.String()
 }
 
-// Kind says which field of a Service a frontend comes from.
+// Kind is the field of a Service that a frontend comes from.
 type Kind uint8
 
 // The kinds of frontend.
@@ -107,31 +108,32 @@ func (k Kind) String() string {
 	return [...]string{"ClusterIP", "LoadBalancerIP", "ExternalIP", "NodePort"}[k]
 }
 
-// Frontend is an address and port, and what happens to a new connection there.
+// Frontend is an address and port, and what happens to new connections there.
 type Frontend struct {
 	Key
 	Kind    Kind
 	Service model.Name
 	Port    string // name of the service port
 
-	// Route is where connections go: everybody's, unless Outside is set, and
-	// then only those from pods and from the node itself.
+	// Route is where connections go: all of them, or, if Outside is set, those
+	// from pods and from the node itself.
 	Route Route
-	// Outside is where connections of everybody else go, under external
-	// traffic policy Local. Nil otherwise.
+	// Outside is where all other connections go under external traffic policy
+	// Local; nil otherwise.
 	Outside *Route
-	// AlsoServing are endpoints that get no new connections, because they are
-	// terminating or policies or topology left them out of the pools, but still
-	// serve: they keep the flows that they have. Sorted as a pool is, and shared
+	// AlsoServing are endpoints that keep their established flows but get no
+	// new connections, because they are terminating or because policies or
+	// topology left them out of the pools. Sorted as a pool is, and shared
 	// between frontends.
 	AlsoServing []Endpoint
 
 	Masquerade Masquerade
 	// MasqueradeCause is why Masquerade is as it is.
 	MasqueradeCause MasqueradeCause
-	// Affinity is how many seconds a client stays with its endpoint, 0 for not. It
-	// does so at all frontends of the service port in this family, as long as the
-	// endpoint is in the pool that its connections may use there.
+	// Affinity is the session affinity timeout in seconds, 0 for none. A client
+	// keeps its endpoint at all frontends of the service port in this family,
+	// as long as the endpoint is in the pool that the client's connections may
+	// use.
 	Affinity uint32
 
 	// Filtered says that only Sources may connect; all others are dropped.
@@ -139,7 +141,7 @@ type Frontend struct {
 	Sources  []netip.Prefix // sorted; those of the frontend's family
 }
 
-// Routes are the one or two routes that connections to the frontend take.
+// Routes returns the one or two routes of the frontend.
 func (f *Frontend) Routes() []*Route {
 	if f.Outside != nil {
 		return []*Route{&f.Route, f.Outside}
@@ -147,14 +149,14 @@ func (f *Frontend) Routes() []*Route {
 	return []*Route{&f.Route}
 }
 
-// HasEndpoints reports whether new connections can reach an endpoint, whoever's
-// they are.
+// HasEndpoints reports whether new connections of any client can reach an
+// endpoint.
 func (f *Frontend) HasEndpoints() bool {
 	return slices.ContainsFunc(f.Routes(), func(r *Route) bool { return len(r.Endpoints) > 0 })
 }
 
-// Serves tells whether an endpoint may keep the flows that it has by way of the
-// frontend. Whom new ones go to is another matter.
+// Serves reports whether an endpoint may keep the flows that it has through the
+// frontend, whether or not it gets new ones.
 func (f *Frontend) Serves(at netip.AddrPort) bool {
 	return f.Route.Contains(at) || contains(f.AlsoServing, at) || f.Outside != nil && f.Outside.Contains(at)
 }
@@ -188,10 +190,10 @@ type Route struct {
 // Contains reports whether an endpoint is in the pool.
 func (r *Route) Contains(at netip.AddrPort) bool { return contains(r.Endpoints, at) }
 
-// Refuses reports whether the route refuses connections, for that cause.
+// Refuses reports whether the route refuses connections for that cause.
 func (r *Route) Refuses(why Cause) bool { return len(r.Endpoints) == 0 && r.Empty.Cause == why }
 
-// Verdict is what happens to connections that take the route.
+// Verdict returns what happens to connections that take the route.
 func (r *Route) Verdict() Verdict {
 	if len(r.Endpoints) > 0 {
 		return Forward
@@ -199,17 +201,17 @@ func (r *Route) Verdict() Verdict {
 	return r.Empty.Verdict
 }
 
-// Endpoint is where a connection can go.
+// Endpoint is a destination of connections.
 type Endpoint struct {
 	netip.AddrPort
 	Local bool // runs on this node
 }
 
-// Masquerade says whose connections get the node's address as their source.
-// Whatever it says, a connection to the client itself is masqueraded.
+// Masquerade says which connections get the node's address as their source. A
+// connection of an endpoint to itself is always masqueraded.
 type Masquerade uint8
 
-// Whose connections are masqueraded.
+// The connections that are masqueraded.
 const (
 	MasqueradeNever      Masquerade = iota
 	MasqueradeNode                  // the node's own
@@ -226,46 +228,48 @@ type MasqueradeCause uint8
 
 // The causes. The first five are of frontends, the others of single connections.
 const (
-	PodsNotDetected       MasqueradeCause = iota // no: nothing tells pods from others
-	ClientNotPod                                 // yes: not a pod, at a ClusterIP
+	PodsNotDetected       MasqueradeCause = iota // no: pods cannot be told from other clients
+	ClientNotPod                                 // yes: the client of a ClusterIP is not a pod
 	MasqueradeAllSet                             // yes: Config.MasqueradeAll
 	ExternalPolicyCluster                        // yes: replies must come back through this node
 	ExternalPolicyLocal                          // no: the endpoint is on this node
-	ClientIsPod                                  // no, at a ClusterIP
-	ClientIsNode                                 // yes: this node uses an external address
-	ClientIsEndpoint                             // yes: it would answer itself directly
+	ClientIsPod                                  // no: the client of a ClusterIP is a pod
+	ClientIsNode                                 // yes: this node connects to an external address
+	ClientIsEndpoint                             // yes: its replies would not come back through the node
 	ProxyConnects                                // yes: the connection is relayed
 )
 
-// Settings is what holds for the whole node.
+// Settings applies to the whole node.
 type Settings struct {
-	// Detectors tell which connections come from pods, by family.
+	// IPv4 and IPv6 detect which connections come from pods.
 	IPv4, IPv6 Detector
-	// NoIPv6 says that the node cannot do IPv6: nothing of it is desired, and the
-	// kernel has no part in it.
+	// NoIPv6 says that the node does not support IPv6: nothing of that family
+	// is programmed.
 	NoIPv6 bool
-	// NodePortAll4 and NodePortAll6 say that node ports of a family answer on every
-	// address that the routing table calls local, loopback apart: now and later,
-	// and also if it is on no interface.
+	// NodePortAll4 and NodePortAll6 say that node ports of a family answer on
+	// every address that is local according to the routing table, except
+	// loopback, including addresses that are added later and those on no
+	// interface.
 	NodePortAll4, NodePortAll6 bool
-	// NodePortIPs are the addresses that node ports answer on, sorted. Where all
-	// do, it has those that are known.
+	// NodePortIPs are the addresses that node ports answer on, sorted. If all
+	// of them do, it holds the known ones.
 	NodePortIPs []netip.Addr
-	// LoopbackIPs are loopback addresses that node ports answer on as well. The
-	// kernel has no part in that: they are relayed.
+	// LoopbackIPs are loopback addresses that node ports answer on as well.
+	// They are relayed, not programmed.
 	LoopbackIPs []netip.Addr
 	// ServiceCIDRs are the ranges of ClusterIPs, sorted and without overlaps:
-	// an address of theirs that is not in use is dropped.
+	// packets to an unused address in them are dropped.
 	ServiceCIDRs []netip.Prefix
-	// MasqueradeMark is the bit of the packet mark that asks for masquerading.
+	// MasqueradeMark is the bit of the packet mark that requests masquerading.
 	MasqueradeMark uint32
-	// DropInvalid drops forwarded packets that connection tracking can make
-	// nothing of: they would go on untranslated, and whoever gets a segment of a
-	// connection from an address that it does not know resets the connection.
+	// DropInvalid drops forwarded packets that connection tracking considers
+	// invalid. They would be forwarded untranslated, and a host that gets a
+	// segment of a connection from an address that it does not know resets the
+	// connection.
 	DropInvalid bool
 }
 
-// Serves tells whether the node can do a family at all.
+// Serves reports whether the node supports a family.
 func (s *Settings) Serves(f model.Family) bool { return f != model.IPv6 || !s.NoIPv6 }
 
 // Detector returns the detector of a family.
@@ -276,7 +280,8 @@ func (s *Settings) Detector(f model.Family) Detector {
 	return s.IPv6
 }
 
-// NodePortAll tells whether node ports of a family answer on every local address.
+// NodePortAll reports whether node ports of a family answer on every local
+// address.
 func (s *Settings) NodePortAll(f model.Family) bool {
 	if f == model.IPv4 {
 		return s.NodePortAll4
@@ -284,9 +289,9 @@ func (s *Settings) NodePortAll(f model.Family) bool {
 	return s.NodePortAll6
 }
 
-// HasNodePorts tells whether node ports answer on an address, those on loopback
-// addresses apart. If that is not known, local is asked whether the routing table
-// calls it local.
+// HasNodePorts reports whether node ports answer on an address, except by
+// relaying. If all local addresses do, local is called to ask the routing
+// table.
 func (s *Settings) HasNodePorts(ip netip.Addr, local func(netip.Addr) bool) bool {
 	if _, found := slices.BinarySearchFunc(s.NodePortIPs, ip, netip.Addr.Compare); found {
 		return true
@@ -294,15 +299,15 @@ func (s *Settings) HasNodePorts(ip netip.Addr, local func(netip.Addr) bool) bool
 	return s.NodePortAll(model.FamilyOf(ip)) && !ip.IsLoopback() && local(ip)
 }
 
-// Detector tells which connections come from pods. At most one of its fields
-// is set; the zero Detector detects nobody.
+// Detector detects which connections come from pods. At most one of its fields
+// is set; the zero Detector detects none.
 type Detector struct {
 	Sources         []netip.Prefix // the source address is in one of these
 	Interface       string         // arrived through this interface
 	InterfacePrefix string         // arrived through an interface with this prefix
 }
 
-// Enabled tells whether the detector can detect anybody.
+// Enabled reports whether the detector can detect anything.
 func (d Detector) Enabled() bool {
 	return len(d.Sources) > 0 || d.Interface != "" || d.InterfacePrefix != ""
 }
@@ -313,11 +318,12 @@ type HealthCheck struct {
 	Port           uint16
 	LocalEndpoints int // usable endpoints on this node
 	LocalIPv6      int // those of them with an IPv6 address
-	// IPv4 and IPv6 are the families of the Service. It is asked by these alone.
+	// IPv4 and IPv6 are the families of the Service, in which the port is
+	// served.
 	IPv4, IPv6 bool
 }
 
-// Has tells whether the Service is of a family.
+// Has reports whether the Service is of a family.
 func (h HealthCheck) Has(f model.Family) bool {
 	if f == model.IPv4 {
 		return h.IPv4
@@ -325,8 +331,8 @@ func (h HealthCheck) Has(f model.Family) bool {
 	return h.IPv6
 }
 
-// Local counts the usable endpoints on this node of one family. A pod of a
-// dual-stack Service is an endpoint in each.
+// Local returns the number of usable endpoints of a family on this node. A pod
+// of a dual-stack Service is an endpoint in each family.
 func (h HealthCheck) Local(f model.Family) int {
 	if f == model.IPv6 {
 		return h.LocalIPv6

@@ -7,16 +7,17 @@ import (
 	"sluice/internal/model"
 )
 
-// EndpointCounts counts the endpoints of a Service by their addresses: one that serves
-// several ports counts once, and a pod of a dual-stack Service in each family.
+// EndpointCounts counts the endpoints of a Service by address: one that serves
+// several ports counts once, and a pod of a dual-stack Service once in each
+// family.
 type EndpointCounts struct {
-	Used        int // connections from or through this node may go there
+	Used        int // may get connections from or through this node
 	LeftOut     int // the others
-	Ready       int // those that are ready, used or not
-	Terminating int // those that are terminating, used or not
+	Ready       int // used or not
+	Terminating int // used or not
 }
 
-// Plus adds up.
+// Plus returns the sum of both.
 func (c EndpointCounts) Plus(o EndpointCounts) EndpointCounts {
 	return EndpointCounts{c.Used + o.Used, c.LeftOut + o.LeftOut, c.Ready + o.Ready, c.Terminating + o.Terminating}
 }

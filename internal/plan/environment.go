@@ -8,12 +8,12 @@ import (
 )
 
 // environment is what the plan of a Service depends on besides the Service and
-// its slices. It is kept small, so that it seldom changes: when it does, every
+// its slices. It is kept small so that it rarely changes: when it does, every
 // Service is planned again.
 type environment struct {
 	nodeName string
 	zone     string
-	// nodeIPs matter to Services with source ranges only.
+	// nodeIPs only matter to Services with source ranges.
 	nodeIPs []netip.Addr
 	// podsKnown4 and podsKnown6 say that a detector recognises pods.
 	podsKnown4, podsKnown6 bool
@@ -44,8 +44,8 @@ func newEnvironment(cfg *Config, state *model.State, settings *Settings) environ
 	return env
 }
 
-// concerns tells whether the plan of a Service made in another environment may
-// not hold in this one.
+// concerns reports whether the plan of a Service made in another environment
+// may be different in this one.
 func (env *environment) concerns(svc *model.Service, other *environment) bool {
 	return env.nodeName != other.nodeName ||
 		env.zone != other.zone ||
@@ -58,7 +58,7 @@ func (env *environment) concerns(svc *model.Service, other *environment) bool {
 		svc.Filtered && !slices.Equal(env.nodeIPs, other.nodeIPs)
 }
 
-// serves tells whether the node can do a family at all.
+// serves reports whether the node supports a family.
 func (env *environment) serves(f model.Family) bool { return f != model.IPv6 || !env.noIPv6 }
 
 func (env *environment) podsKnown(f model.Family) bool {
@@ -72,8 +72,8 @@ func (env *environment) local(e *model.Endpoint) bool {
 	return env.nodeName != "" && e.Node == env.nodeName
 }
 
-// masquerade says whose connections to a kind of frontend lose their source, and
-// why.
+// masquerade returns which connections to a kind of frontend are masqueraded,
+// and why.
 func (env *environment) masquerade(kind Kind, family model.Family, external model.TrafficPolicy) (Masquerade, MasqueradeCause) {
 	switch {
 	case kind != ClusterIP && external == model.PolicyLocal:

@@ -6,8 +6,8 @@ func (f *Frontend) same(o *Frontend) bool {
 	return f.sameRules(o) && f.MasqueradeCause == o.MasqueradeCause && slices.Equal(f.AlsoServing, o.AlsoServing)
 }
 
-// sameRules tells whether new connections fare alike: that is all the kernel is
-// told.
+// sameRules reports whether new connections are treated alike, which is all
+// that is programmed into the kernel.
 func (f *Frontend) sameRules(o *Frontend) bool {
 	return f.Key == o.Key && f.Kind == o.Kind &&
 		f.Service == o.Service && f.Port == o.Port &&

@@ -6,23 +6,25 @@ import (
 	"sluice/internal/model"
 )
 
-// Evidence is what the plan of one Service is made from. It serves to explain
-// the plan, by the rules that planning itself follows.
+// Evidence holds the inputs to the plan of one Service. It explains the plan by
+// the rules that planning itself follows.
 type Evidence struct {
 	Service *model.Service // nil if there is none of that name
 	Slices  []*model.Slice
 	env     environment
-	// frontends are those that the Service has, none that another one holds, and
-	// plan is what it asks for.
+	// frontends are those that the Service holds, without those lost to another
+	// Service; plan is what it asks for.
 	frontends []*Frontend
 	plan      servicePlan
 }
 
-// PoolDecision tells how the pools of one service port in one family came about.
+// PoolDecision explains how the pools of one service port in one family were
+// selected.
 type PoolDecision struct {
 	Port   model.ServicePort
 	Family model.Family
-	// Endpoints are of all endpoints in the slices, in the order of those.
+	// Endpoints are the decisions on all endpoints in the slices, in their
+	// order.
 	Endpoints []EndpointDecision
 	// Cluster and Local are the origins of the two pools.
 	Cluster, Local Origin
@@ -30,18 +32,19 @@ type PoolDecision struct {
 	Hinted, Unhinted int
 }
 
-// EndpointDecision is what became of one endpoint of a slice.
+// EndpointDecision is the decision on one endpoint of a slice.
 type EndpointDecision struct {
 	Slice    model.Name
 	Endpoint *model.Endpoint
-	Port     uint16 // that it serves the service port on; 0 for none
+	Port     uint16 // of the endpoint for the service port; 0 for none
 	Local    bool   // it runs on this node
-	// InCluster and InLocal say whether it is in the pools, and why not.
+	// InCluster and InLocal are why the endpoint is not in each pool, or
+	// InPool.
 	InCluster, InLocal Reason
 }
 
-// Evidence gathers what the plan of a Service is made from. It is cheap, and
-// what it returns stays as it is when the State changes.
+// Evidence returns the inputs to the plan of a Service. It is cheap, and the
+// result does not change with the State.
 func (p *Planner) Evidence(state *model.State, name model.Name) Evidence {
 	e := Evidence{Service: state.Service(name), Slices: slices.Clone(state.Slices(name)), env: p.env}
 	if c := p.services[name]; c != nil {
@@ -55,13 +58,13 @@ func (p *Planner) Evidence(state *model.State, name model.Name) Evidence {
 	return e
 }
 
-// NodeName is the name of this node.
+// NodeName returns the name of this node.
 func (e *Evidence) NodeName() string { return e.env.nodeName }
 
-// Zone is the zone of this node, "" if it has none.
+// Zone returns the zone of this node, "" if it has none.
 func (e *Evidence) Zone() string { return e.env.zone }
 
-// Frontends are those that the Service has, sorted by key.
+// Frontends returns the frontends that the Service holds, sorted by key.
 func (e *Evidence) Frontends() []*Frontend { return e.frontends }
 
 // PoolDecision explains the pools of the service port that a frontend belongs to.
@@ -102,7 +105,7 @@ func (d *draft) decidePools(port *model.ServicePort, f model.Family) *PoolDecisi
 	return p
 }
 
-// count takes in a candidate.
+// count adds a candidate.
 func (p *PoolDecision) count(e *model.Endpoint, c *candidate, s *selection) {
 	switch {
 	case c.usable && e.Hints != nil:
@@ -119,8 +122,8 @@ func (p *PoolDecision) count(e *model.Endpoint, c *candidate, s *selection) {
 	}
 }
 
-// decideSlice adds the fates of a slice's endpoints. Slices of the Service's other
-// family belong to another account.
+// decideSlice adds the decisions on a slice's endpoints. Slices of the
+// Service's other family belong to another PoolDecision.
 func (d *draft) decideSlice(p *PoolDecision, at int, slice *model.Slice, s *selection) {
 	if slice.Family != p.Family {
 		if !d.hasFamily(slice.Family) && d.env.serves(slice.Family) {
@@ -160,7 +163,7 @@ func (d *draft) decideEndpoint(slice, endpoint int, port uint16, s *selection) E
 		out.InLocal = out.InCluster
 		return out
 	}
-	// Of twins one is left. It sorts directly after what would be the first.
+	// Of duplicates one is left. It sorts directly after the best possible one.
 	first := candidateAt(e.Addr, port)
 	first.usable, first.fallback, first.slice = true, true, -1
 	i, _ := slices.BinarySearchFunc(d.work.found, first, candidate.compare)

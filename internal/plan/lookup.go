@@ -6,7 +6,7 @@ import (
 	"sluice/internal/model"
 )
 
-// NodePortKey is the key of a node port.
+// NodePortKey returns the key of a node port.
 func NodePortKey(f model.Family, port uint16, p model.Protocol) Key {
 	return Key{unspecified(f), port, p}
 }
@@ -19,8 +19,8 @@ func unspecified(f model.Family) netip.Addr {
 }
 
 // Lookup finds the frontend that packets to an address and port meet in the
-// kernel: that of the address itself, or else a node port, if those answer there.
-// local is asked, if that matters, whether the routing table calls an address local.
+// kernel: that of the address itself, or else a node port if node ports answer
+// there. If that depends on the routing table, local is called to ask it.
 func (d *Desired) Lookup(to Key, local func(netip.Addr) bool) (f *Frontend, found bool) {
 	if f, found = d.Frontends[to]; found {
 		return f, true

@@ -11,13 +11,12 @@ import (
 type Eligibility struct {
 	// Reason is why they should not; "" if they should.
 	Reason string
-	// Starting says that this is ordinary while a node starts: it has no Node
+	// Starting says that this is normal while a node starts: it has no Node
 	// object yet.
 	Starting bool
 }
 
-// eligibility depends on the Node object that there is, and not on those there
-// were.
+// eligibility depends on the current Node object only, not on earlier ones.
 func eligibility(cfg *Config, node *model.Node) Eligibility {
 	switch {
 	case node != nil && node.Leaving != "":
@@ -30,12 +29,13 @@ func eligibility(cfg *Config, node *model.Node) Eligibility {
 	return Eligibility{}
 }
 
-// lacksPodCIDR tells whether pods are to be recognised by what is not known.
+// lacksPodCIDR reports whether pods are detected by the node's pod CIDRs, which
+// are not known.
 func lacksPodCIDR(cfg *Config, node *model.Node) bool {
 	return cfg.DetectLocal == DetectNodeCIDR && (node == nil || len(node.PodCIDRs) == 0)
 }
 
-// nodeReports are the problems of what is no Service's.
+// nodeReports returns the problems of objects other than Services and slices.
 func nodeReports(cfg *Config, state *model.State) []report {
 	var out []report
 	if problems := nodeProblems(cfg, state.Node()); len(problems) > 0 {
@@ -49,7 +49,7 @@ func nodeReports(cfg *Config, state *model.State) []report {
 	return out
 }
 
-// nodeObject is the name of the Node object, whether there is one or not.
+// nodeObject returns the name of the Node object, whether it exists or not.
 func (cfg *Config) nodeObject(node *model.Node) string {
 	if node != nil {
 		return node.Name
@@ -57,7 +57,7 @@ func (cfg *Config) nodeObject(node *model.Node) string {
 	return cfg.NodeName
 }
 
-// nodeProblems are what is wrong with the Node object, and what is missing.
+// nodeProblems returns what is wrong with the Node object, and what is missing.
 func nodeProblems(cfg *Config, node *model.Node) []model.Problem {
 	var problems []model.Problem
 	if node != nil {

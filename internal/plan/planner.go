@@ -11,20 +11,21 @@ import (
 // Planner keeps a Desired up to date. It has no lock: one goroutine owns it.
 type Planner struct {
 	cfg     Config
-	planned bool // there was an update
+	planned bool // Update or SetConfig was called
 	env     environment
 	desired Desired
 
 	// updates counts the updates so far.
 	updates  uint64
 	services map[model.Name]*claimant
-	// What Services claim, each by what they can collide on.
+	// The claims of Services to what they can collide on.
 	frontends    claims[Key, *Frontend]
 	healthChecks claims[uint16, HealthCheck]
-	// clusterIPs counts the Services that have each.
+	// clusterIPs counts the Services that have each address.
 	clusterIPs map[netip.Addr]int
 
-	// nodeReports is what was reported on objects that are no Service's.
+	// nodeReports are those published for objects other than Services and
+	// slices.
 	nodeReports []report
 
 	work workspace
@@ -46,7 +47,7 @@ func New(cfg Config) *Planner {
 }
 
 // allocate makes the maps that grow with the number of Services. Growing them
-// bit by bit would take a good part of the time of planning very many.
+// step by step would take a good part of the time of planning very many.
 func (p *Planner) allocate(services int) {
 	p.desired.Frontends = make(map[Key]*Frontend, services)
 	p.desired.ClusterIPs = make(map[netip.Addr]struct{}, services)
@@ -55,7 +56,7 @@ func (p *Planner) allocate(services int) {
 	p.clusterIPs = make(map[netip.Addr]int, services)
 }
 
-// Desired returns what the last update led to. It is the Planner's own and
+// Desired returns the result of the last update. It is the Planner's own and
 // changes with the next update; the frontends in it are immutable.
 func (p *Planner) Desired() *Desired { return &p.desired }
 
@@ -80,8 +81,8 @@ func (p *Planner) Update(state *model.State, dirty *model.Dirty) *Change {
 	return u.finish()
 }
 
-// SetConfig plans everything again, under another configuration, and returns
-// the difference.
+// SetConfig plans everything again with another configuration and returns the
+// difference.
 func (p *Planner) SetConfig(state *model.State, cfg Config) *Change {
 	if !p.planned {
 		p.allocate(len(state.Services()))

@@ -15,29 +15,29 @@ type pools struct {
 	// local is nil unless the Service needs it.
 	local *Route
 	// localUsable says that the endpoints of local are usable ones, not the
-	// terminating ones that stand in for them.
+	// terminating ones that are used if there are none.
 	localUsable bool
-	// Endpoints that serve but are not in the cluster pool, not in the local pool,
-	// not in either; as far as the policies of the Service have use for them.
+	// Endpoints that serve but are not in the cluster pool, not in the local
+	// pool, or in neither, if the policies of the Service need them.
 	besideCluster, besideLocal, besideBoth []Endpoint
 }
 
-// candidate points at an endpoint that may get into a pool or keeps its flows. It
-// holds what is sorted by and no pointer, which makes sorting the endpoints of a
+// candidate refers to an endpoint that may get into a pool or keep its flows.
+// It holds the sort key and no pointer, which makes sorting the endpoints of a
 // large Service cheaper.
 type candidate struct {
 	high, low uint64 // of the address
 	port      uint16
 	usable    bool
-	fallback  bool // is serving and terminating: in a pool if nobody is usable
-	serving   bool // some slice says so
+	fallback  bool // serving and terminating: used if no endpoint is usable
+	serving   bool // according to some slice
 	local     bool
 	slice     int32
 	endpoint  int32
 }
 
 // candidates are those of one service port and family, sorted by address and
-// port and each once. It is used again and again, for the sake of its memory.
+// port, without duplicates. The memory is reused.
 type candidates struct {
 	slices []*model.Slice
 	found  []candidate
@@ -60,7 +60,8 @@ func (cs *candidates) gather(env *environment, all []*model.Slice, port *model.S
 	cs.mergeDuplicates()
 }
 
-// mergeDuplicates keeps the first of each endpoint. It serves if one of them does.
+// mergeDuplicates keeps the first of each endpoint. It is serving if one of
+// them is.
 func (cs *candidates) mergeDuplicates() {
 	kept := cs.found[:0]
 	for _, c := range cs.found {
@@ -73,7 +74,7 @@ func (cs *candidates) mergeDuplicates() {
 	cs.found = kept
 }
 
-// serves tells whether a port of a slice is the one that a service port means.
+// serves reports whether a port of a slice belongs to a service port.
 func serves(p *model.SlicePort, port *model.ServicePort) bool {
 	return p.Name == port.Name && p.Protocol == port.Protocol && p.Port != 0
 }
@@ -93,8 +94,8 @@ func (cs *candidates) add(env *environment, slice int, port uint16) {
 	}
 }
 
-// candidacy tells why an endpoint of a slice may get into no pool, whatever
-// others there are.
+// candidacy returns why an endpoint of a slice cannot get into any pool,
+// regardless of other endpoints.
 func candidacy(e *model.Endpoint, f model.Family) Reason {
 	switch {
 	case usable(e) || servingTerminating(e):
@@ -114,7 +115,7 @@ func servingTerminating(e *model.Endpoint) bool {
 	return e.Conditions.Has(model.Serving | model.Terminating)
 }
 
-// candidateAt is a candidate of that address and port, which must be valid.
+// candidateAt returns a candidate with a valid address and port.
 func candidateAt(addr netip.Addr, port uint16) candidate {
 	ip := addr.As16()
 	return candidate{
@@ -124,13 +125,13 @@ func candidateAt(addr netip.Addr, port uint16) candidate {
 	}
 }
 
-// sameEndpoint tells whether two candidates are the same endpoint, found twice.
+// sameEndpoint reports whether two candidates have the same address and port.
 func (c candidate) sameEndpoint(o candidate) bool {
 	return c.low == o.low && c.high == o.high && c.port == o.port
 }
 
-// compare puts the usable one of twins first, then one that stands in, and else
-// the one found first.
+// compare orders by address and port. Of duplicates, a usable one comes first,
+// then one that is serving and terminating, then the one found first.
 func (c candidate) compare(o candidate) int {
 	switch {
 	case c.high != o.high:
@@ -149,7 +150,7 @@ func (c candidate) compare(o candidate) int {
 	return cmp.Compare(c.endpoint, o.endpoint)
 }
 
-// trueFirst compares two that differ.
+// trueFirst compares two booleans that differ, of which it gets the first.
 func trueFirst(first bool) int {
 	if first {
 		return -1
@@ -157,7 +158,7 @@ func trueFirst(first bool) int {
 	return 1
 }
 
-// of returns the endpoint that a candidate points at.
+// of returns the endpoint that a candidate refers to.
 func (cs *candidates) of(c *candidate) *model.Endpoint {
 	return &cs.slices[c.slice].Endpoints[c.endpoint]
 }
@@ -189,7 +190,7 @@ func (cs *candidates) pools(env *environment, svc *model.Service) pools {
 	return out
 }
 
-// endpoints returns some of the candidates as endpoints, nil for none.
+// endpoints returns the wanted candidates as endpoints, nil for none.
 func (cs *candidates) endpoints(wanted func(*candidate) bool) []Endpoint {
 	n := 0
 	for i := range cs.found {
@@ -209,8 +210,8 @@ func (cs *candidates) endpoints(wanted func(*candidate) bool) []Endpoint {
 	return out
 }
 
-// endpointFault tells why an address of a slice cannot be an endpoint, or
-// nothing.
+// endpointFault returns why an address in a slice cannot be an endpoint, "" if
+// it can.
 func endpointFault(ip netip.Addr, f model.Family) string {
 	if ip.IsLinkLocalUnicast() {
 		return "is link-local"
@@ -224,7 +225,7 @@ func endpointFault(ip netip.Addr, f model.Family) string {
 	return ""
 }
 
-// addressFault tells why no connection can go to an address, or nothing.
+// addressFault returns why no connection can go to an address, "" if one can.
 func addressFault(ip netip.Addr) string {
 	switch {
 	case !ip.IsValid():

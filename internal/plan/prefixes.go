@@ -7,8 +7,9 @@ import (
 	"sluice/internal/model"
 )
 
-// mergePrefixes returns the prefixes masked, sorted, and without those that lie
-// within another one. It returns nil for none and leaves its argument alone.
+// mergePrefixes returns the prefixes masked, sorted, and without those that
+// another one contains. It returns nil for none and does not modify its
+// argument.
 func mergePrefixes(in []netip.Prefix) []netip.Prefix {
 	masked := make([]netip.Prefix, 0, len(in))
 	for _, p := range in {
@@ -16,7 +17,7 @@ func mergePrefixes(in []netip.Prefix) []netip.Prefix {
 			masked = append(masked, p.Masked())
 		}
 	}
-	// A prefix sorts directly before all that lie within it.
+	// A prefix sorts directly before all that it contains.
 	slices.SortFunc(masked, netip.Prefix.Compare)
 	var out []netip.Prefix
 	for _, p := range masked {
@@ -41,10 +42,10 @@ func anyContains(prefixes []netip.Prefix, ip netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
-// hostPrefix is the prefix that holds this address only.
+// hostPrefix returns the prefix that contains this address only.
 func hostPrefix(ip netip.Addr) netip.Prefix { return netip.PrefixFrom(ip, ip.BitLen()) }
 
-// allowedSources are the sources that may connect to a load balancer IP. Where
+// allowedSources returns the sources that may connect to a load balancer IP. If
 // the ranges admit the node, they admit the load balancer IP too: a node that
 // owns this IP picks it as the source of its own connections to it.
 func (env *environment) allowedSources(ranges []netip.Prefix, ip netip.Addr) []netip.Prefix {

@@ -9,7 +9,7 @@ import (
 	"sluice/internal/model"
 )
 
-// report is the problems of one object. It may be that there are none.
+// report lists the problems of one object; there may be none.
 type report struct {
 	object   string // "Service default/web"
 	problems []model.Problem
@@ -18,7 +18,7 @@ type report struct {
 
 func serviceObject(n model.Name) string { return "Service " + n.String() }
 
-// field is the path of the field that frontends of a kind come from.
+// field returns the path of the field that frontends of a kind come from.
 func (k Kind) field() string {
 	return [...]string{"spec.clusterIPs", "status.loadBalancer.ingress", "spec.externalIPs", "spec.ports"}[k]
 }
@@ -41,9 +41,9 @@ func (d *draft) externalIPsOff() model.Problem {
 	}
 }
 
-// reportUnfiltered reports the families that the source ranges say nothing of.
-// Few who write 0.0.0.0/0 mean to close IPv6, and few who write 10.0.0.0/8 mean to
-// open it.
+// reportUnfiltered reports families for which the source ranges contain no
+// range. An author of 0.0.0.0/0 rarely means to close IPv6, and an author of
+// 10.0.0.0/8 rarely means to open it.
 func (d *draft) reportUnfiltered() {
 	for _, f := range model.Families {
 		open := func(a address) bool { return a.kind == LoadBalancerIP && model.FamilyOf(a.Addr) == f }
@@ -59,7 +59,7 @@ func (d *draft) reportUnfiltered() {
 	}
 }
 
-// report gathers the problems of the Service and of its slices.
+// report collects the problems of the Service and of its slices.
 func (d *draft) report() {
 	own := slices.Concat(d.service.Problems, d.problems)
 	if local := slices.ContainsFunc(d.slices, d.runs); local || len(own) > 0 {
@@ -76,8 +76,8 @@ func (d *draft) report() {
 	}
 }
 
-// runs tells whether an endpoint of a slice runs on this node, in whatever
-// condition it is.
+// runs reports whether an endpoint of a slice runs on this node, in any
+// condition.
 func (d *draft) runs(s *model.Slice) bool {
 	for i := range s.Endpoints {
 		if d.env.local(&s.Endpoints[i]) {
@@ -87,8 +87,8 @@ func (d *draft) runs(s *model.Slice) bool {
 	return false
 }
 
-// sliceProblem tells what of a slice is left out. Of many bad addresses it
-// names one: they tend to come from one mistake.
+// sliceProblem reports what of a slice is left out. Of many bad addresses it
+// names one: they tend to have the same cause.
 func (d *draft) sliceProblem(s *model.Slice) (p model.Problem, found bool) {
 	if !d.env.serves(s.Family) {
 		return model.Problem{}, false
@@ -127,7 +127,7 @@ func (d *draft) sliceProblem(s *model.Slice) (p model.Problem, found bool) {
 	}, true
 }
 
-// lost is the problem of a Service that another one keeps a frontend from.
+// lost returns the problem of a Service that lost a frontend to another one.
 func lost(f *Frontend, winner model.Name) model.Problem {
 	what := f.Key.String()
 	if f.Kind == NodePort {
@@ -136,7 +136,7 @@ func lost(f *Frontend, winner model.Name) model.Problem {
 	return taken(f.Service, f.Kind.field(), what, winner)
 }
 
-// lostHealthCheck is the same for a health check node port.
+// lostHealthCheck does the same for a health check node port.
 func lostHealthCheck(loser model.Name, port uint16, winner model.Name) model.Problem {
 	return taken(loser, "spec.healthCheckNodePort", fmt.Sprintf("port %d", port), winner)
 }

@@ -1,6 +1,6 @@
 package plan
 
-// Reason says why an endpoint is not in a pool; the zero Reason says that it is.
+// Reason is why an endpoint is not in a pool; the zero Reason says that it is.
 type Reason uint8
 
 // The reasons.
@@ -11,19 +11,19 @@ const (
 	BadAddress             // no connection can go to its address
 	NotReady               // it is not ready
 	NotServing             // it is terminating and no longer serves
-	Duplicate              // another slice, or another place in this one, has it as well
-	Terminating            // it serves but is terminating, and there are others that are ready
+	Duplicate              // another slice, or another entry of this one, has it as well
+	Terminating            // it serves but is terminating, and others are ready
 	HintedElsewhere        // its hints name other nodes or zones
-	NotHere                // it is not on this node, and only those are asked for
+	NotHere                // it is not on this node, and the pool is local
 )
 
-// String is a word for programs.
+// String returns a stable identifier, for JSON.
 func (r Reason) String() string {
 	return [...]string{"in-pool", "other-family", "no-such-port", "bad-address", "not-ready", "not-serving",
 		"duplicate", "terminating", "hinted-elsewhere", "not-here"}[r]
 }
 
-// Origin says how a pool came about.
+// Origin is how a pool was selected.
 type Origin uint8
 
 // The origins.
@@ -35,7 +35,7 @@ const (
 	FromTerminating               // of terminating ones, because none is ready
 )
 
-// String is a word for programs.
+// String returns a stable identifier, for JSON.
 func (o Origin) String() string {
 	return [...]string{"empty", "ready", "node-hints", "zone-hints", "terminating"}[o]
 }

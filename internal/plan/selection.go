@@ -6,20 +6,19 @@ import (
 	"sluice/internal/model"
 )
 
-// selection says which candidates get into the pools, and why the others do
+// selection decides which candidates get into the pools, and why the others do
 // not.
 type selection struct {
 	*candidates
-	// usable says that some candidate is, localUsable that one on this node is.
-	// Otherwise terminating ones stand in.
+	// usable says that some candidate is usable, localUsable that one on this
+	// node is. Otherwise candidates that are serving and terminating are used.
 	usable, localUsable bool
-	// meant tells which hints mean this node, nil if hints are of no account.
+	// meant reports whether hints apply to this node; nil if hints are ignored.
 	meant  func(*model.Hints) bool
 	origin Origin // of the cluster pool
 }
 
-// selection looks at all candidates; whether there are local ones only if that
-// is wanted.
+// selection examines all candidates; local ones only if withLocal is set.
 func (cs *candidates) selection(env *environment, withLocal bool) selection {
 	s := selection{candidates: cs, origin: FromTerminating}
 	s.usable = cs.any(func(c *candidate) bool { return c.usable })
@@ -42,8 +41,8 @@ func (cs *candidates) any(is func(*candidate) bool) bool {
 	return false
 }
 
-// cluster tells why a candidate is not in the cluster pool. Topology is for this
-// pool only.
+// cluster returns why a candidate is not in the cluster pool. Topology applies
+// to this pool only.
 func (s *selection) cluster(c *candidate) Reason {
 	switch {
 	case !c.usable && !c.fallback:
@@ -58,7 +57,7 @@ func (s *selection) cluster(c *candidate) Reason {
 	return InPool
 }
 
-// local tells why a candidate is not in the local pool.
+// local returns why a candidate is not in the local pool.
 func (s *selection) local(c *candidate) Reason {
 	switch {
 	case !c.usable && !c.fallback:
@@ -71,9 +70,10 @@ func (s *selection) local(c *candidate) Reason {
 	return InPool
 }
 
-// topology tells which hints mean this node, nil if hints are of no account.
-// Hints for nodes go before hints for zones, and either counts only if every
-// usable endpoint has some and one of them means this node.
+// topology returns a function that reports whether hints apply to this node,
+// nil if hints are ignored. Hints for nodes take precedence over hints for
+// zones, and either is used only if every usable endpoint has some and one of
+// them applies to this node.
 func (cs *candidates) topology(env *environment) (func(*model.Hints) bool, Origin) {
 	node := func(h *model.Hints) bool { return slices.Contains(h.Nodes, env.nodeName) }
 	zone := func(h *model.Hints) bool { return slices.Contains(h.Zones, env.zone) }

@@ -7,15 +7,15 @@ import (
 	"sluice/internal/model"
 )
 
-// servicePlan is what one Service asks for by itself. Whether it gets it is
-// settled by claims.
+// servicePlan is what one Service asks for by itself. Conflicts with other
+// Services are settled by claims.
 type servicePlan struct {
 	// frontends are sorted by key, each key once.
 	frontends []*Frontend
 	// clusterIPs are those whose other ports are rejected.
 	clusterIPs []netip.Addr
-	// healthPort is the health check node port, 0 for none. The usable endpoints
-	// on this node are counted for it.
+	// healthPort is the health check node port, 0 for none, and localEndpoints
+	// the number of usable endpoints on this node, which it reports.
 	healthPort                uint16
 	localEndpoints, localIPv6 int
 	// ipv4 and ipv6 are the families of the Service.
@@ -28,14 +28,14 @@ func (p *servicePlan) of(f model.Family) bool {
 	return f == model.IPv4 && p.ipv4 || f == model.IPv6 && p.ipv6
 }
 
-// workspace is memory that planning one Service after the other uses again.
+// workspace is memory that is reused from one Service to the next.
 type workspace struct {
 	candidates
 	addresses []address
 }
 
-// planService plans one Service. It depends on the environment, the Service and
-// its slices only.
+// planService plans one Service. The result depends on the environment, the
+// Service and its slices only.
 func planService(env *environment, svc *model.Service, all []*model.Slice, work *workspace) servicePlan {
 	d := draft{
 		servicePlan: servicePlan{healthPort: svc.HealthCheckNodePort},
@@ -54,7 +54,7 @@ func planService(env *environment, svc *model.Service, all []*model.Slice, work 
 			d.planPort(&svc.Ports[i], f)
 		}
 	}
-	// An address may stand in several fields. Those were planned in order of
+	// An address may be in several fields. They were planned in order of
 	// precedence, and a stable sort keeps that order within a key.
 	slices.SortStableFunc(d.frontends, func(a, b *Frontend) int { return a.Key.Compare(b.Key) })
 	d.frontends = slices.CompactFunc(d.frontends, func(a, b *Frontend) bool { return a.Key == b.Key })
@@ -68,7 +68,7 @@ func planService(env *environment, svc *model.Service, all []*model.Slice, work 
 	return d.servicePlan
 }
 
-// draft is a servicePlan in the making.
+// draft is a servicePlan under construction.
 type draft struct {
 	servicePlan
 	service *model.Service
@@ -81,7 +81,7 @@ type draft struct {
 	problems  []model.Problem
 }
 
-// address is one that the Service answers on with all its ports.
+// address is one on which all ports of the Service answer.
 type address struct {
 	netip.Addr
 	kind     Kind
@@ -132,9 +132,9 @@ func (d *draft) collectExternal(kind Kind, ips []netip.Addr) {
 	}
 }
 
-// filters reports whether the source ranges restrict who may connect to load
-// balancer IPs of a family. Ranges speak of their own family only. Where none is
-// valid at all, nobody is admitted: whoever wrote them meant to keep somebody out.
+// filters reports whether the source ranges restrict the clients of load
+// balancer IPs of a family. Ranges only restrict their own family. If none is
+// valid at all, no client is admitted: the field was meant to exclude some.
 func (d *draft) filters(f model.Family) bool {
 	if !d.service.Filtered {
 		return false
@@ -143,8 +143,7 @@ func (d *draft) filters(f model.Family) bool {
 	return len(ranges) == 0 || len(prefixesOf(f, ranges)) > 0
 }
 
-// hasFamily tells whether the Service is of this family: one of its ClusterIPs
-// is.
+// hasFamily reports whether one of the Service's ClusterIPs is of a family.
 func (p *servicePlan) hasFamily(f model.Family) bool {
 	return slices.ContainsFunc(p.clusterIPs, func(ip netip.Addr) bool { return model.FamilyOf(ip) == f })
 }
@@ -182,8 +181,8 @@ func (d *draft) add(at *address, number uint16, port *model.ServicePort, pools *
 		Sources:  at.sources,
 	}
 	f.Masquerade, f.MasqueradeCause = d.env.masquerade(at.kind, model.FamilyOf(at.Addr), svc.ExternalPolicy)
-	switch everybody, outside := localFor(svc, at.kind); {
-	case everybody:
+	switch all, outside := localFor(svc, at.kind); {
+	case all:
 		f.Route = *pools.local
 		f.AlsoServing = pools.besideLocal
 	case outside:
@@ -195,16 +194,16 @@ func (d *draft) add(at *address, number uint16, port *model.ServicePort, pools *
 	d.frontends = append(d.frontends, f)
 }
 
-// localFor tells whose connections to a kind of frontend stay on this node:
-// everybody's, or those from outside.
-func localFor(svc *model.Service, kind Kind) (everybody, outside bool) {
+// localFor reports which connections to a kind of frontend stay on this node:
+// all of them, or those from outside.
+func localFor(svc *model.Service, kind Kind) (all, outside bool) {
 	if kind == ClusterIP {
 		return svc.InternalPolicy == model.PolicyLocal, false
 	}
 	return false, svc.ExternalPolicy == model.PolicyLocal
 }
 
-// countLocal counts an endpoint once, however many ports it serves.
+// countLocal counts an endpoint once, regardless of how many ports it serves.
 func (d *draft) countLocal() {
 	slices.SortFunc(d.healthy, netip.Addr.Compare)
 	d.healthy = slices.Compact(d.healthy)

@@ -7,7 +7,7 @@ import (
 	"sluice/internal/model"
 )
 
-// planSettings decides what holds for the whole node.
+// planSettings returns the settings of the whole node.
 func planSettings(cfg *Config, state *model.State) Settings {
 	var cidrs []netip.Prefix
 	for _, c := range state.ServiceCIDRs() {
@@ -32,7 +32,7 @@ func planSettings(cfg *Config, state *model.State) Settings {
 	}
 }
 
-// served are those of the addresses that are of a family that the node can do.
+// served returns the addresses of families that the node supports.
 func (cfg *Config) served(ips []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(ips), func(ip netip.Addr) bool { return !cfg.serves(model.FamilyOf(ip)) })
 }
@@ -75,13 +75,13 @@ func nodePortIPs(cfg *Config, node *model.Node, hostIPs []netip.Addr) []netip.Ad
 	return slices.Compact(ips)
 }
 
-// primaryIPs are one address of each family: the one that was decided on, or
-// the first of the Node object, or of the machine while there is no Node object.
-func primaryIPs(decided netip.Addr, node *model.Node, hostIPs []netip.Addr) []netip.Addr {
+// primaryIPs returns one address of each family: the configured one, or the
+// first of the Node object, or of the machine while there is no Node object.
+func primaryIPs(configured netip.Addr, node *model.Node, hostIPs []netip.Addr) []netip.Addr {
 	var ips []netip.Addr
 	for _, f := range model.Families {
-		if decided.IsValid() && model.FamilyOf(decided) == f {
-			ips = append(ips, decided)
+		if configured.IsValid() && model.FamilyOf(configured) == f {
+			ips = append(ips, configured)
 			continue
 		}
 		if node != nil {

@@ -9,9 +9,9 @@ import (
 	"sluice/internal/model"
 )
 
-// finish settles all that was touched and returns the difference.
+// finish settles everything that was touched and returns the difference.
 func (u *update) finish() *Change {
-	var clusterIPs sync.WaitGroup // has nothing to do with the rest
+	var clusterIPs sync.WaitGroup // is independent of the rest
 	clusterIPs.Go(u.settleClusterIPs)
 	defer clusterIPs.Wait()
 	u.settleFrontends()
@@ -49,8 +49,8 @@ func (u *update) settleFrontends() {
 	}
 }
 
-// touchClaimants has the reports written again of all who claim something that
-// went to somebody else: its name is in the losers' reports, and the new holder
+// touchClaimants makes all claimants of something that changed hands report
+// again: the name of the holder is in the losers' reports, and the new holder
 // may have been a loser.
 func touchClaimants[V any](u *update, all []claim[V]) {
 	for _, c := range all {
@@ -90,7 +90,7 @@ func (u *update) settleHealthPorts() {
 }
 
 func (u *update) settleHealthCheck(c *claimant) {
-	var want HealthCheck // of no port: none
+	var want HealthCheck // port 0: none
 	if all := u.healthChecks[c.plan.healthPort]; len(all) > 0 && all[0].claimant == c {
 		want = all[0].value
 	}
@@ -112,8 +112,8 @@ func (u *update) settleHealthCheck(c *claimant) {
 	}
 }
 
-// reportsOf are the reports on a Service and its slices, with what it lost to
-// other Services.
+// reportsOf returns the reports on a Service and its slices, including what it
+// lost to other Services.
 func (u *update) reportsOf(c *claimant) []report {
 	var losses []model.Problem
 	for _, f := range c.plan.frontends {
@@ -139,8 +139,8 @@ func (u *update) reportsOf(c *claimant) []report {
 	return slices.Insert(slices.Clone(reports), 0, report{object: own, problems: losses})
 }
 
-// publish notes that reports take the place of others. An object may go from
-// one reporter to another within an update: what is reported then stands.
+// publish records that reports replace others. An object may move from one
+// reporter to another within an update: its new report then wins.
 func (u *update) publish(old, reports []report) {
 	for _, r := range old {
 		if _, noted := u.reported[r.object]; !noted {

@@ -18,8 +18,8 @@ type update struct {
 
 	// What has to be settled.
 	keys       []Key
-	newIPs     []netip.Addr // ClusterIPs, each as often as a Service got it
-	lostIPs    []netip.Addr // and as often as a Service gave it up
+	newIPs     []netip.Addr // ClusterIPs, once for each Service that got it
+	lostIPs    []netip.Addr // once for each Service that released it
 	checkPorts []uint16
 	touched    []*claimant // their reports and health checks
 	reported   map[string]report
@@ -35,7 +35,7 @@ func newUpdate(p *Planner, state *model.State) *update {
 	}
 }
 
-// planNode plans what is no Service's.
+// planNode plans what does not belong to a Service.
 func (u *update) planNode() {
 	settings := planSettings(&u.cfg, u.state)
 	if !u.planned || !settings.same(&u.desired.Settings) {
@@ -55,14 +55,14 @@ func (u *update) planNode() {
 // chunkSize is how many Services are planned at a time.
 const chunkSize = 512
 
-// planned is a Service and what it asks for now.
+// planned is a Service and its new plan.
 type planned struct {
 	name   model.Name
 	object *model.Service // nil when the Service is gone
 	plan   servicePlan
 }
 
-// planServices plans Services, each of which is named once. When there are many,
+// planServices plans Services, each of which is named once. If there are many,
 // one processor plans while another one exchanges claims.
 func (u *update) planServices(names []model.Name) {
 	chunks := func(yield func([]planned) bool) {
@@ -90,7 +90,7 @@ func (u *update) planServices(names []model.Name) {
 	}
 }
 
-// take replaces what is known of a Service.
+// take replaces the plan of a Service.
 func (u *update) take(p *planned) {
 	c := u.services[p.name]
 	switch {
@@ -102,7 +102,7 @@ func (u *update) take(p *planned) {
 	case p.object == nil:
 		delete(u.services, p.name)
 	case !c.object.Created.Equal(p.object.Created):
-		// Claims are found by precedence, and it is another one now.
+		// Claims are found by precedence, which has changed.
 		u.replace(c, servicePlan{})
 	}
 	u.touch(c)
@@ -112,7 +112,7 @@ func (u *update) take(p *planned) {
 	u.replace(c, p.plan)
 }
 
-// touch has the reports and the health check of a Service settled.
+// touch marks the reports and the health check of a Service to be settled.
 func (u *update) touch(c *claimant) {
 	if c.touched != u.updates {
 		c.touched = u.updates
@@ -120,7 +120,7 @@ func (u *update) touch(c *claimant) {
 	}
 }
 
-// replace exchanges the claims of a Service for those of another plan of it.
+// replace exchanges the claims of a Service for those of a new plan.
 func (u *update) replace(c *claimant, plan servicePlan) {
 	old := c.plan
 	c.plan = plan
@@ -142,8 +142,8 @@ func (u *update) replace(c *claimant, plan servicePlan) {
 	}
 }
 
-// replaceFrontends walks both lists of frontends, sorted as they are. One that
-// stays the same stays the old pointer and is not touched.
+// replaceFrontends walks both sorted lists of frontends. A frontend that did
+// not change keeps its old pointer and is not touched.
 func (u *update) replaceFrontends(c *claimant, gone, come []*Frontend) {
 	for len(gone) > 0 || len(come) > 0 {
 		switch order := compareFirst(gone, come); {
@@ -167,7 +167,7 @@ func (u *update) replaceFrontends(c *claimant, gone, come []*Frontend) {
 	}
 }
 
-// compareFirst compares the first keys of two lists; an empty one goes last.
+// compareFirst compares the first keys of two lists; an empty list sorts last.
 func compareFirst(a, b []*Frontend) int {
 	switch {
 	case len(b) == 0:
