@@ -3,13 +3,14 @@ package backoff
 import "time"
 
 const (
-	// First is the pause after the first failure. Each further one doubles it.
+	// First is the pause after the first failure. Each further failure doubles
+	// it.
 	First = 100 * time.Millisecond
 	// Max is the longest pause.
 	Max = 30 * time.Second
 )
 
-// After is how long to wait after so many failures in a row.
+// After returns the pause after that many failures in a row.
 func After(failures int) time.Duration {
 	pause := First
 	for ; failures > 1 && pause < Max; failures-- {
@@ -18,25 +19,26 @@ func After(failures int) time.Duration {
 	return min(pause, Max)
 }
 
-// Tries is how it goes with something that is tried until it succeeds. The zero
-// value is before the first try.
+// Tries tracks something that is retried until it succeeds. The zero value is
+// before the first try.
 type Tries struct {
 	failures  int // in a row
 	lastError string
 	next      time.Time
 }
 
-// Failures counts those since the last success.
+// Failures returns the number of failures since the last success.
 func (t *Tries) Failures() int { return t.failures }
 
-// Next is when to try again; the zero time, which is at once, if nothing failed.
+// Next returns when to retry; the zero time, which is immediately, if nothing
+// failed.
 func (t *Tries) Next() time.Time { return t.next }
 
-// Due tells whether the time has come to try.
+// Due reports whether it is time to try.
 func (t *Tries) Due(now time.Time) bool { return !now.Before(t.next) }
 
-// Fail notes a failure. It returns the pause before the next try, and whether the
-// reason is another than before.
+// Fail records a failure. It returns the pause before the next try, and whether
+// the reason differs from the last one.
 func (t *Tries) Fail(err error, now time.Time) (pause time.Duration, news bool) {
 	t.failures++
 	pause = After(t.failures)
@@ -47,5 +49,5 @@ func (t *Tries) Fail(err error, now time.Time) (pause time.Duration, news bool) 
 	return pause, news
 }
 
-// Succeed notes a success, after which all is as before the first try.
+// Succeed records a success and resets everything.
 func (t *Tries) Succeed() { *t = Tries{} }

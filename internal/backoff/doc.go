@@ -1,3 +1,3 @@
-// Package backoff says when to try again what failed: soon at first, and with
-// growing pauses while it goes on failing.
+// Package backoff computes when to retry: soon at first, and with exponentially
+// growing pauses as failures go on.
 package backoff

@@ -7,8 +7,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// NewTimer returns a channel that fires when the first of some that failed is to be
-// tried again, never if none did, and a function that releases it.
+// NewTimer returns a channel that fires when the first of the failed tries is
+// due, never if there are none, and a function that releases the timer.
 func NewTimer(c clock.Clock, failed iter.Seq[*Tries]) (fires <-chan time.Time, stop func()) {
 	var next time.Time
 	for t := range failed {

@@ -8,8 +8,7 @@ import (
 	"sluice/internal/plan"
 )
 
-// combine returns the one change that does what several do one after another.
-// There must be at least one.
+// combine merges one or more consecutive changes into one with the same effect.
 func combine(changes []*plan.Change) *plan.Change {
 	if len(changes) == 1 {
 		return changes[0]
@@ -68,8 +67,8 @@ func combine(changes []*plan.Change) *plan.Change {
 	return out
 }
 
-// toggle notes that something was added or removed. What was added and is
-// then removed, or the other way round, is no difference in the end.
+// toggle records that values were added or removed. A value that was added and
+// then removed, or the other way round, is not a difference in the end.
 func toggle[T comparable](net map[T]bool, some []T, added bool) {
 	for _, v := range some {
 		if was, ok := net[v]; ok && was != added {

@@ -7,12 +7,13 @@ import (
 	"sluice/internal/plan"
 )
 
-// maxLoggedFailures is how many refused frontends one commit logs by name.
+// maxLoggedFailures is how many refused frontends of one commit are logged by
+// name.
 const maxLoggedFailures = 10
 
-// commitAt is when the next commit may start, if there is something to commit.
-// While a repair is needed what is planned waits for it: the kernel may lack
-// what the change builds on, and the repair brings it along.
+// commitAt returns when the next commit may start, if there is something to
+// commit. While a reconcile is needed, planned changes wait for it: the kernel
+// may lack what they build on, and the reconcile includes them.
 func (e *Engine) commitAt() (at time.Time, ok bool) {
 	switch {
 	case e.repair.needed:
@@ -26,14 +27,14 @@ func (e *Engine) commitAt() (at time.Time, ok bool) {
 	return latest(at, e.lastStart.Add(e.minSyncPeriod)), true
 }
 
-// repairAt is when to mend what somebody else changed, if there is something.
+// repairAt returns when to repair foreign changes, if there are any.
 func (e *Engine) repairAt() (at time.Time, ok bool) {
 	at, ok = e.repair.disturbedAt()
 	return latest(at, e.lastStart.Add(e.minSyncPeriod)), ok
 }
 
-// commit writes to the kernel all that is planned and all that is due for
-// another try.
+// commit writes everything that is planned, and every frontend that is due for
+// a retry, to the kernel.
 func (e *Engine) commit(ctx context.Context) {
 	c := &Commit{
 		Kind:    Apply,
@@ -46,7 +47,7 @@ func (e *Engine) commit(ctx context.Context) {
 	}
 	retries := e.statuses.takeRetries(c.Begin, c.Kind == Reconcile)
 	if !c.Planned && c.Kind == Apply && len(retries) == 0 {
-		return // what was to be tried again has been programmed with a change
+		return // the retries have been programmed with a change already
 	}
 	if len(retries) > 0 || !c.Planned {
 		c.Change = combine(append(e.queue, e.retryChange(retries)))
@@ -69,7 +70,7 @@ func (e *Engine) commit(ctx context.Context) {
 	e.finish(c)
 }
 
-// write calls the dataplane and takes the time.
+// write calls the dataplane and measures how long it takes.
 func (e *Engine) write(ctx context.Context, c *Commit) {
 	e.lastStart = c.Begin
 	e.statuses.writes(c.Begin)
@@ -91,7 +92,8 @@ func (e *Engine) write(ctx context.Context, c *Commit) {
 	}
 }
 
-// retryChange hands over refused frontends again, as they are desired now.
+// retryChange returns a change that sets refused frontends as they are desired
+// now.
 func (e *Engine) retryChange(keys []plan.Key) *plan.Change {
 	change := &plan.Change{Revision: e.state.Revision()}
 	frontends := e.planner.Desired().Frontends
@@ -105,10 +107,10 @@ func (e *Engine) retryChange(keys []plan.Key) *plan.Change {
 	return change
 }
 
-// fail keeps what could not be written for the reconcile that is now needed.
+// fail requests a reconcile. What could not be written stays queued for it.
 func (e *Engine) fail(ctx context.Context, c *Commit) {
 	if ctx.Err() != nil {
-		return // interrupted by the end of Run
+		return // Run is ending
 	}
 	err := c.Result.Err
 	delay := e.repair.fail(c.End)
@@ -122,7 +124,7 @@ func (e *Engine) fail(ctx context.Context, c *Commit) {
 	}
 }
 
-// finish keeps the status, and notifies observers of a commit that succeeded.
+// finish updates the status and notifies observers of a successful commit.
 func (e *Engine) finish(c *Commit) {
 	outcome := e.statuses.committed(c)
 	for i, f := range outcome.news {
@@ -139,8 +141,8 @@ func (e *Engine) finish(c *Commit) {
 	}
 }
 
-// logCommit writes the line by which one follows the proxy's work. A retry
-// that changes nothing is not worth it.
+// logCommit writes one line per commit. Retries that change nothing are logged
+// at a higher verbosity.
 func (e *Engine) logCommit(c *Commit, o outcome) {
 	log, message := e.log, "Programmed"
 	switch {

@@ -1,23 +1,23 @@
-// Package engine is the loop between the sources and the dataplane. It takes
-// events, keeps the State, asks plan what changes, hands the change to the
-// dataplane, tries again what failed, and knows the status of every frontend.
+// Package engine is the loop between the sources and the dataplane. It receives
+// events, maintains the State, plans changes, applies them to the dataplane,
+// retries failures, and tracks the status of every frontend.
 //
-// What it promises:
+// Guarantees:
 //
 //   - Nothing is written before all sources are in sync. The first write is a
 //     Reconcile, which adopts what an earlier process left.
-//   - A change goes at once. Events that arrive while a commit is under way
-//     gather and go together in the next one. Only a MinSyncPeriod delays.
-//   - A frontend that the kernel refuses is tried again with a back-off of its
-//     own, and at once when it changes; all others go on.
-//   - When a commit fails as a whole, the kernel is reconciled with a back-off
-//     of 100 ms to 30 s. Events that arrive meanwhile are planned and included.
-//     They shorten the wait to 3 s after the last try, never below the
-//     back-off's own step, so that a busy cluster cannot make the loop spin.
-//   - What somebody else broke is repaired: at once when the dataplane notices,
-//     though at most once a second, and otherwise within a SyncPeriod.
-//   - No lock is held while the kernel is spoken to, and none for long: handing
-//     over events and reading the status never wait for a commit.
+//   - A change is committed immediately. Events that arrive during a commit are
+//     batched into the next one. Only MinSyncPeriod delays commits.
+//   - A frontend that the kernel refuses is retried with a backoff of its own, and
+//     immediately when it changes; all others are unaffected.
+//   - When a commit fails as a whole, the kernel is reconciled with a backoff of
+//     100 ms to 30 s. Events that arrive meanwhile are planned and included. They
+//     shorten the wait to 3 s after the last try, never below the backoff's own
+//     step, so that a busy cluster cannot make the loop spin.
+//   - Foreign changes in the kernel are repaired: immediately when the dataplane
+//     notices them, though rate-limited, and otherwise within a SyncPeriod.
+//   - No lock is held across a system call, and none for long: Update and Status
+//     never wait for a commit.
 //
 // One goroutine, that of Run, owns the State and the Planner and is the only
 // one to write to the dataplane. When Run ends, the kernel stays as it is.

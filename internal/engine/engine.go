@@ -14,37 +14,37 @@ import (
 	"sluice/internal/plan"
 )
 
-// Planner turns the State into Desired, change by change. It is plan.Planner.
+// Planner turns the State into Desired incrementally. It is plan.Planner.
 type Planner interface {
 	// Update brings Desired up to date and returns the difference. The first
 	// call plans everything.
 	Update(state *model.State, dirty *model.Dirty) *plan.Change
-	// SetConfig plans everything under another configuration, including what is
+	// SetConfig plans everything with another configuration, including what is
 	// dirty, and returns the difference.
 	SetConfig(state *model.State, config plan.Config) *plan.Change
-	// Desired is the live result.
+	// Desired returns the live result.
 	Desired() *plan.Desired
-	// Evidence is what the plan of a Service was made from.
+	// Evidence returns the inputs to the plan of a Service.
 	Evidence(state *model.State, service model.Name) plan.Evidence
 }
 
-// Options is what an Engine is made of.
+// Options configures an Engine.
 type Options struct {
 	Planner   Planner
 	Dataplane dataplane.Dataplane
 	Logger    logr.Logger
 	Clock     clock.Clock // nil for the real one
 
-	// MinSyncPeriod is the least time between the starts of two commits; 0 for
-	// none.
+	// MinSyncPeriod is the minimum time between the starts of two commits; 0
+	// for none.
 	MinSyncPeriod time.Duration
-	// SyncPeriod is the time between two looks whether the kernel still holds
-	// what is ours; 0 for never.
+	// SyncPeriod is the time between two verifications of the kernel; 0 for
+	// never.
 	SyncPeriod time.Duration
 }
 
-// Engine is the loop between the sources and the dataplane. It is a
-// model.Sink, and has a status that any goroutine may read.
+// Engine is the loop between the sources and the dataplane. It is a model.Sink,
+// and any goroutine may read its status.
 type Engine struct {
 	planner   Planner
 	dataplane dataplane.Dataplane
@@ -59,20 +59,20 @@ type Engine struct {
 	statuses *statusTable
 	helpers  sync.WaitGroup // goroutines that must end before Run does
 
-	// planMu is held while the loop writes to the State or the planner, and never
-	// while it speaks to the kernel. The loop itself reads without it.
+	// planMu is held while the loop modifies the State or the planner, and
+	// never across a system call. The loop itself reads without it.
 	planMu sync.RWMutex
-	// version counts how often planMu was held for that.
+	// version counts the modifications under planMu.
 	version uint64
 
 	// All below belongs to the goroutine of Run.
 
 	state  *model.State
-	dirty  model.Dirty    // what of state is not planned yet
+	dirty  model.Dirty    // changes of state that are not planned yet
 	config *plan.Config   // not planned yet
-	synced bool           // planning has begun
-	queue  []*plan.Change // what is planned and not yet in the kernel, oldest first
-	events Events         // what led to dirty and queue
+	synced bool           // sources are in sync, and planning has begun
+	queue  []*plan.Change // planned and not yet in the kernel, oldest first
+	events Events         // that led to dirty and queue
 
 	lastStart time.Time // of the last commit
 	repair    repair
@@ -80,7 +80,7 @@ type Engine struct {
 	problems  problemLog
 }
 
-// New returns an Engine that does nothing until Run.
+// New returns an Engine that is idle until Run.
 func New(o Options) *Engine {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -105,8 +105,8 @@ func New(o Options) *Engine {
 	return e
 }
 
-// Run works until ctx is done, and then returns nil and leaves the kernel as
-// it is. It is called once.
+// Run works until ctx is done, and then returns nil and leaves the kernel as it
+// is. It is called once.
 func (e *Engine) Run(ctx context.Context) error {
 	defer e.helpers.Wait()
 	e.helpers.Go(func() { e.watchDisturbances(ctx) })
@@ -149,8 +149,8 @@ func (e *Engine) nextDue() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// absorb takes the mail, and plans what it brings once the sources are in
-// sync. Until then the State only fills.
+// absorb takes the mail, and plans the events in it once the sources are in
+// sync. Until then the State is only filled.
 func (e *Engine) absorb(ctx context.Context) {
 	m, synced := e.inbox.take()
 	if m.verification != nil {
@@ -177,14 +177,14 @@ func (e *Engine) absorb(ctx context.Context) {
 	}
 }
 
-// learn takes events into the State without planning them.
+// learn applies events to the State without planning them.
 func (e *Engine) learn(events []model.Event) {
 	e.planMu.Lock()
 	defer e.planMu.Unlock()
 	e.apply(events)
 }
 
-// apply takes events into the State. Others must not look meanwhile.
+// apply applies events to the State. The caller holds planMu.
 func (e *Engine) apply(events []model.Event) {
 	e.version++
 	e.state.Grow(len(events))
@@ -194,14 +194,14 @@ func (e *Engine) apply(events []model.Event) {
 	}
 }
 
-// takeEvents returns what led to the commit of all that is queued.
+// takeEvents returns and resets the events that led to what is queued.
 func (e *Engine) takeEvents() (taken Events) {
 	taken, e.events = e.events, Events{}
 	return taken
 }
 
-// begin plans everything for the first time and has it reconciled with what an
-// earlier process left in the kernel.
+// begin plans everything for the first time and requests a Reconcile with what
+// an earlier process left in the kernel.
 func (e *Engine) begin() {
 	now := e.clock.Now()
 	e.log.Info("Sources are in sync", "revision", e.state.Revision(), "services", len(e.state.Services()))
@@ -210,8 +210,8 @@ func (e *Engine) begin() {
 	e.plan(now, nil)
 }
 
-// plan turns events and what else is dirty into a change and queues it. since is
-// when the oldest event in it came.
+// plan turns events and other dirty state into a change and queues it. since is
+// when the oldest event arrived.
 func (e *Engine) plan(since time.Time, events []model.Event) {
 	e.statuses.queued(since)
 	change := e.update(events)
@@ -232,8 +232,8 @@ func (e *Engine) plan(since time.Time, events []model.Event) {
 	e.queue = append(e.queue, change)
 }
 
-// update is the part of planning that observers must not see half done: State
-// and Desired go on together.
+// update modifies State and Desired together, so that no reader sees one
+// without the other.
 func (e *Engine) update(events []model.Event) *plan.Change {
 	e.planMu.Lock()
 	defer e.planMu.Unlock()

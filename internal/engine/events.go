@@ -7,20 +7,21 @@ import (
 	"sluice/internal/model"
 )
 
-// Events is what led to a commit: how many events came, when, and what about. It is
-// zero for a commit that nothing led to but a retry or a repair.
+// Events summarises the events that led to a commit. It is zero for a commit
+// that is only a retry or a repair.
 type Events struct {
 	Services, Slices int // events about Services, and about EndpointSlices
 	Triggers         []Trigger
-	// Since is when the oldest of the events came; zero if none did.
+	// Since is when the oldest event arrived; zero if there was none.
 	Since time.Time
-	// Touched are the Services that they are about, and Everything says that any
-	// Service may look different now.
+	// Touched are the Services that the events concern. Everything says that
+	// any Service may have changed.
 	Touched    map[model.Name]struct{}
 	Everything bool
 }
 
-// Trigger is when something happened that changed an EndpointSlice.
+// Trigger is the time of a change in the cluster that led to an EndpointSlice
+// update.
 type Trigger struct {
 	Family model.Family
 	At     time.Time
@@ -36,8 +37,9 @@ func (e *Events) Count(event model.Event) {
 	}
 }
 
-// take counts an event that is about to change a State, and notes its trigger. A
-// slice that comes again with the trigger it had was not changed by it.
+// take counts an event that is about to be applied to a State, and records its
+// trigger. A slice that comes again with the same trigger was not changed by
+// it.
 func (e *Events) take(event model.Event, state *model.State) {
 	e.Count(event)
 	set, ok := event.(model.SetSlice)

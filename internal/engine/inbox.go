@@ -12,10 +12,10 @@ import (
 	"sluice/internal/plan"
 )
 
-// mail is what reached the loop since it last looked.
+// mail is what arrived for the loop since it last looked.
 type mail struct {
 	events []model.Event
-	since  time.Time // when the first of events or config came
+	since  time.Time // when the first of events or config arrived
 	config *plan.Config
 
 	periods      *periods
@@ -23,8 +23,8 @@ type mail struct {
 	verification *verification
 }
 
-// inbox is where all others leave what is for the loop. Its lock is held for
-// the time of an append, so that leaving something never waits for the kernel.
+// inbox collects what other goroutines have for the loop. Its lock is never
+// held across I/O, so that posting never waits for the kernel.
 type inbox struct {
 	clock clock.PassiveClock
 	wake  notify.Signal
@@ -43,7 +43,7 @@ func newInbox(c clock.PassiveClock) *inbox {
 	}
 }
 
-// post changes the mail and wakes the loop.
+// post modifies the mail and wakes the loop.
 func (b *inbox) post(write func(*mail)) {
 	b.mu.Lock()
 	write(&b.mail)
@@ -51,7 +51,7 @@ func (b *inbox) post(write func(*mail)) {
 	b.wake.Notify()
 }
 
-// postChange is post for what will lead to a commit, whose age is kept.
+// postChange is post for changes that lead to a commit, whose age is tracked.
 func (b *inbox) postChange(write func(*mail)) {
 	b.post(func(m *mail) {
 		if m.since.IsZero() {
@@ -61,8 +61,8 @@ func (b *inbox) postChange(write func(*mail)) {
 	})
 }
 
-// take empties the inbox. Events posted before the sources said that they are
-// in sync are in this mail or in an earlier one when synced is true.
+// take empties the inbox. When synced is true, all events posted before the
+// sources were in sync are in this mail or in an earlier one.
 func (b *inbox) take() (m mail, synced bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -70,7 +70,7 @@ func (b *inbox) take() (m mail, synced bool) {
 	return m, b.synced
 }
 
-// setSynced says that one source is in sync, or all of them at once for nil.
+// setSynced records that one source is in sync, or with nil that all are.
 func (b *inbox) setSynced(s *source) {
 	b.mu.Lock()
 	if s == nil {
@@ -85,8 +85,8 @@ func (b *inbox) setSynced(s *source) {
 	b.wake.Notify()
 }
 
-// pendingSince is when the oldest change in the inbox came. Before the sources
-// are in sync nothing is waited for but them, and nothing counts as pending.
+// pendingSince returns when the oldest change in the inbox arrived. Nothing
+// counts as pending before the sources are in sync.
 func (b *inbox) pendingSince() time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -96,7 +96,7 @@ func (b *inbox) pendingSince() time.Time {
 	return b.mail.since
 }
 
-// waitingFor are the names of the sources that are not in sync.
+// waitingFor returns the names of the sources that are not in sync.
 func (b *inbox) waitingFor() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -118,7 +118,7 @@ func (s *source) Update(events ...model.Event) { s.engine.Update(events...) }
 func (s *source) Synced()                      { s.engine.inbox.setSynced(s) }
 
 // AddSource returns a sink for one of several sources: the engine is in sync
-// when each of them has said so. All are added before the first of them starts.
+// when all of them are. All are added before the first of them starts.
 func (e *Engine) AddSource(name string) model.Sink {
 	s := &source{name: name, engine: e}
 	e.inbox.mu.Lock()
@@ -127,8 +127,8 @@ func (e *Engine) AddSource(name string) model.Sink {
 	return s
 }
 
-// Update hands over changes that belong together: they are planned and
-// committed together. It never waits for a commit.
+// Update passes on changes that belong together: they are planned and committed
+// together. It never waits for a commit.
 func (e *Engine) Update(events ...model.Event) {
 	if len(events) == 0 {
 		return
@@ -136,11 +136,10 @@ func (e *Engine) Update(events ...model.Event) {
 	e.inbox.postChange(func(m *mail) { m.events = append(m.events, events...) })
 }
 
-// Synced says that everything there was at the start has been handed over, by
-// all sources.
+// Synced says that all sources have passed on everything that existed at the
+// start.
 func (e *Engine) Synced() { e.inbox.setSynced(nil) }
 
-// periods are the times that Options name.
 type periods struct{ minSync, sync time.Duration }
 
 // SetPeriods replaces MinSyncPeriod and SyncPeriod of the Options.

@@ -9,8 +9,7 @@ import (
 	"sluice/internal/model"
 )
 
-// problemLog tells of each problem once when it appears, and once when it is
-// gone.
+// problemLog logs each problem once when it appears, and once when it is gone.
 type problemLog struct {
 	log   logr.Logger
 	known map[model.Problem]struct{}
@@ -37,7 +36,7 @@ func (p *problemLog) write(log logr.Logger, message string, problem model.Proble
 		"reason", problem.Reason, "remedy", problem.Remedy)
 }
 
-// missing are those of want that have does not hold, in a stable order.
+// missing returns the problems of want that have lacks, in a stable order.
 func missing(have, want map[model.Problem]struct{}) []model.Problem {
 	var out []model.Problem
 	for problem := range want {

@@ -6,39 +6,39 @@ import (
 	"sluice/internal/dataplane"
 )
 
-// progressLogPeriod is how often it is logged how far a commit is that takes long.
+// progressLogPeriod is how often the progress of a long commit is logged.
 const progressLogPeriod = 5 * time.Second
 
-// progressed is told by the dataplane how far it is.
+// progressed is called by the dataplane to report its progress.
 func (e *Engine) progressed(p dataplane.Progress) {
 	now := e.clock.Now()
-	since, tell := e.statuses.progressed(p, now)
-	if tell {
+	since, log := e.statuses.progressed(p, now)
+	if log {
 		e.log.Info("Still programming", "frontends", p.Done, "of", p.Total,
 			"transactions", p.Transactions, "duration", now.Sub(since))
 	}
 }
 
-// writes notes that a commit is under way, wrote that it is over.
-func (l *statusTable) writes(start time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.summary.WritingSince, l.lastProgressLog = start, start
+// writes records that a commit is in progress, wrote that it has ended.
+func (t *statusTable) writes(start time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.summary.WritingSince, t.lastProgressLog = start, start
 }
 
-func (l *statusTable) wrote() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.summary.WritingSince, l.summary.Progress = time.Time{}, dataplane.Progress{}
+func (t *statusTable) wrote() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.summary.WritingSince, t.summary.Progress = time.Time{}, dataplane.Progress{}
 }
 
-// progressed notes how far the commit is, and says whether it is time to tell.
-func (l *statusTable) progressed(p dataplane.Progress, now time.Time) (since time.Time, tell bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.summary.Progress = p
-	if tell = now.Sub(l.lastProgressLog) >= progressLogPeriod; tell {
-		l.lastProgressLog = now
+// progressed records the progress of the commit and reports whether to log it.
+func (t *statusTable) progressed(p dataplane.Progress, now time.Time) (since time.Time, log bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.summary.Progress = p
+	if log = now.Sub(t.lastProgressLog) >= progressLogPeriod; log {
+		t.lastProgressLog = now
 	}
-	return l.summary.WritingSince, tell
+	return t.summary.WritingSince, log
 }

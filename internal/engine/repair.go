@@ -9,52 +9,53 @@ import (
 )
 
 const (
-	// newsDelay bounds the wait for the next try after a failure when there
-	// are new events to program.
+	// newsDelay bounds the wait for the next try after a failure when there are
+	// new events to program.
 	newsDelay = 3 * time.Second
-	// repairGap is the least time between two repairs of what somebody else
-	// broke, should they do it in a loop. Repairs that take long are repairShare
-	// times as far apart, but no further than mostGap.
+	// repairGap is the minimum time between two repairs of foreign changes, in
+	// case they are made in a loop. Repairs that take long are repairShare
+	// times as far apart, but no further than maxRepairGap.
 	repairGap    = 10 * time.Millisecond
 	repairShare  = 10
 	maxRepairGap = 500 * time.Millisecond
-	// episodeGap is how long it must be quiet before a disturbance is news.
+	// episodeGap is how long it must be quiet before a disturbance is logged
+	// again.
 	episodeGap = time.Minute
 )
 
-// repair says whether and when the kernel must be mended: as a whole, or where
-// somebody else changed it.
+// repair schedules reconciles of the whole kernel state, and repairs of foreign
+// changes.
 type repair struct {
-	needed    bool // as a whole
+	needed    bool // a reconcile
 	notBefore time.Time
 
 	failures    int // commits that failed as a whole since one succeeded
 	lastFailure time.Time
 	lastError   string
 
-	disturbed       bool // somebody else changed something
+	disturbed       bool // there are foreign changes to repair
 	lastDisturbance time.Time
-	gapEnds         time.Time // when the next disturbance may be looked at
+	gapEnds         time.Time // when the next repair may start
 
 	started uint64 // reconciles so far
 }
 
-// need asks for a reconcile, unless one is on its way already.
+// need requests a reconcile, unless one is scheduled already.
 func (r *repair) need(at time.Time) {
 	if !r.needed {
 		r.needed, r.notBefore = true, at
 	}
 }
 
-// start notes that a reconcile begins, which mends everything, and tells whether it
-// is for a disturbance.
+// start records that a reconcile begins, which repairs everything, and reports
+// whether it was caused by a disturbance.
 func (r *repair) start() (disturbed bool) {
 	r.started++
 	disturbed, r.disturbed = r.disturbed, false
 	return disturbed
 }
 
-// end notes how long it took to mend what somebody else changed.
+// end records how long it took to repair foreign changes.
 func (r *repair) end(now time.Time, took time.Duration) {
 	r.gapEnds = now.Add(min(max(repairShare*took, repairGap), maxRepairGap))
 }
@@ -63,7 +64,8 @@ func (r *repair) succeed() {
 	r.needed, r.failures, r.lastError = false, 0, ""
 }
 
-// fail notes that a commit failed as a whole and says when to try again.
+// fail records that a commit failed as a whole and returns the delay of the
+// next try.
 func (r *repair) fail(now time.Time) (delay time.Duration) {
 	r.failures++
 	delay = backoff.After(r.failures)
@@ -71,33 +73,33 @@ func (r *repair) fail(now time.Time) (delay time.Duration) {
 	return delay
 }
 
-// hasten shortens a long back-off because there is something new to program.
+// hasten shortens a long backoff because there is something new to program.
 func (r *repair) hasten() {
 	if soon := r.lastFailure.Add(newsDelay); r.failures > 0 && soon.Before(r.notBefore) {
 		r.notBefore = soon
 	}
 }
 
-// disturb notes that somebody else changed what is ours, and tells whether
-// that is the first time in a while.
+// disturb records a foreign change, and reports whether it is the first in a
+// while.
 func (r *repair) disturb(now time.Time) (news bool) {
 	news = now.Sub(r.lastDisturbance) > episodeGap
 	r.lastDisturbance = now
 	r.disturbed = true
-	// A back-off is for what fails for reasons of its own, not for what somebody
-	// else broke meanwhile.
+	// The backoff is for failures of our own commits, not for foreign
+	// changes made meanwhile.
 	if at := latest(now, r.gapEnds); r.needed && at.Before(r.notBefore) {
 		r.notBefore = at
 	}
 	return news
 }
 
-// disturbedAt is when to look at what somebody else changed, if they did. A reconcile
-// does that anyway.
+// disturbedAt returns when to repair foreign changes, if there are any. A
+// reconcile repairs them anyway.
 func (r *repair) disturbedAt() (at time.Time, ok bool) { return r.gapEnds, r.disturbed && !r.needed }
 
-// watchDisturbances forwards what the dataplane notices to the loop, which
-// would not see it in time while commits follow one another.
+// watchDisturbances forwards the dataplane's notifications to the loop, which
+// would not see them in time during a series of commits.
 func (e *Engine) watchDisturbances(ctx context.Context) {
 	disturbed := e.dataplane.Disturbed()
 	for {
@@ -113,8 +115,8 @@ func (e *Engine) watchDisturbances(ctx context.Context) {
 	}
 }
 
-// repairDisturbance has the dataplane repairDisturbance what somebody else changed. Planned changes do not
-// come with it.
+// repairDisturbance repairs foreign changes. It does not include planned
+// changes.
 func (e *Engine) repairDisturbance(ctx context.Context) {
 	c := &Commit{
 		Kind:    Repair,
@@ -128,7 +130,7 @@ func (e *Engine) repairDisturbance(ctx context.Context) {
 	case c.Result.Err != nil:
 		e.log.V(1).Info("What somebody else changed cannot be repaired alone: comparing everything", "reason", c.Result.Err.Error())
 		e.repair.need(c.End)
-		e.repair.disturbed = true // which is what the reconcile is for
+		e.repair.disturbed = true // the reconcile is for it
 	case c.Result.Transactions > 0 || len(c.Result.Failed) > 0:
 		e.finish(c)
 	default:
@@ -136,8 +138,8 @@ func (e *Engine) repairDisturbance(ctx context.Context) {
 	}
 }
 
-// disturbed plans a repair. Before the first commit there is nothing of ours
-// to repair.
+// disturbed schedules a repair. Before the first commit there is nothing to
+// repair.
 func (e *Engine) disturbed() {
 	if !e.synced {
 		return
@@ -149,7 +151,7 @@ func (e *Engine) disturbed() {
 	log.Info("Somebody else changed what is ours in the kernel, repairing it")
 }
 
-// latest is the later of two times.
+// latest returns the later of two times.
 func latest(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b

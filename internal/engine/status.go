@@ -15,7 +15,7 @@ type Phase uint8
 const (
 	Pending    Phase = iota // planned, not yet in the kernel
 	Programmed              // in the kernel as desired
-	Failed                  // refused by the kernel, to be tried again
+	Failed                  // refused by the kernel, to be retried
 )
 
 func (p Phase) String() string {
@@ -30,17 +30,17 @@ func (p Phase) String() string {
 	return "unknown"
 }
 
-// FrontendStatus is how far one frontend is on its way into the kernel.
+// FrontendStatus is the status of one frontend.
 type FrontendStatus struct {
 	Phase    Phase
 	Removing bool      // what is pending or failed is its removal
 	Revision uint64    // of the State that is pending, programmed or failed
 	Since    time.Time // when it got into this phase
-	// Err is why it failed, or why it is pending for longer: the dataplane as
-	// a whole cannot be programmed.
+	// Err is why it failed, or why it is still pending: the dataplane as a
+	// whole cannot be programmed.
 	Err error
-	// Attempts counts how often it was refused, Retry is when it is tried
-	// again. Both are for failed frontends.
+	// Attempts counts how often it was refused, Retry is the time of the next
+	// try. Both are for failed frontends.
 	Attempts int
 	Retry    time.Time
 }
@@ -51,74 +51,73 @@ type Failure struct {
 	FrontendStatus
 }
 
-// Summary is the state of the whole. Times are zero for never.
+// Summary is the status of the engine as a whole. Times are zero for never.
 type Summary struct {
-	// Synced tells whether the sources have handed over what there was at the
-	// start, WaitingFor names those that have not.
+	// Synced says whether the sources have passed on everything that existed at
+	// the start, WaitingFor names those that have not.
 	Synced     bool
 	WaitingFor []string
 
-	// DesiredRevision is that of the State that is planned, and
-	// ProgrammedRevision of the one that the kernel follows, refused frontends
-	// apart.
+	// DesiredRevision is that of the planned State, and ProgrammedRevision that
+	// of the State in the kernel, except for refused frontends.
 	DesiredRevision, ProgrammedRevision uint64
 
-	// PendingSince is when the oldest change came that is not in the kernel;
-	// zero when there is none. A refused frontend does not count.
+	// PendingSince is when the oldest change arrived that is not in the kernel;
+	// zero if there is none. Refused frontends do not count.
 	PendingSince time.Time
 
 	// Frontends counts the desired ones, Programmed those that are in the
-	// kernel as desired, Pending and Failed those that are not, and those to be
-	// removed.
+	// kernel as desired, and Pending and Failed those that are not, including
+	// removals.
 	Frontends, Programmed, Pending, Failed int
 
-	// FailingSince is when the commit failed that no other has made up for; as
-	// long as it is not zero the dataplane cannot be programmed. LastError is
-	// the last failure of a commit as a whole, also when that is over.
+	// FailingSince is when commits began to fail as a whole; zero if the last
+	// one succeeded. LastError is the last such failure, even if it is over.
 	FailingSince time.Time
 	LastError    error
 
-	// WritingSince is when the commit began that is under way, zero for none, and
-	// Progress how far it is, from dataplanes that tell.
+	// WritingSince is when the commit in progress began, zero for none, and
+	// Progress its progress, if the dataplane reports it.
 	WritingSince time.Time
 	Progress     dataplane.Progress
 
-	// LastCommit is when the last commit succeeded, LastCommitDuration how
-	// long it took.
+	// LastCommit is when the last commit succeeded, LastCommitDuration how long
+	// it took.
 	LastCommit         time.Time
 	LastCommitDuration time.Duration
 
 	// LastVerified is when the kernel was last read and found as programmed.
 	LastVerified time.Time
 
-	// SyncPeriod is the one in force.
+	// SyncPeriod is the current setting.
 	SyncPeriod time.Duration
 
 	// Counts since the start: successful commits, those of them that were
-	// reconciles, commits that failed as a whole, and what was written.
+	// reconciles or repairs, commits that failed as a whole, and what was
+	// written.
 	Commits, Reconciles, FailedCommits uint64
 	Transactions, Elements             uint64
 }
 
-// Status is the state of the whole.
+// Status returns the status of the engine as a whole.
 func (e *Engine) Status() Summary {
 	since := e.inbox.pendingSince()
 	s := e.statuses.read()
 	s.WaitingFor = e.inbox.waitingFor()
 	s.SyncPeriod = time.Duration(e.syncPeriod.Load())
-	if s.PendingSince.IsZero() { // what left the inbox is older than what is there
+	if s.PendingSince.IsZero() { // changes that left the inbox are older than those in it
 		s.PendingSince = since
 	}
 	return s
 }
 
-// Frontend is the status of one frontend; false when none of that key is
+// Frontend returns the status of one frontend; false if none of that key is
 // desired or still in the kernel.
 func (e *Engine) Frontend(key plan.Key) (FrontendStatus, bool) {
 	return e.statuses.frontend(key)
 }
 
-// Failures lists the frontends that failed, by key.
+// Failures returns the frontends that failed, sorted by key.
 func (e *Engine) Failures() []Failure {
 	out := e.statuses.failures()
 	slices.SortFunc(out, func(a, b Failure) int { return a.Key.Compare(b.Key) })

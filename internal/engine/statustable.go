@@ -10,8 +10,8 @@ import (
 	"sluice/internal/plan"
 )
 
-// mark is a moment in the life of a frontend, small because there is one for
-// each.
+// mark is when a frontend got into its phase. It is small because there is one
+// for each frontend.
 type mark struct {
 	revision uint64
 	since    int64 // nanoseconds of Unix time
@@ -32,21 +32,22 @@ type failure struct {
 	retry    time.Time
 }
 
-// statusTable is the status of every frontend. The loop writes it, everybody reads.
+// statusTable holds the status of every frontend. The loop writes it, any
+// goroutine reads.
 type statusTable struct {
 	mu              sync.RWMutex
 	summary         Summary
 	programmed      map[plan.Key]mark
 	pending         map[plan.Key]waiting // overrides the other two
 	failed          map[plan.Key]failure // overrides programmed
-	lastProgressLog time.Time            // when it was last logged how far a commit is
-	// nextRetry is a time before which no failed frontend is to be tried
-	// again; zero when there is none to try. It may be too early, which costs
-	// a look, so that it need not be searched for after each commit.
+	lastProgressLog time.Time            // when progress was last logged
+	// nextRetry is a time before which no failed frontend is due for a retry;
+	// zero if none failed. It may be too early, which costs one check, so that
+	// it need not be recomputed after each commit.
 	nextRetry time.Time
 }
 
-// outcome is what a commit changed that is worth telling.
+// outcome is what a commit changed that is worth logging.
 type outcome struct {
 	news      []Failure // refused for the first time, or for a new reason
 	recovered int       // refused before, and now as desired
@@ -60,108 +61,109 @@ func newStatusTable() *statusTable {
 	}
 }
 
-// queued notes that a change which came at that time is being worked on.
-func (l *statusTable) queued(since time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.summary.Synced = true
-	if l.summary.PendingSince.IsZero() || since.Before(l.summary.PendingSince) {
-		l.summary.PendingSince = since
+// queued records that a change that arrived at that time is being processed.
+func (t *statusTable) queued(since time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.summary.Synced = true
+	if t.summary.PendingSince.IsZero() || since.Before(t.summary.PendingSince) {
+		t.summary.PendingSince = since
 	}
 }
 
-// planned notes what a change makes pending, and the number of frontends that
+// planned records what a change makes pending, and the number of frontends that
 // are desired with it.
-func (l *statusTable) planned(change *plan.Change, since time.Time, frontends int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.summary.DesiredRevision = change.Revision
-	l.summary.Frontends = frontends
-	if len(l.pending) == 0 { // growing it bit by bit takes longer
-		l.pending = make(map[plan.Key]waiting, len(change.Set))
+func (t *statusTable) planned(change *plan.Change, since time.Time, frontends int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.summary.DesiredRevision = change.Revision
+	t.summary.Frontends = frontends
+	if len(t.pending) == 0 { // growing it step by step takes longer
+		t.pending = make(map[plan.Key]waiting, len(change.Set))
 	}
 	for _, f := range change.Set {
-		l.wait(f.Key, mark{change.Revision, since.UnixNano()}, false)
+		t.wait(f.Key, mark{change.Revision, since.UnixNano()}, false)
 	}
 	for _, key := range change.Removed {
-		l.wait(key, mark{change.Revision, since.UnixNano()}, true)
+		t.wait(key, mark{change.Revision, since.UnixNano()}, true)
 	}
 }
 
-func (l *statusTable) wait(key plan.Key, m mark, removing bool) {
-	if old, ok := l.pending[key]; ok {
+func (t *statusTable) wait(key plan.Key, m mark, removing bool) {
+	if old, ok := t.pending[key]; ok {
 		m.since = old.since
 	}
-	l.pending[key] = waiting{m, removing}
+	t.pending[key] = waiting{m, removing}
 }
 
-// committed notes that all that was pending is now in the kernel, apart from
+// committed records that everything pending is now in the kernel, except for
 // what was refused.
-func (l *statusTable) committed(c *Commit) (o outcome) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (t *statusTable) committed(c *Commit) (o outcome) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if c.Kind == Repair {
-		return l.repaired(c)
+		return t.repaired(c)
 	}
-	l.count(c)
-	l.pending = map[plan.Key]waiting{}
+	t.count(c)
+	t.pending = map[plan.Key]waiting{}
 	now := mark{c.Change.Revision, c.End.UnixNano()}
 	refused := c.Result.Failed
-	if len(l.programmed) == 0 {
-		l.programmed = make(map[plan.Key]mark, len(c.Change.Set))
+	if len(t.programmed) == 0 {
+		t.programmed = make(map[plan.Key]mark, len(c.Change.Set))
 	}
 	for _, f := range c.Change.Set {
 		if _, ok := refused[f.Key]; !ok {
-			l.settle(f.Key, &o)
-			l.programmed[f.Key] = now
+			t.settle(f.Key, &o)
+			t.programmed[f.Key] = now
 		}
 	}
 	for _, key := range c.Change.Removed {
 		if _, ok := refused[key]; !ok {
-			l.settle(key, &o)
-			delete(l.programmed, key)
+			t.settle(key, &o)
+			delete(t.programmed, key)
 		}
 	}
-	l.refuseAll(c, now, &o)
+	t.refuseAll(c, now, &o)
 	return o
 }
 
-// repaired notes that what somebody else changed is repaired. What is pending still
-// is; what was refused may have been for what they did.
-func (l *statusTable) repaired(c *Commit) (o outcome) {
-	l.countWrites(c)
-	l.refuseAll(c, mark{c.Change.Revision, c.End.UnixNano()}, &o)
-	for key, f := range l.failed {
+// repaired records that foreign changes were undone. What is pending stays
+// pending; refused frontends are retried, since the foreign changes may have
+// been the cause.
+func (t *statusTable) repaired(c *Commit) (o outcome) {
+	t.countWrites(c)
+	t.refuseAll(c, mark{c.Change.Revision, c.End.UnixNano()}, &o)
+	for key, f := range t.failed {
 		if _, again := c.Result.Failed[key]; !again {
 			f.retry = c.End
-			l.failed[key] = f
-			l.retryBy(c.End)
+			t.failed[key] = f
+			t.retryBy(c.End)
 		}
 	}
 	return o
 }
 
-func (l *statusTable) refuseAll(c *Commit, now mark, o *outcome) {
+func (t *statusTable) refuseAll(c *Commit, now mark, o *outcome) {
 	for key, err := range c.Result.Failed {
 		_, desired := c.Desired.Frontends[key]
-		l.refuse(key, failure{mark: now, removing: !desired, err: err}, c.End, o)
+		t.refuse(key, failure{mark: now, removing: !desired, err: err}, c.End, o)
 	}
 	slices.SortFunc(o.news, func(a, b Failure) int { return a.Key.Compare(b.Key) })
 }
 
-// count keeps the summary. A change that left the kernel nothing to do is in
-// the kernel, but is no commit.
-func (l *statusTable) count(c *Commit) {
-	s := &l.summary
+// count updates the summary. A change for which nothing was written is in the
+// kernel, but is not counted as a commit.
+func (t *statusTable) count(c *Commit) {
+	s := &t.summary
 	s.ProgrammedRevision = c.Change.Revision
 	s.PendingSince = time.Time{}
 	if c.Kind != None {
-		l.countWrites(c)
+		t.countWrites(c)
 	}
 }
 
-func (l *statusTable) countWrites(c *Commit) {
-	s := &l.summary
+func (t *statusTable) countWrites(c *Commit) {
+	s := &t.summary
 	s.FailingSince = time.Time{}
 	s.LastCommit, s.LastCommitDuration = c.End, c.Duration()
 	s.Commits++
@@ -172,45 +174,45 @@ func (l *statusTable) countWrites(c *Commit) {
 	s.Elements += uint64(c.Result.Elements)
 }
 
-// settle notes that a frontend is as desired.
-func (l *statusTable) settle(key plan.Key, o *outcome) {
-	if _, ok := l.failed[key]; ok {
-		delete(l.failed, key)
+// settle records that a frontend is as desired.
+func (t *statusTable) settle(key plan.Key, o *outcome) {
+	if _, ok := t.failed[key]; ok {
+		delete(t.failed, key)
 		o.recovered++
 	}
-	if len(l.failed) == 0 {
-		l.nextRetry = time.Time{}
+	if len(t.failed) == 0 {
+		t.nextRetry = time.Time{}
 	}
 }
 
-// refuse notes that a frontend failed, and when it is to be tried again. It
-// has failed since the first time in a row.
-func (l *statusTable) refuse(key plan.Key, f failure, now time.Time, o *outcome) {
-	old, again := l.failed[key]
+// refuse records that a frontend failed, and when it is due for a retry. Its
+// failure counts from the first one in a row.
+func (t *statusTable) refuse(key plan.Key, f failure, now time.Time, o *outcome) {
+	old, again := t.failed[key]
 	if again {
 		f.since = old.since
 	}
 	f.attempts = old.attempts + 1
 	f.retry = now.Add(backoff.After(f.attempts))
-	l.failed[key] = f
-	delete(l.programmed, key)
-	l.retryBy(f.retry)
+	t.failed[key] = f
+	delete(t.programmed, key)
+	t.retryBy(f.retry)
 	if !again || fmt.Sprint(old.err) != fmt.Sprint(f.err) {
 		o.news = append(o.news, Failure{key, f.status()})
 	}
 }
 
-func (l *statusTable) retryBy(at time.Time) {
-	if l.nextRetry.IsZero() || at.Before(l.nextRetry) {
-		l.nextRetry = at
+func (t *statusTable) retryBy(at time.Time) {
+	if t.nextRetry.IsZero() || at.Before(t.nextRetry) {
+		t.nextRetry = at
 	}
 }
 
-// commitFailed notes that a commit failed as a whole.
-func (l *statusTable) commitFailed(c *Commit) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := &l.summary
+// commitFailed records that a commit failed as a whole.
+func (t *statusTable) commitFailed(c *Commit) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := &t.summary
 	s.LastError = c.Result.Err
 	s.FailedCommits++
 	if s.FailingSince.IsZero() {
@@ -218,76 +220,76 @@ func (l *statusTable) commitFailed(c *Commit) {
 	}
 }
 
-// verified notes that the kernel was found as programmed.
-func (l *statusTable) verified(now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.summary.LastVerified = now
+// verified records that the kernel was found as programmed.
+func (t *statusTable) verified(now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.summary.LastVerified = now
 }
 
-// retryAt is when to look for failed frontends to try again, if there are any.
-func (l *statusTable) retryAt() (at time.Time, ok bool) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.nextRetry, !l.nextRetry.IsZero()
+// retryAt returns when to look for failed frontends to retry, if there are any.
+func (t *statusTable) retryAt() (at time.Time, ok bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.nextRetry, !t.nextRetry.IsZero()
 }
 
-// takeRetries are the failed frontends that are to be tried again now, or all
-// of them. The commit they go into puts those that fail again back.
-func (l *statusTable) takeRetries(now time.Time, all bool) (keys []plan.Key) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !all && (l.nextRetry.IsZero() || now.Before(l.nextRetry)) {
+// takeRetries returns the failed frontends that are due for a retry, or all of
+// them. The commit that contains them puts those that fail again back.
+func (t *statusTable) takeRetries(now time.Time, all bool) (keys []plan.Key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !all && (t.nextRetry.IsZero() || now.Before(t.nextRetry)) {
 		return nil
 	}
-	l.nextRetry = time.Time{}
-	for key, f := range l.failed {
+	t.nextRetry = time.Time{}
+	for key, f := range t.failed {
 		if all || !now.Before(f.retry) {
 			keys = append(keys, key)
 		} else {
-			l.retryBy(f.retry)
+			t.retryBy(f.retry)
 		}
 	}
 	slices.SortFunc(keys, plan.Key.Compare)
 	return keys
 }
 
-func (l *statusTable) read() Summary {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	s := l.summary
-	s.Programmed, s.Pending, s.Failed = len(l.programmed), len(l.pending), len(l.failed)
-	for key := range l.pending {
-		if _, outdated := l.programmed[key]; outdated {
+func (t *statusTable) read() Summary {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	s := t.summary
+	s.Programmed, s.Pending, s.Failed = len(t.programmed), len(t.pending), len(t.failed)
+	for key := range t.pending {
+		if _, outdated := t.programmed[key]; outdated {
 			s.Programmed--
 		}
 	}
 	return s
 }
 
-func (l *statusTable) frontend(key plan.Key) (FrontendStatus, bool) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	if w, ok := l.pending[key]; ok {
+func (t *statusTable) frontend(key plan.Key) (FrontendStatus, bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if w, ok := t.pending[key]; ok {
 		s := w.status(Pending)
 		s.Removing = w.removing
-		if !l.summary.FailingSince.IsZero() {
-			s.Err = l.summary.LastError
+		if !t.summary.FailingSince.IsZero() {
+			s.Err = t.summary.LastError
 		}
 		return s, true
 	}
-	if f, ok := l.failed[key]; ok {
+	if f, ok := t.failed[key]; ok {
 		return f.status(), true
 	}
-	m, ok := l.programmed[key]
+	m, ok := t.programmed[key]
 	return m.status(Programmed), ok
 }
 
-func (l *statusTable) failures() []Failure {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	out := make([]Failure, 0, len(l.failed))
-	for key, f := range l.failed {
+func (t *statusTable) failures() []Failure {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	out := make([]Failure, 0, len(t.failed))
+	for key, f := range t.failed {
 		out = append(out, Failure{key, f.status()})
 	}
 	return out

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// verification is what came of a Verify.
+// verification is the result of a Verify.
 type verification struct {
 	ok  bool
 	err error
-	// reconciles is how many there were when it began: one that began later
-	// has mended whatever was found.
+	// reconciles is how many there were when it began: one that began later has
+	// repaired everything that was found.
 	reconciles uint64
 }
 
-// verifier says when to look whether the kernel still holds what is ours.
+// verifier schedules verifications of the kernel.
 type verifier struct {
 	period    time.Duration // 0 for never
 	next      time.Time
@@ -24,8 +24,8 @@ type verifier struct {
 
 func (v *verifier) postpone(now time.Time) { v.next = now.Add(v.period) }
 
-// verifyAt is when the next Verify is to start, if one is to. None is while a
-// repair is needed anyway, or before the first commit.
+// verifyAt returns when the next Verify is due, if any. None is while a
+// reconcile is needed, or before the first commit.
 func (e *Engine) verifyAt() (at time.Time, ok bool) {
 	v := &e.verifier
 	if v.period <= 0 || v.running || !e.synced || e.repair.needed {
@@ -35,7 +35,7 @@ func (e *Engine) verifyAt() (at time.Time, ok bool) {
 }
 
 // verifyIfDue starts a Verify in a goroutine of its own, so that reading the
-// whole kernel state holds up no change.
+// whole kernel state delays no change.
 func (e *Engine) verifyIfDue(ctx context.Context, now time.Time) {
 	if at, ok := e.verifyAt(); !ok || now.Before(at) {
 		return

@@ -11,7 +11,7 @@ import (
 var ErrNoName = errors.New("the name of this node is empty: set --hostname-override to the name of its Node object")
 
 // NodeName returns the name of this node: the override, or else the machine's
-// host name, in the lower case that the names of Node objects have.
+// host name, in lower case as names of Node objects are.
 func NodeName(override string) (string, error) {
 	name := override
 	if name == "" {

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// InterfaceTo names the interface through which packets go to an address, and
-// thus come from it where routes are the same both ways. It is empty for
-// addresses of this machine and for those that no route leads to.
+// InterfaceTo returns the name of the interface through which packets to an
+// address leave, and, with symmetric routing, packets from it arrive. It is
+// empty for addresses of this machine and for unreachable ones.
 func InterfaceTo(addr netip.Addr) string {
 	routes, err := netlink.RouteGet(addr.AsSlice())
 	if err != nil || len(routes) == 0 {
@@ -25,12 +25,13 @@ func InterfaceTo(addr netip.Addr) string {
 	return link.Attrs().Name
 }
 
-// notLocal are the errors by which the kernel says that it has no way to an
-// address: none at all, or one that is marked as such.
+// notLocal are the errors by which the kernel says that it has no route to an
+// address, or one that rejects packets.
 var notLocal = []error{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL}
 
-// IsLocal tells whether the routing table calls an address local: packets to it
-// are for this machine, also if it is on no interface (ip route add local ...).
+// IsLocal reports whether the routing table considers an address local: packets
+// to it are delivered to this machine, even if it is on no interface (ip route
+// add local ...).
 func IsLocal(addr netip.Addr) (bool, error) {
 	routes, err := netlink.RouteGet(addr.AsSlice())
 	switch {

@@ -16,21 +16,21 @@ import (
 )
 
 const (
-	// gather is how long changes are gathered before the addresses are read
-	// again: whoever configures an interface seldom sets one address only.
+	// gather is how long changes are debounced before the addresses are read
+	// again: an interface is seldom configured with one address only.
 	gather = 5 * time.Millisecond
-	// retryAfter is how long a failure is left alone.
+	// retryAfter is the pause after a failure.
 	retryAfter = time.Second
-	// dumpAttempts is how often a listing that the kernel interrupted, because
-	// an address changed meanwhile, is started again at once.
+	// dumpAttempts is how often a dump is retried immediately if the kernel
+	// interrupted it because an address changed meanwhile.
 	dumpAttempts = 5
 )
 
-// errLost says that the kernel stopped telling about changes, which happens
-// when they come faster than they are read.
+// errLost says that the kernel's notifications ended, which happens when they
+// arrive faster than they are read.
 var errLost = errors.New("the kernel's reports of address changes ended")
 
-// Options is what a Source needs.
+// Options configures a Source.
 type Options struct {
 	Logger logr.Logger
 	Clock  clock.Clock
@@ -51,8 +51,8 @@ func New(o Options) *Source {
 	return &Source{logger: o.Logger, clock: o.Clock, subscribe: netlink.AddrSubscribe}
 }
 
-// Run hands the addresses to sink, now and whenever they change, until ctx
-// ends. It outlives every failure of the kernel's and then reads all again.
+// Run passes the addresses to sink, initially and whenever they change, until
+// ctx is done. After a failure it reads all addresses again.
 func (s *Source) Run(ctx context.Context, sink model.Sink) error {
 	for {
 		err := s.follow(ctx, sink)
@@ -68,7 +68,7 @@ func (s *Source) Run(ctx context.Context, sink model.Sink) error {
 	}
 }
 
-// follow subscribes before it lists, so that no change falls between the two.
+// follow subscribes before it lists, so that no change is missed in between.
 func (s *Source) follow(ctx context.Context, sink model.Sink) error {
 	changes := make(chan netlink.AddrUpdate, 64)
 	done := make(chan struct{})
@@ -78,7 +78,7 @@ func (s *Source) follow(ctx context.Context, sink model.Sink) error {
 	defer func() {
 		close(done)
 		for range changes {
-			// The subscription ends only when nobody keeps it waiting.
+			// The subscription ends only when its sends do not block.
 		}
 	}()
 	if err := s.report(sink); err != nil {
@@ -122,7 +122,8 @@ func (s *Source) report(sink model.Sink) error {
 	return nil
 }
 
-// addresses lists the addresses of all interfaces, in order and each once.
+// addresses returns the addresses of all interfaces, sorted and without
+// duplicates.
 func addresses() ([]netip.Addr, error) {
 	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
 	for attempt := 1; errors.Is(err, netlink.ErrDumpInterrupted) && attempt < dumpAttempts; attempt++ {

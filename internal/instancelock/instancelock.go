@@ -1,3 +1,5 @@
+// Package instancelock makes sure that one proxy at a time programs a network
+// namespace.
 package instancelock
 
 import (
@@ -13,13 +15,14 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// socketNames is how many names the seat can have. Any process of the network namespace
-// can take one of them, without rights. So only a holder counts that is root or our
-// own user, and whoever finds a name taken by somebody else uses the next.
+// socketNames is the number of socket names that can hold the lock. Any
+// unprivileged process in the network namespace can bind them, so only a holder
+// that is root or our own user counts, and a name bound by another process is
+// skipped.
 const socketNames = 8
 
-// socketAddr is an abstract socket address: it belongs to the network namespace, as
-// the rules do, and the kernel gives it back the moment its holder dies.
+// socketAddr returns an abstract socket address: it belongs to the network
+// namespace, as the rules do, and the kernel releases it when its holder dies.
 func socketAddr(i int) *net.UnixAddr {
 	name := "@sluice/kube-proxy"
 	if i > 0 {
@@ -29,18 +32,19 @@ func socketAddr(i int) *net.UnixAddr {
 }
 
 const (
-	// retryEvery is how often a proxy that waits looks whether the seat is free.
+	// retryEvery is how often a waiting proxy tries to get the lock.
 	retryEvery = 250 * time.Millisecond
-	// maxTries is how often it looks before it believes that strangers have all
-	// names: a proxy that just starts does not answer yet.
+	// maxTries is how often it tries before it concludes that unrelated
+	// processes have all names: a proxy that is just starting does not answer
+	// yet.
 	maxTries = 8
-	// remindEvery is how often it says that it still waits.
+	// remindEvery is how often it logs that it is still waiting.
 	remindEvery = time.Minute
 )
 
-// Holder is the process of another proxy, which has the seat. It is 0 for one that
-// is in another PID namespace, as those of other pods mostly are: such a process
-// cannot be named here.
+// Holder is the pid of another proxy that holds the lock. It is 0 for one in
+// another PID namespace, as those of other pods mostly are: its pid is not
+// known here.
 type Holder int
 
 func (h Holder) String() string {
@@ -50,26 +54,25 @@ func (h Holder) String() string {
 	return fmt.Sprintf("another kube-proxy (pid %d)", int(h))
 }
 
-// Lock is the right to program this node. One process has it at a time: two
-// would undo each other's work for ever.
+// Lock is the right to program this network namespace. One process has it at a
+// time: two would undo each other's work forever.
 type Lock struct{ listener *net.UnixListener }
 
-// Acquire waits until no other proxy programs this node, for as long as that takes:
-// two would be worse than none. It says so in the log while it waits, and tells
-// waits, each time that it waits for another process. Strangers that take all names
-// do not keep it from working.
+// Acquire waits, indefinitely, until no other proxy programs this network
+// namespace. While it waits it logs that, and calls waits for each process that
+// it waits for. Unrelated processes that bind all names do not prevent it.
 func Acquire(ctx context.Context, logger logr.Logger, c clock.Clock, waits func(Holder)) (*Lock, error) {
 	wait, crowded := &waitLog{logger: logger, clock: c, waits: waits}, 0
 	for {
-		seat, holder, err := tryAcquire()
+		lock, holder, err := tryAcquire()
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("make sure that no other proxy programs this node: %w", err)
-		case seat != nil:
-			go seat.answer()
-			return seat, nil
+		case lock != nil:
+			go lock.answer()
+			return lock, nil
 		case holder != nil:
-			wait.tell(*holder)
+			wait.report(*holder)
 		default:
 			if crowded++; crowded == maxTries {
 				logger.Error(nil, "Other programs hold the sockets by which proxies find out about each other: going on without",
@@ -85,7 +88,7 @@ func Acquire(ctx context.Context, logger logr.Logger, c clock.Clock, waits func(
 	}
 }
 
-// waitLog tells of the wait for another proxy.
+// waitLog logs the wait for another proxy.
 type waitLog struct {
 	logger logr.Logger
 	clock  clock.Clock
@@ -95,8 +98,8 @@ type waitLog struct {
 	holder          Holder
 }
 
-// tell says once that there is a holder, and again from time to time.
-func (w *waitLog) tell(holder Holder) {
+// report logs once that there is a holder, and again from time to time.
+func (w *waitLog) report(holder Holder) {
 	now := w.clock.Now()
 	switch {
 	case w.began.IsZero() || holder != w.holder:
@@ -114,9 +117,10 @@ func (w *waitLog) tell(holder Holder) {
 	w.holder, w.reminded = holder, now
 }
 
-// tryAcquire takes the seat if it is free. Otherwise it names the process of the proxy
-// that has it, nil if there is none: strangers have all names.
-func tryAcquire() (seat *Lock, holder *Holder, err error) {
+// tryAcquire takes the lock if it is free. Otherwise it returns the process of
+// the proxy that holds it, nil if there is none because unrelated processes
+// have all names.
+func tryAcquire() (lock *Lock, holder *Holder, err error) {
 	for i := range socketNames {
 		if holder := proxyAt(i); holder != nil {
 			return nil, holder, nil
@@ -130,7 +134,7 @@ func tryAcquire() (seat *Lock, holder *Holder, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		// Of two that started at the same moment, the lower name has it.
+		// Of two that started at the same time, the lower name wins.
 		for lower := range i {
 			if holder := proxyAt(lower); holder != nil {
 				return nil, holder, listener.Close()
@@ -141,11 +145,11 @@ func tryAcquire() (seat *Lock, holder *Holder, err error) {
 	return nil, nil, nil
 }
 
-// answer lets those who wait find out who has the seat: that is in the
-// credentials of the connection, nothing is said.
-func (s *Lock) answer() {
+// answer accepts connections, so that waiting processes can read the holder's
+// credentials. Nothing is sent.
+func (l *Lock) answer() {
 	for {
-		conn, err := s.listener.Accept()
+		conn, err := l.listener.Accept()
 		if err != nil {
 			return
 		}
@@ -153,16 +157,16 @@ func (s *Lock) answer() {
 	}
 }
 
-// Release gives the seat up.
-func (s *Lock) Release() error {
-	if s.listener == nil {
+// Release releases the lock.
+func (l *Lock) Release() error {
+	if l.listener == nil {
 		return nil
 	}
-	return s.listener.Close()
+	return l.listener.Close()
 }
 
-// proxyAt is the process that has a name of the seat, nil if none has it or a
-// stranger does.
+// proxyAt returns the process that holds a name, nil if there is none or it is
+// an unrelated one.
 func proxyAt(i int) (holder *Holder) {
 	conn, err := net.DialUnix("unix", nil, socketAddr(i))
 	if err != nil {

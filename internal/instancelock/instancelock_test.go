@@ -34,10 +34,10 @@ func TestTheSecondProxyOfANodeWaitsForTheFirst(t *testing.T) {
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := Acquire(short, logger, clock.RealClock{}, func(Holder) {}); err == nil {
-		t.Fatal("two have the seat")
+		t.Fatal("two have the lock")
 	}
 	if line := <-lines; !strings.Contains(line, "Another proxy") || !strings.Contains(line, fmt.Sprintf(`"pid"=%d`, os.Getpid())) {
-		t.Errorf("it does not say who has the seat: %s", line)
+		t.Errorf("it does not say who has the lock: %s", line)
 	}
 	if err := first.Release(); err != nil {
 		t.Fatal(err)
@@ -51,10 +51,10 @@ func TestTheSecondProxyOfANodeWaitsForTheFirst(t *testing.T) {
 	}
 }
 
-// strangerVariable makes the test binary a program that takes names of the seat.
+// strangerVariable makes the test binary a program that takes names of the lock.
 const strangerVariable = "SLUICE_TEST_SEAT_STRANGER"
 
-// waiterVariable makes the test binary a program that waits for the seat.
+// waiterVariable makes the test binary a program that waits for the lock.
 const waiterVariable = "SLUICE_TEST_SEAT_WAITER"
 
 func TestMain(m *testing.M) {
@@ -63,7 +63,7 @@ func TestMain(m *testing.M) {
 			fmt.Println("waiting for", h)
 			os.Exit(0)
 		})
-		fmt.Println("took the seat", err)
+		fmt.Println("took the lock", err)
 		os.Exit(0)
 	}
 	if n, err := strconv.Atoi(os.Getenv(strangerVariable)); err == nil {
@@ -80,7 +80,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// takeNames has a process without rights take so many names of the seat.
+// takeNames has a process without rights take so many names of the lock.
 func takeNames(t *testing.T, names int) {
 	t.Helper()
 	binary := filepath.Join(os.TempDir(), fmt.Sprintf("sluice-stranger-%d", os.Getpid())) // others must be able to run it
@@ -106,7 +106,7 @@ func takeNames(t *testing.T, names int) {
 	}
 }
 
-// A process without rights that takes the name of the seat, or all of them, keeps no
+// A process without rights that takes the name of the lock, or all of them, keeps no
 // proxy from starting; and a proxy that had to use another name is still found.
 func TestStrangersDoNotKeepTheSeat(t *testing.T) {
 	for _, names := range []int{1, socketNames} {
@@ -124,14 +124,14 @@ func TestStrangersDoNotKeepTheSeat(t *testing.T) {
 			short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
 			if _, err := Acquire(short, logr.Discard(), clock.RealClock{}, func(Holder) {}); err == nil {
-				t.Error("two have the seat")
+				t.Error("two have the lock")
 			}
 		})
 	}
 }
 
 // A proxy in another PID namespace, as in another pod of the node, cannot be named, and
-// has the seat all the same.
+// has the lock all the same.
 func TestAProxyOfAnotherPodHasTheSeat(t *testing.T) {
 	netnstest.Enter(t)
 	first, err := Acquire(t.Context(), logr.Discard(), clock.RealClock{}, func(Holder) {})
@@ -160,10 +160,10 @@ func TestALongWaitIsToldAgain(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
 	wait, holder := &waitLog{logger: logger, clock: clock, waits: func(Holder) {}}, proxyAt(0)
 	if holder == nil {
-		t.Fatal("nobody has the seat")
+		t.Fatal("nobody has the lock")
 	}
 	for range 5 * remindEvery / retryEvery {
-		wait.tell(*holder)
+		wait.report(*holder)
 		clock.Step(retryEvery)
 	}
 	if n := len(lines); n != 5 {

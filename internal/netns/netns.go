@@ -15,8 +15,8 @@ func Do(ns int, f func() error) error {
 	}
 	done := make(chan error)
 	go func() {
-		// The thread is not unlocked: it ends with the goroutine, and nobody
-		// else gets to run in its namespace.
+		// The thread stays locked: it ends with the goroutine, so that no other
+		// goroutine runs in its namespace.
 		runtime.LockOSThread()
 		if err := unix.Setns(ns, unix.CLONE_NEWNET); err != nil {
 			done <- fmt.Errorf("enter the network namespace: %w", err)

@@ -1,6 +1,5 @@
-// Package notify wakes goroutines. Whoever notifies does not block, and
-// notifications coalesce: a goroutine that was busy meanwhile wakes once, and then
-// looks at all that there is.
+// Package notify wakes goroutines. Notifying never blocks, and notifications
+// coalesce: a goroutine that was busy wakes once, and then sees everything.
 package notify
 
 import "sync"
@@ -8,7 +7,7 @@ import "sync"
 // Signal wakes the goroutine that receives from it.
 type Signal chan struct{}
 
-// NewSignal returns a Signal that nobody has notified yet.
+// NewSignal returns a Signal without a pending notification.
 func NewSignal() Signal { return make(Signal, 1) }
 
 // Notify wakes the receiver, now or when it next receives.
@@ -20,18 +19,18 @@ func (s Signal) Notify() {
 }
 
 // Mailbox holds a value that goroutines add to until another one takes it. The
-// latter receives from the Signal.
+// taker receives from the Signal.
 type Mailbox[T any] struct {
 	Signal
-	mu    sync.Mutex // never held for long
+	mu    sync.Mutex // never held across I/O
 	value T
 }
 
 // NewMailbox returns a Mailbox that holds the zero value.
 func NewMailbox[T any]() *Mailbox[T] { return &Mailbox[T]{Signal: NewSignal()} }
 
-// Put has add change the value. If that reports true, there is something to take,
-// and the receiver is notified.
+// Put calls add to modify the value. If add reports true, there is something to
+// take, and the receiver is notified.
 func (m *Mailbox[T]) Put(add func(*T) bool) {
 	m.mu.Lock()
 	some := add(&m.value)
@@ -41,7 +40,7 @@ func (m *Mailbox[T]) Put(add func(*T) bool) {
 	}
 }
 
-// Take returns the value and leaves the zero value.
+// Take returns the value and resets it to the zero value.
 func (m *Mailbox[T]) Take() (taken T) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

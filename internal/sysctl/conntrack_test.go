@@ -202,7 +202,7 @@ func TestRemediesFitTheReason(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := tuneRemedy(tt.file, 7, &fs.PathError{Op: "open", Path: "x", Err: tt.err}); got != tt.want {
+			if got := remedy(tt.file, 7, &fs.PathError{Op: "open", Path: "x", Err: tt.err}); got != tt.want {
 				t.Errorf("got  %q\nwant %q", got, tt.want)
 			}
 		})

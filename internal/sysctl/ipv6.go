@@ -11,14 +11,14 @@ const (
 	ipv6OffFile = "proc/sys/net/ipv6/conf/all/disable_ipv6"
 )
 
-// NoIPv6 is why this machine cannot do IPv6; "" if it can. These are the signs
-// that upstream goes by.
+// NoIPv6 returns why this machine does not support IPv6; "" if it does. The
+// criteria are upstream's.
 func NoIPv6(o Options) string {
-	k := files{o.Root, o.Logger}
-	if _, err := os.Stat(k.path(ipv6File)); errors.Is(err, fs.ErrNotExist) {
+	f := files{o.Root, o.Logger}
+	if _, err := os.Stat(f.path(ipv6File)); errors.Is(err, fs.ErrNotExist) {
 		return "the kernel has no IPv6 (/" + ipv6File + " does not exist)"
 	}
-	if value, err := k.read(ipv6OffFile); err == nil && value == 1 {
+	if value, err := f.read(ipv6OffFile); err == nil && value == 1 {
 		return "IPv6 is switched off (/" + ipv6OffFile + " is 1)"
 	}
 	return ""

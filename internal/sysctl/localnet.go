@@ -10,22 +10,22 @@ import (
 
 const interfacesDir = "proc/sys/net/ipv4/conf"
 
-// RouteLocalnet lists the interfaces that have the setting route_localnet, by
-// which a neighbour on the network can reach what listens on the machine's
-// 127.0.0.1 (CVE-2020-8558). "all" stands for every interface, and "default" for
-// those to come. Upstream's iptables mode sets it and leaves it behind; other
-// programs may want it.
+// RouteLocalnet returns the interfaces that have the setting route_localnet, by
+// which neighbours on the network can reach listeners on the machine's
+// 127.0.0.1 (CVE-2020-8558). "all" stands for every interface, and "default"
+// for future ones. Upstream's iptables mode sets it and leaves it behind; other
+// software may need it.
 func RouteLocalnet(o Options) ([]string, error) {
-	k := files{o.Root, o.Logger}
-	entries, err := os.ReadDir(k.path(interfacesDir))
+	f := files{o.Root, o.Logger}
+	entries, err := os.ReadDir(f.path(interfacesDir))
 	if err != nil {
 		return nil, err
 	}
 	var names []string
 	for _, e := range entries {
-		value, err := k.read(filepath.Join(interfacesDir, e.Name(), "route_localnet"))
+		value, err := f.read(filepath.Join(interfacesDir, e.Name(), "route_localnet"))
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // the interface is gone meanwhile
+		case errors.Is(err, fs.ErrNotExist): // the interface was removed meanwhile
 		case err != nil:
 			return nil, err
 		case value != 0 && e.Name() != "lo":

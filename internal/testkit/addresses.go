@@ -5,10 +5,10 @@ import (
 	"os"
 )
 
-// Addrs reads addresses.
+// Addrs parses addresses.
 func Addrs(texts ...string) []netip.Addr { return each(netip.MustParseAddr, texts) }
 
-// Prefixes reads ranges of addresses.
+// Prefixes parses CIDRs.
 func Prefixes(texts ...string) []netip.Prefix { return each(netip.MustParsePrefix, texts) }
 
 func each[T any](read func(string) T, texts []string) []T {
@@ -19,8 +19,8 @@ func each[T any](read func(string) T, texts []string) []T {
 	return out
 }
 
-// Loopback is an address that this process has to itself, so that nobody else's
-// ports are in the way. There is one for each number.
+// Loopback returns a loopback address that only this process uses, so that
+// ports do not collide. There is one for each number.
 func Loopback(number byte) netip.Addr {
 	return netip.AddrFrom4([4]byte{127, byte(1 + os.Getpid()>>8%200), byte(os.Getpid()), number})
 }

@@ -1,3 +1,3 @@
-// Package testkit has what tests of many packages need: patience, a log that is
-// kept, and addresses of their own.
+// Package testkit has what tests of many packages need: polling with a generous
+// timeout, a log that can be searched, and addresses.
 package testkit

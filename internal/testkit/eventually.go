@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Patience is how long a test waits for what must come: longer than that takes on
-// the busiest machine.
+// Patience is the timeout for conditions that must become true, generous enough
+// for the busiest machine.
 const Patience = 30 * time.Second
 
-// Eventually waits until holds returns nil. The test ends with its last error if
-// that takes too long.
+// Eventually waits until holds returns nil. After the timeout the test fails
+// with its last error.
 func Eventually(t testing.TB, holds func() error) {
 	t.Helper()
 	for deadline := time.Now().Add(Patience); ; time.Sleep(5 * time.Millisecond) {
@@ -25,7 +25,7 @@ func Eventually(t testing.TB, holds func() error) {
 	}
 }
 
-// Until waits until something holds. The test ends if that takes too long.
+// Until waits until holds returns true. After the timeout the test fails.
 func Until(t testing.TB, holds func() bool) {
 	t.Helper()
 	Eventually(t, func() error {

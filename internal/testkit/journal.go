@@ -8,13 +8,13 @@ import (
 	"github.com/go-logr/logr/funcr"
 )
 
-// Journal keeps what is logged to be seen without any -v. The zero value is empty.
+// Journal records what is logged at verbosity 0. The zero value is empty.
 type Journal struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-// Logger writes into the journal.
+// Logger returns a logger that writes to the journal.
 func (j *Journal) Logger() logr.Logger {
 	return funcr.New(func(_, line string) {
 		j.mu.Lock()
@@ -23,7 +23,7 @@ func (j *Journal) Logger() logr.Logger {
 	}, funcr.Options{})
 }
 
-// With returns the lines so far that have the text in them.
+// With returns the lines so far that contain the text.
 func (j *Journal) With(text string) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -1,3 +1,3 @@
-// Package netnstest gives tests network namespaces of their own, which end with
-// them. It needs root.
+// Package netnstest provides network namespaces that are removed when a test
+// ends. It needs root.
 package netnstest

@@ -13,18 +13,18 @@ import (
 	"sluice/internal/netns"
 )
 
-// Namespace is a network namespace of a test's own.
+// Namespace is a network namespace that belongs to a test.
 type Namespace struct{ handle vishvananda.NsHandle }
 
-// New makes an empty namespace, which is there until the test ends. The test
-// stays where it is.
+// New returns a new namespace, which exists until the test ends. The test stays
+// in its own.
 func New(t testing.TB) *Namespace {
 	t.Helper()
 	n := &Namespace{}
 	done := make(chan error)
 	go func() {
-		// The thread is not unlocked: it ends with the goroutine, and nobody
-		// else gets to run in its namespace.
+		// The thread stays locked: it ends with the goroutine, so that no other
+		// goroutine runs in its namespace.
 		runtime.LockOSThread()
 		var err error
 		n.handle, err = vishvananda.New()
@@ -37,7 +37,7 @@ func New(t testing.TB) *Namespace {
 	return n
 }
 
-// Enter moves the test, and the programs that it runs, into an empty namespace
+// Enter moves the test, and the commands that it runs, into a new namespace
 // until it ends. Other goroutines stay where they are.
 func Enter(t testing.TB) *Namespace {
 	t.Helper()
@@ -61,14 +61,14 @@ func Enter(t testing.TB) *Namespace {
 	return n
 }
 
-// FD is an open file descriptor of the namespace.
+// FD returns an open file descriptor of the namespace.
 func (n *Namespace) FD() int { return int(n.handle) }
 
 // Do calls f in the namespace. Goroutines that f starts are not in it.
 func (n *Namespace) Do(f func() error) error { return netns.Do(n.FD(), f) }
 
-// Run runs a program in the namespace and returns what it says. The test ends if
-// the program fails.
+// Run runs a command in the namespace and returns its output. The test fails if
+// the command does.
 func (n *Namespace) Run(t testing.TB, input, program string, args ...string) string {
 	t.Helper()
 	var out string
@@ -82,8 +82,8 @@ func (n *Namespace) Run(t testing.TB, input, program string, args ...string) str
 	return out
 }
 
-// Run runs a program in the namespace that the test entered, and returns what it
-// says. The test ends if the program fails.
+// Run runs a command in the namespace that the test entered, and returns its
+// output. The test fails if the command does.
 func Run(t testing.TB, input, program string, args ...string) string {
 	t.Helper()
 	out, err := output(input, program, args)
