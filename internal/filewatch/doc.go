@@ -1,8 +1,8 @@
-// Package filewatch tells of changes of files as the rest of the program sees
-// them: by path, through whatever symbolic links lead there.
+// Package filewatch reports changes of files by path, through any symbolic
+// links.
 //
-// A ConfigMap volume changes by a link that is swapped, an editor saves by
-// renaming a new file into place, and a folder may be missing at first. All of
-// that is heard of, because every step of a path is watched, not only its end.
-// Where the kernel cannot help, Blind says so and the caller reads more often.
+// A ConfigMap volume changes by swapping a link, an editor saves by renaming a
+// new file into place, and a directory may not exist at first. All of these are
+// noticed, because every component of a path is watched, not only its end. If
+// inotify is not available, Blind reports that, and the caller has to poll.
 package filewatch

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Set says which changes matter, by the real path of the folder in which they
-// happen. Make it with Set{}.
+// Set selects the changes that matter, by the real path of the directory in
+// which they happen.
 type Set map[string]*directory
 
 type directory struct {
@@ -24,15 +24,15 @@ func (s Set) at(dir string) *directory {
 	return f
 }
 
-// Directory says that all in a folder matters.
+// Directory selects everything in a directory.
 func (s Set) Directory(dir string) { s.at(dir).all = true }
 
 // maxLinks is how many links the kernel follows in one path.
 const maxLinks = 40
 
-// Trail follows an absolute path link by link to where it really leads. Every
-// step on the way matters: a link, or a folder on the way to one, may be
-// replaced, as ConfigMap volumes do. A step that is not there matters, too.
+// Trail resolves an absolute path link by link. Every component is selected: a
+// link, or a directory on the way to one, may be replaced, as in ConfigMap
+// volumes, and one that does not exist may appear.
 func (s Set) Trail(path string) (real string) {
 	dir, rest := "/", strings.Split(path, "/")
 	for links := 0; len(rest) > 0; {
@@ -49,7 +49,7 @@ func (s Set) Trail(path string) (real string) {
 		step := filepath.Join(dir, name)
 		target, err := os.Readlink(step)
 		if err != nil {
-			dir = step // no link; whether it is there at all, its user will see
+			dir = step // not a link; it may not exist
 			continue
 		}
 		if links++; links > maxLinks {
@@ -63,14 +63,14 @@ func (s Set) Trail(path string) (real string) {
 	return dir
 }
 
-// Leaf tells whether a path matters only as one of all in its folder: no trail
-// leads over it, and nothing below it matters.
+// Leaf reports whether a path is selected only as an entry of its directory: it
+// is part of no trail, and nothing below it is selected.
 func (s Set) Leaf(path string) bool {
 	f := s[filepath.Dir(path)]
 	return f != nil && f.all && !f.names[filepath.Base(path)] && s[path] == nil
 }
 
-// Matters tells whether a change of this path does.
+// Matters reports whether a path is selected.
 func (s Set) Matters(path string) bool {
 	f := s[filepath.Dir(path)]
 	if f == nil {

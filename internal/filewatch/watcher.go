@@ -13,24 +13,24 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// maxQuiets bounds how long changes without a pause can put Settle off.
+// maxQuiets bounds how long continuous changes can delay Settle.
 const maxQuiets = 10
 
-// Watcher hears of changes in the folders that matter. Without the kernel's
-// help it hears nothing; the zero value never has it.
+// Watcher receives changes in the directories that matter, if inotify is
+// available. The zero value is blind.
 type Watcher struct {
-	notify *fsnotify.Watcher // nil if there is none
+	notify *fsnotify.Watcher // nil if not available
 	set    Set
-	added  map[string]fs.FileInfo // folders watched, as they were then
+	added  map[string]fs.FileInfo // watched directories, as they were when added
 	logger logr.Logger
 }
 
-// New returns a Watcher that follows nothing yet.
+// New returns a Watcher that watches nothing yet.
 func New(logger logr.Logger) *Watcher {
 	w := &Watcher{added: map[string]fs.FileInfo{}, logger: logger}
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
-		logger.Error(err, "Cannot be told about changed files, reading them often instead",
+		logger.Error(err, "Cannot watch files for changes, polling them instead",
 			"remedy", "raise the sysctl fs.inotify.max_user_instances")
 		return w
 	}
@@ -38,18 +38,18 @@ func New(logger logr.Logger) *Watcher {
 	return w
 }
 
-// Close ends the watch.
+// Close ends all watches.
 func (w *Watcher) Close() {
 	if w.notify != nil {
 		w.notify.Close()
 	}
 }
 
-// Blind tells whether the Watcher never hears of anything.
+// Blind reports whether the Watcher never receives changes.
 func (w *Watcher) Blind() bool { return w.notify == nil }
 
-// Events is where changes arrive; it never does if the Watcher is blind. Not
-// all of them matter.
+// Events returns a channel of changes, nil if the Watcher is blind. Not all of
+// them matter.
 func (w *Watcher) Events() <-chan fsnotify.Event {
 	if w.notify == nil {
 		return nil
@@ -57,7 +57,7 @@ func (w *Watcher) Events() <-chan fsnotify.Event {
 	return w.notify.Events
 }
 
-// Errors is where lost changes arrive.
+// Errors returns a channel of errors, after which changes may have been lost.
 func (w *Watcher) Errors() <-chan error {
 	if w.notify == nil {
 		return nil
@@ -65,17 +65,17 @@ func (w *Watcher) Errors() <-chan error {
 	return w.notify.Errors
 }
 
-// Matters tells whether an event is about something in the Set.
+// Matters reports whether an event is about something in the Set.
 func (w *Watcher) Matters(event fsnotify.Event) bool { return w.set.Matters(event.Name) }
 
-// Settle waits until no change came for a while. It answers false if the
-// context ended before.
+// Settle debounces: it waits until there was no change for a while. It returns
+// false if the context ended first.
 func (w *Watcher) Settle(ctx context.Context, clk clock.Clock, quiet time.Duration) bool {
 	return w.settle(ctx, clk, quiet, func(fsnotify.Event) {})
 }
 
-// Gather is Settle after a first change. It returns the paths of that and of
-// all others that came and matter, each once.
+// Gather is Settle after a first change. It returns the paths of that change
+// and of all others that matter, without duplicates.
 func (w *Watcher) Gather(ctx context.Context, clk clock.Clock, quiet time.Duration, first fsnotify.Event) (paths []string, ok bool) {
 	changed := map[string]bool{first.Name: true}
 	ok = w.settle(ctx, clk, quiet, func(event fsnotify.Event) { changed[event.Name] = true })
@@ -104,8 +104,8 @@ func (w *Watcher) settle(ctx context.Context, clk clock.Clock, quiet time.Durati
 	}
 }
 
-// Follow watches the folders of a set from now on. It tells whether there are
-// new ones among them, in which something may have changed before.
+// Follow watches the directories of a set. It reports whether there are new
+// ones, in which something may have changed before.
 func (w *Watcher) Follow(set Set) (fresh bool) {
 	w.set = set
 	if w.notify == nil {
@@ -124,9 +124,9 @@ func (w *Watcher) Follow(set Set) (fresh bool) {
 	return w.renew() || fresh
 }
 
-// renew watches the folders again whose watch ended although they are there:
-// fsnotify ends it when a folder is moved, and it may have been moved back. A
-// folder mounted twice is listed once only, and is nothing new.
+// renew restores watches that ended although the directory exists: fsnotify
+// ends a watch when a directory is moved, and it may have been moved back. A
+// directory mounted twice is listed only once, and is not new.
 func (w *Watcher) renew() (fresh bool) {
 	listed := w.notify.WatchList()
 	slices.Sort(listed)
@@ -138,8 +138,8 @@ func (w *Watcher) renew() (fresh bool) {
 	return fresh
 }
 
-// add watches a folder. A watch belongs to the folder, not to its path: where
-// another folder took its place, that one must be watched anew.
+// add watches a directory. A watch belongs to the inode, not to its path: if
+// another directory took its place, that one must be watched.
 func (w *Watcher) add(dir string) bool {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -153,7 +153,7 @@ func (w *Watcher) add(dir string) bool {
 		w.drop(dir)
 	}
 	if err := w.notify.Add(dir); err != nil {
-		w.logger.V(1).Info("Cannot watch a folder, reading it from time to time only", "folder", dir, "err", err)
+		w.logger.V(1).Info("Cannot watch a directory, reading it from time to time only", "directory", dir, "err", err)
 		return false
 	}
 	w.added[dir] = info
@@ -163,6 +163,6 @@ func (w *Watcher) add(dir string) bool {
 func (w *Watcher) drop(dir string) {
 	if _, ok := w.added[dir]; ok {
 		delete(w.added, dir)
-		_ = w.notify.Remove(dir) // the kernel drops the watch of a deleted folder itself
+		_ = w.notify.Remove(dir) // the kernel drops the watch of a deleted directory itself
 	}
 }

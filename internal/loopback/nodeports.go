@@ -22,25 +22,26 @@ import (
 // them needs six file descriptors.
 const MaxConnections = 4096
 
-// device is the interface that all clients come through.
+// device is the interface that all clients use.
 const device = "lo"
 
-// Options is what NodePorts are made of. Functions that are nil are not called.
+// Options configures NodePorts. Functions may be nil.
 type Options struct {
 	Logger logr.Logger
 	Clock  clock.Clock // nil for the real one
-	// ResetRemoved has TCP connections reset when their endpoint serves no longer.
+	// ResetRemoved resets TCP connections when their endpoint no longer serves.
 	ResetRemoved bool
 
-	// Listening is told how many ports of a family are listened on.
+	// Listening is called with the number of ports of a family that are
+	// listened on.
 	Listening func(family model.Family, ports int)
-	// NotListening is told of each try to listen that fails, and Failed of those
-	// that are news to the owner of the Service.
+	// NotListening is called for each failure to listen, and Failed for those
+	// whose reason is new to the owner of the Service.
 	NotListening func(model.Family)
 	Failed       func(service model.Name, err error)
-	// Accepted is told of each TCP connection and UDP client that got an endpoint.
+	// Accepted is called for each TCP connection and UDP client that got an endpoint.
 	Accepted func()
-	// Refused is told of each TCP connection and of each UDP packet that no
+	// Refused is called for each TCP connection and each UDP packet that no
 	// endpoint took.
 	Refused func(model.Family, model.Protocol)
 }
@@ -48,10 +49,10 @@ type Options struct {
 // NodePorts serves the node ports of all Services on loopback addresses.
 type NodePorts struct {
 	Options
-	on      bool // there are addresses to serve on; of the engine's goroutine
+	on      bool // there are addresses to serve on; used by the engine's goroutine
 	changed *notify.Mailbox[changed]
 
-	// What follows belongs to the goroutine of Run.
+	// The rest belongs to the goroutine of Run.
 	addresses   []netip.Addr
 	ports       map[listenAddr]*port
 	failing     map[listenAddr]*port
@@ -61,13 +62,13 @@ type NodePorts struct {
 	logSCTPOnce sync.Once
 }
 
-// changed is what is to be looked at.
+// changed is what Run has to look at.
 type changed struct {
 	all   bool // all frontends
 	dirty map[plan.Key]struct{}
 }
 
-// New returns NodePorts that do nothing until Run.
+// New returns NodePorts that are idle until Run.
 func New(o Options) *NodePorts {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -97,7 +98,7 @@ func New(o Options) *NodePorts {
 	}
 }
 
-// Committed has Run look at what changed.
+// Committed makes Run look at what changed.
 func (n *NodePorts) Committed(c *engine.Commit) {
 	if s := c.Change.Settings; s != nil {
 		n.on = len(s.LoopbackIPs) > 0
@@ -177,7 +178,7 @@ func (n *NodePorts) follow(ctx context.Context, e engine.Inspector) {
 	n.report()
 }
 
-// keep removes all ports that are no longer to be served.
+// keep removes all ports that are not served any more.
 func (n *NodePorts) keep(frontends map[plan.Key]*plan.Frontend) {
 	for at, p := range n.ports {
 		if frontends[p.frontend.Key] == nil || !slices.Contains(n.addresses, at.address.Addr()) {
@@ -187,7 +188,7 @@ func (n *NodePorts) keep(frontends map[plan.Key]*plan.Frontend) {
 	n.report()
 }
 
-// set has a frontend served, or no longer if it is nil.
+// set serves a frontend, or stops to if it is nil.
 func (n *NodePorts) set(ctx context.Context, key plan.Key, f *plan.Frontend) {
 	if !plan.Relayable(key.Protocol) {
 		n.logSCTPOnce.Do(func() {
@@ -241,7 +242,7 @@ func (n *NodePorts) try(p *port) {
 	}
 }
 
-// remove frees the address at once. Connections that stand go on.
+// remove releases the address immediately. Established connections go on.
 func (n *NodePorts) remove(at listenAddr) {
 	p := n.ports[at]
 	if p == nil {
@@ -255,7 +256,7 @@ func (n *NodePorts) remove(at listenAddr) {
 	delete(n.failing, at)
 }
 
-// count notes whether a port began or stopped to listen.
+// count tracks whether a port started or stopped to listen.
 func (n *NodePorts) count(p *port, listened bool) {
 	switch listens := p.relay.Listening(); {
 	case listens && !listened:
@@ -271,7 +272,7 @@ func (n *NodePorts) report() {
 	}
 }
 
-// retry tries those ports again whose time has come.
+// retry retries the ports that are due.
 func (n *NodePorts) retry() {
 	now := n.Clock.Now()
 	for _, p := range n.failing {
@@ -282,7 +283,7 @@ func (n *NodePorts) retry() {
 	n.report()
 }
 
-// failed are the tries of the ports that are not listened on.
+// failed yields the tries of the ports that are not listened on.
 func (n *NodePorts) failed(yield func(*backoff.Tries) bool) {
 	for _, p := range n.failing {
 		if !yield(&p.tries) {

@@ -30,8 +30,7 @@ type port struct {
 	tries    backoff.Tries // to listen
 }
 
-// failed plans the next try, and tells whether the reason is another than
-// before.
+// failed schedules the next try, and reports whether the reason is new.
 func (p *port) failed(log logr.Logger, err error, now time.Time) (news bool) {
 	pause, news := p.tries.Fail(err, now)
 	log = log.WithValues("service", p.frontend.Service.String(), "address", p.address.String(), "protocol", p.protocol.String())
@@ -51,7 +50,7 @@ func (p *port) succeeded(log logr.Logger) {
 	p.tries.Succeed()
 }
 
-// remedy says what whoever runs the node can do about a failure to listen.
+// remedy returns what an administrator can do about a failure to listen.
 func remedy(err error) string {
 	switch {
 	case errors.Is(err, unix.EADDRINUSE):

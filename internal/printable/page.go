@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Page is text for people. It is written line by line, each of which is
-// escaped, so that no part of one can start another.
+// Page is text for humans, built line by line. Each line is escaped, so that no
+// part of one can start another.
 type Page struct{ b strings.Builder }
 
 // Line adds a line.
@@ -22,13 +22,13 @@ func (p *Page) Row(width int, subject, format string, args ...any) {
 	p.Line("%-*s %s", width, Escape(subject), fmt.Sprintf(format, args...))
 }
 
-// Write writes the page to w in one piece.
+// Write writes the page to w with a single call.
 func (p *Page) Write(w io.Writer) error {
 	_, err := io.WriteString(w, p.b.String())
 	return err
 }
 
-// Duration is a duration in few figures, 0s for a negative one.
+// Duration formats a duration with few digits, negative ones as 0s.
 func Duration(d time.Duration) string {
 	switch {
 	case d < 0:

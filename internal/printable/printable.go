@@ -1,5 +1,5 @@
-// Package printable makes text that others chose fit for a terminal or a log
-// line: names of objects, reasons of errors, whatever came from outside.
+// Package printable makes untrusted text safe for a terminal or a log line:
+// names of objects, error messages, anything from outside.
 package printable
 
 import (
@@ -9,9 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// Escape returns text with everything escaped that is no visible character or
-// space: line ends, terminal escapes, marks that change the direction of
-// writing, bytes that are no UTF-8. What is harmless comes back as it is.
+// Escape returns text with everything escaped that is not a printable character
+// or space: newlines, terminal escapes, bidirectional control characters,
+// invalid UTF-8. Harmless text is returned unchanged.
 func Escape(text string) string {
 	at := strings.IndexFunc(text, hidden)
 	if at < 0 {
@@ -32,6 +32,6 @@ func Escape(text string) string {
 	return b.String()
 }
 
-// hidden tells whether a character cannot be shown as it is. What takes the
-// place of bytes that are no UTF-8 counts: it may be such bytes.
+// hidden reports whether a character must be escaped. The replacement character
+// is, since it may stand for invalid UTF-8.
 func hidden(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }

@@ -1,28 +1,27 @@
-// Package relay carries connections from an address that this process listens
-// on to the endpoints of a pool. It is for what the kernel cannot be told to do.
+// Package relay forwards connections from an address that this process listens
+// on to the endpoints of a pool. It is for cases that the kernel cannot handle.
 //
 // A Relay has one address, one protocol, TCP or UDP, and a route: a pool of
 // endpoints, and what happens when the pool is empty. The route can be replaced
 // at any time.
 //
-// What it promises:
+// Guarantees:
 //
-//   - Every endpoint of the pool is equally likely. With affinity a client
-//     address stays with its endpoint until the time-out, or until the endpoint
-//     leaves the pool. That memory ends with the process.
-//   - A TCP connection that cannot be made is tried with other endpoints. Once
-//     it stands it outlives every change of the route, and the closing of the
-//     Relay, unless ResetRemoved asks for the contrary. The end of one direction
-//     and resets are passed on.
-//   - Each client socket of UDP has an endpoint of its own choice, until nothing
-//     was heard for IdleTimeout, the endpoint refuses, or it serves no longer. The
-//     next packet then finds another one. An endpoint that left the pool but still
-//     serves, as one that shuts down in good order, keeps its clients.
-//   - An empty pool refuses as a closed port does: nobody listens there. With
-//     verdict Drop the port is silent instead.
-//   - Memory and sockets are bounded, see Slots, MostClients and MostLoyalties.
-//     A lack of sockets makes a Relay pause, and never end.
+//   - Every endpoint of the pool is equally likely. With affinity a client address
+//     keeps its endpoint until the timeout, or until the endpoint leaves the pool.
+//     Affinity is lost when the process ends.
+//   - If connecting to an endpoint fails, others are tried. An established TCP
+//     connection outlives every change of the route, and the closing of the Relay,
+//     unless ResetRemoved is set. Half-closes and resets are forwarded.
+//   - Each UDP client socket has an endpoint of its own choice, until it was idle
+//     for IdleTimeout, the endpoint refuses, or it no longer serves. The next
+//     packet then gets another one. An endpoint that left the pool but still
+//     serves, because it shuts down gracefully, keeps its clients.
+//   - An empty pool refuses as a closed port does: nothing listens there. With
+//     verdict Drop the port does not answer instead.
+//   - Memory and sockets are bounded, see Slots, MaxClients and MaxAffinityEntries.
+//     When sockets run out, a Relay pauses and then goes on.
 //
-// Who listens, and when to try again what could not be listened on, is for the
-// owner of the Relay to decide.
+// The owner of a Relay decides what to listen on, and when to retry after a
+// failure.
 package relay

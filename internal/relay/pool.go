@@ -12,22 +12,22 @@ import (
 	"sluice/internal/plan"
 )
 
-// MaxAffinityEntries is how many client addresses a Relay with affinity remembers.
-// When there are more, the one that was away for the longest time is forgotten.
+// MaxAffinityEntries is how many client addresses a Relay with affinity
+// remembers. Beyond that, the least recently used one is evicted.
 const MaxAffinityEntries = 10_000
 
 // pool chooses endpoints.
 type pool struct {
 	clock clock.PassiveClock
 
-	mu        sync.Mutex      // held for moments only
+	mu        sync.Mutex      // never held across I/O
 	endpoints []plan.Endpoint // sorted
 	serves    func(netip.AddrPort) bool
 	affinity  time.Duration // 0 for none
 	clients   map[netip.Addr]affinityEntry
 }
 
-// affinityEntry is what a client has to an endpoint.
+// affinityEntry is the endpoint of a client.
 type affinityEntry struct {
 	endpoint netip.AddrPort
 	since    time.Time // of its last connection
@@ -37,8 +37,8 @@ func newPool(c clock.PassiveClock) pool {
 	return pool{clock: c, clients: map[netip.Addr]affinityEntry{}}
 }
 
-// set replaces the endpoints, and who keeps the connections that it has. Those
-// that are gone from the pool are chosen no longer, at once.
+// set replaces the endpoints, and the function that reports whether an endpoint
+// keeps its connections. Removed endpoints are no longer chosen from now on.
 func (p *pool) set(endpoints []plan.Endpoint, serves func(netip.AddrPort) bool, affinity time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,7 +50,7 @@ func (p *pool) set(endpoints []plan.Endpoint, serves func(netip.AddrPort) bool, 
 	}
 }
 
-// candidates are endpoints to try for a client, one after the other.
+// candidates returns endpoints to try for a client, in this order.
 func (p *pool) candidates(client netip.Addr) []netip.AddrPort {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,7 +71,7 @@ func (p *pool) candidates(client netip.Addr) []netip.AddrPort {
 	return out
 }
 
-// keeps tells whether an endpoint keeps the connections that it has.
+// keeps reports whether an endpoint keeps its connections.
 func (p *pool) keeps(endpoint netip.AddrPort) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,8 +84,8 @@ func (p *pool) empty() bool {
 	return len(p.endpoints) == 0
 }
 
-// chose notes that a client has a connection to an endpoint, and tells whether
-// that is still in the pool.
+// chose records that a client has a connection to an endpoint, and reports
+// whether that is still in the pool.
 func (p *pool) chose(client netip.Addr, endpoint netip.AddrPort) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,13 +96,13 @@ func (p *pool) chose(client netip.Addr, endpoint netip.AddrPort) bool {
 		return true
 	}
 	if _, known := p.clients[client]; !known && len(p.clients) >= MaxAffinityEntries {
-		p.forgetOldest()
+		p.evictOldest()
 	}
 	p.clients[client] = affinityEntry{endpoint, p.clock.Now()}
 	return true
 }
 
-// refused notes that an endpoint does not want a client.
+// refused records that an endpoint refused a client.
 func (p *pool) refused(client netip.Addr, endpoint netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -111,7 +111,7 @@ func (p *pool) refused(client netip.Addr, endpoint netip.AddrPort) {
 	}
 }
 
-func (p *pool) forgetOldest() {
+func (p *pool) evictOldest() {
 	var oldest netip.Addr
 	for client, l := range p.clients {
 		if !oldest.IsValid() || l.since.Before(p.clients[oldest].since) {
@@ -122,8 +122,6 @@ func (p *pool) forgetOldest() {
 }
 
 func contains(sorted []plan.Endpoint, endpoint netip.AddrPort) bool {
-	_, found := slices.BinarySearchFunc(sorted, endpoint, func(e plan.Endpoint, want netip.AddrPort) int {
-		return e.AddrPort.Compare(want)
-	})
-	return found
+	route := plan.Route{Endpoints: sorted}
+	return route.Contains(endpoint)
 }

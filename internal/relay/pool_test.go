@@ -44,7 +44,7 @@ func TestAffinityHoldsForItsTimeAndNotLonger(t *testing.T) {
 	for range 3 { // each connection begins the time anew
 		clock.Step(59 * time.Second)
 		if got := p.favourite(client); got != all[1] {
-			t.Errorf("a loyal client gets %v, want %v", got, all[1])
+			t.Errorf("a client with affinity gets %v, want %v", got, all[1])
 		}
 		p.chose(client, all[1])
 	}

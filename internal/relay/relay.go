@@ -18,35 +18,34 @@ import (
 	"sluice/internal/plan"
 )
 
-// Options is what a Relay is made of.
+// Options configures a Relay.
 type Options struct {
-	// Address and Protocol, which is TCP or UDP, are where it listens.
+	// Address and Protocol, which is TCP or UDP, are what it listens on.
 	Address  netip.AddrPort
 	Protocol model.Protocol
-	// Device is the one interface that clients may come through, "" for all.
+	// Device is the only interface that clients may come through, "" for any.
 	Device string
 	// Slots bounds the TCP connections of all relays that share it; nil for no
-	// bound. Those that are too many wait to be accepted.
+	// bound. Excess connections wait to be accepted.
 	Slots chan struct{}
 
-	// ResetRemoved has TCP connections reset when their endpoint serves no longer,
-	// instead of going on.
+	// ResetRemoved resets TCP connections when their endpoint no longer serves.
 	ResetRemoved bool
 
 	Logger logr.Logger
 	Clock  clock.Clock // nil for the real one
-	// Accepted is told of each TCP connection, and of each UDP client, that gets
-	// an endpoint; nil if nobody wants to know.
+	// Accepted is called for each TCP connection, and for each UDP client, that
+	// gets an endpoint; may be nil.
 	Accepted func()
-	// Refused is told of each TCP connection that was accepted, and of each UDP
-	// packet, that no endpoint took; nil if nobody wants to know.
+	// Refused is called for each accepted TCP connection, and for each UDP
+	// packet, that no endpoint took; may be nil.
 	Refused func()
 }
 
-// maxTries is how many endpoints a connection is tried with.
+// maxTries is how many endpoints are tried for a connection.
 const maxTries = 3
 
-// Relay listens on an address while its route wants that. Its methods are for
+// Relay listens on an address while its route requires it. Its methods are for
 // one goroutine.
 type Relay struct {
 	Options
@@ -58,11 +57,11 @@ type Relay struct {
 	running  sync.WaitGroup
 }
 
-// front is the side of a Relay that clients see.
+// front is the listening side of a Relay.
 type front interface {
-	// follow takes in that the pool is another.
+	// follow adapts to a changed pool.
 	follow() error
-	// close frees the address.
+	// close releases the address.
 	close()
 }
 
@@ -81,9 +80,9 @@ func New(ctx context.Context, o Options) *Relay {
 	return &Relay{Options: o, pool: newPool(o.Clock), lifetime: ctx}
 }
 
-// Set replaces the route, which endpoints keep the connections that they have,
-// and for how long a client stays with its endpoint; 0 for not. When it fails the
-// Relay does not listen, and Set is to be called again.
+// Set replaces the route, the function that reports whether an endpoint keeps
+// its connections, and the affinity timeout, 0 for none. If it fails, the Relay
+// does not listen, and Set is to be called again.
 func (r *Relay) Set(route plan.Route, serves func(netip.AddrPort) bool, affinity time.Duration) error {
 	r.pool.set(route.Endpoints, serves, affinity)
 	r.streams.resetWhere(r.gone)
@@ -103,11 +102,11 @@ func (r *Relay) Set(route plan.Route, serves func(netip.AddrPort) bool, affinity
 
 func (r *Relay) gone(endpoint netip.AddrPort) bool { return !r.pool.keeps(endpoint) }
 
-// Listening tells whether the Relay listens.
+// Listening reports whether the Relay listens.
 func (r *Relay) Listening() bool { return r.front != nil }
 
-// Close frees the address. TCP connections go on until they end by themselves or
-// the context of New does; Set makes it listen again.
+// Close releases the address. TCP connections go on until they end by
+// themselves or the context of New does; Set makes it listen again.
 func (r *Relay) Close() {
 	if r.front != nil {
 		r.front.close()
@@ -128,8 +127,8 @@ func (r *Relay) open() (front, error) {
 	return nil, fmt.Errorf("listen on %v: %v is not relayed: %w", r.Address, r.Protocol, errors.ErrUnsupported)
 }
 
-// network has the family in its name, so that each family has sockets of its
-// own: it makes package net set IPV6_V6ONLY.
+// network returns a network name with the family in it, with which package net
+// sets IPV6_V6ONLY, so that each family has its own sockets.
 func (r *Relay) network(protocol string) string {
 	if r.Address.Addr().Is4() {
 		return protocol + "4"
@@ -137,7 +136,7 @@ func (r *Relay) network(protocol string) string {
 	return protocol + "6"
 }
 
-// listenConfig prepares sockets before they get their address.
+// listenConfig sets options on sockets before they are bound.
 func (r *Relay) listenConfig() *net.ListenConfig {
 	prepare := func(fd int) error {
 		if r.Device != "" {
@@ -161,20 +160,20 @@ func control(socket syscall.RawConn, act func(fd int) error) error {
 	return result
 }
 
-// How long a listener pauses after an error, such as a lack of sockets.
+// The pauses of a listener after an error, such as a lack of sockets.
 const (
 	minPause = 5 * time.Millisecond
 	maxPause = time.Second
 )
 
-// listenBackoff is what a listener has with its socket.
+// listenBackoff is the backoff of a listener whose socket fails.
 type listenBackoff struct {
 	relay *Relay
 	pause time.Duration
 }
 
-// wait pauses for longer each time, and tells of the first of several errors.
-// It returns at once when closed is.
+// wait pauses for longer each time, and logs the first of a series of errors.
+// It returns immediately when closed is closed.
 func (t *listenBackoff) wait(err error, closed <-chan struct{}) {
 	r := t.relay
 	if t.pause == 0 {
@@ -189,5 +188,5 @@ func (t *listenBackoff) wait(err error, closed <-chan struct{}) {
 	}
 }
 
-// reset says that all is well again.
+// reset ends a series of errors.
 func (t *listenBackoff) reset() { t.pause = 0 }

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// session is what a UDP client has with an endpoint: a socket of its own, by
-// which answers are told apart.
+// session connects a UDP client with its endpoint by a socket of its own, by
+// which replies are told apart.
 type session struct {
 	client, endpoint netip.AddrPort
 	conn             *net.UDPConn
@@ -40,17 +40,17 @@ func (s *session) send(packet []byte, now time.Time) error {
 	return err
 }
 
-// answer hands the packets of the endpoint to the client until the session is
+// answer forwards packets of the endpoint to the client until the session is
 // closed or the endpoint refuses.
 func (s *session) answer(f *udpFront) error {
 	for {
-		err := withPacket(s.socket, func(room []byte) error {
-			n, err := s.conn.Read(room)
+		err := withPacket(s.socket, func(buffer []byte) error {
+			n, err := s.conn.Read(buffer)
 			if err != nil {
 				return err
 			}
 			s.used.Store(f.Clock.Now().UnixNano())
-			_, _ = f.conn.WriteToUDPAddrPort(room[:n], s.client) // who is gone wants no answer
+			_, _ = f.conn.WriteToUDPAddrPort(buffer[:n], s.client) // the client may be gone
 			return nil
 		})
 		if err != nil {
@@ -61,14 +61,14 @@ func (s *session) answer(f *udpFront) error {
 
 func (s *session) close() { _ = s.conn.Close() }
 
-// maxPacket is the longest packet there is.
+// maxPacket is the maximum size of a packet.
 const maxPacket = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([maxPacket]byte) }}
 
-// withPacket waits for a packet, and has it read into room that is borrowed only
-// then: thousands of sockets on which nothing happens need none.
-func withPacket(socket syscall.RawConn, read func(room []byte) error) error {
+// withPacket waits for a packet, and only then borrows a buffer to read it
+// into: thousands of idle sockets need none.
+func withPacket(socket syscall.RawConn, read func(buffer []byte) error) error {
 	var pending error
 	err := socket.Read(func(fd uintptr) bool {
 		pending = unix.EINTR
@@ -80,10 +80,10 @@ func withPacket(socket syscall.RawConn, read func(room []byte) error) error {
 	if err != nil {
 		return err
 	}
-	if pending != nil { // the kernel tells of it only once
+	if pending != nil { // the kernel reports it only once
 		return pending
 	}
-	room := buffers.Get().(*[maxPacket]byte)
-	defer buffers.Put(room)
-	return read(room[:])
+	buffer := buffers.Get().(*[maxPacket]byte)
+	defer buffers.Put(buffer)
+	return read(buffer[:])
 }

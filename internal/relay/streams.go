@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// streams are the TCP connections of a Relay that resets those whose endpoint
-// serves no longer. They are not kept by any other.
+// streams are the TCP connections of a Relay with ResetRemoved. Others do not
+// track them.
 type streams struct {
-	mu   sync.Mutex // held for moments only
+	mu   sync.Mutex // never held across I/O
 	open map[*stream]struct{}
 }
 
-// stream is a connection of a client and what carries it to its endpoint.
+// stream is the connection of a client and the one to its endpoint.
 type stream struct {
 	client, endpoint *net.TCPConn
 	to               netip.AddrPort
@@ -39,7 +39,7 @@ func (all *streams) remove(s *stream) {
 	delete(all.open, s)
 }
 
-// resetWhere resets all connections to endpoints of a kind.
+// resetWhere resets all connections to endpoints that are gone.
 func (all *streams) resetWhere(gone func(netip.AddrPort) bool) {
 	var over []*stream
 	all.mu.Lock()

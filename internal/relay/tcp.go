@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dialTimeout leaves room for two lost packets.
+// dialTimeout allows for two lost packets.
 const dialTimeout = 5 * time.Second
 
 // tcpFront accepts connections.
@@ -40,8 +40,8 @@ func (r *Relay) openTCP() (front, error) {
 	return f, nil
 }
 
-// follow makes the port silent while the pool is empty. Connections that stand
-// are left alone.
+// follow makes the port unresponsive while the pool is empty. Established
+// connections are left alone.
 func (f *tcpFront) follow() error {
 	silent := f.pool.empty()
 	if silent == f.muted {
@@ -58,8 +58,8 @@ func (f *tcpFront) follow() error {
 	return nil
 }
 
-// mute has the kernel drop all that comes for a socket without an answer, by a
-// filter that lets no byte pass.
+// mute makes the kernel drop everything that arrives for a socket, by a BPF
+// filter that accepts no byte.
 func mute(fd int) error {
 	nothing := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}
 	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &nothing})
@@ -71,7 +71,7 @@ func unmute(fd int) error {
 
 func (f *tcpFront) close() {
 	close(f.closed)
-	_ = f.listener.Close() // the address is free, whatever it says
+	_ = f.listener.Close() // the address is released even if it fails
 }
 
 // accept serves connections until the front is closed.
@@ -116,7 +116,7 @@ func (r *Relay) freeSlot() {
 	}
 }
 
-// serve carries one connection to its end.
+// serve forwards one connection until it ends.
 func (r *Relay) serve(client *net.TCPConn) {
 	s, err := r.dial(client)
 	if err != nil {
@@ -129,11 +129,11 @@ func (r *Relay) serve(client *net.TCPConn) {
 	if r.ResetRemoved {
 		r.streams.add(s)
 		defer r.streams.remove(s)
-		if r.gone(s.to) { // it left before it was added
+		if r.gone(s.to) { // removed before it was added
 			s.reset()
 		}
 	}
-	// Who reads must not take what is cut off here for the end.
+	// A reader must not mistake truncation for the end of the stream.
 	stop := context.AfterFunc(r.lifetime, s.reset)
 	defer stop()
 	join(s.client, s.endpoint)
@@ -164,22 +164,22 @@ func join(a, b *net.TCPConn) {
 	other.Go(func() { transfer(a, b) })
 	transfer(b, a)
 	other.Wait()
-	_ = a.Close() // both ends know already
+	_ = a.Close() // both directions have ended
 	_ = b.Close()
 }
 
-// transfer copies until the source ends, and passes the end on. Between two TCP
-// connections io.Copy leaves the bytes in the kernel, by splice(2).
+// transfer copies until EOF, which it forwards. Between two TCP connections
+// io.Copy uses splice(2).
 func transfer(to, from *net.TCPConn) {
 	if _, err := io.Copy(to, from); err != nil {
 		reset(to)
 		reset(from)
 		return
 	}
-	_ = to.CloseWrite() // if it is gone there is nobody to tell
+	_ = to.CloseWrite() // it may be closed already
 }
 
-// reset closes a connection so that its other end learns that it was cut off.
+// reset closes a connection with a RST.
 func reset(c *net.TCPConn) {
 	_ = c.SetLinger(0)
 	_ = c.Close()

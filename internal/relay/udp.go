@@ -12,20 +12,20 @@ import (
 )
 
 // IdleTimeout is how long a UDP client keeps its endpoint without a packet in
-// either direction. It is that of the kernel for UDP streams.
+// either direction. It is the kernel's default for UDP streams.
 const IdleTimeout = 2 * time.Minute
 
-// MaxClients is how many UDP clients a Relay has at a time. When another one
-// comes, the one that was silent for the longest time is given up.
+// MaxClients is how many UDP clients a Relay has at a time. Beyond that, the
+// one that was idle for the longest time is evicted.
 const MaxClients = 1000
 
-// udpFront hands packets of clients to their sessions.
+// udpFront passes packets of clients to their sessions.
 type udpFront struct {
 	*Relay
 	conn   *net.UDPConn
 	closed chan struct{}
 
-	mu       sync.Mutex // held for moments only
+	mu       sync.Mutex // never held across I/O
 	sessions map[netip.AddrPort]*session
 	sweeping bool // while there is something to sweep
 }
@@ -47,7 +47,7 @@ func (r *Relay) openUDP() (front, error) {
 	return f, nil
 }
 
-// follow ends the sessions of endpoints that serve no longer.
+// follow ends the sessions of endpoints that no longer serve.
 func (f *udpFront) follow() error {
 	f.endWhere(func(s *session) bool { return f.gone(s.endpoint) })
 	return nil
@@ -55,7 +55,7 @@ func (f *udpFront) follow() error {
 
 func (f *udpFront) close() {
 	close(f.closed)
-	_ = f.conn.Close() // the address is free, whatever it says
+	_ = f.conn.Close() // the address is released even if it fails
 	f.endWhere(func(*session) bool { return true })
 }
 
@@ -63,16 +63,16 @@ func (f *udpFront) close() {
 func (f *udpFront) receive(socket syscall.RawConn) {
 	backoff := listenBackoff{relay: f.Relay}
 	for {
-		err := withPacket(socket, func(room []byte) error {
-			n, client, err := f.conn.ReadFromUDPAddrPort(room)
+		err := withPacket(socket, func(buffer []byte) error {
+			n, client, err := f.conn.ReadFromUDPAddrPort(buffer)
 			if err == nil {
-				f.forward(netip.AddrPortFrom(client.Addr().Unmap(), client.Port()), room[:n])
+				f.forward(netip.AddrPortFrom(client.Addr().Unmap(), client.Port()), buffer[:n])
 			}
 			return err
 		})
 		switch {
 		case errors.Is(err, net.ErrClosed):
-			// One that was being made when the front closed may be left.
+			// One that was being created when the front closed may be left.
 			f.endWhere(func(*session) bool { return true })
 			return
 		case err != nil:
@@ -93,15 +93,15 @@ func (f *udpFront) forward(client netip.AddrPort, packet []byte) {
 		}
 		err := s.send(packet, f.Clock.Now())
 		if err == nil || errors.Is(err, unix.EMSGSIZE) || errors.Is(err, unix.ENOBUFS) {
-			return // what is too long, or too much, is lost as on any network
+			return // packets that are too long or too many are lost, as on any network
 		}
 		f.end(s, err)
 	}
 	f.Refused()
 }
 
-// session finds the session of a client, or begins one; nil if it has no
-// endpoint. Only receive calls it, so that none is made twice.
+// session returns the session of a client, or creates one; nil if it has no
+// endpoint. Only receive calls it, so that none is created twice.
 func (f *udpFront) session(client netip.AddrPort) *session {
 	f.mu.Lock()
 	s := f.sessions[client]
@@ -120,12 +120,12 @@ func (f *udpFront) session(client netip.AddrPort) *session {
 			f.Accepted()
 			return s
 		}
-		f.end(s, net.ErrClosed) // it left meanwhile, and follow may have come too early
+		f.end(s, net.ErrClosed) // the endpoint was removed meanwhile, maybe after follow ran
 	}
 	return nil
 }
 
-// begin enters a session, and lets another one go if there are too many.
+// begin adds a session, and evicts another one if there are too many.
 func (f *udpFront) begin(s *session) {
 	f.mu.Lock()
 	var oldest *session
@@ -145,8 +145,8 @@ func (f *udpFront) begin(s *session) {
 	f.running.Go(func() { f.end(s, s.answer(f)) })
 }
 
-// oldest is the session that was silent for the longest time. The caller holds
-// the lock.
+// oldest returns the session that was idle for the longest time. The caller
+// holds the lock.
 func (f *udpFront) oldest() *session {
 	var oldest *session
 	for _, s := range f.sessions {
@@ -157,8 +157,8 @@ func (f *udpFront) oldest() *session {
 	return oldest
 }
 
-// end ends a session that failed with an error. An endpoint that refused is not
-// the first choice of the client's next packet.
+// end removes a session that failed with an error. An endpoint that refused
+// loses its affinity to the client.
 func (f *udpFront) end(s *session, err error) {
 	f.mu.Lock()
 	if f.sessions[s.client] == s {
@@ -171,7 +171,7 @@ func (f *udpFront) end(s *session, err error) {
 	}
 }
 
-// endWhere ends all sessions of a kind.
+// endWhere ends all sessions for which over reports true.
 func (f *udpFront) endWhere(over func(*session) bool) {
 	var ended []*session
 	f.mu.Lock()
@@ -187,7 +187,7 @@ func (f *udpFront) endWhere(over func(*session) bool) {
 	}
 }
 
-// sweep ends sessions that were idle for too long, as long as there are any.
+// sweep ends idle sessions, as long as there are any sessions.
 func (f *udpFront) sweep() {
 	for f.stillSweeping() {
 		timer := f.Clock.NewTimer(IdleTimeout / 4)

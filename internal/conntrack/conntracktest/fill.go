@@ -16,14 +16,14 @@ import (
 	"sluice/internal/nfnetlink"
 )
 
-// Entry is one to be written.
+// Entry is an entry to write.
 type Entry struct {
 	From     netip.AddrPort // the client
 	To       netip.AddrPort // where the client sends to
 	By       netip.AddrPort // who answers
 	Protocol model.Protocol
 	Zone     uint16
-	TCPState uint8 // of a TCP connection; 0 for that of one that begins
+	TCPState uint8 // of a TCP connection; 0 for that of a new one
 }
 
 const (
@@ -55,7 +55,7 @@ func Fill(netns int, entries iter.Seq[Entry]) error {
 	return w.flush()
 }
 
-// writer gathers entries.
+// writer batches entries.
 type writer struct {
 	socket *nfnetlink.Socket
 	msgs   []byte
@@ -86,8 +86,8 @@ func (w *writer) add(e *Entry) {
 	nfnetlink.SetSeq(w.msgs, w.last, w.seq)
 }
 
-// flush writes what was gathered. Refusals are told in any case, success only
-// where it is asked for: once, by the last message.
+// flush writes the batch. The kernel reports every error, but success only on
+// request: here for the last message.
 func (w *writer) flush() error {
 	if w.count == 0 {
 		return nil
@@ -109,7 +109,7 @@ func (w *writer) flush() error {
 	return nil
 }
 
-// Tuple is one direction of an entry, as the kernel writes it.
+// Tuple returns one direction of an entry, as the kernel encodes it.
 func Tuple(src, dst netip.AddrPort, p model.Protocol) []byte {
 	srcType, dstType := uint16(cta.IPv4Src), uint16(cta.IPv4Dst)
 	if src.Addr().Is6() {
@@ -124,7 +124,7 @@ func Tuple(src, dst netip.AddrPort, p model.Protocol) []byte {
 	return nfnetlink.AppendAttr(b, nfnetlink.Nested|cta.TupleProto, proto)
 }
 
-// ProtoInfo is the state of a TCP connection, as the kernel writes it.
+// ProtoInfo returns the state of a TCP connection, as the kernel encodes it.
 func ProtoInfo(state uint8) []byte {
 	tcp := nfnetlink.AppendAttr(nil, cta.ProtoInfoTCPState, []byte{state})
 	return nfnetlink.AppendAttr(nil, nfnetlink.Nested|cta.ProtoInfoTCP, tcp)
