@@ -13,90 +13,92 @@ import (
 	"sluice/internal/netns"
 )
 
-// connection is a TCP connection as its ends know it, each by its own address
-// and by that of its peer.
+// connection is a TCP connection as each end knows it: its own address and that
+// of its peer.
 type connection struct{ client, server [2]netip.AddrPort }
 
-// connectionOf is the zero connection if there are no two ends that take a flow
-// for one.
+// connectionOf returns the zero connection if the flow is not an established
+// TCP connection.
 func connectionOf(f *flow) connection {
-	if f.protocol != model.TCP || !f.standing() {
+	if f.protocol != model.TCP || !f.established() {
 		return connection{}
 	}
 	return connection{client: [...]netip.AddrPort{f.from, f.to}, server: [...]netip.AddrPort{f.by, f.replyTo}}
 }
 
-// challenger makes the ends of TCP connections speak whose entries are gone.
+// challenger provokes challenge ACKs (RFC 5961) from the ends of TCP
+// connections whose entries were deleted, so that the connections are reset.
 //
-// A reset is valid only with the number of the very byte that its receiver
-// expects, which the connection tracking table does not know. But TCP answers a
-// segment that cannot be right by saying what it does expect (RFC 5961). That
-// answer meets no entry, is decided by the rules as if it began a connection,
-// and whoever gets it knows of none and resets, with the right number.
+// A reset is only valid with the exact sequence number that its receiver
+// expects, which the connection tracking table does not know. But TCP answers
+// an unacceptable segment with an ACK that contains the expected numbers. That
+// ACK matches no entry, is handled by the rules as if it opened a connection,
+// and the host that gets it knows of no connection and answers with a reset
+// that has the right sequence number.
 //
-// The segment is a SYN-ACK: connection tracking takes none for the beginning of
-// a connection, here and on its way, and so makes no entry for it.
+// The segment is a SYN-ACK: connection tracking creates no entry for it,
+// neither here nor on its way.
 type challenger struct {
 	netns   int
-	sockets [2]int // of IPv4 and IPv6, less one, so that 0 is none
+	sockets [2]int // of IPv4 and IPv6, plus one, so that 0 is none
 	buf     []byte
-	err     error // the first that kept it from ringing
+	err     error // the first error
 }
 
-// provoke makes both ends speak. One that cannot be reached has nobody to tell.
-func (b *challenger) provoke(c connection) {
-	if b == nil || !c.client[0].IsValid() {
+// provoke makes both ends send a challenge ACK. Unreachable ends are ignored.
+func (c *challenger) provoke(conn connection) {
+	if c == nil || !conn.client[0].IsValid() {
 		return
 	}
-	for _, end := range [...][2]netip.AddrPort{c.client, c.server} {
-		if err := b.send(end[1], end[0]); err != nil && b.err == nil {
-			b.err = fmt.Errorf("sending to the ends of TCP connections: %w", err)
+	for _, end := range [...][2]netip.AddrPort{conn.client, conn.server} {
+		if err := c.send(end[1], end[0]); err != nil && c.err == nil {
+			c.err = fmt.Errorf("sending to the ends of TCP connections: %w", err)
 		}
 	}
 }
 
-func (b *challenger) close() {
-	for _, s := range b.sockets {
+func (c *challenger) close() {
+	for _, s := range c.sockets {
 		if s != 0 {
 			unix.Close(s - 1)
 		}
 	}
 }
 
-func (b *challenger) send(from, to netip.AddrPort) error {
-	fd, err := b.socket(model.FamilyOf(to.Addr()))
+func (c *challenger) send(from, to netip.AddrPort) error {
+	fd, err := c.socket(model.FamilyOf(to.Addr()))
 	if err != nil {
 		return err
 	}
-	b.buf = appendSynAck(b.buf[:0], from, to)
+	c.buf = appendSynAck(c.buf[:0], from, to)
 	var at unix.Sockaddr = &unix.SockaddrInet6{Addr: to.Addr().As16()}
 	if to.Addr().Is4() {
 		at = &unix.SockaddrInet4{Addr: to.Addr().As4()}
 	}
-	err = unix.Sendto(fd, b.buf, unix.MSG_DONTWAIT, at)
+	err = unix.Sendto(fd, c.buf, unix.MSG_DONTWAIT, at)
 	if errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENETUNREACH) {
 		return nil
 	}
 	return os.NewSyscallError("sendto", err)
 }
 
-// socket opens the raw socket of a family when it is first needed. Those of
-// IPPROTO_RAW are given whole packets.
-func (b *challenger) socket(f model.Family) (int, error) {
+// socket opens the raw socket of a family when it is first needed. With
+// IPPROTO_RAW it takes whole packets.
+func (c *challenger) socket(f model.Family) (int, error) {
 	i, domain := 0, unix.AF_INET
 	if f == model.IPv6 {
 		i, domain = 1, unix.AF_INET6
 	}
-	if b.sockets[i] != 0 {
-		return b.sockets[i] - 1, nil
+	if c.sockets[i] != 0 {
+		return c.sockets[i] - 1, nil
 	}
 	var fd int
-	err := netns.Do(b.netns, func() (err error) {
+	err := netns.Do(c.netns, func() (err error) {
 		fd, err = unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 		return os.NewSyscallError("socket", err)
 	})
 	if err == nil {
-		b.sockets[i] = fd + 1
+		c.sockets[i] = fd + 1
 	}
 	return fd, err
 }
@@ -112,7 +114,7 @@ const (
 )
 
 // appendSynAck appends a packet with a SYN-ACK and nothing else. The kernel
-// fills in the checksum of IPv4.
+// fills in the IPv4 checksum.
 func appendSynAck(b []byte, from, to netip.AddrPort) []byte {
 	src, dst := from.Addr().AsSlice(), to.Addr().AsSlice()
 	if from.Addr().Is4() {
@@ -134,7 +136,8 @@ func appendSynAck(b []byte, from, to netip.AddrPort) []byte {
 	return b
 }
 
-// sumWords is the sum of 16 bit words in one's complement, as TCP checks it.
+// sumWords returns the one's complement sum of 16-bit words, as in the TCP
+// checksum.
 func sumWords(sum uint32, parts ...[]byte) uint16 {
 	for _, p := range parts {
 		for ; len(p) >= 2; p = p[2:] {

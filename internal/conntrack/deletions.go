@@ -11,25 +11,25 @@ import (
 	"sluice/internal/nfnetlink"
 )
 
-// deletionsAtOnce is how many deletions share a datagram. Their answers fit
+// deletionsPerSend is how many deletions share a datagram. Their answers fit
 // into the smallest receive buffer that the kernel gives by default.
-const deletionsAtOnce = 64
+const deletionsPerSend = 64
 
-// deletions gathers entries to be deleted, and deletes many of them at once.
+// deletions batches entries to be deleted.
 type deletions struct {
 	socket      *nfnetlink.Socket
 	challenger  *challenger
 	msgs        []byte
-	count       int                         // messages in msgs
-	connections [deletionsAtOnce]connection // by message; the zero one if nobody is to be told
-	seq         uint32                      // of the last message
-	first       uint32                      // the number of the first that is being answered
-	open        int                         // answers that are missing
+	count       int                          // messages in msgs
+	connections [deletionsPerSend]connection // by message; the zero one if it is not to be reset
+	seq         uint32                       // of the last message
+	first       uint32                       // sequence number of the first message being answered
+	open        int                          // outstanding answers
 	deleted     int
 	refused     error // the first refusal
 }
 
-// add has an entry deleted sooner or later.
+// add adds an entry to the batch, and flushes a full one.
 func (d *deletions) add(f *flow) error {
 	at := len(d.msgs)
 	d.seq++
@@ -39,18 +39,19 @@ func (d *deletions) add(f *flow) error {
 	if f.zone != nil {
 		d.msgs = nfnetlink.AppendAttr(d.msgs, cta.Zone, f.zone)
 	}
-	// The identity keeps an entry that was born since with the same tuple.
+	// The ID protects a newer entry with the same tuple.
 	d.msgs = nfnetlink.AppendAttr(d.msgs, cta.ID, f.id)
 	nfnetlink.EndMessage(d.msgs, at)
 	nfnetlink.SetSeq(d.msgs, at, d.seq)
 	d.connections[d.count-1] = connectionOf(f)
-	if d.count < deletionsAtOnce {
+	if d.count < deletionsPerSend {
 		return nil
 	}
 	return d.flush()
 }
 
-// flush deletes what was gathered. An entry that is gone already is fine.
+// flush deletes the entries of the batch. It is no error if one is gone
+// already.
 func (d *deletions) flush() error {
 	if d.count == 0 {
 		return nil
@@ -72,7 +73,7 @@ func (d *deletions) flush() error {
 	return nil
 }
 
-// answer reads what became of one deletion.
+// answer handles the answer to one deletion.
 func (d *deletions) answer(h nfnetlink.Header, payload []byte) error {
 	nth := h.Seq - d.first
 	if h.Type != unix.NLMSG_ERROR || nth > d.seq-d.first {

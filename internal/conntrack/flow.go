@@ -21,37 +21,39 @@ type flow struct {
 	protocol model.Protocol
 	from     netip.AddrPort // the client
 	to       netip.AddrPort // where the client sends to
-	by       netip.AddrPort // who answers
-	replyTo  netip.AddrPort // whom the answers go to: the client, or who stands in for it
-	zoned    bool           // belongs to a conntrack zone other than the default
+	by       netip.AddrPort // the source of replies: the endpoint
+	replyTo  netip.AddrPort // where replies go: the client, or the address that masquerades it
+	zoned    bool           // in a conntrack zone other than the default
 	state    uint8          // of a TCP connection
 
-	// Attributes by which the kernel knows the entry. They lie in the buffer
-	// that the entry was read into.
+	// Attributes by which the kernel identifies the entry. They refer to the
+	// receive buffer.
 	family          uint8
 	tuple, zone, id []byte
 }
 
-// key is that of a frontend on the very address that the client sends to.
+// key returns the key of a frontend on the address that the client sends to.
 func (f *flow) key() plan.Key {
 	return plan.Key{Addr: f.to.Addr(), Port: f.to.Port(), Protocol: f.protocol}
 }
 
-// nodePortKey is that of a node port, if the client sends to one.
+// nodePortKey returns the key of the node port that the client may be sending
+// to.
 func (f *flow) nodePortKey() plan.Key {
 	return plan.NodePortKey(model.FamilyOf(f.to.Addr()), f.to.Port(), f.protocol)
 }
 
-// over tells whether a TCP connection has ended at both ends.
+// over reports whether a TCP connection has ended in both directions.
 func (f *flow) over() bool { return f.state > tcpLastAck }
 
-// standing tells whether a TCP connection has begun at both ends, and not ended.
-func (f *flow) standing() bool { return f.state >= tcpEstablished && !f.over() }
+// established reports whether a TCP connection is established and has not
+// ended.
+func (f *flow) established() bool { return f.state >= tcpEstablished && !f.over() }
 
-// translated tells whether the packets go elsewhere than the client sent them.
+// translated reports whether the destination of the flow was translated.
 func (f *flow) translated() bool { return f.by != f.to }
 
-// decode reads an entry, and tells whether all that matters is there.
+// decode parses an entry, and reports whether it is complete.
 func (f *flow) decode(family uint8, attrs []byte) bool {
 	*f = flow{family: family}
 	var orig, reply tuple
@@ -79,8 +81,8 @@ func (f *flow) decode(family uint8, attrs []byte) bool {
 	return f.from.IsValid() && f.to.IsValid() && f.by.IsValid() && f.replyTo.IsValid() && len(f.id) > 0
 }
 
-// tcpState is the state in the attributes of an entry's protocol, 0 if they are
-// not about TCP.
+// tcpState returns the TCP state in the protocol attributes of an entry, 0 for
+// other protocols.
 func tcpState(attrs []byte) uint8 {
 	for typ, v := range nfnetlink.Attrs(attrs) {
 		if typ != cta.ProtoInfoTCP {

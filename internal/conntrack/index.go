@@ -8,33 +8,33 @@ import (
 	"sluice/internal/plan"
 )
 
-// index is what the kernel follows.
+// index is what the kernel is programmed to do.
 type index struct {
-	// followed has frontends, and where node ports answer. A frontend that was
-	// refused is nil: what the kernel does there is not known.
+	// followed has the programmed frontends and settings. A refused frontend is
+	// nil: what the kernel does there is not known.
 	followed plan.Desired
-	// local tells whether the routing table calls an address local.
+	// local reports whether the routing table considers an address local.
 	local func(netip.Addr) bool
-	// retired are frontends that have gone, and former where node ports answered,
-	// since the table was last swept.
+	// retired are frontends that were removed, and former where node ports
+	// answered, since the last complete pass.
 	retired map[plan.Key]struct{}
 	former  []plan.Settings
 }
 
-// newIndex returns one that asks local what the routing table calls local.
+// newIndex returns an empty index.
 func newIndex(local func(netip.Addr) bool) *index {
 	x := &index{followed: plan.Desired{Frontends: map[plan.Key]*plan.Frontend{}}, local: local}
 	x.forget()
 	return x
 }
 
-// forget what has gone: nothing in the table is left of it.
+// forget drops removed frontends: no entries of theirs are left.
 func (x *index) forget() { x.retired, x.former = map[plan.Key]struct{}{}, nil }
 
-// empty tells whether no entry can be stale.
+// empty reports whether no entry can be stale.
 func (x *index) empty() bool { return len(x.followed.Frontends) == 0 && len(x.retired) == 0 }
 
-// stale decides whether an entry must go.
+// stale reports whether an entry must be deleted.
 func (x *index) stale(f *flow) bool {
 	frontend, found := x.followed.Lookup(f.key(), x.local)
 	if f.protocol == model.TCP {
@@ -46,22 +46,22 @@ func (x *index) stale(f *flow) bool {
 	case frontend == nil:
 		return false
 	case f.zoned && !f.translated():
-		// Virtual switches track what passes them in zones of their own, before
+		// Virtual switches track packets in zones of their own, before
 		// it is translated.
 		return false
 	}
 	return !frontend.Serves(f.by)
 }
 
-// lostEndpoint tells whether a TCP connection has lost its endpoint. Without its
-// entry, what the client sends is decided by the rules, and they must say so: a
-// connection is not cut where they would drop that without a word.
+// lostEndpoint reports whether the endpoint of a TCP connection no longer
+// serves. Without its entry, packets of the client are handled by the rules,
+// which must answer: a connection is not reset where they would be dropped.
 func lostEndpoint(f *plan.Frontend, c *flow) bool {
 	drops := func(r *plan.Route) bool { return r.Verdict() == plan.Drop }
 	return c.translated() && !c.over() && !f.Serves(c.by) && !slices.ContainsFunc(f.Routes(), drops)
 }
 
-// isOrphan tells whether a flow is addressed to a frontend that has gone.
+// isOrphan reports whether a flow is addressed to a frontend that was removed.
 func (x *index) isOrphan(f *flow) bool {
 	if _, ok := x.retired[f.key()]; ok {
 		return true
@@ -76,8 +76,8 @@ func (x *index) isOrphan(f *flow) bool {
 	return had(x.followed.Settings) || slices.ContainsFunc(x.former, had)
 }
 
-// set notes what the kernel follows now, and tells whether that can have made
-// an entry stale.
+// set records a programmed frontend, and reports whether that can have made an
+// entry stale.
 func (x *index) set(f *plan.Frontend) bool {
 	old, known := x.followed.Frontends[f.Key]
 	x.followed.Frontends[f.Key] = f
@@ -88,21 +88,21 @@ func (x *index) set(f *plan.Frontend) bool {
 	return !f.ServesAll(old) || followsFirst(f.Protocol) && !old.HasEndpoints()
 }
 
-// followsFirst tells whether clients of a protocol go on sending to a frontend
-// that has no endpoint, so that the first one that comes must be made known to
-// them.
+// followsFirst reports whether clients of a protocol keep sending to a frontend
+// without endpoints, so that their entries are stale when it gets its first
+// one.
 func followsFirst(p model.Protocol) bool { return p == model.UDP }
 
-// refuse notes that it is not known what the kernel does.
+// refuse records that it is not known what the kernel does at a frontend.
 func (x *index) refuse(key plan.Key) { x.followed.Frontends[key] = nil }
 
-// remove notes that a frontend has gone.
+// remove records that a frontend was removed.
 func (x *index) remove(key plan.Key) {
 	delete(x.followed.Frontends, key)
 	x.retired[key] = struct{}{}
 }
 
-// configure notes where node ports answer now, and tells whether that can have
+// configure records where node ports answer, and reports whether that can have
 // made an entry stale.
 func (x *index) configure(s *plan.Settings) bool {
 	old := x.followed.Settings

@@ -20,7 +20,7 @@ import (
 	"sluice/internal/nfnetlink"
 )
 
-// Messages of the kernel's subsystem for connection tracking.
+// Message types of ctnetlink.
 const (
 	getEntry    = unix.NFNL_SUBSYS_CTNETLINK<<8 | 1 // IPCTNL_MSG_CT_GET
 	deleteEntry = unix.NFNL_SUBSYS_CTNETLINK<<8 | 2 // IPCTNL_MSG_CT_DELETE
@@ -31,19 +31,18 @@ const (
 	filterProtocol  = 1 << 3 // CTA_FILTER_F_CTA_PROTO_NUM
 )
 
-// answerTimeout bounds the wait for an answer. The kernel answers within the
-// request; only a lost answer could make us wait.
+// answerTimeout bounds the wait for an answer. The kernel answers
+// synchronously, so only a lost answer can exceed it.
 const answerTimeout = 30 * time.Second
 
-// families are the numbers by which the kernel knows them.
+// families are the kernel's numbers of both families.
 var families = [...]uint8{unix.NFPROTO_IPV4, unix.NFPROTO_IPV6}
 
 // kernel is the connection tracking table of a network namespace.
 type kernel struct{ netns int }
 
-// sweep reads the entries of some protocols and deletes those that are stale.
-// Its sockets live no longer than the sweep, so that nothing is left in them
-// when it ends half way.
+// sweep reads the entries of some protocols and deletes stale ones. Its sockets
+// are closed with the sweep, so that nothing is left in them if it ends early.
 func (k kernel) sweep(ctx context.Context, which protocols, stale func(*flow) bool) (t sweepResult, err error) {
 	reader, err := nfnetlink.Dial(k.netns)
 	if err != nil {
@@ -56,7 +55,7 @@ func (k kernel) sweep(ctx context.Context, which protocols, stale func(*flow) bo
 	}
 	defer func() { err = errors.Join(err, writer.Close()) }()
 
-	// The kernel's share of the work is done in our thread as well.
+	// The kernel's work is done in our thread as well.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	start := threadTime()
@@ -67,16 +66,16 @@ func (k kernel) sweep(ctx context.Context, which protocols, stale func(*flow) bo
 	return sweepResult{s.seen, s.deletions.deleted, s.deletedIPv6, threadTime() - start, challenger.err}, err
 }
 
-// threadTime is the processor time that the calling thread has had so far.
+// threadTime returns the CPU time of the calling thread so far.
 func threadTime() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {
-		return 0 // no kernel of ours lacks this clock
+		return 0 // all supported kernels have this clock
 	}
 	return time.Duration(ts.Nano())
 }
 
-// sweeper looks at the entries that the kernel sends.
+// sweeper examines the entries that the kernel sends.
 type sweeper struct {
 	ctx       context.Context
 	socket    *nfnetlink.Socket
@@ -86,12 +85,12 @@ type sweeper struct {
 	deletions deletions
 	seen      int
 	flow      flow // the entry being looked at
-	done      bool // the answer has come to its end
+	done      bool // the answer is complete
 
-	deletedIPv6 int // of those that doomed deleted
+	deletedIPv6 int // of those deleted
 }
 
-// sweepAll goes over both families.
+// sweepAll sweeps both families.
 func (s *sweeper) sweepAll(which protocols) error {
 	for _, p := range which {
 		for _, family := range families {
@@ -103,8 +102,8 @@ func (s *sweeper) sweepAll(which protocols) error {
 	return nil
 }
 
-// sweep reads the entries of a family and protocol and deletes those that are
-// stale. What it has found so far it deletes also when it cannot read on.
+// sweep reads the entries of a family and protocol and deletes stale ones, also
+// if reading ends with an error.
 func (s *sweeper) sweep(family uint8, p model.Protocol) error {
 	before := s.deletions.deleted
 	err := s.dump(family, p)
@@ -118,17 +117,17 @@ func (s *sweeper) sweep(family uint8, p model.Protocol) error {
 	return err
 }
 
-// dump looks at all entries of a family and protocol.
+// dump examines all entries of a family and protocol.
 func (s *sweeper) dump(family uint8, p model.Protocol) error {
 	err := s.request(family, p, s.filter(p))
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
-		err = s.request(family, p, nil) // the kernel knows no such filter
+		err = s.request(family, p, nil) // the kernel does not support the filter
 	}
 	return err
 }
 
-// protocolFilter asks for the entries of one protocol. Kernels before 5.8
-// overlook it and send all.
+// protocolFilter requests the entries of one protocol. Kernels before 5.8
+// ignore it and send all.
 func protocolFilter(p model.Protocol) []byte {
 	protocol := nfnetlink.AppendAttr(nil, cta.ProtoNum, []byte{byte(p)})
 	tuple := nfnetlink.AppendAttr(nil, nfnetlink.Nested|cta.TupleProto, protocol)
@@ -162,8 +161,8 @@ func (s *sweeper) request(family uint8, p model.Protocol, filter []byte) error {
 	return nil
 }
 
-// answer reads a message of the kernel's answer, which ends with the last entry or
-// with an error.
+// answer handles a message of the kernel's answer, which ends with NLMSG_DONE
+// or with an error.
 func (s *sweeper) answer(p model.Protocol, h nfnetlink.Header, payload []byte) error {
 	switch {
 	case h.Seq != s.seq:
@@ -178,7 +177,8 @@ func (s *sweeper) answer(p model.Protocol, h nfnetlink.Header, payload []byte) e
 	return s.look(p, payload)
 }
 
-// doneError is the reason for which the kernel ended a dump early, if it did.
+// doneError returns the error with which the kernel ended a dump early, if it
+// did.
 func doneError(payload []byte) error {
 	if len(payload) < 4 {
 		return nil
@@ -201,10 +201,12 @@ func (s *sweeper) look(p model.Protocol, payload []byte) error {
 	return s.deletions.add(&s.flow)
 }
 
-// tcpLooseFile holds whether connections are tracked that are met half way.
+// tcpLooseFile holds whether connections are tracked that are already
+// established when they are first seen.
 const tcpLooseFile = "/proc/sys/net/netfilter/nf_conntrack_tcp_loose"
 
-// tcpLoose tells whether the kernel tracks TCP connections that it meets half way.
+// tcpLoose reports whether the kernel tracks TCP connections that are already
+// established when they are first seen.
 func (k kernel) tcpLoose() (yes bool, err error) {
 	err = netns.Do(k.netns, func() error {
 		text, err := os.ReadFile(tcpLooseFile)
@@ -214,7 +216,7 @@ func (k kernel) tcpLoose() (yes bool, err error) {
 	return yes, err
 }
 
-// isLocal tells whether the routing table calls an address local.
+// isLocal reports whether the routing table considers an address local.
 func (k kernel) isLocal(addr netip.Addr) (yes bool, err error) {
 	err = netns.Do(k.netns, func() error {
 		yes, err = host.IsLocal(addr)

@@ -10,24 +10,24 @@ import (
 	"sluice/internal/model"
 )
 
-// sweepResult is what a pass came across.
+// sweepResult is what a sweep found and did.
 type sweepResult struct {
 	seen, deleted int
 	deletedIPv6   int           // of those deleted
-	cost          time.Duration // of processor time
-	provokeErr    error         // why ends of TCP connections were not told that they are reset
+	cost          time.Duration // in CPU time
+	provokeErr    error         // why ends of TCP connections were not provoked to reset them
 }
 
-// Pass is what one pass over the table did.
+// Pass is the result of one pass over the table.
 type Pass struct {
 	Duration    time.Duration
 	Seen        int   // entries looked at
-	Deleted     int   // entries removed
-	DeletedIPv6 int   // those of them that were of IPv6
-	Err         error // why it did not get to its end
+	Deleted     int   // entries deleted
+	DeletedIPv6 int   // those of IPv6
+	Err         error // why it is incomplete
 }
 
-// pass goes over the table once.
+// pass sweeps the table once.
 func (r *Reconciler) pass(ctx context.Context) {
 	start := r.clock.Now()
 	spared := 0
@@ -76,9 +76,10 @@ const (
 	remedyLoose  = "set net.netfilter.nf_conntrack_tcp_loose to 1, or leave --reset-removed-endpoints out"
 )
 
-// sweepable are the protocols that are due. TCP connections are left alone where
-// the kernel does not take up a connection half way: without its entry nobody
-// would answer the client, which is worse than an endpoint that left.
+// sweepable returns the protocols that are due. TCP is left out if the kernel
+// does not track established connections that it first sees (tcp_loose):
+// without its entry a connection would get no answer at all, which is worse
+// than one to a removed endpoint.
 func (r *Reconciler) sweepable() protocols {
 	if !r.due.include(model.TCP) {
 		return r.due
@@ -91,7 +92,8 @@ func (r *Reconciler) sweepable() protocols {
 	return r.due.without(model.TCP)
 }
 
-// logOnce logs what keeps connections from being reset, once.
+// logOnce logs what prevents connections from being reset, unless it was logged
+// last time.
 func (r *Reconciler) logOnce(err error, what, remedy string) {
 	text := fmt.Sprint(what, err)
 	if text == r.lastLogged {
@@ -101,9 +103,9 @@ func (r *Reconciler) logOnce(err error, what, remedy string) {
 	r.log.Error(err, what, "remedy", remedy)
 }
 
-// isPlanned tells whether a flow that should not be there is about to be right:
-// a commit under way is in the kernel before it is known here, and its flows
-// must not be taken for stale ones.
+// isPlanned reports whether a flow that looks stale agrees with the latest
+// plan: a commit in progress is in the kernel before Committed is called, and
+// its flows must not be deleted.
 func (r *Reconciler) isPlanned(f *flow) (planned bool) {
 	r.engine.Inspect(func(v engine.View) {
 		frontend, _ := v.Desired.Lookup(f.key(), r.local)
@@ -112,14 +114,15 @@ func (r *Reconciler) isPlanned(f *flow) (planned bool) {
 	return planned
 }
 
-// localCache is what the kernel said during a pass about addresses being local.
+// localCache caches during a pass which addresses are local.
 type localCache struct {
 	known map[netip.Addr]bool
-	err   error // the first that kept it from saying so
+	err   error // the first error
 }
 
-// local tells whether the routing table calls an address local. One of which that
-// cannot be told is not taken for it: what goes there stays, until a pass succeeds.
+// local reports whether the routing table considers an address local. If that
+// is unknown it returns false: flows to the address are kept until a pass
+// succeeds.
 func (r *Reconciler) local(addr netip.Addr) bool {
 	l := &r.localCache
 	yes, known := l.known[addr]
@@ -137,13 +140,13 @@ func (r *Reconciler) local(addr netip.Addr) bool {
 	return yes
 }
 
-// lookAgain makes the next commit look at everything, should the plan that
-// spared a flow not come true.
+// lookAgain makes the next pass examine everything, in case the plan that
+// spared a flow is not committed.
 func (r *Reconciler) lookAgain() {
 	r.pending.Put(func(p *pending) bool { p.everything = true; return false })
 }
 
-// fail has the pass made up for later. What is due stays due.
+// fail schedules a retry of the pass. What is due stays due.
 func (r *Reconciler) fail(now time.Time, err error) {
 	pause, news := r.tries.Fail(err, now)
 	if at := r.tries.Next(); at.After(r.notBefore) {

@@ -13,7 +13,7 @@ type pending struct {
 	everything bool
 }
 
-// update is the last that became of a frontend: it was set, or removed, or, if
+// update is the last change of a frontend: it was set, or removed, or, if
 // neither, refused by the kernel.
 type update struct {
 	frontend *plan.Frontend
@@ -22,7 +22,7 @@ type update struct {
 
 func (p *pending) empty() bool { return len(p.updates) == 0 && p.settings == nil && !p.everything }
 
-// add takes in a commit, as far as it is about tracked protocols.
+// add adds a commit, as far as it concerns tracked protocols.
 func (p *pending) add(change *plan.Change, refused map[plan.Key]error, tracks protocols) {
 	for _, f := range change.Set {
 		p.put(tracks, f.Key, update{frontend: f})
@@ -49,15 +49,15 @@ func (p *pending) put(tracks protocols, key plan.Key, u update) {
 		p.updates = map[plan.Key]update{}
 	}
 	if _, overtaken := p.updates[key]; overtaken {
-		// Flows may have begun under a version that nobody will look at.
+		// Flows may have begun under a version that is not examined.
 		p.everything = true
 	}
 	p.updates[key] = u
 }
 
-// apply brings an index up to date, and tells of which protocols entries can be
-// stale now. Frontends and addresses that go are the business of UDP alone: the
-// endpoints of their TCP connections are still there.
+// apply updates an index, and returns the protocols whose entries can be stale
+// now. Removed frontends and addresses only matter to UDP: the endpoints of
+// their TCP connections still exist.
 func (p *pending) apply(x *index, tracks protocols) (due protocols) {
 	if p.everything {
 		due = tracks

@@ -16,23 +16,23 @@ import (
 )
 
 const (
-	// settle is how long a pass waits after a commit: packets that were on
-	// their way through the old rules enter the table a moment later.
+	// settle is the delay between a commit and a pass: packets that were
+	// matched by the old rules enter the table a moment later.
 	settle = 10 * time.Millisecond
-	// rest is the least time between two passes, and restFactor how much longer
-	// it is than the processor time of a pass, so that passes take a tenth of one
-	// core at most. What a pass takes on the clock would not do: a busy machine
-	// makes the smallest pass long, and would keep clients waiting for the next.
+	// rest is the minimum time between two passes, and restFactor how much
+	// longer it is than the CPU time of a pass, so that passes take at most a
+	// tenth of one core. Wall-clock time would not do: a busy machine makes the
+	// smallest pass long, and would delay the next one.
 	rest       = 100 * time.Millisecond
 	restFactor = 9
 )
 
-// protocols are those whose entries are looked at.
+// protocols are those whose entries are examined.
 type protocols []model.Protocol
 
 func (p protocols) include(one model.Protocol) bool { return slices.Contains(p, one) }
 
-// with adds one, and leaves p as it is.
+// with adds one, and does not modify p.
 func (p protocols) with(one model.Protocol) protocols {
 	if p.include(one) {
 		return p
@@ -44,40 +44,38 @@ func (p protocols) without(one model.Protocol) protocols {
 	return slices.DeleteFunc(slices.Clone(p), func(p model.Protocol) bool { return p == one })
 }
 
-// Options is what a Reconciler is made of.
+// Options configures a Reconciler.
 type Options struct {
 	Logger logr.Logger
 	Clock  clock.Clock // nil for the real one
 
-	// Engine lends out what is planned by now, of which some may not be committed
-	// yet.
+	// Engine gives access to the latest plan, which may not be committed yet.
 	Engine engine.Inspector
 
-	// OnPass is told of each pass; nil if nobody wants to know.
+	// OnPass is called after each pass; may be nil.
 	OnPass func(Pass)
 
-	// ResetTCP has TCP connections to endpoints that left reset.
+	// ResetTCP resets TCP connections to removed endpoints.
 	ResetTCP bool
 
-	// NetNS is the network namespace whose table it is, as an open file
-	// descriptor; 0 for that of the process.
+	// NetNS is the network namespace of the table, as an open file descriptor;
+	// 0 for that of the process.
 	NetNS int
 }
 
-// Reconciler removes stale entries from the connection tracking table.
+// Reconciler deletes stale entries from the connection tracking table.
 type Reconciler struct {
 	log    logr.Logger
 	clock  clock.Clock
 	engine engine.Inspector
 	onPass func(Pass)
 	tracks protocols
-	// sweep removes entries of some protocols from the table; a field for tests.
+	// sweep deletes stale entries of some protocols; a field for tests.
 	sweep func(context.Context, protocols, func(*flow) bool) (sweepResult, error)
-	// tcpLoose tells whether the kernel tracks TCP connections that it meets half
-	// way; a field for tests.
+	// tcpLoose reports nf_conntrack_tcp_loose; a field for tests.
 	tcpLoose func() (bool, error)
-	// isLocal asks the kernel whether its routing table calls an address local; a
-	// field for tests.
+	// isLocal asks the routing table whether an address is local; a field for
+	// tests.
 	isLocal func(netip.Addr) (bool, error)
 
 	pending *notify.Mailbox[pending]
@@ -86,13 +84,13 @@ type Reconciler struct {
 
 	index      *index
 	localCache localCache
-	due        protocols // of which entries may be stale
+	due        protocols // whose entries may be stale
 	notBefore  time.Time
-	tries      backoff.Tries // to make a pass
-	lastLogged string        // the last about resets
+	tries      backoff.Tries // of a pass
+	lastLogged string        // by logOnce
 }
 
-// New returns a Reconciler that does nothing until Run.
+// New returns a Reconciler that is idle until Run.
 func New(o Options) *Reconciler {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -120,9 +118,8 @@ func New(o Options) *Reconciler {
 	return r
 }
 
-// Committed takes note of a commit. After a full one the entries of all frontends
-// are looked at, not only after a change that can have made some of them stale: the
-// kernel may have done without what is ours for a while.
+// Committed records a commit. After a full one all entries are examined: the
+// kernel may have been without our rules for a while.
 func (r *Reconciler) Committed(c *engine.Commit) {
 	r.pending.Put(func(p *pending) bool {
 		p.add(c.Change, c.Result.Failed, r.tracks)
@@ -145,8 +142,8 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	return nil
 }
 
-// wait returns when there is something to look at and a pass may begin, or with
-// false when ctx is done.
+// wait returns true when there is something to examine and a pass may begin,
+// and false when ctx is done.
 func (r *Reconciler) wait(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
@@ -170,7 +167,7 @@ func (r *Reconciler) sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// absorb takes in what was committed, and tells whether a pass is due.
+// absorb processes what was committed, and reports whether a pass is due.
 func (r *Reconciler) absorb() bool {
 	p := r.pending.Take()
 	for _, one := range p.apply(r.index, r.tracks) {

@@ -8,12 +8,11 @@ import (
 	"sluice/internal/model"
 )
 
-// weightHeader is by which load balancers learn how much traffic a node can
-// take compared with others.
+// weightHeader gives load balancers the weight of this node relative to others.
 const weightHeader = "X-Load-Balancing-Endpoint-Weight"
 
-// answer is what a health check node port says. Its form is an interface that
-// load balancers rely on.
+// answer is the response of a health check node port. Load balancers rely on
+// its form.
 type answer struct {
 	Service             serviceName `json:"service"`
 	LocalEndpoints      int         `json:"localEndpoints"`
@@ -47,5 +46,5 @@ func (a answer) write(w http.ResponseWriter) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set(weightHeader, strconv.Itoa(a.LocalEndpoints))
 	w.WriteHeader(a.status())
-	_, _ = w.Write(body) // who went away does not want the answer
+	_, _ = w.Write(body) // the client may be gone
 }

@@ -9,13 +9,13 @@ import (
 	"sluice/internal/plan"
 )
 
-// startingFor is how long a node that starts may be without its Node object, as
-// long as upstream waits for it.
+// startingFor is how long a starting node may be without its Node object.
+// Upstream waits for it as long.
 const startingFor = 30 * time.Second
 
-// Eligibility knows whether load balancers should send new connections to this
-// node. That follows from what is known now, and not from what was before: of a
-// Node that is gone no more is known than of one that never was.
+// Eligibility determines whether load balancers should send new connections to
+// this node. It depends on the current Node object only: a deleted Node is like
+// one that never existed.
 type Eligibility struct {
 	engine engine.Inspector
 	clock  clock.PassiveClock
@@ -27,7 +27,7 @@ func NewEligibility(e engine.Inspector, c clock.PassiveClock) *Eligibility {
 	return &Eligibility{e, c, c.Now()}
 }
 
-// Leaving is why no new connections should come; "" if they should.
+// Leaving returns why there should be no new connections; "" if there should.
 func (e *Eligibility) Leaving() string {
 	var found plan.Eligibility
 	e.engine.Inspect(func(v engine.View) { found = v.Desired.Eligibility })

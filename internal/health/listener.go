@@ -12,7 +12,7 @@ import (
 	"sluice/internal/httpserver"
 )
 
-// What one client may use of us. Those who check health say little and have no
+// Limits of one client. Health checks are small and have no
 // reason to be slow.
 const (
 	headerTimeout  = 5 * time.Second
@@ -40,8 +40,8 @@ type listener struct {
 	server *http.Server
 }
 
-// listenOn opens a socket. Each family has sockets of its own: a name with the
-// family in it makes package net set IPV6_V6ONLY.
+// listenOn opens a socket. With the family in the network name, package net
+// sets IPV6_V6ONLY, so that each family has its own sockets.
 func listenOn(at netip.AddrPort) (net.Listener, error) {
 	network := "tcp4"
 	if at.Addr().Is6() {
@@ -50,8 +50,8 @@ func listenOn(at netip.AddrPort) (net.Listener, error) {
 	return net.Listen(network, at.String())
 }
 
-// newListener answers on a socket, and calls broke if that ends otherwise than
-// by close. Its connections are among those.
+// newListener serves on a socket, and calls broke if that ends otherwise than
+// by release or drain. all bounds its connections.
 func newListener(socket net.Listener, answer http.Handler, all *httpserver.Connections, log logr.Logger, broke func(error)) *listener {
 	l := &listener{socket: socket, server: newServer(answer, log)}
 	bound := all.Bound(l.server, socket)
@@ -64,10 +64,10 @@ func newListener(socket net.Listener, answer http.Handler, all *httpserver.Conne
 	return l
 }
 
-// release frees the address. What has been accepted goes on until drain.
+// release frees the address. Accepted connections go on until drain.
 func (l *listener) release() {
-	_ = l.socket.Close() // the address is free, whatever it says
+	_ = l.socket.Close() // the address is released even if it fails
 }
 
-// drain waits for answers under way, but not for long, and ends all connections.
+// drain waits up to grace for requests in progress, and ends all connections.
 func (l *listener) drain(grace time.Duration) { httpserver.Drain(l.server, grace) }

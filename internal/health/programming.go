@@ -8,14 +8,14 @@ import (
 	"sluice/internal/engine"
 )
 
-// limit is how long a change may wait, and programming may fail: two sync periods,
-// as with upstream.
+// limit is how long a change may be pending, and programming may fail: two sync
+// periods, as with upstream.
 func limit(s *engine.Summary) time.Duration { return 2 * s.SyncPeriod }
 
-// Programming returns a function that reports whether the kernel follows what is
-// desired: no change has waited for longer than two sync periods, and programming
-// has not failed for so long either. Short trouble, which the engine gets over by
-// itself, is nobody's reason to send traffic elsewhere.
+// Programming returns a function that reports whether the kernel is up to date:
+// no change has been pending for longer than two sync periods, and programming
+// has not failed for that long either. Shorter failures, from which the engine
+// recovers by itself, are no reason to send traffic elsewhere.
 func Programming(status func() engine.Summary, c clock.PassiveClock) func() bool {
 	return func() bool {
 		s := status()

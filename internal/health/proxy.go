@@ -19,27 +19,27 @@ import (
 // proxyRetry is the pause between two tries to listen.
 const proxyRetry = 5 * time.Second
 
-// ProxyOptions is what a Proxy is made of.
+// ProxyOptions configures a Proxy.
 type ProxyOptions struct {
-	// Address is where to listen, as host and port. The unspecified address of
+	// Address is the host and port to listen on. The unspecified address of
 	// either family stands for all addresses of both.
 	Address string
-	// HardFail ends Run when it cannot listen. Otherwise it tries again.
+	// HardFail ends Run if it cannot listen. Otherwise it retries.
 	HardFail bool
-	// Families are those that the node can do; nil for both.
+	// Families are those that the node supports; nil for both.
 	Families []model.Family
 	// Status is that of the engine.
 	Status func() engine.Summary
-	// Leaving says why no new connections should come to the node; "" if they
+	// Leaving returns why the node should get no new connections; "" if it
 	// should. It is Eligibility.Leaving; nil for a node that stays.
 	Leaving func() string
-	// Waiting says what the proxy waits for before it does any work; "" or nil if it
-	// does not wait.
+	// Waiting returns what the proxy waits for before it does any work; "" or
+	// nil if it does not wait.
 	Waiting func() string
-	// Answered is told of each answer, for counting; nil if nobody counts.
+	// Answered is called for each answer, for counting; may be nil.
 	Answered func(path string, status int)
-	// Failed is told when the proxy cannot listen, the first time and whenever
-	// the reason is another; nil if nobody wants to know.
+	// Failed is called when the proxy cannot listen, the first time and
+	// whenever the reason changes; may be nil.
 	Failed func(error)
 	Logger logr.Logger
 	Clock  clock.Clock // nil for the real one
@@ -53,7 +53,7 @@ type Proxy struct {
 	listen  func(network, address string) (net.Listener, error)
 }
 
-// NewProxy returns a Proxy that serves nothing until Run.
+// NewProxy returns a Proxy that is idle until Run.
 func NewProxy(o ProxyOptions) *Proxy {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -76,10 +76,10 @@ func NewProxy(o ProxyOptions) *Proxy {
 	return &Proxy{ProxyOptions: o, began: o.Clock.Now(), healthy: Programming(o.Status, o.Clock), listen: httpserver.Listener(slices.Contains(o.Families, model.IPv6))}
 }
 
-// Handler answers on /healthz, where load balancers ask whether to send new
-// connections to the node, and on /livez, where the kubelet asks whether to
-// start the proxy again: a node that is leaving is no reason for that, nor is a
-// proxy that waits for another one.
+// Handler serves /healthz, which load balancers use to decide whether to send
+// new connections to the node, and /livez, which the kubelet uses to decide
+// whether to restart the proxy: a node that is leaving is no reason for that,
+// nor is a proxy that waits for another one.
 func (p *Proxy) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -96,10 +96,10 @@ func (p *Proxy) Handler() http.Handler {
 	return mux
 }
 
-// idle tells whether the proxy has had its time and has programmed nothing,
-// because its sources tell it nothing: an API server that cannot be reached,
-// mostly. Load balancers should not count on such a node; to start the proxy
-// again, which is what /livez is asked for, would not help.
+// idle reports whether the proxy has programmed nothing for too long after its
+// start because its sources are not in sync, usually because the API server
+// cannot be reached. Load balancers should not use such a node; restarting the
+// proxy, which is what /livez is for, would not help.
 func (p *Proxy) idle() bool {
 	s := p.Status()
 	return s.LastCommit.IsZero() && p.Clock.Since(p.began) > limit(&s)

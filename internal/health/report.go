@@ -9,15 +9,15 @@ import (
 	"sluice/internal/model"
 )
 
-// report is what the proxy says of itself. Its form is an interface that
-// cloud providers, kubelets and dashboards rely on.
+// report is the health of the proxy. Cloud providers, kubelets and dashboards
+// rely on its form.
 type report struct {
 	LastUpdated  time.Time               `json:"lastUpdated"`
 	CurrentTime  time.Time               `json:"currentTime"`
 	NodeEligible *bool                   `json:"nodeEligible,omitempty"` // only on /healthz
-	Healthy      bool                    `json:"healthy"`                // whatever becomes of the node
+	Healthy      bool                    `json:"healthy"`                // regardless of NodeEligible
 	Status       map[string]familyReport `json:"status,omitempty"`
-	Reason       string                  `json:"reason,omitempty"` // for which the proxy does nothing yet
+	Reason       string                  `json:"reason,omitempty"` // why the proxy does nothing yet
 }
 
 type familyReport struct {
@@ -25,8 +25,8 @@ type familyReport struct {
 	Healthy     bool      `json:"healthy"`
 }
 
-// newReport tells of all families alike: one commit programs them all. Before the
-// first there is nothing to tell of them.
+// newReport reports the same of all families: one commit programs them all.
+// Before the first commit none is listed.
 func newReport(s engine.Summary, families []model.Family, healthy bool, now time.Time) report {
 	r := report{LastUpdated: s.LastCommit, CurrentTime: now, Healthy: healthy}
 	if s.LastCommit.IsZero() {
@@ -39,8 +39,9 @@ func newReport(s engine.Summary, families []model.Family, healthy bool, now time
 	return r
 }
 
-// write answers with the report. Who reads a good one takes lastUpdated for the
-// time at which all was well: that is now, even if nothing has changed for long.
+// write writes the response. Readers of a good one take lastUpdated for the
+// last time at which the proxy was healthy: that is now, even if nothing has
+// changed for long.
 func (r report) write(w http.ResponseWriter, good bool) int {
 	status := http.StatusServiceUnavailable
 	if good {
@@ -56,6 +57,6 @@ func (r report) write(w http.ResponseWriter, good bool) int {
 	header.Set("Content-Type", "application/json")
 	header.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // who went away does not want the answer
+	_, _ = w.Write(body) // the client may be gone
 	return status
 }

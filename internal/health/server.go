@@ -12,23 +12,23 @@ import (
 	"sluice/internal/backoff"
 )
 
-// server tells the health of one Service on one address.
+// server answers health checks of one Service on one address.
 type server struct {
 	serverKey
 	healthy        func() bool
-	localEndpoints atomic.Int64 // read by those who answer; all else belongs to Services
+	localEndpoints atomic.Int64 // read by handlers; everything else belongs to Services
 
 	listener *listener     // nil while it does not listen
 	tries    backoff.Tries // to listen
 }
 
-// ServeHTTP answers whatever is asked: the port says it all.
+// ServeHTTP gives the same answer to every request: the port identifies the
+// Service.
 func (s *server) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	newAnswer(s.service, int(s.localEndpoints.Load()), s.healthy()).write(w)
 }
 
-// failed plans the next try, and tells whether the reason is another than
-// before.
+// failed schedules the next try, and reports whether the reason is new.
 func (s *server) failed(log logr.Logger, err error, now time.Time) (news bool) {
 	pause, news := s.tries.Fail(err, now)
 	if news {
@@ -49,7 +49,7 @@ func (s *server) succeeded(log logr.Logger) {
 	s.tries.Succeed()
 }
 
-// remedy says what whoever runs the node can do about a failure to listen.
+// remedy returns what an administrator can do about a failure to listen.
 func remedy(err error) string {
 	switch {
 	case errors.Is(err, unix.EADDRINUSE):

@@ -19,22 +19,21 @@ import (
 	"sluice/internal/plan"
 )
 
-// ServicesOptions is what Services are made of.
+// ServicesOptions configures Services.
 type ServicesOptions struct {
 	Logger logr.Logger
 	Clock  clock.Clock // nil for the real one
-	// Failed is told when a health check node port cannot be listened on, the
-	// first time and whenever the reason is another; nil if nobody wants to
-	// know.
+	// Failed is called when a health check node port cannot be listened on, the
+	// first time and whenever the reason changes; may be nil.
 	Failed func(service model.Name, err error)
 }
 
-// grace is less than anybody waits for a process that was asked to end.
+// grace is shorter than the time a process gets to terminate.
 const grace = 2 * time.Second
 
 // maxConnections is how many connections the health check node ports of all
-// Services together keep open. Load balancers ask once in a few seconds, and the
-// answer is short.
+// Services keep open together. Load balancers send a request every few seconds,
+// and answers are short.
 const maxConnections = 1024
 
 // Services serves the health check node ports of all Services.
@@ -43,30 +42,30 @@ type Services struct {
 	clock  clock.Clock
 	failed func(model.Name, error)
 	listen func(netip.AddrPort) (net.Listener, error)
-	grace  time.Duration // for answers under way when listening stops
+	grace  time.Duration // for requests in progress when listening stops
 
 	connections *httpserver.Connections // of all servers
 
 	changed  notify.Signal     // what is desired
-	broken   chan brokenServer // where listening ended by itself
+	broken   chan brokenServer // servers whose socket failed
 	draining sync.WaitGroup
 
 	servers map[serverKey]*server // belongs to the goroutine of Run
 }
 
-// serverKey is where the health of a Service is told.
+// serverKey identifies the server of a Service on one address.
 type serverKey struct {
 	service model.Name
 	at      netip.AddrPort
 }
 
-// brokenServer is a server that listens no longer, and why.
+// brokenServer is a server that no longer listens, and why.
 type brokenServer struct {
 	server *server
 	err    error
 }
 
-// NewServices returns Services that do nothing until Run.
+// NewServices returns Services that are idle until Run.
 func NewServices(o ServicesOptions) *Services {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -89,15 +88,16 @@ func NewServices(o ServicesOptions) *Services {
 	}
 }
 
-// Committed has Run look at what changed.
+// Committed makes Run look at what changed.
 func (s *Services) Committed(c *engine.Commit) {
 	if c.Change.HealthChecks || c.Change.Settings != nil {
 		s.changed.Notify()
 	}
 }
 
-// Run follows the engine until ctx ends, and then stops listening. Healthy is
-// the opinion on the proxy that goes with each answer. It is called once.
+// Run follows the engine until ctx ends, and then stops listening. healthy
+// reports the health of the proxy, which is part of each answer. It is called
+// once.
 func (s *Services) Run(ctx context.Context, e engine.Inspector, healthy func() bool) error {
 	defer s.draining.Wait()
 	defer func() { s.keep(nil) }()
@@ -119,9 +119,9 @@ func (s *Services) Run(ctx context.Context, e engine.Inspector, healthy func() b
 	}
 }
 
-// wanted says where to listen, and how many endpoints to tell of there: where node
-// ports answer, by the families of the Service. A client that came by IPv4 can be
-// served by the IPv4 endpoints only.
+// wanted returns where to listen and the number of endpoints to report there:
+// where node ports answer, in the families of the Service. A client that uses
+// IPv4 can be served by IPv4 endpoints only.
 func wanted(e engine.Inspector) map[serverKey]int {
 	var checks []plan.HealthCheck
 	addresses := map[model.Family][]netip.Addr{}
@@ -149,8 +149,9 @@ func wanted(e engine.Inspector) map[serverKey]int {
 	return out
 }
 
-// addressesOf are those to listen on in a family. Where node ports answer on every
-// local address, that is the unspecified one, which takes in loopback too.
+// addressesOf returns the addresses of a family to listen on. If node ports
+// answer on every local address, that is the unspecified one, which includes
+// loopback.
 func addressesOf(s *plan.Settings, f model.Family) []netip.Addr {
 	if s.NodePortAll(f) {
 		if f == model.IPv4 {
@@ -162,10 +163,10 @@ func addressesOf(s *plan.Settings, f model.Family) []netip.Addr {
 	return slices.DeleteFunc(slices.Concat(s.NodePortIPs, s.LoopbackIPs), others)
 }
 
-// follow has servers in these places and nowhere else.
-func (s *Services) follow(places map[serverKey]int, healthy func() bool) {
-	s.keep(places)
-	for p, localEndpoints := range places {
+// follow keeps servers for exactly these keys.
+func (s *Services) follow(wanted map[serverKey]int, healthy func() bool) {
+	s.keep(wanted)
+	for p, localEndpoints := range wanted {
 		srv := s.servers[p]
 		if srv == nil {
 			srv = &server{serverKey: p, healthy: healthy}
@@ -175,17 +176,17 @@ func (s *Services) follow(places map[serverKey]int, healthy func() bool) {
 	}
 }
 
-// keep removes the servers in all other places.
-func (s *Services) keep(places map[serverKey]int) {
+// keep removes the servers of all other keys.
+func (s *Services) keep(wanted map[serverKey]int) {
 	for p, srv := range s.servers {
-		if _, ok := places[p]; !ok {
+		if _, ok := wanted[p]; !ok {
 			s.close(srv)
 			delete(s.servers, p)
 		}
 	}
 }
 
-// open lets those servers listen that do not yet and whose time has come.
+// open makes servers listen that do not yet and that are due.
 func (s *Services) open(ctx context.Context) {
 	now := s.clock.Now()
 	for _, srv := range s.servers {
@@ -207,14 +208,14 @@ func (s *Services) open(ctx context.Context) {
 	}
 }
 
-// fail has a server tried again later, and tells of a reason that is news.
+// fail schedules a retry, and calls failed if the reason is new.
 func (s *Services) fail(srv *server, err error) {
 	if news := srv.failed(s.log, err, s.clock.Now()); news {
 		s.failed(srv.service, err)
 	}
 }
 
-// close stops listening at once, and leaves what is under way to itself.
+// close stops listening immediately; requests in progress are completed.
 func (s *Services) close(srv *server) {
 	l := srv.listener
 	if l == nil {
@@ -226,7 +227,7 @@ func (s *Services) close(srv *server) {
 	s.draining.Go(func() { l.drain(s.grace) })
 }
 
-// failing are the servers that do not listen and are to be tried again.
+// failing yields the tries of servers that do not listen.
 func (s *Services) failing(yield func(*backoff.Tries) bool) {
 	for _, srv := range s.servers {
 		if srv.listener == nil && !yield(&srv.tries) {
