@@ -1,4 +1,4 @@
-// Package dataplane is the interface that every mode implements: it takes what
-// plan desires and makes the kernel do it. No Kubernetes decision is taken at
-// or below this interface.
+// Package dataplane is the interface that every mode implements: it programs
+// what plan desires into the kernel. No Kubernetes decision is made at or below
+// this interface.
 package dataplane

@@ -9,16 +9,18 @@ import (
 	"sluice/internal/plan"
 )
 
-// ProgressReporter is a Dataplane that tells how far it is with Reconcile and Apply.
+// ProgressReporter is a Dataplane that reports the progress of Reconcile and
+// Apply.
 type ProgressReporter interface {
-	// OnProgress has report called now and then during Reconcile and Apply. It
-	// is called before the first of those, and report does not block.
+	// OnProgress sets a function to be called now and then during Reconcile and
+	// Apply. OnProgress is called before the first of those, and report does
+	// not block.
 	OnProgress(report func(Progress))
 }
 
 // Progress is how far a Reconcile or Apply is.
 type Progress struct {
-	Done, Total  int // frontends that are written, and that there are to write
+	Done, Total  int // frontends that are written, and all that are to be written
 	Transactions int
 }
 
@@ -38,13 +40,13 @@ type FamilyChecker interface {
 // Describer is a Dataplane that can show what the kernel holds for a frontend.
 type Describer interface {
 	// Describe reads what the kernel holds for a frontend and, if client is
-	// valid, what it remembers of that client. It may be called by anybody at
-	// any time, and costs in proportion to what the frontend has.
+	// valid, the affinity of that client. Any goroutine may call it at any
+	// time; its cost is proportional to the size of the frontend.
 	Describe(ctx context.Context, at Destination, client netip.Addr) (Description, error)
 }
 
-// Destination is where a packet goes: a frontend, and the address by which it is
-// reached, which for a node port is one of the node's.
+// Destination is where a packet goes: a frontend, and the address by which it
+// is reached, which for a node port is one of the node's.
 type Destination struct {
 	plan.Key
 	IP netip.Addr
@@ -52,23 +54,25 @@ type Destination struct {
 
 // Description is what the kernel holds for a frontend.
 type Description struct {
-	Present bool // there is something
-	// Objects are the kernel's, in the words of the mechanism.
+	Present bool // the kernel holds something
+	// Objects are the kernel objects, in terms of the mechanism.
 	Objects []Object
-	// Route and Outside are the endpoints in the order of the kernel, at most
+	// Route and Outside are the endpoints in the kernel's order, at most
 	// MaxDescribed of each. RouteSize and OutsideSize say how many there are.
 	Route, Outside         []netip.AddrPort
 	RouteSize, OutsideSize int
-	// Counted says that new connections are counted, in Connections, and packets
-	// that asked for one and were rejected or dropped in Refused.
+	// Counted says that new connections are counted, in Connections, and
+	// packets that tried to open one and were rejected or dropped in Refused.
 	Counted              bool
 	Connections, Refused uint64
-	// Remembered are the endpoints that the client stays with, as long as its
-	// packets may go there: clients can have different pools.
+	// Remembered are the endpoints that the client has affinity to, for as long
+	// as its packets may go there: there can be several, since clients can have
+	// different pools.
 	Remembered []Remembered
 }
 
-// Remembered is an endpoint that a client stays with, and for how long yet.
+// Remembered is an endpoint that a client has affinity to, and when that
+// expires.
 type Remembered struct {
 	Endpoint netip.AddrPort
 	Expires  time.Duration
@@ -77,7 +81,7 @@ type Remembered struct {
 // MaxDescribed is how many endpoints of a pool are described.
 const MaxDescribed = 100
 
-// Object is an object of the kernel: where it is, what it says, for people.
+// Object is a kernel object, for humans: where it is, and its contents.
 type Object struct {
 	Where, What string
 }

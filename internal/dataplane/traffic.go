@@ -6,32 +6,33 @@ import (
 	"sluice/internal/plan"
 )
 
-// TrafficReader is a Dataplane that tells what became of the packets that asked for
-// a connection.
+// TrafficReader is a Dataplane that counts packets that open connections.
 type TrafficReader interface {
-	// Traffic calls each with the traffic of frontends, and returns that of
-	// none. It may leave out frontends that change at the moment; they come the
-	// next time. It may be called by others and never delays changes for long.
+	// Traffic calls each with the traffic of frontends, and returns that
+	// addressed to no frontend. It may omit frontends that are changing; they
+	// are included the next time. It may be called concurrently and never
+	// delays changes for long.
 	Traffic(ctx context.Context, each func(plan.Key, Traffic)) (UnmatchedTraffic, error)
 }
 
-// Traffic is what became of the packets that asked a frontend for a connection,
-// as far as the kernel counts. Only differences mean something: where the counts
-// begin is not known, and parts of them may be below zero.
+// Traffic counts the packets that tried to open a connection to a frontend, as
+// far as the kernel counts them. Only differences are meaningful: the counters
+// start at an unknown value, and parts of them may be negative.
 type Traffic struct {
-	// Attempts are all of them. It goes back only when the kernel counts anew.
+	// Attempts counts all of them. It decreases only when the kernel's counters
+	// are reset.
 	Attempts    uint64
 	Connections int64
 	Refused     [plan.NumFrontendRefusals]int64 // by cause
 }
 
-// UnmatchedTraffic are packets that asked for a connection with an address of the Services
-// that is no frontend, since the kernel began to count them.
+// UnmatchedTraffic counts packets that tried to open a connection to an address
+// of the Services, but to no frontend, since the kernel's counters were reset.
 type UnmatchedTraffic struct {
 	UnknownPort, UnallocatedAddress uint64
 }
 
-// Plus adds up.
+// Plus returns the sum.
 func (t Traffic) Plus(o Traffic) Traffic {
 	t.Attempts += o.Attempts
 	t.Connections += o.Connections
@@ -41,7 +42,7 @@ func (t Traffic) Plus(o Traffic) Traffic {
 	return t
 }
 
-// Minus is what t has more than o.
+// Minus returns the difference.
 func (t Traffic) Minus(o Traffic) Traffic {
 	t.Attempts -= o.Attempts
 	t.Connections -= o.Connections
@@ -51,10 +52,10 @@ func (t Traffic) Minus(o Traffic) Traffic {
 	return t
 }
 
-// TrafficFunc is TrafficReader.Traffic of a dataplane.
+// TrafficFunc is the type of TrafficReader.Traffic.
 type TrafficFunc func(ctx context.Context, each func(plan.Key, Traffic)) (UnmatchedTraffic, error)
 
-// TrafficOf is how a Dataplane counts, nil if it does not.
+// TrafficOf returns how a Dataplane counts traffic, nil if it does not.
 func TrafficOf(d Dataplane) TrafficFunc {
 	if a, ok := d.(TrafficReader); ok {
 		return a.Traffic

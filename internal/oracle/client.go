@@ -9,7 +9,7 @@ import (
 	"sluice/internal/plan"
 )
 
-// client is who sent a packet.
+// client is the sender of a packet.
 type client uint8
 
 const (
@@ -22,8 +22,8 @@ func (t client) String() string {
 	return [...]string{"somebody outside", "a pod", "the node"}[t]
 }
 
-// client tells who sent the packet. The detector is asked first: an address of
-// the node that lies in a pod range, as a bridge's does, counts as a pod.
+// client returns the sender of the packet. The detector decides first: an
+// address of the node in a pod range, such as a bridge's, counts as a pod.
 func (w World) client(p Packet) client {
 	switch {
 	case w.isPod(p):
@@ -34,9 +34,9 @@ func (w World) client(p Packet) client {
 	return outside
 }
 
-// isPod tells whether the sender is local by the configured way of detection:
-// in a cluster CIDR, in a pod CIDR of this node, or come through the bridge or
-// an interface of the right name. Without a detector nobody is a pod.
+// isPod reports whether the sender is local by the configured detection: in a
+// cluster CIDR, in a pod CIDR of this node, or behind the bridge or an
+// interface with the prefix. Without a detector no sender is a pod.
 func (w World) isPod(p Packet) bool {
 	c := w.Config
 	switch c.DetectLocal {
@@ -48,8 +48,8 @@ func (w World) isPod(p Packet) bool {
 	return anyContains(w.podRanges(), p.Source)
 }
 
-// hasDetector tells whether pods of the family can be recognised at all. A
-// detector by address that has no range of a family is none for that family.
+// hasDetector reports whether pods of the family can be recognised at all. A
+// detector by address without a range of a family is none for that family.
 func (w World) hasDetector(f model.Family) bool {
 	c := w.Config
 	switch c.DetectLocal {
@@ -63,7 +63,7 @@ func (w World) hasDetector(f model.Family) bool {
 	})
 }
 
-// podRanges are the addresses of pods, where pods are told by address.
+// podRanges returns the addresses of pods, if pods are detected by address.
 func (w World) podRanges() []netip.Prefix {
 	switch {
 	case w.Config.DetectLocal == plan.DetectClusterCIDR:
@@ -74,12 +74,12 @@ func (w World) podRanges() []netip.Prefix {
 	return nil
 }
 
-// isNode tells whether an address belongs to this node.
+// isNode reports whether an address belongs to this node.
 func (w World) isNode(a netip.Addr) bool {
 	return a.IsLoopback() || slices.Contains(w.nodeAddresses(), a)
 }
 
-// nodeAddresses are those of the machine and those that its Node object names.
+// nodeAddresses returns those of the machine and those of its Node object.
 func (w World) nodeAddresses() []netip.Addr {
 	if w.Node == nil {
 		return w.HostIPs
@@ -87,10 +87,10 @@ func (w World) nodeAddresses() []netip.Addr {
 	return slices.Concat(w.HostIPs, w.Node.IPs)
 }
 
-// servesNodePorts tells whether node ports answer on an address. The settings
-// add up; if there are none, the primary IPs serve. Whoever selects all of a family
-// means whatever is local by the routing table, and who speaks of one family only,
-// by ranges, leaves the other one to that.
+// servesNodePorts reports whether node ports answer on an address. The settings
+// add up; if there are none, the primary IPs serve. Selecting all of a family
+// means all local addresses according to the routing table, and so do prefixes
+// of the other family alone.
 func (w World) servesNodePorts(a netip.Addr) bool {
 	c := w.Config.NodePortAddresses
 	f := model.FamilyOf(a)
@@ -107,8 +107,8 @@ func (w World) servesNodePorts(a netip.Addr) bool {
 	return slices.Contains(w.HostIPs, a) && anyContains(c.Prefixes, a)
 }
 
-// primaryIP is the first of the family that the Node object names; without a
-// Node object it is the first of the machine's that others can reach.
+// primaryIP returns the first of the family in the Node object; without a Node
+// object it is the first global unicast address of the machine.
 func (w World) primaryIP(f model.Family) netip.Addr {
 	if w.Node != nil {
 		return w.Node.PrimaryIP(f)

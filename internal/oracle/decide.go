@@ -9,9 +9,9 @@ import (
 	"sluice/internal/model"
 )
 
-// Decide says what must happen to the packet.
+// Decide returns what must happen to the packet.
 func Decide(world World, packet Packet) Verdict {
-	// A listener on loopback is served, if at all, without touching packets.
+	// Node ports on loopback are relayed, which does not affect packets.
 	if packet.Destination.IsLoopback() {
 		return Verdict{Action: Pass, Why: "loopback is not a frontend"}
 	}
@@ -24,12 +24,12 @@ func Decide(world World, packet Packet) Verdict {
 	if world.Config.FrontendsOnly {
 		return Verdict{Action: Pass, Why: "no Service has this address and port, and the mode looks no further"}
 	}
-	// A ClusterIP is a Service's alone: what it does not serve, it refuses.
+	// A ClusterIP belongs to a Service, which refuses all other ports.
 	if owner := world.ownerOfClusterIP(packet.Destination); owner != nil {
 		return Verdict{Action: Reject, Service: owner.Name,
 			Why: "no such port on the ClusterIP of " + owner.Name.String()}
 	}
-	// Nobody is there, and a packet sent on would go round in circles.
+	// The address is unused, and forwarding the packet could make it loop.
 	for _, cidr := range world.ServiceCIDRs {
 		if anyContains(cidr.Prefixes, packet.Destination) {
 			return Verdict{Action: Drop, Why: "in a service CIDR, but the ClusterIP of no Service"}
@@ -53,7 +53,7 @@ func (k kind) String() string {
 	return [...]string{"ClusterIP", "load balancer IP", "external IP", "node port"}[k]
 }
 
-// frontend is an address and port where a service port answers.
+// frontend is an address and port at which a service port answers.
 type frontend struct {
 	service *model.Service
 	port    model.ServicePort
@@ -62,9 +62,9 @@ type frontend struct {
 
 func (f frontend) String() string { return f.kind.String() + " of " + f.service.Name.String() }
 
-// frontendOf finds the frontend that the packet is for among all that claim
-// it. A specific address goes before node ports; then the older Service wins;
-// within one Service it is the first that was found, in the order of kinds.
+// frontendOf finds the frontend that the packet is for among all that claim it.
+// A specific address wins over node ports; then the older Service wins; within
+// one Service the first in the order of kinds.
 func (w World) frontendOf(p Packet) (frontend, bool) {
 	for _, kinds := range [][]kind{{clusterIP, loadBalancerIP, externalIP}, {nodePort}} {
 		var claims []frontend
@@ -84,12 +84,12 @@ func (w World) frontendOf(p Packet) (frontend, bool) {
 	return frontend{}, false
 }
 
-// byAge orders Services by creation; an unknown time of creation is the oldest.
+// byAge orders Services by creation; one without a creation time is the oldest.
 func byAge(a, b *model.Service) int {
 	return cmp.Or(a.Created.Compare(b.Created), a.Name.Compare(b.Name))
 }
 
-// claims tells whether the packet is addressed to the frontend. A Service has
+// claims reports whether the packet is addressed to the frontend. A Service has
 // external frontends only in the families of its ClusterIPs.
 func (w World) claims(f frontend, p Packet) bool {
 	if f.port.Protocol != p.Protocol || !hasFamily(f.service, model.FamilyOf(p.Destination)) {
@@ -113,7 +113,8 @@ func hasFamily(s *model.Service, family model.Family) bool {
 	})
 }
 
-// ownerOfClusterIP is the oldest Service with that ClusterIP, nil for none.
+// ownerOfClusterIP returns the oldest Service with that ClusterIP, nil for
+// none.
 func (w World) ownerOfClusterIP(a netip.Addr) *model.Service {
 	owners := without(w.Services, func(s *model.Service) bool { return !slices.Contains(s.ClusterIPs, a) })
 	if len(owners) == 0 {
@@ -125,7 +126,7 @@ func (w World) ownerOfClusterIP(a netip.Addr) *model.Service {
 // connect decides about a packet that is addressed to a frontend.
 func (w World) connect(f frontend, p Packet) Verdict {
 	v := Verdict{Service: f.service.Name}
-	// The filter comes first: who may not connect does not learn whether
+	// The filter comes first: a client that may not connect does not learn whether
 	// there are endpoints.
 	if f.kind == loadBalancerIP && !w.admits(f.service, p) {
 		v.Action, v.Why = Drop, fmt.Sprintf("%s, whose source ranges lack %s", f, p.Source)
@@ -149,7 +150,7 @@ func (w World) connect(f frontend, p Packet) Verdict {
 			v.MasqueradedTo[e.addrPort] = w.masquerades(f, who, p, e)
 		}
 	case len(everywhere) > 0:
-		// A load balancer's health check finds out, not the client.
+		// This is for the load balancer's health check to detect, not the client.
 		v.Action, v.Why = Drop, v.Why+" is empty, but there are endpoints elsewhere"
 	default:
 		v.Action, v.Why = Reject, v.Why+" is empty, and so is every other"
@@ -157,11 +158,11 @@ func (w World) connect(f frontend, p Packet) Verdict {
 	return v
 }
 
-// admits tells whether the source ranges of the Service let the packet in. No
-// list admits everybody, a list without a valid range nobody, and a list with
-// ranges of the other family only is none. Where the ranges allow this node, a
-// packet from the load balancer's IP itself is the node's own too: it has that IP
-// and picked it as source.
+// admits reports whether the source ranges of the Service admit the packet.
+// Without a list all sources are admitted, with a list without a valid range
+// none, and a list with ranges of the other family only does not restrict this
+// one. If the ranges admit this node, a packet from the load balancer's IP
+// itself is the node's own too: it has that IP and picked it as source.
 func (w World) admits(s *model.Service, p Packet) bool {
 	if !s.Filtered || anyContains(s.SourceRanges, p.Source) {
 		return true
@@ -176,10 +177,10 @@ func (w World) admits(s *model.Service, p Packet) bool {
 	return p.Source == p.Destination && allowsNode
 }
 
-// usesLocalPool tells whether only endpoints on this node will do. A ClusterIP
-// goes by the internal traffic policy, whoever asks. An external frontend goes
-// by the external one, but only for clients from outside: a pod or the node
-// gets what a load balancer would have found for it.
+// usesLocalPool reports whether only endpoints on this node may be used. A
+// ClusterIP uses the internal traffic policy for all clients. An external
+// frontend uses the external one, but only for clients from outside: a pod or
+// the node gets what a load balancer would have found for it.
 func (f frontend) usesLocalPool(who client) bool {
 	if f.kind == clusterIP {
 		return f.service.InternalPolicy == model.PolicyLocal
@@ -187,7 +188,7 @@ func (f frontend) usesLocalPool(who client) bool {
 	return f.service.ExternalPolicy == model.PolicyLocal && who == outside
 }
 
-// masquerades tells whether the endpoint sees the node's address.
+// masquerades reports whether the endpoint sees the node's address.
 func (w World) masquerades(f frontend, who client, p Packet, e endpoint) bool {
 	hairpin := e.Addr == p.Source
 	if hairpin {

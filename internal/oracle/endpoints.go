@@ -17,12 +17,12 @@ func (e endpoint) usable() bool  { return e.Conditions.Has(model.Ready) }
 func (e endpoint) leaving() bool { return e.Conditions.Has(model.Serving | model.Terminating) }
 
 // endpointsOf returns the endpoints of a service port in one family that could
-// take a connection now, each once, sorted.
+// take a connection now, sorted and without duplicates.
 //
 // The slice must be of that Service and family, and have a port of the same
-// name and protocol. An endpoint found twice counts once, and the better of
-// its conditions holds: ready before serving and terminating. Where that
-// leaves a tie, the slice that comes first by name is believed.
+// name and protocol. Of duplicates the one with the better conditions counts:
+// ready before serving and terminating. In case of a tie, the slice that is
+// first by name wins.
 func (w World) endpointsOf(s *model.Service, port model.ServicePort, f model.Family) []endpoint {
 	var found []endpoint
 	for _, slice := range slices.SortedFunc(slices.Values(w.Slices), bySliceName) {
@@ -63,15 +63,15 @@ func badness(e endpoint) int {
 	return 2
 }
 
-// acceptable leaves out addresses that no endpoint can have: of the other
-// family, loopback, unspecified, link-local or multicast.
+// acceptable excludes addresses that no endpoint can have: of the other family,
+// loopback, unspecified, link-local or multicast.
 func acceptable(a netip.Addr, f model.Family) bool {
 	return a.IsValid() && model.FamilyOf(a) == f &&
 		!a.IsLoopback() && !a.IsUnspecified() && !a.IsLinkLocalUnicast() && !a.IsMulticast()
 }
 
-// clusterPool is the usable endpoints after topology; if none is usable, those
-// that still serve while they terminate.
+// clusterPool returns the usable endpoints after topology; if none is usable,
+// those that still serve while they terminate.
 func (w World) clusterPool(all []endpoint) []endpoint {
 	if usable := only(all, endpoint.usable); len(usable) > 0 {
 		return w.nearest(usable)
@@ -79,7 +79,7 @@ func (w World) clusterPool(all []endpoint) []endpoint {
 	return only(all, endpoint.leaving)
 }
 
-// localPool is the same for the endpoints on this node, and hints have no say.
+// localPool does the same for the endpoints on this node, and ignores hints.
 func (w World) localPool(all []endpoint) []endpoint {
 	here := only(all, func(e endpoint) bool {
 		return e.Node != "" && e.Node == w.Config.NodeName
@@ -90,9 +90,9 @@ func (w World) localPool(all []endpoint) []endpoint {
 	return only(here, endpoint.leaving)
 }
 
-// nearest keeps the endpoints that are meant for this node, if every endpoint
-// says for which nodes it is and one of them says this one. Else it does the
-// same with this node's zone. Else it keeps them all.
+// nearest keeps the endpoints that are hinted for this node, if every endpoint
+// has hints for nodes and one names this one. Otherwise it does the same with
+// this node's zone. Otherwise it keeps them all.
 func (w World) nearest(usable []endpoint) []endpoint {
 	byNode := func(h model.Hints) []string { return h.Nodes }
 	if kept := hintedAt(usable, byNode, w.Config.NodeName); len(kept) > 0 {
@@ -107,9 +107,9 @@ func (w World) nearest(usable []endpoint) []endpoint {
 	return usable
 }
 
-// hintedAt returns the endpoints whose hints of one sort name the place, and
-// nothing when the place is not known or an endpoint has no hint of that sort.
-func hintedAt(usable []endpoint, sort func(model.Hints) []string, place string) []endpoint {
+// hintedAt returns the endpoints whose hints of one sort contain a node or
+// zone, and nothing if that is unknown or an endpoint has no hint of that sort.
+func hintedAt(usable []endpoint, sort func(model.Hints) []string, name string) []endpoint {
 	hints := func(e endpoint) []string {
 		if e.Hints == nil {
 			return nil
@@ -117,19 +117,19 @@ func hintedAt(usable []endpoint, sort func(model.Hints) []string, place string) 
 		return sort(*e.Hints)
 	}
 	unhinted := func(e endpoint) bool { return len(hints(e)) == 0 }
-	if place == "" || slices.ContainsFunc(usable, unhinted) {
+	if name == "" || slices.ContainsFunc(usable, unhinted) {
 		return nil
 	}
-	return only(usable, func(e endpoint) bool { return slices.Contains(hints(e), place) })
+	return only(usable, func(e endpoint) bool { return slices.Contains(hints(e), name) })
 }
 
 func only(list []endpoint, wanted func(endpoint) bool) []endpoint {
 	return without(list, func(e endpoint) bool { return !wanted(e) })
 }
 
-// KeepsFlows tells whether an endpoint that took the packet, some time ago, keeps
-// its flow: a slice of the Service says that it serves, or new flows may go to it,
-// whoever sends them.
+// KeepsFlows reports whether an endpoint that once got the packet keeps its
+// flow: a slice of the Service says that it serves, or new flows of any client
+// may go to it.
 func KeepsFlows(w World, p Packet, at netip.AddrPort) bool {
 	f, ok := w.frontendOf(p)
 	if !ok {
@@ -154,8 +154,8 @@ func KeepsFlows(w World, p Packet, at netip.AddrPort) bool {
 	return false
 }
 
-// saysServing tells whether a slice has an endpoint for a service port and calls
-// it serving.
+// saysServing reports whether a slice has a serving endpoint for a service
+// port.
 func saysServing(s *model.Slice, port model.ServicePort, at netip.AddrPort) bool {
 	has := slices.ContainsFunc(s.Ports, func(p model.SlicePort) bool {
 		return p.Name == port.Name && p.Protocol == port.Protocol && p.Port == at.Port()

@@ -20,10 +20,10 @@ type Action uint8
 
 // The actions.
 const (
-	Pass    Action = iota // no business of a Service: it goes on untouched
+	Pass    Action = iota // not for a Service: left alone
 	Forward               // to one of the endpoints
-	Reject                // the client is told
-	Drop                  // the client is not told
+	Reject                // the client gets an error
+	Drop                  // the client gets no answer
 )
 
 func (a Action) String() string {
@@ -37,11 +37,11 @@ type Verdict struct {
 
 	// Endpoints are all that may be chosen under Forward, sorted.
 	Endpoints []netip.AddrPort
-	// MasqueradedTo tells for each of Endpoints whether the endpoint sees the
-	// node's address instead of the client's.
+	// MasqueradedTo says for each of Endpoints whether it sees the node's
+	// address instead of the client's.
 	MasqueradedTo map[netip.AddrPort]bool
-	// Affinity is how many seconds a client stays with its endpoint, 0 for not.
+	// Affinity is the session affinity timeout in seconds, 0 for none.
 	Affinity uint32
 
-	Why string // for people
+	Why string // for humans
 }

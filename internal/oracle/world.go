@@ -17,13 +17,13 @@ type World struct {
 	Node         *model.Node
 	HostIPs      []netip.Addr
 	ServiceCIDRs []*model.ServiceCIDR
-	// LocalRoutes are what the routing table calls local besides HostIPs. No object
-	// tells of them.
+	// LocalRoutes are local according to the routing table besides HostIPs.
+	// They are in no object.
 	LocalRoutes []netip.Prefix
 }
 
-// FromState returns the world that a State describes. Slices without a Service
-// are left out: they matter to no verdict.
+// FromState returns the world that a State describes, without slices of unknown
+// Services, which affect no verdict.
 func FromState(config plan.Config, state *model.State) World {
 	w := World{
 		Config:       config,
@@ -39,7 +39,7 @@ func FromState(config plan.Config, state *model.State) World {
 	return w
 }
 
-// Events are the events that tell a new State of this world.
+// Events returns events that bring an empty State to this world.
 func (w World) Events() []model.Event {
 	events := []model.Event{
 		model.SetNode{Node: w.Node},
@@ -57,8 +57,7 @@ func (w World) Events() []model.Event {
 	return events
 }
 
-// After returns the world as it is after the events. The receiver stays as it
-// was.
+// After returns the world after the events. The receiver is not modified.
 func (w World) After(events ...model.Event) World {
 	for _, event := range events {
 		switch e := event.(type) {
@@ -95,7 +94,7 @@ func cidrNamed(n string) func(*model.ServiceCIDR) bool {
 	return func(c *model.ServiceCIDR) bool { return c.Name == n }
 }
 
-// without returns a new list that lacks what is unwanted.
+// without returns a new list without unwanted elements.
 func without[T any](list []T, unwanted func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(list), unwanted)
 }

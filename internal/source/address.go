@@ -11,10 +11,9 @@ import (
 	"sluice/internal/model"
 )
 
-// ParseAddr parses an IP address as Kubernetes writes it, without a zone. Objects
-// of old clusters have leading zeros in IPv4 addresses, which are read as decimal,
-// as all of Kubernetes does. An IPv4-mapped IPv6 address comes back as the IPv4
-// address.
+// ParseAddr parses an IP address as Kubernetes does, without a zone. Objects of
+// old clusters have leading zeros in IPv4 addresses, which are read as decimal.
+// An IPv4-mapped IPv6 address is returned as the IPv4 address.
 func ParseAddr(s string) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(s)
 	if err != nil {
@@ -29,9 +28,9 @@ func ParseAddr(s string) (netip.Addr, error) {
 	return addr.Unmap(), nil
 }
 
-// ParsePrefix parses a CIDR, with leading zeros as ParseAddr does. Bits behind
-// the prefix are cleared, as the kernel does; an IPv4-mapped IPv6 range comes back
-// as the IPv4 range.
+// ParsePrefix parses a CIDR, with leading zeros as ParseAddr does. Host bits
+// are cleared, as the kernel does; an IPv4-mapped IPv6 range is returned as the
+// IPv4 range.
 func ParsePrefix(s string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(s)
 	if err != nil {
@@ -57,8 +56,8 @@ func parsePrefixSloppy(s string) (netip.Prefix, bool) {
 	return netip.PrefixFrom(addr, ones), ok
 }
 
-// parseReason is the last part of a netip error, which otherwise repeats the
-// name of the function and the input.
+// parseReason returns the last part of a netip error, which otherwise repeats
+// the name of the function and the input.
 func parseReason(err error) string {
 	s := err.Error()
 	if i := strings.LastIndex(s, "): "); i >= 0 {
@@ -67,8 +66,8 @@ func parseReason(err error) string {
 	return s
 }
 
-// CheckForwardable tells why connections to the address cannot be forwarded to
-// it or from it, if they cannot: it is not an address of one machine.
+// CheckForwardable returns an error if connections cannot be forwarded to an
+// address because it is not that of one machine.
 func CheckForwardable(addr netip.Addr) error {
 	switch {
 	case addr.IsUnspecified():
@@ -94,7 +93,7 @@ func CheckEndpoint(addr netip.Addr) error {
 	return CheckForwardable(addr)
 }
 
-// CheckFamily tells whether an address is not of the family wanted.
+// CheckFamily returns an error if an address is not of the wanted family.
 func CheckFamily(addr netip.Addr, want model.Family) error {
 	if got := model.FamilyOf(addr); got != want {
 		return fmt.Errorf("%s is an %s address", addr, got)
@@ -102,7 +101,7 @@ func CheckFamily(addr netip.Addr, want model.Family) error {
 	return nil
 }
 
-// addrs parses a list of addresses and leaves out those that check refuses.
+// addrs parses a list of addresses, without those that check refuses.
 func (r *report) addrs(field string, list []string, check func(netip.Addr) error) []netip.Addr {
 	out := make([]netip.Addr, 0, len(list))
 	for i, s := range list {
@@ -127,7 +126,7 @@ func (r *report) addr(field, s string, check func(netip.Addr) error) (netip.Addr
 	return addr, true
 }
 
-// prefixes parses a list of CIDRs and leaves out the malformed ones.
+// prefixes parses a list of CIDRs, without malformed ones.
 func (r *report) prefixes(field string, list []string) []netip.Prefix {
 	out := make([]netip.Prefix, 0, len(list))
 	for i, s := range list {

@@ -10,9 +10,9 @@ import (
 	"sluice/internal/model"
 )
 
-// SlicesOfEndpoints converts an Endpoints object: one slice for each subset
-// and family. Their names hold a colon, which no EndpointSlice can have in its
-// name. There are none if the object is of a headless Service.
+// SlicesOfEndpoints converts an Endpoints object to one slice for each subset
+// and family. Their names contain a colon, which names of EndpointSlices
+// cannot. It returns nil for headless Services.
 func SlicesOfEndpoints(in *v1.Endpoints) []*model.Slice {
 	if _, headless := in.Labels[v1.IsHeadlessService]; headless {
 		return nil
@@ -24,8 +24,8 @@ func SlicesOfEndpoints(in *v1.Endpoints) []*model.Slice {
 	return exact(out)
 }
 
-// slicesOfSubset hangs the problems of the subset on its first slice, and
-// makes an empty one to carry them if there is no other.
+// slicesOfSubset attaches the problems of the subset to its first slice, and
+// creates an empty one for them if there is no other.
 func slicesOfSubset(in *v1.Endpoints, i int) []*model.Slice {
 	subset := &in.Subsets[i]
 	r := reportOn("Endpoints", in.Namespace+"/"+in.Name)

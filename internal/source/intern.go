@@ -2,8 +2,8 @@ package source
 
 import "unique"
 
-// intern returns the one copy of s that all values share. It never holds on to
-// the memory s came from, such as the buffer an object was decoded from.
+// intern returns the one copy of s that all values share. It does not keep the
+// memory of s alive, such as the buffer an object was decoded from.
 func intern(s string) string {
 	if s == "" {
 		return ""
@@ -30,7 +30,7 @@ func exact[T any](s []T) []T {
 	return append(make([]T, 0, len(s)), s...)
 }
 
-// distinct returns what is in s, in its order, each value once.
+// distinct returns the values of s in order, without duplicates.
 func distinct[T comparable](s []T) []T {
 	if len(s) < 2 {
 		return exact(s)

@@ -6,10 +6,10 @@ import (
 	"sluice/internal/model"
 )
 
-// maxProblems bounds what one object can report, however broken it is.
+// maxProblems bounds the number of problems of one object.
 const maxProblems = 16
 
-// report gathers the problems of one object.
+// report collects the problems of one object.
 type report struct {
 	object   string
 	problems []model.Problem
@@ -20,7 +20,7 @@ func reportOn(kind string, name string) *report {
 	return &report{object: kind + " " + name}
 }
 
-// add records that a field is wrong. The remedy says what its owner can do.
+// add records that a field is wrong. The remedy is for its owner.
 func (r *report) add(field, remedy, reason string, args ...any) {
 	if len(r.problems) == maxProblems {
 		r.more++
@@ -34,7 +34,7 @@ func (r *report) add(field, remedy, reason string, args ...any) {
 	})
 }
 
-// list returns what was recorded.
+// list returns the problems.
 func (r *report) list() []model.Problem {
 	if r.more > 0 {
 		r.problems = append(r.problems, model.Problem{

@@ -9,17 +9,17 @@ import (
 	"sluice/internal/model"
 )
 
-// labelServiceProxyName names the proxy that implements a Service, if it is
-// not the cluster's usual one.
+// labelServiceProxyName names the proxy that implements a Service, if it is not
+// the cluster's default one.
 const labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 
-// The bounds of a session affinity time-out, in seconds.
+// The default and the maximum of the session affinity timeout, in seconds.
 const (
 	DefaultAffinity = 10800
 	MaxAffinity     = 86400
 )
 
-// Service converts a Service. It answers false for headless and ExternalName
+// Service converts a Service. It returns false for headless and ExternalName
 // Services and for those that another proxy implements.
 func Service(svc *v1.Service) (*model.Service, bool) {
 	if !ours(svc) {
@@ -53,7 +53,7 @@ func ours(svc *v1.Service) bool {
 	return !foreign
 }
 
-// IsHeadless tells whether a Service is meant to have no ClusterIP.
+// IsHeadless reports whether a Service is meant to have no ClusterIP.
 func IsHeadless(svc *v1.Service) bool {
 	return svc.Spec.ClusterIP == v1.ClusterIPNone ||
 		len(svc.Spec.ClusterIPs) > 0 && svc.Spec.ClusterIPs[0] == v1.ClusterIPNone
@@ -93,8 +93,8 @@ func (r *report) servicePorts(svc *v1.Service) []model.ServicePort {
 	return exact(out)
 }
 
-// nodePort is 0 if the port has none. A Service of type LoadBalancer can do
-// without; one of type NodePort exists for it.
+// nodePort returns 0 if the port has none. That is a problem for a Service of
+// type NodePort only.
 func (r *report) nodePort(field string, typ v1.ServiceType, port int32) uint16 {
 	switch {
 	case typ != v1.ServiceTypeNodePort && typ != v1.ServiceTypeLoadBalancer:
@@ -184,8 +184,9 @@ func (r *report) loadBalancer(svc *v1.Service, out *model.Service) {
 	}
 }
 
-// ingressIPs are the addresses at which packets arrive with that destination.
-// In other modes than VIP the load balancer has already replaced it.
+// ingressIPs returns the addresses that are the destination of packets when
+// they arrive. In modes other than VIP the load balancer has already replaced
+// it.
 func (r *report) ingressIPs(svc *v1.Service) []netip.Addr {
 	ingress := svc.Status.LoadBalancer.Ingress
 	out := make([]netip.Addr, 0, len(ingress))

@@ -12,8 +12,8 @@ import (
 	"sluice/internal/model"
 )
 
-// Slice converts an EndpointSlice. It answers false for slices of headless
-// Services, slices of no Service and slices that hold no IP addresses.
+// Slice converts an EndpointSlice. It returns false for slices of headless
+// Services, of no Service, and of address types other than IP.
 func Slice(in *discoveryv1.EndpointSlice) (*model.Slice, bool) {
 	service := in.Labels[discoveryv1.LabelServiceName]
 	_, headless := in.Labels[v1.IsHeadlessService]
@@ -36,9 +36,9 @@ func Slice(in *discoveryv1.EndpointSlice) (*model.Slice, bool) {
 	return out, true
 }
 
-// trigger reads when the change happened that an object was last written for.
-// It only serves to measure delays: a time that cannot be read is no problem of
-// the object's, and as good as none.
+// trigger returns the time of the change that an object was last written for.
+// It is only used to measure delays, so a malformed time is not a problem of
+// the object.
 func trigger(annotations map[string]string) time.Time {
 	at, err := time.Parse(time.RFC3339Nano, annotations[v1.EndpointsLastChangeTriggerTime])
 	if err != nil {
@@ -58,7 +58,7 @@ func sliceFamily(t discoveryv1.AddressType) (model.Family, bool) {
 }
 
 // slicePorts leaves out ports without a number: they stand for all ports, and
-// no service port can match them.
+// match no service port.
 func (r *report) slicePorts(in []discoveryv1.EndpointPort) []model.SlicePort {
 	out := make([]model.SlicePort, 0, len(in))
 	for i := range in {
@@ -83,8 +83,8 @@ func (r *report) slicePorts(in []discoveryv1.EndpointPort) []model.SlicePort {
 	return exact(out)
 }
 
-// endpoints uses the first address of each endpoint: the others are other ways
-// to reach the same one.
+// endpoints uses the first address of each endpoint: the others are alternative
+// addresses of the same one.
 func (r *report) endpoints(in []discoveryv1.Endpoint, family model.Family) []model.Endpoint {
 	out := make([]model.Endpoint, 0, len(in))
 	hints := hintCache{}

@@ -9,9 +9,8 @@ import (
 	"sluice/internal/oracle"
 )
 
-// RandomEvents makes up one step of change: events that belong together. The
-// world itself stays as it is; see World.After. A step can turn out to change
-// nothing, as a real one can.
+// RandomEvents returns events that belong together. The world is not modified;
+// see World.After. The events may change nothing.
 func RandomEvents(rng *rand.Rand, world oracle.World, topology Topology) []model.Event {
 	d := drawer{rng, topology}
 	var events []model.Event
@@ -38,7 +37,7 @@ func (d drawer) step(w oracle.World) []model.Event {
 	}
 }
 
-// removeService takes a Service away, with its slices or before them.
+// removeService deletes a Service, with its slices or before them.
 func (d drawer) removeService(w oracle.World) []model.Event {
 	s := pick(d.Rand, w.Services)
 	events := []model.Event{model.DeleteService{Name: s.Name}}
@@ -111,7 +110,7 @@ func (d drawer) addEndpoint(slice *model.Slice, have []*model.Slice) {
 	p := pick(d.Rand, d.pods(slice.Family))
 	there := slices.ContainsFunc(slice.Endpoints, func(e model.Endpoint) bool { return e.Addr == p.Addr })
 	if p.Addr.IsValid() && !there {
-		slice.Endpoints = append(slice.Endpoints, d.endpoint(p, have, d.hintMood()))
+		slice.Endpoints = append(slice.Endpoints, d.endpoint(p, have, d.hintStyle()))
 	}
 }
 

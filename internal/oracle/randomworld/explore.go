@@ -23,7 +23,8 @@ const (
 	exploredChanges = 20
 )
 
-// Explore calls visit with a packet after each of many changes to many random worlds.
+// Explore calls visit with a packet after each of many changes to many random
+// worlds.
 func Explore(visit func(Case)) {
 	topology := Example()
 	for seed := range uint64(exploredWorlds) {

@@ -9,8 +9,8 @@ import (
 	"sluice/internal/oracle"
 )
 
-// RandomPacket makes up a packet that the lab can send. Most are for a
-// frontend, many just miss one.
+// RandomPacket returns a packet that the lab can send. Most are for a frontend,
+// many narrowly miss one.
 func RandomPacket(rng *rand.Rand, world oracle.World, topology Topology) oracle.Packet {
 	d := drawer{rng, topology}
 	p := d.toFrontend(world)
@@ -43,13 +43,13 @@ func (d drawer) toFrontend(w oracle.World) oracle.Packet {
 	return p
 }
 
-// routed are addresses that are the node's by a route.
+// routed returns addresses that are local by a route.
 func (d drawer) routed() []netip.Addr {
 	return slices.Concat(firstAddrs(model.IPv4, d.LocalRoutes, 1), firstAddrs(model.IPv6, d.LocalRoutes, 1))
 }
 
-// miss changes what the packet is addressed to: to another port, protocol or
-// address, where there may be something or nothing.
+// miss changes the destination of the packet to another port, protocol or
+// address.
 func (d drawer) miss(w oracle.World, p *oracle.Packet) {
 	f := pick(d.Rand, d.families())
 	if p.Destination.IsValid() {
@@ -94,7 +94,7 @@ func (d drawer) from(w oracle.World, p *oracle.Packet) {
 	p.Source, p.Interface = sender.Addr, sender.Interface
 }
 
-// at gives addresses the interface through which their packets arrive.
+// at adds the interface through which packets of addresses arrive.
 func at(addrs []netip.Addr, in string) []Pod {
 	var out []Pod
 	for _, a := range addrs {

@@ -52,8 +52,7 @@ func (d drawer) affinity() uint32 {
 	return pick(d.Rand, []uint32{0, 0, 0, 60, 10800})
 }
 
-// clusterIPs draws one or two addresses that no Service has, of different
-// families.
+// clusterIPs returns one or two unused addresses of different families.
 func (d drawer) clusterIPs(w oracle.World) []netip.Addr {
 	families := d.families()
 	if d.oneIn(2) {
@@ -73,7 +72,7 @@ func (d drawer) clusterIPs(w oracle.World) []netip.Addr {
 	return out
 }
 
-// ports draws one to three ports. One that is alone may go without a name.
+// ports returns one to three ports. A single one may have no name.
 func (d drawer) ports() []model.ServicePort {
 	out := some(d.Rand, servicePorts, 1+d.IntN(3))
 	for i := range out {
@@ -85,8 +84,8 @@ func (d drawer) ports() []model.ServicePort {
 	return out
 }
 
-// nodePort draws a node port that the others of the Service do not have, or
-// none. Other Services may well have it.
+// nodePort returns a node port that the Service's other ports do not have, or
+// none. Other Services may have it.
 func (d drawer) nodePort(others []model.ServicePort, protocol model.Protocol) uint16 {
 	if d.oneIn(3) || d.NodePorts.First == 0 || d.NodePorts.Last < d.NodePorts.First {
 		return 0
@@ -102,7 +101,7 @@ func (d drawer) nodePort(others []model.ServicePort, protocol model.Protocol) ui
 }
 
 // externalIPs draws from a few addresses that all Services share, and at times
-// takes what belongs to somebody else: the node, a load balancer, a ClusterIP.
+// an address of the node, a load balancer or a ClusterIP.
 func (d drawer) externalIPs(w oracle.World, s *model.Service) []netip.Addr {
 	var out []netip.Addr
 	for _, f := range model.Families {
@@ -135,8 +134,8 @@ func (d drawer) loadBalancerIPs(s *model.Service) []netip.Addr {
 	return distinct(out)
 }
 
-// sourceRanges draws a filter: usually none, else around addresses of clients.
-// A filter without ranges is what remains of one with malformed entries only.
+// sourceRanges returns a filter: usually none, else around addresses of
+// clients. A filter without ranges is one whose entries were all malformed.
 func (d drawer) sourceRanges() (filtered bool, ranges []netip.Prefix) {
 	if !d.oneIn(3) {
 		return false, nil
@@ -160,8 +159,8 @@ func distinct(addrs []netip.Addr) []netip.Addr {
 	return slices.Compact(addrs)
 }
 
-// renamed tells the name under which slices know a service port, and now and
-// then a wrong one.
+// renamed returns the slice port for a service port, occasionally with a wrong
+// name.
 func (d drawer) renamed(p model.ServicePort) model.SlicePort {
 	out := model.SlicePort{Name: p.Name, Protocol: p.Protocol, Port: pick(d.Rand, d.EndpointPorts)}
 	switch d.IntN(20) {

@@ -36,14 +36,14 @@ func (d drawer) newSlices(w oracle.World, s *model.Service) []model.Event {
 		events = append(events, model.DeleteSlice{Name: old.Name})
 	}
 	none := d.oneIn(8)
-	mood := d.hintMood()
+	style := d.hintStyle()
 	var made []*model.Slice
 	for _, f := range model.Families {
 		for i := range d.IntN(4) {
 			if none || len(d.pods(f)) == 0 {
 				continue
 			}
-			slice := d.slice(s, f, i, made, mood)
+			slice := d.slice(s, f, i, made, style)
 			made = append(made, slice)
 			events = append(events, model.SetSlice{Slice: slice})
 		}
@@ -56,9 +56,9 @@ func slicesOf(w oracle.World, name model.Name) []*model.Slice {
 	return slices.DeleteFunc(slices.Clone(w.Slices), func(s *model.Slice) bool { return s.ServiceName() != name })
 }
 
-// slice makes up the number-th slice of a Service and family. The others are
-// the slices that the Service has besides.
-func (d drawer) slice(s *model.Service, f model.Family, number int, others []*model.Slice, mood hintMood) *model.Slice {
+// slice returns the number-th slice of a Service and family. others are the
+// other slices of the Service.
+func (d drawer) slice(s *model.Service, f model.Family, number int, others []*model.Slice, style hintStyle) *model.Slice {
 	slice := &model.Slice{
 		Name:    model.Name{Namespace: s.Name.Namespace, Name: fmt.Sprintf("%s-%v-%d", s.Name.Name, f, number)},
 		Service: s.Name.Name,
@@ -66,7 +66,7 @@ func (d drawer) slice(s *model.Service, f model.Family, number int, others []*mo
 		Ports:   d.slicePorts(s, others),
 	}
 	for _, p := range some(d.Rand, d.pods(f), 1+d.IntN(4)) {
-		slice.Endpoints = append(slice.Endpoints, d.endpoint(p, others, mood))
+		slice.Endpoints = append(slice.Endpoints, d.endpoint(p, others, style))
 	}
 	if d.oneIn(8) {
 		bad := netip.MustParseAddr(pick(d.Rand, badAddrs[f]))
@@ -76,8 +76,8 @@ func (d drawer) slice(s *model.Service, f model.Family, number int, others []*mo
 	return slice
 }
 
-// slicePorts takes the ports of another slice of the Service, as a controller
-// would, or makes some up.
+// slicePorts returns the ports of another slice of the Service, as a controller
+// would, or random ones.
 func (d drawer) slicePorts(s *model.Service, others []*model.Slice) []model.SlicePort {
 	if len(others) > 0 && !d.oneIn(4) {
 		return slices.Clone(pick(d.Rand, others).Ports)
@@ -98,9 +98,9 @@ func (d drawer) slicePorts(s *model.Service, others []*model.Slice) []model.Slic
 	return out
 }
 
-// endpoint puts a pod behind a Service, in any condition. Its hints are those
+// endpoint returns an endpoint for a pod, in any condition. Its hints are those
 // it has in the other slices.
-func (d drawer) endpoint(p Pod, others []*model.Slice, mood hintMood) model.Endpoint {
+func (d drawer) endpoint(p Pod, others []*model.Slice, style hintStyle) model.Endpoint {
 	e := model.Endpoint{Addr: p.Addr, Node: p.Node, Conditions: pick(d.Rand, conditions)}
 	for _, other := range others {
 		for _, o := range other.Endpoints {
@@ -110,18 +110,18 @@ func (d drawer) endpoint(p Pod, others []*model.Slice, mood hintMood) model.Endp
 			}
 		}
 	}
-	e.Hints = d.hints(mood)
+	e.Hints = d.hints(style)
 	return e
 }
 
-// hintMood is how the endpoints of a Service are hinted.
-type hintMood struct{ zones, nodes, gaps bool }
+// hintStyle says which hints the endpoints of a Service have.
+type hintStyle struct{ zones, nodes, gaps bool }
 
-func (d drawer) hintMood() hintMood {
-	return hintMood{zones: d.oneIn(3), nodes: d.oneIn(3), gaps: d.oneIn(3)}
+func (d drawer) hintStyle() hintStyle {
+	return hintStyle{zones: d.oneIn(3), nodes: d.oneIn(3), gaps: d.oneIn(3)}
 }
 
-func (d drawer) hints(m hintMood) *model.Hints {
+func (d drawer) hints(m hintStyle) *model.Hints {
 	if !m.zones && !m.nodes || m.gaps && d.oneIn(4) {
 		return nil
 	}

@@ -8,8 +8,8 @@ import (
 	"sluice/internal/model"
 )
 
-// Topology is what a lab has. Fields may lack a family, or be empty where the
-// lab has nothing of the kind; what is missing is not used.
+// Topology is what a lab has. Fields may lack a family, or be empty; what is
+// missing is not used.
 type Topology struct {
 	NodeName string
 	NodeIPs  []netip.Addr   // the node's own; the first of a family is primary
@@ -91,7 +91,7 @@ func Example() Topology {
 	}
 }
 
-// families are those that ClusterIPs can have.
+// families returns those that ClusterIPs can have.
 func (t Topology) families() []model.Family {
 	var out []model.Family
 	for _, f := range model.Families {
@@ -102,8 +102,8 @@ func (t Topology) families() []model.Family {
 	return out
 }
 
-// pods are all pods of the family, local and remote, and the node itself as
-// often as a host-network pod is met.
+// pods returns all pods of the family, local and remote, and the node itself,
+// since there are host-network pods.
 func (t Topology) pods(f model.Family) []Pod {
 	all := slices.Concat(t.LocalPods, t.RemotePods)
 	if node := addrsOf(f, t.NodeIPs); len(node) > 0 {
@@ -122,8 +122,8 @@ func prefixesOf(f model.Family, prefixes []netip.Prefix) []netip.Prefix {
 	})
 }
 
-// firstAddrs returns up to n addresses of the ranges of a family. The address
-// that names the range itself is left out: some hosts treat it as broadcast.
+// firstAddrs returns up to n addresses of the ranges of a family, without the
+// first of a range: some hosts treat it as broadcast.
 func firstAddrs(f model.Family, ranges []netip.Prefix, n int) []netip.Addr {
 	var out []netip.Addr
 	for _, r := range prefixesOf(f, ranges) {
@@ -134,10 +134,10 @@ func firstAddrs(f model.Family, ranges []netip.Prefix, n int) []netip.Addr {
 	return out
 }
 
-// oneIn is true once in n times.
+// oneIn returns true once in n times.
 func oneIn(rng *rand.Rand, n int) bool { return rng.IntN(n) == 0 }
 
-// pick returns one of the list, or the zero value if it is empty.
+// pick returns a random element, or the zero value if the list is empty.
 func pick[T any](rng *rand.Rand, list []T) T {
 	if len(list) == 0 {
 		var none T
@@ -146,7 +146,7 @@ func pick[T any](rng *rand.Rand, list []T) T {
 	return list[rng.IntN(len(list))]
 }
 
-// some returns up to n of the list, each at most once.
+// some returns up to n elements of the list, each at most once.
 func some[T any](rng *rand.Rand, list []T, n int) []T {
 	list = slices.Clone(list)
 	rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })

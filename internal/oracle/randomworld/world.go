@@ -11,7 +11,7 @@ import (
 	"sluice/internal/plan"
 )
 
-// Random makes up a world with a handful of Services.
+// Random returns a world with a handful of Services.
 func Random(rng *rand.Rand, topology Topology) oracle.World {
 	d := drawer{rng, topology}
 	w := oracle.World{Config: d.config(), Node: d.node(), HostIPs: d.hostIPs(), LocalRoutes: d.LocalRoutes}
@@ -30,7 +30,7 @@ type drawer struct {
 	Topology
 }
 
-// oneIn is true once in n times.
+// oneIn returns true once in n times.
 func (d drawer) oneIn(n int) bool { return oneIn(d.Rand, n) }
 
 func (d drawer) config() plan.Config {
@@ -95,14 +95,14 @@ func (d drawer) node() *model.Node {
 	return n
 }
 
-// hostIPs are loopback and the addresses of the topology.
+// hostIPs returns loopback and the addresses of the topology.
 func (d drawer) hostIPs() []netip.Addr {
 	loopback := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}
 	return slices.Concat(loopback, d.NodeIPs)
 }
 
-// fewerHostIPs leaves some addresses out, but none of loopback and not the
-// first of a family: a node without an address is no node.
+// fewerHostIPs leaves some addresses out, but neither loopback nor the first of
+// a family.
 func (d drawer) fewerHostIPs() []netip.Addr {
 	return slices.DeleteFunc(d.hostIPs(), func(a netip.Addr) bool {
 		if a.IsLoopback() {

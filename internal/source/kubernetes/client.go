@@ -14,10 +14,9 @@ import (
 	componentconfig "k8s.io/component-base/config/v1alpha1"
 )
 
-// NewClient returns a client for the server that a kubeconfig names, or master
-// if that is set. Without either it is the server of the cluster in which the
-// process runs as a pod. The agent is who the server is told is asking. Nothing is
-// asked of it yet.
+// NewClient returns a client for the server in a kubeconfig, or master if that
+// is set. Without either it is the server of the cluster in which the process
+// runs as a pod. agent is the user agent. No request is sent yet.
 func NewClient(connection componentconfig.ClientConnectionConfiguration, master, agent string) (clientset.Interface, error) {
 	config, err := clientConfig(connection.Kubeconfig, master)
 	if err != nil {
@@ -65,8 +64,8 @@ func inCluster() (*rest.Config, error) {
 	return config, nil
 }
 
-// checkKubeconfig tells what is wrong with the file before a parser does so in
-// its own words.
+// checkKubeconfig reports common mistakes with a remedy before the file is
+// parsed.
 func checkKubeconfig(path string) error {
 	if path == "" {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// connection sums up how the requests for all kinds fare. An episode begins
+// connection aggregates the success of requests for all kinds. An outage begins
 // with the first that fails and ends when none does any more.
 type connection struct {
 	logger logr.Logger
@@ -20,12 +20,12 @@ type connection struct {
 	mu        sync.Mutex
 	answered  bool             // at least once
 	failing   map[string]error // by kind
-	since     time.Time        // of this episode, or of the time without one
+	since     time.Time        // start of the current outage, or of the time without one
 	absent    map[string]Absence
-	resources map[string]string // how each kind is followed
+	resources map[string]string // group version and resource by kind
 }
 
-// Absence is a kind that the proxy does its work without.
+// Absence is a kind that the proxy works without.
 type Absence struct {
 	Kind   string
 	Reason string
@@ -39,7 +39,7 @@ func newConnection(logger logr.Logger, clk clock.Clock) *connection {
 	}
 }
 
-// reached says that the server answered a request for a kind.
+// reached records that the server answered a request for a kind.
 func (c *connection) reached(kind string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,7 +57,7 @@ func (c *connection) reached(kind string) {
 	c.answered, c.since = true, now
 }
 
-// failed says that a request for a kind failed.
+// failed records that a request for a kind failed.
 func (c *connection) failed(kind string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,7 +69,7 @@ func (c *connection) failed(kind string, err error) {
 	c.failing[kind] = err
 }
 
-// setAbsent says that the server has nothing to say of a kind.
+// setAbsent records that the server does not provide a kind.
 func (c *connection) setAbsent(a Absence) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +79,7 @@ func (c *connection) setAbsent(a Absence) {
 	}
 }
 
-// setListed says that all there is of a kind was received, and by which API.
+// setListed records that a kind was listed completely, and by which API.
 func (c *connection) setListed(kind string, a *api, older bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,11 +87,11 @@ func (c *connection) setListed(kind string, a *api, older bool) {
 		delete(c.absent, kind)
 		c.logger.Info("The API server lets the proxy list this kind of object now", "kind", kind)
 	}
-	way := a.groupVersion + " " + a.resource
-	if older && c.resources[kind] != way {
+	resource := a.groupVersion + " " + a.resource
+	if older && c.resources[kind] != resource {
 		c.logger.Info("The API server lacks a newer API, using an older one", "kind", kind, "version", a.groupVersion, "resource", a.resource)
 	}
-	c.resources[kind] = way
+	c.resources[kind] = resource
 }
 
 func (c *connection) status() Status {

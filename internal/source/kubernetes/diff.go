@@ -7,12 +7,12 @@ import (
 	"sluice/internal/model"
 )
 
-// diff compares what an object led to before with what it leads to now.
-// It returns the events to remember, which are the old ones where nothing
-// changed so that only one copy of a value stays, and those to hand over.
+// diff compares the events of an object with those it led to before. It returns
+// the events to keep, which are the old ones where nothing changed so that only
+// one copy of a value stays in memory, and those to pass on.
 func diff(old, next []model.Event) (events, changes []model.Event) {
 	events = slices.Clone(next)
-	kept := make([]model.Event, 0, len(next)) // the events that take these back
+	kept := make([]model.Event, 0, len(next)) // the events that revert these
 	for i, e := range next {
 		kept = append(kept, retraction(e))
 		at := slices.IndexFunc(old, func(o model.Event) bool { return same(o, e) })
@@ -30,9 +30,9 @@ func diff(old, next []model.Event) (events, changes []model.Event) {
 	return events, changes
 }
 
-// same tells whether two events say the same. Most updates of a Node and many
-// of other objects touch nothing that matters here. When a slice was triggered
-// matters only if it brings something new.
+// same reports whether two events are equal, apart from the trigger of a slice,
+// which matters only if something else changed. Most updates of a Node and many
+// of other objects change nothing that matters here.
 func same(a, b model.Event) bool {
 	if a == b {
 		return true
@@ -47,7 +47,7 @@ func same(a, b model.Event) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// retraction is the event that takes back what another one set.
+// retraction returns the event that reverts another one.
 func retraction(e model.Event) model.Event {
 	switch e := e.(type) {
 	case model.SetService:

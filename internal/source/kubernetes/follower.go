@@ -11,12 +11,12 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// follower keeps the sink in step with one kind.
+// follower keeps the sink up to date with one kind.
 type follower struct {
 	*Source
 	kind      *kind
 	store     *store
-	at        int // which of the kind's APIs is asked
+	at        int // index of the kind's API in use
 	reflector *cache.Reflector
 }
 
@@ -26,18 +26,18 @@ func (s *Source) newFollower(k *kind) *follower {
 	return f
 }
 
-// run lists and watches until the context ends, the first time at once.
+// run lists and watches until the context ends.
 func (f *follower) run(ctx context.Context) {
 	pause := f.options.retry.DelayWithReset(f.options.Clock, backoffResetAfter)
 	_ = pause.Until(ctx, true, true, func(ctx context.Context) (done bool, err error) {
-		f.follow(ctx)
+		f.listAndWatch(ctx)
 		return false, nil
 	})
 }
 
-// follow lists once, by the first API that the server has, and then watches for
-// as long as that goes well.
-func (f *follower) follow(ctx context.Context) {
+// listAndWatch lists once, by the first API that the server has, and then
+// watches until the watch fails.
+func (f *follower) listAndWatch(ctx context.Context) {
 	for range f.kind.apis {
 		if f.reflector == nil {
 			f.use(ctx, f.kind.apis[f.at])
@@ -48,7 +48,7 @@ func (f *follower) follow(ctx context.Context) {
 		}
 		f.reflector = nil
 		if !apierrors.IsNotFound(err) {
-			f.at = 0 // whatever the server is now, the best API is asked for first
+			f.at = 0 // the server may have changed: start with the preferred API
 			f.refused(ctx, err)
 			return
 		}
@@ -60,27 +60,27 @@ func (f *follower) follow(ctx context.Context) {
 	}
 }
 
-// refused makes do without a kind that the server does not hand out.
+// refused handles a kind that the server refuses to list.
 func (f *follower) refused(ctx context.Context, err error) {
 	switch {
 	case !f.kind.optional:
 	case apierrors.IsForbidden(err):
 		f.goWithout(ctx, "the proxy may not list it", remedy(err))
 	default:
-		// It will come, but the rest of the cluster does not wait for it.
+		// It will be retried, but the other kinds do not wait for it.
 		f.outlet.listed(f.kind.name)
 	}
 }
 
-// goWithout takes note that nothing will be heard of the kind, and waits until it
-// is time to ask again.
+// goWithout records that the kind is not available, and waits until it is time
+// to ask again.
 func (f *follower) goWithout(ctx context.Context, reason, remedy string) {
 	f.connection.setAbsent(Absence{f.kind.name, reason, remedy})
 	f.outlet.listed(f.kind.name)
 	sleep(ctx, f.options.Clock, f.options.ResyncPeriod)
 }
 
-// listed says that all there is of the kind was handed over.
+// listed records that the kind was passed on completely.
 func (f *follower) listed() {
 	f.connection.setListed(f.kind.name, f.kind.apis[f.at], f.at > 0)
 	f.outlet.listed(f.kind.name)
@@ -102,13 +102,13 @@ func (f *follower) use(ctx context.Context, a *api) {
 	)
 }
 
-// isAnswer tells whether an error is what a server said.
+// isAnswer reports whether an error is an answer of the server.
 func isAnswer(err error) bool {
 	var answer apierrors.APIStatus
 	return errors.As(err, &answer)
 }
 
-// sleep answers false if the context ended meanwhile.
+// sleep returns false if the context ended meanwhile.
 func sleep(ctx context.Context, clock clock.Clock, d time.Duration) bool {
 	timer := clock.NewTimer(d)
 	defer timer.Stop()

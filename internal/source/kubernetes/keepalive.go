@@ -12,30 +12,29 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// How soon a connection counts as broken over which nothing comes, not even the
-// answer to a question whether the other end is there. Packets may vanish without
-// an error: a router that lost its state, a cable that was pulled, a server whose
-// machine died. The defaults of client-go are 30 s and 15 s, and while it waits a
-// proxy hears nothing, though the server may long be back.
+// When a silent connection counts as dead. Packets may vanish without an error: a
+// router that lost its state, an unplugged cable, a server whose machine died.
+// client-go's defaults are 30 s and 15 s, during which a proxy gets no events
+// although the server may be back.
 const (
-	// dialTimeout bounds the time to connect: the kernel sends SYN again with growing
-	// pauses, a new try begins with a short one.
+	// dialTimeout bounds the time to connect: the kernel retransmits SYNs with
+	// growing pauses, while a new attempt starts with a short one.
 	dialTimeout = 5 * time.Second
-	// idleBefore is how long it must be silent before the other end is asked.
+	// idleBefore is the idle time before the peer is probed.
 	idleBefore = 5 * time.Second
 	// answerWithin is how long it has to answer.
 	answerWithin = 5 * time.Second
-	// probes is how many times the kernel asks in that time.
+	// probes is how many keep-alive probes the kernel sends in that time.
 	probes = 3
 )
 
-// readIdleVariable is where an administrator can set for client-go what idleBefore is
-// here, in seconds.
+// readIdleVariable is client-go's environment variable for idleBefore, in
+// seconds.
 const readIdleVariable = "HTTP2_READ_IDLE_TIMEOUT_SECONDS"
 
-// detectDeadConnections makes a client find out by itself when its connection is broken. The
-// kernel notices that packets get lost; a ping of HTTP/2 notices it too if there is
-// something in between that still answers for a server that does not.
+// detectDeadConnections makes a client detect a dead connection by itself. TCP
+// keep-alive detects lost packets; an HTTP/2 ping also detects a server that
+// does not answer behind a proxy that does.
 func detectDeadConnections(config *rest.Config) {
 	config.Dial = (&net.Dialer{
 		Timeout: dialTimeout,
@@ -49,17 +48,17 @@ func detectDeadConnections(config *rest.Config) {
 	}
 }
 
-// setUserTimeout bounds how long what was sent may go unacknowledged, for
-// keep-alive asks only where nothing was sent.
+// setUserTimeout bounds how long sent data may stay unacknowledged, since
+// keep-alive only probes idle connections.
 func setUserTimeout(_, _ string, conn syscall.RawConn) error {
 	return conn.Control(func(fd uintptr) {
-		// A kernel without it takes longer to notice.
+		// Without it, detection takes longer.
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int((idleBefore + answerWithin).Milliseconds()))
 	})
 }
 
-// setPingTimeouts sets when connections of HTTP/2 are asked for an answer. Whatever client-go
-// put around the transport stays.
+// setPingTimeouts sets the HTTP/2 ping timeouts, and keeps client-go's wrappers
+// of the transport.
 func setPingTimeouts(outer http.RoundTripper) http.RoundTripper {
 	for rt := outer; ; {
 		switch t := rt.(type) {

@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// The server leaves out what is not for this proxy, so that nobody has to
-	// carry and decode it.
+	// The server leaves out what is not for this proxy, which saves
+	// bandwidth and decoding.
 	notOfAnotherProxy = "!service.kubernetes.io/service-proxy-name"
 	notHeadless       = "!" + v1.IsHeadlessService
 	hasClusterIP      = "spec.clusterIP!=" + v1.ClusterIPNone
@@ -32,20 +32,20 @@ const (
 // kind is something to follow.
 type kind struct {
 	name string
-	apis []*api // ways to ask for it, the best first
-	// optional says that the proxy does its work without.
+	apis []*api // in order of preference
+	// optional says that the proxy works without it.
 	optional bool
 }
 
-// denied tells whether the error of a request by one of the ways only means that
-// another one has to do, or none at all. Servers are not asked beforehand what
-// they have: the role system:node-proxier allows no discovery.
+// denied reports whether the error of a request only means that the next API
+// has to be used, or none at all. Servers are not asked beforehand what they
+// have: the role system:node-proxier allows no discovery.
 func (k *kind) denied(a *api, err error) bool {
 	last := k.apis[len(k.apis)-1]
 	return apierrors.IsNotFound(err) && (k.optional || a != last) || apierrors.IsForbidden(err) && k.optional
 }
 
-// api is one way to ask a server for objects.
+// api is one resource of one version by which a kind can be requested.
 type api struct {
 	groupVersion, resource string
 	labels, fields         string // selectors
@@ -61,7 +61,7 @@ type client[L runtime.Object] interface {
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
-// kindsOf lists everything that is followed.
+// kindsOf returns everything that is followed.
 func kindsOf(c clientset.Interface, nodeName string) []*kind {
 	services := newAPI("v1", "services", c.CoreV1().Services(""), service)
 	services.labels, services.fields = notOfAnotherProxy, hasClusterIP
@@ -129,8 +129,7 @@ func endpoints(in *v1.Endpoints) []model.Event {
 	return out
 }
 
-// node ignores the Nodes of other machines, should a server send any: there is
-// room for one.
+// node ignores Nodes of other machines, should a server send any.
 func node(in *v1.Node, name string) []model.Event {
 	if in.Name != name {
 		return nil

@@ -22,8 +22,9 @@ var emptyWatch = reflect.TypeOf(watch.NewEmptyWatch())
 
 var errNoAnswer = errors.New("the server hung up without an answer")
 
-// listWatch asks the server and answers in records. It tells the connection
-// how each request fared.
+// listWatch requests lists and watches, converts their objects to records
+// before the reflector sees them, and reports the success of each request to
+// the connection.
 type listWatch struct {
 	kind       *kind
 	api        *api
@@ -34,7 +35,7 @@ type listWatch struct {
 	timeout    time.Duration // of a list
 }
 
-// list fetches a list, or a page of it if the options say so.
+// list requests a list, or a page of it, according to the options.
 func (l *listWatch) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	limited, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
@@ -58,7 +59,7 @@ func (l *listWatch) recordsOf(answer runtime.Object) (*recordList, error) {
 		return nil, fmt.Errorf("the answer to a list of %s is none: %w", l.api.resource, err)
 	}
 	if header.GetResourceVersion() == "" {
-		// Clients take any JSON object for an empty list. Somebody between here
+		// Clients take any JSON object for an empty list. A proxy between here
 		// and the server must not make all Services vanish with one.
 		return nil, fmt.Errorf("the answer to a list of %s has no resource version", l.api.resource)
 	}
@@ -102,7 +103,7 @@ func (l *listWatch) recordOf(obj runtime.Object) (*record, error) {
 
 // watch follows the changes since a list. It can also stand for the list
 // itself, which newer servers send as a stream of objects: then neither they
-// nor the proxy ever hold all of it.
+// nor the proxy ever hold all of it in memory.
 func (l *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	if options.SendInitialEvents == nil {
 		return newRecordWatch(ctx, l, options, nil), nil
@@ -117,7 +118,7 @@ func (l *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watc
 	return newRecordWatch(ctx, l, options, w), nil
 }
 
-// open asks for a watch.
+// open requests a watch.
 func (l *listWatch) open(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	w, err := l.api.watch(ctx, l.api.selecting(options))
 	if err == nil && reflect.TypeOf(w) == emptyWatch {
@@ -130,12 +131,12 @@ func (l *listWatch) open(ctx context.Context, options metav1.ListOptions) (watch
 	return w, nil
 }
 
-// listFollows tells whether the failure of a streamed list only means that the
-// reflector will ask for an ordinary one.
+// listFollows reports whether the failure of a streamed list only means that
+// the reflector will request an ordinary one.
 func listFollows(err error) bool { return isAnswer(err) && !apierrors.IsTooManyRequests(err) }
 
-// event converts an event of a watch. One that cannot be understood becomes an
-// error: what it said would be lost without a new list.
+// event converts an event of a watch. One that cannot be converted becomes an
+// error, so that the reflector lists again and nothing is lost.
 func (l *listWatch) event(ctx context.Context, in watch.Event) watch.Event {
 	switch in.Type {
 	case watch.Error:
@@ -156,19 +157,20 @@ func (l *listWatch) event(ctx context.Context, in watch.Event) watch.Event {
 	return watch.Event{Type: in.Type, Object: r}
 }
 
-// cancelled tells whether an error comes from the end of our own request. A watch can
-// hear of that a moment before the context says so, and client-go keeps the text only.
+// cancelled reports whether an error is due to the end of our own request. A
+// watch can see that before the context does, and client-go only keeps the
+// text.
 func cancelled(err error) bool { return strings.Contains(err.Error(), context.Canceled.Error()) }
 
-// failed tells of a failure, unless it is part of the game: the end of Run, or
-// a version that the server has forgotten or does not know yet.
+// failed records a failure, unless it is expected: the end of Run, or a version
+// that the server no longer has or does not have yet.
 func (l *listWatch) failed(ctx context.Context, err error) {
 	if ctx.Err() != nil || cancelled(err) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
 		return
 	}
 	if l.kind.denied(l.api, err) {
-		l.connection.reached(l.kind.name) // it answered, and its no is good enough
+		l.connection.reached(l.kind.name) // a refusal is an answer too
 		return
 	}
 	l.connection.failed(l.kind.name, fmt.Errorf("getting %s of %s: %w", l.api.resource, l.api.groupVersion, err))

@@ -8,13 +8,14 @@ import (
 	"sluice/internal/model"
 )
 
-// outlet is the one way from the followers of all kinds to the sink.
+// outlet passes the events of all kinds to the sink, one at a time, and only
+// during Run.
 type outlet struct {
 	complete chan struct{} // closed when the sink is in sync
 
 	mu      sync.Mutex
 	sink    model.Sink          // nil before and after Run
-	waiting map[string]struct{} // kinds that were not listed yet
+	waiting map[string]struct{} // kinds that are not listed yet
 }
 
 func newOutlet() *outlet { return &outlet{complete: make(chan struct{})} }
@@ -43,7 +44,7 @@ func (o *outlet) update(events []model.Event) {
 	}
 }
 
-// listed says that all there is of a kind was handed over.
+// listed records that a kind was passed on completely.
 func (o *outlet) listed(kind string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -8,13 +8,13 @@ import (
 	"sluice/internal/model"
 )
 
-// record stands for an API object on its way from the client to the store. The
-// reflector in between gathers whole lists: of records, they are small.
+// record stands for an API object between the client and the store. The
+// reflector collects whole lists of them, so they are small.
 type record struct {
-	// ObjectMeta holds only what the reflector asks for: name, version, and the
+	// ObjectMeta holds only what the reflector reads: name, version, and the
 	// annotations of bookmarks.
 	metav1.ObjectMeta
-	events []model.Event // what the object says
+	events []model.Event // that set what the object means
 }
 
 // recordList is a list of records, or one page of it.
@@ -41,7 +41,7 @@ func (r *record) name() model.Name { return model.Name{Namespace: r.Namespace, N
 
 func (r *record) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
-// DeepCopyObject shares the events: nobody changes them.
+// DeepCopyObject shares the events, which are immutable.
 func (r *record) DeepCopyObject() runtime.Object {
 	return &record{ObjectMeta: *r.ObjectMeta.DeepCopy(), events: r.events}
 }

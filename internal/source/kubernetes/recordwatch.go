@@ -11,32 +11,34 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// minWatchLifetime is how long a watch must last for the next one to be opened at once.
+// minWatchLifetime is how long a watch must last for the next one to be opened
+// without a delay.
 const minWatchLifetime = time.Second
 
-// rewatchBackoff is how long to wait before a watch is opened again that did not last.
-// Servers and everything between here and them end watches as they please, and
-// no news may wait for more than about a second because of that; but a server
-// that ends all of them at once is not asked as fast as it can answer.
+// rewatchBackoff is the pause before a watch is reopened that lasted for less.
+// Servers and proxies end watches as they like, and no event may be delayed for
+// more than about a second because of that; but a server that ends all of them
+// immediately must not be flooded with requests.
 var rewatchBackoff = wait.Backoff{Duration: 10 * time.Millisecond, Factor: 2, Jitter: 0.2, Cap: time.Second, Steps: 10}
 
-// recordWatch passes on the events of a watch, converted. Where the server ends
-// the watch, it goes on with another one from the last version: whoever listens
-// hears of failures only, and need not list again.
+// recordWatch forwards the events of a watch, converted to records. If the
+// server ends the watch, it opens another one at the last version: the
+// reflector only sees failures, and need not list again.
 type recordWatch struct {
 	requests *listWatch
-	// options are those of the next watch. Their version is what came last.
+	// options are those of the next watch. Their version is that of the last
+	// event.
 	options metav1.ListOptions
-	// listing says that the objects there were at the start are still to come, so
-	// that there is no version to go on from yet.
+	// listing says that the watch is a streamed list that is not complete, so
+	// that there is no version to resume from.
 	listing bool
 	result  chan watch.Event
 	ctx     context.Context // of all requests
 	stop    func()
 }
 
-// newRecordWatch passes on the events of a watch with these options. It was
-// opened already if it is a list, too.
+// newRecordWatch forwards the events of a watch with these options. If it is a
+// streamed list, it was opened already.
 func newRecordWatch(ctx context.Context, l *listWatch, options metav1.ListOptions, list watch.Interface) *recordWatch {
 	w := &recordWatch{requests: l, options: options, listing: list != nil, result: make(chan watch.Event)}
 	w.options.SendInitialEvents, w.options.ResourceVersionMatch = nil, ""
@@ -45,13 +47,13 @@ func newRecordWatch(ctx context.Context, l *listWatch, options metav1.ListOption
 	return w
 }
 
-// ResultChan is where the events come out.
+// ResultChan returns the channel of converted events.
 func (w *recordWatch) ResultChan() <-chan watch.Event { return w.result }
 
 // Stop ends the watch. It may be called more than once.
 func (w *recordWatch) Stop() { w.stop() }
 
-// run ends when there is nothing to go on with, or when nobody listens any more.
+// run ends when the watch cannot be resumed or the reflector stops it.
 func (w *recordWatch) run(from watch.Interface) {
 	defer close(w.result)
 	defer w.stop()
@@ -73,7 +75,8 @@ func (w *recordWatch) run(from watch.Interface) {
 	}
 }
 
-// pass hands on the events of one watch. It answers true if the server ended it.
+// pass forwards the events of one watch. It returns true if the server ended
+// it.
 func (w *recordWatch) pass(from watch.Interface) bool {
 	defer from.Stop()
 	for {
@@ -105,7 +108,7 @@ func (w *recordWatch) send(event watch.Event) bool {
 	}
 }
 
-// note remembers the version of an event that was handed on.
+// note records the version of an event that was forwarded.
 func (w *recordWatch) note(event watch.Event) {
 	r, ok := event.Object.(*record)
 	if !ok {
@@ -119,9 +122,9 @@ func (w *recordWatch) note(event watch.Event) {
 	}
 }
 
-// resume opens a watch that goes on where the last one ended, however long that
-// takes. It returns nil if nobody listens any more, and if the server refuses:
-// then whoever listens is told why, and has to list again.
+// resume opens a watch at the last version, retrying for as long as necessary.
+// It returns nil if the reflector stopped the watch, and if the server refuses:
+// then it sends the error, and the reflector has to list again.
 func (w *recordWatch) resume() watch.Interface {
 	l, pause := w.requests, w.requests.retry
 	for {
@@ -143,8 +146,8 @@ func (w *recordWatch) resume() watch.Interface {
 	}
 }
 
-// transient tells whether the same request may be answered later: the server
-// cannot be reached, or is busy with itself.
+// transient reports whether retrying the same request may succeed: the server
+// cannot be reached, or is overloaded.
 func transient(err error) bool {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {
@@ -157,7 +160,7 @@ func transient(err error) bool {
 	return code == 429 || code >= 500
 }
 
-// errorEvent is an error as a watch tells it.
+// errorEvent returns an error as an event of a watch.
 func errorEvent(err error) watch.Event {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {

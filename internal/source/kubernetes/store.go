@@ -10,15 +10,15 @@ import (
 	"sluice/internal/model"
 )
 
-// store is where a reflector puts what it hears of one kind. It passes on what
-// changed, and remembers just enough to tell: the events that each object
-// led to, whose values the sink holds too.
+// store receives the objects of one kind from a reflector. It passes on what
+// changed, and keeps just enough to determine that: the events of each object,
+// whose values the sink holds too.
 type store struct {
 	outlet *outlet
-	listed func() // is called when a complete list was taken over
+	listed func() // called when a complete list was stored
 
 	mu      sync.Mutex
-	objects map[model.Name][]model.Event // those that led to events
+	objects map[model.Name][]model.Event // without those that led to no events
 }
 
 var _ cache.ReflectorStore = (*store)(nil)
@@ -36,7 +36,7 @@ func (s *store) share(r *record) {
 	r.events, _ = diff(s.objects[r.name()], r.events)
 }
 
-// Add takes over an object, new or not.
+// Add stores an object, new or not.
 func (s *store) Add(obj any) error {
 	r, err := recordOf(obj)
 	if err != nil {
@@ -50,10 +50,10 @@ func (s *store) Add(obj any) error {
 	return nil
 }
 
-// Update takes over an object, new or not.
+// Update stores an object, new or not.
 func (s *store) Update(obj any) error { return s.Add(obj) }
 
-// Delete takes back what an object led to.
+// Delete reverts the events of an object.
 func (s *store) Delete(obj any) error {
 	r, err := recordOf(obj)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *store) Delete(obj any) error {
 	return nil
 }
 
-// Replace takes over a complete list. What differs is handed over at once.
+// Replace stores a complete list. All differences are passed on together.
 func (s *store) Replace(list []any, _ string) error {
 	records := make([]*record, len(list))
 	for i, obj := range list {
@@ -82,7 +82,7 @@ func (s *store) Replace(list []any, _ string) error {
 	return nil
 }
 
-// forget takes back what all objects led to.
+// forget reverts the events of all objects.
 func (s *store) forget() { s.replace(nil) }
 
 func (s *store) replace(records []*record) {
@@ -104,7 +104,7 @@ func (s *store) replace(records []*record) {
 	s.outlet.update(all)
 }
 
-// Resync has nothing to do: nothing downstream of the store forgets.
+// Resync does nothing: the sink keeps what it got.
 func (s *store) Resync() error { return nil }
 
 func recordOf(obj any) (*record, error) {
@@ -115,8 +115,8 @@ func recordOf(obj any) (*record, error) {
 	return r, nil
 }
 
-// remember keeps the events of an object, under names that share their memory
-// with those in the model. An object that means nothing is not kept.
+// remember keeps the events of an object, under a name that shares its memory
+// with the model. An object without events is not kept.
 func remember(objects map[model.Name][]model.Event, r *record, events []model.Event) {
 	if len(events) == 0 {
 		delete(objects, r.name())
