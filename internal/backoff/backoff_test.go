@@ -25,7 +25,7 @@ func TestPausesGrowToALimit(t *testing.T) {
 	}
 }
 
-func TestEachReasonIsNewsOnce(t *testing.T) {
+func TestReasonIsNewOnce(t *testing.T) {
 	type report struct {
 		Pause time.Duration
 		News  bool
@@ -46,7 +46,7 @@ func TestEachReasonIsNewsOnce(t *testing.T) {
 	}
 }
 
-func TestATryIsDueWhenItsPauseIsOver(t *testing.T) {
+func TestDue(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var tries Tries
 	if !tries.Due(now) {
@@ -60,7 +60,7 @@ func TestATryIsDueWhenItsPauseIsOver(t *testing.T) {
 	}
 }
 
-func TestASuccessStartsAllOver(t *testing.T) {
+func TestSucceedResets(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var tries Tries
 	tries.Fail(errors.New("taken"), now)

@@ -9,7 +9,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-func TestATimerFiresForTheFirstThatIsDue(t *testing.T) {
+func TestTimerFiresForFirstDue(t *testing.T) {
 	now := time.Unix(1000, 0)
 	c := clocktesting.NewFakeClock(now)
 	var once, twice Tries

@@ -71,7 +71,7 @@ func TestDecodeAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestDecodeTellsTheEndsAndTheStateOfATCPConnection(t *testing.T) {
+func TestDecodeTCP(t *testing.T) {
 	b := nfnetlink.AppendAttr(nil, nfnetlink.Nested|cta.TupleOrig, conntracktest.Tuple(addrPort("10.0.0.1:4000"), addrPort("10.96.0.1:80"), model.TCP))
 	b = nfnetlink.AppendAttr(b, nfnetlink.Nested|cta.TupleReply, conntracktest.Tuple(addrPort("10.244.1.1:8080"), addrPort("192.0.2.10:5000"), model.TCP))
 	b = nfnetlink.AppendAttr(b, nfnetlink.Nested|cta.ProtoInfo, conntracktest.ProtoInfo(tcpEstablished))

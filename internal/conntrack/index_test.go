@@ -79,7 +79,7 @@ func flowOf(protocol model.Protocol, to, by string) *flow {
 	return &flow{protocol: protocol, to: addrPort(to), by: addrPort(by)}
 }
 
-func TestWhichEntriesGo(t *testing.T) {
+func TestStale(t *testing.T) {
 	web := draining(frontend("10.96.0.1:53", "10.244.1.1:5353", "10.244.1.2:5353"), "10.244.1.4:5353")
 	web6 := frontend("[fd00:96::1]:53", "[fd00:244::1]:5353")
 	empty := draining(frontend("10.96.0.2:53"), "10.244.1.4:5353")
@@ -138,7 +138,7 @@ func TestWhichEntriesGo(t *testing.T) {
 	}
 }
 
-func TestWhatGoesAfterARemoval(t *testing.T) {
+func TestStaleAfterRemoval(t *testing.T) {
 	x := node(frontend("10.96.0.1:53", "10.244.1.1:5353"), frontend("0.0.0.0:30053", "10.244.1.1:5353"),
 		frontend("0.0.0.0:30054", "10.244.1.1:5353"))
 	x.remove(udp("10.96.0.1:53"))
@@ -207,7 +207,7 @@ func TestNodePortsOnEveryLocalAddress(t *testing.T) {
 	check("after a pass", "203.0.113.5:30053", "10.244.1.1:5353", false)
 }
 
-func TestNothingGoesWhereTheKernelRefused(t *testing.T) {
+func TestRefusedIsNeverStale(t *testing.T) {
 	x := node(frontend("10.96.0.1:53", "10.244.1.1:5353"))
 	x.refuse(udp("10.96.0.1:53"))
 	for _, by := range []string{"10.96.0.1:53", "10.244.1.1:5353", "10.244.1.2:5353"} {
@@ -217,7 +217,7 @@ func TestNothingGoesWhereTheKernelRefused(t *testing.T) {
 	}
 }
 
-func TestUntranslatedEntriesOfOtherZonesAreNotOurs(t *testing.T) {
+func TestOtherZonesAreLeftAlone(t *testing.T) {
 	x := node(frontend("10.96.0.1:53", "10.244.1.1:5353"))
 	switched := flowOf(model.UDP, "10.96.0.1:53", "10.96.0.1:53")
 	switched.zoned = true

@@ -21,7 +21,7 @@ import (
 )
 
 // The kernel's routing table says which addresses are local.
-func TestNodePortsByRouteAreLookedUpInTheRoutingTable(t *testing.T) {
+func TestNodePortsByRoute(t *testing.T) {
 	n := newNamespace(t)
 	n.shell(`ip link set lo up
 		ip route add local 203.0.113.0/28 dev lo
@@ -56,7 +56,7 @@ func TestNodePortsByRouteAreLookedUpInTheRoutingTable(t *testing.T) {
 	}
 }
 
-func TestExactlyTheStaleEntriesGo(t *testing.T) {
+func TestOnlyStaleEntriesAreDeleted(t *testing.T) {
 	stale := []entry{
 		{"endpoint left", "10.96.0.1:53", "10.244.1.3:5353", model.UDP, 0, 0},
 		{"black-holed", "10.96.0.1:53", "10.96.0.1:53", model.UDP, 0, 0},
@@ -115,9 +115,9 @@ func TestExactlyTheStaleEntriesGo(t *testing.T) {
 	}
 }
 
-// TestClientWithOneSocketFindsTheNewEndpoint sends real packets through real
+// TestOneSocketFindsNewEndpoint sends real packets through real
 // rules: first to nobody, then to one endpoint, then to another.
-func TestClientWithOneSocketFindsTheNewEndpoint(t *testing.T) {
+func TestOneSocketFindsNewEndpoint(t *testing.T) {
 	n := newNamespace(t)
 	n.shell(`
 ip link set lo up
@@ -209,9 +209,9 @@ func strangers(count int) []entry {
 	return entries
 }
 
-// TestHugeTableOfOthersIsLeftAloneInConstantMemory has a few stale entries
+// TestHugeTableInConstantMemory has a few stale entries
 // among very many that are none of ours.
-func TestHugeTableOfOthersIsLeftAloneInConstantMemory(t *testing.T) {
+func TestHugeTableInConstantMemory(t *testing.T) {
 	const foreign, stale = 200_000, 1000
 	n := newNamespace(t)
 	entries := strangers(foreign)
@@ -249,7 +249,7 @@ func TestHugeTableOfOthersIsLeftAloneInConstantMemory(t *testing.T) {
 	}
 }
 
-func TestKernelSendsNothingButTheWantedProtocol(t *testing.T) {
+func TestKernelFiltersByProtocol(t *testing.T) {
 	n := newNamespace(t)
 	n.create(entry{to: "10.96.0.1:53", by: "10.244.1.1:53", protocol: model.UDP},
 		entry{to: "10.96.0.1:53", by: "10.244.1.1:53", protocol: model.TCP})
@@ -262,7 +262,7 @@ func TestKernelSendsNothingButTheWantedProtocol(t *testing.T) {
 	}
 }
 
-func TestKernelThatRefusesTheFilterSendsEverything(t *testing.T) {
+func TestKernelWithoutFilter(t *testing.T) {
 	n := newNamespace(t)
 	n.create(entry{to: "10.96.0.1:53", by: "10.244.1.1:53", protocol: model.UDP},
 		entry{to: "10.96.0.1:53", by: "10.244.1.1:53", protocol: model.TCP})

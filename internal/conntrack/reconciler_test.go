@@ -166,7 +166,7 @@ const (
 	now = "10.244.1.2:53"
 )
 
-func TestFlowToAnEndpointThatLeftGoesAtOnce(t *testing.T) {
+func TestFlowToRemovedEndpointIsDeleted(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *fixture) {
 		b.table.entries = []*flow{flowOf(model.UDP, web, old), flowOf(model.UDP, web, now), flowOf(model.TCP, web, old)}
 		b.set(frontend(web, old, now))
@@ -183,7 +183,7 @@ func TestFlowToAnEndpointThatLeftGoesAtOnce(t *testing.T) {
 	})
 }
 
-func TestRemovedFrontendIsForgottenAfterItsPass(t *testing.T) {
+func TestRemovedFrontendIsForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *fixture) {
 		b.set(frontend(web, old))
 		elapse(time.Minute)
@@ -199,7 +199,7 @@ func TestRemovedFrontendIsForgottenAfterItsPass(t *testing.T) {
 	})
 }
 
-func TestWhatCannotMakeAnEntryStaleNeedsNoPass(t *testing.T) {
+func TestNoPassWithoutStaleEntries(t *testing.T) {
 	tcp := frontend(web, now)
 	tcp.Protocol = model.TCP
 	settings := plan.Settings{NodePortIPs: []netip.Addr{addr("192.0.2.10")}}
@@ -233,7 +233,7 @@ func TestWhatCannotMakeAnEntryStaleNeedsNoPass(t *testing.T) {
 	}
 }
 
-func TestWithoutFrontendsTheTableIsLeftAlone(t *testing.T) {
+func TestNoPassWithoutFrontends(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *fixture) {
 		b.reconcile(&plan.Change{Settings: &plan.Settings{NodePortIPs: []netip.Addr{addr("192.0.2.10")}}})
 		elapse(time.Minute)
@@ -241,7 +241,7 @@ func TestWithoutFrontendsTheTableIsLeftAlone(t *testing.T) {
 	})
 }
 
-func TestChangesDuringAPassGatherAndWaitForTheirTurn(t *testing.T) {
+func TestChangesDuringAPassAreBatched(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *fixture) {
 		b.table.takes, b.table.costs = time.Second, time.Second
 		b.set(frontend(web, old))
@@ -263,7 +263,7 @@ func TestChangesDuringAPassGatherAndWaitForTheirTurn(t *testing.T) {
 	})
 }
 
-func TestPassOnABusyMachineDoesNotDelayTheNext(t *testing.T) {
+func TestRestGoesByCPUTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *fixture) {
 		b.table.takes, b.table.costs = time.Second, time.Millisecond
 		b.set(frontend(web, old))
@@ -274,7 +274,7 @@ func TestPassOnABusyMachineDoesNotDelayTheNext(t *testing.T) {
 	})
 }
 
-func TestVersionsThatNobodyLookedAtCountToo(t *testing.T) {
+func TestOvertakenVersionsCount(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *fixture) {
 		b.set(frontend(web, old))
 		elapse(time.Minute)
@@ -287,7 +287,7 @@ func TestVersionsThatNobodyLookedAtCountToo(t *testing.T) {
 	})
 }
 
-func TestFlowsOfACommitUnderWayAreSpared(t *testing.T) {
+func TestFlowsOfACommitInProgressAreKept(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *fixture) {
 		// The new endpoint is in the kernel, but this is not known here yet.
 		planned := frontend(web, old, now)
@@ -312,7 +312,7 @@ func TestFlowsOfACommitUnderWayAreSpared(t *testing.T) {
 	})
 }
 
-func TestRefusedFrontendIsLeftAloneUntilItIsProgrammed(t *testing.T) {
+func TestRefusedFrontendIsLeftAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *fixture) {
 		b.table.entries = []*flow{flowOf(model.UDP, web, old)}
 		refused := dataplane.Result{Failed: map[plan.Key]error{udp(web): errors.New("no")}}
@@ -325,7 +325,7 @@ func TestRefusedFrontendIsLeftAloneUntilItIsProgrammed(t *testing.T) {
 	})
 }
 
-func TestFailedPassIsMadeUpForAndLoggedOnce(t *testing.T) {
+func TestFailedPassIsRetriedAndLoggedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *fixture) {
 		b.table.entries = []*flow{flowOf(model.UDP, web, old), flowOf(model.UDP, "10.96.0.2:53", old)}
 		b.table.failing.Store(true)
@@ -360,7 +360,7 @@ func TestFailedPassIsMadeUpForAndLoggedOnce(t *testing.T) {
 	})
 }
 
-func TestAPassIsMadeUpForWhenTheRoutingTableCannotBeAsked(t *testing.T) {
+func TestPassIsRetriedWithoutRoutingTable(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *fixture) {
 		b.table.entries = []*flow{flowOf(model.UDP, "203.0.113.5:30053", old), flowOf(model.UDP, "203.0.113.5:30053", now)}
 		b.noRoutes.Store(true)

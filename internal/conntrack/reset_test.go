@@ -61,7 +61,7 @@ func TestWhichConnectionsAreReset(t *testing.T) {
 }
 
 // What follows a commit depends on what it can have done to a connection.
-func TestTCPEntriesAreLookedAtWhenAnEndpointLeft(t *testing.T) {
+func TestTCPIsSweptWhenAnEndpointLeft(t *testing.T) {
 	const web = "10.96.0.1:80"
 	tcp := protocols{model.TCP}
 	tests := []struct {
@@ -98,7 +98,7 @@ func TestTCPEntriesAreLookedAtWhenAnEndpointLeft(t *testing.T) {
 	}
 }
 
-func TestNothingIsCutWhereNobodyWouldTellTheClient(t *testing.T) {
+func TestNoResetWithoutTCPLoose(t *testing.T) {
 	inBubbleWith(t, Options{ResetTCP: true}, func(t *testing.T, b *fixture) {
 		b.table.strict = true
 		b.table.entries = []*flow{flowOf(model.TCP, web, old), flowOf(model.UDP, web, old)}
@@ -121,7 +121,7 @@ func TestNothingIsCutWhereNobodyWouldTellTheClient(t *testing.T) {
 	})
 }
 
-func TestExactlyTheConnectionsToEndpointsThatLeftAreCut(t *testing.T) {
+func TestOnlyLostConnectionsAreReset(t *testing.T) {
 	cut := []entry{
 		{name: "endpoint left", to: "10.96.0.1:80", by: "10.244.1.3:8080", protocol: model.TCP, state: tcpEstablished},
 		{name: "endpoint of a node port left", to: "192.0.2.10:30080", by: "10.244.1.3:8080", protocol: model.TCP, state: tcpEstablished},
@@ -162,7 +162,7 @@ func TestExactlyTheConnectionsToEndpointsThatLeftAreCut(t *testing.T) {
 	}
 }
 
-func TestOnlyStandingConnectionsHaveEndsToTell(t *testing.T) {
+func TestOnlyEstablishedAreProvoked(t *testing.T) {
 	f := flowOf(model.TCP, web, old)
 	f.from, f.replyTo = addrPort("10.0.0.1:4000"), addrPort("192.0.2.10:5000")
 	whole := connection{[2]netip.AddrPort{f.from, f.to}, [2]netip.AddrPort{f.by, f.replyTo}}
@@ -174,7 +174,7 @@ func TestOnlyStandingConnectionsHaveEndsToTell(t *testing.T) {
 	}
 }
 
-func TestSynAckIsAPacketWithRightChecksums(t *testing.T) {
+func TestSynAckChecksums(t *testing.T) {
 	tests := []struct {
 		name     string
 		from, to string

@@ -10,7 +10,7 @@ import (
 	"sluice/internal/plan"
 )
 
-func TestCombinedChangesLeadWhereTheyLeadOneByOne(t *testing.T) {
+func TestCombine(t *testing.T) {
 	frontend := func(addr string, version uint32) *plan.Frontend {
 		return &plan.Frontend{Key: webKey(addr), Affinity: version}
 	}

@@ -41,7 +41,7 @@ func wantLogged(t *testing.T, b *fixture, text string, want int) {
 	}
 }
 
-func TestNothingIsWrittenBeforeAllSourcesAreInSync(t *testing.T) {
+func TestNoWriteBeforeSourcesAreSynced(t *testing.T) {
 	run(t, Options{SyncPeriod: time.Second}, func(t *testing.T, b *fixture) {
 		cluster, host := b.AddSource("cluster"), b.AddSource("host")
 		cluster.Update(web("10.0.0.1", 0))
@@ -65,7 +65,7 @@ func TestNothingIsWrittenBeforeAllSourcesAreInSync(t *testing.T) {
 	})
 }
 
-func TestWhatAnEarlierProcessLeftIsReconciled(t *testing.T) {
+func TestFirstCommitIsReconcile(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.kernel.tell(func(d *fakeDataplane) {
 			d.frontends[webKey("10.0.0.9")] = &plan.Frontend{Key: webKey("10.0.0.9")}
@@ -76,7 +76,7 @@ func TestWhatAnEarlierProcessLeftIsReconciled(t *testing.T) {
 	})
 }
 
-func TestAnEmptyClusterIsReconciledToo(t *testing.T) {
+func TestEmptyClusterIsReconciled(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.Synced()
 		wantCalls(t, b, call{"reconcile", 0, ""})
@@ -84,7 +84,7 @@ func TestAnEmptyClusterIsReconciledToo(t *testing.T) {
 	})
 }
 
-func TestChangesGoAtOnce(t *testing.T) {
+func TestChangesAreNotDelayed(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
@@ -96,7 +96,7 @@ func TestChangesGoAtOnce(t *testing.T) {
 	})
 }
 
-func TestEventsDuringACommitGoTogetherInTheNext(t *testing.T) {
+func TestEventsDuringCommitAreBatched(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		release := b.kernel.holdCommits()
@@ -113,7 +113,7 @@ func TestEventsDuringACommitGoTogetherInTheNext(t *testing.T) {
 	})
 }
 
-func TestMinSyncPeriodIsTheLeastTimeBetweenCommits(t *testing.T) {
+func TestMinSyncPeriod(t *testing.T) {
 	run(t, Options{MinSyncPeriod: 10 * time.Second}, func(t *testing.T, b *fixture) {
 		b.sync()
 		time.Sleep(time.Minute)
@@ -130,7 +130,7 @@ func TestMinSyncPeriodIsTheLeastTimeBetweenCommits(t *testing.T) {
 	})
 }
 
-func TestMinSyncPeriodHoldsForRepairsAndRetries(t *testing.T) {
+func TestMinSyncPeriodOfRepairsAndRetries(t *testing.T) {
 	run(t, Options{MinSyncPeriod: 10 * time.Second}, func(t *testing.T, b *fixture) {
 		b.sync()
 		b.kernel.disturbed <- struct{}{}
@@ -143,7 +143,7 @@ func TestMinSyncPeriodHoldsForRepairsAndRetries(t *testing.T) {
 	})
 }
 
-func TestAChangeThatMeansNothingToTheKernelIsReported(t *testing.T) {
+func TestEmptyChangeIsObserved(t *testing.T) {
 	var commits []*Commit
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.observe(func(c *Commit) { commits = append(commits, c) })
@@ -163,7 +163,7 @@ func TestAChangeThatMeansNothingToTheKernelIsReported(t *testing.T) {
 	})
 }
 
-func TestAnEmptyChangeIsNotProgrammedBeforeThoseAheadOfIt(t *testing.T) {
+func TestEmptyChangeWaitsForEarlierOnes(t *testing.T) {
 	tests := []struct {
 		name  string
 		ahead func(*fixture)
@@ -212,7 +212,7 @@ func TestEachCommitIsLogged(t *testing.T) {
 	})
 }
 
-func TestObserversSeeEveryChangeAfterItsCommit(t *testing.T) {
+func TestObserversSeeEveryChange(t *testing.T) {
 	var seen []string
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.observe(func(c *Commit) {
@@ -233,7 +233,7 @@ func TestObserversSeeEveryChangeAfterItsCommit(t *testing.T) {
 	})
 }
 
-func TestAnObserverMayAskTheEngine(t *testing.T) {
+func TestObserverMayCallEngine(t *testing.T) {
 	var frontends int
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.observe(func(*Commit) {
@@ -249,7 +249,7 @@ func TestAnObserverMayAskTheEngine(t *testing.T) {
 	})
 }
 
-func TestNothingWaitsForACommitUnderWay(t *testing.T) {
+func TestNothingWaitsForACommit(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		release := b.kernel.holdCommits()
@@ -275,7 +275,7 @@ func TestNothingWaitsForACommitUnderWay(t *testing.T) {
 	})
 }
 
-func TestConfigurationIsReplacedWhileRunning(t *testing.T) {
+func TestSetPlanConfig(t *testing.T) {
 	external := web("10.0.0.1", 0)
 	external.ExternalIPs = append(external.ExternalIPs, webKey("192.0.2.1").Addr)
 	run(t, Options{}, func(t *testing.T, b *fixture) {
@@ -291,7 +291,7 @@ func TestConfigurationIsReplacedWhileRunning(t *testing.T) {
 	})
 }
 
-func TestConfigurationReplacedBeforeTheStartHolds(t *testing.T) {
+func TestSetPlanConfigBeforeStart(t *testing.T) {
 	external := web("10.0.0.1", 0)
 	external.ExternalIPs = append(external.ExternalIPs, webKey("192.0.2.1").Addr)
 	run(t, Options{}, func(t *testing.T, b *fixture) {
@@ -303,7 +303,7 @@ func TestConfigurationReplacedBeforeTheStartHolds(t *testing.T) {
 	})
 }
 
-func TestProblemsAreToldOnce(t *testing.T) {
+func TestProblemsAreLoggedOnce(t *testing.T) {
 	bad := web("10.0.0.1", 0)
 	bad.Problems = []model.Problem{{Object: "Service default/10.0.0.1", Field: "spec.x", Reason: "is odd"}}
 	const told = `"level"=0 "msg"="Problem with an object"`
@@ -329,7 +329,7 @@ func TestProblemsAreToldOnce(t *testing.T) {
 	})
 }
 
-func TestStoppingLeavesTheKernelAsItIs(t *testing.T) {
+func TestStoppingLeavesKernelAlone(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
@@ -341,7 +341,7 @@ func TestStoppingLeavesTheKernelAsItIs(t *testing.T) {
 	})
 }
 
-func TestACommitInterruptedByTheEndIsNoFailure(t *testing.T) {
+func TestInterruptedCommitIsNoFailure(t *testing.T) {
 	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *fixture) {
 		b.sync()
 		b.kernel.holdCommits()

@@ -13,7 +13,7 @@ import (
 	"sluice/internal/plan"
 )
 
-func TestACommitTellsOfItsEventsOnce(t *testing.T) {
+func TestCommitHasItsEventsOnce(t *testing.T) {
 	var told []Events
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.observe(func(c *Commit) { told = append(told, c.Events) })
@@ -48,7 +48,7 @@ func TestACommitTellsOfItsEventsOnce(t *testing.T) {
 	})
 }
 
-func TestTheSummarySaysWhenTheKernelWasLastFoundRight(t *testing.T) {
+func TestLastVerified(t *testing.T) {
 	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *fixture) {
 		b.sync()
 		if s := b.Status(); !s.LastVerified.IsZero() {
@@ -105,7 +105,7 @@ func TestEventsAreCountedWithTheirTriggers(t *testing.T) {
 	}
 }
 
-func TestChangesThatWaitAddTheirEventsUp(t *testing.T) {
+func TestEventsOfWaitingChangesAddUp(t *testing.T) {
 	var told []Events
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.observe(func(c *Commit) { told = append(told, c.Events) })

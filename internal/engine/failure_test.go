@@ -23,7 +23,7 @@ var (
 
 const ms = time.Millisecond
 
-func TestARefusedFrontendHoldsUpNoOther(t *testing.T) {
+func TestRefusedFrontendDelaysNoOther(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		b.kernel.refuseAddr("10.0.0.1", errRefused)
@@ -47,7 +47,7 @@ func TestARefusedFrontendHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-func TestARefusedFrontendIsTriedAtOnceWhenItChanges(t *testing.T) {
+func TestChangedRefusedFrontendIsRetried(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		b.kernel.refuseAddr("10.0.0.1", errRefused)
@@ -65,7 +65,7 @@ func TestARefusedFrontendIsTriedAtOnceWhenItChanges(t *testing.T) {
 	})
 }
 
-func TestRefusedFrontendsHaveBackOffsOfTheirOwn(t *testing.T) {
+func TestRefusedFrontendsHaveOwnBackoff(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		b.kernel.tell(func(d *fakeDataplane) { d.refuse = func(plan.Key) error { return errRefused } })
@@ -80,7 +80,7 @@ func TestRefusedFrontendsHaveBackOffsOfTheirOwn(t *testing.T) {
 	})
 }
 
-func TestARefusedRemovalIsTriedAgain(t *testing.T) {
+func TestRefusedRemovalIsRetried(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.Update(web("10.0.0.1", 0), web("10.0.0.2", 0))
 		b.sync()
@@ -99,7 +99,7 @@ func TestARefusedRemovalIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestAFrontendRefusedAndThenDeletedIsForgotten(t *testing.T) {
+func TestRefusedAndDeletedIsForgotten(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		b.kernel.refuseAddr("10.0.0.1", errRefused)
@@ -143,7 +143,7 @@ func TestManyRefusalsDoNotFloodTheLog(t *testing.T) {
 	})
 }
 
-func TestAFailureAsAWholeLeadsToReconcileWithBackOff(t *testing.T) {
+func TestFailedCommitIsReconciled(t *testing.T) {
 	var observed []*plan.Change
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.observe(func(c *Commit) { observed = append(observed, c.Change) })
@@ -185,7 +185,7 @@ func TestAFailureAsAWholeLeadsToReconcileWithBackOff(t *testing.T) {
 	})
 }
 
-func TestNewEventsShortenALongBackOff(t *testing.T) {
+func TestEventsShortenBackoff(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.kernel.failWith(errBroken)
 		b.sync()
@@ -218,7 +218,7 @@ func TestAnotherErrorIsLoggedAgain(t *testing.T) {
 	})
 }
 
-func TestARepairHasRefusedFrontendsTriedAgain(t *testing.T) {
+func TestRepairRetriesRefusedFrontends(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.kernel.refuseAddr("10.0.0.1", errRefused)
 		b.Update(web("10.0.0.1", 0), web("10.0.0.2", 0))
@@ -233,7 +233,7 @@ func TestARepairHasRefusedFrontendsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestAReconcileTriesRefusedFrontendsAgain(t *testing.T) {
+func TestReconcileRetriesRefusedFrontends(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.kernel.refuseAddr("10.0.0.1", errRefused)
 		b.Update(web("10.0.0.1", 0), web("10.0.0.2", 0))

@@ -12,7 +12,7 @@ import (
 	"sluice/internal/plan"
 )
 
-func TestAViewShowsWhatIsKnownAndItsPlanOfOneMoment(t *testing.T) {
+func TestViewIsConsistent(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		done := make(chan struct{})
@@ -34,7 +34,7 @@ func TestAViewShowsWhatIsKnownAndItsPlanOfOneMoment(t *testing.T) {
 	})
 }
 
-func TestAViewHasAnotherVersionAfterEachChange(t *testing.T) {
+func TestViewVersionChanges(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		version := func() (out uint64) {
 			synctest.Wait()
@@ -64,7 +64,7 @@ func TestAViewHasAnotherVersionAfterEachChange(t *testing.T) {
 	})
 }
 
-func TestTheEvidenceOfAViewMayBeKept(t *testing.T) {
+func TestEvidenceMayBeKept(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		slice := func(addr string) model.SetSlice {
 			return model.SetSlice{Slice: &model.Slice{
@@ -85,7 +85,7 @@ func TestTheEvidenceOfAViewMayBeKept(t *testing.T) {
 	})
 }
 
-func TestALongCommitTellsHowFarItIs(t *testing.T) {
+func TestProgressIsLogged(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		release := b.kernel.holdCommits()

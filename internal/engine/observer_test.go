@@ -10,9 +10,9 @@ import (
 	"sluice/internal/plan"
 )
 
-// TestObserversAreToldEverything has observers find out from the Commit alone
+// TestCommitIsComplete has observers find out from the Commit alone
 // what kind of commit it was, what it brought and how long it took.
-func TestObserversAreToldEverything(t *testing.T) {
+func TestCommitIsComplete(t *testing.T) {
 	type told struct {
 		Kind                   Kind
 		Full, Planned          bool

@@ -17,11 +17,11 @@ import (
 	"sluice/internal/plan"
 )
 
-// TestWhateverFailsTheKernelEndsUpAsDesired lets several sources change
+// TestRandomFailuresEndAsDesired lets several sources change
 // Services in a kernel that fails, refuses, is slow and is disturbed, all by
 // chance. When that is over the kernel, what observers were told and the
 // status must agree with what is desired, and that with a plan from scratch.
-func TestWhateverFailsTheKernelEndsUpAsDesired(t *testing.T) {
+func TestRandomFailuresEndAsDesired(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			told := observer{}

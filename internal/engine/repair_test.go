@@ -10,7 +10,7 @@ import (
 	"sluice/internal/plan"
 )
 
-func TestADisturbanceIsRepairedAtOnce(t *testing.T) {
+func TestDisturbanceIsRepaired(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
@@ -22,7 +22,7 @@ func TestADisturbanceIsRepairedAtOnce(t *testing.T) {
 	})
 }
 
-func TestADisturbanceThatDidNoHarmIsNoRepair(t *testing.T) {
+func TestHarmlessDisturbanceIsNoRepair(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
@@ -36,7 +36,7 @@ func TestADisturbanceThatDidNoHarmIsNoRepair(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeRepairedAloneIsReconciled(t *testing.T) {
+func TestFailedRepairIsReconciled(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
@@ -47,7 +47,7 @@ func TestWhatCannotBeRepairedAloneIsReconciled(t *testing.T) {
 	})
 }
 
-func TestReconcilesForDisturbancesInALoopDoNotTakeAllTheTime(t *testing.T) {
+func TestReconcilesInALoopAreLimited(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		b.kernel.tell(func(d *fakeDataplane) {
@@ -64,7 +64,7 @@ func TestReconcilesForDisturbancesInALoopDoNotTakeAllTheTime(t *testing.T) {
 	})
 }
 
-func TestARepairLeavesWhatIsPendingAlone(t *testing.T) {
+func TestRepairLeavesPendingAlone(t *testing.T) {
 	run(t, Options{MinSyncPeriod: time.Second}, func(t *testing.T, b *fixture) {
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
@@ -82,7 +82,7 @@ func TestARepairLeavesWhatIsPendingAlone(t *testing.T) {
 	})
 }
 
-func TestDisturbancesInALoopDoNotTakeAllTheTime(t *testing.T) {
+func TestRepairsInALoopAreLimited(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
@@ -104,7 +104,7 @@ func TestDisturbancesInALoopDoNotTakeAllTheTime(t *testing.T) {
 	})
 }
 
-func TestADisturbanceIsSeenWhileCommitsFollowOneAnother(t *testing.T) {
+func TestDisturbanceDuringCommits(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		release := b.kernel.holdCommits()
@@ -118,7 +118,7 @@ func TestADisturbanceIsSeenWhileCommitsFollowOneAnother(t *testing.T) {
 	})
 }
 
-func TestADisturbanceEndsABackOff(t *testing.T) {
+func TestDisturbanceEndsBackoff(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.kernel.failWith(errBroken)
 		b.sync()
@@ -130,7 +130,7 @@ func TestADisturbanceEndsABackOff(t *testing.T) {
 	})
 }
 
-func TestDisturbancesInALoopDoNotMakeFailuresCostAllTheTime(t *testing.T) {
+func TestFailingRepairsInALoopAreLimited(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.kernel.failWith(errBroken)
 		b.sync()
@@ -147,7 +147,7 @@ func TestDisturbancesInALoopDoNotMakeFailuresCostAllTheTime(t *testing.T) {
 	})
 }
 
-func TestADataplaneThatStopsWatchingDoesNotStopTheLoop(t *testing.T) {
+func TestClosedDisturbedChannel(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		close(b.kernel.disturbed)
@@ -157,7 +157,7 @@ func TestADataplaneThatStopsWatchingDoesNotStopTheLoop(t *testing.T) {
 	})
 }
 
-func TestWhatVerifyFindsIsRepaired(t *testing.T) {
+func TestVerifyLeadsToRepair(t *testing.T) {
 	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *fixture) {
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
@@ -173,7 +173,7 @@ func TestWhatVerifyFindsIsRepaired(t *testing.T) {
 	})
 }
 
-func TestVerifyHoldsUpNoChange(t *testing.T) {
+func TestVerifyDelaysNoChange(t *testing.T) {
 	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *fixture) {
 		b.sync()
 		running, most := 0, 0
@@ -199,7 +199,7 @@ func TestVerifyHoldsUpNoChange(t *testing.T) {
 	})
 }
 
-func TestVerifyThatARepairOvertookIsIgnored(t *testing.T) {
+func TestOvertakenVerifyIsIgnored(t *testing.T) {
 	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *fixture) {
 		b.sync()
 		finish := make(chan struct{})
@@ -217,7 +217,7 @@ func TestVerifyThatARepairOvertookIsIgnored(t *testing.T) {
 	})
 }
 
-func TestVerifyThatFailsIsLoggedOnceAndTriedAgain(t *testing.T) {
+func TestVerifyErrorIsLoggedOnce(t *testing.T) {
 	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *fixture) {
 		b.sync()
 		tries := 0
@@ -233,7 +233,7 @@ func TestVerifyThatFailsIsLoggedOnceAndTriedAgain(t *testing.T) {
 	})
 }
 
-func TestWithoutSyncPeriodNothingIsVerified(t *testing.T) {
+func TestNoVerifyWithoutSyncPeriod(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		b.kernel.tell(func(d *fakeDataplane) {
@@ -243,7 +243,7 @@ func TestWithoutSyncPeriodNothingIsVerified(t *testing.T) {
 	})
 }
 
-func TestVerifyDoesNotWaitForARefusedFrontend(t *testing.T) {
+func TestVerifyWithRefusedFrontend(t *testing.T) {
 	run(t, Options{SyncPeriod: time.Second}, func(t *testing.T, b *fixture) {
 		b.sync()
 		b.kernel.refuseAddr("10.0.0.1", errRefused)
@@ -282,7 +282,7 @@ func TestRunEndsAfterVerify(t *testing.T) {
 	})
 }
 
-func TestAFrontendThatARepairCannotRestoreFails(t *testing.T) {
+func TestFrontendRefusedByRepairFails(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.Update(web("10.0.0.1", 0))
 		b.sync()

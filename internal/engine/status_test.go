@@ -24,7 +24,7 @@ func wantStatus(t *testing.T, b *fixture, addr string, want FrontendStatus) {
 	}
 }
 
-func TestAFrontendIsPendingThenProgrammed(t *testing.T) {
+func TestPendingThenProgrammed(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		start := b.kernel.start
 		b.sync()
@@ -50,7 +50,7 @@ func TestAFrontendIsPendingThenProgrammed(t *testing.T) {
 	})
 }
 
-func TestARefusedFrontendSaysWhySinceWhenAndWhatNext(t *testing.T) {
+func TestStatusOfRefusedFrontend(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		start := b.kernel.start
 		b.sync()
@@ -69,7 +69,7 @@ func TestARefusedFrontendSaysWhySinceWhenAndWhatNext(t *testing.T) {
 	})
 }
 
-func TestAPendingFrontendSaysThatTheDataplaneCannotBeProgrammed(t *testing.T) {
+func TestStatusOfPendingWhileFailing(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		start := b.kernel.start
 		b.sync()
@@ -93,7 +93,7 @@ func TestAPendingFrontendSaysThatTheDataplaneCannotBeProgrammed(t *testing.T) {
 	})
 }
 
-func TestSummaryFollowsTheWork(t *testing.T) {
+func TestSummary(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		start := b.kernel.start
 		b.Update(web("10.0.0.1", 0), web("10.0.0.2", 0))
@@ -131,7 +131,7 @@ func TestSummaryFollowsTheWork(t *testing.T) {
 	})
 }
 
-func TestAFrontendThatWaitsForAnotherVersionDoesNotCountAsProgrammed(t *testing.T) {
+func TestOutdatedIsNotProgrammed(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.Update(web("10.0.0.1", 0), web("10.0.0.2", 0))
 		b.sync()
@@ -144,7 +144,7 @@ func TestAFrontendThatWaitsForAnotherVersionDoesNotCountAsProgrammed(t *testing.
 	})
 }
 
-func TestAChangeBehindACommitUnderWayCountsAsPending(t *testing.T) {
+func TestChangeDuringCommitIsPending(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		release := b.kernel.holdCommits()
@@ -163,7 +163,7 @@ func TestAChangeBehindACommitUnderWayCountsAsPending(t *testing.T) {
 	})
 }
 
-func TestNothingIsPendingBeforeTheSourcesAreInSync(t *testing.T) {
+func TestNothingPendingBeforeSync(t *testing.T) {
 	e := New(Options{})
 	e.Update(web("10.0.0.1", 0))
 	if s := e.Status(); s.Synced || !s.PendingSince.IsZero() {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestATrailLeadsThroughLinks(t *testing.T) {
+func TestTrailFollowsLinks(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestATrailLeadsThroughLinks(t *testing.T) {
 	}
 }
 
-func TestALeafIsOnNoTrail(t *testing.T) {
+func TestLeafIsOnNoTrail(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func TestALeafIsOnNoTrail(t *testing.T) {
 	}
 }
 
-func TestAllInAFolderMattersButWhatIsHidden(t *testing.T) {
+func TestHiddenFilesDoNotMatter(t *testing.T) {
 	set := Set{}
 	set.Directory("/d")
 	for path, want := range map[string]bool{"/d/a": true, "/d/.a": false, "/d/a/b": false, "/e": false} {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-func TestGatherTellsEachPathThatMattersOnce(t *testing.T) {
+func TestGatherReturnsEachPathOnce(t *testing.T) {
 	dir := t.TempDir()
 	w := New(logr.Discard())
 	defer w.Close()
@@ -34,7 +34,7 @@ func TestGatherTellsEachPathThatMattersOnce(t *testing.T) {
 	}
 }
 
-func TestAFolderMovedAwayAndBackIsStillWatched(t *testing.T) {
+func TestMovedDirectoryIsStillWatched(t *testing.T) {
 	top := t.TempDir()
 	dir, away := filepath.Join(top, "dir"), filepath.Join(top, "away")
 	if err := os.Mkdir(dir, 0o755); err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestAnswerIsWhatLoadBalancersReadUpstream(t *testing.T) {
+func TestAnswerFormat(t *testing.T) {
 	body := func(localEndpoints, healthy string) string {
 		return "{\n\t\"service\": {\n\t\t\"namespace\": \"default\",\n\t\t\"name\": \"web\"\n\t},\n" +
 			"\t\"localEndpoints\": " + localEndpoints + ",\n\t\"serviceProxyHealthy\": " + healthy + "\n}"

@@ -9,7 +9,7 @@ import (
 	"sluice/internal/plan"
 )
 
-func TestANodeThatStartsMayBeWithoutItsNodeObjectForAWhile(t *testing.T) {
+func TestStartingNodeNeedsNoNodeObject(t *testing.T) {
 	const missing = "there is no Node object"
 	tests := []struct {
 		name  string

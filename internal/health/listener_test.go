@@ -78,7 +78,7 @@ func TestRetriesBackOff(t *testing.T) {
 	}
 }
 
-func TestANewReasonIsReported(t *testing.T) {
+func TestNewReasonIsReported(t *testing.T) {
 	var log testkit.Journal
 	srv := &server{}
 	for _, reason := range []string{"taken", "taken", "gone", "gone", "taken"} {
@@ -89,7 +89,7 @@ func TestANewReasonIsReported(t *testing.T) {
 	}
 }
 
-func TestRemedyFitsTheFailure(t *testing.T) {
+func TestRemedies(t *testing.T) {
 	tests := []struct {
 		in   error
 		want string

@@ -9,7 +9,7 @@ import (
 	"sluice/internal/engine"
 )
 
-func TestProxyIsHealthyUnlessTroubleLasts(t *testing.T) {
+func TestHealthyUnlessFailingForLong(t *testing.T) {
 	now := time.Unix(10_000, 0)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	tests := []struct {
@@ -43,7 +43,7 @@ func summaryOf(s engine.Summary) func() engine.Summary {
 }
 
 // The limit follows the sync period in force.
-func TestTheLimitFollowsTheSyncPeriod(t *testing.T) {
+func TestLimitFollowsSyncPeriod(t *testing.T) {
 	now := time.Now()
 	s := engine.Summary{PendingSince: now.Add(-time.Minute), SyncPeriod: 30 * time.Second}
 	healthy := Programming(func() engine.Summary { return s }, clocktesting.NewFakePassiveClock(now))

@@ -24,7 +24,7 @@ import (
 	"sluice/internal/testkit"
 )
 
-func TestProxyTellsItsHealth(t *testing.T) {
+func TestProxyHealth(t *testing.T) {
 	const (
 		now    = `"2026-01-02T03:04:05.006Z"`
 		before = `"2026-01-02T02:04:05.006Z"`
@@ -83,7 +83,7 @@ func TestProxyTellsItsHealth(t *testing.T) {
 	}
 }
 
-func TestProxyTellsOfTheFamiliesThatTheNodeCanDo(t *testing.T) {
+func TestProxyReportsSupportedFamilies(t *testing.T) {
 	proxy := NewProxy(ProxyOptions{
 		Families: []model.Family{model.IPv4},
 		Status:   summaryOf(engine.Summary{LastCommit: time.Now()}),
@@ -97,7 +97,7 @@ func TestProxyTellsOfTheFamiliesThatTheNodeCanDo(t *testing.T) {
 	}
 }
 
-func TestProxyThatNeverProgrammedIsNoTargetForLoadBalancers(t *testing.T) {
+func TestNeverProgrammedIsUnhealthy(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	summary := engine.Summary{SyncPeriod: 30 * time.Second}
 	proxy := NewProxy(ProxyOptions{Status: func() engine.Summary { return summary }, Clock: clock})
@@ -121,7 +121,7 @@ func TestProxyThatNeverProgrammedIsNoTargetForLoadBalancers(t *testing.T) {
 
 // Load balancers go elsewhere while the proxy waits for another one, and learn why. To
 // start it again would not help.
-func TestProxyThatWaitsSaysWhatFor(t *testing.T) {
+func TestWaitingProxySaysWhatFor(t *testing.T) {
 	proxy := NewProxy(ProxyOptions{Status: summaryOf(engine.Summary{}), Waiting: func() string { return "waiting for another (pid 7)" }})
 	for path, want := range map[string]struct {
 		status  int
@@ -166,7 +166,7 @@ func runProxy(t *testing.T, proxy *Proxy) (stop func() error) {
 	return stop
 }
 
-func TestProxyServesWhereItIsTold(t *testing.T) {
+func TestProxyAddresses(t *testing.T) {
 	at := netip.AddrPortFrom(here, 10256).String()
 	stop := runProxy(t, NewProxy(ProxyOptions{
 		Address: at, Status: summaryOf(engine.Summary{}), Logger: new(testkit.Journal).Logger(),
@@ -193,7 +193,7 @@ func TestProxyServesWhereItIsTold(t *testing.T) {
 	}
 }
 
-func TestProxyTriesAgainToListenAndTellsOfEachReasonOnce(t *testing.T) {
+func TestProxyRetriesToListen(t *testing.T) {
 	busy, denied := fmt.Errorf("listen: %w", unix.EADDRINUSE), fmt.Errorf("listen: %w", unix.EACCES)
 	outcomes := []error{busy, busy, denied, nil}
 	clk := clocktesting.NewFakeClock(time.Unix(10_000, 0))
@@ -239,7 +239,7 @@ func TestProxyTriesAgainToListenAndTellsOfEachReasonOnce(t *testing.T) {
 	}
 }
 
-func TestProxyEndsWhenItMustListenAndCannot(t *testing.T) {
+func TestHardFail(t *testing.T) {
 	socket, err := net.Listen("tcp", netip.AddrPortFrom(there, 0).String())
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ import (
 	"sluice/internal/testkit"
 )
 
-func TestEachAddressTellsOfTheEndpointsOfItsFamily(t *testing.T) {
+func TestAnswersCountTheirFamily(t *testing.T) {
 	w, ports := newFixture(t, nil), freePorts(t, 2)
 	w.set([]netip.Addr{here, there, local6}, check(web, ports[0], 2, 1), check(mail, ports[1], 0, 3))
 	w.wantReply(here, ports[0], ok(web, "2"))
@@ -33,7 +33,7 @@ func TestEachAddressTellsOfTheEndpointsOfItsFamily(t *testing.T) {
 	w.wantReply(local6, ports[1], ok(mail, "3"))
 }
 
-func TestAnswersFollowTheEndpointsAndTheProxy(t *testing.T) {
+func TestAnswersFollowEndpointsAndHealth(t *testing.T) {
 	var sick atomic.Bool
 	w := newFixture(t, func(w *fixture) { w.healthy = func() bool { return !sick.Load() } })
 	port := freePorts(t, 1)[0]
@@ -51,7 +51,7 @@ func TestAnswersFollowTheEndpointsAndTheProxy(t *testing.T) {
 	w.wantReply(here, port, ok(web, "3"))
 }
 
-func TestAddressesAreFollowedWithoutDisturbingThoseThatStay(t *testing.T) {
+func TestAddressChangesKeepOtherListeners(t *testing.T) {
 	var mu sync.Mutex
 	opened := map[netip.Addr]int{}
 	w := newFixture(t, func(w *fixture) {
@@ -106,7 +106,7 @@ func TestAllAddressesAreListenedOn(t *testing.T) {
 	w.wantReply(there, ports[0], ok(web, "1")) // as a loopback address that node ports answer on
 }
 
-func TestServicesComeGoAndChangeTheirPorts(t *testing.T) {
+func TestServicesAreFollowed(t *testing.T) {
 	w, ports := newFixture(t, nil), freePorts(t, 3)
 	ips := []netip.Addr{here}
 	w.set(ips, check(web, ports[0], 1, 0), check(mail, ports[1], 2, 0))
@@ -126,7 +126,7 @@ func TestServicesComeGoAndChangeTheirPorts(t *testing.T) {
 	}
 }
 
-func TestTakenPortIsReportedOnceAndServedWhenItIsFree(t *testing.T) {
+func TestPortInUseIsReportedOnceAndRetried(t *testing.T) {
 	var mu sync.Mutex
 	var told []model.Name
 	w, ports := newFixture(t, func(w *fixture) {
@@ -169,7 +169,7 @@ func TestTakenPortIsReportedOnceAndServedWhenItIsFree(t *testing.T) {
 	}
 }
 
-func TestStandingConnectionsEndWithTheService(t *testing.T) {
+func TestConnectionsEndWithTheService(t *testing.T) {
 	w, port := newFixture(t, nil), freePorts(t, 1)[0]
 	w.set([]netip.Addr{here}, check(web, port, 1, 0))
 	w.wantReply(here, port, ok(web, "1"))
@@ -197,7 +197,7 @@ func TestStandingConnectionsEndWithTheService(t *testing.T) {
 	}
 }
 
-func TestAnswerUnderWayIsGivenWhenTheServiceGoes(t *testing.T) {
+func TestRequestInProgressIsCompleted(t *testing.T) {
 	var slow atomic.Bool
 	asked, finish := make(chan struct{}), make(chan struct{})
 	w := newFixture(t, func(w *fixture) {
@@ -275,7 +275,7 @@ func TestCommittedDoesNotBlock(t *testing.T) {
 	}
 }
 
-func TestOtherChangesAreOfNoInterest(t *testing.T) {
+func TestOtherChangesAreIgnored(t *testing.T) {
 	w, port := newFixture(t, nil), freePorts(t, 1)[0]
 	w.services.Committed(&engine.Commit{Change: &plan.Change{Revision: 1, Problems: true, Set: []*plan.Frontend{{}}}})
 	w.set([]netip.Addr{here}, check(web, port, 1, 0))

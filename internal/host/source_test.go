@@ -103,7 +103,7 @@ func change(t *testing.T, do func(netlink.Link, *netlink.Addr) error, link netli
 	}
 }
 
-func TestAddressesAreReportedAtTheStartAndAsTheyChange(t *testing.T) {
+func TestAddressesAreFollowed(t *testing.T) {
 	ns := netnstest.Enter(t)
 	link := addLink(t)
 	change(t, netlink.AddrAdd, link, "192.0.2.7/32")
@@ -132,7 +132,7 @@ func TestAddressesAreReportedAtTheStartAndAsTheyChange(t *testing.T) {
 	}
 }
 
-func TestAnAddressOnTwoLinksIsReportedOnce(t *testing.T) {
+func TestDuplicateAddressIsReportedOnce(t *testing.T) {
 	ns := netnstest.Enter(t)
 	link := addLink(t)
 	other, err := netlink.LinkByName("other")
@@ -144,7 +144,7 @@ func TestAnAddressOnTwoLinksIsReportedOnce(t *testing.T) {
 	start(t, ns).await(t, "192.0.2.7")
 }
 
-func TestLinkLocalAddressesOfIPv6AreLeftOut(t *testing.T) {
+func TestIPv6LinkLocalIsLeftOut(t *testing.T) {
 	ns := netnstest.Enter(t)
 	link := addLink(t)
 	change(t, netlink.AddrAdd, link, "fe80::1/64")
@@ -164,7 +164,7 @@ func TestLoopbackIsReported(t *testing.T) {
 	start(t, ns).await(t, "127.0.0.1", "::1")
 }
 
-func TestAddressesAreFollowedAgainAfterTheKernelStoppedReporting(t *testing.T) {
+func TestLostSubscriptionIsRestored(t *testing.T) {
 	ns := netnstest.Enter(t)
 	link := addLink(t)
 	source := New(Options{Logger: testr.New(t), Clock: clock.RealClock{}})

@@ -23,7 +23,7 @@ import (
 	"sluice/internal/netns/netnstest"
 )
 
-func TestTheSecondProxyOfANodeWaitsForTheFirst(t *testing.T) {
+func TestSecondProxyWaits(t *testing.T) {
 	netnstest.Enter(t)
 	lines := make(chan string, 16)
 	logger := funcr.New(func(_, args string) { lines <- args }, funcr.Options{})
@@ -108,7 +108,7 @@ func takeNames(t *testing.T, names int) {
 
 // A process without rights that takes the name of the lock, or all of them, keeps no
 // proxy from starting; and a proxy that had to use another name is still found.
-func TestStrangersDoNotKeepTheSeat(t *testing.T) {
+func TestUnrelatedProcessesAreIgnored(t *testing.T) {
 	for _, names := range []int{1, socketNames} {
 		t.Run(fmt.Sprint(names), func(t *testing.T) {
 			netnstest.Enter(t)
@@ -132,7 +132,7 @@ func TestStrangersDoNotKeepTheSeat(t *testing.T) {
 
 // A proxy in another PID namespace, as in another pod of the node, cannot be named, and
 // has the lock all the same.
-func TestAProxyOfAnotherPodHasTheSeat(t *testing.T) {
+func TestHolderInAnotherPIDNamespace(t *testing.T) {
 	netnstest.Enter(t)
 	first, err := Acquire(t.Context(), logr.Discard(), clock.RealClock{}, func(Holder) {})
 	if err != nil {
@@ -148,7 +148,7 @@ func TestAProxyOfAnotherPodHasTheSeat(t *testing.T) {
 }
 
 // Who waits for long says so again.
-func TestALongWaitIsToldAgain(t *testing.T) {
+func TestLongWaitIsLoggedAgain(t *testing.T) {
 	netnstest.Enter(t)
 	first, err := Acquire(t.Context(), logr.Discard(), clock.RealClock{}, func(Holder) {})
 	if err != nil {

@@ -32,7 +32,7 @@ func (w *fixture) wantListening(four, six int) {
 	})
 }
 
-func TestNodePortsAnswerOnTheLoopbackAddressesOfTheirFamily(t *testing.T) {
+func TestNodePortsOfEachFamily(t *testing.T) {
 	for _, protocol := range []model.Protocol{model.TCP, model.UDP} {
 		t.Run(protocol.String(), func(t *testing.T) {
 			w, port := newFixture(t), freePort(t)
@@ -49,7 +49,7 @@ func TestNodePortsAnswerOnTheLoopbackAddressesOfTheirFamily(t *testing.T) {
 	}
 }
 
-func TestEndpointsThatComeAndGoAreFollowed(t *testing.T) {
+func TestEndpointsAreFollowed(t *testing.T) {
 	for _, protocol := range []model.Protocol{model.TCP, model.UDP} {
 		t.Run(protocol.String(), func(t *testing.T) {
 			w, port := newFixture(t), freePort(t)
@@ -73,7 +73,7 @@ func TestEndpointsThatComeAndGoAreFollowed(t *testing.T) {
 	}
 }
 
-func TestTheAddressesCanChangeAtAnyTime(t *testing.T) {
+func TestAddressesAreFollowed(t *testing.T) {
 	w, port := newFixture(t), freePort(t)
 	one := endpoint(t, "one", model.TCP, testkit.Loopback(9))
 	w.set(nodePort(web, model.IPv4, port, model.TCP, one))
@@ -88,7 +88,7 @@ func TestTheAddressesCanChangeAtAnyTime(t *testing.T) {
 	w.wantListening(0, 0)
 }
 
-func TestTheNodeReachesTheEndpointsThatItMay(t *testing.T) {
+func TestNodeUsesItsRoute(t *testing.T) {
 	w, port := newFixture(t), freePort(t)
 	f := nodePort(web, model.IPv4, port, model.TCP, endpoint(t, "anywhere", model.TCP, testkit.Loopback(9)))
 	f.Outside = &plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}} // policy Local, and no endpoint here
@@ -108,7 +108,7 @@ func TestOnlyNodePortsAreServed(t *testing.T) {
 	w.wantListening(1, 0)
 }
 
-func TestSCTPIsLeftOutAndThatIsToldOnce(t *testing.T) {
+func TestSCTPIsLoggedOnce(t *testing.T) {
 	w, port := newFixture(t), freePort(t)
 	one := endpoint(t, "one", model.TCP, testkit.Loopback(9))
 	w.serveOn(here)
@@ -120,7 +120,7 @@ func TestSCTPIsLeftOutAndThatIsToldOnce(t *testing.T) {
 	}
 }
 
-func TestAPortThatIsTakenIsReportedOnceAndTriedAgain(t *testing.T) {
+func TestPortInUseIsReportedOnceAndRetried(t *testing.T) {
 	w, port := newFixture(t), freePort(t)
 	other, err := net.Listen("tcp", netip.AddrPortFrom(here, port).String())
 	if err != nil {
@@ -154,7 +154,7 @@ func TestAPortThatIsTakenIsReportedOnceAndTriedAgain(t *testing.T) {
 	w.wantListening(4, 0)
 }
 
-func TestConnectionsThatNoEndpointTakesAreCounted(t *testing.T) {
+func TestRefusedConnectionsAreCounted(t *testing.T) {
 	w, port := newFixture(t), freePort(t)
 	w.serveOn(here)
 	w.set(nodePort(web, model.IPv4, port, model.TCP, netip.AddrPortFrom(testkit.Loopback(9), freePort(t))))
@@ -173,7 +173,7 @@ func TestConnectionsThatNoEndpointTakesAreCounted(t *testing.T) {
 	}
 }
 
-func TestEstablishedConnectionsOutliveTheirServiceButNotTheProxy(t *testing.T) {
+func TestEstablishedOutliveTheService(t *testing.T) {
 	w, port := newFixture(t), freePort(t)
 	f := nodePort(web, model.IPv4, port, model.TCP, endpoint(t, "one", model.TCP, testkit.Loopback(9)))
 	w.serveOn(here)
@@ -201,7 +201,7 @@ func TestEstablishedConnectionsOutliveTheirServiceButNotTheProxy(t *testing.T) {
 	}
 }
 
-func TestWhatDoesNotConcernNodePortsWakesNobody(t *testing.T) {
+func TestOtherChangesAreIgnored(t *testing.T) {
 	key := plan.Key{Addr: netip.MustParseAddr("10.96.0.1"), Port: 80, Protocol: model.TCP}
 	nodePortKey := nodePort(web, model.IPv4, 30080, model.TCP).Key
 	on := &plan.Change{Settings: &plan.Settings{LoopbackIPs: []netip.Addr{here}}}
@@ -237,7 +237,7 @@ type desires struct{ *plan.Desired }
 
 func (d desires) Inspect(read func(engine.View)) { read(engine.View{Desired: d.Desired}) }
 
-func TestAChangeIsLookedAtAlone(t *testing.T) {
+func TestOnlyChangedPortsAreUpdated(t *testing.T) {
 	w, port := newFixture(t), freePort(t)
 	one := endpoint(t, "one", model.TCP, testkit.Loopback(9))
 	w.serveOn(here)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestPrimaryIPIsTheFirstOfItsFamily(t *testing.T) {
+func TestPrimaryIP(t *testing.T) {
 	ips := []netip.Addr{
 		netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("192.0.2.1"),
 		netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::2"),
@@ -34,7 +34,7 @@ func TestPrimaryIPIsTheFirstOfItsFamily(t *testing.T) {
 	}
 }
 
-func TestConditionsHasAllThatIsAskedFor(t *testing.T) {
+func TestConditionsHas(t *testing.T) {
 	tests := []struct {
 		name     string
 		in, want Conditions
@@ -54,7 +54,7 @@ func TestConditionsHasAllThatIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestNamesAreOrderedByNamespaceFirst(t *testing.T) {
+func TestCompareNames(t *testing.T) {
 	names := []Name{{"b", "a"}, {"a", "c"}, {"a", "b"}, {"a", "c"}}
 	slices.SortFunc(names, Name.Compare)
 	if want := []Name{{"a", "b"}, {"a", "c"}, {"a", "c"}, {"b", "a"}}; !slices.Equal(names, want) {
@@ -62,7 +62,7 @@ func TestNamesAreOrderedByNamespaceFirst(t *testing.T) {
 	}
 }
 
-func TestWords(t *testing.T) {
+func TestStrings(t *testing.T) {
 	tests := []struct{ got, want string }{
 		{Name{"default", "web"}.String(), "default/web"},
 		{TCP.String(), "TCP"}, {UDP.String(), "UDP"}, {SCTP.String(), "SCTP"}, {Protocol(1).String(), "protocol 1"},

@@ -23,7 +23,7 @@ func sliceNames(s *State, service string) []string {
 	return out
 }
 
-func TestApplyTellsWhatIsDirtyAndCountsChanges(t *testing.T) {
+func TestApplyMarksDirty(t *testing.T) {
 	host := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 	start := []Event{
 		SetService{&Service{Name: named("web")}},
@@ -86,7 +86,7 @@ func TestApplyTellsWhatIsDirtyAndCountsChanges(t *testing.T) {
 	}
 }
 
-func TestWhereEverythingIsDirtyNoServiceIsNoted(t *testing.T) {
+func TestAllDirtyListsNoServices(t *testing.T) {
 	state, dirty := NewState(), Dirty{All: true}
 	state.Apply(&dirty, SetService{&Service{Name: named("web")}}, SetSlice{sliceOf("web", "a")}, DeleteService{named("web")})
 	if len(dirty.Services) != 0 || dirty.Empty() {
@@ -122,7 +122,7 @@ func TestSlicesBelongToOneServiceAtATime(t *testing.T) {
 	}
 }
 
-func TestSlicesOfEqualNamesInTwoNamespacesAreTwo(t *testing.T) {
+func TestSlicesAreNamespaced(t *testing.T) {
 	state := NewState()
 	state.Apply(&Dirty{},
 		SetSlice{&Slice{Name: Name{"a", "s"}, Service: "web"}},
@@ -136,7 +136,7 @@ func TestSlicesOfEqualNamesInTwoNamespacesAreTwo(t *testing.T) {
 	}
 }
 
-func TestStateReturnsWhatItWasGiven(t *testing.T) {
+func TestStateGetters(t *testing.T) {
 	state := NewState()
 	web, node := &Service{Name: named("web")}, &Node{Name: "here"}
 	first, second := sliceOf("web", "first"), sliceOf("web", "second")
@@ -160,7 +160,7 @@ func TestStateReturnsWhatItWasGiven(t *testing.T) {
 	}
 }
 
-func TestACloneDoesNotFollow(t *testing.T) {
+func TestCloneIsIndependent(t *testing.T) {
 	state := NewState()
 	one := SetSlice{&Slice{Name: named("one"), Service: "web"}}
 	state.Apply(&Dirty{}, SetService{&Service{Name: named("web")}}, one, SetServiceCIDR{&ServiceCIDR{Name: "a"}})
@@ -177,7 +177,7 @@ func TestACloneDoesNotFollow(t *testing.T) {
 	}
 }
 
-func TestTheTallyCountsTheSlicesOfKnownServices(t *testing.T) {
+func TestCounts(t *testing.T) {
 	chance := rand.New(rand.NewPCG(1, 2))
 	state := NewState()
 	for step := range 2000 {

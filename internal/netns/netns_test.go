@@ -12,7 +12,7 @@ import (
 // here names the network namespace of the calling goroutine.
 func here() (name string, err error) { return os.Readlink("/proc/thread-self/ns/net") }
 
-func TestCodeRunsInTheNamespaceThatIsGiven(t *testing.T) {
+func TestDo(t *testing.T) {
 	home, err := here()
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func TestCodeRunsInTheNamespaceThatIsGiven(t *testing.T) {
 	}
 }
 
-func TestErrorsAreHandedOn(t *testing.T) {
+func TestDoReturnsErrors(t *testing.T) {
 	wrong := errors.New("wrong")
 	if err := netnstest.New(t).Do(func() error { return wrong }); !errors.Is(err, wrong) {
 		t.Errorf("it returned %v", err)

@@ -22,7 +22,7 @@ func TestNotificationsCoalesce(t *testing.T) {
 	<-s
 }
 
-func TestAMailboxLosesNothing(t *testing.T) {
+func TestMailboxLosesNothing(t *testing.T) {
 	const senders, each = 4, 1000
 	m := NewMailbox[[]int]()
 	var sending sync.WaitGroup
@@ -47,7 +47,7 @@ func TestAMailboxLosesNothing(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotWorthItWakesNobody(t *testing.T) {
+func TestPutWithoutNotification(t *testing.T) {
 	m := NewMailbox[int]()
 	m.Put(func(n *int) bool { *n = 7; return false })
 	if len(m.Signal) > 0 {

@@ -178,7 +178,7 @@ func TestNodePortAddresses(t *testing.T) {
 	})
 }
 
-func TestNodePortsOnWhateverIsLocal(t *testing.T) {
+func TestNodePortsOnLocalRoutes(t *testing.T) {
 	play(t, []scenario{
 		{
 			name:  "all takes in link-local addresses",

@@ -77,7 +77,7 @@ func TestVerdictsAreWellFormed(t *testing.T) {
 	})
 }
 
-func TestTheOrderOfObjectsDoesNotMatter(t *testing.T) {
+func TestOrderDoesNotMatter(t *testing.T) {
 	explore(t, func(t *testing.T, rng *rand.Rand, w oracle.World, p oracle.Packet) {
 		mixed := w
 		mixed.Services = shuffled(rng, w.Services)
@@ -129,7 +129,7 @@ func TestOnlyTheSlicesOfThatServiceMatter(t *testing.T) {
 	})
 }
 
-func TestASecondCopyOfASliceChangesNothing(t *testing.T) {
+func TestDuplicateSliceChangesNothing(t *testing.T) {
 	explore(t, func(t *testing.T, _ *rand.Rand, w oracle.World, p oracle.Packet) {
 		for _, s := range w.Slices {
 			twin := *s

@@ -60,9 +60,9 @@ var contests = []struct {
 	},
 }
 
-// TestTheOlderServiceKeepsAnAddressInWhateverOrderTheyCome also takes the
+// TestOldestServiceKeepsAddress also takes the
 // winners away, one after the other: the next in line takes over.
-func TestTheOlderServiceKeepsAnAddressInWhateverOrderTheyCome(t *testing.T) {
+func TestOldestServiceKeepsAddress(t *testing.T) {
 	for _, tt := range contests {
 		t.Run(tt.name, func(t *testing.T) {
 			ranking := []*model.Service{
@@ -114,7 +114,7 @@ func wantRanking(t *testing.T, d *Desired, key Key, field, what string, ranking 
 	wantEqual(t, "objects with problems", len(ranking)-1, len(d.Problems))
 }
 
-func TestAnAddressThatChangesHandsIsOneChange(t *testing.T) {
+func TestMovedAddressIsOneChange(t *testing.T) {
 	claim := contests[0].claim
 	old, young := contender("old", year(2020), 1, claim), contender("young", year(2021), 2, claim)
 	state := stateOf(model.SetService{Service: old}, model.SetService{Service: young})
@@ -131,7 +131,7 @@ func TestAnAddressThatChangesHandsIsOneChange(t *testing.T) {
 	wantEqual(t, "problems changed", true, change.Problems)
 }
 
-func TestARecreatedServiceGoesBehindOneThatIsOlderNow(t *testing.T) {
+func TestRecreatedServiceLosesPrecedence(t *testing.T) {
 	claim := contests[0].claim
 	first, second := contender("first", year(2020), 1, claim), contender("second", year(2021), 2, claim)
 	state := stateOf(model.SetService{Service: first}, model.SetService{Service: second})
@@ -149,7 +149,7 @@ func TestARecreatedServiceGoesBehindOneThatIsOlderNow(t *testing.T) {
 	}
 }
 
-func TestOtherPortsAndProtocolsOfASharedAddressAreNoConflict(t *testing.T) {
+func TestSharedAddressWithoutConflict(t *testing.T) {
 	claim := contests[0].claim
 	d := fromScratch(defaults, stateOf(
 		model.SetService{Service: contender("a", year(2020), 1, claim)},
@@ -160,7 +160,7 @@ func TestOtherPortsAndProtocolsOfASharedAddressAreNoConflict(t *testing.T) {
 	wantEqual(t, "problems", 0, len(d.Problems))
 }
 
-func TestAnExternalIPThatIsAClusterIPOfAnOlderServiceIsRefused(t *testing.T) {
+func TestExternalIPLosesToOlderClusterIP(t *testing.T) {
 	d := fromScratch(defaults, stateOf(
 		model.SetService{Service: contender("dns", year(2020), 10, func(*model.Service) {})},
 		model.SetService{Service: contender("thief", year(2021), 11, func(s *model.Service) { s.ExternalIPs = addrs("10.96.0.10") })},
@@ -171,7 +171,7 @@ func TestAnExternalIPThatIsAClusterIPOfAnOlderServiceIsRefused(t *testing.T) {
 	wantEqual(t, "problems", 1, len(d.Problems["Service default/thief"]))
 }
 
-func TestASharedClusterIPStaysInUseUntilTheLastServiceGoes(t *testing.T) {
+func TestSharedClusterIPIsRefcounted(t *testing.T) {
 	ip := addrs("10.96.0.1")
 	a, b := contender("a", year(2020), 1, func(*model.Service) {}), contender("b", year(2021), 1, func(s *model.Service) { s.Ports[0].Port = 81 })
 	state := stateOf(model.SetService{Service: a}, model.SetService{Service: b})

@@ -7,7 +7,7 @@ import (
 	"sluice/internal/model"
 )
 
-func TestCensusCountsTheEndpointsOfAService(t *testing.T) {
+func TestEndpointCounts(t *testing.T) {
 	f := model.IPv4
 	leaving, gone := model.Serving|model.Terminating, model.Conditions(model.Terminating)
 	tests := []struct {
@@ -54,7 +54,7 @@ func TestCensusCountsTheEndpointsOfAService(t *testing.T) {
 }
 
 // A pool counts as used only if the Service really has a frontend that leads there.
-func TestCensusGoesByFrontendsInForce(t *testing.T) {
+func TestEndpointCountsUsedByFrontends(t *testing.T) {
 	f := model.IPv4
 	events := []model.Event{
 		model.SetService{Service: service(f, internalLocal, func(s *model.Service) {
@@ -85,7 +85,7 @@ func TestCensusGoesByFrontendsInForce(t *testing.T) {
 	}
 }
 
-func TestCensusOfNoServiceIsEmpty(t *testing.T) {
+func TestEndpointCountsWithoutService(t *testing.T) {
 	state, planner := stateOf(), New(defaults)
 	planner.Update(state, &model.Dirty{})
 	evidence := planner.Evidence(state, named("nobody"))

@@ -142,7 +142,7 @@ func TestFrontendsOfAService(t *testing.T) {
 	}
 }
 
-func TestAClusterIPThatIsNoneIsLeftOutAndReported(t *testing.T) {
+func TestBadClusterIPIsReported(t *testing.T) {
 	d := planWeb(defaults, service(model.IPv4, func(s *model.Service) {
 		s.ClusterIPs = append(s.ClusterIPs, netip.Addr{})
 		s.Ports[0].NodePort = 30080
@@ -155,7 +155,7 @@ func TestAClusterIPThatIsNoneIsLeftOutAndReported(t *testing.T) {
 	wantEqual(t, "ClusterIPs in use", map[netip.Addr]struct{}{clusterIP(model.IPv4): {}}, d.ClusterIPs)
 }
 
-func TestFieldsKeepTheirPrecedenceHoweverManyAddressesThereAre(t *testing.T) {
+func TestPrecedenceOfFields(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f model.Family) {
 		d := planWeb(defaults, service(f, func(s *model.Service) {
 			for n := range 100 {
@@ -172,7 +172,7 @@ func TestFieldsKeepTheirPrecedenceHoweverManyAddressesThereAre(t *testing.T) {
 	})
 }
 
-func TestAffinityIsThatOfTheServiceOnEveryFrontend(t *testing.T) {
+func TestAffinityOnEveryFrontend(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f model.Family) {
 		d := planWeb(defaults, service(f, external(f), func(s *model.Service) { s.Affinity = 10800 }))
 		for key, frontend := range d.Frontends {
@@ -223,7 +223,7 @@ func TestMasquerade(t *testing.T) {
 	}
 }
 
-func TestDetectorOfOneFamilyLeavesTheOtherAlone(t *testing.T) {
+func TestDetectorOfOneFamily(t *testing.T) {
 	cfg := Config{NodeName: here, DetectLocal: DetectClusterCIDR, ClusterCIDRs: prefixes("10.1.0.0/16")}
 	d := planWeb(cfg, service(model.IPv4, func(s *model.Service) {
 		s.ClusterIPs = append(s.ClusterIPs, clusterIP(model.IPv6))
@@ -299,7 +299,7 @@ func TestSourceRangesOfOneFamily(t *testing.T) {
 	}
 }
 
-func TestSourceRangesGoByHostAddressesWhileTheNodeIsUnknown(t *testing.T) {
+func TestSourceRangesWithoutNode(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f model.Family) {
 		only := hostPrefix(nodeIPOf(f, 7))
 		d := fromScratch(defaults, stateOf(
@@ -316,7 +316,7 @@ func TestSourceRangesGoByHostAddressesWhileTheNodeIsUnknown(t *testing.T) {
 	})
 }
 
-func TestSourceRangesGoByTheNodeIPThatWasDecidedOnToo(t *testing.T) {
+func TestSourceRangesWithConfiguredNodeIP(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f model.Family) {
 		only := hostPrefix(nodeIPOf(f, 9))
 		cfg := defaults

@@ -11,7 +11,7 @@ func healthChecked(s *model.Service) {
 	s.HealthCheckNodePort = 32000
 }
 
-func TestHealthCheckCountsUsableLocalEndpoints(t *testing.T) {
+func TestHealthCheckCountsLocalEndpoints(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f model.Family) {
 		tests := []struct {
 			name string
@@ -44,7 +44,7 @@ func TestHealthCheckCountsUsableLocalEndpoints(t *testing.T) {
 	})
 }
 
-func TestHealthCheckCountsEndpointsThatServeOnlyOneOfThePorts(t *testing.T) {
+func TestHealthCheckCountsAnyPort(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f model.Family) {
 		second := func(s *model.Service) {
 			s.Ports = append(s.Ports, model.ServicePort{Name: "https", Protocol: model.TCP, Port: 443})
@@ -63,7 +63,7 @@ func TestNoHealthCheckWithoutAPort(t *testing.T) {
 	wantEqual(t, "health checks", map[model.Name]HealthCheck{}, d.HealthChecks)
 }
 
-func TestTheOlderServiceKeepsAHealthCheckPortInWhateverOrderTheyCome(t *testing.T) {
+func TestOldestServiceKeepsHealthCheckPort(t *testing.T) {
 	old := contender("old", year(2020), 1, healthChecked)
 	young := contender("young", year(2021), 2, healthChecked)
 	for order := range permutations([]*model.Service{old, young}) {
@@ -88,7 +88,7 @@ func TestTheOlderServiceKeepsAHealthCheckPortInWhateverOrderTheyCome(t *testing.
 	}
 }
 
-func TestHealthCheckCountsAPodOnceInEachFamily(t *testing.T) {
+func TestHealthCheckCountsPerFamily(t *testing.T) {
 	dual := service(model.IPv4, healthChecked)
 	dual.ClusterIPs = append(dual.ClusterIPs, service(model.IPv6).ClusterIPs...)
 	d := planWeb(defaults, dual,
@@ -100,7 +100,7 @@ func TestHealthCheckCountsAPodOnceInEachFamily(t *testing.T) {
 	wantEqual(t, "has both families", true, check.Has(model.IPv4) && check.Has(model.IPv6))
 }
 
-func TestHealthChecksAreTheSameInAModeThatLeavesOtherPacketsAlone(t *testing.T) {
+func TestHealthChecksWithFrontendsOnly(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f model.Family) {
 		s := slice(f, "web-a", pod(f, 1, here, ready))
 		only := defaults

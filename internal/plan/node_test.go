@@ -6,7 +6,7 @@ import (
 	"sluice/internal/model"
 )
 
-func TestEligibilityFollowsFromTheNodeThatThereIs(t *testing.T) {
+func TestEligibility(t *testing.T) {
 	const (
 		missing = `there is no Node object named "here"`
 		waiting = "the proxy waits for the pod CIDR of the node"
@@ -52,7 +52,7 @@ func TestEligibilityFollowsFromTheNodeThatThereIs(t *testing.T) {
 	}
 }
 
-func TestWhatTheNodeLacksIsReportedOnIt(t *testing.T) {
+func TestNodeProblems(t *testing.T) {
 	bad := model.Problem{Object: "Node here", Field: "status.addresses[0].address", Reason: "no address"}
 	tests := []struct {
 		name   string
@@ -80,7 +80,7 @@ func TestWhatTheNodeLacksIsReportedOnIt(t *testing.T) {
 	}
 }
 
-func TestOnANodeWithoutIPv6NothingOfItIsPlannedNorReported(t *testing.T) {
+func TestNoIPv6(t *testing.T) {
 	cfg := Config{
 		NodeName: here, NoIPv6: true,
 		DetectLocal: DetectClusterCIDR, ClusterCIDRs: prefixes("10.1.0.0/16", "fd00:1::/48"),

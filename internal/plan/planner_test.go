@@ -36,7 +36,7 @@ func TestFirstUpdatePlansEverything(t *testing.T) {
 	wantEqual(t, "ClusterIPs added", addrs("10.96.0.1"), change.ClusterIPsAdded)
 }
 
-func TestWhatStaysTheSameIsNotInTheChange(t *testing.T) {
+func TestUnchangedIsNotInChange(t *testing.T) {
 	f := model.IPv4
 	endpoints := []model.Endpoint{pod(f, 1, here, ready), pod(f, 2, "far", ready)}
 	start := []model.Event{
@@ -90,9 +90,9 @@ func TestWhatStaysTheSameIsNotInTheChange(t *testing.T) {
 	}
 }
 
-// TestNodeChangesPlanAgainWhatDependsOnThem looks at which Services were
+// TestNodeChangeReplansDependents looks at which Services were
 // planned again, whether or not that led to another result.
-func TestNodeChangesPlanAgainWhatDependsOnThem(t *testing.T) {
+func TestNodeChangeReplansDependents(t *testing.T) {
 	pods := prefixes("10.1.0.0/24")
 	node := model.Node{Name: here, Zone: "a", IPs: addrs("192.0.2.1"), PodCIDRs: pods}
 	changed := func(edit func(*model.Node)) model.Event {
@@ -154,7 +154,7 @@ func TestOneChangedSliceCostsOneService(t *testing.T) {
 	}
 }
 
-func TestManyServicesAtOnceArePlannedLikeOneByOne(t *testing.T) {
+func TestManyServicesAtOnce(t *testing.T) {
 	state := benchCluster(2*chunkSize+1, 2)
 	atOnce, oneByOne := New(defaults), New(defaults)
 	change := atOnce.Update(state, &model.Dirty{All: true})
@@ -167,7 +167,7 @@ func TestManyServicesAtOnceArePlannedLikeOneByOne(t *testing.T) {
 	wantEqual(t, "desired", oneByOne.Desired(), atOnce.Desired())
 }
 
-func TestSliceThatMovesToAnotherServiceTakesItsEndpointsAlong(t *testing.T) {
+func TestSliceMovesToAnotherService(t *testing.T) {
 	f := model.IPv4
 	moving := slice(f, "s", pod(f, 1, here, ready))
 	moving.Problems = []model.Problem{{Object: "EndpointSlice default/s", Reason: "odd"}}
@@ -230,7 +230,7 @@ func TestFrontendsOnly(t *testing.T) {
 	}
 }
 
-func TestSetConfigSeesWhatIsDirtyStill(t *testing.T) {
+func TestSetConfigIncludesDirty(t *testing.T) {
 	f := model.IPv4
 	state := stateOf(model.SetService{Service: service(f)})
 	planner := New(defaults)
@@ -243,7 +243,7 @@ func TestSetConfigSeesWhatIsDirtyStill(t *testing.T) {
 	wantEqual(t, "nothing is left to do", true, planner.Update(state, &dirty).Empty())
 }
 
-func TestProblemsOfObjectsArePassedOnAndForgotten(t *testing.T) {
+func TestProblemsComeAndGo(t *testing.T) {
 	f := model.IPv4
 	problem := func(object string) []model.Problem {
 		return []model.Problem{{Object: object, Field: "spec", Reason: "bad", Remedy: "mend it"}}

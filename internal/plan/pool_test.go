@@ -104,7 +104,7 @@ func checkPolicies(t *testing.T, f model.Family, in []*model.Slice, cluster, loc
 	}
 }
 
-func TestFrontendsOfAPortShareTheirEndpoints(t *testing.T) {
+func TestFrontendsShareEndpoints(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f model.Family) {
 		d := planWeb(defaults, service(f, external(f)), slice(f, "web-a", pod(f, 1, here, ready)))
 		first := &frontendAt(t, d, clusterIP(f)).Route.Endpoints[0]
@@ -133,14 +133,14 @@ func TestZoneHintsNeedAZoneOfTheNode(t *testing.T) {
 	})
 }
 
-func TestAnEndpointWithoutNodeIsNotLocalToANodeWithoutName(t *testing.T) {
+func TestEmptyNodeNameIsNotLocal(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f model.Family) {
 		d := planWeb(Config{}, service(f, internalLocal), slice(f, "web-a", pod(f, 1, "", ready)))
 		wantEqual(t, "route", "drop", routeText(f, &frontendAt(t, d, clusterIP(f)).Route))
 	})
 }
 
-func TestSlicePortsMatchByNameAndProtocol(t *testing.T) {
+func TestSlicePortsMatch(t *testing.T) {
 	tests := []struct {
 		name string
 		in   []model.SlicePort
@@ -170,7 +170,7 @@ func TestSlicePortsMatchByNameAndProtocol(t *testing.T) {
 	}
 }
 
-func TestSlicesOfOneServiceMayDifferInTargetPort(t *testing.T) {
+func TestSlicesWithDifferentTargetPorts(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f model.Family) {
 		other := slice(f, "web-b", pod(f, 1, "", ready), pod(f, 2, "", ready))
 		other.Ports[0].Port = 8081
@@ -179,7 +179,7 @@ func TestSlicesOfOneServiceMayDifferInTargetPort(t *testing.T) {
 	})
 }
 
-func TestDualStackFrontendsUseTheirOwnFamily(t *testing.T) {
+func TestDualStack(t *testing.T) {
 	svc := service(model.IPv4, func(s *model.Service) { s.ClusterIPs = append(s.ClusterIPs, clusterIP(model.IPv6)) })
 	d := planWeb(defaults, svc,
 		slice(model.IPv4, "web-4", pod(model.IPv4, 1, "", ready)),
@@ -189,7 +189,7 @@ func TestDualStackFrontendsUseTheirOwnFamily(t *testing.T) {
 	wantEqual(t, "problems", 0, len(d.Problems))
 }
 
-func TestEndpointsThatCannotBeReachedAreLeftOutAndReported(t *testing.T) {
+func TestBadEndpointAddressesAreReported(t *testing.T) {
 	endpoint := func(ip string) model.Endpoint {
 		return model.Endpoint{Addr: addrs(ip)[0], Conditions: ready}
 	}
@@ -228,7 +228,7 @@ func TestEndpointsThatCannotBeReachedAreLeftOutAndReported(t *testing.T) {
 	}
 }
 
-func TestSliceOfAFamilyTheServiceLacksIsReported(t *testing.T) {
+func TestSliceOfOtherFamilyIsReported(t *testing.T) {
 	d := planWeb(defaults, service(model.IPv4), slice(model.IPv6, "web-6", pod(model.IPv6, 1, here, ready)))
 	wantEqual(t, "frontends", []string{"10.96.0.1:80/TCP ClusterIP web:http"}, frontendList(d))
 	wantEqual(t, "route", "reject", routeText(model.IPv4, &frontendAt(t, d, clusterIP(model.IPv4)).Route))
@@ -236,7 +236,7 @@ func TestSliceOfAFamilyTheServiceLacksIsReported(t *testing.T) {
 		problemList(d, "EndpointSlice default/web-6"))
 }
 
-func TestEndpointsAreSortedByAddressAndPort(t *testing.T) {
+func TestEndpointsAreSorted(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f model.Family) {
 		random := rand.New(rand.NewPCG(1, 1))
 		s := slice(f, "web-a")

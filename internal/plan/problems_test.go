@@ -8,8 +8,8 @@ import (
 	"sluice/internal/model"
 )
 
-// TestEventsAreForNodesThatRunAnEndpoint moves endpoints of a bad Service about.
-func TestEventsAreForNodesThatRunAnEndpoint(t *testing.T) {
+// TestEventsOnlyOnNodesWithEndpoints moves endpoints of a bad Service about.
+func TestEventsOnlyOnNodesWithEndpoints(t *testing.T) {
 	bad := model.Problem{Object: "whatever", Reason: "is odd"}
 	eachFamily(t, func(t *testing.T, f model.Family) {
 		svc := service(f, func(s *model.Service) { s.Problems = []model.Problem{bad} })
@@ -43,9 +43,9 @@ func TestEventsAreForNodesThatRunAnEndpoint(t *testing.T) {
 	})
 }
 
-// TestASliceIsForNodesThatRunItsEndpoints has the endpoint that is here in the
+// TestSliceEventsOnlyOnItsNodes has the endpoint that is here in the
 // other slice of the Service.
-func TestASliceIsForNodesThatRunItsEndpoints(t *testing.T) {
+func TestSliceEventsOnlyOnItsNodes(t *testing.T) {
 	far, near := slice(model.IPv4, "web-1", pod(model.IPv4, 1, "far", ready)), slice(model.IPv4, "web-2", pod(model.IPv4, 2, here, ready))
 	far.Problems = []model.Problem{{Reason: "is odd"}}
 	d := planWeb(defaults, service(model.IPv4), far, near)

@@ -9,7 +9,7 @@ import (
 
 // An endpoint keeps its flows as long as a slice says that it serves, whatever
 // policies and topology say of it and whether it is terminating.
-func TestEndpointsThatServeKeepTheirFlows(t *testing.T) {
+func TestServingEndpointsKeepFlows(t *testing.T) {
 	none := "reject" // as a Route without endpoints is written
 	tests := []struct {
 		name      string
@@ -75,7 +75,7 @@ func TestEndpointsThatServeKeepTheirFlows(t *testing.T) {
 	}
 }
 
-func TestTheKernelIsNotToldWhoElseServes(t *testing.T) {
+func TestAlsoServingIsNotProgrammed(t *testing.T) {
 	f := model.IPv4
 	state, planner := stateOf(
 		model.SetService{Service: service(f)},
@@ -92,7 +92,7 @@ func TestTheKernelIsNotToldWhoElseServes(t *testing.T) {
 	}
 }
 
-func TestFrontendsShareWhoElseServes(t *testing.T) {
+func TestFrontendsShareAlsoServing(t *testing.T) {
 	f := model.IPv4
 	d := planWeb(defaults, service(f, external(f)), slice(f, "web-a", pod(f, 1, here, draining), pod(f, 2, here, ready)))
 	first := frontendAt(t, d, clusterIP(f)).AlsoServing

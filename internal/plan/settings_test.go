@@ -125,7 +125,7 @@ func TestNodePortsOnEveryLocalAddress(t *testing.T) {
 	}
 }
 
-func TestLoopbackAddressesAreNotForTheKernel(t *testing.T) {
+func TestLoopbackIsNotProgrammed(t *testing.T) {
 	state := stateOf(
 		model.SetNode{Node: &model.Node{Name: here, IPs: addrs("192.0.2.1")}},
 		model.SetHostIPs{IPs: addrs("127.0.0.1", "::1", "192.0.2.1")},
@@ -143,7 +143,7 @@ func TestLoopbackAddressesAreNotForTheKernel(t *testing.T) {
 	wantEqual(t, "node port IPs", addrs("192.0.2.1"), change.Settings.NodePortIPs)
 }
 
-func TestANodeIPThatWasDecidedOnIsThePrimaryOne(t *testing.T) {
+func TestConfiguredNodeIPIsPrimary(t *testing.T) {
 	node := &model.Node{Name: here, IPs: addrs("192.0.2.1", "192.0.2.2", "2001:db8:2::1")}
 	host := addrs("192.0.2.3", "2001:db8:2::3")
 	tests := []struct {

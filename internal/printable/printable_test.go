@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestTextOfOthersCannotControlATerminal(t *testing.T) {
+func TestEscape(t *testing.T) {
 	tests := []struct{ name, in, want string }{
 		{"plain", "Service default/web: näher dran", "Service default/web: näher dran"},
 		{"empty", "", ""},
@@ -29,7 +29,7 @@ func TestTextOfOthersCannotControlATerminal(t *testing.T) {
 	}
 }
 
-func TestAPageHasTheLinesThatWereWritten(t *testing.T) {
+func TestPageLines(t *testing.T) {
 	var p Page
 	p.Line("%s", "one\ntwo")
 	p.Row(6, "who", "%d", 3)
@@ -43,7 +43,7 @@ func TestAPageHasTheLinesThatWereWritten(t *testing.T) {
 	}
 }
 
-func TestDurationsHaveFewFigures(t *testing.T) {
+func TestDuration(t *testing.T) {
 	tests := []struct {
 		in   time.Duration
 		want string

@@ -31,7 +31,7 @@ func (p *pool) favourite(client netip.Addr) netip.AddrPort {
 	return first
 }
 
-func TestAffinityHoldsForItsTimeAndNotLonger(t *testing.T) {
+func TestAffinityExpires(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	all := endpoints("10.0.0.1", "10.0.0.2", "10.0.0.3")
 	client, other := testkit.Loopback(1), testkit.Loopback(2)
@@ -57,7 +57,7 @@ func TestAffinityHoldsForItsTimeAndNotLonger(t *testing.T) {
 	}
 }
 
-func TestAffinityForgetsAnEndpointThatLeftAtOnce(t *testing.T) {
+func TestAffinityForgetsRemovedEndpoint(t *testing.T) {
 	all := endpoints("10.0.0.1", "10.0.0.2", "10.0.0.3")
 	p := newPool(clocktesting.NewFakeClock(time.Now()))
 	p.set(routeTo(all...).Endpoints, nobody, time.Hour)
@@ -74,7 +74,7 @@ func TestAffinityForgetsAnEndpointThatLeftAtOnce(t *testing.T) {
 	}
 }
 
-func TestAffinityRemembersABoundedNumberOfClients(t *testing.T) {
+func TestAffinityIsBounded(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	all := endpoints("10.0.0.1", "10.0.0.2")
 	p := newPool(clock)

@@ -20,7 +20,7 @@ import (
 	"sluice/internal/testkit"
 )
 
-func TestConnectionsAreSharedByAllEndpoints(t *testing.T) {
+func TestConnectionsAreBalanced(t *testing.T) {
 	b := newFixture(t, model.TCP)
 	b.set(0, named(t, "one", testkit.Loopback(2)), named(t, "two", testkit.Loopback(3)), named(t, "three", testkit.Loopback(4)))
 	const tries = 600
@@ -46,7 +46,7 @@ func TestBothFamiliesAreServed(t *testing.T) {
 	}
 }
 
-func TestManyBytesGoThroughInBothDirections(t *testing.T) {
+func TestManyBytesInBothDirections(t *testing.T) {
 	b := newFixture(t, model.TCP)
 	b.set(0, serveTCP(t, testkit.Loopback(2), func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) }))
 	sent := make([]byte, 5<<20)
@@ -63,7 +63,7 @@ func TestManyBytesGoThroughInBothDirections(t *testing.T) {
 	}
 }
 
-func TestTheEndOfOneDirectionLeavesTheOtherOpen(t *testing.T) {
+func TestHalfClose(t *testing.T) {
 	tests := []struct {
 		name string
 		// Who ends its direction first, and what is still said the other way.
@@ -115,7 +115,7 @@ func TestTheEndOfOneDirectionLeavesTheOtherOpen(t *testing.T) {
 	}
 }
 
-func TestAResetIsPassedOn(t *testing.T) {
+func TestResetIsForwarded(t *testing.T) {
 	b := newFixture(t, model.TCP)
 	b.set(0, serveTCP(t, testkit.Loopback(2), func(c *net.TCPConn) {
 		_, _ = c.Read(make([]byte, 1))
@@ -128,7 +128,7 @@ func TestAResetIsPassedOn(t *testing.T) {
 	}
 }
 
-func TestAnEndpointThatDoesNotAnswerIsPassedOver(t *testing.T) {
+func TestUnresponsiveEndpointIsSkipped(t *testing.T) {
 	b := newFixture(t, model.TCP)
 	dead := netip.AddrPortFrom(testkit.Loopback(3), freePort(t, model.TCP, testkit.Loopback(3)))
 	b.set(time.Hour, named(t, "living", testkit.Loopback(2)), dead)
@@ -142,7 +142,7 @@ func TestAnEndpointThatDoesNotAnswerIsPassedOver(t *testing.T) {
 	}
 }
 
-func TestAConnectionThatNoEndpointTakesIsResetAndCounted(t *testing.T) {
+func TestRefusedConnectionIsReset(t *testing.T) {
 	b := newFixture(t, model.TCP)
 	b.set(0, netip.AddrPortFrom(testkit.Loopback(3), freePort(t, model.TCP, testkit.Loopback(3))))
 	conn, err := net.Dial("tcp", b.Address.String())
@@ -161,7 +161,7 @@ func TestAConnectionThatNoEndpointTakesIsResetAndCounted(t *testing.T) {
 	})
 }
 
-func TestEstablishedConnectionsOutliveEveryChange(t *testing.T) {
+func TestEstablishedOutliveChanges(t *testing.T) {
 	b := newFixture(t, model.TCP)
 	one, two := named(t, "one", testkit.Loopback(2)), named(t, "two", testkit.Loopback(3))
 	b.set(0, one)
@@ -183,7 +183,7 @@ func TestEstablishedConnectionsOutliveEveryChange(t *testing.T) {
 	}
 }
 
-func TestConnectionsToAnEndpointThatLeftAreResetForThoseWhoWantThat(t *testing.T) {
+func TestResetRemoved(t *testing.T) {
 	b := newFixture(t, model.TCP, func(o *Options) { o.ResetRemoved = true })
 	one, two := named(t, "one", testkit.Loopback(2)), named(t, "two", testkit.Loopback(3))
 	b.set(0, one)
@@ -206,7 +206,7 @@ func TestConnectionsToAnEndpointThatLeftAreResetForThoseWhoWantThat(t *testing.T
 	say(t, staying, "the relay is closed, but the endpoint is there")
 }
 
-func TestAnEmptyPoolRefusesOrIsSilent(t *testing.T) {
+func TestEmptyPool(t *testing.T) {
 	const soon, late = 300 * time.Millisecond, testkit.Patience
 	b := newFixture(t, model.TCP)
 	endpoint := named(t, "one", testkit.Loopback(2))
@@ -234,7 +234,7 @@ func TestAnEmptyPoolRefusesOrIsSilent(t *testing.T) {
 	}
 }
 
-func TestAPortThatIsTakenIsAnErrorUntilItIsFree(t *testing.T) {
+func TestPortInUse(t *testing.T) {
 	b := newFixture(t, model.TCP)
 	other, err := net.Listen("tcp", b.Address.String())
 	if err != nil {
@@ -256,7 +256,7 @@ func TestAPortThatIsTakenIsAnErrorUntilItIsFree(t *testing.T) {
 	}
 }
 
-func TestSlotsBoundTheConnectionsOfAllRelays(t *testing.T) {
+func TestSlotsBoundConnections(t *testing.T) {
 	slots := make(chan struct{}, 2)
 	share := func(o *Options) { o.Slots = slots }
 	var served atomic.Int64
@@ -285,7 +285,7 @@ func TestSlotsBoundTheConnectionsOfAllRelays(t *testing.T) {
 	readLine(t, third)
 }
 
-func TestOnlyTheDeviceLetsClientsIn(t *testing.T) {
+func TestDevice(t *testing.T) {
 	b := newFixture(t, model.TCP, func(o *Options) { o.Device = "lo" })
 	b.set(0, named(t, "one", testkit.Loopback(2)))
 	if got := b.ask(); got != "one" {
@@ -297,7 +297,7 @@ func TestOnlyTheDeviceLetsClientsIn(t *testing.T) {
 	}
 }
 
-func TestALackOfSocketsIsWaitedFor(t *testing.T) {
+func TestLackOfSocketsPauses(t *testing.T) {
 	b := newFixture(t, model.TCP)
 	b.set(0, named(t, "one", testkit.Loopback(2)))
 	client, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -88,7 +88,7 @@ func (c client) try(timeout time.Duration) (name string, port int, err error) {
 	return name, port, err
 }
 
-func TestAUDPClientKeepsItsEndpointAndSocket(t *testing.T) {
+func TestUDPClientKeepsItsEndpoint(t *testing.T) {
 	b := newFixture(t, model.UDP)
 	b.set(0, answerUDP(t, "one", anyPort(2)), answerUDP(t, "two", anyPort(3)))
 	seen := map[string]bool{}
@@ -107,7 +107,7 @@ func TestAUDPClientKeepsItsEndpointAndSocket(t *testing.T) {
 	}
 }
 
-func TestTheLongestPacketGoesThrough(t *testing.T) {
+func TestMaxPacket(t *testing.T) {
 	b := newFixture(t, model.UDP)
 	b.set(0, answerUDP(t, "one", anyPort(2)))
 	c := b.client()
@@ -131,7 +131,7 @@ func TestTheLongestPacketGoesThrough(t *testing.T) {
 	})
 }
 
-func TestAUDPClientFindsALivingEndpointWhenItsOwnLeft(t *testing.T) {
+func TestUDPClientGetsNewEndpoint(t *testing.T) {
 	b := newFixture(t, model.UDP)
 	one, two := answerUDP(t, "one", anyPort(2)), answerUDP(t, "two", anyPort(3))
 	for _, affinity := range []time.Duration{0, time.Hour} {
@@ -147,7 +147,7 @@ func TestAUDPClientFindsALivingEndpointWhenItsOwnLeft(t *testing.T) {
 	}
 }
 
-func TestAUDPClientStaysWithAnEndpointThatStillServes(t *testing.T) {
+func TestUDPClientStaysWithServingEndpoint(t *testing.T) {
 	b := newFixture(t, model.UDP)
 	one, two := answerUDP(t, "one", anyPort(2)), answerUDP(t, "two", anyPort(3))
 	b.set(0, one)
@@ -168,7 +168,7 @@ func TestAUDPClientStaysWithAnEndpointThatStillServes(t *testing.T) {
 	}
 }
 
-func TestAUDPEndpointThatRefusesIsPassedOver(t *testing.T) {
+func TestUDPEndpointThatRefusesIsSkipped(t *testing.T) {
 	b := newFixture(t, model.UDP)
 	dead := netip.AddrPortFrom(testkit.Loopback(3), freePort(t, model.UDP, testkit.Loopback(3)))
 	b.set(time.Hour, answerUDP(t, "living", anyPort(2)), dead)
@@ -179,7 +179,7 @@ func TestAUDPEndpointThatRefusesIsPassedOver(t *testing.T) {
 	}
 }
 
-func TestClientsThatAreGoneDoNotDisturbOthers(t *testing.T) {
+func TestGoneClientsDoNotAffectOthers(t *testing.T) {
 	b := newFixture(t, model.UDP)
 	b.set(0, answerUDP(t, "one", anyPort(2)))
 	for range 50 { // the answers meet closed ports
@@ -194,7 +194,7 @@ func TestClientsThatAreGoneDoNotDisturbOthers(t *testing.T) {
 	}
 }
 
-func TestAnEmptyUDPPoolRefusesOrIsSilent(t *testing.T) {
+func TestEmptyUDPPool(t *testing.T) {
 	b := newFixture(t, model.UDP)
 	endpoint := answerUDP(t, "one", anyPort(2))
 	attempt := func(timeout time.Duration) string {
@@ -271,7 +271,7 @@ func (f *udpFront) count() int {
 	return len(f.sessions)
 }
 
-func TestTooManyUDPClientsPushOutTheOldest(t *testing.T) {
+func TestTooManyUDPClientsEvictTheOldest(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	b := newFixture(t, model.UDP, func(o *Options) { o.Clock = clock })
 	b.set(0, answerUDP(t, "one", anyPort(2)))

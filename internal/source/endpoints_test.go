@@ -13,7 +13,7 @@ import (
 	"sluice/internal/model"
 )
 
-func TestEndpointsBecomeOneSliceForEachSubsetAndFamily(t *testing.T) {
+func TestSlicesOfEndpoints(t *testing.T) {
 	got := SlicesOfEndpoints(&v1.Endpoints{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
 		Subsets: []v1.EndpointSubset{

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestNodeThatIsAboutToGoIsLeaving(t *testing.T) {
+func TestLeavingNode(t *testing.T) {
 	deleted := metav1.NewTime(time.Unix(10_000, 0))
 	tainted := func(keys ...string) v1.Node {
 		var taints []v1.Taint

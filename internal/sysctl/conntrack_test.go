@@ -67,7 +67,7 @@ func settings(t *testing.T, root string, files ...string) map[string]string {
 	return out
 }
 
-func TestConntrackIsTunedAsConfigured(t *testing.T) {
+func TestApplyConntrack(t *testing.T) {
 	tests := []struct {
 		name    string
 		machine map[string]string
@@ -113,7 +113,7 @@ func TestConntrackIsTunedAsConfigured(t *testing.T) {
 	}
 }
 
-func TestTCPIsLiberalOnceSomebodyMadeItSo(t *testing.T) {
+func TestTCPIsLiberal(t *testing.T) {
 	tests := []struct {
 		name string
 		file string
@@ -133,7 +133,7 @@ func TestTCPIsLiberalOnceSomebodyMadeItSo(t *testing.T) {
 	}
 }
 
-func TestWhatIsAsItShouldBeIsNotWritten(t *testing.T) {
+func TestUnchangedSettingsAreNotWritten(t *testing.T) {
 	root := machine(t, map[string]string{maxFile: "131072", hashsizeFile: "32768", establishedFile: "86400", oomFile: "-999"})
 	old := time.Unix(10_000, 0)
 	files := []string{maxFile, hashsizeFile, establishedFile, oomFile}
@@ -160,7 +160,7 @@ func TestWhatIsAsItShouldBeIsNotWritten(t *testing.T) {
 	}
 }
 
-func TestASettingThatCannotBeMadeIsReportedAndTheOthersAreMade(t *testing.T) {
+func TestOneErrorDoesNotStopTheOthers(t *testing.T) {
 	root := machine(t, nil)
 	missing := filepath.Join(root, establishedFile)
 	if err := os.Remove(missing); err != nil {
@@ -185,7 +185,7 @@ func TestASettingThatCannotBeMadeIsReportedAndTheOthersAreMade(t *testing.T) {
 	}
 }
 
-func TestRemediesFitTheReason(t *testing.T) {
+func TestRemedies(t *testing.T) {
 	tests := []struct {
 		name string
 		file string
@@ -209,7 +209,7 @@ func TestRemediesFitTheReason(t *testing.T) {
 	}
 }
 
-func TestOOMScoreIsSet(t *testing.T) {
+func TestSetOOMScore(t *testing.T) {
 	root := machine(t, nil)
 	o := Options{Root: root, Logger: logr.Discard()}
 	if err := SetOOMScore(o, -999); err != nil {
@@ -220,7 +220,7 @@ func TestOOMScoreIsSet(t *testing.T) {
 	}
 }
 
-func TestCoresAreCountedAsTheKernelListsThem(t *testing.T) {
+func TestCountCores(t *testing.T) {
 	tests := []struct {
 		in   string
 		want int
@@ -240,7 +240,7 @@ func TestCoresAreCountedAsTheKernelListsThem(t *testing.T) {
 
 // In a network namespace of its own, a process may set what belongs to the
 // namespace, and not what belongs to the machine.
-func TestTheKernelIsTunedAsFarAsItAllows(t *testing.T) {
+func TestApplyToTheRealKernel(t *testing.T) {
 	netnstest.Enter(t)
 	k := files{"", logr.Discard()}
 	buckets, err := k.read(hashsizeFile)

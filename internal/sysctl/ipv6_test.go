@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestIPv6IsOffWhereTheKernelHasNoneOrASettingSaysSo(t *testing.T) {
+func TestNoIPv6(t *testing.T) {
 	tests := []struct {
 		name string
 		in   map[string]string

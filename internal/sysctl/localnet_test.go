@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestInterfacesThatLeadNeighboursToLoopbackAreFound(t *testing.T) {
+func TestRouteLocalnet(t *testing.T) {
 	tests := []struct {
 		name string
 		in   map[string]string // route_localnet by interface
@@ -43,7 +43,7 @@ func TestInterfacesThatLeadNeighboursToLoopbackAreFound(t *testing.T) {
 	}
 }
 
-func TestWithoutProcNoInterfaceIsFound(t *testing.T) {
+func TestRouteLocalnetWithoutProc(t *testing.T) {
 	if got, err := RouteLocalnet(Options{Root: t.TempDir()}); err == nil {
 		t.Errorf("no error, but %v", got)
 	}

@@ -19,7 +19,7 @@ func TestWaitingEndsWhenItHolds(t *testing.T) {
 	}
 }
 
-func TestAJournalKeepsWhatIsLoggedWithoutFlags(t *testing.T) {
+func TestJournalKeepsVerbosityZero(t *testing.T) {
 	var j Journal
 	log := j.Logger()
 	log.Info("one", "service", "web")

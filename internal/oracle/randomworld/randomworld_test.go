@@ -18,7 +18,7 @@ var compareAddrs = cmp.Options{
 	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 }
 
-func TestTheSameSeedGivesTheSameWorld(t *testing.T) {
+func TestSameSeedSameWorld(t *testing.T) {
 	type draw struct {
 		Worlds  []oracle.World
 		Packets []oracle.Packet
@@ -38,7 +38,7 @@ func TestTheSameSeedGivesTheSameWorld(t *testing.T) {
 	}
 }
 
-func TestEventsLeaveTheWorldTheyChangeAsItWas(t *testing.T) {
+func TestEventsDoNotModifyTheWorld(t *testing.T) {
 	topology := randomworld.Example()
 	for seed := range uint64(30) {
 		w := randomworld.Random(rand.New(rand.NewPCG(seed, 0)), topology)
@@ -55,7 +55,7 @@ func TestEventsLeaveTheWorldTheyChangeAsItWas(t *testing.T) {
 
 // The generator is worth its name only if it meets the interesting cases. The
 // list is what it must meet; the seeds are fixed, so the counts are too.
-func TestRandomWorldsMeetTheInterestingCases(t *testing.T) {
+func TestInterestingCasesOccur(t *testing.T) {
 	met := map[string]int{}
 	meet := func(what string, is bool) {
 		met[what] += 0
@@ -129,7 +129,7 @@ func meetVerdict(p oracle.Packet, v oracle.Verdict, meet func(string, bool)) {
 	meet("affinity", v.Affinity > 0)
 }
 
-func TestATopologyMayLackAnything(t *testing.T) {
+func TestIncompleteTopologies(t *testing.T) {
 	full := randomworld.Example()
 	small := randomworld.Topology{
 		NodeName: "node-a", NodeIPs: full.NodeIPs[:1], EndpointPorts: full.EndpointPorts,

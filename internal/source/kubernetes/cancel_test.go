@@ -12,7 +12,7 @@ import (
 
 // The end of our own watch is no failure of the server's, also if the stream hears of
 // it before the context.
-func TestTheEndOfOurOwnWatchIsNoFailure(t *testing.T) {
+func TestCancelledWatchIsNoFailure(t *testing.T) {
 	c := newConnection(logr.Discard(), clock.RealClock{})
 	kind := &kind{name: "Node", apis: []*api{{groupVersion: "v1", resource: "nodes"}}}
 	l := &listWatch{kind: kind, api: kind.apis[0], connection: c}

@@ -24,7 +24,7 @@ func someEndpoints(addrs ...string) *v1.Endpoints {
 	return e
 }
 
-func TestEndpointsAreUsedWhereThereAreNoSlices(t *testing.T) {
+func TestEndpointsWithoutSlices(t *testing.T) {
 	server := newAPIServer(t, true, servicesPath, endpointsPath, nodesPath, cidrsPath)
 	server.put(endpointsPath, someEndpoints("10.0.0.1", "10.0.0.2"))
 	f := follow(t, server, nil)
@@ -49,7 +49,7 @@ func TestEndpointsAreUsedWhereThereAreNoSlices(t *testing.T) {
 	}
 }
 
-func TestEndpointsAreLeftAloneWhereThereAreSlices(t *testing.T) {
+func TestSlicesBeforeEndpoints(t *testing.T) {
 	server := newAPIServer(t, true, servicesPath, slicesPath, endpointsPath, nodesPath, cidrsPath)
 	server.put(endpointsPath, someEndpoints("10.0.0.1"))
 	f := follow(t, server, nil)
@@ -59,7 +59,7 @@ func TestEndpointsAreLeftAloneWhereThereAreSlices(t *testing.T) {
 	}
 }
 
-func TestSlicesAreAskedForUntilTheServerAnswers(t *testing.T) {
+func TestSlicesAreRetriedUntilAnswered(t *testing.T) {
 	server := newAPIServer(t, true, servicesPath, slicesPath, endpointsPath, nodesPath, cidrsPath)
 	server.put(slicesPath, aSlice("web-1", "10.0.0.1"))
 	server.failAt(slicesPath, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
@@ -74,9 +74,9 @@ func TestSlicesAreAskedForUntilTheServerAnswers(t *testing.T) {
 	}
 }
 
-// TestSlicesAreAskedForAgainWhereEndpointsAreDenied meets a server that lacks
+// TestSlicesAreRetriedIfEndpointsDenied meets a server that lacks
 // slices for a moment only.
-func TestSlicesAreAskedForAgainWhereEndpointsAreDenied(t *testing.T) {
+func TestSlicesAreRetriedIfEndpointsDenied(t *testing.T) {
 	server := newAPIServer(t, true, servicesPath, nodesPath, cidrsPath)
 	server.failAt(endpointsPath, http.StatusForbidden, metav1.StatusReasonForbidden)
 	f := follow(t, server, nil)

@@ -13,7 +13,7 @@ import (
 	componentconfig "k8s.io/component-base/config/v1alpha1"
 )
 
-func TestClientWithoutAWayToTheServerSaysWhatToDo(t *testing.T) {
+func TestClientErrorsHaveARemedy(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	dir := t.TempDir()
 	broken := filepath.Join(dir, "broken")
@@ -43,8 +43,8 @@ func TestClientWithoutAWayToTheServerSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// TestClientAsksTheServerItWasGiven looks at the requests that arrive.
-func TestClientAsksTheServerItWasGiven(t *testing.T) {
+// TestClientUsesConfiguredServer looks at the requests that arrive.
+func TestClientUsesConfiguredServer(t *testing.T) {
 	const protobuf = "application/vnd.kubernetes.protobuf"
 	for _, tt := range []struct {
 		name         string

@@ -12,7 +12,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-func TestEpisodeLastsUntilEveryKindIsWell(t *testing.T) {
+func TestOutageLastsUntilEveryKindIsBack(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	clk := clocktesting.NewFakeClock(start)
 	var log []string
@@ -47,7 +47,7 @@ func TestEpisodeLastsUntilEveryKindIsWell(t *testing.T) {
 	}
 }
 
-func TestRemedyFitsTheFailure(t *testing.T) {
+func TestRemedies(t *testing.T) {
 	nodes := schema.GroupResource{Resource: "nodes"}
 	for _, tt := range []struct {
 		name string

@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-func TestFakeClientServesAsWell(t *testing.T) {
+func TestFakeClient(t *testing.T) {
 	client := fake.NewClientset(aService("web", "10.96.0.1"), aSlice("web-1", "10.0.0.1"), aNode("here", "192.0.2.1"))
 	f := follow(t, nil, func(o *Options) { o.Client = client })
 	f.inSync()

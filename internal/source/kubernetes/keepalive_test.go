@@ -16,7 +16,7 @@ import (
 
 // Whatever client-go puts around the transport, as for a CA that may change, connections
 // are asked soon whether they still work, unless an administrator said when.
-func TestConnectionsAreAskedSoonWhetherTheyWork(t *testing.T) {
+func TestDeadConnectionTimeouts(t *testing.T) {
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	defer server.Close()
 	folder := t.TempDir()

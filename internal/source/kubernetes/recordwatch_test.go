@@ -22,9 +22,9 @@ func wantNoEpisode(f *fixture) {
 	}
 }
 
-// TestWatchThatEndsGoesOnFromTheLastVersion ends watches again and again, some of
+// TestWatchResumesFromLastVersion ends watches again and again, some of
 // them in the middle of changes. Nothing is listed again for that.
-func TestWatchThatEndsGoesOnFromTheLastVersion(t *testing.T) {
+func TestWatchResumesFromLastVersion(t *testing.T) {
 	onBoth(t, func(t *testing.T, server *apiServer) {
 		server.put(servicesPath, aService("web", "10.96.0.1"))
 		f := follow(t, server, func(o *Options) { o.retry = retry })
@@ -47,9 +47,9 @@ func TestWatchThatEndsGoesOnFromTheLastVersion(t *testing.T) {
 	})
 }
 
-// TestWatchesThatEndAtOnceStillBringTheNews meets a server that answers each
+// TestShortWatchesLoseNothing meets a server that answers each
 // watch with what is new and hangs up, or with nothing at all.
-func TestWatchesThatEndAtOnceStillBringTheNews(t *testing.T) {
+func TestShortWatchesLoseNothing(t *testing.T) {
 	server := newAPIServer(t, false, servicesPath, slicesPath, nodesPath, cidrsPath)
 	server.setFault(func(w http.ResponseWriter, r *http.Request) {
 		if streamed(r.URL) || r.URL.Query().Get("watch") != "true" {
@@ -79,9 +79,9 @@ func TestWatchesThatEndAtOnceStillBringTheNews(t *testing.T) {
 
 func streamed(u *url.URL) bool { return u.Query().Get("sendInitialEvents") == "true" }
 
-// TestServerThatEndsEveryWatchIsNotAskedAllTheTime looks at the pauses: they are
+// TestShortWatchesAreRateLimited looks at the pauses: they are
 // about a second soon, and never more.
-func TestServerThatEndsEveryWatchIsNotAskedAllTheTime(t *testing.T) {
+func TestShortWatchesAreRateLimited(t *testing.T) {
 	pause := rewatchBackoff
 	var total time.Duration
 	for range 20 {
@@ -95,9 +95,9 @@ func TestServerThatEndsEveryWatchIsNotAskedAllTheTime(t *testing.T) {
 	}
 }
 
-// TestWatchGoesOnAfterAnOutageWithoutAList breaks off watches and refuses new
+// TestWatchResumesAfterOutage breaks off watches and refuses new
 // ones for a while. The server still knows what happened meanwhile.
-func TestWatchGoesOnAfterAnOutageWithoutAList(t *testing.T) {
+func TestWatchResumesAfterOutage(t *testing.T) {
 	faults := map[string]http.HandlerFunc{
 		"internal error": func(w http.ResponseWriter, _ *http.Request) {
 			refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError)

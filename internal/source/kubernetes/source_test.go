@@ -12,7 +12,7 @@ import (
 	"sluice/internal/model"
 )
 
-func TestSinkIsInSyncOnceEveryKindWasListed(t *testing.T) {
+func TestSyncedOnceEveryKindIsListed(t *testing.T) {
 	onBoth(t, func(t *testing.T, server *apiServer) {
 		server.put(servicesPath, aService("web", "10.96.0.1"))
 		server.put(slicesPath, aSlice("web-1", "10.0.0.1"))
@@ -51,7 +51,7 @@ func TestSinkIsInSyncOnceEveryKindWasListed(t *testing.T) {
 	})
 }
 
-func TestAnEmptyClusterIsInSyncToo(t *testing.T) {
+func TestEmptyClusterIsSynced(t *testing.T) {
 	onBoth(t, func(t *testing.T, server *apiServer) {
 		f := follow(t, server, nil)
 		f.inSync()
@@ -61,7 +61,7 @@ func TestAnEmptyClusterIsInSyncToo(t *testing.T) {
 	})
 }
 
-func TestServerIsAskedOnlyForWhatIsOfUse(t *testing.T) {
+func TestSelectors(t *testing.T) {
 	onBoth(t, func(t *testing.T, server *apiServer) {
 		f := follow(t, server, nil)
 		f.inSync()
@@ -111,7 +111,7 @@ func TestChangesArriveOneByOne(t *testing.T) {
 	})
 }
 
-func TestUpdatesThatMeanNothingAreNotPassedOn(t *testing.T) {
+func TestIrrelevantUpdatesAreDropped(t *testing.T) {
 	onBoth(t, func(t *testing.T, server *apiServer) {
 		web, slice, node := aService("web", "10.96.0.1"), aSlice("web-1", "10.0.0.1"), aNode("here", "192.0.2.1")
 		server.put(servicesPath, web)
@@ -136,7 +136,7 @@ func TestUpdatesThatMeanNothingAreNotPassedOn(t *testing.T) {
 	})
 }
 
-func TestNodeComesChangesAndGoes(t *testing.T) {
+func TestNodeEvents(t *testing.T) {
 	onBoth(t, func(t *testing.T, server *apiServer) {
 		f := follow(t, server, nil)
 		f.inSync()
@@ -154,7 +154,7 @@ func TestNodeComesChangesAndGoes(t *testing.T) {
 	})
 }
 
-func TestNothingComesAfterTheEnd(t *testing.T) {
+func TestNothingAfterRunReturned(t *testing.T) {
 	server := newAPIServer(t, true, servicesPath, slicesPath, nodesPath, cidrsPath)
 	f := follow(t, server, nil)
 	f.inSync()
@@ -174,7 +174,7 @@ func TestNothingComesAfterTheEnd(t *testing.T) {
 	}
 }
 
-func TestEndIsHeededWhileTheServerIsAway(t *testing.T) {
+func TestRunEndsDuringOutage(t *testing.T) {
 	server := newAPIServer(t, true, servicesPath, slicesPath, nodesPath, cidrsPath)
 	server.stop()
 	f := follow(t, server, nil)

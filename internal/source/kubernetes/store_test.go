@@ -105,8 +105,8 @@ func TestTriggerAloneIsNoChange(t *testing.T) {
 	}
 }
 
-// TestStoreRefusesWhatIsNoRecord changes nothing if a list cannot be understood.
-func TestStoreRefusesWhatIsNoRecord(t *testing.T) {
+// TestStoreRefusesOtherObjects changes nothing if a list cannot be understood.
+func TestStoreRefusesOtherObjects(t *testing.T) {
 	sink := &quiet{state: model.NewState()}
 	reader := sliceReader(sink)
 	replace(t, reader, 3, func(i int) *discoveryv1.EndpointSlice { return aSlice(fmt.Sprint("web-", i), "10.0.0.1") })

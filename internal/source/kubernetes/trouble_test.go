@@ -13,9 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestRelistTellsDifferencesOnly lets the server forget what happened while the
+// TestRelistPassesDifferencesOnly lets the server forget what happened while the
 // source could not hear it.
-func TestRelistTellsDifferencesOnly(t *testing.T) {
+func TestRelistPassesDifferencesOnly(t *testing.T) {
 	onBoth(t, func(t *testing.T, server *apiServer) {
 		for i := range 50 {
 			server.put(servicesPath, aService(fmt.Sprintf("same-%d", i), fmt.Sprintf("10.96.1.%d", i)))
@@ -49,7 +49,7 @@ func TestRelistTellsDifferencesOnly(t *testing.T) {
 	})
 }
 
-func TestEpisodeIsToldOnce(t *testing.T) {
+func TestOutageIsLoggedOnce(t *testing.T) {
 	onBoth(t, func(t *testing.T, server *apiServer) {
 		f := follow(t, server, nil)
 		f.inSync()
