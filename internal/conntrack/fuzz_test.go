@@ -28,8 +28,8 @@ func acknowledgement(seq uint32, errno unix.Errno) []byte {
 	return message(unix.NLMSG_ERROR, seq, append(payload, make([]byte, nfnetlink.HeaderLen)...))
 }
 
-// FuzzAnswers gives what the kernel might send to whoever waits for a dump, and
-// to whoever waits for deletions.
+// FuzzAnswers feeds possible answers of the kernel to a dump and to
+// deletions.
 func FuzzAnswers(f *testing.F) {
 	const seq = 7
 	entry := append([]byte{unix.NFPROTO_IPV4, 0, 0, 0}, encodeEntry("10.0.0.1:4000", web, old, model.UDP)...)

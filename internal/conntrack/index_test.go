@@ -105,7 +105,7 @@ func TestStale(t *testing.T) {
 		{"endpoint has another port now", model.UDP, "10.96.0.1:53", "10.244.1.1:53", true},
 		{"black-holed", model.UDP, "10.96.0.1:53", "10.96.0.1:53", true},
 		{"another port of the address", model.UDP, "10.96.0.1:54", "10.96.0.1:54", false},
-		{"another port of the address, translated by somebody else", model.UDP, "10.96.0.1:54", "10.244.9.9:54", false},
+		{"another port of the address, translated else", model.UDP, "10.96.0.1:54", "10.244.9.9:54", false},
 		{"another protocol", model.TCP, "10.96.0.1:53", "10.244.1.3:5353", false},
 		{"IPv6 endpoint is there", model.UDP, "[fd00:96::1]:53", "[fd00:244::1]:5353", false},
 		{"IPv6 endpoint left", model.UDP, "[fd00:96::1]:53", "[fd00:244::2]:5353", true},

@@ -116,7 +116,7 @@ func TestOnlyStaleEntriesAreDeleted(t *testing.T) {
 }
 
 // TestOneSocketFindsNewEndpoint sends real packets through real
-// rules: first to nobody, then to one endpoint, then to another.
+// rules: first to none, then to one endpoint, then to another.
 func TestOneSocketFindsNewEndpoint(t *testing.T) {
 	n := newNamespace(t)
 	n.shell(`
@@ -201,7 +201,7 @@ func strangers(count int) []entry {
 	for i := range entries {
 		e := entry{to: fmt.Sprintf("203.0.113.%d:%d", i%250, 1024+i/250), protocol: model.UDP}
 		e.by = e.to
-		if i%2 == 0 { // translated by somebody
+		if i%2 == 0 { // translated
 			e.by = fmt.Sprintf("10.244.9.%d:%d", i%250, 1024+i/250)
 		}
 		entries[i] = e

@@ -191,7 +191,7 @@ func TestRemovedFrontendIsForgotten(t *testing.T) {
 		b.apply(&plan.Change{Removed: []plan.Key{udp(web)}})
 		elapse(time.Minute)
 		b.wantAnsweredBy()
-		// Somebody else uses the address now.
+		// Another Service uses the address now.
 		b.table.entries = []*flow{flowOf(model.UDP, web, old)}
 		b.set(frontend("10.96.0.2:53", old))
 		elapse(time.Minute)
@@ -300,7 +300,7 @@ func TestFlowsOfACommitInProgressAreKept(t *testing.T) {
 		elapse(time.Minute)
 		b.wantAnsweredBy(now)
 
-		// A plan that does not come true protects nobody for long.
+		// A plan that is not committed keeps no flow for long.
 		b.table.entries = []*flow{flowOf(model.UDP, web, now)}
 		b.set(frontend(web, old))
 		elapse(time.Minute)

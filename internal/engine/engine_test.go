@@ -67,7 +67,7 @@ func TestNoWriteBeforeSourcesAreSynced(t *testing.T) {
 
 func TestFirstCommitIsReconcile(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
-		b.kernel.tell(func(d *fakeDataplane) {
+		b.kernel.configure(func(d *fakeDataplane) {
 			d.frontends[webKey("10.0.0.9")] = &plan.Frontend{Key: webKey("10.0.0.9")}
 		})
 		b.Update(web("10.0.0.1", 0))

@@ -60,7 +60,7 @@ func TestLastVerified(t *testing.T) {
 		if s := b.Status(); !s.LastVerified.Equal(found) {
 			t.Errorf("verified at %s, want %s", s.LastVerified, found)
 		}
-		b.kernel.tell(func(d *fakeDataplane) {
+		b.kernel.configure(func(d *fakeDataplane) {
 			d.verify = func(context.Context) (bool, error) { return false, errors.New("dump interrupted") }
 		})
 		time.Sleep(time.Hour)

@@ -68,7 +68,7 @@ func TestChangedRefusedFrontendIsRetried(t *testing.T) {
 func TestRefusedFrontendsHaveOwnBackoff(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
-		b.kernel.tell(func(d *fakeDataplane) { d.refuse = func(plan.Key) error { return errRefused } })
+		b.kernel.configure(func(d *fakeDataplane) { d.refuse = func(plan.Key) error { return errRefused } })
 		b.Update(web("10.0.0.1", 0))
 		time.Sleep(150 * ms)
 		b.Update(web("10.0.0.2", 0))
@@ -118,7 +118,7 @@ func TestRefusedAndDeletedIsForgotten(t *testing.T) {
 func TestManyRefusalsDoNotFloodTheLog(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
-		b.kernel.tell(func(d *fakeDataplane) { d.refuse = func(plan.Key) error { return errRefused } })
+		b.kernel.configure(func(d *fakeDataplane) { d.refuse = func(plan.Key) error { return errRefused } })
 		var events []model.Event
 		for i := range 250 {
 			events = append(events, web(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}).String(), 0))
@@ -226,7 +226,7 @@ func TestRepairRetriesRefusedFrontends(t *testing.T) {
 		time.Sleep(time.Hour) // now it is tried every 30 s
 		b.kernel.taken()
 		b.kernel.refuseAddr("10.0.0.1", nil)
-		b.kernel.tell(func(d *fakeDataplane) { clear(d.frontends) })
+		b.kernel.configure(func(d *fakeDataplane) { clear(d.frontends) })
 		b.kernel.disturbed <- struct{}{}
 		wantCalls(t, b, call{"repair", time.Hour, ""}, call{"apply", time.Hour, "10.0.0.1"})
 		wantContent(t, b, "10.0.0.1 10.0.0.2")
@@ -240,7 +240,7 @@ func TestReconcileRetriesRefusedFrontends(t *testing.T) {
 		b.sync()
 		wantContent(t, b, "10.0.0.2")
 		b.kernel.refuseAddr("10.0.0.1", nil)
-		b.kernel.tell(func(d *fakeDataplane) { d.cannotRepair = true })
+		b.kernel.configure(func(d *fakeDataplane) { d.cannotRepair = true })
 		b.kernel.disturbed <- struct{}{}
 		wantCalls(t, b, call{"reconcile", 0, "10.0.0.1 10.0.0.2"})
 		if s, _ := b.Frontend(webKey("10.0.0.1")); s.Phase != Programmed {

@@ -25,7 +25,7 @@ type call struct {
 	What string        // frontends, those removed with a minus
 }
 
-// fakeDataplane is a kernel that does what a test tells it to.
+// fakeDataplane is a kernel whose behaviour a test controls.
 type fakeDataplane struct {
 	t         *testing.T
 	start     time.Time
@@ -82,7 +82,7 @@ func (d *fakeDataplane) Reconcile(ctx context.Context, desired *plan.Desired) da
 	return d.conclude(ctx, result)
 }
 
-// Repair brings back what somebody else took away.
+// Repair restores what was removed by others.
 func (d *fakeDataplane) Repair(ctx context.Context) dataplane.Result {
 	if d.cannotRepair {
 		return dataplane.Result{Err: errBroken}
@@ -191,7 +191,7 @@ func (d *fakeDataplane) remove(key plan.Key, result *dataplane.Result) {
 }
 
 // conclude turns the result into a failure if the test asks for one, and then
-// leaves the kernel in a state that nobody can know.
+// leaves the kernel in an unknown state.
 func (d *fakeDataplane) conclude(ctx context.Context, result dataplane.Result) dataplane.Result {
 	err := d.fail()
 	if ctx.Err() != nil {
@@ -224,8 +224,8 @@ func (d *fakeDataplane) Close() error {
 	return nil
 }
 
-// tell changes what is to happen.
-func (d *fakeDataplane) tell(change func(*fakeDataplane)) {
+// configure changes the behaviour of the fake.
+func (d *fakeDataplane) configure(change func(*fakeDataplane)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	change(d)
@@ -254,12 +254,12 @@ func (d *fakeDataplane) content() string {
 
 // failWith makes whole commits fail, or work again for nil.
 func (d *fakeDataplane) failWith(err error) {
-	d.tell(func(d *fakeDataplane) { d.fail = func() error { return err } })
+	d.configure(func(d *fakeDataplane) { d.fail = func() error { return err } })
 }
 
 // refuseAddr makes the frontends of one address fail, or work again for nil.
 func (d *fakeDataplane) refuseAddr(addr string, err error) {
-	d.tell(func(d *fakeDataplane) {
+	d.configure(func(d *fakeDataplane) {
 		d.refuse = func(key plan.Key) error {
 			if key.Addr == netip.MustParseAddr(addr) {
 				return err
@@ -272,9 +272,9 @@ func (d *fakeDataplane) refuseAddr(addr string, err error) {
 // holdCommits makes commits wait until release is called.
 func (d *fakeDataplane) holdCommits() (release func()) {
 	hold := make(chan struct{})
-	d.tell(func(d *fakeDataplane) { d.hold = hold })
+	d.configure(func(d *fakeDataplane) { d.hold = hold })
 	return func() {
-		d.tell(func(d *fakeDataplane) { d.hold = nil })
+		d.configure(func(d *fakeDataplane) { d.hold = nil })
 		close(hold)
 	}
 }

@@ -27,15 +27,15 @@ func TestCommitIsComplete(t *testing.T) {
 				c.End.Sub(start), c.Duration()})
 		})
 		start = time.Now()
-		b.kernel.tell(func(d *fakeDataplane) { d.delay = func() time.Duration { return ms } })
+		b.kernel.configure(func(d *fakeDataplane) { d.delay = func() time.Duration { return ms } })
 		b.Update(web("10.0.0.1", 0))
 		b.Synced()
 		time.Sleep(time.Second)
 		b.Update(web("10.0.0.2", 0), web("10.0.0.3", 0))
 		time.Sleep(time.Second)
-		b.Update(noWeb("10.0.0.7")) // nobody knows it
+		b.Update(noWeb("10.0.0.7")) // unknown
 		time.Sleep(time.Second)
-		b.kernel.tell(func(d *fakeDataplane) { delete(d.frontends, webKey("10.0.0.1")) })
+		b.kernel.configure(func(d *fakeDataplane) { delete(d.frontends, webKey("10.0.0.1")) })
 		b.kernel.disturbed <- struct{}{}
 		time.Sleep(time.Second)
 		b.kernel.refuseAddr("10.0.0.2", errRefused)

@@ -19,7 +19,7 @@ import (
 
 // TestRandomFailuresEndAsDesired lets several sources change
 // Services in a kernel that fails, refuses, is slow and is disturbed, all by
-// chance. When that is over the kernel, what observers were told and the
+// chance. When that is over the kernel, what observers saw and the
 // status must agree with what is desired, and that with a plan from scratch.
 func TestRandomFailuresEndAsDesired(t *testing.T) {
 	for seed := range uint64(20) {
@@ -32,7 +32,7 @@ func TestRandomFailuresEndAsDesired(t *testing.T) {
 			run(t, o, func(t *testing.T, b *fixture) {
 				b.Observe(told)
 				final := b.chaos(seed)
-				b.kernel.tell(func(d *fakeDataplane) { d.calm() })
+				b.kernel.configure(func(d *fakeDataplane) { d.calm() })
 				time.Sleep(5 * time.Minute)
 				synctest.Wait()
 				b.wantAgreement(t, told, final)
@@ -77,10 +77,10 @@ func (b *fixture) chaos(seed uint64) (final map[model.Name]model.SetService) {
 
 // unruly makes the kernel do what kernels do on a bad day.
 func (d *fakeDataplane) unruly(chance *rand.Rand) {
-	d.tell(func(d *fakeDataplane) {
+	d.configure(func(d *fakeDataplane) {
 		d.delay = func() time.Duration { return time.Duration(chance.IntN(500)) * ms }
 		d.fail = func() error {
-			if chance.IntN(8) == 0 { // somebody else is at work
+			if chance.IntN(8) == 0 { // a foreign change
 				for key := range d.frontends {
 					delete(d.frontends, key)
 					break
@@ -155,7 +155,7 @@ func (b *fixture) wantAgreement(t *testing.T, told observer, final map[model.Nam
 		}
 	})
 	same("the kernel", b.kernel.frontends)
-	same("what observers were told", told)
+	same("what observers saw", told)
 	for key := range frontends {
 		if s, _ := b.Frontend(key); s.Phase != Programmed {
 			t.Errorf("%s has status %+v", key, s)

@@ -14,7 +14,7 @@ func TestDisturbanceIsRepaired(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
-		b.kernel.tell(func(d *fakeDataplane) { clear(d.frontends) })
+		b.kernel.configure(func(d *fakeDataplane) { clear(d.frontends) })
 		b.kernel.disturbed <- struct{}{}
 		wantCalls(t, b, call{"repair", 0, ""})
 		wantContent(t, b, "10.0.0.1")
@@ -40,7 +40,7 @@ func TestFailedRepairIsReconciled(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
-		b.kernel.tell(func(d *fakeDataplane) { clear(d.frontends); d.cannotRepair = true })
+		b.kernel.configure(func(d *fakeDataplane) { clear(d.frontends); d.cannotRepair = true })
 		b.kernel.disturbed <- struct{}{}
 		wantCalls(t, b, call{"reconcile", 0, "10.0.0.1"})
 		wantContent(t, b, "10.0.0.1")
@@ -50,7 +50,7 @@ func TestFailedRepairIsReconciled(t *testing.T) {
 func TestReconcilesInALoopAreLimited(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
-		b.kernel.tell(func(d *fakeDataplane) {
+		b.kernel.configure(func(d *fakeDataplane) {
 			d.cannotRepair = true
 			d.delay = func() time.Duration { return 20 * ms }
 		})
@@ -69,7 +69,7 @@ func TestRepairLeavesPendingAlone(t *testing.T) {
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
 		b.Update(web("10.0.0.2", 0))
-		b.kernel.tell(func(d *fakeDataplane) { clear(d.frontends) })
+		b.kernel.configure(func(d *fakeDataplane) { clear(d.frontends) })
 		b.kernel.disturbed <- struct{}{}
 		time.Sleep(1500 * ms)
 		wantCalls(t, b, call{"repair", time.Second, ""})
@@ -86,7 +86,7 @@ func TestRepairsInALoopAreLimited(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
-		b.kernel.tell(func(d *fakeDataplane) { d.delay = func() time.Duration { return 20 * ms } })
+		b.kernel.configure(func(d *fakeDataplane) { d.delay = func() time.Duration { return 20 * ms } })
 		for range 10 {
 			b.kernel.disturbed <- struct{}{}
 			time.Sleep(100 * ms)
@@ -136,7 +136,7 @@ func TestFailingRepairsInALoopAreLimited(t *testing.T) {
 		b.sync()
 		time.Sleep(time.Minute)
 		b.kernel.taken()
-		b.kernel.tell(func(d *fakeDataplane) { d.delay = func() time.Duration { return 100 * ms } })
+		b.kernel.configure(func(d *fakeDataplane) { d.delay = func() time.Duration { return 100 * ms } })
 		for range 20 {
 			b.kernel.disturbed <- struct{}{}
 			time.Sleep(100 * ms)
@@ -163,7 +163,7 @@ func TestVerifyLeadsToRepair(t *testing.T) {
 		b.sync()
 		time.Sleep(10 * time.Minute)
 		wantCalls(t, b) // all was well
-		b.kernel.tell(func(d *fakeDataplane) {
+		b.kernel.configure(func(d *fakeDataplane) {
 			clear(d.frontends)
 			d.verify = func(context.Context) (bool, error) { return b.kernel.content() != "", nil }
 		})
@@ -178,7 +178,7 @@ func TestVerifyDelaysNoChange(t *testing.T) {
 		b.sync()
 		running, most := 0, 0
 		finish := make(chan bool)
-		b.kernel.tell(func(d *fakeDataplane) {
+		b.kernel.configure(func(d *fakeDataplane) {
 			d.verify = func(context.Context) (bool, error) {
 				running++
 				most = max(most, running)
@@ -203,12 +203,12 @@ func TestOvertakenVerifyIsIgnored(t *testing.T) {
 	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *fixture) {
 		b.sync()
 		finish := make(chan struct{})
-		b.kernel.tell(func(d *fakeDataplane) {
+		b.kernel.configure(func(d *fakeDataplane) {
 			d.verify = func(context.Context) (bool, error) { <-finish; return false, nil }
 		})
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		b.kernel.tell(func(d *fakeDataplane) { d.cannotRepair = true })
+		b.kernel.configure(func(d *fakeDataplane) { d.cannotRepair = true })
 		b.kernel.disturbed <- struct{}{}
 		wantCalls(t, b, call{"reconcile", time.Minute, ""})
 		finish <- struct{}{}
@@ -221,7 +221,7 @@ func TestVerifyErrorIsLoggedOnce(t *testing.T) {
 	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *fixture) {
 		b.sync()
 		tries := 0
-		b.kernel.tell(func(d *fakeDataplane) {
+		b.kernel.configure(func(d *fakeDataplane) {
 			d.verify = func(context.Context) (bool, error) { tries++; return false, errors.New("dump interrupted") }
 		})
 		time.Sleep(5 * time.Minute)
@@ -236,7 +236,7 @@ func TestVerifyErrorIsLoggedOnce(t *testing.T) {
 func TestNoVerifyWithoutSyncPeriod(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
-		b.kernel.tell(func(d *fakeDataplane) {
+		b.kernel.configure(func(d *fakeDataplane) {
 			d.verify = func(context.Context) (bool, error) { t.Error("verified"); return true, nil }
 		})
 		time.Sleep(24 * time.Hour)
@@ -250,7 +250,7 @@ func TestVerifyWithRefusedFrontend(t *testing.T) {
 		b.Update(web("10.0.0.1", 0))
 		time.Sleep(time.Hour) // now it is tried every 30 s
 		tries := 0
-		b.kernel.tell(func(d *fakeDataplane) {
+		b.kernel.configure(func(d *fakeDataplane) {
 			d.verify = func(context.Context) (bool, error) { tries++; return true, nil }
 		})
 		time.Sleep(10*time.Second + 500*ms)
@@ -265,7 +265,7 @@ func TestRunEndsAfterVerify(t *testing.T) {
 	run(t, Options{SyncPeriod: time.Minute}, func(t *testing.T, b *fixture) {
 		b.sync()
 		ended := false
-		b.kernel.tell(func(d *fakeDataplane) {
+		b.kernel.configure(func(d *fakeDataplane) {
 			d.verify = func(ctx context.Context) (bool, error) {
 				<-ctx.Done()
 				time.Sleep(time.Second)
@@ -286,7 +286,7 @@ func TestFrontendRefusedByRepairFails(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.Update(web("10.0.0.1", 0))
 		b.sync()
-		b.kernel.tell(func(d *fakeDataplane) {
+		b.kernel.configure(func(d *fakeDataplane) {
 			clear(d.frontends)
 			d.refuse = func(plan.Key) error { return errRefused }
 		})

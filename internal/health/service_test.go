@@ -227,7 +227,7 @@ func TestRequestInProgressIsCompleted(t *testing.T) {
 	}
 }
 
-// failingListener is a socket that accepts nobody.
+// failingListener is a socket that accepts nothing.
 type failingListener struct{ net.Listener }
 
 func (failingListener) Accept() (net.Conn, error) { return nil, errors.New("no more") }
@@ -269,7 +269,7 @@ func TestTheNextProxyListensAgain(t *testing.T) {
 }
 
 func TestCommittedDoesNotBlock(t *testing.T) {
-	s := NewServices(ServicesOptions{}) // nobody runs it
+	s := NewServices(ServicesOptions{}) // Run is not called
 	for range 3 {
 		s.Committed(&engine.Commit{Change: &plan.Change{HealthChecks: true}})
 	}

@@ -21,7 +21,7 @@ import (
 // patience is how long a test waits for what must come.
 const patience = 30 * time.Second
 
-// recorder is a Sink that passes on what it is told.
+// recorder is a Sink that records its calls.
 type recorder struct {
 	reports chan []netip.Addr
 	synced  chan struct{}
@@ -40,7 +40,7 @@ func (r *recorder) Update(events ...model.Event) {
 func (r *recorder) Synced() { r.synced <- struct{}{} }
 
 // await reads reports until one is as wanted. What comes before it may show
-// less than all of a test's changes, as those are not made at one stroke.
+// less than all of a test's changes, as those are not atomic.
 func (r *recorder) await(t *testing.T, want ...string) {
 	t.Helper()
 	wanted := make([]netip.Addr, len(want))

@@ -51,10 +51,10 @@ func TestSecondProxyWaits(t *testing.T) {
 	}
 }
 
-// strangerVariable makes the test binary a program that takes names of the lock.
+// strangerVariable makes the test binary bind names of the lock.
 const strangerVariable = "SLUICE_TEST_SEAT_STRANGER"
 
-// waiterVariable makes the test binary a program that waits for the lock.
+// waiterVariable makes the test binary wait for the lock.
 const waiterVariable = "SLUICE_TEST_SEAT_WAITER"
 
 func TestMain(m *testing.M) {
@@ -119,7 +119,7 @@ func TestUnrelatedProcessesAreIgnored(t *testing.T) {
 			}
 			defer first.Release()
 			if names == socketNames {
-				return // nobody can tell then
+				return // the holder is not known then
 			}
 			short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()

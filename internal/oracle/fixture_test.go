@@ -75,7 +75,7 @@ func bothFamilies[T any](in func(model.Family, string) T, names ...string) []T {
 
 // setting is a world, looked at in one family. It starts with one dual-stack
 // Service, default/web, port 80 to 8080, node port 30080, with one endpoint on
-// this node and one on another; pods are told by cluster CIDR.
+// this node and one on another; pods are detected by cluster CIDR.
 type setting struct {
 	oracle.World
 	family model.Family

@@ -165,7 +165,7 @@ func TestWorldAndStateAgree(t *testing.T) {
 			for range 5 {
 				p := randomworld.RandomPacket(rng, w, topology)
 				again := oracle.FromState(w.Config, state)
-				again.LocalRoutes = w.LocalRoutes // which no object tells of
+				again.LocalRoutes = w.LocalRoutes // which are in no object
 				same(t, p, w, again)
 			}
 			if t.Failed() {

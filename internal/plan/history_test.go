@@ -20,7 +20,7 @@ var historySeed = flag.Uint64("history.seed", 0, "run this one history only; 0 f
 
 // TestHistoryDoesNotMatter feeds random events over a small world, where
 // addresses, ports and names collide all the time. After each step the planner
-// that followed must desire what a new one does, and the changes it told must
+// that followed must desire what a new one does, and its changes must
 // lead there too.
 func TestHistoryDoesNotMatter(t *testing.T) {
 	seeds := []uint64{*historySeed}
@@ -38,7 +38,7 @@ func TestHistoryDoesNotMatter(t *testing.T) {
 	}
 }
 
-// mirror is what somebody knows who sees nothing but the changes.
+// mirror is the state of an observer that only sees changes.
 type mirror struct {
 	settings    Settings
 	frontends   map[Key]*Frontend
@@ -84,8 +84,8 @@ func runHistory(seed uint64) string {
 	return ""
 }
 
-// concern is what is wrong with an object, and whether that is for this node to
-// tell.
+// concern is the problems of an object, and whether this node records Events
+// on it.
 type concern struct {
 	problems []model.Problem
 	local    bool

@@ -17,10 +17,10 @@ func TestEventsOnlyOnNodesWithEndpoints(t *testing.T) {
 		planner.Update(state, &model.Dirty{})
 		wantEqual(t, "Events without endpoints", []string(nil), slices.Sorted(maps.Keys(planner.Desired().EventsOn)))
 		steps := []struct {
-			name string
-			at   []model.Endpoint
-			want []string
-			told bool // that something changed in who tells of what
+			name     string
+			at       []model.Endpoint
+			want     []string
+			reported bool // that Events moved to or from this node
 		}{
 			{"on another node", []model.Endpoint{pod(f, 1, "far", ready)}, nil, true}, // the slice's problem is new
 			{"on no node", []model.Endpoint{pod(f, 1, "", ready)}, nil, false},
@@ -37,7 +37,7 @@ func TestEventsOnlyOnNodesWithEndpoints(t *testing.T) {
 			state.Apply(&dirty, model.SetSlice{Slice: s})
 			change := planner.Update(state, &dirty)
 			wantEqual(t, "Events with an endpoint "+step.name, step.want, slices.Sorted(maps.Keys(planner.Desired().EventsOn)))
-			wantEqual(t, "changed with an endpoint "+step.name, step.told, change.Problems)
+			wantEqual(t, "changed with an endpoint "+step.name, step.reported, change.Problems)
 			wantEqual(t, "objects with problems", 2, len(planner.Desired().Problems))
 		}
 	})

@@ -73,9 +73,9 @@ func (b *fixture) drain(to, from netip.AddrPort) {
 	}
 }
 
-// inPool and nobody tell which endpoints keep their connections.
+// inPool and none report which endpoints keep their connections.
 func inPool(route plan.Route) func(netip.AddrPort) bool { return (&plan.Frontend{Route: route}).Serves }
-func nobody(netip.AddrPort) bool                        { return false }
+func none(netip.AddrPort) bool                          { return false }
 
 func routeTo(endpoints ...netip.AddrPort) plan.Route {
 	var route plan.Route

@@ -36,7 +36,7 @@ func TestAffinityExpires(t *testing.T) {
 	all := endpoints("10.0.0.1", "10.0.0.2", "10.0.0.3")
 	client, other := testkit.Loopback(1), testkit.Loopback(2)
 	p := newPool(clock)
-	p.set(routeTo(all...).Endpoints, nobody, time.Minute)
+	p.set(routeTo(all...).Endpoints, none, time.Minute)
 	if got := p.favourite(client); got.IsValid() {
 		t.Errorf("a new client only gets %v", got)
 	}
@@ -60,15 +60,15 @@ func TestAffinityExpires(t *testing.T) {
 func TestAffinityForgetsRemovedEndpoint(t *testing.T) {
 	all := endpoints("10.0.0.1", "10.0.0.2", "10.0.0.3")
 	p := newPool(clocktesting.NewFakeClock(time.Now()))
-	p.set(routeTo(all...).Endpoints, nobody, time.Hour)
+	p.set(routeTo(all...).Endpoints, none, time.Hour)
 	p.chose(testkit.Loopback(1), all[0])
-	p.set(routeTo(all[1], all[2]).Endpoints, nobody, time.Hour)
-	p.set(routeTo(all...).Endpoints, nobody, time.Hour)
+	p.set(routeTo(all[1], all[2]).Endpoints, none, time.Hour)
+	p.set(routeTo(all...).Endpoints, none, time.Hour)
 	if got := p.favourite(testkit.Loopback(1)); got.IsValid() {
 		t.Errorf("the client only gets %v, though that left for a while", got)
 	}
 	p.chose(testkit.Loopback(1), all[0])
-	p.set(routeTo(all...).Endpoints, nobody, 0)
+	p.set(routeTo(all...).Endpoints, none, 0)
 	if got := p.favourite(testkit.Loopback(1)); got.IsValid() {
 		t.Errorf("without affinity the client only gets %v", got)
 	}
@@ -78,7 +78,7 @@ func TestAffinityIsBounded(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	all := endpoints("10.0.0.1", "10.0.0.2")
 	p := newPool(clock)
-	p.set(routeTo(all...).Endpoints, nobody, time.Hour)
+	p.set(routeTo(all...).Endpoints, none, time.Hour)
 	client := netip.MustParseAddr("127.1.0.0")
 	oldest := client
 	for range MaxAffinityEntries + 1 {

@@ -292,7 +292,7 @@ func TestDevice(t *testing.T) {
 		t.Errorf("answered by %q", got)
 	}
 	gone := newFixture(t, model.TCP, func(o *Options) { o.Device = "nosuchdevice0" })
-	if err := gone.Set(routeTo(b.Address), nobody, 0); !errors.Is(err, unix.ENODEV) {
+	if err := gone.Set(routeTo(b.Address), none, 0); !errors.Is(err, unix.ENODEV) {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -367,7 +367,7 @@ func TestNoSocketIsLeftBehind(t *testing.T) {
 
 func TestOtherProtocolsAreRefused(t *testing.T) {
 	b := newFixture(t, model.TCP, func(o *Options) { o.Protocol = model.SCTP })
-	if err := b.Set(routeTo(b.Address), nobody, 0); !errors.Is(err, errors.ErrUnsupported) {
+	if err := b.Set(routeTo(b.Address), none, 0); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("error is %v", err)
 	}
 }

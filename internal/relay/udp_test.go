@@ -244,7 +244,7 @@ func TestIdleUDPClientsAreForgotten(t *testing.T) {
 	for range 8 {
 		testkit.Eventually(t, func() error {
 			if !clock.HasWaiters() {
-				return errors.New("nobody waits for idle clients")
+				return errors.New("none waits for idle clients")
 			}
 			return nil
 		})

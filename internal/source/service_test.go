@@ -18,7 +18,7 @@ import (
 var compareAddrs = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 var comparePrefixes = cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
 
-// fields lists where the problems are, which is what their readers need first.
+// fields lists where the problems are, which readers need first.
 func fields(problems []model.Problem) []string {
 	var out []string
 	for _, p := range problems {

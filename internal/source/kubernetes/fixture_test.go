@@ -74,7 +74,7 @@ func (s *sink) since(mark int) [][]string {
 	return slices.Clone(s.updates[mark:])
 }
 
-// heard tells whether an event came.
+// heard reports whether an event arrived.
 func (s *sink) heard(word string) bool {
 	return slices.ContainsFunc(s.since(0), func(update []string) bool { return slices.Contains(update, word) })
 }

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// wantNoEpisode wants nobody to have been alarmed.
-func wantNoEpisode(f *fixture) {
+// wantNoOutage checks that no outage was logged.
+func wantNoOutage(f *fixture) {
 	f.Helper()
 	if lines := f.logged("Cannot reach"); len(lines) > 0 {
 		f.Errorf("the end of a watch was taken for a failure:\n%s", strings.Join(lines, "\n"))
@@ -43,7 +43,7 @@ func TestWatchResumesFromLastVersion(t *testing.T) {
 			!slices.IsSortedFunc(versions, func(a, b string) int { return number(a) - number(b) }) || number(versions[0]) < 100 {
 			t.Errorf("watches went on from the versions %v", versions)
 		}
-		wantNoEpisode(f)
+		wantNoOutage(f)
 	})
 }
 
@@ -74,7 +74,7 @@ func TestShortWatchesLoseNothing(t *testing.T) {
 	if more := server.listed(servicesPath) - lists; more > 0 {
 		t.Errorf("the Services were listed %d times more", more)
 	}
-	wantNoEpisode(f)
+	wantNoOutage(f)
 }
 
 func streamed(u *url.URL) bool { return u.Query().Get("sendInitialEvents") == "true" }

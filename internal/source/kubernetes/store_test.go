@@ -12,7 +12,7 @@ import (
 	"sluice/internal/model"
 )
 
-// sliceReader is what stands between a server's answers and the store of slices.
+// sliceReader stands between a server's answers and the store of slices.
 func sliceReader(sink model.Sink) *listWatch {
 	kinds := kindsOf(newFakeClient(), "here")
 	o := newOutlet()

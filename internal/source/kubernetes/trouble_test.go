@@ -139,7 +139,7 @@ func startBadly(t *testing.T, server *apiServer, fault http.HandlerFunc) {
 	var bad atomic.Bool
 	bad.Store(true)
 	server.setFault(func(w http.ResponseWriter, r *http.Request) {
-		// A stream that was opened is left to its own time-out.
+		// A stream that was opened is left to its own timeout.
 		if bad.Load() && r.URL.Path == servicesPath && r.URL.Query().Get("watch") == "" {
 			fault(w, r)
 			return
