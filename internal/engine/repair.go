@@ -128,13 +128,13 @@ func (e *Engine) repairDisturbance(ctx context.Context) {
 	switch {
 	case ctx.Err() != nil:
 	case c.Result.Err != nil:
-		e.log.V(1).Info("What somebody else changed cannot be repaired alone: comparing everything", "reason", c.Result.Err.Error())
+		e.log.V(1).Info("Foreign changes cannot be repaired alone, reconciling everything", "reason", c.Result.Err.Error())
 		e.repair.need(c.End)
 		e.repair.disturbed = true // the reconcile is for it
 	case c.Result.Transactions > 0 || len(c.Result.Failed) > 0:
 		e.finish(c)
 	default:
-		e.log.V(1).Info("What somebody else did left nothing to repair")
+		e.log.V(1).Info("Foreign changes left nothing to repair")
 	}
 }
 
@@ -148,7 +148,7 @@ func (e *Engine) disturbed() {
 	if e.repair.disturb(e.clock.Now()) {
 		log = e.log
 	}
-	log.Info("Somebody else changed what is ours in the kernel, repairing it")
+	log.Info("Another process changed our rules in the kernel, repairing them")
 }
 
 // latest returns the later of two times.

@@ -93,7 +93,7 @@ func TestRepairsInALoopAreLimited(t *testing.T) {
 		}
 		wantCalls(t, b, call{"repair", 0, ""}, call{"repair", 220 * ms, ""}, call{"repair", 440 * ms, ""},
 			call{"repair", 660 * ms, ""}, call{"repair", 880 * ms, ""})
-		const news = `"level"=0 "msg"="Somebody else changed what is ours`
+		const news = `"level"=0 "msg"="Another process changed our rules`
 		wantLogged(t, b, news, 1)
 
 		time.Sleep(time.Hour)

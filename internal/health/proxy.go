@@ -121,7 +121,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		if p.HardFail {
 			return err
 		}
-		p.Logger.Error(err, "Cannot tell the proxy's health, trying again", "every", proxyRetry, "remedy", httpserver.Remedy(err, "--healthz-bind-address"))
+		p.Logger.Error(err, "Cannot serve the proxy's health, trying again", "every", proxyRetry, "remedy", httpserver.Remedy(err, "--healthz-bind-address"))
 		return nil
 	})
 }
@@ -132,6 +132,6 @@ func (p *Proxy) serve(ctx context.Context, handler http.Handler) error {
 	if err != nil {
 		return err
 	}
-	p.Logger.V(1).Info("Telling the proxy's health", "address", socket.Addr().String())
+	p.Logger.V(1).Info("Serving the proxy's health", "address", socket.Addr().String())
 	return httpserver.Serve(ctx, newServer(handler, p.Logger), socket, grace)
 }

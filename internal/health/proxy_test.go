@@ -234,7 +234,7 @@ func TestProxyRetriesToListen(t *testing.T) {
 	if len(failures) != 2 || !slices.ContainsFunc(failures, is(busy)) || !slices.ContainsFunc(failures, is(denied)) {
 		t.Errorf("told of %v", failures)
 	}
-	if n := len(log.With("Cannot tell the proxy's health")); n != 2 {
+	if n := len(log.With("Cannot serve the proxy's health")); n != 2 {
 		t.Errorf("logged %d times", n)
 	}
 }

@@ -28,7 +28,7 @@ const (
 
 // errLost says that the kernel's notifications ended, which happens when they
 // arrive faster than they are read.
-var errLost = errors.New("the kernel's reports of address changes ended")
+var errLost = errors.New("the kernel's notifications of address changes ended")
 
 // Options configures a Source.
 type Options struct {

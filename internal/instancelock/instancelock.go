@@ -75,7 +75,7 @@ func Acquire(ctx context.Context, logger logr.Logger, c clock.Clock, waits func(
 			wait.report(*holder)
 		default:
 			if crowded++; crowded == maxTries {
-				logger.Error(nil, "Other programs hold the sockets by which proxies find out about each other: going on without",
+				logger.Error(nil, "Other processes hold all sockets of the instance lock: going on without it",
 					"socket", socketAddr(0).Name, "remedy", "see who it is: ss -xlp | grep sluice")
 				return &Lock{}, nil
 			}

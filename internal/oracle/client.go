@@ -19,7 +19,7 @@ const (
 )
 
 func (t client) String() string {
-	return [...]string{"somebody outside", "a pod", "the node"}[t]
+	return [...]string{"a client outside", "a pod", "the node"}[t]
 }
 
 // client returns the sender of the packet. The detector decides first: an

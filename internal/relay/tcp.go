@@ -52,7 +52,7 @@ func (f *tcpFront) follow() error {
 		act = mute
 	}
 	if err := control(f.socket, act); err != nil {
-		return fmt.Errorf("make %v silent, or no longer so: %w", f.Address, err)
+		return fmt.Errorf("set the socket filter of %v: %w", f.Address, err)
 	}
 	f.muted = silent
 	return nil

@@ -20,7 +20,7 @@ import (
 // emptyWatch is what clients return for a watch if the server hangs up.
 var emptyWatch = reflect.TypeOf(watch.NewEmptyWatch())
 
-var errNoAnswer = errors.New("the server hung up without an answer")
+var errNoAnswer = errors.New("the server closed the connection without an answer")
 
 // listWatch requests lists and watches, converts their objects to records
 // before the reflector sees them, and reports the success of each request to
@@ -56,7 +56,7 @@ func (l *listWatch) list(ctx context.Context, options metav1.ListOptions) (runti
 func (l *listWatch) recordsOf(answer runtime.Object) (*recordList, error) {
 	header, err := meta.ListAccessor(answer)
 	if err != nil {
-		return nil, fmt.Errorf("the answer to a list of %s is none: %w", l.api.resource, err)
+		return nil, fmt.Errorf("the answer to a list of %s is not a list: %w", l.api.resource, err)
 	}
 	if header.GetResourceVersion() == "" {
 		// Clients take any JSON object for an empty list. A proxy between here
