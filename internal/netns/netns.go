@@ -1,3 +1,4 @@
+// Package netns runs code in another network namespace.
 package netns
 
 import (

@@ -22,44 +22,27 @@ func (c EndpointCounts) Plus(o EndpointCounts) EndpointCounts {
 	return EndpointCounts{c.Used + o.Used, c.LeftOut + o.LeftOut, c.Ready + o.Ready, c.Terminating + o.Terminating}
 }
 
-// countedEndpoint is an endpoint of a slice.
-type countedEndpoint struct {
-	addr                     netip.Addr
-	used, ready, terminating bool
+// add counts one endpoint. Its conditions are those of all slices that have it.
+func (c *EndpointCounts) add(used bool, conditions model.Conditions) {
+	if used {
+		c.Used++
+	} else {
+		c.LeftOut++
+	}
+	if conditions.Has(model.Ready) {
+		c.Ready++
+	}
+	if conditions.Has(model.Terminating) {
+		c.Terminating++
+	}
 }
 
-// EndpointCounts counts the endpoints of the Service.
+// EndpointCounts counts the endpoints of the Service, in the families that it has
+// and the node supports.
 func (e *Evidence) EndpointCounts() (c EndpointCounts) {
 	if e.Service == nil {
 		return c
 	}
-	all := e.countedEndpoints()
-	slices.SortFunc(all, func(a, b countedEndpoint) int { return a.addr.Compare(b.addr) })
-	for len(all) > 0 {
-		one := all[0]
-		for all = all[1:]; len(all) > 0 && all[0].addr == one.addr; all = all[1:] {
-			one.used = one.used || all[0].used
-			one.ready = one.ready || all[0].ready
-			one.terminating = one.terminating || all[0].terminating
-		}
-		c = c.Plus(one.counts())
-	}
-	return c
-}
-
-func (e countedEndpoint) counts() EndpointCounts {
-	count := func(is bool) int {
-		if is {
-			return 1
-		}
-		return 0
-	}
-	return EndpointCounts{count(e.used), count(!e.used), count(e.ready), count(e.terminating)}
-}
-
-// countedEndpoints returns the endpoints in all slices of families that the
-// Service has and the node supports.
-func (e *Evidence) countedEndpoints() []countedEndpoint {
 	used := map[netip.Addr]struct{}{}
 	for _, f := range e.frontends {
 		for _, route := range f.Routes() {
@@ -68,16 +51,22 @@ func (e *Evidence) countedEndpoints() []countedEndpoint {
 			}
 		}
 	}
-	var out []countedEndpoint
+	var all []*model.Endpoint
 	for _, s := range e.Slices {
-		if !e.plan.of(s.Family) {
-			continue
-		}
 		for i := range s.Endpoints {
-			ep := &s.Endpoints[i]
-			_, isUsed := used[ep.Addr]
-			out = append(out, countedEndpoint{ep.Addr, isUsed, usable(ep), ep.Conditions.Has(model.Terminating)})
+			if e.plan.of(s.Family) {
+				all = append(all, &s.Endpoints[i])
+			}
 		}
 	}
-	return out
+	slices.SortFunc(all, func(a, b *model.Endpoint) int { return a.Addr.Compare(b.Addr) })
+	for len(all) > 0 {
+		addr, conditions := all[0].Addr, all[0].Conditions
+		for all = all[1:]; len(all) > 0 && all[0].Addr == addr; all = all[1:] {
+			conditions |= all[0].Conditions
+		}
+		_, isUsed := used[addr]
+		c.add(isUsed, conditions)
+	}
+	return c
 }

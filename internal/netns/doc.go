@@ -1,2 +1,0 @@
-// Package netns runs code in another network namespace.
-package netns
