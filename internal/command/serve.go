@@ -54,8 +54,8 @@ type proxy struct {
 
 	registry    telemetry.Registry
 	metrics     *telemetry.Metrics
-	feed        *telemetry.Feed
-	book        *perservice.Book
+	updater     *telemetry.Updater
+	collector   *perservice.Collector
 	problems    *telemetry.Problems
 	services    *health.Services
 	loopback    *loopback.NodePorts
@@ -191,11 +191,11 @@ func (p *proxy) assemble() (err error) {
 	if err := telemetry.RegisterBuild(p.registry, p.options.version.build()); err != nil {
 		return err
 	}
-	p.feed = telemetry.NewFeed(telemetry.FeedOptions{Metrics: p.metrics, Engine: p.engine, Clock: p.clock, Connected: p.connected()})
+	p.updater = telemetry.NewUpdater(telemetry.UpdaterOptions{Metrics: p.metrics, Engine: p.engine, Clock: p.clock, Connected: p.connected()})
 	p.problems = telemetry.NewProblems(telemetry.ProblemsOptions{
 		Recorder: p.recorder, Engine: p.engine, Clock: p.clock,
 	})
-	p.book = p.newBook()
+	p.collector = p.newCollector()
 	if c, ok := p.dataplane.(dataplane.Counter); ok {
 		if err := telemetry.RegisterCounters(p.registry, p.settings.Mode.Counters, p.settings.Plan.Families(), c); err != nil {
 			return err
@@ -216,13 +216,13 @@ func (p *proxy) assemble() (err error) {
 		},
 	})
 	p.tracker = conntrack.New(conntrack.Options{
-		Logger: p.logger.WithName("conntrack"), Clock: p.clock, Engine: p.engine, OnPass: p.feed.OnPass,
+		Logger: p.logger.WithName("conntrack"), Clock: p.clock, Engine: p.engine, OnPass: p.updater.OnPass,
 		ResetTCP: p.options.resetRemovedEndpoints,
 	})
 	p.eligibility = health.NewEligibility(p.engine, p.clock)
 	p.history = &status.History{}
 	first := sync.OnceFunc(func() { close(p.programmed) })
-	p.engine.Observe(p.tracker, p.services, p.loopback, p.feed, p.book, p.problems, p.history,
+	p.engine.Observe(p.tracker, p.services, p.loopback, p.updater, p.collector, p.problems, p.history,
 		engine.ObserverFunc(func(*engine.Commit) { first() }))
 	p.neighbours = p.newNeighbours()
 	p.servers = newServers(p)
@@ -235,7 +235,7 @@ func (p *proxy) run(ctx context.Context) error {
 	sources := p.sources()
 	sinks := make(map[string]model.Sink, len(sources))
 	for name := range sources {
-		sinks[name] = p.feed.Watch(p.engine.AddSource(name))
+		sinks[name] = p.updater.Watch(p.engine.AddSource(name))
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return p.engine.Run(ctx) })
@@ -249,7 +249,7 @@ func (p *proxy) run(ctx context.Context) error {
 	}
 	group.Go(func() error { return p.tracker.Run(ctx) })
 	group.Go(func() error { return p.problems.Run(ctx) })
-	group.Go(func() error { return p.book.Run(ctx) })
+	group.Go(func() error { return p.collector.Run(ctx) })
 	group.Go(func() error {
 		healthy := health.Programming(p.engine.Status, p.clock)
 		return p.services.Run(ctx, p.engine, healthy)

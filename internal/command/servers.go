@@ -111,8 +111,8 @@ func (s *servers) metrics(settings *config.Settings, at netip.AddrPort) *telemet
 			p.recorder.Record(telemetry.FailedToStartMetricServer(p.settings.Plan.NodeName, err))
 		},
 		Metrics:    p.registry,
-		Refresh:    p.feed.Refresh,
-		More:       p.book,
+		Refresh:    p.updater.Refresh,
+		More:       p.collector,
 		Mode:       p.settings.Mode.Name,
 		ModeReason: p.reason,
 		Version:    strings.TrimPrefix(p.options.version.build().GitVersion, "v"), // as upstream writes it there

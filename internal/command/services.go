@@ -27,8 +27,8 @@ func (m *serviceMetrics) addFlags(flags *pflag.FlagSet) {
 		"How many Services have metrics of their own at most. The others are summed up under the name _other_.")
 }
 
-// newBook returns what keeps the metrics of single Services.
-func (p *proxy) newBook() *perservice.Book {
+// newCollector returns what keeps the metrics of single Services.
+func (p *proxy) newCollector() *perservice.Collector {
 	return perservice.New(perservice.Options{
 		Off:     !p.options.serviceMetrics.on,
 		Limit:   int(p.options.serviceMetrics.limit),

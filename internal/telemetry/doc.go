@@ -6,7 +6,7 @@
 //
 //   - The metrics named kubeproxy_ have upstream's names, types, labels and
 //     buckets; those named sluice_ are our own. A test pins all of them.
-//   - Metrics tell what the engine tells: Feed listens to its commits, and
+//   - Metrics tell what the engine tells: Updater listens to its commits, and
 //     reads its status before each scrape.
 //   - The engine never waits for an observer: what it calls here only counts.
 //   - An Event says something new. What stays as it is is not said again, and

@@ -50,7 +50,7 @@ func (k *kernel) Repair(context.Context) dataplane.Result { return dataplane.Res
 func (k *kernel) Disturbed() <-chan struct{}              { return nil }
 func (k *kernel) Close() error                            { return nil }
 
-// TestMetricsFollowTheEngine holds the two together: what Feed takes for
+// TestMetricsFollowTheEngine holds the two together: what Updater takes for
 // granted of the engine is so.
 func TestMetricsFollowTheEngine(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
@@ -60,16 +60,16 @@ func TestMetricsFollowTheEngine(t *testing.T) {
 	}
 	k := &kernel{}
 	eng := engine.New(engine.Options{Planner: plan.New(plan.Config{NodeName: "here"}), Dataplane: k, Logger: logr.Discard()})
-	feed := NewFeed(FeedOptions{
+	updater := NewUpdater(UpdaterOptions{
 		Connected: func() bool { return true },
 		Metrics:   m,
 		Engine:    eng,
 	})
-	eng.Observe(feed)
+	eng.Observe(updater)
 	want := func(name string, want ...string) {
 		t.Helper()
 		testkit.Eventually(t, func() error {
-			feed.Refresh()
+			updater.Refresh()
 			if got := values(t, registry, name); !slices.Equal(got, want) {
 				return fmt.Errorf("%s is %q, want %q", name, got, want)
 			}
@@ -79,7 +79,7 @@ func TestMetricsFollowTheEngine(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- eng.Run(ctx) }()
-	in := feed.Watch(eng)
+	in := updater.Watch(eng)
 	service := &model.Service{
 		Name: web, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")}, InternalPolicy: model.PolicyLocal,
 		Ports: []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80}},
@@ -101,7 +101,7 @@ func TestMetricsFollowTheEngine(t *testing.T) {
 	want("kubeproxy_sync_proxy_rules_endpoint_changes_pending", "1")
 	want("sluice_frontends", "failed 0", "pending 1", "programmed 0")
 	testkit.Eventually(t, func() error {
-		feed.Refresh()
+		updater.Refresh()
 		if got := values(t, registry, "sluice_commit_failures_total"); slices.Equal(got, []string{"0"}) {
 			return errors.New("the failure is not counted")
 		}

@@ -33,7 +33,7 @@ type world struct {
 	clock    *clocktesting.FakeClock
 	registry metrics.KubeRegistry
 	metrics  *Metrics
-	feed     *Feed
+	updater  *Updater
 
 	mu       sync.Mutex
 	status   engine.Summary
@@ -55,7 +55,7 @@ func newWorld(t *testing.T) *world {
 	if w.metrics, err = NewMetrics(w.registry, nftables.Mode, model.Families[:]); err != nil {
 		t.Fatal(err)
 	}
-	w.feed = NewFeed(FeedOptions{
+	w.updater = NewUpdater(UpdaterOptions{
 		Connected: func() bool { return true },
 		Metrics:   w.metrics, Clock: w.clock, Engine: w,
 	})
@@ -92,7 +92,7 @@ func (w *world) committed(took time.Duration, c engine.Commit) {
 		w.status.Commits++
 		w.status.LastCommit = c.End
 	}
-	w.feed.Committed(&c)
+	w.updater.Committed(&c)
 }
 
 // sink is the engine as sources see it.
@@ -108,7 +108,7 @@ func (s *sink) Synced()                      { s.synced = true }
 // for a histogram as its count and sum.
 func (w *world) values(name string) []string {
 	w.t.Helper()
-	w.feed.Refresh()
+	w.updater.Refresh()
 	return values(w.t, w.registry, name)
 }
 

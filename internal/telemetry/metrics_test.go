@@ -28,7 +28,7 @@ func everything(t *testing.T) *world {
 	w := newWorld(t)
 	f := frontend("10.96.0.1", web)
 	w.desired.Frontends[f.Key] = f
-	w.feed.Watch(&sink{}).Update(model.SetService{Service: &model.Service{Name: web}})
+	w.updater.Watch(&sink{}).Update(model.SetService{Service: &model.Service{Name: web}})
 	w.clock.Step(time.Minute)
 	w.reconcile(time.Second, set(f))
 	w.committed(time.Second, engine.Commit{Kind: engine.Apply, Change: set(f),
@@ -36,10 +36,10 @@ func everything(t *testing.T) *world {
 			Since: morning.Add(time.Second), Triggers: []engine.Trigger{{Family: model.IPv4, At: morning.Add(time.Second)}},
 		},
 		Result: dataplane.Result{Failed: map[plan.Key]error{f.Key: errors.New("refused")}}})
-	w.feed.OnPass(conntrack.Pass{Duration: time.Second})
+	w.updater.OnPass(conntrack.Pass{Duration: time.Second})
 	w.metrics.Answered("/healthz", 200)
 	w.metrics.Answered("/livez", 503)
-	w.feed.Refresh()
+	w.updater.Refresh()
 	return w
 }
 

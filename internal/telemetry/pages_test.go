@@ -28,7 +28,7 @@ func (w *world) server(edits ...func(*ServerOptions)) *Server {
 		w.t.Fatal(err)
 	}
 	o := ServerOptions{
-		Metrics: w.registry, Refresh: w.feed.Refresh,
+		Metrics: w.registry, Refresh: w.updater.Refresh,
 		Mode: "nftables", ModeReason: "by chance", Version: "v1.2.3", Flags: flags, Statusz: true, Profiling: true,
 		Config: func() *v1alpha1.KubeProxyConfiguration {
 			return &v1alpha1.KubeProxyConfiguration{ClusterCIDR: "10.1.0.0/16"}

@@ -7,37 +7,37 @@ import (
 )
 
 // Refresh takes in what has to be asked for. It comes before each scrape.
-func (f *Feed) Refresh() {
-	status, problems, refused := f.Engine.Status(), 0, 0
-	f.Engine.Inspect(func(v engine.View) { problems, refused = len(v.Desired.Problems), len(v.Desired.Refused) })
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.Metrics.problems.WithLabelValues().Set(float64(problems))
-	f.Metrics.refused.WithLabelValues().Set(float64(refused))
-	if f.Connected != nil {
+func (u *Updater) Refresh() {
+	status, problems, refused := u.Engine.Status(), 0, 0
+	u.Engine.Inspect(func(v engine.View) { problems, refused = len(v.Desired.Problems), len(v.Desired.Refused) })
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.Metrics.problems.WithLabelValues().Set(float64(problems))
+	u.Metrics.refused.WithLabelValues().Set(float64(refused))
+	if u.Connected != nil {
 		connected := 0.0
-		if f.Connected() {
+		if u.Connected() {
 			connected = 1
 		}
-		f.Metrics.connected.WithLabelValues().Set(connected)
+		u.Metrics.connected.WithLabelValues().Set(connected)
 	}
 	for phase, count := range map[engine.Phase]int{
 		engine.Programmed: status.Programmed, engine.Pending: status.Pending, engine.Failed: status.Failed,
 	} {
-		f.Metrics.frontends.WithLabelValues(phase.String()).Set(float64(count))
+		u.Metrics.frontends.WithLabelValues(phase.String()).Set(float64(count))
 	}
 	if status.PendingSince.IsZero() {
-		f.synced(status.LastVerified)
+		u.synced(status.LastVerified)
 	}
-	f.countCommits(status)
+	u.countCommits(status)
 }
 
-func (f *Feed) countCommits(now engine.Summary) {
-	m, before := f.Metrics, f.counted
+func (u *Updater) countCommits(now engine.Summary) {
+	m, before := u.Metrics, u.counted
 	if now.Commits+now.FailedCommits < before.Commits+before.FailedCommits {
 		return // another scrape overtook this one
 	}
-	f.counted = now
+	u.counted = now
 	add(m.commits, now.Reconciles-before.Reconciles, kindReconcile)
 	add(m.commits, (now.Commits-now.Reconciles)-(before.Commits-before.Reconciles), kindApply)
 	failures := now.FailedCommits - before.FailedCommits

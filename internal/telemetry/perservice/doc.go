@@ -1,19 +1,19 @@
-// Package perservice keeps numbers for each Service: connections, refused
-// packets, endpoints, how fast its last change was programmed, and failures.
+// Package perservice collects metrics of single Services: connections, refused
+// packets, endpoints, how fast the last change was programmed, and failures.
 //
-// What it promises:
+// Guarantees:
 //
-//   - The engine never waits: a commit is only noted, and worked off by Run or
-//     by the next scrape.
-//   - Counters of a Service never go back while it is there, whatever the kernel
-//     does with its own. They begin with the process: a Service that was there
-//     before begins at zero, and so does one that was removed and comes again.
-//   - What is refused is no connection.
-//   - At most so many Services have series of their own. The others share one
-//     set of series, and take the places of those that are removed.
-//   - The kernel is asked when somebody scrapes, once a second at most.
+//   - The engine never waits: commits are queued, and processed by Run or by the
+//     next scrape.
+//   - Counters of a Service are monotonic while it exists, even if the kernel
+//     resets its own. They start at zero with the process, and again when a
+//     Service is removed and added back.
+//   - Refused packets are not counted as connections.
+//   - The number of Services with series of their own is limited. The others share
+//     one set of series, and move up when one of the former is removed.
+//   - The kernel is read at scrapes only, at most once a second.
 //
-// The metrics are written as text by the package itself. Going through the
-// registry of the process would cost ten times as much for as many series. For other
-// formats they are gathered.
+// The package writes the text format itself: going through the registry of the
+// process would cost ten times as much for that many series. For other formats the
+// metrics are gathered.
 package perservice

@@ -27,17 +27,17 @@ var (
 	morning = time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)
 )
 
-// world is a kernel and an engine as far as a Book sees them.
+// world is a kernel and an engine as far as a Collector sees them.
 type world struct {
-	t       testing.TB
-	clock   *clocktesting.FakeClock
-	book    *Book
-	traffic map[plan.Key]dataplane.Traffic
-	strays  dataplane.UnmatchedTraffic
-	reads   int
-	readErr error
-	state   *model.State
-	planner *plan.Planner
+	t         testing.TB
+	clock     *clocktesting.FakeClock
+	collector *Collector
+	traffic   map[plan.Key]dataplane.Traffic
+	unmatched dataplane.UnmatchedTraffic
+	reads     int
+	readErr   error
+	state     *model.State
+	planner   *plan.Planner
 }
 
 func newWorld(t testing.TB, edits ...func(*Options)) *world {
@@ -50,7 +50,7 @@ func newWorld(t testing.TB, edits ...func(*Options)) *world {
 	for _, edit := range edits {
 		edit(&o)
 	}
-	w.book = New(o)
+	w.collector = New(o)
 	return w
 }
 
@@ -62,7 +62,7 @@ func (w *world) read(_ context.Context, each func(plan.Key, dataplane.Traffic)) 
 	for key, t := range w.traffic {
 		each(key, t)
 	}
-	return w.strays, nil
+	return w.unmatched, nil
 }
 
 func (w *world) evidence(names []model.Name) []plan.Evidence {
@@ -77,17 +77,17 @@ func (w *world) evidence(names []model.Name) []plan.Evidence {
 func (w *world) begin(frontends ...*plan.Frontend) {
 	w.t.Helper()
 	w.commit(&plan.Change{Set: frontends}, nil)
-	w.book.keepUp()
+	w.collector.processQueue()
 	w.clock.Step(countersAge)
 }
 
 // commitFor is a commit that events led to.
 func (w *world) commitFor(events engine.Events, frontends ...*plan.Frontend) {
-	w.book.Committed(&engine.Commit{Kind: engine.Apply, Change: &plan.Change{Set: frontends}, Events: events, End: w.clock.Now()})
+	w.collector.Committed(&engine.Commit{Kind: engine.Apply, Change: &plan.Change{Set: frontends}, Events: events, End: w.clock.Now()})
 }
 
 func (w *world) commit(change *plan.Change, failed map[plan.Key]error) {
-	w.book.Committed(&engine.Commit{Change: change, Result: dataplane.Result{Failed: failed}, End: w.clock.Now()})
+	w.collector.Committed(&engine.Commit{Change: change, Result: dataplane.Result{Failed: failed}, End: w.clock.Now()})
 }
 
 func (w *world) set(frontends ...*plan.Frontend) { w.commit(&plan.Change{Set: frontends}, nil) }
@@ -122,7 +122,7 @@ func (w *world) scrape(metric string) []string {
 func (w *world) now(metric string) []string {
 	w.t.Helper()
 	var text strings.Builder
-	if err := w.book.Write(&text); err != nil {
+	if err := w.collector.Write(&text); err != nil {
 		w.t.Fatal(err)
 	}
 	out := []string{}

@@ -52,7 +52,7 @@ func TestWhatIsGatheredIsWhatIsWritten(t *testing.T) {
 			w := tt.world(t)
 			written := w.parse()
 			maps.DeleteFunc(written, func(_ string, f *dto.MetricFamily) bool { return len(f.Metric) == 0 })
-			gathered, err := w.book.Gather()
+			gathered, err := w.collector.Gather()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -77,7 +77,7 @@ func BenchmarkGather(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		w.clock.Step(countersAge)
-		if _, err := w.book.Gather(); err != nil {
+		if _, err := w.collector.Gather(); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -9,69 +9,67 @@ import (
 )
 
 const (
-	// countersAge is for how long counters are good: several who scrape at a
-	// time make the kernel list them once.
+	// countersAge is for how long counters are reused, so that concurrent scrapes
+	// make the kernel list them once.
 	countersAge = time.Second
-	// countersTimeout is less than anybody who scrapes waits.
+	// countersTimeout is shorter than the timeout of any scrape.
 	countersTimeout = 5 * time.Second
 )
 
-// kernelReader remembers when the kernel was last asked, and what it said if that
-// was an error.
+// kernelReader remembers when the counters were last read, and the last error.
 type kernelReader struct {
 	at        time.Time
 	lastError string
 }
 
-// readKernel takes in what the kernel counted. What it said before stands if it
-// does not answer.
-func (b *Book) readKernel(now time.Time) {
-	if b.Traffic == nil || !b.ledger.begun || !b.kernel.at.IsZero() && now.Sub(b.kernel.at) < countersAge {
+// readKernel reads the counters of the kernel. If that fails, the last values stay.
+func (c *Collector) readKernel(now time.Time) {
+	if c.Traffic == nil || !c.services.begun || !c.kernel.at.IsZero() && now.Sub(c.kernel.at) < countersAge {
 		return
 	}
-	b.kernel.at = now
+	c.kernel.at = now
 	ctx, cancel := context.WithTimeout(context.Background(), countersTimeout)
 	defer cancel()
-	strays, err := b.Traffic(ctx, b.ledger.count)
+	unmatched, err := c.Traffic(ctx, c.services.count)
 	if err != nil {
-		if text := err.Error(); text != b.kernel.lastError {
-			b.kernel.lastError = text
-			b.Logger.Error(err, "Cannot read the connection counters of the kernel")
+		if text := err.Error(); text != c.kernel.lastError {
+			c.kernel.lastError = text
+			c.Logger.Error(err, "Cannot read the connection counters of the kernel")
 		}
 		return
 	}
-	b.kernel.lastError = ""
-	b.ledger.countStrays(strays)
+	c.kernel.lastError = ""
+	c.services.countUnmatched(unmatched)
 }
 
-// count takes in what the kernel says of a frontend.
-func (l *ledger) count(key plan.Key, now dataplane.Traffic) {
-	f := l.frontends[key]
+// count adds what the kernel counted for a frontend since the last read.
+func (all *services) count(key plan.Key, now dataplane.Traffic) {
+	f := all.frontends[key]
 	if f == nil {
-		return // we do not know whose it is yet, or any more
+		return // its commit is not processed yet, or it was removed
 	}
 	f.port.counted = true
 	if !f.based {
 		f.based, f.last = true, now
 		return
 	}
-	g := f.gain(now)
-	to := l.countsOf(f.service)
+	delta := f.advance(now)
+	to := all.countsOf(f.service)
 	if f.service.own {
-		f.port.connections += uint64(g.Connections)
+		f.port.connections += uint64(delta.Connections)
 	} else {
-		to.connections += uint64(g.Connections)
+		to.connections += uint64(delta.Connections)
 	}
-	for i, n := range g.Refused {
+	for i, n := range delta.Refused {
 		to.refused[i] += uint64(n)
-		l.refused[i] += uint64(n)
+		all.refused[i] += uint64(n)
 	}
 }
 
-// gain is what was counted since the last time, of each sort. A counter that
-// went back as a whole has started again. A sort that went back was read while
-// packets came in, and makes up for it the next time.
-func (f *frontend) gain(now dataplane.Traffic) dataplane.Traffic {
+// advance returns what was counted since the last read. If the attempts went back,
+// the counter was reset. If only a part of them did, it was read while packets came
+// in, and is right at the next read.
+func (f *frontend) advance(now dataplane.Traffic) dataplane.Traffic {
 	before := f.last
 	if now.Attempts < before.Attempts {
 		before = dataplane.Traffic{}
@@ -85,16 +83,16 @@ func (f *frontend) gain(now dataplane.Traffic) dataplane.Traffic {
 	return high.Minus(before)
 }
 
-func (l *ledger) countStrays(now dataplane.UnmatchedTraffic) {
-	if l.based {
-		l.refused[plan.UnknownPort] += gained(l.strays.UnknownPort, now.UnknownPort)
-		l.refused[plan.UnallocatedAddress] += gained(l.strays.UnallocatedAddress, now.UnallocatedAddress)
+func (all *services) countUnmatched(now dataplane.UnmatchedTraffic) {
+	if all.based {
+		all.refused[plan.UnknownPort] += delta(all.unmatched.UnknownPort, now.UnknownPort)
+		all.refused[plan.UnallocatedAddress] += delta(all.unmatched.UnallocatedAddress, now.UnallocatedAddress)
 	}
-	l.strays, l.based = now, true
+	all.unmatched, all.based = now, true
 }
 
-// gained is what a counter gained. One that went back has started again.
-func gained(before, now uint64) uint64 {
+// delta is what a counter gained. One that went back was reset.
+func delta(before, now uint64) uint64 {
 	if now < before {
 		return now
 	}

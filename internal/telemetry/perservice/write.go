@@ -13,7 +13,7 @@ import (
 // Kubernetes is like that.
 const other = "_other_"
 
-// reasons are the labels of what packets are refused for.
+// reasons are the labels of the causes of refusals.
 var reasons = [plan.NumRefusals]string{
 	plan.NoEndpoints:        "no_endpoints",
 	plan.NoLocalEndpoint:    "no_local_endpoint",
@@ -23,70 +23,70 @@ var reasons = [plan.NumRefusals]string{
 }
 
 // Write writes all metrics in the text format of Prometheus.
-func (b *Book) Write(to io.Writer) error {
+func (c *Collector) Write(to io.Writer) error {
 	w := &writer{to: to}
-	b.write(w)
+	c.write(w)
 	return w.flush()
 }
 
 // Gather returns all metrics, for the other formats. Text is written much faster
 // without.
-func (b *Book) Gather() ([]*dto.MetricFamily, error) {
+func (c *Collector) Gather() ([]*dto.MetricFamily, error) {
 	w := &writer{families: &families{}}
-	b.write(w)
+	c.write(w)
 	return w.families.done(), nil
 }
 
-func (b *Book) write(w *writer) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.absorb()
-	b.readKernel(b.Clock.Now())
-	if b.Traffic != nil {
-		b.ledger.writeRefused(w)
+func (c *Collector) write(w *writer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.drain()
+	c.readKernel(c.Clock.Now())
+	if c.Traffic != nil {
+		c.services.writeRefused(w)
 	}
-	if !b.Off {
-		b.countEndpoints()
-		b.writeServices(w)
+	if !c.Off {
+		c.countEndpoints()
+		c.writeServices(w)
 	}
 }
 
-func (l *ledger) writeRefused(w *writer) {
+func (all *services) writeRefused(w *writer) {
 	w.metric("sluice_refused_packets_total", "counter", "Packets that asked for a connection and were rejected or dropped, by reason.")
-	for why, n := range l.refused {
+	for why, n := range all.refused {
 		w.sample(float64(n), "reason", reasons[why])
 	}
 }
 
-func (b *Book) writeServices(w *writer) {
-	l := &b.ledger
+func (c *Collector) writeServices(w *writer) {
+	all := &c.services
 	w.metric("sluice_services", "gauge", "Services with a frontend on this node, by whether they have series of their own.")
-	w.sample(float64(len(l.own)), "series", "own")
-	w.sample(float64(len(l.shared)), "series", "shared")
-	if b.Traffic != nil {
-		l.writeConnections(w)
-		l.writeServiceRefusals(w)
+	w.sample(float64(len(all.own)), "series", "own")
+	w.sample(float64(len(all.shared)), "series", "shared")
+	if c.Traffic != nil {
+		all.writeConnections(w)
+		all.writeServiceRefusals(w)
 	}
-	l.writeEndpoints(w)
-	l.writeProgramming(w)
-	l.writeFailures(w)
+	all.writeEndpoints(w)
+	all.writeProgramming(w)
+	all.writeFailures(w)
 }
 
-func (l *ledger) writeConnections(w *writer) {
+func (all *services) writeConnections(w *writer) {
 	w.metric("sluice_service_connections_total", "counter", "New connections to a service port on this node, by all its addresses of both families.")
-	for _, s := range l.own {
+	for _, s := range all.own {
 		for _, p := range s.ports {
 			if p.counted {
 				w.serviceSample(s.name, float64(p.connections), "port", p.name, "protocol", p.protocol.String())
 			}
 		}
 	}
-	if len(l.shared) > 0 || l.other.connections > 0 {
-		w.serviceSample(others, float64(l.other.connections), "port", other, "protocol", other)
+	if len(all.shared) > 0 || all.other.connections > 0 {
+		w.serviceSample(others, float64(all.other.connections), "port", other, "protocol", other)
 	}
 }
 
-func (l *ledger) writeServiceRefusals(w *writer) {
+func (all *services) writeServiceRefusals(w *writer) {
 	w.metric("sluice_service_refused_packets_total", "counter", "Packets that asked a Service for a connection and were rejected or dropped, by reason. Appears with the first one.")
 	each := func(name model.Name, c *counts) {
 		for i, n := range c.refused {
@@ -95,13 +95,13 @@ func (l *ledger) writeServiceRefusals(w *writer) {
 			}
 		}
 	}
-	for _, s := range l.own {
+	for _, s := range all.own {
 		each(s.name, &s.counts)
 	}
-	each(others, &l.other)
+	each(others, &all.other)
 }
 
-func (l *ledger) writeEndpoints(w *writer) {
+func (all *services) writeEndpoints(w *writer) {
 	w.metric("sluice_service_endpoints", "gauge", "Endpoints of a Service by state. Those left out and terminating appear only if there are any.")
 	each := func(name model.Name, c plan.EndpointCounts) {
 		w.serviceSample(name, float64(c.Used), "state", "used")
@@ -113,49 +113,49 @@ func (l *ledger) writeEndpoints(w *writer) {
 			w.serviceSample(name, float64(c.Terminating), "state", "terminating")
 		}
 	}
-	for _, s := range l.own {
+	for _, s := range all.own {
 		each(s.name, s.endpoints)
 	}
-	if len(l.shared) > 0 {
+	if len(all.shared) > 0 {
 		var sum plan.EndpointCounts
-		for _, s := range l.shared {
+		for _, s := range all.shared {
 			sum = sum.Plus(s.endpoints)
 		}
 		each(others, sum)
 	}
 }
 
-func (l *ledger) writeProgramming(w *writer) {
+func (all *services) writeProgramming(w *writer) {
 	w.metric("sluice_service_programming_seconds", "gauge", "Time from when the last change of a Service came in until it was in the kernel.")
-	for _, s := range l.own {
+	for _, s := range all.own {
 		if s.changed {
-			w.serviceSample(s.name, s.took.Seconds())
+			w.serviceSample(s.name, s.latency.Seconds())
 		}
 	}
 }
 
-func (l *ledger) writeFailures(w *writer) {
+func (all *services) writeFailures(w *writer) {
 	w.metric("sluice_service_failed_frontends", "gauge", "Frontends of a Service that the kernel refuses. Appears only while there are any.")
 	shared := 0
-	for _, s := range l.own {
+	for _, s := range all.own {
 		if s.failing > 0 {
 			w.serviceSample(s.name, float64(s.failing))
 		}
 	}
-	for _, s := range l.shared {
+	for _, s := range all.shared {
 		shared += s.failing
 	}
 	if shared > 0 {
 		w.serviceSample(others, float64(shared))
 	}
 	w.metric("sluice_service_failures_total", "counter", "How often the kernel refused a frontend of a Service. Appears with the first time.")
-	for _, s := range l.own {
+	for _, s := range all.own {
 		if s.failures > 0 {
 			w.serviceSample(s.name, float64(s.failures))
 		}
 	}
-	if l.other.failures > 0 {
-		w.serviceSample(others, float64(l.other.failures))
+	if all.other.failures > 0 {
+		w.serviceSample(others, float64(all.other.failures))
 	}
 }
 

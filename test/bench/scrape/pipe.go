@@ -24,16 +24,16 @@ import (
 
 // pipe is an engine with its dataplane, and the metrics of both.
 type pipe struct {
-	engine   *engine.Engine
-	kernel   dataplane.Dataplane
-	book     *perservice.Book
-	metrics  http.Handler
-	clock    *fastClock
-	commits  chan struct{}
-	services int
-	changes  uint32
-	cancel   context.CancelFunc
-	ended    chan struct{}
+	engine    *engine.Engine
+	kernel    dataplane.Dataplane
+	collector *perservice.Collector
+	metrics   http.Handler
+	clock     *fastClock
+	commits   chan struct{}
+	services  int
+	changes   uint32
+	cancel    context.CancelFunc
+	ended     chan struct{}
 }
 
 // fastClock is the real one, with leaps.
@@ -64,7 +64,7 @@ func start(services int) (*pipe, error) {
 		return nil, err
 	}
 	go func() { defer close(p.ended); _ = p.engine.Run(ctx) }() // it ends without an error
-	go func() { _ = p.book.Run(ctx) }()
+	go func() { _ = p.collector.Run(ctx) }()
 	p.engine.Update(events(services)...)
 	p.engine.Synced()
 	<-p.commits
@@ -81,11 +81,11 @@ func (p *pipe) observe() error {
 	if err != nil {
 		return err
 	}
-	feed := telemetry.NewFeed(telemetry.FeedOptions{
+	updater := telemetry.NewUpdater(telemetry.UpdaterOptions{
 		Metrics: all,
 		Engine:  p.engine,
 	})
-	p.book = perservice.New(perservice.Options{
+	p.collector = perservice.New(perservice.Options{
 		Limit:   1 << 20,
 		Traffic: dataplane.TrafficOf(p.kernel),
 		Evidence: func(names []model.Name) []plan.Evidence {
@@ -101,9 +101,9 @@ func (p *pipe) observe() error {
 		Clock:  p.clock,
 	})
 	p.metrics = telemetry.NewServer(telemetry.ServerOptions{
-		Metrics: registry, Refresh: feed.Refresh, More: p.book, Mode: nftables.Mode.Name, Logger: logr.Discard(),
+		Metrics: registry, Refresh: updater.Refresh, More: p.collector, Mode: nftables.Mode.Name, Logger: logr.Discard(),
 	}).Handler()
-	p.engine.Observe(feed, p.book, engine.ObserverFunc(func(*engine.Commit) { p.commits <- struct{}{} }))
+	p.engine.Observe(updater, p.collector, engine.ObserverFunc(func(*engine.Commit) { p.commits <- struct{}{} }))
 	return nil
 }
 

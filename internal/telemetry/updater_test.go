@@ -57,16 +57,16 @@ func TestThereAreNumbersOfTheFamiliesThatTheNodeCanDoOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	clock, w := clocktesting.NewFakeClock(morning), &world{status: engine.Summary{FailedCommits: 1}}
-	feed := NewFeed(FeedOptions{Metrics: m, Clock: clock, Engine: w})
-	sink := feed.Watch(&sink{})
+	updater := NewUpdater(UpdaterOptions{Metrics: m, Clock: clock, Engine: w})
+	sink := updater.Watch(&sink{})
 	sink.Update(model.SetSlice{Slice: &model.Slice{Family: model.IPv6}}, model.SetService{Service: &model.Service{}})
 	clock.Step(time.Second)
 	w.status.Commits, w.status.Reconciles = 1, 1
 	triggers := []engine.Trigger{{At: clock.Now(), Family: model.IPv6}, {At: clock.Now(), Family: model.IPv4}}
-	feed.Committed(&engine.Commit{Kind: engine.Reconcile, End: clock.Now(),
+	updater.Committed(&engine.Commit{Kind: engine.Reconcile, End: clock.Now(),
 		Change: &plan.Change{Settings: &plan.Settings{}}, Events: engine.Events{Triggers: triggers}})
-	feed.OnPass(conntrack.Pass{Duration: time.Second, Deleted: 1})
-	feed.Refresh()
+	updater.OnPass(conntrack.Pass{Duration: time.Second, Deleted: 1})
+	updater.Refresh()
 	m.LoopbackListening(model.IPv4, 1)
 	m.LoopbackListening(model.IPv6, 0)
 	families, err := registry.Gather()
@@ -114,7 +114,7 @@ func TestAScrapeBetweenCommitAndReportHidesNoCommit(t *testing.T) {
 	w := newWorld(t)
 	w.status.Commits = 1
 	w.want("sluice_commits_total", "apply 1", "reconcile 0")
-	w.feed.Committed(&engine.Commit{Kind: engine.Apply, Change: set(frontend("10.96.0.1", web)), Begin: morning.Add(-time.Second), End: morning})
+	w.updater.Committed(&engine.Commit{Kind: engine.Apply, Change: set(frontend("10.96.0.1", web)), Begin: morning.Add(-time.Second), End: morning})
 	w.want("kubeproxy_sync_proxy_rules_duration_seconds", "IPv4 1 of 1")
 	w.want("sluice_commits_total", "apply 1", "reconcile 0")
 }
@@ -150,7 +150,7 @@ func TestNetworkProgrammingIsMeasuredFromTheTrigger(t *testing.T) {
 
 func TestChangesArePendingUntilTheyAreProgrammed(t *testing.T) {
 	w, out := newWorld(t), &sink{}
-	in := w.feed.Watch(out)
+	in := w.updater.Watch(out)
 	w.want("kubeproxy_sync_proxy_rules_service_changes_pending", "0")
 	w.clock.Step(time.Second)
 	in.Update(model.SetService{Service: &model.Service{Name: web}}, model.DeleteService{Name: mail}, model.SetNode{})
@@ -202,8 +202,8 @@ func TestConntrackIsCounted(t *testing.T) {
 	w := newWorld(t)
 	w.want("kubeproxy_conntrack_reconciler_deleted_entries_total", "IPv4 0", "IPv6 0")
 	w.want("sluice_conntrack_passes_total", "0")
-	w.feed.OnPass(conntrack.Pass{Duration: time.Second, Seen: 100, Deleted: 3})
-	w.feed.OnPass(conntrack.Pass{Duration: 2 * time.Second, Seen: 50, Deleted: 3, DeletedIPv6: 2, Err: errors.New("interrupted")})
+	w.updater.OnPass(conntrack.Pass{Duration: time.Second, Seen: 100, Deleted: 3})
+	w.updater.OnPass(conntrack.Pass{Duration: 2 * time.Second, Seen: 50, Deleted: 3, DeletedIPv6: 2, Err: errors.New("interrupted")})
 	w.want("kubeproxy_conntrack_reconciler_deleted_entries_total", "IPv4 4", "IPv6 2")
 	w.want("kubeproxy_conntrack_reconciler_sync_duration_seconds", "IPv4 2 of 3", "IPv6 2 of 3")
 	w.want("sluice_conntrack_passes_total", "2")
@@ -251,7 +251,7 @@ func TestServicePortsWithoutLocalEndpointsAreCounted(t *testing.T) {
 			w.want(name, tt.want...)
 			w.commit(time.Second, removed("10.96.0.1", "192.0.2.1", "192.0.2.2", "192.0.2.3", "2001:db8::1"), dataplane.Result{})
 			w.want(name, none...)
-			if left := len(w.feed.gaps.byKey) + len(w.feed.gaps.frontends); left != 0 {
+			if left := len(w.updater.gaps.byKey) + len(w.updater.gaps.frontends); left != 0 {
 				t.Errorf("%d gaps are kept in mind for nothing", left)
 			}
 		})

@@ -57,12 +57,12 @@ func TestConnectionsOfAServicePortAreThoseOfAllItsAddresses(t *testing.T) {
 func TestWhatAnEarlierProcessCountedIsNotCountedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.sees("10.96.0.1", 1000, 50)
-	w.strays = dataplane.UnmatchedTraffic{UnknownPort: 7}
+	w.unmatched = dataplane.UnmatchedTraffic{UnknownPort: 7}
 	w.begin(at("10.96.0.1", web))
 	w.want(connections, ofWeb+atHTTP+"0")
 	w.want(refused)
 	w.sees("10.96.0.1", 1001, 52)
-	w.strays.UnknownPort, w.strays.UnallocatedAddress = 8, 1
+	w.unmatched.UnknownPort, w.unmatched.UnallocatedAddress = 8, 1
 	w.want(connections, ofWeb+atHTTP+"1")
 	w.want(refused, ofWeb+`,reason="no_endpoints"} 2`)
 	w.want(allRefused, `reason="no_endpoints"} 2`, `reason="no_local_endpoint"} 0`, `reason="source_range"} 0`,
@@ -312,7 +312,7 @@ func TestFailuresAreToldWhileTheyLastAndCounted(t *testing.T) {
 func (w *world) parse() map[string]*dto.MetricFamily {
 	w.t.Helper()
 	var text strings.Builder
-	if err := w.book.Write(&text); err != nil {
+	if err := w.collector.Write(&text); err != nil {
 		w.t.Fatal(err)
 	}
 	parser := expfmt.NewTextParser(model.LegacyValidation)
@@ -380,7 +380,7 @@ func TestStrangeNamesAreReadAsTheyAre(t *testing.T) {
 func TestRunWorksOffWhatTheEngineTells(t *testing.T) {
 	w := newWorld(t)
 	ended := make(chan error)
-	go func() { ended <- w.book.Run(t.Context()) }()
+	go func() { ended <- w.collector.Run(t.Context()) }()
 	for i := range 100 {
 		w.set(at("10.96.0.1", web))
 		if i%10 == 0 {
@@ -388,7 +388,7 @@ func TestRunWorksOffWhatTheEngineTells(t *testing.T) {
 		}
 	}
 	testkit.Eventually(t, func() (err error) {
-		w.book.commits.Put(func(all *[]*engine.Commit) bool {
+		w.collector.queue.Put(func(all *[]*engine.Commit) bool {
 			if left := len(*all); left > 0 {
 				err = fmt.Errorf("%d commits were not worked off", left)
 			}
@@ -411,7 +411,7 @@ func TestScrapesKeepNoMemory(t *testing.T) {
 	scrape := func() {
 		w.more()
 		w.clock.Step(countersAge)
-		if err := w.book.Write(io.Discard); err != nil {
+		if err := w.collector.Write(io.Discard); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -433,7 +433,7 @@ func BenchmarkWrite(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		w.clock.Step(countersAge)
-		if err := w.book.Write(io.Discard); err != nil {
+		if err := w.collector.Write(io.Discard); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -446,6 +446,6 @@ func BenchmarkCommitted(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		w.commit(change, nil)
-		w.book.keepUp()
+		w.collector.processQueue()
 	}
 }

@@ -21,8 +21,8 @@ type Engine interface {
 	Failures() []engine.Failure
 }
 
-// FeedOptions configures a Feed.
-type FeedOptions struct {
+// UpdaterOptions configures a Updater.
+type UpdaterOptions struct {
 	Metrics *Metrics
 	Engine  Engine
 	// Connected says whether the API server can be reached; nil where there is none.
@@ -30,9 +30,9 @@ type FeedOptions struct {
 	Clock     clock.PassiveClock // nil for the real one
 }
 
-// Feed keeps metrics true to what the engine does.
-type Feed struct {
-	FeedOptions
+// Updater keeps metrics true to what the engine does.
+type Updater struct {
+	UpdaterOptions
 	started time.Time
 
 	mu       sync.Mutex // held for moments only
@@ -43,12 +43,12 @@ type Feed struct {
 	counted              engine.Summary // what of the engine's counts is in the metrics
 }
 
-// NewFeed returns a Feed that starts with zeros.
-func NewFeed(o FeedOptions) *Feed {
+// NewUpdater returns a Updater that starts with zeros.
+func NewUpdater(o UpdaterOptions) *Updater {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	f := &Feed{FeedOptions: o, started: o.Clock.Now(), gaps: newLocalGaps(o.Metrics.families)}
+	u := &Updater{UpdaterOptions: o, started: o.Clock.Now(), gaps: newLocalGaps(o.Metrics.families)}
 	// Whoever computes rates needs to see the zero before the first failure.
 	m := o.Metrics
 	for _, family := range m.families {
@@ -59,35 +59,35 @@ func NewFeed(o FeedOptions) *Feed {
 	for _, c := range []*metrics.CounterVec{m.conntrackPasses, m.conntrackFailures, m.conntrackSeen} {
 		c.WithLabelValues().Add(0)
 	}
-	f.gaps.publish(m.noLocalEndpoints)
-	f.publishChanges(engine.Events{})
-	return f
+	u.gaps.publish(m.noLocalEndpoints)
+	u.publishChanges(engine.Events{})
+	return u
 }
 
 // Committed takes in a commit.
-func (f *Feed) Committed(c *engine.Commit) {
+func (u *Updater) Committed(c *engine.Commit) {
 	change := c.Change
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	if c.Kind != engine.None {
-		f.observeCommit(c)
+		u.observeCommit(c)
 	}
-	f.observeTriggers(c.Events.Triggers, c.End)
+	u.observeTriggers(c.Events.Triggers, c.End)
 	if since := c.Events.Since; !since.IsZero() && !change.Empty() {
-		f.Metrics.programming.WithLabelValues().Observe(max(0, c.End.Sub(since).Seconds()))
+		u.Metrics.programming.WithLabelValues().Observe(max(0, c.End.Sub(since).Seconds()))
 	}
-	f.programmed.Services += c.Events.Services
-	f.programmed.Slices += c.Events.Slices
-	f.publishChanges(engine.Events{})
-	f.gaps.follow(change)
-	f.gaps.publish(f.Metrics.noLocalEndpoints)
-	f.synced(c.End)
+	u.programmed.Services += c.Events.Services
+	u.programmed.Slices += c.Events.Slices
+	u.publishChanges(engine.Events{})
+	u.gaps.follow(change)
+	u.gaps.publish(u.Metrics.noLocalEndpoints)
+	u.synced(c.End)
 }
 
 // observeCommit takes in what a commit took and what was refused in it. One
 // commit programs both families; it counts for each that it concerns.
-func (f *Feed) observeCommit(c *engine.Commit) {
-	m, took := f.Metrics, c.Duration().Seconds()
+func (u *Updater) observeCommit(c *engine.Commit) {
+	m, took := u.Metrics, c.Duration().Seconds()
 	concerned := familiesOf(c.Change)
 	for _, family := range m.families {
 		label := family.String()
@@ -103,11 +103,11 @@ func (f *Feed) observeCommit(c *engine.Commit) {
 	}
 	m.transactionElements.WithLabelValues().Observe(float64(c.Result.Elements))
 	if len(c.Result.Failed) > 0 {
-		f.countRefusals(c)
+		u.countRefusals(c)
 	}
 }
 
-func (f *Feed) countRefusals(c *engine.Commit) {
+func (u *Updater) countRefusals(c *engine.Commit) {
 	removed := make(map[plan.Key]struct{}, len(c.Change.Removed))
 	for _, key := range c.Change.Removed {
 		removed[key] = struct{}{}
@@ -115,42 +115,42 @@ func (f *Feed) countRefusals(c *engine.Commit) {
 	failed := familySet{}
 	for key := range c.Result.Failed {
 		if _, ok := removed[key]; ok {
-			f.Metrics.cleanupFailures.WithLabelValues(key.Family().String()).Inc()
+			u.Metrics.cleanupFailures.WithLabelValues(key.Family().String()).Inc()
 		} else {
 			failed[key.Family()] = true
 		}
 	}
 	for family := range failed {
-		f.Metrics.syncFailures.WithLabelValues(family.String()).Inc()
+		u.Metrics.syncFailures.WithLabelValues(family.String()).Inc()
 	}
 }
 
 // observeTriggers leaves out what happened before we were there to program it, and
 // what is not ours to program.
-func (f *Feed) observeTriggers(triggers []engine.Trigger, now time.Time) {
+func (u *Updater) observeTriggers(triggers []engine.Trigger, now time.Time) {
 	for _, t := range triggers {
-		if t.At.After(f.started) && f.Metrics.has(t.Family) {
-			f.Metrics.networkProgramming.WithLabelValues(t.Family.String()).Observe(now.Sub(t.At).Seconds())
+		if t.At.After(u.started) && u.Metrics.has(t.Family) {
+			u.Metrics.networkProgramming.WithLabelValues(t.Family.String()).Observe(now.Sub(t.At).Seconds())
 		}
 	}
 }
 
 // synced notes when the kernel was known to hold what is desired, of all
 // families.
-func (f *Feed) synced(at time.Time) {
-	if !at.After(f.lastSync) {
+func (u *Updater) synced(at time.Time) {
+	if !at.After(u.lastSync) {
 		return
 	}
-	f.lastSync = at
-	for _, family := range f.Metrics.families {
-		f.Metrics.lastSync.WithLabelValues(family.String()).Set(seconds(at))
+	u.lastSync = at
+	for _, family := range u.Metrics.families {
+		u.Metrics.lastSync.WithLabelValues(family.String()).Set(seconds(at))
 	}
 }
 
 // OnPass is for conntrack.Options. A pass goes over the entries of both
 // families.
-func (f *Feed) OnPass(p conntrack.Pass) {
-	m := f.Metrics
+func (u *Updater) OnPass(p conntrack.Pass) {
+	m := u.Metrics
 	for _, family := range m.families {
 		m.conntrackDuration.WithLabelValues(family.String()).Observe(p.Duration.Seconds())
 	}
