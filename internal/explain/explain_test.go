@@ -268,7 +268,7 @@ func TestAHugeServiceHasAnAnswerOfBoundedSize(t *testing.T) {
 		s.Endpoints = append(s.Endpoints, model.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), Conditions: model.Ready})
 	}
 	a, text := run(t, &fakeKernel{}, service(), s).ask(t, "default/web", "")
-	if len(a.Endpoints) != mostEndpoints || a.Omitted != 5000-mostEndpoints {
+	if len(a.Endpoints) != maxEndpoints || a.Omitted != 5000-maxEndpoints {
 		t.Errorf("%d endpoints and %d omitted", len(a.Endpoints), a.Omitted)
 	}
 	if n := strings.Count(text, "\n"); n > 60 || !strings.Contains(text, "and 4980 more") {
@@ -283,7 +283,7 @@ func TestAServiceWithVeryManyPortsHasAnswersForSome(t *testing.T) {
 		}
 	}), endpoints("here"))
 	r, err := p.Explain(t.Context(), Question{To: "default/web"})
-	if err != nil || len(r.Answers) != mostAnswers || r.Omitted != 1001-mostAnswers {
+	if err != nil || len(r.Answers) != maxAnswers || r.Omitted != 1001-maxAnswers {
 		t.Errorf("%d answers and %d ports omitted, %v", len(r.Answers), r.Omitted, err)
 	}
 	if a, _ := p.ask(t, "default/web:p999", ""); a.Service.Port != "p999" {
@@ -320,15 +320,15 @@ func FuzzQuestion(f *testing.F) {
 	}
 	e := New(Options{})
 	f.Fuzz(func(t *testing.T, to, from string) {
-		l, err := e.understand(Question{To: to, From: from})
+		r, err := e.parse(Question{To: to, From: from})
 		if err != nil {
 			if !errors.Is(err, ErrQuestion) {
 				t.Errorf("%v", err)
 			}
 			return
 		}
-		if named := l.target.service != (model.Name{}); named == l.target.key.IsValid() {
-			t.Errorf("%q is %+v", to, l.target)
+		if named := r.target.service != (model.Name{}); named == r.target.key.IsValid() {
+			t.Errorf("%q is %+v", to, r.target)
 		}
 	})
 }

@@ -46,7 +46,7 @@ func New(o Options) *Explainer {
 
 // Explain answers a question. The error is an ErrQuestion.
 func (e *Explainer) Explain(ctx context.Context, q Question) (*Reply, error) {
-	l, err := e.understand(q)
+	r, err := e.parse(q)
 	if err != nil {
 		return nil, err
 	}
@@ -60,45 +60,45 @@ func (e *Explainer) Explain(ctx context.Context, q Question) (*Reply, error) {
 		reply.Answers = []Answer{notInSync(q, status)}
 		return reply, nil
 	}
-	var findings []finding
+	var results []result
 	e.Engine.Inspect(func(v engine.View) {
-		l.View = v
-		findings, reply.Omitted = l.look()
+		r.View = v
+		results, reply.Omitted = r.resolve()
 	})
-	for i := range findings {
-		a := e.answer(ctx, &findings[i])
+	for i := range results {
+		a := e.answer(ctx, &results[i])
 		reply.Flows = reply.Flows && a.Flows
 		reply.Answers = append(reply.Answers, a)
 	}
 	return reply, nil
 }
 
-func (e *Explainer) understand(q Question) (*looker, error) {
-	l := &looker{question: q, in: q.Interface, isLocal: e.IsLocal}
+func (e *Explainer) parse(q Question) (*resolver, error) {
+	r := &resolver{question: q, in: q.Interface, isLocal: e.IsLocal}
 	var err error
-	if l.target, err = parseTarget(q.To); err != nil {
+	if r.target, err = parseTarget(q.To); err != nil {
 		return nil, err
 	}
 	if slices.Contains([]string{"", plan.PodClient.String(), plan.NodeClient.String(), plan.OutsideClient.String()}, q.From) {
-		return l, nil
+		return r, nil
 	}
-	l.source, err = netip.ParseAddr(q.From)
+	r.source, err = netip.ParseAddr(q.From)
 	if err != nil {
-		return nil, misunderstood("--from %q is neither an IP nor one of pod, node, outside", q.From)
+		return nil, badQuestion("--from %q is neither an IP nor one of pod, node, outside", q.From)
 	}
-	l.source = l.source.Unmap().WithZone("")
-	if to := l.target.key.Addr(); to.IsValid() && to.Is4() != l.source.Is4() {
-		return nil, misunderstood("a packet from %s cannot go to %s: they are of different families", l.source, to)
+	r.source = r.source.Unmap().WithZone("")
+	if to := r.target.key.Addr(); to.IsValid() && to.Is4() != r.source.Is4() {
+		return nil, badQuestion("a packet from %s cannot go to %s: they are of different families", r.source, to)
 	}
-	if l.in == "" && e.InterfaceTo != nil {
-		l.in = e.InterfaceTo(l.source)
+	if r.in == "" && e.InterfaceTo != nil {
+		r.in = e.InterfaceTo(r.source)
 	}
-	return l, nil
+	return r, nil
 }
 
-// answer adds to a finding what the engine and the kernel say of it.
-func (e *Explainer) answer(ctx context.Context, f *finding) Answer {
-	c := composer{finding: f, now: e.Clock.Now(), mode: e.Mode}
+// answer adds to a result what the engine and the kernel say of it.
+func (e *Explainer) answer(ctx context.Context, f *result) Answer {
+	c := composer{result: f, now: e.Clock.Now(), mode: e.Mode}
 	if fe := f.decision.Frontend; fe != nil {
 		if s, ok := e.Engine.Frontend(fe.Key); ok {
 			c.status = &s
@@ -108,7 +108,7 @@ func (e *Explainer) answer(ctx context.Context, f *finding) Answer {
 	return c.compose()
 }
 
-func (e *Explainer) describe(ctx context.Context, key plan.Key, f *finding) (*dataplane.Description, error) {
+func (e *Explainer) describe(ctx context.Context, key plan.Key, f *result) (*dataplane.Description, error) {
 	if e.Kernel == nil {
 		return nil, nil
 	}

@@ -20,7 +20,7 @@ import (
 
 // explore calls check with many random worlds, a packet for each, and what is
 // found out about it.
-func explore(t *testing.T, check func(t *testing.T, w oracle.World, p oracle.Packet, f *finding)) {
+func explore(t *testing.T, check func(t *testing.T, w oracle.World, p oracle.Packet, f *result)) {
 	t.Helper()
 	randomworld.Explore(func(c randomworld.Case) {
 		check(t, c.World, c.Packet, lookUp(t, c.State, c.Planner, c.World, c.Packet))
@@ -31,12 +31,12 @@ func explore(t *testing.T, check func(t *testing.T, w oracle.World, p oracle.Pac
 }
 
 // lookUp asks the question that means a packet.
-func lookUp(t *testing.T, state *model.State, planner *plan.Planner, w oracle.World, p oracle.Packet) *finding {
+func lookUp(t *testing.T, state *model.State, planner *plan.Planner, w oracle.World, p oracle.Packet) *result {
 	t.Helper()
 	byRoute := func(ip netip.Addr) (bool, error) {
 		return slices.ContainsFunc(w.LocalRoutes, func(r netip.Prefix) bool { return r.Contains(ip) }), nil
 	}
-	l, err := New(Options{IsLocal: byRoute}).understand(Question{
+	r, err := New(Options{IsLocal: byRoute}).parse(Question{
 		To:        netip.AddrPortFrom(p.Destination, p.Port).String() + "/" + p.Protocol.String(),
 		From:      p.Source.String(),
 		Interface: p.Interface,
@@ -44,19 +44,19 @@ func lookUp(t *testing.T, state *model.State, planner *plan.Planner, w oracle.Wo
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.View = engine.View{State: state, Desired: planner.Desired(), Planner: planner}
-	findings, _ := l.look()
-	if len(findings) != 1 {
-		t.Fatalf("%d findings for one packet", len(findings))
+	r.View = engine.View{State: state, Desired: planner.Desired(), Planner: planner}
+	results, _ := r.resolve()
+	if len(results) != 1 {
+		t.Fatalf("%d results for one packet", len(results))
 	}
-	return &findings[0]
+	return &results[0]
 }
 
 func TestAnswersAgreeWithTheOracle(t *testing.T) {
 	words := map[oracle.Action]string{oracle.Pass: "untouched", oracle.Forward: "served", oracle.Reject: "rejected", oracle.Drop: "dropped"}
 	reasons := map[string]int{}
-	explore(t, func(t *testing.T, w oracle.World, p oracle.Packet, f *finding) {
-		c := composer{finding: f, now: time.Now()}
+	explore(t, func(t *testing.T, w oracle.World, p oracle.Packet, f *result) {
+		c := composer{result: f, now: time.Now()}
 		a := c.compose()
 		verdict := oracle.Decide(w, p)
 		if a.Verdict != words[verdict.Action] {

@@ -11,7 +11,7 @@ import (
 )
 
 // ErrQuestion is the error of a question that cannot be understood.
-var ErrQuestion = errors.New("cannot understand the question")
+var ErrQuestion = errors.New("cannot parse the question")
 
 // Question is what is asked, as people write it.
 type Question struct {
@@ -33,7 +33,7 @@ type target struct {
 	proto   model.Protocol // 0 if it was not said
 }
 
-func misunderstood(format string, args ...any) error {
+func badQuestion(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrQuestion, fmt.Errorf(format, args...))
 }
 
@@ -44,20 +44,20 @@ func parseTarget(s string) (target, error) {
 	}
 	if at, err := netip.ParseAddrPort(rest); err == nil {
 		if at.Port() == 0 {
-			return target{}, misunderstood("%q has port 0: use one from 1 to 65535", s)
+			return target{}, badQuestion("%q has port 0: use one from 1 to 65535", s)
 		}
 		return target{key: netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port()), proto: proto}, nil
 	}
 	if ip, err := netip.ParseAddr(strings.Trim(rest, "[]")); err == nil {
-		return target{}, misunderstood("%q lacks a port: ask for %s", s, netip.AddrPortFrom(ip, 80))
+		return target{}, badQuestion("%q lacks a port: ask for %s", s, netip.AddrPortFrom(ip, 80))
 	}
 	namespace, name, found := strings.Cut(rest, "/")
 	name, port, _ := strings.Cut(name, ":")
 	switch {
 	case !found && !strings.Contains(rest, ":"):
-		return target{}, misunderstood("%q lacks a namespace: ask for default/%s if you mean that one", s, rest)
+		return target{}, badQuestion("%q lacks a namespace: ask for default/%s if you mean that one", s, rest)
 	case !found || namespace == "" || name == "" || strings.Contains(name, "/"):
-		return target{}, misunderstood("%q is neither namespace/name[:port] nor IP:port[/protocol]", s)
+		return target{}, badQuestion("%q is neither namespace/name[:port] nor IP:port[/protocol]", s)
 	}
 	return target{service: model.Name{Namespace: namespace, Name: name}, port: port, proto: proto}, nil
 }
@@ -74,7 +74,7 @@ func cutProtocol(s string) (rest string, p model.Protocol, err error) {
 			return s[:at], p, nil
 		}
 	}
-	return "", 0, misunderstood("%q is not a protocol of Services: use TCP, UDP or SCTP", s[at+1:])
+	return "", 0, badQuestion("%q is not a protocol of Services: use TCP, UDP or SCTP", s[at+1:])
 }
 
 // means tells whether a port of a Service is the one that is asked for.

@@ -10,9 +10,9 @@ import (
 	"sluice/internal/printable"
 )
 
-// mostLines is how many endpoints of a kind, and objects of the kernel, are
+// maxLines is how many endpoints of a kind, and objects of the kernel, are
 // written out for people.
-const mostLines = 20
+const maxLines = 20
 
 // Write writes a reply for people. Whatever names and errors are in it, it is
 // lines of visible characters.
@@ -55,7 +55,7 @@ func (t *text) answer(a *Answer) {
 	t.endpoints(a)
 	if k := a.Kernel; k != nil {
 		for i, o := range k.Objects {
-			if i == mostLines {
+			if i == maxLines {
 				t.row("", "and %d more", len(k.Objects)-i)
 				break
 			}
@@ -118,7 +118,7 @@ func (t *text) endpoints(a *Answer) {
 	shown := map[bool]int{}
 	first := true
 	for _, e := range a.Endpoints {
-		if shown[e.In]++; shown[e.In] > mostLines {
+		if shown[e.In]++; shown[e.In] > maxLines {
 			continue
 		}
 		word := "out"
@@ -130,10 +130,10 @@ func (t *text) endpoints(a *Answer) {
 	}
 	more := a.Omitted
 	for _, n := range shown {
-		more += max(n-mostLines, 0)
+		more += max(n-maxLines, 0)
 	}
 	if more > 0 {
-		t.row("", "and %d more; --json lists up to %d", more, mostEndpoints)
+		t.row("", "and %d more; --json lists up to %d", more, maxEndpoints)
 	}
 }
 

@@ -90,7 +90,7 @@ func drillsDown(t *testing.T, b *browser.Browser) {
 	}
 	tab.Click(`//a[. = "from outside"]`)
 	tab.Wait(`location.search.endsWith("from=outside")`)
-	tab.Wait(`document.querySelector("#talkers [aria-current]").innerText === "from outside"`)
+	tab.Wait(`document.querySelector("#clients [aria-current]").innerText === "from outside"`)
 	if text := tab.Text(".explain"); !strings.Contains(text, "from outside") {
 		t.Errorf("explanation is:\n%s", text)
 	}
@@ -170,10 +170,10 @@ func failsOnTop(t *testing.T, b *browser.Browser) {
 	w.kernel.do(func(k *kernel) { k.refused[netip.MustParseAddr("10.96.0.80")] = errors.New("no room left") })
 	w.sync(app("default/web", "10.96.0.80", nil)...)
 	tab := b.Open(t, w.serve())
-	tab.Wait(`document.querySelector("#troubles").innerText.includes("no room left")`)
-	tab.Wait(`document.querySelector("#troubles").getBoundingClientRect().bottom <= document.querySelector("#services").getBoundingClientRect().top`)
+	tab.Wait(`document.querySelector("#problems").innerText.includes("no room left")`)
+	tab.Wait(`document.querySelector("#problems").getBoundingClientRect().bottom <= document.querySelector("#services").getBoundingClientRect().top`)
 	w.kernel.do(func(k *kernel) { clear(k.refused) })
-	tab.Wait(`!document.querySelector("#troubles")`)
+	tab.Wait(`!document.querySelector("#problems")`)
 	tab.WantNoErrors()
 }
 

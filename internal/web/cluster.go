@@ -17,7 +17,7 @@ import (
 type cluster struct {
 	version  uint64    // of the engine's view
 	services []service // by name
-	places   map[model.Name]int
+	indexes  map[model.Name]int
 	idle     int // Services that connections can go nowhere of
 }
 
@@ -67,9 +67,9 @@ func copyOf(v engine.View) *parts {
 
 // join puts together what belongs together. last is the cluster before, or nil.
 func (p *parts) join(last *cluster) *cluster {
-	c := &cluster{version: p.version, services: make([]service, len(p.services)), places: p.places(last)}
+	c := &cluster{version: p.version, services: make([]service, len(p.services)), indexes: p.indexes(last)}
 	for _, s := range p.services {
-		c.services[c.places[s.Name]].Service = s
+		c.services[c.indexes[s.Name]].Service = s
 	}
 	for _, f := range p.frontends {
 		if s := c.find(f.Service); s != nil {
@@ -90,13 +90,13 @@ func (p *parts) join(last *cluster) *cluster {
 	return c
 }
 
-// places is where each Service is in the order of their names. Mostly they are
+// indexes is where each Service is in the order of their names. Mostly they are
 // the same Services as before, and sorting is what takes longest.
-func (p *parts) places(last *cluster) map[model.Name]int {
-	if last != nil && len(last.places) == len(p.services) {
-		isNew := func(s *model.Service) bool { _, known := last.places[s.Name]; return !known }
+func (p *parts) indexes(last *cluster) map[model.Name]int {
+	if last != nil && len(last.indexes) == len(p.services) {
+		isNew := func(s *model.Service) bool { _, known := last.indexes[s.Name]; return !known }
 		if !slices.ContainsFunc(p.services, isNew) {
-			return last.places
+			return last.indexes
 		}
 	}
 	slices.SortFunc(p.services, func(a, b *model.Service) int { return a.Name.Compare(b.Name) })
@@ -109,7 +109,7 @@ func (p *parts) places(last *cluster) map[model.Name]int {
 
 // find returns the Service of that name, nil if there is none.
 func (c *cluster) find(name model.Name) *service {
-	if i, ok := c.places[name]; ok {
+	if i, ok := c.indexes[name]; ok {
 		return &c.services[i]
 	}
 	return nil

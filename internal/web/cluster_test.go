@@ -107,7 +107,7 @@ func TestAllIsForgottenWhenNobodyLooks(t *testing.T) {
 	kept := func() bool { return w.page.last.Load() != nil && w.page.meter.read(t.Context()).counted() }
 	for range 3 { // looks that come before it is too late
 		w.get("/")
-		c.Step(forgetAfter - time.Second)
+		c.Step(keepFor - time.Second)
 		if !kept() {
 			t.Fatal("what was seen is forgotten too early")
 		}

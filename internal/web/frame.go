@@ -80,5 +80,5 @@ func progressOf(r *status.Report) *progress {
 		return nil
 	}
 	done := min(w.Done, w.Total)
-	return &progress{done, w.Total, 100 * done / w.Total, span(r.Now.Sub(w.Since))}
+	return &progress{done, w.Total, 100 * done / w.Total, duration(r.Now.Sub(w.Since))}
 }

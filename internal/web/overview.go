@@ -11,16 +11,16 @@ import (
 	"sluice/internal/status"
 )
 
-// mostChips is how many frontends of a Service the list shows.
-const mostChips = 4
+// maxChips is how many frontends of a Service the list shows.
+const maxChips = 4
 
 // overview is the first page.
 type overview struct {
 	frame
 	Tiles    []tile
-	Troubles []trouble
-	// MoreTroubles counts those that are not shown.
-	MoreTroubles int
+	Problems []problem
+	// MoreProblems counts those that are not shown.
+	MoreProblems int
 	Plot         *plot
 	Query        query
 	Counted      bool
@@ -48,7 +48,7 @@ type row struct {
 type chip struct{ Kind, Address, Port string }
 
 func (p *Page) overview(r *http.Request) answer {
-	report, s := p.Status(), p.look(r.Context())
+	report, s := p.Status(), p.snapshot(r.Context())
 	v := &overview{
 		frame:   newFrame("Services", report),
 		Tiles:   tiles(report, s),
@@ -57,14 +57,14 @@ func (p *Page) overview(r *http.Request) answer {
 		Counted: s.counters.counted(),
 		Known:   len(s.services),
 	}
-	v.Troubles, v.MoreTroubles = troubles(report)
+	v.Problems, v.MoreProblems = problems(report)
 	v.list(s)
 	return answer{http.StatusOK, overviewTemplate, v}
 }
 
 // list fills in the Services that the query asks for. A page that is not there
 // any more is the last one.
-func (v *overview) list(s *sight) {
+func (v *overview) list(s *snapshot) {
 	found := s.search(v.Query)
 	v.Found = len(found)
 	pages := max(1, (v.Found+rowsPerPage-1)/rowsPerPage)
@@ -85,7 +85,7 @@ func (v *overview) list(s *sight) {
 	}
 }
 
-func tiles(r *status.Report, s *sight) []tile {
+func tiles(r *status.Report, s *snapshot) []tile {
 	out := []tile{
 		{"Services", count(len(s.services)), count(s.idle) + " without endpoints"},
 		{"Frontends", count(r.Frontends.Programmed), "programmed of " + count(r.Frontends.Desired)},
@@ -98,7 +98,7 @@ func tiles(r *status.Report, s *sight) []tile {
 	last := tile{"Last change", "–", "none yet"}
 	if len(r.Changes) > 0 {
 		change := &r.Changes[0]
-		last.Value, last.Note = printable.Duration(latency(change)), span(r.Now.Sub(change.At))+" ago"
+		last.Value, last.Note = printable.Duration(latency(change)), duration(r.Now.Sub(change.At))+" ago"
 	}
 	revision := tile{"Revision", count(r.ProgrammedRevision), "all in the kernel"}
 	if r.DesiredRevision != r.ProgrammedRevision {
@@ -107,10 +107,10 @@ func tiles(r *status.Report, s *sight) []tile {
 	return append(out, last, revision)
 }
 
-func (s *sight) row(svc *service) row {
+func (s *snapshot) row(svc *service) row {
 	r := row{Name: svc.Name, Sign: s.signOf(svc)}
 	for i, f := range svc.sorted() {
-		if i == mostChips {
+		if i == maxChips {
 			r.More = len(svc.frontends) - i
 			break
 		}
@@ -131,7 +131,7 @@ func chipOf(f *plan.Frontend) chip {
 }
 
 // signOf says how a Service is, the worst first.
-func (s *sight) signOf(svc *service) sign {
+func (s *snapshot) signOf(svc *service) sign {
 	pending := 0
 	for _, f := range svc.frontends {
 		if st, ok := s.status(f.Key); ok && st.Phase == engine.Pending {

@@ -18,9 +18,9 @@ import (
 	"sluice/internal/status"
 )
 
-// mostAtATime is how many answers are made at a time. Whoever comes on top of
+// maxConcurrent is how many answers are made at a time. Whoever comes on top of
 // that is told to come again.
-const mostAtATime = 4
+const maxConcurrent = 4
 
 // Options is what a Page is made of.
 type Options struct {
@@ -38,16 +38,16 @@ type Options struct {
 type Page struct {
 	Options
 	mux   *http.ServeMux
-	seats chan struct{}
+	limit chan struct{}
 
 	// What is kept from one look to the next.
 	meter  *meter
 	last   atomic.Pointer[cluster]
-	forget clock.Timer
+	expiry clock.Timer
 }
 
-// forgetAfter is how long after the last look anything is kept for the next one.
-const forgetAfter = time.Minute
+// keepFor is how long after the last look anything is kept for the next one.
+const keepFor = time.Minute
 
 // New returns a Page.
 func New(o Options) *Page {
@@ -58,14 +58,14 @@ func New(o Options) *Page {
 		Options: o,
 		mux:     http.NewServeMux(),
 		meter:   newMeter(o.Traffic, o.Logger, o.Clock),
-		seats:   make(chan struct{}, mostAtATime),
+		limit:   make(chan struct{}, maxConcurrent),
 	}
-	p.forget = o.Clock.AfterFunc(forgetAfter, func() {
+	p.expiry = o.Clock.AfterFunc(keepFor, func() {
 		p.meter.forget()
 		p.last.Store(nil)
 	})
-	p.mux.Handle("GET /{$}", p.seated(p.overview))
-	p.mux.Handle("GET /service", p.seated(p.service))
+	p.mux.Handle("GET /{$}", p.limited(p.overview))
+	p.mux.Handle("GET /service", p.limited(p.service))
 	for _, name := range []string{"page.css", "page.js", "icon.svg"} {
 		p.mux.Handle("GET /page/"+name, newAsset(name))
 	}
@@ -91,13 +91,13 @@ type answer struct {
 	view     any
 }
 
-// seated bounds how many answers are made at a time. A seat is free again before
+// limited bounds how many answers are made at a time. A seat is free again before
 // the answer is sent, for that may take as long as whoever asked likes.
-func (p *Page) seated(compose func(*http.Request) answer) http.Handler {
+func (p *Page) limited(compose func(*http.Request) answer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		select {
-		case p.seats <- struct{}{}:
+		case p.limit <- struct{}{}:
 		default:
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, "Too many look at this page at the same time. Try again in a second.", http.StatusServiceUnavailable)
@@ -116,7 +116,7 @@ func (p *Page) seated(compose func(*http.Request) answer) http.Handler {
 }
 
 func (p *Page) render(r *http.Request, compose func(*http.Request) answer) (status int, body []byte, err error) {
-	defer func() { <-p.seats }()
+	defer func() { <-p.limit }()
 	a := compose(r)
 	var b bytes.Buffer
 	if err := a.template.Execute(&b, a.view); err != nil {

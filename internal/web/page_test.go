@@ -214,8 +214,8 @@ func TestAServiceOfManyPortsSaysWhatIsNotShown(t *testing.T) {
 		}
 	})...)
 	body := w.get("/service?namespace=default&name=web").Body.String()
-	if rows := len(listed(body)); rows != mostFrontends || !strings.Contains(body, "and 50 more<") {
-		t.Errorf("page has %d rows, want %d and how many more there are", rows, mostFrontends)
+	if rows := len(listed(body)); rows != maxFrontends || !strings.Contains(body, "and 50 more<") {
+		t.Errorf("page has %d rows, want %d and how many more there are", rows, maxFrontends)
 	}
 	answers := strings.Count(body, `<article class="card answer`)
 	if want := fmt.Sprintf("and %d more ports<", 250-answers); answers == 250 || !strings.Contains(body, want) {
@@ -369,7 +369,7 @@ func TestAPageThatIsBeingMadeDelaysNoChange(t *testing.T) {
 func TestTooManyAtATimeAreSentAway(t *testing.T) {
 	w, asked, release := blocked(t)
 	done := make(chan struct{})
-	for range mostAtATime {
+	for range maxConcurrent {
 		go func() { w.get("/service?namespace=default&name=web"); done <- struct{}{} }()
 		<-asked
 	}
@@ -377,7 +377,7 @@ func TestTooManyAtATimeAreSentAway(t *testing.T) {
 		t.Errorf("one more is answered with %d, %v", r.Code, r.Header())
 	}
 	release()
-	for range mostAtATime {
+	for range maxConcurrent {
 		<-done
 	}
 	if r := w.get("/"); r.Code != http.StatusOK {
@@ -397,7 +397,7 @@ var hostile = []string{
 	`..`, `a/b?c#d`,
 }
 
-// hostileWorld has all of them in all places.
+// hostileWorld has all of them in all indexes.
 func hostileWorld(t *testing.T) *world {
 	w := newWorld(t)
 	w.kernel.do(func(k *kernel) { k.refused[netip.MustParseAddr("10.96.0.0")] = errors.New(hostile[0] + hostile[4]) })
@@ -481,7 +481,7 @@ func BenchmarkOverviewOf10000Services(b *testing.B) {
 	b.Run("after a change", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			w.page.last.Store(&cluster{places: w.page.cluster().places})
+			w.page.last.Store(&cluster{indexes: w.page.cluster().indexes})
 			w.get("/")
 		}
 	})

@@ -74,7 +74,7 @@ func newPlot(changes []status.Change, now time.Time) *plot {
 	}
 	for quarters := 4; quarters > 0; quarters-- {
 		ago := s.window * time.Duration(quarters) / 4
-		p.Marks = append(p.Marks, line{s.x(now.Add(-ago)), span(ago) + " ago"})
+		p.Marks = append(p.Marks, line{s.x(now.Add(-ago)), duration(ago) + " ago"})
 	}
 	p.Marks = append(p.Marks, line{p.Right, "now"})
 	return p

@@ -15,8 +15,8 @@ import (
 const (
 	// rowsPerPage is how many Services a page shows.
 	rowsPerPage = 50
-	// longestSearch is enough for an address and the longest name.
-	longestSearch = 320
+	// maxSearchLen is enough for an address and the longest name.
+	maxSearchLen = 320
 )
 
 // Which Services to show, and in which order.
@@ -39,8 +39,8 @@ type query struct {
 // readQuery makes the best of the parameters of a request.
 func readQuery(v url.Values) query {
 	q := query{Text: strings.TrimSpace(v.Get("q")), Page: 1}
-	if len(q.Text) > longestSearch {
-		q.Text = strings.ToValidUTF8(q.Text[:longestSearch], "")
+	if len(q.Text) > maxSearchLen {
+		q.Text = strings.ToValidUTF8(q.Text[:maxSearchLen], "")
 	}
 	if show := v.Get("show"); show == showFailing || show == showEmpty {
 		q.Show = show
@@ -80,7 +80,7 @@ func (q query) WithOrder(order string) query { q.Order, q.Page = order, 1; retur
 func (q query) WithPage(page int) query      { q.Page = page; return q }
 
 // search returns the Services that a query asks for, in its order.
-func (s *sight) search(q query) []*service {
+func (s *snapshot) search(q query) []*service {
 	words := newSearch(q.Text)
 	var out []*service
 	for i := range s.services {
@@ -95,7 +95,7 @@ func (s *sight) search(q query) []*service {
 	return out
 }
 
-func (s *sight) shown(svc *service, show string) bool {
+func (s *snapshot) shown(svc *service, show string) bool {
 	switch show {
 	case showFailing:
 		return svc.problem || s.failing(svc)
@@ -106,7 +106,7 @@ func (s *sight) shown(svc *service, show string) bool {
 }
 
 // sortByRate puts the busiest first, and leaves the rest in order of name.
-func (s *sight) sortByRate(services []*service) {
+func (s *snapshot) sortByRate(services []*service) {
 	type rated struct {
 		*service
 		rate float64

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	mostFrontends = 200 // of a Service that are shown
-	mostEndpoints = 100 // in the table of an answer
-	askTimeout    = 5 * time.Second
+	maxFrontends = 200 // of a Service that are shown
+	maxEndpoints = 100 // in the table of an answer
+	askTimeout   = 5 * time.Second
 )
 
-// talkers are those whom one can choose from by a click.
-var talkers = []plan.Client{plan.PodClient, plan.NodeClient, plan.OutsideClient}
+// clients are those whom one can choose from by a click.
+var clients = []plan.Client{plan.PodClient, plan.NodeClient, plan.OutsideClient}
 
 // servicePage is the page of one Service.
 type servicePage struct {
@@ -37,14 +37,14 @@ type servicePage struct {
 
 	From      string // who is talking
 	Address   string // if that is an address
-	Talkers   []talkerLink
+	Clients   []clientLink
 	Complaint string // about a question that cannot be understood
 	Answers   []answerView
 	// MorePorts counts those that are not explained.
 	MorePorts int
 }
 
-type talkerLink struct {
+type clientLink struct {
 	Word, Link string
 	Chosen     bool
 }
@@ -78,7 +78,7 @@ func (p *Page) service(r *http.Request) answer {
 	if from == "" {
 		from = plan.PodClient.String()
 	}
-	report, s := p.Status(), p.look(r.Context())
+	report, s := p.Status(), p.snapshot(r.Context())
 	v := &servicePage{frame: newFrame(name.String(), report), Name: name, From: from, Counted: s.counters.counted()}
 	if svc := s.find(name); svc == nil {
 		v.State = sign{fair, "not known", ""}
@@ -104,7 +104,7 @@ func facts(s *service) []tile {
 	}
 	affinity := tile{"Affinity", "None", "any endpoint, evenly"}
 	if s.Affinity > 0 {
-		affinity.Value, affinity.Note = "ClientIP", "for "+span(time.Duration(s.Affinity)*time.Second)
+		affinity.Value, affinity.Note = "ClientIP", "for "+duration(time.Duration(s.Affinity)*time.Second)
 	}
 	out = append(out, affinity)
 	if s.Filtered {
@@ -116,9 +116,9 @@ func facts(s *service) []tile {
 	return out
 }
 
-func (v *servicePage) listFrontends(s *sight, svc *service, now time.Time) {
+func (v *servicePage) listFrontends(s *snapshot, svc *service, now time.Time) {
 	for i, f := range svc.sorted() {
-		if i == mostFrontends {
+		if i == maxFrontends {
 			v.MoreFrontends = len(svc.frontends) - i
 			return
 		}
@@ -174,7 +174,7 @@ func sourceOf(m plan.Masquerade) string {
 
 // phaseSign says how far a frontend is, and if something is wrong with that, what.
 func phaseSign(s engine.FrontendStatus, now time.Time) (is sign, wrong string) {
-	is = sign{busy, s.Phase.String(), "for " + span(now.Sub(s.Since))}
+	is = sign{busy, s.Phase.String(), "for " + duration(now.Sub(s.Since))}
 	switch s.Phase {
 	case engine.Programmed:
 		is.Class = good
@@ -190,10 +190,10 @@ func phaseSign(s engine.FrontendStatus, now time.Time) (is sign, wrong string) {
 // ask has it explained what happens to connections from the chosen talker.
 func (p *Page) ask(ctx context.Context, v *servicePage) {
 	word := func(t plan.Client) bool { return t.String() == v.From }
-	for _, t := range talkers {
-		v.Talkers = append(v.Talkers, talkerLink{t.String(), serviceLink(v.Name) + "&from=" + t.String(), word(t)})
+	for _, t := range clients {
+		v.Clients = append(v.Clients, clientLink{t.String(), serviceLink(v.Name) + "&from=" + t.String(), word(t)})
 	}
-	if !slices.ContainsFunc(talkers, word) {
+	if !slices.ContainsFunc(clients, word) {
 		v.Address = v.From
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
@@ -215,8 +215,8 @@ func answerOf(a *explain.Answer) answerView {
 	if a.Flows {
 		v.Class = good
 	}
-	if over := len(v.Endpoints) - mostEndpoints; over > 0 {
-		v.Endpoints, v.More = v.Endpoints[:mostEndpoints], v.More+over
+	if over := len(v.Endpoints) - maxEndpoints; over > 0 {
+		v.Endpoints, v.More = v.Endpoints[:maxEndpoints], v.More+over
 	}
 	var text strings.Builder
 	_ = explain.Write(&text, &explain.Reply{Answers: []explain.Answer{*a}}) // a Builder takes everything

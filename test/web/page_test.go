@@ -180,7 +180,7 @@ func TestThePageShowsARealProxyAtWork(t *testing.T) {
 	if got := tab.Text("#sign"); got != "In sync" {
 		t.Errorf("sign is %q", got)
 	}
-	if got := tab.Text("#troubles"); !strings.Contains(got, "Service shop/partners") || !strings.Contains(got, "198.51.100.300/24") {
+	if got := tab.Text("#problems"); !strings.Contains(got, "Service shop/partners") || !strings.Contains(got, "198.51.100.300/24") {
 		t.Errorf("what needs attention is:\n%s", got)
 	}
 	tab.Wait(`Number.parseFloat(` + cell("shop/storefront", 3) + `) > 0`)

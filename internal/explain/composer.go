@@ -12,12 +12,12 @@ import (
 	"sluice/internal/printable"
 )
 
-// mostEndpoints is how many endpoints an answer lists.
-const mostEndpoints = 1000
+// maxEndpoints is how many endpoints an answer lists.
+const maxEndpoints = 1000
 
-// composer makes an answer of a finding.
+// composer makes an answer of a result.
 type composer struct {
-	*finding
+	*result
 	now  time.Time
 	mode string
 
@@ -73,7 +73,7 @@ func (c *composer) composeFrontend() {
 	for _, o := range c.others {
 		c.answer.Frontend.Others = append(c.answer.Frontend.Others, frontendWord(o))
 	}
-	c.senderStep()
+	c.clientStep()
 	c.frontendStep(f)
 	c.filterStep(f)
 	c.poolStep(f)
@@ -106,7 +106,7 @@ func (c *composer) reason(f *plan.EndpointDecision) plan.Reason {
 	return f.InCluster
 }
 
-func (c *composer) senderStep() {
+func (c *composer) clientStep() {
 	p, who := &c.packet, "somebody"
 	if p.Source.IsValid() {
 		who = p.Source.String()
@@ -277,7 +277,7 @@ func (c *composer) listEndpoints() {
 	fates := slices.Clone(c.account.Endpoints)
 	slices.SortStableFunc(fates, func(a, b plan.EndpointDecision) int { return rank(c.reason(&a)) - rank(c.reason(&b)) })
 	for i := range fates {
-		if i == mostEndpoints {
+		if i == maxEndpoints {
 			c.answer.Omitted = len(fates) - i
 			break
 		}

@@ -33,8 +33,8 @@ func (c *composer) addProblems() {
 		c.problem("terminating", "look why no other pod of the Service is ready",
 			"only terminating endpoints are left, and they will be gone soon")
 	}
-	for _, h := range c.hints {
-		c.hintProblem(h)
+	for _, s := range c.suggestions {
+		c.suggestionProblem(s)
 	}
 	for _, p := range c.problems {
 		where := p.Object
@@ -139,7 +139,7 @@ func (c *composer) composeMiss() {
 	if c.undecided != "" {
 		return
 	}
-	c.senderStep()
+	c.clientStep()
 	to := c.packet.To
 	switch why := c.decision.Cause; why {
 	case plan.UnknownPort:
@@ -156,36 +156,36 @@ func (c *composer) composeMiss() {
 	}
 }
 
-func (c *composer) hintProblem(h hint) {
-	switch h.kind {
+func (c *composer) suggestionProblem(s suggestion) {
+	switch s.kind {
 	case hasPorts:
 		c.problem(plan.UnknownPort.String(), "use one of these ports, or add the port to the Service",
-			"Service %s has no such port; it has %s", h.service, list(h.ports, portWord))
+			"Service %s has no such port; it has %s", s.service, list(s.ports, portWord))
 	case noPorts:
-		c.problem(plan.UnknownPort.String(), "look at its ports and addresses: kubectl -n "+h.service.Namespace+" get service "+h.service.Name+" -o yaml",
-			"Service %s has nothing here that such a client could connect to; its ports are: %s", h.service, portsOrNone(h.ports))
+		c.problem(plan.UnknownPort.String(), "look at its ports and addresses: kubectl -n "+s.service.Namespace+" get service "+s.service.Name+" -o yaml",
+			"Service %s has nothing here that such a client could connect to; its ports are: %s", s.service, portsOrNone(s.ports))
 	case otherProtocol:
-		c.problem("other-protocol", "ask for that protocol: append "+fmt.Sprintf("/%s", h.ports[0].Protocol),
-			"the node port is Service %s's, for %s", h.service, h.ports[0].Protocol)
+		c.problem("other-protocol", "ask for that protocol: append "+fmt.Sprintf("/%s", s.ports[0].Protocol),
+			"the node port is Service %s's, for %s", s.service, s.ports[0].Protocol)
 	case sameName:
-		c.problem("same-name", "ask for "+h.service.String(), "there is a Service of that name in namespace %s", h.service.Namespace)
+		c.problem("same-name", "ask for "+s.service.String(), "there is a Service of that name in namespace %s", s.service.Namespace)
 	case isEndpoint:
-		c.problem("endpoint", "", "the address is an endpoint of Service %s: packets to it go there directly", h.service)
+		c.problem("endpoint", "", "the address is an endpoint of Service %s: packets to it go there directly", s.service)
 	case otherFamily:
 		c.problem("other-family", "use an address of that family, or make the Service dual-stack (spec.ipFamilyPolicy: PreferDualStack)",
-			"node port %d/%s is Service %s's, which is of %s only", h.ports[0].NodePort, h.ports[0].Protocol, h.service, model.FamilyOf(h.ips[0]))
+			"node port %d/%s is Service %s's, which is of %s only", s.ports[0].NodePort, s.ports[0].Protocol, s.service, model.FamilyOf(s.ips[0]))
 	case nodePortIPs:
 		c.problem("node-port-addresses", "use one of those addresses, or set nodePortAddresses (--nodeport-addresses)",
-			"the node port is Service %s's, but node ports answer on these addresses only: %s", h.service, list(h.ips, netip.Addr.String))
+			"the node port is Service %s's, but node ports answer on these addresses only: %s", s.service, list(s.ips, netip.Addr.String))
 	case unservedLoopback:
 		c.problem("loopback", "use an address of the node, or add the word localhost to nodePortAddresses (--nodeport-addresses), which serves TCP and UDP",
-			"node port %d/%s is Service %s's, but is not served on loopback addresses", h.ports[0].NodePort, h.ports[0].Protocol, h.service)
+			"node port %d/%s is Service %s's, but is not served on loopback addresses", s.ports[0].NodePort, s.ports[0].Protocol, s.service)
 	case orphanSlices:
 		c.problem("foreign", "nothing, if it is headless, of type ExternalName or implemented by another proxy",
-			"EndpointSlices of Service %s are known, the Service is not", h.service)
+			"EndpointSlices of Service %s are known, the Service is not", s.service)
 	case onlyClusterIP:
 		c.problem("cluster-ip-only", "make it a Service of type NodePort or LoadBalancer for clients outside",
-			"Service %s has no address for clients outside the cluster; the answer is for its ClusterIP", h.service)
+			"Service %s has no address for clients outside the cluster; the answer is for its ClusterIP", s.service)
 	}
 }
 

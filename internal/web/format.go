@@ -34,7 +34,7 @@ func perSecond(rate float64, known bool) string {
 }
 
 // span writes a time in its biggest unit.
-func span(d time.Duration) string {
+func duration(d time.Duration) string {
 	switch {
 	case d < 2*time.Minute:
 		return fmt.Sprintf("%d s", max(0, int(d.Seconds())))

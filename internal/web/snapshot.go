@@ -8,9 +8,9 @@ import (
 	"sluice/internal/plan"
 )
 
-// sight is the cluster as one request sees it, with what becomes of it in the
+// snapshot is the cluster as one request sees it, with what becomes of it in the
 // kernel.
-type sight struct {
+type snapshot struct {
 	*cluster
 	counters reading
 	failures map[plan.Key]struct{}
@@ -19,9 +19,9 @@ type sight struct {
 
 // look takes in all that a page shows of Services. What it keeps for the next
 // look is forgotten when that does not come.
-func (p *Page) look(ctx context.Context) *sight {
-	p.forget.Reset(forgetAfter)
-	s := &sight{cluster: p.cluster(), counters: p.meter.read(ctx), failures: map[plan.Key]struct{}{}, status: p.Engine.Frontend}
+func (p *Page) snapshot(ctx context.Context) *snapshot {
+	p.expiry.Reset(keepFor)
+	s := &snapshot{cluster: p.cluster(), counters: p.meter.read(ctx), failures: map[plan.Key]struct{}{}, status: p.Engine.Frontend}
 	for _, f := range p.Engine.Failures() {
 		s.failures[f.Key] = struct{}{}
 	}
@@ -29,7 +29,7 @@ func (p *Page) look(ctx context.Context) *sight {
 }
 
 // failing tells whether the kernel refused something of a Service.
-func (s *sight) failing(svc *service) bool {
+func (s *snapshot) failing(svc *service) bool {
 	return len(s.failures) > 0 && slices.ContainsFunc(svc.frontends, func(f *plan.Frontend) bool {
 		_, failed := s.failures[f.Key]
 		return failed
