@@ -1,9 +1,6 @@
 package command
 
 import (
-	"fmt"
-
-	"sluice/internal/printable"
 	"sluice/internal/status"
 )
 
@@ -34,12 +31,8 @@ func (p *proxy) connected() func() bool {
 
 // stale says why what is known may be out of date.
 func (p *proxy) stale() string {
-	if p.cluster == nil {
-		return ""
+	if s := p.apiServer(); s != nil && s.Error != "" {
+		return s.Away(p.clock.Now())
 	}
-	s := p.cluster.Status()
-	if s.Connected || s.Reason == nil {
-		return ""
-	}
-	return fmt.Sprintf("the API server cannot be reached for %s: %v", printable.Duration(p.clock.Since(s.Since)), s.Reason)
+	return ""
 }

@@ -54,7 +54,7 @@ func (p *proxy) explainer() *explain.Explainer {
 	describer, _ := p.dataplane.(dataplane.Describer)
 	return explain.New(explain.Options{
 		Engine:      p.engine,
-		Kernel:      describer,
+		Describer:   describer,
 		InterfaceTo: host.InterfaceTo,
 		IsLocal:     host.IsLocal,
 		Mode:        p.settings.Mode.Name,

@@ -12,7 +12,7 @@ import (
 	"sluice/internal/plan"
 )
 
-// Compare says what differs in the new of two plans.
+// Compare returns how a new plan differs from an old one.
 func Compare(old, new *plan.Desired) *Report {
 	r := &Report{}
 	r.compareFrontends(old, new)
@@ -24,7 +24,7 @@ func Compare(old, new *plan.Desired) *Report {
 	return r
 }
 
-// Problems are those of a plan, in order.
+// Problems returns the problems of a plan, sorted by object.
 func Problems(d *plan.Desired) []model.Problem {
 	var out []model.Problem
 	for _, object := range slices.Sorted(maps.Keys(d.Problems)) {
@@ -53,17 +53,17 @@ func (r *Report) compareFrontends(old, new *plan.Desired) {
 	slices.SortFunc(r.Frontends, func(a, b Frontend) int {
 		return cmp.Or(a.name.Compare(b.name), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Frontend, b.Frontend))
 	})
-	r.Frontends = r.Frontends[:min(len(r.Frontends), MostFrontends)]
+	r.Frontends = r.Frontends[:min(len(r.Frontends), MaxFrontends)]
 }
 
-func (r *Report) add(s Sort, f *plan.Frontend, details []Change) {
+func (r *Report) add(a Action, f *plan.Frontend, details []Change) {
 	r.Frontends = append(r.Frontends, Frontend{
-		Sort: s, Service: f.Service.String(), Port: f.Port, Kind: f.Kind.String(), Frontend: f.Key.String(),
+		Action: a, Service: f.Service.String(), Port: f.Port, Kind: f.Kind.String(), Frontend: f.Key.String(),
 		Details: details, name: f.Service,
 	})
 }
 
-// changes collects what differs.
+// changes collects differences.
 type changes []Change
 
 func (c *changes) value(what, old, new string) {
@@ -115,8 +115,8 @@ func (c *changes) addresses(what string, old, new []netip.Addr) {
 	lists(c, what, old, new, netip.Addr.Compare, netip.Addr.String)
 }
 
-// frontendChanges compares frontends. Of one that was not there before, it says
-// what is not usual.
+// frontendChanges compares frontends. For a new one, it returns what differs from
+// the defaults.
 func frontendChanges(old, new *plan.Frontend) []Change {
 	var c changes
 	empty := ""
@@ -129,9 +129,9 @@ func frontendChanges(old, new *plan.Frontend) []Change {
 	}
 	c.endpoints("endpoints", old.Route.Endpoints, new.Route.Endpoints)
 	if len(new.Route.Endpoints) == 0 {
-		c.value("without an endpoint", empty, emptyText(&new.Route))
+		c.value("connections", empty, emptyText(&new.Route))
 	}
-	c.value("clients from outside reach", outsideText(old.Outside), outsideText(new.Outside))
+	c.value("clients from outside", outsideText(old.Outside), outsideText(new.Outside))
 	if new.Outside != nil {
 		before := old.Outside
 		if before == nil {
@@ -139,7 +139,7 @@ func frontendChanges(old, new *plan.Frontend) []Change {
 		}
 		c.endpoints("endpoints for clients from outside", before.Endpoints, new.Outside.Endpoints)
 	}
-	c.value("masquerade", masqueradeText(old.Masquerade), masqueradeText(new.Masquerade))
+	c.value("masquerade", old.Masquerade.Text(), new.Masquerade.Text())
 	c.value("session affinity", affinityText(old.Affinity), affinityText(new.Affinity))
 	c.value("admitted", admittedText(old), admittedText(new))
 	if new.Filtered {
@@ -155,12 +155,12 @@ func serviceText(f *plan.Frontend) string {
 	return fmt.Sprintf("%s, port %s", f.Service, f.Port)
 }
 
-// emptyText is empty for a pool with endpoints: there its verdict says nothing.
+// emptyText is "" for a pool with endpoints, where the refusal does not matter.
 func emptyText(r *plan.Route) string {
 	if len(r.Endpoints) > 0 {
 		return ""
 	}
-	return r.Empty.Verdict.String()
+	return r.Empty.Text()
 }
 
 func outsideText(r *plan.Route) string {
@@ -169,22 +169,8 @@ func outsideText(r *plan.Route) string {
 		return "all endpoints"
 	case len(r.Endpoints) > 0:
 		return "endpoints on this node only"
-	case r.Refuses(plan.NoLocalEndpoint):
-		return "nobody, for there is no endpoint on this node: " + r.Empty.Verdict.String()
 	}
-	return "nobody, for there is no endpoint: " + r.Empty.Verdict.String()
-}
-
-func masqueradeText(m plan.Masquerade) string {
-	switch m {
-	case plan.MasqueradeNode:
-		return "the node's own connections"
-	case plan.MasqueradeOffCluster:
-		return "all but connections from pods"
-	case plan.MasqueradeAlways:
-		return "all connections"
-	}
-	return "no connection"
+	return r.Empty.Text()
 }
 
 func affinityText(seconds uint32) string {

@@ -62,7 +62,7 @@ func TestADifferenceIsToldInWords(t *testing.T) {
 			"Frontends: 0 added, 1 removed, 0 changed\n- default/web port http: ClusterIP 10.96.0.1:80/TCP\n"},
 		{"a frontend comes without endpoints", func(d *plan.Desired) { clear(d.Frontends) },
 			web(func(f *plan.Frontend) { f.Route = plan.Route{}; f.Port = "" }),
-			"Frontends: 1 added, 0 removed, 0 changed\n+ default/web: ClusterIP 10.96.0.1:80/TCP\n    without an endpoint: reject\n"},
+			"Frontends: 1 added, 0 removed, 0 changed\n+ default/web: ClusterIP 10.96.0.1:80/TCP\n    connections: rejected: the Service has no endpoint that can be used\n"},
 		{"endpoints come and go", usual, web(func(f *plan.Frontend) { f.Route.Endpoints = pool("10.244.0.2:80", "10.244.0.3:80") }),
 			changed + "endpoints: come: 10.244.0.3:80; go: 10.244.0.1:80\n"},
 		{"an endpoint moves here", usual, web(func(f *plan.Frontend) { f.Route.Endpoints = pool("10.244.0.1:80 here", "10.244.0.2:80") }),
@@ -70,15 +70,15 @@ func TestADifferenceIsToldInWords(t *testing.T) {
 		{"the last endpoint goes", usual, web(func(f *plan.Frontend) {
 			f.Route = plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}
 		}),
-			changed + "endpoints: go: 10.244.0.1:80, 10.244.0.2:80\n    without an endpoint: drop\n"},
+			changed + "endpoints: go: 10.244.0.1:80, 10.244.0.2:80\n    connections: dropped: the Service has endpoints, but none on this node\n"},
 		{"a verdict that nobody meets", usual, web(func(f *plan.Frontend) { f.Route.Empty = plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint} }), "No difference.\n"},
 		{"policy Local", usual, web(func(f *plan.Frontend) { f.Outside = &plan.Route{Endpoints: pool("10.244.0.1:80 here")} }),
-			changed + "clients from outside reach: endpoints on this node only, was all endpoints\n    endpoints for clients from outside: come: 10.244.0.1:80 (on this node)\n"},
+			changed + "clients from outside: endpoints on this node only, was all endpoints\n    endpoints for clients from outside: come: 10.244.0.1:80 (on this node)\n"},
 		{"policy Local without an endpoint here", usual, web(func(f *plan.Frontend) {
 			f.Outside = &plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}
-		}), changed + "clients from outside reach: nobody, for there is no endpoint on this node: drop, was all endpoints\n"},
+		}), changed + "clients from outside: dropped: the Service has endpoints, but none on this node, was all endpoints\n"},
 		{"policy Local without any endpoint", usual, web(func(f *plan.Frontend) { f.Outside = &plan.Route{} }),
-			changed + "clients from outside reach: nobody, for there is no endpoint: reject, was all endpoints\n"},
+			changed + "clients from outside: rejected: the Service has no endpoint that can be used, was all endpoints\n"},
 		{"masquerade and affinity", usual, web(func(f *plan.Frontend) { f.Masquerade, f.Affinity = plan.MasqueradeAlways, 10800 }),
 			changed + "masquerade: all connections, was no connection\n    session affinity: 3h0m0s, was none\n"},
 		{"a filter", usual, web(func(f *plan.Frontend) { f.Filtered, f.Sources = true, []netip.Prefix{prefix("10.0.0.0/8")} }),
@@ -149,21 +149,21 @@ func TestOtherPortsOfClusterIPs(t *testing.T) {
 func TestALargeDifferenceIsCountedInFullAndListedInPart(t *testing.T) {
 	d := desired()
 	addr, f := netip.MustParseAddr("10.97.0.1"), plan.Frontend{}
-	for range 3 * mostListed {
+	for range 3 * maxListed {
 		f.Route.Endpoints = append(f.Route.Endpoints, plan.Endpoint{AddrPort: netip.AddrPortFrom(addr, 80)})
 		addr = addr.Next()
 	}
-	for range MostFrontends + 5 {
+	for range MaxFrontends + 5 {
 		one := f
 		one.Key = plan.Key{Addr: addr, Port: 80, Protocol: model.TCP}
 		d.Frontends[one.Key] = &one
 		addr = addr.Next()
 	}
 	r := Compare(desired(), d)
-	if r.Added != MostFrontends+5 || len(r.Frontends) != MostFrontends {
+	if r.Added != MaxFrontends+5 || len(r.Frontends) != MaxFrontends {
 		t.Errorf("%d added, %d listed", r.Added, len(r.Frontends))
 	}
-	if l := r.Frontends[0].Details[0].Come; len(l.Values) != mostListed || l.More != 2*mostListed {
+	if l := r.Frontends[0].Details[0].Come; len(l.Values) != maxListed || l.More != 2*maxListed {
 		t.Errorf("%d endpoints listed and %d more", len(l.Values), l.More)
 	}
 	var b strings.Builder

@@ -1,5 +1,4 @@
-// Package diff says in words what differs between two plans of a node: which
-// frontends come, go and change, and how, and what else would be different.
-//
-// It compares what was planned, and knows nothing of where the plans come from.
+// Package diff describes the differences between two plans of a node: which
+// frontends are added, removed and changed, and how, and which settings differ. The
+// wording is that of the Text methods of plan.
 package diff

@@ -5,13 +5,12 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
-// compareNode compares what holds for the whole node.
+// compareNode compares the settings of the node.
 func compareNode(old, new *plan.Desired) []Change {
 	a, b := &old.Settings, &new.Settings
 	var c changes
@@ -23,7 +22,7 @@ func compareNode(old, new *plan.Desired) []Change {
 	c.addresses("ClusterIPs whose ports are refused", bare(old, new), bare(new, old))
 	c.prefixes("service CIDRs", a.ServiceCIDRs, b.ServiceCIDRs)
 	for _, f := range model.Families {
-		c.value(fmt.Sprintf("%v pods are recognised by", f), detectorText(a.Detector(f)), detectorText(b.Detector(f)))
+		c.value(fmt.Sprintf("%v pods are recognised by", f), a.Detector(f).Text(), b.Detector(f).Text())
 	}
 	c.value("masquerade mark", fmt.Sprintf("%#x", a.MasqueradeMark), fmt.Sprintf("%#x", b.MasqueradeMark))
 	c.value("invalid packets are dropped", fmt.Sprint(a.DropInvalid), fmt.Sprint(b.DropInvalid))
@@ -37,8 +36,8 @@ func nodePortText(s *plan.Settings, f model.Family) string {
 	return "chosen addresses"
 }
 
-// bare are the ClusterIPs that one plan has and another has not, but for those
-// that come or go with a frontend.
+// bare returns the ClusterIPs that one plan has and another has not, without those
+// that are added or removed with a frontend.
 func bare(of, other *plan.Desired) []netip.Addr {
 	shown := map[netip.Addr]bool{}
 	for k := range of.Frontends {
@@ -54,22 +53,6 @@ func bare(of, other *plan.Desired) []netip.Addr {
 	}
 	slices.SortFunc(out, netip.Addr.Compare)
 	return out
-}
-
-func detectorText(d plan.Detector) string {
-	switch {
-	case d.Interface != "":
-		return "interface " + d.Interface
-	case d.InterfacePrefix != "":
-		return "interfaces " + d.InterfacePrefix + "*"
-	case len(d.Sources) > 0:
-		texts := make([]string, len(d.Sources))
-		for i, p := range d.Sources {
-			texts[i] = p.String()
-		}
-		return strings.Join(texts, ", ")
-	}
-	return "nothing"
 }
 
 func (r *Report) compareHealthChecks(old, new *plan.Desired) {

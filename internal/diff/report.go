@@ -2,47 +2,47 @@ package diff
 
 import "sluice/internal/model"
 
-// What a Report holds at most, so that an answer stays one that can be read.
+// Limits of a Report, so that it stays readable.
 const (
-	MostFrontends = 2000
-	mostListed    = 100 // values of a list
+	MaxFrontends = 2000
+	maxListed    = 100 // values of a list
 )
 
-// Report is what differs in a new plan from an old one.
+// Report is how a new plan differs from an old one.
 type Report struct {
 	// Added, Removed and Changed count the frontends that differ.
 	Added   int `json:"added"`
 	Removed int `json:"removed"`
 	Changed int `json:"changed"`
-	// Frontends are those, by Service, at most MostFrontends of them.
+	// Frontends are the first MaxFrontends of them, by Service.
 	Frontends []Frontend `json:"frontends,omitempty"`
-	// HealthChecks are health check node ports, Node is what holds for the whole
-	// node, and Configuration are fields of a configuration.
+	// HealthChecks are health check node ports, Node the settings of the node, and
+	// Configuration fields of a configuration.
 	HealthChecks  []Change `json:"healthChecks,omitempty"`
 	Node          []Change `json:"node,omitempty"`
 	Configuration []Change `json:"configuration,omitempty"`
-	// Problems are what is wrong with what the new plan was made from.
+	// Problems are those of the objects of the new plan.
 	Problems []string `json:"problems,omitempty"`
 }
 
-// Different tells whether the plans differ. Problems are no difference.
+// Different reports whether the plans differ. Problems do not count.
 func (r *Report) Different() bool {
 	return r.Added+r.Removed+r.Changed+len(r.HealthChecks)+len(r.Node)+len(r.Configuration) > 0
 }
 
-// Sort is how a frontend differs.
-type Sort string
+// Action is how a frontend differs.
+type Action string
 
-// The sorts.
+// The actions.
 const (
-	Added   Sort = "added"
-	Removed Sort = "removed"
-	Changed Sort = "changed"
+	Added   Action = "added"
+	Removed Action = "removed"
+	Changed Action = "changed"
 )
 
 // Frontend is a frontend that differs.
 type Frontend struct {
-	Sort     Sort     `json:"change"`
+	Action   Action   `json:"change"`
 	Service  string   `json:"service"` // namespace/name
 	Port     string   `json:"port,omitempty"`
 	Kind     string   `json:"kind"`
@@ -52,18 +52,18 @@ type Frontend struct {
 	name model.Name
 }
 
-// Change is one thing that differs: it has another value, or is a list of which
-// some come and some go.
+// Change is one difference: another value, or values added to and removed from a
+// list.
 type Change struct {
 	What    string `json:"what"`
 	Old     string `json:"old,omitempty"`
 	New     string `json:"new,omitempty"`
 	Come    *List  `json:"come,omitempty"`
 	Go      *List  `json:"go,omitempty"`
-	Restart string `json:"restart,omitempty"` // why it takes a new process, if it does
+	Restart string `json:"restart,omitempty"` // why it needs a restart, if it does
 }
 
-// List is the first of some values.
+// List is the first few of some values.
 type List struct {
 	Values []string `json:"values"`
 	More   int      `json:"more,omitempty"` // that are not in Values
@@ -74,7 +74,7 @@ func (l *List) add(value string) *List {
 	if l == nil {
 		l = &List{}
 	}
-	if len(l.Values) == mostListed {
+	if len(l.Values) == maxListed {
 		l.More++
 	} else {
 		l.Values = append(l.Values, value)

@@ -8,9 +8,9 @@ import (
 	"sluice/internal/printable"
 )
 
-var signs = map[Sort]string{Added: "+", Removed: "-", Changed: "~"}
+var signs = map[Action]string{Added: "+", Removed: "-", Changed: "~"}
 
-// Write writes a report for people.
+// Write writes a report as text.
 func Write(w io.Writer, r *Report) error {
 	var p printable.Page
 	if r.Different() {
@@ -23,9 +23,9 @@ func Write(w io.Writer, r *Report) error {
 		if f.Port != "" {
 			port = " port " + f.Port
 		}
-		p.Line("%s %s%s: %s %s", signs[f.Sort], f.Service, port, f.Kind, f.Frontend)
+		p.Line("%s %s%s: %s %s", signs[f.Action], f.Service, port, f.Kind, f.Frontend)
 		for _, c := range f.Details {
-			p.Line("    %s", c.text(f.Sort == Changed))
+			p.Line("    %s", c.text(f.Action == Changed))
 		}
 	}
 	if more := r.Added + r.Removed + r.Changed - len(r.Frontends); more > 0 {
@@ -53,7 +53,7 @@ func section(p *printable.Page, title string, list []Change) {
 	}
 }
 
-// text is the change in one line, without the old value if there was nothing.
+// text is the change in one line, without the old value if the frontend is new.
 func (c *Change) text(had bool) string {
 	var parts []string
 	if c.Come != nil && had {

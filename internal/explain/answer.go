@@ -8,27 +8,26 @@ import (
 // Reply is the answer to a question. A Service has an answer for each of its
 // ports and families that the question may mean.
 type Reply struct {
-	// Flows says that all packets that were asked for reach an endpoint.
+	// Flows is set if all packets of the question reach an endpoint.
 	Flows bool   `json:"flows"`
 	Mode  string `json:"mode"`
 	Node  string `json:"node"`
-	// Stale says why the answers may be out of date, "" if they are not.
+	// Stale is why the answers may be out of date, "" if they are not.
 	Stale   string   `json:"stale,omitempty"`
 	Answers []Answer `json:"answers"`
-	// Omitted counts ports of the Service that are left out because it has so
-	// many.
+	// Omitted counts ports of the Service without an answer, because it has too many.
 	Omitted int `json:"portsOmitted,omitempty"`
 }
 
 // Answer is what happens to one packet and why. The names of its fields in JSON
-// are an interface: they stay.
+// are an interface and never change.
 type Answer struct {
-	// Verdict is one of rejected, dropped, served, untouched and unknown, and Cause
-	// the word for a plan.Cause, no-such-service or not-in-sync.
+	// Verdict is the text of a plan.Verdict, or unknown. Cause is a plan.Cause,
+	// no-such-service or not-in-sync.
 	Verdict string `json:"verdict"`
 	Cause   string `json:"cause"`
-	// Flows says that the packet reaches an endpoint: it is served, and the
-	// kernel has been programmed so.
+	// Flows is set if the packet reaches an endpoint: it is served, and the kernel
+	// is programmed so.
 	Flows   bool   `json:"flows"`
 	Summary string `json:"summary"`
 
@@ -45,7 +44,7 @@ type Answer struct {
 	Masquerade *MasqueradeAnswer `json:"masquerade,omitempty"`
 	Status     *StatusAnswer     `json:"status,omitempty"`
 	Kernel     *KernelAnswer     `json:"kernel,omitempty"`
-	Problems   []Problem         `json:"problems,omitempty"`
+	Problems   []Advice          `json:"problems,omitempty"`
 }
 
 // PacketAnswer is the packet that an answer is about.
@@ -92,13 +91,13 @@ type EndpointAnswer struct {
 	Masqueraded bool   `json:"masqueraded"`
 }
 
-// MasqueradeAnswer says whether endpoints see the node's address.
+// MasqueradeAnswer is whether endpoints see the node's address.
 type MasqueradeAnswer struct {
 	Yes    bool   `json:"yes"` // for all endpoints but perhaps the client itself
 	Reason string `json:"reason"`
 }
 
-// StatusAnswer is how far the frontend is on its way into the kernel.
+// StatusAnswer is the status of the frontend in the engine.
 type StatusAnswer struct {
 	Phase    string    `json:"phase"`
 	Since    time.Time `json:"since"`
@@ -127,9 +126,9 @@ type KernelObject struct {
 	What  string `json:"what"`
 }
 
-// Problem is what keeps a packet from getting through, or might, and what to do
+// Advice is what keeps a packet from getting through, or might, and what to do
 // about it.
-type Problem struct {
+type Advice struct {
 	Code   string `json:"code"`
 	Text   string `json:"text"`
 	Remedy string `json:"remedy,omitempty"`

@@ -15,24 +15,24 @@ import (
 // maxEndpoints is how many endpoints an answer lists.
 const maxEndpoints = 1000
 
-// composer makes an answer of a result.
+// composer turns a result into an answer.
 type composer struct {
 	*result
 	now  time.Time
 	mode string
 
 	status    *engine.FrontendStatus // nil without a frontend
-	kernel    *dataplane.Description // nil if it was not asked
+	kernel    *dataplane.Description // nil if it was not read
 	kernelErr error
 
-	account *plan.PoolDecision // of the service port, nil without one
-	local   bool               // the packet takes the local pool
-	answer  Answer
+	pool   *plan.PoolDecision // of the service port, nil without one
+	local  bool               // the packet takes the local pool
+	answer Answer
 }
 
 func (c *composer) compose() Answer {
 	d, a := &c.decision, &c.answer
-	a.Verdict, a.Cause = verdictWord(d.Verdict), d.Cause.String()
+	a.Verdict, a.Cause = d.Verdict.Text(), d.Cause.String()
 	if c.undecided != "" {
 		a.Verdict, a.Cause = unknown, c.undecided
 	}
@@ -64,14 +64,14 @@ func (c *composer) step(subject, format string, args ...any) {
 func (c *composer) composeFrontend() {
 	f := c.decision.Frontend
 	c.answer.Service.Port = f.Port
-	c.account = c.evidence.PoolDecision(f)
+	c.pool = c.evidence.PoolDecision(f)
 	c.local = c.decision.Route.Local
 	c.answer.Frontend = &FrontendAnswer{Address: f.Key.String(), Kind: f.Kind.String(), Pool: "cluster", Origin: c.origin().String()}
 	if c.local {
 		c.answer.Frontend.Pool = "local"
 	}
 	for _, o := range c.others {
-		c.answer.Frontend.Others = append(c.answer.Frontend.Others, frontendWord(o))
+		c.answer.Frontend.Others = append(c.answer.Frontend.Others, o.Text())
 	}
 	c.clientStep()
 	c.frontendStep(f)
@@ -90,15 +90,15 @@ func (c *composer) composeFrontend() {
 
 func (c *composer) origin() plan.Origin {
 	switch {
-	case c.account == nil:
+	case c.pool == nil:
 		return plan.FromNothing
 	case c.local:
-		return c.account.Local
+		return c.pool.Local
 	}
-	return c.account.Cluster
+	return c.pool.Cluster
 }
 
-// reason tells why an endpoint is not in the pool that the packet takes.
+// reason is why an endpoint is not in the pool that the packet takes.
 func (c *composer) reason(f *plan.EndpointDecision) plan.Reason {
 	if c.local {
 		return f.InLocal
@@ -107,47 +107,35 @@ func (c *composer) reason(f *plan.EndpointDecision) plan.Reason {
 }
 
 func (c *composer) clientStep() {
-	p, who := &c.packet, "somebody"
-	if p.Source.IsValid() {
-		who = p.Source.String()
-	}
+	p := &c.packet
 	switch {
 	case p.From == plan.PodClient && p.Source.IsValid():
-		c.step("client", "%s counts as a pod: %s does", who, c.detectorText())
+		c.step("client", "%s is a pod, recognised by %s", p.Source, c.detector.Text())
 	case p.From == plan.PodClient:
-		c.step("client", "a pod: %s counts as one", c.detectorText())
+		c.step("client", "a pod, recognised by %s", c.detector.Text())
+	case p.From == plan.NodeClient && p.Source.IsValid():
+		c.step("client", "this node itself, %s", p.Source)
 	case p.From == plan.NodeClient:
-		c.step("client", "this node itself, %s", who)
+		c.step("client", "this node itself")
 	case c.said == plan.PodClient.String():
-		c.step("client", "a pod, which counts as outside: nothing is configured by which pods are recognised (detectLocalMode)")
+		c.step("client", "a pod, which counts as outside: %s", plan.PodsNotDetected.Text())
 	case p.Source.IsValid():
-		c.step("client", "%s is neither a pod nor this node, so it counts as outside", who)
+		c.step("client", "%s is neither a pod nor this node, so it counts as outside", p.Source)
 	default:
-		c.step("client", "somebody outside: neither a pod nor this node")
-	}
-}
-
-func (c *composer) detectorText() string {
-	switch d := c.detector; {
-	case d.Interface != "":
-		return "what comes through interface " + d.Interface
-	case d.InterfacePrefix != "":
-		return "what comes through an interface named " + d.InterfacePrefix + "*"
-	default:
-		return "what comes from " + prefixList(d.Sources)
+		c.step("client", "outside: neither a pod nor this node")
 	}
 }
 
 func (c *composer) frontendStep(f *plan.Frontend) {
 	at := netip.AddrPortFrom(c.packet.To.Addr, c.packet.To.Port)
-	c.step("frontend", "%s/%s is the %s of Service %s, port %s", at, f.Protocol, kindWord(f.Kind), f.Service, nameWord(f.Port))
+	c.step("frontend", "%s/%s is the %s of Service %s, port %s", at, f.Protocol, f.Kind, f.Service, nameText(f.Port))
 }
 
 func (c *composer) filterStep(f *plan.Frontend) {
 	if !f.Filtered {
 		return
 	}
-	allowed := prefixList(f.Sources)
+	allowed := prefixes(f.Sources)
 	if len(f.Sources) == 0 {
 		allowed = "nobody: no range of loadBalancerSourceRanges is valid"
 	}
@@ -166,23 +154,23 @@ func (c *composer) poolStep(f *plan.Frontend) {
 		return
 	}
 	total := 0
-	if c.account != nil {
-		total = len(c.account.Endpoints)
+	if c.pool != nil {
+		total = len(c.pool.Endpoints)
 	}
 	n := len(c.decision.Route.Endpoints)
-	how := fmt.Sprintf("%d of %s", n, count(total, "endpoint"))
+	how := fmt.Sprintf("%d of %s", n, printable.Count(total, "endpoint"))
 	if why := c.originText(); why != "" {
 		how += ", " + why
 	}
 	switch {
 	case c.local && f.Kind == plan.ClusterIP:
-		c.step("pool", "endpoints on this node, since internalTrafficPolicy is Local: %s", how)
+		c.step("pool", "endpoints on this node, since %s is Local: %s", f.Kind.Policy(), how)
 	case c.local:
-		c.step("pool", "endpoints on this node, since externalTrafficPolicy is Local and the client is outside: %s", how)
+		c.step("pool", "endpoints on this node, since %s is Local and the client is outside: %s", f.Kind.Policy(), how)
 	case f.Outside != nil:
-		c.step("pool", "endpoints of the whole cluster, although externalTrafficPolicy is Local, for the client is inside: %s", how)
+		c.step("pool", "endpoints of the whole cluster, although %s is Local, for the client is inside: %s", f.Kind.Policy(), how)
 	default:
-		c.step("pool", "endpoints of the whole cluster, since %s is Cluster: %s", policyWord(f.Kind), how)
+		c.step("pool", "endpoints of the whole cluster, since %s is Cluster: %s", f.Kind.Policy(), how)
 	}
 	if note := c.hintNote(); note != "" {
 		c.step("topology", "%s", note)
@@ -203,16 +191,16 @@ func (c *composer) originText() string {
 	return ""
 }
 
-// hintNote says why hints that are there do not count.
+// hintNote describes why topology hints are ignored, "" if they are not.
 func (c *composer) hintNote() string {
-	a := c.account
+	a := c.pool
 	if a == nil || a.Hinted == 0 || c.local || c.origin() != plan.FromReady {
 		return ""
 	}
 	switch {
 	case a.Unhinted > 0:
 		return fmt.Sprintf("hints do not count: %s of %d has none, and they count only if all have some",
-			count(a.Unhinted, "ready endpoint"), a.Hinted+a.Unhinted)
+			printable.Count(a.Unhinted, "ready endpoint"), a.Hinted+a.Unhinted)
 	case c.evidence.Zone() == "":
 		return "hints do not count: none names this node, and the node has no zone (label topology.kubernetes.io/zone)"
 	}
@@ -233,7 +221,7 @@ func (c *composer) affinityStep(f *plan.Frontend) {
 	}
 }
 
-// remembered is the endpoint that the kernel has the client stay with.
+// remembered returns the endpoint that session affinity keeps the client at.
 func (c *composer) remembered() (r dataplane.Remembered, found bool) {
 	if c.kernel == nil {
 		return r, false
@@ -251,7 +239,7 @@ func (c *composer) masqueradeStep() {
 		return
 	}
 	yes, why := c.decision.Masquerade(netip.Addr{})
-	reason := masqueradeWord(why)
+	reason := why.Text()
 	c.answer.Masquerade = &MasqueradeAnswer{Yes: yes, Reason: reason}
 	if yes {
 		c.step("masquerade", "yes, the endpoint sees this node's address: %s", reason)
@@ -271,21 +259,21 @@ func (c *composer) masqueradeStep() {
 }
 
 func (c *composer) listEndpoints() {
-	if c.account == nil {
+	if c.pool == nil {
 		return
 	}
-	fates := slices.Clone(c.account.Endpoints)
-	slices.SortStableFunc(fates, func(a, b plan.EndpointDecision) int { return rank(c.reason(&a)) - rank(c.reason(&b)) })
-	for i := range fates {
+	endpoints := slices.Clone(c.pool.Endpoints)
+	slices.SortStableFunc(endpoints, func(a, b plan.EndpointDecision) int { return rank(c.reason(&a)) - rank(c.reason(&b)) })
+	for i := range endpoints {
 		if i == maxEndpoints {
-			c.answer.Omitted = len(fates) - i
+			c.answer.Omitted = len(endpoints) - i
 			break
 		}
-		c.answer.Endpoints = append(c.answer.Endpoints, c.endpoint(&fates[i]))
+		c.answer.Endpoints = append(c.answer.Endpoints, c.endpoint(&endpoints[i]))
 	}
 }
 
-// rank puts endpoints that are in the pool first.
+// rank sorts endpoints in the pool first.
 func rank(why plan.Reason) int {
 	if why == plan.InPool {
 		return 0
@@ -297,7 +285,7 @@ func (c *composer) endpoint(f *plan.EndpointDecision) EndpointAnswer {
 	why := c.reason(f)
 	e := EndpointAnswer{
 		Address: f.Endpoint.Addr.String(), Node: f.Endpoint.Node, Local: f.Local, Slice: f.Slice.String(),
-		In: why == plan.InPool, Reason: why.String(), Text: fateWord(why, f, &c.account.Port),
+		In: why == plan.InPool, Reason: why.String(), Text: f.Text(why),
 	}
 	if f.Port != 0 {
 		e.Address = netip.AddrPortFrom(f.Endpoint.Addr, f.Port).String()
@@ -308,35 +296,21 @@ func (c *composer) endpoint(f *plan.EndpointDecision) EndpointAnswer {
 	return e
 }
 
-// summary says in a few words what the verdict is for.
+// summary describes what happens in a few words.
 func (c *composer) summary() string {
 	switch c.undecided {
 	case noSuchService:
 		return "no such Service is known to this proxy"
 	case plan.UnknownPort.String():
-		return "there is no such port"
+		return plan.UnknownPort.Text()
 	}
-	switch c.decision.Cause {
-	case plan.HasEndpoint:
-		if !c.answer.Flows {
-			return "would reach an endpoint, but the kernel is not programmed so"
-		}
-		if len(c.decision.Route.Endpoints) == 1 {
-			return "reaches the only endpoint"
-		}
-		return "reaches one of " + count(len(c.decision.Route.Endpoints), "endpoint")
-	case plan.SourceRange:
-		return "loadBalancerSourceRanges does not admit the client"
-	case plan.NoLocalEndpoint:
-		return "the Service has endpoints, but none on this node"
-	case plan.NoEndpoints:
-		return "the Service has no endpoint that can be used"
-	case plan.UnknownPort:
-		return "there is no such port"
-	case plan.UnallocatedAddress:
-		return "no Service has this address"
-	case plan.NoIPv6:
-		return "this node does no IPv6"
+	switch {
+	case c.decision.Cause != plan.HasEndpoint:
+		return c.decision.Cause.Text()
+	case !c.answer.Flows:
+		return "would reach an endpoint, but the kernel is not programmed so"
+	case len(c.decision.Route.Endpoints) == 1:
+		return "reaches the only endpoint"
 	}
-	return "no Service has this address and port"
+	return "reaches one of " + printable.Count(len(c.decision.Route.Endpoints), "endpoint")
 }

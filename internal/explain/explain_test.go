@@ -12,7 +12,6 @@ import (
 
 	"sluice/internal/dataplane"
 	"sluice/internal/model"
-	"sluice/internal/plan"
 )
 
 func TestAnswersNameTheCauseAndTheRemedy(t *testing.T) {
@@ -36,11 +35,11 @@ func TestAnswersNameTheCauseAndTheRemedy(t *testing.T) {
 		want     []string
 	}{
 		{name: "a pod is served", in: []model.Event{service(), endpoints("here", "far")}, to: "default/web", verdict: "served", cause: "frontend", flows: true,
-			want: []string{"a pod: what comes from 10.1.0.0/16 counts as one", "2 of 2 endpoints, those that are ready", "the client is a pod", "unless it is the client itself"}},
+			want: []string{"a pod, recognised by source addresses in 10.1.0.0/16", "2 of 2 endpoints, those that are ready", "the client is a pod", "unless it is the client itself"}},
 		{name: "a pod that is the endpoint", in: []model.Event{service(), endpoints("here")}, to: "default/web", from: "10.1.0.1", verdict: "served", cause: "frontend", flows: true,
 			want: []string{"but for the client itself, which sees this node's"}},
 		{name: "the best frontend for those outside", in: []model.Event{service(external), endpoints("here")}, to: "default/web", from: "outside",
-			verdict: "served", cause: "frontend", flows: true, want: []string{"at 198.51.100.1:80/TCP", "30080/TCP (IPv4 node port)", "10.96.0.1:80/TCP (ClusterIP)"}},
+			verdict: "served", cause: "frontend", flows: true, want: []string{"at 198.51.100.1:80/TCP", "NodePort 30080/TCP (IPv4)", "ClusterIP 10.96.0.1:80/TCP"}},
 		{name: "outside, with a ClusterIP only", in: []model.Event{service(), endpoints("here")}, to: "default/web", from: "outside",
 			verdict: "served", cause: "frontend", flows: true, want: []string{"no address for clients outside the cluster", "type NodePort or LoadBalancer"}},
 		{name: "a range that admits all pods", in: []model.Event{service(filtered("10.0.0.0/8")), endpoints("here")}, to: "198.51.100.1:80",
@@ -71,11 +70,11 @@ func TestAnswersNameTheCauseAndTheRemedy(t *testing.T) {
 			service(func(s *model.Service) {
 				s.Problems = []model.Problem{{Object: "Service default/web", Field: "spec.x", Reason: "is odd", Remedy: "make it even"}}
 			}), endpoints("here")}, to: "default/web", verdict: "served", cause: "frontend", flows: true,
-			want: []string{"Service default/web, spec.x: is odd", "make it even"}},
+			want: []string{"Service default/web: spec.x: is odd", "make it even"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			a, text := run(t, &fakeKernel{}, tt.in...).ask(t, tt.to, tt.from)
+			a, text := run(t, behaviour{}, tt.in...).ask(t, tt.to, tt.from)
 			if a.Verdict != tt.verdict || a.Cause != tt.cause || a.Flows != tt.flows {
 				t.Errorf("%s by %s, flows %t", a.Verdict, a.Cause, a.Flows)
 			}
@@ -105,11 +104,11 @@ func TestHintsThatDoNotCountAreExplained(t *testing.T) {
 	}{
 		{"one has none", hinted("a", ""), "hints do not count: 1 ready endpoint of 2 has none"},
 		{"none names the zone", hinted("b", "c"), "hints do not count: none names this node or its zone (a)"},
-		{"they count", hinted("a", "b"), "its hints mean zone b"},
+		{"they count", hinted("a", "b"), "hinted to zone b"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, text := run(t, &fakeKernel{}, service(), tt.in).ask(t, "default/web", ""); !strings.Contains(text, tt.want) {
+			if _, text := run(t, behaviour{}, service(), tt.in).ask(t, "default/web", ""); !strings.Contains(text, tt.want) {
 				t.Errorf("%q is not in\n%s", tt.want, text)
 			}
 		})
@@ -124,25 +123,25 @@ func TestAServiceIsServedOnlyIfTheKernelIsProgrammedSo(t *testing.T) {
 	other := []netip.AddrPort{netip.MustParseAddrPort("10.1.0.9:8080")}
 	tests := []struct {
 		name  string
-		in    *fakeKernel
+		in    behaviour
 		flows bool
 		want  []string
 	}{
-		{"programmed", &fakeKernel{describe: described(dataplane.Description{Present: true, Route: one, RouteSize: 1, Counted: true, Connections: 3}, nil)}, true,
+		{"programmed", behaviour{Describe: described(dataplane.Description{Present: true, Route: one, RouteSize: 1, Counted: true, Connections: 3}, nil)}, true,
 			[]string{"programmed", "it has counted 3 connections"}},
-		{"a mode that shows nothing", &fakeKernel{}, true, []string{"test mode does not show"}},
-		{"refused", &fakeKernel{refuse: map[plan.Key]error{webKey: errRefused}}, false,
-			[]string{"NOT PROGRAMMED", "the kernel refused this frontend: file exists", "tried 1 time, next try in"}},
-		{"nothing can be programmed", &fakeKernel{err: errors.New("no buffer space")}, false,
+		{"a mode that shows nothing", behaviour{}, true, []string{"test mode does not show"}},
+		{"refused", behaviour{Refuse: map[netip.Addr]error{webIP: errRefused}}, false,
+			[]string{"NOT PROGRAMMED", "the kernel refused this frontend: file exists", "refused by the kernel, tried 1 time in "}},
+		{"nothing can be programmed", behaviour{Err: errors.New("no buffer space")}, false,
 			[]string{"NOT PROGRAMMED", "the kernel cannot be programmed at the moment: no buffer space"}},
 		{"nothing can be programmed, but an older version serves",
-			&fakeKernel{err: errors.New("no buffer space"), describe: described(dataplane.Description{Present: true, Route: one, RouteSize: 1}, nil)}, true,
+			behaviour{Err: errors.New("no buffer space"), Describe: described(dataplane.Description{Present: true, Route: one, RouteSize: 1}, nil)}, true,
 			[]string{"SERVED", "not yet in the kernel"}},
-		{"somebody removed it", &fakeKernel{describe: described(dataplane.Description{}, nil)}, false,
+		{"somebody removed it", behaviour{Describe: described(dataplane.Description{}, nil)}, false,
 			[]string{"NOT PROGRAMMED", "holds nothing for this frontend", "holds something else than was programmed"}},
-		{"somebody changed it", &fakeKernel{describe: described(dataplane.Description{Present: true, Route: other, RouteSize: 1}, nil)}, true,
+		{"somebody changed it", behaviour{Describe: described(dataplane.Description{Present: true, Route: other, RouteSize: 1}, nil)}, true,
 			[]string{"holds something else than was programmed", "repaired by itself"}},
-		{"it cannot be read", &fakeKernel{describe: described(dataplane.Description{}, errors.New("no permission"))}, true,
+		{"it cannot be read", behaviour{Describe: described(dataplane.Description{}, errors.New("no permission"))}, true,
 			[]string{"cannot be read: no permission"}},
 	}
 	for _, tt := range tests {
@@ -171,7 +170,7 @@ func TestARememberedEndpointCountsWhereThePacketMayReachIt(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			k := &fakeKernel{describe: func(dataplane.Destination, netip.Addr) (dataplane.Description, error) {
+			k := behaviour{Describe: func(dataplane.Destination, netip.Addr) (dataplane.Description, error) {
 				one := []netip.AddrPort{netip.MustParseAddrPort("10.1.0.1:8080")}
 				return dataplane.Description{Present: true, Route: one, RouteSize: 1,
 					Remembered: []dataplane.Remembered{{Endpoint: netip.MustParseAddrPort(tt.in), Expires: time.Minute}}}, nil
@@ -189,7 +188,7 @@ var twoFamilies = model.SetHostIPs{IPs: addrs("127.0.0.1", "192.0.2.1", "192.0.2
 
 // Endpoints that source ranges keep everybody from need not be in the kernel.
 func TestSourceRangesThatAdmitNobodyAreNoDifference(t *testing.T) {
-	k := &fakeKernel{describe: func(dataplane.Destination, netip.Addr) (dataplane.Description, error) {
+	k := behaviour{Describe: func(dataplane.Destination, netip.Addr) (dataplane.Description, error) {
 		return dataplane.Description{Present: true}, nil
 	}}
 	ranges := func(s *model.Service) {
@@ -202,7 +201,7 @@ func TestSourceRangesThatAdmitNobodyAreNoDifference(t *testing.T) {
 }
 
 func TestAProxyThatIsNotInSyncSaysWhatItWaitsFor(t *testing.T) {
-	p := start(t, &fakeKernel{})
+	p := start(t, behaviour{})
 	p.engine.AddSource("kubernetes")
 	a, text := p.ask(t, "default/web", "")
 	if a.Cause != "not-in-sync" || a.Flows || !strings.Contains(text, "the proxy still waits for kubernetes") {
@@ -211,7 +210,7 @@ func TestAProxyThatIsNotInSyncSaysWhatItWaitsFor(t *testing.T) {
 }
 
 func TestAServiceHasAnAnswerForEachPort(t *testing.T) {
-	p := run(t, &fakeKernel{}, service(func(s *model.Service) {
+	p := run(t, behaviour{}, service(func(s *model.Service) {
 		s.Ports = append(s.Ports, model.ServicePort{Name: "dns", Protocol: model.UDP, Port: 53}, model.ServicePort{Name: "dns-tcp", Protocol: model.TCP, Port: 53})
 	}), endpoints("here"))
 	for to, want := range map[string]string{
@@ -239,7 +238,7 @@ func TestHostileNamesStayText(t *testing.T) {
 	s := endpoints("here", hostile)
 	s.Ports[0].Name = hostile
 	s.Name.Name = hostile
-	p := run(t, &fakeKernel{refuse: map[plan.Key]error{webKey: errors.New(hostile)}},
+	p := run(t, behaviour{Refuse: map[netip.Addr]error{webIP: errors.New(hostile)}},
 		service(func(svc *model.Service) {
 			svc.Ports[0].Name = hostile
 			svc.Problems = []model.Problem{{Object: hostile, Field: hostile, Reason: hostile, Remedy: hostile}}
@@ -267,7 +266,7 @@ func TestAHugeServiceHasAnAnswerOfBoundedSize(t *testing.T) {
 	for i := range 5000 {
 		s.Endpoints = append(s.Endpoints, model.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), Conditions: model.Ready})
 	}
-	a, text := run(t, &fakeKernel{}, service(), s).ask(t, "default/web", "")
+	a, text := run(t, behaviour{}, service(), s).ask(t, "default/web", "")
 	if len(a.Endpoints) != maxEndpoints || a.Omitted != 5000-maxEndpoints {
 		t.Errorf("%d endpoints and %d omitted", len(a.Endpoints), a.Omitted)
 	}
@@ -277,7 +276,7 @@ func TestAHugeServiceHasAnAnswerOfBoundedSize(t *testing.T) {
 }
 
 func TestAServiceWithVeryManyPortsHasAnswersForSome(t *testing.T) {
-	p := run(t, &fakeKernel{}, service(func(s *model.Service) {
+	p := run(t, behaviour{}, service(func(s *model.Service) {
 		for i := range 1000 {
 			s.Ports = append(s.Ports, model.ServicePort{Name: fmt.Sprint("p", i), Protocol: model.TCP, Port: uint16(1000 + i)})
 		}
@@ -303,7 +302,7 @@ func TestQuestionsThatCannotBeUnderstood(t *testing.T) {
 		{"unknown sender", "default/web", "me", "neither an IP nor one of pod, node, outside"},
 		{"families", "10.96.0.1:80", "2001:db8::1", "different families"},
 	}
-	p := run(t, &fakeKernel{})
+	p := run(t, behaviour{})
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := p.Explain(t.Context(), Question{To: tt.to, From: tt.from})

@@ -12,19 +12,19 @@ import (
 	"sluice/internal/plan"
 )
 
-// Options is what an Explainer is made of.
+// Options configures an Explainer.
 type Options struct {
 	Engine *engine.Engine
-	// Kernel is asked for what it holds, nil if the mode cannot tell.
-	Kernel dataplane.Describer
-	// InterfaceTo names the interface that leads to an address, "" if none does;
-	// nil if that cannot be told.
+	// Describer reads what the kernel holds; nil if the mode cannot do that.
+	Describer dataplane.Describer
+	// InterfaceTo returns the interface that leads to an address, "" if none does;
+	// nil if that is not known.
 	InterfaceTo func(netip.Addr) string
-	// IsLocal tells whether the routing table calls an address local; nil if only
-	// those are known to be that are on an interface.
+	// IsLocal reports whether an address is local by the routing table; nil if only
+	// the addresses of interfaces are known.
 	IsLocal func(netip.Addr) (bool, error)
 
-	// Stale says why what is known may be out of date, "" if it is not; nil where it
+	// Stale returns why the state may be out of date, "" if it is not; nil where it
 	// never is.
 	Stale func() string
 
@@ -57,7 +57,7 @@ func (e *Explainer) Explain(ctx context.Context, q Question) (*Reply, error) {
 	status := e.Engine.Status()
 	if !status.Synced {
 		reply.Flows = false
-		reply.Answers = []Answer{notInSync(q, status)}
+		reply.Answers = []Answer{notInSyncAnswer(q, status)}
 		return reply, nil
 	}
 	var results []result
@@ -96,7 +96,7 @@ func (e *Explainer) parse(q Question) (*resolver, error) {
 	return r, nil
 }
 
-// answer adds to a result what the engine and the kernel say of it.
+// answer adds the status and what the kernel holds to a result.
 func (e *Explainer) answer(ctx context.Context, f *result) Answer {
 	c := composer{result: f, now: e.Clock.Now(), mode: e.Mode}
 	if fe := f.decision.Frontend; fe != nil {
@@ -109,10 +109,10 @@ func (e *Explainer) answer(ctx context.Context, f *result) Answer {
 }
 
 func (e *Explainer) describe(ctx context.Context, key plan.Key, f *result) (*dataplane.Description, error) {
-	if e.Kernel == nil {
+	if e.Describer == nil {
 		return nil, nil
 	}
-	d, err := e.Kernel.Describe(ctx, dataplane.Destination{Key: key, IP: f.packet.To.Addr}, f.packet.Source)
+	d, err := e.Describer.Describe(ctx, dataplane.Destination{Key: key, IP: f.packet.To.Addr}, f.packet.Source)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
@@ -11,7 +12,7 @@ import (
 	"sluice/internal/printable"
 )
 
-// statusStep tells how far the frontend is on its way into the kernel.
+// statusStep describes how far the frontend is on its way into the kernel.
 func (c *composer) statusStep() {
 	s := c.status
 	if s == nil {
@@ -24,16 +25,17 @@ func (c *composer) statusStep() {
 	c.answer.Status = a
 	switch s.Phase {
 	case engine.Programmed:
-		c.step("status", "programmed %s ago, revision %d", ago(c.now, s.Since), s.Revision)
+		c.step("status", "programmed %s ago, revision %d", c.ago(s.Since), s.Revision)
 	case engine.Pending:
-		c.step("status", "planned %s ago, not yet in the kernel, revision %d", ago(c.now, s.Since), s.Revision)
+		c.step("status", "planned %s ago, not yet in the kernel, revision %d", c.ago(s.Since), s.Revision)
 	default:
-		c.step("status", "refused by the kernel since %s, tried %s, next try in %s, revision %d",
-			ago(c.now, s.Since), count(s.Attempts, "time"), printable.Duration(s.Retry.Sub(c.now)), s.Revision)
+		c.step("status", "refused by the kernel, %s, revision %d", printable.Attempts(s.Attempts, s.Since, s.Retry, c.now), s.Revision)
 	}
 }
 
-// kernelStep tells what the kernel holds.
+func (c *composer) ago(then time.Time) string { return printable.Duration(c.now.Sub(then)) }
+
+// kernelStep describes what the kernel holds.
 func (c *composer) kernelStep() {
 	if c.kernelErr != nil {
 		c.answer.Kernel = &KernelAnswer{Error: c.kernelErr.Error()}
@@ -61,20 +63,20 @@ func (c *composer) kernelStep() {
 		c.step("kernel", "holds nothing for this frontend")
 		return
 	}
-	holds := fmt.Sprintf("holds a verdict for it, and %s", count(size, "endpoint"))
+	holds := fmt.Sprintf("holds a verdict for it, and %s", printable.Count(size, "endpoint"))
 	if size == 0 {
 		holds = "holds a verdict for it, and no endpoint"
 	}
 	if k.Counted {
-		holds += fmt.Sprintf("; it has counted %s", count(int(k.Connections), "connection"))
+		holds += fmt.Sprintf("; it has counted %s", printable.Count(int(k.Connections), "connection"))
 		if k.Refused > 0 {
-			holds += fmt.Sprintf(" and %s that it refused", count(int(k.Refused), "packet"))
+			holds += fmt.Sprintf(" and %s that it refused", printable.Count(int(k.Refused), "packet"))
 		}
 	}
 	c.step("kernel", "%s", holds)
 }
 
-// kernelPool is the kernel's pool that the packet takes.
+// kernelPool returns the pool in the kernel that the packet takes.
 func (c *composer) kernelPool() (endpoints []netip.AddrPort, size int) {
 	if c.decision.Route == c.decision.Frontend.Outside {
 		return c.kernel.Outside, c.kernel.OutsideSize
@@ -82,7 +84,7 @@ func (c *composer) kernelPool() (endpoints []netip.AddrPort, size int) {
 	return c.kernel.Route, c.kernel.RouteSize
 }
 
-// inKernel tells whether the kernel does what was decided, as far as is known.
+// inKernel reports whether the kernel does what was decided, as far as is known.
 func (c *composer) inKernel() bool {
 	if c.decision.Relayed {
 		return true
@@ -103,7 +105,7 @@ func (c *composer) inKernel() bool {
 	return false
 }
 
-// programmingProblems are those of getting the frontend into the kernel.
+// programmingProblems adds problems of getting the frontend into the kernel.
 func (c *composer) programmingProblems() {
 	s := c.status
 	if s == nil || c.decision.Relayed {
@@ -125,7 +127,7 @@ func (c *composer) programmingProblems() {
 	}
 }
 
-// differs tells whether the kernel holds other endpoints than it should.
+// differs reports whether the kernel holds other endpoints than it should.
 func (c *composer) differs() bool {
 	pool, size := c.kernelPool()
 	want := c.decision.Route.Endpoints
@@ -133,7 +135,7 @@ func (c *composer) differs() bool {
 		return true
 	}
 	if c.decision.Cause == plan.SourceRange {
-		return false // a mode may leave out endpoints that nobody may connect to
+		return false // a mode may leave out endpoints that no client may connect to
 	}
 	if size != len(want) {
 		return true
@@ -144,15 +146,15 @@ func (c *composer) differs() bool {
 	return slices.ContainsFunc(want, func(e plan.Endpoint) bool { return !slices.Contains(pool, e.AddrPort) })
 }
 
-func notInSync(q Question, s engine.Summary) Answer {
-	waiting := list(s.WaitingFor, func(name string) string { return name })
+func notInSyncAnswer(q Question, s engine.Summary) Answer {
+	waiting := printable.List(s.WaitingFor, func(name string) string { return name })
 	return Answer{
-		Verdict: unknown, Cause: notInSyncCause,
+		Verdict: unknown, Cause: notInSync,
 		Summary: "the proxy does not know the cluster yet",
 		Packet:  PacketAnswer{From: q.From},
-		Steps:   []Step{{"status", fmt.Sprintf("waiting for %s; what an earlier proxy programmed goes on to work", waiting)}},
-		Problems: []Problem{{
-			Code:   notInSyncCause,
+		Steps:   []Step{{"status", fmt.Sprintf("waiting for %s; what an earlier proxy programmed stays in force", waiting)}},
+		Problems: []Advice{{
+			Code:   notInSync,
 			Text:   fmt.Sprintf("the proxy still waits for %s", waiting),
 			Remedy: "kube-proxy status shows what it waits for, and the log of the proxy why",
 		}},

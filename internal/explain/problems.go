@@ -7,21 +7,22 @@ import (
 
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/printable"
 )
 
 func (c *composer) problem(code, remedy, format string, args ...any) {
-	c.answer.Problems = append(c.answer.Problems, Problem{code, fmt.Sprintf(format, args...), remedy})
+	c.answer.Problems = append(c.answer.Problems, Advice{code, fmt.Sprintf(format, args...), remedy})
 }
 
-// addProblems tells what is wrong and what to do about it: first what keeps the
-// packet from getting through, then what is wrong besides.
+// addProblems adds what is wrong and what to do about it: first what keeps the
+// packet from getting through, then the rest.
 func (c *composer) addProblems() {
 	switch why := c.decision.Cause; {
 	case c.undecided == noSuchService:
 		c.problem(noSuchService,
 			fmt.Sprintf("look at it: kubectl -n %s get service %s -o yaml", c.service.Namespace, c.service.Name),
 			"either there is no Service %s, or it is not for this proxy: it is headless (clusterIP: None), of type ExternalName, "+
-				"or labelled service.kubernetes.io/service-proxy-name; or it was left out because of a mistake in it, which the log tells", c.service)
+				"or labelled service.kubernetes.io/service-proxy-name; or it was left out because of a mistake in it, which is in the log", c.service)
 	case c.decision.Frontend == nil:
 	case why == plan.SourceRange:
 		c.sourceRangesProblem()
@@ -37,11 +38,7 @@ func (c *composer) addProblems() {
 		c.suggestionProblem(s)
 	}
 	for _, p := range c.problems {
-		where := p.Object
-		if p.Field != "" {
-			where += ", " + p.Field
-		}
-		c.problem("object", p.Remedy, "%s: %s", where, p.Reason)
+		c.problem("object", p.Remedy, "%s: %s", p.Object, p.What())
 	}
 }
 
@@ -50,22 +47,22 @@ func (c *composer) sourceRangesProblem() {
 	if c.packet.Source.IsValid() {
 		remedy = fmt.Sprintf("add a range with %s to spec.loadBalancerSourceRanges of the Service", c.packet.Source)
 	}
-	c.problem(plan.SourceRange.String(), remedy, "the client is not among the sources that may connect: %s", prefixList(c.decision.Frontend.Sources))
+	c.problem(plan.SourceRange.String(), remedy, "the client is not among the sources that may connect: %s", prefixes(c.decision.Frontend.Sources))
 }
 
-// emptyProblems tell why a pool is empty.
+// emptyProblems adds why a pool is empty.
 func (c *composer) emptyProblems() {
 	if c.decision.Cause == plan.NoLocalEndpoint {
-		c.nothingHere()
+		c.noLocalEndpoints()
 	}
 	counts := map[plan.Reason]int{}
-	if c.account != nil {
-		for i := range c.account.Endpoints {
-			counts[c.reason(&c.account.Endpoints[i])]++
+	if c.pool != nil {
+		for i := range c.pool.Endpoints {
+			counts[c.reason(&c.pool.Endpoints[i])]++
 		}
 	}
 	if len(counts) == 0 {
-		c.nothingAtAll()
+		c.noEndpoints()
 	}
 	for why := plan.OtherFamily; why <= plan.HintedElsewhere; why++ {
 		if n := counts[why]; n > 0 {
@@ -74,20 +71,18 @@ func (c *composer) emptyProblems() {
 	}
 }
 
-func (c *composer) nothingHere() {
-	elsewhere := len(c.decision.Frontend.Route.Endpoints)
-	if c.decision.Frontend.Kind == plan.ClusterIP {
-		c.problem(plan.NoLocalEndpoint.String(),
-			"run an endpoint on every node whose pods use the Service (a DaemonSet), or set internalTrafficPolicy to Cluster",
-			"internalTrafficPolicy is Local and no endpoint on this node (%s) can be used", c.evidence.NodeName())
-		return
+func (c *composer) noLocalEndpoints() {
+	f := c.decision.Frontend
+	text := fmt.Sprintf("%s is Local and no endpoint on this node (%s) can be used", f.Kind.Policy(), c.evidence.NodeName())
+	remedy := "run an endpoint on every node whose pods use the Service (a DaemonSet)"
+	if f.Kind != plan.ClusterIP {
+		text += fmt.Sprintf("; there are %d on other nodes", len(f.Route.Endpoints))
+		remedy = "send clients to a node with an endpoint (a load balancer finds out by the healthCheckNodePort)"
 	}
-	c.problem(plan.NoLocalEndpoint.String(),
-		"send clients to a node with an endpoint (a load balancer finds out by the healthCheckNodePort), or set externalTrafficPolicy to Cluster",
-		"externalTrafficPolicy is Local and no endpoint on this node (%s) can be used; there are %d on other nodes", c.evidence.NodeName(), elsewhere)
+	c.problem(plan.NoLocalEndpoint.String(), remedy+", or set "+f.Kind.Policy()+" to Cluster", "%s", text)
 }
 
-func (c *composer) nothingAtAll() {
+func (c *composer) noEndpoints() {
 	text := "the Service has no EndpointSlice"
 	if len(c.evidence.Slices) > 0 {
 		text = "the EndpointSlices of the Service are empty"
@@ -97,33 +92,31 @@ func (c *composer) nothingAtAll() {
 			c.service.Namespace, c.service.Name), "%s", text)
 }
 
-// leftOut tells of endpoints that cannot be used for one reason.
+// leftOut adds that endpoints cannot be used, for one reason.
 func (c *composer) leftOut(why plan.Reason, n int) {
-	port := &c.account.Port
 	pods := fmt.Sprintf("look at the pods and their readiness: kubectl -n %s get pods -o wide", c.service.Namespace)
-	some := count(n, "endpoint")
+	text := printable.Count(n, "endpoint") + " " + why.Text()
 	switch why {
 	case plan.OtherFamily:
-		c.problem(why.String(), "add the family to spec.ipFamilies of the Service", "%s of a family that the Service has no ClusterIP of", some)
+		c.problem(why.String(), "add the family to spec.ipFamilies of the Service", "%s", text)
 	case plan.NoSuchPort:
+		port := &c.pool.Port
 		c.problem(why.String(), "a service port and its endpoints' port must have the same name and protocol: correct the name in the EndpointSlice, or a targetPort that no container has",
-			"%s without a %s port %s; their slices have %s", some, port.Protocol, nameWord(port.Name), c.slicePorts())
+			"%s: the Service needs a %s port %s, its slices have %s", text, port.Protocol, nameText(port.Name), c.slicePorts())
 	case plan.BadAddress:
-		c.problem(why.String(), "give the endpoints addresses that other nodes can reach", "%s with an address that no connection can go to", some)
-	case plan.NotReady:
-		c.problem(why.String(), pods, "%s not ready", some)
-	case plan.NotServing:
-		c.problem(why.String(), pods, "%s terminating and no longer serving", some)
+		c.problem(why.String(), "give the endpoints addresses that other nodes can reach", "%s", text)
+	case plan.NotReady, plan.NotServing:
+		c.problem(why.String(), pods, "%s", text)
 	}
 }
 
-// slicePorts lists what ports the slices of the packet's family have.
+// slicePorts lists the ports of the slices of the packet's family.
 func (c *composer) slicePorts() string {
 	var words []string
 	for _, s := range c.evidence.Slices {
 		for _, p := range s.Ports {
-			word := fmt.Sprintf("%s port %s", p.Protocol, nameWord(p.Name))
-			if s.Family == c.account.Family && !slices.Contains(words, word) {
+			word := fmt.Sprintf("%s port %s", p.Protocol, nameText(p.Name))
+			if s.Family == c.pool.Family && !slices.Contains(words, word) {
 				words = append(words, word)
 			}
 		}
@@ -131,10 +124,10 @@ func (c *composer) slicePorts() string {
 	if len(words) == 0 {
 		return "no ports"
 	}
-	return list(words, func(w string) string { return w })
+	return printable.List(words, func(w string) string { return w })
 }
 
-// composeMiss tells of a packet that meets no frontend.
+// composeMiss describes a packet that meets no frontend.
 func (c *composer) composeMiss() {
 	if c.undecided != "" {
 		return
@@ -145,14 +138,14 @@ func (c *composer) composeMiss() {
 	case plan.UnknownPort:
 		c.step("frontend", "%s is a ClusterIP in use, and every port of it that no Service has is rejected", to.Addr)
 	case plan.UnallocatedAddress:
-		c.step("frontend", "%s is in a service CIDR, but no Service has it: nobody could answer", to.Addr)
+		c.step("frontend", "%s is in a service CIDR, but no Service has it", to.Addr)
 		c.problem(why.String(), "use the ClusterIP that the Service has now: kubectl get services -A", "no Service has the address %s", to.Addr)
 	case plan.NoIPv6:
-		c.step("frontend", "this node does IPv4 only: the proxy has nothing to do with packets of IPv6")
+		c.step("frontend", "this node does IPv4 only: the proxy does not handle IPv6 packets")
 		c.problem(why.String(), "use an IPv4 address, or switch IPv6 on, on the node (sysctl net.ipv6.conf.all.disable_ipv6=0), and start the proxy again",
-			"IPv6 is switched off on this node")
+			"%s", why.Text())
 	default:
-		c.step("frontend", "no Service has %s, port %d/%s: the packet is none of the proxy's business", to.Addr, to.Port, to.Protocol)
+		c.step("frontend", "no Service has %s, port %d/%s: the proxy does not touch the packet", to.Addr, to.Port, to.Protocol)
 	}
 }
 
@@ -160,7 +153,7 @@ func (c *composer) suggestionProblem(s suggestion) {
 	switch s.kind {
 	case hasPorts:
 		c.problem(plan.UnknownPort.String(), "use one of these ports, or add the port to the Service",
-			"Service %s has no such port; it has %s", s.service, list(s.ports, portWord))
+			"Service %s has no such port; it has %s", s.service, printable.List(s.ports, portText))
 	case noPorts:
 		c.problem(plan.UnknownPort.String(), "look at its ports and addresses: kubectl -n "+s.service.Namespace+" get service "+s.service.Name+" -o yaml",
 			"Service %s has nothing here that such a client could connect to; its ports are: %s", s.service, portsOrNone(s.ports))
@@ -176,7 +169,7 @@ func (c *composer) suggestionProblem(s suggestion) {
 			"node port %d/%s is Service %s's, which is of %s only", s.ports[0].NodePort, s.ports[0].Protocol, s.service, model.FamilyOf(s.ips[0]))
 	case nodePortIPs:
 		c.problem("node-port-addresses", "use one of those addresses, or set nodePortAddresses (--nodeport-addresses)",
-			"the node port is Service %s's, but node ports answer on these addresses only: %s", s.service, list(s.ips, netip.Addr.String))
+			"the node port is Service %s's, but node ports answer on these addresses only: %s", s.service, printable.List(s.ips, netip.Addr.String))
 	case unservedLoopback:
 		c.problem("loopback", "use an address of the node, or add the word localhost to nodePortAddresses (--nodeport-addresses), which serves TCP and UDP",
 			"node port %d/%s is Service %s's, but is not served on loopback addresses", s.ports[0].NodePort, s.ports[0].Protocol, s.service)
@@ -193,5 +186,5 @@ func portsOrNone(ports []model.ServicePort) string {
 	if len(ports) == 0 {
 		return "none"
 	}
-	return list(ports, portWord)
+	return printable.List(ports, portText)
 }

@@ -10,27 +10,27 @@ import (
 	"sluice/internal/model"
 )
 
-// ErrQuestion is the error of a question that cannot be understood.
+// ErrQuestion is the error of a question that cannot be parsed.
 var ErrQuestion = errors.New("cannot parse the question")
 
-// Question is what is asked, as people write it.
+// Question is a question as people write it.
 type Question struct {
 	// To is a Service as namespace/name or namespace/name:port, or an address as
 	// IP:port or IP:port/protocol.
 	To string
 	// From is an IP, or one of the words pod, node and outside; pod if empty.
 	From string
-	// Interface is what the packet arrives through. If it is empty, and pods are
+	// Interface is what the packet arrives through. If it is empty and pods are
 	// recognised by their interface, it is the one that leads to From.
 	Interface string
 }
 
-// target is where a packet is to go.
+// target is the destination of a question.
 type target struct {
 	service model.Name // if it is asked by name
 	port    string     // of the service: name or number, "" for all
 	key     netip.AddrPort
-	proto   model.Protocol // 0 if it was not said
+	proto   model.Protocol // 0 if the question has none
 }
 
 func badQuestion(format string, args ...any) error {
@@ -62,8 +62,8 @@ func parseTarget(s string) (target, error) {
 	return target{service: model.Name{Namespace: namespace, Name: name}, port: port, proto: proto}, nil
 }
 
-// cutProtocol takes a protocol off the end of a target. A Service may be called
-// "tcp": what has only one slash and no port before it is a name.
+// cutProtocol cuts a protocol off the end of a target. A Service may be called
+// "tcp": with one slash and no port before it, it is a name.
 func cutProtocol(s string) (rest string, p model.Protocol, err error) {
 	at := strings.LastIndex(s, "/")
 	if at < 0 || !strings.Contains(s[:at], ":") {
@@ -77,7 +77,7 @@ func cutProtocol(s string) (rest string, p model.Protocol, err error) {
 	return "", 0, badQuestion("%q is not a protocol of Services: use TCP, UDP or SCTP", s[at+1:])
 }
 
-// means tells whether a port of a Service is the one that is asked for.
+// means reports whether the question is for a port of a Service.
 func (t *target) means(p *model.ServicePort) bool {
 	if t.proto != 0 && t.proto != p.Protocol {
 		return false
@@ -89,7 +89,7 @@ func (t *target) meansNodePort(p *model.ServicePort) bool {
 	return p.NodePort != 0 && t.port == strconv.Itoa(int(p.NodePort)) && t.port != strconv.Itoa(int(p.Port))
 }
 
-// number is the port that is asked for, if it is one.
+// number returns the port, if the question gives a number.
 func (t *target) number() (uint16, bool) {
 	n, err := strconv.ParseUint(t.port, 10, 16)
 	return uint16(n), err == nil && n > 0

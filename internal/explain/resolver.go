@@ -10,56 +10,10 @@ import (
 	"sluice/internal/plan"
 )
 
-// result is all that is known of one packet. Nothing in it belongs to the
-// engine: it may be used when the view is gone.
-type result struct {
-	packet   plan.Packet
-	said     string // how the sender was named in the question
-	in       string // the interface it arrives through, if that is known
-	detector plan.Detector
-	// undecided is why there is no decision: nothing is known that a packet could go
-	// to. "" if there is one.
-	undecided string
-	decision  plan.Decision
-	service   model.Name // whose frontend or ClusterIP it is, empty for nobody's
-	evidence  plan.Evidence
-	problems  []model.Problem // of the Service and its slices
-	// others are the other frontends of the service port.
-	others []*plan.Frontend
-	// hints tell of things that are nearly what was asked for.
-	suggestions []suggestion
-}
-
-// hint is something that is nearly what was asked for.
-type suggestion struct {
-	kind suggestionKind
-	// What it is about; which of these are set depends on the kind.
-	service model.Name
-	ports   []model.ServicePort
-	ips     []netip.Addr
-	field   plan.Kind
-}
-
-type suggestionKind uint8
-
-const (
-	hasPorts         suggestionKind = iota // the Service of the address has these ports
-	otherProtocol                          // the node port is there for another protocol
-	sameName                               // a Service of that name is in another namespace
-	isEndpoint                             // the address is an endpoint of the Service
-	otherFamily                            // the node port is there for the other family
-	nodePortIPs                            // the node port is the Service's, but answers elsewhere
-	orphanSlices                           // there are slices for a Service that is not known
-	onlyClusterIP                          // the Service has no frontend for talkers from outside
-	noPorts                                // nothing of the Service can be used
-	unservedLoopback                       // loopback is not an address for node ports
-)
-
-// maxAnswers is after how many answers the other ports of a Service are left
-// out.
+// maxAnswers is after how many answers the other ports of a Service are omitted.
 const maxAnswers = 20
 
-// resolver looks things up in a view.
+// resolver resolves a question to results, in a view of the engine.
 type resolver struct {
 	engine.View
 	question Question
@@ -67,11 +21,10 @@ type resolver struct {
 	source   netip.Addr // if the question names one
 	in       string
 	nodeIPs  []netip.Addr
-	isLocal  func(netip.Addr) (bool, error) // nil if that cannot be asked
+	isLocal  func(netip.Addr) (bool, error) // nil if unknown
 }
 
-// local tells whether the routing table calls an address local, as far as it can
-// be asked.
+// isRouteLocal reports whether an address is local by the routing table.
 func (r *resolver) isRouteLocal(ip netip.Addr) bool {
 	if r.isLocal == nil {
 		return false
@@ -80,14 +33,13 @@ func (r *resolver) isRouteLocal(ip netip.Addr) bool {
 	return yes && err == nil
 }
 
-// onNode tells whether an address is the node's: one that it is known by, or one by
-// a route.
+// isNodeIP reports whether an address is the node's, by its interfaces, its Node
+// object or the routing table.
 func (r *resolver) isNodeIP(ip netip.Addr) bool {
 	return ip.IsLoopback() || slices.Contains(r.nodeIPs, ip) || r.isRouteLocal(ip)
 }
 
-// look finds what there is to say to a question: one result for each packet
-// that may be meant.
+// resolve returns one result for each packet that the question may mean.
 func (r *resolver) resolve() (results []result, omitted int) {
 	r.nodeIPs = slices.Clone(r.State.HostIPs())
 	if n := r.State.Node(); n != nil {
@@ -115,10 +67,10 @@ func (r *resolver) resolve() (results []result, omitted int) {
 	return results, omitted
 }
 
-// sender fills in who sends a packet to a family.
+// setClient sets the client of a packet of a family.
 func (r *resolver) setClient(f model.Family, p *plan.Packet) {
 	d := r.Desired.Settings.Detector(f)
-	if p.To.Addr.IsLoopback() { // nobody else can send there
+	if p.To.Addr.IsLoopback() { // only the node itself can send there
 		p.From, p.Source = plan.NodeClient, p.To.Addr
 		return
 	}
@@ -136,7 +88,7 @@ func (r *resolver) setClient(f model.Family, p *plan.Packet) {
 	}
 }
 
-// nodeIP is an address of the node that others can reach.
+// nodeIP returns an address of the node that others can reach.
 func (r *resolver) nodeIP(f model.Family) netip.Addr {
 	if n := r.State.Node(); n != nil && n.PrimaryIP(f).IsValid() {
 		return n.PrimaryIP(f)
@@ -149,7 +101,7 @@ func (r *resolver) nodeIP(f model.Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// find decides about a packet and gathers what is known of its Service.
+// resolvePacket decides about a packet and collects what is known of its Service.
 func (r *resolver) resolvePacket(to netip.Addr, port uint16, proto model.Protocol) result {
 	p := plan.Packet{To: plan.Key{Addr: to, Port: port, Protocol: proto}, ToNode: r.isRouteLocal(to)}
 	r.setClient(model.FamilyOf(to), &p)
@@ -163,7 +115,7 @@ func (r *resolver) resolvePacket(to netip.Addr, port uint16, proto model.Protoco
 	return f
 }
 
-// attach adds what is known of a Service.
+// attach adds what is known of a Service to a result.
 func (r *resolver) attach(f *result, service model.Name) {
 	f.service = service
 	f.evidence = r.Evidence(service)
@@ -174,7 +126,7 @@ func (r *resolver) attach(f *result, service model.Name) {
 	}
 }
 
-// refused is why a Service, or a newer version of it, was not taken over.
+// refused returns why a Service, or a newer version of it, was refused.
 func (r *resolver) refused(service model.Name) []model.Problem {
 	var out []model.Problem
 	for _, p := range r.Desired.Refused {
@@ -185,8 +137,7 @@ func (r *resolver) refused(service model.Name) []model.Problem {
 	return out
 }
 
-// otherFrontends are those of the service port that a frontend belongs to, but for
-// itself.
+// otherFrontends returns the other frontends of a frontend's service port.
 func otherFrontends(e *plan.Evidence, of *plan.Frontend) []*plan.Frontend {
 	var out []*plan.Frontend
 	for _, f := range e.Frontends() {
@@ -197,8 +148,8 @@ func otherFrontends(e *plan.Evidence, of *plan.Frontend) []*plan.Frontend {
 	return out
 }
 
-// resolvePort finds a packet to a service port, for each family in which the
-// Service and the sender are.
+// resolvePort resolves a service port, in each family that the Service and the
+// client have.
 func (r *resolver) resolvePort(svc *model.Service, port *model.ServicePort) []result {
 	var out []result
 	for _, family := range model.Families {
@@ -224,8 +175,7 @@ func (r *resolver) resolvePort(svc *model.Service, port *model.ServicePort) []re
 	return out
 }
 
-// bestFrontend is the one that such a sender would use: from outside, what is
-// there for those outside.
+// bestFrontend returns the frontend that such a client would use.
 func (r *resolver) bestFrontend(svc *model.Service, port *model.ServicePort, family model.Family, from plan.Client) *plan.Frontend {
 	var nodePort []netip.Addr
 	if port.NodePort != 0 && firstOf(family, r.Desired.Settings.NodePortIPs).IsValid() {
@@ -260,8 +210,8 @@ func firstOf(f model.Family, ips []netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// resolveAddress finds what is at an address and port, and if that is nothing, what
-// is near it.
+// resolveAddress resolves an address and port. If no frontend is there, it adds
+// suggestions.
 func (r *resolver) resolveAddress(to netip.Addr, port uint16, proto model.Protocol) result {
 	f := r.resolvePacket(to, port, proto)
 	if f.decision.Frontend != nil || f.decision.Cause == plan.NoIPv6 {
@@ -274,15 +224,14 @@ func (r *resolver) resolveAddress(to netip.Addr, port uint16, proto model.Protoc
 	return f
 }
 
-// near looks through all Services for what is near an address where nothing is.
-// It returns the Service that the address belongs to, if there is one. This goes
-// over the whole cluster, but only to tell somebody of a mistake.
+// suggest searches all Services for what is close to an address without a frontend.
+// It returns the Service that has the address, if there is one.
 func (r *resolver) suggest(f *result, to netip.Addr, port uint16) (owner model.Name) {
 	onNode := r.isNodeIP(to)
 	for name, svc := range r.State.Services() {
-		if field, has := fieldOf(svc, to); has {
+		if hasAddress(svc, to) {
 			owner = name
-			f.suggestions = append(f.suggestions, suggestion{kind: hasPorts, service: name, ports: svc.Ports, field: field})
+			f.suggestions = append(f.suggestions, suggestion{kind: hasPorts, service: name, ports: svc.Ports})
 		}
 		for _, p := range svc.Ports {
 			if onNode && p.NodePort == port {
@@ -325,24 +274,15 @@ func (r *resolver) suggestNodePort(svc *model.Service, p model.ServicePort, to n
 	return s
 }
 
-// fieldOf tells which field of a Service an address stands in.
-func fieldOf(svc *model.Service, ip netip.Addr) (plan.Kind, bool) {
-	switch {
-	case slices.Contains(svc.ClusterIPs, ip):
-		return plan.ClusterIP, true
-	case slices.Contains(svc.LoadBalancerIPs, ip):
-		return plan.LoadBalancerIP, true
-	case slices.Contains(svc.ExternalIPs, ip):
-		return plan.ExternalIP, true
-	}
-	return 0, false
+func hasAddress(svc *model.Service, ip netip.Addr) bool {
+	return slices.Contains(svc.ClusterIPs, ip) || slices.Contains(svc.LoadBalancerIPs, ip) || slices.Contains(svc.ExternalIPs, ip)
 }
 
 func hasEndpoint(s *model.Slice, ip netip.Addr) bool {
 	return slices.ContainsFunc(s.Endpoints, func(e model.Endpoint) bool { return e.Addr == ip })
 }
 
-// missing is the result for a Service that is not known.
+// unknownService returns the result for a Service that is not known.
 func (r *resolver) unknownService() result {
 	f := result{undecided: noSuchService, service: r.target.service, said: cmp.Or(r.question.From, plan.PodClient.String())}
 	f.problems = r.refused(r.target.service)
@@ -358,8 +298,8 @@ func (r *resolver) unknownService() result {
 	return f
 }
 
-// noPort is the result for a Service that lacks the port that is asked for. If
-// it is a number, it is told what happens to a packet that goes there.
+// unknownPort returns the result for a Service without the port of the question. If
+// that is a number, the result is for a packet to it.
 func (r *resolver) unknownPort(svc *model.Service) result {
 	number, ok := r.target.number()
 	for _, ip := range svc.ClusterIPs {

@@ -6,16 +6,16 @@ import (
 	"net/netip"
 	"strings"
 
+	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/printable"
 )
 
-// maxLines is how many endpoints of a kind, and objects of the kernel, are
-// written out for people.
+// maxLines is how many endpoints in and out of the pool, and objects of the kernel,
+// are written.
 const maxLines = 20
 
-// Write writes a reply for people. Whatever names and errors are in it, it is
-// lines of visible characters.
+// Write writes a reply as text. Names and errors in it are escaped.
 func Write(w io.Writer, r *Reply) error {
 	t := &text{}
 	if r.Stale != "" {
@@ -30,22 +30,22 @@ func Write(w io.Writer, r *Reply) error {
 	}
 	if r.Omitted > 0 {
 		t.Line("")
-		t.Line("and %s more: ask for one, as NAMESPACE/NAME:PORT", count(r.Omitted, "port"))
+		t.Line("and %s more: ask for one, as NAMESPACE/NAME:PORT", printable.Count(r.Omitted, "port"))
 	}
 	return t.Page.Write(w)
 }
 
-// text is a page of answers.
+// text is the text of a reply.
 type text struct{ printable.Page }
 
-// row is a line with its subject in a column of its own.
+// row adds a line with its subject in a column of its own.
 func (t *text) row(subject, format string, args ...any) {
 	t.Row(16, "  "+subject, format, args...)
 }
 
 func (t *text) answer(a *Answer) {
 	t.Line("%s", a.title())
-	t.Line("%s: %s", strings.ToUpper(a.verdictWord()), a.Summary)
+	t.Line("%s: %s", strings.ToUpper(a.outcome()), a.Summary)
 	for i, s := range a.Steps {
 		if i == 0 {
 			t.Line("")
@@ -78,7 +78,7 @@ func (t *text) answer(a *Answer) {
 	}
 }
 
-// once is a subject in the first of several rows.
+// once returns the subject in the first of several rows, "" in the others.
 func once(subject string, row int) string {
 	if row == 0 {
 		return subject
@@ -106,9 +106,9 @@ func (a *Answer) title() string {
 	return strings.Join(append(words, "from "+from), " ")
 }
 
-// verdictWord tells apart what is decided from what happens.
-func (a *Answer) verdictWord() string {
-	if a.Verdict == verdictWord(plan.Forward) && !a.Flows {
+// outcome is the verdict, unless the kernel is not programmed so.
+func (a *Answer) outcome() string {
+	if a.Verdict == plan.Forward.Text() && !a.Flows {
 		return "not programmed"
 	}
 	return a.Verdict
@@ -149,4 +149,23 @@ func (e *EndpointAnswer) where() string {
 		where += ": " + e.Text
 	}
 	return where
+}
+
+func prefixes(all []netip.Prefix) string { return printable.List(all, netip.Prefix.String) }
+
+// portText is "80/TCP (http)".
+func portText(p model.ServicePort) string {
+	s := fmt.Sprintf("%d/%s", p.Port, p.Protocol)
+	if p.Name != "" {
+		s += " (" + p.Name + ")"
+	}
+	return s
+}
+
+// nameText describes a port's name, and says so if it has none.
+func nameText(name string) string {
+	if name == "" {
+		return "without a name"
+	}
+	return fmt.Sprintf("named %q", name)
 }

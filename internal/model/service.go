@@ -132,22 +132,27 @@ type ServicePort struct {
 	NodePort uint16 // 0 for none
 }
 
-// Problem is a defect of an object, reported to its owner.
+// Problem is a defect of an object, reported to its owner. The names of its fields
+// in JSON are an interface and never change.
 type Problem struct {
-	Object string // kind and name, "Service default/web"
-	Field  string // path of the field, "spec.ports[0].port"
-	Reason string // what is wrong
-	Remedy string // what to do about it
+	Object string `json:"object"`           // kind and name, "Service default/web"
+	Field  string `json:"field,omitempty"`  // path of the field, "spec.ports[0].port"
+	Reason string `json:"reason"`           // what is wrong
+	Remedy string `json:"remedy,omitempty"` // what to do about it
 }
 
 func (p Problem) String() string {
-	s := p.Object
-	if p.Field != "" {
-		s += ": " + p.Field
-	}
-	s += ": " + p.Reason
+	s := p.Object + ": " + p.What()
 	if p.Remedy != "" {
 		s += " (" + p.Remedy + ")"
 	}
 	return s
+}
+
+// What is what is wrong with the object, without its name and the remedy.
+func (p Problem) What() string {
+	if p.Field == "" {
+		return p.Reason
+	}
+	return p.Field + ": " + p.Reason
 }

@@ -48,15 +48,15 @@ var contests = []struct {
 }{
 	{
 		"external IP", func(s *model.Service) { s.ExternalIPs = addrs("198.51.100.1") },
-		Key{addrs("198.51.100.1")[0], 80, model.TCP}, "spec.externalIPs", "198.51.100.1:80/TCP",
+		Key{addrs("198.51.100.1")[0], 80, model.TCP}, "spec.externalIPs", "ExternalIP 198.51.100.1:80/TCP",
 	},
 	{
 		"load balancer IP", func(s *model.Service) { s.LoadBalancerIPs = addrs("198.51.100.1") },
-		Key{addrs("198.51.100.1")[0], 80, model.TCP}, "status.loadBalancer.ingress", "198.51.100.1:80/TCP",
+		Key{addrs("198.51.100.1")[0], 80, model.TCP}, "status.loadBalancer.ingress", "LoadBalancerIP 198.51.100.1:80/TCP",
 	},
 	{
 		"node port", func(s *model.Service) { s.Ports[0].NodePort = 30080 },
-		Key{addrs("0.0.0.0")[0], 30080, model.TCP}, "spec.ports", "IPv4 node port 30080/TCP",
+		Key{addrs("0.0.0.0")[0], 30080, model.TCP}, "spec.ports", "NodePort 30080/TCP (IPv4)",
 	},
 }
 

@@ -129,11 +129,7 @@ func (d *draft) sliceProblem(s *model.Slice) (p model.Problem, found bool) {
 
 // lost returns the problem of a Service that lost a frontend to another one.
 func lost(f *Frontend, winner model.Name) model.Problem {
-	what := f.Key.String()
-	if f.Kind == NodePort {
-		what = fmt.Sprintf("%s node port %d/%s", f.Family(), f.Key.Port, f.Protocol)
-	}
-	return taken(f.Service, f.Kind.field(), what, winner)
+	return taken(f.Service, f.Kind.field(), f.Text(), winner)
 }
 
 // lostHealthCheck does the same for a health check node port.

@@ -1,6 +1,6 @@
-// Package status tells on one screen how a running proxy is: what it knows, how
-// much of that is in the kernel, what it did last, and what does not work.
+// Package status reports the state of a running proxy on one screen: what it knows,
+// how much of that is in the kernel, the last changes, and what does not work.
 //
-// A Reporter reads the engine, and a History remembers the last commits. A
-// Report is data, for programs; Write makes text of it, for people.
+// A Reporter reads the engine, and a History keeps the last commits. A Report is
+// data, for programs; Write formats it as text, for people.
 package status

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	mostChanges  = 60 // that are remembered
-	mostServices = 3  // that are named in each
+	maxChanges  = 60 // that are kept
+	maxServices = 3  // that each names
 )
 
-// Change is something that was programmed.
+// Change is a commit that changed something.
 type Change struct {
 	At       time.Time `json:"at"`
 	Revision uint64    `json:"revision"`
@@ -25,19 +25,19 @@ type Change struct {
 	Removed  int      `json:"removed"` // frontends
 	Failed   int      `json:"failed"`  // frontends
 	Elements int      `json:"elements"`
-	// Took is how long the kernel took, and Latency how long it took from the
-	// arrival of the first event to the end, both in seconds.
+	// Took is the duration of the commit, and Latency the time from the first event
+	// to its end, in seconds.
 	Took    float64 `json:"tookSeconds"`
 	Latency float64 `json:"latencySeconds"`
 }
 
-// History remembers the last commits. The zero value is ready to use.
+// History keeps the last commits. The zero value is ready to use.
 type History struct {
 	mu      sync.Mutex
 	changes []Change // oldest first
 }
 
-// Committed remembers a commit, unless it changed nothing.
+// Committed adds a commit, unless it changed nothing.
 func (h *History) Committed(c *engine.Commit) {
 	change := c.Change
 	if change.Empty() {
@@ -53,13 +53,13 @@ func (h *History) Committed(c *engine.Commit) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.changes) == mostChanges {
+	if len(h.changes) == maxChanges {
 		h.changes = slices.Delete(h.changes, 0, 1)
 	}
 	h.changes = append(h.changes, now)
 }
 
-// Last are the last changes, the newest first.
+// Last returns the last changes, the newest first.
 func (h *History) Last() []Change {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -68,7 +68,7 @@ func (h *History) Last() []Change {
 	return out
 }
 
-// servicesOf names the first few Services of a change.
+// servicesOf returns the names of the first few Services of a change.
 func servicesOf(change *plan.Change) []string {
 	var names []string
 	var last model.Name
@@ -78,7 +78,7 @@ func servicesOf(change *plan.Change) []string {
 		}
 		last = f.Service
 		if name := last.String(); !slices.Contains(names, name) {
-			if names = append(names, name); len(names) == mostServices {
+			if names = append(names, name); len(names) == maxServices {
 				break
 			}
 		}

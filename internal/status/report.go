@@ -1,6 +1,7 @@
 package status
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -9,43 +10,44 @@ import (
 
 	"sluice/internal/engine"
 	"sluice/internal/model"
+	"sluice/internal/printable"
 )
 
 const (
-	mostFailures = 20 // that are listed
-	mostProblems = 20 // that are listed
+	maxFailures = 20 // that are listed
+	maxProblems = 20 // that are listed
 )
 
-// Report is how the proxy is. The names of its fields in JSON are an interface:
-// they stay.
+// Report is the status of the proxy. The names of its fields in JSON are an
+// interface and never change.
 type Report struct {
 	Version string `json:"version"`
 	Kernel  string `json:"kernel"`
 	Mode    string `json:"mode"`
-	// ModeReason is why the mode is this one, "" if it was chosen.
+	// ModeReason is why the mode is this one, "" if it was configured.
 	ModeReason string `json:"modeReason,omitempty"`
 
 	Node    string    `json:"node"`
 	Now     time.Time `json:"now"`
 	Started time.Time `json:"started"`
 
-	// Healthy says that the kernel follows what is desired, Leaving why load
+	// Healthy is set while the kernel follows what is desired. Leaving is why load
 	// balancers should send no new connections here, "" if they should.
 	Healthy bool   `json:"healthy"`
 	Leaving string `json:"leaving,omitempty"`
 
-	// Waiting is why the proxy does nothing yet: another has the node. "" otherwise.
+	// Waiting is why the proxy does nothing yet, because another one programs the
+	// node; "" otherwise.
 	Waiting string `json:"waiting,omitempty"`
 
-	// IPv4Only says that this node does no IPv6.
+	// IPv4Only is set if IPv6 is switched off on this node.
 	IPv4Only bool `json:"ipv4Only,omitempty"`
 
-	// Synced says that the sources told all they knew at the start, WaitingFor
-	// names those that did not.
+	// Synced is set once all sources are in sync, WaitingFor are those that are not.
 	Synced     bool     `json:"synced"`
 	WaitingFor []string `json:"waitingFor,omitempty"`
 
-	// APIServer is how things stand with the API server, nil without one.
+	// APIServer is nil without one.
 	APIServer *APIServer `json:"apiServer,omitempty"`
 
 	DesiredRevision    uint64 `json:"desiredRevision"`
@@ -56,10 +58,10 @@ type Report struct {
 	Endpoints int       `json:"endpoints"` // in slices, each as often as it is there
 	Frontends Frontends `json:"frontends"`
 
-	// Advisories are what on the node is in the way of Services, or may be.
-	Advisories []Problem `json:"advisories,omitempty"`
+	// Advisories are problems of the node that affect Services, or may.
+	Advisories []model.Problem `json:"advisories,omitempty"`
 
-	// Writing is how far a commit under way is.
+	// Writing is the progress of a commit, nil if there is none.
 	Writing *Writing `json:"writing,omitempty"`
 
 	PendingSince time.Time `json:"pendingSince,omitzero"`
@@ -71,23 +73,35 @@ type Report struct {
 	Repairs      uint64    `json:"reconciles"`
 	Transactions uint64    `json:"transactions"`
 
-	Failures []Failure `json:"failures,omitempty"` // at most 20; Frontends counts all
-	Problems []Problem `json:"problems,omitempty"` // at most 20
-	// ProblemCount counts all that was left out of objects.
+	Failures []Failure       `json:"failures,omitempty"` // at most 20; Frontends counts all
+	Problems []model.Problem `json:"problems,omitempty"` // at most 20
+	// ProblemCount counts all problems of objects.
 	ProblemCount int      `json:"problemCount"`
 	Changes      []Change `json:"changes,omitempty"` // the newest first
 }
 
-// APIServer is how things stand with the API server.
+// APIServer is the state of the connection to the API server.
 type APIServer struct {
 	Connected bool      `json:"connected"`
-	Since     time.Time `json:"since"`           // it is, or is not
-	Error     string    `json:"error,omitempty"` // while it is not
+	Since     time.Time `json:"since"`           // connected, or not
+	Error     string    `json:"error,omitempty"` // while not connected
 	Remedy    string    `json:"remedy,omitempty"`
-	// WaitingFor are the kinds of which nothing was received yet.
+	// WaitingFor are the kinds that were not listed yet.
 	WaitingFor []string `json:"waitingFor,omitempty"`
-	// Without are the kinds that the proxy does its work without.
+	// Without are the kinds that the proxy works without.
 	Without []Absence `json:"without,omitempty"`
+}
+
+// Away describes why the API server is not connected, "" if it is.
+func (a *APIServer) Away(now time.Time) string {
+	since := printable.Duration(now.Sub(a.Since))
+	switch {
+	case a.Connected:
+		return ""
+	case a.Error == "":
+		return fmt.Sprintf("the API server has not answered yet, for %s", since)
+	}
+	return fmt.Sprintf("the API server cannot be reached for %s, what is known stays in force: %s", since, a.Error)
 }
 
 // Absence is a kind of object that the API server does not let the proxy have.
@@ -105,7 +119,7 @@ type Frontends struct {
 	Failed     int `json:"failed"`
 }
 
-// Writing is how far a commit is.
+// Writing is the progress of a commit.
 type Writing struct {
 	Since        time.Time `json:"since"`
 	Done         int       `json:"done"`  // frontends
@@ -123,16 +137,7 @@ type Failure struct {
 	Retry    time.Time `json:"retry"`
 }
 
-// Problem is something that was left out of an object, or an object that was
-// refused.
-type Problem struct {
-	Object string `json:"object"`
-	Field  string `json:"field,omitempty"`
-	Reason string `json:"reason"`
-	Remedy string `json:"remedy,omitempty"`
-}
-
-// Options is what a Reporter is made of.
+// Options configures a Reporter.
 type Options struct {
 	Engine  *engine.Engine
 	History *History
@@ -155,8 +160,7 @@ type Reporter struct {
 	started time.Time
 }
 
-// WaitingReport is the report of a proxy that does nothing yet, for that reason. It
-// knows no more than this.
+// WaitingReport returns the report of a proxy that does nothing yet, for a reason.
 func WaitingReport(o Options, started time.Time, reason string) *Report {
 	return &Report{
 		Version: o.Version, Kernel: kernelVersion(), Mode: o.Mode, ModeReason: o.ModeReason, Node: o.Node,
@@ -169,7 +173,7 @@ func New(o Options) *Reporter {
 	return &Reporter{Options: o, kernel: kernelVersion(), started: o.Clock.Now()}
 }
 
-// Report tells how the proxy is now.
+// Report returns the status of the proxy.
 func (r *Reporter) Report() *Report {
 	s := r.Engine.Status()
 	out := &Report{
@@ -185,9 +189,7 @@ func (r *Reporter) Report() *Report {
 		Changes: r.History.Last(),
 	}
 	if r.Advisories != nil {
-		for _, p := range r.Advisories() {
-			out.Advisories = append(out.Advisories, Problem(p))
-		}
+		out.Advisories = r.Advisories()
 	}
 	if s.LastError != nil && !s.FailingSince.IsZero() {
 		out.LastError = s.LastError.Error()
@@ -199,33 +201,31 @@ func (r *Reporter) Report() *Report {
 		out.APIServer = r.APIServer()
 	}
 	failures := r.Engine.Failures()
-	r.Engine.Inspect(func(v engine.View) { out.look(v, failures) })
+	r.Engine.Inspect(func(v engine.View) { out.readView(v, failures) })
 	return out
 }
 
-// look takes what the report needs out of a view.
-func (out *Report) look(v engine.View, failures []engine.Failure) {
+// readView reads what the report needs from a view.
+func (out *Report) readView(v engine.View, failures []engine.Failure) {
 	out.IPv4Only = v.Desired.Settings.NoIPv6
-	tally := v.State.Counts()
-	out.Services, out.Slices, out.Endpoints = len(v.State.Services()), tally.Slices, tally.Endpoints
-	for _, f := range failures[:min(len(failures), mostFailures)] {
+	counts := v.State.Counts()
+	out.Services, out.Slices, out.Endpoints = len(v.State.Services()), counts.Slices, counts.Endpoints
+	for _, f := range failures[:min(len(failures), maxFailures)] {
 		failure := Failure{Frontend: f.Key.String(), Error: f.Err.Error(), Since: f.Since, Attempts: f.Attempts, Retry: f.Retry}
 		if fe := v.Desired.Frontends[f.Key]; fe != nil {
 			failure.Service = fe.Service.String()
 		}
 		out.Failures = append(out.Failures, failure)
 	}
-	out.takeProblems(v)
+	out.readProblems(v)
 }
 
-// takeProblems takes a few of the problems, and always the same. Objects that were
-// refused as a whole come first.
-func (out *Report) takeProblems(v engine.View) {
+// readProblems reads the first problems in a stable order, those of refused objects
+// first.
+func (out *Report) readProblems(v engine.View) {
 	refused := v.Desired.Refused
 	out.ProblemCount = len(refused)
-	for _, p := range refused[:min(len(refused), mostProblems)] {
-		out.Problems = append(out.Problems, Problem(p))
-	}
+	out.Problems = slices.Clone(refused[:min(len(refused), maxProblems)])
 	objects := make([]string, 0, len(v.Desired.Problems))
 	for object, problems := range v.Desired.Problems {
 		out.ProblemCount += len(problems)
@@ -234,10 +234,10 @@ func (out *Report) takeProblems(v engine.View) {
 	slices.Sort(objects)
 	for _, object := range objects {
 		for _, p := range v.Desired.Problems[object] {
-			if len(out.Problems) == mostProblems {
+			if len(out.Problems) == maxProblems {
 				return
 			}
-			out.Problems = append(out.Problems, Problem(p))
+			out.Problems = append(out.Problems, p)
 		}
 	}
 }

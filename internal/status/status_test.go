@@ -10,11 +10,11 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/go-logr/logr"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
+	"sluice/internal/engine/enginetest"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -31,7 +31,7 @@ func frontend(service, addr string) *plan.Frontend {
 func TestTheHistoryRemembersTheLastChanges(t *testing.T) {
 	var h History
 	h.Committed(&engine.Commit{Kind: engine.Repair, Change: &plan.Change{}})
-	for i := range mostChanges + 5 {
+	for i := range maxChanges + 5 {
 		change := &plan.Change{
 			Revision: uint64(i),
 			Set:      []*plan.Frontend{frontend("a", "10.0.0.1"), frontend("a", "10.0.0.2"), frontend("b", "10.0.0.3"), frontend("c", "10.0.0.4"), frontend("d", "10.0.0.5")},
@@ -41,10 +41,10 @@ func TestTheHistoryRemembersTheLastChanges(t *testing.T) {
 			Result: dataplane.Result{Elements: 7, Failed: map[plan.Key]error{change.Removed[0]: errors.New("x")}}})
 	}
 	got := h.Last()
-	if len(got) != mostChanges || got[0].Revision != mostChanges+4 {
+	if len(got) != maxChanges || got[0].Revision != maxChanges+4 {
 		t.Fatalf("%d changes, the first of revision %d", len(got), got[0].Revision)
 	}
-	want := Change{At: now, Revision: mostChanges + 4, Services: []string{"default/a", "default/b", "default/c"},
+	want := Change{At: now, Revision: maxChanges + 4, Services: []string{"default/a", "default/b", "default/c"},
 		Set: 5, Removed: 1, Failed: 1, Elements: 7, Took: 0.003, Latency: 1}
 	if fmt.Sprint(got[0]) != fmt.Sprint(want) {
 		t.Errorf("the last change is %+v, want %+v", got[0], want)
@@ -52,11 +52,10 @@ func TestTheHistoryRemembersTheLastChanges(t *testing.T) {
 }
 
 func TestAReportCountsWhatTheEngineKnows(t *testing.T) {
-	e := engine.New(engine.Options{Planner: plan.New(plan.Config{}), Dataplane: idle{}, Logger: logr.Discard()})
-	e.AddSource("kubernetes")
+	e := enginetest.New(t, plan.Config{}) // it does not run
 	e.AddSource("host")
 	r := New(Options{
-		Engine: e, History: &History{}, Clock: clocktesting.NewFakePassiveClock(now),
+		Engine: e.Engine, History: &History{}, Clock: clocktesting.NewFakePassiveClock(now),
 		Healthy: func() bool { return false }, Leaving: func() string { return "it is tainted" },
 		Version: "v1", Mode: "test", ModeReason: "nobody chose", Node: "here",
 		Advisories: func() []model.Problem {
@@ -64,16 +63,13 @@ func TestAReportCountsWhatTheEngineKnows(t *testing.T) {
 		},
 	}).Report()
 	text := written(t, r)
-	for _, want := range []string{"Sluice v1 on node here: test mode, kernel ", "nobody chose", "iptables: drops (accept)", "NOT HEALTHY", "NOT ELIGIBLE for new connections: it is tainted",
-		"waiting for host, kubernetes", "last written never"} {
+	for _, want := range []string{"Sluice v1 on node here: test mode, kernel ", "nobody chose", "WARNING    iptables: FORWARD: drops (accept)", "NOT HEALTHY", "NOT ELIGIBLE for new connections: it is tainted",
+		"Starting: Waiting for host, test. Nothing is written", "waiting for host, test", "last written never"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}
 	}
 }
-
-// idle is a dataplane that nobody calls.
-type idle struct{ dataplane.Dataplane }
 
 // hostileText is what an object might be called.
 const hostileText = "\x1b[2J\r\n\u202e<b>"
@@ -89,9 +85,9 @@ func full() *Report {
 		LastCommit: now.Add(-time.Second), LastVerified: now.Add(-time.Second), ProblemCount: 31,
 	}
 	for range 20 {
-		r.Advisories = append(r.Advisories, Problem{Object: hostileText, Reason: "is odd", Remedy: hostileText})
+		r.Advisories = append(r.Advisories, model.Problem{Object: hostileText, Reason: "is odd", Remedy: hostileText})
 		r.Failures = append(r.Failures, Failure{Frontend: "10.0.0.1:80/TCP", Service: hostileText, Error: "refused", Since: now, Attempts: 3, Retry: now.Add(time.Second)})
-		r.Problems = append(r.Problems, Problem{Object: "Service " + hostileText, Field: "spec.x", Reason: "is odd"})
+		r.Problems = append(r.Problems, model.Problem{Object: "Service " + hostileText, Field: "spec.x", Reason: "is odd"})
 		r.Changes = append(r.Changes, Change{At: now, Services: []string{hostileText}, Set: 1, Elements: 2, Took: 0.002, Latency: 0.0035, Failed: 1})
 	}
 	return r
@@ -153,9 +149,9 @@ func TestAReportTellsHowThingsStandWithTheAPIServer(t *testing.T) {
 		{"none", nil, nil},
 		{"connected", &APIServer{Connected: true, Since: since}, []string{"API server connected for 1m0s"}},
 		{"not yet", &APIServer{Since: since, WaitingFor: []string{"Node", "Service"}},
-			[]string{"API server no answer yet, for 1m0s", "waiting for all of Node, Service"}},
+			[]string{"API server NOT CONNECTED: the API server has not answered yet, for 1m0s", "waiting for all of Node, Service"}},
 		{"not any more", &APIServer{Since: since, Error: "connection refused"},
-			[]string{"API server NOT CONNECTED for 1m0s, what is known stays in force: connection refused"}},
+			[]string{"API server NOT CONNECTED: the API server cannot be reached for 1m0s, what is known stays in force: connection refused"}},
 		{"without a kind", &APIServer{Connected: true, Since: since, Without: []Absence{{"ServiceCIDR", "it is denied", "allow it"}}},
 			[]string{"going on without ServiceCIDRs: it is denied (allow it)"}},
 	} {

@@ -6,15 +6,16 @@ import (
 	"strings"
 	"time"
 
+	"sluice/internal/model"
+	"sluice/internal/plan"
 	"sluice/internal/printable"
 )
 
-// mostRows is how many changes, failures and problems are written for people,
-// so that all is on one screen.
-const mostRows = 8
+// maxRows is how many changes, failures and problems are written, so that the report
+// fits on one screen.
+const maxRows = 8
 
-// Write writes a report for people. Whatever names and errors are in it, it is
-// lines of visible characters.
+// Write writes a report as text. Names and errors in it are escaped.
 func Write(w io.Writer, r *Report) error {
 	t := &text{now: r.Now}
 	t.Line("Sluice %s on node %s: %s mode, kernel %s", r.Version, r.Node, r.Mode, r.Kernel)
@@ -23,8 +24,10 @@ func Write(w io.Writer, r *Report) error {
 		t.Line("%s", r.ModeReason)
 	}
 	if r.Waiting != "" {
-		return t.Page.Write(w) // there is nothing else to tell
+		return t.Page.Write(w) // nothing else is known
 	}
+	c := r.Condition()
+	t.Line("%s: %s", c.Word, c.Text)
 	t.failures(r)
 	t.advisories(r.Advisories)
 	t.Line("")
@@ -33,7 +36,7 @@ func Write(w io.Writer, r *Report) error {
 		t.apiServer(r.APIServer)
 	}
 	if r.IPv4Only {
-		t.row("families", "IPv4 only: IPv6 is switched off on this node")
+		t.row("families", "IPv4 only: %s", plan.NoIPv6.Text())
 	}
 	t.row("services", "%d, with %d endpoints in %d slices", r.Services, r.Endpoints, r.Slices)
 	f := r.Frontends
@@ -54,7 +57,7 @@ func (r *Report) health() string {
 	case r.Waiting != "":
 		words = "NOT SERVING: " + r.Waiting
 	case !r.Healthy:
-		words = "NOT HEALTHY: the kernel has not followed for too long"
+		words = "NOT HEALTHY"
 	}
 	if r.Leaving != "" {
 		words += ", NOT ELIGIBLE for new connections: " + r.Leaving
@@ -72,7 +75,7 @@ func (r *Report) sources() string {
 	return "in sync"
 }
 
-// text is a page about a moment.
+// text is the text of a report.
 type text struct {
 	printable.Page
 	now time.Time
@@ -96,37 +99,32 @@ func (t *text) failures(r *Report) {
 		if i == 0 {
 			t.Line("")
 		}
-		if i == mostRows {
+		if i == maxRows {
 			t.row("", "and %d more", r.Frontends.Failed-i)
 			break
 		}
-		t.row("FAILED", "%s %s: %s (tried %d times in %s, next in %s)", f.Frontend, f.Service, f.Error,
-			f.Attempts, printable.Duration(t.now.Sub(f.Since)), printable.Duration(f.Retry.Sub(t.now)))
+		t.row("FAILED", "%s %s: %s (%s)", f.Frontend, f.Service, f.Error, printable.Attempts(f.Attempts, f.Since, f.Retry, t.now))
 	}
 }
 
-func (t *text) advisories(list []Problem) {
+func (t *text) advisories(list []model.Problem) {
 	for i, p := range list {
 		if i == 0 {
 			t.Line("")
 		}
-		if i == mostRows {
+		if i == maxRows {
 			t.row("", "and %d more", len(list)-i)
 			return
 		}
-		t.row("WARNING", "%s: %s (%s)", p.Object, p.Reason, p.Remedy)
+		t.row("WARNING", "%s", p)
 	}
 }
 
 func (t *text) apiServer(s *APIServer) {
-	since := printable.Duration(t.now.Sub(s.Since))
-	switch {
-	case s.Connected:
-		t.row("API server", "connected for %s", since)
-	case s.Error == "":
-		t.row("API server", "no answer yet, for %s", since)
-	default:
-		t.row("API server", "NOT CONNECTED for %s, what is known stays in force: %s", since, s.Error)
+	if away := s.Away(t.now); away != "" {
+		t.row("API server", "NOT CONNECTED: %s", away)
+	} else {
+		t.row("API server", "connected for %s", printable.Duration(t.now.Sub(s.Since)))
 	}
 	if len(s.WaitingFor) > 0 {
 		t.row("", "waiting for all of %s", strings.Join(s.WaitingFor, ", "))
@@ -136,7 +134,7 @@ func (t *text) apiServer(s *APIServer) {
 	}
 }
 
-// writing shows how far a commit is.
+// writing adds the progress of a commit.
 func (t *text) writing(w *Writing) {
 	took := printable.Duration(t.now.Sub(w.Since))
 	if w.Total == 0 {
@@ -156,12 +154,12 @@ func (t *text) changes(changes []Change) {
 		case 0:
 			t.Line("")
 			t.Line("last changes, how long ago")
-		case mostRows:
+		case maxRows:
 			return
 		}
 		what := strings.Join(c.Services, ", ")
 		switch {
-		case len(c.Services) == mostServices && c.Set > mostServices:
+		case len(c.Services) == maxServices && c.Set > maxServices:
 			what += " …"
 		case what == "":
 			what = "no Service"
@@ -182,15 +180,11 @@ func (t *text) problems(r *Report) {
 	t.Line("")
 	t.Line("refused, or left out of objects: %d", r.ProblemCount)
 	for i, p := range r.Problems {
-		if i == mostRows {
+		if i == maxRows {
 			t.Line("  and %d more", r.ProblemCount-i)
 			return
 		}
-		where := p.Object
-		if p.Field != "" {
-			where += ", " + p.Field
-		}
-		t.Line("  %s: %s", where, p.Reason)
+		t.Line("  %s", p)
 	}
 }
 

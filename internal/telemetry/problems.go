@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -16,19 +15,19 @@ import (
 	"sluice/internal/model"
 	"sluice/internal/notify"
 	"sluice/internal/plan"
+	"sluice/internal/printable"
 )
 
 const (
-	// mostEvents is how many Events are recorded at a time, and eventsPause
-	// how long the next ones wait: a thousand bad objects must not keep the API
-	// server from its work.
-	mostEvents  = 25
+	// maxEvents is how many Events are recorded at a time, and eventsPause how long
+	// the next ones wait: a thousand bad objects must not overload the API server.
+	maxEvents   = 25
 	eventsPause = 10 * time.Second
-	// noteAge is how long a note stands before another takes its place, should
-	// trouble with an object have another face each time.
+	// noteAge is how long a note about an object stands before a different one
+	// replaces it.
 	noteAge = time.Minute
-	// mostReasons is how many things wrong with one object are spelled out.
-	mostReasons = 3
+	// maxReasons is how many problems of one object a note names.
+	maxReasons = 3
 )
 
 // ProblemsOptions configures Problems.
@@ -38,15 +37,15 @@ type ProblemsOptions struct {
 	Clock    clock.Clock // nil for the real one
 }
 
-// Problems tells the owners of objects what of them is not in the kernel: each
-// once, until it is mended and comes up again. Of what every node of a cluster
-// finds wrong, only those tell that are concerned.
+// Problems records Events on objects of which something is not in the kernel: each
+// once, until it is solved and occurs again. Of problems that every node of a cluster
+// has, only the nodes that are concerned record Events.
 type Problems struct {
 	ProblemsOptions
 	changed notify.Signal
-	refused atomic.Bool // frontends were refused when it last looked
+	refused atomic.Bool // there were refused frontends at the last look
 
-	told map[subject]note // belongs to the goroutine of Run
+	recorded map[subject]note // belongs to the goroutine of Run
 }
 
 // subject is what there is at most one note about.
@@ -60,15 +59,15 @@ type note struct {
 	at   time.Time
 }
 
-// NewProblems returns Problems that tell nothing until Run.
+// NewProblems returns Problems that record nothing until Run.
 func NewProblems(o ProblemsOptions) *Problems {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	return &Problems{ProblemsOptions: o, changed: notify.NewSignal(), told: map[subject]note{}}
+	return &Problems{ProblemsOptions: o, changed: notify.NewSignal(), recorded: map[subject]note{}}
 }
 
-// Committed has Run look whether there is something new to tell.
+// Committed makes Run look for new problems.
 func (p *Problems) Committed(c *engine.Commit) {
 	if c.Change.Problems || len(c.Result.Failed) > 0 || p.refused.Load() {
 		p.changed.Notify()
@@ -86,27 +85,27 @@ func (p *Problems) Run(ctx context.Context) error {
 		case <-again:
 		}
 		again = nil
-		if more := p.tell(); more {
+		if more := p.record(); more {
 			again = p.Clock.After(eventsPause)
 		}
 	}
 }
 
-// tell records what is new, and says whether there is more than it may record
+// record records what is new, and reports whether there is more than it may record
 // now.
-func (p *Problems) tell() (more bool) {
-	notes, now, recorded := p.look(), p.Clock.Now(), 0
-	maps.DeleteFunc(p.told, func(s subject, _ note) bool { _, still := notes[s]; return !still })
+func (p *Problems) record() (more bool) {
+	notes, now, events := p.notes(), p.Clock.Now(), 0
+	maps.DeleteFunc(p.recorded, func(s subject, _ note) bool { _, still := notes[s]; return !still })
 	for _, s := range slices.SortedFunc(maps.Keys(notes), subject.compare) {
 		text := notes[s]
-		old, known := p.told[s]
+		old, known := p.recorded[s]
 		switch {
 		case known && old.text == text:
-		case known && now.Sub(old.at) < noteAge, recorded == mostEvents:
+		case known && now.Sub(old.at) < noteAge, events == maxEvents:
 			more = true
 		default:
-			recorded++
-			p.told[s] = note{text, now}
+			events++
+			p.recorded[s] = note{text, now}
 			p.Recorder.Record(warning(s.about, s.reason, actions[s.reason], text))
 		}
 	}
@@ -115,8 +114,8 @@ func (p *Problems) tell() (more bool) {
 
 var actions = map[string]string{ReasonServiceNotProgrammed: actionProgram, ReasonPartlyIgnored: actionRead}
 
-// look finds out what there is to tell now.
-func (p *Problems) look() map[subject]string {
+// notes returns the notes on all objects with problems.
+func (p *Problems) notes() map[subject]string {
 	failures := p.Engine.Failures()
 	p.refused.Store(len(failures) > 0)
 	refusals := map[subject][]string{}
@@ -125,46 +124,35 @@ func (p *Problems) look() map[subject]string {
 		d := v.Desired
 		for object, problems := range d.Problems {
 			if about := objectOf(object); concerned(d, about) {
-				notes[subject{about, ReasonPartlyIgnored}] = list(problems, problemText)
+				notes[subject{about, ReasonPartlyIgnored}] = printable.ListFirst(problems, maxReasons, "; ", problemText)
 			}
 		}
 		for _, failure := range failures {
 			if f := d.Frontends[failure.Key]; f != nil && concerned(d, serviceObject(f.Service)) {
 				s := subject{serviceObject(f.Service), ReasonServiceNotProgrammed}
-				refusals[s] = append(refusals[s], fmt.Sprintf("%s %s: %v", f.Kind, f.Key, failure.Err))
+				refusals[s] = append(refusals[s], fmt.Sprintf("%s: %v", f.Text(), failure.Err))
 			}
 		}
 	})
 	for s, texts := range refusals {
-		notes[s] = list(texts, func(text string) string { return text })
+		notes[s] = printable.ListFirst(texts, maxReasons, "; ", func(text string) string { return text })
 	}
 	return notes
 }
 
-// concerned tells whether it is for this node to tell of an object: its own Node,
-// and what it runs an endpoint of.
+// concerned reports whether this node records Events on an object: its own Node,
+// and Services that it runs an endpoint of.
 func concerned(d *plan.Desired, about Object) bool {
 	_, local := d.EventsOn[about.String()]
 	return local || about.Kind == "Node"
 }
 
-// problemText leaves out the object, for the Event is on it.
-func problemText(problem model.Problem) string {
-	problem.Object = ""
-	return strings.TrimPrefix(problem.String(), ": ")
-}
-
-// list spells out the first few.
-func list[T any](all []T, text func(T) string) string {
-	var words []string
-	for _, one := range all[:min(len(all), mostReasons)] {
-		words = append(words, text(one))
+// problemText omits the object, which the Event is about.
+func problemText(p model.Problem) string {
+	if p.Remedy == "" {
+		return p.What()
 	}
-	out := strings.Join(words, "; ")
-	if more := len(all) - mostReasons; more > 0 {
-		out += fmt.Sprintf("; and %d more", more)
-	}
-	return out
+	return p.What() + " (" + p.Remedy + ")"
 }
 
 func (s subject) compare(o subject) int {

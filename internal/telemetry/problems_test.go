@@ -18,7 +18,7 @@ import (
 	"sluice/internal/testkit"
 )
 
-// journal is a Recorder that keeps what it is told.
+// journal is a Recorder that keeps Events.
 type journal struct {
 	mu     sync.Mutex
 	events []Event
@@ -62,7 +62,7 @@ func problem(field, reason string) model.Problem {
 	return model.Problem{Object: "whatever", Field: field, Reason: reason, Remedy: "mend it"}
 }
 
-func wantTold(t *testing.T, j *journal, want ...string) {
+func wantRecorded(t *testing.T, j *journal, want ...string) {
 	t.Helper()
 	if want == nil {
 		want = []string{}
@@ -83,8 +83,8 @@ func TestOwnersAreToldWhatIsNotProgrammed(t *testing.T) {
 	w.runs("Service default/web", "EndpointSlice post/mail-1")
 	w.refuse("10.96.0.1", errors.New("no space left"))
 	w.refuse("10.96.0.9", errors.New("its removal; nobody's by now"))
-	p.tell()
-	wantTold(t, j,
+	p.record()
+	wantRecorded(t, j,
 		"EndpointSlice post/mail-1 PartlyIgnored: a: 1 (mend it); b: 2 (mend it); c: 3 (mend it); and 2 more",
 		"Node /here PartlyIgnored: has no address",
 		"Service default/web PartlyIgnored: spec.externalIPs[0]: is odd (mend it)",
@@ -102,37 +102,37 @@ func TestOnlyConcernedNodesTell(t *testing.T) {
 	}
 	w.desired.Frontends[keyOf("10.96.0.1")] = frontend("10.96.0.1", web)
 	w.refuse("10.96.0.1", errors.New("no space left"))
-	p.tell()
-	wantTold(t, j, "Node /here PartlyIgnored: spec: is odd (mend it)")
+	p.record()
+	wantRecorded(t, j, "Node /here PartlyIgnored: spec: is odd (mend it)")
 	w.runs("Service default/web")
-	p.tell()
-	wantTold(t, j,
+	p.record()
+	wantRecorded(t, j,
 		"Service default/web PartlyIgnored: spec: is odd (mend it)",
 		"Service default/web ServiceNotProgrammed: ClusterIP 10.96.0.1:80/TCP: no space left")
 	w.runs("EndpointSlice default/web-1")
-	p.tell()
-	wantTold(t, j, "EndpointSlice default/web-1 PartlyIgnored: spec: is odd (mend it)")
+	p.record()
+	wantRecorded(t, j, "EndpointSlice default/web-1 PartlyIgnored: spec: is odd (mend it)")
 }
 
 func TestAProblemIsToldOnceUntilItComesUpAgain(t *testing.T) {
-	const object, told = "Service default/web", "Service default/web PartlyIgnored: spec: is odd (mend it)"
+	const object, want = "Service default/web", "Service default/web PartlyIgnored: spec: is odd (mend it)"
 	w, j := newWorld(t), &journal{}
 	p := w.problems(j)
 	odd := []model.Problem{problem("spec", "is odd")}
 	w.runs(object)
 	w.desired.Problems[object] = odd
-	p.tell()
-	wantTold(t, j, told)
-	p.tell()
+	p.record()
+	wantRecorded(t, j, want)
+	p.record()
 	w.clock.Step(time.Hour)
-	p.tell()
-	wantTold(t, j)
+	p.record()
+	wantRecorded(t, j)
 	delete(w.desired.Problems, object)
-	p.tell()
-	wantTold(t, j)
+	p.record()
+	wantRecorded(t, j)
 	w.desired.Problems[object] = odd
-	p.tell()
-	wantTold(t, j, told)
+	p.record()
+	wantRecorded(t, j, want)
 }
 
 func TestTroubleWithManyFacesIsToldAtIntervals(t *testing.T) {
@@ -141,20 +141,20 @@ func TestTroubleWithManyFacesIsToldAtIntervals(t *testing.T) {
 	w.desired.Frontends[keyOf("10.96.0.1")] = frontend("10.96.0.1", web)
 	w.runs("Service default/web")
 	w.refuse("10.96.0.1", errors.New("attempt 1"))
-	if more := p.tell(); more {
+	if more := p.record(); more {
 		t.Error("there is more to tell")
 	}
-	wantTold(t, j, "Service default/web ServiceNotProgrammed: ClusterIP 10.96.0.1:80/TCP: attempt 1")
+	wantRecorded(t, j, "Service default/web ServiceNotProgrammed: ClusterIP 10.96.0.1:80/TCP: attempt 1")
 	for i := range 5 {
 		w.failures[0].Err = fmt.Errorf("attempt %d", i+2)
-		if more := p.tell(); !more {
+		if more := p.record(); !more {
 			t.Error("what waits is forgotten")
 		}
 	}
-	wantTold(t, j)
+	wantRecorded(t, j)
 	w.clock.Step(noteAge)
-	p.tell()
-	wantTold(t, j, "Service default/web ServiceNotProgrammed: ClusterIP 10.96.0.1:80/TCP: attempt 6")
+	p.record()
+	wantRecorded(t, j, "Service default/web ServiceNotProgrammed: ClusterIP 10.96.0.1:80/TCP: attempt 6")
 }
 
 func TestAThousandBadObjectsDoNotFloodTheAPIServer(t *testing.T) {
@@ -167,10 +167,10 @@ func TestAThousandBadObjectsDoNotFloodTheAPIServer(t *testing.T) {
 	}
 	var counts []int
 	for more := true; more && len(counts) < 10; {
-		more = p.tell()
+		more = p.record()
 		counts = append(counts, len(j.taken()))
 	}
-	if diff := cmp.Diff([]int{mostEvents, mostEvents, 10}, counts); diff != "" {
+	if diff := cmp.Diff([]int{maxEvents, maxEvents, 10}, counts); diff != "" {
 		t.Errorf("Events at a time (-want +got):\n%s", diff)
 	}
 }
@@ -244,7 +244,7 @@ func TestOwnersLearnOfProblemsOnceFromTheAPIServer(t *testing.T) {
 	}
 	for _, e := range events {
 		if e.Series != nil {
-			t.Errorf("told again: %s %s", e.Regarding.Name, e.Note)
+			t.Errorf("recorded again: %s %s", e.Regarding.Name, e.Note)
 		}
 	}
 }
@@ -252,7 +252,7 @@ func TestOwnersLearnOfProblemsOnceFromTheAPIServer(t *testing.T) {
 func TestWhatCouldNotBeToldAtOnceIsToldLater(t *testing.T) {
 	w, j := newWorld(t), &journal{}
 	p := w.problems(j)
-	for i := range mostEvents + 1 {
+	for i := range maxEvents + 1 {
 		object := fmt.Sprintf("Service default/s%d", i)
 		w.desired.Problems[object] = []model.Problem{problem("spec", "is odd")}
 		w.runs(object)
@@ -267,15 +267,15 @@ func TestWhatCouldNotBeToldAtOnceIsToldLater(t *testing.T) {
 		}
 		return nil
 	})
-	if told := len(j.taken()); told != mostEvents {
-		t.Errorf("told of %d objects at once", told)
+	if n := len(j.taken()); n != maxEvents {
+		t.Errorf("%d Events at once", n)
 	}
 	w.clock.Step(eventsPause)
 	testkit.Eventually(t, func() error {
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		if len(j.events) != 1 {
-			return fmt.Errorf("told of %d more objects, want 1", len(j.events))
+			return fmt.Errorf("%d more Events, want 1", len(j.events))
 		}
 		return nil
 	})

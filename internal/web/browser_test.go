@@ -13,6 +13,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/engine/enginetest"
 	"sluice/internal/model"
 	"sluice/test/browser"
 )
@@ -103,25 +104,25 @@ func drillsDown(t *testing.T, b *browser.Browser) {
 
 func updatesLive(t *testing.T, b *browser.Browser) {
 	w := shopWorld(t)
-	count := func(n int64) { w.kernel.do(func(k *kernel) { k.counters[key("10.96.0.80")] = n }) }
+	count := func(n int64) { w.Dataplane.Set(func(b *enginetest.Behaviour) { b.Connections[key("10.96.0.80")] = n }) }
 	count(1)
 	address := w.serve()
 	tab := b.Open(t, address)
 	browser.Eval[int](tab, `[...document.querySelectorAll("#services a")].find(a => a.innerText === "default/web").focus(), window.mark = 1`)
-	w.update(app("another/one", "10.96.0.77", []string{"10.244.1.7"})...)
+	w.Change(app("another/one", "10.96.0.77", []string{"10.244.1.7"})...)
 	tab.Wait(`document.querySelector("#services").innerText.includes("another/one")`)
 	count(1e6)
 	tab.Wait(`Number.parseInt([...document.querySelectorAll("#services tr")].find(r => r.innerText.startsWith("default/web")).cells[3].innerText) > 0`)
 	if focus := browser.Eval[string](tab, "document.activeElement.innerText"); focus != "default/web" {
 		t.Errorf("the focus went to %q", focus)
 	}
-	w.update(model.DeleteService{Name: model.Name{Namespace: "another", Name: "one"}})
+	w.Change(model.DeleteService{Name: model.Name{Namespace: "another", Name: "one"}})
 	tab.Wait(`!document.querySelector("#services").innerText.includes("another/one")`)
 	tab.Wait("window.mark === 1")
 
 	service := b.Open(t, address+"/service?namespace=default&name=web")
 	service.Click("summary") // closes it
-	w.update(app("default/web", "10.96.0.80", []string{"10.244.1.1", "10.244.2.55"})...)
+	w.Change(app("default/web", "10.96.0.80", []string{"10.244.1.1", "10.244.2.55"})...)
 	service.Wait(`document.querySelector("#answers").innerText.includes("10.244.2.55:8080")`)
 	service.Wait(`!document.querySelector("details").open`)
 	tab.WantNoErrors()
@@ -152,13 +153,13 @@ func noticesAbsence(t *testing.T, b *browser.Browser) {
 func showsProgress(t *testing.T, b *browser.Browser) {
 	w := newWorld(t)
 	hold := make(chan struct{})
-	w.kernel.do(func(k *kernel) { k.hold = hold; k.progress.Done, k.progress.Total = 250, 1000 })
+	w.Dataplane.Set(func(b *enginetest.Behaviour) { b.Hold = hold; b.Progress.Done, b.Progress.Total = 250, 1000 })
 	tab := b.Open(t, w.serve())
 	if got := tab.Text("#note"); !strings.Contains(got, "Waiting for test") {
 		t.Errorf("note is %q", got)
 	}
-	w.source.Update(app("default/web", "10.96.0.80", nil)...)
-	w.source.Synced()
+	w.Source.Update(app("default/web", "10.96.0.80", nil)...)
+	w.Source.Synced()
 	tab.Wait(`document.querySelector("progress")?.position === 0.25`)
 	close(hold)
 	tab.Wait(`!document.querySelector("progress") && document.querySelector("#sign").innerText === "In sync"`)
@@ -167,12 +168,14 @@ func showsProgress(t *testing.T, b *browser.Browser) {
 
 func failsOnTop(t *testing.T, b *browser.Browser) {
 	w := newWorld(t)
-	w.kernel.do(func(k *kernel) { k.refused[netip.MustParseAddr("10.96.0.80")] = errors.New("no room left") })
-	w.sync(app("default/web", "10.96.0.80", nil)...)
+	w.Dataplane.Set(func(b *enginetest.Behaviour) {
+		b.Refuse[netip.MustParseAddr("10.96.0.80")] = errors.New("no room left")
+	})
+	w.Sync(app("default/web", "10.96.0.80", nil)...)
 	tab := b.Open(t, w.serve())
 	tab.Wait(`document.querySelector("#problems").innerText.includes("no room left")`)
 	tab.Wait(`document.querySelector("#problems").getBoundingClientRect().bottom <= document.querySelector("#services").getBoundingClientRect().top`)
-	w.kernel.do(func(k *kernel) { clear(k.refused) })
+	w.Dataplane.Set(func(b *enginetest.Behaviour) { clear(b.Refuse) })
 	tab.Wait(`!document.querySelector("#problems")`)
 	tab.WantNoErrors()
 }
@@ -239,7 +242,7 @@ const faint = `(() => {
 
 func isReadable(t *testing.T, b *browser.Browser) {
 	w := hostileWorld(t) // has all kinds of signs
-	w.update(concat(app("default/web", "10.96.1.1", []string{"10.244.1.1"}), app("default/idle", "10.96.1.2", nil))...)
+	w.Change(concat(app("default/web", "10.96.1.1", []string{"10.244.1.1"}), app("default/idle", "10.96.1.2", nil))...)
 	address := w.serve()
 	var backs []string
 	for _, scheme := range []browser.Setting{browser.Light, browser.Dark} {
@@ -260,7 +263,7 @@ func isReadable(t *testing.T, b *browser.Browser) {
 
 func staysUsable(t *testing.T, b *browser.Browser) {
 	w := newWorld(t)
-	w.sync(many(10000)...)
+	w.Sync(many(10000)...)
 	tab := b.Open(t, w.serve())
 	nodes := browser.Eval[int](tab, `document.querySelectorAll("*").length`)
 	bytes := browser.Eval[int](tab, `performance.getEntriesByType("navigation")[0].decodedBodySize`)
@@ -270,7 +273,7 @@ func staysUsable(t *testing.T, b *browser.Browser) {
 	if text := tab.Text("#pager"); !strings.Contains(text, "of 10\u202f000") {
 		t.Errorf("pager is %q", text)
 	}
-	w.update(app("another/one", "10.97.0.1", nil)...)
+	w.Change(app("another/one", "10.97.0.1", nil)...)
 	tab.Wait(`document.querySelector("#services tbody tr").innerText.startsWith("another/one")`)
 	tab.Click("#pager [rel=next]")
 	tab.Wait(`location.search === "?page=2" && document.querySelector("#pager").innerText.includes("51–100")`)

@@ -45,20 +45,20 @@ func TestEveryChangeIsSeenByTheNextLook(t *testing.T) {
 		idle int
 	}{
 		{"nothing", func(*world) {}, []string{"default/a 1", "default/b 1 empty"}, 1},
-		{"a new Service", func(w *world) { w.update(app("default/aa", "10.96.0.3", []string{"10.244.1.3"})...) },
+		{"a new Service", func(w *world) { w.Change(app("default/aa", "10.96.0.3", []string{"10.244.1.3"})...) },
 			[]string{"default/a 1", "default/aa 1", "default/b 1 empty"}, 1},
-		{"a Service less", func(w *world) { w.update(gone("a")) }, []string{"default/b 1 empty"}, 1},
-		{"one instead of another", func(w *world) { w.update(append(app("default/c", "10.96.0.3", nil), gone("a"))...) },
+		{"a Service less", func(w *world) { w.Change(gone("a")) }, []string{"default/b 1 empty"}, 1},
+		{"one instead of another", func(w *world) { w.Change(append(app("default/c", "10.96.0.3", nil), gone("a"))...) },
 			[]string{"default/b 1 empty", "default/c 1 empty"}, 2},
-		{"a first endpoint", func(w *world) { w.update(app("default/b", "10.96.0.2", []string{"10.244.1.2"})...) },
+		{"a first endpoint", func(w *world) { w.Change(app("default/b", "10.96.0.2", []string{"10.244.1.2"})...) },
 			[]string{"default/a 1", "default/b 1"}, 0},
-		{"a last endpoint", func(w *world) { w.update(app("default/a", "10.96.0.1", nil)...) },
+		{"a last endpoint", func(w *world) { w.Change(app("default/a", "10.96.0.1", nil)...) },
 			[]string{"default/a 1 empty", "default/b 1 empty"}, 2},
 		{"another frontend", func(w *world) {
-			w.update(app("default/b", "10.96.0.2", nil, func(s *model.Service) { s.ExternalIPs = []netip.Addr{netip.MustParseAddr("198.51.100.7")} })...)
+			w.Change(app("default/b", "10.96.0.2", nil, func(s *model.Service) { s.ExternalIPs = []netip.Addr{netip.MustParseAddr("198.51.100.7")} })...)
 		}, []string{"default/a 1", "default/b 2 empty"}, 1},
 		{"a mistake", func(w *world) {
-			w.update(app("default/b", "10.96.0.2", nil, func(s *model.Service) {
+			w.Change(app("default/b", "10.96.0.2", nil, func(s *model.Service) {
 				s.Problems = []model.Problem{{Object: "Service default/b", Reason: "odd"}}
 			})...)
 		}, []string{"default/a 1", "default/b 1 problem empty"}, 1},
@@ -66,7 +66,7 @@ func TestEveryChangeIsSeenByTheNextLook(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t)
-			w.sync(concat(app("default/a", "10.96.0.1", []string{"10.244.1.1"}), app("default/b", "10.96.0.2", nil))...)
+			w.Sync(concat(app("default/a", "10.96.0.1", []string{"10.244.1.1"}), app("default/b", "10.96.0.2", nil))...)
 			w.page.cluster()
 			test.in(w)
 			got := w.page.cluster()
@@ -79,12 +79,12 @@ func TestEveryChangeIsSeenByTheNextLook(t *testing.T) {
 
 func TestAnotherConfigurationIsSeenByTheNextLook(t *testing.T) {
 	w := newWorld(t)
-	w.sync(app("default/a", "10.96.0.1", nil, func(s *model.Service) { s.ExternalIPs = []netip.Addr{netip.MustParseAddr("198.51.100.7")} })...)
+	w.Sync(app("default/a", "10.96.0.1", nil, func(s *model.Service) { s.ExternalIPs = []netip.Addr{netip.MustParseAddr("198.51.100.7")} })...)
 	if diff := cmp.Diff([]string{"default/a 2 empty"}, w.page.cluster().summary()); diff != "" {
 		t.Errorf("Services (-want +got):\n%s", diff)
 	}
-	w.engine.SetPlanConfig(plan.Config{NodeName: "node1", NoExternalIPs: true})
-	w.settle()
+	w.Engine.SetPlanConfig(plan.Config{NodeName: "node1", NoExternalIPs: true})
+	w.Settle()
 	if diff := cmp.Diff([]string{"default/a 1 problem empty"}, w.page.cluster().summary()); diff != "" {
 		t.Errorf("Services (-want +got):\n%s", diff)
 	}
@@ -103,7 +103,7 @@ func TestWhatDidNotChangeIsNotTakenInAgain(t *testing.T) {
 func TestAllIsForgottenWhenNobodyLooks(t *testing.T) {
 	c := clocktesting.NewFakeClock(time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC))
 	w := newWorld(t, func(o *Options) { o.Clock = c })
-	w.sync(many(3)...)
+	w.Sync(many(3)...)
 	kept := func() bool { return w.page.last.Load() != nil && w.page.meter.read(t.Context()).counted() }
 	for range 3 { // looks that come before it is too late
 		w.get("/")

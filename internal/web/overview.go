@@ -41,7 +41,7 @@ type row struct {
 	More            int // frontends without a chip
 	Endpoints, Here int
 	Rate            string
-	Sign            sign
+	Condition       status.Condition
 }
 
 // chip is a frontend in few characters.
@@ -108,7 +108,7 @@ func tiles(r *status.Report, s *snapshot) []tile {
 }
 
 func (s *snapshot) row(svc *service) row {
-	r := row{Name: svc.Name, Sign: s.signOf(svc)}
+	r := row{Name: svc.Name, Condition: s.condition(svc)}
 	for i, f := range svc.sorted() {
 		if i == maxChips {
 			r.More = len(svc.frontends) - i
@@ -130,8 +130,8 @@ func chipOf(f *plan.Frontend) chip {
 	return chip{kind, address, f.Port}
 }
 
-// signOf says how a Service is, the worst first.
-func (s *snapshot) signOf(svc *service) sign {
+// condition returns the condition of a Service, the worst if there are several.
+func (s *snapshot) condition(svc *service) status.Condition {
 	pending := 0
 	for _, f := range svc.frontends {
 		if st, ok := s.status(f.Key); ok && st.Phase == engine.Pending {
@@ -140,15 +140,15 @@ func (s *snapshot) signOf(svc *service) sign {
 	}
 	switch {
 	case s.failing(svc):
-		return sign{bad, "refused", "the kernel refused a frontend"}
+		return condition(status.Bad, "refused", "the kernel refused a frontend")
 	case svc.problem:
-		return sign{fair, "problem", "something of it was left out"}
+		return condition(status.Fair, "problem", "something of it was left out")
 	case len(svc.frontends) == 0:
-		return sign{fair, "not served", "it has no frontend here"}
+		return condition(status.Fair, "not served", "it has no frontend here")
 	case pending > 0:
-		return sign{busy, "pending", fmt.Sprintf("%d of %d frontends are on their way into the kernel", pending, len(svc.frontends))}
+		return condition(status.Busy, "pending", fmt.Sprintf("%d of %d frontends are on their way into the kernel", pending, len(svc.frontends)))
 	case svc.empty:
-		return sign{fair, "no endpoints", "connections are refused"}
+		return condition(status.Fair, "no endpoints", svc.sorted()[0].Route.Empty.Text())
 	}
-	return sign{good, "programmed", "the kernel serves it"}
+	return condition(status.Good, "programmed", "the kernel serves it")
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/internal/engine"
+	"sluice/internal/engine/enginetest"
 	"sluice/internal/explain"
 	"sluice/internal/model"
 	"sluice/internal/testkit"
@@ -32,7 +33,7 @@ func listed(body string) []string {
 
 func shopWorld(t *testing.T) *world {
 	w := newWorld(t)
-	w.sync(concat(
+	w.Sync(concat(
 		app("default/web", "10.96.0.80", []string{"10.244.1.1", "10.244.2.1"}, func(s *model.Service) {
 			s.Ports[0].NodePort = 30080
 			s.ExternalIPs = []netip.Addr{netip.MustParseAddr("198.51.100.7")}
@@ -111,7 +112,7 @@ func TestAModeThatDoesNotCountShowsNoConnections(t *testing.T) {
 				o.Traffic = nil
 			}
 		})
-		w.sync(app("default/web", "10.96.0.80", nil)...)
+		w.Sync(app("default/web", "10.96.0.80", nil)...)
 		for path, column := range map[string]string{"/": "New conn./s", "/service?namespace=default&name=web": "Per second"} {
 			if got := strings.Contains(w.get(path).Body.String(), column); got != counts {
 				t.Errorf("%s with counters %t: column %q is there: %t", path, counts, column, got)
@@ -186,7 +187,7 @@ func TestServicePageAnswersEveryQuestion(t *testing.T) {
 // The script finds by its id what it saw before.
 func TestNothingOnAPageHasTheIdOfAnother(t *testing.T) {
 	w := newWorld(t)
-	w.sync(app("default/web", "10.96.0.80", nil, func(s *model.Service) {
+	w.Sync(app("default/web", "10.96.0.80", nil, func(s *model.Service) {
 		s.ClusterIPs = append(s.ClusterIPs, netip.MustParseAddr("fd00::80"))
 		s.Ports[0].NodePort = 30080
 	})...)
@@ -207,7 +208,7 @@ func TestNothingOnAPageHasTheIdOfAnother(t *testing.T) {
 
 func TestAServiceOfManyPortsSaysWhatIsNotShown(t *testing.T) {
 	w := newWorld(t)
-	w.sync(app("default/web", "10.96.0.80", nil, func(s *model.Service) {
+	w.Sync(app("default/web", "10.96.0.80", nil, func(s *model.Service) {
 		s.Ports = nil
 		for i := range 250 {
 			s.Ports = append(s.Ports, model.ServicePort{Name: fmt.Sprint("port-", i), Protocol: model.TCP, Port: uint16(1000 + i)})
@@ -225,8 +226,10 @@ func TestAServiceOfManyPortsSaysWhatIsNotShown(t *testing.T) {
 
 func TestWhatFailsIsOnTopWithItsReason(t *testing.T) {
 	w := newWorld(t)
-	w.kernel.do(func(k *kernel) { k.refused[netip.MustParseAddr("10.96.0.80")] = errors.New("no room left") })
-	w.sync(concat(
+	w.Dataplane.Set(func(b *enginetest.Behaviour) {
+		b.Refuse[netip.MustParseAddr("10.96.0.80")] = errors.New("no room left")
+	})
+	w.Sync(concat(
 		app("default/good", "10.96.0.81", []string{"10.244.1.2"}),
 		app("default/web", "10.96.0.80", []string{"10.244.1.1"}),
 		app("default/odd", "10.96.0.82", []string{"10.244.1.1"}, func(s *model.Service) {
@@ -251,7 +254,7 @@ func TestWhatFailsIsOnTopWithItsReason(t *testing.T) {
 func TestWhatIsInTheWayOnTheNodeIsOnTopAndTheModeHasItsReason(t *testing.T) {
 	w := newWorld(t)
 	w.advisories = []model.Problem{{Object: "iptables-nft", Field: "chain FORWARD", Reason: "its policy is DROP", Remedy: "accept <all>"}}
-	w.sync(app("default/web", "10.96.0.80", []string{"10.244.1.1"})...)
+	w.Sync(app("default/web", "10.96.0.80", []string{"10.244.1.1"})...)
 	body := w.get("/").Body.String()
 	for _, want := range []string{"iptables-nft", "chain FORWARD: its policy is DROP", "What to do: accept &lt;all&gt;", `<dd title="nobody chose it">nftables</dd>`} {
 		if !strings.Contains(body, want) {
@@ -262,9 +265,9 @@ func TestWhatIsInTheWayOnTheNodeIsOnTopAndTheModeHasItsReason(t *testing.T) {
 
 func TestAKernelThatCannotBeProgrammedIsOnTop(t *testing.T) {
 	w := newWorld(t)
-	w.kernel.do(func(k *kernel) { k.broken = errors.New("operation not permitted") })
-	w.source.Update(app("default/web", "10.96.0.80", nil)...)
-	w.source.Synced()
+	w.Dataplane.Set(func(b *enginetest.Behaviour) { b.Err = errors.New("operation not permitted") })
+	w.Source.Update(app("default/web", "10.96.0.80", nil)...)
+	w.Source.Synced()
 	testkit.Eventually(t, func() error {
 		if body := w.get("/").Body.String(); !strings.Contains(body, "operation not permitted") || !strings.Contains(body, ">Failing<") {
 			return fmt.Errorf("page does not say that programming fails:\n%s", body)
@@ -279,9 +282,9 @@ func TestStartIsShownWhileItLasts(t *testing.T) {
 		t.Errorf("page does not say what it waits for:\n%s", body)
 	}
 	hold := make(chan struct{})
-	w.kernel.do(func(k *kernel) { k.hold = hold; k.progress.Done, k.progress.Total = 250, 1000 })
-	w.source.Update(app("default/web", "10.96.0.80", nil)...)
-	w.source.Synced()
+	w.Dataplane.Set(func(b *enginetest.Behaviour) { b.Hold = hold; b.Progress.Done, b.Progress.Total = 250, 1000 })
+	w.Source.Update(app("default/web", "10.96.0.80", nil)...)
+	w.Source.Synced()
 	testkit.Eventually(t, func() error {
 		if body := w.get("/").Body.String(); !strings.Contains(body, `<progress value="250" max="1000">25 %`) {
 			return fmt.Errorf("page shows no progress:\n%s", body)
@@ -289,7 +292,7 @@ func TestStartIsShownWhileItLasts(t *testing.T) {
 		return nil
 	})
 	close(hold)
-	w.settle()
+	w.Settle()
 	if body := w.get("/").Body.String(); strings.Contains(body, "<progress") || !strings.Contains(body, "In sync") {
 		t.Errorf("page shows progress when it is over:\n%s", body)
 	}
@@ -352,7 +355,7 @@ func blocked(t *testing.T) (w *world, asked chan struct{}, release func()) {
 			return &explain.Reply{}, nil
 		}
 	})
-	w.sync(app("default/web", "10.96.0.80", nil)...)
+	w.Sync(app("default/web", "10.96.0.80", nil)...)
 	return w, asked, func() { close(hold) }
 }
 
@@ -361,7 +364,7 @@ func TestAPageThatIsBeingMadeDelaysNoChange(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); w.get("/service?namespace=default&name=web") }()
 	<-asked
-	w.update(app("default/shop", "10.96.0.81", nil)...)
+	w.Change(app("default/shop", "10.96.0.81", nil)...)
 	release()
 	<-done
 }
@@ -400,7 +403,9 @@ var hostile = []string{
 // hostileWorld has all of them in all indexes.
 func hostileWorld(t *testing.T) *world {
 	w := newWorld(t)
-	w.kernel.do(func(k *kernel) { k.refused[netip.MustParseAddr("10.96.0.0")] = errors.New(hostile[0] + hostile[4]) })
+	w.Dataplane.Set(func(b *enginetest.Behaviour) {
+		b.Refuse[netip.MustParseAddr("10.96.0.0")] = errors.New(hostile[0] + hostile[4])
+	})
 	var events []model.Event
 	for i, text := range hostile {
 		events = append(events, app("default/x", fmt.Sprintf("10.96.0.%d", i), []string{"10.244.1.1"}, func(s *model.Service) {
@@ -409,7 +414,7 @@ func hostileWorld(t *testing.T) *world {
 			s.Problems = []model.Problem{{Object: "Service " + s.Name.String(), Field: text, Reason: text, Remedy: text}}
 		})...)
 	}
-	w.sync(events...)
+	w.Sync(events...)
 	return w
 }
 
@@ -447,7 +452,7 @@ func TestEveryHostileNameHasAPage(t *testing.T) {
 func TestAnAnswerIsBoundedInABigCluster(t *testing.T) {
 	const most = 64 << 10
 	w := newWorld(t)
-	w.sync(many(10000)...)
+	w.Sync(many(10000)...)
 	for _, path := range []string{"/", "/?page=200", "/?q=service", "/?show=empty", "/?order=rate"} {
 		body := w.get(path).Body.String()
 		if rows := len(listed(body)); rows > rowsPerPage || len(body) > most {
@@ -461,12 +466,12 @@ func TestAnAnswerIsBoundedInABigCluster(t *testing.T) {
 
 func BenchmarkOverviewOf10000Services(b *testing.B) {
 	w := newWorld(b)
-	w.sync(many(10000)...)
-	w.kernel.do(func(k *kernel) {
-		w.engine.Inspect(func(v engine.View) {
+	w.Sync(many(10000)...)
+	w.Dataplane.Set(func(b *enginetest.Behaviour) {
+		w.Engine.Inspect(func(v engine.View) {
 			d := v.Desired
 			for key := range d.Frontends {
-				k.counters[key] = 1
+				b.Connections[key] = 1
 			}
 		})
 	})

@@ -12,6 +12,7 @@ import (
 	"sluice/internal/explain"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/status"
 )
 
 const (
@@ -20,7 +21,7 @@ const (
 	askTimeout   = 5 * time.Second
 )
 
-// clients are those whom one can choose from by a click.
+// clients are those that a visitor can choose from.
 var clients = []plan.Client{plan.PodClient, plan.NodeClient, plan.OutsideClient}
 
 // servicePage is the page of one Service.
@@ -28,17 +29,17 @@ type servicePage struct {
 	frame
 	Name      model.Name
 	Known     bool
-	State     sign
+	State     status.Condition
 	Facts     []tile
 	Counted   bool
 	Frontends []frontendRow
 	// MoreFrontends counts those that are not shown.
 	MoreFrontends int
 
-	From      string // who is talking
+	From      string // the client
 	Address   string // if that is an address
 	Clients   []clientLink
-	Complaint string // about a question that cannot be understood
+	Complaint string // about a question that cannot be parsed
 	Answers   []answerView
 	// MorePorts counts those that are not explained.
 	MorePorts int
@@ -54,21 +55,22 @@ type frontendRow struct {
 	plan.Key
 	Kind, Address, Port string
 	Pools               []string
-	Source              string // whose address endpoints see
-	Connections, Rate   string
-	Sign                sign
-	Error               string // why it is not in the kernel
+	// Masquerade is whose connections are masqueraded, and MasqueradeCause why.
+	Masquerade, MasqueradeCause string
+	Connections, Rate           string
+	Condition                   status.Condition
+	Error                       string // why it is not in the kernel
 }
 
-// answerView is what explain says of one packet.
+// answerView is an answer of explain.
 type answerView struct {
 	*explain.Answer
-	Class     string
+	Level     status.Level
 	Title     string
 	Endpoints []explain.EndpointAnswer
 	More      int
 	Text      string
-	Open      bool // the text is shown at once
+	Open      bool // the text is shown unfolded
 }
 
 func (p *Page) service(r *http.Request) answer {
@@ -81,10 +83,10 @@ func (p *Page) service(r *http.Request) answer {
 	report, s := p.Status(), p.snapshot(r.Context())
 	v := &servicePage{frame: newFrame(name.String(), report), Name: name, From: from, Counted: s.counters.counted()}
 	if svc := s.find(name); svc == nil {
-		v.State = sign{fair, "not known", ""}
+		v.State = condition(status.Fair, "not known", "")
 	} else {
 		v.Known = true
-		v.State = s.signOf(svc)
+		v.State = s.condition(svc)
 		v.Facts = facts(svc)
 		v.listFrontends(s, svc, report.Now)
 	}
@@ -123,18 +125,18 @@ func (v *servicePage) listFrontends(s *snapshot, svc *service, now time.Time) {
 			return
 		}
 		row := frontendRow{Key: f.Key, Kind: kindOf(f), Address: string(appendAddress(nil, f.Key)), Port: f.Port}
-		row.Pools, row.Source = poolsOf(f), sourceOf(f.Masquerade)
+		row.Pools, row.Masquerade, row.MasqueradeCause = poolsOf(f), f.Masquerade.Text(), f.MasqueradeCause.Text()
 		row.Connections = count(s.counters.counts[f.Key])
 		row.Rate = perSecond(s.counters.rate([]*plan.Frontend{f}))
 		if st, ok := s.status(f.Key); ok {
-			row.Sign, row.Error = phaseSign(st, now)
+			row.Condition, row.Error = phaseCondition(st, now)
 		}
 		v.Frontends = append(v.Frontends, row)
 	}
 }
 
-// kindOf names what a frontend is. The address of a node port does not tell its
-// family.
+// kindOf returns the kind of a frontend, with the family of a node port, which its
+// address does not show.
 func kindOf(f *plan.Frontend) string {
 	if f.Kind == plan.NodePort {
 		return f.Kind.String() + ", " + f.Family().String()
@@ -142,11 +144,11 @@ func kindOf(f *plan.Frontend) string {
 	return f.Kind.String()
 }
 
-// poolsOf says where connections to a frontend go.
+// poolsOf describes where connections to a frontend go.
 func poolsOf(f *plan.Frontend) []string {
 	pool := func(r *plan.Route) string {
 		if len(r.Endpoints) == 0 {
-			return map[plan.Verdict]string{plan.Reject: "rejected", plan.Drop: "dropped"}[r.Empty.Verdict]
+			return r.Empty.Text()
 		}
 		here := 0
 		for _, e := range r.Endpoints {
@@ -162,34 +164,24 @@ func poolsOf(f *plan.Frontend) []string {
 	return []string{"inside: " + pool(&f.Route), "outside: " + pool(f.Outside)}
 }
 
-// sourceOf says whose address the endpoints see.
-func sourceOf(m plan.Masquerade) string {
-	return [...]string{
-		plan.MasqueradeNever:      "the client's",
-		plan.MasqueradeNode:       "the client's",
-		plan.MasqueradeOffCluster: "a pod's own, else the node's",
-		plan.MasqueradeAlways:     "the node's",
-	}[m]
-}
-
-// phaseSign says how far a frontend is, and if something is wrong with that, what.
-func phaseSign(s engine.FrontendStatus, now time.Time) (is sign, wrong string) {
-	is = sign{busy, s.Phase.String(), "for " + duration(now.Sub(s.Since))}
+// phaseCondition returns the condition of a frontend, and the error if there is one.
+func phaseCondition(s engine.FrontendStatus, now time.Time) (is status.Condition, wrong string) {
+	is = condition(status.Busy, s.Phase.String(), "for "+duration(now.Sub(s.Since)))
 	switch s.Phase {
 	case engine.Programmed:
-		is.Class = good
+		is.Level = status.Good
 	case engine.Failed:
-		is.Class, is.Word = bad, "refused"
+		is.Level, is.Word = status.Bad, "refused"
 	}
 	if s.Err != nil {
-		is.Class, wrong = bad, s.Err.Error()
+		is.Level, wrong = status.Bad, s.Err.Error()
 	}
 	return is, wrong
 }
 
-// ask has it explained what happens to connections from the chosen talker.
+// ask adds what explain says of connections from the chosen client.
 func (p *Page) ask(ctx context.Context, v *servicePage) {
-	word := func(t plan.Client) bool { return t.String() == v.From }
+	word := func(c plan.Client) bool { return c.String() == v.From }
 	for _, t := range clients {
 		v.Clients = append(v.Clients, clientLink{t.String(), serviceLink(v.Name) + "&from=" + t.String(), word(t)})
 	}
@@ -211,9 +203,9 @@ func (p *Page) ask(ctx context.Context, v *servicePage) {
 }
 
 func answerOf(a *explain.Answer) answerView {
-	v := answerView{Answer: a, Class: bad, Endpoints: a.Endpoints, More: a.Omitted}
+	v := answerView{Answer: a, Level: status.Bad, Endpoints: a.Endpoints, More: a.Omitted}
 	if a.Flows {
-		v.Class = good
+		v.Level = status.Good
 	}
 	if over := len(v.Endpoints) - maxEndpoints; over > 0 {
 		v.Endpoints, v.More = v.Endpoints[:maxEndpoints], v.More+over

@@ -69,7 +69,7 @@ func TestDiffNamesWhatAFolderWouldChange(t *testing.T) {
 ~ default/good: ClusterIP 10.96.0.1:80/TCP
     endpoints: come: 10.244.1.2:8080 (on this node); go: 10.244.1.1:8080 (on this node)
 + default/new port web: ClusterIP 10.96.0.3:80/TCP
-    without an endpoint: reject
+    connections: rejected: the Service has no endpoint that can be used
     masquerade: all but connections from pods
     session affinity: 3h0m0s
 - default/old: ClusterIP 10.96.0.2:80/TCP
@@ -123,7 +123,7 @@ func TestDiffNamesWhatAConfigurationWouldChange(t *testing.T) {
 			"Configuration\n~ nftables.masqueradeAll: true, was false\n"}, 1},
 		{"mode", head + "mode: iptables\n", []string{"~ mode: \"iptables\", was \"nftables\"; this takes a restart: "}, 1},
 		{"pods", head + "detectLocalMode: InterfaceNamePrefix\ndetectLocal: {interfaceNamePrefix: veth}\n", []string{
-			"IPv4 pods are recognised by: interfaces veth*, was nothing"}, 1},
+			"IPv4 pods are recognised by: interfaces named veth*, was nothing"}, 1},
 		{"wrong", head + "iptables: {masqueradeBit: 77}\n", []string{"Error: ", "77 is no bit of the packet mark"}, 2},
 		{"no configuration", "x: \x1b[2J", []string{"Error: "}, 2},
 	} {

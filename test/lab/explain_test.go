@@ -84,7 +84,7 @@ type explained struct {
 
 var explanations = []explained{
 	{name: "it works", to: "default/good", from: "pod3", at: "10.96.0.1:80", flow: lab.Answered,
-		want: []string{"SERVED: reaches one of 2 endpoints", "10.244.1.3 counts as a pod", "ClusterIP of Service default/good, port named \"http\"",
+		want: []string{"SERVED: reaches one of 2 endpoints", "10.244.1.3 is a pod", "ClusterIP of Service default/good, port named \"http\"",
 			"in   10.244.1.1:8080  on this node", "out  10.244.2.2:8080  on node2: not ready", "masquerade     no", "programmed",
 			"holds a verdict for it, and 2 endpoints"},
 		kernel: map[string]string{
@@ -101,7 +101,7 @@ var explanations = []explained{
 			"iptables": "iptables filter: -A KUBE-SERVICES -d 10.96.0.2/32 -p tcp",
 		}},
 	{name: "port names differ", to: "default/misnamed", from: "pod3", at: "10.96.0.3:80", flow: lab.Refused, code: 1,
-		want: []string{`1 endpoint without a TCP port named "http"; their slices have TCP port named "web"`}},
+		want: []string{`1 endpoint in a slice without the port: the Service needs a TCP port named "http", its slices have TCP port named "web"`}},
 	{name: "not ready", to: "default/unready", from: "pod3", at: "10.96.0.4:80", flow: lab.Refused, code: 1,
 		want: []string{"1 endpoint not ready", "1 endpoint terminating and no longer serving"}},
 	{name: "only terminating", to: "default/ending", from: "pod3", at: "10.96.0.5:80", flow: lab.Answered,
@@ -113,7 +113,7 @@ var explanations = []explained{
 	{name: "external policy Local from inside", to: "198.18.0.6:80", from: "pod3", at: "198.18.0.6:80", flow: lab.Answered,
 		want: []string{"although externalTrafficPolicy is Local, for the client is inside"}},
 	{name: "a node port", to: "default/local:30006", from: "node", at: "192.0.2.10:30006", flow: lab.Answered,
-		want: []string{"192.0.2.10:30006/TCP is the node port of Service default/local", "this node itself uses an external address"}},
+		want: []string{"192.0.2.10:30006/TCP is the NodePort of Service default/local", "this node itself uses an external address"}},
 	{name: "source ranges exclude me", to: "default/ranges", from: "client", at: "198.18.0.7:80", flow: lab.Dropped, code: 1,
 		want: []string{"DROPPED: loadBalancerSourceRanges", "203.0.113.0/24", "add a range with 198.51.100.10"}},
 	{name: "source ranges admit me", to: "default/ranges", from: "client2", at: "198.18.0.7:80", flow: lab.Answered,
@@ -123,7 +123,7 @@ var explanations = []explained{
 			"iptables": "-s 203.0.113.0/24 -m comment",
 		}},
 	{name: "hints exclude an endpoint", to: "default/hints", from: "pod3", at: "10.96.0.8:80", flow: lab.Answered,
-		want: []string{"those whose hints name this node's zone (zone-1)", "out  10.244.2.1:8080  on node2: its hints mean zone zone-2"}},
+		want: []string{"those whose hints name this node's zone (zone-1)", "out  10.244.2.1:8080  on node2: hinted to zone zone-2"}},
 	{name: "wrong port", to: "default/good:81", from: "pod3", at: "10.96.0.1:81", flow: lab.Refused, code: 1, nftables: true,
 		want: []string{"REJECTED: there is no such port", "Service default/good has no such port; it has 80/TCP (http)"}},
 	{name: "wrong port name", to: "default/good:https", code: 1, want: []string{"UNKNOWN: there is no such port", "it has 80/TCP (http)"}},
@@ -242,7 +242,7 @@ func checkJSON(t *testing.T, a *asker) {
 func checkStatus(t *testing.T, a *asker, mode string) {
 	stdout, stderr, code := a.ask("status")
 	for _, want := range []string{"on node node1: " + mode + " mode", "healthy", "in sync", "0 failed, of 17", "last changes", "left out of objects: 1",
-		"Service default/taken, spec.externalIPs"} {
+		"Service default/taken: spec.externalIPs"} {
 		if code != 0 || !strings.Contains(stdout, want) {
 			t.Errorf("exit code %d, %q is not in:\n%s%s", code, want, stdout, stderr)
 		}
@@ -354,7 +354,7 @@ func TestExplainFindsTheInterfaceOfAnAddress(t *testing.T) {
 	settle(t, p, folder, 0)
 	eventually(t, func() bool { _, err := os.Stat(a.socket); return err == nil })
 	for from, want := range map[string]string{
-		"10.244.1.3":    "10.244.1.3 counts as a pod: what comes through interface podbr0 does",
+		"10.244.1.3":    "10.244.1.3 is a pod, recognised by interface podbr0",
 		"10.244.1.1":    "10.244.1.1 is neither a pod nor this node",
 		"192.0.2.10":    "this node itself",
 		"198.51.100.10": "198.51.100.10 is neither a pod nor this node",
@@ -444,7 +444,7 @@ func TestExplainNamesAFrontendThatTheKernelRefuses(t *testing.T) {
 		answer, _, code = a.ask("explain", "default/more")
 		return code == 1 && strings.Contains(answer, "the kernel refused this frontend")
 	})
-	for _, want := range []string{"NOT PROGRAMMED", "refused by the kernel since", "next try in", "the kernel refused 10.96.0.2:80/TCP: "} {
+	for _, want := range []string{"NOT PROGRAMMED", "refused by the kernel, tried ", "next try in", "the kernel refused 10.96.0.2:80/TCP: "} {
 		if !strings.Contains(answer, want) {
 			t.Errorf("%q is not in the answer:\n%s", want, answer)
 		}

@@ -1,0 +1,58 @@
+package explain
+
+import (
+	"net/netip"
+
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// Verdict and causes of answers that are not decided by plan.
+const (
+	unknown       = "unknown"         // verdict: nothing can be said
+	noSuchService = "no-such-service" // no Service of that name is known
+	notInSync     = "not-in-sync"     // the proxy does not know the cluster yet
+)
+
+// result is all that is known of one packet. Nothing in it belongs to the engine:
+// it stays valid after the view is gone.
+type result struct {
+	packet   plan.Packet
+	said     string // how the question names the client
+	in       string // the interface that the packet arrives through, "" if unknown
+	detector plan.Detector
+	// undecided is the cause if there is no decision, because nothing is known that
+	// a packet could go to; "" otherwise.
+	undecided string
+	decision  plan.Decision
+	service   model.Name // of the frontend or ClusterIP; empty for none
+	evidence  plan.Evidence
+	problems  []model.Problem // of the Service and its slices
+	// others are the other frontends of the service port.
+	others      []*plan.Frontend
+	suggestions []suggestion
+}
+
+// suggestion is something close to what the question asks for.
+type suggestion struct {
+	kind suggestionKind
+	// What it is about; which of these are set depends on the kind.
+	service model.Name
+	ports   []model.ServicePort
+	ips     []netip.Addr
+}
+
+type suggestionKind uint8
+
+const (
+	hasPorts         suggestionKind = iota // the Service of the address has these ports
+	otherProtocol                          // the node port exists for another protocol
+	sameName                               // a Service of that name is in another namespace
+	isEndpoint                             // the address is an endpoint of the Service
+	otherFamily                            // the node port exists for the other family
+	nodePortIPs                            // the node port is the Service's, but at other addresses
+	orphanSlices                           // there are slices for a Service that is not known
+	onlyClusterIP                          // the Service has no frontend for clients outside
+	noPorts                                // the client can use nothing of the Service
+	unservedLoopback                       // node ports are not served on loopback
+)

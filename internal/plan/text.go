@@ -1,0 +1,121 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+)
+
+// The Text methods describe values in words, for people: explain, diff, status and
+// the page all take their wording from here. The String methods of the same types
+// are words for programs, which do not change.
+
+// Text describes what happened to the packet.
+func (v Verdict) Text() string {
+	return [...]string{Reject: "rejected", Drop: "dropped", Forward: "served", Pass: "untouched"}[v]
+}
+
+// Text describes the cause in a sentence.
+func (c Cause) Text() string {
+	return [...]string{
+		NoEndpoints:        "the Service has no endpoint that can be used",
+		NoLocalEndpoint:    "the Service has endpoints, but none on this node",
+		SourceRange:        "loadBalancerSourceRanges does not admit the client",
+		UnknownPort:        "there is no such port",
+		UnallocatedAddress: "no Service has this address",
+		HasEndpoint:        "the Service has an endpoint for it",
+		NotAService:        "no Service has this address and port",
+		NoIPv6:             "IPv6 is switched off on this node",
+	}[c]
+}
+
+// Text describes the verdict and its cause.
+func (r Refusal) Text() string { return r.Verdict.Text() + ": " + r.Cause.Text() }
+
+// Text describes whose connections are masqueraded.
+func (m Masquerade) Text() string {
+	return [...]string{
+		MasqueradeNever:      "no connection",
+		MasqueradeNode:       "the node's own connections",
+		MasqueradeOffCluster: "all but connections from pods",
+		MasqueradeAlways:     "all connections",
+	}[m]
+}
+
+// Text describes why a connection is masqueraded, or is not.
+func (c MasqueradeCause) Text() string {
+	return [...]string{
+		PodsNotDetected:       "nothing is configured by which pods are recognised (detectLocalMode)",
+		ClientNotPod:          "a client that is not a pod uses a ClusterIP",
+		MasqueradeAllSet:      "masqueradeAll is set",
+		ExternalPolicyCluster: "externalTrafficPolicy is Cluster, so that replies must come back through this node",
+		ExternalPolicyLocal:   "externalTrafficPolicy is Local",
+		ClientIsPod:           "the client is a pod",
+		ClientIsNode:          "this node itself uses an external address",
+		ClientIsEndpoint:      "the client is the endpoint itself",
+		ProxyConnects:         "it is the proxy that connects to the endpoint",
+	}[c]
+}
+
+// Text describes by what pods are recognised.
+func (d Detector) Text() string {
+	switch {
+	case d.Interface != "":
+		return "interface " + d.Interface
+	case d.InterfacePrefix != "":
+		return "interfaces named " + d.InterfacePrefix + "*"
+	case len(d.Sources) > 0:
+		sources := make([]string, len(d.Sources))
+		for i, p := range d.Sources {
+			sources[i] = p.String()
+		}
+		return "source addresses in " + strings.Join(sources, ", ")
+	}
+	return "nothing"
+}
+
+// Policy is the field of a Service that decides which endpoints frontends of the
+// kind use.
+func (k Kind) Policy() string {
+	if k == ClusterIP {
+		return "internalTrafficPolicy"
+	}
+	return "externalTrafficPolicy"
+}
+
+// Text describes the frontend. Node ports answer on many addresses.
+func (f *Frontend) Text() string {
+	if f.Kind == NodePort {
+		return fmt.Sprintf("%s %d/%s (%s)", f.Kind, f.Key.Port, f.Protocol, f.Family())
+	}
+	return f.Kind.String() + " " + f.Key.String()
+}
+
+// Text describes endpoints that are not in a pool for this reason.
+func (r Reason) Text() string {
+	return [...]string{
+		InPool:          "",
+		OtherFamily:     "of a family that the Service has no ClusterIP of",
+		NoSuchPort:      "in a slice without the port",
+		BadAddress:      "at an address that no connection can go to",
+		NotReady:        "not ready",
+		NotServing:      "terminating and no longer serving",
+		Duplicate:       "listed more than once, counted once",
+		Terminating:     "terminating while others are ready",
+		HintedElsewhere: "hinted to other nodes or zones",
+		NotHere:         "not on this node",
+	}[r]
+}
+
+// Text describes why an endpoint is not in a pool for a reason, in more detail than
+// the reason itself.
+func (d *EndpointDecision) Text(why Reason) string {
+	switch hints := d.Endpoint.Hints; {
+	case why == HintedElsewhere && hints != nil && len(hints.Nodes) > 0:
+		return "hinted to node " + strings.Join(hints.Nodes, ", ")
+	case why == HintedElsewhere && hints != nil && len(hints.Zones) > 0:
+		return "hinted to zone " + strings.Join(hints.Zones, ", ")
+	case why == NotHere && d.Endpoint.Node == "":
+		return "in a slice that does not say on which node it is"
+	}
+	return why.Text()
+}
