@@ -91,7 +91,7 @@ func socketPath(t *testing.T) string { return filepath.Join(t.TempDir(), "sluice
 
 const answering = "Answering on the control socket"
 
-func TestTheProxyAnswersOnItsSocket(t *testing.T) {
+func TestProxyAnswersOnItsSocket(t *testing.T) {
 	path := socketPath(t)
 	s := start(t, path)
 	s.logged(t, answering)
@@ -128,7 +128,7 @@ func TestOtherUsersAreRefused(t *testing.T) {
 	}
 }
 
-func TestTheSocketOfADeadProcessIsReplaced(t *testing.T) {
+func TestSocketOfADeadProcessIsReplaced(t *testing.T) {
 	path := socketPath(t)
 	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
@@ -145,7 +145,7 @@ func TestTheSocketOfADeadProcessIsReplaced(t *testing.T) {
 	}
 }
 
-func TestTheSocketOfALivingProcessIsNot(t *testing.T) {
+func TestSocketOfALivingProcessIsKept(t *testing.T) {
 	path := socketPath(t)
 	first := start(t, path)
 	first.logged(t, answering)
@@ -160,7 +160,7 @@ func TestTheSocketOfALivingProcessIsNot(t *testing.T) {
 	}
 }
 
-func TestASocketThatCannotBeHadIsToldWithItsReason(t *testing.T) {
+func TestSocketErrorsAreLogged(t *testing.T) {
 	tests := []struct {
 		name string
 		make func(t *testing.T, path string) error
@@ -209,7 +209,7 @@ func TestNoProxyIsAClearError(t *testing.T) {
 	}
 }
 
-func TestOnlyAFewRequestsAreAnsweredAtATime(t *testing.T) {
+func TestConcurrentRequestsAreLimited(t *testing.T) {
 	path := socketPath(t)
 	release := make(chan struct{})
 	var mu sync.Mutex
@@ -250,7 +250,7 @@ func TestOnlyAFewRequestsAreAnsweredAtATime(t *testing.T) {
 	}
 }
 
-func TestAnAnswerToWhatIsSent(t *testing.T) {
+func TestPostedJSON(t *testing.T) {
 	path := socketPath(t)
 	s := start(t, path)
 	s.logged(t, answering)

@@ -46,7 +46,7 @@ const (
 	node    = "Frontends: 0 added, 0 removed, 0 changed\nNode\n~ "
 )
 
-func TestADifferenceIsToldInWords(t *testing.T) {
+func TestDifferences(t *testing.T) {
 	usual := func(*plan.Desired) {}
 	prefix := netip.MustParsePrefix
 	clusterIP := func(d *plan.Desired) { d.ClusterIPs[netip.MustParseAddr("10.96.0.1")] = struct{}{} }
@@ -146,7 +146,7 @@ func TestOtherPortsOfClusterIPs(t *testing.T) {
 	}
 }
 
-func TestALargeDifferenceIsCountedInFullAndListedInPart(t *testing.T) {
+func TestLargeDifferenceIsBounded(t *testing.T) {
 	d := desired()
 	addr, f := netip.MustParseAddr("10.97.0.1"), plan.Frontend{}
 	for range 3 * maxListed {

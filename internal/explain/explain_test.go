@@ -14,7 +14,7 @@ import (
 	"sluice/internal/model"
 )
 
-func TestAnswersNameTheCauseAndTheRemedy(t *testing.T) {
+func TestAnswersNameCauseAndRemedy(t *testing.T) {
 	filtered := func(ranges ...string) func(*model.Service) {
 		return func(s *model.Service) {
 			external(s)
@@ -87,7 +87,7 @@ func TestAnswersNameTheCauseAndTheRemedy(t *testing.T) {
 	}
 }
 
-func TestHintsThatDoNotCountAreExplained(t *testing.T) {
+func TestIgnoredHintsAreExplained(t *testing.T) {
 	hinted := func(zones ...string) model.SetSlice {
 		s := endpoints("here", "far")
 		for i, zone := range zones {
@@ -115,7 +115,7 @@ func TestHintsThatDoNotCountAreExplained(t *testing.T) {
 	}
 }
 
-func TestAServiceIsServedOnlyIfTheKernelIsProgrammedSo(t *testing.T) {
+func TestServedOnlyIfProgrammed(t *testing.T) {
 	described := func(d dataplane.Description, err error) func(dataplane.Destination, netip.Addr) (dataplane.Description, error) {
 		return func(dataplane.Destination, netip.Addr) (dataplane.Description, error) { return d, err }
 	}
@@ -161,7 +161,7 @@ func TestAServiceIsServedOnlyIfTheKernelIsProgrammedSo(t *testing.T) {
 
 // The kernel may remember an endpoint for the client that the client reached by
 // another frontend of the Service.
-func TestARememberedEndpointCountsWhereThePacketMayReachIt(t *testing.T) {
+func TestRememberedEndpointMustBeInThePool(t *testing.T) {
 	tests := []struct {
 		name, in, want string
 	}{
@@ -187,7 +187,7 @@ func TestARememberedEndpointCountsWhereThePacketMayReachIt(t *testing.T) {
 var twoFamilies = model.SetHostIPs{IPs: addrs("127.0.0.1", "192.0.2.1", "192.0.2.2", "2001:db8::1")}
 
 // Endpoints that source ranges keep everybody from need not be in the kernel.
-func TestSourceRangesThatAdmitNobodyAreNoDifference(t *testing.T) {
+func TestEmptySourceRangesAreNoDifference(t *testing.T) {
 	k := behaviour{Describe: func(dataplane.Destination, netip.Addr) (dataplane.Description, error) {
 		return dataplane.Description{Present: true}, nil
 	}}
@@ -200,7 +200,7 @@ func TestSourceRangesThatAdmitNobodyAreNoDifference(t *testing.T) {
 	}
 }
 
-func TestAProxyThatIsNotInSyncSaysWhatItWaitsFor(t *testing.T) {
+func TestNotInSyncNamesTheSources(t *testing.T) {
 	p := start(t, behaviour{})
 	p.engine.AddSource("kubernetes")
 	a, text := p.ask(t, "default/web", "")
@@ -209,7 +209,7 @@ func TestAProxyThatIsNotInSyncSaysWhatItWaitsFor(t *testing.T) {
 	}
 }
 
-func TestAServiceHasAnAnswerForEachPort(t *testing.T) {
+func TestAnswerForEachPort(t *testing.T) {
 	p := run(t, behaviour{}, service(func(s *model.Service) {
 		s.Ports = append(s.Ports, model.ServicePort{Name: "dns", Protocol: model.UDP, Port: 53}, model.ServicePort{Name: "dns-tcp", Protocol: model.TCP, Port: 53})
 	}), endpoints("here"))
@@ -261,7 +261,7 @@ func TestHostileNamesStayText(t *testing.T) {
 	}
 }
 
-func TestAHugeServiceHasAnAnswerOfBoundedSize(t *testing.T) {
+func TestAnswerIsBounded(t *testing.T) {
 	s := endpoints()
 	for i := range 5000 {
 		s.Endpoints = append(s.Endpoints, model.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), Conditions: model.Ready})
@@ -275,7 +275,7 @@ func TestAHugeServiceHasAnAnswerOfBoundedSize(t *testing.T) {
 	}
 }
 
-func TestAServiceWithVeryManyPortsHasAnswersForSome(t *testing.T) {
+func TestAnswersOfManyPortsAreBounded(t *testing.T) {
 	p := run(t, behaviour{}, service(func(s *model.Service) {
 		for i := range 1000 {
 			s.Ports = append(s.Ports, model.ServicePort{Name: fmt.Sprint("p", i), Protocol: model.TCP, Port: uint16(1000 + i)})
@@ -290,7 +290,7 @@ func TestAServiceWithVeryManyPortsHasAnswersForSome(t *testing.T) {
 	}
 }
 
-func TestQuestionsThatCannotBeUnderstood(t *testing.T) {
+func TestBadQuestions(t *testing.T) {
 	tests := []struct{ name, to, from, want string }{
 		{"no namespace", "web", "", "ask for default/web"},
 		{"nothing", "", "", "namespace"},

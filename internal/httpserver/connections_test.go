@@ -81,7 +81,7 @@ func get(t *testing.T, at, path string) string {
 	return string(text)
 }
 
-func TestWhoSaysNothingMakesRoomForOthers(t *testing.T) {
+func TestIdleConnectionsAreClosedFirst(t *testing.T) {
 	for name, say := range map[string]string{
 		"nothing":           "",
 		"half a request":    "GET / HTTP/1.1\r\nHost: ",
@@ -102,7 +102,7 @@ func TestWhoSaysNothingMakesRoomForOthers(t *testing.T) {
 	}
 }
 
-func TestThoseBeingAnsweredAreTheLastToGo(t *testing.T) {
+func TestBusyConnectionsAreClosedLast(t *testing.T) {
 	at, held, release := bounded(t, 2)
 	answered := dial(t, at, "GET /hold HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 	<-held
@@ -118,7 +118,7 @@ func TestThoseBeingAnsweredAreTheLastToGo(t *testing.T) {
 	}
 }
 
-func TestAnswersThatTakeAllPlacesMakeRoomToo(t *testing.T) {
+func TestBusyConnectionsAreClosedToo(t *testing.T) {
 	at, held, _ := bounded(t, 2)
 	const hold = "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n"
 	first := dial(t, at, hold)
@@ -132,7 +132,7 @@ func TestAnswersThatTakeAllPlacesMakeRoomToo(t *testing.T) {
 }
 
 // The time in which a request must be read does not end the answer to it.
-func TestAnAnswerMayTakeLongerThanItsRequest(t *testing.T) {
+func TestAnswerMayOutlastTheReadTimeout(t *testing.T) {
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +158,7 @@ func TestAnAnswerMayTakeLongerThanItsRequest(t *testing.T) {
 }
 
 // However many come, what they take is bounded, and is given back.
-func TestAFloodOfConnectionsLeavesNothingBehind(t *testing.T) {
+func TestConnectionFloodLeavesNothing(t *testing.T) {
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -72,7 +72,7 @@ func (s *slow) refuses(t *testing.T) {
 	})
 }
 
-func TestAnswersUnderWayAreFinished(t *testing.T) {
+func TestServeDrainsAnswers(t *testing.T) {
 	s := newSlow(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := s.serve(ctx, testkit.Patience)
@@ -87,7 +87,7 @@ func TestAnswersUnderWayAreFinished(t *testing.T) {
 	}
 }
 
-func TestAnswersThatTakeTooLongAreCutOff(t *testing.T) {
+func TestSlowAnswersAreCutOff(t *testing.T) {
 	s := newSlow(t)
 	defer close(s.finish)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -101,7 +101,7 @@ func TestAnswersThatTakeTooLongAreCutOff(t *testing.T) {
 	}
 }
 
-func TestASocketThatBreaksIsToldOfWhenAnswersAreFinished(t *testing.T) {
+func TestBrokenSocketIsReportedAfterDraining(t *testing.T) {
 	s := newSlow(t)
 	ended := s.serve(t.Context(), testkit.Patience)
 	s.socket.Close()
@@ -114,7 +114,7 @@ func TestASocketThatBreaksIsToldOfWhenAnswersAreFinished(t *testing.T) {
 	}
 }
 
-func TestWhatFailsIsTriedAgainAndEachReasonToldOnce(t *testing.T) {
+func TestPersistReportsEachReasonOnce(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
 	ctx, cancel := context.WithCancel(t.Context())
 	reasons := []string{"taken", "taken", "gone", "gone", "taken"}
@@ -145,7 +145,7 @@ func TestWhatFailsIsTriedAgainAndEachReasonToldOnce(t *testing.T) {
 	}
 }
 
-func TestAFailureMayBeFinal(t *testing.T) {
+func TestPersistEndsOnAFinalError(t *testing.T) {
 	final := errors.New("final")
 	err := Persist(t.Context(), clocktesting.NewFakeClock(time.Unix(1000, 0)), time.Hour,
 		func(context.Context) error { return unix.EADDRINUSE },
@@ -155,7 +155,7 @@ func TestAFailureMayBeFinal(t *testing.T) {
 	}
 }
 
-func TestThePauseEndsWithTheProgram(t *testing.T) {
+func TestPersistEndsDuringThePause(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -169,7 +169,7 @@ func TestThePauseEndsWithTheProgram(t *testing.T) {
 	}
 }
 
-func TestRemedyFitsTheFailure(t *testing.T) {
+func TestRemedy(t *testing.T) {
 	tests := []struct {
 		in   error
 		want string

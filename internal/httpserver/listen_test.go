@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestWithoutIPv6TheSocketIsOfIPv4(t *testing.T) {
+func TestListenWithoutIPv6(t *testing.T) {
 	tests := []struct {
 		name, address string
 		ipv6          bool
@@ -41,7 +41,7 @@ func TestWithoutIPv6TheSocketIsOfIPv4(t *testing.T) {
 	}
 }
 
-func TestListeningOnAnAddressOfIPv6FailsWithoutIt(t *testing.T) {
+func TestListenOnIPv6FailsWithoutIPv6(t *testing.T) {
 	if _, err := Listener(false)("tcp", "[2001:db8::99]:0"); err == nil {
 		t.Error("it listens on an address that the machine does not have")
 	}

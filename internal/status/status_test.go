@@ -28,7 +28,7 @@ func frontend(service, addr string) *plan.Frontend {
 	}
 }
 
-func TestTheHistoryRemembersTheLastChanges(t *testing.T) {
+func TestHistoryKeepsTheLastChanges(t *testing.T) {
 	var h History
 	h.Committed(&engine.Commit{Kind: engine.Repair, Change: &plan.Change{}})
 	for i := range maxChanges + 5 {
@@ -51,7 +51,7 @@ func TestTheHistoryRemembersTheLastChanges(t *testing.T) {
 	}
 }
 
-func TestAReportCountsWhatTheEngineKnows(t *testing.T) {
+func TestReportOfAnEngine(t *testing.T) {
 	e := enginetest.New(t, plan.Config{}) // it does not run
 	e.AddSource("host")
 	r := New(Options{
@@ -102,7 +102,7 @@ func written(t *testing.T, r *Report) string {
 	return b.String()
 }
 
-func TestAReportFitsOnAScreenWithFailuresOnTop(t *testing.T) {
+func TestReportFitsOnAScreen(t *testing.T) {
 	text := written(t, full())
 	lines := strings.Split(text, "\n")
 	if len(lines) > 60 {
@@ -139,7 +139,7 @@ func TestHostileNamesStayText(t *testing.T) {
 	}
 }
 
-func TestAReportTellsHowThingsStandWithTheAPIServer(t *testing.T) {
+func TestReportOfTheAPIServer(t *testing.T) {
 	since := now.Add(-time.Minute)
 	for _, test := range []struct {
 		name string

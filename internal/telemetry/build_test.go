@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 )
 
-func TestMetricsTellTheVersionOfTheProxy(t *testing.T) {
+func TestBuildInfo(t *testing.T) {
 	w := newWorld(t)
 	info := version.Info{Major: "1", Minor: "2", GitVersion: "v1.2.3", GitCommit: "c0ffee", GitTreeState: "clean",
 		BuildDate: "2026-03-01", GoVersion: "go9", Compiler: "gc", Platform: "linux/amd64"}

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/component-base/metrics"
 
+	"sluice/internal/dataplane/nftables"
 	"sluice/internal/engine/enginetest"
 	"sluice/internal/model"
 	"sluice/internal/plan"

@@ -97,7 +97,7 @@ func TestANoteIsTextAndNoFormat(t *testing.T) {
 	}
 }
 
-func TestLongNotesAreCutToWhatTheAPIAllows(t *testing.T) {
+func TestLongNotesAreCut(t *testing.T) {
 	for _, text := range []string{strings.Repeat("x", 5000), strings.Repeat("ü", 5000), strings.Repeat("ü", 512), "short"} {
 		got := shorten(text, mostNoteBytes)
 		if len(got) > mostNoteBytes || !utf8.ValidString(got) {
@@ -109,7 +109,7 @@ func TestLongNotesAreCutToWhatTheAPIAllows(t *testing.T) {
 	}
 }
 
-func TestEventsGoToTheLogWhereThereIsNoAPIServer(t *testing.T) {
+func TestEventsAreLoggedWithoutAPIServer(t *testing.T) {
 	var lines []string
 	log := funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{Verbosity: 2})
 	LogRecorder(log).Record(FailedToStartMetricServer("here", errors.New("taken")))

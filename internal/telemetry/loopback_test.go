@@ -25,7 +25,7 @@ func TestNodePortsOnLoopbackAreCounted(t *testing.T) {
 	w.want(prefix+"rejected_packets_total", "IPv4 TCP 0", "IPv4 UDP 2", "IPv6 TCP 0", "IPv6 UDP 0")
 }
 
-func TestAnEventNamesTheNodeThatDoesNotServeLoopback(t *testing.T) {
+func TestLoopbackEventNamesTheNode(t *testing.T) {
 	got := LoopbackNodePortNotServed("here", web, errors.New("port is taken"))
 	want := Event{
 		About: Object{"Service", "default", "web"}, Warning: true, Reason: "LoopbackNodePortNotServed", Action: "Listen",

@@ -123,7 +123,7 @@ func TestAModeHasItsOwnMetrics(t *testing.T) {
 	}
 }
 
-func TestMetricsRegisteredTwiceAreAnErrorThatNamesThem(t *testing.T) {
+func TestMetricsRegisteredTwiceAreAnError(t *testing.T) {
 	w := newWorld(t)
 	_, err := NewMetrics(w.registry, nftables.Mode, model.Families[:])
 	if err == nil || !strings.Contains(err.Error(), "sluice_frontends") {
@@ -131,7 +131,7 @@ func TestMetricsRegisteredTwiceAreAnErrorThatNamesThem(t *testing.T) {
 	}
 }
 
-func TestAnswersOfTheHealthServerAreCountedByStatus(t *testing.T) {
+func TestHealthAnswersAreCounted(t *testing.T) {
 	w := newWorld(t)
 	for range 3 {
 		w.metrics.Answered("/healthz", 200)
@@ -149,7 +149,7 @@ var fillProcessRegistry = sync.OnceValue(func() error {
 	return err
 })
 
-func TestTheProcessHasTheMetricsOfEveryComponent(t *testing.T) {
+func TestProcessMetrics(t *testing.T) {
 	if err := fillProcessRegistry(); err != nil {
 		t.Fatal(err)
 	}

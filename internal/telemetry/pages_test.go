@@ -115,7 +115,7 @@ func TestProxyModeIsTheModeAndNoMore(t *testing.T) {
 	}
 }
 
-func TestWhatIsSwitchedOffIsNotThere(t *testing.T) {
+func TestDisabledPagesAreNotFound(t *testing.T) {
 	s := newWorld(t).server(func(o *ServerOptions) { o.Flags, o.Statusz, o.Profiling = nil, false, false })
 	for _, path := range []string{"/flagz", "/statusz", "/debug/pprof/", "/debug/pprof/profile", "/debug/flags/v"} {
 		if r := ask(s, http.MethodGet, path, "", ""); r.StatusCode != http.StatusNotFound {
@@ -124,7 +124,7 @@ func TestWhatIsSwitchedOffIsNotThere(t *testing.T) {
 	}
 }
 
-func TestConfigzIsTheConfigurationInForce(t *testing.T) {
+func TestConfigz(t *testing.T) {
 	config := &v1alpha1.KubeProxyConfiguration{HostnameOverride: "before"}
 	s := newWorld(t).server(func(o *ServerOptions) {
 		o.Config = func() *v1alpha1.KubeProxyConfiguration { return config }
@@ -171,7 +171,7 @@ func TestVerbosityIsSetByPut(t *testing.T) {
 	}
 }
 
-func TestZPagesGiveTheObjectToWhomAsksForIt(t *testing.T) {
+func TestZPagesNegotiateTheObject(t *testing.T) {
 	const flagz, statusz = ";g=config.k8s.io;v=v1beta1;as=Flagz", ";g=config.k8s.io;v=v1beta1;as=Statusz"
 	tests := []struct {
 		name, path, accept string
@@ -200,7 +200,7 @@ func TestZPagesGiveTheObjectToWhomAsksForIt(t *testing.T) {
 	}
 }
 
-func TestZPagesAreObjectsOfUpstreamsForm(t *testing.T) {
+func TestZPageObjectsAreAsUpstreams(t *testing.T) {
 	w := newWorld(t)
 	s := w.server()
 	w.clock.Step(90 * time.Second)
@@ -240,7 +240,7 @@ func TestZPagesAreObjectsOfUpstreamsForm(t *testing.T) {
 	}
 }
 
-func TestOnlyThoseWhoComeToLoopbackAreShownThePage(t *testing.T) {
+func TestPageIsOnLoopbackOnly(t *testing.T) {
 	tests := []struct {
 		name string
 		at   net.Addr
@@ -276,7 +276,7 @@ func TestOnlyThoseWhoComeToLoopbackAreShownThePage(t *testing.T) {
 
 // A website whose name leads to this machine must not read by a browser what is for
 // people; scrapers may have any name for it.
-func TestWebsitesAreNotShownWhatIsForPeople(t *testing.T) {
+func TestOtherHostsAreForbidden(t *testing.T) {
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeText(w, 200, "the page") })
 	handler := newWorld(t).server(func(o *ServerOptions) { o.Page = page }).Handler()
 	get := func(path, host string) int {

@@ -72,7 +72,7 @@ func wantRecorded(t *testing.T, j *journal, want ...string) {
 	}
 }
 
-func TestOwnersAreToldWhatIsNotProgrammed(t *testing.T) {
+func TestEventsOnWhatIsNotProgrammed(t *testing.T) {
 	w, j := newWorld(t), &journal{}
 	p := w.problems(j)
 	w.desired.Problems["Service default/web"] = []model.Problem{problem("spec.externalIPs[0]", "is odd")}
@@ -92,9 +92,9 @@ func TestOwnersAreToldWhatIsNotProgrammed(t *testing.T) {
 	)
 }
 
-// TestOnlyConcernedNodesTell plays one of many nodes, which all find the same wrong
+// TestOnlyConcernedNodesRecordEvents plays one of many nodes, which all find the same wrong
 // with a Service, until an endpoint of it comes here.
-func TestOnlyConcernedNodesTell(t *testing.T) {
+func TestOnlyConcernedNodesRecordEvents(t *testing.T) {
 	w, j := newWorld(t), &journal{}
 	p := w.problems(j)
 	for _, object := range []string{"Service default/web", "EndpointSlice default/web-1", "ServiceCIDR odd", "Node here"} {
@@ -114,7 +114,7 @@ func TestOnlyConcernedNodesTell(t *testing.T) {
 	wantRecorded(t, j, "EndpointSlice default/web-1 PartlyIgnored: spec: is odd (mend it)")
 }
 
-func TestAProblemIsToldOnceUntilItComesUpAgain(t *testing.T) {
+func TestAProblemIsRecordedOnce(t *testing.T) {
 	const object, want = "Service default/web", "Service default/web PartlyIgnored: spec: is odd (mend it)"
 	w, j := newWorld(t), &journal{}
 	p := w.problems(j)
@@ -135,7 +135,7 @@ func TestAProblemIsToldOnceUntilItComesUpAgain(t *testing.T) {
 	wantRecorded(t, j, want)
 }
 
-func TestTroubleWithManyFacesIsToldAtIntervals(t *testing.T) {
+func TestChangingProblemsAreRateLimited(t *testing.T) {
 	w, j := newWorld(t), &journal{}
 	p := w.problems(j)
 	w.desired.Frontends[keyOf("10.96.0.1")] = frontend("10.96.0.1", web)
@@ -157,7 +157,7 @@ func TestTroubleWithManyFacesIsToldAtIntervals(t *testing.T) {
 	wantRecorded(t, j, "Service default/web ServiceNotProgrammed: ClusterIP 10.96.0.1:80/TCP: attempt 6")
 }
 
-func TestAThousandBadObjectsDoNotFloodTheAPIServer(t *testing.T) {
+func TestEventsAreRateLimited(t *testing.T) {
 	w, j := newWorld(t), &journal{}
 	p := w.problems(j)
 	for i := range 60 {
@@ -175,7 +175,7 @@ func TestAThousandBadObjectsDoNotFloodTheAPIServer(t *testing.T) {
 	}
 }
 
-func TestCommitsWithoutTroubleWakeNobody(t *testing.T) {
+func TestCommitsWithoutProblemsDoNotWake(t *testing.T) {
 	w, j := newWorld(t), &journal{}
 	p := w.problems(j)
 	awake := func() bool {
@@ -211,7 +211,7 @@ func TestCommitsWithoutTroubleWakeNobody(t *testing.T) {
 	}
 }
 
-func TestOwnersLearnOfProblemsOnceFromTheAPIServer(t *testing.T) {
+func TestProblemEventsReachTheAPIServerOnce(t *testing.T) {
 	w, client := newWorld(t), fake.NewClientset()
 	recorder, err := NewAPIRecorder(t.Context(), client, nil)
 	if err != nil {
@@ -249,7 +249,7 @@ func TestOwnersLearnOfProblemsOnceFromTheAPIServer(t *testing.T) {
 	}
 }
 
-func TestWhatCouldNotBeToldAtOnceIsToldLater(t *testing.T) {
+func TestDelayedEventsAreRecordedLater(t *testing.T) {
 	w, j := newWorld(t), &journal{}
 	p := w.problems(j)
 	for i := range maxEvents + 1 {

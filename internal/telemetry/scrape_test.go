@@ -49,7 +49,7 @@ const (
 	acceptAll = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1"
 )
 
-func TestMetricsAreInTheFormatThatIsAskedForAndCompressedForThoseWhoLikeIt(t *testing.T) {
+func TestMetricsFormatAndCompression(t *testing.T) {
 	tests := []struct {
 		name       string
 		header     http.Header
@@ -111,7 +111,7 @@ func read(t *testing.T, answer *http.Response) map[string]*dto.MetricFamily {
 	}
 }
 
-func TestMetricsCanBeAskedForByName(t *testing.T) {
+func TestMetricsByName(t *testing.T) {
 	for _, accept := range []string{"", acceptProtobuf} {
 		answer := ask(newWorld(t).server(withMore), http.MethodGet, "/metrics?name[]=sluice_more", accept, "")
 		if got := slices.Collect(maps.Keys(read(t, answer))); !slices.Equal(got, []string{"sluice_more"}) {
@@ -120,7 +120,7 @@ func TestMetricsCanBeAskedForByName(t *testing.T) {
 	}
 }
 
-func TestMetricsThatCannotBeToldAreAnError(t *testing.T) {
+func TestMetricsErrors(t *testing.T) {
 	broken := func(o *ServerOptions) { o.More = more{errors.New("out of ink")} }
 	for _, accept := range []string{"", acceptProtobuf} {
 		r := ask(newWorld(t).server(broken), http.MethodGet, "/metrics", accept, "")
@@ -130,7 +130,7 @@ func TestMetricsThatCannotBeToldAreAnError(t *testing.T) {
 	}
 }
 
-func TestProgrammingTimeIsFromWhenAChangeCameInUntilItsCommit(t *testing.T) {
+func TestProgrammingTime(t *testing.T) {
 	tests := []struct {
 		name   string
 		change *plan.Change

@@ -45,7 +45,7 @@ func onAnyPort(t *testing.T, s *Server) (address func() string) {
 	return sync.OnceValue(func() string { return <-found })
 }
 
-func TestTheServerServesUntilTheEnd(t *testing.T) {
+func TestServerServesUntilCancelled(t *testing.T) {
 	s := newWorld(t).server()
 	address := onAnyPort(t, s)
 	stop := start(t, s)
@@ -68,7 +68,7 @@ func TestTheServerServesUntilTheEnd(t *testing.T) {
 	socket.Close()
 }
 
-func TestAProfileMayTakeLongerThanOtherAnswers(t *testing.T) {
+func TestProfilesMayTakeLonger(t *testing.T) {
 	s := newWorld(t).server()
 	address := onAnyPort(t, s)
 	start(t, s)
@@ -99,7 +99,7 @@ func listenWith(s *Server, reasons ...error) (listening <-chan struct{}) {
 	return free
 }
 
-func TestAnAddressThatIsTakenIsTriedAgainAndReportedOnce(t *testing.T) {
+func TestTakenAddressIsRetriedAndReportedOnce(t *testing.T) {
 	w := newWorld(t)
 	var failed, logged []string
 	s := w.server(func(o *ServerOptions) {
@@ -135,7 +135,7 @@ func TestAnAddressThatIsTakenIsTriedAgainAndReportedOnce(t *testing.T) {
 	}
 }
 
-func TestHardFailEndsTheServerThatCannotListen(t *testing.T) {
+func TestHardFail(t *testing.T) {
 	reported := 0
 	s := newWorld(t).server(func(o *ServerOptions) {
 		o.HardFail, o.Logger = true, logr.Discard()

@@ -23,7 +23,7 @@ func at(family string, d time.Duration) string {
 	return fmt.Sprintf("%s %v", family, seconds(morning.Add(d)))
 }
 
-func TestACommitCountsForTheFamiliesItConcerns(t *testing.T) {
+func TestCommitCountsForItsFamilies(t *testing.T) {
 	v4, v6 := frontend("10.96.0.1", web), frontend("fd00::1", web)
 	tests := []struct {
 		name   string
@@ -50,7 +50,7 @@ func TestACommitCountsForTheFamiliesItConcerns(t *testing.T) {
 	}
 }
 
-func TestThereAreNumbersOfTheFamiliesThatTheNodeCanDoOnly(t *testing.T) {
+func TestMetricsOfOneFamily(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
 	m, err := NewMetrics(registry, nftables.Mode, []model.Family{model.IPv4})
 	if err != nil {
@@ -92,7 +92,7 @@ func TestThereAreNumbersOfTheFamiliesThatTheNodeCanDoOnly(t *testing.T) {
 	}
 }
 
-func TestAReconcileIsAFullSyncOfBothFamilies(t *testing.T) {
+func TestReconcileIsAFullSync(t *testing.T) {
 	w := newWorld(t)
 	w.reconcile(3*time.Second, &plan.Change{})
 	w.want("kubeproxy_sync_proxy_rules_duration_seconds", "IPv4 1 of 3", "IPv6 1 of 3")
@@ -101,7 +101,7 @@ func TestAReconcileIsAFullSyncOfBothFamilies(t *testing.T) {
 	w.want("sluice_commits_total", "apply 0", "reconcile 1")
 }
 
-func TestAChangeThatLeavesTheKernelNothingToDoIsNoCommit(t *testing.T) {
+func TestEmptyChangeIsNoCommit(t *testing.T) {
 	w := newWorld(t)
 	w.clock.Step(time.Second)
 	w.committed(0, engine.Commit{Kind: engine.None, Change: &plan.Change{}})
@@ -110,7 +110,7 @@ func TestAChangeThatLeavesTheKernelNothingToDoIsNoCommit(t *testing.T) {
 	w.want("kubeproxy_sync_proxy_rules_last_timestamp_seconds", at("IPv4", time.Second), at("IPv6", time.Second))
 }
 
-func TestAScrapeBetweenCommitAndReportHidesNoCommit(t *testing.T) {
+func TestScrapeBetweenCommitAndReport(t *testing.T) {
 	w := newWorld(t)
 	w.status.Commits = 1
 	w.want("sluice_commits_total", "apply 1", "reconcile 0")
@@ -135,7 +135,7 @@ func TestFailuresAreCountedByFamily(t *testing.T) {
 	w.want("sluice_commit_failures_total", "2")
 }
 
-func TestNetworkProgrammingIsMeasuredFromTheTrigger(t *testing.T) {
+func TestNetworkProgrammingStartsAtTheTrigger(t *testing.T) {
 	w := newWorld(t)
 	w.clock.Step(time.Minute)
 	now := w.clock.Now()
@@ -148,7 +148,7 @@ func TestNetworkProgrammingIsMeasuredFromTheTrigger(t *testing.T) {
 	w.want("kubeproxy_network_programming_duration_seconds", "IPv4 1 of 2", "IPv6 1 of 3")
 }
 
-func TestChangesArePendingUntilTheyAreProgrammed(t *testing.T) {
+func TestChangesArePendingUntilProgrammed(t *testing.T) {
 	w, out := newWorld(t), &sink{}
 	in := w.updater.Watch(out)
 	w.want("kubeproxy_sync_proxy_rules_service_changes_pending", "0")
@@ -174,7 +174,7 @@ func TestChangesArePendingUntilTheyAreProgrammed(t *testing.T) {
 	w.want("kubeproxy_sync_proxy_rules_endpoint_changes_total", "1")
 }
 
-func TestTheKernelFoundRightIsASync(t *testing.T) {
+func TestVerifiedKernelIsASync(t *testing.T) {
 	w := newWorld(t)
 	w.want("kubeproxy_sync_proxy_rules_last_timestamp_seconds")
 	w.commit(time.Second, &plan.Change{}, dataplane.Result{})
@@ -186,7 +186,7 @@ func TestTheKernelFoundRightIsASync(t *testing.T) {
 	w.want("kubeproxy_sync_proxy_rules_last_timestamp_seconds", at("IPv4", 30*time.Second), at("IPv6", 30*time.Second))
 }
 
-func TestFrontendsAndProblemsAreWhatTheEngineSays(t *testing.T) {
+func TestFrontendsAndProblemsOfTheEngine(t *testing.T) {
 	w := newWorld(t)
 	w.status = engine.Summary{Frontends: 9, Programmed: 6, Pending: 2, Failed: 1}
 	w.desired.Problems["Service default/web"] = []model.Problem{{Reason: "is odd"}, {Reason: "is even"}}
@@ -211,7 +211,7 @@ func TestConntrackIsCounted(t *testing.T) {
 	w.want("sluice_conntrack_entries_seen_total", "150")
 }
 
-func TestServicePortsWithoutLocalEndpointsAreCounted(t *testing.T) {
+func TestPortsWithoutLocalEndpoints(t *testing.T) {
 	const name = "kubeproxy_sync_proxy_rules_no_local_endpoints_total"
 	named := func(port string) func(*plan.Frontend) { return func(f *plan.Frontend) { f.Port = port } }
 	none := []string{"IPv4 external 0", "IPv4 internal 0", "IPv6 external 0", "IPv6 internal 0"}

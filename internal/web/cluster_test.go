@@ -34,7 +34,7 @@ func (c *cluster) summary() []string {
 	return out
 }
 
-func TestEveryChangeIsSeenByTheNextLook(t *testing.T) {
+func TestChangesAreInTheNextSnapshot(t *testing.T) {
 	gone := func(name string) model.Event {
 		return model.DeleteService{Name: model.Name{Namespace: "default", Name: name}}
 	}
@@ -77,7 +77,7 @@ func TestEveryChangeIsSeenByTheNextLook(t *testing.T) {
 	}
 }
 
-func TestAnotherConfigurationIsSeenByTheNextLook(t *testing.T) {
+func TestReconfigurationIsInTheNextSnapshot(t *testing.T) {
 	w := newWorld(t)
 	w.Sync(app("default/a", "10.96.0.1", nil, func(s *model.Service) { s.ExternalIPs = []netip.Addr{netip.MustParseAddr("198.51.100.7")} })...)
 	if diff := cmp.Diff([]string{"default/a 2 empty"}, w.page.cluster().summary()); diff != "" {
@@ -90,7 +90,7 @@ func TestAnotherConfigurationIsSeenByTheNextLook(t *testing.T) {
 	}
 }
 
-func TestWhatDidNotChangeIsNotTakenInAgain(t *testing.T) {
+func TestUnchangedClusterIsReused(t *testing.T) {
 	w := shopWorld(t)
 	first := w.page.cluster()
 	w.get("/")
@@ -100,7 +100,7 @@ func TestWhatDidNotChangeIsNotTakenInAgain(t *testing.T) {
 	}
 }
 
-func TestAllIsForgottenWhenNobodyLooks(t *testing.T) {
+func TestCachesExpire(t *testing.T) {
 	c := clocktesting.NewFakeClock(time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC))
 	w := newWorld(t, func(o *Options) { o.Clock = c })
 	w.Sync(many(3)...)

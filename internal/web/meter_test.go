@@ -62,7 +62,7 @@ func TestRatesAreDifferencesOverTime(t *testing.T) {
 	}
 }
 
-func TestWhatWasCountedBeforeIsNoRate(t *testing.T) {
+func TestFirstReadingHasNoRate(t *testing.T) {
 	tests := []struct {
 		name  string
 		in    []map[plan.Key]int64 // what is read every 2 s
@@ -90,7 +90,7 @@ func TestWhatWasCountedBeforeIsNoRate(t *testing.T) {
 	}
 }
 
-func TestCountersAreReadOnceForAllWhoLook(t *testing.T) {
+func TestCountersAreReadOnceForAll(t *testing.T) {
 	b := newBench()
 	for range 5 {
 		b.after(time.Second, nil)
@@ -100,7 +100,7 @@ func TestCountersAreReadOnceForAllWhoLook(t *testing.T) {
 	}
 }
 
-func TestCountersThatAreSlowToReadAreReadLessOften(t *testing.T) {
+func TestSlowCountersAreReadLessOften(t *testing.T) {
 	tests := []struct {
 		name string
 		slow time.Duration // to read
@@ -128,7 +128,7 @@ func TestCountersThatAreSlowToReadAreReadLessOften(t *testing.T) {
 	}
 }
 
-func TestTheFirstRatesComeSoonHoweverManyCountersThereAre(t *testing.T) {
+func TestFirstRatesComeSoon(t *testing.T) {
 	b := newBench()
 	b.slow = time.Second
 	b.after(0, map[plan.Key]int64{web: 1})
@@ -137,7 +137,7 @@ func TestTheFirstRatesComeSoonHoweverManyCountersThereAre(t *testing.T) {
 	}
 }
 
-func TestAKernelThatDoesNotAnswerIsLeftAlone(t *testing.T) {
+func TestReadErrorsBackOff(t *testing.T) {
 	b := newBench()
 	b.slow, b.err = readTimeout, errors.New("busy")
 	b.after(0, nil)
@@ -147,7 +147,7 @@ func TestAKernelThatDoesNotAnswerIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestWhatWasReadStandsWhenTheKernelDoesNotAnswer(t *testing.T) {
+func TestReadErrorKeepsTheLastReading(t *testing.T) {
 	b := newBench()
 	b.after(0, map[plan.Key]int64{web: 1})
 	b.err = errors.New("busy")

@@ -54,7 +54,7 @@ func concat(lists ...[]model.Event) (out []model.Event) {
 	return out
 }
 
-func TestSearchFindsServicesByWhatPeopleKnowOfThem(t *testing.T) {
+func TestSearch(t *testing.T) {
 	w := shopWorld(t)
 	tests := []struct {
 		name, in string
@@ -93,7 +93,7 @@ func TestSearchFindsServicesByWhatPeopleKnowOfThem(t *testing.T) {
 	}
 }
 
-func TestOverviewShowsWhatAServiceHas(t *testing.T) {
+func TestOverviewOfAService(t *testing.T) {
 	body := shopWorld(t).get("/?q=default/web").Body.String()
 	for _, want := range []string{
 		"In sync", "node1", "v1.2.3", "nftables",
@@ -105,7 +105,7 @@ func TestOverviewShowsWhatAServiceHas(t *testing.T) {
 	}
 }
 
-func TestAModeThatDoesNotCountShowsNoConnections(t *testing.T) {
+func TestModeWithoutCounters(t *testing.T) {
 	for _, counts := range []bool{true, false} {
 		w := newWorld(t, func(o *Options) {
 			if !counts {
@@ -185,7 +185,7 @@ func TestServicePageAnswersEveryQuestion(t *testing.T) {
 }
 
 // The script finds by its id what it saw before.
-func TestNothingOnAPageHasTheIdOfAnother(t *testing.T) {
+func TestElementIDsAreUnique(t *testing.T) {
 	w := newWorld(t)
 	w.Sync(app("default/web", "10.96.0.80", nil, func(s *model.Service) {
 		s.ClusterIPs = append(s.ClusterIPs, netip.MustParseAddr("fd00::80"))
@@ -206,7 +206,7 @@ func TestNothingOnAPageHasTheIdOfAnother(t *testing.T) {
 	}
 }
 
-func TestAServiceOfManyPortsSaysWhatIsNotShown(t *testing.T) {
+func TestServiceOfManyPortsIsBounded(t *testing.T) {
 	w := newWorld(t)
 	w.Sync(app("default/web", "10.96.0.80", nil, func(s *model.Service) {
 		s.Ports = nil
@@ -224,7 +224,7 @@ func TestAServiceOfManyPortsSaysWhatIsNotShown(t *testing.T) {
 	}
 }
 
-func TestWhatFailsIsOnTopWithItsReason(t *testing.T) {
+func TestFailuresAreOnTop(t *testing.T) {
 	w := newWorld(t)
 	w.Dataplane.Set(func(b *enginetest.Behaviour) {
 		b.Refuse[netip.MustParseAddr("10.96.0.80")] = errors.New("no room left")
@@ -251,7 +251,7 @@ func TestWhatFailsIsOnTopWithItsReason(t *testing.T) {
 	}
 }
 
-func TestWhatIsInTheWayOnTheNodeIsOnTopAndTheModeHasItsReason(t *testing.T) {
+func TestAdvisoriesAreOnTop(t *testing.T) {
 	w := newWorld(t)
 	w.advisories = []model.Problem{{Object: "iptables-nft", Field: "chain FORWARD", Reason: "its policy is DROP", Remedy: "accept <all>"}}
 	w.Sync(app("default/web", "10.96.0.80", []string{"10.244.1.1"})...)
@@ -263,7 +263,7 @@ func TestWhatIsInTheWayOnTheNodeIsOnTopAndTheModeHasItsReason(t *testing.T) {
 	}
 }
 
-func TestAKernelThatCannotBeProgrammedIsOnTop(t *testing.T) {
+func TestFailingKernelIsOnTop(t *testing.T) {
 	w := newWorld(t)
 	w.Dataplane.Set(func(b *enginetest.Behaviour) { b.Err = errors.New("operation not permitted") })
 	w.Source.Update(app("default/web", "10.96.0.80", nil)...)
@@ -276,7 +276,7 @@ func TestAKernelThatCannotBeProgrammedIsOnTop(t *testing.T) {
 	})
 }
 
-func TestStartIsShownWhileItLasts(t *testing.T) {
+func TestStartIsShown(t *testing.T) {
 	w := newWorld(t)
 	if body := w.get("/").Body.String(); !strings.Contains(body, "Waiting for test") || !strings.Contains(body, "No Service is known yet") {
 		t.Errorf("page does not say what it waits for:\n%s", body)
@@ -298,7 +298,7 @@ func TestStartIsShownWhileItLasts(t *testing.T) {
 	}
 }
 
-func TestAnswersTellBrowsersToRunNothingElse(t *testing.T) {
+func TestSecurityHeaders(t *testing.T) {
 	w := shopWorld(t)
 	for _, path := range []string{"/", "/service?namespace=default&name=web", "/page/page.css", "/page/page.js", "/page/icon.svg"} {
 		r := w.get(path)
@@ -314,7 +314,7 @@ func TestAnswersTellBrowsersToRunNothingElse(t *testing.T) {
 	}
 }
 
-func TestPathsAndMethodsThatAreNotThere(t *testing.T) {
+func TestUnknownPathsAndMethods(t *testing.T) {
 	w := shopWorld(t)
 	tests := []struct {
 		method, path string
@@ -334,7 +334,7 @@ func TestPathsAndMethodsThatAreNotThere(t *testing.T) {
 	}
 }
 
-func TestAnAssetIsSentOnce(t *testing.T) {
+func TestAssetsAreCached(t *testing.T) {
 	w := newWorld(t)
 	r := httptest.NewRequest(http.MethodGet, "/page/page.css", nil)
 	r.Header.Set("If-None-Match", w.get("/page/page.css").Header().Get("ETag"))
@@ -359,7 +359,7 @@ func blocked(t *testing.T) (w *world, asked chan struct{}, release func()) {
 	return w, asked, func() { close(hold) }
 }
 
-func TestAPageThatIsBeingMadeDelaysNoChange(t *testing.T) {
+func TestRenderingDelaysNoChange(t *testing.T) {
 	w, asked, release := blocked(t)
 	done := make(chan struct{})
 	go func() { defer close(done); w.get("/service?namespace=default&name=web") }()
@@ -369,7 +369,7 @@ func TestAPageThatIsBeingMadeDelaysNoChange(t *testing.T) {
 	<-done
 }
 
-func TestTooManyAtATimeAreSentAway(t *testing.T) {
+func TestConcurrentRequestsAreLimited(t *testing.T) {
 	w, asked, release := blocked(t)
 	done := make(chan struct{})
 	for range maxConcurrent {
@@ -449,7 +449,7 @@ func TestEveryHostileNameHasAPage(t *testing.T) {
 	}
 }
 
-func TestAnAnswerIsBoundedInABigCluster(t *testing.T) {
+func TestPagesOfABigClusterAreBounded(t *testing.T) {
 	const most = 64 << 10
 	w := newWorld(t)
 	w.Sync(many(10000)...)

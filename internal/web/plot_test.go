@@ -40,7 +40,7 @@ func TestWithoutChangesThereIsNoPlot(t *testing.T) {
 	}
 }
 
-func TestPlotOfFastChangesHasRoomForThem(t *testing.T) {
+func TestPlotOfFastChanges(t *testing.T) {
 	now := time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)
 	p := newPlot([]status.Change{{At: now, Latency: 0.01}}, now)
 	if got := p.Lines[len(p.Lines)-1].Label; got != "100ms" {

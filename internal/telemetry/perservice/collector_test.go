@@ -41,7 +41,7 @@ const (
 	atHTTP = `,port="http",protocol="TCP"} `
 )
 
-func TestConnectionsOfAServicePortAreThoseOfAllItsAddresses(t *testing.T) {
+func TestConnectionsOfAllAddressesOfAPort(t *testing.T) {
 	w := newWorld(t)
 	w.want(connections)
 	w.begin(at("10.96.0.1", web), at("fd00::1", web), at("10.96.0.2", post))
@@ -54,7 +54,7 @@ func TestConnectionsOfAServicePortAreThoseOfAllItsAddresses(t *testing.T) {
 	w.want(connections, ofWeb+atHTTP+"2", ofPost+atHTTP+"1")
 }
 
-func TestWhatAnEarlierProcessCountedIsNotCountedAgain(t *testing.T) {
+func TestEarlierCountsAreNotCounted(t *testing.T) {
 	w := newWorld(t)
 	w.sees("10.96.0.1", 1000, 50)
 	w.unmatched = dataplane.UnmatchedTraffic{UnknownPort: 7}
@@ -69,7 +69,7 @@ func TestWhatAnEarlierProcessCountedIsNotCountedAgain(t *testing.T) {
 		`reason="unallocated_address"} 1`, `reason="unknown_port"} 1`)
 }
 
-func TestConnectionsNeverGoBackWhileTheServiceIsThere(t *testing.T) {
+func TestConnectionsAreMonotonic(t *testing.T) {
 	w := newWorld(t)
 	w.begin()
 	w.set(at("10.96.0.1", web), at("192.0.2.1", web))
@@ -98,7 +98,7 @@ func TestConnectionsNeverGoBackWhileTheServiceIsThere(t *testing.T) {
 	}
 }
 
-func TestPacketsBetweenTwoReadingsAreNotCountedTwice(t *testing.T) {
+func TestPacketsAreNotCountedTwice(t *testing.T) {
 	w := newWorld(t)
 	w.begin()
 	w.set(at("10.96.0.1", web))
@@ -111,7 +111,7 @@ func TestPacketsBetweenTwoReadingsAreNotCountedTwice(t *testing.T) {
 	w.want(refused, ofWeb+`,reason="source_range"} 2`)
 }
 
-func TestAFrontendThatChangesHandsCountsForItsOwner(t *testing.T) {
+func TestFrontendThatChangesOwner(t *testing.T) {
 	w := newWorld(t)
 	w.begin()
 	w.set(at("192.0.2.1", web), at("10.96.0.1", web))
@@ -123,7 +123,7 @@ func TestAFrontendThatChangesHandsCountsForItsOwner(t *testing.T) {
 	w.want(connections, ofWeb+atHTTP+"6", ofPost+atHTTP+"2")
 }
 
-func TestServicesThatExchangeTheirFrontendsGoOnCounting(t *testing.T) {
+func TestServicesThatSwapFrontends(t *testing.T) {
 	tests := []struct {
 		name   string
 		change *plan.Change
@@ -147,7 +147,7 @@ func TestServicesThatExchangeTheirFrontendsGoOnCounting(t *testing.T) {
 	}
 }
 
-func TestAServiceThatWasRemovedStartsAnew(t *testing.T) {
+func TestRemovedServiceStartsAtZero(t *testing.T) {
 	w := newWorld(t)
 	w.begin()
 	w.set(at("10.96.0.1", web))
@@ -163,7 +163,7 @@ func TestAServiceThatWasRemovedStartsAnew(t *testing.T) {
 		`reason="unallocated_address"} 0`, `reason="unknown_port"} 0`)
 }
 
-func TestScrapesInOneSecondAskTheKernelOnce(t *testing.T) {
+func TestScrapesInOneSecondReadOnce(t *testing.T) {
 	w := newWorld(t)
 	w.begin(at("10.96.0.1", web))
 	w.sees("10.96.0.1", 5)
@@ -181,7 +181,7 @@ func TestScrapesInOneSecondAskTheKernelOnce(t *testing.T) {
 	}
 }
 
-func TestAKernelThatDoesNotAnswerIsReportedOnce(t *testing.T) {
+func TestReadErrorIsLoggedOnce(t *testing.T) {
 	logged := 0
 	w := newWorld(t, func(o *Options) {
 		o.Logger = funcr.New(func(_, line string) {
@@ -226,7 +226,7 @@ func TestServicesBeyondTheLimitShareSeries(t *testing.T) {
 	w.want(connections, ofAll+atOther+"321")
 }
 
-func TestSwitchedOffLeavesWhatIsOfNoSingleService(t *testing.T) {
+func TestOffLeavesSharedMetrics(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.Off = true })
 	w.begin()
 	w.set(at("10.96.0.1", web))
@@ -238,7 +238,7 @@ func TestSwitchedOffLeavesWhatIsOfNoSingleService(t *testing.T) {
 		`reason="unallocated_address"} 0`, `reason="unknown_port"} 0`)
 }
 
-func TestAModeThatDoesNotCountTellsOfNoTraffic(t *testing.T) {
+func TestModeWithoutCounters(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.Traffic = nil })
 	w.begin()
 	w.set(at("10.96.0.1", web))
@@ -248,7 +248,7 @@ func TestAModeThatDoesNotCountTellsOfNoTraffic(t *testing.T) {
 	w.want("sluice_services", `series="own"} 1`, `series="shared"} 0`)
 }
 
-func TestEndpointsAreCountedAgainWhenTheyChanged(t *testing.T) {
+func TestEndpointsAreRecounted(t *testing.T) {
 	w := newWorld(t)
 	w.begin(at("10.96.0.1", web))
 	change := func(everything bool, conditions ...sluice.Conditions) {
@@ -280,7 +280,7 @@ func TestEndpointsAreCountedAgainWhenTheyChanged(t *testing.T) {
 	w.want(endpoints, ofWeb+`,state="ready"} 0`, ofWeb+`,state="used"} 0`)
 }
 
-func TestProgrammingTimeIsThatOfTheLastChange(t *testing.T) {
+func TestProgrammingTimeOfTheLastChange(t *testing.T) {
 	w := newWorld(t)
 	w.begin(at("10.96.0.2", post))
 	w.want(programming) // nothing came in for it
@@ -292,7 +292,7 @@ func TestProgrammingTimeIsThatOfTheLastChange(t *testing.T) {
 	w.want(programming, ofWeb+"} 0")
 }
 
-func TestFailuresAreToldWhileTheyLastAndCounted(t *testing.T) {
+func TestFailedFrontendsAndFailures(t *testing.T) {
 	w := newWorld(t)
 	w.begin(at("10.96.0.2", post))
 	w.want(failed)
@@ -360,7 +360,7 @@ func TestMetricsArePinned(t *testing.T) {
 	}
 }
 
-func TestStrangeNamesAreReadAsTheyAre(t *testing.T) {
+func TestStrangeNamesAreEscaped(t *testing.T) {
 	tests := []struct{ name, in, want string }{
 		{"with signs of the format", "a\"b\\c\nd}", "a\"b\\c\nd}"},
 		{"in another script", "größe", "größe"},
@@ -377,7 +377,7 @@ func TestStrangeNamesAreReadAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestRunWorksOffWhatTheEngineTells(t *testing.T) {
+func TestRunProcessesCommits(t *testing.T) {
 	w := newWorld(t)
 	ended := make(chan error)
 	go func() { ended <- w.collector.Run(t.Context()) }()

@@ -28,7 +28,7 @@ func asText(t *testing.T, families []*dto.MetricFamily) string {
 	return out.String()
 }
 
-func TestWhatIsGatheredIsWhatIsWritten(t *testing.T) {
+func TestGatherAgreesWithWrite(t *testing.T) {
 	tests := []struct {
 		name  string
 		world func(*testing.T) *world
