@@ -7,8 +7,7 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// RegisterBuild adds the metric by which all Kubernetes components tell what
-// they were built from.
+// RegisterBuild registers the build info metric that all Kubernetes components have.
 func RegisterBuild(r Registry, info version.Info) error {
 	build := metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Name:           "kubernetes_build_info",

@@ -15,7 +15,7 @@ import (
 	"sluice/internal/model"
 )
 
-// The reasons of Events. Those that upstream has too have its names.
+// Reasons of Events. Those that upstream has too have its names.
 const (
 	ReasonStarting                        = "Starting"
 	ReasonFailedToStartProxierHealthcheck = "FailedToStartProxierHealthcheck"
@@ -28,7 +28,7 @@ const (
 	ReasonPartlyIgnored                   = "PartlyIgnored"
 )
 
-// What was being done when an Event came up.
+// Actions of Events.
 const (
 	actionStart   = "StartKubeProxy"
 	actionListen  = "Listen"
@@ -36,13 +36,13 @@ const (
 	actionRead    = "Read"
 )
 
-// mostNoteBytes is how long the API allows the text of an Event to be.
-const mostNoteBytes = 1024
+// maxNoteBytes is the API's limit of the note of an Event.
+const maxNoteBytes = 1024
 
-// Object is what an Event is about. Namespace is empty where there is none.
+// Object is the object of an Event. Namespace is empty for those without one.
 type Object struct{ Kind, Namespace, Name string }
 
-// String names the object as model.Problem does.
+// String formats the object as model.Problem does.
 func (o Object) String() string {
 	if o.Namespace == "" {
 		return o.Kind + " " + o.Name
@@ -50,7 +50,7 @@ func (o Object) String() string {
 	return o.Kind + " " + o.Namespace + "/" + o.Name
 }
 
-// Event is something that the owner of an object should know.
+// Event is an Event of the Kubernetes API.
 type Event struct {
 	About   Object
 	Warning bool
@@ -59,45 +59,43 @@ type Event struct {
 	Note    string
 }
 
-// Recorder makes Events known. It does not wait.
+// Recorder records Events, without blocking.
 type Recorder interface{ Record(Event) }
 
-// Starting says that the proxy of a node starts.
+// Starting is the Event of a proxy that starts.
 func Starting(node string) Event {
 	return Event{About: nodeObject(node), Reason: ReasonStarting, Action: actionStart}
 }
 
-// DefaultMode says that nobody chose the mode of a node's proxy, and why it is
-// what it is.
+// DefaultMode is the Event of a proxy whose mode was not configured.
 func DefaultMode(node, mode, why string) Event {
 	return warning(nodeObject(node), ReasonDefaultMode, actionStart, fmt.Sprintf("kube-proxy runs in %s mode: %s", mode, why))
 }
 
-// IPTablesConflict says that rules of iptables on a node are in the way of
-// Services.
+// IPTablesConflict is the Event of iptables rules on a node that affect Services.
 func IPTablesConflict(node string, p model.Problem) Event {
 	return warning(nodeObject(node), ReasonIPTablesConflict, actionProgram, p.String())
 }
 
-// FailedToStartProxierHealthcheck says that the health server cannot listen.
+// FailedToStartProxierHealthcheck is the Event of a health server that cannot listen.
 func FailedToStartProxierHealthcheck(node string, err error) Event {
 	return warning(nodeObject(node), ReasonFailedToStartProxierHealthcheck, actionStart, err.Error())
 }
 
-// FailedToStartMetricServer says that the metrics server cannot listen.
+// FailedToStartMetricServer is the Event of a metrics server that cannot listen.
 func FailedToStartMetricServer(node string, err error) Event {
 	return warning(nodeObject(node), ReasonFailedToStartMetricServer, actionStart, err.Error())
 }
 
-// FailedToStartServiceHealthcheck says that the health check node port of a
-// Service is not served on a node.
+// FailedToStartServiceHealthcheck is the Event of a health check node port that a
+// node cannot serve.
 func FailedToStartServiceHealthcheck(node string, service model.Name, err error) Event {
 	return warning(serviceObject(service), ReasonFailedToStartServiceHealthcheck, actionListen,
 		fmt.Sprintf("Node %s cannot serve the health check node port: %v", node, err))
 }
 
-// LoopbackNodePortNotServed says that a node port of a Service is not served on a
-// loopback address of a node.
+// LoopbackNodePortNotServed is the Event of a node port that a node cannot serve on a
+// loopback address.
 func LoopbackNodePortNotServed(node string, service model.Name, err error) Event {
 	return warning(serviceObject(service), ReasonLoopbackNodePortNotServed, actionListen,
 		fmt.Sprintf("Node %s cannot serve a node port on a loopback address: %v", node, err))
@@ -111,8 +109,8 @@ func nodeObject(name string) Object { return Object{Kind: "Node", Name: name} }
 
 func serviceObject(n model.Name) Object { return Object{"Service", n.Namespace, n.Name} }
 
-// objectOf is the object that a model.Problem names, as "Service default/web"
-// or "Node here".
+// objectOf parses the object of a model.Problem, "Service default/web" or "Node
+// here".
 func objectOf(named string) Object {
 	kind, name, _ := strings.Cut(named, " ")
 	if namespace, rest, ok := strings.Cut(name, "/"); ok {
@@ -121,8 +119,8 @@ func objectOf(named string) Object {
 	return Object{Kind: kind, Name: name}
 }
 
-// LogRecorder returns a Recorder for where there is no API server. It is quiet
-// unless asked, for whoever finds something out logs it too.
+// LogRecorder returns a Recorder that logs Events, for use without an API server. It
+// logs at a high verbosity, because what leads to an Event is logged as well.
 func LogRecorder(log logr.Logger) Recorder { return logRecorder{log.V(2)} }
 
 type logRecorder struct{ logr.Logger }
@@ -132,9 +130,9 @@ func (l logRecorder) Record(e Event) {
 		"warning", e.Warning, "reason", e.Reason, "note", e.Note)
 }
 
-// NewAPIRecorder returns a Recorder that writes to the API server, until ctx
-// ends. UID tells the UIDs of objects, by which kubectl describe finds their
-// Events; it may be nil, and says "" for what it does not know. Nodes need none.
+// NewAPIRecorder returns a Recorder that writes to the API server until ctx ends. UID
+// returns the UIDs of objects, by which kubectl describe finds their Events, or "" if
+// unknown; it may be nil. Nodes need none.
 func NewAPIRecorder(ctx context.Context, client kubernetes.Interface, uid func(Object) types.UID) (Recorder, error) {
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
@@ -160,23 +158,23 @@ func (r apiRecorder) Record(e Event) {
 		UID: r.uid(e.About),
 	}
 	if e.About.Kind == "Node" {
-		about.UID = types.UID(e.About.Name) // by which all components refer to nodes
+		about.UID = types.UID(e.About.Name) // as all components refer to nodes
 	}
 	kind := corev1.EventTypeNormal
 	if e.Warning {
 		kind = corev1.EventTypeWarning
 	}
-	r.recorder.Eventf(about, nil, kind, e.Reason, e.Action, "%s", shorten(e.Note, mostNoteBytes))
+	r.recorder.Eventf(about, nil, kind, e.Reason, e.Action, "%s", shorten(e.Note, maxNoteBytes))
 }
 
-// apiVersions are those of the kinds that there are Events on.
+// apiVersions are those of the kinds that have Events.
 var apiVersions = map[string]string{
 	"Node":          "v1",
 	"Service":       "v1",
 	"EndpointSlice": "discovery.k8s.io/v1",
 }
 
-// shorten cuts a text that is longer than most bytes, not within a character.
+// shorten cuts a text to a number of bytes, at the end of a character.
 func shorten(text string, most int) string {
 	const mark = "…"
 	if len(text) <= most {

@@ -99,11 +99,11 @@ func TestANoteIsTextAndNoFormat(t *testing.T) {
 
 func TestLongNotesAreCut(t *testing.T) {
 	for _, text := range []string{strings.Repeat("x", 5000), strings.Repeat("ü", 5000), strings.Repeat("ü", 512), "short"} {
-		got := shorten(text, mostNoteBytes)
-		if len(got) > mostNoteBytes || !utf8.ValidString(got) {
+		got := shorten(text, maxNoteBytes)
+		if len(got) > maxNoteBytes || !utf8.ValidString(got) {
 			t.Errorf("%d bytes became %d, valid: %v", len(text), len(got), utf8.ValidString(got))
 		}
-		if len(text) <= mostNoteBytes && got != text {
+		if len(text) <= maxNoteBytes && got != text {
 			t.Errorf("%q was cut to %q", text, got)
 		}
 	}

@@ -7,13 +7,13 @@ import (
 	"sluice/internal/plan"
 )
 
-// localGaps counts the service ports that drop connections because traffic
-// policy Local finds no endpoint on this node. It keeps in mind only those, so
-// that a change costs what it changes.
+// localGaps counts the service ports that drop connections because of traffic policy
+// Local without an endpoint on this node. It keeps only those, so that the cost of a
+// change is in proportion to it.
 type localGaps struct {
-	families []model.Family // to tell of
+	families []model.Family // to publish
 	byKey    map[plan.Key]gap
-	// frontends counts those that have the same gap.
+	// frontends counts the frontends of a gap.
 	frontends map[gap]int
 	ports     map[gapKind]int
 }
@@ -27,7 +27,7 @@ type gap struct {
 }
 
 type gapKind struct {
-	policy string // the policy that leaves the gap
+	policy string // policyInternal or policyExternal
 	family model.Family
 }
 
@@ -47,8 +47,8 @@ func (l *localGaps) follow(change *plan.Change) {
 	}
 }
 
-// gapOf tells whether a frontend drops for lack of a local endpoint, and under
-// which policy.
+// gapOf reports whether a frontend drops for lack of a local endpoint, and under which
+// policy.
 func gapOf(f *plan.Frontend) (policy string, open bool) {
 	if f.Outside != nil {
 		return policyExternal, f.Outside.Refuses(plan.NoLocalEndpoint)

@@ -6,10 +6,10 @@ import (
 	"sluice/internal/model"
 )
 
-// labelProtocol is the transport protocol that a number is about.
+// labelProtocol is the label of the transport protocol.
 const labelProtocol = "protocol"
 
-// loopbackMetrics are those of node ports on loopback addresses. Each mode shows
+// loopbackMetrics are the metrics of node ports on loopback addresses. Each mode shows
 // some of them.
 type loopbackMetrics struct {
 	listeners        *metrics.GaugeVec
@@ -28,8 +28,8 @@ func newLoopbackMetrics() loopbackMetrics {
 	}
 }
 
-// begin shows zeros, once the metrics are registered: whoever computes rates
-// needs to see them before the first failure.
+// begin sets zeros, once the metrics are registered: rates need them before the first
+// failure.
 func (m *loopbackMetrics) begin(families []model.Family) {
 	m.accepted.WithLabelValues().Add(0)
 	for _, family := range families {
@@ -41,8 +41,8 @@ func (m *loopbackMetrics) begin(families []model.Family) {
 	}
 }
 
-// LoopbackListening says how many node ports of a family are listened on, on
-// loopback addresses.
+// LoopbackListening sets how many node ports of a family have a listener on loopback
+// addresses.
 func (m *Metrics) LoopbackListening(family model.Family, ports int) {
 	if !m.has(family) {
 		return // there are none
@@ -50,12 +50,12 @@ func (m *Metrics) LoopbackListening(family model.Family, ports int) {
 	m.loopback.listeners.WithLabelValues(family.String()).Set(float64(ports))
 }
 
-// LoopbackNotListening counts a try to listen that failed.
+// LoopbackNotListening counts a failure to listen.
 func (m *Metrics) LoopbackNotListening(family model.Family) {
 	m.loopback.listenerFailures.WithLabelValues(family.String()).Inc()
 }
 
-// LoopbackRefused counts a connection or packet that no endpoint took.
+// LoopbackRefused counts a connection or packet that no endpoint accepted.
 func (m *Metrics) LoopbackRefused(family model.Family, protocol model.Protocol) {
 	m.loopback.rejected.WithLabelValues(family.String(), protocol.String()).Inc()
 }

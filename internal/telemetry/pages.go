@@ -14,15 +14,14 @@ import (
 	"sluice/internal/httpserver"
 )
 
-// component is how the proxy is called on its pages and in Events.
+// component is the name of the proxy on its pages and in Events.
 const component = "kube-proxy"
 
-// mostVerbosityBytes is more than a level of logging takes.
-const mostVerbosityBytes = 64
+// maxVerbosityBytes is more than a log level needs.
+const maxVerbosityBytes = 64
 
-// Handler answers on all paths of the server. What machines read at regular intervals,
-// whatever name they have for this one, is there for everybody; the rest is not for
-// websites, see httpserver.OwnHosts.
+// Handler answers on all paths of the server. Metrics and pings are served by any
+// host name, the rest is protected from websites by httpserver.OwnHosts.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", s.metricsPage())
@@ -52,8 +51,8 @@ func (s *Server) Handler() http.Handler {
 	return mux
 }
 
-// onLoopback keeps a page from all but this machine: on connections to other
-// addresses there is no such page. The kernel lets nobody else in on loopback.
+// onLoopback serves a page on connections to loopback addresses only, which the kernel
+// accepts from this machine only.
 func onLoopback(page http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
@@ -65,7 +64,7 @@ func onLoopback(page http.Handler) http.Handler {
 	})
 }
 
-// paths are those that /statusz lists, for people to go on from.
+// paths are those that /statusz lists.
 func (s *Server) paths() []string {
 	paths := []string{"/configz"}
 	if s.Flags != nil {
@@ -74,8 +73,8 @@ func (s *Server) paths() []string {
 	return append(paths, "/healthz", "/metrics", "/proxyMode")
 }
 
-// pingPage tells that the process answers, and no more than that. The health of
-// the proxy is told by another server.
+// pingPage shows that the process answers. The health of the proxy is served by
+// another server.
 func pingPage(w http.ResponseWriter, r *http.Request) {
 	_ = slis.ObserveHealthcheck(r.Context(), "ping", "healthz", slis.Success) // it never fails
 	if r.URL.Query().Has("verbose") {
@@ -85,7 +84,7 @@ func pingPage(w http.ResponseWriter, r *http.Request) {
 	writeText(w, http.StatusOK, "ok")
 }
 
-// configPage shows the configuration under the name of its API group.
+// configPage serves the configuration under the name of its API group.
 func (s *Server) configPage(w http.ResponseWriter, _ *http.Request) {
 	config := *s.Config()
 	config.Kind, config.APIVersion = "KubeProxyConfiguration", v1alpha1.SchemeGroupVersion.String()
@@ -113,13 +112,13 @@ func debugPages() http.Handler {
 	return mux
 }
 
-// verbosityPage sets how much is logged.
+// verbosityPage sets the log level.
 func verbosityPage(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPut {
 		writeText(w, http.StatusNotAcceptable, "unsupported http method: use PUT")
 		return
 	}
-	level, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostVerbosityBytes))
+	level, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxVerbosityBytes))
 	if err != nil {
 		writeText(w, http.StatusBadRequest, "cannot read the level: "+err.Error())
 		return
@@ -136,10 +135,10 @@ func writeText(w http.ResponseWriter, status int, text string) {
 	write(w, status, "text/plain; charset=utf-8", []byte(text))
 }
 
-// write answers, with what keeps browsers from guessing what it is.
+// write answers, and keeps browsers from guessing the type.
 func write(w http.ResponseWriter, status int, contentType string, body []byte) {
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // who went away does not want the answer
+	_, _ = w.Write(body) // fails only if the client is gone
 }

@@ -6,7 +6,8 @@ import (
 	"sluice/internal/engine"
 )
 
-// Refresh takes in what has to be asked for. It comes before each scrape.
+// Refresh updates the metrics that are read from the engine. It is called before each
+// scrape.
 func (u *Updater) Refresh() {
 	status, problems, refused := u.Engine.Status(), 0, 0
 	u.Engine.Inspect(func(v engine.View) { problems, refused = len(v.Desired.Problems), len(v.Desired.Refused) })

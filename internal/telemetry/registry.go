@@ -6,20 +6,19 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // adds metrics of the API client to the process's
 )
 
-// Registry is where metrics are registered and read. It is
-// metrics.KubeRegistry, as far as it is needed here.
+// Registry is the part of metrics.KubeRegistry that is used here.
 type Registry interface {
 	Register(metrics.Registerable) error
 	CustomRegister(metrics.StableCollector) error
 	metrics.Gatherer
 }
 
-// processRegistry is the registry that a process has one of, in a library's
-// globals. The metrics of every Kubernetes component are there already.
+// processRegistry is the global registry of the process, which has the metrics of
+// every Kubernetes component already.
 type processRegistry struct{ metrics.Gatherer }
 
-// ProcessRegistry returns the registry with the metrics that every Kubernetes
-// component has: of the process, the Go runtime and the API client.
+// ProcessRegistry returns the registry with the metrics of every Kubernetes
+// component: of the process, the Go runtime and the API client.
 func ProcessRegistry() Registry { return processRegistry{legacyregistry.DefaultGatherer} }
 
 func (processRegistry) Register(m metrics.Registerable) error { return legacyregistry.Register(m) }

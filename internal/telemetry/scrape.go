@@ -14,19 +14,19 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// countersTimeout is less than anybody who scrapes waits.
+// countersTimeout is shorter than the timeout of any scrape.
 const countersTimeout = 5 * time.Second
 
-// Source is a source of metrics beside the registry, which knows a faster way to
-// write them as text.
+// Source is a source of metrics beside the registry, with a faster way to write them
+// as text.
 type Source interface {
 	// Write writes the metrics in the text format of Prometheus.
 	Write(io.Writer) error
 	metrics.Gatherer
 }
 
-// metricsPage shows the metrics of the registry and of More, in the format that
-// the client prefers: text, or protobuf, which alone carries native histograms.
+// metricsPage serves the metrics of the registry and of More, in the format that the
+// client prefers: text, or protobuf, the only one with native histograms.
 func (s *Server) metricsPage() http.Handler {
 	text, others := s.textMetrics(), metrics.HandlerFor(allMetrics{s}, metrics.HandlerOpts{})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -41,7 +41,7 @@ func (s *Server) metricsPage() http.Handler {
 	})
 }
 
-// isPlainScrape tells whether a client wants text, and all metrics.
+// isPlainScrape reports whether a client wants all metrics as text.
 func isPlainScrape(r *http.Request) bool {
 	return expfmt.Negotiate(r.Header).FormatType() == expfmt.TypeTextPlain && !r.URL.Query().Has("name[]")
 }
@@ -59,8 +59,7 @@ func (a allMetrics) Gather() ([]*dto.MetricFamily, error) {
 	return append(families, more...), err
 }
 
-// textMetrics writes the metrics of the registry as text, and has More write its
-// own behind them.
+// textMetrics writes the metrics of the registry as text, followed by those of More.
 func (s *Server) textMetrics() http.Handler {
 	registered := metrics.HandlerFor(s.Metrics, metrics.HandlerOpts{DisableCompression: true})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -78,13 +77,12 @@ func (s *Server) textMetrics() http.Handler {
 	})
 }
 
-// answer is gathered before it is sent, so that no one who writes it waits for a
-// client that reads slowly.
+// answer buffers an answer, so that writing it does not wait for a slow client.
 type answer struct {
 	header http.Header
 	status int
 	body   bytes.Buffer
-	zip    *gzip.Writer // in front of body; nil for a plain one
+	zip    *gzip.Writer // writes to body; nil if not compressed
 }
 
 func newAnswer(compressed bool) *answer {
@@ -113,15 +111,15 @@ func (a *answer) send(w http.ResponseWriter) {
 		header[name] = values
 	}
 	if a.zip != nil {
-		_ = a.zip.Close() // into memory, which takes all
+		_ = a.zip.Close() // into memory, which never fails
 		header.Set("Content-Encoding", "gzip")
 	}
 	header.Set("Content-Length", strconv.Itoa(a.body.Len()))
 	w.WriteHeader(a.status)
-	_, _ = w.Write(a.body.Bytes()) // who went away does not want the answer
+	_, _ = w.Write(a.body.Bytes()) // fails only if the client is gone
 }
 
-// takesGzip tells whether a client wants its answer compressed.
+// takesGzip reports whether a client accepts a compressed answer.
 func takesGzip(header http.Header) bool {
 	for _, line := range header.Values("Accept-Encoding") {
 		for encoding := range strings.SplitSeq(line, ",") {

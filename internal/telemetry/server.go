@@ -16,63 +16,61 @@ import (
 	"sluice/internal/httpserver"
 )
 
-// retryAfter is the pause between two tries to listen.
+// retryAfter is the pause between two attempts to listen.
 const retryAfter = 5 * time.Second
 
-// What one client may use of us. Profiles take the time that was asked for;
-// their handlers move these limits for themselves.
+// Limits of one client. The handlers of profiles extend them.
 const (
-	headerTimeout   = 5 * time.Second
-	requestTimeout  = 10 * time.Second
-	answerTimeout   = time.Minute
-	idleTimeout     = 2 * time.Minute // longer than between two scrapes
-	mostHeaderBytes = 16 << 10
-	grace           = 2 * time.Second // for answers under way at the end
+	headerTimeout  = 5 * time.Second
+	requestTimeout = 10 * time.Second
+	answerTimeout  = time.Minute
+	idleTimeout    = 2 * time.Minute // longer than the interval of scrapes
+	maxHeaderBytes = 16 << 10
+	grace          = 2 * time.Second // for answers in flight at shutdown
 )
 
-// ServerOptions is what a Server is made of.
+// ServerOptions configures a Server.
 type ServerOptions struct {
-	// Address is where to listen, as host and port. The unspecified address of
-	// IPv6 stands for all addresses of both families.
+	// Address is where to listen, as host and port. The unspecified IPv6 address
+	// means all addresses of both families.
 	Address string
-	// NoIPv6 says that this machine cannot do IPv6.
+	// NoIPv6 is set if IPv6 is switched off on this machine.
 	NoIPv6 bool
-	// HardFail ends Run when it cannot listen. Otherwise it tries again.
+	// HardFail ends Run when it cannot listen. Otherwise it retries.
 	HardFail bool
-	// Failed is told when it cannot listen, the first time and whenever the
-	// reason is another; nil if nobody wants to know.
+	// Failed is called when it cannot listen, the first time and when the reason
+	// changes; it may be nil.
 	Failed func(error)
 
-	// Metrics is what /metrics shows, and Refresh is called before, if not nil.
-	// More adds to it; nil for nothing.
+	// Metrics and More are served at /metrics, and Refresh is called before. More and
+	// Refresh may be nil.
 	Metrics metrics.Gatherer
 	Refresh func()
 	More    Source
 
 	Mode string
-	// ModeReason is why the mode is this one, empty if it was chosen.
+	// ModeReason is why the mode is this one, empty if it was configured.
 	ModeReason string
 	Version    string
-	// Config returns the configuration that is in force, for /configz.
+	// Config returns the current configuration, for /configz.
 	Config func() *v1alpha1.KubeProxyConfiguration
-	// Flags are what /flagz shows; nil for no such page.
+	// Flags are served at /flagz; nil for no such page.
 	Flags *pflag.FlagSet
-	// Statusz is whether there is a page /statusz.
+	// Statusz enables /statusz.
 	Statusz bool
-	// Page is what browsers are shown on all other paths, if they come to a
-	// loopback address; nil for nothing.
+	// Page serves all other paths, on loopback addresses only; nil for nothing.
 	Page http.Handler
-	// Profiling is whether the pages below /debug are there.
+	// Profiling enables the pages below /debug.
 	Profiling bool
-	// Hosts are the names, beside IP addresses and localhost, by which browsers may
-	// ask for what is no metric and no ping.
+	// Hosts are the host names, beside IP addresses and localhost, by which pages
+	// other than metrics and pings are served.
 	Hosts []string
 
 	Logger logr.Logger
 	Clock  clock.Clock // nil for the real one
 }
 
-// Server serves metrics, and pages for those who look into the proxy.
+// Server serves metrics and other pages.
 type Server struct {
 	ServerOptions
 	started time.Time
@@ -118,7 +116,7 @@ func (s *Server) serve(ctx context.Context, handler http.Handler) error {
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      answerTimeout,
 		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    mostHeaderBytes,
+		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          httpserver.ErrorLog(s.Logger),
 	}
 	return httpserver.Serve(ctx, server, socket, grace)

@@ -13,8 +13,7 @@ import (
 	"sluice/internal/plan"
 )
 
-// Engine is what is read of an engine.Engine when metrics are scraped and Events
-// recorded.
+// Engine is the part of engine.Engine that is read for metrics and Events.
 type Engine interface {
 	engine.Inspector
 	Status() engine.Summary
@@ -25,31 +24,31 @@ type Engine interface {
 type UpdaterOptions struct {
 	Metrics *Metrics
 	Engine  Engine
-	// Connected says whether the API server can be reached; nil where there is none.
+	// Connected reports whether the API server answers; nil without one.
 	Connected func() bool
 	Clock     clock.PassiveClock // nil for the real one
 }
 
-// Updater keeps metrics true to what the engine does.
+// Updater updates metrics as the engine works.
 type Updater struct {
 	UpdaterOptions
 	started time.Time
 
-	mu       sync.Mutex // held for moments only
+	mu       sync.Mutex // never held across I/O
 	gaps     localGaps
 	lastSync time.Time
-	// What came in, and what of it is in the kernel.
+	// Events that came in, and those of them that are in the kernel.
 	received, programmed engine.Events
-	counted              engine.Summary // what of the engine's counts is in the metrics
+	counted              engine.Summary // the engine's counts that are in the metrics
 }
 
-// NewUpdater returns a Updater that starts with zeros.
+// NewUpdater returns an Updater that starts with zeros.
 func NewUpdater(o UpdaterOptions) *Updater {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
 	u := &Updater{UpdaterOptions: o, started: o.Clock.Now(), gaps: newLocalGaps(o.Metrics.families)}
-	// Whoever computes rates needs to see the zero before the first failure.
+	// Rates need the zero before the first failure.
 	m := o.Metrics
 	for _, family := range m.families {
 		for _, c := range []*metrics.CounterVec{m.syncFailures, m.cleanupFailures, m.conntrackDeleted} {
@@ -64,7 +63,7 @@ func NewUpdater(o UpdaterOptions) *Updater {
 	return u
 }
 
-// Committed takes in a commit.
+// Committed counts a commit.
 func (u *Updater) Committed(c *engine.Commit) {
 	change := c.Change
 	u.mu.Lock()
@@ -84,8 +83,8 @@ func (u *Updater) Committed(c *engine.Commit) {
 	u.synced(c.End)
 }
 
-// observeCommit takes in what a commit took and what was refused in it. One
-// commit programs both families; it counts for each that it concerns.
+// observeCommit counts the duration and the refusals of a commit. A commit programs
+// both families, and counts for each that it concerns.
 func (u *Updater) observeCommit(c *engine.Commit) {
 	m, took := u.Metrics, c.Duration().Seconds()
 	concerned := familiesOf(c.Change)
@@ -125,8 +124,8 @@ func (u *Updater) countRefusals(c *engine.Commit) {
 	}
 }
 
-// observeTriggers leaves out what happened before we were there to program it, and
-// what is not ours to program.
+// observeTriggers ignores triggers from before the start, and of families that the node
+// does not have.
 func (u *Updater) observeTriggers(triggers []engine.Trigger, now time.Time) {
 	for _, t := range triggers {
 		if t.At.After(u.started) && u.Metrics.has(t.Family) {
@@ -135,8 +134,7 @@ func (u *Updater) observeTriggers(triggers []engine.Trigger, now time.Time) {
 	}
 }
 
-// synced notes when the kernel was known to hold what is desired, of all
-// families.
+// synced sets when the kernel was known to hold what is desired, of all families.
 func (u *Updater) synced(at time.Time) {
 	if !at.After(u.lastSync) {
 		return
@@ -147,8 +145,7 @@ func (u *Updater) synced(at time.Time) {
 	}
 }
 
-// OnPass is for conntrack.Options. A pass goes over the entries of both
-// families.
+// OnPass is for conntrack.Options. A pass covers both families.
 func (u *Updater) OnPass(p conntrack.Pass) {
 	m := u.Metrics
 	for _, family := range m.families {
@@ -168,7 +165,7 @@ func (u *Updater) OnPass(p conntrack.Pass) {
 // familySet is a set of families.
 type familySet map[model.Family]bool
 
-// familiesOf are those that a change concerns.
+// familiesOf returns the families that a change concerns.
 func familiesOf(c *plan.Change) familySet {
 	out := familySet{}
 	if c.Settings != nil {
@@ -190,5 +187,5 @@ func familiesOf(c *plan.Change) familySet {
 	return out
 }
 
-// seconds is a time as metrics tell it.
+// seconds is a time as the value of a metric.
 func seconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }

@@ -5,8 +5,8 @@ import (
 	"sluice/internal/model"
 )
 
-// Watch returns a sink that hands everything on and counts it. All sources of
-// Services and EndpointSlices are watched, or what is pending is told wrong.
+// Watch returns a sink that counts events and forwards them. All sources of Services
+// and EndpointSlices must be watched, or the pending changes are wrong.
 func (u *Updater) Watch(sink model.Sink) model.Sink { return watch{sink, u} }
 
 type watch struct {
@@ -14,7 +14,7 @@ type watch struct {
 	updater *Updater
 }
 
-// Update counts before the engine can have programmed what it counts.
+// Update counts first, so that the engine cannot have programmed the events before.
 func (w watch) Update(events ...model.Event) {
 	if len(events) > 0 {
 		w.updater.queued(events)
@@ -47,7 +47,7 @@ func (u *Updater) queued(events []model.Event) {
 	u.publishChanges(came)
 }
 
-// publishChanges tells of changes that came in, and of those not programmed.
+// publishChanges adds changes that came in, and sets those that are pending.
 func (u *Updater) publishChanges(came engine.Events) {
 	m := u.Metrics
 	m.serviceChanges.WithLabelValues().Add(float64(came.Services))

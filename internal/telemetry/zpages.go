@@ -21,7 +21,7 @@ const zpagesGroup = "config.k8s.io"
 
 var zpagesVersions = []string{"v1alpha1", "v1beta1"}
 
-// zpage is what such a page says, to people and to programs.
+// zpage is such a page, as text and as an object.
 type zpage struct {
 	kind string
 	text func() string
@@ -29,9 +29,9 @@ type zpage struct {
 	object func() map[string]any
 }
 
-// ServeHTTP gives text to whoever does not ask for the object by its name, as
-// in "application/json;g=config.k8s.io;v=v1beta1;as=Flagz". That is how the
-// format of the text stays free to change.
+// ServeHTTP serves text unless the client asks for the object by its name, as in
+// "application/json;g=config.k8s.io;v=v1beta1;as=Flagz", so that the format of the text
+// may change.
 func (p zpage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	accept := strings.TrimSpace(strings.Join(r.Header.Values("Accept"), ","))
 	if accept == "" {
@@ -49,7 +49,7 @@ func (p zpage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 		case "application/json", "application/yaml":
-			if p.isMeant(params) {
+			if p.matches(params) {
 				p.writeObject(w, mediaType, params["v"])
 				return
 			}
@@ -60,7 +60,7 @@ func (p zpage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		zpagesGroup, zpagesVersions[len(zpagesVersions)-1], p.kind))
 }
 
-func (p zpage) isMeant(params map[string]string) bool {
+func (p zpage) matches(params map[string]string) bool {
 	return params["g"] == zpagesGroup && params["as"] == p.kind && slices.Contains(zpagesVersions, params["v"])
 }
 
@@ -88,7 +88,7 @@ func zpageHeader(name string) string {
 	return component + " " + name + "\nFor people to read: the format may change at any time.\n\n"
 }
 
-// flagsPage shows the flags the process runs with.
+// flagsPage serves the flags of the process.
 func (s *Server) flagsPage() http.Handler {
 	return zpage{
 		kind: "Flagz",
@@ -105,8 +105,7 @@ func (s *Server) flagsPage() http.Handler {
 	}
 }
 
-// flagValues leaves out what whoever defined the flag marked as not for all
-// eyes.
+// flagValues hides the values of flags that are annotated as classified.
 func flagValues(flags *pflag.FlagSet) map[string]string {
 	out := map[string]string{}
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -118,7 +117,7 @@ func flagValues(flags *pflag.FlagSet) map[string]string {
 	return out
 }
 
-// statusPage tells what runs here and since when.
+// statusPage serves the version and the uptime.
 func (s *Server) statusPage() http.Handler {
 	uptime := func() time.Duration { return max(0, s.Clock.Since(s.started)).Truncate(time.Second) }
 	return zpage{
@@ -139,7 +138,7 @@ func (s *Server) statusPage() http.Handler {
 	}
 }
 
-// modeText is the mode, and why it is that if nobody chose it.
+// modeText is the mode, and why it is that one if it was not configured.
 func (s *Server) modeText() string {
 	if s.ModeReason == "" {
 		return s.Mode

@@ -130,7 +130,7 @@ var explanations = []explained{
 	{name: "wrong protocol", to: "10.96.0.1:80/udp", from: "pod3", code: 1, nftables: true, want: []string{"REJECTED", "it has 80/TCP (http)"}},
 	{name: "unused ClusterIP", to: "10.96.200.1:80", from: "pod3", at: "10.96.200.1:80", flow: lab.Dropped, code: 1, nftables: true,
 		want: []string{"DROPPED: no Service has this address", "in a service CIDR"}},
-	{name: "no Service's address", to: "192.0.2.254:80", from: "pod3", code: 1, want: []string{"UNTOUCHED", "none of the proxy's business"}},
+	{name: "no Service's address", to: "192.0.2.254:80", from: "pod3", code: 1, want: []string{"UNTOUCHED", "the proxy does not touch the packet"}},
 	{name: "a pod's address", to: "10.244.1.1:8080", from: "pod3", at: "10.244.1.1:8080", flow: lab.Answered, code: 1,
 		want: []string{"UNTOUCHED", "the address is an endpoint of Service default/good"}},
 	{name: "headless", to: "default/headless", code: 1, want: []string{"no such Service is known", "headless (clusterIP: None)"}},
@@ -380,7 +380,7 @@ func TestExplainKnowsAddressesThatAreLocalByRoute(t *testing.T) {
 		settle(t, p, folder, 0)
 		eventually(t, func() bool { _, err := os.Stat(a.socket); return err == nil })
 		routed := explained{to: "198.18.0.50:30080", from: "client", at: "198.18.0.50:30080", flow: lab.Answered,
-			want: []string{"SERVED", "198.18.0.50:30080/TCP is the node port of Service default/good", "holds a verdict for it"}}
+			want: []string{"SERVED", "198.18.0.50:30080/TCP is the NodePort of Service default/good", "holds a verdict for it"}}
 		if strings.HasPrefix(mode, "iptables") {
 			routed.want = append(routed.want, "-A KUBE-NODEPORT-IPS ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -g KUBE-NODEPORTS")
 		}

@@ -7,11 +7,10 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// families gathers metrics as the libraries of Prometheus have them.
+// families gathers metrics as values of the Prometheus client.
 type families struct {
 	all []*dto.MetricFamily
-	// room is for the next samples: there are very many, and memory for some at a
-	// time is cheaper.
+	// room is for the next samples, which are allocated in chunks.
 	room []sample
 }
 
@@ -20,17 +19,17 @@ type sample struct {
 	metric  dto.Metric
 	counter dto.Counter
 	gauge   dto.Gauge
-	labels  [mostLabels]dto.LabelPair
-	names   [mostLabels][2]string
-	list    [mostLabels]*dto.LabelPair
+	labels  [maxLabels]dto.LabelPair
+	names   [maxLabels][2]string
+	list    [maxLabels]*dto.LabelPair
 	value   float64
 }
 
-// mostLabels is how many labels a sample has at most.
-const mostLabels = 4
+// maxLabels is how many labels a sample can have.
+const maxLabels = 4
 
-// roomFor is how many samples memory is made for at a time.
-const roomFor = 256
+// sampleChunk is how many samples are allocated at a time.
+const sampleChunk = 256
 
 func (f *families) begin(name, kind, help string) {
 	family := &dto.MetricFamily{Name: &name, Help: &help, Type: dto.MetricType_GAUGE.Enum()}
@@ -43,7 +42,7 @@ func (f *families) begin(name, kind, help string) {
 // add adds a sample to the metric that was begun last. Labels are names and values.
 func (f *families) add(value float64, labels []string) {
 	if len(f.room) == 0 {
-		f.room = make([]sample, roomFor)
+		f.room = make([]sample, sampleChunk)
 	}
 	s := &f.room[0]
 	f.room = f.room[1:]
@@ -66,7 +65,7 @@ func (f *families) add(value float64, labels []string) {
 	family.Metric = append(family.Metric, &s.metric)
 }
 
-// done are the metrics that have a sample.
+// done returns the metrics that have a sample.
 func (f *families) done() []*dto.MetricFamily {
 	return slices.DeleteFunc(f.all, func(family *dto.MetricFamily) bool { return len(family.Metric) == 0 })
 }

@@ -9,21 +9,21 @@ import (
 	"sluice/internal/model"
 )
 
-// writer writes the text format bit by bit, so that there is never much of it
-// in memory. Instead, it can gather metrics for the formats of others.
+// writer writes the text format through a small buffer, or gathers metrics for other
+// formats.
 type writer struct {
 	to   io.Writer
 	buf  []byte
 	name string
 	err  error
-	// families are what is gathered; nil to write text.
+	// families gathers the metrics; nil to write text.
 	families *families
 }
 
-// flushAt is how much is gathered before it is handed on.
+// flushAt is the size at which the buffer is written.
 const flushAt = 32 << 10
 
-// helpPrefix is what the help of every metric of that stability begins with.
+// helpPrefix is the stability level, which every help text begins with.
 const helpPrefix = "[ALPHA] "
 
 // metric begins a metric.
@@ -39,7 +39,7 @@ func (w *writer) metric(name, kind, help string) {
 // serviceSample writes a sample of a Service; labels are names and values.
 func (w *writer) serviceSample(name model.Name, value float64, labels ...string) {
 	if w.families != nil {
-		all := append(make([]string, 0, 2*mostLabels), "namespace", name.Namespace, "service", name.Name)
+		all := append(make([]string, 0, 2*maxLabels), "namespace", name.Namespace, "service", name.Name)
 		w.families.add(value, append(all, labels...))
 		return
 	}
@@ -73,7 +73,7 @@ func (w *writer) label(name, value string) {
 	w.text(value, `"`)
 }
 
-// valid is a value that all formats can carry.
+// valid replaces what is not UTF-8.
 func valid(value string) string { return strings.ToValidUTF8(value, "\uFFFD") }
 
 var escaper = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)

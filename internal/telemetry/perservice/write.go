@@ -9,8 +9,8 @@ import (
 	"sluice/internal/plan"
 )
 
-// other is in the labels of the series that several Services share. No name in
-// Kubernetes is like that.
+// other is the label value of the series that several Services share. It is not a
+// valid name in Kubernetes.
 const other = "_other_"
 
 // reasons are the labels of the causes of refusals.
@@ -29,8 +29,7 @@ func (c *Collector) Write(to io.Writer) error {
 	return w.flush()
 }
 
-// Gather returns all metrics, for the other formats. Text is written much faster
-// without.
+// Gather returns all metrics, for formats other than text.
 func (c *Collector) Gather() ([]*dto.MetricFamily, error) {
 	w := &writer{families: &families{}}
 	c.write(w)
@@ -159,5 +158,5 @@ func (all *services) writeFailures(w *writer) {
 	}
 }
 
-// others stands for the Services that share series.
+// others is the name of the Services that share series.
 var others = model.Name{Namespace: other, Name: other}
