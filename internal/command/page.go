@@ -46,7 +46,7 @@ func (o *pageOptions) own(metrics netip.AddrPort) (netip.AddrPort, error) {
 }
 
 // page is what browsers are shown.
-func (p *proxy) page() *web.Page {
+func (p *proxy) page() *web.Handler {
 	return web.New(web.Options{
 		Engine:  p.engine,
 		Status:  p.reporter().Report,

@@ -20,7 +20,7 @@ import (
 // addresses while it runs.
 type servers struct {
 	proxy *proxy
-	page  *web.Page // nil for none
+	page  *web.Handler // nil for none
 	// settings are those in force.
 	settings atomic.Pointer[config.Settings]
 

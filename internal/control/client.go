@@ -15,16 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mostAnswerBytes is more than any answer has.
-const mostAnswerBytes = 64 << 20
+// maxAnswerBytes is more than any answer has.
+const maxAnswerBytes = 64 << 20
 
-// Client asks the proxy behind a socket.
+// Client sends requests to the proxy behind a socket.
 type Client struct {
 	path string
 	http http.Client
 }
 
-// NewClient returns a Client of the proxy behind that socket.
+// NewClient returns a Client of the proxy behind a socket.
 func NewClient(path string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
@@ -32,10 +32,10 @@ func NewClient(path string) *Client {
 	return &Client{path: path, http: http.Client{Transport: &http.Transport{DialContext: dial}, Timeout: answerTimeout}}
 }
 
-// Close ends idle connections.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Get asks for a page and decodes the answer into a value.
+// Get requests a page and decodes the answer into a value.
 func (c *Client) Get(ctx context.Context, page string, query url.Values, into any) error {
 	return c.ask(ctx, http.MethodGet, page, query, nil, into)
 }
@@ -60,7 +60,7 @@ func (c *Client) ask(ctx context.Context, method, page string, query url.Values,
 		return c.unreachable(err)
 	}
 	defer response.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(response.Body, mostAnswerBytes))
+	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
 	if err != nil {
 		return fmt.Errorf("read the answer on %s: %w", c.path, err)
 	}
@@ -77,11 +77,11 @@ func (c *Client) ask(ctx context.Context, method, page string, query url.Values,
 	return nil
 }
 
-// unreachable says what to do when nobody answers.
+// unreachable adds what to do if no proxy answers.
 func (c *Client) unreachable(err error) error {
 	var cause *url.Error
 	if errors.As(err, &cause) {
-		err = cause.Err // without the address, which is not one
+		err = cause.Err // without the URL, which has no real host
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):

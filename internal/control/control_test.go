@@ -171,14 +171,14 @@ func TestSocketErrorsAreLogged(t *testing.T) {
 		}, "is not a socket"},
 		{"a file has the folder's name", func(_ *testing.T, path string) error {
 			return os.WriteFile(filepath.Dir(path), nil, 0o600)
-		}, "is not a folder"},
-		{"others can write to the folder", func(_ *testing.T, path string) error {
+		}, "is not a directory"},
+		{"others can write to the directory", func(_ *testing.T, path string) error {
 			return errors.Join(os.Mkdir(filepath.Dir(path), 0o700), os.Chmod(filepath.Dir(path), 0o777))
-		}, "others can write to the folder"},
-		{"the group can write to the folder", func(_ *testing.T, path string) error {
+		}, "others can write to the directory"},
+		{"the group can write to the directory", func(_ *testing.T, path string) error {
 			return errors.Join(os.Mkdir(filepath.Dir(path), 0o700), os.Chmod(filepath.Dir(path), 0o770))
 		}, "chmod go-w"},
-		{"everybody can write to the folder, as to /tmp", func(_ *testing.T, path string) error {
+		{"everybody can write to the directory, as to /tmp", func(_ *testing.T, path string) error {
 			return errors.Join(os.Mkdir(filepath.Dir(path), 0o700), os.Chmod(filepath.Dir(path), 0o777|fs.ModeSticky))
 		}, "chmod go-w"},
 		{"the folder is another user's", func(_ *testing.T, path string) error {
@@ -229,7 +229,7 @@ func TestConcurrentRequestsAreLimited(t *testing.T) {
 	})
 	s.logged(t, answering)
 	var all sync.WaitGroup
-	for range 3 * mostRequests {
+	for range 3 * maxRequests {
 		all.Go(func() {
 			c := NewClient(path)
 			defer c.Close()
@@ -241,11 +241,11 @@ func TestConcurrentRequestsAreLimited(t *testing.T) {
 	testkit.Until(t, func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return now == mostRequests
+		return now == maxRequests
 	})
 	close(release)
 	all.Wait()
-	if most != mostRequests || total != 3*mostRequests {
+	if most != maxRequests || total != 3*maxRequests {
 		t.Errorf("%d were answered, up to %d at a time", total, most)
 	}
 }

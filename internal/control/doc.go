@@ -1,8 +1,7 @@
-// Package control lets programs on this machine ask a running proxy: HTTP and
-// JSON over a unix socket, for root and the proxy's own user only.
+// Package control answers requests of other processes on this machine: JSON and HTTP
+// over a unix socket, for root and the proxy's own user only.
 //
-// The server is a mux to which anybody may add pages. It bounds how large and
-// how long requests are, and an answer is complete before the first byte of it
-// is written, so that a slow reader holds nothing up. A proxy that cannot have
-// its socket does all its other work.
+// The server is a mux of pages. It limits the size and the duration of requests, and an
+// answer is complete before its first byte is written, so that a slow client blocks
+// nothing. A proxy that cannot listen on its socket works without it.
 package control

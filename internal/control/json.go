@@ -11,24 +11,24 @@ import (
 	"sluice/internal/httpserver"
 )
 
-// ErrBadRequest is the error of a request that the asker has to change.
+// ErrBadRequest is the error of a request that the client has to change.
 var ErrBadRequest = errors.New("bad request")
 
-// badRequest marks an error as the asker's, without changing its text.
+// badRequest marks an error as ErrBadRequest, without changing its text.
 type badRequest struct{ error }
 
 func (e badRequest) Unwrap() []error { return []error{e.error, ErrBadRequest} }
 
-// BadRequest marks an error as the asker's.
+// BadRequest marks an error as ErrBadRequest.
 func BadRequest(err error) error { return badRequest{err} }
 
-// failure is the answer when there is none.
+// failure is the answer to a request that failed.
 type failure struct {
 	Error string `json:"error"`
 }
 
-// JSON is a page that answers with a value for each GET. It is encoded in full
-// before anything is written.
+// JSON returns a page that answers a GET with a value. It is encoded in full before
+// anything is written.
 func JSON(answer func(context.Context, url.Values) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
@@ -40,7 +40,7 @@ func JSON(answer func(context.Context, url.Values) (any, error)) http.Handler {
 	})
 }
 
-// PostedJSON is a page that answers with a value for the value of each POST.
+// PostedJSON returns a page that answers a POST of a value with another.
 func PostedJSON[Question any](answer func(context.Context, *Question) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
@@ -63,7 +63,7 @@ func PostedJSON[Question any](answer func(context.Context, *Question) (any, erro
 	})
 }
 
-// Unavailable is a page that answers everything with an error.
+// Unavailable returns a page that answers everything with an error.
 func Unavailable(why func() error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		writeError(w, http.StatusServiceUnavailable, why())
@@ -99,5 +99,5 @@ func writeJSON(w http.ResponseWriter, status int, value any) {
 	header.Set("Content-Type", "application/json")
 	header.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n')) // who went away does not want the answer
+	_, _ = w.Write(append(body, '\n')) // fails only if the client is gone
 }

@@ -15,25 +15,25 @@ import (
 	"sluice/internal/httpserver"
 )
 
-// retryAfter is the pause between two tries to have the socket.
+// retryAfter is the pause between two attempts to listen.
 const retryAfter = 5 * time.Second
 
-// What one client may use of us.
+// Limits of requests.
 const (
-	headerTimeout   = 5 * time.Second
-	requestTimeout  = 20 * time.Second // for all of it
-	answerTimeout   = 30 * time.Second // reading the kernel included
-	idleTimeout     = time.Minute
-	mostHeaderBytes = 16 << 10
-	mostBodyBytes   = 64 << 10
-	mostRequests    = 8               // at a time; others wait
-	grace           = 2 * time.Second // for answers under way at the end
+	headerTimeout  = 5 * time.Second
+	requestTimeout = 20 * time.Second // with the body
+	answerTimeout  = 30 * time.Second // includes reading the kernel
+	idleTimeout    = time.Minute
+	maxHeaderBytes = 16 << 10
+	maxBodyBytes   = 64 << 10
+	maxRequests    = 8               // concurrent ones; others wait
+	grace          = 2 * time.Second // for answers in flight at shutdown
 )
 
-// DefaultSocket is where the socket is if nobody says otherwise.
+// DefaultSocket is the default path of the socket.
 const DefaultSocket = "/run/sluice/kube-proxy.sock"
 
-// Options is what a Server is made of.
+// Options configures a Server.
 type Options struct {
 	Path   string // of the socket
 	Logger logr.Logger
@@ -44,12 +44,12 @@ type Options struct {
 type Server struct {
 	Options
 	mux   *http.ServeMux
-	slots chan struct{} // one for each request that may be answered at a time
-	// admits tells whether a user may ask.
+	slots chan struct{} // one for each concurrent request
+	// admits reports whether a user has access.
 	admits func(uid uint32) bool
 }
 
-// New returns a Server with no pages, which serves nothing until Run.
+// New returns a Server without pages, which serves nothing until Run.
 func New(o Options) *Server {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -58,18 +58,18 @@ func New(o Options) *Server {
 	return &Server{
 		Options: o,
 		mux:     http.NewServeMux(),
-		slots:   make(chan struct{}, mostRequests),
+		slots:   make(chan struct{}, maxRequests),
 		admits:  func(uid uint32) bool { return uid == 0 || uid == own },
 	}
 }
 
-// Handle adds a page, by a pattern of http.ServeMux. It is called before Run.
+// Handle adds a page by a pattern of http.ServeMux. It must be called before Run.
 func (s *Server) Handle(pattern string, page http.Handler) {
-	s.handle(pattern, mostBodyBytes, page)
+	s.handle(pattern, maxBodyBytes, page)
 }
 
-// HandleLarge adds a page whose requests may have that many bytes. It is asked one
-// question at a time, so that no more than one of that size is in memory.
+// HandleLarge adds a page with another limit of the body. It answers one request at a
+// time, so that at most one such body is in memory.
 func (s *Server) HandleLarge(pattern string, most int64, page http.Handler) {
 	turn := make(chan struct{}, 1)
 	s.handle(pattern, most, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -78,7 +78,7 @@ func (s *Server) HandleLarge(pattern string, most int64, page http.Handler) {
 			defer func() { <-turn }()
 			page.ServeHTTP(w, r)
 		case <-r.Context().Done():
-			writeError(w, http.StatusServiceUnavailable, errors.New("too many requests at a time"))
+			writeError(w, http.StatusServiceUnavailable, errors.New("too many concurrent requests"))
 		}
 	}))
 }
@@ -89,13 +89,13 @@ func (s *Server) handle(pattern string, most int64, page http.Handler) {
 			writeTooLarge(w, r, most)
 			return
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, most) // it may be longer than it says
+		r.Body = http.MaxBytesReader(w, r.Body, most) // the header may be wrong
 		page.ServeHTTP(w, r)
 	})
 }
 
-// Run serves until ctx ends, and then returns nil. While it cannot have the
-// socket it says so once and tries again.
+// Run serves until ctx ends, and then returns nil. While it cannot listen, it logs each
+// reason once and retries.
 func (s *Server) Run(ctx context.Context) error {
 	return httpserver.Persist(ctx, s.Clock, retryAfter, s.serve, func(err error) error {
 		s.Logger.Info("Cannot answer on the control socket, so that explain, status and diff do not work; trying again",
@@ -118,14 +118,13 @@ func (s *Server) serve(ctx context.Context) error {
 		ReadHeaderTimeout: headerTimeout,
 		WriteTimeout:      answerTimeout,
 		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    mostHeaderBytes,
+		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          httpserver.ErrorLog(s.Logger),
 	}
 	return httpserver.Serve(ctx, server, socket, grace)
 }
 
-// peerKey is the key of the peer in a request's context: its user, or why that
-// is not known.
+// peerKey is the context key of the peerUser.
 type peerKey struct{}
 
 type peerUser struct {
@@ -141,7 +140,7 @@ func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, peerKey{}, user)
 }
 
-// guarded lets only those in who may ask, few at a time.
+// guarded checks the user and limits concurrent requests.
 func (s *Server) guarded() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, _ := r.Context().Value(peerKey{}).(peerUser)
@@ -156,7 +155,7 @@ func (s *Server) guarded() http.Handler {
 		case s.slots <- struct{}{}:
 			defer func() { <-s.slots }()
 		case <-ctx.Done():
-			writeError(w, http.StatusServiceUnavailable, errors.New("too many requests at a time"))
+			writeError(w, http.StatusServiceUnavailable, errors.New("too many concurrent requests"))
 			return
 		}
 		s.mux.ServeHTTP(w, r.WithContext(ctx))

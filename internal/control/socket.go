@@ -14,27 +14,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errLive says that another process answers on the socket.
+// errLive is the error if another process answers on the socket.
 var errLive = errors.New("another process answers on this socket")
 
-// longestPath is what fits into a socket address of the kernel, with our suffix
-// of a name that is not final yet.
-const longestPath = 100
+// maxPathLen is the limit of a socket address, less the suffix of the temporary name.
+const maxPathLen = 100
 
-// socket is a listening unix socket and the file that leads to it.
+// socket is a listening unix socket and its file.
 type socket struct {
 	*net.UnixListener
 	path string
 	file fs.FileInfo
 }
 
-// listen makes the socket. It gets its final name when only its owner can use
-// it; a socket whose process is gone gives its name up.
+// listen creates the socket under a temporary name, and renames it once only its owner
+// can use it. It replaces the socket of a dead process.
 func listen(ctx context.Context, path string) (*socket, error) {
-	if len(path) > longestPath {
-		return nil, fmt.Errorf("the path is longer than %d characters", longestPath)
+	if len(path) > maxPathLen {
+		return nil, fmt.Errorf("the path is longer than %d characters", maxPathLen)
 	}
-	if err := makeFolder(filepath.Dir(path)); err != nil {
+	if err := makeDirectory(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
 	if err := takeable(ctx, path); err != nil {
@@ -66,46 +65,46 @@ func (s *socket) publish(early string) (err error) {
 	return os.Rename(early, s.path)
 }
 
-// Close removes the file, unless it is another's by now.
+// Close removes the file, unless another process has replaced it.
 func (s *socket) Close() error {
 	if now, err := os.Lstat(s.path); err == nil && os.SameFile(now, s.file) {
-		_ = os.Remove(s.path) // a file of a dead socket harms nobody
+		_ = os.Remove(s.path) // a dead socket does no harm
 	}
 	return s.UnixListener.Close()
 }
 
-// makeFolder makes a folder for the owner only. One that is there stays as it
-// is, but must not let others put a socket of theirs in the place of ours: whoever
-// asks the proxy, as root, would ask them.
-func makeFolder(folder string) error {
-	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
+// makeDirectory makes a directory for the owner only. An existing one must not be
+// writable by others, who could replace the socket by their own and receive the
+// requests of root.
+func makeDirectory(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
 	}
-	err := os.Mkdir(folder, 0o700)
+	err := os.Mkdir(dir, 0o700)
 	if err == nil || !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	info, err := os.Stat(folder)
+	info, err := os.Stat(dir)
 	switch {
 	case err != nil:
 		return err
 	case !info.IsDir():
-		return fmt.Errorf("%s is not a folder", folder)
+		return fmt.Errorf("%s is not a directory", dir)
 	}
 	owner := info.Sys().(*syscall.Stat_t).Uid
 	self := os.Geteuid()
 	switch {
 	case owner != 0 && int(owner) != self:
-		return fmt.Errorf("the folder %s belongs to user %d, who could put another socket there: give it to user %d (chown %d %s), or choose another folder",
-			folder, owner, self, self, folder)
+		return fmt.Errorf("the directory %s belongs to user %d, who could put another socket there: give it to user %d (chown %d %s), or choose another directory",
+			dir, owner, self, self, dir)
 	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("others can write to the folder %s of user %d (mode %v): take that right away (chmod go-w %s), or choose another folder",
-			folder, owner, info.Mode(), folder)
+		return fmt.Errorf("others can write to the directory %s of user %d (mode %v): take that right away (chmod go-w %s), or choose another directory",
+			dir, owner, info.Mode(), dir)
 	}
 	return nil
 }
 
-// takeable tells why the name cannot be taken: something else has it.
+// takeable returns why the path cannot be used, because something else is there.
 func takeable(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -125,10 +124,10 @@ func takeable(ctx context.Context, path string) error {
 	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
 		return nil
 	}
-	return fmt.Errorf("find out whether somebody answers on it: %w", err)
+	return fmt.Errorf("find out whether a process answers on it: %w", err)
 }
 
-// peer is the user at the other end of a connection.
+// peer returns the user at the other end of a connection.
 func peer(conn *net.UnixConn) (uid uint32, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -12,7 +12,7 @@ var signs = map[Action]string{Added: "+", Removed: "-", Changed: "~"}
 
 // Write writes a report as text.
 func Write(w io.Writer, r *Report) error {
-	var p printable.Page
+	var p printable.Lines
 	if r.Different() {
 		p.Line("Frontends: %d added, %d removed, %d changed", r.Added, r.Removed, r.Changed)
 	} else {
@@ -43,7 +43,7 @@ func Write(w io.Writer, r *Report) error {
 	return p.Write(w)
 }
 
-func section(p *printable.Page, title string, list []Change) {
+func section(p *printable.Lines, title string, list []Change) {
 	if len(list) == 0 {
 		return
 	}

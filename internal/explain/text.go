@@ -32,11 +32,11 @@ func Write(w io.Writer, r *Reply) error {
 		t.Line("")
 		t.Line("and %s more: ask for one, as NAMESPACE/NAME:PORT", printable.Count(r.Omitted, "port"))
 	}
-	return t.Page.Write(w)
+	return t.Lines.Write(w)
 }
 
 // text is the text of a reply.
-type text struct{ printable.Page }
+type text struct{ printable.Lines }
 
 // row adds a line with its subject in a column of its own.
 func (t *text) row(subject, format string, args ...any) {

@@ -10,29 +10,28 @@ import (
 	"time"
 )
 
-// mostConnections is how many connections one server keeps open. Those who watch a
-// node are few, and each connection takes some 20 KB of memory.
-const mostConnections = 256
+// maxConnections is how many connections one server keeps open. Each takes about 20 KB
+// of memory, and legitimate clients are few.
+const maxConnections = 256
 
-// Connections bounds how many connections one or several servers keep open. The one
-// that comes on top takes the place of another: of the one that has gone longest
-// without a request, or, if all are being answered, of the one that has been for
-// longest. So those who connect and say nothing, or read nothing, cannot keep
-// others out.
+// Connections limits how many connections one or several servers keep open. One more
+// replaces another: the one that has waited longest for a request, or, if all are being
+// answered, the one that has been for longest. So clients that send or read nothing
+// cannot keep others out.
 type Connections struct {
-	most int
+	limit int
 
 	mu sync.Mutex
-	// waiting are without a complete request, and busy are being answered: each a
-	// list of *conn, the one that has been so for longest first.
+	// waiting are without a complete request, and busy are being answered: lists of
+	// *conn, the oldest first.
 	waiting, busy list.List
 }
 
-// NewConnections returns Connections of which so many may be open.
-func NewConnections(most int) *Connections { return &Connections{most: most} }
+// NewConnections returns Connections with a limit.
+func NewConnections(limit int) *Connections { return &Connections{limit: limit} }
 
-// Bound makes the connections of a server that was not started yet count. It returns
-// the socket for the server to serve on.
+// Bound applies the limit to a server that was not started yet. It returns the listener
+// for the server.
 func (c *Connections) Bound(server *http.Server, socket net.Listener) net.Listener {
 	handler, inner := server.Handler, server.ConnContext
 	server.ConnContext = func(ctx context.Context, accepted net.Conn) context.Context {
@@ -58,24 +57,24 @@ func (c *Connections) Bound(server *http.Server, socket net.Listener) net.Listen
 	return &boundListener{socket, c}
 }
 
-// ReadNoMore says that all of a request was read. Without that, the time that a
-// client has to send it would go on and end the answer.
+// ReadNoMore ends the read deadline of a request that was read in full. Otherwise it
+// would end the answer.
 func ReadNoMore(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // not possible: then there is no such time
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // if unsupported, there is no deadline
 }
 
-// admit adds a connection, and ends another if it is one too many.
+// admit adds a connection, and closes another if there are too many.
 func (c *Connections) admit(own *conn) {
 	if last := c.add(own); last != nil {
-		_ = last.Conn.Close() // its server hears of that by itself
+		_ = last.Conn.Close() // its server notices
 	}
 }
 
-// add returns the connection that has to go, nil for none.
+// add returns the connection to close, nil for none.
 func (c *Connections) add(own *conn) (last *conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.waiting.Len()+c.busy.Len() >= c.most {
+	if c.waiting.Len()+c.busy.Len() >= c.limit {
 		for _, l := range []*list.List{&c.waiting, &c.busy} {
 			if first := l.Front(); first != nil {
 				last = first.Value.(*conn)
@@ -88,7 +87,7 @@ func (c *Connections) add(own *conn) (last *conn) {
 	return last
 }
 
-// move puts a connection that is still open last in another list.
+// move moves a connection that is still open to the end of a list.
 func (c *Connections) move(own *conn, to *list.List) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,14 +103,14 @@ func (c *Connections) remove(own *conn) {
 	own.leave()
 }
 
-// connKey is the key of the connection in a request's context.
+// connKey is the context key of the conn.
 type connKey struct{}
 
-// conn is a connection that counts. The lock of its Connections guards what follows.
+// conn is a counted connection. Its list and element are guarded by all.mu.
 type conn struct {
 	net.Conn
 	all     *Connections
-	list    *list.List // in which it is, nil if it counts no more
+	list    *list.List // nil once it is closed
 	element *list.Element
 }
 
@@ -124,13 +123,13 @@ func (c *conn) leave() {
 	}
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (c *conn) Close() error {
 	c.all.remove(c)
 	return c.Conn.Close()
 }
 
-// CloseWrite lets a client that still sends get an answer: its server looks for it.
+// CloseWrite is used by the server so that a client that still sends gets an answer.
 func (c *conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

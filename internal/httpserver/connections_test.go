@@ -176,8 +176,8 @@ func TestConnectionFloodLeavesNothing(t *testing.T) {
 		t.Errorf("the answer is %q", text)
 	}
 	testkit.Eventually(t, func() error {
-		if n := runtime.NumGoroutine() - before; n > mostConnections+10 {
-			return fmt.Errorf("%d goroutines for at most %d connections", n, mostConnections)
+		if n := runtime.NumGoroutine() - before; n > maxConnections+10 {
+			return fmt.Errorf("%d goroutines for at most %d connections", n, maxConnections)
 		}
 		return nil
 	})

@@ -1,5 +1,3 @@
-// Package httpserver has what all HTTP servers of the proxy do alike: they answer
-// until the end, let answers under way finish then, try again when they cannot
-// listen, and keep a bounded number of connections open. What they answer, and what
-// a client may use of them, is theirs.
+// Package httpserver is shared by all HTTP servers of the proxy: they drain at
+// shutdown, retry when they cannot listen, and limit the number of open connections.
 package httpserver

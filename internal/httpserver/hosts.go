@@ -8,10 +8,9 @@ import (
 	"strings"
 )
 
-// OwnHosts shows a page only to those who ask for it by an IP address, by localhost,
-// or by one of the names. A website that has its own name lead to this machine (DNS
-// rebinding) could otherwise read the page with the browser of somebody who may see
-// it: the browser takes it for a page of that website.
+// OwnHosts serves a page only if the Host of the request is an IP address, localhost or
+// one of the names. Otherwise a website could resolve its own name to this machine (DNS
+// rebinding) and read the page through the browser of a visitor who has access.
 func OwnHosts(page http.Handler, names ...string) http.Handler {
 	own := map[string]bool{"localhost": true}
 	for _, name := range names {
@@ -27,7 +26,7 @@ func OwnHosts(page http.Handler, names ...string) http.Handler {
 	})
 }
 
-// isOwn tells whether the Host of a request is one of ours. Browsers always send one.
+// isOwn reports whether the Host of a request is an own one. Browsers always send it.
 func isOwn(host string, own map[string]bool) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -39,5 +38,5 @@ func isOwn(host string, own map[string]bool) bool {
 	return err == nil
 }
 
-// plainName is a name of DNS in the form by which names are compared.
+// plainName normalizes a DNS name.
 func plainName(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }

@@ -14,11 +14,11 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Serve answers on a socket until ctx ends, and then returns nil. If the socket
-// breaks before, it returns why. Answers under way have that much time to finish.
-// How many connections the server keeps open is bounded.
+// Serve answers on a socket until ctx ends, and then returns nil, or the error of the
+// socket if that breaks before. Answers in flight have a grace period to finish. The
+// number of open connections is limited.
 func Serve(ctx context.Context, server *http.Server, socket net.Listener, grace time.Duration) error {
-	socket = NewConnections(mostConnections).Bound(server, socket)
+	socket = NewConnections(maxConnections).Bound(server, socket)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(socket) }()
 	select {
@@ -32,18 +32,18 @@ func Serve(ctx context.Context, server *http.Server, socket net.Listener, grace 
 	}
 }
 
-// Drain stops listening, waits for answers under way, but not for longer than
-// that, and ends all connections.
+// Drain stops listening, waits for answers in flight for the grace period, and closes
+// all connections.
 func Drain(server *http.Server, grace time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	_ = server.Shutdown(ctx)
-	_ = server.Close() // whoever is not served by now
+	_ = server.Close() // what is not finished by now
 }
 
-// Persist calls serve until ctx ends, and then returns nil. When serve fails it
-// is called again after a pause. Failed is told, unless the reason is the same as
-// the last time; what it returns ends Persist, unless that is nil.
+// Persist calls serve until ctx ends, and then returns nil. When serve fails it is
+// called again after a pause. Failed is called unless the reason is the same as the last
+// time; if it returns an error, Persist returns it.
 func Persist(ctx context.Context, c clock.Clock, pause time.Duration, serve func(context.Context) error, failed func(error) error) error {
 	for lastError := ""; ; {
 		err := serve(ctx)
@@ -64,14 +64,13 @@ func Persist(ctx context.Context, c clock.Clock, pause time.Duration, serve func
 	}
 }
 
-// ErrorLog is where a server writes what its clients do wrong: to be seen by
-// those who look for it only, for any client can make it long.
+// ErrorLog returns the log for mistakes of clients. It has a high verbosity, because any
+// client can make it long.
 func ErrorLog(to logr.Logger) *log.Logger {
 	return slog.NewLogLogger(logr.ToSlogHandler(to.V(4)), slog.LevelInfo)
 }
 
-// Remedy says what whoever runs the node can do about a failure to listen on an
-// address that a flag gives.
+// Remedy returns what to do about a failure to listen on the address of a flag.
 func Remedy(err error, flag string) string {
 	switch {
 	case errors.Is(err, unix.EADDRINUSE):

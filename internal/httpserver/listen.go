@@ -2,10 +2,9 @@ package httpserver
 
 import "net"
 
-// Listener returns what listens on addresses of a machine that can do IPv6, or that
-// can not. Package net takes the unspecified address of either family for all
-// addresses of both, by a socket of IPv6: where there is no IPv6, it is a socket of
-// IPv4.
+// Listener returns a function that listens on an address, with or without IPv6. Package
+// net listens on an IPv6 socket for the unspecified address of either family; without
+// IPv6 it must be an IPv4 socket.
 func Listener(ipv6 bool) func(network, address string) (net.Listener, error) {
 	if ipv6 {
 		return net.Listen

@@ -1,4 +1,5 @@
-// Package printable makes untrusted text safe for a terminal or a log line:
+// Package printable formats text for people, and makes untrusted text safe for a
+// terminal or a log line:
 // names of objects, error messages, anything from outside.
 package printable
 

@@ -29,8 +29,8 @@ func TestEscape(t *testing.T) {
 	}
 }
 
-func TestPageLines(t *testing.T) {
-	var p Page
+func TestLines(t *testing.T) {
+	var p Lines
 	p.Line("%s", "one\ntwo")
 	p.Row(6, "who", "%d", 3)
 	p.Row(6, "\x1b[2J", "trailing %s", "  ")
@@ -57,6 +57,24 @@ func TestDuration(t *testing.T) {
 	for _, test := range tests {
 		if got := Duration(test.in); got != test.want {
 			t.Errorf("%v is written %q, want %q", test.in, got, test.want)
+		}
+	}
+}
+
+func TestCountAndList(t *testing.T) {
+	now := time.Unix(1000, 0)
+	same := func(s string) string { return s }
+	for _, test := range []struct{ got, want string }{
+		{Count(1, "endpoint"), "1 endpoint"},
+		{Count(0, "endpoint"), "0 endpoints"},
+		{List(nil, same), ""},
+		{List([]string{"a", "b"}, same), "a, b"},
+		{List(strings.Split("abcdefghij", ""), same), "a, b, c, d, e, f, g, h, and 2 more"},
+		{ListFirst([]string{"a", "b", "c"}, 2, "; ", same), "a; b; and 1 more"},
+		{Attempts(3, now.Add(-time.Minute), now.Add(time.Second), now), "tried 3 times in 1m0s, next try in 1s"},
+	} {
+		if test.got != test.want {
+			t.Errorf("got %q, want %q", test.got, test.want)
 		}
 	}
 }

@@ -38,3 +38,18 @@ func ListFirst[T any](items []T, most int, separator string, text func(T) string
 func Attempts(n int, since, retry, now time.Time) string {
 	return fmt.Sprintf("tried %s in %s, next try in %s", Count(n, "time"), Duration(now.Sub(since)), Duration(retry.Sub(now)))
 }
+
+// Duration formats a duration with few digits, a negative one as 0s.
+func Duration(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < time.Millisecond:
+		return d.Round(10 * time.Microsecond).String()
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}

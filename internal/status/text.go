@@ -24,7 +24,7 @@ func Write(w io.Writer, r *Report) error {
 		t.Line("%s", r.ModeReason)
 	}
 	if r.Waiting != "" {
-		return t.Page.Write(w) // nothing else is known
+		return t.Lines.Write(w) // nothing else is known
 	}
 	c := r.Condition()
 	t.Line("%s: %s", c.Word, c.Text)
@@ -48,7 +48,7 @@ func Write(w io.Writer, r *Report) error {
 	}
 	t.changes(r.Changes)
 	t.problems(r)
-	return t.Page.Write(w)
+	return t.Lines.Write(w)
 }
 
 func (r *Report) health() string {
@@ -77,7 +77,7 @@ func (r *Report) sources() string {
 
 // text is the text of a report.
 type text struct {
-	printable.Page
+	printable.Lines
 	now time.Time
 }
 

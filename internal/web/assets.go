@@ -22,8 +22,7 @@ var (
 	serviceTemplate  = parse("service.html")
 )
 
-// parse reads a page and what all pages have in common. What it reads is part of
-// the program, as its source is.
+// parse parses a page and the layout of all pages, which are embedded in the binary.
 func parse(name string) *template.Template {
 	funcs := template.FuncMap{"text": printable.Escape, "count": count[int], "link": serviceLink}
 	return template.Must(template.New("layout.html").Funcs(funcs).ParseFS(assets, "assets/layout.html", "assets/"+name))
@@ -49,8 +48,8 @@ func newAsset(name string) http.Handler {
 	}
 }
 
-// ServeHTTP has browsers ask each time whether their copy is good, for the next
-// program on this port may have another.
+// ServeHTTP makes browsers revalidate their copy each time: the next version may have
+// another file.
 func (a *asset) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", a.kind)

@@ -12,30 +12,29 @@ import (
 	"sluice/internal/plan"
 )
 
-// cluster is what is known and planned at one moment. Neither it nor what it
-// points to ever changes.
+// cluster is what is known and planned at one moment. It is immutable, and so is what
+// it points to.
 type cluster struct {
 	version  uint64    // of the engine's view
 	services []service // by name
 	indexes  map[model.Name]int
-	idle     int // Services that connections can go nowhere of
+	idle     int // Services without any endpoint
 }
 
 // service is a Service and what is planned for it.
 type service struct {
 	*model.Service
 	frontends []*plan.Frontend
-	problem   bool // something of it was left out
-	empty     bool // connections to it can go nowhere
+	problem   bool // the object has a problem
+	empty     bool // no frontend has an endpoint
 }
 
-// cluster takes in what is known and planned, unless that is what it was the
-// last time. Planning waits while pointers are copied, and does not while they
-// are put in order.
-func (p *Page) cluster() *cluster {
-	last := p.last.Load()
+// cluster returns what is known and planned, and reuses the last one if nothing
+// changed. Planning waits while pointers are copied, but not while they are sorted.
+func (h *Handler) cluster() *cluster {
+	last := h.last.Load()
 	var parts *parts
-	p.Engine.Inspect(func(v engine.View) {
+	h.Engine.Inspect(func(v engine.View) {
 		if last == nil || last.version != v.Version {
 			parts = copyOf(v)
 		}
@@ -44,11 +43,11 @@ func (p *Page) cluster() *cluster {
 		return last
 	}
 	c := parts.join(last)
-	p.last.Store(c)
+	h.last.Store(c)
 	return c
 }
 
-// parts is what a cluster is made of, in no order.
+// parts are the unsorted parts of a cluster.
 type parts struct {
 	version   uint64
 	services  []*model.Service
@@ -65,7 +64,7 @@ func copyOf(v engine.View) *parts {
 	}
 }
 
-// join puts together what belongs together. last is the cluster before, or nil.
+// join builds a cluster. last is the previous one, or nil.
 func (p *parts) join(last *cluster) *cluster {
 	c := &cluster{version: p.version, services: make([]service, len(p.services)), indexes: p.indexes(last)}
 	for _, s := range p.services {
@@ -82,7 +81,7 @@ func (p *parts) join(last *cluster) *cluster {
 		}
 	}
 	for i := range c.services {
-		if s := &c.services[i]; !s.goesSomewhere() {
+		if s := &c.services[i]; !s.hasEndpoints() {
 			s.empty = true
 			c.idle++
 		}
@@ -90,8 +89,8 @@ func (p *parts) join(last *cluster) *cluster {
 	return c
 }
 
-// indexes is where each Service is in the order of their names. Mostly they are
-// the same Services as before, and sorting is what takes longest.
+// indexes returns the index of each Service by name order. Mostly the Services are the
+// same as before, and sorting takes longest.
 func (p *parts) indexes(last *cluster) map[model.Name]int {
 	if last != nil && len(last.indexes) == len(p.services) {
 		isNew := func(s *model.Service) bool { _, known := last.indexes[s.Name]; return !known }
@@ -115,22 +114,22 @@ func (c *cluster) find(name model.Name) *service {
 	return nil
 }
 
-// serviceOf is the Service that an object is, as in "Service default/web".
+// serviceOf parses an object such as "Service default/web".
 func serviceOf(object string) (model.Name, bool) {
 	full, ok := strings.CutPrefix(object, "Service ")
 	namespace, name, found := strings.Cut(full, "/")
 	return model.Name{Namespace: namespace, Name: name}, ok && found
 }
 
-// sorted are the frontends of a Service, ClusterIPs first.
+// sorted returns the frontends of a Service, ClusterIPs first.
 func (s *service) sorted() []*plan.Frontend {
 	return slices.SortedFunc(slices.Values(s.frontends), func(a, b *plan.Frontend) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Family(), b.Family()), a.Key.Compare(b.Key))
 	})
 }
 
-// endpoints counts the addresses that connections to the Service can go to, and
-// those of them on this node. Pools of several ports mostly share them.
+// endpoints counts the addresses in the pools of the Service, and those of them on
+// this node.
 func (s *service) endpoints() (all, here int) {
 	seen := map[netip.Addr]struct{}{}
 	for _, f := range s.frontends {
@@ -149,6 +148,6 @@ func (s *service) endpoints() (all, here int) {
 	return len(seen), here
 }
 
-func (s *service) goesSomewhere() bool {
+func (s *service) hasEndpoints() bool {
 	return slices.ContainsFunc(s.frontends, (*plan.Frontend).HasEndpoints)
 }

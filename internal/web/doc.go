@@ -1,19 +1,17 @@
-// Package web is the page that shows a person what the proxy does: how it is,
-// what fails, which Services there are and where their connections go.
+// Package web serves the page for browsers: the state of the proxy, what fails, the
+// Services, and where their connections go.
 //
-// What it promises:
+// Guarantees:
 //
-//   - It only reads. It holds up planning for the time of a copy of pointers, and
-//     the kernel for nothing.
-//   - It costs little while it is open. The Services are put in order again only
-//     after a change, and the kernel's counters are read for a small part of the
-//     time. What is kept for that is forgotten when nobody looks any more.
-//   - An answer has a bounded number of rows, however big the cluster is, and a
-//     bounded number of answers are made at a time.
-//   - All text of others is escaped. No script runs but the page's own, nothing is
-//     loaded from elsewhere, and everything but the live updates works without
-//     script.
+//   - It only reads. Planning waits while pointers are copied, the kernel never.
+//   - An open page costs little. Services are sorted only after a change, and the
+//     kernel's counters are read for a small part of the time. Caches expire when
+//     the page is closed.
+//   - The number of rows is bounded, however big the cluster is, and so is the number
+//     of concurrent requests.
+//   - All names and errors are escaped. No script runs but the page's own, nothing is
+//     loaded from other hosts, and everything but live updates works without script.
 //
-// The script asks for the page it is on again, every two seconds, and takes over
-// what differs. So there is one renderer, and no second interface to keep.
+// The script fetches the current page every two seconds and replaces what differs, so
+// that there is one renderer and no second interface.
 package web

@@ -21,7 +21,7 @@ import (
 type world struct {
 	*enginetest.Engine
 	t    testing.TB
-	page *Page
+	page *Handler
 
 	advisories []model.Problem
 	apiServer  *status.APIServer

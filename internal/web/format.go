@@ -9,7 +9,7 @@ import (
 	"sluice/internal/model"
 )
 
-// count writes a number with its thousands apart.
+// count formats a number with separated thousands.
 func count[N int | int64 | uint64](n N) string {
 	s := strconv.FormatUint(uint64(max(0, n)), 10)
 	for at := len(s) - 3; at > 0; at -= 3 {
@@ -18,7 +18,7 @@ func count[N int | int64 | uint64](n N) string {
 	return s
 }
 
-// perSecond writes a rate; what is not known yet is a dash.
+// perSecond formats a rate, an unknown one as a dash.
 func perSecond(rate float64, known bool) string {
 	switch {
 	case !known:
@@ -33,7 +33,7 @@ func perSecond(rate float64, known bool) string {
 	return count(int(rate + 0.5))
 }
 
-// span writes a time in its biggest unit.
+// duration formats a duration in its biggest unit.
 func duration(d time.Duration) string {
 	switch {
 	case d < 2*time.Minute:
@@ -46,8 +46,8 @@ func duration(d time.Duration) string {
 	return fmt.Sprintf("%d days", int(d.Hours()/24))
 }
 
-// serviceLink leads to the page of a Service. The name is a parameter and no part
-// of the path, so that no name can lead elsewhere.
+// serviceLink is the URL of the page of a Service. The name is a parameter and not in
+// the path, so that no name can lead to another page.
 func serviceLink(n model.Name) string {
 	return "/service?" + url.Values{"namespace": {n.Namespace}, "name": {n.Name}}.Encode()
 }

@@ -13,31 +13,30 @@ import (
 )
 
 const (
-	// A rate is measured over work times as long as it takes to read the counters,
-	// for a page that is left open must cost next to nothing; but over no less than
-	// shortest and no more than longest.
-	shortest = 2 * time.Second
-	longest  = 30 * time.Second
-	work     = 500
+	// A rate is measured over costFactor times as long as it takes to read the
+	// counters, because an open page must cost next to nothing, within minInterval and
+	// maxInterval.
+	minInterval = 2 * time.Second
+	maxInterval = 30 * time.Second
+	costFactor  = 500
 
 	readTimeout = 5 * time.Second
 )
 
-// meter turns the counters of the kernel into rates. It reads when somebody
-// looks, and not otherwise.
+// meter turns the counters of the kernel into rates. It reads on requests only.
 type meter struct {
 	traffic dataplane.TrafficFunc // nil if nothing is counted
 	log     logr.Logger
 	clock   clock.PassiveClock
 
-	reading sync.Mutex // held by the one who reads
+	reading sync.Mutex // held while the counters are read
 
-	mu   sync.Mutex // held for moments only
+	mu   sync.Mutex // never held across I/O
 	now  reading
-	next time.Time // before which nobody need read again
+	next time.Time // when the counters are read again
 }
 
-// reading is what the counters said at one moment. It does not change.
+// reading is an immutable reading of the counters.
 type reading struct {
 	at     time.Time
 	counts map[plan.Key]int64 // nil before the first, or if nothing is counted
@@ -50,8 +49,8 @@ func newMeter(traffic dataplane.TrafficFunc, log logr.Logger, c clock.PassiveClo
 	return &meter{traffic: traffic, log: log, clock: c}
 }
 
-// read returns what the counters say now, or said a moment ago. While one reads,
-// others do not wait for it.
+// read returns the last reading, after a new one if that is due. Concurrent requests
+// do not wait for it.
 func (m *meter) read(ctx context.Context) reading {
 	if m.traffic != nil && m.reading.TryLock() {
 		defer m.reading.Unlock()
@@ -78,18 +77,18 @@ func (m *meter) advance(ctx context.Context, start time.Time) {
 	end := m.clock.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.next = end.Add(min(longest, max(shortest, work*end.Sub(start))))
+	m.next = end.Add(min(maxInterval, max(minInterval, costFactor*end.Sub(start))))
 	if err != nil {
 		m.log.V(2).Info("Cannot read the connection counters for the page", "err", err.Error())
 		return
 	}
 	m.now = m.now.until(reading{at: end, counts: counts})
-	if m.now.rates == nil { // somebody waits for the first ones
-		m.next = end.Add(shortest)
+	if m.now.rates == nil { // show the first ones soon
+		m.next = end.Add(minInterval)
 	}
 }
 
-// size is how many counters there were.
+// size is the number of counters of the last reading.
 func (m *meter) size() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -102,10 +101,10 @@ func (m *meter) forget() {
 	m.now = reading{}
 }
 
-// until returns a later reading with the rates since the earlier one. What is
-// only in one of them has none: it may be new, or was left out while it changed,
-// and its count is of more than the time between. Nor has what went back, which
-// started again.
+// until returns a later reading with the rates since the earlier one. A counter that is
+// only in one of them has no rate: it may be new, or was omitted while it changed, so
+// that it counts more than the time between. Nor has one that went back, which was
+// reset.
 func (r reading) until(later reading) reading {
 	took := later.at.Sub(r.at).Seconds()
 	if r.counts == nil || took <= 0 {
@@ -120,10 +119,10 @@ func (r reading) until(later reading) reading {
 	return later
 }
 
-// counted tells whether connections are counted at all.
+// counted reports whether connections are counted at all.
 func (r reading) counted() bool { return r.counts != nil }
 
-// rate is that of some frontends together; false if it is not known yet.
+// rate is the sum of some frontends; false if it is not known yet.
 func (r reading) rate(of []*plan.Frontend) (perSecond float64, known bool) {
 	for _, f := range of {
 		perSecond += r.rates[f.Key]
@@ -131,7 +130,7 @@ func (r reading) rate(of []*plan.Frontend) (perSecond float64, known bool) {
 	return perSecond, r.rates != nil
 }
 
-// total is the rate of everything.
+// total is the rate of all frontends.
 func (r reading) total() (perSecond float64, known bool) {
 	for _, rate := range r.rates {
 		perSecond += rate

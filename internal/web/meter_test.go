@@ -81,7 +81,7 @@ func TestFirstReadingHasNoRate(t *testing.T) {
 			b := newBench()
 			var r reading
 			for _, counts := range test.in {
-				r = b.after(shortest, counts)
+				r = b.after(minInterval, counts)
 			}
 			if total, known := r.total(); total != test.total || !known {
 				t.Errorf("total is %g, %t, want %g", total, known, test.total)
@@ -115,7 +115,7 @@ func TestSlowCountersAreReadLessOften(t *testing.T) {
 			b := newBench()
 			b.slow = test.slow
 			b.after(0, nil)
-			b.after(shortest, nil) // for the first rates
+			b.after(minInterval, nil) // for the first rates
 			b.after(test.want-time.Millisecond, nil)
 			if b.reads != 2 {
 				t.Errorf("read %d times, want twice and then not within %s", b.reads, test.want)
@@ -132,7 +132,7 @@ func TestFirstRatesComeSoon(t *testing.T) {
 	b := newBench()
 	b.slow = time.Second
 	b.after(0, map[plan.Key]int64{web: 1})
-	if r := b.after(shortest, map[plan.Key]int64{web: 7}); r.rates[web] != 2 {
+	if r := b.after(minInterval, map[plan.Key]int64{web: 7}); r.rates[web] != 2 {
 		t.Errorf("rates are %v, want 6 in 3 s", r.rates)
 	}
 }
@@ -141,9 +141,9 @@ func TestReadErrorsBackOff(t *testing.T) {
 	b := newBench()
 	b.slow, b.err = readTimeout, errors.New("busy")
 	b.after(0, nil)
-	b.after(longest-time.Second, nil)
+	b.after(maxInterval-time.Second, nil)
 	if b.reads != 1 {
-		t.Errorf("read %d times within %s, want once", b.reads, longest)
+		t.Errorf("read %d times within %s, want once", b.reads, maxInterval)
 	}
 }
 

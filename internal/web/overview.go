@@ -25,13 +25,13 @@ type overview struct {
 	Query        query
 	Counted      bool
 	Rows         []row
-	First, Last  int // of the rows, among those that were found
+	First, Last  int // numbers of the rows
 	Found, Known int
 	Earlier      *query
 	Later        *query
 }
 
-// tile is one figure and what it is about.
+// tile is one number with its label.
 type tile struct{ Label, Value, Note string }
 
 // row is a Service in the list.
@@ -44,11 +44,11 @@ type row struct {
 	Condition       status.Condition
 }
 
-// chip is a frontend in few characters.
+// chip is a frontend in short form.
 type chip struct{ Kind, Address, Port string }
 
-func (p *Page) overview(r *http.Request) answer {
-	report, s := p.Status(), p.snapshot(r.Context())
+func (h *Handler) overview(r *http.Request) answer {
+	report, s := h.Status(), h.snapshot(r.Context())
 	v := &overview{
 		frame:   newFrame("Services", report),
 		Tiles:   tiles(report, s),
@@ -62,8 +62,8 @@ func (p *Page) overview(r *http.Request) answer {
 	return answer{http.StatusOK, overviewTemplate, v}
 }
 
-// list fills in the Services that the query asks for. A page that is not there
-// any more is the last one.
+// list adds the Services of the query. A page number beyond the end means the last
+// page.
 func (v *overview) list(s *snapshot) {
 	found := s.search(v.Query)
 	v.Found = len(found)
@@ -74,7 +74,7 @@ func (v *overview) list(s *snapshot) {
 	for _, svc := range found[v.First:v.Last] {
 		v.Rows = append(v.Rows, s.row(svc))
 	}
-	v.First = min(v.First+1, v.Last) // people count from 1
+	v.First = min(v.First+1, v.Last) // from 1
 	if v.Query.Page > 1 {
 		earlier := v.Query.WithPage(v.Query.Page - 1)
 		v.Earlier = &earlier
@@ -142,7 +142,7 @@ func (s *snapshot) condition(svc *service) status.Condition {
 	case s.failing(svc):
 		return condition(status.Bad, "refused", "the kernel refused a frontend")
 	case svc.problem:
-		return condition(status.Fair, "problem", "something of it was left out")
+		return condition(status.Fair, "problem", "something of it was refused or left out")
 	case len(svc.frontends) == 0:
 		return condition(status.Fair, "not served", "it has no frontend here")
 	case pending > 0:

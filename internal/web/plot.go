@@ -20,12 +20,12 @@ const (
 	pointRadius, failureRadius = 3.0, 4.0
 )
 
-// What the plot shows at least.
+// Limits of the axes.
 const (
-	leastWindow  = time.Minute
-	leastLatency = 100 * time.Microsecond
-	leastDecades = 3 // of latency
-	mostDecades  = 5
+	minWindow  = time.Minute
+	minLatency = 100 * time.Microsecond
+	minDecades = 3 // of latency
+	maxDecades = 5
 )
 
 // plot is the latency of recent changes over time, on a scale of powers of ten.
@@ -44,7 +44,7 @@ type point struct {
 	Text    string
 }
 
-// line is a line of the grid at that place, and its label.
+// line is a grid line and its label.
 type line struct {
 	At    float64
 	Label string
@@ -64,12 +64,12 @@ func newPlot(changes []status.Change, now time.Time) *plot {
 		Width: plotWidth, Height: plotHeight, Left: plotLeft, Right: plotWidth - plotRight, Baseline: plotBaseline,
 		Median: printable.Duration(latencies[len(latencies)/2]), Slowest: printable.Duration(slowest),
 	}
-	s := scale{window: max(leastWindow, now.Sub(changes[len(changes)-1].At)), now: now} // since the oldest
-	s.decades = min(mostDecades, max(leastDecades, math.Ceil(decadesOf(slowest))))
+	s := scale{window: max(minWindow, now.Sub(changes[len(changes)-1].At)), now: now} // since the oldest
+	s.decades = min(maxDecades, max(minDecades, math.Ceil(decadesOf(slowest))))
 	for i := range changes {
 		p.Points = append(p.Points, s.point(&changes[i]))
 	}
-	for d, power := 10*leastLatency, 1.0; power <= s.decades; d, power = 10*d, power+1 {
+	for d, power := 10*minLatency, 1.0; power <= s.decades; d, power = 10*d, power+1 {
 		p.Lines = append(p.Lines, line{s.y(d), printable.Duration(d)})
 	}
 	for quarters := 4; quarters > 0; quarters-- {
@@ -80,7 +80,7 @@ func newPlot(changes []status.Change, now time.Time) *plot {
 	return p
 }
 
-// scale says where a time and a latency are in the plot.
+// scale maps times and latencies to coordinates.
 type scale struct {
 	now     time.Time
 	window  time.Duration
@@ -104,18 +104,18 @@ func (s *scale) y(latency time.Duration) float64 {
 	return round(plotBaseline - (plotBaseline-plotTop)*min(1, max(0, decadesOf(latency)/s.decades)))
 }
 
-// decadesOf is how many powers of ten are between the least latency and this.
+// decadesOf is how many powers of ten a latency is above minLatency.
 func decadesOf(latency time.Duration) float64 {
-	return math.Log10(max(leastLatency, latency).Seconds() / leastLatency.Seconds())
+	return math.Log10(max(minLatency, latency).Seconds() / minLatency.Seconds())
 }
 
-// latency is how long it took from the event to the kernel. A repair has no
-// event, and took as long as the kernel did.
+// latency is the time from the event to the kernel. A repair has no event: it is the
+// duration of the commit.
 func latency(c *status.Change) time.Duration {
 	return time.Duration(max(c.Latency, c.Took) * float64(time.Second))
 }
 
-// describe says what a change was.
+// describe describes a change.
 func describe(c *status.Change) string {
 	text := fmt.Sprintf("%s, revision %d: %s; %d frontends set, %d removed", c.At.UTC().Format("15:04:05"), c.Revision,
 		printable.Duration(latency(c)), c.Set, c.Removed)
@@ -128,5 +128,5 @@ func describe(c *status.Change) string {
 	return text
 }
 
-// round keeps the page short.
+// round keeps the coordinates short.
 func round(x float64) float64 { return math.Round(x*10) / 10 }

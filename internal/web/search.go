@@ -28,7 +28,7 @@ const (
 	orderByRate = "rate"
 )
 
-// query is what is asked of the list.
+// query selects Services of the list.
 type query struct {
 	Text  string
 	Show  string
@@ -36,7 +36,7 @@ type query struct {
 	Page  int // from 1
 }
 
-// readQuery makes the best of the parameters of a request.
+// readQuery parses the parameters of a request, and ignores invalid ones.
 func readQuery(v url.Values) query {
 	q := query{Text: strings.TrimSpace(v.Get("q")), Page: 1}
 	if len(q.Text) > maxSearchLen {
@@ -54,7 +54,7 @@ func readQuery(v url.Values) query {
 	return q
 }
 
-// Link leads to the list that a query asks for.
+// Link is the URL of the list.
 func (q query) Link() string {
 	v := url.Values{}
 	set := func(name, value string) {
@@ -74,12 +74,12 @@ func (q query) Link() string {
 	return "/?" + v.Encode()
 }
 
-// WithShow, WithOrder and WithPage are other lists close to this one.
+// WithShow, WithOrder and WithPage return the query with one part changed.
 func (q query) WithShow(show string) query   { q.Show, q.Page = show, 1; return q }
 func (q query) WithOrder(order string) query { q.Order, q.Page = order, 1; return q }
 func (q query) WithPage(page int) query      { q.Page = page; return q }
 
-// search returns the Services that a query asks for, in its order.
+// search returns the Services that match a query, in its order.
 func (s *snapshot) search(q query) []*service {
 	words := newSearch(q.Text)
 	var out []*service
@@ -105,7 +105,7 @@ func (s *snapshot) shown(svc *service, show string) bool {
 	return true
 }
 
-// sortByRate puts the busiest first, and leaves the rest in order of name.
+// sortByRate sorts the busiest first, and the rest by name.
 func (s *snapshot) sortByRate(services []*service) {
 	type rated struct {
 		*service
@@ -122,14 +122,13 @@ func (s *snapshot) sortByRate(services []*service) {
 	}
 }
 
-// search looks for words that must all be found in a Service.
+// search is a list of words that must all match.
 type search struct {
 	words  []word
 	buffer []byte
 }
 
-// word is one of them, in lower case. If it can be one it is also a port or an
-// address.
+// word is one of them in lower case, and as a port or an address if it is one.
 type word struct {
 	text string
 	port uint16
@@ -160,8 +159,8 @@ func (s *search) matches(svc *service) bool {
 	return true
 }
 
-// found looks in the name of a Service and in its frontends. A number is a port,
-// an address may also be that of an endpoint.
+// found searches the name of a Service and its frontends. A number is a port, and an
+// address may also be that of an endpoint.
 func (s *search) found(w *word, svc *service) bool {
 	s.buffer = append(append(append(s.buffer[:0], svc.Name.Namespace...), '/'), svc.Name.Name...)
 	if bytes.Contains(bytes.ToLower(s.buffer), []byte(w.text)) {
@@ -189,8 +188,7 @@ func hasEndpoint(f *plan.Frontend, addr netip.Addr) bool {
 	})
 }
 
-// appendAddress writes where a frontend answers, as people write it. Node ports
-// answer on many addresses.
+// appendAddress appends the address of a frontend. Node ports have many.
 func appendAddress(b []byte, k plan.Key) []byte {
 	if k.NodePort() {
 		b = append(b, ':')

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	maxFrontends = 200 // of a Service that are shown
+	maxFrontends = 200 // shown of a Service
 	maxEndpoints = 100 // in the table of an answer
 	askTimeout   = 5 * time.Second
 )
@@ -73,14 +73,14 @@ type answerView struct {
 	Open      bool // the text is shown unfolded
 }
 
-func (p *Page) service(r *http.Request) answer {
+func (h *Handler) service(r *http.Request) answer {
 	params := r.URL.Query()
 	name := model.Name{Namespace: params.Get("namespace"), Name: params.Get("name")}
 	from := strings.TrimSpace(params.Get("from"))
 	if from == "" {
 		from = plan.PodClient.String()
 	}
-	report, s := p.Status(), p.snapshot(r.Context())
+	report, s := h.Status(), h.snapshot(r.Context())
 	v := &servicePage{frame: newFrame(name.String(), report), Name: name, From: from, Counted: s.counters.counted()}
 	if svc := s.find(name); svc == nil {
 		v.State = condition(status.Fair, "not known", "")
@@ -90,7 +90,7 @@ func (p *Page) service(r *http.Request) answer {
 		v.Facts = facts(svc)
 		v.listFrontends(s, svc, report.Now)
 	}
-	p.ask(r.Context(), v)
+	h.ask(r.Context(), v)
 	if !v.Known {
 		return answer{http.StatusNotFound, serviceTemplate, v}
 	}
@@ -180,7 +180,7 @@ func phaseCondition(s engine.FrontendStatus, now time.Time) (is status.Condition
 }
 
 // ask adds what explain says of connections from the chosen client.
-func (p *Page) ask(ctx context.Context, v *servicePage) {
+func (h *Handler) ask(ctx context.Context, v *servicePage) {
 	word := func(c plan.Client) bool { return c.String() == v.From }
 	for _, t := range clients {
 		v.Clients = append(v.Clients, clientLink{t.String(), serviceLink(v.Name) + "&from=" + t.String(), word(t)})
@@ -190,7 +190,7 @@ func (p *Page) ask(ctx context.Context, v *servicePage) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	reply, err := p.Explain(ctx, explain.Question{To: v.Name.String(), From: v.From})
+	reply, err := h.Explain(ctx, explain.Question{To: v.Name.String(), From: v.From})
 	if err != nil {
 		v.Complaint = err.Error()
 		return
@@ -211,7 +211,7 @@ func answerOf(a *explain.Answer) answerView {
 		v.Endpoints, v.More = v.Endpoints[:maxEndpoints], v.More+over
 	}
 	var text strings.Builder
-	_ = explain.Write(&text, &explain.Reply{Answers: []explain.Answer{*a}}) // a Builder takes everything
+	_ = explain.Write(&text, &explain.Reply{Answers: []explain.Answer{*a}}) // never fails
 	v.Text = text.String()
 	v.Title, _, _ = strings.Cut(v.Text, "\n")
 	return v
