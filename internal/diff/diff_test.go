@@ -71,7 +71,7 @@ func TestDifferences(t *testing.T) {
 			f.Route = plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}
 		}),
 			changed + "endpoints: go: 10.244.0.1:80, 10.244.0.2:80\n    connections: dropped: the Service has endpoints, but none on this node\n"},
-		{"a verdict that nobody meets", usual, web(func(f *plan.Frontend) { f.Route.Empty = plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint} }), "No difference.\n"},
+		{"a verdict without effect", usual, web(func(f *plan.Frontend) { f.Route.Empty = plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint} }), "No difference.\n"},
 		{"policy Local", usual, web(func(f *plan.Frontend) { f.Outside = &plan.Route{Endpoints: pool("10.244.0.1:80 here")} }),
 			changed + "clients from outside: endpoints on this node only, was all endpoints\n    endpoints for clients from outside: come: 10.244.0.1:80 (on this node)\n"},
 		{"policy Local without an endpoint here", usual, web(func(f *plan.Frontend) {
@@ -119,7 +119,7 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// What a mode leaves alone is in no plan of it, and so is no difference.
+// Ports that a mode leaves alone are not in its plans, and so are no difference.
 func TestOtherPortsOfClusterIPs(t *testing.T) {
 	for _, test := range []struct {
 		name string

@@ -137,9 +137,9 @@ func TestServedOnlyIfProgrammed(t *testing.T) {
 		{"nothing can be programmed, but an older version serves",
 			behaviour{Err: errors.New("no buffer space"), Describe: described(dataplane.Description{Present: true, Route: one, RouteSize: 1}, nil)}, true,
 			[]string{"SERVED", "not yet in the kernel"}},
-		{"somebody removed it", behaviour{Describe: described(dataplane.Description{}, nil)}, false,
+		{"removed by another program", behaviour{Describe: described(dataplane.Description{}, nil)}, false,
 			[]string{"NOT PROGRAMMED", "holds nothing for this frontend", "holds something else than was programmed"}},
-		{"somebody changed it", behaviour{Describe: described(dataplane.Description{Present: true, Route: other, RouteSize: 1}, nil)}, true,
+		{"changed by another program", behaviour{Describe: described(dataplane.Description{Present: true, Route: other, RouteSize: 1}, nil)}, true,
 			[]string{"holds something else than was programmed", "repaired by itself"}},
 		{"it cannot be read", behaviour{Describe: described(dataplane.Description{}, errors.New("no permission"))}, true,
 			[]string{"cannot be read: no permission"}},
@@ -159,8 +159,8 @@ func TestServedOnlyIfProgrammed(t *testing.T) {
 	}
 }
 
-// The kernel may remember an endpoint for the client that the client reached by
-// another frontend of the Service.
+// Session affinity may remember an endpoint that the client reached by another
+// frontend of the Service.
 func TestRememberedEndpointMustBeInThePool(t *testing.T) {
 	tests := []struct {
 		name, in, want string
@@ -186,7 +186,7 @@ func TestRememberedEndpointMustBeInThePool(t *testing.T) {
 // twoFamilies gives the machine an IPv6 address too.
 var twoFamilies = model.SetHostIPs{IPs: addrs("127.0.0.1", "192.0.2.1", "192.0.2.2", "2001:db8::1")}
 
-// Endpoints that source ranges keep everybody from need not be in the kernel.
+// Endpoints that no source range admits clients to need not be in the kernel.
 func TestEmptySourceRangesAreNoDifference(t *testing.T) {
 	k := behaviour{Describe: func(dataplane.Destination, netip.Addr) (dataplane.Description, error) {
 		return dataplane.Description{Present: true}, nil

@@ -18,20 +18,19 @@ import (
 	"sluice/internal/plan"
 )
 
-// explore calls check with many random worlds, a packet for each, and what is
-// found out about it.
+// explore calls check with many random worlds, a packet for each, and its result.
 func explore(t *testing.T, check func(t *testing.T, w oracle.World, p oracle.Packet, f *result)) {
 	t.Helper()
 	randomworld.Explore(func(c randomworld.Case) {
-		check(t, c.World, c.Packet, lookUp(t, c.State, c.Planner, c.World, c.Packet))
+		check(t, c.World, c.Packet, resolvePacket(t, c.State, c.Planner, c.World, c.Packet))
 		if t.Failed() {
 			t.Fatalf("seed %d, packet %+v", c.Seed, c.Packet)
 		}
 	})
 }
 
-// lookUp asks the question that means a packet.
-func lookUp(t *testing.T, state *model.State, planner *plan.Planner, w oracle.World, p oracle.Packet) *result {
+// resolvePacket resolves the question for a packet.
+func resolvePacket(t *testing.T, state *model.State, planner *plan.Planner, w oracle.World, p oracle.Packet) *result {
 	t.Helper()
 	byRoute := func(ip netip.Addr) (bool, error) {
 		return slices.ContainsFunc(w.LocalRoutes, func(r netip.Prefix) bool { return r.Contains(ip) }), nil

@@ -15,8 +15,8 @@ import (
 	"sluice/internal/testkit"
 )
 
-// bounded serves with at most so many connections until the test ends. The page /hold
-// is answered when release is closed.
+// bounded serves with a limit of connections until the test ends. The page /hold is
+// answered when release is closed.
 func bounded(t *testing.T, most int) (at string, held chan struct{}, release chan struct{}) {
 	t.Helper()
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
@@ -131,7 +131,7 @@ func TestBusyConnectionsAreClosedToo(t *testing.T) {
 	ended(t, first)
 }
 
-// The time in which a request must be read does not end the answer to it.
+// The read deadline of a request does not end its answer.
 func TestAnswerMayOutlastTheReadTimeout(t *testing.T) {
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -157,7 +157,7 @@ func TestAnswerMayOutlastTheReadTimeout(t *testing.T) {
 	}
 }
 
-// However many come, what they take is bounded, and is given back.
+// The resources of many connections are bounded, and released.
 func TestConnectionFloodLeavesNothing(t *testing.T) {
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

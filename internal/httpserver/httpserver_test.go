@@ -18,7 +18,7 @@ import (
 	"sluice/internal/testkit"
 )
 
-// slow is a server whose answer takes until it is told to finish.
+// slow is a server whose answer blocks until it is released.
 type slow struct {
 	asked, finish chan struct{}
 	socket        net.Listener
@@ -59,7 +59,7 @@ func (s *slow) serve(ctx context.Context, grace time.Duration) (ended chan error
 	return ended
 }
 
-// refuses waits until nobody listens on the address any more.
+// refuses waits until nothing listens on the address.
 func (s *slow) refuses(t *testing.T) {
 	t.Helper()
 	testkit.Eventually(t, func() error {

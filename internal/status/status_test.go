@@ -71,7 +71,7 @@ func TestReportOfAnEngine(t *testing.T) {
 	}
 }
 
-// hostileText is what an object might be called.
+// hostileText is the name of an object.
 const hostileText = "\x1b[2J\r\n\u202e<b>"
 
 // full is a report with something in every field.

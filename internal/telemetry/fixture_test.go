@@ -27,7 +27,7 @@ var (
 	morning = time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)
 )
 
-// world is an engine as far as telemetry sees it, and the metrics of it.
+// world is a fake Engine and its metrics.
 type world struct {
 	t        *testing.T
 	clock    *clocktesting.FakeClock
@@ -76,7 +76,7 @@ func (w *world) Inspect(read func(engine.View)) {
 	read(engine.View{Desired: &w.desired})
 }
 
-// commit is what the engine does when one succeeded that took so long.
+// commit reports a commit of a duration.
 func (w *world) commit(took time.Duration, change *plan.Change, result dataplane.Result) {
 	w.committed(took, engine.Commit{Kind: engine.Apply, Change: change, Result: result})
 }
@@ -95,7 +95,7 @@ func (w *world) committed(took time.Duration, c engine.Commit) {
 	w.updater.Committed(&c)
 }
 
-// sink is the engine as sources see it.
+// sink counts events.
 type sink struct {
 	events int
 	synced bool
@@ -104,8 +104,8 @@ type sink struct {
 func (s *sink) Update(events ...model.Event) { s.events += len(events) }
 func (s *sink) Synced()                      { s.synced = true }
 
-// values are the samples of a metric after a scrape, as name{labels} value, or
-// for a histogram as its count and sum.
+// values returns the samples of a metric after a scrape, as labels and value, or for a
+// histogram as its count and sum.
 func (w *world) values(name string) []string {
 	w.t.Helper()
 	w.updater.Refresh()
@@ -162,8 +162,8 @@ func keyOf(addr string) plan.Key {
 	return plan.Key{Addr: netip.MustParseAddr(addr), Port: 80, Protocol: model.TCP}
 }
 
-// internalGap and externalGap are what policy Local does to a frontend when no
-// endpoint is on this node.
+// internalGap and externalGap make a frontend of policy Local without a local
+// endpoint.
 func internalGap(f *plan.Frontend) {
 	f.Route = plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}
 }

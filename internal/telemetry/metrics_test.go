@@ -22,7 +22,7 @@ import (
 	"sluice/internal/plan"
 )
 
-// everything makes a world in which all has happened that is measured.
+// everything makes a world with a value of every metric.
 func everything(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)
@@ -43,13 +43,13 @@ func everything(t *testing.T) *world {
 	return w
 }
 
-// TestMetricsArePinned holds what others build dashboards and alerts on. The
-// kubeproxy_ metrics are upstream's; none of them may change.
+// TestMetricsArePinned pins the metrics of dashboards and alerts. Those named
+// kubeproxy_ are upstream's and must not change.
 func TestMetricsArePinned(t *testing.T) {
 	comparePinned(t, "testdata/metrics.txt", everything(t).registry)
 }
 
-// comparePinned holds the metrics of a registry against a list.
+// comparePinned compares the metrics of a registry with a list.
 func comparePinned(t *testing.T, file string, registry metrics.Gatherer) {
 	t.Helper()
 	families, err := registry.Gather()
@@ -142,7 +142,7 @@ func TestHealthAnswersAreCounted(t *testing.T) {
 	w.want("kubeproxy_proxy_livez_total", "200 1")
 }
 
-// fillProcessRegistry happens once in a process, however often a test is run.
+// fillProcessRegistry runs once in a process, however often a test is run.
 var fillProcessRegistry = sync.OnceValue(func() error {
 	m, err := NewMetrics(ProcessRegistry(), nftables.Mode, model.Families[:])
 	m.Answered("/healthz", 200)

@@ -19,7 +19,7 @@ import (
 
 const plain = "text/plain; charset=utf-8"
 
-// server is one with everything switched on, changed by edits.
+// server returns a Server with everything enabled, changed by edits.
 func (w *world) server(edits ...func(*ServerOptions)) *Server {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	flags.String("proxy-mode", "nftables", "")
@@ -140,8 +140,7 @@ func TestConfigz(t *testing.T) {
 	}
 }
 
-// TestVerbosityIsSetByPut is about the level of the process, so it puts back
-// what it found.
+// TestVerbosityIsSetByPut restores the log level, which is that of the process.
 func TestVerbosityIsSetByPut(t *testing.T) {
 	s := newWorld(t).server()
 	t.Cleanup(func() { ask(s, http.MethodPut, "/debug/flags/v", "", "0") })
@@ -274,8 +273,8 @@ func TestPageIsOnLoopbackOnly(t *testing.T) {
 	}
 }
 
-// A website whose name leads to this machine must not read by a browser what is for
-// people; scrapers may have any name for it.
+// DNS rebinding must not let a website read pages through a browser; scrapers may use
+// any host name.
 func TestOtherHostsAreForbidden(t *testing.T) {
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeText(w, 200, "the page") })
 	handler := newWorld(t).server(func(o *ServerOptions) { o.Page = page }).Handler()

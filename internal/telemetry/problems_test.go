@@ -30,8 +30,7 @@ func (j *journal) Record(e Event) {
 	j.events = append(j.events, e)
 }
 
-// taken are the Events since it was last asked, as "Kind namespace/name
-// reason: note".
+// taken returns the Events since the last call, as "Kind namespace/name reason: note".
 func (j *journal) taken() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -51,7 +50,7 @@ func (w *world) refuse(addr string, err error) {
 	w.failures = append(w.failures, engine.Failure{Key: keyOf(addr), FrontendStatus: engine.FrontendStatus{Err: err}})
 }
 
-// runs says that this node runs an endpoint of some objects.
+// runs makes this node run an endpoint of some objects.
 func (w *world) runs(objects ...string) {
 	for _, object := range objects {
 		w.desired.EventsOn[object] = struct{}{}
@@ -92,8 +91,8 @@ func TestEventsOnWhatIsNotProgrammed(t *testing.T) {
 	)
 }
 
-// TestOnlyConcernedNodesRecordEvents plays one of many nodes, which all find the same wrong
-// with a Service, until an endpoint of it comes here.
+// TestOnlyConcernedNodesRecordEvents is one of many nodes with the same problem of a
+// Service, until it runs an endpoint of it.
 func TestOnlyConcernedNodesRecordEvents(t *testing.T) {
 	w, j := newWorld(t), &journal{}
 	p := w.problems(j)

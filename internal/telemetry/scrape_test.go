@@ -20,7 +20,7 @@ import (
 	"sluice/internal/plan"
 )
 
-// more has one metric beside those of the registry, or an error.
+// more is a Source with one metric, or an error.
 type more struct{ err error }
 
 func (m more) Write(w io.Writer) error {
@@ -45,7 +45,7 @@ const (
 	protobufFormat = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
 
 	acceptProtobuf = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
-	// acceptAll is what Prometheus sends unless it is to read native histograms.
+	// acceptAll is the header of Prometheus without native histograms.
 	acceptAll = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1"
 )
 

@@ -19,8 +19,7 @@ import (
 	"sluice/internal/testkit"
 )
 
-// start runs a server until the test ends, or until stop, which returns how it
-// ended.
+// start runs a server until the test ends, or until stop, which returns its error.
 func start(t *testing.T, s *Server) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -31,7 +30,7 @@ func start(t *testing.T, s *Server) (stop func() error) {
 	return stop
 }
 
-// onAnyPort listens on a port that is free, and tells which.
+// onAnyPort listens on a free port, and returns it.
 func onAnyPort(t *testing.T, s *Server) (address func() string) {
 	t.Helper()
 	found := make(chan string, 1)

@@ -18,12 +18,12 @@ import (
 	"sluice/test/browser"
 )
 
-// rows are the names in the list, as people see them.
+// rows returns the visible names in the list.
 func rows(tab *browser.Tab) []string {
 	return browser.Eval[[]string](tab, `[...document.querySelectorAll("#services tbody th")].map(e => e.innerText)`)
 }
 
-// One browser is used for all, because it takes a while to start.
+// TestInABrowser uses one browser for all checks, because it is slow to start.
 func TestInABrowser(t *testing.T) {
 	b := browser.Start(t)
 	for _, test := range []struct {
@@ -72,7 +72,7 @@ func searches(t *testing.T, b *browser.Browser) {
 		t.Errorf("list (-want +got):\n%s", diff)
 	}
 	tab.Wait("location.search === '?q=10.96.0.81' && window.mark === 1")
-	// Whoever opens that address finds the same.
+	// The address leads to the same list.
 	if diff := cmp.Diff([]string{"default/shop"}, rows(b.Open(t, address+"/?q=10.96.0.81"))); diff != "" {
 		t.Errorf("list at the address (-want +got):\n%s", diff)
 	}
@@ -220,7 +220,7 @@ func worksByKeyboard(t *testing.T, b *browser.Browser) {
 	tab.WantNoErrors()
 }
 
-// faint lists texts whose contrast with what is behind them is less than 4.5.
+// faint returns texts whose contrast with the background is less than 4.5.
 const faint = `(() => {
 	const numbers = c => c.match(/[\d.]+/g).map(Number);
 	const light = c => numbers(c).slice(0, 3).map(v => v / 255).map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)

@@ -16,8 +16,7 @@ import (
 	"sluice/internal/testkit"
 )
 
-// summary says of each Service in how many frontends it has, and what is special
-// about it.
+// summary describes each Service in short form.
 func (c *cluster) summary() []string {
 	out := []string{}
 	for i := range c.services {

@@ -22,7 +22,7 @@ import (
 	"sluice/internal/testkit"
 )
 
-// listed are the Services in the list of a page.
+// listed returns the Services in the list of a page.
 func listed(body string) []string {
 	out := []string{}
 	for _, m := range regexp.MustCompile(`<tr id="row-([^"]+)">`).FindAllStringSubmatch(body, -1) {
@@ -154,7 +154,7 @@ func explanation(t *testing.T, body string) string {
 	return strings.Join(parts, "\n")
 }
 
-// similar compares texts but for how long ago things were.
+// similar compares texts except for durations.
 func similar(a, b string) bool {
 	ages := regexp.MustCompile(`[0-9.]+(µs|ms|s)\b`)
 	return ages.ReplaceAllString(a, "T") == ages.ReplaceAllString(b, "T")
@@ -184,7 +184,7 @@ func TestServicePageAnswersEveryQuestion(t *testing.T) {
 	}
 }
 
-// The script finds by its id what it saw before.
+// The script finds elements by their ids.
 func TestElementIDsAreUnique(t *testing.T) {
 	w := newWorld(t)
 	w.Sync(app("default/web", "10.96.0.80", nil, func(s *model.Service) {
@@ -345,7 +345,7 @@ func TestAssetsAreCached(t *testing.T) {
 	}
 }
 
-// blocked is a page whose explanations take until release is called.
+// blocked is a page whose explanations block until release is called.
 func blocked(t *testing.T) (w *world, asked chan struct{}, release func()) {
 	asked, hold := make(chan struct{}, 100), make(chan struct{})
 	w = newWorld(t, func(o *Options) {
@@ -388,7 +388,7 @@ func TestConcurrentRequestsAreLimited(t *testing.T) {
 	}
 }
 
-// hostile are texts that would do harm if they were taken for anything else.
+// hostile are texts that do harm unless they are escaped.
 var hostile = []string{
 	`<script>window.harmed=1</script>`,
 	`"><img src=x onerror=window.harmed=1>`,
@@ -400,7 +400,7 @@ var hostile = []string{
 	`..`, `a/b?c#d`,
 }
 
-// hostileWorld has all of them in all indexes.
+// hostileWorld has all of them wherever a text can be.
 func hostileWorld(t *testing.T) *world {
 	w := newWorld(t)
 	w.Dataplane.Set(func(b *enginetest.Behaviour) {
@@ -431,7 +431,7 @@ func TestHostileNamesStayText(t *testing.T) {
 		if r.Code != http.StatusOK && r.Code != http.StatusNotFound {
 			t.Errorf("%s is %d", path, r.Code)
 		}
-		// What a form sends back must be as it was.
+		// Forms must submit the value unchanged.
 		body := regexp.MustCompile(`<input type="hidden"[^>]*>`).ReplaceAllString(r.Body.String(), "")
 		if found := bad.FindString(body); found != "" {
 			t.Errorf("%s has %q in it:\n%s", path, found, body)

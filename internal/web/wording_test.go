@@ -20,7 +20,7 @@ import (
 // outlets are what people read about the proxy.
 type outlets struct{ explain, diff, status, page string }
 
-// read returns what the outlets say of a world in which there is one Service.
+// read returns the texts of all outlets about Service default/web.
 func read(t *testing.T, w *world, from string) outlets {
 	t.Helper()
 	var out [3]strings.Builder
@@ -34,7 +34,7 @@ func read(t *testing.T, w *world, from string) outlets {
 		t.Fatal(err)
 	}
 	page := w.get("/").Body.String() + w.get("/service?namespace=default&name=web&from="+from).Body.String()
-	// What the page quotes of explain does not count.
+	// Answers of explain that the page quotes do not count.
 	for strings.Contains(page, "<article") {
 		before, rest, _ := strings.Cut(page, "<article")
 		_, after, _ := strings.Cut(rest, "</article>")
@@ -43,8 +43,7 @@ func read(t *testing.T, w *world, from string) outlets {
 	return outlets{out[0].String(), out[1].String(), out[2].String(), html.UnescapeString(page)}
 }
 
-// TestOneWording checks that whatever several outlets speak of they describe by the
-// same sentence.
+// TestOneWording checks that outlets describe the same thing by the same sentence.
 func TestOneWording(t *testing.T) {
 	local := func(s *model.Service) {
 		s.LoadBalancerIPs, s.ExternalPolicy = []netip.Addr{netip.MustParseAddr("198.51.100.1")}, model.PolicyLocal

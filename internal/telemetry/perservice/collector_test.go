@@ -323,8 +323,7 @@ func (w *world) parse() map[string]*dto.MetricFamily {
 	return families
 }
 
-// eventful is a world in which all has happened that is measured, to a Service
-// of that name.
+// eventful is a world with a value of every metric, for a Service of that name.
 func eventful(t *testing.T, name sluice.Name) *world {
 	w := newWorld(t)
 	w.begin()
@@ -335,7 +334,7 @@ func eventful(t *testing.T, name sluice.Name) *world {
 	return w
 }
 
-// TestMetricsArePinned holds what others build dashboards and alerts on.
+// TestMetricsArePinned pins the metrics of dashboards and alerts.
 func TestMetricsArePinned(t *testing.T) {
 	pinned, err := os.ReadFile("testdata/metrics.txt")
 	if err != nil {

@@ -27,7 +27,7 @@ var (
 	morning = time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)
 )
 
-// world is a kernel and an engine as far as a Collector sees them.
+// world is a fake kernel and engine for a Collector.
 type world struct {
 	t         testing.TB
 	clock     *clocktesting.FakeClock
@@ -73,7 +73,7 @@ func (w *world) evidence(names []model.Name) []plan.Evidence {
 	return out
 }
 
-// begin is a first commit, after which counters are based on what there is.
+// begin makes the first commit, which the counters are based on.
 func (w *world) begin(frontends ...*plan.Frontend) {
 	w.t.Helper()
 	w.commit(&plan.Change{Set: frontends}, nil)
@@ -81,7 +81,7 @@ func (w *world) begin(frontends ...*plan.Frontend) {
 	w.clock.Step(countersAge)
 }
 
-// commitFor is a commit that events led to.
+// commitFor makes a commit for events.
 func (w *world) commitFor(events engine.Events, frontends ...*plan.Frontend) {
 	w.collector.Committed(&engine.Commit{Kind: engine.Apply, Change: &plan.Change{Set: frontends}, Events: events, End: w.clock.Now()})
 }
@@ -101,7 +101,7 @@ func (w *world) remove(addrs ...string) {
 	w.commit(change, nil)
 }
 
-// sees is what the kernel counts of a frontend.
+// sees sets what the kernel counts for a frontend.
 func (w *world) sees(addr string, connections int64, refused ...int64) {
 	t := dataplane.Traffic{Attempts: uint64(connections), Connections: connections}
 	for i, n := range refused {
@@ -111,8 +111,7 @@ func (w *world) sees(addr string, connections int64, refused ...int64) {
 	w.traffic[keyOf(addr)] = t
 }
 
-// scrape is all samples of a metric that somebody scrapes later, without the
-// name of the metric.
+// scrape returns the samples of a metric in a later scrape, without its name.
 func (w *world) scrape(metric string) []string {
 	w.t.Helper()
 	w.clock.Step(countersAge)
@@ -154,7 +153,7 @@ func keyOf(addr string) plan.Key {
 	return plan.Key{Addr: netip.MustParseAddr(addr), Port: 80, Protocol: model.TCP}
 }
 
-// many are so many Services of two frontends each, which the kernel counts.
+// many returns the frontends of many Services, two each, which the kernel counts.
 func (w *world) many(services int) []*plan.Frontend {
 	var out []*plan.Frontend
 	for i := range services {
@@ -168,7 +167,7 @@ func (w *world) many(services int) []*plan.Frontend {
 	return out
 }
 
-// more lets the kernel count one connection more of every frontend.
+// more makes the kernel count one connection more for every frontend.
 func (w *world) more() {
 	for _, key := range slices.Collect(maps.Keys(w.traffic)) {
 		t := w.traffic[key]
