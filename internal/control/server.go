@@ -44,7 +44,7 @@ type Options struct {
 type Server struct {
 	Options
 	mux   *http.ServeMux
-	slots chan struct{} // one for each concurrent request
+	limit chan struct{} // one for each concurrent request
 	// admits reports whether a user has access.
 	admits func(uid uint32) bool
 }
@@ -58,7 +58,7 @@ func New(o Options) *Server {
 	return &Server{
 		Options: o,
 		mux:     http.NewServeMux(),
-		slots:   make(chan struct{}, maxRequests),
+		limit:   make(chan struct{}, maxRequests),
 		admits:  func(uid uint32) bool { return uid == 0 || uid == own },
 	}
 }
@@ -152,8 +152,8 @@ func (s *Server) guarded() http.Handler {
 		ctx, cancel := context.WithTimeout(r.Context(), answerTimeout-grace)
 		defer cancel()
 		select {
-		case s.slots <- struct{}{}:
-			defer func() { <-s.slots }()
+		case s.limit <- struct{}{}:
+			defer func() { <-s.limit }()
 		case <-ctx.Done():
 			writeError(w, http.StatusServiceUnavailable, errors.New("too many concurrent requests"))
 			return

@@ -1,6 +1,5 @@
 // Package printable formats text for people, and makes untrusted text safe for a
-// terminal or a log line:
-// names of objects, error messages, anything from outside.
+// terminal or a log line: names of objects, error messages, anything from outside.
 package printable
 
 import (
