@@ -24,24 +24,26 @@ type ownership struct {
 }
 
 // own sets the frontends that the rules from here on are for.
-func (c *chainText) own(keys ...plan.Key) { c.owners = append(c.owners, ownership{c.Rules, keys}) }
+func (text *chainText) own(keys ...plan.Key) {
+	text.owners = append(text.owners, ownership{text.Rules, keys})
+}
 
-func (c *chainText) add(r rule) {
-	if c.comment != "" {
-		r.comment, c.comment = c.comment, ""
+func (text *chainText) add(r rule) {
+	if text.comment != "" {
+		r.comment, text.comment = text.comment, ""
 	}
-	c.Text = append(append(c.Text, "-A "...), c.Name...)
-	c.Text = append(r.appendTo(c.Text), '\n')
-	c.Rules++
-	if to, ok := r.leadsTo(); ok && !slices.Contains(c.leads, to) {
-		c.leads = append(c.leads, to)
+	text.Text = append(append(text.Text, "-A "...), text.Name...)
+	text.Text = append(r.appendTo(text.Text), '\n')
+	text.Rules++
+	if to, ok := r.leadsTo(); ok && !slices.Contains(text.leads, to) {
+		text.leads = append(text.leads, to)
 	}
 }
 
 // ownersOf are the frontends that a rule is for.
-func (c *chainText) ownersOf(rule int) []plan.Key {
+func (text *chainText) ownersOf(rule int) []plan.Key {
 	var keys []plan.Key
-	for _, o := range c.owners {
+	for _, o := range text.owners {
 		if o.from <= rule {
 			keys = o.keys
 		}
@@ -64,22 +66,22 @@ func newChainTexts() *chainTexts {
 // begin starts the text of a chain, and discards an earlier one.
 func (out *chainTexts) begin(name string) *chainText {
 	delete(out.dropped, name)
-	c := &chainText{Chain: iptables.Chain{Name: name}}
+	text := &chainText{Chain: iptables.Chain{Name: name}}
 	if old, again := out.byName[name]; again {
-		*old = *c
+		*old = *text
 		return old
 	}
-	out.list = append(out.list, c)
-	out.byName[name] = c
-	return c
+	out.list = append(out.list, text)
+	out.byName[name] = text
+	return text
 }
 
 // drop says that a chain is no longer needed.
 func (out *chainTexts) drop(name string) {
 	out.dropped[name] = true
-	if c, there := out.byName[name]; there {
+	if text, there := out.byName[name]; there {
 		delete(out.byName, name)
-		out.list = slices.DeleteFunc(out.list, func(other *chainText) bool { return other == c })
+		out.list = slices.DeleteFunc(out.list, func(other *chainText) bool { return other == text })
 	}
 }
 

@@ -72,11 +72,11 @@ func TestDescribeReadsWhatTheKernelHolds(t *testing.T) {
 		{name: "nothing", at: placeAt("10.96.0.7:80", model.TCP, ""), want: described{false, "[]", "[]"}},
 		{name: "node port at another address", at: placeAt("0.0.0.0:30080", model.TCP, "192.0.2.11"), want: described{false, "[]", "[]"}},
 	}
-	for _, v := range variants {
-		d := newKernel(t, v).dataplane()
+	inEachVariant(t, func(t *testing.T, k *kernel) {
+		d := k.dataplane()
 		ok(t, d.Reconcile(t.Context(), variety()))
 		for _, tt := range tests {
-			t.Run(v.String()+"/"+tt.name, func(t *testing.T) {
+			t.Run(tt.name, func(t *testing.T) {
 				got, err := d.Describe(t.Context(), tt.at, netip.Addr{})
 				if err != nil {
 					t.Fatal(err)
@@ -98,7 +98,7 @@ func TestDescribeReadsWhatTheKernelHolds(t *testing.T) {
 				}
 			})
 		}
-	}
+	})
 }
 
 // Random frontends, with trees and pools of all sizes, are described as they
@@ -154,10 +154,9 @@ func TestDescribeRecallsTheEndpointOfAClient(t *testing.T) {
 		{"one of very many endpoints", placeAt("10.96.0.1:81", model.TCP, ""), "10.244.1.30:8080", "10.244.0.7", ""},
 		{"somebody else", placeAt("10.96.0.1:53", model.UDP, ""), "10.244.0.2:8080", "10.244.0.7", "10.244.0.77"},
 	}
-	for _, v := range variants {
-		for _, tt := range tests {
-			t.Run(v.String()+"/"+tt.name, func(t *testing.T) {
-				k := newKernel(t, v)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			inEachVariant(t, func(t *testing.T, k *kernel) {
 				d := k.dataplane()
 				desired := variety()
 				ok(t, d.Reconcile(t.Context(), desired))
@@ -184,7 +183,7 @@ func TestDescribeRecallsTheEndpointOfAClient(t *testing.T) {
 					t.Errorf("found\n%s", what(got))
 				}
 			})
-		}
+		})
 	}
 }
 
@@ -217,22 +216,19 @@ func TestClientsAreFoundInTheKernelsList(t *testing.T) {
 }
 
 func TestDescribeSaysWhatSomebodyElseRemoved(t *testing.T) {
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			k := newKernel(t, v)
-			d := k.dataplane()
-			ok(t, d.Reconcile(t.Context(), variety()))
-			at := placeAt("10.96.0.1:80", model.TCP, "")
-			k.iptables("-t nat -D KUBE-SERVICES -d 10.96.0.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.244.0.2:8080")
-			if got, err := d.Describe(t.Context(), at, netip.Addr{}); err != nil || !got.Present || fmt.Sprint(got.Route) != "[10.244.0.1:8080]" {
-				t.Errorf("%+v, %v: want one endpoint", got, err)
-			}
-			k.iptables("-t nat -F KUBE-SERVICES")
-			if got, err := d.Describe(t.Context(), at, netip.Addr{}); err != nil || got.Present {
-				t.Errorf("%+v, %v: want nothing", got, err)
-			}
-		})
-	}
+	inEachVariant(t, func(t *testing.T, k *kernel) {
+		d := k.dataplane()
+		ok(t, d.Reconcile(t.Context(), variety()))
+		at := placeAt("10.96.0.1:80", model.TCP, "")
+		k.iptables("-t nat -D KUBE-SERVICES -d 10.96.0.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.244.0.2:8080")
+		if got, err := d.Describe(t.Context(), at, netip.Addr{}); err != nil || !got.Present || fmt.Sprint(got.Route) != "[10.244.0.1:8080]" {
+			t.Errorf("%+v, %v: want one endpoint", got, err)
+		}
+		k.iptables("-t nat -F KUBE-SERVICES")
+		if got, err := d.Describe(t.Context(), at, netip.Addr{}); err != nil || got.Present {
+			t.Errorf("%+v, %v: want nothing", got, err)
+		}
+	})
 }
 
 func TestDescribeBeforeTheFirstReconcileSaysThatItIsTooEarly(t *testing.T) {

@@ -42,11 +42,9 @@ func TestWhatOthersDidIsMended(t *testing.T) {
 		{"canary gone", "-t nat -X KUBE-PROXY-CANARY"},
 		{"rule replaced by one of the same length", "-t nat -R KUBE-MARK-MASQ 1 -j MARK --set-xmark 0x8000/0x8000"},
 	} {
-		for _, v := range variants {
-			t.Run(tc.name+"/"+v.String(), func(t *testing.T) {
-				t.Parallel()
-				ctx := context.Background()
-				k := newKernel(t, v)
+		t.Run(tc.name, func(t *testing.T) {
+			inEachVariant(t, func(t *testing.T, k *kernel) {
+				ctx := t.Context()
 				d := k.dataplane()
 				d.period = watchPeriod / 20
 				ok(t, d.Reconcile(ctx, variety()))
@@ -63,33 +61,29 @@ func TestWhatOthersDidIsMended(t *testing.T) {
 					t.Errorf("after mending Verify says %v, %v", good, err)
 				}
 			})
-		}
+		})
 	}
 }
 
 // A chain with another name is somebody else's, and stays. That it was renamed shows
 // neither in the number of entries of a table nor in their size.
 func TestARenamedChainIsMadeAgain(t *testing.T) {
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			t.Parallel()
-			ctx := context.Background()
-			k := newKernel(t, v)
-			d := k.dataplane()
-			d.period = watchPeriod / 20
-			ok(t, d.Reconcile(ctx, variety()))
-			want := k.iptables("-t filter -S KUBE-UNTRANSLATED")
-			k.iptables("-t filter -E KUBE-PROXY-FIREWALL MINE")
-			disturbedSoon(t, d)
-			ok(t, d.Reconcile(ctx, variety()))
-			if got := k.iptables("-t filter -S KUBE-UNTRANSLATED"); got != want {
-				t.Errorf("after mending:\n%s\nwant:\n%s", got, want)
-			}
-			if good, err := d.Verify(ctx); err != nil || !good {
-				t.Errorf("after mending Verify says %v, %v", good, err)
-			}
-		})
-	}
+	inEachVariant(t, func(t *testing.T, k *kernel) {
+		ctx := context.Background()
+		d := k.dataplane()
+		d.period = watchPeriod / 20
+		ok(t, d.Reconcile(ctx, variety()))
+		want := k.iptables("-t filter -S KUBE-UNTRANSLATED")
+		k.iptables("-t filter -E KUBE-PROXY-FIREWALL MINE")
+		disturbedSoon(t, d)
+		ok(t, d.Reconcile(ctx, variety()))
+		if got := k.iptables("-t filter -S KUBE-UNTRANSLATED"); got != want {
+			t.Errorf("after mending:\n%s\nwant:\n%s", got, want)
+		}
+		if good, err := d.Verify(ctx); err != nil || !good {
+			t.Errorf("after mending Verify says %v, %v", good, err)
+		}
+	})
 }
 
 // busyDriver has a change written while a table is being listed, a few times.
@@ -204,30 +198,26 @@ COMMIT
 :KUBE-KUBELET-CANARY - [0:0]
 COMMIT
 `
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			t.Parallel()
-			ctx := context.Background()
-			k := newKernel(t, v)
-			k.run(theirs, "iptables-"+v.String()+"-restore", "--noflush")
-			before := k.dump()
-			d := k.dataplane()
-			ok(t, d.Reconcile(ctx, variety()))
-			k.iptables("-t nat -A THEIRS -j RETURN")
-			if good, err := d.Verify(ctx); err != nil || !good {
-				t.Errorf("Verify says %v, %v of a rule that is not ours", good, err)
-			}
-			if d.foreign.suspected {
-				t.Error("what was looked at is still suspicious")
-			}
-			k.iptables("-t nat -D THEIRS 1")
-			k.remove()
-			// Of the other family only the tables are left, which are made by looking.
-			if diff := cmp.Diff(lines(before), lines(k.dump())); diff != "" {
-				t.Errorf("before and after:\n%s", diff)
-			}
-		})
-	}
+	inEachVariant(t, func(t *testing.T, k *kernel) {
+		ctx := context.Background()
+		k.run(theirs, "iptables-"+k.variant.String()+"-restore", "--noflush")
+		before := k.dump()
+		d := k.dataplane()
+		ok(t, d.Reconcile(ctx, variety()))
+		k.iptables("-t nat -A THEIRS -j RETURN")
+		if good, err := d.Verify(ctx); err != nil || !good {
+			t.Errorf("Verify says %v, %v of a rule that is not ours", good, err)
+		}
+		if d.foreign.suspected {
+			t.Error("what was looked at is still suspicious")
+		}
+		k.iptables("-t nat -D THEIRS 1")
+		k.remove()
+		// Of the other family only the tables are left, which are made by looking.
+		if diff := cmp.Diff(lines(before), lines(k.dump())); diff != "" {
+			t.Errorf("before and after:\n%s", diff)
+		}
+	})
 }
 
 // lines are those of chains of users and of rules.
@@ -242,50 +232,43 @@ func lines(dump string) []string {
 }
 
 func TestOwnChangesDoNotDisturb(t *testing.T) {
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			t.Parallel()
-			ctx := context.Background()
-			d := newKernel(t, v).dataplane()
-			ok(t, d.Reconcile(ctx, variety()))
-			suspicious := func() (yes bool) {
-				d.locked(func() { yes = d.foreign.suspected })
-				return yes
-			}
-			if suspicious() {
-				t.Error("the first writing made us suspicious")
-			}
-			f := *variety().Frontends[key("10.96.0.1:80", model.TCP)]
-			f.Route.Endpoints = nil
-			ok(t, d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{&f}, Removed: []plan.Key{key("10.96.0.1:81", model.TCP)}}))
-			if good, err := d.Verify(ctx); err != nil || !good || suspicious() {
-				t.Errorf("Verify says %v, %v; suspicious: %v", good, err, suspicious())
-			}
-		})
-	}
+	inEachVariant(t, func(t *testing.T, k *kernel) {
+		ctx := context.Background()
+		d := k.dataplane()
+		ok(t, d.Reconcile(ctx, variety()))
+		suspicious := func() (yes bool) {
+			d.locked(func() { yes = d.foreign.suspected })
+			return yes
+		}
+		if suspicious() {
+			t.Error("the first writing made us suspicious")
+		}
+		f := *variety().Frontends[key("10.96.0.1:80", model.TCP)]
+		f.Route.Endpoints = nil
+		ok(t, d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{&f}, Removed: []plan.Key{key("10.96.0.1:81", model.TCP)}}))
+		if good, err := d.Verify(ctx); err != nil || !good || suspicious() {
+			t.Errorf("Verify says %v, %v; suspicious: %v", good, err, suspicious())
+		}
+	})
 }
 
 // While somebody else writes all the time, tables are listed now and then only.
 // A flush is noticed nevertheless.
 func TestFlushIsNoticedAmongOthersWrites(t *testing.T) {
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			t.Parallel()
-			ctx := context.Background()
-			k := newKernel(t, v)
-			d := k.dataplane()
-			ok(t, d.Reconcile(ctx, variety()))
-			k.iptables("-t nat -N THEIRS")
-			d.locked(func() { d.foreign.listAfter = d.clock.Now().Add(time.Hour) })
-			if good, err := d.inspect(ctx, false); err != nil || !good {
-				t.Errorf("of somebody else's chain: %v, %v", good, err)
-			}
-			k.iptables("-t nat -F")
-			if good, err := d.inspect(ctx, false); err != nil || good {
-				t.Errorf("of a flush: %v, %v", good, err)
-			}
-		})
-	}
+	inEachVariant(t, func(t *testing.T, k *kernel) {
+		ctx := context.Background()
+		d := k.dataplane()
+		ok(t, d.Reconcile(ctx, variety()))
+		k.iptables("-t nat -N THEIRS")
+		d.locked(func() { d.foreign.listAfter = d.clock.Now().Add(time.Hour) })
+		if good, err := d.inspect(ctx, false); err != nil || !good {
+			t.Errorf("of somebody else's chain: %v, %v", good, err)
+		}
+		k.iptables("-t nat -F")
+		if good, err := d.inspect(ctx, false); err != nil || good {
+			t.Errorf("of a flush: %v, %v", good, err)
+		}
+	})
 }
 
 const upstreams = `*nat
@@ -333,29 +316,26 @@ COMMIT
 `
 
 func TestUpstreamsRulesAreReplaced(t *testing.T) {
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			t.Parallel()
-			ctx := context.Background()
-			k, clean := newKernel(t, v), newKernel(t, v)
-			ok(t, clean.dataplane().Reconcile(ctx, variety()))
-			k.run(upstreams, "iptables-"+v.String()+"-restore", "--noflush")
-			ok(t, k.dataplane().Reconcile(ctx, variety()))
-			want := lines(clean.dump())
-			var got []string
-			for _, line := range lines(k.dump()) {
-				if !strings.Contains(line, "KUBE-FIREWALL") { // kubelet's
-					got = append(got, line)
-				}
+	inEachVariant(t, func(t *testing.T, k *kernel) {
+		ctx := context.Background()
+		clean := newKernel(t, k.variant)
+		ok(t, clean.dataplane().Reconcile(ctx, variety()))
+		k.run(upstreams, "iptables-"+k.variant.String()+"-restore", "--noflush")
+		ok(t, k.dataplane().Reconcile(ctx, variety()))
+		want := lines(clean.dump())
+		var got []string
+		for _, line := range lines(k.dump()) {
+			if !strings.Contains(line, "KUBE-FIREWALL") { // kubelet's
+				got = append(got, line)
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("on an empty node and after upstream:\n%s", diff)
-			}
-			if !strings.Contains(k.dump(), "-A INPUT -j KUBE-FIREWALL") {
-				t.Error("kubelet's rules are gone")
-			}
-		})
-	}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("on an empty node and after upstream:\n%s", diff)
+		}
+		if !strings.Contains(k.dump(), "-A INPUT -j KUBE-FIREWALL") {
+			t.Error("kubelet's rules are gone")
+		}
+	})
 }
 
 // Who asks for a table of legacy makes it, and every packet pays for that.
@@ -385,28 +365,24 @@ func TestTableMangleIsNotMade(t *testing.T) {
 // A chain that somebody else's rule leads to cannot be removed. It is emptied,
 // nothing else suffers, and it goes when the rule is gone.
 func TestChainThatOthersUseStaysEmpty(t *testing.T) {
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			t.Parallel()
-			ctx := context.Background()
-			k := newKernel(t, v)
-			k.run(upstreams, "iptables-"+v.String()+"-restore", "--noflush")
-			k.iptables("-t nat -N THEIRS")
-			k.iptables("-t nat -A THEIRS -j KUBE-SVC-AAAAAAAAAAAAAAAA")
-			d := k.dataplane()
-			ok(t, d.Reconcile(ctx, variety()))
-			got := k.iptables("-t nat -S")
-			if !strings.Contains(got, "-N KUBE-SVC-AAAAAAAAAAAAAAAA") || strings.Contains(got, "-A KUBE-SVC-AAAAAAAAAAAAAAAA") || strings.Contains(got, "KUBE-SEP-AAAAAAAAAAAAAAAA") {
-				t.Errorf("rules now:\n%s", got)
-			}
-			k.iptables("-t nat -F THEIRS")
-			if good, err := d.Verify(ctx); err != nil || !good {
-				t.Errorf("Verify says %v, %v", good, err)
-			}
-			ok(t, d.Apply(ctx, &plan.Change{}))
-			if got := k.iptables("-t nat -S"); strings.Contains(got, "KUBE-SVC-AAAAAAAAAAAAAAAA") {
-				t.Errorf("the chain is still there:\n%s", got)
-			}
-		})
-	}
+	inEachVariant(t, func(t *testing.T, k *kernel) {
+		ctx := context.Background()
+		k.run(upstreams, "iptables-"+k.variant.String()+"-restore", "--noflush")
+		k.iptables("-t nat -N THEIRS")
+		k.iptables("-t nat -A THEIRS -j KUBE-SVC-AAAAAAAAAAAAAAAA")
+		d := k.dataplane()
+		ok(t, d.Reconcile(ctx, variety()))
+		got := k.iptables("-t nat -S")
+		if !strings.Contains(got, "-N KUBE-SVC-AAAAAAAAAAAAAAAA") || strings.Contains(got, "-A KUBE-SVC-AAAAAAAAAAAAAAAA") || strings.Contains(got, "KUBE-SEP-AAAAAAAAAAAAAAAA") {
+			t.Errorf("rules now:\n%s", got)
+		}
+		k.iptables("-t nat -F THEIRS")
+		if good, err := d.Verify(ctx); err != nil || !good {
+			t.Errorf("Verify says %v, %v", good, err)
+		}
+		ok(t, d.Apply(ctx, &plan.Change{}))
+		if got := k.iptables("-t nat -S"); strings.Contains(got, "KUBE-SVC-AAAAAAAAAAAAAAAA") {
+			t.Errorf("the chain is still there:\n%s", got)
+		}
+	})
 }

@@ -30,24 +30,21 @@ var (
 // what the kernel reports.
 func TestIncrementalIsFromScratchIsKernel(t *testing.T) {
 	t.Logf("seed %d (repeat with -seed)", *seed)
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			t.Parallel()
-			ki, ks := newKernel(t, v), newKernel(t, v)
-			incremental, scratch := ki.dataplane(), ks.dataplane()
-			incremental.batch = 3
-			for i := range *histories {
-				rng := rand.New(rand.NewPCG(*seed, uint64(i)))
-				dataplanetest.Follow(t, rng, 4, incremental, scratch, ks.remove)
-				if good, _, err := incremental.compare(context.Background(), incremental.states); err != nil || !good {
-					t.Fatalf("history %d of seed %d: the mirror is not the kernel: %v", i, *seed, err)
-				}
-				if diff := cmp.Diff(strings.Split(ks.dump(), "\n"), strings.Split(ki.dump(), "\n")); diff != "" {
-					t.Fatalf("history %d of seed %d: from scratch (-) and by increments (+) differ:\n%s", i, *seed, diff)
-				}
+	inEachVariant(t, func(t *testing.T, k *kernel) {
+		ki, ks := k, newKernel(t, k.variant)
+		incremental, scratch := ki.dataplane(), ks.dataplane()
+		incremental.batch = 3
+		for i := range *histories {
+			rng := rand.New(rand.NewPCG(*seed, uint64(i)))
+			dataplanetest.Follow(t, rng, 4, incremental, scratch, ks.remove)
+			if good, _, err := incremental.compare(context.Background(), incremental.states); err != nil || !good {
+				t.Fatalf("history %d of seed %d: the mirror is not the kernel: %v", i, *seed, err)
 			}
-		})
-	}
+			if diff := cmp.Diff(strings.Split(ks.dump(), "\n"), strings.Split(ki.dump(), "\n")); diff != "" {
+				t.Fatalf("history %d of seed %d: from scratch (-) and by increments (+) differ:\n%s", i, *seed, diff)
+			}
+		}
+	})
 }
 
 // The same with many more frontends than a kernel could be given in the time, so

@@ -15,9 +15,9 @@ const newOnly = " -m conntrack --ctstate NEW"
 
 // hooks are in the order in which packets meet them.
 //
-// Those of nat are upstream's, to the letter: where it takes over from us, packets
-// must not go through all its rules twice. Those of filter have no comments: with
-// iptables-nft a comment is asked like a match, and by every packet.
+// Those of nat are exactly upstream's: when it takes over from us, packets must not
+// pass all its rules twice. Those of filter have no comments: iptables-nft evaluates a
+// comment like a match, for every packet.
 var hooks = []hook{
 	{nat, "PREROUTING", rule{comment: "kubernetes service portals", target: jump(servicesChain)}},
 	{nat, "OUTPUT", rule{comment: "kubernetes service portals", target: jump(servicesChain)}},
@@ -25,14 +25,14 @@ var hooks = []hook{
 
 	{filter, "INPUT", rule{match: newOnly, target: jump(untranslatedChain)}},
 	{filter, "INPUT", rule{target: jump(nodePortsChain)}},
-	// What belongs to a connection leaves by the first rules, as that is most of
-	// what a node forwards.
+	// Packets of established connections, which are most of those that a node
+	// forwards, leave by the first rules.
 	{filter, "FORWARD", rule{target: jump(forwardChain)}},
 	{filter, "FORWARD", rule{match: newOnly, target: jump(untranslatedChain)}},
 	{filter, "OUTPUT", rule{match: newOnly, target: jump(untranslatedChain)}},
 }
 
-// text is the rule without the option that says what to do with it.
+// text is the rule without its -A.
 func (h *hook) text() string { return h.from + string(h.rule.appendTo(nil)) }
 
 // hooksOf are those of a table.
@@ -40,8 +40,8 @@ func hooksOf(table string) []hook {
 	return slices.DeleteFunc(slices.Clone(hooks), func(h hook) bool { return h.table != table })
 }
 
-// upstreamHooks are what upstream's kube-proxy has in a table instead of ours, as
-// texts. They lead into chains that become ours.
+// upstreamHooks are the texts of upstream's hooks in a table that differ from ours.
+// They lead into chains that become ours.
 var upstreamHooks = map[string][]string{
 	filter: {
 		upstreamHook("INPUT", newOnly, "kubernetes load balancer firewall", firewallChain),

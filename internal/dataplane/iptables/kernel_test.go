@@ -18,8 +18,6 @@ import (
 	"sluice/internal/testkit"
 )
 
-var variants = []iptables.Variant{iptables.Legacy, iptables.NFT}
-
 // What tests of all dataplanes share.
 var (
 	ok        = dataplanetest.OK
@@ -38,6 +36,16 @@ type kernel struct {
 func newKernel(t testing.TB, v iptables.Variant) *kernel {
 	t.Helper()
 	return &kernel{t, netnstest.New(t), v}
+}
+
+// inEachVariant runs a test with each variant, in parallel, in kernels of their own.
+func inEachVariant(t *testing.T, test func(t *testing.T, k *kernel)) {
+	for _, v := range []iptables.Variant{iptables.Legacy, iptables.NFT} {
+		t.Run(v.String(), func(t *testing.T) {
+			t.Parallel()
+			test(t, newKernel(t, v))
+		})
+	}
 }
 
 func (k *kernel) run(input, program string, args ...string) string {
@@ -163,43 +171,36 @@ func cluster(n, size int) *plan.Desired {
 }
 
 func TestRestartWritesNothing(t *testing.T) {
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			ctx := context.Background()
-			k := newKernel(t, v)
-			ok(t, k.dataplane().Reconcile(ctx, variety()))
-			before := k.dump()
-			if r := ok(t, k.dataplane().Reconcile(ctx, variety())); r.Transactions != 0 {
-				t.Errorf("an unchanged restart wrote %d transactions with %d rules", r.Transactions, r.Elements)
-			}
-			if after := k.dump(); after != before {
-				t.Errorf("an unchanged restart changed\n%s\nto\n%s", before, after)
-			}
-		})
-	}
+	inEachVariant(t, func(t *testing.T, k *kernel) {
+		ctx := context.Background()
+		ok(t, k.dataplane().Reconcile(ctx, variety()))
+		before := k.dump()
+		if r := ok(t, k.dataplane().Reconcile(ctx, variety())); r.Transactions != 0 {
+			t.Errorf("an unchanged restart wrote %d transactions with %d rules", r.Transactions, r.Elements)
+		}
+		if after := k.dump(); after != before {
+			t.Errorf("an unchanged restart changed\n%s\nto\n%s", before, after)
+		}
+	})
 }
 
 // The chains of a family that the node no longer serves are removed.
 func TestUnservedFamilyIsRemoved(t *testing.T) {
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			t.Parallel()
-			k := newKernel(t, v)
-			d := k.dataplane()
-			ok(t, d.Reconcile(t.Context(), variety()))
-			want := k.iptables("-t nat -S")
-			desired := variety()
-			desired.Settings.NoIPv6 = true
-			ok(t, d.Reconcile(t.Context(), desired))
-			if got := k.run("", "ip6tables-"+v.String()+"-save"); strings.Contains(got, "KUBE-") {
-				t.Errorf("IPv6 still has\n%s", got)
-			}
-			if got := k.iptables("-t nat -S"); got != want {
-				t.Errorf("IPv4 has\n%s\nwant\n%s", got, want)
-			}
-			if good, err := d.Verify(t.Context()); err != nil || !good {
-				t.Errorf("Verify says %v, %v", good, err)
-			}
-		})
-	}
+	inEachVariant(t, func(t *testing.T, k *kernel) {
+		d := k.dataplane()
+		ok(t, d.Reconcile(t.Context(), variety()))
+		want := k.iptables("-t nat -S")
+		desired := variety()
+		desired.Settings.NoIPv6 = true
+		ok(t, d.Reconcile(t.Context(), desired))
+		if got := k.run("", "ip6tables-"+k.variant.String()+"-save"); strings.Contains(got, "KUBE-") {
+			t.Errorf("IPv6 still has\n%s", got)
+		}
+		if got := k.iptables("-t nat -S"); got != want {
+			t.Errorf("IPv4 has\n%s\nwant\n%s", got, want)
+		}
+		if good, err := d.Verify(t.Context()); err != nil || !good {
+			t.Errorf("Verify says %v, %v", good, err)
+		}
+	})
 }

@@ -9,29 +9,29 @@ import (
 	"sluice/internal/dataplane"
 )
 
-// listedRule is a rule that was listed, as far as it says which packets it is
-// for and where they go.
+// listedRule is a listed rule, as far as it says which packets it matches and where
+// they go.
 type listedRule struct {
 	destination netip.Prefix // invalid for all
 	protocol    string       // "" for all
 	port, last  uint16       // 0 and 65535 for all
-	// conditional says that it is for certain senders only.
+	// conditional says that it matches certain senders only.
 	conditional bool
-	// recalls says that it is for clients that are remembered.
+	// recalls says that it matches remembered clients.
 	recalls bool
 	target  string
-	leaves  bool           // the target does not come back
+	leaves  bool           // the target does not return
 	to      netip.AddrPort // of DNAT
 }
 
-// parseRule reads a line of a listing. What is not understood is no condition.
+// parseRule parses a line of a listing. Unknown options are ignored.
 func parseRule(line string) listedRule {
 	r := listedRule{last: 65535}
 	words := splitRule(line)
 	for i := 0; i+1 < len(words); i++ {
 		value := words[i+1]
 		if words[i] == "!" {
-			i++ // what we say the opposite of says nothing about where packets go
+			i++ // none of our negated matches is about the destination
 			continue
 		}
 		switch words[i] {
@@ -57,7 +57,7 @@ func parseRule(line string) listedRule {
 	return r
 }
 
-// splitRule splits a line into words. What stands in quotation marks is one.
+// splitRule splits a line into words. A quoted string is one.
 func splitRule(line string) []string {
 	var words []string
 	for i, part := range strings.Split(line, `"`) {
@@ -70,7 +70,7 @@ func splitRule(line string) []string {
 	return words
 }
 
-// parsePorts reads a port or a range of ports.
+// parsePorts parses a port or a range of ports.
 func parsePorts(s string) (from, to uint16) {
 	first, last, ranged := strings.Cut(s, ":")
 	if !ranged {
@@ -81,28 +81,28 @@ func parsePorts(s string) (from, to uint16) {
 	return uint16(a), uint16(b)
 }
 
-// takes tells whether packets to a place may match the rule.
-func (r *listedRule) takes(at dataplane.Destination) bool {
+// matches reports whether packets to a place may match the rule.
+func (r *listedRule) matches(at dataplane.Destination) bool {
 	return (!r.destination.IsValid() || r.destination.Contains(at.IP)) &&
 		(r.protocol == "" || r.protocol == protocolName(at.Protocol)) &&
 		r.port <= at.Port && at.Port <= r.last
 }
 
-// names tells whether the rule is for the place and no other: a node port is at
-// all addresses that lead there.
+// names reports whether the rule is for the place and no other: a node port is at all
+// addresses that lead there.
 func (r *listedRule) names(at dataplane.Destination) bool {
 	return r.port == at.Port && r.last == at.Port && r.destination.IsValid() != at.NodePort()
 }
 
-// leadsOn tells whether a chain is one in which packets look for their frontend.
+// leadsOn reports whether packets look for their frontend in a chain.
 func leadsOn(chain string) bool {
 	return slices.Contains([]string{nodePortIPsChain, nodePortsChain, refusedPortsChain}, chain) ||
 		slices.ContainsFunc(treePrefixes, func(p string) bool { return strings.HasPrefix(chain, p) })
 }
 
-// servesOne tells whether a chain belongs to one service port.
+// servesOne reports whether a chain belongs to one service port.
 func servesOne(chain string) bool {
-	return isPool(chain) || isAdmission(chain) || strings.HasPrefix(chain, policyPrefix)
+	return isPool(chain) || isAdmission(chain) || strings.HasPrefix(chain, routePrefix)
 }
 
 func isPool(chain string) bool      { return strings.HasPrefix(chain, poolPrefix) }

@@ -9,10 +9,10 @@ import (
 	"sluice/internal/iptables"
 )
 
-// ourPrefix is what the names of all our chains begin with.
+// ourPrefix is the prefix of the names of all our chains.
 const ourPrefix = "KUBE-"
 
-// The chains that upstream's kube-proxy has too, with the same meaning.
+// Chains that upstream's kube-proxy has too, with the same meaning.
 const (
 	servicesChain         = "KUBE-SERVICES"
 	externalServicesChain = "KUBE-EXTERNAL-SERVICES"
@@ -24,7 +24,7 @@ const (
 	markChain             = iptables.MarkChain
 )
 
-// The chains that are there once in a table and that only we have.
+// Chains that only we have, once in a table.
 const (
 	untranslatedChain   = "KUBE-UNTRANSLATED"
 	markOffClusterChain = "KUBE-MARK-OFF-CLUSTER"
@@ -39,8 +39,8 @@ var fixedChains = []string{
 	firewallChain, canaryChain, untranslatedChain, markOffClusterChain, nodePortIPsChain, refusedPortsChain, hairpinChain, probeChain,
 }
 
-// What the names of a tree's chains begin with. What follows says which
-// addresses or ports a chain is for, or is a hash of that.
+// Prefixes of the names of a tree's chains, followed by the addresses or ports that a
+// chain is for, or by a hash of them.
 const (
 	addressesPrefix         = "KUBE-IP-"
 	externalAddressesPrefix = "KUBE-XIP-"
@@ -55,21 +55,21 @@ var treePrefixes = []string{
 	addressesPrefix, externalAddressesPrefix, firewallPrefix, nodePortIPsPrefix, portsPrefix, healthPortsPrefix, hairpinPrefix,
 }
 
-// What the names of chains of a service port begin with; a hash follows. None is
-// a prefix of upstream's: it removes what has one of its own and is not in use,
-// and would fail for ever where another chain of ours still leads there.
+// Prefixes of the names of chains of a service port, followed by a hash. None is one of
+// upstream's, which removes chains with its own prefixes that it does not use, and
+// would fail forever if another chain of ours still leads there.
 const (
-	poolPrefix   = "KUBE-POOL-"  // a pool of endpoints
-	policyPrefix = "KUBE-ROUTE-" // who goes to which pool
-	admitPrefix  = "KUBE-ADMIT-" // admits sources
+	poolPrefix  = "KUBE-POOL-"  // a pool of endpoints
+	routePrefix = "KUBE-ROUTE-" // which senders go to which pool
+	admitPrefix = "KUBE-ADMIT-" // admits sources
 )
 
-// endpointPrefix is what the names of lists of clients begin with.
+// endpointPrefix is the prefix of the names of lists of clients.
 const endpointPrefix = "KUBE-SEP-"
 
 // hashedPrefixes are ours and upstream's.
 var hashedPrefixes = []string{
-	poolPrefix, policyPrefix, admitPrefix,
+	poolPrefix, routePrefix, admitPrefix,
 	"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-", "KUBE-XLB-",
 }
 
@@ -80,7 +80,7 @@ const (
 
 var base32Text = base32.StdEncoding
 
-// hashed makes a name out of a prefix and a hash of the parts.
+// hashed returns a name of a prefix and a hash of the parts.
 func hashed(prefix string, parts ...string) string {
 	h := sha256.New()
 	for _, p := range parts {
@@ -114,8 +114,8 @@ var ipvsChains = iptables.Chains{
 // allChains are all that kube-proxies have, this one and upstream's, in any mode.
 var allChains = modeChains.And(ipvsChains)
 
-// Owns tells whether a chain is one that we or upstream's kube-proxy make, and
-// so ours to remove. Other KUBE- chains are kubelet's.
+// Owns reports whether a chain is one that we or upstream's kube-proxy create, and so
+// ours to remove. Other KUBE- chains are kubelet's.
 func Owns(chain string) bool {
 	if slices.Contains(fixedChains, chain) {
 		return true

@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// recentDir has a file for each list of clients of the match recent, in the
+// recentDir is the directory with a file for each list of the match recent, in the
 // network namespace of the thread.
 const recentDir = "/proc/thread-self/net/xt_recent"
 
-// remembered tells for how long yet a client is on a list, 0 if it is not, and
-// what the kernel says of it.
+// remembered returns how long a client stays on a list, 0 if it is not on it, and its
+// line in the list.
 func remembered(list string, client netip.Addr, seconds uint32) (line string, left time.Duration, err error) {
 	text, err := os.ReadFile(filepath.Join(recentDir, list))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -32,7 +32,7 @@ func remembered(list string, client netip.Addr, seconds uint32) (line string, le
 	if line == "" {
 		return "", 0, nil
 	}
-	now, err := readTicks()
+	now, err := readJiffies()
 	if err != nil {
 		return "", 0, err
 	}
@@ -40,7 +40,7 @@ func remembered(list string, client netip.Addr, seconds uint32) (line string, le
 	return line, min(whole, max(0, whole-now.since(seen))), nil
 }
 
-// findClient finds the line of a client, and when it was last seen, in ticks.
+// findClient finds the line of a client, and when it was last seen, in jiffies.
 func findClient(text string, client netip.Addr) (line string, seen uint64) {
 	for line := range strings.Lines(text) {
 		address, rest, _ := strings.Cut(strings.TrimPrefix(line, "src="), " ")
@@ -56,38 +56,37 @@ func findClient(text string, client netip.Addr) (line string, seen uint64) {
 	return "", 0
 }
 
-// ticks is the kernel's own clock, which it does not show: it has run since the
-// start of the machine, from five minutes before 2^32 ticks on
-// (INITIAL_JIFFIES in linux/jiffies.h).
-type ticks struct {
+// jiffies is the kernel's internal clock. It is not exported, but starts at boot, five
+// minutes before 2^32 jiffies (INITIAL_JIFFIES in linux/jiffies.h).
+type jiffies struct {
 	now uint64
 	one time.Duration
 }
 
 const (
-	ticksStart   = 1 << 32
-	ticksAdvance = 5 * time.Minute
+	jiffiesStart   = 1 << 32
+	jiffiesAdvance = 5 * time.Minute
 )
 
-// readTicks finds out the time in ticks. The coarse clock goes by ticks, and so
-// tells how long one is.
-func readTicks() (ticks, error) {
+// readJiffies returns the current time. The resolution of the coarse clock is one
+// jiffy.
+func readJiffies() (jiffies, error) {
 	var one, now unix.Timespec
 	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &one); err != nil {
-		return ticks{}, fmt.Errorf("find out how long the kernel's ticks are: %w", err)
+		return jiffies{}, fmt.Errorf("read the length of a jiffy: %w", err)
 	}
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return ticks{}, fmt.Errorf("find out the kernel's time: %w", err)
+		return jiffies{}, fmt.Errorf("read the kernel's time: %w", err)
 	}
-	t := ticks{one: time.Duration(one.Nano())}
-	t.now = ticksStart - uint64(ticksAdvance/t.one) + uint64(time.Duration(now.Nano())/t.one)
-	return t, nil
+	j := jiffies{one: time.Duration(one.Nano())}
+	j.now = jiffiesStart - uint64(jiffiesAdvance/j.one) + uint64(time.Duration(now.Nano())/j.one)
+	return j, nil
 }
 
-// since is how long ago a tick was; what is a little ahead is now.
-func (t ticks) since(tick uint64) time.Duration {
-	if tick >= t.now {
+// since is how long ago a time was; one that is a little ahead is now.
+func (j jiffies) since(t uint64) time.Duration {
+	if t >= j.now {
 		return 0
 	}
-	return time.Duration(t.now-tick) * t.one
+	return time.Duration(j.now-t) * j.one
 }

@@ -38,32 +38,28 @@ func impossible() *plan.Frontend {
 }
 
 func TestOnlyTheRefusedFrontendFails(t *testing.T) {
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			t.Parallel()
-			ctx := context.Background()
-			k := newKernel(t, v)
-			d := k.dataplane()
-			desired := variety()
-			bad := impossible()
-			desired.Frontends[bad.Key] = bad
-			r := d.Reconcile(ctx, desired)
-			if keys := slices.Collect(maps.Keys(r.Failed)); r.Err != nil || !slices.Equal(keys, []plan.Key{bad.Key}) {
-				t.Fatalf("failed: %v, %v", r.Err, r.Failed)
-			}
-			good := newKernel(t, v)
-			ok(t, good.dataplane().Reconcile(ctx, variety()))
-			if diff := cmp.Diff(lines(good.dump()), lines(k.dump())); diff != "" {
-				t.Errorf("without and with the bad one:\n%s", diff)
-			}
-			if r := d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{bad}}); len(r.Failed) != 1 || r.Err != nil {
-				t.Errorf("again: %v, %v", r.Err, r.Failed)
-			}
-			better := *bad
-			better.Route.Endpoints = endpoints("10.244.0.66:80")
-			ok(t, d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{&better}}))
-		})
-	}
+	inEachVariant(t, func(t *testing.T, k *kernel) {
+		ctx := context.Background()
+		d := k.dataplane()
+		desired := variety()
+		bad := impossible()
+		desired.Frontends[bad.Key] = bad
+		r := d.Reconcile(ctx, desired)
+		if keys := slices.Collect(maps.Keys(r.Failed)); r.Err != nil || !slices.Equal(keys, []plan.Key{bad.Key}) {
+			t.Fatalf("failed: %v, %v", r.Err, r.Failed)
+		}
+		good := newKernel(t, k.variant)
+		ok(t, good.dataplane().Reconcile(ctx, variety()))
+		if diff := cmp.Diff(lines(good.dump()), lines(k.dump())); diff != "" {
+			t.Errorf("without and with the bad one:\n%s", diff)
+		}
+		if r := d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{bad}}); len(r.Failed) != 1 || r.Err != nil {
+			t.Errorf("again: %v, %v", r.Err, r.Failed)
+		}
+		better := *bad
+		better.Route.Endpoints = endpoints("10.244.0.66:80")
+		ok(t, d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{&better}}))
+	})
 }
 
 // Legacy says of what the kernel refuses only that it does: the culprits are

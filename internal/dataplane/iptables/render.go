@@ -13,21 +13,21 @@ import (
 	"sluice/internal/plan"
 )
 
-// current is what iptables of today can do. Counting under a name is left out:
-// the name has to be made in the kernel first.
+// current are the features of current versions. NFAcct is left out: the counter has
+// to be created in the kernel first.
 var current = iptables.Features{RandomFully: true, BPF: true}
 
-// Render writes what Reconcile gives iptables-restore for an empty kernel, for
-// some families. The same is always written in the same order.
+// Render writes the input that Reconcile gives to iptables-restore for an empty
+// kernel, for some families. It is deterministic.
 func Render(w io.Writer, desired *plan.Desired, families []model.Family) error {
 	return render(w, desired, families, current)
 }
 
-func render(w io.Writer, desired *plan.Desired, families []model.Family, can iptables.Features) error {
+func render(w io.Writer, desired *plan.Desired, families []model.Family, features iptables.Features) error {
 	out := bufio.NewWriter(w)
-	for _, f := range families {
-		fmt.Fprintf(out, "# %v: for %s-restore --noflush\n", f, iptables.Command(f))
-		s := newFamilyState(f, can)
+	for _, family := range families {
+		fmt.Fprintf(out, "# %v: for %s-restore --noflush\n", family, iptables.Command(family))
+		s := newFamilyState(family, features)
 		s.fill(desired, slices.Collect(maps.Values(desired.Frontends)))
 		for _, t := range s.tables {
 			texts := s.ruleset.out[t.Name]

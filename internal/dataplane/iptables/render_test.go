@@ -87,18 +87,14 @@ func (k *kernel) checkRendered(d *Dataplane, desired *plan.Desired) {
 
 func TestRenderedIsWhatIPTablesSaves(t *testing.T) {
 	t.Logf("seed %d (repeat with -seed)", *seed)
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			t.Parallel()
-			k := newKernel(t, v)
-			d := k.dataplane()
-			k.checkRendered(d, variety())
-			for i := range *renders {
-				rng := rand.New(rand.NewPCG(*seed, uint64(i)))
-				k.checkRendered(d, dataplanetest.Desired(rng))
-			}
-		})
-	}
+	inEachVariant(t, func(t *testing.T, k *kernel) {
+		d := k.dataplane()
+		k.checkRendered(d, variety())
+		for i := range *renders {
+			rng := rand.New(rand.NewPCG(*seed, uint64(i)))
+			k.checkRendered(d, dataplanetest.Desired(rng))
+		}
+	})
 }
 
 func TestRenderingTheSameTwiceGivesTheSameText(t *testing.T) {

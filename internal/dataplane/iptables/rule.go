@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// rule is a rule of iptables. It is written exactly as iptables-save prints
-// it, so that a listing can be compared with it by its text.
+// rule is a rule of iptables. It is written exactly as iptables-save prints it, so
+// that listings can be compared by their text.
 type rule struct {
 	notSource   bool
 	source      netip.Prefix
 	notDest     bool
 	destination netip.Prefix
 	notIn       bool
-	in          string // an interface, or the beginning of its name and a +
+	in          string // an interface, or a prefix of its name and a +
 	protocol    string
 	comment     string
 	port, last  uint16 // destination ports; port 0 and last 0 for all
-	match       string // what else must hold, each with a blank in front
+	match       string // other matches, each with a blank in front
 	target      string // with -j or -g
 }
 
@@ -49,8 +49,8 @@ func (r *rule) appendTo(b []byte) []byte {
 	return append(append(b, ' '), r.target...)
 }
 
-// plain is a comment without what could end it. Names in Kubernetes have nothing
-// of the kind; whoever gets others past it shall not write rules with them.
+// plain is a comment without characters that could end it. Names in Kubernetes have
+// none, but a name that gets past validation must not inject rules.
 func plain(comment string) string {
 	return strings.Map(func(c rune) rune {
 		if c < ' ' || c > '~' || c == '"' || c == '\\' {
@@ -60,7 +60,7 @@ func plain(comment string) string {
 	}, comment)
 }
 
-// appendPrefix writes an address match. All addresses are not written at all.
+// appendPrefix writes an address match, nothing for all addresses.
 func appendPrefix(b []byte, option string, p netip.Prefix, not bool) []byte {
 	if !p.IsValid() || p.Bits() == 0 && !not {
 		return b
@@ -73,11 +73,11 @@ func appendPrefix(b []byte, option string, p netip.Prefix, not bool) []byte {
 
 func jump(chain string) string { return "-j " + chain }
 
-// leave goes to a chain that does not come back: the rest of the present one
-// does not concern the packet.
+// leave goes to a chain that does not return: the rest of the present one does not
+// concern the packet.
 func leave(chain string) string { return "-g " + chain }
 
-// leadsTo is the chain of ours that the rule leads to, if it does.
+// leadsTo is the chain of ours that the rule leads to, if any.
 func (r *rule) leadsTo() (chain string, any bool) {
 	const option = len("-j ")
 	if len(r.target) <= option || !strings.HasPrefix(r.target[option:], ourPrefix) {
@@ -88,8 +88,8 @@ func (r *rule) leadsTo() (chain string, any bool) {
 
 func dnat(to netip.AddrPort) string { return "-j DNAT --to-destination " + to.String() }
 
-// chance matches that part of all packets, nothing for all of them. The kernel
-// knows probabilities as multiples of 2^-31, and iptables-save prints those.
+// chance matches that share of packets, nothing for all of them. The kernel has
+// probabilities as multiples of 2^-31, and iptables-save prints those.
 func chance(part, of int) string {
 	if part >= of {
 		return ""

@@ -36,20 +36,20 @@ func TestRulesAreWrittenAsListed(t *testing.T) {
 }
 
 func TestChainNamesTellWhatTheyAreFor(t *testing.T) {
-	v4 := servicePlace(netip.MustParseAddr("10.96.17.5"), model.TCP, 8080)
-	v6 := servicePlace(netip.MustParseAddr("fd00::5"), model.TCP, 8080)
+	v4 := serviceKey(netip.MustParseAddr("10.96.17.5"), model.TCP, 8080)
+	v6 := serviceKey(netip.MustParseAddr("fd00::5"), model.TCP, 8080)
 	for _, tc := range []struct {
 		name        string
 		in          prefix
 		addressBits int
 		want        string
 	}{
-		{"addresses", v4.cut(20), 32, "KUBE-IP-10-96-16-0-20"},
-		{"one address", v4.cut(32), 32, "KUBE-IP-10-96-17-5-32"},
-		{"ports", portPlace(model.SCTP, 40000).cut(protocolBits + 1), 0, "KUBE-IP-SCTP-32768-65535"},
-		{"a protocol", portPlace(model.UDP, 53).cut(protocolBits), 0, "KUBE-IP-UDP"},
-		{"address with ports", v4.cut(32 + protocolBits + 4), 32, "KUBE-IP-OB6LN26Y6WJSKSLC"},
-		{"IPv6", v6.cut(120), 128, "KUBE-IP-4RYZFIZTNEPAZIMB"},
+		{"addresses", v4.prefix(20), 32, "KUBE-IP-10-96-16-0-20"},
+		{"one address", v4.prefix(32), 32, "KUBE-IP-10-96-17-5-32"},
+		{"ports", portKey(model.SCTP, 40000).prefix(protocolBits + 1), 0, "KUBE-IP-SCTP-32768-65535"},
+		{"a protocol", portKey(model.UDP, 53).prefix(protocolBits), 0, "KUBE-IP-UDP"},
+		{"address with ports", v4.prefix(32 + protocolBits + 4), 32, "KUBE-IP-OB6LN26Y6WJSKSLC"},
+		{"IPv6", v6.prefix(120), 128, "KUBE-IP-4RYZFIZTNEPAZIMB"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := tc.in.chainName(addressesPrefix, tc.addressBits)

@@ -2,40 +2,39 @@ package iptables
 
 import "slices"
 
-// A tree finds the rules for a packet in a number of steps that is logarithmic
-// in the number of entries. It is a binary trie of places, of which some parts
-// are made into chains:
+// A tree finds the rules for a packet in a number of steps that is logarithmic in the
+// number of entries. It is a binary trie of keys, some parts of which are chains:
 //
 //   - a part is light if its rules fit into one chain, and heavy otherwise;
 //   - each largest light part is a chain that holds its rules;
-//   - each heavy part that begins beyond another multiple of stride bits than
-//     what it is in is a chain that leads to the chains below it.
+//   - each heavy part that starts beyond another multiple of stride bits than the
+//     chain that it is in is a chain that leads to the chains below it.
 //
-// So the chains depend on the set of entries alone, not on how they came, and
-// an entry has to do with the chains on the way to it and those beside it only.
+// So the chains depend on the set of entries alone, not on their history, and an
+// entry affects only the chains on the path to it and those beside it.
 type tree struct {
 	kind treeKind
-	// limit is how many rules a chain has at most, but for a single entry.
+	// limit is the maximum number of rules in a chain, unless it has a single entry.
 	limit int
 	root  *node
-	// chains are those of the last layout, and which others they lead to.
+	// chains are those of the last layout, and the ones that they lead to.
 	chains map[prefix][]prefix
 	dirty  bool
 }
 
-// treeKind is how a tree's chains are called and what is in them.
+// treeKind names a tree's chains and writes their rules.
 type treeKind interface {
 	chainName(prefix) string
 	// leaf writes a chain with the rules of the entries.
-	leaf(p *chainText, entries []*node)
+	leaf(text *chainText, entries []*node)
 	// inner writes a chain that leads to others.
-	inner(p *chainText, parts []*node)
-	// root writes the chain that the tree is entered by. It is given the
-	// entries if they are light and the parts if they are heavy.
-	root(p *chainText, entries, parts []*node)
+	inner(text *chainText, parts []*node)
+	// root writes the chain that the tree is entered by. It gets the entries if they
+	// are light, and the parts if they are heavy.
+	root(text *chainText, entries, parts []*node)
 }
 
-// entry is what a tree is made of.
+// entry is a leaf of a tree.
 type entry interface {
 	// weight is how many rules it has.
 	weight() int
@@ -58,26 +57,26 @@ func newTree(kind treeKind, limit int) *tree {
 	return &tree{kind: kind, limit: limit, chains: map[prefix][]prefix{}, dirty: true}
 }
 
-// set puts an entry in its place, whatever is there.
-func (t *tree) set(at place, e entry) {
+// set adds an entry, and replaces another one with the key.
+func (t *tree) set(key treeKey, e entry) {
 	t.dirty = true
-	t.root = t.root.with(&node{prefix: at.cut(8 * len(at)), entry: e, weight: e.weight(), count: 1, dirty: true})
+	t.root = t.root.with(&node{prefix: key.prefix(8 * len(key)), entry: e, weight: e.weight(), count: 1, dirty: true})
 }
 
-// unset takes an entry away, unless another one has its place by now.
-func (t *tree) unset(at place, e entry) {
-	if n := t.root.find(at); n == nil || n.entry != e {
+// unset removes an entry, unless another one has the key by now.
+func (t *tree) unset(key treeKey, e entry) {
+	if n := t.root.find(key); n == nil || n.entry != e {
 		return
 	}
 	t.dirty = true
-	t.root = t.root.without(at)
+	t.root = t.root.without(key)
 }
 
-func (n *node) find(at place) *node {
-	for n != nil && n.entry == nil && at.common(n.prefix.first) >= n.prefix.bits {
-		n = n.parts[at.bit(n.prefix.bits)]
+func (n *node) find(key treeKey) *node {
+	for n != nil && n.entry == nil && key.common(n.prefix.first) >= n.prefix.bits {
+		n = n.parts[key.bit(n.prefix.bits)]
 	}
-	if n == nil || n.entry == nil || n.prefix.first != at {
+	if n == nil || n.entry == nil || n.prefix.first != key {
 		return nil
 	}
 	return n
@@ -87,29 +86,29 @@ func (n *node) with(leaf *node) *node {
 	if n == nil {
 		return leaf
 	}
-	at := leaf.prefix.first
-	shared := min(at.common(n.prefix.first), n.prefix.bits)
+	key := leaf.prefix.first
+	shared := min(key.common(n.prefix.first), n.prefix.bits)
 	switch {
 	case shared == leaf.prefix.bits:
 		return leaf
 	case shared < n.prefix.bits:
-		parent := &node{prefix: at.cut(shared)}
-		parent.parts[at.bit(shared)] = leaf
-		parent.parts[1-at.bit(shared)] = n
+		parent := &node{prefix: key.prefix(shared)}
+		parent.parts[key.bit(shared)] = leaf
+		parent.parts[1-key.bit(shared)] = n
 		return parent.sum()
 	}
-	side := at.bit(shared)
+	side := key.bit(shared)
 	n.parts[side] = n.parts[side].with(leaf)
 	return n.sum()
 }
 
-// without takes away the entry at a place that has one.
-func (n *node) without(at place) *node {
+// without removes the entry of a key that has one.
+func (n *node) without(key treeKey) *node {
 	if n.entry != nil {
 		return nil
 	}
-	side := at.bit(n.prefix.bits)
-	n.parts[side] = n.parts[side].without(at)
+	side := key.bit(n.prefix.bits)
+	n.parts[side] = n.parts[side].without(key)
 	if n.parts[side] == nil {
 		return n.parts[1-side]
 	}
@@ -123,11 +122,11 @@ func (n *node) sum() *node {
 	return n
 }
 
-// heavy tells whether the part is too much for one chain. A single entry is a
-// chain whatever it weighs.
+// heavy reports whether the part is too large for one chain. A single entry is one
+// chain whatever its weight.
 func (t *tree) heavy(n *node) bool { return n.weight > t.limit && n.entry == nil }
 
-// entries appends the entries of the part, in order, for a chain of theirs.
+// entries appends the entries of the part, in order.
 func (n *node) entries(list []*node) []*node {
 	if n == nil {
 		return list
@@ -139,8 +138,8 @@ func (n *node) entries(list []*node) []*node {
 	return n.parts[1].entries(n.parts[0].entries(list))
 }
 
-// below appends the parts that are the next chains below a heavy one, up to that
-// many bits, for a chain that leads to them.
+// below appends the parts that are the next chains below a heavy one, up to that many
+// bits.
 func (t *tree) below(list []*node, n *node, until int) []*node {
 	n.dirty = false
 	for _, part := range n.parts {
@@ -153,8 +152,8 @@ func (t *tree) below(list []*node, n *node, until int) []*node {
 	return list
 }
 
-// layout writes the chains that changed since the last one, and names those
-// that are no more.
+// layout writes the chains that changed since the last one, and drops those that are
+// no longer needed.
 func (t *tree) layout(out *chainTexts) {
 	if !t.dirty {
 		return
@@ -194,18 +193,18 @@ func (l *layout) top() {
 }
 
 func (l *layout) visit(n *node) {
-	page := l.out.begin(l.kind.chainName(n.prefix))
+	text := l.out.begin(l.kind.chainName(n.prefix))
 	if !l.heavy(n) {
-		l.kind.leaf(page, n.entries(nil))
+		l.kind.leaf(text, n.entries(nil))
 		l.descend(n.prefix, nil)
 		return
 	}
 	parts := l.below(nil, n, (n.prefix.bits/stride+1)*stride)
-	l.kind.inner(page, parts)
+	l.kind.inner(text, parts)
 	l.descend(n.prefix, parts)
 }
 
-// descend goes on to those parts that changed or are not chains yet.
+// descend visits the parts that changed or are not chains yet.
 func (l *layout) descend(from prefix, parts []*node) {
 	before := l.tree.chains[from]
 	now := make([]prefix, len(parts))
@@ -224,7 +223,7 @@ func (l *layout) descend(from prefix, parts []*node) {
 	l.tree.chains[from] = now
 }
 
-// drop gives a chain up that nothing leads to any more, with all below it.
+// drop drops a chain that no other leads to any more, with all below it.
 func (l *layout) drop(p prefix) {
 	below, there := l.tree.chains[p]
 	if !there || l.held[p] {

@@ -1,0 +1,63 @@
+package iptables
+
+// dispatch is the kind of tree that finds the rules for a packet by its destination.
+type dispatch struct {
+	enter       string // the chain that the tree is entered by
+	start       string // of the names of its other chains
+	addressBits int
+	tail        []rule // behind those of the tree
+}
+
+// writer is an entry of a dispatch tree, which writes its own rules.
+type writer interface {
+	entry
+	write(text *chainText)
+}
+
+// singleRule is an entry of one rule, which is for no frontend.
+type singleRule rule
+
+func (singleRule) weight() int             { return 1 }
+func (r singleRule) write(text *chainText) { text.own(); text.add(rule(r)) }
+
+func (d *dispatch) chainName(p prefix) string {
+	if p == whole {
+		return d.enter
+	}
+	return p.chainName(d.start, d.addressBits)
+}
+
+func (d *dispatch) leaf(text *chainText, entries []*node) {
+	for _, n := range entries {
+		n.entry.(writer).write(text)
+		text.comment = ""
+	}
+}
+
+func (d *dispatch) inner(text *chainText, parts []*node) { d.lead(text, parts, leave) }
+
+// root jumps to chains that return, because the tail is for all packets.
+func (d *dispatch) root(text *chainText, entries, parts []*node) {
+	d.leaf(text, entries)
+	d.lead(text, parts, jump)
+	for _, r := range d.tail {
+		text.own()
+		text.add(r)
+	}
+}
+
+func (d *dispatch) lead(text *chainText, parts []*node, how func(string) string) {
+	for _, n := range parts {
+		e := n.prefix.extent(d.addressBits)
+		r := rule{destination: e.address, protocol: e.protocol}
+		if e.protocol != "" && !e.allPorts() {
+			r.port, r.last = e.from, e.to
+		}
+		r.target = how(d.chainName(n.prefix))
+		if !n.prefix.exact(d.addressBits) {
+			// It matches more packets than the chain is for, and those must go on.
+			r.target = jump(d.chainName(n.prefix))
+		}
+		text.add(r)
+	}
+}

@@ -1,0 +1,151 @@
+package iptables
+
+import "sluice/internal/plan"
+
+// forward is the entry, in table nat, of a frontend whose connections go to
+// endpoints.
+type forward struct {
+	f *plan.Frontend
+	*routing
+}
+
+func (e *forward) weight() int {
+	if e.chain != "" {
+		return 1
+	}
+	return e.size()
+}
+
+func (e *forward) write(text *chainText) {
+	text.own(e.f.Key)
+	text.comment = commentOf(e.f)
+	r := match(e.f)
+	if e.chain == "" {
+		e.routing.write(text, r)
+		return
+	}
+	r.target = leave(e.chain)
+	text.add(r)
+}
+
+// admission is the entry, in table nat, of a frontend with source ranges.
+type admission struct {
+	f     *plan.Frontend
+	chain string
+}
+
+func (e *admission) weight() int { return 1 }
+
+func (e *admission) write(text *chainText) {
+	text.own(e.f.Key)
+	text.comment = commentOf(e.f)
+	r := match(e.f)
+	r.target = leave(e.chain)
+	text.add(r)
+}
+
+// refusal is the entry, in table filter, of a frontend at which connections that were
+// not translated are refused, because there is no endpoint for them.
+type refusal struct {
+	f   *plan.Frontend
+	env *environment
+}
+
+// divided reports whether pods and the node meet another verdict than others.
+func (e *refusal) divided() bool {
+	outside := e.f.Outside
+	return outside != nil && len(e.f.Route.Endpoints) == 0 && len(outside.Endpoints) == 0 && outside.Empty != e.f.Route.Empty
+}
+
+func (e *refusal) weight() int {
+	outside := e.f.Outside
+	switch {
+	case e.divided():
+		return len(e.env.inside()) + 1
+	case len(e.f.Route.Endpoints) == 0 || outside != nil && len(outside.Endpoints) == 0:
+		return 1
+	}
+	return 0
+}
+
+func (e *refusal) write(text *chainText) {
+	if e.weight() == 0 {
+		return
+	}
+	text.own(e.f.Key)
+	base := match(e.f)
+	last := e.f.Route.Empty
+	if outside := e.f.Outside; outside != nil && len(outside.Endpoints) == 0 {
+		last = outside.Empty
+	}
+	if e.divided() {
+		for _, from := range e.env.inside() {
+			e.refuse(text, from.on(base), e.f.Route.Empty)
+		}
+	}
+	e.refuse(text, base, last)
+}
+
+func (e *refusal) refuse(text *chainText, r rule, by plan.Refusal) {
+	r.comment = idOf(e.f).String() + " has no endpoints"
+	if by.Cause == plan.NoLocalEndpoint {
+		r.comment = idOf(e.f).String() + " has no local endpoints"
+	}
+	r.target = "-j DROP"
+	if by.Verdict == plan.Reject {
+		r.target = "-j REJECT --reject-with " + e.env.words.rejection(e.f.Protocol)
+	}
+	text.add(r)
+}
+
+// firewall is the entry, in table filter, of a frontend with source ranges, at which
+// connections that were not translated are dropped.
+type firewall struct {
+	f       *plan.Frontend
+	refusal *refusal
+}
+
+// admits reports whether admitted sources must pass, to be refused further on.
+func (e *firewall) admits() bool { return e.refusal.weight() > 0 }
+
+func (e *firewall) weight() int {
+	if e.admits() {
+		return len(e.f.Sources) + 1
+	}
+	return 1
+}
+
+func (e *firewall) write(text *chainText) {
+	text.own(e.f.Key)
+	r := match(e.f)
+	if e.admits() {
+		for _, s := range e.f.Sources {
+			r.source, r.target = s, jump("RETURN")
+			text.add(r)
+		}
+		r = match(e.f)
+	}
+	r.comment = idOf(e.f).String() + " admits certain sources only"
+	r.target = "-j DROP"
+	text.add(r)
+}
+
+// match matches the packets to a frontend.
+func match(f *plan.Frontend) rule {
+	r := rule{protocol: protocolName(f.Protocol), port: f.Key.Port, last: f.Key.Port}
+	if !f.NodePort() {
+		r.destination = single(f.Addr)
+	}
+	return r
+}
+
+// commentOf is the comment in rules of a frontend.
+func commentOf(f *plan.Frontend) string {
+	kind := [...]string{
+		plan.ClusterIP:      " cluster IP",
+		plan.LoadBalancerIP: " loadbalancer IP",
+		plan.ExternalIP:     " external IP",
+		plan.NodePort:       "",
+	}[f.Kind]
+	return idOf(f).String() + kind
+}
