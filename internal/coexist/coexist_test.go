@@ -22,7 +22,7 @@ const mark = 1 << 14
 
 var variants = []string{"nft", "legacy"}
 
-// site is a network namespace with rules of others in it.
+// site is a network namespace with rules of other programs.
 type site struct {
 	*testing.T
 	variant  string
@@ -31,7 +31,7 @@ type site struct {
 	found    []model.Problem
 }
 
-// inEachVariant runs a test with both implementations of iptables.
+// inEachVariant runs a test with both variants of iptables.
 func inEachVariant(t *testing.T, test func(*site)) {
 	for _, variant := range variants {
 		t.Run(variant, func(t *testing.T) {
@@ -47,7 +47,7 @@ func inEachVariant(t *testing.T, test func(*site)) {
 	}
 }
 
-// iptables runs a command line of both families.
+// iptables runs a command line in both families.
 func (s *site) iptables(args string) {
 	s.Helper()
 	for _, program := range s.programs {
@@ -108,7 +108,7 @@ func (s *site) remedies() {
 	}
 }
 
-func TestAPolicyDropOfForwardIsToldUntilItIsRemedied(t *testing.T) {
+func TestForwardDropIsReported(t *testing.T) {
 	const forward = "table filter, chain FORWARD"
 	inEachVariant(t, func(s *site) {
 		s.expect()
@@ -134,12 +134,12 @@ func TestAPolicyDropOfForwardIsToldUntilItIsRemedied(t *testing.T) {
 	})
 }
 
-func TestRulesThatLeadIntoChainsNobodyLooksAfterAreTold(t *testing.T) {
+func TestStaleChainsAreReported(t *testing.T) {
 	inEachVariant(t, func(s *site) {
 		for _, chain := range []string{"KUBE-SERVICES", "KUBE-MARK-MASQ", "KUBE-SVC-NPX46M4PTMTKRN6Y", "MINE", "KUBE-FIREWALL"} {
 			s.iptables("-t nat -N " + chain)
 		}
-		s.iptables("-t nat -A PREROUTING -j KUBE-SERVICES") // kube-proxy's own way in
+		s.iptables("-t nat -A PREROUTING -j KUBE-SERVICES") // kube-proxy's own hook
 		s.iptables("-t nat -A KUBE-SERVICES -j KUBE-SVC-NPX46M4PTMTKRN6Y")
 		s.iptables("-t nat -A MINE -j KUBE-MARK-MASQ")
 		s.iptables("-t nat -A OUTPUT -j KUBE-FIREWALL")
@@ -153,7 +153,7 @@ func TestRulesThatLeadIntoChainsNobodyLooksAfterAreTold(t *testing.T) {
 	})
 }
 
-func TestTheMarkChainIsKeptWhereNATIsInUse(t *testing.T) {
+func TestMarkChainIsKept(t *testing.T) {
 	rule := fmt.Sprintf("-A KUBE-MARK-MASQ -j MARK --set-xmark %#x/%#x\n", mark, mark)
 	inEachVariant(t, func(s *site) {
 		s.watcher.Keep(t.Context())
@@ -189,7 +189,7 @@ func TestTheMarkChainIsKeptWhereNATIsInUse(t *testing.T) {
 	})
 }
 
-func TestTheMarkChainIsWrittenOnlyIfItIsNotRight(t *testing.T) {
+func TestMarkChainIsWrittenOnlyIfWrong(t *testing.T) {
 	inEachVariant(t, func(s *site) {
 		s.iptables("-t nat -N KUBE-MARK-MASQ")
 		s.iptables("-t nat -A KUBE-MARK-MASQ -j MARK --or-mark 0x4000") // as upstream's
@@ -201,8 +201,8 @@ func TestTheMarkChainIsWrittenOnlyIfItIsNotRight(t *testing.T) {
 	})
 }
 
-// Who uses nftables by itself may call a table nat, too.
-func TestATableThatIsNotOfIPTablesIsLeftAlone(t *testing.T) {
+// Users of nftables may have a table nat, too.
+func TestNativeTablesAreLeftAlone(t *testing.T) {
 	netnstest.Enter(t)
 	s := &site{T: t, variant: "nft"}
 	s.watcher = New(Options{Logger: logr.Discard(), Mark: func() uint32 { return mark }, Found: func(model.Problem) {}})

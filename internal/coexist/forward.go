@@ -16,12 +16,11 @@ const (
 	forwardChain = "FORWARD"
 )
 
-// forwardPolicies finds the policies of chain FORWARD that drop connections to
-// Services.
+// forwardPolicies finds policies of chain FORWARD that drop connections to Services.
 func forwardPolicies(ctx context.Context, conn *nft.Conn) (found []model.Problem, err error) {
 	var errs []error
 	for _, f := range families {
-		drops, err := compatDrops(ctx, conn, nft.Table{Family: f.nft, Name: filterTable})
+		drops, err := nftDrops(ctx, conn, nft.Table{Family: f.nft, Name: filterTable})
 		errs = append(errs, err)
 		if drops {
 			found = append(found, forwardProblem(f.legacy.Command+"-nft"))
@@ -43,18 +42,18 @@ func forwardProblem(command string) model.Problem {
 	}
 }
 
-// compatDrops tells whether FORWARD of iptables-nft drops what was translated.
-func compatDrops(ctx context.Context, conn *nft.Conn, t nft.Table) (bool, error) {
-	chains, err := compatChains(ctx, conn, t)
+// nftDrops reports whether FORWARD of iptables-nft drops translated connections.
+func nftDrops(ctx context.Context, conn *nft.Conn, t nft.Table) (bool, error) {
+	chains, err := nftChains(ctx, conn, t)
 	if err != nil || !slices.ContainsFunc(chains, func(c nft.Chain) bool { return c.Name == forwardChain && c.Drops }) {
 		return false, err
 	}
 	rules, err := conn.Expressions(ctx, t, forwardChain)
-	return !slices.ContainsFunc(rules, compatAccepts), err
+	return !slices.ContainsFunc(rules, nftAccepts), err
 }
 
-// compatAccepts tells whether a rule accepts all that was translated.
-func compatAccepts(rule []nft.Expr) bool {
+// nftAccepts reports whether a rule accepts all translated connections.
+func nftAccepts(rule []nft.Expr) bool {
 	accepts := false
 	for _, e := range rule {
 		switch e.Kind {
@@ -81,15 +80,14 @@ func legacyDrops(t *xtables.Table) bool {
 
 // struct xt_conntrack_mtinfo3 of linux/netfilter/xt_conntrack.h.
 const (
-	conntrackFlagsAt  = 146 // what is asked for
-	conntrackInvertAt = 148 // what of it must not be so
+	conntrackFlagsAt  = 146 // what is matched
+	conntrackInvertAt = 148 // what of it is inverted
 	conntrackStateAt  = 150
 	conntrackState    = 1 << 0 // a flag
 	conntrackDNAT     = 1 << 7 // a state
 )
 
-// matchesTranslated tells whether a match lets everything pass whose destination
-// was translated.
+// matchesTranslated reports whether a match is true for all translated connections.
 func matchesTranslated(name string, info []byte) bool {
 	at := func(offset int) uint16 { return binary.NativeEndian.Uint16(info[offset:]) }
 	switch {

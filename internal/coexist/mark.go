@@ -29,15 +29,15 @@ func markInfo(mark uint32) []byte {
 	return binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(nil, mark), mark)
 }
 
-// keepMark makes KUBE-MARK-MASQ mark packets for masquerading, wherever iptables
-// has a table nat. The problems are where it cannot.
+// keepMark makes KUBE-MARK-MASQ mark packets for masquerading, wherever iptables has a
+// table nat. The problems are those tables where it cannot.
 func keepMark(ctx context.Context, conn *nft.Conn, log logr.Logger, mark uint32) (found []model.Problem, err error) {
 	if mark == 0 {
 		return nil, nil
 	}
 	var errs []error
 	for _, f := range families {
-		err := keepCompatMark(ctx, conn, log, nft.Table{Family: f.nft, Name: natTable}, mark)
+		err := keepNFTMark(ctx, conn, log, nft.Table{Family: f.nft, Name: natTable}, mark)
 		if errors.Is(err, nft.ErrInterrupted) {
 			errs = append(errs, err)
 		} else if err != nil {
@@ -54,7 +54,7 @@ func keepMark(ctx context.Context, conn *nft.Conn, log logr.Logger, mark uint32)
 	return found, errors.Join(errs...)
 }
 
-// needsOfLegacy is what it takes to write to tables of iptables-legacy.
+// needsOfLegacy are the requirements of writing to tables of iptables-legacy.
 const needsOfLegacy = "give the container the capability NET_RAW, the file /run/xtables.lock of the node and an image with iptables"
 
 func markProblem(command string, err error, remedy string) model.Problem {
@@ -65,31 +65,31 @@ func markProblem(command string, err error, remedy string) model.Problem {
 	}
 }
 
-func keepCompatMark(ctx context.Context, conn *nft.Conn, log logr.Logger, t nft.Table, mark uint32) error {
-	chains, err := compatChains(ctx, conn, t)
+func keepNFTMark(ctx context.Context, conn *nft.Conn, log logr.Logger, t nft.Table, mark uint32) error {
+	chains, err := nftChains(ctx, conn, t)
 	if err != nil || len(chains) == 0 {
 		return err
 	}
 	if slices.ContainsFunc(chains, func(c nft.Chain) bool { return c.Name == iptables.MarkChain }) {
 		rules, err := conn.Expressions(ctx, t, iptables.MarkChain)
-		if err != nil || compatMarks(rules, mark) {
+		if err != nil || nftMarks(rules, mark) {
 			return err
 		}
 	}
 	b := &nft.Batch{}
 	b.AddChain(t, nft.Chain{Name: iptables.MarkChain})
 	b.FlushChain(t, iptables.MarkChain)
-	// As iptables-nft writes it, so that it goes on to understand its own table.
+	// As iptables-nft writes it, so that iptables-nft can still parse its table.
 	b.AddRule(t, nft.Rule{Chain: iptables.MarkChain, Exprs: nft.Attrs(nil).Count().Target(markTarget, markRevision, markInfo(mark))})
 	if err := conn.Commit(ctx, b); err != nil {
 		return err
 	}
-	tellKept(log, "iptables-nft", t.Family.String())
+	logKept(log, "iptables-nft", t.Family.String())
 	return nil
 }
 
-// compatMarks tells whether a chain does nothing but mark packets.
-func compatMarks(rules [][]nft.Expr, mark uint32) bool {
+// nftMarks reports whether a chain does nothing but mark packets.
+func nftMarks(rules [][]nft.Expr, mark uint32) bool {
 	if len(rules) != 1 {
 		return false
 	}
@@ -106,8 +106,8 @@ func compatMarks(rules [][]nft.Expr, mark uint32) bool {
 	return marks
 }
 
-// keepLegacyMark does the same for iptables-legacy. Where it cannot be written to,
-// a chain that is missing is only logged: nobody leads into it yet.
+// keepLegacyMark does the same for iptables-legacy. If it cannot be written, a missing
+// chain is only logged: no rule leads into it yet.
 func keepLegacyMark(ctx context.Context, log logr.Logger, f family, t *xtables.Table, mark uint32) error {
 	there := slices.Contains(t.Chains, iptables.MarkChain)
 	if there && legacyMarks(t, mark) {
@@ -118,7 +118,7 @@ func keepLegacyMark(ctx context.Context, log logr.Logger, f family, t *xtables.T
 	err := restoreLegacy(ctx, f.model, rules)
 	switch {
 	case err == nil:
-		tellKept(log, "iptables-legacy", f.nft.String())
+		logKept(log, "iptables-legacy", f.nft.String())
 	case !there:
 		log.V(1).Info("Cannot make "+iptables.MarkChain, "kind", "iptables-legacy", "family", f.nft.String(), "reason", err.Error(), "remedy", needsOfLegacy)
 		return nil
@@ -126,6 +126,7 @@ func keepLegacyMark(ctx context.Context, log logr.Logger, f family, t *xtables.T
 	return err
 }
 
+// restoreLegacy runs iptables-legacy-restore.
 func restoreLegacy(ctx context.Context, f model.Family, rules string) error {
 	commands, err := iptables.Find(ctx, iptables.Legacy, 0)
 	if err != nil {
@@ -148,6 +149,6 @@ func legacyMarks(t *xtables.Table, mark uint32) bool {
 	return target.Name == markTarget && target.Revision == markRevision && bytes.Equal(target.Info, markInfo(mark))
 }
 
-func tellKept(log logr.Logger, kind, family string) {
+func logKept(log logr.Logger, kind, family string) {
 	log.Info("Made "+iptables.MarkChain+" for others to lead packets into that are to be masqueraded", "kind", kind, "family", family, "table", natTable)
 }

@@ -18,20 +18,20 @@ import (
 	"sluice/internal/nft"
 )
 
-// Options are what a Watcher is made of.
+// Options configures a Watcher.
 type Options struct {
 	Logger logr.Logger
 	Clock  clock.Clock
-	// Mark is the bit of the packet mark that asks for masquerading; 0 while it
-	// is not known.
+	// Mark is the bit of the packet mark that requests masquerading; 0 while it is
+	// unknown.
 	Mark func() uint32
-	// Period is how often to look.
+	// Period is the time between two checks.
 	Period func() time.Duration
-	// Found is told of each advisory, once while it lasts.
+	// Found is called with each new advisory.
 	Found func(model.Problem)
 }
 
-// Watcher knows what is in the way.
+// Watcher finds what interferes with Services.
 type Watcher struct {
 	Options
 	complaint string // the last error that was logged
@@ -40,20 +40,20 @@ type Watcher struct {
 	advisories []model.Problem
 }
 
-// New returns a Watcher that did not look yet.
+// New returns a Watcher that has not checked yet.
 func New(o Options) *Watcher { return &Watcher{Options: o} }
 
-// Advisories are what was in the way when it looked last.
+// Advisories returns what the last check found.
 func (w *Watcher) Advisories() []model.Problem {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.advisories)
 }
 
-// Look finds out what is in the way.
+// Look checks what interferes with Services.
 func (w *Watcher) Look(ctx context.Context) { w.look(ctx, survey) }
 
-// Keep makes KUBE-MARK-MASQ what it must be, and looks.
+// Keep repairs KUBE-MARK-MASQ, and checks.
 func (w *Watcher) Keep(ctx context.Context) {
 	w.look(ctx, func(ctx context.Context, conn *nft.Conn) ([]model.Problem, error) {
 		kept, kerr := keepMark(ctx, conn, w.Logger, w.Mark())
@@ -62,7 +62,7 @@ func (w *Watcher) Keep(ctx context.Context) {
 	})
 }
 
-// Run does the same again and again until ctx ends.
+// Run does the same periodically until ctx ends.
 func (w *Watcher) Run(ctx context.Context) {
 	for {
 		select {
@@ -74,7 +74,7 @@ func (w *Watcher) Run(ctx context.Context) {
 	}
 }
 
-// look takes what it finds for all there is, unless something could not be seen.
+// look replaces the advisories by what is found. After an error it adds to them.
 func (w *Watcher) look(ctx context.Context, find func(context.Context, *nft.Conn) ([]model.Problem, error)) {
 	found, err := withConn(ctx, find)
 	if ctx.Err() != nil {
@@ -101,8 +101,8 @@ func (w *Watcher) look(ctx context.Context, find func(context.Context, *nft.Conn
 	}
 }
 
-// complain logs an error that is another than the last one. Of iptables-legacy only
-// root can see whether it is in use, and the proxy may run as somebody else.
+// complain logs an error unless it is the same as the last one. Only root can see
+// whether iptables-legacy is in use, and the proxy may run as another user.
 func (w *Watcher) complain(err error) {
 	text := ""
 	if err != nil {
@@ -118,7 +118,7 @@ func (w *Watcher) complain(err error) {
 	w.complaint = text
 }
 
-// attempts is how often tables are read that somebody changes meanwhile.
+// attempts is how often tables are read again because others changed them meanwhile.
 const attempts = 5
 
 func withConn(ctx context.Context, f func(context.Context, *nft.Conn) ([]model.Problem, error)) (found []model.Problem, err error) {
@@ -135,7 +135,7 @@ func withConn(ctx context.Context, f func(context.Context, *nft.Conn) ([]model.P
 	return found, err
 }
 
-// survey finds what is in the way.
+// survey finds what interferes with Services.
 func survey(ctx context.Context, conn *nft.Conn) ([]model.Problem, error) {
 	found, err := forwardPolicies(ctx, conn)
 	uses, uerr := leftovers.Uses(ctx, conn)
@@ -145,7 +145,7 @@ func survey(ctx context.Context, conn *nft.Conn) ([]model.Problem, error) {
 	return found, errors.Join(err, uerr)
 }
 
-// staleChain tells of a rule that leads into a chain nobody looks after.
+// staleChain is the advisory for a rule that leads into a chain that is not updated.
 func staleChain(u iptables.Use) model.Problem {
 	return model.Problem{
 		Object: u.Command(), Field: fmt.Sprintf("table %s, chain %s", u.Table.Name, u.By),

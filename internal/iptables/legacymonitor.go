@@ -63,7 +63,7 @@ func (m *legacyMonitor) Checksums(context.Context) (*Checksums, error) {
 			continue
 		}
 		var err error
-		if out[i], err = socket.Sum(t.Name, m.seed); err != nil {
+		if out[i], err = socket.Checksum(t.Name, m.seed); err != nil {
 			return nil, err
 		}
 	}

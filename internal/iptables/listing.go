@@ -6,7 +6,7 @@ import (
 	"hash/maphash"
 )
 
-// Listing is what iptables-save prints of a table.
+// Listing is the parsed output of iptables-save for a table.
 type Listing struct {
 	// Chains are the fingerprints of all chains, by name.
 	Chains map[string]Fingerprint

@@ -26,7 +26,7 @@ type Monitor interface {
 	Close() error
 }
 
-// Verdict is what is known of other programs' writes.
+// Verdict is a judgement of other programs' writes.
 type Verdict int
 
 // The verdicts.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sluice/internal/nft"
+	"sluice/internal/xtables"
 )
 
 // nftMonitor reads the generation of nftables, which any write increments, and
@@ -85,16 +86,13 @@ func (m *nftMonitor) notice(n nft.Notice) {
 	}
 }
 
-// builtinChains are those of all tables.
-var builtinChains = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
-
 // touchesOurs reports whether a change concerns our chains. The notification of a
 // renamed chain has its new name.
 func (m *nftMonitor) touchesOurs(n nft.Notice) bool {
 	if n.Family != nft.IP && n.Family != nft.IP6 || !slices.Contains(TableNames, n.Table) || n.Set != "" {
 		return false
 	}
-	return n.Chain == "" || m.ours(n.Chain) || slices.Contains(builtinChains, n.Chain)
+	return n.Chain == "" || m.ours(n.Chain) || slices.Contains(xtables.BuiltinChains[:], n.Chain)
 }
 
 // Listen leaves the multicast group during our own writes, for which the kernel

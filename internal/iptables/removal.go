@@ -19,7 +19,7 @@ type jump struct {
 	rule     int // identifies it for the reader
 }
 
-// removal is what is to be removed from a table.
+// removal lists the objects to remove from a table.
 type removal struct {
 	rules  []jump   // in built-in chains
 	chains []string // with all their rules

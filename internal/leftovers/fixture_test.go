@@ -17,7 +17,7 @@ import (
 	"sluice/internal/plan"
 )
 
-// command runs a program in the namespace and returns what it says.
+// command runs a command in the namespace and returns its output.
 var command = netnstest.Run
 
 // remove removes what is left over while a dataplane is running, nil for none.
@@ -52,7 +52,7 @@ func running(t *testing.T, ns *netnstest.Namespace, mode string) dataplane.Datap
 	return d
 }
 
-// iptablesKind is one of the four kinds that there are.
+// iptablesKind is a family and variant of iptables.
 type iptablesKind struct {
 	command, variant string
 }
@@ -64,11 +64,11 @@ var kinds = []iptablesKind{
 
 func (i iptablesKind) String() string { return i.command + "-" + i.variant }
 
-// load adds rules to those that are there.
+// load adds rules.
 func (i iptablesKind) load(t *testing.T, rules string) {
 	t.Helper()
 	args := []string{"--noflush"}
-	if i.variant == "legacy" { // whose lock is the machine's
+	if i.variant == "legacy" { // its lock is shared by the machine
 		args = append(args, "--wait=60")
 	}
 	command(t, i.rules(rules), i.String()+"-restore", args...)
@@ -85,14 +85,14 @@ func (i iptablesKind) rules(text string) string {
 
 var volatile = regexp.MustCompile(`(?m)^#.*\n| \[\d+:\d+\]$`)
 
-// listing is all there is, without times and counters.
+// listing lists all tables, without times and counters.
 func (i iptablesKind) listing(t *testing.T) string {
 	t.Helper()
 	return volatile.ReplaceAllString(command(t, "", i.String()+"-save"), "")
 }
 
-// foreignRules are those of everybody but kube-proxy: kubelet, a container
-// engine, a network plugin, kube-router and an administrator.
+// foreignRules are those of kubelet, a container engine, a network plugin, kube-router
+// and an administrator.
 const foreignRules = `*mangle
 :KUBE-KUBELET-CANARY - [0:0]
 :KUBE-IPTABLES-HINT - [0:0]
@@ -127,8 +127,8 @@ COMMIT
 COMMIT
 `
 
-// proxyRules are what kube-proxy makes in iptables mode of one Service with one
-// endpoint, a node port and a load balancer.
+// proxyRules are kube-proxy's in iptables mode for one Service with one endpoint, a node
+// port and a load balancer.
 const proxyRules = `*mangle
 :KUBE-PROXY-CANARY - [0:0]
 COMMIT

@@ -15,11 +15,41 @@ import (
 	"sluice/internal/nfnetlink"
 )
 
-// The kernel gives a rule's set free a moment after the rule is gone.
+// The kernel releases the set of a rule a moment after the rule is deleted.
 const (
-	setPatience = 2 * time.Second
-	setRetry    = 20 * time.Millisecond
+	setTimeout = 2 * time.Second
+	setRetry   = 20 * time.Millisecond
 )
+
+// ipsets are the sets of IPVS mode, for IPv4.
+var ipsets = []string{
+	"KUBE-LOOP-BACK", "KUBE-CLUSTER-IP", "KUBE-IPVS-IPS",
+	"KUBE-EXTERNAL-IP", "KUBE-EXTERNAL-IP-LOCAL",
+	"KUBE-LOAD-BALANCER", "KUBE-LOAD-BALANCER-LOCAL", "KUBE-LOAD-BALANCER-FW",
+	"KUBE-LOAD-BALANCER-SOURCE-IP", "KUBE-LOAD-BALANCER-SOURCE-CIDR",
+	"KUBE-NODE-PORT-TCP", "KUBE-NODE-PORT-LOCAL-TCP",
+	"KUBE-NODE-PORT-UDP", "KUBE-NODE-PORT-LOCAL-UDP",
+	"KUBE-NODE-PORT-SCTP-HASH", "KUBE-NODE-PORT-LOCAL-SCTP-HASH",
+	"KUBE-HEALTH-CHECK-NODE-PORT",
+}
+
+// maxSetName is the maximum length of a name; kube-proxy truncates longer ones.
+const maxSetName = 31
+
+// ipv6Name is the name of the corresponding set for IPv6.
+func ipv6Name(set string) string {
+	name := strings.Replace(set, "KUBE-", "KUBE-6-", 1)
+	return name[:min(len(name), maxSetName)]
+}
+
+// proxySets are the names of all sets of IPVS mode, of both families.
+func proxySets() []string {
+	var names []string
+	for _, set := range ipsets {
+		names = append(names, set, ipv6Name(set))
+	}
+	return names
+}
 
 // destroySets removes the sets of IPVS mode.
 func destroySets(ctx context.Context, log logr.Logger) error {
@@ -44,7 +74,7 @@ func destroySets(ctx context.Context, log logr.Logger) error {
 }
 
 func destroySet(ctx context.Context, name string) error {
-	for deadline := time.Now().Add(setPatience); ; {
+	for deadline := time.Now().Add(setTimeout); ; {
 		_, err := ipsetRequest(nl.IPSET_CMD_DESTROY, name)
 		if !errors.Is(err, errSetBusy) || time.Now().After(deadline) {
 			return err
@@ -57,12 +87,12 @@ func destroySet(ctx context.Context, name string) error {
 	}
 }
 
-// errSetBusy says that a rule still refers to a set.
+// errSetBusy says that a rule refers to a set.
 var errSetBusy = errors.New("a rule still refers to it")
 
-// ipsetRequest asks the kernel something about one set.
+// ipsetRequest sends a command about one set.
 func ipsetRequest(command int, set string) ([][]byte, error) {
-	// Without NLM_F_EXCL the kernel calls it a success to remove what is not there.
+	// Without NLM_F_EXCL, destroying a set that does not exist succeeds.
 	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_IPSET<<8|command, nl.GetIpsetFlags(command)|unix.NLM_F_EXCL)
 	req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_INET, Version: unix.NFNETLINK_V0})
 	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_PROTOCOL, nl.Uint8Attr(nl.IPSET_PROTOCOL)))
@@ -74,14 +104,14 @@ func ipsetRequest(command int, set string) ([][]byte, error) {
 	return answer, err
 }
 
-// nodePort is a port that an IPVS service of kube-proxy's may serve on any
-// address of the node.
+// nodePort is a port that an IPVS service of kube-proxy may have on any address of
+// the node.
 type nodePort struct {
 	protocol uint8
 	port     uint16
 }
 
-// nodePorts reads the node ports of IPVS mode, which has them in sets.
+// nodePorts reads the node ports of IPVS mode from its sets.
 func nodePorts() (map[nodePort]bool, error) {
 	out := map[nodePort]bool{}
 	for _, name := range proxySets() {
@@ -105,7 +135,7 @@ func nodePorts() (map[nodePort]bool, error) {
 	return out, nil
 }
 
-// nodePortProtocol is the protocol of the ports in a set; 0 for other sets.
+// nodePortProtocol is the protocol of a set of node ports; 0 for other sets.
 func nodePortProtocol(set string) uint8 {
 	if !strings.Contains(set, "-NODE-PORT-") || strings.Contains(set, "HEALTH-CHECK") {
 		return 0
@@ -123,7 +153,7 @@ func nodePortProtocol(set string) uint8 {
 	return 0
 }
 
-// setPorts are the ports in one message of a listing.
+// setPorts parses the ports in one message of a listing.
 func setPorts(message []byte) []uint16 {
 	if len(message) < nfnetlink.GenHeaderLen {
 		return nil

@@ -16,9 +16,12 @@ import (
 	"sluice/internal/nfnetlink"
 )
 
-// removeIPVS removes the services of IPVS mode, the link with their addresses,
-// and the sets that tell them apart. Which services are kube-proxy's is known
-// from the link and the sets, so these stay as long as the services do.
+// ipvsLink has the addresses of all IPVS services but those of node ports.
+const ipvsLink = "kube-ipvs0"
+
+// removeIPVS removes the services of upstream's IPVS mode, the link with their
+// addresses, and its sets. The link and the sets identify the services of kube-proxy,
+// so they are removed last.
 func removeIPVS(ctx context.Context, log logr.Logger) error {
 	if err := removeVirtualServices(log); err != nil {
 		return err
@@ -38,7 +41,7 @@ func removeLink(log logr.Logger) error {
 	return nil
 }
 
-// proxyLink is the link of IPVS mode; nil if there is none.
+// proxyLink returns the link of IPVS mode; nil if there is none.
 func proxyLink() (netlink.Link, error) {
 	link, err := netlink.LinkByName(ipvsLink)
 	var none netlink.LinkNotFoundError
@@ -51,8 +54,7 @@ func proxyLink() (netlink.Link, error) {
 	return link, nil
 }
 
-// ipvsFile exists where the kernel has IPVS. To ask for it by netlink could
-// load it.
+// ipvsFile exists if IPVS is loaded. A netlink request could load it.
 const ipvsFile = "/proc/thread-self/net/ip_vs"
 
 func removeVirtualServices(log logr.Logger) error {
@@ -61,7 +63,7 @@ func removeVirtualServices(log logr.Logger) error {
 	}
 	link, err := proxyLink()
 	if err != nil || link == nil {
-		return err // who has no link has made no services
+		return err // without the link there are no services of kube-proxy
 	}
 	addresses, err := linkAddresses(link)
 	if err != nil {
@@ -81,7 +83,7 @@ func removeVirtualServices(log logr.Logger) error {
 	}
 	removed := 0
 	for _, s := range services {
-		if !s.proxys(addresses, ports) {
+		if !s.ofKubeProxy(addresses, ports) {
 			continue
 		}
 		if err := s.remove(family.ID); err != nil && !errors.Is(err, unix.ESRCH) {
@@ -123,21 +125,21 @@ const (
 	servicePort     = 4
 )
 
-// virtualService is a service of IPVS; without an address it goes by a mark.
+// virtualService is a service of IPVS; one without an address is selected by a mark.
 type virtualService struct {
 	address  netip.Addr
 	protocol uint8
 	port     uint16
-	key      []byte // by which the kernel knows it, as attributes
+	key      []byte // the attributes that identify it
 }
 
 func (s *virtualService) String() string {
 	return fmt.Sprintf("%v protocol %d", netip.AddrPortFrom(s.address, s.port), s.protocol)
 }
 
-// proxys tells whether kube-proxy made the service: its address is on the link,
-// or its port is a node port. All others belong to somebody else.
-func (s *virtualService) proxys(addresses map[netip.Addr]bool, ports map[nodePort]bool) bool {
+// ofKubeProxy reports whether kube-proxy created the service: its address is on the
+// link, or its port is a node port.
+func (s *virtualService) ofKubeProxy(addresses map[netip.Addr]bool, ports map[nodePort]bool) bool {
 	return s.address.IsValid() && (addresses[s.address] || ports[nodePort{s.protocol, s.port}])
 }
 

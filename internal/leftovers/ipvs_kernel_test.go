@@ -42,7 +42,7 @@ func addVirtualService(t *testing.T, family uint16, key []byte) {
 	}
 }
 
-// haveIPVS loads IPVS and returns the number by which netlink knows it.
+// haveIPVS loads IPVS and returns the ID of its netlink family.
 func haveIPVS(t *testing.T) uint16 {
 	t.Helper()
 	for _, module := range []string{"ip_vs", "ip_vs_rr"} {
@@ -102,7 +102,7 @@ func serviceNames(t *testing.T, family uint16) []string {
 	return names
 }
 
-func TestForeignIPVSServicesAreAllThatRemains(t *testing.T) {
+func TestForeignIPVSServicesStay(t *testing.T) {
 	netnstest.Enter(t)
 	family := haveIPVS(t)
 	addProxyLink(t, "10.96.0.10/32", "fd00:96::a/128")

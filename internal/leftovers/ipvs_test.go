@@ -12,7 +12,7 @@ import (
 	"sluice/internal/nfnetlink"
 )
 
-// described is a service as the kernel describes it, with more than its key.
+// described is a service in the kernel's encoding.
 func described(family, protocol uint16, address netip.Addr, port uint16) []byte {
 	var b []byte
 	b = nfnetlink.AppendAttr(b, serviceFamily, binary.NativeEndian.AppendUint16(nil, family))
@@ -25,11 +25,11 @@ func described(family, protocol uint16, address netip.Addr, port uint16) []byte 
 }
 
 const (
-	scheduler = 6 // attributes that are no part of the key
+	scheduler = 6 // attributes that are not part of the key
 	fwmark    = 5
 )
 
-func TestOnlyIPVSServicesOfKubeProxyGo(t *testing.T) {
+func TestIPVSServicesOfKubeProxy(t *testing.T) {
 	addresses := map[netip.Addr]bool{netip.MustParseAddr("10.96.0.10"): true, netip.MustParseAddr("fd00:96::a"): true}
 	ports := map[nodePort]bool{{unix.IPPROTO_TCP, 30080}: true}
 	service := func(protocol uint16, at string) []byte {
@@ -57,14 +57,14 @@ func TestOnlyIPVSServicesOfKubeProxyGo(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := parseVirtualService(tt.in).proxys(addresses, ports); got != tt.want {
+			if got := parseVirtualService(tt.in).ofKubeProxy(addresses, ports); got != tt.want {
 				t.Errorf("got %v", got)
 			}
 		})
 	}
 }
 
-func TestAnIPVSServiceIsNamedByItsKeyAlone(t *testing.T) {
+func TestIPVSServiceKey(t *testing.T) {
 	key := described(unix.AF_INET, unix.IPPROTO_TCP, netip.MustParseAddr("10.96.0.10"), 80)
 	s := parseVirtualService(nfnetlink.AppendAttr(append([]byte(nil), key...), scheduler, []byte("rr\x00")))
 	if diff := cmp.Diff(key, s.key); diff != "" {
@@ -75,7 +75,7 @@ func TestAnIPVSServiceIsNamedByItsKeyAlone(t *testing.T) {
 	}
 }
 
-func TestNodePortsAreReadFromTheSets(t *testing.T) {
+func TestNodePortsFromSets(t *testing.T) {
 	netnstest.Enter(t)
 	command(t, ipvsSets, "ipset", "restore")
 	got, err := nodePorts()
@@ -91,7 +91,7 @@ func TestNodePortsAreReadFromTheSets(t *testing.T) {
 	}
 }
 
-func TestSetsForIPv6HaveTheirNamesCutOff(t *testing.T) {
+func TestIPv6SetNamesAreTruncated(t *testing.T) {
 	tests := map[string]string{
 		"KUBE-CLUSTER-IP":                "KUBE-6-CLUSTER-IP",
 		"KUBE-LOAD-BALANCER-SOURCE-CIDR": "KUBE-6-LOAD-BALANCER-SOURCE-CID",

@@ -18,7 +18,7 @@ import (
 	"sluice/internal/xtables"
 )
 
-func TestForeignIPTablesRulesAreAllThatRemains(t *testing.T) {
+func TestForeignRulesStay(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.String(), func(t *testing.T) {
 			netnstest.Enter(t)
@@ -40,7 +40,7 @@ func TestForeignIPTablesRulesAreAllThatRemains(t *testing.T) {
 	}
 }
 
-func TestAllKindsOfIPTablesAreCleanedTogether(t *testing.T) {
+func TestAllVariantsAreRemoved(t *testing.T) {
 	netnstest.Enter(t)
 	for _, kind := range kinds {
 		kind.load(t, proxyRules)
@@ -53,8 +53,8 @@ func TestAllKindsOfIPTablesAreCleanedTogether(t *testing.T) {
 	}
 }
 
-// Network plugins can be told to mark packets by KUBE-MARK-MASQ.
-func TestAChainThatAnotherProgramUsesStaysAsItIs(t *testing.T) {
+// Network plugins can be configured to mark packets by KUBE-MARK-MASQ.
+func TestChainInForeignUseStays(t *testing.T) {
 	const plugin = `*nat
 :KUBE-MARK-MASQ - [0:0]
 :CNI-SETMARK - [0:0]
@@ -79,7 +79,7 @@ COMMIT
 	}
 }
 
-func TestTheMarkChainStaysWhereTheCallerLooksAfterIt(t *testing.T) {
+func TestKeepMark(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.String(), func(t *testing.T) {
 			netnstest.Enter(t)
@@ -100,7 +100,7 @@ func TestTheMarkChainStaysWhereTheCallerLooksAfterIt(t *testing.T) {
 	}
 }
 
-func TestAChainThatAnotherProgramUsesIsStillTakenOutOfTheWay(t *testing.T) {
+func TestForeignUseStillUnlinksChain(t *testing.T) {
 	const proxy = `*nat
 :KUBE-SERVICES - [0:0]
 :MINE - [0:0]
@@ -122,8 +122,8 @@ COMMIT
 	}
 }
 
-// withoutEmptyTables leaves out the tables that loading rules made and in which
-// only base chains are left.
+// withoutEmptyTables omits tables that loading rules created and that have no more
+// rules.
 func withoutEmptyTables(listing string) string {
 	var out strings.Builder
 	for table := range strings.SplitSeq(listing, "COMMIT\n") {
@@ -134,7 +134,7 @@ func withoutEmptyTables(listing string) string {
 	return out.String()
 }
 
-func TestVeryManyChainsGo(t *testing.T) {
+func TestVeryManyChainsAreRemoved(t *testing.T) {
 	netnstest.Enter(t)
 	kind := kinds[0]
 	var chains, rules strings.Builder
@@ -151,7 +151,7 @@ func TestVeryManyChainsGo(t *testing.T) {
 	}
 }
 
-func TestNothingIsDoneWhereNothingWasLeftBehind(t *testing.T) {
+func TestNothingLeftOver(t *testing.T) {
 	netnstest.Enter(t)
 	logger := funcr.New(func(_, line string) { t.Errorf("logged: %s", line) }, funcr.Options{})
 	if err := Remove(t.Context(), dataplane.RemoveOptions{Logger: logger}); err != nil {
@@ -204,7 +204,7 @@ table ip kube-proxy2 { chain mine { }; }
 `
 )
 
-func TestForeignNFTablesTablesAreAllThatRemains(t *testing.T) {
+func TestForeignTablesStay(t *testing.T) {
 	d := running(t, netnstest.Enter(t), "nftables")
 	command(t, otherTables, "nft", "-f", "-")
 	want := command(t, "", "nft", "list", "ruleset")
@@ -215,7 +215,7 @@ func TestForeignNFTablesTablesAreAllThatRemains(t *testing.T) {
 	}
 }
 
-func TestTheTableOfOneFamilyGoesAlone(t *testing.T) {
+func TestTableOfOneFamilyIsRemoved(t *testing.T) {
 	netnstest.Enter(t)
 	command(t, "table ip6 kube-proxy { }", "nft", "-f", "-")
 	remove(t, nil)
@@ -224,7 +224,7 @@ func TestTheTableOfOneFamilyGoesAlone(t *testing.T) {
 	}
 }
 
-// ipvsRules are what kube-proxy makes in IPVS mode.
+// ipvsRules are kube-proxy's in IPVS mode.
 const ipvsRules = `*nat
 :KUBE-SERVICES - [0:0]
 :KUBE-POSTROUTING - [0:0]
@@ -274,7 +274,7 @@ add KUBE-6-NODE-PORT-LOCAL-UDP 30053
 add KUBE-6-NODE-PORT-LOCAL-SCTP-HAS 2001:db8::1,sctp:30132
 `
 
-func TestRulesLinkAndSetsOfIPVSModeGo(t *testing.T) {
+func TestIPVSModeIsRemoved(t *testing.T) {
 	for _, variant := range []string{"nft", "legacy"} {
 		t.Run(variant, func(t *testing.T) {
 			netnstest.Enter(t)
@@ -296,7 +296,7 @@ func TestRulesLinkAndSetsOfIPVSModeGo(t *testing.T) {
 	}
 }
 
-func TestASetThatAnotherProgramUsesIsTold(t *testing.T) {
+func TestSetInForeignUseIsReported(t *testing.T) {
 	netnstest.Enter(t)
 	command(t, "create KUBE-CLUSTER-IP hash:ip,port family inet\ncreate KUBE-LOOP-BACK hash:ip,port,ip family inet\n", "ipset", "restore")
 	kinds[0].load(t, "*filter\n-A INPUT -m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT\nCOMMIT\n")

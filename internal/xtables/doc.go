@@ -1,7 +1,7 @@
-// Package xtables asks the kernel about the tables of legacy iptables without
-// its programs: which there are, how large they are, what their chains are called
-// and where their rules lead. Whoever wants to change them needs the programs.
+// Package xtables reads the tables of legacy iptables from the kernel without its
+// commands: which exist, their size, their chains and where their rules lead. Changing
+// them needs the commands.
 //
-// It works in the network namespace of the caller's thread; a Socket stays in
-// that which it was opened in.
+// It works in the network namespace of the caller's thread; a Socket stays in the one
+// in which it was opened.
 package xtables

@@ -8,24 +8,24 @@ import (
 	"slices"
 )
 
-// Table is what a table holds.
+// Table is the contents of a table.
 type Table struct {
-	// Builtin are the chains that the kernel calls, and whether their policy is
-	// to drop. Chains are the others.
+	// Builtin are the built-in chains, and whether their policy is DROP. Chains are
+	// the others.
 	Builtin map[string]bool
 	Chains  []string
 	Rules   []Rule
 }
 
-// Rule is a rule, as far as anybody here wants to know.
+// Rule is a rule, as far as it is parsed.
 type Rule struct {
-	Chain string // that it is in
-	// AnyPacket is whether it matches whatever addresses, interfaces and protocol
-	// a packet has. Matches are its further conditions.
+	Chain string // the chain that it is in
+	// AnyPacket says that it matches any addresses, interfaces and protocol. Matches
+	// are its further conditions.
 	AnyPacket bool
 	Matches   []Extension
-	// Accepts is whether it accepts packets, Jump the chain that it leads into,
-	// by jump or goto, and Target what it does otherwise.
+	// Accepts says that it accepts packets, Jump is the chain that it leads into, by
+	// jump or goto, and Target its target otherwise.
 	Accepts bool
 	Jump    string
 	Target  Extension
@@ -38,8 +38,8 @@ type Extension struct {
 	Info     []byte
 }
 
-// builtin are the names of the chains of hooks, by number.
-var builtin = [5]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
+// BuiltinChains are the names of the built-in chains, by the number of their hook.
+var BuiltinChains = [5]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
 
 // Read reads a table.
 func (s *Socket) Read(table string) (*Table, error) {
@@ -54,16 +54,15 @@ func (s *Socket) Read(table string) (*Table, error) {
 	return t, nil
 }
 
-// The verdicts of a target without a name: linux/netfilter/x_tables.h. Those
-// from 0 on are where to go on.
+// The verdicts of a standard target (linux/netfilter/x_tables.h). Those from 0 on are
+// offsets to continue at.
 const (
 	verdictDrop   int32 = -1
 	verdictAccept int32 = -2
-	verdictNone   int32 = -1 << 31 // of a target with a name
+	verdictNone   int32 = -1 << 31 // of another target
 )
 
-// Lengths of struct xt_entry_match and xt_entry_target, which are alike, and of
-// the name in them.
+// Length of struct xt_entry_match and xt_entry_target, and offsets in them.
 const (
 	extensionLen = 32
 	nameAt       = 2
@@ -72,22 +71,22 @@ const (
 
 var errMalformed = errors.New("it is not laid out as expected")
 
-// entry is a rule as it lies in the table.
+// entry is a rule in the kernel's layout.
 type entry struct {
 	rule    Rule
-	verdict int32 // of a target without a name
-	next    int   // where the next one is
+	verdict int32 // of a standard target
+	next    int   // offset of the next one
 }
 
 // errorTarget is the target of an entry that begins a chain, with the chain's
 // name as its data, and of the last one of a table.
 const errorTarget = "ERROR"
 
-// parse reads the entries of a table: those of the built-in chains, each of which
-// ends with its policy, and then those of the others, which end with a return.
+// parse parses the entries of a table: those of the built-in chains, each of which ends
+// with its policy, and then those of the others, which end with a return.
 func (f *Family) parse(info Info, blob []byte) (*Table, error) {
 	t := &Table{Builtin: map[string]bool{}}
-	starts := map[int]string{} // where chains begin that rules can lead to
+	starts := map[int]string{} // chains by the offset of their first rule
 	var entries []entry
 	chain := ""
 	for at := 0; at < len(blob); {
@@ -119,7 +118,7 @@ func (f *Family) parse(info Info, blob []byte) (*Table, error) {
 		at = e.next
 	}
 	for _, e := range entries {
-		if e.verdict >= 0 && int(e.verdict) != e.next { // without a target, it leads to the next one
+		if e.verdict >= 0 && int(e.verdict) != e.next { // a rule without a target leads to the next one
 			e.rule.Jump = starts[int(e.verdict)]
 		}
 		t.Rules = append(t.Rules, e.rule)
@@ -127,17 +126,17 @@ func (f *Family) parse(info Info, blob []byte) (*Table, error) {
 	return t, nil
 }
 
-// hookAt is the built-in chain that has one of these places there, "" for none.
-func hookAt(info Info, places [5]uint32, at int) string {
-	for hook, name := range builtin {
-		if info.ValidHooks&(1<<hook) != 0 && int(places[hook]) == at {
+// hookAt is the built-in chain that has one of these offsets, "" for none.
+func hookAt(info Info, offsets [5]uint32, at int) string {
+	for hook, name := range BuiltinChains {
+		if info.ValidHooks&(1<<hook) != 0 && int(offsets[hook]) == at {
 			return name
 		}
 	}
 	return ""
 }
 
-// entry reads struct ipt_entry or ip6t_entry with its matches and its target.
+// entry parses struct ipt_entry or ip6t_entry with its matches and its target.
 func (f *Family) entry(blob []byte, at int) (e entry, err error) {
 	header := f.entryLen
 	if len(blob)-at < header {
@@ -171,13 +170,13 @@ func extension(b []byte) Extension {
 	return Extension{text(b[nameAt:revisionAt]), b[revisionAt], b[extensionLen:]}
 }
 
-// text is what comes before a zero.
+// text is a string up to its terminating zero.
 func text(b []byte) string {
 	before, _, _ := bytes.Cut(b, []byte{0})
 	return string(before)
 }
 
-// ReadAll reads those of the named tables that are there.
+// ReadAll reads those of the named tables that exist.
 func (f *Family) ReadAll(tables ...string) (out map[string]*Table, err error) {
 	present, err := f.Tables()
 	if err != nil || len(present) == 0 {

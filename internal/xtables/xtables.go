@@ -15,15 +15,14 @@ import (
 
 // Family is the iptables of one IP family.
 type Family struct {
-	// Command is what its programs are called.
+	// Command is the name of its command.
 	Command string
-	// names is the file with the names of the tables that are there.
+	// names is the file with the names of the tables that exist.
 	names string
-	// domain and level are what a socket that knows the tables is made with and
-	// asked by.
+	// domain and level are of the socket and of its options.
 	domain, level int
-	// entryLen is the length of a rule before its matches, and offsetsAt where
-	// it says how long it is with them, and with its target.
+	// entryLen is the length of a rule before its matches, and offsetsAt the offset of
+	// its length with them, and with its target.
 	entryLen, offsetsAt int
 }
 
@@ -33,8 +32,7 @@ var (
 	IPv6 = &Family{"ip6tables", "/proc/thread-self/net/ip6_tables_names", unix.AF_INET6, unix.SOL_IPV6, 168, 140}
 )
 
-// Tables are the names of the tables that are there. To ask for any other by
-// Info or Read makes it.
+// Tables returns the names of the tables that exist. Info and Read create any other.
 func (f *Family) Tables() ([]string, error) {
 	text, err := os.ReadFile(f.names)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -46,7 +44,7 @@ func (f *Family) Tables() ([]string, error) {
 	return strings.Fields(string(text)), nil
 }
 
-// Socket is what the kernel is asked through.
+// Socket reads tables.
 type Socket struct {
 	*Family
 	fd int
@@ -64,30 +62,29 @@ func (f *Family) Open() (*Socket, error) {
 // Close closes the socket.
 func (s *Socket) Close() error { return unix.Close(s.fd) }
 
-// What the kernel wants to be asked, the same for both families
-// (linux/netfilter_ipv4/ip_tables.h).
+// Socket options, the same for both families (linux/netfilter_ipv4/ip_tables.h).
 const (
 	getInfo    = 64 // IPT_SO_GET_INFO
 	getEntries = 65 // IPT_SO_GET_ENTRIES
 
-	nameLen   = 32 // a table's name, with which both questions begin
+	nameLen   = 32 // a table's name, with which both requests start
 	entriesAt = 40 // struct ipt_get_entries, before the entries
 )
 
-// Info is the state of a table: struct ipt_getinfo behind the name.
+// Info is the size of a table: struct ipt_getinfo behind the name.
 type Info struct {
 	ValidHooks uint32
-	// Hooks and Underflows are where each hook begins and has its last rule.
+	// Hooks and Underflows are the offsets of the first and last rule of each hook.
 	Hooks, Underflows [5]uint32
-	// Entries is how many there are: one for each rule, two for each chain. Size
-	// is how many bytes they have.
+	// Entries is their number, one for each rule and two for each chain, and Size their
+	// length in bytes.
 	Entries, Size uint32
 }
 
-// Info asks for the state of a table.
+// Info returns the size of a table.
 func (s *Socket) Info(table string) (Info, error) {
 	var info Info
-	buf := question(table, nameLen+binary.Size(info))
+	buf := request(table, nameLen+binary.Size(info))
 	if err := s.ask(getInfo, buf); err != nil {
 		return info, fmt.Errorf("ask for the state of table %s of %s: %w", table, s.Command, err)
 	}
@@ -95,12 +92,12 @@ func (s *Socket) Info(table string) (Info, error) {
 	return info, err
 }
 
-// attempts is how often a table that somebody else changes meanwhile is read.
+// attempts is how often a table is read again because others changed it meanwhile.
 const attempts = 5
 
-// read reads a table as it lies in the kernel.
+// read reads a table in the kernel's layout.
 func (s *Socket) read(table string) (Info, []byte, error) {
-	// The second question must have the size that is the answer to the first.
+	// The second request must have the size that the first one returned.
 	for attempt := 1; ; attempt++ {
 		info, err := s.Info(table)
 		if err != nil {
@@ -116,15 +113,15 @@ func (s *Socket) read(table string) (Info, []byte, error) {
 	}
 }
 
-// Sum is a number that is another when a table is, whatever its packets did: changes
-// that leave its size as it is show as well. The same seed gives the same number.
-func (s *Socket) Sum(table string, seed maphash.Seed) (uint64, error) {
+// Checksum hashes a table without its counters. It also shows changes that keep
+// the size of the table.
+func (s *Socket) Checksum(table string, seed maphash.Seed) (uint64, error) {
 	_, blob, err := s.read(table)
 	if err != nil {
 		return 0, err
 	}
 	for at := 0; at+s.entryLen <= len(blob); {
-		// Behind the offsets are what the kernel notes for itself, and counters.
+		// Behind the offsets are internal fields and counters.
 		clear(blob[at+s.offsetsAt+4 : at+s.entryLen])
 		next := int(binary.NativeEndian.Uint16(blob[at+s.offsetsAt+2:]))
 		if next == 0 {
@@ -136,20 +133,20 @@ func (s *Socket) Sum(table string, seed maphash.Seed) (uint64, error) {
 }
 
 func (s *Socket) entries(table string, size uint32) ([]byte, error) {
-	buf := question(table, entriesAt+int(size))
+	buf := request(table, entriesAt+int(size))
 	binary.NativeEndian.PutUint32(buf[nameLen:], size)
 	err := s.ask(getEntries, buf)
 	return buf[entriesAt:], err
 }
 
-// question has the name of a table, and room for the answer.
-func question(table string, size int) []byte {
+// request has the name of a table, and room for the answer.
+func request(table string, size int) []byte {
 	buf := make([]byte, size)
 	copy(buf[:nameLen-1], table)
 	return buf
 }
 
-// ask is getsockopt in full: the buffer holds the question, and then the answer.
+// ask is getsockopt with a buffer that holds the request, and then the answer.
 func (s *Socket) ask(option int, buf []byte) error {
 	length := uint32(len(buf))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(s.fd), uintptr(s.level), uintptr(option),

@@ -17,7 +17,7 @@ import (
 
 var families = []*Family{IPv4, IPv6}
 
-// restore has iptables-legacy write to a table.
+// restore writes to a table with iptables-legacy.
 func restore(t *testing.T, f *Family, lines ...string) {
 	t.Helper()
 	cmd := exec.Command(f.Command+"-legacy-restore", "--noflush", "--wait=60")
@@ -38,7 +38,7 @@ func open(t *testing.T, f *Family) *Socket {
 	return s
 }
 
-func TestTablesAndChainsAreSeenWithoutAnyProgram(t *testing.T) {
+func TestReadTablesAndChains(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.Command, func(t *testing.T) {
 			netnstest.Enter(t)
@@ -67,7 +67,7 @@ func TestTablesAndChainsAreSeenWithoutAnyProgram(t *testing.T) {
 	}
 }
 
-func TestAChangeOfATableShowsInItsState(t *testing.T) {
+func TestInfoChangesWithTheTable(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.Command, func(t *testing.T) {
 			netnstest.Enter(t)
@@ -92,16 +92,15 @@ func TestAChangeOfATableShowsInItsState(t *testing.T) {
 	}
 }
 
-// Packets that are counted change nothing, and whatever else changes does, be it of the
-// same size.
-func TestTheSumOfATableTellsOfEveryChange(t *testing.T) {
+// Counters do not change the checksum, and any other change does, even one of the same size.
+func TestChecksumChangesWithTheTable(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.Command, func(t *testing.T) {
 			netnstest.Enter(t)
 			restore(t, f, "*nat", ":MINE - [0:0]", "-A MINE -p tcp -m tcp --dport 1 -j RETURN", "-A OUTPUT -j MINE")
 			s, seed := open(t, f), maphash.MakeSeed()
 			sum := func() uint64 {
-				n, err := s.Sum("nat", seed)
+				n, err := s.Checksum("nat", seed)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -120,7 +119,7 @@ func TestTheSumOfATableTellsOfEveryChange(t *testing.T) {
 	}
 }
 
-func TestATableThatIsNotThereIsAnError(t *testing.T) {
+func TestMissingTableIsAnError(t *testing.T) {
 	netnstest.Enter(t)
 	got, err := open(t, IPv4).Read("no such table")
 	if err == nil || got != nil {
@@ -128,8 +127,8 @@ func TestATableThatIsNotThereIsAnError(t *testing.T) {
 	}
 }
 
-// Verdicts, jumps and extensions are what the programs wrote.
-func TestRulesAreReadAsTheProgramsWroteThem(t *testing.T) {
+// Verdicts, jumps and extensions are read as iptables-legacy wrote them.
+func TestReadRules(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.Command, func(t *testing.T) {
 			netnstest.Enter(t)

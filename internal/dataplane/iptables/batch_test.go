@@ -10,9 +10,9 @@ import (
 	"sluice/internal/plan"
 )
 
-// When very much is written or removed, that happens piece by piece. Packets
-// notice nothing: all the time a frontend that stays leads to its endpoints.
-func TestWritingInPiecesDisturbsNobody(t *testing.T) {
+// Very many chains are written and removed in batches. Meanwhile every frontend that
+// stays leads to its endpoints.
+func TestBatchesKeepTrafficWorking(t *testing.T) {
 	t.Logf("seed %d (repeat with -seed)", *seed)
 	ctx := context.Background()
 	pieces := 0
@@ -30,7 +30,7 @@ func TestWritingInPiecesDisturbsNobody(t *testing.T) {
 				return crowd.desired.Frontends[k] != before[k] || k.NodePort()
 			})
 			h.writes = 0
-			h.watch = func() { crowd.checkWaysTo(t, h, stay) }
+			h.onWrite = func() { crowd.checkWaysTo(t, h, stay) }
 			if rng.IntN(2) == 0 {
 				ok(t, d.Apply(ctx, change))
 			} else {

@@ -20,13 +20,13 @@ import (
 // placeAt is where a packet goes that is for the frontend with that key.
 var placeAt = dataplanetest.Destination
 
-// described is what a test looks at.
+// described is the part of a Description that is compared.
 type described struct {
 	Present        bool
 	Route, Outside string
 }
 
-// what is the text of all that was found.
+// what is the text of all objects.
 func what(d dataplane.Description) string {
 	var b strings.Builder
 	for _, o := range d.Objects {
@@ -35,7 +35,7 @@ func what(d dataplane.Description) string {
 	return b.String()
 }
 
-func TestDescribeReadsWhatTheKernelHolds(t *testing.T) {
+func TestDescribeReadsTheKernel(t *testing.T) {
 	tests := []struct {
 		name  string
 		at    dataplane.Destination
@@ -103,7 +103,7 @@ func TestDescribeReadsWhatTheKernelHolds(t *testing.T) {
 
 // Random frontends, with trees and pools of all sizes, are described as they
 // were programmed.
-func TestDescribeFindsWhatWasProgrammed(t *testing.T) {
+func TestDescribeRandomFrontends(t *testing.T) {
 	t.Logf("seed %d (repeat with -seed)", *seed)
 	for i := range 1 + *histories/5 {
 		crowd := newCrowd(rand.New(rand.NewPCG(*seed, uint64(i))))
@@ -112,7 +112,7 @@ func TestDescribeFindsWhatWasProgrammed(t *testing.T) {
 		for _, k := range crowd.keys() {
 			f := crowd.desired.Frontends[k]
 			if f.Filtered && len(f.Sources) == 0 {
-				continue // nobody gets as far as the endpoints
+				continue // no packet reaches the endpoints
 			}
 			at := dataplane.Destination{Key: k, IP: k.Addr}
 			if k.NodePort() {
@@ -141,7 +141,7 @@ func checkPool(t *testing.T, k plan.Key, got []netip.AddrPort, size int, want *p
 	}
 }
 
-func TestDescribeRecallsTheEndpointOfAClient(t *testing.T) {
+func TestDescribeRemembersClients(t *testing.T) {
 	tests := []struct {
 		name     string
 		at       dataplane.Destination
@@ -152,7 +152,7 @@ func TestDescribeRecallsTheEndpointOfAClient(t *testing.T) {
 		{"IPv4", placeAt("10.96.0.1:53", model.UDP, ""), "10.244.0.2:8080", "10.244.0.7", ""},
 		{"IPv6", placeAt("[fd00:10:96::1]:53", model.UDP, ""), "[fd00:10:244::2]:8080", "fd00:10:244::7", ""},
 		{"one of very many endpoints", placeAt("10.96.0.1:81", model.TCP, ""), "10.244.1.30:8080", "10.244.0.7", ""},
-		{"somebody else", placeAt("10.96.0.1:53", model.UDP, ""), "10.244.0.2:8080", "10.244.0.7", "10.244.0.77"},
+		{"another client", placeAt("10.96.0.1:53", model.UDP, ""), "10.244.0.2:8080", "10.244.0.7", "10.244.0.77"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestDescribeRecallsTheEndpointOfAClient(t *testing.T) {
 	}
 }
 
-func TestClientsAreFoundInTheKernelsList(t *testing.T) {
+func TestFindClient(t *testing.T) {
 	const list = "src=10.0.0.1 ttl: 64 last_seen: 4298878122 oldest_pkt: 1 4298878122\n" +
 		"\n" +
 		"src=10.0.0.2 ttl: 0 last_seen: nonsense oldest_pkt: 1 5\n" +
@@ -215,7 +215,7 @@ func TestClientsAreFoundInTheKernelsList(t *testing.T) {
 	}
 }
 
-func TestDescribeSaysWhatSomebodyElseRemoved(t *testing.T) {
+func TestDescribeAfterForeignDeletes(t *testing.T) {
 	inEachVariant(t, func(t *testing.T, k *kernel) {
 		d := k.dataplane()
 		ok(t, d.Reconcile(t.Context(), variety()))
@@ -231,7 +231,7 @@ func TestDescribeSaysWhatSomebodyElseRemoved(t *testing.T) {
 	})
 }
 
-func TestDescribeBeforeTheFirstReconcileSaysThatItIsTooEarly(t *testing.T) {
+func TestDescribeBeforeReconcile(t *testing.T) {
 	d := newFakeDriver().dataplane(t)
 	if _, err := d.Describe(t.Context(), placeAt("10.96.0.1:80", model.TCP, ""), netip.Addr{}); err == nil {
 		t.Error("no error")
@@ -245,7 +245,7 @@ func TestDescribeWhileTheFrontendChanges(t *testing.T) {
 	dataplanetest.DescribeWhileChanging(t, d, at, desired.Frontends[at.Key], 20)
 }
 
-func TestProgressIsTold(t *testing.T) {
+func TestProgress(t *testing.T) {
 	desired := variety()
 	tests := []struct {
 		name string
@@ -271,12 +271,12 @@ func TestProgressIsTold(t *testing.T) {
 			r := ok(t, tt.do(d))
 			for i, p := range told {
 				if p.Total != tt.want || i > 0 && (p.Done < told[i-1].Done || p.Transactions < told[i-1].Transactions) {
-					t.Errorf("it told %+v after %+v, with %d to write", p, told[max(i-1, 0)], tt.want)
+					t.Errorf("reported %+v after %+v, with %d to write", p, told[max(i-1, 0)], tt.want)
 				}
 			}
 			if n := len(told); n < 3 || told[0] != (dataplane.Progress{Total: tt.want}) ||
 				told[n-1] != (dataplane.Progress{Done: tt.want, Total: tt.want, Transactions: r.Transactions}) {
-				t.Errorf("it told %+v", told)
+				t.Errorf("reported %+v", told)
 			}
 		})
 	}

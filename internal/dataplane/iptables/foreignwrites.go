@@ -20,7 +20,7 @@ const (
 	quietShare = 100
 )
 
-// foreignWrites is what is known of writes of other programs.
+// foreignWrites is the state of detecting writes of other programs.
 type foreignWrites struct {
 	// commits counts our own commits; committing says that one is in progress, and
 	// that listings taken meanwhile mean nothing.
@@ -51,7 +51,7 @@ func (d *Dataplane) watchOthers() {
 			timer.Reset(d.period)
 		}
 		if good, err := d.inspect(d.ctx, false); err != nil && d.ctx.Err() == nil {
-			d.logger.V(1).Info("Cannot tell whether somebody else changed iptables", "reason", err.Error())
+			d.logger.V(1).Info("Cannot tell whether other programs changed iptables", "reason", err.Error())
 		} else if !good {
 			d.disturbed.Notify()
 		}

@@ -24,10 +24,9 @@ var (
 	histories = flag.Int("histories", 50, "random event histories to try in each variant of iptables, and on paper")
 )
 
-// What the kernel holds depends on the objects there are now, and not on how
-// they came to be: a random history of changes, each written as a difference,
-// leaves the same as writing the last state into an empty kernel, and both are
-// what the kernel reports.
+// The contents of the kernel depend on the current objects, and not on their history: a
+// random history of changes, each written as a difference, leaves the same as writing
+// the last state into an empty kernel, and the mirror agrees with both.
 func TestIncrementalIsFromScratchIsKernel(t *testing.T) {
 	t.Logf("seed %d (repeat with -seed)", *seed)
 	inEachVariant(t, func(t *testing.T, k *kernel) {
@@ -47,9 +46,9 @@ func TestIncrementalIsFromScratchIsKernel(t *testing.T) {
 	})
 }
 
-// The same with many more frontends than a kernel could be given in the time, so
-// that trees grow, part and grow together again.
-func TestTreesDependOnWhatIsThereOnly(t *testing.T) {
+// The same on the fake with many more frontends than a kernel could be given in the
+// time, so that trees split and merge.
+func TestTreesDoNotDependOnHistory(t *testing.T) {
 	t.Logf("seed %d (repeat with -seed)", *seed)
 	ctx := context.Background()
 	for i := range *histories {
@@ -185,7 +184,7 @@ func (c *crowd) keys() []plan.Key {
 	return keys
 }
 
-// checkWays sends a packet to every frontend, on paper.
+// checkWays follows a packet to every frontend on the fake.
 func (c *crowd) checkWays(t *testing.T, h *fakeDriver) {
 	t.Helper()
 	c.checkWaysTo(t, h, c.keys())

@@ -18,7 +18,7 @@ import (
 	"sluice/internal/testkit"
 )
 
-// What tests of all dataplanes share.
+// Shared by the tests of all dataplanes.
 var (
 	ok        = dataplanetest.OK
 	prefixes  = testkit.Prefixes
@@ -26,7 +26,7 @@ var (
 	key       = dataplanetest.Key
 )
 
-// kernel is a network namespace of a test's own.
+// kernel is the network namespace of a test.
 type kernel struct {
 	t       testing.TB
 	ns      *netnstest.Namespace
@@ -59,8 +59,7 @@ func (k *kernel) iptables(args string) string {
 	return k.run("", "iptables-"+k.variant.String(), strings.Fields(args)...)
 }
 
-// dump lists the tables that we have chains in, of both families, without what
-// changes by itself.
+// dump lists the tables that we have chains in, of both families, without counters.
 func (k *kernel) dump() string {
 	k.t.Helper()
 	var b strings.Builder
@@ -90,7 +89,7 @@ func (k *kernel) dataplane() *Dataplane {
 	return d
 }
 
-// remove removes what Remove does, in the namespace.
+// remove calls Remove in the namespace.
 func (k *kernel) remove() {
 	k.t.Helper()
 	err := k.ns.Do(func() error { return Remove(k.t.Context(), dataplane.RemoveOptions{Logger: logr.Discard()}) })
@@ -99,7 +98,7 @@ func (k *kernel) remove() {
 	}
 }
 
-// settings of a node with everything switched on.
+// settings are those of a node with everything enabled.
 func settings() plan.Settings {
 	s := dataplanetest.Settings()
 	s.DropInvalid = true
@@ -108,7 +107,7 @@ func settings() plan.Settings {
 
 func name(s string) model.Name { return model.Name{Namespace: "test", Name: s} }
 
-// variety has a frontend of every sort, in both families.
+// variety has a frontend of every kind, in both families.
 func variety() *plan.Desired {
 	d := &plan.Desired{Settings: settings(), Frontends: map[plan.Key]*plan.Frontend{}}
 	add := func(service string, f plan.Frontend) {

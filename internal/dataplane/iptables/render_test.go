@@ -18,9 +18,8 @@ import (
 
 var renders = flag.Int("renders", 10, "random states to render for each variant of iptables")
 
-// asSaved is what is rendered in the form of dump: hooks that are put in one
-// before the other stand below each other, and nothing is said of tables and the
-// order of chains.
+// asSaved converts rendered text to the form of dump: inserted hooks in their final
+// order, without tables and the order of chains.
 func asSaved(text string) []string {
 	var lines, hooks []string
 	for line := range strings.Lines(text) {
@@ -97,7 +96,7 @@ func TestRenderedIsWhatIPTablesSaves(t *testing.T) {
 	})
 }
 
-func TestRenderingTheSameTwiceGivesTheSameText(t *testing.T) {
+func TestRenderIsDeterministic(t *testing.T) {
 	text := func() string {
 		var b strings.Builder
 		if err := Render(&b, cluster(300, 3), []model.Family{model.IPv4}); err != nil {

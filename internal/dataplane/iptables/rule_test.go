@@ -35,7 +35,7 @@ func TestRulesAreWrittenAsListed(t *testing.T) {
 	}
 }
 
-func TestChainNamesTellWhatTheyAreFor(t *testing.T) {
+func TestTreeChainNames(t *testing.T) {
 	v4 := serviceKey(netip.MustParseAddr("10.96.17.5"), model.TCP, 8080)
 	v6 := serviceKey(netip.MustParseAddr("fd00::5"), model.TCP, 8080)
 	for _, tc := range []struct {
@@ -60,7 +60,7 @@ func TestChainNamesTellWhatTheyAreFor(t *testing.T) {
 	}
 }
 
-func TestChainsOfOthersAreNotOurs(t *testing.T) {
+func TestForeignChainsAreNotOwned(t *testing.T) {
 	for _, chain := range []string{
 		"KUBE-FIREWALL", "KUBE-KUBELET-CANARY", "KUBE-IPTABLES-HINT", "KUBE-MARK-DROP", "KUBE-NODE-PORT",
 		"KUBE-SVC-short", "KUBE-SVC-AAAAAAAAAAAAAAA1", "cali-PREROUTING", "PREROUTING", "DOCKER", "",

@@ -15,7 +15,7 @@ const (
 	mangle = iptables.Mangle
 )
 
-// table is what is known of a table in the kernel.
+// table mirrors a table in the kernel.
 type table struct {
 	iptables.Table
 	// mirror are the fingerprints of our chains in the kernel.

@@ -8,15 +8,14 @@ import (
 	"sluice/internal/model"
 )
 
-// packet is as much of one as trees look at.
+// packet is the part of one that trees match.
 type packet struct {
 	to       netip.AddrPort
 	protocol model.Protocol
 }
 
-// walk is the way of a packet through a table. Of what rules say besides where
-// a packet goes to, nothing is true: it meets as many rules as can be, and the
-// last endpoint of a pool.
+// walk is the path of a packet through a table. Only matches on the destination are
+// true: it meets as many rules as possible, and the last endpoint of a pool.
 type walk struct {
 	*fakeTable
 	packet
@@ -24,7 +23,7 @@ type walk struct {
 	last string // the target at which it ended
 }
 
-// enter walks through a chain, and tells whether the way ended there.
+// enter walks through a chain, and reports whether the path ended there.
 func (w *walk) enter(chain string) bool {
 	for _, r := range w.chains[chain] {
 		w.met++
@@ -81,7 +80,7 @@ func (w *walk) matches(r string) bool {
 	return true
 }
 
-// walk sends a packet through a chain of the table.
+// walk follows a packet through a chain of the table.
 func (t *fakeTable) walk(chain string, p packet) *walk {
 	w := &walk{fakeTable: t, packet: p}
 	w.enter(chain)

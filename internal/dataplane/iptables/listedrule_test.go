@@ -1,49 +1,13 @@
 package iptables
 
 import (
-	"context"
 	"net/netip"
-	"strings"
 	"testing"
 
 	"sluice/internal/model"
 )
 
-// An iptables that prints rules in other words than ours is understood after
-// one more writing, and not written to for ever.
-func TestOtherFormOfListingIsLearnt(t *testing.T) {
-	ctx := context.Background()
-	h := newFakeDriver()
-	h.form = func(text string) string {
-		return strings.ReplaceAll(text, "--probability 0.50000000000", "--probability 0.5")
-	}
-	ok(t, h.dataplane(t).Reconcile(ctx, variety()))
-	d := h.dataplane(t)
-	if r := ok(t, d.Reconcile(ctx, variety())); r.Transactions == 0 {
-		t.Error("nothing was written, although the listing is not what it should be")
-	}
-	for range 2 {
-		h.generation++ // somebody else wrote
-		if good, err := d.Verify(ctx); err != nil || !good {
-			t.Errorf("Verify says %v, %v", good, err)
-		}
-		if r := ok(t, d.Reconcile(ctx, variety())); r.Transactions != 0 {
-			t.Errorf("%d transactions, although nothing changed", r.Transactions)
-		}
-	}
-	// What is really damaged is still seen.
-	for tab, ft := range h.tables {
-		if tab.Name == nat {
-			ft.chains[servicesChain] = ft.chains[servicesChain][1:]
-		}
-	}
-	h.generation++
-	if good, err := d.Verify(ctx); err != nil || good {
-		t.Errorf("Verify says %v, %v of a chain without its first rule", good, err)
-	}
-}
-
-func TestListedRulesTellWhereTheyLead(t *testing.T) {
+func TestParseRule(t *testing.T) {
 	tests := []struct {
 		name, in string
 		want     listedRule
@@ -73,8 +37,8 @@ func TestListedRulesTellWhereTheyLead(t *testing.T) {
 	}
 }
 
-// Whatever somebody else writes into our chains is read.
-func FuzzListedRule(f *testing.F) {
+// Any rule that others write into our chains is parsed.
+func FuzzParseRule(f *testing.F) {
 	f.Add("-A KUBE-SERVICES -d 10.96.0.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.0.0.1:80")
 	f.Add(`! -d "" --dport :-1 -m recent -j`)
 	f.Fuzz(func(t *testing.T, line string) {

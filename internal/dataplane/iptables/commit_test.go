@@ -18,7 +18,7 @@ import (
 	"sluice/internal/plan"
 )
 
-// TestMain gives the tests a lock of their own: that of the machine is for all
+// TestMain gives the tests a lock of their own: the host's is shared by all network
 // namespaces.
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "iptables-test")
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// impossible is a frontend that iptables refuses: its endpoint is of the other family.
+// impossible is a frontend that iptables refuses: its endpoint has the other family.
 func impossible() *plan.Frontend {
 	return &plan.Frontend{Key: key("10.96.0.66:80", model.TCP), Service: name("bad"),
 		Route: plan.Route{Endpoints: endpoints("[fd00::66]:80")}}
@@ -62,9 +62,9 @@ func TestOnlyTheRefusedFrontendFails(t *testing.T) {
 	})
 }
 
-// Legacy says of what the kernel refuses only that it does: the culprits are
-// found by halving.
-func TestCulpritsAreFoundWithoutALineNumber(t *testing.T) {
+// Legacy does not name the line that the kernel refuses: the frontends are found by
+// bisection.
+func TestRefusalsWithoutLineAreBisected(t *testing.T) {
 	ctx := context.Background()
 	for _, mute := range []bool{false, true} {
 		h := newFakeDriver()
@@ -93,8 +93,8 @@ func TestCulpritsAreFoundWithoutALineNumber(t *testing.T) {
 	}
 }
 
-// What is refused with no frontend at all is nobody's fault.
-func TestRefusalOfTheFixedPartFailsAsAWhole(t *testing.T) {
+// A refusal that remains without any frontend is not due to one.
+func TestRefusedFixedChainsFailAll(t *testing.T) {
 	h := newFakeDriver()
 	h.refuse = func(line string) string {
 		if strings.Contains(line, "MASQUERADE") {

@@ -18,19 +18,18 @@ import (
 	"sluice/internal/nft"
 )
 
-// fakeDriver understands iptables-restore's input as far as we write it, and is as
-// strict as the kernel: what leads nowhere, or removes what is in use, is
-// refused, and with it all of a table.
+// fakeDriver understands the input of iptables-restore as far as we write it, and is as
+// strict as the kernel: a table with rules that lead nowhere is refused as a whole.
 type fakeDriver struct {
 	tables map[iptables.Table]*fakeTable
-	// refuse is a reason to refuse a line, "" for none.
+	// refuse returns a reason to refuse a line, "" for none.
 	refuse func(line string) string
-	// form is how a rule is listed, if not as it was written.
+	// form changes how rules are listed.
 	form func(rule string) string
-	// mute leaves the number of the line out of refusals, as legacy does.
+	// mute omits the line number in refusals, as legacy does.
 	mute bool
-	// watch is called after each piece of writing.
-	watch      func()
+	// onWrite is called after each write.
+	onWrite    func()
 	writes     int
 	generation uint32
 }
@@ -58,7 +57,7 @@ func newFakeDriver() *fakeDriver {
 	return h
 }
 
-// dataplane is one on the fake host.
+// dataplane opens a Dataplane on the fake.
 func (h *fakeDriver) dataplane(t testing.TB) *Dataplane {
 	t.Helper()
 	d, err := New(Options{Logger: logr.Discard()})
@@ -179,8 +178,8 @@ func (h *fakeDriver) Restore(_ context.Context, f model.Family, input io.Reader)
 			return fail("%s in %q", reason, line)
 		}
 	}
-	if h.watch != nil {
-		h.watch()
+	if h.onWrite != nil {
+		h.onWrite()
 	}
 	return nil
 }
@@ -189,7 +188,7 @@ func (t *fakeTable) clone() *fakeTable {
 	return &fakeTable{t.builtin, maps.Clone(t.chains)}
 }
 
-// do carries a line out, or says why not.
+// do executes a line, or returns a reason to refuse it.
 func (t *fakeTable) do(line string) string {
 	word, rest, _ := strings.Cut(line, " ")
 	if chain, ok := strings.CutPrefix(word, ":"); ok {
@@ -219,14 +218,14 @@ func (t *fakeTable) do(line string) string {
 		if len(rules) > 0 {
 			return "the chain is not empty"
 		}
-		delete(t.chains, chain) // whether it was in use is checked at the end
+		delete(t.chains, chain) // check finds rules that lead to it
 	default:
-		return "what is that"
+		return "unknown command"
 	}
 	return ""
 }
 
-// check says what is wrong with a table.
+// check returns a reason to refuse a table.
 func (t *fakeTable) check() string {
 	for _, rules := range t.chains {
 		for _, r := range rules {
@@ -239,7 +238,7 @@ func (t *fakeTable) check() string {
 	return ""
 }
 
-// target is what a rule leads to.
+// target is the target of a rule.
 func target(rule string) string {
 	at := max(strings.LastIndex(rule, "-j "), strings.LastIndex(rule, "-g "))
 	if at < 0 {

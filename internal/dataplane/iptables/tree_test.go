@@ -11,8 +11,8 @@ import (
 	"sluice/internal/plan"
 )
 
-// A packet meets few rules, however many Services, ports and endpoints there
-// are, whether it is for one of them or not.
+// A packet meets few rules, however many Services, ports and endpoints there are, and
+// whether it is for one of them or not.
 func TestPacketsMeetFewRules(t *testing.T) {
 	v4 := netip.MustParseAddr
 	for _, tc := range []struct {
@@ -70,7 +70,7 @@ func nodePorts(n int) *plan.Desired {
 	return d
 }
 
-// A change writes what it touches only.
+// A change writes only what it touches.
 func TestChangeWritesFewRules(t *testing.T) {
 	ctx := context.Background()
 	for _, tc := range []struct {

@@ -6,9 +6,8 @@ import (
 	"sluice/internal/plan"
 )
 
-// Names of interfaces that a configuration can have reach the kernel, and are found
-// again there.
-func TestAnyNameOfAnInterface(t *testing.T) {
+// Any valid name of an interface in a configuration is written, and listed again, as it is.
+func TestInterfaceNames(t *testing.T) {
 	inEachVariant(t, func(t *testing.T, k *kernel) {
 		for _, name := range []string{"br0", "exactly-15-byte", "br+", "*", "-x", "!x", "#x", "a;b", "ü"} {
 			for _, detector := range []plan.Detector{{Interface: name}, {InterfacePrefix: name}} {

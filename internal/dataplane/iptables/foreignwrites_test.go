@@ -17,17 +17,17 @@ import (
 	"sluice/internal/xtables"
 )
 
-// disturbedSoon waits until the dataplane noticed what somebody did.
+// disturbedSoon waits until the dataplane detects a foreign write.
 func disturbedSoon(t *testing.T, d *Dataplane) {
 	t.Helper()
 	select {
 	case <-d.Disturbed():
 	case <-time.After(30 * time.Second):
-		t.Fatal("it was not noticed")
+		t.Fatal("it was not detected")
 	}
 }
 
-func TestWhatOthersDidIsMended(t *testing.T) {
+func TestForeignWritesAreRepaired(t *testing.T) {
 	for _, tc := range []struct{ name, commands string }{
 		{"table nat flushed", "-t nat -F"},
 		{"all chains deleted", "-t nat -F; -t nat -X"},
@@ -65,9 +65,9 @@ func TestWhatOthersDidIsMended(t *testing.T) {
 	}
 }
 
-// A chain with another name is somebody else's, and stays. That it was renamed shows
-// neither in the number of entries of a table nor in their size.
-func TestARenamedChainIsMadeAgain(t *testing.T) {
+// A renamed chain is foreign, and stays. Renaming changes neither the number of entries
+// of a table nor their size.
+func TestRenamedChainIsRestored(t *testing.T) {
 	inEachVariant(t, func(t *testing.T, k *kernel) {
 		ctx := context.Background()
 		d := k.dataplane()
@@ -86,7 +86,7 @@ func TestARenamedChainIsMadeAgain(t *testing.T) {
 	})
 }
 
-// busyDriver has a change written while a table is being listed, a few times.
+// busyDriver has a change written while a table is listed, a few times.
 type busyDriver struct {
 	driver
 	change func()
@@ -101,8 +101,8 @@ func (h *busyDriver) List(ctx context.Context, t iptables.Table) (*iptables.List
 	return l, err
 }
 
-// What others did is found also while changes follow one another.
-func TestChangesDoNotHideWhatOthersDid(t *testing.T) {
+// Foreign writes are found even while changes follow one another.
+func TestChangesDoNotHideForeignWrites(t *testing.T) {
 	ctx := t.Context()
 	fake := newFakeDriver()
 	d := fake.dataplane(t)
@@ -137,8 +137,8 @@ func (h *countingDriver) List(ctx context.Context, t iptables.Table) (*iptables.
 	return h.driver.List(ctx, t)
 }
 
-// Nobody lists tables because of what others do to theirs: the kernel says what it was.
-func TestTablesOfOthersAreNoReasonToList(t *testing.T) {
+// Writes to foreign tables cause no listing: notifications say what they touched.
+func TestForeignTablesCauseNoListing(t *testing.T) {
 	ctx := t.Context()
 	k := newKernel(t, iptables.NFT)
 	d := k.dataplane()
@@ -164,8 +164,8 @@ func TestTablesOfOthersAreNoReasonToList(t *testing.T) {
 	}
 }
 
-// iptables lists a table that nft put to sleep as if packets passed it.
-func TestATableThatSleepsIsWokenUp(t *testing.T) {
+// iptables lists a dormant table as if packets passed it.
+func TestDormantTableIsWoken(t *testing.T) {
 	ctx := context.Background()
 	k := newKernel(t, iptables.NFT)
 	d := k.dataplane()
@@ -184,8 +184,7 @@ func TestATableThatSleepsIsWokenUp(t *testing.T) {
 	}
 }
 
-// Somebody else's rules stay as they are, and so does what reads them: they are
-// looked at once, and disturb nobody.
+// Foreign rules stay as they are, and changing them does not disturb.
 func TestForeignRulesAreNotTouched(t *testing.T) {
 	const theirs = `*nat
 :THEIRS - [0:0]
@@ -206,14 +205,14 @@ COMMIT
 		ok(t, d.Reconcile(ctx, variety()))
 		k.iptables("-t nat -A THEIRS -j RETURN")
 		if good, err := d.Verify(ctx); err != nil || !good {
-			t.Errorf("Verify says %v, %v of a rule that is not ours", good, err)
+			t.Errorf("Verify says %v, %v of a foreign rule", good, err)
 		}
 		if d.foreign.suspected {
-			t.Error("what was looked at is still suspicious")
+			t.Error("a write is still suspected after Verify")
 		}
 		k.iptables("-t nat -D THEIRS 1")
 		k.remove()
-		// Of the other family only the tables are left, which are made by looking.
+		// Of the other family only the tables are left, which listing creates.
 		if diff := cmp.Diff(lines(before), lines(k.dump())); diff != "" {
 			t.Errorf("before and after:\n%s", diff)
 		}
@@ -241,20 +240,19 @@ func TestOwnChangesDoNotDisturb(t *testing.T) {
 			return yes
 		}
 		if suspicious() {
-			t.Error("the first writing made us suspicious")
+			t.Error("the first commit is suspected")
 		}
 		f := *variety().Frontends[key("10.96.0.1:80", model.TCP)]
 		f.Route.Endpoints = nil
 		ok(t, d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{&f}, Removed: []plan.Key{key("10.96.0.1:81", model.TCP)}}))
 		if good, err := d.Verify(ctx); err != nil || !good || suspicious() {
-			t.Errorf("Verify says %v, %v; suspicious: %v", good, err, suspicious())
+			t.Errorf("Verify says %v, %v; suspected: %v", good, err, suspicious())
 		}
 	})
 }
 
-// While somebody else writes all the time, tables are listed now and then only.
-// A flush is noticed nevertheless.
-func TestFlushIsNoticedAmongOthersWrites(t *testing.T) {
+// While others keep writing, tables are listed seldom. A flush is detected nevertheless.
+func TestFlushIsNoticedAmongForeignWrites(t *testing.T) {
 	inEachVariant(t, func(t *testing.T, k *kernel) {
 		ctx := context.Background()
 		d := k.dataplane()
@@ -262,7 +260,7 @@ func TestFlushIsNoticedAmongOthersWrites(t *testing.T) {
 		k.iptables("-t nat -N THEIRS")
 		d.locked(func() { d.foreign.listAfter = d.clock.Now().Add(time.Hour) })
 		if good, err := d.inspect(ctx, false); err != nil || !good {
-			t.Errorf("of somebody else's chain: %v, %v", good, err)
+			t.Errorf("of a foreign chain: %v, %v", good, err)
 		}
 		k.iptables("-t nat -F")
 		if good, err := d.inspect(ctx, false); err != nil || good {
@@ -338,8 +336,8 @@ func TestUpstreamsRulesAreReplaced(t *testing.T) {
 	})
 }
 
-// Who asks for a table of legacy makes it, and every packet pays for that.
-func TestTableMangleIsNotMade(t *testing.T) {
+// Listing a legacy table creates it, at a cost for every packet.
+func TestTableMangleIsNotCreated(t *testing.T) {
 	ctx := context.Background()
 	k := newKernel(t, iptables.Legacy)
 	d := k.dataplane()
@@ -362,8 +360,8 @@ func TestTableMangleIsNotMade(t *testing.T) {
 	}
 }
 
-// A chain that somebody else's rule leads to cannot be removed. It is emptied,
-// nothing else suffers, and it goes when the rule is gone.
+// A chain that a foreign rule leads to cannot be removed. It is flushed, the others are
+// removed, and it is removed when the rule is gone.
 func TestChainThatOthersUseStaysEmpty(t *testing.T) {
 	inEachVariant(t, func(t *testing.T, k *kernel) {
 		ctx := context.Background()
