@@ -6,29 +6,29 @@ import (
 	"errors"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/iptables"
 	"sluice/internal/model"
 	"sluice/internal/nft"
 	"sluice/internal/xtables"
 )
 
-const (
-	filterTable  = "filter"
-	forwardChain = "FORWARD"
-)
+const forwardChain = "FORWARD"
 
 // forwardPolicies finds policies of chain FORWARD that drop connections to Services.
 func forwardPolicies(ctx context.Context, conn *nft.Conn) (found []model.Problem, err error) {
 	var errs []error
-	for _, f := range families {
-		drops, err := nftDrops(ctx, conn, nft.Table{Family: f.nft, Name: filterTable})
+	for _, f := range model.Families {
+		drops, err := nftDrops(ctx, conn, nft.Table{Family: iptables.NFTFamily(f), Name: iptables.Filter})
 		errs = append(errs, err)
 		if drops {
-			found = append(found, forwardProblem(f.legacy.Command+"-nft"))
+			found = append(found, forwardProblem(iptables.Command(f)+"-nft"))
 		}
-		tables, err := f.legacy.ReadAll(filterTable)
+		tables, err := iptables.LegacyFamily(f).ReadAll(iptables.Filter)
 		errs = append(errs, err)
-		if t := tables[filterTable]; t != nil && legacyDrops(t) {
-			found = append(found, forwardProblem(f.legacy.Command+"-legacy"))
+		if t := tables[iptables.Filter]; t != nil && legacyDrops(t) {
+			found = append(found, forwardProblem(iptables.Command(f)+"-legacy"))
 		}
 	}
 	return found, errors.Join(errs...)
@@ -36,7 +36,7 @@ func forwardPolicies(ctx context.Context, conn *nft.Conn) (found []model.Problem
 
 func forwardProblem(command string) model.Problem {
 	return model.Problem{
-		Object: command, Field: "table " + filterTable + ", chain " + forwardChain,
+		Object: command, Field: "table " + iptables.Filter + ", chain " + forwardChain,
 		Reason: "its policy is DROP. In nftables mode no rule there lets connections to Services pass, as KUBE-FORWARD of iptables mode does: those that the node forwards time out, unless another rule accepts them",
 		Remedy: "run " + command + " -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT, and make it permanent; or set mode: iptables",
 	}
@@ -76,6 +76,19 @@ func legacyDrops(t *xtables.Table) bool {
 		narrow := func(m xtables.Extension) bool { return !matchesTranslated(m.Name, m.Info) }
 		return r.Chain == forwardChain && r.Accepts && r.AnyPacket && !slices.ContainsFunc(r.Matches, narrow)
 	})
+}
+
+// nftChains returns the chains of a table of iptables-nft; none if it does not exist. A
+// table with other base chains than iptables' belongs to a user of nftables.
+func nftChains(ctx context.Context, conn *nft.Conn, t nft.Table) ([]nft.Chain, error) {
+	chains, err := conn.Chains(ctx, t)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+		return nil, nil // a kernel without nftables for the family
+	}
+	if slices.ContainsFunc(chains, func(c nft.Chain) bool { return c.Type != "" && !slices.Contains(xtables.BuiltinChains[:], c.Name) }) {
+		return nil, err
+	}
+	return chains, err
 }
 
 // struct xt_conntrack_mtinfo3 of linux/netfilter/xt_conntrack.h.

@@ -18,8 +18,6 @@ import (
 )
 
 const (
-	natTable = "nat"
-
 	markTarget   = "MARK"
 	markRevision = 2
 )
@@ -36,18 +34,18 @@ func keepMark(ctx context.Context, conn *nft.Conn, log logr.Logger, mark uint32)
 		return nil, nil
 	}
 	var errs []error
-	for _, f := range families {
-		err := keepNFTMark(ctx, conn, log, nft.Table{Family: f.nft, Name: natTable}, mark)
+	for _, f := range model.Families {
+		err := keepNFTMark(ctx, conn, log, nft.Table{Family: iptables.NFTFamily(f), Name: iptables.NAT}, mark)
 		if errors.Is(err, nft.ErrInterrupted) {
 			errs = append(errs, err)
 		} else if err != nil {
-			found = append(found, markProblem(f.legacy.Command+"-nft", err, "load the kernel's module nft_compat"))
+			found = append(found, markProblem(iptables.Command(f)+"-nft", err, "load the kernel's module nft_compat"))
 		}
-		tables, err := f.legacy.ReadAll(natTable)
+		tables, err := iptables.LegacyFamily(f).ReadAll(iptables.NAT)
 		errs = append(errs, err)
-		if t := tables[natTable]; t != nil {
+		if t := tables[iptables.NAT]; t != nil {
 			if err := keepLegacyMark(ctx, log, f, t, mark); err != nil {
-				found = append(found, markProblem(f.legacy.Command+"-legacy", err, needsOfLegacy))
+				found = append(found, markProblem(iptables.Command(f)+"-legacy", err, needsOfLegacy))
 			}
 		}
 	}
@@ -59,7 +57,7 @@ const needsOfLegacy = "give the container the capability NET_RAW, the file /run/
 
 func markProblem(command string, err error, remedy string) model.Problem {
 	return model.Problem{
-		Object: command, Field: "table " + natTable + ", chain " + iptables.MarkChain,
+		Object: command, Field: "table " + iptables.NAT + ", chain " + iptables.MarkChain,
 		Reason: fmt.Sprintf("network plugins lead packets into it to have them masqueraded, and it cannot be kept: %v", err),
 		Remedy: remedy + ", or set mode: iptables",
 	}
@@ -108,31 +106,25 @@ func nftMarks(rules [][]nft.Expr, mark uint32) bool {
 
 // keepLegacyMark does the same for iptables-legacy. If it cannot be written, a missing
 // chain is only logged: no rule leads into it yet.
-func keepLegacyMark(ctx context.Context, log logr.Logger, f family, t *xtables.Table, mark uint32) error {
+func keepLegacyMark(ctx context.Context, log logr.Logger, f model.Family, t *xtables.Table, mark uint32) error {
 	there := slices.Contains(t.Chains, iptables.MarkChain)
 	if there && legacyMarks(t, mark) {
 		return nil
 	}
 	rules := fmt.Sprintf("*%s\n:%s - [0:0]\n-A %s -j MARK --set-xmark %#x/%#x\nCOMMIT\n",
-		natTable, iptables.MarkChain, iptables.MarkChain, mark, mark)
-	err := restoreLegacy(ctx, f.model, rules)
+		iptables.NAT, iptables.MarkChain, iptables.MarkChain, mark, mark)
+	commands, err := iptables.Find(ctx, iptables.Legacy, 0)
+	if err == nil {
+		err = commands.Restore(ctx, f, strings.NewReader(rules))
+	}
 	switch {
 	case err == nil:
-		logKept(log, "iptables-legacy", f.nft.String())
+		logKept(log, "iptables-legacy", iptables.NFTFamily(f).String())
 	case !there:
-		log.V(1).Info("Cannot make "+iptables.MarkChain, "kind", "iptables-legacy", "family", f.nft.String(), "reason", err.Error(), "remedy", needsOfLegacy)
+		log.V(1).Info("Cannot make "+iptables.MarkChain, "kind", "iptables-legacy", "family", iptables.NFTFamily(f).String(), "reason", err.Error(), "remedy", needsOfLegacy)
 		return nil
 	}
 	return err
-}
-
-// restoreLegacy runs iptables-legacy-restore.
-func restoreLegacy(ctx context.Context, f model.Family, rules string) error {
-	commands, err := iptables.Find(ctx, iptables.Legacy, 0)
-	if err != nil {
-		return err
-	}
-	return commands.Restore(ctx, f, strings.NewReader(rules))
 }
 
 func legacyMarks(t *xtables.Table, mark uint32) bool {
@@ -150,5 +142,5 @@ func legacyMarks(t *xtables.Table, mark uint32) bool {
 }
 
 func logKept(log logr.Logger, kind, family string) {
-	log.Info("Made "+iptables.MarkChain+" for others to lead packets into that are to be masqueraded", "kind", kind, "family", family, "table", natTable)
+	log.Info("Made "+iptables.MarkChain+" for others to lead packets into that are to be masqueraded", "kind", kind, "family", family, "table", iptables.NAT)
 }

@@ -2,6 +2,10 @@ package iptables
 
 import "slices"
 
+// MarkChain is a chain in table nat that marks packets for masquerading. Rules of
+// other programs, such as network plugins, jump to it.
+const MarkChain = "KUBE-MARK-MASQ"
+
 // Chains is a set of names of chains.
 type Chains struct {
 	// Entry are those that rules in built-in chains may lead into. Only chains of the

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strconv"
 	"strings"
 )
 
@@ -46,15 +45,8 @@ func RefusedLine(err error) int {
 	if !errors.As(err, &e) {
 		return 0
 	}
-	_, rest, found := strings.Cut(e.Message, "line")
-	if !found {
-		return 0
-	}
-	rest = strings.TrimLeft(rest, ": ")
-	end := 0
-	for end < len(rest) && '0' <= rest[end] && rest[end] <= '9' {
-		end++
-	}
-	n, _ := strconv.Atoi(rest[:end])
-	return n
+	_, rest, _ := strings.Cut(e.Message, "line")
+	line := 0
+	fmt.Sscanf(strings.TrimLeft(rest, ": "), "%d", &line)
+	return line
 }

@@ -145,7 +145,7 @@ func (c *Commands) List(ctx context.Context, t Table) (*Listing, error) {
 // and every packet passes its hooks from then on.
 func (c *Commands) legacyTables(f model.Family) (names []string, err error) {
 	err = netns.Do(c.netns, func() error {
-		names, err = legacyFamily(f).Tables()
+		names, err = LegacyFamily(f).Tables()
 		return err
 	})
 	return names, err

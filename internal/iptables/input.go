@@ -46,16 +46,14 @@ func (in *Input) Rules() int {
 	return n
 }
 
-// declared are the chains that are named at the start, which creates and flushes them.
-func (in *Input) declared() int {
-	if in.Flushed {
-		return len(in.Chains)
-	}
-	return len(in.Chains) + len(in.Remove)
-}
-
 // chainsAt is the number of the first line with a rule of Chains.
-func (in *Input) chainsAt() int { return 2 + in.declared() + len(in.Delete) + len(in.Insert) }
+func (in *Input) chainsAt() int {
+	n := 2 + len(in.Chains) + len(in.Delete) + len(in.Insert)
+	if !in.Flushed {
+		n += len(in.Remove)
+	}
+	return n
+}
 
 // Reader reads the text. The rules of chains, which can be large, are not copied.
 func (in *Input) Reader() io.Reader {
@@ -70,6 +68,7 @@ func (in *Input) Reader() io.Reader {
 		return text
 	}
 	line("*", in.Table)
+	// Declaring a chain creates it if necessary, and flushes it.
 	for _, c := range in.Chains {
 		line(":", c.Name, " - [0:0]")
 	}

@@ -22,7 +22,7 @@ func newLegacyMonitor(ns int, families []model.Family) (*legacyMonitor, error) {
 	m := &legacyMonitor{sockets: map[model.Family]*xtables.Socket{}, seed: maphash.MakeSeed()}
 	return m, netns.Do(ns, func() error {
 		for _, f := range families {
-			socket, err := legacyFamily(f).Open()
+			socket, err := LegacyFamily(f).Open()
 			if err != nil {
 				return errors.Join(err, m.Close())
 			}
@@ -40,34 +40,35 @@ func (m *legacyMonitor) Close() error {
 	return errors.Join(errs...)
 }
 
-func (m *legacyMonitor) Generation(context.Context) (out Generation, err error) {
+// eachTable calls f with the watched tables, up to an error.
+func (m *legacyMonitor) eachTable(f func(i int, socket *xtables.Socket, table string) error) error {
 	for i, t := range watched {
-		socket := m.sockets[t.Family]
-		if socket == nil {
-			continue
-		}
-		if out.Legacy[i], err = socket.Info(t.Name); err != nil {
-			return out, err
+		if socket := m.sockets[t.Family]; socket != nil {
+			if err := f(i, socket, t.Name); err != nil {
+				return err
+			}
 		}
 	}
-	return out, nil
+	return nil
+}
+
+func (m *legacyMonitor) Generation(context.Context) (Generation, error) {
+	var out Generation
+	err := m.eachTable(func(i int, socket *xtables.Socket, table string) (err error) {
+		out.Legacy[i], err = socket.Info(table)
+		return err
+	})
+	return out, err
 }
 
 // Checksums show renamed chains and rules that were replaced by others of the same
 // length, which a Generation misses.
 func (m *legacyMonitor) Checksums(context.Context) (*Checksums, error) {
-	var out Checksums
-	for i, t := range watched {
-		socket := m.sockets[t.Family]
-		if socket == nil {
-			continue
-		}
-		var err error
-		if out[i], err = socket.Checksum(t.Name, m.seed); err != nil {
-			return nil, err
-		}
-	}
-	return &out, nil
+	out := &Checksums{}
+	return out, m.eachTable(func(i int, socket *xtables.Socket, table string) (err error) {
+		out[i], err = socket.Checksum(table, m.seed)
+		return err
+	})
 }
 
 // Legacy iptables has no notifications, and no dormant tables.

@@ -37,7 +37,7 @@ func (o *RemoveOptions) removeLegacy(ctx context.Context, f model.Family) error 
 // affectedTables are the tables that have chains of the set. Reading them from the
 // kernel needs no commands, and creates no tables.
 func (o *RemoveOptions) affectedTables(f model.Family) (names []string, err error) {
-	read, err := legacyFamily(f).ReadAll(TableNames...)
+	read, err := LegacyFamily(f).ReadAll(TableNames...)
 	if err != nil {
 		return nil, err
 	}

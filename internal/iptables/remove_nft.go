@@ -31,7 +31,7 @@ func (o *RemoveOptions) removeNFT(ctx context.Context, f model.Family) (err erro
 	var errs []error
 	for _, t := range tables {
 		if err := o.removeNFTTable(ctx, conn, t); err != nil {
-			errs = append(errs, fmt.Errorf("table %s %s: %w", nftFamily(f), t.Name, err))
+			errs = append(errs, fmt.Errorf("table %s %s: %w", NFTFamily(f), t.Name, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -41,7 +41,7 @@ func (o *RemoveOptions) removeNFTTable(ctx context.Context, conn *nft.Conn, t Ta
 	for try := 1; ; try++ {
 		handles, r, err := readNFT(ctx, conn, t, o.Chains)
 		if err == nil {
-			err = deleteNFT(ctx, conn, nft.Table{Family: nftFamily(t.Family), Name: t.Name}, handles, &r)
+			err = deleteNFT(ctx, conn, nft.Table{Family: NFTFamily(t.Family), Name: t.Name}, handles, &r)
 		}
 		if err == nil {
 			r.log(o.Logger, NFT, t)
@@ -53,17 +53,9 @@ func (o *RemoveOptions) removeNFTTable(ctx context.Context, conn *nft.Conn, t Ta
 	}
 }
 
-// nftFamily is the family in nftables.
-func nftFamily(f model.Family) nft.Family {
-	if f == model.IPv6 {
-		return nft.IP6
-	}
-	return nft.IP
-}
-
 // nftTables are those of TableNames that exist.
 func nftTables(ctx context.Context, conn *nft.Conn, f model.Family) (tables []Table, err error) {
-	names, err := conn.TableNames(ctx, nftFamily(f))
+	names, err := conn.TableNames(ctx, NFTFamily(f))
 	for _, name := range TableNames {
 		if slices.Contains(names, name) {
 			tables = append(tables, Table{f, name})
@@ -75,7 +67,7 @@ func nftTables(ctx context.Context, conn *nft.Conn, f model.Family) (tables []Ta
 // readNFT chooses what to remove from a table. It also returns the rules that jumps
 // refer to.
 func readNFT(ctx context.Context, conn *nft.Conn, t Table, set Chains) ([]nft.Jump, removal, error) {
-	table := nft.Table{Family: nftFamily(t.Family), Name: t.Name}
+	table := nft.Table{Family: NFTFamily(t.Family), Name: t.Name}
 	chains, err := conn.Chains(ctx, table)
 	if err != nil {
 		return nil, removal{}, err

@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"sluice/internal/model"
+	"sluice/internal/nft"
 	"sluice/internal/xtables"
 )
 
@@ -24,12 +25,20 @@ const (
 var TableNames = []string{NAT, Filter, Mangle}
 
 // Command is the name of a family's command.
-func Command(f model.Family) string { return legacyFamily(f).Command }
+func Command(f model.Family) string { return LegacyFamily(f).Command }
 
-// legacyFamily is the family in the kernel's legacy implementation.
-func legacyFamily(f model.Family) *xtables.Family {
+// LegacyFamily is the family in the kernel's legacy implementation.
+func LegacyFamily(f model.Family) *xtables.Family {
 	if f == model.IPv6 {
 		return xtables.IPv6
 	}
 	return xtables.IPv4
+}
+
+// NFTFamily is the family in nftables.
+func NFTFamily(f model.Family) nft.Family {
+	if f == model.IPv6 {
+		return nft.IP6
+	}
+	return nft.IP
 }

@@ -39,7 +39,7 @@ func Uses(ctx context.Context, conn *nft.Conn, set Chains) ([]Use, error) {
 		}
 	}
 	for _, f := range model.Families {
-		read, err := legacyFamily(f).ReadAll(TableNames...)
+		read, err := LegacyFamily(f).ReadAll(TableNames...)
 		if err != nil {
 			return uses, err
 		}

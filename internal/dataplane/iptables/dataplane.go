@@ -55,7 +55,8 @@ type Dataplane struct {
 	// states are nil while the contents of the kernel are unknown.
 	states  []*familyState
 	foreign foreignWrites
-	stats   counts
+	// failures and partialFailures count failed runs of iptables-restore, as in Stats.
+	failures, partialFailures map[model.Family]uint64
 	// forms are those of tables, which stay valid when states do not.
 	forms map[iptables.Table]map[iptables.Fingerprint]iptables.Fingerprint
 }
@@ -82,8 +83,9 @@ func New(o Options) (*Dataplane, error) {
 		variant:   o.Variant,
 		period:    watchPeriod,
 		disturbed: notify.NewSignal(),
-		stats:     newCounts(),
 		forms:     map[iptables.Table]map[iptables.Fingerprint]iptables.Fingerprint{},
+
+		failures: map[model.Family]uint64{}, partialFailures: map[model.Family]uint64{},
 	}
 	d.ctx, d.close = context.WithCancel(context.Background())
 	return d, nil

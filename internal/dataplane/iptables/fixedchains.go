@@ -1,6 +1,10 @@
 package iptables
 
-import "fmt"
+import (
+	"fmt"
+
+	"sluice/internal/iptables"
+)
 
 // writeFixed writes the chains that depend on the settings only.
 func (rs *ruleset) writeFixed() {
@@ -31,7 +35,7 @@ const translated = " -m conntrack --ctstate DNAT"
 // would double the size of the table.
 func (rs *ruleset) writePostrouting(text *chainText, mark string) {
 	if rs.features.BPF {
-		text.add(rule{match: translated + ` -m bpf --bytecode "` + rs.env.words.hairpin + `"`, target: jump(markChain)})
+		text.add(rule{match: translated + ` -m bpf --bytecode "` + iptables.SameAddressBytecode(rs.family) + `"`, target: jump(markChain)})
 	} else {
 		text.add(rule{match: translated, target: jump(hairpinChain)})
 	}

@@ -103,11 +103,8 @@ var modeChains = iptables.Chains{
 var ipvsChains = iptables.Chains{
 	Entry: []string{"KUBE-NODE-PORT", "KUBE-IPVS-FILTER", "KUBE-IPVS-OUT-FILTER"},
 	Has: func(chain string) bool {
-		switch chain {
-		case "KUBE-NODE-PORT", "KUBE-IPVS-FILTER", "KUBE-IPVS-OUT-FILTER", "KUBE-LOAD-BALANCER", "KUBE-SOURCE-RANGES-FIREWALL":
-			return true
-		}
-		return false
+		names := []string{"KUBE-NODE-PORT", "KUBE-IPVS-FILTER", "KUBE-IPVS-OUT-FILTER", "KUBE-LOAD-BALANCER", "KUBE-SOURCE-RANGES-FIREWALL"}
+		return slices.Contains(names, chain)
 	},
 }
 

@@ -18,23 +18,6 @@ type Stats struct {
 	RestoreFailures, PartialRestoreFailures map[model.Family]uint64
 }
 
-// counts are the failures in Stats.
-type counts struct {
-	failures, partialFailures map[model.Family]uint64
-}
-
-func newCounts() counts {
-	return counts{map[model.Family]uint64{}, map[model.Family]uint64{}}
-}
-
-func (c *counts) failed(family model.Family, partial bool) {
-	if partial {
-		c.partialFailures[family]++
-	} else {
-		c.failures[family]++
-	}
-}
-
 // Stats returns the current numbers.
 func (d *Dataplane) Stats() Stats {
 	out := Stats{Rules: map[iptables.Table]int{}, Written: map[iptables.Table]int{}}
@@ -44,7 +27,7 @@ func (d *Dataplane) Stats() Stats {
 				out.Rules[t.Table], out.Written[t.Table] = t.rules(), t.written
 			}
 		}
-		out.RestoreFailures, out.PartialRestoreFailures = maps.Clone(d.stats.failures), maps.Clone(d.stats.partialFailures)
+		out.RestoreFailures, out.PartialRestoreFailures = maps.Clone(d.failures), maps.Clone(d.partialFailures)
 	})
 	return out
 }

@@ -32,10 +32,7 @@ type table struct {
 }
 
 func newTable(t iptables.Table) *table {
-	return &table{
-		Table: t, mirror: map[string]iptables.Fingerprint{}, forms: map[iptables.Fingerprint]iptables.Fingerprint{},
-		surplus: map[string]bool{}, stuck: map[string]bool{},
-	}
+	return &table{Table: t, mirror: map[string]iptables.Fingerprint{}, surplus: map[string]bool{}, stuck: map[string]bool{}}
 }
 
 // take makes a listing the mirror, and finds the hooks to be repaired.

@@ -3,7 +3,6 @@ package iptables
 import (
 	"net/netip"
 
-	"sluice/internal/iptables"
 	"sluice/internal/model"
 )
 
@@ -13,7 +12,6 @@ type wording struct {
 	unreachable string
 	recentMask  string
 	loopback    netip.Prefix
-	hairpin     string // bytecode that selects packets whose source is their destination
 }
 
 var words = map[model.Family]*wording{
@@ -22,14 +20,12 @@ var words = map[model.Family]*wording{
 		unreachable: "icmp-port-unreachable",
 		recentMask:  "255.255.255.255",
 		loopback:    netip.MustParsePrefix("127.0.0.0/8"),
-		hairpin:     iptables.SameAddressBytecode(model.IPv4),
 	},
 	model.IPv6: {
 		addressBits: 128,
 		unreachable: "icmp6-port-unreachable",
 		recentMask:  "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
 		loopback:    netip.MustParsePrefix("::1/128"),
-		hairpin:     iptables.SameAddressBytecode(model.IPv6),
 	},
 }
 

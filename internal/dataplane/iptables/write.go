@@ -119,7 +119,11 @@ func (c *commit) restore(ctx context.Context, t *table, in *iptables.Input) erro
 	}
 	before, berr := c.d.monitor.Generation(ctx)
 	if err := c.d.driver.Restore(ctx, t.Family, in.Reader()); err != nil {
-		c.d.locked(func() { c.d.stats.failed(t.Family, c.partial) })
+		failures := c.d.failures
+		if c.partial {
+			failures = c.d.partialFailures
+		}
+		c.d.locked(func() { failures[t.Family]++ })
 		return err
 	}
 	entries := t.entries(in)
