@@ -40,6 +40,6 @@ func RemoveChains(ctx context.Context, o RemoveOptions) error {
 }
 
 // RemoveChains removes chains of a family, as the function of this name does.
-func (c *Commands) RemoveChains(ctx context.Context, logger logr.Logger, f model.Family, chains Chains) error {
-	return RemoveChains(ctx, RemoveOptions{Logger: logger, NetNS: c.netns, Variant: c.Variant, Families: []model.Family{f}, Chains: chains})
+func (c *Commands) RemoveChains(ctx context.Context, logger logr.Logger, f model.Family, set Chains) error {
+	return RemoveChains(ctx, RemoveOptions{Logger: logger, NetNS: c.netns, Variant: c.Variant, Families: []model.Family{f}, Chains: set})
 }
