@@ -70,7 +70,7 @@ func TestStrings(t *testing.T) {
 		{PolicyCluster.String(), "Cluster"}, {PolicyLocal.String(), "Local"},
 		{FamilyOf(netip.MustParseAddr("192.0.2.1")).String(), "IPv4"},
 		{FamilyOf(netip.MustParseAddr("2001:db8::1")).String(), "IPv6"},
-		{Problem{"Service a/b", "spec.ports", "is odd", "mend it"}.String(), "Service a/b: spec.ports: is odd (mend it)"},
+		{Problem{Object: "Service a/b", Field: "spec.ports", Reason: "is odd", Remedy: "mend it"}.String(), "Service a/b: spec.ports: is odd (mend it)"},
 		{Problem{Object: "Service a/b", Reason: "is odd"}.String(), "Service a/b: is odd"},
 	}
 	for _, tt := range tests {

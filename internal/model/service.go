@@ -139,6 +139,8 @@ type Problem struct {
 	Field  string `json:"field,omitempty"`  // path of the field, "spec.ports[0].port"
 	Reason string `json:"reason"`           // what is wrong
 	Remedy string `json:"remedy,omitempty"` // what to do about it
+	// Malformed means that an API server would have refused the value.
+	Malformed bool `json:"-"`
 }
 
 func (p Problem) String() string {

@@ -102,7 +102,7 @@ func CheckFamily(addr netip.Addr, want model.Family) error {
 }
 
 // addrs parses a list of addresses, without those that check refuses.
-func (r *report) addrs(field string, list []string, check func(netip.Addr) error) []netip.Addr {
+func (r *Report) addrs(field string, list []string, check func(netip.Addr) error) []netip.Addr {
 	out := make([]netip.Addr, 0, len(list))
 	for i, s := range list {
 		if addr, ok := r.addr(index(field, i), s, check); ok {
@@ -113,26 +113,26 @@ func (r *report) addrs(field string, list []string, check func(netip.Addr) error
 }
 
 // addr parses an address and reports it if it is malformed or refused.
-func (r *report) addr(field, s string, check func(netip.Addr) error) (netip.Addr, bool) {
+func (r *Report) addr(field, s string, check func(netip.Addr) error) (netip.Addr, bool) {
 	addr, err := ParseAddr(s)
 	if err != nil {
-		r.add(field, "write a plain IPv4 or IPv6 address", "%v", err)
+		r.Malformed(field, "write a plain IPv4 or IPv6 address", "%v", err)
 		return netip.Addr{}, false
 	}
 	if err := check(addr); err != nil {
-		r.add(field, "use an address of one machine that others can reach", "%s cannot be used: %v", addr, err)
+		r.unusable(field, "use an address of one machine that others can reach", "%s cannot be used: %v", addr, err)
 		return netip.Addr{}, false
 	}
 	return addr, true
 }
 
 // prefixes parses a list of CIDRs, without malformed ones.
-func (r *report) prefixes(field string, list []string) []netip.Prefix {
+func (r *Report) prefixes(field string, list []string) []netip.Prefix {
 	out := make([]netip.Prefix, 0, len(list))
 	for i, s := range list {
 		prefix, err := ParsePrefix(strings.TrimSpace(s))
 		if err != nil {
-			r.add(index(field, i), "write a CIDR such as 192.0.2.0/24", "%v", err)
+			r.Malformed(index(field, i), "write a CIDR such as 192.0.2.0/24", "%v", err)
 			continue
 		}
 		out = append(out, prefix)

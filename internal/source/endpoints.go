@@ -28,12 +28,12 @@ func SlicesOfEndpoints(in *v1.Endpoints) []*model.Slice {
 // creates an empty one for them if there is no other.
 func slicesOfSubset(in *v1.Endpoints, i int) []*model.Slice {
 	subset := &in.Subsets[i]
-	r := reportOn("Endpoints", in.Namespace+"/"+in.Name)
+	r := NewReport("Endpoints " + in.Namespace + "/" + in.Name)
 	ports := r.subsetPorts(i, subset.Ports)
 	byFamily := map[model.Family][]model.Endpoint{}
 	r.subsetAddresses(fmt.Sprintf("subsets[%d].addresses", i), subset.Addresses, model.Ready|model.Serving, byFamily)
 	r.subsetAddresses(fmt.Sprintf("subsets[%d].notReadyAddresses", i), subset.NotReadyAddresses, 0, byFamily)
-	problems := r.list()
+	problems := r.List()
 	if len(byFamily) == 0 && len(problems) > 0 {
 		byFamily[model.IPv4] = nil
 	}
@@ -61,16 +61,13 @@ func slicesOfSubset(in *v1.Endpoints, i int) []*model.Slice {
 	return out
 }
 
-func (r *report) subsetPorts(subset int, in []v1.EndpointPort) []model.SlicePort {
+func (r *Report) subsetPorts(subset int, in []v1.EndpointPort) []model.SlicePort {
 	out := make([]model.SlicePort, 0, len(in))
 	for i := range in {
 		p := &in[i]
 		port, ok := r.port(fmt.Sprintf("subsets[%d].ports[%d].port", subset, i), p.Port)
-		if !ok {
-			continue
-		}
-		protocol, ok := r.protocol(fmt.Sprintf("subsets[%d].ports[%d].protocol", subset, i), p.Protocol)
-		if !ok {
+		protocol, known := r.protocol(fmt.Sprintf("subsets[%d].ports[%d].protocol", subset, i), p.Protocol)
+		if !ok || !known {
 			continue
 		}
 		out = append(out, model.SlicePort{Name: intern(p.Name), Protocol: protocol, Port: port})
@@ -78,7 +75,7 @@ func (r *report) subsetPorts(subset int, in []v1.EndpointPort) []model.SlicePort
 	return exact(out)
 }
 
-func (r *report) subsetAddresses(field string, in []v1.EndpointAddress, c model.Conditions, out map[model.Family][]model.Endpoint) {
+func (r *Report) subsetAddresses(field string, in []v1.EndpointAddress, c model.Conditions, out map[model.Family][]model.Endpoint) {
 	for i := range in {
 		addr, ok := r.addr(fmt.Sprintf("%s[%d].ip", field, i), in[i].IP, CheckEndpoint)
 		if !ok {

@@ -12,7 +12,7 @@ import (
 
 // Node converts a Node.
 func Node(in *v1.Node) *model.Node {
-	r := reportOn("Node", in.Name)
+	r := NewReport("Node " + in.Name)
 	out := &model.Node{
 		Name:     intern(in.Name),
 		IPs:      r.nodeIPs(in.Status.Addresses),
@@ -20,7 +20,7 @@ func Node(in *v1.Node) *model.Node {
 		Zone:     intern(in.Labels[v1.LabelTopologyZone]),
 		Leaving:  leaving(in),
 	}
-	out.Problems = r.list()
+	out.Problems = r.List()
 	return out
 }
 
@@ -39,7 +39,7 @@ func leaving(in *v1.Node) string {
 	return ""
 }
 
-func (r *report) nodeIPs(in []v1.NodeAddress) []netip.Addr {
+func (r *Report) nodeIPs(in []v1.NodeAddress) []netip.Addr {
 	out := make([]netip.Addr, 0, len(in))
 	for _, typ := range []v1.NodeAddressType{v1.NodeInternalIP, v1.NodeExternalIP} {
 		for i := range in {
@@ -55,7 +55,7 @@ func (r *report) nodeIPs(in []v1.NodeAddress) []netip.Addr {
 	return distinct(out)
 }
 
-func (r *report) podCIDRs(in *v1.Node) []netip.Prefix {
+func (r *Report) podCIDRs(in *v1.Node) []netip.Prefix {
 	cidrs := in.Spec.PodCIDRs
 	if len(cidrs) == 0 && in.Spec.PodCIDR != "" {
 		cidrs = []string{in.Spec.PodCIDR}
@@ -65,8 +65,8 @@ func (r *report) podCIDRs(in *v1.Node) []netip.Prefix {
 
 // ServiceCIDR converts a ServiceCIDR.
 func ServiceCIDR(in *networkingv1.ServiceCIDR) *model.ServiceCIDR {
-	r := reportOn("ServiceCIDR", in.Name)
+	r := NewReport("ServiceCIDR " + in.Name)
 	out := &model.ServiceCIDR{Name: intern(in.Name), Prefixes: r.prefixes("spec.cidrs", in.Spec.CIDRs)}
-	out.Problems = r.list()
+	out.Problems = r.List()
 	return out
 }

@@ -9,33 +9,38 @@ import (
 // maxProblems bounds the number of problems of one object.
 const maxProblems = 16
 
-// report collects the problems of one object.
-type report struct {
+// Report gathers the problems of one object.
+type Report struct {
 	object   string
 	problems []model.Problem
 	more     int
 }
 
-func reportOn(kind string, name string) *report {
-	return &report{object: kind + " " + name}
+// NewReport returns an empty report on an object, such as "Service default/web".
+func NewReport(object string) *Report { return &Report{object: object} }
+
+// unusable records that a field has a value that cannot be used. The remedy says what
+// its owner can do.
+func (r *Report) unusable(field, remedy, reason string, args ...any) {
+	r.add(model.Problem{Field: field, Reason: fmt.Sprintf(reason, args...), Remedy: remedy})
 }
 
-// add records that a field is wrong. The remedy is for its owner.
-func (r *report) add(field, remedy, reason string, args ...any) {
+// Malformed records that a field has a value that an API server would have refused.
+func (r *Report) Malformed(field, remedy, reason string, args ...any) {
+	r.add(model.Problem{Field: field, Reason: fmt.Sprintf(reason, args...), Remedy: remedy, Malformed: true})
+}
+
+func (r *Report) add(p model.Problem) {
 	if len(r.problems) == maxProblems {
 		r.more++
 		return
 	}
-	r.problems = append(r.problems, model.Problem{
-		Object: r.object,
-		Field:  field,
-		Reason: fmt.Sprintf(reason, args...),
-		Remedy: remedy,
-	})
+	p.Object = r.object
+	r.problems = append(r.problems, p)
 }
 
-// list returns the problems.
-func (r *report) list() []model.Problem {
+// List returns what was recorded.
+func (r *Report) List() []model.Problem {
 	if r.more > 0 {
 		r.problems = append(r.problems, model.Problem{
 			Object: r.object,

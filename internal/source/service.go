@@ -26,7 +26,7 @@ func Service(svc *v1.Service) (*model.Service, bool) {
 		return nil, false
 	}
 	name := model.Name{Namespace: intern(svc.Namespace), Name: intern(svc.Name)}
-	r := reportOn("Service", name.String())
+	r := NewReport("Service " + name.String())
 	out := &model.Service{
 		Name:           name,
 		UID:            string(svc.UID),
@@ -38,10 +38,14 @@ func Service(svc *v1.Service) (*model.Service, bool) {
 		ExternalPolicy: r.externalPolicy(svc),
 		Affinity:       r.affinity(svc),
 	}
-	if svc.Spec.Type == v1.ServiceTypeLoadBalancer {
-		r.loadBalancer(svc, out)
+	var health uint16
+	if svc.Spec.HealthCheckNodePort != 0 {
+		health, _ = r.port("spec.healthCheckNodePort", svc.Spec.HealthCheckNodePort)
 	}
-	out.Problems = r.list()
+	if svc.Spec.Type == v1.ServiceTypeLoadBalancer {
+		r.loadBalancer(svc, out, health)
+	}
+	out.Problems = r.List()
 	return out, true
 }
 
@@ -59,7 +63,7 @@ func IsHeadless(svc *v1.Service) bool {
 		len(svc.Spec.ClusterIPs) > 0 && svc.Spec.ClusterIPs[0] == v1.ClusterIPNone
 }
 
-func (r *report) clusterIPs(svc *v1.Service) []netip.Addr {
+func (r *Report) clusterIPs(svc *v1.Service) []netip.Addr {
 	if len(svc.Spec.ClusterIPs) == 0 && svc.Spec.ClusterIP != "" {
 		addr, ok := r.addr("spec.clusterIP", svc.Spec.ClusterIP, CheckForwardable)
 		if !ok {
@@ -70,7 +74,7 @@ func (r *report) clusterIPs(svc *v1.Service) []netip.Addr {
 	return r.addrs("spec.clusterIPs", svc.Spec.ClusterIPs, CheckForwardable)
 }
 
-func (r *report) servicePorts(svc *v1.Service) []model.ServicePort {
+func (r *Report) servicePorts(svc *v1.Service) []model.ServicePort {
 	out := make([]model.ServicePort, 0, len(svc.Spec.Ports))
 	for i := range svc.Spec.Ports {
 		p := &svc.Spec.Ports[i]
@@ -95,12 +99,12 @@ func (r *report) servicePorts(svc *v1.Service) []model.ServicePort {
 
 // nodePort returns 0 if the port has none. That is a problem for a Service of
 // type NodePort only.
-func (r *report) nodePort(field string, typ v1.ServiceType, port int32) uint16 {
+func (r *Report) nodePort(field string, typ v1.ServiceType, port int32) uint16 {
 	switch {
 	case typ != v1.ServiceTypeNodePort && typ != v1.ServiceTypeLoadBalancer:
 		return 0
 	case port == 0 && typ == v1.ServiceTypeNodePort:
-		r.add(field, "set nodePort to a free port of the node port range", "the port of a NodePort Service has no nodePort")
+		r.unusable(field, "set nodePort to a free port of the node port range", "the port of a NodePort Service has no nodePort")
 		return 0
 	case port == 0:
 		return 0
@@ -109,15 +113,15 @@ func (r *report) nodePort(field string, typ v1.ServiceType, port int32) uint16 {
 	return n
 }
 
-func (r *report) port(field string, port int32) (uint16, bool) {
+func (r *Report) port(field string, port int32) (uint16, bool) {
 	if port < 1 || port > 65535 {
-		r.add(field, "use a port from 1 to 65535", "%d is not a port", port)
+		r.Malformed(field, "use a port from 1 to 65535", "%d is not a port", port)
 		return 0, false
 	}
 	return uint16(port), true
 }
 
-func (r *report) protocol(field string, p v1.Protocol) (model.Protocol, bool) {
+func (r *Report) protocol(field string, p v1.Protocol) (model.Protocol, bool) {
 	switch p {
 	case "", v1.ProtocolTCP:
 		return model.TCP, true
@@ -126,39 +130,39 @@ func (r *report) protocol(field string, p v1.Protocol) (model.Protocol, bool) {
 	case v1.ProtocolSCTP:
 		return model.SCTP, true
 	}
-	r.add(field, "use TCP, UDP or SCTP", "%q is not a protocol of Services", p)
+	r.Malformed(field, "use TCP, UDP or SCTP", "%q is not a protocol of Services", p)
 	return 0, false
 }
 
-func (r *report) internalPolicy(svc *v1.Service) model.TrafficPolicy {
+func (r *Report) internalPolicy(svc *v1.Service) model.TrafficPolicy {
 	if svc.Spec.InternalTrafficPolicy == nil {
 		return model.PolicyCluster
 	}
 	return r.policy("spec.internalTrafficPolicy", string(*svc.Spec.InternalTrafficPolicy))
 }
 
-func (r *report) externalPolicy(svc *v1.Service) model.TrafficPolicy {
+func (r *Report) externalPolicy(svc *v1.Service) model.TrafficPolicy {
 	return r.policy("spec.externalTrafficPolicy", string(svc.Spec.ExternalTrafficPolicy))
 }
 
-func (r *report) policy(field, value string) model.TrafficPolicy {
+func (r *Report) policy(field, value string) model.TrafficPolicy {
 	switch value {
 	case "Local":
 		return model.PolicyLocal
 	case "", "Cluster":
 	default:
-		r.add(field, "use Cluster or Local", "%q is not a traffic policy, Cluster is assumed", value)
+		r.Malformed(field, "use Cluster or Local", "%q is not a traffic policy", value)
 	}
 	return model.PolicyCluster
 }
 
-func (r *report) affinity(svc *v1.Service) uint32 {
+func (r *Report) affinity(svc *v1.Service) uint32 {
 	switch svc.Spec.SessionAffinity {
 	case v1.ServiceAffinityClientIP:
 	case "", v1.ServiceAffinityNone:
 		return 0
 	default:
-		r.add("spec.sessionAffinity", "use None or ClientIP", "%q is not a session affinity, None is assumed", svc.Spec.SessionAffinity)
+		r.Malformed("spec.sessionAffinity", "use None or ClientIP", "%q is not a session affinity", svc.Spec.SessionAffinity)
 		return 0
 	}
 	config := svc.Spec.SessionAffinityConfig
@@ -168,26 +172,26 @@ func (r *report) affinity(svc *v1.Service) uint32 {
 	seconds := *config.ClientIP.TimeoutSeconds
 	used := min(max(seconds, 1), MaxAffinity)
 	if used != seconds {
-		r.add("spec.sessionAffinityConfig.clientIP.timeoutSeconds", "use a time-out from 1 to 86400 seconds",
-			"%d seconds is out of range, %d is used", seconds, used)
+		r.Malformed("spec.sessionAffinityConfig.clientIP.timeoutSeconds", "use a time-out from 1 to 86400 seconds",
+			"%d seconds is out of range", seconds)
 	}
 	return uint32(used)
 }
 
 // loadBalancer fills in what only Services of type LoadBalancer have.
-func (r *report) loadBalancer(svc *v1.Service, out *model.Service) {
+func (r *Report) loadBalancer(svc *v1.Service, out *model.Service, health uint16) {
 	out.LoadBalancerIPs = r.ingressIPs(svc)
 	out.Filtered = len(svc.Spec.LoadBalancerSourceRanges) > 0
 	out.SourceRanges = r.prefixes("spec.loadBalancerSourceRanges", svc.Spec.LoadBalancerSourceRanges)
-	if out.ExternalPolicy == model.PolicyLocal && svc.Spec.HealthCheckNodePort != 0 {
-		out.HealthCheckNodePort, _ = r.port("spec.healthCheckNodePort", svc.Spec.HealthCheckNodePort)
+	if out.ExternalPolicy == model.PolicyLocal {
+		out.HealthCheckNodePort = health
 	}
 }
 
 // ingressIPs returns the addresses that are the destination of packets when
 // they arrive. In modes other than VIP the load balancer has already replaced
 // it.
-func (r *report) ingressIPs(svc *v1.Service) []netip.Addr {
+func (r *Report) ingressIPs(svc *v1.Service) []netip.Addr {
 	ingress := svc.Status.LoadBalancer.Ingress
 	out := make([]netip.Addr, 0, len(ingress))
 	for i := range ingress {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sluice/internal/model"
@@ -345,5 +346,32 @@ func TestProblemsOfOneObjectAreBounded(t *testing.T) {
 	}
 	if last := got.Problems[maxProblems].Reason; !strings.Contains(last, "985 more") {
 		t.Errorf("the summary does not count the rest: %q", last)
+	}
+}
+
+// A value that is malformed, and would never come from an API server, is told from
+// one that is only of no use here.
+func TestMalformedValues(t *testing.T) {
+	svc, _ := Service(service(func(s *v1.Service) {
+		s.Spec.Type = v1.ServiceTypeNodePort
+		s.Spec.ClusterIPs = []string{"10.96.0.300", "127.0.0.1"}
+		s.Spec.Ports = []v1.ServicePort{{Port: 70000}, {Port: 80}}
+		s.Spec.SessionAffinity = "Cookie"
+		s.Spec.HealthCheckNodePort = 70000
+	}))
+	slice, _ := Slice(slice(func(s *discoveryv1.EndpointSlice) {
+		s.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"x"}}, {Addresses: []string{"fd00::1"}}, {Addresses: []string{"127.0.0.1"}}, {}}
+	}))
+	malformed := map[string]bool{}
+	for _, p := range append(svc.Problems, slice.Problems...) {
+		malformed[p.Field] = p.Malformed
+	}
+	want := map[string]bool{
+		"spec.clusterIPs[0]": true, "spec.clusterIPs[1]": false, "spec.ports[0].port": true, "spec.ports[1].nodePort": false,
+		"spec.sessionAffinity": true, "spec.healthCheckNodePort": true,
+		"endpoints[0].addresses[0]": true, "endpoints[1].addresses[0]": true, "endpoints[2].addresses[0]": false, "endpoints[3].addresses": true,
+	}
+	if diff := cmp.Diff(want, malformed); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }

@@ -22,7 +22,7 @@ func Slice(in *discoveryv1.EndpointSlice) (*model.Slice, bool) {
 		return nil, false
 	}
 	name := model.Name{Namespace: intern(in.Namespace), Name: intern(in.Name)}
-	r := reportOn("EndpointSlice", name.String())
+	r := NewReport("EndpointSlice " + name.String())
 	out := &model.Slice{
 		Name:      name,
 		UID:       string(in.UID),
@@ -32,7 +32,7 @@ func Slice(in *discoveryv1.EndpointSlice) (*model.Slice, bool) {
 		Endpoints: r.endpoints(in.Endpoints, family),
 		Trigger:   trigger(in.Annotations),
 	}
-	out.Problems = r.list()
+	out.Problems = r.List()
 	return out, true
 }
 
@@ -59,7 +59,7 @@ func sliceFamily(t discoveryv1.AddressType) (model.Family, bool) {
 
 // slicePorts leaves out ports without a number: they stand for all ports, and
 // match no service port.
-func (r *report) slicePorts(in []discoveryv1.EndpointPort) []model.SlicePort {
+func (r *Report) slicePorts(in []discoveryv1.EndpointPort) []model.SlicePort {
 	out := make([]model.SlicePort, 0, len(in))
 	for i := range in {
 		p := &in[i]
@@ -85,19 +85,17 @@ func (r *report) slicePorts(in []discoveryv1.EndpointPort) []model.SlicePort {
 
 // endpoints uses the first address of each endpoint: the others are alternative
 // addresses of the same one.
-func (r *report) endpoints(in []discoveryv1.Endpoint, family model.Family) []model.Endpoint {
+func (r *Report) endpoints(in []discoveryv1.Endpoint, family model.Family) []model.Endpoint {
 	out := make([]model.Endpoint, 0, len(in))
 	hints := hintCache{}
 	for i := range in {
 		e := &in[i]
 		if len(e.Addresses) == 0 {
-			r.add(fmt.Sprintf("endpoints[%d].addresses", i), "give every endpoint one address", "the endpoint has no address")
+			r.Malformed(fmt.Sprintf("endpoints[%d].addresses", i), "give every endpoint one address", "the endpoint has no address")
 			continue
 		}
-		addr, err := endpointAddr(e.Addresses[0], family)
-		if err != nil {
-			r.add(fmt.Sprintf("endpoints[%d].addresses[0]", i), "use an address that every node can reach",
-				"the endpoint is ignored: %v", err)
+		addr, ok := r.endpointAddr(i, e.Addresses[0], family)
+		if !ok {
 			continue
 		}
 		out = append(out, model.Endpoint{
@@ -110,18 +108,28 @@ func (r *report) endpoints(in []discoveryv1.Endpoint, family model.Family) []mod
 	return exact(out)
 }
 
-func endpointAddr(s string, family model.Family) (netip.Addr, error) {
+// endpointAddr is the address of an endpoint, and false if it was reported.
+func (r *Report) endpointAddr(i int, s string, family model.Family) (netip.Addr, bool) {
 	addr, err := ParseAddr(s)
-	if err != nil {
-		return netip.Addr{}, err
+	if err == nil {
+		if err = CheckFamily(addr, family); err != nil {
+			err = fmt.Errorf("%w, and addressType is %s", err, family)
+		}
 	}
-	if err := CheckFamily(addr, family); err != nil {
-		return netip.Addr{}, fmt.Errorf("%w, and addressType is %s", err, family)
+	malformed := err != nil
+	if !malformed {
+		if err = CheckEndpoint(addr); err == nil {
+			return addr, true
+		}
+		err = fmt.Errorf("%s cannot be used: %w", addr, err)
 	}
-	if err := CheckEndpoint(addr); err != nil {
-		return netip.Addr{}, fmt.Errorf("%s cannot be used: %w", addr, err)
-	}
-	return addr, nil
+	r.add(model.Problem{
+		Field:     fmt.Sprintf("endpoints[%d].addresses[0]", i),
+		Reason:    fmt.Sprintf("the endpoint is ignored: %v", err),
+		Remedy:    "use an address that every node can reach",
+		Malformed: malformed,
+	})
+	return netip.Addr{}, false
 }
 
 // conditions resolves absent conditions as the API defines them.

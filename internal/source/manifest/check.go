@@ -1,64 +1,246 @@
 package manifest
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
+	sigsjson "sigs.k8s.io/json"
 
 	"sluice/internal/model"
 	"sluice/internal/source"
 )
 
-// maxProblems bounds what is reported of one object.
-const maxProblems = 16
-
-// checker checks one object and reports why it is refused.
-type checker struct {
-	decoder *decoder
-	item    *item
-	count   int
-	failed  bool
+// refuses reports whether an object with this problem is refused. Otherwise it is
+// used without the field: a Service because of its clients' ranges and its load
+// balancer, and whatever has a value that is well-formed but of no use.
+func refuses(p model.Problem) bool {
+	switch field, _, _ := strings.Cut(p.Field, "["); field {
+	case "spec.loadBalancerSourceRanges", "status.loadBalancer.ingress":
+		return false
+	case "spec.clusterIP", "spec.clusterIPs", "spec.externalIPs":
+		return true
+	}
+	return p.Malformed
 }
 
-func (d *decoder) check(it *item) *checker { return &checker{decoder: d, item: it} }
+// checker reports what is wrong with an object that package source does not look
+// at, because an API server lets no such object pass.
+type checker struct{ *source.Report }
 
-// add refuses the object because of a field. The remedy is for its author.
-func (c *checker) add(field, remedy, reason string, args ...any) {
-	c.failed = true
-	c.count++
-	if c.count > maxProblems {
+func (c checker) meta(object metav1.Object, rule func(string) []string) {
+	if object.GetName() == "" {
+		c.Malformed("metadata.name", "set metadata.name", "the name is missing")
+	}
+	c.name("metadata.name", object.GetName(), rule)
+	c.name("metadata.namespace", object.GetNamespace(), validation.IsDNS1123Label)
+}
+
+// name checks a name by a rule, if there is one.
+func (c checker) name(field, name string, rule func(string) []string) {
+	if errs := rule(name); name != "" && len(errs) > 0 {
+		c.Malformed(field, "use lower case letters, digits and -, beginning and ending with a letter or digit",
+			"%q is not a valid name: %s", name, strings.Join(errs, "; "))
+	}
+}
+
+// service checks a Service. Its name may begin with a digit, as newer API
+// servers allow. The value is what it was converted to, if it is for this proxy.
+func (c checker) service(svc *v1.Service, value *model.Service) {
+	spec := &svc.Spec
+	switch spec.Type {
+	case v1.ServiceTypeExternalName:
+		return
+	case "", v1.ServiceTypeClusterIP, v1.ServiceTypeNodePort, v1.ServiceTypeLoadBalancer:
+	default:
+		c.Malformed("spec.type", "use ClusterIP, NodePort, LoadBalancer or ExternalName", "%q is not a type of Services", spec.Type)
+	}
+	if !source.IsHeadless(svc) && len(spec.Ports) == 0 {
+		c.Malformed("spec.ports", "set spec.ports", "a Service must have a port")
+	}
+	c.clusterIPs(spec)
+	if value != nil && !slices.ContainsFunc(value.Problems, refuses) {
+		c.families(spec, value)
+	}
+	seen := map[string]int{}
+	for i := range spec.Ports {
+		c.servicePort(spec, i, seen)
+	}
+	if config := spec.SessionAffinityConfig; spec.SessionAffinity != v1.ServiceAffinityClientIP && config != nil && config.ClientIP != nil && config.ClientIP.TimeoutSeconds != nil {
+		c.Malformed("spec.sessionAffinityConfig", "set spec.sessionAffinity to ClientIP", "a Service without session affinity has a time-out for it")
+	}
+}
+
+// clusterIPs checks that the addresses are there and that clusterIP and clusterIPs
+// agree.
+func (c checker) clusterIPs(spec *v1.ServiceSpec) {
+	ips := spec.ClusterIPs
+	switch {
+	case spec.ClusterIP == "" && len(ips) == 0:
+		c.Malformed("spec.clusterIP", "set spec.clusterIP", "the Service has no clusterIP, and nobody here can allocate one")
+	case len(ips) == 0:
+	case len(ips) > 2:
+		c.Malformed("spec.clusterIPs", "keep one address for each family", "a Service can have at most two ClusterIPs")
+	case len(ips) == 2 && (ips[0] == v1.ClusterIPNone || ips[1] == v1.ClusterIPNone):
+		c.Malformed("spec.clusterIPs", "remove None or the addresses", "a Service has either the ClusterIP None or addresses")
+	case spec.ClusterIP != "" && spec.ClusterIP != ips[0]:
+		c.Malformed("spec.clusterIP", "make it the same as spec.clusterIPs[0]", "%q is not the first of spec.clusterIPs", spec.ClusterIP)
+	}
+}
+
+// families checks that the addresses are of the families that a Service says.
+func (c checker) families(spec *v1.ServiceSpec, value *model.Service) {
+	var families []string
+	for _, addr := range value.ClusterIPs {
+		families = append(families, model.FamilyOf(addr).String())
+	}
+	if len(spec.ClusterIPs) == 2 && (len(families) < 2 || families[0] == families[1]) {
+		c.Malformed("spec.clusterIPs[1]", "keep one address for each family", "both ClusterIPs are of family %s", families[0])
+	}
+	for i, f := range spec.IPFamilies {
+		field := fmt.Sprintf("spec.ipFamilies[%d]", i)
+		switch {
+		case i >= len(families):
+			c.Malformed(field, "set spec.clusterIPs to an address of each family", "there is no ClusterIP of family %s", f)
+		case string(f) != families[i]:
+			c.Malformed(field, "list the families of spec.clusterIPs in their order", "ClusterIP %s is not of family %s", value.ClusterIPs[i], f)
+		}
+	}
+	if spec.IPFamilyPolicy == nil {
 		return
 	}
-	p := model.Problem{Object: describe(c.item.Kind, c.item.name()), Field: field, Reason: fmt.Sprintf(reason, args...), Remedy: remedy}
-	if c.item.Kind == "" {
-		p.Object = "document"
+	switch policy := *spec.IPFamilyPolicy; {
+	case policy == v1.IPFamilyPolicySingleStack && len(families) == 2:
+		c.Malformed("spec.ipFamilyPolicy", "remove one of spec.clusterIPs or use PreferDualStack", "a SingleStack Service has two ClusterIPs")
+	case policy == v1.IPFamilyPolicyRequireDualStack && len(families) == 1:
+		c.Malformed("spec.ipFamilyPolicy", "set spec.clusterIPs to an address of each family", "a RequireDualStack Service has one ClusterIP")
+	case policy != v1.IPFamilyPolicySingleStack && policy != v1.IPFamilyPolicyPreferDualStack && policy != v1.IPFamilyPolicyRequireDualStack:
+		c.Malformed("spec.ipFamilyPolicy", "use SingleStack, PreferDualStack or RequireDualStack", "%q is not a family policy", policy)
 	}
-	if c.count == maxProblems {
-		p.Field, p.Reason, p.Remedy = "", "and more of the same object", "mend the ones listed first"
+}
+
+// servicePort checks a port, and that it can be told from those before it.
+func (c checker) servicePort(spec *v1.ServiceSpec, i int, seen map[string]int) {
+	p := &spec.Ports[i]
+	field := func(name string) string { return fmt.Sprintf("spec.ports[%d].%s", i, name) }
+	c.name(field("name"), p.Name, validation.IsDNS1123Label)
+	if p.Name == "" && len(spec.Ports) > 1 {
+		c.Malformed(field("name"), "set a name for every port", "a port among several has no name")
 	}
-	c.decoder.problems = append(c.decoder.problems, c.decoder.problem(c.item, p, true))
+	if target := p.TargetPort; target.Type == intstr.String {
+		c.name(field("targetPort"), target.StrVal, validation.IsValidPortName)
+	} else if target.IntVal < 0 || target.IntVal > 65535 {
+		c.Malformed(field("targetPort"), "use a port from 1 to 65535", "%d is not a port", target.IntVal)
+	}
+	if p.NodePort != 0 && (spec.Type == "" || spec.Type == v1.ServiceTypeClusterIP) {
+		c.Malformed(field("nodePort"), "remove nodePort or set spec.type to NodePort", "a ClusterIP Service cannot have a nodePort")
+	}
+	first := func(name, what, key string) {
+		id := name + " " + key
+		if j, ok := seen[id]; ok {
+			c.Malformed(field(name), "change one of them", "spec.ports[%d] has the same %s", j, what)
+			return
+		}
+		seen[id] = i
+	}
+	if p.Name != "" {
+		first("name", "name", p.Name)
+	}
+	protocol := cmp.Or(p.Protocol, v1.ProtocolTCP)
+	first("port", "port and protocol", fmt.Sprint(p.Port, protocol))
+	if p.NodePort != 0 {
+		first("nodePort", "nodePort and protocol", fmt.Sprint(p.NodePort, protocol))
+	}
+}
+
+// slice checks an EndpointSlice. It may have any number of endpoints: the limit
+// of the API server is there to keep updates small.
+func (c checker) slice(slice *discoveryv1.EndpointSlice) {
+	switch slice.AddressType {
+	case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN:
+	default:
+		c.Malformed("addressType", "set addressType to IPv4, IPv6 or FQDN", "%q is not an address type", slice.AddressType)
+	}
+	names := map[string]int{}
+	for i, p := range slice.Ports {
+		field, name := fmt.Sprintf("ports[%d].name", i), ""
+		if p.Name != nil {
+			name = *p.Name
+		}
+		c.name(field, name, validation.IsDNS1123Label)
+		if first, ok := names[name]; ok {
+			c.Malformed(field, "give every port a name of its own", "ports[%d] has the name %q too", first, name)
+		}
+		names[name] = i
+	}
+	for i := range slice.Endpoints {
+		if name := slice.Endpoints[i].NodeName; name != nil && len(validation.IsDNS1123Subdomain(*name)) > 0 {
+			c.name(fmt.Sprintf("endpoints[%d].nodeName", i), *name, validation.IsDNS1123Subdomain)
+		}
+	}
+}
+
+// subsetPorts checks the names of the ports of a subset of Endpoints.
+func (c checker) subsetPorts(subset int, ports []v1.EndpointPort) {
+	for i, p := range ports {
+		field := fmt.Sprintf("subsets[%d].ports[%d].name", subset, i)
+		c.name(field, p.Name, validation.IsDNS1123Label)
+		if p.Name == "" && len(ports) > 1 {
+			c.Malformed(field, "set the names of the service's ports", "a port among several has no name")
+		}
+	}
+}
+
+// serviceCIDR checks that a ServiceCIDR has a range for one or both families.
+func (c checker) serviceCIDR(value *model.ServiceCIDR) {
+	if len(value.Prefixes)+len(value.Problems) == 0 {
+		c.Malformed("spec.cidrs", "set one CIDR, or one for each family", "there is no CIDR")
+	}
+	seen := map[model.Family]bool{}
+	for i, prefix := range value.Prefixes {
+		family := model.FamilyOf(prefix.Addr())
+		if seen[family] {
+			c.Malformed(fmt.Sprintf("spec.cidrs[%d]", i), "put it into a ServiceCIDR of its own", "there are two CIDRs of family %s", family)
+		}
+		seen[family] = true
+	}
+}
+
+// strict reports a field that is unknown or repeated.
+func (c checker) strict(kind string, err error) {
+	var field string
+	var fieldError sigsjson.FieldError
+	if errors.As(err, &fieldError) {
+		field = fieldError.FieldPath()
+	}
+	if strings.HasPrefix(err.Error(), "duplicate field") {
+		c.Malformed(field, "keep one of them", "the field is there more than once")
+		return
+	}
+	c.Malformed(field, "remove the field or correct its name", "%s has no such field", kind)
 }
 
 // mistyped reports that the object does not have the shape of its kind.
-func (c *checker) mistyped(err error) {
+func (c checker) mistyped(err error) {
 	var typeError *json.UnmarshalTypeError
 	if errors.As(err, &typeError) {
 		remedy := "write a " + shape(typeError.Type)
 		if typeError.Type.Kind() == reflect.String {
 			remedy = "put the value in quotes"
 		}
-		c.add(typeError.Field, remedy, "there is a %s where a %s belongs", typeError.Value, shape(typeError.Type))
+		c.Malformed(typeError.Field, remedy, "there is a %s where a %s belongs", typeError.Value, shape(typeError.Type))
 		return
 	}
-	c.add("", "correct the value", "%s", strings.TrimPrefix(err.Error(), "json: "))
+	c.Malformed("", "correct the value", "%s", strings.TrimPrefix(err.Error(), "json: "))
 }
 
 // shape names a type as a reader of YAML would.
@@ -76,104 +258,4 @@ func shape(t reflect.Type) string {
 		return "mapping"
 	}
 	return "whole number that fits " + t.Kind().String()
-}
-
-// meta checks the name of an object, by the rule for its kind.
-func (c *checker) meta(meta *metav1.ObjectMeta, rule func(string) []string) {
-	if meta.Name == "" {
-		c.add("metadata.name", "set metadata.name", "the name is missing")
-	} else {
-		c.name("metadata.name", meta.Name, rule)
-	}
-	if meta.Namespace != "" {
-		c.name("metadata.namespace", meta.Namespace, validation.IsDNS1123Label)
-	}
-}
-
-func (c *checker) name(field, name string, rule func(string) []string) {
-	if errs := rule(name); len(errs) > 0 {
-		c.add(field, "use lower case letters, digits and -, beginning and ending with a letter or digit",
-			"%q is not a valid name: %s", name, strings.Join(errs, "; "))
-	}
-}
-
-func (c *checker) port(field string, port int32) {
-	if port < 1 || port > 65535 {
-		c.add(field, "use a port from 1 to 65535", "%d is not a port", port)
-	}
-}
-
-// protocol checks a protocol. None at all means TCP.
-func (c *checker) protocol(field string, p v1.Protocol) {
-	switch p {
-	case "", v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP:
-	default:
-		c.add(field, "use TCP, UDP or SCTP", "%q is not a protocol of Services", p)
-	}
-}
-
-// oneOf checks a field that has a few possible values or is absent.
-func (c *checker) oneOf(field, value string, values ...string) {
-	if value == "" {
-		return
-	}
-	for _, v := range values {
-		if v == value {
-			return
-		}
-	}
-	c.add(field, "use "+strings.Join(values, " or "), "%q is not a value of this field", value)
-}
-
-// addr checks the form of an address. What it is good for is another matter.
-func (c *checker) addr(field, s string) (netip.Addr, bool) {
-	addr, err := source.ParseAddr(s)
-	if err != nil {
-		c.add(field, "write a plain IPv4 or IPv6 address", "%v", err)
-		return netip.Addr{}, false
-	}
-	return addr, true
-}
-
-func (c *checker) node(node *v1.Node) bool {
-	c.meta(&node.ObjectMeta, validation.IsDNS1123Subdomain)
-	for i, cidr := range node.Spec.PodCIDRs {
-		c.cidr(fmt.Sprintf("spec.podCIDRs[%d]", i), cidr)
-	}
-	for i, a := range node.Status.Addresses {
-		if a.Type == v1.NodeInternalIP || a.Type == v1.NodeExternalIP {
-			c.addr(fmt.Sprintf("status.addresses[%d].address", i), a.Address)
-		}
-	}
-	return !c.failed
-}
-
-func (c *checker) serviceCIDR(cidr *networkingv1.ServiceCIDR) bool {
-	c.meta(&cidr.ObjectMeta, validation.IsDNS1123Subdomain)
-	if len(cidr.Spec.CIDRs) == 0 {
-		c.add("spec.cidrs", "set one CIDR, or one for each family", "there is no CIDR")
-	}
-	seen := map[model.Family]bool{}
-	for i, s := range cidr.Spec.CIDRs {
-		field := fmt.Sprintf("spec.cidrs[%d]", i)
-		prefix, ok := c.cidr(field, s)
-		if !ok {
-			continue
-		}
-		family := model.FamilyOf(prefix.Addr())
-		if seen[family] {
-			c.add(field, "put it into a ServiceCIDR of its own", "there are two CIDRs of family %s", family)
-		}
-		seen[family] = true
-	}
-	return !c.failed
-}
-
-func (c *checker) cidr(field, s string) (netip.Prefix, bool) {
-	prefix, err := source.ParsePrefix(s)
-	if err != nil {
-		c.add(field, "write a CIDR such as 10.96.0.0/16", "%v", err)
-		return netip.Prefix{}, false
-	}
-	return prefix, true
 }

@@ -2,15 +2,15 @@ package manifest
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
-	"unique"
 
 	sigsjson "sigs.k8s.io/json"
 
 	"sluice/internal/model"
+	"sluice/internal/source"
 )
 
 // object is one object of a manifest: its name, its place, and the events that
@@ -190,11 +190,11 @@ func (d *decoder) item(raw []byte, at string, defaults head) {
 	switch {
 	case bytes.Equal(text, []byte("null")):
 	case len(text) == 0 || text[0] != '{':
-		d.check(&it).add("", "write an object with apiVersion, kind and metadata", "it is not an object")
+		d.refuse(&it, "", "write an object with apiVersion, kind and metadata", "it is not an object")
 	case it.APIVersion == "":
-		d.check(&it).add("apiVersion", "set apiVersion", "apiVersion is missing")
+		d.refuse(&it, "apiVersion", "set apiVersion", "apiVersion is missing")
 	case it.Kind == "":
-		d.check(&it).add("kind", "set kind", "kind is missing")
+		d.refuse(&it, "kind", "set kind", "kind is missing")
 	default:
 		d.dispatch(&it)
 	}
@@ -205,62 +205,58 @@ func (d *decoder) parse(it *item, into any) bool {
 	check := d.check(it)
 	strict, err := sigsjson.UnmarshalStrict(it.raw, into)
 	for _, e := range strict {
-		check.strict(e)
+		check.strict(it.Kind, e)
 	}
 	if err != nil {
 		check.mistyped(err)
 	}
-	return !check.failed
+	problems := check.List()
+	d.report(it, problems, true)
+	return len(problems) == 0
 }
 
-// strict reports a field that is unknown or repeated.
-func (c *checker) strict(err error) {
-	var field string
-	var fieldError sigsjson.FieldError
-	if errors.As(err, &fieldError) {
-		field = fieldError.FieldPath()
+// check returns a checker with an empty report on an object.
+func (d *decoder) check(it *item) checker {
+	if it.Kind == "" {
+		return checker{source.NewReport("document")}
 	}
-	if strings.HasPrefix(err.Error(), "duplicate field") {
-		c.add(field, "keep one of them", "the field is there more than once")
-		return
-	}
-	c.add(field, "remove the field or correct its name", "%s has no such field", c.item.Kind)
+	return checker{source.NewReport(describe(it.Kind, it.name()))}
 }
 
-// found records an object that is taken over, and what was left out of it.
-func (d *decoder) found(it *item, problems []model.Problem, events ...model.Event) {
-	name := it.name()
-	d.objects = append(d.objects, object{
-		kind:     shared(it.Kind),
-		name:     model.Name{Namespace: shared(name.Namespace), Name: shared(name.Name)},
-		document: d.doc.number,
-		line:     d.doc.line,
-		events:   events,
-	})
+// refuse refuses an object because of one field.
+func (d *decoder) refuse(it *item, field, remedy, reason string, args ...any) {
+	check := d.check(it)
+	check.Malformed(field, remedy, reason, args...)
+	d.report(it, check.List(), true)
+}
+
+// use takes an object over, unless there is a problem because of which it is
+// refused.
+func (d *decoder) use(it *item, events []model.Event, problems []model.Problem) {
+	refused := slices.ContainsFunc(problems, refuses)
+	d.report(it, problems, refused)
+	if !refused {
+		d.objects = append(d.objects, object{kind: it.Kind, name: it.name(), document: d.doc.number, line: d.doc.line, events: events})
+	}
+}
+
+// report adds their place to the problems of an object.
+func (d *decoder) report(it *item, problems []model.Problem, refused bool) {
 	for _, p := range problems {
-		d.problems = append(d.problems, d.problem(it, p, false))
-	}
-}
-
-// shared returns the one copy of s in memory, which the values of the model
-// refer to as well.
-func shared(s string) string { return unique.Make(s).Value() }
-
-// problem adds its place to what is wrong with an object.
-func (d *decoder) problem(it *item, p model.Problem, refused bool) Problem {
-	if it.at != "" {
-		p.Field = strings.TrimSuffix(it.at+p.Field, ".")
-	}
-	return Problem{
-		File: d.file, Document: d.doc.number, Line: d.lines.line(p.Field), Refused: refused,
-		Problem: p,
+		if it.at != "" {
+			p.Field = strings.TrimSuffix(it.at+p.Field, ".")
+		}
+		d.problems = append(d.problems, Problem{
+			File: d.file, Document: d.doc.number, Line: d.lines.line(p.Field), Refused: refused,
+			Problem: p,
+		})
 	}
 }
 
 // wrongVersion reports an object of a kind that is used, in a version that is
 // not.
 func (d *decoder) wrongVersion(it *item, versions []string) {
-	d.check(it).add("apiVersion", "use apiVersion: "+strings.Join(versions, " or "),
+	d.refuse(it, "apiVersion", "use apiVersion: "+strings.Join(versions, " or "),
 		"%s is not served in version %q", it.Kind, it.APIVersion)
 }
 

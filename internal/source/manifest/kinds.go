@@ -9,6 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"sluice/internal/model"
 	"sluice/internal/source"
@@ -22,11 +23,81 @@ type kind struct {
 }
 
 var kinds = map[string]kind{
-	"Service":       {[]string{"v1"}, (*decoder).service},
-	"Endpoints":     {[]string{"v1"}, (*decoder).endpoints},
-	"EndpointSlice": {[]string{"discovery.k8s.io/v1"}, (*decoder).slice},
-	"Node":          {[]string{"v1"}, (*decoder).node},
-	"ServiceCIDR":   {[]string{"networking.k8s.io/v1", "networking.k8s.io/v1beta1"}, (*decoder).serviceCIDR},
+	"Service":       {[]string{"v1"}, converts(validation.IsDNS1123Label, convertService)},
+	"Endpoints":     {[]string{"v1"}, converts(validation.IsDNS1123Subdomain, convertEndpoints)},
+	"EndpointSlice": {[]string{"discovery.k8s.io/v1"}, converts(validation.IsDNS1123Subdomain, convertSlice)},
+	"Node":          {[]string{"v1"}, converts(validation.IsDNS1123Subdomain, convertNode)},
+	"ServiceCIDR":   {[]string{"networking.k8s.io/v1", "networking.k8s.io/v1beta1"}, converts(validation.IsDNS1123Subdomain, convertServiceCIDR)},
+}
+
+// used is what an object is converted to: nothing, if it is not for this proxy.
+type used struct {
+	events   []model.Event
+	problems []model.Problem
+}
+
+// converts returns how to decode the objects of a type, which are checked by a rule
+// for their names, and for what convert finds.
+func converts[T any, P interface {
+	*T
+	metav1.Object
+}](names func(string) []string, convert func(d *decoder, c checker, object P) used) func(*decoder, *item) {
+	return func(d *decoder, it *item) {
+		object := P(new(T))
+		if !d.parse(it, object) {
+			return
+		}
+		object.SetNamespace(it.name().Namespace)
+		check := d.check(it)
+		check.meta(object, names)
+		use := convert(d, check, object)
+		d.use(it, use.events, append(check.List(), use.problems...))
+	}
+}
+
+func convertService(_ *decoder, c checker, svc *v1.Service) (use used) {
+	value, ok := source.Service(svc)
+	if ok {
+		use = used{[]model.Event{model.SetService{Service: value}}, value.Problems}
+	}
+	c.service(svc, value)
+	return use
+}
+
+func convertSlice(_ *decoder, c checker, slice *discoveryv1.EndpointSlice) used {
+	c.slice(slice)
+	value, ok := source.Slice(slice)
+	if !ok {
+		return used{}
+	}
+	return used{[]model.Event{model.SetSlice{Slice: value}}, value.Problems}
+}
+
+//lint:ignore SA1019 Endpoints is deprecated, and manifests still hold it.
+func convertEndpoints(_ *decoder, c checker, endpoints *v1.Endpoints) (use used) {
+	for i := range endpoints.Subsets {
+		c.subsetPorts(i, endpoints.Subsets[i].Ports)
+	}
+	for _, value := range source.SlicesOfEndpoints(endpoints) {
+		use.events = append(use.events, model.SetSlice{Slice: value})
+		use.problems = append(use.problems, value.Problems...)
+	}
+	return use
+}
+
+// convertNode leaves the Nodes of other machines alone.
+func convertNode(d *decoder, _ checker, node *v1.Node) used {
+	if node.Name != d.nodeName {
+		return used{}
+	}
+	value := source.Node(node)
+	return used{[]model.Event{model.SetNode{Node: value}}, value.Problems}
+}
+
+func convertServiceCIDR(_ *decoder, c checker, cidr *networkingv1.ServiceCIDR) used {
+	value := source.ServiceCIDR(cidr)
+	c.serviceCIDR(value)
+	return used{[]model.Event{model.SetServiceCIDR{ServiceCIDR: value}}, value.Problems}
 }
 
 // dispatch decodes an object by its kind.
@@ -61,7 +132,7 @@ func foreign(apiVersion string) bool {
 // itself.
 func (d *decoder) list(it *item, defaults head) {
 	if it.at != "" {
-		d.check(it).add("kind", "move its items to the outer list", "a list cannot be an item of a list")
+		d.refuse(it, "kind", "move its items to the outer list", "a list cannot be an item of a list")
 		return
 	}
 	var list struct {
@@ -75,84 +146,4 @@ func (d *decoder) list(it *item, defaults head) {
 	for i, raw := range list.Items {
 		d.item(raw, itemPath(it.at, i), defaults)
 	}
-}
-
-func (d *decoder) service(it *item) {
-	svc := &v1.Service{}
-	if !d.parse(it, svc) {
-		return
-	}
-	svc.Namespace = it.name().Namespace
-	if c := d.check(it); !c.service(svc) {
-		return
-	}
-	if value, ok := source.Service(svc); ok {
-		d.found(it, value.Problems, model.SetService{Service: value})
-		return
-	}
-	d.found(it, nil)
-}
-
-func (d *decoder) slice(it *item) {
-	slice := &discoveryv1.EndpointSlice{}
-	if !d.parse(it, slice) {
-		return
-	}
-	slice.Namespace = it.name().Namespace
-	if c := d.check(it); !c.slice(slice) {
-		return
-	}
-	if value, ok := source.Slice(slice); ok {
-		d.found(it, value.Problems, model.SetSlice{Slice: value})
-		return
-	}
-	d.found(it, nil)
-}
-
-func (d *decoder) endpoints(it *item) {
-	//lint:ignore SA1019 Endpoints is deprecated, and manifests still hold it.
-	endpoints := &v1.Endpoints{}
-	if !d.parse(it, endpoints) {
-		return
-	}
-	endpoints.Namespace = it.name().Namespace
-	if c := d.check(it); !c.endpoints(endpoints) {
-		return
-	}
-	var problems []model.Problem
-	var events []model.Event
-	for _, value := range source.SlicesOfEndpoints(endpoints) {
-		problems = append(problems, value.Problems...)
-		events = append(events, model.SetSlice{Slice: value})
-	}
-	d.found(it, problems, events...)
-}
-
-// node decodes a Node. Those of other machines are no concern of this one.
-func (d *decoder) node(it *item) {
-	node := &v1.Node{}
-	if !d.parse(it, node) {
-		return
-	}
-	if c := d.check(it); !c.node(node) {
-		return
-	}
-	if node.Name != d.nodeName {
-		d.found(it, nil)
-		return
-	}
-	value := source.Node(node)
-	d.found(it, value.Problems, model.SetNode{Node: value})
-}
-
-func (d *decoder) serviceCIDR(it *item) {
-	cidr := &networkingv1.ServiceCIDR{}
-	if !d.parse(it, cidr) {
-		return
-	}
-	if c := d.check(it); !c.serviceCIDR(cidr) {
-		return
-	}
-	value := source.ServiceCIDR(cidr)
-	d.found(it, value.Problems, model.SetServiceCIDR{ServiceCIDR: value})
 }

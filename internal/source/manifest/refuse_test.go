@@ -192,7 +192,7 @@ func TestOtherObjectsThatAreRefused(t *testing.T) {
 		{name: "a malformed CIDR", new: cidr("10.96.0.0/40"), fields: []string{"spec.cidrs[0]"}},
 		{name: "two CIDRs of one family", new: cidr("10.96.0.0/16, 10.97.0.0/16"), fields: []string{"spec.cidrs[1]"}},
 		{name: "a bad Node", new: "{apiVersion: v1, kind: Node, metadata: {name: me}, spec: {podCIDRs: [x]}, status: {addresses: [{type: InternalIP, address: z}]}}",
-			fields: []string{"spec.podCIDRs[0]", "status.addresses[0].address"}},
+			fields: []string{"status.addresses[0].address", "spec.podCIDRs[0]"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) { tt.run(t, "") })
 	}
