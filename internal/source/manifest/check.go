@@ -223,10 +223,14 @@ func (c checker) strict(kind string, err error) {
 		field = fieldError.FieldPath()
 	}
 	if strings.HasPrefix(err.Error(), "duplicate field") {
-		c.Malformed(field, "keep one of them", "the field is there more than once")
+		c.repeated(field)
 		return
 	}
 	c.Malformed(field, "remove the field or correct its name", "%s has no such field", kind)
+}
+
+func (c checker) repeated(field string) {
+	c.Malformed(field, "keep one of them", "the field is there more than once")
 }
 
 // mistyped reports that the object does not have the shape of its kind.

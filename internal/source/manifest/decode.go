@@ -118,6 +118,7 @@ type decoder struct {
 	doc      document
 	nodeName string
 	lines    locator
+	repeated []string // fields that are there more than once and got lost
 }
 
 // head is the part of an object that says what it is.
@@ -150,10 +151,13 @@ func (i *item) name() model.Name {
 }
 
 func (d *decoder) decode() {
-	raw, line, err := d.doc.toJSON()
+	raw, repeats, line, err := d.doc.toJSON()
 	if err != nil {
 		d.unreadable(line, err)
 		return
+	}
+	if repeats {
+		d.repeated = d.lines.repeated()
 	}
 	d.item(raw, "", head{})
 }
@@ -203,6 +207,11 @@ func (d *decoder) item(raw []byte, at string, defaults head) {
 // parse decodes an object strictly and reports what does not belong there.
 func (d *decoder) parse(it *item, into any) bool {
 	check := d.check(it)
+	for _, path := range d.repeated {
+		if field, ok := strings.CutPrefix(path, it.at); ok && (it.at != "" || !strings.HasPrefix(field, "items[")) {
+			check.repeated(field)
+		}
+	}
 	strict, err := sigsjson.UnmarshalStrict(it.raw, into)
 	for _, e := range strict {
 		check.strict(it.Kind, e)

@@ -105,6 +105,12 @@ func TestManifestsAreRead(t *testing.T) {
 			in:   "apiVersion: v1\nkind: ServiceList\nmetadata: {resourceVersion: \"5\"}\nitems:\n" + item(strings.SplitN(web, "\n", 3)[2]),
 			want: both[:1],
 		},
+		{
+			name: "keys merged from elsewhere, and overridden",
+			in:   "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  <<: &base {clusterIP: 10.96.0.9, ports: [&p {port: 80}]}\n  clusterIP: 10.96.0.1\n",
+			want: both[:1],
+		},
+		{name: "braces", in: "# in braces\n" + strings.ReplaceAll(webJSON, "\"", "'") + "# and no more", want: both[:1]},
 		{name: "JSON in a YAML file", in: webJSON + "\n---\n" + webSlice, want: both},
 		{name: "JSON values one after the other", file: "a.json", in: webJSON + webJSON, want: []model.Event{both[0], both[0]}},
 		{name: "other kinds are skipped", in: "apiVersion: apps/v1\nkind: Deployment\nspec: {anything: goes}\n---\n" + web, want: both[:1]},

@@ -3,7 +3,15 @@ package manifest
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	yamlv3 "go.yaml.in/yaml/v3"
+	"sigs.k8s.io/yaml"
 )
 
 // document is one document of a file.
@@ -106,15 +114,47 @@ func splitJSON(data []byte) []document {
 	}
 }
 
-// toJSON returns the document as JSON, or why it cannot be read and, if known,
-// the line in the document.
-func (d document) toJSON() (raw []byte, line int, err error) {
-	if d.json {
-		return d.text, 0, nil
-	}
+// toJSON returns the document as JSON, and whether a key may be in it twice: JSON
+// keeps those, and YAML does not. If it fails, it tells the line in the document
+// if that is known.
+func (d document) toJSON() (raw []byte, repeats bool, line int, err error) {
 	text := bytes.TrimSpace(bytes.TrimPrefix(d.text, []byte("---")))
-	if len(text) > 0 && text[0] == '{' && json.Valid(text) {
-		return text, 0, nil
+	if d.json || json.Valid(text) {
+		return text, false, 0, nil
 	}
-	return yamlToJSON(d.text)
+	raw, err = yaml.YAMLToJSONStrict(d.text)
+	if err != nil && strings.Contains(err.Error(), "already set in map") {
+		// This is also said of a key that overrides one merged by <<.
+		repeats = true
+		raw, err = yaml.YAMLToJSON(d.text)
+	}
+	if err == nil && endsEarly(text) {
+		err = errors.New("there is more behind the end of the document")
+	}
+	if err != nil {
+		m := yamlError.FindStringSubmatch(err.Error())
+		line, _ = strconv.Atoi(m[1])
+		return nil, false, line, errors.New(m[2])
+	}
+	return raw, repeats, 0, nil
+}
+
+// yamlError takes the line number out of the message of the YAML parser.
+var yamlError = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?(?s:(.*))$`)
+
+// endsEarly reports whether a document is over before its text is. The parser
+// does not look, but only what is in braces, or before a directive, can be.
+func endsEarly(text []byte) bool {
+	var first []byte
+	for line := range bytes.Lines(text) {
+		if first = line; holdsContent(line) {
+			break
+		}
+	}
+	if !bytes.ContainsAny(first, "{!&") && !bytes.Contains(text, []byte("\n%")) {
+		return false
+	}
+	var node yamlv3.Node
+	decoder := yamlv3.NewDecoder(bytes.NewReader(text))
+	return decoder.Decode(&node) == nil && !errors.Is(decoder.Decode(&node), io.EOF)
 }

@@ -2,11 +2,15 @@ package manifest
 
 import (
 	"bytes"
+	"fmt"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
+
+// maxPath is longer than the path of any field that exists.
+const maxPath = 1000
 
 // locator finds the line of a field. It parses the document anew when it is
 // first asked, so that documents without problems pay nothing for it.
@@ -16,9 +20,7 @@ type locator struct {
 	parsed bool
 }
 
-// line returns the line of a field in the file, or of what is nearest around
-// it, or 0 if the document cannot be parsed.
-func (l *locator) line(path string) int {
+func (l *locator) parse() *yaml.Node {
 	if !l.parsed {
 		l.parsed = true
 		var root yaml.Node
@@ -27,10 +29,46 @@ func (l *locator) line(path string) int {
 			l.root = root.Content[0]
 		}
 	}
-	if l.root == nil {
+	return l.root
+}
+
+// line returns the line of a field in the file, or of what is nearest around
+// it, or 0 if the document cannot be parsed.
+func (l *locator) line(path string) int {
+	root := l.parse()
+	if root == nil {
 		return 0
 	}
-	return l.doc.line + find(l.root, path).Line - 1
+	return l.doc.line + find(root, path).Line - 1
+}
+
+// repeated returns the paths of the keys that their mapping has already.
+func (l *locator) repeated() (paths []string) {
+	var walk func(n *yaml.Node, path string)
+	walk = func(n *yaml.Node, path string) {
+		if len(path) > maxPath {
+			return
+		}
+		seen := map[string]bool{}
+		for i, child := range n.Content {
+			switch {
+			case n.Kind == yaml.SequenceNode:
+				walk(child, fmt.Sprintf("%s[%d]", path, i))
+			case i%2 == 1: // the value of the key before it
+				key := n.Content[i-1].Value
+				at := strings.TrimPrefix(path+"."+key, ".")
+				if seen[key] {
+					paths = append(paths, at)
+				}
+				seen[key] = true
+				walk(child, at)
+			}
+		}
+	}
+	if root := l.parse(); root != nil {
+		walk(root, "")
+	}
+	return paths
 }
 
 // find walks down a path such as spec.ports[0].port as far as it leads. For a
@@ -82,4 +120,11 @@ func element(n *yaml.Node, path string) (item *yaml.Node, rest string) {
 		return nil, ""
 	}
 	return n.Content[i], strings.TrimPrefix(after, ".")
+}
+
+func resolve(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
 }

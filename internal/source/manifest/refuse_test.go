@@ -67,6 +67,9 @@ func TestDocumentsThatCannotBeUnderstood(t *testing.T) {
 		{name: "aliases that explode", new: bomb("[%s]", "*", ","), fields: []string{oneField}},
 		{name: "merges that explode", new: bomb("{<<: [%s]}", "*", ","), fields: []string{oneField}},
 		{name: "nested too deeply", new: strings.Repeat("[", 2000) + strings.Repeat("]", 2000), fields: []string{oneField}},
+		{name: "two mappings in braces", new: "{apiVersion: v1, kind: ConfigMap}\n{apiVersion: v1, kind: ConfigMap}", fields: []string{oneField}},
+		{name: "a directive in the middle", new: "apiVersion: v1\nkind: ConfigMap\n%YAML 1.1\n", fields: []string{oneField}},
+		{name: "a repeated field among others", old: "  - port: 80", new: "  - {port: 80, <<: {port: 81, name: a}}\n  - {port: 81, name: a, port: 82}", fields: []string{"spec.ports[1].port"}, line: 8},
 		{name: "an old version", old: "apiVersion: v1", new: "apiVersion: v1beta3", fields: []string{"apiVersion"}, remedy: "apiVersion: v1", line: 1},
 		{name: "a group of Kubernetes that has no Service", old: "apiVersion: v1", new: "apiVersion: apps/v1", fields: []string{"apiVersion"}},
 		{name: "an old slice", new: "{apiVersion: discovery.k8s.io/v1beta1, kind: EndpointSlice, metadata: {name: a}}", fields: []string{"apiVersion"}, remedy: "discovery.k8s.io/v1"},
@@ -204,6 +207,8 @@ func TestBadDocumentHarmsOnlyItself(t *testing.T) {
 		{"YAML, later", "a.yaml", web + "---\n# comment\n---\nkind: [\n", "a.yaml: document 2, line"},
 		{"JSON", "a.json", `{"apiVersion":"v1","kind":"Service","metadata":{"name":"web"},"spec":{"clusterIP":"10.96.0.1","ports":[{"port":80}]}}` +
 			"\n{\n\"a\": }", "a.json: document 2, line 3"},
+		{"a repeated field in an item of a list", "a.yaml", "apiVersion: v1\nkind: List\nitems:\n- " + strings.ReplaceAll(web, "\n", "\n  ") +
+			"\n- {apiVersion: v1, kind: Service, kind: Service, metadata: {name: b}, spec: {clusterIP: 10.96.0.2, ports: [{port: 80}]}}\n", "a.yaml: document 1, line 12: Service default/b: items[1].kind"},
 		{"an item of a list", "a.yaml", "apiVersion: v1\nkind: List\nitems:\n- " + strings.ReplaceAll(web, "\n", "\n  ") + "\n- apiVersion: v1\n", "a.yaml: document 1, line"},
 	}
 	for _, tt := range tests {
