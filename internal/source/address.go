@@ -126,13 +126,13 @@ func (r *Report) addr(field, s string, check func(netip.Addr) error) (netip.Addr
 	return addr, true
 }
 
-// prefixes parses a list of CIDRs, without malformed ones.
-func (r *Report) prefixes(field string, list []string) []netip.Prefix {
+// prefixes parses a list of CIDRs and leaves out the malformed ones, as is reported.
+func prefixes(field string, list []string, report func(field, remedy, reason string, args ...any)) []netip.Prefix {
 	out := make([]netip.Prefix, 0, len(list))
 	for i, s := range list {
 		prefix, err := ParsePrefix(strings.TrimSpace(s))
 		if err != nil {
-			r.Malformed(index(field, i), "write a CIDR such as 192.0.2.0/24", "%v", err)
+			report(index(field, i), "write a CIDR such as 192.0.2.0/24", "%v", err)
 			continue
 		}
 		out = append(out, prefix)

@@ -60,13 +60,13 @@ func (r *Report) podCIDRs(in *v1.Node) []netip.Prefix {
 	if len(cidrs) == 0 && in.Spec.PodCIDR != "" {
 		cidrs = []string{in.Spec.PodCIDR}
 	}
-	return r.prefixes("spec.podCIDRs", cidrs)
+	return prefixes("spec.podCIDRs", cidrs, r.Malformed)
 }
 
 // ServiceCIDR converts a ServiceCIDR.
 func ServiceCIDR(in *networkingv1.ServiceCIDR) *model.ServiceCIDR {
 	r := NewReport("ServiceCIDR " + in.Name)
-	out := &model.ServiceCIDR{Name: intern(in.Name), Prefixes: r.prefixes("spec.cidrs", in.Spec.CIDRs)}
+	out := &model.ServiceCIDR{Name: intern(in.Name), Prefixes: prefixes("spec.cidrs", in.Spec.CIDRs, r.Malformed)}
 	out.Problems = r.List()
 	return out
 }

@@ -14,6 +14,7 @@ type Report struct {
 	object   string
 	problems []model.Problem
 	more     int
+	worse    bool // something malformed is among the rest
 }
 
 // NewReport returns an empty report on an object, such as "Service default/web".
@@ -33,6 +34,7 @@ func (r *Report) Malformed(field, remedy, reason string, args ...any) {
 func (r *Report) add(p model.Problem) {
 	if len(r.problems) == maxProblems {
 		r.more++
+		r.worse = r.worse || p.Malformed
 		return
 	}
 	p.Object = r.object
@@ -43,9 +45,10 @@ func (r *Report) add(p model.Problem) {
 func (r *Report) List() []model.Problem {
 	if r.more > 0 {
 		r.problems = append(r.problems, model.Problem{
-			Object: r.object,
-			Reason: fmt.Sprintf("%d more problems of the same object", r.more),
-			Remedy: "mend the ones listed first",
+			Object:    r.object,
+			Reason:    fmt.Sprintf("%d more problems of the same object", r.more),
+			Remedy:    "mend the ones listed first",
+			Malformed: r.worse,
 		})
 		r.more = 0
 	}

@@ -182,7 +182,7 @@ func (r *Report) affinity(svc *v1.Service) uint32 {
 func (r *Report) loadBalancer(svc *v1.Service, out *model.Service, health uint16) {
 	out.LoadBalancerIPs = r.ingressIPs(svc)
 	out.Filtered = len(svc.Spec.LoadBalancerSourceRanges) > 0
-	out.SourceRanges = r.prefixes("spec.loadBalancerSourceRanges", svc.Spec.LoadBalancerSourceRanges)
+	out.SourceRanges = prefixes("spec.loadBalancerSourceRanges", svc.Spec.LoadBalancerSourceRanges, r.unusable)
 	if out.ExternalPolicy == model.PolicyLocal {
 		out.HealthCheckNodePort = health
 	}

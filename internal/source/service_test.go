@@ -30,8 +30,8 @@ func fields(problems []model.Problem) []string {
 
 // Texts as addresses.
 var (
-	addrs    = testkit.Addrs
-	prefixes = testkit.Prefixes
+	addrs = testkit.Addrs
+	cidrs = testkit.Prefixes
 )
 
 func service(edit func(*v1.Service)) *v1.Service {
@@ -302,7 +302,7 @@ func TestLoadBalancers(t *testing.T) {
 				s.Spec.LoadBalancerSourceRanges = []string{" 10.1.2.3/8 ", "::ffff:192.0.2.0/120", "2001:db8::1/32"}
 			}),
 			want: want(func(s *model.Service) {
-				s.Filtered, s.SourceRanges = true, prefixes("10.0.0.0/8", "192.0.2.0/24", "2001:db8::/32")
+				s.Filtered, s.SourceRanges = true, cidrs("10.0.0.0/8", "192.0.2.0/24", "2001:db8::/32")
 			}),
 		},
 		{
@@ -317,7 +317,7 @@ func TestLoadBalancers(t *testing.T) {
 			in: loadBalancer(func(s *v1.Service) {
 				s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.000/025", "010.0.0.0/8"}
 			}),
-			want: want(func(s *model.Service) { s.Filtered, s.SourceRanges = true, prefixes("203.0.113.0/25", "10.0.0.0/8") }),
+			want: want(func(s *model.Service) { s.Filtered, s.SourceRanges = true, cidrs("203.0.113.0/25", "10.0.0.0/8") }),
 		},
 		{
 			name: "health check port under policy Local",

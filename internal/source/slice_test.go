@@ -207,7 +207,7 @@ func TestNodeConversion(t *testing.T) {
 	want := &model.Node{
 		Name: "n1", Zone: "a",
 		IPs:      addrs("10.9.0.1", "fd00:9::1", "192.0.2.1"),
-		PodCIDRs: prefixes("10.1.0.0/24", "fd00:1::/64"),
+		PodCIDRs: cidrs("10.1.0.0/24", "fd00:1::/64"),
 	}
 	if diff := cmp.Diff(want, got, compareAddrs, comparePrefixes, cmpopts.IgnoreFields(model.Node{}, "Problems")); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
@@ -216,7 +216,7 @@ func TestNodeConversion(t *testing.T) {
 		t.Errorf("problems (-want +got)\n%s", diff)
 	}
 	single := Node(&v1.Node{Spec: v1.NodeSpec{PodCIDR: "10.1.0.0/24"}})
-	if diff := cmp.Diff(prefixes("10.1.0.0/24"), single.PodCIDRs, comparePrefixes); diff != "" {
+	if diff := cmp.Diff(cidrs("10.1.0.0/24"), single.PodCIDRs, comparePrefixes); diff != "" {
 		t.Errorf("a single pod CIDR (-want +got)\n%s", diff)
 	}
 }
@@ -226,7 +226,7 @@ func TestServiceCIDRConversion(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"},
 		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16", "fd00::/108", "10.96.0.0"}},
 	})
-	want := &model.ServiceCIDR{Name: "kubernetes", Prefixes: prefixes("10.96.0.0/16", "fd00::/108")}
+	want := &model.ServiceCIDR{Name: "kubernetes", Prefixes: cidrs("10.96.0.0/16", "fd00::/108")}
 	if diff := cmp.Diff(want, got, comparePrefixes, cmpopts.IgnoreFields(model.ServiceCIDR{}, "Problems")); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}

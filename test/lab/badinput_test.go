@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/source/manifest"
 	"sluice/test/lab"
 )
 
@@ -172,7 +171,7 @@ func settle(t *testing.T, p *lab.Proxy, folder string, mark int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	digest, err := manifest.Digest(folder)
+	digest, err := lab.Digest(folder)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"sync"
+
+	"sluice/internal/source/manifest"
 )
 
 var errGone = errors.New("the process has ended")
@@ -59,6 +61,15 @@ func (l *Log) From(mark int) (lines []string, more <-chan struct{}) {
 func (l *Log) String() string {
 	lines, _ := l.From(0)
 	return strings.Join(lines, "\n")
+}
+
+// Digest returns the digest with which the proxy logs that it loaded a path.
+func Digest(path string) (string, error) {
+	content, err := manifest.Load(path, "")
+	if err != nil {
+		return "", err
+	}
+	return content.Digest, nil
 }
 
 // isLoaded recognises the line that says that manifests were taken over.

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/source/manifest"
 	"sluice/test/lab"
 	"sluice/test/lab/scenario"
 )
@@ -80,7 +79,7 @@ func TestScenarios(t *testing.T) {
 					t.Parallel()
 					slots <- struct{}{}
 					defer func() { <-slots }()
-					o := scenario.Options{Mode: mode, Digest: manifest.Digest, Logf: t.Logf}
+					o := scenario.Options{Mode: mode, Digest: lab.Digest, Logf: t.Logf}
 					if err := s.Run(t.Context(), o); err != nil {
 						t.Errorf("%s\n%v", s.Title, err)
 					}

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/source/manifest"
 	"sluice/internal/testkit"
 	"sluice/test/browser"
 	"sluice/test/lab"
@@ -90,7 +89,7 @@ func (s *site) settle(mark int) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	defer cancel()
-	digest, err := manifest.Digest(s.folder)
+	digest, err := lab.Digest(s.folder)
 	if err == nil {
 		err = s.proxy.WaitFor(ctx, digest, mark)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"sluice/internal/model"
+	"sluice/internal/source"
 )
 
 // diff compares the events of an object with those it led to before. It returns
@@ -14,7 +15,7 @@ func diff(old, next []model.Event) (events, changes []model.Event) {
 	events = slices.Clone(next)
 	kept := make([]model.Event, 0, len(next)) // the events that revert these
 	for i, e := range next {
-		kept = append(kept, retraction(e))
+		kept = append(kept, source.Retraction(e))
 		at := slices.IndexFunc(old, func(o model.Event) bool { return same(o, e) })
 		if at >= 0 {
 			events[i] = old[at]
@@ -23,7 +24,7 @@ func diff(old, next []model.Event) (events, changes []model.Event) {
 		changes = append(changes, e)
 	}
 	for _, e := range old {
-		if gone := retraction(e); !slices.Contains(kept, gone) {
+		if gone := source.Retraction(e); !slices.Contains(kept, gone) {
 			changes = append(changes, gone)
 		}
 	}
@@ -45,17 +46,4 @@ func same(a, b model.Event) bool {
 		}
 	}
 	return reflect.DeepEqual(a, b)
-}
-
-// retraction returns the event that reverts another one.
-func retraction(e model.Event) model.Event {
-	switch e := e.(type) {
-	case model.SetService:
-		return model.DeleteService{Name: e.Name}
-	case model.SetSlice:
-		return model.DeleteSlice{Name: e.Name}
-	case model.SetServiceCIDR:
-		return model.DeleteServiceCIDR{Name: e.Name}
-	}
-	return model.SetNode{}
 }

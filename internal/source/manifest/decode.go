@@ -2,111 +2,58 @@ package manifest
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	sigsjson "sigs.k8s.io/json"
 
 	"sluice/internal/model"
 	"sluice/internal/source"
 )
 
-// object is one object of a manifest: its name, its place, and the events that
-// make it known. An object that is not for this proxy has no events.
-type object struct {
-	kind     string
-	name     model.Name
-	document int
-	line     int
-	events   []model.Event
-}
-
-func (o *object) String() string { return describe(o.kind, o.name) }
-
-// describe names an object as problems do.
-func describe(kind string, name model.Name) string {
-	switch {
-	case name.Name == "":
-		return kind
-	case name.Namespace == "":
-		return kind + " " + name.Name
-	}
-	return kind + " " + name.String()
-}
-
 // decoded is what a file or a document holds.
 type decoded struct {
-	objects  []object
-	problems []Problem
-	skipped  map[string]int // objects of other kinds, by kind
-	traces   []trace        // of a file: its documents, in order
+	objects   []*object
+	problems  []Problem
+	skipped   []string   // the kinds of other objects
+	documents []document // of a file
 }
 
-func (d *decoded) add(o decoded) {
-	d.objects = append(d.objects, o.objects...)
-	d.problems = append(d.problems, o.problems...)
-	for kind, n := range o.skipped {
-		d.skip(kind, n)
-	}
-}
-
-func (d *decoded) skip(kind string, n int) {
-	if d.skipped == nil {
-		d.skipped = map[string]int{}
-	}
-	d.skipped[kind] += n
-}
-
-// refused tells whether anything was not taken over.
-func (d *decoded) refused() bool {
-	for i := range d.problems {
-		if d.problems[i].Refused {
-			return true
-		}
-	}
-	return false
-}
-
-// Decode reads the content of one file: the events that make its objects known
-// and what is wrong with it. An extension .json stands for JSON, everything
-// else for YAML. Of Nodes, only nodeName is used. It does not look for objects
-// that are there twice.
-func Decode(file string, data []byte, nodeName string) ([]model.Event, []Problem) {
-	d := decodeFile(file, data, nodeName, nil)
-	var events []model.Event
-	for _, o := range d.objects {
-		events = append(events, o.events...)
-	}
-	return events, d.problems
-}
-
-// decodeFile decodes a file. Documents that its last contents had too, without
-// a problem, are taken from there.
-func decodeFile(file string, data []byte, nodeName string, last *contents) decoded {
+// decodeFile decodes the content of a file. An extension .json stands for JSON,
+// everything else for YAML. Of Nodes, only nodeName is used. Documents that the
+// file had before are not decoded again.
+func decodeFile(name string, data []byte, nodeName string, last *file) (all decoded) {
 	if bytes.IndexByte(data, 0) >= 0 || !utf8.Valid(data) {
-		return decoded{problems: []Problem{fileProblem(file, "save it as text in UTF-8", "it is not a text file")}}
+		return decoded{problems: []Problem{fileProblem(name, "save it as text in UTF-8", "it is not a text file")}}
 	}
-	docs := split(file, data)
-	results := make([]decoded, len(docs))
-	all := decoded{traces: make([]trace, len(docs))}
-	sound := last.sound()
-	parallel(len(docs), func(i int) {
-		text := textOf(docs[i])
-		if before, ok := sound[text]; ok {
-			results[i] = before.movedTo(docs[i])
+	known := map[sum]*document{}
+	if last != nil {
+		for i := range last.documents {
+			known[last.documents[i].sum] = &last.documents[i]
+		}
+	}
+	all.documents = split(name, data)
+	parallel(len(all.documents), func(i int) {
+		doc := &all.documents[i]
+		if doc.sum = sha256.Sum256(doc.text); known[doc.sum] != nil {
+			doc.decoded = known[doc.sum].movedTo(doc)
 		} else {
-			d := decoder{file: file, doc: docs[i], nodeName: nodeName, lines: locator{doc: docs[i]}}
+			d := decoder{file: name, doc: doc, nodeName: nodeName, lines: locator{doc: doc}}
 			d.decode()
-			results[i] = d.decoded
+			doc.decoded = d.decoded
 		}
-		if len(results[i].problems) == 0 {
-			all.traces[i] = trace{text, results[i].skipped}
-		}
+		doc.text = nil
 	})
-	for i := range results {
-		all.add(results[i])
+	for i := range all.documents {
+		doc := &all.documents[i]
+		all.objects = append(all.objects, doc.objects...)
+		all.problems = append(all.problems, doc.problems...)
+		all.skipped = append(all.skipped, doc.skipped...)
 	}
 	return all
 }
@@ -115,13 +62,13 @@ func decodeFile(file string, data []byte, nodeName string, last *contents) decod
 type decoder struct {
 	decoded
 	file     string
-	doc      document
+	doc      *document
 	nodeName string
 	lines    locator
-	repeated []string // fields that are there more than once and got lost
+	repeated []string // fields that occur more than once, of which all but one got lost
 }
 
-// head is the part of an object that says what it is.
+// head is the part of an object that identifies it.
 type head struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -138,16 +85,15 @@ type item struct {
 	at  string // path of the object, "items[3]." in a list
 }
 
-// name is the object's name, with the namespace it has by default.
-func (i *item) name() model.Name {
-	if i.Kind == "Node" || i.Kind == "ServiceCIDR" {
-		return model.Name{Name: i.Metadata.Name}
-	}
+// identity returns the object's kind and name, with the default namespace.
+func (i *item) identity() identity {
 	name := model.Name{Namespace: i.Metadata.Namespace, Name: i.Metadata.Name}
-	if name.Namespace == "" {
+	if i.Kind == "Node" || i.Kind == "ServiceCIDR" {
+		name.Namespace = ""
+	} else if name.Namespace == "" {
 		name.Namespace = "default"
 	}
-	return name
+	return identity{i.Kind, name}
 }
 
 func (d *decoder) decode() {
@@ -157,41 +103,38 @@ func (d *decoder) decode() {
 		return
 	}
 	if repeats {
-		d.repeated = d.lines.repeated()
+		d.repeated = d.lines.parse().repeated
 	}
 	d.item(raw, "", head{})
 }
 
-// unreadable reports a document that is not well-formed. The line is that in
-// the document, or 0.
+// unreadable reports a document that is not well-formed. The line is that in the
+// document, or 0.
 func (d *decoder) unreadable(line int, err error) {
 	if line > 0 {
 		line += d.doc.line - 1
 	}
-	d.problems = append(d.problems, Problem{
-		File: d.file, Document: d.doc.number, Line: line, Refused: true,
-		Problem: model.Problem{
-			Object: "document",
-			Reason: "it cannot be parsed: " + err.Error(),
-			Remedy: "correct the syntax of the document",
-		},
-	})
+	d.problems = append(d.problems, Problem{d.file, d.doc.number, line, true, model.Problem{
+		Object: "document",
+		Reason: "it cannot be parsed: " + err.Error(),
+		Remedy: "correct the syntax of the document",
+	}})
 }
 
 // item decodes an object or a list of objects. What the object does not say
 // about itself is taken from defaults.
 func (d *decoder) item(raw []byte, at string, defaults head) {
 	it := item{raw: raw, at: at, head: defaults}
+	// A field of the wrong type is left to the strict decoder, which knows the kind.
 	if err := sigsjson.UnmarshalCaseSensitivePreserveInts(raw, &it.head); err != nil {
 		if syntax, offset := sigsjson.SyntaxErrorOffset(err); syntax {
 			d.unreadable(1+bytes.Count(raw[:min(int(offset), len(raw))], []byte("\n")), err)
 			return
 		}
-		// A field of the wrong type is left to the strict decoder, which knows
-		// the kind.
 	}
-	text := bytes.TrimSpace(raw)
-	switch {
+	element, isList := strings.CutSuffix(it.Kind, "List")
+	kind, used := source.Kinds[element]
+	switch text := bytes.TrimSpace(raw); {
 	case bytes.Equal(text, []byte("null")):
 	case len(text) == 0 || text[0] != '{':
 		d.refuse(&it, "", "write an object with apiVersion, kind and metadata", "it is not an object")
@@ -199,54 +142,86 @@ func (d *decoder) item(raw []byte, at string, defaults head) {
 		d.refuse(&it, "apiVersion", "set apiVersion", "apiVersion is missing")
 	case it.Kind == "":
 		d.refuse(&it, "kind", "set kind", "kind is missing")
+	case it.Kind == "List" && it.APIVersion == "v1":
+		d.list(&it, head{})
+	case !used || foreign(it.APIVersion):
+		d.skipped = append(d.skipped, it.Kind)
+	case !slices.Contains(kind.Versions, it.APIVersion):
+		d.refuse(&it, "apiVersion", "use apiVersion: "+strings.Join(kind.Versions, " or "), "%s is not served in version %q", it.Kind, it.APIVersion)
+	case isList:
+		d.list(&it, head{APIVersion: it.APIVersion, Kind: element})
 	default:
-		d.dispatch(&it)
+		d.object(&it, kind)
+	}
+}
+
+// foreign reports whether a version is of an API group outside Kubernetes, where
+// the name of a kind can mean something else.
+func foreign(apiVersion string) bool {
+	group, _, grouped := strings.Cut(apiVersion, "/")
+	return grouped && strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io")
+}
+
+// list decodes the items of a list one by one, so that a bad one harms only itself.
+func (d *decoder) list(it *item, defaults head) {
+	if it.at != "" {
+		d.refuse(it, "kind", "move its items to the outer list", "a list cannot be an item of a list")
+		return
+	}
+	var list struct {
+		metav1.TypeMeta `json:""`
+		Metadata        metav1.ListMeta   `json:"metadata"`
+		Items           []json.RawMessage `json:"items"`
+	}
+	if d.parse(it, &list) {
+		for i, raw := range list.Items {
+			d.item(raw, fmt.Sprintf("items[%d].", i), defaults)
+		}
+	}
+}
+
+// object decodes an object of a kind that is used.
+func (d *decoder) object(it *item, kind source.Kind) {
+	in, id := kind.New(), it.identity()
+	if !d.parse(it, in) {
+		return
+	}
+	in.SetNamespace(id.name.Namespace)
+	events, problems := kind.Convert(in, d.nodeName)
+	refused := source.Refused(problems)
+	d.report(it, problems, refused)
+	if !refused {
+		d.objects = append(d.objects, &object{identity: id, file: d.file, document: d.doc.number, number: len(d.objects), line: d.doc.line, events: events})
 	}
 }
 
 // parse decodes an object strictly and reports what does not belong there.
 func (d *decoder) parse(it *item, into any) bool {
-	check := d.check(it)
+	r := strictReport{source.NewReport(it.identity().String())}
 	for _, path := range d.repeated {
 		if field, ok := strings.CutPrefix(path, it.at); ok && (it.at != "" || !strings.HasPrefix(field, "items[")) {
-			check.repeated(field)
+			r.repeated(field)
 		}
 	}
-	strict, err := sigsjson.UnmarshalStrict(it.raw, into)
-	for _, e := range strict {
-		check.strict(it.Kind, e)
+	unknown, err := sigsjson.UnmarshalStrict(it.raw, into)
+	for _, e := range unknown {
+		r.unknown(it.Kind, e)
 	}
 	if err != nil {
-		check.mistyped(err)
+		r.mistyped(err)
 	}
-	problems := check.List()
+	problems := r.List()
 	d.report(it, problems, true)
 	return len(problems) == 0
 }
 
-// check returns a checker with an empty report on an object.
-func (d *decoder) check(it *item) checker {
-	if it.Kind == "" {
-		return checker{source.NewReport("document")}
-	}
-	return checker{source.NewReport(describe(it.Kind, it.name()))}
-}
-
 // refuse refuses an object because of one field.
 func (d *decoder) refuse(it *item, field, remedy, reason string, args ...any) {
-	check := d.check(it)
-	check.Malformed(field, remedy, reason, args...)
-	d.report(it, check.List(), true)
-}
-
-// use takes an object over, unless there is a problem because of which it is
-// refused.
-func (d *decoder) use(it *item, events []model.Event, problems []model.Problem) {
-	refused := slices.ContainsFunc(problems, refuses)
-	d.report(it, problems, refused)
-	if !refused {
-		d.objects = append(d.objects, object{kind: it.Kind, name: it.name(), document: d.doc.number, line: d.doc.line, events: events})
+	object := "document"
+	if it.Kind != "" {
+		object = it.identity().String()
 	}
+	d.report(it, []model.Problem{{Object: object, Field: field, Reason: fmt.Sprintf(reason, args...), Remedy: remedy, Malformed: true}}, true)
 }
 
 // report adds their place to the problems of an object.
@@ -255,19 +230,6 @@ func (d *decoder) report(it *item, problems []model.Problem, refused bool) {
 		if it.at != "" {
 			p.Field = strings.TrimSuffix(it.at+p.Field, ".")
 		}
-		d.problems = append(d.problems, Problem{
-			File: d.file, Document: d.doc.number, Line: d.lines.line(p.Field), Refused: refused,
-			Problem: p,
-		})
+		d.problems = append(d.problems, Problem{d.file, d.doc.number, d.lines.line(p.Field), refused, p})
 	}
 }
-
-// wrongVersion reports an object of a kind that is used, in a version that is
-// not.
-func (d *decoder) wrongVersion(it *item, versions []string) {
-	d.refuse(it, "apiVersion", "use apiVersion: "+strings.Join(versions, " or "),
-		"%s is not served in version %q", it.Kind, it.APIVersion)
-}
-
-// itemPath is the path of an item of a list.
-func itemPath(at string, i int) string { return fmt.Sprintf("%sitems[%d].", at, i) }

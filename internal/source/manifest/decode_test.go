@@ -66,6 +66,17 @@ func setWebSlice() model.Event {
 	}}
 }
 
+// Decode is what the content of one file leads to, without looking for objects
+// that are there twice.
+func Decode(file string, data []byte, nodeName string) ([]model.Event, []Problem) {
+	d := decodeFile(file, data, nodeName, nil)
+	var events []model.Event
+	for _, o := range d.objects {
+		events = append(events, o.events...)
+	}
+	return events, d.problems
+}
+
 type decodeTest struct {
 	name, file, in string
 	want           []model.Event

@@ -7,6 +7,7 @@ import (
 	"io"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,10 +17,12 @@ import (
 
 // document is one document of a file.
 type document struct {
-	number int // from 1
-	line   int // its first line in the file, from 1
-	text   []byte
-	json   bool // known to be JSON
+	number int    // from 1
+	line   int    // its first line in the file, from 1
+	text   []byte // until it is decoded
+	json   bool   // known to be JSON
+	sum    sum    // of the text
+	decoded
 }
 
 // split cuts the content of a file into its documents, by the file's
@@ -34,21 +37,16 @@ func split(file string, data []byte) []document {
 
 // splitYAML cuts at the lines that start or end a document, without parsing what is
 // between them: a document that cannot be parsed must not harm the next one.
-func splitYAML(data []byte) []document {
-	var docs []document
-	var start, startLine int
+func splitYAML(data []byte) (docs []document) {
+	pos, line, start, startLine := 0, 0, 0, 1
 	var content, directive bool
 	flush := func(end int) {
 		if content {
 			docs = append(docs, document{number: len(docs) + 1, line: startLine, text: data[start:end]})
 		}
 	}
-	startLine = 1
-	for pos, line := 0, 1; pos < len(data); line++ {
-		text := data[pos:]
-		if i := bytes.IndexByte(text, '\n'); i >= 0 {
-			text = text[:i+1]
-		}
+	for text := range bytes.Lines(data) {
+		line++
 		switch {
 		case marks(text, "..."):
 			flush(pos)
@@ -72,7 +70,7 @@ func splitYAML(data []byte) []document {
 	return docs
 }
 
-// marks tells whether a line is a mark between documents.
+// marks reports whether a line is a mark between documents.
 func marks(line []byte, mark string) bool {
 	rest, ok := bytes.CutPrefix(line, []byte(mark))
 	return ok && (len(rest) == 0 || bytes.IndexByte([]byte(" \t\r\n"), rest[0]) >= 0)
@@ -85,39 +83,26 @@ func holdsContent(line []byte) bool {
 
 // splitJSON cuts between JSON values. What cannot be parsed is the last
 // document, up to the end of the file.
-func splitJSON(data []byte) []document {
-	var docs []document
+func splitJSON(data []byte) (docs []document) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
-	for pos := 0; ; {
-		for pos < len(data) && bytes.IndexByte([]byte(" \t\r\n"), data[pos]) >= 0 {
-			pos++
-		}
-		if pos == len(data) {
-			return docs
-		}
+	for pos, line := 0, 1; len(bytes.TrimSpace(data[pos:])) > 0; {
 		end := len(data)
 		var value json.RawMessage
-		err := decoder.Decode(&value)
-		if err == nil {
+		if decoder.Decode(&value) == nil {
 			end = int(decoder.InputOffset())
 		}
-		docs = append(docs, document{
-			number: len(docs) + 1,
-			line:   1 + bytes.Count(data[:pos], []byte("\n")),
-			text:   data[pos:end],
-			json:   true,
-		})
-		if err != nil {
-			return docs
-		}
+		text := bytes.TrimLeft(data[pos:end], " \t\r\n")
+		line += bytes.Count(data[pos:end-len(text)], []byte("\n"))
+		docs = append(docs, document{number: len(docs) + 1, line: line, text: text, json: true})
+		line += bytes.Count(text, []byte("\n"))
 		pos = end
 	}
+	return docs
 }
 
-// toJSON returns the document as JSON, and whether a key may be in it twice: JSON
-// keeps those, and YAML does not. If it fails, it tells the line in the document
-// if that is known.
-func (d document) toJSON() (raw []byte, repeats bool, line int, err error) {
+// toJSON returns the document as JSON, and whether keys may have got lost because
+// they were repeated. If it fails, it returns the line in the document if known.
+func (d *document) toJSON() (raw []byte, repeats bool, line int, err error) {
 	text := bytes.TrimSpace(bytes.TrimPrefix(d.text, []byte("---")))
 	if d.json || json.Valid(text) {
 		return text, false, 0, nil
@@ -139,11 +124,11 @@ func (d document) toJSON() (raw []byte, repeats bool, line int, err error) {
 	return raw, repeats, 0, nil
 }
 
-// yamlError takes the line number out of the message of the YAML parser.
+// yamlError splits the message of the YAML parser into line number and reason.
 var yamlError = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?(?s:(.*))$`)
 
-// endsEarly reports whether a document is over before its text is. The parser
-// does not look, but only what is in braces, or before a directive, can be.
+// endsEarly reports whether a document ends before its text does, which the parser
+// ignores. Only documents in braces, or with a directive further down, can.
 func endsEarly(text []byte) bool {
 	var first []byte
 	for line := range bytes.Lines(text) {
@@ -157,4 +142,26 @@ func endsEarly(text []byte) bool {
 	var node yamlv3.Node
 	decoder := yamlv3.NewDecoder(bytes.NewReader(text))
 	return decoder.Decode(&node) == nil && !errors.Is(decoder.Decode(&node), io.EOF)
+}
+
+// movedTo returns what a document holds at its new place in the file.
+func (d *document) movedTo(next *document) decoded {
+	out := d.decoded
+	if d.number == next.number && d.line == next.line {
+		return out
+	}
+	out.objects, out.problems = nil, slices.Clone(d.problems)
+	for _, o := range d.objects {
+		moved := *o
+		moved.document, moved.line = next.number, next.line
+		out.objects = append(out.objects, &moved)
+	}
+	for i := range out.problems {
+		p := &out.problems[i]
+		p.Document = next.number
+		if p.Line > 0 {
+			p.Line += next.line - d.line
+		}
+	}
+	return out
 }

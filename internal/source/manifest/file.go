@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -16,37 +17,87 @@ import (
 // maxFileSize is the size above which a file is refused unread.
 const maxFileSize = 64 << 20
 
-// settleTime is how long after its last change a file's stamp can be trusted.
-// Within the resolution of time stamps, a second change would not show.
+// settleTime is how long after its last change a file's identity can be trusted:
+// a second change within the resolution of timestamps does not show.
 const settleTime = 2 * time.Second
 
-// sum is the hash of a file's content; the zero sum is that of a file that
-// cannot be read.
+// file is what is known of a file. If its content is refused, its objects are those
+// of the last good content.
+type file struct {
+	decoded
+	id       fileID
+	settled  bool
+	sum      sum
+	good     bool // nothing of the objects was refused
+	vanished bool // was listed, but could not be found
+}
+
+// refresh returns what is known of a file now, which is f if it did not change.
+// The file is not read if its identity is the same.
+func (f *file) refresh(e *entry, nodeName string, limit int64, now time.Time) *file {
+	next := &file{}
+	if e.info != nil {
+		next.id = fileIDOf(e.info)
+		next.settled = next.id.settled(now)
+	}
+	if f != nil && f.settled && f.id == next.id {
+		return f
+	}
+	data, sum, err := e.read(limit)
+	if f != nil && f.sum == sum && (err == nil || f.problems[0] == e.problem(err)) {
+		f.id, f.settled = next.id, next.settled && err == nil // it may be readable next time
+		return f
+	}
+	next.sum = sum
+	if err != nil {
+		next.settled = false
+		next.problems = []Problem{e.problem(err)}
+		next.vanished = e.err == nil && errors.Is(err, fs.ErrNotExist)
+	} else {
+		next.decoded = decodeFile(e.name, data, nodeName, f)
+	}
+	next.good = !slices.ContainsFunc(next.problems, func(p Problem) bool { return p.Refused })
+	if !next.good && f != nil && f.good {
+		next.objects, next.good = f.objects, true
+	}
+	return next
+}
+
+// sum is the hash of a file's content; zero if the file cannot be read.
 type sum [sha256.Size]byte
 
-// stamp changes whenever the content of a file does. The change time cannot be
-// set by programs, unlike the modification time.
-type stamp struct {
+// toggle adds a file to a digest, or removes it. The other files are not needed
+// for that, nor does their order matter.
+func (s *sum) toggle(name string, content sum) {
+	one := sha256.Sum256(fmt.Appendf(nil, "%q %x\n", name, content[:]))
+	subtle.XORBytes(s[:], s[:], one[:])
+}
+
+func (s *sum) String() string { return hex.EncodeToString(s[:]) }
+
+// fileID changes whenever the content of a file does: unlike the modification
+// time, the change time cannot be set.
+type fileID struct {
 	inode
 	links   uint64
 	size    int64
 	changed syscall.Timespec
 }
 
-// inode is a file or a folder itself, whatever its path.
+// inode identifies a file or directory whatever its path.
 type inode struct{ dev, ino uint64 }
 
-func stampOf(info fs.FileInfo) stamp {
+func fileIDOf(info fs.FileInfo) fileID {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return stamp{}
+		return fileID{}
 	}
-	return stamp{inode: inode{uint64(st.Dev), st.Ino}, links: uint64(st.Nlink), size: st.Size, changed: st.Ctim}
+	return fileID{inode{uint64(st.Dev), st.Ino}, uint64(st.Nlink), st.Size, st.Ctim}
 }
 
-// settled tells whether the file was left alone long enough.
-func (s stamp) settled(now time.Time) bool {
-	return s != stamp{} && now.Sub(time.Unix(s.changed.Unix())) > settleTime
+// settled reports whether the file was left alone for long enough.
+func (id fileID) settled(now time.Time) bool {
+	return id != fileID{} && now.Sub(time.Unix(id.changed.Unix())) > settleTime
 }
 
 var (
@@ -54,7 +105,7 @@ var (
 	errTooLarge   = errors.New("it is too large")
 )
 
-// problem says why a file is refused.
+// problem returns why a file is refused.
 func (e *entry) problem(err error) Problem {
 	remedy := "make the file readable"
 	switch {
@@ -66,59 +117,36 @@ func (e *entry) problem(err error) Problem {
 	return fileProblem(e.name, remedy, "%v", err)
 }
 
-// read returns the content of a file and its hash. What is not a file, or is
-// too large, is not read at all.
+// read returns the content of a file and its hash.
 func (e *entry) read(limit int64) (data []byte, hash sum, err error) {
-	if e.err != nil {
-		return nil, sum{}, fmt.Errorf("it cannot be read: %w", e.err)
+	if data, err = e.data, e.err; data == nil && err == nil {
+		data, err = readRegular(e.path, limit)
 	}
-	if e.data != nil {
-		return e.data, sha256.Sum256(e.data), nil
+	switch {
+	case err == nil:
+		return data, sha256.Sum256(data), nil
+	case errors.Is(err, errNotRegular) || errors.Is(err, errTooLarge):
+		return nil, sum{}, err
 	}
-	// A pipe would block in open, were it not for O_NONBLOCK.
-	f, err := os.OpenFile(e.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	return nil, sum{}, fmt.Errorf("it cannot be read: %w", err)
+}
+
+// readRegular reads a regular file that is not larger than the limit.
+func readRegular(path string, limit int64) ([]byte, error) {
+	// Without O_NONBLOCK, opening a pipe would block.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, sum{}, fmt.Errorf("it cannot be read: %w", err)
+		return nil, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	switch {
 	case err != nil:
-		return nil, sum{}, fmt.Errorf("it cannot be read: %w", err)
+		return nil, err
 	case !info.Mode().IsRegular():
-		return nil, sum{}, errNotRegular
+		return nil, errNotRegular
 	case info.Size() > limit:
-		return nil, sum{}, fmt.Errorf("%w: %d bytes, and at most %d are read", errTooLarge, info.Size(), limit)
+		return nil, fmt.Errorf("%w: %d bytes, and at most %d are read", errTooLarge, info.Size(), limit)
 	}
-	data = make([]byte, info.Size())
-	n, err := io.ReadFull(f, data)
-	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
-		return nil, sum{}, fmt.Errorf("it cannot be read: %w", err)
-	}
-	data = data[:n]
-	return data, sha256.Sum256(data), nil
+	return io.ReadAll(io.LimitReader(f, info.Size()))
 }
-
-// Digest is a hash over the names and contents of all files that are read from
-// a path. The source logs the digest of what it loaded.
-func Digest(path string) (string, error) {
-	l, err := list(path)
-	if err != nil {
-		return "", err
-	}
-	var digest sum
-	for i := range l.entries {
-		_, sum, _ := l.entries[i].read(maxFileSize)
-		digest.toggle(l.entries[i].name, sum)
-	}
-	return digest.String(), nil
-}
-
-// toggle adds a file to a digest, or takes it out again. No other file is
-// needed for that, nor does their order matter.
-func (digest *sum) toggle(name string, content sum) {
-	one := sha256.Sum256(fmt.Appendf(nil, "%q %x\n", name, content[:]))
-	subtle.XORBytes(digest[:], digest[:], one[:])
-}
-
-func (digest *sum) String() string { return hex.EncodeToString(digest[:]) }

@@ -27,8 +27,15 @@ func loadWith(t *testing.T, l *loader, path string, now time.Time) *Content {
 	t.Helper()
 	listing, err := list(path)
 	must(t, err)
-	content, _ := l.load(listing, now, true)
-	return content
+	return l.all(listing.entries, now, true)
+}
+
+// digest returns the digest of what a path holds.
+func digest(t *testing.T, path string) string {
+	t.Helper()
+	content, err := Load(path, "")
+	must(t, err)
+	return content.Digest
 }
 
 func TestLoad(t *testing.T) {
@@ -38,10 +45,8 @@ func TestLoad(t *testing.T) {
 	if diff := cmp.Diff([]model.Event{setWeb("10.96.0.1"), setWebSlice()}, got.Events, values); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	digest, err := Digest(dir)
-	must(t, err)
-	if got.Files != 2 || got.Objects != 2 || got.Digest != digest || len(got.Problems) > 0 {
-		t.Errorf("got %+v, want digest %s", got, digest)
+	if got.Files != 2 || got.Objects != 2 || len(got.Problems) > 0 {
+		t.Errorf("got %+v", got)
 	}
 	if _, err := Load(filepath.Join(dir, "none"), ""); err == nil {
 		t.Error("a path that is not there can be loaded")
@@ -49,8 +54,7 @@ func TestLoad(t *testing.T) {
 }
 
 func TestDigestFollowsNamesAndContents(t *testing.T) {
-	base, err := Digest(folder(t, "a.yaml", "1", "b.yaml", "2"))
-	must(t, err)
+	base := digest(t, folder(t, "a.yaml", "1", "b.yaml", "2"))
 	for _, tt := range []struct {
 		name  string
 		files []string
@@ -63,8 +67,7 @@ func TestDigestFollowsNamesAndContents(t *testing.T) {
 		{"contents exchanged", []string{"a.yaml", "2", "b.yaml", "1"}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := Digest(folder(t, tt.files...))
-			must(t, err)
+			got := digest(t, folder(t, tt.files...))
 			if (got == base) != tt.same {
 				t.Errorf("digests %s and %s", base, got)
 			}
@@ -91,10 +94,10 @@ func TestOnlyDifferencesAreHandedOver(t *testing.T) {
 		must(t, os.Remove(filepath.Join(dir, name)))
 	}
 	want := []model.Event{
-		model.SetNode{},
-		model.DeleteServiceCIDR{Name: "c"},
 		model.DeleteService{Name: model.Name{Namespace: "default", Name: "web"}},
 		model.DeleteSlice{Name: model.Name{Namespace: "default", Name: "web-1"}},
+		model.DeleteServiceCIDR{Name: "c"},
+		model.SetNode{},
 	}
 	if diff := cmp.Diff(want, loadWith(t, l, dir, now).Events, values); diff != "" {
 		t.Errorf("files were deleted (-want +got)\n%s", diff)
@@ -172,12 +175,12 @@ func TestFileChangedTwiceWithinOneTickIsReadAgain(t *testing.T) {
 	dir := folder(t, "a.yaml", svc("web", "10.96.0.1"))
 	l := newLoader("", maxFileSize)
 	loadWith(t, l, dir, time.Now())
-	// Make the stamp of the new content look like that of the old one.
+	// Make the identity of the new content look like that of the old one.
 	must(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(svc("web", "10.96.0.2")), 0o644))
 	listing, err := list(dir)
 	must(t, err)
-	l.files["a.yaml"].stamp = stampOf(listing.entries[0].info)
-	got, _ := l.load(listing, time.Now(), true)
+	l.files["a.yaml"].id = fileIDOf(listing.entries[0].info)
+	got := l.all(listing.entries, time.Now(), true)
 	if diff := cmp.Diff([]model.Event{setWeb("10.96.0.2")}, got.Events, values); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
@@ -201,10 +204,28 @@ func TestFileGoneSinceListingIsListedAgain(t *testing.T) {
 	must(t, err)
 	must(t, os.Remove(filepath.Join(dir, "b.yaml")))
 	l := newLoader("", maxFileSize)
-	if _, complete := l.load(listing, time.Now(), false); complete {
+	if l.all(listing.entries, time.Now(), false) != nil {
 		t.Error("a file was gone, and nobody noticed")
 	}
 	if got := loadWith(t, l, dir, time.Now()); len(got.Events) != 1 || len(got.Problems) > 0 {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// TestOnlyChangedDocumentsAreDecoded looks at values, which are new if a document
+// was decoded.
+func TestOnlyChangedDocumentsAreDecoded(t *testing.T) {
+	dir := folder(t, "a.yaml", svc("a", "10.96.0.1")+"---\n"+svc("b", "10.96.0.2")+"---\n"+svc("c", "10.96.0.3")+"---\nkind: [\n")
+	l := newLoader("", maxFileSize)
+	first := loadWith(t, l, dir, time.Now())
+	before := l.files["a.yaml"].objects
+	must(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte("# moved\n---\n"+svc("b", "10.96.0.9")+"---\n"+svc("c", "10.96.0.3")+"---\nkind: [\n"), 0o644))
+	got := loadWith(t, l, dir, time.Now())
+	now := l.files["a.yaml"].objects
+	if len(now) != 2 || now[0].events[0] == before[1].events[0] || now[1].events[0] != before[2].events[0] || now[1].document != 2 {
+		t.Errorf("got %+v and %+v", *now[0], *now[1])
+	}
+	if len(got.Events) != 2 || len(got.Problems) != 1 || got.Problems[0].Document != 3 || got.Problems[0].Line != first.Problems[0].Line-3 {
+		t.Errorf("got %v, and before %v", got, first)
 	}
 }

@@ -6,20 +6,18 @@ import (
 	"sluice/internal/model"
 )
 
-// Problem is something wrong with a manifest, and where.
+// Problem is a problem of a manifest and its place.
 type Problem struct {
-	File     string // relative to the folder
-	Document int    // from 1, empty documents are not counted; 0 if it is about the file
+	File     string // relative to the directory
+	Document int    // from 1, not counting empty documents; 0 if it is about the file
 	Line     int    // in the file, from 1; 0 if unknown
-	// Refused says that the document or file was not taken over. Otherwise the
-	// object is in use without the field.
-	Refused bool
+	Refused  bool   // the document or file is not used; otherwise only the field is not
 	model.Problem
 }
 
 func (p Problem) String() string { return p.place() + ": " + p.Problem.String() }
 
-// place is where in the files the problem is.
+// place returns where in the files the problem is.
 func (p Problem) place() string {
 	place := p.File
 	if p.Document > 0 {
@@ -31,21 +29,21 @@ func (p Problem) place() string {
 	return place
 }
 
-// refused are the problems of what was not taken over. What is left out of objects
-// that are in use goes with them.
+// refused returns the problems because of which something is not used. Those of objects
+// in use are reported with the objects.
 func refused(problems []Problem) []model.Problem {
 	var out []model.Problem
 	for _, p := range problems {
 		if p.Refused {
-			told := p.Problem
-			told.Reason = p.place() + ": " + p.Reason
-			out = append(out, told)
+			problem := p.Problem
+			problem.Reason = p.place() + ": " + p.Reason
+			out = append(out, problem)
 		}
 	}
 	return out
 }
 
-// keysAndValues is the problem for a structured log.
+// keysAndValues returns the problem for a structured log.
 func (p Problem) keysAndValues() []any {
 	return []any{
 		"file", p.File, "document", p.Document, "line", p.Line,
@@ -53,7 +51,7 @@ func (p Problem) keysAndValues() []any {
 	}
 }
 
-// fileProblem is a problem of a file as a whole.
+// fileProblem returns a problem of a file as a whole.
 func fileProblem(file, remedy, reason string, args ...any) Problem {
 	return Problem{File: file, Refused: true, Problem: model.Problem{
 		Object: "file " + file,

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 
 	"sluice/internal/filewatch"
 	"sluice/internal/model"
+	"sluice/internal/source"
 )
 
 // mess changes the files of a folder at random.
@@ -23,7 +25,7 @@ type mess struct {
 	*rand.Rand
 	dir   string
 	sound bool     // nothing that is wrong with a file
-	told  []string // paths that a watch would tell of
+	told  []string // paths of which a watch would report a change
 }
 
 func (m *mess) path(name string) string {
@@ -158,7 +160,7 @@ type simple struct {
 	good     map[string][]byte
 	inForce  map[string]found
 	loads    int
-	values   map[key]model.Event
+	values   map[model.Event]model.Event
 	problems []Problem
 	objects  int
 	digest   sum
@@ -166,8 +168,7 @@ type simple struct {
 
 // found is an object in a file.
 type found struct {
-	object
-	file   string
+	*object
 	number int // in order of the files and of the places in them
 }
 
@@ -175,7 +176,7 @@ func (s *simple) load(t *testing.T, dir string) (files int) {
 	listing, err := list(dir)
 	must(t, err)
 	good := map[string][]byte{}
-	*s = simple{limit: s.limit, good: s.good, inForce: s.inForce, loads: s.loads, values: map[key]model.Event{}}
+	*s = simple{limit: s.limit, good: s.good, inForce: s.inForce, loads: s.loads, values: map[model.Event]model.Event{}}
 	var all []found
 	for i := range listing.entries {
 		e := &listing.entries[i]
@@ -186,14 +187,14 @@ func (s *simple) load(t *testing.T, dir string) (files int) {
 			d = decoded{problems: []Problem{e.problem(err)}}
 		}
 		s.problems = append(s.problems, d.problems...)
-		if !d.refused() {
+		if !slices.ContainsFunc(d.problems, func(p Problem) bool { return p.Refused }) {
 			good[e.name] = data
 		} else if last, ok := s.good[e.name]; ok {
 			good[e.name] = last
 			d = decodeFile(e.name, last, "me", nil)
 		}
 		for _, o := range d.objects {
-			all = append(all, found{o, e.name, len(all)})
+			all = append(all, found{o, len(all)})
 		}
 	}
 	s.good = good
@@ -222,7 +223,7 @@ func (s *simple) choose(all []found) {
 				set.Created = created // decoded for this alone
 				f.events[i] = set
 			}
-			s.values[keyOf(event)] = f.events[i]
+			s.values[source.Retraction(event)] = f.events[i]
 		}
 	}
 	for _, f := range all {
@@ -255,39 +256,31 @@ func (f found) rank(last found) int {
 // valueSink keeps the values that are in force.
 type valueSink struct {
 	*testing.T
-	values map[key]model.Event
+	values map[model.Event]model.Event
 }
 
 func (s *valueSink) Synced() {}
 
 func (s *valueSink) Update(events ...model.Event) {
-	var order []key
 	for _, event := range events {
-		k := keyOf(event)
-		switch e := event.(type) {
-		case model.DeleteService:
-			k = key{serviceValue, e.Name}
-		case model.DeleteSlice:
-			k = key{sliceValue, e.Name}
-		case model.DeleteServiceCIDR:
-			k = key{cidrValue, model.Name{Name: e.Name}}
+		id := event
+		switch event.(type) {
+		case model.DeleteService, model.DeleteSlice, model.DeleteServiceCIDR:
+		default:
+			id = source.Retraction(event)
 		}
-		order = append(order, k)
-		old, known := s.values[k]
+		old, known := s.values[id]
 		switch {
-		case event != k.remove():
-			s.values[k] = event
-			if known && same(old, event) {
-				s.Errorf("%v is told of without a change", k)
+		case event != id:
+			s.values[id] = event
+			if known && reflect.DeepEqual(old, event) {
+				s.Errorf("%v is told of without a change", event)
 			}
 		case known:
-			delete(s.values, k)
+			delete(s.values, id)
 		default:
-			s.Errorf("%v is removed without being there", k)
+			s.Errorf("%v is removed without being there", id)
 		}
-	}
-	if !slices.IsSortedFunc(order, key.compare) {
-		s.Errorf("the events are not in order: %v", order)
 	}
 }
 
@@ -297,8 +290,8 @@ func TestAnyChangesLeadToWhatTheFolderHolds(t *testing.T) {
 			dir, err := filepath.EvalSymlinks(t.TempDir())
 			must(t, err)
 			m := &mess{T: t, Rand: rand.New(rand.NewPCG(seed, 1)), dir: dir}
-			source := New(Options{Path: dir, NodeName: "me", maxFileSize: 2000})
-			sink := &valueSink{T: t, values: map[key]model.Event{}}
+			follower := New(Options{Path: dir, NodeName: "me", maxFileSize: 2000})
+			sink := &valueSink{T: t, values: map[model.Event]model.Event{}}
 			want := &simple{limit: 2000}
 			for step := 0; step < 60 && !t.Failed(); step++ {
 				m.told = nil
@@ -306,11 +299,11 @@ func TestAnyChangesLeadToWhatTheFolderHolds(t *testing.T) {
 					m.change()
 				}
 				if step == 0 || m.IntN(10) == 0 {
-					m.told = nil // looking at all of it
-				} else if m.told = slices.DeleteFunc(m.told, func(p string) bool { return !source.listing.watch.Matters(p) }); len(m.told) == 0 {
-					continue // nobody would look
+					m.told = nil // look at all of it
+				} else if m.told = slices.DeleteFunc(m.told, func(p string) bool { return !follower.listing.watch.Matters(p) }); len(m.told) == 0 {
+					continue // nothing would be reported
 				}
-				content, err := source.load(&filewatch.Watcher{}, m.told)
+				content, err := follower.load(&filewatch.Watcher{}, m.told)
 				must(t, err)
 				sink.Update(content.Events...)
 				want.check(t, dir, sink, content)
@@ -326,7 +319,7 @@ func TestAnyChangesLeadToWhatTheFolderHolds(t *testing.T) {
 func (s *simple) check(t *testing.T, dir string, sink *valueSink, got *Content) {
 	t.Helper()
 	files := s.load(t, dir)
-	if diff := cmp.Diff(s.values, sink.values, agedValues, cmp.AllowUnexported(key{})); diff != "" {
+	if diff := cmp.Diff(s.values, sink.values, agedValues); diff != "" {
 		t.Errorf("values (-want +got)\n%s", diff)
 	}
 	if diff := cmp.Diff(s.problems, got.Problems, values); diff != "" {
@@ -348,7 +341,6 @@ func TestAnyChangesAreHeardOf(t *testing.T) {
 		for range 1 + m.IntN(4) {
 			m.change()
 		}
-		m.told = nil
 		want := heldBy(t, f.path)
 		f.eventually("the state of the folder", func() bool {
 			f.sink.mu.Lock()
@@ -361,7 +353,7 @@ func TestAnyChangesAreHeardOf(t *testing.T) {
 // held is what a folder holds: all definitions of each value, for which of them is
 // in force depends on when they were looked at.
 type held struct {
-	values   map[key][]model.Event
+	values   map[model.Event][]model.Event
 	repeated int // objects that are there already
 }
 
@@ -369,17 +361,18 @@ func heldBy(t *testing.T, dir string) held {
 	t.Helper()
 	listing, err := list(dir)
 	must(t, err)
-	h, known := held{values: map[key][]model.Event{}}, map[identity]bool{}
+	h, known := held{values: map[model.Event][]model.Event{}}, map[identity]bool{}
 	for i := range listing.entries {
 		data, _, err := listing.entries[i].read(maxFileSize)
 		must(t, err)
 		for _, o := range decodeFile(listing.entries[i].name, data, "me", nil).objects {
-			if known[o.identity()] {
+			if known[o.identity] {
 				h.repeated++
 			}
-			known[o.identity()] = true
+			known[o.identity] = true
 			for _, e := range o.events {
-				h.values[keyOf(e)] = append(h.values[keyOf(e)], e)
+				id := source.Retraction(e)
+				h.values[id] = append(h.values[id], e)
 			}
 		}
 	}
@@ -390,7 +383,7 @@ func heldBy(t *testing.T, dir string) held {
 func (h held) admits(s *model.State, refused []model.Problem) bool {
 	got := all(s)
 	for _, e := range got {
-		if !slices.ContainsFunc(h.values[keyOf(e)], func(want model.Event) bool { return cmp.Equal(want, e, values) }) {
+		if !slices.ContainsFunc(h.values[source.Retraction(e)], func(want model.Event) bool { return cmp.Equal(want, e, values) }) {
 			return false
 		}
 	}

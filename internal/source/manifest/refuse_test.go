@@ -201,6 +201,22 @@ func TestOtherObjectsThatAreRefused(t *testing.T) {
 	}
 }
 
+// TestManyProblems has more than are listed: what is left out does not hide
+// what is refused.
+func TestManyProblems(t *testing.T) {
+	slice := webSlice + strings.Repeat("- addresses: [127.0.0.1]\n", 100)
+	if events, problems := Decode("a.yaml", []byte(slice), ""); len(events) != 1 || len(problems) != 17 || problems[16].Refused {
+		t.Errorf("got %v and %v", events, problems)
+	}
+	if events, problems := Decode("a.yaml", []byte(slice+"- addresses: [x]\n"), ""); len(events) != 0 || len(problems) != 17 || !problems[16].Refused {
+		t.Errorf("got %v and %v", events, problems)
+	}
+	ranges := "  type: LoadBalancer\n  loadBalancerSourceRanges: [" + strings.Repeat("x, ", 100) + "]\n"
+	if events, problems := Decode("a.yaml", []byte(web+ranges), ""); len(events) != 1 || len(problems) != 17 || problems[16].Refused {
+		t.Errorf("got %v and %v", events, problems)
+	}
+}
+
 func TestBadDocumentHarmsOnlyItself(t *testing.T) {
 	tests := []struct{ name, file, in, want string }{
 		{"YAML", "a.yaml", "kind: [\n---\n" + web, "a.yaml: document 1, line"},

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -16,26 +17,23 @@ import (
 const (
 	// defaultDebounce is how long it must be quiet before a change is read.
 	defaultDebounce = 20 * time.Millisecond
-	// reread is how often the path is read without being told of a change, and
-	// rereadBlind how often if nobody can tell.
-	reread      = 10 * time.Second
-	rereadBlind = time.Second
-	// maxListings bounds how often a path that changes all the time is listed
-	// before it is taken as it is.
+	// reread is how often the path is read without a notification of a change, and
+	// rereadBlind how often if there are no notifications at all.
+	reread, rereadBlind = 10 * time.Second, time.Second
+	// maxListings limits how often a path that changes all the time is listed.
 	maxListings = 5
-	// maxLogged bounds the problems that are logged at once.
+	// maxLogged limits the problems that are logged at once.
 	maxLogged = 20
 )
 
-// Options are what a Source needs. Path is required.
+// Options configures a Source. Path is required.
 type Options struct {
-	Path     string // a file or a folder
+	Path     string // a file or a directory
 	NodeName string // the one Node that is used
 	Logger   logr.Logger
 	Clock    clock.WithTicker // the real one if nil
 	Debounce time.Duration    // 20 ms if 0
-	// Reload asks for everything to be read now; nil if nobody does.
-	Reload <-chan struct{}
+	Reload   <-chan struct{}  // requests to read everything now; may be nil
 
 	maxFileSize int64
 	reread      time.Duration
@@ -43,13 +41,11 @@ type Options struct {
 
 // Source reads manifests and follows their changes.
 type Source struct {
-	options Options
-	loader  *loader
-	listing *listing // the last one, without its entries; nil if it failed
-	synced  bool
-	logged  map[Problem]bool
-	// problems are what is wrong with the manifests now.
-	problems []Problem
+	options  Options
+	loader   *loader
+	listing  *listing // the last one, without its entries; nil if it failed
+	synced   bool
+	problems []Problem // of the manifests as they are now
 }
 
 // New returns a Source that has not read anything yet.
@@ -57,21 +53,14 @@ func New(options Options) *Source {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
-	if options.Debounce == 0 {
-		options.Debounce = defaultDebounce
-	}
-	if options.maxFileSize == 0 {
-		options.maxFileSize = maxFileSize
-	}
-	if options.reread == 0 {
-		options.reread = reread
-	}
+	options.Debounce = cmp.Or(options.Debounce, defaultDebounce)
+	options.maxFileSize = cmp.Or(options.maxFileSize, maxFileSize)
+	options.reread = cmp.Or(options.reread, reread)
 	return &Source{options: options, loader: newLoader(options.NodeName, options.maxFileSize)}
 }
 
-// Run hands what the path holds to the sink and follows it until the context
-// ends. The sink is in sync once the path could be read: while there is none,
-// nothing is known of what should be there. Run is called once.
+// Run sends what the path holds to the sink and follows it until the context ends.
+// The sink is in sync once the path could be read. Run is called once.
 func (s *Source) Run(ctx context.Context, sink model.Sink) error {
 	watcher := filewatch.New(s.options.Logger)
 	defer watcher.Close()
@@ -107,10 +96,10 @@ func (s *Source) Run(ctx context.Context, sink model.Sink) error {
 	}
 }
 
-// pass reads the path and hands over what changed. A pass that was asked for
-// by a change is always logged, one that was due anyway only if it found one.
-// If it is told which paths changed, it looks at others only if it must.
-func (s *Source) pass(watcher *filewatch.Watcher, sink model.Sink, asked bool, paths ...string) {
+// pass reads the path, or of it only the paths that changed if they are known, and
+// sends what changed. A pass that was requested is always logged, a periodic one only
+// if it found a change.
+func (s *Source) pass(watcher *filewatch.Watcher, sink model.Sink, requested bool, paths ...string) {
 	content, err := s.load(watcher, paths)
 	if err != nil {
 		s.unreadable(err, sink)
@@ -124,19 +113,21 @@ func (s *Source) pass(watcher *filewatch.Watcher, sink model.Sink, asked bool, p
 		s.synced = true
 		sink.Synced()
 	}
-	s.logSkipped(content)
-	if asked || content.changed {
+	for file, kinds := range content.skipped {
+		s.options.Logger.V(1).Info("Skipped objects of other kinds", "file", file, "kinds", kinds)
+	}
+	if requested || content.changed {
 		s.options.Logger.Info("Loaded manifests", "path", s.options.Path, "files", content.Files,
 			"objects", content.Objects, "changes", len(content.Events), "problems", len(content.Problems), "digest", content.Digest)
 	}
 }
 
-// load reads the files that changed, if it is known which, or lists and reads
-// all of them.
+// load reads the files at the paths that changed, or lists and reads all of them if
+// that may not be enough.
 func (s *Source) load(watcher *filewatch.Watcher, paths []string) (*Content, error) {
 	if s.listing != nil && len(paths) > 0 {
-		if entries, gone, ok := s.listing.again(paths); ok {
-			if content, complete := s.loader.some(entries, gone, s.options.Clock.Now()); complete {
+		if entries, gone, ok := s.listing.changed(paths); ok {
+			if content := s.loader.some(entries, gone, s.options.Clock.Now()); content != nil {
 				return content, nil
 			}
 		}
@@ -144,9 +135,9 @@ func (s *Source) load(watcher *filewatch.Watcher, paths []string) (*Content, err
 	return s.loadAll(watcher)
 }
 
-// loadAll lists and reads the files. It lists them again if a folder was not yet
-// watched when it was listed, for changes in between would be lost, and if a
-// file was gone when it came to reading it.
+// loadAll lists the files again if a directory was not yet watched when it was
+// listed, because changes in between would be lost, and if a file vanished before
+// it was read.
 func (s *Source) loadAll(watcher *filewatch.Watcher) (*Content, error) {
 	s.listing = nil
 	for try := 1; ; try++ {
@@ -157,8 +148,7 @@ func (s *Source) loadAll(watcher *filewatch.Watcher) (*Content, error) {
 		if err != nil {
 			return nil, err
 		}
-		content, complete := s.loader.load(listing, s.options.Clock.Now(), try >= maxListings)
-		if complete {
+		if content := s.loader.all(listing.entries, s.options.Clock.Now(), try >= maxListings); content != nil {
 			listing.entries = nil
 			s.listing = listing
 			return content, nil
@@ -166,55 +156,42 @@ func (s *Source) loadAll(watcher *filewatch.Watcher) (*Content, error) {
 	}
 }
 
-// unreadable reports that the path cannot be read. What was loaded from it
-// stays in force.
+// unreadable reports that the path cannot be read. What was loaded from it stays in
+// force.
 func (s *Source) unreadable(err error, sink model.Sink) {
 	s.report([]Problem{{File: s.options.Path, Refused: true, Problem: model.Problem{
 		Object: "path " + s.options.Path,
 		Reason: fmt.Sprintf("%v; what was loaded before stays in force", err),
-		Remedy: "create the file or folder, or make it readable",
+		Remedy: "create the file or directory, or make it readable",
 	}}}, sink)
 }
 
-// report hands over what was refused, for all who tell how the proxy is, and logs
-// the problems that were not there before.
+// report sends what was refused to the sink, and logs the problems that are new.
 func (s *Source) report(problems []Problem, sink model.Sink) {
 	if slices.Equal(s.problems, problems) {
 		return
 	}
-	s.problems = problems
 	sink.Update(model.SetRefused{Problems: refused(problems)})
-
-	logged := make(map[Problem]bool, len(problems))
-	fresh := 0
+	known := make(map[Problem]bool, len(s.problems))
+	for _, p := range s.problems {
+		known[p] = true
+	}
+	s.problems = problems
+	logged := 0
 	for _, p := range problems {
-		if !s.logged[p] && !logged[p] {
-			if fresh++; fresh <= maxLogged {
-				s.log(p)
-			}
+		if known[p] {
+			continue
 		}
-		logged[p] = true
-	}
-	s.logged = logged
-	if fresh > maxLogged {
-		s.options.Logger.Error(nil, "There are more problems with the manifests", "count", fresh-maxLogged)
-	}
-}
-
-// log tells of a document that was refused. What is left out of an object that
-// is used goes with the object, and is told by whoever takes it.
-func (s *Source) log(p Problem) {
-	if p.Refused {
-		s.options.Logger.Error(nil, "Refused a manifest", p.keysAndValues()...)
-		return
-	}
-	s.options.Logger.V(1).Info("Left out a part of a manifest", p.keysAndValues()...)
-}
-
-func (s *Source) logSkipped(content *Content) {
-	if logger := s.options.Logger.V(1); logger.Enabled() {
-		for file, kinds := range content.skipped {
-			logger.Info("Skipped objects of other kinds", "file", file, "kinds", kinds)
+		known[p] = true
+		switch logged++; {
+		case logged > maxLogged:
+		case p.Refused:
+			s.options.Logger.Error(nil, "Refused a manifest", p.keysAndValues()...)
+		default: // the object is used, and its problems are reported with it
+			s.options.Logger.V(1).Info("Left out a part of a manifest", p.keysAndValues()...)
 		}
+	}
+	if logged > maxLogged {
+		s.options.Logger.Error(nil, "There are more problems with the manifests", "count", logged-maxLogged)
 	}
 }

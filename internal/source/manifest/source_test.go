@@ -15,10 +15,8 @@ import (
 
 	"sluice/internal/filewatch"
 	"sluice/internal/model"
+	"sluice/internal/testkit"
 )
-
-// patience bounds waiting for what must come; a noisy machine may be slow.
-const patience = 30 * time.Second
 
 // sink keeps what a source says, as the engine would.
 type sink struct {
@@ -147,23 +145,23 @@ func (f *fixture) logged(parts ...string) int {
 
 func (f *fixture) eventually(what string, ok func() bool) {
 	f.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.Fatalf("never happened: %s; Services %v, log\n%s", what, f.sink.services(), strings.Join(f.log, "\n"))
+	testkit.Eventually(f, func() error {
+		if ok() {
+			return nil
 		}
-	}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return fmt.Errorf("never happened: %s; Services %v, log\n%s", what, f.sink.services(), strings.Join(f.log, "\n"))
+	})
 }
 
 // loaded waits until the path, as it is now, was handed over, and checks that
 // there are these Services.
-func (f *fixture) loaded(want map[string]string) {
+func (f *fixture) loaded(services map[string]string) {
 	f.Helper()
-	digest, err := Digest(f.path)
-	must(f.T, err)
-	f.eventually("loading "+digest, func() bool { return f.logged("Loaded manifests", digest) > 0 })
-	f.eventually("the right Services", func() bool { return cmp.Equal(want, f.sink.services()) })
+	want := digest(f.T, f.path)
+	f.eventually("loading "+want, func() bool { return f.logged("Loaded manifests", want) > 0 })
+	f.eventually("the right Services", func() bool { return cmp.Equal(services, f.sink.services()) })
 }
 
 func svc(name, ip string) string {
@@ -212,6 +210,32 @@ func TestSameContentAgainChangesNothing(t *testing.T) {
 	f.eventually("loading again", func() bool { return f.logged("Loaded manifests") > 1 })
 	if n := f.sink.updated(); n != 1 {
 		t.Errorf("%d updates, want one for both Services and none for the same again", n)
+	}
+}
+
+// TestOnlyChangedPathsAreRead tells the source of one of two files that changed.
+func TestOnlyChangedPathsAreRead(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(folder(t, "a.yaml", svc("a", "10.96.0.1"), "b.yaml", svc("b", "10.96.0.2")))
+	must(t, err)
+	s, watcher := New(Options{Path: dir}), &filewatch.Watcher{}
+	_, err = s.load(watcher, nil)
+	must(t, err)
+	for _, name := range []string{"a", "b", "c"} {
+		must(t, os.WriteFile(filepath.Join(dir, name+".yaml"), []byte(svc(name, "10.96.0.9")), 0o644))
+	}
+	for _, tt := range []struct {
+		paths  []string
+		events int
+	}{{[]string{"a.yaml"}, 1}, {[]string{"a.yaml", ".hidden", "text"}, 0}, {[]string{"c.yaml"}, 1}, {nil, 1}} {
+		var paths []string
+		for _, name := range tt.paths {
+			paths = append(paths, filepath.Join(dir, name))
+		}
+		content, err := s.load(watcher, paths)
+		must(t, err)
+		if len(content.Events) != tt.events {
+			t.Errorf("told of %v: %v, want %d events", tt.paths, content.Events, tt.events)
+		}
 	}
 }
 
