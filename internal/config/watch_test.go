@@ -2,6 +2,7 @@ package config
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	"k8s.io/utils/clock"
+
+	"sluice/internal/testkit"
 )
 
 // patience ends a test that waits for what never comes.
@@ -87,11 +90,14 @@ func missing(line string, words []string) bool {
 
 func (w *watching) waitLogged(words ...string) {
 	w.t.Helper()
-	for end := time.Now().Add(patience); w.logged(words...) == 0; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			w.t.Fatalf("%q was not logged, but: %q", words, w.log)
+	testkit.Eventually(w.t, func() error {
+		if w.logged(words...) > 0 {
+			return nil
 		}
-	}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return fmt.Errorf("%q was not logged, but: %q", words, w.log)
+	})
 }
 
 func (w *watching) next() *Settings {

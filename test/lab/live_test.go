@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
 
@@ -104,11 +104,7 @@ func sees(t *testing.T, l *lab.Lab, f lab.Flow, source netip.Addr) {
 
 func eventually(t *testing.T, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it does not come true")
-		}
-	}
+	testkit.Until(t, holds)
 }
 
 // The mode waits for a restart, and so do the defaults that follow from it. /configz
