@@ -22,6 +22,7 @@ func (f does) run(ctx context.Context, r *runner) error { return f(ctx, r) }
 var verbs = map[string]func(p *parser, rest string) (action, error){
 	"let":       parseLet,
 	"apply":     parseApply,
+	"service":   parseService,
 	"replace":   parseReplace,
 	"remove":    parseRemove,
 	"endpoints": parseEndpoints,
@@ -123,16 +124,9 @@ func parseEndpoints(_ *parser, rest string) (action, error) {
 	if len(words) == 0 {
 		return nil, errors.New("want the name of a Service")
 	}
-	var list []endpoint
-	for _, word := range words[1:] {
-		e, err := parseEndpoint(word)
-		if err != nil {
-			return nil, err
-		}
-		if !knownHost(e.host) {
-			return nil, fmt.Errorf("the lab has no host %q", e.host)
-		}
-		list = append(list, e)
+	list, err := parseEndpointList(words[1:])
+	if err != nil {
+		return nil, err
 	}
 	return does(func(ctx context.Context, r *runner) error {
 		svc, err := findService(r.applied, words[0])
@@ -143,7 +137,7 @@ func parseEndpoints(_ *parser, rest string) (action, error) {
 		if err != nil {
 			return err
 		}
-		return r.change(ctx, map[string]string{"endpoints-" + words[0] + ".yaml": manifest}, nil)
+		return r.change(ctx, map[string]string{slicesFile(words[0]): manifest}, nil)
 	}), nil
 }
 

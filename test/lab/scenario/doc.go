@@ -1,22 +1,23 @@
 // Package scenario runs scripts that say what the proxy must do with packets.
 //
 // A script is a txtar archive: comments and steps first, one step a line, then
-// the files that the steps speak of. It runs in a lab of its own (package lab
+// the files that the steps refer to. It runs in a lab of its own (package lab
 // draws it), in any mode of the proxy, unchanged.
 //
 //	# A client outside keeps its address under external traffic policy Local.
 //	# semantics: local-keeps-source
 //	let web 10.96.0.10 fd00:10:96::10
-//	apply web.yaml
+//	service web NodePort 80:8080 nodePort=30080 externalTrafficPolicy=Local
 //	endpoints web pod1 pod2 remote1
 //	start
 //	expect client -> node1:30080 answered by pod1,pod2 source client
-//	-- web.yaml --
-//	...
 //
 // # Objects
 //
 //	let NAME IPV4 IPV6        names a pair of addresses
+//	service NAME TYPE PORT[:TARGET][/PROTOCOLS]... [FIELD=VALUE]...
+//	                          writes a plain Service into NAME.yaml, or writes it
+//	                          again; its ClusterIPs are those that let gave to NAME
 //	apply FILE...             puts files of the archive into the proxy's folder
 //	replace FILE by FILE      gives the first the content of the second, another
 //	                          version of the same objects
@@ -24,6 +25,12 @@
 //	endpoints SERVICE [ENDPOINT...]
 //	                          writes the EndpointSlices of an applied Service, as
 //	                          the controller would, into endpoints-SERVICE.yaml
+//
+// A port of "service" is there for tcp, udp and sctp unless told otherwise. Its fields
+// are nodePort=N, one for each port, externalIPs=NAMES and ingress=NAMES of pairs of
+// addresses, externalTrafficPolicy=Local, internalTrafficPolicy=Local, and
+// endpoints=HOSTS, which does what the step "endpoints" does. Services with other
+// fields, or in which fields matter as they are written, are YAML in the archive.
 //
 // An ENDPOINT is a host of the lab, pod1 or remote2 or node1, with remarks in
 // parentheses: notready, terminating (not ready but serving), notserving,

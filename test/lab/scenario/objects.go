@@ -64,6 +64,24 @@ func parseEndpoint(text string) (endpoint, error) {
 	return e, nil
 }
 
+// parseEndpointList reads endpoints that are hosts of the lab.
+func parseEndpointList(words []string) ([]endpoint, error) {
+	list := make([]endpoint, len(words))
+	for i, word := range words {
+		var err error
+		if list[i], err = parseEndpoint(word); err != nil {
+			return nil, err
+		}
+		if !knownHost(list[i].host) {
+			return nil, fmt.Errorf("the lab has no host %q", list[i].host)
+		}
+	}
+	return list, nil
+}
+
+// slicesFile names the file with the EndpointSlices of a Service.
+func slicesFile(service string) string { return "endpoints-" + service + ".yaml" }
+
 func (e *endpoint) hint(key, value string) {
 	if e.hints == nil {
 		e.hints = &discoveryv1.EndpointHints{}
