@@ -12,18 +12,22 @@ import (
 // for the busiest machine.
 const Patience = 30 * time.Second
 
-// Eventually waits until holds returns nil. After the timeout the test fails
-// with its last error.
+// Poll waits until holds returns nil, and returns its last error if that takes longer
+// than the timeout.
+func Poll(timeout time.Duration, holds func() error) error {
+	for deadline := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
+		if err := holds(); err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+// Eventually waits until holds returns nil. The test ends with its last error if
+// that takes too long.
 func Eventually(t testing.TB, holds func() error) {
 	t.Helper()
-	for deadline := time.Now().Add(Patience); ; time.Sleep(5 * time.Millisecond) {
-		err := holds()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
+	if err := Poll(Patience, holds); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -2,6 +2,7 @@ package browser
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+
+	"sluice/internal/testkit"
 )
 
 // patience is how long anything may take on a machine that is busy.
@@ -56,15 +59,8 @@ func profile(t testing.TB) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
-			err := os.RemoveAll(dir)
-			if err == nil {
-				return
-			}
-			if time.Now().After(end) {
-				t.Errorf("remove the profile of the browser: %v", err)
-				return
-			}
+		if err := testkit.Poll(patience, func() error { return os.RemoveAll(dir) }); err != nil {
+			t.Errorf("remove the profile of the browser: %v", err)
 		}
 	})
 	return dir
@@ -206,18 +202,17 @@ func within[T any](call func() (T, error)) (T, error) {
 // browser may have nothing to ask: that is not true yet.
 func (tab *Tab) Wait(expression string) {
 	tab.t.Helper()
-	var holds bool
-	var err error
-	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		holds, err = within(func() (bool, error) {
+	err := testkit.Poll(patience, func() error {
+		holds, err := within(func() (bool, error) {
 			return chromedp.Run(tab.ctx, chromedp.Evaluate[bool](`document.readyState === "complete" && Boolean(`+expression+")"))
 		})
-		if holds && err == nil {
-			return
+		if err == nil && !holds {
+			err = errors.New("it is false")
 		}
-		if time.Now().After(end) {
-			tab.t.Fatalf("%s does not come true (%v). The page shows:\n%s", expression, err, tab.Text("body"))
-		}
+		return err
+	})
+	if err != nil {
+		tab.t.Fatalf("%s does not come true (%v). The page shows:\n%s", expression, err, tab.Text("body"))
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
 
@@ -243,12 +244,15 @@ func (p *proxy) check(r row) {
 // eventually waits for what must come. Of a process that has ended, nothing comes
 // any more.
 func (p *proxy) eventually(holds func() bool) bool {
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
-		if p.ended() || time.Now().After(deadline) {
-			return holds()
+	held := false
+	_ = testkit.Poll(patience, func() error {
+		ended := p.ended()
+		if held = holds(); !held && !ended {
+			return errors.New("not yet")
 		}
-	}
-	return true
+		return nil
+	})
+	return held
 }
 
 // waitUntilReady waits until the process has done what it does at the start, or has

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"sluice/internal/testkit"
 	"sluice/test/fakeapi"
 	"sluice/test/lab"
 	"sluice/test/lab/scenario"
@@ -130,22 +131,13 @@ func (s *soak) changeMode(w *window) error {
 		return err
 	}
 	// What is left of the mode before may answer a while.
-	return s.eventually(followLimit, func() error {
+	return testkit.Poll(followLimit, func() error {
 		stray, err := s.strayRules(s.ctx)
 		if err == nil && len(stray) > 0 {
 			err = fmt.Errorf("%s mode left:\n%s", before, strings.Join(stray, "\n"))
 		}
 		return err
 	})
-}
-
-// eventually waits for what must come.
-func (s *soak) eventually(patience time.Duration, holds func() error) error {
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		if err := holds(); err == nil || time.Now().After(deadline) {
-			return err
-		}
-	}
 }
 
 // neighbourTable is that of the neighbour.

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"sluice/internal/control"
+	"sluice/internal/testkit"
 	"sluice/test/fakeapi"
 	"sluice/test/lab"
 	"sluice/test/lab/scenario"
@@ -82,15 +83,13 @@ func (n *node) close() error {
 
 // serve has the API server listen on the node. A process that was forked while
 // somebody had the address may hold it until it has become another program.
-func (n *node) serve() (err error) {
+func (n *node) serve() error {
 	var listener net.Listener
-	for range 200 {
-		err = n.host.Do(func() (err error) { listener, err = net.Listen("tcp", apiAddress); return err })
-		if err == nil {
-			n.hangUp = n.api.Serve(listener)
-			return nil
-		}
-		time.Sleep(20 * time.Millisecond)
+	err := testkit.Poll(4*time.Second, func() error {
+		return n.host.Do(func() (err error) { listener, err = net.Listen("tcp", apiAddress); return err })
+	})
+	if err == nil {
+		n.hangUp = n.api.Serve(listener)
 	}
 	return err
 }

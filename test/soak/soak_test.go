@@ -2,6 +2,7 @@ package soak
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/testkit"
 	"sluice/test/fakeapi"
 	"sluice/test/lab"
 	"sluice/test/lab/scenario"
@@ -252,13 +254,12 @@ func (s *soak) chapter(deck *deck, until time.Time) {
 // drain waits until what is under way is over.
 func (s *soak) drain() error {
 	mark := time.Now()
-	for time.Since(mark) < attemptsLimit {
-		if !slices.ContainsFunc(s.traffic.probes, func(p *probe) bool { return p.open(mark) }) {
-			return nil
+	return testkit.Poll(attemptsLimit, func() error {
+		if slices.ContainsFunc(s.traffic.probes, func(p *probe) bool { return p.open(mark) }) {
+			return errors.New("attempts do not end")
 		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	return fmt.Errorf("attempts do not end")
+		return nil
+	})
 }
 
 // open tells whether something that was sent before a time is under way.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
 
@@ -41,7 +42,7 @@ func (s *soak) settledRules() ([]string, error) {
 		return nil, err
 	}
 	var before []string
-	err := s.eventually(compareLimit, func() error {
+	err := testkit.Poll(compareLimit, func() error {
 		first, err := s.rules(s.ctx)
 		if err != nil {
 			return err
@@ -59,7 +60,7 @@ func (s *soak) settledRules() ([]string, error) {
 // but it may still come.
 func (s *soak) mended(before []string, what string, began time.Time) error {
 	var now []string
-	err := s.eventually(followLimit, func() (err error) {
+	err := testkit.Poll(followLimit, func() (err error) {
 		if now, err = s.rules(s.ctx); err == nil && !slices.Equal(before, now) {
 			err = errors.New("they are not as before")
 		}

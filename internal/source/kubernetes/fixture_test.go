@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"sluice/internal/model"
+	"sluice/internal/testkit"
 )
 
 // patience bounds waiting for what must come; a noisy machine may be slow.
@@ -153,11 +154,12 @@ func follow(t *testing.T, server *apiServer, edit func(*Options)) *fixture {
 // eventually waits for a condition.
 func (f *fixture) eventually(what string, condition func() bool) {
 	f.Helper()
-	for deadline := time.Now().Add(patience); !condition(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			f.Fatalf("%s: did not come about\nupdates: %v\nlog:\n%s", what, f.since(0), strings.Join(f.logged(""), "\n"))
+	testkit.Eventually(f, func() error {
+		if condition() {
+			return nil
 		}
-	}
+		return fmt.Errorf("%s: did not come about\nupdates: %v\nlog:\n%s", what, f.since(0), strings.Join(f.logged(""), "\n"))
+	})
 }
 
 func (f *fixture) inSync() {

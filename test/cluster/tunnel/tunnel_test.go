@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
 
@@ -150,11 +151,12 @@ func TestLastWordsOfTheServerArrive(t *testing.T) {
 	if got, err := c.hear(patience); err == nil {
 		t.Errorf("heard %q after the end", got)
 	}
-	for deadline := time.Now().Add(patience); tunnel.Connections() > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the tunnel keeps a connection that has ended")
+	testkit.Eventually(t, func() error {
+		if n := tunnel.Connections(); n > 0 {
+			return fmt.Errorf("the tunnel keeps %d connections that have ended", n)
 		}
-	}
+		return nil
+	})
 }
 
 func TestStalledConnectionGoesOnWhereItStopped(t *testing.T) {
