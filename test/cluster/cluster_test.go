@@ -64,9 +64,9 @@ func TestPodsReachTheAPIServerByItsService(t *testing.T) {
 	})
 }
 
-// TestWhatIsWrongWithAServiceIsToldOnIt lets a Service claim an address that
+// TestServiceProblemsAreEvents lets a Service claim an address that
 // another one has, first without endpoints on this node: then others tell.
-func TestWhatIsWrongWithAServiceIsToldOnIt(t *testing.T) {
+func TestServiceProblemsAreEvents(t *testing.T) {
 	s := start(t)
 	claim := func(name string) *corev1.Service {
 		service := s.create(name, "remote1")

@@ -20,7 +20,7 @@ import (
 // upstream's it means the same: the rules of iptables, which let connections pass
 // where the policy of FORWARD is DROP, node ports at all addresses, KUBE-MARK-MASQ
 // for network plugins. An Event says that nobody chose the mode.
-func TestAnEmptyModeMeansWhatItMeansUpstream(t *testing.T) {
+func TestEmptyModeMatchesUpstream(t *testing.T) {
 	binaries, err := apiserver.Build(t.Context(), func(string) {})
 	if err != nil {
 		t.Fatal(err)

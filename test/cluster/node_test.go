@@ -20,7 +20,7 @@ import (
 
 // A proxy that lacks what its Node object should say serves nevertheless. It says
 // what it lacks at once, everywhere, and load balancers learn of it.
-func TestWhatTheNodeLacksIsToldWhileServicesWork(t *testing.T) {
+func TestMissingNodeIsReported(t *testing.T) {
 	s := startWithoutProxy(t)
 	nodes := s.client.CoreV1().Nodes()
 	if err := nodes.Delete(t.Context(), "node1", metav1.DeleteOptions{}); err != nil {

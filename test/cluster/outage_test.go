@@ -28,7 +28,7 @@ func trafficFlows(services ...*corev1.Service) []lab.Flow {
 	return flows
 }
 
-func TestTrafficSurvivesARestartOfTheAPIServer(t *testing.T) {
+func TestTrafficSurvivesAPIServerRestart(t *testing.T) {
 	tests := []struct {
 		name string
 		end  func(*site) error
@@ -129,7 +129,7 @@ func TestChangesDuringAnOutageAreCaughtUp(t *testing.T) {
 	}
 }
 
-func TestProxyStartedDuringAnOutageKeepsWhatItFinds(t *testing.T) {
+func TestStartDuringOutageKeepsRules(t *testing.T) {
 	s := start(t)
 	web, shop := s.create("web", "pod1"), s.create("shop", "pod1")
 	s.expect("before", answered(clusterFlows(web), "pod1"), answered(clusterFlows(shop), "pod1"))

@@ -80,7 +80,7 @@ func (l *iptablesLab) fromOutside(s side, port uint16, timeout time.Duration) la
 	})
 }
 
-func TestAPolicyDropThatKeepsClientsOutIsToldWithARemedyThatWorks(t *testing.T) {
+func TestPolicyDropIsReported(t *testing.T) {
 	beside(t, func(l *iptablesLab) {
 		for _, s := range sides {
 			l.iptables(s, "-P FORWARD DROP")
@@ -116,7 +116,7 @@ func TestAPolicyDropThatKeepsClientsOutIsToldWithARemedyThatWorks(t *testing.T) 
 
 // A network plugin forwards a port of the node to a pod, and leads the packets
 // through KUBE-MARK-MASQ so that the answers come back this way.
-func TestPortsOfNetworkPluginsAreMasqueradedByTheMarkChain(t *testing.T) {
+func TestPluginPortsAreMasqueraded(t *testing.T) {
 	beside(t, func(l *iptablesLab) {
 		for _, s := range sides {
 			l.iptables(s, "-t nat -N KUBE-KUBELET-CANARY") // as kubelet does
@@ -191,7 +191,7 @@ func (l *iptablesLab) expectCleanup() {
 
 // A rule of somebody else leads into a chain that upstream's iptables mode left:
 // the chain stays, and that is told.
-func TestARuleThatLeadsIntoAStaleChainIsTold(t *testing.T) {
+func TestRuleIntoStaleChainIsReported(t *testing.T) {
 	beside(t, func(l *iptablesLab) {
 		for _, s := range sides {
 			l.run("*filter\n:KUBE-FORWARD - [0:0]\n:MINE - [0:0]\n-A FORWARD -j KUBE-FORWARD\n-A FORWARD -j MINE\n"+

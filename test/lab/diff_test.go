@@ -104,7 +104,7 @@ func TestDiffNamesWhatAFolderWouldChange(t *testing.T) {
 	})
 }
 
-func TestDiffNamesWhatAConfigurationWouldChange(t *testing.T) {
+func TestDiffOfAConfiguration(t *testing.T) {
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
 	folder, files := t.TempDir(), t.TempDir()
@@ -206,7 +206,7 @@ func (endless) Read(p []byte) (int, error) {
 
 // A question that is too large is refused with the limit, whether it says how large it
 // is or not, and the proxy goes on to answer.
-func TestAQuestionThatIsTooLargeIsRefusedWithItsLimit(t *testing.T) {
+func TestTooLargeDiffIsRefused(t *testing.T) {
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
 	folder := t.TempDir()

@@ -367,7 +367,7 @@ func TestExplainFindsTheInterfaceOfAnAddress(t *testing.T) {
 
 // Where node ports answer on all addresses, the routing table is asked which those
 // are.
-func TestExplainKnowsAddressesThatAreLocalByRoute(t *testing.T) {
+func TestExplainKnowsLocalRoutes(t *testing.T) {
 	inEachMode(t, func(t *testing.T, mode string) {
 		l := lab.Start(t)
 		a, flag := newAsker(t, l)
@@ -413,7 +413,7 @@ func TestExplainFitsTheMode(t *testing.T) {
 
 // A frontend that the kernel refuses is named with the kernel's reason; others
 // are served.
-func TestExplainNamesAFrontendThatTheKernelRefuses(t *testing.T) {
+func TestExplainNamesARefusedFrontend(t *testing.T) {
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
 	folder := t.TempDir()

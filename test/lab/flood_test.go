@@ -151,7 +151,7 @@ func TestWebsitesCannotReadThePage(t *testing.T) {
 
 // A folder in which others could put a socket of theirs is not used, the log says whose
 // it is and what to do, and all else works.
-func TestAControlSocketInAFolderOfOthersIsNotServed(t *testing.T) {
+func TestControlSocketDirectoryIsChecked(t *testing.T) {
 	for name, spoil := range map[string]func(folder string) error{
 		"another owner":       func(folder string) error { return os.Chown(folder, 12345, 12345) },
 		"everybody may write": func(folder string) error { return os.Chmod(folder, 0o777|os.ModeSticky) },

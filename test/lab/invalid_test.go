@@ -19,7 +19,7 @@ import (
 // Late repetitions, which are behind the window, kernels since 6.1 take for part
 // of their connection. What is ahead of it needs a liberal kernel, or the rule of
 // iptables mode that drops it.
-func TestSegmentsOutsideTheWindowDoNotResetAConnection(t *testing.T) {
+func TestOutOfWindowSegmentsDoNotReset(t *testing.T) {
 	const behind, ahead = 3 << 30, 1 << 30
 	tests := []struct {
 		name    string

@@ -132,7 +132,7 @@ func (l *iptablesLab) copyPrograms(folder string) {
 	}
 }
 
-func TestIPTablesModeWithoutProgramsSaysWhatIsMissing(t *testing.T) {
+func TestIPTablesBinariesAreMissing(t *testing.T) {
 	inEachVariant(t, func(l *iptablesLab) {
 		l.start(lab.ProxyOptions{Binary: l.withPrograms(l.t.TempDir())})
 		l.logs(`Error: iptables is not installed here.*\(install the package iptables`)
@@ -140,7 +140,7 @@ func TestIPTablesModeWithoutProgramsSaysWhatIsMissing(t *testing.T) {
 }
 
 // Programs may be away for a while, as when their package is exchanged.
-func TestIPTablesModeWaitsForProgramsThatWentAway(t *testing.T) {
+func TestIPTablesWaitsForMissingBinaries(t *testing.T) {
 	inEachVariant(t, func(l *iptablesLab) {
 		folder := l.t.TempDir()
 		l.copyPrograms(folder)
@@ -163,7 +163,7 @@ func TestIPTablesModeWaitsForProgramsThatWentAway(t *testing.T) {
 }
 
 // Only legacy has a lock; the kernel's own transactions need none.
-func TestIPTablesModeNamesTheLockThatSomebodyHolds(t *testing.T) {
+func TestIPTablesNamesTheHeldLock(t *testing.T) {
 	inVariant(t, "iptables-legacy", func(l *iptablesLab) {
 		l.start(lab.ProxyOptions{})
 		l.answeredBy("pod1")
@@ -186,7 +186,7 @@ func TestIPTablesModeNamesTheLockThatSomebodyHolds(t *testing.T) {
 
 // Whatever a predecessor left half done, the next proxy makes whole, down to
 // the last rule.
-func TestIPTablesModeMendsAHalfWrittenTable(t *testing.T) {
+func TestIPTablesRepairsAHalfWrittenTable(t *testing.T) {
 	inEachVariant(t, func(l *iptablesLab) {
 		l.start(lab.ProxyOptions{})
 		settle(l.t, l.proxy, l.folder, 0)
@@ -235,7 +235,7 @@ func manyServices() string {
 
 // A rule of somebody else that leads into a chain of ours keeps the chain from
 // being deleted, and nothing from being programmed.
-func TestIPTablesModeLivesWithForeignRulesThatUseItsChains(t *testing.T) {
+func TestIPTablesToleratesForeignRules(t *testing.T) {
 	inEachVariant(t, func(l *iptablesLab) {
 		write(l.t, l.folder, "many.yaml", manyServices(), 0)
 		l.start(lab.ProxyOptions{})

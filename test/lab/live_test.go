@@ -109,7 +109,7 @@ func eventually(t *testing.T, holds func() bool) {
 
 // The mode waits for a restart, and so do the defaults that follow from it. /configz
 // shows what is in force.
-func TestDefaultsOfAnotherModeWaitForARestart(t *testing.T) {
+func TestModeDefaultsWaitForRestart(t *testing.T) {
 	const elsewhere = "192.0.2.77" // an address of the node that is not its primary one
 	start := strings.Replace(liveConfig, "mode: nftables\n", "", 1)
 	for _, tt := range []struct {

@@ -27,7 +27,7 @@ endpoints: [{addresses: [10.244.1.1], nodeName: node1}]
 
 // Node ports on loopback addresses can be switched on and off while the proxy
 // runs. Connections that stand stay.
-func TestLoopbackNodePortsFollowTheConfigurationFile(t *testing.T) {
+func TestLoopbackFollowsConfiguration(t *testing.T) {
 	l := lab.Start(t)
 	folder, etc := t.TempDir(), t.TempDir()
 	write(t, folder, "web.yaml", loopbackManifests, 0)

@@ -48,7 +48,7 @@ func brokenPrograms(l *iptablesLab, folder string) {
 
 // An empty mode means what the node can do, and every place that tells the mode
 // says which and why.
-func TestAnEmptyModeIsIPTablesWhereItCanBeUsed(t *testing.T) {
+func TestEmptyModeIsIPTablesIfUsable(t *testing.T) {
 	for _, test := range []struct {
 		name      string
 		programs  programs
@@ -112,7 +112,7 @@ func (l *iptablesLab) expectPage(path, want string, more ...string) {
 }
 
 // Who asked for iptables gets an error, not something else.
-func TestIPTablesModeThatCannotWorkIsNotReplaced(t *testing.T) {
+func TestUnusableIPTablesIsNotReplaced(t *testing.T) {
 	inVariant(t, "iptables-nft", func(l *iptablesLab) {
 		folder := t.TempDir()
 		brokenPrograms(l, folder)
@@ -122,7 +122,7 @@ func TestIPTablesModeThatCannotWorkIsNotReplaced(t *testing.T) {
 }
 
 // What is written out, and what is rendered, is what would be in force.
-func TestWrittenAndRenderedConfigurationsAgreeOnAnEmptyMode(t *testing.T) {
+func TestRenderAgreesOnEmptyMode(t *testing.T) {
 	inVariant(t, "iptables-nft", func(l *iptablesLab) {
 		folder := t.TempDir()
 		l.copyPrograms(folder)

@@ -12,7 +12,7 @@ import (
 
 // A manifest that is refused is told of wherever people look, with the place in the
 // file, and no longer once it is mended.
-func TestRefusedManifestsAreToldEverywhere(t *testing.T) {
+func TestRefusedManifestsAreReported(t *testing.T) {
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
 	folder := t.TempDir()

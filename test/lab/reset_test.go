@@ -14,7 +14,7 @@ import (
 )
 
 // An endpoint that vanishes without a word leaves clients in every stage behind.
-func TestClientsOfAnEndpointThatVanishedAreReset(t *testing.T) {
+func TestClientsOfVanishedEndpointAreReset(t *testing.T) {
 	l := lab.Start(t)
 	folder := t.TempDir()
 	write(t, folder, "good.yaml", goodManifests, 0)
@@ -69,7 +69,7 @@ func tracked(t *testing.T, l *lab.Lab) string {
 
 // Without CAP_NET_RAW the proxy cannot make idle clients speak: they learn that
 // their connection was reset when they send, and the log says what is lacking.
-func TestResetWithoutNetRawReachesClientsThatSend(t *testing.T) {
+func TestResetWithoutNetRaw(t *testing.T) {
 	l := lab.Start(t)
 	asNobody, manifests := unprivileged(t)
 	p := launch(t, l, lab.ProxyOptions{

@@ -158,7 +158,7 @@ func (m meter) reaches(what string, value func() float64, least float64) {
 	m.t.Logf("%s: %g", what, last)
 }
 
-func TestTrafficOfServicesIsCountedByWhatBecomesOfIt(t *testing.T) {
+func TestServiceTrafficIsCountedByVerdict(t *testing.T) {
 	l := lab.Start(t)
 	m := meter{t, l}
 	folder := t.TempDir()
@@ -223,7 +223,7 @@ func TestTrafficOfServicesIsCountedByWhatBecomesOfIt(t *testing.T) {
 	wantConnections("after a restart", map[string]float64{"web": 2, "empty": 0, "balanced": 0, "elsewhere": 0})
 }
 
-func TestMetricsOfSingleServicesCanBeBoundedAndSwitchedOff(t *testing.T) {
+func TestServiceMetricsCanBeLimited(t *testing.T) {
 	tests := []struct {
 		name, flag  string
 		own, shared float64

@@ -154,7 +154,7 @@ func scrape(t *testing.T, l *lab.Lab) map[string]*dto.MetricFamily {
 	}
 }
 
-func TestMetricsInProtobufHaveNativeHistogramsUnlessTheirGateIsOff(t *testing.T) {
+func TestProtobufHasNativeHistograms(t *testing.T) {
 	l := lab.Start(t)
 	folder := t.TempDir()
 	write(t, folder, "web.yaml", dualManifests, 0)

@@ -32,7 +32,7 @@ func TestProxyRunsWithNetAdminOnly(t *testing.T) {
 }
 
 // Without it, the proxy says what it lacks and ends.
-func TestProxyWithoutNetAdminSaysWhatItLacks(t *testing.T) {
+func TestProxyWithoutNetAdmin(t *testing.T) {
 	l := lab.Start(t)
 	asNobody, manifests := unprivileged(t)
 	p := launch(t, l, lab.ProxyOptions{Binary: asNobody("-all"), Manifests: manifests})

@@ -11,7 +11,7 @@ import (
 
 // What the suite itself promises.
 
-func TestLossesAreExcusedInWindowsThatLose(t *testing.T) {
+func TestLossesAreExcusedInWindows(t *testing.T) {
 	start := time.Now()
 	at := func(seconds float64) time.Time { return start.Add(time.Duration(seconds * float64(time.Second))) }
 	s := &soak{windows: []*window{{name: "kill -9", from: at(0), until: at(10)}, {name: "tampering", from: at(2), until: at(3), loses: true}}}

@@ -71,7 +71,7 @@ func (h *history) wantOrder(names ...string) {
 	}
 }
 
-func TestAtTheStartServicesAreAsOldAsTheySay(t *testing.T) {
+func TestAgesAtTheStart(t *testing.T) {
 	h := newHistory(t, "a.yaml", svc("a", "10.96.0.1"), "b.yaml", svc("b", "10.96.0.2"),
 		"c.yaml", dated("c", "10.96.0.3", "2025-01-01T00:00:00Z"), "d.yaml", dated("d", "10.96.0.4", "2024-01-01T00:00:00Z"),
 		"e.yaml", dated("e", "10.96.0.5", "9999-12-31T00:00:00Z"))
@@ -145,7 +145,7 @@ func TestAServiceThatComesBackIsNew(t *testing.T) {
 	}
 }
 
-func TestANameIsNotTakenFromAnObjectInForce(t *testing.T) {
+func TestNameIsNotTakenFromObjectInForce(t *testing.T) {
 	first, second := svc("web", "10.96.0.1"), svc("web", "10.96.0.2")
 	tests := []struct {
 		name   string

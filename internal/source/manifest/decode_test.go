@@ -170,7 +170,7 @@ func TestKindsBesideServicesAndSlices(t *testing.T) {
 	}
 }
 
-func TestProblemsOfUsedObjectsHaveTheirPlace(t *testing.T) {
+func TestProblemsHaveTheirPlace(t *testing.T) {
 	in := "# a load balancer\n" + strings.Replace(web, "spec:\n", "spec:\n  type: LoadBalancer\n  loadBalancerSourceRanges:\n  - 10.0.0.0/8\n  - 10.0.0.0/99\n", 1)
 	events, problems := Decode("a.yaml", []byte(in), "")
 	svc, ok := events[0].(model.SetService)
@@ -187,7 +187,7 @@ func TestProblemsOfUsedObjectsHaveTheirPlace(t *testing.T) {
 	}
 }
 
-func TestNodePortServiceWithoutNodePortStillHasItsClusterIP(t *testing.T) {
+func TestMissingNodePortKeepsClusterIP(t *testing.T) {
 	events, problems := Decode("a.yaml", []byte(strings.Replace(web, "spec:\n", "spec:\n  type: NodePort\n", 1)), "")
 	if len(events) != 1 || len(problems) != 1 || problems[0].Refused || problems[0].Field != "spec.ports[0].nodePort" {
 		t.Errorf("got %d events and problems %v", len(events), problems)

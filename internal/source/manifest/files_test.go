@@ -57,7 +57,7 @@ func TestFilesReadElsewhereLoadTheSame(t *testing.T) {
 	}
 }
 
-func TestTooMuchToReadIsAnErrorWithARemedy(t *testing.T) {
+func TestTooMuchToRead(t *testing.T) {
 	folder := t.TempDir()
 	for _, name := range []string{"a.yaml", "b.yaml"} {
 		if err := os.WriteFile(filepath.Join(folder, name), make([]byte, 60), 0o644); err != nil {
@@ -72,7 +72,7 @@ func TestTooMuchToReadIsAnErrorWithARemedy(t *testing.T) {
 	}
 }
 
-func TestFilesAreLoadedAsIfTheyTookThePlaceOfWhatIsInForce(t *testing.T) {
+func TestLoadFilesReplacesWhatIsInForce(t *testing.T) {
 	known := setWeb("10.96.0.1").(model.SetService)
 	known.Created = undated.Add(7)
 	inForce := model.NewState()

@@ -171,7 +171,7 @@ func TestLinksInCirclesAreReadOnce(t *testing.T) {
 	}
 }
 
-func TestFileChangedTwiceWithinOneTickIsReadAgain(t *testing.T) {
+func TestFileChangedTwiceInOneTick(t *testing.T) {
 	dir := folder(t, "a.yaml", svc("web", "10.96.0.1"))
 	l := newLoader("", maxFileSize)
 	loadWith(t, l, dir, time.Now())

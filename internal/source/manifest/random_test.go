@@ -284,7 +284,7 @@ func (s *valueSink) Update(events ...model.Event) {
 	}
 }
 
-func TestAnyChangesLeadToWhatTheFolderHolds(t *testing.T) {
+func TestRandomChanges(t *testing.T) {
 	for seed := range uint64(25) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -330,9 +330,9 @@ func (s *simple) check(t *testing.T, dir string, sink *valueSink, got *Content) 
 	}
 }
 
-// TestAnyChangesAreHeardOf does not look at files with mistakes: which content
+// TestRandomChangesAreNoticed does not look at files with mistakes: which content
 // was the last good one depends on when they are looked at.
-func TestAnyChangesAreHeardOf(t *testing.T) {
+func TestRandomChangesAreNoticed(t *testing.T) {
 	f := newFixture(t, "m")
 	must(t, os.Mkdir(f.path, 0o755))
 	f.start(Options{Debounce: time.Millisecond})

@@ -338,7 +338,7 @@ func TestLastGoodContentStaysInForce(t *testing.T) {
 	f.loaded(ips{"a": "10.96.0.11"})
 }
 
-func TestProblemsAreLoggedOnceAndOtherKindsAtV1(t *testing.T) {
+func TestProblemsAreLoggedOnce(t *testing.T) {
 	f := newFixture(t, "m")
 	f.write("m/a.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: a}\n---\napiVersion: v1\nkind: ConfigMap\n")
 	f.start(Options{reread: 20 * time.Millisecond})
@@ -353,7 +353,7 @@ func TestProblemsAreLoggedOnceAndOtherKindsAtV1(t *testing.T) {
 	}
 }
 
-func TestChangesAreFoundWithoutNotification(t *testing.T) {
+func TestChangesAreFoundByRereading(t *testing.T) {
 	f := newFixture(t, "m")
 	f.write("m/a.yaml", svc("a", "10.96.0.1"))
 	f.source = New(Options{Path: f.path})

@@ -40,7 +40,7 @@ type outcome struct {
 	inForce map[string]string
 }
 
-func TestConfigurationMeansWhatItMeansToUpstream(t *testing.T) {
+func TestConfigurationMatchesUpstream(t *testing.T) {
 	binaries, err := apiserver.Build(t.Context(), func(string) {})
 	if err != nil {
 		t.Fatal(err)

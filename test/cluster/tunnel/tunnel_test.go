@@ -159,7 +159,7 @@ func TestLastWordsOfTheServerArrive(t *testing.T) {
 	})
 }
 
-func TestStalledConnectionGoesOnWhereItStopped(t *testing.T) {
+func TestStalledConnectionResumes(t *testing.T) {
 	tunnel, pod := setUp(t)
 	before := connect(t, pod)
 	before.say("before")
@@ -225,7 +225,7 @@ func TestServerThatIsDownLooksDown(t *testing.T) {
 	wantReset(t, pod, "127.0.0.2:700")
 }
 
-func TestForgottenConnectionsAreSilentAndNewOnesWork(t *testing.T) {
+func TestForgottenConnectionsAreSilent(t *testing.T) {
 	tunnel, pod := setUp(t)
 	before := connect(t, pod)
 	before.say("before")
