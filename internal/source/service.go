@@ -172,7 +172,7 @@ func (r *Report) affinity(svc *v1.Service) uint32 {
 	seconds := *config.ClientIP.TimeoutSeconds
 	used := min(max(seconds, 1), MaxAffinity)
 	if used != seconds {
-		r.Malformed("spec.sessionAffinityConfig.clientIP.timeoutSeconds", "use a time-out from 1 to 86400 seconds",
+		r.Malformed("spec.sessionAffinityConfig.clientIP.timeoutSeconds", "use a timeout from 1 to 86400 seconds",
 			"%d seconds is out of range", seconds)
 	}
 	return uint32(used)

@@ -77,7 +77,7 @@ type serviceTest struct {
 	problems []string
 }
 
-// want is what becomes of service, with an edit.
+// want returns what becomes of service, with an edit.
 func want(edit func(*model.Service)) *model.Service {
 	out := &model.Service{
 		Name:       model.Name{Namespace: "default", Name: "web"},
@@ -349,7 +349,7 @@ func TestProblemsOfOneObjectAreBounded(t *testing.T) {
 	}
 }
 
-// A value that is malformed, and would never come from an API server, is told from
+// A value that is malformed, and would never come from an API server, differs from
 // one that is only of no use here.
 func TestMalformedValues(t *testing.T) {
 	svc, _ := Service(service(func(s *v1.Service) {

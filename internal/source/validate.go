@@ -52,7 +52,7 @@ func (v validator) name(field, name string, rule func(string) []string) {
 }
 
 // service checks a Service. Its name may begin with a digit, as newer API
-// servers allow. The value is what it was converted to, if it is for this proxy.
+// servers allow. The value is the result of its conversion, if it is for this proxy.
 func (v validator) service(svc *v1.Service, value *model.Service) {
 	spec := &svc.Spec
 	switch spec.Type {
@@ -74,7 +74,7 @@ func (v validator) service(svc *v1.Service, value *model.Service) {
 		v.servicePort(spec, i, seen)
 	}
 	if config := spec.SessionAffinityConfig; spec.SessionAffinity != v1.ServiceAffinityClientIP && config != nil && config.ClientIP != nil && config.ClientIP.TimeoutSeconds != nil {
-		v.Malformed("spec.sessionAffinityConfig", "set spec.sessionAffinity to ClientIP", "a Service without session affinity has a time-out for it")
+		v.Malformed("spec.sessionAffinityConfig", "set spec.sessionAffinity to ClientIP", "a Service without session affinity has a timeout for it")
 	}
 }
 
@@ -126,7 +126,7 @@ func (v validator) families(spec *v1.ServiceSpec, value *model.Service) {
 	}
 }
 
-// servicePort checks a port, and that it can be told from those before it.
+// servicePort checks a port, and that it differs from those before it.
 func (v validator) servicePort(spec *v1.ServiceSpec, i int, seen map[string]int) {
 	p := &spec.Ports[i]
 	field := func(name string) string { return fmt.Sprintf("spec.ports[%d].%s", i, name) }

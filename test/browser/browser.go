@@ -50,7 +50,7 @@ func Start(t testing.TB) *Browser {
 	return &Browser{ctx}
 }
 
-// profile makes a folder for a fresh browser. Processes of the browser may outlive
+// profile makes a directory for a fresh browser. Processes of the browser may outlive
 // it for a moment, and write there while it is removed.
 func profile(t testing.TB) string {
 	t.Helper()
@@ -75,10 +75,10 @@ func NoScript(ctx context.Context) error {
 	return err
 }
 
-// Dark makes a tab one of somebody who prefers dark pages.
+// Dark makes a tab prefer dark pages.
 func Dark(ctx context.Context) error { return prefer(ctx, "dark") }
 
-// Light makes a tab one of somebody who prefers light pages.
+// Light makes a tab prefer light pages.
 func Light(ctx context.Context) error { return prefer(ctx, "light") }
 
 func prefer(ctx context.Context, scheme string) error {
@@ -216,7 +216,7 @@ func (tab *Tab) Wait(expression string) {
 	}
 }
 
-// Text is what people read in the element that a selector means.
+// Text returns what people read in the element that a selector means.
 func (tab *Tab) Text(selector string) string {
 	tab.t.Helper()
 	return Eval[string](tab, fmt.Sprintf("document.querySelector(%q)?.innerText ?? ''", selector))

@@ -1,3 +1,3 @@
 // Package browser drives a real Chromium, for tests of what people see. It has
-// no display, no profile, and talks to nobody but the page under test.
+// no display, no profile, and connects only to the page under test.
 package browser

@@ -65,7 +65,7 @@ func TestPodsReachTheAPIServerByItsService(t *testing.T) {
 }
 
 // TestServiceProblemsAreEvents lets a Service claim an address that
-// another one has, first without endpoints on this node: then others tell.
+// another one has, first without endpoints on this node: then other nodes report it.
 func TestServiceProblemsAreEvents(t *testing.T) {
 	s := start(t)
 	claim := func(name string) *corev1.Service {

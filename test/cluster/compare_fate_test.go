@@ -34,16 +34,16 @@ func (f fate) String() string { return strings.Join(slices.Sorted(maps.Keys(f)),
 
 // How often an attempt is made. One that differs is made again, more often and with
 // more patience: by chance, an endpoint is not seen; a busy machine loses a packet;
-// a proxy is late with what the marker does not tell of.
+// a proxy is late with what the marker does not show.
 const (
-	firstLook  = 2               // enough, if nobody answers
-	secondLook = 10              // more, if somebody does
+	firstLook  = 2               // enough if there is no answer
+	secondLook = 10              // more if there is one
 	longLook   = 20              // at a time
 	longLooks  = 3               // until the two are the same
 	longPause  = 5 * time.Second // before the last try
 )
 
-// comparison is what became of attempts, in each lab.
+// comparison holds the outcomes of attempts, in each lab.
 type comparison struct {
 	*contest
 	attempts []attempt
@@ -215,7 +215,7 @@ func (c *contest) attempt(w oracle.World, p oracle.Packet) attempt {
 	return a
 }
 
-// astray tells whether an answer may come by a way that does not lead through
+// astray reports whether an answer may come by a way that does not lead through
 // node1, so that the client does not recognise it.
 func (c *contest) astray(from *lab.Host, v oracle.Verdict) bool {
 	return from.Node != "node1" && slices.ContainsFunc(v.Endpoints, func(e netip.AddrPort) bool {
@@ -278,7 +278,7 @@ func (l *lane) lookWhoStays(attempts []attempt, sticky []int, fates []fate) {
 	}
 }
 
-// sameClient tells whether two attempts are of one client, to one service port, and
+// sameClient reports whether two attempts are of one client, to one service port, and
 // have the same endpoints to choose from.
 func sameClient(a, b attempt) bool {
 	return a.From == b.From && a.packet.Source == b.packet.Source && a.Protocol == b.Protocol &&
@@ -310,7 +310,7 @@ func nameOf(o lab.Outcome) string {
 
 func (f fate) answered() bool { return len(f.unanswered()) < len(f) }
 
-// unanswered is what became of it when nobody answered.
+// unanswered returns what became of it when there was no answer.
 func (f fate) unanswered() fate {
 	out := maps.Clone(f)
 	maps.DeleteFunc(out, func(what string, _ bool) bool { return strings.Contains(what, " sees ") })
@@ -351,7 +351,7 @@ func (t tally) String() string {
 		t.packets, t.answered, t.refused, t.dropped, t.other, t.differences)
 }
 
-// expectVariety: a comparison in which nobody answered shows nothing.
+// expectVariety: a comparison without any answer shows nothing.
 func (t tally) expectVariety(tb testing.TB) {
 	tb.Helper()
 	if t.answered == 0 || t.refused == 0 || t.dropped+t.other == 0 {

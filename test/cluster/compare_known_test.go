@@ -31,7 +31,7 @@ var knownDifferences = []knownDifference{
 	{"no-endpoints-on-other-addresses", "iptables", func(c *contest, a attempt, theirs, ours fate) bool {
 		return c.isNodes(a.packet.Destination) && a.verdict.Action == oracle.Pass && c.isNodePort(a.packet) &&
 			(theirs.only(refusedByRule) || theirs.only(string(lab.Dropped))) &&
-			len(ours) == 1 && strings.HasPrefix(ours.String(), string(lab.Refused)) // by the machine: nobody listens there
+			len(ours) == 1 && strings.HasPrefix(ours.String(), string(lab.Refused)) // by the machine: nothing listens there
 	}},
 	{"hairpin-on-other-nodes", "nftables", func(c *contest, a attempt, theirs, ours fate) bool {
 		itself := slices.ContainsFunc(a.verdict.Endpoints, func(e netip.AddrPort) bool { return e.Addr() == a.packet.Source })
@@ -96,15 +96,15 @@ func (c *contest) known(a attempt, theirs, ours fate) string {
 	return ""
 }
 
-// refusedByRule is what becomes of an attempt that a rule refuses.
+// refusedByRule is the outcome of an attempt that a rule refuses.
 const refusedByRule = "refused: connection refused"
 
-// isNodes tells whether an address is node1's.
+// isNodes reports whether an address is node1's.
 func (c *contest) isNodes(a netip.Addr) bool {
 	return slices.Contains(c.topology.NodeIPs, a) || slices.Contains(localByRoute, a)
 }
 
-// isNodePort tells whether a packet would meet a node port, if its address were
+// isNodePort reports whether a packet would meet a node port, if its address were
 // one for node ports.
 func (c *contest) isNodePort(p oracle.Packet) bool {
 	return slices.ContainsFunc(c.present().Services, func(s *model.Service) bool {
@@ -123,7 +123,7 @@ func (c *contest) service(name model.Name) *model.Service {
 	return nil
 }
 
-// only tells whether nothing else became of it.
+// only reports whether nothing else became of it.
 func (f fate) only(what string) bool { return len(f) == 1 && f[what] }
 
 // without leaves out what begins so.

@@ -207,7 +207,7 @@ func nodePortAddresses(a plan.NodePortAddresses) []string {
 	return out
 }
 
-// The marker's port tells which Services a proxy knows, and the port of its endpoint
+// The marker's port shows which Services a proxy knows, and the port of its endpoint
 // which slices.
 func markerOf(step int) (*model.Service, []*model.Slice) {
 	service := &model.Service{Name: marked,

@@ -138,7 +138,7 @@ func typeOf(in *model.Service) corev1.ServiceType {
 // proxiedIP is that of a load balancer which is no frontend.
 const proxiedIP = "198.18.0.90"
 
-// closedRange admits nobody, where it is taken for a source range.
+// closedRange admits no client, where it is taken for a source range.
 const closedRange = "192.0.2.250/32"
 
 func (s speller) loadBalancer(in *model.Service, out *corev1.Service) {

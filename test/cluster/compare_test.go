@@ -187,8 +187,8 @@ func (c *contest) report() {
 	}
 }
 
-// unused are ranges of both families that nobody talks from.
+// unused are ranges of both families that no client has.
 var unused = []netip.Prefix{netip.MustParsePrefix(closedRange), netip.MustParsePrefix("2001:db8:ffff::/64")}
 
-// marked is the name of the Service that tells how far a proxy has come.
+// marked is the name of the Service that shows how far a proxy has come.
 var marked = model.Name{Namespace: "default", Name: "marker"}

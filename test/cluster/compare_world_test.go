@@ -23,7 +23,7 @@ func definite(w oracle.World) oracle.World {
 	return w
 }
 
-// claim is what only one Service can have. The address of a node port is none.
+// claim is something that only one Service can have. The address of a node port is none.
 type claim struct {
 	addr     netip.Addr
 	port     uint16

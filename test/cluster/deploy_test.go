@@ -56,7 +56,7 @@ func TestDeployedProxyServes(t *testing.T) {
 	d.endContainer("TERM", 0)
 }
 
-// allProgrammed is what the status says of the Services default/kubernetes and web.
+// allProgrammed is the status of the Services default/kubernetes and web.
 const allProgrammed = "7 programmed, 0 pending, 0 failed, of 7"
 
 // initialize runs the init container.
@@ -136,7 +136,7 @@ func (d *deployment) awaitEnd(want int) {
 	d.proxy = nil
 }
 
-// complains tells whether a line of a log says that something is amiss.
+// complains reports whether a line of a log says that something is amiss.
 func complains(line string) bool {
 	if strings.HasPrefix(line, "E") || strings.HasPrefix(line, "W") || strings.HasPrefix(line, "F") {
 		return true
@@ -196,7 +196,7 @@ func (d *deployment) expectFewRights() {
 	}
 }
 
-// expectStartingEvent waits for what the proxy tells everybody of its start.
+// expectStartingEvent waits for the Event about the start of the proxy.
 func (d *deployment) expectStartingEvent() {
 	d.Helper()
 	d.eventually("there is an Event of the start", func(ctx context.Context) error {
@@ -224,8 +224,8 @@ func (d *deployment) expectConfigMapIsFollowed() {
 	d.expect("node ports at all addresses of a range", answered(append(first, spare...), "remote1"))
 }
 
-// rules is what there is in the kernel, without what packets change. What is made
-// anew gets another handle.
+// rules returns what there is in the kernel, without what packets change. What is made
+// again gets another handle.
 func (d *deployment) rules() []string {
 	d.Helper()
 	listing, err := d.host("node1").Run(d.Context(), lab.Command{Args: []string{"nft", "--stateless", "--handle", "list", "ruleset"}})

@@ -77,7 +77,7 @@ func (s *site) deploy() *deployment {
 }
 
 // createRootCertificates makes what the controller manager puts into every
-// namespace, so that pods can tell that the API server is the right one.
+// namespace, so that pods can verify the API server.
 func (s *site) createRootCertificates() {
 	s.Helper()
 	config, err := s.server.Config(apiserver.Admin)
@@ -93,7 +93,7 @@ func (s *site) createRootCertificates() {
 	})
 }
 
-// manifests are the objects of the folder, those first that others need.
+// manifests are the objects of the directory, those first that others need.
 func (s *site) manifests() []runtime.Object {
 	s.Helper()
 	var objects []runtime.Object
@@ -150,8 +150,8 @@ func (d *deployment) createPod(ctx context.Context) (err error) {
 	return err
 }
 
-// conntrack is what the kernel shall be told of connection tracking. How many
-// connections there is room for, one lab cannot tell it for the whole machine.
+// conntrack are the settings of connection tracking in the kernel. How many
+// connections there is room for, one lab cannot set for the whole machine.
 const conntrack = `
 conntrack:
   maxPerCore: 0
@@ -159,10 +159,10 @@ conntrack:
   udpTimeout: 45s
 `
 
-// sysctls is what it leads to.
+// sysctls are the resulting values.
 var sysctls = map[string]string{"nf_conntrack_tcp_timeout_established": "18000", "nf_conntrack_udp_timeout": "45"}
 
-// set makes the settings for this cluster, as whoever deploys it does.
+// set makes the settings for this cluster, as an administrator does.
 func (d *deployment) set(o *corev1.ConfigMap) *corev1.ConfigMap {
 	d.Helper()
 	score, err := kubelet.OOMScoreAdj(nodeCritical)

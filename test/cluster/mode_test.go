@@ -19,7 +19,7 @@ import (
 // What kubeadm writes has an empty mode. With an image of ours in the place of
 // upstream's it means the same: the rules of iptables, which let connections pass
 // where the policy of FORWARD is DROP, node ports at all addresses, KUBE-MARK-MASQ
-// for network plugins. An Event says that nobody chose the mode.
+// for network plugins. An Event reports that the mode was not configured.
 func TestEmptyModeMatchesUpstream(t *testing.T) {
 	binaries, err := apiserver.Build(t.Context(), func(string) {})
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *site) kubeadmConfig() string {
 	return path
 }
 
-// expectDefaultModeEvent waits until the Node says that nobody chose the mode.
+// expectDefaultModeEvent waits until an Event of the Node reports that the mode was not configured.
 func (s *site) expectDefaultModeEvent() {
 	s.Helper()
 	s.eventually("there is an Event of the mode", func(ctx context.Context) error {
@@ -101,7 +101,7 @@ func (s *site) expectDefaultModeEvent() {
 	})
 }
 
-// page is what the metrics server of the proxy answers.
+// page returns what the metrics server of the proxy answers.
 func (s *site) page(path string) string {
 	s.Helper()
 	to := lab.Flow{From: "node1", Protocol: lab.TCP, To: netip.MustParseAddrPort("127.0.0.1:10249"), Timeout: lab.DefaultTimeout}

@@ -26,7 +26,7 @@ const (
 var protocols = []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}
 
 // newService is a dual-stack Service for all protocols, of type ClusterIP.
-// Nobody but the test makes endpoints for it.
+// Only the test makes endpoints for it.
 func newService(name string) *corev1.Service {
 	service := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
@@ -136,7 +136,7 @@ func clusterFlows(service *corev1.Service) []lab.Flow {
 	return flowsTo("pod2", servicePort, service.Spec.ClusterIPs...)
 }
 
-// expectation is what is to become of some flows.
+// expectation is the outcome that some flows must have.
 type expectation struct {
 	flows []lab.Flow
 	kind  lab.Kind
@@ -149,7 +149,7 @@ func answered(flows []lab.Flow, by ...string) expectation {
 func dropped(flows []lab.Flow) expectation { return expectation{flows, lab.Dropped, nil} }
 func refused(flows []lab.Flow) expectation { return expectation{flows, lab.Refused, nil} }
 
-// check tells how the outcome of a flow is not what is expected.
+// check returns how the outcome of a flow is not what is expected.
 func (e expectation) check(f lab.Flow, o lab.Outcome) error {
 	if o.Kind != e.kind || e.kind == lab.Answered && !slices.Contains(e.by, o.By) {
 		return fmt.Errorf("%v: %v, want %s %v", f, o, e.kind, e.by)

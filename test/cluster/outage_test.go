@@ -55,8 +55,8 @@ func TestTrafficSurvivesAPIServerRestart(t *testing.T) {
 	}
 }
 
-// TestWatchThatIsTooOldIsTakenUpAgain lets the proxy miss changes that nobody
-// can tell it about one by one any more.
+// TestWatchThatIsTooOldIsTakenUpAgain lets the proxy miss changes that
+// cannot be sent one by one any more.
 func TestWatchThatIsTooOldIsTakenUpAgain(t *testing.T) {
 	s := start(t)
 	web, shop := s.create("web", "pod1"), s.create("shop", "pod1")
@@ -168,7 +168,7 @@ func TestSlowConnectionIsEnough(t *testing.T) {
 	s.expect("the Service deleted", dropped(clusterFlows(web)))
 }
 
-// An API server that cannot be reached is told of wherever people look, and so is its
+// An API server that cannot be reached is reported everywhere, and so is its
 // return.
 func TestAnOutageIsToldEverywhere(t *testing.T) {
 	s := startWithoutProxy(t)

@@ -19,7 +19,7 @@ type proxy struct {
 	err  error         // how it ended
 }
 
-// run starts a program on a host. It dies with the host's thread, and thus with
+// run starts a process on a host. It dies with the host's thread, and thus with
 // this process, however that ends.
 func run(host *lab.Host, log string, command ...string) (*proxy, error) {
 	output, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -49,7 +49,7 @@ func (p *proxy) kill() error {
 	return nil
 }
 
-// logged tells whether a text is in the log.
+// logged reports whether a text is in the log.
 func (p *proxy) logged(text string) error {
 	log, err := os.ReadFile(p.log)
 	if err == nil && !strings.Contains(string(log), text) {

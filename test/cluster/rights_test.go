@@ -16,7 +16,7 @@ import (
 	"sluice/test/lab"
 )
 
-// All tests run with the rights of system:node-proxier, and those of nobody else:
+// All tests run with the rights of system:node-proxier, and no others:
 // see package apiserver.
 
 // TestServiceCIDRsMayBeDenied takes from the role what it has for them, as in

@@ -17,7 +17,7 @@ const (
 	externalIP = "198.18.0.81"
 )
 
-// reach is what becomes of packets to each kind of address.
+// reach is the outcome of packets to each kind of address.
 type reach struct{ cluster, node, balancer, external lab.Kind }
 
 // step is a change to a Service and what follows from it.

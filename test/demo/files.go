@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// copyManifests copies the manifests into a folder of the demo's own.
+// copyManifests copies the manifests into a directory of the demo's own.
 func copyManifests(from string) (string, error) {
 	paths, err := filepath.Glob(filepath.Join(from, "*.yaml"))
 	if err != nil {
 		return "", err
 	}
 	if len(paths) == 0 {
-		return "", fmt.Errorf("no manifests in %s: run the demo in the project's folder, with make demo", from)
+		return "", fmt.Errorf("no manifests in %s: run the demo in the project's directory, with make demo", from)
 	}
 	to, err := os.MkdirTemp("", "sluice-demo-")
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 
 func main() {
 	binary := flag.String("proxy", "bin/kube-proxy", "path of the kube-proxy to show")
-	manifests := flag.String("manifests", "examples", "folder of the example manifests")
+	manifests := flag.String("manifests", "examples", "directory of the example manifests")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -26,7 +26,7 @@ func main() {
 	}
 }
 
-// demo is a lab with a proxy in it, and somewhere to tell of it.
+// demo is a lab with a proxy in it, and an output.
 type demo struct {
 	out       io.Writer
 	lab       *lab.Lab

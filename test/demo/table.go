@@ -20,7 +20,7 @@ func table(out io.Writer, rows [][]string) {
 	w.Flush()
 }
 
-// tally counts who answered; whatever else happened is counted by its kind.
+// tally counts who answered; other outcomes are counted by its kind.
 func tally(outcomes []lab.Outcome) map[string]int {
 	counts := map[string]int{}
 	for _, o := range outcomes {

@@ -3,5 +3,5 @@
 //
 // It checks nothing. So a test can serve what a real API server refuses today and
 // accepted once, such as addresses with leading zeros, and it can replace all
-// objects in a millisecond. Faults are what it can do to its clients.
+// objects in a millisecond. Faults are the failures that clients can meet.
 package fakeapi

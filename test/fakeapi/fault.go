@@ -30,7 +30,7 @@ func (s *Server) Disconnect() {
 	}
 }
 
-// Faults are what API servers, and what is before them, do to clients.
+// Faults are the failures that clients meet with API servers and the proxies before them.
 var Faults = map[string]Fault{
 	"answers 500": func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 		refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError)

@@ -77,7 +77,7 @@ func (s *Server) add(gvk schema.GroupVersionKind, resource string) {
 }
 
 // Serve answers who connects to the listener, until Close, or until stop is called:
-// then nobody listens there any more.
+// then nothing listens there any more.
 func (s *Server) Serve(listener net.Listener) (stop func() error) {
 	server := &http.Server{Handler: s, ConnState: s.track}
 	s.mutex.Lock()
@@ -117,7 +117,7 @@ func (s *Server) Close() error {
 	return errors.Join(errs...)
 }
 
-// Set makes these the objects that there are. Watchers are told what differs,
+// Set makes these the objects that there are. Watchers are notified of what differs,
 // kind by kind, in the order of the names.
 func (s *Server) Set(objects []Object) error {
 	s.mutex.Lock()
@@ -178,7 +178,7 @@ func (s *Server) replace(k *kind, wanted map[string]Object) error {
 	return nil
 }
 
-// change gives an object its next version and tells watchers.
+// change gives an object its next version and notifies watchers.
 func (s *Server) change(k *kind, event string, o Object) error {
 	s.version++
 	o.SetResourceVersion(strconv.Itoa(s.version))
@@ -248,7 +248,7 @@ func (s *Server) accept(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(object)
 }
 
-// discover tells which resources there are of a group and version.
+// discover returns which resources there are of a group and version.
 func (s *Server) discover(w http.ResponseWriter, r *http.Request) {
 	var list metav1.APIResourceList
 	for path, k := range s.kinds {
@@ -314,7 +314,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k *kind) {
 }
 
 // send writes the events since a version. It returns the version now, and what
-// tells of the next change; nil if the version is too old.
+// announces the next change; nil if the version is too old.
 func (s *Server) send(w http.ResponseWriter, k *kind, since int, selected func(Object) bool) (int, chan struct{}) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -338,7 +338,7 @@ func (s *Server) send(w http.ResponseWriter, k *kind, since int, selected func(O
 	return since, k.changed
 }
 
-// selector tells which objects a request is about.
+// selector returns which objects a request is about.
 func selector(r *http.Request) (func(Object) bool, error) {
 	byLabel, err := labels.Parse(r.URL.Query().Get("labelSelector"))
 	if err != nil {

@@ -83,7 +83,7 @@ func TestInformerFollows(t *testing.T) {
 	expect("added next")
 }
 
-// Whatever befalls the server for a while, an informer sees in the end what is there.
+// After any fault, an informer sees in the end what is there.
 func TestInformerOutlivesFaults(t *testing.T) {
 	for name, fault := range Faults {
 		t.Run(name, func(t *testing.T) {

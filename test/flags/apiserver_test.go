@@ -45,7 +45,7 @@ func (p *proxy) startAPIServer() {
 }
 
 // listen listens on the host of the proxy. A process that was forked while another run
-// had the address may hold it until it has become another program.
+// had the address may hold it until it calls exec.
 func (p *proxy) listen(address string) (listener net.Listener) {
 	p.Helper()
 	var err error
@@ -130,7 +130,7 @@ func asked(p *proxy) string {
 	return none
 }
 
-// looksAgain tells whether the proxy looks again and again for what the server lacks.
+// looksAgain reports whether the proxy looks again and again for what the server lacks.
 func looksAgain(p *proxy) string {
 	count := map[string]int{}
 	most := 0
@@ -160,7 +160,7 @@ func requests(p *proxy) string {
 	return strconv.Itoa(n)
 }
 
-// clientLogsAsItself tells whether the lines that the client library logs lack the
+// clientLogsAsItself reports whether the lines that the client library logs lack the
 // name of the part of the proxy that uses it.
 func clientLogsAsItself(p *proxy) string {
 	for line := range strings.Lines(p.stderr.String()) {

@@ -5,7 +5,7 @@
 // ends.
 //
 // The table in table_test.go says for each of them how it is set and what is to be
-// seen. Few processes serve many rows of it: a run sets whatever its rows say, once
+// seen. Few processes serve many rows of it: a run sets all that its rows say, once
 // by flags and once more by a configuration file, and each row is looked at there and
 // in another run that does not set it.
 package flags

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// nativeHistograms tells whether there are histograms with buckets of their own
+// nativeHistograms reports whether there are histograms with buckets of their own
 // choice. Only protobuf has them.
 func nativeHistograms(p *proxy) string {
 	response, body := p.get(metricsAddress(p), "/metrics", "Accept",

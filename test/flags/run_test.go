@@ -22,7 +22,7 @@ import (
 // patience is how long something may take to come true on a busy machine.
 const patience = 20 * time.Second
 
-// bench is what all processes share.
+// bench holds what all processes share.
 type bench struct {
 	binary string
 	rows   []row
@@ -139,7 +139,7 @@ func (p *proxy) mounted(args []string) *exec.Cmd {
 	return exec.Command("unshare", append([]string{"--mount", "sh", "-ec", script, "sh"}, args...)...)
 }
 
-// settings are what the run sets: of its own, and by its rows.
+// settings returns what the run sets: of its own, and by its rows.
 func (p *proxy) settings() []setting {
 	out := slices.Clone(p.run.with)
 	for _, r := range p.bench.rows {
@@ -214,7 +214,7 @@ func put(c map[string]any, path string, value any) {
 	put(c[section].(map[string]any), rest, value)
 }
 
-// expand puts the process's folder in the place of $dir.
+// expand puts the process's directory in the place of $dir.
 func (p *proxy) expand(value string) string { return strings.ReplaceAll(value, "$dir", p.dir) }
 
 // check looks at what a row is about, if this is the place for that.
@@ -276,7 +276,7 @@ func (p *proxy) ended() bool {
 	}
 }
 
-// write puts a file into the folder of the process, in one step.
+// write puts a file into the directory of the process, in one step.
 func (p *proxy) write(name, content string) {
 	p.Helper()
 	path := filepath.Join(p.dir, name)
@@ -286,7 +286,7 @@ func (p *proxy) write(name, content string) {
 	}
 }
 
-// tempDir is a folder with a name that is short enough for a socket in it.
+// tempDir is a directory with a name that is short enough for a socket in it.
 func tempDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sluice-flags-")

@@ -34,7 +34,7 @@ func yesIf(holds bool) string {
 	return no
 }
 
-// output is what a process writes to one of its streams.
+// output holds what a process writes to one of its streams.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -90,7 +90,7 @@ func sources(from ...string) func(*proxy) string {
 	}
 }
 
-// markedSource is the host that an endpoint sees if somebody else has marked the
+// markedSource is the host that an endpoint sees if another program has marked the
 // packets with bit 5.
 func markedSource(from string) func(*proxy) string {
 	return func(p *proxy) string {
@@ -119,7 +119,7 @@ func kernelHas(text string) func(*proxy) string {
 	}
 }
 
-// verified tells whether the kernel was compared with what it should hold just now.
+// verified reports whether the kernel was compared with what it should hold just now.
 func verified(p *proxy) string {
 	const series = `kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv4"}`
 	before := p.metric(series)
@@ -130,14 +130,14 @@ func verified(p *proxy) string {
 	return "long ago"
 }
 
-// another tells whether one more Service is programmed soon after the others.
+// another reports whether one more Service is programmed soon after the others.
 func another(p *proxy) string {
 	const came, pending = "kubeproxy_sync_proxy_rules_service_changes_total", "kubeproxy_sync_proxy_rules_service_changes_pending"
 	before := p.metric(came)
 	p.added++
 	name, ip := fmt.Sprintf("another-%d", p.added), fmt.Sprintf("10.96.1.%d", p.added)
-	for _, folder := range []string{"manifests", "more-manifests"} {
-		p.write(folder+"/"+name+".yaml", service(name, ip, "10.244.1.2"))
+	for _, dir := range []string{"manifests", "more-manifests"} {
+		p.write(dir+"/"+name+".yaml", service(name, ip, "10.244.1.2"))
 	}
 	p.eventually(func() bool { return p.metric(came) > before })
 	for range 5 { // longer than iptables mode waits by default
@@ -151,7 +151,7 @@ func another(p *proxy) string {
 	return "neither programmed nor waiting"
 }
 
-// stale tells what happens to a connection whose endpoint is removed.
+// stale returns what happens to a connection whose endpoint is removed.
 func stale(p *proxy) string {
 	const to = "10.96.0.3:80"
 	p.write("manifests/gone.yaml", goneService("10.244.1.2"))
@@ -174,7 +174,7 @@ func stale(p *proxy) string {
 	return "goes on"
 }
 
-// moved tells what becomes of a process whose file asks for what needs another one.
+// moved returns what becomes of a process whose file asks for what needs another one.
 func moved(p *proxy) string {
 	p.writeConfig(map[string]any{"configSyncPeriod": "7m"})
 	p.eventually(func() bool { return logHas("needs a restart")(p) == yes })
@@ -187,7 +187,7 @@ func moved(p *proxy) string {
 	return "goes on"
 }
 
-// state tells whether the process runs.
+// state reports whether the process runs.
 func state(p *proxy) string {
 	if p.ended() {
 		return fmt.Sprintf("ended with %d", p.cmd.ProcessState.ExitCode())
@@ -297,7 +297,7 @@ func oomScoreAdj(p *proxy) string {
 	return content(fmt.Sprintf("/proc/%d/oom_score_adj", p.cmd.Process.Pid))
 }
 
-// scratch is what the process wrote into a file that stands in for one of the kernel's.
+// scratch returns what the process wrote into a file that stands in for one of the kernel's.
 func scratch(name string) func(*proxy) string {
 	return func(p *proxy) string { return content(filepath.Join(p.dir, name)) }
 }
@@ -327,7 +327,7 @@ func logHas(text string) func(*proxy) string {
 	return func(p *proxy) string { return yesIf(strings.Contains(p.stderr.String(), text)) }
 }
 
-// onStdout is what the log on the standard output looks like.
+// onStdout returns what the log on the standard output looks like.
 func onStdout(p *proxy) string {
 	switch text := p.stdout.String(); {
 	case strings.HasPrefix(text, "{"):

@@ -6,7 +6,7 @@ import (
 )
 
 // setting is a flag, a field or a feature gate and the value that it gets. $dir is
-// the folder of the process.
+// the directory of the process.
 type setting struct {
 	flag  string // without hyphens; empty if there is none
 	field string // its path in a configuration file; empty if there is none
@@ -30,7 +30,7 @@ type row struct {
 	onlyByFile bool
 	// alone shows the setting in another way, with processes of its own.
 	alone func(*testing.T, *bench)
-	// without is what the help says of a setting that does nothing.
+	// without is the help's text on a setting that does nothing.
 	without string
 }
 
@@ -129,7 +129,7 @@ func table() []row {
 	return slices.Concat(ofTraffic, ofIPTables, ofServing, ofNode, ofLogging, ofAPIServer, ofCommand, idle)
 }
 
-// ofTraffic is what becomes of packets in nftables mode.
+// ofTraffic are the rows about packets in nftables mode.
 var ofTraffic = []row{
 	{setting: setting{flag: "manifests", value: "$dir/more-manifests"}, in: slow, against: plain,
 		see: answered("pod3", "10.96.0.9:80"), want: yes, but: no},
@@ -163,7 +163,7 @@ var ofTraffic = []row{
 		see: moved, want: "ended", but: "goes on", late: true},
 }
 
-// ofIPTables is what iptables mode does otherwise.
+// ofIPTables are the rows about what differs in iptables mode.
 var ofIPTables = []row{
 	{setting: iptables, in: tables, against: plain,
 		see: kernelHas("KUBE-SERVICES"), want: yes, but: no},
@@ -183,7 +183,7 @@ var ofIPTables = []row{
 		see: markedSource("pod3"), want: "node1", but: "pod3"},
 }
 
-// ofServing is what the HTTP servers and the control socket offer.
+// ofServing are the rows about HTTP servers and the control socket.
 var ofServing = []row{
 	{setting: setting{flag: "healthz-bind-address", field: "healthzBindAddress", value: "127.0.0.1:11256"}, in: changed, against: plain,
 		see: page("127.0.0.1:11256", "/healthz"), want: "200", but: none},
@@ -216,7 +216,7 @@ var ofServing = []row{
 	{setting: setting{flag: "show-hidden-metrics-for-version", field: "showHiddenMetricsForVersion"}, alone: showHiddenMetrics},
 }
 
-// ofNode is what the process asks of the kernel.
+// ofNode are the rows about settings of the kernel.
 var ofNode = []row{
 	{setting: setting{flag: "oom-score-adj", field: "oomScoreAdj", value: "777"}, in: changed, against: plain,
 		see: oomScoreAdj, want: "777"},
@@ -256,7 +256,7 @@ var ofLogging = []row{
 		see: clientLogsAsItself, want: yes, but: no},
 }
 
-// ofAPIServer is what the API server gets to see.
+// ofAPIServer are the rows about requests to the API server.
 var ofAPIServer = []row{
 	{setting: setting{flag: "kubeconfig", field: "clientConnection.kubeconfig", value: "$dir/kubeconfig"}, in: server, against: limited,
 		see: asked, want: firstServer, but: secondServer},
@@ -274,7 +274,7 @@ var ofAPIServer = []row{
 		see: requests, want: "2", but: "more"},
 }
 
-// ofCommand is what ends the process.
+// ofCommand are the rows about flags with which the process ends.
 var ofCommand = []row{
 	{setting: setting{flag: "help"}, alone: help},
 	{setting: setting{flag: "version"}, alone: printVersion},
@@ -286,7 +286,7 @@ var ofCommand = []row{
 	{setting: setting{flag: "feature-gates", field: "featureGates"}, alone: unknownGate},
 }
 
-// idle is what does nothing on Linux, or in a mode that is available. The proxy
+// idle are the rows about what does nothing on Linux, or in a mode that is available. The proxy
 // says so.
 var idle = []row{
 	{setting: setting{flag: "boot-id-file"}, without: "without effect"},

@@ -109,17 +109,17 @@ func manyPorts(n int) string {
 	return serviceWith(service.String()) + "---" + sliceWith(slice.String())
 }
 
-// Whatever is put into the folder gets its clear error or works, and what else
+// Any file in the directory either gets its clear error or works, and what else
 // is there is not disturbed.
 func TestBadInputHarmsOnlyItself(t *testing.T) { inEachMode(t, testBadInput) }
 
 func testBadInput(t *testing.T, mode string) {
 	l := lab.Start(t)
-	folder := t.TempDir()
-	write(t, folder, "good.yaml", goodManifests, 0)
-	p := startProxy(t, l, mode, lab.ProxyOptions{Manifests: folder})
+	dir := t.TempDir()
+	write(t, dir, "good.yaml", goodManifests, 0)
+	p := startProxy(t, l, mode, lab.ProxyOptions{Manifests: dir})
 	good := netip.MustParseAddrPort("10.96.0.1:80")
-	settle(t, p, folder, 0)
+	settle(t, p, dir, 0)
 	answered(t, l, good)
 	traffic, err := l.StartTraffic(t.Context(), []lab.Flow{{From: "pod3", Protocol: lab.TCP, To: good}}, lab.TrafficOptions{})
 	if err != nil {
@@ -128,8 +128,8 @@ func testBadInput(t *testing.T, mode string) {
 	for _, in := range badInputs {
 		t.Run(in.name, func(t *testing.T) {
 			mark := p.Log().Len()
-			write(t, folder, "bad.yaml", in.content, in.size)
-			settle(t, p, folder, mark)
+			write(t, dir, "bad.yaml", in.content, in.size)
+			settle(t, p, dir, mark)
 			if in.answers != "" {
 				answered(t, l, netip.MustParseAddrPort(in.answers))
 			}
@@ -138,10 +138,10 @@ func testBadInput(t *testing.T, mode string) {
 			}
 			answered(t, l, good)
 			mark = p.Log().Len()
-			if err := os.Remove(filepath.Join(folder, "bad.yaml")); err != nil {
+			if err := os.Remove(filepath.Join(dir, "bad.yaml")); err != nil {
 				t.Fatal(err)
 			}
-			settle(t, p, folder, mark)
+			settle(t, p, dir, mark)
 		})
 	}
 	if count := traffic.Stop(); count.Lost() > 0 {
@@ -149,8 +149,8 @@ func testBadInput(t *testing.T, mode string) {
 	}
 }
 
-// write puts a file into the folder in one step.
-func write(t *testing.T, folder, name, content string, size int64) {
+// write puts a file into the directory in one step.
+func write(t *testing.T, dir, name, content string, size int64) {
 	t.Helper()
 	temp := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(temp, []byte(content), 0o644); err != nil {
@@ -161,17 +161,17 @@ func write(t *testing.T, folder, name, content string, size int64) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Rename(temp, filepath.Join(folder, name)); err != nil {
+	if err := os.Rename(temp, filepath.Join(dir, name)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// settle waits until the folder as it is now has been loaded and programmed.
-func settle(t *testing.T, p *lab.Proxy, folder string, mark int) {
+// settle waits until the directory as it is now has been loaded and programmed.
+func settle(t *testing.T, p *lab.Proxy, dir string, mark int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	digest, err := lab.Digest(folder)
+	digest, err := lab.Digest(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

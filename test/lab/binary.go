@@ -21,7 +21,7 @@ func Binary() (string, error) {
 	return buildOnce()
 }
 
-// buildOnce leaves the binary to Sweep, since nobody knows who uses it last.
+// buildOnce leaves the binary to Sweep, since its last user is not known.
 var buildOnce = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", fmt.Sprintf("%s%d-*-binary", namePrefix, os.Getpid()))
 	if err != nil {

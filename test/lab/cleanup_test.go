@@ -8,16 +8,16 @@ import (
 	"sluice/test/lab"
 )
 
-// The flag --cleanup leaves nothing behind, whatever mode the proxy ran in and
+// The flag --cleanup leaves nothing behind, in whatever mode the proxy ran and
 // whatever the other flags say.
 func TestCleanupRemovesTheRulesOfEveryMode(t *testing.T) { inEachMode(t, testCleanup) }
 
 func testCleanup(t *testing.T, mode string) {
 	l := lab.Start(t)
-	folder := t.TempDir()
-	write(t, folder, "good.yaml", goodManifests, 0)
-	p := startProxy(t, l, mode, lab.ProxyOptions{Manifests: folder})
-	settle(t, p, folder, 0)
+	dir := t.TempDir()
+	write(t, dir, "good.yaml", goodManifests, 0)
+	p := startProxy(t, l, mode, lab.ProxyOptions{Manifests: dir})
+	settle(t, p, dir, 0)
 	answered(t, l, netip.MustParseAddrPort("10.96.0.1:80"))
 	if err := p.Stop(); err != nil {
 		t.Fatal(err)

@@ -62,12 +62,12 @@ var sides = []side{
 func beside(t *testing.T, test func(*iptablesLab)) {
 	inEachVariant(t, func(l *iptablesLab) {
 		l.mode = "nftables"
-		write(l.t, l.folder, "both.yaml", bothFamilies, 0)
+		write(l.t, l.dir, "both.yaml", bothFamilies, 0)
 		test(l)
 	})
 }
 
-// iptables runs a command line of a family's program.
+// iptables runs a command line of a family's binary.
 func (l *iptablesLab) iptables(s side, args string) {
 	l.t.Helper()
 	l.run("", strings.Fields(s.program+"-"+l.variant+" -w 10 "+args)...)
@@ -87,7 +87,7 @@ func TestPolicyDropIsReported(t *testing.T) {
 		}
 		a, socket := newAsker(l.t, l.Lab)
 		l.start(lab.ProxyOptions{Flags: []string{socket, "--iptables-sync-period=1s"}})
-		settle(l.t, l.proxy, l.folder, 0)
+		settle(l.t, l.proxy, l.dir, 0)
 		remedy := regexp.MustCompile(`run (ip6?tables-\w+ -I FORWARD [^,;]*)`)
 		var commands []string
 		eventually(l.t, func() bool {
@@ -122,7 +122,7 @@ func TestPluginPortsAreMasqueraded(t *testing.T) {
 			l.iptables(s, "-t nat -N KUBE-KUBELET-CANARY") // as kubelet does
 		}
 		l.start(lab.ProxyOptions{})
-		settle(l.t, l.proxy, l.folder, 0)
+		settle(l.t, l.proxy, l.dir, 0)
 		for _, s := range sides {
 			eventually(l.t, func() bool { return strings.Contains(l.nat(s), "-A KUBE-MARK-MASQ -j MARK") })
 			l.iptables(s, "-t nat -N CNI-DN")
@@ -189,8 +189,8 @@ func (l *iptablesLab) expectCleanup() {
 	}
 }
 
-// A rule of somebody else leads into a chain that upstream's iptables mode left:
-// the chain stays, and that is told.
+// A foreign rule leads into a chain that upstream's iptables mode left:
+// the chain stays, and that is reported.
 func TestRuleIntoStaleChainIsReported(t *testing.T) {
 	beside(t, func(l *iptablesLab) {
 		for _, s := range sides {

@@ -47,18 +47,18 @@ func ruleset(t *testing.T, l *lab.Lab) string {
 	return regexp.MustCompile(`counter packets \d+ bytes \d+`).ReplaceAllString(out, "counter packets 0 bytes 0")
 }
 
-// What a folder would change is told before it is put into force, and it is what
+// What a directory would change is shown before it is put into force, and it is what
 // is put into force then.
 func TestDiffNamesWhatAFolderWouldChange(t *testing.T) {
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
-	folder, proposed := t.TempDir(), t.TempDir()
-	write(t, folder, "good.yaml", goodManifests+"---"+nodeManifest, 0)
-	write(t, folder, "other.yaml", oldService, 0)
-	p := launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{flag, "--cluster-cidr=10.244.0.0/16"}})
-	settle(t, p, folder, 0)
-	if out, errs, code := a.ask("diff", "--manifests", folder); code != 0 || out != "No difference.\n" {
-		t.Errorf("the same folder: exit code %d, %s%s", code, out, errs)
+	dir, proposed := t.TempDir(), t.TempDir()
+	write(t, dir, "good.yaml", goodManifests+"---"+nodeManifest, 0)
+	write(t, dir, "other.yaml", oldService, 0)
+	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{flag, "--cluster-cidr=10.244.0.0/16"}})
+	settle(t, p, dir, 0)
+	if out, errs, code := a.ask("diff", "--manifests", dir); code != 0 || out != "No difference.\n" {
+		t.Errorf("the same directory: exit code %d, %s%s", code, out, errs)
 	}
 
 	write(t, proposed, "good.yaml", strings.ReplaceAll(goodManifests, "10.244.1.1]", "10.244.1.2]")+"---"+nodeManifest, 0)
@@ -84,7 +84,7 @@ func TestDiffNamesWhatAFolderWouldChange(t *testing.T) {
 	if out, _, code := a.ask("diff", "--json", "--manifests", proposed); code != 1 || json.Unmarshal([]byte(out), &report) != nil || report.Added != 1 {
 		t.Errorf("as JSON: exit code %d, %s", code, out)
 	}
-	offline, errs, code := a.ask("diff", "--manifests", proposed, "--against", folder, "--node", "node1")
+	offline, errs, code := a.ask("diff", "--manifests", proposed, "--against", dir, "--node", "node1")
 	if code != 1 || !strings.Contains(offline, "Frontends: 1 added, 1 removed, 1 changed") {
 		t.Errorf("without the proxy: exit code %d, %s%s", code, offline, errs)
 	}
@@ -95,9 +95,9 @@ func TestDiffNamesWhatAFolderWouldChange(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		write(t, folder, name, string(text), 0)
+		write(t, dir, name, string(text), 0)
 	}
-	settle(t, p, folder, mark)
+	settle(t, p, dir, mark)
 	eventually(t, func() bool {
 		out, _, code := a.ask("diff", "--manifests", proposed)
 		return code == 0 && out == "No difference.\n"
@@ -107,10 +107,10 @@ func TestDiffNamesWhatAFolderWouldChange(t *testing.T) {
 func TestDiffOfAConfiguration(t *testing.T) {
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
-	folder, files := t.TempDir(), t.TempDir()
-	write(t, folder, "good.yaml", goodManifests, 0)
-	p := launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{flag}})
-	settle(t, p, folder, 0)
+	dir, files := t.TempDir(), t.TempDir()
+	write(t, dir, "good.yaml", goodManifests, 0)
+	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{flag}})
+	settle(t, p, dir, 0)
 	const head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
 	for _, test := range []struct {
 		name, in string
@@ -157,7 +157,7 @@ func linesOf(listing string) []string {
 }
 
 // The rules can be printed by anybody, and are those that the proxy makes. What
-// is wrong with a manifest is told beside them.
+// is wrong with a manifest is reported beside them.
 func TestAnybodyCanRenderTheRules(t *testing.T) {
 	l := lab.Start(t)
 	asNobody, manifests := unprivileged(t)
@@ -209,10 +209,10 @@ func (endless) Read(p []byte) (int, error) {
 func TestTooLargeDiffIsRefused(t *testing.T) {
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
-	folder := t.TempDir()
-	write(t, folder, "good.yaml", goodManifests, 0)
-	p := launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{flag}})
-	settle(t, p, folder, 0)
+	dir := t.TempDir()
+	write(t, dir, "good.yaml", goodManifests, 0)
+	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{flag}})
+	settle(t, p, dir, 0)
 	eventually(t, func() bool { _, err := os.Stat(a.socket); return err == nil })
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", a.socket)
@@ -237,7 +237,7 @@ func TestTooLargeDiffIsRefused(t *testing.T) {
 			}
 		})
 	}
-	if out, errs, code := a.ask("diff", "--manifests", folder); code != 0 {
+	if out, errs, code := a.ask("diff", "--manifests", dir); code != 0 {
 		t.Errorf("a question of its size ends with %d: %s%s", code, out, errs)
 	}
 }

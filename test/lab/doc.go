@@ -36,10 +36,10 @@
 // answer with who they are and which source they saw; nodes do so on LoopbackPort
 // of their loopback addresses as well. The world is the default
 // gateway of both nodes: it answers nothing, but remembers what reached it, so
-// that a probe tells a packet the proxy dropped from one it left alone.
+// that a probe can tell a packet that the proxy dropped from one it left alone.
 //
 // Nothing here needs package testing: everything returns errors, so that
-// programs can use a lab as well as tests. Every namespace has a thread of its
+// commands can use a lab as well as tests. Every namespace has a thread of its
 // own that entered it; sockets are made there and used anywhere. Namespaces
 // are visible to "ip netns" under names that carry the process id, and Sweep
 // removes those of processes that died without cleaning up.

@@ -15,7 +15,7 @@ import (
 type Command struct {
 	Args  []string
 	Input string // on its standard input
-	Dir   string // to run in; empty for the current folder
+	Dir   string // to run in; empty for the current directory
 }
 
 // Run runs a command in a host's namespace and returns what it printed.

@@ -22,7 +22,7 @@ type asker struct {
 	node   *lab.Host
 	binary string
 	socket string
-	as     []string // runs a command as somebody else
+	as     []string // runs a command as another user
 }
 
 // newAsker prepares for a proxy with a socket of its own. The flag tells the
@@ -37,12 +37,12 @@ func newAsker(t *testing.T, l *lab.Lab) (a *asker, flag string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder, err := os.MkdirTemp("", "sluice-control-") // a socket's path must be short
+	dir, err := os.MkdirTemp("", "sluice-control-") // a socket's path must be short
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(folder) })
-	a = &asker{t: t, node: node, binary: binary, socket: filepath.Join(folder, "run", "proxy.sock")}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	a = &asker{t: t, node: node, binary: binary, socket: filepath.Join(dir, "run", "proxy.sock")}
 	return a, "--control-socket=" + a.socket
 }
 
@@ -65,18 +65,18 @@ func (a *asker) ask(args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// explained is a question that people ask, and what they must be told.
+// explained is a question that people ask, and the answer.
 type explained struct {
 	name string
 	to   string
 	from string   // --from; a host of the lab stands for its address
 	want []string // in the answer
-	// kernel is what is in the answer of a mode besides, by the name of the mode.
+	// kernel is what else the answer of a mode has, by the name of the mode.
 	kernel map[string]string
 	// nftables says that other modes do something else.
 	nftables bool
 	code     int
-	// flow is what happens to a packet like that. It is sent for real, from the
+	// flow is the outcome of such a packet. It is sent for real, from the
 	// host that the question names.
 	flow lab.Kind
 	at   string // the address that the packet is sent to
@@ -149,14 +149,14 @@ func TestExplainNamesTheCause(t *testing.T) { inEachMode(t, explainNamesTheCause
 func explainNamesTheCause(t *testing.T, mode string) {
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
-	folder := t.TempDir()
+	dir := t.TempDir()
 	manifests, err := os.ReadFile("testdata/explain.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, folder, "services.yaml", string(manifests), 0)
-	p := startProxy(t, l, mode, lab.ProxyOptions{Manifests: folder, Flags: []string{flag, "--cluster-cidr=10.244.0.0/16"}})
-	settle(t, p, folder, 0)
+	write(t, dir, "services.yaml", string(manifests), 0)
+	p := startProxy(t, l, mode, lab.ProxyOptions{Manifests: dir, Flags: []string{flag, "--cluster-cidr=10.244.0.0/16"}})
+	settle(t, p, dir, 0)
 	eventually(t, func() bool { _, err := os.Stat(a.socket); return err == nil })
 	for _, test := range explanations {
 		if test.nftables && mode != "nftables" {
@@ -278,7 +278,7 @@ func checkMistakes(t *testing.T, a *asker) {
 	}
 }
 
-// checkOtherUser asks as nobody: the folder is closed, and were it open, the
+// checkOtherUser asks as user nobody: the directory is closed, and were it open, the
 // proxy would look who asks.
 func checkOtherUser(t *testing.T, a *asker) {
 	outer := filepath.Dir(filepath.Dir(a.socket))
@@ -306,10 +306,10 @@ func checkOtherUser(t *testing.T, a *asker) {
 func TestExplainTellsThatTheKernelRefuses(t *testing.T) {
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
-	folder := t.TempDir()
-	write(t, folder, "good.yaml", goodManifests, 0)
+	dir := t.TempDir()
+	write(t, dir, "good.yaml", goodManifests, 0)
 
-	// A table that has an owner can be changed by nobody else.
+	// A table that has an owner cannot be changed by other processes.
 	owner := exec.CommandContext(t.Context(), "nft", "-i")
 	input, err := owner.StdinPipe()
 	if err != nil {
@@ -327,7 +327,7 @@ func TestExplainTellsThatTheKernelRefuses(t *testing.T) {
 		tables, err := a.node.Run(t.Context(), lab.Command{Args: []string{"nft", "list", "tables"}})
 		return err == nil && strings.Contains(tables, "table ip sluice")
 	})
-	launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{flag}})
+	launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{flag}})
 	answer := ""
 	eventually(t, func() bool {
 		var code int
@@ -347,11 +347,11 @@ func TestExplainTellsThatTheKernelRefuses(t *testing.T) {
 func TestExplainFindsTheInterfaceOfAnAddress(t *testing.T) {
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
-	folder := t.TempDir()
-	write(t, folder, "good.yaml", goodManifests, 0)
-	p := launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{flag,
+	dir := t.TempDir()
+	write(t, dir, "good.yaml", goodManifests, 0)
+	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{flag,
 		"--detect-local-mode=BridgeInterface", "--pod-bridge-interface=" + lab.PodBridge}})
-	settle(t, p, folder, 0)
+	settle(t, p, dir, 0)
 	eventually(t, func() bool { _, err := os.Stat(a.socket); return err == nil })
 	for from, want := range map[string]string{
 		"10.244.1.3":    "10.244.1.3 is a pod, recognised by interface podbr0",
@@ -374,10 +374,10 @@ func TestExplainKnowsLocalRoutes(t *testing.T) {
 		if out, err := a.node.Run(t.Context(), lab.Command{Args: []string{"ip", "route", "add", "local", "198.18.0.50/32", "dev", "eth0"}}); err != nil {
 			t.Fatal(err, out)
 		}
-		folder := t.TempDir()
-		write(t, folder, "good.yaml", strings.Replace(goodManifests, "ports: [{port: 80}]", "type: NodePort\n  ports: [{port: 80, nodePort: 30080}]", 1), 0)
-		p := startProxy(t, l, mode, lab.ProxyOptions{Manifests: folder, Flags: []string{flag, "--nodeport-addresses=all"}})
-		settle(t, p, folder, 0)
+		dir := t.TempDir()
+		write(t, dir, "good.yaml", strings.Replace(goodManifests, "ports: [{port: 80}]", "type: NodePort\n  ports: [{port: 80, nodePort: 30080}]", 1), 0)
+		p := startProxy(t, l, mode, lab.ProxyOptions{Manifests: dir, Flags: []string{flag, "--nodeport-addresses=all"}})
+		settle(t, p, dir, 0)
 		eventually(t, func() bool { _, err := os.Stat(a.socket); return err == nil })
 		routed := explained{to: "198.18.0.50:30080", from: "client", at: "198.18.0.50:30080", flow: lab.Answered,
 			want: []string{"SERVED", "198.18.0.50:30080/TCP is the NodePort of Service default/good", "holds a verdict for it"}}
@@ -395,10 +395,10 @@ func TestExplainFitsTheMode(t *testing.T) {
 	inEachMode(t, func(t *testing.T, mode string) {
 		l := lab.Start(t)
 		a, flag := newAsker(t, l)
-		folder := t.TempDir()
-		write(t, folder, "good.yaml", goodManifests, 0)
-		p := startProxy(t, l, mode, lab.ProxyOptions{Manifests: folder, Flags: []string{flag}})
-		settle(t, p, folder, 0)
+		dir := t.TempDir()
+		write(t, dir, "good.yaml", goodManifests, 0)
+		p := startProxy(t, l, mode, lab.ProxyOptions{Manifests: dir, Flags: []string{flag}})
+		settle(t, p, dir, 0)
 		eventually(t, func() bool { _, err := os.Stat(a.socket); return err == nil })
 		unknown, seen := "REJECTED", lab.Refused
 		if strings.HasPrefix(mode, "iptables") {
@@ -416,11 +416,11 @@ func TestExplainFitsTheMode(t *testing.T) {
 func TestExplainNamesARefusedFrontend(t *testing.T) {
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
-	folder := t.TempDir()
-	write(t, folder, "good.yaml", goodManifests, 0)
+	dir := t.TempDir()
+	write(t, dir, "good.yaml", goodManifests, 0)
 	start := func() *lab.Proxy {
-		p := launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{flag}})
-		settle(t, p, folder, 0)
+		p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{flag}})
+		settle(t, p, dir, 0)
 		return p
 	}
 	if err := start().Stop(); err != nil {
@@ -436,7 +436,7 @@ func TestExplainNamesARefusedFrontend(t *testing.T) {
 		t.Fatal(err)
 	}
 	more := strings.NewReplacer("good", "more", "10.96.0.1\n", "10.96.0.2\n").Replace(goodManifests)
-	write(t, folder, "more.yaml", more, 0)
+	write(t, dir, "more.yaml", more, 0)
 	start()
 	answer := ""
 	eventually(t, func() bool {

@@ -39,10 +39,10 @@ func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 	const flood = 1500 // on each server
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
-	folder := t.TempDir()
-	write(t, folder, "checked.yaml", checkedManifests, 0)
-	p := launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{flag, "--page-bind-address=127.0.0.1:10247", "--nodeport-addresses=127.0.0.0/8,192.0.2.0/24"}})
-	settle(t, p, folder, 0)
+	dir := t.TempDir()
+	write(t, dir, "checked.yaml", checkedManifests, 0)
+	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{flag, "--page-bind-address=127.0.0.1:10247", "--nodeport-addresses=127.0.0.0/8,192.0.2.0/24"}})
+	settle(t, p, dir, 0)
 	pages := map[string]string{ // by server
 		"127.0.0.1:10256": "/healthz", "127.0.0.1:10249": "/metrics", "127.0.0.1:10247": "/", "192.0.2.10:32001": "/",
 	}
@@ -122,10 +122,10 @@ func goroutinesOf(t *testing.T, l *lab.Lab) int {
 // for people, on either server. Scrapers may use any name.
 func TestWebsitesCannotReadThePage(t *testing.T) {
 	l := lab.Start(t)
-	folder := t.TempDir()
-	write(t, folder, "web.yaml", dualManifests, 0)
-	p := launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{"--page-bind-address=127.0.0.1:10247", "--profiling"}})
-	settle(t, p, folder, 0)
+	dir := t.TempDir()
+	write(t, dir, "web.yaml", dualManifests, 0)
+	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{"--page-bind-address=127.0.0.1:10247", "--profiling"}})
+	settle(t, p, dir, 0)
 	for _, tt := range []struct {
 		server, path, host string
 		want               int
@@ -149,13 +149,13 @@ func TestWebsitesCannotReadThePage(t *testing.T) {
 	}
 }
 
-// A folder in which others could put a socket of theirs is not used, the log says whose
+// A directory in which others could put a socket of theirs is not used, the log says whose
 // it is and what to do, and all else works.
 func TestControlSocketDirectoryIsChecked(t *testing.T) {
-	for name, spoil := range map[string]func(folder string) error{
-		"another owner":       func(folder string) error { return os.Chown(folder, 12345, 12345) },
-		"everybody may write": func(folder string) error { return os.Chmod(folder, 0o777|os.ModeSticky) },
-		"the group may write": func(folder string) error { return os.Chmod(folder, 0o770) },
+	for name, spoil := range map[string]func(dir string) error{
+		"another owner":       func(dir string) error { return os.Chown(dir, 12345, 12345) },
+		"everybody may write": func(dir string) error { return os.Chmod(dir, 0o777|os.ModeSticky) },
+		"the group may write": func(dir string) error { return os.Chmod(dir, 0o770) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := lab.Start(t)
@@ -167,10 +167,10 @@ func TestControlSocketDirectoryIsChecked(t *testing.T) {
 			if err := spoil(own); err != nil {
 				t.Fatal(err)
 			}
-			folder := t.TempDir()
-			write(t, folder, "good.yaml", goodManifests, 0)
-			p := launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{flag}})
-			settle(t, p, folder, 0)
+			dir := t.TempDir()
+			write(t, dir, "good.yaml", goodManifests, 0)
+			p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{flag}})
+			settle(t, p, dir, 0)
 			answered(t, l, netip.MustParseAddrPort("10.96.0.1:80"))
 			eventually(t, func() bool {
 				log := p.Log().String()

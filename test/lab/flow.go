@@ -57,10 +57,10 @@ const (
 	Failed Kind = "failed"
 )
 
-// Outcome is what a host saw of its attempt.
+// Outcome is the outcome of an attempt as its host saw it.
 type Outcome struct {
 	Kind
-	// Answer is what the echo server said, if one did.
+	// Answer is the echo server's answer, if there is one.
 	Answer
 	RTT time.Duration
 	// Err is the error behind a refusal or failure.
@@ -77,7 +77,7 @@ func (o Outcome) String() string {
 	return string(o.Kind)
 }
 
-// Answer is what an echo server says: who it is and whom it sees.
+// Answer is the answer of an echo server: its name and the source it saw.
 type Answer struct {
 	By     string // name of the host
 	Port   uint16 // the port it listens on

@@ -12,12 +12,12 @@ import (
 // was found, and ends nothing.
 func TestSIGHUPReadsFilesAgain(t *testing.T) {
 	l := lab.Start(t)
-	folder, etc := t.TempDir(), t.TempDir()
-	write(t, folder, "good.yaml", goodManifests, 0)
+	dir, etc := t.TempDir(), t.TempDir()
+	write(t, dir, "good.yaml", goodManifests, 0)
 	write(t, etc, "config.yaml", liveConfig, 0)
 	file := filepath.Join(etc, "config.yaml")
-	p := launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{"--config", file}})
-	settle(t, p, folder, 0)
+	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{"--config", file}})
+	settle(t, p, dir, 0)
 	hangup := func(want ...string) {
 		t.Helper()
 		mark := p.Log().Len()
@@ -36,7 +36,7 @@ func TestSIGHUPReadsFilesAgain(t *testing.T) {
 		})
 	}
 	const again = "SIGHUP: reading files again"
-	hangup(again, file, folder, "The configuration file says the same as before", "Loaded manifests")
+	hangup(again, file, dir, "The configuration file says the same as before", "Loaded manifests")
 
 	mark := p.Log().Len()
 	write(t, etc, "config.yaml", liveConfig+"nodePortAddresses: [nonsense]\n", 0)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Page is what an HTTP server answered.
+// Page is the answer of an HTTP server.
 type Page struct {
 	Status int
 	Text   string // header and body, as they came

@@ -33,10 +33,10 @@ func TestOutOfWindowSegmentsDoNotReset(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			l := lab.Start(t)
-			folder := t.TempDir()
-			write(t, folder, "good.yaml", goodManifests, 0)
-			p := launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: tt.flags})
-			settle(t, p, folder, 0)
+			dir := t.TempDir()
+			write(t, dir, "good.yaml", goodManifests, 0)
+			p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: tt.flags})
+			settle(t, p, dir, 0)
 			for _, offset := range tt.offsets {
 				for _, client := range []string{"pod3", "client"} {
 					if err := survives(t, l, client, offset); err != nil {
@@ -49,7 +49,7 @@ func TestOutOfWindowSegmentsDoNotReset(t *testing.T) {
 }
 
 // survives has the server of a connection send a segment that is so far from
-// the next one, and tells what becomes of the connection.
+// the next one, and returns what becomes of the connection.
 func survives(t *testing.T, l *lab.Lab, client string, offset uint32) error {
 	t.Helper()
 	pod, err := l.Host("pod1")

@@ -22,7 +22,7 @@ import (
 
 var goodService = netip.MustParseAddrPort("10.96.0.1:80")
 
-// iptablesLab is a lab with a folder of manifests for a proxy in a variant of
+// iptablesLab is a lab with a directory of manifests for a proxy in a variant of
 // iptables mode.
 type iptablesLab struct {
 	*lab.Lab
@@ -30,7 +30,7 @@ type iptablesLab struct {
 	mode    string // iptables-nft or iptables-legacy
 	variant string // nft or legacy
 	node    *lab.Host
-	folder  string
+	dir     string
 	proxy   *lab.Proxy
 }
 
@@ -44,18 +44,18 @@ func inEachVariant(t *testing.T, test func(*iptablesLab)) {
 }
 
 func inVariant(t *testing.T, mode string, test func(*iptablesLab)) {
-	l := &iptablesLab{Lab: lab.Start(t), t: t, mode: mode, variant: strings.TrimPrefix(mode, "iptables-"), folder: t.TempDir()}
+	l := &iptablesLab{Lab: lab.Start(t), t: t, mode: mode, variant: strings.TrimPrefix(mode, "iptables-"), dir: t.TempDir()}
 	var err error
 	if l.node, err = l.Host("node1"); err != nil {
 		t.Fatal(err)
 	}
-	write(t, l.folder, "good.yaml", goodManifests, 0)
+	write(t, l.dir, "good.yaml", goodManifests, 0)
 	test(l)
 }
 
 func (l *iptablesLab) start(o lab.ProxyOptions) {
 	l.t.Helper()
-	o.Manifests = l.folder
+	o.Manifests = l.dir
 	l.proxy = startProxy(l.t, l.Lab, l.mode, o)
 }
 
@@ -80,7 +80,7 @@ func (l *iptablesLab) rules() string {
 // moveEndpoint makes another pod the endpoint of the Service.
 func (l *iptablesLab) moveEndpoint() {
 	l.t.Helper()
-	write(l.t, l.folder, "good.yaml", strings.ReplaceAll(goodManifests, "10.244.1.1", "10.244.1.2"), 0)
+	write(l.t, l.dir, "good.yaml", strings.ReplaceAll(goodManifests, "10.244.1.1", "10.244.1.2"), 0)
 }
 
 // answeredBy waits until the Service is answered by a pod.
@@ -98,27 +98,27 @@ func (l *iptablesLab) logs(pattern string) {
 	eventually(l.t, func() bool { return re.MatchString(l.proxy.Log().String()) })
 }
 
-// systemFolder is where the proxy looks for programs in any case.
-const systemFolder = "/usr/sbin"
+// systemDir is where the proxy always looks for binaries.
+const systemDir = "/usr/sbin"
 
-// withPrograms is a proxy for which the system's programs are those of a folder.
-func (l *iptablesLab) withPrograms(folder string) (binary string) {
+// withPrograms returns a proxy for which the system's binaries are those of a directory.
+func (l *iptablesLab) withPrograms(dir string) (binary string) {
 	l.t.Helper()
 	proxy, err := lab.Binary()
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	binary = filepath.Join(l.t.TempDir(), "kube-proxy")
-	script := "#!/bin/sh\nexec unshare --mount sh -ec 'mount --bind " + folder + " " + systemFolder +
-		"; PATH=" + systemFolder + " exec " + proxy + " \"$@\"' kube-proxy \"$@\"\n"
+	script := "#!/bin/sh\nexec unshare --mount sh -ec 'mount --bind " + dir + " " + systemDir +
+		"; PATH=" + systemDir + " exec " + proxy + " \"$@\"' kube-proxy \"$@\"\n"
 	if err := os.WriteFile(binary, []byte(script), 0o755); err != nil {
 		l.t.Fatal(err)
 	}
 	return binary
 }
 
-// copyPrograms copies the programs of iptables into a folder.
-func (l *iptablesLab) copyPrograms(folder string) {
+// copyPrograms copies the binaries of iptables into a directory.
+func (l *iptablesLab) copyPrograms(dir string) {
 	l.t.Helper()
 	for _, command := range []string{"iptables", "ip6tables"} {
 		for _, verb := range []string{"-save", "-restore"} {
@@ -127,7 +127,7 @@ func (l *iptablesLab) copyPrograms(folder string) {
 			if err != nil {
 				l.t.Fatal(err)
 			}
-			copyFile(l.t, path, filepath.Join(folder, name))
+			copyFile(l.t, path, filepath.Join(dir, name))
 		}
 	}
 }
@@ -142,11 +142,11 @@ func TestIPTablesBinariesAreMissing(t *testing.T) {
 // Programs may be away for a while, as when their package is exchanged.
 func TestIPTablesWaitsForMissingBinaries(t *testing.T) {
 	inEachVariant(t, func(l *iptablesLab) {
-		folder := l.t.TempDir()
-		l.copyPrograms(folder)
-		l.start(lab.ProxyOptions{Binary: l.withPrograms(folder)})
+		dir := l.t.TempDir()
+		l.copyPrograms(dir)
+		l.start(lab.ProxyOptions{Binary: l.withPrograms(dir)})
 		l.answeredBy("pod1")
-		programs, err := filepath.Glob(filepath.Join(folder, "*"))
+		programs, err := filepath.Glob(filepath.Join(dir, "*"))
 		if err != nil {
 			l.t.Fatal(err)
 		}
@@ -157,7 +157,7 @@ func TestIPTablesWaitsForMissingBinaries(t *testing.T) {
 		}
 		l.moveEndpoint()
 		l.logs(`iptables-.*-restore.*no such file`)
-		l.copyPrograms(folder)
+		l.copyPrograms(dir)
 		l.answeredBy("pod2")
 	})
 }
@@ -184,12 +184,12 @@ func TestIPTablesNamesTheHeldLock(t *testing.T) {
 	})
 }
 
-// Whatever a predecessor left half done, the next proxy makes whole, down to
+// What a predecessor left half done, the next proxy completes, down to
 // the last rule.
 func TestIPTablesRepairsAHalfWrittenTable(t *testing.T) {
 	inEachVariant(t, func(l *iptablesLab) {
 		l.start(lab.ProxyOptions{})
-		settle(l.t, l.proxy, l.folder, 0)
+		settle(l.t, l.proxy, l.dir, 0)
 		l.answeredBy("pod1")
 		if err := l.proxy.Kill(); err != nil {
 			l.t.Fatal(err)
@@ -233,20 +233,20 @@ func manyServices() string {
 	return b.String()
 }
 
-// A rule of somebody else that leads into a chain of ours keeps the chain from
+// A foreign rule that leads into a chain of ours keeps the chain from
 // being deleted, and nothing from being programmed.
 func TestIPTablesToleratesForeignRules(t *testing.T) {
 	inEachVariant(t, func(l *iptablesLab) {
-		write(l.t, l.folder, "many.yaml", manyServices(), 0)
+		write(l.t, l.dir, "many.yaml", manyServices(), 0)
 		l.start(lab.ProxyOptions{})
-		settle(l.t, l.proxy, l.folder, 0)
+		settle(l.t, l.proxy, l.dir, 0)
 		answered(l.t, l.Lab, netip.MustParseAddrPort("10.96.1.99:80"))
 		foreign := l.useChains(regexp.MustCompile(`(?m)^:(KUBE-(?:IP|SERVICES|MARK|NODEPORTS)[A-Z0-9-]*) -`))
 		mark := l.proxy.Log().Len()
-		if err := os.Remove(filepath.Join(l.folder, "many.yaml")); err != nil {
+		if err := os.Remove(filepath.Join(l.dir, "many.yaml")); err != nil {
 			l.t.Fatal(err)
 		}
-		settle(l.t, l.proxy, l.folder, mark)
+		settle(l.t, l.proxy, l.dir, mark)
 		l.answeredBy("pod1")
 		l.moveEndpoint()
 		l.answeredBy("pod2")
@@ -262,7 +262,7 @@ func TestIPTablesToleratesForeignRules(t *testing.T) {
 	})
 }
 
-// useChains adds a rule of somebody else for each chain of ours in table nat
+// useChains adds a foreign rule for each chain of ours in table nat
 // whose name matches.
 func (l *iptablesLab) useChains(names *regexp.Regexp) (rules []string) {
 	l.t.Helper()

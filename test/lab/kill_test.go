@@ -17,11 +17,11 @@ func testKill(t *testing.T, mode string) {
 	t.Logf("seed %d (repeat with -seed)", *seed)
 	rng := rand.New(rand.NewPCG(*seed, 0))
 	l := lab.Start(t)
-	folder := t.TempDir()
-	write(t, folder, "good.yaml", goodManifests, 0)
-	start := func() *lab.Proxy { return startProxy(t, l, mode, lab.ProxyOptions{Manifests: folder}) }
+	dir := t.TempDir()
+	write(t, dir, "good.yaml", goodManifests, 0)
+	start := func() *lab.Proxy { return startProxy(t, l, mode, lab.ProxyOptions{Manifests: dir}) }
 	p := start()
-	settle(t, p, folder, 0)
+	settle(t, p, dir, 0)
 	good, other := netip.MustParseAddrPort("10.96.0.1:80"), netip.MustParseAddrPort("10.96.1.99:80")
 	flow := lab.Flow{From: "pod3", Protocol: lab.TCP, To: good}
 	traffic, err := l.StartTraffic(t.Context(), []lab.Flow{flow}, lab.TrafficOptions{Sessions: 2})
@@ -34,14 +34,14 @@ func testKill(t *testing.T, mode string) {
 		if i%2 == 0 {
 			content = manyServices()
 		}
-		write(t, folder, "many.yaml", content, 0)
+		write(t, dir, "many.yaml", content, 0)
 		time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)
 		if err := p.Kill(); err != nil {
 			t.Fatal(err)
 		}
 		p = start()
 	}
-	write(t, folder, "many.yaml", manyServices(), 0)
+	write(t, dir, "many.yaml", manyServices(), 0)
 	eventually(t, func() bool {
 		return l.Connect(t.Context(), lab.Flow{From: "pod3", Protocol: lab.TCP, To: other, Timeout: lab.ShortTimeout}).Kind == lab.Answered
 	})

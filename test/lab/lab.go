@@ -55,7 +55,7 @@ func (l *Lab) onClose(f func() error) {
 	l.closers = append(l.closers, f)
 }
 
-// TempDir makes a folder that is removed with the lab.
+// TempDir makes a directory that is removed with the lab.
 func (l *Lab) TempDir() (string, error) {
 	dir, err := os.MkdirTemp("", l.prefix)
 	if err == nil {
@@ -76,7 +76,7 @@ func (l *Lab) Host(name string) (*Host, error) {
 // Hosts returns all hosts, in the same order for every lab.
 func (l *Lab) Hosts() []*Host { return l.order }
 
-// Owner returns the host that an address belongs to, nil if nobody's.
+// Owner returns the host that an address belongs to, nil if there is none.
 func (l *Lab) Owner(a netip.Addr) *Host {
 	for _, h := range l.order {
 		if h.Owns(a.Unmap()) {

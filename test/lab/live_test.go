@@ -23,11 +23,11 @@ clusterCIDR: 10.244.0.0/16,fd00:10:244::/48
 // breaks no connection; a wrong one is reported, and changes nothing.
 func TestConfigurationFileIsFollowedLive(t *testing.T) {
 	l := lab.Start(t)
-	folder, etc := t.TempDir(), t.TempDir()
-	write(t, folder, "good.yaml", goodManifests, 0)
+	dir, etc := t.TempDir(), t.TempDir()
+	write(t, dir, "good.yaml", goodManifests, 0)
 	write(t, etc, "config.yaml", liveConfig, 0)
-	p := launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{"--config", filepath.Join(etc, "config.yaml")}})
-	settle(t, p, folder, 0)
+	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{"--config", filepath.Join(etc, "config.yaml")}})
+	settle(t, p, dir, 0)
 	service := netip.MustParseAddrPort("10.96.0.1:80")
 	flow := lab.Flow{From: "pod3", Protocol: lab.TCP, To: service}
 	traffic, err := l.StartTraffic(t.Context(), []lab.Flow{flow}, lab.TrafficOptions{})
@@ -59,17 +59,17 @@ func TestConfigurationFileIsFollowedLive(t *testing.T) {
 	}
 }
 
-// What cannot be put into force is told, and ends the process of those who want
+// What cannot be put into force is reported, and ends the process of those who want
 // that.
 func TestConfigurationThatNeedsARestart(t *testing.T) {
 	for _, exit := range []bool{false, true} {
 		l := lab.Start(t)
-		folder, etc := t.TempDir(), t.TempDir()
-		write(t, folder, "good.yaml", goodManifests, 0)
+		dir, etc := t.TempDir(), t.TempDir()
+		write(t, dir, "good.yaml", goodManifests, 0)
 		write(t, etc, "config.yaml", liveConfig, 0)
-		p := launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{
+		p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{
 			"--config", filepath.Join(etc, "config.yaml"), fmt.Sprintf("--exit-on-config-change=%t", exit)}})
-		settle(t, p, folder, 0)
+		settle(t, p, dir, 0)
 		write(t, etc, "config.yaml", liveConfig+"configSyncPeriod: 7m\nnftables: {masqueradeAll: true}\n", 0)
 		eventually(t, func() bool {
 			return strings.Contains(p.Log().String(), "this needs a restart of the proxy") &&
@@ -128,12 +128,12 @@ func TestModeDefaultsWaitForRestart(t *testing.T) {
 			if _, err := node.Run(t.Context(), lab.Command{Args: []string{"ip", "address", "add", elsewhere + "/32", "dev", "lo"}}); err != nil {
 				t.Fatal(err)
 			}
-			folder, etc := t.TempDir(), t.TempDir()
-			write(t, folder, "good.yaml", strings.Replace(goodManifests, "ports: [{port: 80}]", "type: NodePort\n  ports: [{port: 80, nodePort: 30080}]", 1), 0)
+			dir, etc := t.TempDir(), t.TempDir()
+			write(t, dir, "good.yaml", strings.Replace(goodManifests, "ports: [{port: 80}]", "type: NodePort\n  ports: [{port: 80, nodePort: 30080}]", 1), 0)
 			path := filepath.Join(etc, "config.yaml")
 			write(t, etc, "config.yaml", start+"mode: "+tt.mode+"\n", 0)
-			p := launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{"--config", path}})
-			settle(t, p, folder, 0)
+			p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{"--config", path}})
+			settle(t, p, dir, 0)
 			there := lab.Flow{From: "node1", Protocol: lab.TCP, To: netip.MustParseAddrPort(elsewhere + ":30080")}
 			eventually(t, func() bool { return l.Connect(t.Context(), there).Kind == tt.elsewhere })
 			before := configz(t, l)
@@ -169,7 +169,7 @@ func configz(t *testing.T, l *lab.Lab) string {
 	return body
 }
 
-// A kernel that looks too old for nftables mode is refused, unless somebody vouches
+// A kernel that looks too old for nftables mode is refused, unless the user vouches
 // for it as upstream has it.
 func TestAKernelThatLooksTooOld(t *testing.T) {
 	binary, err := lab.Binary()
@@ -182,9 +182,9 @@ func TestAKernelThatLooksTooOld(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := lab.Start(t)
-	folder := t.TempDir()
-	write(t, folder, "good.yaml", goodManifests, 0)
-	options := lab.ProxyOptions{Binary: old, Manifests: folder, Flags: []string{"--proxy-mode=nftables"}}
+	dir := t.TempDir()
+	write(t, dir, "good.yaml", goodManifests, 0)
+	options := lab.ProxyOptions{Binary: old, Manifests: dir, Flags: []string{"--proxy-mode=nftables"}}
 	p := launch(t, l, options)
 	eventually(t, func() bool {
 		return strings.Contains(p.Log().String(), "needs Linux 5.13 or newer, and this is 2.6.") &&
@@ -192,7 +192,7 @@ func TestAKernelThatLooksTooOld(t *testing.T) {
 	})
 	options.Env = []string{"KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK=true"}
 	p = launch(t, l, options)
-	settle(t, p, folder, 0)
+	settle(t, p, dir, 0)
 	eventually(t, func() bool {
 		return l.Connect(t.Context(), lab.Flow{From: "pod3", Protocol: lab.TCP, To: netip.MustParseAddrPort("10.96.0.1:80")}).Kind == lab.Answered
 	})

@@ -72,7 +72,7 @@ func Digest(path string) (string, error) {
 	return content.Digest, nil
 }
 
-// isLoaded recognises the line that says that manifests were taken over.
+// isLoaded recognises the line that says that manifests were loaded.
 func isLoaded(line, digest string) bool {
 	return strings.Contains(line, `"Loaded manifests"`) && strings.Contains(line, digest)
 }

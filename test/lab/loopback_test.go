@@ -29,11 +29,11 @@ endpoints: [{addresses: [10.244.1.1], nodeName: node1}]
 // runs. Connections that stand stay.
 func TestLoopbackFollowsConfiguration(t *testing.T) {
 	l := lab.Start(t)
-	folder, etc := t.TempDir(), t.TempDir()
-	write(t, folder, "web.yaml", loopbackManifests, 0)
+	dir, etc := t.TempDir(), t.TempDir()
+	write(t, dir, "web.yaml", loopbackManifests, 0)
 	write(t, etc, "config.yaml", liveConfig, 0)
-	p := launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{"--config", filepath.Join(etc, "config.yaml")}})
-	settle(t, p, folder, 0)
+	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{"--config", filepath.Join(etc, "config.yaml")}})
+	settle(t, p, dir, 0)
 	flow := lab.Flow{From: "node1", Protocol: lab.TCP, To: netip.MustParseAddrPort("127.0.0.1:30080")}
 	ends := func(kind lab.Kind) {
 		t.Helper()

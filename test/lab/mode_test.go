@@ -11,7 +11,7 @@ import (
 )
 
 // nowhere is a kubeconfig for an API server that is not there. What an empty mode
-// means is told before anybody answers.
+// means is reported before there is an answer.
 const nowhere = `
 apiVersion: v1
 kind: Config
@@ -21,7 +21,7 @@ contexts: [{name: nowhere, context: {cluster: nowhere, user: nobody}}]
 current-context: nowhere
 `
 
-// emptyModeConfig is what kubeadm writes, as far as it matters here.
+// emptyModeConfig is kubeadm's configuration, as far as it matters here.
 const emptyModeConfig = `
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
@@ -30,23 +30,23 @@ clusterCIDR: 10.244.0.0/16
 featureGates: {ComponentStatusz: true}
 `
 
-// programs puts the programs of iptables into a folder.
+// programs puts the binaries of iptables into a directory.
 type programs func(*iptablesLab, string)
 
 func noPrograms(*iptablesLab, string) {}
 
 // brokenPrograms are there, but the kernel has nothing for them.
-func brokenPrograms(l *iptablesLab, folder string) {
+func brokenPrograms(l *iptablesLab, dir string) {
 	l.t.Helper()
 	for _, name := range []string{"iptables-nft-save", "iptables-nft-restore"} {
 		script := "#!/bin/sh\necho 'iptables: Table does not exist (do you need to insmod?)' >&2\nexit 3\n"
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(script), 0o755); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
 			l.t.Fatal(err)
 		}
 	}
 }
 
-// An empty mode means what the node can do, and every place that tells the mode
+// An empty mode means what the node can do, and every place that shows the mode
 // says which and why.
 func TestEmptyModeIsIPTablesIfUsable(t *testing.T) {
 	for _, test := range []struct {
@@ -64,13 +64,13 @@ func TestEmptyModeIsIPTablesIfUsable(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			inVariant(t, "iptables-nft", func(l *iptablesLab) {
 				a, socket := newAsker(t, l.Lab)
-				folder := t.TempDir()
-				test.programs(l, folder)
-				o := lab.ProxyOptions{Binary: l.withPrograms(folder)}
+				dir := t.TempDir()
+				test.programs(l, dir)
+				o := lab.ProxyOptions{Binary: l.withPrograms(dir)}
 				config := emptyModeConfig + "clientConnection: {kubeconfig: " + l.file("kubeconfig", nowhere) + "}\n"
 				o.Flags = []string{socket, "--config", l.file("config.conf", config)}
 				if test.manifests {
-					o.Manifests = l.folder
+					o.Manifests = l.dir
 				}
 				l.proxy = launch(t, l.Lab, o)
 				l.expectPage("/proxyMode", "\r\n\r\n"+test.mode)
@@ -114,9 +114,9 @@ func (l *iptablesLab) expectPage(path, want string, more ...string) {
 // Who asked for iptables gets an error, not something else.
 func TestUnusableIPTablesIsNotReplaced(t *testing.T) {
 	inVariant(t, "iptables-nft", func(l *iptablesLab) {
-		folder := t.TempDir()
-		brokenPrograms(l, folder)
-		l.start(lab.ProxyOptions{Binary: l.withPrograms(folder)})
+		dir := t.TempDir()
+		brokenPrograms(l, dir)
+		l.start(lab.ProxyOptions{Binary: l.withPrograms(dir)})
 		l.logs(`Error: iptables mode cannot work here: .*Table does not exist`)
 	})
 }
@@ -124,11 +124,11 @@ func TestUnusableIPTablesIsNotReplaced(t *testing.T) {
 // What is written out, and what is rendered, is what would be in force.
 func TestRenderAgreesOnEmptyMode(t *testing.T) {
 	inVariant(t, "iptables-nft", func(l *iptablesLab) {
-		folder := t.TempDir()
-		l.copyPrograms(folder)
+		dir := t.TempDir()
+		l.copyPrograms(dir)
 		config := l.file("config.conf", emptyModeConfig)
 		for want, binary := range map[string]string{
-			"mode: iptables\n": l.withPrograms(folder), "mode: nftables\n": l.withPrograms(t.TempDir()),
+			"mode: iptables\n": l.withPrograms(dir), "mode: nftables\n": l.withPrograms(t.TempDir()),
 		} {
 			to := filepath.Join(t.TempDir(), "written")
 			l.run("", binary, "--config", config, "--write-config-to", to)
@@ -137,7 +137,7 @@ func TestRenderAgreesOnEmptyMode(t *testing.T) {
 				t.Errorf("%v, there is no %q in\n%s", err, want, text)
 			}
 		}
-		out := l.run("", l.withPrograms(folder), "render", "--config", config, "--manifests", l.folder, "--node", "node1")
+		out := l.run("", l.withPrograms(dir), "render", "--config", config, "--manifests", l.dir, "--node", "node1")
 		if !strings.Contains(out, "table ip sluice") || !strings.Contains(out, "sets no mode: this is for nftables") {
 			t.Errorf("rendered:\n%s", out)
 		}

@@ -68,7 +68,7 @@ func askOracle(t *testing.T, mode string, states int) {
 	}
 }
 
-// rulesOf is what a mode keeps in the kernel of node1.
+// rulesOf returns what a mode keeps in the kernel of node1.
 func rulesOf(t *testing.T, l *lab.Lab, mode string) string {
 	t.Helper()
 	node, err := l.Host("node1")
@@ -249,7 +249,7 @@ func compareForwarded(l *lab.Lab, f lab.Flow, p oracle.Packet, v oracle.Verdict,
 	return nil
 }
 
-// astray tells whether the answer of an endpoint takes a way back that does
+// astray reports whether the answer of an endpoint takes a way back that does
 // not lead through node1, so that the client does not recognise it.
 func astray(l *lab.Lab, from *lab.Host, endpoint netip.Addr, v oracle.Verdict) bool {
 	to := l.Owner(endpoint)

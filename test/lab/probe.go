@@ -77,7 +77,7 @@ func (l *Lab) attempt(f Flow) Outcome {
 	return Outcome{Kind: Failed, Err: err}
 }
 
-// isRefusal tells whether an error is how the kernel reports a reset or an
+// isRefusal reports whether an error is how the kernel reports a reset or an
 // ICMP error.
 func isRefusal(err error) bool {
 	for _, refusal := range []error{errAborted, unix.ECONNREFUSED, unix.ECONNRESET, unix.EHOSTUNREACH,
@@ -252,7 +252,7 @@ func (c *conn) send(packet []byte) error {
 	return nil
 }
 
-// repeat sends a packet again from time to time, since nobody else repeats
+// repeat sends a packet again from time to time, since nothing else repeats
 // what a busy machine lost, until the returned function is called.
 func (c *conn) repeat(packet []byte) (stop func()) {
 	stopped := make(chan struct{})

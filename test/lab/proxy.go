@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// ProxyOptions say which proxy to run and how.
+// ProxyOptions configures a proxy.
 type ProxyOptions struct {
 	// Binary is its path; Binary() if empty.
 	Binary string
-	// Manifests is the folder of objects.
+	// Manifests is the directory of objects.
 	Manifests string
-	// Flags are added to those that tell the proxy its node and folder.
+	// Flags are added to those for its node and directory.
 	Flags []string
 	// Env is added to the environment, as NAME=VALUE.
 	Env []string
@@ -62,7 +62,7 @@ func (p *Proxy) PID() int { return p.cmd.Process.Pid }
 // Hangup sends SIGHUP to the proxy.
 func (p *Proxy) Hangup() error { return p.signal(syscall.SIGHUP) }
 
-// Log is what the proxy has logged so far.
+// Log returns what the proxy has logged so far.
 func (p *Proxy) Log() *Log { return p.log }
 
 // Kill ends the proxy at once (kill -9), if it still runs.
@@ -107,7 +107,7 @@ func (p *Proxy) signal(s syscall.Signal) error {
 
 // The kernel is programmed at the latest so long after a load. A load that
 // changes nothing is followed by no commit, and one that is programmed before
-// the proxy gets round to logging the load by none that would be seen after it.
+// the proxy logs the load by none that would be seen after it.
 const (
 	unprogrammed = 30 * time.Second
 	overtaken    = 200 * time.Millisecond

@@ -10,15 +10,15 @@ import (
 	"sluice/test/lab"
 )
 
-// A manifest that is refused is told of wherever people look, with the place in the
-// file, and no longer once it is mended.
+// A manifest that is refused is reported everywhere, with the place in the
+// file, and no longer once it is repaired.
 func TestRefusedManifestsAreReported(t *testing.T) {
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
-	folder := t.TempDir()
-	write(t, folder, "good.yaml", goodManifests, 0)
-	write(t, folder, "bad.yaml", serviceWith("  clusterIP: 10.96.0.300\n  ports: [{port: 80}]\n"), 0)
-	launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{flag}})
+	dir := t.TempDir()
+	write(t, dir, "good.yaml", goodManifests, 0)
+	write(t, dir, "bad.yaml", serviceWith("  clusterIP: 10.96.0.300\n  ports: [{port: 80}]\n"), 0)
+	launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{flag}})
 
 	const mistake = "bad.yaml: document 1, line 6"
 	pages := map[string]func() string{
@@ -35,7 +35,7 @@ func TestRefusedManifestsAreReported(t *testing.T) {
 	}
 	eventually(t, func() bool { return strings.Contains(metricsPage(l, "/metrics"), "\nsluice_refused_manifests 1\n") })
 
-	if err := os.Remove(filepath.Join(folder, "bad.yaml")); err != nil {
+	if err := os.Remove(filepath.Join(dir, "bad.yaml")); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, func() bool { return strings.Contains(metricsPage(l, "/metrics"), "\nsluice_refused_manifests 0\n") })

@@ -16,10 +16,10 @@ import (
 // An endpoint that vanishes without a word leaves clients in every stage behind.
 func TestClientsOfVanishedEndpointAreReset(t *testing.T) {
 	l := lab.Start(t)
-	folder := t.TempDir()
-	write(t, folder, "good.yaml", goodManifests, 0)
-	p := launch(t, l, lab.ProxyOptions{Manifests: folder, Flags: []string{"--reset-removed-endpoints"}})
-	settle(t, p, folder, 0)
+	dir := t.TempDir()
+	write(t, dir, "good.yaml", goodManifests, 0)
+	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{"--reset-removed-endpoints"}})
+	settle(t, p, dir, 0)
 	flow := lab.Flow{From: "pod3", Protocol: lab.TCP, To: netip.MustParseAddrPort("10.96.0.1:80"), Timeout: 20 * time.Second}
 	waiting, err := l.Open(flow)
 	if err != nil {
@@ -43,8 +43,8 @@ func TestClientsOfVanishedEndpointAreReset(t *testing.T) {
 		return strings.Contains(tracked(t, l), "SYN_SENT")
 	})
 	mark := p.Log().Len()
-	write(t, folder, "good.yaml", strings.ReplaceAll(goodManifests, "10.244.1.1", "10.244.1.2"), 0)
-	settle(t, p, folder, mark)
+	write(t, dir, "good.yaml", strings.ReplaceAll(goodManifests, "10.244.1.1", "10.244.1.2"), 0)
+	settle(t, p, dir, mark)
 	if err := waiting.Listen(); !errors.Is(err, unix.ECONNRESET) {
 		t.Errorf("the client that waits learns: %v", err)
 	}

@@ -69,8 +69,8 @@ func (p sctpPacket) marshal() []byte {
 	return b
 }
 
-// parseSCTP reads a packet of this lab. A wrong checksum is an error: whoever
-// rewrites addresses must mend it.
+// parseSCTP reads a packet of this lab. A wrong checksum is an error: what
+// rewrites addresses must repair it.
 func parseSCTP(b []byte) (sctpPacket, error) {
 	if len(b) < sctpHeaderLen+4 {
 		return sctpPacket{}, errors.New("short SCTP packet")

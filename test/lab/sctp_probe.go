@@ -57,7 +57,7 @@ func (c *conn) payload(b []byte) []byte {
 	return b
 }
 
-// isForeign tells whether an error on the socket is due to somebody else's
+// isForeign reports whether an error on the socket is due to another host's
 // packet: a raw socket gets the ICMP errors of all packets to its destination.
 // The kernel keeps the start of the packet in question for us.
 func (c *conn) isForeign(err error) bool {

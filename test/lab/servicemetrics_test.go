@@ -161,11 +161,11 @@ func (m meter) reaches(what string, value func() float64, least float64) {
 func TestServiceTrafficIsCountedByVerdict(t *testing.T) {
 	l := lab.Start(t)
 	m := meter{t, l}
-	folder := t.TempDir()
-	write(t, folder, "counted.yaml", countedManifests, 0)
+	dir := t.TempDir()
+	write(t, dir, "counted.yaml", countedManifests, 0)
 	start := func() *lab.Proxy {
-		p := startProxy(t, l, "nftables", lab.ProxyOptions{Manifests: folder, Flags: []string{"--cluster-cidr=10.244.0.0/16"}})
-		settle(t, p, folder, 0)
+		p := startProxy(t, l, "nftables", lab.ProxyOptions{Manifests: dir, Flags: []string{"--cluster-cidr=10.244.0.0/16"}})
+		settle(t, p, dir, 0)
 		// The zero is there before the first packet.
 		m.reaches("refused at first", func() float64 { return m.refusedAll("no_endpoints") }, 0)
 		for _, service := range []string{"web", "empty", "balanced", "elsewhere"} {
@@ -203,8 +203,8 @@ func TestServiceTrafficIsCountedByVerdict(t *testing.T) {
 	// A Service that gets its first endpoint: what was refused stays refused.
 	before := m.refused("empty", "no_endpoints")
 	mark := p.Log().Len()
-	write(t, folder, "filled.yaml", filledManifests, 0)
-	settle(t, p, folder, mark)
+	write(t, dir, "filled.yaml", filledManifests, 0)
+	settle(t, p, dir, mark)
 	m.connect(3, "pod3", "10.96.0.11:80", lab.Answered)
 	m.reaches("connections after an update", func() float64 { return m.connections("empty") }, 3)
 	wantConnections("after an update", map[string]float64{"web": 5, "empty": 3, "balanced": 3, "elsewhere": 0})
@@ -235,9 +235,9 @@ func TestServiceMetricsCanBeLimited(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			l := lab.Start(t)
 			m := meter{t, l}
-			folder := t.TempDir()
-			write(t, folder, "counted.yaml", countedManifests, 0)
-			settle(t, startProxy(t, l, "nftables", lab.ProxyOptions{Manifests: folder, Flags: []string{tt.flag}}), folder, 0)
+			dir := t.TempDir()
+			write(t, dir, "counted.yaml", countedManifests, 0)
+			settle(t, startProxy(t, l, "nftables", lab.ProxyOptions{Manifests: dir, Flags: []string{tt.flag}}), dir, 0)
 			m.reaches("frontends", func() float64 { return m.value(`sluice_frontends{status="programmed"}`) }, 6)
 			eventually(t, func() bool {
 				return m.value(`sluice_services{series="own"}`) == tt.own && m.value(`sluice_services{series="shared"}`) == tt.shared

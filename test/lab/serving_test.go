@@ -64,10 +64,10 @@ func TestANodeWithoutIPv6TellsOfOneFamily(t *testing.T) {
 		if err := node1.Do(func() error { return os.WriteFile("/proc/sys/net/ipv6/conf/all/disable_ipv6", []byte("1"), 0) }); err != nil {
 			t.Fatal(err)
 		}
-		folder := t.TempDir()
-		write(t, folder, "web.yaml", dualManifests, 0)
-		p := startProxy(t, l, mode, lab.ProxyOptions{Manifests: folder, Flags: []string{"--nodeport-addresses=localhost"}})
-		settle(t, p, folder, 0)
+		dir := t.TempDir()
+		write(t, dir, "web.yaml", dualManifests, 0)
+		p := startProxy(t, l, mode, lab.ProxyOptions{Manifests: dir, Flags: []string{"--nodeport-addresses=localhost"}})
+		settle(t, p, dir, 0)
 		health := ask(t, l, "node1", "127.0.0.1:10256", "/healthz")
 		if health.Status != 200 || !strings.Contains(health.Text, `"status":{"IPv4":{`) || strings.Contains(health.Text, "IPv6") {
 			t.Errorf("/healthz says\n%s", health.Text)
@@ -106,13 +106,13 @@ func TestThePageIsOnLoopbackOnly(t *testing.T) {
 		{"switched off", []string{"--page=false", "--page-bind-address=127.0.0.1:10247"}, map[string]int{"127.0.0.1:10249": 404}},
 	}
 	l := lab.Start(t)
-	folder := t.TempDir()
-	write(t, folder, "web.yaml", dualManifests, 0)
+	dir := t.TempDir()
+	write(t, dir, "web.yaml", dualManifests, 0)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p := startProxy(t, l, "nftables", lab.ProxyOptions{Manifests: folder, Flags: tt.flags})
+			p := startProxy(t, l, "nftables", lab.ProxyOptions{Manifests: dir, Flags: tt.flags})
 			defer p.Kill()
-			settle(t, p, folder, 0)
+			settle(t, p, dir, 0)
 			for address, want := range tt.pages {
 				if page := ask(t, l, "node1", address, "/"); page.Status != want {
 					t.Errorf("http://%s/ answers %d, want %d", address, page.Status, want)
@@ -156,15 +156,15 @@ func scrape(t *testing.T, l *lab.Lab) map[string]*dto.MetricFamily {
 
 func TestProtobufHasNativeHistograms(t *testing.T) {
 	l := lab.Start(t)
-	folder := t.TempDir()
-	write(t, folder, "web.yaml", dualManifests, 0)
+	dir := t.TempDir()
+	write(t, dir, "web.yaml", dualManifests, 0)
 	for _, native := range []bool{true, false} {
 		flags := []string{}
 		if !native {
 			flags = append(flags, "--feature-gates=NativeHistograms=false")
 		}
-		p := startProxy(t, l, "nftables", lab.ProxyOptions{Manifests: folder, Flags: flags})
-		settle(t, p, folder, 0)
+		p := startProxy(t, l, "nftables", lab.ProxyOptions{Manifests: dir, Flags: flags})
+		settle(t, p, dir, 0)
 		var families map[string]*dto.MetricFamily
 		eventually(t, func() bool { // the commit is counted right after it is logged
 			families = scrape(t, l)

@@ -38,7 +38,7 @@ func (s *Session) Ask() (Answer, error) {
 	return a, nil
 }
 
-// Listen waits for a line that nobody asked for, and returns how that ended.
+// Listen waits for an unsolicited line, and returns how that ended.
 func (s *Session) Listen() error {
 	_, err := s.conn.listen()
 	return err

@@ -10,10 +10,10 @@ import (
 )
 
 // namePrefix starts the name of everything a lab leaves outside its process:
-// namespaces and folders are called sluice-lab-<pid>-<random>-<what>.
+// namespaces and directories are called sluice-lab-<pid>-<random>-<what>.
 const namePrefix = "sluice-lab-"
 
-// Sweep removes the namespaces and temporary folders of labs whose process is
+// Sweep removes the namespaces and temporary directories of labs whose process is
 // gone, as a killed test run leaves them.
 func Sweep() error {
 	var errs []error
@@ -26,7 +26,7 @@ func Sweep() error {
 	return errors.Join(errs...)
 }
 
-// leftovers lists what dead labs left in a folder.
+// leftovers lists what dead labs left in a directory.
 func leftovers(dir string) []string {
 	paths, _ := filepath.Glob(filepath.Join(dir, namePrefix+"*")) // the pattern is well formed
 	var dead []string

@@ -25,20 +25,20 @@ func TestSweepRemovesWhatDeadProcessesLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = ns.close() })
-	folder := filepath.Join(os.TempDir(), dead+"folder")
-	if err := os.MkdirAll(filepath.Join(folder, "x"), 0o755); err != nil {
+	dir := filepath.Join(os.TempDir(), dead+"dir")
+	if err := os.MkdirAll(filepath.Join(dir, "x"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	mine := t.TempDir()
 	if err := Sweep(); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{ns.path(), folder} {
+	for _, path := range []string{ns.path(), dir} {
 		if _, err := os.Stat(path); !os.IsNotExist(err) {
 			t.Errorf("%s is still there: %v", path, err)
 		}
 	}
 	if _, err := os.Stat(mine); err != nil {
-		t.Errorf("a folder of the living is gone: %v", err)
+		t.Errorf("a directory of the living is gone: %v", err)
 	}
 }

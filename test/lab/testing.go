@@ -1,6 +1,6 @@
 package lab
 
-// T is what a test framework must offer for Start; *testing.T does.
+// T is the part of *testing.T that Start needs.
 type T interface {
 	Helper()
 	Cleanup(func())

@@ -15,7 +15,7 @@ var (
 	nodeCIDRs     = prefixes("192.0.2.0/24", "2001:db8::/64")
 )
 
-// podGateway is the next hop of every pod: nobody has these addresses, a
+// podGateway is the next hop of every pod: no interface has these addresses, a
 // permanent neighbour entry leads to the node's end of the link.
 var podGateway = addresses("169.254.1.1", "fe80::1")
 
@@ -53,7 +53,7 @@ type Host struct {
 	lastPort atomic.Uint32
 }
 
-// Owns tells whether the address is one of the host's.
+// Owns reports whether the address is one of the host's.
 func (h *Host) Owns(a netip.Addr) bool {
 	if a == h.Addrs[v4] || a == h.Addrs[v6] {
 		return true
@@ -100,7 +100,7 @@ func HostNames() []string {
 	return names
 }
 
-// isPod tells a pod from a node.
+// isPod reports whether a host is a pod, not a node.
 func (h *Host) isPod() bool { return h.Node != "" && h.Node != h.Name }
 
 func addresses(four, six string) [2]netip.Addr {

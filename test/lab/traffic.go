@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TrafficOptions say how much traffic there is.
+// TrafficOptions configures traffic.
 type TrafficOptions struct {
 	// Rate is how many new connections are opened each second, over all flows;
 	// 100 if zero.
@@ -19,7 +19,7 @@ type TrafficOptions struct {
 	Interval time.Duration
 }
 
-// Traffic is what flows in the background of a test while other things happen,
+// Traffic flows in the background of a test while other things happen,
 // and counts what is lost.
 type Traffic struct {
 	cancel  context.CancelFunc
@@ -29,13 +29,13 @@ type Traffic struct {
 	count TrafficCount
 }
 
-// TrafficCount is what became of traffic.
+// TrafficCount counts the outcomes of traffic.
 type TrafficCount struct {
 	Opened int // new connections
 	Failed int // those of them that got no answer
 	Asked  int // questions on standing connections
 	Broken int // standing connections that broke
-	// Losses tells of the first few failures.
+	// Losses describes the first few failures.
 	Losses []string
 }
 
@@ -75,7 +75,7 @@ func (l *Lab) StartTraffic(ctx context.Context, flows []Flow, o TrafficOptions) 
 	return t, nil
 }
 
-// Stop ends the traffic and tells what became of it.
+// Stop ends the traffic and returns its outcomes.
 func (t *Traffic) Stop() TrafficCount {
 	t.cancel()
 	t.workers.Wait()

@@ -14,14 +14,14 @@ func TestTwoProxiesOnOneNodeDoNotFight(t *testing.T) { inEachMode(t, testTwoProx
 
 func testTwoProxies(t *testing.T, mode string) {
 	l := lab.Start(t)
-	folder, other := t.TempDir(), t.TempDir()
-	write(t, folder, "good.yaml", goodManifests, 0)
+	dir, other := t.TempDir(), t.TempDir()
+	write(t, dir, "good.yaml", goodManifests, 0)
 	write(t, other, "good.yaml", goodManifests, 0)
 	start := func(manifests string) *lab.Proxy {
 		return startProxy(t, l, mode, lab.ProxyOptions{Manifests: manifests})
 	}
-	first := start(folder)
-	settle(t, first, folder, 0)
+	first := start(dir)
+	settle(t, first, dir, 0)
 	service := netip.MustParseAddrPort("10.96.0.1:80")
 	traffic, err := l.StartTraffic(t.Context(), []lab.Flow{{From: "pod3", Protocol: lab.TCP, To: service}}, lab.TrafficOptions{})
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"sluice/test/lab"
 )
 
-// The proxy needs no root: a user with CAP_NET_ADMIN will do, which is what the
+// The proxy needs no root: a user with CAP_NET_ADMIN will do, as the
 // DaemonSet in deploy gives it.
 func TestProxyRunsWithNetAdminOnly(t *testing.T) {
 	l := lab.Start(t)
@@ -39,8 +39,8 @@ func TestProxyWithoutNetAdmin(t *testing.T) {
 	eventually(t, func() bool { return strings.Contains(p.Log().String(), "or with CAP_NET_ADMIN") })
 }
 
-// unprivileged returns a folder of manifests that everybody can read, and a
-// function that makes a program which runs the proxy as nobody with some
+// unprivileged returns a directory of manifests that everybody can read, and a
+// function that makes a script which runs the proxy as user nobody with some
 // capabilities.
 func unprivileged(t *testing.T) (asNobody func(capabilities string) string, manifests string) {
 	t.Helper()
@@ -49,23 +49,23 @@ func unprivileged(t *testing.T) (asNobody func(capabilities string) string, mani
 		t.Fatal(err)
 	}
 	// Folders of t.TempDir are closed to other users.
-	folder, err := os.MkdirTemp("", "sluice-unprivileged-")
+	dir, err := os.MkdirTemp("", "sluice-unprivileged-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(folder) })
-	own := filepath.Join(folder, "kube-proxy")
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	own := filepath.Join(dir, "kube-proxy")
 	copyFile(t, binary, own)
-	manifests = filepath.Join(folder, "manifests")
+	manifests = filepath.Join(dir, "manifests")
 	if err := os.Mkdir(manifests, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(folder, 0o755); err != nil {
+	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	write(t, manifests, "good.yaml", goodManifests, 0)
 	return func(capabilities string) string {
-		script := filepath.Join(folder, "as-nobody")
+		script := filepath.Join(dir, "as-nobody")
 		set := "=-all," + capabilities
 		run := "#!/bin/sh\nexec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps" + set +
 			" --ambient-caps" + set + " --bounding-set" + set + " --no-new-privs " + own + " \"$@\"\n"

@@ -11,9 +11,9 @@ import (
 	"sluice/test/lab"
 )
 
-// A proxy that waits for another one to end says so to whoever asks: load balancers
+// A proxy that waits for another one to end reports that everywhere: load balancers
 // get 503 with the reason, the kubelet 200, for to start it again would not help, and
-// the commands are told. That is so for another process that it can see, and for one
+// the commands see it. That is so for another process that it can see, and for one
 // in another container.
 func TestAProxyThatWaitsForAnotherSaysSo(t *testing.T) {
 	binary, err := lab.Binary()
@@ -34,12 +34,12 @@ func TestAProxyThatWaitsForAnotherSaysSo(t *testing.T) {
 func testWaiting(t *testing.T, binary string, named func(pid int) string) {
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
-	folder := t.TempDir()
-	write(t, folder, "good.yaml", goodManifests, 0)
-	first := launch(t, l, lab.ProxyOptions{Manifests: folder})
-	settle(t, first, folder, 0)
+	dir := t.TempDir()
+	write(t, dir, "good.yaml", goodManifests, 0)
+	first := launch(t, l, lab.ProxyOptions{Manifests: dir})
+	settle(t, first, dir, 0)
 	const elsewhere = "127.0.0.1:10356"
-	second := launch(t, l, lab.ProxyOptions{Binary: binary, Manifests: folder, Flags: []string{flag, "--healthz-bind-address=" + elsewhere}})
+	second := launch(t, l, lab.ProxyOptions{Binary: binary, Manifests: dir, Flags: []string{flag, "--healthz-bind-address=" + elsewhere}})
 	who := named(first.PID())
 	health := ask(t, l, "node1", elsewhere, "/healthz")
 	if health.Status != 503 || !strings.Contains(health.Text, `"healthy":false`) || !strings.Contains(health.Text, `"reason":"waiting for another kube-proxy`) || !strings.Contains(health.Text, who) {
@@ -58,7 +58,7 @@ func testWaiting(t *testing.T, binary string, named func(pid int) string) {
 	if err := first.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	settle(t, second, folder, 0)
+	settle(t, second, dir, 0)
 	eventually(t, func() bool { return ask(t, l, "node1", elsewhere, "/healthz").Status == 200 })
 	eventually(t, func() bool { _, _, code := a.ask("status"); return code == 0 })
 	answered(t, l, netip.MustParseAddrPort("10.96.0.1:80"))

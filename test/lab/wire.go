@@ -67,7 +67,7 @@ func (l *Lab) plugIn(bridge *netlink.Bridge, h *Host, mac net.HardwareAddr) erro
 	return h.setUp(link, append(h.Addrs[:], h.Spare...))
 }
 
-// routeWire tells a host on the wire where the others are.
+// routeWire adds the routes from a host on the wire to the others.
 func (l *Lab) routeWire(h *Host) error {
 	name := uplink
 	if h.Name == "world" {

@@ -16,7 +16,7 @@ type witness struct {
 	seen  map[sighting]struct{}
 }
 
-// sighting is a packet that somebody sent to an address nobody has.
+// sighting is a packet that a host sent to an address that no host has.
 type sighting struct {
 	protocol Protocol
 	from, to netip.AddrPort

@@ -15,7 +15,7 @@ import (
 	"sluice/test/lab/scenario"
 )
 
-// adversity is something that befalls the proxy.
+// adversity is something that happens to the proxy.
 type adversity struct {
 	name string
 	// copies is how often it is in the deck.

@@ -103,7 +103,7 @@ func iptablesNFTAct(rng *rand.Rand, s save) act {
 }
 
 // removeIntruders removes the chains of ours that were renamed: to the proxy they are
-// somebody else's, and they keep chains in use.
+// foreign, and they keep chains in use.
 func (n *node) removeIntruders(ctx context.Context) error {
 	for _, v := range []string{"nft", "legacy"} {
 		for _, family := range iptablesFamilies {

@@ -9,11 +9,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// mostTold bounds how much is told of each kind.
+// mostTold limits how much is reported of each kind.
 const mostTold = 8
 
 // repeated is how long a connection takes whose first packet was lost, or which had to
-// wait for the machine; which of both it was cannot be told.
+// wait for the machine; which of both it was is not known.
 const repeated = 900 * time.Millisecond
 
 // judge looks at all that was lost in the chapter.
@@ -52,7 +52,7 @@ func (s *soak) judge() {
 	s.windows = slices.DeleteFunc(s.windows, func(w *window) bool { return time.Since(w.until) > 2*attemptsLimit })
 }
 
-// complaints are what is wrong, of one kind.
+// complaints are failures of one kind.
 type complaints []string
 
 func (c *complaints) add(format string, args ...any) { *c = append(*c, fmt.Sprintf(format, args...)) }
@@ -60,7 +60,7 @@ func (c *complaints) add(format string, args ...any) { *c = append(*c, fmt.Sprin
 // first are so many as one reads.
 func (c complaints) first() []string { return c[:min(len(c), mostTold)] }
 
-// excused tells whether a window of a kind was open at some time in between.
+// excused reports whether a window of a kind was open at some time in between.
 func (s *soak) excused(from, until time.Time, kind func(*window) bool) bool {
 	return slices.ContainsFunc(s.windows, func(w *window) bool {
 		return kind(w) && !until.Before(w.from) && !from.After(w.until)

@@ -14,7 +14,7 @@ import (
 
 func netipPort(a netip.Addr, port uint16) netip.AddrPort { return netip.AddrPortFrom(a, port) }
 
-// listing is what nft lists of a table of ours.
+// listing is nft's listing of a table of ours.
 type listing struct {
 	family, name, flags string
 	chains              []chain
@@ -129,7 +129,7 @@ var remembered = []string{"affinity", "local-affinity"}
 const intruder = "tamper"
 
 // normal is a table in an order of its own, without what packets change, and without
-// its name, which depends on whether it was built anew. At which index an endpoint is
+// its name, which depends on whether it was rebuilt. At which index an endpoint is
 // depends on history. Sets of others that nothing uses do no harm, and stay.
 func (l listing) normal() []string {
 	lines := []string{"table " + l.family + " " + l.flags}
@@ -160,7 +160,7 @@ func (l listing) normal() []string {
 	return lines
 }
 
-// save is what iptables-save prints of our chains, and what leads to them.
+// save is the output of iptables-save about our chains and the rules that lead to them.
 type save struct {
 	program, table string
 	chains         []string
@@ -169,7 +169,7 @@ type save struct {
 
 var iptablesFamilies = []string{"iptables", "ip6tables"}
 
-// isOurs tells chains of kube-proxy's from kubelet's.
+// isOurs reports whether a chain is kube-proxy's, not kubelet's.
 func isOurs(chain string) bool {
 	return strings.HasPrefix(chain, "KUBE-") && !strings.HasPrefix(chain, "KUBE-IPTABLES-HINT")
 }
@@ -240,7 +240,7 @@ func (n *node) rules(ctx context.Context) ([]string, error) {
 	return lines, err
 }
 
-// strayRules are what other modes left in the kernel, which should be nothing.
+// strayRules returns what other modes left in the kernel, which should be nothing.
 // KUBE-MARK-MASQ stays for others in nftables mode, and so do tables that are empty.
 func (n *node) strayRules(ctx context.Context) ([]string, error) {
 	var stray []string

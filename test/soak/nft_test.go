@@ -83,7 +83,7 @@ func anyVerdict(rng *rand.Rand) string {
 	return []string{"drop", "accept", "return", "counter", "meta mark set 0x1", "ct state new drop", "meta l4proto udp drop"}[rng.IntN(7)]
 }
 
-// otherPriority makes a base chain anew, with the same rules, elsewhere.
+// otherPriority makes a base chain again, with the same rules, elsewhere.
 func otherPriority(t listing, c chain, rng *rand.Rand) string {
 	var b strings.Builder
 	fields := strings.Fields(c.base) // type T hook H priority P; policy ...

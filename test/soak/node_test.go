@@ -34,7 +34,7 @@ type node struct {
 	logs     []string // of earlier proxies, the last few
 }
 
-// settings are what the configuration file says beside the mode.
+// settings are the fields of the configuration file beside the mode.
 type settings struct {
 	MasqueradeAll bool
 	MasqueradeBit int
@@ -82,7 +82,7 @@ func (n *node) close() error {
 }
 
 // serve has the API server listen on the node. A process that was forked while
-// somebody had the address may hold it until it has become another program.
+// another one had the address may hold it until it calls exec.
 func (n *node) serve() error {
 	var listener net.Listener
 	err := testkit.Poll(4*time.Second, func() error {
@@ -167,14 +167,14 @@ func (n *node) keepLog() {
 	n.logs = slices.Clone(n.logs[max(0, len(n.logs)-mostLogs):])
 }
 
-// run runs a program on the node.
+// run runs a command on the node.
 func (n *node) run(ctx context.Context, input string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, programTime)
 	defer cancel()
 	return n.host.Run(ctx, lab.Command{Args: args, Input: input})
 }
 
-// programTime ends a program that hangs.
+// programTime ends a command that hangs.
 const programTime = 20 * time.Second
 
 // follows waits until a new connection to the beacon is answered by the pod.

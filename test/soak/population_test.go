@@ -31,7 +31,7 @@ const (
 	external
 	changing // its endpoints change all the time
 	empty
-	beacon // has one endpoint, which tells how far the proxy follows
+	beacon // has one endpoint, which shows how far the proxy follows
 )
 
 // firstPassing is the number of the first Service that comes and goes.
@@ -158,7 +158,7 @@ func newPopulation(server *fakeapi.Server) *population {
 	return p
 }
 
-// set changes the Services and tells the API server.
+// set changes the Services and updates the API server.
 func (p *population) set(change func(map[int]service)) error {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// report is what is told at the end.
+// report is printed at the end.
 type report struct {
 	kinds       map[string]int
 	made        map[string]int
@@ -35,7 +35,7 @@ func (r *report) follow(what string, d time.Duration) { r.times[what] = append(r
 
 func (r *report) compared(mode string, lines int) { r.lines[mode] = lines }
 
-// kindOf is what probes are summed up by.
+// kindOf returns what probes are summed up by.
 func kindOf(p *probe) string {
 	how, _, _ := strings.Cut(p.name, ",")
 	family := "IPv4"

@@ -28,11 +28,11 @@ var (
 )
 
 // What is asked of the proxy. The limits leave room for a machine that does much else;
-// the report tells what it really took.
+// the report shows what it really took.
 const (
 	repairLimit   = 8 * time.Second        // from tampering until the rules are as before
 	followLimit   = 60 * time.Second       // from a change until it is in force, also after trouble
-	truthLimit    = time.Second            // of loss, after which nobody says that all is well
+	truthLimit    = time.Second            // of loss, after which no report may say that all is well
 	truthSlack    = 3 * time.Second        // that a busy machine may add to it
 	sweepTime     = 500 * time.Millisecond // after a repair, until what was lost on its way is gone from connection tracking
 	chapterTime   = 45 * time.Second       // after which all is compared
@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Whatever befalls the proxy, connections are lost only where somebody broke the rules,
+// Whatever happens to the proxy, connections are lost only where the test broke the rules,
 // and the rules are soon what they should be.
 func TestAdversity(t *testing.T) {
 	t.Logf("seed %d (repeat with -seed)", *seed)
@@ -205,10 +205,10 @@ func (s *soak) note(format string, args ...any) {
 	s.journal = append(s.journal, fmt.Sprintf("%s  %s", s.clock(time.Now()), fmt.Sprintf(format, args...)))
 }
 
-// clock is a time as the story tells it.
+// clock formats a time for the story.
 func (s *soak) clock(at time.Time) string { return fmt.Sprintf("%9.3f", at.Sub(s.began).Seconds()) }
 
-// story is what happened in this chapter.
+// story returns what happened in this chapter.
 func (s *soak) story() string {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -262,7 +262,7 @@ func (s *soak) drain() error {
 	})
 }
 
-// open tells whether something that was sent before a time is under way.
+// open reports whether something that was sent before a time is under way.
 func (p *probe) open(mark time.Time) bool {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()

@@ -25,11 +25,11 @@ func (s *soak) tamper(w *window) error {
 	if err != nil {
 		return err
 	}
-	return s.mended(before, what, began)
+	return s.repaired(before, what, began)
 }
 
 // troubleSettles is how long after trouble of the API server a proxy may still miss
-// changes: the beacon tells of one kind of object, and each has a watch and tries of its own.
+// changes: the beacon shows one kind of object, and each has a watch and tries of its own.
 const troubleSettles = 7 * time.Second
 
 // settledRules are those that the kernel holds when all changes have arrived.
@@ -56,9 +56,9 @@ func (s *soak) settledRules() ([]string, error) {
 	return before, err
 }
 
-// mended waits until the rules are as before. It is an error if that takes too long,
+// repaired waits until the rules are as before. It is an error if that takes too long,
 // but it may still come.
-func (s *soak) mended(before []string, what string, began time.Time) error {
+func (s *soak) repaired(before []string, what string, began time.Time) error {
 	var now []string
 	err := testkit.Poll(followLimit, func() (err error) {
 		if now, err = s.rules(s.ctx); err == nil && !slices.Equal(before, now) {
@@ -67,19 +67,19 @@ func (s *soak) mended(before []string, what string, began time.Time) error {
 		return err
 	})
 	took := time.Since(began)
-	s.note("mended after %.3f s", took.Seconds())
-	s.report.follow(s.mode+": mended", took)
+	s.note("repaired after %.3f s", took.Seconds())
+	s.report.follow(s.mode+": repaired", took)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s: %w; before (-) and now (+):\n%s", what, err, differences(before, now))
 	case took > repairLimit:
-		return fmt.Errorf("%s: it took %v until the rules were mended", what, took)
+		return fmt.Errorf("%s: it took %v until the rules were repaired", what, took)
 	}
 	time.Sleep(sweepTime)
 	return s.removeIntruders(s.ctx)
 }
 
-// tamperUnderChange breaks the rules while objects change. Packets tell when all is
+// tamperUnderChange breaks the rules while objects change. Packets show when all is
 // well again.
 func (s *soak) tamperUnderChange(w *window) error {
 	w.loses, w.forgets = true, true
@@ -105,7 +105,7 @@ func (s *soak) tamperUnderChange(w *window) error {
 	return s.catchUp()
 }
 
-// tamperWhileDown breaks the rules while nobody can mend them.
+// tamperWhileDown breaks the rules while no proxy can repair them.
 func (s *soak) tamperWhileDown(w *window) error {
 	s.quiet.Lock()
 	defer s.quiet.Unlock()
@@ -132,7 +132,7 @@ func (s *soak) tamperWhileDown(w *window) error {
 	if err := s.start(s.ctx); err != nil {
 		return err
 	}
-	return s.mended(before, strings.Join(done, "; "), began)
+	return s.repaired(before, strings.Join(done, "; "), began)
 }
 
 // mostRefusals is how many kinds of tampering the kernel may refuse in a row, as the
@@ -165,7 +165,7 @@ func (s *soak) breakRules(allowed func(act) bool) (string, error) {
 func anything(act) bool { return true }
 
 // staysConnected leaves out what can keep a proxy that starts from its API server, and
-// thereby from learning what to mend.
+// thereby from learning what to repair.
 func staysConnected(a act) bool {
 	text := strings.ToLower(a.input + strings.Join(a.command, " "))
 	return !strings.Contains(text, "drop")

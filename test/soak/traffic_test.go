@@ -244,7 +244,7 @@ func (p *probe) end(a *attempt, o lab.Outcome) {
 	}
 }
 
-// suspicious tells whether the last attempts do not look good.
+// suspicious reports whether the last attempts do not look good.
 func (p *probe) suspicious(now time.Time) bool {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()

@@ -16,9 +16,9 @@ const (
 	TCG Accelerator = "tcg"
 )
 
-// arguments are what qemu is told. Emulated guests live in a time of their own,
+// arguments returns qemu's arguments. Emulated guests live in a time of their own,
 // a nanosecond for each instruction, which jumps ahead when they have nothing to
-// do: nobody waits for their pauses, and however busy this machine is, they do
+// do: nothing waits for their pauses, and however busy this machine is, they do
 // not notice. What times out there would do so on a machine without any load.
 func (a Accelerator) arguments() []string {
 	if a == KVM {
@@ -31,7 +31,7 @@ func (a Accelerator) arguments() []string {
 const probeTime = 10 * time.Second
 
 // ChooseAccelerator tries whether KVM works: where machines are virtual
-// themselves, /dev/kvm may be there and guests hang all the same. The program
+// themselves, /dev/kvm may be there and guests hang all the same. The process
 // should be a small one that ends well.
 func ChooseAccelerator(ctx context.Context, k Kernel, p Program) Accelerator {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)

@@ -13,7 +13,7 @@ import (
 	"syscall"
 )
 
-// Boot runs a program on a kernel and copies what guest and program print to
+// Boot runs a binary on a kernel and copies what guest and binary print to
 // output. The error says that the guest came to no end by itself, or that the
 // program failed.
 func Boot(ctx context.Context, k Kernel, a Accelerator, p Program, output io.Writer) error {
@@ -51,7 +51,7 @@ func scratchFile() (*os.File, error) {
 }
 
 // kernelParameters stop a guest that does anything wrong: with panic=-1 it wants
-// to reboot, and qemu ends instead. Nobody attacks it, so that it does without
+// to reboot, and qemu ends instead. It is not exposed to attacks, so that it does without
 // costly mitigations.
 const kernelParameters = "console=ttyS0 quiet loglevel=5 panic=-1 oops=panic panic_on_warn=1 " +
 	"mitigations=off random.trust_cpu=on"
@@ -71,7 +71,7 @@ func runBound(cmd *exec.Cmd) error {
 	return cmd.Run()
 }
 
-// readResult reads what the guest's init said about the program.
+// readResult reads what the guest's init said about the binary.
 func readResult(f *os.File) error {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return err

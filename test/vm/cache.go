@@ -8,24 +8,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CacheVariable names the environment variable with the folder to keep kernels
+// CacheVariable names the environment variable with the directory to keep kernels
 // in.
 const CacheVariable = "SLUICE_VM_CACHE"
 
-// Cache is a folder of folders that are made once and then only read.
+// Cache is a directory of directories that are made once and then only read.
 type Cache struct{ dir string }
 
-// OpenCache opens the cache, and makes its folder if there is none.
+// OpenCache opens the cache, and makes its directory if there is none.
 func OpenCache() (Cache, error) {
 	dir := os.Getenv(CacheVariable)
 	if dir == "" {
 		home, err := os.UserCacheDir()
 		if err != nil {
-			return Cache{}, fmt.Errorf("find a folder for kernels (%s may name one): %w", CacheVariable, err)
+			return Cache{}, fmt.Errorf("find a directory for kernels (%s may name one): %w", CacheVariable, err)
 		}
 		dir = filepath.Join(home, "sluice-vm")
 	}
-	// Absolute, since commands run in other folders are told about it.
+	// Absolute, since commands run in other directories are given it.
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return Cache{}, err
@@ -33,7 +33,7 @@ func OpenCache() (Cache, error) {
 	return Cache{dir}, os.MkdirAll(dir, 0o755)
 }
 
-// entry returns the path of an entry, which make fills the first time. Whoever
+// entry returns the path of an entry, which make fills the first time. A process that
 // comes meanwhile waits. An entry that is there is complete: it gets its name
 // last.
 func (c Cache) entry(name string, make func(dir string) error) (string, error) {
@@ -59,7 +59,7 @@ func (c Cache) entry(name string, make func(dir string) error) (string, error) {
 	return path, os.Rename(partial, path)
 }
 
-// lock waits until nobody else has the lock. It ends with the process at the
+// lock waits until no other process has the lock. It ends with the process at the
 // latest.
 func lock(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)

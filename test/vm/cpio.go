@@ -26,7 +26,7 @@ func newArchive(w io.Writer) *archive {
 	return &archive{w: bufio.NewWriter(w), dirs: map[string]bool{".": true, "/": true}}
 }
 
-// entry is a file, folder, link or device.
+// entry is a file, directory, link or device.
 type entry struct {
 	path    string
 	mode    uint32 // with the file type
@@ -35,7 +35,7 @@ type entry struct {
 	content io.Reader
 }
 
-// dir adds a folder and those above it, unless they are there.
+// dir adds a directory and those above it, unless they are there.
 func (a *archive) dir(name string) {
 	if name = path.Clean(name); !a.dirs[name] {
 		a.dirs[name] = true
@@ -58,7 +58,7 @@ func (a *archive) device(name string, major, minor uint32) {
 	a.add(entry{path: name, mode: unix.S_IFCHR | 0o600, device: [2]uint32{major, minor}})
 }
 
-// copy adds a file or folder of this machine, under another name. Links are
+// copy adds a file or directory of this machine, under another name. Links are
 // followed.
 func (a *archive) copy(name, from string) {
 	a.keep(filepath.WalkDir(from, func(source string, _ fs.DirEntry, err error) error {
@@ -91,7 +91,7 @@ func (a *archive) copyOne(name, from string) error {
 	return nil
 }
 
-// add writes one entry, after the folders that it is in.
+// add writes one entry, after the directories that it is in.
 func (a *archive) add(e entry) {
 	a.dir(path.Dir(e.path))
 	if a.err != nil {

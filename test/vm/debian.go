@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// errNotOffered is what lookup returns for a package that apt does not know.
+// errNotOffered is lookup's error for a package that apt does not know.
 var errNotOffered = errors.New("the apt sources do not offer the package")
 
 // apt asks the apt sources of this machine, or others that its options name.
@@ -55,7 +55,7 @@ func (a apt) lookup(ctx context.Context, name string) (debianPackage, error) {
 }
 
 // refresh gets new lists of packages: the archive forgets versions that older
-// lists speak of.
+// lists name.
 func (a apt) refresh(ctx context.Context) error {
 	_, err := a.run(ctx, "", "apt-get", "-qq", "update")
 	return err
@@ -79,7 +79,7 @@ func (a apt) archive(ctx context.Context) (string, error) {
 	return "", errors.New("the apt sources of this machine do not have Debian's archive (add it to /etc/apt/sources.list)")
 }
 
-// run runs one of apt's programs in a folder. It works as root, since the user
+// run runs one of apt's commands in a directory. It works as root, since the user
 // that apt downloads as has no access to caches.
 func (a apt) run(ctx context.Context, dir, program string, args ...string) (string, error) {
 	return run(ctx, dir, slices.Concat([]string{program, "-o", "APT::Sandbox::User=root"}, a.options, args)...)
@@ -108,7 +108,7 @@ func (p debianPackage) fileName() string {
 	return p.name + "_" + regexp.MustCompile(`[^0-9A-Za-z.+~-]`).ReplaceAllString(p.version, "-")
 }
 
-// run runs a command in a folder and returns what it printed.
+// run runs a command in a directory and returns what it printed.
 func run(ctx context.Context, dir string, command ...string) (string, error) {
 	var problems strings.Builder
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)

@@ -22,14 +22,14 @@ const (
 // debian13Packages are the packages that debian13Programs are in.
 var debian13Packages = []string{"nftables", "iptables"}
 
-// debian13Programs are programs by name, and the files that they are found in.
+// debian13Programs are binaries by name, and the files that they are found in.
 func debian13Programs() map[string]string {
 	programs := map[string]string{"nft": "nft"}
 	maps.Copy(programs, iptablesPrograms)
 	return programs
 }
 
-// programScript runs a program with the loader and the libraries next to it.
+// programScript runs a binary with the loader and the libraries next to it.
 const programScript = `#!/bin/sh
 lib="${0%%/*}/lib"
 export XTABLES_LIBDIR="$lib/xtables"
@@ -73,7 +73,7 @@ func (c Cache) refresh(ctx context.Context) error {
 	return errors.Join(machine.refresh(ctx), release.refresh(ctx))
 }
 
-// debian13Dir is a folder with debian13Programs, which run on any machine.
+// debian13Dir is a directory with debian13Programs, which run on any machine.
 func (c Cache) debian13Dir(ctx context.Context) (string, error) {
 	release, err := c.release(ctx, debian13)
 	if err != nil {
@@ -95,7 +95,7 @@ func (c Cache) debian13Dir(ctx context.Context) (string, error) {
 	return dir, nil
 }
 
-// preparePrograms fills dir with debian13Programs: scripts, and a folder with
+// preparePrograms fills dir with debian13Programs: scripts, and a directory with
 // what they run.
 func preparePrograms(ctx context.Context, packages []debianPackage, dir string) error {
 	tree, lib := filepath.Join(dir, "package"), filepath.Join(dir, "lib")
@@ -162,7 +162,7 @@ func librariesOf(ctx context.Context, tree string, files []string) ([]string, er
 	return slices.Collect(maps.Keys(needed)), nil
 }
 
-// copyFiles copies files to a folder, which it makes. Links are followed.
+// copyFiles copies files to a directory, which it makes. Links are followed.
 func copyFiles(ctx context.Context, files []string, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

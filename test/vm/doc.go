@@ -1,4 +1,4 @@
-// Package vm runs test programs on other kernels than the machine's own: those
+// Package vm runs test binaries on other kernels than the machine's own: those
 // that clusters run on are years apart, and each has its own nf_tables and
 // ip_tables.
 //
@@ -17,13 +17,13 @@
 // emulated processor makes a few hundred connections a second, so they say as
 // much as possible with few.
 //
-// Packages and what is made of them are kept in a folder that may be deleted at
+// Packages and what is made of them are kept in a directory that may be deleted at
 // any time: the one that SLUICE_VM_CACHE names, or else sluice-vm in the user's
-// cache folder. Entries carry the version of the package, so that a newer one
+// cache directory. Entries carry the version of the package, so that a newer one
 // takes effect by itself, and processes that run side by side share them.
 //
 // SLUICE_VM_KERNELS names the kernel packages to test on, separated by commas,
 // instead of DefaultKernels.
 //
-// Only amd64 is known here: kernels, programs and qemu are all of that kind.
+// Only amd64 is known here: kernels, binaries and qemu are all of that kind.
 package vm

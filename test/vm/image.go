@@ -30,12 +30,12 @@ var applets = []string{
 	"/sbin/modprobe", "/sbin/poweroff",
 }
 
-// Program is what a guest runs.
+// Program is run by a guest.
 type Program struct {
-	// Args are the path of a static program on this machine and its arguments.
-	// It runs in the guest's folder workDir.
+	// Args are the path of a static binary on this machine and its arguments.
+	// It runs in the guest's directory workDir.
 	Args []string
-	// Files are files and folders of this machine to put next to the program,
+	// Files are files and directories of this machine to put next to the program,
 	// by name there.
 	Files map[string]string
 	// Env are additions to the environment, as "NAME=value".
@@ -43,9 +43,9 @@ type Program struct {
 }
 
 const (
-	// workDir is the guest's folder with the program and its files.
+	// workDir is the guest's directory with the program and its files.
 	workDir = "/work"
-	// programsDir is where init looks for programs first.
+	// programsDir is where init looks for binaries first.
 	programsDir = "/usr/local/debian"
 )
 
@@ -112,7 +112,7 @@ func addTools(ctx context.Context, a *archive) error {
 	return nil
 }
 
-// script is the program as a shell script.
+// script returns the program as a shell script.
 func (p Program) script() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "cd %s\n", workDir)

@@ -1,6 +1,6 @@
 package vm
 
-// iptablesPrograms are the programs of iptables by name, and the files that each
+// iptablesPrograms are the binaries of iptables by name, and the files that each
 // is found in: one for each variant, which goes by the name that it is called.
 var iptablesPrograms = func() map[string]string {
 	files := map[string]string{

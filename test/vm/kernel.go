@@ -21,9 +21,9 @@ const KernelsVariable = "SLUICE_VM_KERNELS"
 // offers next to it. The cloud flavour is small and knows all of the network.
 var DefaultKernels = []string{"linux-image-cloud-amd64", "linux-image-6.12-cloud-amd64"}
 
-// moduleFolders are the parts of the kernel's tree of modules that guests get,
+// moduleDirs are the parts of the kernel's tree of modules that guests get,
 // whole: which modules belong together differs between kernels.
-var moduleFolders = []string{
+var moduleDirs = []string{
 	"arch/x86/crypto", "crypto", "lib",
 	"net/802", "net/bridge", "net/core", "net/ipv4", "net/ipv6", "net/key", "net/llc",
 	"net/netfilter", "net/sched", "net/sctp", "net/xfrm",
@@ -34,9 +34,9 @@ var moduleFolders = []string{
 type Kernel struct {
 	Release string // as uname -r says
 	Image   string // path of the kernel
-	modules string // folder with what belongs into /lib/modules/Release
+	modules string // directory with what belongs into /lib/modules/Release
 	busybox string // path of a static busybox
-	// programs is the folder with the programs of the release of Debian that the
+	// programs is the directory with the binaries of the release of Debian that the
 	// kernel is of; empty if that is the machine's.
 	programs string
 }
@@ -66,7 +66,7 @@ func Kernels(ctx context.Context, c Cache, logf func(string, ...any)) ([]Kernel,
 	return kernels, nil
 }
 
-// kernels gets kernels and tells which ones the apt sources do not offer.
+// kernels gets kernels and returns which ones the apt sources do not offer.
 func (c Cache) kernels(ctx context.Context, names []string) (kernels []Kernel, missing []string, err error) {
 	busybox, err := c.busybox(ctx)
 	if err != nil {
@@ -118,7 +118,7 @@ func (c Cache) kernel(ctx context.Context, name string) (Kernel, error) {
 	}
 	release := strings.TrimSuffix(strings.TrimPrefix(p.name, prefix), "-unsigned")
 	choice := fnv.New32()
-	fmt.Fprint(choice, moduleFolders)
+	fmt.Fprint(choice, moduleDirs)
 	entry := fmt.Sprintf("%s-%08x", p.fileName(), choice.Sum32())
 	dir, err := c.entry(entry, func(dir string) error { return prepareKernel(ctx, c, p, release, dir) })
 	if err != nil {
@@ -161,16 +161,16 @@ func prepareKernel(ctx context.Context, c Cache, p debianPackage, release, dir s
 	return err
 }
 
-// moveModules takes moduleFolders out of a kernel's tree. Compressed modules
+// moveModules takes moduleDirs out of a kernel's tree. Compressed modules
 // are unpacked: emulated processors are slow at that.
 func moveModules(ctx context.Context, from, to string) error {
-	for _, folder := range moduleFolders {
-		found, err := filepath.Glob(filepath.Join(from, "kernel", folder) + "*")
+	for _, dir := range moduleDirs {
+		found, err := filepath.Glob(filepath.Join(from, "kernel", dir) + "*")
 		if err != nil {
 			return err
 		}
 		for _, source := range found {
-			target := filepath.Join(to, "kernel", filepath.Dir(folder), filepath.Base(source))
+			target := filepath.Join(to, "kernel", filepath.Dir(dir), filepath.Base(source))
 			if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
 				return err
 			}
@@ -198,7 +198,7 @@ func moveModules(ctx context.Context, from, to string) error {
 	})
 }
 
-// findFile finds the file of that name somewhere in a folder: releases of Debian
+// findFile finds the file of that name somewhere in a directory: releases of Debian
 // differ in where they put it.
 func findFile(dir, name string) (string, error) {
 	found := ""

@@ -20,7 +20,7 @@ import (
 const (
 	// guestTime ends a guest that hangs, also on a very busy machine.
 	guestTime = 20 * time.Minute
-	// programTime ends a program that hangs, and makes it say where. Emulated
+	// programTime ends a command that hangs, and makes it say where. Emulated
 	// guests skip the time in which nothing happens.
 	programTime = "-test.timeout=2m"
 )
@@ -102,7 +102,7 @@ func TestListingsLoadInNftOfDebian13(t *testing.T) {
 	}
 }
 
-// buildPrograms builds the test programs that run in guests.
+// buildPrograms builds the test binaries that run in guests.
 func buildPrograms(t *testing.T) map[string]Program {
 	t.Helper()
 	proxy, err := lab.Binary()
@@ -139,7 +139,7 @@ func buildPrograms(t *testing.T) map[string]Program {
 	return programs
 }
 
-// buildTest builds a package's test program, which needs no libraries.
+// buildTest builds a package's test binary, which needs no libraries.
 func buildTest(t *testing.T, pkg string, flags ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), filepath.Base(pkg)+".test")

@@ -20,12 +20,12 @@ import (
 )
 
 // pictures is for those who changed what the page looks like.
-var pictures = flag.String("pictures", "", "folder to put screenshots of the page into")
+var pictures = flag.String("pictures", "", "directory to put screenshots of the page into")
 
 // metricsAddress is where the proxy shows its page.
 const metricsAddress = "127.0.0.1:10249"
 
-// scaled is what the test changes while the browser looks: the EndpointSlice of
+// scaled is changed by the test while the browser looks: the EndpointSlice of
 // a Service that has one more endpoint each other time.
 const scaled = `apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
@@ -41,21 +41,21 @@ endpoints:
 type site struct {
 	t       *testing.T
 	lab     *lab.Lab
-	folder  string
+	dir     string
 	proxy   *lab.Proxy
 	address string
 }
 
 func newSite(t *testing.T, flags ...string) *site {
 	t.Helper()
-	s := &site{t: t, lab: lab.Start(t), folder: t.TempDir()}
+	s := &site{t: t, lab: lab.Start(t), dir: t.TempDir()}
 	text, err := os.ReadFile("testdata/shop.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.write("shop.yaml", string(text))
 	flags = append([]string{"--cluster-cidr", lab.ClusterCIDRs[0].String(), "--control-socket="}, flags...)
-	if s.proxy, err = s.lab.StartProxy(lab.ProxyOptions{Manifests: s.folder, Flags: flags}); err != nil {
+	if s.proxy, err = s.lab.StartProxy(lab.ProxyOptions{Manifests: s.dir, Flags: flags}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -79,17 +79,17 @@ func (s *site) answers() error {
 
 func (s *site) write(name, text string) {
 	s.t.Helper()
-	if err := os.WriteFile(filepath.Join(s.folder, name), []byte(text), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o644); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// settle waits until the folder is programmed, looking at the log from mark on.
+// settle waits until the directory is programmed, looking at the log from mark on.
 func (s *site) settle(mark int) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	defer cancel()
-	digest, err := lab.Digest(s.folder)
+	digest, err := lab.Digest(s.dir)
 	if err == nil {
 		err = s.proxy.WaitFor(ctx, digest, mark)
 	}

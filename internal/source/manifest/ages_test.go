@@ -17,7 +17,7 @@ func dated(name, clusterIP, created string) string {
 	return strings.Replace(svc(name, clusterIP), "name: "+name, "name: "+name+", creationTimestamp: '"+created+"'", 1)
 }
 
-// history follows a folder step by step.
+// history follows a directory step by step.
 type history struct {
 	*testing.T
 	dir    string
@@ -26,7 +26,7 @@ type history struct {
 }
 
 func newHistory(t *testing.T, files ...string) *history {
-	h := &history{T: t, dir: folder(t, files...), loader: newLoader("", maxFileSize), state: model.NewState()}
+	h := &history{T: t, dir: writeDir(t, files...), loader: newLoader("", maxFileSize), state: model.NewState()}
 	h.load()
 	return h
 }

@@ -23,7 +23,7 @@ func (s *benchSink) Synced()                      {}
 
 // BenchmarkLoad loads a hundred files.
 func BenchmarkLoad(b *testing.B) {
-	dir := benchFolder(b, 100)
+	dir := benchDir(b, 100)
 	b.ReportAllocs()
 	for b.Loop() {
 		content, err := Load(dir, "")
@@ -33,10 +33,10 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
-// BenchmarkChangedFile changes one of as many files as there are Services: told
+// BenchmarkChangedFile changes one of as many files as there are Services: reported
 // by the watch, and found by looking at all of them.
 func BenchmarkChangedFile(b *testing.B) {
-	dir := benchFolder(b, 1)
+	dir := benchDir(b, 1)
 	file := filepath.Join(dir, "05000.yaml")
 	text := func(n int) []byte { return benchText(5000, 5001, 20000+n%2) }
 	b.Run("told", func(b *testing.B) { benchChanges(b, dir, file, text, file) })
@@ -72,8 +72,8 @@ func benchChanges(b *testing.B, path, file string, text func(n int) []byte, told
 	}
 }
 
-// benchFolder makes a folder of files with some Services each.
-func benchFolder(b *testing.B, each int) string {
+// benchDir makes a directory of files with some Services each.
+func benchDir(b *testing.B, each int) string {
 	b.Helper()
 	dir := b.TempDir()
 	for i := 0; i < benchServices; i += each {

@@ -16,7 +16,7 @@ import (
 	"sluice/internal/source"
 )
 
-// decoded is what a file or a document holds.
+// decoded holds the content of a file or a document.
 type decoded struct {
 	objects   []*object
 	problems  []Problem

@@ -66,7 +66,7 @@ func setWebSlice() model.Event {
 	}}
 }
 
-// Decode is what the content of one file leads to, without looking for objects
+// Decode returns what the content of one file leads to, without looking for objects
 // that are there twice.
 func Decode(file string, data []byte, nodeName string) ([]model.Event, []Problem) {
 	d := decodeFile(file, data, nodeName, nil)

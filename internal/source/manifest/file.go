@@ -21,7 +21,7 @@ const maxFileSize = 64 << 20
 // a second change within the resolution of timestamps does not show.
 const settleTime = 2 * time.Second
 
-// file is what is known of a file. If its content is refused, its objects are those
+// file holds the content of a file. If its content is refused, its objects are those
 // of the last good content.
 type file struct {
 	decoded

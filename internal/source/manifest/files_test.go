@@ -14,7 +14,7 @@ import (
 )
 
 func TestFilesReadElsewhereLoadTheSame(t *testing.T) {
-	folder := t.TempDir()
+	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"node.yaml":      "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.1}]}\n",
 		"below/svc.json": `{"apiVersion":"v1","kind":"Service","metadata":{"name":"web","namespace":"default"},"spec":{"clusterIP":"10.96.0.1","ports":[{"port":80}]}}`,
@@ -22,25 +22,25 @@ func TestFilesReadElsewhereLoadTheSame(t *testing.T) {
 		"empty.yaml":     "",
 		"README.md":      "no manifest",
 	} {
-		path := filepath.Join(folder, name)
+		path := filepath.Join(dir, name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink("/dev/null", filepath.Join(folder, "device.yaml")); err != nil {
+	if err := os.Symlink("/dev/null", filepath.Join(dir, "device.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	want, err := Load(folder, "n1")
+	want, err := Load(dir, "n1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := ReadFiles(folder, 1<<20)
+	files, err := ReadFiles(dir, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := LoadFiles(files, "n1", model.NewState())
 	if want.Objects == 0 || len(want.Problems) == 0 {
-		t.Fatalf("the folder holds %d objects and %d problems", want.Objects, len(want.Problems))
+		t.Fatalf("the directory holds %d objects and %d problems", want.Objects, len(want.Problems))
 	}
 	texts := func(c *Content) (out []string) {
 		for _, p := range c.Problems {
@@ -50,7 +50,7 @@ func TestFilesReadElsewhereLoadTheSame(t *testing.T) {
 		return out
 	}
 	if diff := cmp.Diff(texts(want), texts(got)); diff != "" {
-		t.Errorf("problems of the folder (-) and of its files (+) differ:\n%s", diff)
+		t.Errorf("problems of the directory (-) and of its files (+) differ:\n%s", diff)
 	}
 	if diff := cmp.Diff(want.Events, got.Events, values); diff != "" {
 		t.Error(diff)
@@ -58,16 +58,16 @@ func TestFilesReadElsewhereLoadTheSame(t *testing.T) {
 }
 
 func TestTooMuchToRead(t *testing.T) {
-	folder := t.TempDir()
+	dir := t.TempDir()
 	for _, name := range []string{"a.yaml", "b.yaml"} {
-		if err := os.WriteFile(filepath.Join(folder, name), make([]byte, 60), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), make([]byte, 60), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := ReadFiles(folder, 120); err != nil {
+	if _, err := ReadFiles(dir, 120); err != nil {
 		t.Errorf("120 bytes: %v", err)
 	}
-	if _, err := ReadFiles(folder, 119); !errors.Is(err, ErrTooMuch) {
+	if _, err := ReadFiles(dir, 119); !errors.Is(err, ErrTooMuch) {
 		t.Errorf("119 bytes: %v, want %v", err, ErrTooMuch)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"sluice/internal/filewatch"
 )
 
-// listing is what there is to read, and what to watch for it to change.
+// listing holds the files to read, and what to watch for changes.
 type listing struct {
 	entries []entry // by name
 	watch   filewatch.Set

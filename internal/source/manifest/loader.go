@@ -11,7 +11,7 @@ import (
 	"sluice/internal/model"
 )
 
-// Content is what a path holds.
+// Content holds what was loaded from a path.
 type Content struct {
 	Events   []model.Event // what changed since the last time
 	Files    int

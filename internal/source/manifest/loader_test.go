@@ -13,8 +13,8 @@ import (
 	"sluice/internal/model"
 )
 
-// folder makes a folder of files, given as name and content in turn.
-func folder(t *testing.T, files ...string) string {
+// writeDir makes a directory of files, given as name and content in turn.
+func writeDir(t *testing.T, files ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for i := 0; i < len(files); i += 2 {
@@ -39,7 +39,7 @@ func digest(t *testing.T, path string) string {
 }
 
 func TestLoad(t *testing.T) {
-	dir := folder(t, "a.yaml", web, "b.yaml", webSlice)
+	dir := writeDir(t, "a.yaml", web, "b.yaml", webSlice)
 	got, err := Load(dir, "")
 	must(t, err)
 	if diff := cmp.Diff([]model.Event{setWeb("10.96.0.1"), setWebSlice()}, got.Events, values); diff != "" {
@@ -54,7 +54,7 @@ func TestLoad(t *testing.T) {
 }
 
 func TestDigestFollowsNamesAndContents(t *testing.T) {
-	base := digest(t, folder(t, "a.yaml", "1", "b.yaml", "2"))
+	base := digest(t, writeDir(t, "a.yaml", "1", "b.yaml", "2"))
 	for _, tt := range []struct {
 		name  string
 		files []string
@@ -67,7 +67,7 @@ func TestDigestFollowsNamesAndContents(t *testing.T) {
 		{"contents exchanged", []string{"a.yaml", "2", "b.yaml", "1"}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := digest(t, folder(t, tt.files...))
+			got := digest(t, writeDir(t, tt.files...))
 			if (got == base) != tt.same {
 				t.Errorf("digests %s and %s", base, got)
 			}
@@ -76,7 +76,7 @@ func TestDigestFollowsNamesAndContents(t *testing.T) {
 }
 
 func TestOnlyDifferencesAreHandedOver(t *testing.T) {
-	dir := folder(t, "a.yaml", web+"---\n"+webSlice, "b.yaml", svc("b", "10.96.0.2"), "n.yaml", "{apiVersion: v1, kind: Node, metadata: {name: me}}",
+	dir := writeDir(t, "a.yaml", web+"---\n"+webSlice, "b.yaml", svc("b", "10.96.0.2"), "n.yaml", "{apiVersion: v1, kind: Node, metadata: {name: me}}",
 		"c.yaml", "{apiVersion: networking.k8s.io/v1, kind: ServiceCIDR, metadata: {name: c}, spec: {cidrs: [10.96.0.0/16]}}")
 	l := newLoader("me", maxFileSize)
 	now := time.Now()
@@ -105,7 +105,7 @@ func TestOnlyDifferencesAreHandedOver(t *testing.T) {
 }
 
 func TestFirstOfTwoEqualObjectsIsUsed(t *testing.T) {
-	dir := folder(t, "a.yaml", svc("web", "10.96.0.1")+"---\n"+svc("web", "10.96.0.2"), "b.yaml", "# twice\n---\n"+svc("web", "10.96.0.3"))
+	dir := writeDir(t, "a.yaml", svc("web", "10.96.0.1")+"---\n"+svc("web", "10.96.0.2"), "b.yaml", "# twice\n---\n"+svc("web", "10.96.0.3"))
 	l := newLoader("", maxFileSize)
 	got := loadWith(t, l, dir, time.Now())
 	if diff := cmp.Diff([]model.Event{setWeb("10.96.0.1")}, got.Events, values); diff != "" {
@@ -147,7 +147,7 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			dir := folder(t, "good.yaml", web)
+			dir := writeDir(t, "good.yaml", web)
 			must(t, tt.make(filepath.Join(dir, "bad.yaml")))
 			got := loadWith(t, newLoader("", 1000), dir, time.Now())
 			if len(got.Events) != 1 || len(got.Problems) != 1 {
@@ -161,7 +161,7 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 }
 
 func TestLinksInCirclesAreReadOnce(t *testing.T) {
-	dir := folder(t, "a.yaml", web)
+	dir := writeDir(t, "a.yaml", web)
 	must(t, os.Symlink(".", filepath.Join(dir, "self")))
 	must(t, os.Symlink("loop.yaml", filepath.Join(dir, "loop.yaml")))
 	got, err := Load(dir, "")
@@ -172,7 +172,7 @@ func TestLinksInCirclesAreReadOnce(t *testing.T) {
 }
 
 func TestFileChangedTwiceInOneTick(t *testing.T) {
-	dir := folder(t, "a.yaml", svc("web", "10.96.0.1"))
+	dir := writeDir(t, "a.yaml", svc("web", "10.96.0.1"))
 	l := newLoader("", maxFileSize)
 	loadWith(t, l, dir, time.Now())
 	// Make the identity of the new content look like that of the old one.
@@ -187,7 +187,7 @@ func TestFileChangedTwiceInOneTick(t *testing.T) {
 }
 
 func TestFileLeftAloneIsNotReadAgain(t *testing.T) {
-	dir := folder(t, "a.yaml", svc("web", "10.96.0.1"))
+	dir := writeDir(t, "a.yaml", svc("web", "10.96.0.1"))
 	l := newLoader("", maxFileSize)
 	later := time.Now().Add(time.Hour)
 	loadWith(t, l, dir, later)
@@ -199,7 +199,7 @@ func TestFileLeftAloneIsNotReadAgain(t *testing.T) {
 }
 
 func TestFileGoneSinceListingIsListedAgain(t *testing.T) {
-	dir := folder(t, "a.yaml", web, "b.yaml", svc("b", "10.96.0.2"))
+	dir := writeDir(t, "a.yaml", web, "b.yaml", svc("b", "10.96.0.2"))
 	listing, err := list(dir)
 	must(t, err)
 	must(t, os.Remove(filepath.Join(dir, "b.yaml")))
@@ -215,7 +215,7 @@ func TestFileGoneSinceListingIsListedAgain(t *testing.T) {
 // TestOnlyChangedDocumentsAreDecoded looks at values, which are new if a document
 // was decoded.
 func TestOnlyChangedDocumentsAreDecoded(t *testing.T) {
-	dir := folder(t, "a.yaml", svc("a", "10.96.0.1")+"---\n"+svc("b", "10.96.0.2")+"---\n"+svc("c", "10.96.0.3")+"---\nkind: [\n")
+	dir := writeDir(t, "a.yaml", svc("a", "10.96.0.1")+"---\n"+svc("b", "10.96.0.2")+"---\n"+svc("c", "10.96.0.3")+"---\nkind: [\n")
 	l := newLoader("", maxFileSize)
 	first := loadWith(t, l, dir, time.Now())
 	before := l.files["a.yaml"].objects

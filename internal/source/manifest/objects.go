@@ -24,7 +24,7 @@ type object struct {
 	removed  bool // its file no longer holds it
 }
 
-// identity tells objects apart.
+// identity is the key of an object.
 type identity struct {
 	kind string
 	name model.Name

@@ -19,7 +19,7 @@ import (
 	"sluice/internal/source"
 )
 
-// mess changes the files of a folder at random.
+// mess changes the files of a directory at random.
 type mess struct {
 	*testing.T
 	*rand.Rand
@@ -103,7 +103,7 @@ func (m *mess) edit(name string) {
 	m.write(name, strings.Join(documents, "---\n"))
 }
 
-// change does one thing to the folder. What cannot be done now is left.
+// change does one thing to the directory. What cannot be done now is left.
 func (m *mess) change() {
 	switch m.IntN(12) {
 	case 0, 1:
@@ -139,7 +139,7 @@ func (m *mess) regular(name string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// spoil puts something in the folder that is no file.
+// spoil puts something in the directory that is no file.
 func (m *mess) spoil() {
 	switch {
 	case m.sound:
@@ -152,8 +152,8 @@ func (m *mess) spoil() {
 	}
 }
 
-// simple puts a folder together without an index: whatever it takes is done
-// anew each time. It remembers only what was good in a file before, and what was
+// simple loads a directory without an index: everything is done
+// again each time. It remembers only what was good in a file before, and what was
 // in force.
 type simple struct {
 	limit    int64
@@ -238,7 +238,7 @@ func (s *simple) choose(all []found) {
 	s.loads++
 }
 
-// rank tells how much an object is what was in force before: in the same file and
+// rank returns how closely an object continues the one in force before: in the same file and
 // the same, in the same file, the same in another file, or not at all.
 func (f found) rank(last found) int {
 	alike := cmp.Equal(f.events, last.events, values)
@@ -342,7 +342,7 @@ func TestRandomChangesAreNoticed(t *testing.T) {
 			m.change()
 		}
 		want := heldBy(t, f.path)
-		f.eventually("the state of the folder", func() bool {
+		f.eventually("the state of the directory", func() bool {
 			f.sink.mu.Lock()
 			defer f.sink.mu.Unlock()
 			return want.admits(f.sink.state, f.sink.state.Refused())
@@ -350,7 +350,7 @@ func TestRandomChangesAreNoticed(t *testing.T) {
 	}
 }
 
-// held is what a folder holds: all definitions of each value, for which of them is
+// held holds the content of a directory: all definitions of each value, for which of them is
 // in force depends on when they were looked at.
 type held struct {
 	values   map[model.Event][]model.Event
@@ -379,7 +379,7 @@ func heldBy(t *testing.T, dir string) held {
 	return h
 }
 
-// admits tells whether a state is one that the folder can lead to.
+// admits reports whether a state is one that the directory can lead to.
 func (h held) admits(s *model.State, refused []model.Problem) bool {
 	got := all(s)
 	for _, e := range got {

@@ -148,9 +148,9 @@ func TestServicesThatAreRefused(t *testing.T) {
 		{name: "an unknown internal policy", old: ip, new: ip + "\n  internalTrafficPolicy: Near", fields: []string{"spec.internalTrafficPolicy"}},
 		{name: "an unknown external policy", old: ip, new: ip + "\n  externalTrafficPolicy: Near", fields: []string{"spec.externalTrafficPolicy"}},
 		{name: "an unknown affinity", old: ip, new: ip + "\n  sessionAffinity: Cookie", fields: []string{"spec.sessionAffinity"}},
-		{name: "a time-out without affinity", old: ip, new: ip + "\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 5}}", fields: []string{"spec.sessionAffinityConfig"}},
+		{name: "a timeout without affinity", old: ip, new: ip + "\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 5}}", fields: []string{"spec.sessionAffinityConfig"}},
 		{
-			name: "a time-out out of range", old: ip, fields: []string{"spec.sessionAffinityConfig.clientIP.timeoutSeconds"},
+			name: "a timeout out of range", old: ip, fields: []string{"spec.sessionAffinityConfig.clientIP.timeoutSeconds"},
 			new: ip + "\n  sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 86401}}",
 		},
 	} {

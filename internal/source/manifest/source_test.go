@@ -56,7 +56,7 @@ func (s *sink) updated() int {
 	return len(s.updates)
 }
 
-// refused is what the source said was not taken over.
+// refused returns what the source reported as refused.
 func (s *sink) refused() []model.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,7 +69,7 @@ func (s *sink) isSynced() bool {
 	return s.synced
 }
 
-// fixture is a source with a folder of its own to follow.
+// fixture is a source with a directory of its own to follow.
 type fixture struct {
 	*testing.T
 	dir    string // for the test to fill
@@ -81,7 +81,7 @@ type fixture struct {
 	log []string
 }
 
-// newFixture makes a folder. The source will read a path below it.
+// newFixture makes a directory. The source will read a path below it.
 func newFixture(t *testing.T, path string) *fixture {
 	t.Helper()
 	dir := t.TempDir()
@@ -155,7 +155,7 @@ func (f *fixture) eventually(what string, ok func() bool) {
 	})
 }
 
-// loaded waits until the path, as it is now, was handed over, and checks that
+// loaded waits until the path, as it is now, was sent to the sink, and checks that
 // there are these Services.
 func (f *fixture) loaded(services map[string]string) {
 	f.Helper()
@@ -213,9 +213,9 @@ func TestSameContentAgainChangesNothing(t *testing.T) {
 	}
 }
 
-// TestOnlyChangedPathsAreRead tells the source of one of two files that changed.
+// TestOnlyChangedPathsAreRead notifies the source of some of the files that changed.
 func TestOnlyChangedPathsAreRead(t *testing.T) {
-	dir, err := filepath.EvalSymlinks(folder(t, "a.yaml", svc("a", "10.96.0.1"), "b.yaml", svc("b", "10.96.0.2")))
+	dir, err := filepath.EvalSymlinks(writeDir(t, "a.yaml", svc("a", "10.96.0.1"), "b.yaml", svc("b", "10.96.0.2")))
 	must(t, err)
 	s, watcher := New(Options{Path: dir}), &filewatch.Watcher{}
 	_, err = s.load(watcher, nil)
@@ -286,9 +286,9 @@ func TestPathThatIsALinkIsFollowed(t *testing.T) {
 func TestFolderThatComesAndGoes(t *testing.T) {
 	f := newFixture(t, "up/m")
 	f.start(Options{})
-	f.eventually("reporting the missing folder", func() bool { return len(f.sink.refused()) == 1 })
+	f.eventually("reporting the missing directory", func() bool { return len(f.sink.refused()) == 1 })
 	if f.sink.isSynced() {
-		t.Error("the sink is in sync with a folder that is not there")
+		t.Error("the sink is in sync with a directory that is not there")
 	}
 	f.write("stage/a.yaml", svc("a", "10.96.0.1"))
 	must(t, os.Mkdir(filepath.Join(f.dir, "up"), 0o755))
@@ -299,9 +299,9 @@ func TestFolderThatComesAndGoes(t *testing.T) {
 	}
 
 	must(t, os.Rename(filepath.Join(f.dir, "up"), filepath.Join(f.dir, "away")))
-	f.eventually("reporting the missing folder again", func() bool { return len(f.sink.refused()) == 1 })
+	f.eventually("reporting the missing directory again", func() bool { return len(f.sink.refused()) == 1 })
 	if got := f.sink.services(); len(got) != 1 {
-		t.Errorf("while the folder is away, what it held must stay: %v", got)
+		t.Errorf("while the directory is away, what it held must stay: %v", got)
 	}
 
 	f.write("up/m/b.yaml", svc("b", "10.96.0.2"))

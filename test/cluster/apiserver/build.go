@@ -13,23 +13,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CacheVariable names the environment variable with the folder for binaries.
-// Without it, that is sluice-cluster in the user's cache folder.
+// CacheVariable names the environment variable with the directory for binaries.
+// Without it, that is sluice-cluster in the user's cache directory.
 const CacheVariable = "SLUICE_CLUSTER_CACHE"
 
-// Binaries are the paths of the programs that a Server runs, of upstream's
-// kube-proxy, and of the one of this module that tells what that knows.
+// Binaries are the paths of the binaries that a Server runs, of upstream's
+// kube-proxy, and of the one of this module that prints what that knows.
 type Binaries struct {
 	Etcd, APIServer, KubeProxy, Upstream string
 }
 
-// component is a program that is built from a module.
+// component is a binary that is built from a module.
 type component struct {
 	name    string
 	module  string
 	pkg     string
 	version string // linker symbol for the module's version, if it has one
-	// own is a program of this module, which may change while the version does not.
+	// own is a binary of this module, which may change while the version does not.
 	own bool
 }
 
@@ -95,7 +95,7 @@ func (c component) cached(ctx context.Context, cache string, report func(string)
 	if c.own {
 		return path, c.buildTo(ctx, version, path)
 	}
-	if exists(path) { // built by somebody else while this process waited
+	if exists(path) { // built by another process while this process waited
 		return path, nil
 	}
 	report(fmt.Sprintf("Building %s %s into %s, once", c.name, version, dir))

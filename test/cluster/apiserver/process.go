@@ -20,7 +20,7 @@ type process struct {
 	err  error         // how it ended
 }
 
-// start starts a program. Its output is added to the log.
+// start starts a process. Its output is added to the log.
 func start(name, path, log string, args []string) (*process, error) {
 	output, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -39,7 +39,7 @@ func start(name, path, log string, args []string) (*process, error) {
 
 // attend starts the process and waits for its end, all on one thread: to the
 // kernel, the parent whose death kills the child is a thread, and threads of Go
-// may end when somebody else has locked them.
+// may end when another process has locked them.
 func (p *process) attend(output *os.File, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

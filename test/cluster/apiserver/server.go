@@ -19,15 +19,15 @@ import (
 // patience is how long a start may take on a busy machine.
 const patience = 3 * time.Minute
 
-// Options say how a server is set up.
+// Options configures a server.
 type Options struct {
-	// Binaries are what to run; those that Build returns if empty.
+	// Binaries are the binaries to run; those that Build returns if empty.
 	Binaries Binaries
 	// ServiceCIDRs are where cluster IPs are allocated, at most one range per
 	// family.
 	ServiceCIDRs []netip.Prefix
 	// Advertise is the address of the only endpoint of the Service
-	// default/kubernetes. The API server listens on loopback whatever it says.
+	// default/kubernetes. The API server always listens on loopback.
 	Advertise netip.Addr
 	// Flags are added to those of the API server.
 	Flags []string
@@ -46,7 +46,7 @@ type Server struct {
 }
 
 // Start starts a server and waits until it is ready. The caller must Close it. It
-// is hardened as some clusters are: nobody may do more than his own role allows.
+// is hardened as some clusters are: no user may do more than its own role allows.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	if o.Binaries == (Binaries{}) {
 		built, err := Build(ctx, func(string) {})
@@ -100,7 +100,7 @@ func (s *Server) Addr() netip.AddrPort { return netip.AddrPortFrom(loopback, s.p
 // Admin is a client that may do everything.
 func (s *Server) Admin() kubernetes.Interface { return s.admin }
 
-// ready tells why the API server cannot be used yet. It makes its own Service
+// ready returns why the API server cannot be used yet. It makes its own Service
 // only after it has declared itself ready, and that service's endpoint last.
 func (s *Server) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -182,7 +182,7 @@ func (s *Server) flags() []string {
 		"--service-account-signing-key-file=" + s.path("tokens.key"),
 		"--authorization-mode=RBAC",
 		"--allow-privileged", // as everywhere: proxies and networks are pods of clusters
-		// Otherwise Stop takes a minute whenever somebody watches.
+		// Otherwise Stop takes a minute while there are watches.
 		"--shutdown-watch-termination-grace-period=5s",
 	}, s.options.Flags...)
 }
@@ -191,7 +191,7 @@ func (s *Server) path(name string) string { return filepath.Join(s.dir, name) }
 
 var loopback = netip.MustParseAddr("127.0.0.1")
 
-// freePort returns a port that nobody listens on. It is below those that the
+// freePort returns a port that is free. It is below those that the
 // kernel gives to clients and those of node ports, so that it is still free
 // when a server comes back after a while.
 func freePort() (uint16, error) {

@@ -319,7 +319,7 @@ func testCompaction(t *testing.T, s *Server) {
 	}
 }
 
-// watchFrom tells how a watch from an old version fails, which the API server
+// watchFrom returns how a watch from an old version fails, which the API server
 // may say at once or as an event.
 func watchFrom(t *testing.T, s *Server, version string) error {
 	t.Helper()

@@ -48,7 +48,7 @@ func (s *Server) denyDiscovery(ctx context.Context) error {
 	return nil
 }
 
-// Config is how programs written in Go connect as a user, without a limit on
+// Config is how Go clients connect as a user, without a limit on
 // their pace and without warnings in their logs.
 func (s *Server) Config(u User) (*rest.Config, error) {
 	id, err := s.authority.client(u)
@@ -68,7 +68,7 @@ func (s *Server) Config(u User) (*rest.Config, error) {
 	}, nil
 }
 
-// Kubeconfig writes a file with which other programs connect as a user, and
+// Kubeconfig writes a file with which other clients connect as a user, and
 // returns its path. Close removes it.
 func (s *Server) Kubeconfig(u User) (string, error) {
 	config, err := s.Config(u)

@@ -9,9 +9,9 @@ import (
 // header begins a configuration file.
 const header = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
 
-// input is what both kube-proxies are given.
+// input is passed to both kube-proxies.
 type input struct {
-	// name is what the list of differences knows it by.
+	// name identifies it in the list of differences.
 	name string
 	// file is the configuration file, and none if it is nil.
 	file *string
@@ -96,7 +96,7 @@ var (
 type field struct {
 	path, flag string
 	kind       kind
-	// with is what else the file must say for the field to count.
+	// with are other fields that the file must have for the field to count.
 	with string
 }
 

@@ -34,7 +34,7 @@ const (
 	perCheck = 100
 )
 
-// outcome is what a kube-proxy makes of an input.
+// outcome is the result of a kube-proxy for an input.
 type outcome struct {
 	refused string // why, and empty if it was accepted
 	inForce map[string]string
@@ -75,12 +75,12 @@ func TestConfigurationMatchesUpstream(t *testing.T) {
 	t.Logf("%d inputs, %d of them by upstream's binary; known differences: %v", len(all), checked, used)
 }
 
-// anyNew tells whether there is a difference that is not known, or was not seen yet.
+// anyNew reports whether there is a difference that is not known, or was not seen yet.
 func anyNew(used map[string]int, in input, found []difference) bool {
 	return slices.ContainsFunc(found, func(d difference) bool { return used[knownAs(in, d)] == 0 })
 }
 
-// bench runs kube-proxies on inputs, in a folder of files.
+// bench runs kube-proxies on inputs, in a directory of files.
 type bench struct {
 	*testing.T
 	dir, upstream, binary string
@@ -124,7 +124,7 @@ func (b *bench) args(who string, i int, in input) []string {
 	return append(args, in.args...)
 }
 
-// written is what a kube-proxy that ended without an error wrote.
+// written returns what a kube-proxy that ended without an error wrote.
 func (b *bench) written(who string, i int) outcome {
 	b.Helper()
 	c := &v1alpha1.KubeProxyConfiguration{}

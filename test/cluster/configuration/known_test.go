@@ -15,7 +15,7 @@ type knownDifference struct {
 	// field is the field that has it, empty for whether the input is accepted. Ours
 	// and upstream are parts of its values, or of what is said then.
 	field, ours, upstream string
-	// doc is what docs/configuration.md says of it.
+	// doc is the text about it in docs/configuration.md.
 	doc string
 }
 

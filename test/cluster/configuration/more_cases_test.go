@@ -71,7 +71,7 @@ func wholeFiles() []input {
 	return all
 }
 
-// kubeadm is what it writes into the ConfigMap of kube-proxy.
+// kubeadm is the content of the ConfigMap that kubeadm writes for kube-proxy.
 const kubeadm = `bindAddress: 0.0.0.0
 bindAddressHardFail: false
 clientConnection:

@@ -6,7 +6,7 @@
 // containers are made by crun, an OCI runtime. There are no cgroups: requests and
 // limits do nothing.
 //
-// A Machine is what a node of a lab lacks to run containers: processes and mounts
+// A Machine adds what a node of a lab lacks to run containers: processes and mounts
 // of its own. Everything that runs or is mounted there ends with it, and it ends
 // with this process, however that ends.
 package kubelet

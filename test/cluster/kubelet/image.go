@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Image is what a stage of a Dockerfile makes: files of an earlier stage, and
+// Image is the result of a stage of a Dockerfile: files of an earlier stage, and
 // nothing else.
 type Image struct {
 	Files      map[string]string // by path in the image, their path in the other stage
@@ -66,7 +66,7 @@ func (i *Image) follow(words []string) error {
 	return fmt.Errorf("what that does to an image is not known here")
 }
 
-// unpack makes the image's root file system in a folder. Built are the files of
+// unpack makes the image's root file system in a directory. Built are the files of
 // the other stage, by their base name.
 func (i *Image) unpack(built map[string]string, root string) error {
 	for to, from := range i.Files {

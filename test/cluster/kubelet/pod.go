@@ -22,7 +22,7 @@ type Pod struct {
 	started int // containers so far
 }
 
-// Options are what a pod is made of.
+// Options configures a pod.
 type Options struct {
 	Client kubernetes.Interface // what the volumes are filled from
 	Pod    *corev1.Pod          // as the API server has it
@@ -51,7 +51,7 @@ type Container struct {
 	id  string
 }
 
-// Container makes a container of the pod anew, as at its start or after its end.
+// Container makes a container of the pod again, as at its start or after its end.
 func (p *Pod) Container(of *corev1.Container) (*Container, error) {
 	p.started++
 	c := &Container{p, fmt.Sprintf("%s-%d", of.Name, p.started)}
@@ -94,7 +94,7 @@ func (c *Container) Signal(ctx context.Context, name string) error {
 	return err
 }
 
-// Process is what the kernel says of the first process of the container: the
+// Process returns what the kernel says of the first process of the container: the
 // fields of /proc/PID/status.
 func (c *Container) Process(ctx context.Context) (map[string]string, error) {
 	m := c.pod.machine

@@ -23,7 +23,7 @@ func security(c *corev1.Container) *corev1.SecurityContext {
 
 func privileged(c *corev1.Container) bool { return ptr.Deref(security(c).Privileged, false) }
 
-// user is who the container runs as. The image names nobody, which means root.
+// user is who the container runs as. The image names no user, which means root.
 func user(pod *corev1.Pod, c *corev1.Container) specs.User {
 	all := pod.Spec.SecurityContext
 	if all == nil {

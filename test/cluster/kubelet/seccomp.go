@@ -33,7 +33,7 @@ type condition struct {
 	Caps   []string `json:"caps"`
 }
 
-// admits tells whether a rule with these includes is for a container.
+// admits reports whether a rule with these includes is for a container.
 func (c condition) admits(capabilities []string) bool {
 	if len(c.Arches) > 0 && !slices.Contains(c.Arches, runtime.GOARCH) {
 		return false
@@ -41,7 +41,7 @@ func (c condition) admits(capabilities []string) bool {
 	return !slices.ContainsFunc(c.Caps, func(name string) bool { return !slices.Contains(capabilities, name) })
 }
 
-// rejects tells whether a rule with these excludes is not for a container.
+// rejects reports whether a rule with these excludes is not for a container.
 func (c condition) rejects(capabilities []string) bool {
 	return slices.Contains(c.Arches, runtime.GOARCH) ||
 		slices.ContainsFunc(c.Caps, func(name string) bool { return slices.Contains(capabilities, name) })
@@ -67,7 +67,7 @@ func (p *Pod) seccomp(c *corev1.Container, capabilities []string) (*specs.LinuxS
 	if err := json.Unmarshal(text, &all); err != nil {
 		return nil, fmt.Errorf("%s: %w", defaultProfile, err)
 	}
-	// No architectures: the machine's own is what the runtime takes then.
+	// No architectures: the runtime then uses the machine's own.
 	filter := &specs.LinuxSeccomp{DefaultAction: all.DefaultAction, DefaultErrnoRet: all.DefaultErrnoRet}
 	for _, rule := range all.Syscalls {
 		if rule.Includes.admits(capabilities) && !rule.Excludes.rejects(capabilities) {

@@ -14,7 +14,7 @@ import (
 // specVersion is one that older runtimes know. Nothing here needs a newer one.
 const specVersion = "1.0.2"
 
-// spec is what the runtime is told of a container.
+// spec returns the runtime's configuration of a container.
 func (p *Pod) spec(c *corev1.Container) (*specs.Spec, error) {
 	process, err := p.process(c)
 	if err != nil {
@@ -116,7 +116,7 @@ func expand(command, env []string) []string {
 	return out
 }
 
-// mounts are what every container has, and the pod's volumes.
+// mounts returns what every container has, and the pod's volumes.
 func (p *Pod) mounts(c *corev1.Container) ([]specs.Mount, error) {
 	mounts := kernelMounts(privileged(c))
 	for _, m := range c.VolumeMounts {
@@ -133,7 +133,7 @@ func (p *Pod) mounts(c *corev1.Container) ([]specs.Mount, error) {
 	return mounts, nil
 }
 
-// kernelMounts are what runtimes mount in every container.
+// kernelMounts returns what runtimes mount in every container.
 func kernelMounts(privileged bool) []specs.Mount {
 	sys := []string{"nosuid", "noexec", "nodev", "ro"}
 	if privileged {

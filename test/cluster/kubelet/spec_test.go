@@ -152,7 +152,7 @@ func TestVolumeChangesAtOnce(t *testing.T) {
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 3 {
-		t.Errorf("there are %v, %v, want the file, the link to the folder and the folder", entries, err)
+		t.Errorf("there are %v, %v, want the file, the link to the directory and the directory", entries, err)
 	}
 }
 

@@ -3,5 +3,5 @@
 // between the two: the tunnel listens in the host's namespace, and copies.
 //
 // Because every byte passes through it, a tunnel can also be what goes wrong
-// between a program and its server: Slow, Stall, Forget and Cut.
+// between a client and its server: Slow, Stall, Forget and Cut.
 package tunnel

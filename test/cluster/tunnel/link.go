@@ -15,7 +15,7 @@ type link struct {
 	near, far net.Conn
 	once      sync.Once
 	ended     chan struct{}
-	forgotten atomic.Bool // nothing passes any more, and nobody is told
+	forgotten atomic.Bool // nothing passes any more, without notice
 }
 
 // close ends both directions in good order: what was written still arrives.
@@ -24,7 +24,7 @@ func (l *link) close() {
 		close(l.ended)
 		for _, end := range []net.Conn{l.near, l.far} {
 			if end != nil {
-				_ = end.Close() // a connection that is gone cannot be told
+				_ = end.Close() // a connection that is gone cannot be notified
 			}
 		}
 	})
@@ -60,7 +60,7 @@ func (t *Tunnel) copy(l *link, to, from net.Conn) {
 	}
 }
 
-// pass waits until the tunnel lets a piece pass, and tells whether the link is
+// pass waits until the tunnel lets a piece pass, and reports whether the link is
 // still there then.
 func (t *Tunnel) pass(l *link) bool {
 	for {

@@ -22,7 +22,7 @@ type Tunnel struct {
 	refused int
 }
 
-// state is what happens to the bytes at present.
+// state says what happens to the bytes at present.
 type state struct {
 	mode    mode
 	delay   time.Duration // of each piece
@@ -147,7 +147,7 @@ func (t *Tunnel) connect(near net.Conn) {
 	t.copy(l, near, far)
 }
 
-// add tells whether the connection may exist.
+// add reports whether the connection may exist.
 func (t *Tunnel) add(l *link) bool {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()

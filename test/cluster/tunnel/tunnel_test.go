@@ -114,7 +114,7 @@ func (c client) say(what string) {
 	}
 }
 
-// hear reads a line, or tells why there is none.
+// hear reads a line, or returns why there is none.
 func (c client) hear(limit time.Duration) (string, error) {
 	if err := c.SetReadDeadline(time.Now().Add(limit)); err != nil {
 		return "", err

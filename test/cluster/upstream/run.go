@@ -43,7 +43,7 @@ func runAll(in io.Reader, out io.Writer) error {
 	}
 }
 
-// answer is what became of a command line.
+// answer is the outcome of a command line.
 type answer struct {
 	Error string
 	// Config is the configuration that the proxy would start with, where the

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// action is what a step does.
+// action is the effect of a step.
 type action interface {
 	run(context.Context, *runner) error
 }

@@ -86,7 +86,7 @@ func (r *runner) onNode(ctx context.Context, command ...string) (string, error) 
 	return node.Run(ctx, lab.Command{Args: command, Dir: r.work})
 }
 
-// kernel is what the mode keeps in the kernel, as text.
+// kernel returns what the mode keeps in the kernel, as text.
 func (r *runner) kernel() (string, error) { return r.kernelOf(r.mode) }
 
 func (r *runner) kernelOf(mode string) (string, error) {
@@ -115,7 +115,7 @@ func parseMode(_ *parser, mode string) (action, error) {
 	}), nil
 }
 
-// proxyLog is what the running proxy has logged.
+// proxyLog returns what the running proxy has logged.
 func (r *runner) proxyLog() (string, error) {
 	if r.proxy == nil {
 		return "", errors.New("no proxy runs")

@@ -18,7 +18,7 @@
 //	service NAME TYPE PORT[:TARGET][/PROTOCOLS]... [FIELD=VALUE]...
 //	                          writes a plain Service into NAME.yaml, or writes it
 //	                          again; its ClusterIPs are those that let gave to NAME
-//	apply FILE...             puts files of the archive into the proxy's folder
+//	apply FILE...             puts files of the archive into the proxy's directory
 //	replace FILE by FILE      gives the first the content of the second, another
 //	                          version of the same objects
 //	remove FILE...            takes them away
@@ -26,7 +26,7 @@
 //	                          writes the EndpointSlices of an applied Service, as
 //	                          the controller would, into endpoints-SERVICE.yaml
 //
-// A port of "service" is there for tcp, udp and sctp unless told otherwise. Its fields
+// A port of "service" is there for tcp, udp and sctp unless the step says otherwise. Its fields
 // are nodePort=N, one for each port, externalIPs=NAMES and ingress=NAMES of pairs of
 // addresses, externalTrafficPolicy=Local, internalTrafficPolicy=Local, and
 // endpoints=HOSTS, which does what the step "endpoints" does. Services with other
@@ -61,7 +61,7 @@
 // FROM is a list of hosts, TO a list of NAME:PORT, where NAME was named by let
 // or is a host, or node1-spare, or of ADDRESS:PORT; lists are separated by commas.
 // Every host is tried to every target, by tcp, udp and sctp, on v4 and v6,
-// unless told otherwise. The verdict is one of
+// unless the step says otherwise. The verdict is one of
 //
 //	answered [by HOSTS] [evenly | sticky | together] [source HOST] [hairpin HOST]
 //	refused, dropped          a reset or ICMP error comes back, or nothing does
@@ -70,9 +70,10 @@
 // "by pod1,pod2" means exactly those two over many connections, each of them at
 // times; pod1:8081 asks for the port as well. With "evenly" they share fairly,
 // with "sticky" all connections of one host to one target go to the same of them,
-// and with "together" those to all targets of the line do. "source client" is what they see; "source node1" is its first address, "source
-// node1-spare" its other one; "source self" is whoever is talking; "hairpin
-// node1" is what an endpoint sees that talks to itself. An expectation that
+// and with "together" those to all targets of the line do. "source client" is the
+// source address that they see; "source node1" is its first address, "source
+// node1-spare" its other one; "source self" is the client itself; "hairpin node1" is
+// the source that an endpoint sees which connects to itself. An expectation that
 // does not hold is tried again for a few seconds.
 //
 //	http FROM -> TO [FAMILIES] STATUS [TEXT]
@@ -83,8 +84,8 @@
 //	                          another endpoint sooner or later: affinity is over
 //	again                     all expectations since the objects or flags last changed
 //	open NAME FROM -> TO [PROTOCOLS] [FAMILIES] [unanswered]
-//	                          opens connections (tcp unless told otherwise), or
-//	                          udp sockets that send and that nobody answers yet
+//	                          opens connections (tcp by default), or
+//	                          udp sockets that send and get no answer yet
 //	alive NAME [by HOST]      they still work, with the endpoint they began with
 //	moved NAME to HOSTS       the same sockets are answered by one of HOSTS now, or
 //	                          by nobody; pod1:8081 asks for the port as well; tried
@@ -94,7 +95,7 @@
 //	traffic FROM -> TO [PROTOCOLS] [FAMILIES]
 //	                          starts background traffic on new and standing connections
 //	lost N                    ends it, and at most N connections were lost
-//	exec HOST COMMAND         runs a shell command there, in a folder with the archive's files
+//	exec HOST COMMAND         runs a shell command there, in a directory with the archive's files
 //	output has TEXT, output lacks TEXT
 //	                          about what the last exec printed
 //

@@ -14,7 +14,7 @@ import (
 	"sluice/test/lab"
 )
 
-// expectation is what must come of flows.
+// expectation is the outcome that flows must have.
 type expectation struct {
 	flows
 	kind    lab.Kind
@@ -27,7 +27,7 @@ type expectation struct {
 	together bool
 }
 
-// loyalty is what a sticky flow of a line has to a host.
+// loyalty identifies a sticky flow of a line.
 type loyalty struct {
 	line *expectation
 	flow lab.Flow
@@ -228,7 +228,7 @@ func (e *expectation) checkOne(r *runner, f lab.Flow, o lab.Outcome) error {
 	return fmt.Errorf("%v: %v, which is not %s", f, o, strings.Join(want, " or "))
 }
 
-// sourceOf names the host that the endpoint saw, and tells a spare address from
+// sourceOf names the host that the endpoint saw, and distinguishes a spare address from
 // its first one.
 func (r *runner) sourceOf(o lab.Outcome) string {
 	owner := r.lab.Owner(o.Source.Addr())

@@ -10,7 +10,7 @@ import (
 	"sluice/test/lab"
 )
 
-// httpExpectation is what HTTP servers must answer.
+// httpExpectation is the answer that HTTP servers must give.
 type httpExpectation struct {
 	flows
 	status int

@@ -10,7 +10,7 @@ import (
 	"sluice/test/lab"
 )
 
-// openUnanswered opens connections that nobody answers yet.
+// openUnanswered opens connections that get no answer yet.
 func (r *runner) openUnanswered(name string, f flows) error {
 	single, err := r.expand(f)
 	if err != nil {

@@ -100,7 +100,7 @@ func findService(files map[string]string, name string) (*corev1.Service, error) 
 	for file, content := range files {
 		for _, document := range documentEnd.Split(content, -1) {
 			var svc corev1.Service
-			// Of other kinds only the kind is of interest, whatever else they hold.
+			// Of other kinds only the kind matters.
 			var kind metav1.TypeMeta
 			if err := yaml.Unmarshal([]byte(document), &kind); err != nil || kind.Kind != "Service" {
 				continue

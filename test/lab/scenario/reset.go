@@ -27,7 +27,7 @@ func parseReset(_ *parser, rest string) (action, error) {
 	}), nil
 }
 
-// wasReset tells whether a client learns that its connection is gone, by
+// wasReset reports whether a client learns that its connection is gone, by
 // waiting for an answer or by asking.
 func (s *session) wasReset(asks bool) error {
 	var err error
@@ -36,7 +36,7 @@ func (s *session) wasReset(asks bool) error {
 	} else {
 		err = s.Listen()
 	}
-	// After a reset, writing tells of a broken pipe.
+	// After a reset, writing fails with a broken pipe.
 	if errors.Is(err, unix.ECONNRESET) || asks && errors.Is(err, unix.EPIPE) {
 		return nil
 	}

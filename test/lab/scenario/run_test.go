@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// standIn is a proxy of a few lines: it loads rules.nft from its folder
+// standIn is a proxy of a few lines: it loads rules.nft from its directory
 // whenever that changes, and logs like the real one. It never removes rules.
 const standIn = `#!/bin/sh
 while :; do

@@ -16,14 +16,14 @@ import (
 	"sluice/test/lab"
 )
 
-// Options say how to run a script.
+// Options configures the run of a script.
 type Options struct {
 	// Mode is the proxy's mode, one of Modes.
 	Mode string
 	// Binary is the path of the proxy; that of package lab if empty.
 	Binary string
 	// Digest computes the digest by which the proxy names the content of its
-	// manifest folder in its log.
+	// manifest directory in its log.
 	Digest func(dir string) (string, error)
 	// Patience is how long a check that fails is tried again, 5 s if zero.
 	Patience time.Duration
@@ -41,7 +41,7 @@ const programming = 20 * time.Second
 type runner struct {
 	Options
 	lab       *lab.Lab
-	work      string // folder with the archive's files
+	work      string // directory with the archive's files
 	manifests string
 
 	mode    string // of the next start
@@ -69,7 +69,7 @@ func (s *Script) Run(ctx context.Context, o Options) (err error) {
 	return r.runSteps(ctx, slices.Concat(s.steps, epilogue))
 }
 
-// newRunner makes the lab and the folders of a script. Its close removes them.
+// newRunner makes the lab and the directories of a script. Its close removes them.
 func (s *Script) newRunner(ctx context.Context, o Options) (*runner, error) {
 	if _, ok := Modes[o.Mode]; !ok {
 		return nil, fmt.Errorf("unknown mode %q: have %v", o.Mode, ModeNames())
@@ -107,7 +107,7 @@ func (r *runner) runSteps(ctx context.Context, steps []step) error {
 	return nil
 }
 
-// close ends whatever a script that failed left running, and removes the lab.
+// close ends what a script that failed left running, and removes the lab.
 func (r *runner) close() error {
 	if r.traffic != nil {
 		r.traffic.Stop()
@@ -172,7 +172,7 @@ func (r *runner) change(ctx context.Context, write map[string]string, remove []s
 	return r.settle(ctx, mark)
 }
 
-// write puts a file into the folder in one piece: the proxy never reads half
+// write puts a file into the directory in one piece: the proxy never reads half
 // of it.
 func (r *runner) write(name, content string) error {
 	scratch := filepath.Join(r.work, "."+name)
@@ -182,7 +182,7 @@ func (r *runner) write(name, content string) error {
 	return os.Rename(scratch, filepath.Join(r.manifests, name))
 }
 
-// settle waits until a running proxy has programmed what is in the folder.
+// settle waits until a running proxy has programmed what is in the directory.
 func (r *runner) settle(ctx context.Context, mark int) error {
 	if r.proxy == nil {
 		return nil
@@ -217,7 +217,7 @@ func (r *runner) leaveNothing(ctx context.Context) error {
 	})
 }
 
-// mentions tells whether an address is in a text, not just as the start of a
+// mentions reports whether an address is in a text, not just as the start of a
 // longer one, nor of a range.
 func mentions(text, address string) bool {
 	return regexp.MustCompile(`(^|[^0-9a-f.:])` + regexp.QuoteMeta(address) + `($|[^0-9a-f.:/]|/32\b|/128\b)`).MatchString(text)

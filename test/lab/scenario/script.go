@@ -122,7 +122,7 @@ func (s *step) modes(line string) (rest string, err error) {
 	return line, nil
 }
 
-// runsIn tells whether the step is for a mode.
+// runsIn reports whether the step is for a mode.
 func (s *step) runsIn(mode string) bool {
 	return (s.only == "" || means(s.only, mode)) && !means(s.except, mode)
 }
@@ -146,7 +146,7 @@ func (p *parser) file(name string) error {
 	return nil
 }
 
-// LoadAll reads all scripts of a folder, in order of their names.
+// LoadAll reads all scripts of a directory, in order of their names.
 func LoadAll(dir string) ([]*Script, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
 	if err != nil {
