@@ -20,9 +20,6 @@ import (
 	"sluice/internal/testkit"
 )
 
-// patience bounds waiting for what must come; a noisy machine may be slow.
-const patience = 30 * time.Second
-
 // hasty retries without much of a pause.
 var hasty = wait.Backoff{Duration: time.Millisecond, Factor: 2, Jitter: 1, Cap: 10 * time.Millisecond, Steps: 10}
 

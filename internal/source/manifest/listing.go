@@ -71,11 +71,12 @@ func (l *listing) dir(dir, prefix string, above []fs.FileInfo) error {
 		return nil
 	}
 	l.dirs[fileIDOf(self).inode] = append(l.dirs[fileIDOf(self).inode], prefix)
+	above = append(above, self)
 	for _, child := range children {
 		if strings.HasPrefix(child.Name(), ".") {
 			continue
 		}
-		if err := l.child(dir, prefix, child, append(above, self)); err != nil {
+		if err := l.child(dir, prefix, child, above); err != nil {
 			return err
 		}
 	}

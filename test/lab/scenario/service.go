@@ -32,7 +32,7 @@ var serviceTypes = []corev1.ServiceType{corev1.ServiceTypeClusterIP, corev1.Serv
 func parseService(p *parser, rest string) (action, error) {
 	words := strings.Fields(rest)
 	if len(words) < 3 {
-		return nil, errors.New("want NAME TYPE PORT[:TARGET][/PROTOCOLS]... [FIELD=VALUE]...")
+		return nil, errors.New("want NAME TYPE PORTS [FIELD=VALUE...], such as web ClusterIP 80:8080/tcp endpoints=pod1")
 	}
 	s := &service{name: words[0], kind: corev1.ServiceType(words[1])}
 	if !slices.Contains(serviceTypes, s.kind) {

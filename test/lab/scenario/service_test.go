@@ -80,7 +80,7 @@ status: {loadBalancer: {ingress: [{ip: 198.18.0.2}, {ip: "2001:db8:18::2"}]}}
 
 func TestServiceErrors(t *testing.T) {
 	for step, want := range map[string]string{
-		"service web":                                              "want NAME TYPE PORT",
+		"service web":                                              "want NAME TYPE PORTS",
 		"service web ExternalName 80":                              `unknown type "ExternalName"`,
 		"service mail ClusterIP 80":                                `"mail" has no addresses: give them by let`,
 		"service web ClusterIP nodePort=1":                         "want a port",
