@@ -14,21 +14,14 @@ import (
 	"sluice/test/lab"
 )
 
-const goodManifests = `
+var goodManifests = `
 apiVersion: v1
 kind: Service
 metadata: {name: good, namespace: default}
 spec:
   clusterIP: 10.96.0.1
   ports: [{port: 80}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: good-1, namespace: default, labels: {kubernetes.io/service-name: good}}
-addressType: IPv4
-ports: [{port: 8080}]
-endpoints: [{addresses: [10.244.1.1], nodeName: node1}]
-`
+` + lab.EndpointSlice("IPv4", "good", "", "pod1")
 
 // serviceWith is a manifest of a Service with these lines in its spec, after a
 // Service that is in order.

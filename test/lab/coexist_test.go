@@ -14,7 +14,7 @@ import (
 // What nftables mode owes to those who use iptables on the same node.
 
 // bothFamilies has a node port with an endpoint on each node.
-const bothFamilies = `
+var bothFamilies = `
 apiVersion: v1
 kind: Node
 metadata: {name: node1}
@@ -29,21 +29,7 @@ spec:
   clusterIPs: [10.96.0.2, "fd00:10:96::2"]
   ipFamilies: [IPv4, IPv6]
   ports: [{port: 80, nodePort: 30080}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: web-4, namespace: default, labels: {kubernetes.io/service-name: web}}
-addressType: IPv4
-ports: [{port: 8080}]
-endpoints: [{addresses: [10.244.1.1], nodeName: node1}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: web-6, namespace: default, labels: {kubernetes.io/service-name: web}}
-addressType: IPv6
-ports: [{port: 8080}]
-endpoints: [{addresses: ["fd00:10:244:1::1"], nodeName: node1}]
-`
+` + lab.EndpointSlice("IPv4", "web", "", "pod1") + lab.EndpointSlice("IPv6", "web", "", "pod1")
 
 // side is one IP family of the lab.
 type side struct {

@@ -14,7 +14,7 @@ import (
 	"sluice/test/lab"
 )
 
-const checkedManifests = `
+var checkedManifests = `
 apiVersion: v1
 kind: Service
 metadata: {name: checked, namespace: default}
@@ -24,14 +24,7 @@ spec:
   externalTrafficPolicy: Local
   healthCheckNodePort: 32001
   ports: [{port: 80, targetPort: 8080, nodePort: 30080}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: checked, namespace: default, labels: {kubernetes.io/service-name: checked}}
-addressType: IPv4
-ports: [{port: 8080}]
-endpoints: [{addresses: [10.244.1.1], nodeName: node1}]
----` + nodeManifest
+` + lab.EndpointSlice("IPv4", "checked", "", "pod1") + `---` + nodeManifest
 
 // Very many connections that are kept open for nothing do not keep others from an answer, on any
 // server of the proxy, and what they take is bounded and given back.

@@ -8,7 +8,7 @@ import (
 	"sluice/test/lab"
 )
 
-const loopbackManifests = `
+var loopbackManifests = `
 apiVersion: v1
 kind: Service
 metadata: {name: web, namespace: default}
@@ -16,14 +16,7 @@ spec:
   type: NodePort
   clusterIP: 10.96.0.1
   ports: [{port: 80, nodePort: 30080}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: web-1, namespace: default, labels: {kubernetes.io/service-name: web}}
-addressType: IPv4
-ports: [{port: 8080}]
-endpoints: [{addresses: [10.244.1.1], nodeName: node1}]
-`
+` + lab.EndpointSlice("IPv4", "web", "", "pod1")
 
 // Node ports on loopback addresses can be switched on and off while the proxy
 // runs. Connections that stand stay.

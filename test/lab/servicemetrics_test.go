@@ -11,7 +11,7 @@ import (
 
 // countedManifests are Services that serve and that refuse, each for another
 // reason.
-const countedManifests = `
+var countedManifests = `
 apiVersion: v1
 kind: Service
 metadata: {name: web, namespace: default}
@@ -44,14 +44,7 @@ spec:
   loadBalancerSourceRanges: [203.0.113.0/24]
   ports: [{name: http, port: 80, targetPort: 8080}]
 status: {loadBalancer: {ingress: [{ip: 198.18.0.12}]}}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: balanced-1, namespace: default, labels: {kubernetes.io/service-name: balanced}}
-addressType: IPv4
-ports: [{name: http, port: 8080}]
-endpoints: [{addresses: [10.244.1.1], nodeName: node1}]
----
+` + lab.EndpointSlice("IPv4", "balanced", "http", "pod1") + `---
 apiVersion: v1
 kind: Service
 metadata: {name: elsewhere, namespace: default}
@@ -62,14 +55,7 @@ spec:
   allocateLoadBalancerNodePorts: false
   ports: [{name: http, port: 80, targetPort: 8080}]
 status: {loadBalancer: {ingress: [{ip: 198.18.0.13}]}}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: elsewhere-1, namespace: default, labels: {kubernetes.io/service-name: elsewhere}}
-addressType: IPv4
-ports: [{name: http, port: 8080}]
-endpoints: [{addresses: [10.244.2.1], nodeName: node2}]
----
+` + lab.EndpointSlice("IPv4", "elsewhere", "http", "remote1") + `---
 apiVersion: networking.k8s.io/v1
 kind: ServiceCIDR
 metadata: {name: kubernetes}

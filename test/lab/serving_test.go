@@ -16,7 +16,7 @@ import (
 )
 
 // dualManifests are a Service of both families.
-const dualManifests = `
+var dualManifests = `
 apiVersion: v1
 kind: Service
 metadata: {name: web, namespace: default}
@@ -25,21 +25,7 @@ spec:
   clusterIPs: [10.96.0.10, "fd00:10:96::10"]
   ipFamilies: [IPv4, IPv6]
   ports: [{name: http, port: 80, targetPort: 8080}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: web-4, namespace: default, labels: {kubernetes.io/service-name: web}}
-addressType: IPv4
-ports: [{name: http, port: 8080}]
-endpoints: [{addresses: [10.244.1.1], nodeName: node1}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: web-6, namespace: default, labels: {kubernetes.io/service-name: web}}
-addressType: IPv6
-ports: [{name: http, port: 8080}]
-endpoints: [{addresses: ["fd00:10:244:1::1"], nodeName: node1}]
-`
+` + lab.EndpointSlice("IPv4", "web", "http", "pod1") + lab.EndpointSlice("IPv6", "web", "http", "pod1")
 
 // ask asks a server on node1 until it answers.
 func ask(t *testing.T, l *lab.Lab, from, address, path string, header ...string) lab.Page {
