@@ -40,13 +40,13 @@ compare: root tools ## Compare what becomes of packets with upstream's kube-prox
 	cd test/cluster && $(GO) run ./prepare
 	cd test/cluster && $(GO) test -count=1 -v -timeout 24h -run '^TestSameFateAsUpstream$$' . -args -seed $(SEED) -seeds $(SEEDS) $(COMPARE_ARGS)
 
-# How long adversities go on, and more arguments, such as
+# How long disruptions go on, and more arguments, such as
 # SOAK_ARGS='-mode nftables -only tampering'.
 TIME      ?= 10m
 SOAK_ARGS ?=
 
 .PHONY: soak
-soak: root tools ## Hold the proxy under traffic and do all to it that can befall one, for TIME (needs root).
+soak: root tools ## Hold the proxy under traffic and disrupt it in every way, for TIME (needs root).
 	$(GO) test -count=1 -v -timeout 0 ./test/soak -args -seed $(SEED) -time $(TIME) $(SOAK_ARGS)
 
 .PHONY: bench

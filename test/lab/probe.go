@@ -67,7 +67,7 @@ func (l *Lab) attempt(f Flow) Outcome {
 	case err == nil:
 		return Outcome{Kind: Answered, Answer: answer}
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		if l.world.saw(sighting{f.Protocol, c.local, f.To}) {
+		if l.world.saw(capture{f.Protocol, c.local, f.To}) {
 			return Outcome{Kind: Passed}
 		}
 		return Outcome{Kind: Dropped}

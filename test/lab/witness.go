@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// witness notes which packets reach the world.
+// witness records which packets reach the world.
 type witness struct {
 	file  *os.File
 	mutex sync.Mutex
-	seen  map[sighting]struct{}
+	seen  map[capture]struct{}
 }
 
-// sighting is a packet that a host sent to an address that no host has.
-type sighting struct {
+// capture is a packet that a host sent to an address that no host has.
+type capture struct {
 	protocol Protocol
 	from, to netip.AddrPort
 }
@@ -36,7 +36,7 @@ func (l *Lab) startWitness() error {
 	if err != nil {
 		return err
 	}
-	l.world = &witness{file: file, seen: map[sighting]struct{}{}}
+	l.world = &witness{file: file, seen: map[capture]struct{}{}}
 	l.onClose(file.Close)
 	go l.world.watch()
 	return nil
@@ -49,7 +49,7 @@ func (w *witness) watch() {
 		if err != nil {
 			return
 		}
-		if s, ok := parseSighting(buffer[:n]); ok {
+		if s, ok := parseCapture(buffer[:n]); ok {
 			w.mutex.Lock()
 			w.seen[s] = struct{}{}
 			w.mutex.Unlock()
@@ -57,17 +57,17 @@ func (w *witness) watch() {
 	}
 }
 
-func (w *witness) saw(s sighting) bool {
+func (w *witness) saw(s capture) bool {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	_, ok := w.seen[s]
 	return ok
 }
 
-// parseSighting reads the headers of an IP packet.
-func parseSighting(b []byte) (sighting, bool) {
+// parseCapture reads the headers of an IP packet.
+func parseCapture(b []byte) (capture, bool) {
 	if len(b) == 0 {
-		return sighting{}, false
+		return capture{}, false
 	}
 	var from, to netip.Addr
 	var protocol byte
@@ -79,11 +79,11 @@ func parseSighting(b []byte) (sighting, bool) {
 		from, to = netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40]))
 		protocol, b = b[6], b[40:]
 	default:
-		return sighting{}, false
+		return capture{}, false
 	}
 	names := map[byte]Protocol{unix.IPPROTO_TCP: TCP, unix.IPPROTO_UDP: UDP, unix.IPPROTO_SCTP: SCTP}
 	name, ok := names[protocol]
-	return sighting{
+	return capture{
 		protocol: name,
 		from:     netip.AddrPortFrom(from, binary.BigEndian.Uint16(b)),
 		to:       netip.AddrPortFrom(to, binary.BigEndian.Uint16(b[2:])),

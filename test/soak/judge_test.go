@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// mostTold limits how much is reported of each kind.
-const mostTold = 8
+// maxListed limits how much is reported of each kind.
+const maxListed = 8
 
 // repeated is how long a connection takes whose first packet was lost, or which had to
 // wait for the machine; which of both it was is not known.
@@ -19,7 +19,7 @@ const repeated = 900 * time.Millisecond
 // judge looks at all that was lost in the chapter.
 func (s *soak) judge() {
 	s.Helper()
-	var losses, moves, lies complaints
+	var losses, moves, lies failures
 	for _, p := range s.traffic.probes {
 		attempts := p.take()
 		s.report.made[kindOf(p)] += len(attempts)
@@ -52,13 +52,13 @@ func (s *soak) judge() {
 	s.windows = slices.DeleteFunc(s.windows, func(w *window) bool { return time.Since(w.until) > 2*attemptsLimit })
 }
 
-// complaints are failures of one kind.
-type complaints []string
+// failures describes failures of one kind.
+type failures []string
 
-func (c *complaints) add(format string, args ...any) { *c = append(*c, fmt.Sprintf(format, args...)) }
+func (c *failures) add(format string, args ...any) { *c = append(*c, fmt.Sprintf(format, args...)) }
 
-// first are so many as one reads.
-func (c complaints) first() []string { return c[:min(len(c), mostTold)] }
+// first returns the first few.
+func (c failures) first() []string { return c[:min(len(c), maxListed)] }
 
 // excused reports whether a window of a kind was open at some time in between.
 func (s *soak) excused(from, until time.Time, kind func(*window) bool) bool {
@@ -68,7 +68,7 @@ func (s *soak) excused(from, until time.Time, kind func(*window) bool) bool {
 }
 
 // judgeClaims holds what the proxy said of itself against what became of packets.
-func (s *soak) judgeClaims(p *probe, attempts []*attempt, lies *complaints) {
+func (s *soak) judgeClaims(p *probe, attempts []*attempt, lies *failures) {
 	s.Helper()
 	if !p.fresh || p.want != "answered" {
 		return

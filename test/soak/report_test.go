@@ -15,7 +15,7 @@ type report struct {
 	made        map[string]int
 	excusedLost map[string]int
 	unexcused   map[string]int
-	slow        complaints
+	slow        failures
 	times       map[string][]time.Duration
 	changes     atomic.Int64
 	early, lies int // that all is well, after the limit and after the slack

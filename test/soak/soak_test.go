@@ -21,9 +21,9 @@ import (
 
 var (
 	seed     = flag.Uint64("seed", 12, "seed of what happens when")
-	duration = flag.Duration("time", 18*time.Second, "how long adversities go on")
+	duration = flag.Duration("time", 18*time.Second, "how long disruptions go on")
 	survey   = flag.Bool("survey", false, "do not stop after a chapter with failures")
-	only     = flag.String("only", "", "adversities to draw from, by the beginnings of their names, separated by commas")
+	only     = flag.String("only", "", "disruptions to draw from, by the beginnings of their names, separated by commas")
 	mode     = flag.String("mode", "", "mode to stay in, one of "+strings.Join(scenario.ModeNames(), ", "))
 )
 
@@ -67,7 +67,7 @@ func TestAdversity(t *testing.T) {
 	t.Log(s.report.String())
 }
 
-// soak is a proxy under adversity.
+// soak is a proxy under disruption.
 type soak struct {
 	*testing.T
 	*node
@@ -89,7 +89,7 @@ type soak struct {
 	began   time.Time
 }
 
-// window is the time of an adversity.
+// window is the time of an disruption.
 type window struct {
 	name        string
 	from, until time.Time
@@ -226,7 +226,7 @@ func (s *soak) open(name string) *window {
 
 func (w *window) close() { w.until = time.Now() }
 
-// chapter lets adversities happen until a time, and then looks at what came of it.
+// chapter lets disruptions happen until a time, and then looks at what came of it.
 func (s *soak) chapter(deck *deck, until time.Time) {
 	s.Helper()
 	s.mutex.Lock()

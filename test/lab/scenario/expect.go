@@ -27,8 +27,8 @@ type expectation struct {
 	together bool
 }
 
-// loyalty identifies a sticky flow of a line.
-type loyalty struct {
+// stickyFlow identifies a sticky flow of a line.
+type stickyFlow struct {
 	line *expectation
 	flow lab.Flow
 }
@@ -184,7 +184,7 @@ func (e *expectation) checkSticky(r *runner, f lab.Flow, counts map[string]int) 
 	if len(counts) > 1 {
 		return fmt.Errorf("%v: not sticky: answered by %v", f, counts)
 	}
-	client := loyalty{e, f}
+	client := stickyFlow{e, f}
 	if e.together {
 		client.flow.To = netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
 		if f.To.Addr().Is6() {
@@ -192,7 +192,7 @@ func (e *expectation) checkSticky(r *runner, f lab.Flow, counts map[string]int) 
 		}
 	}
 	for name := range counts {
-		for _, known := range []map[loyalty]string{r.stuck, r.sticking} {
+		for _, known := range []map[stickyFlow]string{r.stuck, r.sticking} {
 			if before, ok := known[client]; ok && name != before {
 				return fmt.Errorf("%v: not sticky: answered by %s, and before by %s", f, name, before)
 			}

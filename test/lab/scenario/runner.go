@@ -50,10 +50,10 @@ type runner struct {
 	flags   []string
 
 	proxy        *lab.Proxy
-	logs         []string           // of proxies that ended
-	expectations []action           // since the objects last changed, each once
-	stuck        map[loyalty]string // whom sticky flows stayed with so far
-	sticking     map[loyalty]string // what a check under way adds to that
+	logs         []string              // of proxies that ended
+	expectations []action              // since the objects last changed, each once
+	stuck        map[stickyFlow]string // whom sticky flows stayed with so far
+	sticking     map[stickyFlow]string // what a check under way adds to that
 	sessions     map[string][]*session
 	traffic      *lab.Traffic
 	output       string
@@ -84,7 +84,7 @@ func (s *Script) newRunner(ctx context.Context, o Options) (*runner, error) {
 	r := &runner{
 		Options: o, lab: l, mode: o.Mode,
 		names: map[string][2]netip.Addr{}, applied: map[string]string{}, sessions: map[string][]*session{},
-		stuck: map[loyalty]string{}, sticking: map[loyalty]string{},
+		stuck: map[stickyFlow]string{}, sticking: map[stickyFlow]string{},
 		flags: []string{fmt.Sprintf("--cluster-cidr=%v,%v", lab.ClusterCIDRs[0], lab.ClusterCIDRs[1])},
 	}
 	if err := r.prepare(ctx, s); err != nil {

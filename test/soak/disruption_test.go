@@ -15,17 +15,17 @@ import (
 	"sluice/test/lab/scenario"
 )
 
-// adversity is something that happens to the proxy.
-type adversity struct {
+// disruption is something that happens to the proxy.
+type disruption struct {
 	name string
 	// copies is how often it is in the deck.
 	copies int
 	do     func(*soak, *window) error
 }
 
-// adversities are all there are.
-func adversities() []adversity {
-	return []adversity{
+// disruptions are all there are.
+func disruptions() []disruption {
+	return []disruption{
 		{"kill -9", 2, (*soak).kill},
 		{"killed while it starts", 1, (*soak).killStarting},
 		{"SIGTERM", 1, (*soak).restart},
@@ -43,15 +43,15 @@ func adversities() []adversity {
 	}
 }
 
-// deck deals adversities at random, but none very often before another.
+// deck deals disruptions at random, but none very often before another.
 type deck struct {
-	all, left []adversity
+	all, left []disruption
 }
 
 func (s *soak) deck() *deck {
 	s.Helper()
 	d := &deck{}
-	for _, a := range adversities() {
+	for _, a := range disruptions() {
 		chosen := *only == "" || slices.ContainsFunc(strings.Split(*only, ","), func(name string) bool { return strings.HasPrefix(a.name, name) })
 		if !chosen || a.name == "other mode" && *mode != "" {
 			continue
@@ -61,12 +61,12 @@ func (s *soak) deck() *deck {
 		}
 	}
 	if len(d.all) == 0 {
-		s.Fatalf("no adversity is called %q", *only)
+		s.Fatalf("no disruption is called %q", *only)
 	}
 	return d
 }
 
-func (d *deck) draw(s *soak) adversity {
+func (d *deck) draw(s *soak) disruption {
 	if len(d.left) == 0 {
 		d.left = slices.Clone(d.all)
 		s.rng.Shuffle(len(d.left), func(i, j int) { d.left[i], d.left[j] = d.left[j], d.left[i] })
