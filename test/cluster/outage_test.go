@@ -170,7 +170,7 @@ func TestSlowConnectionIsEnough(t *testing.T) {
 
 // An API server that cannot be reached is reported everywhere, and so is its
 // return.
-func TestAnOutageIsToldEverywhere(t *testing.T) {
+func TestOutageIsReported(t *testing.T) {
 	s := startWithoutProxy(t)
 	web := s.create("web", "pod1")
 	socket := filepath.Join(t.TempDir(), "control")

@@ -24,7 +24,7 @@ current-context: x
 
 // An API server that cannot be reached is asked for ever. That is said once, and
 // load balancers learn of it, while the proxy stays alive.
-func TestUnreachableAPIServerIsTold(t *testing.T) {
+func TestUnreachableAPIServerIsReported(t *testing.T) {
 	s := &site{TB: t, lab: lab.Start(t)}
 	path, err := binary()
 	if err != nil {
@@ -71,7 +71,7 @@ func TestUnreachableAPIServerIsTold(t *testing.T) {
 }
 
 // What is wrong with a kubeconfig ends the proxy at once, with a remedy.
-func TestWrongKubeconfigIsTold(t *testing.T) {
+func TestWrongKubeconfigIsReported(t *testing.T) {
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)

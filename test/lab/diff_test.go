@@ -49,7 +49,7 @@ func ruleset(t *testing.T, l *lab.Lab) string {
 
 // What a directory would change is shown before it is put into force, and it is what
 // is put into force then.
-func TestDiffNamesWhatAFolderWouldChange(t *testing.T) {
+func TestDiffOfADirectory(t *testing.T) {
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
 	dir, proposed := t.TempDir(), t.TempDir()
@@ -61,7 +61,7 @@ func TestDiffNamesWhatAFolderWouldChange(t *testing.T) {
 		t.Errorf("the same directory: exit code %d, %s%s", code, out, errs)
 	}
 
-	write(t, proposed, "good.yaml", strings.ReplaceAll(goodManifests, "10.244.1.1]", "10.244.1.2]")+"---"+nodeManifest, 0)
+	write(t, proposed, "good.yaml", strings.ReplaceAll(goodManifests, "10.244.1.1", "10.244.1.2")+"---"+nodeManifest, 0)
 	write(t, proposed, "other.yaml", newService, 0)
 	before := ruleset(t, l)
 	out, errs, code := a.ask("diff", "--manifests", proposed)

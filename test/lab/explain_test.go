@@ -303,7 +303,7 @@ func checkOtherUser(t *testing.T, a *asker) {
 
 // A kernel that refuses to be programmed is named as the cause, and so is the
 // end of that.
-func TestExplainTellsThatTheKernelRefuses(t *testing.T) {
+func TestExplainReportsKernelRefusal(t *testing.T) {
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
 	dir := t.TempDir()

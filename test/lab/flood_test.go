@@ -28,7 +28,7 @@ spec:
 
 // Very many connections that are kept open for nothing do not keep others from an answer, on any
 // server of the proxy, and what they take is bounded and given back.
-func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
+func TestIdleConnectionsBlockNoClient(t *testing.T) {
 	const flood = 1500 // on each server
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)

@@ -40,7 +40,7 @@ func ask(t *testing.T, l *lab.Lab, from, address, path string, header ...string)
 	return page
 }
 
-func TestANodeWithoutIPv6TellsOfOneFamily(t *testing.T) {
+func TestNodeWithoutIPv6(t *testing.T) {
 	inEachMode(t, func(t *testing.T, mode string) {
 		l := lab.Start(t)
 		node1, err := l.Host("node1")

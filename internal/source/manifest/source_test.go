@@ -170,7 +170,7 @@ func svc(name, ip string) string {
 
 type ips = map[string]string
 
-func TestFolderIsFollowed(t *testing.T) {
+func TestDirectoryIsFollowed(t *testing.T) {
 	f := newFixture(t, "m")
 	f.write("m/a.yaml", svc("a", "10.96.0.1"))
 	f.write("m/sub/b.yml", svc("b", "10.96.0.2"))
@@ -283,7 +283,7 @@ func TestPathThatIsALinkIsFollowed(t *testing.T) {
 	f.loaded(ips{"a": "10.96.0.2", "b": "10.96.0.3"})
 }
 
-func TestFolderThatComesAndGoes(t *testing.T) {
+func TestDirectoryComesAndGoes(t *testing.T) {
 	f := newFixture(t, "up/m")
 	f.start(Options{})
 	f.eventually("reporting the missing directory", func() bool { return len(f.sink.refused()) == 1 })
