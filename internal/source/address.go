@@ -11,10 +11,11 @@ import (
 	"sluice/internal/model"
 )
 
-// ParseAddr parses an IP address as Kubernetes does, without a zone. Objects of
-// old clusters have leading zeros in IPv4 addresses, which are read as decimal.
-// An IPv4-mapped IPv6 address is returned as the IPv4 address.
-func ParseAddr(s string) (netip.Addr, error) {
+// parseAddr parses an IP address as Kubernetes writes it, without a zone. Objects
+// of old clusters have leading zeros in IPv4 addresses, which are read as decimal,
+// as all of Kubernetes does. An IPv4-mapped IPv6 address comes back as the IPv4
+// address.
+func parseAddr(s string) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(s)
 	if err != nil {
 		if sloppy, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(s)); ok {
@@ -28,10 +29,10 @@ func ParseAddr(s string) (netip.Addr, error) {
 	return addr.Unmap(), nil
 }
 
-// ParsePrefix parses a CIDR, with leading zeros as ParseAddr does. Host bits
-// are cleared, as the kernel does; an IPv4-mapped IPv6 range is returned as the
-// IPv4 range.
-func ParsePrefix(s string) (netip.Prefix, error) {
+// parsePrefix parses a CIDR, with leading zeros as parseAddr does. Bits behind
+// the prefix are cleared, as the kernel does; an IPv4-mapped IPv6 range comes back
+// as the IPv4 range.
+func parsePrefix(s string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(s)
 	if err != nil {
 		if sloppy, ok := parsePrefixSloppy(s); ok {
@@ -66,9 +67,9 @@ func parseReason(err error) string {
 	return s
 }
 
-// CheckForwardable returns an error if connections cannot be forwarded to an
-// address because it is not that of one machine.
-func CheckForwardable(addr netip.Addr) error {
+// checkForwardable returns why connections to the address cannot be forwarded to
+// it or from it, if they cannot: it is not an address of one machine.
+func checkForwardable(addr netip.Addr) error {
 	switch {
 	case addr.IsUnspecified():
 		return errors.New("it is the unspecified address")
@@ -84,17 +85,17 @@ func CheckForwardable(addr netip.Addr) error {
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-// CheckEndpoint is CheckForwardable for addresses that must mean the same on
+// checkEndpoint is checkForwardable for addresses that must mean the same on
 // every node, which link-local ones do not.
-func CheckEndpoint(addr netip.Addr) error {
+func checkEndpoint(addr netip.Addr) error {
 	if addr.IsLinkLocalUnicast() {
 		return errors.New("it is a link-local address")
 	}
-	return CheckForwardable(addr)
+	return checkForwardable(addr)
 }
 
-// CheckFamily returns an error if an address is not of the wanted family.
-func CheckFamily(addr netip.Addr, want model.Family) error {
+// checkFamily reports whether an address is not of the family wanted.
+func checkFamily(addr netip.Addr, want model.Family) error {
 	if got := model.FamilyOf(addr); got != want {
 		return fmt.Errorf("%s is an %s address", addr, got)
 	}
@@ -114,7 +115,7 @@ func (r *Report) addrs(field string, list []string, check func(netip.Addr) error
 
 // addr parses an address and reports it if it is malformed or refused.
 func (r *Report) addr(field, s string, check func(netip.Addr) error) (netip.Addr, bool) {
-	addr, err := ParseAddr(s)
+	addr, err := parseAddr(s)
 	if err != nil {
 		r.Malformed(field, "write a plain IPv4 or IPv6 address", "%v", err)
 		return netip.Addr{}, false
@@ -130,7 +131,7 @@ func (r *Report) addr(field, s string, check func(netip.Addr) error) (netip.Addr
 func prefixes(field string, list []string, report func(field, remedy, reason string, args ...any)) []netip.Prefix {
 	out := make([]netip.Prefix, 0, len(list))
 	for i, s := range list {
-		prefix, err := ParsePrefix(strings.TrimSpace(s))
+		prefix, err := parsePrefix(strings.TrimSpace(s))
 		if err != nil {
 			report(index(field, i), "write a CIDR such as 192.0.2.0/24", "%v", err)
 			continue

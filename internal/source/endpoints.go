@@ -77,7 +77,7 @@ func (r *Report) subsetPorts(subset int, in []v1.EndpointPort) []model.SlicePort
 
 func (r *Report) subsetAddresses(field string, in []v1.EndpointAddress, c model.Conditions, out map[model.Family][]model.Endpoint) {
 	for i := range in {
-		addr, ok := r.addr(fmt.Sprintf("%s[%d].ip", field, i), in[i].IP, CheckEndpoint)
+		addr, ok := r.addr(fmt.Sprintf("%s[%d].ip", field, i), in[i].IP, checkEndpoint)
 		if !ok {
 			continue
 		}

@@ -47,7 +47,7 @@ func (r *Report) nodeIPs(in []v1.NodeAddress) []netip.Addr {
 				continue
 			}
 			field := fmt.Sprintf("status.addresses[%d].address", i)
-			if addr, ok := r.addr(field, in[i].Address, CheckForwardable); ok {
+			if addr, ok := r.addr(field, in[i].Address, checkForwardable); ok {
 				out = append(out, addr)
 			}
 		}

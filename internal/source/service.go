@@ -16,7 +16,7 @@ const labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 // The default and the maximum of the session affinity timeout, in seconds.
 const (
 	DefaultAffinity = 10800
-	MaxAffinity     = 86400
+	maxAffinity     = 86400
 )
 
 // Service converts a Service. It returns false for headless and ExternalName
@@ -32,7 +32,7 @@ func Service(svc *v1.Service) (*model.Service, bool) {
 		UID:            string(svc.UID),
 		Created:        svc.CreationTimestamp.UTC(),
 		ClusterIPs:     r.clusterIPs(svc),
-		ExternalIPs:    r.addrs("spec.externalIPs", svc.Spec.ExternalIPs, CheckEndpoint),
+		ExternalIPs:    r.addrs("spec.externalIPs", svc.Spec.ExternalIPs, checkEndpoint),
 		Ports:          r.servicePorts(svc),
 		InternalPolicy: r.internalPolicy(svc),
 		ExternalPolicy: r.externalPolicy(svc),
@@ -50,28 +50,28 @@ func Service(svc *v1.Service) (*model.Service, bool) {
 }
 
 func ours(svc *v1.Service) bool {
-	if svc.Spec.Type == v1.ServiceTypeExternalName || IsHeadless(svc) {
+	if svc.Spec.Type == v1.ServiceTypeExternalName || isHeadless(svc) {
 		return false
 	}
 	_, foreign := svc.Labels[labelServiceProxyName]
 	return !foreign
 }
 
-// IsHeadless reports whether a Service is meant to have no ClusterIP.
-func IsHeadless(svc *v1.Service) bool {
+// isHeadless reports whether a Service is meant to have no ClusterIP.
+func isHeadless(svc *v1.Service) bool {
 	return svc.Spec.ClusterIP == v1.ClusterIPNone ||
 		len(svc.Spec.ClusterIPs) > 0 && svc.Spec.ClusterIPs[0] == v1.ClusterIPNone
 }
 
 func (r *Report) clusterIPs(svc *v1.Service) []netip.Addr {
 	if len(svc.Spec.ClusterIPs) == 0 && svc.Spec.ClusterIP != "" {
-		addr, ok := r.addr("spec.clusterIP", svc.Spec.ClusterIP, CheckForwardable)
+		addr, ok := r.addr("spec.clusterIP", svc.Spec.ClusterIP, checkForwardable)
 		if !ok {
 			return nil
 		}
 		return []netip.Addr{addr}
 	}
-	return r.addrs("spec.clusterIPs", svc.Spec.ClusterIPs, CheckForwardable)
+	return r.addrs("spec.clusterIPs", svc.Spec.ClusterIPs, checkForwardable)
 }
 
 func (r *Report) servicePorts(svc *v1.Service) []model.ServicePort {
@@ -170,7 +170,7 @@ func (r *Report) affinity(svc *v1.Service) uint32 {
 		return DefaultAffinity
 	}
 	seconds := *config.ClientIP.TimeoutSeconds
-	used := min(max(seconds, 1), MaxAffinity)
+	used := min(max(seconds, 1), maxAffinity)
 	if used != seconds {
 		r.Malformed("spec.sessionAffinityConfig.clientIP.timeoutSeconds", "use a timeout from 1 to 86400 seconds",
 			"%d seconds is out of range", seconds)
@@ -200,7 +200,7 @@ func (r *Report) ingressIPs(svc *v1.Service) []netip.Addr {
 			continue
 		}
 		field := fmt.Sprintf("status.loadBalancer.ingress[%d].ip", i)
-		if addr, ok := r.addr(field, in.IP, CheckForwardable); ok {
+		if addr, ok := r.addr(field, in.IP, checkForwardable); ok {
 			out = append(out, addr)
 		}
 	}

@@ -110,15 +110,15 @@ func (r *Report) endpoints(in []discoveryv1.Endpoint, family model.Family) []mod
 
 // endpointAddr is the address of an endpoint, and false if it was reported.
 func (r *Report) endpointAddr(i int, s string, family model.Family) (netip.Addr, bool) {
-	addr, err := ParseAddr(s)
+	addr, err := parseAddr(s)
 	if err == nil {
-		if err = CheckFamily(addr, family); err != nil {
+		if err = checkFamily(addr, family); err != nil {
 			err = fmt.Errorf("%w, and addressType is %s", err, family)
 		}
 	}
 	malformed := err != nil
 	if !malformed {
-		if err = CheckEndpoint(addr); err == nil {
+		if err = checkEndpoint(addr); err == nil {
 			return addr, true
 		}
 		err = fmt.Errorf("%s cannot be used: %w", addr, err)

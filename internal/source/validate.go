@@ -62,7 +62,7 @@ func (v validator) service(svc *v1.Service, value *model.Service) {
 	default:
 		v.Malformed("spec.type", "use ClusterIP, NodePort, LoadBalancer or ExternalName", "%q is not a type of Services", spec.Type)
 	}
-	if !IsHeadless(svc) && len(spec.Ports) == 0 {
+	if !isHeadless(svc) && len(spec.Ports) == 0 {
 		v.Malformed("spec.ports", "set spec.ports", "a Service must have a port")
 	}
 	v.clusterIPs(spec)

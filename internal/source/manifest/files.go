@@ -15,8 +15,8 @@ type File struct {
 	Problem *Problem `json:"problem,omitempty"` // why there is no Data
 }
 
-// ErrTooMuch is the error of a path that holds more than the limit.
-var ErrTooMuch = errors.New("there is too much to read")
+// errTooMuch is the error of a path that holds more than the limit.
+var errTooMuch = errors.New("there is too much to read")
 
 // ReadFiles reads the files of a path, which together have at most limit bytes.
 func ReadFiles(path string, limit int64) ([]File, error) {
@@ -29,7 +29,7 @@ func ReadFiles(path string, limit int64) ([]File, error) {
 		e := &l.entries[i]
 		data, _, err := e.read(limit)
 		if errors.Is(err, errTooLarge) {
-			return nil, fmt.Errorf("%w in %s: remove from it what is no Service, EndpointSlice, Node or ServiceCIDR", ErrTooMuch, path)
+			return nil, fmt.Errorf("%w in %s: remove from it what is no Service, EndpointSlice, Node or ServiceCIDR", errTooMuch, path)
 		}
 		files[i] = File{Name: e.name, Data: data}
 		if err != nil {

@@ -67,8 +67,8 @@ func TestTooMuchToRead(t *testing.T) {
 	if _, err := ReadFiles(dir, 120); err != nil {
 		t.Errorf("120 bytes: %v", err)
 	}
-	if _, err := ReadFiles(dir, 119); !errors.Is(err, ErrTooMuch) {
-		t.Errorf("119 bytes: %v, want %v", err, ErrTooMuch)
+	if _, err := ReadFiles(dir, 119); !errors.Is(err, errTooMuch) {
+		t.Errorf("119 bytes: %v, want %v", err, errTooMuch)
 	}
 }
 
