@@ -96,7 +96,6 @@ func followsFirst(p model.Protocol) bool { return p == model.UDP }
 // refuse records that it is not known what the kernel does at a frontend.
 func (x *index) refuse(key plan.Key) { x.followed.Frontends[key] = nil }
 
-// remove records that a frontend was removed.
 func (x *index) remove(key plan.Key) {
 	delete(x.followed.Frontends, key)
 	x.retired[key] = struct{}{}

@@ -35,7 +35,6 @@ const (
 // synchronously, so only a lost answer can exceed it.
 const answerTimeout = 30 * time.Second
 
-// families are the kernel's numbers of both families.
 var families = [...]uint8{unix.NFPROTO_IPV4, unix.NFPROTO_IPV6}
 
 // kernel is the connection tracking table of a network namespace.
@@ -90,7 +89,6 @@ type sweeper struct {
 	deletedIPv6 int // of those deleted
 }
 
-// sweepAll sweeps both families.
 func (s *sweeper) sweepAll(which protocols) error {
 	for _, p := range which {
 		for _, family := range families {
@@ -216,7 +214,6 @@ func (k kernel) tcpLoose() (yes bool, err error) {
 	return yes, err
 }
 
-// isLocal reports whether the routing table considers an address local.
 func (k kernel) isLocal(addr netip.Addr) (yes bool, err error) {
 	err = netns.Do(k.netns, func() error {
 		yes, err = host.IsLocal(addr)

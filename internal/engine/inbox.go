@@ -96,7 +96,6 @@ func (b *inbox) pendingSince() time.Time {
 	return b.mail.since
 }
 
-// waitingFor returns the names of the sources that are not in sync.
 func (b *inbox) waitingFor() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

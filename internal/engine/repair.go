@@ -151,7 +151,6 @@ func (e *Engine) disturbed() {
 	log.Info("Another process changed our rules in the kernel, repairing them")
 }
 
-// latest returns the later of two times.
 func latest(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b

@@ -208,7 +208,6 @@ func (t *statusTable) retryBy(at time.Time) {
 	}
 }
 
-// commitFailed records that a commit failed as a whole.
 func (t *statusTable) commitFailed(c *Commit) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -220,7 +219,6 @@ func (t *statusTable) commitFailed(c *Commit) {
 	}
 }
 
-// verified records that the kernel was found as programmed.
 func (t *statusTable) verified(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -69,5 +69,4 @@ func (l *listener) release() {
 	_ = l.socket.Close() // the address is released even if it fails
 }
 
-// drain waits up to grace for requests in progress, and ends all connections.
 func (l *listener) drain(grace time.Duration) { httpserver.Drain(l.server, grace) }

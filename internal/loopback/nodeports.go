@@ -150,7 +150,6 @@ func (n *NodePorts) Run(ctx context.Context, e engine.Inspector) error {
 	}
 }
 
-// follow looks at what changed.
 func (n *NodePorts) follow(ctx context.Context, e engine.Inspector) {
 	look := n.changed.Take()
 	frontends := map[plan.Key]*plan.Frontend{} // nil for one that is gone
@@ -272,7 +271,6 @@ func (n *NodePorts) report() {
 	}
 }
 
-// retry retries the ports that are due.
 func (n *NodePorts) retry() {
 	now := n.Clock.Now()
 	for _, p := range n.failing {

@@ -74,7 +74,6 @@ func (w World) podRanges() []netip.Prefix {
 	return nil
 }
 
-// isNode reports whether an address belongs to this node.
 func (w World) isNode(a netip.Addr) bool {
 	return a.IsLoopback() || slices.Contains(w.nodeAddresses(), a)
 }

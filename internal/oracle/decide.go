@@ -188,7 +188,6 @@ func (f frontend) usesLocalPool(who client) bool {
 	return f.service.ExternalPolicy == model.PolicyLocal && who == outside
 }
 
-// masquerades reports whether the endpoint sees the node's address.
 func (w World) masquerades(f frontend, who client, p Packet, e endpoint) bool {
 	hairpin := e.Addr == p.Source
 	if hairpin {

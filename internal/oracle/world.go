@@ -94,7 +94,6 @@ func cidrNamed(n string) func(*model.ServiceCIDR) bool {
 	return func(c *model.ServiceCIDR) bool { return c.Name == n }
 }
 
-// without returns a new list without unwanted elements.
 func without[T any](list []T, unwanted func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(list), unwanted)
 }

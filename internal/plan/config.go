@@ -49,7 +49,6 @@ type Config struct {
 	FrontendsOnly bool
 }
 
-// serves reports whether the node supports a family.
 func (cfg *Config) serves(f model.Family) bool { return f != model.IPv6 || !cfg.NoIPv6 }
 
 // Families returns the families that the node supports.

@@ -58,7 +58,6 @@ func (env *environment) concerns(svc *model.Service, other *environment) bool {
 		svc.Filtered && !slices.Equal(env.nodeIPs, other.nodeIPs)
 }
 
-// serves reports whether the node supports a family.
 func (env *environment) serves(f model.Family) bool { return f != model.IPv6 || !env.noIPv6 }
 
 func (env *environment) podsKnown(f model.Family) bool {

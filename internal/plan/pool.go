@@ -158,7 +158,6 @@ func trueFirst(first bool) int {
 	return 1
 }
 
-// of returns the endpoint that a candidate refers to.
 func (cs *candidates) of(c *candidate) *model.Endpoint {
 	return &cs.slices[c.slice].Endpoints[c.endpoint]
 }

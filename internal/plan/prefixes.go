@@ -42,7 +42,6 @@ func anyContains(prefixes []netip.Prefix, ip netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
-// hostPrefix returns the prefix that contains this address only.
 func hostPrefix(ip netip.Addr) netip.Prefix { return netip.PrefixFrom(ip, ip.BitLen()) }
 
 // allowedSources returns the sources that may connect to a load balancer IP. If

@@ -23,7 +23,6 @@ type servicePlan struct {
 	reports    []report
 }
 
-// of reports whether the Service is of a family.
 func (p *servicePlan) of(f model.Family) bool {
 	return f == model.IPv4 && p.ipv4 || f == model.IPv6 && p.ipv6
 }

@@ -7,7 +7,6 @@ import (
 	"sluice/internal/model"
 )
 
-// planSettings returns the settings of the whole node.
 func planSettings(cfg *Config, state *model.State) Settings {
 	var cidrs []netip.Prefix
 	for _, c := range state.ServiceCIDRs() {
@@ -32,7 +31,6 @@ func planSettings(cfg *Config, state *model.State) Settings {
 	}
 }
 
-// served returns the addresses of families that the node supports.
 func (cfg *Config) served(ips []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(ips), func(ip netip.Addr) bool { return !cfg.serves(model.FamilyOf(ip)) })
 }

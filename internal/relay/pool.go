@@ -71,7 +71,6 @@ func (p *pool) candidates(client netip.Addr) []netip.AddrPort {
 	return out
 }
 
-// keeps reports whether an endpoint keeps its connections.
 func (p *pool) keeps(endpoint netip.AddrPort) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -39,7 +39,6 @@ func (all *streams) remove(s *stream) {
 	delete(all.open, s)
 }
 
-// resetWhere resets all connections to endpoints that are gone.
 func (all *streams) resetWhere(gone func(netip.AddrPort) bool) {
 	var over []*stream
 	all.mu.Lock()

@@ -171,7 +171,6 @@ func (f *udpFront) end(s *session, err error) {
 	}
 }
 
-// endWhere ends all sessions for which over reports true.
 func (f *udpFront) endWhere(over func(*session) bool) {
 	var ended []*session
 	f.mu.Lock()

@@ -46,7 +46,6 @@ func parsePrefix(s string) (netip.Prefix, error) {
 	return prefix.Masked(), nil
 }
 
-// parsePrefixSloppy parses a CIDR with leading zeros.
 func parsePrefixSloppy(s string) (netip.Prefix, bool) {
 	_, cidr, err := netutils.ParseCIDRSloppy(s)
 	if err != nil {

@@ -11,7 +11,6 @@ func intern(s string) string {
 	return unique.Make(s).Value()
 }
 
-// internPtr is intern of an optional string.
 func internPtr(s *string) string {
 	if s == nil {
 		return ""

@@ -51,7 +51,6 @@ func (d drawer) newSlices(w oracle.World, s *model.Service) []model.Event {
 	return events
 }
 
-// slicesOf returns the slices of a Service.
 func slicesOf(w oracle.World, name model.Name) []*model.Slice {
 	return slices.DeleteFunc(slices.Clone(w.Slices), func(s *model.Slice) bool { return s.ServiceName() != name })
 }

@@ -134,7 +134,6 @@ func firstAddrs(f model.Family, ranges []netip.Prefix, n int) []netip.Addr {
 	return out
 }
 
-// oneIn returns true once in n times.
 func oneIn(rng *rand.Rand, n int) bool { return rng.IntN(n) == 0 }
 
 // pick returns a random element, or the zero value if the list is empty.

@@ -30,7 +30,6 @@ type drawer struct {
 	Topology
 }
 
-// oneIn returns true once in n times.
 func (d drawer) oneIn(n int) bool { return oneIn(d.Rand, n) }
 
 func (d drawer) config() plan.Config {

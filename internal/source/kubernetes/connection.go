@@ -39,7 +39,6 @@ func newConnection(logger logr.Logger, clk clock.Clock) *connection {
 	}
 }
 
-// reached records that the server answered a request for a kind.
 func (c *connection) reached(kind string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,7 +56,6 @@ func (c *connection) reached(kind string) {
 	c.answered, c.since = true, now
 }
 
-// failed records that a request for a kind failed.
 func (c *connection) failed(kind string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,7 +67,6 @@ func (c *connection) failed(kind string, err error) {
 	c.failing[kind] = err
 }
 
-// setAbsent records that the server does not provide a kind.
 func (c *connection) setAbsent(a Absence) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

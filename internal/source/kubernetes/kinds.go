@@ -61,7 +61,6 @@ type client[L runtime.Object] interface {
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
-// kindsOf returns everything that is followed.
 func kindsOf(c clientset.Interface, nodeName string) []*kind {
 	services := newAPI("v1", "services", c.CoreV1().Services(""), service)
 	services.labels, services.fields = notOfAnotherProxy, hasClusterIP
@@ -101,7 +100,6 @@ func newAPI[L, O runtime.Object](groupVersion, resource string, c client[L], con
 	}
 }
 
-// selecting adds the selectors to the options of a request.
 func (a *api) selecting(options metav1.ListOptions) metav1.ListOptions {
 	options.LabelSelector, options.FieldSelector = a.labels, a.fields
 	return options

@@ -86,7 +86,6 @@ func (l *listWatch) recordsOf(answer runtime.Object) (*recordList, error) {
 	return list, nil
 }
 
-// recordOf converts an object.
 func (l *listWatch) recordOf(obj runtime.Object) (*record, error) {
 	o, err := meta.Accessor(obj)
 	if err != nil {
@@ -118,7 +117,6 @@ func (l *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watc
 	return newRecordWatch(ctx, l, options, w), nil
 }
 
-// open requests a watch.
 func (l *listWatch) open(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	w, err := l.api.watch(ctx, l.api.selecting(options))
 	if err == nil && reflect.TypeOf(w) == emptyWatch {

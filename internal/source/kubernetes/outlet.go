@@ -44,7 +44,6 @@ func (o *outlet) update(events []model.Event) {
 	}
 }
 
-// listed records that a kind was passed on completely.
 func (o *outlet) listed(kind string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -160,7 +160,6 @@ func transient(err error) bool {
 	return code == 429 || code >= 500
 }
 
-// errorEvent returns an error as an event of a watch.
 func errorEvent(err error) watch.Event {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {
