@@ -89,14 +89,14 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 	defer func() { err = errors.Join(err, p.dataplane.Close()) }()
 	settings = p.settings
 	logger.Info("Starting", "version", o.version.build().GitVersion, "node", settings.Plan.NodeName, "mode", settings.Mode.Name, "manifests", o.manifests)
-	seat, err := p.acquireInstanceLock(ctx)
+	lock, err := p.acquireInstanceLock(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // asked to end while it waited
 		}
 		return err
 	}
-	defer func() { err = errors.Join(err, seat.Release()) }()
+	defer func() { err = errors.Join(err, lock.Release()) }()
 	p.recorder.Record(telemetry.Starting(settings.Plan.NodeName))
 	p.reportMode()
 	p.learnNode(ctx)

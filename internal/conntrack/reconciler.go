@@ -102,16 +102,16 @@ func New(o Options) *Reconciler {
 	if o.ResetTCP {
 		tracks = tracks.with(model.TCP)
 	}
-	k := kernel{o.NetNS}
+	t := table{o.NetNS}
 	r := &Reconciler{
 		log:      o.Logger,
 		clock:    o.Clock,
 		engine:   o.Engine,
 		onPass:   o.OnPass,
 		tracks:   tracks,
-		sweep:    k.sweep,
-		tcpLoose: k.tcpLoose,
-		isLocal:  k.isLocal,
+		sweep:    t.sweep,
+		tcpLoose: t.tcpLoose,
+		isLocal:  t.isLocal,
 		pending:  notify.NewMailbox[pending](),
 	}
 	r.index = newIndex(r.local)

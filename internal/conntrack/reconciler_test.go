@@ -19,8 +19,8 @@ import (
 	"sluice/internal/plan"
 )
 
-// table stands in for the kernel's, in a bubble of synctest.
-type table struct {
+// fakeTable stands in for the kernel's, in a bubble of synctest.
+type fakeTable struct {
 	entries []*flow
 	takes   time.Duration // on the clock
 	costs   time.Duration // of processor time
@@ -32,7 +32,7 @@ type table struct {
 	began  time.Time
 }
 
-func (t *table) sweep(_ context.Context, which protocols, stale func(*flow) bool) (sweepResult, error) {
+func (t *fakeTable) sweep(_ context.Context, which protocols, stale func(*flow) bool) (sweepResult, error) {
 	t.passes = append(t.passes, time.Since(t.began))
 	t.swept = append(t.swept, which)
 	time.Sleep(t.takes)
@@ -51,7 +51,7 @@ func (t *table) sweep(_ context.Context, which protocols, stale func(*flow) bool
 }
 
 // answerers lists by whom the flows that are left are answered.
-func (t *table) answerers() (list []string) {
+func (t *fakeTable) answerers() (list []string) {
 	for _, f := range t.entries {
 		list = append(list, f.by.String())
 	}
@@ -99,7 +99,7 @@ type fixture struct {
 	*Reconciler
 	counter
 	t       *testing.T
-	table   *table
+	table   *fakeTable
 	desired *plan.Desired
 	logged  []string
 	// noRoutes keeps the kernel from saying which addresses are local.
@@ -113,7 +113,7 @@ func inBubble(t *testing.T, test func(t *testing.T, b *fixture)) { inBubbleWith(
 
 func inBubbleWith(t *testing.T, o Options, test func(t *testing.T, b *fixture)) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &fixture{t: t, table: &table{began: time.Now()}, desired: &plan.Desired{}}
+		b := &fixture{t: t, table: &fakeTable{began: time.Now()}, desired: &plan.Desired{}}
 		o.Logger = funcr.New(func(_, args string) { b.logged = append(b.logged, args) }, funcr.Options{})
 		o.Engine, o.OnPass = b, b.count
 		b.Reconciler = New(o)

@@ -37,20 +37,20 @@ const answerTimeout = 30 * time.Second
 
 var families = [...]uint8{unix.NFPROTO_IPV4, unix.NFPROTO_IPV6}
 
-// kernel is the connection tracking table of a network namespace.
-type kernel struct{ netns int }
+// table is the connection tracking table of a network namespace.
+type table struct{ netns int }
 
 // sweep reads the entries of some protocols and deletes stale ones. Its sockets
 // are closed with the sweep, so that nothing is left in them if it ends early.
-func (k kernel) sweep(ctx context.Context, which protocols, stale func(*flow) bool) (t sweepResult, err error) {
-	reader, err := nfnetlink.Dial(k.netns)
+func (t table) sweep(ctx context.Context, which protocols, stale func(*flow) bool) (result sweepResult, err error) {
+	reader, err := nfnetlink.Dial(t.netns)
 	if err != nil {
-		return t, err
+		return result, err
 	}
 	defer func() { err = errors.Join(err, reader.Close()) }()
-	writer, err := nfnetlink.Dial(k.netns)
+	writer, err := nfnetlink.Dial(t.netns)
 	if err != nil {
-		return t, err
+		return result, err
 	}
 	defer func() { err = errors.Join(err, writer.Close()) }()
 
@@ -58,7 +58,7 @@ func (k kernel) sweep(ctx context.Context, which protocols, stale func(*flow) bo
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	start := threadTime()
-	challenger := challenger{netns: k.netns}
+	challenger := challenger{netns: t.netns}
 	defer challenger.close()
 	s := sweeper{ctx: ctx, socket: reader, filter: protocolFilter, stale: stale, deletions: deletions{socket: writer, challenger: &challenger}}
 	err = errors.Join(s.sweepAll(which), s.deletions.refused)
@@ -205,8 +205,8 @@ const tcpLooseFile = "/proc/sys/net/netfilter/nf_conntrack_tcp_loose"
 
 // tcpLoose reports whether the kernel tracks TCP connections that are already
 // established when they are first seen.
-func (k kernel) tcpLoose() (yes bool, err error) {
-	err = netns.Do(k.netns, func() error {
+func (t table) tcpLoose() (yes bool, err error) {
+	err = netns.Do(t.netns, func() error {
 		text, err := os.ReadFile(tcpLooseFile)
 		yes = strings.TrimSpace(string(text)) != "0"
 		return err
@@ -214,8 +214,8 @@ func (k kernel) tcpLoose() (yes bool, err error) {
 	return yes, err
 }
 
-func (k kernel) isLocal(addr netip.Addr) (yes bool, err error) {
-	err = netns.Do(k.netns, func() error {
+func (t table) isLocal(addr netip.Addr) (yes bool, err error) {
+	err = netns.Do(t.netns, func() error {
 		yes, err = host.IsLocal(addr)
 		return err
 	})
