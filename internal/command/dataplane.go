@@ -18,15 +18,6 @@ import (
 	"sluice/internal/telemetry"
 )
 
-// openDataplane opens the dataplane of a mode, or says what the node lacks for it.
-func openDataplane(ctx context.Context, logger logr.Logger, m dataplane.Mode) (dataplane.Dataplane, error) {
-	d, err := m.Open(ctx, dataplane.Options{Logger: logger.WithName(m.Name)})
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", m.Name, err)
-	}
-	return d, nil
-}
-
 // lacksIPv6 returns why IPv6 cannot be used on this node; "" if it can.
 func lacksIPv6(ctx context.Context, logger logr.Logger, d dataplane.Dataplane) string {
 	if reason := sysctl.NoIPv6(sysctl.Options{Logger: logger}); reason != "" {

@@ -81,7 +81,7 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 		return err
 	}
 	p.reason, err = p.chooseDataplane(ctx, func(m dataplane.Mode) (dataplane.Dataplane, error) {
-		return openDataplane(ctx, logger, m)
+		return m.Open(ctx, dataplane.Options{Logger: logger.WithName(m.Name)})
 	})
 	if err != nil {
 		return err

@@ -57,7 +57,7 @@ func open(ctx context.Context, o dataplane.Options) (dataplane.Dataplane, error)
 	}
 	d, err := New(Options{Logger: o.Logger, NetNS: o.NetNS, Variant: variant})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open iptables: %w", err)
 	}
 	if err := d.Check(ctx); err != nil {
 		if errors.Is(err, iptables.ErrLocked) {

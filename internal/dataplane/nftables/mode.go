@@ -3,6 +3,7 @@ package nftables
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 
 	"sluice/internal/dataplane"
@@ -43,7 +44,7 @@ var Mode = dataplane.Mode{
 func open(ctx context.Context, o dataplane.Options) (dataplane.Dataplane, error) {
 	d, err := New(Options{Logger: o.Logger, NetNS: o.NetNS, AnyKernel: os.Getenv(skipKernelCheck) != ""})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open nftables: %w", err)
 	}
 	if err := d.Check(ctx); err != nil {
 		return nil, errors.Join(err, d.Close())
