@@ -78,16 +78,12 @@ func lists[T comparable](c *changes, what string, old, new []T, compare func(a, 
 		return
 	}
 	change := Change{What: what}
-	for len(old) > 0 || len(new) > 0 {
+	for a, b := range plan.Merge(old, new, compare) {
 		switch {
-		case len(new) == 0 || len(old) > 0 && compare(old[0], new[0]) < 0:
-			change.Go = change.Go.add(text(old[0]))
-			old = old[1:]
-		case len(old) == 0 || compare(old[0], new[0]) > 0:
-			change.Come = change.Come.add(text(new[0]))
-			new = new[1:]
-		default:
-			old, new = old[1:], new[1:]
+		case b == nil:
+			change.Go = change.Go.add(text(*a))
+		case a == nil:
+			change.Come = change.Come.add(text(*b))
 		}
 	}
 	*c = append(*c, change)

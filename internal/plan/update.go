@@ -142,38 +142,19 @@ func (u *update) replace(c *claimant, plan servicePlan) {
 	}
 }
 
-// replaceFrontends walks both sorted lists of frontends. A frontend that did
-// not change keeps its old pointer and is not touched.
+// replaceFrontends replaces claims of frontends, of which both lists are sorted. A
+// frontend that did not change keeps its old pointer and is not touched.
 func (u *update) replaceFrontends(c *claimant, gone, come []*Frontend) {
-	for len(gone) > 0 || len(come) > 0 {
-		switch order := compareFirst(gone, come); {
-		case order < 0:
-			u.frontends.release(gone[0].Key, c)
-			u.keys = append(u.keys, gone[0].Key)
-			gone = gone[1:]
-		case order > 0:
-			u.frontends.set(come[0].Key, c, come[0])
-			u.keys = append(u.keys, come[0].Key)
-			come = come[1:]
+	for old, new := range Merge(gone, come, func(a, b *Frontend) int { return a.Key.Compare(b.Key) }) {
+		switch {
+		case new == nil:
+			u.frontends.release((*old).Key, c)
+			u.keys = append(u.keys, (*old).Key)
+		case old != nil && (*old).same(*new):
+			*new = *old
 		default:
-			if gone[0].same(come[0]) {
-				come[0] = gone[0]
-			} else {
-				u.frontends.set(come[0].Key, c, come[0])
-				u.keys = append(u.keys, come[0].Key)
-			}
-			gone, come = gone[1:], come[1:]
+			u.frontends.set((*new).Key, c, *new)
+			u.keys = append(u.keys, (*new).Key)
 		}
 	}
-}
-
-// compareFirst compares the first keys of two lists; an empty list sorts last.
-func compareFirst(a, b []*Frontend) int {
-	switch {
-	case len(b) == 0:
-		return -1
-	case len(a) == 0:
-		return 1
-	}
-	return a[0].Key.Compare(b[0].Key)
 }

@@ -23,39 +23,21 @@ func (b *bigPool) fits(p *pool) bool { return b != nil && b.pool.affinity == p.a
 
 // set makes the trees those of a pool.
 func (b *bigPool) set(p *pool) {
-	old, now := b.pool.endpoints, p.endpoints
+	old := b.pool.endpoints
 	b.pool = p
 	for i, kind := range []treeKind{choice{p}, recall{p}}[:len(b.trees)] {
 		b.trees[i].kind = kind
 	}
-	for len(old) > 0 || len(now) > 0 {
-		switch order := compareFirst(old, now); {
-		case order < 0:
-			for _, t := range b.trees {
-				t.unset(endpointKey(old[0].AddrPort), endpoint{old[0].AddrPort})
+	for gone, come := range plan.MergeEndpoints(old, p.endpoints) {
+		for _, t := range b.trees {
+			switch {
+			case come == nil:
+				t.unset(endpointKey(gone.AddrPort), endpoint{gone.AddrPort})
+			case gone == nil:
+				t.set(endpointKey(come.AddrPort), endpoint{come.AddrPort})
 			}
-			old = old[1:]
-		case order > 0:
-			for _, t := range b.trees {
-				t.set(endpointKey(now[0].AddrPort), endpoint{now[0].AddrPort})
-			}
-			now = now[1:]
-		default:
-			old, now = old[1:], now[1:]
 		}
 	}
-}
-
-// compareFirst compares the first endpoints of two sorted lists; an empty one is
-// last.
-func compareFirst(a, b []plan.Endpoint) int {
-	switch {
-	case len(b) == 0:
-		return -1
-	case len(a) == 0:
-		return 1
-	}
-	return a[0].AddrPort.Compare(b[0].AddrPort)
 }
 
 // layout writes the chains that changed.

@@ -76,13 +76,16 @@ func (t *table) exchangeAffine(old, new affinePool) {
 
 func (t *table) changeAffine(id affinityID, local bool, old, new []plan.Endpoint) {
 	pool, other := t.affine(local), t.affine(!local)
-	eachDifference(old, new,
-		func(e plan.Endpoint) { pool.endpoints.release(affineEndpoint{id, e.AddrPort}) },
-		func(e plan.Endpoint) {
-			at := affineEndpoint{id, e.AddrPort}
+	for gone, come := range plan.MergeEndpoints(old, new) {
+		switch {
+		case come == nil:
+			pool.endpoints.release(affineEndpoint{id, gone.AddrPort})
+		case gone == nil:
+			at := affineEndpoint{id, come.AddrPort}
 			if !pool.endpoints.has(at) && other.endpoints.has(at) {
 				pool.gained[at] = struct{}{}
 			}
 			pool.endpoints.hold(at)
-		})
+		}
+	}
 }

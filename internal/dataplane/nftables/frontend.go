@@ -127,30 +127,3 @@ func (f *frontend) hairpins() [2][]plan.Endpoint {
 	}
 	return [2][]plan.Endpoint{f.Route.Endpoints}
 }
-
-// eachDifference calls added and removed for the endpoints that only one of two
-// sorted lists has: a pool of very many mostly stays as it is.
-func eachDifference(old, new []plan.Endpoint, removed, added func(plan.Endpoint)) {
-	for len(old) > 0 || len(new) > 0 {
-		switch c := compareFirst(old, new); {
-		case c < 0:
-			removed(old[0])
-			old = old[1:]
-		case c > 0:
-			added(new[0])
-			new = new[1:]
-		default:
-			old, new = old[1:], new[1:]
-		}
-	}
-}
-
-func compareFirst(a, b []plan.Endpoint) int {
-	switch {
-	case len(a) == 0:
-		return 1
-	case len(b) == 0:
-		return -1
-	}
-	return a[0].Compare(b[0].AddrPort)
-}

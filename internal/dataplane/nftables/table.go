@@ -94,7 +94,7 @@ func (t *table) compile(f *plan.Frontend, now *programmed) *frontend {
 // exchange keeps account of what frontends need besides their elements, when one
 // takes the place of another. Either may be nil.
 func (t *table) exchange(old, new *frontend) {
-	// What comes is held first, so that what both need is not given up.
+	// The new one is first, so that what both need is not given up.
 	if new != nil {
 		for _, c := range chainsFor(new.Frontend).all() {
 			t.chains.hold(c)
@@ -109,9 +109,14 @@ func (t *table) exchange(old, new *frontend) {
 	}
 	before, after := old.hairpins(), new.hairpins()
 	for i := range before {
-		eachDifference(before[i], after[i],
-			func(e plan.Endpoint) { t.hairpins.release(e.Addr()) },
-			func(e plan.Endpoint) { t.hairpins.hold(e.Addr()) })
+		for gone, come := range plan.MergeEndpoints(before[i], after[i]) {
+			switch {
+			case come == nil:
+				t.hairpins.release(gone.Addr())
+			case gone == nil:
+				t.hairpins.hold(come.Addr())
+			}
+		}
 	}
 	affineBefore, affineAfter := old.affinePools(), new.affinePools()
 	for i := range affineBefore {
