@@ -27,9 +27,8 @@ type commit struct {
 
 func (d *Dataplane) beginCommit(partial bool) *commit {
 	d.listen(false)
+	d.commits.Begin()
 	d.locked(func() {
-		d.foreign.commits++
-		d.foreign.committing = true
 		for _, s := range d.states {
 			for _, t := range s.tables {
 				t.written = 0
@@ -52,12 +51,10 @@ func (d *Dataplane) listen(on bool) {
 // end returns the result. After an error the contents of the kernel are unknown.
 func (c *commit) end(err error) dataplane.Result {
 	c.d.listen(true)
-	c.d.locked(func() {
-		c.d.foreign.committing = false
-		if err != nil {
-			c.d.states = nil
-		}
-	})
+	if err != nil {
+		c.d.locked(func() { c.d.states = nil })
+	}
+	c.d.commits.End()
 	c.result.Err = err
 	if len(c.failed) > 0 {
 		c.result.Failed = c.failed

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/iptables"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -106,7 +107,7 @@ func TestRefusedFixedChainsFailAll(t *testing.T) {
 	if r := d.Reconcile(context.Background(), cluster(3, 2)); r.Err == nil || !strings.Contains(r.Err.Error(), "no such target") {
 		t.Errorf("got %v, %v", r.Err, r.Failed)
 	}
-	if r := d.Apply(context.Background(), &plan.Change{}); !errors.Is(r.Err, errUnknown) {
+	if r := d.Apply(context.Background(), &plan.Change{}); !errors.Is(r.Err, dataplane.ErrUnknown) {
 		t.Errorf("Apply after that: %v", r.Err)
 	}
 	h.refuse = nil

@@ -43,9 +43,8 @@ type Dataplane struct {
 	begin     sync.Once // of watching
 	ctx       context.Context
 
-	// mu guards everything below against concurrent readers. It is not held while a
-	// command runs.
-	mu       sync.Mutex
+	// commits guards everything below against concurrent readers.
+	commits  dataplane.Commits
 	driver   driver // nil until it is needed
 	used     iptables.Variant
 	batch    int // how many chains are best named in one input; 0 until it is known
@@ -66,9 +65,6 @@ var (
 	_ dataplane.Describer        = (*Dataplane)(nil)
 	_ dataplane.ProgressReporter = (*Dataplane)(nil)
 )
-
-// errUnknown is returned by Apply unless a Reconcile succeeded before.
-var errUnknown = errors.New("what the kernel holds is not known: reconcile first")
 
 // New reads and writes nothing: Check and Reconcile report what is missing on the
 // host.
@@ -119,16 +115,12 @@ func (d *Dataplane) Disturbed() <-chan struct{} { return d.disturbed }
 func (d *Dataplane) OnProgress(report func(dataplane.Progress)) { d.progress = report }
 
 // locked calls f under the lock.
-func (d *Dataplane) locked(f func()) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	f()
-}
+func (d *Dataplane) locked(f func()) { d.commits.Locked(f) }
 
 // Apply writes a change.
 func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Result {
 	if d.states == nil {
-		return dataplane.Result{Err: errUnknown}
+		return dataplane.Result{Err: dataplane.ErrUnknown}
 	}
 	c := d.beginCommit(true)
 	set := c.possible(slices.Values(change.Set))

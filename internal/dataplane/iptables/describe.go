@@ -2,7 +2,6 @@ package iptables
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"slices"
 
@@ -12,16 +11,13 @@ import (
 	"sluice/internal/plan"
 )
 
-// errReconciling is returned by Describe while the contents of the kernel are unknown.
-var errReconciling = errors.New("it is being compared with what is desired: ask again")
-
 // Describe follows the paths of packets to a frontend, and reads the chains on them.
 func (d *Dataplane) Describe(ctx context.Context, at dataplane.Destination, client netip.Addr) (dataplane.Description, error) {
 	var drv driver
 	var states []*familyState
 	d.locked(func() { drv, states = d.driver, d.states })
 	if states == nil {
-		return dataplane.Description{}, errReconciling
+		return dataplane.Description{}, dataplane.ErrReconciling
 	}
 	i := slices.IndexFunc(states, func(s *familyState) bool { return s.family == at.Family() })
 	if i < 0 {

@@ -1,10 +1,12 @@
 package iptables
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"sync"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/iptables"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -28,26 +30,16 @@ func newFamilyState(family model.Family, features iptables.Features) *familyStat
 	return s
 }
 
-// countOf counts the frontends of a family.
-func countOf(family model.Family, frontends []*plan.Frontend) int {
-	n := 0
-	for _, f := range frontends {
-		if f.Family() == family {
-			n++
-		}
-	}
-	return n
+// ofFamily yields the frontends of a family.
+func ofFamily(family model.Family, frontends []*plan.Frontend) iter.Seq[*plan.Frontend] {
+	return dataplane.OfFamily(family, (*plan.Frontend).Family, slices.Values(frontends))
 }
 
 // affected counts the frontends that a change concerns. The settings are in the
 // rules of all.
 func (s *familyState) affected(set []*plan.Frontend, change *plan.Change) int {
-	n := countOf(s.family, set)
-	for _, k := range change.Removed {
-		if k.Family() == s.family {
-			n++
-		}
-	}
+	n := dataplane.Count(ofFamily(s.family, set)) +
+		dataplane.Count(dataplane.OfFamily(s.family, plan.Key.Family, slices.Values(change.Removed)))
 	if change.Settings != nil {
 		n = max(n, len(s.frontends))
 	}
@@ -80,10 +72,7 @@ func (s *familyState) items(set []*plan.Frontend, removed []plan.Key) []*item {
 			delete(of(idOf(old)), k)
 		}
 	}
-	for _, f := range set {
-		if f.Family() != s.family {
-			continue
-		}
+	for f := range ofFamily(s.family, set) {
 		if old := s.frontends[f.Key]; old != nil && idOf(old) != idOf(f) {
 			delete(of(idOf(old)), f.Key)
 		}

@@ -22,10 +22,6 @@ const (
 
 // foreignWrites is the state of detecting writes of other programs.
 type foreignWrites struct {
-	// commits counts our own commits; committing says that one is in progress, and
-	// that listings taken meanwhile mean nothing.
-	commits    uint64
-	committing bool
 	// known is the last generation that is ours, or that was found harmless.
 	known iptables.Generation
 	// suspected says that others wrote, and that tables were not compared since.
@@ -73,8 +69,9 @@ func (d *Dataplane) inspect(ctx context.Context, due bool) (good bool, err error
 	var commits uint64
 	var states []*familyState
 	d.locked(func() {
-		if !d.foreign.committing {
-			commits, states = d.foreign.commits, d.states
+		var idle bool
+		if commits, idle = d.commits.Count(); idle {
+			states = d.states
 		}
 	})
 	if states == nil {
@@ -108,7 +105,7 @@ func (d *Dataplane) inspect(ctx context.Context, due bool) (good bool, err error
 		if suspected {
 			d.foreign.listAfter = d.foreign.checksumAfter
 		}
-		if err == nil && d.foreign.commits == commits {
+		if err == nil && !d.commits.Since(commits) {
 			d.foreign.known, d.foreign.suspected, d.foreign.checksums = now, !good, checksums
 			retryStuck(states)
 		}
@@ -126,7 +123,7 @@ func (d *Dataplane) assess(now iptables.Generation, commits uint64, states []*fa
 	}
 	start := d.clock.Now()
 	d.locked(func() {
-		if d.foreign.commits != commits {
+		if d.commits.Since(commits) {
 			return // the write may be our own
 		}
 		switch verdict {
@@ -174,7 +171,7 @@ func (d *Dataplane) quickCheck(ctx context.Context, states []*familyState, commi
 		if err != nil {
 			return true, err
 		}
-		d.locked(func() { good = good && (d.foreign.commits != commits || len(rules) == t.mirror[servicesChain].Rules) })
+		d.locked(func() { good = good && (d.commits.Since(commits) || len(rules) == t.mirror[servicesChain].Rules) })
 	}
 	return good, nil
 }

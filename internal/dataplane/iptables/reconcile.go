@@ -47,7 +47,7 @@ func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) datapl
 		if err := c.reconcile(ctx, s, desired, frontends); err != nil {
 			return c.end(err)
 		}
-		c.report(countOf(family, frontends))
+		c.report(dataplane.Count(ofFamily(family, frontends)))
 		states = append(states, s)
 	}
 	d.locked(func() { d.states = states })

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/iptables"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -70,10 +71,8 @@ func (rs *ruleset) configure(settings plan.Settings) {
 	rs.env = &environment{words: words[rs.family], detector: settings.Detector(rs.family)}
 	all := settings.NodePortAll(rs.family)
 	var ips []netip.Addr // none if all are used: the kernel knows which those are
-	for _, ip := range settings.NodePortIPs {
-		if !all && model.FamilyOf(ip) == rs.family {
-			ips = append(ips, ip)
-		}
+	if !all {
+		ips = slices.Collect(dataplane.OfFamily(rs.family, model.FamilyOf, slices.Values(settings.NodePortIPs)))
 	}
 	rs.setNodePortAll(all)
 	for _, ip := range rs.nodePortIPs {

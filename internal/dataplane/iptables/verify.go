@@ -27,20 +27,16 @@ func (d *Dataplane) compare(ctx context.Context, states []*familyState) (good bo
 	return true, took, nil
 }
 
-const (
-	// compareTries is how often a table is listed again because we wrote meanwhile,
-	// which makes a listing worthless. Changes may follow one another for hours.
-	compareTries = 10
-	// commitPoll is the time between two checks whether a commit has ended.
-	commitPoll = 2 * time.Millisecond
-)
+// compareTries is how often a table is listed again because we wrote meanwhile,
+// which makes a listing worthless. Changes may follow one another for hours.
+const compareTries = 10
 
 // compareTable lists one table between two of our commits. It also returns how long
 // the last listing took.
 func (d *Dataplane) compareTable(ctx context.Context, s *familyState, t *table) (good bool, took time.Duration, err error) {
 	for range compareTries {
-		commits, err := d.waitForCommit(ctx)
-		if err != nil {
+		var commits uint64
+		if err := d.commits.WhenIdle(ctx, func(n uint64) { commits = n }); err != nil {
 			return true, took, err
 		}
 		start := d.clock.Now()
@@ -51,7 +47,7 @@ func (d *Dataplane) compareTable(ctx context.Context, s *familyState, t *table) 
 		}
 		var valid bool
 		d.locked(func() {
-			valid = d.foreign.commits == commits && slices.Contains(d.states, s)
+			valid = !d.commits.Since(commits) && slices.Contains(d.states, s)
 			good = valid && t.matches(l)
 		})
 		if valid {
@@ -59,17 +55,4 @@ func (d *Dataplane) compareTable(ctx context.Context, s *familyState, t *table) 
 		}
 	}
 	return true, took, nil // left to the next inspection
-}
-
-// waitForCommit waits until no commit is in progress, and returns how many there were.
-func (d *Dataplane) waitForCommit(ctx context.Context) (commits uint64, err error) {
-	for ctx.Err() == nil {
-		committing := false
-		d.locked(func() { commits, committing = d.foreign.commits, d.foreign.committing })
-		if !committing {
-			return commits, nil
-		}
-		time.Sleep(commitPoll)
-	}
-	return 0, ctx.Err()
 }

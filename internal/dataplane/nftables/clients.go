@@ -231,7 +231,7 @@ func (d *Dataplane) moveClients(ctx context.Context, t *table, m *clientMoves) e
 // affineEndpoints are those that clients can be sent back to, by sort of pool. It is nil
 // if the table is no longer ours.
 func (d *Dataplane) affineEndpoints(ctx context.Context, t *table) (known []map[affineEndpoint]struct{}, err error) {
-	err = d.whenQuiet(ctx, func() {
+	err = d.commits.WhenIdle(ctx, func(uint64) {
 		if slices.Contains(d.tables, t) {
 			known = []map[affineEndpoint]struct{}{t.clusterAffine.endpoints.all(), t.localAffine.endpoints.all()}
 		}

@@ -54,14 +54,10 @@ type Dataplane struct {
 	// stop ends what goes on beside, and waits for it.
 	stop func()
 
-	// mu guards what Verify looks at while others write: round, writing, tables, and
-	// the tables' maps of frontends. While nobody is writing, the tables are as the
-	// kernel has them.
-	mu sync.Mutex
-	// round counts the pieces of writing, writing says that one is under way.
-	round   uint64
-	writing bool
-	// tables is nil while it is not known what the kernel holds.
+	// commits guards the fields below, and the tables' maps of frontends, against
+	// concurrent readers.
+	commits dataplane.Commits
+	// tables is nil while the contents of the kernel are unknown.
 	tables []*table
 	// former are the tables as they were last known, while they are not: they say
 	// what the kernel's counters mean.
@@ -81,9 +77,6 @@ var (
 	_ dataplane.ProgressReporter = (*Dataplane)(nil)
 	_ dataplane.Describer        = (*Dataplane)(nil)
 )
-
-// errUnknown is the answer to Apply without a successful Reconcile before it.
-var errUnknown = errors.New("what the kernel holds is not known: reconcile first")
 
 // New opens the sockets. It reads and writes nothing.
 func New(o Options) (_ *Dataplane, err error) {
@@ -161,41 +154,28 @@ func ourTables(ctx context.Context, c *nft.Conn, l *layout) ([]nft.Table, error)
 	return ours, nil
 }
 
+// forget drops the mirror: the contents of the kernel are unknown.
 func (d *Dataplane) forget() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.tables != nil {
-		d.former, d.tables = d.tables, nil
-	}
-	d.round++
-}
-
-// startRound begins a piece of writing. What it returns ends it.
-func (d *Dataplane) startRound() (end func()) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.round++
-	d.writing = true
-	return func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.writing = false
-	}
+	d.commits.Locked(func() {
+		if d.tables != nil {
+			d.former, d.tables = d.tables, nil
+		}
+	})
 }
 
 // Apply writes a change.
 func (d *Dataplane) Apply(ctx context.Context, c *plan.Change) dataplane.Result {
 	if d.tables == nil {
-		return dataplane.Result{Err: errUnknown}
+		return dataplane.Result{Err: dataplane.ErrUnknown}
 	}
-	end := d.startRound()
+	d.commits.Begin()
 	r := &round{d: d, tables: d.tables}
 	for _, t := range d.tables {
 		if c.Settings != nil {
 			t.configure(*c.Settings)
 		}
-		t.holdClusterIPs(slices.Values(c.ClusterIPsAdded))
-		t.releaseClusterIPs(slices.Values(c.ClusterIPsRemoved))
+		t.eachAddr(slices.Values(c.ClusterIPsAdded), t.clusterIPs.hold)
+		t.eachAddr(slices.Values(c.ClusterIPsRemoved), t.clusterIPs.release)
 		r.items = append(r.items, t.items(c)...)
 	}
 	if err := d.carryCounters(ctx, r.items); err != nil {
@@ -205,7 +185,7 @@ func (d *Dataplane) Apply(ctx context.Context, c *plan.Change) dataplane.Result 
 	if r.result.Err != nil {
 		d.forget()
 	}
-	end()
+	d.commits.End()
 	if r.result.Err != nil {
 		return r.result
 	}
@@ -219,15 +199,12 @@ func (d *Dataplane) Apply(ctx context.Context, c *plan.Change) dataplane.Result 
 func (t *table) items(c *plan.Change) []*item {
 	var items []*item
 	for _, k := range c.Removed {
-		if old := t.frontends[k]; old != nil && k.Family() == t.family {
+		if old := t.frontends[k]; old != nil {
 			t.exchange(old, nil)
 			items = append(items, &item{table: t, key: k, now: &old.programmed, old: old})
 		}
 	}
-	for _, f := range c.Set {
-		if f.Family() != t.family {
-			continue
-		}
+	for f := range dataplane.OfFamily(t.family, (*plan.Frontend).Family, slices.Values(c.Set)) {
 		it := &item{table: t, key: f.Key, old: t.frontends[f.Key]}
 		if it.old != nil {
 			it.now = &it.old.programmed

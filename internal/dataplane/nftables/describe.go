@@ -14,14 +14,11 @@ import (
 	"sluice/internal/plan"
 )
 
-// errReconciling is the answer to Describe while it is not known what is there.
-var errReconciling = errors.New("it is being compared with what is desired: ask again")
-
 // Describe reads the elements of one frontend, one by one.
 func (d *Dataplane) Describe(ctx context.Context, at dataplane.Destination, client netip.Addr) (dataplane.Description, error) {
 	t, f := d.mirrored(at.Key)
 	if t == nil {
-		return dataplane.Description{}, errReconciling
+		return dataplane.Description{}, dataplane.ErrReconciling
 	}
 	r := &describer{ctx: ctx, conn: d.reader, table: t, place: at}
 	m := mapsOf(at.Key)
@@ -48,8 +45,8 @@ func (d *Dataplane) Describe(ctx context.Context, at dataplane.Destination, clie
 // totals are how many connections a frontend had, and how many packets it
 // refused that asked for one.
 func (d *Dataplane) totals(f *frontend, k plan.Key, now *programmed) (connections, refused uint64) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.commits.Lock()
+	defer d.commits.Unlock()
 	if f == nil {
 		return now.packets, 0
 	}
@@ -63,8 +60,8 @@ func (d *Dataplane) totals(f *frontend, k plan.Key, now *programmed) (connection
 // mirrored finds the mirror of a frontend; neither it nor its table is written
 // to any more. The table is nil while it is not known what the kernel holds.
 func (d *Dataplane) mirrored(k plan.Key) (*layoutTable, *frontend) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.commits.Lock()
+	defer d.commits.Unlock()
 	for _, t := range d.tables {
 		if t.family == k.Family() {
 			return &layoutTable{t.layout, t.Table}, t.frontends[k]

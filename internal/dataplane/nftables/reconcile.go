@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -56,9 +57,7 @@ func (d *Dataplane) reconcile(ctx context.Context, desired *plan.Desired, afresh
 	if r.result.Err != nil {
 		return r.result
 	}
-	d.mu.Lock()
-	d.tables, d.former = r.tables, nil
-	d.mu.Unlock()
+	d.commits.Locked(func() { d.tables, d.former = r.tables, nil })
 	for _, t := range r.tables {
 		d.followAll(t)
 	}
@@ -74,17 +73,14 @@ func (d *Dataplane) prepare(ctx context.Context, l *layout, desired *plan.Desire
 		return nil, nil, err
 	}
 	t.configure(desired.Settings)
-	t.holdClusterIPs(maps.Keys(desired.ClusterIPs))
+	t.eachAddr(maps.Keys(desired.ClusterIPs), t.clusterIPs.hold)
 	t.takeMembers(have)
 	t.junk = have.junk
 
 	var items []*item
-	for k, f := range desired.Frontends {
-		if k.Family() != l.family {
-			continue
-		}
+	for k := range frontendsOf(l.family, desired) {
 		it := &item{table: t, key: k, now: have.frontends[k]}
-		it.new = t.compile(f, it.now)
+		it.new = t.compile(desired.Frontends[k], it.now)
 		t.exchange(nil, it.new)
 		if it.now != nil && it.now.same(&it.new.programmed) {
 			t.frontends[k] = it.new
@@ -107,14 +103,9 @@ func (d *Dataplane) prepare(ctx context.Context, l *layout, desired *plan.Desire
 	return t, items, nil
 }
 
-// countOf counts the frontends of a family.
-func countOf(f model.Family, desired *plan.Desired) (n int) {
-	for k := range desired.Frontends {
-		if k.Family() == f {
-			n++
-		}
-	}
-	return n
+// frontendsOf yields the frontends of a family.
+func frontendsOf(f model.Family, desired *plan.Desired) iter.Seq[plan.Key] {
+	return dataplane.OfFamily(f, plan.Key.Family, maps.Keys(desired.Frontends))
 }
 
 // adopt chooses the table to go on with: one that is there if its layout is ours,
@@ -143,7 +134,7 @@ func (d *Dataplane) adopt(ctx context.Context, l *layout, desired *plan.Desired,
 				"family", l.nf.String(), "table", tables[0].Name)
 		}
 	}
-	t := newTable(l.family, name, countOf(l.family, desired))
+	t := newTable(l.family, name, dataplane.Count(frontendsOf(l.family, desired)))
 	for _, old := range tables {
 		if old.Name != name {
 			t.predecessors = append(t.predecessors, old)

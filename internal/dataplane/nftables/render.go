@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/nft"
 	"sluice/internal/plan"
@@ -23,7 +24,7 @@ func Render(w io.Writer, desired *plan.Desired, families []model.Family) error {
 }
 
 func render(out *nft.Listing, f model.Family, desired *plan.Desired) {
-	t := newTable(f, tableNames[0], countOf(f, desired))
+	t := newTable(f, tableNames[0], dataplane.Count(frontendsOf(f, desired)))
 	elements := t.fill(desired)
 	out.Table(t.Table, func() {
 		for _, s := range t.sets() {
@@ -43,12 +44,9 @@ func render(out *nft.Listing, f model.Family, desired *plan.Desired) {
 // their sets, in order.
 func (t *table) fill(desired *plan.Desired) map[string][]nft.Element {
 	t.configure(desired.Settings)
-	t.holdClusterIPs(maps.Keys(desired.ClusterIPs))
+	t.eachAddr(maps.Keys(desired.ClusterIPs), t.clusterIPs.hold)
 	w := newOpWriter()
-	for _, k := range slices.SortedFunc(maps.Keys(desired.Frontends), plan.Key.Compare) {
-		if k.Family() != t.family {
-			continue
-		}
+	for _, k := range slices.SortedFunc(frontendsOf(t.family, desired), plan.Key.Compare) {
 		f := t.compile(desired.Frontends[k], nil)
 		t.exchange(nil, f)
 		w.difference(k, nil, &f.programmed)

@@ -16,13 +16,14 @@ func (d *Dataplane) Repair(ctx context.Context) dataplane.Result {
 	found := d.watch.takeSuspects()
 	switch {
 	case d.tables == nil:
-		return dataplane.Result{Err: errUnknown}
+		return dataplane.Result{Err: dataplane.ErrUnknown}
 	case found.tooMany:
 		return dataplane.Result{Err: errTooMuch}
 	case found.empty():
 		return dataplane.Result{}
 	}
-	defer d.startRound()()
+	d.commits.Begin()
+	defer d.commits.End()
 	r := &round{d: d, strict: true, tables: d.tables}
 	for _, t := range d.tables {
 		items, err := d.inspect(ctx, t, &found)

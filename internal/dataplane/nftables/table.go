@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/nft"
 	"sluice/internal/plan"
@@ -156,13 +157,8 @@ func (t *table) configure(s plan.Settings) {
 // eachNodePortIP calls f for the addresses that the set of them holds. Where node
 // ports answer on all local addresses, the kernel knows better which those are.
 func (t *table) eachNodePortIP(s *plan.Settings, f func(netip.Addr)) {
-	if s.NodePortAll(t.family) {
-		return
-	}
-	for _, ip := range s.NodePortIPs {
-		if model.FamilyOf(ip) == t.family {
-			f(ip)
-		}
+	if !s.NodePortAll(t.family) {
+		t.eachAddr(slices.Values(s.NodePortIPs), f)
 	}
 }
 
@@ -333,18 +329,9 @@ func tagsOf(rules []rule) []uint64 {
 	return tags
 }
 
-func (t *table) holdClusterIPs(ips iter.Seq[netip.Addr]) {
-	for ip := range ips {
-		if model.FamilyOf(ip) == t.family {
-			t.clusterIPs.hold(ip)
-		}
-	}
-}
-
-func (t *table) releaseClusterIPs(ips iter.Seq[netip.Addr]) {
-	for ip := range ips {
-		if model.FamilyOf(ip) == t.family {
-			t.clusterIPs.release(ip)
-		}
+// eachAddr calls f for the addresses of the table's family.
+func (t *table) eachAddr(ips iter.Seq[netip.Addr], f func(netip.Addr)) {
+	for ip := range dataplane.OfFamily(t.family, model.FamilyOf, ips) {
+		f(ip)
 	}
 }

@@ -14,11 +14,10 @@ var _ dataplane.TrafficReader = (*Dataplane)(nil)
 // Traffic reads what became of the packets that asked for a connection.
 func (d *Dataplane) Traffic(ctx context.Context, each func(plan.Key, dataplane.Traffic)) (dataplane.UnmatchedTraffic, error) {
 	var strays dataplane.UnmatchedTraffic
-	d.mu.Lock()
-	tables := d.tables
-	d.mu.Unlock()
+	var tables []*table
+	d.commits.Locked(func() { tables = d.tables })
 	if tables == nil {
-		return strays, errUnknown
+		return strays, dataplane.ErrUnknown
 	}
 	for _, t := range tables {
 		// Frontends that were missed because the ruleset changed come next time.
@@ -92,8 +91,8 @@ func (r *reader) nameOf(e *nft.Element) string {
 // and the mirror, with which the bank is in step, say different things of it at
 // the moment.
 func (d *Dataplane) tellable(t *table, k plan.Key, now *programmed) (*frontend, dataplane.Traffic) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.commits.Lock()
+	defer d.commits.Unlock()
 	f := t.frontends[k]
 	if f == nil || f.leadsElsewhere(now) {
 		return nil, dataplane.Traffic{}
@@ -125,7 +124,7 @@ func tally(f *plan.Frontend, counted *programmed) dataplane.Traffic {
 // bank keeps what the counters of a frontend said before a change and do not
 // say after it, so that the two together go on as if nothing had happened. Where
 // it is not known what they meant, all count by what they mean now. The caller
-// holds mu.
+// holds the lock.
 func (d *Dataplane) bank(it *item) {
 	if it.now == nil || it.new == nil { // it starts, or ends
 		delete(d.banked, it.key)

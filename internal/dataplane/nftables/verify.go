@@ -75,8 +75,8 @@ const settlePause = time.Second
 // snapshot is what the mirror says the kernel holds, at a moment at which nobody
 // writes.
 type snapshot struct {
-	round  uint64
-	tables []*tableSnapshot
+	commits uint64
+	tables  []*tableSnapshot
 }
 
 type tableSnapshot struct {
@@ -96,11 +96,11 @@ const quietPause = 5 * time.Millisecond
 
 // takeSnapshot is nil while it is not known what the kernel holds.
 func (d *Dataplane) takeSnapshot(ctx context.Context) (s *snapshot, err error) {
-	err = d.whenQuiet(ctx, func() {
+	err = d.commits.WhenIdle(ctx, func(n uint64) {
 		if d.tables == nil {
 			return
 		}
-		s = &snapshot{round: d.round}
+		s = &snapshot{commits: n}
 		for _, t := range d.tables {
 			s.tables = append(s.tables, t.snapshot())
 		}
@@ -111,22 +111,6 @@ func (d *Dataplane) takeSnapshot(ctx context.Context) (s *snapshot, err error) {
 		}
 	}
 	return s, err
-}
-
-// whenQuiet waits for a moment at which nobody writes, and calls look while that is so.
-// Changes wait for it.
-func (d *Dataplane) whenQuiet(ctx context.Context, look func()) error {
-	for ctx.Err() == nil {
-		d.mu.Lock()
-		if !d.writing {
-			defer d.mu.Unlock()
-			look()
-			return nil
-		}
-		d.mu.Unlock()
-		time.Sleep(quietPause)
-	}
-	return ctx.Err()
 }
 
 func (t *table) snapshot() *tableSnapshot {
@@ -182,9 +166,9 @@ func (p *programmed) tallyElements(m frontendMaps, into map[string]int) {
 
 // unchanged tells whether nobody wrote since the snapshot was taken.
 func (d *Dataplane) unchanged(s *snapshot) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.round == s.round && !d.writing && d.tables != nil
+	d.commits.Lock()
+	defer d.commits.Unlock()
+	return !d.commits.Since(s.commits) && slices.Contains(d.tables, s.tables[0].table)
 }
 
 // quietTries is how often the structure of the tables is read anew because a change
@@ -365,7 +349,7 @@ func (d *Dataplane) stillWrong(ctx context.Context, s *tableSnapshot, wrong map[
 		return nil
 	}
 	found := suspects{}
-	err := d.whenQuiet(ctx, func() {
+	err := d.commits.WhenIdle(ctx, func(uint64) {
 		if !slices.Contains(d.tables, s.table) {
 			return
 		}

@@ -151,8 +151,8 @@ func (r *round) close(b *nft.Batch, last bool) {
 
 // done takes over what a transaction did.
 func (r *round) done(items []*item, first, last bool) {
-	r.d.mu.Lock()
-	defer r.d.mu.Unlock()
+	r.d.commits.Lock()
+	defer r.d.commits.Unlock()
 	if first {
 		for _, t := range r.tables {
 			t.prologueDone()
