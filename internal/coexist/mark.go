@@ -78,7 +78,7 @@ func keepNFTMark(ctx context.Context, conn *nft.Conn, log logr.Logger, t nft.Tab
 	b.AddChain(t, nft.Chain{Name: iptables.MarkChain})
 	b.FlushChain(t, iptables.MarkChain)
 	// As iptables-nft writes it, so that iptables-nft can still parse its table.
-	b.AddRule(t, nft.Rule{Chain: iptables.MarkChain, Exprs: nft.Attrs(nil).Count().Target(markTarget, markRevision, markInfo(mark))})
+	b.AddRule(t, nft.Rule{Chain: iptables.MarkChain, Exprs: nft.Exprs{}.Count().Target(markTarget, markRevision, markInfo(mark))})
 	if err := conn.Commit(ctx, b); err != nil {
 		return err
 	}

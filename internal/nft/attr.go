@@ -3,6 +3,8 @@ package nft
 import (
 	"encoding/binary"
 
+	"golang.org/x/sys/unix"
+
 	"sluice/internal/nfnetlink"
 )
 
@@ -60,6 +62,30 @@ func (a Attrs) nested(typ uint16, fill func(Attrs) Attrs) Attrs {
 	a = fill(a)
 	a.close(at)
 	return a
+}
+
+// expr appends an expression with the attributes that fill appends.
+func (a Attrs) expr(name string, fill func(Attrs) Attrs) Attrs {
+	return a.nested(unix.NFTA_LIST_ELEM, func(a Attrs) Attrs {
+		a = a.text(unix.NFTA_EXPR_NAME, name)
+		return a.nested(unix.NFTA_EXPR_DATA, fill)
+	})
+}
+
+func (a Attrs) value(typ uint16, v []byte) Attrs {
+	return a.nested(typ, func(a Attrs) Attrs { return a.bytes(unix.NFTA_DATA_VALUE, v) })
+}
+
+func (a Attrs) verdict(typ uint16, v *Verdict) Attrs {
+	return a.nested(typ, func(a Attrs) Attrs {
+		return a.nested(unix.NFTA_DATA_VERDICT, func(a Attrs) Attrs {
+			a = a.u32(unix.NFTA_VERDICT_CODE, uint32(v.Code))
+			if v.Chain != "" {
+				a = a.text(unix.NFTA_VERDICT_CHAIN, v.Chain)
+			}
+			return a
+		})
+	})
 }
 
 func toU32(b []byte) uint32 {

@@ -120,6 +120,18 @@ func (b *Batch) FlushChain(t Table, name string) {
 	})
 }
 
+// protocolsSet is the name pattern of a rule's anonymous set of protocols; the
+// kernel fills in the number.
+const protocolsSet = "__set%d"
+
+// lookupProtocols matches TCP, UDP and SCTP.
+func (a Attrs) lookupProtocols(id uint32) Attrs {
+	return Protocol.load(a, 0).expr("lookup", func(a Attrs) Attrs {
+		a = a.text(unix.NFTA_LOOKUP_SET, protocolsSet).u32(unix.NFTA_LOOKUP_SREG, register(0).number())
+		return a.u32(unix.NFTA_LOOKUP_SET_ID, id)
+	})
+}
+
 // ruleTag is the type of our tag in a rule's userdata: any number that nft(8)
 // does not use.
 const ruleTag = 0x53
@@ -133,9 +145,9 @@ func (b *Batch) AddRule(t Table, r Rule) {
 		a = a.text(unix.NFTA_RULE_TABLE, t.Name).text(unix.NFTA_RULE_CHAIN, r.Chain)
 		a = a.nested(unix.NFTA_RULE_EXPRESSIONS, func(a Attrs) Attrs {
 			if r.Protocols {
-				a = a.lookupProtocols(0, b.sets)
+				a = a.lookupProtocols(b.sets)
 			}
-			return append(a, r.Exprs...)
+			return append(a, r.Exprs.attrs...)
 		})
 		if r.Tag == 0 {
 			return a
@@ -147,7 +159,7 @@ func (b *Batch) AddRule(t Table, r Rule) {
 // addProtocols adds the anonymous set for the next rule.
 func (b *Batch) addProtocols(t Table) {
 	b.sets++
-	s := Set{Name: protocolsSet, Key: Type{Parts: []Part{Protocol}}}
+	s := Set{Name: protocolsSet, Key: Type{Parts: Concat{Protocol}}}
 	b.message(t, unix.NFT_MSG_NEWSET, create, 0, func(a Attrs) Attrs {
 		a = a.text(unix.NFTA_SET_TABLE, t.Name).text(unix.NFTA_SET_NAME, s.Name)
 		a = a.u32(unix.NFTA_SET_FLAGS, unix.NFT_SET_ANONYMOUS|unix.NFT_SET_CONSTANT)
@@ -250,11 +262,6 @@ func (b *Batch) seal() {
 		b.open = elementMessage{}
 	}
 }
-
-// Seal makes the elements that follow start a message of their own. Messages
-// take effect in their order, so additions that need the removals before them
-// come out right by themselves; sealing is for what must not share a refusal.
-func (b *Batch) Seal() { b.seal() }
 
 func (a Attrs) element(e *Element) Attrs {
 	a, at := a.open(unix.NFTA_LIST_ELEM)

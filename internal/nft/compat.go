@@ -14,10 +14,12 @@ import (
 
 // Target runs a target of iptables. Info is its data as the kernel's headers
 // (linux/netfilter/xt_*.h) have it.
-func (a Attrs) Target(name string, revision uint32, info []byte) Attrs {
-	return a.expr("target", func(a Attrs) Attrs {
-		a = a.text(unix.NFTA_TARGET_NAME, name).u32(unix.NFTA_TARGET_REV, revision)
-		return a.bytes(unix.NFTA_TARGET_INFO, info)
+func (e Exprs) Target(name string, revision uint32, info []byte) Exprs {
+	return e.then(`xt target "`+name+`"`, func(a Attrs) Attrs {
+		return a.expr("target", func(a Attrs) Attrs {
+			a = a.text(unix.NFTA_TARGET_NAME, name).u32(unix.NFTA_TARGET_REV, revision)
+			return a.bytes(unix.NFTA_TARGET_INFO, info)
+		})
 	})
 }
 

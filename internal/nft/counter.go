@@ -9,11 +9,6 @@ import (
 	"sluice/internal/nfnetlink"
 )
 
-// Count counts the packets that come this far in the rule.
-func (a Attrs) Count() Attrs {
-	return a.nested(unix.NFTA_LIST_ELEM, func(a Attrs) Attrs { return a.counter(0, 0) })
-}
-
 // RuleCounters reads the packets that the rules of a chain have counted, in the
 // order of the rules; 0 for a rule that does not count.
 func (c *Conn) RuleCounters(ctx context.Context, t Table, chain string) ([]uint64, error) {

@@ -98,13 +98,17 @@ func (s *Set) typeText() string {
 }
 
 // Chain writes a chain with its rules.
-func (l *Listing) Chain(c Chain, rules []string) {
+func (l *Listing) Chain(c Chain, rules []Rule) {
 	l.block("chain", c.Name)
 	if c.Type != "" {
 		l.line(2, fmt.Sprintf("type %s hook %s priority %s; policy accept;", c.Type, hooks[c.Hook], c.priorityText()))
 	}
 	for _, r := range rules {
-		l.line(2, r)
+		text := r.Exprs.String()
+		if r.Protocols {
+			text = protocolsText + " " + text
+		}
+		l.line(2, text)
 	}
 	l.line(1, "}")
 }

@@ -38,10 +38,10 @@ func TestSetsLookToNftLikeItsOwn(t *testing.T) {
 		in   Set
 		want string // hexadecimal
 	}{
-		{"typeof ip daddr . meta l4proto . th dport : verdict", Set{Key: Type{Parts: []Part{DestIP4, Protocol, DestPort}, Typeof: true}, Data: VerdictType},
+		{"typeof ip daddr . meta l4proto . th dport : verdict", Set{Key: Type{Parts: Concat{DestIP4, Protocol, DestPort}, Typeof: true}, Data: VerdictType},
 			"000400000000010400000000034400040d000000013c0014000407000000010c00040c00000001040c000000010e00040900000001060004100000000214000407000000010c00040b00000001040200000004080004010000000100060400000000"},
-		{"type ipv4_addr", Set{Key: Type{Parts: []Part{DestIP4}}}, "000402000000"},
-		{"type ipv6_addr . inet_proto . inet_service : verdict", Set{Key: Type{Parts: []Part{DestIP6, Protocol, DestPort}}, Data: VerdictType},
+		{"type ipv4_addr", Set{Key: Type{Parts: Concat{DestIP4}}}, "000402000000"},
+		{"type ipv6_addr . inet_proto . inet_service : verdict", Set{Key: Type{Parts: Concat{DestIP6, Protocol, DestPort}}, Data: VerdictType},
 			"000400000000010400000000030800040d0000000100060400000000"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -65,7 +65,7 @@ func hex(b []byte) string {
 func FuzzAnswers(f *testing.F) {
 	e := Element{Key: []byte{1, 2, 3, 4}, Verdict: Goto("lb-2"), Packets: 7}
 	f.Add([]byte(Attrs(nil).nested(unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(a Attrs) Attrs { return a.element(&e) })))
-	f.Add([]byte(Attrs(nil).Verdict(Verdict{Code: JumpCode, Chain: "x"})))
+	f.Add([]byte(Exprs{}.Jump("x").attrs))
 	f.Add([]byte{5, 0, 1, 0, 9})
 	f.Add([]byte{0xff, 0xff, 1, 0, 9})
 	f.Fuzz(func(t *testing.T, b []byte) {

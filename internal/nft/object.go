@@ -16,6 +16,14 @@ const (
 	IP6 Family = unix.NFPROTO_IPV6
 )
 
+// AddrLen is the length of the family's addresses.
+func (f Family) AddrLen() int {
+	if f == IP6 {
+		return 16
+	}
+	return 4
+}
+
 func (f Family) String() string {
 	if f == IP6 {
 		return "ip6"
@@ -46,7 +54,7 @@ type Chain struct {
 // rule is read, by which a later process recognises it; 0 for none.
 type Rule struct {
 	Chain string
-	Exprs Attrs
+	Exprs Exprs
 	Tag   uint64
 	// Protocols puts a match of TCP, UDP or SCTP before Exprs. nft(8) insists on
 	// such a match in the same rule before it accepts a port in dnat.

@@ -11,8 +11,8 @@ import (
 	"sluice/internal/nfnetlink"
 )
 
-// ProtocolsText is how nft(8) lists the match of Rule.Protocols.
-const ProtocolsText = "meta l4proto { tcp, udp, sctp }"
+// protocolsText is how nft(8) lists the match of Rule.Protocols.
+const protocolsText = "meta l4proto { tcp, udp, sctp }"
 
 // ProtocolText is what nft(8) calls a transport protocol.
 func ProtocolText(p byte) string {
@@ -83,7 +83,7 @@ func addrOf(b []byte) netip.Addr {
 	return a
 }
 
-func (p Part) valueText(b []byte) string {
+func (p Value) valueText(b []byte) string {
 	switch {
 	case len(b) < p.len:
 	case p.id == idIP4 || p.id == idIP6:

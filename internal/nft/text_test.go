@@ -9,18 +9,18 @@ import (
 )
 
 func TestElementsAreListed(t *testing.T) {
-	frontend := Type{Parts: []Part{DestIP4, Protocol, DestPort}}
+	frontend := Type{Parts: Concat{DestIP4, Protocol, DestPort}}
 	tests := []struct {
 		name string
 		set  Set
 		in   Element
 		want string
 	}{
-		{"member", Set{Key: Type{Parts: []Part{DestIP6}}}, Element{Key: netip.MustParseAddr("2001:db8::1").AsSlice()}, "2001:db8::1"},
+		{"member", Set{Key: Type{Parts: Concat{DestIP6}}}, Element{Key: netip.MustParseAddr("2001:db8::1").AsSlice()}, "2001:db8::1"},
 		{"verdict", Set{Key: frontend, Data: VerdictType, Counter: true},
 			Element{Key: []byte{10, 0, 0, 1, 17, 0, 0, 0, 0, 53, 0, 0}, Verdict: Goto("x"), Packets: 3, Bytes: 9},
 			"10.0.0.1 . udp . 53 counter packets 3 bytes 9 : goto x"},
-		{"value", Set{Key: Type{Parts: []Part{Protocol}}, Data: Type{Parts: []Part{DestIP4, DestPort}}},
+		{"value", Set{Key: Type{Parts: Concat{Protocol}}, Data: Type{Parts: Concat{DestIP4, DestPort}}},
 			Element{Key: []byte{99, 0, 0, 0}, Data: []byte{10, 0, 0, 2, 31, 144, 0, 0}}, "99 : 10.0.0.2 . 8080"},
 		{"cut short", Set{Key: frontend}, Element{Key: []byte{10, 0}}, "0x0a00 .  . "},
 	}

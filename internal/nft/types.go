@@ -10,24 +10,13 @@ import (
 // the lengths, which are all the kernel wants, it carries the names by which
 // nft(8) knows the parts, so that listings are right and can be loaded again.
 type Type struct {
-	Parts []Part
+	Parts Concat
 	// Typeof makes nft list the type as the expressions it stands for. nft needs
 	// that for parts without a fixed type (numgen), and nft 1.0.6 needs it to be
 	// absent for maps that a rule updates.
 	Typeof bool
 	// Verdict is the type of verdict maps; it has no parts.
 	Verdict bool
-}
-
-// Part is one part of a Type.
-type Part struct {
-	id  uint32 // number of nft's datatype
-	len int    // bytes without padding
-	// kind and attrs are the part as nft's userdata describes an expression: its
-	// kind and two numbers or, for numgen, three.
-	kind  uint32
-	attrs []uint32
-	text  string // the expression as nft writes it
 }
 
 // Numbers of nft(8)'s own, found in the sets it made: datatypes, and what is in
@@ -48,17 +37,6 @@ const (
 	descIP  = 12
 	descIP6 = 13
 	descTH  = 11
-)
-
-// The parts that types are made of.
-var (
-	SourceIP4 = Part{idIP4, 4, kindPayload, []uint32{descIP, 11}, "ip saddr"}
-	DestIP4   = Part{idIP4, 4, kindPayload, []uint32{descIP, 12}, "ip daddr"}
-	SourceIP6 = Part{idIP6, 16, kindPayload, []uint32{descIP6, 8}, "ip6 saddr"}
-	DestIP6   = Part{idIP6, 16, kindPayload, []uint32{descIP6, 9}, "ip6 daddr"}
-	Protocol  = Part{idProtocol, 1, kindMeta, []uint32{16}, "meta l4proto"}
-	DestPort  = Part{idPort, 2, kindPayload, []uint32{descTH, 2}, "th dport"}
-	Random    = Part{idInteger, 4, kindNumgen, []uint32{1, 1 << 16, 0}, "numgen random mod 65536"}
 )
 
 // VerdictType is the data type of verdict maps.

@@ -1,9 +1,12 @@
 package nftables
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
+	"net/netip"
 
+	"sluice/internal/nft"
 	"sluice/internal/plan"
 )
 
@@ -20,6 +23,49 @@ func affinityOf(f *plan.Frontend) affinityID {
 
 // words are the two halves of the number, as rules and keys have them.
 func (id affinityID) words() [2]uint32 { return [2]uint32{uint32(id >> 32), uint32(id)} }
+
+// values are the number as part of a key.
+func (id affinityID) values() nft.Concat {
+	words := id.words()
+	return nft.Concat{nft.Constant(words[0]), nft.Constant(words[1])}
+}
+
+func (id affinityID) encode(a *nft.Arena) {
+	for _, word := range id.words() {
+		a.Word(word)
+	}
+}
+
+func decodeAffinityID(d *nft.Decoder) affinityID {
+	high, low := d.Word(), d.Word()
+	return affinityID(high)<<32 | affinityID(low)
+}
+
+// affineEndpoint is an endpoint that clients of a service port can be sent back
+// to.
+type affineEndpoint struct {
+	port affinityID
+	netip.AddrPort
+}
+
+var affineEndpoints = nft.MemberType[affineEndpoint]{Key: affineEndpointKey, Decode: decodeAffineEndpoint, Compare: affineEndpoint.compare}
+
+func (e affineEndpoint) compare(o affineEndpoint) int {
+	return cmp.Or(e.AddrPort.Compare(o.AddrPort), cmp.Compare(e.port, o.port))
+}
+
+func affineEndpointKey(a *nft.Arena, e affineEndpoint) []byte {
+	at := len(*a)
+	a.Addr(e.Addr())
+	a.Port(e.Port())
+	e.port.encode(a)
+	return a.Cut(at)
+}
+
+func decodeAffineEndpoint(d *nft.Decoder) affineEndpoint {
+	ep := decodeEndpoint(d)
+	return affineEndpoint{decodeAffinityID(d), ep}
+}
 
 // affinePool is a pool whose endpoints clients can be sent back to.
 type affinePool struct {
@@ -45,14 +91,14 @@ func (f *frontend) affinePools() [2]affinePool {
 // affine is the endpoints that clients of one sort of pool can be sent back to.
 type affine struct {
 	clients   string // the map of clients
-	endpoints *members[affineEndpoint]
+	endpoints *nft.Members[affineEndpoint]
 	// gained are endpoints that came from the other sort of pool. Clients that were
 	// sent there stay with them: the traffic policy changed, not the endpoint.
 	gained map[affineEndpoint]struct{}
 }
 
-func newAffine(clients, endpoints string) *affine {
-	return &affine{clients, newAffineEndpoints(endpoints), map[affineEndpoint]struct{}{}}
+func newAffine(t nft.Table, clients, endpoints string) *affine {
+	return &affine{clients, nft.NewMembers(t, endpoints, affineEndpoints, 0), map[affineEndpoint]struct{}{}}
 }
 
 // affine is that of the cluster's pools, or of the local ones.
@@ -79,13 +125,13 @@ func (t *table) changeAffine(id affinityID, local bool, old, new []plan.Endpoint
 	for gone, come := range plan.MergeEndpoints(old, new) {
 		switch {
 		case come == nil:
-			pool.endpoints.release(affineEndpoint{id, gone.AddrPort})
+			pool.endpoints.Release(affineEndpoint{id, gone.AddrPort})
 		case gone == nil:
 			at := affineEndpoint{id, come.AddrPort}
-			if !pool.endpoints.has(at) && other.endpoints.has(at) {
+			if !pool.endpoints.Has(at) && other.endpoints.Has(at) {
 				pool.gained[at] = struct{}{}
 			}
-			pool.endpoints.hold(at)
+			pool.endpoints.Hold(at)
 		}
 	}
 }

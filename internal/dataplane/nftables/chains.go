@@ -1,6 +1,10 @@
 package nftables
 
-import "iter"
+import (
+	"iter"
+
+	"sluice/internal/nft"
+)
 
 // chains keeps account of the table's chains: who leads to each, and what the
 // kernel has. A chain is there while somebody leads to it.
@@ -171,7 +175,7 @@ func (s *chains) removed() {
 		delete(s.names, c)
 	}
 	s.removing = 0
-	if count(s.surplus(), 1) == 0 && count(s.missing(), 1) == 0 {
+	if nft.CountUpTo(s.surplus(), 1) == 0 && nft.CountUpTo(s.missing(), 1) == 0 {
 		s.fresh, s.stale = nil, nil
 	}
 }

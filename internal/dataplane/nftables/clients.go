@@ -149,7 +149,7 @@ func (d *Dataplane) followItems(items []*item) (asked bool) {
 func (t *table) endpointsLeft(old *frontend) (left [2]bool) {
 	for _, pool := range old.affinePools() {
 		endpoints := t.affine(pool.local).endpoints
-		gone := func(e plan.Endpoint) bool { return !endpoints.has(affineEndpoint{pool.port, e.AddrPort}) }
+		gone := func(e plan.Endpoint) bool { return !endpoints.Has(affineEndpoint{pool.port, e.AddrPort}) }
 		if slices.ContainsFunc(pool.endpoints, gone) {
 			left[index(pool.local)] = true
 		}
@@ -233,7 +233,7 @@ func (d *Dataplane) moveClients(ctx context.Context, t *table, m *clientMoves) e
 func (d *Dataplane) affineEndpoints(ctx context.Context, t *table) (known []map[affineEndpoint]struct{}, err error) {
 	err = d.commits.WhenIdle(ctx, func(uint64) {
 		if slices.Contains(d.tables, t) {
-			known = []map[affineEndpoint]struct{}{t.clusterAffine.endpoints.all(), t.localAffine.endpoints.all()}
+			known = []map[affineEndpoint]struct{}{t.clusterAffine.endpoints.All(), t.localAffine.endpoints.All()}
 		}
 	})
 	return known, err
@@ -244,9 +244,9 @@ func (d *Dataplane) affineEndpoints(ctx context.Context, t *table) (known []map[
 func (d *Dataplane) readClients(ctx context.Context, t *table, set string, known, gained map[affineEndpoint]struct{}) (stale, moved []nft.Element, err error) {
 	err = d.clients.conn.Elements(ctx, t.Table, set, func(e *nft.Element) error {
 		k, v := t.decode(e.Key), t.decode(e.Data)
-		k.addr() // the client
-		remembered := affineEndpoint{k.affinityID(), v.endpoint()}
-		if _, ok := known[remembered]; !ok || !k.done() || !v.done() {
+		k.Addr() // the client
+		remembered := affineEndpoint{decodeAffinityID(&k.Decoder), v.endpoint()}
+		if _, ok := known[remembered]; !ok || !k.Done() || !v.Done() {
 			stale = append(stale, nft.Element{Key: slices.Clone(e.Key)})
 		}
 		if _, ok := gained[remembered]; ok && e.Expires > 0 {

@@ -12,7 +12,7 @@ func (t *table) eachElement(ctx context.Context, c *nft.Conn, sets []string, f f
 	for _, set := range sets {
 		err := c.Elements(ctx, t.Table, set, func(e *nft.Element) error {
 			d := t.decode(e.Key)
-			if k := d.frontend(set == nodePorts || set == nodePortOutside); d.done() {
+			if k := d.frontend(set == nodePorts || set == nodePortOutside); d.Done() {
 				f(k, e)
 			}
 			return nil

@@ -174,8 +174,8 @@ func (d *Dataplane) Apply(ctx context.Context, c *plan.Change) dataplane.Result 
 		if c.Settings != nil {
 			t.configure(*c.Settings)
 		}
-		t.eachAddr(slices.Values(c.ClusterIPsAdded), t.clusterIPs.hold)
-		t.eachAddr(slices.Values(c.ClusterIPsRemoved), t.clusterIPs.release)
+		t.eachAddr(slices.Values(c.ClusterIPsAdded), t.clusterIPs.Hold)
+		t.eachAddr(slices.Values(c.ClusterIPsRemoved), t.clusterIPs.Release)
 		r.items = append(r.items, t.items(c)...)
 	}
 	if err := d.carryCounters(ctx, r.items); err != nil {

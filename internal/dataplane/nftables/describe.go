@@ -142,7 +142,7 @@ func (r *describer) slots(set string, mirrored []netip.AddrPort) (found []netip.
 			continue
 		}
 		v := r.table.decode(e.Data)
-		if ep := v.endpoint(); v.done() {
+		if ep := v.endpoint(); v.Done() {
 			found = append(found, ep)
 			r.object(set, "%s . %d : %s . %d", r.key(), i, ep.Addr(), ep.Port())
 		}
@@ -166,7 +166,7 @@ func (r *describer) client(set string, client netip.Addr, id affinityID) {
 		return
 	}
 	v := r.table.decode(e.Data)
-	if ep := v.endpoint(); v.done() {
+	if ep := v.endpoint(); v.Done() {
 		r.out.Remembered = append(r.out.Remembered, dataplane.Remembered{Endpoint: ep, Expires: e.Expires})
 		r.object(set, "%s . %d . %d : %s . %d", client, id.words()[0], id.words()[1], ep.Addr(), ep.Port())
 	}

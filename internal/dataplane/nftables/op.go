@@ -19,16 +19,17 @@ type op struct {
 // which every step leaves a state that a packet may meet: first what the verdict
 // needs, then the verdict, then what it no longer needs.
 type opWriter struct {
-	arena *arena
+	arena arena
 	ops   []op
 }
 
-func newOpWriter() *opWriter { return &opWriter{arena: &arena{}} }
+func newOpWriter() *opWriter { return &opWriter{} }
 
 // reset takes back all that was written, to use the memory again.
 func (w *opWriter) reset() {
 	clear(w.ops)
-	w.ops, *w.arena = w.ops[:0], (*w.arena)[:0]
+	w.ops = w.ops[:0]
+	w.arena.reset()
 }
 
 func (w *opWriter) put(set string, key []byte, e nft.Element, had, want bool) {

@@ -246,15 +246,15 @@ func (r *reader) forSet(set string) func(*nft.Element) bool {
 	case filters:
 		return r.filter
 	case hairpin:
-		return memberOf(r, &r.hairpins, (*decoder).hairpin)
+		return memberOf(r, &r.hairpins, decodeHairpin)
 	case clusterIPs:
-		return memberOf(r, &r.clusterIPs, (*decoder).addr)
+		return memberOf(r, &r.clusterIPs, (*nft.Decoder).Addr)
 	case nodePortIPs:
-		return memberOf(r, &r.nodePortIPs, (*decoder).addr)
+		return memberOf(r, &r.nodePortIPs, (*nft.Decoder).Addr)
 	case affinityEndpoints:
-		return memberOf(r, &r.clusterAffine, (*decoder).affineEndpoint)
+		return memberOf(r, &r.clusterAffine, decodeAffineEndpoint)
 	case localAffinityEndpoints:
-		return memberOf(r, &r.localAffine, (*decoder).affineEndpoint)
+		return memberOf(r, &r.localAffine, decodeAffineEndpoint)
 	}
 	return nil // affinity: written by the packet path
 }
@@ -272,7 +272,7 @@ func (r *reader) verdict(nodePort bool, field func(*programmed, *nft.Element) *s
 	return func(e *nft.Element) bool {
 		d := r.decode(e.Key)
 		k := d.frontend(nodePort)
-		if !d.done() || e.Verdict == nil {
+		if !d.Done() || e.Verdict == nil {
 			return false
 		}
 		name := field(r.frontend(k), e)
@@ -323,7 +323,7 @@ func (r *reader) slot(nodePort bool, slots func(*programmed) *[]netip.AddrPort) 
 		k, i := d.frontend(nodePort), d.index()
 		v := r.decode(e.Data)
 		ep := v.endpoint()
-		if !d.done() || !v.done() || i > maxSlot {
+		if !d.Done() || !v.Done() || i > maxSlot {
 			return false
 		}
 		s := slots(r.frontend(k))
@@ -339,7 +339,7 @@ func (r *reader) slot(nodePort bool, slots func(*programmed) *[]netip.AddrPort) 
 func (r *reader) source(e *nft.Element) bool {
 	d := r.decode(e.Key)
 	k, p := d.source()
-	if !d.done() {
+	if !d.Done() {
 		return false
 	}
 	if f := r.frontend(k); !r.again(string(e.Key)) {
@@ -351,7 +351,7 @@ func (r *reader) source(e *nft.Element) bool {
 func (r *reader) filter(e *nft.Element) bool {
 	d := r.decode(e.Key)
 	k := d.frontend(false)
-	if !d.done() || r.nameOf(e) != dropName {
+	if !d.Done() || r.nameOf(e) != dropName {
 		return false
 	}
 	p := r.frontend(k)
@@ -361,11 +361,11 @@ func (r *reader) filter(e *nft.Element) bool {
 }
 
 // memberOf takes in an element of a set that frontends share.
-func memberOf[K any](r *reader, into *[]K, decode func(*decoder) K) func(*nft.Element) bool {
+func memberOf[K any](r *reader, into *[]K, decode func(*nft.Decoder) K) func(*nft.Element) bool {
 	return func(e *nft.Element) bool {
 		d := r.decode(e.Key)
-		what := decode(d)
-		if !d.done() {
+		what := decode(&d.Decoder)
+		if !d.Done() {
 			return false
 		}
 		if !r.again(string(e.Key)) {

@@ -73,7 +73,7 @@ func (d *Dataplane) prepare(ctx context.Context, l *layout, desired *plan.Desire
 		return nil, nil, err
 	}
 	t.configure(desired.Settings)
-	t.eachAddr(maps.Keys(desired.ClusterIPs), t.clusterIPs.hold)
+	t.eachAddr(maps.Keys(desired.ClusterIPs), t.clusterIPs.Hold)
 	t.takeMembers(have)
 	t.junk = have.junk
 
@@ -95,7 +95,7 @@ func (d *Dataplane) prepare(ctx context.Context, l *layout, desired *plan.Desire
 	}
 	if have.manyHairpins > 0 {
 		junk := func(e *nft.Element) { t.junk = append(t.junk, junkOf(hairpin, e)) }
-		if err := t.hairpins.lookUp(ctx, d.writer, t.Table, l, have.manyHairpins, junk); err != nil {
+		if err := t.hairpins.Find(ctx, d.writer, have.manyHairpins, junk); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -194,19 +194,19 @@ func (k *contents) live() bool {
 
 func (t *table) takeMembers(have *contents) {
 	for _, ip := range have.hairpins {
-		t.hairpins.found(ip)
+		t.hairpins.Found(ip)
 	}
 	for _, ip := range have.clusterIPs {
-		t.clusterIPs.found(ip)
+		t.clusterIPs.Found(ip)
 	}
 	for _, ip := range have.nodePortIPs {
-		t.nodePortIPs.found(ip)
+		t.nodePortIPs.Found(ip)
 	}
 	for _, e := range have.clusterAffine {
-		t.clusterAffine.endpoints.found(e)
+		t.clusterAffine.endpoints.Found(e)
 	}
 	for _, e := range have.localAffine {
-		t.localAffine.endpoints.found(e)
+		t.localAffine.endpoints.Found(e)
 	}
 }
 

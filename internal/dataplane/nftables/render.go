@@ -31,11 +31,7 @@ func render(out *nft.Listing, f model.Family, desired *plan.Desired) {
 			out.Set(s, elements[s.Name])
 		}
 		for _, c := range slices.SortedFunc(maps.Keys(t.chains.refs), chain.compare) {
-			var rules []string
-			for _, r := range c.rules(t.layout, &t.settings) {
-				rules = append(rules, r.text)
-			}
-			out.Chain(c.nft(), rules)
+			out.Chain(c.nft(), c.rules(t.layout, &t.settings))
 		}
 	})
 }
@@ -44,7 +40,7 @@ func render(out *nft.Listing, f model.Family, desired *plan.Desired) {
 // their sets, in order.
 func (t *table) fill(desired *plan.Desired) map[string][]nft.Element {
 	t.configure(desired.Settings)
-	t.eachAddr(maps.Keys(desired.ClusterIPs), t.clusterIPs.hold)
+	t.eachAddr(maps.Keys(desired.ClusterIPs), t.clusterIPs.Hold)
 	w := newOpWriter()
 	for _, k := range slices.SortedFunc(frontendsOf(t.family, desired), plan.Key.Compare) {
 		f := t.compile(desired.Frontends[k], nil)
@@ -56,7 +52,7 @@ func (t *table) fill(desired *plan.Desired) map[string][]nft.Element {
 		elements[o.set] = append(elements[o.set], o.element)
 	}
 	for _, m := range t.members() {
-		elements[m.name()] = m.elements(w.arena)
+		elements[m.Name()] = m.Wanted()
 	}
 	return elements
 }

@@ -57,10 +57,10 @@ func (d *Dataplane) inspect(ctx context.Context, t *table, found *suspects) ([]*
 		}
 	}
 	for _, m := range t.members() {
-		keys := q.members[m.name()]
-		err := d.writer.Lookup(ctx, t.Table, m.name(), keys, func(i int, e *nft.Element) error {
-			if !m.learn(t.layout, keys[i].Key, e != nil) && e != nil {
-				r.notOurs(m.name(), e)
+		keys := q.members[m.Name()]
+		err := d.writer.Lookup(ctx, t.Table, m.Name(), keys, func(i int, e *nft.Element) error {
+			if !m.Learn(keys[i].Key, e != nil) && e != nil {
+				r.notOurs(m.Name(), e)
 			}
 			return nil
 		})
@@ -147,7 +147,7 @@ func (l *layout) ownerOf(set string, key []byte, nodePort bool) (k plan.Key, ok 
 	} else {
 		k = d.frontend(nodePort)
 	}
-	return k, d.ok
+	return k, d.OK()
 }
 
 // mend makes an item that leads from what the kernel holds of a frontend to what the

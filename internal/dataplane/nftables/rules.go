@@ -1,7 +1,6 @@
 package nftables
 
 import (
-	"hash/fnv"
 	"slices"
 
 	"sluice/internal/model"
@@ -9,39 +8,33 @@ import (
 	"sluice/internal/plan"
 )
 
-// rule is a rule for the kernel, and as nft(8) lists it.
-type rule struct {
-	nft.Rule
-	text string
-}
-
 // rules are the chain's rules in order. Each carries a tag made of its content,
 // by which a later process sees whether it is still the rule it wants.
-func (c chain) rules(l *layout, s *plan.Settings) []rule {
+func (c chain) rules(l *layout, s *plan.Settings) []nft.Rule {
 	w := &ruleWriter{layout: l, settings: s, chain: c.name()}
 	switch c.kind {
 	case prerouting, output:
-		w.add(goOn().jump(chain{kind: dispatch}))
+		w.jump(anyPacket, chain{kind: dispatch})
 	case dispatch:
 		w.dispatch()
 	case postrouting:
-		w.add(goOn().markIs(s.MasqueradeMark).goTo(chain{kind: masqueraded}))
-		w.add(goOn().in(hairpin, concat{l.sourceAddr(), l.destAddr()}).masquerade())
+		w.goTo(anyPacket.HasMark(s.MasqueradeMark), chain{kind: masqueraded})
+		w.add(anyPacket.In(hairpin, nft.Concat{l.source, l.dest}).Masquerade())
 	case masqueraded:
-		w.add(goOn().takeMark(s.MasqueradeMark))
-		w.add(goOn().masquerade())
+		w.add(anyPacket.FlipMark(s.MasqueradeMark))
+		w.add(anyPacket.Masquerade())
 	case mark:
-		w.add(goOn().putMark(s.MasqueradeMark))
+		w.add(anyPacket.SetMark(s.MasqueradeMark))
 	case markOffCluster:
-		w.eachPodMatch(func(match expr) { w.add(match.back()) })
-		w.add(goOn().goTo(chain{kind: mark}))
+		w.eachPodMatch(func(match nft.Exprs) { w.add(match.Return()) })
+		w.goTo(anyPacket, chain{kind: mark})
 	case reject:
-		w.add(goOn().refuseTCP())
-		w.add(goOn().refuse(l.nf))
+		w.add(anyPacket.RejectTCP())
+		w.add(anyPacket.RejectPort(l.nf))
 	case dropSource:
 		w.dropSource()
 	case forward, filterOutput:
-		w.add(goOn().isNew().jump(chain{kind: unknown}))
+		w.jump(anyPacket.New(), chain{kind: unknown})
 	case unknown:
 		w.unknown()
 	case entry:
@@ -51,7 +44,7 @@ func (c chain) rules(l *layout, s *plan.Settings) []rule {
 	case recall:
 		w.recall(c)
 	case rememberPostrouting, rememberInput:
-		w.add(goOn().isNew().isTranslated().jump(chain{kind: remembering}))
+		w.jump(anyPacket.New().Translated(), chain{kind: remembering})
 	case remembering:
 		w.remembering()
 	case remember:
@@ -65,55 +58,58 @@ type ruleWriter struct {
 	*layout
 	settings *plan.Settings
 	chain    string
-	rules    []rule
+	rules    []nft.Rule
 }
 
-func (w *ruleWriter) add(e expr)         { w.rule(e, false) }
-func (w *ruleWriter) addForPorts(e expr) { w.rule(e, true) }
-func (w *ruleWriter) rule(e expr, p bool) {
-	h := fnv.New64a()
-	h.Write(e.attrs)
-	if p {
-		e.text = nft.ProtocolsText + " " + e.text
-	}
-	w.rules = append(w.rules, rule{nft.Rule{Chain: w.chain, Exprs: e.attrs, Tag: h.Sum64(), Protocols: p}, e.text})
+// anyPacket is the start of a rule.
+var anyPacket nft.Exprs
+
+func (w *ruleWriter) add(e nft.Exprs) { w.addRule(e, false) }
+
+func (w *ruleWriter) addRule(e nft.Exprs, protocols bool) {
+	w.rules = append(w.rules, nft.Rule{Chain: w.chain, Exprs: e, Tag: e.Tag(), Protocols: protocols})
 }
+
+// goTo adds a rule that leads to a chain for good, or drops; jump one that can
+// return.
+func (w *ruleWriter) goTo(e nft.Exprs, c chain) { w.add(e.Verdict(verdictTo(c.name()))) }
+func (w *ruleWriter) jump(e nft.Exprs, c chain) { w.add(e.Jump(c.name())) }
 
 // eachPodMatch calls f with a match for every way to be a pod.
-func (w *ruleWriter) eachPodMatch(f func(expr)) {
+func (w *ruleWriter) eachPodMatch(f func(nft.Exprs)) {
 	d := w.settings.Detector(w.family)
 	for _, p := range d.Sources {
-		f(goOn().inPrefix(w.sourceAddr(), p))
+		f(anyPacket.Within(w.source, p))
 	}
 	if d.Interface != "" {
-		f(goOn().cameBy(d.Interface, false))
+		f(anyPacket.FromInterface(d.Interface, false))
 	}
 	if d.InterfacePrefix != "" {
-		f(goOn().cameBy(d.InterfacePrefix, true))
+		f(anyPacket.FromInterface(d.InterfacePrefix, true))
 	}
 }
 
 func (w *ruleWriter) dispatch() {
-	w.add(goOn().lookUp(services, w.frontendKey(false)))
-	w.add(w.toNodePortIP().lookUp(nodePorts, w.frontendKey(true)))
+	w.add(anyPacket.VerdictMap(services, w.frontendKey(false)))
+	w.add(w.toNodePortIP().VerdictMap(nodePorts, w.frontendKey(true)))
 }
 
 // toNodePortIP matches packets to addresses that node ports answer on.
-func (w *ruleWriter) toNodePortIP() expr {
+func (w *ruleWriter) toNodePortIP() nft.Exprs {
 	if w.settings.NodePortAll(w.family) {
-		return goOn().notInPrefix(w.destAddr(), w.loopback).destIsLocal()
+		return anyPacket.NotWithin(w.dest, w.loopback).ToLocal()
 	}
-	return goOn().in(nodePortIPs, concat{w.destAddr()})
+	return anyPacket.In(nodePortIPs, nft.Concat{w.dest})
 }
 
 // unknown refuses ports of ClusterIPs that no frontend has, and drops what goes
 // to addresses that no Service has. Each of its rules counts; Traffic reads them
 // in this order.
 func (w *ruleWriter) unknown() {
-	w.add(goOn().in(clusterIPs, concat{w.destAddr()}).count().goTo(chain{kind: reject}))
+	w.goTo(anyPacket.In(clusterIPs, nft.Concat{w.dest}).Count(), chain{kind: reject})
 	for _, p := range w.settings.ServiceCIDRs {
 		if model.FamilyOf(p.Addr()) == w.family {
-			w.add(goOn().inPrefix(w.destAddr(), p).count().drop())
+			w.add(anyPacket.Within(w.dest, p).Count().Drop())
 		}
 	}
 }
@@ -121,17 +117,17 @@ func (w *ruleWriter) unknown() {
 // dropSource drops in any case: the map is there because its elements count. Node
 // ports have no source ranges.
 func (w *ruleWriter) dropSource() {
-	w.add(goOn().lookUp(filters, w.frontendKey(false)))
-	w.add(goOn().drop())
+	w.add(anyPacket.VerdictMap(filters, w.frontendKey(false)))
+	w.add(anyPacket.Drop())
 }
 
 // filter lets those go on who are in one of the frontend's source ranges. These are in
 // a hash table, so each of their lengths takes a lookup.
 func (w *ruleWriter) filter(c chain) {
 	for bits := range c.lengths.all() {
-		w.add(goOn().in(sources, w.sourceKey(c.protocol, bits)).goTo(c.admitted()))
+		w.goTo(anyPacket.In(sources, w.sourceKey(c.protocol, bits)), c.admitted())
 	}
-	w.add(goOn().goTo(chain{kind: dropSource}))
+	w.goTo(anyPacket, chain{kind: dropSource})
 }
 
 func (w *ruleWriter) entry(c chain) {
@@ -141,24 +137,24 @@ func (w *ruleWriter) entry(c chain) {
 	}
 	switch c.masquerade {
 	case plan.MasqueradeAlways:
-		w.add(goOn().jump(chain{kind: mark}))
+		w.jump(anyPacket, chain{kind: mark})
 	case plan.MasqueradeOffCluster:
-		w.add(goOn().jump(chain{kind: markOffCluster}))
+		w.jump(anyPacket, chain{kind: markOffCluster})
 	}
 	if !c.split {
-		w.add(goOn().goTo(c.target()))
+		w.goTo(anyPacket, c.target())
 		return
 	}
-	w.eachPodMatch(func(match expr) { w.add(match.goTo(c.target())) })
+	w.eachPodMatch(func(match nft.Exprs) { w.goTo(match, c.target()) })
 	if c.masquerade == plan.MasqueradeNode {
-		w.add(goOn().sourceIsLocal().jump(chain{kind: mark}))
+		w.jump(anyPacket.FromLocal(), chain{kind: mark})
 	}
-	w.add(goOn().sourceIsLocal().goTo(c.target()))
+	w.goTo(anyPacket.FromLocal(), c.target())
 	set := outside
 	if c.nodePort {
 		set = nodePortOutside
 	}
-	w.add(goOn().lookUp(set, w.frontendKey(c.nodePort)))
+	w.add(anyPacket.VerdictMap(set, w.frontendKey(c.nodePort)))
 }
 
 // endpointMap is the map of a pool's endpoints.
@@ -180,12 +176,12 @@ func (w *ruleWriter) balance(c chain) {
 		if c.nodePort {
 			set = nodePortRecalls
 		}
-		w.add(goOn().lookUp(set, w.frontendKey(c.nodePort)))
+		w.add(anyPacket.VerdictMap(set, w.frontendKey(c.nodePort)))
 		c.sticky = false
-		w.add(goOn().goTo(c))
+		w.goTo(anyPacket, c)
 		return
 	}
-	w.addForPorts(goOn().translate(w.layout, c.endpointMap(), append(w.frontendKey(c.nodePort), random(c.size))))
+	w.addRule(anyPacket.DNATMap(w.nf, c.endpointMap(), append(w.frontendKey(c.nodePort), nft.Random(c.size))), true)
 }
 
 // recall sends a client to the endpoint that is remembered of it at any frontend
@@ -194,13 +190,13 @@ func (w *ruleWriter) balance(c chain) {
 func (w *ruleWriter) recall(c chain) {
 	if c.split {
 		inside, outside := c.recallFrom()
-		w.eachPodMatch(func(match expr) { w.add(match.goTo(inside)) })
-		w.add(goOn().sourceIsLocal().goTo(inside))
-		w.add(goOn().goTo(outside))
+		w.eachPodMatch(func(match nft.Exprs) { w.goTo(match, inside) })
+		w.goTo(anyPacket.FromLocal(), inside)
+		w.goTo(anyPacket, outside)
 		return
 	}
-	client := append(concat{w.sourceAddr()}, c.port.values()...)
-	w.add(goOn().protocolIs(c.protocol).translate(w.layout, affinityMap(c.local), client))
+	client := append(nft.Concat{w.source}, c.port.values()...)
+	w.add(anyPacket.HasProtocol(byte(c.protocol)).DNATMap(w.nf, affinityMap(c.local), client))
 }
 
 var protocols = []model.Protocol{model.TCP, model.UDP, model.SCTP}
@@ -210,16 +206,16 @@ var protocols = []model.Protocol{model.TCP, model.UDP, model.SCTP}
 // connection's tuple otherwise.
 func (w *ruleWriter) remembering() {
 	for _, p := range protocols {
-		w.add(goOn().protocolIs(p).lookUp(sticky, w.tupleKey(false)))
+		w.add(anyPacket.HasProtocol(byte(p)).VerdictMap(sticky, w.tupleKey(false)))
 	}
 	for _, p := range protocols {
-		match := goOn().protocolIs(p)
+		match := anyPacket.HasProtocol(byte(p))
 		if !w.settings.NodePortAll(w.family) {
 			// Else it cannot be asked: the packet is on its way to the endpoint, and
 			// only of its own addresses the kernel tells whether they are local.
-			match = match.in(nodePortIPs, concat{w.tupleDest()})
+			match = match.In(nodePortIPs, nft.Concat{nft.TupleDest(w.nf, nft.Original)})
 		}
-		w.add(match.lookUp(nodePortSticky, w.tupleKey(true)))
+		w.add(match.VerdictMap(nodePortSticky, w.tupleKey(true)))
 	}
 }
 
@@ -228,9 +224,9 @@ func (w *ruleWriter) remembering() {
 // drop the match of the protocol from its listing if the rule loaded the port from
 // the packet.
 func (w *ruleWriter) remember(c chain) {
-	client := append(concat{w.tupleSource(nft.Original)}, c.port.values()...)
-	endpoint := concat{w.tupleSource(nft.Reply), replySourcePort}
+	client := append(nft.Concat{nft.TupleSource(w.nf, nft.Original)}, c.port.values()...)
+	endpoint := nft.Concat{nft.TupleSource(w.nf, nft.Reply), nft.TupleSourcePort(nft.Reply)}
 	affine := append(slices.Clone(endpoint), c.port.values()...)
-	w.add(goOn().protocolIs(c.protocol).isNew().in(affinityEndpoints, affine).note(affinity, client, endpoint, c.seconds))
-	w.add(goOn().protocolIs(c.protocol).isNew().in(localAffinityEndpoints, affine).note(localAffinity, client, endpoint, c.seconds))
+	w.add(anyPacket.HasProtocol(byte(c.protocol)).New().In(affinityEndpoints, affine).Update(affinity, client, endpoint, c.seconds))
+	w.add(anyPacket.HasProtocol(byte(c.protocol)).New().In(localAffinityEndpoints, affine).Update(localAffinity, client, endpoint, c.seconds))
 }

@@ -84,14 +84,15 @@ func (r *reader) lookUpSlots(ctx context.Context, c *nft.Conn, t nft.Table, set 
 				return nil
 			}
 			slots, v := slotsOf(r.frontends[owners[i]]), r.decode(e.Data)
-			at := r.decode(e.Key[len(e.Key)-wordLen:]).index()
-			if ep := v.endpoint(); at == len(*slots) && v.done() {
+			at := r.decode(e.Key[len(e.Key)-nft.WordLen:]).index()
+			if ep := v.endpoint(); at == len(*slots) && v.Done() {
 				*slots = append(*slots, ep)
 				found++
 			}
 			return nil
 		})
-		a, keys, owners = a[:0], keys[:0], owners[:0]
+		a.reset()
+		keys, owners = keys[:0], owners[:0]
 		return err
 	}
 	for k, n := range pools {

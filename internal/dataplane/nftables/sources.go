@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"sluice/internal/model"
+	"sluice/internal/nft"
 	"sluice/internal/plan"
 )
 
@@ -26,27 +27,27 @@ const lengthFactor = 1000
 
 // sourceKey encodes a range of sources.
 func (a *arena) sourceKey(k plan.Key, p netip.Prefix) []byte {
-	at := len(*a)
-	a.addr(k.Addr)
-	a.port(k.Port)
-	a.addr(p.Addr())
-	a.word(sourceNumber(k.Protocol, p.Bits()))
-	return a.cut(at)
+	at := len(a.Arena)
+	a.Addr(k.Addr)
+	a.Port(k.Port)
+	a.Addr(p.Addr())
+	a.Word(sourceNumber(k.Protocol, p.Bits()))
+	return a.Cut(at)
 }
 
 // source reads a range of sources, and whose it is.
 func (d *decoder) source() (plan.Key, netip.Prefix) {
-	k := plan.Key{Addr: d.addr(), Port: d.port()}
-	first, number := d.addr(), d.index()
+	k := plan.Key{Addr: d.Addr(), Port: d.Port()}
+	first, number := d.Addr(), d.index()
 	k.Protocol = model.Protocol(number / lengthFactor)
 	p := netip.PrefixFrom(first, number%lengthFactor)
-	d.ok = d.ok && p.IsValid() && p == p.Masked() && uint32(number) == sourceNumber(k.Protocol, p.Bits())
+	d.Check(p.IsValid() && p == p.Masked() && uint32(number) == sourceNumber(k.Protocol, p.Bits()))
 	return k, p
 }
 
 // sourceKey is what a packet is looked up by among ranges of one length.
-func (l *layout) sourceKey(p model.Protocol, bits int) concat {
-	return concat{l.destAddr(), destPort, l.sourceAddr().masked(bits), constant(sourceNumber(p, bits))}
+func (l *layout) sourceKey(p model.Protocol, bits int) nft.Concat {
+	return nft.Concat{l.dest, nft.DestPort, l.source.Masked(bits), nft.Constant(sourceNumber(p, bits))}
 }
 
 // prefixLengths are lengths of prefixes, a bit for each from 0 to 128.

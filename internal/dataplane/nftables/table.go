@@ -27,7 +27,7 @@ type table struct {
 	frontends map[plan.Key]*frontend
 	chains    *chains
 
-	hairpins, clusterIPs, nodePortIPs *members[netip.Addr]
+	hairpins, clusterIPs, nodePortIPs *nft.Members[netip.Addr]
 	// clusterAffine and localAffine are for session affinity, in the cluster's pools
 	// and in the local ones.
 	clusterAffine, localAffine *affine
@@ -37,7 +37,6 @@ type table struct {
 	// being removed.
 	junk   []op
 	junked int
-	arena  arena
 }
 
 // frontend is what was programmed for a frontend.
@@ -49,17 +48,18 @@ type frontend struct {
 // newTable returns the mirror of a table for about that many frontends.
 func newTable(f model.Family, name string, frontends int) *table {
 	l := layouts[f]
+	nt := nft.Table{Family: l.nf, Name: name, Comment: tableComment}
 	t := &table{
 		layout:      l,
-		Table:       nft.Table{Family: l.nf, Name: name, Comment: tableComment},
+		Table:       nt,
 		frontends:   make(map[plan.Key]*frontend, frontends),
 		chains:      newChains(),
-		hairpins:    newAddresses(hairpin, (*arena).hairpinKey, (*decoder).hairpin, frontends),
-		clusterIPs:  newAddresses(clusterIPs, (*arena).address, (*decoder).addr, frontends),
-		nodePortIPs: newAddresses(nodePortIPs, (*arena).address, (*decoder).addr, 0),
+		hairpins:    nft.NewMembers(nt, hairpin, hairpins, frontends),
+		clusterIPs:  nft.NewMembers(nt, clusterIPs, addresses, frontends),
+		nodePortIPs: nft.NewMembers(nt, nodePortIPs, addresses, 0),
 
-		clusterAffine: newAffine(affinity, affinityEndpoints),
-		localAffine:   newAffine(localAffinity, localAffinityEndpoints),
+		clusterAffine: newAffine(nt, affinity, affinityEndpoints),
+		localAffine:   newAffine(nt, localAffinity, localAffinityEndpoints),
 	}
 	for _, c := range baseChains {
 		t.chains.hold(c)
@@ -67,8 +67,8 @@ func newTable(f model.Family, name string, frontends int) *table {
 	return t
 }
 
-func (t *table) members() []memberSet {
-	return []memberSet{t.hairpins, t.clusterIPs, t.nodePortIPs, t.clusterAffine.endpoints, t.localAffine.endpoints}
+func (t *table) members() []nft.MemberSet {
+	return []nft.MemberSet{t.hairpins, t.clusterIPs, t.nodePortIPs, t.clusterAffine.endpoints, t.localAffine.endpoints}
 }
 
 // compile works out what the kernel shall hold for a frontend, next to what it
@@ -113,9 +113,9 @@ func (t *table) exchange(old, new *frontend) {
 		for gone, come := range plan.MergeEndpoints(before[i], after[i]) {
 			switch {
 			case come == nil:
-				t.hairpins.release(gone.Addr())
+				t.hairpins.Release(gone.Addr())
 			case gone == nil:
-				t.hairpins.hold(come.Addr())
+				t.hairpins.Hold(come.Addr())
 			}
 		}
 	}
@@ -144,8 +144,8 @@ func (t *table) affinity(f *frontend, n int) {
 
 // configure takes new settings over.
 func (t *table) configure(s plan.Settings) {
-	t.eachNodePortIP(&t.settings, t.nodePortIPs.release)
-	t.eachNodePortIP(&s, t.nodePortIPs.hold)
+	t.eachNodePortIP(&t.settings, t.nodePortIPs.Release)
+	t.eachNodePortIP(&s, t.nodePortIPs.Hold)
 	for c, tags := range t.chains.present {
 		if !slices.Equal(tags, tagsOf(c.rules(t.layout, &s))) {
 			t.chains.rewrite[c] = struct{}{}
@@ -169,17 +169,17 @@ const chainRoom = 10
 // missing and surplus count what the kernel lacks besides elements of frontends, and
 // what nobody wants any more, up to a limit.
 func (t *table) missing(limit int) int {
-	n := chainRoom*(count(t.chains.missingOrdinary(), limit/chainRoom+1)+len(t.chains.rewrite)) + len(t.junk)
+	n := chainRoom*(nft.CountUpTo(t.chains.missingOrdinary(), limit/chainRoom+1)+len(t.chains.rewrite)) + len(t.junk)
 	for _, m := range t.members() {
-		n += m.missing(limit)
+		n += m.Missing(limit)
 	}
 	return n
 }
 
 func (t *table) surplus(limit int) int {
-	n := chainRoom*count(t.chains.surplus(), limit/chainRoom+1) + len(t.chains.strangers) + len(t.chains.emptied)
+	n := chainRoom*nft.CountUpTo(t.chains.surplus(), limit/chainRoom+1) + len(t.chains.strangers) + len(t.chains.emptied)
 	for _, m := range t.members() {
-		n += m.surplus(limit)
+		n += m.Surplus(limit)
 	}
 	return n
 }
@@ -224,7 +224,7 @@ func (t *table) prologue(b *nft.Batch, room int) {
 	}
 	room -= t.junked
 	for _, m := range t.members() {
-		room -= m.add(b, t.Table, &t.arena, room)
+		room -= m.Add(b, room)
 	}
 }
 
@@ -235,7 +235,7 @@ func (t *table) addChain(b *nft.Batch, c chain) {
 
 func (t *table) addRules(b *nft.Batch, c chain) {
 	for _, r := range c.rules(t.layout, &t.settings) {
-		b.AddRule(t.Table, r.Rule)
+		b.AddRule(t.Table, r)
 	}
 }
 
@@ -255,7 +255,7 @@ func (t *table) prologueDone() {
 	t.chains.rewriting = nil
 	t.junk = t.junk[t.junked:]
 	for _, m := range t.members() {
-		m.added()
+		m.Added()
 	}
 }
 
@@ -269,7 +269,7 @@ func (t *table) epilogue(b *nft.Batch, room int) {
 	}
 	room -= t.removeChains(b, room)
 	for _, m := range t.members() {
-		room -= m.remove(b, t.Table, &t.arena, room)
+		room -= m.Remove(b, room)
 	}
 	for _, old := range t.predecessors {
 		b.DeleteTable(old)
@@ -315,13 +315,12 @@ func (t *table) epilogueDone() {
 	}
 	t.chains.removed()
 	for _, m := range t.members() {
-		m.removed()
+		m.Removed()
 	}
 	t.predecessors = nil
-	t.arena = nil
 }
 
-func tagsOf(rules []rule) []uint64 {
+func tagsOf(rules []nft.Rule) []uint64 {
 	tags := make([]uint64, len(rules))
 	for i, r := range rules {
 		tags[i] = r.Tag

@@ -120,7 +120,7 @@ func (t *table) snapshot() *tableSnapshot {
 		chains:    make(map[string]nft.Chain, len(t.chains.present)),
 		rules:     make(map[string][]uint64, len(t.chains.present)),
 		members:   map[string][]nft.Element{},
-		expected:  map[string]int{hairpin: t.hairpins.present},
+		expected:  map[string]int{hairpin: t.hairpins.Len()},
 	}
 	for c, tags := range t.chains.present {
 		name := t.chains.name(c)
@@ -130,8 +130,8 @@ func (t *table) snapshot() *tableSnapshot {
 		}
 	}
 	for _, m := range t.members() {
-		if m.name() != hairpin {
-			s.members[m.name()] = m.keys(&arena{})
+		if m.Name() != hairpin {
+			s.members[m.Name()] = m.Present()
 		}
 	}
 	return s
@@ -307,7 +307,7 @@ func (d *Dataplane) checkElements(ctx context.Context, s *tableSnapshot, hurry b
 func (w *opWriter) hairpins(f *frontend) {
 	for _, pool := range f.hairpins() {
 		for _, e := range pool {
-			w.put(hairpin, w.arena.hairpinKey(e.Addr()), nft.Element{}, false, true)
+			w.put(hairpin, hairpinKey(&w.arena.Arena, e.Addr()), nft.Element{}, false, true)
 		}
 	}
 }

@@ -1,0 +1,265 @@
+package nft
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Exprs is the expressions of a rule: for the kernel, and as nft(8) lists them. Its
+// methods append one, so that a rule reads as in nft(8); a match ends the rule for
+// packets that do not match. The zero value matches every packet.
+type Exprs struct {
+	attrs Attrs
+	text  string
+}
+
+func (e Exprs) String() string { return e.text }
+
+// Tag returns a hash of the expressions, for Rule.Tag.
+func (e Exprs) Tag() uint64 {
+	h := fnv.New64a()
+	h.Write(e.attrs)
+	return h.Sum64()
+}
+
+// then appends an expression in both forms.
+func (e Exprs) then(text string, encode func(Attrs) Attrs) Exprs {
+	if e.text != "" {
+		text = " " + text
+	}
+	return Exprs{encode(slices.Clip(e.attrs)), e.text + text}
+}
+
+// Verdict ends the rule with a verdict.
+func (e Exprs) Verdict(v *Verdict) Exprs {
+	return e.then(v.String(), func(a Attrs) Attrs {
+		return a.expr("immediate", func(a Attrs) Attrs {
+			a = a.u32(unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)
+			return a.verdict(unix.NFTA_IMMEDIATE_DATA, v)
+		})
+	})
+}
+
+// Drop drops the packet.
+func (e Exprs) Drop() Exprs { return e.Verdict(&Verdict{Code: DropCode}) }
+
+// Return returns to the chain that jumped here.
+func (e Exprs) Return() Exprs { return e.Verdict(&Verdict{Code: ReturnCode}) }
+
+// Jump continues in another chain, and returns from it.
+func (e Exprs) Jump(chain string) Exprs { return e.Verdict(&Verdict{Code: JumpCode, Chain: chain}) }
+
+// Count counts the packets that get this far.
+func (e Exprs) Count() Exprs {
+	return e.then(CounterText(0, 0), func(a Attrs) Attrs {
+		return a.nested(unix.NFTA_LIST_ELEM, func(a Attrs) Attrs { return a.counter(0, 0) })
+	})
+}
+
+// natRandomFully is NF_NAT_RANGE_PROTO_RANDOM_FULLY.
+const natRandomFully = 1 << 4
+
+// Masquerade gives the connection the outgoing interface's address and a random
+// port.
+func (e Exprs) Masquerade() Exprs {
+	return e.then("masquerade fully-random", func(a Attrs) Attrs {
+		return a.expr("masq", func(a Attrs) Attrs { return a.u32(unix.NFTA_MASQ_FLAGS, natRandomFully) })
+	})
+}
+
+// RejectTCP answers TCP with a reset. nft(8) does not list the match of the
+// protocol.
+func (e Exprs) RejectTCP() Exprs {
+	return e.then("reject with tcp reset", func(a Attrs) Attrs {
+		return Protocol.load(a, 0).cmp(unix.NFT_CMP_EQ, []byte{unix.IPPROTO_TCP}).reject(unix.NFT_REJECT_TCP_RST, 0)
+	})
+}
+
+// RejectPort answers with the family's ICMP message for an unreachable port.
+func (e Exprs) RejectPort(family Family) Exprs {
+	code := uint8(3)
+	if family == IP6 {
+		code = 4
+	}
+	return e.then("reject", func(a Attrs) Attrs { return a.reject(unix.NFT_REJECT_ICMP_UNREACH, code) })
+}
+
+func (a Attrs) reject(typ uint32, code uint8) Attrs {
+	return a.expr("reject", func(a Attrs) Attrs {
+		return a.u32(unix.NFTA_REJECT_TYPE, typ).u8(unix.NFTA_REJECT_ICMP_CODE, code)
+	})
+}
+
+// cmp compares the first register.
+func (a Attrs) cmp(op uint32, with []byte) Attrs {
+	return a.expr("cmp", func(a Attrs) Attrs {
+		a = a.u32(unix.NFTA_CMP_SREG, register(0).number()).u32(unix.NFTA_CMP_OP, op)
+		return a.value(unix.NFTA_CMP_DATA, with)
+	})
+}
+
+// bitwise makes the register (itself & mask) ^ xor.
+func (a Attrs) bitwise(in register, mask, xor []byte) Attrs {
+	return a.expr("bitwise", func(a Attrs) Attrs {
+		a = a.u32(unix.NFTA_BITWISE_SREG, in.number()).u32(unix.NFTA_BITWISE_DREG, in.number())
+		a = a.u32(unix.NFTA_BITWISE_LEN, uint32(len(mask)))
+		return a.value(unix.NFTA_BITWISE_MASK, mask).value(unix.NFTA_BITWISE_XOR, xor)
+	})
+}
+
+// equal matches packets whose value has these bytes, which nft(8) lists as text.
+func (e Exprs) equal(v Value, bytes []byte, text string) Exprs {
+	return e.then(v.text+" "+text, func(a Attrs) Attrs { return v.load(a, 0).cmp(unix.NFT_CMP_EQ, bytes) })
+}
+
+// word is a number as the kernel has it in a register.
+func word(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
+
+func (e Exprs) anyBit(v Value, bits uint32, text string) Exprs {
+	return e.then(v.text+" "+text, func(a Attrs) Attrs {
+		return v.load(a, 0).bitwise(0, word(bits), word(0)).cmp(unix.NFT_CMP_NEQ, word(0))
+	})
+}
+
+// HasMark matches packets whose mark has the bit.
+func (e Exprs) HasMark(bit uint32) Exprs {
+	return e.anyBit(mark, bit, fmt.Sprintf("& 0x%08x != 0x%08x", bit, 0))
+}
+
+// SetMark sets a bit of the mark.
+func (e Exprs) SetMark(bit uint32) Exprs { return e.changeMark("|", ^bit, bit) }
+
+// FlipMark flips a bit of the mark, which clears one that is set.
+func (e Exprs) FlipMark(bit uint32) Exprs { return e.changeMark("^", ^uint32(0), bit) }
+
+func (e Exprs) changeMark(sign string, mask, xor uint32) Exprs {
+	return e.then(fmt.Sprintf("meta mark set meta mark %s 0x%08x", sign, xor), func(a Attrs) Attrs {
+		return mark.load(a, 0).bitwise(0, word(mask), word(xor)).expr("meta", func(a Attrs) Attrs {
+			return a.u32(unix.NFTA_META_KEY, unix.NFT_META_MARK).u32(unix.NFTA_META_SREG, register(0).number())
+		})
+	})
+}
+
+const (
+	ctStateNew   = 1 << 3 // NF_CT_STATE_BIT(IP_CT_NEW)
+	ctStatusDNAT = 1 << 5 // IPS_DST_NAT
+)
+
+// New matches packets of new connections.
+func (e Exprs) New() Exprs { return e.anyBit(ctState, ctStateNew, "new") }
+
+// Translated matches packets of connections whose destination was translated.
+func (e Exprs) Translated() Exprs { return e.anyBit(ctStatus, ctStatusDNAT, "dnat") }
+
+// HasProtocol matches packets of a transport protocol (unix.IPPROTO_...).
+func (e Exprs) HasProtocol(p byte) Exprs { return e.equal(Protocol, []byte{p}, ProtocolText(p)) }
+
+// FromLocal matches packets from an address of this node, ToLocal those to one: the
+// routing table says which are, on an interface or not.
+func (e Exprs) FromLocal() Exprs { return e.equal(sourceType, word(unix.RTN_LOCAL), "local") }
+
+// ToLocal matches packets to an address of this node.
+func (e Exprs) ToLocal() Exprs { return e.equal(destType, word(unix.RTN_LOCAL), "local") }
+
+// FromInterface matches packets that came in through an interface of that name, or
+// whose name starts with it.
+func (e Exprs) FromInterface(name string, prefix bool) Exprs {
+	bytes, text := []byte(name), strings.ReplaceAll(name, "*", `\*`)
+	if prefix {
+		text += "*"
+	} else {
+		bytes = append(bytes, make([]byte, unix.IFNAMSIZ-len(bytes))...)
+	}
+	return e.equal(interfaceName, bytes, `"`+text+`"`)
+}
+
+// Within matches packets with an address in a range.
+func (e Exprs) Within(addr Value, p netip.Prefix) Exprs {
+	return e.compareAddr(addr, "", unix.NFT_CMP_EQ, p.Masked())
+}
+
+// NotWithin matches all others.
+func (e Exprs) NotWithin(addr Value, p netip.Prefix) Exprs {
+	return e.compareAddr(addr, "!= ", unix.NFT_CMP_NEQ, p.Masked())
+}
+
+func (e Exprs) compareAddr(addr Value, sign string, op uint32, p netip.Prefix) Exprs {
+	text := p.String()
+	if p.IsSingleIP() {
+		text = p.Addr().String()
+	}
+	return e.then(addr.text+" "+sign+text, func(a Attrs) Attrs {
+		return addr.Masked(p.Bits()).load(a, 0).cmp(op, p.Addr().AsSlice())
+	})
+}
+
+const noRegister = ^uint32(0)
+
+// lookup matches packets whose key is in a set, and loads the value of a map into a
+// register.
+func (a Attrs) lookup(set string, key Concat, to uint32) Attrs {
+	a, _ = key.load(a, 0)
+	return a.expr("lookup", func(a Attrs) Attrs {
+		a = a.text(unix.NFTA_LOOKUP_SET, set).u32(unix.NFTA_LOOKUP_SREG, register(0).number())
+		if to != noRegister {
+			a = a.u32(unix.NFTA_LOOKUP_DREG, to)
+		}
+		return a
+	})
+}
+
+// In matches packets whose key is in a set.
+func (e Exprs) In(set string, key Concat) Exprs {
+	return e.then(key.text()+" @"+set, func(a Attrs) Attrs { return a.lookup(set, key, noRegister) })
+}
+
+// VerdictMap continues with the verdict that a map has for the key.
+func (e Exprs) VerdictMap(set string, key Concat) Exprs {
+	return e.then(key.text()+" vmap @"+set, func(a Attrs) Attrs { return a.lookup(set, key, unix.NFT_REG_VERDICT) })
+}
+
+// DNATMap sends connections to the address and port that a map has for the key.
+func (e Exprs) DNATMap(f Family, set string, key Concat) Exprs {
+	return e.then(fmt.Sprintf("dnat %s to %s map @%s", f, key.text(), set), func(a Attrs) Attrs {
+		return a.lookup(set, key, register(0).number()).expr("nat", func(a Attrs) Attrs {
+			a = a.u32(unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT).u32(unix.NFTA_NAT_FAMILY, uint32(f))
+			a = a.u32(unix.NFTA_NAT_REG_ADDR_MIN, register(0).number())
+			return a.u32(unix.NFTA_NAT_REG_PROTO_MIN, register(0).after(f.AddrLen()).number())
+		})
+	})
+}
+
+// Update adds a key and its data to a dynamic map, or renews its timeout.
+func (e Exprs) Update(set string, key, data Concat, seconds uint32) Exprs {
+	text := fmt.Sprintf("update @%s { %s timeout %s : %s }", set, key.text(), timeText(seconds), data.text())
+	return e.then(text, func(a Attrs) Attrs {
+		a, at := key.load(a, 0)
+		a, _ = data.load(a, at)
+		return a.expr("dynset", func(a Attrs) Attrs {
+			a = a.text(unix.NFTA_DYNSET_SET_NAME, set).u32(unix.NFTA_DYNSET_OP, unix.NFT_DYNSET_OP_UPDATE)
+			a = a.u32(unix.NFTA_DYNSET_SREG_KEY, register(0).number()).u32(unix.NFTA_DYNSET_SREG_DATA, at.number())
+			return a.u64(unix.NFTA_DYNSET_TIMEOUT, uint64(seconds)*1000)
+		})
+	})
+}
+
+// timeText writes seconds as nft(8) does: 1d2h3m4s, without what is zero.
+func timeText(seconds uint32) string {
+	var b strings.Builder
+	for _, unit := range []struct {
+		name    string
+		seconds uint32
+	}{{"d", 24 * 60 * 60}, {"h", 60 * 60}, {"m", 60}, {"s", 1}} {
+		if n := seconds / unit.seconds; n > 0 {
+			fmt.Fprintf(&b, "%d%s", n, unit.name)
+		}
+		seconds %= unit.seconds
+	}
+	return b.String()
+}
