@@ -84,11 +84,11 @@ func TestWhatOthersDidIsMended(t *testing.T) {
 		})
 		t.Run(tc.name+" while nobody watched", func(t *testing.T) {
 			testMended(t, tc.nft, func(t *testing.T, d *Dataplane, do func()) {
-				d.watch.during(t.Context(), manyElements, do)
+				d.monitor.during(t.Context(), manyElements, do)
 				if strings.HasPrefix(tc.name, "endpoint") && !d.tellsCounts(t) {
 					// No packet meets it, and only a dump of all endpoints would show it. It
 					// is found when it is in the way.
-					d.watch.suspect(func(s *suspects) { s.tooMany = true })
+					d.monitor.report(func(w *foreignWrites) { w.tooMany = true })
 				}
 				noticed(t, d)
 			})
@@ -158,7 +158,7 @@ func TestWhatOthersDoInTheirOwnTablesIsNoBusinessOfOurs(t *testing.T) {
 		}
 		d.verifying <- struct{}{}
 		defer func() { <-d.verifying }()
-		return d.settled
+		return d.verified
 	}
 	first := verify()
 	f := *variety().Frontends[key("10.96.0.1:80", model.TCP)]
@@ -168,7 +168,7 @@ func TestWhatOthersDoInTheirOwnTablesIsNoBusinessOfOurs(t *testing.T) {
 		t.Error("somebody wrote to their own table while we listened, and Verify read ours")
 	}
 	theirs := func() { k.nft("delete table ip theirs", "-f", "-") }
-	d.watch.during(ctx, manyElements, theirs)
+	d.monitor.during(ctx, manyElements, theirs)
 	if verify() == first {
 		t.Error("somebody wrote while nobody listened, and Verify did not look")
 	}

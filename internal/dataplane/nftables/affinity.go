@@ -10,10 +10,9 @@ import (
 	"sluice/internal/plan"
 )
 
-// affinityID tells service ports apart in the maps of remembered clients, since a
-// client is remembered at all frontends of a service port. It is made of a
-// cryptographic hash: nobody can choose names so that the clients of somebody
-// else's Service are taken for those of theirs.
+// affinityID identifies a service port in the maps of remembered clients: a client is
+// remembered for all frontends of a service port. It is a cryptographic hash, so that
+// names cannot be chosen to collide with those of another Service.
 type affinityID uint64
 
 func affinityOf(f *plan.Frontend) affinityID {
@@ -21,10 +20,10 @@ func affinityOf(f *plan.Frontend) affinityID {
 	return affinityID(binary.BigEndian.Uint64(sum[:]))
 }
 
-// words are the two halves of the number, as rules and keys have them.
+// words are the two halves of the number.
 func (id affinityID) words() [2]uint32 { return [2]uint32{uint32(id >> 32), uint32(id)} }
 
-// values are the number as part of a key.
+// values is the number as part of a key.
 func (id affinityID) values() nft.Concat {
 	words := id.words()
 	return nft.Concat{nft.Constant(words[0]), nft.Constant(words[1])}
@@ -41,8 +40,7 @@ func decodeAffinityID(d *nft.Decoder) affinityID {
 	return affinityID(high)<<32 | affinityID(low)
 }
 
-// affineEndpoint is an endpoint that clients of a service port can be sent back
-// to.
+// affineEndpoint is an endpoint that clients of a service port may have affinity to.
 type affineEndpoint struct {
 	port affinityID
 	netip.AddrPort
@@ -67,14 +65,14 @@ func decodeAffineEndpoint(d *nft.Decoder) affineEndpoint {
 	return affineEndpoint{decodeAffinityID(d), ep}
 }
 
-// affinePool is a pool whose endpoints clients can be sent back to.
+// affinePool is a pool of a frontend with session affinity.
 type affinePool struct {
 	port      affinityID
 	local     bool
 	endpoints []plan.Endpoint
 }
 
-// affinePools are the pools of a frontend with session affinity: that of Route and
+// affinePools returns the pools of a frontend with session affinity: that of Route, and
 // that of Outside, which is local.
 func (f *frontend) affinePools() [2]affinePool {
 	if f == nil || f.Affinity == 0 {
@@ -88,12 +86,12 @@ func (f *frontend) affinePools() [2]affinePool {
 	return pools
 }
 
-// affine is the endpoints that clients of one sort of pool can be sent back to.
+// affine is the endpoints that clients may have affinity to, in cluster or local pools.
 type affine struct {
 	clients   string // the map of clients
 	endpoints *nft.Members[affineEndpoint]
-	// gained are endpoints that came from the other sort of pool. Clients that were
-	// sent there stay with them: the traffic policy changed, not the endpoint.
+	// gained are endpoints that came from the other kind of pool. Clients keep their
+	// affinity to them: the traffic policy changed, not the endpoint.
 	gained map[affineEndpoint]struct{}
 }
 
@@ -101,7 +99,7 @@ func newAffine(t nft.Table, clients, endpoints string) *affine {
 	return &affine{clients, nft.NewMembers(t, endpoints, affineEndpoints, 0), map[affineEndpoint]struct{}{}}
 }
 
-// affine is that of the cluster's pools, or of the local ones.
+// affine returns that of local pools, or of cluster pools.
 func (t *table) affine(local bool) *affine {
 	if local {
 		return t.localAffine
@@ -109,13 +107,13 @@ func (t *table) affine(local bool) *affine {
 	return t.clusterAffine
 }
 
-// exchangeAffine keeps account of the endpoints that clients can be sent back to.
-func (t *table) exchangeAffine(old, new affinePool) {
+// replaceAffine replaces the endpoints of a pool.
+func (t *table) replaceAffine(old, new affinePool) {
 	if old.port == new.port && old.local == new.local {
 		t.changeAffine(old.port, old.local, old.endpoints, new.endpoints)
 		return
 	}
-	// What comes is held first, while it shows which of it was in the other pool.
+	// The new ones are first, while it is known which were in the other pool.
 	t.changeAffine(new.port, new.local, nil, new.endpoints)
 	t.changeAffine(old.port, old.local, old.endpoints, nil)
 }

@@ -27,7 +27,7 @@ func stickyServices(n int) *plan.Desired {
 
 // More chains than fit one transaction come and go in several.
 func TestVeryManyStickyServices(t *testing.T) {
-	const services = batchElements/chainRoom + 100
+	const services = maxElements/chainRoom + 100
 	k := newKernel(t)
 	d := k.dataplane()
 	desired := stickyServices(services)
@@ -137,7 +137,7 @@ func TestForgettingClientsHoldsUpNoChange(t *testing.T) {
 		t.Errorf("after the change %d clients are remembered, want still %d", n, clients)
 	}
 
-	d.goBeside(d.followClients)
+	d.start(d.followClients)
 	ended := make(chan struct{})
 	defer func() { <-ended }()
 	ctx, cancel := context.WithCancel(t.Context())

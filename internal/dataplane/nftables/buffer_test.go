@@ -19,7 +19,7 @@ func TestTransactionsFitSmallBuffers(t *testing.T) {
 		return d
 	}
 	d := open()
-	if d.bound >= batchElements {
+	if d.bound >= maxElements {
 		t.Fatalf("%d elements fit a transaction: the buffer is not small", d.bound)
 	}
 	ok(t, d.Reconcile(t.Context(), cluster(3000)))

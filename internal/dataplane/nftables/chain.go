@@ -11,27 +11,26 @@ import (
 	"sluice/internal/plan"
 )
 
-// chain describes a chain: it is a value, and equal descriptions are the same
-// chain. From it follow its name, its rules and the chains it leads to.
+// chain describes a chain. Equal descriptions are the same chain: its name, its rules
+// and the chains that it leads to follow from it.
 type chain struct {
 	kind kind
 
-	// Of balance and entry chains: which maps they use, and how many endpoints
-	// the pool has.
+	// For balance and entry chains: which maps they use, and how many endpoints the
+	// pool has.
 	nodePort, local, sticky bool
 	size                    int
 
-	// Of entry chains: what happens before balancing, or before verdict if size
-	// is 0.
+	// For entry chains: what happens before balancing, or before verdict if size is 0.
 	filtered, split bool
 	masquerade      plan.Masquerade
 	verdict         plan.Verdict
-	// lengths are those of the source ranges that a filtered one admits; if there are
-	// any, it is for frontends of one protocol.
+	// lengths are the prefix lengths of the source ranges that a filtered chain admits;
+	// if there are any, the chain is for one protocol.
 	lengths prefixLengths
 
-	// Of recall and remember chains: whose clients, and for how long they are
-	// remembered. A recall chain is of a pool, local or not, or splits.
+	// For recall and remember chains: the service port, and for how long clients are
+	// remembered. A recall chain is for a pool, local or not, or splits.
 	port     affinityID
 	protocol model.Protocol
 	seconds  uint32
@@ -52,17 +51,17 @@ const (
 	rememberInput
 
 	dispatch       // finds the frontend
-	reject         // refuses audibly
+	reject         // rejects
 	drop           // not a chain: the verdict
-	dropSource     // drops whom the source ranges do not admit, and counts
-	mark           // asks for masquerading
-	markOffCluster // asks for it unless the source is a pod
-	masqueraded    // takes the mark off and masquerades
+	dropSource     // drops what the source ranges do not admit, and counts
+	mark           // requests masquerading
+	markOffCluster // requests it unless the source is a pod
+	masqueraded    // clears the mark and masquerades
 	unknown        // ClusterIPs that are no frontend
-	entry          // what comes before the choice of an endpoint
+	entry          // what happens before an endpoint is chosen
 	balance        // chooses an endpoint
-	recall         // sends a client to the endpoint that is remembered, if one is
-	remembering    // finds the frontend again, to remember its client's endpoint
+	recall         // sends a client to its remembered endpoint, if any
+	remembering    // finds the frontend again, to remember the client's endpoint
 	remember       // remembers it
 )
 
@@ -75,8 +74,8 @@ var fixedNames = map[kind]string{
 	rememberPostrouting: "remember-postrouting",
 	rememberInput:       "remember-input",
 	dispatch:            "dispatch",
-	reject:              "refuse", // nft keeps "reject" and "masquerade" for itself
-	drop:                "drop!",  // not a chain, so not a name that one could have
+	reject:              "refuse", // "reject" and "masquerade" are keywords of nft
+	drop:                "drop!",  // not a chain, and not a possible name of one
 	dropSource:          "drop-source",
 	mark:                "mark-for-masquerade",
 	markOffCluster:      "mark-off-cluster",
@@ -85,7 +84,7 @@ var fixedNames = map[kind]string{
 	remembering:         "remember",
 }
 
-// name is unique: no two descriptions share one.
+// name is unique for a description.
 func (c chain) name() string {
 	switch c.kind {
 	case balance:
@@ -107,7 +106,7 @@ func (c chain) name() string {
 			b.WriteString("masq-")
 		}
 		if c.size == 0 {
-			// Node ports are told apart because a split goes on in their map.
+			// Node ports differ because a split continues in their map.
 			if c.nodePort {
 				b.WriteString("nodeport-")
 			}
@@ -145,7 +144,7 @@ func (c chain) pool() string {
 	return b.String()
 }
 
-// target is where an entry chain leads: to balancing, or to a verdict.
+// target is the chain that an entry chain leads to.
 func (c chain) target() chain {
 	if c.size > 0 {
 		return chain{kind: balance, nodePort: c.nodePort, local: c.local, sticky: c.sticky, size: c.size}
@@ -153,7 +152,7 @@ func (c chain) target() chain {
 	return verdictChain(c.verdict)
 }
 
-// direct is the chain itself, or where it leads if it does nothing before.
+// direct is the chain itself, or its target if it does nothing else.
 func (c chain) direct() chain {
 	if c.filtered || c.split || c.size > 0 && c.masquerade != plan.MasqueradeNever {
 		return c
@@ -168,7 +167,7 @@ func verdictChain(v plan.Verdict) chain {
 	return chain{kind: reject}
 }
 
-// leadsTo lists the chains that the rules of c go to or jump to.
+// leadsTo returns the chains that the rules of c go to or jump to.
 func (c chain) leadsTo() []chain {
 	var to []chain
 	add := func(c chain) {
@@ -219,7 +218,7 @@ func (c chain) leadsTo() []chain {
 	return to
 }
 
-// recallFrom are the two chains that a recall chain that splits leads to.
+// recallFrom returns the two chains that a splitting recall chain leads to.
 func (c chain) recallFrom() (inside, outside chain) {
 	inside = chain{kind: recall, port: c.port, protocol: c.protocol}
 	outside = inside
@@ -227,14 +226,14 @@ func (c chain) recallFrom() (inside, outside chain) {
 	return inside, outside
 }
 
-// Priorities of nft(8)'s names: dstnat, srcnat and filter.
+// The priorities that nft(8) calls dstnat, srcnat and filter.
 const (
 	priorityDestNAT   = -100
 	prioritySourceNAT = 100
 	priorityFilter    = 0
 )
 
-// nft is the chain as the kernel gets it.
+// nft returns the chain for the kernel.
 func (c chain) nft() nft.Chain {
 	n := nft.Chain{Name: c.name()}
 	base := func(typ string, hook uint32, priority int32) {
@@ -260,10 +259,9 @@ func (c chain) nft() nft.Chain {
 	return n
 }
 
-// baseChains are in every table. They are made last: once they are there,
-// packets come in.
+// baseChains are in every table. They are added last: they let packets in.
 var baseChains = []chain{{kind: postrouting}, {kind: forward}, {kind: filterOutput}, {kind: output}, {kind: prerouting}}
 
-// affinityChains see every packet, so they are there only while some frontend
-// has session affinity.
+// affinityChains see every packet, so they exist only while a frontend has session
+// affinity.
 var affinityChains = []chain{{kind: rememberPostrouting}, {kind: rememberInput}}

@@ -6,25 +6,26 @@ import (
 	"sluice/internal/nft"
 )
 
-// chains keeps account of the table's chains: who leads to each, and what the
-// kernel has. A chain is there while somebody leads to it.
+// chains mirrors the table's chains, which have reference counts: a chain is needed
+// while a frontend or another chain leads to it.
 type chains struct {
 	refs  map[chain]int
 	names map[chain]string
-	// present are the kernel's chains that are ours to know, with the tags of
-	// their rules.
+	// present are the chains in the kernel that are ours, with the tags of their
+	// rules.
 	present map[chain][]uint64
-	// strangers are names of the kernel's chains that nobody wants. They can lead to
-	// each other: all are emptied before the first goes.
-	strangers, emptied map[string]struct{}
+	// foreign are chains in the kernel that are not needed and that we did not write.
+	// They can lead to each other, so they are flushed before the first is removed;
+	// emptied are those that are flushed.
+	foreign, emptied map[string]struct{}
 	// rewrite are chains whose rules must be written again.
 	rewrite map[chain]struct{}
-	// fresh and stale are the chains that came into use and went out of use
-	// since the kernel was last brought in line. What a chain leads to comes
-	// before it in fresh.
+	// fresh and stale are the chains that came into use and went out of use since
+	// the mirror and the kernel last agreed. In fresh, chains come after those that
+	// they lead to.
 	fresh, stale []chain
-	// adding and removing are how many chains were written last, and the other three
-	// which ones: rewritten, emptied and deleted.
+	// adding and removing count the chains of the last batch; the other three are
+	// those that it rewrites, flushes and deletes.
 	adding, removing   int
 	rewriting          []chain
 	emptying, deleting []string
@@ -32,21 +33,21 @@ type chains struct {
 
 func newChains() *chains {
 	return &chains{
-		refs:      map[chain]int{},
-		names:     map[chain]string{},
-		present:   map[chain][]uint64{},
-		strangers: map[string]struct{}{},
-		emptied:   map[string]struct{}{},
-		rewrite:   map[chain]struct{}{},
+		refs:    map[chain]int{},
+		names:   map[chain]string{},
+		present: map[chain][]uint64{},
+		foreign: map[string]struct{}{},
+		emptied: map[string]struct{}{},
+		rewrite: map[chain]struct{}{},
 	}
 }
 
-// real tells whether there is such a chain: drop is a verdict without one.
+// real reports whether it is a chain: drop is only a verdict.
 func (c chain) real() bool { return c.kind != noChain && c.kind != drop }
 
 func (c chain) base() bool { return c.kind != noChain && c.kind <= rememberInput }
 
-// name caches chain.name, which frontends ask for all the time.
+// name caches chain.name, which every frontend needs.
 func (s *chains) name(c chain) string {
 	if c.kind == noChain {
 		return ""
@@ -89,7 +90,7 @@ func (s *chains) release(c chain) {
 
 func (s *chains) found(c chain, tags []uint64) { s.present[c] = tags }
 
-// lost notes that somebody removed chains.
+// lost records that other programs removed chains.
 func (s *chains) lost(gone map[chain]struct{}) {
 	var visit func(chain)
 	visit = func(c chain) {
@@ -97,7 +98,7 @@ func (s *chains) lost(gone map[chain]struct{}) {
 			return
 		}
 		delete(gone, c)
-		for _, to := range c.leadsTo() { // comes before c again
+		for _, to := range c.leadsTo() { // before c, as in hold
 			visit(to)
 		}
 		delete(s.present, c)
@@ -109,8 +110,8 @@ func (s *chains) lost(gone map[chain]struct{}) {
 	}
 }
 
-// missing are the chains that are led to and that the kernel lacks. What a chain
-// leads to comes before it.
+// missing yields the chains that are needed and not in the kernel, after those that
+// they lead to.
 func (s *chains) missing() iter.Seq[chain] {
 	return func(yield func(chain) bool) {
 		seen := map[chain]bool{}
@@ -127,7 +128,7 @@ func (s *chains) missing() iter.Seq[chain] {
 	}
 }
 
-// missingOrdinary are those of missing that have no hook.
+// missingOrdinary yields those of missing that are no base chains.
 func (s *chains) missingOrdinary() iter.Seq[chain] {
 	return func(yield func(chain) bool) {
 		for c := range s.missing() {
@@ -138,8 +139,8 @@ func (s *chains) missingOrdinary() iter.Seq[chain] {
 	}
 }
 
-// surplus are the chains of ours that nothing leads to any more. What a chain leads
-// to comes after it.
+// surplus yields our chains in the kernel that are no longer needed, before those that
+// they lead to.
 func (s *chains) surplus() iter.Seq[chain] {
 	return func(yield func(chain) bool) {
 		seen := map[chain]bool{}
@@ -156,11 +157,10 @@ func (s *chains) surplus() iter.Seq[chain] {
 	}
 }
 
-// removed notes that the first chains of surplus are gone, as many as were
-// written, and what became of strangers.
+// removed records that the last batch took effect.
 func (s *chains) removed() {
 	for _, name := range s.emptying {
-		delete(s.strangers, name)
+		delete(s.foreign, name)
 		s.emptied[name] = struct{}{}
 	}
 	for _, name := range s.deleting {

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The oldest kernel that has all that the ruleset uses.
+// The oldest kernel with everything that the ruleset uses.
 const minMajor, minMinor = 5, 13
 
-// Check tells whether this kernel and this process can do nftables at all, and
-// what is missing if not. New succeeds where Check fails.
+// Check returns an error if the kernel or the rights of this process do not suffice for
+// nftables. New succeeds nevertheless.
 func (d *Dataplane) Check(ctx context.Context) error {
 	if !d.anyKernel {
 		var name unix.Utsname
@@ -33,8 +33,8 @@ func (d *Dataplane) Check(ctx context.Context) error {
 	return nil
 }
 
-// checkRelease looks at a version such as 6.1.0-44-cloud-amd64. One that it
-// cannot read is given the benefit of the doubt.
+// checkRelease checks a version such as 6.1.0-44-cloud-amd64. It accepts one that it
+// cannot parse.
 func checkRelease(release string) error {
 	var major, minor int
 	if n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor); n < 2 {

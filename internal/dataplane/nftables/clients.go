@@ -16,30 +16,28 @@ import (
 	"sluice/internal/plan"
 )
 
-// clients has what the packet path remembers of clients follow what became of the
-// endpoints. That happens beside the loop: there can be a million of them, and only
-// reading them all shows who remembers an endpoint. A change takes effect first, so that
-// nothing stale comes after it is looked for, and waits for a moment: with few clients
-// all is done by then.
+// clients updates the affinity of clients, which rules write to maps, after endpoints
+// changed. There can be a million clients, and only a dump shows who has affinity to an
+// endpoint, so that happens in the background, after the commit: rules then no longer
+// write what is out of date. A commit waits for a short time; with few clients all is
+// done by then.
 type clients struct {
-	conn *nft.Conn // of its own: reading very many takes long
+	conn *nft.Conn // for long dumps
 
 	wake notify.Signal
 	mu   sync.Mutex
 	todo map[*table]*clientMoves
-	// idle is closed when there is nothing to do any more; nil while there is nothing.
+	// idle is closed when todo is done; nil if there is nothing to do.
 	idle chan struct{}
 }
 
-// clientMoves is what may have changed for the clients of a table's pools.
+// clientMoves is what changed for the clients of a table's pools.
 type clientMoves struct {
 	pools [2]poolMoves // of the cluster, and local
 }
 
 type poolMoves struct {
-	// left says that endpoints left the pool. gained are those that came from the other
-	// sort of pool: clients that were sent there stay with them, since the traffic policy
-	// changed, not the endpoint.
+	// left says that endpoints left the pool; gained are as in affine.
 	left   bool
 	gained map[affineEndpoint]struct{}
 }
@@ -51,7 +49,7 @@ func (m *clientMoves) join(o *clientMoves) {
 	}
 }
 
-// follow asks for clients of a table to be looked at.
+// follow requests an update of a table's clients.
 func (c *clients) follow(t *table, add func(*clientMoves)) {
 	c.mu.Lock()
 	if c.todo[t] == nil {
@@ -65,7 +63,7 @@ func (c *clients) follow(t *table, add func(*clientMoves)) {
 	c.wake.Notify()
 }
 
-// finished notes that what was taken is done.
+// finished records that what was taken is done.
 func (c *clients) finished() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,10 +73,10 @@ func (c *clients) finished() {
 	}
 }
 
-// clientsTime is how long a change waits until clients are looked at.
-const clientsTime = 100 * time.Millisecond
+// clientsWait is how long a commit waits for the update of clients.
+const clientsWait = 100 * time.Millisecond
 
-// wait waits until there is nothing to do, for a moment at most.
+// wait waits until there is nothing to do, but not for long.
 func (c *clients) wait(ctx context.Context) {
 	c.mu.Lock()
 	idle := c.idle
@@ -88,7 +86,7 @@ func (c *clients) wait(ctx context.Context) {
 	}
 	select {
 	case <-idle:
-	case <-time.After(clientsTime):
+	case <-time.After(clientsWait):
 	case <-ctx.Done():
 	}
 }
@@ -101,7 +99,7 @@ func (c *clients) take() map[*table]*clientMoves {
 	return todo
 }
 
-// followAll asks for all clients of a table to be looked at.
+// followAll requests an update of all clients of a table.
 func (d *Dataplane) followAll(t *table) {
 	d.clients.follow(t, func(m *clientMoves) {
 		for i := range m.pools {
@@ -111,7 +109,7 @@ func (d *Dataplane) followAll(t *table) {
 	})
 }
 
-// takeGained is what the pool gained since it was last asked.
+// takeGained returns what the pool gained since the last call.
 func (a *affine) takeGained() map[affineEndpoint]struct{} {
 	gained := a.gained
 	a.gained = map[affineEndpoint]struct{}{}
@@ -125,16 +123,16 @@ func (m *poolMoves) gain(endpoints map[affineEndpoint]struct{}) {
 	maps.Copy(m.gained, endpoints)
 }
 
-// followItems asks for the clients of frontends that changed to be looked at, if their
-// endpoints did, and tells whether they did.
-func (d *Dataplane) followItems(items []*item) (asked bool) {
+// followItems requests an update of the clients of frontends whose endpoints changed,
+// and reports whether there were any.
+func (d *Dataplane) followItems(items []*item) (changed bool) {
 	for _, it := range items {
 		t := it.table
 		left := t.endpointsLeft(it.old)
 		if left == [2]bool{} && len(t.clusterAffine.gained)+len(t.localAffine.gained) == 0 {
 			continue
 		}
-		asked = true
+		changed = true
 		d.clients.follow(t, func(m *clientMoves) {
 			for i := range m.pools {
 				m.pools[i].left = m.pools[i].left || left[i]
@@ -142,10 +140,10 @@ func (d *Dataplane) followItems(items []*item) (asked bool) {
 			}
 		})
 	}
-	return asked
+	return changed
 }
 
-// endpointsLeft reports from which sort of pool endpoints of a frontend went.
+// endpointsLeft reports from which kind of pool endpoints of a frontend were removed.
 func (t *table) endpointsLeft(old *frontend) (left [2]bool) {
 	for _, pool := range old.affinePools() {
 		endpoints := t.affine(pool.local).endpoints
@@ -164,10 +162,10 @@ func index(local bool) int {
 	return 0
 }
 
-// clientsPause is how long to wait when clients could not be looked at.
+// clientsPause is the time before a failed update of clients is tried again.
 const clientsPause = time.Second
 
-// followClients does what was asked for, until ctx is done.
+// followClients updates clients in the background.
 func (d *Dataplane) followClients(ctx context.Context) {
 	for {
 		select {
@@ -180,22 +178,19 @@ func (d *Dataplane) followClients(ctx context.Context) {
 			if err == nil || ctx.Err() != nil {
 				continue
 			}
-			d.logger.Error(err, "Clients of endpoints that left may be sent there, for now", "retry", clientsPause)
+			d.logger.Error(err, "Clients may still be sent to removed endpoints", "retry", clientsPause)
 			d.clients.follow(t, func(m *clientMoves) { m.join(moves) })
-			select {
-			case <-ctx.Done():
-			case <-time.After(clientsPause):
-			}
+			sleep(ctx, clientsPause)
 		}
 		d.clients.finished()
 	}
 }
 
-// clientPasses bounds how often a map is read because clients were found: while it grows
-// or shrinks, some can be missed.
+// clientPasses limits how often a map is read again after clients were found: a dump
+// can miss some while the map grows or shrinks.
 const clientPasses = 3
 
-// moveClients brings the clients of one table in line.
+// moveClients updates the clients of one table.
 func (d *Dataplane) moveClients(ctx context.Context, t *table, m *clientMoves) error {
 	for i := range m.pools {
 		local := i == 1
@@ -228,8 +223,8 @@ func (d *Dataplane) moveClients(ctx context.Context, t *table, m *clientMoves) e
 	return nil
 }
 
-// affineEndpoints are those that clients can be sent back to, by sort of pool. It is nil
-// if the table is no longer ours.
+// affineEndpoints returns the endpoints that clients may have affinity to, by kind of
+// pool; nil if the table is no longer used.
 func (d *Dataplane) affineEndpoints(ctx context.Context, t *table) (known []map[affineEndpoint]struct{}, err error) {
 	err = d.commits.WhenIdle(ctx, func(uint64) {
 		if slices.Contains(d.tables, t) {
@@ -239,8 +234,8 @@ func (d *Dataplane) affineEndpoints(ctx context.Context, t *table) (known []map[
 	return known, err
 }
 
-// readClients finds the clients whose endpoint is no longer known, and those whose
-// endpoint the other pool gained.
+// readClients returns the clients whose endpoint is not known, and those whose endpoint
+// the other pool gained.
 func (d *Dataplane) readClients(ctx context.Context, t *table, set string, known, gained map[affineEndpoint]struct{}) (stale, moved []nft.Element, err error) {
 	err = d.clients.conn.Elements(ctx, t.Table, set, func(e *nft.Element) error {
 		k, v := t.decode(e.Key), t.decode(e.Data)
@@ -255,28 +250,28 @@ func (d *Dataplane) readClients(ctx context.Context, t *table, set string, known
 		return nil
 	})
 	if errors.Is(err, nft.ErrInterrupted) {
-		err = nil // whatever else was written, elements of this map stay where they are
+		err = nil // by writes to something else
 	}
 	return stale, moved, err
 }
 
-// clientsAtOnce bounds a transaction: changes wait for it.
-const clientsAtOnce = 1_000
+// clientsChunk limits a transaction: commits wait for it.
+const clientsChunk = 1_000
 
-// writeClients writes elements that the packet path can add and that can expire at
-// any moment: those with which that happened are left out.
+// writeClients writes elements that rules can add, and that can expire, at any time:
+// it leaves out those with which that happened.
 func (d *Dataplane) writeClients(ctx context.Context, list []nft.Element, write func(*nft.Batch, *nft.Element, nft.Owner)) error {
-	for some := range slices.Chunk(list, clientsAtOnce) {
-		if err := d.eachClient(ctx, some, write); err != nil {
+	for some := range slices.Chunk(list, clientsChunk) {
+		if err := d.tryClients(ctx, some, write); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// eachClient writes elements in one transaction, and in further ones without those that
-// the kernel would not have.
-func (d *Dataplane) eachClient(ctx context.Context, clients []nft.Element, write func(*nft.Batch, *nft.Element, nft.Owner)) error {
+// tryClients writes elements in one transaction, again without those that the kernel
+// refuses.
+func (d *Dataplane) tryClients(ctx context.Context, clients []nft.Element, write func(*nft.Batch, *nft.Element, nft.Owner)) error {
 	for isolate := false; len(clients) > 0; isolate = true {
 		b := &nft.Batch{Isolate: isolate}
 		for i := range clients {

@@ -24,18 +24,17 @@ func (t *table) eachElement(ctx context.Context, c *nft.Conn, sets []string, f f
 	return nil
 }
 
-// singleReads is up to how many counters are read one by one instead of by a
-// dump of them all.
+// singleReads is up to how many counters are read one by one, and not by a dump.
 const singleReads = 64
 
-// carryCounters reads the counters of the elements that are about to be replaced
-// or to mean something else, so that new verdicts go on counting from there and
-// the rest is banked. The few connections that come in between are not counted.
+// carryCounters reads the counters of elements that are to be replaced or to change
+// their meaning, so that new verdicts continue from there and carryTraffic keeps the
+// rest. The few connections between reading and writing are not counted.
 func (d *Dataplane) carryCounters(ctx context.Context, items []*item) error {
 	var replaced []*item
 	for _, it := range items {
 		if it.now != nil && it.new != nil && it.now.verdict != "" && it.now.leadsElsewhere(&it.new.programmed) {
-			now := *it.now // it belongs to the mirror, which others read
+			now := *it.now // the original belongs to the mirror, which others read
 			it.now = &now
 			replaced = append(replaced, it)
 		}
@@ -58,7 +57,7 @@ func (d *Dataplane) carryCounters(ctx context.Context, items []*item) error {
 	return nil
 }
 
-// leadsElsewhere tells whether elements that count differ.
+// leadsElsewhere reports whether elements with counters differ.
 func (p *programmed) leadsElsewhere(o *programmed) bool {
 	return p.verdict != o.verdict || p.outside != o.outside || p.filters != o.filters
 }

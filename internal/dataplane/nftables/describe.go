@@ -20,7 +20,7 @@ func (d *Dataplane) Describe(ctx context.Context, at dataplane.Destination, clie
 	if t == nil {
 		return dataplane.Description{}, dataplane.ErrReconciling
 	}
-	r := &describer{ctx: ctx, conn: d.reader, table: t, place: at}
+	r := &describer{ctx: ctx, conn: d.reader, table: t, at: at}
 	m := mapsOf(at.Key)
 	now := programmed{}
 	now.verdict, now.packets = r.verdict(m.verdict)
@@ -42,23 +42,23 @@ func (d *Dataplane) Describe(ctx context.Context, at dataplane.Destination, clie
 	return r.out, r.err
 }
 
-// totals are how many connections a frontend had, and how many packets it
-// refused that asked for one.
+// totals returns how many connections a frontend had, and how many packets that tried
+// to open one it refused.
 func (d *Dataplane) totals(f *frontend, k plan.Key, now *programmed) (connections, refused uint64) {
 	d.commits.Lock()
 	defer d.commits.Unlock()
 	if f == nil {
 		return now.packets, 0
 	}
-	t := tally(f.Frontend, now).Plus(d.banked[k])
+	t := trafficOf(f.Frontend, now).Plus(d.carried[k])
 	for _, n := range t.Refused {
 		refused += uint64(max(0, n))
 	}
 	return uint64(max(0, t.Connections)), refused
 }
 
-// mirrored finds the mirror of a frontend; neither it nor its table is written
-// to any more. The table is nil while it is not known what the kernel holds.
+// mirrored returns the mirror of a frontend, and its table, for concurrent use. The
+// table is nil while the contents of the kernel are unknown.
 func (d *Dataplane) mirrored(k plan.Key) (*layoutTable, *frontend) {
 	d.commits.Lock()
 	defer d.commits.Unlock()
@@ -70,24 +70,24 @@ func (d *Dataplane) mirrored(k plan.Key) (*layoutTable, *frontend) {
 	return nil, nil
 }
 
-// layoutTable is as much of a table as reading its elements takes.
+// layoutTable is the part of a table that is needed to read its elements.
 type layoutTable struct {
 	*layout
 	nft.Table
 }
 
-// describer reads elements until something fails.
+// describer reads elements until one cannot be read.
 type describer struct {
 	ctx   context.Context
 	conn  *nft.Conn
 	table *layoutTable
-	place dataplane.Destination
+	at    dataplane.Destination
 	arena arena
 	out   dataplane.Description
 	err   error
 }
 
-// read reads an element and tells whether it is there.
+// read reads an element and reports whether it is there.
 func (r *describer) read(set string, e *nft.Element) bool {
 	if r.err != nil {
 		return false
@@ -104,18 +104,18 @@ func (r *describer) object(set, format string, args ...any) {
 	r.out.Objects = append(r.out.Objects, dataplane.Object{Where: where, What: fmt.Sprintf(format, args...)})
 }
 
-// key is a frontend's key as nft(8) writes it.
+// key returns the frontend's key as nft(8) writes it.
 func (r *describer) key() string {
-	rest := fmt.Sprintf("%s . %d", strings.ToLower(r.place.Protocol.String()), r.place.Port)
-	if r.place.NodePort() {
+	rest := fmt.Sprintf("%s . %d", strings.ToLower(r.at.Protocol.String()), r.at.Port)
+	if r.at.NodePort() {
 		return rest
 	}
-	return r.place.Addr.String() + " . " + rest
+	return r.at.Addr.String() + " . " + rest
 }
 
-// verdict reads a verdict and what it has counted; "" if there is none.
+// verdict reads a verdict and its counter; "" if there is none.
 func (r *describer) verdict(set string) (name string, packets uint64) {
-	e := nft.Element{Key: r.arena.frontendKey(r.place.Key)}
+	e := nft.Element{Key: r.arena.frontendKey(r.at.Key)}
 	if !r.read(set, &e) || e.Verdict == nil {
 		return "", 0
 	}
@@ -123,21 +123,21 @@ func (r *describer) verdict(set string) (name string, packets uint64) {
 	return verdictName(e.Verdict), e.Packets
 }
 
-// filtered reads how many packets the source ranges kept out, if there are any.
+// filtered reads how many packets the source ranges did not admit, if there are any.
 func (r *describer) filtered(some bool) uint64 {
-	e := nft.Element{Key: r.arena.frontendKey(r.place.Key)}
+	e := nft.Element{Key: r.arena.frontendKey(r.at.Key)}
 	if !some || !r.read(filters, &e) {
 		return 0
 	}
 	return e.Packets
 }
 
-// slots reads the endpoints of a pool, and tells how many there are. Those that
-// are too many to read are taken for granted.
+// slots reads the endpoints of a pool, and returns how many there are, those included
+// that are too many to read.
 func (r *describer) slots(set string, mirrored []netip.AddrPort) (found []netip.AddrPort, size int) {
 	n := min(len(mirrored), dataplane.MaxDescribed)
 	for i := range n {
-		e := nft.Element{Key: r.arena.slotKey(r.place.Key, i)}
+		e := nft.Element{Key: r.arena.slotKey(r.at.Key, i)}
 		if !r.read(set, &e) {
 			continue
 		}
@@ -152,14 +152,14 @@ func (r *describer) slots(set string, mirrored []netip.AddrPort) (found []netip.
 
 func (r *describer) sources(prefixes []netip.Prefix) {
 	for _, p := range prefixes[:min(len(prefixes), dataplane.MaxDescribed)] {
-		e := nft.Element{Key: r.arena.sourceKey(r.place.Key, p)}
+		e := nft.Element{Key: r.arena.sourceKey(r.at.Key, p)}
 		if r.read(sources, &e) {
-			r.object(sources, "%s . %d . %s . %d", r.place.Addr, r.place.Port, p.Addr(), sourceNumber(r.place.Protocol, p.Bits()))
+			r.object(sources, "%s . %d . %s . %d", r.at.Addr, r.at.Port, p.Addr(), sourceNumber(r.at.Protocol, p.Bits()))
 		}
 	}
 }
 
-// client reads what is remembered of a client.
+// client reads the endpoint that is remembered for a client.
 func (r *describer) client(set string, client netip.Addr, id affinityID) {
 	e := nft.Element{Key: r.arena.clientKey(client, id)}
 	if !r.read(set, &e) {

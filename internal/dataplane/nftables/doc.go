@@ -1,12 +1,12 @@
-// Package nftables carries out what plan desires with nftables, by netlink.
+// Package nftables programs what plan desires into nftables, by netlink.
 //
-// The ruleset is a fixed handful of named maps and sets, a small chain for each
-// distinct size of pool, and nothing for a Service or an endpoint but elements
-// of those maps. A packet finds its Service with one lookup and its endpoint
-// with a second one, however many there are, and a change costs a transaction
-// as small as the change. See docs/nftables.md for the shape and the reasons.
+// The ruleset is a fixed number of named maps and sets, and a small chain for each
+// distinct size of pool; Services and endpoints are only elements of those maps. A
+// packet finds its Service with one lookup and its endpoint with a second, however
+// many there are, and a transaction is proportional to the change. See
+// docs/nftables.md for the layout and its reasons.
 //
-// The kernel is read once, when the process starts and adopts what an earlier
-// one left; after that a mirror of what was written tells what to write next.
-// Whoever else changes our table is noticed, and the table is mended.
+// The kernel is read once, when the process starts and adopts what an earlier one
+// left. After that, a mirror of what was written says what to write next. Writes of
+// other programs to our tables are detected and repaired.
 package nftables

@@ -7,28 +7,28 @@ import (
 	"sluice/internal/plan"
 )
 
-// programmed is what the kernel holds, or shall hold, for one frontend.
+// programmed is what the kernel holds, or should hold, for one frontend.
 type programmed struct {
-	// Names of the chains that the frontend's verdict elements lead to: empty
-	// where there is no element, dropName where the verdict is drop.
+	// Names of the chains that the frontend's verdict elements lead to: "" if there is
+	// no element, dropName if the verdict is drop.
 	verdict, outside, recall, sticky string
-	// slots are the endpoints by their index. In what was read from the kernel
-	// a slot can be empty (not valid).
+	// slots are the endpoints by index. Slots read from the kernel can be empty (not
+	// valid).
 	slots, outsideSlots []netip.AddrPort
 	sources             []netip.Prefix
 	filters             bool // only sources may connect
-	// Counters, in what was read: packets and bytes of the verdict, packets of
-	// the outside verdict, and those that the filter dropped.
+	// Counters, if they were read: packets and bytes of the verdict, packets of the
+	// outside verdict, and packets that the filter dropped.
 	packets, bytes                  uint64
 	outsidePackets, filteredPackets uint64
 }
 
-// size is about how many elements there are.
+// size estimates the number of elements.
 func (p *programmed) size() int { return len(p.slots) + len(p.outsideSlots) + len(p.sources) }
 
 var dropName = fixedNames[drop]
 
-// chainsOf says which chains a frontend's elements lead to.
+// chainsOf is the chains that a frontend's elements lead to.
 type chainsOf struct{ verdict, outside, recall, sticky chain }
 
 func (c chainsOf) all() [4]chain { return [4]chain{c.verdict, c.outside, c.recall, c.sticky} }
@@ -66,11 +66,10 @@ func chainsFor(f *plan.Frontend) chainsOf {
 	return c
 }
 
-// place finds every wanted endpoint a slot: those that have one already keep
-// it, the others fill the gaps. Slots from 0 to len(want)-1 are then full, and
-// as few of them changed as possible. Which endpoint has which slot is the one
-// thing that depends on history, and no packet can tell.
-func place(old []netip.AddrPort, want []plan.Endpoint) []netip.AddrPort {
+// assignSlots assigns slots 0 to len(want)-1 to the endpoints. Those that have one
+// keep it, the others fill the gaps, so that as few slots as possible change. Which
+// endpoint has which slot is all that depends on history, and no packet can tell.
+func assignSlots(old []netip.AddrPort, want []plan.Endpoint) []netip.AddrPort {
 	if len(old) == 0 {
 		slots := make([]netip.AddrPort, len(want))
 		for i, e := range want {
@@ -78,8 +77,8 @@ func place(old []netip.AddrPort, want []plan.Endpoint) []netip.AddrPort {
 		}
 		return slots
 	}
-	homeless, kept := homeless(old, want)
-	if len(homeless) == 0 && len(old) == len(want) {
+	unplaced, kept := unplaced(old, want)
+	if len(unplaced) == 0 && len(old) == len(want) {
 		return old
 	}
 	slots := make([]netip.AddrPort, len(want))
@@ -89,35 +88,35 @@ func place(old []netip.AddrPort, want []plan.Endpoint) []netip.AddrPort {
 		if i < len(old) && kept[i] {
 			continue
 		}
-		slots[i] = homeless[next]
+		slots[i] = unplaced[next]
 		next++
 	}
 	return slots
 }
 
-// homeless tells which slots can stay, and which endpoints need one: those that
-// are new and those whose slot is beyond the end.
-func homeless(old []netip.AddrPort, want []plan.Endpoint) (homeless []netip.AddrPort, kept []bool) {
+// unplaced returns the endpoints that need a slot, which are new or whose slot is
+// beyond the end, and which slots stay.
+func unplaced(old []netip.AddrPort, want []plan.Endpoint) (unplaced []netip.AddrPort, kept []bool) {
 	kept = make([]bool, len(old))
-	housed := make([]bool, len(want))
+	placed := make([]bool, len(want))
 	for i, ep := range old[:min(len(old), len(want))] {
 		at, found := slices.BinarySearchFunc(want, ep, func(w plan.Endpoint, ep netip.AddrPort) int {
 			return w.Compare(ep)
 		})
-		if found && !housed[at] {
-			kept[i], housed[at] = true, true
+		if found && !placed[at] {
+			kept[i], placed[at] = true, true
 		}
 	}
 	for i, w := range want {
-		if !housed[i] {
-			homeless = append(homeless, w.AddrPort)
+		if !placed[i] {
+			unplaced = append(unplaced, w.AddrPort)
 		}
 	}
-	return homeless, kept
+	return unplaced, kept
 }
 
-// hairpins are the endpoints that might connect to themselves by way of the
-// frontend without being masqueraded for another reason.
+// hairpins returns the endpoints that could connect to themselves through the frontend
+// without being masqueraded for another reason.
 func (f *frontend) hairpins() [2][]plan.Endpoint {
 	switch {
 	case f == nil || f.Masquerade == plan.MasqueradeAlways:

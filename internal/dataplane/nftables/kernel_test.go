@@ -134,8 +134,8 @@ func withAffinity6(d *plan.Desired) *plan.Desired {
 }
 
 // differs is where the kernel is not as the mirror says.
-func (d *Dataplane) differs(ctx context.Context) (found suspects, err error) {
-	err = d.check(ctx, func(s *suspects) { found.join(s) })
+func (d *Dataplane) differs(ctx context.Context) (found foreignWrites, err error) {
+	err = d.check(ctx, func(s *foreignWrites) { found.join(s) })
 	return found, err
 }
 

@@ -7,16 +7,16 @@ import (
 	"sluice/internal/nft"
 )
 
-// The table's names. Normally it is the first. When a table is there whose
-// layout this version cannot adopt, a new one is built beside it under another
-// name, and the old one goes with the last step of building. There is a third in
-// case that is cut short and another layout comes.
+// The table's names. Normally it is the first. If there is a table whose layout this
+// version cannot adopt, a new one is built beside it under another name, and the last
+// transaction removes the old one. There is a third in case that is interrupted, and
+// the next version has another layout again.
 var tableNames = [3]string{"sluice", "sluice-b", "sluice-c"}
 
 const tableComment = "made and kept by kube-proxy (Sluice)"
 
-// The sets and maps. Those of node ports lack the address in their keys: node
-// ports answer on every address of nodePortIPs, or on all that are local.
+// The sets and maps. Those of node ports have no address in their keys: node ports
+// answer on every address of nodePortIPs, or on all local ones.
 const (
 	localAffinityEndpoints = "local-affinity-endpoints"
 
@@ -42,11 +42,11 @@ const (
 	nodePortIPs       = "nodeport-ips"
 )
 
-// affinitySize bounds how many clients are remembered at a time. When it is
-// reached, further ones are served without affinity.
+// affinitySize limits how many clients are remembered at a time. Further ones are
+// served without affinity.
 const affinitySize = 1 << 20
 
-// layout is what depends on the family.
+// layout is the part of a table that depends on the family.
 type layout struct {
 	family       model.Family
 	nf           nft.Family
@@ -59,7 +59,7 @@ var layouts = map[model.Family]*layout{
 	model.IPv6: {model.IPv6, nft.IP6, nft.SourceIP6, nft.DestIP6, netip.MustParsePrefix("::1/128")},
 }
 
-// sets lists the table's sets in the order they are made.
+// sets returns the table's sets in the order in which they are created.
 func (l *layout) sets() []*nft.Set {
 	typeof := func(parts ...nft.Value) nft.Type { return nft.Type{Parts: parts, Typeof: true} }
 	plain := func(parts ...nft.Value) nft.Type { return nft.Type{Parts: parts} }
@@ -96,7 +96,22 @@ func (l *layout) sets() []*nft.Set {
 	}
 }
 
-// affinityMap is the map of clients of the cluster's pools, or of the local ones.
+// frontendSets are the sets of elements that belong to one frontend each, and whether
+// that is a node port.
+var frontendSets = map[string]bool{
+	services: false, outside: false, recalls: false, sticky: false, endpoints: false, localEndpoints: false,
+	sources: false, filters: false,
+	nodePorts: true, nodePortOutside: true, nodePortRecalls: true, nodePortSticky: true,
+	nodePortEndpoints: true, nodePortLocal: true,
+}
+
+// slotMaps are the maps of endpoints.
+var slotMaps = map[string]struct{}{endpoints: {}, localEndpoints: {}, nodePortEndpoints: {}, nodePortLocal: {}}
+
+// clientMaps are written by rules: all their contents are right.
+var clientMaps = []string{affinity, localAffinity}
+
+// affinityMap is the map of clients of cluster pools, or of local ones.
 func affinityMap(local bool) string {
 	if local {
 		return localAffinity
@@ -112,7 +127,8 @@ func (l *layout) frontendKey(nodePort bool) nft.Concat {
 	return nft.Concat{l.dest, nft.Protocol, nft.DestPort}
 }
 
-// tupleKey is the same for the connection, whose packets are translated already.
+// tupleKey is the same for packets that are translated already: it is read from the
+// connection.
 func (l *layout) tupleKey(nodePort bool) nft.Concat {
 	if nodePort {
 		return nft.Concat{nft.Protocol, nft.TupleDestPort(nft.Original)}

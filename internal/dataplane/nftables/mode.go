@@ -10,8 +10,8 @@ import (
 	"sluice/internal/plan"
 )
 
-// skipKernelCheck is upstream's environment variable by which an administrator
-// vouches for a kernel whose version looks too old.
+// skipKernelCheck is upstream's environment variable that makes Check accept a kernel
+// whose version is too old.
 const skipKernelCheck = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK"
 
 // Mode is proxy mode nftables.

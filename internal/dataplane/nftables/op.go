@@ -8,16 +8,16 @@ import (
 	"sluice/internal/plan"
 )
 
-// op is one change of one element: added, removed, or replaced in one step.
+// op is the change of one element: it is added, removed, or replaced atomically.
 type op struct {
 	set         string
 	element     nft.Element
 	remove, add bool
 }
 
-// opWriter collects the operations of frontends, those of each in an order in
-// which every step leaves a state that a packet may meet: first what the verdict
-// needs, then the verdict, then what it no longer needs.
+// opWriter collects operations. Those of a frontend are in an order in which each one
+// leaves a working frontend: first what the verdict needs, then the verdict, then what
+// it no longer needs.
 type opWriter struct {
 	arena arena
 	ops   []op
@@ -25,7 +25,7 @@ type opWriter struct {
 
 func newOpWriter() *opWriter { return &opWriter{} }
 
-// reset takes back all that was written, to use the memory again.
+// reset discards all operations and reuses their memory.
 func (w *opWriter) reset() {
 	clear(w.ops)
 	w.ops = w.ops[:0]
@@ -37,7 +37,7 @@ func (w *opWriter) put(set string, key []byte, e nft.Element, had, want bool) {
 	w.ops = append(w.ops, op{set: set, element: e, remove: had, add: want})
 }
 
-// difference appends what leads from old to new. Either may be nil.
+// difference appends the operations that change old to new. Either may be nil.
 func (w *opWriter) difference(k plan.Key, old, new *programmed) {
 	if old == nil {
 		old = &programmed{}
@@ -66,7 +66,7 @@ func (w *opWriter) difference(k plan.Key, old, new *programmed) {
 	w.emptySlots(m.slots, k, old.slots, len(new.slots))
 }
 
-// frontendMaps are the names of the maps a frontend has elements in.
+// frontendMaps are the names of the maps that a frontend has elements in.
 type frontendMaps struct{ verdict, outside, recall, sticky, slots, outsideSlots string }
 
 func mapsOf(k plan.Key) frontendMaps {
@@ -94,7 +94,7 @@ func (w *opWriter) emptySlots(set string, k plan.Key, old []netip.AddrPort, from
 	}
 }
 
-// eachSource adds or removes the ranges of these that are not among those.
+// eachSource adds or removes those ranges of these that are not in those.
 func (w *opWriter) eachSource(k plan.Key, these, those []netip.Prefix, remove bool) {
 	if slices.Equal(these, those) {
 		return
@@ -107,7 +107,7 @@ func (w *opWriter) eachSource(k plan.Key, these, those []netip.Prefix, remove bo
 	}
 }
 
-// prefixSet makes a set of prefixes: there can be thousands of them.
+// prefixSet returns a set: there can be thousands of prefixes.
 func prefixSet(list []netip.Prefix) map[netip.Prefix]struct{} {
 	set := make(map[netip.Prefix]struct{}, len(list))
 	for _, p := range list {
@@ -116,16 +116,14 @@ func prefixSet(list []netip.Prefix) map[netip.Prefix]struct{} {
 	return set
 }
 
-// setFilter adds or removes the element that drops and counts who is not
-// admitted.
+// setFilter adds or removes the element that drops and counts what is not admitted.
 func (w *opWriter) setFilter(k plan.Key, differs, remove bool) {
 	if differs {
 		w.put(filters, w.arena.frontendKey(k), nft.Element{Verdict: verdictTo(dropName)}, remove, !remove)
 	}
 }
 
-// setVerdict adds or replaces a verdict. A replaced one goes on counting where
-// the old one stood.
+// setVerdict adds or replaces a verdict. If it is replaced, its counter continues.
 func (w *opWriter) setVerdict(set string, k plan.Key, old, new string, counted *programmed) {
 	if new == "" || new == old {
 		return
@@ -137,8 +135,8 @@ func (w *opWriter) setVerdict(set string, k plan.Key, old, new string, counted *
 	w.put(set, w.arena.frontendKey(k), e, old != "", true)
 }
 
-// setRecall adds or replaces the element that has a client's endpoint recalled. It
-// jumps, so that a client of whom nothing is remembered comes back.
+// setRecall adds or replaces the element for remembered clients. It is a jump, which
+// returns for clients that are not remembered.
 func (w *opWriter) setRecall(set string, k plan.Key, old, new string) {
 	if new != "" && new != old {
 		e := nft.Element{Verdict: &nft.Verdict{Code: nft.JumpCode, Chain: new}}

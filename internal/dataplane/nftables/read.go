@@ -13,7 +13,7 @@ import (
 	"sluice/internal/plan"
 )
 
-// contents is what the kernel holds in one of our tables.
+// contents is the contents of one of our tables in the kernel.
 type contents struct {
 	table                             nft.Table
 	chains                            map[string]nft.Chain
@@ -21,17 +21,17 @@ type contents struct {
 	frontends                         map[plan.Key]*programmed
 	hairpins, clusterIPs, nodePortIPs []netip.Addr
 	clusterAffine, localAffine        []affineEndpoint
-	// manyHairpins is their number when there are very many, which are not read: they
-	// are looked up when it is known which are wanted.
+	// manyHairpins is their number if there are too many to dump: they are looked up
+	// when it is known which are needed.
 	manyHairpins int
-	// junk are elements that cannot be anybody's.
+	// junk are elements that no frontend can have.
 	junk []op
 }
 
-// maxSlot bounds the index of a slot that is believed to be ours.
+// maxSlot is the highest index of a slot that can be ours.
 const maxSlot = 1 << 22
 
-// matches tells whether these are just the sets of our layout.
+// matches reports whether these are exactly the sets of our layout.
 func (l *layout) matches(have []nft.SetInfo) bool {
 	want := l.sets()
 	if len(have) != len(want) {
@@ -46,8 +46,8 @@ func (l *layout) matches(have []nft.SetInfo) bool {
 	return true
 }
 
-// hooksAreOurs tells whether what there is of base chains is where ours are. A base
-// chain can not be moved to another hook; its policy can be set right.
+// hooksAreOurs reports whether base chains with our names have our hooks. A base chain
+// cannot be moved to another hook; its policy can be repaired.
 func (k *contents) hooksAreOurs() bool {
 	for _, c := range slices.Concat(baseChains, affinityChains) {
 		found, there := k.chains[c.name()]
@@ -79,19 +79,19 @@ func readChains(ctx context.Context, c *nft.Conn, t nft.Table) (map[string]nft.C
 	return chains, tags, nil
 }
 
-// A hash table of the kernel that grows or shrinks in the background is dumped
-// with some elements twice and others not at all, and without a word. It is over
-// soon: what does not add up is read again.
+// A hash table of the kernel that grows or shrinks in the background is dumped with
+// some elements twice and others not at all, without a warning. That takes little time:
+// what is inconsistent is read again.
 const (
 	readTries = 100
 	readPause = 20 * time.Millisecond
 )
 
-// readContents reads all that is in a table of our layout, but for affinity. slots
-// tells how many endpoints a frontend probably has; without it everything is dumped.
+// readContents reads a table with our layout, except the affinity of clients. slots
+// guesses how many endpoints a frontend has; if it is nil everything is dumped.
 //
-// It does not mind who else writes to nftables: what they do to our table meanwhile is
-// noticed, and repaired afterwards.
+// Others may write to nftables meanwhile: writes to our table are detected, and repaired
+// afterwards.
 func readContents(ctx context.Context, c *nft.Conn, l *layout, t nft.Table, slots slotGuess) (*contents, error) {
 	for range readTries {
 		k, consistent, err := tryRead(ctx, c, l, t, slots)
@@ -125,7 +125,7 @@ func tryRead(ctx context.Context, c *nft.Conn, l *layout, t nft.Table, slots slo
 	}
 	r := newReader(l, k)
 	for _, s := range l.sets() { // frontends come before their slots
-		if n := counts[s.Name]; s.Name == hairpin && n > dumpedElements && slots != nil {
+		if n := counts[s.Name]; s.Name == hairpin && n > maxDump && slots != nil {
 			k.manyHairpins = n
 			continue
 		}
@@ -137,13 +137,13 @@ func tryRead(ctx context.Context, c *nft.Conn, l *layout, t nft.Table, slots slo
 	return k, true, nil
 }
 
-// readSet reads a set and tells whether it saw each element once.
+// readSet reads a set and reports whether it saw each element once.
 func (r *reader) readSet(ctx context.Context, c *nft.Conn, t nft.Table, set string, count int, slots slotGuess) (bool, error) {
 	take := r.forSet(set)
 	if take == nil {
 		return true, nil
 	}
-	if _, is := slotMaps[set]; is && count > dumpedElements && slots != nil {
+	if _, is := slotMaps[set]; is && count > maxDump && slots != nil {
 		if all, err := r.readSlots(ctx, c, t, set, count, slots); all || err != nil {
 			return all, err
 		}
@@ -165,7 +165,7 @@ func (r *reader) readSet(ctx context.Context, c *nft.Conn, t nft.Table, set stri
 	return first == second, err
 }
 
-// notOurs notes an element that cannot be anybody's.
+// notOurs records an element that no frontend can have.
 func (r *reader) notOurs(set string, e *nft.Element) {
 	r.junk = append(r.junk, junkOf(set, e))
 }
@@ -174,7 +174,7 @@ func junkOf(set string, e *nft.Element) op {
 	return op{set: set, remove: true, element: nft.Element{Key: slices.Clone(e.Key)}}
 }
 
-// sum tells whether two dumps have the same elements, in any order.
+// sum is equal for two dumps with the same elements, in any order.
 type sum struct {
 	count int
 	hash  uint64
@@ -191,7 +191,7 @@ func sumElements(ctx context.Context, c *nft.Conn, t nft.Table, set string, f fu
 		return nil
 	})
 	if errors.Is(err, nft.ErrInterrupted) {
-		err = nil // by whom does not matter: the sum tells
+		err = nil // the sum shows whether it matters
 	}
 	return s, err
 }
@@ -205,13 +205,13 @@ type reader struct {
 	*layout
 	*contents
 	names map[string]string // one copy of each chain name
-	// twice says that an element of the set at hand came twice; seen helps to
-	// tell where nothing else does.
+	// twice says that an element of the current set came twice; seen are keys, for
+	// sets where nothing else shows that.
 	twice bool
 	seen  map[string]struct{}
 }
 
-// again notes a key and tells whether it came before.
+// again records a key and reports whether it came before.
 func (r *reader) again(key string) bool {
 	_, before := r.seen[key]
 	r.seen[key] = struct{}{}
@@ -219,7 +219,7 @@ func (r *reader) again(key string) bool {
 	return before
 }
 
-// forSet returns what takes in an element of the set and tells whether it can
+// forSet returns a function that takes an element of a set, and reports whether it can
 // be ours.
 func (r *reader) forSet(set string) func(*nft.Element) bool {
 	switch set {
@@ -256,7 +256,7 @@ func (r *reader) forSet(set string) func(*nft.Element) bool {
 	case localAffinityEndpoints:
 		return memberOf(r, &r.localAffine, decodeAffineEndpoint)
 	}
-	return nil // affinity: written by the packet path
+	return nil // affinity of clients, which rules write
 }
 
 func (r *reader) frontend(k plan.Key) *programmed {
@@ -295,8 +295,8 @@ func (r *reader) recall(nodePort bool) func(*nft.Element) bool {
 	}
 }
 
-// verdictName names a verdict as programmed does. One that we never write gets
-// a name that no chain can have, and will be replaced.
+// verdictName returns the name of a verdict as in programmed. A verdict that we never
+// write gets a name that no chain can have, and will be replaced.
 func (r *reader) verdictName(v *nft.Verdict) string {
 	name := verdictName(v)
 	if known, ok := r.names[name]; ok {
@@ -306,7 +306,7 @@ func (r *reader) verdictName(v *nft.Verdict) string {
 	return name
 }
 
-// verdictName is the chain that a verdict leads to, or drop.
+// verdictName returns the chain that a verdict leads to, or dropName.
 func verdictName(v *nft.Verdict) string {
 	switch v.Code {
 	case nft.DropCode:
@@ -360,7 +360,7 @@ func (r *reader) filter(e *nft.Element) bool {
 	return true
 }
 
-// memberOf takes in an element of a set that frontends share.
+// memberOf is forSet for a set that frontends share.
 func memberOf[K any](r *reader, into *[]K, decode func(*nft.Decoder) K) func(*nft.Element) bool {
 	return func(e *nft.Element) bool {
 		d := r.decode(e.Key)

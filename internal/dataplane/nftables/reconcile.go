@@ -15,16 +15,15 @@ import (
 	"sluice/internal/plan"
 )
 
-// Reconcile reads our tables, adopts what is right, and mends the rest. What is
-// not there yet is built in full before the first packet can meet it. If the kernel
-// refuses to have the tables mended, new ones are built beside them: others can do
-// to a table what cannot be seen in a listing, such as renaming a chain that rules
-// lead to.
+// Reconcile reads our tables, adopts what is right, and repairs the rest. A new table
+// is complete before it gets packets. If the kernel refuses the repair, new tables are
+// built beside the old ones: others can do to a table what no dump shows, such as
+// renaming a chain that rules lead to.
 func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) dataplane.Result {
 	result := d.reconcile(ctx, desired, false)
 	var refused *nft.Refused
 	if errors.As(result.Err, &refused) && ctx.Err() == nil {
-		d.logger.Info("The kernel refuses to have our nftables tables mended: building new ones", "reason", result.Err.Error())
+		d.logger.Info("The kernel refuses the repair of our nftables tables, building new ones", "reason", result.Err.Error())
 		again := d.reconcile(ctx, desired, true)
 		again.Transactions += result.Transactions
 		again.Elements += result.Elements
@@ -33,12 +32,12 @@ func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) datapl
 	return result
 }
 
-func (d *Dataplane) reconcile(ctx context.Context, desired *plan.Desired, afresh bool) dataplane.Result {
+func (d *Dataplane) reconcile(ctx context.Context, desired *plan.Desired, fresh bool) dataplane.Result {
 	d.forget()
-	// From here on others are watched; what they did before will be seen by reading.
-	d.watch.listening()
-	d.watch.takeSuspects()
-	r := &round{d: d, strict: true}
+	// Foreign writes before this are seen by reading.
+	d.monitor.listen()
+	d.monitor.take()
+	c := &commit{d: d, strict: true}
 	for _, f := range model.Families {
 		if !desired.Settings.Serves(f) {
 			if _, err := removeTables(ctx, d.writer, tableNames[:], layouts[f].nf); err != nil {
@@ -46,29 +45,29 @@ func (d *Dataplane) reconcile(ctx context.Context, desired *plan.Desired, afresh
 			}
 			continue
 		}
-		t, items, err := d.prepare(ctx, layouts[f], desired, afresh)
+		t, items, err := d.prepare(ctx, layouts[f], desired, fresh)
 		if err != nil {
 			return dataplane.Result{Err: fmt.Errorf("reading what is in the kernel: %w", err)}
 		}
-		r.tables = append(r.tables, t)
-		r.items = append(r.items, items...)
+		c.tables = append(c.tables, t)
+		c.items = append(c.items, items...)
 	}
-	d.watch.during(ctx, r.size(), func() { r.run(ctx) })
-	if r.result.Err != nil {
-		return r.result
+	d.monitor.during(ctx, c.size(), func() { c.run(ctx) })
+	if c.result.Err != nil {
+		return c.result
 	}
-	d.commits.Locked(func() { d.tables, d.former = r.tables, nil })
-	for _, t := range r.tables {
+	d.commits.Locked(func() { d.tables, d.former = c.tables, nil })
+	for _, t := range c.tables {
 		d.followAll(t)
 	}
 	d.clients.wait(ctx)
-	return r.result
+	return c.result
 }
 
-// prepare makes a mirror of the family's table out of what is desired and what
-// the kernel holds, and the items that lead from one to the other.
-func (d *Dataplane) prepare(ctx context.Context, l *layout, desired *plan.Desired, afresh bool) (*table, []*item, error) {
-	t, have, err := d.adopt(ctx, l, desired, afresh)
+// prepare returns a mirror of the family's table, made of what is desired and of what
+// the kernel holds, and the items that change the latter to the former.
+func (d *Dataplane) prepare(ctx context.Context, l *layout, desired *plan.Desired, fresh bool) (*table, []*item, error) {
+	t, have, err := d.adopt(ctx, l, desired, fresh)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -81,7 +80,7 @@ func (d *Dataplane) prepare(ctx context.Context, l *layout, desired *plan.Desire
 	for k := range frontendsOf(l.family, desired) {
 		it := &item{table: t, key: k, now: have.frontends[k]}
 		it.new = t.compile(desired.Frontends[k], it.now)
-		t.exchange(nil, it.new)
+		t.replace(nil, it.new)
 		if it.now != nil && it.now.same(&it.new.programmed) {
 			t.frontends[k] = it.new
 			continue
@@ -108,16 +107,16 @@ func frontendsOf(f model.Family, desired *plan.Desired) iter.Seq[plan.Key] {
 	return dataplane.OfFamily(f, plan.Key.Family, maps.Keys(desired.Frontends))
 }
 
-// adopt chooses the table to go on with: one that is there if its layout is ours,
-// or else, or if it shall begin afresh, a new one. All others go when it is complete, and not before: packets may
-// be passing through them.
-func (d *Dataplane) adopt(ctx context.Context, l *layout, desired *plan.Desired, afresh bool) (*table, *contents, error) {
+// adopt chooses the table to use: an existing one with our layout, or a new one if
+// there is none or if fresh is set. The others are removed when it is complete, and
+// not before: packets may pass through them.
+func (d *Dataplane) adopt(ctx context.Context, l *layout, desired *plan.Desired, fresh bool) (*table, *contents, error) {
 	tables, err := ourTables(ctx, d.writer, l)
 	if err != nil {
 		return nil, nil, err
 	}
 	var have *contents
-	if !afresh {
+	if !fresh {
 		if have, err = d.adoptable(ctx, l, tables, guessSlots(desired)); err != nil {
 			return nil, nil, err
 		}
@@ -130,7 +129,7 @@ func (d *Dataplane) adopt(ctx context.Context, l *layout, desired *plan.Desired,
 			return nil, nil, err
 		}
 		if len(tables) > 0 {
-			d.logger.Info("The nftables table that is there has another layout: it will be replaced",
+			d.logger.Info("The existing nftables table has another layout and will be replaced",
 				"family", l.nf.String(), "table", tables[0].Name)
 		}
 	}
@@ -143,12 +142,12 @@ func (d *Dataplane) adopt(ctx context.Context, l *layout, desired *plan.Desired,
 	if have == nil {
 		return t, &contents{}, nil
 	}
-	t.exists, t.asleep = true, have.table.Dormant
+	t.exists, t.dormant = true, have.table.Dormant
 	return t, have, nil
 }
 
-// adoptable finds a table of our layout: one that packets come to if there is one,
-// or else one that was not finished; nil for none.
+// adoptable returns the contents of a table with our layout: one that gets packets if
+// there is one, or else one that was not completed; nil if there is none.
 func (d *Dataplane) adoptable(ctx context.Context, l *layout, tables []nft.Table, slots slotGuess) (have *contents, err error) {
 	for _, found := range tables {
 		c, err := d.readIfOurs(ctx, l, found, slots)
@@ -162,7 +161,7 @@ func (d *Dataplane) adoptable(ctx context.Context, l *layout, tables []nft.Table
 	return have, nil
 }
 
-// freeName is a name that no table has.
+// freeName returns a name that no table has.
 func freeName(tables []nft.Table) (string, error) {
 	for _, name := range tableNames {
 		if !slices.ContainsFunc(tables, func(t nft.Table) bool { return t.Name == name }) {
@@ -173,7 +172,7 @@ func freeName(tables []nft.Table) (string, error) {
 		strings.Join(tableNames[:], ", "), tables[0].Family, tables[0].Family)
 }
 
-// readIfOurs reads a table; nil if it is not one that can be adopted.
+// readIfOurs reads a table; it returns nil if it cannot be adopted.
 func (d *Dataplane) readIfOurs(ctx context.Context, l *layout, t nft.Table, slots slotGuess) (*contents, error) {
 	sets, err := d.writer.Sets(ctx, t)
 	if err != nil || !l.matches(sets) {
@@ -186,7 +185,7 @@ func (d *Dataplane) readIfOurs(ctx context.Context, l *layout, t nft.Table, slot
 	return have, nil
 }
 
-// live tells whether packets come to the table.
+// live reports whether the table gets packets.
 func (k *contents) live() bool {
 	_, ok := k.chains[fixedNames[prerouting]]
 	return ok
@@ -210,11 +209,11 @@ func (t *table) takeMembers(have *contents) {
 	}
 }
 
-// takeChains compares the kernel's chains with those that are wanted.
+// takeChains compares the kernel's chains with those that are needed.
 func (t *table) takeChains(have *contents) {
-	clear(t.chains.strangers)
+	clear(t.chains.foreign)
 	for name := range have.chains {
-		t.chains.strangers[name] = struct{}{}
+		t.chains.foreign[name] = struct{}{}
 	}
 	gone := map[chain]struct{}{}
 	for c := range t.chains.present {
@@ -229,7 +228,7 @@ func (t *table) takeChains(have *contents) {
 		if !there {
 			continue
 		}
-		delete(t.chains.strangers, name)
+		delete(t.chains.foreign, name)
 		tags := tagsOf(c.rules(t.layout, &t.settings))
 		t.chains.found(c, tags)
 		if !slices.Equal(have.rules[name], tags) || found.Drops {
@@ -238,7 +237,7 @@ func (t *table) takeChains(have *contents) {
 	}
 }
 
-// same tells whether two frontends are programmed alike, counters apart.
+// same reports whether two frontends are programmed equally, except counters.
 func (p *programmed) same(o *programmed) bool {
 	return p.verdict == o.verdict && p.outside == o.outside &&
 		p.recall == o.recall && p.sticky == o.sticky && p.filters == o.filters &&
@@ -246,7 +245,7 @@ func (p *programmed) same(o *programmed) bool {
 		sameSources(p, o)
 }
 
-// sameSources compares as sets: the kernel has no order.
+// sameSources compares as sets: the kernel does not keep the order.
 func sameSources(p, o *programmed) bool {
 	if len(p.sources) != len(o.sources) {
 		return false

@@ -13,8 +13,8 @@ import (
 	"sluice/internal/plan"
 )
 
-// Render writes what Reconcile makes in an empty kernel, as nft(8) lists it, for
-// some families. The same is always written in the same order.
+// Render writes what Reconcile makes in an empty kernel, as nft(8) lists it. The same
+// input always gives the same text.
 func Render(w io.Writer, desired *plan.Desired, families []model.Family) error {
 	out := nft.NewListing(w)
 	for _, f := range families {
@@ -36,15 +36,15 @@ func render(out *nft.Listing, f model.Family, desired *plan.Desired) {
 	})
 }
 
-// fill takes over what is desired, and returns the elements that it asks for by
-// their sets, in order.
+// fill fills an empty table with what is desired, and returns the elements by set,
+// sorted.
 func (t *table) fill(desired *plan.Desired) map[string][]nft.Element {
 	t.configure(desired.Settings)
 	t.eachAddr(maps.Keys(desired.ClusterIPs), t.clusterIPs.Hold)
 	w := newOpWriter()
 	for _, k := range slices.SortedFunc(frontendsOf(t.family, desired), plan.Key.Compare) {
 		f := t.compile(desired.Frontends[k], nil)
-		t.exchange(nil, f)
+		t.replace(nil, f)
 		w.difference(k, nil, &f.programmed)
 	}
 	elements := map[string][]nft.Element{}
@@ -57,7 +57,7 @@ func (t *table) fill(desired *plan.Desired) map[string][]nft.Element {
 	return elements
 }
 
-// compare orders chains as packets meet them, about.
+// compare sorts chains about in the order in which packets reach them.
 func (c chain) compare(o chain) int {
 	return cmp.Or(cmp.Compare(c.kind, o.kind), cmp.Compare(c.size, o.size), cmp.Compare(c.seconds, o.seconds),
 		strings.Compare(c.name(), o.name()))

@@ -10,45 +10,45 @@ import (
 	"sluice/internal/plan"
 )
 
-// Repair looks at what others changed, and mends what of it is not as we left it. It
-// fails if only Reconcile can help.
+// Repair reads what other programs changed, and restores what differs from the mirror.
+// It fails if a Reconcile is needed.
 func (d *Dataplane) Repair(ctx context.Context) dataplane.Result {
-	found := d.watch.takeSuspects()
+	found := d.monitor.take()
 	switch {
 	case d.tables == nil:
 		return dataplane.Result{Err: dataplane.ErrUnknown}
 	case found.tooMany:
-		return dataplane.Result{Err: errTooMuch}
+		return dataplane.Result{Err: errTooMany}
 	case found.empty():
 		return dataplane.Result{}
 	}
 	d.commits.Begin()
 	defer d.commits.End()
-	r := &round{d: d, strict: true, tables: d.tables}
+	c := &commit{d: d, strict: true, tables: d.tables}
 	for _, t := range d.tables {
 		items, err := d.inspect(ctx, t, &found)
 		if err != nil {
 			d.forget()
 			return dataplane.Result{Err: err}
 		}
-		r.items = append(r.items, items...)
+		c.items = append(c.items, items...)
 	}
-	d.watch.during(ctx, sizeOf(r.items), func() { r.run(ctx) })
-	if r.result.Err != nil {
+	d.monitor.during(ctx, sizeOf(c.items), func() { c.run(ctx) })
+	if c.result.Err != nil {
 		d.forget()
 	}
-	return r.result
+	return c.result
 }
 
-// inspect reads what is suspect of a table, and has the mirror say what the kernel
-// holds of it. What is to be done with frontends is in the items.
-func (d *Dataplane) inspect(ctx context.Context, t *table, found *suspects) ([]*item, error) {
+// inspect reads the objects that others wrote to, and updates the mirror to what the
+// kernel holds. It returns items for the frontends to repair.
+func (d *Dataplane) inspect(ctx context.Context, t *table, found *foreignWrites) ([]*item, error) {
 	if found.structure {
 		if err := d.inspectStructure(ctx, t); err != nil {
 			return nil, err
 		}
 	}
-	q := t.inquire(found)
+	q := t.queryFor(found)
 	have := &contents{table: t.Table, frontends: map[plan.Key]*programmed{}}
 	r := newReader(t.layout, have)
 	for set, keys := range q.elements {
@@ -71,7 +71,7 @@ func (d *Dataplane) inspect(ctx context.Context, t *table, found *suspects) ([]*
 	t.junk = have.junk
 	var items []*item
 	for k := range q.frontends {
-		if it := t.mend(k, have.frontends[k]); it != nil {
+		if it := t.repairItem(k, have.frontends[k]); it != nil {
 			items = append(items, it)
 		}
 	}
@@ -85,42 +85,42 @@ func (d *Dataplane) inspectStructure(ctx context.Context, t *table) error {
 		return err
 	}
 	if !s.ours {
-		return fmt.Errorf("table %s %s is gone, or has another layout, or is not the only one of ours", t.Family, t.Name)
+		return fmt.Errorf("table %s %s was removed, or has another layout, or is not our only one", t.Family, t.Name)
 	}
-	t.asleep = s.table.Dormant
+	t.dormant = s.table.Dormant
 	t.takeChains(&s.contents)
 	return nil
 }
 
-// inquiry is what of a table is to be read.
-type inquiry struct {
+// query is the part of a table that is to be read.
+type query struct {
 	frontends map[plan.Key]struct{}
 	// Keys by set: of frontends, and of sets that they share.
 	elements, members map[string][]nft.Element
 }
 
-// inquire works out what to read of the suspects: of a frontend everything, since its
-// elements only make sense together.
-func (t *table) inquire(found *suspects) inquiry {
-	q := inquiry{map[plan.Key]struct{}{}, map[string][]nft.Element{}, map[string][]nft.Element{}}
-	known := map[suspect]struct{}{}
-	add := func(s suspect) {
-		if _, twice := known[s]; !twice {
-			known[s] = struct{}{}
-			q.elements[s.set] = append(q.elements[s.set], s.element())
+// queryFor returns what to read: of a frontend all elements, because they only make
+// sense together.
+func (t *table) queryFor(found *foreignWrites) query {
+	q := query{map[plan.Key]struct{}{}, map[string][]nft.Element{}, map[string][]nft.Element{}}
+	known := map[elementID]struct{}{}
+	add := func(id elementID) {
+		if _, twice := known[id]; !twice {
+			known[id] = struct{}{}
+			q.elements[id.set] = append(q.elements[id.set], id.element())
 		}
 	}
-	for s := range found.elements {
-		nodePort, ofFrontend := frontendSets[s.set]
+	for id := range found.elements {
+		nodePort, ofFrontend := frontendSets[id.set]
 		switch {
-		case s.family != t.nf:
+		case id.family != t.nf:
 			continue
 		case !ofFrontend:
-			q.members[s.set] = append(q.members[s.set], s.element())
+			q.members[id.set] = append(q.members[id.set], id.element())
 			continue
 		}
-		add(s)
-		if k, ok := t.ownerOf(s.set, []byte(s.key), nodePort); ok {
+		add(id)
+		if k, ok := t.ownerOf(id.set, []byte(id.key), nodePort); ok {
 			q.frontends[k] = struct{}{}
 		}
 	}
@@ -133,13 +133,13 @@ func (t *table) inquire(found *suspects) inquiry {
 		w.reset()
 		w.difference(k, nil, &f.programmed)
 		for i := range w.ops {
-			add(suspectOf(t.nf, &w.ops[i]))
+			add(elementID{t.nf, w.ops[i].set, string(w.ops[i].element.Key)})
 		}
 	}
 	return q
 }
 
-// ownerOf is the frontend that an element belongs to.
+// ownerOf returns the frontend that an element belongs to.
 func (l *layout) ownerOf(set string, key []byte, nodePort bool) (k plan.Key, ok bool) {
 	d := l.decode(key)
 	if set == sources {
@@ -150,9 +150,9 @@ func (l *layout) ownerOf(set string, key []byte, nodePort bool) (k plan.Key, ok 
 	return k, d.OK()
 }
 
-// mend makes an item that leads from what the kernel holds of a frontend to what the
-// mirror says; nil if that is the same.
-func (t *table) mend(k plan.Key, now *programmed) *item {
+// repairItem returns an item that changes a frontend from what the kernel holds to
+// what the mirror says; nil if that is the same.
+func (t *table) repairItem(k plan.Key, now *programmed) *item {
 	old := t.frontends[k]
 	switch {
 	case old == nil && now == nil:
@@ -163,7 +163,7 @@ func (t *table) mend(k plan.Key, now *programmed) *item {
 		return nil
 	}
 	it := &item{table: t, key: k, now: now, old: old, new: t.compile(old.Frontend, now)}
-	t.exchange(old, it.new)
+	t.replace(old, it.new)
 	return it
 }
 
@@ -185,11 +185,11 @@ func (r *reader) lookUp(ctx context.Context, c *nft.Conn, t nft.Table, set strin
 // structure is a table without its elements.
 type structure struct {
 	contents
-	counts map[string]int // elements by set, -1 where the kernel does not tell
-	ours   bool           // it is our one table of the family, and has our layout
+	counts map[string]int // elements by set, -1 if the kernel does not report it
+	ours   bool           // it is our only table of the family, and has our layout
 }
 
-// readStructure reads all of a table but its elements.
+// readStructure reads everything of a table but its elements.
 func readStructure(ctx context.Context, c *nft.Conn, l *layout, name string) (*structure, error) {
 	for range readTries {
 		s, err := tryStructure(ctx, c, l, name)

@@ -8,8 +8,8 @@ import (
 	"sluice/internal/plan"
 )
 
-// rules are the chain's rules in order. Each carries a tag made of its content,
-// by which a later process sees whether it is still the rule it wants.
+// rules returns the chain's rules. Each has a tag made of its contents, by which a
+// later process recognises it.
 func (c chain) rules(l *layout, s *plan.Settings) []nft.Rule {
 	w := &ruleWriter{layout: l, settings: s, chain: c.name()}
 	switch c.kind {
@@ -75,7 +75,7 @@ func (w *ruleWriter) addRule(e nft.Exprs, protocols bool) {
 func (w *ruleWriter) goTo(e nft.Exprs, c chain) { w.add(e.Verdict(verdictTo(c.name()))) }
 func (w *ruleWriter) jump(e nft.Exprs, c chain) { w.add(e.Jump(c.name())) }
 
-// eachPodMatch calls f with a match for every way to be a pod.
+// eachPodMatch calls f with each match that detects pods.
 func (w *ruleWriter) eachPodMatch(f func(nft.Exprs)) {
 	d := w.settings.Detector(w.family)
 	for _, p := range d.Sources {
@@ -94,7 +94,7 @@ func (w *ruleWriter) dispatch() {
 	w.add(w.toNodePortIP().VerdictMap(nodePorts, w.frontendKey(true)))
 }
 
-// toNodePortIP matches packets to addresses that node ports answer on.
+// toNodePortIP matches packets to the addresses of node ports.
 func (w *ruleWriter) toNodePortIP() nft.Exprs {
 	if w.settings.NodePortAll(w.family) {
 		return anyPacket.NotWithin(w.dest, w.loopback).ToLocal()
@@ -102,9 +102,9 @@ func (w *ruleWriter) toNodePortIP() nft.Exprs {
 	return anyPacket.In(nodePortIPs, nft.Concat{w.dest})
 }
 
-// unknown refuses ports of ClusterIPs that no frontend has, and drops what goes
-// to addresses that no Service has. Each of its rules counts; Traffic reads them
-// in this order.
+// unknown rejects packets to ports of ClusterIPs that no frontend has, and drops those
+// to addresses that no Service has. Each rule has a counter; Traffic reads them in this
+// order.
 func (w *ruleWriter) unknown() {
 	w.goTo(anyPacket.In(clusterIPs, nft.Concat{w.dest}).Count(), chain{kind: reject})
 	for _, p := range w.settings.ServiceCIDRs {
@@ -114,15 +114,15 @@ func (w *ruleWriter) unknown() {
 	}
 }
 
-// dropSource drops in any case: the map is there because its elements count. Node
-// ports have no source ranges.
+// dropSource always drops: the elements of the map are for their counters. Node ports
+// have no source ranges.
 func (w *ruleWriter) dropSource() {
 	w.add(anyPacket.VerdictMap(filters, w.frontendKey(false)))
 	w.add(anyPacket.Drop())
 }
 
-// filter lets those go on who are in one of the frontend's source ranges. These are in
-// a hash table, so each of their lengths takes a lookup.
+// filter admits packets from the frontend's source ranges. These are in a hash table, so
+// each prefix length takes a lookup.
 func (w *ruleWriter) filter(c chain) {
 	for bits := range c.lengths.all() {
 		w.goTo(anyPacket.In(sources, w.sourceKey(c.protocol, bits)), c.admitted())
@@ -157,7 +157,7 @@ func (w *ruleWriter) entry(c chain) {
 	w.add(anyPacket.VerdictMap(set, w.frontendKey(c.nodePort)))
 }
 
-// endpointMap is the map of a pool's endpoints.
+// endpointMap returns the map of a pool's endpoints.
 func (c chain) endpointMap() string {
 	switch {
 	case c.nodePort && c.local:
@@ -184,9 +184,9 @@ func (w *ruleWriter) balance(c chain) {
 	w.addRule(anyPacket.DNATMap(w.nf, c.endpointMap(), append(w.frontendKey(c.nodePort), nft.Random(c.size))), true)
 }
 
-// recall sends a client to the endpoint that is remembered of it at any frontend
-// of the service port. Under external traffic policy Local, talkers from outside
-// have another pool than the others.
+// recall sends a client to the endpoint that is remembered for the service port. Under
+// external traffic policy Local, clients from outside have another pool than the
+// others.
 func (w *ruleWriter) recall(c chain) {
 	if c.split {
 		inside, outside := c.recallFrom()
@@ -201,9 +201,9 @@ func (w *ruleWriter) recall(c chain) {
 
 var protocols = []model.Protocol{model.TCP, model.UDP, model.SCTP}
 
-// remembering finds the frontend that a connection came by. There is a rule for
-// each protocol because nft 1.0.6 cannot load a listing with ports of a
-// connection's tuple otherwise.
+// remembering finds the frontend of a connection. There is a rule for each protocol
+// because otherwise nft 1.0.6 cannot load its own listing with ports of a connection's
+// tuple.
 func (w *ruleWriter) remembering() {
 	for _, p := range protocols {
 		w.add(anyPacket.HasProtocol(byte(p)).VerdictMap(sticky, w.tupleKey(false)))
@@ -211,18 +211,17 @@ func (w *ruleWriter) remembering() {
 	for _, p := range protocols {
 		match := anyPacket.HasProtocol(byte(p))
 		if !w.settings.NodePortAll(w.family) {
-			// Else it cannot be asked: the packet is on its way to the endpoint, and
-			// only of its own addresses the kernel tells whether they are local.
+			// Otherwise it cannot be matched: fib has the type of the packet's own
+			// addresses only, and its destination is the endpoint by now.
 			match = match.In(nodePortIPs, nft.Concat{nft.TupleDest(w.nf, nft.Original)})
 		}
 		w.add(match.VerdictMap(nodePortSticky, w.tupleKey(true)))
 	}
 }
 
-// remember notes which endpoint the client got, for each of the service port's
-// pools that has it. The endpoint is taken from the reply's tuple: nft 1.0.6 would
-// drop the match of the protocol from its listing if the rule loaded the port from
-// the packet.
+// remember stores the client's endpoint, for each pool of the service port that has
+// it. The endpoint is read from the reply's tuple: if the rule loaded the port from the
+// packet, nft 1.0.6 would not list the match of the protocol.
 func (w *ruleWriter) remember(c chain) {
 	client := append(nft.Concat{nft.TupleSource(w.nf, nft.Original)}, c.port.values()...)
 	endpoint := nft.Concat{nft.TupleSource(w.nf, nft.Reply), nft.TupleSourcePort(nft.Reply)}

@@ -8,11 +8,11 @@ import (
 	"sluice/internal/plan"
 )
 
-// slotGuess tells how many endpoints a frontend probably has, in the pool of Route or
-// in that of Outside.
+// slotGuess guesses how many endpoints a frontend has in the kernel, in the pool of
+// Route or in that of Outside.
 type slotGuess func(k plan.Key, outside bool) int
 
-// guessSlots guesses that all is as desired.
+// guessSlots guesses that the kernel holds what is desired.
 func guessSlots(desired *plan.Desired) slotGuess {
 	return func(k plan.Key, outside bool) int {
 		f := desired.Frontends[k]
@@ -28,14 +28,13 @@ func guessSlots(desired *plan.Desired) slotGuess {
 	}
 }
 
-// dumpedElements is up to how many elements sets of endpoints are dumped. The time that
-// a dump takes grows with the square of that, since the kernel begins at the beginning
-// for each part of it.
-const dumpedElements = 20_000
+// maxDump is up to how many elements a set is dumped. The time of a dump grows with
+// the square, because for each part of it the kernel starts at the beginning.
+const maxDump = 20_000
 
-// readSlots reads a map of endpoints by the keys that it probably has: from the first
-// of each frontend to the last that is expected, and on from there while there are
-// more. It returns false if these are not all; nothing is taken in then.
+// readSlots reads a map of endpoints by the keys that it probably has: for each
+// frontend as many slots as are expected, and more while there are some. It returns
+// false, and keeps nothing, if that does not find all elements.
 func (r *reader) readSlots(ctx context.Context, c *nft.Conn, t nft.Table, set string, count int, guess slotGuess) (bool, error) {
 	nodePort, outside := frontendSets[set], set == localEndpoints || set == nodePortLocal
 	slotsOf := func(p *programmed) *[]netip.AddrPort {
@@ -56,7 +55,7 @@ func (r *reader) readSlots(ctx context.Context, c *nft.Conn, t nft.Table, set st
 		if found += n; err != nil || found == count {
 			return err == nil, err
 		}
-		// Those that have what was expected can have more.
+		// Pools with all that was expected can have more.
 		for k, n := range pools {
 			if len(*slotsOf(r.frontends[k])) < n {
 				delete(pools, k)
@@ -71,8 +70,8 @@ func (r *reader) readSlots(ctx context.Context, c *nft.Conn, t nft.Table, set st
 	return false, nil
 }
 
-// lookUpSlots reads the slots that pools do not have yet, up to the number that is
-// given for each, and returns how many it found.
+// lookUpSlots reads the slots that were not read yet, up to the given number for each
+// pool, and returns how many it found.
 func (r *reader) lookUpSlots(ctx context.Context, c *nft.Conn, t nft.Table, set string, pools map[plan.Key]int,
 	slotsOf func(*programmed) *[]netip.AddrPort) (found int, err error) {
 	var a arena
@@ -99,7 +98,7 @@ func (r *reader) lookUpSlots(ctx context.Context, c *nft.Conn, t nft.Table, set 
 		for i := len(*slotsOf(r.frontends[k])); i < n; i++ {
 			keys, owners = append(keys, nft.Element{Key: a.slotKey(k, i)}), append(owners, k)
 		}
-		if len(keys) < checkedAtOnce {
+		if len(keys) < lookupChunk {
 			continue
 		}
 		if err := read(); err != nil {

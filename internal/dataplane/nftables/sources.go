@@ -13,12 +13,12 @@ import (
 	"sluice/internal/plan"
 )
 
-// Source ranges are elements of one hash table, in which the kernel adds, finds and
-// removes each in constant time. Its sets of intervals take the square of their size.
-// The key is the frontend, the first address of the range, and a number for the length
-// of the prefix; packets are looked up once for each length that a frontend has.
+// Source ranges are elements of a hash table, where adding, finding and removing one
+// takes constant time; with the kernel's interval sets, the time grows with the square of
+// their size. The key is the frontend, the first address of the range, and the length of
+// the prefix; packets are looked up once for each length that a frontend has.
 
-// sourceNumber tells the protocol of a frontend and the length of a range: 6024 is TCP
+// sourceNumber encodes the protocol of a frontend and the length of a range: 6024 is TCP
 // and 24. They share a part of the key because nft 1.0.6 cannot list keys with more than
 // four.
 func sourceNumber(p model.Protocol, bits int) uint32 { return uint32(p)*lengthFactor + uint32(bits) }
@@ -35,7 +35,7 @@ func (a *arena) sourceKey(k plan.Key, p netip.Prefix) []byte {
 	return a.Cut(at)
 }
 
-// source reads a range of sources, and whose it is.
+// source reads a range of sources, and its frontend.
 func (d *decoder) source() (plan.Key, netip.Prefix) {
 	k := plan.Key{Addr: d.Addr(), Port: d.Port()}
 	first, number := d.Addr(), d.index()
@@ -45,12 +45,12 @@ func (d *decoder) source() (plan.Key, netip.Prefix) {
 	return k, p
 }
 
-// sourceKey is what a packet is looked up by among ranges of one length.
+// sourceKey is the key of a packet among ranges of one length.
 func (l *layout) sourceKey(p model.Protocol, bits int) nft.Concat {
 	return nft.Concat{l.dest, nft.DestPort, l.source.Masked(bits), nft.Constant(sourceNumber(p, bits))}
 }
 
-// prefixLengths are lengths of prefixes, a bit for each from 0 to 128.
+// prefixLengths is a set of prefix lengths, with a bit for each from 0 to 128.
 type prefixLengths [3]uint64
 
 func lengthsOf(prefixes []netip.Prefix) (l prefixLengths) {
@@ -62,7 +62,7 @@ func lengthsOf(prefixes []netip.Prefix) (l prefixLengths) {
 
 func (l prefixLengths) some() bool { return l != prefixLengths{} }
 
-// all are the lengths, from the shortest, to which most addresses belong.
+// all yields the lengths, the shortest first: most addresses match that.
 func (l prefixLengths) all() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i, word := range l {
@@ -75,8 +75,8 @@ func (l prefixLengths) all() iter.Seq[int] {
 	}
 }
 
-// namedLengths is up to how many lengths are listed in the name of a chain, which can
-// not have any length itself.
+// namedLengths is up to how many lengths are listed in the name of a chain, whose length
+// is limited.
 const namedLengths = 8
 
 func (l prefixLengths) String() string {
@@ -90,7 +90,7 @@ func (l prefixLengths) String() string {
 	return strings.Join(list, ".")
 }
 
-// filterName tells whom a filtered chain admits.
+// filterName is the part of a name that says what a filtered chain admits.
 func (c chain) filterName() string {
 	if !c.lengths.some() {
 		return "all"
@@ -98,7 +98,7 @@ func (c chain) filterName() string {
 	return strings.ToLower(c.protocol.String()) + "-" + c.lengths.String()
 }
 
-// admitted is where a filtered chain leads those whom the source ranges admit.
+// admitted is the chain for packets that the source ranges admit.
 func (c chain) admitted() chain {
 	c.filtered, c.lengths, c.protocol = false, prefixLengths{}, 0
 	return c.direct()

@@ -12,15 +12,15 @@ import (
 	"sluice/internal/plan"
 )
 
-// table mirrors our table of one family: what it shall hold, and what the
-// kernel has of it.
+// table mirrors our table of one family: what it should hold, and what the kernel
+// holds of it.
 type table struct {
 	*layout
 	nft.Table
 	exists bool
-	// asleep is whether the kernel's table is dormant.
-	asleep bool
-	// predecessors are tables that go when this one is complete.
+	// dormant says that the kernel's table ignores packets.
+	dormant bool
+	// predecessors are tables to remove when this one is complete.
 	predecessors []nft.Table
 
 	settings  plan.Settings
@@ -28,24 +28,24 @@ type table struct {
 	chains    *chains
 
 	hairpins, clusterIPs, nodePortIPs *nft.Members[netip.Addr]
-	// clusterAffine and localAffine are for session affinity, in the cluster's pools
-	// and in the local ones.
+	// clusterAffine and localAffine are for session affinity, in cluster pools and in
+	// local ones.
 	clusterAffine, localAffine *affine
 	// sticky is the number of frontends with session affinity.
 	sticky int
-	// junk are elements in the kernel that cannot be anybody's; of these junked are
+	// junk are elements in the kernel that no frontend can have. The first junked are
 	// being removed.
 	junk   []op
 	junked int
 }
 
-// frontend is what was programmed for a frontend.
+// frontend is a frontend and how it is programmed.
 type frontend struct {
 	*plan.Frontend
 	programmed
 }
 
-// newTable returns the mirror of a table for about that many frontends.
+// newTable returns an empty mirror, with room for about that many frontends.
 func newTable(f model.Family, name string, frontends int) *table {
 	l := layouts[f]
 	nt := nft.Table{Family: l.nf, Name: name, Comment: tableComment}
@@ -71,8 +71,8 @@ func (t *table) members() []nft.MemberSet {
 	return []nft.MemberSet{t.hairpins, t.clusterIPs, t.nodePortIPs, t.clusterAffine.endpoints, t.localAffine.endpoints}
 }
 
-// compile works out what the kernel shall hold for a frontend, next to what it
-// holds now.
+// compile returns how to program a frontend, with as few changes as possible to what
+// the kernel holds now.
 func (t *table) compile(f *plan.Frontend, now *programmed) *frontend {
 	if now == nil {
 		now = &programmed{}
@@ -82,9 +82,9 @@ func (t *table) compile(f *plan.Frontend, now *programmed) *frontend {
 	fe.outside = t.chains.name(to.outside)
 	fe.recall = t.chains.name(to.recall)
 	fe.sticky = t.chains.name(to.sticky)
-	fe.slots = place(now.slots, f.Route.Endpoints)
+	fe.slots = assignSlots(now.slots, f.Route.Endpoints)
 	if f.Outside != nil {
-		fe.outsideSlots = place(now.outsideSlots, f.Outside.Endpoints)
+		fe.outsideSlots = assignSlots(now.outsideSlots, f.Outside.Endpoints)
 	}
 	if f.Filtered {
 		fe.filters, fe.sources = true, f.Sources
@@ -92,9 +92,9 @@ func (t *table) compile(f *plan.Frontend, now *programmed) *frontend {
 	return fe
 }
 
-// exchange keeps account of what frontends need besides their elements, when one
-// takes the place of another. Either may be nil.
-func (t *table) exchange(old, new *frontend) {
+// replace replaces references of one frontend to chains and shared elements by those
+// of another. Either may be nil.
+func (t *table) replace(old, new *frontend) {
 	// The new one is first, so that what both need is not given up.
 	if new != nil {
 		for _, c := range chainsFor(new.Frontend).all() {
@@ -121,12 +121,12 @@ func (t *table) exchange(old, new *frontend) {
 	}
 	affineBefore, affineAfter := old.affinePools(), new.affinePools()
 	for i := range affineBefore {
-		t.exchangeAffine(affineBefore[i], affineAfter[i])
+		t.replaceAffine(affineBefore[i], affineAfter[i])
 	}
 }
 
-// affinity counts frontends with session affinity, and has the chains that they
-// need while there are any.
+// affinity counts frontends with session affinity, and holds the chains that they need
+// while there are any.
 func (t *table) affinity(f *frontend, n int) {
 	if f.Affinity == 0 {
 		return
@@ -142,7 +142,7 @@ func (t *table) affinity(f *frontend, n int) {
 	}
 }
 
-// configure takes new settings over.
+// configure takes over new settings.
 func (t *table) configure(s plan.Settings) {
 	t.eachNodePortIP(&t.settings, t.nodePortIPs.Release)
 	t.eachNodePortIP(&s, t.nodePortIPs.Hold)
@@ -154,20 +154,20 @@ func (t *table) configure(s plan.Settings) {
 	t.settings = s
 }
 
-// eachNodePortIP calls f for the addresses that the set of them holds. Where node
-// ports answer on all local addresses, the kernel knows better which those are.
+// eachNodePortIP calls f for the addresses in the set of node port addresses. If node
+// ports answer on all local addresses, a rule asks the routing table instead.
 func (t *table) eachNodePortIP(s *plan.Settings, f func(netip.Addr)) {
 	if !s.NodePortAll(t.family) {
 		t.eachAddr(slices.Values(s.NodePortIPs), f)
 	}
 }
 
-// chainRoom is how many elements a chain with its rules counts for in the bound of a
+// chainRoom is how many elements a chain with its rules counts as in the limit of a
 // transaction.
 const chainRoom = 10
 
-// missing and surplus count what the kernel lacks besides elements of frontends, and
-// what nobody wants any more, up to a limit.
+// missing counts what the kernel lacks besides elements of frontends, surplus what is
+// no longer needed, up to a limit.
 func (t *table) missing(limit int) int {
 	n := chainRoom*(nft.CountUpTo(t.chains.missingOrdinary(), limit/chainRoom+1)+len(t.chains.rewrite)) + len(t.junk)
 	for _, m := range t.members() {
@@ -177,17 +177,16 @@ func (t *table) missing(limit int) int {
 }
 
 func (t *table) surplus(limit int) int {
-	n := chainRoom*nft.CountUpTo(t.chains.surplus(), limit/chainRoom+1) + len(t.chains.strangers) + len(t.chains.emptied)
+	n := chainRoom*nft.CountUpTo(t.chains.surplus(), limit/chainRoom+1) + len(t.chains.foreign) + len(t.chains.emptied)
 	for _, m := range t.members() {
 		n += m.Surplus(limit)
 	}
 	return n
 }
 
-// prologue writes what must be there before elements refer to it, as many chains and
-// members as there is room for.
+// prologue writes what elements of frontends refer to, as much as there is room for.
 func (t *table) prologue(b *nft.Batch, room int) {
-	if t.asleep {
+	if t.dormant {
 		b.AddTable(t.Table)
 	}
 	if !t.exists {
@@ -211,7 +210,7 @@ func (t *table) prologue(b *nft.Batch, room int) {
 			break
 		}
 		if c.base() {
-			b.AddChain(t.Table, c.nft()) // it is there: its policy is set right
+			b.AddChain(t.Table, c.nft()) // sets the policy of the existing chain
 		}
 		b.FlushChain(t.Table, c.name())
 		t.addRules(b, c)
@@ -239,9 +238,9 @@ func (t *table) addRules(b *nft.Batch, c chain) {
 	}
 }
 
-// prologueDone notes that the prologue took effect.
+// prologueDone records that the prologue took effect.
 func (t *table) prologueDone() {
-	t.exists, t.asleep = true, false
+	t.exists, t.dormant = true, false
 	for c := range t.chains.missingOrdinary() {
 		if t.chains.adding--; t.chains.adding < 0 {
 			break
@@ -259,8 +258,8 @@ func (t *table) prologueDone() {
 	}
 }
 
-// epilogue lets packets in, now that all is in place, and removes what nothing
-// refers to any more.
+// epilogue adds base chains, which let packets in, and removes what nothing refers to
+// any more, as much as there is room for.
 func (t *table) epilogue(b *nft.Batch, room int) {
 	for c := range t.chains.missing() {
 		if c.base() {
@@ -276,11 +275,11 @@ func (t *table) epilogue(b *nft.Batch, room int) {
 	}
 }
 
-// removeChains removes strangers, and surplus chains of ours, as far as there is room.
+// removeChains removes foreign chains, and surplus ones of ours.
 func (t *table) removeChains(b *nft.Batch, room int) (used int) {
 	c := t.chains
 	c.emptying, c.deleting, c.removing = nil, nil, 0
-	for name := range c.strangers {
+	for name := range c.foreign {
 		if used >= room {
 			return used
 		}
@@ -308,7 +307,7 @@ func (t *table) removeChains(b *nft.Batch, room int) (used int) {
 	return used
 }
 
-// epilogueDone notes that the epilogue took effect.
+// epilogueDone records that the epilogue took effect.
 func (t *table) epilogueDone() {
 	for c := range t.chains.missing() {
 		t.chains.found(c, tagsOf(c.rules(t.layout, &t.settings)))

@@ -11,29 +11,29 @@ import (
 
 var _ dataplane.TrafficReader = (*Dataplane)(nil)
 
-// Traffic reads what became of the packets that asked for a connection.
+// Traffic reads the counters of the packets that tried to open a connection.
 func (d *Dataplane) Traffic(ctx context.Context, each func(plan.Key, dataplane.Traffic)) (dataplane.UnmatchedTraffic, error) {
-	var strays dataplane.UnmatchedTraffic
+	var unmatched dataplane.UnmatchedTraffic
 	var tables []*table
 	d.commits.Locked(func() { tables = d.tables })
 	if tables == nil {
-		return strays, dataplane.ErrUnknown
+		return unmatched, dataplane.ErrUnknown
 	}
 	for _, t := range tables {
-		// Frontends that were missed because the ruleset changed come next time.
+		// Frontends missed because the ruleset changed are included the next time.
 		if err := d.eachTraffic(ctx, t, each); err != nil && !errors.Is(err, nft.ErrInterrupted) {
-			return strays, err
+			return unmatched, err
 		}
-		if err := d.addStrays(ctx, t, &strays); err != nil {
-			return strays, err
+		if err := d.addUnmatched(ctx, t, &unmatched); err != nil {
+			return unmatched, err
 		}
 	}
-	return strays, nil
+	return unmatched, nil
 }
 
-// addStrays reads the counters of what is no frontend. There are few of them, so
-// that reading is soon over when it was interrupted.
-func (d *Dataplane) addStrays(ctx context.Context, t *table, to *dataplane.UnmatchedTraffic) error {
+// addUnmatched reads the counters of packets to no frontend. They are few, so it can
+// be retried.
+func (d *Dataplane) addUnmatched(ctx context.Context, t *table, to *dataplane.UnmatchedTraffic) error {
 	var counts []uint64
 	err := nft.ErrInterrupted
 	for tries := 0; tries < readTries && errors.Is(err, nft.ErrInterrupted); tries++ {
@@ -53,7 +53,7 @@ func (d *Dataplane) addStrays(ctx context.Context, t *table, to *dataplane.Unmat
 }
 
 func (d *Dataplane) eachTraffic(ctx context.Context, t *table, each func(plan.Key, dataplane.Traffic)) error {
-	// Few frontends have more than a verdict.
+	// Few frontends have counters besides that of the verdict.
 	rest := map[plan.Key]programmed{}
 	r := &reader{names: map[string]string{}}
 	err := t.eachElement(ctx, d.reader, []string{outside, nodePortOutside}, func(k plan.Key, e *nft.Element) {
@@ -73,13 +73,13 @@ func (d *Dataplane) eachTraffic(ctx context.Context, t *table, each func(plan.Ke
 	return t.eachElement(ctx, d.reader, []string{services, nodePorts}, func(k plan.Key, e *nft.Element) {
 		p := rest[k]
 		p.verdict, p.packets = r.nameOf(e), e.Packets
-		if f, banked := d.tellable(t, k, &p); f != nil {
-			each(k, tally(f.Frontend, &p).Plus(banked))
+		if f, carried := d.counted(t, k, &p); f != nil {
+			each(k, trafficOf(f.Frontend, &p).Plus(carried))
 		}
 	})
 }
 
-// nameOf names the verdict of an element; "" if it has none.
+// nameOf returns the name of an element's verdict; "" if it has none.
 func (r *reader) nameOf(e *nft.Element) string {
 	if e.Verdict == nil {
 		return ""
@@ -87,23 +87,22 @@ func (r *reader) nameOf(e *nft.Element) string {
 	return r.verdictName(e.Verdict)
 }
 
-// tellable is the mirror of a frontend and what is banked of it; nil if the kernel
-// and the mirror, with which the bank is in step, say different things of it at
-// the moment.
-func (d *Dataplane) tellable(t *table, k plan.Key, now *programmed) (*frontend, dataplane.Traffic) {
+// counted returns the mirror of a frontend and the traffic that is carried over; nil
+// if the kernel differs from the mirror at the moment.
+func (d *Dataplane) counted(t *table, k plan.Key, now *programmed) (*frontend, dataplane.Traffic) {
 	d.commits.Lock()
 	defer d.commits.Unlock()
 	f := t.frontends[k]
 	if f == nil || f.leadsElsewhere(now) {
 		return nil, dataplane.Traffic{}
 	}
-	return f, d.banked[k]
+	return f, d.carried[k]
 }
 
-// tally splits the counters of a frontend by what became of the packets. Who is
-// not admitted by the source ranges of a Service without endpoints counts as one
-// who met no endpoints.
-func tally(f *plan.Frontend, counted *programmed) dataplane.Traffic {
+// trafficOf splits the counters of a frontend by what happened to the packets. What
+// the source ranges do not admit, at a frontend without endpoints, counts as refused
+// for the lack of endpoints.
+func trafficOf(f *plan.Frontend, counted *programmed) dataplane.Traffic {
 	t := dataplane.Traffic{Attempts: counted.packets}
 	all := int64(counted.packets)
 	if len(f.Route.Endpoints) == 0 {
@@ -121,13 +120,13 @@ func tally(f *plan.Frontend, counted *programmed) dataplane.Traffic {
 	return t
 }
 
-// bank keeps what the counters of a frontend said before a change and do not
-// say after it, so that the two together go on as if nothing had happened. Where
-// it is not known what they meant, all count by what they mean now. The caller
-// holds the lock.
-func (d *Dataplane) bank(it *item) {
+// carryTraffic carries over the part of a frontend's traffic that its counters said
+// before a change and no longer say after it, so that the sum does not change. If it is
+// unknown what they meant before, they count as what they mean now. The caller holds
+// the lock.
+func (d *Dataplane) carryTraffic(it *item) {
 	if it.now == nil || it.new == nil { // it starts, or ends
-		delete(d.banked, it.key)
+		delete(d.carried, it.key)
 		return
 	}
 	was := d.countedAs(it)
@@ -142,16 +141,16 @@ func (d *Dataplane) bank(it *item) {
 	if after.filters && it.now.filters {
 		after.filteredPackets = it.now.filteredPackets
 	}
-	before := tally(was, it.now).Minus(tally(it.new.Frontend, &after))
-	if banked := d.banked[it.key].Plus(before); banked != (dataplane.Traffic{}) {
-		d.banked[it.key] = banked
+	lost := trafficOf(was, it.now).Minus(trafficOf(it.new.Frontend, &after))
+	if carried := d.carried[it.key].Plus(lost); carried != (dataplane.Traffic{}) {
+		d.carried[it.key] = carried
 	} else {
-		delete(d.banked, it.key)
+		delete(d.carried, it.key)
 	}
 }
 
-// countedAs is the frontend under which the kernel counted what an item replaces;
-// nil if that is not known: somebody else wrote it.
+// countedAs returns the frontend for which the kernel counted what an item replaces;
+// nil if that is unknown because another program wrote it.
 func (d *Dataplane) countedAs(it *item) *plan.Frontend {
 	was := it.old
 	for i := 0; was == nil && i < len(d.former); i++ {

@@ -98,8 +98,8 @@ func TestWhatIsRefusedIsNoConnectionAndNothingIsForgottenWhenThatChanges(t *test
 	ok(t, c.d.Apply(ctx, &plan.Change{Removed: []plan.Key{c.key}}))
 	change(served, elsewhere, true)
 	c.want("a new frontend of the same address", 0, 0, 0, 0)
-	if len(c.d.banked) != 0 {
-		t.Errorf("%v is kept of what is gone", c.d.banked)
+	if len(c.d.carried) != 0 {
+		t.Errorf("%v is kept of what is gone", c.d.carried)
 	}
 }
 

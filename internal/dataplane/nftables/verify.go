@@ -3,7 +3,6 @@ package nftables
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
@@ -11,8 +10,8 @@ import (
 	"sluice/internal/plan"
 )
 
-// Verify compares the kernel with the mirror, unless it can tell that nobody but us
-// wrote to our tables since it last did. What it finds is left for Repair.
+// Verify compares the kernel with the mirror, unless it is known that no other program
+// wrote to our tables since the last time. Differences are left to Repair.
 func (d *Dataplane) Verify(ctx context.Context) (bool, error) {
 	select {
 	case d.verifying <- struct{}{}:
@@ -20,166 +19,79 @@ func (d *Dataplane) Verify(ctx context.Context) (bool, error) {
 	case <-ctx.Done():
 		return true, ctx.Err()
 	}
-	doubts, known := d.watch.doubted()
-	if known && doubts == d.settled {
+	missed, known := d.monitor.countMissed()
+	if known && missed == d.verified {
 		return true, nil
 	}
 	good := true
-	err := d.check(ctx, func(found *suspects) {
+	err := d.check(ctx, func(found *foreignWrites) {
 		good = false
-		d.watch.suspect(func(s *suspects) { s.join(found) })
+		d.monitor.report(func(w *foreignWrites) { w.join(found) })
 	})
 	if err != nil {
 		return true, err
 	}
-	d.settled = doubts
+	d.verified = missed
 	return good, nil
 }
 
-// settleShare is how much more time passes than is spent on comparing, so that it takes
-// a three-hundredth of a core, however large the tables are and however often there is a
-// doubt.
-const settleShare = 300
+const (
+	// verifyShare is the ratio of pauses to time spent on comparing: it takes a
+	// three-hundredth of a core, however large the tables are and however often
+	// others write.
+	verifyShare = 300
+	// verifySlice is how long to compare before a pause.
+	verifySlice = 5 * time.Millisecond
+	// verifyPeriod is the shortest time between two comparisons.
+	verifyPeriod = time.Second
+)
 
-// rest waits after a piece of comparing that began then.
-func rest(ctx context.Context, start time.Time) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(max(settleShare*time.Since(start), quietPause)):
-	}
-}
-
-// settleDoubts compares when somebody wrote and nobody watched, beside all else.
-func (d *Dataplane) settleDoubts(ctx context.Context) {
+// verifyMissed verifies in the background when foreign writes may have been missed.
+func (d *Dataplane) verifyMissed(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.watch.unwatched:
+		case <-d.monitor.missed:
 		}
 		_, err := d.Verify(ctx)
 		if err != nil && ctx.Err() == nil {
-			d.logger.V(1).Info("Cannot tell whether somebody else changed our nftables tables", "reason", err.Error())
-			d.watch.unwatched.Notify()
+			d.logger.V(1).Info("Cannot tell whether other programs changed our nftables tables", "reason", err.Error())
+			d.monitor.missed.Notify()
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(settlePause):
-		}
+		sleep(ctx, verifyPeriod)
 	}
 }
 
-// settlePause is the least time between two comparisons.
-const settlePause = time.Second
-
-// snapshot is what the mirror says the kernel holds, at a moment at which nobody
-// writes.
-type snapshot struct {
-	commits uint64
-	tables  []*tableSnapshot
+// throttle limits comparing to its share of the time.
+type throttle struct {
+	off   bool
+	since time.Time
 }
 
-type tableSnapshot struct {
-	table     *table
-	frontends map[plan.Key]*frontend
-	chains    map[string]nft.Chain
-	rules     map[string][]uint64
-	// members are keys of the sets that frontends share, but for hairpins, of which
-	// there can be as many as there are endpoints. Frontends know theirs.
-	members map[string][]nft.Element
-	// expected is how many elements each set has.
-	expected map[string]int
-}
-
-// quietPause is the time between two looks whether somebody is writing.
-const quietPause = 5 * time.Millisecond
-
-// takeSnapshot is nil while it is not known what the kernel holds.
-func (d *Dataplane) takeSnapshot(ctx context.Context) (s *snapshot, err error) {
-	err = d.commits.WhenIdle(ctx, func(n uint64) {
-		if d.tables == nil {
-			return
-		}
-		s = &snapshot{commits: n}
-		for _, t := range d.tables {
-			s.tables = append(s.tables, t.snapshot())
-		}
-	})
-	if s != nil && err == nil {
-		for _, t := range s.tables {
-			t.count()
-		}
-	}
-	return s, err
-}
-
-func (t *table) snapshot() *tableSnapshot {
-	s := &tableSnapshot{
-		table:     t,
-		frontends: maps.Clone(t.frontends),
-		chains:    make(map[string]nft.Chain, len(t.chains.present)),
-		rules:     make(map[string][]uint64, len(t.chains.present)),
-		members:   map[string][]nft.Element{},
-		expected:  map[string]int{hairpin: t.hairpins.Len()},
-	}
-	for c, tags := range t.chains.present {
-		name := t.chains.name(c)
-		s.chains[name] = c.nft()
-		if len(tags) > 0 {
-			s.rules[name] = tags
-		}
-	}
-	for _, m := range t.members() {
-		if m.Name() != hairpin {
-			s.members[m.Name()] = m.Present()
-		}
-	}
-	return s
-}
-
-// count works out how many elements each set should have.
-func (s *tableSnapshot) count() {
-	for set, keys := range s.members {
-		s.expected[set] = len(keys)
-	}
-	for k, f := range s.frontends {
-		f.tallyElements(mapsOf(k), s.expected)
+func (t *throttle) pause(ctx context.Context) {
+	if spent := time.Since(t.since); !t.off && spent > verifySlice {
+		sleep(ctx, verifyShare*spent)
+		t.since = time.Now()
 	}
 }
 
-// tallyElements counts the elements of a frontend by set.
-func (p *programmed) tallyElements(m frontendMaps, into map[string]int) {
-	single := func(set string, there bool) {
-		if there {
-			into[set]++
-		}
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
 	}
-	single(m.verdict, p.verdict != "")
-	single(m.outside, p.outside != "")
-	single(m.recall, p.recall != "")
-	single(m.sticky, p.sticky != "")
-	single(filters, p.filters)
-	into[m.slots] += len(p.slots)
-	into[m.outsideSlots] += len(p.outsideSlots)
-	into[sources] += len(p.sources)
 }
 
-// unchanged tells whether nobody wrote since the snapshot was taken.
-func (d *Dataplane) unchanged(s *snapshot) bool {
-	d.commits.Lock()
-	defer d.commits.Unlock()
-	return !d.commits.Since(s.commits) && slices.Contains(d.tables, s.tables[0].table)
-}
+// structureTries is how often the structure of the tables is read again because of a
+// commit meanwhile.
+const structureTries = 10
 
-// quietTries is how often the structure of the tables is read anew because a change
-// was written meanwhile.
-const quietTries = 10
-
-// check compares the kernel with the mirror, while changes go on, and reports what
-// differs. What a change touches meanwhile may be among that without reason. First it
-// looks at what is quickly read: chains, rules, and how many elements there are. All the
-// elements follow, bit by bit if so far all is well.
-func (d *Dataplane) check(ctx context.Context, report func(*suspects)) error {
+// check compares the kernel with the mirror, concurrently with commits, and reports
+// differences, perhaps also false ones in what a commit changes meanwhile. First it
+// compares what is read fast: chains, rules, and the number of elements. Then it
+// compares all elements, throttled if no difference was found so far.
+func (d *Dataplane) check(ctx context.Context, report func(*foreignWrites)) error {
 	s, structures, quiet, err := d.readStructures(ctx)
 	if s == nil || err != nil {
 		return err
@@ -187,29 +99,29 @@ func (d *Dataplane) check(ctx context.Context, report func(*suspects)) error {
 	for i, t := range s.tables {
 		have := structures[i]
 		if !quiet || !t.sameStructure(have) {
-			report(&suspects{structure: true}) // Repair looks again, at a time when nothing changes
+			report(&foreignWrites{structure: true}) // Repair reads it again, between two commits
 		}
 		if !have.ours {
 			continue
 		}
-		more := t.sizesThatDiffer(have.counts)
-		if err := d.checkElements(ctx, t, quiet && len(more) > 0, report); err != nil {
+		sets := t.differentSizes(have.counts)
+		if err := d.checkElements(ctx, t, quiet && len(sets) > 0, report); err != nil {
 			return err
 		}
 		if !quiet {
 			continue
 		}
-		if err := d.findSurplus(ctx, t, more, report); err != nil {
+		if err := d.findSurplus(ctx, t, sets, report); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// readStructures reads all but the elements, at a moment at which nothing changes if
-// there is one.
+// readStructures reads everything but the elements. quiet says that no commit was in
+// progress meanwhile.
 func (d *Dataplane) readStructures(ctx context.Context) (s *snapshot, list []*structure, quiet bool, err error) {
-	for try := 0; try < quietTries && !quiet; try++ {
+	for try := 0; try < structureTries && !quiet; try++ {
 		if s, err = d.takeSnapshot(ctx); s == nil || err != nil {
 			return nil, nil, false, err
 		}
@@ -226,44 +138,15 @@ func (d *Dataplane) readStructures(ctx context.Context) (s *snapshot, list []*st
 	return s, list, quiet, nil
 }
 
-func (s *tableSnapshot) sameStructure(have *structure) bool {
-	return have.ours && !have.table.Dormant &&
-		maps.Equal(s.chains, have.chains) && maps.EqualFunc(s.rules, have.rules, slices.Equal)
-}
+// lookupChunk is about how many elements are looked up at a time.
+const lookupChunk = 4_000
 
-// sizesThatDiffer are the sets that have not as many elements as they should, and those
-// of which the kernel does not tell how many they have. Of these it leaves out where
-// nothing depends on what is too much: no packet meets what is beyond the end of a pool,
-// or an address that is no endpoint.
-func (s *tableSnapshot) sizesThatDiffer(counts map[string]int) (sets []string) {
-	for _, set := range s.table.sets() {
-		n := counts[set.Name]
-		_, slots := slotMaps[set.Name]
-		switch {
-		case n == s.expected[set.Name], slices.Contains(clientMaps, set.Name):
-		case n < 0 && (slots || set.Name == hairpin):
-		default:
-			sets = append(sets, set.Name)
-		}
-	}
-	return sets
-}
-
-// checkedAtOnce is about how many elements are looked up at a time.
-const checkedAtOnce = 4_000
-
-// checkElements looks all elements up that there should be.
-func (d *Dataplane) checkElements(ctx context.Context, s *tableSnapshot, hurry bool, report func(*suspects)) error {
-	t, start := s.table, time.Now()
-	breathe := func() {
-		if !hurry && time.Since(start) > quietPause {
-			rest(ctx, start)
-			start = time.Now()
-		}
-	}
+// checkElements looks up all elements that there should be, throttled unless fast.
+func (d *Dataplane) checkElements(ctx context.Context, s *tableSnapshot, fast bool, report func(*foreignWrites)) error {
+	t, throttle := s.table, throttle{off: fast, since: time.Now()}
 	for set, all := range s.members {
-		for keys := range slices.Chunk(all, checkedAtOnce) {
-			found := suspects{}
+		for keys := range slices.Chunk(all, lookupChunk) {
+			found := foreignWrites{}
 			err := d.reader.Lookup(ctx, t.Table, set, keys, func(i int, e *nft.Element) error {
 				if e == nil {
 					found.add(t.nf, set, &keys[i])
@@ -276,7 +159,7 @@ func (d *Dataplane) checkElements(ctx context.Context, s *tableSnapshot, hurry b
 			if !found.empty() {
 				report(&found)
 			}
-			breathe()
+			throttle.pause(ctx)
 		}
 	}
 	wrong, w := map[plan.Key]struct{}{}, newOpWriter()
@@ -287,7 +170,7 @@ func (d *Dataplane) checkElements(ctx context.Context, s *tableSnapshot, hurry b
 		for len(owners) < len(w.ops) {
 			owners = append(owners, k)
 		}
-		if len(w.ops) < checkedAtOnce {
+		if len(w.ops) < lookupChunk {
 			continue
 		}
 		if err := d.checkOps(ctx, t, w.ops, owners, wrong, report); err != nil {
@@ -295,7 +178,7 @@ func (d *Dataplane) checkElements(ctx context.Context, s *tableSnapshot, hurry b
 		}
 		w.reset()
 		owners = owners[:0]
-		breathe()
+		throttle.pause(ctx)
 	}
 	if err := d.checkOps(ctx, t, w.ops, owners, wrong, report); err != nil {
 		return err
@@ -303,7 +186,7 @@ func (d *Dataplane) checkElements(ctx context.Context, s *tableSnapshot, hurry b
 	return d.stillWrong(ctx, s, wrong, report)
 }
 
-// hairpins appends the addition of the hairpins that a frontend has.
+// hairpins appends the addition of a frontend's hairpins.
 func (w *opWriter) hairpins(f *frontend) {
 	for _, pool := range f.hairpins() {
 		for _, e := range pool {
@@ -312,16 +195,16 @@ func (w *opWriter) hairpins(f *frontend) {
 	}
 }
 
-// checkOps looks up what operations would have added. Hairpins that are not there are
-// reported; of frontends that are not as they should be it adds the keys.
-func (d *Dataplane) checkOps(ctx context.Context, t *table, ops []op, owners []plan.Key, wrong map[plan.Key]struct{}, report func(*suspects)) error {
-	bySet, places := map[string][]nft.Element{}, map[string][]int{}
+// checkOps looks up the elements that operations would add. It reports missing
+// hairpins, and adds frontends that differ to wrong.
+func (d *Dataplane) checkOps(ctx context.Context, t *table, ops []op, owners []plan.Key, wrong map[plan.Key]struct{}, report func(*foreignWrites)) error {
+	bySet, indexes := map[string][]nft.Element{}, map[string][]int{}
 	for i := range ops {
 		set := ops[i].set
 		bySet[set] = append(bySet[set], ops[i].element)
-		places[set] = append(places[set], i)
+		indexes[set] = append(indexes[set], i)
 	}
-	found := suspects{}
+	found := foreignWrites{}
 	for set, want := range bySet {
 		err := d.reader.Lookup(ctx, t.Table, set, want, func(i int, have *nft.Element) error {
 			switch {
@@ -329,7 +212,7 @@ func (d *Dataplane) checkOps(ctx context.Context, t *table, ops []op, owners []p
 			case set == hairpin:
 				found.add(t.nf, set, &want[i])
 			default:
-				wrong[owners[places[set][i]]] = struct{}{}
+				wrong[owners[indexes[set][i]]] = struct{}{}
 			}
 			return nil
 		})
@@ -343,12 +226,12 @@ func (d *Dataplane) checkOps(ctx context.Context, t *table, ops []op, owners []p
 	return nil
 }
 
-// stillWrong reports the frontends that nobody changed since the snapshot was taken.
-func (d *Dataplane) stillWrong(ctx context.Context, s *tableSnapshot, wrong map[plan.Key]struct{}, report func(*suspects)) error {
+// stillWrong reports the frontends that no commit changed since the snapshot.
+func (d *Dataplane) stillWrong(ctx context.Context, s *tableSnapshot, wrong map[plan.Key]struct{}, report func(*foreignWrites)) error {
 	if len(wrong) == 0 {
 		return nil
 	}
-	found := suspects{}
+	found := foreignWrites{}
 	err := d.commits.WhenIdle(ctx, func(uint64) {
 		if !slices.Contains(d.tables, s.table) {
 			return
@@ -366,17 +249,17 @@ func (d *Dataplane) stillWrong(ctx context.Context, s *tableSnapshot, wrong map[
 	return err
 }
 
-// findSurplus looks in sets for elements that there should not be.
-func (d *Dataplane) findSurplus(ctx context.Context, s *tableSnapshot, sets []string, report func(*suspects)) error {
+// findSurplus reports elements of sets that should not be there.
+func (d *Dataplane) findSurplus(ctx context.Context, s *tableSnapshot, sets []string, report func(*foreignWrites)) error {
 	for _, set := range sets {
-		known, found := s.keys(set), suspects{}
+		known, found := s.keys(set), foreignWrites{}
 		err := d.reader.Elements(ctx, s.table.Table, set, func(e *nft.Element) error {
 			if _, ok := known[string(e.Key)]; !ok {
 				found.add(s.table.nf, set, e)
 			}
 			return nil
 		})
-		// What others write elsewhere does not matter here.
+		// Writes to other tables do not matter.
 		if err != nil && !errors.Is(err, nft.ErrInterrupted) {
 			return err
 		}
@@ -385,27 +268,4 @@ func (d *Dataplane) findSurplus(ctx context.Context, s *tableSnapshot, sets []st
 		}
 	}
 	return nil
-}
-
-// keys are those of all elements that a set should have.
-func (s *tableSnapshot) keys(set string) map[string]struct{} {
-	keys := make(map[string]struct{}, s.expected[set])
-	for _, e := range s.members[set] {
-		keys[string(e.Key)] = struct{}{}
-	}
-	if _, shared := s.members[set]; shared {
-		return keys
-	}
-	w := newOpWriter()
-	for k, f := range s.frontends {
-		w.reset()
-		w.difference(k, nil, &f.programmed)
-		w.hairpins(f)
-		for i := range w.ops {
-			if e := &w.ops[i].element; w.ops[i].set == set {
-				keys[string(e.Key)] = struct{}{}
-			}
-		}
-	}
-	return keys
 }
