@@ -17,14 +17,13 @@ const (
 	attrTypeMax = 0x3fff
 )
 
-// ErrMalformed says that the kernel's words make no sense.
+// ErrMalformed is the error of a message that cannot be parsed.
 var ErrMalformed = errors.New("malformed netlink message")
 
-// Align is the length that n bytes take, padding included.
+// Align returns the length of n bytes with padding.
 func Align(n int) int { return (n + 3) &^ 3 }
 
-// Attrs walks over encoded attributes. A malformed tail ends the walk; whoever
-// needs an attribute that is then missing says so.
+// Attrs yields the type and value of encoded attributes, up to one that is malformed.
 func Attrs(b []byte) iter.Seq2[uint16, []byte] {
 	return func(yield func(uint16, []byte) bool) {
 		for len(b) >= AttrHeaderLen {

@@ -1,4 +1,3 @@
-// Package nfnetlink is what all conversations with the kernel's netfilter have
-// in common: the socket, and walking over messages and attributes without
-// copying them. What the attributes mean is up to its users.
+// Package nfnetlink is the common part of netlink protocols of netfilter: the socket,
+// and parsing messages and attributes without copying them.
 package nfnetlink

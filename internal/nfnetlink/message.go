@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The lengths of the two headers that every message has.
+// The lengths of the two headers of a message.
 const (
 	HeaderLen    = unix.SizeofNlMsghdr
 	GenHeaderLen = 4 // struct nfgenmsg
@@ -20,8 +20,8 @@ type Header struct {
 	Seq, Port   uint32
 }
 
-// AppendHeader appends both headers of a message. EndMessage and SetSeq fill in
-// what is known later.
+// AppendHeader appends both headers of a message, without length and number: see
+// EndMessage and SetSeq.
 func AppendHeader(b []byte, typ, flags uint16, family uint8, resource uint16) []byte {
 	b = append(b, 0, 0, 0, 0)
 	b = binary.NativeEndian.AppendUint16(b, typ)
@@ -31,15 +31,14 @@ func AppendHeader(b []byte, typ, flags uint16, family uint8, resource uint16) []
 	return binary.BigEndian.AppendUint16(b, resource)
 }
 
-// EndMessage sets the length of the message that began at an offset and ends
-// where b does.
+// EndMessage sets the length of the message that starts at an offset and ends with b.
 func EndMessage(b []byte, at int) { binary.NativeEndian.PutUint32(b[at:], uint32(len(b)-at)) }
 
-// SetSeq numbers the message that begins at an offset.
+// SetSeq numbers the message that starts at an offset.
 func SetSeq(b []byte, at int, seq uint32) { binary.NativeEndian.PutUint32(b[at+8:], seq) }
 
-// EachMessage calls f for each message, with what follows its netlink header. A
-// malformed one ends the walk.
+// EachMessage calls f for each message, with its contents after the netlink header, up
+// to one that is malformed.
 func EachMessage(b []byte, f func(Header, []byte) error) error {
 	for len(b) >= HeaderLen {
 		length := int(binary.NativeEndian.Uint32(b))
@@ -60,8 +59,8 @@ func EachMessage(b []byte, f func(Header, []byte) error) error {
 	return nil
 }
 
-// AckError reads an acknowledgement: nil, or the kernel's error with its
-// explanation where it gives one.
+// AckError parses an acknowledgement. It returns nil, or the kernel's error, with its
+// explanation if there is one.
 func AckError(h Header, payload []byte) error {
 	if len(payload) < 4+HeaderLen {
 		return ErrMalformed

@@ -11,19 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readSize is more than the kernel puts into one datagram.
+// readSize is more than the length of any datagram of the kernel.
 const readSize = 1 << 16
 
-// Socket is a netlink socket to netfilter. One goroutine at a time may send, and
-// one receive; the rest is for any.
+// Socket is a netlink socket to netfilter. One goroutine at a time may send, and one
+// receive; other methods may be called concurrently.
 type Socket struct {
 	nl  *netlink.Conn
 	raw syscall.RawConn
 	buf []byte
 }
 
-// Dial opens a socket in a network namespace, given as an open file
-// descriptor, or in the caller's with 0.
+// Dial opens a socket in a network namespace, given as an open file descriptor; 0 is
+// the caller's own.
 func Dial(netns int) (*Socket, error) {
 	nl, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: netns})
 	if err != nil {
@@ -41,8 +41,8 @@ func Dial(netns int) (*Socket, error) {
 	return s, nil
 }
 
-// ForceBuffers asks for buffers of that many bytes. The sizes are wishes:
-// without CAP_NET_ADMIN in the initial user namespace the kernel caps them.
+// ForceBuffers requests buffers of that many bytes. Without CAP_NET_ADMIN in the
+// initial user namespace the kernel limits them.
 func (s *Socket) ForceBuffers(send, receive int) error {
 	var err error
 	set := func(fd, force, plain, size int) {
@@ -60,7 +60,7 @@ func (s *Socket) ForceBuffers(send, receive int) error {
 	return nil
 }
 
-// Port is the number by which notifications name this socket as their cause.
+// Port is the netlink port, which notifications have of what this socket caused.
 func (s *Socket) Port() uint32 { return s.nl.PID() }
 
 // Join starts to listen to a multicast group.
@@ -69,7 +69,7 @@ func (s *Socket) Join(group uint32) error { return s.nl.JoinGroup(group) }
 // Leave stops to listen to a multicast group.
 func (s *Socket) Leave(group uint32) error { return s.nl.LeaveGroup(group) }
 
-// Ignore drops messages that a port caused, before they take room in the buffer.
+// Ignore drops messages that a port caused before they take space in the buffer.
 func (s *Socket) Ignore(port uint32) error {
 	const portAt = 12 // in struct nlmsghdr; the load is big-endian, the header is not
 	var native [4]byte
@@ -91,7 +91,7 @@ func (s *Socket) Ignore(port uint32) error {
 	return nil
 }
 
-// SendBuffer is the most bytes that one Send takes.
+// SendBuffer returns the maximum length of one Send.
 func (s *Socket) SendBuffer() (int, error) {
 	var size int
 	var err error
@@ -102,13 +102,13 @@ func (s *Socket) SendBuffer() (int, error) {
 	return size - sendReserve, nil
 }
 
-// sendReserve is what the kernel wants to keep of the buffer.
+// sendReserve is the part of the buffer that the kernel reserves.
 const sendReserve = 32
 
-// SetReadDeadline bounds the wait of a Receive.
+// SetReadDeadline sets the deadline of Receive.
 func (s *Socket) SetReadDeadline(t time.Time) error { return s.nl.SetReadDeadline(t) }
 
-// Close closes the socket. A Receive that is waiting ends.
+// Close closes the socket. A Receive that waits returns an error.
 func (s *Socket) Close() error { return s.nl.Close() }
 
 // Send sends messages in one datagram.
@@ -121,8 +121,8 @@ func (s *Socket) Send(b []byte) error {
 	return errors.Join(werr, err)
 }
 
-// Receive reads one datagram and calls f for each message in it. What f is
-// given is valid until the next Receive.
+// Receive reads one datagram and calls f for each message in it. Messages are valid
+// until the next Receive.
 func (s *Socket) Receive(f func(Header, []byte) error) error {
 	var n int
 	var err error

@@ -8,56 +8,56 @@ import (
 	"sluice/internal/nfnetlink"
 )
 
-// maxAttr is how much fits into one attribute, whose length is a uint16.
+// maxAttr is the maximum length of an attribute.
 const maxAttr = 1<<16 - 1
 
-// Attrs is a run of encoded attributes to which more are appended.
-type Attrs []byte
+// attrs is encoded attributes, to which more can be appended.
+type attrs []byte
 
-func (a Attrs) header(typ uint16, length int) Attrs {
+func (a attrs) header(typ uint16, length int) attrs {
 	a = binary.NativeEndian.AppendUint16(a, uint16(nfnetlink.AttrHeaderLen+length))
 	return binary.NativeEndian.AppendUint16(a, typ)
 }
 
-func (a Attrs) pad() Attrs {
+func (a attrs) pad() attrs {
 	for len(a)%4 != 0 {
 		a = append(a, 0)
 	}
 	return a
 }
 
-func (a Attrs) bytes(typ uint16, v []byte) Attrs {
+func (a attrs) bytes(typ uint16, v []byte) attrs {
 	return append(a.header(typ, len(v)), v...).pad()
 }
 
-func (a Attrs) text(typ uint16, v string) Attrs {
+func (a attrs) text(typ uint16, v string) attrs {
 	a = append(a.header(typ, len(v)+1), v...)
 	return append(a, 0).pad()
 }
 
-func (a Attrs) u8(typ uint16, v uint8) Attrs {
+func (a attrs) u8(typ uint16, v uint8) attrs {
 	return append(a.header(typ, 1), v, 0, 0, 0)
 }
 
-func (a Attrs) u32(typ uint16, v uint32) Attrs {
+func (a attrs) u32(typ uint16, v uint32) attrs {
 	return binary.BigEndian.AppendUint32(a.header(typ, 4), v)
 }
 
-func (a Attrs) u64(typ uint16, v uint64) Attrs {
+func (a attrs) u64(typ uint16, v uint64) attrs {
 	return binary.BigEndian.AppendUint64(a.header(typ, 8), v)
 }
 
-// open starts a nested attribute; close it with the offset that open returned.
-func (a Attrs) open(typ uint16) (Attrs, int) {
+// open starts a nested attribute. It returns the offset for close.
+func (a attrs) open(typ uint16) (attrs, int) {
 	return a.header(typ|nfnetlink.Nested, 0), len(a)
 }
 
-func (a Attrs) close(at int) {
+func (a attrs) close(at int) {
 	binary.NativeEndian.PutUint16(a[at:], uint16(len(a)-at))
 }
 
-// nested appends what fill appends, as one nested attribute.
-func (a Attrs) nested(typ uint16, fill func(Attrs) Attrs) Attrs {
+// nested appends a nested attribute with the attributes that fill appends.
+func (a attrs) nested(typ uint16, fill func(attrs) attrs) attrs {
 	a, at := a.open(typ)
 	a = fill(a)
 	a.close(at)
@@ -65,20 +65,20 @@ func (a Attrs) nested(typ uint16, fill func(Attrs) Attrs) Attrs {
 }
 
 // expr appends an expression with the attributes that fill appends.
-func (a Attrs) expr(name string, fill func(Attrs) Attrs) Attrs {
-	return a.nested(unix.NFTA_LIST_ELEM, func(a Attrs) Attrs {
+func (a attrs) expr(name string, fill func(attrs) attrs) attrs {
+	return a.nested(unix.NFTA_LIST_ELEM, func(a attrs) attrs {
 		a = a.text(unix.NFTA_EXPR_NAME, name)
 		return a.nested(unix.NFTA_EXPR_DATA, fill)
 	})
 }
 
-func (a Attrs) value(typ uint16, v []byte) Attrs {
-	return a.nested(typ, func(a Attrs) Attrs { return a.bytes(unix.NFTA_DATA_VALUE, v) })
+func (a attrs) value(typ uint16, v []byte) attrs {
+	return a.nested(typ, func(a attrs) attrs { return a.bytes(unix.NFTA_DATA_VALUE, v) })
 }
 
-func (a Attrs) verdict(typ uint16, v *Verdict) Attrs {
-	return a.nested(typ, func(a Attrs) Attrs {
-		return a.nested(unix.NFTA_DATA_VERDICT, func(a Attrs) Attrs {
+func (a attrs) verdict(typ uint16, v *Verdict) attrs {
+	return a.nested(typ, func(a attrs) attrs {
+		return a.nested(unix.NFTA_DATA_VERDICT, func(a attrs) attrs {
 			a = a.u32(unix.NFTA_VERDICT_CODE, uint32(v.Code))
 			if v.Chain != "" {
 				a = a.text(unix.NFTA_VERDICT_CHAIN, v.Chain)

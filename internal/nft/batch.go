@@ -8,23 +8,23 @@ import (
 	"sluice/internal/nfnetlink"
 )
 
-// Owner tells which of the caller's things a message is for. When the kernel
-// refuses a message, its Owner comes back. 0 is nobody in particular.
+// Owner is a number of the caller's for a message. If the kernel refuses a message, the
+// error has its Owner. 0 is none.
 type Owner uint32
 
-// Batch is a transaction under construction: all of it takes effect, or
-// nothing. The zero Batch is ready for use.
+// Batch is a transaction under construction. The kernel applies it atomically, or
+// refuses it. The zero value is ready to use.
 type Batch struct {
-	// Isolate gives each Owner messages of its own, so that a refusal names the
-	// one culprit. It costs a message for each.
+	// Isolate packs elements of different Owners into different messages, so that
+	// refusals are those of one Owner. It is slower.
 	Isolate bool
-	// Expect is about how many elements there will be; 0 for few.
+	// Expect is the expected number of elements; 0 is few.
 	Expect int
 
 	buf      []byte
 	owners   []Owner // of each message
 	elements int
-	sets     uint32 // numbers given to new sets
+	sets     uint32 // the last number given to a new set
 
 	open elementMessage
 }
@@ -38,18 +38,18 @@ type elementMessage struct {
 	owner    Owner
 }
 
-// Elements is the number of elements written or removed so far.
+// Elements returns the number of elements that are added or removed so far.
 func (b *Batch) Elements() int { return b.elements }
 
-// Empty tells whether the batch holds nothing.
+// Empty reports whether the batch does nothing.
 func (b *Batch) Empty() bool { return len(b.owners) == 0 }
 
 func nftType(msg uint16) uint16 { return unix.NFNL_SUBSYS_NFTABLES<<8 | msg }
 
-// begin starts a message. Its length is filled in by end.
+// begin starts a message. endAt fills in its length.
 func (b *Batch) begin(t Table, msg, flags uint16, owner Owner) int {
 	if b.buf == nil {
-		room := make([]byte, 0, leastBatch+b.Expect*elementUsual)
+		room := make([]byte, 0, minBatch+b.Expect*elementUsual)
 		b.buf = nfnetlink.AppendHeader(room, unix.NFNL_MSG_BATCH_BEGIN, unix.NLM_F_REQUEST, 0, unix.NFNL_SUBSYS_NFTABLES)
 		b.endAt(0)
 	}
@@ -62,17 +62,17 @@ func (b *Batch) begin(t Table, msg, flags uint16, owner Owner) int {
 
 func (b *Batch) endAt(at int) { nfnetlink.EndMessage(b.buf, at) }
 
-func (b *Batch) message(t Table, msg, flags uint16, owner Owner, fill func(Attrs) Attrs) {
+func (b *Batch) message(t Table, msg, flags uint16, owner Owner, fill func(attrs) attrs) {
 	at := b.begin(t, msg, flags, owner)
-	b.buf = fill(Attrs(b.buf))
+	b.buf = fill(attrs(b.buf))
 	b.endAt(at)
 }
 
 const create = unix.NLM_F_CREATE
 
-// AddTable adds a table. One that is there and dormant wakes up.
+// AddTable adds a table. If it exists and is dormant, it becomes active.
 func (b *Batch) AddTable(t Table) {
-	b.message(t, unix.NFT_MSG_NEWTABLE, create, 0, func(a Attrs) Attrs {
+	b.message(t, unix.NFT_MSG_NEWTABLE, create, 0, func(a attrs) attrs {
 		a = a.text(unix.NFTA_TABLE_NAME, t.Name).u32(unix.NFTA_TABLE_FLAGS, 0)
 		if t.Comment != "" {
 			a = a.bytes(tableUserdata, tlv(nil, 0, append([]byte(t.Comment), 0)))
@@ -83,21 +83,21 @@ func (b *Batch) AddTable(t Table) {
 
 const tableUserdata = 6 // NFTA_TABLE_USERDATA, kernel 5.9
 
-// DeleteTable removes a table and all that is in it.
+// DeleteTable removes a table with all its contents.
 func (b *Batch) DeleteTable(t Table) {
-	b.message(t, unix.NFT_MSG_DELTABLE, 0, 0, func(a Attrs) Attrs {
+	b.message(t, unix.NFT_MSG_DELTABLE, 0, 0, func(a attrs) attrs {
 		return a.text(unix.NFTA_TABLE_NAME, t.Name)
 	})
 }
 
 // AddChain adds a chain.
 func (b *Batch) AddChain(t Table, c Chain) {
-	b.message(t, unix.NFT_MSG_NEWCHAIN, create, 0, func(a Attrs) Attrs {
+	b.message(t, unix.NFT_MSG_NEWCHAIN, create, 0, func(a attrs) attrs {
 		a = a.text(unix.NFTA_CHAIN_TABLE, t.Name).text(unix.NFTA_CHAIN_NAME, c.Name)
 		if c.Type == "" {
 			return a
 		}
-		a = a.nested(unix.NFTA_CHAIN_HOOK, func(a Attrs) Attrs {
+		a = a.nested(unix.NFTA_CHAIN_HOOK, func(a attrs) attrs {
 			a = a.u32(unix.NFTA_HOOK_HOOKNUM, c.Hook)
 			return a.u32(unix.NFTA_HOOK_PRIORITY, uint32(c.Priority))
 		})
@@ -106,16 +106,16 @@ func (b *Batch) AddChain(t Table, c Chain) {
 	})
 }
 
-// DeleteChain removes a chain and its rules. Nothing may refer to it any more.
+// DeleteChain removes a chain and its rules. Nothing may refer to it.
 func (b *Batch) DeleteChain(t Table, name string) {
-	b.message(t, unix.NFT_MSG_DELCHAIN, 0, 0, func(a Attrs) Attrs {
+	b.message(t, unix.NFT_MSG_DELCHAIN, 0, 0, func(a attrs) attrs {
 		return a.text(unix.NFTA_CHAIN_TABLE, t.Name).text(unix.NFTA_CHAIN_NAME, name)
 	})
 }
 
 // FlushChain removes all rules of a chain.
 func (b *Batch) FlushChain(t Table, name string) {
-	b.message(t, unix.NFT_MSG_DELRULE, 0, 0, func(a Attrs) Attrs {
+	b.message(t, unix.NFT_MSG_DELRULE, 0, 0, func(a attrs) attrs {
 		return a.text(unix.NFTA_RULE_TABLE, t.Name).text(unix.NFTA_RULE_CHAIN, name)
 	})
 }
@@ -125,8 +125,8 @@ func (b *Batch) FlushChain(t Table, name string) {
 const protocolsSet = "__set%d"
 
 // lookupProtocols matches TCP, UDP and SCTP.
-func (a Attrs) lookupProtocols(id uint32) Attrs {
-	return Protocol.load(a, 0).expr("lookup", func(a Attrs) Attrs {
+func (a attrs) lookupProtocols(id uint32) attrs {
+	return Protocol.load(a, 0).expr("lookup", func(a attrs) attrs {
 		a = a.text(unix.NFTA_LOOKUP_SET, protocolsSet).u32(unix.NFTA_LOOKUP_SREG, register(0).number())
 		return a.u32(unix.NFTA_LOOKUP_SET_ID, id)
 	})
@@ -141,9 +141,9 @@ func (b *Batch) AddRule(t Table, r Rule) {
 	if r.Protocols {
 		b.addProtocols(t)
 	}
-	b.message(t, unix.NFT_MSG_NEWRULE, create|unix.NLM_F_APPEND, 0, func(a Attrs) Attrs {
+	b.message(t, unix.NFT_MSG_NEWRULE, create|unix.NLM_F_APPEND, 0, func(a attrs) attrs {
 		a = a.text(unix.NFTA_RULE_TABLE, t.Name).text(unix.NFTA_RULE_CHAIN, r.Chain)
-		a = a.nested(unix.NFTA_RULE_EXPRESSIONS, func(a Attrs) Attrs {
+		a = a.nested(unix.NFTA_RULE_EXPRESSIONS, func(a attrs) attrs {
 			if r.Protocols {
 				a = a.lookupProtocols(b.sets)
 			}
@@ -160,18 +160,18 @@ func (b *Batch) AddRule(t Table, r Rule) {
 func (b *Batch) addProtocols(t Table) {
 	b.sets++
 	s := Set{Name: protocolsSet, Key: Type{Parts: Concat{Protocol}}}
-	b.message(t, unix.NFT_MSG_NEWSET, create, 0, func(a Attrs) Attrs {
+	b.message(t, unix.NFT_MSG_NEWSET, create, 0, func(a attrs) attrs {
 		a = a.text(unix.NFTA_SET_TABLE, t.Name).text(unix.NFTA_SET_NAME, s.Name)
 		a = a.u32(unix.NFTA_SET_FLAGS, unix.NFT_SET_ANONYMOUS|unix.NFT_SET_CONSTANT)
 		a = a.u32(unix.NFTA_SET_KEY_TYPE, s.Key.id()).u32(unix.NFTA_SET_KEY_LEN, uint32(s.Key.Len()))
 		a = a.u32(unix.NFTA_SET_ID, b.sets)
-		a = a.nested(unix.NFTA_SET_DESC, func(a Attrs) Attrs { return a.u32(unix.NFTA_SET_DESC_SIZE, 3) })
+		a = a.nested(unix.NFTA_SET_DESC, func(a attrs) attrs { return a.u32(unix.NFTA_SET_DESC_SIZE, 3) })
 		return a.bytes(unix.NFTA_SET_USERDATA, tlvU32(nil, udKeyByteOrder, 1))
 	})
-	b.message(t, unix.NFT_MSG_NEWSETELEM, create, 0, func(a Attrs) Attrs {
+	b.message(t, unix.NFT_MSG_NEWSETELEM, create, 0, func(a attrs) attrs {
 		a = a.text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name).text(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
 		a = a.u32(unix.NFTA_SET_ELEM_LIST_SET_ID, b.sets)
-		return a.nested(unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(a Attrs) Attrs {
+		return a.nested(unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(a attrs) attrs {
 			for _, p := range []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
 				a = a.element(&Element{Key: []byte{p}})
 			}
@@ -182,10 +182,10 @@ func (b *Batch) addProtocols(t Table) {
 
 // AddSet adds a set or map.
 func (b *Batch) AddSet(t Table, s *Set) {
-	// The kernel wants a number that is unique in the batch, also where nothing
-	// refers to it.
+	// The kernel requires a number that is unique in the batch, even if nothing refers
+	// to it.
 	b.sets++
-	b.message(t, unix.NFT_MSG_NEWSET, create, 0, func(a Attrs) Attrs {
+	b.message(t, unix.NFT_MSG_NEWSET, create, 0, func(a attrs) attrs {
 		a = a.text(unix.NFTA_SET_TABLE, t.Name).text(unix.NFTA_SET_NAME, s.Name)
 		a = a.u32(unix.NFTA_SET_FLAGS, s.flags())
 		a = a.u32(unix.NFTA_SET_KEY_TYPE, s.Key.id()).u32(unix.NFTA_SET_KEY_LEN, uint32(s.Key.Len()))
@@ -196,7 +196,7 @@ func (b *Batch) AddSet(t Table, s *Set) {
 		a = s.desc(a)
 		a = a.bytes(unix.NFTA_SET_USERDATA, s.userdata())
 		if s.Counter {
-			a = a.nested(setExpr, func(a Attrs) Attrs { return a.counter(0, 0) })
+			a = a.nested(setExpr, func(a attrs) attrs { return a.counter(0, 0) })
 		}
 		return a
 	})
@@ -213,12 +213,12 @@ func (s *Set) flags() uint32 {
 	return f
 }
 
-// desc tells the kernel the size.
-func (s *Set) desc(a Attrs) Attrs {
+// desc appends the size.
+func (s *Set) desc(a attrs) attrs {
 	if s.Size == 0 {
 		return a
 	}
-	return a.nested(unix.NFTA_SET_DESC, func(a Attrs) Attrs { return a.u32(unix.NFTA_SET_DESC_SIZE, s.Size) })
+	return a.nested(unix.NFTA_SET_DESC, func(a attrs) attrs { return a.u32(unix.NFTA_SET_DESC_SIZE, s.Size) })
 }
 
 // AddElement adds an element to a set.
@@ -232,10 +232,10 @@ func (b *Batch) DeleteElement(t Table, set string, e *Element, owner Owner) {
 }
 
 const (
-	leastBatch = 1 << 14
-	// elementUsual is what an element with addresses of IPv4 takes.
+	minBatch = 1 << 14
+	// elementUsual is the length of an element with IPv4 addresses.
 	elementUsual = 64
-	// elementMax is more than any element of ours takes.
+	// elementMax is more than the length of any element.
 	elementMax = 512
 )
 
@@ -245,25 +245,25 @@ func (b *Batch) element(t Table, set string, e *Element, msg uint16, owner Owner
 		(!b.Isolate || o.owner == owner) && len(b.buf)-o.list < maxAttr-elementMax
 	if !fits {
 		at := b.begin(t, msg, create, owner)
-		a := Attrs(b.buf).text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name).text(unix.NFTA_SET_ELEM_LIST_SET, set)
+		a := attrs(b.buf).text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name).text(unix.NFTA_SET_ELEM_LIST_SET, set)
 		a, list := a.open(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 		b.buf = a
 		b.open = elementMessage{at: at, list: list, table: t, set: set, typ: msg, owner: owner}
 	}
-	b.buf = Attrs(b.buf).element(e)
+	b.buf = attrs(b.buf).element(e)
 	b.elements++
 }
 
-// seal ends the message that elements were being packed into.
+// seal ends the message that elements are packed into.
 func (b *Batch) seal() {
 	if b.open.at != 0 {
-		Attrs(b.buf).close(b.open.list)
+		attrs(b.buf).close(b.open.list)
 		b.endAt(b.open.at)
 		b.open = elementMessage{}
 	}
 }
 
-func (a Attrs) element(e *Element) Attrs {
+func (a attrs) element(e *Element) attrs {
 	a, at := a.open(unix.NFTA_LIST_ELEM)
 	a = a.data(unix.NFTA_SET_ELEM_KEY, e.Key)
 	if e.Verdict != nil {
@@ -275,7 +275,7 @@ func (a Attrs) element(e *Element) Attrs {
 		a = a.u64(unix.NFTA_SET_ELEM_TIMEOUT, uint64(e.Expires.Milliseconds()))
 	}
 	if e.Packets != 0 {
-		a = a.nested(unix.NFTA_SET_ELEM_EXPR, func(a Attrs) Attrs { return a.counter(e.Packets, e.Bytes) })
+		a = a.nested(unix.NFTA_SET_ELEM_EXPR, func(a attrs) attrs { return a.counter(e.Packets, e.Bytes) })
 	}
 	a.close(at)
 	return a
@@ -284,22 +284,22 @@ func (a Attrs) element(e *Element) Attrs {
 const setExpr = 17 // NFTA_SET_EXPR, kernel 5.7
 
 // data is value without a closure: it runs for every element.
-func (a Attrs) data(typ uint16, v []byte) Attrs {
+func (a attrs) data(typ uint16, v []byte) attrs {
 	a, at := a.open(typ)
 	a = a.bytes(unix.NFTA_DATA_VALUE, v)
 	a.close(at)
 	return a
 }
 
-func (a Attrs) counter(packets, bytes uint64) Attrs {
+func (a attrs) counter(packets, bytes uint64) attrs {
 	a = a.text(unix.NFTA_EXPR_NAME, "counter")
-	return a.nested(unix.NFTA_EXPR_DATA, func(a Attrs) Attrs {
+	return a.nested(unix.NFTA_EXPR_DATA, func(a attrs) attrs {
 		return a.u64(unix.NFTA_COUNTER_BYTES, bytes).u64(unix.NFTA_COUNTER_PACKETS, packets)
 	})
 }
 
-// finish numbers the messages and closes the batch. Only the last message asks
-// for an acknowledgement: the kernel reports refusals in any case.
+// finish numbers the messages and ends the batch. Only the last message requests an
+// acknowledgement: the kernel always reports refusals.
 func (b *Batch) finish(first uint32) []byte {
 	b.seal()
 	end := len(b.buf)

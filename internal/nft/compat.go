@@ -9,21 +9,21 @@ import (
 	"sluice/internal/nfnetlink"
 )
 
-// What is needed of the tables that iptables-nft keeps: they are tables of
-// nftables whose rules are made of extensions of iptables.
+// This file supports tables of iptables-nft: tables of nftables whose rules consist of
+// extensions of iptables.
 
-// Target runs a target of iptables. Info is its data as the kernel's headers
-// (linux/netfilter/xt_*.h) have it.
+// Target runs a target of iptables. Info is its data as in the kernel's headers
+// (linux/netfilter/xt_*.h).
 func (e Exprs) Target(name string, revision uint32, info []byte) Exprs {
-	return e.then(`xt target "`+name+`"`, func(a Attrs) Attrs {
-		return a.expr("target", func(a Attrs) Attrs {
+	return e.then(`xt target "`+name+`"`, func(a attrs) attrs {
+		return a.expr("target", func(a attrs) attrs {
 			a = a.text(unix.NFTA_TARGET_NAME, name).u32(unix.NFTA_TARGET_REV, revision)
 			return a.bytes(unix.NFTA_TARGET_INFO, info)
 		})
 	})
 }
 
-// Expr is an expression of a rule that somebody else made.
+// Expr is an expression of a rule that another program made.
 type Expr struct {
 	Kind string // "match", "target", "immediate", "counter" and so on
 	// Name, Revision and Info are those of the extension, of kinds match and
@@ -31,14 +31,14 @@ type Expr struct {
 	Name     string
 	Revision uint32
 	Info     []byte
-	// Verdict is that of kind immediate, nil if it holds none.
+	// Verdict is that of kind immediate, nil if it has none.
 	Verdict *Verdict
 }
 
-// Expressions reads the rules of a chain, whoever made it.
+// Expressions reads the rules of a chain of any program.
 func (c *Conn) Expressions(ctx context.Context, t Table, chain string) (rules [][]Expr, err error) {
-	filter := Attrs(nil).text(unix.NFTA_RULE_TABLE, t.Name).text(unix.NFTA_RULE_CHAIN, chain)
-	err = c.request(ctx, t.Family, unix.NFT_MSG_GETRULE, dump, filter, func(a Attrs) error {
+	filter := attrs(nil).text(unix.NFTA_RULE_TABLE, t.Name).text(unix.NFTA_RULE_CHAIN, chain)
+	err = c.request(ctx, t.Family, unix.NFT_MSG_GETRULE, dump, filter, func(a attrs) error {
 		var rule []Expr
 		for typ, v := range nfnetlink.Attrs(a) {
 			if typ != unix.NFTA_RULE_EXPRESSIONS {

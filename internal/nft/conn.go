@@ -13,16 +13,13 @@ import (
 	"sluice/internal/nfnetlink"
 )
 
-// Sentinels for what can go wrong with a dump or a batch.
-var (
-	// ErrInterrupted says that the ruleset changed while it was being read.
-	ErrInterrupted = errors.New("the ruleset changed while it was being read")
-)
+// ErrInterrupted is the error of a dump during which the ruleset changed.
+var ErrInterrupted = errors.New("the ruleset changed while it was being read")
 
-// Refused is the kernel's refusal of a batch. Nothing of the batch was done.
+// Refused is the error of a batch that the kernel refused. It had no effect.
 type Refused struct {
 	Messages []Refusal
-	Err      error // set when the batch as a whole was refused
+	Err      error // set if the batch as a whole was refused
 }
 
 // Refusal is the refusal of one message.
@@ -42,7 +39,7 @@ func (r *Refused) Error() string {
 	return fmt.Sprintf("the kernel refused a message of the transaction: %v", m.Err)
 }
 
-// Unwrap makes the kernel's error codes visible to errors.Is.
+// Unwrap returns the kernel's errors, for errors.Is.
 func (r *Refused) Unwrap() []error {
 	if r.Err != nil {
 		return []error{r.Err}
@@ -54,28 +51,28 @@ func (r *Refused) Unwrap() []error {
 	return errs
 }
 
-// Conn is a netlink socket to nftables. It serves one request at a time.
+// Conn is a netlink socket to nftables. It handles one request at a time.
 type Conn struct {
 	mu     sync.Mutex
 	socket *nfnetlink.Socket
 	seq    uint32
-	// deadlineSet is when the deadline for reading was set.
+	// deadlineSet is when the read deadline was set.
 	deadlineSet time.Time
 	// commits counts the transactions that took effect.
 	commits atomic.Uint64
 }
 
 const (
-	// SendBuffer is how large a send buffer to ask for, usually.
+	// SendBuffer is the usual size of the send buffer.
 	SendBuffer    = 16 << 20
 	receiveBuffer = 4 << 20
-	// answerTimeout bounds the wait for an answer. The kernel answers within
-	// the request; only a lost answer (ENOBUFS) could make us wait.
+	// answerTimeout is the timeout of an answer. The kernel answers within the
+	// request, unless an answer is lost (ENOBUFS).
 	answerTimeout = 30 * time.Second
 )
 
-// Dial opens a socket in a network namespace, given as an open file
-// descriptor, or in the caller's with 0. It asks for a send buffer of that many bytes.
+// Dial opens a socket in a network namespace, given as an open file descriptor; 0 is
+// the caller's own. It requests a send buffer of that many bytes.
 func Dial(netns, sendBuffer int) (*Conn, error) {
 	socket, err := nfnetlink.Dial(netns)
 	if err != nil {
@@ -91,19 +88,19 @@ func Dial(netns, sendBuffer int) (*Conn, error) {
 // Close closes the socket.
 func (c *Conn) Close() error { return c.socket.Close() }
 
-// Port is the number by which notifications name this socket as their cause.
+// Port is the netlink port, which notifications have of what this socket caused.
 func (c *Conn) Port() uint32 { return c.socket.Port() }
 
-// MaxBatch is the most bytes that the kernel takes in one transaction. Without
-// CAP_NET_ADMIN in the initial user namespace it grants less than we ask for.
+// MaxBatch returns the maximum size of a transaction in bytes. Without CAP_NET_ADMIN in
+// the initial user namespace the kernel grants less than was requested.
 func (c *Conn) MaxBatch() (int, error) { return c.socket.SendBuffer() }
 
-// Commits counts the transactions of this socket that took effect.
+// Commits returns how many transactions of this socket took effect.
 func (c *Conn) Commits() uint64 { return c.commits.Load() }
 
-// Commit sends the batch as one transaction. The error is a *Refused when the
-// kernel did not want it; with any other error it is not known whether the
-// transaction took effect. The batch can not be used again.
+// Commit sends the batch as one transaction. The error is a *Refused if the kernel
+// refused it; after any other error it is unknown whether it took effect. The batch
+// cannot be used again.
 func (c *Conn) Commit(ctx context.Context, b *Batch) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -126,8 +123,8 @@ func (c *Conn) Commit(ctx context.Context, b *Batch) error {
 	return nil
 }
 
-// acknowledged reads answers until that to the last message, which comes in
-// any case, or until one to the batch as a whole.
+// acknowledged reads answers until that to the last message, which is always sent, or
+// until one to the batch as a whole.
 func (c *Conn) acknowledged(b *Batch, first uint32) error {
 	refused := &Refused{}
 	last := first + uint32(len(b.owners))
@@ -158,7 +155,7 @@ func (c *Conn) acknowledged(b *Batch, first uint32) error {
 
 // receive reads one datagram and calls f for each message in it.
 func (c *Conn) receive(f func(nfnetlink.Header, []byte) error) error {
-	// Setting it takes longer than reading, so it is not done for each of very many.
+	// Setting it takes longer than reading, so it is not set for each datagram.
 	if now := time.Now(); now.Sub(c.deadlineSet) > answerTimeout/10 {
 		if err := c.socket.SetReadDeadline(now.Add(answerTimeout)); err != nil {
 			return err

@@ -9,12 +9,12 @@ import (
 	"sluice/internal/nfnetlink"
 )
 
-// RuleCounters reads the packets that the rules of a chain have counted, in the
-// order of the rules; 0 for a rule that does not count.
+// RuleCounters reads the packet counters of a chain's rules, in order; 0 is that of a
+// rule without one.
 func (c *Conn) RuleCounters(ctx context.Context, t Table, chain string) ([]uint64, error) {
 	var counts []uint64
-	filter := Attrs(nil).text(unix.NFTA_RULE_TABLE, t.Name).text(unix.NFTA_RULE_CHAIN, chain)
-	err := c.request(ctx, t.Family, unix.NFT_MSG_GETRULE, dump, filter, func(a Attrs) error {
+	filter := attrs(nil).text(unix.NFTA_RULE_TABLE, t.Name).text(unix.NFTA_RULE_CHAIN, chain)
+	err := c.request(ctx, t.Family, unix.NFT_MSG_GETRULE, dump, filter, func(a attrs) error {
 		var packets uint64
 		for typ, v := range nfnetlink.Attrs(a) {
 			if typ == unix.NFTA_RULE_EXPRESSIONS {
@@ -30,7 +30,7 @@ func (c *Conn) RuleCounters(ctx context.Context, t Table, chain string) ([]uint6
 	return counts, nil
 }
 
-// parseCounters adds up the packets of a rule's counters.
+// parseCounters returns the sum of a rule's packet counters.
 func parseCounters(exprs []byte) (sum uint64) {
 	for _, expr := range nfnetlink.Attrs(exprs) {
 		for typ, v := range nfnetlink.Attrs(expr) {

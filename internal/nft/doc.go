@@ -1,10 +1,8 @@
-// Package nft speaks to the kernel's nftables by netlink, in the kernel's own
-// nouns: tables, chains, rules, sets and elements. It knows nothing about
-// Services.
+// Package nft programs nftables by netlink: tables, chains, rules, sets and elements.
+// It knows nothing about Services.
 //
-// It exists because the shape of a proxy's ruleset, a few maps with very many
-// elements, wants three things that general libraries do not offer: messages
-// packed full of elements without an allocation for each, one acknowledgement
-// for a whole transaction with each refused message told apart, and dumps that
-// are streamed.
+// A proxy's ruleset is a few maps with very many elements. General libraries lack what
+// that needs: messages packed with elements without an allocation for each, one
+// acknowledgement for a whole transaction with a reason for each refused message,
+// streamed dumps, and lookups of many keys.
 package nft

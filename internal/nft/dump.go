@@ -14,7 +14,7 @@ import (
 
 // request sends one message and calls f with the attributes of each answer. A
 // dump that the kernel marks as inconsistent ends with ErrInterrupted.
-func (c *Conn) request(ctx context.Context, family Family, msg, flags uint16, attrs Attrs, f func(Attrs) error) error {
+func (c *Conn) request(ctx context.Context, family Family, msg, flags uint16, body attrs, f func(attrs) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -22,7 +22,7 @@ func (c *Conn) request(ctx context.Context, family Family, msg, flags uint16, at
 	defer c.mu.Unlock()
 	c.seq++
 	b := nfnetlink.AppendHeader(nil, nftType(msg), unix.NLM_F_REQUEST|flags, uint8(family), 0)
-	b = append(b, attrs...)
+	b = append(b, body...)
 	nfnetlink.EndMessage(b, 0)
 	nfnetlink.SetSeq(b, 0, c.seq)
 	if err := c.socket.Send(b); err != nil {
@@ -46,7 +46,7 @@ func (c *Conn) request(ctx context.Context, family Family, msg, flags uint16, at
 				return nfnetlink.ErrMalformed
 			}
 			// A single answer is followed by its acknowledgement.
-			return f(Attrs(payload[nfnetlink.GenHeaderLen:]))
+			return f(attrs(payload[nfnetlink.GenHeaderLen:]))
 		})
 		if err != nil {
 			return c.drain(seq, done, err)
@@ -58,8 +58,7 @@ func (c *Conn) request(ctx context.Context, family Family, msg, flags uint16, at
 	return nil
 }
 
-// drain reads the rest of an answer that nobody wants any more, so that the
-// next request does not find it.
+// drain discards the rest of an answer, so that the next request does not get it.
 func (c *Conn) drain(seq uint32, done bool, cause error) error {
 	for !done {
 		err := c.receive(func(h nfnetlink.Header, _ []byte) error {
@@ -78,11 +77,11 @@ func (c *Conn) drain(seq uint32, done bool, cause error) error {
 
 const dump = unix.NLM_F_DUMP
 
-// Generation is the number of the ruleset's present version. It grows by one
-// with each transaction of anybody in the namespace.
+// Generation returns the number of the ruleset's current version. Each transaction of
+// any program in the network namespace increments it.
 func (c *Conn) Generation(ctx context.Context) (uint32, error) {
 	var gen uint32
-	err := c.request(ctx, 0, unix.NFT_MSG_GETGEN, unix.NLM_F_ACK, nil, func(a Attrs) error {
+	err := c.request(ctx, 0, unix.NFT_MSG_GETGEN, unix.NLM_F_ACK, nil, func(a attrs) error {
 		gen = parseGeneration(a)
 		return nil
 	})
@@ -104,7 +103,7 @@ func parseGeneration(b []byte) (gen uint32) {
 // Tables reads a family's tables.
 func (c *Conn) Tables(ctx context.Context, family Family) ([]Table, error) {
 	var tables []Table
-	err := c.request(ctx, family, unix.NFT_MSG_GETTABLE, dump, nil, func(a Attrs) error {
+	err := c.request(ctx, family, unix.NFT_MSG_GETTABLE, dump, nil, func(a attrs) error {
 		t := Table{Family: family}
 		for typ, v := range nfnetlink.Attrs(a) {
 			switch typ {
@@ -142,7 +141,7 @@ func (c *Conn) TableNames(ctx context.Context, family Family) (names []string, e
 func (c *Conn) Chains(ctx context.Context, t Table) ([]Chain, error) {
 	var chains []Chain
 	// The kernel dumps the chains of all tables of the family.
-	err := c.request(ctx, t.Family, unix.NFT_MSG_GETCHAIN, dump, nil, func(a Attrs) error {
+	err := c.request(ctx, t.Family, unix.NFT_MSG_GETCHAIN, dump, nil, func(a attrs) error {
 		var ch Chain
 		var table string
 		for typ, v := range nfnetlink.Attrs(a) {
@@ -185,8 +184,8 @@ func parseHook(b []byte) (hook uint32, priority int32) {
 // Rules reads a table's rules, in order, without their expressions.
 func (c *Conn) Rules(ctx context.Context, t Table) ([]Rule, error) {
 	var rules []Rule
-	filter := Attrs(nil).text(unix.NFTA_RULE_TABLE, t.Name)
-	err := c.request(ctx, t.Family, unix.NFT_MSG_GETRULE, dump, filter, func(a Attrs) error {
+	filter := attrs(nil).text(unix.NFTA_RULE_TABLE, t.Name)
+	err := c.request(ctx, t.Family, unix.NFT_MSG_GETRULE, dump, filter, func(a attrs) error {
 		var r Rule
 		for typ, v := range nfnetlink.Attrs(a) {
 			switch typ {
@@ -221,20 +220,20 @@ func parseTag(b []byte) uint64 {
 	return 0
 }
 
-// SetInfo is what the kernel tells about a set.
+// SetInfo is the kernel's description of a set.
 type SetInfo struct {
 	Name           string
 	Flags          uint32
 	KeyID, DataID  uint32
 	KeyLen, Length uint32
-	// Count is the number of elements, -1 where the kernel (before 6.15) does
-	// not tell.
+	// Count is the number of elements; -1 if the kernel (before 6.15) does not report
+	// it.
 	Count int
 }
 
 const setCount = 20 // NFTA_SET_COUNT, kernel 6.15
 
-// Matches tells whether the kernel's set is the one that s describes.
+// Matches reports whether i describes the same set.
 func (s *Set) Matches(i SetInfo) bool {
 	want := SetInfo{Name: s.Name, Flags: s.flags(), KeyID: s.Key.id(), KeyLen: uint32(s.Key.Len())}
 	if s.isMap() {
@@ -247,8 +246,8 @@ func (s *Set) Matches(i SetInfo) bool {
 // Sets reads a table's named sets.
 func (c *Conn) Sets(ctx context.Context, t Table) ([]SetInfo, error) {
 	var sets []SetInfo
-	filter := Attrs(nil).text(unix.NFTA_SET_TABLE, t.Name)
-	err := c.request(ctx, t.Family, unix.NFT_MSG_GETSET, dump, filter, func(a Attrs) error {
+	filter := attrs(nil).text(unix.NFTA_SET_TABLE, t.Name)
+	err := c.request(ctx, t.Family, unix.NFT_MSG_GETSET, dump, filter, func(a attrs) error {
 		s := SetInfo{Count: -1}
 		for typ, v := range nfnetlink.Attrs(a) {
 			switch typ {
@@ -279,17 +278,16 @@ func (c *Conn) Sets(ctx context.Context, t Table) ([]SetInfo, error) {
 	return sets, nil
 }
 
-// Elements reads a set's elements and calls f for each. The element and its
-// bytes are f's only until it returns.
+// Elements dumps a set and calls f for each element, which is valid until f returns.
 func (c *Conn) Elements(ctx context.Context, t Table, set string, f func(*Element) error) error {
-	filter := Attrs(nil).text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name).text(unix.NFTA_SET_ELEM_LIST_SET, set)
+	filter := attrs(nil).text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name).text(unix.NFTA_SET_ELEM_LIST_SET, set)
 	if err := c.request(ctx, t.Family, unix.NFT_MSG_GETSETELEM, dump, filter, elementReader(f)); err != nil {
 		return fmt.Errorf("reading the elements of %s in table %s %s: %w", set, t.Family, t.Name, err)
 	}
 	return nil
 }
 
-// Element reads the element with that key, and fills the rest of it in.
+// Element reads the element with the key of e, and fills in the rest of e.
 func (c *Conn) Element(ctx context.Context, t Table, set string, e *Element) error {
 	found := false
 	err := c.Lookup(ctx, t, set, []Element{*e}, func(_ int, got *Element) error {
@@ -309,20 +307,19 @@ func (c *Conn) Element(ctx context.Context, t Table, set string, e *Element) err
 	return err
 }
 
-// lookupKeys is how many elements one request asks for. The kernel puts all its
-// answers into the receive buffer before we can read the first, and each takes a page
-// or two of it: that many fit into the buffer that a process without rights has.
+// lookupKeys is how many elements a request looks up. The kernel puts all answers into
+// the receive buffer before the first can be read, and each takes a page or two of it:
+// that many fit into the buffer of an unprivileged process.
 const lookupKeys = 32
 
-// Lookup reads the elements with those keys, and calls f for each with its place among
-// them, in order; nil stands for one that the set lacks. The time that it takes is in
-// proportion to the keys, whereas Elements takes the square of the set's size; and
-// other people's transactions do not interrupt it. The element is f's only until it
-// returns.
+// Lookup reads the elements with some keys, and calls f with the index and the element
+// of each, in order; nil if the set lacks it. Its time is proportional to the number of
+// keys, whereas that of Elements grows with the square of the set's size, and it is not
+// interrupted by other transactions. The element is valid until f returns.
 func (c *Conn) Lookup(ctx context.Context, t Table, set string, keys []Element, f func(int, *Element) error) error {
 	for at := 0; at < len(keys); {
 		end := min(at+lookupKeys, len(keys))
-		req := Attrs(nil).text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name).text(unix.NFTA_SET_ELEM_LIST_SET, set)
+		req := attrs(nil).text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name).text(unix.NFTA_SET_ELEM_LIST_SET, set)
 		req, list := req.open(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 		for i := at; i < end; i++ {
 			req = req.element(&Element{Key: keys[i].Key})
@@ -334,7 +331,7 @@ func (c *Conn) Lookup(ctx context.Context, t Table, set string, keys []Element, 
 		})
 		err := c.request(ctx, t.Family, unix.NFT_MSG_GETSETELEM, unix.NLM_F_ACK, req, read)
 		if errors.Is(err, unix.ENOENT) && at < end {
-			// The kernel stops at the first that is not there.
+			// The kernel stops at the first that is missing.
 			at++
 			err = f(at-1, nil)
 		}
@@ -345,10 +342,10 @@ func (c *Conn) Lookup(ctx context.Context, t Table, set string, keys []Element, 
 	return nil
 }
 
-func elementReader(f func(*Element) error) func(Attrs) error {
+func elementReader(f func(*Element) error) func(attrs) error {
 	var e Element
 	var v Verdict
-	return func(a Attrs) error {
+	return func(a attrs) error {
 		for typ, list := range nfnetlink.Attrs(a) {
 			if typ != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
 				continue

@@ -15,7 +15,7 @@ import (
 // methods append one, so that a rule reads as in nft(8); a match ends the rule for
 // packets that do not match. The zero value matches every packet.
 type Exprs struct {
-	attrs Attrs
+	attrs attrs
 	text  string
 }
 
@@ -29,7 +29,7 @@ func (e Exprs) Tag() uint64 {
 }
 
 // then appends an expression in both forms.
-func (e Exprs) then(text string, encode func(Attrs) Attrs) Exprs {
+func (e Exprs) then(text string, encode func(attrs) attrs) Exprs {
 	if e.text != "" {
 		text = " " + text
 	}
@@ -38,8 +38,8 @@ func (e Exprs) then(text string, encode func(Attrs) Attrs) Exprs {
 
 // Verdict ends the rule with a verdict.
 func (e Exprs) Verdict(v *Verdict) Exprs {
-	return e.then(v.String(), func(a Attrs) Attrs {
-		return a.expr("immediate", func(a Attrs) Attrs {
+	return e.then(v.String(), func(a attrs) attrs {
+		return a.expr("immediate", func(a attrs) attrs {
 			a = a.u32(unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)
 			return a.verdict(unix.NFTA_IMMEDIATE_DATA, v)
 		})
@@ -57,8 +57,8 @@ func (e Exprs) Jump(chain string) Exprs { return e.Verdict(&Verdict{Code: JumpCo
 
 // Count counts the packets that get this far.
 func (e Exprs) Count() Exprs {
-	return e.then(CounterText(0, 0), func(a Attrs) Attrs {
-		return a.nested(unix.NFTA_LIST_ELEM, func(a Attrs) Attrs { return a.counter(0, 0) })
+	return e.then(CounterText(0, 0), func(a attrs) attrs {
+		return a.nested(unix.NFTA_LIST_ELEM, func(a attrs) attrs { return a.counter(0, 0) })
 	})
 }
 
@@ -68,15 +68,15 @@ const natRandomFully = 1 << 4
 // Masquerade gives the connection the outgoing interface's address and a random
 // port.
 func (e Exprs) Masquerade() Exprs {
-	return e.then("masquerade fully-random", func(a Attrs) Attrs {
-		return a.expr("masq", func(a Attrs) Attrs { return a.u32(unix.NFTA_MASQ_FLAGS, natRandomFully) })
+	return e.then("masquerade fully-random", func(a attrs) attrs {
+		return a.expr("masq", func(a attrs) attrs { return a.u32(unix.NFTA_MASQ_FLAGS, natRandomFully) })
 	})
 }
 
 // RejectTCP answers TCP with a reset. nft(8) does not list the match of the
 // protocol.
 func (e Exprs) RejectTCP() Exprs {
-	return e.then("reject with tcp reset", func(a Attrs) Attrs {
+	return e.then("reject with tcp reset", func(a attrs) attrs {
 		return Protocol.load(a, 0).cmp(unix.NFT_CMP_EQ, []byte{unix.IPPROTO_TCP}).reject(unix.NFT_REJECT_TCP_RST, 0)
 	})
 }
@@ -87,26 +87,26 @@ func (e Exprs) RejectPort(family Family) Exprs {
 	if family == IP6 {
 		code = 4
 	}
-	return e.then("reject", func(a Attrs) Attrs { return a.reject(unix.NFT_REJECT_ICMP_UNREACH, code) })
+	return e.then("reject", func(a attrs) attrs { return a.reject(unix.NFT_REJECT_ICMP_UNREACH, code) })
 }
 
-func (a Attrs) reject(typ uint32, code uint8) Attrs {
-	return a.expr("reject", func(a Attrs) Attrs {
+func (a attrs) reject(typ uint32, code uint8) attrs {
+	return a.expr("reject", func(a attrs) attrs {
 		return a.u32(unix.NFTA_REJECT_TYPE, typ).u8(unix.NFTA_REJECT_ICMP_CODE, code)
 	})
 }
 
 // cmp compares the first register.
-func (a Attrs) cmp(op uint32, with []byte) Attrs {
-	return a.expr("cmp", func(a Attrs) Attrs {
+func (a attrs) cmp(op uint32, with []byte) attrs {
+	return a.expr("cmp", func(a attrs) attrs {
 		a = a.u32(unix.NFTA_CMP_SREG, register(0).number()).u32(unix.NFTA_CMP_OP, op)
 		return a.value(unix.NFTA_CMP_DATA, with)
 	})
 }
 
 // bitwise makes the register (itself & mask) ^ xor.
-func (a Attrs) bitwise(in register, mask, xor []byte) Attrs {
-	return a.expr("bitwise", func(a Attrs) Attrs {
+func (a attrs) bitwise(in register, mask, xor []byte) attrs {
+	return a.expr("bitwise", func(a attrs) attrs {
 		a = a.u32(unix.NFTA_BITWISE_SREG, in.number()).u32(unix.NFTA_BITWISE_DREG, in.number())
 		a = a.u32(unix.NFTA_BITWISE_LEN, uint32(len(mask)))
 		return a.value(unix.NFTA_BITWISE_MASK, mask).value(unix.NFTA_BITWISE_XOR, xor)
@@ -115,14 +115,14 @@ func (a Attrs) bitwise(in register, mask, xor []byte) Attrs {
 
 // equal matches packets whose value has these bytes, which nft(8) lists as text.
 func (e Exprs) equal(v Value, bytes []byte, text string) Exprs {
-	return e.then(v.text+" "+text, func(a Attrs) Attrs { return v.load(a, 0).cmp(unix.NFT_CMP_EQ, bytes) })
+	return e.then(v.text+" "+text, func(a attrs) attrs { return v.load(a, 0).cmp(unix.NFT_CMP_EQ, bytes) })
 }
 
 // word is a number as the kernel has it in a register.
 func word(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
 
 func (e Exprs) anyBit(v Value, bits uint32, text string) Exprs {
-	return e.then(v.text+" "+text, func(a Attrs) Attrs {
+	return e.then(v.text+" "+text, func(a attrs) attrs {
 		return v.load(a, 0).bitwise(0, word(bits), word(0)).cmp(unix.NFT_CMP_NEQ, word(0))
 	})
 }
@@ -139,8 +139,8 @@ func (e Exprs) SetMark(bit uint32) Exprs { return e.changeMark("|", ^bit, bit) }
 func (e Exprs) FlipMark(bit uint32) Exprs { return e.changeMark("^", ^uint32(0), bit) }
 
 func (e Exprs) changeMark(sign string, mask, xor uint32) Exprs {
-	return e.then(fmt.Sprintf("meta mark set meta mark %s 0x%08x", sign, xor), func(a Attrs) Attrs {
-		return mark.load(a, 0).bitwise(0, word(mask), word(xor)).expr("meta", func(a Attrs) Attrs {
+	return e.then(fmt.Sprintf("meta mark set meta mark %s 0x%08x", sign, xor), func(a attrs) attrs {
+		return mark.load(a, 0).bitwise(0, word(mask), word(xor)).expr("meta", func(a attrs) attrs {
 			return a.u32(unix.NFTA_META_KEY, unix.NFT_META_MARK).u32(unix.NFTA_META_SREG, register(0).number())
 		})
 	})
@@ -194,7 +194,7 @@ func (e Exprs) compareAddr(addr Value, sign string, op uint32, p netip.Prefix) E
 	if p.IsSingleIP() {
 		text = p.Addr().String()
 	}
-	return e.then(addr.text+" "+sign+text, func(a Attrs) Attrs {
+	return e.then(addr.text+" "+sign+text, func(a attrs) attrs {
 		return addr.Masked(p.Bits()).load(a, 0).cmp(op, p.Addr().AsSlice())
 	})
 }
@@ -203,9 +203,9 @@ const noRegister = ^uint32(0)
 
 // lookup matches packets whose key is in a set, and loads the value of a map into a
 // register.
-func (a Attrs) lookup(set string, key Concat, to uint32) Attrs {
+func (a attrs) lookup(set string, key Concat, to uint32) attrs {
 	a, _ = key.load(a, 0)
-	return a.expr("lookup", func(a Attrs) Attrs {
+	return a.expr("lookup", func(a attrs) attrs {
 		a = a.text(unix.NFTA_LOOKUP_SET, set).u32(unix.NFTA_LOOKUP_SREG, register(0).number())
 		if to != noRegister {
 			a = a.u32(unix.NFTA_LOOKUP_DREG, to)
@@ -216,18 +216,18 @@ func (a Attrs) lookup(set string, key Concat, to uint32) Attrs {
 
 // In matches packets whose key is in a set.
 func (e Exprs) In(set string, key Concat) Exprs {
-	return e.then(key.text()+" @"+set, func(a Attrs) Attrs { return a.lookup(set, key, noRegister) })
+	return e.then(key.text()+" @"+set, func(a attrs) attrs { return a.lookup(set, key, noRegister) })
 }
 
 // VerdictMap continues with the verdict that a map has for the key.
 func (e Exprs) VerdictMap(set string, key Concat) Exprs {
-	return e.then(key.text()+" vmap @"+set, func(a Attrs) Attrs { return a.lookup(set, key, unix.NFT_REG_VERDICT) })
+	return e.then(key.text()+" vmap @"+set, func(a attrs) attrs { return a.lookup(set, key, unix.NFT_REG_VERDICT) })
 }
 
 // DNATMap sends connections to the address and port that a map has for the key.
 func (e Exprs) DNATMap(f Family, set string, key Concat) Exprs {
-	return e.then(fmt.Sprintf("dnat %s to %s map @%s", f, key.text(), set), func(a Attrs) Attrs {
-		return a.lookup(set, key, register(0).number()).expr("nat", func(a Attrs) Attrs {
+	return e.then(fmt.Sprintf("dnat %s to %s map @%s", f, key.text(), set), func(a attrs) attrs {
+		return a.lookup(set, key, register(0).number()).expr("nat", func(a attrs) attrs {
 			a = a.u32(unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT).u32(unix.NFTA_NAT_FAMILY, uint32(f))
 			a = a.u32(unix.NFTA_NAT_REG_ADDR_MIN, register(0).number())
 			return a.u32(unix.NFTA_NAT_REG_PROTO_MIN, register(0).after(f.AddrLen()).number())
@@ -238,10 +238,10 @@ func (e Exprs) DNATMap(f Family, set string, key Concat) Exprs {
 // Update adds a key and its data to a dynamic map, or renews its timeout.
 func (e Exprs) Update(set string, key, data Concat, seconds uint32) Exprs {
 	text := fmt.Sprintf("update @%s { %s timeout %s : %s }", set, key.text(), timeText(seconds), data.text())
-	return e.then(text, func(a Attrs) Attrs {
+	return e.then(text, func(a attrs) attrs {
 		a, at := key.load(a, 0)
 		a, _ = data.load(a, at)
-		return a.expr("dynset", func(a Attrs) Attrs {
+		return a.expr("dynset", func(a attrs) attrs {
 			a = a.text(unix.NFTA_DYNSET_SET_NAME, set).u32(unix.NFTA_DYNSET_OP, unix.NFT_DYNSET_OP_UPDATE)
 			a = a.u32(unix.NFTA_DYNSET_SREG_KEY, register(0).number()).u32(unix.NFTA_DYNSET_SREG_DATA, at.number())
 			return a.u64(unix.NFTA_DYNSET_TIMEOUT, uint64(seconds)*1000)

@@ -16,12 +16,11 @@ type Jump struct {
 	Target string
 }
 
-// Jumps reads those rules of a table, whoever made it, that lead into another
-// chain.
+// Jumps reads those rules of a table of any program that lead into another chain.
 func (c *Conn) Jumps(ctx context.Context, t Table) ([]Jump, error) {
 	var jumps []Jump
-	filter := Attrs(nil).text(unix.NFTA_RULE_TABLE, t.Name)
-	err := c.request(ctx, t.Family, unix.NFT_MSG_GETRULE, dump, filter, func(a Attrs) error {
+	filter := attrs(nil).text(unix.NFTA_RULE_TABLE, t.Name)
+	err := c.request(ctx, t.Family, unix.NFT_MSG_GETRULE, dump, filter, func(a attrs) error {
 		var j Jump
 		for typ, v := range nfnetlink.Attrs(a) {
 			switch typ {
@@ -44,7 +43,7 @@ func (c *Conn) Jumps(ctx context.Context, t Table) ([]Jump, error) {
 	return jumps, nil
 }
 
-// parseTarget is the chain that one of the expressions leads into, or "".
+// parseTarget returns the chain that the expressions lead into, or "".
 func parseTarget(exprs []byte) string {
 	for _, expr := range nfnetlink.Attrs(exprs) {
 		if e := parseExpr(expr); e.Verdict != nil {
@@ -56,7 +55,7 @@ func parseTarget(exprs []byte) string {
 
 // DeleteRule removes one rule.
 func (b *Batch) DeleteRule(t Table, chain string, handle uint64) {
-	b.message(t, unix.NFT_MSG_DELRULE, 0, 0, func(a Attrs) Attrs {
+	b.message(t, unix.NFT_MSG_DELRULE, 0, 0, func(a attrs) attrs {
 		a = a.text(unix.NFTA_RULE_TABLE, t.Name).text(unix.NFTA_RULE_CHAIN, chain)
 		return a.u64(unix.NFTA_RULE_HANDLE, handle)
 	})

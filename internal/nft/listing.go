@@ -8,16 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Listing writes tables as nft(8) lists them, which it can load as well.
+// Listing writes tables as nft(8) lists and loads them.
 type Listing struct {
 	w      *bufio.Writer
-	inside bool // there is something in the table already
+	inside bool // the table is not empty
 }
 
 // NewListing returns a Listing that is written to w.
 func NewListing(w io.Writer) *Listing { return &Listing{w: bufio.NewWriter(w)} }
 
-// Flush writes what is left, and returns the first error there was.
+// Flush writes what is buffered, and returns the first error.
 func (l *Listing) Flush() error { return l.w.Flush() }
 
 func (l *Listing) line(depth int, parts ...string) {
@@ -30,7 +30,7 @@ func (l *Listing) line(depth int, parts ...string) {
 	l.w.WriteByte('\n')
 }
 
-// Table writes a table with what content writes.
+// Table writes a table, with the contents that content writes.
 func (l *Listing) Table(t Table, content func()) {
 	l.line(0, "table ", t.Family.String(), " ", t.Name, " {")
 	if t.Comment != "" {
@@ -41,7 +41,7 @@ func (l *Listing) Table(t Table, content func()) {
 	l.line(0, "}")
 }
 
-// block writes the beginning of a set or chain.
+// block writes the start of a set or chain.
 func (l *Listing) block(noun, name string) {
 	if l.inside {
 		l.line(0)
@@ -71,7 +71,7 @@ func (l *Listing) Set(s *Set, elements []Element) {
 	l.line(1, "}")
 }
 
-// elements writes them one to a line, below each other.
+// elements writes one element per line.
 func (l *Listing) elements(s *Set, elements []Element) {
 	for i := range elements {
 		before, after := "\t\t\t     ", ","
@@ -122,7 +122,7 @@ var hooks = map[uint32]string{
 	unix.NF_INET_POST_ROUTING: "postrouting",
 }
 
-// priorityText is the priority as nft(8) lists it: by the name of one that is
+// priorityText returns the priority as nft(8) lists it: relative to a named one that is
 // near, if the hook has one.
 func (c Chain) priorityText() string {
 	names := map[int32]string{0: "filter"}

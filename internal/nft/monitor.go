@@ -10,32 +10,30 @@ import (
 	"sluice/internal/nfnetlink"
 )
 
-// Monitor hears of the changes that anybody in the namespace makes.
+// Monitor receives notifications of changes by any program in the network namespace.
 type Monitor struct {
 	closed atomic.Bool
 	socket *nfnetlink.Socket
 }
 
-// Notice is a change that somebody made.
+// Notice is the notification of a change.
 type Notice struct {
 	Family Family
 	Table  string
-	// Set is the set whose Elements came or went, Chain the chain whose rules did; both
-	// are "" when something else changed: a table, a chain or a set as such.
+	// Set is the set whose Elements were added or removed, Chain the chain whose rules
+	// were. Both are "" if a table, chain or set as such changed.
 	Set, Chain string
-	// Elements are keys. They are f's only until it returns.
+	// Elements have only keys, which are valid until f returns.
 	Elements []Element
-	// Generation ends the notices of a transaction: the number of the ruleset's version
-	// that it made. It is 0 in all others.
+	// Generation is set in the last notice of a transaction: the number of the
+	// ruleset's version that it made.
 	Generation uint32
-	// Lost says that notices were lost because there were too many: anything
-	// may have happened.
+	// Lost says that notices were lost because there were too many.
 	Lost bool
 }
 
-// NewMonitor opens a monitor in a network namespace, as Dial does. It hears
-// nothing before Join, and nothing of what is done through one connection, if one is
-// given: ours.
+// NewMonitor opens a monitor in a network namespace, as Dial does. It receives nothing
+// before Join, and nothing caused by the connection ours, if that is not nil.
 func NewMonitor(netns int, ours *Conn) (*Monitor, error) {
 	socket, err := nfnetlink.Dial(netns)
 	if err != nil {
@@ -51,8 +49,8 @@ func NewMonitor(netns int, ours *Conn) (*Monitor, error) {
 	return &Monitor{socket: socket}, nil
 }
 
-// Join starts to listen. While anybody listens, the kernel makes a notice of
-// every element of every transaction: leave while writing very many.
+// Join starts to listen. While any program listens, the kernel sends a notification
+// for every element of every transaction: leave while writing very many.
 func (m *Monitor) Join() error { return m.socket.Join(unix.NFNLGRP_NFTABLES) }
 
 // Leave stops to listen.
@@ -78,7 +76,7 @@ func (m *Monitor) Next(f func(Notice)) error {
 	case errors.Is(err, unix.ENOBUFS):
 		f(Notice{Lost: true})
 		return nil
-	case err != nil && m.closed.Load(): // whatever words the runtime has for it
+	case err != nil && m.closed.Load(): // the runtime has several errors for it
 		return os.ErrClosed
 	}
 	return err
@@ -86,19 +84,19 @@ func (m *Monitor) Next(f func(Notice)) error {
 
 func parseNotice(msg uint16, payload []byte) Notice {
 	n := Notice{Family: Family(payload[0])}
-	attrs := payload[nfnetlink.GenHeaderLen:]
+	body := payload[nfnetlink.GenHeaderLen:]
 	if msg == unix.NFT_MSG_NEWGEN {
-		n.Generation = parseGeneration(attrs)
+		n.Generation = parseGeneration(body)
 		return n
 	}
 	// The first attribute of every object is the name of its table.
-	for typ, v := range nfnetlink.Attrs(attrs) {
+	for typ, v := range nfnetlink.Attrs(body) {
 		if typ == unix.NFTA_TABLE_NAME {
 			n.Table = toText(v)
 		}
 		break
 	}
-	for typ, v := range nfnetlink.Attrs(attrs) {
+	for typ, v := range nfnetlink.Attrs(body) {
 		switch {
 		case typ == unix.NFTA_SET_ELEM_LIST_SET && (msg == unix.NFT_MSG_NEWSETELEM || msg == unix.NFT_MSG_DELSETELEM):
 			n.Set = toText(v)
@@ -112,9 +110,9 @@ func parseNotice(msg uint16, payload []byte) Notice {
 	err := elementReader(func(e *Element) error {
 		n.Elements = append(n.Elements, Element{Key: e.Key})
 		return nil
-	})(attrs)
+	})(body)
 	if err != nil {
-		n.Set, n.Elements = "", nil // something is not as it should be
+		n.Set, n.Elements = "", nil // malformed
 	}
 	return n
 }

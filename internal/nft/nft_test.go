@@ -14,7 +14,7 @@ func TestElementsAreReadAsWritten(t *testing.T) {
 		{Key: []byte{1, 2, 3, 4}, Verdict: Goto("lb-2"), Packets: 7, Bytes: 420},
 		{Key: []byte{1, 2, 3, 4}, Verdict: &Verdict{Code: DropCode}},
 	} {
-		message := Attrs(nil).nested(unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(a Attrs) Attrs { return a.element(&want) })
+		message := attrs(nil).nested(unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(a attrs) attrs { return a.element(&want) })
 		n := 0
 		err := elementReader(func(got *Element) error {
 			n++
@@ -64,7 +64,7 @@ func hex(b []byte) string {
 // Whatever the kernel answers, reading it does not crash.
 func FuzzAnswers(f *testing.F) {
 	e := Element{Key: []byte{1, 2, 3, 4}, Verdict: Goto("lb-2"), Packets: 7}
-	f.Add([]byte(Attrs(nil).nested(unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(a Attrs) Attrs { return a.element(&e) })))
+	f.Add([]byte(attrs(nil).nested(unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(a attrs) attrs { return a.element(&e) })))
 	f.Add([]byte(Exprs{}.Jump("x").attrs))
 	f.Add([]byte{5, 0, 1, 0, 9})
 	f.Add([]byte{0xff, 0xff, 1, 0, 9})

@@ -36,7 +36,7 @@ type Table struct {
 	Family  Family
 	Name    string
 	Comment string
-	// Dormant is whether packets pass its hooks by; only in what was read.
+	// Dormant says that its hooks ignore packets; only in what was read.
 	Dormant bool
 }
 
@@ -46,18 +46,18 @@ type Chain struct {
 	Type     string // "nat" or "filter"
 	Hook     uint32 // unix.NF_INET_...
 	Priority int32
-	// Drops is whether what no rule takes is dropped; only in what was read.
+	// Drops says that the policy is drop; only in what was read.
 	Drops bool
 }
 
-// Rule is a rule: its expressions, and a tag of ours that comes back when the
-// rule is read, by which a later process recognises it; 0 for none.
+// Rule is a rule of a chain. Tag is stored with the rule and can be read, so that a
+// later process recognises it; 0 is none.
 type Rule struct {
 	Chain string
 	Exprs Exprs
 	Tag   uint64
-	// Protocols puts a match of TCP, UDP or SCTP before Exprs. nft(8) insists on
-	// such a match in the same rule before it accepts a port in dnat.
+	// Protocols puts a match of TCP, UDP or SCTP before Exprs: nft(8) requires one in
+	// the same rule for a port in dnat.
 	Protocols bool
 	Handle    uint64 // only in what was read
 }
@@ -68,23 +68,23 @@ type Set struct {
 	Key  Type
 	// Data is the type of a map's values; the zero Type for a set.
 	Data Type
-	// Dynamic says that the packet path adds elements with a time-out, Counter that
-	// elements count their matches.
+	// Dynamic says that rules add elements with a timeout, Counter that elements have
+	// counters.
 	Dynamic, Counter bool
-	// Size bounds the number of elements; 0 for no bound.
+	// Size limits the number of elements; 0 is no limit.
 	Size uint32
 }
 
-// Element is an element of a set. Key and Data are in the form of the
-// registers: each part is padded to four bytes.
+// Element is an element of a set. Key and Data are as in registers: each part is padded
+// to four bytes. See Arena and Decoder.
 type Element struct {
 	Key  []byte
 	Data []byte // value, in maps of data
 	// Verdict is the value in maps of verdicts, nil elsewhere.
 	Verdict *Verdict
-	// Packets is the element's counter: where it starts, or stands.
+	// Packets and Bytes are the counter: its start if the element is added.
 	Packets, Bytes uint64
-	// Expires is for how long the element stays; 0 for ever.
+	// Expires is the time until the element expires; 0 is never.
 	Expires time.Duration
 }
 
@@ -96,7 +96,7 @@ func (e *Element) Same(o *Element) bool {
 	return bytes.Equal(e.Key, o.Key) && bytes.Equal(e.Data, o.Data)
 }
 
-// Verdict is what becomes of a packet.
+// Verdict says what happens to a packet.
 type Verdict struct {
 	Code  int32
 	Chain string // of GotoCode and JumpCode
@@ -111,5 +111,5 @@ const (
 	ReturnCode int32 = -5
 )
 
-// Goto is the verdict that goes on in another chain.
+// Goto returns the verdict that continues in another chain for good.
 func Goto(chain string) *Verdict { return &Verdict{GotoCode, chain} }

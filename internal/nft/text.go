@@ -32,7 +32,7 @@ func CounterText(packets, bytes uint64) string {
 	return fmt.Sprintf("counter packets %d bytes %d", packets, bytes)
 }
 
-// String is the verdict as nft(8) lists it.
+// String returns the verdict as nft(8) lists it.
 func (v *Verdict) String() string {
 	switch v.Code {
 	case DropCode:
@@ -49,12 +49,12 @@ func (v *Verdict) String() string {
 	return fmt.Sprintf("verdict %d", v.Code)
 }
 
-// datatypes are nft(8)'s names of those that a set can be declared with.
+// datatypes are nft(8)'s names of datatypes.
 var datatypes = map[uint32]string{
 	idIP4: "ipv4_addr", idIP6: "ipv6_addr", idProtocol: "inet_proto", idPort: "inet_service",
 }
 
-// text is the type as a set's declaration has it, behind type or typeof.
+// text is the type in the declaration of a set, after type or typeof.
 func (t Type) text() string {
 	if t.Verdict {
 		return "verdict"

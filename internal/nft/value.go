@@ -15,7 +15,7 @@ import (
 type Value struct {
 	text string // as nft(8) writes it
 	len  int    // bytes without padding
-	load func(Attrs, register) Attrs
+	load func(attrs, register) attrs
 
 	// id, kind and attrs are for types of sets: the number of nft's datatype, and
 	// the expression as nft's userdata describes it.
@@ -27,7 +27,7 @@ type Value struct {
 type Concat []Value
 
 // load loads the values and returns the register after them.
-func (c Concat) load(a Attrs, at register) (Attrs, register) {
+func (c Concat) load(a attrs, at register) (attrs, register) {
 	for _, v := range c {
 		a = v.load(a, at)
 		at = at.after(v.len)
@@ -129,8 +129,8 @@ func TupleSourcePort(d Direction) Value { return tuple("proto-src", 2, unix.NFT_
 func TupleDestPort(d Direction) Value { return tuple("proto-dst", 2, unix.NFT_CT_PROTO_DST, d) }
 
 func tuple(name string, len int, key uint32, d Direction) Value {
-	return Value{text: fmt.Sprintf("ct %s %s", d, name), len: len, load: func(a Attrs, to register) Attrs {
-		return a.expr("ct", func(a Attrs) Attrs {
+	return Value{text: fmt.Sprintf("ct %s %s", d, name), len: len, load: func(a attrs, to register) attrs {
+		return a.expr("ct", func(a attrs) attrs {
 			a = a.u32(unix.NFTA_CT_DREG, to.number()).u32(unix.NFTA_CT_KEY, key)
 			return a.u8(unix.NFTA_CT_DIRECTION, uint8(d))
 		})
@@ -147,40 +147,40 @@ func (v Value) Masked(bits int) Value {
 		mask[i/8] |= 0x80 >> (i % 8)
 	}
 	ip, _ := netip.AddrFromSlice(mask)
-	return Value{text: v.text + " & " + ip.String(), len: v.len, load: func(a Attrs, to register) Attrs {
+	return Value{text: v.text + " & " + ip.String(), len: v.len, load: func(a attrs, to register) attrs {
 		return v.load(a, to).bitwise(to, mask, make([]byte, v.len))
 	}}
 }
 
-func payload(base, offset, length uint32) func(Attrs, register) Attrs {
-	return func(a Attrs, to register) Attrs {
-		return a.expr("payload", func(a Attrs) Attrs {
+func payload(base, offset, length uint32) func(attrs, register) attrs {
+	return func(a attrs, to register) attrs {
+		return a.expr("payload", func(a attrs) attrs {
 			a = a.u32(unix.NFTA_PAYLOAD_DREG, to.number()).u32(unix.NFTA_PAYLOAD_BASE, base)
 			return a.u32(unix.NFTA_PAYLOAD_OFFSET, offset).u32(unix.NFTA_PAYLOAD_LEN, length)
 		})
 	}
 }
 
-func meta(key uint32) func(Attrs, register) Attrs {
-	return func(a Attrs, to register) Attrs {
-		return a.expr("meta", func(a Attrs) Attrs {
+func meta(key uint32) func(attrs, register) attrs {
+	return func(a attrs, to register) attrs {
+		return a.expr("meta", func(a attrs) attrs {
 			return a.u32(unix.NFTA_META_DREG, to.number()).u32(unix.NFTA_META_KEY, key)
 		})
 	}
 }
 
-func ct(key uint32) func(Attrs, register) Attrs {
-	return func(a Attrs, to register) Attrs {
-		return a.expr("ct", func(a Attrs) Attrs {
+func ct(key uint32) func(attrs, register) attrs {
+	return func(a attrs, to register) attrs {
+		return a.expr("ct", func(a attrs) attrs {
 			return a.u32(unix.NFTA_CT_DREG, to.number()).u32(unix.NFTA_CT_KEY, key)
 		})
 	}
 }
 
 // fib loads the type (RTN_...) that an address of the packet has on this node.
-func fib(of uint32) func(Attrs, register) Attrs {
-	return func(a Attrs, to register) Attrs {
-		return a.expr("fib", func(a Attrs) Attrs {
+func fib(of uint32) func(attrs, register) attrs {
+	return func(a attrs, to register) attrs {
+		return a.expr("fib", func(a attrs) attrs {
 			a = a.u32(unix.NFTA_FIB_DREG, to.number()).u32(unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_ADDRTYPE)
 			return a.u32(unix.NFTA_FIB_FLAGS, of)
 		})
@@ -188,9 +188,9 @@ func fib(of uint32) func(Attrs, register) Attrs {
 }
 
 // random loads a random number from offset on, below offset plus modulus.
-func random(modulus, offset uint32) func(Attrs, register) Attrs {
-	return func(a Attrs, to register) Attrs {
-		return a.expr("numgen", func(a Attrs) Attrs {
+func random(modulus, offset uint32) func(attrs, register) attrs {
+	return func(a attrs, to register) attrs {
+		return a.expr("numgen", func(a attrs) attrs {
 			a = a.u32(unix.NFTA_NG_DREG, to.number()).u32(unix.NFTA_NG_MODULUS, modulus)
 			return a.u32(unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM).u32(unix.NFTA_NG_OFFSET, offset)
 		})

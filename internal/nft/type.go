@@ -6,21 +6,18 @@ import (
 	"sluice/internal/nfnetlink"
 )
 
-// Type is the type of a set's keys or values: a concatenation of parts. Besides
-// the lengths, which are all the kernel wants, it carries the names by which
-// nft(8) knows the parts, so that listings are right and can be loaded again.
+// Type is the type of a set's keys or values. The kernel only needs lengths; the parts
+// are for nft(8), so that it can list the set and load its listing.
 type Type struct {
 	Parts Concat
-	// Typeof makes nft list the type as the expressions it stands for. nft needs
-	// that for parts without a fixed type (numgen), and nft 1.0.6 needs it to be
-	// absent for maps that a rule updates.
+	// Typeof makes nft(8) list the type as expressions. It needs that for parts without
+	// a datatype (numgen); nft 1.0.6 does not support it for maps that a rule updates.
 	Typeof bool
 	// Verdict is the type of verdict maps; it has no parts.
 	Verdict bool
 }
 
-// Numbers of nft(8)'s own, found in the sets it made: datatypes, and what is in
-// the userdata.
+// Numbers that nft(8) uses for datatypes and in userdata.
 const (
 	idInteger  = 4
 	idIP4      = 7
@@ -44,10 +41,10 @@ var VerdictType = Type{Verdict: true}
 
 const verdictTypeID = 0xffffff00
 
-// verdictLen is the length the kernel wants to hear for verdicts.
+// verdictLen is the length of a verdict for the kernel.
 const verdictLen = 16
 
-// Len is the length in registers.
+// Len returns the length in registers.
 func (t Type) Len() int {
 	if t.Verdict {
 		return verdictLen
@@ -73,8 +70,8 @@ func (t Type) id() uint32 {
 	return id
 }
 
-// The userdata of a set is a run of type, length and value, each of one byte
-// but for the value.
+// The userdata of a set is triples of type, length and value; type and length have one
+// byte each.
 const (
 	udKeyByteOrder  = 0
 	udDataByteOrder = 1
@@ -93,7 +90,7 @@ func tlvU32(b []byte, typ byte, v uint32) []byte {
 	return tlv(b, typ, binary.NativeEndian.AppendUint32(nil, v))
 }
 
-// userdata is what nft stores with such a set.
+// userdata returns what nft(8) stores with such a set.
 func (s *Set) userdata() []byte {
 	b := tlvU32(nil, udKeyByteOrder, s.Key.byteOrder())
 	if s.isMap() {
