@@ -45,7 +45,7 @@ func TestAttributesAreReadAsWritten(t *testing.T) {
 	}
 }
 
-// message is one with a payload behind both headers.
+// message returns a message with a payload after both headers.
 func message(b []byte, typ uint16, seq uint32, payload string) []byte {
 	at := len(b)
 	b = AppendHeader(b, typ, 5, 2, 10)
@@ -113,7 +113,7 @@ func TestAckError(t *testing.T) {
 	}
 }
 
-// FuzzMessages walks over anything without losing its footing.
+// FuzzMessages parses anything.
 func FuzzMessages(f *testing.F) {
 	f.Add(message(message(nil, 16, 7, string(AppendAttr(nil, 1, []byte("a")))), unix.NLMSG_ERROR, 8, "four"))
 	f.Add([]byte{0, 0, 0, 0})

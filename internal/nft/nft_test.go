@@ -32,7 +32,7 @@ func TestElementsAreReadAsWritten(t *testing.T) {
 }
 
 // Userdata as nft 1.0.6 stores it for the same declarations.
-func TestSetsLookToNftLikeItsOwn(t *testing.T) {
+func TestUserdataIsThatOfNft(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		in   Set
@@ -61,7 +61,7 @@ func hex(b []byte) string {
 	return string(out)
 }
 
-// Whatever the kernel answers, reading it does not crash.
+// Parsing does not crash, whatever the kernel sends.
 func FuzzAnswers(f *testing.F) {
 	e := Element{Key: []byte{1, 2, 3, 4}, Verdict: Goto("lb-2"), Packets: 7}
 	f.Add([]byte(attrs(nil).nested(unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(a attrs) attrs { return a.element(&e) })))

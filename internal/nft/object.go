@@ -111,5 +111,5 @@ const (
 	ReturnCode int32 = -5
 )
 
-// Goto returns the verdict that continues in another chain for good.
+// Goto returns the verdict that continues in another chain and does not return.
 func Goto(chain string) *Verdict { return &Verdict{GotoCode, chain} }

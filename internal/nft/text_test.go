@@ -33,7 +33,7 @@ func TestElementsAreListed(t *testing.T) {
 	}
 }
 
-func TestPrioritiesHaveTheirNames(t *testing.T) {
+func TestPriorityNames(t *testing.T) {
 	tests := []struct {
 		hook     uint32
 		priority int32

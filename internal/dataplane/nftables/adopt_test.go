@@ -42,7 +42,7 @@ func TestRestartWritesOnlyTheDifference(t *testing.T) {
 	}
 }
 
-func TestWhatOthersDidIsMended(t *testing.T) {
+func TestForeignChangesAreUndone(t *testing.T) {
 	for _, tc := range []struct{ name, nft string }{
 		{"ruleset flushed", "flush ruleset"},
 		{"table deleted", "delete table ip sluice"},
@@ -56,7 +56,7 @@ func TestWhatOthersDidIsMended(t *testing.T) {
 		{"source range added of a length that no rule looks up", "add element ip sluice sources { 198.51.100.1 . 443 . 203.0.113.0 . 6024 }"},
 		{"source range that is no prefix added", "add element ip sluice sources { 198.51.100.1 . 443 . 203.0.113.1 . 6025 }"},
 		{"source range of an absurd length added", "add element ip6 sluice sources { 2001:db8:1::1 . 443 . 2001:db8:9:: . 6129 }"},
-		{"source range of nobody added", "add element ip sluice sources { 198.51.100.1 . 443 . 203.0.113.0 . 17025 }"},
+		{"source range of no frontend added", "add element ip sluice sources { 198.51.100.1 . 443 . 203.0.113.0 . 17025 }"},
 		{"source range removed", "delete element ip6 sluice sources { 2001:db8:1::1 . 443 . 2001:db8:: . 6032 }"},
 		{"source ranges flushed", "flush set ip sluice sources"},
 		{"filter chain opened", "insert rule ip sluice filter-tcp-8.25-split-node-lb-2 goto split-node-lb-2"},
@@ -77,17 +77,17 @@ func TestWhatOthersDidIsMended(t *testing.T) {
 		{"set added", "add set ip sluice mine { type ipv4_addr; }"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			testMended(t, tc.nft, func(t *testing.T, d *Dataplane, do func()) {
+			testUndone(t, tc.nft, func(t *testing.T, d *Dataplane, do func()) {
 				do()
 				noticed(t, d)
 			})
 		})
-		t.Run(tc.name+" while nobody watched", func(t *testing.T) {
-			testMended(t, tc.nft, func(t *testing.T, d *Dataplane, do func()) {
+		t.Run(tc.name+" while not listening", func(t *testing.T) {
+			testUndone(t, tc.nft, func(t *testing.T, d *Dataplane, do func()) {
 				d.monitor.during(t.Context(), manyElements, do)
-				if strings.HasPrefix(tc.name, "endpoint") && !d.tellsCounts(t) {
-					// No packet meets it, and only a dump of all endpoints would show it. It
-					// is found when it is in the way.
+				if strings.HasPrefix(tc.name, "endpoint") && !d.reportsCounts(t) {
+					// No packet uses it, and only a dump of all endpoints would show it. It
+					// is found when an element collides with it.
 					d.monitor.report(func(w *foreignWrites) { w.tooMany = true })
 				}
 				noticed(t, d)
@@ -105,8 +105,8 @@ func noticed(t *testing.T, d *Dataplane) {
 	}
 }
 
-// tellsCounts tells whether the kernel says how many elements a set has.
-func (d *Dataplane) tellsCounts(t *testing.T) bool {
+// reportsCounts reports whether the kernel reports how many elements a set has.
+func (d *Dataplane) reportsCounts(t *testing.T) bool {
 	t.Helper()
 	sets, err := d.reader.Sets(t.Context(), d.tables[0].Table)
 	if err != nil {
@@ -115,8 +115,8 @@ func (d *Dataplane) tellsCounts(t *testing.T) bool {
 	return sets[0].Count >= 0
 }
 
-// testMended has somebody else do something, and notice make it known.
-func testMended(t *testing.T, tampering string, notice func(*testing.T, *Dataplane, func())) {
+// testUndone has another program change something, and notice detect it.
+func testUndone(t *testing.T, tampering string, notice func(*testing.T, *Dataplane, func())) {
 	ctx := t.Context()
 	k := newKernel(t)
 	d := k.dataplane()
@@ -140,13 +140,12 @@ func testMended(t *testing.T, tampering string, notice func(*testing.T, *Datapla
 	}
 }
 
-// meaning leaves the table's name out: a table that was made anew can have the
-// other one.
+// meaning omits the table's name: a table that was replaced can have another one.
 func meaning(snapshot string) string {
 	return strings.ReplaceAll(snapshot, tableNames[1], tableNames[0])
 }
 
-func TestWhatOthersDoInTheirOwnTablesIsNoBusinessOfOurs(t *testing.T) {
+func TestForeignTablesDoNotDisturb(t *testing.T) {
 	ctx := t.Context()
 	k := newKernel(t)
 	d := k.dataplane()
@@ -165,16 +164,16 @@ func TestWhatOthersDoInTheirOwnTablesIsNoBusinessOfOurs(t *testing.T) {
 	ok(t, d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{&f}}))
 	k.nft("table ip theirs {\n chain c {\n }\n }\n", "-f", "-")
 	if verify() != first {
-		t.Error("somebody wrote to their own table while we listened, and Verify read ours")
+		t.Error("another program wrote to its own table while we listened, and Verify read ours")
 	}
 	theirs := func() { k.nft("delete table ip theirs", "-f", "-") }
 	d.monitor.during(ctx, manyElements, theirs)
 	if verify() == first {
-		t.Error("somebody wrote while nobody listened, and Verify did not look")
+		t.Error("another program wrote while we did not listen, and Verify read nothing")
 	}
 	select {
 	case <-d.Disturbed():
-		t.Error("somebody who wrote to their own table has disturbed us")
+		t.Error("a write to a foreign table disturbed us")
 	default:
 	}
 	if r := ok(t, d.Repair(ctx)); r.Transactions != 0 {
@@ -192,7 +191,7 @@ func TestOwnChangesDoNotDisturb(t *testing.T) {
 	ok(t, d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{&f}}))
 	ok(t, d.Reconcile(ctx, cluster(3000))) // enough for the monitor to be away
 	k.nft("table ip theirs {\n chain c {\n }\n }\n", "-f", "-")
-	// A change of ours after theirs: once it is heard of, theirs was as well.
+	// A change of ours after theirs: once it is detected, theirs was as well.
 	k.nft("add element ip sluice services { 10.96.255.1 . tcp . 1 : drop }", "-f", "-")
 	<-d.Disturbed()
 	if r := ok(t, d.Repair(ctx)); r.Transactions != 1 || r.Elements != 1 {
@@ -205,7 +204,7 @@ func TestOwnChangesDoNotDisturb(t *testing.T) {
 	}
 }
 
-func TestTableOfAnotherLayoutIsReplacedAtOnce(t *testing.T) {
+func TestOtherLayoutIsReplacedAtomically(t *testing.T) {
 	ctx := context.Background()
 	k := newKernel(t)
 	old := `table ip sluice {
@@ -226,8 +225,8 @@ func TestTableOfAnotherLayoutIsReplacedAtOnce(t *testing.T) {
 	}
 }
 
-// otherLayout is a table of another version that packets come to, or that was not
-// finished.
+// otherLayout is a table of another version that gets packets, or that was not
+// completed.
 func otherLayout(name string, live bool) string {
 	table := "table ip " + name + " {\nmap services { type ipv4_addr : verdict; }\n"
 	if live {
@@ -236,8 +235,8 @@ func otherLayout(name string, live bool) string {
 	return table + "}\n"
 }
 
-// Whatever tables are found, those that packets come to stay until the new one is
-// complete, and go in the same transaction.
+// Tables that get packets stay until the new one is complete, and are removed in the
+// same transaction.
 func TestEveryCombinationOfTables(t *testing.T) {
 	kinds := []string{"none", "other, live", "other, unfinished", "ours, live", "ours, unfinished"}
 	for _, first := range kinds {
@@ -291,8 +290,8 @@ func combineTables(t *testing.T, kinds ...string) {
 	}
 }
 
-// renamed is our own table under a name, as text; without its hooks if it is not
-// finished.
+// renamed is our own table under another name, as text; without its hooks if it is not
+// complete.
 func renamed(t *testing.T, name string, live bool) string {
 	t.Helper()
 	var b strings.Builder
@@ -375,7 +374,7 @@ func TestRefusedFrontendHarmsOnlyItself(t *testing.T) {
 	}
 }
 
-func TestRefusedFrontendsHarmOnlyThemselvesAmongVeryMany(t *testing.T) {
+func TestRefusedFrontendsAmongVeryMany(t *testing.T) {
 	ctx := context.Background()
 	d := newKernel(t).dataplane()
 	want := cluster(9_000) // several transactions
@@ -400,11 +399,11 @@ func TestRefusedFrontendsHarmOnlyThemselvesAmongVeryMany(t *testing.T) {
 	}
 	// Another process finds all others, and nothing of the refused ones.
 	if r := ok(t, d.Reconcile(ctx, want)); r.Transactions != 0 {
-		t.Errorf("%d transactions were needed to mend the rest, want none", r.Transactions)
+		t.Errorf("%d transactions were needed to repair the rest, want none", r.Transactions)
 	}
 }
 
-func TestDriftThatBreaksAChangeIsMended(t *testing.T) {
+func TestRefusalShowsForeignWrites(t *testing.T) {
 	ctx := context.Background()
 	k := newKernel(t)
 	d := k.dataplane()
@@ -413,7 +412,7 @@ func TestDriftThatBreaksAChangeIsMended(t *testing.T) {
 	k.nft("delete element ip sluice endpoints { 10.96.0.1 . tcp . 80 . 1 }", "-f", "-")
 	f := *want.Frontends[key("10.96.0.1:80", model.TCP)]
 	f.Route.Endpoints = pool("10.244.0.1:8080")
-	<-d.Disturbed() // that nft was at work: of interest here is what follows
+	<-d.Disturbed() // by the command nft
 	other := *want.Frontends[key("10.96.0.1:53", model.UDP)]
 	other.Route.Endpoints = pool("10.244.0.77:8080")
 	r := d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{&f, &other}})
@@ -423,7 +422,7 @@ func TestDriftThatBreaksAChangeIsMended(t *testing.T) {
 	select {
 	case <-d.Disturbed():
 	default:
-		t.Error("a refusal that shows somebody else at work does not ask for Repair")
+		t.Error("a refusal that shows a foreign write does not disturb")
 	}
 	ok(t, d.Repair(ctx))
 	ok(t, d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{&f}}))
@@ -458,7 +457,7 @@ func TestHugePoolGrowsAndShrinks(t *testing.T) {
 	}
 }
 
-func TestCountersGoOnWhenAPoolChanges(t *testing.T) {
+func TestCountersContinueWhenAPoolChanges(t *testing.T) {
 	ctx := context.Background()
 	k := newKernel(t)
 	d := k.dataplane()

@@ -25,7 +25,7 @@ func stickyServices(n int) *plan.Desired {
 	return d
 }
 
-// More chains than fit one transaction come and go in several.
+// More chains than fit into one transaction are added and removed in several.
 func TestVeryManyStickyServices(t *testing.T) {
 	const services = maxElements/chainRoom + 100
 	k := newKernel(t)
@@ -60,9 +60,9 @@ func TestVeryManyStickyServices(t *testing.T) {
 	}
 }
 
-// Clients follow an endpoint from one sort of pool to the other, and forget it when
-// it leaves both.
-func TestRememberedClientsFollowTheTrafficPolicy(t *testing.T) {
+// Clients follow an endpoint from one kind of pool to the other, and lose their
+// affinity when it leaves both.
+func TestClientsFollowTheTrafficPolicy(t *testing.T) {
 	k := newKernel(t)
 	d := k.dataplane()
 	at := key("10.96.0.1:80", model.TCP)
@@ -112,9 +112,9 @@ func TestRememberedClientsFollowTheTrafficPolicy(t *testing.T) {
 	}
 }
 
-// However many clients there are, and however often somebody else writes meanwhile:
-// changes do not wait until the right ones are forgotten, and that comes to an end.
-func TestForgettingClientsHoldsUpNoChange(t *testing.T) {
+// Changes do not wait for the update of clients, which ends, however many clients there
+// are and however often other programs write meanwhile.
+func TestForgettingClientsDelaysNoChange(t *testing.T) {
 	const clients = 5_000
 	k := newKernel(t)
 	d := k.dataplane()
@@ -128,7 +128,7 @@ func TestForgettingClientsHoldsUpNoChange(t *testing.T) {
 		list = append(list, fmt.Sprintf("192.0.%d.%d . %d . %d timeout 1h : 10.244.0.%d . 80", i/250, i%250, id[0], id[1], 1+i%2))
 	}
 	k.nft("add element ip sluice affinity { "+strings.Join(list, ", ")+" }", "-f", "-")
-	d.stop() // nothing goes on beside
+	d.stop() // no background tasks
 	left := *f
 	left.Route.Endpoints = pool("10.244.0.2:80")
 	ok(t, d.Apply(t.Context(), &plan.Change{Set: []*plan.Frontend{&left}}))

@@ -6,8 +6,8 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// A process without rights in the initial user namespace gets small buffers only: what
-// it writes has to fit them, however much there is.
+// An unprivileged process gets small buffers only, which its transactions must fit
+// into.
 func TestTransactionsFitSmallBuffers(t *testing.T) {
 	k := newKernel(t)
 	open := func() *Dataplane {
@@ -24,7 +24,7 @@ func TestTransactionsFitSmallBuffers(t *testing.T) {
 	}
 	ok(t, d.Reconcile(t.Context(), cluster(3000)))
 	ok(t, open().Reconcile(t.Context(), cluster(3)))
-	// What another process left is adopted, and what is not wanted of it removed.
+	// Another process adopts the table, and removes what is not desired.
 	ok(t, open().Reconcile(t.Context(), stickyServices(1500)))
 	d = open()
 	ok(t, d.Reconcile(t.Context(), variety()))

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestOldKernelsAreToldApart(t *testing.T) {
+func TestOldKernelsAreRefused(t *testing.T) {
 	for _, tc := range []struct {
 		release string
 		good    bool
@@ -19,7 +19,7 @@ func TestOldKernelsAreToldApart(t *testing.T) {
 			t.Errorf("%s: %v", tc.release, err)
 		}
 		if err != nil && (!strings.Contains(err.Error(), tc.release) || !strings.Contains(err.Error(), "5.13")) {
-			t.Errorf("%s: %v does not tell what is missing", tc.release, err)
+			t.Errorf("%s: %v does not say what is missing", tc.release, err)
 		}
 	}
 	if err := newKernel(t).dataplane().Check(context.Background()); err != nil {

@@ -13,10 +13,10 @@ import (
 	"sluice/internal/plan"
 )
 
-// placeOf is where a packet goes that is for the frontend at that address.
+// placeOf is the destination of packets to a frontend at an address.
 var placeOf = dataplanetest.Destination
 
-func TestDescribeReadsWhatTheKernelHolds(t *testing.T) {
+func TestDescribeReadsElements(t *testing.T) {
 	k := newKernel(t)
 	d := k.dataplane()
 	desired := withAffinity6(variety())
@@ -113,7 +113,7 @@ func TestDescribeReadsWhatTheKernelHolds(t *testing.T) {
 	}
 }
 
-func TestDescribeSaysWhatSomebodyElseRemoved(t *testing.T) {
+func TestDescribeShowsForeignRemovals(t *testing.T) {
 	k := newKernel(t)
 	d := k.dataplane()
 	ok(t, d.Reconcile(t.Context(), variety()))
@@ -132,10 +132,10 @@ func TestDescribeBeforeTheFirstReconcileSaysThatItIsTooEarly(t *testing.T) {
 	}
 }
 
-func TestALargeReconcileTellsHowFarItIs(t *testing.T) {
+func TestLargeReconcileReportsProgress(t *testing.T) {
 	d := newKernel(t).dataplane()
-	var told []dataplane.Progress
-	d.OnProgress(func(p dataplane.Progress) { told = append(told, p) })
+	var reported []dataplane.Progress
+	d.OnProgress(func(p dataplane.Progress) { reported = append(reported, p) })
 	const frontends = 25_000
 	desired := &plan.Desired{Settings: settings(), Frontends: map[plan.Key]*plan.Frontend{}}
 	for i := range frontends {
@@ -143,15 +143,15 @@ func TestALargeReconcileTellsHowFarItIs(t *testing.T) {
 		desired.Frontends[k] = &plan.Frontend{Key: k}
 	}
 	ok(t, d.Reconcile(t.Context(), desired))
-	if len(told) < 3 {
-		t.Fatalf("it told %d times", len(told))
+	if len(reported) < 3 {
+		t.Fatalf("it reported %d times", len(reported))
 	}
-	for i, p := range told {
-		if p.Total != frontends || p.Transactions != i+1 || i > 0 && p.Done < told[i-1].Done {
-			t.Errorf("it told %+v after %+v", p, told[max(i-1, 0)])
+	for i, p := range reported {
+		if p.Total != frontends || p.Transactions != i+1 || i > 0 && p.Done < reported[i-1].Done {
+			t.Errorf("it reported %+v after %+v", p, reported[max(i-1, 0)])
 		}
 	}
-	if last := told[len(told)-1]; last.Done < frontends/2 {
+	if last := reported[len(reported)-1]; last.Done < frontends/2 {
 		t.Errorf("it ended with %+v", last)
 	}
 }

@@ -28,7 +28,7 @@ var (
 	key      = dataplanetest.Key
 )
 
-// kernel is a network namespace of a test's own.
+// kernel is a network namespace for a test.
 type kernel struct {
 	t  testing.TB
 	ns *netnstest.Namespace
@@ -133,14 +133,13 @@ func withAffinity6(d *plan.Desired) *plan.Desired {
 	return d
 }
 
-// differs is where the kernel is not as the mirror says.
+// differs returns how the kernel differs from the mirror.
 func (d *Dataplane) differs(ctx context.Context) (found foreignWrites, err error) {
 	err = d.check(ctx, func(s *foreignWrites) { found.join(s) })
 	return found, err
 }
 
-// snapshot reads all of our tables back, in a form in which two that mean the
-// same are equal: which endpoint has which slot does not count.
+// snapshot reads our tables in a normal form: endpoints are not in the order of slots.
 func (d *Dataplane) snapshot(t testing.TB) string {
 	t.Helper()
 	ctx := context.Background()

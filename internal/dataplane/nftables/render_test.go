@@ -62,8 +62,8 @@ func blocks(listing string) map[string][]string {
 	return out
 }
 
-// checkRendered holds what is rendered against what the kernel lists once it is
-// programmed, and has nft check it.
+// checkRendered compares what is rendered with what nft lists after it is programmed,
+// and makes nft check it.
 func (k *kernel) checkRendered(d *Dataplane, desired *plan.Desired) {
 	k.t.Helper()
 	ctx := context.Background()
@@ -83,7 +83,7 @@ func (k *kernel) checkRendered(d *Dataplane, desired *plan.Desired) {
 	}
 }
 
-// loads tells whether nft can load its own listing of a family: version 1.0.6
+// loads reports whether nft can load its own listing of a family: version 1.0.6
 // lists session affinity of IPv6 frontends, but aborts when it loads that.
 func (k *kernel) loads(d *plan.Desired, f model.Family) bool {
 	if f == model.IPv4 || !strings.Contains(k.nft("", "--version"), " v1.0.6 ") {
@@ -107,7 +107,7 @@ func TestRenderedIsWhatNftLists(t *testing.T) {
 	}
 }
 
-func TestRenderedIsWhatNftListsOfEverySort(t *testing.T) {
+func TestRenderedVarietyIsWhatNftLists(t *testing.T) {
 	k := newKernel(t)
 	d := k.dataplane()
 	everyone := variety()
@@ -145,7 +145,7 @@ func TestRenderedIsWhatNftListsOfEverySort(t *testing.T) {
 		{"pods behind a bridge", by(plan.Detector{Interface: "cni0"})},
 		{"pods behind interfaces", by(plan.Detector{InterfacePrefix: "cali"})},
 		{"an interface with a star", by(plan.Detector{Interface: "eth*"})},
-		{"nobody is a pod", by(plan.Detector{})},
+		{"no pods", by(plan.Detector{})},
 		{"nothing", &plan.Desired{Settings: plan.Settings{MasqueradeMark: 1}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -70,8 +70,7 @@ func (w *ruleWriter) addRule(e nft.Exprs, protocols bool) {
 	w.rules = append(w.rules, nft.Rule{Chain: w.chain, Exprs: e, Tag: e.Tag(), Protocols: protocols})
 }
 
-// goTo adds a rule that leads to a chain for good, or drops; jump one that can
-// return.
+// goTo adds a rule that goes to a chain, or drops; jump one that returns from it.
 func (w *ruleWriter) goTo(e nft.Exprs, c chain) { w.add(e.Verdict(verdictTo(c.name()))) }
 func (w *ruleWriter) jump(e nft.Exprs, c chain) { w.add(e.Jump(c.name())) }
 

@@ -49,7 +49,7 @@ func loadsAgain(t *testing.T, k *kernel, desired *plan.Desired) {
 	}
 }
 
-func TestNodePortsGoFromChosenToAllAddressesAndBack(t *testing.T) {
+func TestNodePortsOnChosenAndAllAddresses(t *testing.T) {
 	ctx := context.Background()
 	k := newKernel(t)
 	d, chosen := k.dataplane(), variety()
@@ -76,7 +76,7 @@ func TestNodePortsGoFromChosenToAllAddressesAndBack(t *testing.T) {
 	}
 }
 
-func TestListingShowsWhatIsMeant(t *testing.T) {
+func TestListingIsReadable(t *testing.T) {
 	k := newKernel(t)
 	ok(t, k.dataplane().Reconcile(context.Background(), withAffinity6(variety())))
 	got := k.nft("", "list", "ruleset")

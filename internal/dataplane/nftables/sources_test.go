@@ -102,7 +102,7 @@ func TestTenThousandSourceRanges(t *testing.T) {
 
 // A list that is too long for one transaction is exchanged for another one in an order
 // in which packets meet either the old one or the new one, complete.
-func TestManySourceRangesAreExchangedInParts(t *testing.T) {
+func TestManySourceRangesAreReplacedInParts(t *testing.T) {
 	const n, common, bound = 1_000, 100, 150
 	for _, tc := range manySourcesAt {
 		t.Run(tc.family, func(t *testing.T) {

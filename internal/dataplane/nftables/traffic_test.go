@@ -19,8 +19,7 @@ type counted struct {
 	key plan.Key
 }
 
-// sees makes the counter of the frontend's element in a set say that many
-// packets.
+// sees sets the packet counter of the frontend's element in a set.
 func (c counted) sees(set string, packets int) {
 	c.t.Helper()
 	verdict := ""
@@ -58,7 +57,7 @@ func (c counted) want(when string, connections, noEndpoints, noLocal, source int
 	}
 }
 
-func TestWhatIsRefusedIsNoConnectionAndNothingIsForgottenWhenThatChanges(t *testing.T) {
+func TestTrafficSurvivesChanges(t *testing.T) {
 	ctx := context.Background()
 	k := newKernel(t)
 	c := counted{k, k.dataplane(), key("198.51.100.1:443", model.TCP)}
@@ -103,8 +102,8 @@ func TestWhatIsRefusedIsNoConnectionAndNothingIsForgottenWhenThatChanges(t *test
 	}
 }
 
-// Chains say what happens to packets and not why: that is plan's to say.
-func TestTrafficIsRefusedForTheCauseThatPlanGives(t *testing.T) {
+// Chains say what happens to packets, plan says why.
+func TestTrafficHasTheCauseOfPlan(t *testing.T) {
 	ctx := context.Background()
 	k := newKernel(t)
 	c := counted{k, k.dataplane(), key("198.51.100.1:443", model.TCP)}
@@ -121,7 +120,7 @@ func TestTrafficIsRefusedForTheCauseThatPlanGives(t *testing.T) {
 	c.want("rejected without a local endpoint", 0, 10, 3, 0)
 }
 
-func TestTrafficOfManyChangesAtATimeIsNotForgotten(t *testing.T) {
+func TestTrafficSurvivesManyChangesAtOnce(t *testing.T) {
 	ctx := context.Background()
 	k := newKernel(t)
 	c := counted{k, k.dataplane(), key("198.51.100.1:443", model.TCP)}
@@ -152,7 +151,7 @@ func TestTrafficIsNotToldWhileTheKernelIsUnknown(t *testing.T) {
 	}
 }
 
-func TestTrafficReadWhileChangesAreWrittenAddsUp(t *testing.T) {
+func TestTrafficAddsUpDuringChanges(t *testing.T) {
 	ctx := context.Background()
 	k := newKernel(t)
 	c := counted{k, k.dataplane(), key("198.51.100.1:443", model.TCP)}
@@ -165,10 +164,10 @@ func TestTrafficReadWhileChangesAreWrittenAddsUp(t *testing.T) {
 	c.sees(outside, 20)
 	c.sees(filters, 5)
 
-	done, told := make(chan struct{}), make(chan int)
+	done, reads := make(chan struct{}), make(chan int)
 	go func() {
 		n := 0
-		defer func() { told <- n }()
+		defer func() { reads <- n }()
 		for {
 			select {
 			case <-done:
@@ -195,6 +194,6 @@ func TestTrafficReadWhileChangesAreWrittenAddsUp(t *testing.T) {
 		ok(t, c.d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{next}}))
 	}
 	close(done)
-	t.Logf("read %d times", <-told)
+	t.Logf("read %d times", <-reads)
 	c.want("in the end", 75, 0, 20, 5)
 }

@@ -21,10 +21,10 @@ import (
 //
 // Mostly this is one transaction. A large commit is cut into several, because the
 // kernel limits the size of one, and holds a lock while it applies one. It can be cut
-// anywhere: no packet can tell whether the prologue is complete before an item refers
-// to it, or whether the epilogue has begun; each item takes effect atomically; and the
-// operations of an item that is too large for that are sorted so that every prefix of
-// them leaves a working frontend.
+// anywhere: packets do not reach what nothing refers to, so it does not matter how much
+// of the prologue or epilogue is written; each item takes effect atomically; and the
+// operations of an item that is too large for one transaction are in an order in which
+// each of them leaves a working frontend.
 
 // transaction is a chunk of the items, with or without prologue and epilogue. These
 // write as much as there is room for, so one may be needed several times.
