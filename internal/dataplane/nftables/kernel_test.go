@@ -15,6 +15,7 @@ import (
 	"sluice/internal/dataplane/dataplanetest"
 	"sluice/internal/model"
 	"sluice/internal/netns/netnstest"
+	"sluice/internal/nft"
 	"sluice/internal/plan"
 	"sluice/internal/testkit"
 )
@@ -173,13 +174,22 @@ func (k *contents) print(b *strings.Builder) {
 		fmt.Fprintf(b, "  pool %v\n  outside %v\n  filters %v sources %v\n", sortedText(p.slots), sortedText(p.outsideSlots), p.filters, sortedText(p.sources))
 	}
 	fmt.Fprintf(b, " hairpin %v\n cluster IPs %v\n node port IPs %v\n junk %v\n",
-		sortedText(k.hairpins), sortedText(k.clusterIPs), sortedText(k.nodePortIPs), k.junk)
+		sortedKeys(k.members[hairpin]), sortedKeys(k.members[clusterIPs]), sortedKeys(k.members[nodePortIPs]), k.junk)
 }
 
 func sortedText[T fmt.Stringer](list []T) []string {
 	out := make([]string, len(list))
 	for i, v := range list {
 		out[i] = v.String()
+	}
+	slices.Sort(out)
+	return out
+}
+
+func sortedKeys(list []nft.Element) []string {
+	out := make([]string, len(list))
+	for i, e := range list {
+		out[i] = fmt.Sprintf("%x", e.Key)
 	}
 	slices.Sort(out)
 	return out

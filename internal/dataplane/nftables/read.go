@@ -15,12 +15,11 @@ import (
 
 // contents is the contents of one of our tables in the kernel.
 type contents struct {
-	table                             nft.Table
-	chains                            map[string]nft.Chain
-	rules                             map[string][]uint64 // tags by chain
-	frontends                         map[plan.Key]*programmed
-	hairpins, clusterIPs, nodePortIPs []netip.Addr
-	clusterAffine, localAffine        []affineEndpoint
+	table     nft.Table
+	chains    map[string]nft.Chain
+	rules     map[string][]uint64 // tags by chain
+	frontends map[plan.Key]*programmed
+	members   map[string][]nft.Element // keys of sets that frontends share
 	// manyHairpins is their number if there are too many to dump: they are looked up
 	// when it is known which are needed.
 	manyHairpins int
@@ -111,7 +110,7 @@ func readContents(ctx context.Context, c *nft.Conn, l *layout, t nft.Table, slot
 }
 
 func tryRead(ctx context.Context, c *nft.Conn, l *layout, t nft.Table, slots slotGuess) (k *contents, consistent bool, err error) {
-	k = &contents{table: t, frontends: map[plan.Key]*programmed{}}
+	k = &contents{table: t, frontends: map[plan.Key]*programmed{}, members: map[string][]nft.Element{}}
 	if k.chains, k.rules, err = readChains(ctx, c, t); err != nil {
 		return nil, false, err
 	}
@@ -245,16 +244,8 @@ func (r *reader) forSet(set string) func(*nft.Element) bool {
 		return r.source
 	case filters:
 		return r.filter
-	case hairpin:
-		return memberOf(r, &r.hairpins, decodeHairpin)
-	case clusterIPs:
-		return memberOf(r, &r.clusterIPs, (*nft.Decoder).Addr)
-	case nodePortIPs:
-		return memberOf(r, &r.nodePortIPs, (*nft.Decoder).Addr)
-	case affinityEndpoints:
-		return memberOf(r, &r.clusterAffine, decodeAffineEndpoint)
-	case localAffinityEndpoints:
-		return memberOf(r, &r.localAffine, decodeAffineEndpoint)
+	case hairpin, clusterIPs, nodePortIPs, affinityEndpoints, localAffinityEndpoints:
+		return r.member(set)
 	}
 	return nil // affinity of clients, which rules write
 }
@@ -360,16 +351,11 @@ func (r *reader) filter(e *nft.Element) bool {
 	return true
 }
 
-// memberOf is forSet for a set that frontends share.
-func memberOf[K any](r *reader, into *[]K, decode func(*nft.Decoder) K) func(*nft.Element) bool {
+// member is forSet for a set that frontends share.
+func (r *reader) member(set string) func(*nft.Element) bool {
 	return func(e *nft.Element) bool {
-		d := r.decode(e.Key)
-		what := decode(&d.Decoder)
-		if !d.Done() {
-			return false
-		}
 		if !r.again(string(e.Key)) {
-			*into = append(*into, what)
+			r.members[set] = append(r.members[set], nft.Element{Key: slices.Clone(e.Key)})
 		}
 		return true
 	}

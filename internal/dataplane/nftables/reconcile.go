@@ -73,8 +73,8 @@ func (d *Dataplane) prepare(ctx context.Context, l *layout, desired *plan.Desire
 	}
 	t.configure(desired.Settings)
 	t.eachAddr(maps.Keys(desired.ClusterIPs), t.clusterIPs.Hold)
-	t.takeMembers(have)
 	t.junk = have.junk
+	t.takeMembers(have)
 
 	var items []*item
 	for k := range frontendsOf(l.family, desired) {
@@ -192,20 +192,12 @@ func (k *contents) live() bool {
 }
 
 func (t *table) takeMembers(have *contents) {
-	for _, ip := range have.hairpins {
-		t.hairpins.Found(ip)
-	}
-	for _, ip := range have.clusterIPs {
-		t.clusterIPs.Found(ip)
-	}
-	for _, ip := range have.nodePortIPs {
-		t.nodePortIPs.Found(ip)
-	}
-	for _, e := range have.clusterAffine {
-		t.clusterAffine.endpoints.Found(e)
-	}
-	for _, e := range have.localAffine {
-		t.localAffine.endpoints.Found(e)
+	for _, m := range t.members() {
+		for _, e := range have.members[m.Name()] {
+			if !m.Learn(e.Key, true) {
+				t.junk = append(t.junk, junkOf(m.Name(), &e))
+			}
+		}
 	}
 }
 
