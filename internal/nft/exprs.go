@@ -160,11 +160,11 @@ func (e Exprs) Translated() Exprs { return e.anyBit(ctStatus, ctStatusDNAT, "dna
 // HasProtocol matches packets of a transport protocol (unix.IPPROTO_...).
 func (e Exprs) HasProtocol(p byte) Exprs { return e.equal(Protocol, []byte{p}, ProtocolText(p)) }
 
-// FromLocal matches packets from an address of this node, ToLocal those to one: the
-// routing table says which are, on an interface or not.
+// FromLocal matches packets from an address of this node, according to the routing
+// table.
 func (e Exprs) FromLocal() Exprs { return e.equal(sourceType, word(unix.RTN_LOCAL), "local") }
 
-// ToLocal matches packets to an address of this node.
+// ToLocal matches packets to an address of this node, according to the routing table.
 func (e Exprs) ToLocal() Exprs { return e.equal(destType, word(unix.RTN_LOCAL), "local") }
 
 // FromInterface matches packets that came in through an interface of that name, or

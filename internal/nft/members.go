@@ -9,7 +9,7 @@ import (
 )
 
 // Members mirrors a set whose elements have reference counts: an element belongs
-// into the set while it is held at least once. K is what an element stands for.
+// in the set while it is held at least once. K is what an element stands for.
 //
 // Hold and Release change what belongs there. Add and Remove write the difference to
 // what the kernel has, as much as there is room for in a transaction, and Added and
@@ -69,7 +69,7 @@ type MemberSet interface {
 	Learn(key []byte, present bool) bool
 	// Present returns those that the kernel has, in any order.
 	Present() []Element
-	// Wanted returns those that belong into the set, sorted.
+	// Wanted returns those that belong in the set, sorted.
 	Wanted() []Element
 }
 

@@ -10,8 +10,8 @@ import (
 	"sluice/internal/nfnetlink"
 )
 
-// Value is a property of a packet: rules load it into registers, and keys and values
-// of sets consist of such.
+// Value is a property of a packet that rules load into registers, for example its source
+// address. Keys and data of sets consist of values.
 type Value struct {
 	text string // as nft(8) writes it
 	len  int    // bytes without padding
@@ -87,7 +87,7 @@ func Constant(n uint32) Value {
 	return Value{text: fmt.Sprintf("numgen random mod 1 offset %d", n), len: WordLen, load: random(1, n)}
 }
 
-// Direction is one of a connection's.
+// Direction is a direction of a connection.
 type Direction uint8
 
 // The directions.

@@ -142,7 +142,7 @@ func (d *Dataplane) adopt(ctx context.Context, l *layout, desired *plan.Desired,
 	if have == nil {
 		return t, &contents{}, nil
 	}
-	t.exists, t.dormant = true, have.table.Dormant
+	t.exists, t.inactive = true, have.table.Dormant
 	return t, have, nil
 }
 

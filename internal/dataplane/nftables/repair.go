@@ -87,7 +87,7 @@ func (d *Dataplane) inspectStructure(ctx context.Context, t *table) error {
 	if !s.ours {
 		return fmt.Errorf("table %s %s was removed, or has another layout, or is not our only one", t.Family, t.Name)
 	}
-	t.dormant = s.table.Dormant
+	t.inactive = s.table.Dormant
 	t.takeChains(&s.contents)
 	return nil
 }

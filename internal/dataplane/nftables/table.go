@@ -18,8 +18,8 @@ type table struct {
 	*layout
 	nft.Table
 	exists bool
-	// dormant says that the kernel's table ignores packets.
-	dormant bool
+	// inactive says that the kernel's table is dormant: it ignores packets.
+	inactive bool
 	// predecessors are tables to remove when this one is complete.
 	predecessors []nft.Table
 
@@ -186,7 +186,7 @@ func (t *table) surplus(limit int) int {
 
 // prologue writes what elements of frontends refer to, as much as there is room for.
 func (t *table) prologue(b *nft.Batch, room int) {
-	if t.dormant {
+	if t.inactive {
 		b.AddTable(t.Table)
 	}
 	if !t.exists {
@@ -240,7 +240,7 @@ func (t *table) addRules(b *nft.Batch, c chain) {
 
 // prologueDone records that the prologue took effect.
 func (t *table) prologueDone() {
-	t.exists, t.dormant = true, false
+	t.exists, t.inactive = true, false
 	for c := range t.chains.missingOrdinary() {
 		if t.chains.adding--; t.chains.adding < 0 {
 			break
