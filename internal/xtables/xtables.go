@@ -60,7 +60,11 @@ func (f *Family) Open() (*Socket, error) {
 }
 
 // Close closes the socket.
-func (s *Socket) Close() error { return unix.Close(s.fd) }
+func (s *Socket) Close() error {
+	fd := s.fd
+	s.fd = -1 // the number may soon be that of another file
+	return unix.Close(fd)
+}
 
 // Socket options, the same for both families (linux/netfilter_ipv4/ip_tables.h).
 const (

@@ -42,8 +42,6 @@ var unsuitable = []string{
 	"^TestRefusalsWithoutLineAreBisected$",
 	"^TestDescribeRandomFrontends$",
 	"^TestPacketsMeetFewRules$",
-	"^TestRenderIsDeterministic$",
-	"^TestRenderingTheSameTwiceGivesTheSameText$",
 	"^TestTreesDoNotDependOnHistory$",
 	"^TestBatchesKeepTrafficWorking$",
 	// They run very many programs of iptables, and the kernel has little to do with it.
@@ -120,6 +118,9 @@ func buildPrograms(t *testing.T) map[string]Program {
 		"coexist": {
 			Args: []string{buildTest(t, "sluice/internal/coexist"), "-test.v", programTime},
 		},
+		"suite": {
+			Args: []string{buildTest(t, "sluice/internal/mode"), "-test.v", programTime, "-histories=5s"},
+		},
 		"lab": {
 			Args: []string{buildTest(t, "sluice/test/lab"), "-test.v", programTime,
 				"-test.run=^TestScenarios$"},
@@ -129,12 +130,12 @@ func buildPrograms(t *testing.T) map[string]Program {
 	}
 	for _, m := range mode.All {
 		// Modes with variants run commands, which takes time in a guest.
-		rounds := 20
+		renders := 20
 		if m.Variants != nil {
-			rounds = 2
+			renders = 2
 		}
 		programs[m.Name] = Program{Args: []string{buildTest(t, "sluice/internal/dataplane/"+m.Name), "-test.v", programTime,
-			fmt.Sprintf("-histories=%d", rounds), fmt.Sprintf("-renders=%d", rounds), skip}}
+			fmt.Sprintf("-renders=%d", renders), skip}}
 	}
 	return programs
 }

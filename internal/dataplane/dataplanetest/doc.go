@@ -1,3 +1,4 @@
-// Package dataplanetest has what tests of all dataplanes need: values of plan in
-// short, and random histories that lead a dataplane through them.
+// Package dataplanetest tests proxy modes: Suite has the tests that every mode
+// passes, and the rest of the package short notations for values of plan. Toy is a
+// mode that programs nothing.
 package dataplanetest

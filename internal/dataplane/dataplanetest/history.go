@@ -2,39 +2,19 @@ package dataplanetest
 
 import (
 	"math/rand/v2"
-	"testing"
 
-	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/oracle"
 	"sluice/internal/oracle/randomworld"
 	"sluice/internal/plan"
 )
 
-// Desired is what plan makes of a random cluster.
+// Desired returns what plan makes of a random cluster.
 func Desired(rng *rand.Rand) *plan.Desired {
-	return newHistory(rng).planner.Desired()
+	return newHistory(rng, nil).planner.Desired()
 }
 
-// Follow applies a random history of at most so many changes to one dataplane, and
-// reconciles another one with its end, after its kernel was emptied. What the history
-// before left in the first one's kernel is adopted. It returns how many changes
-// there were.
-func Follow(t testing.TB, rng *rand.Rand, most int, incremental, scratch dataplane.Dataplane, empty func()) (changes int) {
-	t.Helper()
-	ctx := t.Context()
-	h := newHistory(rng)
-	OK(t, incremental.Reconcile(ctx, h.planner.Desired()))
-	changes = 1 + rng.IntN(most)
-	for range changes {
-		OK(t, incremental.Apply(ctx, h.next()))
-	}
-	empty()
-	OK(t, scratch.Reconcile(ctx, h.end()))
-	return changes
-}
-
-// history is what happens to a random cluster.
+// history is a random cluster that changes.
 type history struct {
 	rng      *rand.Rand
 	topology randomworld.Topology
@@ -43,9 +23,13 @@ type history struct {
 	planner  *plan.Planner
 }
 
-func newHistory(rng *rand.Rand) *history {
+// newHistory returns a random cluster. Adjust is a mode's, and may be nil.
+func newHistory(rng *rand.Rand, adjust func(*plan.Config)) *history {
 	topology := randomworld.Example()
 	world := randomworld.Random(rng, topology)
+	if adjust != nil {
+		adjust(&world.Config)
+	}
 	h := &history{rng, topology, world.Config, model.NewState(), plan.New(world.Config)}
 	h.apply(world.Events())
 	return h
@@ -57,12 +41,12 @@ func (h *history) apply(events []model.Event) *plan.Change {
 	return h.planner.Update(h.state, &dirty)
 }
 
-// next is a random change.
+// next makes a random change.
 func (h *history) next() *plan.Change {
 	return h.apply(randomworld.RandomEvents(h.rng, oracle.FromState(h.config, h.state), h.topology))
 }
 
-// end is what somebody desires who sees nothing but the last state.
+// end plans the last state from scratch.
 func (h *history) end() *plan.Desired {
 	fresh := plan.New(h.config)
 	fresh.Update(h.state, &model.Dirty{All: true})

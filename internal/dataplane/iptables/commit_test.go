@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/dataplane"
@@ -30,37 +29,6 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)
-}
-
-// impossible is a frontend that iptables refuses: its endpoint has the other family.
-func impossible() *plan.Frontend {
-	return &plan.Frontend{Key: key("10.96.0.66:80", model.TCP), Service: name("bad"),
-		Route: plan.Route{Endpoints: endpoints("[fd00::66]:80")}}
-}
-
-func TestOnlyTheRefusedFrontendFails(t *testing.T) {
-	inEachVariant(t, func(t *testing.T, k *kernel) {
-		ctx := context.Background()
-		d := k.dataplane()
-		desired := variety()
-		bad := impossible()
-		desired.Frontends[bad.Key] = bad
-		r := d.Reconcile(ctx, desired)
-		if keys := slices.Collect(maps.Keys(r.Failed)); r.Err != nil || !slices.Equal(keys, []plan.Key{bad.Key}) {
-			t.Fatalf("failed: %v, %v", r.Err, r.Failed)
-		}
-		good := newKernel(t, k.variant)
-		ok(t, good.dataplane().Reconcile(ctx, variety()))
-		if diff := cmp.Diff(lines(good.dump()), lines(k.dump())); diff != "" {
-			t.Errorf("without and with the bad one:\n%s", diff)
-		}
-		if r := d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{bad}}); len(r.Failed) != 1 || r.Err != nil {
-			t.Errorf("again: %v, %v", r.Err, r.Failed)
-		}
-		better := *bad
-		better.Route.Endpoints = endpoints("10.244.0.66:80")
-		ok(t, d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{&better}}))
-	})
 }
 
 // Legacy does not name the line that the kernel refuses: the frontends are found by

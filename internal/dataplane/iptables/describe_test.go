@@ -12,7 +12,6 @@ import (
 
 	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/dataplanetest"
-	"sluice/internal/iptables"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -229,20 +228,6 @@ func TestDescribeAfterForeignDeletes(t *testing.T) {
 			t.Errorf("%+v, %v: want nothing", got, err)
 		}
 	})
-}
-
-func TestDescribeBeforeReconcile(t *testing.T) {
-	d := newFakeDriver().dataplane(t)
-	if _, err := d.Describe(t.Context(), placeAt("10.96.0.1:80", model.TCP, ""), netip.Addr{}); err == nil {
-		t.Error("no error")
-	}
-}
-
-func TestDescribeWhileTheFrontendChanges(t *testing.T) {
-	d, desired := newKernel(t, iptables.NFT).dataplane(), variety()
-	ok(t, d.Reconcile(t.Context(), desired))
-	at := placeAt("10.96.0.1:80", model.TCP, "")
-	dataplanetest.DescribeWhileChanging(t, d, at, desired.Frontends[at.Key], 20)
 }
 
 func TestProgress(t *testing.T) {

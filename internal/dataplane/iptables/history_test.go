@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"sluice/internal/dataplane/dataplanetest"
 	"sluice/internal/iptables"
 	"sluice/internal/model"
 	"sluice/internal/oracle/randomworld"
@@ -21,33 +20,12 @@ import (
 
 var (
 	seed      = randomworld.SeedFlag()
-	histories = flag.Int("histories", 50, "random event histories to try in each variant of iptables, and on paper")
+	histories = flag.Int("histories", 50, "random event histories to try on the fake")
 )
 
-// The contents of the kernel depend on the current objects, and not on their history: a
-// random history of changes, each written as a difference, leaves the same as writing
-// the last state into an empty kernel, and the mirror agrees with both.
-func TestIncrementalIsFromScratchIsKernel(t *testing.T) {
-	t.Logf("seed %d (repeat with -seed)", *seed)
-	inEachVariant(t, func(t *testing.T, k *kernel) {
-		ki, ks := k, newKernel(t, k.variant)
-		incremental, scratch := ki.dataplane(), ks.dataplane()
-		incremental.batch = 3
-		for i := range *histories {
-			rng := rand.New(rand.NewPCG(*seed, uint64(i)))
-			dataplanetest.Follow(t, rng, 4, incremental, scratch, ks.remove)
-			if good, _, err := incremental.compare(context.Background(), incremental.states); err != nil || !good {
-				t.Fatalf("history %d of seed %d: the mirror is not the kernel: %v", i, *seed, err)
-			}
-			if diff := cmp.Diff(strings.Split(ks.dump(), "\n"), strings.Split(ki.dump(), "\n")); diff != "" {
-				t.Fatalf("history %d of seed %d: from scratch (-) and by increments (+) differ:\n%s", i, *seed, diff)
-			}
-		}
-	})
-}
-
-// The same on the fake with many more frontends than a kernel could be given in the
-// time, so that trees split and merge.
+// A random history leaves the same as writing the last state from scratch, with many
+// more frontends than a kernel could be given in the time, so that trees split and
+// merge.
 func TestTreesDoNotDependOnHistory(t *testing.T) {
 	t.Logf("seed %d (repeat with -seed)", *seed)
 	ctx := context.Background()

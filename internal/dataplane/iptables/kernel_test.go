@@ -1,7 +1,6 @@
 package iptables
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -107,38 +106,15 @@ func settings() plan.Settings {
 
 func name(s string) model.Name { return model.Name{Namespace: "test", Name: s} }
 
-// variety has a frontend of every kind, in both families.
+// variety adds pools that are too big for one chain to what tests of all dataplanes
+// program.
 func variety() *plan.Desired {
-	d := &plan.Desired{Settings: settings(), Frontends: map[plan.Key]*plan.Frontend{}}
-	add := func(service string, f plan.Frontend) {
-		f.Service, f.Port = name(service), "p"
-		d.Frontends[f.Key] = &f
+	d := dataplanetest.Variety()
+	for at, first := range map[string]string{"10.96.0.1:81": "10.244.0.1", "[fd00:10:96::1]:81": "fd00:10:244::1"} {
+		k := key(at, model.TCP)
+		d.Frontends[k] = &plan.Frontend{Key: k, Service: name("big"), Port: "p", Affinity: 60,
+			Route: plan.Route{Endpoints: many(netip.MustParseAddr(first), 300)}}
 	}
-	for _, fam := range []struct {
-		cluster, lb, any string
-		pool             []plan.Endpoint
-		sources          []netip.Prefix
-	}{
-		{"10.96.0.1", "198.51.100.1", "0.0.0.0", endpoints("10.244.0.1:8080", "10.244.0.2:8080"), prefixes("10.0.0.0/8", "192.0.2.128/25")},
-		{"[fd00:10:96::1]", "[2001:db8:1::1]", "[::]", endpoints("[fd00:10:244::1]:8080", "[fd00:10:244::2]:8080"), prefixes("2001:db8::/32")},
-	} {
-		fam.pool[0].Local = true
-		all := plan.Route{Endpoints: fam.pool}
-		local := &plan.Route{Endpoints: fam.pool[:1], Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}
-		add("web", plan.Frontend{Key: key(fam.cluster+":80", model.TCP), Route: all, Masquerade: plan.MasqueradeOffCluster})
-		add("dns", plan.Frontend{Key: key(fam.cluster+":53", model.UDP), Route: all, Affinity: 10800})
-		add("sctp", plan.Frontend{Key: key(fam.cluster+":99", model.SCTP)})
-		add("gone", plan.Frontend{Key: key(fam.cluster+":98", model.TCP), Route: plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}})
-		add("lb", plan.Frontend{Key: key(fam.lb+":443", model.TCP), Kind: plan.LoadBalancerIP, Route: all, Outside: local,
-			Masquerade: plan.MasqueradeNode, Filtered: true, Sources: fam.sources})
-		add("lb", plan.Frontend{Key: key(fam.any+":30080", model.TCP), Kind: plan.NodePort, Route: all,
-			Outside: &plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}, Masquerade: plan.MasqueradeNode})
-		add("np", plan.Frontend{Key: key(fam.any+":30081", model.UDP), Kind: plan.NodePort, Route: all, Masquerade: plan.MasqueradeAlways})
-		add("empty", plan.Frontend{Key: key(fam.lb+":444", model.TCP), Kind: plan.LoadBalancerIP, Filtered: true, Sources: fam.sources})
-		add("empty", plan.Frontend{Key: key(fam.any+":30082", model.TCP), Kind: plan.NodePort})
-		add("big", plan.Frontend{Key: key(fam.cluster+":81", model.TCP), Route: plan.Route{Endpoints: many(fam.pool[0].Addr(), 300)}, Affinity: 60})
-	}
-	d.HealthChecks = map[model.Name]plan.HealthCheck{name("lb"): {Service: name("lb"), Port: 31000}}
 	return d
 }
 
@@ -167,39 +143,4 @@ func cluster(n, size int) *plan.Desired {
 		vip = vip.Next()
 	}
 	return d
-}
-
-func TestRestartWritesNothing(t *testing.T) {
-	inEachVariant(t, func(t *testing.T, k *kernel) {
-		ctx := context.Background()
-		ok(t, k.dataplane().Reconcile(ctx, variety()))
-		before := k.dump()
-		if r := ok(t, k.dataplane().Reconcile(ctx, variety())); r.Transactions != 0 {
-			t.Errorf("an unchanged restart wrote %d transactions with %d rules", r.Transactions, r.Elements)
-		}
-		if after := k.dump(); after != before {
-			t.Errorf("an unchanged restart changed\n%s\nto\n%s", before, after)
-		}
-	})
-}
-
-// The chains of a family that the node no longer serves are removed.
-func TestUnservedFamilyIsRemoved(t *testing.T) {
-	inEachVariant(t, func(t *testing.T, k *kernel) {
-		d := k.dataplane()
-		ok(t, d.Reconcile(t.Context(), variety()))
-		want := k.iptables("-t nat -S")
-		desired := variety()
-		desired.Settings.NoIPv6 = true
-		ok(t, d.Reconcile(t.Context(), desired))
-		if got := k.run("", "ip6tables-"+k.variant.String()+"-save"); strings.Contains(got, "KUBE-") {
-			t.Errorf("IPv6 still has\n%s", got)
-		}
-		if got := k.iptables("-t nat -S"); got != want {
-			t.Errorf("IPv4 has\n%s\nwant\n%s", got, want)
-		}
-		if good, err := d.Verify(t.Context()); err != nil || !good {
-			t.Errorf("Verify says %v, %v", good, err)
-		}
-	})
 }

@@ -95,22 +95,3 @@ func TestRenderedIsWhatIPTablesSaves(t *testing.T) {
 		}
 	})
 }
-
-func TestRenderIsDeterministic(t *testing.T) {
-	text := func() string {
-		var b strings.Builder
-		if err := Render(&b, cluster(300, 3), []model.Family{model.IPv4}); err != nil {
-			t.Fatal(err)
-		}
-		return b.String()
-	}
-	first := text()
-	for range 10 {
-		if again := text(); again != first {
-			t.Fatal(cmp.Diff(first, again))
-		}
-	}
-	if strings.Contains(first, "ip6tables") {
-		t.Error("a family is rendered that was not asked for")
-	}
-}

@@ -125,13 +125,6 @@ func TestDescribeShowsForeignRemovals(t *testing.T) {
 	}
 }
 
-func TestDescribeBeforeTheFirstReconcileSaysThatItIsTooEarly(t *testing.T) {
-	d := newKernel(t).dataplane()
-	if _, err := d.Describe(t.Context(), placeOf("10.96.0.1:80", model.TCP, ""), netip.Addr{}); err == nil {
-		t.Error("no error")
-	}
-}
-
 func TestLargeReconcileReportsProgress(t *testing.T) {
 	d := newKernel(t).dataplane()
 	var reported []dataplane.Progress
@@ -154,11 +147,4 @@ func TestLargeReconcileReportsProgress(t *testing.T) {
 	if last := reported[len(reported)-1]; last.Done < frontends/2 {
 		t.Errorf("it ended with %+v", last)
 	}
-}
-
-func TestDescribeWhileTheFrontendChanges(t *testing.T) {
-	d, desired := newKernel(t).dataplane(), variety()
-	ok(t, d.Reconcile(t.Context(), desired))
-	at := placeOf("10.96.0.1:80", model.TCP, "")
-	dataplanetest.DescribeWhileChanging(t, d, at, desired.Frontends[at.Key], 100)
 }

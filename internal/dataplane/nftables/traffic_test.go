@@ -144,13 +144,6 @@ func TestTrafficSurvivesManyChangesAtOnce(t *testing.T) {
 	}
 }
 
-func TestTrafficIsNotToldWhileTheKernelIsUnknown(t *testing.T) {
-	d := newKernel(t).dataplane()
-	if _, err := d.Traffic(context.Background(), func(plan.Key, dataplane.Traffic) {}); err == nil {
-		t.Error("no error before the first Reconcile")
-	}
-}
-
 func TestTrafficAddsUpDuringChanges(t *testing.T) {
 	ctx := context.Background()
 	k := newKernel(t)

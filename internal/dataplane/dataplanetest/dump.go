@@ -1,0 +1,57 @@
+package dataplanetest
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"sluice/internal/plan"
+)
+
+// dumps are commands that show what modes keep in the kernel. A mode whose mechanism
+// they do not show adds its own.
+var dumps = []string{
+	"nft list ruleset",
+	"iptables-nft-save", "ip6tables-nft-save",
+	"iptables-legacy-save", "ip6tables-legacy-save",
+}
+
+// dump lists what is in the kernel, without the comments, which have the time.
+func (n *node) dump() string {
+	n.t.Helper()
+	var b strings.Builder
+	for _, command := range dumps {
+		args := strings.Fields(command)
+		for line := range strings.Lines(n.ns.Run(n.t, "", args[0], args[1:]...)) {
+			if !strings.HasPrefix(line, "#") {
+				b.WriteString(line)
+			}
+		}
+	}
+	return b.String()
+}
+
+// words are those of a dump in alphabetical order. Two kernels that mean the same
+// have the same words, though rules and elements may be in another order.
+func words(dump string) []string {
+	list := strings.FieldsFunc(dump, func(r rune) bool { return strings.ContainsRune(" \t\n,", r) })
+	slices.Sort(list)
+	return list
+}
+
+// unmentioned returns the frontends whose address or node port is not in a text.
+func unmentioned(text string, desired *plan.Desired) (missing []plan.Key) {
+	for k := range desired.Frontends {
+		if !mentions(text, k) {
+			missing = append(missing, k)
+		}
+	}
+	return missing
+}
+
+func mentions(text string, k plan.Key) bool {
+	if k.NodePort() {
+		return strings.Contains(text, strconv.Itoa(int(k.Port)))
+	}
+	return strings.Contains(text, k.Addr.String())
+}
