@@ -54,6 +54,9 @@ func (r *renderCommand) run(stdout, stderr io.Writer) error {
 	if err != nil {
 		return failed(err)
 	}
+	if s.Mode.Render == nil {
+		return failed(fmt.Errorf("mode %s has no rules to print", s.Mode.Name))
+	}
 	p, err := planFolder(r.manifests, s.Plan, stderr)
 	if err != nil {
 		return failed(err)

@@ -42,7 +42,9 @@ func planConfig(c *Configuration, m dataplane.Mode, features featuregate.Feature
 			checkMasqueradeBit(s.path, int32(at(c, s.path).Elem().Int()), uses(m, s.path), n)
 		}
 	}
-	m.Adjust(&p)
+	if m.Adjust != nil {
+		m.Adjust(&p)
+	}
 	detectLocal(c, &p, n)
 	return p
 }

@@ -13,7 +13,8 @@ import (
 
 // Mode describes a proxy mode: all that the rest of the program needs to know of
 // it. Each mode's package has one value of this type, and package mode lists
-// them. No other package knows which modes there are.
+// them. No other package knows which modes there are. Only Name, Open and
+// Configuration are required.
 type Mode struct {
 	// Name is the value of --proxy-mode.
 	Name string
@@ -25,9 +26,11 @@ type Mode struct {
 	// It does not touch the kernel. Nil if the mode needs the kernel only.
 	Missing func() error
 	// Render writes what Reconcile makes in an empty kernel, for people and
-	// for comparisons. The same input always gives the same text.
+	// for comparisons. The same input always gives the same text. Nil if there is
+	// nothing to show.
 	Render func(io.Writer, *plan.Desired, []model.Family) error
 	// Remove removes what this proxy and upstream's keep in the kernel for the mode.
+	// Nil if they keep nothing there.
 	Remove func(context.Context, RemoveOptions) error
 	// Chains are the chains of iptables that Remove removes, if there are any.
 	Chains iptables.Chains
@@ -35,7 +38,7 @@ type Mode struct {
 	// of which Open chooses. Nil if there is only one.
 	Variants []string
 
-	// Adjust sets what the mode asks of plan, where modes differ.
+	// Adjust sets what the mode asks of plan, where modes differ. Nil for nothing.
 	Adjust func(*plan.Config)
 	// Configuration says which parts of the configuration are this mode's.
 	Configuration Configuration
@@ -79,7 +82,9 @@ type Options struct {
 	NetNS int
 }
 
-// Configuration says how a mode reads KubeProxyConfiguration.
+// Configuration says how a mode reads KubeProxyConfiguration. Section and
+// MasqueradeSection are required: a mode without sections of its own reads another
+// mode's.
 type Configuration struct {
 	// Section is the section with the mode's syncPeriod and minSyncPeriod, and all
 	// that only this mode has.

@@ -16,7 +16,9 @@ import (
 func Remove(ctx context.Context, o dataplane.RemoveOptions) error {
 	var errs []error
 	for _, m := range mode.All {
-		errs = append(errs, m.Remove(ctx, o))
+		if m.Remove != nil {
+			errs = append(errs, m.Remove(ctx, o))
+		}
 	}
 	// The order matters: iptables rules refer to the sets of IPVS mode.
 	errs = append(errs, removeIPVS(ctx, o.Logger))

@@ -122,7 +122,9 @@ func start(mode string, events []model.Event) (*pipe, error) {
 		MasqueradeBit: 14,
 		DropInvalid:   true,
 	}
-	m.Adjust(&config)
+	if m.Adjust != nil {
+		m.Adjust(&config)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &pipe{dataplane: d, commits: make(chan dataplane.Result, 1), cancel: cancel, ended: make(chan struct{})}
 	p.engine = engine.New(engine.Options{

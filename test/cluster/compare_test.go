@@ -133,8 +133,9 @@ func (c *contest) run(states, packets int) {
 // present is the world as both proxies know it.
 func (c *contest) present() oracle.World {
 	w := definite(c.world)
-	m, _ := mode.Find(c.mode)
-	m.Adjust(&w.Config)
+	if m, _ := mode.Find(c.mode); m.Adjust != nil {
+		m.Adjust(&w.Config)
+	}
 	for _, a := range localByRoute {
 		w.LocalRoutes = append(w.LocalRoutes, netip.PrefixFrom(a, a.BitLen()))
 	}

@@ -21,17 +21,20 @@ func Binary() (string, error) {
 	return buildOnce()
 }
 
-// buildOnce leaves the binary to Sweep, since its last user is not known.
-var buildOnce = sync.OnceValues(func() (string, error) {
+var buildOnce = sync.OnceValues(func() (string, error) { return Build("sluice/cmd/kube-proxy") })
+
+// Build builds a command of this module and returns its path. Sweep removes it, since
+// its last user is not known.
+func Build(pkg string) (string, error) {
 	dir, err := os.MkdirTemp("", fmt.Sprintf("%s%d-*-binary", namePrefix, os.Getpid()))
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "kube-proxy")
-	build := exec.Command("go", "build", "-o", path, "sluice/cmd/kube-proxy")
+	path := filepath.Join(dir, filepath.Base(pkg))
+	build := exec.Command("go", "build", "-o", path, pkg)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build kube-proxy: %w\n%s", err, output)
+		return "", fmt.Errorf("build %s: %w\n%s", pkg, err, output)
 	}
 	return path, nil
-})
+}

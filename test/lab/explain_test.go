@@ -46,11 +46,16 @@ func newAsker(t *testing.T, l *lab.Lab) (a *asker, flag string) {
 	return a, "--control-socket=" + a.socket
 }
 
-// ask runs a command on the node and returns what it wrote and its exit code.
+// ask runs a command that asks the proxy.
 func (a *asker) ask(args ...string) (stdout, stderr string, code int) {
 	a.t.Helper()
-	args = append(append(append([]string{}, a.as...), a.binary), args...)
-	args = append(args, "--control-socket="+a.socket)
+	return a.run(append(slices.Clone(args), "--control-socket="+a.socket)...)
+}
+
+// run runs a command on the node and returns what it wrote and its exit code.
+func (a *asker) run(args ...string) (stdout, stderr string, code int) {
+	a.t.Helper()
+	args = slices.Concat(a.as, []string{a.binary}, args)
 	cmd := exec.CommandContext(a.t.Context(), args[0], args[1:]...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

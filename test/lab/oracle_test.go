@@ -50,7 +50,9 @@ func askOracle(t *testing.T, mode string, states int) {
 	for i := 0; i < states; {
 		rng := rand.New(rand.NewPCG(*seed, uint64(i)))
 		world := randomworld.Random(rng, topology)
-		scenario.Modes[mode].Adjust(&world.Config)
+		if adjust := scenario.Modes[mode].Adjust; adjust != nil {
+			adjust(&world.Config)
+		}
 		w := newWalk(t, d, world)
 		for range 5 {
 			w.check(rng, l, topology, &tally)

@@ -107,6 +107,7 @@ func buildPrograms(t *testing.T) map[string]Program {
 	if err != nil {
 		t.Fatal(err)
 	}
+	suite := buildTest(t, "sluice/internal/mode")
 	skip := "-test.skip=" + strings.Join(unsuitable, "|")
 	programs := map[string]Program{
 		"driver": {
@@ -117,9 +118,6 @@ func buildPrograms(t *testing.T) map[string]Program {
 		},
 		"coexist": {
 			Args: []string{buildTest(t, "sluice/internal/coexist"), "-test.v", programTime},
-		},
-		"suite": {
-			Args: []string{buildTest(t, "sluice/internal/mode"), "-test.v", programTime, "-histories=5s"},
 		},
 		"lab": {
 			Args: []string{buildTest(t, "sluice/test/lab"), "-test.v", programTime,
@@ -136,6 +134,8 @@ func buildPrograms(t *testing.T) map[string]Program {
 		}
 		programs[m.Name] = Program{Args: []string{buildTest(t, "sluice/internal/dataplane/"+m.Name), "-test.v", programTime,
 			fmt.Sprintf("-renders=%d", renders), skip}}
+		programs["suite-"+m.Name] = Program{Args: []string{suite, "-test.v", programTime, "-histories=5s",
+			"-test.run=^TestSuite$/^" + m.Name + "$"}}
 	}
 	return programs
 }
