@@ -59,14 +59,3 @@ func ExampleResult() {
 	// pass again later: 10.96.0.10:99/SCTP no SCTP in this kernel
 	// reconcile again: device or resource busy
 }
-
-// Rules can be shown without a kernel, if the mode has any.
-func ExampleMode() {
-	for _, m := range []dataplane.Mode{dataplanetest.Toy} {
-		fmt.Println(m.Name, "has rules to show:", m.Render != nil)
-		fmt.Println(m.Name, "keeps something in the kernel:", m.Remove != nil)
-	}
-	// Output:
-	// toy has rules to show: false
-	// toy keeps something in the kernel: false
-}

@@ -30,25 +30,51 @@ type Mode struct {
 var Modes = func() map[string]Mode {
 	modes := map[string]Mode{}
 	for _, m := range mode.All {
-		if m.Variants == nil {
-			modes[m.Name] = Mode{
-				Mode:  m,
-				Flags: minSyncPeriod,
-				Dump:  []string{"nft", "list", "ruleset"},
-				Flush: []string{"nft", "flush", "ruleset"},
+		for _, variant := range variants(m) {
+			node, ok := nodes[m.Name]
+			if !ok {
+				panic("scenario: mode " + m.Name + " is missing in nodes")
 			}
-		}
-		for _, variant := range m.Variants {
-			modes[m.Name+"-"+variant] = ofIPTables(m, variant)
+			modes[nameOf(m, variant)] = node(m, variant)
 		}
 	}
 	return modes
 }()
 
+// nodes are how a mode and variant is tested on a node, by the name of the mode.
+var nodes = map[string]func(m dataplane.Mode, variant string) Mode{
+	"nftables": onNFTables,
+	"iptables": onIPTables,
+}
+
+// variants are those of a mode: one without a name if it has none.
+func variants(m dataplane.Mode) []string {
+	if m.Variants == nil {
+		return []string{""}
+	}
+	return m.Variants
+}
+
+func nameOf(m dataplane.Mode, variant string) string {
+	if variant == "" {
+		return m.Name
+	}
+	return m.Name + "-" + variant
+}
+
 var minSyncPeriod = []string{"--iptables-min-sync-period=10ms"}
 
-// ofIPTables is a mode on a node whose rules are those of a variant of iptables.
-func ofIPTables(m dataplane.Mode, variant string) Mode {
+func onNFTables(m dataplane.Mode, _ string) Mode {
+	return Mode{
+		Mode:  m,
+		Flags: minSyncPeriod,
+		Dump:  []string{"nft", "list", "ruleset"},
+		Flush: []string{"nft", "flush", "ruleset"},
+	}
+}
+
+// onIPTables is for a node whose rules are those of a variant of iptables.
+func onIPTables(m dataplane.Mode, variant string) Mode {
 	shell := func(script string) []string { return []string{"sh", "-ec", script, variant} }
 	return Mode{
 		Mode:    m,
@@ -71,11 +97,8 @@ done`),
 func ModeNames() []string {
 	var names []string
 	for _, m := range mode.All {
-		if m.Variants == nil {
-			names = append(names, m.Name)
-		}
-		for _, variant := range m.Variants {
-			names = append(names, m.Name+"-"+variant)
+		for _, variant := range variants(m) {
+			names = append(names, nameOf(m, variant))
 		}
 	}
 	return names
