@@ -4,8 +4,7 @@ import (
 	"sluice/internal/status"
 )
 
-// apiServer is how things stand with the API server, nil where manifests take its
-// place.
+// apiServer returns the state of the API server, nil with manifests.
 func (p *proxy) apiServer() *status.APIServer {
 	if p.cluster == nil {
 		return nil
@@ -21,7 +20,7 @@ func (p *proxy) apiServer() *status.APIServer {
 	return out
 }
 
-// connected tells whether the API server answers, nil where there is none.
+// connected returns whether the API server answers, nil if there is none.
 func (p *proxy) connected() func() bool {
 	if p.cluster == nil {
 		return nil
@@ -29,7 +28,7 @@ func (p *proxy) connected() func() bool {
 	return p.cluster.Connected
 }
 
-// stale says why what is known may be out of date.
+// stale returns why what is known may be out of date.
 func (p *proxy) stale() string {
 	if s := p.apiServer(); s != nil && s.Error != "" {
 		return s.Away(p.clock.Now())

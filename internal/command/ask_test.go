@@ -22,11 +22,11 @@ import (
 // answering serves a control socket with these answers until the test ends.
 func answering(t *testing.T, reply *explain.Reply, report func() *status.Report) (socket string) {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "sluice-ask-") // a socket's path must be short
+	dir, err := os.MkdirTemp("", "sluice-ask-") // a socket's path must be short
 	if err != nil {
 		t.Fatal(err)
 	}
-	socket = filepath.Join(folder, "s")
+	socket = filepath.Join(dir, "s")
 	server := control.New(control.Options{Path: socket, Logger: logr.Discard()})
 	server.Handle(explainPage, control.JSON(func(_ context.Context, q url.Values) (any, error) {
 		if questionOf(q).To == "wrong" {
@@ -38,7 +38,7 @@ func answering(t *testing.T, reply *explain.Reply, report func() *status.Report)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- server.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done; os.RemoveAll(folder) })
+	t.Cleanup(func() { cancel(); <-done; os.RemoveAll(dir) })
 	testkit.Until(t, func() bool { _, err := os.Stat(socket); return err == nil })
 	return socket
 }
@@ -82,7 +82,7 @@ func TestExitCodesTellHowItIs(t *testing.T) {
 	}
 }
 
-func TestWithoutAProxyThereIsOneErrorWithARemedy(t *testing.T) {
+func TestErrorWithoutAProxyHasARemedy(t *testing.T) {
 	for _, command := range [][]string{{"explain", "a/b"}, {"status"}} {
 		var stdout, stderr bytes.Buffer
 		code := Main(append(command, "--control-socket", filepath.Join(t.TempDir(), "none")), &stdout, &stderr)

@@ -20,7 +20,7 @@ import (
 	"sluice/internal/host"
 )
 
-// options is what the command line says beside the configuration.
+// options are the flags that are not part of the configuration.
 type options struct {
 	flags     *config.Flags
 	set       *pflag.FlagSet
@@ -29,19 +29,19 @@ type options struct {
 	// controlSocket is the path of the control socket, empty for none.
 	controlSocket string
 	page          pageOptions
-	// exitOnConfigChange is upstream's way with a changed configuration file,
-	// for what cannot be put into force in a running process.
+	// exitOnConfigChange exits, as upstream does, when the configuration file changes
+	// in a way that needs a restart.
 	exitOnConfigChange bool
-	// resetRemovedEndpoints has TCP connections to endpoints that no longer serve reset.
+	// resetRemovedEndpoints resets TCP connections to endpoints that no longer serve.
 	resetRemovedEndpoints bool
 	serviceMetrics        serviceMetrics
-	// hangups are the SIGHUPs that came.
+	// hangups receives SIGHUP.
 	hangups chan os.Signal
 }
 
-// Main runs the command line and returns the exit code of the process. The
-// signals SIGINT and SIGTERM end it in good order, a second one at once. A proxy
-// takes SIGHUP as the wish that it reads its files again.
+// Main runs the command line and returns the exit code of the process. SIGINT and
+// SIGTERM shut it down gracefully, a second one immediately. On SIGHUP the proxy
+// reads its files again.
 func Main(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
@@ -64,7 +64,7 @@ func newCommand() *cobra.Command {
 that connections to a Service reach one of the Service's endpoints.
 
 This is Sluice, a kube-proxy of its own. It follows Services, EndpointSlices and
-its Node at the API server, or in a folder of manifests.`,
+its Node at the API server, or in a directory of manifests.`,
 		Args:          noArgs,
 		SilenceUsage:  true, // a page of flags would hide the error
 		SilenceErrors: true, // Main prints it
@@ -81,7 +81,7 @@ its Node at the API server, or in a folder of manifests.`,
 	o.flags, o.set = config.AddFlags(flags), flags
 	addVersionFlag(flags, &o.version)
 	flags.StringVar(&o.manifests, "manifests", "",
-		"Folder, or file, of YAML or JSON manifests to take Services, EndpointSlices, Nodes and ServiceCIDRs from, instead of an API server.")
+		"Directory, or file, of YAML or JSON manifests to take Services, EndpointSlices, Nodes and ServiceCIDRs from, instead of an API server.")
 	flags.BoolVar(&o.exitOnConfigChange, "exit-on-config-change", false,
 		"End the proxy when the configuration file changes in a way that needs a restart, so that it is started again. Otherwise that is logged, and all else is put into force.")
 	flags.BoolVar(&o.resetRemovedEndpoints, "reset-removed-endpoints", false,
@@ -94,8 +94,8 @@ its Node at the API server, or in a folder of manifests.`,
 	return cmd
 }
 
-// noArgs allows for empty arguments, which a variable of a shell or a template
-// that stands for nothing leaves behind.
+// noArgs allows empty arguments, which an empty variable of a shell or a template
+// leaves behind.
 func noArgs(cmd *cobra.Command, args []string) error {
 	for _, arg := range args {
 		if arg != "" {
@@ -110,7 +110,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 		return o.runCleanup(ctx)
 	}
 	o.hangups = make(chan os.Signal, 1)
-	signal.Notify(o.hangups, syscall.SIGHUP) // from now on, it ends nothing
+	signal.Notify(o.hangups, syscall.SIGHUP) // from now on it does not end the process
 	defer signal.Stop(o.hangups)
 	o.flags.EmptyMode = emptyMode(o.manifests)
 	settings, err := o.settings()
@@ -138,7 +138,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	return serve(ctx, logger, settings, o)
 }
 
-// settings are what the command line means on this node.
+// settings resolves the command line on this node.
 func (o *options) settings() (*config.Settings, error) {
 	s, err := o.flags.Settings()
 	if err != nil {
@@ -148,8 +148,8 @@ func (o *options) settings() (*config.Settings, error) {
 	return s, err
 }
 
-// runCleanup does not care whether the rest of the command line is sound:
-// cleaning up must work with the flags that the proxy had, or may have next.
+// runCleanup ignores whether the rest of the command line is valid: cleanup must
+// work with the flags that the proxy had, or may have next.
 func (o *options) runCleanup(ctx context.Context) error {
 	logger, err := newLogger(&o.flags.Configuration.Logging, nil)
 	if err != nil {

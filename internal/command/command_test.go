@@ -11,14 +11,14 @@ import (
 	"testing"
 )
 
-func TestMistakesOfTheCommandLineEndItWithOneErrorAndARemedy(t *testing.T) {
+func TestCommandLineErrorsHaveARemedy(t *testing.T) {
 	tests := []struct {
 		name string
 		in   []string
 		want []string // in what is written to standard error
 	}{
 		{"no source of Services", []string{"--cluster-cidr=10.0.0.0/8"},
-			[]string{"connect to the API server", "set --manifests to a folder"}},
+			[]string{"connect to the API server", "set --manifests to a directory"}},
 		{"unknown flag", []string{"--manifests=x", "--frobnicate"}, []string{"unknown flag: --frobnicate"}},
 		{"value that cannot be read", []string{"--manifests=x", "--iptables-sync-period=often"}, []string{`invalid argument "often" for "--iptables-sync-period"`}},
 		{"version of what", []string{"--version=1.30"}, []string{`invalid argument "1.30" for "--version"`, "true, false or raw, or a version"}},
@@ -31,7 +31,7 @@ func TestMistakesOfTheCommandLineEndItWithOneErrorAndARemedy(t *testing.T) {
 			[]string{"127.0.0.1:10249 is taken by the metrics on 0.0.0.0:10249"}},
 		{"mode that is not available", []string{"--manifests=x", "--proxy-mode=ipvs"},
 			[]string{`"ipvs" is not available`, "nftables, iptables"}},
-		{"all mistakes are told at once",
+		{"all mistakes are reported at once",
 			[]string{"--proxy-mode=ipvs", "--iptables-masquerade-bit=77", "--hostname-override= "},
 			[]string{`"ipvs" is not available`, "77 is no bit", "--hostname-override"}},
 	}
@@ -46,7 +46,7 @@ func TestMistakesOfTheCommandLineEndItWithOneErrorAndARemedy(t *testing.T) {
 			}
 			for _, want := range test.want {
 				if n := strings.Count(stderr.String(), want); n != 1 {
-					t.Errorf("%q is told %d times, want once, in:\n%s", want, n, stderr.String())
+					t.Errorf("%q is reported %d times, want once, in:\n%s", want, n, stderr.String())
 				}
 			}
 		})
@@ -90,7 +90,7 @@ func TestEmptyArgumentsAreIgnored(t *testing.T) {
 	}
 }
 
-func TestWritingAConfigurationTellsOfFieldsThatAreNotKnown(t *testing.T) {
+func TestWriteConfigReportsUnknownFields(t *testing.T) {
 	in, out := filepath.Join(t.TempDir(), "in.yaml"), filepath.Join(t.TempDir(), "out.yaml")
 	const text = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nclusterCIDR: 10.0.0.0/8\nclusterCidr: 11.0.0.0/8\n"
 	if err := os.WriteFile(in, []byte(text), 0o600); err != nil {

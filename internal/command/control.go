@@ -72,7 +72,7 @@ func (p *proxy) reporter() *status.Reporter {
 	return status.New(o)
 }
 
-// statusOptions are what of a status is known before there is an engine.
+// statusOptions are the parts of a status that are known before there is an engine.
 func (p *proxy) statusOptions() status.Options {
 	return status.Options{
 		Version: version(), Mode: p.settings.Mode.Name, ModeReason: p.reason, Node: p.settings.Plan.NodeName, Clock: p.clock,

@@ -18,7 +18,7 @@ import (
 	"sluice/internal/telemetry"
 )
 
-// lacksIPv6 returns why IPv6 cannot be used on this node; "" if it can.
+// lacksIPv6 returns why IPv6 cannot be used on this node, "" if it can.
 func lacksIPv6(ctx context.Context, logger logr.Logger, d dataplane.Dataplane) string {
 	if reason := sysctl.NoIPv6(sysctl.Options{Logger: logger}); reason != "" {
 		return reason
@@ -31,8 +31,8 @@ func lacksIPv6(ctx context.Context, logger logr.Logger, d dataplane.Dataplane) s
 	return ""
 }
 
-// newNeighbours returns what looks after other users of iptables; nil where the
-// mode is one of them.
+// newNeighbours returns the Watcher of other users of iptables, nil if the mode is
+// one of them.
 func (p *proxy) newNeighbours() *coexist.Watcher {
 	if !p.settings.Mode.BesideIPTables {
 		return nil
@@ -50,7 +50,7 @@ func (p *proxy) newNeighbours() *coexist.Watcher {
 	})
 }
 
-// advisories are what on the node is in the way of Services.
+// advisories are what interferes with Services on this node.
 func (p *proxy) advisories() []model.Problem {
 	if p.neighbours == nil {
 		return nil
@@ -58,8 +58,7 @@ func (p *proxy) advisories() []model.Problem {
 	return p.neighbours.Advisories()
 }
 
-// takeOver takes the place of whatever was there before, and gets on with what
-// is there beside.
+// takeOver replaces a previous proxy, and then coexists with other programs.
 func (p *proxy) takeOver(ctx context.Context) {
 	if p.neighbours != nil {
 		p.neighbours.Look(ctx)
@@ -70,8 +69,8 @@ func (p *proxy) takeOver(ctx context.Context) {
 	}
 }
 
-// removeLeftovers removes what other modes and upstream's kube-proxy left
-// behind, once our rules carry the traffic.
+// removeLeftovers removes what other modes and upstream's kube-proxy left behind,
+// once our rules carry the traffic.
 func (p *proxy) removeLeftovers(ctx context.Context) {
 	select {
 	case <-p.programmed:
@@ -88,7 +87,7 @@ func (p *proxy) removeLeftovers(ctx context.Context) {
 	}
 }
 
-// cleanup removes what this proxy and others left in the kernel, in any mode.
+// cleanup removes what this proxy and others left in the kernel, in all modes.
 func cleanup(ctx context.Context, logger logr.Logger) error {
 	err := leftovers.Remove(ctx, dataplane.RemoveOptions{Logger: logger.WithName("leftovers")})
 	if errors.Is(err, unix.EPERM) {
@@ -102,12 +101,12 @@ func cleanup(ctx context.Context, logger logr.Logger) error {
 	return nil
 }
 
-// warnRouteLocalnet tells of a setting that upstream's iptables mode leaves
-// behind. It stays as it is: another program may rely on it.
+// warnRouteLocalnet warns about a sysctl that upstream's iptables mode leaves
+// behind. It is not reset: another program may rely on it.
 func warnRouteLocalnet(logger logr.Logger) {
 	interfaces, err := sysctl.RouteLocalnet(sysctl.Options{Logger: logger})
 	if err != nil {
-		logger.V(1).Info("Cannot tell whether route_localnet is set", "err", err.Error())
+		logger.V(1).Info("Cannot find out whether route_localnet is set", "err", err.Error())
 	}
 	for _, name := range interfaces {
 		logger.Info("Warning: route_localnet is set, so that neighbours on the network can reach what listens on 127.0.0.1 of this machine",

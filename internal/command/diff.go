@@ -19,13 +19,13 @@ import (
 func newDiff() *cobra.Command {
 	d := &diffCommand{}
 	cmd := &cobra.Command{
-		Use:   "diff --manifests FOLDER [--against FOLDER] | --config FILE",
+		Use:   "diff --manifests DIRECTORY [--against DIRECTORY] | --config FILE",
 		Short: "Say what other manifests, or another configuration, would change",
 		Long: `diff asks the proxy that runs on this node what it would change if it were given these
 manifests instead of what it follows now, or this configuration file: which frontends
 come, go and change, and how. Nothing is changed by it.
 
-With --against no proxy is asked: two folders are compared, as the proxy of --node
+With --against no proxy is asked: two directories are compared, as the proxy of --node
 would read them, with the configuration of --config.
 
 It ends with 0 if there is no difference, with 1 if there is one, and with 2 if there
@@ -50,8 +50,8 @@ is no answer.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&d.manifests, "manifests", "", "Folder, or file, of YAML or JSON manifests that the proxy might be given.")
-	flags.StringVar(&d.against, "against", "", "Folder, or file, of manifests to compare with, instead of asking the proxy.")
+	flags.StringVar(&d.manifests, "manifests", "", "Directory, or file, of YAML or JSON manifests that the proxy might be given.")
+	flags.StringVar(&d.against, "against", "", "Directory, or file, of manifests to compare with, instead of asking the proxy.")
 	flags.StringVar(&d.config, "config", "", "Configuration file that the proxy might be given or, with --against, has.")
 	flags.StringVar(&d.node, "node", "", "Name of the node to plan for, with --against. By default the name of this machine.")
 	flags.BoolVar(&d.json, "json", false, "Write the answer as JSON.")
@@ -74,16 +74,16 @@ func (d *diffCommand) write(w io.Writer, r *diff.Report) error {
 func (d *diffCommand) report(ctx context.Context, stderr io.Writer) (*diff.Report, error) {
 	switch {
 	case d.manifests == "" && (d.config == "" || d.against != ""):
-		return nil, errors.New("nothing to compare: set --manifests to a folder of manifests, or --config to a configuration file")
+		return nil, errors.New("nothing to compare: set --manifests to a directory of manifests, or --config to a configuration file")
 	case d.against != "":
-		return d.compareFolders(stderr)
+		return d.compareDirectories(stderr)
 	case d.node != "":
 		return nil, errors.New("--node is for --against: the proxy that is asked knows its node")
 	}
 	return d.ask(ctx)
 }
 
-// ask sends the files to the proxy: it may not be able to read them.
+// ask sends the contents of the files: the proxy may not be able to read them.
 func (d *diffCommand) ask(ctx context.Context) (*diff.Report, error) {
 	var p proposal
 	var err error
@@ -92,7 +92,7 @@ func (d *diffCommand) ask(ctx context.Context) (*diff.Report, error) {
 			return nil, fmt.Errorf("read the manifests: %w", err)
 		}
 		if p.Manifests == nil {
-			p.Manifests = []manifest.File{} // nothing at all is a proposal, too
+			p.Manifests = []manifest.File{} // no manifests at all is a proposal, too
 		}
 	}
 	if d.config != "" {
@@ -106,18 +106,18 @@ func (d *diffCommand) ask(ctx context.Context) (*diff.Report, error) {
 	return report, client.Post(ctx, diffPage, &p, report)
 }
 
-func (d *diffCommand) compareFolders(stderr io.Writer) (*diff.Report, error) {
+func (d *diffCommand) compareDirectories(stderr io.Writer) (*diff.Report, error) {
 	o := offline{flags: config.AddFlags(pflag.NewFlagSet("", pflag.ContinueOnError)), node: d.node}
 	o.flags.ConfigFile = d.config
 	s, err := o.settings(stderr)
 	if err != nil {
 		return nil, err
 	}
-	old, err := planFolder(d.against, s.Plan, stderr)
+	old, err := planManifests(d.against, s.Plan, stderr)
 	if err != nil {
 		return nil, err
 	}
-	new, err := planFolder(d.manifests, s.Plan, stderr)
+	new, err := planManifests(d.manifests, s.Plan, stderr)
 	if err != nil {
 		return nil, err
 	}

@@ -10,13 +10,13 @@ import (
 	"sluice/internal/printable"
 )
 
-// The exit codes of commands that ask a running proxy.
+// Exit codes of commands that ask a running proxy.
 const (
 	exitNo     = 1 // the answer is no
 	exitFailed = 2 // there is no answer
 )
 
-// exit ends the process with a code, and an error if there is one to tell.
+// exit ends the process with a code, and an error unless it is nil.
 type exit struct {
 	code int
 	err  error
@@ -31,7 +31,7 @@ func (e *exit) Error() string {
 
 func (e *exit) Unwrap() error { return e.err }
 
-// failed is the end of a command that got no answer.
+// failed turns an error into an exit without an answer.
 func failed(err error) error {
 	if err == nil {
 		return nil
@@ -39,7 +39,7 @@ func failed(err error) error {
 	return &exit{exitFailed, err}
 }
 
-// conclude tells of an error and returns the exit code.
+// conclude prints an error and returns the exit code.
 func conclude(err error, stderr io.Writer) int {
 	var e *exit
 	switch {
@@ -48,14 +48,14 @@ func conclude(err error, stderr io.Writer) int {
 	case !errors.As(err, &e):
 		fmt.Fprintf(stderr, "Error: %v\n", err)
 		return 1
-	case e.err != nil: // it may come from elsewhere
+	case e.err != nil: // may contain untrusted text
 		fmt.Fprintf(stderr, "Error: %s\n", printable.Escape(err.Error()))
 	}
 	return e.code
 }
 
-// asking makes a command one that asks a running proxy: whatever is wrong with
-// its command line, there is no answer.
+// asking makes a command that asks a running proxy exit with exitFailed if its
+// command line is wrong.
 func asking(cmd *cobra.Command) *cobra.Command {
 	check := cmd.Args
 	cmd.Args = func(cmd *cobra.Command, args []string) error { return failed(check(cmd, args)) }

@@ -6,13 +6,13 @@ import (
 	"sluice/internal/notify"
 )
 
-// reload asks those who read files to read them again.
+// reload requests that files be read again.
 type reload struct{ config, manifests notify.Signal }
 
 func newReload() reload { return reload{notify.NewSignal(), notify.NewSignal()} }
 
-// followHangups has the files read again on each SIGHUP, until ctx ends. They are
-// followed anyway; this is for those who want to be sure, and have a word on it.
+// followHangups requests that the files be read again on each SIGHUP, until ctx
+// ends. Changes are noticed anyway, but this way the result is always logged.
 func (p *proxy) followHangups(ctx context.Context) {
 	log := p.logger.WithName("reload")
 	for {
@@ -23,7 +23,7 @@ func (p *proxy) followHangups(ctx context.Context) {
 		}
 		file, manifests := p.options.flags.ConfigFile, p.options.manifests
 		if file == "" && manifests == "" {
-			log.Info("SIGHUP: there is nothing to read again, for there is no configuration file, and the API server tells of changes by itself")
+			log.Info("SIGHUP: there is nothing to read again: there is no configuration file, and changes at the API server are watched")
 			continue
 		}
 		log.Info("SIGHUP: reading files again", "config", file, "manifests", manifests)

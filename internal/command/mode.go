@@ -12,18 +12,18 @@ import (
 	"sluice/internal/telemetry"
 )
 
-// emptyMode returns what an empty mode means on this node. With manifests there
-// never was another kube-proxy to take the place of.
+// emptyMode returns what an empty mode means on this node. With manifests there is
+// no earlier kube-proxy to be compatible with.
 func emptyMode(manifests string) v1alpha1.ProxyMode {
 	return v1alpha1.ProxyMode(mode.Default(manifests != "").Name)
 }
 
-// errNoModeWorks means that no mode was chosen, and that there is none to choose.
+// errNoModeWorks means that no mode was chosen, and that none works.
 var errNoModeWorks = errors.New("no mode is set, and none works here")
 
-// chooseDataplane opens the dataplane of the mode. Where no mode is set and
-// upstream's choice cannot be used, the preferred mode takes its place. Reason is
-// why it is this mode, empty if it was chosen.
+// chooseDataplane opens the dataplane of the mode. If no mode is set and upstream's
+// default does not work, it falls back to the preferred mode. Reason is why this
+// mode was selected, empty if it was chosen.
 func (p *proxy) chooseDataplane(ctx context.Context, open func(dataplane.Mode) (dataplane.Dataplane, error)) (reason string, err error) {
 	first := p.settings.Mode
 	p.dataplane, err = open(first)
@@ -35,7 +35,7 @@ func (p *proxy) chooseDataplane(ctx context.Context, open func(dataplane.Mode) (
 	}
 	var busy *dataplane.BusyError
 	if first.Name == mode.Preferred().Name || ctx.Err() != nil || errors.As(err, &busy) {
-		return "", err // what is busy is so for a while only, and a mode is for long
+		return "", err // busy is temporary, and no reason for another mode
 	}
 	unusable := err
 	p.options.flags.EmptyMode = v1alpha1.ProxyMode(mode.Preferred().Name)
@@ -49,8 +49,8 @@ func (p *proxy) chooseDataplane(ctx context.Context, open func(dataplane.Mode) (
 	return p.modeReason(unusable), nil
 }
 
-// modeReason returns why the mode is this one, though none was chosen. Unusable is
-// why upstream's choice cannot be used.
+// modeReason returns why this mode was selected, though none was chosen. Unusable
+// is why upstream's default does not work.
 func (p *proxy) modeReason(unusable error) string {
 	usual, preferred := mode.Upstream().Name, mode.Preferred().Name
 	switch {
@@ -66,7 +66,7 @@ func (p *proxy) modeReason(unusable error) string {
 		usual, preferred, unusable, preferred)
 }
 
-// reportMode logs which mode it is and why, if none was chosen.
+// reportMode logs the mode and why it was selected, if it was not chosen.
 func (p *proxy) reportMode() {
 	if p.reason == "" {
 		return

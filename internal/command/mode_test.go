@@ -16,7 +16,7 @@ import (
 // idle is a dataplane that does nothing.
 type idle struct{ dataplane.Dataplane }
 
-func TestIPTablesThatCannotBeUsedIsReplacedWhereNobodyChoseIt(t *testing.T) {
+func TestDefaultModeFallsBackIfUnusable(t *testing.T) {
 	noTables, noNFT := errors.New("no tables"), errors.New("no nf_tables")
 	locked := errors.New("locked")
 	tests := []struct {

@@ -17,14 +17,14 @@ import (
 	"sluice/internal/source/manifest"
 )
 
-// offline is what a command is told that plans without a running proxy.
+// offline has the options of commands that plan without a running proxy.
 type offline struct {
 	flags *config.Flags
 	mode  string
 	node  string
 }
 
-// decisive are the flags of the proxy that have a part in its rules.
+// decisive are the flags of the proxy that affect its rules.
 var decisive = map[string]bool{
 	"config": true, "bind-address": true, "cluster-cidr": true, "conntrack-tcp-be-liberal": true,
 	"detect-local-mode": true, "feature-gates": true, "hostname-override": true, "iptables-localhost-nodeports": true,
@@ -32,8 +32,8 @@ var decisive = map[string]bool{
 	"pod-bridge-interface": true, "pod-interface-name-prefix": true, "proxy-mode": true,
 }
 
-// addFlags adds all flags of the proxy, so that its command line can be used as
-// it is, and shows those that matter.
+// addFlags adds all flags of the proxy, so that its command line can be used
+// unchanged, and shows those that matter.
 func (o *offline) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.mode, "mode", "", "Mode of the proxy, whatever the configuration says: "+mode.Names()+".")
 	flags.StringVar(&o.node, "node", "", "Name of the node to plan for. By default as for the proxy: --hostname-override, or the name of this machine.")
@@ -45,7 +45,7 @@ func (o *offline) addFlags(flags *pflag.FlagSet) {
 	})
 }
 
-// settings are those of the proxy with these flags. Warnings are told.
+// settings resolves the flags, and prints warnings.
 func (o *offline) settings(stderr io.Writer) (*config.Settings, error) {
 	c, problems, err := o.flags.Load()
 	if err != nil {
@@ -55,7 +55,7 @@ func (o *offline) settings(stderr io.Writer) (*config.Settings, error) {
 		c.Mode = v1alpha1.ProxyMode(o.mode)
 	}
 	if c.Mode == "" && o.flags.ConfigFile != "" {
-		tell(stderr, "Note: "+o.flags.ConfigFile+" sets no mode: this is for "+mode.Preferred().Name+", as of a proxy with --manifests. On a node with an API server, it means "+mode.Upstream().Name+" where that is installed (set the mode in the file)")
+		printLine(stderr, "Note: "+o.flags.ConfigFile+" sets no mode: this is for "+mode.Preferred().Name+", as of a proxy with --manifests. On a node with an API server, it means "+mode.Upstream().Name+" where that is installed (set the mode in the file)")
 	}
 	s, err := config.Resolve(c, v1alpha1.ProxyMode(mode.Preferred().Name))
 	if err != nil {
@@ -69,21 +69,20 @@ func (o *offline) settings(stderr io.Writer) (*config.Settings, error) {
 		return nil, err
 	}
 	for _, w := range append(problems, s.Warnings...) {
-		tell(stderr, "Warning: "+w.String())
+		printLine(stderr, "Warning: "+w.String())
 	}
 	return s, nil
 }
 
-// planned is a folder of manifests, and what the proxy of a node would make of
-// it.
+// planned is what the proxy of a node would plan for manifests.
 type planned struct {
 	desired  *plan.Desired
 	problems []string
 }
 
-// planFolder plans what a path holds. What is known of the machine is what its
-// Node says.
-func planFolder(path string, cfg plan.Config, stderr io.Writer) (*planned, error) {
+// planManifests plans the manifests at a path. The machine is known from its Node
+// only.
+func planManifests(path string, cfg plan.Config, stderr io.Writer) (*planned, error) {
 	content, err := manifest.Load(path, cfg.NodeName)
 	if err != nil {
 		return nil, fmt.Errorf("read the manifests: %w", err)
@@ -93,7 +92,7 @@ func planFolder(path string, cfg plan.Config, stderr io.Writer) (*planned, error
 	if node := state.Node(); node != nil {
 		state.Apply(&model.Dirty{}, model.SetHostIPs{IPs: node.IPs})
 	} else {
-		tell(stderr, fmt.Sprintf("Note: no Node named %q is in %s: node ports have no addresses, pods cannot be told by the node's pod CIDRs, and hints for zones are not followed (add the Node, or choose another by --node)",
+		printLine(stderr, fmt.Sprintf("Note: no Node named %q is in %s: node ports have no addresses, pods cannot be recognised by the node's pod CIDRs, and hints for zones are not followed (add the Node, or choose another by --node)",
 			cfg.NodeName, path))
 	}
 	desired := planAll(cfg, state)
@@ -107,8 +106,8 @@ func planAll(cfg plan.Config, state *model.State) *plan.Desired {
 	return planner.Desired()
 }
 
-// problemsOf is what is wrong with manifests: what was found when they were
-// read, with its place, and what was found when they were planned.
+// problemsOf returns the problems of manifests: those found when they were read,
+// with file and line, and those found when they were planned.
 func problemsOf(content *manifest.Content, desired *plan.Desired) []string {
 	var out []string
 	read := map[model.Problem]bool{}
@@ -124,7 +123,7 @@ func problemsOf(content *manifest.Content, desired *plan.Desired) []string {
 	return out
 }
 
-// tell writes a line for people.
-func tell(w io.Writer, line string) {
-	_, _ = fmt.Fprintln(w, printable.Escape(line)) // there is nobody else to tell
+// printLine prints a line for people.
+func printLine(w io.Writer, line string) {
+	_, _ = fmt.Fprintln(w, printable.Escape(line)) // there is nowhere to report an error
 }

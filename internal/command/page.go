@@ -15,11 +15,11 @@ import (
 	"sluice/internal/web"
 )
 
-// pageOptions say who is shown the page for browsers.
+// pageOptions configures the page for browsers.
 type pageOptions struct {
 	on bool
-	// address is one of its own. Without, the page is on the metrics server, for
-	// those who come to a loopback address of it.
+	// address is the page's own. Without one the page is on the metrics server, for
+	// requests to a loopback address.
 	address string
 }
 
@@ -30,7 +30,7 @@ func (o *pageOptions) addFlags(flags *pflag.FlagSet) {
 		"Address and port of its own for the page. It has no log-in. If this is empty, the page is at / of --metrics-bind-address, and only on its loopback address.")
 }
 
-// own is the address of the page's own, invalid if it has none.
+// own returns the page's own address, invalid if it has none.
 func (o *pageOptions) own(metrics netip.AddrPort) (netip.AddrPort, error) {
 	if !o.on || o.address == "" {
 		return netip.AddrPort{}, nil
@@ -45,7 +45,7 @@ func (o *pageOptions) own(metrics netip.AddrPort) (netip.AddrPort, error) {
 	return at, nil
 }
 
-// page is what browsers are shown.
+// page returns the handler of the page.
 func (p *proxy) page() *web.Handler {
 	return web.New(web.Options{
 		Engine:  p.engine,
@@ -57,7 +57,7 @@ func (p *proxy) page() *web.Handler {
 	})
 }
 
-// What one client may use of the page, and when to try again to listen for it.
+// Limits of one client of the page, and the pause between attempts to listen.
 const (
 	pageHeaderTimeout  = 5 * time.Second
 	pageRequestTimeout = 10 * time.Second
@@ -65,10 +65,10 @@ const (
 	pageIdleTimeout    = 2 * time.Minute
 	pageHeaderBytes    = 16 << 10
 	pageRetry          = 5 * time.Second
-	pageGrace          = 2 * time.Second // for answers under way at the end
+	pageGrace          = 2 * time.Second // for answers in flight at shutdown
 )
 
-// servePage serves the page on the address of its own until ctx ends, if it has one.
+// servePage serves the page on its own address until ctx ends, if it has one.
 func (p *proxy) servePage(ctx context.Context) error {
 	log := p.logger.WithName("page")
 	at, err := p.options.page.own(p.settings.Serving.Metrics)
@@ -83,7 +83,7 @@ func (p *proxy) servePage(ctx context.Context) error {
 		return nil
 	}
 	if !at.Addr().IsLoopback() {
-		log.Info("Warning: whoever can reach the page's address sees the Services and endpoints of the cluster",
+		log.Info("Warning: anyone who can reach the page's address can see the Services and endpoints of the cluster",
 			"address", at.String(), "remedy", "choose a loopback address by --page-bind-address, and reach it by kubectl port-forward or ssh -L")
 	}
 	listen := httpserver.Listener(!p.settings.Plan.NoIPv6)
@@ -109,8 +109,8 @@ func (p *proxy) servePage(ctx context.Context) error {
 	})
 }
 
-// hosts are the names by which browsers may ask for pages: those of the node, and that
-// of the API server, under which it forwards requests to nodes and pods.
+// hosts are the host names under which browsers may request the page: those of the
+// node, and that of the API server, which forwards requests to nodes and pods.
 func (p *proxy) hosts() []string {
 	names := []string{p.settings.Plan.NodeName}
 	if name, err := os.Hostname(); err == nil {
@@ -122,5 +122,5 @@ func (p *proxy) hosts() []string {
 	return names
 }
 
-// hasLoopback tells whether who listens on an address listens on loopback too.
+// hasLoopback reports whether listening on an address includes loopback.
 func hasLoopback(at netip.Addr) bool { return at.IsLoopback() || at.IsUnspecified() }

@@ -12,7 +12,7 @@ import (
 )
 
 // Requests that the API server forwards come by its name.
-func TestPagesAreShownByTheNamesOfTheNodeAndTheAPIServer(t *testing.T) {
+func TestPageAcceptsHostsOfNodeAndAPIServer(t *testing.T) {
 	client, err := kubernetes.NewClient(componentconfig.ClientConnectionConfiguration{}, "https://api.example:6443", "test")
 	if err != nil {
 		t.Fatal(err)

@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// mostPreviewBytes bounds the files of a preview, and mostPreviewBody the
-	// question that holds them in base64.
+	// mostPreviewBytes limits the files of a preview, and mostPreviewBody the request
+	// that contains them in base64.
 	mostPreviewBytes = 64 << 20
 	mostPreviewBody  = mostPreviewBytes/3*4 + mostPreviewBytes/64
 )
 
-// proposal is what the proxy might be given: other manifests, another
-// configuration file, or both. What is absent stays as it is.
+// proposal is what the proxy might be given: other manifests, another configuration
+// file, or both. What is absent stays as it is.
 type proposal struct {
 	Manifests []manifest.File `json:"manifests"`
 	Config    []byte          `json:"config"`
@@ -33,11 +33,11 @@ type proposal struct {
 
 var errNotSynced = errors.New("the proxy does not know yet what there is, it waits for its sources: ask again later")
 
-// previewer says what a proposal would change. It changes nothing, and works on
-// copies: the proxy goes on meanwhile.
+// previewer computes what a proposal would change. It works on copies and does not
+// block the proxy.
 type previewer struct {
 	*proxy
-	// mu has one worked out at a time: each takes memory for a plan.
+	// mu allows one preview at a time: each takes memory for a plan.
 	mu sync.Mutex
 }
 
@@ -69,7 +69,7 @@ func (p *previewer) preview(_ context.Context, new *proposal) (*diff.Report, err
 	return report, nil
 }
 
-// configured are the settings that would be in force under another configuration
+// configured returns the settings that would be in force with another configuration
 // file, and what it changes; without one, those in force.
 func (p *previewer) configured(file []byte) (*config.Settings, []diff.Change, error) {
 	inForce := p.servers.settings.Load()
@@ -97,7 +97,7 @@ func (p *previewer) configured(file []byte) (*config.Settings, []diff.Change, er
 	return &later, out, nil
 }
 
-// present is what is known now and what is planned from it, to keep.
+// present returns copies of the state and of what is planned from it.
 func (p *previewer) present() (state *model.State, now *plan.Desired) {
 	p.engine.Inspect(func(v engine.View) {
 		state = v.State.Clone()
@@ -110,9 +110,9 @@ func (p *previewer) present() (state *model.State, now *plan.Desired) {
 	return state, now
 }
 
-// given is what would be known with these manifests. The machine stays what it
-// is. So do the Node and the service CIDRs of a proxy that has them from an API
-// server, unless there are others among the manifests.
+// given returns the state with these manifests. The machine stays as it is. So do
+// the Node and the service CIDRs if they are from an API server, unless the
+// manifests have others.
 func (p *previewer) given(content *manifest.Content, now *model.State) *model.State {
 	state, dirty := model.NewState(), &model.Dirty{}
 	state.Apply(dirty, content.Events...)

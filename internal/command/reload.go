@@ -13,11 +13,11 @@ import (
 	"sluice/internal/config"
 )
 
-// errRestart ends the process of an administrator who wants that.
+// errRestart ends the process if --exit-on-config-change is set.
 var errRestart = errors.New("the configuration changed in a way that needs a restart, and --exit-on-config-change is set")
 
-// followConfig puts a changed configuration file into force without touching
-// traffic. What needs another process is told, and stays as it is.
+// followConfig applies a changed configuration file without affecting traffic. What
+// needs a restart is logged and stays as it is.
 func (p *proxy) followConfig(ctx context.Context) error {
 	log := p.logger.WithName("config")
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -27,7 +27,7 @@ func (p *proxy) followConfig(ctx context.Context) error {
 		Clock:  p.clock,
 		Reload: p.reload.config,
 		Changed: func(u *config.Update) {
-			tellUpdate(log, u)
+			logUpdate(log, u)
 			if len(u.Restart) > 0 && p.options.exitOnConfigChange {
 				cancel(errRestart)
 				return
@@ -41,8 +41,8 @@ func (p *proxy) followConfig(ctx context.Context) error {
 	return err
 }
 
-// tellUpdate says what becomes of a changed file.
-func tellUpdate(log logr.Logger, u *config.Update) {
+// logUpdate logs what a changed file changes.
+func logUpdate(log logr.Logger, u *config.Update) {
 	for _, c := range u.Live {
 		log.Info("Configuration changed", "change", c.String())
 	}
@@ -54,7 +54,7 @@ func tellUpdate(log logr.Logger, u *config.Update) {
 	}
 }
 
-// reconfigure puts settings into force.
+// reconfigure applies settings.
 func (p *proxy) reconfigure(s *config.Settings) {
 	tune(p.logger, s)
 	p.engine.SetPlanConfig(s.Plan)
@@ -62,12 +62,11 @@ func (p *proxy) reconfigure(s *config.Settings) {
 	p.servers.set(s)
 	logging := &s.Configuration.Logging
 	if err := setVerbosity(uint32(logging.Verbosity), logsapi.VModuleConfigurationPflag(&logging.VModule).String()); err != nil {
-		p.logger.Error(err, "The log goes on as before")
+		p.logger.Error(err, "The verbosity of the log stays as it was")
 	}
 }
 
-// setVerbosity changes how much is logged. klog offers no other way than its
-// flags.
+// setVerbosity changes how much is logged. klog can only do that by its flags.
 func setVerbosity(level uint32, vmodule string) error {
 	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(flags)

@@ -13,16 +13,16 @@ import (
 func newRender() *cobra.Command {
 	r := &renderCommand{}
 	cmd := &cobra.Command{
-		Use:   "render --manifests FOLDER [--mode MODE] [--node NAME] [--family FAMILY]",
-		Short: "Print the rules for a folder of manifests",
-		Long: `render prints the complete rules that the proxy of a node would make for a folder of
+		Use:   "render --manifests DIRECTORY [--mode MODE] [--node NAME] [--family FAMILY]",
+		Short: "Print the rules for a directory of manifests",
+		Long: `render prints the complete rules that the proxy of a node would make for a directory of
 manifests, in the form in which nft lists them, or in which iptables takes them. It
 does not touch the machine, and needs no rights.
 
-Of the machine it knows what the Node of that name in the folder says. It takes the
+Of the machine it knows what the Node of that name in the directory says. It takes the
 flags of the proxy.
 
-It ends with 0, with 1 if something is wrong with the manifests, which it tells on
+It ends with 0, with 1 if something is wrong with the manifests, which it reports on
 standard error, and with 2 if it cannot print the rules.`,
 		Example: `  kube-proxy render --manifests cluster/ --node worker-1 --cluster-cidr 10.244.0.0/16
   kube-proxy render --manifests cluster/ --node worker-1 --mode iptables --family ipv4`,
@@ -31,7 +31,7 @@ standard error, and with 2 if it cannot print the rules.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&r.manifests, "manifests", "", "Folder, or file, of YAML or JSON manifests.")
+	flags.StringVar(&r.manifests, "manifests", "", "Directory, or file, of YAML or JSON manifests.")
 	flags.StringVar(&r.family, "family", "", "Print the rules of one family only: ipv4 or ipv6.")
 	r.addFlags(flags)
 	return asking(cmd)
@@ -44,7 +44,7 @@ type renderCommand struct {
 
 func (r *renderCommand) run(stdout, stderr io.Writer) error {
 	if r.manifests == "" {
-		return failed(errors.New("nothing to render: set --manifests to a folder of manifests"))
+		return failed(errors.New("nothing to render: set --manifests to a directory of manifests"))
 	}
 	families, err := familiesOf(r.family)
 	if err != nil {
@@ -57,7 +57,7 @@ func (r *renderCommand) run(stdout, stderr io.Writer) error {
 	if s.Mode.Render == nil {
 		return failed(fmt.Errorf("mode %s has no rules to print", s.Mode.Name))
 	}
-	p, err := planFolder(r.manifests, s.Plan, stderr)
+	p, err := planManifests(r.manifests, s.Plan, stderr)
 	if err != nil {
 		return failed(err)
 	}
@@ -65,7 +65,7 @@ func (r *renderCommand) run(stdout, stderr io.Writer) error {
 		return failed(fmt.Errorf("write the rules: %w", err))
 	}
 	for _, problem := range p.problems {
-		tell(stderr, "Problem: "+problem)
+		printLine(stderr, "Problem: "+problem)
 	}
 	if len(p.problems) > 0 {
 		return &exit{code: exitNo}

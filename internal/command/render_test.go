@@ -21,13 +21,13 @@ const (
 
 func folderWith(t *testing.T, files map[string]string) string {
 	t.Helper()
-	folder := t.TempDir()
+	dir := t.TempDir()
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return folder
+	return dir
 }
 
 func TestRenderAndDiffWithoutAProxy(t *testing.T) {
@@ -54,8 +54,8 @@ func TestRenderAndDiffWithoutAProxy(t *testing.T) {
 		{"no such Node", "render --cluster-cidr 10.0.0.0/8 --node n1 --manifests " + nodeless, 0, "table ip sluice", `no Node named "n1"`},
 		{"a warning", "render --node n1 --manifests " + good, 0, "table ip sluice", "Warning: KubeProxyConfiguration: clusterCIDR"},
 		{"a bad document", "render --cluster-cidr 10.0.0.0/8 --node n1 --manifests " + bad, 1, "192.0.2.1", "Problem: bad.yaml: document 1"},
-		{"no folder", "render", 2, "", "set --manifests"},
-		{"a folder that is not there", "render --node n1 --cluster-cidr 10.0.0.0/8 --manifests /nonexistent", 2, "", "read the manifests"},
+		{"no directory", "render", 2, "", "set --manifests"},
+		{"a directory that does not exist", "render --node n1 --cluster-cidr 10.0.0.0/8 --manifests /nonexistent", 2, "", "read the manifests"},
 		{"no family", "render --family ipx --manifests " + good, 2, "", `"ipx" is no family`},
 		{"no mode", "render --mode ebpf --manifests " + good, 2, "", `"ebpf" is not available`},
 		{"no difference", "diff --config " + config + " --node n1 --manifests " + good + " --against " + good, 0, "No difference.", ""},
@@ -66,7 +66,7 @@ func TestRenderAndDiffWithoutAProxy(t *testing.T) {
 		{"a problem in a difference", "diff --config " + config + " --node n1 --manifests " + bad + " --against " + good, 0, "! bad.yaml: document 1", ""},
 		{"nothing to compare", "diff", 2, "", "nothing to compare"},
 		{"nothing to compare with", "diff --against " + good, 2, "", "nothing to compare"},
-		{"a folder to compare with that is not there", "diff --config " + config + " --node n1 --against /nonexistent --manifests " + good, 2, "", "read the manifests"},
+		{"a directory to compare with that does not exist", "diff --config " + config + " --node n1 --against /nonexistent --manifests " + good, 2, "", "read the manifests"},
 		{"the proxy knows its node", "diff --node n1 --manifests " + good, 2, "", "--node is for --against"},
 		{"no proxy", "diff --control-socket /nonexistent/s --manifests " + good, 2, "", "no proxy answers on"},
 	}
@@ -86,16 +86,16 @@ func TestRenderAndDiffWithoutAProxy(t *testing.T) {
 	}
 }
 
-// A folder without a Node means no Node to a proxy that is fed by folders, and
-// says nothing of the Node to one that has it from an API server.
-func TestANodeThatTheManifestsLackIsTheProxysOwn(t *testing.T) {
+// Manifests without a Node mean no Node to a proxy with --manifests, and
+// say nothing of the Node to one that has it from an API server.
+func TestPreviewKeepsTheNodeOfTheAPIServer(t *testing.T) {
 	now := model.NewState()
 	own := &model.Node{Name: "n1"}
 	addresses := []netip.Addr{netip.MustParseAddr("192.0.2.7")}
 	cidr := &model.ServiceCIDR{Name: "kubernetes"}
 	now.Apply(&model.Dirty{}, model.SetNode{Node: own}, model.SetHostIPs{IPs: addresses}, model.SetServiceCIDR{ServiceCIDR: cidr},
 		model.SetService{Service: &model.Service{Name: model.Name{Name: "old"}}})
-	fromFolder := &previewer{proxy: &proxy{}}
+	withManifests := &previewer{proxy: &proxy{}}
 	fromServer := &previewer{proxy: &proxy{client: struct{ clientset.Interface }{}}}
 	tests := []struct {
 		name  string
@@ -104,8 +104,8 @@ func TestANodeThatTheManifestsLackIsTheProxysOwn(t *testing.T) {
 		want  string // the Node's address
 		cidrs int
 	}{
-		{"folders, without a Node", fromFolder, webManifest, "none", 0},
-		{"folders, with a Node", fromFolder, nodeManifest, "192.0.2.1", 0},
+		{"manifests, without a Node", withManifests, webManifest, "none", 0},
+		{"manifests, with a Node", withManifests, nodeManifest, "192.0.2.1", 0},
 		{"API server, without a Node", fromServer, webManifest, "own", 1},
 		{"API server, with a Node", fromServer, nodeManifest, "192.0.2.1", 1},
 	}

@@ -32,16 +32,16 @@ import (
 	"sluice/internal/telemetry/perservice"
 )
 
-// source hands what it finds out to a sink until its context ends.
+// source passes what it finds to a sink until its context ends.
 type source interface {
 	Run(context.Context, model.Sink) error
 }
 
-// proxy is all that runs in the process, put together.
+// proxy is everything that runs in the process.
 type proxy struct {
 	options  *options
-	settings *config.Settings // those that it began with
-	// reason is why the mode is what it is, empty if it was chosen.
+	settings *config.Settings // at start
+	// reason is why the mode was selected, empty if it was chosen.
 	reason string
 	logger logr.Logger
 	clock  clock.WithTickerAndDelayedExecution
@@ -65,13 +65,13 @@ type proxy struct {
 	history     *status.History
 	neighbours  *coexist.Watcher // nil if the mode is one of iptables
 
-	// reload asks those who read files to read them again.
+	// reload requests that files be read again.
 	reload reload
-	// programmed is closed when the kernel was programmed for the first time.
+	// programmed is closed once the kernel has been programmed.
 	programmed chan struct{}
 }
 
-// serve runs the proxy until ctx ends, and leaves the kernel as it is then.
+// serve runs the proxy until ctx ends. The rules stay in the kernel.
 func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o *options) (err error) {
 	p := &proxy{options: o, settings: settings, logger: logger, clock: clock.RealClock{}, reload: newReload(), programmed: make(chan struct{})}
 	ctx, cancel := context.WithCancel(ctx)
@@ -92,7 +92,7 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 	lock, err := p.acquireInstanceLock(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil // asked to end while it waited
+			return nil // shut down while it waited
 		}
 		return err
 	}
@@ -112,32 +112,32 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 	return nil
 }
 
-// learnNode adds to the settings what follows from the node and not from the
+// learnNode adds to the settings what depends on the node and not on the
 // configuration.
 func (p *proxy) learnNode(ctx context.Context) {
 	cfg := &p.settings.Plan
-	cfg.RequireNode = p.client != nil // in a folder of manifests it may be missing
+	cfg.RequireNode = p.client != nil // among manifests it may be missing
 	if reason := lacksIPv6(ctx, p.logger.WithName("host"), p.dataplane); reason != "" {
 		cfg.NoIPv6 = true
 		p.logger.Info("This node does IPv4 only: what Services have of IPv6 is not served here", "reason", reason)
 	}
 }
 
-// connect makes the client of the API server, unless manifests take its place.
+// connect creates the client of the API server, unless there are manifests.
 func (p *proxy) connect(ctx context.Context) (err error) {
 	if p.options.manifests != "" {
 		p.recorder = telemetry.LogRecorder(p.logger.WithName("events"))
 		return nil
 	}
 	if p.client, err = kubernetes.NewClient(p.settings.Client.Connection, p.settings.Client.Master, userAgent(p.options.version.build())); err != nil {
-		return fmt.Errorf("connect to the API server: %w; to run without one, set --manifests to a folder of manifests", err)
+		return fmt.Errorf("connect to the API server: %w; to run without one, set --manifests to a directory of manifests", err)
 	}
 	p.recorder, err = telemetry.NewAPIRecorder(ctx, p.client, p.uid)
 	return err
 }
 
-// uid is the UID of an object that there are Events on. Those on Nodes need none,
-// and some of them come before there is an engine.
+// uid returns the UID of the object of an Event. Nodes need none, and some of their
+// Events come before there is an engine.
 func (p *proxy) uid(about telemetry.Object) (uid types.UID) {
 	if about.Kind == "Node" {
 		return ""
@@ -146,7 +146,7 @@ func (p *proxy) uid(about telemetry.Object) (uid types.UID) {
 	return uid
 }
 
-// uidIn is the UID that a State has of an object, empty if it has none.
+// uidIn returns the UID of an object in a State, "" if it is not there.
 func uidIn(state *model.State, about telemetry.Object) string {
 	name := model.Name{Namespace: about.Namespace, Name: about.Name}
 	switch about.Kind {
@@ -162,7 +162,7 @@ func uidIn(state *model.State, about telemetry.Object) string {
 	return ""
 }
 
-// assemble makes the engine and everything that observes it.
+// assemble creates the engine and everything that observes it.
 func (p *proxy) assemble() (err error) {
 	if p.client != nil {
 		p.cluster = kubernetes.New(kubernetes.Options{
@@ -181,7 +181,7 @@ func (p *proxy) assemble() (err error) {
 	if p.settings.Serving.ShowHiddenMetrics {
 		metrics.SetShowHidden()
 	}
-	// Histograms are what the gate says when they are registered.
+	// The feature gate must be applied before histograms are registered.
 	metricsfeatures.ApplyFeatureGates(p.settings.Features)
 	p.registry = telemetry.ProcessRegistry()
 	p.settings.Features.AddMetrics()
@@ -278,20 +278,20 @@ func (p *proxy) sources() map[string]source {
 	return sources
 }
 
-// tune makes the settings of the kernel, and learns from it what depends on those
-// that others made. What cannot be done is no reason not to serve.
+// tune applies the sysctls, and reads those that others may have set. A failure is
+// no reason not to serve.
 func tune(logger logr.Logger, s *config.Settings) {
 	initialize(logger, s)
 	o := sysctl.Options{Logger: logger.WithName("host")}
 	if err := sysctl.SetOOMScore(o, s.OOMScoreAdj); err != nil {
 		untuned(logger, err)
 	}
-	if sysctl.TCPIsLiberal(o) { // somebody else may have made it so
+	if sysctl.TCPIsLiberal(o) { // another program may have set it
 		s.Plan.DropInvalid = false
 	}
 }
 
-// initialize makes the settings that need more rights than the proxy has when
+// initialize applies the sysctls that need more privileges than the proxy has while
 // it serves.
 func initialize(logger logr.Logger, s *config.Settings) {
 	for _, err := range sysctl.Apply(sysctl.Options{Conntrack: s.Conntrack, Logger: logger.WithName("host")}) {

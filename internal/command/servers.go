@@ -16,8 +16,8 @@ import (
 	"sluice/internal/web"
 )
 
-// servers are the HTTP servers of the process. They can be moved to other
-// addresses while it runs.
+// servers are the HTTP servers of the process. Their addresses can change while it
+// runs.
 type servers struct {
 	proxy *proxy
 	page  *web.Handler // nil for none
@@ -25,7 +25,7 @@ type servers struct {
 	settings atomic.Pointer[config.Settings]
 
 	mu      sync.Mutex
-	changed chan struct{} // closed when the servers must begin anew
+	changed chan struct{} // closed when the servers must restart
 }
 
 func newServers(p *proxy) *servers {
@@ -37,7 +37,7 @@ func newServers(p *proxy) *servers {
 	return s
 }
 
-// set puts other settings into force.
+// set applies other settings.
 func (s *servers) set(settings *config.Settings) {
 	old := s.settings.Swap(settings)
 	if old.Serving == settings.Serving {

@@ -10,11 +10,11 @@ import (
 	"sluice/internal/telemetry/perservice"
 )
 
-// mostServices is how many Services have metrics of their own, unless somebody
-// says otherwise: about 4 series each, and half a kilobyte of memory.
+// mostServices is the default limit of Services with metrics of their own: about 4
+// series each, and half a kilobyte of memory.
 const mostServices = 20_000
 
-// serviceMetrics is what is wanted of the metrics of single Services.
+// serviceMetrics configures the metrics of single Services.
 type serviceMetrics struct {
 	on    bool
 	limit uint
@@ -27,7 +27,7 @@ func (m *serviceMetrics) addFlags(flags *pflag.FlagSet) {
 		"How many Services have metrics of their own at most. The others are summed up under the name _other_.")
 }
 
-// newCollector returns what keeps the metrics of single Services.
+// newCollector returns the collector of metrics of single Services.
 func (p *proxy) newCollector() *perservice.Collector {
 	return perservice.New(perservice.Options{
 		Off:     !p.options.serviceMetrics.on,

@@ -15,7 +15,7 @@ import (
 	"sluice/internal/status"
 )
 
-// statusEvery is how often --watch looks.
+// statusEvery is the period of --watch.
 const statusEvery = time.Second
 
 func newStatus() *cobra.Command {
@@ -79,8 +79,8 @@ func (s *statusCommand) write(r *status.Report) error {
 	return status.Write(s.out, r)
 }
 
-// follow shows the status again and again. A proxy that does not answer may be
-// about to start.
+// follow shows the status repeatedly. If the proxy does not answer it may be
+// starting.
 func (s *statusCommand) follow(ctx context.Context) error {
 	tick := time.NewTicker(statusEvery)
 	defer tick.Stop()
@@ -109,8 +109,8 @@ func (s *statusCommand) follow(ctx context.Context) error {
 	}
 }
 
-// between is what is written before each status: on a terminal it takes the
-// place of the one before, elsewhere it follows after an empty line.
+// between is written before each status: on a terminal it clears the previous one,
+// elsewhere it is an empty line.
 func (s *statusCommand) between() string {
 	switch {
 	case s.json:

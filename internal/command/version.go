@@ -14,14 +14,14 @@ import (
 	apiversion "k8s.io/apimachinery/pkg/version"
 )
 
-// kubernetesVersion is the release of Kubernetes whose kube-proxy this one stands
-// in for. A test holds it against the modules of that release in go.mod.
+// kubernetesVersion is the release of Kubernetes whose kube-proxy this one
+// replaces. A test compares it with the modules of that release in go.mod.
 const kubernetesVersion = "v1.37.2"
 
-// release is the version that the Makefile builds in.
+// release is the version, set by the Makefile.
 var release string
 
-// version is the release of Sluice, or what the Go tool knows of a binary that was
+// version returns the release of Sluice, or the build information if the binary was
 // not built by the Makefile.
 func version() string {
 	if release != "" {
@@ -33,13 +33,12 @@ func version() string {
 	return "unknown"
 }
 
-// gitVersion is what the cluster is told: the version of Kubernetes, so that
-// whoever compares the versions of components finds what it expects, with our own
-// as build metadata, which has no part in such comparisons.
+// gitVersion is the version reported to the cluster: that of Kubernetes, so that
+// version skew checks work, with our own as build metadata, which they ignore.
 func gitVersion() string { return kubernetesVersion + "+sluice." + metadata(version()) }
 
-// metadata makes build metadata of a version, as semantic versioning allows it:
-// identifiers of letters, digits and hyphens with dots between them.
+// metadata turns a version into build metadata of semantic versioning: identifiers
+// of letters, digits and hyphens, separated by dots.
 func metadata(version string) string {
 	allowed := func(r rune) rune {
 		switch {
@@ -58,7 +57,7 @@ func metadata(version string) string {
 	return strings.Join(words, ".")
 }
 
-// build is what is known of this binary, as all Kubernetes components tell it.
+// build returns the build information, in the form of all Kubernetes components.
 // What is not known is empty.
 func build() apiversion.Info {
 	info := apiversion.Info{
@@ -76,8 +75,8 @@ func build() apiversion.Info {
 	return info
 }
 
-// userAgent is how the API server's logs name this binary, in the form that all
-// Kubernetes components have.
+// userAgent returns the user agent for the API server, in the form of all
+// Kubernetes components.
 func userAgent(info apiversion.Info) string {
 	commit := info.GitCommit
 	if commit == "" {
@@ -86,8 +85,8 @@ func userAgent(info apiversion.Info) string {
 	return fmt.Sprintf("kube-proxy/%s (%s) sluice/%s", info.GitVersion, info.Platform, commit[:min(7, len(commit))])
 }
 
-// addRevision tells what the binary was built from. The time is that of the
-// revision, so that whoever builds it again gets the same.
+// addRevision adds the revision that the binary was built from. The time is that of
+// the revision, so that builds are reproducible.
 func addRevision(info *apiversion.Info, settings []debug.BuildSetting) {
 	for _, s := range settings {
 		switch s.Key {
@@ -102,11 +101,11 @@ func addRevision(info *apiversion.Info, settings []debug.BuildSetting) {
 }
 
 // versionFlag is --version, as in all Kubernetes components: "true", "false" or
-// "raw", "true" without a value; or a version to report instead of the own one, as
-// vendors do, of the same release of Kubernetes.
+// "raw", "true" without a value; or a version to report instead, as vendors do, of
+// the same release of Kubernetes.
 type versionFlag struct {
 	print    string // "true", "false" or "raw"
-	reported string // empty for the own one
+	reported string // empty for version()
 }
 
 func addVersionFlag(flags *pflag.FlagSet, v *versionFlag) {
@@ -154,7 +153,7 @@ func (v *versionFlag) setReported(text string) error {
 	return nil
 }
 
-// build is that of the binary, under the version to report.
+// build returns the build information, with the version to report.
 func (v *versionFlag) build() apiversion.Info {
 	info := build()
 	if v.reported != "" {
@@ -163,7 +162,7 @@ func (v *versionFlag) build() apiversion.Info {
 	return info
 }
 
-// wanted is whether to print the version instead of running.
+// wanted reports whether to print the version instead of running.
 func (v *versionFlag) wanted() bool { return v.print != "false" }
 
 func (v *versionFlag) write(to io.Writer) (err error) {

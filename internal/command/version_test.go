@@ -11,7 +11,7 @@ import (
 	apiversion "k8s.io/apimachinery/pkg/version"
 )
 
-func TestRawVersionSaysWhatTheBinaryWasBuiltFrom(t *testing.T) {
+func TestRawVersionHasBuildInfo(t *testing.T) {
 	tests := []struct {
 		name string
 		in   []debug.BuildSetting
@@ -40,7 +40,7 @@ func TestRawVersionSaysWhatTheBinaryWasBuiltFrom(t *testing.T) {
 // semanticVersion is a release with build metadata, as semver.org defines it.
 var semanticVersion = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*$`)
 
-func TestClustersAreToldTheVersionOfKubernetesWithOurOwnAsMetadata(t *testing.T) {
+func TestGitVersionHasOurVersionAsMetadata(t *testing.T) {
 	tests := []struct{ name, release, want string }{
 		{"a release", "v1.2.3", kubernetesVersion + "+sluice.1.2.3"},
 		{"commits after a release", "v0.12.1-5-gc0ffee-dirty", kubernetesVersion + "+sluice.0.12.1-5-gc0ffee-dirty"},
@@ -57,7 +57,7 @@ func TestClustersAreToldTheVersionOfKubernetesWithOurOwnAsMetadata(t *testing.T)
 			release = test.release
 			got := build()
 			if got.GitVersion != test.want || got.Major != "1" || got.Minor != "37" {
-				t.Errorf("release %s is told as %#v, want version %s", test.release, got, test.want)
+				t.Errorf("release %s is reported as %#v, want version %s", test.release, got, test.want)
 			}
 			if !semanticVersion.MatchString(got.GitVersion) {
 				t.Errorf("%s is no semantic version", got.GitVersion)
@@ -68,7 +68,7 @@ func TestClustersAreToldTheVersionOfKubernetesWithOurOwnAsMetadata(t *testing.T)
 
 // The alert KubernetesVersionMismatch compares what this leaves of the versions of
 // all components.
-func TestVersionMismatchAlertsSeeTheVersionOfKubernetes(t *testing.T) {
+func TestBuildInfoMetricHasKubernetesVersion(t *testing.T) {
 	minor := regexp.MustCompile(`^(?:(v[0-9]*.[0-9]*).*)$`)
 	ours, theirs := minor.ReplaceAllString(gitVersion(), "$1"), minor.ReplaceAllString("v1.37.0", "$1")
 	if ours != theirs {
@@ -76,7 +76,7 @@ func TestVersionMismatchAlertsSeeTheVersionOfKubernetes(t *testing.T) {
 	}
 }
 
-func TestTheVersionOfKubernetesIsThatOfItsModules(t *testing.T) {
+func TestKubernetesVersionMatchesModules(t *testing.T) {
 	text, err := os.ReadFile("../../go.mod")
 	if err != nil {
 		t.Fatal(err)

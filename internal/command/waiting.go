@@ -17,8 +17,8 @@ import (
 	"sluice/internal/status"
 )
 
-// acquireInstanceLock waits until no other proxy programs this node. Meanwhile whoever asks for
-// the health of this one learns of that.
+// acquireInstanceLock waits until no other proxy programs this node. Meanwhile the
+// health endpoints report that.
 func (p *proxy) acquireInstanceLock(ctx context.Context) (*instancelock.Lock, error) {
 	w := &waiting{proxy: p, since: p.clock.Now()}
 	serving, stop := context.WithCancel(ctx)
@@ -31,12 +31,12 @@ func (p *proxy) acquireInstanceLock(ctx context.Context) (*instancelock.Lock, er
 	})
 }
 
-// waiting is the proxy while another one programs the node: servers that say so, and
-// nothing else.
+// waiting is the proxy while another one programs the node: only servers that
+// report it.
 type waiting struct {
 	*proxy
 	since   time.Time
-	holder  atomic.Int64 // a instancelock.Holder
+	holder  atomic.Int64 // an instancelock.Holder
 	servers sync.WaitGroup
 }
 
@@ -44,8 +44,8 @@ func (w *waiting) reason() string {
 	return "waiting for " + instancelock.Holder(w.holder.Load()).String() + ", which programs this node, to end"
 }
 
-// serve starts the servers, which run until ctx ends. Mostly the other proxy has
-// their addresses: they try again until they can have them.
+// serve starts the servers, which run until ctx ends. Usually the other proxy has
+// their addresses: they retry until these are free.
 func (w *waiting) serve(ctx context.Context) {
 	if at := w.settings.Serving.Health; at.IsValid() {
 		server := health.NewProxy(health.ProxyOptions{
@@ -56,20 +56,21 @@ func (w *waiting) serve(ctx context.Context) {
 			Logger:   w.logger.WithName("health"),
 			Clock:    w.clock,
 		})
-		w.servers.Go(func() { _ = server.Run(ctx) }) // only one that must not fail does
+		w.servers.Go(func() { _ = server.Run(ctx) }) // it never fails without HardFail
 	}
 	if w.options.controlSocket != "" {
 		w.servers.Go(func() { _ = w.answer().Run(ctx) }) // it never fails
 	}
 }
 
-// families are those to listen in, as far as that can be told before the proxy works.
+// families are those to listen in, as far as is known before the proxy works.
 func (w *waiting) families(ctx context.Context) []model.Family {
 	config := plan.Config{NoIPv6: lacksIPv6(ctx, w.logger.WithName("host"), w.dataplane) != ""}
 	return config.Families()
 }
 
-// answer is what the commands are told.
+// answer returns the control server, which answers everything but the status with an
+// error.
 func (w *waiting) answer() *control.Server {
 	server := control.New(control.Options{Path: w.options.controlSocket, Logger: w.logger.WithName("control"), Clock: w.clock})
 	server.Handle(statusPage, control.JSON(func(context.Context, url.Values) (any, error) {

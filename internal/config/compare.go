@@ -11,7 +11,7 @@ import (
 	"sluice/internal/dataplane"
 )
 
-// Change is a field that two configurations have differently.
+// Change is a field that differs between two configurations.
 type Change struct {
 	Field    string
 	Old, New string // as JSON
@@ -26,9 +26,9 @@ func (c Change) String() string {
 	return s
 }
 
-// Compare says what is different in the later of two settings: what can be put
-// into force in the running process, and what needs a new one. A field that
-// has no effect is in neither.
+// Compare returns the fields in which the later settings differ: those that can
+// change in the running process, and those that need a restart. A field without
+// effect is in neither.
 func Compare(old, later *Settings) (live, restart []Change) {
 	changes := compareGates(old, later)
 	for _, s := range settings {
@@ -68,7 +68,7 @@ func gateText(s *Settings, name featuregate.Feature) string {
 	return fmt.Sprint(s.Features.Enabled(name))
 }
 
-// idle returns why a field has no effect in a mode, if it has none.
+// idle returns why a field has no effect in a mode, "" if it has one.
 func (s setting) idle(m dataplane.Mode) string {
 	section, _, _ := strings.Cut(s.path, ".")
 	if isModeSection(section) && !uses(m, s.path) {
@@ -77,7 +77,7 @@ func (s setting) idle(m dataplane.Mode) string {
 	return s.unused
 }
 
-// uses reports whether a mode reads a field of a section that is for modes.
+// uses reports whether a mode reads a field of a section for modes.
 func uses(m dataplane.Mode, path string) bool {
 	section, field, _ := strings.Cut(path, ".")
 	if strings.HasPrefix(field, "masquerade") {
@@ -86,14 +86,13 @@ func uses(m dataplane.Mode, path string) bool {
 	return section == m.Configuration.Section
 }
 
-// isModeSection reports whether a section is for one mode: it then says how often
-// the kernel is updated.
+// isModeSection reports whether a section belongs to one mode: only those have a
+// syncPeriod.
 func isModeSection(section string) bool {
 	return slices.ContainsFunc(settings, func(s setting) bool { return s.path == section+".syncPeriod" })
 }
 
-// twin is the field of another mode that a flag sets to the same, if there is
-// one.
+// twin returns the field of another mode that the same flag sets, "" for none.
 func (s setting) twin() string {
 	if len(s.also) > 0 {
 		return s.also[0]
@@ -106,7 +105,7 @@ func (s setting) twin() string {
 	return ""
 }
 
-// noteUnused tells of fields that were set and have no effect.
+// noteUnused notes the fields that were set and have no effect.
 func noteUnused(c *Configuration, m dataplane.Mode, n *notes) {
 	defaults := New()
 	for _, s := range settings {

@@ -14,7 +14,7 @@ import (
 	"sluice/internal/mode"
 )
 
-// Configuration is upstream's configuration of a kube-proxy.
+// Configuration is upstream's configuration of kube-proxy.
 type Configuration = v1alpha1.KubeProxyConfiguration
 
 const (
@@ -28,18 +28,18 @@ const (
 	metricsPort = 10249
 )
 
-// New returns the configuration of somebody who said nothing.
+// New returns the default configuration.
 //
-// The values are upstream's, but for nftables.minSyncPeriod: upstream waits a
-// second between two changes because each of them is expensive there. Here a
-// change costs what it changes, so nothing is gained by waiting.
+// The values are upstream's, except for nftables.minSyncPeriod: upstream waits a
+// second between two changes because each one is expensive there. Here the cost is
+// proportional to the change, so waiting gains nothing.
 func New() *Configuration {
 	c := &Configuration{}
 	setDefaults(c)
 	return c
 }
 
-// setDefaults fills in what is not set.
+// setDefaults fills in unset fields.
 func setDefaults(c *Configuration) {
 	c.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(kind))
 	defaultPointers(c)
@@ -58,7 +58,7 @@ func setDefaults(c *Configuration) {
 	logsapi.SetRecommendedLoggingConfiguration(&c.Logging)
 }
 
-// defaultPointers fills in the fields that tell unset from zero.
+// defaultPointers fills in the fields that distinguish unset from zero.
 func defaultPointers(c *Configuration) {
 	orElse(&c.IPTables.MasqueradeBit, ptr.To[int32](defaultMasqueradeBit))
 	orElse(&c.IPTables.LocalhostNodePorts, ptr.To(true))
@@ -70,7 +70,7 @@ func defaultPointers(c *Configuration) {
 	orElse(&c.Conntrack.TCPCloseWaitTimeout, &metav1.Duration{Duration: time.Hour})
 }
 
-// defaultAddresses fills in where to listen: in the family of bindAddress.
+// defaultAddresses fills in the listen addresses, in the family of bindAddress.
 func defaultAddresses(c *Configuration) {
 	orElse(&c.BindAddress, "0.0.0.0")
 	everywhere, here := "0.0.0.0", "127.0.0.1"
@@ -91,8 +91,8 @@ func withPort(address string, port int32) string {
 	return net.JoinHostPort(address, strconv.Itoa(int(port)))
 }
 
-// complete spells out what an empty value stands for. An empty mode is the one
-// that is given.
+// complete replaces empty values by what they mean. An empty mode means the given
+// one.
 func complete(c *Configuration, empty dataplane.Mode) {
 	if c.Mode == "" {
 		c.Mode = v1alpha1.ProxyMode(empty.Name)
@@ -104,9 +104,9 @@ func complete(c *Configuration, empty dataplane.Mode) {
 	}
 }
 
-// inherit copies what only the section says that upstream reads where no mode is
-// set: an administrator who wrote something there meant it. Its own defaults
-// say nothing.
+// inherit copies fields that are set only in the section that upstream reads if no
+// mode is set, because the administrator meant them. Defaults of that section are
+// not copied.
 func inherit(c *Configuration, m dataplane.Mode) {
 	from, to := m.Configuration.InheritSection, m.Configuration.Section
 	if from == "" {
@@ -121,7 +121,7 @@ func inherit(c *Configuration, m dataplane.Mode) {
 	}
 }
 
-// orElse sets what is not set.
+// orElse sets a field that is zero.
 func orElse[T comparable](field *T, value T) {
 	var unset T
 	if *field == unset {

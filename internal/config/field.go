@@ -14,7 +14,7 @@ import (
 )
 
 // at returns the field of a configuration by its path in the file, such as
-// nftables.syncPeriod. A test sees to it that all paths of the table exist.
+// nftables.syncPeriod. A test checks that all paths of the table exist.
 func at(c *Configuration, path string) reflect.Value {
 	v := reflect.ValueOf(c).Elem()
 	for name := range strings.SplitSeq(path, ".") {
@@ -23,7 +23,7 @@ func at(c *Configuration, path string) reflect.Value {
 	return v
 }
 
-// member finds a member of a struct by its name in the file.
+// member returns a field of a struct by its name in the file.
 func member(v reflect.Value, name string) reflect.Value {
 	t := v.Type()
 	for i := range t.NumField() {
@@ -40,8 +40,8 @@ func member(v reflect.Value, name string) reflect.Value {
 	return reflect.Value{}
 }
 
-// pointer returns a pointer to what a flag sets in a field: one to a string, a
-// number, a truth value, a duration or a list of strings, or a pflag.Value.
+// pointer returns what a flag needs to set a field: a pointer to a string, number,
+// bool, duration or list of strings, or a pflag.Value.
 func pointer(v reflect.Value) any {
 	switch field := v.Addr().Interface().(type) {
 	case **int32:
@@ -69,7 +69,7 @@ func pointer(v reflect.Value) any {
 	}
 }
 
-// several returns a pflag.Value that sets several fields to the same.
+// several returns a pflag.Value that sets several fields to the same value.
 func several(fields []reflect.Value) any {
 	switch pointer(fields[0]).(type) {
 	case *bool:
@@ -89,7 +89,7 @@ func pointers[T any](fields []reflect.Value) []*T {
 	return out
 }
 
-// text is a field as the file would have it, to be compared and shown.
+// text returns a field as JSON, to compare and to show.
 func text(v reflect.Value) string {
 	data, err := json.Marshal(v.Interface())
 	if err != nil {

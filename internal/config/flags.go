@@ -10,23 +10,21 @@ import (
 
 // Flags is a command line.
 type Flags struct {
-	// Configuration is what the flags say. It is not in force if there is a
-	// ConfigFile.
+	// Configuration is what the flags set. It is ignored if there is a ConfigFile.
 	Configuration *Configuration
 	// ConfigFile is the file that the configuration is read from.
 	ConfigFile string
-	// WriteConfigTo is the file that the configuration shall be written to,
-	// after which the process ends.
+	// WriteConfigTo is the file to write the configuration to before exiting.
 	WriteConfigTo string
-	// Master is the address of the API server, if not that of the kubeconfig.
+	// Master is the address of the API server, if not the kubeconfig's.
 	Master string
-	// Cleanup asks to remove all rules from the kernel and to end.
+	// Cleanup asks to remove all rules from the kernel and exit.
 	Cleanup bool
-	// InitOnly asks to do what needs full privileges and to end.
+	// InitOnly asks to do what needs full privileges and exit.
 	InitOnly bool
 
-	// EmptyMode is what an empty mode means on this node, "" for the preferred one. It is
-	// not a flag: whoever knows the node sets it.
+	// EmptyMode is what an empty mode means on this node, "" for the preferred one. It
+	// is not a flag: the caller knows the node.
 	EmptyMode v1alpha1.ProxyMode
 
 	set                     *pflag.FlagSet
@@ -39,8 +37,8 @@ const (
 	flagMetricsPort = "metrics-port"
 )
 
-// AddFlags adds all flags of upstream's kube-proxy but for --version. What
-// they say is in the result once they are parsed.
+// AddFlags adds all flags of upstream's kube-proxy except --version. Their values
+// are in the result once they are parsed.
 func AddFlags(fs *pflag.FlagSet) *Flags {
 	f := &Flags{Configuration: New(), set: fs, healthPort: healthPort, metricsPort: metricsPort}
 	fs.StringVar(&f.ConfigFile, "config", "",
@@ -70,8 +68,8 @@ func (f *Flags) addDeprecated(fs *pflag.FlagSet) {
 	_ = fs.MarkDeprecated(flagMetricsPort, "it will go away in a later version; use --metrics-bind-address")
 }
 
-// addIgnored adds the flags that upstream's kube-proxy has by way of a library
-// and does nothing with.
+// addIgnored adds the flags that upstream's kube-proxy inherits from a library and
+// ignores.
 func addIgnored(fs *pflag.FlagSet) {
 	fs.String("boot-id-file", "/proc/sys/kernel/random/boot_id", "Accepted for compatibility, without effect.")
 	fs.String("machine-id-file", "/etc/machine-id,/var/lib/dbus/machine-id", "Accepted for compatibility, without effect.")

@@ -26,7 +26,7 @@ func parse(t *testing.T, args ...string) *Flags {
 }
 
 // The file lists what upstream's kube-proxy has, by name, with its default.
-func TestFlagsHaveTheNamesDefaultsAndFieldsOfUpstream(t *testing.T) {
+func TestFlagsMatchUpstream(t *testing.T) {
 	want, err := os.ReadFile("testdata/flags.txt")
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestFlagsHaveTheNamesDefaultsAndFieldsOfUpstream(t *testing.T) {
 	}
 }
 
-func TestFlagsOfTheLogAreThoseOfOtherComponents(t *testing.T) {
+func TestLogFlagsMatchOtherComponents(t *testing.T) {
 	ours := pflag.NewFlagSet("kube-proxy", pflag.ContinueOnError)
 	AddFlags(ours)
 	theirs := pflag.NewFlagSet("other", pflag.ContinueOnError)
@@ -70,7 +70,7 @@ func TestFlagsOfTheLogAreThoseOfOtherComponents(t *testing.T) {
 	})
 }
 
-func TestEveryFlagHasAHelpTextAndTheDocumentationNamesIt(t *testing.T) {
+func TestEveryFlagIsDocumented(t *testing.T) {
 	docs, err := os.ReadFile("../../docs/configuration.md")
 	if err != nil {
 		t.Fatal(err)

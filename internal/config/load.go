@@ -17,15 +17,15 @@ import (
 	"sluice/internal/model"
 )
 
-// What can be wrong with a configuration file as a whole.
+// Errors of a configuration file as a whole.
 var (
 	ErrEmpty   = errors.New("there is no configuration in it")
 	ErrVersion = fmt.Errorf("it is no configuration of a known version: it must begin with apiVersion: %s and kind: %s",
 		v1alpha1.SchemeGroupVersion, kind)
 )
 
-// Load reads a configuration file and fills in defaults. The problems are what
-// was ignored in it.
+// Load reads a configuration file and fills in defaults. The problems are what it
+// ignored.
 func Load(path string) (*Configuration, []model.Problem, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -38,8 +38,8 @@ func Load(path string) (*Configuration, []model.Problem, error) {
 	return c, problems, nil
 }
 
-// Decode reads a configuration in YAML or JSON and fills in defaults. The
-// problems are what was ignored: fields that are not known or there twice.
+// Decode decodes a configuration in YAML or JSON and fills in defaults. The
+// problems are what it ignored: unknown and duplicate fields.
 func Decode(data []byte) (*Configuration, []model.Problem, error) {
 	c, problems, err := decodeRaw(data)
 	if err != nil {
@@ -49,9 +49,9 @@ func Decode(data []byte) (*Configuration, []model.Problem, error) {
 	return c, problems, nil
 }
 
-// decodeRaw is Decode without defaults: it returns what the file says and no more.
+// decodeRaw is Decode without defaults.
 func decodeRaw(data []byte) (*Configuration, []model.Problem, error) {
-	// As upstream: what begins as JSON must be JSON.
+	// As upstream: what starts as JSON must be JSON.
 	serializer, err := newSerializer(!utilyaml.IsJSONBuffer(data))
 	if err != nil {
 		return nil, nil, err
@@ -130,8 +130,8 @@ func documents(data []byte) int {
 	}
 }
 
-// isEmpty tells whether there is nothing but comments, as in a file that is
-// just being written.
+// isEmpty reports whether there are only comments, as in a file that is being
+// written.
 func isEmpty(data []byte) bool {
 	for line := range bytes.Lines(data) {
 		line = bytes.TrimSpace(line)
@@ -142,8 +142,8 @@ func isEmpty(data []byte) bool {
 	return true
 }
 
-// wrongVersion says what is known and what is there. The library's own errors
-// bring along the whole text of the file.
+// wrongVersion says what is expected and what was found. The library's own errors
+// contain the whole file.
 func wrongVersion(gvk *schema.GroupVersionKind) error {
 	if gvk == nil {
 		return ErrVersion
@@ -154,8 +154,7 @@ func wrongVersion(gvk *schema.GroupVersionKind) error {
 
 var quoted = regexp.MustCompile(`"([^"]+)"`)
 
-// ignored turns what a strict decoder complains of into warnings that name the
-// fields.
+// ignored turns the errors of a strict decoder into warnings that name the fields.
 func ignored(errs []error) []model.Problem {
 	var problems []model.Problem
 	for _, err := range errs {

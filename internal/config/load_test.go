@@ -25,7 +25,7 @@ func decode(t *testing.T, text string) (*Configuration, []model.Problem) {
 	return c, problems
 }
 
-func TestDefaultsAreWrittenAsUpstreamNamesThem(t *testing.T) {
+func TestDefaultsUseUpstreamNames(t *testing.T) {
 	want, err := os.ReadFile("testdata/defaults.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func TestAFileSaysOnlyWhatIsNotDefault(t *testing.T) {
 	}
 }
 
-func TestFieldsThatAreNotKnownOrThereTwiceAreNamedAndIgnored(t *testing.T) {
+func TestUnknownAndDuplicateFieldsAreIgnored(t *testing.T) {
 	tests := []struct {
 		name, in string
 		want     []string // fields

@@ -39,9 +39,9 @@ func detectLocal(c *Configuration, p *plan.Config, n *notes) {
 	}
 }
 
-// interfaceName tells whether there can be an interface of that name, or one that
-// begins with it. Upstream checks no more than that it is not empty, and would then
-// have the kernel refuse all of its rules.
+// interfaceName reports whether an interface can have that name, or a name with
+// that prefix. Upstream only checks that it is not empty; the kernel then refuses
+// all of its rules.
 func interfaceName(field, flag, name string, n *notes) bool {
 	wrong := ""
 	switch {
@@ -59,8 +59,8 @@ func interfaceName(field, flag, name string, n *notes) bool {
 	return false
 }
 
-// notInInterfaceName are the characters that the kernel allows in no name of an
-// interface, and those that iptables cannot be told.
+// notInInterfaceName reports whether the kernel does not allow a character in the
+// name of an interface, or iptables cannot express it.
 func notInInterfaceName(r rune) bool {
 	return unicode.IsSpace(r) || unicode.IsControl(r) || strings.ContainsRune(`/:"\'`, r)
 }

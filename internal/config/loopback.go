@@ -16,15 +16,15 @@ import (
 const LocalhostNodePorts featuregate.Feature = "KubeProxyNFTablesLocalhostNodePorts"
 
 var (
-	// loopback is what the word localhost stands for.
+	// loopback is what the word localhost means.
 	loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
-	// loopbackAddresses are those of them that node ports can be served on.
+	// loopbackAddresses are those on which node ports can be served.
 	loopbackAddresses = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
 )
 
-// loopbackNodePorts are the loopback addresses that node ports are served on:
-// those that are named. In some modes, as upstream, that of IPv4 needs no name
-// where all addresses are selected.
+// loopbackNodePorts returns the loopback addresses on which node ports are served:
+// those selected explicitly. In some modes, as upstream, 127.0.0.1 is also served
+// if all addresses are selected.
 func loopbackNodePorts(c *Configuration, m dataplane.Mode, selected plan.NodePortAddresses, n *notes) []netip.Addr {
 	var named, out []netip.Addr
 	for _, ip := range loopbackAddresses {
@@ -47,10 +47,9 @@ func loopbackNodePorts(c *Configuration, m dataplane.Mode, selected plan.NodePor
 	return nil
 }
 
-// loopbackForbidden is the field by which the administrator switched node ports
-// on loopback addresses off; "" if not. The gate is off by
-// default, with upstream, as the feature is new there; what counts here is
-// whether somebody said so.
+// loopbackForbidden returns the field with which the administrator disabled node
+// ports on loopback addresses, "" if not. The gate is off by default, as upstream,
+// where the feature is new; here it counts only if it is set explicitly.
 func loopbackForbidden(c *Configuration, m dataplane.Mode) (field, remedy string) {
 	if m.Configuration.LocalhostNodePorts {
 		if !*c.IPTables.LocalhostNodePorts {

@@ -54,7 +54,7 @@ func TestWhereNodePortsAnswerOnLoopback(t *testing.T) {
 	}
 }
 
-func TestLocalhostAloneDoesNotMeanThePrimaryAddresses(t *testing.T) {
+func TestLocalhostAloneExcludesPrimary(t *testing.T) {
 	s, err := parse(t, "--cluster-cidr=10.0.0.0/8", "--nodeport-addresses=localhost").Settings()
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestLocalhostAloneDoesNotMeanThePrimaryAddresses(t *testing.T) {
 	}
 }
 
-func TestLoopbackThatIsSwitchedOffNamesWhatDidThat(t *testing.T) {
+func TestDisabledLoopbackNamesTheField(t *testing.T) {
 	tests := []struct {
 		name string
 		in   []string

@@ -36,7 +36,7 @@ func TestAnEmptyModeMeansWhatTheNodeCanDo(t *testing.T) {
 			inForce{"iptables", "iptables", true, all, false, 14, true, half, second}},
 		{"nftables, with all its defaults", "", "nftables",
 			inForce{"nftables", "nftables", true, primary, false, 14, false, half, 0}},
-		{"nobody knows the node", "", "",
+		{"the node is unknown", "", "",
 			inForce{"nftables", "nftables", true, primary, false, 14, false, half, 0}},
 		{"iptables, and its section", section, "iptables",
 			inForce{"iptables", "iptables", true, all, true, 9, true, time.Minute, 5 * second}},
@@ -72,7 +72,7 @@ func TestAnEmptyModeMeansWhatTheNodeCanDo(t *testing.T) {
 }
 
 // What is written out for one mode says nothing of another.
-func TestInIPTablesModeTheNFTablesSectionStaysAsItIs(t *testing.T) {
+func TestNFTablesSectionIsKeptInIPTablesMode(t *testing.T) {
 	flags := parse(t, file(t, "iptables: {masqueradeAll: true, masqueradeBit: 9, syncPeriod: 1m}\n"))
 	flags.EmptyMode = "iptables"
 	s, err := flags.Settings()

@@ -12,7 +12,7 @@ import (
 	_ "k8s.io/component-base/logs/json/register" // the log format json
 )
 
-// What concerns the process and the node it runs on.
+// Settings of the process and of the node.
 
 func conntrack(c *Configuration, n *notes) sysctl.Conntrack {
 	from := &c.Conntrack

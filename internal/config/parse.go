@@ -10,8 +10,7 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// Addresses are read as upstream reads them, who takes a zero before a decimal
-// number as nothing special.
+// Addresses are parsed as upstream: leading zeros of a decimal number are ignored.
 
 func parseAddr(text string) (netip.Addr, bool) {
 	ip := netutils.ParseIPSloppy(text)
@@ -32,7 +31,7 @@ func parseCIDR(text string) (netip.Prefix, error) {
 	return netip.PrefixFrom(addr.Unmap(), bits), nil
 }
 
-// parseAddrPort reads an address and a port that one can listen on.
+// parseAddrPort parses an address and a port to listen on.
 func parseAddrPort(text string) (netip.AddrPort, error) {
 	host, portText, err := net.SplitHostPort(text)
 	if err != nil {

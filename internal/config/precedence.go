@@ -9,8 +9,8 @@ import (
 	"sluice/internal/model"
 )
 
-// Load returns what the flags say, or what the configuration file says if they
-// name one. The problems are what was ignored.
+// Load returns the configuration of the flags, or of the configuration file if
+// there is one. The problems are what it ignored.
 func (f *Flags) Load() (*Configuration, []model.Problem, error) {
 	if f.ConfigFile == "" {
 		var n notes
@@ -20,7 +20,7 @@ func (f *Flags) Load() (*Configuration, []model.Problem, error) {
 	return f.with(Load(f.ConfigFile))
 }
 
-// with lets the flags have their say over what a configuration file says.
+// with applies the flags to the configuration of a file.
 func (f *Flags) with(c *Configuration, problems []model.Problem, err error) (*Configuration, []model.Problem, error) {
 	if err != nil {
 		return nil, nil, err
@@ -35,8 +35,8 @@ func (f *Flags) with(c *Configuration, problems []model.Problem, err error) (*Co
 	return c, append(problems, n.warnings...), nil
 }
 
-// fromFlags applies the deprecated flags, except to a configuration that is
-// only written: a file has no way to say that there is no such server.
+// fromFlags applies the deprecated flags, except to a configuration that is only
+// written: a file cannot say that there is no such server.
 func (f *Flags) fromFlags(n *notes) *Configuration {
 	c := f.Configuration.DeepCopy()
 	f.setHostname(c)
@@ -57,8 +57,8 @@ func (f *Flags) fromFlags(n *notes) *Configuration {
 	return c
 }
 
-// deprecatedPort adds the port to an address that has none. As with upstream,
-// the port of the flag does not replace another, not even a default.
+// deprecatedPort adds the port to an address without one. As upstream, the port of
+// the flag does not replace another, not even a default.
 func (f *Flags) deprecatedPort(name, address string, port int32, n *notes) string {
 	out := withPort(address, port)
 	if f.set.Changed(name) && port != 0 && out == address && address != "" {
@@ -68,8 +68,8 @@ func (f *Flags) deprecatedPort(name, address string, port int32, n *notes) strin
 	return out
 }
 
-// overrule applies the flags that count beside a file, and tells of those that
-// do not.
+// overrule applies the flags that take precedence over a file, and warns about the
+// others.
 func (f *Flags) overrule(c *Configuration, n *notes) error {
 	fromFile := c.Logging.VModule
 	c.Logging.VModule = nil
@@ -93,7 +93,7 @@ func (f *Flags) overrule(c *Configuration, n *notes) error {
 			return fmt.Errorf("apply --%s to the configuration file: %w", s.flag, err)
 		}
 	}
-	// The first pattern that fits counts, so those of the flag come first.
+	// The first matching pattern wins, so those of the flag come first.
 	c.Logging.VModule = append(c.Logging.VModule, fromFile...)
 	for _, name := range []string{flagHealthPort, flagMetricsPort} {
 		if f.set.Changed(name) {
@@ -103,16 +103,16 @@ func (f *Flags) overrule(c *Configuration, n *notes) error {
 	return nil
 }
 
-// setHostname applies --hostname-override in the form that Nodes have their names in.
-// A blank one stays as it is, to be refused.
+// setHostname applies --hostname-override, normalized as a Node's name. A blank one
+// is left to be refused.
 func (f *Flags) setHostname(c *Configuration) {
 	if name := nodeName(f.Configuration.HostnameOverride); name != "" {
 		c.HostnameOverride = name
 	}
 }
 
-// ignoreSplit drops splitStream of a file where its gate is off. Upstream reads it
-// past the file, so there are files with it that run. As a flag it is refused.
+// ignoreSplit drops splitStream of a file if its gate is off. Upstream does not
+// check it in a file, so there are such files in use. As a flag it is refused.
 func (f *Flags) ignoreSplit(c *Configuration, inFile logsapi.FormatOptions, n *notes) {
 	if features(c.FeatureGates, &notes{}).Enabled(logsapi.LoggingAlphaOptions) {
 		return

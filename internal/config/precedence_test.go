@@ -36,7 +36,7 @@ func TestTheFileWinsOverFlagsButForSome(t *testing.T) {
 		warns []string
 	}{
 		{"file alone", nil, func(*Configuration) {}, nil},
-		{"flags for fields are ignored, and that is told",
+		{"flags for fields are ignored with a warning",
 			[]string{"--cluster-cidr=11.0.0.0/8", "--masquerade-all", "--oom-score-adj=5", "--healthz-port=0"},
 			func(*Configuration) {}, []string{"iptables.masqueradeAll", "clusterCIDR", "oomScoreAdj", ""}},
 		{"name of the node", []string{"--hostname-override=From-Flag"},
@@ -74,7 +74,7 @@ func TestTheFileWinsOverFlagsButForSome(t *testing.T) {
 	}
 }
 
-func TestTheAddressOfTheAPIServerCountsBesideAFile(t *testing.T) {
+func TestMasterOverridesTheFile(t *testing.T) {
 	s, err := parse(t, "--master=https://api:6443", file(t, "clusterCIDR: 10.0.0.0/8\n")).Settings()
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +124,7 @@ func TestWhereTheServersListen(t *testing.T) {
 	}
 }
 
-func TestAConfigurationThatIsOnlyWrittenKeepsItsServers(t *testing.T) {
+func TestWrittenConfigurationKeepsServers(t *testing.T) {
 	s, err := parse(t, "--write-config-to=x", "--healthz-port=0").Settings()
 	if err != nil {
 		t.Fatal(err)

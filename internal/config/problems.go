@@ -6,7 +6,7 @@ import (
 	"sluice/internal/model"
 )
 
-// Errors is everything that is wrong with a configuration.
+// Errors are all errors of a configuration.
 type Errors []model.Problem
 
 func (e Errors) Error() string {
@@ -17,7 +17,7 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// notes gathers what is found while a configuration is read and resolved.
+// notes collects what is found while a configuration is read and resolved.
 type notes struct {
 	errors   []model.Problem // what keeps the proxy from running
 	warnings []model.Problem // what the administrator may not have meant
@@ -36,8 +36,8 @@ func (n *notes) note(field, reason, remedy string) {
 	n.asides = append(n.asides, problem(field, reason, remedy))
 }
 
-// failIf fails if what is wrong matters, and warns if not: whoever comes to
-// use it later would otherwise find out then, but upstream accepts it.
+// failIf fails if the field matters now, and otherwise only warns, because upstream
+// accepts it.
 func (n *notes) failIf(matters bool, field, reason, remedy string) {
 	if matters {
 		n.fail(field, reason, remedy)

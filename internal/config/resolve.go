@@ -17,11 +17,10 @@ import (
 	"sluice/internal/sysctl"
 )
 
-// Settings is a configuration that was found to be sound, in the values that
-// the program works with.
+// Settings is a valid configuration, in the values that the program works with.
 type Settings struct {
-	// Configuration is where all this comes from, with nothing left empty that
-	// stands for something else.
+	// Configuration is what the Settings were resolved from, with empty values
+	// replaced by what they mean.
 	Configuration *Configuration
 	// Features are the feature gates.
 	Features featuregate.MutableVersionedFeatureGate
@@ -31,10 +30,9 @@ type Settings struct {
 	WrittenMode v1alpha1.ProxyMode
 	// Plan lacks the NodeName, which is not known from a configuration alone.
 	Plan plan.Config
-	// MinSyncPeriod is the least time between two updates of the kernel, 0 for
-	// no such limit.
+	// MinSyncPeriod is the minimum time between two updates of the kernel, 0 for none.
 	MinSyncPeriod time.Duration
-	// SyncPeriod is how often the kernel is compared with what it should hold.
+	// SyncPeriod is how often the kernel is compared with the desired state.
 	SyncPeriod time.Duration
 
 	// HostnameOverride is the name of the node, empty for the host name.
@@ -45,7 +43,7 @@ type Settings struct {
 	Conntrack   sysctl.Conntrack
 	OOMScoreAdj int
 
-	// Warnings are what the administrator may not have meant.
+	// Warnings are what the administrator may not have intended.
 	Warnings []model.Problem
 	// Notes are what has no effect.
 	Notes []model.Problem
@@ -61,30 +59,29 @@ func (s *Settings) Report(logger logr.Logger) {
 	}
 }
 
-// Serving is what the HTTP servers need to know.
+// Serving configures the HTTP servers.
 type Serving struct {
-	// Health and Metrics are where they listen, invalid for no such server.
+	// Health and Metrics are their addresses, invalid for no such server.
 	Health, Metrics netip.AddrPort
-	// HardFail makes it fatal if they cannot.
+	// HardFail makes it fatal if they cannot listen.
 	HardFail bool
-	// Profiling offers profiles on the metrics server.
+	// Profiling serves profiles on the metrics server.
 	Profiling bool
-	// ShowHiddenMetrics shows the metrics that the last version hid.
+	// ShowHiddenMetrics shows the metrics that the previous version hid.
 	ShowHiddenMetrics bool
 }
 
-// Client is how to speak with an API server.
+// Client configures the client of the API server.
 type Client struct {
 	Connection   componentconfig.ClientConnectionConfiguration
 	Master       string        // address that takes the place of the kubeconfig's
 	ResyncPeriod time.Duration // how often kinds that the server lacks are asked for again
 }
 
-// Settings works out what the flags and the configuration file mean.
+// Settings resolves the flags and the configuration file.
 func (f *Flags) Settings() (*Settings, error) { return f.resolve(f.Load()) }
 
-// SettingsWith works out what the flags would mean with a configuration file of
-// that content.
+// SettingsWith resolves the flags with a configuration file of that content.
 func (f *Flags) SettingsWith(file []byte) (*Settings, error) {
 	return f.resolve(f.with(Decode(file)))
 }
@@ -102,9 +99,9 @@ func (f *Flags) resolve(c *Configuration, problems []model.Problem, err error) (
 	return s, nil
 }
 
-// Resolve works out what a configuration means where an empty mode means this
-// one, "" for the preferred one. It leaves the configuration as it is. An error of its is
-// an Errors that holds all there is to say.
+// Resolve resolves a configuration. An empty mode means emptyMode, or the preferred
+// mode if that is empty too. The configuration is not changed. The error is an
+// Errors with everything that is wrong.
 func Resolve(c *Configuration, emptyMode v1alpha1.ProxyMode) (*Settings, error) {
 	var n notes
 	c = c.DeepCopy()
@@ -150,5 +147,5 @@ func hostname(override string, n *notes) string {
 	return name
 }
 
-// nodeName is a name as Nodes have them.
+// nodeName normalizes the name of a Node.
 func nodeName(name string) string { return strings.ToLower(strings.TrimSpace(name)) }

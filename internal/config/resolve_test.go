@@ -158,7 +158,7 @@ func TestWhatDeservesAWarning(t *testing.T) {
 		want string // field
 		then func(*Settings) bool
 	}{
-		{"nobody is known as a pod without a cluster CIDR", nil, "clusterCIDR",
+		{"no pods are detected without a cluster CIDR", nil, "clusterCIDR",
 			func(s *Settings) bool { return s.Plan.DetectLocal == plan.DetectNone }},
 		{"a loopback range that selects nothing",
 			[]string{"--detect-local-mode=NodeCIDR", "--nodeport-addresses=primary,127.0.0.2/32"}, "nodePortAddresses[1]",

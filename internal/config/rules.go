@@ -13,7 +13,7 @@ import (
 	"sluice/internal/plan"
 )
 
-// What concerns the rules in the kernel, and how often they are looked after.
+// Settings of the rules in the kernel, and how often they are updated and checked.
 
 // modeOf returns the mode of a complete configuration.
 func modeOf(c *Configuration, n *notes) dataplane.Mode {
@@ -56,7 +56,7 @@ func checkMasqueradeBit(field string, bit int32, matters bool, n *notes) {
 	}
 }
 
-// periods returns how often the kernel is checked, and updated at most, in a mode.
+// periods returns the sync period and the minimum sync period in a mode.
 func periods(c *Configuration, m dataplane.Mode, n *notes) (sync, minSync time.Duration) {
 	period := func(field string) time.Duration {
 		return at(c, m.Configuration.Section+field).Interface().(metav1.Duration).Duration

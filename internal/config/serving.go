@@ -18,7 +18,7 @@ func serving(c *Configuration, n *notes) Serving {
 	}
 }
 
-// listenAddress reads where to listen. Nothing means not to.
+// listenAddress parses a listen address. An empty one disables the server.
 func listenAddress(field, flag, text string, n *notes) netip.AddrPort {
 	if text == "" {
 		return netip.AddrPort{}
@@ -30,8 +30,8 @@ func listenAddress(field, flag, text string, n *notes) netip.AddrPort {
 	return address
 }
 
-// nodeIP reads the override of the node's address. The unspecified address,
-// which is the default, is no such override.
+// nodeIP parses the override of the node's address. The unspecified address, which
+// is the default, is no override.
 func nodeIP(text string, n *notes) netip.Addr {
 	addr, ok := parseAddr(text)
 	if !ok {
@@ -43,8 +43,8 @@ func nodeIP(text string, n *notes) netip.Addr {
 	return addr
 }
 
-// showHidden allows only the version before this one: who names it notices in
-// time when it is no longer the one before.
+// showHidden accepts only the previous version, so that the flag is noticed when it
+// is out of date.
 func showHidden(text string, n *notes) bool {
 	if text == "" {
 		return false

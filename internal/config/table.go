@@ -15,16 +15,16 @@ type setting struct {
 	modesHelp func() string
 
 	shorthand string
-	also      []string // further fields that the flag sets to the same
-	wins      bool     // the flag counts also if there is a file
-	restart   string   // why a change needs a new process, if it does
+	also      []string // further fields that the flag sets
+	wins      bool     // the flag takes precedence over a file
+	restart   string   // why a change needs a restart, if it does
 	unused    string   // why the field has no effect, if it has none
 }
 
 const (
-	// modePath is the path of the field that decides about defaults of others.
+	// modePath is the path of the field on which other defaults depend.
 	modePath = "mode"
-	// hostnamePath is the path of the field whose flag counts only if it is not empty.
+	// hostnamePath is the path of the field whose flag is ignored if it is empty.
 	hostnamePath = "hostnameOverride"
 )
 
@@ -42,15 +42,14 @@ const (
 	unusedPortRange = "the proxy opens no such ports any more"
 )
 
-// settings is the one place where flags and fields meet, and lists each field
-// of the configuration. The names are upstream's. The default of a flag is
-// what New puts into its field.
+// settings maps flags to fields, and lists each field of the configuration. The
+// names are upstream's. The default of a flag is what New sets in its field.
 //
-// The flags with iptables in their names are older than nftables mode and set
-// the nftables fields too, as those have no flags of their own.
+// The flags with iptables in their names are older than nftables mode and also set
+// the nftables fields, which have no flags of their own.
 var settings = []setting{
 	{path: "featureGates", flag: "feature-gates",
-		help: "Features to switch on or off, as name=true or name=false, separated by commas. All names of Kubernetes 1.37 are known; those that matter here are " + strings.Join(gatesThatMatter(), ", ") + "."},
+		help: "Features to switch on or off, as name=true or name=false, separated by commas. All names of Kubernetes 1.37 are known; those that matter here are " + strings.Join(effectiveGateNames(), ", ") + "."},
 
 	{path: "clientConnection.kubeconfig", flag: "kubeconfig", restart: restartClient,
 		help: "File that says how to connect to the API server. Without it and without --master, the connection is that of a pod."},
@@ -172,7 +171,7 @@ var settings = []setting{
 		help: "Run as a Windows service. No effect on Linux."},
 }
 
-// modeChoices returns which modes there are, and what an empty mode means.
+// modeChoices returns the available modes and what an empty mode means.
 func modeChoices() string {
 	return "Available: " + mode.Names() + ". Empty means " + mode.Upstream().Name + " where it is installed, and " +
 		mode.Preferred().Name + " elsewhere and with --manifests."

@@ -28,12 +28,12 @@ func leaves(t reflect.Type, prefix string) []string {
 	return out
 }
 
-// isSection tells a part of the configuration from a value such as a duration.
+// isSection distinguishes a section of the configuration from a value such as a duration.
 func isSection(t reflect.Type) bool {
 	return strings.HasSuffix(t.Name(), "Configuration") || strings.HasSuffix(t.Name(), "Options")
 }
 
-func TestTheTableHasEachFieldOnce(t *testing.T) {
+func TestTableHasEachFieldOnce(t *testing.T) {
 	want := leaves(reflect.TypeFor[Configuration](), "")
 	var got []string
 	for _, s := range settings {
@@ -46,7 +46,7 @@ func TestTheTableHasEachFieldOnce(t *testing.T) {
 	}
 }
 
-func TestThePathsOfTheTableLeadToFields(t *testing.T) {
+func TestTablePathsExist(t *testing.T) {
 	c := New()
 	for _, s := range settings {
 		for _, path := range append([]string{s.path}, s.also...) {
@@ -57,7 +57,7 @@ func TestThePathsOfTheTableLeadToFields(t *testing.T) {
 	}
 }
 
-func TestEveryFieldCanBeComparedAndShown(t *testing.T) {
+func TestEveryFieldHasText(t *testing.T) {
 	c := New()
 	for _, s := range settings {
 		if got := text(at(c, s.path)); got == "" {

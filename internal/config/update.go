@@ -6,23 +6,23 @@ import (
 	"sluice/internal/model"
 )
 
-// Update is what another configuration file asks of a running proxy.
+// Update is what a new configuration file means for a running proxy.
 type Update struct {
-	// Asked is what the file says, and what a new process would go by.
+	// Asked is what the file says, and what a new process would use.
 	Asked *Settings
-	// InForce is what holds as long as this process runs: the file, but fields
-	// that need a new process keep their values. So do the defaults that follow
-	// from the mode, for those of another mode are not meant for this one.
+	// InForce is what applies as long as this process runs: the file, except for
+	// fields that need a restart, which keep their values. So do defaults that depend
+	// on the mode.
 	InForce *Settings
-	// Live are the changes that InForce brings, and Restart those that wait.
+	// Live are the changes that InForce makes, and Restart those that wait.
 	Live, Restart []Change
-	// Blocked is why nothing of the file can be put into force by this process,
-	// nil if that is not so. InForce is then what it was.
+	// Blocked is why this process can apply nothing of the file, nil if it can.
+	// InForce is then unchanged.
 	Blocked error
 }
 
-// Update works out what a configuration file of that content asks of a proxy
-// that runs with the settings in force.
+// Update computes what a configuration file of that content means for a proxy that
+// runs with the settings in force.
 func (f *Flags) Update(file []byte, inForce *Settings) (*Update, error) {
 	asked, err := f.SettingsWith(file)
 	if err != nil {
@@ -43,14 +43,14 @@ func (f *Flags) Update(file []byte, inForce *Settings) (*Update, error) {
 	return u, nil
 }
 
-// takeNode takes over what follows from the node, not from a configuration.
+// takeNode copies what depends on the node, not on a configuration.
 func (s *Settings) takeNode(from *Settings) {
 	to, now := &s.Plan, &from.Plan
 	to.NodeName, to.RequireNode, to.NoIPv6 = now.NodeName, now.RequireNode, now.NoIPv6
 }
 
-// hold reads a configuration file and leaves what needs a new process as it is
-// in force. The mode comes first, because defaults follow from it.
+// hold reads a configuration file and keeps what needs a restart as it is in force.
+// The mode comes first, because defaults depend on it.
 func (f *Flags) hold(file []byte, inForce *Settings) (*Configuration, []model.Problem, error) {
 	c, problems, err := decodeRaw(file)
 	if err != nil {
@@ -70,8 +70,8 @@ func (f *Flags) hold(file []byte, inForce *Settings) (*Configuration, []model.Pr
 	return c, problems, nil
 }
 
-// holdGates are the feature gates in force, but for those that can change in a
-// running process.
+// holdGates returns the feature gates in force, updated with those that can change
+// in a running process.
 func holdGates(inForce, asked map[string]bool) map[string]bool {
 	held := maps.Clone(inForce)
 	for name, restart := range effectiveGates {

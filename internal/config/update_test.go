@@ -105,7 +105,7 @@ func asJSON(t *testing.T, v any) string {
 	return string(data)
 }
 
-func TestAFileThatIsSoundOnlyInAnotherModeIsBlocked(t *testing.T) {
+func TestFileForAnotherModeIsBlocked(t *testing.T) {
 	flags := parse(t)
 	before, err := flags.SettingsWith([]byte(header + "mode: nftables\n"))
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 
 const boolType = "bool"
 
-// shared is the value of a flag that sets several fields to the same. Until
-// the flag is given, the fields keep what they have; the first is shown.
+// shared is the value of a flag that sets several fields. Until the flag is set,
+// the fields keep their values; the first one is shown.
 type shared[T any] struct {
 	kind   string
 	parse  func(string) (T, error)
@@ -51,5 +51,5 @@ func (s *shared[T]) String() string {
 	return fmt.Sprint(*s.fields[0])
 }
 
-// Type is the word for the value in the help text.
+// Type returns the word for the value in the help text.
 func (s *shared[T]) Type() string { return s.kind }

@@ -17,33 +17,32 @@ import (
 )
 
 const (
-	// settleTime is how long it must be quiet before a change is read, as a
+	// settleTime is how long no change must occur before the file is read, because a
 	// file that is being written makes several.
 	settleTime = 100 * time.Millisecond
-	// reread is how often the file is read without being told of a change, and
-	// rereadBlind how often if nobody can tell.
+	// reread is how often the file is read without a notification, and rereadBlind how
+	// often if there are no notifications.
 	reread      = 30 * time.Second
 	rereadBlind = 5 * time.Second
-	// maxTrails bounds how often the way to the file is looked up anew while it
-	// changes all the time.
+	// maxTrails bounds how often the path is resolved again while it keeps changing.
 	maxTrails = 5
 )
 
-// WatchOptions are what Watch needs.
+// WatchOptions configures Watch.
 type WatchOptions struct {
 	Logger logr.Logger
 	Clock  clock.WithTicker
-	// Reload asks for the file to be read now, and for a word on it in any case; nil
-	// if nobody does.
+	// Reload requests that the file be read now and the result be logged in any case.
+	// It may be nil.
 	Reload <-chan struct{}
-	// Changed is told of each new configuration. It is never called for one
-	// that is wrong, nor for one that says the same as that before.
+	// Changed is called with each new configuration, but not with an invalid or an
+	// unchanged one.
 	Changed func(*Update)
 }
 
-// Watch follows the configuration file until the context ends. It begins with
-// what is in force. A file that is wrong, or gone, is logged with all that is
-// wrong with it, and what was in force stays so.
+// Watch follows the configuration file until the context ends, starting with the
+// settings in force. If the file is missing or invalid, all its errors are logged,
+// and the settings stay in force.
 func (f *Flags) Watch(ctx context.Context, inForce *Settings, options WatchOptions) error {
 	if f.ConfigFile == "" {
 		<-ctx.Done()
@@ -62,7 +61,7 @@ func (f *Flags) Watch(ctx context.Context, inForce *Settings, options WatchOptio
 	ticker := options.Clock.NewTicker(interval)
 	defer ticker.Stop()
 
-	follower := &follower{flags: f, path: path, asked: inForce, inForce: inForce, told: inForce.Warnings, options: options}
+	follower := &follower{flags: f, path: path, asked: inForce, inForce: inForce, warned: inForce.Warnings, options: options}
 	follower.read(watcher)
 	for {
 		select {
@@ -85,18 +84,18 @@ func (f *Flags) Watch(ctx context.Context, inForce *Settings, options WatchOptio
 	}
 }
 
-// follower knows what the file said when it was last sound.
+// follower tracks the configuration file.
 type follower struct {
 	flags   *Flags
 	path    string
-	asked   *Settings       // what the file says
-	inForce *Settings       // what of that holds in this process
-	told    []model.Problem // the warnings about the file
-	refused string          // what was wrong when it was read last
+	asked   *Settings       // what the last valid file says
+	inForce *Settings       // what applies in this process
+	warned  []model.Problem // the warnings that were logged
+	refused string          // the error when the file was last read
 	options WatchOptions
 }
 
-// read takes the file as it is now.
+// read reads the file and applies it.
 func (f *follower) read(watcher *filewatch.Watcher) {
 	for range maxTrails {
 		set := filewatch.Set{}
@@ -123,7 +122,7 @@ func (f *follower) read(watcher *filewatch.Watcher) {
 	f.options.Changed(update)
 }
 
-// reread takes the file as it is now, and tells also what was told before.
+// reread reads the file, and logs again what was logged before.
 func (f *follower) reread(watcher *filewatch.Watcher) {
 	before := f.asked
 	f.refused = ""
@@ -141,17 +140,17 @@ func (f *follower) update() (*Update, error) {
 	return f.flags.Update(data, f.inForce)
 }
 
-// warn tells once of what the administrator may not have meant, such as fields
-// that are not known: a file that has only those new is no change.
+// warn logs new warnings, such as unknown fields. A file that differs only in those
+// is not a change.
 func (f *follower) warn(s *Settings) {
-	if slices.Equal(f.told, s.Warnings) {
+	if slices.Equal(f.warned, s.Warnings) {
 		return
 	}
-	f.told = s.Warnings
+	f.warned = s.Warnings
 	s.Report(f.options.Logger)
 }
 
-// refuse tells once of what is wrong.
+// refuse logs an error once.
 func (f *follower) refuse(err error) {
 	if err.Error() == f.refused {
 		return
@@ -160,7 +159,7 @@ func (f *follower) refuse(err error) {
 	f.options.Logger.Error(err, "The new configuration file is wrong, the configuration before it stays in force", "file", f.path)
 }
 
-// same tells whether two configurations say the same.
+// same reports whether two configurations are equal.
 func same(a, b *Configuration) bool {
 	aText, aErr := Encode(a)
 	bText, bErr := Encode(b)

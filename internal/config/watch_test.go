@@ -193,7 +193,7 @@ func TestAConfigMapIsFollowed(t *testing.T) {
 	w.wantCIDR("10.3.0.0/16")
 }
 
-func TestAWrongFileIsReportedAndTheOldOneStaysInForce(t *testing.T) {
+func TestInvalidFileIsReportedAndIgnored(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	save(t, path, cidr("1"))
 	w := watch(t, path)
@@ -225,7 +225,7 @@ func TestAFileThatSaysTheSameIsNoChange(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotKnownInAChangedFileIsReported(t *testing.T) {
+func TestUnknownFieldOfChangedFileIsReported(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	save(t, path, cidr("1")+"clusterCidr: at-the-start\n")
 	w := watch(t, path)

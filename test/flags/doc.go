@@ -1,6 +1,6 @@
 // Package flags holds every flag, every field of the configuration and every
 // feature gate that matters to one thing: set it, and something differs that can
-// be seen from outside of the process. That may be the fate of a packet, a setting
+// be seen from outside of the process. That may be what happens to a packet, a setting
 // of the kernel, a page, the log, what reaches the API server, or how the process
 // ends.
 //

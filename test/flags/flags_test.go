@@ -1,6 +1,7 @@
 package flags
 
 import (
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -55,8 +56,36 @@ func testTableIsComplete(t *testing.T, binary string) {
 		}
 	}
 	same(t, "flags", allFlags(t, binary), flags)
-	same(t, "fields", config.Fields(), fields)
-	same(t, "feature gates", config.EffectiveGates(), gates)
+	same(t, "fields", allFields(reflect.TypeFor[config.Configuration](), ""), fields)
+	same(t, "feature gates", effectiveGates(t), gates)
+}
+
+// allFields returns the paths of all fields of the configuration that hold a value.
+func allFields(section reflect.Type, prefix string) (paths []string) {
+	for i := range section.NumField() {
+		f := section.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Name == "TypeMeta":
+		case f.Anonymous:
+			paths = append(paths, allFields(f.Type, prefix)...)
+		case strings.HasSuffix(f.Type.Name(), "Configuration"), strings.HasSuffix(f.Type.Name(), "Options"):
+			paths = append(paths, allFields(f.Type, prefix+name+".")...)
+		default:
+			paths = append(paths, prefix+name)
+		}
+	}
+	return paths
+}
+
+// effectiveGates returns the feature gates that have an effect, as the help names them.
+func effectiveGates(t *testing.T) []string {
+	t.Helper()
+	_, names, found := strings.Cut(usage("feature-gates"), "those that matter here are ")
+	if !found {
+		t.Fatal("the help of --feature-gates does not name the gates that matter")
+	}
+	return strings.Split(strings.TrimSuffix(names, "."), ", ")
 }
 
 func same(t *testing.T, what string, there, inTable []string) {
