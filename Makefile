@@ -38,7 +38,7 @@ COMPARE_ARGS ?=
 .PHONY: compare
 compare: root tools ## Compare what becomes of packets with upstream's kube-proxy, in SEEDS random clusters (needs root).
 	cd test/cluster && $(GO) run ./prepare
-	cd test/cluster && $(GO) test -count=1 -v -timeout 24h -run '^TestSameFateAsUpstream$$' . -args -seed $(SEED) -seeds $(SEEDS) $(COMPARE_ARGS)
+	cd test/cluster && $(GO) test -count=1 -v -timeout 24h -run '^TestSameOutcomeAsUpstream$$' . -args -seed $(SEED) -seeds $(SEEDS) $(COMPARE_ARGS)
 
 # How long disruptions go on, and more arguments, such as
 # SOAK_ARGS='-mode nftables -only tampering'.

@@ -74,7 +74,7 @@ func TestConfigurationIsTakenWithoutAWarning(t *testing.T) {
 	}
 }
 
-func TestKubeconfigNamesAServerAndTheTokenOfThePod(t *testing.T) {
+func TestKubeconfigUsesThePodToken(t *testing.T) {
 	c, err := clientcmd.Load([]byte(read(t).configMap.Data["kubeconfig.conf"]))
 	if err != nil {
 		t.Fatal(err)
@@ -194,7 +194,7 @@ func stages(t *testing.T) (out []*stage) {
 	return out
 }
 
-func TestImagesHaveTheBinaryWhereTheDaemonSetRunsIt(t *testing.T) {
+func TestImagesHaveTheBinaryInPlace(t *testing.T) {
 	images := stages(t)[1:] // the first one builds
 	for _, image := range images {
 		for _, c := range containers(read(t).daemonSet) {
@@ -207,7 +207,7 @@ func TestImagesHaveTheBinaryWhereTheDaemonSetRunsIt(t *testing.T) {
 
 // An image that takes the place of upstream's must be able to do what an empty mode
 // means there. The last stage is the one that is built when none is named.
-func TestDefaultImageBringsIPTablesAndTheMinimalOneNothing(t *testing.T) {
+func TestOnlyDefaultImageHasIPTables(t *testing.T) {
 	images := stages(t)
 	last := images[len(images)-1]
 	if !slices.ContainsFunc(last.runs, func(run string) bool { return strings.Contains(run, "install") && strings.Contains(run, " iptables ") }) {

@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// manifests is everything that the folder puts into a cluster.
+// manifests are all objects of the directory.
 type manifests struct {
 	account   *corev1.ServiceAccount
 	roles     []*rbacv1.ClusterRole
@@ -61,7 +61,7 @@ func (m *manifests) add(t *testing.T, object runtime.Object) {
 	case *rbacv1.ClusterRoleBinding:
 		m.bindings, where = append(m.bindings, o), ""
 	default:
-		t.Errorf("nobody expects a %T", object)
+		t.Errorf("unexpected %T", object)
 	}
 	if o := object.(metav1.Object); o.GetNamespace() != where {
 		t.Errorf("%T %s is in namespace %q, want %q", object, o.GetName(), o.GetNamespace(), where)

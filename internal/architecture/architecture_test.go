@@ -78,7 +78,7 @@ func documented(t *testing.T) (product, tests []string) {
 	return names(above), names(below)
 }
 
-func TestImportsPointDownTheListOfPackages(t *testing.T) {
+func TestImportsPointDown(t *testing.T) {
 	order, tests := documented(t)
 	for _, p := range list(t, "./cmd/...", "./internal/...") {
 		at := slices.Index(order, p.ImportPath)
@@ -100,9 +100,9 @@ func TestImportsPointDownTheListOfPackages(t *testing.T) {
 	}
 }
 
-// Whoever programs the kernel knows plan's values only, and so do those that
-// decide and keep them.
-func TestNothingOfTheKubernetesAPIBelowTheSources(t *testing.T) {
+// The dataplanes depend on the values of plan only, and so do the packages that
+// compute and keep them.
+func TestNoKubernetesAPIBelowSources(t *testing.T) {
 	for _, p := range list(t, "./internal/dataplane/...", "./internal/engine", "./internal/plan", "./internal/model") {
 		for _, dep := range p.Deps {
 			if strings.HasPrefix(dep, "k8s.io/") && !strings.HasPrefix(dep, "k8s.io/utils/") {
@@ -116,7 +116,7 @@ func TestNothingOfTheKubernetesAPIBelowTheSources(t *testing.T) {
 }
 
 // The language of each mechanism in the kernel is spoken in its own package.
-func TestRulesAreWrittenInOnePlace(t *testing.T) {
+func TestIPTablesRulesHaveOneHome(t *testing.T) {
 	homes := []string{"internal/iptables", "internal/dataplane/iptables"}
 	words := regexp.MustCompile(`-[AIDjg] KUBE-|^ip6?tables(-legacy|-nft)?-(save|restore)$|^KUBE-(SVC|SEP|SERVICES)`)
 	for _, top := range []string{"cmd", "internal"} {
@@ -139,9 +139,9 @@ func TestRulesAreWrittenInOnePlace(t *testing.T) {
 	}
 }
 
-// Adding a mode is adding a package and its line in package mode: nobody else knows
-// which modes there are, by import or by name.
-func TestModesAreNamedInOnePlace(t *testing.T) {
+// Adding a mode is adding a package and its line in package mode: no other package
+// knows which modes there are, by import or by name.
+func TestModesHaveOneHome(t *testing.T) {
 	const modes = "sluice/internal/dataplane/"
 	homes := []string{"sluice/internal/mode"}
 	var names []string
@@ -187,8 +187,8 @@ func literals(t *testing.T, path string) []string {
 }
 
 // Observers are in the picture, and learn what they need from the commit: asking
-// the engine instead would tell them of a later moment.
-func TestObserversAreToldAndDoNotAskBack(t *testing.T) {
+// the engine instead would return a later state.
+func TestObserversUseTheCommit(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/architecture.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -216,7 +216,7 @@ func TestObserversAreToldAndDoNotAskBack(t *testing.T) {
 			}
 			ast.Inspect(f.Body, func(n ast.Node) bool {
 				if s, ok := n.(*ast.SelectorExpr); ok && slices.Contains([]string{"Status", "Inspect", "Failures", "Frontend"}, s.Sel.Name) {
-					t.Errorf("%s asks the engine for its %s: let the commit tell", path, s.Sel.Name)
+					t.Errorf("%s asks the engine for its %s: use the Commit", path, s.Sel.Name)
 				}
 				return true
 			})

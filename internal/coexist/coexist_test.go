@@ -123,7 +123,7 @@ func TestForwardDropIsReported(t *testing.T) {
 		s.expect(forward)
 		s.watcher.Look(t.Context())
 		if len(s.found) != 2 {
-			s.Errorf("told %d times, want once for each family: %v", len(s.found), s.found)
+			s.Errorf("reported %d times, want once for each family: %v", len(s.found), s.found)
 		}
 		s.remedies()
 		s.expect()

@@ -111,7 +111,7 @@ func (w *Watcher) complain(err error) {
 	switch {
 	case text == "" || text == w.complaint:
 	case errors.Is(err, fs.ErrPermission):
-		w.Logger.Info("Cannot tell how iptables is used on this node", "reason", text, "remedy", "run the proxy as root; CAP_NET_ADMIN is enough for the rest")
+		w.Logger.Info("Cannot find out how iptables is used on this node", "reason", text, "remedy", "run the proxy as root; CAP_NET_ADMIN is enough for the rest")
 	default:
 		w.Logger.Error(err, "Cannot do all that is owed to the users of iptables on this node")
 	}

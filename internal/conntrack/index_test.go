@@ -125,8 +125,8 @@ func TestStale(t *testing.T) {
 		{"policy Local, outside pool", model.UDP, "198.18.0.1:53", "10.244.1.3:5353", false},
 		{"policy Local, neither", model.UDP, "198.18.0.1:53", "10.244.1.4:5353", true},
 		{"the endpoint is the frontend itself", model.UDP, "192.0.2.10:53", "192.0.2.10:53", false},
-		{"stranger", model.UDP, "203.0.113.1:53", "203.0.113.1:53", false},
-		{"translated stranger", model.UDP, "192.0.2.10:8053", "10.244.1.1:53", false},
+		{"foreign", model.UDP, "203.0.113.1:53", "203.0.113.1:53", false},
+		{"translated foreign", model.UDP, "192.0.2.10:8053", "10.244.1.1:53", false},
 		{"straight to an endpoint", model.UDP, "10.244.1.1:5353", "10.244.1.1:5353", false},
 	}
 	for _, tt := range tests {
@@ -192,8 +192,8 @@ func TestNodePortsOnEveryLocalAddress(t *testing.T) {
 	check("IPv6, by a route, endpoint is there", "[2001:db8:5::5]:30053", "[fd00:244::1]:5353", false)
 	check("IPv6, by a route, endpoint left", "[2001:db8:5::5]:30053", "[fd00:244::2]:5353", true)
 	check("another port", "203.0.113.5:30054", "203.0.113.5:30054", false)
-	check("somebody else's address", "203.0.113.6:30053", "203.0.113.6:30053", false)
-	check("somebody else's address, translated", "203.0.113.6:30053", "10.244.1.2:5353", false)
+	check("a foreign address", "203.0.113.6:30053", "203.0.113.6:30053", false)
+	check("a foreign address, translated", "203.0.113.6:30053", "10.244.1.2:5353", false)
 	check("loopback", "127.0.0.1:30053", "127.0.0.1:30053", false)
 
 	x.forget()

@@ -49,7 +49,7 @@ func (r *Reconciler) pass(ctx context.Context) {
 	took := end.Sub(start)
 	r.onPass(Pass{took, t.seen, t.deleted, t.deletedIPv6, err})
 	if t.provokeErr != nil {
-		r.logOnce(t.provokeErr, "Clients that only wait are not told that their connections are reset", remedyNetRaw)
+		r.logOnce(t.provokeErr, "Idle clients do not notice that their connections are reset", remedyNetRaw)
 	}
 	r.notBefore = end.Add(max(rest, restFactor*t.cost))
 	if err != nil {

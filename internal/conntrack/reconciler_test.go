@@ -330,8 +330,8 @@ func TestFailedPassIsRetriedAndLoggedOnce(t *testing.T) {
 		b.table.entries = []*flow{flowOf(model.UDP, web, old), flowOf(model.UDP, "10.96.0.2:53", old)}
 		b.table.failing.Store(true)
 		b.table.takes = time.Millisecond
-		var told []Pass
-		b.onPass = func(p Pass) { told = append(told, p); b.count(p) }
+		var passes []Pass
+		b.onPass = func(p Pass) { passes = append(passes, p); b.count(p) }
 		b.set(frontend(web, now))
 		elapse(time.Second)
 		b.apply(&plan.Change{Removed: []plan.Key{udp("10.96.0.2:53")}})
@@ -350,12 +350,12 @@ func TestFailedPassIsRetriedAndLoggedOnce(t *testing.T) {
 		if len(b.logged) != 1 {
 			t.Errorf("logged %q, want one line", b.logged)
 		}
-		if uint64(len(told)) != failed+1 || told[0].Err == nil {
-			t.Errorf("told of %d passes, the first %+v; want all, and that it failed", len(told), told[0])
+		if uint64(len(passes)) != failed+1 || passes[0].Err == nil {
+			t.Errorf("%d passes, the first %+v; want all, and that it failed", len(passes), passes[0])
 		}
 		want := Pass{Duration: time.Millisecond, Seen: 2, Deleted: 2}
-		if last := told[len(told)-1]; last != want {
-			t.Errorf("told at last of %+v, want %+v", last, want)
+		if last := passes[len(passes)-1]; last != want {
+			t.Errorf("last pass is %+v, want %+v", last, want)
 		}
 	})
 }

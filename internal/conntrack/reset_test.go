@@ -47,7 +47,7 @@ func TestWhichConnectionsAreReset(t *testing.T) {
 		{"last endpoint of policy Local left", "198.18.0.2:80", "10.244.1.2:8080", tcpEstablished, false},
 		{"frontend that was refused", "10.96.0.5:80", "10.244.1.2:8080", tcpEstablished, false},
 		{"frontend that is gone", "10.96.0.6:80", "10.244.1.2:8080", tcpEstablished, false},
-		{"stranger", "203.0.113.1:80", "10.244.1.2:8080", tcpEstablished, false},
+		{"foreign", "203.0.113.1:80", "10.244.1.2:8080", tcpEstablished, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestTCPIsSweptWhenAnEndpointLeft(t *testing.T) {
 		{"removed frontend", &plan.Change{Removed: []plan.Key{tcpFrontend(web).Key}}, nil},
 		{"node port addresses", &plan.Change{Settings: &plan.Settings{NodePortIPs: []netip.Addr{addr("192.0.2.1")}}}, []protocols{{model.UDP}}},
 		{"endpoint terminates in good order", &plan.Change{Set: []*plan.Frontend{draining(tcpFrontend(web, now), old)}}, nil},
-		{"endpoint serves no longer, of which the kernel is not told", &plan.Change{Serving: []*plan.Frontend{tcpFrontend(web, now)}}, []protocols{tcp}},
+		{"endpoint serves no longer, without a change of the rules", &plan.Change{Serving: []*plan.Frontend{tcpFrontend(web, now)}}, []protocols{tcp}},
 		{"replaced endpoint", &plan.Change{Set: []*plan.Frontend{tcpFrontend(web, now)}}, []protocols{tcp}},
 		{"last endpoint", &plan.Change{Set: []*plan.Frontend{tcpFrontend(web)}}, []protocols{tcp}},
 		{"of UDP too", &plan.Change{Set: []*plan.Frontend{tcpFrontend(web), frontend(web, now)}}, []protocols{{model.TCP, model.UDP}}},

@@ -79,12 +79,12 @@ func TestOnlyStaleEntriesAreDeleted(t *testing.T) {
 		{"another address of the node", "192.0.2.11:30053", "10.244.1.3:5353", model.UDP, 0, 0},
 		{"socket of the node", "192.0.2.10:30054", "192.0.2.10:30054", model.UDP, 0, 0},
 		{"IPv6, endpoint is there", "[fd00:96::1]:53", "[fd00:244::1]:5353", model.UDP, 0, 0},
-		{"IPv6 stranger", "[2001:db8:3::1]:53", "[2001:db8:3::1]:53", model.UDP, 0, 0},
+		{"IPv6 foreign", "[2001:db8:3::1]:53", "[2001:db8:3::1]:53", model.UDP, 0, 0},
 	}
 	n := newNamespace(t)
 	r := n.reconciler(Options{})
-	var told Pass // the last; commit waits for it
-	r.onPass = func(p Pass) { told = p; r.count(p) }
+	var last Pass // the last; commit waits for it
+	r.onPass = func(p Pass) { last = p; r.count(p) }
 	commit(t, r, &plan.Change{Set: []*plan.Frontend{frontend("10.96.0.3:53", "10.244.1.1:5353")}})
 	n.create(append(stale, kept...)...)
 
@@ -110,8 +110,8 @@ func TestOnlyStaleEntriesAreDeleted(t *testing.T) {
 	if got := r.Stats().Deleted; got != uint64(len(stale)) {
 		t.Errorf("deleted %d, want %d", got, len(stale))
 	}
-	if told.Deleted != len(stale) || told.DeletedIPv6 != 3 || told.Err != nil {
-		t.Errorf("told of %+v, want %d deleted and 3 of them IPv6", told, len(stale))
+	if last.Deleted != len(stale) || last.DeletedIPv6 != 3 || last.Err != nil {
+		t.Errorf("last pass is %+v, want %d deleted and 3 of them IPv6", last, len(stale))
 	}
 }
 
@@ -195,8 +195,8 @@ func ask(t *testing.T, client *net.UDPConn, patience time.Duration) string {
 	return string(buf[:size])
 }
 
-// strangers are entries that are none of ours.
-func strangers(count int) []entry {
+// foreignEntries returns entries of no Service.
+func foreignEntries(count int) []entry {
 	entries := make([]entry, count)
 	for i := range entries {
 		e := entry{to: fmt.Sprintf("203.0.113.%d:%d", i%250, 1024+i/250), protocol: model.UDP}
@@ -214,7 +214,7 @@ func strangers(count int) []entry {
 func TestHugeTableInConstantMemory(t *testing.T) {
 	const foreign, stale = 200_000, 1000
 	n := newNamespace(t)
-	entries := strangers(foreign)
+	entries := foreignEntries(foreign)
 	for range stale {
 		entries = append(entries, entry{to: "10.96.0.1:53", by: "10.244.1.3:53", protocol: model.UDP})
 	}
@@ -304,7 +304,7 @@ func TestSweepEndsWhenItIsCancelled(t *testing.T) {
 func BenchmarkSweep(b *testing.B) {
 	const entries = 100_000
 	n := newNamespace(b)
-	n.create(strangers(entries)...)
+	n.create(foreignEntries(entries)...)
 	x := node(frontend("10.96.0.1:53", "10.244.1.1:53"))
 	b.ReportAllocs()
 	for b.Loop() {

@@ -169,7 +169,7 @@ func TestSocketErrorsAreLogged(t *testing.T) {
 		{"a file has the name", func(_ *testing.T, path string) error {
 			return errors.Join(os.Mkdir(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600))
 		}, "is not a socket"},
-		{"a file has the folder's name", func(_ *testing.T, path string) error {
+		{"a file has the directory's name", func(_ *testing.T, path string) error {
 			return os.WriteFile(filepath.Dir(path), nil, 0o600)
 		}, "is not a directory"},
 		{"others can write to the directory", func(_ *testing.T, path string) error {
@@ -181,7 +181,7 @@ func TestSocketErrorsAreLogged(t *testing.T) {
 		{"everybody can write to the directory, as to /tmp", func(_ *testing.T, path string) error {
 			return errors.Join(os.Mkdir(filepath.Dir(path), 0o700), os.Chmod(filepath.Dir(path), 0o777|fs.ModeSticky))
 		}, "chmod go-w"},
-		{"the folder is another user's", func(_ *testing.T, path string) error {
+		{"the directory is another user's", func(_ *testing.T, path string) error {
 			return errors.Join(os.Mkdir(filepath.Dir(path), 0o700), os.Chown(filepath.Dir(path), 12345, 0))
 		}, "belongs to user 12345, who could put another socket there: give it to user 0 (chown 0 "},
 	}

@@ -45,7 +45,7 @@ func TestCombine(t *testing.T) {
 		},
 		want: &plan.Change{Revision: 2, Set: []*plan.Frontend{frontend("10.0.0.1", 1)}, Removed: []plan.Key{b}},
 	}, {
-		name: "the kernel is told of what it was not told of before, and of nothing else",
+		name: "the kernel is given what it has not been given before, and nothing else",
 		in: []*plan.Change{
 			{Set: []*plan.Frontend{frontend("10.0.0.1", 1)}, Serving: []*plan.Frontend{frontend("10.0.0.2", 1), frontend("10.0.0.3", 1)}},
 			{Set: []*plan.Frontend{frontend("10.0.0.3", 2)}, Serving: []*plan.Frontend{frontend("10.0.0.1", 2), frontend("10.0.0.2", 2)}},

@@ -306,26 +306,26 @@ func TestSetPlanConfigBeforeStart(t *testing.T) {
 func TestProblemsAreLoggedOnce(t *testing.T) {
 	bad := web("10.0.0.1", 0)
 	bad.Problems = []model.Problem{{Object: "Service default/10.0.0.1", Field: "spec.x", Reason: "is odd"}}
-	const told = `"level"=0 "msg"="Problem with an object"`
+	const message = `"level"=0 "msg"="Problem with an object"`
 	const gone = `"level"=1 "msg"="Problem with an object is gone"`
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()
 		b.Update(bad)
 		synctest.Wait()
-		if lines := b.logged(told); len(lines) != 1 || !strings.Contains(lines[0], `"object"="Service default/10.0.0.1"`) {
+		if lines := b.logged(message); len(lines) != 1 || !strings.Contains(lines[0], `"object"="Service default/10.0.0.1"`) {
 			t.Errorf("log: %q", lines)
 		}
 		other := web("10.0.0.2", 0)
 		other.Problems = []model.Problem{{Object: "Service default/10.0.0.2", Reason: "is odd too"}}
 		b.Update(other)
 		synctest.Wait()
-		wantLogged(t, b, told, 1)
+		wantLogged(t, b, message, 1)
 		b.Update(web("10.0.0.1", 0))
 		synctest.Wait()
 		wantLogged(t, b, gone, 1)
 		b.Update(bad)
 		synctest.Wait()
-		wantLogged(t, b, told, 1)
+		wantLogged(t, b, message, 1)
 	})
 }
 
@@ -349,7 +349,7 @@ func TestInterruptedCommitIsNoFailure(t *testing.T) {
 		synctest.Wait()
 		b.stop()
 		if s := b.Status(); s.LastError != nil {
-			t.Errorf("status tells of %v", s.LastError)
+			t.Errorf("status has error %v", s.LastError)
 		}
 		if lines := b.logged("failed"); slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, "error") }) {
 			t.Errorf("log: %q", lines)

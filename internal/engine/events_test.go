@@ -14,9 +14,9 @@ import (
 )
 
 func TestCommitHasItsEventsOnce(t *testing.T) {
-	var told []Events
+	var got []Events
 	run(t, Options{}, func(t *testing.T, b *fixture) {
-		b.observe(func(c *Commit) { told = append(told, c.Events) })
+		b.observe(func(c *Commit) { got = append(got, c.Events) })
 		trigger := time.Now()
 		b.Update(web("10.0.0.1", 0), web("10.0.0.2", 0))
 		b.sync()
@@ -31,19 +31,19 @@ func TestCommitHasItsEventsOnce(t *testing.T) {
 		synctest.Wait()
 
 		var sum Events
-		for i, events := range told {
+		for i, events := range got {
 			if events.Since.IsZero() {
-				t.Errorf("commit %d does not tell when its events came", i)
+				t.Errorf("commit %d does not have the time of its events", i)
 			}
 			sum.Services += events.Services
 			sum.Slices += events.Slices
 			sum.Triggers = append(sum.Triggers, events.Triggers...)
 		}
-		if told[0].Services != 2 {
-			t.Errorf("the first commit told of %d Services, want 2", told[0].Services)
+		if got[0].Services != 2 {
+			t.Errorf("the first commit has %d Services, want 2", got[0].Services)
 		}
 		if sum.Services != 4 || sum.Slices != 1 || len(sum.Triggers) != 1 || !sum.Triggers[0].At.Equal(trigger) {
-			t.Errorf("all commits told of %+v, want each event once", sum)
+			t.Errorf("all commits have %+v, want each event once", sum)
 		}
 	})
 }
@@ -106,11 +106,11 @@ func TestEventsAreCountedWithTheirTriggers(t *testing.T) {
 }
 
 func TestEventsOfWaitingChangesAddUp(t *testing.T) {
-	var told []Events
+	var got []Events
 	run(t, Options{}, func(t *testing.T, b *fixture) {
-		b.observe(func(c *Commit) { told = append(told, c.Events) })
+		b.observe(func(c *Commit) { got = append(got, c.Events) })
 		b.sync()
-		told = nil
+		got = nil
 		release := b.kernel.holdCommits()
 		b.Update(web("10.0.0.1", 0))
 		synctest.Wait()
@@ -124,14 +124,14 @@ func TestEventsOfWaitingChangesAddUp(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		want := []Events{{Services: 2, Since: first, Touched: map[model.Name]struct{}{webName("10.0.0.1"): {}, webName("10.0.0.2"): {}}}}
-		if diff := cmp.Diff(want, told); diff != "" {
+		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("events (-want +got):\n%s", diff)
 		}
-		told = nil
+		got = nil
 		b.SetPlanConfig(plan.Config{NodeName: "there"})
 		synctest.Wait()
-		if len(told) != 1 || !told[0].Everything {
-			t.Errorf("another configuration was told of as %+v", told)
+		if len(got) != 1 || !got[0].Everything {
+			t.Errorf("another configuration was reported as %+v", got)
 		}
 	})
 }

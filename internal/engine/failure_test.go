@@ -160,7 +160,7 @@ func TestFailedCommitIsReconciled(t *testing.T) {
 			call{"reconcile", 300 * ms, "10.0.0.2 10.0.0.3"},
 			call{"reconcile", 700 * ms, "10.0.0.2 10.0.0.3"})
 		if len(observed) > 0 {
-			t.Errorf("observer was told of %d commits that failed", len(observed))
+			t.Errorf("observer was called with %d commits that failed", len(observed))
 		}
 		wantLogged(t, b, `"msg"="Programming failed" "error"="no buffer space"`, 1)
 

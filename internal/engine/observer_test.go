@@ -13,17 +13,17 @@ import (
 // TestCommitIsComplete has observers find out from the Commit alone
 // what kind of commit it was, what it brought and how long it took.
 func TestCommitIsComplete(t *testing.T) {
-	type told struct {
+	type observed struct {
 		Kind                   Kind
 		Full, Planned          bool
 		Set, Desired, Elements int
 		At, Took               time.Duration
 	}
-	var got []told
+	var got []observed
 	var start time.Time
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.observe(func(c *Commit) {
-			got = append(got, told{c.Kind, c.Full(), c.Planned, len(c.Change.Set), len(c.Desired.Frontends), c.Result.Elements,
+			got = append(got, observed{c.Kind, c.Full(), c.Planned, len(c.Change.Set), len(c.Desired.Frontends), c.Result.Elements,
 				c.End.Sub(start), c.Duration()})
 		})
 		start = time.Now()
@@ -45,7 +45,7 @@ func TestCommitIsComplete(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 	})
-	want := []told{
+	want := []observed{
 		{Reconcile, true, true, 1, 1, 1, ms, ms},
 		{Apply, false, true, 2, 3, 2, time.Second + ms, ms},
 		{None, false, true, 0, 3, 0, 2 * time.Second, 0},
@@ -54,7 +54,7 @@ func TestCommitIsComplete(t *testing.T) {
 		{Apply, false, false, 1, 3, 1, 4*time.Second + 102*ms, ms},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("observers were told (-want +got):\n%s", diff)
+		t.Errorf("observed (-want +got):\n%s", diff)
 	}
 }
 

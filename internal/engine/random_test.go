@@ -24,18 +24,18 @@ import (
 func TestRandomFailuresEndAsDesired(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			told := observer{}
+			observed := observer{}
 			o := Options{SyncPeriod: 10 * time.Second}
 			if seed%2 == 1 {
 				o.MinSyncPeriod = time.Second
 			}
 			run(t, o, func(t *testing.T, b *fixture) {
-				b.Observe(told)
+				b.Observe(observed)
 				final := b.chaos(seed)
 				b.kernel.configure(func(d *fakeDataplane) { d.calm() })
 				time.Sleep(5 * time.Minute)
 				synctest.Wait()
-				b.wantAgreement(t, told, final)
+				b.wantAgreement(t, observed, final)
 			})
 		})
 	}
@@ -127,7 +127,7 @@ func (o observer) Committed(c *Commit) {
 	}
 }
 
-func (b *fixture) wantAgreement(t *testing.T, told observer, final map[model.Name]model.SetService) {
+func (b *fixture) wantAgreement(t *testing.T, observed observer, final map[model.Name]model.SetService) {
 	t.Helper()
 	state := model.NewState()
 	for service := range maps.Values(final) {
@@ -155,7 +155,7 @@ func (b *fixture) wantAgreement(t *testing.T, told observer, final map[model.Nam
 		}
 	})
 	same("the kernel", b.kernel.frontends)
-	same("what observers saw", told)
+	same("what observers saw", observed)
 	for key := range frontends {
 		if s, _ := b.Frontend(key); s.Phase != Programmed {
 			t.Errorf("%s has status %+v", key, s)

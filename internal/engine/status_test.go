@@ -29,7 +29,7 @@ func TestPendingThenProgrammed(t *testing.T) {
 		start := b.kernel.start
 		b.sync()
 		if s, ok := b.Frontend(webKey("10.0.0.1")); ok {
-			t.Errorf("a frontend nobody wants has status %+v", s)
+			t.Errorf("an unwanted frontend has status %+v", s)
 		}
 		time.Sleep(time.Second)
 		release := b.kernel.holdCommits()
@@ -79,13 +79,13 @@ func TestStatusOfPendingWhileFailing(t *testing.T) {
 		b.Update(web("10.0.0.1", 1))
 		wantStatus(t, b, "10.0.0.1", FrontendStatus{Phase: Pending, Revision: 2, Since: start, Err: errBroken})
 		if s := b.Status(); !s.PendingSince.Equal(start) || !s.FailingSince.Equal(start) || !errors.Is(s.LastError, errBroken) || s.FailedCommits == 0 {
-			t.Errorf("status does not tell of the failure: %+v", s)
+			t.Errorf("status does not report the failure: %+v", s)
 		}
 		b.kernel.failWith(nil)
 		time.Sleep(time.Minute)
 		s := b.Status()
 		if !s.PendingSince.IsZero() || !s.FailingSince.IsZero() || !errors.Is(s.LastError, errBroken) {
-			t.Errorf("status does not tell that the failure is over: %+v", s)
+			t.Errorf("status still reports the failure: %+v", s)
 		}
 		if f, _ := b.Frontend(webKey("10.0.0.1")); f.Phase != Programmed {
 			t.Errorf("status is %+v", f)

@@ -20,7 +20,7 @@ func TestGatherReturnsEachPathOnce(t *testing.T) {
 	set := Set{}
 	set.Directory(dir)
 	if w.Blind() || !w.Follow(set) {
-		t.Fatal("the folder cannot be watched")
+		t.Fatal("the directory cannot be watched")
 	}
 	path := func(name string) string { return filepath.Join(dir, name) }
 	for _, name := range []string{"b", ".hidden", "a", "b"} {
@@ -53,7 +53,7 @@ func TestMovedDirectoryIsStillWatched(t *testing.T) {
 	}
 	w.Settle(context.Background(), clock.RealClock{}, 200*time.Millisecond)
 	if !w.Follow(set) {
-		t.Error("what happened in the folder without a watch is not looked for")
+		t.Error("changes in the directory before the watch are missed")
 	}
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, []byte("x"), 0o644); err != nil {
@@ -66,7 +66,7 @@ func TestMovedDirectoryIsStillWatched(t *testing.T) {
 				return
 			}
 		case <-deadline:
-			t.Fatal("nobody told of the file")
+			t.Fatal("no event for the file")
 		}
 	}
 }

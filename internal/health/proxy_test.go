@@ -232,7 +232,7 @@ func TestProxyRetriesToListen(t *testing.T) {
 	}
 	is := func(want error) func(error) bool { return func(err error) bool { return errors.Is(err, want) } }
 	if len(failures) != 2 || !slices.ContainsFunc(failures, is(busy)) || !slices.ContainsFunc(failures, is(denied)) {
-		t.Errorf("told of %v", failures)
+		t.Errorf("reported %v", failures)
 	}
 	if n := len(log.With("Cannot serve the proxy's health")); n != 2 {
 		t.Errorf("logged %d times", n)
@@ -252,6 +252,6 @@ func TestHardFail(t *testing.T) {
 		Status: func() engine.Summary { return engine.Summary{} },
 	})
 	if err := proxy.Run(context.Background()); !errors.Is(err, unix.EADDRINUSE) || failures != 1 {
-		t.Errorf("Run: %v, told of %d failures", err, failures)
+		t.Errorf("Run: %v, reported %d failures", err, failures)
 	}
 }

@@ -128,12 +128,12 @@ func TestServicesAreFollowed(t *testing.T) {
 
 func TestPortInUseIsReportedOnceAndRetried(t *testing.T) {
 	var mu sync.Mutex
-	var told []model.Name
+	var reported []model.Name
 	w, ports := newFixture(t, func(w *fixture) {
 		w.services.failed = func(service model.Name, err error) {
 			mu.Lock()
 			defer mu.Unlock()
-			told = append(told, service)
+			reported = append(reported, service)
 		}
 	}), freePorts(t, 2)
 	taken, err := net.Listen("tcp", netip.AddrPortFrom(here, ports[0]).String())
@@ -156,8 +156,8 @@ func TestPortInUseIsReportedOnceAndRetried(t *testing.T) {
 		}
 	}
 	mu.Lock()
-	if !slices.Equal(told, []model.Name{web}) {
-		t.Errorf("told of the failures of %v, want %v", told, web)
+	if !slices.Equal(reported, []model.Name{web}) {
+		t.Errorf("reported failures of %v, want %v", reported, web)
 	}
 	mu.Unlock()
 	if err := taken.Close(); err != nil {
@@ -165,7 +165,7 @@ func TestPortInUseIsReportedOnceAndRetried(t *testing.T) {
 	}
 	w.wantReply(here, ports[0], ok(web, "1"))
 	if lines := w.log.With("Listening on"); len(lines) != 1 {
-		t.Errorf("recovery is told by %q, want one line", lines)
+		t.Errorf("recovery is logged as %q, want one line", lines)
 	}
 }
 
@@ -245,7 +245,7 @@ func TestSocketThatBreaksIsReplaced(t *testing.T) {
 	w.set([]netip.Addr{here}, check(web, port, 1, 0))
 	w.wantReply(here, port, ok(web, "1"))
 	if lines := w.log.With("no more"); len(lines) != 1 {
-		t.Errorf("told by %q, want one line", lines)
+		t.Errorf("logged %q, want one line", lines)
 	}
 }
 

@@ -34,7 +34,7 @@ func bounded(t *testing.T, most int) (at string, held chan struct{}, release cha
 		fmt.Fprint(w, "held")
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "here") })
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Hour, ReadTimeout: time.Hour} // nobody is ended by time
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Hour, ReadTimeout: time.Hour} // no timeouts
 	bound := NewConnections(most).Bound(server, socket)
 	go server.Serve(bound)
 	t.Cleanup(func() { server.Close() })

@@ -128,10 +128,10 @@ func TestPersistReportsEachReasonOnce(t *testing.T) {
 		}
 		return errors.New(reasons[n])
 	}
-	var told []string
+	var reported []string
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Persist(ctx, clock, time.Hour, serve, func(err error) error { told = append(told, err.Error()); return nil })
+		ended <- Persist(ctx, clock, time.Hour, serve, func(err error) error { reported = append(reported, err.Error()); return nil })
 	}()
 	for range reasons {
 		testkit.Until(t, clock.HasWaiters)
@@ -140,8 +140,8 @@ func TestPersistReportsEachReasonOnce(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("it ended with %v", err)
 	}
-	if diff := cmp.Diff([]string{"taken", "gone", "taken"}, told); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]string{"taken", "gone", "taken"}, reported); diff != "" {
+		t.Errorf("reported (-want +got):\n%s", diff)
 	}
 }
 

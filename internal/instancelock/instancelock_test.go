@@ -83,7 +83,7 @@ func TestMain(m *testing.M) {
 // takeNames has a process without rights take so many names of the lock.
 func takeNames(t *testing.T, names int) {
 	t.Helper()
-	binary := filepath.Join(os.TempDir(), fmt.Sprintf("sluice-stranger-%d", os.Getpid())) // others must be able to run it
+	binary := filepath.Join(os.TempDir(), fmt.Sprintf("sluice-foreign-%d", os.Getpid())) // others must be able to run it
 	self, err := os.ReadFile("/proc/self/exe")
 	if err == nil {
 		err = os.WriteFile(binary, self, 0o755)
@@ -102,7 +102,7 @@ func takeNames(t *testing.T, names int) {
 	}
 	t.Cleanup(func() { in.Close(); _ = cmd.Wait() })
 	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "here\n" {
-		t.Fatalf("the stranger says %q", line)
+		t.Fatalf("the foreign process says %q", line)
 	}
 }
 
@@ -160,14 +160,14 @@ func TestLongWaitIsLoggedAgain(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
 	wait, holder := &waitLog{logger: logger, clock: clock, waits: func(Holder) {}}, proxyAt(0)
 	if holder == nil {
-		t.Fatal("nobody has the lock")
+		t.Fatal("the lock is free")
 	}
 	for range 5 * remindEvery / retryEvery {
 		wait.report(*holder)
 		clock.Step(retryEvery)
 	}
 	if n := len(lines); n != 5 {
-		t.Errorf("it told %d times in five minutes", n)
+		t.Errorf("it logged %d times in five minutes", n)
 	}
 	<-lines
 	if line := <-lines; !strings.Contains(line, `"waiting"="1m0s"`) || !strings.Contains(line, "only one kube-proxy can serve a node") {

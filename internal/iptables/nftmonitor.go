@@ -14,7 +14,7 @@ import (
 )
 
 // nftMonitor reads the generation of nftables, which any write increments, and
-// listens to notifications to tell writes to our chains from those to others.
+// listens to notifications to distinguish writes to our chains from other writes.
 type nftMonitor struct {
 	*nft.Conn
 	monitor *nft.Monitor

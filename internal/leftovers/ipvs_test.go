@@ -49,7 +49,7 @@ func TestIPVSServicesOfKubeProxy(t *testing.T) {
 		{"a cluster IP of IPv6", service(unix.IPPROTO_UDP, "[fd00:96::a]:53"), true},
 		{"a node port", service(unix.IPPROTO_TCP, "192.0.2.1:30080"), true},
 		{"the port of another protocol", service(unix.IPPROTO_UDP, "192.0.2.1:30080"), false},
-		{"an address of somebody else's", service(unix.IPPROTO_TCP, "192.0.2.1:80"), false},
+		{"a foreign address", service(unix.IPPROTO_TCP, "192.0.2.1:80"), false},
 		{"an address of IPv6 that begins like one", service(unix.IPPROTO_TCP, "[0a60:000a::]:80"), false},
 		{"a mark", nfnetlink.AppendAttr(nil, fwmark, []byte{0, 0, 0, 1}), false},
 		{"nothing", nil, false},

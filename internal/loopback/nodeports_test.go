@@ -116,7 +116,7 @@ func TestSCTPIsLoggedOnce(t *testing.T) {
 		nodePort(web, model.IPv4, port, model.TCP, one))
 	w.want(model.TCP, here, port, "one")
 	if lines := w.log.With("SCTP"); len(lines) != 1 {
-		t.Errorf("it is told %d times, want once: %v", len(lines), lines)
+		t.Errorf("it is logged %d times, want once: %v", len(lines), lines)
 	}
 }
 
@@ -146,7 +146,7 @@ func TestPortInUseIsReportedOnceAndRetried(t *testing.T) {
 	}
 	w.locked(func() {
 		if diff := cmp.Diff([]model.Name{web}, w.failed); diff != "" {
-			t.Errorf("Services told of it (-want +got):\n%s", diff)
+			t.Errorf("Services reported (-want +got):\n%s", diff)
 		}
 	})
 	other.Close()

@@ -67,7 +67,7 @@ func TestWhoIsAPod(t *testing.T) {
 				"outside > cluster:80 = forward pod-1 far-1",
 			},
 		}, {
-			name:  "a detector that has not been told what to look for is none",
+			name:  "a detector that is not configured is none",
 			given: detect(func(c *plan.Config) { c.DetectLocal = plan.DetectInterfaceNamePrefix }),
 			want:  []string{"outside > cluster:80 = forward pod-1 far-1"},
 		}, {
@@ -118,7 +118,7 @@ func TestWhoIsTheNode(t *testing.T) {
 			given: local(func(s *setting) { s.HostIPs = bothFamilies(addrIn, "node") }),
 			want:  []string{"loopback > external:80 = forward pod-1* far-1*"},
 		}, {
-			name:  "a detector that has not been told what to look for finds no pods",
+			name:  "a detector that is not configured finds no pods",
 			given: local(func(s *setting) { s.Config.DetectLocal = plan.DetectInterfaceNamePrefix }),
 			want: []string{
 				"pod-2 > external:80 = forward pod-1", "outside > external:80 = forward pod-1",

@@ -62,9 +62,9 @@ func TestVerdictsAreWellFormed(t *testing.T) {
 		if (v.Action == oracle.Forward) != (len(v.Endpoints) > 0) {
 			t.Errorf("%v with %d endpoints", v.Action, len(v.Endpoints))
 		}
-		told := slices.SortedFunc(maps.Keys(v.MasqueradedTo), netip.AddrPort.Compare)
-		if !slices.Equal(v.Endpoints, told) {
-			t.Errorf("endpoints %v are not the sorted set that masquerading is told for: %v", v.Endpoints, told)
+		keys := slices.SortedFunc(maps.Keys(v.MasqueradedTo), netip.AddrPort.Compare)
+		if !slices.Equal(v.Endpoints, keys) {
+			t.Errorf("endpoints %v are not the sorted set of MasqueradedTo: %v", v.Endpoints, keys)
 		}
 		for _, e := range v.Endpoints {
 			if model.FamilyOf(e.Addr()) != model.FamilyOf(p.Destination) {

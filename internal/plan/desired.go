@@ -228,7 +228,7 @@ type MasqueradeCause uint8
 
 // The causes. The first five are of frontends, the others of single connections.
 const (
-	PodsNotDetected       MasqueradeCause = iota // no: pods cannot be told from other clients
+	PodsNotDetected       MasqueradeCause = iota // no: pods cannot be distinguished from other clients
 	ClientNotPod                                 // yes: the client of a ClusterIP is not a pod
 	MasqueradeAllSet                             // yes: Config.MasqueradeAll
 	ExternalPolicyCluster                        // yes: replies must come back through this node

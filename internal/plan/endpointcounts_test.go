@@ -48,7 +48,7 @@ func TestEndpointCounts(t *testing.T) {
 			state, planner := stateOf(events...), New(defaults)
 			planner.Update(state, &model.Dirty{})
 			evidence := planner.Evidence(state, tt.svc.Name)
-			wantEqual(t, "census", tt.want, evidence.EndpointCounts())
+			wantEqual(t, "counts", tt.want, evidence.EndpointCounts())
 		})
 	}
 }
@@ -80,7 +80,7 @@ func TestEndpointCountsUsedByFrontends(t *testing.T) {
 			state, planner := stateOf(append(tt.older, events...)...), New(tt.cfg)
 			planner.Update(state, &model.Dirty{})
 			evidence := planner.Evidence(state, named("web"))
-			wantEqual(t, "census", tt.want, evidence.EndpointCounts())
+			wantEqual(t, "counts", tt.want, evidence.EndpointCounts())
 		})
 	}
 }
@@ -89,5 +89,5 @@ func TestEndpointCountsWithoutService(t *testing.T) {
 	state, planner := stateOf(), New(defaults)
 	planner.Update(state, &model.Dirty{})
 	evidence := planner.Evidence(state, named("nobody"))
-	wantEqual(t, "census", EndpointCounts{}, evidence.EndpointCounts())
+	wantEqual(t, "counts", EndpointCounts{}, evidence.EndpointCounts())
 }

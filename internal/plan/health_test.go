@@ -84,7 +84,7 @@ func TestOldestServiceKeepsHealthCheckPort(t *testing.T) {
 		change := planner.Update(state, &dirty)
 		wantEqual(t, "health checks of the heir", map[model.Name]HealthCheck{young.Name: {Service: young.Name, Port: 32000, IPv4: true}}, planner.Desired().HealthChecks)
 		wantEqual(t, "problems of the heir", 0, len(planner.Desired().Problems))
-		wantEqual(t, "changes are told", true, change.HealthChecks && change.Problems)
+		wantEqual(t, "changes are flagged", true, change.HealthChecks && change.Problems)
 	}
 }
 

@@ -72,10 +72,10 @@ func runHistory(seed uint64) string {
 			return fmt.Sprintf("step %d: %s", step, problem)
 		}
 		if change.HealthChecks == reflect.DeepEqual(checks, got.HealthChecks) {
-			return fmt.Sprintf("step %d: health checks changed: told %v", step, change.HealthChecks)
+			return fmt.Sprintf("step %d: health checks changed: flagged %v", step, change.HealthChecks)
 		}
 		if change.Problems == reflect.DeepEqual(problems, concerns(got)) {
-			return fmt.Sprintf("step %d: problems changed: told %v", step, change.Problems)
+			return fmt.Sprintf("step %d: problems changed: flagged %v", step, change.Problems)
 		}
 		if change.Revision != state.Revision() {
 			return fmt.Sprintf("step %d: revision %d of %d", step, change.Revision, state.Revision())
@@ -121,12 +121,12 @@ func (m *mirror) apply(c *Change, want *Desired) string {
 	for _, f := range c.Serving {
 		old := m.frontends[f.Key]
 		if old == nil || slices.Equal(old.AlsoServing, f.AlsoServing) {
-			return fmt.Sprintf("%s is told to differ in AlsoServing and does not", f.Key)
+			return fmt.Sprintf("%s is reported to differ in AlsoServing and does not", f.Key)
 		}
 		rules := *f
 		rules.AlsoServing = old.AlsoServing
 		if !reflect.DeepEqual(old, &rules) {
-			return fmt.Sprintf("%s differs in more than AlsoServing, and the kernel is not told", f.Key)
+			return fmt.Sprintf("%s differs in more than AlsoServing, and is not in Set", f.Key)
 		}
 		m.frontends[f.Key] = f
 	}

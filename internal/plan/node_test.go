@@ -13,7 +13,7 @@ func TestEligibility(t *testing.T) {
 	)
 	var (
 		inCluster = Config{NodeName: here, RequireNode: true}
-		inFolder  = Config{NodeName: here}
+		inFiles   = Config{NodeName: here}
 		byPods    = Config{NodeName: here, RequireNode: true, DetectLocal: DetectNodeCIDR}
 
 		staying = &model.Node{Name: here}
@@ -32,10 +32,10 @@ func TestEligibility(t *testing.T) {
 		{"created again", inCluster, []*model.Node{staying, nil, staying}, Eligibility{}},
 		{"marked for removal", inCluster, []*model.Node{staying, tainted}, Eligibility{"tainted", false}},
 		{"mark taken back", inCluster, []*model.Node{tainted, staying}, Eligibility{}},
-		{"none in a folder", inFolder, []*model.Node{nil}, Eligibility{}},
-		{"marked in a folder", inFolder, []*model.Node{tainted}, Eligibility{"tainted", false}},
-		{"no pod CIDR by which pods are told", byPods, []*model.Node{staying}, Eligibility{waiting, false}},
-		{"no Node by which pods are told", byPods, []*model.Node{nil}, Eligibility{waiting, false}},
+		{"none among manifests", inFiles, []*model.Node{nil}, Eligibility{}},
+		{"marked among manifests", inFiles, []*model.Node{tainted}, Eligibility{"tainted", false}},
+		{"no pod CIDR by which pods are recognised", byPods, []*model.Node{staying}, Eligibility{waiting, false}},
+		{"no Node by which pods are recognised", byPods, []*model.Node{nil}, Eligibility{waiting, false}},
 		{"the pod CIDR has come", byPods, []*model.Node{nil, staying, podded}, Eligibility{}},
 		{"marked for removal, without a pod CIDR", byPods, []*model.Node{tainted}, Eligibility{"tainted", false}},
 	}
@@ -62,8 +62,8 @@ func TestNodeProblems(t *testing.T) {
 	}{
 		{"nothing", Config{NodeName: here, RequireNode: true}, &model.Node{Name: here}, nil},
 		{"the Node", Config{NodeName: here, RequireNode: true}, nil, []string{"metadata.name"}},
-		{"the Node, in a folder", Config{NodeName: here}, nil, nil},
-		{"the Node, by which pods are told", Config{NodeName: here, RequireNode: true, DetectLocal: DetectNodeCIDR}, nil, []string{"metadata.name", "spec.podCIDRs"}},
+		{"the Node, among manifests", Config{NodeName: here}, nil, nil},
+		{"the Node, by which pods are recognised", Config{NodeName: here, RequireNode: true, DetectLocal: DetectNodeCIDR}, nil, []string{"metadata.name", "spec.podCIDRs"}},
 		{"the pod CIDR", Config{NodeName: here, DetectLocal: DetectNodeCIDR}, &model.Node{Name: here, Problems: []model.Problem{bad}}, []string{bad.Field, "spec.podCIDRs"}},
 	}
 	for _, tt := range tests {
@@ -75,7 +75,7 @@ func TestNodeProblems(t *testing.T) {
 				fields = append(fields, p.Field)
 			}
 			wantEqual(t, "fields", tt.fields, fields)
-			wantEqual(t, "told", len(tt.fields) > 0, change.Problems)
+			wantEqual(t, "flagged", len(tt.fields) > 0, change.Problems)
 		})
 	}
 }

@@ -53,7 +53,7 @@ func TestAffinityExpires(t *testing.T) {
 	}
 	clock.Step(time.Minute)
 	if got := p.favourite(client); got.IsValid() {
-		t.Errorf("after the time-out the client still only gets %v", got)
+		t.Errorf("after the timeout the client still only gets %v", got)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // session connects a UDP client with its endpoint by a socket of its own, by
-// which replies are told apart.
+// which replies are matched to clients.
 type session struct {
 	client, endpoint netip.AddrPort
 	conn             *net.UDPConn

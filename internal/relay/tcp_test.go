@@ -312,7 +312,7 @@ func TestLackOfSocketsPauses(t *testing.T) {
 		}
 		testkit.Eventually(t, func() error {
 			if len(b.log.With("A listener pauses")) == 0 {
-				return errors.New("the lack of sockets is not told")
+				return errors.New("the lack of sockets is not logged")
 			}
 			return nil
 		})
@@ -321,7 +321,7 @@ func TestLackOfSocketsPauses(t *testing.T) {
 		t.Errorf("the connection that waited is not served: %v", err)
 	}
 	if n := len(b.log.With("A listener pauses")); n != 1 {
-		t.Errorf("it is told %d times, want once", n)
+		t.Errorf("it is logged %d times, want once", n)
 	}
 }
 

@@ -148,7 +148,7 @@ func (m *Metrics) defineOwn() {
 	m.conntrackSeen = counter("sluice_conntrack_entries_seen_total", "Entries of the connection tracking table that were looked at.")
 }
 
-// has tells whether there are numbers of a family.
+// has reports whether there are numbers of a family.
 func (m *Metrics) has(f model.Family) bool { return slices.Contains(m.families, f) }
 
 // Answered counts an answer of the health server.

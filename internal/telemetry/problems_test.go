@@ -141,7 +141,7 @@ func TestChangingProblemsAreRateLimited(t *testing.T) {
 	w.runs("Service default/web")
 	w.refuse("10.96.0.1", errors.New("attempt 1"))
 	if more := p.record(); more {
-		t.Error("there is more to tell")
+		t.Error("there is more to report")
 	}
 	wantRecorded(t, j, "Service default/web ServiceNotProgrammed: ClusterIP 10.96.0.1:80/TCP: attempt 1")
 	for i := range 5 {
@@ -262,7 +262,7 @@ func TestDelayedEventsAreRecordedLater(t *testing.T) {
 	p.Committed(&engine.Commit{Change: &plan.Change{Problems: true}})
 	testkit.Eventually(t, func() error {
 		if !w.clock.HasWaiters() {
-			return errors.New("it does not wait to tell more")
+			return errors.New("it does not wait to report more")
 		}
 		return nil
 	})

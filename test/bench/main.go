@@ -3,7 +3,7 @@
 // and the dataplane, and how many new connections per second these rules allow.
 //
 // Each workload runs in a process and a network namespace of its own, so that
-// its memory and its CPU time can be told apart. Run it as root:
+// its memory and its CPU time can be measured separately. Run it as root:
 //
 //	go run ./test/bench
 //	go run ./test/bench -modes nftables -limit 5m

@@ -134,7 +134,7 @@ func start(mode string, events []model.Event) (*pipe, error) {
 		SyncPeriod: 10 * time.Second,
 	})
 	p.engine.Observe(engine.ObserverFunc(func(c *engine.Commit) {
-		if p.first == 0 || !c.Change.Empty() { // repairs are nobody's change
+		if p.first == 0 || !c.Change.Empty() { // repairs have no change
 			p.commits <- c.Result
 		}
 	}))

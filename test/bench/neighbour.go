@@ -18,7 +18,7 @@ const (
 	changePause   = 50 * time.Millisecond
 )
 
-// neighbourFigures are what changes cost beside somebody who writes a table of their own.
+// neighbourFigures are the cost of changes while another program writes its own table.
 type neighbourFigures struct {
 	Start, Disturbed phase
 	// Repairs are those that were made. One disturbance needs one.
@@ -82,7 +82,7 @@ func command(name string, args ...string) error {
 	return nil
 }
 
-// startNeighbour starts somebody who writes their own table again and again.
+// startNeighbour starts a program that keeps writing its own table.
 func startNeighbour(pause string) (stop func(), err error) {
 	const write = "add table ip neighbour; add chain ip neighbour c; flush chain ip neighbour c; add rule ip neighbour c counter"
 	c := exec.Command("sh", "-c", fmt.Sprintf("while nft '%s'; do sleep %s; done", write, pause))
@@ -99,7 +99,7 @@ func startNeighbour(pause string) (stop func(), err error) {
 
 // reportNeighbours measures what a neighbour's writes cost, side by side.
 func reportNeighbours(limit time.Duration) error {
-	fmt.Println("\nnftables, changes while somebody else writes a table of their own (ratio to: nobody does)")
+	fmt.Println("\nnftables, changes while another program writes its own table (ratio to: none does)")
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	defer out.Flush()
 	fmt.Fprintln(out, "cluster\twrites\tafter a start: p50 / p99\tCPU\tafter a disturbance: p50 / p99\tCPU\trepairs")

@@ -21,10 +21,10 @@ func TestNewsComeSoonAfterABlackHole(t *testing.T) {
 	web := s.create("web", "pod1")
 	s.expect("before", answered(clusterFlows(web), "pod1"))
 
-	const told = "Cannot reach the API server"
+	const message = "Cannot reach the API server"
 	remove := s.blackHole()
 	mail := s.create("mail", "pod3")
-	s.within(soon, "the black hole is noticed", func(context.Context) error { return s.proxy.logged(told) })
+	s.within(soon, "the black hole is noticed", func(context.Context) error { return s.proxy.logged(message) })
 	remove()
 	s.expectWithin(soon, "after the black hole", answered(clusterFlows(mail), "pod3"))
 

@@ -82,13 +82,13 @@ func TestServiceProblemsAreEvents(t *testing.T) {
 	s.eventually("the proxy finds out that the address is taken", func(context.Context) error {
 		return s.proxy.logged("default/second")
 	})
-	s.setPods("first", "pod1") // and is done with this by the time it tells
-	s.expect("changes go on", answered(clusterFlows(second), "remote1"))
+	s.setPods("first", "pod1") // and has finished this by the time it reports
+	s.expect("changes continue", answered(clusterFlows(second), "remote1"))
 	if events, err := s.eventsOn(t.Context(), second); err != nil || len(events) > 0 {
 		t.Errorf("a node that has no part in the Service says %v, %v", events, err)
 	}
 	s.setPods("second", "pod1")
-	s.eventually("a node with an endpoint tells that the address is taken", func(ctx context.Context) error {
+	s.eventually("a node with an endpoint reports that the address is taken", func(ctx context.Context) error {
 		events, err := s.eventsOn(ctx, second)
 		if err == nil && len(events) == 0 {
 			err = errors.New("there is no Event on it")

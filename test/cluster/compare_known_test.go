@@ -20,32 +20,32 @@ import (
 type knownDifference struct {
 	name     string
 	mode     string // of upstream
-	explains func(c *contest, a attempt, theirs, ours fate) bool
+	explains func(c *contest, a attempt, theirs, ours outcomes) bool
 }
 
 var knownDifferences = []knownDifference{
-	{"no-endpoints-from-node", "iptables", func(c *contest, a attempt, theirs, ours fate) bool {
+	{"no-endpoints-from-node", "iptables", func(c *contest, a attempt, theirs, ours outcomes) bool {
 		return a.From == "node1" && !c.isNodes(a.packet.Destination) && a.verdict.Action == oracle.Reject &&
 			theirs.only(string(lab.Passed)) && ours.only(refusedByRule)
 	}},
-	{"no-endpoints-on-other-addresses", "iptables", func(c *contest, a attempt, theirs, ours fate) bool {
+	{"no-endpoints-on-other-addresses", "iptables", func(c *contest, a attempt, theirs, ours outcomes) bool {
 		return c.isNodes(a.packet.Destination) && a.verdict.Action == oracle.Pass && c.isNodePort(a.packet) &&
 			(theirs.only(refusedByRule) || theirs.only(string(lab.Dropped))) &&
 			len(ours) == 1 && strings.HasPrefix(ours.String(), string(lab.Refused)) // by the machine: nothing listens there
 	}},
-	{"hairpin-on-other-nodes", "nftables", func(c *contest, a attempt, theirs, ours fate) bool {
+	{"hairpin-on-other-nodes", "nftables", func(c *contest, a attempt, theirs, ours outcomes) bool {
 		itself := slices.ContainsFunc(a.verdict.Endpoints, func(e netip.AddrPort) bool { return e.Addr() == a.packet.Source })
 		return itself && c.lanes[0].lab.Owner(a.packet.Source).Node != "node1" &&
 			theirs[string(lab.Dropped)] &&
 			maps.Equal(theirs.without(string(lab.Dropped)), ours.without(a.From+":").without(string(lab.Dropped)))
 	}},
-	{"external-ip-that-is-a-cluster-ip", "nftables", func(c *contest, a attempt, theirs, ours fate) bool {
+	{"external-ip-that-is-a-cluster-ip", "nftables", func(c *contest, a attempt, theirs, ours outcomes) bool {
 		owner := slices.IndexFunc(c.present().Services, func(s *model.Service) bool {
 			return slices.Contains(s.ClusterIPs, a.packet.Destination)
 		})
 		return owner >= 0 && c.present().Services[owner].Name != a.verdict.Service && maps.Equal(theirs.endpoints(), ours.endpoints())
 	}},
-	{"no-endpoints-where-an-endpoint-is", "", func(c *contest, a attempt, theirs, ours fate) bool {
+	{"no-endpoints-where-an-endpoint-is", "", func(c *contest, a attempt, theirs, ours outcomes) bool {
 		there := slices.IndexFunc(a.verdict.Endpoints, func(e netip.AddrPort) bool {
 			at := oracle.Packet{Source: a.packet.Source, Destination: e.Addr(), Protocol: a.packet.Protocol, Port: e.Port()}
 			return oracle.Decide(c.present(), at).Action == oracle.Reject
@@ -56,12 +56,12 @@ var knownDifferences = []knownDifference{
 		host := c.lanes[0].lab.Owner(a.verdict.Endpoints[there].Addr()).Name
 		return theirs[refusedByRule] && maps.Equal(theirs.without(refusedByRule), ours.without(host+":"))
 	}},
-	{"source-ranges-of-an-external-ip", "iptables", func(c *contest, a attempt, theirs, ours fate) bool {
+	{"source-ranges-of-an-external-ip", "iptables", func(c *contest, a attempt, theirs, ours outcomes) bool {
 		s := c.service(a.verdict.Service)
 		return s != nil && s.Filtered && slices.Contains(s.ExternalIPs, a.packet.Destination) &&
 			slices.Contains(s.LoadBalancerIPs, a.packet.Destination) && theirs.answered() && ours.only(string(lab.Dropped))
 	}},
-	{"source-ranges-without-endpoints", "iptables", func(c *contest, a attempt, theirs, ours fate) bool {
+	{"source-ranges-without-endpoints", "iptables", func(c *contest, a attempt, theirs, ours outcomes) bool {
 		open := c.present()
 		for i, s := range open.Services {
 			unfiltered := *s
@@ -71,7 +71,7 @@ var knownDifferences = []knownDifference{
 		return a.verdict.Action == oracle.Drop && oracle.Decide(open, a.packet).Action == oracle.Reject && ours.only(string(lab.Dropped)) &&
 			(theirs.only(refusedByRule) || a.From == "node1" && theirs.only(string(lab.Passed)))
 	}},
-	{"service-cidrs-late", "nftables", func(c *contest, a attempt, theirs, ours fate) bool {
+	{"service-cidrs-late", "nftables", func(c *contest, a attempt, theirs, ours outcomes) bool {
 		owned := slices.ContainsFunc(c.present().Services, func(s *model.Service) bool {
 			return slices.Contains(s.ClusterIPs, a.packet.Destination)
 		})
@@ -79,15 +79,15 @@ var knownDifferences = []knownDifference{
 		dropped, passed := string(lab.Dropped), string(lab.Passed)
 		return inRange && !owned && (theirs.only(dropped) && ours.only(passed) || theirs.only(passed) && ours.only(dropped))
 	}},
-	{"source-ranges-malformed", "", func(c *contest, a attempt, theirs, ours fate) bool {
+	{"source-ranges-malformed", "", func(c *contest, a attempt, theirs, ours outcomes) bool {
 		s := c.service(a.verdict.Service)
 		return s != nil && s.Filtered && len(s.SourceRanges) == 0 && slices.Contains(s.LoadBalancerIPs, a.packet.Destination) &&
 			ours.only(string(lab.Dropped))
 	}},
 }
 
-// known names the documented difference that two fates show, or is empty.
-func (c *contest) known(a attempt, theirs, ours fate) string {
+// known names the documented difference that two sets of outcomes show, or is empty.
+func (c *contest) known(a attempt, theirs, ours outcomes) string {
 	for _, k := range knownDifferences {
 		if (k.mode == "" || k.mode == c.mode) && k.explains(c, a, theirs, ours) {
 			return k.name
@@ -124,18 +124,18 @@ func (c *contest) service(name model.Name) *model.Service {
 }
 
 // only reports whether nothing else became of it.
-func (f fate) only(what string) bool { return len(f) == 1 && f[what] }
+func (f outcomes) only(what string) bool { return len(f) == 1 && f[what] }
 
 // without leaves out what begins so.
-func (f fate) without(prefix string) fate {
+func (f outcomes) without(prefix string) outcomes {
 	out := maps.Clone(f)
 	maps.DeleteFunc(out, func(what string, _ bool) bool { return strings.HasPrefix(what, prefix) })
 	return out
 }
 
 // endpoints leaves out which sources they saw.
-func (f fate) endpoints() fate {
-	out := fate{}
+func (f outcomes) endpoints() outcomes {
+	out := outcomes{}
 	for what := range f {
 		endpoint, _, _ := strings.Cut(what, " sees ")
 		out[endpoint] = true

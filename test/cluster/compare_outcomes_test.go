@@ -27,10 +27,10 @@ type attempt struct {
 	verdict oracle.Verdict
 }
 
-// fate is all that became of an attempt.
-type fate map[string]bool
+// outcomes is the set of what happened to an attempt.
+type outcomes map[string]bool
 
-func (f fate) String() string { return strings.Join(slices.Sorted(maps.Keys(f)), "; ") }
+func (f outcomes) String() string { return strings.Join(slices.Sorted(maps.Keys(f)), "; ") }
 
 // How often an attempt is made. One that differs is made again, more often and with
 // more patience: by chance, an endpoint is not seen; a busy machine loses a packet;
@@ -47,7 +47,7 @@ const (
 type comparison struct {
 	*contest
 	attempts []attempt
-	fates    [2][]fate
+	outcomes [2][]outcomes
 }
 
 // compare sends random packets in both labs and compares what becomes of them.
@@ -57,13 +57,13 @@ func (c *contest) compare(packets int) {
 	var all []int
 	for i := range s.attempts {
 		all = append(all, i)
-		s.fates[0], s.fates[1] = append(s.fates[0], fate{}), append(s.fates[1], fate{})
+		s.outcomes[0], s.outcomes[1] = append(s.outcomes[0], outcomes{}), append(s.outcomes[1], outcomes{})
 	}
 	s.look(all, firstLook)
-	s.look(slices.DeleteFunc(all, func(i int) bool { return !s.fates[0][i].answered() && !s.fates[1][i].answered() }), secondLook)
+	s.look(slices.DeleteFunc(all, func(i int) bool { return !s.outcomes[0][i].answered() && !s.outcomes[1][i].answered() }), secondLook)
 	s.lookAgain()
 	for i, a := range s.attempts {
-		c.judge(a, s.fates[0][i], s.fates[1][i])
+		c.judge(a, s.outcomes[0][i], s.outcomes[1][i])
 	}
 }
 
@@ -73,8 +73,8 @@ func (s *comparison) look(which []int, times int) {
 	for i, l := range s.lanes {
 		both.Go(func() {
 			free, sticky := s.byAffinity(which)
-			l.look(s.attempts, free, times, func(j int, o lab.Outcome) { s.fates[i][j].add(o) })
-			l.lookSticky(s.contest, s.attempts, sticky, times, s.fates[i])
+			l.look(s.attempts, free, times, func(j int, o lab.Outcome) { s.outcomes[i][j].add(o) })
+			l.lookSticky(s.contest, s.attempts, sticky, times, s.outcomes[i])
 		})
 	}
 	both.Wait()
@@ -91,10 +91,10 @@ func (s *comparison) byAffinity(which []int) (free, sticky []int) {
 	return free, sticky
 }
 
-// differing are the attempts, of some, whose fates differ for no known reason.
+// differing are the attempts, of some, whose outcomes differ for no known reason.
 func (s *comparison) differing(which []int) []int {
 	return slices.DeleteFunc(slices.Clone(which), func(i int) bool {
-		theirs, ours := s.fates[0][i], s.fates[1][i]
+		theirs, ours := s.outcomes[0][i], s.outcomes[1][i]
 		return maps.Equal(theirs, ours) || s.known(s.attempts[i], theirs, ours) != ""
 	})
 }
@@ -112,12 +112,12 @@ func (s *comparison) lookAgain() {
 	for pause := firstPause; len(differing) > 0 && pause < longPause; pause *= 3 {
 		time.Sleep(pause)
 		for _, i := range differing {
-			lost := !maps.Equal(s.fates[0][i].unanswered(), s.fates[1][i].unanswered())
+			lost := !maps.Equal(s.outcomes[0][i].unanswered(), s.outcomes[1][i].unanswered())
 			if lost {
 				s.attempts[i].beMorePatient()
 			}
 			if lost || pause > firstPause {
-				s.fates[0][i], s.fates[1][i] = fate{}, fate{}
+				s.outcomes[0][i], s.outcomes[1][i] = outcomes{}, outcomes{}
 			}
 		}
 		for range longLooks {
@@ -136,8 +136,8 @@ func (a *attempt) beMorePatient() {
 	}
 }
 
-// judge counts an attempt, and complains if its fate differs for no known reason.
-func (c *contest) judge(a attempt, theirs, ours fate) {
+// judge counts an attempt, and complains if its outcomes differ for no known reason.
+func (c *contest) judge(a attempt, theirs, ours outcomes) {
 	c.Helper()
 	if maps.Equal(theirs, ours) {
 		c.tally.same(theirs)
@@ -247,20 +247,20 @@ const stayLook = 6
 // lookSticky makes the attempts to Services with session affinity. Each time, all
 // clients are forgotten before. Then the first attempt of a client shows which
 // endpoints there are, and the next ones whether it stays with one of them.
-func (l *lane) lookSticky(c *contest, attempts []attempt, sticky []int, times int, fates []fate) {
+func (l *lane) lookSticky(c *contest, attempts []attempt, sticky []int, times int, seen []outcomes) {
 	if len(sticky) == 0 {
 		return
 	}
 	for n := range times {
 		l.forget(c)
-		l.look(attempts, sticky, 1, func(i int, o lab.Outcome) { fates[i].add(o) })
+		l.look(attempts, sticky, 1, func(i int, o lab.Outcome) { seen[i].add(o) })
 		if n < stayLook {
-			l.lookWhoStays(attempts, sticky, fates)
+			l.lookWhoStays(attempts, sticky, seen)
 		}
 	}
 }
 
-func (l *lane) lookWhoStays(attempts []attempt, sticky []int, fates []fate) {
+func (l *lane) lookWhoStays(attempts []attempt, sticky []int, seen []outcomes) {
 	var last [2]map[int]string
 	for n := range last {
 		last[n] = map[int]string{}
@@ -268,11 +268,11 @@ func (l *lane) lookWhoStays(attempts []attempt, sticky []int, fates []fate) {
 	}
 	for _, i := range sticky {
 		if last[0][i] != last[1][i] {
-			fates[i]["does not stay"] = true
+			seen[i]["does not stay"] = true
 		}
 		for _, j := range sticky {
 			if i < j && sameClient(attempts[i], attempts[j]) && last[1][i] != last[1][j] {
-				fates[i]["elsewhere by "+attempts[j].To.String()] = true
+				seen[i]["elsewhere by "+attempts[j].To.String()] = true
 			}
 		}
 	}
@@ -286,7 +286,7 @@ func sameClient(a, b attempt) bool {
 }
 
 // add takes note of an outcome.
-func (f fate) add(o lab.Outcome) { f[describe(o)] = true }
+func (f outcomes) add(o lab.Outcome) { f[describe(o)] = true }
 
 func describe(o lab.Outcome) string {
 	switch o.Kind {
@@ -308,10 +308,10 @@ func nameOf(o lab.Outcome) string {
 	return fmt.Sprintf("%s:%d", o.By, o.Port)
 }
 
-func (f fate) answered() bool { return len(f.unanswered()) < len(f) }
+func (f outcomes) answered() bool { return len(f.unanswered()) < len(f) }
 
 // unanswered returns what became of it when there was no answer.
-func (f fate) unanswered() fate {
+func (f outcomes) unanswered() outcomes {
 	out := maps.Clone(f)
 	maps.DeleteFunc(out, func(what string, _ bool) bool { return strings.Contains(what, " sees ") })
 	return out
@@ -324,7 +324,7 @@ type tally struct {
 	differences                       map[string]int
 }
 
-func (t *tally) same(f fate) {
+func (t *tally) same(f outcomes) {
 	t.packets++
 	switch {
 	case f.answered():

@@ -30,7 +30,7 @@ var (
 
 // Whatever objects there are, a packet fares with us as it does with upstream's
 // kube-proxy, but for the differences that are documented.
-func TestSameFateAsUpstream(t *testing.T) {
+func TestSameOutcomeAsUpstream(t *testing.T) {
 	t.Logf("seeds from %d on (repeat with -seed)", *seed)
 	theirs := *rival
 	if theirs == "" {
@@ -57,7 +57,7 @@ func TestSameFateAsUpstream(t *testing.T) {
 					c.run(*states, *packets)
 				})
 				if t.Failed() && !*survey {
-					t.Fatalf("repeat with -run TestSameFateAsUpstream/%s -seed %d -seeds 1", mode, seed)
+					t.Fatalf("repeat with -run TestSameOutcomeAsUpstream/%s -seed %d -seeds 1", mode, seed)
 				}
 			}
 			t.Logf("%d seeds: %v", *seeds, all)

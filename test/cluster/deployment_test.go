@@ -136,7 +136,7 @@ func (d *deployment) apply(object runtime.Object) (err error) {
 	case *appsv1.DaemonSet:
 		d.daemonSet, err = d.client.AppsV1().DaemonSets(o.Namespace).Create(ctx, o, metav1.CreateOptions{})
 	default:
-		err = fmt.Errorf("nobody expects a %T", object)
+		err = fmt.Errorf("unexpected %T", object)
 	}
 	return err
 }

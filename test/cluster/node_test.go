@@ -82,7 +82,7 @@ func TestMissingNodeIsReported(t *testing.T) {
 	}
 	wantStatus("without a Node object", "Node node1 metadata.name", "Node node1 spec.podCIDRs")
 	wantHealth("without a Node object", 503, `"nodeEligible":false,"healthy":true`)
-	s.eventually("an Event tells of the Node", func(ctx context.Context) error {
+	s.eventually("an Event reports the Node", func(ctx context.Context) error {
 		events, err := s.client.EventsV1().Events("").List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err

@@ -58,7 +58,7 @@ func TestUnreachableAPIServerIsReported(t *testing.T) {
 	if err := s.proxy.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	s.eventually("SIGHUP is told to have nothing to do", func(context.Context) error {
+	s.eventually("SIGHUP is logged to have nothing to do", func(context.Context) error {
 		return s.proxy.logged("SIGHUP: there is nothing to read again")
 	})
 	text, err := os.ReadFile(s.proxy.log)
@@ -66,7 +66,7 @@ func TestUnreachableAPIServerIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := strings.Count(string(text), "Cannot reach the API server"); n != 1 {
-		t.Errorf("it was told %d times, want once, in:\n%s", n, text)
+		t.Errorf("it was logged %d times, want once, in:\n%s", n, text)
 	}
 }
 

@@ -34,8 +34,8 @@ func copyManifests(from string) (string, error) {
 	return to, nil
 }
 
-// keepLines rewrites a manifest with those of its lines that keep wants, at one
-// stroke, and returns when that was and a function that undoes it.
+// keepLines rewrites a manifest with those of its lines that keep wants,
+// atomically, and returns when that was and a function that undoes it.
 func (d *demo) keepLines(name string, keep func(line string) bool) (at time.Time, undo func() error, err error) {
 	path := filepath.Join(d.manifests, name)
 	before, err := os.ReadFile(path)

@@ -152,7 +152,7 @@ func (d *demo) showEmpty(ctx context.Context) error {
 		return err
 	}
 	o := d.lab.Connect(ctx, tcp("pod1", web4))
-	d.say("A connection to web is now %s after %v: nobody waits for a Service that is not there.", o.Kind, round(o.RTT))
+	d.say("A connection to web is now %s after %v: no client waits for a Service that does not exist.", o.Kind, round(o.RTT))
 	if err := undo(); err != nil {
 		return err
 	}

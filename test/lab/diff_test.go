@@ -168,7 +168,7 @@ func TestAnybodyCanRenderTheRules(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), asNobody("-all"), append([]string{"render", "--manifests", manifests, "--cluster-cidr=10.244.0.0/16"}, flags...)...)
 		var out, errs strings.Builder
 		cmd.Stdout, cmd.Stderr = &out, &errs
-		_ = cmd.Run() // its exit code tells
+		_ = cmd.Run() // the exit code is checked
 		return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 	}
 	text, errs, code := render("--node", "node1")

@@ -36,7 +36,7 @@
 // answer with who they are and which source they saw; nodes do so on LoopbackPort
 // of their loopback addresses as well. The world is the default
 // gateway of both nodes: it answers nothing, but remembers what reached it, so
-// that a probe can tell a packet that the proxy dropped from one it left alone.
+// that a probe can distinguish a packet that the proxy dropped from one it left alone.
 //
 // Nothing here needs package testing: everything returns errors, so that
 // commands can use a lab as well as tests. Every namespace has a thread of its

@@ -25,7 +25,7 @@ type asker struct {
 	as     []string // runs a command as another user
 }
 
-// newAsker prepares for a proxy with a socket of its own. The flag tells the
+// newAsker prepares for a proxy with a socket of its own. The flag gives the
 // proxy of it.
 func newAsker(t *testing.T, l *lab.Lab) (a *asker, flag string) {
 	t.Helper()
@@ -390,8 +390,8 @@ func TestExplainKnowsLocalRoutes(t *testing.T) {
 			routed.want = append(routed.want, "-A KUBE-NODEPORT-IPS ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -g KUBE-NODEPORTS")
 		}
 		routed.check(t, l, a)
-		stranger := explained{to: "198.18.0.51:30080", from: "client", at: "198.18.0.51:30080", flow: lab.Passed, want: []string{"UNTOUCHED"}, code: 1}
-		stranger.check(t, l, a)
+		foreign := explained{to: "198.18.0.51:30080", from: "client", at: "198.18.0.51:30080", flow: lab.Passed, want: []string{"UNTOUCHED"}, code: 1}
+		foreign.check(t, l, a)
 	})
 }
 

@@ -256,7 +256,7 @@ func TestIPTablesToleratesForeignRules(t *testing.T) {
 		}
 		for _, rule := range foreign {
 			if !strings.Contains(rules, rule+"\n") {
-				l.t.Errorf("the rule of somebody else is gone: %s", rule)
+				l.t.Errorf("the foreign rule is gone: %s", rule)
 			}
 		}
 	})

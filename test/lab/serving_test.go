@@ -63,7 +63,7 @@ func TestNodeWithoutIPv6(t *testing.T) {
 			t.Errorf("metrics are of other families than IPv4")
 		}
 		if n := strings.Count(p.Log().String(), "This node does IPv4 only"); n != 1 {
-			t.Errorf("it is told %d times that there is no IPv6", n)
+			t.Errorf("it is logged %d times that there is no IPv6", n)
 		}
 		for _, line := range strings.Split(p.Log().String(), "\n") {
 			if strings.HasPrefix(line, "E") {

@@ -48,7 +48,7 @@ func unprivileged(t *testing.T) (asNobody func(capabilities string) string, mani
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Folders of t.TempDir are closed to other users.
+	// Directories of t.TempDir are closed to other users.
 	dir, err := os.MkdirTemp("", "sluice-unprivileged-")
 	if err != nil {
 		t.Fatal(err)

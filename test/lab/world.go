@@ -7,7 +7,7 @@ import (
 )
 
 // Topology describes the lab to the generator of random worlds. All its addresses
-// can be talked to, and all its talkers can talk.
+// can be reached, and all its clients can connect.
 func (l *Lab) Topology() randomworld.Topology {
 	top := randomworld.Topology{
 		NodeName:           "node1",

@@ -45,9 +45,9 @@ func (s *soak) judge() {
 	}
 	s.truth.forget()
 	s.report.lies += len(lies)
-	if told := slices.Concat(losses.first(), moves.first(), lies.first()); len(told) > 0 {
+	if examples := slices.Concat(losses.first(), moves.first(), lies.first()); len(examples) > 0 {
 		s.Errorf("%d lost, %d moved, %d times it was said that all is well:\n%s\n%s",
-			len(losses), len(moves), len(lies), strings.Join(told, "\n"), s.story())
+			len(losses), len(moves), len(lies), strings.Join(examples, "\n"), s.story())
 	}
 	s.windows = slices.DeleteFunc(s.windows, func(w *window) bool { return time.Since(w.until) > 2*attemptsLimit })
 }

@@ -321,7 +321,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, res *resource)
 }
 
 // send writes the events since a version. It returns the version now, and what
-// tells of the next change.
+// reports the next change.
 func (s *apiServer) send(w http.ResponseWriter, res *resource, since int) (int, chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

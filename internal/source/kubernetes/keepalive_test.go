@@ -19,8 +19,8 @@ import (
 func TestDeadConnectionTimeouts(t *testing.T) {
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	defer server.Close()
-	folder := t.TempDir()
-	ca := filepath.Join(folder, "ca.crt")
+	dir := t.TempDir()
+	ca := filepath.Join(dir, "ca.crt")
 	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}

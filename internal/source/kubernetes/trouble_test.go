@@ -62,7 +62,7 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 		f.eventually("many failures", func() bool { return requests.Load() > 50 })
 		status := f.source.Status()
 		if status.Connected || status.Reason == nil || !strings.Contains(status.Reason.Error(), "the answer is InternalError") {
-			t.Errorf("the status does not tell of the failure: %+v", status)
+			t.Errorf("the status does not report the failure: %+v", status)
 		}
 		server.setFault(nil)
 		f.eventually("being connected", f.source.Connected)

@@ -39,7 +39,7 @@ func BenchmarkChangedFile(b *testing.B) {
 	dir := benchDir(b, 1)
 	file := filepath.Join(dir, "05000.yaml")
 	text := func(n int) []byte { return benchText(5000, 5001, 20000+n%2) }
-	b.Run("told", func(b *testing.B) { benchChanges(b, dir, file, text, file) })
+	b.Run("notified", func(b *testing.B) { benchChanges(b, dir, file, text, file) })
 	b.Run("found", func(b *testing.B) { benchChanges(b, dir, file, text) })
 }
 
@@ -51,7 +51,7 @@ func BenchmarkChangedObject(b *testing.B) {
 }
 
 // benchChanges has a Source follow a path while a file of it is changed.
-func benchChanges(b *testing.B, path, file string, text func(n int) []byte, told ...string) {
+func benchChanges(b *testing.B, path, file string, text func(n int) []byte, changed ...string) {
 	benchWrite(b, file, text(0))
 	time.Sleep(settleTime + 100*time.Millisecond) // or all files are read again
 	source := New(Options{Path: path})
@@ -65,7 +65,7 @@ func benchChanges(b *testing.B, path, file string, text func(n int) []byte, told
 		changes++
 		benchWrite(b, file, text(changes))
 		b.StartTimer()
-		source.pass(watcher, sink, true, told...)
+		source.pass(watcher, sink, true, changed...)
 	}
 	if sink.events != changes {
 		b.Fatalf("%d events came of %d changes", sink.events, changes)

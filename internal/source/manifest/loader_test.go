@@ -205,7 +205,7 @@ func TestFileGoneSinceListingIsListedAgain(t *testing.T) {
 	must(t, os.Remove(filepath.Join(dir, "b.yaml")))
 	l := newLoader("", maxFileSize)
 	if l.all(listing.entries, time.Now(), false) != nil {
-		t.Error("a file was gone, and nobody noticed")
+		t.Error("a deleted file was not noticed")
 	}
 	if got := loadWith(t, l, dir, time.Now()); len(got.Events) != 1 || len(got.Problems) > 0 {
 		t.Errorf("got %+v", got)

@@ -25,12 +25,12 @@ type mess struct {
 	*rand.Rand
 	dir   string
 	sound bool     // nothing that is wrong with a file
-	told  []string // paths of which a watch would report a change
+	dirty []string // paths of which a watch would report a change
 }
 
 func (m *mess) path(name string) string {
 	path := filepath.Join(m.dir, name)
-	m.told = append(m.told, path)
+	m.dirty = append(m.dirty, path)
 	return path
 }
 
@@ -274,7 +274,7 @@ func (s *valueSink) Update(events ...model.Event) {
 		case event != id:
 			s.values[id] = event
 			if known && reflect.DeepEqual(old, event) {
-				s.Errorf("%v is told of without a change", event)
+				s.Errorf("%v is reported without a change", event)
 			}
 		case known:
 			delete(s.values, id)
@@ -294,22 +294,22 @@ func TestRandomChanges(t *testing.T) {
 			sink := &valueSink{T: t, values: map[model.Event]model.Event{}}
 			want := &simple{limit: 2000}
 			for step := 0; step < 60 && !t.Failed(); step++ {
-				m.told = nil
+				m.dirty = nil
 				for range 1 + m.IntN(3) {
 					m.change()
 				}
 				if step == 0 || m.IntN(10) == 0 {
-					m.told = nil // look at all of it
-				} else if m.told = slices.DeleteFunc(m.told, func(p string) bool { return !follower.listing.watch.Matters(p) }); len(m.told) == 0 {
+					m.dirty = nil // look at all of it
+				} else if m.dirty = slices.DeleteFunc(m.dirty, func(p string) bool { return !follower.listing.watch.Matters(p) }); len(m.dirty) == 0 {
 					continue // nothing would be reported
 				}
-				slices.Sort(m.told)
-				content, err := follower.load(&filewatch.Watcher{}, slices.Compact(m.told)) // as Gather returns them
+				slices.Sort(m.dirty)
+				content, err := follower.load(&filewatch.Watcher{}, slices.Compact(m.dirty)) // as Gather returns them
 				must(t, err)
 				sink.Update(content.Events...)
 				want.check(t, dir, sink, content)
 				if t.Failed() {
-					t.Logf("in step %d, told of %v", step, m.told)
+					t.Logf("in step %d, changed: %v", step, m.dirty)
 				}
 			}
 		})

@@ -234,7 +234,7 @@ func TestOnlyChangedPathsAreRead(t *testing.T) {
 		content, err := s.load(watcher, paths)
 		must(t, err)
 		if len(content.Events) != tt.events {
-			t.Errorf("told of %v: %v, want %d events", tt.paths, content.Events, tt.events)
+			t.Errorf("changed %v: %v, want %d events", tt.paths, content.Events, tt.events)
 		}
 	}
 }

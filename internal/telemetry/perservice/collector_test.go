@@ -88,7 +88,7 @@ func TestConnectionsAreMonotonic(t *testing.T) {
 			w.sees("10.96.0.7", 6)
 		}, "120"},
 		{"the kernel does not answer", func() { w.readErr = errors.New("interrupted") }, "120"},
-		{"the kernel does not tell of it", func() { w.readErr = nil; clear(w.traffic) }, "120"},
+		{"the kernel does not report it", func() { w.readErr = nil; clear(w.traffic) }, "120"},
 	}
 	for _, step := range steps {
 		step.do()

@@ -67,12 +67,12 @@ function morph(old, now) {
   }
 }
 
-// alike tells whether one node can be made the other.
+// alike reports whether one node can be morphed into the other.
 function alike(old, now) {
   return old && !old.id && old.nodeType === now.nodeType && old.nodeName === now.nodeName;
 }
 
-// Search while somebody types.
+// Search while the user types.
 let typed;
 document.addEventListener("input", event => {
   const form = event.target.form;

@@ -74,15 +74,15 @@ func (p *proxy) stop() {
 }
 
 // fill writes entries into the table of the proxy's node.
-func (p *proxy) fill(strangers, stale int) error {
+func (p *proxy) fill(foreign, stale int) error {
 	netns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", p.cmd.Process.Pid))
 	if err != nil {
 		return err
 	}
 	defer netns.Close()
 	return conntracktest.Fill(int(netns.Fd()), func(yield func(conntracktest.Entry) bool) {
-		for i := range uint32(strangers) {
-			// Half of them were translated by somebody.
+		for i := range uint32(foreign) {
+			// Half of them are translated.
 			to := netip.AddrPortFrom(ipv4(firstStranger+i>>8), 53)
 			by := to
 			if i%2 == 0 {

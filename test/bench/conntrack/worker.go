@@ -56,7 +56,7 @@ type worker struct {
 	deleted int // by all passes; belongs to the reconciler's goroutine
 }
 
-// work runs a proxy and does what it is told until there are no more orders.
+// work runs a proxy and executes orders until there are no more.
 func work(orders io.Reader, answers io.Writer) error {
 	w, stop, err := newWorker()
 	if err != nil {
@@ -171,7 +171,7 @@ func (w *worker) swept() (answer, error) {
 	}
 }
 
-// clean tells of the pass that cleaned the table.
+// clean reports the pass that cleaned the table.
 func (w *worker) clean(p pass) (answer, error) {
 	peak, err := status("VmHWM")
 	if err != nil {

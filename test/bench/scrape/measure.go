@@ -50,7 +50,7 @@ func measure(o options) (figures, error) {
 		return f, err
 	}
 	f.Changes = []latency{
-		p.latency("nobody scrapes", o.changes, 0),
+		p.latency("no scrapes", o.changes, 0),
 		p.latency("a scrape every second", o.changes, time.Second),
 		p.latency("a scrape every 100 ms", o.changes, 100*time.Millisecond),
 	}
@@ -128,8 +128,8 @@ func (p *pipe) scrape(format, encoding string) *bytes.Buffer {
 	return w.Body
 }
 
-// latency measures changes one at a time, while somebody scrapes; every 0 for
-// nobody.
+// latency measures changes one at a time, while metrics are scraped; every 0 for
+// no scrapes.
 func (p *pipe) latency(while string, during, every time.Duration) latency {
 	ctx, cancel := context.WithTimeout(context.Background(), during)
 	defer cancel()

@@ -34,7 +34,7 @@ type Options struct {
 func (m *Machine) Pod(ctx context.Context, o Options) (*Pod, error) {
 	p := &Pod{machine: m, client: o.Client, object: o.Pod, image: o.Image}
 	if !o.Pod.Spec.HostNetwork {
-		return nil, fmt.Errorf("pod %s has a network of its own, and nobody here can make that", o.Pod.Name)
+		return nil, fmt.Errorf("pod %s has a network of its own, which is not supported here", o.Pod.Name)
 	}
 	if err := o.Image.unpack(o.Built, m.path("image")); err != nil {
 		return nil, err

@@ -215,9 +215,9 @@ func TestServerThatIsDownLooksDown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nobody := netip.MustParseAddrPort(closed.Addr().String())
+	unused := netip.MustParseAddrPort(closed.Addr().String())
 	closed.Close()
-	dead, err := Open(pod, netip.MustParseAddrPort("127.0.0.2:700"), nobody)
+	dead, err := Open(pod, netip.MustParseAddrPort("127.0.0.2:700"), unused)
 	if err != nil {
 		t.Fatal(err)
 	}

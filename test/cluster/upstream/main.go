@@ -3,7 +3,7 @@
 // Command upstream is upstream's kube-proxy with other questions to answer.
 //
 //	upstream list            prints its feature gates in the form of internal/config/gates.txt
-//	upstream write FOLDER    brings gates.txt and gates_removed.txt there up to date
+//	upstream write DIRECTORY brings gates.txt and gates_removed.txt there up to date
 //	upstream run             reads command lines, each a list in JSON, and runs them one after
 //	                         the other; prints for each, in JSON, the error it ended with
 //
@@ -43,5 +43,5 @@ func run(args []string, in io.Reader, out io.Writer) error {
 	case len(args) == 1 && args[0] == "run":
 		return runAll(in, out)
 	}
-	return errors.New("use upstream list, upstream write FOLDER, or upstream run")
+	return errors.New("use upstream list, upstream write DIRECTORY, or upstream run")
 }

@@ -48,7 +48,7 @@ func parseExpect(p *parser, text string) (action, error) {
 	case e.kind == "":
 		return nil, errors.New("no verdict")
 	case e.kind != lab.Answered && (e.by != nil || e.source != nil || e.hairpin != nil || e.evenly || e.sticky):
-		return nil, fmt.Errorf("nobody can be seen when %s", e.kind)
+		return nil, fmt.Errorf("no endpoint can be seen when %s", e.kind)
 	case (e.evenly || e.sticky) && len(e.by) < 2:
 		return nil, errors.New("evenly and sticky need several hosts after by")
 	}
@@ -88,7 +88,7 @@ func (e *expectation) take(words []string) ([]string, error) {
 
 // tries is how many connections show what there is to see, so surely that even
 // the last of many repeated checks cannot pass by chance: a host that shares
-// with k others escapes notice in 20k+10 tries, and an even share strays further
+// with k others escapes notice in 20k+10 tries, and an even share deviates further
 // than deviations allows in 300k tries, about once in a thousand million times.
 func (e *expectation) tries() int {
 	switch {

@@ -68,7 +68,7 @@ func (p *parser) parseTarget(text string) (target, error) {
 	}
 	t := target{name: strings.Trim(text[:i], "[]"), port: uint16(port)}
 	if _, err := netip.ParseAddr(t.name); err != nil && !p.names[t.name] && !knownHost(strings.TrimSuffix(t.name, spareSuffix)) {
-		return target{}, fmt.Errorf("nobody is called %q: use let", t.name)
+		return target{}, fmt.Errorf("there is no name %q: use let", t.name)
 	}
 	return t, nil
 }

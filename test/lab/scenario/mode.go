@@ -117,7 +117,7 @@ func (m Mode) PrepareNode(ctx context.Context, l *lab.Lab) error {
 	return err
 }
 
-// means tells whether a condition is about a mode: by its name, or by that of
+// means reports whether a condition is about a mode: by its name, or by that of
 // the proxy mode, which is about all its variants.
 func means(condition, mode string) bool {
 	return condition == mode || condition == Modes[mode].Name

@@ -170,7 +170,7 @@ func TestFalseStatementsAreFound(t *testing.T) {
 			t.Parallel()
 			err := runSteps(t, test.step)
 			if err == nil {
-				t.Fatal("nobody noticed")
+				t.Fatal("it went unnoticed")
 			}
 			for want := range strings.SplitSeq(test.want, "|") {
 				if strings.Contains(err.Error(), want) {
