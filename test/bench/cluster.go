@@ -8,10 +8,10 @@ import (
 	"sluice/internal/model"
 )
 
-// sliceSize is how many endpoints the cluster's controller puts into a slice.
+// sliceSize is the number of endpoints that the controller puts into a slice.
 const sliceSize = 100
 
-// endpointPort is where endpoints answer, if there are any.
+// endpointPort is the port of endpoints, if there are any.
 const endpointPort = 8000
 
 // cluster makes the objects of a workload.
@@ -69,7 +69,7 @@ func (c *cluster) events() []model.Event {
 	return events
 }
 
-// last is where the last Service answers.
+// last returns the address of the last Service.
 func (w workload) last() netip.AddrPort {
 	return netip.AddrPortFrom(ipv4(firstClusterIP+uint32(w.Services-1)), 80)
 }
@@ -78,7 +78,7 @@ func endpoint(ip netip.Addr) model.Endpoint {
 	return model.Endpoint{Addr: ip, Node: "elsewhere", Conditions: model.Ready | model.Serving}
 }
 
-// change puts a changed copy of a Service's last slice in its place.
+// change returns a changed copy of a Service's last slice.
 func (c *cluster) change(i int, f func([]model.Endpoint) []model.Endpoint) model.Event {
 	i %= c.Services
 	s := *c.slices[i]

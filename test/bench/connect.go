@@ -10,10 +10,10 @@ import (
 	"sluice/test/lab"
 )
 
-// Here are bare system calls: whatever else client and server did would be
-// time that the rules do not take, and hide what they do.
+// These are bare system calls: any other work of client and server would hide the
+// time that the rules take.
 
-// serve accepts connections in the first pod of a lab, and hangs up.
+// serve accepts connections in the first pod of a lab, and closes them.
 func serve(l *lab.Lab, at netip.AddrPort) (stop func(), err error) {
 	pod, err := l.Host("pod1")
 	if err != nil {
@@ -49,8 +49,8 @@ func serve(l *lab.Lab, at netip.AddrPort) (stop func(), err error) {
 	}, nil
 }
 
-// connect opens connections from the last pod, one after the other, and
-// returns how many there were per second.
+// connect opens connections from the last pod, one after another, and returns their
+// number per second.
 func connect(r route) (float64, error) {
 	pod, err := r.lab.Host("pod3")
 	if err != nil {

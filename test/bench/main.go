@@ -1,6 +1,6 @@
-// Command bench measures, in each mode of the proxy, how long the way from
-// objects in memory to rules in the kernel takes, through the engine, the plan
-// and the dataplane, and how many new connections per second these rules allow.
+// Command bench measures, in each mode of the proxy, the time from objects in
+// memory to rules in the kernel, through engine, plan and dataplane, and how many
+// new connections per second these rules allow.
 //
 // Each workload runs in a process and a network namespace of its own, so that
 // its memory and its CPU time can be measured separately. Run it as root:
@@ -8,8 +8,7 @@
 //	go run ./test/bench
 //	go run ./test/bench -modes nftables -limit 5m
 //
-// These are wall times of a machine that may have other things to do: look at
-// the ratios.
+// These are wall times, and the machine may be busy: look at the ratios.
 package main
 
 import (
@@ -24,15 +23,15 @@ import (
 	"sluice/test/lab/scenario"
 )
 
-// workload is a cluster of so many Services with so many endpoints each, and
-// the mode that it is programmed in.
+// workload is a cluster of that many Services with that many endpoints each, and
+// the mode of the proxy.
 type workload struct {
 	Mode                string
 	Services, Endpoints int
 	// Target is the one endpoint of the last Service, if it matters.
 	Target string `json:",omitempty"`
-	// Writes is how often a neighbour writes a table of its own: the time between two,
-	// as sleep(1) takes it; "" for never.
+	// Writes is the interval at which a neighbour writes its own table, as an argument
+	// of sleep(1); "" for never.
 	Writes string `json:",omitempty"`
 }
 

@@ -21,7 +21,7 @@ import (
 	"sluice/internal/plan"
 )
 
-// figures are what one workload measured.
+// figures are the results of one workload.
 type figures struct {
 	Cold                 time.Duration
 	User, System         time.Duration // of this process, until the cold start was committed
@@ -32,8 +32,8 @@ type figures struct {
 	RestartTransactions  int
 }
 
-// latency is how long single changes took, and the CPU time of one of them: of
-// this process, and of the programs that it ran.
+// latency is the duration of single changes, and the CPU time of one: of this
+// process, and of the commands that it ran.
 type latency struct {
 	Count         int
 	P50, P99      time.Duration
@@ -67,7 +67,7 @@ func measure(w workload, changes int, profile string) (figures, error) {
 		return f, err
 	}
 	if changes > 0 {
-		// As many of each, so that the end is like the beginning.
+		// The same number of each, so that the end is like the beginning.
 		f.Add = p.each(changes, changesTime, cluster.added)
 		f.Replace = p.each(f.Add.Count, noLimit, cluster.replaced)
 		f.Remove = p.each(f.Add.Count, noLimit, cluster.removed)
@@ -105,7 +105,7 @@ type pipe struct {
 	ended       chan struct{}
 }
 
-// start hands the events over and waits until they are in the kernel.
+// start passes the events to the engine and waits until they are in the kernel.
 func start(mode string, events []model.Event) (*pipe, error) {
 	m, err := modeOf(mode)
 	if err != nil {
@@ -159,14 +159,14 @@ func (p *pipe) stop() {
 	p.dataplane.Close()
 }
 
-// changesTime bounds how long changes of the first sort are measured.
+// changesTime limits how long changes of the first kind are measured.
 const changesTime = 10 * time.Second
 
-// noLimit is what the limit of a whole workload takes care of.
+// noLimit leaves it to the limit of the whole workload.
 const noLimit = time.Hour
 
-// each measures changes one at a time, from the engine to the commit: so many,
-// or as many as there is time for.
+// each measures changes one at a time, from the engine to the commit: that many, or
+// as many as there is time for.
 func (p *pipe) each(most int, limit time.Duration, change func(i int) model.Event) latency {
 	var took []time.Duration
 	own, children := totalTime(syscall.RUSAGE_SELF), totalTime(syscall.RUSAGE_CHILDREN)
@@ -183,7 +183,7 @@ func (p *pipe) each(most int, limit time.Duration, change func(i int) model.Even
 	return latency{Count: len(took), P50: took[n/2], P99: took[n*99/100], Own: own / n, Children: children / n}
 }
 
-// cpuTime is the time that this process, or the programs that it ran, spent.
+// cpuTime returns the CPU time of this process, or of the commands that it ran.
 func cpuTime(who int) (user, system time.Duration) {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(who, &usage); err != nil {

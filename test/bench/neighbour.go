@@ -21,7 +21,7 @@ const (
 // neighbourFigures are the cost of changes while another program writes its own table.
 type neighbourFigures struct {
 	Start, Disturbed phase
-	// Repairs are those that were made. One disturbance needs one.
+	// Repairs is the number of repairs. One disturbance needs one.
 	Repairs int
 }
 
@@ -59,8 +59,8 @@ func measureNeighbour(w workload) (neighbourFigures, error) {
 	return f, nil
 }
 
-// phase makes changes and measures what they cost since the process had used so much
-// CPU time.
+// phase makes changes and measures their cost, given the CPU time that the process
+// has used so far.
 func (p *pipe) phase(c *cluster, begin time.Duration) phase {
 	var took []time.Duration
 	for deadline := time.Now().Add(neighbourTime); time.Now().Before(deadline); time.Sleep(changePause) {
@@ -97,7 +97,8 @@ func startNeighbour(pause string) (stop func(), err error) {
 	}, nil
 }
 
-// reportNeighbours measures what a neighbour's writes cost, side by side.
+// reportNeighbours compares the cost of changes with and without a neighbour's
+// writes.
 func reportNeighbours(limit time.Duration) error {
 	fmt.Println("\nnftables, changes while another program writes its own table (ratio to: none does)")
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
@@ -121,7 +122,7 @@ func reportNeighbours(limit time.Duration) error {
 	return nil
 }
 
-// beside writes a phase with its ratios to another.
+// beside prints a phase with its ratios to another.
 func (p phase) beside(alone phase) string {
 	ratio := func(a, b time.Duration) string {
 		return fmt.Sprintf("%.2f ms (%.1f)", a.Seconds()*1000, a.Seconds()/b.Seconds())

@@ -21,20 +21,20 @@ const (
 	rateTime     = 50 * time.Millisecond // of one round
 )
 
-// route is one way to the server.
+// route is a path to the server.
 type route struct {
 	lab *lab.Lab
 	to  netip.AddrPort
 }
 
-// trackOnly is as little as makes the kernel track connections.
+// trackOnly is the minimal ruleset that makes the kernel track connections.
 const trackOnly = "table inet track { chain forward { type filter hook forward priority 0; ct state new accept; }; }"
 
-// reportRates measures how many TCP connections per second can be opened, from
-// pod to pod across the node: on a node without rules, on one that tracks
-// connections and does no more, past the rules of many Services, and through the
-// last of these Services. Rounds take turns, and ratios are of rounds that follow
-// each other, so that what else the machine does matters little.
+// reportRates measures how many TCP connections per second can be opened, from pod
+// to pod across the node: on a node without rules, on one that only tracks
+// connections, past the rules of many Services, and through the last of these
+// Services. Rounds alternate, and ratios are of consecutive rounds, so that other
+// load on the machine matters little.
 func reportRates(ctx context.Context, modes []string) error {
 	fmt.Printf("New TCP connections per second, with %d Services (medians of %d rounds)\n\n", rateServices, rateRounds)
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
@@ -56,7 +56,7 @@ func reportRates(ctx context.Context, modes []string) error {
 	return out.Flush()
 }
 
-// measureRates returns connections per second for each round of four routes.
+// measureRates returns connections per second for each round of the four routes.
 func measureRates(ctx context.Context, mode string) (rates [4][]float64, err error) {
 	var labs [3]*lab.Lab
 	for i := range labs {
@@ -100,10 +100,9 @@ func measureRates(ctx context.Context, mode string) (rates [4][]float64, err err
 	return rates, nil
 }
 
-// forget clears the node's table of connections. Without that, rounds would pay
-// for those before: there are so many connections that ports are used again while
-// the kernel still knows the connection that had them last, and it has to end that
-// first.
+// forget clears the node's connection tracking table. Otherwise rounds would pay
+// for earlier ones: there are so many connections that ports are reused while the
+// kernel still knows the previous connection, which it has to end first.
 func forget(l *lab.Lab) error {
 	node, err := l.Host("node1")
 	if err != nil {
@@ -120,7 +119,7 @@ func serverOf(l *lab.Lab) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(pod.Addrs[0], endpointPort), nil
 }
 
-// load programs a workload on the node of a lab, in a process there.
+// load programs a workload on the node of a lab, in a separate process.
 func load(ctx context.Context, l *lab.Lab, w workload) error {
 	arg, err := json.Marshal(w)
 	if err != nil {

@@ -31,7 +31,7 @@ var scaling = [][2]workload{
 	{{Services: 1, Endpoints: 50_000}, {Services: 1, Endpoints: 100_000}},
 }
 
-// errLimit is what becomes of a workload that takes too long.
+// errLimit is the error of a workload that takes too long.
 type errLimit time.Duration
 
 func (e errLimit) Error() string {
@@ -46,7 +46,8 @@ func isolated(w workload, changes int, limit time.Duration) (f figures, err erro
 	return f, err
 }
 
-// inChild has a child process measure a workload, which is its last argument, into f.
+// inChild runs a workload, which is the last argument, in a child process, and
+// decodes the result into f.
 func inChild(w workload, limit time.Duration, f any, args ...string) error {
 	arg, err := json.Marshal(w)
 	if err != nil {
@@ -57,11 +58,11 @@ func inChild(w workload, limit time.Duration, f any, args ...string) error {
 	var out bytes.Buffer
 	c := exec.CommandContext(ctx, "/proc/self/exe", append(args, string(arg))...)
 	c.Stdout, c.Stderr = &out, os.Stderr
-	// The lock of iptables-legacy is the machine's, and this is another one.
+	// The lock of iptables-legacy is shared by the machine; this is another one.
 	lock := filepath.Join(os.TempDir(), fmt.Sprintf("sluice-bench-%d.lock", os.Getpid()))
 	defer os.Remove(lock)
 	c.Env = append(c.Environ(), "XTABLES_LOCKFILE="+lock)
-	// What a worker runs must end with it.
+	// Commands that a worker runs must end with it.
 	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Setpgid: true}
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 	err = c.Run()
@@ -125,10 +126,10 @@ func reportScaling(mode string, o options) error {
 	return out.Flush()
 }
 
-// longCold is a cold start after which others are not worth the wait.
+// longCold is a cold start so long that others are not worth the wait.
 const longCold = 5 * time.Second
 
-// bestCold is the best of a few cold starts: the least disturbed one.
+// bestCold returns the best of a few cold starts, the least disturbed one.
 func bestCold(w workload, limit time.Duration) (time.Duration, error) {
 	best := time.Duration(1<<63 - 1)
 	for range 3 {

@@ -17,7 +17,7 @@ import (
 	"sluice/internal/testkit"
 )
 
-// patience is how long anything may take on a machine that is busy.
+// patience is a timeout that is generous on a busy machine.
 const patience = 2 * time.Minute
 
 // Browser is a running Chromium.
@@ -50,8 +50,8 @@ func Start(t testing.TB) *Browser {
 	return &Browser{ctx}
 }
 
-// profile makes a directory for a fresh browser. Processes of the browser may outlive
-// it for a moment, and write there while it is removed.
+// profile makes a directory for a fresh browser. Processes of the browser may
+// outlive it briefly, and write there while it is removed.
 func profile(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sluice-browser-")
@@ -66,10 +66,10 @@ func profile(t testing.TB) string {
 	return dir
 }
 
-// Setting is how a tab is to be.
+// Setting configures a tab.
 type Setting func(context.Context) error
 
-// NoScript switches JavaScript off.
+// NoScript disables JavaScript.
 func NoScript(ctx context.Context) error {
 	_, err := chromedp.Call(ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	return err
@@ -88,7 +88,7 @@ func prefer(ctx context.Context, scheme string) error {
 	return err
 }
 
-// Size makes the window show that many pixels of a page.
+// Size sets the size of the window in pixels.
 func Size(width, height int64) Setting {
 	return func(ctx context.Context) error { return chromedp.Do(ctx, chromedp.EmulateViewport(width, height)) }
 }
@@ -102,7 +102,7 @@ type Tab struct {
 	errors []string
 }
 
-// Open opens a page in a tab of its own, which is closed with the test.
+// Open opens a page in its own tab, which is closed with the test.
 func (b *Browser) Open(t testing.TB, address string, settings ...Setting) *Tab {
 	t.Helper()
 	ctx, end := chromedp.NewContext(b.ctx)
@@ -127,14 +127,14 @@ func (b *Browser) Open(t testing.TB, address string, settings ...Setting) *Tab {
 	return tab
 }
 
-// Go leads the tab to another page.
+// Go navigates the tab to another page.
 func (tab *Tab) Go(address string) {
 	tab.t.Helper()
 	tab.Do(chromedp.Navigate(address))
 }
 
-// note keeps what goes wrong in the page: exceptions, what the content security
-// policy forbids, what cannot be loaded.
+// note records errors in the page: exceptions, violations of the content security
+// policy, failed loads.
 func (tab *Tab) note(m chromedp.ConsoleMessage) {
 	if m.Type != chromedp.ConsoleError && m.Type != chromedp.ConsoleException {
 		return
@@ -144,7 +144,7 @@ func (tab *Tab) note(m chromedp.ConsoleMessage) {
 	tab.errors = append(tab.errors, fmt.Sprintf("%s: %s %s", m.Type, m.Text, m.URL))
 }
 
-// WantNoErrors fails the test if something went wrong in the page.
+// WantNoErrors fails the test if there were errors in the page.
 func (tab *Tab) WantNoErrors() {
 	tab.t.Helper()
 	tab.mu.Lock()
@@ -154,14 +154,14 @@ func (tab *Tab) WantNoErrors() {
 	}
 }
 
-// Do does something in the tab.
+// Do runs actions in the tab.
 func (tab *Tab) Do(steps ...chromedp.Action[chromedp.Void]) {
 	tab.t.Helper()
 	await(tab.t, func() (chromedp.Void, error) { return chromedp.Void{}, chromedp.Do(tab.ctx, steps...) })
 }
 
-// Eval is the value of a JavaScript expression in the tab, also where the page
-// may run none.
+// Eval returns the value of a JavaScript expression in the tab, even if the page
+// may not run scripts.
 func Eval[T any](tab *Tab, expression string) T {
 	tab.t.Helper()
 	return await(tab.t, func() (T, error) { return chromedp.Run(tab.ctx, chromedp.Evaluate[T](expression)) })
@@ -176,8 +176,8 @@ func await[T any](t testing.TB, call func() (T, error)) T {
 	return value
 }
 
-// within bounds the time of a call. The context of a tab cannot be given a bound:
-// the tab would end with it.
+// within limits the time of a call. The context of a tab cannot have a timeout: the
+// tab would be closed with it.
 func within[T any](call func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -197,9 +197,9 @@ func within[T any](call func() (T, error)) (T, error) {
 	}
 }
 
-// Wait waits until a JavaScript expression is true in a page that is there in
-// full. While a page goes and another comes, an expression may fail, or the
-// browser may have nothing to ask: that is not true yet.
+// Wait waits until a JavaScript expression is true in a fully loaded page. During
+// navigation an expression may fail, or there may be no page: that counts as not
+// true yet.
 func (tab *Tab) Wait(expression string) {
 	tab.t.Helper()
 	err := testkit.Poll(patience, func() error {
@@ -216,19 +216,19 @@ func (tab *Tab) Wait(expression string) {
 	}
 }
 
-// Text returns what people read in the element that a selector means.
+// Text returns the visible text of the element that a selector matches.
 func (tab *Tab) Text(selector string) string {
 	tab.t.Helper()
 	return Eval[string](tab, fmt.Sprintf("document.querySelector(%q)?.innerText ?? ''", selector))
 }
 
-// Click clicks on the element that a selector or XPath means.
+// Click clicks on the element that a selector or XPath matches.
 func (tab *Tab) Click(selector string) {
 	tab.t.Helper()
 	tab.Do(chromedp.Click(selector))
 }
 
-// Type types into the element that a selector means.
+// Type types into the element that a selector matches.
 func (tab *Tab) Type(selector, keys string) {
 	tab.t.Helper()
 	tab.Do(chromedp.SendKeys(chromedp.CSS(selector), keys))
@@ -240,7 +240,7 @@ func (tab *Tab) Press(keys string) {
 	tab.Do(chromedp.KeyEvent(keys))
 }
 
-// Screenshot is a picture of the window, as PNG.
+// Screenshot returns a screenshot of the window, as PNG.
 func (tab *Tab) Screenshot() []byte {
 	tab.t.Helper()
 	return await(tab.t, func() ([]byte, error) { return chromedp.Run(tab.ctx, chromedp.CaptureScreenshot()) })

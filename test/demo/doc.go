@@ -1,5 +1,5 @@
-// Command demo shows a person what the proxy does: it builds a lab, runs the
-// real binary there on a copy of the example manifests, sends traffic, changes
-// a manifest, and prints what it sees. It asserts little and cleans up after
-// itself; the tests are elsewhere.
+// Command demo demonstrates the proxy: it builds a lab, runs the real binary there
+// on a copy of the example manifests, sends traffic, changes a manifest, and prints
+// the results. It asserts little and cleans up after itself; the tests are
+// elsewhere.
 package main

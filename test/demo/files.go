@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// copyManifests copies the manifests into a directory of the demo's own.
+// copyManifests copies the manifests into the demo's own directory.
 func copyManifests(from string) (string, error) {
 	paths, err := filepath.Glob(filepath.Join(from, "*.yaml"))
 	if err != nil {
@@ -55,7 +55,7 @@ func (d *demo) keepLines(name string, keep func(line string) bool) (at time.Time
 	return at, func() error { return replace(path, before) }, nil
 }
 
-// replace never shows a reader half of a file.
+// replace writes a file atomically.
 func replace(path string, content []byte) error {
 	temporary := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
 	if err := os.WriteFile(temporary, content, 0o644); err != nil {

@@ -67,7 +67,7 @@ func run(ctx context.Context, out io.Writer, binary, examples string) (err error
 	return nil
 }
 
-// explain adds the proxy's own words to an error.
+// explain adds the proxy's log to an error.
 func (d *demo) explain(err error) error {
 	if d.proxy == nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"sluice/test/lab"
 )
 
-// showRemoval takes pod3 out of web while connections are opened all the time.
+// showRemoval removes pod3 from web while connections are opened all the time.
 func (d *demo) showRemoval(ctx context.Context) error {
 	standing, err := d.standingConnection("pod3")
 	if err != nil {
@@ -35,7 +35,7 @@ func (d *demo) showRemoval(ctx context.Context) error {
 	return undo()
 }
 
-// standingConnection opens connections until one is with the pod.
+// standingConnection opens connections until one reaches the pod.
 func (d *demo) standingConnection(pod string) (*lab.Session, error) {
 	for range 1000 {
 		s, err := d.lab.Open(tcp("pod1", web4))

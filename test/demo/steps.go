@@ -11,7 +11,7 @@ import (
 	"sluice/test/lab"
 )
 
-// steps is the course of the demo.
+// steps are the steps of the demo.
 var steps = []struct {
 	title string
 	show  func(*demo, context.Context) error
@@ -67,7 +67,7 @@ func (d *demo) showStart(ctx context.Context) error {
 	return nil
 }
 
-// await tries a flow until it ends in a certain way.
+// await tries a flow until it has a certain outcome.
 func (d *demo) await(ctx context.Context, f lab.Flow, want lab.Kind) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -129,7 +129,7 @@ func (d *demo) showAffinity(ctx context.Context) error {
 	counts := make([]map[string]int, len(clients))
 	for i, client := range clients {
 		f := lab.Flow{From: client, Protocol: lab.UDP, To: nameSvc}
-		// One after the other: who asks many things at once has no endpoint yet.
+		// One after another: a client with concurrent requests has no endpoint yet.
 		for range 50 {
 			for who := range tally([]lab.Outcome{d.lab.Connect(ctx, f)}) {
 				if counts[i] == nil {
@@ -189,7 +189,7 @@ func (d *demo) showEnd(ctx context.Context) error {
 	return nil
 }
 
-// round makes a duration fit for a sentence.
+// round rounds a duration for a sentence.
 func round(t time.Duration) time.Duration {
 	if t < 10*time.Millisecond {
 		return t.Round(10 * time.Microsecond)

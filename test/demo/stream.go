@@ -8,10 +8,10 @@ import (
 	"sluice/test/lab"
 )
 
-// streamWorkers is how many connections of a stream are under way at once.
+// streamWorkers is the number of concurrent connections of a stream.
 const streamWorkers = 4
 
-// stream opens one connection after the other and remembers each.
+// stream opens one connection after another and records each.
 type stream struct {
 	cancel  context.CancelFunc
 	workers sync.WaitGroup
@@ -33,7 +33,7 @@ func (d *demo) openStream(ctx context.Context, flows []lab.Flow) *stream {
 		s.workers.Go(func() {
 			for i := w; ctx.Err() == nil; i++ {
 				begun := time.Now()
-				// Not ctx: what has begun shall be finished and counted.
+				// Not ctx: an attempt that has begun is finished and counted.
 				o := d.lab.Connect(context.WithoutCancel(ctx), flows[i%len(flows)])
 				s.mutex.Lock()
 				s.attempts = append(s.attempts, attempt{begun, o})
@@ -44,7 +44,7 @@ func (d *demo) openStream(ctx context.Context, flows []lab.Flow) *stream {
 	return s
 }
 
-// close ends the stream and returns what became of it.
+// close ends the stream and returns its outcomes.
 func (s *stream) close() []attempt {
 	s.cancel()
 	s.workers.Wait()

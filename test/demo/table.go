@@ -11,7 +11,7 @@ import (
 	"sluice/test/lab"
 )
 
-// table prints rows in columns that are as wide as they must be.
+// table prints rows in columns of the necessary width.
 func table(out io.Writer, rows [][]string) {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	for _, row := range rows {
@@ -20,7 +20,7 @@ func table(out io.Writer, rows [][]string) {
 	w.Flush()
 }
 
-// tally counts who answered; other outcomes are counted by its kind.
+// tally counts answers by host, and other outcomes by kind.
 func tally(outcomes []lab.Outcome) map[string]int {
 	counts := map[string]int{}
 	for _, o := range outcomes {

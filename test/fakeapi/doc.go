@@ -1,7 +1,7 @@
-// Package fakeapi is an API server of a few hundred lines: it lists and watches
-// the objects that kube-proxies follow, in JSON, over plain HTTP.
+// Package fakeapi is an API server of a few hundred lines: it lists and watches the
+// objects that kube-proxies follow, in JSON, over plain HTTP.
 //
-// It checks nothing. So a test can serve what a real API server refuses today and
-// accepted once, such as addresses with leading zeros, and it can replace all
-// objects in a millisecond. Faults are the failures that clients can meet.
+// It validates nothing, so that a test can serve what a real API server accepted
+// once and refuses today, such as addresses with leading zeros, and can replace all
+// objects in a millisecond. Faults are the failures that clients can encounter.
 package fakeapi

@@ -9,19 +9,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Fault answers a request as a server in trouble does; next answers it as one in
-// good order.
+// Fault answers a request like a failing server; next answers it normally.
 type Fault func(w http.ResponseWriter, r *http.Request, next http.Handler)
 
-// SetFault has all further requests answered by a fault, nil for none. What is under
-// way goes on: Disconnect ends it.
+// SetFault makes a fault answer all further requests, nil for none. Requests in
+// flight continue: Disconnect ends them.
 func (s *Server) SetFault(f Fault) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.fault = f
 }
 
-// Disconnect breaks all connections off.
+// Disconnect closes all connections.
 func (s *Server) Disconnect() {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -30,7 +29,7 @@ func (s *Server) Disconnect() {
 	}
 }
 
-// Faults are the failures that clients meet with API servers and the proxies before them.
+// Faults are the failures of API servers, and of proxies in front of them.
 var Faults = map[string]Fault{
 	"answers 500": func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 		refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError)
@@ -68,7 +67,7 @@ var Faults = map[string]Fault{
 	},
 }
 
-// onWatches lets all but watches pass.
+// onWatches applies a fault to watches only.
 func onWatches(answer func(http.ResponseWriter)) Fault {
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if isWatch(r) {

@@ -41,7 +41,7 @@ type Server struct {
 	closed  chan struct{}
 }
 
-// kind is all objects of a kind.
+// kind holds all objects of a kind.
 type kind struct {
 	schema.GroupVersionKind
 	resource string
@@ -76,8 +76,8 @@ func (s *Server) add(gvk schema.GroupVersionKind, resource string) {
 		GroupVersionKind: gvk, resource: resource, objects: map[string]Object{}, changed: make(chan struct{})}
 }
 
-// Serve answers who connects to the listener, until Close, or until stop is called:
-// then nothing listens there any more.
+// Serve answers connections to the listener, until Close or stop is called: then
+// nothing listens there any more.
 func (s *Server) Serve(listener net.Listener) (stop func() error) {
 	server := &http.Server{Handler: s, ConnState: s.track}
 	s.mutex.Lock()
@@ -93,7 +93,7 @@ func (s *Server) Serve(listener net.Listener) (stop func() error) {
 	}
 }
 
-// track keeps the connections that there are.
+// track tracks open connections.
 func (s *Server) track(c net.Conn, state http.ConnState) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -117,8 +117,8 @@ func (s *Server) Close() error {
 	return errors.Join(errs...)
 }
 
-// Set makes these the objects that there are. Watchers are notified of what differs,
-// kind by kind, in the order of the names.
+// Set replaces all objects. Watchers are notified of the differences, kind by kind,
+// ordered by name.
 func (s *Server) Set(objects []Object) error {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -197,7 +197,7 @@ func (s *Server) change(k *kind, event string, o Object) error {
 	return nil
 }
 
-// mostChanges is how many changes of a kind are remembered at least. Who asks for
+// mostChanges is how many changes of a kind are kept at least. Clients that request
 // older ones must list.
 const mostChanges = 1000
 
@@ -208,8 +208,8 @@ func eventLine(event string, object any) ([]byte, error) {
 	return append(line, '\n'), err
 }
 
-// ServeHTTP implements http.Handler. Objects that are sent to it, which are
-// Events, are answered as if they were kept.
+// ServeHTTP implements http.Handler. Objects that are posted, which are Events, are
+// accepted and discarded.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mutex.Lock()
 	fault := s.fault
@@ -248,7 +248,7 @@ func (s *Server) accept(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(object)
 }
 
-// discover returns which resources there are of a group and version.
+// discover returns the resources of a group and version.
 func (s *Server) discover(w http.ResponseWriter, r *http.Request) {
 	var list metav1.APIResourceList
 	for path, k := range s.kinds {
@@ -284,7 +284,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, k *kind) {
 	})
 }
 
-// watch sends what changes. Streamed lists are refused, as by older API servers:
+// watch sends changes. Streaming lists are refused, as by older API servers:
 // clients fall back to ordinary ones.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, k *kind) {
 	selected, err := selector(r)
@@ -313,8 +313,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k *kind) {
 	}
 }
 
-// send writes the events since a version. It returns the version now, and what
-// announces the next change; nil if the version is too old.
+// send writes the events since a version. It returns the current version, and a
+// channel for the next change; nil if the version is too old.
 func (s *Server) send(w http.ResponseWriter, k *kind, since int, selected func(Object) bool) (int, chan struct{}) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -338,7 +338,7 @@ func (s *Server) send(w http.ResponseWriter, k *kind, since int, selected func(O
 	return since, k.changed
 }
 
-// selector returns which objects a request is about.
+// selector returns a filter for the objects of a request.
 func selector(r *http.Request) (func(Object) bool, error) {
 	byLabel, err := labels.Parse(r.URL.Query().Get("labelSelector"))
 	if err != nil {

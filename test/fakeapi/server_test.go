@@ -41,8 +41,8 @@ func start(t *testing.T) (kubernetes.Interface, *Server) {
 	return client, server
 }
 
-// An informer, as kube-proxies have them, sees what is there and what changes, as
-// far as it asks for it.
+// An informer, as kube-proxies use, sees the objects that it selects, and their
+// changes.
 func TestInformerFollows(t *testing.T) {
 	client, server := start(t)
 	set := func(objects ...Object) {
@@ -83,7 +83,7 @@ func TestInformerFollows(t *testing.T) {
 	expect("added next")
 }
 
-// After any fault, an informer sees in the end what is there.
+// After any fault, an informer eventually sees the current objects.
 func TestInformerOutlivesFaults(t *testing.T) {
 	for name, fault := range Faults {
 		t.Run(name, func(t *testing.T) {

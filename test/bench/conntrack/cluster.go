@@ -41,13 +41,13 @@ func (w *worker) slice(i int) model.Event {
 	}}
 }
 
-// fresh is an endpoint that was not there before.
+// fresh returns a new endpoint.
 func (w *worker) fresh() model.Endpoint {
 	w.made++
 	return endpoint(firstFreshIP + w.made)
 }
 
-// pick chooses the Service of the next change: each in turn, but for the first.
+// pick returns the Service of the next change: each in turn, except the first.
 func (w *worker) pick() int {
 	w.next = w.next%(services-1) + 1
 	return w.next

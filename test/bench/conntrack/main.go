@@ -1,13 +1,13 @@
-// Command conntrack measures what a huge connection tracking table costs: two
-// proxies do the same changes in turn, one of them on a node whose table is full
-// of other people's UDP flows, with a few among them that lead to an endpoint
-// that leaves. Run it as root:
+// Command conntrack measures the cost of a huge connection tracking table: two
+// proxies make the same changes in turn, one of them on a node whose table is full
+// of foreign UDP flows, with a few that lead to an endpoint that is removed. Run it
+// as root:
 //
 //	go run ./test/bench/conntrack
 //
 // The kernel has one limit for the tables of all network namespaces. It is raised
-// for the time of the measurement where that is allowed; elsewhere the table is as
-// large as the limit.
+// during the measurement if that is allowed; otherwise the table is as large as the
+// limit.
 package main
 
 import (
@@ -47,8 +47,8 @@ func main() {
 
 const limitFile = "/proc/sys/net/netfilter/nf_conntrack_max"
 
-// makeRoom raises the limit if need be, and returns how many entries there is
-// room for beside the stale ones and what puts the limit back.
+// makeRoom raises the limit if needed. It returns the room for entries besides the
+// stale ones, and a function that restores the limit.
 func makeRoom(o options) (room int, restore func(), err error) {
 	restore = func() {}
 	text, err := os.ReadFile(limitFile)
@@ -137,7 +137,7 @@ func (c comparison) String() string {
 	return fmt.Sprintf("%s\t%s\t%.2f", ms(c.empty), ms(c.full), float64(c.full)/float64(c.empty))
 }
 
-// compare has both proxies make changes in turn, and returns the medians.
+// compare makes changes with both proxies in turn, and returns the medians.
 func compare(empty, full *proxy, change string, rounds int) (comparison, error) {
 	took := [2][]time.Duration{}
 	for range rounds {

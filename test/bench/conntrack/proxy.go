@@ -15,7 +15,7 @@ import (
 	"sluice/internal/model"
 )
 
-// answer is what a worker says to an order.
+// answer is the answer of a worker to an order.
 type answer struct {
 	Took    time.Duration // until the commit, or until the table was clean
 	Seen    int           // entries looked at by the pass that cleaned
@@ -25,7 +25,7 @@ type answer struct {
 	Err     string
 }
 
-// proxy is a worker in a process and network namespace of its own.
+// proxy is a worker in its own process and network namespace.
 type proxy struct {
 	cmd     *exec.Cmd
 	orders  io.WriteCloser
@@ -53,7 +53,7 @@ func startProxy() (*proxy, error) {
 	return p, err
 }
 
-// do gives an order and waits for the answer.
+// do sends an order and waits for the answer.
 func (p *proxy) do(order string) (answer, error) {
 	var a answer
 	if err := p.encoder.Encode(order); err != nil {
@@ -107,7 +107,7 @@ const (
 	firstTranslated = 0xC6130001 // 198.19.0.1
 )
 
-// client is another one for each number.
+// client returns a different client for each number.
 func client(n uint32) netip.AddrPort {
 	return netip.AddrPortFrom(ipv4(firstClient+n%1024), uint16(1024+n/1024))
 }

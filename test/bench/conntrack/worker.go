@@ -40,7 +40,7 @@ func ipv4(n uint32) netip.Addr {
 	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
 }
 
-// worker is a proxy that takes orders.
+// worker is a proxy that executes orders.
 type worker struct {
 	engine  *engine.Engine
 	commits chan struct{}
@@ -106,7 +106,7 @@ func newWorker() (w *worker, stop func(), err error) {
 	return w, func() { cancel(); running.Wait(); d.Close() }, nil
 }
 
-// pass is one that came to its end.
+// pass is a finished pass.
 type pass struct {
 	conntrack.Pass
 	end     time.Time
@@ -136,10 +136,10 @@ func (w *worker) obey(order string) (answer, error) {
 	return answer{}, fmt.Errorf("unknown order %q", order)
 }
 
-// leave takes the endpoint of the stale entries away.
+// leave removes the endpoint of the stale entries.
 func (w *worker) leave() (answer, error) {
 	debug.FreeOSMemory()
-	// From here on, the peak of memory is that of sweeping.
+	// From here on, the memory peak is that of sweeping.
 	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
 		return answer{}, err
 	}
@@ -152,7 +152,7 @@ func (w *worker) leave() (answer, error) {
 	return a, nil
 }
 
-// swept waits until the stale entries were deleted.
+// swept waits until the stale entries are deleted.
 func (w *worker) swept() (answer, error) {
 	deadline := time.After(patience)
 	for {
@@ -181,7 +181,7 @@ func (w *worker) clean(p pass) (answer, error) {
 	return answer{Took: p.end.Sub(w.left), Seen: p.Seen, Deleted: p.deleted, Entries: n, Memory: peak - w.memory}, err
 }
 
-// entries counts those of the table.
+// entries counts the entries of the table.
 func entries() (int, error) {
 	text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count")
 	if err != nil {
@@ -190,7 +190,7 @@ func entries() (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(text)))
 }
 
-// status is a line of the process's status, in bytes.
+// status returns a line of the process's status, in bytes.
 func status(name string) (int64, error) {
 	text, err := os.ReadFile("/proc/self/status")
 	if err != nil {

@@ -1,8 +1,8 @@
-// Command scrape measures what reading /metrics costs in a large cluster: CPU
-// time, memory that stays, and the delay of changes that come at the same time.
+// Command scrape measures the cost of reading /metrics in a large cluster: CPU
+// time, retained memory, and the delay of concurrent changes.
 //
-// The whole way is measured, from the counters of the kernel to the compressed
-// answer, in a network namespace of its own. Run it as root:
+// It measures the whole path, from the counters of the kernel to the compressed
+// answer, in its own network namespace. Run it as root:
 //
 //	go run ./test/bench/scrape
 package main

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// figures are what was measured.
+// figures are the results.
 type figures struct {
 	Series, Bytes, Compressed int
 	CPU                       time.Duration // of this process, for one scrape as text
@@ -24,8 +24,8 @@ type figures struct {
 	Changes                   []latency
 }
 
-// latency is how long changes took until they were in the kernel, while
-// something else went on.
+// latency is the duration of changes until they were in the kernel, under some
+// load.
 type latency struct {
 	While    string
 	P50, P99 time.Duration
@@ -57,7 +57,7 @@ func measure(o options) (figures, error) {
 	return f, nil
 }
 
-// scrapes measures what many of them cost.
+// scrapes measures the cost of many scrapes.
 func (f *figures) scrapes(p *pipe, o options) error {
 	if o.profile != "" {
 		file, err := os.Create(o.profile)
@@ -71,7 +71,7 @@ func (f *figures) scrapes(p *pipe, o options) error {
 		defer pprof.StopCPUProfile()
 	}
 	f.HeapBefore = heap()
-	// In turns, so that a machine with other work to do slows both down.
+	// Alternating, so that other load on the machine slows down both.
 	for range o.scrapes {
 		f.CPU += p.cost(text) / time.Duration(o.scrapes)
 		f.Protobuf += p.cost(protobuf) / time.Duration(o.scrapes)
@@ -80,7 +80,7 @@ func (f *figures) scrapes(p *pipe, o options) error {
 	return nil
 }
 
-// The formats that clients ask for.
+// The formats that clients request.
 const (
 	text     = "text/plain;version=0.0.4"
 	protobuf = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
@@ -101,7 +101,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// cpuTime is what this process has spent, in the kernel too.
+// cpuTime returns the CPU time of this process, including the kernel.
 func cpuTime() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
@@ -110,8 +110,8 @@ func cpuTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// scrape is one answer of /metrics. The time between two of them, in which the
-// kernel is not asked again, is over for each.
+// scrape returns one answer of /metrics, after the time for which the kernel is not
+// read again.
 func (p *pipe) scrape(format, encoding string) *bytes.Buffer {
 	p.clock.step()
 	r := httptest.NewRequest(http.MethodGet, "/metrics", nil)

@@ -36,17 +36,17 @@ type pipe struct {
 	ended     chan struct{}
 }
 
-// fastClock is the real one, with leaps.
+// fastClock is the real clock, with leaps.
 type fastClock struct {
 	clock.RealClock
 	ahead atomic.Int64
 }
 
-// step is longer than anything is kept for the next scrape.
+// step is longer than anything is cached between scrapes.
 func (c *fastClock) step()          { c.ahead.Add(int64(time.Minute)) }
 func (c *fastClock) Now() time.Time { return c.RealClock.Now().Add(time.Duration(c.ahead.Load())) }
 
-// start programs so many Services.
+// start programs that many Services.
 func start(services int) (*pipe, error) {
 	kernel, err := nftables.New(nftables.Options{Logger: logr.Discard()})
 	if err != nil {
@@ -74,7 +74,7 @@ func start(services int) (*pipe, error) {
 	return p, nil
 }
 
-// observe makes what is behind /metrics.
+// observe creates what is behind /metrics.
 func (p *pipe) observe() error {
 	registry := metrics.NewKubeRegistry()
 	all, err := telemetry.NewMetrics(registry, nftables.Mode, model.Families[:])
@@ -113,8 +113,7 @@ func (p *pipe) stop() {
 	p.kernel.Close()
 }
 
-// change gives a Service an endpoint more or less, and returns how long that
-// took.
+// change adds or removes an endpoint of a Service, and returns how long that took.
 func (p *pipe) change() time.Duration {
 	p.changes++
 	i := int(p.changes/2) % p.services
@@ -151,7 +150,7 @@ func events(services int) []model.Event {
 	return out
 }
 
-// slice is that of a Service, with so many endpoints.
+// slice returns the slice of a Service with that many endpoints.
 func slice(i, endpoints int) *model.Slice {
 	name := nameOf(i)
 	s := &model.Slice{Name: name, Service: name.Name, Family: model.IPv4,
