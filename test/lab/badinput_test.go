@@ -23,8 +23,8 @@ spec:
   ports: [{port: 80}]
 ` + lab.EndpointSlice("IPv4", "good", "", "pod1")
 
-// serviceWith is a manifest of a Service with these lines in its spec, after a
-// Service that is in order.
+// serviceWith returns a manifest of a Service with these lines in its spec, after a
+// valid Service.
 func serviceWith(spec string) string {
 	return `
 apiVersion: v1
@@ -42,7 +42,7 @@ metadata: {name: bad-1, namespace: default, labels: {kubernetes.io/service-name:
 ` + rest
 }
 
-// badInput is a file that is put beside the good one.
+// badInput is a file that is put beside the valid one.
 type badInput struct {
 	name    string
 	content string
@@ -76,7 +76,7 @@ var badInputs = []badInput{
 	{name: "Service without a ClusterIP", content: serviceWith("  ports: [{port: 80}]"), log: `bad\.yaml.*spec\.clusterIP`},
 }
 
-// manyEndpoints are slices with that many endpoints.
+// manyEndpoints returns slices with that many endpoints.
 func manyEndpoints(n int) string {
 	var b strings.Builder
 	ip := netip.MustParseAddr("10.200.0.0")
@@ -90,7 +90,7 @@ func manyEndpoints(n int) string {
 	return b.String()
 }
 
-// manyPorts is a Service with ports from 1000 on, all served by pod2.
+// manyPorts returns a Service with ports from 1000 on, all served by pod2.
 func manyPorts(n int) string {
 	var service, slice strings.Builder
 	service.WriteString("  clusterIP: 10.96.0.2\n  ports:\n")
@@ -102,8 +102,8 @@ func manyPorts(n int) string {
 	return serviceWith(service.String()) + "---" + sliceWith(slice.String())
 }
 
-// Any file in the directory either gets its clear error or works, and what else
-// is there is not disturbed.
+// Any file in the directory either gets a clear error or works, and others are not
+// affected.
 func TestBadInputHarmsOnlyItself(t *testing.T) { inEachMode(t, testBadInput) }
 
 func testBadInput(t *testing.T, mode string) {
@@ -142,7 +142,7 @@ func testBadInput(t *testing.T, mode string) {
 	}
 }
 
-// write puts a file into the directory in one step.
+// write writes a file into the directory atomically.
 func write(t *testing.T, dir, name, content string, size int64) {
 	t.Helper()
 	temp := filepath.Join(t.TempDir(), name)
@@ -159,7 +159,7 @@ func write(t *testing.T, dir, name, content string, size int64) {
 	}
 }
 
-// settle waits until the directory as it is now has been loaded and programmed.
+// settle waits until the current directory has been loaded and programmed.
 func settle(t *testing.T, p *lab.Proxy, dir string, mark int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -8,8 +8,8 @@ import (
 	"sluice/test/lab"
 )
 
-// The flag --cleanup leaves nothing behind, in whatever mode the proxy ran and
-// whatever the other flags say.
+// --cleanup leaves nothing behind, whatever the mode of the proxy and the other
+// flags.
 func TestCleanupRemovesTheRulesOfEveryMode(t *testing.T) { inEachMode(t, testCleanup) }
 
 func testCleanup(t *testing.T, mode string) {

@@ -11,7 +11,7 @@ import (
 	"sluice/test/lab"
 )
 
-// What nftables mode owes to those who use iptables on the same node.
+// How nftables mode coexists with other users of iptables on the node.
 
 // bothFamilies has a node port with an endpoint on each node.
 var bothFamilies = `
@@ -53,7 +53,7 @@ func beside(t *testing.T, test func(*iptablesLab)) {
 	})
 }
 
-// iptables runs a command line of a family's binary.
+// iptables runs an iptables command of a family.
 func (l *iptablesLab) iptables(s side, args string) {
 	l.t.Helper()
 	l.run("", strings.Fields(s.program+"-"+l.variant+" -w 10 "+args)...)

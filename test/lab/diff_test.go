@@ -27,13 +27,13 @@ metadata: {name: node1}
 status: {addresses: [{type: InternalIP, address: 192.0.2.10}]}
 `
 
-// oldService is taken away, and newService comes.
+// oldService is removed, and newService is added.
 const (
 	oldService = "apiVersion: v1\nkind: Service\nmetadata: {name: old}\nspec: {clusterIP: 10.96.0.2, ports: [{port: 80}]}\n"
 	newService = "apiVersion: v1\nkind: Service\nmetadata: {name: new}\nspec: {clusterIP: 10.96.0.3, sessionAffinity: ClientIP, ports: [{name: web, port: 80}]}\n"
 )
 
-// ruleset is the node's, without what changes by itself.
+// ruleset returns the node's ruleset, without counters and the like.
 func ruleset(t *testing.T, l *lab.Lab) string {
 	t.Helper()
 	node, err := l.Host("node1")
@@ -47,8 +47,7 @@ func ruleset(t *testing.T, l *lab.Lab) string {
 	return regexp.MustCompile(`counter packets \d+ bytes \d+`).ReplaceAllString(out, "counter packets 0 bytes 0")
 }
 
-// What a directory would change is shown before it is put into force, and it is what
-// is put into force then.
+// The preview of a directory matches what happens when it is applied.
 func TestDiffOfADirectory(t *testing.T) {
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
@@ -156,8 +155,8 @@ func linesOf(listing string) []string {
 	return lines
 }
 
-// The rules can be printed by anybody, and are those that the proxy makes. What
-// is wrong with a manifest is reported beside them.
+// The rules can be printed without privileges, and are those that the proxy makes.
+// Problems of a manifest are reported too.
 func TestAnybodyCanRenderTheRules(t *testing.T) {
 	l := lab.Start(t)
 	asNobody, manifests := unprivileged(t)
@@ -194,7 +193,7 @@ func TestAnybodyCanRenderTheRules(t *testing.T) {
 	}
 }
 
-// endless is a question that has no end.
+// endless is a request body without an end.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) {
@@ -204,8 +203,8 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A question that is too large is refused with the limit, whether it says how large it
-// is or not, and the proxy goes on to answer.
+// A request that is too large is refused with the limit, with or without a
+// Content-Length, and the proxy keeps answering.
 func TestTooLargeDiffIsRefused(t *testing.T) {
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)

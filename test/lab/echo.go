@@ -81,7 +81,7 @@ func (l *Lab) listenTCP(h *Host, at netip.AddrPort) error {
 	return nil
 }
 
-// serveTCP answers every line, until the client goes away.
+// serveTCP answers every line, until the client disconnects.
 func serveTCP(h *Host, port uint16, conn net.Conn) {
 	defer conn.Close()
 	source := conn.RemoteAddr().(*net.TCPAddr).AddrPort()
@@ -108,8 +108,7 @@ func (l *Lab) listenUDP(h *Host, at netip.AddrPort) error {
 	return nil
 }
 
-// serveUDP answers every datagram. An answer that cannot be sent is as good as
-// one that got lost.
+// serveUDP answers every datagram. An answer that cannot be sent counts as lost.
 func serveUDP(h *Host, port uint16, conn *net.UDPConn) {
 	buffer := make([]byte, 512)
 	for {

@@ -16,7 +16,7 @@ import (
 	"sluice/test/lab/scenario"
 )
 
-// asker runs the commands that ask a running proxy.
+// asker runs the commands that query a running proxy.
 type asker struct {
 	t      *testing.T
 	node   *lab.Host
@@ -25,8 +25,7 @@ type asker struct {
 	as     []string // runs a command as another user
 }
 
-// newAsker prepares for a proxy with a socket of its own. The flag gives the
-// proxy of it.
+// newAsker prepares for a proxy with its own control socket. The flag sets it.
 func newAsker(t *testing.T, l *lab.Lab) (a *asker, flag string) {
 	t.Helper()
 	node, err := l.Host("node1")
@@ -70,19 +69,19 @@ func (a *asker) run(args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// explained is a question that people ask, and the answer.
+// explained is a question and the expected answer.
 type explained struct {
 	name string
 	to   string
 	from string   // --from; a host of the lab stands for its address
 	want []string // in the answer
-	// kernel is what else the answer of a mode has, by the name of the mode.
+	// kernel has further expectations by mode.
 	kernel map[string]string
-	// nftables says that other modes do something else.
+	// nftables is set if other modes differ.
 	nftables bool
 	code     int
-	// flow is the outcome of such a packet. It is sent for real, from the
-	// host that the question names.
+	// flow is the outcome of such a packet, which is actually sent, from the host of
+	// the question.
 	flow lab.Kind
 	at   string // the address that the packet is sent to
 }
@@ -147,8 +146,7 @@ var explanations = []explained{
 	{name: "SCTP", to: "default/sticky:sctp", from: "pod3", want: []string{"SERVED", "10.96.0.9:80/SCTP"}},
 }
 
-// Every question that people ask is answered with its cause, and with what
-// really happens.
+// Every question is answered with its cause, and with what really happens.
 func TestExplainNamesTheCause(t *testing.T) { inEachMode(t, explainNamesTheCause) }
 
 func explainNamesTheCause(t *testing.T, mode string) {
@@ -219,7 +217,7 @@ func (e explained) check(t *testing.T, l *lab.Lab, a *asker) {
 	}
 }
 
-// checkAffinity makes a connection and asks to which endpoint the next will go.
+// checkAffinity makes a connection and asks which endpoint the next one reaches.
 func checkAffinity(t *testing.T, l *lab.Lab, a *asker) {
 	o := l.Connect(t.Context(), lab.Flow{From: "pod3", Protocol: lab.TCP, To: netip.MustParseAddrPort("10.96.0.9:80")})
 	if o.Kind != lab.Answered {
@@ -283,8 +281,8 @@ func checkMistakes(t *testing.T, a *asker) {
 	}
 }
 
-// checkOtherUser asks as user nobody: the directory is closed, and were it open, the
-// proxy would look who asks.
+// checkOtherUser asks as user nobody: the directory is closed, and were it open,
+// the proxy would check the user.
 func checkOtherUser(t *testing.T, a *asker) {
 	outer := filepath.Dir(filepath.Dir(a.socket))
 	binary := filepath.Join(outer, "kube-proxy")
@@ -306,8 +304,8 @@ func checkOtherUser(t *testing.T, a *asker) {
 	}
 }
 
-// A kernel that refuses to be programmed is named as the cause, and so is the
-// end of that.
+// If the kernel refuses to be programmed, that is reported as the cause, until it
+// is over.
 func TestExplainReportsKernelRefusal(t *testing.T) {
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
@@ -347,8 +345,8 @@ func TestExplainReportsKernelRefusal(t *testing.T) {
 	eventually(t, func() bool { _, _, code := a.ask("explain", "default/good"); return code == 0 })
 }
 
-// Where pods are recognised by their interface, an address is looked up in the
-// node's routes.
+// If pods are recognised by their interface, an address is looked up in the node's
+// routes.
 func TestExplainFindsTheInterfaceOfAnAddress(t *testing.T) {
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
@@ -370,8 +368,8 @@ func TestExplainFindsTheInterfaceOfAnAddress(t *testing.T) {
 	}
 }
 
-// Where node ports answer on all addresses, the routing table is asked which those
-// are.
+// If node ports are served on all addresses, the routing table decides which are
+// local.
 func TestExplainKnowsLocalRoutes(t *testing.T) {
 	inEachMode(t, func(t *testing.T, mode string) {
 		l := lab.Start(t)
@@ -395,7 +393,7 @@ func TestExplainKnowsLocalRoutes(t *testing.T) {
 	})
 }
 
-// Where a mode does something else, so does its explanation.
+// If a mode differs, so does its explanation.
 func TestExplainFitsTheMode(t *testing.T) {
 	inEachMode(t, func(t *testing.T, mode string) {
 		l := lab.Start(t)

@@ -26,8 +26,8 @@ spec:
   ports: [{port: 80, targetPort: 8080, nodePort: 30080}]
 ` + lab.EndpointSlice("IPv4", "checked", "", "pod1") + `---` + nodeManifest
 
-// Very many connections that are kept open for nothing do not keep others from an answer, on any
-// server of the proxy, and what they take is bounded and given back.
+// Very many idle connections do not keep others from an answer, on any server of
+// the proxy, and their cost is bounded and released.
 func TestIdleConnectionsBlockNoClient(t *testing.T) {
 	const flood = 1500 // on each server
 	l := lab.Start(t)
@@ -86,7 +86,7 @@ func TestIdleConnectionsBlockNoClient(t *testing.T) {
 	answerAll()
 }
 
-// openFiles is how many files and sockets the proxy has.
+// openFiles counts the open files and sockets of the proxy.
 func openFiles(t *testing.T, p *lab.Proxy) int {
 	t.Helper()
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID()))
@@ -111,8 +111,8 @@ func goroutinesOf(t *testing.T, l *lab.Lab) int {
 	return n
 }
 
-// A website that has its name lead to the node cannot have a browser there read what is
-// for people, on either server. Scrapers may use any name.
+// A website whose name resolves to the node cannot read pages through a browser
+// there, on either server. Scrapers may use any name.
 func TestWebsitesCannotReadThePage(t *testing.T) {
 	l := lab.Start(t)
 	dir := t.TempDir()
@@ -142,8 +142,8 @@ func TestWebsitesCannotReadThePage(t *testing.T) {
 	}
 }
 
-// A directory in which others could put a socket of theirs is not used, the log says whose
-// it is and what to do, and all else works.
+// A directory in which others could put their own socket is not used. The log has
+// its owner and a remedy, and everything else works.
 func TestControlSocketDirectoryIsChecked(t *testing.T) {
 	for name, spoil := range map[string]func(dir string) error{
 		"another owner":       func(dir string) error { return os.Chown(dir, 12345, 12345) },

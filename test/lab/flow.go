@@ -18,7 +18,7 @@ const (
 	SCTP Protocol = "sctp"
 )
 
-// Flow is an attempt of a host to talk to an address and port.
+// Flow is an attempt of a host to connect to an address and port.
 type Flow struct {
 	From     string // name of the host
 	Protocol Protocol
@@ -39,10 +39,10 @@ func (f Flow) String() string {
 	return fmt.Sprintf("%s -> %v/%s", f.From, f.To, f.Protocol)
 }
 
-// Kind says how an attempt ended.
+// Kind is how an attempt ended.
 type Kind string
 
-// The ends of an attempt.
+// The kinds of outcomes.
 const (
 	// Answered: an echo server answered.
 	Answered Kind = "answered"
@@ -50,8 +50,8 @@ const (
 	Refused Kind = "refused"
 	// Dropped: nothing came back, and nothing reached the world either.
 	Dropped Kind = "dropped"
-	// Passed: nothing came back, but the packet left node1 for the world with
-	// its addresses untouched: the proxy did not care for it.
+	// Passed: nothing came back, but the packet left node1 for the world with its
+	// addresses unchanged: the proxy left it alone.
 	Passed Kind = "passed"
 	// Failed: the attempt could not be made.
 	Failed Kind = "failed"
@@ -84,7 +84,7 @@ type Answer struct {
 	Source netip.AddrPort
 }
 
-// line is how an answer travels.
+// line is the wire format of an answer.
 func (a Answer) line() string {
 	return fmt.Sprintf("%s %d %v\n", a.By, a.Port, a.Source)
 }

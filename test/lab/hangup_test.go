@@ -8,8 +8,8 @@ import (
 	"sluice/test/lab"
 )
 
-// SIGHUP has the configuration file and the manifests read again, with a word on what
-// was found, and ends nothing.
+// SIGHUP makes the proxy read the configuration file and the manifests again and
+// log the result. It does not end it.
 func TestSIGHUPReadsFilesAgain(t *testing.T) {
 	l := lab.Start(t)
 	dir, etc := t.TempDir(), t.TempDir()

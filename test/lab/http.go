@@ -19,9 +19,8 @@ type Page struct {
 	Body   []byte
 }
 
-// Get asks for a path by HTTP, with further lines of the header, as "Accept: */*".
-// The host is the address, unless there is another among these lines. The flow must be
-// of TCP.
+// Get requests a path by HTTP, with further header lines, such as "Accept: */*".
+// The Host is the address, unless these lines have another. The flow must be TCP.
 func (l *Lab) Get(f Flow, path string, header ...string) (Page, error) {
 	s, err := l.Open(f)
 	if err != nil {

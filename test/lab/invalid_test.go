@@ -16,9 +16,9 @@ import (
 // If connection tracking had no connection for them, they would reach the client
 // from an address that it does not know, and the client would reset the server.
 //
-// Late repetitions, which are behind the window, kernels since 6.1 take for part
-// of their connection. What is ahead of it needs a liberal kernel, or the rule of
-// iptables mode that drops it.
+// Kernels since 6.1 accept late retransmissions, which are behind the window.
+// Segments ahead of it need a liberal kernel, or the rule of iptables mode that
+// drops them.
 func TestOutOfWindowSegmentsDoNotReset(t *testing.T) {
 	const behind, ahead = 3 << 30, 1 << 30
 	tests := []struct {
@@ -48,8 +48,8 @@ func TestOutOfWindowSegmentsDoNotReset(t *testing.T) {
 	}
 }
 
-// survives has the server of a connection send a segment that is so far from
-// the next one, and returns what becomes of the connection.
+// survives makes the server of a connection send a segment that far from the next
+// one, and returns what happens to the connection.
 func survives(t *testing.T, l *lab.Lab, client string, offset uint32) error {
 	t.Helper()
 	pod, err := l.Host("pod1")
@@ -77,8 +77,8 @@ func survives(t *testing.T, l *lab.Lab, client string, offset uint32) error {
 	return nil
 }
 
-// segments sends TCP segments of a host by hand, and sees those that it gets,
-// over IPv4.
+// segments sends TCP segments of a host, and captures those that it receives, over
+// IPv4.
 type segments struct {
 	t  *testing.T
 	fd int
@@ -98,8 +98,8 @@ func newSegments(t *testing.T, h *lab.Host) *segments {
 	return s
 }
 
-// numbers are those that the server would send next, by the last segment with
-// content that came in from a client.
+// numbers returns the next sequence numbers of the server, from the last segment
+// with data of a client.
 func (s *segments) numbers(client, server netip.AddrPort) (seq, ack uint32) {
 	s.t.Helper()
 	buf := make([]byte, 1<<16)

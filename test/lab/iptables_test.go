@@ -17,8 +17,8 @@ import (
 	"sluice/test/lab/scenario"
 )
 
-// What can go wrong with iptables on a node: the proxy says so, and recovers
-// without a restart.
+// Failures of iptables on a node: the proxy reports them, and recovers without a
+// restart.
 
 var goodService = netip.MustParseAddrPort("10.96.0.1:80")
 
@@ -69,7 +69,7 @@ func (l *iptablesLab) run(input string, args ...string) string {
 	return out
 }
 
-// rules are all rules of the variant, without what changes by itself.
+// rules returns all rules of the variant, without counters and the like.
 func (l *iptablesLab) rules() string {
 	l.t.Helper()
 	text := l.run("", scenario.Modes[l.mode].Dump...)
@@ -98,10 +98,11 @@ func (l *iptablesLab) logs(pattern string) {
 	eventually(l.t, func() bool { return re.MatchString(l.proxy.Log().String()) })
 }
 
-// systemDir is where the proxy always looks for binaries.
+// systemDir is where the proxy always looks for commands.
 const systemDir = "/usr/sbin"
 
-// withPrograms returns a proxy for which the system's binaries are those of a directory.
+// withPrograms returns a proxy for which the system's commands are those of a
+// directory.
 func (l *iptablesLab) withPrograms(dir string) (binary string) {
 	l.t.Helper()
 	proxy, err := lab.Binary()
@@ -117,7 +118,7 @@ func (l *iptablesLab) withPrograms(dir string) (binary string) {
 	return binary
 }
 
-// copyPrograms copies the binaries of iptables into a directory.
+// copyPrograms copies the iptables commands into a directory.
 func (l *iptablesLab) copyPrograms(dir string) {
 	l.t.Helper()
 	for _, command := range []string{"iptables", "ip6tables"} {
@@ -139,7 +140,7 @@ func TestIPTablesBinariesAreMissing(t *testing.T) {
 	})
 }
 
-// Programs may be away for a while, as when their package is exchanged.
+// Commands may be missing for a while, as when their package is updated.
 func TestIPTablesWaitsForMissingBinaries(t *testing.T) {
 	inEachVariant(t, func(l *iptablesLab) {
 		dir := l.t.TempDir()
@@ -184,8 +185,8 @@ func TestIPTablesNamesTheHeldLock(t *testing.T) {
 	})
 }
 
-// What a predecessor left half done, the next proxy completes, down to
-// the last rule.
+// The next proxy completes what its predecessor left half done, down to the last
+// rule.
 func TestIPTablesRepairsAHalfWrittenTable(t *testing.T) {
 	inEachVariant(t, func(l *iptablesLab) {
 		l.start(lab.ProxyOptions{})
@@ -223,7 +224,7 @@ func everySecondRule(listing string) string {
 	return b.String()
 }
 
-// manyServices are so many that their rules are in chains of their own.
+// manyServices are so many that they have chains of their own.
 func manyServices() string {
 	var b strings.Builder
 	for i := range 100 {

@@ -9,8 +9,8 @@ import (
 	"sluice/test/lab"
 )
 
-// A proxy that is killed at any moment, also in the middle of programming, harms
-// no connection to what was there before, and the next one finishes its work.
+// A proxy that is killed at any time, also while programming, affects no existing
+// connection, and the next one finishes its work.
 func TestProxyMayBeKilledAtAnyMoment(t *testing.T) { inEachMode(t, testKill) }
 
 func testKill(t *testing.T, mode string) {
@@ -29,7 +29,7 @@ func testKill(t *testing.T, mode string) {
 		t.Fatal(err)
 	}
 	for i := range 12 {
-		// Now the others are there, now they are not.
+		// The others are added and removed in turn.
 		content := ""
 		if i%2 == 0 {
 			content = manyServices()

@@ -48,7 +48,7 @@ func (l *Lab) Close() error {
 	return errors.Join(errs...)
 }
 
-// onClose has f run by Close, before everything that was there already.
+// onClose makes Close run f, before everything registered earlier.
 func (l *Lab) onClose(f func() error) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -86,8 +86,8 @@ func (l *Lab) Owner(a netip.Addr) *Host {
 	return nil
 }
 
-// makeHosts makes the namespaces, side by side: most of the time of making one
-// is waiting for the kernel.
+// makeHosts makes the namespaces concurrently: most of the time is spent waiting
+// for the kernel.
 func (l *Lab) makeHosts() error {
 	l.order = plannedHosts()
 	errs := make([]error, len(l.order))
@@ -106,9 +106,9 @@ func (l *Lab) makeHosts() error {
 	return errors.Join(errs...)
 }
 
-// sysctlsOf makes addresses usable at once, routes stay as they are configured
-// (node1 and the world are on one wire, so that node1 would redirect clients),
-// and ICMP errors unlimited, so that what a probe sees depends on the rules only.
+// sysctlsOf makes addresses usable immediately, keeps routes as configured (node1
+// and the world share a wire, so node1 would redirect clients), and does not limit
+// ICMP errors, so that probes depend on the rules only.
 func sysctlsOf(h *Host) [][2]string {
 	settings := [][2]string{
 		{"ipv6/conf/default/accept_dad", "0"},

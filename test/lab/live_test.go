@@ -19,8 +19,8 @@ mode: nftables
 clusterCIDR: 10.244.0.0/16,fd00:10:244::/48
 `
 
-// A changed configuration file is put into force in the running process and
-// breaks no connection; a wrong one is reported, and changes nothing.
+// A changed configuration file is applied in the running process and breaks no
+// connection; an invalid one is reported and changes nothing.
 func TestConfigurationFileIsFollowedLive(t *testing.T) {
 	l := lab.Start(t)
 	dir, etc := t.TempDir(), t.TempDir()
@@ -59,8 +59,7 @@ func TestConfigurationFileIsFollowedLive(t *testing.T) {
 	}
 }
 
-// What cannot be put into force is reported, and ends the process of those who want
-// that.
+// What cannot be applied is reported, and ends the process if configured.
 func TestConfigurationThatNeedsARestart(t *testing.T) {
 	for _, exit := range []bool{false, true} {
 		l := lab.Start(t)
@@ -107,7 +106,7 @@ func eventually(t *testing.T, holds func() bool) {
 	testkit.Until(t, holds)
 }
 
-// The mode waits for a restart, and so do the defaults that follow from it. /configz
+// The mode waits for a restart, and so do defaults that depend on it. /configz
 // shows what is in force.
 func TestModeDefaultsWaitForRestart(t *testing.T) {
 	const elsewhere = "192.0.2.77" // an address of the node that is not its primary one
@@ -156,7 +155,7 @@ func TestModeDefaultsWaitForRestart(t *testing.T) {
 	}
 }
 
-// configz is the configuration that the proxy shows.
+// configz returns the configuration that the proxy shows.
 func configz(t *testing.T, l *lab.Lab) string {
 	t.Helper()
 	var page lab.Page
@@ -169,8 +168,8 @@ func configz(t *testing.T, l *lab.Lab) string {
 	return body
 }
 
-// A kernel that looks too old for nftables mode is refused, unless the user vouches
-// for it as upstream has it.
+// A kernel that looks too old for nftables mode is refused, unless the check is
+// disabled as upstream allows.
 func TestAKernelThatLooksTooOld(t *testing.T) {
 	binary, err := lab.Binary()
 	if err != nil {

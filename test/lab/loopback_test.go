@@ -18,8 +18,8 @@ spec:
   ports: [{port: 80, nodePort: 30080}]
 ` + lab.EndpointSlice("IPv4", "web", "", "pod1")
 
-// Node ports on loopback addresses can be switched on and off while the proxy
-// runs. Connections that stand stay.
+// Node ports on loopback addresses can be enabled and disabled while the proxy
+// runs. Established connections stay.
 func TestLoopbackFollowsConfiguration(t *testing.T) {
 	l := lab.Start(t)
 	dir, etc := t.TempDir(), t.TempDir()

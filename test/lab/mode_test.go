@@ -10,8 +10,8 @@ import (
 	"sluice/test/lab"
 )
 
-// nowhere is a kubeconfig for an API server that is not there. What an empty mode
-// means is reported before there is an answer.
+// nowhere is a kubeconfig for an API server that does not exist. The meaning of an
+// empty mode is reported before there is an answer.
 const nowhere = `
 apiVersion: v1
 kind: Config
@@ -30,12 +30,12 @@ clusterCIDR: 10.244.0.0/16
 featureGates: {ComponentStatusz: true}
 `
 
-// programs puts the binaries of iptables into a directory.
+// programs puts the iptables commands into a directory.
 type programs func(*iptablesLab, string)
 
 func noPrograms(*iptablesLab, string) {}
 
-// brokenPrograms are there, but the kernel has nothing for them.
+// brokenPrograms exist, but the kernel does not support them.
 func brokenPrograms(l *iptablesLab, dir string) {
 	l.t.Helper()
 	for _, name := range []string{"iptables-nft-save", "iptables-nft-restore"} {
@@ -46,8 +46,8 @@ func brokenPrograms(l *iptablesLab, dir string) {
 	}
 }
 
-// An empty mode means what the node can do, and every place that shows the mode
-// says which and why.
+// An empty mode means what the node supports, and the mode and the reason are
+// reported everywhere.
 func TestEmptyModeIsIPTablesIfUsable(t *testing.T) {
 	for _, test := range []struct {
 		name      string
@@ -96,7 +96,7 @@ func (l *iptablesLab) file(name, text string) string {
 	return path
 }
 
-// expectPage waits until a page of the metrics server has all that.
+// expectPage waits until a page of the metrics server contains all of these.
 func (l *iptablesLab) expectPage(path, want string, more ...string) {
 	l.t.Helper()
 	metrics := lab.Flow{From: "node1", Protocol: lab.TCP, To: netip.MustParseAddrPort("127.0.0.1:10249"), Timeout: lab.DefaultTimeout}
@@ -111,7 +111,7 @@ func (l *iptablesLab) expectPage(path, want string, more ...string) {
 	})
 }
 
-// Who asked for iptables gets an error, not something else.
+// If iptables was chosen and does not work, that is an error.
 func TestUnusableIPTablesIsNotReplaced(t *testing.T) {
 	inVariant(t, "iptables-nft", func(l *iptablesLab) {
 		dir := t.TempDir()
@@ -121,7 +121,7 @@ func TestUnusableIPTablesIsNotReplaced(t *testing.T) {
 	})
 }
 
-// What is written out, and what is rendered, is what would be in force.
+// --write-config-to and render use the mode that would be in force.
 func TestRenderAgreesOnEmptyMode(t *testing.T) {
 	inVariant(t, "iptables-nft", func(l *iptablesLab) {
 		dir := t.TempDir()

@@ -87,9 +87,8 @@ func (n *Namespace) enter() error {
 
 func (n *Namespace) path() string { return filepath.Join(mountDir, n.Name) }
 
-// Do runs f on a thread in the namespace. Sockets that f opens and processes
-// that it starts belong to the namespace; f must be short, since the namespace
-// has one thread only.
+// Do runs f on a thread in the namespace. Sockets and processes of f belong to the
+// namespace; f must be short, because the namespace has only one thread.
 func (n *Namespace) Do(f func() error) error {
 	result := make(chan error, 1)
 	select {
@@ -100,8 +99,8 @@ func (n *Namespace) Do(f func() error) error {
 	}
 }
 
-// close gives the namespace up. The kernel removes it when its last socket and
-// process are gone.
+// close releases the namespace. The kernel removes it with its last socket and
+// process.
 func (n *Namespace) close() error {
 	var err error
 	n.closed.Do(func() {
@@ -118,7 +117,7 @@ func (n *Namespace) close() error {
 
 func (n *Namespace) unmount() error { return removeMount(n.path()) }
 
-// removeMount takes a namespace's name away.
+// removeMount removes the name of a namespace.
 func removeMount(path string) error {
 	err := unix.Unmount(path, unix.MNT_DETACH)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {

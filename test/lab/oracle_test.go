@@ -27,8 +27,8 @@ var (
 	packets = flag.Int("packets", 32, "random packets to send in each state")
 )
 
-// Whatever objects there are, what the kernel does to real packets is what the
-// oracle says, which reads the semantics without sharing code with plan.
+// Whatever objects there are, the kernel treats real packets as the oracle says,
+// which implements the semantics without sharing code with plan.
 func TestPacketsFareAsTheOracleSays(t *testing.T) {
 	t.Logf("seed %d (repeat with -seed)", *seed)
 	inEachMode(t, func(t *testing.T, mode string) {
@@ -41,7 +41,7 @@ func TestPacketsFareAsTheOracleSays(t *testing.T) {
 	})
 }
 
-// askOracle tries so many states in a mode.
+// askOracle tries that many states in a mode.
 func askOracle(t *testing.T, mode string, states int) {
 	l := lab.Start(t)
 	d := openDataplane(t, l, mode)
@@ -108,7 +108,7 @@ func openDataplane(t *testing.T, l *lab.Lab, mode string) dataplane.Dataplane {
 	return d
 }
 
-// tally counts what was looked at.
+// tally counts what was checked.
 type tally struct {
 	actions     [4]int
 	masqueraded int
@@ -154,7 +154,7 @@ func (w *walk) step(events []model.Event) {
 	}
 }
 
-// check sends packets and compares what becomes of them.
+// check sends packets and compares their outcomes with the verdicts.
 func (w *walk) check(rng *rand.Rand, l *lab.Lab, topology randomworld.Topology, c *tally) {
 	world := w.world()
 	var flows []lab.Flow
@@ -181,7 +181,7 @@ func (w *walk) check(rng *rand.Rand, l *lab.Lab, topology randomworld.Topology, 
 	}
 }
 
-// compare holds one outcome against the verdict.
+// compare compares one outcome with the verdict.
 func compare(l *lab.Lab, f lab.Flow, p oracle.Packet, v oracle.Verdict, o lab.Outcome, c *tally) error {
 	c.actions[v.Action]++
 	switch v.Action {
@@ -201,8 +201,8 @@ func compare(l *lab.Lab, f lab.Flow, p oracle.Packet, v oracle.Verdict, o lab.Ou
 	return nil
 }
 
-// comparePassed: a packet that is no Service's arrives where it was sent, or
-// leaves for the world.
+// comparePassed: a packet for no Service arrives where it was sent, or leaves for
+// the world.
 func comparePassed(l *lab.Lab, f lab.Flow, o lab.Outcome) error {
 	owner := l.Owner(f.To.Addr())
 	switch {
@@ -251,8 +251,8 @@ func compareForwarded(l *lab.Lab, f lab.Flow, p oracle.Packet, v oracle.Verdict,
 	return nil
 }
 
-// astray reports whether the answer of an endpoint takes a way back that does
-// not lead through node1, so that the client does not recognise it.
+// astray reports whether the answer of an endpoint does not come back through
+// node1, so that the client does not recognise it.
 func astray(l *lab.Lab, from *lab.Host, endpoint netip.Addr, v oracle.Verdict) bool {
 	to := l.Owner(endpoint)
 	if to.Node == "node1" || from.Name == "node1" {
@@ -266,8 +266,8 @@ func astray(l *lab.Lab, from *lab.Host, endpoint netip.Addr, v oracle.Verdict) b
 	return from.Node != "node1"
 }
 
-// sourceOf is the address that the kernel of a host chooses for a destination:
-// who talks to one of his own addresses does so from that address.
+// sourceOf returns the source address that the kernel of a host chooses for a
+// destination: for one of its own addresses, that address.
 func sourceOf(h *lab.Host, destination netip.Addr) netip.Addr {
 	if h.Owns(destination) {
 		return destination

@@ -56,7 +56,7 @@ func (l *Lab) StartProxy(o ProxyOptions) (*Proxy, error) {
 	return p, nil
 }
 
-// PID is the process of the proxy, or of what runs it.
+// PID returns the process id of the proxy, or of the command that runs it.
 func (p *Proxy) PID() int { return p.cmd.Process.Pid }
 
 // Hangup sends SIGHUP to the proxy.
@@ -68,7 +68,7 @@ func (p *Proxy) Log() *Log { return p.log }
 // Kill ends the proxy at once (kill -9), if it still runs.
 func (p *Proxy) Kill() error { return p.end(syscall.SIGKILL) }
 
-// Stop asks the proxy to end, and ends it after a while if it does not.
+// Stop asks the proxy to exit, and kills it after a while if it does not.
 func (p *Proxy) Stop() error {
 	if err := p.signal(syscall.SIGTERM); err != nil {
 		return err
@@ -105,9 +105,8 @@ func (p *Proxy) signal(s syscall.Signal) error {
 	return nil
 }
 
-// The kernel is programmed at the latest so long after a load. A load that
-// changes nothing is followed by no commit, and one that is programmed before
-// the proxy logs the load by none that would be seen after it.
+// How long to wait for the commit after a load: usually, and if there may be none,
+// because nothing changed or the commit was logged before the load.
 const (
 	unprogrammed = 30 * time.Second
 	overtaken    = 200 * time.Millisecond

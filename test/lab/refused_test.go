@@ -10,8 +10,7 @@ import (
 	"sluice/test/lab"
 )
 
-// A manifest that is refused is reported everywhere, with the place in the
-// file, and no longer once it is repaired.
+// A refused manifest is reported everywhere, with file and line, until it is fixed.
 func TestRefusedManifestsAreReported(t *testing.T) {
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
@@ -44,7 +43,8 @@ func TestRefusedManifestsAreReported(t *testing.T) {
 	}
 }
 
-// metricsPage is a page of the metrics server of node1, empty if there is none.
+// metricsPage returns a page of the metrics server of node1, empty if there is
+// none.
 func metricsPage(l *lab.Lab, path string) string {
 	page, err := l.Get(lab.Flow{From: "node1", Protocol: lab.TCP, To: netip.MustParseAddrPort("127.0.0.1:10249")}, path)
 	if err != nil || page.Status != 200 {

@@ -13,7 +13,7 @@ import (
 	"sluice/test/lab"
 )
 
-// An endpoint that vanishes without a word leaves clients in every stage behind.
+// An endpoint that vanishes leaves clients in every state.
 func TestClientsOfVanishedEndpointAreReset(t *testing.T) {
 	l := lab.Start(t)
 	dir := t.TempDir()
@@ -67,8 +67,8 @@ func tracked(t *testing.T, l *lab.Lab) string {
 	return out
 }
 
-// Without CAP_NET_RAW the proxy cannot make idle clients speak: they learn that
-// their connection was reset when they send, and the log says what is lacking.
+// Without CAP_NET_RAW the proxy cannot provoke idle clients: they notice the reset
+// when they next send, and the log names the missing capability.
 func TestResetWithoutNetRaw(t *testing.T) {
 	l := lab.Start(t)
 	asNobody, manifests := unprivileged(t)

@@ -28,7 +28,7 @@ func inEachMode(t *testing.T, test func(t *testing.T, mode string)) {
 	}
 }
 
-// startProxy starts the proxy in a mode, on a node that is made for it.
+// startProxy starts the proxy in a mode, on a node prepared for it.
 func startProxy(t *testing.T, l *lab.Lab, mode string, o lab.ProxyOptions) *lab.Proxy {
 	t.Helper()
 	m := scenario.Modes[mode]
@@ -54,7 +54,7 @@ func launch(t *testing.T, l *lab.Lab, o lab.ProxyOptions) *lab.Proxy {
 	return p
 }
 
-// sideBySide bounds how many scenarios run at once: each has its own lab.
+// sideBySide limits how many scenarios run at once: each has its own lab.
 const sideBySide = 4
 
 func TestScenarios(t *testing.T) {

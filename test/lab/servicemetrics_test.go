@@ -9,8 +9,7 @@ import (
 	"sluice/test/lab"
 )
 
-// countedManifests are Services that serve and that refuse, each for another
-// reason.
+// countedManifests are Services that serve, and that refuse for various reasons.
 var countedManifests = `
 apiVersion: v1
 kind: Service
@@ -77,14 +76,14 @@ type meter struct {
 	l *lab.Lab
 }
 
-// value is that of one series, 0 if there is none.
+// value returns the value of one series, 0 if there is none.
 func (m meter) value(series string) float64 {
 	m.t.Helper()
 	v, _ := m.find(series)
 	return v
 }
 
-// find is the value of one series, if there is one.
+// find returns the value of one series, if there is one.
 func (m meter) find(series string) (value float64, found bool) {
 	m.t.Helper()
 	page, err := m.l.Get(lab.Flow{From: "node1", Protocol: lab.TCP, To: netip.MustParseAddrPort("127.0.0.1:10249"), Timeout: lab.DefaultTimeout}, "/metrics")
@@ -122,7 +121,7 @@ func (m meter) refusedAll(reason string) float64 {
 	return m.value(`sluice_refused_packets_total{reason="` + reason + `"}`)
 }
 
-// connect connects so often, and it always ends that way.
+// connect connects that many times, always with that outcome.
 func (m meter) connect(times int, from, to string, want lab.Kind) {
 	m.t.Helper()
 	f := lab.Flow{From: from, Protocol: lab.TCP, To: netip.MustParseAddrPort(to)}
@@ -136,7 +135,7 @@ func (m meter) connect(times int, from, to string, want lab.Kind) {
 	}
 }
 
-// reaches waits until a value is at least so much: a packet may be sent again.
+// reaches waits until a value is at least that: a packet may be sent again.
 func (m meter) reaches(what string, value func() float64, least float64) {
 	m.t.Helper()
 	var last float64
@@ -152,7 +151,7 @@ func TestServiceTrafficIsCountedByVerdict(t *testing.T) {
 	start := func() *lab.Proxy {
 		p := startProxy(t, l, "nftables", lab.ProxyOptions{Manifests: dir, Flags: []string{"--cluster-cidr=10.244.0.0/16"}})
 		settle(t, p, dir, 0)
-		// The zero is there before the first packet.
+		// The zero exists before the first packet.
 		m.reaches("refused at first", func() float64 { return m.refusedAll("no_endpoints") }, 0)
 		for _, service := range []string{"web", "empty", "balanced", "elsewhere"} {
 			eventually(t, func() bool { _, found := m.find(connectionsOf(service)); return found })
@@ -186,7 +185,7 @@ func TestServiceTrafficIsCountedByVerdict(t *testing.T) {
 		t.Errorf("%g endpoints of web are in use, want 1", used)
 	}
 
-	// A Service that gets its first endpoint: what was refused stays refused.
+	// A Service that gets its first endpoint: refused packets stay counted.
 	before := m.refused("empty", "no_endpoints")
 	mark := p.Log().Len()
 	write(t, dir, "filled.yaml", filledManifests, 0)
@@ -198,7 +197,7 @@ func TestServiceTrafficIsCountedByVerdict(t *testing.T) {
 		t.Errorf("%g refused before an endpoint came, %g after", before, after)
 	}
 
-	// Another process counts from its own beginning, though the kernel goes on.
+	// Another process starts at zero, though the kernel keeps counting.
 	if err := p.Kill(); err != nil {
 		t.Fatal(err)
 	}

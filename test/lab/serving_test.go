@@ -15,7 +15,7 @@ import (
 	"sluice/test/lab"
 )
 
-// dualManifests are a Service of both families.
+// dualManifests are a dual-stack Service.
 var dualManifests = `
 apiVersion: v1
 kind: Service
@@ -27,7 +27,7 @@ spec:
   ports: [{name: http, port: 80, targetPort: 8080}]
 ` + lab.EndpointSlice("IPv4", "web", "http", "pod1") + lab.EndpointSlice("IPv6", "web", "http", "pod1")
 
-// ask asks a server on node1 until it answers.
+// ask requests a page of a server on node1 until it answers.
 func ask(t *testing.T, l *lab.Lab, from, address, path string, header ...string) lab.Page {
 	t.Helper()
 	f := lab.Flow{From: from, Protocol: lab.TCP, To: netip.MustParseAddrPort(address), Timeout: lab.DefaultTimeout}

@@ -8,8 +8,8 @@ import (
 	"sluice/test/lab"
 )
 
-// The second proxy of a node says so, does not fight the first, and takes over
-// when that one is gone, without a lost connection.
+// The second proxy of a node reports the first, waits, and takes over when that one
+// has exited, without losing a connection.
 func TestTwoProxiesOnOneNodeDoNotFight(t *testing.T) { inEachMode(t, testTwoProxies) }
 
 func testTwoProxies(t *testing.T, mode string) {

@@ -10,8 +10,8 @@ import (
 	"sluice/test/lab"
 )
 
-// The proxy needs no root: a user with CAP_NET_ADMIN will do, as the
-// DaemonSet in deploy gives it.
+// The proxy does not need root: a user with CAP_NET_ADMIN suffices, as in the
+// DaemonSet of deploy.
 func TestProxyRunsWithNetAdminOnly(t *testing.T) {
 	l := lab.Start(t)
 	asNobody, manifests := unprivileged(t)
@@ -24,14 +24,14 @@ func TestProxyRunsWithNetAdminOnly(t *testing.T) {
 	settle(t, p, manifests, mark)
 	answered(t, l, netip.MustParseAddrPort("10.96.0.1:80"))
 	for line := range strings.Lines(p.Log().String()) {
-		// Whether there are legacy iptables rules to remove, only root can see.
+		// Only root can see whether there are legacy iptables rules to remove.
 		if strings.HasPrefix(line, "E") && !strings.Contains(line, `"leftovers"`) && !strings.Contains(line, "Rules of another kube-proxy") {
 			t.Errorf("it could not do: %s", line)
 		}
 	}
 }
 
-// Without it, the proxy says what it lacks and ends.
+// Without it, the proxy reports what it lacks and exits.
 func TestProxyWithoutNetAdmin(t *testing.T) {
 	l := lab.Start(t)
 	asNobody, manifests := unprivileged(t)
@@ -39,9 +39,8 @@ func TestProxyWithoutNetAdmin(t *testing.T) {
 	eventually(t, func() bool { return strings.Contains(p.Log().String(), "or with CAP_NET_ADMIN") })
 }
 
-// unprivileged returns a directory of manifests that everybody can read, and a
-// function that makes a script which runs the proxy as user nobody with some
-// capabilities.
+// unprivileged returns a world-readable directory of manifests, and a function that
+// makes a script which runs the proxy as user nobody with some capabilities.
 func unprivileged(t *testing.T) (asNobody func(capabilities string) string, manifests string) {
 	t.Helper()
 	binary, err := lab.Binary()

@@ -11,10 +11,10 @@ import (
 	"sluice/test/lab"
 )
 
-// A proxy that waits for another one to end reports that everywhere: load balancers
-// get 503 with the reason, the kubelet 200, for to start it again would not help, and
-// the commands see it. That is so for another process that it can see, and for one
-// in another container.
+// A proxy that waits for another one reports that everywhere: load balancers get
+// 503 with the reason, the kubelet 200, because a restart would not help, and the
+// commands print it. The other one may be a visible process, or in another
+// container.
 func TestAProxyThatWaitsForAnotherSaysSo(t *testing.T) {
 	binary, err := lab.Binary()
 	if err != nil {
