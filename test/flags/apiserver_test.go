@@ -18,8 +18,7 @@ const (
 	secondServer = "http://127.0.0.1:6444"
 )
 
-// apiServer remembers what it was asked. It has nothing of any kind, and knows some
-// kinds only.
+// apiServer records its requests. It has no objects, and knows only some kinds.
 type apiServer struct {
 	mu       sync.Mutex
 	requests []*http.Request
@@ -44,8 +43,8 @@ func (p *proxy) startAPIServer() {
   users: [{name: lab, user: {}}]}`)
 }
 
-// listen listens on the host of the proxy. A process that was forked while another run
-// had the address may hold it until it calls exec.
+// listen listens on the host of the proxy. A process forked while another run had
+// the address may hold it until it calls exec.
 func (p *proxy) listen(address string) (listener net.Listener) {
 	p.Helper()
 	var err error
@@ -81,7 +80,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusCreated)
 		answer(w, map[string]any{"kind": kind, "apiVersion": version})
 	case r.URL.Query().Get("sendInitialEvents") == "true":
-		// Lists are to be seen, so it does not stream them.
+		// Lists must be visible, so it does not stream them.
 		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
 	case r.URL.Query().Get("watch") == "true":
 		w.(http.Flusher).Flush()
@@ -106,7 +105,7 @@ func (s *apiServer) all() []*http.Request {
 	return s.requests[:len(s.requests):len(s.requests)]
 }
 
-// header is a header of the first request of a method.
+// header returns a header of the first request of a method.
 func header(method, name string) func(*proxy) string {
 	return func(p *proxy) string {
 		for _, r := range p.api.all() {
@@ -122,7 +121,7 @@ func header(method, name string) func(*proxy) string {
 	}
 }
 
-// asked is the server that was asked.
+// asked returns the address of the server that got requests.
 func asked(p *proxy) string {
 	for _, r := range p.api.all() {
 		return "http://" + r.Host
@@ -130,7 +129,7 @@ func asked(p *proxy) string {
 	return none
 }
 
-// looksAgain reports whether the proxy looks again and again for what the server lacks.
+// looksAgain reports whether the proxy keeps requesting what the server lacks.
 func looksAgain(p *proxy) string {
 	count := map[string]int{}
 	most := 0
@@ -143,7 +142,7 @@ func looksAgain(p *proxy) string {
 	return yesIf(most > 2)
 }
 
-// requests counts those that were made, if they are few and no more come. The client
+// requests counts the requests, if they are few and no more come. The client
 // library limits all but watches.
 func requests(p *proxy) string {
 	const few = 2
@@ -160,8 +159,8 @@ func requests(p *proxy) string {
 	return strconv.Itoa(n)
 }
 
-// clientLogsAsItself reports whether the lines that the client library logs lack the
-// name of the part of the proxy that uses it.
+// clientLogsAsItself reports whether lines that the client library logs lack the
+// name of the component that uses it.
 func clientLogsAsItself(p *proxy) string {
 	for line := range strings.Lines(p.stderr.String()) {
 		if strings.Contains(line, "reflector.go") {

@@ -18,8 +18,8 @@ type ending struct {
 	code   int
 }
 
-// command runs the proxy until it ends, on a host or, without one, where the test
-// runs.
+// command runs the proxy until it exits, on a host or, without one, in the
+// namespace of the test.
 func (b *bench) command(t *testing.T, on *lab.Host, args ...string) ending {
 	t.Helper()
 	var output bytes.Buffer
@@ -38,7 +38,7 @@ func (b *bench) command(t *testing.T, on *lab.Host, args ...string) ending {
 	return ending{output.String(), cmd.ProcessState.ExitCode()}
 }
 
-// onHost lets f have a host for itself.
+// onHost gives f a host of its own.
 func (b *bench) onHost(f func(*lab.Host)) {
 	h := <-b.hosts
 	defer func() { b.hosts <- h }()
@@ -53,7 +53,7 @@ func (b *bench) ends(t *testing.T, on *lab.Host, code int, says string, args ...
 	}
 }
 
-// Without any flag, the proxy ends because there is no API server.
+// Without any flag, the proxy exits because there is no API server.
 func help(t *testing.T, b *bench) {
 	b.onHost(func(h *lab.Host) {
 		b.ends(t, h, 1, "--manifests")
@@ -67,7 +67,7 @@ func printVersion(t *testing.T, b *bench) {
 	}
 }
 
-// configFile shows --config and --write-config-to by one another.
+// configFile checks --config and --write-config-to with each other.
 func configFile(t *testing.T, b *bench) {
 	dir := tempDir(t)
 	file, out := filepath.Join(dir, "in.yaml"), filepath.Join(dir, "out.yaml")
@@ -83,7 +83,7 @@ func configFile(t *testing.T, b *bench) {
 	}
 }
 
-// initOnly makes settings of the kernel and ends, though there is nothing to serve.
+// initOnly applies sysctls and exits, though there is nothing to serve.
 func initOnly(t *testing.T, b *bench) {
 	b.onHost(func(h *lab.Host) {
 		const timeout = "nf_conntrack_tcp_timeout_close_wait"
@@ -113,7 +113,7 @@ func cleanup(t *testing.T, b *bench) {
 	})
 }
 
-// modeIPVS is not available, so that nothing can be seen of its settings.
+// modeIPVS is not available, so its settings have no visible effect.
 func modeIPVS(t *testing.T, b *bench) {
 	b.ends(t, nil, 1, `mode: proxy mode "ipvs" is not available`, "--proxy-mode=ipvs", "--manifests=/nowhere")
 }
@@ -122,8 +122,8 @@ func unknownGate(t *testing.T, b *bench) {
 	b.ends(t, nil, 1, "featureGates.NoSuchGate", "--feature-gates=NoSuchGate=true", "--manifests=/nowhere")
 }
 
-// showHiddenMetrics can show nothing while nothing is hidden: of what it does, only
-// the check is left to see.
+// showHiddenMetrics can show nothing while nothing is hidden: only the check is
+// visible.
 func showHiddenMetrics(t *testing.T, b *bench) {
 	b.ends(t, nil, 1, "showHiddenMetricsForVersion", "--show-hidden-metrics-for-version=1.1", "--manifests=/nowhere")
 }

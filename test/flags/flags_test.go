@@ -14,7 +14,7 @@ import (
 	"sluice/test/lab"
 )
 
-// A setting that makes no difference is not joined to what it is for, however well
+// A setting that makes no difference is not connected to its purpose, however well
 // both ends are tested.
 func TestEveryFlagMakesADifference(t *testing.T) {
 	binary, err := lab.Binary()
@@ -38,7 +38,7 @@ func TestEveryFlagMakesADifference(t *testing.T) {
 	}
 }
 
-// testTableIsComplete compares the table with what the binary has.
+// testTableIsComplete compares the table with the binary.
 func testTableIsComplete(t *testing.T, binary string) {
 	var flags, fields, gates []string
 	for _, r := range table() {

@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// nativeHistograms reports whether there are histograms with buckets of their own
-// choice. Only protobuf has them.
+// nativeHistograms reports whether there are native histograms, which only protobuf
+// has.
 func nativeHistograms(p *proxy) string {
 	response, body := p.get(metricsAddress(p), "/metrics", "Accept",
 		"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited")

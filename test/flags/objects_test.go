@@ -2,7 +2,7 @@ package flags
 
 import "fmt"
 
-// clusterIP is an address that is served in all runs with traffic, by pod1.
+// clusterIP is an address that pod1 serves in all runs with traffic.
 const clusterIP = "10.96.0.1:80"
 
 const firstObjects = `
@@ -84,7 +84,7 @@ endpoints: [{addresses: [%[3]s]}]
 `, name, ip, endpoint)
 }
 
-// writeFiles makes what the command line speaks of.
+// writeFiles writes the files that the command line refers to.
 func (p *proxy) writeFiles() {
 	p.Helper()
 	p.write("manifests/first.yaml", firstObjects)

@@ -19,17 +19,17 @@ import (
 	"sluice/test/lab"
 )
 
-// patience is how long something may take to come true on a busy machine.
+// patience is a timeout that is generous on a busy machine.
 const patience = 20 * time.Second
 
 // bench holds what all processes share.
 type bench struct {
 	binary string
 	rows   []row
-	// lab is for those that need no traffic: each has a host of it for itself.
+	// lab is for processes without traffic: each has one of its hosts.
 	lab   *lab.Lab
 	hosts chan *lab.Host
-	// slots bound how many have a lab of their own at a time.
+	// slots limit how many processes have their own lab at a time.
 	slots chan struct{}
 }
 
@@ -51,7 +51,7 @@ type proxy struct {
 	run   run
 	lab   *lab.Lab
 	host  *lab.Host
-	// dir holds all files of the process.
+	// dir has all files of the process.
 	dir            string
 	byFile         bool
 	api            *apiServer
@@ -61,8 +61,8 @@ type proxy struct {
 	added          int // Services, since the start
 }
 
-// run starts a process with what the rows of the run say, and looks at what they
-// and the rows that compare themselves with this run expect of it.
+// run starts a process with the settings of the run's rows, and checks these rows,
+// and those that compare themselves with this run.
 func (b *bench) run(t *testing.T, r run, byFile bool) {
 	p := &proxy{T: t, bench: b, run: r, byFile: byFile, dir: tempDir(t), done: make(chan struct{}), stdout: &output{}, stderr: &output{}}
 	t.Cleanup(func() {
@@ -121,14 +121,14 @@ func (p *proxy) start() {
 }
 
 // The limits of connection tracking belong to the whole machine. The process sees
-// files of ours in their places.
+// our files in their place.
 const (
 	conntrackMax  = "/proc/sys/net/netfilter/nf_conntrack_max"
 	conntrackHash = "/sys/module/nf_conntrack/parameters/hashsize"
 	untouched     = "11" // what is in our files at first
 )
 
-// mounted is a command that runs the proxy with mounts of its own.
+// mounted returns a command that runs the proxy with its own mounts.
 func (p *proxy) mounted(args []string) *exec.Cmd {
 	script := ""
 	for name, file := range map[string]string{"max": conntrackMax, "hashsize": conntrackHash} {
@@ -139,7 +139,7 @@ func (p *proxy) mounted(args []string) *exec.Cmd {
 	return exec.Command("unshare", append([]string{"--mount", "sh", "-ec", script, "sh"}, args...)...)
 }
 
-// settings returns what the run sets: of its own, and by its rows.
+// settings returns what the run sets: its own settings and those of its rows.
 func (p *proxy) settings() []setting {
 	out := slices.Clone(p.run.with)
 	for _, r := range p.bench.rows {
@@ -150,8 +150,8 @@ func (p *proxy) settings() []setting {
 	return out
 }
 
-// args is the command line. With a configuration file, only what no field can say
-// is on it.
+// args returns the command line. With a configuration file, it only has what has no
+// field.
 func (p *proxy) args() []string {
 	var args, gates []string
 	for _, s := range p.settings() {
@@ -214,10 +214,10 @@ func put(c map[string]any, path string, value any) {
 	put(c[section].(map[string]any), rest, value)
 }
 
-// expand puts the process's directory in the place of $dir.
+// expand replaces $dir by the process's directory.
 func (p *proxy) expand(value string) string { return strings.ReplaceAll(value, "$dir", p.dir) }
 
-// check looks at what a row is about, if this is the place for that.
+// check checks a row, if it is about this run.
 func (p *proxy) check(r row) {
 	p.Helper()
 	var right func(string) bool
@@ -241,8 +241,7 @@ func (p *proxy) check(r row) {
 	}
 }
 
-// eventually waits for what must come. Of a process that has ended, nothing comes
-// any more.
+// eventually waits until a condition holds, or the process has exited.
 func (p *proxy) eventually(holds func() bool) bool {
 	held := false
 	_ = testkit.Poll(patience, func() error {
@@ -255,8 +254,7 @@ func (p *proxy) eventually(holds func() bool) bool {
 	return held
 }
 
-// waitUntilReady waits until the process has done what it does at the start, or has
-// ended.
+// waitUntilReady waits until the process has finished its start, or has exited.
 func (p *proxy) waitUntilReady() {
 	p.Helper()
 	ready := p.eventually(func() bool {
@@ -276,7 +274,7 @@ func (p *proxy) ended() bool {
 	}
 }
 
-// write puts a file into the directory of the process, in one step.
+// write writes a file into the directory of the process atomically.
 func (p *proxy) write(name, content string) {
 	p.Helper()
 	path := filepath.Join(p.dir, name)
@@ -286,7 +284,7 @@ func (p *proxy) write(name, content string) {
 	}
 }
 
-// tempDir is a directory with a name that is short enough for a socket in it.
+// tempDir returns a directory whose name is short enough for a socket in it.
 func tempDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sluice-flags-")

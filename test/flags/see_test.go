@@ -20,7 +20,7 @@ import (
 	"sluice/test/lab"
 )
 
-// What there is to see, where it can be answered by a word.
+// Observations that a word can answer.
 const (
 	yes  = "yes"
 	no   = "no"
@@ -34,7 +34,7 @@ func yesIf(holds bool) string {
 	return no
 }
 
-// output holds what a process writes to one of its streams.
+// output collects one output stream of a process.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -52,8 +52,8 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// try makes a connection. Those that get no answer must not take long: who expects
-// one tries again.
+// try makes a connection. Unanswered ones must not take long: if an answer is
+// expected, it is tried again.
 func (p *proxy) try(from, to string) lab.Outcome {
 	return p.lab.Connect(p.Context(), lab.Flow{From: from, Protocol: lab.TCP, To: netip.MustParseAddrPort(to), Timeout: 2 * lab.ShortTimeout})
 }
@@ -62,12 +62,12 @@ func answered(from, to string) func(*proxy) string {
 	return func(p *proxy) string { return yesIf(p.try(from, to).Kind == lab.Answered) }
 }
 
-// by is who answers.
+// by returns which host answers.
 func by(from, to string) func(*proxy) string {
 	return func(p *proxy) string { return p.try(from, to).By }
 }
 
-// source is the host that an endpoint sees.
+// source returns the host that an endpoint sees.
 func (p *proxy) source(from, to string) string {
 	o := p.try(from, to)
 	if o.Kind != lab.Answered {
@@ -79,7 +79,8 @@ func (p *proxy) source(from, to string) string {
 	return o.Source.String()
 }
 
-// sources are the hosts that an endpoint sees when these connect to a ClusterIP.
+// sources returns the hosts that an endpoint sees when these connect to a
+// ClusterIP.
 func sources(from ...string) func(*proxy) string {
 	return func(p *proxy) string {
 		var seen []string
@@ -90,8 +91,8 @@ func sources(from ...string) func(*proxy) string {
 	}
 }
 
-// markedSource is the host that an endpoint sees if another program has marked the
-// packets with bit 5.
+// markedSource returns the host that an endpoint sees if another program has marked
+// the packets with bit 5.
 func markedSource(from string) func(*proxy) string {
 	return func(p *proxy) string {
 		const rules = `table ip marker
@@ -119,7 +120,7 @@ func kernelHas(text string) func(*proxy) string {
 	}
 }
 
-// verified reports whether the kernel was compared with what it should hold just now.
+// verified reports whether the kernel was just compared with the desired state.
 func verified(p *proxy) string {
 	const series = `kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv4"}`
 	before := p.metric(series)
@@ -174,7 +175,8 @@ func stale(p *proxy) string {
 	return "goes on"
 }
 
-// moved returns what becomes of a process whose file asks for what needs another one.
+// moved returns what happens to a process whose file changes in a way that needs a
+// restart.
 func moved(p *proxy) string {
 	p.writeConfig(map[string]any{"configSyncPeriod": "7m"})
 	p.eventually(func() bool { return logHas("needs a restart")(p) == yes })
@@ -227,7 +229,7 @@ func (p *proxy) get(address, path string, headers ...string) (*http.Response, st
 	return response, body.String()
 }
 
-// status is how an HTTP server answers.
+// status returns how an HTTP server answers.
 func (p *proxy) status(address, path string) string {
 	response, _ := p.get(address, path)
 	if response == nil {
@@ -236,7 +238,8 @@ func (p *proxy) status(address, path string) string {
 	return strconv.Itoa(response.StatusCode)
 }
 
-// page is how a page is answered; without an address, one of the metrics server.
+// page returns how a page is answered; without an address, one of the metrics
+// server.
 func page(address, path string) func(*proxy) string {
 	return func(p *proxy) string {
 		if address == "" {
@@ -249,7 +252,7 @@ func page(address, path string) func(*proxy) string {
 func healthAddress(p *proxy) string  { return p.address("healthz", "127.0.0.1:10256") }
 func metricsAddress(p *proxy) string { return p.address("metrics", "127.0.0.1:10249") }
 
-// address is where a server listens.
+// address returns where a server listens.
 func (p *proxy) address(server, otherwise string) string {
 	for _, s := range p.settings() {
 		if s.flag == server+"-bind-address" && strings.Contains(s.value, ":") {
@@ -272,7 +275,7 @@ func metricsHave(text string) func(*proxy) string {
 	}
 }
 
-// metric is the value of a series, -1 if there is none.
+// metric returns the value of a series, -1 if there is none.
 func (p *proxy) metric(series string) float64 {
 	_, body := p.get(metricsAddress(p), "/metrics")
 	for line := range strings.Lines(body) {
@@ -285,7 +288,7 @@ func (p *proxy) metric(series string) float64 {
 	return -1
 }
 
-// statusCommand asks the proxy by its control socket.
+// statusCommand queries the proxy by its control socket.
 func statusCommand(p *proxy) string {
 	if p.bench.command(p.T, p.host, "status", "--control-socket="+filepath.Join(p.dir, "socket")).code == 2 {
 		return "no answer"
@@ -306,7 +309,7 @@ func sysctl(name string) func(*proxy) string {
 	return func(p *proxy) string { return sysctlOf(p.host, name) }
 }
 
-// sysctlOf is a setting of connection tracking in the network of a host.
+// sysctlOf returns a sysctl of connection tracking in the network of a host.
 func sysctlOf(h *lab.Host, name string) (text string) {
 	err := h.Do(func() error { text = content("/proc/sys/net/netfilter/" + name); return nil })
 	if err != nil {
@@ -327,7 +330,7 @@ func logHas(text string) func(*proxy) string {
 	return func(p *proxy) string { return yesIf(strings.Contains(p.stderr.String(), text)) }
 }
 
-// onStdout returns what the log on the standard output looks like.
+// onStdout returns what the log on standard output looks like.
 func onStdout(p *proxy) string {
 	switch text := p.stdout.String(); {
 	case strings.HasPrefix(text, "{"):

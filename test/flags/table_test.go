@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// setting is a flag, a field or a feature gate and the value that it gets. $dir is
-// the directory of the process.
+// setting is a flag, a field or a feature gate and its value. $dir is the directory
+// of the process.
 type setting struct {
 	flag  string // without hyphens; empty if there is none
 	field string // its path in a configuration file; empty if there is none
@@ -20,17 +20,17 @@ type row struct {
 	setting
 	// in is the run that sets it, against one that does not.
 	in, against string
-	// see looks at what the setting is about. It finds want where it is set, and
-	// but elsewhere; if but is empty, anything else than want.
+	// see observes the effect of the setting. It returns want where it is set, and but
+	// elsewhere; if but is empty, anything other than want.
 	see       func(*proxy) string
 	want, but string
-	// late rows are looked at in the end: they change something.
+	// late rows are checked last: they change something.
 	late bool
-	// onlyByFile is for what is about configuration files.
+	// onlyByFile is for rows about configuration files.
 	onlyByFile bool
-	// alone shows the setting in another way, with processes of its own.
+	// alone checks the setting in another way, with its own processes.
 	alone func(*testing.T, *bench)
-	// without is the help's text on a setting that does nothing.
+	// without is the help text of a setting without effect.
 	without string
 }
 
@@ -47,7 +47,7 @@ func (r row) String() string {
 type run struct {
 	name string
 	with []setting // beside those of the rows
-	// traffic says that it has a lab for itself, with the objects of objects_test.go.
+	// traffic is set if it has its own lab, with the objects of objects_test.go.
 	traffic bool
 	byFile  bool // once more, by a configuration file
 }
@@ -123,8 +123,8 @@ var runs = []run{
 		{flag: "healthz-bind-address", value: "127.0.0.1"}, {flag: "metrics-bind-address", value: "127.0.0.1"}}},
 }
 
-// table has at least one row for each flag, each field and each feature gate that
-// matters. A test compares it with the binary.
+// table has at least one row for each flag, each field and each effective feature
+// gate. A test compares it with the binary.
 func table() []row {
 	return slices.Concat(ofTraffic, ofIPTables, ofServing, ofNode, ofLogging, ofAPIServer, ofCommand, idle)
 }
@@ -236,7 +236,7 @@ var ofNode = []row{
 		see: sysctl("nf_conntrack_udp_timeout_stream"), want: "73"},
 }
 
-// ofLogging is where the log goes, and what is in it.
+// ofLogging are the rows about the log.
 var ofLogging = []row{
 	{setting: setting{flag: "v", field: "logging.verbosity", value: "1"}, in: changed, against: plain,
 		see: logHas("Serving metrics"), want: yes, but: no},
@@ -274,7 +274,7 @@ var ofAPIServer = []row{
 		see: requests, want: "2", but: "more"},
 }
 
-// ofCommand are the rows about flags with which the process ends.
+// ofCommand are the rows about flags with which the process exits.
 var ofCommand = []row{
 	{setting: setting{flag: "help"}, alone: help},
 	{setting: setting{flag: "version"}, alone: printVersion},
@@ -286,8 +286,8 @@ var ofCommand = []row{
 	{setting: setting{flag: "feature-gates", field: "featureGates"}, alone: unknownGate},
 }
 
-// idle are the rows about what does nothing on Linux, or in a mode that is available. The proxy
-// says so.
+// idle are the rows about settings without effect on Linux, or in an available
+// mode. The proxy says so.
 var idle = []row{
 	{setting: setting{flag: "boot-id-file"}, without: "without effect"},
 	{setting: setting{flag: "machine-id-file"}, without: "without effect"},
@@ -308,7 +308,7 @@ var idle = []row{
 	noted("ipvs-udp-timeout", "ipvs.udpTimeout", "7s"),
 }
 
-// noted is a row of a setting of which the log says that it has no effect.
+// noted returns a row of a setting that the log reports as without effect.
 func noted(flag, field, value string) row {
 	return row{setting: setting{flag: flag, field: field, value: value}, in: changed, against: plain,
 		see: logHas("KubeProxyConfiguration: " + field + ": it has no effect"), want: yes, but: no}

@@ -18,12 +18,12 @@ import (
 // disruption is something that happens to the proxy.
 type disruption struct {
 	name string
-	// copies is how often it is in the deck.
+	// copies is how many of it are in the deck.
 	copies int
 	do     func(*soak, *window) error
 }
 
-// disruptions are all there are.
+// disruptions are all kinds.
 func disruptions() []disruption {
 	return []disruption{
 		{"kill -9", 2, (*soak).kill},
@@ -43,7 +43,7 @@ func disruptions() []disruption {
 	}
 }
 
-// deck deals disruptions at random, but none very often before another.
+// deck deals disruptions at random, without repeating one too often.
 type deck struct {
 	all, left []disruption
 }
@@ -76,7 +76,7 @@ func (d *deck) draw(s *soak) disruption {
 	return a
 }
 
-// upTo is a random time.
+// upTo returns a random duration.
 func upTo(rng *rand.Rand, most time.Duration) time.Duration {
 	return time.Duration(rng.Int64N(int64(most)))
 }
@@ -116,8 +116,8 @@ func (s *soak) restart(*window) error {
 	return s.startAgain()
 }
 
-// changeMode goes on in another mode. What the one before remembered of clients is
-// not known to the next.
+// changeMode restarts the proxy in another mode, which does not know the remembered
+// clients of the old one.
 func (s *soak) changeMode(w *window) error {
 	w.forgets = true
 	others := slices.DeleteFunc(scenario.ModeNames(), func(m string) bool { return m == s.mode })
@@ -130,7 +130,7 @@ func (s *soak) changeMode(w *window) error {
 	if err := s.startAgain(); err != nil {
 		return err
 	}
-	// What is left of the mode before may answer a while.
+	// Leftovers of the previous mode may answer for a while.
 	return testkit.Poll(followLimit, func() error {
 		stray, err := s.strayRules(s.ctx)
 		if err == nil && len(stray) > 0 {
@@ -140,10 +140,10 @@ func (s *soak) changeMode(w *window) error {
 	})
 }
 
-// neighbourTable is that of the neighbour.
+// neighbourTable is the table of the neighbour.
 const neighbourTable = "soak-neighbour"
 
-// neighbour writes rules of its own for a while, every 100 ms.
+// neighbour writes its own rules for a while, every 100 ms.
 func (s *soak) neighbour(write func(i int) error, tidy func() error) error {
 	end := time.Now().Add(time.Second + upTo(s.rng, time.Second))
 	for i := 0; time.Now().Before(end); i++ {
@@ -187,7 +187,7 @@ func (s *soak) neighbourIPTables(*window) error {
 	}, func() error { return errors.Join(run("-F SOAK-NEIGHBOUR"), run("-X SOAK-NEIGHBOUR")) })
 }
 
-// trouble lets the API server be in trouble for a while. Objects go on to change.
+// trouble makes the API server fail for a while. Objects keep changing.
 func (s *soak) trouble(begin, end func() error) error {
 	defer func() { s.troubleEnded = time.Now() }()
 	if err := begin(); err != nil {
@@ -223,7 +223,7 @@ func (s *soak) apiFault(*window) error {
 	})
 }
 
-// restartAlone starts a proxy that cannot know what there is.
+// restartAlone starts a proxy without an API server.
 func (s *soak) restartAlone(*window) error {
 	return s.trouble(func() error {
 		if err := s.hangUp(); err != nil {
@@ -236,7 +236,7 @@ func (s *soak) restartAlone(*window) error {
 	}, s.serve)
 }
 
-// reconfigure changes the configuration file under the running proxy.
+// reconfigure changes the configuration file of the running proxy.
 func (s *soak) reconfigure(*window) error {
 	c := &s.settings
 	switch s.rng.IntN(7) {
@@ -263,7 +263,7 @@ func (s *soak) reconfigure(*window) error {
 	return s.catchUp()
 }
 
-// misconfigure writes a file that makes no sense, and then the good one again.
+// misconfigure writes an invalid file, and then the valid one again.
 func (s *soak) misconfigure(*window) error {
 	if err := s.writeConfig([]string{"", "{[", "kind: Pod\n", "kind: KubeProxyConfiguration\nmode: ipvs\n"}[s.rng.IntN(4)]); err != nil {
 		return err

@@ -8,13 +8,14 @@ import (
 	"strings"
 )
 
-// iptablesCommand is one of the variant and family that a listing is of.
+// iptablesCommand returns the command of the variant and family of a listing.
 func (s save) command(what, format string, args ...any) act {
 	command := []string{s.program, "-w", "10", "-t", s.table}
 	return act{what: what, command: append(command, strings.Fields(fmt.Sprintf(format, args...))...)}
 }
 
-// tampering with a table, by iptables. Where there is nothing to do it to, it is empty.
+// tampering with a table, by iptables. It is empty if there is nothing to tamper
+// with.
 var iptablesActs = []func(*rand.Rand, save) act{
 	onOurChain(func(s save, c string, _ *rand.Rand) act { return s.command("chain flushed", "-F %s", c) }),
 	onOurChain(func(s save, c string, _ *rand.Rand) act { return s.command("chain deleted", "-X %s", c) }),
@@ -53,7 +54,7 @@ var iptablesActs = []func(*rand.Rand, save) act{
 	},
 }
 
-// anyTarget is one that a table knows.
+// anyTarget returns a target that a table supports.
 func anyTarget(s save, rng *rand.Rand) string {
 	targets := []string{"RETURN", "ACCEPT", "MARK --set-mark 1"}
 	if s.table != "nat" {
@@ -71,7 +72,7 @@ func onOurChain(do func(save, string, *rand.Rand) act) func(*rand.Rand, save) ac
 	}
 }
 
-// onOurRule is about a rule of a chain of ours, by its number.
+// onOurRule selects a rule of one of our chains, by its number.
 func onOurRule(do func(s save, chain string, number int, rng *rand.Rand) act) func(*rand.Rand, save) act {
 	return onOurChain(func(s save, c string, rng *rand.Rand) act {
 		n := 0
@@ -102,8 +103,8 @@ func iptablesNFTAct(rng *rand.Rand, s save) act {
 	return nftScript("table put to sleep", "add table %s %s { flags dormant; }", family, s.table)
 }
 
-// removeIntruders removes the chains of ours that were renamed: to the proxy they are
-// foreign, and they keep chains in use.
+// removeIntruders removes our chains that were renamed: to the proxy they are
+// foreign, and they keep other chains in use.
 func (n *node) removeIntruders(ctx context.Context) error {
 	for _, v := range []string{"nft", "legacy"} {
 		for _, family := range iptablesFamilies {

@@ -12,11 +12,11 @@ import (
 // maxListed limits how much is reported of each kind.
 const maxListed = 8
 
-// repeated is how long a connection takes whose first packet was lost, or which had to
-// wait for the machine; which of both it was is not known.
+// repeated is the latency of a connection whose first packet was lost, or which had
+// to wait for the machine.
 const repeated = 900 * time.Millisecond
 
-// judge looks at all that was lost in the chapter.
+// judge evaluates all losses of the chapter.
 func (s *soak) judge() {
 	s.Helper()
 	var losses, moves, lies failures
@@ -60,14 +60,14 @@ func (c *failures) add(format string, args ...any) { *c = append(*c, fmt.Sprintf
 // first returns the first few.
 func (c failures) first() []string { return c[:min(len(c), maxListed)] }
 
-// excused reports whether a window of a kind was open at some time in between.
+// excused reports whether a window of a kind was open during a time.
 func (s *soak) excused(from, until time.Time, kind func(*window) bool) bool {
 	return slices.ContainsFunc(s.windows, func(w *window) bool {
 		return kind(w) && !until.Before(w.from) && !from.After(w.until)
 	})
 }
 
-// judgeClaims holds what the proxy said of itself against what became of packets.
+// judgeClaims compares the proxy's own status with what happened to packets.
 func (s *soak) judgeClaims(p *probe, attempts []*attempt, lies *failures) {
 	s.Helper()
 	if !p.fresh || p.want != "answered" {
@@ -87,7 +87,7 @@ func (s *soak) judgeClaims(p *probe, attempts []*attempt, lies *failures) {
 	}
 }
 
-// lossRun is a time in which all attempts were lost, by when they were sent.
+// lossRun is a period in which all attempts were lost, by when they were sent.
 type lossRun struct{ first, last time.Time }
 
 func lossRuns(attempts []*attempt) []lossRun {
@@ -105,8 +105,8 @@ func lossRuns(attempts []*attempt) []lossRun {
 	return runs
 }
 
-// compareWithFresh holds the kernel against that of a fresh proxy with the same
-// objects and the same configuration.
+// compareWithFresh compares the kernel with that of a fresh proxy with the same
+// objects and configuration.
 func (s *soak) compareWithFresh() {
 	s.Helper()
 	s.report.comparisons++
@@ -141,7 +141,7 @@ func (s *soak) compareWithFresh() {
 		s.mode, differences(want, have), strings.Join(stray, "\n"), s.story())
 }
 
-// differences are the lines that only one of two has.
+// differences returns the lines that only one of two has.
 func differences(want, have []string) string {
 	return cmp.Diff(strings.Join(want, "\n"), strings.Join(have, "\n"))
 }

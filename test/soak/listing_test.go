@@ -14,7 +14,7 @@ import (
 
 func netipPort(a netip.Addr, port uint16) netip.AddrPort { return netip.AddrPortFrom(a, port) }
 
-// listing is nft's listing of a table of ours.
+// listing is nft's listing of one of our tables.
 type listing struct {
 	family, name, flags string
 	chains              []chain
@@ -117,7 +117,7 @@ func parseSet(kind, name string, body []string) set {
 	return s
 }
 
-// elementKey is the key of an element.
+// elementKey returns the key of an element.
 func elementKey(element string) string {
 	return regexp.MustCompile(` (: |counter |timeout |expires |comment ).*`).ReplaceAllString(element, "")
 }
@@ -125,12 +125,12 @@ func elementKey(element string) string {
 // remembered are the maps that packets write.
 var remembered = []string{"affinity", "local-affinity"}
 
-// intruder starts the names of what is put into tables by tampering.
+// intruder starts the names of what tampering adds to tables.
 const intruder = "tamper"
 
-// normal is a table in an order of its own, without what packets change, and without
-// its name, which depends on whether it was rebuilt. At which index an endpoint is
-// depends on history. Sets of others that nothing uses do no harm, and stay.
+// normal returns a table in a canonical order, without what packets change, and
+// without its name, which depends on whether it was rebuilt. The index of an
+// endpoint depends on history. Unused foreign sets do no harm, and stay.
 func (l listing) normal() []string {
 	lines := []string{"table " + l.family + " " + l.flags}
 	for _, c := range l.chains {
@@ -160,7 +160,8 @@ func (l listing) normal() []string {
 	return lines
 }
 
-// save is the output of iptables-save about our chains and the rules that lead to them.
+// save is the output of iptables-save for our chains and the rules that lead to
+// them.
 type save struct {
 	program, table string
 	chains         []string
@@ -215,12 +216,12 @@ func (s save) normal() []string {
 	return lines
 }
 
-// variant is that of iptables in an iptables mode, "" in nftables mode.
+// variant returns the variant of iptables in an iptables mode, "" in nftables mode.
 func variant(mode string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(mode, "nftables"), "iptables-")
 }
 
-// rules are all that the mode has in the kernel, in a form that can be compared.
+// rules returns everything that the mode has in the kernel, in a canonical form.
 func (n *node) rules(ctx context.Context) ([]string, error) {
 	var lines []string
 	if scenario.Modes[n.mode].Name == "nftables" {

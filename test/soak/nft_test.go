@@ -11,7 +11,7 @@ func nftScript(what, format string, args ...any) act {
 	return act{what, []string{"nft", "-f", "-"}, fmt.Sprintf(format, args...)}
 }
 
-// tampering with a table, by nft. Where there is nothing to do it to, it is empty.
+// tampering with a table, by nft. It is empty if there is nothing to tamper with.
 var nftActs = []func(*rand.Rand, listing) act{
 	onChain("chain flushed", func(t listing, c chain, _ *rand.Rand) string {
 		return fmt.Sprintf("flush chain %s %s %s", t.family, t.name, c.name)
@@ -83,7 +83,7 @@ func anyVerdict(rng *rand.Rand) string {
 	return []string{"drop", "accept", "return", "counter", "meta mark set 0x1", "ct state new drop", "meta l4proto udp drop"}[rng.IntN(7)]
 }
 
-// otherPriority makes a base chain again, with the same rules, elsewhere.
+// otherPriority recreates a base chain with the same rules and another priority.
 func otherPriority(t listing, c chain, rng *rand.Rand) string {
 	var b strings.Builder
 	fields := strings.Fields(c.base) // type T hook H priority P; policy ...
@@ -111,7 +111,7 @@ func changedElement(t listing, s set, e string, _ *rand.Rand) string {
 	return fmt.Sprintf("delete element %[1]s %[2]s %[3]s { %[4]s }\nadd element %[1]s %[2]s %[3]s { %[4]s : %[5]s }", t.family, t.name, s.name, key, value)
 }
 
-// addedElement adds an element much like another.
+// addedElement adds an element similar to another.
 func addedElement(t listing, s set, e string, rng *rand.Rand) string {
 	fields := strings.Split(stateful.ReplaceAllString(e, ""), " . ")
 	if len(fields) < 3 {

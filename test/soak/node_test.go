@@ -34,7 +34,7 @@ type node struct {
 	logs     []string // of earlier proxies, the last few
 }
 
-// settings are the fields of the configuration file beside the mode.
+// settings are the fields of the configuration file besides the mode.
 type settings struct {
 	MasqueradeAll bool
 	MasqueradeBit int
@@ -49,7 +49,7 @@ func firstSettings() settings {
 	return settings{MasqueradeBit: 14, SyncPeriod: "30s", MinSyncPeriod: 10 * time.Millisecond, NodePorts: []string{"primary"}, Detect: "ClusterCIDR"}
 }
 
-// newNode builds a lab with an API server on it, and no proxy yet.
+// newNode builds a lab with an API server, and no proxy yet.
 func newNode(api *fakeapi.Server, mode string, s settings) (*node, error) {
 	l, err := lab.New()
 	if err != nil {
@@ -70,7 +70,7 @@ func newNode(api *fakeapi.Server, mode string, s settings) (*node, error) {
 	return n, nil
 }
 
-// close removes all of it.
+// close removes everything.
 func (n *node) close() error {
 	if n.asks != nil {
 		n.asks.Close()
@@ -81,8 +81,8 @@ func (n *node) close() error {
 	return n.lab.Close()
 }
 
-// serve has the API server listen on the node. A process that was forked while
-// another one had the address may hold it until it calls exec.
+// serve makes the API server listen on the node. A process forked while another one
+// had the address may hold it until it calls exec.
 func (n *node) serve() error {
 	var listener net.Listener
 	err := testkit.Poll(4*time.Second, func() error {
@@ -98,7 +98,7 @@ func (n *node) socket() string { return filepath.Join(n.dir, "run", "proxy.sock"
 
 func (n *node) configFile() string { return filepath.Join(n.dir, "config.yaml") }
 
-// configure writes the configuration file, in one step.
+// configure writes the configuration file atomically.
 func (n *node) configure() error {
 	s := n.settings
 	rules := map[string]any{"masqueradeAll": s.MasqueradeAll, "masqueradeBit": s.MasqueradeBit,
@@ -110,7 +110,7 @@ func (n *node) configure() error {
 		"detectLocalMode": s.Detect, "detectLocal": map[string]any{"interfaceNamePrefix": lab.PodInterfacePrefix},
 		"clusterCIDR":      lab.ClusterCIDRs[0].String() + "," + lab.ClusterCIDRs[1].String(),
 		"clientConnection": map[string]any{"contentType": "application/json", "qps": 1000, "burst": 1000},
-		// They are the machine's, not the namespace's.
+		// They belong to the machine, not to the namespace.
 		"conntrack":   map[string]any{"maxPerCore": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
 		"oomScoreAdj": 0, "logging": map[string]any{"verbosity": s.Verbosity},
 	})
@@ -140,7 +140,7 @@ func (n *node) start(ctx context.Context) (err error) {
 	return err
 }
 
-// end ends the proxy, and keeps the end of its log.
+// end stops the proxy, and keeps the end of its log.
 func (n *node) end(how func(*lab.Proxy) error) error {
 	if n.proxy == nil {
 		return nil
@@ -151,7 +151,7 @@ func (n *node) end(how func(*lab.Proxy) error) error {
 	return err
 }
 
-// Of how many earlier proxies logs are kept, and how many lines of each.
+// How many logs of earlier proxies are kept, and how many lines of each.
 const (
 	mostLogs     = 4
 	mostLogLines = 60
@@ -174,7 +174,7 @@ func (n *node) run(ctx context.Context, input string, args ...string) (string, e
 	return n.host.Run(ctx, lab.Command{Args: args, Input: input})
 }
 
-// programTime ends a command that hangs.
+// programTime is the timeout of a command.
 const programTime = 20 * time.Second
 
 // follows waits until a new connection to the beacon is answered by the pod.

@@ -20,7 +20,7 @@ var pods = map[string]string{"pod1": "node1", "pod2": "node1", "pod3": "node1", 
 
 var podNames = []string{"pod1", "pod2", "pod3", "remote1", "remote2"}
 
-// The Services that are always there. Their number is in their addresses.
+// The permanent Services. Their number is in their addresses.
 const (
 	plain = iota + 1
 	nodePorts
@@ -34,7 +34,7 @@ const (
 	beacon // has one endpoint, which shows how far the proxy follows
 )
 
-// firstPassing is the number of the first Service that comes and goes.
+// firstPassing is the number of the first Service that is added and removed.
 const (
 	firstPassing = 100
 	mostPassing  = 24
@@ -42,7 +42,7 @@ const (
 
 var families = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 
-// pair are an IPv4 and an IPv6 address.
+// pair is an IPv4 and an IPv6 address.
 type pair [2]netip.Addr
 
 func clusterIP(number int) pair { return pairOf("10.96.0.%d", "fd00:10:96::%d", number) }
@@ -69,7 +69,7 @@ type service struct {
 	endpoints []string // names of pods
 }
 
-// newService is one of type ClusterIP that change makes another of.
+// newService returns a ClusterIP Service, to be changed into another.
 func newService(number int, endpoints []string, change func(*corev1.Service)) service {
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("s", number)},
@@ -88,7 +88,7 @@ func newService(number int, endpoints []string, change func(*corev1.Service)) se
 	return service{s, endpoints}
 }
 
-// withNodePorts makes it a Service of type NodePort.
+// withNodePorts turns it into a Service of type NodePort.
 func withNodePorts(number int) func(*corev1.Service) {
 	return func(s *corev1.Service) {
 		s.Spec.Type = corev1.ServiceTypeNodePort
@@ -97,7 +97,7 @@ func withNodePorts(number int) func(*corev1.Service) {
 	}
 }
 
-// balanced makes it a Service of type LoadBalancer.
+// balanced turns it into a Service of type LoadBalancer.
 func balanced(number int, more func(*corev1.Service)) func(*corev1.Service) {
 	return func(s *corev1.Service) {
 		withNodePorts(number)(s)
@@ -133,7 +133,7 @@ func withExternalIPs(number int) func(*corev1.Service) {
 	return func(s *corev1.Service) { s.Spec.ExternalIPs = externalIP(number).strings() }
 }
 
-// population is all objects there are.
+// population is all objects.
 type population struct {
 	server *fakeapi.Server
 
@@ -178,7 +178,7 @@ func (p *population) set(change func(map[int]service)) error {
 	return p.server.Set(objects)
 }
 
-// slice is the EndpointSlice of a family.
+// slice returns the EndpointSlice of a family.
 func (s service) slice(family int, addresses discoveryv1.AddressType) *discoveryv1.EndpointSlice {
 	port, tcp, udp, t, u := int32(lab.EchoPorts[0]), corev1.ProtocolTCP, corev1.ProtocolUDP, "t", "u"
 	slice := &discoveryv1.EndpointSlice{
@@ -227,7 +227,7 @@ func somePods(rng *rand.Rand, least int) []string {
 	return all[:least+rng.IntN(len(all)+1-least)]
 }
 
-// randomKind makes a Service of any kind.
+// randomKind turns it into a Service of a random kind.
 func randomKind(rng *rand.Rand, number int) func(*corev1.Service) {
 	kinds := []func(*corev1.Service){
 		unchanged, inside, withNodePorts(number), withExternalIPs(number),

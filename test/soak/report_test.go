@@ -30,12 +30,12 @@ func newReport() *report {
 
 func (r *report) count(mode, name string) { r.kinds[fmt.Sprintf("%-15s %s", mode, name)]++ }
 
-// follow notes how long something took.
+// follow records how long something took.
 func (r *report) follow(what string, d time.Duration) { r.times[what] = append(r.times[what], d) }
 
 func (r *report) compared(mode string, lines int) { r.lines[mode] = lines }
 
-// kindOf returns what probes are summed up by.
+// kindOf returns the group of a probe in the report.
 func kindOf(p *probe) string {
 	how, _, _ := strings.Cut(p.name, ",")
 	family := "IPv4"

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What the suite itself promises.
+// What the suite itself guarantees.
 
 func TestLossesAreExcusedInWindows(t *testing.T) {
 	start := time.Now()

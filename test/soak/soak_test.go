@@ -27,8 +27,8 @@ var (
 	mode     = flag.String("mode", "", "mode to stay in, one of "+strings.Join(scenario.ModeNames(), ", "))
 )
 
-// What is asked of the proxy. The limits leave room for a machine that does much else;
-// the report shows what it really took.
+// Requirements of the proxy. The limits leave room for a busy machine; the report
+// has the actual times.
 const (
 	repairLimit   = 8 * time.Second        // from tampering until the rules are as before
 	followLimit   = 60 * time.Second       // from a change until it is in force, also after trouble
@@ -50,8 +50,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Whatever happens to the proxy, connections are lost only where the test broke the rules,
-// and the rules are soon what they should be.
+// Whatever happens to the proxy, connections are lost only where the test broke the
+// rules, and the rules are repaired soon.
 func TestAdversity(t *testing.T) {
 	t.Logf("seed %d (repeat with -seed)", *seed)
 	s := newSoak(t)
@@ -78,7 +78,7 @@ type soak struct {
 	truth   *truth
 	report  *report
 	beacons int
-	// troubleEnded is when the API server was last in trouble.
+	// troubleEnded is when the API server last recovered.
 	troubleEnded time.Time
 
 	// quiet is held while no object may change.
@@ -89,7 +89,7 @@ type soak struct {
 	began   time.Time
 }
 
-// window is the time of an disruption.
+// window is the time of a disruption.
 type window struct {
 	name        string
 	from, until time.Time
@@ -129,7 +129,7 @@ func newSoak(t *testing.T) *soak {
 	return s
 }
 
-// lastLines are the last of the proxy that runs.
+// lastLines returns the last lines of the running proxy's log.
 func (n *node) lastLines() string {
 	if n.proxy == nil {
 		return "no proxy runs"
@@ -215,7 +215,7 @@ func (s *soak) story() string {
 	return fmt.Sprintf("seed %d, seconds since the start:\n%s", *seed, strings.Join(s.journal, "\n"))
 }
 
-// open begins a window.
+// open opens a window.
 func (s *soak) open(name string) *window {
 	w := &window{name: name, from: time.Now()}
 	s.windows = append(s.windows, w)
@@ -226,7 +226,7 @@ func (s *soak) open(name string) *window {
 
 func (w *window) close() { w.until = time.Now() }
 
-// chapter lets disruptions happen until a time, and then looks at what came of it.
+// chapter makes disruptions until a time, and then evaluates the results.
 func (s *soak) chapter(deck *deck, until time.Time) {
 	s.Helper()
 	s.mutex.Lock()
@@ -251,7 +251,7 @@ func (s *soak) chapter(deck *deck, until time.Time) {
 	}
 }
 
-// drain waits until what is under way is over.
+// drain waits until no attempt is in flight.
 func (s *soak) drain() error {
 	mark := time.Now()
 	return testkit.Poll(attemptsLimit, func() error {
@@ -262,7 +262,7 @@ func (s *soak) drain() error {
 	})
 }
 
-// open reports whether something that was sent before a time is under way.
+// open reports whether an attempt sent before a time is in flight.
 func (p *probe) open(mark time.Time) bool {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()

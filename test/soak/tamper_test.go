@@ -11,7 +11,8 @@ import (
 	"sluice/test/lab"
 )
 
-// tamper breaks the rules while no object changes, and waits until they are as before.
+// tamper breaks the rules while no object changes, and waits until they are
+// repaired.
 func (s *soak) tamper(w *window) error {
 	s.quiet.Lock()
 	defer s.quiet.Unlock()
@@ -28,11 +29,12 @@ func (s *soak) tamper(w *window) error {
 	return s.repaired(before, what, began)
 }
 
-// troubleSettles is how long after trouble of the API server a proxy may still miss
-// changes: the beacon shows one kind of object, and each has a watch and tries of its own.
+// troubleSettles is how long after a failure of the API server a proxy may still
+// miss changes: the beacon shows one kind of object, and each has its own watch and
+// backoff.
 const troubleSettles = 7 * time.Second
 
-// settledRules are those that the kernel holds when all changes have arrived.
+// settledRules returns the rules once all changes have arrived.
 func (s *soak) settledRules() ([]string, error) {
 	select {
 	case <-time.After(time.Until(s.troubleEnded.Add(troubleSettles))):
@@ -56,8 +58,8 @@ func (s *soak) settledRules() ([]string, error) {
 	return before, err
 }
 
-// repaired waits until the rules are as before. It is an error if that takes too long,
-// but it may still come.
+// repaired waits until the rules are as before. It is an error if that takes too
+// long, but they may still be repaired later.
 func (s *soak) repaired(before []string, what string, began time.Time) error {
 	var now []string
 	err := testkit.Poll(followLimit, func() (err error) {
@@ -79,8 +81,8 @@ func (s *soak) repaired(before []string, what string, began time.Time) error {
 	return s.removeIntruders(s.ctx)
 }
 
-// tamperUnderChange breaks the rules while objects change. Packets show when all is
-// well again.
+// tamperUnderChange breaks the rules while objects change. Packets show when they
+// are repaired.
 func (s *soak) tamperUnderChange(w *window) error {
 	w.loses, w.forgets = true, true
 	began := time.Now()
@@ -135,13 +137,13 @@ func (s *soak) tamperWhileDown(w *window) error {
 	return s.repaired(before, strings.Join(done, "; "), began)
 }
 
-// mostRefusals is how many kinds of tampering the kernel may refuse in a row, as the
-// deletion of a chain that is in use.
+// mostRefusals is how many kinds of tampering the kernel may refuse in a row, such
+// as deleting a chain in use.
 const mostRefusals = 50
 
 var errNothing = errors.New("nothing can be tampered with")
 
-// breakRules does something to the rules of the mode, and says what.
+// breakRules tampers with the rules of the mode, and describes how.
 func (s *soak) breakRules(allowed func(act) bool) (string, error) {
 	refused := errors.New("there is nothing")
 	for range mostRefusals {
@@ -164,14 +166,14 @@ func (s *soak) breakRules(allowed func(act) bool) (string, error) {
 
 func anything(act) bool { return true }
 
-// staysConnected leaves out what can keep a proxy that starts from its API server, and
-// thereby from learning what to repair.
+// staysConnected leaves out tampering that can cut a starting proxy off from its
+// API server, so that it could not know what to repair.
 func staysConnected(a act) bool {
 	text := strings.ToLower(a.input + strings.Join(a.command, " "))
 	return !strings.Contains(text, "drop")
 }
 
-// act is a piece of tampering.
+// act is one act of tampering.
 type act struct {
 	what    string
 	command []string

@@ -10,9 +10,9 @@ import (
 	"sluice/test/lab"
 )
 
-// How often is asked, and how long an answer may take. Probes do not wait for one
-// another's answers, so that it is known to the moment from when to when packets were
-// lost. A datagram is sent once; TCP repeats what was lost, and gives up later.
+// The rates and timeouts of probes. Probes do not wait for each other's answers, so
+// that the time of losses is exact. A datagram is sent once; TCP retransmits, and
+// gives up later.
 const (
 	probePeriod   = 300 * time.Millisecond
 	sessionPeriod = 100 * time.Millisecond
@@ -21,7 +21,7 @@ const (
 	sessionTime   = 12 * time.Second
 )
 
-// attempt is one connection, datagram or question, and what became of it.
+// attempt is one connection, datagram or request, and its outcome.
 type attempt struct {
 	sent, done time.Time // done is zero while it is under way
 	lost       bool
@@ -29,7 +29,7 @@ type attempt struct {
 	by         string // who answered
 }
 
-// probe is who asks the same again and again.
+// probe makes the same attempt repeatedly.
 type probe struct {
 	name string
 	flow lab.Flow
@@ -37,12 +37,12 @@ type probe struct {
 	// ask makes one attempt.
 	ask   func(context.Context) lab.Outcome
 	close func() // gives up what ask keeps
-	// fresh says that each attempt is a new connection: what explain is about.
+	// fresh is set if each attempt is a new connection, as explain assumes.
 	fresh bool
-	// sticky says that the same endpoint must answer each time.
+	// sticky is set if the same endpoint must answer each time.
 	sticky bool
 	period time.Duration
-	// waits says that an attempt follows when the one before is over.
+	// waits is set if an attempt starts only after the previous one is over.
 	waits bool
 
 	mutex    sync.Mutex
@@ -80,7 +80,7 @@ func (t *traffic) add(family int, protocol lab.Protocol) {
 		name string
 		from string
 		to   netip.AddrPort
-		// held says that there is a standing connection too.
+		// held is set if there is also a standing connection.
 		held, sticky bool
 	}{
 		{"ClusterIP from a pod", "pod3", at(clusterIP(plain), 80), true, false},
@@ -137,9 +137,9 @@ func (t *traffic) fresh(name string, f lab.Flow, want lab.Kind) *probe {
 	return p
 }
 
-// changing adds a probe of a Service whose endpoints change. To end the flows of an
-// endpoint that left is to lose an answer that is on its way; so here datagrams are
-// repeated as clients do.
+// changing adds a probe of a Service whose endpoints change. Ending the flows of a
+// removed endpoint may lose an answer in flight, so datagrams are repeated, as
+// clients do.
 func (t *traffic) changing(name string, f lab.Flow) {
 	f.Timeout = connectTime
 	p := t.probe("new, "+name, f)
@@ -209,7 +209,7 @@ func (p *probe) run(ctx context.Context, phase time.Duration) {
 	defer tick.Stop()
 	for {
 		a := p.begin()
-		// What has begun is finished and counted.
+		// An attempt that has begun is finished and counted.
 		try := func() { p.end(a, p.ask(context.WithoutCancel(ctx))) }
 		if p.waits {
 			try()
@@ -244,7 +244,7 @@ func (p *probe) end(a *attempt, o lab.Outcome) {
 	}
 }
 
-// suspicious reports whether the last attempts do not look good.
+// suspicious reports whether recent attempts failed.
 func (p *probe) suspicious(now time.Time) bool {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
@@ -259,8 +259,8 @@ func (p *probe) suspicious(now time.Time) bool {
 	return false
 }
 
-// take returns what is over, in the order in which it was sent, up to the first
-// attempt that is under way, and forgets it.
+// take returns and forgets the finished attempts, in the order in which they were
+// sent, up to the first one in flight.
 func (p *probe) take() []*attempt {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
@@ -273,7 +273,7 @@ func (p *probe) take() []*attempt {
 	return taken
 }
 
-// stop ends all probes, after what is under way.
+// stop ends all probes, after their attempts in flight.
 func (t *traffic) stop() {
 	t.cancel()
 	t.workers.Wait()

@@ -16,14 +16,14 @@ import (
 	"sluice/test/lab"
 )
 
-// truthPeriod is how often the proxy is asked while something looks bad, and
+// truthPeriod is how often the proxy is queried while packets seem to be lost, and
 // mostExplained about how many flows at a time.
 const (
 	truthPeriod   = 200 * time.Millisecond
 	mostExplained = 3
 )
 
-// claim is the proxy saying that all is well.
+// claim is a statement of the proxy that all is well.
 type claim struct {
 	about       *probe // nil for all
 	says        string
@@ -31,7 +31,7 @@ type claim struct {
 	transcript  string
 }
 
-// truth notes what the proxy says of itself while packets seem to be lost.
+// truth records what the proxy reports while packets seem to be lost.
 type truth struct {
 	node    *node
 	traffic *traffic
@@ -82,7 +82,7 @@ func (w *truth) run(ctx context.Context) {
 
 func (w *truth) ask(question func() (says, transcript string)) { w.askAbout(nil, question) }
 
-// askAbout asks, and notes the answer if it is that all is well.
+// askAbout queries the proxy, and records the answer if it is that all is well.
 func (w *truth) askAbout(p *probe, question func() (says, transcript string)) {
 	from := time.Now()
 	says, transcript := question()
