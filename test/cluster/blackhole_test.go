@@ -9,13 +9,13 @@ import (
 	"sluice/test/lab"
 )
 
-// soon is less than client-go takes by itself to notice that packets vanish, 45 s, and
-// a multiple of what the proxy takes.
+// soon is less than the 45 s that client-go takes to notice that packets vanish,
+// and a multiple of what the proxy takes.
 const soon = 35 * time.Second
 
-// Packets to and from the API server vanish without an error, as when a router fails.
-// The proxy finds out by itself, and has the news soon after the path is back; so it
-// does where something in between answers for a server that does not.
+// Packets to and from the API server vanish without an error, as when a router
+// fails. The proxy notices, and gets changes soon after the path is back; also if
+// something in between answers for a server that does not.
 func TestNewsComeSoonAfterABlackHole(t *testing.T) {
 	s := start(t)
 	web := s.create("web", "pod1")
@@ -28,14 +28,14 @@ func TestNewsComeSoonAfterABlackHole(t *testing.T) {
 	remove()
 	s.expectWithin(soon, "after the black hole", answered(clusterFlows(mail), "pod3"))
 
-	// Connections that were there stay silent for ever, new ones work.
+	// Existing connections stay silent forever, new ones work.
 	s.tunnel.Forget()
 	post := s.create("post", "remote1")
 	s.expectWithin(soon, "after connections were forgotten", answered(clusterFlows(post), "remote1"))
 }
 
-// blackHole has node1 drop what goes to the API server and comes from it, until remove
-// is called.
+// blackHole makes node1 drop packets to and from the API server, until remove is
+// called.
 func (s *site) blackHole() (remove func()) {
 	s.Helper()
 	port := s.server.Addr().Port()

@@ -97,7 +97,7 @@ func TestServiceProblemsAreEvents(t *testing.T) {
 	})
 }
 
-// eventsOn are the Events on a Service, as kubectl describe finds them: by its UID.
+// eventsOn returns the Events on a Service by its UID, as kubectl describe does.
 func (s *site) eventsOn(ctx context.Context, service *corev1.Service) ([]corev1.Event, error) {
 	events, err := s.client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: "involvedObject.kind=Service,involvedObject.uid=" + string(service.UID),

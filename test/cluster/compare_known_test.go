@@ -14,9 +14,9 @@ import (
 	"sluice/test/lab"
 )
 
-// knownDifference is a way in which a packet fares otherwise with us, on purpose.
-// The name is that of its line in docs/semantics.md, under "Where upstream differs",
-// which gives the reason.
+// knownDifference is an intended difference in what happens to a packet. The name
+// is that of its line in docs/semantics.md, under "Where upstream differs", which
+// gives the reason.
 type knownDifference struct {
 	name     string
 	mode     string // of upstream
@@ -104,8 +104,8 @@ func (c *contest) isNodes(a netip.Addr) bool {
 	return slices.Contains(c.topology.NodeIPs, a) || slices.Contains(localByRoute, a)
 }
 
-// isNodePort reports whether a packet would meet a node port, if its address were
-// one for node ports.
+// isNodePort reports whether a packet would match a node port, if its address were
+// a node port address.
 func (c *contest) isNodePort(p oracle.Packet) bool {
 	return slices.ContainsFunc(c.present().Services, func(s *model.Service) bool {
 		return slices.ContainsFunc(s.Ports, func(port model.ServicePort) bool {
@@ -123,17 +123,17 @@ func (c *contest) service(name model.Name) *model.Service {
 	return nil
 }
 
-// only reports whether nothing else became of it.
+// only reports whether that is the only outcome.
 func (f outcomes) only(what string) bool { return len(f) == 1 && f[what] }
 
-// without leaves out what begins so.
+// without leaves out the outcomes with a prefix.
 func (f outcomes) without(prefix string) outcomes {
 	out := maps.Clone(f)
 	maps.DeleteFunc(out, func(what string, _ bool) bool { return strings.HasPrefix(what, prefix) })
 	return out
 }
 
-// endpoints leaves out which sources they saw.
+// endpoints leaves out the sources that endpoints saw.
 func (f outcomes) endpoints() outcomes {
 	out := outcomes{}
 	for what := range f {

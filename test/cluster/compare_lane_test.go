@@ -25,13 +25,13 @@ type lane struct {
 	proxy *proxy
 }
 
-// apiAddress is where the API server is found on each node.
+// apiAddress is the address of the API server on each node.
 const apiAddress = "127.0.0.1:6443"
 
-// localByRoute are addresses that node1 has by its routing table alone.
+// localByRoute are addresses of node1 that are only in its routing table.
 var localByRoute = []netip.Addr{netip.MustParseAddr("198.18.0.100"), netip.MustParseAddr("2001:db8:18::100")}
 
-// newLane makes a lab that waits for its proxy.
+// newLane makes a lab without a proxy.
 func (c *contest) newLane() *lane {
 	c.Helper()
 	l := &lane{lab: lab.Start(c.T)}
@@ -64,7 +64,7 @@ func (l *lane) node(c *contest) *lab.Host {
 	return node
 }
 
-// onNode runs a command of the shell on the node and returns what it prints.
+// onNode runs a shell command on the node and returns its output.
 func (l *lane) onNode(c *contest, command string) string {
 	c.Helper()
 	out, err := l.node(c).Run(context.Background(), lab.Command{Args: []string{"sh", "-ec", command}})
@@ -74,7 +74,7 @@ func (l *lane) onNode(c *contest, command string) string {
 	return out
 }
 
-// rules are all rules of the node.
+// rules returns all rules of the node.
 func (l *lane) rules(c *contest) string {
 	if c.mode == "iptables" {
 		return l.onNode(c, "iptables-save; ip6tables-save")
@@ -132,8 +132,8 @@ func (c *contest) start(name, path string, flags ...string) {
 	})
 }
 
-// configure makes the random configuration one that upstream accepts too, and
-// writes it down. The mode's own defaults are then those of the world.
+// configure turns the random configuration into one that upstream also accepts, and
+// writes it. The defaults of the mode are then those of the world.
 func (c *contest) configure() {
 	c.Helper()
 	w := &c.world.Config
@@ -152,7 +152,7 @@ func (c *contest) configure() {
 		"nodePortAddresses": nodePortAddresses(w.NodePortAddresses),
 		"featureGates":      map[string]bool{"AllowServiceExternalIPs": !w.NoExternalIPs},
 		"clientConnection":  map[string]any{"contentType": "application/json", "qps": 1000, "burst": 1000},
-		// They are the machine's, not the namespace's.
+		// They belong to the machine, not to the namespace.
 		"conntrack":   map[string]any{"maxPerCore": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
 		"oomScoreAdj": 0,
 	}
@@ -182,7 +182,7 @@ func (c *contest) configure() {
 	}
 }
 
-// bothFamilies adds a range of the family that the others leave out.
+// bothFamilies adds a range of the family that the others lack.
 func bothFamilies(a *plan.NodePortAddresses) {
 	for _, one := range []string{"192.0.2.10/32", "2001:db8::10/128"} {
 		p := netip.MustParsePrefix(one)
@@ -207,8 +207,8 @@ func nodePortAddresses(a plan.NodePortAddresses) []string {
 	return out
 }
 
-// The marker's port shows which Services a proxy knows, and the port of its endpoint
-// which slices.
+// The port of the marker shows which Services a proxy knows, and the port of its
+// endpoint which slices.
 func markerOf(step int) (*model.Service, []*model.Slice) {
 	service := &model.Service{Name: marked,
 		Ports: []model.ServicePort{{Name: "marker", Protocol: model.TCP, Port: markerPort(step)}}}
@@ -230,7 +230,7 @@ var markerIPs = []netip.Addr{netip.MustParseAddr("10.96.0.200"), netip.MustParse
 func markerPort(step int) uint16 { return uint16(1000 + step) }
 func echoPort(step int) uint16   { return lab.EchoPorts[step%len(lab.EchoPorts)] }
 
-// await waits until both proxies have programmed the present step.
+// await waits until both proxies have programmed the current step.
 func (c *contest) await() {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(c.Context(), patience)

@@ -18,8 +18,8 @@ import (
 	"sluice/test/fakeapi"
 )
 
-// The oddities that objects and configurations have now and then. Each can be left
-// out, to find the one that matters.
+// The oddities of objects and configurations. Each can be left out, to find the one
+// that matters.
 const (
 	absentConditions = "absent-conditions" // the default in place of true or false
 	leadingZeros     = "leading-zeros"     // in addresses and ranges
@@ -44,7 +44,7 @@ type speller struct {
 	plain   bool // all oddities are left out
 }
 
-// oneIn is true for one in n, if the oddity is not left out: always for the same.
+// oneIn is true for one in n, always the same, unless the oddity is left out.
 func (s speller) oneIn(n uint64, oddity string, of ...any) bool {
 	if s.plain || slices.Contains(s.leftOut, oddity) {
 		return false
@@ -135,10 +135,10 @@ func typeOf(in *model.Service) corev1.ServiceType {
 	return corev1.ServiceTypeClusterIP
 }
 
-// proxiedIP is that of a load balancer which is no frontend.
+// proxiedIP is the IP of a load balancer that is no frontend.
 const proxiedIP = "198.18.0.90"
 
-// closedRange admits no client, where it is taken for a source range.
+// closedRange admits no client, as a source range.
 const closedRange = "192.0.2.250/32"
 
 func (s speller) loadBalancer(in *model.Service, out *corev1.Service) {
@@ -196,7 +196,7 @@ func (s speller) slice(in *model.Slice) *discoveryv1.EndpointSlice {
 	return out
 }
 
-// conditions leaves a condition out now and then, where that means the same.
+// conditions omits a condition now and then, where that means the same.
 func (s speller) conditions(slice *model.Slice, e model.Endpoint) discoveryv1.EndpointConditions {
 	condition := func(c model.Conditions, usual bool) *bool {
 		holds := e.Conditions.Has(c)

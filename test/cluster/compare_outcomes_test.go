@@ -19,8 +19,8 @@ import (
 	"sluice/test/lab"
 )
 
-// attempt is a packet that is sent again and again, in both labs. What the oracle
-// says of it only decides how to look, not what is right.
+// attempt is a packet that is sent repeatedly, in both labs. The oracle's verdict
+// only decides how to probe, not what is right.
 type attempt struct {
 	lab.Flow
 	packet  oracle.Packet
@@ -32,9 +32,9 @@ type outcomes map[string]bool
 
 func (f outcomes) String() string { return strings.Join(slices.Sorted(maps.Keys(f)), "; ") }
 
-// How often an attempt is made. One that differs is made again, more often and with
-// more patience: by chance, an endpoint is not seen; a busy machine loses a packet;
-// a proxy is late with what the marker does not show.
+// How often an attempt is made. One that differs is repeated, more often and with
+// longer timeouts: an endpoint may not be seen by chance, a busy machine may lose a
+// packet, or a proxy may be late with what the marker does not show.
 const (
 	firstLook  = 2               // enough if there is no answer
 	secondLook = 10              // more if there is one
@@ -50,7 +50,7 @@ type comparison struct {
 	outcomes [2][]outcomes
 }
 
-// compare sends random packets in both labs and compares what becomes of them.
+// compare sends random packets in both labs and compares their outcomes.
 func (c *contest) compare(packets int) {
 	c.Helper()
 	s := &comparison{contest: c, attempts: c.attempts(packets)}
@@ -67,7 +67,7 @@ func (c *contest) compare(packets int) {
 	}
 }
 
-// look makes some of the attempts so many times, in both labs at once.
+// look makes some of the attempts that many times, in both labs at once.
 func (s *comparison) look(which []int, times int) {
 	var both sync.WaitGroup
 	for i, l := range s.lanes {
@@ -91,7 +91,7 @@ func (s *comparison) byAffinity(which []int) (free, sticky []int) {
 	return free, sticky
 }
 
-// differing are the attempts, of some, whose outcomes differ for no known reason.
+// differing returns the attempts whose outcomes differ for no known reason.
 func (s *comparison) differing(which []int) []int {
 	return slices.DeleteFunc(slices.Clone(which), func(i int) bool {
 		theirs, ours := s.outcomes[0][i], s.outcomes[1][i]
@@ -99,9 +99,8 @@ func (s *comparison) differing(which []int) []int {
 	})
 }
 
-// lookAgain makes what differs again, until it does not or that is certain. The
-// first time, what was seen before still counts, unless a packet may have been
-// lost.
+// lookAgain repeats attempts that differ, until they do not or it is certain. The
+// first time, earlier outcomes still count, unless a packet may have been lost.
 func (s *comparison) lookAgain() {
 	var differing []int
 	for i := range s.attempts {
@@ -127,8 +126,8 @@ func (s *comparison) lookAgain() {
 	}
 }
 
-// beMorePatient waits longer for an answer. Attempts under session affinity are made
-// one after the other, and cannot all wait that long.
+// beMorePatient increases timeouts. Attempts under session affinity are made one
+// after another, and cannot all wait that long.
 func (a *attempt) beMorePatient() {
 	a.Timeout = lab.DefaultTimeout
 	if a.verdict.Affinity > 0 {
@@ -151,8 +150,8 @@ func (c *contest) judge(a attempt, theirs, ours outcomes) {
 		a.Flow, theirs, ours, a.verdict.Action, a.verdict.Endpoints, a.verdict.MasqueradedTo, a.verdict.Why)
 }
 
-// attempts draws packets, each once. Where there is session affinity, the same
-// client goes to another frontend of the Service as well.
+// attempts draws packets, each once. Under session affinity, the same client also
+// connects to another frontend of the Service.
 func (c *contest) attempts(count int) []attempt {
 	w := c.present()
 	seen := map[string]bool{}
@@ -178,8 +177,7 @@ func (c *contest) attempts(count int) []attempt {
 	return out
 }
 
-// otherFrontend draws an address and port of a Service for a packet that is for it
-// already.
+// otherFrontend draws another address and port of the Service of a packet.
 func (c *contest) otherFrontend(p oracle.Packet, s *model.Service) (netip.Addr, uint16) {
 	port := s.Ports[slices.IndexFunc(s.Ports, func(port model.ServicePort) bool {
 		return port.Protocol == p.Protocol && (port.Port == p.Port || port.NodePort == p.Port)
@@ -215,8 +213,8 @@ func (c *contest) attempt(w oracle.World, p oracle.Packet) attempt {
 	return a
 }
 
-// astray reports whether an answer may come by a way that does not lead through
-// node1, so that the client does not recognise it.
+// astray reports whether an answer may not come back through node1, so that the
+// client does not recognise it.
 func (c *contest) astray(from *lab.Host, v oracle.Verdict) bool {
 	return from.Node != "node1" && slices.ContainsFunc(v.Endpoints, func(e netip.AddrPort) bool {
 		return !v.MasqueradedTo[e] && c.lanes[0].lab.Owner(e.Addr()).Node != "node1"
@@ -228,7 +226,7 @@ func sameFamily(addrs []netip.Addr, as netip.Addr) netip.Addr {
 	return addrs[i]
 }
 
-// look makes the attempts that are asked for, many at once.
+// look makes the selected attempts, many at once.
 func (l *lane) look(attempts []attempt, which []int, times int, saw func(int, lab.Outcome)) {
 	var flows []lab.Flow
 	for range times {
@@ -241,12 +239,12 @@ func (l *lane) look(attempts []attempt, which []int, times int, saw func(int, la
 	}
 }
 
-// stayLook is how often a client under session affinity is looked at for longer.
+// stayLook is how often it is checked that a client keeps its endpoint.
 const stayLook = 6
 
 // lookSticky makes the attempts to Services with session affinity. Each time, all
-// clients are forgotten before. Then the first attempt of a client shows which
-// endpoints there are, and the next ones whether it stays with one of them.
+// clients are forgotten first. Then the first attempt of a client shows which
+// endpoints there are, and the next ones whether it keeps one of them.
 func (l *lane) lookSticky(c *contest, attempts []attempt, sticky []int, times int, seen []outcomes) {
 	if len(sticky) == 0 {
 		return
@@ -278,14 +276,14 @@ func (l *lane) lookWhoStays(attempts []attempt, sticky []int, seen []outcomes) {
 	}
 }
 
-// sameClient reports whether two attempts are of one client, to one service port, and
-// have the same endpoints to choose from.
+// sameClient reports whether two attempts are of one client, to one service port,
+// and have the same pool.
 func sameClient(a, b attempt) bool {
 	return a.From == b.From && a.packet.Source == b.packet.Source && a.Protocol == b.Protocol &&
 		a.verdict.Service == b.verdict.Service && slices.Equal(a.verdict.Endpoints, b.verdict.Endpoints)
 }
 
-// add takes note of an outcome.
+// add records an outcome.
 func (f outcomes) add(o lab.Outcome) { f[describe(o)] = true }
 
 func describe(o lab.Outcome) string {
@@ -300,7 +298,7 @@ func describe(o lab.Outcome) string {
 	return string(o.Kind)
 }
 
-// nameOf names the endpoint that answered, if one did.
+// nameOf returns the name of the endpoint that answered, if any.
 func nameOf(o lab.Outcome) string {
 	if o.Kind != lab.Answered {
 		return string(o.Kind)
@@ -310,7 +308,7 @@ func nameOf(o lab.Outcome) string {
 
 func (f outcomes) answered() bool { return len(f.unanswered()) < len(f) }
 
-// unanswered returns what became of it when there was no answer.
+// unanswered returns the outcomes without an answer.
 func (f outcomes) unanswered() outcomes {
 	out := maps.Clone(f)
 	maps.DeleteFunc(out, func(what string, _ bool) bool { return strings.Contains(what, " sees ") })

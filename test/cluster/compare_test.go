@@ -28,8 +28,8 @@ var (
 	leftOut = flag.String("leave-out", "", "oddities that objects and configurations shall not have, separated by commas")
 )
 
-// Whatever objects there are, a packet fares with us as it does with upstream's
-// kube-proxy, but for the differences that are documented.
+// Whatever objects there are, packets have the same outcome as with upstream's
+// kube-proxy, except for the documented differences.
 func TestSameOutcomeAsUpstream(t *testing.T) {
 	t.Logf("seeds from %d on (repeat with -seed)", *seed)
 	theirs := *rival
@@ -66,8 +66,8 @@ func TestSameOutcomeAsUpstream(t *testing.T) {
 	}
 }
 
-// contest is two labs in which the same happens, one with upstream's kube-proxy and
-// one with ours.
+// contest is two labs with the same objects, one with upstream's kube-proxy and one
+// with ours.
 type contest struct {
 	*testing.T
 	mode   string
@@ -101,9 +101,8 @@ func newContest(t *testing.T, mode string, seed uint64, all *tally) *contest {
 	return c
 }
 
-// publishElsewhere has the node be in another zone than it will be. If upstream's
-// kube-proxy learns of its Node a moment too early, it never takes note of the zone,
-// until that changes.
+// publishElsewhere puts the node into another zone first. If upstream's kube-proxy
+// gets its Node too early, it ignores the zone until that changes.
 func (c *contest) publishElsewhere() {
 	c.Helper()
 	there := c.world.Node
@@ -130,7 +129,7 @@ func (c *contest) run(states, packets int) {
 	}
 }
 
-// present is the world as both proxies know it.
+// present returns the world as both proxies know it.
 func (c *contest) present() oracle.World {
 	w := definite(c.world)
 	if m, _ := mode.Find(c.mode); m.Adjust != nil {
@@ -158,7 +157,7 @@ func (c *contest) present() oracle.World {
 	return w
 }
 
-// publish has the API server serve the world, with the marker of a new step.
+// publish makes the API server serve the world, with the marker of a new step.
 func (c *contest) publish() {
 	c.Helper()
 	c.step++
@@ -173,7 +172,7 @@ func (c *contest) publish() {
 	}
 }
 
-// report prints all that the result may depend on.
+// report prints everything that the result may depend on.
 func (c *contest) report() {
 	c.Logf("state %d, with the configuration\n%s", c.step, c.config)
 	for _, o := range c.odd.objects(c.present()) {
@@ -191,5 +190,5 @@ func (c *contest) report() {
 // unused are ranges of both families that no client has.
 var unused = []netip.Prefix{netip.MustParsePrefix(closedRange), netip.MustParsePrefix("2001:db8:ffff::/64")}
 
-// marked is the name of the Service that shows how far a proxy has come.
+// marked is the name of the Service that shows which step a proxy has reached.
 var marked = model.Name{Namespace: "default", Name: "marker"}

@@ -64,7 +64,7 @@ func withoutConflicts(services []*model.Service) []*model.Service {
 	return services
 }
 
-// withoutDisputes has all slices of a Service agree about an endpoint.
+// withoutDisputes makes all slices of a Service agree about an endpoint.
 func withoutDisputes(list []*model.Slice) []*model.Slice {
 	type key struct {
 		service model.Name
@@ -99,8 +99,8 @@ func withoutDisputes(list []*model.Slice) []*model.Slice {
 	return list
 }
 
-// after is the world after a change. The machine keeps its addresses and the Node
-// object its own, for upstream ends itself when these change.
+// after returns the world after a change. The addresses of the machine and of the
+// Node object stay, because upstream exits when these change.
 func after(w oracle.World, events []model.Event) oracle.World {
 	next := w.After(events...)
 	node := *w.Node

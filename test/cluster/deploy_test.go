@@ -21,8 +21,8 @@ import (
 	"sluice/test/lab"
 )
 
-// TestDeployedProxyServes runs the pod of deploy/daemonset.yaml, with the smallest
-// image of deploy/Dockerfile and the rights that both give it.
+// TestDeployedProxyServes runs the pod of deploy/daemonset.yaml, with the minimal
+// image of deploy/Dockerfile and the privileges that both give it.
 func TestDeployedProxyServes(t *testing.T) {
 	d := startWithoutProxy(t).deploy()
 	d.initialize()
@@ -104,7 +104,7 @@ func (d *deployment) runContainer(of *corev1.Container) {
 	d.container, d.proxy = container, d.run(container.Command()...)
 }
 
-// endContainer ends the proxy and looks how it took that.
+// endContainer stops the proxy and checks how it exits.
 func (d *deployment) endContainer(signal string, want int) {
 	d.Helper()
 	if err := d.container.Signal(d.Context(), signal); err != nil {
@@ -113,7 +113,7 @@ func (d *deployment) endContainer(signal string, want int) {
 	d.awaitEnd(want)
 }
 
-// awaitEnd waits until the container ends with a code, and looks through its log.
+// awaitEnd waits until the container exits with a code, and checks its log.
 func (d *deployment) awaitEnd(want int) {
 	d.Helper()
 	select {
@@ -136,7 +136,7 @@ func (d *deployment) awaitEnd(want int) {
 	d.proxy = nil
 }
 
-// complains reports whether a line of a log says that something is amiss.
+// complains reports whether a line of a log is an error or a warning.
 func complains(line string) bool {
 	if strings.HasPrefix(line, "E") || strings.HasPrefix(line, "W") || strings.HasPrefix(line, "F") {
 		return true
@@ -145,7 +145,7 @@ func complains(line string) bool {
 		func(word string) bool { return strings.Contains(strings.ToLower(line), word) })
 }
 
-// probe asks what the kubelet asks.
+// probe makes the kubelet's requests.
 func (d *deployment) probe() {
 	d.Helper()
 	c := d.object.Spec.Containers[0]
@@ -165,7 +165,7 @@ func (d *deployment) probed(p *corev1.Probe) error {
 	return err
 }
 
-// ask runs a command in the container until the answer is as it must be.
+// ask runs a command in the container until the answer is the expected one.
 func (d *deployment) ask(want string, command ...string) {
 	d.Helper()
 	d.eventually(strings.Join(command, " "), func(ctx context.Context) error {
@@ -177,7 +177,7 @@ func (d *deployment) ask(want string, command ...string) {
 	})
 }
 
-// expectFewRights makes sure that what works here works with few rights.
+// expectFewRights checks that the proxy has few privileges.
 func (d *deployment) expectFewRights() {
 	d.Helper()
 	process, err := d.container.Process(d.Context())
@@ -210,7 +210,7 @@ func (d *deployment) expectStartingEvent() {
 	})
 }
 
-// expectConfigMapIsFollowed changes where node ports answer.
+// expectConfigMapIsFollowed changes the node port addresses.
 func (d *deployment) expectConfigMapIsFollowed() {
 	d.Helper()
 	d.update("web", func(spec *corev1.ServiceSpec) {
@@ -224,8 +224,7 @@ func (d *deployment) expectConfigMapIsFollowed() {
 	d.expect("node ports at all addresses of a range", answered(append(first, spare...), "remote1"))
 }
 
-// rules returns what there is in the kernel, without what packets change. What is made
-// again gets another handle.
+// rules returns the rules in the kernel, without counters and handles.
 func (d *deployment) rules() []string {
 	d.Helper()
 	listing, err := d.host("node1").Run(d.Context(), lab.Command{Args: []string{"nft", "--stateless", "--handle", "list", "ruleset"}})

@@ -42,8 +42,8 @@ type deployment struct {
 	container *kubelet.Container // the one that runs
 }
 
-// deploy does what deploy/README.md asks for, and what the controller manager and
-// the kubelet do then, except to start containers.
+// deploy does what deploy/README.md says, and then what the controller manager and
+// the kubelet do, except starting containers.
 func (s *site) deploy() *deployment {
 	s.Helper()
 	d := &deployment{site: s}
@@ -76,7 +76,7 @@ func (s *site) deploy() *deployment {
 	return d
 }
 
-// createRootCertificates makes what the controller manager puts into every
+// createRootCertificates creates what the controller manager puts into every
 // namespace, so that pods can verify the API server.
 func (s *site) createRootCertificates() {
 	s.Helper()
@@ -93,7 +93,8 @@ func (s *site) createRootCertificates() {
 	})
 }
 
-// manifests are the objects of the directory, those first that others need.
+// manifests returns the objects of the directory, in the order of their
+// dependencies.
 func (s *site) manifests() []runtime.Object {
 	s.Helper()
 	var objects []runtime.Object
@@ -141,7 +142,7 @@ func (d *deployment) apply(object runtime.Object) (err error) {
 	return err
 }
 
-// createPod makes the DaemonSet's pod of node1, as its controller does.
+// createPod creates the DaemonSet's pod of node1, as its controller does.
 func (d *deployment) createPod(ctx context.Context) (err error) {
 	template := d.daemonSet.Spec.Template.DeepCopy()
 	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
@@ -150,8 +151,8 @@ func (d *deployment) createPod(ctx context.Context) (err error) {
 	return err
 }
 
-// conntrack are the settings of connection tracking in the kernel. How many
-// connections there is room for, one lab cannot set for the whole machine.
+// conntrack are the sysctls of connection tracking. The limit of connections
+// belongs to the whole machine, so that a lab cannot set it.
 const conntrack = `
 conntrack:
   maxPerCore: 0
@@ -162,7 +163,7 @@ conntrack:
 // sysctls are the resulting values.
 var sysctls = map[string]string{"nf_conntrack_tcp_timeout_established": "18000", "nf_conntrack_udp_timeout": "45"}
 
-// set makes the settings for this cluster, as an administrator does.
+// set fills in the settings for this cluster, as an administrator does.
 func (d *deployment) set(o *corev1.ConfigMap) *corev1.ConfigMap {
 	d.Helper()
 	score, err := kubelet.OOMScoreAdj(nodeCritical)
@@ -177,7 +178,7 @@ func (d *deployment) set(o *corev1.ConfigMap) *corev1.ConfigMap {
 	return o
 }
 
-// configure changes the configuration in the cluster, and the kubelet sees it.
+// configure changes the configuration in the cluster, and refreshes the volume.
 func (d *deployment) configure(from, to string) {
 	d.Helper()
 	maps := d.client.CoreV1().ConfigMaps(d.object.Namespace)
@@ -194,7 +195,7 @@ func (d *deployment) configure(from, to string) {
 	}
 }
 
-// edit replaces a text that must be there once.
+// edit replaces a text that must occur once.
 func (d *deployment) edit(o *corev1.ConfigMap, key, from, to string) {
 	d.Helper()
 	if strings.Count(o.Data[key], from) != 1 {

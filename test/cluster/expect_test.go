@@ -9,13 +9,13 @@ import (
 	"sluice/test/lab"
 )
 
-// expect waits until all flows end as expected, all in one round.
+// expect waits until all flows have the expected outcome, in one round.
 func (s *site) expect(when string, expectations ...expectation) {
 	s.Helper()
 	s.expectWithin(patience, when, expectations...)
 }
 
-// expectWithin does the same with less patience.
+// expectWithin is expect with another timeout.
 func (s *site) expectWithin(patience time.Duration, when string, expectations ...expectation) {
 	s.Helper()
 	s.within(patience, when, func(ctx context.Context) error {
@@ -42,8 +42,8 @@ func (s *site) expectWithin(patience time.Duration, when string, expectations ..
 	})
 }
 
-// traffic starts background traffic on flows that work. The returned function
-// ends it and fails the test if anything was lost.
+// traffic starts background traffic on working flows. The returned function stops
+// it and fails the test if anything was lost.
 func (s *site) traffic(flows []lab.Flow) (stop func()) {
 	s.Helper()
 	t, err := s.lab.StartTraffic(s.Context(), flows, lab.TrafficOptions{Rate: 50, Sessions: 2})

@@ -20,7 +20,7 @@ import (
 	"sluice/test/lab"
 )
 
-// patience is how long a test waits for what must come in the end.
+// patience is the timeout for conditions that must become true.
 const patience = 2 * time.Minute
 
 // controlPlane is the node on which the API server seems to run.
@@ -114,7 +114,7 @@ func (s *site) restart() {
 	}
 }
 
-// startProxy starts the proxy on node1, with more flags. It ends with the test.
+// startProxy starts the proxy on node1, with further flags. It ends with the test.
 func (s *site) startProxy(flags ...string) *proxy {
 	s.Helper()
 	path, err := binary()
@@ -128,7 +128,7 @@ func (s *site) startProxy(flags ...string) *proxy {
 	return s.run(append([]string{path, "--kubeconfig", kubeconfig, "--hostname-override", "node1", "-v", "2", "--proxy-mode", "nftables"}, flags...)...)
 }
 
-// run runs a command on node1 that is the proxy, or leads to it. It ends with the
+// run runs a command on node1 that is the proxy, or starts it. It ends with the
 // test.
 func (s *site) run(command ...string) *proxy {
 	s.Helper()
@@ -147,8 +147,8 @@ func (s *site) run(command ...string) *proxy {
 	return p
 }
 
-// binary returns the path of the proxy: the one that the environment names, or
-// one built from the main module, with the dependencies that it has there.
+// binary returns the path of the proxy: the one in the environment, or one built
+// from the main module, with the dependencies that it has there.
 var binary = sync.OnceValues(func() (string, error) {
 	if os.Getenv(lab.BinaryVariable) != "" {
 		return lab.Binary()
@@ -162,7 +162,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// buildDir is for what all tests share.
+// buildDir is shared by all tests.
 var buildDir string
 
 func TestMain(m *testing.M) {
@@ -186,7 +186,7 @@ func (s *site) eventually(what string, try func(context.Context) error) {
 	s.within(patience, what, try)
 }
 
-// within tries until there is no error, for so long.
+// within retries until there is no error, for that long.
 func (s *site) within(patience time.Duration, what string, try func(context.Context) error) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), patience)

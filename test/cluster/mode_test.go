@@ -16,10 +16,10 @@ import (
 	"sluice/test/lab"
 )
 
-// What kubeadm writes has an empty mode. With an image of ours in the place of
-// upstream's it means the same: the rules of iptables, which let connections pass
-// where the policy of FORWARD is DROP, node ports at all addresses, KUBE-MARK-MASQ
-// for network plugins. An Event reports that the mode was not configured.
+// kubeadm writes an empty mode. With our image instead of upstream's it means the
+// same: iptables rules, which accept connections if the policy of FORWARD is DROP,
+// node ports on all addresses, and KUBE-MARK-MASQ for network plugins. An Event
+// reports that the mode was not configured.
 func TestEmptyModeMatchesUpstream(t *testing.T) {
 	binaries, err := apiserver.Build(t.Context(), func(string) {})
 	if err != nil {
@@ -58,7 +58,7 @@ func TestEmptyModeMatchesUpstream(t *testing.T) {
 	}
 }
 
-// kubeadmConfig is the file that kubeadm makes, for this cluster.
+// kubeadmConfig returns the file that kubeadm writes, for this cluster.
 func (s *site) kubeadmConfig() string {
 	s.Helper()
 	text, err := os.ReadFile(filepath.Join(deployDir, "testdata", "kubeadm-config.conf"))
@@ -72,7 +72,7 @@ func (s *site) kubeadmConfig() string {
 	config := strings.NewReplacer(
 		"/var/lib/kube-proxy/kubeconfig.conf", kubeconfig,
 		"clusterCIDR: 10.244.0.0/16", fmt.Sprintf("clusterCIDR: %v,%v", lab.ClusterCIDRs[0], lab.ClusterCIDRs[1]),
-		// They are the machine's, not the namespace's.
+		// They belong to the machine, not to the namespace.
 		"maxPerCore: null", "maxPerCore: 0", "tcpCloseWaitTimeout: null", "tcpCloseWaitTimeout: 0s",
 		"tcpEstablishedTimeout: null", "tcpEstablishedTimeout: 0s",
 	).Replace(string(text))
@@ -101,7 +101,7 @@ func (s *site) expectDefaultModeEvent() {
 	})
 }
 
-// page returns what the metrics server of the proxy answers.
+// page returns a page of the proxy's metrics server.
 func (s *site) page(path string) string {
 	s.Helper()
 	to := lab.Flow{From: "node1", Protocol: lab.TCP, To: netip.MustParseAddrPort("127.0.0.1:10249"), Timeout: lab.DefaultTimeout}

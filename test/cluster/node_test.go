@@ -18,8 +18,8 @@ import (
 	"sluice/test/lab"
 )
 
-// A proxy that lacks what its Node object should say serves nevertheless. It says
-// what it lacks at once, everywhere, and load balancers learn of it.
+// A proxy whose Node object is missing or incomplete serves nevertheless. It
+// reports that immediately, everywhere, also to load balancers.
 func TestMissingNodeIsReported(t *testing.T) {
 	s := startWithoutProxy(t)
 	nodes := s.client.CoreV1().Nodes()

@@ -25,8 +25,8 @@ const (
 
 var protocols = []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}
 
-// newService is a dual-stack Service for all protocols, of type ClusterIP.
-// Only the test makes endpoints for it.
+// newService returns a dual-stack Service for all protocols, of type ClusterIP.
+// Only the test creates endpoints for it.
 func newService(name string) *corev1.Service {
 	service := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
@@ -49,7 +49,8 @@ func protocolOf(p corev1.Protocol) lab.Protocol {
 		corev1.ProtocolTCP: lab.TCP, corev1.ProtocolUDP: lab.UDP, corev1.ProtocolSCTP: lab.SCTP}[p]
 }
 
-// newSlices are the EndpointSlices of a Service, IPv4 and IPv6, with these pods.
+// newSlices returns the EndpointSlices of a Service, IPv4 and IPv6, with these
+// pods.
 func (s *site) newSlices(service string, pods ...string) []*discoveryv1.EndpointSlice {
 	s.Helper()
 	var slices []*discoveryv1.EndpointSlice
@@ -119,7 +120,7 @@ func (s *site) delete(service string) {
 	}
 }
 
-// flowsTo are attempts of a host to reach an address by all protocols.
+// flowsTo returns attempts of a host to reach an address by all protocols.
 func flowsTo(from string, port int32, addresses ...string) []lab.Flow {
 	var flows []lab.Flow
 	for _, a := range addresses {
@@ -131,7 +132,7 @@ func flowsTo(from string, port int32, addresses ...string) []lab.Flow {
 	return flows
 }
 
-// clusterFlows are attempts of a pod to reach the cluster IPs of a Service.
+// clusterFlows returns attempts of a pod to reach the ClusterIPs of a Service.
 func clusterFlows(service *corev1.Service) []lab.Flow {
 	return flowsTo("pod2", servicePort, service.Spec.ClusterIPs...)
 }
@@ -149,7 +150,7 @@ func answered(flows []lab.Flow, by ...string) expectation {
 func dropped(flows []lab.Flow) expectation { return expectation{flows, lab.Dropped, nil} }
 func refused(flows []lab.Flow) expectation { return expectation{flows, lab.Refused, nil} }
 
-// check returns how the outcome of a flow is not what is expected.
+// check returns how the outcome of a flow differs from the expected one.
 func (e expectation) check(f lab.Flow, o lab.Outcome) error {
 	if o.Kind != e.kind || e.kind == lab.Answered && !slices.Contains(e.by, o.By) {
 		return fmt.Errorf("%v: %v, want %s %v", f, o, e.kind, e.by)

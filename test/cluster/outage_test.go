@@ -55,8 +55,7 @@ func TestTrafficSurvivesAPIServerRestart(t *testing.T) {
 	}
 }
 
-// TestWatchThatIsTooOldIsTakenUpAgain lets the proxy miss changes that
-// cannot be sent one by one any more.
+// The proxy misses changes that can no longer be sent one by one.
 func TestWatchThatIsTooOldIsTakenUpAgain(t *testing.T) {
 	s := start(t)
 	web, shop := s.create("web", "pod1"), s.create("shop", "pod1")
@@ -82,7 +81,7 @@ func TestWatchThatIsTooOldIsTakenUpAgain(t *testing.T) {
 	stop()
 }
 
-// wantGone makes sure that a watch from an old version is impossible.
+// wantGone checks that a watch from an old version is impossible.
 func (s *site) wantGone(version string) {
 	s.Helper()
 	watcher, err := s.services().Watch(s.Context(), metav1.ListOptions{ResourceVersion: version})
@@ -147,7 +146,7 @@ func TestStartDuringOutageKeepsRules(t *testing.T) {
 	stop()
 }
 
-// awaitRefusals waits until the proxy has tried in vain so many more times.
+// awaitRefusals waits until the proxy has failed that many more times.
 func (s *site) awaitRefusals(more int) {
 	s.Helper()
 	want := s.tunnel.Refused() + more
@@ -168,8 +167,7 @@ func TestSlowConnectionIsEnough(t *testing.T) {
 	s.expect("the Service deleted", dropped(clusterFlows(web)))
 }
 
-// An API server that cannot be reached is reported everywhere, and so is its
-// return.
+// An unreachable API server is reported everywhere, and so is its return.
 func TestOutageIsReported(t *testing.T) {
 	s := startWithoutProxy(t)
 	web := s.create("web", "pod1")

@@ -16,11 +16,11 @@ import (
 	"sluice/test/lab"
 )
 
-// All tests run with the rights of system:node-proxier, and no others:
-// see package apiserver.
+// All tests run with only the permissions of system:node-proxier: see package
+// apiserver.
 
-// TestServiceCIDRsMayBeDenied takes from the role what it has for them, as in
-// clusters that had it before there were any.
+// TestServiceCIDRsMayBeDenied revokes the permission for ServiceCIDRs, as in
+// clusters whose role is older.
 func TestServiceCIDRsMayBeDenied(t *testing.T) {
 	s := startWithoutProxy(t)
 	roles := s.client.RbacV1().ClusterRoles()

@@ -48,7 +48,7 @@ func BenchmarkScale(b *testing.B) {
 	}
 }
 
-// fast is a client without a limit of its own.
+// fast returns a client without a rate limit.
 func (s *site) fast() kubernetes.Interface {
 	s.Helper()
 	config, err := s.server.Config(apiserver.Admin)
@@ -63,7 +63,7 @@ func (s *site) fast() kubernetes.Interface {
 	return client
 }
 
-// populate creates IPv4 Services with so many endpoints each, none of them on
+// populate creates IPv4 Services with that many endpoints each, none of them on
 // this node.
 func (s *site) populate(services, endpoints int) {
 	s.Helper()
@@ -106,7 +106,7 @@ func scaleSlice(i, endpoints, turn int) *discoveryv1.EndpointSlice {
 	return slice
 }
 
-// programmed says what is missing until so many Services are in the kernel.
+// programmed returns what is missing until that many Services are in the kernel.
 func (s *site) programmed(services int) error {
 	text, err := os.ReadFile(s.proxy.log)
 	if err != nil {

@@ -20,7 +20,7 @@ const (
 // reach is the outcome of packets to each kind of address.
 type reach struct{ cluster, node, balancer, external lab.Kind }
 
-// step is a change to a Service and what follows from it.
+// step is a change of a Service and its effect.
 type step struct {
 	name   string
 	change func(*corev1.ServiceSpec)
@@ -76,8 +76,8 @@ func setNodePorts(spec *corev1.ServiceSpec, number int32) {
 	}
 }
 
-// TestServiceGoesThroughAllTypes holds every kind of address that a Service may
-// have against the Service, after each of its changes.
+// TestServiceGoesThroughAllTypes checks every kind of address that a Service may
+// have, after each change of the Service.
 func TestServiceGoesThroughAllTypes(t *testing.T) {
 	s := start(t)
 	pods := []string{"pod1", "remote1"}

@@ -22,8 +22,8 @@ contexts: [{name: x, context: {cluster: c, user: u}}]
 current-context: x
 `
 
-// An API server that cannot be reached is asked for ever. That is said once, and
-// load balancers learn of it, while the proxy stays alive.
+// The proxy retries an unreachable API server forever. That is logged once, and
+// reported to load balancers, while the proxy stays alive.
 func TestUnreachableAPIServerIsReported(t *testing.T) {
 	s := &site{TB: t, lab: lab.Start(t)}
 	path, err := binary()
@@ -70,7 +70,7 @@ func TestUnreachableAPIServerIsReported(t *testing.T) {
 	}
 }
 
-// What is wrong with a kubeconfig ends the proxy at once, with a remedy.
+// Errors in a kubeconfig end the proxy immediately, with a remedy.
 func TestWrongKubeconfigIsReported(t *testing.T) {
 	path, err := binary()
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"sluice/test/lab"
 )
 
-// A node goes from upstream's kube-proxy to ours and back. No connection is lost,
-// each of them is obeyed while it runs, and nothing of upstream's is left when ours
-// does.
+// A node migrates from upstream's kube-proxy to ours and back. No connection is
+// lost, each of them is effective while it runs, and nothing of upstream's is left
+// while ours runs.
 func TestFromUpstreamAndBack(t *testing.T) {
 	binaries, err := apiserver.Build(t.Context(), func(string) {})
 	if err != nil {
@@ -55,8 +55,8 @@ func TestFromUpstreamAndBack(t *testing.T) {
 	}
 }
 
-// createCrowd makes Services that need all sorts of rules, and so many that there
-// is more than one step to find one.
+// createCrowd creates Services that need all kinds of rules, and so many that
+// finding one takes more than one step.
 func (s *site) createCrowd() {
 	s.Helper()
 	for i := range 20 {
@@ -88,11 +88,11 @@ func (s *site) startMode(path, mode string) *proxy {
 	}
 	return s.run(path, "--kubeconfig", kubeconfig, "--hostname-override", "node1", "-v", "2", "--proxy-mode", mode,
 		"--cluster-cidr", lab.ClusterCIDRs[0].String()+","+lab.ClusterCIDRs[1].String(),
-		// They are the machine's, not the namespace's.
+		// They belong to the machine, not to the namespace.
 		"--conntrack-max-per-core", "0", "--conntrack-tcp-timeout-established", "0s", "--conntrack-tcp-timeout-close-wait", "0s")
 }
 
-// replace ends the proxy that runs and starts another.
+// replace stops the running proxy and starts another.
 func (s *site) replace(path, mode string) {
 	s.Helper()
 	if err := s.proxy.kill(); err != nil {
@@ -110,7 +110,7 @@ func (s *site) expectAnswersOf(service *corev1.Service, pod string) {
 	}
 }
 
-// onNode runs a command of the shell on the node and returns what it prints.
+// onNode runs a shell command on the node and returns its output.
 func (s *site) onNode(command string) string {
 	s.Helper()
 	out, err := s.host("node1").Run(s.Context(), lab.Command{Args: []string{"sh", "-c", command}})

@@ -23,7 +23,7 @@ type Binaries struct {
 	Etcd, APIServer, KubeProxy, Upstream string
 }
 
-// component is a binary that is built from a module.
+// component is a binary built from a module.
 type component struct {
 	name    string
 	module  string
@@ -41,15 +41,15 @@ var (
 		version: "k8s.io/component-base/version.gitVersion", own: true}
 )
 
-// ofKubernetes is a component of Kubernetes.
+// ofKubernetes returns a component of Kubernetes.
 func ofKubernetes(name string) component {
 	return component{name: name, module: "k8s.io/kubernetes", pkg: "k8s.io/kubernetes/cmd/" + name,
 		version: "k8s.io/component-base/version.gitVersion"}
 }
 
-// Build returns the binaries, and builds first what the cache does not hold,
-// which takes minutes. It must be called from within this module. What it does
-// is announced by a call of report.
+// Build returns the binaries, after building those missing in the cache, which
+// takes minutes. It must be called from within this module. Progress is reported by
+// report.
 func Build(ctx context.Context, report func(string)) (Binaries, error) {
 	dir, err := cacheDir()
 	if err != nil {
@@ -72,8 +72,8 @@ func cacheDir() (string, error) {
 	return filepath.Join(dir, "sluice-cluster"), err
 }
 
-// cached returns the path of the component in the cache, where at most one
-// process at a time puts it.
+// cached returns the path of the component in the cache, to which at most one
+// process at a time writes.
 func (c component) cached(ctx context.Context, cache string, report func(string)) (string, error) {
 	version, err := runGo(ctx, "list", "-m", "-f", "{{.Version}}", c.module)
 	if err != nil {
@@ -102,7 +102,7 @@ func (c component) cached(ctx context.Context, cache string, report func(string)
 	return path, c.build(ctx, version, path)
 }
 
-// build makes the binary appear at the path, complete or not at all.
+// build creates the binary at the path atomically.
 func (c component) build(ctx context.Context, version, path string) error {
 	unfinished := path + ".new"
 	defer os.Remove(unfinished)
@@ -112,7 +112,7 @@ func (c component) build(ctx context.Context, version, path string) error {
 	return os.Rename(unfinished, path)
 }
 
-// buildTo leaves alone what is up to date.
+// buildTo skips binaries that are up to date.
 func (c component) buildTo(ctx context.Context, version, path string) error {
 	flags := "-s -w"
 	if c.version != "" {
@@ -145,7 +145,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// lock waits for a lock that the kernel takes back when the process ends.
+// lock waits for a lock that the kernel releases when the process ends.
 func lock(path string) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

@@ -73,7 +73,7 @@ func (a *authority) issue(template *x509.Certificate) (identity, error) {
 	return a.sign(template, key)
 }
 
-// sign completes a template with what all certificates have in common.
+// sign completes a template with the fields that all certificates share.
 func (a *authority) sign(template *x509.Certificate, key *ecdsa.PrivateKey) (identity, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {

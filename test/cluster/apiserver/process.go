@@ -38,8 +38,8 @@ func start(name, path, log string, args []string) (*process, error) {
 }
 
 // attend starts the process and waits for its end, all on one thread: to the
-// kernel, the parent whose death kills the child is a thread, and threads of Go
-// may end when another process has locked them.
+// kernel, the parent whose death kills the child is a thread, and Go may end
+// threads that goroutines have locked.
 func (p *process) attend(output *os.File, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -52,10 +52,10 @@ func (p *process) attend(output *os.File, started chan<- error) {
 	close(p.done)
 }
 
-// kill ends the process at once.
+// kill kills the process.
 func (p *process) kill() error { return p.end(syscall.SIGKILL, 10*time.Second) }
 
-// stop asks the process to end, and kills it if it takes too long to do so.
+// stop asks the process to exit, and kills it after a timeout.
 func (p *process) stop() error {
 	err := p.end(syscall.SIGTERM, time.Minute)
 	if err != nil {
@@ -64,8 +64,8 @@ func (p *process) stop() error {
 	return nil
 }
 
-// end sends a signal and waits for the end. It is no error if the process has
-// ended before.
+// end sends a signal and waits for the exit. It is no error if the process has
+// already exited.
 func (p *process) end(signal syscall.Signal, patience time.Duration) error {
 	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("end %s: %w", p.name, err)
@@ -78,7 +78,7 @@ func (p *process) end(signal syscall.Signal, patience time.Duration) error {
 	}
 }
 
-// await asks for readiness until there is no error, the process is gone or the
+// await polls readiness until there is no error, the process has exited or the
 // context is done.
 func (p *process) await(ctx context.Context, ready func(context.Context) error) error {
 	for {

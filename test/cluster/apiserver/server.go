@@ -23,8 +23,7 @@ const patience = 3 * time.Minute
 type Options struct {
 	// Binaries are the binaries to run; those that Build returns if empty.
 	Binaries Binaries
-	// ServiceCIDRs are where cluster IPs are allocated, at most one range per
-	// family.
+	// ServiceCIDRs are the ranges of ClusterIPs, at most one per family.
 	ServiceCIDRs []netip.Prefix
 	// Advertise is the address of the only endpoint of the Service
 	// default/kubernetes. The API server always listens on loopback.
@@ -46,7 +45,8 @@ type Server struct {
 }
 
 // Start starts a server and waits until it is ready. The caller must Close it. It
-// is hardened as some clusters are: no user may do more than its own role allows.
+// is hardened like some clusters: users have only the permissions of their own
+// roles.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	if o.Binaries == (Binaries{}) {
 		built, err := Build(ctx, func(string) {})
@@ -64,7 +64,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Close ends both processes and removes their data.
+// Close stops both processes and removes their data.
 func (s *Server) Close() error {
 	var errs []error
 	for _, p := range []*process{s.api, s.etcd} {
@@ -75,14 +75,14 @@ func (s *Server) Close() error {
 	return errors.Join(append(errs, os.RemoveAll(s.dir))...)
 }
 
-// Kill ends the API server at once, as kill -9 or a power failure do.
+// Kill kills the API server, as kill -9 or a power failure do.
 func (s *Server) Kill() error { return s.api.kill() }
 
-// Stop asks the API server to end, and waits until it has.
+// Stop asks the API server to exit, and waits for that.
 func (s *Server) Stop() error { return s.api.stop() }
 
-// Restart starts the API server on its old port and waits until it is ready. It
-// must not be running.
+// Restart starts the stopped API server on its old port and waits until it is
+// ready.
 func (s *Server) Restart(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -94,10 +94,10 @@ func (s *Server) Restart(ctx context.Context) error {
 	return api.await(ctx, s.ready)
 }
 
-// Addr is where the API server listens.
+// Addr returns the address of the API server.
 func (s *Server) Addr() netip.AddrPort { return netip.AddrPortFrom(loopback, s.port) }
 
-// Admin is a client that may do everything.
+// Admin returns a client with all permissions.
 func (s *Server) Admin() kubernetes.Interface { return s.admin }
 
 // ready returns why the API server cannot be used yet. It makes its own Service
@@ -115,7 +115,7 @@ func (s *Server) ready(ctx context.Context) error {
 	return err
 }
 
-// prepare makes everything that outlives a restart.
+// prepare creates everything that outlives a restart.
 func (s *Server) prepare(context.Context) error {
 	var err error
 	// By this name, lab.Sweep finds what a killed test leaves.
@@ -191,9 +191,8 @@ func (s *Server) path(name string) string { return filepath.Join(s.dir, name) }
 
 var loopback = netip.MustParseAddr("127.0.0.1")
 
-// freePort returns a port that is free. It is below those that the
-// kernel gives to clients and those of node ports, so that it is still free
-// when a server comes back after a while.
+// freePort returns a free port, below the ephemeral ports and the node ports, so
+// that it is still free when a server is restarted later.
 func freePort() (uint16, error) {
 	const first, count = 20000, 10000
 	var err error

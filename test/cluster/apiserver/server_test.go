@@ -33,7 +33,7 @@ func startServer(t *testing.T) *Server {
 	return s
 }
 
-// TestServer asks one server for everything, since its start takes longest.
+// TestServer tests everything with one server, because starting takes longest.
 func TestServer(t *testing.T) {
 	s := startServer(t)
 	tests := []struct {
@@ -128,8 +128,8 @@ func testServiceTypes(t *testing.T, s *Server) {
 	}
 }
 
-// familyOf names the family of an address from the service range; anything
-// else it returns as it is.
+// familyOf returns the family of an address in the service range, and anything else
+// unchanged.
 func familyOf(ip string) string {
 	a, err := netip.ParseAddr(ip)
 	for i, family := range []string{"v4", "v6"} {
@@ -319,8 +319,8 @@ func testCompaction(t *testing.T, s *Server) {
 	}
 }
 
-// watchFrom returns how a watch from an old version fails, which the API server
-// may say at once or as an event.
+// watchFrom returns how a watch from an old version fails, which the API server may
+// report immediately or as an event.
 func watchFrom(t *testing.T, s *Server, version string) error {
 	t.Helper()
 	watcher, err := s.Admin().CoreV1().Services("").Watch(t.Context(), metav1.ListOptions{ResourceVersion: version})

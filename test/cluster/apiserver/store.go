@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// store is where etcd listens.
+// store is a running etcd.
 type store struct {
 	clients, peers uint16 // ports
 }
@@ -53,9 +53,9 @@ func (s *Server) startStore(ctx context.Context) error {
 	})
 }
 
-// Compact makes etcd forget all history, so that watches can no longer start
-// at an old resource version. An API server that runs still has its own memory
-// of the last changes.
+// Compact makes etcd drop all history, so that watches can no longer start at an
+// old resource version. A running API server still has its own cache of recent
+// changes.
 func (s *Server) Compact(ctx context.Context) error {
 	revision, err := s.revision(ctx)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *Server) Compact(ctx context.Context) error {
 	})
 }
 
-// revision is the number of the last change of anything in the store.
+// revision returns the revision of the store.
 func (s *Server) revision(ctx context.Context) (int64, error) {
 	var revision int64
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)

@@ -11,7 +11,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// User is who asks the API server for something.
+// User is a user of the API server.
 type User struct {
 	Name   string
 	Groups []string
@@ -19,18 +19,18 @@ type User struct {
 
 // The users that every API server knows.
 var (
-	// Admin may do everything.
+	// Admin has all permissions.
 	Admin = User{Name: "admin", Groups: []string{"system:masters"}}
-	// KubeProxy has the role system:node-proxier, and nothing else. A new API
-	// server grants it that by itself.
+	// KubeProxy has only the role system:node-proxier, which a new API server grants
+	// it.
 	KubeProxy = User{Name: "system:kube-proxy"}
 )
 
-// forEverybody are the bindings by which a new API server grants rights to all
-// users: to ask which APIs there are, and what they themselves may do.
+// forEverybody are the bindings by which a new API server grants permissions to all
+// users: discovery, and reviewing their own access.
 var forEverybody = []string{"system:discovery", "system:basic-user", "system:public-info-viewer"}
 
-// denyDiscovery takes those rights from everybody but the admin, also for after a
+// denyDiscovery revokes those permissions from all but the admin, also after a
 // restart.
 func (s *Server) denyDiscovery(ctx context.Context) error {
 	bindings := s.admin.RbacV1().ClusterRoleBindings()
@@ -48,8 +48,8 @@ func (s *Server) denyDiscovery(ctx context.Context) error {
 	return nil
 }
 
-// Config is how Go clients connect as a user, without a limit on
-// their pace and without warnings in their logs.
+// Config returns the configuration for Go clients of a user, without rate limit and
+// without warnings in their logs.
 func (s *Server) Config(u User) (*rest.Config, error) {
 	id, err := s.authority.client(u)
 	if err != nil {

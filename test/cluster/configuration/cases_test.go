@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// header begins a configuration file.
+// header starts a configuration file.
 const header = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
 
-// input is passed to both kube-proxies.
+// input is an input for both kube-proxies.
 type input struct {
 	// name identifies it in the list of differences.
 	name string
-	// file is the configuration file, and none if it is nil.
+	// file is the configuration file, nil for none.
 	file *string
 	args []string
-	// starts is a command line that writes no configuration, for what has no effect
-	// on one that is written.
+	// starts is set for a command line that writes no configuration, for flags that do
+	// not affect one that is written.
 	starts bool
 }
 
@@ -36,8 +36,8 @@ func flags(args ...string) input {
 	return input{name: strings.Join(words, " "), args: args}
 }
 
-// kind is the type of a field, with values of all sorts for it: in YAML for a file,
-// and as they are for a flag.
+// kind is the type of a field, with various values: in YAML for a file, and plain
+// for a flag.
 type kind struct{ yaml, flag []string }
 
 var (
@@ -52,7 +52,7 @@ var (
 	text = kind{[]string{"some-thing", `" blank "`, "UPPER"}, []string{"", "some-thing", " blank ", "UPPER"}}
 )
 
-// of is a text of these values.
+// of returns a kind of text with these values.
 func of(values ...string) kind {
 	k := kind{flag: append([]string{""}, values...)}
 	for _, value := range values {
@@ -96,7 +96,7 @@ var (
 type field struct {
 	path, flag string
 	kind       kind
-	// with are other fields that the file must have for the field to count.
+	// with are other fields that the file must have for the field to apply.
 	with string
 }
 
@@ -184,10 +184,10 @@ var fields = []field{
 	{flag: "iptables_sync_period", kind: duration}, // underscores are hyphens
 }
 
-// proxyModes are those that every value is tried in where the mode matters.
+// proxyModes are the modes in which every value is tried if the mode matters.
 var proxyModes = []string{"nftables", "iptables"}
 
-// inputs are all of them.
+// inputs returns all inputs.
 func inputs() []input {
 	var all []input
 	for _, f := range fields {
@@ -199,7 +199,7 @@ func inputs() []input {
 	return append(all, besideAFile()...)
 }
 
-// inFile are files with all sorts of values.
+// inFile returns files with various values.
 func (f field) inFile() []input {
 	var all []input
 	if f.path == "" {
@@ -214,14 +214,14 @@ func (f field) inFile() []input {
 	return all
 }
 
-// distinct are the values of all lists, each once.
+// distinct returns the values of all lists, each once.
 func distinct(lists ...[]string) []string {
 	values := slices.Concat(lists...)
 	slices.Sort(values)
 	return slices.Compact(values)
 }
 
-// modes are lines of a file.
+// modes returns lines of a file.
 func (f field) modes() []string {
 	if f.path == "mode" {
 		return []string{""}
@@ -247,7 +247,7 @@ func nested(path, value string) string {
 	return first + ": {" + nested(rest, value) + "}"
 }
 
-// onCommandLine are command lines with all sorts of values.
+// onCommandLine returns command lines with various values.
 func (f field) onCommandLine() []input {
 	var all []input
 	if f.flag == "" {

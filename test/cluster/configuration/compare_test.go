@@ -26,11 +26,10 @@ import (
 )
 
 const (
-	// filesPerProcess is how many files a process of upstream's code is asked about: it
-	// keeps an inotify instance for each, and the kernel allows for few.
+	// filesPerProcess is the number of files per process of upstream's code: it keeps
+	// an inotify instance for each, of which the kernel allows few.
 	filesPerProcess = 25
-	// perCheck is how many command lines there are to one that is also run by the
-	// binary.
+	// perCheck is the number of command lines per one that is also run by the binary.
 	perCheck = 100
 )
 
@@ -51,7 +50,7 @@ func TestConfigurationMatchesUpstream(t *testing.T) {
 	checked, used := 0, map[string]int{}
 	for i, in := range all {
 		found := differences(ours[i], theirs[i])
-		// The last word has the binary.
+		// The binary decides.
 		if (i%perCheck == 0 || anyNew(used, in, found)) && !in.starts {
 			checked++
 			again := b.askBinary(i, in)
@@ -75,7 +74,8 @@ func TestConfigurationMatchesUpstream(t *testing.T) {
 	t.Logf("%d inputs, %d of them by upstream's binary; known differences: %v", len(all), checked, used)
 }
 
-// anyNew reports whether there is a difference that is not known, or was not seen yet.
+// anyNew reports whether there is an unknown difference, or one that was not seen
+// yet.
 func anyNew(used map[string]int, in input, found []difference) bool {
 	return slices.ContainsFunc(found, func(d difference) bool { return used[knownAs(in, d)] == 0 })
 }
@@ -86,7 +86,7 @@ type bench struct {
 	dir, upstream, binary string
 }
 
-// prepare writes the files and leaves out what is there twice.
+// prepare writes the files and drops duplicates.
 func (b *bench) prepare(all []input) []input {
 	b.Helper()
 	seen := map[string]input{}
@@ -112,7 +112,7 @@ func (b *bench) path(what string, i int) string {
 	return filepath.Join(b.dir, fmt.Sprint(what, i, ".yaml"))
 }
 
-// args is the command line, which writes what is in force to a file.
+// args returns the command line, which writes the configuration in force to a file.
 func (b *bench) args(who string, i int, in input) []string {
 	var args []string
 	if !in.starts {
@@ -124,7 +124,7 @@ func (b *bench) args(who string, i int, in input) []string {
 	return append(args, in.args...)
 }
 
-// written returns what a kube-proxy that ended without an error wrote.
+// written returns what a kube-proxy that exited without an error wrote.
 func (b *bench) written(who string, i int) outcome {
 	b.Helper()
 	c := &v1alpha1.KubeProxyConfiguration{}
@@ -173,7 +173,7 @@ func (b *bench) askBinary(i int, in input) outcome {
 	return b.written("binary", i)
 }
 
-// askBoth has both answer all inputs, at the same time.
+// askBoth runs both on all inputs, at the same time.
 func (b *bench) askBoth(all []input) (ours, theirs []outcome) {
 	b.Helper()
 	done := make(chan struct{})
@@ -188,7 +188,7 @@ func (b *bench) askBoth(all []input) (ours, theirs []outcome) {
 	return ours, theirs
 }
 
-// askUpstream has upstream's code answer all inputs, with no process for each.
+// askUpstream runs upstream's code on all inputs, without a process for each.
 func (b *bench) askUpstream(all []input) []outcome {
 	b.Helper()
 	out := make([]outcome, len(all))
@@ -219,7 +219,7 @@ func (b *bench) askUpstream(all []input) []outcome {
 	return out
 }
 
-// nextBatch is where the batch that begins there ends.
+// nextBatch returns the end of the batch that starts there.
 func nextBatch(all []input, from int) int {
 	files := 0
 	for i, in := range all[from:] {
@@ -256,8 +256,8 @@ func (b *bench) read(answers []byte, out []outcome, from int) error {
 	return nil
 }
 
-// accepted is an outcome of a configuration that is in force. What belongs to another
-// mode is not.
+// accepted returns the outcome of a configuration in force, without the fields of
+// other modes.
 func accepted(c *v1alpha1.KubeProxyConfiguration) outcome {
 	data, err := json.Marshal(c)
 	var tree map[string]any
@@ -278,7 +278,7 @@ func accepted(c *v1alpha1.KubeProxyConfiguration) outcome {
 	return out
 }
 
-// flatten lists fields by their paths. One that is empty is as one that is not there.
+// flatten lists fields by their paths. Empty ones are omitted.
 func flatten(out map[string]string, path string, value any) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -296,8 +296,8 @@ func flatten(out map[string]string, path string, value any) {
 	}
 }
 
-// difference is one between two outcomes: in a field, or in whether the input is
-// accepted at all, which is a field without a name.
+// difference is one between two outcomes: in a field, or, without the name of a
+// field, in whether the input is accepted.
 type difference struct {
 	field, ours, upstream string
 }

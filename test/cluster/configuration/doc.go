@@ -1,6 +1,6 @@
-// Package configuration holds what our kube-proxy makes of configuration files,
-// command lines and feature gates against what upstream's makes of them: whether they
-// are accepted, and what is then in force. What upstream does is not written down
-// here, upstream is asked. Differences that stay are in a list, with their reason, and
-// each of them must be one still.
+// Package configuration compares what our kube-proxy and upstream's make of
+// configuration files, command lines and feature gates: whether they are accepted,
+// and what is then in force. Upstream's behaviour is not written down here:
+// upstream is run. Intended differences are listed with their reason, and each of
+// them must still exist.
 package configuration

@@ -12,7 +12,7 @@ import (
 	"sluice/test/cluster/apiserver"
 )
 
-// The files of package config, and how to bring them up to date.
+// The files of package config, and how to update them.
 const (
 	gatesFile   = "../../../internal/config/gates.txt"
 	removedFile = "../../../internal/config/gates_removed.txt"
@@ -42,7 +42,7 @@ func TestTheListOfFeatureGatesIsUpstreams(t *testing.T) {
 	}
 }
 
-// gateInputs set each feature gate to both values, and those that there were to one.
+// gateInputs set each feature gate to both values, and removed ones to one.
 func gateInputs(t *testing.T) []input {
 	t.Helper()
 	var inputs []input
@@ -72,7 +72,7 @@ func read(t *testing.T, path string) string {
 	return string(data)
 }
 
-// names are those at the beginning of the lines.
+// names returns the first word of each line.
 func names(list string) []string {
 	var out []string
 	for line := range strings.Lines(list) {

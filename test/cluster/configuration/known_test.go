@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// knownDifference is one that stays, because ours is better.
+// knownDifference is an intended difference.
 type knownDifference struct {
 	name string
 	// inputs are the names of the inputs that have it.
 	inputs *regexp.Regexp
-	// field is the field that has it, empty for whether the input is accepted. Ours
-	// and upstream are parts of its values, or of what is said then.
+	// field is the field that differs, empty for whether the input is accepted. Ours
+	// and upstream are parts of its values, or of the error messages.
 	field, ours, upstream string
 	// doc is the text about it in docs/configuration.md.
 	doc string
@@ -60,7 +60,7 @@ var known = []knownDifference{
 		doc: "Feature gates of earlier releases are accepted."},
 }
 
-// knownAs is the name of a difference that stays.
+// knownAs returns the name of an intended difference.
 func knownAs(in input, d difference) string {
 	for _, k := range known {
 		if k.field == d.field && strings.Contains(d.ours, k.ours) && strings.Contains(d.upstream, k.upstream) && k.inputs.MatchString(in.name) {

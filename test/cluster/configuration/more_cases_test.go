@@ -60,7 +60,7 @@ var files = []input{
 	file("name of the other way to detect", header+"mode: nftables\ndetectLocalMode: BridgeInterface\ndetectLocal: {interfaceNamePrefix: x}\n"),
 }
 
-// wholeFiles are files, and sections of them, that are of the wrong type.
+// wholeFiles are files, and sections of them, of the wrong type.
 func wholeFiles() []input {
 	all := slices.Clone(files)
 	for _, section := range []string{"clientConnection", "logging", "logging.options", "logging.options.text", "iptables", "ipvs", "nftables", "detectLocal", "conntrack", "winkernel"} {
@@ -146,7 +146,7 @@ var lines = []input{
 	flags("--config", ""),
 }
 
-// commandLines are these, and those that say where to listen in more than one way.
+// commandLines are these, and those that set listen addresses in more than one way.
 func commandLines() []input {
 	all := slices.Clone(lines)
 	for _, f := range []string{"healthz", "metrics"} {
@@ -164,8 +164,8 @@ func commandLines() []input {
 	return all
 }
 
-// besideAFile are the flags of a command line that names a file too, which says
-// something else.
+// besideAFile returns the flags of a command line that also names a file with other
+// values.
 func besideAFile() []input {
 	const text = header + `mode: nftables
 hostnameOverride: from-file

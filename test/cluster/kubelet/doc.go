@@ -1,12 +1,11 @@
 // Package kubelet runs pods on a node of a lab, as a kubelet and its container
-// runtime do: from the Pod that the API server has, with an image as a Dockerfile
-// makes it, in containers with the rights that the Pod gives them and no others.
+// runtime do: from the Pod of the API server, with an image built from a
+// Dockerfile, in containers with only the privileges that the Pod gives them.
 //
-// It knows what the manifests of Sluice use, and refuses everything else. The
-// containers are made by crun, an OCI runtime. There are no cgroups: requests and
-// limits do nothing.
+// It supports what the manifests of Sluice use, and refuses everything else. The
+// containers are created by crun, an OCI runtime. There are no cgroups: requests
+// and limits have no effect.
 //
-// A Machine adds what a node of a lab lacks to run containers: processes and mounts
-// of its own. Everything that runs or is mounted there ends with it, and it ends
-// with this process, however that ends.
+// A Machine adds what a node of a lab lacks to run containers: its own processes
+// and mounts. They end with it, and it ends with this process, however that ends.
 package kubelet

@@ -51,7 +51,7 @@ func ReadImage(dockerfile, stage string) (*Image, error) {
 	return image, nil
 }
 
-// follow carries out an instruction.
+// follow executes an instruction.
 func (i *Image) follow(words []string) error {
 	switch arguments := words[1:]; {
 	case words[0] == "COPY" && len(arguments) == 3 && strings.HasPrefix(arguments[0], "--from="):
@@ -66,8 +66,8 @@ func (i *Image) follow(words []string) error {
 	return fmt.Errorf("what that does to an image is not known here")
 }
 
-// unpack makes the image's root file system in a directory. Built are the files of
-// the other stage, by their base name.
+// unpack creates the image's root file system in a directory. Built are the files
+// of the other stage, by their base name.
 func (i *Image) unpack(built map[string]string, root string) error {
 	for to, from := range i.Files {
 		file := built[path.Base(from)]
@@ -101,7 +101,7 @@ func copyProgram(from, to string) error {
 	return target.Close()
 }
 
-// links makes a root file system that has the files of another one.
+// links creates a root file system that hard-links the files of another one.
 func (i *Image) links(from, root string) error {
 	for file := range i.Files {
 		to := filepath.Join(root, file)

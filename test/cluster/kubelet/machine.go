@@ -15,8 +15,8 @@ import (
 	"sluice/test/lab"
 )
 
-// boot runs as the first process of a machine. The container runtime wants one
-// tree of cgroups at the usual place, and many machines have several there.
+// boot runs as the first process of a machine. The container runtime needs one
+// cgroup hierarchy at the usual path, and many machines have several there.
 const boot = `set -e
 mount --make-rprivate /
 mount -t proc proc /proc
@@ -24,14 +24,14 @@ mount -t cgroup2 cgroup2 /sys/fs/cgroup
 echo up
 exec sleep infinity`
 
-// Machine is a node of a lab with processes and mounts of its own.
+// Machine is a node of a lab with its own processes and mounts.
 type Machine struct {
 	host  *lab.Host
 	dir   string // for images, volumes and containers
 	first *exec.Cmd
 }
 
-// Boot makes a machine of a host. The caller must Shutdown it.
+// Boot turns a host into a machine. The caller must Shutdown it.
 func Boot(host *lab.Host) (*Machine, error) {
 	m := &Machine{host: host, first: exec.Command("sh", "-c", boot)}
 	var complaint strings.Builder
@@ -71,7 +71,7 @@ func (m *Machine) Shutdown() error {
 	return os.RemoveAll(m.dir)
 }
 
-// Enter is the command line that runs a command on the machine, if it is run on
+// Enter returns the command line that runs a command on the machine, to be run on
 // the machine's host.
 func (m *Machine) Enter(command ...string) []string {
 	pid := strconv.Itoa(m.first.Process.Pid)

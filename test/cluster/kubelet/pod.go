@@ -45,13 +45,13 @@ func (m *Machine) Pod(ctx context.Context, o Options) (*Pod, error) {
 	return p, nil
 }
 
-// Container is one that was made, whether or not it runs.
+// Container is a created container, running or not.
 type Container struct {
 	pod *Pod
 	id  string
 }
 
-// Container makes a container of the pod again, as at its start or after its end.
+// Container recreates a container of the pod, as at its start or after its exit.
 func (p *Pod) Container(of *corev1.Container) (*Container, error) {
 	p.started++
 	c := &Container{p, fmt.Sprintf("%s-%d", of.Name, p.started)}
@@ -59,8 +59,8 @@ func (p *Pod) Container(of *corev1.Container) (*Container, error) {
 	if err != nil {
 		return nil, fmt.Errorf("container %s: %w", of.Name, err)
 	}
-	// It sees the files of the image alone, not what was made for another container
-	// to mount something on.
+	// It sees only the files of the image, not mount points created for another
+	// container.
 	if err := p.image.links(p.machine.path("image"), filepath.Join(c.bundle(), spec.Root.Path)); err != nil {
 		return nil, err
 	}
@@ -73,8 +73,8 @@ func (p *Pod) Container(of *corev1.Container) (*Container, error) {
 
 func (c *Container) bundle() string { return c.pod.machine.path("containers", c.id) }
 
-// Command is the command line that runs the container, if it is run on the
-// machine's host. It ends with the container, and as the container does.
+// Command returns the command line that runs the container, to be run on the
+// machine's host. It exits with the container, with the same exit code.
 func (c *Container) Command() []string {
 	m := c.pod.machine
 	return m.Enter(m.runtime("run", "--bundle", c.bundle(), c.id)...)
@@ -94,8 +94,8 @@ func (c *Container) Signal(ctx context.Context, name string) error {
 	return err
 }
 
-// Process returns what the kernel says of the first process of the container: the
-// fields of /proc/PID/status.
+// Process returns the fields of /proc/PID/status of the first process of the
+// container.
 func (c *Container) Process(ctx context.Context) (map[string]string, error) {
 	m := c.pod.machine
 	text, err := m.run(ctx, m.runtime("state", c.id)...)

@@ -23,7 +23,8 @@ func security(c *corev1.Container) *corev1.SecurityContext {
 
 func privileged(c *corev1.Container) bool { return ptr.Deref(security(c).Privileged, false) }
 
-// user is who the container runs as. The image names no user, which means root.
+// user returns the user of the container. The image names no user, which means
+// root.
 func user(pod *corev1.Pod, c *corev1.Container) specs.User {
 	all := pod.Spec.SecurityContext
 	if all == nil {
@@ -43,7 +44,7 @@ func user(pod *corev1.Pod, c *corev1.Container) specs.User {
 	}
 }
 
-// defaultCapabilities are those of containers that nothing is said about.
+// defaultCapabilities are those of containers by default.
 var defaultCapabilities = []string{"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD",
 	"NET_BIND_SERVICE", "NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"}
 
@@ -67,7 +68,7 @@ func capabilities(c *corev1.Container) ([]string, error) {
 	return rights, nil
 }
 
-// ownCapabilities are all that this process can give away.
+// ownCapabilities returns those that this process can pass on.
 func ownCapabilities() ([]string, error) {
 	set, err := boundingSet()
 	if err != nil {

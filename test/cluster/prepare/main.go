@@ -1,6 +1,6 @@
 // Command prepare builds etcd, kube-apiserver and upstream's kube-proxy into the
-// cache, where the tests find them. The tests would do that themselves, but in
-// silence and on the time of the first of them.
+// cache for the tests. The tests would do that themselves, but silently and during
+// the first of them.
 package main
 
 import (

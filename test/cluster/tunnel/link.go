@@ -18,7 +18,7 @@ type link struct {
 	forgotten atomic.Bool // nothing passes any more, without notice
 }
 
-// close ends both directions in good order: what was written still arrives.
+// close ends both directions gracefully: what was written still arrives.
 func (l *link) close() {
 	l.once.Do(func() {
 		close(l.ended)
@@ -30,7 +30,7 @@ func (l *link) close() {
 	})
 }
 
-// reset breaks both ends, and what is under way is lost.
+// reset resets both ends; data in flight is lost.
 func (l *link) reset() {
 	for _, end := range []net.Conn{l.near, l.far} {
 		if c, ok := end.(*net.TCPConn); ok {
@@ -60,8 +60,8 @@ func (t *Tunnel) copy(l *link, to, from net.Conn) {
 	}
 }
 
-// pass waits until the tunnel lets a piece pass, and reports whether the link is
-// still there then.
+// pass waits until the tunnel lets a piece pass, and reports whether the link still
+// exists.
 func (t *Tunnel) pass(l *link) bool {
 	for {
 		if l.forgotten.Load() {

@@ -22,7 +22,7 @@ type Tunnel struct {
 	refused int
 }
 
-// state says what happens to the bytes at present.
+// state is what happens to the bytes at present.
 type state struct {
 	mode    mode
 	delay   time.Duration // of each piece
@@ -37,8 +37,8 @@ const (
 	cut
 )
 
-// Open listens at an address of a host of the lab and connects those who come
-// there with the server. The caller must Close the tunnel, before the lab.
+// Open listens at an address of a host of the lab and connects clients with the
+// server. The caller must Close the tunnel, before the lab.
 func Open(host *lab.Host, at, server netip.AddrPort) (*Tunnel, error) {
 	t := &Tunnel{server: server, links: map[*link]struct{}{}, state: state{changed: make(chan struct{})}}
 	err := host.Do(func() (err error) {
@@ -60,19 +60,18 @@ func (t *Tunnel) Close() error {
 	return err
 }
 
-// Carry lets everything pass, as at the beginning. What was held back by Stall
-// arrives now.
+// Carry lets everything pass, as initially. What Stall held back arrives now.
 func (t *Tunnel) Carry() { t.enter(state{mode: carry}) }
 
-// Slow holds every piece of up to pieceSize bytes back for a while.
+// Slow delays every piece of up to pieceSize bytes.
 func (t *Tunnel) Slow(delay time.Duration) { t.enter(state{mode: carry, delay: delay}) }
 
-// Stall lets nothing pass: connections stand, and new ones come to stand, but
-// they are silent, as when a router in between drops packets.
+// Stall lets nothing pass: connections exist, and new ones are accepted, but they
+// are silent, as when a router in between drops packets.
 func (t *Tunnel) Stall() { t.enter(state{mode: stall}) }
 
-// Forget lets nothing pass any more on the connections that there are: they stand and
-// are silent for ever, as when a router in between lost its state. New ones work.
+// Forget lets nothing pass on existing connections: they are silent forever, as
+// when a router in between lost its state. New ones work.
 func (t *Tunnel) Forget() {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
@@ -81,8 +80,8 @@ func (t *Tunnel) Forget() {
 	}
 }
 
-// Cut breaks all connections, and new ones as they come, as when the server's
-// machine is up but the server is not.
+// Cut resets all connections, also new ones, as when the server's machine is up but
+// the server is not.
 func (t *Tunnel) Cut() {
 	t.enter(state{mode: cut})
 	t.mutex.Lock()
@@ -92,14 +91,14 @@ func (t *Tunnel) Cut() {
 	}
 }
 
-// Connections is how many connections there are now.
+// Connections returns the number of open connections.
 func (t *Tunnel) Connections() int {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
 	return len(t.links)
 }
 
-// Refused is how many connections came while the tunnel was cut.
+// Refused returns how many connections came while the tunnel was cut.
 func (t *Tunnel) Refused() int {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()

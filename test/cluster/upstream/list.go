@@ -55,8 +55,8 @@ func line(name featuregate.Feature, spec featuregate.FeatureSpec, needs []featur
 	return strings.Join(words, " ")
 }
 
-// write brings the files of package config up to date. What gates.txt has no more
-// goes to gates_removed.txt, with the release that gates.txt was of.
+// write updates the files of package config. Gates that are gone move to
+// gates_removed.txt, with the release of gates.txt.
 func write(dir string) error {
 	path, removedPath := filepath.Join(dir, "gates.txt"), filepath.Join(dir, "gates_removed.txt")
 	before, err := os.ReadFile(path)
@@ -78,8 +78,8 @@ func write(dir string) error {
 	return os.WriteFile(removedPath, []byte(withRemoved(string(removed), names(string(before)), names(now), release)), 0o644)
 }
 
-// withRemoved adds the names that are not known now to those that were removed, and
-// takes out those that are.
+// withRemoved adds the unknown names to those that were removed, and drops the
+// known ones.
 func withRemoved(removed string, before, now []string, release string) string {
 	var comment strings.Builder
 	gates := map[string]string{}
@@ -103,7 +103,7 @@ func withRemoved(removed string, before, now []string, release string) string {
 	return comment.String()
 }
 
-// names are those of a list.
+// names returns the names of a list.
 func names(list string) []string {
 	var out []string
 	for text := range strings.Lines(list) {

@@ -1,16 +1,16 @@
 //go:build upstream
 
-// Command upstream is upstream's kube-proxy with other questions to answer.
+// Command upstream runs the code of upstream's kube-proxy for tests.
 //
 //	upstream list            prints its feature gates in the form of internal/config/gates.txt
 //	upstream write DIRECTORY brings gates.txt and gates_removed.txt there up to date
 //	upstream run             reads command lines, each a list in JSON, and runs them one after
 //	                         the other; prints for each, in JSON, the error it ended with
 //
-// To run a command line in this process takes a hundredth of the time that a process of
-// its own takes. Only those that write their configuration end.
+// Running a command line in this process takes a hundredth of the time of a
+// separate process. Only those that write their configuration return.
 //
-// To be run after a new version of Kubernetes was put into go.mod:
+// To be run after an update of Kubernetes in go.mod:
 //
 //	cd test/cluster && go run -tags upstream ./upstream write ../../internal/config
 //

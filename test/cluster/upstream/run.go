@@ -46,12 +46,12 @@ func runAll(in io.Reader, out io.Writer) error {
 // answer is the outcome of a command line.
 type answer struct {
 	Error string
-	// Config is the configuration that the proxy would start with, where the
-	// command line did not ask to write it.
+	// Config is the configuration that the proxy would start with, if the command line
+	// does not write it.
 	Config *v1alpha1.KubeProxyConfiguration `json:",omitempty"`
 }
 
-// answerTo survives that upstream panics at some command lines.
+// answerTo recovers from panics of upstream at some command lines.
 func answerTo(args []string) (a answer) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -70,8 +70,8 @@ func answerTo(args []string) (a answer) {
 	return a
 }
 
-// runOne does what main of upstream does, after it took back what the run before
-// left in this process.
+// runOne does what main of upstream does, after undoing what the previous run left
+// in this process.
 func runOne(args []string) error {
 	gates := pristine.DeepCopy()
 	utilfeature.DefaultMutableFeatureGate, utilfeature.DefaultFeatureGate = gates, gates
@@ -83,8 +83,8 @@ func runOne(args []string) error {
 	return cli.RunNoErrOutput(cmd)
 }
 
-// almostStart does what upstream does before it begins to serve. There is no other
-// way to its configuration: the flags for ports have no effect on what it writes.
+// almostStart does what upstream does before it serves. There is no other way to
+// get its configuration: the flags for ports do not affect what it writes.
 func almostStart(args []string) (*v1alpha1.KubeProxyConfiguration, error) {
 	options, flags := app.NewOptions(), pflag.NewFlagSet("kube-proxy", pflag.ContinueOnError)
 	options.AddFlags(flags)
