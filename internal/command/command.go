@@ -85,7 +85,7 @@ its Node at the API server, or in a directory of manifests.`,
 	flags.BoolVar(&o.exitOnConfigChange, "exit-on-config-change", false,
 		"End the proxy when the configuration file changes in a way that needs a restart, so that it is started again. Otherwise that is logged, and all else is put into force.")
 	flags.BoolVar(&o.resetRemovedEndpoints, "reset-removed-endpoints", false,
-		"Reset the TCP connections of a Service's clients to an endpoint that no longer serves, so that they connect anew at once. Otherwise they go on for as long as the endpoint does.")
+		"Reset the TCP connections of a Service's clients to an endpoint that no longer serves, so that they reconnect immediately. Otherwise they last as long as the endpoint does.")
 	o.serviceMetrics.addFlags(flags)
 	addSocketFlag(flags, &o.controlSocket)
 	o.page.addFlags(flags)

@@ -83,7 +83,7 @@ func (p *previewer) configured(file []byte) (*config.Settings, []diff.Change, er
 		return nil, nil, err
 	}
 	if update.Blocked != nil {
-		return nil, nil, fmt.Errorf("nothing of it could be put into force before a restart: %w", update.Blocked)
+		return nil, nil, fmt.Errorf("none of it can take effect before a restart: %w", update.Blocked)
 	}
 	later := *update.InForce
 	later.Warnings = update.Asked.Warnings

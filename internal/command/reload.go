@@ -50,7 +50,7 @@ func logUpdate(log logr.Logger, u *config.Update) {
 		log.Info("Configuration changed, but this needs a restart of the proxy", "change", c.String(), "reason", c.Restart)
 	}
 	if u.Blocked != nil {
-		log.Error(u.Blocked, "The new configuration file is not sound in the mode that is in force: nothing of it holds before a restart")
+		log.Error(u.Blocked, "The new configuration file is invalid in the current mode: none of it takes effect before a restart")
 	}
 }
 

@@ -108,7 +108,7 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 	if err := p.run(ctx); err != nil {
 		return err
 	}
-	logger.Info("Ending, the rules stay in place")
+	logger.Info("Shutting down, the rules stay in place")
 	return nil
 }
 
@@ -119,7 +119,7 @@ func (p *proxy) learnNode(ctx context.Context) {
 	cfg.RequireNode = p.client != nil // among manifests it may be missing
 	if reason := lacksIPv6(ctx, p.logger.WithName("host"), p.dataplane); reason != "" {
 		cfg.NoIPv6 = true
-		p.logger.Info("This node does IPv4 only: what Services have of IPv6 is not served here", "reason", reason)
+		p.logger.Info("This node does IPv4 only: IPv6 addresses of Services are not served here", "reason", reason)
 	}
 }
 

@@ -143,7 +143,7 @@ func newGates() (featuregate.MutableVersionedFeatureGate, error) {
 func features(chosen map[string]bool, n *notes) featuregate.MutableVersionedFeatureGate {
 	gates, err := newGates()
 	if err != nil {
-		n.fail("featureGates", err.Error(), "report this: the feature gates that are built in do not fit together")
+		n.fail("featureGates", err.Error(), "report this: the built-in feature gates are inconsistent")
 		return featuregate.NewFeatureGate()
 	}
 	sound := map[string]bool{}
@@ -154,7 +154,7 @@ func features(chosen map[string]bool, n *notes) featuregate.MutableVersionedFeat
 	}
 	setter := gates.(featuregate.MutableFeatureGateWithLogger)
 	if err := setter.SetFromMapWithLogger(logr.Discard(), sound); err != nil {
-		n.fail("featureGates", err.Error(), "set the gates that are named together to values that go together")
+		n.fail("featureGates", err.Error(), "set the named gates to consistent values")
 	}
 	return gates
 }

@@ -16,7 +16,7 @@ func detectLocal(c *Configuration, p *plan.Config, n *notes) {
 	switch c.DetectLocalMode {
 	case LocalModeClusterCIDR:
 		if c.ClusterCIDR == "" {
-			n.warn("clusterCIDR", "traffic from pods is not told apart from other traffic: detect-local-mode is ClusterCIDR, but there is no cluster CIDR",
+			n.warn("clusterCIDR", "traffic from pods is not recognised: detect-local-mode is ClusterCIDR, but there is no cluster CIDR",
 				"set --cluster-cidr, or another --detect-local-mode")
 			return
 		}
@@ -55,7 +55,7 @@ func interfaceName(field, flag, name string, n *notes) bool {
 	default:
 		return true
 	}
-	n.warn(field, "traffic from pods is not told apart from other traffic: "+wrong, "correct "+flag)
+	n.warn(field, "traffic from pods is not recognised: "+wrong, "correct "+flag)
 	return false
 }
 

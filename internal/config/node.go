@@ -62,7 +62,7 @@ func client(c *Configuration, n *notes) Client {
 	}
 	resync := c.ConfigSyncPeriod.Duration
 	if resync <= 0 {
-		n.fail("configSyncPeriod", fmt.Sprintf("%v is not longer than nothing", resync),
+		n.fail("configSyncPeriod", fmt.Sprintf("%v is not positive", resync),
 			"set --config-sync-period to a positive duration such as 15m")
 	}
 	return Client{Connection: *from, ResyncPeriod: resync}

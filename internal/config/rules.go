@@ -69,7 +69,7 @@ func periods(c *Configuration, m dataplane.Mode, n *notes) (sync, minSync time.D
 func checkPeriods(section string, sync, minSync time.Duration, n *notes) {
 	syncField, minField := section+".syncPeriod", section+".minSyncPeriod"
 	if sync <= 0 {
-		n.fail(syncField, fmt.Sprintf("%v is not longer than nothing", sync),
+		n.fail(syncField, fmt.Sprintf("%v is not positive", sync),
 			"set --iptables-sync-period, or the field, to a positive duration such as 30s")
 	}
 	if minSync < 0 {

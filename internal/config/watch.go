@@ -111,7 +111,7 @@ func (f *follower) read(watcher *filewatch.Watcher) {
 	}
 	if f.refused != "" {
 		f.refused = ""
-		f.options.Logger.Info("The configuration file is sound again", "file", f.path)
+		f.options.Logger.Info("The configuration file is valid again", "file", f.path)
 	}
 	f.warn(update.Asked)
 	if same(f.asked.Configuration, update.Asked.Configuration) {
@@ -128,7 +128,7 @@ func (f *follower) reread(watcher *filewatch.Watcher) {
 	f.refused = ""
 	f.read(watcher)
 	if f.refused == "" && f.asked == before {
-		f.options.Logger.Info("The configuration file says the same as before", "file", f.path)
+		f.options.Logger.Info("The configuration file is unchanged", "file", f.path)
 	}
 }
 
@@ -156,7 +156,7 @@ func (f *follower) refuse(err error) {
 		return
 	}
 	f.refused = err.Error()
-	f.options.Logger.Error(err, "The new configuration file is wrong, the configuration before it stays in force", "file", f.path)
+	f.options.Logger.Error(err, "The new configuration file is invalid, the previous one stays in force", "file", f.path)
 }
 
 // same reports whether two configurations are equal.

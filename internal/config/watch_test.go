@@ -207,7 +207,7 @@ func TestInvalidFileIsReportedAndIgnored(t *testing.T) {
 	w.waitLogged("stays in force", "no such file")
 
 	save(t, path, cidr("1")+"# nothing new\n")
-	w.waitLogged("sound again")
+	w.waitLogged("valid again")
 	save(t, path, cidr("2"))
 	w.wantCIDR("10.2.0.0/16") // and not the first one again
 }

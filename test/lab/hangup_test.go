@@ -36,7 +36,7 @@ func TestSIGHUPReadsFilesAgain(t *testing.T) {
 		})
 	}
 	const again = "SIGHUP: reading files again"
-	hangup(again, file, dir, "The configuration file says the same as before", "Loaded manifests")
+	hangup(again, file, dir, "The configuration file is unchanged", "Loaded manifests")
 
 	mark := p.Log().Len()
 	write(t, etc, "config.yaml", liveConfig+"nodePortAddresses: [nonsense]\n", 0)
@@ -44,7 +44,7 @@ func TestSIGHUPReadsFilesAgain(t *testing.T) {
 		lines, _ := p.Log().From(mark)
 		return strings.Contains(strings.Join(lines, "\n"), "nonsense")
 	})
-	hangup(again, "The new configuration file is wrong", "nonsense")
+	hangup(again, "The new configuration file is invalid", "nonsense")
 
 	write(t, etc, "config.yaml", liveConfig+"oomScoreAdj: -998\n", 0)
 	hangup(again)
