@@ -74,7 +74,7 @@ func nodeProblems(cfg *Config, node *model.Node) []model.Problem {
 		problems = append(problems, model.Problem{
 			Object: "Node " + cfg.nodeObject(node),
 			Field:  "spec.podCIDRs",
-			Reason: "waiting for it: until it is there, detect-local-mode NodeCIDR cannot tell traffic from pods",
+			Reason: "waiting for it: until it is there, detect-local-mode NodeCIDR cannot recognise traffic from pods",
 			Remedy: "see that the controller manager allocates node CIDRs, or set another --detect-local-mode",
 		})
 	}

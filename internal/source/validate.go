@@ -84,7 +84,7 @@ func (v validator) clusterIPs(spec *v1.ServiceSpec) {
 	ips := spec.ClusterIPs
 	switch {
 	case spec.ClusterIP == "" && len(ips) == 0:
-		v.Malformed("spec.clusterIP", "set spec.clusterIP", "the Service has no clusterIP, and nobody here can allocate one")
+		v.Malformed("spec.clusterIP", "set spec.clusterIP", "the Service has no clusterIP, and there is no controller here to allocate one")
 	case len(ips) == 0:
 	case len(ips) > 2:
 		v.Malformed("spec.clusterIPs", "keep one address for each family", "a Service can have at most two ClusterIPs")
