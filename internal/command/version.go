@@ -105,7 +105,7 @@ func addRevision(info *apiversion.Info, settings []debug.BuildSetting) {
 // the same release of Kubernetes.
 type versionFlag struct {
 	print    string // "true", "false" or "raw"
-	reported string // empty for version()
+	reported string // empty for gitVersion
 }
 
 func addVersionFlag(flags *pflag.FlagSet, v *versionFlag) {
