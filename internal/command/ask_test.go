@@ -43,7 +43,7 @@ func answering(t *testing.T, reply *explain.Reply, report func() *status.Report)
 	return socket
 }
 
-func TestExitCodesTellHowItIs(t *testing.T) {
+func TestExitCodes(t *testing.T) {
 	well := func() *status.Report { return &status.Report{Healthy: true} }
 	tests := []struct {
 		name   string

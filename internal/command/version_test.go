@@ -87,7 +87,7 @@ func TestKubernetesVersionMatchesModules(t *testing.T) {
 	}
 }
 
-func TestTheAPIServerIsToldWhoAsks(t *testing.T) {
+func TestUserAgent(t *testing.T) {
 	got := userAgent(apiversion.Info{GitVersion: "v1.37.2+sluice.1.2.3", Platform: "linux/arm64", GitCommit: "c0ffeec0ffee"})
 	if want := "kube-proxy/v1.37.2+sluice.1.2.3 (linux/arm64) sluice/c0ffeec"; got != want {
 		t.Errorf("user agent is %q, want %q", got, want)

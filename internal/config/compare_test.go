@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestWhatAChangeOfTheConfigurationAsksFor(t *testing.T) {
+func TestCompare(t *testing.T) {
 	tests := []struct {
 		name          string
 		old, later    []string
@@ -60,7 +60,7 @@ func changed(changes []Change) []string {
 	return out
 }
 
-func TestAChangeSaysWhatItIs(t *testing.T) {
+func TestChangeString(t *testing.T) {
 	change := Change{Field: "mode", Old: `"a"`, New: `"b"`, Restart: "it is so"}
 	if got, want := change.String(), `mode: "a" is now "b" (it is so)`; got != want {
 		t.Errorf("it says %s, want %s", got, want)

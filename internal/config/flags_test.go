@@ -87,7 +87,7 @@ func TestEveryFlagIsDocumented(t *testing.T) {
 	})
 }
 
-func TestDeprecatedFlagsSayWhatToUseInstead(t *testing.T) {
+func TestDeprecatedFlagsNameTheirSuccessor(t *testing.T) {
 	for flag, instead := range map[string]string{
 		"--healthz-port=0": "--healthz-bind-address",
 		"--metrics-port=0": "--metrics-bind-address",
@@ -166,7 +166,7 @@ func TestFlagsSetTheirFields(t *testing.T) {
 	}
 }
 
-func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
+func TestInvalidFlagsAreRefused(t *testing.T) {
 	for _, arg := range []string{
 		"--masquerade-all=maybe",
 		"--iptables-masquerade-bit=many",

@@ -47,7 +47,7 @@ func TestDefaultsUseUpstreamNames(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrittenIsReadAsTheSame(t *testing.T) {
+func TestEncodeRoundTrip(t *testing.T) {
 	tests := []struct {
 		name string
 		in   []string
@@ -86,7 +86,7 @@ func TestWhatIsWrittenIsReadAsTheSame(t *testing.T) {
 	}
 }
 
-func TestAFileSaysOnlyWhatIsNotDefault(t *testing.T) {
+func TestFileOverridesDefaults(t *testing.T) {
 	tests := []struct {
 		name, in string
 		want     func(*Configuration)
@@ -154,7 +154,7 @@ func TestUnknownAndDuplicateFieldsAreIgnored(t *testing.T) {
 	}
 }
 
-func TestFilesThatAreNoConfiguration(t *testing.T) {
+func TestInvalidFilesAreRefused(t *testing.T) {
 	tests := []struct {
 		name, in string
 		want     error // or
@@ -193,7 +193,7 @@ func TestFilesThatAreNoConfiguration(t *testing.T) {
 	}
 }
 
-func TestAFileThatCannotBeReadIsNamed(t *testing.T) {
+func TestUnreadableFileIsNamed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "missing.yaml")
 	_, _, err := Load(path)
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) {

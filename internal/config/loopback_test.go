@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestWhereNodePortsAnswerOnLoopback(t *testing.T) {
+func TestLoopbackNodePorts(t *testing.T) {
 	const four, six = "127.0.0.1", "::1"
 	const gate = "--feature-gates=KubeProxyNFTablesLocalhostNodePorts="
 	tests := []struct {

@@ -22,7 +22,7 @@ type inForce struct {
 	SyncPeriod, Minimum time.Duration
 }
 
-func TestAnEmptyModeMeansWhatTheNodeCanDo(t *testing.T) {
+func TestEmptyModeDependsOnTheNode(t *testing.T) {
 	const section = "iptables: {masqueradeAll: true, masqueradeBit: 9, minSyncPeriod: 5s, syncPeriod: 1m}\n"
 	primary := plan.NodePortAddresses{Primary: true}
 	all := plan.NodePortAddresses{All: true, Loopback: loopbackAddresses[:1]}

@@ -20,7 +20,7 @@ func file(t *testing.T, body string) string {
 	return "--config=" + path
 }
 
-func TestTheFileWinsOverFlagsButForSome(t *testing.T) {
+func TestFileOverridesMostFlags(t *testing.T) {
 	const body = "clusterCIDR: 10.0.0.0/8\nhostnameOverride: from-file\n" +
 		"logging: {verbosity: 2, flushFrequency: 7s, vmodule: [{filePattern: f, verbosity: 1}]}\n"
 	vmodule := func(patterns ...string) (out logsapi.VModuleConfiguration) {
@@ -84,7 +84,7 @@ func TestMasterOverridesTheFile(t *testing.T) {
 	}
 }
 
-func TestWhereTheServersListen(t *testing.T) {
+func TestListenAddresses(t *testing.T) {
 	tests := []struct {
 		name            string
 		in              []string

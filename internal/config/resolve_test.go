@@ -50,7 +50,7 @@ func usual() *Settings {
 	}
 }
 
-func TestWhatAConfigurationMeans(t *testing.T) {
+func TestResolve(t *testing.T) {
 	const cidr = "--cluster-cidr=10.0.0.0/8"
 	tests := []struct {
 		name string
@@ -151,7 +151,7 @@ func TestWhatAConfigurationMeans(t *testing.T) {
 	}
 }
 
-func TestWhatDeservesAWarning(t *testing.T) {
+func TestWarnings(t *testing.T) {
 	tests := []struct {
 		name string
 		in   []string
@@ -204,7 +204,7 @@ func TestWhatDeservesAWarning(t *testing.T) {
 	}
 }
 
-func TestEachMistakeIsReportedWithItsField(t *testing.T) {
+func TestErrorsNameTheirField(t *testing.T) {
 	tests := []struct {
 		name string
 		in   []string
@@ -279,7 +279,7 @@ func fields(t *testing.T, problems []model.Problem) []string {
 	return out
 }
 
-func TestWhatHasNoEffectIsNoted(t *testing.T) {
+func TestFieldsWithoutEffectAreNoted(t *testing.T) {
 	tests := []struct {
 		name string
 		in   []string
@@ -309,7 +309,7 @@ func TestWhatHasNoEffectIsNoted(t *testing.T) {
 	}
 }
 
-func TestResolvingLeavesTheConfigurationAlone(t *testing.T) {
+func TestResolveDoesNotModify(t *testing.T) {
 	c := New()
 	if _, err := Resolve(c, ""); err != nil {
 		t.Fatal(err)
@@ -319,7 +319,7 @@ func TestResolvingLeavesTheConfigurationAlone(t *testing.T) {
 	}
 }
 
-func TestUnavailableModeNamesWhatIsAvailable(t *testing.T) {
+func TestUnavailableModeNamesOthers(t *testing.T) {
 	_, err := parse(t, "--proxy-mode=ipvs").Settings()
 	if err == nil || !strings.Contains(err.Error(), `"ipvs" is not available`) || !strings.Contains(err.Error(), "nftables, iptables") {
 		t.Errorf("error does not say what is asked for and what there is: %v", err)

@@ -9,7 +9,7 @@ import (
 
 // A file that is edited while the proxy runs. What is compared is what is in force
 // before and after, and what is said about it.
-func TestWhatWaitsForARestart(t *testing.T) {
+func TestUpdate(t *testing.T) {
 	const cidr = "clusterCIDR: 10.0.0.0/8\n"
 	tests := []struct {
 		name          string

@@ -144,7 +144,7 @@ func swap(t *testing.T, target, link string) {
 
 func cidr(n string) string { return header + "clusterCIDR: 10." + n + ".0.0/16\n" }
 
-func TestAChangedFileIsTaken(t *testing.T) {
+func TestChangedFileIsApplied(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	save(t, path, cidr("1"))
 	w := watch(t, path)
@@ -158,7 +158,7 @@ func TestAChangedFileIsTaken(t *testing.T) {
 	w.wantCIDR("10.3.0.0/16")
 }
 
-func TestFlagsThatWinDoSoForAChangedFileToo(t *testing.T) {
+func TestFlagsOverrideAChangedFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	save(t, path, cidr("1"))
 	w := watch(t, path, "--hostname-override=flag", "--master=https://m")
@@ -171,7 +171,7 @@ func TestFlagsThatWinDoSoForAChangedFileToo(t *testing.T) {
 	}
 }
 
-func TestAConfigMapIsFollowed(t *testing.T) {
+func TestConfigMapIsFollowed(t *testing.T) {
 	dir := t.TempDir()
 	for version, n := range map[string]string{"..v1": "1", "..v2": "2"} {
 		if err := os.Mkdir(filepath.Join(dir, version), 0o700); err != nil {
@@ -212,7 +212,7 @@ func TestInvalidFileIsReportedAndIgnored(t *testing.T) {
 	w.wantCIDR("10.2.0.0/16") // and not the first one again
 }
 
-func TestAFileThatSaysTheSameIsNoChange(t *testing.T) {
+func TestUnchangedFileIsNoChange(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	save(t, path, cidr("1"))
 	w := watch(t, path)
@@ -239,7 +239,7 @@ func TestUnknownFieldOfChangedFileIsReported(t *testing.T) {
 	}
 }
 
-func TestWithoutAFileThereIsNothingToFollow(t *testing.T) {
+func TestWatchNeedsAFile(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := parse(t).Watch(ctx, nil, WatchOptions{}); err != nil {
