@@ -53,7 +53,7 @@ func TestKustomizationNamesEveryManifest(t *testing.T) {
 	}
 }
 
-func TestConfigurationIsTakenWithoutAWarning(t *testing.T) {
+func TestConfigurationHasNoWarnings(t *testing.T) {
 	m := read(t)
 	for _, c := range containers(m.daemonSet) {
 		t.Run(c.Name, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestKubeconfigUsesThePodToken(t *testing.T) {
 	}
 }
 
-func TestProxyHasTheCapabilityNetAdminAlone(t *testing.T) {
+func TestProxyHasOnlyNetAdmin(t *testing.T) {
 	pod := read(t).daemonSet.Spec.Template.Spec
 	no, yes, root := false, true, int64(0)
 	want := &corev1.SecurityContext{
@@ -113,7 +113,7 @@ func TestProxyHasTheCapabilityNetAdminAlone(t *testing.T) {
 	}
 }
 
-func TestProbesAskWhereTheProxyAnswers(t *testing.T) {
+func TestProbesMatchTheServers(t *testing.T) {
 	m := read(t)
 	c := m.daemonSet.Spec.Template.Spec.Containers[0]
 	flags := parse(t, c.Command)
@@ -131,7 +131,7 @@ func TestProbesAskWhereTheProxyAnswers(t *testing.T) {
 	}
 }
 
-func TestPodsAreSelectedAndMayReadTheCluster(t *testing.T) {
+func TestPodsHavePermissions(t *testing.T) {
 	m := read(t)
 	spec := m.daemonSet.Spec
 	if diff := cmp.Diff(spec.Selector.MatchLabels, spec.Template.Labels); diff != "" {
@@ -219,9 +219,9 @@ func TestOnlyDefaultImageHasIPTables(t *testing.T) {
 	}
 }
 
-// TestWhatKubeadmSetUpIsTaken is about replacing nothing but the image of the
+// TestKubeadmConfigIsAccepted is about replacing nothing but the image of the
 // DaemonSet that kubeadm makes.
-func TestWhatKubeadmSetUpIsTaken(t *testing.T) {
+func TestKubeadmConfigIsAccepted(t *testing.T) {
 	flags := parse(t, []string{"/usr/local/bin/kube-proxy",
 		"--config=/var/lib/kube-proxy/config.conf", "--hostname-override=$(NODE_NAME)"})
 	data, err := os.ReadFile(filepath.Join("testdata", "kubeadm-config.conf"))

@@ -111,7 +111,7 @@ type rules struct {
 	} `json:"groups"`
 }
 
-func TestAlertsAreSoundAndNameWhatIsExported(t *testing.T) {
+func TestAlertsUseExportedMetrics(t *testing.T) {
 	text, err := os.ReadFile("alerts.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +186,7 @@ func readDashboard(t *testing.T) dashboard {
 	return d
 }
 
-func TestTheDashboardNamesWhatIsExported(t *testing.T) {
+func TestDashboardUsesExportedMetrics(t *testing.T) {
 	d, all := readDashboard(t), exported(t)
 	variables := []string{"$__rate_interval"}
 	for _, v := range d.Templating.List {
@@ -217,7 +217,7 @@ func TestTheDashboardNamesWhatIsExported(t *testing.T) {
 	}
 }
 
-func TestThePanelsOfTheDashboardDoNotOverlap(t *testing.T) {
+func TestDashboardPanelsDoNotOverlap(t *testing.T) {
 	d := readDashboard(t)
 	if d.Title == "" || d.UID == "" || len(d.Panels) == 0 {
 		t.Fatalf("title %q, uid %q, %d panels", d.Title, d.UID, len(d.Panels))

@@ -16,7 +16,7 @@ const soon = 35 * time.Second
 // Packets to and from the API server vanish without an error, as when a router
 // fails. The proxy notices, and gets changes soon after the path is back; also if
 // something in between answers for a server that does not.
-func TestNewsComeSoonAfterABlackHole(t *testing.T) {
+func TestBlackHoleIsNoticedSoon(t *testing.T) {
 	s := start(t)
 	web := s.create("web", "pod1")
 	s.expect("before", answered(clusterFlows(web), "pod1"))

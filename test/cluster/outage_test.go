@@ -56,7 +56,7 @@ func TestTrafficSurvivesAPIServerRestart(t *testing.T) {
 }
 
 // The proxy misses changes that can no longer be sent one by one.
-func TestWatchThatIsTooOldIsTakenUpAgain(t *testing.T) {
+func TestExpiredWatchIsResumed(t *testing.T) {
 	s := start(t)
 	web, shop := s.create("web", "pod1"), s.create("shop", "pod1")
 	s.expect("before", answered(clusterFlows(web), "pod1"), answered(clusterFlows(shop), "pod1"))

@@ -157,7 +157,7 @@ func linesOf(listing string) []string {
 
 // The rules can be printed without privileges, and are those that the proxy makes.
 // Problems of a manifest are reported too.
-func TestAnybodyCanRenderTheRules(t *testing.T) {
+func TestRenderNeedsNoPrivileges(t *testing.T) {
 	l := lab.Start(t)
 	asNobody, manifests := unprivileged(t)
 	write(t, manifests, "node.yaml", nodeManifest, 0)

@@ -64,7 +64,7 @@ func startWithRules(t *testing.T) *Lab {
 	return l
 }
 
-func TestProbesTellWhatHappened(t *testing.T) {
+func TestProbeOutcomes(t *testing.T) {
 	t.Parallel()
 	l := startWithRules(t)
 	tests := []struct {

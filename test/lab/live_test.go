@@ -170,7 +170,7 @@ func configz(t *testing.T, l *lab.Lab) string {
 
 // A kernel that looks too old for nftables mode is refused, unless the check is
 // disabled as upstream allows.
-func TestAKernelThatLooksTooOld(t *testing.T) {
+func TestKernelLooksTooOld(t *testing.T) {
 	binary, err := lab.Binary()
 	if err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ var (
 
 // Whatever objects there are, the kernel treats real packets as the oracle says,
 // which implements the semantics without sharing code with plan.
-func TestPacketsFareAsTheOracleSays(t *testing.T) {
+func TestPacketsMatchTheOracle(t *testing.T) {
 	t.Logf("seed %d (repeat with -seed)", *seed)
 	inEachMode(t, func(t *testing.T, mode string) {
 		t.Parallel()

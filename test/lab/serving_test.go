@@ -73,7 +73,7 @@ func TestNodeWithoutIPv6(t *testing.T) {
 	})
 }
 
-func TestThePageIsOnLoopbackOnly(t *testing.T) {
+func TestPageIsOnLoopbackOnly(t *testing.T) {
 	const nodeAddress = "192.0.2.10"
 	tests := []struct {
 		name  string

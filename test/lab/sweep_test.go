@@ -14,7 +14,7 @@ func leftoversOf(l *Lab) []string {
 	return names
 }
 
-func TestSweepRemovesWhatDeadProcessesLeft(t *testing.T) {
+func TestSweepRemovesDeadLabs(t *testing.T) {
 	child := exec.Command("true")
 	if err := child.Run(); err != nil {
 		t.Fatal(err)

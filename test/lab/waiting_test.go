@@ -15,7 +15,7 @@ import (
 // 503 with the reason, the kubelet 200, because a restart would not help, and the
 // commands print it. The other one may be a visible process, or in another
 // container.
-func TestAProxyThatWaitsForAnotherSaysSo(t *testing.T) {
+func TestWaitingProxyIsReported(t *testing.T) {
 	binary, err := lab.Binary()
 	if err != nil {
 		t.Fatal(err)

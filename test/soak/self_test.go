@@ -67,7 +67,7 @@ const listed = `table ip NAME { # handle 1
 }
 `
 
-func TestListingsAreComparedByWhatDecides(t *testing.T) {
+func TestListingsAreNormalized(t *testing.T) {
 	list := func(name, count, index, policy string) []string {
 		text := strings.NewReplacer("NAME", name, "COUNT", count, "INDEX", index, "POLICY", policy).Replace(listed)
 		return parseTable("ip", name, text).normal()

@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 
 // Whatever happens to the proxy, connections are lost only where the test broke the
 // rules, and the rules are repaired soon.
-func TestAdversity(t *testing.T) {
+func TestDisruptions(t *testing.T) {
 	t.Logf("seed %d (repeat with -seed)", *seed)
 	s := newSoak(t)
 	s.begin()

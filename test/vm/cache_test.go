@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestEntryIsMadeOnceByManyAtATime(t *testing.T) {
+func TestEntryIsMadeOnceConcurrently(t *testing.T) {
 	t.Setenv(CacheVariable, t.TempDir())
 	var made atomic.Int32
 	var visitors sync.WaitGroup

@@ -171,7 +171,7 @@ func cell(service string, column int) string {
 	return fmt.Sprintf(`document.getElementById("row-%s")?.cells[%d].innerText`, service, column)
 }
 
-func TestThePageShowsARealProxyAtWork(t *testing.T) {
+func TestPageShowsARealProxyAtWork(t *testing.T) {
 	s := newSite(t)
 	s.busy()
 	b := browser.Start(t)
@@ -206,7 +206,7 @@ func (s *site) scale(endpoint string) {
 	s.settle(mark)
 }
 
-func TestThePageCanBeSwitchedOff(t *testing.T) {
+func TestPageCanBeDisabled(t *testing.T) {
 	s := newSite(t, "--page=false")
 	s.wantStatus(map[string]int{"/": 404, "/service?namespace=shop&name=cart": 404, "/page/page.css": 404, "/proxyMode": 200})
 }

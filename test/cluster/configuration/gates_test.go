@@ -19,7 +19,7 @@ const (
 	regenerate  = "cd test/cluster && go run -tags upstream ./upstream write ../../internal/config"
 )
 
-func TestTheListOfFeatureGatesIsUpstreams(t *testing.T) {
+func TestFeatureGatesMatchUpstream(t *testing.T) {
 	binaries, err := apiserver.Build(t.Context(), func(string) {})
 	if err != nil {
 		t.Fatal(err)
