@@ -69,7 +69,7 @@ func allFields(section reflect.Type, prefix string) (paths []string) {
 		case f.Name == "TypeMeta":
 		case f.Anonymous:
 			paths = append(paths, allFields(f.Type, prefix)...)
-		case strings.HasSuffix(f.Type.Name(), "Configuration"), strings.HasSuffix(f.Type.Name(), "Options"):
+		case f.Type.Kind() == reflect.Struct && (strings.HasSuffix(f.Type.Name(), "Configuration") || strings.HasSuffix(f.Type.Name(), "Options")):
 			paths = append(paths, allFields(f.Type, prefix+name+".")...)
 		default:
 			paths = append(paths, prefix+name)
