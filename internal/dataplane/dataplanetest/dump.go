@@ -8,24 +8,21 @@ import (
 	"sluice/internal/plan"
 )
 
-// dumps are commands that show what modes keep in the kernel. A mode whose mechanism
-// they do not show adds its own.
-var dumps = []string{
-	"nft list ruleset",
-	"iptables-nft-save", "ip6tables-nft-save",
-	"iptables-legacy-save", "ip6tables-legacy-save",
-}
+// dumpScript shows what modes keep in the kernel. A mode whose mechanism it does not
+// show adds its own command.
+const dumpScript = `nft list ruleset
+for variant in nft legacy; do
+	iptables-$variant-save
+	ip6tables-$variant-save
+done`
 
 // dump lists what is in the kernel, without the comments, which have the time.
 func (n *node) dump() string {
 	n.t.Helper()
 	var b strings.Builder
-	for _, command := range dumps {
-		args := strings.Fields(command)
-		for line := range strings.Lines(n.ns.Run(n.t, "", args[0], args[1:]...)) {
-			if !strings.HasPrefix(line, "#") {
-				b.WriteString(line)
-			}
+	for line := range strings.Lines(n.ns.Run(n.t, "", "sh", "-ec", dumpScript)) {
+		if !strings.HasPrefix(line, "#") {
+			b.WriteString(line)
 		}
 	}
 	return b.String()
