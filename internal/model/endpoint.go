@@ -14,6 +14,9 @@ type Slice struct {
 	Family    Family
 	Ports     []SlicePort
 	Endpoints []Endpoint
+	// Weight is that of each endpoint, nil if none was given. Endpoints of
+	// weight 0 get no new connections.
+	Weight *uint16
 	// Trigger is the time of the change in the cluster that the slice was last
 	// written for; zero if unknown.
 	Trigger  time.Time

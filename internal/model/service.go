@@ -109,6 +109,7 @@ type Service struct {
 	InternalPolicy TrafficPolicy
 	ExternalPolicy TrafficPolicy
 
+	Algorithm Algorithm
 	// Affinity is the session affinity timeout in seconds, 0 for none.
 	Affinity uint32
 

@@ -11,9 +11,11 @@ import (
 type endpoint struct {
 	model.Endpoint
 	addrPort netip.AddrPort
+	weight   uint16
 }
 
 func (e endpoint) usable() bool  { return e.Conditions.Has(model.Ready) }
+func (e endpoint) active() bool  { return e.weight > 0 }
 func (e endpoint) leaving() bool { return e.Conditions.Has(model.Serving | model.Terminating) }
 
 // endpointsOf returns the endpoints of a service port in one family that could
@@ -21,9 +23,24 @@ func (e endpoint) leaving() bool { return e.Conditions.Has(model.Serving | model
 //
 // The slice must be of that Service and family, and have a port of the same
 // name and protocol. Of duplicates the one with the better conditions counts:
-// ready before serving and terminating. In case of a tie, the slice that is
-// first by name wins.
+// ready before serving and terminating. In case of a tie, the greatest weight
+// counts, and then the slice that is first by name.
+//
+// Endpoints of weight 0 do not count, unless it is 0 for all of the best ones.
 func (w World) endpointsOf(s *model.Service, port model.ServicePort, f model.Family) []endpoint {
+	all := w.weighedEndpointsOf(s, port, f)
+	best := only(all, endpoint.usable)
+	if len(best) == 0 {
+		best = all
+	}
+	if len(only(best, endpoint.active)) == 0 {
+		return all
+	}
+	return only(all, endpoint.active)
+}
+
+// weighedEndpointsOf returns the endpoints whatever their weights are.
+func (w World) weighedEndpointsOf(s *model.Service, port model.ServicePort, f model.Family) []endpoint {
 	var found []endpoint
 	for _, slice := range slices.SortedFunc(slices.Values(w.Slices), bySliceName) {
 		if slice.ServiceName() != s.Name || slice.Family != f {
@@ -35,7 +52,11 @@ func (w World) endpointsOf(s *model.Service, port model.ServicePort, f model.Fam
 			}
 			for _, e := range slice.Endpoints {
 				if acceptable(e.Addr, f) {
-					found = append(found, endpoint{e, netip.AddrPortFrom(e.Addr, slicePort.Port)})
+					weight := uint16(model.DefaultWeight)
+					if slice.Weight != nil {
+						weight = *slice.Weight
+					}
+					found = append(found, endpoint{e, netip.AddrPortFrom(e.Addr, slicePort.Port), weight})
 				}
 			}
 		}
@@ -45,7 +66,10 @@ func (w World) endpointsOf(s *model.Service, port model.ServicePort, f model.Fam
 		if c := a.addrPort.Compare(b.addrPort); c != 0 {
 			return c
 		}
-		return badness(a) - badness(b)
+		if c := badness(a) - badness(b); c != 0 {
+			return c
+		}
+		return int(b.weight) - int(a.weight)
 	})
 	found = slices.CompactFunc(found, func(a, b endpoint) bool { return a.addrPort == b.addrPort })
 	return slices.DeleteFunc(found, func(e endpoint) bool { return !e.usable() && !e.leaving() })
@@ -129,7 +153,7 @@ func only(list []endpoint, wanted func(endpoint) bool) []endpoint {
 
 // KeepsFlows reports whether an endpoint that once got the packet keeps its
 // flow: a slice of the Service says that it serves, or new flows of any client
-// may go to it.
+// may go to it, or it is ready and only its weight of 0 prevents that.
 func KeepsFlows(w World, p Packet, at netip.AddrPort) bool {
 	f, ok := w.frontendOf(p)
 	if !ok {
@@ -142,12 +166,17 @@ func KeepsFlows(w World, p Packet, at netip.AddrPort) bool {
 		}
 	}
 	everywhere := w.endpointsOf(f.service, f.port, family)
+	same := func(e endpoint) bool { return e.addrPort == at }
+	drained := only(w.weighedEndpointsOf(f.service, f.port, family), func(e endpoint) bool { return same(e) && e.usable() })
+	if len(drained) > 0 && !slices.ContainsFunc(everywhere, same) {
+		return true
+	}
 	for _, who := range []client{outside, pod} {
 		pool := w.clusterPool(everywhere)
 		if f.usesLocalPool(who) {
 			pool = w.localPool(everywhere)
 		}
-		if slices.ContainsFunc(pool, func(e endpoint) bool { return e.addrPort == at }) {
+		if slices.ContainsFunc(pool, same) {
 			return true
 		}
 	}

@@ -42,6 +42,9 @@ type Config struct {
 	// DropInvalid drops packets that connection tracking considers invalid.
 	DropInvalid bool
 
+	// Algorithms are those that the mode can do.
+	Algorithms model.Algorithms
+
 	// NoExternalIPs disables the externalIPs of Services.
 	NoExternalIPs bool
 	// FrontendsOnly leaves alone packets that are addressed to no frontend: to

@@ -185,6 +185,8 @@ type Route struct {
 	Empty Refusal
 	// Local says that a traffic policy admits endpoints on this node only.
 	Local bool
+	// Algorithm is how an endpoint is chosen for a new connection.
+	Algorithm model.Algorithm
 }
 
 // Contains reports whether an endpoint is in the pool.
@@ -205,6 +207,9 @@ func (r *Route) Verdict() Verdict {
 type Endpoint struct {
 	netip.AddrPort
 	Local bool // runs on this node
+	// Weight is the endpoint's share of new connections, in relation to others
+	// of the pool; 0 if all have the same.
+	Weight uint16
 }
 
 // Masquerade says which connections get the node's address as their source. A

@@ -21,6 +21,7 @@ type environment struct {
 	noExternalIPs          bool
 	frontendsOnly          bool
 	noIPv6                 bool
+	algorithms             model.Algorithms
 }
 
 func newEnvironment(cfg *Config, state *model.State, settings *Settings) environment {
@@ -33,6 +34,7 @@ func newEnvironment(cfg *Config, state *model.State, settings *Settings) environ
 		noExternalIPs: cfg.NoExternalIPs,
 		frontendsOnly: cfg.FrontendsOnly,
 		noIPv6:        cfg.NoIPv6,
+		algorithms:    cfg.Algorithms,
 	}
 	if node := state.Node(); node != nil {
 		env.zone = node.Zone
@@ -55,6 +57,7 @@ func (env *environment) concerns(svc *model.Service, other *environment) bool {
 		env.noExternalIPs != other.noExternalIPs ||
 		env.frontendsOnly != other.frontendsOnly ||
 		env.noIPv6 != other.noIPv6 ||
+		env.algorithms != other.algorithms ||
 		svc.Filtered && !slices.Equal(env.nodeIPs, other.nodeIPs)
 }
 

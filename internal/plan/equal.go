@@ -20,7 +20,7 @@ func (r *Route) same(o *Route) bool {
 	if r == nil || o == nil {
 		return r == o
 	}
-	return r.Empty == o.Empty && r.Local == o.Local && slices.Equal(r.Endpoints, o.Endpoints)
+	return r.Empty == o.Empty && r.Local == o.Local && r.Algorithm == o.Algorithm && slices.Equal(r.Endpoints, o.Endpoints)
 }
 
 func (s *Settings) same(o *Settings) bool {

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"math"
 	"slices"
 
 	"sluice/internal/model"
@@ -165,7 +166,7 @@ func (d *draft) decideEndpoint(slice, endpoint int, port uint16, s *selection) E
 	}
 	// Of duplicates one is left. It sorts directly after the best possible one.
 	first := candidateAt(e.Addr, port)
-	first.usable, first.fallback, first.slice = true, true, -1
+	first.usable, first.fallback, first.weight, first.slice = true, true, math.MaxUint16, -1
 	i, _ := slices.BinarySearchFunc(d.work.found, first, candidate.compare)
 	c := &d.work.found[i]
 	if int(c.slice) != slice || int(c.endpoint) != endpoint {

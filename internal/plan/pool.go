@@ -32,6 +32,7 @@ type candidate struct {
 	fallback  bool // serving and terminating: used if no endpoint is usable
 	serving   bool // according to some slice
 	local     bool
+	weight    uint16
 	slice     int32
 	endpoint  int32
 }
@@ -41,15 +42,19 @@ type candidate struct {
 type candidates struct {
 	slices []*model.Slice
 	found  []candidate
+	// weighted says that a slice has a weight, and unweighable that it was 0 for
+	// all endpoints that could be used: weights do not count then.
+	weighted, unweighable bool
 }
 
 // gather finds the candidates in the slices of a Service.
 func (cs *candidates) gather(env *environment, all []*model.Slice, port *model.ServicePort, f model.Family) {
-	cs.slices, cs.found = all, cs.found[:0]
+	cs.slices, cs.found, cs.weighted, cs.unweighable = all, cs.found[:0], false, false
 	for i, s := range all {
 		if s.Family != f {
 			continue
 		}
+		cs.weighted = cs.weighted || s.Weight != nil
 		for j := range s.Ports {
 			if serves(&s.Ports[j], port) {
 				cs.add(env, i, s.Ports[j].Port)
@@ -58,6 +63,9 @@ func (cs *candidates) gather(env *environment, all []*model.Slice, port *model.S
 	}
 	slices.SortFunc(cs.found, candidate.compare)
 	cs.mergeDuplicates()
+	if cs.weighted {
+		cs.drain()
+	}
 }
 
 // mergeDuplicates keeps the first of each endpoint. It is serving if one of
@@ -81,6 +89,10 @@ func serves(p *model.SlicePort, port *model.ServicePort) bool {
 
 func (cs *candidates) add(env *environment, slice int, port uint16) {
 	s := cs.slices[slice]
+	weight := uint16(model.DefaultWeight)
+	if s.Weight != nil {
+		weight = *s.Weight
+	}
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		serving := e.Conditions.Has(model.Serving)
@@ -89,7 +101,7 @@ func (cs *candidates) add(env *environment, slice int, port uint16) {
 		}
 		c := candidateAt(e.Addr, port)
 		c.usable, c.fallback, c.serving, c.local = usable(e), servingTerminating(e), serving, env.local(e)
-		c.slice, c.endpoint = int32(slice), int32(i)
+		c.weight, c.slice, c.endpoint = weight, int32(slice), int32(i)
 		cs.found = append(cs.found, c)
 	}
 }
@@ -131,7 +143,8 @@ func (c candidate) sameEndpoint(o candidate) bool {
 }
 
 // compare orders by address and port. Of duplicates, a usable one comes first,
-// then one that is serving and terminating, then the one found first.
+// then one that is serving and terminating, then the one with the greatest
+// weight, then the one found first.
 func (c candidate) compare(o candidate) int {
 	switch {
 	case c.high != o.high:
@@ -142,8 +155,10 @@ func (c candidate) compare(o candidate) int {
 		return cmp.Compare(c.port, o.port)
 	case c.usable != o.usable:
 		return trueFirst(c.usable)
-	case c.fallback != o.fallback:
+	case !c.usable && c.fallback != o.fallback:
 		return trueFirst(c.fallback)
+	case c.weight != o.weight:
+		return cmp.Compare(o.weight, c.weight)
 	case c.slice != o.slice:
 		return cmp.Compare(c.slice, o.slice)
 	}
@@ -170,12 +185,12 @@ func (cs *candidates) pools(env *environment, svc *model.Service) pools {
 	s := cs.selection(env, withLocal)
 	inCluster := func(c *candidate) bool { return s.cluster(c) == InPool }
 	inLocal := func(c *candidate) bool { return s.local(c) == InPool }
-	out.cluster.Endpoints = cs.endpoints(inCluster)
+	out.cluster.Endpoints = cs.pool(inCluster)
 	out.besideCluster = cs.endpoints(func(c *candidate) bool { return c.serving && !inCluster(c) })
 	if !withLocal {
 		return out
 	}
-	out.local = &Route{Endpoints: cs.endpoints(inLocal), Local: true}
+	out.local = &Route{Endpoints: cs.pool(inLocal), Local: true}
 	out.localUsable = s.localUsable
 	if internalLocal {
 		out.besideLocal = cs.endpoints(func(c *candidate) bool { return c.serving && !inLocal(c) })
@@ -203,7 +218,7 @@ func (cs *candidates) endpoints(wanted func(*candidate) bool) []Endpoint {
 	out := make([]Endpoint, 0, n)
 	for i := range cs.found {
 		if c := &cs.found[i]; wanted(c) {
-			out = append(out, Endpoint{netip.AddrPortFrom(cs.of(c).Addr, c.port), c.local})
+			out = append(out, Endpoint{AddrPort: netip.AddrPortFrom(cs.of(c).Addr, c.port), Local: c.local})
 		}
 	}
 	return out

@@ -13,6 +13,7 @@ const (
 	NotServing             // it is terminating and no longer serves
 	Duplicate              // another slice, or another entry of this one, has it as well
 	Terminating            // it serves but is terminating, and others are ready
+	Drained                // its weight is 0
 	HintedElsewhere        // its hints name other nodes or zones
 	NotHere                // it is not on this node, and the pool is local
 )
@@ -20,7 +21,7 @@ const (
 // String returns a stable identifier, for JSON.
 func (r Reason) String() string {
 	return [...]string{"in-pool", "other-family", "no-such-port", "bad-address", "not-ready", "not-serving",
-		"duplicate", "terminating", "hinted-elsewhere", "not-here"}[r]
+		"duplicate", "terminating", "drained", "hinted-elsewhere", "not-here"}[r]
 }
 
 // Origin is how a pool was selected.

@@ -45,6 +45,8 @@ func (cs *candidates) any(is func(*candidate) bool) bool {
 // to this pool only.
 func (s *selection) cluster(c *candidate) Reason {
 	switch {
+	case s.drained(c):
+		return Drained
 	case !c.usable && !c.fallback:
 		return NotReady
 	case !s.usable:
@@ -60,6 +62,8 @@ func (s *selection) cluster(c *candidate) Reason {
 // local returns why a candidate is not in the local pool.
 func (s *selection) local(c *candidate) Reason {
 	switch {
+	case s.drained(c):
+		return Drained
 	case !c.usable && !c.fallback:
 		return NotReady
 	case !c.local:

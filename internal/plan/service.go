@@ -45,6 +45,7 @@ func planService(env *environment, svc *model.Service, all []*model.Slice, work 
 		addresses:   work.addresses[:0],
 	}
 	d.collectAddresses()
+	d.chooseAlgorithm()
 	for _, f := range model.Families {
 		if !d.hasFamily(f) {
 			continue
@@ -76,6 +77,7 @@ type draft struct {
 	work    *candidates
 
 	addresses []address
+	algorithm model.Algorithm
 	healthy   []netip.Addr // usable local endpoints, with repetitions
 	problems  []model.Problem
 }
@@ -151,6 +153,7 @@ func (d *draft) planPort(port *model.ServicePort, f model.Family) {
 	svc := d.service
 	d.work.gather(d.env, d.slices, port, f)
 	pools := d.work.pools(d.env, svc)
+	d.balance(port, &pools)
 	if pools.localUsable && svc.HealthCheckNodePort != 0 {
 		for _, e := range pools.local.Endpoints {
 			d.healthy = append(d.healthy, e.Addr())

@@ -101,6 +101,7 @@ func (r Reason) Text() string {
 		NotServing:      "terminating and no longer serving",
 		Duplicate:       "listed more than once, counted once",
 		Terminating:     "terminating while others are ready",
+		Drained:         "of weight 0",
 		HintedElsewhere: "hinted to other nodes or zones",
 		NotHere:         "not on this node",
 	}[r]

@@ -7,7 +7,7 @@
 //
 // Guarantees:
 //
-//   - Every endpoint of the pool is equally likely. With affinity a client address
+//   - The algorithm and the weights of the route choose the endpoint. With affinity a client address
 //     keeps its endpoint until the timeout, or until the endpoint leaves the pool.
 //     Affinity is lost when the process ends.
 //   - If connecting to an endpoint fails, others are tried. An established TCP

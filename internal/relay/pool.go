@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
@@ -20,11 +21,13 @@ const MaxAffinityEntries = 10_000
 type pool struct {
 	clock clock.PassiveClock
 
-	mu        sync.Mutex      // never held across I/O
-	endpoints []plan.Endpoint // sorted
-	serves    func(netip.AddrPort) bool
-	affinity  time.Duration // 0 for none
-	clients   map[netip.Addr]affinityEntry
+	mu       sync.Mutex // never held across I/O
+	route    plan.Route
+	slots    []netip.AddrPort // of route
+	turn     int              // of round robin
+	serves   func(netip.AddrPort) bool
+	affinity time.Duration // 0 for none
+	clients  map[netip.Addr]affinityEntry
 }
 
 // affinityEntry is the endpoint of a client.
@@ -37,14 +40,14 @@ func newPool(c clock.PassiveClock) pool {
 	return pool{clock: c, clients: map[netip.Addr]affinityEntry{}}
 }
 
-// set replaces the endpoints, and the function that reports whether an endpoint
+// set replaces the route, and the function that reports whether an endpoint
 // keeps its connections. Removed endpoints are no longer chosen from now on.
-func (p *pool) set(endpoints []plan.Endpoint, serves func(netip.AddrPort) bool, affinity time.Duration) {
+func (p *pool) set(route plan.Route, serves func(netip.AddrPort) bool, affinity time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.endpoints, p.serves, p.affinity = endpoints, serves, affinity
+	p.route, p.slots, p.serves, p.affinity = route, route.Slots(), serves, affinity
 	for client, l := range p.clients {
-		if affinity == 0 || !contains(endpoints, l.endpoint) {
+		if affinity == 0 || !route.Contains(l.endpoint) {
 			delete(p.clients, client)
 		}
 	}
@@ -58,17 +61,29 @@ func (p *pool) candidates(client netip.Addr) []netip.AddrPort {
 	if l, ok := p.clients[client]; ok && p.clock.Since(l.since) < p.affinity {
 		out = append(out, l.endpoint)
 	}
-	count := len(p.endpoints)
+	count := len(p.slots)
 	if count == 0 {
 		return nil
 	}
-	first := rand.IntN(count)
+	first := p.choose(client)
 	for i := 0; i < count && len(out) < maxTries; i++ {
-		if e := p.endpoints[(first+i)%count].AddrPort; !slices.Contains(out, e) {
+		if e := p.slots[(first+i)%count]; !slices.Contains(out, e) {
 			out = append(out, e)
 		}
 	}
 	return out
+}
+
+// choose returns the slot of a client that has no affinity.
+func (p *pool) choose(client netip.Addr) int {
+	switch p.route.Algorithm {
+	case model.RoundRobin:
+		p.turn++
+		return p.turn % len(p.slots)
+	case model.SourceHash, model.Maglev:
+		return plan.HashClient(client, len(p.slots))
+	}
+	return rand.IntN(len(p.slots))
 }
 
 func (p *pool) keeps(endpoint netip.AddrPort) bool {
@@ -80,7 +95,7 @@ func (p *pool) keeps(endpoint netip.AddrPort) bool {
 func (p *pool) empty() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.endpoints) == 0
+	return len(p.slots) == 0
 }
 
 // chose records that a client has a connection to an endpoint, and reports
@@ -88,7 +103,7 @@ func (p *pool) empty() bool {
 func (p *pool) chose(client netip.Addr, endpoint netip.AddrPort) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !contains(p.endpoints, endpoint) {
+	if !p.route.Contains(endpoint) {
 		return false
 	}
 	if p.affinity == 0 {
@@ -118,9 +133,4 @@ func (p *pool) evictOldest() {
 		}
 	}
 	delete(p.clients, oldest)
-}
-
-func contains(sorted []plan.Endpoint, endpoint netip.AddrPort) bool {
-	route := plan.Route{Endpoints: sorted}
-	return route.Contains(endpoint)
 }

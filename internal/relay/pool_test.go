@@ -36,7 +36,7 @@ func TestAffinityExpires(t *testing.T) {
 	all := endpoints("10.0.0.1", "10.0.0.2", "10.0.0.3")
 	client, other := testkit.Loopback(1), testkit.Loopback(2)
 	p := newPool(clock)
-	p.set(routeTo(all...).Endpoints, none, time.Minute)
+	p.set(routeTo(all...), none, time.Minute)
 	if got := p.favourite(client); got.IsValid() {
 		t.Errorf("a new client only gets %v", got)
 	}
@@ -60,15 +60,15 @@ func TestAffinityExpires(t *testing.T) {
 func TestAffinityForgetsRemovedEndpoint(t *testing.T) {
 	all := endpoints("10.0.0.1", "10.0.0.2", "10.0.0.3")
 	p := newPool(clocktesting.NewFakeClock(time.Now()))
-	p.set(routeTo(all...).Endpoints, none, time.Hour)
+	p.set(routeTo(all...), none, time.Hour)
 	p.chose(testkit.Loopback(1), all[0])
-	p.set(routeTo(all[1], all[2]).Endpoints, none, time.Hour)
-	p.set(routeTo(all...).Endpoints, none, time.Hour)
+	p.set(routeTo(all[1], all[2]), none, time.Hour)
+	p.set(routeTo(all...), none, time.Hour)
 	if got := p.favourite(testkit.Loopback(1)); got.IsValid() {
 		t.Errorf("the client only gets %v, though that left for a while", got)
 	}
 	p.chose(testkit.Loopback(1), all[0])
-	p.set(routeTo(all...).Endpoints, none, 0)
+	p.set(routeTo(all...), none, 0)
 	if got := p.favourite(testkit.Loopback(1)); got.IsValid() {
 		t.Errorf("without affinity the client only gets %v", got)
 	}
@@ -78,7 +78,7 @@ func TestAffinityIsBounded(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	all := endpoints("10.0.0.1", "10.0.0.2")
 	p := newPool(clock)
-	p.set(routeTo(all...).Endpoints, none, time.Hour)
+	p.set(routeTo(all...), none, time.Hour)
 	client := netip.MustParseAddr("127.1.0.0")
 	oldest := client
 	for range MaxAffinityEntries + 1 {
@@ -113,5 +113,39 @@ func TestAffinityHoldsForConnections(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestAlgorithms(t *testing.T) {
+	all := endpoints("10.0.0.1", "10.0.0.2")
+	route := routeTo(all...)
+	route.Endpoints[0].Weight, route.Endpoints[1].Weight = 3, 1
+	p := newPool(clocktesting.NewFakeClock(time.Now()))
+	shares := func(algorithm model.Algorithm) int {
+		route.Algorithm = algorithm
+		p.set(route, none, 0)
+		n := 0
+		for range 400 {
+			if p.candidates(testkit.Loopback(1))[0] == all[0] {
+				n++
+			}
+		}
+		return n
+	}
+	if n := shares(model.Random); n < 240 || n > 360 {
+		t.Errorf("%d of 400 go to the endpoint with three quarters of the weight", n)
+	}
+	if n := shares(model.RoundRobin); n != 300 {
+		t.Errorf("by round robin it is %d of 400, want 300", n)
+	}
+	for _, algorithm := range []model.Algorithm{model.SourceHash, model.Maglev} {
+		shares(algorithm)
+		for i := range byte(20) {
+			client := testkit.Loopback(i + 1)
+			want, _ := route.Endpoint(client)
+			if got := p.favourite(client); got != want {
+				t.Errorf("%s: client %v gets %v, want %v", algorithm, client, got, want)
+			}
+		}
 	}
 }

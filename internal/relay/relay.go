@@ -84,7 +84,7 @@ func New(ctx context.Context, o Options) *Relay {
 // its connections, and the affinity timeout, 0 for none. If it fails, the Relay
 // does not listen, and Set is to be called again.
 func (r *Relay) Set(route plan.Route, serves func(netip.AddrPort) bool, affinity time.Duration) error {
-	r.pool.set(route.Endpoints, serves, affinity)
+	r.pool.set(route, serves, affinity)
 	r.streams.resetWhere(r.gone)
 	if route.Verdict() == plan.Reject {
 		r.Close()

@@ -36,6 +36,7 @@ func Service(svc *v1.Service) (*model.Service, bool) {
 		Ports:          r.servicePorts(svc),
 		InternalPolicy: r.internalPolicy(svc),
 		ExternalPolicy: r.externalPolicy(svc),
+		Algorithm:      r.algorithm(svc.Annotations),
 		Affinity:       r.affinity(svc),
 	}
 	var health uint16

@@ -30,6 +30,7 @@ func Slice(in *discoveryv1.EndpointSlice) (*model.Slice, bool) {
 		Family:    family,
 		Ports:     r.slicePorts(in.Ports),
 		Endpoints: r.endpoints(in.Endpoints, family),
+		Weight:    r.weight(in.Annotations),
 		Trigger:   trigger(in.Annotations),
 	}
 	out.Problems = r.List()

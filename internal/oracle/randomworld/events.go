@@ -52,7 +52,7 @@ func (d drawer) removeService(w oracle.World) []model.Event {
 func (d drawer) changeService(w oracle.World) []model.Event {
 	old := pick(d.Rand, w.Services)
 	s := *old
-	switch d.IntN(9) {
+	switch d.IntN(10) {
 	case 0:
 		s.InternalPolicy = d.policy()
 	case 1:
@@ -71,7 +71,9 @@ func (d drawer) changeService(w oracle.World) []model.Event {
 		s.Ports = slices.Clone(s.Ports)
 		i := d.IntN(len(s.Ports))
 		s.Ports[i].NodePort = d.nodePort(slices.Delete(slices.Clone(s.Ports), i, i+1), s.Ports[i].Protocol)
-	case 8: // the same name again, as another Service
+	case 8:
+		s.Algorithm = d.algorithm()
+	case 9: // the same name again, as another Service
 		if again := d.service(w, s.Name); len(again.ClusterIPs) > 0 {
 			return []model.Event{model.DeleteService{Name: s.Name}, model.SetService{Service: again}}
 		}
@@ -92,7 +94,9 @@ func (d drawer) changeSlices(w oracle.World) []model.Event {
 	}
 	slice := *old
 	slice.Endpoints = slices.Clone(old.Endpoints)
-	switch n := d.IntN(6); {
+	switch n := d.IntN(7); {
+	case n == 6:
+		slice.Weight = d.weight()
 	case n < 1:
 		slice.Ports = d.slicePorts(s, nil)
 	case n < 3 || len(slice.Endpoints) == 0:

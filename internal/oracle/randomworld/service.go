@@ -32,6 +32,7 @@ func (d drawer) service(w oracle.World, name model.Name) *model.Service {
 	s.InternalPolicy = d.policy()
 	s.ExternalPolicy = d.policy()
 	s.Affinity = d.affinity()
+	s.Algorithm = d.algorithm()
 	s.Filtered, s.SourceRanges = d.sourceRanges()
 	return s
 }
@@ -50,6 +51,13 @@ func (d drawer) policy() model.TrafficPolicy {
 
 func (d drawer) affinity() uint32 {
 	return pick(d.Rand, []uint32{0, 0, 0, 60, 10800})
+}
+
+func (d drawer) algorithm() model.Algorithm {
+	if !d.oneIn(3) {
+		return model.Random
+	}
+	return pick(d.Rand, []model.Algorithm{model.RoundRobin, model.SourceHash, model.Maglev, model.LeastConnections})
 }
 
 // clusterIPs returns one or two unused addresses of different families.

@@ -63,6 +63,7 @@ func (d drawer) slice(s *model.Service, f model.Family, number int, others []*mo
 		Service: s.Name.Name,
 		Family:  f,
 		Ports:   d.slicePorts(s, others),
+		Weight:  d.weight(),
 	}
 	for _, p := range some(d.Rand, d.pods(f), 1+d.IntN(4)) {
 		slice.Endpoints = append(slice.Endpoints, d.endpoint(p, others, style))
@@ -132,4 +133,13 @@ func (d drawer) hints(m hintStyle) *model.Hints {
 		h.Nodes = some(d.Rand, []string{d.NodeName, "node-x", "node-y"}, 1+d.IntN(2))
 	}
 	return h
+}
+
+// weight returns the weight of a slice, usually none.
+func (d drawer) weight() *uint16 {
+	if !d.oneIn(4) {
+		return nil
+	}
+	weight := pick(d.Rand, []uint16{0, 0, 1, 3, 50, 100, 65535})
+	return &weight
 }

@@ -1,0 +1,126 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+
+	"sluice/internal/model"
+)
+
+// drain takes endpoints of weight 0 out of what may get new connections, unless
+// there would be none left. They keep their flows.
+func (cs *candidates) drain() {
+	usable := cs.any(func(c *candidate) bool { return c.usable })
+	some := func(c *candidate) bool { return c.weight > 0 && (c.usable || !usable && c.fallback) }
+	if !cs.any(some) {
+		cs.weighted = false
+		cs.unweighable = cs.any(func(c *candidate) bool { return c.usable || c.fallback })
+		return
+	}
+	for i := range cs.found {
+		if c := &cs.found[i]; c.weight == 0 {
+			c.serving = c.serving || c.usable
+			c.usable, c.fallback = false, false
+		}
+	}
+}
+
+// drained reports whether a candidate gets no new connections because its
+// weight is 0.
+func (cs *candidates) drained(c *candidate) bool { return cs.weighted && c.weight == 0 }
+
+// pool returns the wanted candidates as endpoints with weights, unless all have
+// the same.
+func (cs *candidates) pool(wanted func(*candidate) bool) []Endpoint {
+	out := cs.endpoints(wanted)
+	if !cs.weighted {
+		return out
+	}
+	least, most := uint16(math.MaxUint16), uint16(0)
+	at := 0
+	for i := range cs.found {
+		if c := &cs.found[i]; wanted(c) {
+			out[at].Weight = c.weight
+			least, most = min(least, c.weight), max(most, c.weight)
+			at++
+		}
+	}
+	if least == most {
+		for i := range out {
+			out[i].Weight = 0
+		}
+	}
+	return out
+}
+
+// chooseAlgorithm decides on the algorithm of the Service, if it can be used here.
+func (d *draft) chooseAlgorithm() {
+	d.algorithm = d.service.Algorithm
+	if !d.env.algorithms.Has(d.algorithm) {
+		d.useRandom(fmt.Sprintf("%s is not available in the proxy mode of this node", d.algorithm),
+			"choose one of these: "+d.env.algorithms.String()+"; or another proxy mode")
+		return
+	}
+	if d.algorithm != model.Maglev {
+		return
+	}
+	frontends := 0
+	for i := range d.service.Ports {
+		frontends += len(d.addresses)
+		if d.service.Ports[i].NodePort != 0 {
+			frontends += len(model.Families)
+		}
+	}
+	if frontends > MaxMaglevFrontends {
+		d.useRandom(fmt.Sprintf("the Service has %d addresses and ports, and maglev is for at most %d", frontends, MaxMaglevFrontends),
+			"split the Service, or choose source-hash")
+	}
+}
+
+// useRandom reports why the algorithm of the Service is not used.
+func (d *draft) useRandom(reason, remedy string) {
+	d.algorithm = model.Random
+	d.problemOnce(model.Problem{Field: "metadata.annotations", Reason: reason + "; random is used", Remedy: remedy})
+}
+
+// problemOnce adds a problem of the Service, which several of its ports may have.
+func (d *draft) problemOnce(p model.Problem) {
+	p.Object = serviceObject(d.service.Name)
+	for _, known := range d.problems {
+		if known == p {
+			return
+		}
+	}
+	d.problems = append(d.problems, p)
+}
+
+// balance sets the algorithm of the pools of a service port. Whether there are too
+// many endpoints for it must not depend on the node, so all of them count.
+func (d *draft) balance(port *model.ServicePort, pools *pools) {
+	if d.work.unweighable {
+		d.problemOnce(model.Problem{
+			Reason: fmt.Sprintf("all endpoints of port %s have weight 0; weights are ignored", portText(port)),
+			Remedy: "give some of its EndpointSlices a weight above 0",
+		})
+	}
+	algorithm := d.algorithm
+	if n := len(d.work.found); algorithm == model.Maglev && n > MaxMaglevEndpoints {
+		algorithm = model.Random
+		d.problemOnce(model.Problem{
+			Field:  "metadata.annotations",
+			Reason: fmt.Sprintf("port %s has %d endpoints, and maglev is for at most %d; random is used", portText(port), n, MaxMaglevEndpoints),
+			Remedy: "split the Service, or choose source-hash",
+		})
+	}
+	pools.cluster.Algorithm = algorithm
+	if pools.local != nil {
+		pools.local.Algorithm = algorithm
+	}
+}
+
+func portText(port *model.ServicePort) string {
+	if port.Name != "" {
+		return port.Name
+	}
+	return fmt.Sprintf("%d/%s", port.Port, port.Protocol)
+}
