@@ -32,9 +32,9 @@ func (b *bigPool) set(p *pool) {
 		for _, t := range b.trees {
 			switch {
 			case come == nil:
-				t.unset(endpointKey(gone.AddrPort), endpoint{gone.AddrPort})
-			case gone == nil:
-				t.set(endpointKey(come.AddrPort), endpoint{come.AddrPort})
+				t.unset(endpointKey(gone.AddrPort), entryOf(*gone))
+			case gone == nil || entryOf(*gone) != entryOf(*come):
+				t.set(endpointKey(come.AddrPort), entryOf(*come))
 			}
 		}
 	}
@@ -67,21 +67,27 @@ func (c choice) chainName(p prefix) string { return c.partName("", p) }
 
 func (c choice) leaf(text *chainText, entries []*node) {
 	text.own(c.keys...)
-	for i, n := range entries {
-		c.choose(text, c.base(), n.entry.(endpoint), len(entries)-i)
+	left := shareOf(entries)
+	for _, n := range entries {
+		c.choose(text, c.base(), n.entry.(endpoint), left)
+		left -= n.share
 	}
 }
 
 func (c choice) inner(text *chainText, parts []*node) {
 	text.own(c.keys...)
-	left := 0
+	left := shareOf(parts)
 	for _, n := range parts {
-		left += n.count
+		text.add(rule{match: chance(n.share, left), target: leave(c.chainName(n.prefix))})
+		left -= n.share
 	}
-	for _, n := range parts {
-		text.add(rule{match: chance(n.count, left), target: leave(c.chainName(n.prefix))})
-		left -= n.count
+}
+
+func shareOf(nodes []*node) (sum int) {
+	for _, n := range nodes {
+		sum += n.share
 	}
+	return sum
 }
 
 func (c choice) root(text *chainText, entries, parts []*node) {

@@ -23,9 +23,15 @@ type pool struct {
 }
 
 // endpoint is an endpoint as an entry of a tree.
-type endpoint struct{ netip.AddrPort }
+type endpoint struct {
+	netip.AddrPort
+	chances int // of being chosen, in relation to other endpoints
+}
 
-func (endpoint) weight() int { return 1 }
+func entryOf(e plan.Endpoint) endpoint { return endpoint{e.AddrPort, max(1, int(e.Weight))} }
+
+func (endpoint) weight() int  { return 1 }
+func (e endpoint) share() int { return e.chances }
 
 // rules is how many rules the endpoints need.
 func (p *pool) rules() int {
@@ -66,19 +72,23 @@ func (p *pool) lead(text *chainText, base rule) {
 
 // write writes the rules of all endpoints.
 func (p *pool) write(text *chainText, base rule) {
-	if p.affinity > 0 {
-		for _, e := range p.endpoints {
-			p.recall(text, base, endpoint{e.AddrPort})
+	left := 0
+	for _, e := range p.endpoints {
+		if p.affinity > 0 {
+			p.recall(text, base, entryOf(e))
 		}
+		left += entryOf(e).share()
 	}
-	for i, e := range p.endpoints {
-		p.choose(text, base, endpoint{e.AddrPort}, len(p.endpoints)-i)
+	for _, e := range p.endpoints {
+		p.choose(text, base, entryOf(e), left)
+		left -= entryOf(e).share()
 	}
 }
 
-// choose writes the rule that chooses one of so many endpoints.
+// choose writes the rule that chooses an endpoint, among all that have so large a
+// share together.
 func (p *pool) choose(text *chainText, base rule, e endpoint, of int) {
-	base.match += chance(1, of)
+	base.match += chance(e.share(), of)
 	if p.affinity > 0 {
 		base.match += " -m recent --set" + p.clients(e)
 	}
@@ -107,5 +117,5 @@ func (p *pool) partName(what string, part prefix) string {
 }
 
 func samePool(a, b []plan.Endpoint) bool {
-	return slices.EqualFunc(a, b, func(x, y plan.Endpoint) bool { return x.AddrPort == y.AddrPort })
+	return slices.EqualFunc(a, b, func(x, y plan.Endpoint) bool { return entryOf(x) == entryOf(y) })
 }

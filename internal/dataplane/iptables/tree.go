@@ -40,6 +40,10 @@ type entry interface {
 	weight() int
 }
 
+// sharer is an entry that is chosen at random, with a probability in relation to
+// the shares of others. By default they are the same.
+type sharer interface{ share() int }
+
 // stride is how many bits are decided in one chain.
 const stride = 2
 
@@ -49,7 +53,7 @@ type node struct {
 	parts  [2]*node // nil for a single entry
 	entry  entry    // of a single entry
 	weight int
-	count  int
+	share  int
 	dirty  bool
 }
 
@@ -60,7 +64,11 @@ func newTree(kind treeKind, limit int) *tree {
 // set adds an entry, and replaces another one with the key.
 func (t *tree) set(key treeKey, e entry) {
 	t.dirty = true
-	t.root = t.root.with(&node{prefix: key.prefix(8 * len(key)), entry: e, weight: e.weight(), count: 1, dirty: true})
+	n := &node{prefix: key.prefix(8 * len(key)), entry: e, weight: e.weight(), share: 1, dirty: true}
+	if s, ok := e.(sharer); ok {
+		n.share = s.share()
+	}
+	t.root = t.root.with(n)
 }
 
 // unset removes an entry, unless another one has the key by now.
@@ -117,7 +125,7 @@ func (n *node) without(key treeKey) *node {
 
 func (n *node) sum() *node {
 	n.weight = n.parts[0].weight + n.parts[1].weight
-	n.count = n.parts[0].count + n.parts[1].count
+	n.share = n.parts[0].share + n.parts[1].share
 	n.dirty = true
 	return n
 }
