@@ -97,10 +97,14 @@ func (c *changes) endpoints(what string, old, new []plan.Endpoint) {
 }
 
 func endpointText(e plan.Endpoint) string {
-	if e.Local {
-		return e.String() + " (on this node)"
+	text := e.String()
+	if e.Weight != 0 {
+		text += fmt.Sprintf(" (weight %d)", e.Weight)
 	}
-	return e.String()
+	if e.Local {
+		text += " (on this node)"
+	}
+	return text
 }
 
 func (c *changes) prefixes(what string, old, new []netip.Prefix) {
@@ -135,6 +139,7 @@ func frontendChanges(old, new *plan.Frontend) []Change {
 		}
 		c.endpoints("endpoints for clients from outside", before.Endpoints, new.Outside.Endpoints)
 	}
+	c.value("algorithm", old.Route.Algorithm.String(), new.Route.Algorithm.String())
 	c.value("masquerade", old.Masquerade.Text(), new.Masquerade.Text())
 	c.value("session affinity", affinityText(old.Affinity), affinityText(new.Affinity))
 	c.value("admitted", admittedText(old), admittedText(new))

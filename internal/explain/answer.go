@@ -89,6 +89,7 @@ type EndpointAnswer struct {
 	Reason      string `json:"reason"`         // a word
 	Text        string `json:"text,omitempty"` // the reason in words
 	Masqueraded bool   `json:"masqueraded"`
+	Weight      uint16 `json:"weight,omitempty"` // if those of the pool differ
 }
 
 // MasqueradeAnswer is whether endpoints see the node's address.

@@ -77,7 +77,7 @@ func (c *composer) composeFrontend() {
 	c.frontendStep(f)
 	c.filterStep(f)
 	c.poolStep(f)
-	c.affinityStep(f)
+	c.choiceStep(f)
 	c.masqueradeStep()
 	if c.decision.Relayed {
 		c.step("relay", "the proxy itself listens there, and connects to the endpoint")
@@ -207,17 +207,26 @@ func (c *composer) hintNote() string {
 	return fmt.Sprintf("hints do not count: none names this node or its zone (%s)", c.evidence.Zone())
 }
 
-func (c *composer) affinityStep(f *plan.Frontend) {
+func (c *composer) choiceStep(f *plan.Frontend) {
+	if c.decision.Verdict != plan.Forward {
+		return
+	}
 	remembered, found := c.remembered()
+	route := c.decision.Route
+	how := route.Choice()
+	if at, ok := route.Endpoint(c.packet.Source); ok {
+		how = fmt.Sprintf("%s, by the client's address (%s)", at, route.Algorithm)
+	} else if route.ByClient() {
+		how += "; ask with --from and an IP to know which"
+	}
 	switch {
-	case c.decision.Verdict != plan.Forward:
 	case f.Affinity == 0:
-		c.step("choice", "any of them, evenly, for each new connection")
+		c.step("choice", "%s, for each new connection", how)
 	case found:
 		c.step("choice", "%s, which the kernel remembers for this client for another %s (session affinity)",
 			remembered.Endpoint, printable.Duration(remembered.Expires))
 	default:
-		c.step("choice", "any of them, and then the same for this client for %s (session affinity)", printable.Duration(time.Duration(f.Affinity)*time.Second))
+		c.step("choice", "%s, and then the same for this client for %s (session affinity)", how, printable.Duration(time.Duration(f.Affinity)*time.Second))
 	}
 }
 
@@ -292,8 +301,19 @@ func (c *composer) endpoint(f *plan.EndpointDecision) EndpointAnswer {
 	}
 	if e.In && c.decision.Verdict == plan.Forward {
 		e.Masqueraded, _ = c.decision.Masquerade(f.Endpoint.Addr)
+		e.Weight = c.weight(netip.AddrPortFrom(f.Endpoint.Addr, f.Port))
 	}
 	return e
+}
+
+// weight returns the weight of an endpoint of the pool, 0 if all have the same.
+func (c *composer) weight(at netip.AddrPort) uint16 {
+	for _, e := range c.decision.Route.Endpoints {
+		if e.AddrPort == at {
+			return e.Weight
+		}
+	}
+	return 0
 }
 
 // summary describes what happens in a few words.
@@ -311,6 +331,9 @@ func (c *composer) summary() string {
 		return "would reach an endpoint, but the kernel is not programmed so"
 	case len(c.decision.Route.Endpoints) == 1:
 		return "reaches the only endpoint"
+	}
+	if at, ok := c.decision.Route.Endpoint(c.packet.Source); ok && c.decision.Frontend.Affinity == 0 {
+		return fmt.Sprintf("reaches %s of %s", at, printable.Count(len(c.decision.Route.Endpoints), "endpoint"))
 	}
 	return "reaches one of " + printable.Count(len(c.decision.Route.Endpoints), "endpoint")
 }

@@ -107,6 +107,8 @@ func (c *composer) leftOut(why plan.Reason, n int) {
 		c.problem(why.String(), "give the endpoints addresses that other nodes can reach", "%s", text)
 	case plan.NotReady, plan.NotServing:
 		c.problem(why.String(), pods, "%s", text)
+	case plan.Drained:
+		c.problem(why.String(), "give the EndpointSlice a weight above 0, or remove the annotation", "%s", text)
 	}
 }
 

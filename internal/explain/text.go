@@ -145,6 +145,9 @@ func (e *EndpointAnswer) where() string {
 	case e.Node != "":
 		where = "on " + e.Node
 	}
+	if e.Weight != 0 {
+		where += fmt.Sprintf(", weight %d", e.Weight)
+	}
 	if e.Text != "" {
 		where += ": " + e.Text
 	}

@@ -114,10 +114,13 @@ func interleave(endpoints []Endpoint, counts []int) []netip.AddrPort {
 	return slots
 }
 
+// ByClient reports whether a client's endpoint depends on nothing but its address.
+func (r *Route) ByClient() bool { return r.Algorithm == model.SourceHash || r.Algorithm == model.Maglev }
+
 // Endpoint returns the endpoint that a client gets, if that depends on nothing but
 // its address.
 func (r *Route) Endpoint(client netip.Addr) (at netip.AddrPort, ok bool) {
-	if r.Algorithm != model.SourceHash && r.Algorithm != model.Maglev || len(r.Endpoints) == 0 || !client.IsValid() {
+	if !r.ByClient() || len(r.Endpoints) == 0 || !client.IsValid() {
 		return netip.AddrPort{}, false
 	}
 	slots := r.Slots()

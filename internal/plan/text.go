@@ -3,6 +3,8 @@ package plan
 import (
 	"fmt"
 	"strings"
+
+	"sluice/internal/model"
 )
 
 // The Text methods describe values in words, for people: explain, diff, status and
@@ -54,6 +56,21 @@ func (c MasqueradeCause) Text() string {
 		ClientIsEndpoint:      "the client is the endpoint itself",
 		ProxyConnects:         "it is the proxy that connects to the endpoint",
 	}[c]
+}
+
+// Choice describes how one of the endpoints is chosen.
+func (r *Route) Choice() string {
+	by := "evenly"
+	if r.Weighted() {
+		by = "by weight"
+	}
+	switch r.Algorithm {
+	case model.RoundRobin:
+		return "one after the other, " + by + " (round-robin)"
+	case model.SourceHash, model.Maglev:
+		return fmt.Sprintf("one by the client's address, %s (%s)", by, r.Algorithm)
+	}
+	return "any of them, " + by
 }
 
 // Text describes by what pods are recognised.

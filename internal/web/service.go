@@ -104,11 +104,11 @@ func facts(s *service) []tile {
 		{"Internal traffic", s.InternalPolicy.String(), "policy"},
 		{"External traffic", s.ExternalPolicy.String(), "policy"},
 	}
-	affinity := tile{"Affinity", "None", "any endpoint, evenly"}
+	affinity := tile{"Affinity", "None", "for each connection anew"}
 	if s.Affinity > 0 {
 		affinity.Value, affinity.Note = "ClientIP", "for "+duration(time.Duration(s.Affinity)*time.Second)
 	}
-	out = append(out, affinity)
+	out = append(out, s.algorithm(), affinity)
 	if s.Filtered {
 		out = append(out, tile{"Sources", count(len(s.SourceRanges)), "source ranges admitted"})
 	}
@@ -116,6 +116,24 @@ func facts(s *service) []tile {
 		out = append(out, tile{"Health check", fmt.Sprint(s.HealthCheckNodePort), "node port"})
 	}
 	return out
+}
+
+// algorithm returns how endpoints are chosen, which may not be what the Service
+// asks for.
+func (s *service) algorithm() tile {
+	t := tile{"Algorithm", model.Random.String(), "any of them, evenly"}
+	for _, f := range s.sorted() {
+		for _, r := range f.Routes() {
+			if len(r.Endpoints) == 0 {
+				continue
+			}
+			t.Value, t.Note = r.Algorithm.String(), r.Choice()
+			if r.Weighted() {
+				return t
+			}
+		}
+	}
+	return t
 }
 
 func (v *servicePage) listFrontends(s *snapshot, svc *service, now time.Time) {

@@ -28,13 +28,13 @@
 //
 // A port of "service" is there for tcp, udp and sctp unless the step says otherwise. Its fields
 // are nodePort=N, one for each port, externalIPs=NAMES and ingress=NAMES of pairs of
-// addresses, externalTrafficPolicy=Local, internalTrafficPolicy=Local, and
+// addresses, externalTrafficPolicy=Local, internalTrafficPolicy=Local, algorithm=WORD, and
 // endpoints=HOSTS, which does what the step "endpoints" does. Services with other
 // fields, or in which fields matter as they are written, are YAML in the archive.
 //
 // An ENDPOINT is a host of the lab, pod1 or remote2 or node1, with remarks in
 // parentheses: notready, terminating (not ready but serving), notserving,
-// zone=Z and node=N for topology hints. A Node object for node1 in zone a is
+// weight=N, and zone=Z and node=N for topology hints. A Node object for node1 in zone a is
 // there from the beginning, unless the archive has a node1.yaml. While the
 // proxy runs, each of these steps waits until it is in the kernel.
 //
@@ -63,13 +63,14 @@
 // Every host is tried to every target, by tcp, udp and sctp, on v4 and v6,
 // unless the step says otherwise. The verdict is one of
 //
-//	answered [by HOSTS] [evenly | sticky | together] [source HOST] [hairpin HOST]
+//	answered [by HOSTS] [evenly | turns | sticky | together] [source HOST] [hairpin HOST]
 //	refused, dropped          a reset or ICMP error comes back, or nothing does
 //	passed                    the packet left node1 for the world, untouched
 //
 // "by pod1,pod2" means exactly those two over many connections, each of them at
 // times; pod1:8081 asks for the port as well. With "evenly" they share fairly,
-// with "sticky" all connections of one host to one target go to the same of them,
+// with "turns" exactly, one after the other; pod1*3 has three times the share.
+// With "sticky" all connections of one host to one target go to the same of them,
 // and with "together" those to all targets of the line do. "source client" is the
 // source address that they see; "source node1" is its first address, "source
 // node1-spare" its other one; "source self" is the client itself; "hairpin node1" is

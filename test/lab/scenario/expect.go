@@ -22,7 +22,9 @@ type expectation struct {
 	source  []string // any of these may be seen; none for anybody
 	hairpin []string
 	evenly  bool
+	inTurn  bool
 	sticky  bool
+	shares  map[string]int // of those in by, 1 if it is not there
 	// together means sticky to one host whatever the target.
 	together bool
 }
@@ -47,13 +49,18 @@ func parseExpect(p *parser, text string) (action, error) {
 	switch {
 	case e.kind == "":
 		return nil, errors.New("no verdict")
-	case e.kind != lab.Answered && (e.by != nil || e.source != nil || e.hairpin != nil || e.evenly || e.sticky):
+	case e.kind != lab.Answered && (e.by != nil || e.source != nil || e.hairpin != nil || e.balanced() || e.sticky):
 		return nil, fmt.Errorf("no endpoint can be seen when %s", e.kind)
-	case (e.evenly || e.sticky) && len(e.by) < 2:
-		return nil, errors.New("evenly and sticky need several hosts after by")
+	case (e.balanced() || e.sticky) && len(e.by) < 2:
+		return nil, errors.New("evenly, turns and sticky need several hosts after by")
+	case len(e.shares) > 0 && !e.balanced():
+		return nil, errors.New("shares need evenly or turns")
 	}
 	return e, nil
 }
+
+// balanced reports whether the line says how often each host answers.
+func (e *expectation) balanced() bool { return e.evenly || e.inTurn }
 
 // take reads one clause and returns the words that follow.
 func (e *expectation) take(words []string) ([]string, error) {
@@ -61,6 +68,9 @@ func (e *expectation) take(words []string) ([]string, error) {
 	switch word {
 	case "evenly":
 		e.evenly = true
+		return rest, nil
+	case "turns":
+		e.inTurn = true
 		return rest, nil
 	case "sticky", "together":
 		e.sticky, e.together = true, word == "together"
@@ -77,6 +87,9 @@ func (e *expectation) take(words []string) ([]string, error) {
 		return nil, fmt.Errorf("a host must follow %q", word)
 	}
 	*clause = splitList(rest[0])
+	if err := e.takeShares(*clause); err != nil {
+		return nil, err
+	}
 	for _, name := range *clause {
 		host, _, _ := strings.Cut(strings.TrimSuffix(name, spareSuffix), ":")
 		if !knownHost(host) && host != "self" {
@@ -84,6 +97,37 @@ func (e *expectation) take(words []string) ([]string, error) {
 		}
 	}
 	return rest[1:], nil
+}
+
+// takeShares takes shares off names, as in pod1*3.
+func (e *expectation) takeShares(names []string) error {
+	for i, text := range names {
+		name, share, ok := strings.Cut(text, "*")
+		if !ok {
+			continue
+		}
+		n, err := strconv.Atoi(share)
+		if err != nil || n < 1 {
+			return fmt.Errorf("%q is not a share", share)
+		}
+		if e.shares == nil {
+			e.shares = map[string]int{}
+		}
+		names[i], e.shares[name] = name, n
+	}
+	return nil
+}
+
+// share returns how often a host answers in so many tries.
+func (e *expectation) share(name string, tries int) float64 {
+	return float64(tries*max(1, e.shares[name])) / float64(e.allShares())
+}
+
+func (e *expectation) allShares() (sum int) {
+	for _, name := range e.by {
+		sum += max(1, e.shares[name])
+	}
+	return sum
 }
 
 // tries is how many connections show what there is to see, so surely that even
@@ -96,6 +140,8 @@ func (e *expectation) tries() int {
 		return 1
 	case e.evenly:
 		return 300 * len(e.by)
+	case e.inTurn:
+		return 10 * e.allShares()
 	case e.sticky:
 		return 30
 	}
@@ -136,14 +182,15 @@ func (e *expectation) check(ctx context.Context, r *runner) error {
 			}
 		}
 	}
-	var all []lab.Flow
-	for _, f := range single {
-		all = append(all, slices.Repeat([]lab.Flow{f}, e.tries())...)
-	}
-	outcomes := r.lab.Probe(ctx, all)
+	// All flows in turn, so that one cannot hide what it does to another.
+	outcomes := r.lab.Probe(ctx, slices.Repeat(single, e.tries()))
 	var errs []error
 	for i, f := range single {
-		errs = append(errs, e.checkFlow(r, f, outcomes[i*e.tries():][:e.tries()]))
+		var its []lab.Outcome
+		for try := range e.tries() {
+			its = append(its, outcomes[try*len(single)+i])
+		}
+		errs = append(errs, e.checkFlow(r, f, its))
 	}
 	return errors.Join(errs...)
 }
@@ -165,14 +212,16 @@ func (e *expectation) checkFlow(r *runner, f lab.Flow, outcomes []lab.Outcome) e
 	if e.sticky {
 		return e.checkSticky(r, f, counts)
 	}
-	fair := float64(len(outcomes)) / float64(len(e.by))
-	allowed := deviations * math.Sqrt(fair*(1-1/float64(len(e.by))))
 	for _, name := range e.by {
 		if counts[name] == 0 {
 			return fmt.Errorf("%v: never answered by %s but by %v", f, name, counts)
 		}
-		if e.evenly && math.Abs(float64(counts[name])-fair) > allowed {
-			return fmt.Errorf("%v: not evenly answered: by %v", f, counts)
+		fair, allowed := e.share(name, len(outcomes)), 0.5
+		if e.evenly {
+			allowed = deviations * math.Sqrt(fair*(1-fair/float64(len(outcomes))))
+		}
+		if e.balanced() && math.Abs(float64(counts[name])-fair) > allowed {
+			return fmt.Errorf("%v: want %.0f of %d answers by %s, but they are by %v", f, fair, len(outcomes), name, counts)
 		}
 	}
 	return nil

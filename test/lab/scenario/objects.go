@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,6 +37,7 @@ type endpoint struct {
 	host       string
 	conditions discoveryv1.EndpointConditions
 	hints      *discoveryv1.EndpointHints
+	weight     string // of its EndpointSlice, "" for none
 }
 
 // parseEndpoint reads "pod1(terminating,zone=a)".
@@ -57,6 +59,8 @@ func parseEndpoint(text string) (endpoint, error) {
 			e.conditions.Serving = &no
 		case "zone", "node":
 			e.hint(key, value)
+		case "weight":
+			e.weight = value
 		default:
 			return endpoint{}, fmt.Errorf("unknown remark %q on endpoint %s", remark, name)
 		}
@@ -116,8 +120,9 @@ func findService(files map[string]string, name string) (*corev1.Service, error) 
 	return nil, fmt.Errorf("no Service %q is applied", name)
 }
 
-// slices makes the EndpointSlices that the controller would make: one for each
-// family, with the target ports of the Service.
+// makeSlices makes the EndpointSlices that the controller would make, one for each
+// family, with the target ports of the Service. Endpoints with weights are in slices
+// of their own.
 func makeSlices(svc *corev1.Service, endpoints []endpoint, l *lab.Lab) (string, error) {
 	var ports []discoveryv1.EndpointPort
 	for _, p := range svc.Spec.Ports {
@@ -127,36 +132,62 @@ func makeSlices(svc *corev1.Service, endpoints []endpoint, l *lab.Lab) (string, 
 		}
 		ports = append(ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: &target})
 	}
+	weights := []string{""}
+	for _, e := range endpoints {
+		if !slices.Contains(weights, e.weight) {
+			weights = append(weights, e.weight)
+		}
+	}
 	var documents []string
 	for family, kind := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
-		slice := discoveryv1.EndpointSlice{
-			TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: svc.Namespace,
-				Name:      svc.Name + "-" + strings.ToLower(string(kind)),
-				Labels:    map[string]string{discoveryv1.LabelServiceName: svc.Name},
-			},
-			AddressType: kind,
-			Endpoints:   []discoveryv1.Endpoint{},
-			Ports:       ports,
-		}
-		for _, e := range endpoints {
-			host, err := l.Host(e.host)
+		for i, weight := range weights {
+			slice, err := makeSlice(svc, kind, weight, endpoints, family, l)
 			if err != nil {
 				return "", err
 			}
-			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
-				Addresses:  []string{host.Addrs[family].String()},
-				NodeName:   &host.Node,
-				Conditions: e.conditions,
-				Hints:      e.hints,
-			})
+			slice.Ports = ports
+			if i > 0 {
+				slice.Name += fmt.Sprint("-", i)
+			}
+			document, err := yaml.Marshal(slice)
+			if err != nil {
+				return "", errors.Join(errors.New("write EndpointSlice"), err)
+			}
+			documents = append(documents, string(document))
 		}
-		document, err := yaml.Marshal(slice)
-		if err != nil {
-			return "", errors.Join(errors.New("write EndpointSlice"), err)
-		}
-		documents = append(documents, string(document))
 	}
 	return strings.Join(documents, "---\n"), nil
+}
+
+// makeSlice makes the slice with the endpoints of a family and weight.
+func makeSlice(svc *corev1.Service, kind discoveryv1.AddressType, weight string, endpoints []endpoint, family int, l *lab.Lab) (*discoveryv1.EndpointSlice, error) {
+	slice := &discoveryv1.EndpointSlice{
+		TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: svc.Namespace,
+			Name:      svc.Name + "-" + strings.ToLower(string(kind)),
+			Labels:    map[string]string{discoveryv1.LabelServiceName: svc.Name},
+		},
+		AddressType: kind,
+		Endpoints:   []discoveryv1.Endpoint{},
+	}
+	if weight != "" {
+		slice.Annotations = map[string]string{"sluice/weight": weight}
+	}
+	for _, e := range endpoints {
+		if e.weight != weight {
+			continue
+		}
+		host, err := l.Host(e.host)
+		if err != nil {
+			return nil, err
+		}
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+			Addresses:  []string{host.Addrs[family].String()},
+			NodeName:   &host.Node,
+			Conditions: e.conditions,
+			Hints:      e.hints,
+		})
+	}
+	return slice, nil
 }

@@ -23,6 +23,7 @@ type service struct {
 	// externalIPs and ingress are names of pairs of addresses.
 	externalIPs, ingress           []string
 	externalPolicy, internalPolicy string
+	algorithm                      string
 	endpoints                      []endpoint // nil if another step writes them
 }
 
@@ -145,6 +146,9 @@ func (s *service) set(p *parser, field, value string) error {
 			s.internalPolicy = value
 		}
 		return nil
+	case "algorithm":
+		s.algorithm = value
+		return nil
 	case "endpoints":
 		if strings.Contains(value, "(") {
 			return errors.New("endpoints with remarks need a step of their own")
@@ -221,6 +225,9 @@ func (s *service) object(names map[string][2]netip.Addr) *corev1.Service {
 			Ports:                 s.ports,
 		},
 		Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: ingress}},
+	}
+	if s.algorithm != "" {
+		svc.Annotations = map[string]string{"sluice/algorithm": s.algorithm}
 	}
 	if s.internalPolicy != "" {
 		svc.Spec.InternalTrafficPolicy = (*corev1.ServiceInternalTrafficPolicy)(&s.internalPolicy)
