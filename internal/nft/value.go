@@ -77,14 +77,33 @@ var (
 
 // Random is a random number below modulus.
 func Random(modulus int) Value {
-	return Value{fmt.Sprintf("numgen random mod %d", modulus), WordLen, random(uint32(modulus), 0),
+	return Value{fmt.Sprintf("numgen random mod %d", modulus), WordLen, numgen(unix.NFT_NG_RANDOM, uint32(modulus), 0),
 		idInteger, kindNumgen, []uint32{1, uint32(modulus), 0}}
 }
 
 // Constant is a number in a key. nft(8) knows none; a random one among one is the
 // same.
 func Constant(n uint32) Value {
-	return Value{text: fmt.Sprintf("numgen random mod 1 offset %d", n), len: WordLen, load: random(1, n)}
+	return Value{text: fmt.Sprintf("numgen random mod 1 offset %d", n), len: WordLen, load: numgen(unix.NFT_NG_RANDOM, 1, n)}
+}
+
+// Turn is a number below modulus, the next one for each packet. Each rule counts for
+// itself.
+func Turn(modulus int) Value {
+	return Value{text: fmt.Sprintf("numgen inc mod %d", modulus), len: WordLen, load: numgen(unix.NFT_NG_INCREMENTAL, uint32(modulus), 0)}
+}
+
+// Hash is a number below modulus that follows from a value.
+func Hash(of Value, modulus int, seed uint32) Value {
+	text := fmt.Sprintf("jhash %s mod %d seed 0x%x", of.text, modulus, seed)
+	return Value{text: text, len: WordLen, load: func(a attrs, to register) attrs {
+		from := to.after(WordLen)
+		return of.load(a, from).expr("hash", func(a attrs) attrs {
+			a = a.u32(unix.NFTA_HASH_SREG, from.number()).u32(unix.NFTA_HASH_DREG, to.number())
+			a = a.u32(unix.NFTA_HASH_LEN, uint32(of.len)).u32(unix.NFTA_HASH_MODULUS, uint32(modulus))
+			return a.u32(unix.NFTA_HASH_SEED, seed).u32(unix.NFTA_HASH_TYPE, unix.NFT_HASH_JENKINS)
+		})
+	}}
 }
 
 // Direction is a direction of a connection.
@@ -187,12 +206,12 @@ func fib(of uint32) func(attrs, register) attrs {
 	}
 }
 
-// random loads a random number from offset on, below offset plus modulus.
-func random(modulus, offset uint32) func(attrs, register) attrs {
+// numgen loads a number from offset on, below offset plus modulus.
+func numgen(kind, modulus, offset uint32) func(attrs, register) attrs {
 	return func(a attrs, to register) attrs {
 		return a.expr("numgen", func(a attrs) attrs {
 			a = a.u32(unix.NFTA_NG_DREG, to.number()).u32(unix.NFTA_NG_MODULUS, modulus)
-			return a.u32(unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM).u32(unix.NFTA_NG_OFFSET, offset)
+			return a.u32(unix.NFTA_NG_TYPE, kind).u32(unix.NFTA_NG_OFFSET, offset)
 		})
 	}
 }

@@ -1,6 +1,8 @@
 package nftables
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"strings"
 
@@ -16,9 +18,10 @@ import (
 type chain struct {
 	kind kind
 
-	// For balance and entry chains: which maps they use, and how many endpoints the
-	// pool has.
+	// For balance and entry chains: which maps they use, how an endpoint is chosen,
+	// and how many slots the pool has.
 	nodePort, local, sticky bool
+	choice                  choice
 	size                    int
 
 	// For entry chains: what happens before balancing, or before verdict if size is 0.
@@ -30,10 +33,37 @@ type chain struct {
 	lengths prefixLengths
 
 	// For recall and remember chains: the service port, and for how long clients are
-	// remembered. A recall chain is for a pool, local or not, or splits.
+	// remembered. A recall chain is for a pool, local or not, or splits. Chains with
+	// a turn are for one frontend, which is here instead.
 	port     affinityID
 	protocol model.Protocol
 	seconds  uint32
+}
+
+// choice is how a slot is chosen.
+type choice uint8
+
+const (
+	atRandom choice = iota
+	inTurn          // the next one; the chain's rule has the counter
+	byClient        // by the client's address
+)
+
+// choose sets how a slot of a route is chosen.
+func (c *chain) choose(f *plan.Frontend, r *plan.Route) {
+	c.size = r.NumSlots()
+	switch {
+	case r.ByClient():
+		c.choice = byClient
+	case r.Algorithm == model.RoundRobin && c.size > 1:
+		c.choice, c.port = inTurn, turnOf(f)
+	}
+}
+
+// turnOf identifies a frontend as affinityOf does a service port.
+func turnOf(f *plan.Frontend) affinityID {
+	sum := sha256.Sum256([]byte(f.Key.String()))
+	return affinityID(binary.BigEndian.Uint64(sum[:]))
 }
 
 type kind uint8
@@ -137,7 +167,14 @@ func (c chain) pool() string {
 	if c.local {
 		b.WriteString("local-")
 	}
-	fmt.Fprintf(&b, "lb-%d", c.size)
+	switch c.choice {
+	case atRandom:
+		fmt.Fprintf(&b, "lb-%d", c.size)
+	case byClient:
+		fmt.Fprintf(&b, "hash-%d", c.size)
+	case inTurn:
+		fmt.Fprintf(&b, "turn-%016x-%d", uint64(c.port), c.size)
+	}
 	if c.sticky {
 		b.WriteString("-sticky")
 	}
@@ -147,7 +184,7 @@ func (c chain) pool() string {
 // target is the chain that an entry chain leads to.
 func (c chain) target() chain {
 	if c.size > 0 {
-		return chain{kind: balance, nodePort: c.nodePort, local: c.local, sticky: c.sticky, size: c.size}
+		return chain{kind: balance, nodePort: c.nodePort, local: c.local, sticky: c.sticky, choice: c.choice, size: c.size, port: c.port}
 	}
 	return verdictChain(c.verdict)
 }

@@ -195,6 +195,7 @@ func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Re
 
 // items returns the part of a change that concerns the table's family.
 func (t *table) items(change *plan.Change) []*item {
+	clear(t.shared)
 	var items []*item
 	for _, k := range change.Removed {
 		if old := t.frontends[k]; old != nil {

@@ -27,8 +27,10 @@ func (d *Dataplane) Describe(ctx context.Context, at dataplane.Destination, clie
 	if f != nil {
 		now.outside, now.outsidePackets = r.verdict(m.outside)
 		now.filteredPackets = r.filtered(f.filters)
-		r.out.Route, r.out.RouteSize = r.slots(m.slots, f.slots)
-		r.out.Outside, r.out.OutsideSize = r.slots(m.outsideSlots, f.outsideSlots)
+		r.out.Route, r.out.RouteSize = r.pool(m.slots, &f.Route, f.slots, client)
+		if f.Outside != nil {
+			r.out.Outside, r.out.OutsideSize = r.pool(m.outsideSlots, f.Outside, f.outsideSlots, client)
+		}
 		r.sources(f.sources)
 		if f.Affinity > 0 && client.IsValid() {
 			r.client(affinity, client, affinityOf(f.Frontend))
@@ -130,6 +132,52 @@ func (r *describer) filtered(some bool) uint64 {
 		return 0
 	}
 	return e.Packets
+}
+
+// pool reads the endpoints of a route, and returns how many there are.
+func (r *describer) pool(set string, route *plan.Route, mirrored []netip.AddrPort, client netip.Addr) (found []netip.AddrPort, size int) {
+	if len(mirrored) == len(route.Endpoints) {
+		return r.slots(set, mirrored)
+	}
+	return r.repeatedSlots(set, route, mirrored, client)
+}
+
+// repeatedSlots reads a pool whose endpoints have several slots, because of weights or
+// for Maglev.
+func (r *describer) repeatedSlots(set string, route *plan.Route, mirrored []netip.AddrPort, client netip.Addr) (found []netip.AddrPort, size int) {
+	keys := make([]nft.Element, len(mirrored))
+	for i := range keys {
+		keys[i].Key = r.arena.slotKey(r.at.Key, i)
+	}
+	of := -1 // the client's slot
+	if route.ByClient() && client.IsValid() {
+		of = plan.HashClient(client, len(keys))
+	}
+	counts := map[netip.AddrPort]int{}
+	err := r.conn.Lookup(r.ctx, r.table.Table, set, keys, func(i int, e *nft.Element) error {
+		if e == nil {
+			return nil
+		}
+		v := r.table.decode(e.Data)
+		ep := v.endpoint()
+		if !v.Done() {
+			return nil
+		}
+		if counts[ep]++; counts[ep] == 1 {
+			found = append(found, ep)
+		}
+		if i == of {
+			r.object(set, "%s . %d : %s . %d", r.key(), i, ep.Addr(), ep.Port())
+		}
+		return nil
+	})
+	r.err = errors.Join(r.err, err)
+	size = len(found)
+	found = found[:min(size, dataplane.MaxDescribed)]
+	for _, ep := range found {
+		r.object(set, "%s . (%d of %d slots) : %s . %d", r.key(), counts[ep], len(keys), ep.Addr(), ep.Port())
+	}
+	return found, size
 }
 
 // slots reads the endpoints of a pool, and returns how many there are, those included

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
@@ -39,11 +40,11 @@ func chainsFor(f *plan.Frontend) chainsOf {
 		kind:       entry,
 		nodePort:   f.NodePort(),
 		sticky:     f.Affinity > 0,
-		size:       len(f.Route.Endpoints),
 		filtered:   f.Filtered,
 		split:      f.Outside != nil,
 		masquerade: f.Masquerade,
 	}
+	e.choose(f, &f.Route)
 	if e.size == 0 {
 		e.sticky, e.verdict = false, f.Route.Empty.Verdict
 	}
@@ -52,7 +53,8 @@ func chainsFor(f *plan.Frontend) chainsOf {
 	}
 	c.verdict = e.direct()
 	if f.Outside != nil {
-		o := chain{kind: entry, nodePort: e.nodePort, local: true, sticky: f.Affinity > 0, size: len(f.Outside.Endpoints)}
+		o := chain{kind: entry, nodePort: e.nodePort, local: true, sticky: f.Affinity > 0}
+		o.choose(f, f.Outside)
 		if o.size == 0 {
 			o = chain{verdict: f.Outside.Empty.Verdict}
 		}
@@ -64,6 +66,25 @@ func chainsFor(f *plan.Frontend) chainsOf {
 		c.sticky = chain{kind: remember, port: id, protocol: f.Protocol, seconds: f.Affinity}
 	}
 	return c
+}
+
+// slots returns the slots of a pool. Only for random choices among equals does it not
+// matter which endpoint has which slot.
+func (t *table) slots(old []netip.AddrPort, r *plan.Route) []netip.AddrPort {
+	if r.Algorithm == model.Random && !r.Weighted() || len(r.Endpoints) == 0 {
+		return assignSlots(old, r.Endpoints)
+	}
+	shared := sharedSlots{&r.Endpoints[0], r.Algorithm}
+	if t.shared[shared] == nil {
+		t.shared[shared] = r.Slots()
+	}
+	return t.shared[shared]
+}
+
+// sharedSlots is a pool whose slots are the same for all frontends of a service port.
+type sharedSlots struct {
+	first     *plan.Endpoint
+	algorithm model.Algorithm
 }
 
 // assignSlots assigns slots 0 to len(want)-1 to the endpoints. Those that have one

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
@@ -20,9 +21,12 @@ var Mode = dataplane.Mode{
 	Open:   open,
 	Render: Render,
 	Remove: Remove,
-	// As upstream: tcpBeLiberal is the only way to serve clients behind a network
+	// DropInvalid is as upstream's: tcpBeLiberal is the only way to serve clients behind a network
 	// that reorders packets.
-	Adjust: func(c *plan.Config) { c.DropInvalid = false },
+	Adjust: func(c *plan.Config) {
+		c.DropInvalid = false
+		c.Algorithms = model.NewAlgorithms(model.RoundRobin, model.SourceHash, model.Maglev)
+	},
 	Configuration: dataplane.Configuration{
 		Section:           "nftables",
 		MasqueradeSection: "nftables",

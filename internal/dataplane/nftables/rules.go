@@ -180,7 +180,14 @@ func (w *ruleWriter) balance(c chain) {
 		w.goTo(anyPacket, c)
 		return
 	}
-	w.addRule(anyPacket.DNATMap(w.nf, c.endpointMap(), append(w.frontendKey(c.nodePort), nft.Random(c.size))), true)
+	slot := nft.Random(c.size)
+	switch c.choice {
+	case inTurn:
+		slot = nft.Turn(c.size)
+	case byClient:
+		slot = nft.Hash(w.source, c.size, plan.HashSeed)
+	}
+	w.addRule(anyPacket.DNATMap(w.nf, c.endpointMap(), append(w.frontendKey(c.nodePort), slot)), true)
 }
 
 // recall sends a client to the endpoint that is remembered for the service port. Under

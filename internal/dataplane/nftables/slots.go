@@ -20,9 +20,9 @@ func guessSlots(desired *plan.Desired) slotGuess {
 		case f == nil:
 			return 0
 		case !outside:
-			return len(f.Route.Endpoints)
+			return f.Route.NumSlots()
 		case f.Outside != nil:
-			return len(f.Outside.Endpoints)
+			return f.Outside.NumSlots()
 		}
 		return 0
 	}

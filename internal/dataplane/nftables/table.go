@@ -33,6 +33,9 @@ type table struct {
 	clusterAffine, localAffine *affine
 	// sticky is the number of frontends with session affinity.
 	sticky int
+	// shared are slots that several frontends of a commit have: lookup tables of
+	// Maglev are large.
+	shared map[sharedSlots][]netip.AddrPort
 	// junk are elements in the kernel that no frontend can have. The first junked are
 	// being removed.
 	junk   []op
@@ -54,6 +57,7 @@ func newTable(f model.Family, name string, frontends int) *table {
 		Table:       nt,
 		frontends:   make(map[plan.Key]*frontend, frontends),
 		chains:      newChains(),
+		shared:      map[sharedSlots][]netip.AddrPort{},
 		hairpins:    nft.NewMembers(nt, hairpin, hairpins, frontends),
 		clusterIPs:  nft.NewMembers(nt, clusterIPs, addresses, frontends),
 		nodePortIPs: nft.NewMembers(nt, nodePortIPs, addresses, 0),
@@ -82,9 +86,9 @@ func (t *table) compile(f *plan.Frontend, now *programmed) *frontend {
 	fe.outside = t.chains.name(to.outside)
 	fe.recall = t.chains.name(to.recall)
 	fe.sticky = t.chains.name(to.sticky)
-	fe.slots = assignSlots(now.slots, f.Route.Endpoints)
+	fe.slots = t.slots(now.slots, &f.Route)
 	if f.Outside != nil {
-		fe.outsideSlots = assignSlots(now.outsideSlots, f.Outside.Endpoints)
+		fe.outsideSlots = t.slots(now.outsideSlots, f.Outside)
 	}
 	if f.Filtered {
 		fe.filters, fe.sources = true, f.Sources
