@@ -115,7 +115,9 @@ func interleave(endpoints []Endpoint, counts []int) []netip.AddrPort {
 }
 
 // ByClient reports whether a client's endpoint depends on nothing but its address.
-func (r *Route) ByClient() bool { return r.Algorithm == model.SourceHash || r.Algorithm == model.Maglev }
+func (r *Route) ByClient() bool {
+	return r.Algorithm == model.SourceHash || r.Algorithm == model.Maglev
+}
 
 // Endpoint returns the endpoint that a client gets, if that depends on nothing but
 // its address.

@@ -6,6 +6,8 @@ import (
 	"strconv"
 
 	"sluice/internal/model"
+	"sluice/internal/plan"
+	"sluice/test/lab/scenario"
 )
 
 // sliceSize is the number of endpoints that the controller puts into a slice.
@@ -46,6 +48,7 @@ func (c *cluster) events() []model.Event {
 			Name:       name,
 			ClusterIPs: []netip.Addr{ipv4(firstClusterIP + uint32(i))},
 			Ports:      []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80}},
+			Algorithm:  c.algorithm(),
 		}})
 		for at := 0; at < c.Endpoints; at += sliceSize {
 			s := &model.Slice{
@@ -67,6 +70,25 @@ func (c *cluster) events() []model.Event {
 		last.Endpoints = []model.Endpoint{endpoint(netip.MustParseAddr(c.Target))}
 	}
 	return events
+}
+
+// algorithm returns the algorithm of that name.
+func (w workload) algorithm() model.Algorithm {
+	for a := range model.LeastConnections {
+		if a.String() == w.Algorithm {
+			return a
+		}
+	}
+	return model.Random
+}
+
+// possible reports whether the mode has the algorithm.
+func (w workload) possible() bool {
+	var config plan.Config
+	if adjust := scenario.Modes[w.Mode].Adjust; adjust != nil {
+		adjust(&config)
+	}
+	return config.Algorithms.Has(w.algorithm())
 }
 
 // last returns the address of the last Service.

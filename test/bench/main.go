@@ -28,6 +28,7 @@ import (
 type workload struct {
 	Mode                string
 	Services, Endpoints int
+	Algorithm           string `json:",omitempty"` // of all Services; random by default
 	// Target is the one endpoint of the last Service, if it matters.
 	Target string `json:",omitempty"`
 	// Writes is the interval at which a neighbour writes its own table, as an argument
@@ -35,7 +36,9 @@ type workload struct {
 	Writes string `json:",omitempty"`
 }
 
-func (w workload) String() string { return fmt.Sprintf("%d×%d", w.Services, w.Endpoints) }
+func (w workload) String() string {
+	return strings.TrimSpace(fmt.Sprintf("%d×%d %s", w.Services, w.Endpoints, w.Algorithm))
+}
 
 // options are the flags.
 type options struct {

@@ -21,6 +21,7 @@ var sizes = []workload{
 	{Services: 5_000, Endpoints: 50},
 	{Services: 45_000, Endpoints: 1},
 	{Services: 1, Endpoints: 100_000},
+	{Services: 100, Endpoints: 50, Algorithm: "maglev"},
 }
 
 // scaling are the pairs for time(2N)/time(N).
@@ -82,6 +83,9 @@ func report(mode string, o options) error {
 	fmt.Fprintln(out, "Services×endpoints\tcold start\tuser\tsystem\tchildren\tpeak memory\tadd p50 / p99\tremove p50 / p99\treplace p50 / p99\tCPU of an add, own / children\trestart\twritten")
 	for _, w := range sizes {
 		w.Mode = mode
+		if !w.possible() {
+			continue
+		}
 		f, err := isolated(w, o.changes, o.limit)
 		var late errLimit
 		if errors.As(err, &late) {

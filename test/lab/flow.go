@@ -23,6 +23,8 @@ type Flow struct {
 	From     string // name of the host
 	Protocol Protocol
 	To       netip.AddrPort
+	// Source is an address of the host other than its first.
+	Source netip.Addr
 	// Timeout is how long to wait for an answer, DefaultTimeout if zero. Where
 	// no answer is expected, ShortTimeout saves time.
 	Timeout time.Duration

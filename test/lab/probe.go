@@ -111,13 +111,16 @@ func (h *Host) open(f Flow) (*conn, error) {
 	if f.To.Addr().Is6() {
 		own = h.Addrs[v6]
 	}
+	if f.Source.IsValid() {
+		own = f.Source
+	}
 	var err error
 	c.File, err = h.socket(domainOf(f.To.Addr()), kind, number, func(fd int) error {
-		// The kernel picks the source address itself, as it would for any
-		// program; no host has a choice.
+		// Without a choice the kernel picks the source address itself, as it would
+		// for any program.
 		for {
 			c.local = netip.AddrPortFrom(own, h.sourcePort())
-			err := bindSource(fd, c)
+			err := bindSource(fd, c, f.Source)
 			if !errors.Is(err, unix.EADDRINUSE) {
 				return err
 			}
@@ -129,7 +132,7 @@ func (h *Host) open(f Flow) (*conn, error) {
 	return c, nil
 }
 
-func bindSource(fd int, c *conn) error {
+func bindSource(fd int, c *conn, source netip.Addr) error {
 	switch c.protocol {
 	case SCTP: // has its ports in the packets we write; wants the full error
 		if c.to.Addr().Is4() {
@@ -141,11 +144,14 @@ func bindSource(fd int, c *conn) error {
 			return err
 		}
 	}
-	anywhere := unspecified(v4)
-	if c.to.Addr().Is6() {
-		anywhere = unspecified(v6)
+	switch {
+	case source.IsValid():
+	case c.to.Addr().Is6():
+		source = unspecified(v6)
+	default:
+		source = unspecified(v4)
 	}
-	return bind(fd, netip.AddrPortFrom(anywhere, c.local.Port()))
+	return bind(fd, netip.AddrPortFrom(source, c.local.Port()))
 }
 
 // lastLook is how long to look once more when the time is up.

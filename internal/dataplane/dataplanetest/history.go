@@ -9,9 +9,9 @@ import (
 	"sluice/internal/plan"
 )
 
-// Desired returns what plan makes of a random cluster.
-func Desired(rng *rand.Rand) *plan.Desired {
-	return newHistory(rng, nil).planner.Desired()
+// Desired returns what plan makes of a random cluster. Adjust is the mode's.
+func Desired(rng *rand.Rand, adjust func(*plan.Config)) *plan.Desired {
+	return newHistory(rng, adjust).planner.Desired()
 }
 
 // history is a random cluster that changes.

@@ -91,7 +91,7 @@ func TestRenderedIsWhatIPTablesSaves(t *testing.T) {
 		k.checkRendered(d, variety())
 		for i := range *renders {
 			rng := rand.New(rand.NewPCG(*seed, uint64(i)))
-			k.checkRendered(d, dataplanetest.Desired(rng))
+			k.checkRendered(d, dataplanetest.Desired(rng, Mode.Adjust))
 		}
 	})
 }

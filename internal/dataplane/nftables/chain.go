@@ -53,9 +53,10 @@ const (
 func (c *chain) choose(f *plan.Frontend, r *plan.Route) {
 	c.size = r.NumSlots()
 	switch {
+	case c.size <= 1: // there is nothing to choose
 	case r.ByClient():
 		c.choice = byClient
-	case r.Algorithm == model.RoundRobin && c.size > 1:
+	case r.Algorithm == model.RoundRobin:
 		c.choice, c.port = inTurn, turnOf(f)
 	}
 }

@@ -107,7 +107,7 @@ func TestRenderedIsWhatNftLists(t *testing.T) {
 	d := k.dataplane()
 	for i := range *renders {
 		rng := rand.New(rand.NewPCG(*seed, uint64(i)))
-		k.checkRendered(d, dataplanetest.Desired(rng))
+		k.checkRendered(d, dataplanetest.Desired(rng, Mode.Adjust))
 	}
 }
 

@@ -54,10 +54,11 @@ func (d drawer) affinity() uint32 {
 }
 
 func (d drawer) algorithm() model.Algorithm {
-	if !d.oneIn(3) {
+	if !d.oneIn(4) {
 		return model.Random
 	}
-	return pick(d.Rand, []model.Algorithm{model.RoundRobin, model.SourceHash, model.Maglev, model.LeastConnections})
+	// Maglev is rare because its tables are large.
+	return pick(d.Rand, []model.Algorithm{model.RoundRobin, model.RoundRobin, model.SourceHash, model.SourceHash, model.Maglev, model.LeastConnections})
 }
 
 // clusterIPs returns one or two unused addresses of different families.
