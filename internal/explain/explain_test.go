@@ -166,7 +166,7 @@ func TestRememberedEndpointMustBeInThePool(t *testing.T) {
 		name, in, want string
 	}{
 		{"of the pool", "10.1.0.1:8080", "10.1.0.1:8080, which the kernel remembers for this client"},
-		{"of another pool", "10.1.0.9:8080", "any of them, and then the same for this client"},
+		{"of another pool", "10.1.0.9:8080", "any of them, evenly, and then the same for this client"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

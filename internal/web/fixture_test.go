@@ -32,7 +32,7 @@ func newWorld(t testing.TB, edits ...func(*Options)) *world {
 	t.Helper()
 	history := &status.History{}
 	w := &world{t: t}
-	w.Engine = enginetest.New(t, plan.Config{NodeName: "node1", DetectLocal: plan.DetectClusterCIDR, MasqueradeBit: 14,
+	w.Engine = enginetest.New(t, plan.Config{NodeName: "node1", DetectLocal: plan.DetectClusterCIDR, MasqueradeBit: 14, Algorithms: model.NewAlgorithms(model.RoundRobin),
 		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}, history)
 	reporter := status.New(status.Options{
 		Engine: w.Engine.Engine, History: history, Healthy: func() bool { return true }, Leaving: func() string { return "" },

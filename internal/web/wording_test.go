@@ -53,6 +53,12 @@ func TestOneWording(t *testing.T) {
 	served := app("default/web", "10.96.0.1", []string{"10.244.1.1"})
 	elsewhere := []model.Event{enginetest.Service("default/web", "10.96.0.1", local),
 		enginetest.Slice(enginetest.Service("default/web", "10.96.0.1").Service, "10.244.2.1@node2")}
+	turns := func(s *model.Service) { s.Algorithm = model.RoundRobin }
+	weight := uint16(30)
+	canary := enginetest.Slice(enginetest.Service("default/web", "10.96.0.1").Service, "10.244.2.1@node2")
+	canary.Name.Name, canary.Weight = "web-canary", &weight
+	weighed := append(app("default/web", "10.96.0.1", []string{"10.244.1.1"}, turns), canary)
+	busy := func(s *model.Service) { s.Algorithm = model.LeastConnections }
 	away := &status.APIServer{Since: time.Now().Add(-90 * time.Minute), Error: "connection refused"}
 	tests := []struct {
 		name     string
@@ -71,6 +77,11 @@ func TestOneWording(t *testing.T) {
 			sentence: plan.ClientNotPod.Text(), by: []string{"explain", "page"}},
 		{name: "how pods are recognised", in: served,
 			sentence: plan.Detector{Sources: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}.Text(), by: []string{"explain", "diff"}},
+		{name: "the choice", in: weighed, sentence: "one after the other, by weight (round-robin)", by: []string{"explain", "page"}},
+		{name: "the algorithm", in: weighed, sentence: "round-robin", by: []string{"explain", "diff", "page"}},
+		{name: "a weight", in: weighed, sentence: "weight 30", by: []string{"explain", "diff"}},
+		{name: "an algorithm that the mode lacks", in: app("default/web", "10.96.0.1", []string{"10.244.1.1"}, busy),
+			sentence: "least-connections is not available in the proxy mode of this node; random is used", by: []string{"explain", "diff", "status", "page"}},
 		{name: "a problem", in: app("default/web", "10.96.0.1", []string{"10.244.1.1"}, wrong),
 			sentence: problem.What(), by: []string{"explain", "diff", "status", "page"}},
 		{name: "its remedy", in: app("default/web", "10.96.0.1", []string{"10.244.1.1"}, wrong),
