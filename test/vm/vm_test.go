@@ -129,7 +129,7 @@ func buildPrograms(t *testing.T) map[string]Program {
 	}
 	for _, m := range mode.All {
 		// Modes with variants run commands, which takes time in a guest.
-		renders, histories := 20, 5*time.Second
+		renders, histories := 8, 5*time.Second
 		if m.Variants != nil {
 			renders, histories = 2, 0
 		}

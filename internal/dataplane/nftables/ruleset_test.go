@@ -20,6 +20,7 @@ func TestListingOfNftLoadsAgain(t *testing.T) {
 			d.Settings.NodePortAll4, d.Settings.NodePortAll6 = true, true
 		},
 		"source ranges of every length": func(d *plan.Desired) { withEveryLength(d) },
+		"algorithms and weights":        func(d *plan.Desired) { withAlgorithms(d) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newKernel(t)
@@ -165,6 +166,47 @@ func TestRemoveLeavesForeignTables(t *testing.T) {
 		k.remove()
 		if diff := cmp.Diff(theirs, k.nft("", "list", "ruleset")); diff != "" {
 			t.Errorf("left behind (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// withAlgorithms adds frontends with every algorithm, with and without weights.
+func withAlgorithms(d *plan.Desired) *plan.Desired {
+	for _, at := range []struct{ ip, pool string }{{"10.96.0.1", "10.244.0.%d:80"}, {"[fd00:10:96::1]", "[fd00:10:244::%d]:80"}} {
+		for i, a := range []model.Algorithm{model.Random, model.RoundRobin, model.SourceHash, model.Maglev} {
+			weighed := pool(fmt.Sprintf(at.pool, 1), fmt.Sprintf(at.pool, 2))
+			weighed[0].Weight, weighed[1].Weight = 3, 1
+			k := key(fmt.Sprintf("%s:%d", at.ip, 1000+i), model.TCP)
+			d.Frontends[k] = &plan.Frontend{Key: k, Route: plan.Route{Endpoints: weighed, Algorithm: a}}
+			if k.Addr.Is4() { // for IPv6, see loadable
+				d.Frontends[k].Affinity = uint32(i%2) * 60
+			}
+		}
+	}
+	return d
+}
+
+func TestListingOfAlgorithms(t *testing.T) {
+	k := newKernel(t)
+	d := withAlgorithms(variety())
+	ok(t, k.dataplane().Reconcile(context.Background(), d))
+	got := k.nft("", "list", "ruleset")
+	turn := fmt.Sprintf("turn-%016x-4", uint64(turnOf(d.Frontends[key("10.96.0.1:1001", model.TCP)])))
+	for _, want := range []string{
+		"10.96.0.1 . tcp . 1000 counter packets 0 bytes 0 : goto lb-4",
+		"10.96.0.1 . tcp . 1001 counter packets 0 bytes 0 : goto " + turn + "-sticky",
+		"chain " + turn + " {",
+		"dnat ip to ip daddr . meta l4proto . th dport . numgen inc mod 4 map @endpoints",
+		"10.96.0.1 . tcp . 1002 counter packets 0 bytes 0 : goto hash-4",
+		"dnat ip to ip daddr . meta l4proto . th dport . jhash ip saddr mod 4 seed 0x736c7563 map @endpoints",
+		"10.96.0.1 . tcp . 1003 counter packets 0 bytes 0 : goto hash-4093-sticky",
+		"fd00:10:96::1 . tcp . 1003 counter packets 0 bytes 0 : goto hash-4093",
+		"dnat ip6 to ip6 daddr . meta l4proto . th dport . jhash ip6 saddr mod 4093 seed 0x736c7563 map @endpoints",
+		"10.96.0.1 . tcp . 1000 . 2 : 10.244.0.1 . 80",
+		"10.96.0.1 . tcp . 1000 . 3 : 10.244.0.2 . 80",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the listing lacks %q", want)
 		}
 	}
 }
