@@ -5,7 +5,7 @@ LDFLAGS := -s -w -X sluice/internal/command.release=$(VERSION)
 GO      ?= go
 
 # Tests that never end are stopped by this.
-TEST_TIMEOUT ?= 30m
+TEST_TIMEOUT ?= 40m
 # Arguments for the test binaries, e.g. TEST_ARGS='-run TestScenarios -v'.
 TEST_ARGS ?=
 

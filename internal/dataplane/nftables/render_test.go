@@ -20,7 +20,7 @@ import (
 
 var (
 	seed    = randomworld.SeedFlag()
-	renders = flag.Int("renders", 150, "random states to render")
+	renders = flag.Int("renders", 80, "random states to render")
 )
 
 func rendered(t testing.TB, d *plan.Desired, families ...model.Family) string {
