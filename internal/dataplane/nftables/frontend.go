@@ -74,7 +74,7 @@ func (t *table) slots(old []netip.AddrPort, r *plan.Route) []netip.AddrPort {
 	if r.Algorithm == model.Random && !r.Weighted() || len(r.Endpoints) == 0 {
 		return assignSlots(old, r.Endpoints)
 	}
-	shared := sharedSlots{&r.Endpoints[0], r.Algorithm}
+	shared := sharedSlots{&r.Endpoints[0], len(r.Endpoints), r.Algorithm}
 	if t.shared[shared] == nil {
 		t.shared[shared] = r.Slots()
 	}
@@ -84,6 +84,7 @@ func (t *table) slots(old []netip.AddrPort, r *plan.Route) []netip.AddrPort {
 // sharedSlots is a pool whose slots are the same for all frontends of a service port.
 type sharedSlots struct {
 	first     *plan.Endpoint
+	size      int
 	algorithm model.Algorithm
 }
 
