@@ -39,6 +39,7 @@ func usual() *Settings {
 			ClusterCIDRs:      prefixes("10.0.0.0/8"),
 			NodePortAddresses: plan.NodePortAddresses{Primary: true},
 			MasqueradeBit:     14,
+			Algorithms:        model.NewAlgorithms(model.RoundRobin, model.SourceHash, model.Maglev),
 		},
 		SyncPeriod: 30 * time.Second,
 		Serving:    Serving{Health: netip.MustParseAddrPort("0.0.0.0:10256"), Metrics: netip.MustParseAddrPort("127.0.0.1:10249")},
@@ -140,6 +141,9 @@ func TestResolve(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			want := usual()
 			test.want(want)
+			if want.Mode.Name == iptables.Mode.Name {
+				want.Plan.Algorithms = 0
+			}
 			got, err := parse(t, test.in...).Settings()
 			if err != nil {
 				t.Fatal(err)
