@@ -53,6 +53,8 @@ func parseExpect(p *parser, text string) (action, error) {
 		return nil, fmt.Errorf("no endpoint can be seen when %s", e.kind)
 	case (e.balanced() || e.sticky) && len(e.by) < 2:
 		return nil, errors.New("evenly, turns and sticky need several hosts after by")
+	case e.inTurn && len(e.from) > 1:
+		return nil, errors.New("turns need a single host: others at the same frontend take turns too")
 	case len(e.shares) > 0 && !e.balanced():
 		return nil, errors.New("shares need evenly or turns")
 	}
@@ -221,7 +223,7 @@ func (e *expectation) checkFlow(r *runner, f lab.Flow, outcomes []lab.Outcome) e
 			allowed = deviations * math.Sqrt(fair*(1-fair/float64(len(outcomes))))
 		}
 		if e.balanced() && math.Abs(float64(counts[name])-fair) > allowed {
-			return fmt.Errorf("%v: want %.0f of %d answers by %s, but they are by %v", f, fair, len(outcomes), name, counts)
+			return fmt.Errorf("%v: not evenly answered, or not in turn: want %.0f of %d by %s, not %v", f, fair, len(outcomes), name, counts)
 		}
 	}
 	return nil
