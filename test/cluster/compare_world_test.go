@@ -16,8 +16,7 @@ import (
 //   - external and load balancer IPs that are ClusterIPs with the same port;
 //   - endpoints about which slices disagree, other than that a pod is running in
 //     one and terminating in the other;
-//   - addresses that no API server accepts for an endpoint;
-//   - algorithms and weights, which it does not know.
+//   - addresses that no API server accepts for an endpoint.
 func definite(w oracle.World) oracle.World {
 	w.Services = withoutConflicts(w.Services)
 	w.Slices = withoutDisputes(w.Slices)
@@ -43,7 +42,6 @@ func withoutConflicts(services []*model.Service) []*model.Service {
 	}
 	for i, old := range services {
 		s := *old
-		s.Algorithm = model.Random
 		free := func(c claim) bool { owner, ok := taken[c]; return !ok || owner == old }
 		unavailable := func(a netip.Addr) bool {
 			return slices.ContainsFunc(s.Ports, func(p model.ServicePort) bool { return !free(claim{a, p.Port, p.Protocol}) })
@@ -85,7 +83,7 @@ func withoutDisputes(list []*model.Slice) []*model.Slice {
 	}
 	for i, old := range list {
 		s := *old
-		s.Endpoints, s.Weight = nil, nil
+		s.Endpoints = nil
 		for _, e := range old.Endpoints {
 			believed := first[key{s.ServiceName(), e.Addr}]
 			replaced := believed.Has(model.Ready) && !believed.Has(model.Terminating) && e.Conditions.Has(model.Terminating)

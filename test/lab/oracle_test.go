@@ -46,6 +46,7 @@ func askOracle(t *testing.T, mode string, states int) {
 	l := lab.Start(t)
 	d := openDataplane(t, l, mode)
 	topology := l.Topology()
+	topology.Algorithms = true
 	var tally tally
 	for i := 0; i < states; {
 		rng := rand.New(rand.NewPCG(*seed, uint64(i)))

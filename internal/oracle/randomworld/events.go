@@ -52,7 +52,11 @@ func (d drawer) removeService(w oracle.World) []model.Event {
 func (d drawer) changeService(w oracle.World) []model.Event {
 	old := pick(d.Rand, w.Services)
 	s := *old
-	switch d.IntN(10) {
+	fields := 9
+	if d.Algorithms {
+		fields++
+	}
+	switch d.IntN(fields) {
 	case 0:
 		s.InternalPolicy = d.policy()
 	case 1:
@@ -71,12 +75,12 @@ func (d drawer) changeService(w oracle.World) []model.Event {
 		s.Ports = slices.Clone(s.Ports)
 		i := d.IntN(len(s.Ports))
 		s.Ports[i].NodePort = d.nodePort(slices.Delete(slices.Clone(s.Ports), i, i+1), s.Ports[i].Protocol)
-	case 8:
-		s.Algorithm = d.algorithm()
-	case 9: // the same name again, as another Service
+	case 8: // the same name again, as another Service
 		if again := d.service(w, s.Name); len(again.ClusterIPs) > 0 {
 			return []model.Event{model.DeleteService{Name: s.Name}, model.SetService{Service: again}}
 		}
+	case 9:
+		s.Algorithm = d.algorithm()
 	}
 	return []model.Event{model.SetService{Service: &s}}
 }
@@ -94,7 +98,11 @@ func (d drawer) changeSlices(w oracle.World) []model.Event {
 	}
 	slice := *old
 	slice.Endpoints = slices.Clone(old.Endpoints)
-	switch n := d.IntN(7); {
+	fields := 6
+	if d.Algorithms {
+		fields++
+	}
+	switch n := d.IntN(fields); {
 	case n == 6:
 		slice.Weight = d.weight()
 	case n < 1:

@@ -54,7 +54,7 @@ func (d drawer) affinity() uint32 {
 }
 
 func (d drawer) algorithm() model.Algorithm {
-	if !d.oneIn(4) {
+	if !d.Algorithms || !d.oneIn(4) {
 		return model.Random
 	}
 	// Maglev is rare because its tables are large.

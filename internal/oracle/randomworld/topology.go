@@ -37,6 +37,9 @@ type Topology struct {
 	// ServiceCIDR should be wider than ClusterIPRange or the same.
 	ClusterIPRange, ServiceCIDR        []netip.Prefix
 	ExternalIPRange, LoadBalancerRange []netip.Prefix
+
+	// Algorithms says that Services have algorithms, and slices weights.
+	Algorithms bool
 }
 
 // Pod is an address of a pod.
@@ -70,6 +73,7 @@ func Example() Topology {
 		return out
 	}
 	return Topology{
+		Algorithms:   true,
 		NodeName:     "node-a",
 		NodeIPs:      addrs("192.0.2.10", "2001:db8::10", "192.0.2.11", "2001:db8::11", "10.1.1.254", "fd01:0:0:1::fe"),
 		PodCIDRs:     prefixes("10.1.1.0/24", "fd01:0:0:1::/64"),
