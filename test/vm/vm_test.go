@@ -36,6 +36,8 @@ var unsuitable = []string{
 	"^TestTransactionsFitSmallBuffers$",
 	"^TestForgettingClientsDelaysNoChange$",
 	"^TestTenThousandSourceRanges$",
+	"^TestListingOfAlgorithms$",
+	"^TestListingOfNftLoadsAgain$/^algorithms_and_weights$",
 	// They ask nothing of the kernel, or nothing that others do not.
 	"^TestEveryCombinationOfTables$",
 	"^TestChangeWritesFewRules$",
