@@ -87,9 +87,9 @@ func Constant(n uint32) Value {
 	return Value{text: fmt.Sprintf("numgen random mod 1 offset %d", n), len: WordLen, load: numgen(unix.NFT_NG_RANDOM, 1, n)}
 }
 
-// Turn is a number below modulus, the next one for each packet. Each rule counts for
+// Incremental is a number below modulus, the next one for each packet. Each rule counts for
 // itself.
-func Turn(modulus int) Value {
+func Incremental(modulus int) Value {
 	return Value{text: fmt.Sprintf("numgen inc mod %d", modulus), len: WordLen, load: numgen(unix.NFT_NG_INCREMENTAL, uint32(modulus), 0)}
 }
 

@@ -42,14 +42,14 @@ type candidate struct {
 type candidates struct {
 	slices []*model.Slice
 	found  []candidate
-	// weighted says that a slice has a weight, and unweighable that it was 0 for
+	// weighted says that a slice has a weight, and allZero that it was 0 for
 	// all endpoints that could be used: weights do not count then.
-	weighted, unweighable bool
+	weighted, allZero bool
 }
 
 // gather finds the candidates in the slices of a Service.
 func (cs *candidates) gather(env *environment, all []*model.Slice, port *model.ServicePort, f model.Family) {
-	cs.slices, cs.found, cs.weighted, cs.unweighable = all, cs.found[:0], false, false
+	cs.slices, cs.found, cs.weighted, cs.allZero = all, cs.found[:0], false, false
 	for i, s := range all {
 		if s.Family != f {
 			continue

@@ -14,7 +14,7 @@ func (cs *candidates) drain() {
 	some := func(c *candidate) bool { return c.weight > 0 && (c.usable || !usable && c.fallback) }
 	if !cs.any(some) {
 		cs.weighted = false
-		cs.unweighable = cs.any(func(c *candidate) bool { return c.usable || c.fallback })
+		cs.allZero = cs.any(func(c *candidate) bool { return c.usable || c.fallback })
 		return
 	}
 	for i := range cs.found {
@@ -97,7 +97,7 @@ func (d *draft) problemOnce(p model.Problem) {
 // balance sets the algorithm of the pools of a service port. Whether there are too
 // many endpoints for it must not depend on the node, so all of them count.
 func (d *draft) balance(port *model.ServicePort, pools *pools) {
-	if d.work.unweighable {
+	if d.work.allZero {
 		d.problemOnce(model.Problem{
 			Reason: fmt.Sprintf("all endpoints of port %s have weight 0; weights are ignored", portText(port)),
 			Remedy: "give some of its EndpointSlices a weight above 0",

@@ -16,7 +16,11 @@ import (
 type affinityID uint64
 
 func affinityOf(f *plan.Frontend) affinityID {
-	sum := sha256.Sum256([]byte(f.Service.String() + ":" + f.Port + "/" + f.Protocol.String()))
+	return hashID(f.Service.String() + ":" + f.Port + "/" + f.Protocol.String())
+}
+
+func hashID(text string) affinityID {
+	sum := sha256.Sum256([]byte(text))
 	return affinityID(binary.BigEndian.Uint64(sum[:]))
 }
 

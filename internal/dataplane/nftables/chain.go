@@ -1,8 +1,6 @@
 package nftables
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"strings"
 
@@ -63,8 +61,7 @@ func (c *chain) choose(f *plan.Frontend, r *plan.Route) {
 
 // turnOf identifies a frontend as affinityOf does a service port.
 func turnOf(f *plan.Frontend) affinityID {
-	sum := sha256.Sum256([]byte(f.Key.String()))
-	return affinityID(binary.BigEndian.Uint64(sum[:]))
+	return hashID(f.Key.String())
 }
 
 type kind uint8

@@ -183,7 +183,7 @@ func (w *ruleWriter) balance(c chain) {
 	slot := nft.Random(c.size)
 	switch c.choice {
 	case inTurn:
-		slot = nft.Turn(c.size)
+		slot = nft.Incremental(c.size)
 	case byClient:
 		slot = nft.Hash(w.source, c.size, plan.HashSeed)
 	}
