@@ -81,7 +81,9 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 		return err
 	}
 	p.reason, err = p.chooseDataplane(ctx, func(m dataplane.Mode) (dataplane.Dataplane, error) {
-		return m.Open(ctx, dataplane.Options{Logger: logger.WithName(m.Name)})
+		return m.Open(ctx, dataplane.Options{
+			Logger: logger.WithName(m.Name), Configuration: p.settings.Configuration, ResetRemoved: o.resetRemovedEndpoints,
+		})
 	})
 	if err != nil {
 		return err

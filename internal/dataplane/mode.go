@@ -3,8 +3,10 @@ package dataplane
 import (
 	"context"
 	"io"
+	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"sluice/internal/iptables"
 	"sluice/internal/model"
@@ -32,6 +34,12 @@ type Mode struct {
 	// Remove removes what this proxy and upstream's keep in the kernel for the mode.
 	// Nil if they keep nothing there.
 	Remove func(context.Context, RemoveOptions) error
+	// Drain ends what another kube-proxy left in the kernel for the mode, for
+	// connections that work only as long as it is there: it takes it away from new
+	// connections, waits until the existing ones have ended, and removes it. Remove
+	// leaves it alone if a Dataplane is running. Nil if no connection depends on the
+	// mode's objects.
+	Drain func(context.Context, DrainOptions) error
 	// Chains are the chains of iptables that Remove removes, if there are any.
 	Chains iptables.Chains
 	// Variants are the implementations of the mechanism that a node may have, one
@@ -65,6 +73,26 @@ type RemoveOptions struct {
 	KeepMark bool
 }
 
+// DrainOptions configures Mode.Drain.
+type DrainOptions struct {
+	Logger logr.Logger
+	// Running is the Dataplane in use, whose objects stay.
+	Running       Dataplane
+	Configuration *v1alpha1.KubeProxyConfiguration
+	// Timeout is how long to wait at most; connections that remain then end.
+	Timeout time.Duration
+	// Report is called when the numbers change, the last time with zeros.
+	Report func(Draining)
+}
+
+// Draining is what is left of another kube-proxy.
+type Draining struct {
+	// Services are the kernel's objects for Services, Connections those that depend on
+	// them.
+	Services, Connections int
+	Until                 time.Time // they are removed then at the latest
+}
+
 // BusyError is the error of Open where another program keeps the mechanism busy.
 type BusyError struct{ Err error }
 
@@ -80,6 +108,12 @@ type Options struct {
 	Variant string
 	// NetNS is an open network namespace to work in; 0 is the caller's own.
 	NetNS int
+	// Configuration has the section of the mode, with what only this mode has. It may be
+	// nil.
+	Configuration *v1alpha1.KubeProxyConfiguration
+	// ResetRemoved ends the connections of endpoints that are removed, where the mode
+	// would let them run out.
+	ResetRemoved bool
 }
 
 // Configuration says how a mode reads KubeProxyConfiguration. Section and

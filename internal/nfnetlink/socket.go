@@ -14,18 +14,23 @@ import (
 // readSize is more than the length of any datagram of the kernel.
 const readSize = 1 << 16
 
-// Socket is a netlink socket to netfilter. One goroutine at a time may send, and one
-// receive; other methods may be called concurrently.
+// Socket is a netlink socket. One goroutine at a time may send, and one receive; other
+// methods may be called concurrently.
 type Socket struct {
 	nl  *netlink.Conn
 	raw syscall.RawConn
 	buf []byte
 }
 
-// Dial opens a socket in a network namespace, given as an open file descriptor; 0 is
-// the caller's own.
-func Dial(netns int) (*Socket, error) {
-	nl, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: netns})
+// Dial opens a socket to netfilter in a network namespace, given as an open file
+// descriptor; 0 is the caller's own.
+func Dial(netns int) (*Socket, error) { return dial(unix.NETLINK_NETFILTER, netns) }
+
+// DialGeneric does the same for generic netlink.
+func DialGeneric(netns int) (*Socket, error) { return dial(unix.NETLINK_GENERIC, netns) }
+
+func dial(protocol, netns int) (*Socket, error) {
+	nl, err := netlink.Dial(protocol, &netlink.Config{NetNS: netns})
 	if err != nil {
 		return nil, fmt.Errorf("opening a netlink socket: %w", err)
 	}

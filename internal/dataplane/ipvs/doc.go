@@ -1,0 +1,10 @@
+// Package ipvs programs what plan desires into IPVS, behind an nftables table.
+//
+// The table is that of nftables mode. It decides on everything: which clients may
+// connect, what is refused, who is masqueraded. Only the last step differs: where plan
+// names a scheduler (plan.Route.Scheduler), packets are not translated but left to a
+// virtual service of IPVS, which chooses the endpoint. See docs/ipvs.md.
+//
+// The order in which a change is written is such that no packet meets a virtual service
+// without the table's decisions, or the table without a virtual service: see Apply.
+package ipvs
