@@ -42,6 +42,9 @@ func planConfig(c *Configuration, m dataplane.Mode, features featuregate.Feature
 			checkMasqueradeBit(s.path, int32(at(c, s.path).Elem().Int()), uses(m, s.path), n)
 		}
 	}
+	if uses(m, "ipvs.scheduler") {
+		p.Scheduler = c.IPVS.Scheduler
+	}
 	if m.Adjust != nil {
 		m.Adjust(&p)
 	}

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -100,6 +101,9 @@ func (e *BusyError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the error itself.
 func (e *BusyError) Unwrap() error { return e.Err }
+
+// ErrUnsupported is in the error of Open if the kernel lacks the mechanism of the mode.
+var ErrUnsupported = errors.New("the kernel does not support the mode")
 
 // Options configures a dataplane.
 type Options struct {

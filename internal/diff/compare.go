@@ -139,7 +139,7 @@ func frontendChanges(old, new *plan.Frontend) []Change {
 		}
 		c.endpoints("endpoints for clients from outside", before.Endpoints, new.Outside.Endpoints)
 	}
-	c.value("algorithm", old.Route.Algorithm.String(), new.Route.Algorithm.String())
+	c.value("algorithm", old.Route.AlgorithmText(), new.Route.AlgorithmText())
 	c.value("masquerade", old.Masquerade.Text(), new.Masquerade.Text())
 	c.value("session affinity", affinityText(old.Affinity), affinityText(new.Affinity))
 	c.value("admitted", admittedText(old), admittedText(new))

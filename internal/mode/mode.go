@@ -7,6 +7,7 @@ import (
 
 	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/iptables"
+	"sluice/internal/dataplane/ipvs"
 	"sluice/internal/dataplane/nftables"
 )
 
@@ -14,6 +15,8 @@ import (
 var All = []dataplane.Mode{
 	nftables.Mode,
 	iptables.Mode,
+	// After iptables: upstream's rules refer to sets that this mode removes.
+	ipvs.Mode,
 }
 
 // Preferred returns the mode to use where the choice is free.

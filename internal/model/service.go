@@ -110,6 +110,9 @@ type Service struct {
 	ExternalPolicy TrafficPolicy
 
 	Algorithm Algorithm
+	// AlgorithmChosen says that the Service itself chooses the algorithm, and not the
+	// node.
+	AlgorithmChosen bool
 	// Affinity is the session affinity timeout in seconds, 0 for none.
 	Affinity uint32
 

@@ -49,6 +49,9 @@ func (e Exprs) Verdict(v *Verdict) Exprs {
 // Drop drops the packet.
 func (e Exprs) Drop() Exprs { return e.Verdict(&Verdict{Code: DropCode}) }
 
+// Accept accepts the packet: the rest of the base chain is skipped.
+func (e Exprs) Accept() Exprs { return e.Verdict(&Verdict{Code: AcceptCode}) }
+
 // Return returns to the chain that jumped here.
 func (e Exprs) Return() Exprs { return e.Verdict(&Verdict{Code: ReturnCode}) }
 
@@ -166,6 +169,13 @@ func (e Exprs) FromLocal() Exprs { return e.equal(sourceType, word(unix.RTN_LOCA
 
 // ToLocal matches packets to an address of this node, according to the routing table.
 func (e Exprs) ToLocal() Exprs { return e.equal(destType, word(unix.RTN_LOCAL), "local") }
+
+// NotToLocal matches all others.
+func (e Exprs) NotToLocal() Exprs {
+	return e.then(destType.text+" != local", func(a attrs) attrs {
+		return destType.load(a, 0).cmp(unix.NFT_CMP_NEQ, word(unix.RTN_LOCAL))
+	})
+}
 
 // FromInterface matches packets that came in through an interface of that name, or
 // whose name starts with it.

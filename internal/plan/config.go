@@ -44,6 +44,13 @@ type Config struct {
 
 	// Algorithms are those that the mode can do.
 	Algorithms model.Algorithms
+	// Scheduler is the IPVS scheduler that chooses endpoints where a Service does not
+	// say how; empty for modes without IPVS.
+	Scheduler string
+
+	// KnownNodePortIPs restricts node ports on all local addresses to those on
+	// interfaces: the mode needs an object for each.
+	KnownNodePortIPs bool
 
 	// NoExternalIPs disables the externalIPs of Services.
 	NoExternalIPs bool

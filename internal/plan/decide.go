@@ -76,14 +76,15 @@ func (d *Desired) Decide(p Packet) Decision {
 	if out.Frontend != nil {
 		out.connect(d)
 	} else {
-		out.Verdict, out.Cause = d.miss(p.To.Addr)
+		out.Verdict, out.Cause = d.miss(p)
 	}
 	return out
 }
 
 // miss decides on packets that are addressed to no frontend.
-func (d *Desired) miss(to netip.Addr) (Verdict, Cause) {
-	if _, used := d.ClusterIPs[to]; used {
+func (d *Desired) miss(p Packet) (Verdict, Cause) {
+	to := p.To.Addr
+	if _, used := d.ClusterIPs[to]; used || d.Routed[to] > 0 && !p.ToNode {
 		return Reject, UnknownPort
 	}
 	if anyContains(d.Settings.ServiceCIDRs, to) {

@@ -16,6 +16,10 @@ type Desired struct {
 	// ClusterIPs are the ClusterIPs in use: ports of theirs that are no
 	// frontend are rejected.
 	ClusterIPs map[netip.Addr]struct{}
+	// Routed are the external addresses that are led to the node for IPVS, with the
+	// number of frontends at each. Ports of theirs that are no frontend are rejected,
+	// unless the address is one of the node's.
+	Routed map[netip.Addr]int
 	// HealthChecks are the health check node ports to serve, by Service.
 	HealthChecks map[model.Name]HealthCheck
 	// Problems describe what was left out and why, by object ("Service
@@ -141,6 +145,12 @@ type Frontend struct {
 	Sources  []netip.Prefix // sorted; those of the frontend's family
 }
 
+// Routed reports whether the frontend is at an external address that is led to the
+// node for IPVS.
+func (f *Frontend) Routed() bool {
+	return f != nil && f.Route.Scheduler != "" && (f.Kind == LoadBalancerIP || f.Kind == ExternalIP)
+}
+
 // Routes returns the one or two routes of the frontend.
 func (f *Frontend) Routes() []*Route {
 	if f.Outside != nil {
@@ -187,7 +197,13 @@ type Route struct {
 	Local bool
 	// Algorithm is how an endpoint is chosen for a new connection.
 	Algorithm model.Algorithm
+	// Scheduler is the IPVS scheduler that chooses instead; empty if IPVS does not
+	// serve the route.
+	Scheduler string
 }
+
+// Scheduled reports whether IPVS chooses an endpoint.
+func (r *Route) Scheduled() bool { return r.Scheduler != "" && len(r.Endpoints) > 0 }
 
 // Contains reports whether an endpoint is in the pool.
 func (r *Route) Contains(at netip.AddrPort) bool { return contains(r.Endpoints, at) }
@@ -265,6 +281,12 @@ type Settings struct {
 	// ServiceCIDRs are the ranges of ClusterIPs, sorted and without overlaps:
 	// packets to an unused address in them are dropped.
 	ServiceCIDRs []netip.Prefix
+	// IPVS says that IPVS may serve frontends, for which packets to addresses of
+	// Services are delivered to the node.
+	IPVS bool
+	// NodeIP4 and NodeIP6 are the addresses from which the node connects to Services
+	// if IPVS is set, invalid if there is none.
+	NodeIP4, NodeIP6 netip.Addr
 	// MasqueradeMark is the bit of the packet mark that requests masquerading.
 	MasqueradeMark uint32
 	// DropInvalid drops forwarded packets that connection tracking considers
@@ -283,6 +305,14 @@ func (s *Settings) Detector(f model.Family) Detector {
 		return s.IPv4
 	}
 	return s.IPv6
+}
+
+// NodeIP returns the address of a family from which the node connects to Services.
+func (s *Settings) NodeIP(f model.Family) netip.Addr {
+	if f == model.IPv4 {
+		return s.NodeIP4
+	}
+	return s.NodeIP6
 }
 
 // NodePortAll reports whether node ports of a family answer on every local

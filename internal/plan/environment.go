@@ -22,6 +22,7 @@ type environment struct {
 	frontendsOnly          bool
 	noIPv6                 bool
 	algorithms             model.Algorithms
+	scheduler              string
 }
 
 func newEnvironment(cfg *Config, state *model.State, settings *Settings) environment {
@@ -35,6 +36,7 @@ func newEnvironment(cfg *Config, state *model.State, settings *Settings) environ
 		frontendsOnly: cfg.FrontendsOnly,
 		noIPv6:        cfg.NoIPv6,
 		algorithms:    cfg.Algorithms,
+		scheduler:     cfg.Scheduler,
 	}
 	if node := state.Node(); node != nil {
 		env.zone = node.Zone
@@ -58,6 +60,7 @@ func (env *environment) concerns(svc *model.Service, other *environment) bool {
 		env.frontendsOnly != other.frontendsOnly ||
 		env.noIPv6 != other.noIPv6 ||
 		env.algorithms != other.algorithms ||
+		env.scheduler != other.scheduler ||
 		svc.Filtered && !slices.Equal(env.nodeIPs, other.nodeIPs)
 }
 

@@ -13,14 +13,17 @@ func (f *Frontend) sameRules(o *Frontend) bool {
 		f.Service == o.Service && f.Port == o.Port &&
 		f.Masquerade == o.Masquerade && f.Affinity == o.Affinity &&
 		f.Filtered == o.Filtered && slices.Equal(f.Sources, o.Sources) &&
-		f.Route.same(&o.Route) && f.Outside.same(o.Outside)
+		f.Route.same(&o.Route) && f.Outside.same(o.Outside) &&
+		// IPVS must know who keeps flows.
+		(f.Route.Scheduler == "" || slices.Equal(f.AlsoServing, o.AlsoServing))
 }
 
 func (r *Route) same(o *Route) bool {
 	if r == nil || o == nil {
 		return r == o
 	}
-	return r.Empty == o.Empty && r.Local == o.Local && r.Algorithm == o.Algorithm && slices.Equal(r.Endpoints, o.Endpoints)
+	return r.Empty == o.Empty && r.Local == o.Local && r.Algorithm == o.Algorithm && r.Scheduler == o.Scheduler &&
+		slices.Equal(r.Endpoints, o.Endpoints)
 }
 
 func (s *Settings) same(o *Settings) bool {
@@ -29,6 +32,7 @@ func (s *Settings) same(o *Settings) bool {
 		slices.Equal(s.NodePortIPs, o.NodePortIPs) &&
 		slices.Equal(s.LoopbackIPs, o.LoopbackIPs) &&
 		slices.Equal(s.ServiceCIDRs, o.ServiceCIDRs) &&
+		s.IPVS == o.IPVS && s.NodeIP4 == o.NodeIP4 && s.NodeIP6 == o.NodeIP6 &&
 		s.MasqueradeMark == o.MasqueradeMark && s.DropInvalid == o.DropInvalid
 }
 

@@ -64,6 +64,9 @@ func (r *Route) Choice() string {
 	if r.Weighted() {
 		by = "by weight"
 	}
+	if r.Scheduler != "" {
+		return "one that IPVS chooses (scheduler " + r.Scheduler + ")"
+	}
 	switch r.Algorithm {
 	case model.RoundRobin:
 		return "one after the other, " + by + " (round-robin)"
@@ -71,6 +74,14 @@ func (r *Route) Choice() string {
 		return fmt.Sprintf("one by the client's address, %s (%s)", by, r.Algorithm)
 	}
 	return "any of them, " + by
+}
+
+// AlgorithmText returns the name of the algorithm, or of the scheduler.
+func (r *Route) AlgorithmText() string {
+	if r.Scheduler != "" {
+		return "IPVS " + r.Scheduler
+	}
+	return r.Algorithm.String()
 }
 
 // Text describes by what pods are recognised.

@@ -22,7 +22,7 @@ const (
 	NoEndpoints        Cause = iota // the Service has no usable endpoint
 	NoLocalEndpoint                 // under traffic policy Local there are some, but not on this node
 	SourceRange                     // the source is not in the load balancer's source ranges
-	UnknownPort                     // a ClusterIP in use has no such port
+	UnknownPort                     // an address of a Service has no such port
 	UnallocatedAddress              // in a service CIDR, but of no Service
 	HasEndpoint                     // the frontend has an endpoint for it
 	NotAService                     // no Service has the address and port

@@ -61,6 +61,9 @@ func (d *draft) chooseAlgorithm() {
 			"choose one of these: "+d.env.algorithms.String()+"; or another proxy mode")
 		return
 	}
+	if d.algorithm == model.LeastConnections {
+		d.checkLeastConnections()
+	}
 	if d.algorithm != model.Maglev {
 		return
 	}
@@ -76,6 +79,45 @@ func (d *draft) chooseAlgorithm() {
 			"split the Service, or choose source-hash")
 	}
 }
+
+// checkLeastConnections reports where IPVS cannot count connections.
+func (d *draft) checkLeastConnections() {
+	switch {
+	case d.service.Affinity > 0:
+		d.useRandom("least-connections is not available with session affinity, which IPVS cannot keep exactly",
+			"remove the annotation, or set sessionAffinity to None")
+	case d.service.ExternalPolicy == model.PolicyLocal:
+		d.problemOnce(model.Problem{
+			Field:  "metadata.annotations",
+			Reason: "least-connections is for clients in the cluster only under externalTrafficPolicy Local: clients outside get any endpoint on the node",
+			Remedy: "remove the annotation, or set externalTrafficPolicy to Cluster",
+		})
+	}
+}
+
+// scheduler returns the IPVS scheduler of a route, "" if IPVS does not serve it. What
+// depends on the client's address, here or for session affinity, must be the same on
+// every node and in every mode, and IPVS has no scheduler that chooses at random.
+func (d *draft) scheduler(r *Route) string {
+	scheduler := d.env.scheduler
+	switch {
+	case scheduler == "" || d.service.Affinity > 0:
+		return ""
+	case r.Algorithm == model.RoundRobin:
+		scheduler = "rr"
+	case r.Algorithm == model.LeastConnections:
+		scheduler = "lc"
+	case r.Algorithm != model.Random || d.service.AlgorithmChosen:
+		return ""
+	}
+	if weighted, ok := weightedSchedulers[scheduler]; ok && r.Weighted() {
+		return weighted
+	}
+	return scheduler
+}
+
+// weightedSchedulers are counterparts of schedulers that ignore weights.
+var weightedSchedulers = map[string]string{"rr": "wrr", "lc": "wlc"}
 
 // useRandom reports why the algorithm of the Service is not used.
 func (d *draft) useRandom(reason, remedy string) {

@@ -34,8 +34,9 @@ var weightAnnotations = []string{"sluice/weight", "service.cilium.io/weight"}
 
 func annotationField(key string) string { return "metadata.annotations[" + key + "]" }
 
-// algorithm returns the algorithm that annotations of a Service choose.
-func (r *Report) algorithm(annotations map[string]string) (chosen model.Algorithm) {
+// algorithm returns the algorithm that annotations of a Service choose, and whether
+// they choose one.
+func (r *Report) algorithm(annotations map[string]string) (chosen model.Algorithm, ok bool) {
 	by := ""
 	for _, a := range algorithmAnnotations {
 		word, ok := annotations[a.key]
@@ -52,7 +53,7 @@ func (r *Report) algorithm(annotations map[string]string) (chosen model.Algorith
 			r.contradiction(a.key, word, by)
 		}
 	}
-	return chosen
+	return chosen, by != ""
 }
 
 // weight returns the weight that annotations of an EndpointSlice give, nil for

@@ -36,9 +36,9 @@ func Service(svc *v1.Service) (*model.Service, bool) {
 		Ports:          r.servicePorts(svc),
 		InternalPolicy: r.internalPolicy(svc),
 		ExternalPolicy: r.externalPolicy(svc),
-		Algorithm:      r.algorithm(svc.Annotations),
 		Affinity:       r.affinity(svc),
 	}
+	out.Algorithm, out.AlgorithmChosen = r.algorithm(svc.Annotations)
 	var health uint16
 	if svc.Spec.HealthCheckNodePort != 0 {
 		health, _ = r.port("spec.healthCheckNodePort", svc.Spec.HealthCheckNodePort)

@@ -45,6 +45,15 @@ func SetOOMScore(o Options, score int) error {
 	return files{o.Root, o.Logger}.set("proc/self/oom_score_adj", score)
 }
 
+// Setting is a file and the value that it should have.
+type Setting struct {
+	File  string // below Root
+	Value int
+}
+
+// Set changes a setting. The error is an *Error.
+func Set(o Options, s Setting) error { return files{o.Root, o.Logger}.set(s.File, s.Value) }
+
 // files gives access to kernel settings, which are files.
 type files struct {
 	root string

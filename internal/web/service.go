@@ -127,7 +127,7 @@ func (s *service) algorithm() tile {
 			if len(r.Endpoints) == 0 {
 				continue
 			}
-			t.Value, t.Note = r.Algorithm.String(), r.Choice()
+			t.Value, t.Note = r.AlgorithmText(), r.Choice()
 			if r.Weighted() {
 				return t
 			}

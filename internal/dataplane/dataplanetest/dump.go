@@ -14,6 +14,11 @@ const dumpScript = `nft list ruleset
 for variant in nft legacy; do
 	iptables-$variant-save
 	ip6tables-$variant-save
+done
+if test -e /proc/net/ip_vs; then ipvsadm -Sn; fi
+for family in -4 -6; do
+	ip $family rule | grep 'lookup 51007' || true
+	ip $family route show table 51007 2>/dev/null || true
 done`
 
 // dump lists what is in the kernel, without the comments, which have the time.

@@ -1,6 +1,7 @@
 package dataplanetest
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -28,6 +29,9 @@ func Suite(t *testing.T, m dataplane.Mode, o SuiteOptions) {
 	if m.Render != nil {
 		t.Run("render", func(t *testing.T) { checkRender(t, m) })
 	}
+	if err := supported(t, m); err != nil {
+		t.Skip(err)
+	}
 	if m.Variants == nil {
 		(&suite{mode: m, SuiteOptions: o}).run(t)
 	}
@@ -37,6 +41,18 @@ func Suite(t *testing.T, m dataplane.Mode, o SuiteOptions) {
 			(&suite{mode: m, variant: variant, SuiteOptions: o}).run(t)
 		})
 	}
+}
+
+// supported returns why the kernel of this machine lacks what the mode needs.
+func supported(t *testing.T, m dataplane.Mode) error {
+	d, err := m.Open(t.Context(), dataplane.Options{Logger: logr.Discard(), NetNS: netnstest.New(t).FD()})
+	if err == nil {
+		return d.Close()
+	}
+	if errors.Is(err, dataplane.ErrUnsupported) {
+		return err
+	}
+	return nil // it may need a variant
 }
 
 // suite tests a mode in one variant.

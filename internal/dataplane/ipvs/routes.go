@@ -143,17 +143,29 @@ func (r *routes) add(want map[netip.Prefix]netip.Addr, families []model.Family) 
 	return nil
 }
 
-// removeOthers removes the routes that are not wanted.
-func (r *routes) removeOthers(want map[netip.Prefix]netip.Addr) error {
-	for p, source := range r.present {
-		if _, ok := want[p]; ok {
+// removeOthers removes the routes that are not needed.
+func (r *routes) removeOthers(needed map[netip.Prefix]struct{}) error {
+	for p := range r.present {
+		if _, ok := needed[p]; ok {
 			continue
 		}
-		if err := r.handle.RouteDel(r.route(p, source)); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("removing the route to %s from table %d: %w", p, routeTable, err)
+		if err := r.remove(p); err != nil {
+			return err
 		}
-		delete(r.present, p)
 	}
+	return nil
+}
+
+// remove removes a route, if it is there.
+func (r *routes) remove(p netip.Prefix) error {
+	source, ok := r.present[p]
+	if !ok {
+		return nil
+	}
+	if err := r.handle.RouteDel(r.route(p, source)); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("removing the route to %s from table %d: %w", p, routeTable, err)
+	}
+	delete(r.present, p)
 	return nil
 }
 
@@ -187,6 +199,19 @@ func rule(f model.Family, protocol int) *netlink.Rule {
 	rule := netlink.NewRule()
 	rule.Family, rule.Priority, rule.Table, rule.IPProto = netlinkFamily(f), rulePriority, routeTable, protocol
 	return rule
+}
+
+// link is the dummy link that upstream's ipvs mode has all addresses on. Network plugins
+// and people look for it to find out whether IPVS is in use.
+const link = "kube-ipvs0"
+
+// addLink adds the link, without addresses, unless it exists.
+func (r *routes) addLink() error {
+	err := r.handle.LinkAdd(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: link}})
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("adding the link %s: %w", link, err)
+	}
+	return nil
 }
 
 // removeAll removes all routes and rules of our table.

@@ -45,12 +45,15 @@ const (
 	atRandom choice = iota
 	inTurn          // the next one; the chain's rule has the counter
 	byClient        // by the client's address
+	byIPVS          // by IPVS: there are no slots
 )
 
 // choose sets how a slot of a route is chosen.
 func (c *chain) choose(f *plan.Frontend, r *plan.Route) {
 	c.size = r.NumSlots()
 	switch {
+	case r.Scheduled():
+		c.choice, c.size = byIPVS, 1
 	case c.size <= 1: // there is nothing to choose
 	case r.ByClient():
 		c.choice = byClient
@@ -75,6 +78,7 @@ const (
 	postrouting
 	forward
 	filterOutput
+	filterInput
 	rememberPostrouting
 	rememberInput
 
@@ -99,6 +103,7 @@ var fixedNames = map[kind]string{
 	postrouting:         "postrouting",
 	forward:             "forward",
 	filterOutput:        "filter-output",
+	filterInput:         "filter-input",
 	rememberPostrouting: "remember-postrouting",
 	rememberInput:       "remember-input",
 	dispatch:            "dispatch",
@@ -166,6 +171,8 @@ func (c chain) pool() string {
 		b.WriteString("local-")
 	}
 	switch c.choice {
+	case byIPVS:
+		b.WriteString("ipvs")
 	case atRandom:
 		fmt.Fprintf(&b, "lb-%d", c.size)
 	case byClient:
@@ -181,6 +188,9 @@ func (c chain) pool() string {
 
 // target is the chain that an entry chain leads to.
 func (c chain) target() chain {
+	if c.choice == byIPVS {
+		return chain{kind: balance, choice: byIPVS, size: 1}
+	}
 	if c.size > 0 {
 		return chain{kind: balance, nodePort: c.nodePort, local: c.local, sticky: c.sticky, choice: c.choice, size: c.size, port: c.port}
 	}
@@ -217,6 +227,9 @@ func (c chain) leadsTo() []chain {
 		add(chain{kind: masqueraded})
 	case forward, filterOutput:
 		add(chain{kind: unknown})
+	case filterInput:
+		add(chain{kind: unknown})
+		add(chain{kind: reject})
 	case unknown:
 		add(chain{kind: reject})
 	case rememberPostrouting, rememberInput:
@@ -285,6 +298,9 @@ func (c chain) nft() nft.Chain {
 		base("filter", unix.NF_INET_FORWARD, priorityFilter)
 	case filterOutput:
 		base("filter", unix.NF_INET_LOCAL_OUT, priorityFilter)
+	case filterInput:
+		// After IPVS (priorities 98 and 99), which takes what is for it.
+		base("filter", unix.NF_INET_LOCAL_IN, prioritySourceNAT+1)
 	case rememberPostrouting:
 		// Before masquerading, while the source is still the client's.
 		base("filter", unix.NF_INET_POST_ROUTING, prioritySourceNAT-1)
@@ -296,6 +312,10 @@ func (c chain) nft() nft.Chain {
 
 // baseChains are in every table. They are added last: they let packets in.
 var baseChains = []chain{{kind: postrouting}, {kind: forward}, {kind: filterOutput}, {kind: output}, {kind: prerouting}}
+
+// deliveryChains are in the tables of nodes to which addresses of Services are led, for
+// IPVS.
+var deliveryChains = []chain{{kind: filterInput}}
 
 // affinityChains see every packet, so they exist only while a frontend has session
 // affinity.

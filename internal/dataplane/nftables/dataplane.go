@@ -152,6 +152,20 @@ func ourTables(ctx context.Context, c *nft.Conn, l *layout) ([]nft.Table, error)
 	return ours, nil
 }
 
+// Live reports whether packets pass through a table of ours.
+func (d *Dataplane) Live(ctx context.Context) (bool, error) {
+	for _, l := range layouts {
+		tables, err := ourTables(ctx, d.writer, l)
+		if err != nil || len(tables) > 0 {
+			return len(tables) > 0, err
+		}
+	}
+	return false, nil
+}
+
+// keepsTables marks a Dataplane, and those that contain one, for Remove.
+func (d *Dataplane) keepsTables() {}
+
 // forget drops the mirror: the contents of the kernel are unknown.
 func (d *Dataplane) forget() {
 	d.commits.Locked(func() {

@@ -20,7 +20,7 @@ const upstreamTable = "kube-proxy"
 // them, ours.
 func Remove(ctx context.Context, o dataplane.RemoveOptions) (err error) {
 	names := []string{upstreamTable}
-	if _, running := o.Running.(*Dataplane); !running {
+	if _, running := o.Running.(interface{ keepsTables() }); !running {
 		names = append(names, tableNames[:]...)
 	}
 	conn, err := nft.Dial(0, nft.SendBuffer)

@@ -35,6 +35,9 @@ func (c chain) rules(l *layout, s *plan.Settings) []nft.Rule {
 		w.dropSource()
 	case forward, filterOutput:
 		w.jump(anyPacket.New(), chain{kind: unknown})
+	case filterInput:
+		w.jump(anyPacket.New(), chain{kind: unknown})
+		w.goTo(anyPacket.New().In(routedIPs, nft.Concat{l.dest}).NotToLocal(), chain{kind: reject})
 	case unknown:
 		w.unknown()
 	case entry:
@@ -170,6 +173,10 @@ func (c chain) endpointMap() string {
 }
 
 func (w *ruleWriter) balance(c chain) {
+	if c.choice == byIPVS {
+		w.add(anyPacket.Accept())
+		return
+	}
 	if c.sticky {
 		set := recalls
 		if c.nodePort {

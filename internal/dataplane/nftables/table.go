@@ -27,7 +27,7 @@ type table struct {
 	frontends map[plan.Key]*frontend
 	chains    *chains
 
-	hairpins, clusterIPs, nodePortIPs *nft.Members[netip.Addr]
+	hairpins, clusterIPs, nodePortIPs, routedIPs *nft.Members[netip.Addr]
 	// clusterAffine and localAffine are for session affinity, in cluster pools and in
 	// local ones.
 	clusterAffine, localAffine *affine
@@ -61,6 +61,7 @@ func newTable(f model.Family, name string, frontends int) *table {
 		hairpins:    nft.NewMembers(nt, hairpin, hairpins, frontends),
 		clusterIPs:  nft.NewMembers(nt, clusterIPs, addresses, frontends),
 		nodePortIPs: nft.NewMembers(nt, nodePortIPs, addresses, 0),
+		routedIPs:   nft.NewMembers(nt, routedIPs, addresses, 0),
 
 		clusterAffine: newAffine(nt, affinity, affinityEndpoints),
 		localAffine:   newAffine(nt, localAffinity, localAffinityEndpoints),
@@ -72,7 +73,7 @@ func newTable(f model.Family, name string, frontends int) *table {
 }
 
 func (t *table) members() []nft.MemberSet {
-	return []nft.MemberSet{t.hairpins, t.clusterIPs, t.nodePortIPs, t.clusterAffine.endpoints, t.localAffine.endpoints}
+	return []nft.MemberSet{t.hairpins, t.clusterIPs, t.nodePortIPs, t.routedIPs, t.clusterAffine.endpoints, t.localAffine.endpoints}
 }
 
 // compile returns how to program a frontend, with as few changes as possible to what
@@ -86,7 +87,9 @@ func (t *table) compile(f *plan.Frontend, now *programmed) *frontend {
 	fe.outside = t.chains.name(to.outside)
 	fe.recall = t.chains.name(to.recall)
 	fe.sticky = t.chains.name(to.sticky)
-	fe.slots = t.slots(now.slots, &f.Route)
+	if !f.Route.Scheduled() {
+		fe.slots = t.slots(now.slots, &f.Route)
+	}
 	if f.Outside != nil {
 		fe.outsideSlots = t.slots(now.outsideSlots, f.Outside)
 	}
@@ -105,12 +108,18 @@ func (t *table) replace(old, new *frontend) {
 			t.chains.hold(c)
 		}
 		t.affinity(new, 1)
+		if new.Routed() {
+			t.routedIPs.Hold(new.Addr)
+		}
 	}
 	if old != nil {
 		for _, c := range chainsFor(old.Frontend).all() {
 			t.chains.release(c)
 		}
 		t.affinity(old, -1)
+		if old.Routed() {
+			t.routedIPs.Release(old.Addr)
+		}
 	}
 	before, after := old.hairpins(), new.hairpins()
 	for i := range before {
@@ -150,6 +159,13 @@ func (t *table) affinity(f *frontend, n int) {
 func (t *table) configure(s plan.Settings) {
 	t.eachNodePortIP(&t.settings, t.nodePortIPs.Release)
 	t.eachNodePortIP(&s, t.nodePortIPs.Hold)
+	for _, c := range deliveryChains {
+		if s.IPVS && !t.settings.IPVS {
+			t.chains.hold(c)
+		} else if t.settings.IPVS && !s.IPVS {
+			t.chains.release(c)
+		}
+	}
 	for c, tags := range t.chains.present {
 		if !slices.Equal(tags, tagsOf(c.rules(t.layout, &s))) {
 			t.chains.rewrite[c] = struct{}{}

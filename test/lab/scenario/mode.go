@@ -45,6 +45,7 @@ var Modes = func() map[string]Mode {
 var nodes = map[string]func(m dataplane.Mode, variant string) Mode{
 	"nftables": onNFTables,
 	"iptables": onIPTables,
+	"ipvs":     onIPVS,
 }
 
 // variants are those of a mode: one without a name if it has none.
@@ -70,6 +71,16 @@ func onNFTables(m dataplane.Mode, _ string) Mode {
 		Flags: minSyncPeriod,
 		Dump:  []string{"nft", "list", "ruleset"},
 		Flush: []string{"nft", "flush", "ruleset"},
+	}
+}
+
+func onIPVS(m dataplane.Mode, _ string) Mode {
+	return Mode{
+		Mode:  m,
+		Flags: []string{"--ipvs-min-sync-period=10ms"},
+		Dump: []string{"sh", "-ec", `nft list ruleset; ipvsadm -Sn
+for family in -4 -6; do ip $family rule; ip $family route show table 51007 2>/dev/null || true; done`},
+		Flush: []string{"sh", "-ec", "nft flush ruleset; ipvsadm -C"},
 	}
 }
 

@@ -1,0 +1,374 @@
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/ipvs"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// commit is one Apply, Repair or Reconcile. The caller holds the lock.
+type commit struct {
+	d *Dataplane
+	// touched are the servers that may have to be changed, each once.
+	touched []*server
+	seen    map[*server]struct{}
+	failed  map[plan.Key]error
+	result  dataplane.Result
+	// allRoutes says that all routes are looked at, not only those of the touched.
+	allRoutes bool
+}
+
+func (c *commit) touch(s *server) {
+	if c.seen == nil {
+		c.seen = map[*server]struct{}{}
+	}
+	if _, seen := c.seen[s]; !seen {
+		c.seen[s] = struct{}{}
+		c.touched = append(c.touched, s)
+	}
+}
+
+// set replaces a frontend, or adds it.
+func (c *commit) set(f *plan.Frontend) {
+	old := c.d.frontends[f.Key]
+	c.d.frontends[f.Key] = f
+	c.serve(f, old == nil || !old.HasEndpoints())
+}
+
+// serve has the servers of a frontend serve it. Late says that packets do not reach it
+// yet.
+func (c *commit) serve(f *plan.Frontend, late bool) {
+	for _, ip := range addressesOf(f.Key, &c.d.settings) {
+		k := keyFor(f.Key, ip)
+		s := c.d.servers[k]
+		if s == nil && !f.Route.Scheduled() {
+			continue
+		}
+		if s == nil {
+			s = &server{Service: ipvs.Service{Key: k}}
+			c.d.addServer(s)
+		}
+		s.frontend, s.late = f, late
+		c.touch(s)
+	}
+}
+
+// remove removes a frontend.
+func (c *commit) remove(k plan.Key) {
+	delete(c.d.frontends, k)
+	c.abandon(k, addressesOf(k, &c.d.settings))
+}
+
+// abandon takes the servers of a frontend at some addresses out of use.
+func (c *commit) abandon(k plan.Key, at []netip.Addr) {
+	for _, ip := range at {
+		if s := c.d.servers[keyFor(k, ip)]; s != nil {
+			s.frontend = nil
+			c.touch(s)
+		}
+	}
+}
+
+// configure takes over settings. Node ports have a server for each address.
+func (c *commit) configure(s plan.Settings) {
+	old := c.d.settings
+	c.d.settings = s
+	c.allRoutes = true
+	if slices.Equal(old.NodePortIPs, s.NodePortIPs) {
+		return
+	}
+	gone := slices.DeleteFunc(slices.Clone(old.NodePortIPs), func(ip netip.Addr) bool { return slices.Contains(s.NodePortIPs, ip) })
+	for k, f := range c.d.frontends {
+		if !k.NodePort() {
+			continue
+		}
+		c.abandon(k, slices.DeleteFunc(slices.Clone(gone), func(ip netip.Addr) bool { return model.FamilyOf(ip) != k.Family() }))
+		c.serve(f, false)
+	}
+}
+
+// run writes the commit, with the table in between: see Dataplane.Apply.
+func (c *commit) run(ctx context.Context, table func() dataplane.Result) dataplane.Result {
+	sent := c.d.writer.Commands()
+	err := c.writeServices(ctx)
+	if err == nil {
+		err = c.write(ctx, func(s *server, b *ipvs.Batch) {
+			if !s.late {
+				s.raise(b)
+			}
+		})
+	}
+	if err == nil {
+		err = c.addRoutes()
+	}
+	if err == nil {
+		c.result = table()
+		err = c.result.Err
+	}
+	if err == nil {
+		err = c.write(ctx, func(s *server, b *ipvs.Batch) { s.raise(b) })
+	}
+	if err == nil {
+		err = c.write(ctx, func(s *server, b *ipvs.Batch) {
+			if s.late = false; s.lower(b, c.d.resetRemoved) {
+				c.d.draining[s.Key] = struct{}{}
+			}
+		})
+	}
+	if err == nil {
+		err = c.d.removeIdle(ctx, c.touched, c.allRoutes)
+	}
+	c.result.Elements += int(c.d.writer.Commands() - sent)
+	if err != nil {
+		c.d.servers = nil
+		c.result.Err = err
+		return c.result
+	}
+	if len(c.failed) > 0 && c.result.Failed == nil {
+		c.result.Failed = map[plan.Key]error{}
+	}
+	maps.Copy(c.result.Failed, c.failed)
+	return c.result
+}
+
+// writeServices adds the virtual services that are missing, and changes those that
+// differ. Those of other programs stay as they are.
+func (c *commit) writeServices(ctx context.Context) error {
+	b := &ipvs.Batch{}
+	before := map[ipvs.Key]ipvs.Service{}
+	for _, s := range c.touched {
+		if !s.serves() {
+			continue
+		}
+		want := s.wanted()
+		switch {
+		case s.Scheduler == "":
+			b.AddService(&want)
+		case s.Service != want:
+			b.SetService(&want)
+		default:
+			continue
+		}
+		before[s.Key], s.Service = s.Service, want
+	}
+	return c.send(ctx, b, func(s *server) { s.Service = before[s.Key] })
+}
+
+// write collects commands about the touched servers, and sends them.
+func (c *commit) write(ctx context.Context, collect func(*server, *ipvs.Batch)) error {
+	b := &ipvs.Batch{}
+	for _, s := range c.touched {
+		if s.Scheduler != "" {
+			collect(s, b)
+		}
+	}
+	return c.send(ctx, b, nil)
+}
+
+// send sends a batch. Frontends whose servers the kernel refuses to change have failed;
+// what it holds of them is read again, or undone by undo.
+func (c *commit) send(ctx context.Context, b *ipvs.Batch, undo func(*server)) error {
+	err := c.d.writer.Commit(ctx, b)
+	var refused ipvs.Refused
+	if !errors.As(err, &refused) {
+		return err
+	}
+	for _, r := range refused {
+		s := c.d.servers[r.Key]
+		if s.frontend != nil {
+			c.failed[s.frontend.Key] = refusal(r)
+		}
+		if undo != nil {
+			undo(s)
+			continue
+		}
+		if s.destinations, err = c.d.readDestinations(ctx, r.Key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func refusal(r ipvs.Refusal) error {
+	if errors.Is(r.Err, unix.EEXIST) {
+		return foreign(r.Key)
+	}
+	return fmt.Errorf("the kernel refused the virtual service %s: %w", r.Key, r.Err)
+}
+
+func foreign(k ipvs.Key) error {
+	return fmt.Errorf("another program has a virtual service of IPVS at %s (remove it there, or give the Service another address)", k)
+}
+
+func (d *Dataplane) readDestinations(ctx context.Context, k ipvs.Key) ([]ipvs.Destination, error) {
+	list, err := d.writer.Destinations(ctx, k)
+	slices.SortFunc(list, compareDestinations)
+	return list, err
+}
+
+// adopt reads the virtual services, takes over those that are ours or upstream's, and
+// touches all.
+func (c *commit) adopt(ctx context.Context) error {
+	list, err := c.d.writer.Services(ctx)
+	if err != nil {
+		return err
+	}
+	have := make(map[ipvs.Key]ipvs.Service, len(list))
+	for _, s := range list {
+		have[s.Key] = s
+	}
+	upstream, err := findUpstream(c.d.netns)
+	if err != nil {
+		return err
+	}
+	known := c.d.servers
+	c.d.servers, c.d.draining, c.d.holders = make(map[ipvs.Key]*server, len(known)), map[ipvs.Key]struct{}{}, map[netip.Addr]int{}
+	c.allRoutes = true
+	for _, f := range c.d.frontends {
+		if f.Route.Scheduled() && c.d.settings.Serves(f.Family()) {
+			c.serve(f, false)
+		}
+	}
+	for k, s := range c.d.servers {
+		found, there := have[k]
+		if !there {
+			continue
+		}
+		// A service that another program changed was ours.
+		if _, ours := known[k]; !ours && !owned(found) && !upstream.owns(k) {
+			c.failed[s.frontend.Key] = foreign(k)
+			c.d.deleteServer(s)
+			continue
+		}
+		s.Service = found
+	}
+	c.touched = slices.DeleteFunc(c.touched, func(s *server) bool { return c.d.servers[s.Key] != s })
+	for k, found := range have {
+		if _, wanted := c.d.servers[k]; !wanted && owned(found) {
+			s := &server{Service: found, frontend: c.d.frontendAt(k)}
+			c.d.addServer(s)
+			c.touch(s)
+		}
+	}
+	for _, s := range c.touched {
+		if s.Scheduler == "" {
+			continue
+		}
+		if s.destinations, err = c.d.readDestinations(ctx, s.Key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// frontendAt returns the frontend that a virtual service was for, nil if it is gone.
+func (d *Dataplane) frontendAt(k ipvs.Key) *plan.Frontend {
+	at := plan.Key{Addr: k.Addr, Port: k.Port, Protocol: model.Protocol(k.Protocol)}
+	if f := d.frontends[at]; f != nil {
+		return f
+	}
+	if slices.Contains(d.settings.NodePortIPs, k.Addr) {
+		return d.frontends[plan.NodePortKey(at.Family(), at.Port, at.Protocol)]
+	}
+	return nil
+}
+
+// removeIdle deletes those of some servers that are for no frontend and have no
+// destinations left, and the routes to them.
+func (d *Dataplane) removeIdle(ctx context.Context, some []*server, allRoutes bool) error {
+	b, gone := &ipvs.Batch{}, map[netip.Addr]struct{}{}
+	for _, s := range some {
+		if s.serves() || len(s.destinations) > 0 {
+			continue
+		}
+		if s.Scheduler != "" {
+			b.DeleteService(s.Key)
+		}
+		gone[s.Addr] = struct{}{}
+		d.deleteServer(s)
+	}
+	if err := d.writer.Commit(ctx, b); err != nil && !errors.Is(err, unix.ESRCH) {
+		return err
+	}
+	return d.removeRoutes(allRoutes, gone)
+}
+
+// addServer adds a server, whose address is led to the node from the next commit on.
+func (d *Dataplane) addServer(s *server) {
+	d.servers[s.Key] = s
+	d.holders[s.Addr]++
+}
+
+func (d *Dataplane) deleteServer(s *server) {
+	delete(d.servers, s.Key)
+	delete(d.draining, s.Key)
+	if d.holders[s.Addr]--; d.holders[s.Addr] == 0 {
+		delete(d.holders, s.Addr)
+	}
+}
+
+// routeTo returns the route that leads an address of a server to the node: its own, or
+// that of all ClusterIPs. There is none for addresses of node ports, which are the
+// node's.
+func (d *Dataplane) routeTo(ip netip.Addr) (p netip.Prefix, needed bool) {
+	if _, local := slices.BinarySearchFunc(d.settings.NodePortIPs, ip, netip.Addr.Compare); local {
+		return netip.Prefix{}, false
+	}
+	for _, p := range d.settings.ServiceCIDRs {
+		if p.Contains(ip) {
+			return p, true
+		}
+	}
+	return netip.PrefixFrom(ip, ip.BitLen()), true
+}
+
+// addRoutes adds the routes that the touched servers need, or all that any needs.
+func (c *commit) addRoutes() error {
+	want := map[netip.Prefix]netip.Addr{}
+	need := func(ip netip.Addr) {
+		if p, needed := c.d.routeTo(ip); needed {
+			want[p] = c.d.settings.NodeIP(model.FamilyOf(ip))
+		}
+	}
+	for _, s := range c.touched {
+		need(s.Addr)
+	}
+	if c.allRoutes {
+		for ip := range c.d.holders {
+			need(ip)
+		}
+	}
+	return c.d.routes.add(want, c.d.families())
+}
+
+// removeRoutes removes the routes to addresses that no server has any more; if all is
+// set, all routes that none needs.
+func (d *Dataplane) removeRoutes(all bool, gone map[netip.Addr]struct{}) error {
+	if !all {
+		for ip := range gone {
+			if p, needed := d.routeTo(ip); needed && d.holders[ip] == 0 && p.IsSingleIP() {
+				if err := d.routes.remove(p); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	needed := map[netip.Prefix]struct{}{}
+	for ip := range d.holders {
+		if p, ok := d.routeTo(ip); ok {
+			needed[p] = struct{}{}
+		}
+	}
+	return d.routes.removeOthers(needed)
+}

@@ -1,0 +1,336 @@
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/kube-proxy/config/v1alpha1"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/dataplane/nftables"
+	"sluice/internal/ipvs"
+	"sluice/internal/model"
+	"sluice/internal/netns"
+	"sluice/internal/notify"
+	"sluice/internal/plan"
+)
+
+// Dataplane programs IPVS and an nftables table. It implements dataplane.Dataplane.
+type Dataplane struct {
+	*nftables.Dataplane // the table
+
+	logger logr.Logger
+	// writer and reader are separate so that a long dump does not delay a change.
+	writer, reader *ipvs.Conn
+	netns          int
+	resetRemoved   bool
+
+	disturbed notify.Signal
+	// suspect says that IPVS or the routes may differ from the mirror.
+	suspect atomic.Bool
+	// stop ends the background tasks and waits for them.
+	stop func()
+
+	// mu guards the fields below. Only one goroutine commits; others drain servers and
+	// compare them with the kernel.
+	mu       sync.Mutex
+	routes   *routes
+	settings plan.Settings
+	// frontends are all that the table serves, servers the virtual services that are
+	// ours. They are nil while the contents of the kernel are unknown.
+	frontends map[plan.Key]*plan.Frontend
+	servers   map[ipvs.Key]*server
+	// draining are servers with destinations that only keep their connections.
+	draining map[ipvs.Key]struct{}
+	// holders counts the servers at each address.
+	holders map[netip.Addr]int
+	// watchQueue are the servers to compare with the kernel next.
+	watchQueue []ipvs.Key
+}
+
+var _ dataplane.Dataplane = (*Dataplane)(nil)
+
+func open(ctx context.Context, o dataplane.Options) (_ dataplane.Dataplane, err error) {
+	var section v1alpha1.KubeProxyIPVSConfiguration
+	if o.Configuration != nil {
+		section = o.Configuration.IPVS
+	}
+	d := &Dataplane{
+		logger: o.Logger, netns: o.NetNS, resetRemoved: o.ResetRemoved, stop: func() {}, disturbed: notify.NewSignal(),
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.Close())
+		}
+	}()
+	table, err := nftables.Mode.Open(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	d.Dataplane = table.(*nftables.Dataplane)
+	if d.writer, err = dial(o.NetNS); err != nil {
+		return nil, err
+	}
+	if d.reader, err = dial(o.NetNS); err != nil {
+		return nil, err
+	}
+	if d.routes, err = openRoutes(o.NetNS); err != nil {
+		return nil, err
+	}
+	if err := d.checkScheduler(ctx, section.Scheduler); err != nil {
+		return nil, err
+	}
+	timeouts := ipvs.Timeouts{TCP: section.TCPTimeout.Duration, TCPFIN: section.TCPFinTimeout.Duration, UDP: section.UDPTimeout.Duration}
+	if err := d.writer.SetTimeouts(timeouts); err != nil {
+		return nil, err
+	}
+	err = netns.Do(o.NetNS, func() error {
+		tune(o.Logger, section.StrictARP)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := d.routes.addLink(); err != nil {
+		o.Logger.V(1).Info("There is no link "+link+", which only matters to programs that look for it", "reason", err.Error())
+	}
+	d.start(d.forwardDisturbances, d.drainServers, d.watch)
+	return d, nil
+}
+
+// start runs background tasks until Close.
+func (d *Dataplane) start(tasks ...func(context.Context)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	for _, task := range tasks {
+		running.Go(func() { task(ctx) })
+	}
+	d.stop = func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// Close closes the sockets and leaves the kernel as it is.
+func (d *Dataplane) Close() (err error) {
+	d.stop()
+	for _, conn := range []*ipvs.Conn{d.reader, d.writer} {
+		if conn != nil {
+			err = errors.Join(err, conn.Close())
+		}
+	}
+	if d.routes != nil {
+		d.routes.close()
+	}
+	if d.Dataplane != nil {
+		err = errors.Join(err, d.Dataplane.Close())
+	}
+	return err
+}
+
+// Disturbed receives when another program changed the table, IPVS or the routes.
+func (d *Dataplane) Disturbed() <-chan struct{} { return d.disturbed }
+
+// forwardDisturbances passes on those of the table.
+func (d *Dataplane) forwardDisturbances(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.Dataplane.Disturbed():
+			d.disturbed.Notify()
+		}
+	}
+}
+
+// families are those that the node supports.
+func (d *Dataplane) families() []model.Family {
+	return slices.DeleteFunc(slices.Clone(model.Families[:]), func(f model.Family) bool { return !d.settings.Serves(f) })
+}
+
+// Reconcile reads what is in the kernel, adopts what is right and changes the rest.
+func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) dataplane.Result {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.suspect.Store(false)
+	d.settings = desired.Settings
+	d.frontends, d.servers = maps.Clone(desired.Frontends), nil
+	c := &commit{d: d, failed: map[plan.Key]error{}}
+	live, err := d.Dataplane.Live(ctx)
+	if err == nil {
+		err = c.adopt(ctx)
+	}
+	if err == nil {
+		err = d.routes.read(d.families())
+	}
+	if err != nil {
+		d.servers = nil
+		return dataplane.Result{Err: fmt.Errorf("reading what is in the kernel: %w", err)}
+	}
+	// While a table exists, frontends that are served by its endpoint maps change over
+	// to IPVS without a gap if the destinations are there first. Without one nothing
+	// is served yet.
+	for _, s := range c.touched {
+		s.late = !live
+	}
+	return c.run(ctx, func() dataplane.Result {
+		if len(c.failed) == 0 {
+			return d.Dataplane.Reconcile(ctx, desired)
+		}
+		some := *desired
+		some.Frontends = maps.Clone(desired.Frontends)
+		for k := range c.failed {
+			delete(some.Frontends, k)
+		}
+		return d.Dataplane.Reconcile(ctx, &some)
+	})
+}
+
+// Apply writes a change, in this order:
+//
+//   - New virtual services, without destinations.
+//   - Destinations that come, of frontends that are served already.
+//   - Routes that lead new addresses to the node.
+//   - The table. From here on it decides on packets for new virtual services.
+//   - Destinations of frontends that were not served before: IPVS would otherwise serve
+//     them without the table's decisions.
+//   - Destinations that go, which keep their connections, and routes.
+func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Result {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.servers == nil {
+		return dataplane.Result{Err: dataplane.ErrUnknown}
+	}
+	c := &commit{d: d, failed: map[plan.Key]error{}}
+	if change.Settings != nil {
+		c.configure(*change.Settings)
+	}
+	for _, f := range change.Set {
+		c.set(f)
+	}
+	for _, k := range change.Removed {
+		c.remove(k)
+	}
+	return c.run(ctx, func() dataplane.Result {
+		if len(c.failed) == 0 {
+			return d.Dataplane.Apply(ctx, change)
+		}
+		some := *change
+		some.Set = slices.DeleteFunc(slices.Clone(change.Set), func(f *plan.Frontend) bool {
+			_, failed := c.failed[f.Key]
+			return failed
+		})
+		return d.Dataplane.Apply(ctx, &some)
+	})
+}
+
+// Repair undoes foreign changes of the table, and of IPVS and the routes if some were
+// found there.
+func (d *Dataplane) Repair(ctx context.Context) dataplane.Result {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.servers == nil {
+		return dataplane.Result{Err: dataplane.ErrUnknown}
+	}
+	if !d.suspect.Swap(false) {
+		return d.Dataplane.Repair(ctx)
+	}
+	c := &commit{d: d, failed: map[plan.Key]error{}}
+	err := c.adopt(ctx)
+	if err == nil {
+		err = d.routes.read(d.families())
+	}
+	if err != nil {
+		d.suspect.Store(true)
+		return dataplane.Result{Err: fmt.Errorf("reading what is in the kernel: %w", err)}
+	}
+	return c.run(ctx, func() dataplane.Result { return d.Dataplane.Repair(ctx) })
+}
+
+// dial opens IPVS, and has the kernel load it if it is missing.
+func dial(ns int) (*ipvs.Conn, error) {
+	conn, err := ipvs.Dial(ns)
+	if errors.Is(err, ipvs.ErrAbsent) {
+		if err := ipvs.LoadModule(ipvs.Module); err != nil {
+			return nil, fmt.Errorf("loading the kernel module %s: %w", ipvs.Module, err)
+		}
+		conn, err = ipvs.Dial(ns)
+	}
+	if errors.Is(err, ipvs.ErrAbsent) {
+		return nil, fmt.Errorf("%w: %w (load it on the node: modprobe %s, or use a kernel with CONFIG_IP_VS; or set mode: %s, which does not need it)",
+			dataplane.ErrUnsupported, err, ipvs.Module, nftables.Mode.Name)
+	}
+	return conn, err
+}
+
+// checkScheduler returns an error if the kernel lacks a scheduler. It adds a virtual
+// service by a mark that no packet has.
+func (d *Dataplane) checkScheduler(ctx context.Context, scheduler string) error {
+	if scheduler == "" {
+		scheduler = defaultScheduler
+	}
+	// Services can ask for these.
+	for _, name := range []string{"rr", "wrr", "lc", "wlc", scheduler} {
+		if err := ipvs.LoadModule(ipvs.SchedulerModule(name)); err != nil {
+			d.logger.V(1).Info("A kernel module may be missing", "module", ipvs.SchedulerModule(name), "reason", err.Error())
+		}
+	}
+	if err := d.probe(ctx, model.IPv4, scheduler); err != nil {
+		return fmt.Errorf("the IPVS scheduler %q cannot be used: %w (load it on the node: modprobe %s; or set ipvs.scheduler to another one, such as rr or lc; or set mode: %s)",
+			scheduler, err, ipvs.SchedulerModule(scheduler), nftables.Mode.Name)
+	}
+	return nil
+}
+
+// probeMark is a packet mark that nobody sets.
+const probeMark = 0x5e1f_7e57
+
+func (d *Dataplane) probe(ctx context.Context, f model.Family, scheduler string) error {
+	s := &ipvs.Service{Key: ipvs.Key{Addr: plan.NodePortKey(f, 0, 0).Addr, Mark: probeMark}, Scheduler: scheduler, Timeout: ownerTimeout}
+	b := &ipvs.Batch{}
+	b.AddService(s)
+	b.DeleteService(s.Key)
+	err := d.writer.Commit(ctx, b)
+	var refused ipvs.Refused
+	if errors.As(err, &refused) {
+		return refused[0].Err
+	}
+	return err
+}
+
+// CheckFamily reports whether IPVS supports a family.
+func (d *Dataplane) CheckFamily(ctx context.Context, f model.Family) error {
+	if err := d.probe(ctx, f, defaultScheduler); err != nil {
+		return fmt.Errorf("IPVS of this kernel does not support %s: %w", f, err)
+	}
+	return nil
+}
+
+// drainInterval is the time between two looks at servers that drain, and watchInterval
+// that between two comparisons of some servers with the kernel.
+const (
+	drainInterval = 5 * time.Second
+	watchInterval = time.Second
+)
+
+// every calls f until ctx is done.
+func every(ctx context.Context, interval time.Duration, f func()) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			f()
+		}
+	}
+}

@@ -1,0 +1,34 @@
+package ipvs
+
+import (
+	"cmp"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// defaultScheduler is upstream's.
+const defaultScheduler = "rr"
+
+// Mode is proxy mode ipvs.
+var Mode = dataplane.Mode{
+	Name:   "ipvs",
+	Open:   open,
+	Render: Render,
+	Remove: Remove,
+	Drain:  Drain,
+	Adjust: func(c *plan.Config) {
+		c.DropInvalid = false
+		c.Algorithms = model.NewAlgorithms(model.RoundRobin, model.SourceHash, model.Maglev, model.LeastConnections)
+		c.Scheduler = cmp.Or(c.Scheduler, defaultScheduler)
+		c.KnownNodePortIPs = true
+	},
+	Configuration: dataplane.Configuration{
+		Section:           "ipvs",
+		MasqueradeSection: "iptables",
+	},
+	// The metric counts what upstream does with iptables in this mode: here it stays 0.
+	Metrics:        []string{"kubeproxy_sync_proxy_rules_iptables_restore_failures_total"},
+	BesideIPTables: true,
+}

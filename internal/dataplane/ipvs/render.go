@@ -1,0 +1,32 @@
+package ipvs
+
+import (
+	"io"
+	"slices"
+
+	"sluice/internal/dataplane/nftables"
+	"sluice/internal/ipvs"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// Render writes what Reconcile makes in an empty kernel: the table as nft(8) lists it,
+// and the virtual services as ipvsadm(8) saves them. The same input always gives the
+// same text.
+func Render(w io.Writer, desired *plan.Desired, families []model.Family) error {
+	if err := nftables.Render(w, desired, families); err != nil {
+		return err
+	}
+	services := map[ipvs.Service][]ipvs.Destination{}
+	for k, f := range desired.Frontends {
+		if !slices.Contains(families, k.Family()) || !f.Route.Scheduled() {
+			continue
+		}
+		for _, ip := range addressesOf(k, &desired.Settings) {
+			s := &server{Service: ipvs.Service{Key: keyFor(k, ip)}, frontend: f}
+			services[s.wanted()] = s.pool()
+		}
+	}
+	_, err := io.WriteString(w, ipvs.Text(services))
+	return err
+}
