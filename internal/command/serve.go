@@ -82,7 +82,7 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 	}
 	p.reason, err = p.chooseDataplane(ctx, func(m dataplane.Mode) (dataplane.Dataplane, error) {
 		return m.Open(ctx, dataplane.Options{
-			Logger: logger.WithName(m.Name), Configuration: p.settings.Configuration, ResetRemoved: o.resetRemovedEndpoints,
+			Logger: logger.WithName(m.Name), IPVS: p.settings.IPVS, ResetRemoved: o.resetRemovedEndpoints,
 		})
 	})
 	if err != nil {

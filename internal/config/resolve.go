@@ -41,6 +41,7 @@ type Settings struct {
 	Serving     Serving
 	Client      Client
 	Conntrack   sysctl.Conntrack
+	IPVS        dataplane.IPVS
 	OOMScoreAdj int
 
 	// Warnings are what the administrator may not have intended.
@@ -127,7 +128,7 @@ func Resolve(c *Configuration, emptyMode v1alpha1.ProxyMode) (*Settings, error) 
 	s.Plan = planConfig(c, m, s.Features, &n)
 	s.Plan.NodeIP = nodeIP(c.BindAddress, &n)
 	s.SyncPeriod, s.MinSyncPeriod = periods(c, m, &n)
-	checkIPVS(c, m, &n)
+	s.IPVS = ipvsSettings(c, m, &n)
 	checkLogging(c, s.Features, &n)
 	noteUnused(c, m, &n)
 	c.PortRange = "" // it is never in force

@@ -85,15 +85,24 @@ func checkPeriods(section string, sync, minSync time.Duration, n *notes) {
 	}
 }
 
-// checkIPVS checks the section of ipvs mode.
-func checkIPVS(c *Configuration, m dataplane.Mode, n *notes) {
+// ipvsSettings returns the section of ipvs mode.
+func ipvsSettings(c *Configuration, m dataplane.Mode, n *notes) dataplane.IPVS {
 	matters := uses(m, "ipvs.excludeCIDRs")
-	for i, cidr := range c.IPVS.ExcludeCIDRs {
-		if _, err := parseCIDR(cidr); err != nil {
-			n.failIf(matters, fmt.Sprintf("ipvs.excludeCIDRs[%d]", i), err.Error(), "use a range such as 10.96.0.0/12")
-		}
+	section := &c.IPVS
+	s := dataplane.IPVS{
+		Scheduler: section.Scheduler, StrictARP: section.StrictARP,
+		TCPTimeout: section.TCPTimeout.Duration, TCPFinTimeout: section.TCPFinTimeout.Duration, UDPTimeout: section.UDPTimeout.Duration,
 	}
-	checkTimeout("ipvs.tcpTimeout", c.IPVS.TCPTimeout.Duration, matters, n)
-	checkTimeout("ipvs.tcpFinTimeout", c.IPVS.TCPFinTimeout.Duration, matters, n)
-	checkTimeout("ipvs.udpTimeout", c.IPVS.UDPTimeout.Duration, matters, n)
+	for i, cidr := range section.ExcludeCIDRs {
+		p, err := parseCIDR(cidr)
+		if err != nil {
+			n.failIf(matters, fmt.Sprintf("ipvs.excludeCIDRs[%d]", i), err.Error(), "use a range such as 10.96.0.0/12")
+			continue
+		}
+		s.ExcludeCIDRs = append(s.ExcludeCIDRs, p)
+	}
+	checkTimeout("ipvs.tcpTimeout", s.TCPTimeout, matters, n)
+	checkTimeout("ipvs.tcpFinTimeout", s.TCPFinTimeout, matters, n)
+	checkTimeout("ipvs.udpTimeout", s.UDPTimeout, matters, n)
+	return s
 }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/netip"
 	"time"
 
 	"github.com/go-logr/logr"
-	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"sluice/internal/iptables"
 	"sluice/internal/model"
@@ -78,8 +78,8 @@ type RemoveOptions struct {
 type DrainOptions struct {
 	Logger logr.Logger
 	// Running is the Dataplane in use, whose objects stay.
-	Running       Dataplane
-	Configuration *v1alpha1.KubeProxyConfiguration
+	Running Dataplane
+	IPVS    IPVS
 	// Timeout is how long to wait at most; connections that remain then end.
 	Timeout time.Duration
 	// Report is called when the numbers change, the last time with zeros.
@@ -112,12 +112,25 @@ type Options struct {
 	Variant string
 	// NetNS is an open network namespace to work in; 0 is the caller's own.
 	NetNS int
-	// Configuration has the section of the mode, with what only this mode has. It may be
-	// nil.
-	Configuration *v1alpha1.KubeProxyConfiguration
+	// IPVS is for modes that use it.
+	IPVS IPVS
 	// ResetRemoved ends the connections of endpoints that are removed, where the mode
 	// would let them run out.
 	ResetRemoved bool
+}
+
+// IPVS are the settings of IPVS.
+type IPVS struct {
+	// Scheduler chooses endpoints where a Service does not say how; empty for the
+	// default.
+	Scheduler string
+	// StrictARP sets the sysctls arp_ignore and arp_announce.
+	StrictARP bool
+	// ExcludeCIDRs are ranges with virtual services of others.
+	ExcludeCIDRs []netip.Prefix
+	// After these times without packets, connections are forgotten: TCP, TCP after the
+	// first FIN, and UDP. A zero leaves the kernel's as it is.
+	TCPTimeout, TCPFinTimeout, UDPTimeout time.Duration
 }
 
 // Configuration says how a mode reads KubeProxyConfiguration. Section and

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/nftables"
@@ -59,10 +58,6 @@ type Dataplane struct {
 var _ dataplane.Dataplane = (*Dataplane)(nil)
 
 func open(ctx context.Context, o dataplane.Options) (_ dataplane.Dataplane, err error) {
-	var section v1alpha1.KubeProxyIPVSConfiguration
-	if o.Configuration != nil {
-		section = o.Configuration.IPVS
-	}
 	d := &Dataplane{
 		logger: o.Logger, netns: o.NetNS, resetRemoved: o.ResetRemoved, stop: func() {}, disturbed: notify.NewSignal(),
 	}
@@ -85,15 +80,15 @@ func open(ctx context.Context, o dataplane.Options) (_ dataplane.Dataplane, err 
 	if d.routes, err = openRoutes(o.NetNS); err != nil {
 		return nil, err
 	}
-	if err := d.checkScheduler(ctx, section.Scheduler); err != nil {
+	if err := d.checkScheduler(ctx, o.IPVS.Scheduler); err != nil {
 		return nil, err
 	}
-	timeouts := ipvs.Timeouts{TCP: section.TCPTimeout.Duration, TCPFIN: section.TCPFinTimeout.Duration, UDP: section.UDPTimeout.Duration}
+	timeouts := ipvs.Timeouts{TCP: o.IPVS.TCPTimeout, TCPFIN: o.IPVS.TCPFinTimeout, UDP: o.IPVS.UDPTimeout}
 	if err := d.writer.SetTimeouts(timeouts); err != nil {
 		return nil, err
 	}
 	err = netns.Do(o.NetNS, func() error {
-		tune(o.Logger, section.StrictARP)
+		tune(o.Logger, o.IPVS.StrictARP)
 		return nil
 	})
 	if err != nil {
