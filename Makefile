@@ -76,7 +76,7 @@ help: ## List the targets.
 # What the demo uses on the machine, and what tests use besides: program=package
 # of Debian and Ubuntu, or the path of another file=package.
 TOOLS            := nft=nftables ip=iproute2 conntrack=conntrack iptables=iptables
-test vm: TOOLS   += ipset=ipset qemu-system-x86_64=qemu-system-x86 xz=xz-utils zstd=zstd
+test vm: TOOLS   += ipset=ipset ipvsadm=ipvsadm qemu-system-x86_64=qemu-system-x86 xz=xz-utils zstd=zstd
 test: TOOLS      += chromium=chromium crun=crun /usr/share/containers/seccomp.json=golang-github-containers-common
 # Where modules are loaded by hand. Elsewhere they are built in, or load themselves.
 MODULES := nf_tables nf_conntrack nf_nat nft_ct nft_nat nft_masq nft_numgen nft_reject_inet veth bridge sctp

@@ -30,6 +30,15 @@ type debianPackage struct {
 	depends []string // names of other packages, without versions
 }
 
+// dependency finds the package with this prefix that p depends on.
+func (p debianPackage) dependency(prefix string) (name string, ok bool) {
+	i := slices.IndexFunc(p.depends, func(d string) bool { return strings.HasPrefix(d, prefix) })
+	if i < 0 {
+		return "", false
+	}
+	return p.depends[i], true
+}
+
 // lookup finds a package.
 func (a apt) lookup(ctx context.Context, name string) (debianPackage, error) {
 	stanza, err := a.run(ctx, "", "apt-cache", "show", "--no-all-versions", name)

@@ -13,10 +13,11 @@ import (
 )
 
 const (
-	// debian13 is the code name of Debian 13, and debian13Kernel how the version
-	// of its kernel begins.
-	debian13       = "trixie"
-	debian13Kernel = "6.12."
+	// debian13 is the code name of Debian 13.
+	debian13 = "trixie"
+	// debian12Kernel is how the version of the kernel of Debian 12 begins. Newer
+	// kernels get the programs of Debian 13.
+	debian12Kernel = "6.1."
 )
 
 // debian13Packages are the packages that debian13Programs are in.
@@ -64,13 +65,24 @@ func (c Cache) release(ctx context.Context, name string) (apt, error) {
 	return in(dir), err
 }
 
-// refresh gets new lists of packages, of this machine and of Debian 13.
-func (c Cache) refresh(ctx context.Context) error {
-	release, err := c.release(ctx, debian13)
-	if err != nil {
-		return errors.Join(machine.refresh(ctx), err)
+// refresh gets new lists of packages, of this machine, of Debian 13, and of the
+// releases that kernels are to come from.
+func (c Cache) refresh(ctx context.Context, kernels []string) error {
+	errs := []error{machine.refresh(ctx)}
+	releases := map[string]bool{debian13: true}
+	for _, name := range kernels {
+		if _, release, other := strings.Cut(name, "/"); other {
+			releases[release] = true
+		}
 	}
-	return errors.Join(machine.refresh(ctx), release.refresh(ctx))
+	for name := range releases {
+		release, err := c.release(ctx, name)
+		if err == nil {
+			err = release.refresh(ctx)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // debian13Dir is a directory with debian13Programs, which run on any machine.

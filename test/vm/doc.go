@@ -4,7 +4,7 @@
 //
 // A kernel comes from a package of Debian, taken from the apt sources of the
 // machine, and boots in qemu with an initramfs that is made on the spot: the
-// kernel's modules, busybox, tools of this machine like nft and iptables, and the
+// kernel's modules, busybox, tools of this machine like nft, iptables and ipvsadm, and the
 // program. The kernel of Debian 13 gets nft and both variants of iptables of
 // Debian 13, with the libraries they need. The program runs as root, its output
 // appears here as it is written, and its exit code comes back. Modules load as
@@ -23,7 +23,8 @@
 // takes effect by itself, and processes that run side by side share them.
 //
 // SLUICE_VM_KERNELS names the kernel packages to test on, separated by commas,
-// instead of DefaultKernels.
+// instead of DefaultKernels. linux-image-cloud-amd64/trixie-backports is the newest
+// kernel that Debian has.
 //
 // Only amd64 is known here: kernels, binaries and qemu are all of that kind.
 package vm

@@ -20,15 +20,9 @@ var (
 	protocols string
 )
 
-// tools of this machine are in every guest, with the libraries they need.
-var tools = []string{"nft", "ip", "ipset", "conntrack", "xtables-nft-multi", "xtables-legacy-multi"}
-
-// applets are the names that busybox goes by in a guest. The kernel calls
-// /sbin/modprobe when it wants a module.
-var applets = []string{
-	"/bin/sh", "/bin/cat", "/bin/echo", "/bin/false", "/bin/mount", "/bin/sleep", "/bin/true",
-	"/sbin/modprobe", "/sbin/poweroff",
-}
+// tools of this machine are in every guest, with the libraries they need. The shell is
+// not that of busybox, which prefers its own ip to that of iproute2.
+var tools = []string{"dash", "nft", "ip", "ipset", "ipvsadm", "conntrack", "xtables-nft-multi", "xtables-legacy-multi"}
 
 // Program is run by a guest.
 type Program struct {
@@ -60,9 +54,8 @@ func writeImage(ctx context.Context, w io.Writer, k Kernel, p Program) error {
 	a.device("/dev/console", 5, 1)
 	a.text("/init", 0o755, initScript)
 	a.text("/etc/protocols", 0o644, protocols)
-	a.copy("/bin/busybox", k.busybox)
-	for _, name := range applets {
-		a.link(name, "/bin/busybox")
+	if err := addBusybox(ctx, a, k.busybox); err != nil {
+		return err
 	}
 	a.copy(path.Join("/lib/modules", k.Release), k.modules)
 	if err := addTools(ctx, a); err != nil {
@@ -79,6 +72,23 @@ func writeImage(ctx context.Context, w io.Writer, k Kernel, p Program) error {
 	return a.close()
 }
 
+// addBusybox adds busybox under all its names. Tools come first in the path. The kernel
+// calls /sbin/modprobe when it wants a module.
+func addBusybox(ctx context.Context, a *archive, busybox string) error {
+	a.copy("/bin/busybox", busybox)
+	names, err := run(ctx, "", busybox, "--list")
+	if err != nil {
+		return err
+	}
+	for name := range strings.FieldsSeq(names) {
+		if name != "busybox" && name != "sh" {
+			a.link(path.Join("/bin", name), "/bin/busybox")
+		}
+	}
+	a.link("/sbin/modprobe", "/bin/busybox")
+	return nil
+}
+
 // addTools adds tools, the names and extensions of iptables, and the shared
 // libraries that ldd finds for them.
 func addTools(ctx context.Context, a *archive) error {
@@ -87,6 +97,7 @@ func addTools(ctx context.Context, a *archive) error {
 		return err
 	}
 	a.copy(extensionsDir, extensionsDir)
+	a.link("/bin/sh", "/usr/sbin/dash")
 	for _, tool := range tools {
 		file, err := exec.LookPath(tool)
 		if err != nil {

@@ -8,12 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
 // KernelsVariable names the environment variable with the packages of the
-// kernels to test on.
+// kernels to test on. PACKAGE/RELEASE is one of another release of Debian, such as
+// linux-image-cloud-amd64/trixie-backports.
 const KernelsVariable = "SLUICE_VM_KERNELS"
 
 // DefaultKernels are packages that stand for the newest build of a kernel: that
@@ -52,7 +52,7 @@ func Kernels(ctx context.Context, c Cache, logf func(string, ...any)) ([]Kernel,
 	kernels, missing, err := c.kernels(ctx, names)
 	if err != nil || missing != nil {
 		logf("trying again with fresh lists of packages: not offered: %q, error: %v", missing, err)
-		errRefresh := c.refresh(ctx)
+		errRefresh := c.refresh(ctx, names)
 		if kernels, missing, err = c.kernels(ctx, names); err != nil {
 			return nil, errors.Join(err, errRefresh)
 		}
@@ -81,7 +81,7 @@ func (c Cache) kernels(ctx context.Context, names []string) (kernels []Kernel, m
 			return nil, nil, err
 		default:
 			k.busybox = busybox
-			if strings.HasPrefix(k.Release, debian13Kernel) {
+			if !strings.HasPrefix(k.Release, debian12Kernel) {
 				if k.programs, err = c.debian13Dir(ctx); err != nil {
 					return nil, nil, err
 				}
@@ -106,17 +106,25 @@ func (c Cache) busybox(ctx context.Context) (string, error) {
 
 // kernel gets a kernel by the name of its package, or of one that depends on it.
 func (c Cache) kernel(ctx context.Context, name string) (Kernel, error) {
-	p, err := machine.lookup(ctx, name)
+	source := machine
+	name, release, other := strings.Cut(name, "/")
+	if other {
+		var err error
+		if source, err = c.release(ctx, release); err != nil {
+			return Kernel{}, err
+		}
+	}
+	p, err := source.lookup(ctx, name)
 	if err != nil {
 		return Kernel{}, err
 	}
 	const prefix = "linux-image-"
-	if i := slices.IndexFunc(p.depends, func(d string) bool { return strings.HasPrefix(d, prefix) }); i >= 0 {
-		if p, err = machine.lookup(ctx, p.depends[i]); err != nil {
+	if image, ok := p.dependency(prefix); ok {
+		if p, err = source.lookup(ctx, image); err != nil {
 			return Kernel{}, err
 		}
 	}
-	release := strings.TrimSuffix(strings.TrimPrefix(p.name, prefix), "-unsigned")
+	release = strings.TrimSuffix(strings.TrimPrefix(p.name, prefix), "-unsigned")
 	choice := fnv.New32()
 	fmt.Fprint(choice, moduleDirs)
 	entry := fmt.Sprintf("%s-%08x", p.fileName(), choice.Sum32())
@@ -134,10 +142,25 @@ func prepareKernel(ctx context.Context, c Cache, p debianPackage, release, dir s
 		return err
 	}
 	defer os.RemoveAll(tree)
-	if err := p.unpack(ctx, tree); err != nil {
-		return err
+	packages := []debianPackage{p}
+	for _, part := range []string{"linux-base-", "linux-binary-", "linux-modules-"} { // newer kernels are split
+		if name, ok := p.dependency(part); ok {
+			p, err := p.from.lookup(ctx, name)
+			if err != nil {
+				return err
+			}
+			packages = append(packages, p)
+		}
+	}
+	for _, p := range packages {
+		if err := p.unpack(ctx, tree); err != nil {
+			return err
+		}
 	}
 	image, err := findFile(tree, "vmlinuz-"+release)
+	if err != nil {
+		image, err = findFile(tree, "vmlinuz") // in packages of split kernels
+	}
 	if err != nil {
 		return err
 	}
