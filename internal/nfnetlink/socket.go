@@ -29,6 +29,9 @@ func Dial(netns int) (*Socket, error) { return dial(unix.NETLINK_NETFILTER, netn
 // DialGeneric does the same for generic netlink.
 func DialGeneric(netns int) (*Socket, error) { return dial(unix.NETLINK_GENERIC, netns) }
 
+// DialRoute does the same for routing.
+func DialRoute(netns int) (*Socket, error) { return dial(unix.NETLINK_ROUTE, netns) }
+
 func dial(protocol, netns int) (*Socket, error) {
 	nl, err := netlink.Dial(protocol, &netlink.Config{NetNS: netns})
 	if err != nil {

@@ -97,7 +97,9 @@ type node struct {
 
 func (s *suite) newNode(t testing.TB) *node {
 	t.Helper()
-	return &node{s, t, netnstest.New(t)}
+	n := &node{s, t, netnstest.New(t)}
+	n.ns.Run(t, "", "ip", "link", "set", "lo", "up")
+	return n
 }
 
 // open opens a dataplane, which is closed when the test ends.

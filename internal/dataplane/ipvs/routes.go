@@ -1,6 +1,7 @@
 package ipvs
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/model"
+	"sluice/internal/nfnetlink"
 )
 
 // IPVS gets packets that are delivered to the node. The addresses of Services are no
@@ -28,11 +30,13 @@ const (
 	routeOwner = 0x51
 )
 
-var ruleProtocols = []int{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP}
+var ruleProtocols = []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP}
 
 // routes mirrors the routes and rules of our table.
 type routes struct {
 	handle *netlink.Handle
+	socket *nfnetlink.Socket // for rules
+	seq    uint32
 	lo     int // index of the loopback interface
 	// present are the routes, with the address that the node connects from.
 	present map[netip.Prefix]netip.Addr
@@ -53,10 +57,9 @@ func openRoutes(fd int) (*routes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening a netlink socket for routes: %w", err)
 	}
-	// Otherwise the kernel dumps all tables of the node to list ours.
-	if err := r.handle.SetStrictCheck(true); err != nil {
+	if r.socket, err = nfnetlink.DialRoute(fd); err != nil {
 		r.close()
-		return nil, fmt.Errorf("opening a netlink socket for routes: %w", err)
+		return nil, err
 	}
 	lo, err := r.handle.LinkByName("lo")
 	if err != nil {
@@ -67,7 +70,12 @@ func openRoutes(fd int) (*routes, error) {
 	return r, nil
 }
 
-func (r *routes) close() { r.handle.Close() }
+func (r *routes) close() {
+	r.handle.Close()
+	if r.socket != nil {
+		r.socket.Close()
+	}
+}
 
 func netlinkFamily(f model.Family) int {
 	if f == model.IPv4 {
@@ -187,7 +195,7 @@ func (r *routes) addRules(f model.Family) error {
 		return nil
 	}
 	for _, protocol := range ruleProtocols {
-		if err := r.handle.RuleAdd(rule(f, protocol)); err != nil && !errors.Is(err, unix.EEXIST) {
+		if err := r.changeRule(unix.RTM_NEWRULE, f, protocol); err != nil && !errors.Is(err, unix.EEXIST) {
 			return fmt.Errorf("adding a routing rule for table %d: %w", routeTable, err)
 		}
 	}
@@ -195,10 +203,41 @@ func (r *routes) addRules(f model.Family) error {
 	return nil
 }
 
-func rule(f model.Family, protocol int) *netlink.Rule {
-	rule := netlink.NewRule()
-	rule.Family, rule.Priority, rule.Table, rule.IPProto = netlinkFamily(f), rulePriority, routeTable, protocol
-	return rule
+// changeRule adds or deletes the rule of a protocol. The library encodes the protocol in
+// a way that the kernel complains about.
+func (r *routes) changeRule(command uint16, f model.Family, protocol byte) error {
+	const headerLen = 12 // struct fib_rule_hdr
+	b := make([]byte, nfnetlink.HeaderLen+headerLen)
+	binary.NativeEndian.PutUint16(b[4:], command)
+	flags := uint16(unix.NLM_F_REQUEST | unix.NLM_F_ACK)
+	if command == unix.RTM_NEWRULE {
+		flags |= unix.NLM_F_CREATE | unix.NLM_F_EXCL
+	}
+	binary.NativeEndian.PutUint16(b[6:], flags)
+	b[nfnetlink.HeaderLen], b[len(b)-5] = byte(netlinkFamily(f)), unix.FR_ACT_TO_TBL
+	b = nfnetlink.AppendAttr(b, unix.FRA_PRIORITY, binary.NativeEndian.AppendUint32(nil, rulePriority))
+	b = nfnetlink.AppendAttr(b, unix.FRA_TABLE, binary.NativeEndian.AppendUint32(nil, routeTable))
+	b = nfnetlink.AppendAttr(b, unix.FRA_IP_PROTO, []byte{protocol})
+	b = nfnetlink.AppendAttr(b, unix.FRA_PROTOCOL, []byte{routeOwner})
+	nfnetlink.EndMessage(b, 0)
+	r.seq++
+	nfnetlink.SetSeq(b, 0, r.seq)
+	if err := r.socket.Send(b); err != nil {
+		return err
+	}
+	var answer error
+	for done := false; !done; {
+		err := r.socket.Receive(func(h nfnetlink.Header, payload []byte) error {
+			if done = h.Seq == r.seq; done {
+				answer = nfnetlink.AckError(h, payload)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return answer
 }
 
 // link is the dummy link that upstream's ipvs mode has all addresses on. Network plugins
@@ -220,9 +259,8 @@ func (r *routes) removeAll(families []model.Family) error {
 	for _, f := range families {
 		ours, err := r.ourRules(f)
 		errs = append(errs, err)
-		for i := range ours {
-			ours[i].Family = netlinkFamily(f)
-			if err := r.handle.RuleDel(&ours[i]); err != nil && !errors.Is(err, unix.ENOENT) {
+		for _, rule := range ours {
+			if err := r.changeRule(unix.RTM_DELRULE, f, byte(rule.IPProto)); err != nil && !errors.Is(err, unix.ENOENT) {
 				errs = append(errs, fmt.Errorf("removing a routing rule for table %d: %w", routeTable, err))
 			}
 		}
