@@ -23,17 +23,17 @@ func TestCommandLineErrorsHaveARemedy(t *testing.T) {
 		{"value that cannot be read", []string{"--manifests=x", "--iptables-sync-period=often"}, []string{`invalid argument "often" for "--iptables-sync-period"`}},
 		{"version of what", []string{"--version=1.30"}, []string{`invalid argument "1.30" for "--version"`, "true, false or raw, or a version"}},
 		{"version of another release", []string{"--version=v1.36.0"}, []string{`invalid argument "v1.36.0" for "--version"`, "it must be a version of v1.37"}},
-		{"version to report", []string{"--version=" + kubernetesVersion + "-vendor.1", "--proxy-mode=ipvs"}, []string{`"ipvs" is not available`}},
-		{"no version wanted", []string{"--version=false", "--proxy-mode=ipvs"}, []string{`"ipvs" is not available`}},
+		{"version to report", []string{"--version=" + kubernetesVersion + "-vendor.1", "--proxy-mode=kernelspace"}, []string{`"kernelspace" is not available`}},
+		{"no version wanted", []string{"--version=false", "--proxy-mode=kernelspace"}, []string{`"kernelspace" is not available`}},
 		{"argument without a flag", []string{"--manifests=x", "stray"}, []string{"stray"}},
 		{"page at no address", []string{"--manifests=x", "--page-bind-address=localhost"}, []string{`--page-bind-address: "localhost" is no IP address with a port`}},
 		{"page where metrics are", []string{"--manifests=x", "--metrics-bind-address=0.0.0.0:10249", "--page-bind-address=127.0.0.1:10249"},
 			[]string{"127.0.0.1:10249 is taken by the metrics on 0.0.0.0:10249"}},
-		{"mode that is not available", []string{"--manifests=x", "--proxy-mode=ipvs"},
-			[]string{`"ipvs" is not available`, "nftables, iptables"}},
+		{"mode that is not available", []string{"--manifests=x", "--proxy-mode=kernelspace"},
+			[]string{`"kernelspace" is not available`, "nftables, iptables, ipvs"}},
 		{"all mistakes are reported at once",
-			[]string{"--proxy-mode=ipvs", "--iptables-masquerade-bit=77", "--hostname-override= "},
-			[]string{`"ipvs" is not available`, "77 is no bit", "--hostname-override"}},
+			[]string{"--proxy-mode=kernelspace", "--iptables-masquerade-bit=77", "--hostname-override= "},
+			[]string{`"kernelspace" is not available`, "77 is no bit", "--hostname-override"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

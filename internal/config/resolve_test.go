@@ -214,7 +214,10 @@ func TestErrorsNameTheirField(t *testing.T) {
 		in   []string
 		want []string
 	}{
-		{"mode that is not available", []string{"--proxy-mode=ipvs"}, []string{"mode"}},
+		{"mode that is not available", []string{"--proxy-mode=kernelspace"}, []string{"mode"}},
+		{"periods of ipvs mode", []string{"--proxy-mode=ipvs", "--ipvs-sync-period=0s", "--ipvs-min-sync-period=-1s"}, []string{"ipvs.syncPeriod", "ipvs.minSyncPeriod"}},
+		{"rest of ipvs mode", []string{"--proxy-mode=ipvs", "--ipvs-exclude-cidrs=z", "--ipvs-tcp-timeout=-1s", "--iptables-masquerade-bit=32"},
+			[]string{"iptables.masqueradeBit", "ipvs.excludeCIDRs[0]", "ipvs.tcpTimeout"}},
 		{"cluster CIDR malformed", []string{"--cluster-cidr=10.0.0.0"}, []string{"clusterCIDR"}},
 		{"cluster CIDR with a blank", []string{"--cluster-cidr=10.0.0.0/8, fd00::/8"}, []string{"clusterCIDR"}},
 		{"two cluster CIDRs of one family, one written as IPv6", []string{"--cluster-cidr=10.0.0.0/8,::ffff:10.0.0.0/104"}, []string{"clusterCIDR"}},
@@ -247,7 +250,7 @@ func TestErrorsNameTheirField(t *testing.T) {
 		{"memory the other way", []string{"--oom-score-adj=-1001"}, []string{"oomScoreAdj"}},
 		{"log", []string{"--logging-format=xml", "--log-flush-frequency=0s"}, []string{"logging.flushFrequency", "logging.format"}},
 		{"log, without its feature gate", []string{"--log-text-split-stream"}, []string{"logging.options.text.splitStream"}},
-		{"everything at once", []string{"--proxy-mode=ipvs", "--cluster-cidr=x", "--nodeport-addresses=y",
+		{"everything at once", []string{"--proxy-mode=kernelspace", "--cluster-cidr=x", "--nodeport-addresses=y",
 			"--iptables-masquerade-bit=99", "--ipvs-sync-period=0s", "--feature-gates=No=true", "--detect-local-mode=ClusterCIDR",
 			"--ipvs-exclude-cidrs=z", "--oom-score-adj=2000", "--conntrack-min=-2", "--logging-format=xml"},
 			[]string{"mode", "featureGates.No", "conntrack.min", "oomScoreAdj", "nodePortAddresses[0]", "nftables.masqueradeBit",
@@ -324,8 +327,8 @@ func TestResolveDoesNotModify(t *testing.T) {
 }
 
 func TestUnavailableModeNamesOthers(t *testing.T) {
-	_, err := parse(t, "--proxy-mode=ipvs").Settings()
-	if err == nil || !strings.Contains(err.Error(), `"ipvs" is not available`) || !strings.Contains(err.Error(), "nftables, iptables") {
+	_, err := parse(t, "--proxy-mode=kernelspace").Settings()
+	if err == nil || !strings.Contains(err.Error(), `"kernelspace" is not available`) || !strings.Contains(err.Error(), "nftables, iptables, ipvs") {
 		t.Errorf("error does not say what is asked for and what there is: %v", err)
 	}
 }

@@ -73,11 +73,11 @@ func checkPeriods(section string, sync, minSync time.Duration, n *notes) {
 	syncField, minField := section+".syncPeriod", section+".minSyncPeriod"
 	if sync <= 0 {
 		n.fail(syncField, fmt.Sprintf("%v is not positive", sync),
-			"set --iptables-sync-period, or the field, to a positive duration such as 30s")
+			"set --"+flagOf(syncField)+", or the field, to a positive duration such as 30s")
 	}
 	if minSync < 0 {
 		n.fail(minField, fmt.Sprintf("%v is negative", minSync),
-			"set --iptables-min-sync-period, or the field, to 0s for no limit, or to a positive duration")
+			"set --"+flagOf(minField)+", or the field, to 0s for no limit, or to a positive duration")
 	}
 	if sync > 0 && minSync > sync {
 		n.fail(minField, fmt.Sprintf("%v is longer than the sync period of %v", minSync, sync),

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 
 	"sluice/internal/mode"
@@ -34,6 +35,7 @@ const (
 	restartClient  = "the connection to the API server is set up at the start"
 	restartNode    = "all that is known was asked for in the name of this node"
 	restartMode    = "the mechanism in the kernel is chosen at the start"
+	restartIPVS    = "IPVS is set up at the start"
 	restartMetrics = "metrics that were shown cannot be hidden again"
 )
 
@@ -41,6 +43,16 @@ const (
 	unusedWindows   = "it is for Windows only"
 	unusedPortRange = "the proxy opens no such ports any more"
 )
+
+// flagOf returns the flag that sets a field.
+func flagOf(path string) string {
+	for _, s := range settings {
+		if s.flag != "" && (s.path == path || slices.Contains(s.also, path)) {
+			return s.flag
+		}
+	}
+	return ""
+}
 
 // settings maps flags to fields, and lists each field of the configuration. The
 // names are upstream's. The default of a flag is what New sets in its field.
@@ -110,16 +122,16 @@ var settings = []setting{
 	{path: "ipvs.minSyncPeriod", flag: "ipvs-min-sync-period",
 		help: "In ipvs mode, least time between two updates of the kernel."},
 	{path: "ipvs.scheduler", flag: "ipvs-scheduler",
-		help: "In ipvs mode, how an endpoint is chosen. Empty means rr, one after the other."},
-	{path: "ipvs.excludeCIDRs", flag: "ipvs-exclude-cidrs",
-		help: "In ipvs mode, ranges of virtual servers that are not this proxy's and stay untouched."},
-	{path: "ipvs.strictARP", flag: "ipvs-strict-arp",
-		help: "In ipvs mode, answer ARP for an address only on the interface that has it."},
-	{path: "ipvs.tcpTimeout", flag: "ipvs-tcp-timeout",
+		help: "In ipvs mode, the scheduler that chooses endpoints, such as rr, lc, sh or mh. Empty means rr, one after the other."},
+	{path: "ipvs.excludeCIDRs", flag: "ipvs-exclude-cidrs", restart: restartIPVS,
+		help: "In ipvs mode, ranges of virtual services that stay as they are when those of an earlier kube-proxy are removed. Those of other programs stay anyway."},
+	{path: "ipvs.strictARP", flag: "ipvs-strict-arp", restart: restartIPVS,
+		help: "In ipvs mode, answer ARP for an address only on the interface that has it (sysctls arp_ignore and arp_announce). Addresses of Services do not need it."},
+	{path: "ipvs.tcpTimeout", flag: "ipvs-tcp-timeout", restart: restartIPVS,
 		help: "In ipvs mode, time after which an idle TCP connection is forgotten, 0 to leave it as it is."},
-	{path: "ipvs.tcpFinTimeout", flag: "ipvs-tcpfin-timeout",
+	{path: "ipvs.tcpFinTimeout", flag: "ipvs-tcpfin-timeout", restart: restartIPVS,
 		help: "In ipvs mode, time after which a TCP connection is forgotten that was closed by one side, 0 to leave it as it is."},
-	{path: "ipvs.udpTimeout", flag: "ipvs-udp-timeout",
+	{path: "ipvs.udpTimeout", flag: "ipvs-udp-timeout", restart: restartIPVS,
 		help: "In ipvs mode, time after which UDP traffic without packets is forgotten, 0 to leave it as it is."},
 	{path: "nftables.masqueradeBit"},
 	{path: "nftables.masqueradeAll"},

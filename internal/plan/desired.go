@@ -284,9 +284,6 @@ type Settings struct {
 	// IPVS says that IPVS may serve frontends, for which packets to addresses of
 	// Services are delivered to the node.
 	IPVS bool
-	// NodeIP4 and NodeIP6 are the addresses from which the node connects to Services
-	// if IPVS is set, invalid if there is none.
-	NodeIP4, NodeIP6 netip.Addr
 	// MasqueradeMark is the bit of the packet mark that requests masquerading.
 	MasqueradeMark uint32
 	// DropInvalid drops forwarded packets that connection tracking considers
@@ -305,14 +302,6 @@ func (s *Settings) Detector(f model.Family) Detector {
 		return s.IPv4
 	}
 	return s.IPv6
-}
-
-// NodeIP returns the address of a family from which the node connects to Services.
-func (s *Settings) NodeIP(f model.Family) netip.Addr {
-	if f == model.IPv4 {
-		return s.NodeIP4
-	}
-	return s.NodeIP6
 }
 
 // NodePortAll reports whether node ports of a family answer on every local

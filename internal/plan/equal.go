@@ -32,8 +32,7 @@ func (s *Settings) same(o *Settings) bool {
 		slices.Equal(s.NodePortIPs, o.NodePortIPs) &&
 		slices.Equal(s.LoopbackIPs, o.LoopbackIPs) &&
 		slices.Equal(s.ServiceCIDRs, o.ServiceCIDRs) &&
-		s.IPVS == o.IPVS && s.NodeIP4 == o.NodeIP4 && s.NodeIP6 == o.NodeIP6 &&
-		s.MasqueradeMark == o.MasqueradeMark && s.DropInvalid == o.DropInvalid
+		s.IPVS == o.IPVS && s.MasqueradeMark == o.MasqueradeMark && s.DropInvalid == o.DropInvalid
 }
 
 func (d *Detector) same(o *Detector) bool {

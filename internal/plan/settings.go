@@ -17,7 +17,7 @@ func planSettings(cfg *Config, state *model.State) Settings {
 			cidrs = append(cidrs, prefixesOf(f, c.Prefixes)...)
 		}
 	}
-	settings := Settings{
+	return Settings{
 		IPv4:           detector(cfg, state.Node(), model.IPv4),
 		IPv6:           detector(cfg, state.Node(), model.IPv6),
 		NoIPv6:         cfg.NoIPv6,
@@ -30,22 +30,6 @@ func planSettings(cfg *Config, state *model.State) Settings {
 		MasqueradeMark: 1 << cfg.MasqueradeBit,
 		DropInvalid:    cfg.DropInvalid,
 	}
-	if settings.IPVS {
-		settings.NodeIP4 = ownIP(cfg, state, model.IPv4)
-		settings.NodeIP6 = ownIP(cfg, state, model.IPv6)
-	}
-	return settings
-}
-
-// ownIP returns an address of a family that an interface has: the primary one if
-// possible, which may be an address that only others know.
-func ownIP(cfg *Config, state *model.State, f model.Family) netip.Addr {
-	own := func(ip netip.Addr) bool { return model.FamilyOf(ip) == f && slices.Contains(state.HostIPs(), ip) }
-	ips := slices.Concat(primaryIPs(cfg.NodeIP, state.Node(), state.HostIPs()), primaryIPs(netip.Addr{}, nil, state.HostIPs()))
-	if i := slices.IndexFunc(ips, own); i >= 0 {
-		return ips[i]
-	}
-	return netip.Addr{}
 }
 
 func (cfg *Config) served(ips []netip.Addr) []netip.Addr {

@@ -113,9 +113,9 @@ func cleanup(t *testing.T, b *bench) {
 	})
 }
 
-// modeIPVS is not available, so its settings have no visible effect.
-func modeIPVS(t *testing.T, b *bench) {
-	b.ends(t, nil, 1, `mode: proxy mode "ipvs" is not available`, "--proxy-mode=ipvs", "--manifests=/nowhere")
+// proxyMode is a mode of Windows.
+func proxyMode(t *testing.T, b *bench) {
+	b.ends(t, nil, 1, `mode: proxy mode "kernelspace" is not available`, "--proxy-mode=kernelspace", "--manifests=/nowhere")
 }
 
 func unknownGate(t *testing.T, b *bench) {

@@ -282,12 +282,13 @@ var ofCommand = []row{
 	{setting: setting{flag: "write-config-to"}, alone: configFile},
 	{setting: setting{flag: "init-only"}, alone: initOnly},
 	{setting: setting{flag: "cleanup"}, alone: cleanup},
-	{setting: setting{flag: "proxy-mode"}, alone: modeIPVS},
+	{setting: setting{flag: "proxy-mode"}, alone: proxyMode},
 	{setting: setting{flag: "feature-gates", field: "featureGates"}, alone: unknownGate},
 }
 
-// idle are the rows about settings without effect on Linux, or in an available
-// mode. The proxy says so.
+// idle are the rows about settings without effect on Linux, or in the mode that is
+// tested here. The proxy says so. What those of ipvs mode do is tested where there is
+// IPVS: see TestIPVSSettings in package lab.
 var idle = []row{
 	{setting: setting{flag: "boot-id-file"}, without: "without effect"},
 	{setting: setting{flag: "machine-id-file"}, without: "without effect"},

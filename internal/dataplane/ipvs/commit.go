@@ -334,10 +334,10 @@ func (d *Dataplane) routeTo(ip netip.Addr) (p netip.Prefix, needed bool) {
 
 // addRoutes adds the routes that the touched servers need, or all that any needs.
 func (c *commit) addRoutes() error {
-	want := map[netip.Prefix]netip.Addr{}
+	want := map[netip.Prefix]struct{}{}
 	need := func(ip netip.Addr) {
 		if p, needed := c.d.routeTo(ip); needed {
-			want[p] = c.d.settings.NodeIP(model.FamilyOf(ip))
+			want[p] = struct{}{}
 		}
 	}
 	for _, s := range c.touched {

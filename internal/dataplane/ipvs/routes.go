@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -21,25 +20,42 @@ import (
 // addresses of the node, so that it does not answer ARP for them and nothing can listen
 // there. Instead routes of a table of our own lead them to the node, and rules lead
 // packets of the protocols of Services to that table.
+//
+// Packets of the node itself pass IPVS anyway. They skip the rules: the routes would
+// make the address of the Service their source.
 const (
 	routeTable = 51_007
-	// rulePriority is after the table of local addresses, and before the tables of
-	// network plugins.
-	rulePriority = 90
 	// routeOwner is the number in place of a routing daemon's.
 	routeOwner = 0x51
+	// The priorities of the rules are after that of the table of local addresses, and
+	// before those of network plugins.
+	skipPriority, rulePriority, skippedPriority = 89, 90, 91
 )
 
-var ruleProtocols = []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP}
+// rule is a rule of ours.
+type rule struct {
+	priority uint32
+	action   byte // FR_ACT_...
+	protocol byte // of the packets, 0 for any
+	fromNode bool // packets of the node itself
+}
+
+// rules are in the order in which they are added.
+var rules = []rule{
+	{priority: skippedPriority, action: unix.FR_ACT_NOP},
+	{priority: skipPriority, action: unix.FR_ACT_GOTO, fromNode: true},
+	{priority: rulePriority, action: unix.FR_ACT_TO_TBL, protocol: unix.IPPROTO_TCP},
+	{priority: rulePriority, action: unix.FR_ACT_TO_TBL, protocol: unix.IPPROTO_UDP},
+	{priority: rulePriority, action: unix.FR_ACT_TO_TBL, protocol: unix.IPPROTO_SCTP},
+}
 
 // routes mirrors the routes and rules of our table.
 type routes struct {
-	handle *netlink.Handle
-	socket *nfnetlink.Socket // for rules
-	seq    uint32
-	lo     int // index of the loopback interface
-	// present are the routes, with the address that the node connects from.
-	present map[netip.Prefix]netip.Addr
+	handle  *netlink.Handle
+	socket  *nfnetlink.Socket // for rules
+	seq     uint32
+	lo      int // index of the loopback interface
+	present map[netip.Prefix]struct{}
 	// rules are the families that have rules.
 	rules map[model.Family]bool
 }
@@ -47,7 +63,7 @@ type routes struct {
 // openRoutes opens a socket in a network namespace, given as an open file descriptor; 0
 // is the caller's own.
 func openRoutes(fd int) (*routes, error) {
-	r := &routes{present: map[netip.Prefix]netip.Addr{}, rules: map[model.Family]bool{}}
+	r := &routes{present: map[netip.Prefix]struct{}{}, rules: map[model.Family]bool{}}
 	var err error
 	if fd == 0 {
 		r.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -95,15 +111,14 @@ func (r *routes) read(families []model.Family) error {
 		}
 		for _, route := range list {
 			if p, ok := prefixOf(route.Dst, f); ok && route.Type == unix.RTN_LOCAL {
-				source, _ := netip.AddrFromSlice(route.Src)
-				r.present[p] = source.Unmap()
+				r.present[p] = struct{}{}
 			}
 		}
 		ours, err := r.ourRules(f)
 		if err != nil {
 			return err
 		}
-		r.rules[f] = len(ours) == len(ruleProtocols)
+		r.rules[f] = ours == len(rules)
 	}
 	return nil
 }
@@ -123,25 +138,30 @@ func prefixOf(n *net.IPNet, f model.Family) (netip.Prefix, bool) {
 	return netip.PrefixFrom(ip, bits), true
 }
 
-// ourRules lists the rules that lead to our table.
-func (r *routes) ourRules(f model.Family) ([]netlink.Rule, error) {
+// ourRules counts the rules of ours that are there.
+func (r *routes) ourRules(f model.Family) (n int, err error) {
 	list, err := r.handle.RuleList(netlinkFamily(f))
 	if err != nil {
-		return nil, fmt.Errorf("listing the routing rules: %w", err)
+		return 0, fmt.Errorf("listing the routing rules: %w", err)
 	}
-	return slices.DeleteFunc(list, func(rule netlink.Rule) bool { return rule.Table != routeTable }), nil
+	for _, found := range list {
+		if found.Protocol == routeOwner && found.Priority >= skipPriority && found.Priority <= skippedPriority {
+			n++
+		}
+	}
+	return n, nil
 }
 
 // add adds the routes that are missing, and then the rules.
-func (r *routes) add(want map[netip.Prefix]netip.Addr, families []model.Family) error {
-	for _, p := range slices.SortedFunc(maps.Keys(want), netip.Prefix.Compare) {
-		if source, ok := r.present[p]; ok && source == want[p] {
+func (r *routes) add(want map[netip.Prefix]struct{}, families []model.Family) error {
+	for p := range want {
+		if _, ok := r.present[p]; ok {
 			continue
 		}
-		if err := r.handle.RouteReplace(r.route(p, want[p])); err != nil {
+		if err := r.handle.RouteReplace(r.route(p)); err != nil {
 			return fmt.Errorf("adding the route to %s in table %d: %w", p, routeTable, err)
 		}
-		r.present[p] = want[p]
+		r.present[p] = struct{}{}
 	}
 	for _, f := range families {
 		if err := r.addRules(f); err != nil {
@@ -166,36 +186,30 @@ func (r *routes) removeOthers(needed map[netip.Prefix]struct{}) error {
 
 // remove removes a route, if it is there.
 func (r *routes) remove(p netip.Prefix) error {
-	source, ok := r.present[p]
-	if !ok {
+	if _, ok := r.present[p]; !ok {
 		return nil
 	}
-	if err := r.handle.RouteDel(r.route(p, source)); err != nil && !errors.Is(err, unix.ESRCH) {
+	if err := r.handle.RouteDel(r.route(p)); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("removing the route to %s from table %d: %w", p, routeTable, err)
 	}
 	delete(r.present, p)
 	return nil
 }
 
-// route returns a route that leads a prefix to the node. Connections of the node itself
-// to it come from source, if that is valid.
-func (r *routes) route(p netip.Prefix, source netip.Addr) *netlink.Route {
-	route := &netlink.Route{
+// route returns a route that leads a prefix to the node.
+func (r *routes) route(p netip.Prefix) *netlink.Route {
+	return &netlink.Route{
 		Table: routeTable, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST, Protocol: routeOwner,
 		LinkIndex: r.lo, Dst: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())},
 	}
-	if source.IsValid() {
-		route.Src = source.AsSlice()
-	}
-	return route
 }
 
 func (r *routes) addRules(f model.Family) error {
 	if r.rules[f] {
 		return nil
 	}
-	for _, protocol := range ruleProtocols {
-		if err := r.changeRule(unix.RTM_NEWRULE, f, protocol); err != nil && !errors.Is(err, unix.EEXIST) {
+	for _, rule := range rules {
+		if err := r.changeRule(unix.RTM_NEWRULE, f, rule); err != nil && !errors.Is(err, unix.EEXIST) {
 			return fmt.Errorf("adding a routing rule for table %d: %w", routeTable, err)
 		}
 	}
@@ -203,29 +217,44 @@ func (r *routes) addRules(f model.Family) error {
 	return nil
 }
 
-// changeRule adds or deletes the rule of a protocol. The library encodes the protocol in
-// a way that the kernel complains about.
-func (r *routes) changeRule(command uint16, f model.Family, protocol byte) error {
-	const headerLen = 12 // struct fib_rule_hdr
-	b := make([]byte, nfnetlink.HeaderLen+headerLen)
-	binary.NativeEndian.PutUint16(b[4:], command)
+// changeRule adds or deletes a rule. The library encodes protocols in a way that the
+// kernel complains about.
+func (r *routes) changeRule(command uint16, f model.Family, rule rule) error {
 	flags := uint16(unix.NLM_F_REQUEST | unix.NLM_F_ACK)
 	if command == unix.RTM_NEWRULE {
 		flags |= unix.NLM_F_CREATE | unix.NLM_F_EXCL
 	}
+	const headerLen = 12 // struct fib_rule_hdr
+	b := make([]byte, nfnetlink.HeaderLen+headerLen)
+	binary.NativeEndian.PutUint16(b[4:], command)
 	binary.NativeEndian.PutUint16(b[6:], flags)
-	b[nfnetlink.HeaderLen], b[len(b)-5] = byte(netlinkFamily(f)), unix.FR_ACT_TO_TBL
-	b = nfnetlink.AppendAttr(b, unix.FRA_PRIORITY, binary.NativeEndian.AppendUint32(nil, rulePriority))
-	b = nfnetlink.AppendAttr(b, unix.FRA_TABLE, binary.NativeEndian.AppendUint32(nil, routeTable))
-	b = nfnetlink.AppendAttr(b, unix.FRA_IP_PROTO, []byte{protocol})
+	b[nfnetlink.HeaderLen], b[len(b)-5] = byte(netlinkFamily(f)), rule.action
+	number := func(typ uint16, v uint32) { b = nfnetlink.AppendAttr(b, typ, binary.NativeEndian.AppendUint32(nil, v)) }
+	number(unix.FRA_PRIORITY, rule.priority)
+	switch rule.action {
+	case unix.FR_ACT_TO_TBL:
+		number(unix.FRA_TABLE, routeTable)
+	case unix.FR_ACT_GOTO:
+		number(unix.FRA_GOTO, skippedPriority)
+	}
+	if rule.protocol != 0 {
+		b = nfnetlink.AppendAttr(b, unix.FRA_IP_PROTO, []byte{rule.protocol})
+	}
+	if rule.fromNode {
+		b = nfnetlink.AppendAttr(b, unix.FRA_IIFNAME, []byte("lo\x00"))
+	}
 	b = nfnetlink.AppendAttr(b, unix.FRA_PROTOCOL, []byte{routeOwner})
 	nfnetlink.EndMessage(b, 0)
+	return r.request(b)
+}
+
+// request sends a message and returns the kernel's answer.
+func (r *routes) request(b []byte) (answer error) {
 	r.seq++
 	nfnetlink.SetSeq(b, 0, r.seq)
 	if err := r.socket.Send(b); err != nil {
 		return err
 	}
-	var answer error
 	for done := false; !done; {
 		err := r.socket.Receive(func(h nfnetlink.Header, payload []byte) error {
 			if done = h.Seq == r.seq; done {
@@ -257,10 +286,8 @@ func (r *routes) addLink() error {
 func (r *routes) removeAll(families []model.Family) error {
 	var errs []error
 	for _, f := range families {
-		ours, err := r.ourRules(f)
-		errs = append(errs, err)
-		for _, rule := range ours {
-			if err := r.changeRule(unix.RTM_DELRULE, f, byte(rule.IPProto)); err != nil && !errors.Is(err, unix.ENOENT) {
+		for _, rule := range slices.Backward(rules) {
+			if err := r.changeRule(unix.RTM_DELRULE, f, rule); err != nil && !errors.Is(err, unix.ENOENT) {
 				errs = append(errs, fmt.Errorf("removing a routing rule for table %d: %w", routeTable, err))
 			}
 		}

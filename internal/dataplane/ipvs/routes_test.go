@@ -1,6 +1,7 @@
 package ipvs
 
 import (
+	"maps"
 	"net/netip"
 	"strings"
 	"testing"
@@ -14,7 +15,8 @@ import (
 func TestRoutes(t *testing.T) {
 	ns := netnstest.New(t)
 	run := func(script string) string { t.Helper(); return ns.Run(t, "", "sh", "-ec", script) }
-	run(`ip link set lo up; ip addr add 192.0.2.1/24 dev lo
+	run(`ip link set lo up; ip link add pod type veth peer name there; ip link set pod up; ip link set there up
+ip addr add 198.51.100.1/24 dev pod; ip route add default via 198.51.100.2; sysctl -qw net.ipv4.ip_forward=1
 ip rule add pref 91 lookup 7; ip route add local 203.0.113.1 dev lo table 7`)
 	before := run(list)
 	open := func() *routes {
@@ -30,12 +32,12 @@ ip rule add pref 91 lookup 7; ip route add local 203.0.113.1 dev lo table 7`)
 		return r
 	}
 	cluster, balancer := netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("2001:db8::1/128")
-	want := map[netip.Prefix]netip.Addr{cluster: netip.MustParseAddr("192.0.2.1"), balancer: {}}
+	want := map[netip.Prefix]struct{}{cluster: {}, balancer: {}}
 	if err := open().add(want, model.Families[:]); err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range []string{
-		"local 10.96.0.0/12 dev lo proto 81 scope host src 192.0.2.1",
+		"local 10.96.0.0/12 dev lo proto 81 scope host",
 		"local 2001:db8::1 dev lo proto 81",
 		"from all ipproto tcp lookup 51007", "from all ipproto udp lookup 51007", "from all ipproto sctp lookup 51007",
 	} {
@@ -43,17 +45,20 @@ ip rule add pref 91 lookup 7; ip route add local 203.0.113.1 dev lo table 7`)
 			t.Errorf("lacks %q:\n%s", line, text)
 		}
 	}
-	if from := run("ip route get 10.97.0.1 ipproto tcp"); !strings.Contains(from, "local 10.97.0.1") || !strings.Contains(from, "src 192.0.2.1") {
-		t.Errorf("a connection of the node takes the route %s", from)
-	}
-	if to := run("ip route get 10.97.0.1 ipproto icmp 2>&1 || true"); strings.Contains(to, "local") {
-		t.Errorf("other protocols take the route %s", to)
+	for what, local := range map[string]bool{
+		"from 198.51.100.9 iif pod ipproto tcp":  true,
+		"from 198.51.100.9 iif pod ipproto udp":  true,
+		"from 198.51.100.9 iif pod ipproto icmp": false,
+		"ipproto tcp":                            false, // of the node itself
+	} {
+		if to := run("ip route get 10.97.0.1 " + what); strings.Contains(to, "local 10.97.0.1") != local {
+			t.Errorf("a packet %s takes the route %s", what, to)
+		}
 	}
 
 	after := open() // of another process
-	if diff := cmp.Diff(want, after.present, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
-		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
-		t.Errorf("routes (-want +got):\n%s", diff)
+	if !maps.Equal(want, after.present) || !after.rules[model.IPv4] || !after.rules[model.IPv6] {
+		t.Errorf("found the routes %v and the rules %v", after.present, after.rules)
 	}
 	all := run(list)
 	if err := after.add(want, model.Families[:]); err != nil {

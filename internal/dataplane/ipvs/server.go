@@ -58,7 +58,40 @@ func (s *server) pool() []ipvs.Destination {
 	for i, e := range s.frontend.Route.Endpoints {
 		pool[i] = ipvs.Destination{AddrPort: e.AddrPort, Weight: max(1, uint32(e.Weight))}
 	}
+	if s.frontend.Route.Scheduler == "wrr" {
+		limitWeights(pool)
+	}
 	return pool
+}
+
+// maxRoundRobinWeight bounds the weights of scheduler wrr. It gives the destination with
+// the greatest weight as many connections in a row as its weight exceeds the others', so
+// that weights of many thousands would be no balance at all.
+const maxRoundRobinWeight = 64
+
+func limitWeights(pool []ipvs.Destination) {
+	most := uint32(0)
+	for _, d := range pool {
+		most = max(most, d.Weight)
+	}
+	if most <= maxRoundRobinWeight {
+		return
+	}
+	divisor := uint32(0)
+	for _, d := range pool {
+		for a, b := divisor, d.Weight; ; a, b = b, a%b {
+			if divisor = a; b == 0 {
+				break
+			}
+		}
+	}
+	for i := range pool {
+		if w := &pool[i].Weight; most/divisor <= maxRoundRobinWeight {
+			*w /= divisor
+		} else {
+			*w = max(1, (*w*maxRoundRobinWeight+most/2)/most)
+		}
+	}
 }
 
 func compareDestinations(a, b ipvs.Destination) int { return a.AddrPort.Compare(b.AddrPort) }

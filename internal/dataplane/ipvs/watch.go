@@ -81,11 +81,11 @@ func (d *Dataplane) watch(ctx context.Context) {
 
 func (d *Dataplane) compareSome(ctx context.Context) (same bool, err error) {
 	for _, f := range d.families() {
-		rules, err := d.routes.ourRules(f)
+		found, err := d.routes.ourRules(f)
 		if err != nil {
 			return false, err
 		}
-		if d.routes.rules[f] && len(rules) != len(ruleProtocols) {
+		if d.routes.rules[f] && found != len(rules) {
 			return false, nil
 		}
 	}
@@ -170,9 +170,9 @@ func (d *Dataplane) verifyRoutes() (same bool, err error) {
 	if d.servers == nil {
 		return true, nil
 	}
-	present, rules := maps.Clone(d.routes.present), maps.Clone(d.routes.rules)
+	present, ruled := maps.Clone(d.routes.present), maps.Clone(d.routes.rules)
 	if err := d.routes.read(d.families()); err != nil {
 		return false, err
 	}
-	return maps.Equal(present, d.routes.present) && maps.Equal(rules, d.routes.rules), nil
+	return maps.Equal(present, d.routes.present) && maps.Equal(ruled, d.routes.rules), nil
 }

@@ -25,8 +25,6 @@ const (
 )
 
 var known = []knownDifference{
-	{name: "mode ipvs", inputs: regexp.MustCompile(`mode.*ipvs`), ours: isRefused, upstream: isAccepted,
-		doc: "`ipvs` is refused."},
 	{name: "least period", inputs: regexp.MustCompile(``), field: "nftables.minSyncPeriod", ours: "0s", upstream: "1s",
 		doc: "`nftables.minSyncPeriod` is 0, no limit, unless it is set"},
 	{name: "period below the least", inputs: regexp.MustCompile(`nftables.*[pP]eriod[:=] ?1ns|a period shorter than the least by default`), ours: isAccepted, upstream: "SyncPeriod",
