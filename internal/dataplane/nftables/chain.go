@@ -223,6 +223,9 @@ func (c chain) leadsTo() []chain {
 	switch c.kind {
 	case prerouting, output:
 		add(chain{kind: dispatch})
+	case dispatch: // with IPVS
+		add(chain{kind: unknown})
+		add(chain{kind: reject})
 	case postrouting:
 		add(chain{kind: masqueraded})
 	case forward, filterOutput:

@@ -36,6 +36,7 @@ func (c chain) rules(l *layout, s *plan.Settings) []nft.Rule {
 	case forward, filterOutput:
 		w.jump(anyPacket.New(), chain{kind: unknown})
 	case filterInput:
+		// What IPVS does not take must not reach a socket of the node.
 		w.jump(anyPacket.New(), chain{kind: unknown})
 		w.goTo(anyPacket.New().In(routedIPs, nft.Concat{l.dest}).NotToLocal(), chain{kind: reject})
 	case unknown:
@@ -94,6 +95,14 @@ func (w *ruleWriter) eachPodMatch(f func(nft.Exprs)) {
 func (w *ruleWriter) dispatch() {
 	w.add(anyPacket.VerdictMap(services, w.frontendKey(false)))
 	w.add(w.toNodePortIP().VerdictMap(nodePorts, w.frontendKey(true)))
+	if w.settings.IPVS {
+		// After routing it would be too late: the kernel sends no ICMP errors from
+		// addresses that are led to the node.
+		w.jump(anyPacket, chain{kind: unknown})
+		for _, p := range protocols {
+			w.goTo(anyPacket.HasProtocol(byte(p)).In(routedIPs, nft.Concat{w.dest}).NotToLocal(), chain{kind: reject})
+		}
+	}
 }
 
 // toNodePortIP matches packets to the addresses of node ports.

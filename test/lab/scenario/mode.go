@@ -78,9 +78,18 @@ func onIPVS(m dataplane.Mode, _ string) Mode {
 	return Mode{
 		Mode:  m,
 		Flags: []string{"--ipvs-min-sync-period=10ms"},
-		Dump: []string{"sh", "-ec", `nft list ruleset; ipvsadm -Sn
-for family in -4 -6; do ip $family rule; ip $family route show table 51007 2>/dev/null || true; done`},
-		Flush: []string{"sh", "-ec", "nft flush ruleset; ipvsadm -C"},
+		// Without what drains: it is there as long as connections need it.
+		Dump: []string{"sh", "-ec", `nft list ruleset
+ipvsadm -Sn | while read -r line; do
+	case $line in
+	-A*) service=$line ;;
+	*"-w 0") ;;
+	*) if [ "$service" ]; then echo "$service"; fi; service=; echo "$line" ;;
+	esac
+done`},
+		// ipvsadm -C would end all connections: the kernel forgets those of destinations
+		// that are deleted.
+		Flush: []string{"nft", "flush", "ruleset"},
 	}
 }
 
