@@ -88,8 +88,8 @@ func (w World) nodeAddresses() []netip.Addr {
 
 // servesNodePorts reports whether node ports answer on an address. The settings
 // add up; if there are none, the primary IPs serve. Selecting all of a family
-// means all local addresses according to the routing table, and so do prefixes
-// of the other family alone.
+// means all local addresses according to the routing table, or only those on
+// interfaces if the mode must know them, and so do prefixes of the other family alone.
 func (w World) servesNodePorts(a netip.Addr) bool {
 	c := w.Config.NodePortAddresses
 	f := model.FamilyOf(a)
@@ -97,7 +97,7 @@ func (w World) servesNodePorts(a netip.Addr) bool {
 	everything := func(p netip.Prefix) bool { return ofFamily(p) && p.Bits() == 0 }
 	unmentioned := !c.Primary && len(c.Prefixes) > 0 && !slices.ContainsFunc(c.Prefixes, ofFamily)
 	if c.All || unmentioned || slices.ContainsFunc(c.Prefixes, everything) {
-		return slices.Contains(w.HostIPs, a) || anyContains(w.LocalRoutes, a)
+		return slices.Contains(w.HostIPs, a) || anyContains(w.LocalRoutes, a) && !w.Config.KnownNodePortIPs
 	}
 	nothingSet := !c.All && !c.Primary && len(c.Prefixes) == 0
 	if (c.Primary || nothingSet) && a == w.primaryIP(f) {

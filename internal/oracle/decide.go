@@ -29,6 +29,10 @@ func Decide(world World, packet Packet) Verdict {
 		return Verdict{Action: Reject, Service: owner.Name,
 			Why: "no such port on the ClusterIP of " + owner.Name.String()}
 	}
+	if owner := world.routesToNode(packet.Destination); owner != nil {
+		return Verdict{Action: Reject, Service: owner.Name,
+			Why: "no such port on an address that is led to the node for " + owner.Name.String()}
+	}
 	// The address is unused, and forwarding the packet could make it loop.
 	for _, cidr := range world.ServiceCIDRs {
 		if anyContains(cidr.Prefixes, packet.Destination) {
@@ -121,6 +125,35 @@ func (w World) ownerOfClusterIP(a netip.Addr) *model.Service {
 		return nil
 	}
 	return slices.MinFunc(owners, byAge)
+}
+
+// routesToNode returns a Service that IPVS serves at an external address that is not the
+// node's own: with IPVS, all ports of it come to the node.
+func (w World) routesToNode(a netip.Addr) *model.Service {
+	if w.Config.Scheduler == "" || slices.Contains(w.HostIPs, a) || anyContains(w.LocalRoutes, a) {
+		return nil
+	}
+	for _, s := range w.Services {
+		for _, port := range s.Ports {
+			f, ok := w.frontendOf(Packet{Destination: a, Port: port.Port, Protocol: port.Protocol})
+			if ok && (f.kind == loadBalancerIP || f.kind == externalIP) && byIPVS(f.service) {
+				return f.service
+			}
+		}
+	}
+	return nil
+}
+
+// byIPVS reports whether IPVS chooses the endpoints of a Service. It can neither keep
+// session affinity exactly nor hash as other modes do, nor choose at random.
+func byIPVS(s *model.Service) bool {
+	switch {
+	case s.Affinity > 0:
+		return false
+	case s.Algorithm == model.Random:
+		return !s.AlgorithmChosen
+	}
+	return s.Algorithm == model.RoundRobin || s.Algorithm == model.LeastConnections
 }
 
 // connect decides about a packet that is addressed to a frontend.

@@ -81,10 +81,25 @@ func (k *kernel) checkRendered(d *Dataplane, desired *plan.Desired) {
 		text += table
 	}
 	ok(k.t, d.Reconcile(ctx, desired))
-	listed := k.nft("", "list", "ruleset")
+	listed := k.list()
 	if diff := cmp.Diff(blocks(listed), blocks(text)); diff != "" {
 		k.t.Fatalf("what nft lists (-) is not what is rendered (+):\n%s", diff)
 	}
+}
+
+// list lists the ruleset when the kernel has come to rest: it resizes large sets in the
+// background, and a listing then has elements twice or not at all.
+func (k *kernel) list() string {
+	k.t.Helper()
+	listed := ""
+	for range 20 {
+		again := k.nft("", "list", "ruleset")
+		if again == listed {
+			break
+		}
+		listed = again
+	}
+	return listed
 }
 
 // loads reports whether nft can load its own listing of a family: version 1.0.6

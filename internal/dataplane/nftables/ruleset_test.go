@@ -35,9 +35,9 @@ func loadsAgain(t *testing.T, k *kernel, desired *plan.Desired) {
 	ctx := context.Background()
 	d := k.dataplane()
 	ok(t, d.Reconcile(ctx, desired))
-	before := k.nft("", "list", "ruleset")
+	before := k.list()
 	k.nft("flush ruleset\n"+before, "-f", "-")
-	if diff := cmp.Diff(before, k.nft("", "list", "ruleset")); diff != "" {
+	if diff := cmp.Diff(before, k.list()); diff != "" {
 		t.Errorf("the listing changed when it was loaded (-before +after):\n%s", diff)
 	}
 	// The rules lack our tags now, and are written again; the elements stay.
@@ -45,7 +45,7 @@ func loadsAgain(t *testing.T, k *kernel, desired *plan.Desired) {
 	if r.Elements != 0 {
 		t.Errorf("%d elements were written over a loaded listing, want none", r.Elements)
 	}
-	if diff := cmp.Diff(before, k.nft("", "list", "ruleset")); diff != "" {
+	if diff := cmp.Diff(before, k.list()); diff != "" {
 		t.Errorf("the listing changed by adopting it (-before +after):\n%s", diff)
 	}
 }

@@ -81,6 +81,7 @@ func (d drawer) changeService(w oracle.World) []model.Event {
 		}
 	case 9:
 		s.Algorithm = d.algorithm()
+		s.AlgorithmChosen = s.Algorithm != model.Random
 	}
 	return []model.Event{model.SetService{Service: &s}}
 }

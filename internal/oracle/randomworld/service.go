@@ -33,6 +33,7 @@ func (d drawer) service(w oracle.World, name model.Name) *model.Service {
 	s.ExternalPolicy = d.policy()
 	s.Affinity = d.affinity()
 	s.Algorithm = d.algorithm()
+	s.AlgorithmChosen = s.Algorithm != model.Random
 	s.Filtered, s.SourceRanges = d.sourceRanges()
 	return s
 }
