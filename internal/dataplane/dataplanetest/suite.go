@@ -2,6 +2,7 @@ package dataplanetest
 
 import (
 	"errors"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -86,6 +87,30 @@ func (s *suite) run(t *testing.T) {
 	if _, ok := d.(dataplane.ProgressReporter); ok {
 		t.Run("progress", s.testProgress)
 	}
+}
+
+func (s *suite) variety() *plan.Desired { return variety(s.mode) }
+
+// variety is Variety as plan makes it for a mode.
+func variety(m dataplane.Mode) *plan.Desired {
+	d := Variety()
+	var config plan.Config
+	if m.Adjust != nil {
+		m.Adjust(&config)
+	}
+	if config.Scheduler == "" {
+		return d
+	}
+	d.Settings.IPVS, d.Routed = true, map[netip.Addr]int{}
+	for _, f := range d.Frontends {
+		if f.Affinity == 0 {
+			f.Route.Scheduler = config.Scheduler
+		}
+		if f.Routed() {
+			d.Routed[f.Addr]++
+		}
+	}
+	return d
 }
 
 // node is a network namespace with dataplanes of the mode.

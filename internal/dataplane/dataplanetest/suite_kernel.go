@@ -19,7 +19,7 @@ import (
 )
 
 func (s *suite) testReconcile(t *testing.T) {
-	n, desired := s.newNode(t), Variety()
+	n, desired := s.newNode(t), s.variety()
 	d := n.reconciled(desired)
 	before := n.dump()
 	if missing := unmentioned(before, desired); len(missing) > 0 && n.programs() {
@@ -39,7 +39,7 @@ func (s *suite) testReconcile(t *testing.T) {
 
 // A change is written as what it says, and needs to know what it changes.
 func (s *suite) testApply(t *testing.T) {
-	n, desired := s.newNode(t), Variety()
+	n, desired := s.newNode(t), s.variety()
 	d := n.open()
 	if r := d.Apply(t.Context(), &plan.Change{}); r.Err == nil {
 		t.Error("Apply before Reconcile is not an error")
@@ -89,7 +89,7 @@ func (s *suite) testHistory(t *testing.T) {
 
 // A dataplane adopts what another one left, and writes the difference only.
 func (s *suite) testRestart(t *testing.T) {
-	n, desired := s.newNode(t), Variety()
+	n, desired := s.newNode(t), s.variety()
 	first := n.open()
 	all := OK(t, first.Reconcile(t.Context(), desired))
 	if err := first.Close(); err != nil {
@@ -109,7 +109,7 @@ func (s *suite) testRestart(t *testing.T) {
 
 func (s *suite) testClose(t *testing.T) {
 	n := s.newNode(t)
-	d := n.reconciled(Variety())
+	d := n.reconciled(s.variety())
 	before := n.dump()
 	if err := d.Close(); err != nil {
 		t.Error(err)
@@ -120,7 +120,7 @@ func (s *suite) testClose(t *testing.T) {
 // Another process removes everything. That is noticed, and undone as the engine
 // does: by Repair, or else by Reconcile.
 func (s *suite) testForeignChange(t *testing.T) {
-	n, desired := s.newNode(t), Variety()
+	n, desired := s.newNode(t), s.variety()
 	d := n.reconciled(desired)
 	n.remove(nil)
 	testkit.Eventually(t, func() error {
@@ -152,7 +152,7 @@ func impossible(at string) *plan.Frontend {
 
 // A frontend that the kernel refuses fails alone.
 func (s *suite) testRefused(t *testing.T) {
-	n, desired := s.newNode(t), Variety()
+	n, desired := s.newNode(t), s.variety()
 	d := n.open()
 	check := func(r dataplane.Result, bad plan.Key) {
 		t.Helper()
@@ -187,7 +187,7 @@ func (s *suite) testRefused(t *testing.T) {
 
 // A family that the node no longer serves is removed, and the other one stays.
 func (s *suite) testUnservedFamily(t *testing.T) {
-	n, desired := s.newNode(t), Variety()
+	n, desired := s.newNode(t), s.variety()
 	d := n.reconciled(desired)
 	desired.Settings.NoIPv6 = true
 	maps.DeleteFunc(desired.Frontends, func(k plan.Key, _ *plan.Frontend) bool { return k.Family() == model.IPv6 })
@@ -197,7 +197,7 @@ func (s *suite) testUnservedFamily(t *testing.T) {
 	if missing := unmentioned(dump, desired); len(missing) > 0 && n.programs() {
 		t.Errorf("%v are gone as well", missing)
 	}
-	for k := range Variety().Frontends {
+	for k := range s.variety().Frontends {
 		if k.Family() == model.IPv6 && !k.NodePort() && mentions(dump, k) {
 			t.Errorf("%s is still in\n%s", k, dump)
 		}
@@ -207,7 +207,7 @@ func (s *suite) testUnservedFamily(t *testing.T) {
 
 // Remove leaves what is running, and otherwise nothing.
 func (s *suite) testRemove(t *testing.T) {
-	n, desired := s.newNode(t), Variety()
+	n, desired := s.newNode(t), s.variety()
 	d := n.open()
 	first := OK(t, d.Reconcile(t.Context(), desired))
 	before := n.dump()

@@ -28,13 +28,13 @@ func checkRender(t *testing.T, m dataplane.Mode) {
 	render := func(families ...model.Family) string {
 		t.Helper()
 		var b strings.Builder
-		if err := m.Render(&b, Variety(), families); err != nil {
+		if err := m.Render(&b, variety(m), families); err != nil {
 			t.Fatal(err)
 		}
 		return b.String()
 	}
 	both := render(model.Families[:]...)
-	if missing := unmentioned(both, Variety()); len(missing) > 0 {
+	if missing := unmentioned(both, variety(m)); len(missing) > 0 {
 		t.Errorf("%v are not in\n%s", missing, both)
 	}
 	for range 10 {
@@ -44,7 +44,7 @@ func checkRender(t *testing.T, m dataplane.Mode) {
 	}
 	for i, family := range model.Families {
 		text := render(family)
-		for k := range Variety().Frontends {
+		for k := range variety(m).Frontends {
 			if !k.NodePort() && mentions(text, k) != (k.Family() == family) {
 				t.Errorf("rendered for %v, family %d: %s is mentioned: %v", family, i, k, mentions(text, k))
 			}

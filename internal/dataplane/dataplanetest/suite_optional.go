@@ -43,7 +43,7 @@ func whileChanging(t *testing.T, d dataplane.Dataplane, f *plan.Frontend, look f
 }
 
 func (s *suite) testVerifyWhileChanging(t *testing.T) {
-	n, desired := s.newNode(t), Variety()
+	n, desired := s.newNode(t), s.variety()
 	d := n.reconciled(desired)
 	whileChanging(t, d, desired.Frontends[Key("10.96.0.1:80", model.TCP)], func() error {
 		if good, err := d.Verify(t.Context()); err != nil || !good {
@@ -54,7 +54,7 @@ func (s *suite) testVerifyWhileChanging(t *testing.T) {
 }
 
 func (s *suite) testDescribe(t *testing.T) {
-	n, desired := s.newNode(t), Variety()
+	n, desired := s.newNode(t), s.variety()
 	d := n.open()
 	describer := d.(dataplane.Describer)
 	describe := func(k plan.Key) (dataplane.Description, error) {
@@ -92,7 +92,7 @@ func (s *suite) testDescribe(t *testing.T) {
 }
 
 func (s *suite) testTraffic(t *testing.T) {
-	n, desired := s.newNode(t), Variety()
+	n, desired := s.newNode(t), s.variety()
 	d := n.open()
 	reader := d.(dataplane.TrafficReader)
 	if _, err := reader.Traffic(t.Context(), func(plan.Key, dataplane.Traffic) {}); err == nil {
@@ -112,7 +112,7 @@ func (s *suite) testTraffic(t *testing.T) {
 }
 
 func (s *suite) testProgress(t *testing.T) {
-	n, desired := s.newNode(t), Variety()
+	n, desired := s.newNode(t), s.variety()
 	d := n.open()
 	reporter := d.(dataplane.ProgressReporter)
 	var reports []dataplane.Progress
@@ -134,7 +134,7 @@ func (s *suite) testProgress(t *testing.T) {
 // What is counted is described by the mode, and the other way about.
 func (s *suite) testCounters(t *testing.T) {
 	n := s.newNode(t)
-	d := n.reconciled(Variety())
+	d := n.reconciled(s.variety())
 	counter, ok := d.(dataplane.Counter)
 	if ok != (len(s.mode.Counters) > 0) {
 		t.Fatalf("the mode has %d counters, and the dataplane is a Counter: %v", len(s.mode.Counters), ok)

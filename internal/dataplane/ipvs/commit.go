@@ -100,33 +100,37 @@ func (c *commit) configure(s plan.Settings) {
 // run writes the commit, with the table in between: see Dataplane.Apply.
 func (c *commit) run(ctx context.Context, table func() dataplane.Result) dataplane.Result {
 	sent := c.d.writer.Commands()
-	err := c.writeServices(ctx)
-	if err == nil {
-		err = c.write(ctx, func(s *server, b *ipvs.Batch) {
-			if !s.late {
-				s.raise(b)
-			}
-		})
-	}
-	if err == nil {
-		err = c.addRoutes()
-	}
-	if err == nil {
-		c.result = table()
-		err = c.result.Err
-	}
-	if err == nil {
-		err = c.write(ctx, func(s *server, b *ipvs.Batch) { s.raise(b) })
-	}
-	if err == nil {
-		err = c.write(ctx, func(s *server, b *ipvs.Batch) {
-			if s.late = false; s.lower(b, c.d.resetRemoved) {
-				c.d.draining[s.Key] = struct{}{}
-			}
-		})
-	}
-	if err == nil {
-		err = c.d.removeIdle(ctx, c.touched, c.allRoutes)
+	var err error
+	for _, step := range []func() error{
+		func() error { return c.writeServices(ctx) },
+		func() error {
+			return c.write(ctx, func(s *server, b *ipvs.Batch) {
+				if !s.late {
+					s.raise(b)
+				}
+			})
+		},
+		c.addRoutes,
+		func() error {
+			c.result = table()
+			return c.result.Err
+		},
+		func() error { return c.write(ctx, func(s *server, b *ipvs.Batch) { s.raise(b) }) },
+		func() error {
+			return c.write(ctx, func(s *server, b *ipvs.Batch) {
+				if s.late = false; s.lower(b, c.d.resetRemoved) {
+					c.d.draining[s.Key] = struct{}{}
+				}
+			})
+		},
+		func() error { return c.d.removeIdle(ctx, c.touched, c.allRoutes) },
+	} {
+		if err = step(); err == nil && c.d.afterStep != nil {
+			err = c.d.afterStep()
+		}
+		if err != nil {
+			break
+		}
 	}
 	c.result.Elements += int(c.d.writer.Commands() - sent)
 	if err != nil {

@@ -35,6 +35,8 @@ type Dataplane struct {
 	disturbed notify.Signal
 	// suspect says that IPVS or the routes may differ from the mirror.
 	suspect atomic.Bool
+	// afterStep is called after each step of a commit. Tests set it.
+	afterStep func() error
 	// stop ends the background tasks and waits for them.
 	stop func()
 

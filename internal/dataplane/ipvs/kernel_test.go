@@ -1,0 +1,349 @@
+package ipvs
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/dataplane/dataplanetest"
+	"sluice/internal/dataplane/nftables"
+	"sluice/internal/ipvs"
+	"sluice/internal/model"
+	"sluice/internal/netns/netnstest"
+	"sluice/internal/plan"
+	"sluice/internal/testkit"
+)
+
+// kernel is a network namespace. Kernels without IPVS skip the test.
+type kernel struct {
+	t  *testing.T
+	ns *netnstest.Namespace
+}
+
+func newKernel(t *testing.T) *kernel {
+	t.Helper()
+	k := &kernel{t, netnstest.New(t)}
+	k.run("ip link set lo up; ip addr add 192.0.2.10/24 dev lo; ip addr add 2001:db8::10/64 dev lo nodad")
+	return k
+}
+
+func (k *kernel) run(script string) string {
+	k.t.Helper()
+	return k.ns.Run(k.t, "", "sh", "-ec", script)
+}
+
+func (k *kernel) open() *Dataplane {
+	k.t.Helper()
+	d, err := Mode.Open(k.t.Context(), dataplane.Options{Logger: logr.Discard(), NetNS: k.ns.FD()})
+	if errors.Is(err, dataplane.ErrUnsupported) {
+		k.t.Skip(err)
+	}
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	k.t.Cleanup(func() { d.Close() })
+	return d.(*Dataplane)
+}
+
+// dump lists the virtual services and the routing.
+func (k *kernel) dump() string {
+	k.t.Helper()
+	lines := strings.Split(k.run(`ipvsadm -Sn
+for f in -4 -6; do ip $f rule; ip $f route show table 51007 2>/dev/null || true; done`), "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// services returns n Services with two endpoints each.
+func services(n int) *plan.Desired {
+	d := &plan.Desired{Settings: dataplanetest.Settings(), Frontends: map[plan.Key]*plan.Frontend{}, ClusterIPs: map[netip.Addr]struct{}{}}
+	d.Settings.IPVS = true
+	d.Settings.ServiceCIDRs = testkit.Prefixes("10.96.0.0/12")
+	for i := range n {
+		at := netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)})
+		f := &plan.Frontend{
+			Key: plan.Key{Addr: at, Port: 80, Protocol: model.TCP}, Service: model.Name{Namespace: "test", Name: fmt.Sprint(i)},
+			Masquerade: plan.MasqueradeOffCluster,
+			Route:      plan.Route{Scheduler: "rr", Endpoints: dataplanetest.Endpoints("10.244.0.1:8080", "10.244.0.2:8080")},
+		}
+		d.Frontends[f.Key], d.ClusterIPs[at] = f, struct{}{}
+	}
+	return d
+}
+
+// with returns a frontend with other endpoints.
+func with(f *plan.Frontend, endpoints ...string) *plan.Frontend {
+	changed := *f
+	changed.Route.Endpoints = dataplanetest.Endpoints(endpoints...)
+	return &changed
+}
+
+var first = dataplanetest.Key("10.96.0.0:80", model.TCP)
+
+// A change costs as many commands as endpoints change, among many Services.
+func TestCommandsOfAChange(t *testing.T) {
+	k := newKernel(t)
+	d, desired := k.open(), services(500)
+	dataplanetest.OK(t, d.Reconcile(t.Context(), desired))
+	for _, step := range []struct {
+		name      string
+		endpoints []string
+		now       uint64 // commands
+		drained   uint64
+	}{
+		{"added", []string{"10.244.0.1:8080", "10.244.0.2:8080", "10.244.0.3:8080"}, 1, 0},
+		{"replaced", []string{"10.244.0.1:8080", "10.244.0.2:8080", "10.244.0.4:8080"}, 2, 1},
+		{"removed", []string{"10.244.0.1:8080", "10.244.0.2:8080"}, 1, 1},
+	} {
+		before := d.writer.Commands()
+		dataplanetest.OK(t, d.Apply(t.Context(), &plan.Change{Set: []*plan.Frontend{with(desired.Frontends[first], step.endpoints...)}}))
+		changed := d.writer.Commands()
+		d.mu.Lock()
+		err := d.drain(t.Context())
+		d.mu.Unlock()
+		if err != nil {
+			t.Error(err)
+		}
+		if now, drained := changed-before, d.writer.Commands()-changed; now != step.now || drained != step.drained {
+			t.Errorf("%s: %d commands, and %d when it has drained; want %d and %d", step.name, now, drained, step.now, step.drained)
+		}
+	}
+	want := services(500)
+	if got := k.dump(); strings.Count(got, "-a -t") != 2*len(want.Frontends) || strings.Contains(got, "10.244.0.4") {
+		t.Errorf("in the end:\n%s", got)
+	}
+}
+
+// Virtual services of other programs stay, also where a Service has the same address.
+func TestForeignServices(t *testing.T) {
+	k := newKernel(t)
+	d := k.open()
+	k.run(`ipvsadm -A -t 10.96.0.0:80 -s wlc; ipvsadm -a -t 10.96.0.0:80 -r 10.9.0.1:1 -m
+ipvsadm -A -u 203.0.113.1:53 -s rr; ipvsadm -A -f 7 -s rr -p 300`)
+	foreign := k.run("ipvsadm -Sn")
+	desired := services(3)
+	r := d.Reconcile(t.Context(), desired)
+	if err := r.Failed[first]; r.Err != nil || len(r.Failed) != 1 || err == nil || !strings.Contains(err.Error(), "another program has a virtual service of IPVS at 10.96.0.0:80/TCP") {
+		t.Fatalf("failed are %v, %v", r.Failed, r.Err)
+	}
+	lines := func() string {
+		var kept []string
+		for line := range strings.Lines(k.run("ipvsadm -Sn")) {
+			if !strings.Contains(line, "10.96.0.1:80") && !strings.Contains(line, "10.96.0.2:80") {
+				kept = append(kept, line)
+			}
+		}
+		return strings.Join(kept, "")
+	}
+	unchanged := func(when string) {
+		t.Helper()
+		if diff := cmp.Diff(foreign, lines()); diff != "" {
+			t.Errorf("%s, virtual services of others (-before +after):\n%s", when, diff)
+		}
+	}
+	unchanged("after the start")
+	if r := d.Apply(t.Context(), &plan.Change{Set: []*plan.Frontend{with(desired.Frontends[first], "10.244.0.9:8080")}}); r.Err != nil || r.Failed[first] == nil {
+		t.Errorf("after a change, failed are %v, %v", r.Failed, r.Err)
+	}
+	unchanged("after a change")
+	d.Close()
+	again := k.open()
+	again.Reconcile(t.Context(), desired)
+	unchanged("after a restart")
+
+	// It is served as soon as the other program gives it up.
+	k.run("ipvsadm -D -t 10.96.0.0:80")
+	dataplanetest.OK(t, again.Apply(t.Context(), &plan.Change{Set: []*plan.Frontend{desired.Frontends[first]}}))
+	if got := k.dump(); !strings.Contains(got, "-a -t 10.96.0.0:80 -r 10.244.0.1:8080 -m -w 1") {
+		t.Errorf("it is not served:\n%s", got)
+	}
+}
+
+// What other programs do to ours is noticed and undone.
+func TestForeignChangesAreRepaired(t *testing.T) {
+	k := newKernel(t)
+	d := k.open()
+	desired := services(5)
+	dataplanetest.OK(t, d.Reconcile(t.Context(), desired))
+	want := k.dump()
+	for _, script := range []string{
+		"ipvsadm -C",
+		"ipvsadm -D -t 10.96.0.1:80",
+		"ipvsadm -E -t 10.96.0.1:80 -s lc",
+		"ipvsadm -d -t 10.96.0.2:80 -r 10.244.0.1:8080",
+		"ipvsadm -e -t 10.96.0.2:80 -r 10.244.0.1:8080 -m -w 0",
+		"ipvsadm -a -t 10.96.0.2:80 -r 10.244.0.7:8080 -m -w 5",
+		"ip rule del pref 90 ipproto udp",
+		"ip -6 rule del pref 89",
+		"ip route flush table 51007",
+	} {
+		k.run(script)
+		testkit.Eventually(t, func() error {
+			select {
+			case <-d.Disturbed():
+				return nil
+			default:
+			}
+			if ok, err := d.Verify(t.Context()); err != nil || !ok {
+				return err
+			}
+			return fmt.Errorf("not noticed: %s", script)
+		})
+		dataplanetest.OK(t, d.Repair(t.Context()))
+		testkit.Eventually(t, func() error { // a foreign destination drains
+			d.mu.Lock()
+			err := d.drain(t.Context())
+			d.mu.Unlock()
+			if diff := cmp.Diff(want, k.dump()); diff != "" {
+				return errors.Join(err, fmt.Errorf("after %s and repair (-before +after):\n%s", script, diff))
+			}
+			return err
+		})
+	}
+}
+
+var errKilled = errors.New("killed")
+
+// A process that ends after any step leaves a kernel in which packets meet either a
+// complete frontend or none, and the next process completes it.
+func TestKilledAfterEachStep(t *testing.T) {
+	const steps = 7
+	nothing := services(0)
+	other := services(2)
+	for k, f := range other.Frontends {
+		other.Frontends[k] = with(f, "10.244.0.2:8080", "10.244.0.3:8080")
+	}
+	random := services(2) // served by the table
+	for _, f := range random.Frontends {
+		f.Route.Scheduler = ""
+	}
+	for name, test := range map[string]struct{ from, to *plan.Desired }{
+		"first":        {nil, services(2)},
+		"added":        {nothing, services(2)},
+		"changed":      {services(2), other},
+		"taken over":   {random, services(2)},
+		"given back":   {services(2), random},
+		"taken down":   {services(2), nothing},
+		"other family": {services(2), sixth(services(2))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for stop := range steps {
+				k := newKernel(t)
+				if test.from != nil {
+					d := k.open()
+					dataplanetest.OK(t, d.Reconcile(t.Context(), test.from))
+					d.Close()
+				}
+				d := k.open()
+				n := 0
+				d.afterStep = func() error {
+					k.complete(d, name, n)
+					if n++; n > stop {
+						return errKilled
+					}
+					return nil
+				}
+				if r := d.Reconcile(t.Context(), test.to); !errors.Is(r.Err, errKilled) {
+					t.Fatalf("it was not killed after step %d: %v", stop, r.Err)
+				}
+				d.Close()
+				next := k.open()
+				dataplanetest.OK(t, next.Reconcile(t.Context(), test.to))
+				next.mu.Lock()
+				err := next.drain(t.Context())
+				next.mu.Unlock()
+				if err != nil {
+					t.Error(err)
+				}
+				got := k.dump()
+				fresh := newKernel(t)
+				dataplanetest.OK(t, fresh.open().Reconcile(t.Context(), test.to))
+				if diff := cmp.Diff(fresh.dump(), got); diff != "" {
+					t.Errorf("killed after step %d, the next process leaves (-want +got):\n%s", stop, diff)
+				}
+			}
+		})
+	}
+}
+
+// sixth adds a frontend of IPv6.
+func sixth(d *plan.Desired) *plan.Desired {
+	f := *d.Frontends[first]
+	f.Key = dataplanetest.Key("[fd00:10:96::1]:80", model.TCP)
+	f.Route.Endpoints = dataplanetest.Endpoints("[fd00:10:244::1]:8080")
+	d.Frontends[f.Key], d.ClusterIPs[f.Addr] = &f, struct{}{}
+	return d
+}
+
+// complete checks that a frontend that the table leaves to IPVS has a virtual service
+// there, and a route; and that a virtual service with destinations which get new
+// connections is one that the table knows.
+func (k *kernel) complete(d *Dataplane, name string, step int) {
+	k.t.Helper()
+	listed := k.run("nft list table ip sluice 2>/dev/null || true")
+	table := maps.Collect(func(yield func(string, bool) bool) {
+		for _, element := range strings.Split(listed, ",") {
+			if at, verdict, ok := strings.Cut(element, " : goto "); ok && strings.Contains(at, " . tcp . 80") {
+				addr := strings.Fields(at[:strings.Index(at, " . tcp")])
+				if !yield(addr[len(addr)-1], strings.HasPrefix(verdict, "cluster-ipvs")) {
+					return
+				}
+			}
+		}
+	})
+	saved, routes := k.run("ipvsadm -Sn"), k.run("ip route show table 51007 2>/dev/null || true")
+	for at, byIPVS := range table {
+		if !byIPVS {
+			continue
+		}
+		if !strings.Contains(saved, "-A -t "+at+":80 ") || !strings.Contains(routes, "10.96.0.0/12") {
+			k.t.Errorf("%s: after step %d the table leaves %s to IPVS, which has\n%s%s", name, step, at, saved, routes)
+		}
+	}
+	for line := range strings.Lines(saved) {
+		var at, to string
+		var weight int
+		if n, _ := fmt.Sscanf(line, "-a -t %s -r %s -m -w %d", &at, &to, &weight); n < 3 || weight == 0 {
+			continue
+		}
+		at = strings.TrimSuffix(at, ":80")
+		if _, known := table[at]; !known && !strings.HasPrefix(at, "[") {
+			k.t.Errorf("%s: after step %d IPVS serves %s, which the table does not know", name, step, at)
+		}
+	}
+}
+
+// A node without IPVS gets to know what is missing and what to use instead.
+func TestWithoutIPVS(t *testing.T) {
+	conn, err := ipvs.Dial(0)
+	if err == nil {
+		conn.Close()
+		t.Skip("this kernel has IPVS")
+	}
+	_, err = Mode.Open(t.Context(), dataplane.Options{Logger: logr.Discard(), NetNS: netnstest.New(t).FD()})
+	if !errors.Is(err, dataplane.ErrUnsupported) {
+		t.Fatalf("error is %v", err)
+	}
+	for _, part := range []string{"modprobe ip_vs", "CONFIG_IP_VS", "mode: " + nftables.Mode.Name} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q lacks %q", err, part)
+		}
+	}
+}
+
+func TestUnknownScheduler(t *testing.T) {
+	k := newKernel(t)
+	k.open().Close()
+	_, err := Mode.Open(t.Context(), dataplane.Options{Logger: logr.Discard(), NetNS: k.ns.FD(), IPVS: dataplane.IPVS{Scheduler: "fastest"}})
+	if err == nil || !strings.Contains(err.Error(), `scheduler "fastest" cannot be used`) || !strings.Contains(err.Error(), "modprobe ip_vs_fastest") {
+		t.Errorf("error is %v", err)
+	}
+}
