@@ -1,6 +1,5 @@
 // Package leftovers removes what another kube-proxy left in the kernel, be it
-// upstream's or this one in another mode: what the modes' functions Remove remove,
-// and the virtual servers of upstream's IPVS mode with their link and sets.
+// upstream's or this one in another mode: what the modes' functions Remove remove.
 //
 // Guarantees:
 //
@@ -12,7 +11,8 @@
 //   - The chains of a table are unlinked from the path of packets atomically. What
 //     cannot be removed is reported, with a remedy, and does not keep the rest from
 //     being removed.
-//   - What the running dataplane uses stays.
+//   - What the running dataplane uses stays, and what connections depend on: Drain of a
+//     mode removes that when they have ended.
 //   - No command is run but iptables-legacy-save and -restore, and only if the kernel
 //     has legacy chains of kube-proxy's: those have no other interface.
 //

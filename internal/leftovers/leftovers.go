@@ -20,8 +20,6 @@ func Remove(ctx context.Context, o dataplane.RemoveOptions) error {
 			errs = append(errs, m.Remove(ctx, o))
 		}
 	}
-	// The order matters: iptables rules refer to the sets of IPVS mode.
-	errs = append(errs, removeIPVS(ctx, o.Logger))
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove what an earlier kube-proxy left behind: %w", err)
 	}

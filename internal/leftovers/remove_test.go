@@ -1,7 +1,6 @@
 package leftovers
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -224,6 +223,9 @@ func TestTableOfOneFamilyIsRemoved(t *testing.T) {
 	}
 }
 
+// upstreamLink is the link of upstream's ipvs mode.
+const upstreamLink = "kube-ipvs0"
+
 // ipvsRules are kube-proxy's in IPVS mode.
 const ipvsRules = `*nat
 :KUBE-SERVICES - [0:0]
@@ -278,7 +280,7 @@ func TestIPVSModeIsRemoved(t *testing.T) {
 	for _, variant := range []string{"nft", "legacy"} {
 		t.Run(variant, func(t *testing.T) {
 			netnstest.Enter(t)
-			addLinks(t, ipvsLink, "kube-bridge")
+			addLinks(t, upstreamLink, "kube-bridge")
 			command(t, ipvsSets, "ipset", "restore")
 			kind := iptablesKind{"iptables", variant}
 			kind.load(t, ipvsRules)
@@ -296,28 +298,16 @@ func TestIPVSModeIsRemoved(t *testing.T) {
 	}
 }
 
-func TestSetInForeignUseIsReported(t *testing.T) {
-	netnstest.Enter(t)
-	command(t, "create KUBE-CLUSTER-IP hash:ip,port family inet\ncreate KUBE-LOOP-BACK hash:ip,port,ip family inet\n", "ipset", "restore")
-	kinds[0].load(t, "*filter\n-A INPUT -m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT\nCOMMIT\n")
-	err := Remove(t.Context(), dataplane.RemoveOptions{Logger: logr.Discard()})
-	if !errors.Is(err, errSetBusy) || !strings.Contains(err.Error(), "KUBE-CLUSTER-IP") {
-		t.Errorf("error: %v", err)
-	}
-	if diff := cmp.Diff("KUBE-CLUSTER-IP\n", command(t, "", "ipset", "list", "-name")); diff != "" {
-		t.Errorf("sets (-want +got):\n%s", diff)
-	}
-}
-
+// What connections may depend on stays as well if a mode is running.
 func TestRunningModeIsKept(t *testing.T) {
 	tests := []struct {
 		name, mode string
 		want       []string
 	}{
 		{"nothing", "", nil},
-		{"iptables-nft", "iptables-nft", []string{"nft KUBE-FORWARD"}},
-		{"iptables-legacy", "iptables-legacy", []string{"legacy KUBE-FORWARD"}},
-		{"nftables", "nftables", []string{"table ip sluice"}},
+		{"iptables-nft", "iptables-nft", []string{"nft KUBE-FORWARD", upstreamLink, "KUBE-LOOP-BACK"}},
+		{"iptables-legacy", "iptables-legacy", []string{"legacy KUBE-FORWARD", upstreamLink, "KUBE-LOOP-BACK"}},
+		{"nftables", "nftables", []string{upstreamLink, "KUBE-LOOP-BACK", "table ip sluice"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -326,7 +316,7 @@ func TestRunningModeIsKept(t *testing.T) {
 				k.load(t, "*filter\n:KUBE-FORWARD - [0:0]\n-A FORWARD -j KUBE-FORWARD\nCOMMIT\n")
 			}
 			kinds[0].load(t, "*filter\n:KUBE-IPVS-FILTER - [0:0]\n-A INPUT -j KUBE-IPVS-FILTER\nCOMMIT\n")
-			addLinks(t, ipvsLink)
+			addLinks(t, upstreamLink)
 			command(t, "create KUBE-LOOP-BACK hash:ip,port,ip family inet\n", "ipset", "restore")
 			command(t, proxyTables+"table ip sluice {}\ntable ip6 sluice-b {}\n", "nft", "-f", "-")
 			remove(t, running(t, ns, tt.mode))
@@ -338,7 +328,7 @@ func TestRunningModeIsKept(t *testing.T) {
 					got = append(got, variant+" KUBE-FORWARD")
 				}
 			}
-			for _, thing := range []string{"KUBE-IPVS-FILTER", ipvsLink, "KUBE-LOOP-BACK", "table ip kube-proxy", "table ip sluice"} {
+			for _, thing := range []string{"KUBE-IPVS-FILTER", upstreamLink, "KUBE-LOOP-BACK", "table ip kube-proxy", "table ip sluice"} {
 				if strings.Contains(all, thing) {
 					got = append(got, thing)
 				}

@@ -116,7 +116,7 @@ func buildPrograms(t *testing.T) map[string]Program {
 			Args: []string{buildTest(t, "sluice/internal/iptables"), "-test.v", programTime},
 		},
 		"leftovers": {
-			Args: []string{buildTest(t, "sluice/internal/leftovers", "-tags=ipvs"), "-test.v", programTime},
+			Args: []string{buildTest(t, "sluice/internal/leftovers"), "-test.v", programTime},
 		},
 		"coexist": {
 			Args: []string{buildTest(t, "sluice/internal/coexist"), "-test.v", programTime},
@@ -138,7 +138,7 @@ func buildPrograms(t *testing.T) map[string]Program {
 			programs["suite-"+m.Name] = Program{Args: []string{suite, "-test.v", programTime, skip,
 				"-histories=5s", "-test.run=^TestSuite$/^" + m.Name + "$"}}
 		}
-		programs[m.Name] = Program{Args: []string{buildTest(t, "sluice/internal/dataplane/"+m.Name), "-test.v", programTime,
+		programs[m.Name] = Program{Args: []string{buildTest(t, "sluice/internal/dataplane/"+m.Name, "-tags=ipvs"), "-test.v", programTime, "-test.parallel=4",
 			fmt.Sprintf("-renders=%d", renders), skip}}
 	}
 	return programs

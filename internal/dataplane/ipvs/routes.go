@@ -49,8 +49,13 @@ var rules = []rule{
 	{priority: rulePriority, action: unix.FR_ACT_TO_TBL, protocol: unix.IPPROTO_SCTP},
 }
 
-// routes mirrors the routes and rules of our table.
+// routes mirrors the routes and rules of a table of ours.
 type routes struct {
+	table uint32
+	shift uint32 // added to the priorities of the rules
+	// sources, if it is set, makes packets of the node take the routes too, from these
+	// addresses.
+	sources map[model.Family]netip.Addr
 	handle  *netlink.Handle
 	socket  *nfnetlink.Socket // for rules
 	seq     uint32
@@ -62,8 +67,12 @@ type routes struct {
 
 // openRoutes opens a socket in a network namespace, given as an open file descriptor; 0
 // is the caller's own.
-func openRoutes(fd int) (*routes, error) {
-	r := &routes{present: map[netip.Prefix]struct{}{}, rules: map[model.Family]bool{}}
+func openRoutes(fd int) (*routes, error) { return openTable(fd, routeTable, 0) }
+
+// openTable is openRoutes for another table. Shift is added to the priorities of its
+// rules.
+func openTable(fd int, table, shift uint32) (*routes, error) {
+	r := &routes{table: table, shift: shift, present: map[netip.Prefix]struct{}{}, rules: map[model.Family]bool{}}
 	var err error
 	if fd == 0 {
 		r.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -105,9 +114,9 @@ func (r *routes) read(families []model.Family) error {
 	clear(r.present)
 	clear(r.rules)
 	for _, f := range families {
-		list, err := r.handle.RouteListFiltered(netlinkFamily(f), &netlink.Route{Table: routeTable}, netlink.RT_FILTER_TABLE)
-		if err != nil && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("listing the routes of table %d: %w", routeTable, err)
+		list, err := r.handle.RouteListFiltered(netlinkFamily(f), &netlink.Route{Table: int(r.table)}, netlink.RT_FILTER_TABLE)
+		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EAFNOSUPPORT) {
+			return fmt.Errorf("listing the routes of table %d: %w", r.table, err)
 		}
 		for _, route := range list {
 			if p, ok := prefixOf(route.Dst, f); ok && route.Type == unix.RTN_LOCAL {
@@ -118,7 +127,7 @@ func (r *routes) read(families []model.Family) error {
 		if err != nil {
 			return err
 		}
-		r.rules[f] = ours == len(rules)
+		r.rules[f] = ours == len(r.wantedRules())
 	}
 	return nil
 }
@@ -141,11 +150,15 @@ func prefixOf(n *net.IPNet, f model.Family) (netip.Prefix, bool) {
 // ourRules counts the rules of ours that are there.
 func (r *routes) ourRules(f model.Family) (n int, err error) {
 	list, err := r.handle.RuleList(netlinkFamily(f))
+	if errors.Is(err, unix.EAFNOSUPPORT) {
+		return 0, nil // IPv6 is switched off
+	}
 	if err != nil {
 		return 0, fmt.Errorf("listing the routing rules: %w", err)
 	}
 	for _, found := range list {
-		if found.Protocol == routeOwner && found.Priority >= skipPriority && found.Priority <= skippedPriority {
+		priority := found.Priority - int(r.shift)
+		if found.Protocol == routeOwner && priority >= skipPriority && priority <= skippedPriority {
 			n++
 		}
 	}
@@ -158,8 +171,12 @@ func (r *routes) add(want map[netip.Prefix]struct{}, families []model.Family) er
 		if _, ok := r.present[p]; ok {
 			continue
 		}
-		if err := r.handle.RouteReplace(r.route(p)); err != nil {
-			return fmt.Errorf("adding the route to %s in table %d: %w", p, routeTable, err)
+		route := r.route(p)
+		if source := r.sources[model.FamilyOf(p.Addr())]; source.IsValid() {
+			route.Src = source.AsSlice()
+		}
+		if err := r.handle.RouteReplace(route); err != nil {
+			return fmt.Errorf("adding the route to %s in table %d: %w", p, r.table, err)
 		}
 		r.present[p] = struct{}{}
 	}
@@ -190,7 +207,7 @@ func (r *routes) remove(p netip.Prefix) error {
 		return nil
 	}
 	if err := r.handle.RouteDel(r.route(p)); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("removing the route to %s from table %d: %w", p, routeTable, err)
+		return fmt.Errorf("removing the route to %s from table %d: %w", p, r.table, err)
 	}
 	delete(r.present, p)
 	return nil
@@ -199,18 +216,26 @@ func (r *routes) remove(p netip.Prefix) error {
 // route returns a route that leads a prefix to the node.
 func (r *routes) route(p netip.Prefix) *netlink.Route {
 	return &netlink.Route{
-		Table: routeTable, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST, Protocol: routeOwner,
+		Table: int(r.table), Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST, Protocol: routeOwner,
 		LinkIndex: r.lo, Dst: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())},
 	}
+}
+
+// wantedRules returns the rules to add, in this order.
+func (r *routes) wantedRules() []rule {
+	if r.sources == nil {
+		return rules
+	}
+	return slices.DeleteFunc(slices.Clone(rules), func(rule rule) bool { return rule.action != unix.FR_ACT_TO_TBL })
 }
 
 func (r *routes) addRules(f model.Family) error {
 	if r.rules[f] {
 		return nil
 	}
-	for _, rule := range rules {
+	for _, rule := range r.wantedRules() {
 		if err := r.changeRule(unix.RTM_NEWRULE, f, rule); err != nil && !errors.Is(err, unix.EEXIST) {
-			return fmt.Errorf("adding a routing rule for table %d: %w", routeTable, err)
+			return fmt.Errorf("adding a routing rule for table %d: %w", r.table, err)
 		}
 	}
 	r.rules[f] = true
@@ -230,12 +255,12 @@ func (r *routes) changeRule(command uint16, f model.Family, rule rule) error {
 	binary.NativeEndian.PutUint16(b[6:], flags)
 	b[nfnetlink.HeaderLen], b[len(b)-5] = byte(netlinkFamily(f)), rule.action
 	number := func(typ uint16, v uint32) { b = nfnetlink.AppendAttr(b, typ, binary.NativeEndian.AppendUint32(nil, v)) }
-	number(unix.FRA_PRIORITY, rule.priority)
+	number(unix.FRA_PRIORITY, rule.priority+r.shift)
 	switch rule.action {
 	case unix.FR_ACT_TO_TBL:
-		number(unix.FRA_TABLE, routeTable)
+		number(unix.FRA_TABLE, r.table)
 	case unix.FR_ACT_GOTO:
-		number(unix.FRA_GOTO, skippedPriority)
+		number(unix.FRA_GOTO, skippedPriority+r.shift)
 	}
 	if rule.protocol != 0 {
 		b = nfnetlink.AppendAttr(b, unix.FRA_IP_PROTO, []byte{rule.protocol})
@@ -287,8 +312,9 @@ func (r *routes) removeAll(families []model.Family) error {
 	var errs []error
 	for _, f := range families {
 		for _, rule := range slices.Backward(rules) {
-			if err := r.changeRule(unix.RTM_DELRULE, f, rule); err != nil && !errors.Is(err, unix.ENOENT) {
-				errs = append(errs, fmt.Errorf("removing a routing rule for table %d: %w", routeTable, err))
+			err := r.changeRule(unix.RTM_DELRULE, f, rule)
+			if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EAFNOSUPPORT) {
+				errs = append(errs, fmt.Errorf("removing a routing rule for table %d: %w", r.table, err))
 			}
 		}
 	}

@@ -1,9 +1,140 @@
 package ipvs
 
-import "sluice/internal/ipvs"
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
 
-type upstream struct{}
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
-func findUpstream(int) (*upstream, error) { return &upstream{}, nil }
+	"sluice/internal/ipvs"
+	"sluice/internal/model"
+	"sluice/internal/netns"
+)
 
-func (u *upstream) owns(ipvs.Key) bool { return false }
+// upstream is what upstream's ipvs mode left behind. Its link has the addresses of all its
+// virtual services but those of node ports, whose ports are in its sets.
+type upstream struct {
+	link      netlink.Link // nil if there is none
+	addresses []netlink.Addr
+	on        map[netip.Addr]bool // addresses
+	ports     map[nodePort]bool
+}
+
+// findUpstream reads the link and the sets in a network namespace, given as an open file
+// descriptor; 0 is the caller's own.
+func findUpstream(fd int) (u *upstream, err error) {
+	err = netns.Do(fd, func() (err error) {
+		u, err = readUpstream()
+		return err
+	})
+	return u, err
+}
+
+func readUpstream() (*upstream, error) {
+	u := &upstream{on: map[netip.Addr]bool{}}
+	var err error
+	u.link, err = netlink.LinkByName(link)
+	var none netlink.LinkNotFoundError
+	if errors.As(err, &none) {
+		u.link = nil
+		return u, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("finding the link %s: %w", link, err)
+	}
+	list, err := netlink.AddrList(u.link, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("listing the addresses of %s: %w", link, err)
+	}
+	for _, a := range list {
+		ip := addrOf(a.IP)
+		if ip.IsLinkLocalUnicast() {
+			continue // the kernel gives it to every link
+		}
+		u.addresses, u.on[ip] = append(u.addresses, a), true
+	}
+	u.ports, err = nodePorts()
+	return u, err
+}
+
+// addrOf returns the address as those of plan are.
+func addrOf(ip net.IP) netip.Addr {
+	a, _ := netip.AddrFromSlice(ip)
+	return a.Unmap()
+}
+
+// owns reports whether a virtual service is upstream's: its address is on the link, or
+// its port is a node port. Without the link there are none.
+func (u *upstream) owns(k ipvs.Key) bool {
+	return u.link != nil && k.Mark == 0 && (u.on[k.Addr] || u.ports[nodePort{k.Protocol, k.Port}])
+}
+
+// removeAddress removes an address from the link.
+func (u *upstream) removeAddress(a netlink.Addr) error {
+	if err := netlink.AddrDel(u.link, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+		return fmt.Errorf("removing %s from the link %s: %w", a.IP, link, err)
+	}
+	return nil
+}
+
+// unroute removes the kernel's own route to an address of the link. The node no longer
+// answers ARP for it, and does not connect from it unless it is bound to.
+func (u *upstream) unroute(a netlink.Addr) error {
+	err := netlink.RouteDel(&netlink.Route{
+		Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST,
+		LinkIndex: u.link.Attrs().Index, Dst: netlink.NewIPNet(a.IP),
+	})
+	if err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("removing the kernel's route to %s: %w", a.IP, err)
+	}
+	return nil
+}
+
+// removeLink removes the link.
+func (u *upstream) removeLink() error {
+	if err := netlink.LinkDel(u.link); err != nil {
+		return fmt.Errorf("removing the link %s: %w", link, err)
+	}
+	return nil
+}
+
+// sourceIPs returns the addresses that the node connects from: those on the way to
+// addresses far away, or else any that is not upstream's.
+func (u *upstream) sourceIPs() map[model.Family]netip.Addr {
+	sources := map[model.Family]netip.Addr{}
+	far := map[model.Family]string{model.IPv4: "192.0.2.1", model.IPv6: "2001:db8::1"} // for documentation
+	for f, to := range far {
+		if list, err := netlink.RouteGet(net.ParseIP(to)); err == nil && len(list) > 0 && list[0].Src != nil && !u.on[addrOf(list[0].Src)] {
+			sources[f] = addrOf(list[0].Src)
+		} else {
+			sources[f] = anySourceIP(f)
+		}
+	}
+	return sources
+}
+
+// anySourceIP returns an address of a link other than upstream's.
+func anySourceIP(f model.Family) netip.Addr {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return netip.Addr{}
+	}
+	for _, l := range links {
+		if l.Attrs().Name == link {
+			continue
+		}
+		list, err := netlink.AddrList(l, netlinkFamily(f))
+		if err != nil {
+			continue
+		}
+		for _, a := range list {
+			if ip := addrOf(a.IP); ip.IsGlobalUnicast() {
+				return ip
+			}
+		}
+	}
+	return netip.Addr{}
+}

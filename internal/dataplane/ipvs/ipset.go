@@ -1,4 +1,4 @@
-package leftovers
+package ipvs
 
 import (
 	"context"
