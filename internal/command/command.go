@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -34,7 +35,9 @@ type options struct {
 	exitOnConfigChange bool
 	// resetRemovedEndpoints resets TCP connections to endpoints that no longer serve.
 	resetRemovedEndpoints bool
-	serviceMetrics        serviceMetrics
+	// drainTimeout is how long connections of another kube-proxy's IPVS may last.
+	drainTimeout   time.Duration
+	serviceMetrics serviceMetrics
 	// hangups receives SIGHUP.
 	hangups chan os.Signal
 }
@@ -86,6 +89,8 @@ its Node at the API server, or in a directory of manifests.`,
 		"End the proxy when the configuration file changes in a way that needs a restart, so that it is started again. Otherwise that is logged, and all else is put into force.")
 	flags.BoolVar(&o.resetRemovedEndpoints, "reset-removed-endpoints", false,
 		"Reset the TCP connections of a Service's clients to an endpoint that no longer serves, so that they reconnect immediately. Otherwise they last as long as the endpoint does.")
+	flags.DurationVar(&o.drainTimeout, "ipvs-drain-timeout", defaultDrainTimeout,
+		"How long connections through IPVS of another kube-proxy, or of this one in another mode, may last before what they depend on is removed. 0 removes it at once.")
 	o.serviceMetrics.addFlags(flags)
 	addSocketFlag(flags, &o.controlSocket)
 	o.page.addFlags(flags)
@@ -122,6 +127,9 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 			fmt.Fprintln(stderr, "Warning:", w)
 		}
 		return config.Write(o.flags.WriteConfigTo, settings.Configuration)
+	}
+	if o.drainTimeout < 0 {
+		return fmt.Errorf("--ipvs-drain-timeout: %v is negative (use 0 to remove what is left at once)", o.drainTimeout)
 	}
 	if _, err := o.page.own(settings.Serving.Metrics); err != nil {
 		return err

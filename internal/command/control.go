@@ -69,6 +69,7 @@ func (p *proxy) reporter() *status.Reporter {
 	o.Engine, o.History = p.engine, p.history
 	o.Healthy, o.Leaving = health.Programming(p.engine.Status, p.clock), p.eligibility.Leaving
 	o.APIServer, o.Advisories = p.apiServer, p.advisories
+	o.Draining = p.draining.Load
 	return status.New(o)
 }
 

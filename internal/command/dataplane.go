@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -13,7 +14,9 @@ import (
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
 	"sluice/internal/leftovers"
+	"sluice/internal/mode"
 	"sluice/internal/model"
+	"sluice/internal/status"
 	"sluice/internal/sysctl"
 	"sluice/internal/telemetry"
 )
@@ -64,9 +67,42 @@ func (p *proxy) takeOver(ctx context.Context) {
 		p.neighbours.Look(ctx)
 	}
 	p.removeLeftovers(ctx)
+	var drains sync.WaitGroup
+	for _, m := range mode.All {
+		if m.Drain != nil && ctx.Err() == nil {
+			drains.Go(func() { p.drain(ctx, m) })
+		}
+	}
 	if p.neighbours != nil {
 		p.neighbours.Run(ctx)
 	}
+	drains.Wait()
+}
+
+// defaultDrainTimeout is how long IPVS keeps an idle TCP connection.
+const defaultDrainTimeout = 15 * time.Minute
+
+// drain ends what is left of another kube-proxy in a mode, when its connections have
+// ended.
+func (p *proxy) drain(ctx context.Context, m dataplane.Mode) {
+	logger := p.logger.WithName("leftovers")
+	err := m.Drain(ctx, dataplane.DrainOptions{
+		Logger: logger, Running: p.dataplane, IPVS: p.settings.IPVS,
+		Timeout: p.options.drainTimeout, Report: p.reportDraining,
+	})
+	if err != nil && ctx.Err() == nil {
+		logger.Error(err, "Something of another kube-proxy stays in the kernel", "mode", m.Name)
+	}
+}
+
+// reportDraining has the status and the metrics show what is left.
+func (p *proxy) reportDraining(d dataplane.Draining) {
+	p.metrics.Draining(d.Connections)
+	if d == (dataplane.Draining{}) {
+		p.draining.Store(nil)
+		return
+	}
+	p.draining.Store(&status.Draining{Connections: d.Connections, Services: d.Services, Until: d.Until})
 }
 
 // removeLeftovers removes what other modes and upstream's kube-proxy left behind,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
@@ -64,6 +65,8 @@ type proxy struct {
 	servers     *servers
 	history     *status.History
 	neighbours  *coexist.Watcher // nil if the mode is one of iptables
+	// draining is what is left of another kube-proxy, nil if nothing is.
+	draining atomic.Pointer[status.Draining]
 
 	// reload requests that files be read again.
 	reload reload

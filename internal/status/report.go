@@ -61,6 +61,9 @@ type Report struct {
 	// Advisories are problems of the node that affect Services, or may.
 	Advisories []model.Problem `json:"advisories,omitempty"`
 
+	// Draining is what is left of an earlier kube-proxy, nil if nothing is.
+	Draining *Draining `json:"draining,omitempty"`
+
 	// Writing is the progress of a commit, nil if there is none.
 	Writing *Writing `json:"writing,omitempty"`
 
@@ -119,6 +122,18 @@ type Frontends struct {
 	Failed     int `json:"failed"`
 }
 
+// Draining is what is left of an earlier kube-proxy, for its connections.
+type Draining struct {
+	Connections int       `json:"connections"`
+	Services    int       `json:"services"` // virtual services
+	Until       time.Time `json:"until"`    // connections end then at the latest
+}
+
+func (d *Draining) String() string {
+	return fmt.Sprintf("%s of an earlier kube-proxy at %s, until %s", printable.Count(d.Connections, "connection"),
+		printable.Count(d.Services, "virtual service"), d.Until.UTC().Format("15:04:05 UTC"))
+}
+
 // Writing is the progress of a commit.
 type Writing struct {
 	Since        time.Time `json:"since"`
@@ -146,6 +161,8 @@ type Options struct {
 	Leaving func() string
 	// Advisories are as in Report; nil for none.
 	Advisories func() []model.Problem
+	// Draining is as in Report; nil for none.
+	Draining func() *Draining
 	// APIServer is nil without one.
 	APIServer func() *APIServer
 
@@ -190,6 +207,9 @@ func (r *Reporter) Report() *Report {
 	}
 	if r.Advisories != nil {
 		out.Advisories = r.Advisories()
+	}
+	if r.Draining != nil {
+		out.Draining = r.Draining()
 	}
 	if s.LastError != nil && !s.FailingSince.IsZero() {
 		out.LastError = s.LastError.Error()

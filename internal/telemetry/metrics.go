@@ -64,6 +64,7 @@ type Metrics struct {
 	conntrackPasses     *metrics.CounterVec
 	conntrackFailures   *metrics.CounterVec
 	conntrackSeen       *metrics.CounterVec
+	draining            *metrics.GaugeVec
 }
 
 // NewMetrics returns metrics of which those that a mode has are registered.
@@ -78,6 +79,7 @@ func NewMetrics(registry Registry, mode dataplane.Mode, families []model.Family)
 		}
 	}
 	m.loopback.begin(families)
+	m.Draining(0)
 	return m, errors.Join(problems...)
 }
 
@@ -87,7 +89,7 @@ func (m *Metrics) ofEveryMode() []metrics.Registerable {
 		m.endpointChangesPending, m.endpointChanges, m.serviceChangesPending, m.serviceChanges,
 		m.noLocalEndpoints, m.healthz, m.livez, m.conntrackDuration, m.conntrackDeleted,
 		m.frontends, m.problems, m.refused, m.connected, m.commits, m.commitFailures, m.transactionElements, m.programming,
-		m.conntrackPasses, m.conntrackFailures, m.conntrackSeen,
+		m.conntrackPasses, m.conntrackFailures, m.conntrackSeen, m.draining,
 	}
 }
 
@@ -146,6 +148,12 @@ func (m *Metrics) defineOwn() {
 	m.conntrackPasses = counter("sluice_conntrack_passes_total", "Passes over the connection tracking table.")
 	m.conntrackFailures = counter("sluice_conntrack_failures_total", "Passes over the connection tracking table that failed.")
 	m.conntrackSeen = counter("sluice_conntrack_entries_seen_total", "Entries of the connection tracking table that were looked at.")
+	m.draining = gauge("sluice_draining_connections", "Connections of an earlier kube-proxy that are left to end.")
+}
+
+// Draining sets how many connections of an earlier kube-proxy are left.
+func (m *Metrics) Draining(connections int) {
+	m.draining.WithLabelValues().Set(float64(connections))
 }
 
 // has reports whether there are numbers of a family.

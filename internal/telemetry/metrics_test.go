@@ -170,3 +170,10 @@ func TestProcessMetrics(t *testing.T) {
 		}
 	}
 }
+
+func TestDrainingConnections(t *testing.T) {
+	w := newWorld(t)
+	w.want("sluice_draining_connections", "0")
+	w.metrics.Draining(7)
+	w.want("sluice_draining_connections", "7")
+}

@@ -25,6 +25,7 @@ type world struct {
 
 	advisories []model.Problem
 	apiServer  *status.APIServer
+	draining   *status.Draining
 }
 
 // newWorld starts a proxy that waits for its source. Edits change the page.
@@ -37,6 +38,7 @@ func newWorld(t testing.TB, edits ...func(*Options)) *world {
 	reporter := status.New(status.Options{
 		Engine: w.Engine.Engine, History: history, Healthy: func() bool { return true }, Leaving: func() string { return "" },
 		Version: "v1.2.3", Mode: "nftables", ModeReason: "nobody chose it", Node: "node1", Clock: clock.RealClock{},
+		Draining:   func() *status.Draining { return w.draining },
 		Advisories: func() []model.Problem { return w.advisories }, APIServer: func() *status.APIServer { return w.apiServer },
 	})
 	explainer := explain.New(explain.Options{Engine: w.Engine.Engine, Mode: "nftables", Node: "node1"})

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -19,6 +20,7 @@ import (
 	"sluice/internal/engine/enginetest"
 	"sluice/internal/explain"
 	"sluice/internal/model"
+	"sluice/internal/status"
 	"sluice/internal/testkit"
 )
 
@@ -257,6 +259,22 @@ func TestAdvisoriesAreOnTop(t *testing.T) {
 	w.Sync(app("default/web", "10.96.0.80", []string{"10.244.1.1"})...)
 	body := w.get("/").Body.String()
 	for _, want := range []string{"iptables-nft", "chain FORWARD: its policy is DROP", "What to do: accept &lt;all&gt;", `<dd title="nobody chose it">nftables</dd>`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("%q is not on the page:\n%s", want, body)
+		}
+	}
+}
+
+func TestDrainingIsShown(t *testing.T) {
+	w := newWorld(t)
+	w.Sync(app("default/web", "10.96.0.80", nil)...)
+	const label = ">Draining<"
+	if body := w.get("/").Body.String(); strings.Contains(body, label) {
+		t.Errorf("it drains without a reason:\n%s", body)
+	}
+	w.draining = &status.Draining{Connections: 1234, Services: 5, Until: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	body := w.get("/").Body.String()
+	for _, want := range []string{label, count(1234), "connections of an earlier kube-proxy, until 03:04:05 UTC"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("%q is not on the page:\n%s", want, body)
 		}

@@ -122,6 +122,11 @@ func unknownGate(t *testing.T, b *bench) {
 	b.ends(t, nil, 1, "featureGates.NoSuchGate", "--feature-gates=NoSuchGate=true", "--manifests=/nowhere")
 }
 
+// drainTimeout can show nothing on a kernel without IPVS: only the check is visible.
+func drainTimeout(t *testing.T, b *bench) {
+	b.ends(t, nil, 1, "--ipvs-drain-timeout: -1s is negative", "--ipvs-drain-timeout=-1s", "--manifests=/nowhere")
+}
+
 // showHiddenMetrics can show nothing while nothing is hidden: only the check is
 // visible.
 func showHiddenMetrics(t *testing.T, b *bench) {

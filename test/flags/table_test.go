@@ -282,6 +282,7 @@ var ofCommand = []row{
 	{setting: setting{flag: "write-config-to"}, alone: configFile},
 	{setting: setting{flag: "init-only"}, alone: initOnly},
 	{setting: setting{flag: "cleanup"}, alone: cleanup},
+	{setting: setting{flag: "ipvs-drain-timeout"}, alone: drainTimeout},
 	{setting: setting{flag: "proxy-mode"}, alone: proxyMode},
 	{setting: setting{flag: "feature-gates", field: "featureGates"}, alone: unknownGate},
 }
