@@ -192,6 +192,9 @@ func (c *commit) send(ctx context.Context, b *ipvs.Batch, undo func(*server)) er
 		if s.frontend != nil {
 			c.failed[s.frontend.Key] = refusal(r)
 		}
+		if errors.Is(r.Err, unix.EEXIST) {
+			c.d.adoptLater(r.Key)
+		}
 		if undo != nil {
 			undo(s)
 			continue
@@ -201,6 +204,13 @@ func (c *commit) send(ctx context.Context, b *ipvs.Batch, undo func(*server)) er
 		}
 	}
 	return nil
+}
+
+// adoptLater has a virtual service that is in the way adopted if it is upstream's.
+func (d *Dataplane) adoptLater(k ipvs.Key) {
+	if upstream, err := findUpstream(d.netns); err == nil && upstream.owns(k) {
+		d.suspicious()
+	}
 }
 
 func refusal(r ipvs.Refusal) error {
@@ -336,6 +346,19 @@ func (d *Dataplane) routeTo(ip netip.Addr) (p netip.Prefix, needed bool) {
 	return netip.PrefixFrom(ip, ip.BitLen()), true
 }
 
+// serverIn reports whether a server has an address in a prefix.
+func (d *Dataplane) serverIn(p netip.Prefix) bool {
+	if p.IsSingleIP() {
+		return d.holders[p.Addr()] > 0
+	}
+	for ip := range d.holders {
+		if p.Contains(ip) {
+			return true
+		}
+	}
+	return false
+}
+
 // addRoutes adds the routes that the touched servers need, or all that any needs.
 func (c *commit) addRoutes() error {
 	want := map[netip.Prefix]struct{}{}
@@ -360,10 +383,12 @@ func (c *commit) addRoutes() error {
 func (d *Dataplane) removeRoutes(all bool, gone map[netip.Addr]struct{}) error {
 	if !all {
 		for ip := range gone {
-			if p, needed := d.routeTo(ip); needed && d.holders[ip] == 0 && p.IsSingleIP() {
-				if err := d.routes.remove(p); err != nil {
-					return err
-				}
+			p, needed := d.routeTo(ip)
+			if !needed || d.serverIn(p) {
+				continue
+			}
+			if err := d.routes.remove(p); err != nil {
+				return err
 			}
 		}
 		return nil
