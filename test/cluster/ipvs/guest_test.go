@@ -1,0 +1,65 @@
+//go:build amd64 && !guest
+
+package ipvs
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"sluice/test/cluster/apiserver"
+	"sluice/test/lab"
+	"sluice/test/vm"
+)
+
+// guestTime ends a guest that hangs, also on a very busy machine.
+const guestTime = 20 * time.Minute
+
+func TestGuests(t *testing.T) {
+	binaries, err := apiserver.Build(t.Context(), func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache, err := vm.OpenCache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kernels, err := vm.Kernels(t.Context(), cache, t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	own, tests := filepath.Join(dir, ownBinary), filepath.Join(dir, "ipvs.test")
+	build(t, "build", "-C", "../../..", "-buildvcs=false", "-ldflags", "-s -w", "-o", own, "./cmd/kube-proxy")
+	build(t, "test", "-c", "-tags", "guest", "-ldflags", "-s -w", "-o", tests, ".")
+	p := vm.Program{
+		Args:  []string{tests, "-test.v", "-test.timeout=10m"},
+		Files: map[string]string{ownBinary: own, upstreamBinary: binaries.KubeProxy},
+		Env:   []string{lab.BinaryVariable + "=" + ownBinary},
+	}
+	accelerator := vm.ChooseAccelerator(t.Context(), kernels[0], vm.Program{Args: []string{tests, "-test.list=."}})
+	for _, k := range kernels {
+		t.Run(k.Release, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), guestTime)
+			defer cancel()
+			if err := vm.Boot(ctx, k, accelerator, p, t.Output()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// build runs the go command, for binaries that need no libraries.
+func build(t *testing.T, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go %q: %v\n%s", slices.Concat(args), err, output)
+	}
+}

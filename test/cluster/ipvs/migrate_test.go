@@ -1,0 +1,201 @@
+//go:build guest
+
+package ipvs
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"sluice/test/lab"
+)
+
+// A node migrates from upstream's ipvs mode to one of ours and back. No connection
+// breaks or fails, whether it was opened before, in between or after. When the
+// connections that depend on upstream's IPVS have ended, nothing of it is left.
+func TestFromUpstreamAndBack(t *testing.T) {
+	for _, mode := range []string{"nftables", "iptables", "ipvs"} {
+		t.Run(mode, func(t *testing.T) {
+			n := newNode(t)
+			n.publish("pod1", "remote1")
+			n.start(upstreamBinary, "ipvs")
+			n.expectAnswers("pod1", "remote1")
+			before := n.hold()
+			stop := n.traffic()
+
+			n.replace(ownBinary, mode)
+			n.publish("pod1", "pod2", "remote1")
+			n.expectAnswers("pod1", "pod2", "remote1")
+			before.expectAlive()
+			meanwhile := n.hold()
+			before.close()
+			n.expectNothingOfUpstream(mode)
+			meanwhile.expectAlive()
+
+			n.replace(upstreamBinary, "ipvs")
+			n.expectUpstream()
+			n.removeTables(mode)
+			n.publish("pod1", "remote1", "remote2")
+			n.expectAnswers("pod1", "remote1", "remote2")
+			meanwhile.expectAlive()
+			after := n.hold()
+			meanwhile.close()
+			after.expectAlive()
+			stop()
+		})
+	}
+}
+
+// The same between our own modes.
+func TestBetweenModes(t *testing.T) {
+	n := newNode(t)
+	n.publish("pod1", "remote1")
+	n.start(ownBinary, "ipvs")
+	n.expectAnswers("pod1", "remote1")
+	stop := n.traffic()
+	all := []*held{n.hold()}
+	for i, mode := range []string{"nftables", "ipvs", "iptables", "ipvs"} {
+		n.replace(ownBinary, mode)
+		pods := []string{"pod1", "remote1", []string{"pod2", "remote2"}[i%2]}
+		n.publish(pods...)
+		n.expectAnswers(pods...)
+		for _, h := range all {
+			h.expectAlive()
+		}
+		all = append(all, n.hold())
+	}
+	for _, h := range all {
+		h.close()
+	}
+	stop()
+	n.replace(ownBinary, "nftables")
+	n.expectNothingOfUpstream("nftables")
+}
+
+// held are connections that stay open.
+type held struct {
+	n        *node
+	sessions []*lab.Session
+	by       []lab.Answer // of each session
+}
+
+// hold opens a connection on each flow.
+func (n *node) hold() *held {
+	n.Helper()
+	h := &held{n: n}
+	for _, f := range n.flows(lab.TCP) {
+		s, err := n.lab.Open(f)
+		if err != nil {
+			n.report()
+			n.Fatal(err)
+		}
+		h.sessions = append(h.sessions, s)
+		a, err := s.Ask()
+		if err != nil {
+			n.report()
+			n.Fatal(err)
+		}
+		h.by = append(h.by, a)
+	}
+	n.Cleanup(h.close)
+	return h
+}
+
+// expectAlive fails the test if a connection broke, or got to another endpoint.
+func (h *held) expectAlive() {
+	h.n.Helper()
+	broken := 0
+	for i, s := range h.sessions {
+		a, err := s.Ask()
+		if err == nil && a != h.by[i] {
+			err = fmt.Errorf("answered as %v, before as %v", a, h.by[i])
+		}
+		if err != nil {
+			h.n.Error(err)
+			broken++
+		}
+	}
+	if broken > 0 {
+		h.n.report()
+		h.n.Fatalf("%d of %d held connections broke", broken, len(h.sessions))
+	}
+}
+
+func (h *held) close() {
+	for _, s := range h.sessions {
+		s.Close()
+	}
+	h.sessions = nil
+}
+
+// traffic opens new connections all the time. The returned function stops that, and
+// fails the test if one of them failed.
+func (n *node) traffic() (stop func()) {
+	n.Helper()
+	t, err := n.lab.StartTraffic(n.Context(), n.flows(lab.TCP, lab.UDP), lab.TrafficOptions{Rate: 20})
+	if err != nil {
+		n.Fatal(err)
+	}
+	return func() {
+		n.Helper()
+		count := t.Stop()
+		if count.Lost() > 0 || count.Opened == 0 {
+			n.Errorf("traffic: %v", count)
+		}
+		n.Logf("traffic: %v", count)
+	}
+}
+
+// expectUpstream waits until upstream's kube-proxy has programmed its rules.
+func (n *node) expectUpstream() {
+	n.Helper()
+	n.eventually("upstream's rules", func() error {
+		addresses, sets := n.run("ip address show dev kube-ipvs0"), n.run("ipset list")
+		for _, ip := range slices.Concat(clusterIPs, loadBalancerIPs) {
+			if !strings.Contains(addresses, ip.String()) {
+				return fmt.Errorf("%v is not among\n%s", ip, addresses)
+			}
+			if !strings.Contains(sets, ip.String()) {
+				return fmt.Errorf("%v is not in a set", ip)
+			}
+		}
+		return nil
+	})
+}
+
+// removeTables removes what our kube-proxy leaves in a mode, as docs/migrate.md says.
+func (n *node) removeTables(mode string) {
+	n.Helper()
+	if mode == "iptables" {
+		return
+	}
+	n.run("for f in ip ip6; do nft delete table $f sluice; done")
+	if mode == "ipvs" {
+		n.run(`for f in -4 -6; do
+	for p in tcp udp sctp; do ip $f rule del ipproto $p lookup 51007; done
+	ip $f route flush table 51007
+done`)
+	}
+}
+
+// expectNothingOfUpstream waits until nothing of upstream's ipvs mode is left. In ipvs
+// mode there are virtual services of ours.
+func (n *node) expectNothingOfUpstream(mode string) {
+	n.Helper()
+	n.eventually("nothing of upstream's is left", func() error {
+		if list := n.run("ip address show dev kube-ipvs0 2>/dev/null || true"); strings.Contains(list, "inet") {
+			return fmt.Errorf("kube-ipvs0 has addresses:\n%s", list)
+		}
+		if list := n.run("ipset list -n"); list != "" {
+			return fmt.Errorf("there are the sets\n%s", list)
+		}
+		if list := n.run("iptables-save; ip6tables-save"); strings.Contains(list, "--match-set") {
+			return fmt.Errorf("there are rules of ipvs mode:\n%s", list)
+		}
+		if list := n.run("ipvsadm -Sn"); mode != "ipvs" && list != "" {
+			return fmt.Errorf("there are the virtual services\n%s", list)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,255 @@
+//go:build guest
+
+package ipvs
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"sluice/test/fakeapi"
+	"sluice/test/lab"
+)
+
+// apiAddress is the address of the API server on node1.
+const apiAddress = "127.0.0.1:6443"
+
+// patience is the timeout for conditions that must become true.
+const patience = 2 * time.Minute
+
+// node is a lab whose node1 has an API server, with the Service web, and one kube-proxy
+// after the other.
+type node struct {
+	*testing.T
+	lab    *lab.Lab
+	server *fakeapi.Server
+	proxy  *process
+}
+
+func newNode(t *testing.T) *node {
+	n := &node{T: t, lab: lab.Start(t), server: fakeapi.New()}
+	var listener net.Listener
+	if err := n.host("node1").Do(func() (err error) {
+		listener, err = net.Listen("tcp", apiAddress)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	n.server.Serve(listener)
+	t.Cleanup(func() {
+		if err := n.server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+func (n *node) host(name string) *lab.Host {
+	n.Helper()
+	h, err := n.lab.Host(name)
+	if err != nil {
+		n.Fatal(err)
+	}
+	return h
+}
+
+// run runs a shell command on the node and returns its output.
+func (n *node) run(command string) string {
+	n.Helper()
+	out, err := n.host("node1").Run(context.Background(), lab.Command{Args: []string{"sh", "-ec", command}})
+	if err != nil {
+		n.Fatal(err)
+	}
+	return out
+}
+
+// The frontends of the Service web.
+var (
+	clusterIPs      = []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("fd00:10:96::10")}
+	loadBalancerIPs = []netip.Addr{netip.MustParseAddr("198.18.0.20"), netip.MustParseAddr("2001:db8:18::20")}
+)
+
+const (
+	port       = 80
+	nodePort   = 30080
+	targetPort = 8080
+)
+
+// publish makes these pods the endpoints of web.
+func (n *node) publish(pods ...string) {
+	n.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}
+	for _, a := range n.host("node1").Addrs {
+		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
+	}
+	web := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: metav1.NamespaceDefault},
+		Spec: corev1.ServiceSpec{
+			Type:       corev1.ServiceTypeLoadBalancer,
+			ClusterIP:  clusterIPs[0].String(),
+			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol},
+		},
+	}
+	for _, ip := range clusterIPs {
+		web.Spec.ClusterIPs = append(web.Spec.ClusterIPs, ip.String())
+	}
+	for _, ip := range loadBalancerIPs {
+		web.Status.LoadBalancer.Ingress = append(web.Status.LoadBalancer.Ingress,
+			corev1.LoadBalancerIngress{IP: ip.String(), IPMode: ptr.To(corev1.LoadBalancerIPModeVIP)})
+	}
+	objects := []fakeapi.Object{node, web}
+	for i, family := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
+		slice := &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "web-" + strings.ToLower(string(family)), Namespace: web.Namespace,
+				Labels: map[string]string{discoveryv1.LabelServiceName: web.Name},
+			},
+			AddressType: family,
+		}
+		for _, pod := range pods {
+			host := n.host(pod)
+			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+				Addresses: []string{host.Addrs[i].String()}, NodeName: ptr.To(host.Node),
+				Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)},
+			})
+		}
+		objects = append(objects, slice)
+		for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
+			name := strings.ToLower(string(protocol))
+			slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &name, Protocol: &protocol, Port: ptr.To[int32](targetPort)})
+			if i == 0 {
+				web.Spec.Ports = append(web.Spec.Ports, corev1.ServicePort{Name: name, Protocol: protocol, Port: port, NodePort: nodePort})
+			}
+		}
+	}
+	if err := n.server.Set(objects); err != nil {
+		n.Fatal(err)
+	}
+}
+
+// flows are those to all frontends of web in both families, from a pod, the node and
+// a client outside.
+func (n *node) flows(protocols ...lab.Protocol) []lab.Flow {
+	var flows []lab.Flow
+	for i, nodeIP := range n.host("node1").Addrs {
+		for _, to := range []netip.AddrPort{
+			netip.AddrPortFrom(clusterIPs[i], port), netip.AddrPortFrom(nodeIP, nodePort), netip.AddrPortFrom(loadBalancerIPs[i], port),
+		} {
+			for _, from := range []string{"pod3", "node1", "client"} {
+				for _, p := range protocols {
+					flows = append(flows, lab.Flow{From: from, Protocol: p, To: to})
+				}
+			}
+		}
+	}
+	return flows
+}
+
+// start starts a kube-proxy in a mode. It ends with the test at the latest.
+func (n *node) start(binary, mode string) {
+	n.Helper()
+	args := []string{"./" + binary, "--master", "http://" + apiAddress, "--kube-api-content-type", "application/json",
+		"--hostname-override", "node1", "--proxy-mode", mode, "-v", "2",
+		"--cluster-cidr", lab.ClusterCIDRs[0].String() + "," + lab.ClusterCIDRs[1].String(),
+		// Changes of the limits would be seen in all namespaces.
+		"--conntrack-max-per-core", "0", "--conntrack-tcp-timeout-established", "0s", "--conntrack-tcp-timeout-close-wait", "0s"}
+	if binary == ownBinary {
+		args = append(args, "--control-socket", "")
+	}
+	var err error
+	if n.proxy, err = startProcess(n.host("node1"), filepath.Join(n.TempDir(), "log"), args...); err != nil {
+		n.Fatal(err)
+	}
+	p := n.proxy
+	n.Cleanup(func() {
+		if err := p.kill(); err != nil {
+			n.Error(err)
+		}
+		if n.Failed() {
+			n.Logf("the log of %s in %s mode:\n%s", binary, mode, p.output())
+		}
+	})
+}
+
+// replace stops the kube-proxy that runs and starts another.
+func (n *node) replace(binary, mode string) {
+	n.Helper()
+	if err := n.proxy.stop(); err != nil {
+		n.Fatal(err)
+	}
+	n.start(binary, mode)
+}
+
+// eventually waits until there is no error.
+func (n *node) eventually(what string, try func() error) {
+	n.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
+		err := try()
+		if err == nil {
+			return
+		}
+		select {
+		case <-n.proxy.done:
+			n.Fatalf("%s: kube-proxy has ended: %v", what, n.proxy.err)
+		default:
+		}
+		if time.Now().After(deadline) {
+			n.report()
+			n.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+// report shows what is in the kernel.
+func (n *node) report() {
+	n.Logf("in the kernel:\n%s", n.run(`ipvsadm -Ln; ipvsadm -Lnc; ip address show dev kube-ipvs0 || true; ipset list -n
+ip rule; ip route show table 51007 || true; ip -6 route show table 51007 || true
+nft list ruleset; conntrack -L 2>/dev/null`))
+}
+
+// expectAnswers waits until each flow is answered by each of the pods at times, and by
+// no other.
+func (n *node) expectAnswers(pods ...string) {
+	n.Helper()
+	flows := n.flows(lab.TCP, lab.UDP)
+	n.eventually(fmt.Sprintf("answers of %v", pods), func() error {
+		missing := map[string]bool{}
+		for _, f := range flows {
+			for _, pod := range pods {
+				missing[f.String()+" by "+pod] = true
+			}
+		}
+		for range 4 * len(pods) {
+			for i, o := range n.lab.Probe(n.Context(), flows) {
+				key := flows[i].String() + " by " + o.By
+				if o.Kind != lab.Answered || !knows(pods, o.By) {
+					return fmt.Errorf("%v: %v", flows[i], o)
+				}
+				delete(missing, key)
+			}
+			if len(missing) == 0 {
+				return nil
+			}
+		}
+		return fmt.Errorf("%d answers are missing: %v", len(missing), missing)
+	})
+}
+
+func knows(pods []string, pod string) bool {
+	for _, p := range pods {
+		if p == pod {
+			return true
+		}
+	}
+	return false
+}
