@@ -21,10 +21,25 @@ func modes() []string {
 	return scenario.ModeNames()
 }
 
-// inEachMode runs a test in all modes.
+// inEachMode runs a test in all modes that the kernel supports.
 func inEachMode(t *testing.T, test func(t *testing.T, mode string)) {
 	for _, mode := range modes() {
-		t.Run(mode, func(t *testing.T) { test(t, mode) })
+		t.Run(mode, func(t *testing.T) {
+			requireSupport(t, mode)
+			test(t, mode)
+		})
+	}
+}
+
+// requireSupport skips a test of a mode that this machine's kernel cannot run.
+func requireSupport(t *testing.T, mode string) {
+	t.Helper()
+	m, ok := scenario.Modes[mode]
+	if !ok {
+		t.Fatalf("unknown mode %q: have %v", mode, scenario.ModeNames())
+	}
+	if err := m.Supported(t.Context()); err != nil {
+		t.Skipf("test/vm runs this mode: %v", err)
 	}
 }
 
@@ -74,6 +89,7 @@ func TestScenarios(t *testing.T) {
 	slots := make(chan struct{}, sideBySide)
 	for _, mode := range modes() {
 		t.Run(mode, func(t *testing.T) {
+			requireSupport(t, mode)
 			for _, s := range scripts {
 				t.Run(s.Name, func(t *testing.T) {
 					t.Parallel()

@@ -120,7 +120,7 @@ func (s *soak) restart(*window) error {
 // clients of the old one.
 func (s *soak) changeMode(w *window) error {
 	w.forgets = true
-	others := slices.DeleteFunc(scenario.ModeNames(), func(m string) bool { return m == s.mode })
+	others := slices.DeleteFunc(scenario.SupportedModeNames(s.ctx), func(m string) bool { return m == s.mode })
 	if err := s.end((*lab.Proxy).Stop); err != nil {
 		return err
 	}
