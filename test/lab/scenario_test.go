@@ -1,6 +1,7 @@
 package lab_test
 
 import (
+	"flag"
 	"os"
 	"slices"
 	"strings"
@@ -69,6 +70,8 @@ func launch(t *testing.T, l *lab.Lab, o lab.ProxyOptions) *lab.Proxy {
 	return p
 }
 
+var sample = flag.Int("sample", 1, "try only one in so many flows of each line of a scenario, and those less often")
+
 // sideBySide limits how many scenarios run at once: each has its own lab.
 const sideBySide = 4
 
@@ -95,7 +98,7 @@ func TestScenarios(t *testing.T) {
 					t.Parallel()
 					slots <- struct{}{}
 					defer func() { <-slots }()
-					o := scenario.Options{Mode: mode, Digest: lab.Digest, Logf: t.Logf}
+					o := scenario.Options{Mode: mode, Digest: lab.Digest, Sample: *sample, Logf: t.Logf}
 					if err := s.Run(t.Context(), o); err != nil {
 						t.Errorf("%s\n%v", s.Title, err)
 					}

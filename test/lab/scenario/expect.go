@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -135,15 +136,22 @@ func (e *expectation) allShares() (sum int) {
 // tries is how many connections show what there is to see, so surely that even
 // the last of many repeated checks cannot pass by chance: a host that shares
 // with k others escapes notice in 20k+10 tries, and an even share deviates further
-// than deviations allows in 300k tries, about once in a thousand million times.
-func (e *expectation) tries() int {
+// than deviations allows in 300k tries, about once in a thousand million times. Few
+// tries do if a check may be repeated more often.
+func (e *expectation) tries(few bool) int {
 	switch {
 	case e.kind != lab.Answered:
 		return 1
+	case e.evenly && few:
+		return 40 * len(e.by)
 	case e.evenly:
 		return 300 * len(e.by)
+	case e.inTurn && few:
+		return 2 * e.allShares()
 	case e.inTurn:
 		return 10 * e.allShares()
+	case few:
+		return 6 * max(len(e.by), 1)
 	case e.sticky:
 		return 30
 	}
@@ -184,15 +192,24 @@ func (e *expectation) check(ctx context.Context, r *runner) error {
 			}
 		}
 	}
-	// All flows in turn, so that one cannot hide what it does to another.
-	outcomes := r.lab.Probe(ctx, slices.Repeat(single, e.tries()))
+	// All flows in turn, so that one cannot hide what it does to another, and in another
+	// order each time: with round robin, two of them at a frontend with two endpoints
+	// would always get the same one.
+	tries := e.tries(r.Sample > 1)
+	order := make([]int, 0, tries*len(single))
+	var probes []lab.Flow
+	for range tries {
+		for _, i := range rand.Perm(len(single)) {
+			order, probes = append(order, i), append(probes, single[i])
+		}
+	}
+	its := make([][]lab.Outcome, len(single))
+	for n, o := range r.lab.Probe(ctx, probes) {
+		its[order[n]] = append(its[order[n]], o)
+	}
 	var errs []error
 	for i, f := range single {
-		var its []lab.Outcome
-		for try := range e.tries() {
-			its = append(its, outcomes[try*len(single)+i])
-		}
-		errs = append(errs, e.checkFlow(r, f, its))
+		errs = append(errs, e.checkFlow(r, f, its[i]))
 	}
 	return errors.Join(errs...)
 }

@@ -3,6 +3,8 @@ package scenario
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -145,7 +147,19 @@ func (r *runner) expand(f flows) ([]lab.Flow, error) {
 	if len(out) == 0 {
 		return nil, errors.New("no address of the wanted families")
 	}
-	return out, nil
+	return r.sample(out), nil
+}
+
+// sample returns some of the flows, the same ones each time.
+func (r *runner) sample(all []lab.Flow) []lab.Flow {
+	if r.Sample < 2 {
+		return all
+	}
+	hash := fnv.New64()
+	fmt.Fprint(hash, r.script, all)
+	rng := rand.New(rand.NewPCG(hash.Sum64(), 0))
+	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all[:(len(all)+r.Sample-1)/r.Sample]
 }
 
 func familyOf(a netip.Addr) string {

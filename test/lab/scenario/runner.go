@@ -25,6 +25,9 @@ type Options struct {
 	// Digest computes the digest by which the proxy names the content of its
 	// manifest directory in its log.
 	Digest func(dir string) (string, error)
+	// Sample tries only one in so many flows of each line, and those less often: an
+	// emulated processor makes few connections. All of them if it is below 2.
+	Sample int
 	// Patience is how long a check that fails is tried again, 5 s if zero.
 	Patience time.Duration
 	// Logf reports what is going on.
@@ -40,6 +43,7 @@ const programming = 20 * time.Second
 // runner is a script on its way.
 type runner struct {
 	Options
+	script    string // name
 	lab       *lab.Lab
 	work      string // directory with the archive's files
 	manifests string
@@ -82,7 +86,7 @@ func (s *Script) newRunner(ctx context.Context, o Options) (*runner, error) {
 		return nil, err
 	}
 	r := &runner{
-		Options: o, lab: l, mode: o.Mode,
+		Options: o, script: s.Name, lab: l, mode: o.Mode,
 		names: map[string][2]netip.Addr{}, applied: map[string]string{}, sessions: map[string][]*session{},
 		stuck: map[stickyFlow]string{}, sticking: map[stickyFlow]string{},
 		flags: []string{fmt.Sprintf("--cluster-cidr=%v,%v", lab.ClusterCIDRs[0], lab.ClusterCIDRs[1])},
