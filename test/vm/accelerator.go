@@ -36,7 +36,7 @@ const probeTime = 10 * time.Second
 func ChooseAccelerator(ctx context.Context, k Kernel, p Program) Accelerator {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
-	if Boot(ctx, k, KVM, p, io.Discard) == nil {
+	if Boot(ctx, k, KVM, io.Discard, p) == nil {
 		return KVM
 	}
 	return TCG

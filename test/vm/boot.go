@@ -13,10 +13,10 @@ import (
 	"syscall"
 )
 
-// Boot runs a binary on a kernel and copies what guest and binary print to
-// output. The error says that the guest came to no end by itself, or that the
+// Boot runs programs on a kernel, one after the other, and copies what guest and programs
+// print to output. The error says that the guest came to no end by itself, or that a
 // program failed.
-func Boot(ctx context.Context, k Kernel, a Accelerator, p Program, output io.Writer) error {
+func Boot(ctx context.Context, k Kernel, a Accelerator, output io.Writer, programs ...Program) error {
 	image, errImage := scratchFile()
 	result, errResult := scratchFile()
 	if err := errors.Join(errImage, errResult); err != nil {
@@ -24,7 +24,7 @@ func Boot(ctx context.Context, k Kernel, a Accelerator, p Program, output io.Wri
 	}
 	defer image.Close()
 	defer result.Close()
-	if err := writeImage(ctx, image, k, p); err != nil {
+	if err := writeImage(ctx, image, k, programs); err != nil {
 		return fmt.Errorf("make the initramfs: %w", err)
 	}
 	var problems bytes.Buffer
@@ -85,7 +85,7 @@ func readResult(f *os.File) error {
 		return fmt.Errorf("the guest ended before its program did (it says %q)", text)
 	}
 	if code != 0 {
-		return fmt.Errorf("the program ended with exit code %d", code)
+		return fmt.Errorf("a program ended with exit code %d", code)
 	}
 	return nil
 }

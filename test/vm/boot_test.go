@@ -32,7 +32,7 @@ func TestFailuresInGuestsAreSeen(t *testing.T) {
 			defer cancel()
 			var output strings.Builder
 			p := Program{Args: []string{k.busybox, "sh", "-c", test.script}, Env: []string{"COLOUR=bright red"}}
-			err := Boot(ctx, k, TCG, p, &output)
+			err := Boot(ctx, k, TCG, &output, p, Program{Args: []string{k.busybox, "true"}})
 			if err == nil || !strings.Contains(err.Error(), test.wantErr) {
 				t.Errorf("error %v, want one with %q", err, test.wantErr)
 			}

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
+	"maps"
 	"os/exec"
 	"path"
 	"path/filepath"
@@ -30,7 +31,7 @@ type Program struct {
 	// It runs in the guest's directory workDir.
 	Args []string
 	// Files are files and directories of this machine to put next to the program,
-	// by name there.
+	// by name there. Programs in the same guest share them.
 	Files map[string]string
 	// Env are additions to the environment, as "NAME=value".
 	Env []string
@@ -45,7 +46,7 @@ const (
 
 // writeImage writes an initramfs. It is not compressed, since unpacking takes an
 // emulated processor longer than reading.
-func writeImage(ctx context.Context, w io.Writer, k Kernel, p Program) error {
+func writeImage(ctx context.Context, w io.Writer, k Kernel, programs []Program) error {
 	a := newArchive(w)
 	for _, dir := range []string{"/dev", "/proc", "/sys", "/tmp", "/run", "/etc", "/var"} {
 		a.dir(dir)
@@ -64,11 +65,15 @@ func writeImage(ctx context.Context, w io.Writer, k Kernel, p Program) error {
 	if k.programs != "" {
 		a.copy(programsDir, k.programs)
 	}
-	a.copy(path.Join(workDir, path.Base(p.Args[0])), p.Args[0])
-	for name, from := range p.Files {
+	files := map[string]string{}
+	for _, p := range programs {
+		files[path.Base(p.Args[0])] = p.Args[0]
+		maps.Copy(files, p.Files)
+	}
+	for name, from := range files {
 		a.copy(path.Join(workDir, name), from)
 	}
-	a.text("/command", 0o755, p.script())
+	a.text("/command", 0o755, script(programs))
 	return a.close()
 }
 
@@ -123,18 +128,23 @@ func addTools(ctx context.Context, a *archive) error {
 	return nil
 }
 
-// script returns the program as a shell script.
-func (p Program) script() string {
+// script returns a shell script that runs programs. Its exit code is that of the last one
+// that failed.
+func script(programs []Program) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "cd %s\n", workDir)
-	for _, variable := range p.Env {
-		fmt.Fprintf(&b, "export %s\n", quote(variable))
+	fmt.Fprintf(&b, "cd %s\ncode=0\n", workDir)
+	for _, p := range programs {
+		b.WriteString("(\n")
+		for _, variable := range p.Env {
+			fmt.Fprintf(&b, "export %s\n", quote(variable))
+		}
+		b.WriteString("exec " + quote("./"+path.Base(p.Args[0])))
+		for _, arg := range p.Args[1:] {
+			b.WriteString(" " + quote(arg))
+		}
+		b.WriteString("\n) || code=$?\n")
 	}
-	b.WriteString("exec " + quote("./"+path.Base(p.Args[0])))
-	for _, arg := range p.Args[1:] {
-		b.WriteString(" " + quote(arg))
-	}
-	return b.String() + "\n"
+	return b.String() + "exit $code\n"
 }
 
 // quote makes one word for a shell of any text.

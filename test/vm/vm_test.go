@@ -4,6 +4,7 @@ package vm
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/mode"
 	"sluice/test/lab"
 )
 
@@ -54,6 +54,12 @@ var unsuitable = []string{
 	"^TestForeignWritesAreRepaired$/^(table_(nat|filter)_flushed|chain_(flushed|like_ours_added)|canary_gone|hook_deleted|hooks_doubled|rule_(deleted|replaced))$",
 }
 
+var (
+	scenarios = flag.String("scenarios", "testdata", "directory of the scenarios to run in guests; ../lab/testdata has all")
+	modes     = flag.String("modes", "", "modes to run the scenarios in, separated by commas; all of them if empty")
+	sample    = flag.Int("sample", 1, "try only one in so many flows of each line of a scenario, and those less often")
+)
+
 func TestKernels(t *testing.T) {
 	cache, err := OpenCache()
 	if err != nil {
@@ -63,16 +69,19 @@ func TestKernels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	programs := buildPrograms(t)
-	accelerator := ChooseAccelerator(t.Context(), kernels[0], Program{Args: []string{programs["lab"].Args[0], "-test.list=."}})
+	guests := buildGuests(t)
+	accelerator := ChooseAccelerator(t.Context(), kernels[0], Program{Args: []string{guests["lab"].programs[0].Args[0], "-test.list=."}})
 	t.Logf("guests run on %s", accelerator)
-	for _, k := range kernels {
-		for name, p := range programs {
+	for i, k := range kernels {
+		for name, g := range guests {
+			if g.only == oldest && i > 0 || g.only == newest && i < len(kernels)-1 {
+				continue
+			}
 			t.Run(k.Release+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				ctx, cancel := context.WithTimeout(t.Context(), guestTime)
 				defer cancel()
-				if err := Boot(ctx, k, accelerator, p, t.Output()); err != nil {
+				if err := Boot(ctx, k, accelerator, t.Output(), g.programs...); err != nil {
 					t.Error(err)
 				}
 			})
@@ -102,46 +111,56 @@ func TestListingsLoadInNftOfDebian13(t *testing.T) {
 	}
 }
 
-// buildPrograms builds the test binaries that run in guests.
-func buildPrograms(t *testing.T) map[string]Program {
+// guest is what runs in one guest.
+type guest struct {
+	programs []Program
+	// only leaves the guest to one of the kernels, to save time. Empty for all.
+	only choice
+}
+
+// choice selects one of the kernels.
+type choice string
+
+const (
+	oldest choice = "oldest"
+	newest choice = "newest"
+)
+
+// buildGuests builds the test binaries that run in guests. Booting takes as long as some
+// of them do, so these share a guest.
+func buildGuests(t *testing.T) map[string]guest {
 	t.Helper()
 	proxy, err := lab.Binary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	suite := buildTest(t, "sluice/internal/mode")
+	labTest, suite := buildTest(t, "sluice/test/lab"), buildTest(t, "sluice/internal/mode")
 	skip := "-test.skip=" + strings.Join(unsuitable, "|")
-	programs := map[string]Program{
-		"driver": {
-			Args: []string{buildTest(t, "sluice/internal/iptables"), "-test.v", programTime},
-		},
-		"leftovers": {
-			Args: []string{buildTest(t, "sluice/internal/leftovers"), "-test.v", programTime},
-		},
-		"coexist": {
-			Args: []string{buildTest(t, "sluice/internal/coexist"), "-test.v", programTime},
-		},
-		"lab": {
-			Args: []string{buildTest(t, "sluice/test/lab"), "-test.v", programTime,
-				"-test.run=^TestScenarios$"},
-			Files: map[string]string{"kube-proxy": proxy, "testdata": "testdata"},
-			Env:   []string{lab.BinaryVariable + "=" + filepath.Join(workDir, "kube-proxy")},
-		},
+	test := func(file string, args ...string) Program {
+		return Program{Args: slices.Concat([]string{file, "-test.v", programTime}, args)}
 	}
-	for _, m := range mode.All {
-		// Modes with variants run commands, which takes time in a guest: too much for
-		// the suite, of which their own tests have the part that kernels matter to.
-		renders := 8
-		if m.Variants != nil {
-			renders = 2
-		} else {
-			programs["suite-"+m.Name] = Program{Args: []string{suite, "-test.v", programTime, skip,
-				"-histories=5s", "-test.run=^TestSuite$/^" + m.Name + "$"}}
-		}
-		programs[m.Name] = Program{Args: []string{buildTest(t, "sluice/internal/dataplane/"+m.Name, "-tags=ipvs"), "-test.v", programTime, "-test.parallel=4",
-			fmt.Sprintf("-renders=%d", renders), skip}}
+	scenarioTest := test(labTest, "-test.run=^TestScenarios$", fmt.Sprint("-sample=", *sample))
+	scenarioTest.Files = map[string]string{"kube-proxy": proxy, "testdata": *scenarios}
+	scenarioTest.Env = []string{lab.BinaryVariable + "=" + filepath.Join(workDir, "kube-proxy"), "SLUICE_MODES=" + *modes}
+	return map[string]guest{
+		"lab": {programs: []Program{scenarioTest}},
+		"neighbours": {programs: []Program{
+			test(buildTest(t, "sluice/internal/iptables")),
+			test(buildTest(t, "sluice/internal/leftovers")),
+			test(buildTest(t, "sluice/internal/coexist")),
+		}},
+		"nftables": {programs: []Program{test(buildTest(t, "sluice/internal/dataplane/nftables"), "-renders=8", skip)}},
+		// Its tests run commands, which takes time in a guest: too much for the suite.
+		"iptables":       {programs: []Program{test(buildTest(t, "sluice/internal/dataplane/iptables"), "-renders=2", skip)}, only: oldest},
+		"suite-nftables": {programs: []Program{test(suite, "-histories=5s", "-test.run=^TestSuite$/^nftables$", skip)}, only: oldest},
+		// Its tests wait most of the time.
+		"ipvs": {programs: []Program{test(buildTest(t, "sluice/internal/dataplane/ipvs", "-tags=ipvs"), "-test.parallel=4", skip)}},
+		// The suite of ipvs mode is about the table of nftables mode as well.
+		"suite-ipvs": {programs: []Program{
+			test(suite, "-histories=5s", "-test.run=^TestSuite$/^ipvs$", skip),
+			test(labTest, "-test.run=^TestPacketsMatchTheOracle$/^ipvs$", "-seed=1", "-states=10", "-packets=16"),
+		}, only: newest},
 	}
-	return programs
 }
 
 // buildTest builds a package's test binary, which needs no libraries.

@@ -47,7 +47,7 @@ func TestGuests(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), guestTime)
 			defer cancel()
-			if err := vm.Boot(ctx, k, accelerator, p, t.Output()); err != nil {
+			if err := vm.Boot(ctx, k, accelerator, t.Output(), p); err != nil {
 				t.Error(err)
 			}
 		})

@@ -3,6 +3,7 @@ package scenario
 import (
 	"context"
 	"slices"
+	"time"
 
 	"sluice/internal/dataplane"
 	"sluice/internal/mode"
@@ -19,6 +20,9 @@ type Mode struct {
 	// Prepare makes a node one on which the proxy chooses the variant: kubelet
 	// leaves such a chain, and all who use iptables go by it. Nil for nothing.
 	Prepare []string
+	// Linger is how long the kernel may keep what it had for connections that ended:
+	// checks are tried again for that much longer.
+	Linger time.Duration
 	// Dump prints all that the mode keeps in the kernel, for "kernel has".
 	Dump []string
 	// Flush deletes all that the mode keeps in the kernel, and more.
@@ -78,6 +82,10 @@ func onIPVS(m dataplane.Mode, _ string) Mode {
 	return Mode{
 		Mode:  m,
 		Flags: []string{"--ipvs-min-sync-period=10ms"},
+		// IPVS forgets an SCTP association that was only begun after a minute, and a
+		// closed connection after ten seconds. Virtual services without connections are
+		// removed 5 s later at most.
+		Linger: 70 * time.Second,
 		// Without what drains: it is there as long as connections need it.
 		Dump: []string{"sh", "-ec", `nft list ruleset
 ipvsadm -Sn | while read -r line; do

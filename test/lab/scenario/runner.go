@@ -233,11 +233,15 @@ const leastTries = 3
 
 // eventually tries a check until it holds or patience ends.
 func (r *runner) eventually(ctx context.Context, check func() error) error {
-	deadline := time.Now().Add(r.Patience)
+	start, linger, pause := time.Now(), Modes[r.Mode].Linger, pause
 	for tries := 1; ; tries++ {
 		err := check()
-		if err == nil || ctx.Err() != nil || tries >= leastTries && time.Now().After(deadline) {
+		waited := time.Since(start)
+		if err == nil || ctx.Err() != nil || tries >= leastTries && waited > r.Patience+linger {
 			return err
+		}
+		if waited > r.Patience {
+			pause = linger / 20
 		}
 		time.Sleep(pause)
 	}
