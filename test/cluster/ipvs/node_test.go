@@ -163,6 +163,8 @@ func (n *node) start(binary, mode string) {
 	args := []string{"./" + binary, "--master", "http://" + apiAddress, "--kube-api-content-type", "application/json",
 		"--hostname-override", "node1", "--proxy-mode", mode, "-v", "2",
 		"--cluster-cidr", lab.ClusterCIDRs[0].String() + "," + lab.ClusterCIDRs[1].String(),
+		// IPVS is not to wait long for datagrams that do not come.
+		"--ipvs-udp-timeout", "10s",
 		// Changes of the limits would be seen in all namespaces.
 		"--conntrack-max-per-core", "0", "--conntrack-tcp-timeout-established", "0s", "--conntrack-tcp-timeout-close-wait", "0s"}
 	if binary == ownBinary {
