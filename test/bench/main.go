@@ -56,7 +56,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.worker, "worker", "", "measure one workload (JSON) in this process and network namespace")
 	flag.StringVar(&o.load, "load", "", "program one workload (JSON) in this network namespace, and exit")
-	flag.StringVar(&o.modes, "modes", strings.Join(scenario.ModeNames(), ","), "modes to measure")
+	flag.StringVar(&o.modes, "modes", "", "modes to measure, separated by commas; all that the kernel supports if empty")
 	flag.IntVar(&o.changes, "changes", 200, "changes of each sort to measure")
 	flag.DurationVar(&o.limit, "limit", 2*time.Minute, "longest time that a workload may take")
 	flag.StringVar(&o.profile, "profile", "", "with -worker: write a CPU profile of the cold start to this file")
@@ -105,7 +105,10 @@ func run(o options) error {
 		p.stop()
 		return nil
 	}
-	modes := strings.Split(o.modes, ",")
+	modes := scenario.SupportedModeNames(context.Background())
+	if o.modes != "" {
+		modes = strings.Split(o.modes, ",")
+	}
 	if o.neighbours {
 		return reportNeighbours(o.limit)
 	}

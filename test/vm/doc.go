@@ -11,11 +11,11 @@
 // they do on a real node, when the kernel asks for them. A kernel that warns or
 // oopses meanwhile stops the guest, and that is a failure too.
 //
-// The tests run the kernel tests of the dataplanes, those of packages leftovers and coexist,
-// where IPVS is to be found on these kernels only, and scenarios of package lab
-// with the real binary in every mode. The scripts are those in testdata here: an
-// emulated processor makes a few hundred connections a second, so they say as
-// much as possible with few.
+// The tests run the kernel tests of the dataplanes, those of packages leftovers and
+// coexist, and scenarios of package lab with the real binary in every mode. IPVS is to be
+// found on these kernels only. The scripts are those in testdata here: an emulated
+// processor makes a few hundred connections a second, so they say as much as possible with
+// few. What takes long is left to one of the kernels.
 //
 // Packages and what is made of them are kept in a directory that may be deleted at
 // any time: the one that SLUICE_VM_CACHE names, or else sluice-vm in the user's
