@@ -4,6 +4,7 @@ package ipvs
 
 import (
 	"context"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,8 @@ import (
 
 // guestTime ends a guest that hangs, also on a very busy machine.
 const guestTime = 20 * time.Minute
+
+var measure = flag.Bool("measure", false, "measure cold starts in guests, instead of testing")
 
 func TestGuests(t *testing.T) {
 	binaries, err := apiserver.Build(t.Context(), func(string) {})
@@ -40,6 +43,9 @@ func TestGuests(t *testing.T) {
 		Args:  []string{tests, "-test.v", "-test.timeout=10m"},
 		Files: map[string]string{ownBinary: own, upstreamBinary: binaries.KubeProxy},
 		Env:   []string{lab.BinaryVariable + "=" + ownBinary},
+	}
+	if *measure {
+		p.Args = []string{tests, "-test.run=^$", "-test.bench=.", "-test.benchtime=1x", "-test.timeout=1h"}
 	}
 	accelerator := vm.ChooseAccelerator(t.Context(), kernels[0], vm.Program{Args: []string{tests, "-test.list=."}})
 	for _, k := range kernels {

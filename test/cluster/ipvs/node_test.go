@@ -32,14 +32,15 @@ const patience = 2 * time.Minute
 // node is a lab whose node1 has an API server, with the Service web, and one kube-proxy
 // after the other.
 type node struct {
-	*testing.T
+	testing.TB
 	lab    *lab.Lab
 	server *fakeapi.Server
 	proxy  *process
 }
 
-func newNode(t *testing.T) *node {
-	n := &node{T: t, lab: lab.Start(t), server: fakeapi.New()}
+func newNode(t testing.TB) *node {
+	t.Helper()
+	n := &node{TB: t, lab: lab.Start(t), server: fakeapi.New()}
 	var listener net.Listener
 	if err := n.host("node1").Do(func() (err error) {
 		listener, err = net.Listen("tcp", apiAddress)
