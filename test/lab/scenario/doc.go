@@ -100,9 +100,9 @@
 //	output has TEXT, output lacks TEXT
 //	                          about what the last exec printed
 //
-// A step that begins with "only MODE:" or "except MODE:" is for that mode, or
-// for all but that mode. The modes are nftables, iptables-nft and
-// iptables-legacy; iptables means the last two.
+// A step that begins with "only MODES:" or "except MODES:" is for these modes, or
+// for all but these; a list is separated by commas. The modes are nftables,
+// iptables-nft, iptables-legacy and ipvs; iptables means both of its variants.
 //
 // # The end
 //

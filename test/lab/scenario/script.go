@@ -28,8 +28,8 @@ type Script struct {
 type step struct {
 	line   int
 	text   string
-	only   string // the mode it is for, if not for all
-	except string // the mode it is not for
+	only   []string // the modes it is for, if not for all
+	except []string // the modes it is not for
 	action action
 }
 
@@ -106,16 +106,18 @@ func (p *parser) comment(text string) {
 	}
 }
 
-// modes cuts "only MODE:" and "except MODE:" off a line.
+// modes cuts "only MODES:" and "except MODES:" off a line.
 func (s *step) modes(line string) (rest string, err error) {
-	for verb, mode := range map[string]*string{"only ": &s.only, "except ": &s.except} {
+	for verb, modes := range map[string]*[]string{"only ": &s.only, "except ": &s.except} {
 		after, ok := strings.CutPrefix(line, verb)
 		if !ok {
 			continue
 		}
-		*mode, rest, ok = strings.Cut(after, ":")
-		if !ok || !slices.Contains(conditions(), *mode) {
-			return "", fmt.Errorf("%q must be followed by one of the modes %v and a colon", verb, conditions())
+		list, rest, _ := strings.Cut(after, ":")
+		*modes = splitList(list)
+		unknown := func(mode string) bool { return !slices.Contains(conditions(), mode) }
+		if rest == "" || len(*modes) == 0 || slices.ContainsFunc(*modes, unknown) {
+			return "", fmt.Errorf("%q must be followed by some of the modes %v and a colon", verb, conditions())
 		}
 		return strings.TrimSpace(rest), nil
 	}
@@ -124,7 +126,8 @@ func (s *step) modes(line string) (rest string, err error) {
 
 // runsIn reports whether the step is for a mode.
 func (s *step) runsIn(mode string) bool {
-	return (s.only == "" || means(s.only, mode)) && !means(s.except, mode)
+	meant := func(condition string) bool { return means(condition, mode) }
+	return (s.only == nil || slices.ContainsFunc(s.only, meant)) && !slices.ContainsFunc(s.except, meant)
 }
 
 // splitList splits a list at commas.

@@ -26,7 +26,9 @@ func TestParseReportsWhatIsWrong(t *testing.T) {
 		{"unknown clause", "expect client -> node1:80 refused loudly now", `unknown clause "loudly"`},
 		{"source of a refusal", "expect client -> node1:80 refused source client", "no endpoint can be seen"},
 		{"evenly without hosts", "expect client -> node1:80 answered evenly", "need several hosts"},
-		{"unknown mode", "only magic: start", "one of the modes"},
+		{"unknown mode", "only magic: start", "some of the modes"},
+		{"unknown mode in a list", "only nftables,magic: start", "some of the modes"},
+		{"no mode", "except : start", "some of the modes"},
 		{"unknown mode of a start", "mode magic", `unknown mode "magic"`},
 		{"unknown mode of rules", "kernel of magic has x", `unknown mode "magic"`},
 		{"turns of two", "expect pod1,pod2 -> node1:80 answered by pod1,pod2 turns", "turns need a single host"},
@@ -80,6 +82,8 @@ func TestStepsAreForTheModesTheyName(t *testing.T) {
 		{"only iptables: start", []string{"iptables-nft", "iptables-legacy"}},
 		{"except iptables: start", []string{"nftables"}},
 		{"only iptables-nft: start", []string{"iptables-nft"}},
+		{"only nftables,iptables-nft: start", []string{"nftables", "iptables-nft"}},
+		{"except iptables-nft,nftables: start", []string{"iptables-legacy"}},
 		{"except iptables-nft: start", []string{"nftables", "iptables-legacy"}},
 	}
 	for _, test := range tests {
