@@ -244,7 +244,7 @@ func (r *reader) forSet(set string) func(*nft.Element) bool {
 		return r.source
 	case filters:
 		return r.filter
-	case hairpin, clusterIPs, nodePortIPs, affinityEndpoints, localAffinityEndpoints:
+	case hairpin, clusterIPs, nodePortIPs, routedIPs, affinityEndpoints, localAffinityEndpoints:
 		return r.member(set)
 	}
 	return nil // affinity of clients, which rules write

@@ -151,7 +151,7 @@ func (n *node) traffic() (stop func()) {
 func (n *node) expectUpstream() {
 	n.Helper()
 	n.eventually("upstream's rules", func() error {
-		addresses, sets := n.run("ip address show dev kube-ipvs0"), n.run("ipset list")
+		addresses, sets := n.run("ip address show dev kube-ipvs0 2>/dev/null || true"), n.run("ipset list")
 		for _, ip := range slices.Concat(clusterIPs, loadBalancerIPs) {
 			if !strings.Contains(addresses, ip.String()) {
 				return fmt.Errorf("%v is not among\n%s", ip, addresses)
