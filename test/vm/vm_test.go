@@ -142,6 +142,8 @@ func buildGuests(t *testing.T) map[string]guest {
 	scenarioTest := test(labTest, "-test.run=^TestScenarios$", fmt.Sprint("-sample=", *sample))
 	scenarioTest.Files = map[string]string{"kube-proxy": proxy, "testdata": *scenarios}
 	scenarioTest.Env = []string{lab.BinaryVariable + "=" + filepath.Join(workDir, "kube-proxy"), "SLUICE_MODES=" + *modes}
+	ipvsTest := scenarioTest
+	ipvsTest.Args = test(labTest, "-test.run=^TestIPVS").Args
 	return map[string]guest{
 		"lab": {programs: []Program{scenarioTest}},
 		"neighbours": {programs: []Program{
@@ -154,7 +156,11 @@ func buildGuests(t *testing.T) map[string]guest {
 		"iptables":       {programs: []Program{test(buildTest(t, "sluice/internal/dataplane/iptables"), "-renders=2", skip)}, only: oldest},
 		"suite-nftables": {programs: []Program{test(suite, "-histories=5s", "-test.run=^TestSuite$/^nftables$", skip)}, only: oldest},
 		// Its tests wait most of the time.
-		"ipvs": {programs: []Program{test(buildTest(t, "sluice/internal/dataplane/ipvs", "-tags=ipvs"), "-test.parallel=4", skip)}},
+		"ipvs": {programs: []Program{
+			test(buildTest(t, "sluice/internal/ipvs")),
+			test(buildTest(t, "sluice/internal/dataplane/ipvs", "-tags=ipvs"), "-test.parallel=4", "-renders=3", skip),
+			ipvsTest,
+		}},
 		// The suite of ipvs mode is about the table of nftables mode as well.
 		"suite-ipvs": {programs: []Program{
 			test(suite, "-histories=5s", "-test.run=^TestSuite$/^ipvs$", skip),
