@@ -315,17 +315,22 @@ func (d *drainer) passAddresses(found *upstream, services map[ipvs.Key]int, cut 
 	return bound, d.keepAddresses(found, needed)
 }
 
-// boundSockets returns the connections of IPVS whose client is an address of the link,
-// other than those at which virtual services drain.
-func (d *drainer) boundSockets(found *upstream, draining map[netip.Addr]bool) (bound []connection, err error) {
+// boundSockets returns the connections whose client is an address of the link, other than
+// those at which virtual services drain. IPVS does not know all of them: between the first
+// rules of ours and the first pass, the node connected from such addresses past IPVS.
+func (d *drainer) boundSockets(found *upstream, draining map[netip.Addr]bool) ([]connection, error) {
 	others := maps.Clone(found.on)
 	maps.DeleteFunc(others, func(ip netip.Addr, _ bool) bool { return draining[ip] || d.excluded(ip) })
-	if len(others) == 0 || d.conn == nil {
+	if len(others) == 0 {
 		return nil, nil
+	}
+	bound, err := readSockets(others)
+	if err != nil || d.conn == nil {
+		return bound, err
 	}
 	connections, err := readConnections()
 	for _, c := range connections {
-		if others[c.client.Addr()] {
+		if others[c.client.Addr()] && !slices.Contains(bound, c) {
 			bound = append(bound, c)
 		}
 	}
