@@ -172,7 +172,7 @@ func buildGuests(t *testing.T) map[string]guest {
 // buildTest builds a package's test binary, which needs no libraries.
 func buildTest(t *testing.T, pkg string, flags ...string) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), filepath.Base(pkg)+".test")
+	file := filepath.Join(t.TempDir(), strings.ReplaceAll(pkg, "/", "-")+".test")
 	build := exec.CommandContext(t.Context(), "go", slices.Concat([]string{"test", "-c", "-o", file}, flags, []string{pkg})...)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); err != nil {

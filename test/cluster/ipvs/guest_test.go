@@ -48,7 +48,7 @@ func TestGuests(t *testing.T) {
 		p.Args = []string{tests, "-test.run=^$", "-test.bench=.", "-test.benchtime=1x", "-test.timeout=1h"}
 	}
 	accelerator := vm.ChooseAccelerator(t.Context(), kernels[0], vm.Program{Args: []string{tests, "-test.list=."}})
-	for _, k := range kernels {
+	for _, k := range kernels[len(kernels)-1:] { // the newest does: package vm has tests on all
 		t.Run(k.Release, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), guestTime)

@@ -28,8 +28,12 @@ func TestFromUpstreamAndBack(t *testing.T) {
 			n.publish("pod1", "pod2", "remote1")
 			n.expectAnswers("pod1", "pod2", "remote1")
 			before.expectAlive()
+			early := n.hold()
+			n.expectOwnSource()
 			meanwhile := n.hold()
 			before.close()
+			early.expectAlive()
+			early.close()
 			n.expectNothingOfUpstream(mode)
 			meanwhile.expectAlive()
 
@@ -145,6 +149,20 @@ func (n *node) traffic() (stop func()) {
 		}
 		n.Logf("traffic: %v", count)
 	}
+}
+
+// expectOwnSource waits until the node connects to Services from its own addresses, and
+// not from those that upstream gave it: they are about to be removed.
+func (n *node) expectOwnSource() {
+	n.Helper()
+	n.eventually("the node's own addresses", func() error {
+		for _, ip := range slices.Concat(clusterIPs, loadBalancerIPs) {
+			if route := n.run(fmt.Sprintf("ip route get %v", ip)); strings.Contains(route, fmt.Sprintf("src %v ", ip)) {
+				return fmt.Errorf("the route is %s", route)
+			}
+		}
+		return nil
+	})
 }
 
 // expectUpstream waits until upstream's kube-proxy has programmed its rules.
