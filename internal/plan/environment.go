@@ -15,6 +15,8 @@ type environment struct {
 	zone     string
 	// nodeIPs only matter to Services with source ranges.
 	nodeIPs []netip.Addr
+	// hostIPs only matter to IPVS.
+	hostIPs []netip.Addr
 	// podsKnown4 and podsKnown6 say that a detector recognises pods.
 	podsKnown4, podsKnown6 bool
 	masqueradeAll          bool
@@ -29,6 +31,7 @@ func newEnvironment(cfg *Config, state *model.State, settings *Settings) environ
 	env := environment{
 		nodeName:      cfg.NodeName,
 		nodeIPs:       state.HostIPs(),
+		hostIPs:       state.HostIPs(),
 		podsKnown4:    settings.IPv4.Enabled(),
 		podsKnown6:    settings.IPv6.Enabled(),
 		masqueradeAll: cfg.MasqueradeAll,
@@ -61,7 +64,13 @@ func (env *environment) concerns(svc *model.Service, other *environment) bool {
 		env.noIPv6 != other.noIPv6 ||
 		env.algorithms != other.algorithms ||
 		env.scheduler != other.scheduler ||
-		svc.Filtered && !slices.Equal(env.nodeIPs, other.nodeIPs)
+		svc.Filtered && !slices.Equal(env.nodeIPs, other.nodeIPs) ||
+		env.scheduler != "" && !slices.Equal(env.hostIPs, other.hostIPs)
+}
+
+// isEndpoint reports whether the node itself is an endpoint of a route.
+func (env *environment) isEndpoint(r *Route) bool {
+	return slices.ContainsFunc(r.Endpoints, func(e Endpoint) bool { return slices.Contains(env.hostIPs, e.Addr()) })
 }
 
 func (env *environment) serves(f model.Family) bool { return f != model.IPv6 || !env.noIPv6 }

@@ -97,11 +97,13 @@ func (d *draft) checkLeastConnections() {
 
 // scheduler returns the IPVS scheduler of a route, "" if IPVS does not serve it. What
 // depends on the client's address, here or for session affinity, must be the same on
-// every node and in every mode, and IPVS has no scheduler that chooses at random.
+// every node and in every mode, and IPVS has no scheduler that chooses at random. Where
+// it chooses an address of the node itself for a packet of the node, the kernel sends
+// that packet the way it took to the frontend: out.
 func (d *draft) scheduler(r *Route) string {
 	scheduler := d.env.scheduler
 	switch {
-	case scheduler == "" || d.service.Affinity > 0:
+	case scheduler == "" || d.service.Affinity > 0 || d.env.isEndpoint(r):
 		return ""
 	case r.Algorithm == model.RoundRobin:
 		scheduler = "rr"

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -158,4 +159,27 @@ func TestAlgorithmOfPools(t *testing.T) {
 			}
 		})
 	}
+}
+
+// IPVS cannot lead a packet of the node to the node itself: the table chooses where the
+// node is an endpoint, also from when that is known.
+func TestNodeIsNoEndpointOfIPVS(t *testing.T) {
+	eachFamily(t, func(t *testing.T, f model.Family) {
+		cfg := defaults
+		cfg.Scheduler = "rr"
+		p := New(cfg)
+		state := stateOf(model.SetService{Service: service(f)},
+			model.SetSlice{Slice: slice(f, "web-1", pod(f, 1, here, ready), pod(f, 2, "far", ready))})
+		scheduler := func() string { return p.Desired().Frontends[Key{clusterIP(f), 80, model.TCP}].Route.Scheduler }
+		p.Update(state, &model.Dirty{All: true})
+		if got := scheduler(); got != "rr" {
+			t.Errorf("scheduler %q, want rr", got)
+		}
+		var dirty model.Dirty
+		state.Apply(&dirty, model.SetHostIPs{IPs: []netip.Addr{podIP(f, 1)}})
+		p.Update(state, &dirty)
+		if got := scheduler(); got != "" {
+			t.Errorf("scheduler %q for an endpoint with the node's address, want none", got)
+		}
+	})
 }
