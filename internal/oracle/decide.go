@@ -136,7 +136,7 @@ func (w World) routesToNode(a netip.Addr) *model.Service {
 	for _, s := range w.Services {
 		for _, port := range s.Ports {
 			f, ok := w.frontendOf(Packet{Destination: a, Port: port.Port, Protocol: port.Protocol})
-			if ok && (f.kind == loadBalancerIP || f.kind == externalIP) && byIPVS(f.service) {
+			if ok && (f.kind == loadBalancerIP || f.kind == externalIP) && w.byIPVS(f, model.FamilyOf(a)) {
 				return f.service
 			}
 		}
@@ -144,11 +144,14 @@ func (w World) routesToNode(a netip.Addr) *model.Service {
 	return nil
 }
 
-// byIPVS reports whether IPVS chooses the endpoints of a Service. It can neither keep
-// session affinity exactly nor hash as other modes do, nor choose at random.
-func byIPVS(s *model.Service) bool {
+// byIPVS reports whether IPVS chooses the endpoints of an external frontend. It can
+// neither keep session affinity exactly nor hash as other modes do, nor choose at random,
+// and cannot lead the node's packets to the node.
+func (w World) byIPVS(f frontend, family model.Family) bool {
+	s := f.service
+	here := func(e endpoint) bool { return slices.Contains(w.HostIPs, e.Addr) }
 	switch {
-	case s.Affinity > 0:
+	case s.Affinity > 0 || slices.ContainsFunc(w.clusterPool(w.weighedEndpointsOf(s, f.port, family)), here):
 		return false
 	case s.Algorithm == model.Random:
 		return !s.AlgorithmChosen

@@ -117,11 +117,16 @@ func (c *commit) run(ctx context.Context, table func() dataplane.Result) datapla
 		},
 		func() error { return c.write(ctx, func(s *server, b *ipvs.Batch) { s.raise(b) }) },
 		func() error {
-			return c.write(ctx, func(s *server, b *ipvs.Batch) {
+			var draining []ipvs.Key
+			err := c.write(ctx, func(s *server, b *ipvs.Batch) {
 				if s.late = false; s.lower(b, c.d.resetRemoved) {
-					c.d.draining[s.Key] = struct{}{}
+					draining = append(draining, s.Key)
 				}
 			})
+			if err != nil {
+				return err
+			}
+			return c.d.drain(ctx, draining)
 		},
 		func() error { return c.d.removeIdle(ctx, c.touched, c.allRoutes) },
 	} {

@@ -17,26 +17,29 @@ func (d *Dataplane) drainServers(ctx context.Context) {
 	every(ctx, drainInterval, func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if err := d.drain(ctx); err != nil && ctx.Err() == nil {
+		if err := d.drain(ctx, slices.Collect(maps.Keys(d.draining))); err != nil && ctx.Err() == nil {
 			d.logger.V(1).Info("Cannot remove what has drained from IPVS", "reason", err.Error())
 			d.suspicious()
 		}
 	})
 }
 
-func (d *Dataplane) drain(ctx context.Context) error {
-	if d.servers == nil || len(d.draining) == 0 {
-		return nil
-	}
+// drain deletes destinations of some servers that have no connections any more, and
+// records which servers have others.
+func (d *Dataplane) drain(ctx context.Context, some []ipvs.Key) error {
 	b := &ipvs.Batch{}
 	var idle []*server
-	for k := range d.draining {
+	for _, k := range some {
 		s := d.servers[k]
+		if s == nil {
+			continue
+		}
 		now, err := d.writer.Destinations(ctx, k)
 		if err != nil {
 			return err
 		}
 		if s.drained(b, now) {
+			d.draining[k] = struct{}{}
 			continue
 		}
 		delete(d.draining, k)
