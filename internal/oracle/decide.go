@@ -151,7 +151,7 @@ func (w World) byIPVS(f frontend, family model.Family) bool {
 	s := f.service
 	here := func(e endpoint) bool { return slices.Contains(w.HostIPs, e.Addr) }
 	switch {
-	case s.Affinity > 0 || slices.ContainsFunc(w.clusterPool(w.weighedEndpointsOf(s, f.port, family)), here):
+	case s.Affinity > 0 || slices.ContainsFunc(w.clusterPool(w.endpointsOf(s, f.port, family)), here):
 		return false
 	case s.Algorithm == model.Random:
 		return !s.AlgorithmChosen
