@@ -5,15 +5,16 @@ import (
 	"errors"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/dataplane/nftables"
 )
 
-// Remove removes the virtual services of this proxy and of upstream's ipvs mode, the
-// routes to them, and upstream's link and sets. If a Dataplane is running, it leaves all
-// of that to Drain: connections depend on it, and the link and the sets identify the
-// virtual services.
+// Remove removes the table, the virtual services of this proxy and of upstream's ipvs
+// mode, the routes to them, and upstream's link and sets. If a Dataplane is running, it
+// leaves all but the table to Drain: connections depend on it, and the link and the sets
+// identify the virtual services.
 func Remove(ctx context.Context, o dataplane.RemoveOptions) (err error) {
-	if o.Running != nil {
-		return nil
+	if err := nftables.Remove(ctx, o); err != nil || o.Running != nil {
+		return err
 	}
 	d, err := newDrainer(dataplane.DrainOptions{Logger: o.Logger})
 	if err != nil {
