@@ -122,7 +122,11 @@ func (s *Source) report(sink model.Sink) error {
 	return nil
 }
 
-// addresses returns the addresses of all interfaces, sorted and without
+// serviceLink is where upstream's ipvs mode has the addresses of Services. They are not
+// the machine's.
+const serviceLink = "kube-ipvs0"
+
+// addresses returns the addresses of all interfaces but serviceLink, sorted and without
 // duplicates.
 func addresses() ([]netip.Addr, error) {
 	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
@@ -132,10 +136,14 @@ func addresses() ([]netip.Addr, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the machine's addresses: %w", err)
 	}
+	of := -1
+	if link, err := netlink.LinkByName(serviceLink); err == nil {
+		of = link.Attrs().Index
+	}
 	ips := make([]netip.Addr, 0, len(list))
 	for _, a := range list {
 		ip, ok := netip.AddrFromSlice(a.IP)
-		if !ok {
+		if !ok || a.LinkIndex == of {
 			continue
 		}
 		ip = ip.Unmap()

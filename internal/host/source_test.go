@@ -152,6 +152,17 @@ func TestIPv6LinkLocalIsLeftOut(t *testing.T) {
 	start(t, ns).await(t, "169.254.0.1")
 }
 
+// What upstream's ipvs mode left is not the machine's. Any kind of link will do here.
+func TestAddressesOfServicesAreLeftOut(t *testing.T) {
+	ns := netnstest.New(t)
+	for _, name := range []string{"eth0", serviceLink} {
+		ns.Run(t, "", "ip", "link", "add", name, "type", "bridge")
+	}
+	ns.Run(t, "", "ip", "addr", "add", "10.96.0.10/32", "dev", serviceLink)
+	ns.Run(t, "", "ip", "addr", "add", "192.0.2.1/32", "dev", "eth0")
+	start(t, ns).await(t, "192.0.2.1")
+}
+
 func TestLoopbackIsReported(t *testing.T) {
 	ns := netnstest.Enter(t)
 	lo, err := netlink.LinkByName("lo")
