@@ -59,7 +59,7 @@ func newIPVSNode(t *testing.T) *ipvsNode {
 
 func (n *ipvsNode) start(flags ...string) {
 	n.Helper()
-	n.proxy = startProxy(n.T, n.Lab, "ipvs", lab.ProxyOptions{Manifests: n.dir, Flags: flags})
+	n.proxy = startProxy(n.T, n.Lab, "ipvs", lab.ProxyOptions{Manifests: n.dir, Flags: append(flags, "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48")})
 	settle(n.T, n.proxy, n.dir, 0)
 }
 

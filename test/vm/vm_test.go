@@ -79,7 +79,11 @@ func TestKernels(t *testing.T) {
 			}
 			t.Run(k.Release+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				ctx, cancel := context.WithTimeout(t.Context(), guestTime)
+				limit := guestTime
+				if *scenarios != "testdata" {
+					limit = 3 * time.Hour
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				defer cancel()
 				if err := Boot(ctx, k, accelerator, t.Output(), g.programs...); err != nil {
 					t.Error(err)
@@ -140,6 +144,9 @@ func buildGuests(t *testing.T) map[string]guest {
 		return Program{Args: slices.Concat([]string{file, "-test.v", programTime}, args)}
 	}
 	scenarioTest := test(labTest, "-test.run=^TestScenarios$", fmt.Sprint("-sample=", *sample))
+	if *scenarios != "testdata" {
+		scenarioTest.Args = append(scenarioTest.Args, "-test.timeout=0")
+	}
 	scenarioTest.Files = map[string]string{"kube-proxy": proxy, "testdata": *scenarios}
 	scenarioTest.Env = []string{lab.BinaryVariable + "=" + filepath.Join(workDir, "kube-proxy"), "SLUICE_MODES=" + *modes}
 	ipvsTest := scenarioTest

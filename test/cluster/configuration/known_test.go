@@ -27,6 +27,8 @@ const (
 var known = []knownDifference{
 	{name: "least period", inputs: regexp.MustCompile(``), field: "nftables.minSyncPeriod", ours: "0s", upstream: "1s",
 		doc: "`nftables.minSyncPeriod` is 0, no limit, unless it is set"},
+	{name: "least period of ipvs mode", inputs: regexp.MustCompile(`^kube-proxy --proxy-mode=ipvs$`), field: "ipvs.minSyncPeriod", ours: "0s", upstream: "1s",
+		doc: "`--proxy-mode=ipvs` without a file has no limit either."},
 	{name: "period below the least", inputs: regexp.MustCompile(`nftables.*[pP]eriod[:=] ?1ns|a period shorter than the least by default`), ours: isAccepted, upstream: "SyncPeriod",
 		doc: "So `nftables.syncPeriod` may be shorter than a second"},
 	{name: "masquerade bit by flag", inputs: regexp.MustCompile(`--iptables-masquerade-bit=`), field: "nftables.masqueradeBit", upstream: "14",
