@@ -20,7 +20,11 @@ import (
 // guestTime ends a guest that hangs, also on a very busy machine.
 const guestTime = 20 * time.Minute
 
-var measure = flag.Bool("measure", false, "measure cold starts in guests, instead of testing")
+var (
+	measure = flag.Bool("measure", false, "measure cold starts in guests, instead of testing")
+	// One migration stands for all: each takes an emulated processor minutes.
+	migrations = flag.String("migrations", "^TestFromUpstreamAndBack$/^nftables$", "migrations to try, as for -run")
+)
 
 func TestGuests(t *testing.T) {
 	binaries, err := apiserver.Build(t.Context(), func(string) {})
@@ -40,7 +44,7 @@ func TestGuests(t *testing.T) {
 	build(t, "build", "-C", "../../..", "-buildvcs=false", "-ldflags", "-s -w", "-o", own, "./cmd/kube-proxy")
 	build(t, "test", "-c", "-tags", "guest", "-ldflags", "-s -w", "-o", tests, ".")
 	p := vm.Program{
-		Args:  []string{tests, "-test.v", "-test.timeout=10m"},
+		Args:  []string{tests, "-test.v", "-test.timeout=10m", "-test.run=" + *migrations},
 		Files: map[string]string{ownBinary: own, upstreamBinary: binaries.KubeProxy},
 		Env:   []string{lab.BinaryVariable + "=" + ownBinary},
 	}
