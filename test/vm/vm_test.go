@@ -167,7 +167,7 @@ func buildGuests(t *testing.T) map[string]guest {
 			test(buildTest(t, "sluice/internal/ipvs")),
 			test(buildTest(t, "sluice/internal/dataplane/ipvs", "-tags=ipvs"), "-test.parallel=4", "-renders=3", skip),
 			ipvsTest,
-		}},
+		}, only: newest},
 		// The suite of ipvs mode is about the table of nftables mode as well.
 		"suite-ipvs": {programs: []Program{
 			test(suite, "-histories=5s", "-test.run=^TestSuite$/^ipvs$", skip),
