@@ -180,10 +180,14 @@ func (f *Frontend) ServesAll(of *Frontend) bool {
 }
 
 func contains(sorted []Endpoint, at netip.AddrPort) bool {
-	_, found := slices.BinarySearchFunc(sorted, at, func(e Endpoint, at netip.AddrPort) int {
+	_, found := search(sorted, at)
+	return found
+}
+
+func search(sorted []Endpoint, at netip.AddrPort) (int, bool) {
+	return slices.BinarySearchFunc(sorted, at, func(e Endpoint, at netip.AddrPort) int {
 		return e.AddrPort.Compare(at)
 	})
-	return found
 }
 
 // Route is a pool of endpoints, and what happens when it is empty.
@@ -204,6 +208,15 @@ type Route struct {
 
 // Scheduled reports whether IPVS chooses an endpoint.
 func (r *Route) Scheduled() bool { return r.Scheduler != "" && len(r.Endpoints) > 0 }
+
+// Find returns the endpoint of the pool with an address, and whether there is one.
+func (r *Route) Find(at netip.AddrPort) (Endpoint, bool) {
+	i, found := search(r.Endpoints, at)
+	if !found {
+		return Endpoint{}, false
+	}
+	return r.Endpoints[i], true
+}
 
 // Contains reports whether an endpoint is in the pool.
 func (r *Route) Contains(at netip.AddrPort) bool { return contains(r.Endpoints, at) }

@@ -13,21 +13,20 @@ import (
 	"sluice/internal/plan"
 )
 
-// MaxAffinityEntries is how many client addresses a Relay with affinity
+// MaxAffinityEntries is how many client addresses a Balancer with affinity
 // remembers. Beyond that, the least recently used one is evicted.
 const MaxAffinityEntries = 10_000
 
-// pool chooses endpoints.
-type pool struct {
+// Balancer is what the pools of a service port have in common: whose turn it is, and
+// which client has which endpoint.
+type Balancer struct {
 	clock clock.PassiveClock
 
-	mu       sync.Mutex // never held across I/O
-	route    plan.Route
-	slots    []netip.AddrPort // of route
-	turn     int              // of round robin
-	serves   func(netip.AddrPort) bool
-	affinity time.Duration // 0 for none
-	clients  map[netip.Addr]affinityEntry
+	mu       sync.Mutex // never held across I/O; guards the pools as well
+	turn     int        // of round robin
+	affinity time.Duration
+	clients  map[netip.Addr]affinityEntry // nil while there are none
+	pools    map[*Pool]struct{}
 }
 
 // affinityEntry is the endpoint of a client.
@@ -36,37 +35,128 @@ type affinityEntry struct {
 	since    time.Time // of its last connection
 }
 
-func newPool(c clock.PassiveClock) pool {
-	return pool{clock: c, clients: map[netip.Addr]affinityEntry{}}
+// NewBalancer returns a Balancer without pools.
+func NewBalancer(c clock.PassiveClock) *Balancer {
+	return &Balancer{clock: c, pools: map[*Pool]struct{}{}}
 }
 
-// set replaces the route, and the function that reports whether an endpoint
-// keeps its connections. Removed endpoints are no longer chosen from now on.
-func (p *pool) set(route plan.Route, serves func(netip.AddrPort) bool, affinity time.Duration) {
+// Pool chooses endpoints of a route, and knows the connections that use it. Pools are
+// used by one goroutine that changes them and many that connect.
+type Pool struct {
+	*Balancer
+	route  plan.Route
+	slots  []netip.AddrPort // of route
+	serves func(netip.AddrPort) bool
+	users  map[user]netip.AddrPort
+}
+
+// user is a connection of a client with an endpoint.
+type user interface {
+	// lost says that the endpoint no longer serves.
+	lost()
+}
+
+// NewPool returns a pool without endpoints.
+func (b *Balancer) NewPool() *Pool {
+	return &Pool{Balancer: b, serves: func(netip.AddrPort) bool { return false }}
+}
+
+// Set replaces the route, the function that reports whether an endpoint keeps its
+// connections, and the affinity timeout, 0 for none. Removed endpoints are no longer
+// chosen from now on.
+func (p *Pool) Set(route plan.Route, serves func(netip.AddrPort) bool, affinity time.Duration) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.pools[p] = struct{}{}
 	p.route, p.slots, p.serves, p.affinity = route, route.Slots(), serves, affinity
-	for client, l := range p.clients {
-		if affinity == 0 || !route.Contains(l.endpoint) {
-			delete(p.clients, client)
+	p.forgetClients()
+	lost := p.lostUsers()
+	p.mu.Unlock()
+	for _, u := range lost {
+		u.lost()
+	}
+}
+
+// Remove makes the pool choose and serve nothing. The Balancer goes on with its others.
+func (p *Pool) Remove() {
+	p.mu.Lock()
+	delete(p.pools, p)
+	p.route, p.slots, p.serves = plan.Route{}, nil, func(netip.AddrPort) bool { return false }
+	p.forgetClients()
+	lost := p.lostUsers()
+	p.mu.Unlock()
+	for _, u := range lost {
+		u.lost()
+	}
+}
+
+// forgetClients forgets those whose endpoint left all pools.
+func (b *Balancer) forgetClients() {
+	for client, l := range b.clients {
+		kept := false
+		for p := range b.pools {
+			kept = kept || p.route.Contains(l.endpoint)
+		}
+		if b.affinity == 0 || !kept {
+			delete(b.clients, client)
 		}
 	}
 }
 
-// candidates returns endpoints to try for a client, in this order.
-func (p *pool) candidates(client netip.Addr) []netip.AddrPort {
+func (p *Pool) lostUsers() (lost []user) {
+	for u, endpoint := range p.users {
+		if !p.serves(endpoint) {
+			lost = append(lost, u)
+		}
+	}
+	return lost
+}
+
+// begin adds a user of an endpoint, and reports whether that serves.
+func (p *Pool) begin(u user, endpoint netip.AddrPort) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var out []netip.AddrPort
-	if l, ok := p.clients[client]; ok && p.clock.Since(l.since) < p.affinity {
-		out = append(out, l.endpoint)
+	if p.users == nil {
+		p.users = map[user]netip.AddrPort{}
 	}
+	p.users[u] = endpoint
+	return p.serves(endpoint)
+}
+
+// end removes a user.
+func (p *Pool) end(u user) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.users, u)
+}
+
+// Connections returns how many connections each endpoint has through the pool.
+func (p *Pool) Connections() map[netip.AddrPort]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	count := map[netip.AddrPort]int{}
+	for _, endpoint := range p.users {
+		count[endpoint]++
+	}
+	return count
+}
+
+// maxCandidates is how many endpoints are tried for a connection.
+const maxCandidates = 4
+
+// candidates returns endpoints to try for a client, in this order.
+func (p *Pool) candidates(client netip.Addr) []netip.AddrPort {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	count := len(p.slots)
 	if count == 0 {
 		return nil
 	}
+	out := make([]netip.AddrPort, 0, min(count, maxCandidates))
+	if l, ok := p.clients[client]; ok && p.clock.Since(l.since) < p.affinity && p.route.Contains(l.endpoint) {
+		out = append(out, l.endpoint)
+	}
 	first := p.choose(client)
-	for i := 0; i < count && len(out) < maxTries; i++ {
+	for i := 0; i < count && len(out) < maxCandidates; i++ {
 		if e := p.slots[(first+i)%count]; !slices.Contains(out, e) {
 			out = append(out, e)
 		}
@@ -75,7 +165,7 @@ func (p *pool) candidates(client netip.Addr) []netip.AddrPort {
 }
 
 // choose returns the slot of a client that has no affinity.
-func (p *pool) choose(client netip.Addr) int {
+func (p *Pool) choose(client netip.Addr) int {
 	switch p.route.Algorithm {
 	case model.RoundRobin:
 		p.turn++
@@ -86,13 +176,15 @@ func (p *pool) choose(client netip.Addr) int {
 	return rand.IntN(len(p.slots))
 }
 
-func (p *pool) keeps(endpoint netip.AddrPort) bool {
+// local reports whether an endpoint runs on this node.
+func (p *Pool) local(endpoint netip.AddrPort) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.serves(endpoint)
+	e, found := p.route.Find(endpoint)
+	return found && e.Local
 }
 
-func (p *pool) empty() bool {
+func (p *Pool) empty() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.slots) == 0
@@ -100,7 +192,7 @@ func (p *pool) empty() bool {
 
 // chose records that a client has a connection to an endpoint, and reports
 // whether that is still in the pool.
-func (p *pool) chose(client netip.Addr, endpoint netip.AddrPort) bool {
+func (p *Pool) chose(client netip.Addr, endpoint netip.AddrPort) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.route.Contains(endpoint) {
@@ -112,12 +204,15 @@ func (p *pool) chose(client netip.Addr, endpoint netip.AddrPort) bool {
 	if _, known := p.clients[client]; !known && len(p.clients) >= MaxAffinityEntries {
 		p.evictOldest()
 	}
+	if p.clients == nil {
+		p.clients = map[netip.Addr]affinityEntry{}
+	}
 	p.clients[client] = affinityEntry{endpoint, p.clock.Now()}
 	return true
 }
 
 // refused records that an endpoint refused a client.
-func (p *pool) refused(client netip.Addr, endpoint netip.AddrPort) {
+func (p *Pool) refused(client netip.Addr, endpoint netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.clients[client].endpoint == endpoint {
@@ -125,12 +220,12 @@ func (p *pool) refused(client netip.Addr, endpoint netip.AddrPort) {
 	}
 }
 
-func (p *pool) evictOldest() {
+func (b *Balancer) evictOldest() {
 	var oldest netip.Addr
-	for client, l := range p.clients {
-		if !oldest.IsValid() || l.since.Before(p.clients[oldest].since) {
+	for client, l := range b.clients {
+		if !oldest.IsValid() || l.since.Before(b.clients[oldest].since) {
 			oldest = client
 		}
 	}
-	delete(p.clients, oldest)
+	delete(b.clients, oldest)
 }

@@ -21,7 +21,7 @@ func endpoints(addrs ...string) []netip.AddrPort {
 
 // favourite is the endpoint that a client gets first in all of many tries; the
 // invalid one if they differ.
-func (p *pool) favourite(client netip.Addr) netip.AddrPort {
+func (p *Pool) favourite(client netip.Addr) netip.AddrPort {
 	first := p.candidates(client)[0]
 	for range 100 {
 		if p.candidates(client)[0] != first {
@@ -35,8 +35,8 @@ func TestAffinityExpires(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	all := endpoints("10.0.0.1", "10.0.0.2", "10.0.0.3")
 	client, other := testkit.Loopback(1), testkit.Loopback(2)
-	p := newPool(clock)
-	p.set(routeTo(all...), none, time.Minute)
+	p := NewBalancer(clock).NewPool()
+	p.Set(routeTo(all...), none, time.Minute)
 	if got := p.favourite(client); got.IsValid() {
 		t.Errorf("a new client only gets %v", got)
 	}
@@ -59,16 +59,16 @@ func TestAffinityExpires(t *testing.T) {
 
 func TestAffinityForgetsRemovedEndpoint(t *testing.T) {
 	all := endpoints("10.0.0.1", "10.0.0.2", "10.0.0.3")
-	p := newPool(clocktesting.NewFakeClock(time.Now()))
-	p.set(routeTo(all...), none, time.Hour)
+	p := NewBalancer(clocktesting.NewFakeClock(time.Now())).NewPool()
+	p.Set(routeTo(all...), none, time.Hour)
 	p.chose(testkit.Loopback(1), all[0])
-	p.set(routeTo(all[1], all[2]), none, time.Hour)
-	p.set(routeTo(all...), none, time.Hour)
+	p.Set(routeTo(all[1], all[2]), none, time.Hour)
+	p.Set(routeTo(all...), none, time.Hour)
 	if got := p.favourite(testkit.Loopback(1)); got.IsValid() {
 		t.Errorf("the client only gets %v, though that left for a while", got)
 	}
 	p.chose(testkit.Loopback(1), all[0])
-	p.set(routeTo(all...), none, 0)
+	p.Set(routeTo(all...), none, 0)
 	if got := p.favourite(testkit.Loopback(1)); got.IsValid() {
 		t.Errorf("without affinity the client only gets %v", got)
 	}
@@ -77,8 +77,8 @@ func TestAffinityForgetsRemovedEndpoint(t *testing.T) {
 func TestAffinityIsBounded(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	all := endpoints("10.0.0.1", "10.0.0.2")
-	p := newPool(clock)
-	p.set(routeTo(all...), none, time.Hour)
+	p := NewBalancer(clock).NewPool()
+	p.Set(routeTo(all...), none, time.Hour)
 	client := netip.MustParseAddr("127.1.0.0")
 	oldest := client
 	for range MaxAffinityEntries + 1 {
@@ -120,10 +120,10 @@ func TestAlgorithms(t *testing.T) {
 	all := endpoints("10.0.0.1", "10.0.0.2")
 	route := routeTo(all...)
 	route.Endpoints[0].Weight, route.Endpoints[1].Weight = 3, 1
-	p := newPool(clocktesting.NewFakeClock(time.Now()))
+	p := NewBalancer(clocktesting.NewFakeClock(time.Now())).NewPool()
 	shares := func(algorithm model.Algorithm) int {
 		route.Algorithm = algorithm
-		p.set(route, none, 0)
+		p.Set(route, none, 0)
 		n := 0
 		for range 400 {
 			if p.candidates(testkit.Loopback(1))[0] == all[0] {

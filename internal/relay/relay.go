@@ -7,27 +7,31 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
-// Options configures a Relay.
+// Options configures a Relay or a Router. Functions may be nil.
 type Options struct {
 	// Address and Protocol, which is TCP or UDP, are what it listens on.
 	Address  netip.AddrPort
 	Protocol model.Protocol
 	// Device is the only interface that clients may come through, "" for any.
 	Device string
-	// Slots bounds the TCP connections of all relays that share it; nil for no
-	// bound. Excess connections wait to be accepted.
-	Slots chan struct{}
+	// Slots bounds the TCP connections of all that share it; nil for no bound. Excess
+	// connections wait to be accepted, or are reset if RefuseExcess is set.
+	Slots        chan struct{}
+	RefuseExcess bool
+	// MaxClients bounds the UDP clients; 0 for MaxClients.
+	MaxClients int
+	// IdleTimeout is how long a UDP client keeps its endpoint without a packet in
+	// either direction; 0 for IdleTimeout.
+	IdleTimeout time.Duration
 
 	// ResetRemoved resets TCP connections when their endpoint no longer serves.
 	ResetRemoved bool
@@ -35,72 +39,121 @@ type Options struct {
 	Logger logr.Logger
 	Clock  clock.Clock // nil for the real one
 	// Accepted is called for each TCP connection, and for each UDP client, that
-	// gets an endpoint; may be nil.
+	// gets an endpoint.
 	Accepted func()
+	// Retried is called for each endpoint that did not take a connection, if
+	// another one is tried.
+	Retried func()
 	// Refused is called for each accepted TCP connection, and for each UDP
-	// packet, that no endpoint took; may be nil.
+	// packet, that no endpoint took.
 	Refused func()
+	// Exceeded is called for each TCP connection that is reset for want of a slot.
+	Exceeded func()
 }
 
-// maxTries is how many endpoints are tried for a connection.
-const maxTries = 3
+func (o *Options) setDefaults() {
+	if o.MaxClients == 0 {
+		o.MaxClients = MaxClients
+	}
+	if o.IdleTimeout == 0 {
+		o.IdleTimeout = IdleTimeout
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	for _, f := range []*func(){&o.Accepted, &o.Retried, &o.Refused, &o.Exceeded} {
+		if *f == nil {
+			*f = func() {}
+		}
+	}
+}
 
-// Relay listens on an address while its route requires it. Its methods are for
-// one goroutine.
-type Relay struct {
+// server forwards what arrives at a socket.
+type server struct {
 	Options
-	pool    pool
-	front   front // nil while it does not listen
-	streams streams
+	paths paths
 
 	lifetime context.Context // of connections
 	running  sync.WaitGroup
 }
 
-// front is the listening side of a Relay.
+// paths knows where connections go.
+type paths interface {
+	// findTCP and findUDP return the pool for a client, nil if there is none.
+	findTCP(*net.TCPConn) *Pool
+	findUDP(client netip.AddrPort) *Pool
+	// dialTCP and dialUDP connect a client to an endpoint of the pool. Before a packet
+	// is sent through a UDP connection that was idle for a while, renew is called,
+	// unless it is nil.
+	dialTCP(ctx context.Context, client netip.Addr, pool *Pool, endpoint netip.AddrPort) (*net.TCPConn, error)
+	dialUDP(client netip.Addr, pool *Pool, endpoint netip.AddrPort) (conn *net.UDPConn, renew func() error, err error)
+}
+
+// front is the listening side of a server.
 type front interface {
-	// follow adapts to a changed pool.
-	follow() error
+	// address is what it listens on.
+	address() netip.AddrPort
 	// close releases the address.
 	close()
+}
+
+func (s *server) open(silent bool) (front, error) {
+	switch s.Protocol {
+	case model.TCP:
+		return s.openTCP(silent)
+	case model.UDP:
+		return s.openUDP()
+	}
+	return nil, fmt.Errorf("listen on %v: %v is not relayed: %w", s.Address, s.Protocol, errors.ErrUnsupported)
+}
+
+// network returns a network name with the family in it, with which package net
+// sets IPV6_V6ONLY, so that each family has its own sockets.
+func (s *server) network(protocol string) string {
+	if s.Address.Addr().Is4() {
+		return protocol + "4"
+	}
+	return protocol + "6"
+}
+
+// Relay listens on an address while its route requires it. Its methods are for
+// one goroutine.
+type Relay struct {
+	server
+	pool  *Pool
+	front front // nil while it does not listen
 }
 
 // New returns a Relay that does not listen before Set. When ctx ends, so do all
 // of its connections.
 func New(ctx context.Context, o Options) *Relay {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
-	if o.Accepted == nil {
-		o.Accepted = func() {}
-	}
-	if o.Refused == nil {
-		o.Refused = func() {}
-	}
-	return &Relay{Options: o, pool: newPool(o.Clock), lifetime: ctx}
+	o.setDefaults()
+	r := &Relay{pool: NewBalancer(o.Clock).NewPool()}
+	r.server = server{Options: o, paths: onePool{r.pool}, lifetime: ctx}
+	return r
 }
 
 // Set replaces the route, the function that reports whether an endpoint keeps
 // its connections, and the affinity timeout, 0 for none. If it fails, the Relay
 // does not listen, and Set is to be called again.
 func (r *Relay) Set(route plan.Route, serves func(netip.AddrPort) bool, affinity time.Duration) error {
-	r.pool.set(route, serves, affinity)
-	r.streams.resetWhere(r.gone)
+	r.pool.Set(route, serves, affinity)
 	if route.Verdict() == plan.Reject {
 		r.Close()
 		return nil
 	}
 	if r.front == nil {
-		front, err := r.open()
+		front, err := r.open(r.pool.empty())
 		if err != nil {
 			return err
 		}
 		r.front = front
 	}
-	return r.front.follow()
+	if tcp, ok := r.front.(*tcpFront); ok {
+		return tcp.answer(!r.pool.empty())
+	}
+	return nil
 }
-
-func (r *Relay) gone(endpoint netip.AddrPort) bool { return !r.pool.keeps(endpoint) }
 
 // Listening reports whether the Relay listens.
 func (r *Relay) Listening() bool { return r.front != nil }
@@ -117,47 +170,19 @@ func (r *Relay) Close() {
 // Wait waits until all connections of a closed Relay have ended.
 func (r *Relay) Wait() { r.running.Wait() }
 
-func (r *Relay) open() (front, error) {
-	switch r.Protocol {
-	case model.TCP:
-		return r.openTCP()
-	case model.UDP:
-		return r.openUDP()
-	}
-	return nil, fmt.Errorf("listen on %v: %v is not relayed: %w", r.Address, r.Protocol, errors.ErrUnsupported)
+// onePool is the paths of a Relay.
+type onePool struct{ pool *Pool }
+
+func (p onePool) findTCP(*net.TCPConn) *Pool   { return p.pool }
+func (p onePool) findUDP(netip.AddrPort) *Pool { return p.pool }
+
+func (onePool) dialTCP(ctx context.Context, _ netip.Addr, _ *Pool, endpoint netip.AddrPort) (*net.TCPConn, error) {
+	return dialTCP(ctx, net.Dialer{}, endpoint)
 }
 
-// network returns a network name with the family in it, with which package net
-// sets IPV6_V6ONLY, so that each family has its own sockets.
-func (r *Relay) network(protocol string) string {
-	if r.Address.Addr().Is4() {
-		return protocol + "4"
-	}
-	return protocol + "6"
-}
-
-// listenConfig sets options on sockets before they are bound.
-func (r *Relay) listenConfig() *net.ListenConfig {
-	prepare := func(fd int) error {
-		if r.Device != "" {
-			if err := unix.BindToDevice(fd, r.Device); err != nil {
-				return fmt.Errorf("bind to device %s: %w", r.Device, err)
-			}
-		}
-		if r.Protocol == model.TCP && r.pool.empty() {
-			return mute(fd) // from the first packet on
-		}
-		return nil
-	}
-	return &net.ListenConfig{Control: func(_, _ string, socket syscall.RawConn) error { return control(socket, prepare) }}
-}
-
-func control(socket syscall.RawConn, act func(fd int) error) error {
-	var result error
-	if err := socket.Control(func(fd uintptr) { result = act(int(fd)) }); err != nil {
-		return err
-	}
-	return result
+func (onePool) dialUDP(_ netip.Addr, _ *Pool, endpoint netip.AddrPort) (*net.UDPConn, func() error, error) {
+	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(endpoint))
+	return conn, nil, err
 }
 
 // The pauses of a listener after an error, such as a lack of sockets.
@@ -168,19 +193,19 @@ const (
 
 // listenBackoff is the backoff of a listener whose socket fails.
 type listenBackoff struct {
-	relay *Relay
-	pause time.Duration
+	server *server
+	pause  time.Duration
 }
 
 // wait pauses for longer each time, and logs the first of a series of errors.
 // It returns immediately when closed is closed.
 func (t *listenBackoff) wait(err error, closed <-chan struct{}) {
-	r := t.relay
+	s := t.server
 	if t.pause == 0 {
-		r.Logger.Error(err, "A listener pauses", "address", r.Address.String(), "protocol", r.Protocol.String())
+		s.Logger.Error(err, "A listener pauses", "address", s.Address.String(), "protocol", s.Protocol.String())
 	}
 	t.pause = min(max(2*t.pause, minPause), maxPause)
-	timer := r.Clock.NewTimer(t.pause)
+	timer := s.Clock.NewTimer(t.pause)
 	defer timer.Stop()
 	select {
 	case <-timer.C():

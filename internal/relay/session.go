@@ -15,26 +15,42 @@ import (
 // which replies are matched to clients.
 type session struct {
 	client, endpoint netip.AddrPort
+	pool             *Pool
 	conn             *net.UDPConn
 	socket           syscall.RawConn
+	renew            func() error // see paths.dialUDP
 	used             atomic.Int64 // when the last packet passed, in nanoseconds
 }
 
-func newSession(client, endpoint netip.AddrPort, now time.Time) (*session, error) {
-	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(endpoint))
+func (f *udpFront) newSession(client netip.AddrPort, pool *Pool, endpoint netip.AddrPort) (*session, error) {
+	conn, renew, err := f.paths.dialUDP(client.Addr(), pool, endpoint)
 	if err != nil {
 		return nil, err
 	}
-	s := &session{client: client, endpoint: endpoint, conn: conn}
+	s := &session{client: client, endpoint: endpoint, pool: pool, conn: conn, renew: renew}
 	if s.socket, err = conn.SyscallConn(); err != nil {
 		s.close()
 		return nil, err
 	}
-	s.used.Store(now.UnixNano())
+	s.used.Store(f.Clock.Now().UnixNano())
 	return s, nil
 }
 
-func (s *session) send(packet []byte, now time.Time) error {
+// idle returns how long no packet passed.
+func (s *session) idle(now time.Time) time.Duration {
+	return time.Duration(now.UnixNano() - s.used.Load())
+}
+
+// renewAfter is much less than the kernel's shortest timeout for UDP (30 s).
+const renewAfter = 10 * time.Second
+
+func (s *session) send(f *udpFront, packet []byte) error {
+	now := f.Clock.Now()
+	if s.renew != nil && s.idle(now) > renewAfter {
+		if err := s.renew(); err != nil {
+			return err
+		}
+	}
 	s.used.Store(now.UnixNano())
 	_, err := s.conn.Write(packet)
 	return err
@@ -59,7 +75,13 @@ func (s *session) answer(f *udpFront) error {
 	}
 }
 
-func (s *session) close() { _ = s.conn.Close() }
+// lost lets the next packet of the client choose another endpoint.
+func (s *session) lost() { s.close() }
+
+func (s *session) close() {
+	s.pool.end(s)
+	_ = s.conn.Close()
+}
 
 // maxPacket is the maximum size of a packet.
 const maxPacket = 64 << 10

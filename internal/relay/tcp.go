@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
+	"net/netip"
 	"sync"
 	"syscall"
 	"time"
@@ -13,60 +13,48 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dialTimeout allows for two lost packets.
-const dialTimeout = 5 * time.Second
+// dialTimeouts is how long an endpoint is waited for, the first time and later ones.
+// The next endpoint is tried then, or the same again if there is no other.
+var dialTimeouts = [...]time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second}
 
 // tcpFront accepts connections.
 type tcpFront struct {
-	*Relay
+	*server
 	listener *net.TCPListener
 	socket   syscall.RawConn
 	muted    bool
 	closed   chan struct{}
 }
 
-func (r *Relay) openTCP() (front, error) {
-	listener, err := r.listenConfig().Listen(r.lifetime, r.network("tcp"), r.Address.String())
+func (s *server) openTCP(silent bool) (front, error) {
+	listener, err := s.listenConfig(silent).Listen(s.lifetime, s.network("tcp"), s.Address.String())
 	if err != nil {
 		return nil, err
 	}
-	f := &tcpFront{
-		Relay: r, listener: listener.(*net.TCPListener), muted: r.pool.empty(), closed: make(chan struct{}),
-	}
+	f := &tcpFront{server: s, listener: listener.(*net.TCPListener), muted: silent, closed: make(chan struct{})}
 	if f.socket, err = f.listener.SyscallConn(); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	r.running.Go(f.accept)
+	s.running.Go(f.accept)
 	return f, nil
 }
 
-// follow makes the port unresponsive while the pool is empty. Established
-// connections are left alone.
-func (f *tcpFront) follow() error {
-	silent := f.pool.empty()
-	if silent == f.muted {
+func (f *tcpFront) address() netip.AddrPort { return f.listener.Addr().(*net.TCPAddr).AddrPort() }
+
+// answer makes the port responsive or not. Established connections are left alone.
+func (f *tcpFront) answer(yes bool) error {
+	if yes != f.muted {
 		return nil
 	}
-	act := unmute
-	if silent {
-		act = mute
+	act := mute
+	if yes {
+		act = unmute
 	}
 	if err := control(f.socket, act); err != nil {
 		return fmt.Errorf("set the socket filter of %v: %w", f.Address, err)
 	}
-	f.muted = silent
+	f.muted = !yes
 	return nil
-}
-
-// mute makes the kernel drop everything that arrives for a socket, by a BPF
-// filter that accepts no byte.
-func mute(fd int) error {
-	nothing := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}
-	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &nothing})
-}
-
-func unmute(fd int) error {
-	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
 }
 
 func (f *tcpFront) close() {
@@ -76,7 +64,7 @@ func (f *tcpFront) close() {
 
 // accept serves connections until the front is closed.
 func (f *tcpFront) accept() {
-	backoff := listenBackoff{relay: f.Relay}
+	backoff := listenBackoff{server: f.server}
 	for {
 		client, err := f.listener.AcceptTCP()
 		switch {
@@ -89,7 +77,8 @@ func (f *tcpFront) accept() {
 		backoff.reset()
 		if !f.takeSlot() {
 			reset(client)
-			return
+			f.Exceeded()
+			continue
 		}
 		f.running.Go(func() {
 			defer f.freeSlot()
@@ -102,6 +91,14 @@ func (f *tcpFront) takeSlot() bool {
 	if f.Slots == nil {
 		return true
 	}
+	if f.RefuseExcess {
+		select {
+		case f.Slots <- struct{}{}:
+			return true
+		default:
+			return false
+		}
+	}
 	select {
 	case f.Slots <- struct{}{}:
 		return true
@@ -110,68 +107,110 @@ func (f *tcpFront) takeSlot() bool {
 	}
 }
 
-func (r *Relay) freeSlot() {
-	if r.Slots != nil {
-		<-r.Slots
+func (s *server) freeSlot() {
+	if s.Slots != nil {
+		<-s.Slots
 	}
 }
 
 // serve forwards one connection until it ends.
-func (r *Relay) serve(client *net.TCPConn) {
-	s, err := r.dial(client)
-	if err != nil {
-		r.Logger.V(4).Info("No endpoint took a connection", "address", r.Address.String(), "err", err.Error())
+func (s *server) serve(client *net.TCPConn) {
+	pool := s.paths.findTCP(client)
+	if pool == nil {
 		reset(client)
-		r.Refused()
+		s.Refused()
 		return
 	}
-	r.Accepted()
-	if r.ResetRemoved {
-		r.streams.add(s)
-		defer r.streams.remove(s)
-		if r.gone(s.to) { // removed before it was added
-			s.reset()
-		}
+	c, err := s.dial(client, pool)
+	if err != nil {
+		s.Logger.V(4).Info("No endpoint took a connection", "address", s.Address.String(), "err", err.Error())
+		reset(client)
+		s.Refused()
+		return
 	}
+	s.Accepted()
+	if !pool.begin(c, c.to) { // removed meanwhile
+		c.lost()
+	}
+	defer pool.end(c)
 	// A reader must not mistake truncation for the end of the stream.
-	stop := context.AfterFunc(r.lifetime, s.reset)
+	stop := context.AfterFunc(s.lifetime, c.reset)
 	defer stop()
-	join(s.client, s.endpoint)
+	join(c.client, c.endpoint)
+}
+
+// stream is the connection of a client and the one to its endpoint.
+type stream struct {
+	client, endpoint *net.TCPConn
+	to               netip.AddrPort
+	resetRemoved     bool
+}
+
+func (c *stream) lost() {
+	if c.resetRemoved {
+		c.reset()
+	}
+}
+
+func (c *stream) reset() {
+	reset(c.client)
+	reset(c.endpoint)
 }
 
 var errNoEndpoint = errors.New("there is no endpoint")
 
-// dial connects a client to an endpoint.
-func (r *Relay) dial(client *net.TCPConn) (*stream, error) {
+// dial connects a client to an endpoint. One that refuses is not tried again.
+func (s *server) dial(client *net.TCPConn, pool *Pool) (*stream, error) {
 	who := client.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
-	dialer := net.Dialer{Timeout: dialTimeout}
+	candidates := pool.candidates(who)
 	problem := errNoEndpoint
-	for _, endpoint := range r.pool.candidates(who) {
-		conn, err := dialer.DialContext(r.lifetime, "tcp", endpoint.String())
-		if err == nil {
-			r.pool.chose(who, endpoint)
-			return &stream{client, conn.(*net.TCPConn), endpoint}, nil
+	for _, timeout := range dialTimeouts {
+		if len(candidates) == 0 {
+			break
 		}
+		endpoint := candidates[0]
+		candidates = candidates[1:]
+		if problem != errNoEndpoint {
+			s.Retried()
+		}
+		ctx, cancel := context.WithTimeout(s.lifetime, timeout)
+		conn, err := s.paths.dialTCP(ctx, who, pool, endpoint)
+		cancel()
+		if err == nil {
+			pool.chose(who, endpoint)
+			return &stream{client, conn, endpoint, s.ResetRemoved}, nil
+		}
+		pool.refused(who, endpoint)
 		problem = errors.Join(problem, err)
+		if !errors.Is(err, unix.ECONNREFUSED) {
+			candidates = append(candidates, endpoint)
+		}
 	}
 	return nil, problem
+}
+
+func dialTCP(ctx context.Context, d net.Dialer, endpoint netip.AddrPort) (*net.TCPConn, error) {
+	conn, err := d.DialContext(ctx, "tcp", endpoint.String())
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.TCPConn), nil
 }
 
 // join copies in both directions until both have ended, and closes both
 // connections.
 func join(a, b *net.TCPConn) {
 	var other sync.WaitGroup
-	other.Go(func() { transfer(a, b) })
-	transfer(b, a)
+	other.Go(func() { forward(a, b) })
+	forward(b, a)
 	other.Wait()
 	_ = a.Close() // both directions have ended
 	_ = b.Close()
 }
 
-// transfer copies until EOF, which it forwards. Between two TCP connections
-// io.Copy uses splice(2).
-func transfer(to, from *net.TCPConn) {
-	if _, err := io.Copy(to, from); err != nil {
+// forward copies until EOF, which it forwards.
+func forward(to, from *net.TCPConn) {
+	if err := transfer(to, from); err != nil {
 		reset(to)
 		reset(from)
 		return

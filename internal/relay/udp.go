@@ -12,16 +12,16 @@ import (
 )
 
 // IdleTimeout is how long a UDP client keeps its endpoint without a packet in
-// either direction. It is the kernel's default for UDP streams.
+// either direction, by default. It is the kernel's default for UDP streams.
 const IdleTimeout = 2 * time.Minute
 
-// MaxClients is how many UDP clients a Relay has at a time. Beyond that, the
-// one that was idle for the longest time is evicted.
+// MaxClients is how many UDP clients there are at a time, by default. Beyond that, one
+// that was idle for a long time is evicted.
 const MaxClients = 1000
 
 // udpFront passes packets of clients to their sessions.
 type udpFront struct {
-	*Relay
+	*server
 	conn   *net.UDPConn
 	closed chan struct{}
 
@@ -30,28 +30,24 @@ type udpFront struct {
 	sweeping bool // while there is something to sweep
 }
 
-func (r *Relay) openUDP() (front, error) {
-	conn, err := r.listenConfig().ListenPacket(r.lifetime, r.network("udp"), r.Address.String())
+func (s *server) openUDP() (front, error) {
+	conn, err := s.listenConfig(false).ListenPacket(s.lifetime, s.network("udp"), s.Address.String())
 	if err != nil {
 		return nil, err
 	}
 	f := &udpFront{
-		Relay: r, conn: conn.(*net.UDPConn), closed: make(chan struct{}),
+		server: s, conn: conn.(*net.UDPConn), closed: make(chan struct{}),
 		sessions: map[netip.AddrPort]*session{},
 	}
 	socket, err := f.conn.SyscallConn()
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	r.running.Go(func() { f.receive(socket) })
+	s.running.Go(func() { f.receive(socket) })
 	return f, nil
 }
 
-// follow ends the sessions of endpoints that no longer serve.
-func (f *udpFront) follow() error {
-	f.endWhere(func(s *session) bool { return f.gone(s.endpoint) })
-	return nil
-}
+func (f *udpFront) address() netip.AddrPort { return f.conn.LocalAddr().(*net.UDPAddr).AddrPort() }
 
 func (f *udpFront) close() {
 	close(f.closed)
@@ -61,7 +57,7 @@ func (f *udpFront) close() {
 
 // receive forwards packets until the front is closed.
 func (f *udpFront) receive(socket syscall.RawConn) {
-	backoff := listenBackoff{relay: f.Relay}
+	backoff := listenBackoff{server: f.server}
 	for {
 		err := withPacket(socket, func(buffer []byte) error {
 			n, client, err := f.conn.ReadFromUDPAddrPort(buffer)
@@ -86,12 +82,15 @@ func (f *udpFront) receive(socket syscall.RawConn) {
 // forward sends a packet to the client's endpoint, or to another one if that
 // refuses.
 func (f *udpFront) forward(client netip.AddrPort, packet []byte) {
-	for range maxTries {
+	for i := range maxCandidates {
+		if i > 0 {
+			f.Retried()
+		}
 		s := f.session(client)
 		if s == nil {
 			break
 		}
-		err := s.send(packet, f.Clock.Now())
+		err := s.send(f, packet)
 		if err == nil || errors.Is(err, unix.EMSGSIZE) || errors.Is(err, unix.ENOBUFS) {
 			return // packets that are too long or too many are lost, as on any network
 		}
@@ -100,27 +99,43 @@ func (f *udpFront) forward(client netip.AddrPort, packet []byte) {
 	f.Refused()
 }
 
+// recheckAfter is after how long without packets it is asked again what a client
+// sends to: it may have forgotten about it as well, and use its port for another
+// frontend.
+const recheckAfter = time.Second
+
 // session returns the session of a client, or creates one; nil if it has no
 // endpoint. Only receive calls it, so that none is created twice.
 func (f *udpFront) session(client netip.AddrPort) *session {
 	f.mu.Lock()
 	s := f.sessions[client]
 	f.mu.Unlock()
-	if s != nil {
+	if s != nil && s.idle(f.Clock.Now()) < recheckAfter {
 		return s
 	}
-	for _, endpoint := range f.pool.candidates(client.Addr()) {
-		s, err := newSession(client, endpoint, f.Clock.Now())
+	pool := f.paths.findUDP(client)
+	if s != nil {
+		if s.pool == pool {
+			return s
+		}
+		f.end(s, net.ErrClosed)
+	}
+	if pool == nil {
+		return nil
+	}
+	for _, endpoint := range pool.candidates(client.Addr()) {
+		s, err := f.newSession(client, pool, endpoint)
 		if err != nil {
 			f.Logger.V(4).Info("Cannot reach an endpoint", "address", f.Address.String(), "err", err.Error())
 			continue
 		}
-		f.begin(s)
-		if f.pool.chose(client.Addr(), endpoint) {
-			f.Accepted()
-			return s
+		if !pool.chose(client.Addr(), endpoint) || !pool.begin(s, endpoint) { // removed meanwhile
+			s.close()
+			continue
 		}
-		f.end(s, net.ErrClosed) // the endpoint was removed meanwhile, maybe after follow ran
+		f.begin(s)
+		f.Accepted()
+		return s
 	}
 	return nil
 }
@@ -129,7 +144,7 @@ func (f *udpFront) session(client netip.AddrPort) *session {
 func (f *udpFront) begin(s *session) {
 	f.mu.Lock()
 	var oldest *session
-	if len(f.sessions) >= MaxClients {
+	if len(f.sessions) >= f.Options.MaxClients {
 		oldest = f.oldest()
 		delete(f.sessions, oldest.client)
 	}
@@ -145,13 +160,17 @@ func (f *udpFront) begin(s *session) {
 	f.running.Go(func() { f.end(s, s.answer(f)) })
 }
 
-// oldest returns the session that was idle for the longest time. The caller
-// holds the lock.
+// oldest returns the session that was idle for the longest time, of a thousand. The
+// caller holds the lock.
 func (f *udpFront) oldest() *session {
 	var oldest *session
+	seen := 0
 	for _, s := range f.sessions {
 		if oldest == nil || s.used.Load() < oldest.used.Load() {
 			oldest = s
+		}
+		if seen++; seen == MaxClients {
+			break
 		}
 	}
 	return oldest
@@ -167,7 +186,7 @@ func (f *udpFront) end(s *session, err error) {
 	f.mu.Unlock()
 	s.close()
 	if !errors.Is(err, net.ErrClosed) {
-		f.pool.refused(s.client.Addr(), s.endpoint)
+		s.pool.refused(s.client.Addr(), s.endpoint)
 	}
 }
 
@@ -189,10 +208,10 @@ func (f *udpFront) endWhere(over func(*session) bool) {
 // sweep ends idle sessions, as long as there are any sessions.
 func (f *udpFront) sweep() {
 	for f.stillSweeping() {
-		timer := f.Clock.NewTimer(IdleTimeout / 4)
+		timer := f.Clock.NewTimer(f.Options.IdleTimeout / 4)
 		select {
 		case <-timer.C():
-			idle := f.Clock.Now().Add(-IdleTimeout).UnixNano()
+			idle := f.Clock.Now().Add(-f.Options.IdleTimeout).UnixNano()
 			f.endWhere(func(s *session) bool { return s.used.Load() <= idle })
 		case <-f.closed:
 			timer.Stop()

@@ -7,6 +7,7 @@ const (
 	TupleOrig  = 1
 	TupleReply = 2
 	ProtoInfo  = 4
+	NATSrc     = 6
 	Timeout    = 7
 	ID         = 12
 	Zone       = 18
@@ -39,4 +40,12 @@ const (
 const (
 	ProtoInfoTCP      = 1
 	ProtoInfoTCPState = 1
+)
+
+// Of a translation.
+const (
+	NATIPv4Min = 1
+	NATIPv4Max = 2
+	NATIPv6Min = 4
+	NATIPv6Max = 5
 )

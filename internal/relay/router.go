@@ -1,0 +1,204 @@
+package relay
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/model"
+	"sluice/internal/translation"
+)
+
+// Router listens on an address to which the kernel leads connections of many frontends,
+// and forwards each to an endpoint of the frontend that the client meant.
+type Router struct {
+	server
+	directory Directory
+	front     front
+}
+
+// Directory is what a Router asks for each connection.
+type Directory struct {
+	// Find returns the pool of an address that clients connect to; nil if there is
+	// none, and the connection is reset.
+	Find func(netip.AddrPort) *Pool
+	// KeepSource reports whether an endpoint, which may be on this node, gets to see
+	// the client's address; nil if all of them see the node's.
+	KeepSource func(endpoint netip.Addr, local bool) bool
+	// Translation is where the kernel says which address a client connected to, and
+	// where it is asked to let endpoints see the client's address.
+	Translation *translation.Conn
+}
+
+// Listen returns a Router that listens. A port of 0 becomes a free one. When ctx ends,
+// so do all connections.
+func Listen(ctx context.Context, o Options, d Directory) (*Router, error) {
+	o.setDefaults()
+	r := &Router{directory: d}
+	r.server = server{Options: o, paths: r, lifetime: ctx}
+	front, err := r.open(false)
+	if err != nil {
+		return nil, err
+	}
+	r.front = front
+	return r, nil
+}
+
+// ListensOn returns the address with its port.
+func (r *Router) ListensOn() netip.AddrPort { return r.front.address() }
+
+// Close releases the address. TCP connections go on until they end by themselves or
+// the context of Listen does.
+func (r *Router) Close() { r.front.close() }
+
+// Wait waits until all connections of a closed Router have ended.
+func (r *Router) Wait() { r.running.Wait() }
+
+func (r *Router) findTCP(client *net.TCPConn) *Pool {
+	to, err := originalDestination(client)
+	if err != nil {
+		r.Logger.V(4).Info("Cannot find out where a connection was opened to", "client", client.RemoteAddr().String(), "err", err.Error())
+		return nil
+	}
+	return r.directory.Find(to)
+}
+
+// originalDestination returns the address that a client connected to before its
+// connection was led here.
+func originalDestination(client *net.TCPConn) (to netip.AddrPort, err error) {
+	socket, err := client.SyscallConn()
+	if err != nil {
+		return to, err
+	}
+	v6 := client.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Is6()
+	err = control(socket, func(fd int) error {
+		if v6 {
+			// The structure begins with the address, and the kernel writes nothing else.
+			info, err := unix.GetsockoptIPv6MTUInfo(fd, unix.IPPROTO_IPV6, unix.SO_ORIGINAL_DST)
+			if err == nil {
+				to = netip.AddrPortFrom(netip.AddrFrom16(info.Addr.Addr), binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, info.Addr.Port)))
+			}
+			return err
+		}
+		// The kernel writes a sockaddr_in: family, port, address.
+		raw, err := unix.GetsockoptIPv6Mreq(fd, unix.IPPROTO_IP, unix.SO_ORIGINAL_DST)
+		if err == nil {
+			b := raw.Multiaddr
+			to = netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), uint16(b[2])<<8|uint16(b[3]))
+		}
+		return err
+	})
+	return to, err
+}
+
+func (r *Router) findUDP(client netip.AddrPort) *Pool {
+	to, err := r.directory.Translation.OriginalDestination(translation.Flow{
+		Protocol: model.UDP, From: client, To: r.front.address(),
+	})
+	if err != nil {
+		if !errors.Is(err, unix.ENOENT) { // it was not led here, or is forgotten already
+			r.Logger.Error(err, "Cannot find out where a packet was sent to", "client", client.String())
+		}
+		return nil
+	}
+	return r.directory.Find(to)
+}
+
+// maxPorts is how many ports are tried for a connection with the client's address.
+const maxPorts = 16
+
+func (r *Router) dialTCP(ctx context.Context, client netip.Addr, pool *Pool, endpoint netip.AddrPort) (*net.TCPConn, error) {
+	if !r.keepsSource(client, pool, endpoint) {
+		return dialTCP(ctx, net.Dialer{}, endpoint)
+	}
+	return disguised(r, client, endpoint, func(d net.Dialer) (*net.TCPConn, error) { return dialTCP(ctx, d, endpoint) })
+}
+
+func (r *Router) dialUDP(client netip.Addr, pool *Pool, endpoint netip.AddrPort) (*net.UDPConn, func() error, error) {
+	dial := func(d net.Dialer) (*net.UDPConn, error) {
+		conn, err := d.Dial("udp", endpoint.String())
+		if err != nil {
+			return nil, err
+		}
+		return conn.(*net.UDPConn), nil
+	}
+	if !r.keepsSource(client, pool, endpoint) {
+		conn, err := dial(net.Dialer{})
+		return conn, nil, err
+	}
+	conn, err := disguised(r, client, endpoint, dial)
+	if err != nil {
+		return nil, nil, err
+	}
+	from := conn.LocalAddr().(*net.UDPAddr).AddrPort()
+	return conn, func() error {
+		err := r.disguise(from, endpoint, client)
+		if errors.Is(err, unix.EEXIST) {
+			return nil // it is still there
+		}
+		return err
+	}, nil
+}
+
+// keepsSource reports whether the endpoint gets to see the client's address. An endpoint
+// that connects to itself would answer itself.
+func (r *Router) keepsSource(client netip.Addr, pool *Pool, endpoint netip.AddrPort) bool {
+	return r.directory.KeepSource != nil && client != endpoint.Addr() &&
+		r.directory.KeepSource(endpoint.Addr(), pool.local(endpoint))
+}
+
+// disguised opens a connection with the client's address. A port whose last connection
+// the kernel still remembers is not used.
+func disguised[C any](r *Router, client netip.Addr, endpoint netip.AddrPort, dial func(net.Dialer) (C, error)) (conn C, err error) {
+	bind := func(fd int) error {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+			return err // needed for more connections than there are ports
+		}
+		if err := unix.Bind(fd, sockaddr(r.Address.Addr())); err != nil {
+			return err
+		}
+		bound, err := unix.Getsockname(fd)
+		if err != nil {
+			return err
+		}
+		return r.disguise(netip.AddrPortFrom(r.Address.Addr(), port(bound)), endpoint, client)
+	}
+	dialer := net.Dialer{Control: func(_, _ string, socket syscall.RawConn) error { return control(socket, bind) }}
+	for range maxPorts {
+		conn, err = dial(dialer)
+		if !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EADDRNOTAVAIL) {
+			break
+		}
+	}
+	return conn, err
+}
+
+// disguiseTimeout is how long the first packet may take.
+const disguiseTimeout = 30 * time.Second
+
+func (r *Router) disguise(from, to netip.AddrPort, as netip.Addr) error {
+	return r.directory.Translation.SetSource(translation.Flow{Protocol: r.Protocol, From: from, To: to}, as, disguiseTimeout)
+}
+
+func sockaddr(a netip.Addr) unix.Sockaddr {
+	if a.Is4() {
+		return &unix.SockaddrInet4{Addr: a.As4()}
+	}
+	return &unix.SockaddrInet6{Addr: a.As16()}
+}
+
+func port(a unix.Sockaddr) uint16 {
+	switch a := a.(type) {
+	case *unix.SockaddrInet4:
+		return uint16(a.Port)
+	case *unix.SockaddrInet6:
+		return uint16(a.Port)
+	}
+	return 0
+}
