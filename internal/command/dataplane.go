@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"sluice/internal/coexist"
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
+	"sluice/internal/instancelock"
 	"sluice/internal/leftovers"
 	"sluice/internal/mode"
 	"sluice/internal/model"
@@ -103,6 +105,33 @@ func (p *proxy) reportDraining(d dataplane.Draining) {
 		return
 	}
 	p.draining.Store(&status.Draining{Connections: d.Connections, Services: d.Services, Until: d.Until})
+}
+
+// relays returns a function that reports whether connections are led to an address of
+// this process; nil if none are.
+func (p *proxy) relays() func(netip.AddrPort) bool {
+	if r, ok := p.dataplane.(dataplane.Relayer); ok {
+		return r.Relays
+	}
+	return nil
+}
+
+// defaultShutdownGrace is less than what pods have to end.
+const defaultShutdownGrace = 25 * time.Second
+
+// finish lets another process take over, and serves to the end what depends on this one.
+func (p *proxy) finish(lock *instancelock.Lock) error {
+	err := lock.Release()
+	r, ok := p.dataplane.(dataplane.Relayer)
+	if !ok {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), p.options.shutdownGrace)
+	defer cancel()
+	if left := r.Finish(ctx, instancelock.Held); left > 0 {
+		p.logger.Info("Connections that go through this process end with it", "connections", left, "grace", p.options.shutdownGrace)
+	}
+	return err
 }
 
 // removeLeftovers removes what other modes and upstream's kube-proxy left behind,

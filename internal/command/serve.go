@@ -86,6 +86,7 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 	p.reason, err = p.chooseDataplane(ctx, func(m dataplane.Mode) (dataplane.Dataplane, error) {
 		return m.Open(ctx, dataplane.Options{
 			Logger: logger.WithName(m.Name), IPVS: p.settings.IPVS, ResetRemoved: o.resetRemovedEndpoints,
+			Userspace: dataplane.Userspace{UDPTimeout: o.udpTimeout, Ports: p.settings.Ports},
 		})
 	})
 	if err != nil {
@@ -101,7 +102,7 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 		}
 		return err
 	}
-	defer func() { err = errors.Join(err, lock.Release()) }()
+	defer func() { err = errors.Join(err, p.finish(lock)) }()
 	p.recorder.Record(telemetry.Starting(settings.Plan.NodeName))
 	p.reportMode()
 	p.learnNode(ctx)
@@ -222,7 +223,7 @@ func (p *proxy) assemble() (err error) {
 	})
 	p.tracker = conntrack.New(conntrack.Options{
 		Logger: p.logger.WithName("conntrack"), Clock: p.clock, Engine: p.engine, OnPass: p.updater.OnPass,
-		ResetTCP: p.options.resetRemovedEndpoints,
+		ResetTCP: p.options.resetRemovedEndpoints, Relays: p.relays(),
 	})
 	p.eligibility = health.NewEligibility(p.engine, p.clock)
 	p.history = &status.History{}

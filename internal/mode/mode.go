@@ -9,6 +9,7 @@ import (
 	"sluice/internal/dataplane/iptables"
 	"sluice/internal/dataplane/ipvs"
 	"sluice/internal/dataplane/nftables"
+	"sluice/internal/dataplane/userspace"
 )
 
 // All are the proxy modes, the preferred one first.
@@ -17,6 +18,7 @@ var All = []dataplane.Mode{
 	iptables.Mode,
 	// After iptables: upstream's rules refer to sets that this mode removes.
 	ipvs.Mode,
+	userspace.Mode,
 }
 
 // Preferred returns the mode to use where the choice is free.

@@ -140,6 +140,15 @@ func (p *Pool) Connections() map[netip.AddrPort]int {
 	return count
 }
 
+// Remembered returns the endpoint that a client has affinity to, and when that expires.
+func (b *Balancer) Remembered(client netip.Addr) (endpoint netip.AddrPort, expires time.Duration, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l, ok := b.clients[client]
+	expires = b.affinity - b.clock.Since(l.since)
+	return l.endpoint, expires, ok && expires > 0
+}
+
 // maxCandidates is how many endpoints are tried for a connection.
 const maxCandidates = 4
 

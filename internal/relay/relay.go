@@ -21,6 +21,10 @@ type Options struct {
 	// Address and Protocol, which is TCP or UDP, are what it listens on.
 	Address  netip.AddrPort
 	Protocol model.Protocol
+	// NetNS is an open network namespace to work in; 0 is the caller's own.
+	NetNS int
+	// FreeBind allows an address that the node does not have (yet).
+	FreeBind bool
 	// Device is the only interface that clients may come through, "" for any.
 	Device string
 	// Slots bounds the TCP connections of all that share it; nil for no bound. Excess

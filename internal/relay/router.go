@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/model"
+	"sluice/internal/netns"
 	"sluice/internal/translation"
 )
 
@@ -42,11 +43,13 @@ func Listen(ctx context.Context, o Options, d Directory) (*Router, error) {
 	o.setDefaults()
 	r := &Router{directory: d}
 	r.server = server{Options: o, paths: r, lifetime: ctx}
-	front, err := r.open(false)
+	err := netns.Do(o.NetNS, func() (err error) {
+		r.front, err = r.open(false)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	r.front = front
 	return r, nil
 }
 
@@ -114,19 +117,29 @@ func (r *Router) findUDP(client netip.AddrPort) *Pool {
 const maxPorts = 16
 
 func (r *Router) dialTCP(ctx context.Context, client netip.Addr, pool *Pool, endpoint netip.AddrPort) (*net.TCPConn, error) {
-	if !r.keepsSource(client, pool, endpoint) {
-		return dialTCP(ctx, net.Dialer{}, endpoint)
+	dial := func(d net.Dialer) (conn *net.TCPConn, err error) {
+		err = netns.Do(r.NetNS, func() error {
+			conn, err = dialTCP(ctx, d, endpoint)
+			return err
+		})
+		return conn, err
 	}
-	return disguised(r, client, endpoint, func(d net.Dialer) (*net.TCPConn, error) { return dialTCP(ctx, d, endpoint) })
+	if !r.keepsSource(client, pool, endpoint) {
+		return dial(net.Dialer{})
+	}
+	return disguised(r, client, endpoint, dial)
 }
 
 func (r *Router) dialUDP(client netip.Addr, pool *Pool, endpoint netip.AddrPort) (*net.UDPConn, func() error, error) {
-	dial := func(d net.Dialer) (*net.UDPConn, error) {
-		conn, err := d.Dial("udp", endpoint.String())
-		if err != nil {
-			return nil, err
-		}
-		return conn.(*net.UDPConn), nil
+	dial := func(d net.Dialer) (conn *net.UDPConn, err error) {
+		err = netns.Do(r.NetNS, func() error {
+			c, err := d.Dial("udp", endpoint.String())
+			if err == nil {
+				conn = c.(*net.UDPConn)
+			}
+			return err
+		})
+		return conn, err
 	}
 	if !r.keepsSource(client, pool, endpoint) {
 		conn, err := dial(net.Dialer{})

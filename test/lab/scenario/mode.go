@@ -47,9 +47,10 @@ var Modes = func() map[string]Mode {
 
 // nodes are how a mode and variant is tested on a node, by the name of the mode.
 var nodes = map[string]func(m dataplane.Mode, variant string) Mode{
-	"nftables": onNFTables,
-	"iptables": onIPTables,
-	"ipvs":     onIPVS,
+	"nftables":  onNFTables,
+	"iptables":  onIPTables,
+	"ipvs":      onIPVS,
+	"userspace": onNFTables,
 }
 
 // variants are those of a mode: one without a name if it has none.
