@@ -300,9 +300,10 @@ type Settings struct {
 	// IPVS says that IPVS may serve frontends, for which packets to addresses of
 	// Services are delivered to the node.
 	IPVS bool
-	// PodCIDRs are the ranges of pods in the cluster, as far as they are known, if
-	// frontends are relayed.
+	// PodCIDRs are the ranges of pods in the cluster, as far as they are known, and
+	// HostIPs the addresses of the node, if frontends are relayed.
 	PodCIDRs []netip.Prefix
+	HostIPs  []netip.Addr
 	// Relay4 and Relay6 are where connections of relayed frontends are led to.
 	Relay4, Relay6 Relay
 	// MasqueradeMark is the bit of the packet mark that requests masquerading.

@@ -17,8 +17,7 @@ func planSettings(cfg *Config, state *model.State) Settings {
 			cidrs = append(cidrs, prefixesOf(f, c.Prefixes)...)
 		}
 	}
-	relay4, relay6 := planRelay(cfg, state)
-	return Settings{
+	out := Settings{
 		IPv4:           detector(cfg, state.Node(), model.IPv4),
 		IPv6:           detector(cfg, state.Node(), model.IPv6),
 		NoIPv6:         cfg.NoIPv6,
@@ -28,18 +27,18 @@ func planSettings(cfg *Config, state *model.State) Settings {
 		LoopbackIPs:    cfg.served(cfg.NodePortAddresses.Loopback),
 		ServiceCIDRs:   mergePrefixes(cidrs),
 		IPVS:           cfg.Scheduler != "",
-		PodCIDRs:       podCIDRs(cfg, state.Node()),
-		Relay4:         relay4,
-		Relay6:         relay6,
 		MasqueradeMark: 1 << cfg.MasqueradeBit,
 		DropInvalid:    cfg.DropInvalid,
 	}
+	if cfg.Relay {
+		out.Relay4, out.Relay6 = planRelay(cfg, state)
+		out.PodCIDRs = podCIDRs(cfg, state.Node())
+		out.HostIPs = state.HostIPs()
+	}
+	return out
 }
 
 func podCIDRs(cfg *Config, node *model.Node) []netip.Prefix {
-	if !cfg.Relay {
-		return nil
-	}
 	all := slices.Clone(cfg.ClusterCIDRs)
 	if node != nil {
 		all = append(all, node.PodCIDRs...)
@@ -50,9 +49,6 @@ func podCIDRs(cfg *Config, node *model.Node) []netip.Prefix {
 // planRelay returns the addresses to which connections are led that are relayed: those
 // that other hosts use, or any other if the node has none of a family.
 func planRelay(cfg *Config, state *model.State) (v4, v6 Relay) {
-	if !cfg.Relay {
-		return Relay{}, Relay{}
-	}
 	candidates := slices.Concat(primaryIPs(cfg.NodeIP, state.Node(), state.HostIPs()), state.HostIPs())
 	for _, ip := range cfg.served(candidates) {
 		to := &v4

@@ -86,11 +86,10 @@ type paths interface {
 	// findTCP and findUDP return the pool for a client, nil if there is none.
 	findTCP(*net.TCPConn) *Pool
 	findUDP(client netip.AddrPort) *Pool
-	// dialTCP and dialUDP connect a client to an endpoint of the pool. Before a packet
-	// is sent through a UDP connection that was idle for a while, renew is called,
-	// unless it is nil.
+	// dialTCP and dialUDP connect a client to an endpoint of the pool, which may see
+	// the client's address: then there is a disguise.
 	dialTCP(ctx context.Context, client netip.Addr, pool *Pool, endpoint netip.AddrPort) (*net.TCPConn, error)
-	dialUDP(client netip.Addr, pool *Pool, endpoint netip.AddrPort) (conn *net.UDPConn, renew func() error, err error)
+	dialUDP(client netip.Addr, pool *Pool, endpoint netip.AddrPort) (*net.UDPConn, *disguise, error)
 }
 
 // front is the listening side of a server.
@@ -184,7 +183,7 @@ func (onePool) dialTCP(ctx context.Context, _ netip.Addr, _ *Pool, endpoint neti
 	return dialTCP(ctx, net.Dialer{}, endpoint)
 }
 
-func (onePool) dialUDP(_ netip.Addr, _ *Pool, endpoint netip.AddrPort) (*net.UDPConn, func() error, error) {
+func (onePool) dialUDP(_ netip.Addr, _ *Pool, endpoint netip.AddrPort) (*net.UDPConn, *disguise, error) {
 	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(endpoint))
 	return conn, nil, err
 }

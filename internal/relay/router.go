@@ -31,7 +31,7 @@ type Directory struct {
 	Find func(netip.AddrPort) *Pool
 	// KeepSource reports whether an endpoint, which may be on this node, gets to see
 	// the client's address; nil if all of them see the node's.
-	KeepSource func(endpoint netip.Addr, local bool) bool
+	KeepSource func(client, endpoint netip.Addr, local bool) bool
 	// Translation is where the kernel says which address a client connected to, and
 	// where it is asked to let endpoints see the client's address.
 	Translation *translation.Conn
@@ -130,7 +130,7 @@ func (r *Router) dialTCP(ctx context.Context, client netip.Addr, pool *Pool, end
 	return disguised(r, client, endpoint, dial)
 }
 
-func (r *Router) dialUDP(client netip.Addr, pool *Pool, endpoint netip.AddrPort) (*net.UDPConn, func() error, error) {
+func (r *Router) dialUDP(client netip.Addr, pool *Pool, endpoint netip.AddrPort) (*net.UDPConn, *disguise, error) {
 	dial := func(d net.Dialer) (conn *net.UDPConn, err error) {
 		err = netns.Do(r.NetNS, func() error {
 			c, err := d.Dial("udp", endpoint.String())
@@ -149,26 +149,50 @@ func (r *Router) dialUDP(client netip.Addr, pool *Pool, endpoint netip.AddrPort)
 	if err != nil {
 		return nil, nil, err
 	}
-	from := conn.LocalAddr().(*net.UDPAddr).AddrPort()
-	return conn, func() error {
-		err := r.disguise(from, endpoint, client)
-		if errors.Is(err, unix.EEXIST) {
-			return nil // it is still there
-		}
-		return err
-	}, nil
+	return conn, &disguise{r, translation.Flow{Protocol: model.UDP, From: conn.LocalAddr().(*net.UDPAddr).AddrPort(), To: endpoint}, client}, nil
+}
+
+// disguise lets the endpoint of a flow see the client's address.
+type disguise struct {
+	*Router
+	flow   translation.Flow
+	client netip.Addr
+}
+
+// disguiseTimeout is how long the first packet may take.
+const disguiseTimeout = 30 * time.Second
+
+func (d *disguise) set() error {
+	return d.directory.Translation.SetSource(d.flow, d.client, disguiseTimeout)
+}
+
+// renew sets it again if the kernel may have forgotten it.
+func (d *disguise) renew() error {
+	err := d.set()
+	if errors.Is(err, unix.EEXIST) {
+		return nil // it is still there
+	}
+	return err
+}
+
+// forget undoes it, because another socket may get the same port.
+func (d *disguise) forget() {
+	if err := d.directory.Translation.Forget(d.flow); err != nil {
+		d.Logger.V(2).Info("A flow with a client's address is not forgotten", "err", err.Error())
+	}
 }
 
 // keepsSource reports whether the endpoint gets to see the client's address. An endpoint
 // that connects to itself would answer itself.
 func (r *Router) keepsSource(client netip.Addr, pool *Pool, endpoint netip.AddrPort) bool {
 	return r.directory.KeepSource != nil && client != endpoint.Addr() &&
-		r.directory.KeepSource(endpoint.Addr(), pool.local(endpoint))
+		r.directory.KeepSource(client, endpoint.Addr(), pool.local(endpoint))
 }
 
 // disguised opens a connection with the client's address. A port whose last connection
 // the kernel still remembers is not used.
 func disguised[C any](r *Router, client netip.Addr, endpoint netip.AddrPort, dial func(net.Dialer) (C, error)) (conn C, err error) {
+	var d *disguise
 	bind := func(fd int) error {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 			return err // needed for more connections than there are ports
@@ -180,23 +204,26 @@ func disguised[C any](r *Router, client netip.Addr, endpoint netip.AddrPort, dia
 		if err != nil {
 			return err
 		}
-		return r.disguise(netip.AddrPortFrom(r.Address.Addr(), port(bound)), endpoint, client)
+		from := netip.AddrPortFrom(r.Address.Addr(), port(bound))
+		attempt := &disguise{r, translation.Flow{Protocol: r.Protocol, From: from, To: endpoint}, client}
+		if err := attempt.set(); err != nil {
+			return err
+		}
+		d = attempt
+		return nil
 	}
 	dialer := net.Dialer{Control: func(_, _ string, socket syscall.RawConn) error { return control(socket, bind) }}
 	for range maxPorts {
+		d = nil
 		conn, err = dial(dialer)
+		if err != nil && d != nil {
+			d.forget()
+		}
 		if !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EADDRNOTAVAIL) {
 			break
 		}
 	}
 	return conn, err
-}
-
-// disguiseTimeout is how long the first packet may take.
-const disguiseTimeout = 30 * time.Second
-
-func (r *Router) disguise(from, to netip.AddrPort, as netip.Addr) error {
-	return r.directory.Translation.SetSource(translation.Flow{Protocol: r.Protocol, From: from, To: to}, as, disguiseTimeout)
 }
 
 func sockaddr(a netip.Addr) unix.Sockaddr {

@@ -22,6 +22,7 @@ type directory struct {
 	frontends map[plan.Key]*frontend
 	balancers map[servicePort]*balancer
 	podCIDRs  []netip.Prefix
+	hostIPs   []netip.Addr
 }
 
 // frontend has the pools of one frontend.
@@ -142,7 +143,7 @@ func (d *directory) keep(wanted map[plan.Key]*plan.Frontend) {
 func (d *directory) configure(s *plan.Settings) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.podCIDRs = s.PodCIDRs
+	d.podCIDRs, d.hostIPs = s.PodCIDRs, s.HostIPs
 }
 
 // find returns the pool of an address, or of the node port there.
@@ -167,16 +168,16 @@ func (d *directory) at(k plan.Key) *frontend {
 }
 
 // keepsSource reports whether an endpoint may see a client's address. Its replies go
-// there, and come through this node if the endpoint is on it, or if they are for a pod
-// of this node. Of endpoints elsewhere only pods are known to reach pods by their own
-// address; programs of the cluster's network let others see the node's.
-func (d *directory) keepsSource(endpoint netip.Addr, local bool) bool {
+// there, and come through this node if the endpoint is on it, or the client is the node
+// itself or a pod of it. Of endpoints elsewhere only pods are known to reach pods by their
+// own address; programs of the cluster's network let others see the node's.
+func (d *directory) keepsSource(client, endpoint netip.Addr, local bool) bool {
 	if local {
 		return true
 	}
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	return slices.ContainsFunc(d.podCIDRs, func(p netip.Prefix) bool { return p.Contains(endpoint) })
+	return slices.Contains(d.hostIPs, client) || slices.ContainsFunc(d.podCIDRs, func(p netip.Prefix) bool { return p.Contains(endpoint) })
 }
 
 // copyOf returns a copy of a frontend, nil if it is not there.

@@ -24,6 +24,8 @@ var Mode = dataplane.Mode{
 		Section:           "iptables",
 		MasqueradeSection: "iptables",
 		PortRange:         true,
+
+		LocalhostNodePorts: true,
 	},
 	Counters:       metrics,
 	BesideIPTables: true,
