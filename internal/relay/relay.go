@@ -87,7 +87,7 @@ type paths interface {
 	findTCP(*net.TCPConn) *Pool
 	findUDP(client netip.AddrPort) *Pool
 	// dialTCP and dialUDP connect a client to an endpoint of the pool, which may see
-	// the client's address: then there is a disguise.
+	// another source address than the kernel would choose: then there is a disguise.
 	dialTCP(ctx context.Context, client netip.Addr, pool *Pool, endpoint netip.AddrPort) (*net.TCPConn, error)
 	dialUDP(client netip.Addr, pool *Pool, endpoint netip.AddrPort) (*net.UDPConn, *disguise, error)
 }

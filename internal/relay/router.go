@@ -29,9 +29,10 @@ type Directory struct {
 	// Find returns the pool of an address that clients connect to; nil if there is
 	// none, and the connection is reset.
 	Find func(netip.AddrPort) *Pool
-	// KeepSource reports whether an endpoint, which may be on this node, gets to see
-	// the client's address; nil if all of them see the node's.
-	KeepSource func(client, endpoint netip.Addr, local bool) bool
+	// Source returns the address that an endpoint, which may be on this node, gets to
+	// see. It is invalid for whichever of the node's the kernel chooses. With an address
+	// the connection is left alone by the rules for new connections.
+	Source func(client netip.Addr, endpoint netip.AddrPort, local bool) netip.Addr
 	// Translation is where the kernel says which address a client connected to, and
 	// where it is asked to let endpoints see the client's address.
 	Translation *translation.Conn
@@ -113,7 +114,7 @@ func (r *Router) findUDP(client netip.AddrPort) *Pool {
 	return r.directory.Find(to)
 }
 
-// maxPorts is how many ports are tried for a connection with the client's address.
+// maxPorts is how many ports are tried for a connection with a source address.
 const maxPorts = 16
 
 func (r *Router) dialTCP(ctx context.Context, client netip.Addr, pool *Pool, endpoint netip.AddrPort) (*net.TCPConn, error) {
@@ -124,10 +125,11 @@ func (r *Router) dialTCP(ctx context.Context, client netip.Addr, pool *Pool, end
 		})
 		return conn, err
 	}
-	if !r.keepsSource(client, pool, endpoint) {
+	source := r.directory.Source(client, endpoint, pool.local(endpoint))
+	if !source.IsValid() {
 		return dial(net.Dialer{})
 	}
-	return disguised(r, client, endpoint, dial)
+	return disguised(r, source, endpoint, dial)
 }
 
 func (r *Router) dialUDP(client netip.Addr, pool *Pool, endpoint netip.AddrPort) (*net.UDPConn, *disguise, error) {
@@ -141,29 +143,30 @@ func (r *Router) dialUDP(client netip.Addr, pool *Pool, endpoint netip.AddrPort)
 		})
 		return conn, err
 	}
-	if !r.keepsSource(client, pool, endpoint) {
+	source := r.directory.Source(client, endpoint, pool.local(endpoint))
+	if !source.IsValid() {
 		conn, err := dial(net.Dialer{})
 		return conn, nil, err
 	}
-	conn, err := disguised(r, client, endpoint, dial)
+	conn, err := disguised(r, source, endpoint, dial)
 	if err != nil {
 		return nil, nil, err
 	}
-	return conn, &disguise{r, translation.Flow{Protocol: model.UDP, From: conn.LocalAddr().(*net.UDPAddr).AddrPort(), To: endpoint}, client}, nil
+	return conn, &disguise{r, translation.Flow{Protocol: model.UDP, From: conn.LocalAddr().(*net.UDPAddr).AddrPort(), To: endpoint}, source}, nil
 }
 
-// disguise lets the endpoint of a flow see the client's address.
+// disguise lets the endpoint of a flow see another source address.
 type disguise struct {
 	*Router
 	flow   translation.Flow
-	client netip.Addr
+	source netip.Addr
 }
 
 // disguiseTimeout is how long the first packet may take.
 const disguiseTimeout = 30 * time.Second
 
 func (d *disguise) set() error {
-	return d.directory.Translation.SetSource(d.flow, d.client, disguiseTimeout)
+	return d.directory.Translation.SetSource(d.flow, d.source, disguiseTimeout)
 }
 
 // renew sets it again if the kernel may have forgotten it.
@@ -178,20 +181,13 @@ func (d *disguise) renew() error {
 // forget undoes it, because another socket may get the same port.
 func (d *disguise) forget() {
 	if err := d.directory.Translation.Forget(d.flow); err != nil {
-		d.Logger.V(2).Info("A flow with a client's address is not forgotten", "err", err.Error())
+		d.Logger.V(2).Info("A flow with another source address is not forgotten", "err", err.Error())
 	}
 }
 
-// keepsSource reports whether the endpoint gets to see the client's address. An endpoint
-// that connects to itself would answer itself.
-func (r *Router) keepsSource(client netip.Addr, pool *Pool, endpoint netip.AddrPort) bool {
-	return r.directory.KeepSource != nil && client != endpoint.Addr() &&
-		r.directory.KeepSource(client, endpoint.Addr(), pool.local(endpoint))
-}
-
-// disguised opens a connection with the client's address. A port whose last connection
-// the kernel still remembers is not used.
-func disguised[C any](r *Router, client netip.Addr, endpoint netip.AddrPort, dial func(net.Dialer) (C, error)) (conn C, err error) {
+// disguised opens a connection with a source address, which need not be the node's. A port
+// whose last connection the kernel still remembers is not used.
+func disguised[C any](r *Router, source netip.Addr, endpoint netip.AddrPort, dial func(net.Dialer) (C, error)) (conn C, err error) {
 	var d *disguise
 	bind := func(fd int) error {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
@@ -205,7 +201,7 @@ func disguised[C any](r *Router, client netip.Addr, endpoint netip.AddrPort, dia
 			return err
 		}
 		from := netip.AddrPortFrom(r.Address.Addr(), port(bound))
-		attempt := &disguise{r, translation.Flow{Protocol: r.Protocol, From: from, To: endpoint}, client}
+		attempt := &disguise{r, translation.Flow{Protocol: r.Protocol, From: from, To: endpoint}, source}
 		if err := attempt.set(); err != nil {
 			return err
 		}

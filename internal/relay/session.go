@@ -18,7 +18,7 @@ type session struct {
 	pool             *Pool
 	conn             *net.UDPConn
 	socket           syscall.RawConn
-	disguise         *disguise    // nil if the endpoint sees the node's address
+	disguise         *disguise    // nil if the kernel chose the source address
 	used             atomic.Int64 // when the last packet passed, in nanoseconds
 }
 

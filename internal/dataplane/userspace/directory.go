@@ -167,17 +167,48 @@ func (d *directory) at(k plan.Key) *frontend {
 	return d.frontends[plan.NodePortKey(k.Family(), k.Port, k.Protocol)]
 }
 
+// connection is one that is to be opened to an endpoint.
+type connection struct {
+	client     netip.Addr
+	endpoint   netip.AddrPort
+	protocol   model.Protocol
+	local      bool // the endpoint is on this node
+	masquerade bool
+}
+
+// source returns the address that an endpoint gets to see: the client's, or own, the
+// node's. It is invalid if the kernel may choose which of the node's.
+func (d *directory) source(c connection, own netip.Addr) netip.Addr {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	switch {
+	case d.keepsSource(c):
+		return c.client
+	case d.at(plan.Key{Addr: c.endpoint.Addr(), Port: c.endpoint.Port(), Protocol: c.protocol}) != nil:
+		// The table would lead the connection back here, as a client's.
+		return own
+	}
+	return netip.Addr{}
+}
+
 // keepsSource reports whether an endpoint may see a client's address. Its replies go
 // there, and come through this node if the endpoint is on it, or the client is the node
 // itself or a pod of it. Of endpoints elsewhere only pods are known to reach pods by their
 // own address; programs of the cluster's network let others see the node's.
-func (d *directory) keepsSource(client, endpoint netip.Addr, local bool) bool {
-	if local {
-		return true
+//
+// What is masqueraded keeps its source as well if it does not leave the node, as in other
+// modes. An endpoint that connects to itself would answer itself.
+func (d *directory) keepsSource(c connection) bool {
+	endpoint := c.endpoint.Addr()
+	onNode := slices.Contains(d.hostIPs, endpoint)
+	switch {
+	case c.client == endpoint:
+		return false
+	case c.masquerade || onNode:
+		return onNode
 	}
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	return slices.Contains(d.hostIPs, client) || slices.ContainsFunc(d.podCIDRs, func(p netip.Prefix) bool { return p.Contains(endpoint) })
+	return c.local || slices.Contains(d.hostIPs, c.client) ||
+		slices.ContainsFunc(d.podCIDRs, func(p netip.Prefix) bool { return p.Contains(endpoint) })
 }
 
 // copyOf returns a copy of a frontend, nil if it is not there.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -18,6 +19,7 @@ import (
 type sockets struct {
 	plan.Relay
 	routers []*relay.Router
+	closing sync.Once
 }
 
 // protocols are those that are relayed.
@@ -86,9 +88,9 @@ func (d *Dataplane) router(at netip.AddrPort, protocol model.Protocol, outside, 
 	dir := relay.Directory{
 		Find:        func(to netip.AddrPort) *relay.Pool { return d.directory.find(to, protocol, outside) },
 		Translation: d.translation,
-	}
-	if !masquerade {
-		dir.KeepSource = d.directory.keepsSource
+		Source: func(client netip.Addr, endpoint netip.AddrPort, local bool) netip.Addr {
+			return d.directory.source(connection{client, endpoint, protocol, local, masquerade}, at.Addr())
+		},
 	}
 	count := d.counters.of(model.FamilyOf(at.Addr()), protocol)
 	return relay.Listen(d.lifetime, relay.Options{
@@ -102,9 +104,11 @@ func (d *Dataplane) router(at netip.AddrPort, protocol model.Protocol, outside, 
 
 // close releases the addresses. TCP connections go on.
 func (s *sockets) close() {
-	for _, r := range s.routers {
-		r.Close()
-	}
+	s.closing.Do(func() {
+		for _, r := range s.routers {
+			r.Close()
+		}
+	})
 }
 
 // wait waits until all connections have ended, or ctx has.
