@@ -85,7 +85,7 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 	}
 	p.reason, err = p.chooseDataplane(ctx, func(m dataplane.Mode) (dataplane.Dataplane, error) {
 		return m.Open(ctx, dataplane.Options{
-			Logger: logger.WithName(m.Name), IPVS: p.settings.IPVS, ResetRemoved: o.resetRemovedEndpoints,
+			Logger: logger.WithName(m.Name), IPVS: p.settings.IPVS,
 		})
 	})
 	if err != nil {
@@ -222,7 +222,7 @@ func (p *proxy) assemble() (err error) {
 	})
 	p.tracker = conntrack.New(conntrack.Options{
 		Logger: p.logger.WithName("conntrack"), Clock: p.clock, Engine: p.engine, OnPass: p.updater.OnPass,
-		ResetTCP: p.options.resetRemovedEndpoints,
+		ResetTCP: p.options.resetRemovedEndpoints, Forget: p.forgetter(),
 	})
 	p.eligibility = health.NewEligibility(p.engine, p.clock)
 	p.history = &status.History{}
@@ -231,6 +231,15 @@ func (p *proxy) assemble() (err error) {
 		engine.ObserverFunc(func(*engine.Commit) { first() }))
 	p.neighbours = p.newNeighbours()
 	p.servers = newServers(p)
+	return nil
+}
+
+// forgetter returns what makes the kernel forget connections that it remembers outside of
+// connection tracking, nil if it remembers none there.
+func (p *proxy) forgetter() func(context.Context, []dataplane.Lost) error {
+	if f, ok := p.dataplane.(dataplane.Forgetter); ok {
+		return f.Forget
+	}
 	return nil
 }
 

@@ -114,9 +114,6 @@ type Options struct {
 	NetNS int
 	// IPVS is for modes that use it.
 	IPVS IPVS
-	// ResetRemoved ends the connections of endpoints that are removed, where the mode
-	// would let them run out.
-	ResetRemoved bool
 }
 
 // IPVS are the settings of IPVS.

@@ -119,7 +119,7 @@ func (c *commit) run(ctx context.Context, table func() dataplane.Result) datapla
 		func() error {
 			var draining []ipvs.Key
 			err := c.write(ctx, func(s *server, b *ipvs.Batch) {
-				if s.late = false; s.lower(b, c.d.resetRemoved) {
+				if s.late = false; s.lower(b) {
 					draining = append(draining, s.Key)
 				}
 			})

@@ -30,7 +30,6 @@ type Dataplane struct {
 	// writer and reader are separate so that a long dump does not delay a change.
 	writer, reader *ipvs.Conn
 	netns          int
-	resetRemoved   bool
 
 	disturbed notify.Signal
 	// suspect says that IPVS or the routes may differ from the mirror.
@@ -61,7 +60,7 @@ var _ dataplane.Dataplane = (*Dataplane)(nil)
 
 func open(ctx context.Context, o dataplane.Options) (_ dataplane.Dataplane, err error) {
 	d := &Dataplane{
-		logger: o.Logger, netns: o.NetNS, resetRemoved: o.ResetRemoved, stop: func() {}, disturbed: notify.NewSignal(),
+		logger: o.Logger, netns: o.NetNS, stop: func() {}, disturbed: notify.NewSignal(),
 	}
 	defer func() {
 		if err != nil {
