@@ -272,12 +272,22 @@ func (c *commit) adopt(ctx context.Context) error {
 		s.Service = found
 	}
 	c.touched = slices.DeleteFunc(c.touched, func(s *server) bool { return c.d.servers[s.Key] != s })
+	unreachable := &ipvs.Batch{}
 	for k, found := range have {
-		if _, wanted := c.d.servers[k]; !wanted && owned(found) {
-			s := &server{Service: found, frontend: c.d.frontendAt(k)}
-			c.d.addServer(s)
-			c.touch(s)
+		if _, wanted := c.d.servers[k]; wanted || !owned(found) {
+			continue
 		}
+		// Where a family was switched off, its connections have ended.
+		if !c.d.settings.Serves(model.FamilyOf(k.Addr)) {
+			unreachable.DeleteService(k)
+			continue
+		}
+		s := &server{Service: found, frontend: c.d.frontendAt(k)}
+		c.d.addServer(s)
+		c.touch(s)
+	}
+	if err := c.d.writer.Commit(ctx, unreachable); err != nil && !errors.Is(err, unix.ESRCH) {
+		return err
 	}
 	for _, s := range c.touched {
 		if s.Scheduler == "" {
