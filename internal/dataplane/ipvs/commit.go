@@ -317,7 +317,8 @@ func (d *Dataplane) frontendAt(k ipvs.Key) *plan.Frontend {
 func (d *Dataplane) removeIdle(ctx context.Context, some []*server, allRoutes bool) error {
 	b, gone := &ipvs.Batch{}, map[netip.Addr]struct{}{}
 	for _, s := range some {
-		if s.serves() || len(s.destinations) > 0 {
+		// One that had drained already may be gone.
+		if d.servers[s.Key] != s || s.serves() || len(s.destinations) > 0 {
 			continue
 		}
 		if s.Scheduler != "" {
