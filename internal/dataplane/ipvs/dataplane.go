@@ -98,21 +98,8 @@ func open(ctx context.Context, o dataplane.Options) (_ dataplane.Dataplane, err 
 	if err := d.routes.addLink(); err != nil {
 		o.Logger.V(1).Info("There is no link "+link+", which only matters to programs that look for it", "reason", err.Error())
 	}
-	d.start(d.forwardDisturbances, d.drainServers, d.watch)
+	d.stop = dataplane.Background(d.forwardDisturbances, d.drainServers, d.watch)
 	return d, nil
-}
-
-// start runs background tasks until Close.
-func (d *Dataplane) start(tasks ...func(context.Context)) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	for _, task := range tasks {
-		running.Go(func() { task(ctx) })
-	}
-	d.stop = func() {
-		cancel()
-		running.Wait()
-	}
 }
 
 // Close closes the sockets and leaves the kernel as it is.
