@@ -58,6 +58,7 @@ var (
 	scenarios = flag.String("scenarios", "testdata", "directory of the scenarios to run in guests; ../lab/testdata has all")
 	modes     = flag.String("modes", "", "modes to run the scenarios in, separated by commas; all of them if empty")
 	soak      = flag.String("soak", "", "arguments of package soak, such as '-mode ipvs -time 1m -only kill', to run it in guests too")
+	services  = flag.Int("services", 500, "among how many Services a change is made in ipvs mode; with more than a few thousand that takes minutes")
 	sample    = flag.Int("sample", 1, "try only one in so many flows of each line of a scenario, and those less often")
 )
 
@@ -169,7 +170,7 @@ func buildGuests(t *testing.T) map[string]guest {
 		// Its tests wait most of the time.
 		"ipvs": {programs: []Program{
 			test(buildTest(t, "sluice/internal/ipvs")),
-			test(buildTest(t, "sluice/internal/dataplane/ipvs", "-tags=ipvs"), "-test.parallel=4", "-renders=3", skip),
+			test(buildTest(t, "sluice/internal/dataplane/ipvs", "-tags=ipvs"), "-test.parallel=4", "-renders=3", fmt.Sprint("-services=", *services), skip),
 			ipvsTest,
 		}, only: newest},
 		// The suite of ipvs mode is about the table of nftables mode as well.
