@@ -415,5 +415,15 @@ func (d *Dataplane) removeRoutes(all bool, gone map[netip.Addr]struct{}) error {
 			needed[p] = struct{}{}
 		}
 	}
-	return d.routes.removeOthers(needed)
+	if err := d.routes.removeOthers(needed); err != nil {
+		return err
+	}
+	for _, f := range model.Families {
+		if d.routes.rules[f] && !d.settings.Serves(f) {
+			if err := d.routes.removeRules(f); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

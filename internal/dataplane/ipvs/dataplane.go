@@ -152,7 +152,7 @@ func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) datapl
 		err = c.adopt(ctx)
 	}
 	if err == nil {
-		err = d.routes.read(d.families())
+		err = d.routes.read(model.Families[:])
 	}
 	if err != nil {
 		d.servers = nil
@@ -229,7 +229,7 @@ func (d *Dataplane) Repair(ctx context.Context) dataplane.Result {
 	c := &commit{d: d, failed: map[plan.Key]error{}}
 	err := c.adopt(ctx)
 	if err == nil {
-		err = d.routes.read(d.families())
+		err = d.routes.read(model.Families[:])
 	}
 	if err != nil {
 		d.suspect.Store(true)
