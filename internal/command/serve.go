@@ -85,8 +85,8 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 	}
 	p.reason, err = p.chooseDataplane(ctx, func(m dataplane.Mode) (dataplane.Dataplane, error) {
 		return m.Open(ctx, dataplane.Options{
-			Logger: logger.WithName(m.Name), IPVS: p.settings.IPVS, ResetRemoved: o.resetRemovedEndpoints,
-			Userspace: dataplane.Userspace{UDPTimeout: o.udpTimeout, Ports: p.settings.Ports},
+			Logger: logger.WithName(m.Name), IPVS: p.settings.IPVS,
+			Userspace: dataplane.Userspace{UDPTimeout: o.udpTimeout, Ports: p.settings.Ports, ResetRemoved: o.resetRemovedEndpoints},
 		})
 	})
 	if err != nil {
@@ -223,7 +223,7 @@ func (p *proxy) assemble() (err error) {
 	})
 	p.tracker = conntrack.New(conntrack.Options{
 		Logger: p.logger.WithName("conntrack"), Clock: p.clock, Engine: p.engine, OnPass: p.updater.OnPass,
-		ResetTCP: p.options.resetRemovedEndpoints, Relays: p.relays(),
+		ResetTCP: p.options.resetRemovedEndpoints, Relays: p.relays(), Forget: p.forgetter(),
 	})
 	p.eligibility = health.NewEligibility(p.engine, p.clock)
 	p.history = &status.History{}
@@ -232,6 +232,15 @@ func (p *proxy) assemble() (err error) {
 		engine.ObserverFunc(func(*engine.Commit) { first() }))
 	p.neighbours = p.newNeighbours()
 	p.servers = newServers(p)
+	return nil
+}
+
+// forgetter returns what makes the kernel forget connections that it remembers outside of
+// connection tracking, nil if it remembers none there.
+func (p *proxy) forgetter() func(context.Context, []dataplane.Lost) error {
+	if f, ok := p.dataplane.(dataplane.Forgetter); ok {
+		return f.Forget
+	}
 	return nil
 }
 

@@ -81,7 +81,9 @@ func (d *deletions) answer(h nfnetlink.Header, payload []byte) error {
 	}
 	d.open--
 	err := nfnetlink.AckError(h, payload)
-	if err == nil {
+	// An entry that is gone already may have been deleted by what was called to forget
+	// the connection. If the connection has ended instead, its ends ignore what they get.
+	if err == nil || errors.Is(err, unix.ENOENT) {
 		d.challenger.provoke(d.connections[nth])
 	}
 	d.note(err)

@@ -3,6 +3,7 @@ package conntrack
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	"sluice/internal/conntrack/cta"
 	"sluice/internal/model"
@@ -46,6 +47,13 @@ func (f *flow) established() bool { return f.state >= cta.TCPEstablished && !f.o
 
 // translated reports whether the destination of the flow was translated.
 func (f *flow) translated() bool { return f.by != f.to }
+
+// clone returns a copy that does not refer to the receive buffer.
+func (f *flow) clone() flow {
+	c := *f
+	c.tuple, c.zone, c.id = slices.Clone(f.tuple), slices.Clone(f.zone), slices.Clone(f.id)
+	return c
+}
 
 // decode parses an entry, and reports whether it is complete.
 func (f *flow) decode(family uint8, attrs []byte) bool {

@@ -81,7 +81,7 @@ func (n *namespace) create(entries ...entry) {
 func (n *namespace) entries() []string {
 	n.t.Helper()
 	var list []string
-	_, err := table{n.FD()}.sweep(n.t.Context(), protocols{model.UDP, model.TCP}, func(f *flow) bool {
+	_, err := table{netns: n.FD()}.sweep(n.t.Context(), protocols{model.UDP, model.TCP}, func(f *flow) bool {
 		list = append(list, fmt.Sprintf("%v to %v by %v, zoned %v", f.protocol, f.to, f.by, f.zoned))
 		return false
 	})

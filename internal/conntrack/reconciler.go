@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"sluice/internal/backoff"
+	"sluice/internal/dataplane"
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/notify"
@@ -62,6 +63,10 @@ type Options struct {
 	// proxy; nil if none are.
 	Relays func(netip.AddrPort) bool
 
+	// Forget, if it is not nil, makes the kernel forget connections that it remembers
+	// elsewhere too, before their entries are deleted. It may delete the entries itself.
+	Forget func(context.Context, []dataplane.Lost) error
+
 	// NetNS is the network namespace of the table, as an open file descriptor;
 	// 0 for that of the process.
 	NetNS int
@@ -106,7 +111,7 @@ func New(o Options) *Reconciler {
 	if o.ResetTCP {
 		tracks = tracks.with(model.TCP)
 	}
-	t := table{o.NetNS}
+	t := table{netns: o.NetNS, forget: o.Forget}
 	r := &Reconciler{
 		log:      o.Logger,
 		clock:    o.Clock,

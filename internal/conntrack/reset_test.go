@@ -1,6 +1,8 @@
 package conntrack
 
 import (
+	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -10,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/internal/conntrack/cta"
+	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -160,6 +163,51 @@ func TestOnlyLostConnectionsAreReset(t *testing.T) {
 		if diff := cmp.Diff(want, n.entries()); diff != "" {
 			t.Errorf("with resets %v, entries left (-want +got):\n%s", reset, diff)
 		}
+	}
+}
+
+// Where the kernel remembers connections elsewhere too, it forgets them there before their
+// entries are deleted, all of a family at once.
+func TestConnectionsAreForgottenFirst(t *testing.T) {
+	n := newNamespace(t)
+	entries := []entry{
+		{name: "one", to: "10.96.0.1:80", by: "10.244.1.3:8080", protocol: model.TCP, state: cta.TCPEstablished},
+		{name: "another", to: "10.96.0.1:80", by: "10.244.1.3:8080", protocol: model.TCP, state: cta.TCPEstablished},
+		{name: "another endpoint", to: "10.96.0.1:80", by: "10.244.1.4:8080", protocol: model.TCP, state: cta.TCPEstablished},
+		{name: "IPv6", to: "[fd00:96::1]:80", by: "[fd00:244::3]:8080", protocol: model.TCP, state: cta.TCPEstablished},
+	}
+	n.create(entries...)
+	var calls [][]dataplane.Lost
+	refuse := true
+	forgetting := table{netns: n.FD(), forget: func(_ context.Context, lost []dataplane.Lost) error {
+		if got := len(n.entries()); got != len(entries) && !refuse && len(calls) == 0 {
+			t.Errorf("%d entries are left before they are forgotten", got)
+		}
+		slices.SortFunc(lost, func(a, b dataplane.Lost) int { return a.Endpoint.Compare(b.Endpoint) })
+		calls = append(calls, lost)
+		if refuse {
+			return errors.New("not now")
+		}
+		return nil
+	}}
+	sweep := func() (int, error) {
+		result, err := forgetting.sweep(t.Context(), protocols{model.TCP}, func(*flow) bool { return true })
+		return result.deleted, err
+	}
+	if deleted, err := sweep(); err == nil || deleted != 0 || len(n.entries()) != len(entries) {
+		t.Errorf("%d of %d entries deleted although they were not forgotten, %v", deleted, len(entries), err)
+	}
+	calls, refuse = nil, false
+	if deleted, err := sweep(); err != nil || deleted != len(entries) {
+		t.Errorf("%d of %d entries deleted, %v", deleted, len(entries), err)
+	}
+	web := func(at string) plan.Key { return plan.Key{Addr: addr(at), Port: 80, Protocol: model.TCP} }
+	want := [][]dataplane.Lost{
+		{{Frontend: web("10.96.0.1"), Endpoint: addrPort("10.244.1.3:8080")}, {Frontend: web("10.96.0.1"), Endpoint: addrPort("10.244.1.4:8080")}},
+		{{Frontend: web("fd00:96::1"), Endpoint: addrPort("[fd00:244::3]:8080")}},
+	}
+	if diff := cmp.Diff(want, calls, cmp.Comparer(func(a, b dataplane.Lost) bool { return a == b })); diff != "" {
+		t.Errorf("forgotten (-want +got):\n%s", diff)
 	}
 }
 

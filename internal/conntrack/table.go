@@ -5,15 +5,18 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/conntrack/cta"
+	"sluice/internal/dataplane"
 	"sluice/internal/host"
 	"sluice/internal/model"
 	"sluice/internal/netns"
@@ -38,7 +41,10 @@ const answerTimeout = 30 * time.Second
 var families = [...]uint8{unix.NFPROTO_IPV4, unix.NFPROTO_IPV6}
 
 // table is the connection tracking table of a network namespace.
-type table struct{ netns int }
+type table struct {
+	netns  int
+	forget func(context.Context, []dataplane.Lost) error // as in Options
+}
 
 // sweep reads the entries of some protocols and deletes stale ones. Its sockets
 // are closed with the sweep, so that nothing is left in them if it ends early.
@@ -60,7 +66,8 @@ func (t table) sweep(ctx context.Context, which protocols, stale func(*flow) boo
 	start := threadTime()
 	challenger := challenger{netns: t.netns}
 	defer challenger.close()
-	s := sweeper{ctx: ctx, socket: reader, filter: protocolFilter, stale: stale, deletions: deletions{socket: writer, challenger: &challenger}}
+	s := sweeper{ctx: ctx, socket: reader, filter: protocolFilter, stale: stale, forget: t.forget,
+		deletions: deletions{socket: writer, challenger: &challenger}}
 	err = errors.Join(s.sweepAll(which), s.deletions.refused)
 	return sweepResult{s.seen, s.deletions.deleted, s.deletedIPv6, threadTime() - start, challenger.err}, err
 }
@@ -76,11 +83,15 @@ func threadTime() time.Duration {
 
 // sweeper examines the entries that the kernel sends.
 type sweeper struct {
-	ctx       context.Context
-	socket    *nfnetlink.Socket
-	seq       uint32
-	filter    func(model.Protocol) []byte
-	stale     func(*flow) bool
+	ctx    context.Context
+	socket *nfnetlink.Socket
+	seq    uint32
+	filter func(model.Protocol) []byte
+	stale  func(*flow) bool
+	forget func(context.Context, []dataplane.Lost) error
+	// lost are the stale TCP connections of a family that are to be forgotten, all at
+	// once: the kernel may delete entries that were not read yet.
+	lost      []flow
 	deletions deletions
 	seen      int
 	flow      flow // the entry being looked at
@@ -107,12 +118,35 @@ func (s *sweeper) sweep(family uint8, p model.Protocol) error {
 	err := s.dump(family, p)
 	if err != nil {
 		err = fmt.Errorf("reading the connection tracking table: %w", err)
+	} else {
+		err = s.deleteLost()
 	}
+	s.lost = nil
 	err = errors.Join(err, s.deletions.flush())
 	if family == unix.NFPROTO_IPV6 {
 		s.deletedIPv6 += s.deletions.deleted - before
 	}
 	return err
+}
+
+// deleteLost has connections forgotten, and deletes what is left of their entries.
+func (s *sweeper) deleteLost() error {
+	if len(s.lost) == 0 {
+		return nil
+	}
+	known := map[dataplane.Lost]struct{}{}
+	for i := range s.lost {
+		known[dataplane.Lost{Frontend: s.lost[i].key(), Endpoint: s.lost[i].by}] = struct{}{}
+	}
+	if err := s.forget(s.ctx, slices.Collect(maps.Keys(known))); err != nil {
+		return fmt.Errorf("ending connections to endpoints that left: %w", err)
+	}
+	for i := range s.lost {
+		if err := s.deletions.add(&s.lost[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // dump examines all entries of a family and protocol.
@@ -194,6 +228,10 @@ func (s *sweeper) look(p model.Protocol, payload []byte) error {
 	}
 	s.seen++
 	if !s.flow.decode(payload[0], payload[nfnetlink.GenHeaderLen:]) || s.flow.protocol != p || !s.stale(&s.flow) {
+		return nil
+	}
+	if p == model.TCP && s.forget != nil {
+		s.lost = append(s.lost, s.flow.clone())
 		return nil
 	}
 	return s.deletions.add(&s.flow)

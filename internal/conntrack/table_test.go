@@ -225,7 +225,7 @@ func TestHugeTableInConstantMemory(t *testing.T) {
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		count, err := table{n.FD()}.sweep(t.Context(), protocols{model.UDP}, x.stale)
+		count, err := table{netns: n.FD()}.sweep(t.Context(), protocols{model.UDP}, x.stale)
 		runtime.ReadMemStats(&after)
 		if err != nil {
 			t.Fatal(err)
@@ -253,7 +253,7 @@ func TestKernelFiltersByProtocol(t *testing.T) {
 	n := newNamespace(t)
 	n.create(entry{to: "10.96.0.1:53", by: "10.244.1.1:53", protocol: model.UDP},
 		entry{to: "10.96.0.1:53", by: "10.244.1.1:53", protocol: model.TCP})
-	count, err := table{n.FD()}.sweep(t.Context(), protocols{model.UDP}, func(*flow) bool { return false })
+	count, err := table{netns: n.FD()}.sweep(t.Context(), protocols{model.UDP}, func(*flow) bool { return false })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,7 +295,7 @@ func TestSweepEndsWhenItIsCancelled(t *testing.T) {
 	n := newNamespace(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := table{n.FD()}.sweep(ctx, protocols{model.UDP}, func(*flow) bool { return false })
+	_, err := table{netns: n.FD()}.sweep(ctx, protocols{model.UDP}, func(*flow) bool { return false })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
@@ -308,7 +308,7 @@ func BenchmarkSweep(b *testing.B) {
 	x := node(frontend("10.96.0.1:53", "10.244.1.1:53"))
 	b.ReportAllocs()
 	for b.Loop() {
-		count, err := table{n.FD()}.sweep(b.Context(), protocols{model.UDP}, x.stale)
+		count, err := table{netns: n.FD()}.sweep(b.Context(), protocols{model.UDP}, x.stale)
 		if err != nil || count.seen != entries || count.deleted != 0 {
 			b.Fatalf("%+v %v", count, err)
 		}

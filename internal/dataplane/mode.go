@@ -116,9 +116,6 @@ type Options struct {
 	IPVS IPVS
 	// Userspace is for the mode in which the proxy itself forwards connections.
 	Userspace Userspace
-	// ResetRemoved ends the connections of endpoints that are removed, where the mode
-	// would let them run out.
-	ResetRemoved bool
 }
 
 // IPVS are the settings of IPVS.
@@ -142,6 +139,8 @@ type Userspace struct {
 	UDPTimeout time.Duration
 	// Ports are those to listen on.
 	Ports PortRange
+	// ResetRemoved resets TCP connections when their endpoint no longer serves.
+	ResetRemoved bool
 }
 
 // PortRange is a range of ports; the zero value stands for any that are free.

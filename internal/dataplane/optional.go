@@ -99,3 +99,17 @@ const MaxDescribed = 100
 type Object struct {
 	Where, What string
 }
+
+// Forgetter is a Dataplane whose connections the kernel remembers elsewhere than in
+// connection tracking.
+type Forgetter interface {
+	// Forget makes the kernel forget connections to endpoints that left. It returns when
+	// their packets are handled like those of unknown connections.
+	Forget(context.Context, []Lost) error
+}
+
+// Lost is an endpoint that a frontend no longer has.
+type Lost struct {
+	Frontend plan.Key // of a node port: at the address that clients send to
+	Endpoint netip.AddrPort
+}

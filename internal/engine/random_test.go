@@ -150,7 +150,7 @@ func (b *fixture) wantAgreement(t *testing.T, observed observer, final map[model
 		if diff := cmp.Diff(d.ClusterIPs, b.kernel.clusterIPs, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 			t.Errorf("ClusterIPs in the kernel (-want +got):\n%s", diff)
 		}
-		if diff := cmp.Diff(d.Settings, b.kernel.settings); diff != "" {
+		if diff := cmp.Diff(d.Settings, b.kernel.settings, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 			t.Errorf("settings in the kernel (-want +got):\n%s", diff)
 		}
 	})

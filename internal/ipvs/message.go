@@ -154,32 +154,30 @@ func (v value) addr(family uint16) netip.Addr {
 
 func (v value) text() string { return unix.ByteSliceToString(v) }
 
-func decodeService(b []byte) Service {
-	var s Service
-	var family uint16
-	var addr value
+// attributes are those of a service or a destination, by their type. Missing ones are
+// empty.
+type attributes [destFamily + 1]value
+
+func decodeAttributes(b []byte) (a attributes) {
 	for typ, v := range nfnetlink.Attrs(b) {
-		v := value(v)
-		switch typ {
-		case serviceFamily:
-			family = v.u16()
-		case serviceProtocol:
-			s.Protocol = uint8(v.u16())
-		case serviceAddr:
-			addr = v
-		case servicePort:
-			s.Port = v.port()
-		case serviceMark:
-			s.Mark = v.u32()
-		case serviceScheduler:
-			s.Scheduler = v.text()
-		case serviceFlags:
-			s.Flags = Flags(v.u32()) &^ hashed
-		case serviceTimeout:
-			s.Timeout = v.u32()
+		if int(typ) < len(a) {
+			a[typ] = v
 		}
 	}
-	if s.Addr = addr.addr(family); s.Mark != 0 {
+	return a
+}
+
+func decodeService(b []byte) Service {
+	a := decodeAttributes(b)
+	family := a[serviceFamily].u16()
+	s := Service{
+		Key: Key{
+			Addr: a[serviceAddr].addr(family), Port: a[servicePort].port(), Protocol: uint8(a[serviceProtocol].u16()),
+			Mark: a[serviceMark].u32(),
+		},
+		Scheduler: a[serviceScheduler].text(), Flags: Flags(a[serviceFlags].u32()) &^ hashed, Timeout: a[serviceTimeout].u32(),
+	}
+	if s.Mark != 0 {
 		s.Addr, s.Protocol = netip.IPv4Unspecified(), 0
 		if family == unix.AF_INET6 {
 			s.Addr = netip.IPv6Unspecified()
@@ -191,26 +189,12 @@ func decodeService(b []byte) Service {
 // decodeDest decodes a destination of a service of a family: old kernels do not say
 // which one it is of.
 func decodeDest(b []byte, family uint16) Destination {
-	var d Destination
-	var addr value
-	var port uint16
-	for typ, v := range nfnetlink.Attrs(b) {
-		v := value(v)
-		switch typ {
-		case destAddr:
-			addr = v
-		case destPort:
-			port = v.port()
-		case destWeight:
-			d.Weight = v.u32()
-		case destActive:
-			d.Active = v.u32()
-		case destInactive:
-			d.Inactive = v.u32()
-		case destFamily:
-			family = v.u16()
-		}
+	a := decodeAttributes(b)
+	if a[destFamily] != nil {
+		family = a[destFamily].u16()
 	}
-	d.AddrPort = netip.AddrPortFrom(addr.addr(family), port)
-	return d
+	return Destination{
+		AddrPort: netip.AddrPortFrom(a[destAddr].addr(family), a[destPort].port()),
+		Weight:   a[destWeight].u32(), Active: a[destActive].u32(), Inactive: a[destInactive].u32(),
+	}
 }

@@ -260,20 +260,11 @@ COMMIT
 COMMIT
 `
 
-// ipvsSets are its sets, and one of kube-router's.
+// ipvsSets are the sets of its rules, and one of kube-router's.
 const ipvsSets = `create KUBE-CLUSTER-IP hash:ip,port family inet
-create KUBE-6-CLUSTER-IP hash:ip,port family inet6
 create KUBE-LOAD-BALANCER-FW hash:ip,port family inet
-create KUBE-6-LOAD-BALANCER-SOURCE-CID hash:ip,port,net family inet6
 create KUBE-NODE-PORT-TCP bitmap:port range 0-65535
-create KUBE-6-NODE-PORT-LOCAL-UDP bitmap:port range 0-65535
-create KUBE-6-NODE-PORT-LOCAL-SCTP-HAS hash:ip,port family inet6
 create KUBE-SRC-ABCDEFGHIJKLMNOP hash:ip family inet
-add KUBE-CLUSTER-IP 10.96.0.10,tcp:80
-add KUBE-NODE-PORT-TCP 30080
-add KUBE-NODE-PORT-TCP 30443
-add KUBE-6-NODE-PORT-LOCAL-UDP 30053
-add KUBE-6-NODE-PORT-LOCAL-SCTP-HAS 2001:db8::1,sctp:30132
 `
 
 func TestIPVSModeIsRemoved(t *testing.T) {

@@ -98,6 +98,20 @@ func (d *draft) checkLeastConnections() {
 	}
 }
 
+// schedule decides on the IPVS scheduler of a route.
+func (d *draft) schedule(r *Route) {
+	r.Scheduler = d.scheduler(r)
+	if r.Algorithm != model.LeastConnections || r.Scheduler != "" {
+		return
+	}
+	r.Algorithm = model.Random
+	d.problemOnce(model.Problem{
+		Field:  "metadata.annotations",
+		Reason: "least-connections is not available where this node itself is an endpoint, to which IPVS cannot lead packets of the node; random is used",
+		Remedy: "remove the annotation, choose round-robin, or take pods out of the node's network",
+	})
+}
+
 // scheduler returns the IPVS scheduler of a route, "" if IPVS does not serve it. What
 // depends on the client's address, here or for session affinity, must be the same on
 // every node and in every mode, and IPVS has no scheduler that chooses at random. Where

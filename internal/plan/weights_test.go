@@ -183,3 +183,39 @@ func TestNodeIsNoEndpointOfIPVS(t *testing.T) {
 		}
 	})
 }
+
+// Only IPVS counts connections, so that this is reported, as long as it is so.
+func TestNodeIsNoEndpointOfLeastConnections(t *testing.T) {
+	eachFamily(t, func(t *testing.T, f model.Family) {
+		cfg := defaults
+		cfg.Scheduler = "rr"
+		cfg.Algorithms = model.NewAlgorithms(model.LeastConnections)
+		p := New(cfg)
+		svc := service(f)
+		svc.Algorithm, svc.AlgorithmChosen = model.LeastConnections, true
+		state := stateOf(model.SetService{Service: svc},
+			model.SetSlice{Slice: slice(f, "web-1", pod(f, 1, here, ready), pod(f, 2, "far", ready))})
+		check := func(scheduler string, algorithm model.Algorithm, problems int) {
+			t.Helper()
+			r := p.Desired().Frontends[Key{clusterIP(f), 80, model.TCP}].Route
+			if r.Scheduler != scheduler || r.Algorithm != algorithm {
+				t.Errorf("%s by scheduler %q, want %s by %q", r.Algorithm, r.Scheduler, algorithm, scheduler)
+			}
+			if got := p.Desired().Problems["Service default/web"]; len(got) != problems {
+				t.Errorf("problems: %v, want %d", got, problems)
+			}
+		}
+		var dirty model.Dirty
+		host := func(ips ...netip.Addr) {
+			state.Apply(&dirty, model.SetHostIPs{IPs: ips})
+			p.Update(state, &dirty)
+			dirty = model.Dirty{}
+		}
+		p.Update(state, &model.Dirty{All: true})
+		check("lc", model.LeastConnections, 0)
+		host(podIP(f, 1))
+		check("", model.Random, 1)
+		host(podIP(f, 7))
+		check("lc", model.LeastConnections, 0)
+	})
+}

@@ -24,7 +24,7 @@ func TestBlackHoleIsNoticedSoon(t *testing.T) {
 	const message = "Cannot reach the API server"
 	remove := s.blackHole()
 	mail := s.create("mail", "pod3")
-	s.within(soon, "the black hole is noticed", func(context.Context) error { return s.proxy.logged(message) })
+	s.within(soon, "the black hole is noticed", func(context.Context) error { return s.proxy.Logged(message) })
 	remove()
 	s.expectWithin(soon, "after the black hole", answered(clusterFlows(mail), "pod3"))
 

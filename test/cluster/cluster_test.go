@@ -80,7 +80,7 @@ func TestServiceProblemsAreEvents(t *testing.T) {
 	claim("first")
 	second := claim("second")
 	s.eventually("the proxy finds out that the address is taken", func(context.Context) error {
-		return s.proxy.logged("default/second")
+		return s.proxy.Logged("default/second")
 	})
 	s.setPods("first", "pod1") // and has finished this by the time it reports
 	s.expect("changes continue", answered(clusterFlows(second), "remote1"))

@@ -14,6 +14,7 @@ import (
 
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/test/cluster/process"
 	"sluice/test/lab"
 	"sluice/test/lab/scenario"
 )
@@ -22,7 +23,7 @@ import (
 type lane struct {
 	name  string
 	lab   *lab.Lab
-	proxy *proxy
+	proxy *process.Process
 }
 
 // apiAddress is the address of the API server on each node.
@@ -120,13 +121,13 @@ func (c *contest) start(name, path string, flags ...string) {
 	if err := os.WriteFile(config, c.config, 0o600); err != nil {
 		c.Fatal(err)
 	}
-	p, err := run(l.node(c), filepath.Join(dir, "log"), append([]string{path, "--config", config, "--master", "http://" + apiAddress, "-v", "2"}, flags...)...)
+	p, err := process.Start(l.node(c), filepath.Join(dir, "log"), append([]string{path, "--config", config, "--master", "http://" + apiAddress, "-v", "2"}, flags...)...)
 	if err != nil {
 		c.Fatal(err)
 	}
 	l.proxy = p
 	c.Cleanup(func() {
-		if err := p.kill(); err != nil {
+		if err := p.Kill(); err != nil {
 			c.Error(err)
 		}
 	})
@@ -244,10 +245,10 @@ func (c *contest) await() {
 					break
 				}
 				select {
-				case <-l.proxy.done:
-					c.Fatalf("%s has ended: %v\n%s", l.name, l.proxy.err, l.proxy.tail())
+				case <-l.proxy.Done:
+					c.Fatalf("%s has ended: %v\n%s", l.name, l.proxy.Err, l.proxy.Tail())
 				case <-ctx.Done():
-					c.Fatalf("%s does not serve %v in step %d: %v\n%s\n%s", l.name, flow, c.step, o, c.config, l.proxy.tail())
+					c.Fatalf("%s does not serve %v in step %d: %v\n%s\n%s", l.name, flow, c.step, o, c.config, l.proxy.Tail())
 				case <-time.After(20 * time.Millisecond):
 				}
 			}

@@ -183,7 +183,7 @@ func (c *contest) report() {
 		c.Logf("%T %s", o, text)
 	}
 	for _, l := range c.lanes {
-		c.Logf("the end of the log of %s:\n%s\nits rules:\n%s", l.name, l.proxy.tail(), l.rules(c))
+		c.Logf("the end of the log of %s:\n%s\nits rules:\n%s", l.name, l.proxy.Tail(), l.rules(c))
 	}
 }
 

@@ -117,14 +117,14 @@ func (d *deployment) endContainer(signal string, want int) {
 func (d *deployment) awaitEnd(want int) {
 	d.Helper()
 	select {
-	case <-d.proxy.done:
+	case <-d.proxy.Done:
 	case <-time.After(patience):
 		d.Fatal("the container does not end")
 	}
-	if got := d.proxy.cmd.ProcessState.ExitCode(); got != want {
-		d.Fatalf("the container ended with %d, want %d:\n%s", got, want, d.proxy.tail())
+	if got := d.proxy.Cmd.ProcessState.ExitCode(); got != want {
+		d.Fatalf("the container ended with %d, want %d:\n%s", got, want, d.proxy.Tail())
 	}
-	text, err := os.ReadFile(d.proxy.log)
+	text, err := os.ReadFile(d.proxy.Log)
 	if err != nil {
 		d.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"sluice/test/cluster/apiserver"
+	"sluice/test/cluster/process"
 	"sluice/test/cluster/tunnel"
 	"sluice/test/lab"
 )
@@ -33,7 +34,7 @@ type site struct {
 	server *apiserver.Server
 	tunnel *tunnel.Tunnel // from node1 to the API server
 	client kubernetes.Interface
-	proxy  *proxy
+	proxy  *process.Process
 }
 
 // start builds a site with the nodes of the lab as its only objects.
@@ -115,7 +116,7 @@ func (s *site) restart() {
 }
 
 // startProxy starts the proxy on node1, with further flags. It ends with the test.
-func (s *site) startProxy(flags ...string) *proxy {
+func (s *site) startProxy(flags ...string) *process.Process {
 	s.Helper()
 	path, err := binary()
 	if err != nil {
@@ -130,18 +131,18 @@ func (s *site) startProxy(flags ...string) *proxy {
 
 // run runs a command on node1 that is the proxy, or starts it. It ends with the
 // test.
-func (s *site) run(command ...string) *proxy {
+func (s *site) run(command ...string) *process.Process {
 	s.Helper()
-	p, err := run(s.host("node1"), filepath.Join(s.TempDir(), "kube-proxy.log"), command...)
+	p, err := process.Start(s.host("node1"), filepath.Join(s.TempDir(), "kube-proxy.log"), command...)
 	if err != nil {
 		s.Fatal(err)
 	}
 	s.Cleanup(func() {
-		if err := p.kill(); err != nil {
+		if err := p.Kill(); err != nil {
 			s.Error(err)
 		}
 		if s.Failed() {
-			s.Logf("The end of the proxy's log:\n%s", p.tail())
+			s.Logf("The end of the proxy's log:\n%s", p.Tail())
 		}
 	})
 	return p
@@ -193,7 +194,7 @@ func (s *site) within(patience time.Duration, what string, try func(context.Cont
 	defer cancel()
 	var ended <-chan struct{} // never, while there is no proxy
 	if s.proxy != nil {
-		ended = s.proxy.done
+		ended = s.proxy.Done
 	}
 	for {
 		err := try(ctx)
@@ -202,7 +203,7 @@ func (s *site) within(patience time.Duration, what string, try func(context.Cont
 		}
 		select {
 		case <-ended:
-			s.Fatalf("%s: the proxy has ended: %v", what, s.proxy.err)
+			s.Fatalf("%s: the proxy has ended: %v", what, s.proxy.Err)
 		case <-ctx.Done():
 			s.Fatalf("%s: %v", what, err)
 		case <-time.After(50 * time.Millisecond):

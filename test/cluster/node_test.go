@@ -94,7 +94,7 @@ func TestMissingNodeIsReported(t *testing.T) {
 		}
 		return fmt.Errorf("none of %d Events does", len(events.Items))
 	})
-	text, err := os.ReadFile(s.proxy.log)
+	text, err := os.ReadFile(s.proxy.Log)
 	if err != nil || strings.Count(string(text), "there is no Node object of this name") != 1 {
 		t.Errorf("the log does not say so once: %v\n%s", err, text)
 	}

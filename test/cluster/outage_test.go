@@ -133,7 +133,7 @@ func TestStartDuringOutageKeepsRules(t *testing.T) {
 	web, shop := s.create("web", "pod1"), s.create("shop", "pod1")
 	s.expect("before", answered(clusterFlows(web), "pod1"), answered(clusterFlows(shop), "pod1"))
 	stop := s.traffic(trafficFlows(web))
-	if err := s.proxy.kill(); err != nil {
+	if err := s.proxy.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	s.tunnel.Cut()

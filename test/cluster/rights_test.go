@@ -50,7 +50,7 @@ func TestServiceCIDRsMayBeDenied(t *testing.T) {
 	s.proxy = s.startProxy("--control-socket", socket)
 	web := s.create("web", "pod1")
 	s.expect("a Service", answered(clusterFlows(web), "pod1"))
-	if err := s.proxy.logged("Going on without a kind of object"); err != nil {
+	if err := s.proxy.Logged("Going on without a kind of object"); err != nil {
 		t.Error(err)
 	}
 	path, err := binary()

@@ -33,7 +33,7 @@ func BenchmarkScale(b *testing.B) {
 			for range b.N {
 				s := start(b)
 				s.populate(size.services, size.endpoints)
-				if err := s.proxy.kill(); err != nil {
+				if err := s.proxy.Kill(); err != nil {
 					b.Fatal(err)
 				}
 				s.proxy = s.startProxy()
@@ -108,7 +108,7 @@ func scaleSlice(i, endpoints, turn int) *discoveryv1.EndpointSlice {
 
 // programmed returns what is missing until that many Services are in the kernel.
 func (s *site) programmed(services int) error {
-	text, err := os.ReadFile(s.proxy.log)
+	text, err := os.ReadFile(s.proxy.Log)
 	if err != nil {
 		return err
 	}
@@ -131,23 +131,14 @@ func (s *site) programmed(services int) error {
 	return nil
 }
 
+// memory returns the kube-proxy's memory in MB.
 func (s *site) memory(key string) float64 {
 	s.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.proxy.cmd.Process.Pid))
+	mb, err := s.proxy.Memory(key)
 	if err != nil {
 		s.Fatal(err)
 	}
-	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, key); ok {
-			kb, err := strconv.Atoi(strings.Fields(rest)[0])
-			if err != nil {
-				s.Fatal(err)
-			}
-			return float64(kb) / 1024
-		}
-	}
-	s.Fatalf("no %s in /proc/PID/status", key)
-	return 0
+	return mb
 }
 
 // changes replaces endpoints one at a time, and measures from the answer of the
@@ -155,7 +146,7 @@ func (s *site) memory(key string) float64 {
 func (s *site) changes(n, services int) []time.Duration {
 	s.Helper()
 	client := s.fast().DiscoveryV1().EndpointSlices(namespace)
-	log, err := os.Open(s.proxy.log)
+	log, err := os.Open(s.proxy.Log)
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"sluice/test/cluster/process"
 	"sluice/test/lab"
 )
 
@@ -34,12 +35,12 @@ func TestUnreachableAPIServerIsReported(t *testing.T) {
 	if err := os.WriteFile(kubeconfig, []byte(nowhere), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.proxy, err = run(s.host("node1"), filepath.Join(t.TempDir(), "kube-proxy.log"),
+	s.proxy, err = process.Start(s.host("node1"), filepath.Join(t.TempDir(), "kube-proxy.log"),
 		path, "--kubeconfig", kubeconfig, "--hostname-override", "node1", "--iptables-sync-period=1s", "--proxy-mode=nftables")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.proxy.kill()
+	defer s.proxy.Kill()
 	health := lab.Flow{From: "node1", Protocol: lab.TCP, To: netip.MustParseAddrPort("127.0.0.1:10256"), Timeout: lab.DefaultTimeout}
 	status := func(path string) (int, error) {
 		page, err := s.lab.Get(health, path)
@@ -55,13 +56,13 @@ func TestUnreachableAPIServerIsReported(t *testing.T) {
 	if got, err := status("/livez"); got != 200 {
 		t.Errorf("/livez says %d, %v", got, err)
 	}
-	if err := s.proxy.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+	if err := s.proxy.Cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
 	s.eventually("SIGHUP is logged to have nothing to do", func(context.Context) error {
-		return s.proxy.logged("SIGHUP: there is nothing to read again")
+		return s.proxy.Logged("SIGHUP: there is nothing to read again")
 	})
-	text, err := os.ReadFile(s.proxy.log)
+	text, err := os.ReadFile(s.proxy.Log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,17 +92,17 @@ func TestWrongKubeconfigIsReported(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			log := filepath.Join(t.TempDir(), "log")
-			p, err := run(host, log, path, "--kubeconfig", tc.kubeconfig, "--hostname-override", "node1", "--proxy-mode=nftables")
+			p, err := process.Start(host, log, path, "--kubeconfig", tc.kubeconfig, "--hostname-override", "node1", "--proxy-mode=nftables")
 			if err != nil {
 				t.Fatal(err)
 			}
-			<-p.done
+			<-p.Done
 			text, err := os.ReadFile(log)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if p.err == nil || !strings.Contains(string(text), "connect to the API server") || !strings.Contains(string(text), tc.want) {
-				t.Errorf("it ended with %v and said:\n%s", p.err, text)
+			if p.Err == nil || !strings.Contains(string(text), "connect to the API server") || !strings.Contains(string(text), tc.want) {
+				t.Errorf("it ended with %v and said:\n%s", p.Err, text)
 			}
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sluice/test/cluster/apiserver"
+	"sluice/test/cluster/process"
 	"sluice/test/lab"
 )
 
@@ -80,7 +81,7 @@ func (s *site) createCrowd() {
 }
 
 // startMode starts a kube-proxy, ours or upstream's, in a mode.
-func (s *site) startMode(path, mode string) *proxy {
+func (s *site) startMode(path, mode string) *process.Process {
 	s.Helper()
 	kubeconfig, err := s.server.Kubeconfig(apiserver.KubeProxy)
 	if err != nil {
@@ -95,7 +96,7 @@ func (s *site) startMode(path, mode string) *proxy {
 // replace stops the running proxy and starts another.
 func (s *site) replace(path, mode string) {
 	s.Helper()
-	if err := s.proxy.kill(); err != nil {
+	if err := s.proxy.Kill(); err != nil {
 		s.Fatal(err)
 	}
 	s.proxy = s.startMode(path, mode)

@@ -95,6 +95,7 @@ type conn struct {
 	protocol  Protocol
 	local, to netip.AddrPort
 	timeout   time.Duration // for each wait
+	tags      sctpTags
 }
 
 // open makes the socket for a flow, bound to a source port of its own.

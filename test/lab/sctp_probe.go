@@ -11,24 +11,72 @@ import (
 // errAborted says that the other side sent an SCTP ABORT.
 var errAborted = errors.New("SCTP association aborted")
 
-// askSCTP sends an INIT and waits for what comes back to its ports.
+// sctpTags are the verification tags of an association: that of packets from the
+// client's peer, and that of the client's own.
+type sctpTags struct{ in, out uint32 }
+
+// askSCTP sends an INIT and returns the answer that comes back.
 func (c *conn) askSCTP() (Answer, error) {
-	init := sctpPacket{from: c.local.Port(), to: c.to.Port(), chunk: sctpInit, initTag: rand.Uint32() | 1}
-	packet := init.marshal()
-	if err := c.send(packet); err != nil && !c.isForeign(err) {
+	ack, err := c.initSCTP()
+	if err != nil {
 		return Answer{}, err
 	}
-	defer c.repeat(packet)()
-	var answer Answer
-	err := c.wait(func() (err error) {
-		answer, err = c.readSCTP(init)
-		return err
-	})
-	return answer, err
+	return parseAnswer(ack.text)
 }
 
-// readSCTP waits for the answer to an INIT.
-func (c *conn) readSCTP(init sctpPacket) (Answer, error) {
+// initSCTP makes the first half of the handshake.
+func (c *conn) initSCTP() (ack sctpPacket, err error) {
+	c.tags = sctpTags{in: rand.Uint32() | 1}
+	ack, err = c.exchange(sctpPacket{chunk: sctpInit, initTag: c.tags.in}, sctpInitAck)
+	c.tags.out = ack.initTag
+	return ack, err
+}
+
+// associate makes the whole handshake.
+func (c *conn) associate() error {
+	ack, err := c.initSCTP()
+	if err == nil {
+		_, err = c.exchange(sctpPacket{chunk: sctpCookieEcho, text: ack.text}, sctpCookieAck)
+	}
+	return err
+}
+
+// heartbeat has an answer on a standing association.
+func (c *conn) heartbeat() (Answer, error) {
+	ack, err := c.exchange(sctpPacket{chunk: sctpHeartbeat, text: "who?"}, sctpHeartbeatAck)
+	if err != nil {
+		return Answer{}, err
+	}
+	return parseAnswer(ack.text)
+}
+
+// abort ends an association without waiting for anything.
+func (c *conn) abort() {
+	_ = c.send(c.addressed(sctpPacket{chunk: sctpAbort})) // as good as lost
+}
+
+// addressed returns a packet with the connection's ports and tag.
+func (c *conn) addressed(p sctpPacket) []byte {
+	p.from, p.to, p.tag = c.local.Port(), c.to.Port(), c.tags.out
+	return p.marshal()
+}
+
+// exchange sends a packet and waits for a chunk in return.
+func (c *conn) exchange(p sctpPacket, want byte) (reply sctpPacket, err error) {
+	packet := c.addressed(p)
+	if err := c.send(packet); err != nil && !c.isForeign(err) {
+		return reply, err
+	}
+	defer c.repeat(packet)()
+	err = c.wait(func() (err error) {
+		reply, err = c.readSCTP(want)
+		return err
+	})
+	return reply, err
+}
+
+// readSCTP waits for a chunk.
+func (c *conn) readSCTP(want byte) (sctpPacket, error) {
 	buffer := make([]byte, 2048)
 	for {
 		n, err := c.Read(buffer)
@@ -36,16 +84,18 @@ func (c *conn) readSCTP(init sctpPacket) (Answer, error) {
 			if c.isForeign(err) {
 				continue
 			}
-			return Answer{}, err
+			return sctpPacket{}, err
 		}
 		reply, err := parseSCTP(c.payload(buffer[:n]))
-		if err != nil || reply.from != init.to || reply.to != init.from || reply.tag != init.initTag {
+		if err != nil || reply.from != c.to.Port() || reply.to != c.local.Port() || reply.tag != c.tags.in {
 			continue // a neighbour's
 		}
-		if reply.chunk == sctpAbort {
-			return Answer{}, errAborted
+		switch reply.chunk {
+		case sctpAbort:
+			return sctpPacket{}, errAborted
+		case want:
+			return reply, nil
 		}
-		return parseAnswer(reply.cookie)
 	}
 }
 

@@ -9,7 +9,7 @@ type Session struct {
 	conn *conn
 }
 
-// Open opens a connection, of TCP or UDP, that stays until it is closed.
+// Open opens a connection that stays until it is closed.
 func (l *Lab) Open(f Flow) (*Session, error) {
 	if f.Timeout == 0 {
 		f.Timeout = DefaultTimeout
@@ -22,7 +22,11 @@ func (l *Lab) Open(f Flow) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.connect(); err != nil {
+	err = c.connect()
+	if err == nil && f.Protocol == SCTP {
+		err = c.associate()
+	}
+	if err != nil {
 		c.Close()
 		return nil, fmt.Errorf("open %v: %w", f, err)
 	}
@@ -31,7 +35,11 @@ func (l *Lab) Open(f Flow) (*Session, error) {
 
 // Ask sends a line and returns the answer: the connection is still alive.
 func (s *Session) Ask() (Answer, error) {
-	a, err := s.conn.ask()
+	ask := s.conn.ask
+	if s.flow.Protocol == SCTP {
+		ask = s.conn.heartbeat
+	}
+	a, err := ask()
 	if err != nil {
 		return a, fmt.Errorf("ask again on %v: %w", s.flow, err)
 	}
@@ -45,4 +53,9 @@ func (s *Session) Listen() error {
 }
 
 // Close ends the connection.
-func (s *Session) Close() error { return s.conn.Close() }
+func (s *Session) Close() error {
+	if s.flow.Protocol == SCTP {
+		s.conn.abort()
+	}
+	return s.conn.Close()
+}

@@ -75,10 +75,10 @@ func (s *soak) judgeClaims(p *probe, attempts []*attempt, lies *failures) {
 	}
 	for _, run := range lossRuns(attempts) {
 		for _, c := range s.truth.claims() {
-			if c.about != nil && c.about != p || c.from.Sub(run.first) < truthLimit || run.last.Before(c.until) {
+			if c.about != nil && c.about != p || c.from.Sub(run.first) < s.truthLimit() || run.last.Before(c.until) {
 				continue
 			}
-			if s.report.early++; c.from.Sub(run.first) < truthLimit+truthSlack {
+			if s.report.early++; c.from.Sub(run.first) < s.truthLimit()+truthSlack {
 				continue
 			}
 			lies.add("%s  %s, while %v has been lost since %s until %s:\n%s",

@@ -8,8 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
-	"sluice/test/lab/scenario"
 )
 
 func netipPort(a netip.Addr, port uint16) netip.AddrPort { return netip.AddrPortFrom(a, port) }
@@ -216,18 +214,29 @@ func (s save) normal() []string {
 	return lines
 }
 
-// variant returns the variant of iptables in an iptables mode, "" in nftables mode.
+// variant returns the variant of iptables in an iptables mode, "" in others.
 func variant(mode string) string {
-	return strings.TrimPrefix(strings.TrimPrefix(mode, "nftables"), "iptables-")
+	if v, ok := strings.CutPrefix(mode, "iptables-"); ok {
+		return v
+	}
+	return ""
 }
+
+// hasTable reports whether a mode has the table of nftables mode.
+func hasTable(mode string) bool { return mode == "nftables" || mode == "ipvs" }
 
 // rules returns everything that the mode has in the kernel, in a canonical form.
 func (n *node) rules(ctx context.Context) ([]string, error) {
 	var lines []string
-	if scenario.Modes[n.mode].Name == "nftables" {
+	if hasTable(n.mode) {
 		tables, err := n.listTables(ctx)
 		for _, t := range tables {
 			lines = append(lines, t.normal()...)
+		}
+		if err == nil && n.mode == "ipvs" {
+			var more []string
+			more, err = n.ipvsRules(ctx)
+			lines = append(lines, more...)
 		}
 		slices.Sort(lines)
 		return lines, err
@@ -242,10 +251,11 @@ func (n *node) rules(ctx context.Context) ([]string, error) {
 }
 
 // strayRules returns what other modes left in the kernel, which should be nothing.
-// KUBE-MARK-MASQ stays for others in nftables mode, and so do tables that are empty.
+// KUBE-MARK-MASQ stays for others beside a table of nftables, and so do tables that are
+// empty. Virtual services of IPVS stay while they have connections.
 func (n *node) strayRules(ctx context.Context) ([]string, error) {
 	var stray []string
-	if n.mode != "nftables" {
+	if !hasTable(n.mode) {
 		tables, err := n.listTables(ctx)
 		if err != nil {
 			return nil, err
@@ -264,7 +274,7 @@ func (n *node) strayRules(ctx context.Context) ([]string, error) {
 		}
 		for _, s := range saves {
 			for _, line := range s.normal() {
-				if n.mode != "nftables" || !strings.Contains(line, "KUBE-MARK-MASQ") {
+				if !hasTable(n.mode) || !strings.Contains(line, "KUBE-MARK-MASQ") {
 					stray = append(stray, line)
 				}
 			}

@@ -106,6 +106,7 @@ func (n *node) configure() error {
 	text, err := yaml.Marshal(map[string]any{
 		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration",
 		"mode": scenario.Modes[n.mode].Name, "nftables": rules, "iptables": rules,
+		"ipvs":             map[string]any{"syncPeriod": s.SyncPeriod, "minSyncPeriod": s.MinSyncPeriod.String()},
 		"hostnameOverride": "node1", "nodePortAddresses": s.NodePorts,
 		"detectLocalMode": s.Detect, "detectLocal": map[string]any{"interfaceNamePrefix": lab.PodInterfacePrefix},
 		"clusterCIDR":      lab.ClusterCIDRs[0].String() + "," + lab.ClusterCIDRs[1].String(),

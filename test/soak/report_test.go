@@ -69,8 +69,8 @@ func (r *report) String() string {
 		at := func(share int) time.Duration { return all[(len(all)-1)*share/100].Round(time.Millisecond) }
 		fmt.Fprintf(&b, "  %6d %8v %8v %8v  %s\n", len(all), at(50), at(99), at(100), what)
 	}
-	fmt.Fprintf(&b, "\nthe proxy said %d times that all is well although packets were lost for longer than %v, and %d times after %v\n",
-		r.early, truthLimit, r.lies, truthLimit+truthSlack)
+	fmt.Fprintf(&b, "\nthe proxy said %d times that all is well although packets were lost for longer than %v, and %d times after %v (in ipvs mode %v later)\n",
+		r.early, truthTime, r.lies, truthTime+truthSlack, ipvsNotices)
 	fmt.Fprintf(&b, "the kernel was compared with that of a fresh proxy %d times; lines: %v\n", r.comparisons, r.lines)
 	return b.String()
 }

@@ -24,15 +24,16 @@ var (
 	duration = flag.Duration("time", 18*time.Second, "how long disruptions go on")
 	survey   = flag.Bool("survey", false, "do not stop after a chapter with failures")
 	only     = flag.String("only", "", "disruptions to draw from, by the beginnings of their names, separated by commas")
+	pace     = flag.Int("pace", 1, "how many times as long to wait between two connections of a kind, and between changes, for slow machines")
 	mode     = flag.String("mode", "", "mode to stay in, one of "+strings.Join(scenario.ModeNames(), ", "))
 )
 
 // Requirements of the proxy. The limits leave room for a busy machine; the report
 // has the actual times.
 const (
-	repairLimit   = 8 * time.Second        // from tampering until the rules are as before
+	repairTime    = 8 * time.Second        // from tampering until the rules are as before
 	followLimit   = 60 * time.Second       // from a change until it is in force, also after trouble
-	truthLimit    = time.Second            // of loss, after which no report may say that all is well
+	truthTime     = time.Second            // of loss, after which no report may say that all is well
 	truthSlack    = 3 * time.Second        // that a busy machine may add to it
 	sweepTime     = 500 * time.Millisecond // after a repair, until what was lost on its way is gone from connection tracking
 	chapterTime   = 45 * time.Second       // after which all is compared
@@ -41,6 +42,24 @@ const (
 	compareLimit  = 15 * time.Second
 	attemptsLimit = 30 * time.Second
 )
+
+// ipvsNotices is how long it takes at most until a change of IPVS or of a route is noticed:
+// the kernel does not notify anyone, so all is compared in each syncPeriod.
+const ipvsNotices = 30 * time.Second
+
+func (s *soak) repairLimit() time.Duration {
+	if s.mode == "ipvs" {
+		return repairTime + ipvsNotices
+	}
+	return repairTime
+}
+
+func (s *soak) truthLimit() time.Duration {
+	if s.mode == "ipvs" {
+		return truthTime + ipvsNotices
+	}
+	return truthTime
+}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -165,7 +184,7 @@ func (s *soak) churn(rng *rand.Rand) {
 		select {
 		case <-s.ctx.Done():
 			return
-		case <-time.After(churnPeriod):
+		case <-time.After(churnPeriod * time.Duration(*pace)):
 		}
 		s.quiet.Lock()
 		err := s.people.churn(rng)

@@ -74,7 +74,7 @@ func (s *soak) repaired(before []string, what string, began time.Time) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s: %w; before (-) and now (+):\n%s", what, err, differences(before, now))
-	case took > repairLimit:
+	case took > s.repairLimit():
 		return fmt.Errorf("%s: it took %v until the rules were repaired", what, took)
 	}
 	time.Sleep(sweepTime)
@@ -96,7 +96,7 @@ func (s *soak) tamperUnderChange(w *window) error {
 		if slices.ContainsFunc(s.traffic.probes, func(p *probe) bool { return p.suspicious(now) }) {
 			calm = now
 		}
-		if now.Sub(began) > repairLimit+time.Second {
+		if now.Sub(began) > s.repairLimit()+time.Second {
 			return fmt.Errorf("%s: packets are lost %v later", what, now.Sub(began))
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -181,7 +181,10 @@ type act struct {
 }
 
 func (s *soak) randomAct() (act, error) {
-	if s.mode == "nftables" {
+	if s.mode == "ipvs" && s.rng.IntN(2) == 0 {
+		return s.ipvsAct()
+	}
+	if hasTable(s.mode) {
 		tables, err := s.listTables(s.ctx)
 		if err != nil || len(tables) == 0 {
 			return act{}, err

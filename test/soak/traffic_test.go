@@ -67,7 +67,7 @@ func startTraffic(ctx context.Context, l *lab.Lab) *traffic {
 	}
 	ctx, t.cancel = context.WithCancel(ctx)
 	for i, p := range t.probes {
-		t.workers.Go(func() { p.run(ctx, p.period*time.Duration(i)/time.Duration(len(t.probes))) })
+		t.workers.Go(func() { p.run(ctx, p.period*time.Duration(*pace*i)/time.Duration(len(t.probes))) })
 	}
 	return t
 }
@@ -205,7 +205,7 @@ func (p *probe) run(ctx context.Context, phase time.Duration) {
 		return
 	case <-time.After(phase):
 	}
-	tick := time.NewTicker(p.period)
+	tick := time.NewTicker(p.period * time.Duration(*pace))
 	defer tick.Stop()
 	for {
 		a := p.begin()

@@ -23,7 +23,7 @@ var (
 
 // tools of this machine are in every guest, with the libraries they need. The shell is
 // not that of busybox, which prefers its own ip to that of iproute2.
-var tools = []string{"dash", "nft", "ip", "ipset", "ipvsadm", "conntrack", "xtables-nft-multi", "xtables-legacy-multi"}
+var tools = []string{"dash", "nft", "ip", "ss", "ipset", "ipvsadm", "conntrack", "xtables-nft-multi", "xtables-legacy-multi"}
 
 // Program is run by a guest.
 type Program struct {

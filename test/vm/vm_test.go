@@ -57,6 +57,8 @@ var unsuitable = []string{
 var (
 	scenarios = flag.String("scenarios", "testdata", "directory of the scenarios to run in guests; ../lab/testdata has all")
 	modes     = flag.String("modes", "", "modes to run the scenarios in, separated by commas; all of them if empty")
+	soak      = flag.String("soak", "", "arguments of package soak, such as '-mode ipvs -time 1m -only kill', to run it in guests too")
+	services  = flag.Int("services", 500, "among how many Services a change is made in ipvs mode; with more than a few thousand that takes minutes")
 	sample    = flag.Int("sample", 1, "try only one in so many flows of each line of a scenario, and those less often")
 )
 
@@ -80,7 +82,7 @@ func TestKernels(t *testing.T) {
 			t.Run(k.Release+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				limit := guestTime
-				if *scenarios != "testdata" {
+				if *scenarios != "testdata" || name == soakGuest {
 					limit = 3 * time.Hour
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -114,6 +116,9 @@ func TestListingsLoadInNftOfDebian13(t *testing.T) {
 		t.Errorf("the output lacks %q", want)
 	}
 }
+
+// soakGuest is the name of the guest that runs package soak.
+const soakGuest = "soak"
 
 // guest is what runs in one guest.
 type guest struct {
@@ -151,7 +156,7 @@ func buildGuests(t *testing.T) map[string]guest {
 	scenarioTest.Env = []string{lab.BinaryVariable + "=" + filepath.Join(workDir, "kube-proxy"), "SLUICE_MODES=" + *modes}
 	ipvsTest := scenarioTest
 	ipvsTest.Args = test(labTest, "-test.run=^TestIPVS").Args
-	return map[string]guest{
+	guests := map[string]guest{
 		"lab": {programs: []Program{scenarioTest}},
 		"neighbours": {programs: []Program{
 			test(buildTest(t, "sluice/internal/iptables")),
@@ -165,7 +170,7 @@ func buildGuests(t *testing.T) map[string]guest {
 		// Its tests wait most of the time.
 		"ipvs": {programs: []Program{
 			test(buildTest(t, "sluice/internal/ipvs")),
-			test(buildTest(t, "sluice/internal/dataplane/ipvs", "-tags=ipvs"), "-test.parallel=4", "-renders=3", skip),
+			test(buildTest(t, "sluice/internal/dataplane/ipvs", "-tags=ipvs"), "-test.parallel=4", "-renders=3", fmt.Sprint("-services=", *services), skip),
 			ipvsTest,
 		}, only: newest},
 		// The suite of ipvs mode is about the table of nftables mode as well.
@@ -174,6 +179,13 @@ func buildGuests(t *testing.T) map[string]guest {
 			test(labTest, "-test.run=^TestPacketsMatchTheOracle$/^ipvs$", "-seed=1", "-states=10", "-packets=16"),
 		}, only: newest},
 	}
+	if *soak != "" {
+		soakTest := scenarioTest
+		soakTest.Args = test(buildTest(t, "sluice/test/soak"), append([]string{"-test.run=^TestDisruptions$", "-test.timeout=0"}, strings.Fields(*soak)...)...).Args
+		soakTest.Files = map[string]string{"kube-proxy": proxy}
+		guests[soakGuest] = guest{programs: []Program{soakTest}}
+	}
+	return guests
 }
 
 // buildTest builds a package's test binary, which needs no libraries.

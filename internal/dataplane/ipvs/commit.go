@@ -119,7 +119,7 @@ func (c *commit) run(ctx context.Context, table func() dataplane.Result) datapla
 		func() error {
 			var draining []ipvs.Key
 			err := c.write(ctx, func(s *server, b *ipvs.Batch) {
-				if s.late = false; s.lower(b, c.d.resetRemoved) {
+				if s.late = false; s.lower(b) {
 					draining = append(draining, s.Key)
 				}
 			})
@@ -272,12 +272,22 @@ func (c *commit) adopt(ctx context.Context) error {
 		s.Service = found
 	}
 	c.touched = slices.DeleteFunc(c.touched, func(s *server) bool { return c.d.servers[s.Key] != s })
+	unreachable := &ipvs.Batch{}
 	for k, found := range have {
-		if _, wanted := c.d.servers[k]; !wanted && owned(found) {
-			s := &server{Service: found, frontend: c.d.frontendAt(k)}
-			c.d.addServer(s)
-			c.touch(s)
+		if _, wanted := c.d.servers[k]; wanted || !owned(found) {
+			continue
 		}
+		// Where a family was switched off, its connections have ended.
+		if !c.d.settings.Serves(model.FamilyOf(k.Addr)) {
+			unreachable.DeleteService(k)
+			continue
+		}
+		s := &server{Service: found, frontend: c.d.frontendAt(k)}
+		c.d.addServer(s)
+		c.touch(s)
+	}
+	if err := c.d.writer.Commit(ctx, unreachable); err != nil && !errors.Is(err, unix.ESRCH) {
+		return err
 	}
 	for _, s := range c.touched {
 		if s.Scheduler == "" {
@@ -307,7 +317,8 @@ func (d *Dataplane) frontendAt(k ipvs.Key) *plan.Frontend {
 func (d *Dataplane) removeIdle(ctx context.Context, some []*server, allRoutes bool) error {
 	b, gone := &ipvs.Batch{}, map[netip.Addr]struct{}{}
 	for _, s := range some {
-		if s.serves() || len(s.destinations) > 0 {
+		// One that had drained already may be gone.
+		if d.servers[s.Key] != s || s.serves() || len(s.destinations) > 0 {
 			continue
 		}
 		if s.Scheduler != "" {
@@ -404,5 +415,15 @@ func (d *Dataplane) removeRoutes(all bool, gone map[netip.Addr]struct{}) error {
 			needed[p] = struct{}{}
 		}
 	}
-	return d.routes.removeOthers(needed)
+	if err := d.routes.removeOthers(needed); err != nil {
+		return err
+	}
+	for _, f := range model.Families {
+		if d.routes.rules[f] && !d.settings.Serves(f) {
+			if err := d.routes.removeRules(f); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

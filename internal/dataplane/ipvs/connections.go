@@ -17,14 +17,20 @@ import (
 // connectionsFile lists the connections of IPVS in the network namespace of the thread.
 const connectionsFile = "/proc/thread-self/net/ip_vs_conn"
 
-// connection is a connection of IPVS.
+// connection is a connection to a Service.
 type connection struct {
 	client  netip.AddrPort
 	service ipvs.Key
 }
 
+// ipvsConnection is one that IPVS knows.
+type ipvsConnection struct {
+	connection
+	endpoint netip.AddrPort
+}
+
 // readConnections reads the connections of IPVS.
-func readConnections() ([]connection, error) {
+func readConnections() ([]ipvsConnection, error) {
 	f, err := os.Open(connectionsFile)
 	if err != nil {
 		return nil, fmt.Errorf("reading the connections of IPVS: %w", err)
@@ -39,20 +45,22 @@ func readConnections() ([]connection, error) {
 
 // parseConnections parses the kernel's list. It leaves out what it does not know, and
 // the entries of persistence, which have no client port.
-func parseConnections(r io.Reader) (list []connection, err error) {
+func parseConnections(r io.Reader) (list []ipvsConnection, err error) {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		fields := strings.Fields(lines.Text())
-		if len(fields) < 5 {
+		if len(fields) < 7 {
 			continue
 		}
 		protocol := connectionProtocols[fields[0]]
 		client, ok := parseEnd(fields[1], fields[2])
 		service, ok2 := parseEnd(fields[3], fields[4])
-		if protocol == 0 || !ok || !ok2 || client.Port() == 0 {
+		endpoint, ok3 := parseEnd(fields[5], fields[6])
+		if protocol == 0 || !ok || !ok2 || !ok3 || client.Port() == 0 {
 			continue
 		}
-		list = append(list, connection{client, ipvs.Key{Addr: service.Addr(), Port: service.Port(), Protocol: protocol}})
+		key := ipvs.Key{Addr: service.Addr(), Port: service.Port(), Protocol: protocol}
+		list = append(list, ipvsConnection{connection{client, key}, endpoint})
 	}
 	return list, lines.Err()
 }

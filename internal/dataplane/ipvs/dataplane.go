@@ -30,7 +30,6 @@ type Dataplane struct {
 	// writer and reader are separate so that a long dump does not delay a change.
 	writer, reader *ipvs.Conn
 	netns          int
-	resetRemoved   bool
 
 	disturbed notify.Signal
 	// suspect says that IPVS or the routes may differ from the mirror.
@@ -61,7 +60,7 @@ var _ dataplane.Dataplane = (*Dataplane)(nil)
 
 func open(ctx context.Context, o dataplane.Options) (_ dataplane.Dataplane, err error) {
 	d := &Dataplane{
-		logger: o.Logger, netns: o.NetNS, resetRemoved: o.ResetRemoved, stop: func() {}, disturbed: notify.NewSignal(),
+		logger: o.Logger, netns: o.NetNS, stop: func() {}, disturbed: notify.NewSignal(),
 	}
 	defer func() {
 		if err != nil {
@@ -99,21 +98,8 @@ func open(ctx context.Context, o dataplane.Options) (_ dataplane.Dataplane, err 
 	if err := d.routes.addLink(); err != nil {
 		o.Logger.V(1).Info("There is no link "+link+", which only matters to programs that look for it", "reason", err.Error())
 	}
-	d.start(d.forwardDisturbances, d.drainServers, d.watch)
+	d.stop = dataplane.Background(d.forwardDisturbances, d.drainServers, d.watch)
 	return d, nil
-}
-
-// start runs background tasks until Close.
-func (d *Dataplane) start(tasks ...func(context.Context)) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	for _, task := range tasks {
-		running.Go(func() { task(ctx) })
-	}
-	d.stop = func() {
-		cancel()
-		running.Wait()
-	}
 }
 
 // Close closes the sockets and leaves the kernel as it is.
@@ -166,7 +152,7 @@ func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) datapl
 		err = c.adopt(ctx)
 	}
 	if err == nil {
-		err = d.routes.read(d.families())
+		err = d.routes.read(model.Families[:])
 	}
 	if err != nil {
 		d.servers = nil
@@ -243,7 +229,7 @@ func (d *Dataplane) Repair(ctx context.Context) dataplane.Result {
 	c := &commit{d: d, failed: map[plan.Key]error{}}
 	err := c.adopt(ctx)
 	if err == nil {
-		err = d.routes.read(d.families())
+		err = d.routes.read(model.Families[:])
 	}
 	if err != nil {
 		d.suspect.Store(true)

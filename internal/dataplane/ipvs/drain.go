@@ -267,7 +267,7 @@ func (d *drainer) cut(ctx context.Context, services map[ipvs.Key]int, deletions 
 	err = errors.Join(err, d.commit(ctx, deletions))
 	for _, c := range connections {
 		if services[c.service] > 0 {
-			err = errors.Join(err, forget(c))
+			err = errors.Join(err, forget(c.connection))
 		}
 	}
 	return err
@@ -330,8 +330,8 @@ func (d *drainer) boundSockets(found *upstream, draining map[netip.Addr]bool) ([
 	}
 	connections, err := readConnections()
 	for _, c := range connections {
-		if others[c.client.Addr()] && !slices.Contains(bound, c) {
-			bound = append(bound, c)
+		if others[c.client.Addr()] && !slices.Contains(bound, c.connection) {
+			bound = append(bound, c.connection)
 		}
 	}
 	return bound, err

@@ -311,14 +311,22 @@ func (r *routes) addLink() error {
 func (r *routes) removeAll(families []model.Family) error {
 	var errs []error
 	for _, f := range families {
-		for _, rule := range slices.Backward(rules) {
-			err := r.changeRule(unix.RTM_DELRULE, f, rule)
-			if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EAFNOSUPPORT) {
-				errs = append(errs, fmt.Errorf("removing a routing rule for table %d: %w", r.table, err))
-			}
-		}
+		errs = append(errs, r.removeRules(f))
 	}
 	errs = append(errs, r.read(families), r.removeOthers(nil))
 	clear(r.rules)
+	return errors.Join(errs...)
+}
+
+// removeRules removes the rules of a family.
+func (r *routes) removeRules(f model.Family) error {
+	var errs []error
+	for _, rule := range slices.Backward(rules) {
+		err := r.changeRule(unix.RTM_DELRULE, f, rule)
+		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EAFNOSUPPORT) {
+			errs = append(errs, fmt.Errorf("removing a routing rule for table %d: %w", r.table, err))
+		}
+	}
+	r.rules[f] = false
 	return errors.Join(errs...)
 }

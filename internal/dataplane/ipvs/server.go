@@ -122,7 +122,7 @@ func (s *server) raise(b *ipvs.Batch) {
 // lower takes new connections from destinations that are not in the pool. Those that
 // keep their connections stay with weight 0, the others are deleted. It reports whether
 // some of them stay.
-func (s *server) lower(b *ipvs.Batch, reset bool) (draining bool) {
+func (s *server) lower(b *ipvs.Batch) (draining bool) {
 	var now []ipvs.Destination
 	changed := false
 	for have, want := range plan.Merge(s.destinations, s.pool(), compareDestinations) {
@@ -130,7 +130,7 @@ func (s *server) lower(b *ipvs.Batch, reset bool) (draining bool) {
 		case want != nil && have == nil: // it was refused
 			continue
 		case want != nil:
-		case !s.keepsFlows(have.AddrPort, reset):
+		case !s.keepsFlows(have.AddrPort):
 			b.DeleteDestination(s.Key, have.AddrPort)
 			changed = true
 			continue
@@ -151,11 +151,8 @@ func (s *server) lower(b *ipvs.Batch, reset bool) (draining bool) {
 
 // keepsFlows reports whether a destination that is not in the pool keeps its flows. Those
 // of UDP have no end: they must find another endpoint unless theirs still serves.
-func (s *server) keepsFlows(at netip.AddrPort, reset bool) bool {
-	if s.frontend != nil && s.frontend.Serves(at) {
-		return true
-	}
-	return s.Protocol != unix.IPPROTO_UDP && !reset
+func (s *server) keepsFlows(at netip.AddrPort) bool {
+	return s.Protocol != unix.IPPROTO_UDP || s.frontend != nil && s.frontend.Serves(at)
 }
 
 // drained removes destinations that have no connections left from the mirror, given what

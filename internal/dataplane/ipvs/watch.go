@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/ipvs"
+	"sluice/internal/model"
 )
 
 // drainServers deletes destinations that are no longer in use when their last
@@ -174,7 +175,7 @@ func (d *Dataplane) verifyRoutes() (same bool, err error) {
 		return true, nil
 	}
 	present, ruled := maps.Clone(d.routes.present), maps.Clone(d.routes.rules)
-	if err := d.routes.read(d.families()); err != nil {
+	if err := d.routes.read(model.Families[:]); err != nil {
 		return false, err
 	}
 	return maps.Equal(present, d.routes.present) && maps.Equal(ruled, d.routes.rules), nil

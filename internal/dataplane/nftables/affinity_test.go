@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/testkit"
@@ -137,7 +138,7 @@ func TestForgettingClientsDelaysNoChange(t *testing.T) {
 		t.Errorf("after the change %d clients are remembered, want still %d", n, clients)
 	}
 
-	d.start(d.followClients)
+	d.stop = dataplane.Background(d.followClients)
 	ended := make(chan struct{})
 	defer func() { <-ended }()
 	ctx, cancel := context.WithCancel(t.Context())

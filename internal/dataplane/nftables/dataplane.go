@@ -6,7 +6,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/go-logr/logr"
 
@@ -103,21 +102,8 @@ func New(o Options) (_ *Dataplane, err error) {
 	if d.monitor, err = newMonitor(o.NetNS, o.Logger, d.writer); err != nil {
 		return nil, err
 	}
-	d.start(d.verifyMissed, d.followClients)
+	d.stop = dataplane.Background(d.verifyMissed, d.followClients)
 	return d, nil
-}
-
-// start runs background tasks until Close.
-func (d *Dataplane) start(tasks ...func(context.Context)) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	for _, task := range tasks {
-		running.Go(func() { task(ctx) })
-	}
-	d.stop = func() {
-		cancel()
-		running.Wait()
-	}
 }
 
 // Close closes the sockets and leaves the kernel as it is.

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"sluice/internal/model"
 	"sluice/internal/nft"
 	"sluice/internal/plan"
@@ -34,8 +36,15 @@ func (c chain) rules(l *layout, s *plan.Settings) []nft.Rule {
 		w.add(anyPacket.RejectPort(l.nf))
 	case dropSource:
 		w.dropSource()
-	case forward, filterOutput:
+	case forward:
 		w.jump(anyPacket.New(), chain{kind: unknown})
+	case filterOutput:
+		w.jump(anyPacket.New(), chain{kind: unknown})
+		if s.IPVS {
+			// Segments of connections that IPVS has forgotten: their clients on the node
+			// must learn of it.
+			w.goTo(anyPacket.New().HasProtocol(unix.IPPROTO_TCP).In(routedIPs, nft.Concat{l.dest}).NotToLocal(), chain{kind: reject})
+		}
 	case filterInput:
 		// What IPVS does not take must not reach a socket of the node.
 		w.jump(anyPacket.New(), chain{kind: unknown})

@@ -26,13 +26,12 @@ import (
 type Dataplane struct {
 	*nftables.Dataplane // the table
 
-	logger       logr.Logger
-	netns        int
-	settings     dataplane.Userspace
-	resetRemoved bool
-	translation  *translation.Conn
-	directory    *directory
-	counters     counters
+	logger      logr.Logger
+	netns       int
+	settings    dataplane.Userspace
+	translation *translation.Conn
+	directory   *directory
+	counters    counters
 	// slots bound the connections by the file descriptors that there are.
 	slots chan struct{}
 
@@ -58,7 +57,7 @@ func open(ctx context.Context, o dataplane.Options) (_ dataplane.Dataplane, err 
 		return nil, err
 	}
 	d := &Dataplane{
-		logger: o.Logger, netns: o.NetNS, settings: o.Userspace, resetRemoved: o.ResetRemoved,
+		logger: o.Logger, netns: o.NetNS, settings: o.Userspace,
 		directory: newDirectory(clock.RealClock{}), slots: make(chan struct{}, slots),
 	}
 	d.lifetime, d.end = context.WithCancel(context.Background())

@@ -96,7 +96,7 @@ func (d *Dataplane) router(at netip.AddrPort, protocol model.Protocol, outside, 
 	return relay.Listen(d.lifetime, relay.Options{
 		Address: at, Protocol: protocol, NetNS: d.netns, FreeBind: true,
 		Slots: d.slots, RefuseExcess: true, MaxClients: cap(d.slots), IdleTimeout: d.settings.UDPTimeout,
-		ResetRemoved: d.resetRemoved, Logger: d.logger,
+		ResetRemoved: d.settings.ResetRemoved, Logger: d.logger,
 		Accepted: count.accepted.inc, Retried: count.retried.inc, Refused: count.refused.inc,
 		Exceeded: func() { count.exceeded.inc(); d.tellExceeded() },
 	}, dir)

@@ -17,8 +17,11 @@ import (
 	"sluice/test/vm"
 )
 
-// guestTime ends a guest that hangs, also on a very busy machine.
-const guestTime = 20 * time.Minute
+// These end a guest that hangs, also on a very busy machine, when it tests or measures.
+const (
+	guestTime   = 20 * time.Minute
+	measureTime = 2 * time.Hour
+)
 
 var (
 	measure = flag.Bool("measure", false, "measure cold starts in guests, instead of testing")
@@ -48,14 +51,16 @@ func TestGuests(t *testing.T) {
 		Files: map[string]string{ownBinary: own, upstreamBinary: binaries.KubeProxy},
 		Env:   []string{lab.BinaryVariable + "=" + ownBinary},
 	}
+	limit := guestTime
 	if *measure {
+		limit = measureTime
 		p.Args = []string{tests, "-test.run=^$", "-test.bench=.", "-test.benchtime=1x", "-test.timeout=1h"}
 	}
 	accelerator := vm.ChooseAccelerator(t.Context(), kernels[0], vm.Program{Args: []string{tests, "-test.list=."}})
 	for _, k := range kernels[len(kernels)-1:] { // the newest does: package vm has tests on all
 		t.Run(k.Release, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), guestTime)
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
 			if err := vm.Boot(ctx, k, accelerator, t.Output(), p); err != nil {
 				t.Error(err)

@@ -137,7 +137,7 @@ func (h *held) close() {
 // fails the test if one of them failed.
 func (n *node) traffic() (stop func()) {
 	n.Helper()
-	t, err := n.lab.StartTraffic(n.Context(), n.flows(lab.TCP, lab.UDP), lab.TrafficOptions{Rate: 10})
+	t, err := n.lab.StartTraffic(n.Context(), n.flows(lab.TCP, lab.UDP), lab.TrafficOptions{Rate: 40})
 	if err != nil {
 		n.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"sluice/test/cluster/process"
 	"sluice/test/fakeapi"
 	"sluice/test/lab"
 )
@@ -35,7 +36,7 @@ type node struct {
 	testing.TB
 	lab    *lab.Lab
 	server *fakeapi.Server
-	proxy  *process
+	proxy  *process.Process
 }
 
 func newNode(t testing.TB) *node {
@@ -172,16 +173,16 @@ func (n *node) start(binary, mode string) {
 		args = append(args, "--control-socket", "")
 	}
 	var err error
-	if n.proxy, err = startProcess(n.host("node1"), filepath.Join(n.TempDir(), "log"), args...); err != nil {
+	if n.proxy, err = process.Start(n.host("node1"), filepath.Join(n.TempDir(), "log"), args...); err != nil {
 		n.Fatal(err)
 	}
 	p := n.proxy
 	n.Cleanup(func() {
-		if err := p.kill(); err != nil {
+		if err := p.Kill(); err != nil {
 			n.Error(err)
 		}
 		if n.Failed() {
-			n.Logf("the log of %s in %s mode:\n%s", binary, mode, p.output())
+			n.Logf("the log of %s in %s mode:\n%s", binary, mode, p.Tail())
 		}
 	})
 }
@@ -189,7 +190,7 @@ func (n *node) start(binary, mode string) {
 // replace stops the kube-proxy that runs and starts another.
 func (n *node) replace(binary, mode string) {
 	n.Helper()
-	if err := n.proxy.stop(); err != nil {
+	if err := n.proxy.Stop(); err != nil {
 		n.Fatal(err)
 	}
 	n.start(binary, mode)
@@ -204,8 +205,8 @@ func (n *node) eventually(what string, try func() error) {
 			return
 		}
 		select {
-		case <-n.proxy.done:
-			n.Fatalf("%s: kube-proxy has ended: %v", what, n.proxy.err)
+		case <-n.proxy.Done:
+			n.Fatalf("%s: kube-proxy has ended: %v", what, n.proxy.Err)
 		default:
 		}
 		if time.Now().After(deadline) {

@@ -86,7 +86,8 @@
 //	again                     all expectations since the objects or flags last changed
 //	open NAME FROM -> TO [PROTOCOLS] [FAMILIES] [unanswered]
 //	                          opens connections (tcp by default), or
-//	                          udp sockets that send and get no answer yet
+//	                          udp sockets that send and get no answer yet;
+//	                          one of sctp is an association
 //	alive NAME [by HOST]      they still work, with the endpoint they began with
 //	moved NAME to HOSTS       the same sockets are answered by one of HOSTS now, or
 //	                          by nobody; pod1:8081 asks for the port as well; tried
