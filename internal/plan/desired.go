@@ -304,6 +304,8 @@ type Settings struct {
 	// segment of a connection from an address that it does not know resets the
 	// connection.
 	DropInvalid bool
+	// NodePortsOnly says that nothing but node ports is served, by relaying them.
+	NodePortsOnly bool
 }
 
 // Serves reports whether the node supports a family.

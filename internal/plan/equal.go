@@ -14,8 +14,8 @@ func (f *Frontend) sameRules(o *Frontend) bool {
 		f.Masquerade == o.Masquerade && f.Affinity == o.Affinity &&
 		f.Filtered == o.Filtered && slices.Equal(f.Sources, o.Sources) &&
 		f.Route.same(&o.Route) && f.Outside.same(o.Outside) &&
-		// IPVS must know who keeps flows.
-		(f.Route.Scheduler == "" || slices.Equal(f.AlsoServing, o.AlsoServing))
+		// IPVS and the relay must know who keeps flows.
+		(f.Route.Scheduler == "" && f.MasqueradeCause != ProxyConnects || slices.Equal(f.AlsoServing, o.AlsoServing))
 }
 
 func (r *Route) same(o *Route) bool {
@@ -32,6 +32,7 @@ func (s *Settings) same(o *Settings) bool {
 		slices.Equal(s.NodePortIPs, o.NodePortIPs) &&
 		slices.Equal(s.LoopbackIPs, o.LoopbackIPs) &&
 		slices.Equal(s.ServiceCIDRs, o.ServiceCIDRs) &&
+		s.NodePortsOnly == o.NodePortsOnly &&
 		s.IPVS == o.IPVS && s.MasqueradeMark == o.MasqueradeMark && s.DropInvalid == o.DropInvalid
 }
 

@@ -10,7 +10,7 @@ import (
 func planSettings(cfg *Config, state *model.State) Settings {
 	var cidrs []netip.Prefix
 	for _, c := range state.ServiceCIDRs() {
-		if cfg.FrontendsOnly {
+		if cfg.FrontendsOnly || cfg.NodePortsOnly {
 			break
 		}
 		for _, f := range cfg.Families() {
@@ -29,6 +29,7 @@ func planSettings(cfg *Config, state *model.State) Settings {
 		IPVS:           cfg.Scheduler != "",
 		MasqueradeMark: 1 << cfg.MasqueradeBit,
 		DropInvalid:    cfg.DropInvalid,
+		NodePortsOnly:  cfg.NodePortsOnly,
 	}
 }
 
