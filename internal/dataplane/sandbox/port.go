@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -66,7 +65,7 @@ func (p *port) serve(at []netip.Addr) error {
 		at = nil // a closed port refuses by itself
 	}
 	p.leave(at)
-	var failed []error
+	var failed []error // of all addresses, mostly the same
 	for _, ip := range at {
 		gate := p.gates[ip]
 		if gate == nil {
@@ -74,10 +73,22 @@ func (p *port) serve(at []netip.Addr) error {
 			p.gates[ip] = gate
 		}
 		if err := gate.Listen(f.HasEndpoints()); err != nil {
-			failed = append(failed, fmt.Errorf("%w (%s)", err, relay.Remedy(err)))
+			failed = append(failed, err)
 		}
 	}
-	return errors.Join(failed...)
+	return summary(failed)
+}
+
+// summary returns one error for those of several addresses, which mostly have the same
+// cause.
+func summary(errs []error) error {
+	switch len(errs) {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("%w (%s)", errs[0], relay.Remedy(errs[0]))
+	}
+	return fmt.Errorf("%w, and %d more of the node's addresses (%s)", errs[0], len(errs)-1, relay.Remedy(errs[0]))
 }
 
 func (p *port) newGate(ip netip.Addr) *relay.Gate {
