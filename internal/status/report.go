@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 
 	"sluice/internal/engine"
@@ -263,12 +262,4 @@ func (out *Report) readProblems(v engine.View) {
 			out.Problems = append(out.Problems, p)
 		}
 	}
-}
-
-func kernelVersion() string {
-	var name unix.Utsname
-	if err := unix.Uname(&name); err != nil {
-		return ""
-	}
-	return unix.ByteSliceToString(name.Release[:])
 }
