@@ -22,6 +22,7 @@ import (
 	"sluice/internal/control"
 	"sluice/internal/host"
 	"sluice/internal/mode"
+	"sluice/internal/relay"
 )
 
 // options are the flags that are not part of the configuration.
@@ -41,8 +42,12 @@ type options struct {
 	// resetRemovedEndpoints resets TCP connections to endpoints that no longer serve.
 	resetRemovedEndpoints bool
 	// drainTimeout is how long connections of another kube-proxy's IPVS may last.
-	drainTimeout   time.Duration
-	serviceMetrics serviceMetrics
+	drainTimeout time.Duration
+	// udpTimeout and shutdownGrace are for modes in which the proxy itself forwards
+	// connections: how long idle clients of UDP keep their endpoint, and how long
+	// connections may last when the process is asked to end.
+	udpTimeout, shutdownGrace time.Duration
+	serviceMetrics            serviceMetrics
 	// hangups receives SIGHUP.
 	hangups chan os.Signal
 }
@@ -101,6 +106,10 @@ its Node at the API server, or in a directory of manifests.`,
 		"Reset the TCP connections of a Service's clients to an endpoint that no longer serves, so that they reconnect immediately. Otherwise they last as long as the endpoint does.")
 	flags.DurationVar(&o.drainTimeout, "ipvs-drain-timeout", defaultDrainTimeout,
 		"How long connections through IPVS of another kube-proxy, or of this one in another mode, may last before what they depend on is removed. 0 removes it at once.")
+	flags.DurationVar(&o.udpTimeout, "udp-timeout", relay.IdleTimeout,
+		"In userspace mode, how long a client of UDP keeps its endpoint without packets.")
+	flags.DurationVar(&o.shutdownGrace, "shutdown-grace", defaultShutdownGrace,
+		"In userspace mode, how long connections may go on when the proxy is asked to end.")
 	o.serviceMetrics.addFlags(flags)
 	addSocketFlag(flags, &o.controlSocket)
 	o.page.addFlags(flags)
@@ -146,6 +155,12 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	}
 	if o.drainTimeout < 0 {
 		return fmt.Errorf("--ipvs-drain-timeout: %v is negative (use 0 to remove what is left at once)", o.drainTimeout)
+	}
+	if o.udpTimeout <= 0 {
+		return fmt.Errorf("--udp-timeout: %v is not a time to wait for packets (use a positive duration)", o.udpTimeout)
+	}
+	if o.shutdownGrace < 0 {
+		return fmt.Errorf("--shutdown-grace: %v is negative (use 0 to end connections at once)", o.shutdownGrace)
 	}
 	if _, err := o.page.own(settings.Serving.Metrics); err != nil {
 		return err

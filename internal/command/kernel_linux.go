@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -91,7 +92,7 @@ func (k *kernel) assemble() []engine.Observer {
 	})
 	k.tracker = conntrack.New(conntrack.Options{
 		Logger: k.logger.WithName("conntrack"), Clock: k.clock, Engine: k.engine, OnPass: k.updater.OnPass,
-		ResetTCP: k.options.resetRemovedEndpoints,
+		ResetTCP: k.options.resetRemovedEndpoints, Relays: k.relays(),
 	})
 	k.neighbours = k.newNeighbours()
 	return []engine.Observer{k.tracker, k.loopback}
@@ -171,6 +172,15 @@ func (k *kernel) reportDraining(d dataplane.Draining) {
 		return
 	}
 	k.draining.Store(&status.Draining{Connections: d.Connections, Services: d.Services, Until: d.Until})
+}
+
+// relays returns a function that reports whether connections are led to an address of
+// this process; nil if none are.
+func (k *kernel) relays() func(netip.AddrPort) bool {
+	if r, ok := k.dataplane.(dataplane.Relayer); ok {
+		return r.Relays
+	}
+	return nil
 }
 
 // removeLeftovers removes what other modes and upstream's kube-proxy left behind,

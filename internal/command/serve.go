@@ -80,6 +80,7 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 	p.reason, err = p.chooseDataplane(ctx, func(m dataplane.Mode) (dataplane.Dataplane, error) {
 		return m.Open(ctx, dataplane.Options{
 			Logger: logger.WithName(m.Name), IPVS: p.settings.IPVS, ResetRemoved: o.resetRemovedEndpoints,
+			Userspace: dataplane.Userspace{UDPTimeout: o.udpTimeout, Ports: p.settings.Ports},
 		})
 	})
 	if err != nil {
@@ -95,7 +96,7 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 		}
 		return err
 	}
-	defer func() { err = errors.Join(err, lock.Release()) }()
+	defer func() { err = errors.Join(err, p.finish(lock)) }()
 	p.recorder.Record(telemetry.Starting(settings.Plan.NodeName))
 	p.reportMode()
 	if o.sandbox {

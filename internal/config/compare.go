@@ -74,6 +74,9 @@ func (s setting) idle(m dataplane.Mode) string {
 	if isModeSection(section) && !uses(m, s.path) {
 		return fmt.Sprintf("it is for proxy mode %s, and the mode is %s", section, m.Name)
 	}
+	if s.path == portRangePath && !m.Configuration.PortRange {
+		return unusedPortRange
+	}
 	return s.unused
 }
 

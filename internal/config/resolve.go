@@ -42,6 +42,7 @@ type Settings struct {
 	Client      Client
 	Conntrack   sysctl.Conntrack
 	IPVS        dataplane.IPVS
+	Ports       dataplane.PortRange
 	OOMScoreAdj int
 
 	// Warnings are what the administrator may not have intended.
@@ -129,9 +130,12 @@ func Resolve(c *Configuration, emptyMode v1alpha1.ProxyMode) (*Settings, error) 
 	s.Plan.NodeIP = nodeIP(c.BindAddress, &n)
 	s.SyncPeriod, s.MinSyncPeriod = periods(c, m, &n)
 	s.IPVS = ipvsSettings(c, m, &n)
+	s.Ports = portRange(c, m, &n)
 	checkLogging(c, s.Features, &n)
 	noteUnused(c, m, &n)
-	c.PortRange = "" // it is never in force
+	if !m.Configuration.PortRange {
+		c.PortRange = "" // it is not in force
+	}
 	s.Warnings, s.Notes = n.warnings, n.asides
 	if len(n.errors) > 0 {
 		return nil, Errors(n.errors)

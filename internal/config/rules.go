@@ -6,6 +6,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/component-base/featuregate"
 
 	"sluice/internal/dataplane"
@@ -105,4 +106,23 @@ func ipvsSettings(c *Configuration, m dataplane.Mode, n *notes) dataplane.IPVS {
 	checkTimeout("ipvs.tcpFinTimeout", s.TCPFinTimeout, matters, n)
 	checkTimeout("ipvs.udpTimeout", s.UDPTimeout, matters, n)
 	return s
+}
+
+// minPorts is how many ports the proxy needs, twice: once for a process that is ending.
+const minPorts = 8
+
+// portRange returns the ports that the proxy may listen on.
+func portRange(c *Configuration, m dataplane.Mode, n *notes) (ports dataplane.PortRange) {
+	const remedy = "set --proxy-port-range, or the field, to a range of 8 or more ports such as 40000-40007, or leave it empty"
+	all, err := net.ParsePortRange(c.PortRange)
+	switch {
+	case err != nil:
+		n.failIf(m.Configuration.PortRange, portRangePath, fmt.Sprintf("%q is not a range of ports", c.PortRange), remedy)
+	case all.Size == 0: // any
+	case all.Size < minPorts:
+		n.failIf(m.Configuration.PortRange, portRangePath, fmt.Sprintf("%d ports are too few", all.Size), remedy)
+	default:
+		ports = dataplane.PortRange{First: uint16(all.Base), Last: uint16(all.Base + all.Size - 1)}
+	}
+	return ports
 }

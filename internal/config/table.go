@@ -25,6 +25,8 @@ type setting struct {
 const (
 	// modePath is the path of the field on which other defaults depend.
 	modePath = "mode"
+	// portRangePath is the path of the field that only some modes have.
+	portRangePath = "portRange"
 	// hostnamePath is the path of the field whose flag is ignored if it is empty.
 	hostnamePath = "hostnameOverride"
 )
@@ -36,12 +38,13 @@ const (
 	restartNode    = "all that is known was asked for in the name of this node"
 	restartMode    = "the mechanism in the kernel is chosen at the start"
 	restartIPVS    = "IPVS is set up at the start"
+	restartPorts   = "the proxy listens from the start"
 	restartMetrics = "metrics that were shown cannot be hidden again"
 )
 
 const (
 	unusedWindows   = "it is for Windows only"
-	unusedPortRange = "the proxy opens no such ports any more"
+	unusedPortRange = "only the proxy of mode userspace accepts connections itself"
 )
 
 // flagOf returns the flag that sets a field.
@@ -168,7 +171,8 @@ var settings = []setting{
 	{path: "configSyncPeriod", flag: "config-sync-period", restart: restartClient,
 		help: "How often kinds of object that the API server does not have, or denies, are asked for again. All others are followed as they change."},
 
-	{path: "portRange", unused: unusedPortRange},
+	{path: portRangePath, flag: "proxy-port-range", restart: restartPorts,
+		help: "In userspace mode, the ports of the node on which the proxy accepts connections that the kernel leads to it: 8 or more, as first-last or first+count. Empty means any that are free."},
 	{path: "winkernel.networkName", flag: "network-name", unused: unusedWindows,
 		help: "Name of the cluster's network. No effect on Linux."},
 	{path: "winkernel.sourceVip", flag: "source-vip", unused: unusedWindows,

@@ -58,6 +58,10 @@ type Options struct {
 	// ResetTCP resets TCP connections to removed endpoints.
 	ResetTCP bool
 
+	// Relays reports whether connections are led to an address to be forwarded by the
+	// proxy; nil if none are.
+	Relays func(netip.AddrPort) bool
+
 	// NetNS is the network namespace of the table, as an open file descriptor;
 	// 0 for that of the process.
 	NetNS int
@@ -115,6 +119,9 @@ func New(o Options) *Reconciler {
 		pending:  notify.NewMailbox[pending](),
 	}
 	r.index = newIndex(r.local)
+	if o.Relays != nil {
+		r.index.relays = o.Relays
+	}
 	return r
 }
 

@@ -119,6 +119,8 @@ type Options struct {
 	NetNS int
 	// IPVS is for modes that use it.
 	IPVS IPVS
+	// Userspace is for the mode in which the proxy itself forwards connections.
+	Userspace Userspace
 	// ResetRemoved ends the connections of endpoints that are removed, where the mode
 	// would let them run out.
 	ResetRemoved bool
@@ -138,6 +140,29 @@ type IPVS struct {
 	TCPTimeout, TCPFinTimeout, UDPTimeout time.Duration
 }
 
+// Userspace are the settings of a proxy that forwards connections itself.
+type Userspace struct {
+	// UDPTimeout is how long a UDP client keeps its endpoint without packets; 0 for the
+	// default.
+	UDPTimeout time.Duration
+	// Ports are those to listen on.
+	Ports PortRange
+}
+
+// PortRange is a range of ports; the zero value stands for any that are free.
+type PortRange struct{ First, Last uint16 }
+
+// Relayer is a Dataplane that forwards connections itself.
+type Relayer interface {
+	// Relays reports whether connections are led to an address to be forwarded. It
+	// may be called at any time.
+	Relays(netip.AddrPort) bool
+	// Finish serves existing connections until none is left or ctx ends, and returns
+	// how many are left. It is called once, after the last commit and before Close.
+	// Another process may program the kernel meanwhile, which succeeded reports.
+	Finish(ctx context.Context, succeeded func() bool) (left int)
+}
+
 // Configuration says how a mode reads KubeProxyConfiguration. Section and
 // MasqueradeSection are required: a mode without sections of its own reads another
 // mode's.
@@ -150,6 +175,8 @@ type Configuration struct {
 	// InheritSection is the section that counts as well where no mode was
 	// chosen: upstream chooses another mode there, and reads that one's.
 	InheritSection string
+	// PortRange means that the mode listens on ports of portRange.
+	PortRange bool
 	// PrimaryNodePorts means that node ports are served on the node's primary
 	// addresses if nodePortAddresses is empty, and otherwise on all of them.
 	PrimaryNodePorts bool

@@ -165,6 +165,16 @@ func (l *Lock) Release() error {
 	return l.listener.Close()
 }
 
+// Held reports whether a proxy holds the lock.
+func Held() bool {
+	for i := range socketNames {
+		if proxyAt(i) != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // proxyAt returns the process that holds a name, nil if there is none or it is
 // an unrelated one.
 func proxyAt(i int) (holder *Holder) {

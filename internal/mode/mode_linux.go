@@ -5,6 +5,7 @@ import (
 	"sluice/internal/dataplane/iptables"
 	"sluice/internal/dataplane/ipvs"
 	"sluice/internal/dataplane/nftables"
+	"sluice/internal/dataplane/userspace"
 )
 
 // All are the proxy modes, the preferred one first.
@@ -13,6 +14,7 @@ var All = []dataplane.Mode{
 	iptables.Mode,
 	// After iptables: upstream's rules refer to sets that this mode removes.
 	ipvs.Mode,
+	userspace.Mode,
 }
 
 var upstream = iptables.Mode

@@ -163,6 +163,11 @@ func (e Exprs) Translated() Exprs { return e.anyBit(ctStatus, ctStatusDNAT, "dna
 // HasProtocol matches packets of a transport protocol (unix.IPPROTO_...).
 func (e Exprs) HasProtocol(p byte) Exprs { return e.equal(Protocol, []byte{p}, ProtocolText(p)) }
 
+// ToPort matches packets to a port.
+func (e Exprs) ToPort(port uint16) Exprs {
+	return e.equal(DestPort, binary.BigEndian.AppendUint16(nil, port), fmt.Sprint(port))
+}
+
 // FromLocal matches packets from an address of this node, according to the routing
 // table.
 func (e Exprs) FromLocal() Exprs { return e.equal(sourceType, word(unix.RTN_LOCAL), "local") }
@@ -242,6 +247,31 @@ func (e Exprs) DNATMap(f Family, set string, key Concat) Exprs {
 			a = a.u32(unix.NFTA_NAT_REG_ADDR_MIN, register(0).number())
 			return a.u32(unix.NFTA_NAT_REG_PROTO_MIN, register(0).after(f.AddrLen()).number())
 		})
+	})
+}
+
+// DNAT sends connections to an address and port.
+func (e Exprs) DNAT(to netip.AddrPort) Exprs {
+	f := IP
+	if to.Addr().Is6() {
+		f = IP6
+	}
+	port := register(0).after(f.AddrLen())
+	return e.then("dnat to "+to.String(), func(a attrs) attrs {
+		a = a.immediate(register(0), to.Addr().AsSlice())
+		a = a.immediate(port, binary.BigEndian.AppendUint16(nil, to.Port()))
+		return a.expr("nat", func(a attrs) attrs {
+			a = a.u32(unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT).u32(unix.NFTA_NAT_FAMILY, uint32(f))
+			a = a.u32(unix.NFTA_NAT_REG_ADDR_MIN, register(0).number())
+			return a.u32(unix.NFTA_NAT_REG_PROTO_MIN, port.number())
+		})
+	})
+}
+
+// immediate loads bytes into a register.
+func (a attrs) immediate(to register, bytes []byte) attrs {
+	return a.expr("immediate", func(a attrs) attrs {
+		return a.u32(unix.NFTA_IMMEDIATE_DREG, to.number()).value(unix.NFTA_IMMEDIATE_DATA, bytes)
 	})
 }
 

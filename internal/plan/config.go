@@ -47,6 +47,11 @@ type Config struct {
 	// Scheduler is the IPVS scheduler that chooses endpoints where a Service does not
 	// say how; empty for modes without IPVS.
 	Scheduler string
+	// DefaultAlgorithm is for Services that do not say how endpoints are chosen.
+	DefaultAlgorithm model.Algorithm
+	// Relay says that the proxy itself forwards the connections of all protocols for
+	// which it can.
+	Relay bool
 
 	// KnownNodePortIPs restricts node ports on all local addresses to those on
 	// interfaces: the mode needs an object for each.

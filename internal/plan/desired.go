@@ -130,6 +130,9 @@ type Frontend struct {
 	// topology left them out of the pools. Sorted as a pool is, and shared
 	// between frontends.
 	AlsoServing []Endpoint
+	// Relayed says that the proxy accepts connections itself, and opens others to
+	// the endpoints.
+	Relayed bool
 
 	Masquerade Masquerade
 	// MasqueradeCause is why Masquerade is as it is.
@@ -297,6 +300,12 @@ type Settings struct {
 	// IPVS says that IPVS may serve frontends, for which packets to addresses of
 	// Services are delivered to the node.
 	IPVS bool
+	// PodCIDRs are the ranges of pods in the cluster, as far as they are known, and
+	// HostIPs the addresses of the node, if frontends are relayed.
+	PodCIDRs []netip.Prefix
+	HostIPs  []netip.Addr
+	// Relay4 and Relay6 are where connections of relayed frontends are led to.
+	Relay4, Relay6 Relay
 	// MasqueradeMark is the bit of the packet mark that requests masquerading.
 	MasqueradeMark uint32
 	// DropInvalid drops forwarded packets that connection tracking considers
@@ -306,6 +315,41 @@ type Settings struct {
 	DropInvalid bool
 	// NodePortsOnly says that nothing but node ports is served, by relaying them.
 	NodePortsOnly bool
+}
+
+// Relay is the sockets of a proxy that forwards connections itself, for one family.
+type Relay struct {
+	// Addr is an address of the node, invalid if connections are not relayed.
+	Addr netip.Addr
+	// Ports are what a connection's port tells the proxy about it: see Port. The
+	// dataplane chooses them.
+	Ports [4]uint16
+}
+
+// Port returns the port for connections that take the route Outside or not, and whose
+// endpoint sees the node's address or the client's.
+func (r *Relay) Port(outside, masquerade bool) uint16 { return *r.port(outside, masquerade) }
+
+// SetPort sets the port that Port returns.
+func (r *Relay) SetPort(outside, masquerade bool, port uint16) { *r.port(outside, masquerade) = port }
+
+func (r *Relay) port(outside, masquerade bool) *uint16 {
+	i := 0
+	if outside {
+		i |= 1
+	}
+	if masquerade {
+		i |= 2
+	}
+	return &r.Ports[i]
+}
+
+// Relay returns the sockets of a family.
+func (s *Settings) Relay(f model.Family) *Relay {
+	if f == model.IPv4 {
+		return &s.Relay4
+	}
+	return &s.Relay6
 }
 
 // Serves reports whether the node supports a family.

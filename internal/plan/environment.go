@@ -26,6 +26,8 @@ type environment struct {
 	noIPv6                 bool
 	algorithms             model.Algorithms
 	scheduler              string
+	defaultAlgorithm       model.Algorithm
+	relay                  bool
 }
 
 func newEnvironment(cfg *Config, state *model.State, settings *Settings) environment {
@@ -42,6 +44,9 @@ func newEnvironment(cfg *Config, state *model.State, settings *Settings) environ
 		noIPv6:        cfg.NoIPv6,
 		algorithms:    cfg.Algorithms,
 		scheduler:     cfg.Scheduler,
+
+		defaultAlgorithm: cfg.DefaultAlgorithm,
+		relay:            cfg.Relay,
 	}
 	if node := state.Node(); node != nil {
 		env.zone = node.Zone
@@ -67,6 +72,8 @@ func (env *environment) concerns(svc *model.Service, other *environment) bool {
 		env.noIPv6 != other.noIPv6 ||
 		env.algorithms != other.algorithms ||
 		env.scheduler != other.scheduler ||
+		env.defaultAlgorithm != other.defaultAlgorithm ||
+		env.relay != other.relay ||
 		svc.Filtered && !slices.Equal(env.nodeIPs, other.nodeIPs) ||
 		env.scheduler != "" && !slices.Equal(env.hostIPs, other.hostIPs)
 }

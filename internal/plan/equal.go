@@ -11,11 +11,11 @@ func (f *Frontend) same(o *Frontend) bool {
 func (f *Frontend) sameRules(o *Frontend) bool {
 	return f.Key == o.Key && f.Kind == o.Kind &&
 		f.Service == o.Service && f.Port == o.Port &&
-		f.Masquerade == o.Masquerade && f.Affinity == o.Affinity &&
+		f.Relayed == o.Relayed && f.Masquerade == o.Masquerade && f.Affinity == o.Affinity &&
 		f.Filtered == o.Filtered && slices.Equal(f.Sources, o.Sources) &&
 		f.Route.same(&o.Route) && f.Outside.same(o.Outside) &&
 		// IPVS and the relay must know who keeps flows.
-		(f.Route.Scheduler == "" && f.MasqueradeCause != ProxyConnects || slices.Equal(f.AlsoServing, o.AlsoServing))
+		(f.Route.Scheduler == "" && !f.Relayed || slices.Equal(f.AlsoServing, o.AlsoServing))
 }
 
 func (r *Route) same(o *Route) bool {
@@ -32,6 +32,7 @@ func (s *Settings) same(o *Settings) bool {
 		slices.Equal(s.NodePortIPs, o.NodePortIPs) &&
 		slices.Equal(s.LoopbackIPs, o.LoopbackIPs) &&
 		slices.Equal(s.ServiceCIDRs, o.ServiceCIDRs) &&
+		slices.Equal(s.PodCIDRs, o.PodCIDRs) && slices.Equal(s.HostIPs, o.HostIPs) && s.Relay4 == o.Relay4 && s.Relay6 == o.Relay6 &&
 		s.NodePortsOnly == o.NodePortsOnly &&
 		s.IPVS == o.IPVS && s.MasqueradeMark == o.MasqueradeMark && s.DropInvalid == o.DropInvalid
 }

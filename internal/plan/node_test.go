@@ -169,12 +169,11 @@ func TestNodePortsOnly(t *testing.T) {
 
 // What relays has to know which endpoints keep their clients.
 func TestServingMattersToRelays(t *testing.T) {
-	one := &Frontend{MasqueradeCause: ProxyConnects, AlsoServing: []Endpoint{{}}}
-	two := &Frontend{MasqueradeCause: ProxyConnects}
+	one, two := &Frontend{Relayed: true, AlsoServing: []Endpoint{{}}}, &Frontend{Relayed: true}
 	if one.sameRules(two) {
 		t.Error("an endpoint that no longer serves goes unnoticed")
 	}
-	one.MasqueradeCause, two.MasqueradeCause = ExternalPolicyCluster, ExternalPolicyCluster
+	one.Relayed, two.Relayed = false, false
 	if !one.sameRules(two) {
 		t.Error("other modes are bothered with it")
 	}

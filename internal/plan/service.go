@@ -214,6 +214,7 @@ func (d *draft) add(at *address, number uint16, port *model.ServicePort, pools *
 		f.AlsoServing = pools.besideCluster
 	}
 	f.Route.Scheduler = d.scheduler(&f.Route)
+	f.Relayed = d.env.relay && Relayable(f.Protocol)
 	d.frontends = append(d.frontends, f)
 }
 

@@ -17,7 +17,7 @@ func planSettings(cfg *Config, state *model.State) Settings {
 			cidrs = append(cidrs, prefixesOf(f, c.Prefixes)...)
 		}
 	}
-	return Settings{
+	out := Settings{
 		IPv4:           detector(cfg, state.Node(), model.IPv4),
 		IPv6:           detector(cfg, state.Node(), model.IPv6),
 		NoIPv6:         cfg.NoIPv6,
@@ -31,6 +31,38 @@ func planSettings(cfg *Config, state *model.State) Settings {
 		DropInvalid:    cfg.DropInvalid,
 		NodePortsOnly:  cfg.NodePortsOnly,
 	}
+	if cfg.Relay {
+		out.Relay4, out.Relay6 = planRelay(cfg, state)
+		out.PodCIDRs = podCIDRs(cfg, state.Node())
+		out.HostIPs = state.HostIPs()
+	}
+	return out
+}
+
+func podCIDRs(cfg *Config, node *model.Node) []netip.Prefix {
+	all := slices.Clone(cfg.ClusterCIDRs)
+	if node != nil {
+		all = append(all, node.PodCIDRs...)
+	}
+	return mergePrefixes(all)
+}
+
+// planRelay returns the addresses to which connections are led that are relayed: those
+// that other hosts use, or any other if the node has none of a family.
+func planRelay(cfg *Config, state *model.State) (v4, v6 Relay) {
+	candidates := slices.Concat(primaryIPs(cfg.NodeIP, state.Node(), state.HostIPs()), state.HostIPs())
+	for _, ip := range cfg.served(candidates) {
+		to := &v4
+		if model.FamilyOf(ip) == model.IPv6 {
+			to = &v6
+		}
+		// What is not on an interface, such as an address outside of the machine,
+		// cannot be listened on.
+		if !to.Addr.IsValid() && ip.IsGlobalUnicast() && slices.Contains(state.HostIPs(), ip) {
+			to.Addr = ip
+		}
+	}
+	return v4, v6
 }
 
 func (cfg *Config) served(ips []netip.Addr) []netip.Addr {

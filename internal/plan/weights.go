@@ -56,6 +56,9 @@ func (cs *candidates) pool(wanted func(*candidate) bool) []Endpoint {
 // chooseAlgorithm decides on the algorithm of the Service, if it can be used here.
 func (d *draft) chooseAlgorithm() {
 	d.algorithm = d.service.Algorithm
+	if !d.service.AlgorithmChosen && d.algorithm == model.Random {
+		d.algorithm = d.env.defaultAlgorithm
+	}
 	if !d.env.algorithms.Has(d.algorithm) {
 		d.useRandom(fmt.Sprintf("%s is not available in the proxy mode of this node", d.algorithm),
 			"choose one of these: "+d.env.algorithms.String()+"; or another proxy mode")

@@ -52,8 +52,9 @@ type Pool struct {
 
 // user is a connection of a client with an endpoint.
 type user interface {
-	// lost says that the endpoint no longer serves.
-	lost()
+	// lost says that the endpoint no longer serves, and whether new connections would
+	// get no answer.
+	lost(silence bool)
 }
 
 // NewPool returns a pool without endpoints.
@@ -72,11 +73,12 @@ func (p *Pool) Set(route plan.Route, serves func(netip.AddrPort) bool, affinity 
 	lost := p.lostUsers()
 	p.mu.Unlock()
 	for _, u := range lost {
-		u.lost()
+		u.lost(route.Verdict() == plan.Drop)
 	}
 }
 
-// Remove makes the pool choose and serve nothing. The Balancer goes on with its others.
+// Remove makes the pool choose and serve nothing. Its TCP connections go on: the
+// endpoints may be there still. The Balancer goes on with its other pools.
 func (p *Pool) Remove() {
 	p.mu.Lock()
 	delete(p.pools, p)
@@ -85,7 +87,7 @@ func (p *Pool) Remove() {
 	lost := p.lostUsers()
 	p.mu.Unlock()
 	for _, u := range lost {
-		u.lost()
+		u.lost(true)
 	}
 }
 
@@ -140,6 +142,15 @@ func (p *Pool) Connections() map[netip.AddrPort]int {
 	return count
 }
 
+// Remembered returns the endpoint that a client has affinity to, and when that expires.
+func (b *Balancer) Remembered(client netip.Addr) (endpoint netip.AddrPort, expires time.Duration, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l, ok := b.clients[client]
+	expires = b.affinity - b.clock.Since(l.since)
+	return l.endpoint, expires, ok && expires > 0
+}
+
 // maxCandidates is how many endpoints are tried for a connection.
 const maxCandidates = 4
 
@@ -182,6 +193,13 @@ func (p *Pool) local(endpoint netip.AddrPort) bool {
 	defer p.mu.Unlock()
 	e, found := p.route.Find(endpoint)
 	return found && e.Local
+}
+
+// silent reports whether new connections get no answer.
+func (p *Pool) silent() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.route.Verdict() == plan.Drop
 }
 
 func (p *Pool) empty() bool {

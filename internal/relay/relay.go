@@ -21,6 +21,10 @@ type Options struct {
 	// Address and Protocol, which is TCP or UDP, are what it listens on.
 	Address  netip.AddrPort
 	Protocol model.Protocol
+	// NetNS is an open network namespace to work in; 0 is the caller's own.
+	NetNS int
+	// FreeBind allows an address that the node does not have (yet).
+	FreeBind bool
 	// Device is the only interface that clients may come through, "" for any.
 	Device string
 	// Slots bounds the TCP connections of all that share it; nil for no bound. Excess
@@ -82,11 +86,10 @@ type paths interface {
 	// findTCP and findUDP return the pool for a client, nil if there is none.
 	findTCP(*net.TCPConn) *Pool
 	findUDP(client netip.AddrPort) *Pool
-	// dialTCP and dialUDP connect a client to an endpoint of the pool. Before a packet
-	// is sent through a UDP connection that was idle for a while, renew is called,
-	// unless it is nil.
+	// dialTCP and dialUDP connect a client to an endpoint of the pool, which may see
+	// another source address than the kernel would choose: then there is a disguise.
 	dialTCP(ctx context.Context, client netip.Addr, pool *Pool, endpoint netip.AddrPort) (*net.TCPConn, error)
-	dialUDP(client netip.Addr, pool *Pool, endpoint netip.AddrPort) (conn *net.UDPConn, renew func() error, err error)
+	dialUDP(client netip.Addr, pool *Pool, endpoint netip.AddrPort) (*net.UDPConn, *disguise, error)
 }
 
 // front is the listening side of a server.
@@ -180,7 +183,7 @@ func (onePool) dialTCP(ctx context.Context, _ netip.Addr, _ *Pool, endpoint neti
 	return dialTCP(ctx, net.Dialer{}, endpoint)
 }
 
-func (onePool) dialUDP(_ netip.Addr, _ *Pool, endpoint netip.AddrPort) (*net.UDPConn, func() error, error) {
+func (onePool) dialUDP(_ netip.Addr, _ *Pool, endpoint netip.AddrPort) (*net.UDPConn, *disguise, error) {
 	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(endpoint))
 	return conn, nil, err
 }

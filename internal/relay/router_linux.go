@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/model"
+	"sluice/internal/netns"
 	"sluice/internal/translation"
 )
 
@@ -28,9 +29,10 @@ type Directory struct {
 	// Find returns the pool of an address that clients connect to; nil if there is
 	// none, and the connection is reset.
 	Find func(netip.AddrPort) *Pool
-	// KeepSource reports whether an endpoint, which may be on this node, gets to see
-	// the client's address; nil if all of them see the node's.
-	KeepSource func(endpoint netip.Addr, local bool) bool
+	// Source returns the address that an endpoint, which may be on this node, gets to
+	// see. It is invalid for whichever of the node's the kernel chooses. With an address
+	// the connection is left alone by the rules for new connections.
+	Source func(client netip.Addr, endpoint netip.AddrPort, local bool) netip.Addr
 	// Translation is where the kernel says which address a client connected to, and
 	// where it is asked to let endpoints see the client's address.
 	Translation *translation.Conn
@@ -42,11 +44,13 @@ func Listen(ctx context.Context, o Options, d Directory) (*Router, error) {
 	o.setDefaults()
 	r := &Router{directory: d}
 	r.server = server{Options: o, paths: r, lifetime: ctx}
-	front, err := r.open(false)
+	err := netns.Do(o.NetNS, func() (err error) {
+		r.front, err = r.open(false)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	r.front = front
 	return r, nil
 }
 
@@ -110,52 +114,81 @@ func (r *Router) findUDP(client netip.AddrPort) *Pool {
 	return r.directory.Find(to)
 }
 
-// maxPorts is how many ports are tried for a connection with the client's address.
+// maxPorts is how many ports are tried for a connection with a source address.
 const maxPorts = 16
 
 func (r *Router) dialTCP(ctx context.Context, client netip.Addr, pool *Pool, endpoint netip.AddrPort) (*net.TCPConn, error) {
-	if !r.keepsSource(client, pool, endpoint) {
-		return dialTCP(ctx, net.Dialer{}, endpoint)
+	dial := func(d net.Dialer) (conn *net.TCPConn, err error) {
+		err = netns.Do(r.NetNS, func() error {
+			conn, err = dialTCP(ctx, d, endpoint)
+			return err
+		})
+		return conn, err
 	}
-	return disguised(r, client, endpoint, func(d net.Dialer) (*net.TCPConn, error) { return dialTCP(ctx, d, endpoint) })
+	source := r.directory.Source(client, endpoint, pool.local(endpoint))
+	if !source.IsValid() {
+		return dial(net.Dialer{})
+	}
+	return disguised(r, source, endpoint, dial)
 }
 
-func (r *Router) dialUDP(client netip.Addr, pool *Pool, endpoint netip.AddrPort) (*net.UDPConn, func() error, error) {
-	dial := func(d net.Dialer) (*net.UDPConn, error) {
-		conn, err := d.Dial("udp", endpoint.String())
-		if err != nil {
-			return nil, err
-		}
-		return conn.(*net.UDPConn), nil
+func (r *Router) dialUDP(client netip.Addr, pool *Pool, endpoint netip.AddrPort) (*net.UDPConn, *disguise, error) {
+	dial := func(d net.Dialer) (conn *net.UDPConn, err error) {
+		err = netns.Do(r.NetNS, func() error {
+			c, err := d.Dial("udp", endpoint.String())
+			if err == nil {
+				conn = c.(*net.UDPConn)
+			}
+			return err
+		})
+		return conn, err
 	}
-	if !r.keepsSource(client, pool, endpoint) {
+	source := r.directory.Source(client, endpoint, pool.local(endpoint))
+	if !source.IsValid() {
 		conn, err := dial(net.Dialer{})
 		return conn, nil, err
 	}
-	conn, err := disguised(r, client, endpoint, dial)
+	conn, err := disguised(r, source, endpoint, dial)
 	if err != nil {
 		return nil, nil, err
 	}
-	from := conn.LocalAddr().(*net.UDPAddr).AddrPort()
-	return conn, func() error {
-		err := r.disguise(from, endpoint, client)
-		if errors.Is(err, unix.EEXIST) {
-			return nil // it is still there
-		}
-		return err
-	}, nil
+	return conn, &disguise{r, translation.Flow{Protocol: model.UDP, From: conn.LocalAddr().(*net.UDPAddr).AddrPort(), To: endpoint}, source}, nil
 }
 
-// keepsSource reports whether the endpoint gets to see the client's address. An endpoint
-// that connects to itself would answer itself.
-func (r *Router) keepsSource(client netip.Addr, pool *Pool, endpoint netip.AddrPort) bool {
-	return r.directory.KeepSource != nil && client != endpoint.Addr() &&
-		r.directory.KeepSource(endpoint.Addr(), pool.local(endpoint))
+// disguise lets the endpoint of a flow see another source address.
+type disguise struct {
+	*Router
+	flow   translation.Flow
+	source netip.Addr
 }
 
-// disguised opens a connection with the client's address. A port whose last connection
-// the kernel still remembers is not used.
-func disguised[C any](r *Router, client netip.Addr, endpoint netip.AddrPort, dial func(net.Dialer) (C, error)) (conn C, err error) {
+// disguiseTimeout is how long the first packet may take.
+const disguiseTimeout = 30 * time.Second
+
+func (d *disguise) set() error {
+	return d.directory.Translation.SetSource(d.flow, d.source, disguiseTimeout)
+}
+
+// renew sets it again if the kernel may have forgotten it.
+func (d *disguise) renew() error {
+	err := d.set()
+	if errors.Is(err, unix.EEXIST) {
+		return nil // it is still there
+	}
+	return err
+}
+
+// forget undoes it, because another socket may get the same port.
+func (d *disguise) forget() {
+	if err := d.directory.Translation.Forget(d.flow); err != nil {
+		d.Logger.V(2).Info("A flow with another source address is not forgotten", "err", err.Error())
+	}
+}
+
+// disguised opens a connection with a source address, which need not be the node's. A port
+// whose last connection the kernel still remembers is not used.
+func disguised[C any](r *Router, source netip.Addr, endpoint netip.AddrPort, dial func(net.Dialer) (C, error)) (conn C, err error) {
+	var d *disguise
 	bind := func(fd int) error {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 			return err // needed for more connections than there are ports
@@ -167,23 +200,26 @@ func disguised[C any](r *Router, client netip.Addr, endpoint netip.AddrPort, dia
 		if err != nil {
 			return err
 		}
-		return r.disguise(netip.AddrPortFrom(r.Address.Addr(), port(bound)), endpoint, client)
+		from := netip.AddrPortFrom(r.Address.Addr(), port(bound))
+		attempt := &disguise{r, translation.Flow{Protocol: r.Protocol, From: from, To: endpoint}, source}
+		if err := attempt.set(); err != nil {
+			return err
+		}
+		d = attempt
+		return nil
 	}
 	dialer := net.Dialer{Control: func(_, _ string, socket syscall.RawConn) error { return control(socket, bind) }}
 	for range maxPorts {
+		d = nil
 		conn, err = dial(dialer)
+		if err != nil && d != nil {
+			d.forget()
+		}
 		if !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EADDRNOTAVAIL) {
 			break
 		}
 	}
 	return conn, err
-}
-
-// disguiseTimeout is how long the first packet may take.
-const disguiseTimeout = 30 * time.Second
-
-func (r *Router) disguise(from, to netip.AddrPort, as netip.Addr) error {
-	return r.directory.Translation.SetSource(translation.Flow{Protocol: r.Protocol, From: from, To: to}, as, disguiseTimeout)
 }
 
 func sockaddr(a netip.Addr) unix.Sockaddr {

@@ -16,16 +16,16 @@ type session struct {
 	pool             *Pool
 	conn             *net.UDPConn
 	socket           syscall.RawConn
-	renew            func() error // see paths.dialUDP
+	disguise         *disguise    // nil if the kernel chose the source address
 	used             atomic.Int64 // when the last packet passed, in nanoseconds
 }
 
 func (f *udpFront) newSession(client netip.AddrPort, pool *Pool, endpoint netip.AddrPort) (*session, error) {
-	conn, renew, err := f.paths.dialUDP(client.Addr(), pool, endpoint)
+	conn, disguise, err := f.paths.dialUDP(client.Addr(), pool, endpoint)
 	if err != nil {
 		return nil, err
 	}
-	s := &session{client: client, endpoint: endpoint, pool: pool, conn: conn, renew: renew}
+	s := &session{client: client, endpoint: endpoint, pool: pool, conn: conn, disguise: disguise}
 	if s.socket, err = conn.SyscallConn(); err != nil {
 		s.close()
 		return nil, err
@@ -44,8 +44,8 @@ const renewAfter = 10 * time.Second
 
 func (s *session) send(f *udpFront, packet []byte) error {
 	now := f.Clock.Now()
-	if s.renew != nil && s.idle(now) > renewAfter {
-		if err := s.renew(); err != nil {
+	if s.disguise != nil && s.idle(now) > renewAfter {
+		if err := s.disguise.renew(); err != nil {
 			return err
 		}
 	}
@@ -74,11 +74,13 @@ func (s *session) answer(f *udpFront) error {
 }
 
 // lost lets the next packet of the client choose another endpoint.
-func (s *session) lost() { s.close() }
+func (s *session) lost(bool) { s.close() }
 
 func (s *session) close() {
 	s.pool.end(s)
-	_ = s.conn.Close()
+	if s.conn.Close() == nil && s.disguise != nil {
+		s.disguise.forget()
+	}
 }
 
 // maxPacket is the maximum size of a packet.

@@ -11,6 +11,15 @@ import (
 // listenConfig sets options on sockets before they are bound.
 func (s *server) listenConfig(silent bool) *net.ListenConfig {
 	prepare := func(fd int) error {
+		if s.FreeBind {
+			level, option := unix.IPPROTO_IP, unix.IP_FREEBIND
+			if s.Address.Addr().Is6() {
+				level, option = unix.IPPROTO_IPV6, unix.IPV6_FREEBIND
+			}
+			if err := unix.SetsockoptInt(fd, level, option, 1); err != nil {
+				return fmt.Errorf("allow any address: %w", err)
+			}
+		}
 		if s.Device != "" {
 			if err := unix.BindToDevice(fd, s.Device); err != nil {
 				return fmt.Errorf("bind to device %s: %w", s.Device, err)

@@ -136,7 +136,7 @@ func (s *server) serve(client *net.TCPConn) {
 	}
 	s.Accepted()
 	if !pool.begin(c, c.to) { // removed meanwhile
-		c.lost()
+		c.lost(pool.silent())
 	}
 	defer pool.end(c)
 	// A reader must not mistake truncation for the end of the stream.
@@ -152,8 +152,9 @@ type stream struct {
 	resetRemoved     bool
 }
 
-func (c *stream) lost() {
-	if c.resetRemoved {
+// lost resets the connection, unless the client would get no answer if it tried again.
+func (c *stream) lost(silence bool) {
+	if c.resetRemoved && !silence {
 		c.reset()
 	}
 }

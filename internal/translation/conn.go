@@ -19,6 +19,7 @@ import (
 const (
 	newEntry = unix.NFNL_SUBSYS_CTNETLINK<<8 | 0 // IPCTNL_MSG_CT_NEW
 	getEntry = unix.NFNL_SUBSYS_CTNETLINK<<8 | 1 // IPCTNL_MSG_CT_GET
+	delEntry = unix.NFNL_SUBSYS_CTNETLINK<<8 | 2 // IPCTNL_MSG_CT_DELETE
 )
 
 // answerTimeout bounds the wait for an answer, which the kernel gives at once.
@@ -92,6 +93,19 @@ func (c *Conn) SetSource(f Flow, source netip.Addr, timeout time.Duration) error
 	}
 	if err := c.request(func([]byte) {}); err != nil {
 		return fmt.Errorf("let %v appear as %v to %v: %w", f.From, source, f.To, err)
+	}
+	return nil
+}
+
+// Forget undoes SetSource, so that later flows between the same addresses are left as
+// they are. There is no error if the flow is not known.
+func (c *Conn) Forget(f Flow) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.begin(delEntry, 0, f)
+	c.attr(nfnetlink.Nested|cta.TupleOrig, tuple(f))
+	if err := c.request(func([]byte) {}); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("forget the flow from %v to %v: %w", f.From, f.To, err)
 	}
 	return nil
 }

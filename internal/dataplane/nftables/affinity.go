@@ -15,6 +15,9 @@ import (
 // names cannot be chosen to collide with those of another Service.
 type affinityID uint64
 
+// remembers reports whether the table remembers the endpoints of a frontend's clients.
+func remembers(f *plan.Frontend) bool { return f.Affinity > 0 && !f.Relayed }
+
 func affinityOf(f *plan.Frontend) affinityID {
 	return hashID(f.Service.String() + ":" + f.Port + "/" + f.Protocol.String())
 }
@@ -79,7 +82,7 @@ type affinePool struct {
 // affinePools returns the pools of a frontend with session affinity: that of Route, and
 // that of Outside, which is local.
 func (f *frontend) affinePools() [2]affinePool {
-	if f == nil || f.Affinity == 0 {
+	if f == nil || !remembers(f.Frontend) {
 		return [2]affinePool{}
 	}
 	id := affinityOf(f.Frontend)

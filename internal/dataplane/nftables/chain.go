@@ -46,12 +46,15 @@ const (
 	inTurn          // the next one; the chain's rule has the counter
 	byClient        // by the client's address
 	byIPVS          // by IPVS: there are no slots
+	byRelay         // by the proxy itself, likewise
 )
 
 // choose sets how a slot of a route is chosen.
 func (c *chain) choose(f *plan.Frontend, r *plan.Route) {
 	c.size = r.NumSlots()
 	switch {
+	case f.Relayed && c.size > 0:
+		c.choice, c.size = byRelay, 1
 	case r.Scheduled():
 		c.choice, c.size = byIPVS, 1
 	case c.size <= 1: // there is nothing to choose
@@ -79,6 +82,7 @@ const (
 	forward
 	filterOutput
 	filterInput
+	relayInput
 	rememberPostrouting
 	rememberInput
 
@@ -104,6 +108,7 @@ var fixedNames = map[kind]string{
 	forward:             "forward",
 	filterOutput:        "filter-output",
 	filterInput:         "filter-input",
+	relayInput:          "relay-input",
 	rememberPostrouting: "remember-postrouting",
 	rememberInput:       "remember-input",
 	dispatch:            "dispatch",
@@ -173,6 +178,8 @@ func (c chain) pool() string {
 	switch c.choice {
 	case byIPVS:
 		b.WriteString("ipvs")
+	case byRelay:
+		b.WriteString("relay")
 	case atRandom:
 		fmt.Fprintf(&b, "lb-%d", c.size)
 	case byClient:
@@ -188,8 +195,11 @@ func (c chain) pool() string {
 
 // target is the chain that an entry chain leads to.
 func (c chain) target() chain {
-	if c.choice == byIPVS {
+	switch c.choice {
+	case byIPVS:
 		return chain{kind: balance, choice: byIPVS, size: 1}
+	case byRelay:
+		return chain{kind: balance, choice: byRelay, size: 1, local: c.local}
 	}
 	if c.size > 0 {
 		return chain{kind: balance, nodePort: c.nodePort, local: c.local, sticky: c.sticky, choice: c.choice, size: c.size, port: c.port}
@@ -254,6 +264,10 @@ func (c chain) leadsTo() []chain {
 		}
 		add(c.target())
 	case balance:
+		if c.choice == byRelay {
+			add(chain{kind: reject}) // if there is no address
+			break
+		}
 		if c.sticky {
 			plain := c
 			plain.sticky = false
@@ -304,6 +318,8 @@ func (c chain) nft() nft.Chain {
 	case filterInput:
 		// After IPVS (priorities 98 and 99), which takes what is for it.
 		base("filter", unix.NF_INET_LOCAL_IN, prioritySourceNAT+1)
+	case relayInput:
+		base("filter", unix.NF_INET_LOCAL_IN, priorityFilter)
 	case rememberPostrouting:
 		// Before masquerading, while the source is still the client's.
 		base("filter", unix.NF_INET_POST_ROUTING, prioritySourceNAT-1)
@@ -319,6 +335,9 @@ var baseChains = []chain{{kind: postrouting}, {kind: forward}, {kind: filterOutp
 // deliveryChains are in the tables of nodes to which addresses of Services are led, for
 // IPVS.
 var deliveryChains = []chain{{kind: filterInput}}
+
+// relayChains are in the tables of nodes where the proxy itself forwards connections.
+var relayChains = []chain{{kind: relayInput}}
 
 // affinityChains see every packet, so they exist only while a frontend has session
 // affinity.

@@ -39,7 +39,7 @@ func chainsFor(f *plan.Frontend) chainsOf {
 	e := chain{
 		kind:       entry,
 		nodePort:   f.NodePort(),
-		sticky:     f.Affinity > 0,
+		sticky:     remembers(f),
 		filtered:   f.Filtered,
 		split:      f.Outside != nil,
 		masquerade: f.Masquerade,
@@ -53,14 +53,14 @@ func chainsFor(f *plan.Frontend) chainsOf {
 	}
 	c.verdict = e.direct()
 	if f.Outside != nil {
-		o := chain{kind: entry, nodePort: e.nodePort, local: true, sticky: f.Affinity > 0}
+		o := chain{kind: entry, nodePort: e.nodePort, local: true, sticky: remembers(f)}
 		o.choose(f, f.Outside)
 		if o.size == 0 {
 			o = chain{verdict: f.Outside.Empty.Verdict}
 		}
 		c.outside = o.target()
 	}
-	if f.Affinity > 0 {
+	if remembers(f) {
 		id := affinityOf(f)
 		c.recall = chain{kind: recall, port: id, protocol: f.Protocol, local: f.Route.Local, split: f.Outside != nil}
 		c.sticky = chain{kind: remember, port: id, protocol: f.Protocol, seconds: f.Affinity}
@@ -141,7 +141,7 @@ func unplaced(old []netip.AddrPort, want []plan.Endpoint) (unplaced []netip.Addr
 // without being masqueraded for another reason.
 func (f *frontend) hairpins() [2][]plan.Endpoint {
 	switch {
-	case f == nil || f.Masquerade == plan.MasqueradeAlways:
+	case f == nil || f.Relayed || f.Masquerade == plan.MasqueradeAlways:
 		return [2][]plan.Endpoint{}
 	case f.Outside != nil:
 		return [2][]plan.Endpoint{f.Route.Endpoints, f.Outside.Endpoints}

@@ -48,7 +48,7 @@ func (l *layout) matches(have []nft.SetInfo) bool {
 // hooksAreOurs reports whether base chains with our names have our hooks. A base chain
 // cannot be moved to another hook; its policy can be repaired.
 func (k *contents) hooksAreOurs() bool {
-	for _, c := range slices.Concat(baseChains, affinityChains, deliveryChains) {
+	for _, c := range slices.Concat(baseChains, affinityChains, deliveryChains, relayChains) {
 		found, there := k.chains[c.name()]
 		if found.Drops = false; there && found != c.nft() {
 			return false

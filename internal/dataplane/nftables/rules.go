@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"net/netip"
 	"slices"
 
 	"sluice/internal/model"
@@ -39,6 +40,8 @@ func (c chain) rules(l *layout, s *plan.Settings) []nft.Rule {
 		// What IPVS does not take must not reach a socket of the node.
 		w.jump(anyPacket.New(), chain{kind: unknown})
 		w.goTo(anyPacket.New().In(routedIPs, nft.Concat{l.dest}).NotToLocal(), chain{kind: reject})
+	case relayInput:
+		w.relayInput()
 	case unknown:
 		w.unknown()
 	case entry:
@@ -182,8 +185,12 @@ func (c chain) endpointMap() string {
 }
 
 func (w *ruleWriter) balance(c chain) {
-	if c.choice == byIPVS {
+	switch c.choice {
+	case byIPVS:
 		w.add(anyPacket.Accept())
+		return
+	case byRelay:
+		w.relay(c.local)
 		return
 	}
 	if c.sticky {
@@ -204,6 +211,31 @@ func (w *ruleWriter) balance(c chain) {
 		slot = nft.Hash(w.source, c.size, plan.HashSeed)
 	}
 	w.addRule(anyPacket.DNATMap(w.nf, c.endpointMap(), append(w.frontendKey(c.nodePort), slot)), true)
+}
+
+// relay leads connections to the proxy. The port tells it what it cannot see: which
+// route they take, and whether they are masqueraded, by the proxy and not here.
+func (w *ruleWriter) relay(outside bool) {
+	to := w.settings.Relay(w.family)
+	if !to.Addr.IsValid() {
+		w.goTo(anyPacket, chain{kind: reject})
+		return
+	}
+	marked := anyPacket.HasMark(w.settings.MasqueradeMark).FlipMark(w.settings.MasqueradeMark)
+	w.addRule(marked.DNAT(netip.AddrPortFrom(to.Addr, to.Port(outside, true))), true)
+	w.addRule(anyPacket.DNAT(netip.AddrPortFrom(to.Addr, to.Port(outside, false))), true)
+}
+
+// relayInput drops what was not led to the proxy but addressed to it.
+func (w *ruleWriter) relayInput() {
+	to := w.settings.Relay(w.family)
+	if !to.Addr.IsValid() {
+		return
+	}
+	w.add(anyPacket.New().Translated().Accept())
+	for _, port := range to.Ports {
+		w.add(anyPacket.New().Within(w.dest, netip.PrefixFrom(to.Addr, to.Addr.BitLen())).ToPort(port).Drop())
+	}
 }
 
 // recall sends a client to the endpoint that is remembered for the service port. Under

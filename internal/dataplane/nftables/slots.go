@@ -17,7 +17,7 @@ func guessSlots(desired *plan.Desired) slotGuess {
 	return func(k plan.Key, outside bool) int {
 		f := desired.Frontends[k]
 		switch {
-		case f == nil || !outside && f.Route.Scheduled():
+		case f == nil || f.Relayed || !outside && f.Route.Scheduled():
 			return 0
 		case !outside:
 			return f.Route.NumSlots()

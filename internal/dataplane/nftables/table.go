@@ -87,10 +87,10 @@ func (t *table) compile(f *plan.Frontend, now *programmed) *frontend {
 	fe.outside = t.chains.name(to.outside)
 	fe.recall = t.chains.name(to.recall)
 	fe.sticky = t.chains.name(to.sticky)
-	if !f.Route.Scheduled() {
+	if !f.Relayed && !f.Route.Scheduled() {
 		fe.slots = t.slots(now.slots, &f.Route)
 	}
-	if f.Outside != nil {
+	if !f.Relayed && f.Outside != nil {
 		fe.outsideSlots = t.slots(now.outsideSlots, f.Outside)
 	}
 	if f.Filtered {
@@ -141,7 +141,7 @@ func (t *table) replace(old, new *frontend) {
 // affinity counts frontends with session affinity, and holds the chains that they need
 // while there are any.
 func (t *table) affinity(f *frontend, n int) {
-	if f.Affinity == 0 {
+	if !remembers(f.Frontend) {
 		return
 	}
 	before := t.sticky
@@ -159,19 +159,25 @@ func (t *table) affinity(f *frontend, n int) {
 func (t *table) configure(s plan.Settings) {
 	t.eachNodePortIP(&t.settings, t.nodePortIPs.Release)
 	t.eachNodePortIP(&s, t.nodePortIPs.Hold)
-	for _, c := range deliveryChains {
-		if s.IPVS && !t.settings.IPVS {
-			t.chains.hold(c)
-		} else if t.settings.IPVS && !s.IPVS {
-			t.chains.release(c)
-		}
-	}
+	t.holdIf(s.IPVS, t.settings.IPVS, deliveryChains)
+	t.holdIf(s.Relay(t.family).Addr.IsValid(), t.settings.Relay(t.family).Addr.IsValid(), relayChains)
 	for c, tags := range t.chains.present {
 		if !slices.Equal(tags, tagsOf(c.rules(t.layout, &s))) {
 			t.chains.rewrite[c] = struct{}{}
 		}
 	}
 	t.settings = s
+}
+
+// holdIf holds chains if they are needed and were not, and the other way round.
+func (t *table) holdIf(needed, before bool, chains []chain) {
+	for _, c := range chains {
+		if needed && !before {
+			t.chains.hold(c)
+		} else if before && !needed {
+			t.chains.release(c)
+		}
+	}
 }
 
 // eachNodePortIP calls f for the addresses in the set of node port addresses. If node

@@ -10,7 +10,6 @@ import (
 	"github.com/go-logr/logr"
 
 	"sluice/internal/dataplane"
-	"sluice/internal/host"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -24,8 +23,6 @@ type Options struct {
 	Logger logr.Logger
 	// ResetRemoved resets TCP connections when their endpoint no longer serves.
 	ResetRemoved bool
-	// IsLocal reports whether an address is this machine's; nil to ask the machine.
-	IsLocal func(netip.Addr) (bool, error)
 }
 
 // Dataplane serves node ports by sockets of this process.
@@ -46,9 +43,6 @@ type Dataplane struct {
 
 // New returns a Dataplane that serves nothing yet. When ctx ends, so do all connections.
 func New(ctx context.Context, o Options) *Dataplane {
-	if o.IsLocal == nil {
-		o.IsLocal = host.IsLocal
-	}
 	d := &Dataplane{Options: o, slots: make(chan struct{}, MaxConnections), ports: map[plan.Key]*port{}, gone: map[model.Family]count{}}
 	d.lifetime, d.end = context.WithCancel(ctx)
 	d.settings.Store(&plan.Settings{})
@@ -146,11 +140,8 @@ func addresses(s *plan.Settings, family model.Family) (out []netip.Addr) {
 // outside reports whether a client is neither a pod nor this machine, as far as its
 // address tells. The interface that it came through is not known.
 func (d *Dataplane) outside(client netip.Addr) bool {
-	local, err := d.IsLocal(client)
-	if err != nil {
-		d.Logger.V(2).Info("Cannot find out whether a client is this machine", "client", client.String(), "err", err.Error())
-	}
-	return d.settings.Load().Client(client, "", local || client.IsLoopback()) == plan.OutsideClient
+	s := d.settings.Load()
+	return s.Client(client, "", client.IsLoopback() || slices.Contains(s.HostIPs, client)) == plan.OutsideClient
 }
 
 // Verify implements dataplane.Dataplane. Nobody else can change sockets of this process.

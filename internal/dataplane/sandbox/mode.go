@@ -16,10 +16,11 @@ var Mode = dataplane.Mode{
 	},
 	Missing: func() error { return nil },
 	Adjust: func(c *plan.Config) {
-		c.NodePortsOnly = true
+		c.NodePortsOnly, c.Relay = true, true
 		// One socket for all addresses would answer UDP clients from another address
 		// than they sent to.
 		c.KnownNodePortIPs = true
+		c.DefaultAlgorithm = model.RoundRobin // as of userspace mode
 		c.Algorithms = model.NewAlgorithms(model.RoundRobin, model.SourceHash, model.Maglev)
 	},
 	Configuration: dataplane.Configuration{

@@ -42,6 +42,9 @@ func (r *runner) end(how func(*lab.Proxy) error) error {
 	err := how(r.proxy)
 	r.logs = append(r.logs, r.proxy.Log().String())
 	r.proxy = nil
+	if Modes[r.mode].InProcess {
+		clear(r.stuck)
+	}
 	return err
 }
 

@@ -102,7 +102,7 @@
 //
 // A step that begins with "only MODES:" or "except MODES:" is for these modes, or
 // for all but these; a list is separated by commas. The modes are nftables,
-// iptables-nft, iptables-legacy and ipvs; iptables means both of its variants.
+// iptables-nft, iptables-legacy, ipvs and userspace; iptables means both of its variants.
 //
 // # The end
 //

@@ -23,6 +23,8 @@ type Mode struct {
 	// Linger is how long the kernel may keep what it had for connections that ended:
 	// checks are tried again for that much longer.
 	Linger time.Duration
+	// InProcess says that connections and session affinity end with the process.
+	InProcess bool
 	// Dump prints all that the mode keeps in the kernel, for "kernel has".
 	Dump []string
 	// Flush deletes all that the mode keeps in the kernel, and more.
@@ -47,9 +49,10 @@ var Modes = func() map[string]Mode {
 
 // nodes are how a mode and variant is tested on a node, by the name of the mode.
 var nodes = map[string]func(m dataplane.Mode, variant string) Mode{
-	"nftables": onNFTables,
-	"iptables": onIPTables,
-	"ipvs":     onIPVS,
+	"nftables":  onNFTables,
+	"iptables":  onIPTables,
+	"ipvs":      onIPVS,
+	"userspace": onUserspace,
 }
 
 // variants are those of a mode: one without a name if it has none.
@@ -76,6 +79,12 @@ func onNFTables(m dataplane.Mode, _ string) Mode {
 		Dump:  []string{"nft", "list", "ruleset"},
 		Flush: []string{"nft", "flush", "ruleset"},
 	}
+}
+
+func onUserspace(m dataplane.Mode, variant string) Mode {
+	node := onNFTables(m, variant)
+	node.InProcess = true
+	return node
 }
 
 func onIPVS(m dataplane.Mode, _ string) Mode {

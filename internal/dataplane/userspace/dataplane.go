@@ -1,0 +1,269 @@
+package userspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/dataplane/nftables"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+	"sluice/internal/translation"
+)
+
+// Dataplane forwards connections, and programs the table that leads them here. It
+// implements dataplane.Dataplane.
+type Dataplane struct {
+	*nftables.Dataplane // the table
+
+	logger       logr.Logger
+	netns        int
+	settings     dataplane.Userspace
+	resetRemoved bool
+	translation  *translation.Conn
+	directory    *directory
+	counters     counters
+	// slots bound the connections by the file descriptors that there are.
+	slots chan struct{}
+
+	lifetime context.Context // of connections
+	end      context.CancelFunc
+
+	mu sync.Mutex
+	// listening are the sockets in use, former those that were replaced and may still
+	// have connections.
+	listening [2]*sockets
+	former    []*sockets
+	told      time.Time // when an excess of connections was last logged
+}
+
+var (
+	_ dataplane.Dataplane = (*Dataplane)(nil)
+	_ dataplane.Relayer   = (*Dataplane)(nil)
+)
+
+func open(ctx context.Context, o dataplane.Options) (_ dataplane.Dataplane, err error) {
+	slots, err := connectionLimit()
+	if err != nil {
+		return nil, err
+	}
+	d := &Dataplane{
+		logger: o.Logger, netns: o.NetNS, settings: o.Userspace, resetRemoved: o.ResetRemoved,
+		directory: newDirectory(clock.RealClock{}), slots: make(chan struct{}, slots),
+	}
+	d.lifetime, d.end = context.WithCancel(context.Background())
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.Close())
+		}
+	}()
+	table, err := nftables.Mode.Open(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	d.Dataplane = table.(*nftables.Dataplane)
+	d.translation, err = translation.Dial(o.NetNS)
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+const (
+	// reservedFiles are those for everything but connections.
+	reservedFiles = 128
+	// filesOfConnection are its two sockets, and a pipe while data is on its way.
+	filesOfConnection = 4
+)
+
+// connectionLimit returns how many connections there can be at a time.
+func connectionLimit() (int, error) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 0, fmt.Errorf("find out how many files can be open: %w", err)
+	}
+	// The kernel has no more than so many ports for each endpoint.
+	const most = 1 << 20
+	n := (min(limit.Cur, most*filesOfConnection) - min(limit.Cur, reservedFiles)) / filesOfConnection
+	if n == 0 {
+		return 0, fmt.Errorf("only %d files can be open, which leaves none for connections: raise the limit (ulimit -n, LimitNOFILE= of systemd)", limit.Cur)
+	}
+	return int(n), nil
+}
+
+// tellEvery is how often an excess of connections is logged.
+const tellEvery = time.Minute
+
+func (d *Dataplane) tellExceeded() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if time.Since(d.told) < tellEvery {
+		return
+	}
+	d.told = time.Now()
+	d.logger.Error(nil, "Connections are refused: there are as many as file descriptors allow", "connections", cap(d.slots),
+		"remedy", "raise the limit of open files (ulimit -n, LimitNOFILE= of systemd), or use proxy mode nftables")
+}
+
+// Close ends all connections and leaves the table as it is.
+func (d *Dataplane) Close() (err error) {
+	d.mu.Lock()
+	all := d.former
+	for _, s := range d.listening {
+		if s != nil {
+			all = append(all, s)
+		}
+	}
+	d.former, d.listening = nil, [2]*sockets{}
+	d.mu.Unlock()
+	for _, s := range all {
+		s.close()
+	}
+	d.end()
+	for _, s := range all {
+		s.wait(context.Background())
+	}
+	if d.translation != nil {
+		err = d.translation.Close()
+	}
+	if d.Dataplane != nil {
+		err = errors.Join(err, d.Dataplane.Close())
+	}
+	return err
+}
+
+// Relays reports whether connections are led to an address to be forwarded.
+func (d *Dataplane) Relays(at netip.AddrPort) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.listening {
+		if s == nil || s.Addr != at.Addr() {
+			continue
+		}
+		for _, port := range s.Ports {
+			if port == at.Port() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Reconcile makes frontends known to the sockets before the table leads connections to
+// them, and unknown only after it no longer does.
+func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) dataplane.Result {
+	some := *desired
+	retire, err := d.prepare(&some.Settings)
+	if err != nil {
+		return dataplane.Result{Err: err}
+	}
+	for _, f := range desired.Frontends {
+		d.directory.set(f)
+	}
+	r := d.Dataplane.Reconcile(ctx, &some)
+	if r.Err != nil {
+		return r
+	}
+	d.directory.keep(desired.Frontends)
+	retire()
+	return d.unreachable(r, maps.Values(desired.Frontends))
+}
+
+// Apply does the same for a change.
+func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Result {
+	some := *change
+	retire := func() {}
+	if change.Settings != nil {
+		settings := *change.Settings
+		var err error
+		if retire, err = d.prepare(&settings); err != nil {
+			return dataplane.Result{Err: err}
+		}
+		some.Settings = &settings
+	}
+	for _, f := range change.Set {
+		d.directory.set(f)
+	}
+	r := d.Dataplane.Apply(ctx, &some)
+	if r.Err != nil {
+		return r
+	}
+	for _, k := range change.Removed {
+		d.directory.remove(k)
+	}
+	retire()
+	return d.unreachable(r, slices.Values(change.Set))
+}
+
+// prepare listens on the addresses of the settings, and puts the ports into them. The
+// function that it returns gives up those that are no longer used.
+func (d *Dataplane) prepare(s *plan.Settings) (retire func(), err error) {
+	d.directory.configure(s)
+	var old []*sockets
+	for i, family := range model.Families {
+		to := s.Relay(family)
+		now := d.listening[i]
+		if now != nil && now.Addr == to.Addr {
+			*to = now.Relay
+			continue
+		}
+		var fresh *sockets
+		if to.Addr.IsValid() {
+			if fresh, err = d.listen(to.Addr); err != nil {
+				return nil, err
+			}
+			*to = fresh.Relay
+		}
+		d.mu.Lock()
+		d.listening[i] = fresh
+		if now != nil {
+			d.former = append(d.former, now)
+			old = append(old, now)
+		}
+		d.mu.Unlock()
+	}
+	return func() {
+		for _, s := range old {
+			s.close()
+		}
+	}, nil
+}
+
+var errNoAddress = errors.New("the node has no address of this family on an interface, which connections could be led to: give it one, or use proxy mode nftables")
+
+// unreachable adds the frontends that cannot be served for want of an address.
+func (d *Dataplane) unreachable(r dataplane.Result, frontends func(func(*plan.Frontend) bool)) dataplane.Result {
+	if d.listening[0] != nil && d.listening[1] != nil {
+		return r
+	}
+	for f := range frontends {
+		if !f.Relayed || !f.HasEndpoints() || d.sockets(f.Family()) != nil {
+			continue
+		}
+		if r.Failed == nil {
+			r.Failed = map[plan.Key]error{}
+		}
+		r.Failed[f.Key] = errNoAddress
+	}
+	return r
+}
+
+// sockets returns those of a family, nil if there are none.
+func (d *Dataplane) sockets(f model.Family) *sockets {
+	for i, family := range model.Families {
+		if family == f {
+			return d.listening[i]
+		}
+	}
+	return nil
+}

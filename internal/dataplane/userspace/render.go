@@ -1,0 +1,19 @@
+package userspace
+
+import (
+	"io"
+
+	"sluice/internal/dataplane/nftables"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// Render writes the table as nft(8) lists it. The same input always gives the same
+// text, so the ports, which are chosen when the proxy starts, are 0.
+func Render(w io.Writer, desired *plan.Desired, families []model.Family) error {
+	const note = "# The proxy itself forwards connections. In place of port 0 are those on which it listens.\n"
+	if _, err := io.WriteString(w, note); err != nil {
+		return err
+	}
+	return nftables.Render(w, desired, families)
+}
