@@ -10,7 +10,7 @@ import (
 
 // The program compiles for other systems. Types of all packages are checked from source,
 // and function bodies in ours only: a compiler would take minutes for the libraries.
-// make systems runs it.
+// make systems does run one.
 func TestOtherSystems(t *testing.T) {
 	for _, system := range []string{"windows/amd64", "darwin/arm64"} {
 		t.Run(system, func(t *testing.T) {

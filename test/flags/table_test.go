@@ -284,6 +284,7 @@ var ofCommand = []row{
 	{setting: setting{flag: "cleanup"}, alone: cleanup},
 	{setting: setting{flag: "ipvs-drain-timeout"}, alone: drainTimeout},
 	{setting: setting{flag: "proxy-mode"}, alone: proxyMode},
+	{setting: setting{flag: "sandbox"}, alone: inSandbox},
 	{setting: setting{flag: "feature-gates", field: "featureGates"}, alone: unknownGate},
 }
 

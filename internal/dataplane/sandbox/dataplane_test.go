@@ -170,19 +170,14 @@ func TestClientsOutside(t *testing.T) {
 	pod := testkit.Loopback(25)
 	all.Settings.IPv4.Sources = []netip.Prefix{netip.PrefixFrom(pod, 32)}
 	wantDone(t, d.Reconcile(t.Context(), all))
-	d.outsideForTest(t, map[netip.Addr]bool{pod: false, here: false, netip.MustParseAddr("198.51.100.1"): true})
-	want(t, pod, here, port, "anywhere")
-	want(t, here, here, port, "anywhere")
-}
-
-// outsideForTest checks how clients are classified: those of a test are all on loopback.
-func (d *Dataplane) outsideForTest(t *testing.T, clients map[netip.Addr]bool) {
-	t.Helper()
-	for client, want := range clients {
+	// Clients of this test are all on loopback.
+	for client, want := range map[netip.Addr]bool{pod: false, here: false, netip.MustParseAddr("198.51.100.1"): true} {
 		if got := d.outside(client); got != want {
 			t.Errorf("%v is outside: %v, want %v", client, got, want)
 		}
 	}
+	want(t, pod, here, port, "anywhere")
+	want(t, here, here, port, "anywhere")
 }
 
 func TestPortInUse(t *testing.T) {
