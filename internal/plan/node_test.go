@@ -135,7 +135,7 @@ func TestNoIPv6(t *testing.T) {
 }
 
 func TestNodePortsOnly(t *testing.T) {
-	cfg := Config{NodeName: here, NodePortsOnly: true, NodePortAddresses: NodePortAddresses{All: true}, KnownNodePortIPs: true}
+	cfg := Config{NodeName: here, NodePortsOnly: true, DetectLocal: DetectBridgeInterface, BridgeInterface: "br0", NodePortAddresses: NodePortAddresses{All: true}, KnownNodePortIPs: true}
 	web := service(model.IPv4, external(model.IPv4), func(s *model.Service) {
 		s.ExternalPolicy = model.PolicyLocal
 		s.Ports = append(s.Ports, model.ServicePort{Name: "sctp", Protocol: model.SCTP, Port: 81, NodePort: 30081})

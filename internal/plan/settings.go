@@ -80,6 +80,11 @@ func detector(cfg *Config, node *model.Node, f model.Family) Detector {
 		if node != nil {
 			return Detector{Sources: mergePrefixes(prefixesOf(f, node.PodCIDRs))}
 		}
+	}
+	if cfg.NodePortsOnly { // a socket does not tell which interface a client came through
+		return Detector{}
+	}
+	switch cfg.DetectLocal {
 	case DetectBridgeInterface:
 		return Detector{Interface: cfg.BridgeInterface}
 	case DetectInterfaceNamePrefix:

@@ -11,6 +11,11 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sluice/test/fakeapi"
 	"sluice/test/lab"
 )
 
@@ -64,7 +69,7 @@ type sandbox struct {
 	*asker
 	lab       *lab.Lab
 	manifests string
-	start     func() *lab.Proxy
+	start     func(flags ...string) *lab.Proxy
 	proxy     *lab.Proxy
 }
 
@@ -83,10 +88,9 @@ func newSandbox(t *testing.T) *sandbox {
 		t.Fatal(err)
 	}
 	a.binary, s.asker = binary, a
-	s.start = func() *lab.Proxy {
-		return launch(t, s.lab, lab.ProxyOptions{Binary: binary, Manifests: s.manifests, Flags: []string{
-			"--sandbox", "--control-socket=" + a.socket, "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48",
-		}})
+	s.start = func(flags ...string) *lab.Proxy {
+		flags = append([]string{"--sandbox", "--control-socket=" + a.socket, "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48"}, flags...)
+		return launch(t, s.lab, lab.ProxyOptions{Binary: binary, Manifests: s.manifests, Flags: flags})
 	}
 	return s
 }
@@ -270,4 +274,49 @@ func TestSandboxPortInUse(t *testing.T) {
 	}
 	eventually(t, func() bool { return s.lab.Connect(t.Context(), flows[0]).Kind == lab.Answered })
 	eventually(t, func() bool { _, _, code := s.ask("status"); return code == 0 })
+}
+
+// With an API server it is the same.
+func TestSandboxWithAPIServer(t *testing.T) {
+	s, api := newSandbox(t), fakeapi.New()
+	defer api.Close()
+	var listener net.Listener
+	if err := s.node.Do(func() (err error) { listener, err = net.Listen("tcp", "127.0.0.1:0"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	api.Serve(listener)
+	port, protocol := int32(8080), corev1.ProtocolTCP
+	set := func(endpoint string) {
+		t.Helper()
+		err := api.Set([]fakeapi.Object{
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}},
+			&corev1.Service{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+				Spec: corev1.ServiceSpec{
+					Type: corev1.ServiceTypeNodePort, ClusterIP: "10.96.0.1", ClusterIPs: []string{"10.96.0.1"},
+					Ports: []corev1.ServicePort{{Port: 80, NodePort: 30080, Protocol: protocol}},
+				},
+			},
+			&discoveryv1.EndpointSlice{
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace: "default", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"},
+				},
+				AddressType: discoveryv1.AddressTypeIPv4,
+				Ports:       []discoveryv1.EndpointPort{{Port: &port, Protocol: &protocol}},
+				Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{endpoint}}},
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	answeredBy := func(name string) {
+		t.Helper()
+		eventually(t, func() bool { return s.lab.Connect(t.Context(), sandboxFlows("client")[0]).By == name })
+	}
+	set("10.244.1.1")
+	s.proxy = s.start("--manifests=", "--master=http://"+listener.Addr().String())
+	answeredBy("pod1")
+	set("10.244.2.1")
+	answeredBy("remote1")
 }
