@@ -82,6 +82,12 @@ func (p *proxy) reporter() *status.Reporter {
 	o.Healthy, o.Leaving = health.Programming(p.engine.Status, p.clock), p.eligibility.Leaving
 	o.APIServer, o.Advisories = p.apiServer, p.upkeep.advisories
 	o.Draining = p.draining.Load
+	if r, ok := p.dataplane.(dataplane.Relayer); ok {
+		o.Relay = func() *status.Relay {
+			now, limit := r.Connections()
+			return &status.Relay{Connections: now, Limit: limit}
+		}
+	}
 	return status.New(o)
 }
 

@@ -157,6 +157,9 @@ type Relayer interface {
 	// Relays reports whether connections are led to an address to be forwarded. It
 	// may be called at any time.
 	Relays(netip.AddrPort) bool
+	// Connections returns how many connections of TCP are forwarded now, and how many
+	// can be at a time. It may be called at any time.
+	Connections() (now, limit int)
 	// Finish serves existing connections until none is left or ctx ends, and returns
 	// how many are left. It is called once, after the last commit and before Close.
 	// Another process may program the kernel meanwhile, which succeeded reports.

@@ -66,6 +66,9 @@ type Report struct {
 	// Draining is what is left of an earlier kube-proxy, nil if nothing is.
 	Draining *Draining `json:"draining,omitempty"`
 
+	// Relay is what the proxy itself forwards, nil if the kernel forwards all.
+	Relay *Relay `json:"relay,omitempty"`
+
 	// Writing is the progress of a commit, nil if there is none.
 	Writing *Writing `json:"writing,omitempty"`
 
@@ -136,6 +139,16 @@ func (d *Draining) String() string {
 		printable.Count(d.Services, "virtual service"), d.Until.UTC().Format("15:04:05 UTC"))
 }
 
+// Relay is what the proxy itself forwards.
+type Relay struct {
+	Connections int `json:"connections"` // of TCP, now
+	Limit       int `json:"limit"`       // of the file descriptors of the process
+}
+
+func (r *Relay) String() string {
+	return fmt.Sprintf("%s through this process, at most %d", printable.Count(r.Connections, "connection"), r.Limit)
+}
+
 // Writing is the progress of a commit.
 type Writing struct {
 	Since        time.Time `json:"since"`
@@ -165,6 +178,8 @@ type Options struct {
 	Advisories func() []model.Problem
 	// Draining is as in Report; nil for none.
 	Draining func() *Draining
+	// Relay is as in Report; nil for none.
+	Relay func() *Relay
 	// APIServer is nil without one.
 	APIServer func() *APIServer
 
@@ -209,6 +224,9 @@ func (r *Reporter) Report() *Report {
 	}
 	if r.Advisories != nil {
 		out.Advisories = r.Advisories()
+	}
+	if r.Relay != nil {
+		out.Relay = r.Relay()
 	}
 	if r.Draining != nil {
 		out.Draining = r.Draining()

@@ -46,6 +46,9 @@ func Write(w io.Writer, r *Report) error {
 	t.row("frontends", "%d programmed, %d pending, %d failed, of %d", f.Programmed, f.Pending, f.Failed, f.Desired)
 	t.row("revision", "%d, programmed %d", r.DesiredRevision, r.ProgrammedRevision)
 	t.row("kernel", "last written %s, last found right %s", t.ago(r.LastCommit), t.ago(r.LastVerified))
+	if r.Relay != nil {
+		t.row("forwarding", "%s", r.Relay)
+	}
 	if r.Draining != nil {
 		t.row("draining", "%s", r.Draining)
 	}

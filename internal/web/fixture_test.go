@@ -26,6 +26,7 @@ type world struct {
 	advisories []model.Problem
 	apiServer  *status.APIServer
 	draining   *status.Draining
+	relay      *status.Relay
 }
 
 // newWorld starts a proxy that waits for its source. Edits change the page.
@@ -39,6 +40,7 @@ func newWorld(t testing.TB, edits ...func(*Options)) *world {
 		Engine: w.Engine.Engine, History: history, Healthy: func() bool { return true }, Leaving: func() string { return "" },
 		Version: "v1.2.3", Mode: "nftables", ModeReason: "nobody chose it", Node: "node1", Clock: clock.RealClock{},
 		Draining:   func() *status.Draining { return w.draining },
+		Relay:      func() *status.Relay { return w.relay },
 		Advisories: func() []model.Problem { return w.advisories }, APIServer: func() *status.APIServer { return w.apiServer },
 	})
 	explainer := explain.New(explain.Options{Engine: w.Engine.Engine, Mode: "nftables", Node: "node1"})

@@ -281,6 +281,18 @@ func TestDrainingIsShown(t *testing.T) {
 	}
 }
 
+func TestForwardedConnectionsAreShown(t *testing.T) {
+	w := newWorld(t)
+	w.Sync(app("default/web", "10.96.0.80", nil)...)
+	w.relay = &status.Relay{Connections: 1234, Limit: 5678}
+	body := w.get("/").Body.String()
+	for _, want := range []string{">Forwarding<", count(1234), "connections through this process, at most " + count(5678)} {
+		if !strings.Contains(body, want) {
+			t.Errorf("%q is not on the page:\n%s", want, body)
+		}
+	}
+}
+
 func TestFailingKernelIsOnTop(t *testing.T) {
 	w := newWorld(t)
 	w.Dataplane.Set(func(b *enginetest.Behaviour) { b.Err = errors.New("operation not permitted") })

@@ -95,6 +95,9 @@ func tiles(r *status.Report, s *snapshot) []tile {
 		rate, known := s.counters.total()
 		out = append(out, tile{"Connections", perSecond(rate, known), "new, per second"})
 	}
+	if f := r.Relay; f != nil {
+		out = append(out, tile{"Forwarding", count(f.Connections), "connections through this process, at most " + count(f.Limit)})
+	}
 	if d := r.Draining; d != nil {
 		out = append(out, tile{"Draining", count(d.Connections), "connections of an earlier kube-proxy, until " + d.Until.UTC().Format("15:04:05 UTC")})
 	}

@@ -40,7 +40,7 @@ const (
 func (c *cluster) events() []model.Event {
 	var events []model.Event
 	node := &model.Node{Name: "bench", IPs: []netip.Addr{netip.MustParseAddr("192.0.2.10")}}
-	events = append(events, model.SetNode{Node: node})
+	events = append(events, model.SetNode{Node: node}, model.SetHostIPs{IPs: node.IPs})
 	pod := uint32(firstPodIP)
 	for i := range c.Services {
 		name := model.Name{Namespace: "bench", Name: "svc-" + strconv.Itoa(i)}

@@ -71,7 +71,8 @@ func connect(r route) (float64, error) {
 	return float64(count) / took.Seconds(), err
 }
 
-// connectOnce ends the connection by a reset, so that its port is free again.
+// connectOnce opens a connection and waits until the server closes it: in userspace mode
+// the proxy accepts it first. It ends it by a reset, so that its port is free again.
 func connectOnce(to unix.Sockaddr) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -81,7 +82,13 @@ func connectOnce(to unix.Sockaddr) error {
 	return errors.Join(
 		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}),
 		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_SYNCNT, 2), // not for minutes
-		unix.Connect(fd, to))
+		unix.Connect(fd, to),
+		untilClosed(fd))
+}
+
+func untilClosed(fd int) error {
+	_, err := unix.Read(fd, make([]byte, 1))
+	return err
 }
 
 func sockaddr(a netip.AddrPort) unix.Sockaddr {

@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"time"
@@ -55,14 +56,14 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.worker, "worker", "", "measure one workload (JSON) in this process and network namespace")
-	flag.StringVar(&o.load, "load", "", "program one workload (JSON) in this network namespace, and exit")
+	flag.StringVar(&o.load, "load", "", "program one workload (JSON) in this network namespace, and serve until the input ends")
 	flag.StringVar(&o.modes, "modes", "", "modes to measure, separated by commas; all that the kernel supports if empty")
 	flag.IntVar(&o.changes, "changes", 200, "changes of each sort to measure")
 	flag.DurationVar(&o.limit, "limit", 2*time.Minute, "longest time that a workload may take")
 	flag.StringVar(&o.profile, "profile", "", "with -worker: write a CPU profile of the cold start to this file")
 	flag.BoolVar(&o.neighbours, "neighbours", false, "measure nothing but what a neighbour's writes cost")
 	flag.StringVar(&o.neighbour, "neighbour", "", "measure one workload (JSON) beside a neighbour in this process and network namespace")
-	flag.BoolVar(&o.rates, "rates", false, "measure nothing but the rates of new connections")
+	flag.BoolVar(&o.rates, "rates", false, "measure nothing but the rates of new connections and of streams")
 	flag.Parse()
 	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -102,8 +103,10 @@ func run(o options) error {
 		if err != nil {
 			return err
 		}
-		p.stop()
-		return nil
+		defer p.stop()
+		fmt.Println(loaded)
+		_, err = io.Copy(io.Discard, os.Stdin)
+		return err
 	}
 	modes := scenario.SupportedModeNames(context.Background())
 	if o.modes != "" {
@@ -119,7 +122,10 @@ func run(o options) error {
 			}
 		}
 	}
-	if err := reportRates(context.Background(), modes); err != nil || o.rates {
+	if err := reportRates(context.Background(), modes); err != nil {
+		return err
+	}
+	if err := reportStreams(context.Background(), modes); err != nil || o.rates {
 		return err
 	}
 	return reportNeighbours(o.limit)

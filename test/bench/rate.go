@@ -1,12 +1,15 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -74,9 +77,11 @@ func measureRates(ctx context.Context, mode string) (rates [4][]float64, err err
 		return rates, err
 	}
 	w := workload{Mode: mode, Services: rateServices, Endpoints: 1, Target: server.Addr().String()}
-	if err := load(ctx, programmed, w); err != nil {
+	unload, err := load(ctx, programmed, w)
+	if err != nil {
 		return rates, err
 	}
+	defer unload()
 	for _, l := range labs {
 		stop, err := serve(l, server)
 		if err != nil {
@@ -119,13 +124,42 @@ func serverOf(l *lab.Lab) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(pod.Addrs[0], endpointPort), nil
 }
 
-// load programs a workload on the node of a lab, in a separate process.
-func load(ctx context.Context, l *lab.Lab, w workload) error {
+// loaded is what a process prints when it has programmed its workload.
+const loaded = "loaded"
+
+// load programs a workload on the node of a lab, in a separate process, which serves
+// until unload is called.
+func load(ctx context.Context, l *lab.Lab, w workload) (unload func(), err error) {
 	arg, err := json.Marshal(w)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return onNode(ctx, l, lab.Command{Args: []string{"/proc/self/exe", "-load", string(arg)}})
+	node, err := l.Host("node1")
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", "-load", string(arg))
+	cmd.Stderr = os.Stderr
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	output, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := node.Do(cmd.Start); err != nil {
+		return nil, err
+	}
+	unload = func() {
+		_ = input.Close()
+		_ = cmd.Wait() // it was told to end
+	}
+	if line, _ := bufio.NewReader(output).ReadString('\n'); strings.TrimSpace(line) != loaded {
+		unload()
+		return nil, fmt.Errorf("the workload %v is not programmed", w)
+	}
+	return unload, nil
 }
 
 func onNode(ctx context.Context, l *lab.Lab, c lab.Command) error {

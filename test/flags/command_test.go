@@ -133,6 +133,13 @@ func unknownGate(t *testing.T, b *bench) {
 	b.ends(t, nil, 1, "featureGates.NoSuchGate", "--feature-gates=NoSuchGate=true", "--manifests=/nowhere")
 }
 
+// relayTimes checks what is refused. Package lab has tests of what they do, in userspace
+// mode.
+func relayTimes(t *testing.T, b *bench) {
+	b.ends(t, nil, 1, "--udp-timeout: 0s is not a time to wait", "--udp-timeout=0", "--manifests=/nowhere")
+	b.ends(t, nil, 1, "--shutdown-grace: -1s is negative", "--shutdown-grace=-1s", "--manifests=/nowhere")
+}
+
 // drainTimeout can show nothing on a kernel without IPVS: only the check is visible.
 func drainTimeout(t *testing.T, b *bench) {
 	b.ends(t, nil, 1, "--ipvs-drain-timeout: -1s is negative", "--ipvs-drain-timeout=-1s", "--manifests=/nowhere")

@@ -283,6 +283,8 @@ var ofCommand = []row{
 	{setting: setting{flag: "init-only"}, alone: initOnly},
 	{setting: setting{flag: "cleanup"}, alone: cleanup},
 	{setting: setting{flag: "ipvs-drain-timeout"}, alone: drainTimeout},
+	{setting: setting{flag: "udp-timeout"}, alone: relayTimes},
+	{setting: setting{flag: "shutdown-grace"}, alone: relayTimes},
 	{setting: setting{flag: "proxy-mode"}, alone: proxyMode},
 	{setting: setting{flag: "sandbox"}, alone: inSandbox},
 	{setting: setting{flag: "feature-gates", field: "featureGates"}, alone: unknownGate},
@@ -290,11 +292,12 @@ var ofCommand = []row{
 
 // idle are the rows about settings without effect on Linux, or in the mode that is
 // tested here. The proxy says so. What those of ipvs mode do is tested where there is
-// IPVS: see TestIPVSSettings in package lab.
+// IPVS: see TestIPVSSettings in package lab, and TestUserspaceSocketsAreNotReachable for
+// the range of ports.
 var idle = []row{
 	{setting: setting{flag: "boot-id-file"}, without: "without effect"},
 	{setting: setting{flag: "machine-id-file"}, without: "without effect"},
-	noted("", "portRange", "1000-2000"),
+	noted("proxy-port-range", "portRange", "1000-2000"),
 	noted("network-name", "winkernel.networkName", "l2"),
 	noted("source-vip", "winkernel.sourceVip", "10.0.0.1"),
 	noted("enable-dsr", "winkernel.enableDSR", "true"),

@@ -142,6 +142,9 @@ func (d *Dataplane) Close() (err error) {
 	return err
 }
 
+// Connections returns how many connections of TCP there are, and can be.
+func (d *Dataplane) Connections() (now, limit int) { return len(d.slots), cap(d.slots) }
+
 // Relays reports whether connections are led to an address to be forwarded.
 func (d *Dataplane) Relays(at netip.AddrPort) bool {
 	d.mu.Lock()

@@ -56,6 +56,8 @@ var known = []knownDifference{
 		doc: "The flags for Windows, and `--boot-id-file` and `--machine-id-file` of earlier releases, are accepted."},
 	{name: "flags of earlier releases", inputs: regexp.MustCompile(`--(boot|machine)-id-file=`), ours: isAccepted, upstream: "unknown flag",
 		doc: "The flags for Windows, and `--boot-id-file` and `--machine-id-file` of earlier releases, are accepted."},
+	{name: "mode of earlier releases", inputs: regexp.MustCompile(`mode[:=] ?"?userspace`), ours: isAccepted, upstream: "ProxyMode",
+		doc: "`mode: userspace` is accepted"},
 	{name: "feature gates of earlier releases", inputs: regexp.MustCompile(`--feature-gates=\w+=(true|false)$`), ours: isAccepted, upstream: "unrecognized feature gate",
 		doc: "Feature gates of earlier releases are accepted."},
 }
