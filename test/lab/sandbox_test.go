@@ -218,14 +218,24 @@ func TestSandboxFollowsEndpoints(t *testing.T) {
 	s.apply("Cluster", map[string]int{"pod3": 8080})
 	s.want("client", "pod3")
 
-	// A restart ends connections, and new ones go on.
-	if err := s.proxy.Stop(); err != nil {
-		t.Fatal(err)
+	// What exists has time to end, and another process serves meanwhile.
+	for _, session := range held[1:] {
+		session.Close()
 	}
+	old, ended := s.proxy, make(chan error, 1)
+	go func() { ended <- old.Stop() }()
+	eventually(t, func() bool { return s.lab.Connect(t.Context(), sandboxFlows("client")[0]).Kind == lab.Refused })
 	s.wantNone(sandboxFlows("client")...)
 	s.proxy = s.start()
 	settle(t, s.proxy, s.manifests, 0)
 	s.want("client", "pod3")
+	if a, err := held[0].Ask(); err != nil || a.By != "pod1" {
+		t.Errorf("through the old process: %v, answered by %q", err, a.By)
+	}
+	held[0].Close()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 	if err := s.proxy.Kill(); err != nil {
 		t.Fatal(err)
 	}

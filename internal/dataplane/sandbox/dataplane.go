@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-logr/logr"
 
@@ -23,6 +24,9 @@ type Options struct {
 	Logger logr.Logger
 	// ResetRemoved resets TCP connections when their endpoint no longer serves.
 	ResetRemoved bool
+	// UDPTimeout is how long a UDP client keeps its endpoint without packets; 0 for the
+	// default.
+	UDPTimeout time.Duration
 }
 
 // Dataplane serves node ports by sockets of this process.

@@ -12,7 +12,8 @@ import (
 var Mode = dataplane.Mode{
 	Name: "sandbox",
 	Open: func(ctx context.Context, o dataplane.Options) (dataplane.Dataplane, error) {
-		return New(ctx, Options{Logger: o.Logger, ResetRemoved: o.ResetRemoved}), nil
+		// Connections outlive the request to end: see Finish.
+		return New(context.WithoutCancel(ctx), Options{Logger: o.Logger, ResetRemoved: o.ResetRemoved, UDPTimeout: o.Userspace.UDPTimeout}), nil
 	},
 	Missing: func() error { return nil },
 	Adjust: func(c *plan.Config) {

@@ -95,7 +95,7 @@ func (p *port) newGate(ip netip.Addr) *relay.Gate {
 	d := p.dataplane
 	return relay.NewGate(d.lifetime, relay.Options{
 		Address: netip.AddrPortFrom(ip, p.key.Port), Protocol: p.key.Protocol, Slots: d.slots,
-		ResetRemoved: d.ResetRemoved, Logger: d.Logger,
+		ResetRemoved: d.ResetRemoved, IdleTimeout: d.UDPTimeout, Logger: d.Logger,
 		Accepted: func() { p.tally.accepted.Add(1) },
 		Refused:  func() { p.tally.refused.Add(1) },
 	}, p.pool)

@@ -77,7 +77,15 @@ func (d *Dataplane) Count(_ context.Context, families []model.Family, add func(m
 	}
 }
 
+// Relays implements dataplane.Relayer. Nothing is led to this process: clients connect to
+// it.
+func (d *Dataplane) Relays(netip.AddrPort) bool { return false }
+
+// Connections implements dataplane.Relayer.
+func (d *Dataplane) Connections() (now, limit int) { return len(d.slots), cap(d.slots) }
+
 var (
+	_ dataplane.Relayer       = (*Dataplane)(nil)
 	_ dataplane.Describer     = (*Dataplane)(nil)
 	_ dataplane.TrafficReader = (*Dataplane)(nil)
 	_ dataplane.Counter       = (*Dataplane)(nil)
