@@ -10,12 +10,6 @@ import (
 	"sluice/internal/plan"
 )
 
-// States of a TCP connection (linux/netfilter/nf_conntrack_tcp.h).
-const (
-	tcpEstablished = 3
-	tcpLastAck     = 6
-)
-
 // flow is an entry of the table, as far as it matters here.
 type flow struct {
 	protocol model.Protocol
@@ -44,11 +38,11 @@ func (f *flow) nodePortKey() plan.Key {
 }
 
 // over reports whether a TCP connection has ended in both directions.
-func (f *flow) over() bool { return f.state > tcpLastAck }
+func (f *flow) over() bool { return f.state > cta.TCPLastAck }
 
 // established reports whether a TCP connection is established and has not
 // ended.
-func (f *flow) established() bool { return f.state >= tcpEstablished && !f.over() }
+func (f *flow) established() bool { return f.state >= cta.TCPEstablished && !f.over() }
 
 // translated reports whether the destination of the flow was translated.
 func (f *flow) translated() bool { return f.by != f.to }
@@ -69,7 +63,7 @@ func (f *flow) decode(family uint8, attrs []byte) bool {
 		case cta.ID:
 			f.id = v
 		case cta.ProtoInfo:
-			f.state = tcpState(v)
+			f.state = cta.TCPState(v)
 		}
 	}
 	f.protocol = orig.protocol
@@ -79,22 +73,6 @@ func (f *flow) decode(family uint8, attrs []byte) bool {
 	f.replyTo = netip.AddrPortFrom(reply.dst, reply.dstPort)
 	f.zoned = f.zoned || orig.zoned || reply.zoned
 	return f.from.IsValid() && f.to.IsValid() && f.by.IsValid() && f.replyTo.IsValid() && len(f.id) > 0
-}
-
-// tcpState returns the TCP state in the protocol attributes of an entry, 0 for
-// other protocols.
-func tcpState(attrs []byte) uint8 {
-	for typ, v := range nfnetlink.Attrs(attrs) {
-		if typ != cta.ProtoInfoTCP {
-			continue
-		}
-		for typ, v := range nfnetlink.Attrs(v) {
-			if typ == cta.ProtoInfoTCPState && len(v) == 1 {
-				return v[0]
-			}
-		}
-	}
-	return 0
 }
 
 // tuple is one direction of an entry.

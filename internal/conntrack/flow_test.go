@@ -74,13 +74,13 @@ func TestDecodeAllocatesNothing(t *testing.T) {
 func TestDecodeTCP(t *testing.T) {
 	b := nfnetlink.AppendAttr(nil, nfnetlink.Nested|cta.TupleOrig, conntracktest.Tuple(addrPort("10.0.0.1:4000"), addrPort("10.96.0.1:80"), model.TCP))
 	b = nfnetlink.AppendAttr(b, nfnetlink.Nested|cta.TupleReply, conntracktest.Tuple(addrPort("10.244.1.1:8080"), addrPort("192.0.2.10:5000"), model.TCP))
-	b = nfnetlink.AppendAttr(b, nfnetlink.Nested|cta.ProtoInfo, conntracktest.ProtoInfo(tcpEstablished))
+	b = nfnetlink.AppendAttr(b, nfnetlink.Nested|cta.ProtoInfo, conntracktest.ProtoInfo(cta.TCPEstablished))
 	b = nfnetlink.AppendAttr(b, cta.ID, []byte{1, 2, 3, 4})
 	var f flow
 	if !f.decode(unix.NFPROTO_IPV4, b) {
 		t.Fatal("not decoded")
 	}
-	if f.from != addrPort("10.0.0.1:4000") || f.replyTo != addrPort("192.0.2.10:5000") || f.state != tcpEstablished {
+	if f.from != addrPort("10.0.0.1:4000") || f.replyTo != addrPort("192.0.2.10:5000") || f.state != cta.TCPEstablished {
 		t.Errorf("got %+v", f)
 	}
 }
@@ -90,7 +90,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(uint8(unix.NFPROTO_IPV6), withZone(encodeEntry("[fd00::1]:4000", "[fd00:96::1]:53", "[fd00:244::1]:5353", model.UDP)))
 	f.Add(uint8(unix.NFPROTO_IPV4), encodeEntry("10.0.0.1:1", "10.0.0.2:2", "10.0.0.2:2", model.TCP))
 	f.Add(uint8(unix.NFPROTO_IPV4), nfnetlink.AppendAttr(encodeEntry("10.0.0.1:1", "10.0.0.2:2", "10.0.0.3:2", model.TCP),
-		nfnetlink.Nested|cta.ProtoInfo, conntracktest.ProtoInfo(tcpEstablished)))
+		nfnetlink.Nested|cta.ProtoInfo, conntracktest.ProtoInfo(cta.TCPEstablished)))
 	f.Add(uint8(0), []byte{3, 0, 1, 0})
 	f.Add(uint8(0), []byte{255, 255, 1, 128, 0})
 	x := node(frontend("10.96.0.1:53", "10.244.1.1:5353"), frontend("0.0.0.0:30053"), tcpFrontend("10.0.0.2:2"))

@@ -152,20 +152,6 @@ type Userspace struct {
 // PortRange is a range of ports; the zero value stands for any that are free.
 type PortRange struct{ First, Last uint16 }
 
-// Relayer is a Dataplane that forwards connections itself.
-type Relayer interface {
-	// Relays reports whether connections are led to an address to be forwarded. It
-	// may be called at any time.
-	Relays(netip.AddrPort) bool
-	// Connections returns how many connections of TCP are forwarded now, and how many
-	// can be at a time. It may be called at any time.
-	Connections() (now, limit int)
-	// Finish serves existing connections until none is left or ctx ends, and returns
-	// how many are left. It is called once, after the last commit and before Close.
-	// Another process may program the kernel meanwhile, which succeeded reports.
-	Finish(ctx context.Context, succeeded func() bool) (left int)
-}
-
 // Configuration says how a mode reads KubeProxyConfiguration. Section and
 // MasqueradeSection are required: a mode without sections of its own reads another
 // mode's.

@@ -31,6 +31,20 @@ type Counter interface {
 	Count(ctx context.Context, families []model.Family, add func(metric string, value float64, labels ...string))
 }
 
+// Relayer is a Dataplane that forwards connections itself.
+type Relayer interface {
+	// Relays reports whether connections are led to an address to be forwarded. It
+	// may be called at any time.
+	Relays(netip.AddrPort) bool
+	// Connections returns how many connections of TCP are forwarded now, and how many
+	// can be at a time. It may be called at any time.
+	Connections() (now, limit int)
+	// Finish serves existing connections until none is left or ctx ends, and returns
+	// how many are left. It is called once, after the last commit and before Close.
+	// Another process may program the kernel meanwhile, which succeeded reports.
+	Finish(ctx context.Context, succeeded func() bool) (left int)
+}
+
 // FamilyChecker is a Dataplane that may be able to do one family only.
 type FamilyChecker interface {
 	// CheckFamily reports what the node lacks for a family.

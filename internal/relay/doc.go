@@ -1,27 +1,30 @@
-// Package relay forwards connections from an address that this process listens
-// on to the endpoints of a pool. It is for cases that the kernel cannot handle.
+// Package relay forwards connections from a socket that this process listens on to
+// endpoints. It is for cases that the kernel cannot handle.
 //
 // A Relay has one address, one protocol, TCP or UDP, and a route: a pool of
 // endpoints, and what happens when the pool is empty. The route can be replaced
-// at any time.
+// at any time. A Router is a socket to which the kernel leads the connections of
+// many frontends: it finds out which one a client meant, and asks for its Pool.
+// Pools of the same service port share a Balancer.
 //
 // Guarantees:
 //
 //   - The algorithm and the weights of the route choose the endpoint. With affinity a client address
 //     keeps its endpoint until the timeout, or until the endpoint leaves the pool.
 //     Affinity is lost when the process ends.
-//   - If connecting to an endpoint fails, others are tried. An established TCP
-//     connection outlives every change of the route, and the closing of the Relay,
+//   - If an endpoint refuses or does not answer soon, others are tried. An established TCP
+//     connection outlives every change of the route, and the closing of the socket,
 //     unless ResetRemoved is set. Half-closes and resets are forwarded.
 //   - Each UDP client socket has an endpoint of its own choice, until it was idle
 //     for IdleTimeout, the endpoint refuses, or it no longer serves. The next
 //     packet then gets another one. An endpoint that left the pool but still
 //     serves, because it shuts down gracefully, keeps its clients.
-//   - An empty pool refuses as a closed port does: nothing listens there. With
+//   - A Relay with an empty pool refuses as a closed port does: nothing listens there. With
 //     verdict Drop the port does not answer instead.
 //   - Memory and sockets are bounded, see Slots, MaxClients and MaxAffinityEntries.
-//     When sockets run out, a Relay pauses and then goes on.
+//     When sockets run out, a Relay pauses and then goes on, and a Router resets what
+//     exceeds its slots. Data waits in the kernel only, so that a slow reader costs no
+//     memory.
 //
-// The owner of a Relay decides what to listen on, and when to retry after a
-// failure.
+// The owner decides what to listen on, and when to retry after a failure.
 package relay

@@ -74,6 +74,50 @@ func TestAffinityForgetsRemovedEndpoint(t *testing.T) {
 	}
 }
 
+// The pools of a service port share clients and turns.
+func TestPoolsShareABalancer(t *testing.T) {
+	all := endpoints("10.0.0.1", "10.0.0.2", "10.0.0.3")
+	b := NewBalancer(clocktesting.NewFakeClock(time.Now()))
+	cluster, local := b.NewPool(), b.NewPool()
+	cluster.Set(routeTo(all...), none, time.Hour)
+	local.Set(routeTo(all[0], all[1]), none, time.Hour)
+	client := testkit.Loopback(1)
+	local.chose(client, all[1])
+	if got := cluster.favourite(client); got != all[1] {
+		t.Errorf("in the other pool the client gets %v, want %v", got, all[1])
+	}
+	if got, _, ok := b.Remembered(client); !ok || got != all[1] {
+		t.Errorf("remembered is %v", got)
+	}
+	// It left one pool, and is forgotten when it leaves the other.
+	local.Set(routeTo(all[0]), none, time.Hour)
+	if got := local.candidates(client)[0]; got != all[0] {
+		t.Errorf("the client gets %v, which is not in the pool", got)
+	}
+	if got := cluster.favourite(client); got != all[1] {
+		t.Errorf("the client gets %v, although %v is still there", got, all[1])
+	}
+	cluster.Remove()
+	if _, _, ok := b.Remembered(client); ok {
+		t.Error("an endpoint of no pool is remembered")
+	}
+
+	route := routeTo(all...)
+	route.Algorithm = model.RoundRobin
+	cluster.Set(route, none, 0)
+	local.Set(route, none, 0)
+	seen := map[netip.AddrPort]int{}
+	for range 9 {
+		seen[cluster.candidates(client)[0]]++
+		seen[local.candidates(client)[0]]++
+	}
+	for _, e := range all {
+		if seen[e] != 6 {
+			t.Errorf("%v has %d turns of 18, want 6", e, seen[e])
+		}
+	}
+}
+
 func TestAffinityIsBounded(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	all := endpoints("10.0.0.1", "10.0.0.2")

@@ -129,7 +129,8 @@ func (r *Router) dialTCP(ctx context.Context, client netip.Addr, pool *Pool, end
 	if !source.IsValid() {
 		return dial(net.Dialer{})
 	}
-	return disguised(r, source, endpoint, dial)
+	conn, _, err := disguised(r, source, endpoint, dial)
+	return conn, err
 }
 
 func (r *Router) dialUDP(client netip.Addr, pool *Pool, endpoint netip.AddrPort) (*net.UDPConn, *disguise, error) {
@@ -148,11 +149,7 @@ func (r *Router) dialUDP(client netip.Addr, pool *Pool, endpoint netip.AddrPort)
 		conn, err := dial(net.Dialer{})
 		return conn, nil, err
 	}
-	conn, err := disguised(r, source, endpoint, dial)
-	if err != nil {
-		return nil, nil, err
-	}
-	return conn, &disguise{r, translation.Flow{Protocol: model.UDP, From: conn.LocalAddr().(*net.UDPAddr).AddrPort(), To: endpoint}, source}, nil
+	return disguised(r, source, endpoint, dial)
 }
 
 // disguise lets the endpoint of a flow see another source address.
@@ -187,8 +184,7 @@ func (d *disguise) forget() {
 
 // disguised opens a connection with a source address, which need not be the node's. A port
 // whose last connection the kernel still remembers is not used.
-func disguised[C any](r *Router, source netip.Addr, endpoint netip.AddrPort, dial func(net.Dialer) (C, error)) (conn C, err error) {
-	var d *disguise
+func disguised[C any](r *Router, source netip.Addr, endpoint netip.AddrPort, dial func(net.Dialer) (C, error)) (conn C, d *disguise, err error) {
 	bind := func(fd int) error {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 			return err // needed for more connections than there are ports
@@ -219,7 +215,7 @@ func disguised[C any](r *Router, source netip.Addr, endpoint netip.AddrPort, dia
 			break
 		}
 	}
-	return conn, err
+	return conn, d, err
 }
 
 func sockaddr(a netip.Addr) unix.Sockaddr {

@@ -17,7 +17,7 @@ import (
 
 // Message types of ctnetlink.
 const (
-	newEntry = unix.NFNL_SUBSYS_CTNETLINK<<8 | 0 // IPCTNL_MSG_CT_NEW
+	newEntry = unix.NFNL_SUBSYS_CTNETLINK << 8   // IPCTNL_MSG_CT_NEW
 	getEntry = unix.NFNL_SUBSYS_CTNETLINK<<8 | 1 // IPCTNL_MSG_CT_GET
 	delEntry = unix.NFNL_SUBSYS_CTNETLINK<<8 | 2 // IPCTNL_MSG_CT_DELETE
 )
@@ -73,10 +73,37 @@ func (c *Conn) OriginalDestination(f Flow) (netip.AddrPort, error) {
 
 // SetSource makes the packets of a flow that does not exist yet leave with another
 // source address, and its replies come back. The flow has to begin within the timeout.
-// The error is unix.EEXIST if the flow exists.
+// The error is unix.EEXIST if the flow exists; one of TCP that has ended, which the kernel
+// remembers for two minutes, makes room.
 func (c *Conn) SetSource(f Flow, source netip.Addr, timeout time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	err := c.setSource(f, source, timeout)
+	if errors.Is(err, unix.EEXIST) && f.Protocol == model.TCP && c.ended(f) {
+		if err := c.forget(f); err != nil {
+			return err
+		}
+		err = c.setSource(f, source, timeout)
+	}
+	return err
+}
+
+// ended reports whether a TCP connection is known to have ended.
+func (c *Conn) ended(f Flow) bool {
+	c.begin(getEntry, 0, f)
+	c.attr(nfnetlink.Nested|cta.TupleOrig, tuple(f))
+	state := uint8(0)
+	err := c.request(func(attrs []byte) {
+		for typ, v := range nfnetlink.Attrs(attrs) {
+			if typ == cta.ProtoInfo {
+				state = cta.TCPState(v)
+			}
+		}
+	})
+	return err == nil && state >= cta.TCPTimeWait
+}
+
+func (c *Conn) setSource(f Flow, source netip.Addr, timeout time.Duration) error {
 	c.begin(newEntry, unix.NLM_F_CREATE|unix.NLM_F_EXCL, f)
 	c.attr(nfnetlink.Nested|cta.TupleOrig, tuple(f))
 	c.attr(nfnetlink.Nested|cta.TupleReply, tuple(Flow{f.Protocol, f.To, f.From}))
@@ -102,6 +129,10 @@ func (c *Conn) SetSource(f Flow, source netip.Addr, timeout time.Duration) error
 func (c *Conn) Forget(f Flow) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.forget(f)
+}
+
+func (c *Conn) forget(f Flow) error {
 	c.begin(delEntry, 0, f)
 	c.attr(nfnetlink.Nested|cta.TupleOrig, tuple(f))
 	if err := c.request(func([]byte) {}); err != nil && !errors.Is(err, unix.ENOENT) {
@@ -113,7 +144,7 @@ func (c *Conn) Forget(f Flow) error {
 // synSent is the state of a TCP connection whose first packet is about to be sent. The
 // kernel asks for a state.
 var synSent = nfnetlink.AppendAttr(nil, nfnetlink.Nested|cta.ProtoInfoTCP,
-	nfnetlink.AppendAttr(nil, cta.ProtoInfoTCPState, []byte{1})) // TCP_CONNTRACK_SYN_SENT
+	nfnetlink.AppendAttr(nil, cta.ProtoInfoTCPState, []byte{cta.TCPSynSent}))
 
 func (c *Conn) begin(typ, flags uint16, f Flow) {
 	family := uint8(unix.NFPROTO_IPV4)

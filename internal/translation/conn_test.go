@@ -49,6 +49,28 @@ func TestSourceIsSetAndForgotten(t *testing.T) {
 	}
 }
 
+// A connection that has ended makes room for another one with the same ports, and one
+// that lasts does not.
+func TestEndedConnectionsMakeRoom(t *testing.T) {
+	ns := netnstest.New(t)
+	c, err := Dial(ns.FD())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	f := Flow{model.TCP, netip.MustParseAddrPort("192.0.2.1:1000"), netip.MustParseAddrPort("10.0.0.1:80")}
+	for state, room := range map[string]bool{"ESTABLISHED": false, "LAST_ACK": false, "TIME_WAIT": true, "CLOSE": true} {
+		ns.Run(t, "", "conntrack", "-I", "-p", "tcp", "-s", "192.0.2.1", "--sport", "1000", "-d", "10.0.0.1", "--dport", "80", "--state", state, "-t", "100")
+		err := c.SetSource(f, netip.MustParseAddr("10.0.0.2"), time.Minute)
+		if room && err != nil || !room && !errors.Is(err, unix.EEXIST) {
+			t.Errorf("%s: %v", state, err)
+		}
+		if err := c.Forget(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // FuzzOriginalDestination parses anything.
 func FuzzOriginalDestination(f *testing.F) {
 	f.Add([]byte{})

@@ -29,8 +29,8 @@ func TestToyMode(t *testing.T) {
 		}
 	}
 	commands([]toyCommand{
-		{"help", []string{"--help"}, 0, "Available: nftables, iptables, ipvs, toy."},
-		{"refusal", []string{"--proxy-mode=nonsense"}, 1, "set --proxy-mode to one of nftables, iptables, ipvs, toy"},
+		{"help", []string{"--help"}, 0, "Available: nftables, iptables, ipvs, userspace, toy."},
+		{"refusal", []string{"--proxy-mode=nonsense"}, 1, "set --proxy-mode to one of nftables, iptables, ipvs, userspace, toy"},
 		{"render", []string{"render", "--mode=toy", "--node=node1", "--manifests=" + dir}, 2, "mode toy has no rules to print"},
 		{"cleanup", []string{"--cleanup"}, 0, "Removed all rules"},
 	})

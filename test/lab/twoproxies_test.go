@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"sluice/test/lab"
+	"sluice/test/lab/scenario"
 )
 
 // The second proxy of a node reports the first, waits, and takes over when that one
@@ -32,7 +33,11 @@ func testTwoProxies(t *testing.T, mode string) {
 	if strings.Contains(second.Log().String(), `"Programmed"`) {
 		t.Error("the second proxy programs the kernel as well")
 	}
-	if err := first.Kill(); err != nil {
+	end := first.Kill
+	if scenario.Modes[mode].InProcess { // it hands its connections over
+		end = first.Stop
+	}
+	if err := end(); err != nil {
 		t.Fatal(err)
 	}
 	settle(t, second, other, 0)

@@ -120,7 +120,8 @@ func (s *soak) restart(*window) error {
 // clients of the old one.
 func (s *soak) changeMode(w *window) error {
 	w.forgets = true
-	others := slices.DeleteFunc(scenario.SupportedModeNames(s.ctx), func(m string) bool { return m == s.mode })
+	// Where connections end with the process, they would not survive.
+	others := slices.DeleteFunc(scenario.SupportedModeNames(s.ctx), func(m string) bool { return m == s.mode || scenario.Modes[m].InProcess })
 	if err := s.end((*lab.Proxy).Stop); err != nil {
 		return err
 	}

@@ -2,6 +2,8 @@
 // (linux/netfilter/nfnetlink_conntrack.h).
 package cta
 
+import "sluice/internal/nfnetlink"
+
 // Of an entry.
 const (
 	TupleOrig  = 1
@@ -49,3 +51,26 @@ const (
 	NATIPv6Min = 4
 	NATIPv6Max = 5
 )
+
+// States of a TCP connection (linux/netfilter/nf_conntrack_tcp.h).
+const (
+	TCPSynSent     = 1
+	TCPEstablished = 3
+	TCPLastAck     = 6
+	TCPTimeWait    = 7
+)
+
+// TCPState returns the state in the attribute ProtoInfo of an entry, 0 for other protocols.
+func TCPState(info []byte) uint8 {
+	for typ, v := range nfnetlink.Attrs(info) {
+		if typ != ProtoInfoTCP {
+			continue
+		}
+		for typ, v := range nfnetlink.Attrs(v) {
+			if typ == ProtoInfoTCPState && len(v) == 1 {
+				return v[0]
+			}
+		}
+	}
+	return 0
+}
