@@ -65,6 +65,15 @@ lint: ## Check the format of the source and what vet and staticcheck find.
 	$(GO) tool staticcheck ./...
 	cd test/cluster && $(GO) vet ./... && $(GO) tool staticcheck ./...
 
+# Other systems that the program is built for, with what it can do there.
+SYSTEMS := windows/amd64 darwin/amd64 darwin/arm64
+
+.PHONY: systems
+systems: $(SYSTEMS) ## Build for other systems, to bin.
+.PHONY: $(SYSTEMS)
+$(SYSTEMS):
+	CGO_ENABLED=0 GOOS=$(@D) GOARCH=$(@F) $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/$(@D)-$(@F)/ ./cmd/kube-proxy
+
 .PHONY: clean
 clean: ## Remove what was built.
 	rm -rf bin

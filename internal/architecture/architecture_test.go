@@ -149,6 +149,7 @@ func TestModesHaveOneHome(t *testing.T) {
 	for _, m := range mode.All {
 		homes, names = append(homes, modes+m.Name), append(names, m.Name)
 	}
+	homes = append(homes, modes+mode.Sandbox().Name) // a flag has its name
 	product, _ := documented(t)
 	for _, p := range list(t, "./cmd/...", "./internal/...") {
 		if slices.Contains(homes, p.ImportPath) || !slices.Contains(product, p.ImportPath) {

@@ -16,9 +16,12 @@ import (
 	"k8s.io/component-base/featuregate"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
+	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"sluice/internal/config"
+	"sluice/internal/control"
 	"sluice/internal/host"
+	"sluice/internal/mode"
 	"sluice/internal/relay"
 )
 
@@ -28,6 +31,8 @@ type options struct {
 	set       *pflag.FlagSet
 	version   versionFlag
 	manifests string
+	// sandbox leaves the kernel alone.
+	sandbox bool
 	// controlSocket is the path of the control socket, empty for none.
 	controlSocket string
 	page          pageOptions
@@ -63,6 +68,9 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	return conclude(err, stderr)
 }
 
+// defaultDrainTimeout is how long IPVS keeps an idle TCP connection.
+const defaultDrainTimeout = 15 * time.Minute
+
 func newCommand() *cobra.Command {
 	o := &options{}
 	cmd := &cobra.Command{
@@ -90,6 +98,8 @@ its Node at the API server, or in a directory of manifests.`,
 	addVersionFlag(flags, &o.version)
 	flags.StringVar(&o.manifests, "manifests", "",
 		"Directory, or file, of YAML or JSON manifests to take Services, EndpointSlices, Nodes and ServiceCIDRs from, instead of an API server.")
+	flags.BoolVar(&o.sandbox, "sandbox", false,
+		"Leave the kernel alone, and serve only node ports of TCP and UDP, by sockets of this process. It needs no privileges.")
 	flags.BoolVar(&o.exitOnConfigChange, "exit-on-config-change", false,
 		"End the proxy when the configuration file changes in a way that needs a restart, so that it is started again. Otherwise that is logged, and all else is put into force.")
 	flags.BoolVar(&o.resetRemovedEndpoints, "reset-removed-endpoints", false,
@@ -127,8 +137,14 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	signal.Notify(o.hangups, syscall.SIGHUP) // from now on it does not end the process
 	defer signal.Stop(o.hangups)
 	o.flags.EmptyMode = emptyMode(o.manifests)
+	if o.sandbox {
+		o.flags.EmptyMode = v1alpha1.ProxyMode(mode.Sandbox().Name)
+	}
 	settings, err := o.settings()
 	if err != nil {
+		return err
+	}
+	if err := o.checkSandbox(settings); err != nil {
 		return err
 	}
 	if o.flags.WriteConfigTo != "" {
@@ -159,6 +175,19 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 		return nil
 	}
 	return serve(ctx, logger, settings, o)
+}
+
+// checkSandbox makes the sandbox and the mode agree, whichever of them was chosen.
+func (o *options) checkSandbox(s *config.Settings) error {
+	sandbox := mode.Sandbox().Name
+	if o.sandbox && s.Mode.Name != sandbox {
+		return fmt.Errorf("--sandbox leaves the kernel alone, which %s mode cannot (leave out one of --sandbox and --proxy-mode, or the field mode)", s.Mode.Name)
+	}
+	o.sandbox = s.Mode.Name == sandbox
+	if o.sandbox && !o.set.Changed("control-socket") {
+		o.controlSocket = control.OwnSocket()
+	}
+	return nil
 }
 
 // settings resolves the command line on this node.

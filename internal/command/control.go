@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"os"
 
 	"github.com/spf13/pflag"
 
@@ -24,6 +25,17 @@ const (
 
 func addSocketFlag(flags *pflag.FlagSet, path *string) {
 	flags.StringVar(path, "control-socket", control.DefaultSocket, "Socket on which the proxy answers the commands explain, status and diff, for root only. The proxy has none if it is empty.")
+}
+
+// newClient returns a client of the proxy behind a socket. If this user sees none at
+// the default path, but runs a proxy in a sandbox, it is that one.
+func newClient(path string) *control.Client {
+	if own := control.OwnSocket(); path == control.DefaultSocket && control.IsOwn(own) {
+		if _, err := os.Lstat(path); err != nil {
+			path = own
+		}
+	}
+	return control.NewClient(path)
 }
 
 // answerQuestions serves the control socket until ctx ends.
@@ -68,7 +80,7 @@ func (p *proxy) reporter() *status.Reporter {
 	o := p.statusOptions()
 	o.Engine, o.History = p.engine, p.history
 	o.Healthy, o.Leaving = health.Programming(p.engine.Status, p.clock), p.eligibility.Leaving
-	o.APIServer, o.Advisories = p.apiServer, p.advisories
+	o.APIServer, o.Advisories = p.apiServer, p.upkeep.advisories
 	o.Draining = p.draining.Load
 	if r, ok := p.dataplane.(dataplane.Relayer); ok {
 		o.Relay = func() *status.Relay {

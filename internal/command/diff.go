@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"sluice/internal/config"
-	"sluice/internal/control"
 	"sluice/internal/diff"
 	"sluice/internal/source/manifest"
 )
@@ -100,7 +99,7 @@ func (d *diffCommand) ask(ctx context.Context) (*diff.Report, error) {
 			return nil, fmt.Errorf("read the configuration file: %w", err)
 		}
 	}
-	client := control.NewClient(d.socket)
+	client := newClient(d.socket)
 	defer client.Close()
 	report := &diff.Report{}
 	return report, client.Post(ctx, diffPage, &p, report)

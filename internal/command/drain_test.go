@@ -33,7 +33,7 @@ func TestDrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	until := time.Now().Add(time.Minute)
-	p.drain(t.Context(), dataplane.Mode{Name: "old", Drain: func(_ context.Context, o dataplane.DrainOptions) error {
+	(&kernel{proxy: p}).drain(t.Context(), dataplane.Mode{Name: "old", Drain: func(_ context.Context, o dataplane.DrainOptions) error {
 		if o.Timeout != time.Minute || len(o.IPVS.ExcludeCIDRs) != 1 {
 			t.Errorf("options: %+v", o)
 		}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/control"
 	"sluice/internal/explain"
 	"sluice/internal/plan"
 )
@@ -38,7 +37,7 @@ or no Service's, and with 2 if there is no answer.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q.To = args[0]
-			c := control.NewClient(socket)
+			c := newClient(socket)
 			defer c.Close()
 			var reply explain.Reply
 			if err := c.Get(cmd.Context(), explainPage, questionQuery(q), &reply); err != nil {

@@ -27,7 +27,7 @@ var errNoModeWorks = errors.New("no mode is set, and none works here")
 func (p *proxy) chooseDataplane(ctx context.Context, open func(dataplane.Mode) (dataplane.Dataplane, error)) (reason string, err error) {
 	first := p.settings.Mode
 	p.dataplane, err = open(first)
-	if p.settings.WrittenMode != "" {
+	if p.settings.WrittenMode != "" || p.options.sandbox {
 		return "", err
 	}
 	if err == nil {

@@ -15,20 +15,16 @@ import (
 	metricsfeatures "k8s.io/component-base/metrics/features"
 	"k8s.io/utils/clock"
 
-	"sluice/internal/coexist"
 	"sluice/internal/config"
-	"sluice/internal/conntrack"
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
 	"sluice/internal/health"
 	"sluice/internal/host"
-	"sluice/internal/loopback"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/source/kubernetes"
 	"sluice/internal/source/manifest"
 	"sluice/internal/status"
-	"sluice/internal/sysctl"
 	"sluice/internal/telemetry"
 	"sluice/internal/telemetry/perservice"
 )
@@ -51,6 +47,7 @@ type proxy struct {
 	cluster   *kubernetes.Source  // nil without an API server
 	recorder  telemetry.Recorder
 	dataplane dataplane.Dataplane
+	upkeep    upkeep
 	engine    *engine.Engine
 
 	registry    telemetry.Registry
@@ -59,12 +56,9 @@ type proxy struct {
 	collector   *perservice.Collector
 	problems    *telemetry.Problems
 	services    *health.Services
-	loopback    *loopback.NodePorts
 	eligibility *health.Eligibility
-	tracker     *conntrack.Reconciler
 	servers     *servers
 	history     *status.History
-	neighbours  *coexist.Watcher // nil if the mode is one of iptables
 	// draining is what is left of another kube-proxy, nil if nothing is.
 	draining atomic.Pointer[status.Draining]
 
@@ -93,7 +87,7 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 		return err
 	}
 	defer func() { err = errors.Join(err, p.dataplane.Close()) }()
-	settings = p.settings
+	settings, p.upkeep = p.settings, newUpkeep(p)
 	logger.Info("Starting", "version", o.version.build().GitVersion, "node", settings.Plan.NodeName, "mode", settings.Mode.Name, "manifests", o.manifests)
 	lock, err := p.acquireInstanceLock(ctx)
 	if err != nil {
@@ -105,14 +99,21 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 	defer func() { err = errors.Join(err, p.finish(lock)) }()
 	p.recorder.Record(telemetry.Starting(settings.Plan.NodeName))
 	p.reportMode()
+	if o.sandbox {
+		logger.Info("Serving node ports only: not ClusterIPs, external IPs, load balancer IPs, or SCTP")
+	}
 	p.learnNode(ctx)
-	tune(logger, settings)
-	warnRouteLocalnet(logger.WithName("host"))
+	p.upkeep.tune(settings)
+	p.upkeep.begin()
 	if err := p.assemble(); err != nil {
 		return err
 	}
 	if err := p.run(ctx); err != nil {
 		return err
+	}
+	if o.sandbox {
+		logger.Info("Shutting down, nothing is served any more")
+		return nil
 	}
 	logger.Info("Shutting down, the rules stay in place")
 	return nil
@@ -123,7 +124,7 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 func (p *proxy) learnNode(ctx context.Context) {
 	cfg := &p.settings.Plan
 	cfg.RequireNode = p.client != nil // among manifests it may be missing
-	if reason := lacksIPv6(ctx, p.logger.WithName("host"), p.dataplane); reason != "" {
+	if reason := p.upkeep.lacksIPv6(ctx); reason != "" {
 		cfg.NoIPv6 = true
 		p.logger.Info("This node does IPv4 only: IPv6 addresses of Services are not served here", "reason", reason)
 	}
@@ -213,34 +214,13 @@ func (p *proxy) assemble() (err error) {
 			p.recorder.Record(telemetry.FailedToStartServiceHealthcheck(p.settings.Plan.NodeName, service, err))
 		},
 	})
-	p.loopback = loopback.New(loopback.Options{
-		Logger: p.logger.WithName("loopback"), Clock: p.clock, ResetRemoved: p.options.resetRemovedEndpoints,
-		Listening: p.metrics.LoopbackListening, NotListening: p.metrics.LoopbackNotListening, Refused: p.metrics.LoopbackRefused,
-		Accepted: p.metrics.LoopbackAccepted,
-		Failed: func(service model.Name, err error) {
-			p.recorder.Record(telemetry.LoopbackNodePortNotServed(p.settings.Plan.NodeName, service, err))
-		},
-	})
-	p.tracker = conntrack.New(conntrack.Options{
-		Logger: p.logger.WithName("conntrack"), Clock: p.clock, Engine: p.engine, OnPass: p.updater.OnPass,
-		ResetTCP: p.options.resetRemovedEndpoints, Relays: p.relays(), Forget: p.forgetter(),
-	})
 	p.eligibility = health.NewEligibility(p.engine, p.clock)
 	p.history = &status.History{}
 	first := sync.OnceFunc(func() { close(p.programmed) })
-	p.engine.Observe(p.tracker, p.services, p.loopback, p.updater, p.collector, p.problems, p.history,
+	p.engine.Observe(p.upkeep.assemble()...)
+	p.engine.Observe(p.services, p.updater, p.collector, p.problems, p.history,
 		engine.ObserverFunc(func(*engine.Commit) { first() }))
-	p.neighbours = p.newNeighbours()
 	p.servers = newServers(p)
-	return nil
-}
-
-// forgetter returns what makes the kernel forget connections that it remembers outside of
-// connection tracking, nil if it remembers none there.
-func (p *proxy) forgetter() func(context.Context, []dataplane.Lost) error {
-	if f, ok := p.dataplane.(dataplane.Forgetter); ok {
-		return f.Forget
-	}
 	return nil
 }
 
@@ -262,18 +242,16 @@ func (p *proxy) run(ctx context.Context) error {
 			return nil
 		})
 	}
-	group.Go(func() error { return p.tracker.Run(ctx) })
 	group.Go(func() error { return p.problems.Run(ctx) })
 	group.Go(func() error { return p.collector.Run(ctx) })
 	group.Go(func() error {
 		healthy := health.Programming(p.engine.Status, p.clock)
 		return p.services.Run(ctx, p.engine, healthy)
 	})
-	group.Go(func() error { return p.loopback.Run(ctx, p.engine) })
 	group.Go(func() error { return p.servers.run(ctx) })
 	group.Go(func() error { return p.servePage(ctx) })
 	group.Go(func() error { return p.answerQuestions(ctx) })
-	group.Go(func() error { p.takeOver(ctx); return nil })
+	group.Go(func() error { return p.upkeep.run(ctx) })
 	if p.options.flags.ConfigFile != "" {
 		group.Go(func() error { return p.followConfig(ctx) })
 	}
@@ -291,29 +269,4 @@ func (p *proxy) sources() map[string]source {
 	}
 	sources["kubernetes"] = p.cluster
 	return sources
-}
-
-// tune applies the sysctls, and reads those that others may have set. A failure is
-// no reason not to serve.
-func tune(logger logr.Logger, s *config.Settings) {
-	initialize(logger, s)
-	o := sysctl.Options{Logger: logger.WithName("host")}
-	if err := sysctl.SetOOMScore(o, s.OOMScoreAdj); err != nil {
-		untuned(logger, err)
-	}
-	if sysctl.TCPIsLiberal(o) { // another program may have set it
-		s.Plan.DropInvalid = false
-	}
-}
-
-// initialize applies the sysctls that need more privileges than the proxy has while
-// it serves.
-func initialize(logger logr.Logger, s *config.Settings) {
-	for _, err := range sysctl.Apply(sysctl.Options{Conntrack: s.Conntrack, Logger: logger.WithName("host")}) {
-		untuned(logger, err)
-	}
-}
-
-func untuned(logger logr.Logger, err error) {
-	logger.Info("A setting of the kernel stays as it is", "reason", err.Error())
 }

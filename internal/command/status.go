@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"sluice/internal/control"
 	"sluice/internal/printable"
@@ -30,7 +30,7 @@ It ends with 0 if the proxy is healthy and nothing failed, with 1 if not, and wi
 2 if there is no answer.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s.client, s.out = control.NewClient(s.socket), cmd.OutOrStdout()
+			s.client, s.out = newClient(s.socket), cmd.OutOrStdout()
 			defer s.client.Close()
 			if s.watch {
 				return failed(s.follow(cmd.Context()))
@@ -126,6 +126,5 @@ func isTerminal(w io.Writer) bool {
 	if !ok {
 		return false
 	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
+	return term.IsTerminal(int(f.Fd()))
 }

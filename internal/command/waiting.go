@@ -65,7 +65,7 @@ func (w *waiting) serve(ctx context.Context) {
 
 // families are those to listen in, as far as is known before the proxy works.
 func (w *waiting) families(ctx context.Context) []model.Family {
-	config := plan.Config{NoIPv6: lacksIPv6(ctx, w.logger.WithName("host"), w.dataplane) != ""}
+	config := plan.Config{NoIPv6: w.upkeep.lacksIPv6(ctx) != ""}
 	return config.Families()
 }
 

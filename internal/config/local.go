@@ -5,8 +5,6 @@ import (
 	"strings"
 	"unicode"
 
-	"golang.org/x/sys/unix"
-
 	"sluice/internal/plan"
 )
 
@@ -39,6 +37,10 @@ func detectLocal(c *Configuration, p *plan.Config, n *notes) {
 	}
 }
 
+// ifNameSize is the kernel's IFNAMSIZ: what a name of an interface has room in, with the
+// byte that ends it.
+const ifNameSize = 16
+
 // interfaceName reports whether an interface can have that name, or a name with
 // that prefix. Upstream only checks that it is not empty; the kernel then refuses
 // all of its rules.
@@ -48,8 +50,8 @@ func interfaceName(field, flag, name string, n *notes) bool {
 	case name == "":
 		n.fail(field, "the detect-local-mode needs it, and it is empty", "set "+flag+", or another --detect-local-mode")
 		return false
-	case len(name) >= unix.IFNAMSIZ:
-		wrong = fmt.Sprintf("%q is longer than the %d bytes of an interface's name", name, unix.IFNAMSIZ-1)
+	case len(name) >= ifNameSize:
+		wrong = fmt.Sprintf("%q is longer than the %d bytes of an interface's name", name, ifNameSize-1)
 	case strings.ContainsFunc(name, notInInterfaceName):
 		wrong = fmt.Sprintf("%q holds a character that no interface's name can have", name)
 	default:

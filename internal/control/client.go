@@ -11,8 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
 // maxAnswerBytes is more than any answer has.
@@ -84,7 +83,7 @@ func (c *Client) unreachable(err error) error {
 		err = cause.Err // without the URL, which has no real host
 	}
 	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("no proxy answers on %s (%w): kube-proxy must run on this node, and with this --control-socket", c.path, err)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("may not ask the proxy on %s (%w): run the command as root", c.path, err)

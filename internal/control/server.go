@@ -30,9 +30,6 @@ const (
 	grace          = 2 * time.Second // for answers in flight at shutdown
 )
 
-// DefaultSocket is the default path of the socket.
-const DefaultSocket = "/run/sluice/kube-proxy.sock"
-
 // Options configures a Server.
 type Options struct {
 	Path   string // of the socket

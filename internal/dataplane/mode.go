@@ -9,7 +9,6 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"sluice/internal/iptables"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -42,7 +41,7 @@ type Mode struct {
 	// mode's objects.
 	Drain func(context.Context, DrainOptions) error
 	// Chains are the chains of iptables that Remove removes, if there are any.
-	Chains iptables.Chains
+	Chains Chains
 	// Variants are the implementations of the mechanism that a node may have, one
 	// of which Open chooses. Nil if there is only one.
 	Variants []string
@@ -63,6 +62,12 @@ type Mode struct {
 	// on the node that use iptables may then expect a chain of kube-proxy's
 	// there, or drop what is forwarded.
 	BesideIPTables bool
+}
+
+// Chains is iptables.Chains, of a package that needs Linux.
+type Chains struct {
+	Entry []string
+	Has   func(chain string) bool
 }
 
 // RemoveOptions configures Mode.Remove.

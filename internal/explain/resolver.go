@@ -231,7 +231,9 @@ func (r *resolver) suggest(f *result, to netip.Addr, port uint16) (owner model.N
 	for name, svc := range r.State.Services() {
 		if hasAddress(svc, to) {
 			owner = name
-			f.suggestions = append(f.suggestions, suggestion{kind: hasPorts, service: name, ports: svc.Ports})
+			if f.decision.Cause != plan.NodePortsOnly {
+				f.suggestions = append(f.suggestions, suggestion{kind: hasPorts, service: name, ports: svc.Ports})
+			}
 		}
 		for _, p := range svc.Ports {
 			if onNode && p.NodePort == port {
@@ -302,6 +304,9 @@ func (r *resolver) unknownService() result {
 // that is a number, the result is for a packet to it.
 func (r *resolver) unknownPort(svc *model.Service) result {
 	number, ok := r.target.number()
+	if r.Desired.Settings.NodePortsOnly && !ok && len(svc.Ports) > 0 {
+		number, ok = svc.Ports[0].Port, true
+	}
 	for _, ip := range svc.ClusterIPs {
 		if fits := !r.source.IsValid() || model.FamilyOf(ip) == model.FamilyOf(r.source); ok && fits {
 			return r.resolveAddress(ip, number, cmp.Or(r.target.proto, model.TCP))

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"net/http"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/sys/unix"
 
 	"sluice/internal/backoff"
 )
@@ -52,9 +52,9 @@ func (s *server) succeeded(log logr.Logger) {
 // remedy returns what an administrator can do about a failure to listen.
 func remedy(err error) string {
 	switch {
-	case errors.Is(err, unix.EADDRINUSE):
+	case errors.Is(err, syscall.EADDRINUSE):
 		return "end the program that uses the port (ss -ltnp shows it), or create the Service again with another healthCheckNodePort"
-	case errors.Is(err, unix.EADDRNOTAVAIL):
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return "give the address to an interface of this machine, or choose others by --nodeport-addresses"
 	}
 	return "none needed if it passes: it is tried again"

@@ -1,3 +1,5 @@
+//go:build linux
+
 package host
 
 import (
@@ -52,14 +54,18 @@ func New(o Options) *Source {
 }
 
 // Run passes the addresses to sink, initially and whenever they change, until
-// ctx is done. After a failure it reads all addresses again.
+// ctx is done. After a failure it reads all addresses again. Where the kernel reports no
+// changes, as in some sandboxes, they are thus read every now and then.
 func (s *Source) Run(ctx context.Context, sink model.Sink) error {
-	for {
+	for last := ""; ; {
 		err := s.follow(ctx, sink)
 		if ctx.Err() != nil {
 			return nil
 		}
-		s.logger.Error(err, "Cannot follow the machine's addresses, trying again", "after", retryAfter)
+		if last != err.Error() {
+			last = err.Error()
+			s.logger.Error(err, "Cannot follow the machine's addresses, trying again", "after", retryAfter)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -73,7 +79,7 @@ func (s *Source) follow(ctx context.Context, sink model.Sink) error {
 	changes := make(chan netlink.AddrUpdate, 64)
 	done := make(chan struct{})
 	if err := s.subscribe(changes, done); err != nil {
-		return fmt.Errorf("subscribe to address changes: %w", err)
+		return errors.Join(fmt.Errorf("subscribe to address changes: %w", err), s.report(sink))
 	}
 	defer func() {
 		close(done)

@@ -16,6 +16,7 @@ import (
 
 	"sluice/internal/model"
 	"sluice/internal/netns/netnstest"
+	"sluice/internal/testkit"
 )
 
 // patience is how long a test waits for what must come.
@@ -204,5 +205,24 @@ func TestLostSubscriptionIsRestored(t *testing.T) {
 	r.await(t, "192.0.2.7")
 	if n := len(r.synced); n != 1 {
 		t.Errorf("source said %d times that it is in sync, want once", n)
+	}
+}
+
+// Some sandboxes have no notifications.
+func TestAddressesWithoutNotifications(t *testing.T) {
+	ns := netnstest.Enter(t)
+	link := addLink(t)
+	change(t, netlink.AddrAdd, link, "192.0.2.7/32")
+	var log testkit.Journal
+	source := New(Options{Logger: log.Logger(), Clock: clock.RealClock{}})
+	source.subscribe = func(chan<- netlink.AddrUpdate, <-chan struct{}) error { return unix.EOPNOTSUPP }
+	r := run(t, ns, source)
+	r.await(t, "192.0.2.7")
+	change(t, netlink.AddrAdd, link, "192.0.2.3/32")
+	r.await(t, "192.0.2.3", "192.0.2.7")
+	change(t, netlink.AddrDel, link, "192.0.2.7/32")
+	r.await(t, "192.0.2.3")
+	if lines := log.With("Cannot follow"); len(lines) != 1 {
+		t.Errorf("it is logged %d times: %v", len(lines), lines)
 	}
 }

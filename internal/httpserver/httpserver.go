@@ -7,10 +7,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 )
 
@@ -73,11 +73,11 @@ func ErrorLog(to logr.Logger) *log.Logger {
 // Remedy returns what to do about a failure to listen on the address of a flag.
 func Remedy(err error, flag string) string {
 	switch {
-	case errors.Is(err, unix.EADDRINUSE):
+	case errors.Is(err, syscall.EADDRINUSE):
 		return "end the program that uses the port (ss -ltnp shows it; it may be another kube-proxy), or choose another by " + flag
-	case errors.Is(err, unix.EADDRNOTAVAIL):
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return "give the address to an interface of this machine, or choose another by " + flag
-	case errors.Is(err, unix.EACCES):
+	case errors.Is(err, syscall.EACCES):
 		return "choose a port above 1023 by " + flag
 	}
 	return "none needed if it passes: it is tried again"

@@ -33,7 +33,7 @@ func Uses(ctx context.Context, conn *nft.Conn) (all []iptables.Use, err error) {
 		if m.Chains.Has == nil {
 			continue
 		}
-		uses, uerr := iptables.Uses(ctx, conn, m.Chains.Without(iptables.MarkChain))
+		uses, uerr := iptables.Uses(ctx, conn, iptables.Chains(m.Chains).Without(iptables.MarkChain))
 		all, err = append(all, uses...), errors.Join(err, uerr)
 	}
 	return all, err

@@ -3,10 +3,10 @@ package loopback
 import (
 	"errors"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/sys/unix"
 
 	"sluice/internal/backoff"
 	"sluice/internal/model"
@@ -52,11 +52,8 @@ func (p *port) succeeded(log logr.Logger) {
 
 // remedy returns what an administrator can do about a failure to listen.
 func remedy(err error) string {
-	switch {
-	case errors.Is(err, unix.EADDRINUSE):
-		return "end the program that uses the port (ss -lntup shows it), or give the Service another nodePort"
-	case errors.Is(err, unix.EADDRNOTAVAIL):
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
 		return "give the address to the interface lo, or leave it out of --nodeport-addresses: 127.0.0.0/8 is localhost without IPv6"
 	}
-	return "none needed if it passes: it is tried again"
+	return relay.Remedy(err)
 }

@@ -62,6 +62,9 @@ type Config struct {
 	// FrontendsOnly leaves alone packets that are addressed to no frontend: to
 	// other ports of ClusterIPs, and to unallocated addresses of service CIDRs.
 	FrontendsOnly bool
+	// NodePortsOnly plans node ports and nothing else, of the protocols that can be
+	// relayed: the proxy has to accept connections itself.
+	NodePortsOnly bool
 }
 
 func (cfg *Config) serves(f model.Family) bool { return f != model.IPv6 || !cfg.NoIPv6 }

@@ -84,6 +84,9 @@ func (d *Desired) Decide(p Packet) Decision {
 // miss decides on packets that are addressed to no frontend.
 func (d *Desired) miss(p Packet) (Verdict, Cause) {
 	to := p.To.Addr
+	if d.Settings.NodePortsOnly {
+		return Pass, NodePortsOnly
+	}
 	if _, used := d.ClusterIPs[to]; used || d.Routed[to] > 0 && !p.ToNode {
 		return Reject, UnknownPort
 	}

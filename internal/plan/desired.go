@@ -313,6 +313,8 @@ type Settings struct {
 	// segment of a connection from an address that it does not know resets the
 	// connection.
 	DropInvalid bool
+	// NodePortsOnly says that nothing but node ports is served, by relaying them.
+	NodePortsOnly bool
 }
 
 // Relay is the sockets of a proxy that forwards connections itself, for one family.

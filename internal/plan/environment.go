@@ -22,6 +22,7 @@ type environment struct {
 	masqueradeAll          bool
 	noExternalIPs          bool
 	frontendsOnly          bool
+	nodePortsOnly          bool
 	noIPv6                 bool
 	algorithms             model.Algorithms
 	scheduler              string
@@ -39,6 +40,7 @@ func newEnvironment(cfg *Config, state *model.State, settings *Settings) environ
 		masqueradeAll: cfg.MasqueradeAll,
 		noExternalIPs: cfg.NoExternalIPs,
 		frontendsOnly: cfg.FrontendsOnly,
+		nodePortsOnly: cfg.NodePortsOnly,
 		noIPv6:        cfg.NoIPv6,
 		algorithms:    cfg.Algorithms,
 		scheduler:     cfg.Scheduler,
@@ -66,6 +68,7 @@ func (env *environment) concerns(svc *model.Service, other *environment) bool {
 		env.masqueradeAll != other.masqueradeAll ||
 		env.noExternalIPs != other.noExternalIPs ||
 		env.frontendsOnly != other.frontendsOnly ||
+		env.nodePortsOnly != other.nodePortsOnly ||
 		env.noIPv6 != other.noIPv6 ||
 		env.algorithms != other.algorithms ||
 		env.scheduler != other.scheduler ||
@@ -97,6 +100,8 @@ func (env *environment) local(e *model.Endpoint) bool {
 // and why.
 func (env *environment) masquerade(kind Kind, family model.Family, external model.TrafficPolicy) (Masquerade, MasqueradeCause) {
 	switch {
+	case env.nodePortsOnly:
+		return MasqueradeAlways, ProxyConnects
 	case kind != ClusterIP && external == model.PolicyLocal:
 		return MasqueradeNode, ExternalPolicyLocal
 	case kind != ClusterIP:

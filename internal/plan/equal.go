@@ -33,6 +33,7 @@ func (s *Settings) same(o *Settings) bool {
 		slices.Equal(s.LoopbackIPs, o.LoopbackIPs) &&
 		slices.Equal(s.ServiceCIDRs, o.ServiceCIDRs) &&
 		slices.Equal(s.PodCIDRs, o.PodCIDRs) && slices.Equal(s.HostIPs, o.HostIPs) && s.Relay4 == o.Relay4 && s.Relay6 == o.Relay6 &&
+		s.NodePortsOnly == o.NodePortsOnly &&
 		s.IPVS == o.IPVS && s.MasqueradeMark == o.MasqueradeMark && s.DropInvalid == o.DropInvalid
 }
 

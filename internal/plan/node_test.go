@@ -1,6 +1,9 @@
 package plan
 
 import (
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 
 	"sluice/internal/model"
@@ -128,5 +131,50 @@ func TestNoIPv6(t *testing.T) {
 		decision := evidence.PoolDecision(f)
 		wantEqual(t, "family", model.IPv4, decision.Family)
 		wantEqual(t, "endpoints", 1, len(decision.Endpoints))
+	}
+}
+
+func TestNodePortsOnly(t *testing.T) {
+	cfg := Config{NodeName: here, NodePortsOnly: true, DetectLocal: DetectBridgeInterface, BridgeInterface: "br0", NodePortAddresses: NodePortAddresses{All: true}, KnownNodePortIPs: true}
+	web := service(model.IPv4, external(model.IPv4), func(s *model.Service) {
+		s.ExternalPolicy = model.PolicyLocal
+		s.Ports = append(s.Ports, model.ServicePort{Name: "sctp", Protocol: model.SCTP, Port: 81, NodePort: 30081})
+	})
+	state := stateOf(model.SetService{Service: web}, model.SetHostIPs{IPs: addrs("192.0.2.1")},
+		model.SetServiceCIDR{ServiceCIDR: &model.ServiceCIDR{Name: "all", Prefixes: prefixes("10.96.0.0/16")}},
+		model.SetSlice{Slice: &model.Slice{
+			Name: named("web-1"), Service: "web", Family: model.IPv4,
+			Ports:     []model.SlicePort{{Name: "http", Protocol: model.TCP, Port: 8080}},
+			Endpoints: []model.Endpoint{{Addr: podIP(model.IPv4, 1), Node: here, Conditions: model.Ready | model.Serving}},
+		}})
+	got := fromScratch(cfg, state)
+	nodePort := NodePortKey(model.IPv4, web.Ports[0].NodePort, model.TCP)
+	if len(got.Frontends) != 1 || got.Frontends[nodePort] == nil {
+		t.Fatalf("planned %v, want only %v", slices.Collect(maps.Keys(got.Frontends)), nodePort)
+	}
+	wantEqual(t, "ClusterIPs", 0, len(got.ClusterIPs))
+	wantEqual(t, "settings", Settings{NodePortIPs: addrs("192.0.2.1"), MasqueradeMark: 1, NodePortsOnly: true}, got.Settings)
+	if problems := got.Problems["Service default/web"]; len(problems) != 1 || !strings.Contains(problems[0].Reason, "30081/SCTP") {
+		t.Errorf("problems %v, want one about the node port of SCTP", problems)
+	}
+
+	packet := Packet{To: Key{web.ClusterIPs[0], 80, model.TCP}}
+	d := got.Decide(packet)
+	wantEqual(t, "ClusterIP", []any{Pass, NodePortsOnly}, []any{d.Verdict, d.Cause})
+	packet.To = Key{addrs("192.0.2.1")[0], nodePort.Port, model.TCP}
+	d = got.Decide(packet)
+	yes, why := d.Masquerade(podIP(model.IPv4, 1))
+	wantEqual(t, "node port", []any{Forward, HasEndpoint, true, ProxyConnects}, []any{d.Verdict, d.Cause, yes, why})
+}
+
+// What relays has to know which endpoints keep their clients.
+func TestServingMattersToRelays(t *testing.T) {
+	one, two := &Frontend{Relayed: true, AlsoServing: []Endpoint{{}}}, &Frontend{Relayed: true}
+	if one.sameRules(two) {
+		t.Error("an endpoint that no longer serves goes unnoticed")
+	}
+	one.Relayed, two.Relayed = false, false
+	if !one.sameRules(two) {
+		t.Error("other modes are bothered with it")
 	}
 }

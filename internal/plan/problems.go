@@ -41,6 +41,15 @@ func (d *draft) externalIPsOff() model.Problem {
 	}
 }
 
+func (d *draft) notRelayable(port *model.ServicePort) model.Problem {
+	return model.Problem{
+		Object: serviceObject(d.service.Name),
+		Field:  NodePort.field(),
+		Reason: fmt.Sprintf("node port %d/%s is not served: without the kernel's help there are TCP and UDP only", port.NodePort, port.Protocol),
+		Remedy: "use a node whose proxy runs without --sandbox",
+	}
+}
+
 // reportUnfiltered reports families for which the source ranges contain no
 // range. An author of 0.0.0.0/0 rarely means to close IPv6, and an author of
 // 10.0.0.0/8 rarely means to open it.

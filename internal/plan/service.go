@@ -61,7 +61,7 @@ func planService(env *environment, svc *model.Service, all []*model.Slice, work 
 	d.countLocal()
 	d.report()
 	d.ipv4, d.ipv6 = d.hasFamily(model.IPv4), d.hasFamily(model.IPv6)
-	if env.frontendsOnly {
+	if env.frontendsOnly || env.nodePortsOnly {
 		d.clusterIPs = nil
 	}
 	work.addresses = d.addresses
@@ -160,13 +160,33 @@ func (d *draft) planPort(port *model.ServicePort, f model.Family) {
 		}
 	}
 
+	if d.env.nodePortsOnly {
+		d.planRelayedNodePort(port, f, &pools)
+		return
+	}
 	for i := range d.addresses {
 		if a := &d.addresses[i]; model.FamilyOf(a.Addr) == f {
 			d.add(a, port.Port, port, &pools)
 		}
 	}
+	d.planNodePort(port, f, &pools)
+}
+
+func (d *draft) planNodePort(port *model.ServicePort, f model.Family, pools *pools) {
 	if port.NodePort != 0 {
-		d.add(&address{Addr: unspecified(f), kind: NodePort}, port.NodePort, port, &pools)
+		d.add(&address{Addr: unspecified(f), kind: NodePort}, port.NodePort, port, pools)
+	}
+}
+
+// planRelayedNodePort plans the node port of a service port where nothing else is
+// served.
+func (d *draft) planRelayedNodePort(port *model.ServicePort, f model.Family, pools *pools) {
+	if Relayable(port.Protocol) {
+		d.planNodePort(port, f, pools)
+		return
+	}
+	if p := d.notRelayable(port); port.NodePort != 0 && !slices.Contains(d.problems, p) {
+		d.problems = append(d.problems, p)
 	}
 }
 

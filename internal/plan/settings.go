@@ -10,7 +10,7 @@ import (
 func planSettings(cfg *Config, state *model.State) Settings {
 	var cidrs []netip.Prefix
 	for _, c := range state.ServiceCIDRs() {
-		if cfg.FrontendsOnly {
+		if cfg.FrontendsOnly || cfg.NodePortsOnly {
 			break
 		}
 		for _, f := range cfg.Families() {
@@ -29,6 +29,7 @@ func planSettings(cfg *Config, state *model.State) Settings {
 		IPVS:           cfg.Scheduler != "",
 		MasqueradeMark: 1 << cfg.MasqueradeBit,
 		DropInvalid:    cfg.DropInvalid,
+		NodePortsOnly:  cfg.NodePortsOnly,
 	}
 	if cfg.Relay {
 		out.Relay4, out.Relay6 = planRelay(cfg, state)
@@ -79,6 +80,11 @@ func detector(cfg *Config, node *model.Node, f model.Family) Detector {
 		if node != nil {
 			return Detector{Sources: mergePrefixes(prefixesOf(f, node.PodCIDRs))}
 		}
+	}
+	if cfg.NodePortsOnly { // a socket does not tell which interface a client came through
+		return Detector{}
+	}
+	switch cfg.DetectLocal {
 	case DetectBridgeInterface:
 		return Detector{Interface: cfg.BridgeInterface}
 	case DetectInterfaceNamePrefix:

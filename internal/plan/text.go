@@ -27,6 +27,7 @@ func (c Cause) Text() string {
 		HasEndpoint:        "the Service has an endpoint for it",
 		NotAService:        "no Service has this address and port",
 		NoIPv6:             "IPv6 is switched off on this node",
+		NodePortsOnly:      "only node ports of TCP and UDP are served, because of --sandbox",
 	}[c]
 }
 

@@ -7,7 +7,7 @@ func TestEveryValueHasAText(t *testing.T) {
 	for v := Reject; v <= Pass; v++ {
 		texts["Verdict"] = append(texts["Verdict"], v.Text())
 	}
-	for c := NoEndpoints; c <= NoIPv6; c++ {
+	for c := NoEndpoints; c <= NodePortsOnly; c++ {
 		texts["Cause"] = append(texts["Cause"], c.Text())
 	}
 	for m := MasqueradeNever; m <= MasqueradeAlways; m++ {

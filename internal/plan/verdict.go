@@ -27,6 +27,7 @@ const (
 	HasEndpoint                     // the frontend has an endpoint for it
 	NotAService                     // no Service has the address and port
 	NoIPv6                          // the node does not support it
+	NodePortsOnly                   // the proxy serves node ports only, and it is none
 
 	NumFrontendRefusals = UnknownPort
 	NumRefusals         = HasEndpoint
@@ -35,7 +36,7 @@ const (
 // String returns a stable identifier, for JSON.
 func (c Cause) String() string {
 	return [...]string{"no-endpoints", "no-local-endpoints", "source-ranges", "no-such-port", "unused-address",
-		"frontend", "not-a-service", "no-ipv6"}[c]
+		"frontend", "not-a-service", "no-ipv6", "node-ports-only"}[c]
 }
 
 // Refusal is the verdict on connections that have no endpoint, and its cause.

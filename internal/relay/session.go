@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // session connects a UDP client with its endpoint by a socket of its own, by
@@ -89,25 +87,3 @@ func (s *session) close() {
 const maxPacket = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([maxPacket]byte) }}
-
-// withPacket waits for a packet, and only then borrows a buffer to read it
-// into: thousands of idle sockets need none.
-func withPacket(socket syscall.RawConn, read func(buffer []byte) error) error {
-	var pending error
-	err := socket.Read(func(fd uintptr) bool {
-		pending = unix.EINTR
-		for pending == unix.EINTR {
-			_, _, pending = unix.Recvfrom(int(fd), nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		}
-		return pending != unix.EAGAIN
-	})
-	if err != nil {
-		return err
-	}
-	if pending != nil { // the kernel reports it only once
-		return pending
-	}
-	buffer := buffers.Get().(*[maxPacket]byte)
-	defer buffers.Put(buffer)
-	return read(buffer[:])
-}

@@ -9,8 +9,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // dialTimeouts is how long an endpoint is waited for, the first time and later ones.
@@ -55,6 +53,14 @@ func (f *tcpFront) answer(yes bool) error {
 	}
 	f.muted = !yes
 	return nil
+}
+
+func control(socket syscall.RawConn, act func(fd int) error) error {
+	var result error
+	if err := socket.Control(func(fd uintptr) { result = act(int(fd)) }); err != nil {
+		return err
+	}
+	return result
 }
 
 func (f *tcpFront) close() {
@@ -183,7 +189,7 @@ func (s *server) dial(client *net.TCPConn, pool *Pool) (*stream, error) {
 		}
 		pool.refused(who, endpoint)
 		problem = errors.Join(problem, err)
-		if !errors.Is(err, unix.ECONNREFUSED) {
+		if !errors.Is(err, syscall.ECONNREFUSED) {
 			candidates = append(candidates, endpoint)
 		}
 	}

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // IdleTimeout is how long a UDP client keeps its endpoint without a packet in
@@ -91,7 +89,7 @@ func (f *udpFront) forward(client netip.AddrPort, packet []byte) {
 			break
 		}
 		err := s.send(f, packet)
-		if err == nil || errors.Is(err, unix.EMSGSIZE) || errors.Is(err, unix.ENOBUFS) {
+		if err == nil || errors.Is(err, syscall.EMSGSIZE) || errors.Is(err, syscall.ENOBUFS) {
 			return // packets that are too long or too many are lost, as on any network
 		}
 		f.end(s, err)

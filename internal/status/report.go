@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 
 	"sluice/internal/engine"
@@ -42,6 +41,9 @@ type Report struct {
 
 	// IPv4Only is set if IPv6 is switched off on this node.
 	IPv4Only bool `json:"ipv4Only,omitempty"`
+
+	// NodePortsOnly is set if nothing but node ports is served, because of --sandbox.
+	NodePortsOnly bool `json:"nodePortsOnly,omitempty"`
 
 	// Synced is set once all sources are in sync, WaitingFor are those that are not.
 	Synced     bool     `json:"synced"`
@@ -245,7 +247,7 @@ func (r *Reporter) Report() *Report {
 
 // readView reads what the report needs from a view.
 func (out *Report) readView(v engine.View, failures []engine.Failure) {
-	out.IPv4Only = v.Desired.Settings.NoIPv6
+	out.IPv4Only, out.NodePortsOnly = v.Desired.Settings.NoIPv6, v.Desired.Settings.NodePortsOnly
 	counts := v.State.Counts()
 	out.Services, out.Slices, out.Endpoints = len(v.State.Services()), counts.Slices, counts.Endpoints
 	for _, f := range failures[:min(len(failures), maxFailures)] {
@@ -278,12 +280,4 @@ func (out *Report) readProblems(v engine.View) {
 			out.Problems = append(out.Problems, p)
 		}
 	}
-}
-
-func kernelVersion() string {
-	var name unix.Utsname
-	if err := unix.Uname(&name); err != nil {
-		return ""
-	}
-	return unix.ByteSliceToString(name.Release[:])
 }

@@ -38,6 +38,9 @@ func Write(w io.Writer, r *Report) error {
 	if r.IPv4Only {
 		t.row("families", "IPv4 only: %s", plan.NoIPv6.Text())
 	}
+	if r.NodePortsOnly {
+		t.row("serves", "%s", plan.NodePortsOnly.Text())
+	}
 	t.row("services", "%d, with %d endpoints in %d slices", r.Services, r.Endpoints, r.Slices)
 	f := r.Frontends
 	t.row("frontends", "%d programmed, %d pending, %d failed, of %d", f.Programmed, f.Pending, f.Failed, f.Desired)

@@ -12,9 +12,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/sys/unix"
 )
 
 // Options configures the functions of this package.
@@ -116,9 +116,9 @@ func remedy(file string, value int, err error) string {
 		return "give the proxy CAP_SYS_RESOURCE, or choose a higher --oom-score-adj"
 	case errors.Is(err, fs.ErrNotExist):
 		return "load the module nf_conntrack, and run the proxy where proc and sys are mounted"
-	case errors.Is(err, unix.EOPNOTSUPP):
+	case errors.Is(err, syscall.EOPNOTSUPP):
 		return "run the proxy in the machine's first network namespace, " + byHand
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS): // as it is in containers
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS): // as it is in containers
 		return "let a privileged init container run the proxy with --init-only, " + byHand
 	}
 	return byHand[len("or "):]

@@ -7,7 +7,6 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
-	"sluice/internal/conntrack"
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -142,23 +141,6 @@ func (u *Updater) synced(at time.Time) {
 	u.lastSync = at
 	for _, family := range u.Metrics.families {
 		u.Metrics.lastSync.WithLabelValues(family.String()).Set(seconds(at))
-	}
-}
-
-// OnPass is for conntrack.Options. A pass covers both families.
-func (u *Updater) OnPass(p conntrack.Pass) {
-	m := u.Metrics
-	for _, family := range m.families {
-		m.conntrackDuration.WithLabelValues(family.String()).Observe(p.Duration.Seconds())
-	}
-	m.conntrackDeleted.WithLabelValues(model.IPv4.String()).Add(float64(p.Deleted - p.DeletedIPv6))
-	if m.has(model.IPv6) {
-		m.conntrackDeleted.WithLabelValues(model.IPv6.String()).Add(float64(p.DeletedIPv6))
-	}
-	m.conntrackPasses.WithLabelValues().Inc()
-	m.conntrackSeen.WithLabelValues().Add(float64(p.Seen))
-	if p.Err != nil {
-		m.conntrackFailures.WithLabelValues().Inc()
 	}
 }
 

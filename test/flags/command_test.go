@@ -118,6 +118,17 @@ func proxyMode(t *testing.T, b *bench) {
 	b.ends(t, nil, 1, `mode: proxy mode "kernelspace" is not available`, "--proxy-mode=kernelspace", "--manifests=/nowhere")
 }
 
+// inSandbox is no mode of the kernel. What it does is tested without privileges: see
+// TestSandbox in package lab.
+func inSandbox(t *testing.T, b *bench) {
+	b.ends(t, nil, 1, "--sandbox leaves the kernel alone, which nftables mode cannot", "--sandbox", "--proxy-mode=nftables", "--manifests=/nowhere")
+	out := filepath.Join(tempDir(t), "out.yaml")
+	b.ends(t, nil, 0, "", "--sandbox", "--write-config-to="+out)
+	if got := content(out); !strings.Contains(got, "mode: sandbox") {
+		t.Errorf("it means another mode:\n%s", got)
+	}
+}
+
 func unknownGate(t *testing.T, b *bench) {
 	b.ends(t, nil, 1, "featureGates.NoSuchGate", "--feature-gates=NoSuchGate=true", "--manifests=/nowhere")
 }

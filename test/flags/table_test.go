@@ -286,6 +286,7 @@ var ofCommand = []row{
 	{setting: setting{flag: "udp-timeout"}, alone: relayTimes},
 	{setting: setting{flag: "shutdown-grace"}, alone: relayTimes},
 	{setting: setting{flag: "proxy-mode"}, alone: proxyMode},
+	{setting: setting{flag: "sandbox"}, alone: inSandbox},
 	{setting: setting{flag: "feature-gates", field: "featureGates"}, alone: unknownGate},
 }
 

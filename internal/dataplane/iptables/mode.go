@@ -18,7 +18,7 @@ var Mode = dataplane.Mode{
 	Missing:  iptables.Installed,
 	Render:   Render,
 	Remove:   Remove,
-	Chains:   allChains,
+	Chains:   dataplane.Chains(allChains),
 	Variants: []string{iptables.NFT.String(), iptables.Legacy.String()},
 	// As upstream: packets to other ports of a ClusterIP are not refused.
 	Adjust: func(c *plan.Config) { c.FrontendsOnly = true },

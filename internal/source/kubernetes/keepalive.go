@@ -4,10 +4,8 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 )
@@ -46,15 +44,6 @@ func detectDeadConnections(config *rest.Config) {
 	if os.Getenv(readIdleVariable) == "" {
 		config.Wrap(setPingTimeouts)
 	}
-}
-
-// setUserTimeout bounds how long sent data may stay unacknowledged, since
-// keep-alive only probes idle connections.
-func setUserTimeout(_, _ string, conn syscall.RawConn) error {
-	return conn.Control(func(fd uintptr) {
-		// Without it, detection takes longer.
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int((idleBefore + answerWithin).Milliseconds()))
-	})
 }
 
 // setPingTimeouts sets the HTTP/2 ping timeouts, and keeps client-go's wrappers

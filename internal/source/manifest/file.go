@@ -81,23 +81,15 @@ type fileID struct {
 	inode
 	links   uint64
 	size    int64
-	changed syscall.Timespec
+	changed int64 // in nanoseconds
 }
 
 // inode identifies a file or directory whatever its path.
 type inode struct{ dev, ino uint64 }
 
-func fileIDOf(info fs.FileInfo) fileID {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return fileID{}
-	}
-	return fileID{inode{uint64(st.Dev), st.Ino}, uint64(st.Nlink), st.Size, st.Ctim}
-}
-
 // settled reports whether the file was left alone for long enough.
 func (id fileID) settled(now time.Time) bool {
-	return id != fileID{} && now.Sub(time.Unix(id.changed.Unix())) > settleTime
+	return id != fileID{} && now.Sub(time.Unix(0, id.changed)) > settleTime
 }
 
 var (

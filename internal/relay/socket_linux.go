@@ -35,14 +35,6 @@ func (s *server) listenConfig(silent bool) *net.ListenConfig {
 	return l
 }
 
-func control(socket syscall.RawConn, act func(fd int) error) error {
-	var result error
-	if err := socket.Control(func(fd uintptr) { result = act(int(fd)) }); err != nil {
-		return err
-	}
-	return result
-}
-
 // mute makes the kernel drop everything that arrives for a socket, by a BPF
 // filter that accepts no byte.
 func mute(fd int) error {
@@ -52,4 +44,26 @@ func mute(fd int) error {
 
 func unmute(fd int) error {
 	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
+}
+
+// withPacket waits for a packet, and only then borrows a buffer to read it
+// into: thousands of idle sockets need none.
+func withPacket(socket syscall.RawConn, read func(buffer []byte) error) error {
+	var pending error
+	err := socket.Read(func(fd uintptr) bool {
+		pending = unix.EINTR
+		for pending == unix.EINTR {
+			_, _, pending = unix.Recvfrom(int(fd), nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		}
+		return pending != unix.EAGAIN
+	})
+	if err != nil {
+		return err
+	}
+	if pending != nil { // the kernel reports it only once
+		return pending
+	}
+	buffer := buffers.Get().(*[maxPacket]byte)
+	defer buffers.Put(buffer)
+	return read(buffer[:])
 }

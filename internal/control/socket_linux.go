@@ -14,6 +14,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// DefaultSocket is the default path of the socket.
+const DefaultSocket = "/run/sluice/kube-proxy.sock"
+
+// OwnSocket returns the default path for a proxy of this user, who may not have the
+// right to use DefaultSocket.
+func OwnSocket() string {
+	user := os.Geteuid()
+	if user == 0 {
+		return DefaultSocket
+	}
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		return filepath.Join(dir, "sluice", "kube-proxy.sock")
+	}
+	return filepath.Join(os.TempDir(), fmt.Sprintf("sluice-%d", user), "kube-proxy.sock")
+}
+
+// IsOwn reports whether there is a socket of this user at a path.
+func IsOwn(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode()&fs.ModeSocket != 0 && int(info.Sys().(*syscall.Stat_t).Uid) == os.Geteuid()
+}
+
 // errLive is the error if another process answers on the socket.
 var errLive = errors.New("another process answers on this socket")
 

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"runtime/debug"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/go/packages"
+)
+
+// The program compiles for other systems. Types of all packages are checked from source,
+// and function bodies in ours only: a compiler would take minutes for the libraries.
+// make systems does run one.
+func TestOtherSystems(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // nearly all of it is needed to the end
+	for _, system := range []string{"windows/amd64", "darwin/arm64"} {
+		t.Run(system, func(t *testing.T) {
+			goos, arch, _ := strings.Cut(system, "/")
+			env := append(os.Environ(), "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+arch)
+			ours := ours(t, env)
+			all, err := packages.Load(&packages.Config{
+				Mode: packages.NeedName | packages.NeedFiles | packages.NeedImports | packages.NeedDeps |
+					packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo | packages.NeedTypesSizes,
+				Env:       env,
+				ParseFile: parse,
+			}, ours...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range all {
+				for _, e := range p.Errors {
+					t.Error(e)
+				}
+			}
+		})
+	}
+}
+
+func parse(files *token.FileSet, name string, source []byte) (*ast.File, error) {
+	return parser.ParseFile(files, name, source, parser.SkipObjectResolution)
+}
+
+// ours returns the packages of Sluice that the program consists of.
+func ours(t *testing.T, env []string) (out []string) {
+	t.Helper()
+	roots, err := packages.Load(&packages.Config{Mode: packages.NeedName | packages.NeedImports | packages.NeedDeps, Env: env}, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages.Visit(roots, nil, func(p *packages.Package) {
+		if strings.HasPrefix(p.PkgPath, "sluice/") {
+			out = append(out, p.PkgPath)
+		}
+	})
+	if len(out) < 20 {
+		t.Fatalf("only %v are part of the program", out)
+	}
+	return out
+}

@@ -1,0 +1,27 @@
+package command
+
+import (
+	"context"
+	"time"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/instancelock"
+)
+
+// defaultShutdownGrace is less than what pods have to end.
+const defaultShutdownGrace = 25 * time.Second
+
+// finish lets another process take over, and serves to the end what depends on this one.
+func (p *proxy) finish(lock *instancelock.Lock) error {
+	err := lock.Release()
+	r, ok := p.dataplane.(dataplane.Relayer)
+	if !ok {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), p.options.shutdownGrace)
+	defer cancel()
+	if left := r.Finish(ctx, instancelock.Held); left > 0 {
+		p.logger.Info("Connections that go through this process end with it", "connections", left, "grace", p.options.shutdownGrace)
+	}
+	return err
+}

@@ -1,0 +1,238 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/coexist"
+	"sluice/internal/config"
+	"sluice/internal/conntrack"
+	"sluice/internal/dataplane"
+	"sluice/internal/engine"
+	"sluice/internal/leftovers"
+	"sluice/internal/loopback"
+	"sluice/internal/mode"
+	"sluice/internal/model"
+	"sluice/internal/status"
+	"sluice/internal/sysctl"
+	"sluice/internal/telemetry"
+)
+
+// kernel is the upkeep of a proxy that programs the kernel.
+type kernel struct {
+	*proxy
+	tracker    *conntrack.Reconciler
+	loopback   *loopback.NodePorts
+	neighbours *coexist.Watcher // nil if the mode is one of iptables
+}
+
+// newUpkeep returns what the mode needs.
+func newUpkeep(p *proxy) upkeep {
+	if p.settings.Mode.Name == mode.Sandbox().Name {
+		return withoutKernel{}
+	}
+	return &kernel{proxy: p}
+}
+
+func (k *kernel) lacksIPv6(ctx context.Context) string {
+	if reason := sysctl.NoIPv6(sysctl.Options{Logger: k.logger.WithName("host")}); reason != "" {
+		return reason
+	}
+	if c, ok := k.dataplane.(dataplane.FamilyChecker); ok {
+		if err := c.CheckFamily(ctx, model.IPv6); err != nil {
+			return err.Error()
+		}
+	}
+	return ""
+}
+
+func (k *kernel) begin() { warnRouteLocalnet(k.logger.WithName("host")) }
+
+// tune applies the sysctls, and reads those that others may have set. A failure is
+// no reason not to serve.
+func (k *kernel) tune(s *config.Settings) {
+	initialize(k.logger, s)
+	o := sysctl.Options{Logger: k.logger.WithName("host")}
+	if err := sysctl.SetOOMScore(o, s.OOMScoreAdj); err != nil {
+		untuned(k.logger, err)
+	}
+	if sysctl.TCPIsLiberal(o) { // another program may have set it
+		s.Plan.DropInvalid = false
+	}
+}
+
+// initialize applies the sysctls that need more privileges than the proxy has while
+// it serves.
+func initialize(logger logr.Logger, s *config.Settings) {
+	for _, err := range sysctl.Apply(sysctl.Options{Conntrack: s.Conntrack, Logger: logger.WithName("host")}) {
+		untuned(logger, err)
+	}
+}
+
+func untuned(logger logr.Logger, err error) {
+	logger.Info("A setting of the kernel stays as it is", "reason", err.Error())
+}
+
+func (k *kernel) assemble() []engine.Observer {
+	k.loopback = loopback.New(loopback.Options{
+		Logger: k.logger.WithName("loopback"), Clock: k.clock, ResetRemoved: k.options.resetRemovedEndpoints,
+		Listening: k.metrics.LoopbackListening, NotListening: k.metrics.LoopbackNotListening, Refused: k.metrics.LoopbackRefused,
+		Accepted: k.metrics.LoopbackAccepted,
+		Failed: func(service model.Name, err error) {
+			k.recorder.Record(telemetry.LoopbackNodePortNotServed(k.settings.Plan.NodeName, service, err))
+		},
+	})
+	k.tracker = conntrack.New(conntrack.Options{
+		Logger: k.logger.WithName("conntrack"), Clock: k.clock, Engine: k.engine, OnPass: k.updater.OnPass,
+		ResetTCP: k.options.resetRemovedEndpoints, Relays: k.relays(), Forget: k.forgetter(),
+	})
+	k.neighbours = k.newNeighbours()
+	return []engine.Observer{k.tracker, k.loopback}
+}
+
+func (k *kernel) run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return k.tracker.Run(ctx) })
+	group.Go(func() error { return k.loopback.Run(ctx, k.engine) })
+	group.Go(func() error { k.takeOver(ctx); return nil })
+	return group.Wait()
+}
+
+// newNeighbours returns the Watcher of other users of iptables, nil if the mode is
+// one of them.
+func (k *kernel) newNeighbours() *coexist.Watcher {
+	if !k.settings.Mode.BesideIPTables {
+		return nil
+	}
+	return coexist.New(coexist.Options{
+		Logger: k.logger.WithName("coexist"), Clock: k.clock,
+		Mark: func() (mark uint32) {
+			k.engine.Inspect(func(v engine.View) { mark = v.Desired.Settings.MasqueradeMark })
+			return mark
+		},
+		Period: func() time.Duration { return k.servers.settings.Load().SyncPeriod },
+		Found: func(problem model.Problem) {
+			k.recorder.Record(telemetry.IPTablesConflict(k.settings.Plan.NodeName, problem))
+		},
+	})
+}
+
+// advisories are what interferes with Services on this node.
+func (k *kernel) advisories() []model.Problem {
+	if k.neighbours == nil {
+		return nil
+	}
+	return k.neighbours.Advisories()
+}
+
+// takeOver replaces a previous proxy, and then coexists with other programs.
+func (k *kernel) takeOver(ctx context.Context) {
+	if k.neighbours != nil {
+		k.neighbours.Look(ctx)
+	}
+	k.removeLeftovers(ctx)
+	var drains sync.WaitGroup
+	for _, m := range mode.All {
+		if m.Drain != nil && ctx.Err() == nil {
+			drains.Go(func() { k.drain(ctx, m) })
+		}
+	}
+	if k.neighbours != nil {
+		k.neighbours.Run(ctx)
+	}
+	drains.Wait()
+}
+
+// drain ends what is left of another kube-proxy in a mode, when its connections have
+// ended.
+func (k *kernel) drain(ctx context.Context, m dataplane.Mode) {
+	logger := k.logger.WithName("leftovers")
+	err := m.Drain(ctx, dataplane.DrainOptions{
+		Logger: logger, Running: k.dataplane, IPVS: k.settings.IPVS,
+		Timeout: k.options.drainTimeout, Report: k.reportDraining,
+	})
+	if err != nil && ctx.Err() == nil {
+		logger.Error(err, "Something of another kube-proxy stays in the kernel", "mode", m.Name)
+	}
+}
+
+// reportDraining has the status and the metrics show what is left.
+func (k *kernel) reportDraining(d dataplane.Draining) {
+	k.metrics.Draining(d.Connections)
+	if d == (dataplane.Draining{}) {
+		k.draining.Store(nil)
+		return
+	}
+	k.draining.Store(&status.Draining{Connections: d.Connections, Services: d.Services, Until: d.Until})
+}
+
+// relays returns a function that reports whether connections are led to an address of
+// this process; nil if none are.
+func (k *kernel) relays() func(netip.AddrPort) bool {
+	if r, ok := k.dataplane.(dataplane.Relayer); ok {
+		return r.Relays
+	}
+	return nil
+}
+
+// removeLeftovers removes what other modes and upstream's kube-proxy left behind,
+// once our rules carry the traffic.
+func (k *kernel) removeLeftovers(ctx context.Context) {
+	select {
+	case <-k.programmed:
+	case <-ctx.Done():
+		return
+	}
+	options := dataplane.RemoveOptions{Logger: k.logger.WithName("leftovers"), Running: k.dataplane}
+	if k.neighbours != nil {
+		k.neighbours.Keep(ctx)
+		options.KeepMark = true
+	}
+	if err := leftovers.Remove(ctx, options); err != nil && ctx.Err() == nil {
+		options.Logger.Error(err, "Rules of another kube-proxy stay in the kernel")
+	}
+}
+
+// cleanup removes what this proxy and others left in the kernel, in all modes.
+func cleanup(ctx context.Context, logger logr.Logger) error {
+	err := leftovers.Remove(ctx, dataplane.RemoveOptions{Logger: logger.WithName("leftovers")})
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("%w (run it as root, or with CAP_NET_ADMIN)", err)
+	}
+	if err != nil {
+		return err
+	}
+	logger.Info("Removed all rules of this proxy")
+	warnRouteLocalnet(logger)
+	return nil
+}
+
+// warnRouteLocalnet warns about a sysctl that upstream's iptables mode leaves
+// behind. It is not reset: another program may rely on it.
+func warnRouteLocalnet(logger logr.Logger) {
+	interfaces, err := sysctl.RouteLocalnet(sysctl.Options{Logger: logger})
+	if err != nil {
+		logger.V(1).Info("Cannot find out whether route_localnet is set", "err", err.Error())
+	}
+	for _, name := range interfaces {
+		logger.Info("Warning: route_localnet is set, so that neighbours on the network can reach what listens on 127.0.0.1 of this machine",
+			"interface", name, "remedy", "unless another program needs it: echo 0 > /proc/sys/net/ipv4/conf/"+name+"/route_localnet")
+	}
+}
+
+// forgetter returns what makes the kernel forget connections that it remembers outside of
+// connection tracking, nil if it remembers none there.
+func (k *kernel) forgetter() func(context.Context, []dataplane.Lost) error {
+	if f, ok := k.dataplane.(dataplane.Forgetter); ok {
+		return f.Forget
+	}
+	return nil
+}

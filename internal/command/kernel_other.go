@@ -1,0 +1,21 @@
+//go:build !linux
+
+package command
+
+import (
+	"context"
+	"errors"
+
+	"github.com/go-logr/logr"
+
+	"sluice/internal/config"
+)
+
+func newUpkeep(*proxy) upkeep { return withoutKernel{} }
+
+// initialize has nothing to do: there is only the sandbox, which needs no privileges.
+func initialize(logr.Logger, *config.Settings) {}
+
+func cleanup(context.Context, logr.Logger) error {
+	return errors.New("there is nothing to clean up: kube-proxy leaves the kernel of this system alone")
+}

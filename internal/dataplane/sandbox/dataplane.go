@@ -1,0 +1,170 @@
+package sandbox
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// MaxConnections bounds the TCP connections that are relayed at a time. Each of them
+// needs two file descriptors.
+const MaxConnections = 16384
+
+// Options configures a Dataplane.
+type Options struct {
+	Logger logr.Logger
+	// ResetRemoved resets TCP connections when their endpoint no longer serves.
+	ResetRemoved bool
+	// UDPTimeout is how long a UDP client keeps its endpoint without packets; 0 for the
+	// default.
+	UDPTimeout time.Duration
+}
+
+// Dataplane serves node ports by sockets of this process.
+type Dataplane struct {
+	Options
+	lifetime context.Context // of connections
+	end      context.CancelFunc
+	slots    chan struct{}
+	running  sync.WaitGroup // of gates that are closed
+	settings atomic.Pointer[plan.Settings]
+
+	mu    sync.Mutex // guards what follows against those who only read
+	known bool       // a Reconcile succeeded
+	ports map[plan.Key]*port
+	// gone counts the connections of ports that are gone, by family.
+	gone map[model.Family]count
+}
+
+// New returns a Dataplane that serves nothing yet. When ctx ends, so do all connections.
+func New(ctx context.Context, o Options) *Dataplane {
+	d := &Dataplane{Options: o, slots: make(chan struct{}, MaxConnections), ports: map[plan.Key]*port{}, gone: map[model.Family]count{}}
+	d.lifetime, d.end = context.WithCancel(ctx)
+	d.settings.Store(&plan.Settings{})
+	return d
+}
+
+// Reconcile implements dataplane.Dataplane.
+func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) dataplane.Result {
+	change := &plan.Change{Settings: &desired.Settings}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for key := range d.ports {
+		if desired.Frontends[key] == nil {
+			change.Removed = append(change.Removed, key)
+		}
+	}
+	for _, f := range desired.Frontends {
+		change.Set = append(change.Set, f)
+	}
+	d.known = true
+	return d.apply(ctx, change)
+}
+
+// Apply implements dataplane.Dataplane.
+func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Result {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.known {
+		return dataplane.Result{Err: dataplane.ErrUnknown}
+	}
+	return d.apply(ctx, change)
+}
+
+// apply stops to serve what is gone before it serves what is new: that may be at the
+// same address.
+func (d *Dataplane) apply(ctx context.Context, change *plan.Change) dataplane.Result {
+	out := dataplane.Result{Transactions: 1, Failed: map[plan.Key]error{}}
+	for _, key := range change.Removed {
+		if p := d.ports[key]; p != nil {
+			d.remove(p)
+			out.Elements++
+		}
+	}
+	touched := map[plan.Key]bool{}
+	for _, f := range change.Set {
+		if !f.NodePort() {
+			continue // never planned in this mode
+		}
+		p := d.ports[f.Key]
+		if p == nil {
+			p = newPort(d, f.Key)
+			d.ports[f.Key] = p
+		}
+		p.frontend = f
+		touched[f.Key] = true
+	}
+	if change.Settings != nil {
+		d.settings.Store(change.Settings)
+		for key := range d.ports {
+			touched[key] = true
+		}
+		for key := range touched { // an address may move from one port to another
+			d.ports[key].leave(addresses(change.Settings, key.Family()))
+		}
+	}
+	for key := range touched {
+		if ctx.Err() != nil {
+			return dataplane.Result{Err: ctx.Err()}
+		}
+		out.Elements++
+		if err := d.ports[key].serve(addresses(d.settings.Load(), key.Family())); err != nil {
+			out.Failed[key] = err
+		}
+	}
+	return out
+}
+
+func (d *Dataplane) remove(p *port) {
+	p.leave(nil)
+	family := p.key.Family()
+	d.gone[family] = d.gone[family].plus(p.tally.read())
+	delete(d.ports, p.key)
+}
+
+// addresses returns where node ports of a family are served.
+func addresses(s *plan.Settings, family model.Family) (out []netip.Addr) {
+	for _, ip := range slices.Concat(s.NodePortIPs, s.LoopbackIPs) {
+		if model.FamilyOf(ip) == family {
+			out = append(out, ip)
+		}
+	}
+	return out
+}
+
+// outside reports whether a client is neither a pod nor this machine, as far as its
+// address tells. The interface that it came through is not known.
+func (d *Dataplane) outside(client netip.Addr) bool {
+	s := d.settings.Load()
+	return s.Client(client, "", client.IsLoopback() || slices.Contains(s.HostIPs, client)) == plan.OutsideClient
+}
+
+// Verify implements dataplane.Dataplane. Nobody else can change sockets of this process.
+func (d *Dataplane) Verify(context.Context) (ok bool, err error) { return true, nil }
+
+// Disturbed implements dataplane.Dataplane.
+func (d *Dataplane) Disturbed() <-chan struct{} { return nil }
+
+// Repair implements dataplane.Dataplane.
+func (d *Dataplane) Repair(context.Context) dataplane.Result { return dataplane.Result{} }
+
+// Close ends all connections, and releases all addresses.
+func (d *Dataplane) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.end()
+	for _, p := range d.ports {
+		d.remove(p)
+	}
+	d.running.Wait()
+	return nil
+}

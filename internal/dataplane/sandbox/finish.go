@@ -1,0 +1,23 @@
+package sandbox
+
+import (
+	"context"
+	"time"
+)
+
+// finishPoll is the time between two looks at the connections that are left.
+const finishPoll = 20 * time.Millisecond
+
+// Finish implements dataplane.Relayer. It releases all addresses first, since two
+// processes cannot listen on them.
+func (d *Dataplane) Finish(ctx context.Context, _ func() bool) (left int) {
+	d.mu.Lock()
+	for _, p := range d.ports {
+		d.remove(p)
+	}
+	d.mu.Unlock()
+	for len(d.slots) > 0 && ctx.Err() == nil {
+		time.Sleep(finishPoll)
+	}
+	return len(d.slots)
+}

@@ -1,0 +1,31 @@
+//go:build !linux
+
+// Package instancelock makes sure that one proxy at a time programs a network
+// namespace. Where a proxy programs nothing, there is nothing to make sure of.
+package instancelock
+
+import (
+	"context"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+)
+
+// Holder is another proxy that holds the lock, which never happens here.
+type Holder int
+
+func (Holder) String() string { return "another kube-proxy" }
+
+// Lock is the right to serve, which every process has.
+type Lock struct{}
+
+// Acquire returns the lock.
+func Acquire(context.Context, logr.Logger, clock.Clock, func(Holder)) (*Lock, error) {
+	return &Lock{}, nil
+}
+
+// Held returns false.
+func Held() bool { return false }
+
+// Release does nothing.
+func (*Lock) Release() error { return nil }

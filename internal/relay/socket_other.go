@@ -1,0 +1,45 @@
+//go:build !linux
+
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+)
+
+// listenConfig fails where an interface is chosen.
+func (s *server) listenConfig(bool) *net.ListenConfig {
+	if s.Device == "" {
+		return &net.ListenConfig{}
+	}
+	return &net.ListenConfig{Control: func(string, string, syscall.RawConn) error {
+		return fmt.Errorf("bind to device %s: %w", s.Device, errors.ErrUnsupported)
+	}}
+}
+
+// mute and unmute do nothing: a client is answered, and then reset for want of an
+// endpoint.
+func mute(int) error   { return nil }
+func unmute(int) error { return nil }
+
+// disguise is never needed: endpoints see an address of this machine.
+type disguise struct{}
+
+func (*disguise) renew() error { return nil }
+func (*disguise) forget()      {}
+
+// withPacket borrows a buffer for as long as it waits for a packet.
+func withPacket(_ syscall.RawConn, read func(buffer []byte) error) error {
+	buffer := buffers.Get().(*[maxPacket]byte)
+	defer buffers.Put(buffer)
+	return read(buffer[:])
+}
+
+// transfer copies until EOF.
+func transfer(to, from *net.TCPConn) error {
+	_, err := io.Copy(to, from)
+	return err
+}
