@@ -27,7 +27,7 @@ test: root tools lint ## Check the source and run all tests (needs root).
 
 .PHONY: vm
 vm: root tools ## Run the tests on other kernels alone, in virtual machines (needs root).
-	$(GO) test -count=1 -v -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./test/vm
+	$(GO) test -count=1 -v -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./test/vm -args -everywhere
 
 # How many random clusters to compare with upstream in each mode, from which seed on,
 # and more arguments, such as COMPARE_ARGS='-leave-out affinity'.

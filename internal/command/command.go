@@ -107,9 +107,9 @@ its Node at the API server, or in a directory of manifests.`,
 	flags.DurationVar(&o.drainTimeout, "ipvs-drain-timeout", defaultDrainTimeout,
 		"How long connections through IPVS of another kube-proxy, or of this one in another mode, may last before what they depend on is removed. 0 removes it at once.")
 	flags.DurationVar(&o.udpTimeout, "udp-timeout", relay.IdleTimeout,
-		"In userspace mode, how long a client of UDP keeps its endpoint without packets.")
+		"In userspace mode and with --sandbox, how long a client of UDP keeps its endpoint without packets.")
 	flags.DurationVar(&o.shutdownGrace, "shutdown-grace", defaultShutdownGrace,
-		"In userspace mode, how long connections may go on when the proxy is asked to end.")
+		"In userspace mode and with --sandbox, how long connections may go on when the proxy is asked to end.")
 	o.serviceMetrics.addFlags(flags)
 	addSocketFlag(flags, &o.controlSocket)
 	o.page.addFlags(flags)

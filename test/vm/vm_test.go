@@ -55,11 +55,12 @@ var unsuitable = []string{
 }
 
 var (
-	scenarios = flag.String("scenarios", "testdata", "directory of the scenarios to run in guests; ../lab/testdata has all")
-	modes     = flag.String("modes", "", "modes to run the scenarios in, separated by commas; all of them if empty")
-	soak      = flag.String("soak", "", "arguments of package soak, such as '-mode ipvs -time 1m -only kill', to run it in guests too")
-	services  = flag.Int("services", 500, "among how many Services a change is made in ipvs mode; with more than a few thousand that takes minutes")
-	sample    = flag.Int("sample", 1, "try only one in so many flows of each line of a scenario, and those less often")
+	everywhere = flag.Bool("everywhere", false, "run everything on all kernels")
+	scenarios  = flag.String("scenarios", "testdata", "directory of the scenarios to run in guests; ../lab/testdata has all")
+	modes      = flag.String("modes", "", "modes to run the scenarios in, separated by commas; all of them if empty")
+	soak       = flag.String("soak", "", "arguments of package soak, such as '-mode ipvs -time 1m -only kill', to run it in guests too")
+	services   = flag.Int("services", 500, "among how many Services a change is made in ipvs mode; with more than a few thousand that takes minutes")
+	sample     = flag.Int("sample", 1, "try only one in so many flows of each line of a scenario, and those less often")
 )
 
 func TestKernels(t *testing.T) {
@@ -76,7 +77,7 @@ func TestKernels(t *testing.T) {
 	t.Logf("guests run on %s", accelerator)
 	for i, k := range kernels {
 		for name, g := range guests {
-			if g.only == oldest && i > 0 || g.only == newest && i < len(kernels)-1 {
+			if !*everywhere && (g.only == oldest && i > 0 || g.only == newest && i < len(kernels)-1) {
 				continue
 			}
 			t.Run(k.Release+"/"+name, func(t *testing.T) {
@@ -162,8 +163,8 @@ func buildGuests(t *testing.T) map[string]guest {
 			test(buildTest(t, "sluice/internal/iptables")),
 			test(buildTest(t, "sluice/internal/leftovers")),
 			test(buildTest(t, "sluice/internal/coexist")),
-		}},
-		"nftables": {programs: []Program{test(buildTest(t, "sluice/internal/dataplane/nftables"), "-renders=8", skip)}},
+		}, only: oldest},
+		"nftables": {programs: []Program{test(buildTest(t, "sluice/internal/dataplane/nftables"), "-renders=8", skip)}, only: oldest},
 		// Its tests run commands, which takes time in a guest: too much for the suite.
 		"iptables":       {programs: []Program{test(buildTest(t, "sluice/internal/dataplane/iptables"), "-renders=2", skip)}, only: oldest},
 		"suite-nftables": {programs: []Program{test(suite, "-histories=5s", "-test.run=^TestSuite$/^nftables$", skip)}, only: oldest},
