@@ -1,10 +1,10 @@
 package scenario
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -150,15 +150,19 @@ func (r *runner) expand(f flows) ([]lab.Flow, error) {
 	return r.sample(out), nil
 }
 
-// sample returns some of the flows, the same ones each time.
+// sample returns some of the flows: those of the same clients at every line of a
+// script, for with session affinity a client's endpoint follows from what it did
+// at the lines before.
 func (r *runner) sample(all []lab.Flow) []lab.Flow {
 	if r.Sample < 2 {
 		return all
 	}
-	hash := fnv.New64()
-	fmt.Fprint(hash, r.script, all)
-	rng := rand.New(rand.NewPCG(hash.Sum64(), 0))
-	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	rank := func(f lab.Flow) uint64 {
+		hash := fnv.New64()
+		fmt.Fprint(hash, r.script, f.From, f.Protocol, familyOf(f.To.Addr()))
+		return hash.Sum64()
+	}
+	slices.SortStableFunc(all, func(a, b lab.Flow) int { return cmp.Compare(rank(a), rank(b)) })
 	return all[:(len(all)+r.Sample-1)/r.Sample]
 }
 
