@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"errors"
+	"net"
 	"net/url"
 	"os"
 
@@ -93,6 +94,8 @@ func (p *proxy) explainer() *explain.Explainer {
 		Describer:   describer,
 		InterfaceTo: host.InterfaceTo,
 		IsLocal:     host.IsLocal,
+		IsInterface: func(name string) bool { _, err := net.InterfaceByName(name); return err == nil },
+		Manifests:   p.options.manifests,
 		Mode:        p.settings.Mode.Name,
 		Node:        p.settings.Plan.NodeName,
 		Stale:       p.stale,
