@@ -45,7 +45,7 @@ func (t *text) row(subject, format string, args ...any) {
 
 func (t *text) answer(a *Answer) {
 	t.Line("%s", a.title())
-	t.Line("%s: %s", strings.ToUpper(a.outcome()), a.Summary)
+	t.Line("%s", a.Headline())
 	for i, s := range a.Steps {
 		if i == 0 {
 			t.Line("")
@@ -110,6 +110,9 @@ func (a *Answer) title() string {
 }
 
 // outcome is the verdict, unless the kernel is not programmed so.
+// Headline is the verdict and its summary.
+func (a *Answer) Headline() string { return strings.ToUpper(a.outcome()) + ": " + a.Summary }
+
 func (a *Answer) outcome() string {
 	if a.Verdict == plan.Forward.Text() && !a.Flows {
 		return "not programmed"
