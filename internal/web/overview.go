@@ -22,6 +22,7 @@ type overview struct {
 	// MoreProblems counts those that are not shown.
 	MoreProblems int
 	Plot         *plot
+	Windows      []window
 	Query        query
 	Counted      bool
 	Rows         []row
@@ -49,11 +50,13 @@ type chip struct{ Kind, Address, Port string }
 
 func (h *Handler) overview(r *http.Request) answer {
 	report, s := h.Status(), h.snapshot(r.Context())
+	q := readQuery(r.URL.Query())
 	v := &overview{
 		frame:   newFrame("Services", report),
 		Tiles:   tiles(report, s),
-		Plot:    newPlot(report.Changes, report.Now),
-		Query:   readQuery(r.URL.Query()),
+		Plot:    newPlot(report.Changes, report.Now, windowOf(q.Window)),
+		Windows: windows,
+		Query:   q,
 		Counted: s.counters.counted(),
 		Known:   len(s.services),
 	}
