@@ -65,6 +65,8 @@ func New(o Options) *Handler {
 	})
 	h.mux.Handle("GET /{$}", h.limited(h.overview))
 	h.mux.Handle("GET /service", h.limited(h.service))
+	h.mux.Handle("GET /problems", h.limited(h.problems))
+	h.mux.Handle("GET /", h.limited(h.missing))
 	for _, name := range []string{"page.css", "page.js", "icon.svg"} {
 		h.mux.Handle("GET /page/"+name, newAsset(name))
 	}

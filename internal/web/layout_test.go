@@ -101,7 +101,7 @@ func fitsEveryScreen(t *testing.T, b *browser.Browser) {
 	address := w.serve()
 	for _, width := range widths {
 		tab := b.Open(t, address, browser.Light, browser.Size(width, 1900))
-		for path, states := range map[string]int{"/": 7, "/service?namespace=default&name=web&from=outside": 8, "/service?namespace=team&name=odd": 4, "/service?namespace=team&name=gone": 3} {
+		for path, states := range map[string]int{"/": 7, "/service?namespace=default&name=web&from=outside": 8, "/service?namespace=team&name=odd": 4, "/service?namespace=team&name=gone": 3, "/problems": 1, "/nothing": 1} {
 			tab.Go(address + path)
 			got := browser.Eval[layout](tab, measure)
 			for what, found := range map[string][]string{"is wider than its place": got.Sideways, "is a broken word": got.Broken,

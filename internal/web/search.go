@@ -103,7 +103,7 @@ func (s *snapshot) search(q query) []*service {
 func (s *snapshot) shown(svc *service, show string) bool {
 	switch show {
 	case showFailing:
-		return svc.problem || s.failing(svc)
+		return svc.problem || s.failing(svc) || s.counters.of(svc.frontends).refused.total() >= minRefused
 	case showEmpty:
 		return svc.empty
 	}
@@ -118,8 +118,7 @@ func (s *snapshot) sortByRate(services []*service) {
 	}
 	all := make([]rated, len(services))
 	for i, svc := range services {
-		rate, _ := s.counters.rate(svc.frontends)
-		all[i] = rated{svc, rate}
+		all[i] = rated{svc, s.counters.of(svc.frontends).connections}
 	}
 	slices.SortStableFunc(all, func(a, b rated) int { return cmp.Compare(b.rate, a.rate) })
 	for i := range all {
