@@ -12,6 +12,7 @@ import (
 
 	"sluice/internal/engine/enginetest"
 	"sluice/internal/explain"
+	"sluice/internal/history"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/status"
@@ -32,7 +33,7 @@ type world struct {
 // newWorld starts a proxy that waits for its source. Edits change the page.
 func newWorld(t testing.TB, edits ...func(*Options)) *world {
 	t.Helper()
-	history := &status.History{}
+	history := history.New(history.Options{})
 	w := &world{t: t}
 	w.Engine = enginetest.New(t, plan.Config{NodeName: "node1", DetectLocal: plan.DetectClusterCIDR, MasqueradeBit: 14, Algorithms: model.NewAlgorithms(model.RoundRobin),
 		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}, history)
