@@ -21,6 +21,7 @@ var (
 	overviewTemplate = parse("overview.html")
 	serviceTemplate  = parse("service.html")
 	problemsTemplate = parse("problems.html")
+	eventsTemplate   = parse("events.html")
 	missingTemplate  = parse("missing.html")
 )
 

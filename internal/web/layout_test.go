@@ -4,11 +4,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"sluice/internal/engine/enginetest"
 	"sluice/internal/model"
@@ -45,6 +47,14 @@ func crowdedWorld(t *testing.T) *world {
 		app("team/odd", "10.96.0.84", []string{"10.244.1.4"}, wrong),
 		app("team/refused-by-the-kernel", "10.96.0.85", []string{"10.244.1.5"}),
 	)...)
+	for i := range steps {
+		ago := time.Duration(steps-1-i) * step
+		w.page.recorder.record(time.Now().Add(-ago), map[model.Name]rates{
+			{Namespace: "default", Name: "web"}:  {connections: 20 + 10*math.Sin(float64(i)/9), refused: refusals{float64(i / 60)}},
+			{Namespace: "default", Name: "shop"}: {connections: float64(i % 30)},
+		})
+	}
+	w.Change(app("default/web", "10.96.0.80", []string{"10.244.1.1", "10.244.2.1", "10.244.2.7"}, wide)...)
 	return w
 }
 
@@ -101,7 +111,7 @@ func fitsEveryScreen(t *testing.T, b *browser.Browser) {
 	address := w.serve()
 	for _, width := range widths {
 		tab := b.Open(t, address, browser.Light, browser.Size(width, 1900))
-		for path, states := range map[string]int{"/": 7, "/service?namespace=default&name=web&from=outside": 8, "/service?namespace=team&name=odd": 4, "/service?namespace=team&name=gone": 3, "/problems": 1, "/nothing": 1} {
+		for path, states := range map[string]int{"/": 7, "/service?namespace=default&name=web&from=outside": 8, "/service?namespace=team&name=odd": 4, "/service?namespace=team&name=gone": 3, "/problems": 1, "/events": 1, "/nothing": 1} {
 			tab.Go(address + path)
 			got := browser.Eval[layout](tab, measure)
 			for what, found := range map[string][]string{"is wider than its place": got.Sideways, "is a broken word": got.Broken,

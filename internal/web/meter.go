@@ -28,7 +28,7 @@ const (
 	readTimeout = 5 * time.Second
 )
 
-// meter turns the counters of the kernel into rates. It reads on requests only.
+// meter turns the counters of the kernel into rates. It reads when it is asked.
 type meter struct {
 	traffic dataplane.TrafficFunc // nil if nothing is counted
 	log     logr.Logger
@@ -134,12 +134,6 @@ func (m *meter) size() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.now.counts)
-}
-
-func (m *meter) forget() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.now, m.past = reading{}, nil
 }
 
 // add adds a reading with its rates, and forgets those that are no longer needed to

@@ -44,6 +44,7 @@ type row struct {
 	Endpoints, Here int
 	Rate, Refused   string
 	Refuses         bool
+	Spark           *graph // nil without traffic
 	Condition       status.Condition
 }
 
@@ -146,6 +147,9 @@ func (s *snapshot) row(svc *service) row {
 	rates, known := s.counters.of(svc.frontends), s.counters.known()
 	r.Rate, r.Refused = perSecond(rates.connections, known), perSecond(rates.refused.total(), known)
 	r.Refuses = rates.refused.total() > 0
+	if recording, ok := s.recorded(svc.Name); ok {
+		r.Spark = spark(recording)
+	}
 	return r
 }
 

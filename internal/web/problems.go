@@ -3,6 +3,7 @@ package web
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
 	"regexp"
@@ -87,22 +88,23 @@ func (s *snapshot) problems(r *status.Report) (out []problem) {
 }
 
 // refusing returns the Services that refuse clients now, those with the most first.
-func (s *snapshot) refusing() []problem {
-	var out []problem
-	var by []float64
-	for i := range s.services {
-		svc := &s.services[i]
-		refused := s.counters.of(svc.frontends).refused
-		total := refused.total()
-		if total < minRefused {
-			continue
+func (s *snapshot) refusing() (out []problem) {
+	refusing := map[plan.Key]rates{}
+	for key, r := range s.counters.rates {
+		if r.refused != (refusals{}) {
+			refusing[key] = r
 		}
+	}
+	all := byService(s.inspect, refusing)
+	maps.DeleteFunc(all, func(_ model.Name, r rates) bool { return r.refused.total() < minRefused })
+	for _, name := range slices.SortedFunc(maps.Keys(all), func(a, b model.Name) int {
+		return cmp.Or(cmp.Compare(all[b].refused.total(), all[a].refused.total()), a.Compare(b))
+	}) {
+		refused := all[name].refused
 		cause := refused.cause()
-		at, _ := slices.BinarySearchFunc(by, total, func(a, b float64) int { return cmp.Compare(b, a) })
-		by = slices.Insert(by, at, total)
-		out = slices.Insert(out, at, problem{
-			Level: status.Fair, Object: serviceObject(svc.Name), Link: serviceLink(svc.Name),
-			Reason: fmt.Sprintf("refuses %s connection attempts per second: %s", perSecond(total, true), cause.Text()),
+		out = append(out, problem{
+			Level: status.Fair, Object: serviceObject(name), Link: serviceLink(name),
+			Reason: fmt.Sprintf("refuses %s connection attempts per second: %s", perSecond(refused.total(), true), cause.Text()),
 			Remedy: refusalRemedies[cause], kind: "refuses clients: " + cause.Text(),
 		})
 	}

@@ -134,7 +134,10 @@ func TestLostAddressesAreStruckOut(t *testing.T) {
 	w := newWorld(t)
 	at := func(s *model.Service) { s.ExternalIPs = []netip.Addr{netip.MustParseAddr("198.51.100.7")} }
 	older := func(s *model.Service) { s.Created = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
-	newer := func(s *model.Service) { s.Created = time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC); s.Ports[0].NodePort = 30080 }
+	newer := func(s *model.Service) {
+		s.Created = time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
+		s.Ports[0].NodePort = 30080
+	}
 	w.Sync(concat(app("default/owner", "10.96.0.80", []string{"10.244.1.1"}, at, older), app("default/thief", "10.96.0.81", []string{"10.244.1.1"}, at, newer))...)
 	wants(t, w.get("/").Body.String(),
 		`<s class="chip" title="belongs to Service default/owner"><i>external</i> 198.51.100.7:80</s> <span class="quiet">of default/owner</span>`)

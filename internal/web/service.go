@@ -10,6 +10,7 @@ import (
 
 	"sluice/internal/engine"
 	"sluice/internal/explain"
+	"sluice/internal/history"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/status"
@@ -31,7 +32,9 @@ type servicePage struct {
 	Known     bool
 	State     status.Condition
 	Facts     []tile
+	Graph     *graph // nil without traffic
 	Counted   bool
+	History   eventList
 	Frontends []frontendRow
 	// MoreFrontends counts those that are not shown.
 	MoreFrontends int
@@ -90,6 +93,11 @@ func (h *Handler) service(r *http.Request) answer {
 		v.State = s.condition(svc)
 		v.Facts = facts(svc)
 		v.listFrontends(s, svc, report.Now)
+	}
+	events := h.eventsOf(history.Query{Service: name, Most: maxEvents})
+	v.History = eventList{eventRows(events), true}
+	if recording, ok := s.recorded(name); ok {
+		v.Graph = newGraph(recording, events)
 	}
 	h.ask(r.Context(), v)
 	if !v.Known {

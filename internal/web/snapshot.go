@@ -17,6 +17,7 @@ type snapshot struct {
 	failures map[plan.Key]struct{}
 	status   func(plan.Key) (engine.FrontendStatus, bool)
 	inspect  func(func(engine.View))
+	recorded func(model.Name) (recording, bool)
 }
 
 // lostFrontend is one that a Service wants and another one has.
@@ -25,10 +26,11 @@ type lostFrontend struct {
 	owner model.Name
 }
 
-// snapshot takes a snapshot for a request, and postpones the expiry of the caches.
+// snapshot takes a snapshot for a request, and postpones the expiry of the cache.
 func (h *Handler) snapshot(ctx context.Context) *snapshot {
 	h.expiry.Reset(keepFor)
-	s := &snapshot{cluster: h.cluster(), counters: h.meter.read(ctx), failures: map[plan.Key]struct{}{}, status: h.Engine.Frontend, inspect: h.Engine.Inspect}
+	s := &snapshot{cluster: h.cluster(), counters: h.meter.read(ctx), failures: map[plan.Key]struct{}{}, status: h.Engine.Frontend, inspect: h.Engine.Inspect,
+		recorded: h.recorder.of}
 	for _, f := range h.Engine.Failures() {
 		s.failures[f.Key] = struct{}{}
 	}
