@@ -252,6 +252,9 @@ func (p *proxy) run(ctx context.Context) error {
 	})
 	group.Go(func() error { return p.servers.run(ctx) })
 	group.Go(func() error { return p.servePage(ctx) })
+	if page := p.servers.page; page != nil {
+		group.Go(func() error { return page.Run(ctx) })
+	}
 	group.Go(func() error { return p.answerQuestions(ctx) })
 	group.Go(func() error { return p.upkeep.run(ctx) })
 	if p.options.flags.ConfigFile != "" {

@@ -24,6 +24,7 @@ type world struct {
 	t    testing.TB
 	page *Handler
 
+	history    *history.History
 	advisories []model.Problem
 	apiServer  *status.APIServer
 	draining   *status.Draining
@@ -34,7 +35,7 @@ type world struct {
 func newWorld(t testing.TB, edits ...func(*Options)) *world {
 	t.Helper()
 	history := history.New(history.Options{})
-	w := &world{t: t}
+	w := &world{t: t, history: history}
 	w.Engine = enginetest.New(t, plan.Config{NodeName: "node1", DetectLocal: plan.DetectClusterCIDR, MasqueradeBit: 14, Algorithms: model.NewAlgorithms(model.RoundRobin),
 		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}, history)
 	reporter := status.New(status.Options{
@@ -45,7 +46,7 @@ func newWorld(t testing.TB, edits ...func(*Options)) *world {
 		Advisories: func() []model.Problem { return w.advisories }, APIServer: func() *status.APIServer { return w.apiServer },
 	})
 	explainer := explain.New(explain.Options{Engine: w.Engine.Engine, Mode: "nftables", Node: "node1"})
-	o := Options{Engine: w.Engine.Engine, Status: reporter.Report, Explain: explainer.Explain, Traffic: w.Dataplane.Traffic, Logger: logr.Discard()}
+	o := Options{Engine: w.Engine.Engine, Status: reporter.Report, Explain: explainer.Explain, Traffic: w.Dataplane.Traffic, Events: w.history.Events, Logger: logr.Discard()}
 	for _, edit := range edits {
 		edit(&o)
 	}
