@@ -9,6 +9,7 @@ import (
 
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
+	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
@@ -27,6 +28,10 @@ type Options struct {
 	// Stale returns why the state may be out of date, "" if it is not; nil where it
 	// never is.
 	Stale func() string
+
+	// Advisories are what the administrator should mend because the answers depend on
+	// it; nil for none.
+	Advisories func() []model.Problem
 
 	Mode  string
 	Node  string
@@ -53,6 +58,9 @@ func (e *Explainer) Explain(ctx context.Context, q Question) (*Reply, error) {
 	reply := &Reply{Mode: e.Mode, Node: e.Node, Flows: true}
 	if e.Stale != nil {
 		reply.Stale = e.Stale()
+	}
+	if e.Advisories != nil {
+		reply.Advisories = e.Advisories()
 	}
 	status := e.Engine.Status()
 	if !status.Synced {
