@@ -1,12 +1,12 @@
-package printable_test
+package spelling_test
 
 import (
 	"testing"
 
-	"sluice/internal/printable"
+	"sluice/internal/spelling"
 )
 
-func TestSimilar(t *testing.T) {
+func TestClosest(t *testing.T) {
 	for _, tt := range []struct {
 		word       string
 		candidates []string
@@ -22,7 +22,7 @@ func TestSimilar(t *testing.T) {
 		{"", []string{"a"}, ""},
 		{"ab", []string{"ac"}, ""},
 	} {
-		if got := printable.Similar(tt.word, tt.candidates); got != tt.want {
+		if got := spelling.Closest(tt.word, tt.candidates); got != tt.want {
 			t.Errorf("Similar(%q) is %q, want %q", tt.word, got, tt.want)
 		}
 	}
