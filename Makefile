@@ -57,6 +57,10 @@ bench: root tools ## Measure speed and memory (needs root).
 	cd test/cluster && $(GO) run ./prepare
 	cd test/cluster && $(GO) test -run '^$$' -bench Scale -benchtime 1x -timeout 30m .
 
+.PHONY: pictures
+pictures: ## Renew the screenshots of the page in docs.
+	$(GO) test -count=1 ./internal/web -run '^TestPicturesAreUpToDate$$' -args -update
+
 .PHONY: lint
 lint: ## Check the format of the source and what vet and staticcheck find.
 	@unformatted=$$(gofmt -l cmd deploy internal test); \
