@@ -74,6 +74,10 @@ bench: root tools ## Measure speed and memory (needs root).
 	$(GO) run ./test/bench/conntrack
 	$(GO) run ./test/bench/scrape
 
+.PHONY: pictures
+pictures: ## Renew the screenshots of the page in docs.
+	$(GO) test -count=1 ./internal/web -run '^TestPicturesAreUpToDate$$' -args -update
+
 .PHONY: lint
 lint: ## Check the format of the source and what vet and staticcheck find.
 	@unformatted=$$(gofmt -l cmd deploy internal release test); \

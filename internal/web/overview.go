@@ -109,11 +109,8 @@ func tiles(r *status.Report, s *snapshot) []tile {
 	}
 	if s.counters.counted() {
 		total, known := s.counters.total(), s.counters.known()
-		refused := tile{"Refused", perSecond(total.refused.total(), known), "attempts per second"}
-		if n := total.refused.total(); n > 0 {
-			refused.Note = "attempts per second, mostly: " + total.refused.cause().Text()
-		}
-		out = append(out, tile{"Connections", perSecond(total.connections, known), "new, per second"}, refused)
+		out = append(out, tile{"Connections", perSecond(total.connections, known), "new, per second"},
+			tile{"Refused", perSecond(total.refused.total(), known), "attempts per second"})
 	}
 	if f := r.Relay; f != nil {
 		out = append(out, tile{"Forwarding", count(f.Connections), "connections through this process, at most " + count(f.Limit)})
