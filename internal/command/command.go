@@ -173,6 +173,11 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	settings.Report(logger)
+	if o.manifests != "" {
+		for _, p := range unusedAPIServer(settings) {
+			logger.Info("Warning: " + p.String())
+		}
+	}
 	if o.flags.InitOnly {
 		initialize(logger, settings)
 		return nil

@@ -16,6 +16,18 @@ func Similar(written, meant string) bool {
 	return strings.HasPrefix(meant, written) && len(written) >= 4 || distance(written, meant) <= allowed(len(meant))
 }
 
+// Closest returns the candidate that was probably meant by a word, "" if none is close
+// enough. A short word must be closer than a long one.
+func Closest(word string, candidates []string) string {
+	best, least := "", min(2, len(word)/3)+1
+	for _, c := range candidates {
+		if d := distance(strings.ToLower(word), strings.ToLower(c)); d < least || d == least && best != "" && c < best {
+			best, least = c, d
+		}
+	}
+	return best
+}
+
 // allowed is how many mistakes a word of that length may have.
 func allowed(length int) int {
 	if length < 4 {

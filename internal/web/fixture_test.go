@@ -24,6 +24,7 @@ type world struct {
 	t    testing.TB
 	page *Handler
 
+	history    *history.History
 	advisories []model.Problem
 	apiServer  *status.APIServer
 	draining   *status.Draining
@@ -32,20 +33,25 @@ type world struct {
 
 // newWorld starts a proxy that waits for its source. Edits change the page.
 func newWorld(t testing.TB, edits ...func(*Options)) *world {
+	return newWorldAt(t, clock.RealClock{}, edits...)
+}
+
+// newWorldAt does the same with a clock.
+func newWorldAt(t testing.TB, c clock.WithDelayedExecution, edits ...func(*Options)) *world {
 	t.Helper()
-	history := history.New(history.Options{})
-	w := &world{t: t}
-	w.Engine = enginetest.New(t, plan.Config{NodeName: "node1", DetectLocal: plan.DetectClusterCIDR, MasqueradeBit: 14, Algorithms: model.NewAlgorithms(model.RoundRobin),
+	history := history.New(history.Options{Clock: c})
+	w := &world{t: t, history: history}
+	w.Engine = enginetest.NewAt(t, c, plan.Config{NodeName: "node1", DetectLocal: plan.DetectClusterCIDR, MasqueradeBit: 14, Algorithms: model.NewAlgorithms(model.RoundRobin),
 		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}, history)
 	reporter := status.New(status.Options{
 		Engine: w.Engine.Engine, History: history, Healthy: func() bool { return true }, Leaving: func() string { return "" },
-		Version: "v1.2.3", Mode: "nftables", ModeReason: "nobody chose it", Node: "node1", Clock: clock.RealClock{},
+		Version: "v1.2.3", Mode: "nftables", ModeReason: "nobody chose it", Node: "node1", Clock: c,
 		Draining:   func() *status.Draining { return w.draining },
 		Relay:      func() *status.Relay { return w.relay },
 		Advisories: func() []model.Problem { return w.advisories }, APIServer: func() *status.APIServer { return w.apiServer },
 	})
-	explainer := explain.New(explain.Options{Engine: w.Engine.Engine, Mode: "nftables", Node: "node1"})
-	o := Options{Engine: w.Engine.Engine, Status: reporter.Report, Explain: explainer.Explain, Traffic: w.Dataplane.Traffic, Logger: logr.Discard()}
+	explainer := explain.New(explain.Options{Engine: w.Engine.Engine, Mode: "nftables", Node: "node1", Clock: c})
+	o := Options{Engine: w.Engine.Engine, Status: reporter.Report, Explain: explainer.Explain, Traffic: w.Dataplane.Traffic, Events: w.history.Events, Logger: logr.Discard(), Clock: c}
 	for _, edit := range edits {
 		edit(&o)
 	}

@@ -2,7 +2,6 @@ package web
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -18,9 +17,6 @@ import (
 	"sluice/test/browser"
 	"sluice/test/lab"
 )
-
-// pictures is for those who changed what the page looks like.
-var pictures = flag.String("pictures", "", "directory to put screenshots of the page into")
 
 // metricsAddress is where the proxy shows its page.
 const metricsAddress = "127.0.0.1:10249"
@@ -195,7 +191,6 @@ func TestPageShowsARealProxyAtWork(t *testing.T) {
 	outside.WantNoErrors()
 
 	s.wantStatus(map[string]int{"/metrics": 200, "/healthz": 200, "/proxyMode": 200, "/configz": 200, "/nothing": 404, "/page/": 404})
-	s.takePictures(b)
 }
 
 // scale gives the Service shop/cart another endpoint.
@@ -209,27 +204,4 @@ func (s *site) scale(endpoint string) {
 func TestPageCanBeDisabled(t *testing.T) {
 	s := newSite(t, "--page=false")
 	s.wantStatus(map[string]int{"/": 404, "/service?namespace=shop&name=cart": 404, "/page/page.css": 404, "/proxyMode": 200})
-}
-
-// takePictures makes the screenshots of the documentation.
-func (s *site) takePictures(b *browser.Browser) {
-	s.t.Helper()
-	if *pictures == "" {
-		return
-	}
-	for i := range 14 { // something to plot
-		s.scale(fmt.Sprintf("10.244.1.%d", 1+i%3))
-		time.Sleep(time.Duration(1+i%4) * time.Second)
-	}
-	s.picture(b, "page.png", "/", browser.Light)
-	s.picture(b, "page-service.png", "/service?namespace=shop&name=partners&from=198.51.100.10", browser.Dark)
-}
-
-func (s *site) picture(b *browser.Browser, name, path string, scheme browser.Setting) {
-	s.t.Helper()
-	tab := b.Open(s.t, s.address+path, scheme, browser.Size(1280, 1040))
-	tab.Wait(`[...document.querySelectorAll("tbody .number")].every(e => e.innerText !== "–")`)
-	if err := os.WriteFile(filepath.Join(*pictures, name), tab.Screenshot(), 0o644); err != nil {
-		s.t.Fatal(err)
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
 
 	"sluice/internal/engine"
 	"sluice/internal/model"
@@ -24,9 +25,14 @@ type Engine struct {
 
 // New returns an engine that waits for its source. It does not run yet.
 func New(t testing.TB, config plan.Config, observers ...engine.Observer) *Engine {
+	return NewAt(t, nil, config, observers...)
+}
+
+// NewAt returns an engine with a clock, the real one if it is nil.
+func NewAt(t testing.TB, c clock.Clock, config plan.Config, observers ...engine.Observer) *Engine {
 	d := &Dataplane{is: Behaviour{Refuse: map[netip.Addr]error{}, Connections: map[plan.Key]int64{}}}
 	e := &Engine{Dataplane: d, t: t}
-	e.Engine = engine.New(engine.Options{Planner: plan.New(config), Dataplane: d, Logger: logr.Discard()})
+	e.Engine = engine.New(engine.Options{Planner: plan.New(config), Dataplane: d, Logger: logr.Discard(), Clock: c})
 	e.Observe(observers...)
 	e.Source = e.AddSource("test")
 	return e

@@ -1,0 +1,158 @@
+package web
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"flag"
+	"fmt"
+	"math"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"sluice/internal/engine/enginetest"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+	"sluice/internal/status"
+	"sluice/test/browser"
+)
+
+var update = flag.Bool("update", false, "renew the screenshots of the documentation")
+
+// The screenshots, and what they were made from.
+const (
+	picturesDir = "../../docs"
+	digestsFile = picturesDir + "/pictures.sum"
+)
+
+// picture is a screenshot of the documentation.
+type picture struct {
+	file, path    string
+	scheme        browser.Setting
+	width, height int64
+}
+
+var pictures = []picture{
+	{"page.png", "/", browser.Light, 1280, 1130},
+	{"page-service.png", "/service?namespace=shop&name=storefront&from=outside", browser.Dark, 1280, 1240},
+	{"page-phone.png", "/", browser.Light, 390, 1500},
+}
+
+// TestPicturesAreUpToDate compares what a browser would show now with what the
+// screenshots were made from. Pixels differ from one browser to the next, so that the
+// texts are compared, of which each byte is the same every time.
+func TestPicturesAreUpToDate(t *testing.T) {
+	w := galleryWorld(t)
+	address := w.serve()
+	var b *browser.Browser
+	if *update {
+		b = browser.Start(t)
+	}
+	var digests bytes.Buffer
+	for _, p := range pictures {
+		html, css := w.get(p.path).Body.Bytes(), w.get("/page/page.css").Body.Bytes()
+		file := filepath.Join(picturesDir, p.file)
+		if *update {
+			tab := b.Open(t, address+p.path, p.scheme, browser.Size(p.width, p.height))
+			tab.WantNoErrors()
+			if err := os.WriteFile(file, tab.Screenshot(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		png, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		made := sha256.Sum256(fmt.Appendf(nil, "%d %d %s %s", p.width, p.height, html, css))
+		fmt.Fprintf(&digests, "%s %x %x\n", p.file, made[:12], sha256.Sum256(png))
+	}
+	if *update {
+		if err := os.WriteFile(digestsFile, digests.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(digestsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(want, digests.Bytes()) {
+		t.Errorf("the page has changed since the screenshots in docs were made: renew them with 'make pictures'.\nThey are of\n%sand the page is\n%s", want, &digests)
+	}
+}
+
+// Two worlds must look the same to the byte, or the test above is of no use.
+func TestPicturesCanBeRepeated(t *testing.T) {
+	one, another := galleryWorld(t), galleryWorld(t)
+	for _, p := range pictures {
+		if a, b := one.get(p.path).Body.String(), another.get(p.path).Body.String(); a != b {
+			t.Errorf("%s differs:\n%s\n%s", p.path, a, b)
+		}
+	}
+}
+
+// galleryWorld is a shop in its 16th minute. Nothing in it depends on the time of day
+// or the speed of the machine.
+func galleryWorld(t *testing.T) *world {
+	clock := clocktesting.NewFakeClock(time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC))
+	w := newWorldAt(t, clock, func(o *Options) {
+		report := o.Status
+		o.Status = func() *status.Report {
+			r := report()
+			r.Version, r.ModeReason = "v0.1.0", ""
+			for i := range r.Changes { // the clock stands still while they are made
+				r.Changes[i].Latency = 0.0007 * (1 + 3*math.Abs(math.Sin(float64(5*i))))
+			}
+			return r
+		}
+	})
+	at := func(addr string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(addr)} }
+	external := func(s *model.Service) {
+		s.Ports[0].NodePort, s.LoadBalancerIPs, s.ExternalPolicy = 30080, at("198.51.100.10"), model.PolicyLocal
+	}
+	wrong := func(s *model.Service) {
+		s.LoadBalancerIPs, s.Filtered, s.SourceRanges = at("198.51.100.11"), true, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+		s.Problems = []model.Problem{{Object: "Service shop/partners", Field: "spec.loadBalancerSourceRanges[1]",
+			Reason: `"198.51.100.300/24" is not a range of IP addresses`, Remedy: "write an address and a length, such as 192.0.2.0/24"}}
+	}
+	storefront := func(endpoints ...string) []model.Event {
+		return app("shop/storefront", "10.96.12.6", endpoints, external)
+	}
+	w.Sync(concat(
+		app("data/postgres", "10.96.20.5", []string{"10.244.2.20"}),
+		app("kube-system/dns", "10.96.0.10", []string{"10.244.1.2", "10.244.2.2"}),
+		app("shop/cart", "10.96.12.7", []string{"10.244.1.10", "10.244.2.10", "10.244.1.11"}),
+		app("shop/partners", "10.96.12.9", []string{"10.244.1.12"}, wrong),
+		app("shop/search", "10.96.12.8", []string{"10.244.1.13", "10.244.2.13"}),
+		storefront("10.244.1.14", "10.244.2.14"),
+		app("staging/batch-old", "10.96.30.3", nil),
+	)...)
+	traffic := map[plan.Key]float64{key("10.96.20.5"): 7, key("10.96.0.10"): 12, key("10.96.12.7"): 9, key("10.96.12.8"): 24, key("10.96.12.6"): 31, key("198.51.100.10"): 18}
+	connections := map[plan.Key]float64{}
+	for i := range steps + 3 {
+		w.Dataplane.Set(func(b *enginetest.Behaviour) {
+			for k, rate := range traffic {
+				connections[k] += 10 * rate * (1 + 0.4*math.Sin(float64(i)/8+rate) + 0.15*math.Sin(float64(3*i)+rate))
+				b.Connections[k] = int64(connections[k])
+			}
+			idle := key("10.96.30.3")
+			b.Connections[idle], b.Refused = 0, map[plan.Key]int64{idle: int64(max(0, i-55) * 15)}
+		})
+		switch {
+		case i == 30:
+			w.Change(storefront("10.244.1.14", "10.244.2.14", "10.244.1.15")...)
+		case i == 68:
+			w.Change(storefront("10.244.1.14", "10.244.2.16", "10.244.1.15")...)
+		case i%13 == 5:
+			w.Change(app("shop/cart", "10.96.12.7", []string{"10.244.1.10", "10.244.2.10", fmt.Sprintf("10.244.1.1%d", i%2+1)})...)
+		}
+		w.page.record(t.Context())
+		if i < steps+2 { // the last step is now
+			clock.Step(step)
+		}
+	}
+	return w
+}
