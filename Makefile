@@ -30,16 +30,34 @@ test: root tools lint ## Check the source and run all tests (needs root).
 vm: root tools ## Run the tests on other kernels alone, in virtual machines (needs root).
 	$(GO) test -count=1 -v -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./test/vm -args -everywhere
 
+# The release of Kubernetes whose API server the tests run against, such as 1.31; by default
+# the one in test/cluster/go.mod.
+KUBERNETES ?=
+
+.PHONY: cluster
+cluster: root tools ## Run the tests against a real API server alone, of the release KUBERNETES (needs root).
+	cd test/cluster && SLUICE_KUBERNETES=$(KUBERNETES) $(GO) run ./prepare
+	cd test/cluster && SLUICE_KUBERNETES=$(KUBERNETES) $(GO) test -count=1 -timeout $(TEST_TIMEOUT) $(TEST_ARGS) .
+
 # How many random clusters to compare with upstream in each mode, from which seed on,
-# and more arguments, such as COMPARE_ARGS='-leave-out affinity'.
-SEEDS        ?= 50
-SEED         ?= $(shell date +%s)
+# and more arguments, such as OUTCOMES_ARGS='-leave-out affinity'.
+SEEDS         ?= 50
+SEED          ?= $(shell date +%s)
+OUTCOMES_ARGS ?=
+
+.PHONY: outcomes
+outcomes: root tools ## Compare what becomes of packets with upstream's kube-proxy, in SEEDS random clusters (needs root).
+	cd test/cluster && $(GO) run ./prepare
+	cd test/cluster && $(GO) test -count=1 -v -timeout 24h -run '^TestSameOutcomeAsUpstream$$' . -args -seed $(SEED) -seeds $(SEEDS) $(OUTCOMES_ARGS)
+
+# The kube-proxy to compare speed and memory with, by default upstream's, which is built,
+# and more arguments, such as COMPARE_ARGS='-services 1000 -modes nftables'.
+UPSTREAM     ?=
 COMPARE_ARGS ?=
 
 .PHONY: compare
-compare: root tools ## Compare what becomes of packets with upstream's kube-proxy, in SEEDS random clusters (needs root).
-	cd test/cluster && $(GO) run ./prepare
-	cd test/cluster && $(GO) test -count=1 -v -timeout 24h -run '^TestSameOutcomeAsUpstream$$' . -args -seed $(SEED) -seeds $(SEEDS) $(COMPARE_ARGS)
+compare: root tools build ## Compare speed and memory with the kube-proxy UPSTREAM (needs root).
+	cd test/cluster && $(GO) run ./compare -ours $(CURDIR)/bin/kube-proxy -other '$(abspath $(UPSTREAM))' $(COMPARE_ARGS)
 
 # How long disruptions go on, and more arguments, such as
 # SOAK_ARGS='-mode nftables -only tampering'.
@@ -55,8 +73,6 @@ bench: root tools ## Measure speed and memory (needs root).
 	$(GO) run ./test/bench
 	$(GO) run ./test/bench/conntrack
 	$(GO) run ./test/bench/scrape
-	cd test/cluster && $(GO) run ./prepare
-	cd test/cluster && $(GO) test -run '^$$' -bench Scale -benchtime 1x -timeout 30m .
 
 .PHONY: lint
 lint: ## Check the format of the source and what vet and staticcheck find.
@@ -101,9 +117,10 @@ help: ## List the targets.
 
 # What the demo uses on the machine, and what tests use besides: program=package
 # of Debian and Ubuntu, or the path of another file=package.
-TOOLS            := nft=nftables ip=iproute2 conntrack=conntrack iptables=iptables
-test vm: TOOLS   += ipset=ipset ipvsadm=ipvsadm qemu-system-x86_64=qemu-system-x86 xz=xz-utils zstd=zstd
-test: TOOLS      += chromium=chromium crun=crun /usr/share/containers/seccomp.json=golang-github-containers-common
+TOOLS                  := nft=nftables ip=iproute2 conntrack=conntrack iptables=iptables
+test vm cluster: TOOLS += ipset=ipset ipvsadm=ipvsadm qemu-system-x86_64=qemu-system-x86 xz=xz-utils zstd=zstd
+test: TOOLS            += chromium=chromium
+test cluster: TOOLS    += crun=crun /usr/share/containers/seccomp.json=golang-github-containers-common
 # Where modules are loaded by hand. Elsewhere they are built in, or load themselves.
 MODULES := nf_tables nf_conntrack nf_nat nft_ct nft_nat nft_masq nft_numgen nft_reject_inet veth bridge sctp
 

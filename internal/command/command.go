@@ -23,6 +23,7 @@ import (
 	"sluice/internal/host"
 	"sluice/internal/mode"
 	"sluice/internal/relay"
+	"sluice/internal/spelling"
 )
 
 // options are the flags that are not part of the configuration.
@@ -81,7 +82,7 @@ func newCommand() *cobra.Command {
 		Long: `kube-proxy runs on every node of a Kubernetes cluster. It programs the kernel so
 that connections to a Service reach one of the Service's endpoints.
 
-This is Sluice, a kube-proxy of its own. It follows Services, EndpointSlices and
+This is Sluice, an independent kube-proxy. It follows Services, EndpointSlices and
 its Node at the API server, or in a directory of manifests.`,
 		Args:          noArgs,
 		SilenceUsage:  true, // a page of flags would hide the error
@@ -117,8 +118,10 @@ its Node at the API server, or in a directory of manifests.`,
 	o.serviceMetrics.addFlags(flags)
 	addSocketFlag(flags, &o.controlSocket)
 	o.page.addFlags(flags)
-	cmd.CompletionOptions.DisableDefaultCmd = true
-	cmd.AddCommand(newExplain(), newStatus(), newRender(), newDiff())
+	cmd.SuggestionsMinimumDistance = 2
+	cmd.SetUsageFunc(writeUsage)
+	cmd.SetFlagErrorFunc(flagError)
+	cmd.AddCommand(newExplain(), newStatus(), newServices(), newEvents(), newRender(), newDiff(), newVersion())
 	return cmd
 }
 
@@ -127,7 +130,7 @@ its Node at the API server, or in a directory of manifests.`,
 func noArgs(cmd *cobra.Command, args []string) error {
 	for _, arg := range args {
 		if arg != "" {
-			return fmt.Errorf("%s takes no arguments, and there is %q", cmd.CommandPath(), arg)
+			return fmt.Errorf("unknown command %q%s; see '%s --help'", arg, spelling.DidYouMean(cmd.SuggestionsFor(arg)), cmd.CommandPath())
 		}
 	}
 	return nil
@@ -174,6 +177,11 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	settings.Report(logger)
+	if o.manifests != "" {
+		for _, p := range unusedAPIServer(settings) {
+			logger.Info("Warning: " + p.String())
+		}
+	}
 	if o.flags.InitOnly {
 		initialize(logger, settings)
 		return nil

@@ -3,6 +3,8 @@ package explain
 import (
 	"net/netip"
 	"time"
+
+	"sluice/internal/model"
 )
 
 // Reply is the answer to a question. A Service has an answer for each of its
@@ -15,6 +17,9 @@ type Reply struct {
 	// Stale is why the answers may be out of date, "" if they are not.
 	Stale   string   `json:"stale,omitempty"`
 	Answers []Answer `json:"answers"`
+	// Advisories are what is wrong with the configuration and the node, on which the
+	// answers depend.
+	Advisories []model.Problem `json:"advisories,omitempty"`
 	// Omitted counts ports of the Service without an answer, because it has too many.
 	Omitted int `json:"portsOmitted,omitempty"`
 }
@@ -49,7 +54,9 @@ type Answer struct {
 
 // PacketAnswer is the packet that an answer is about.
 type PacketAnswer struct {
-	From        string     `json:"from"` // pod, node or outside
+	From string `json:"from"` // pod, node or outside
+	// Asked is how the question names the client, if it counts as another one.
+	Asked       string     `json:"asked,omitempty"`
 	Source      netip.Addr `json:"source,omitzero"`
 	Interface   string     `json:"interface,omitempty"`
 	Destination netip.Addr `json:"destination,omitzero"`

@@ -9,6 +9,7 @@ import (
 
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
+	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
@@ -27,6 +28,16 @@ type Options struct {
 	// Stale returns why the state may be out of date, "" if it is not; nil where it
 	// never is.
 	Stale func() string
+
+	// IsInterface reports whether the node has an interface; nil if that is not known.
+	IsInterface func(name string) bool
+
+	// Manifests is the path of the manifests, "" if there is an API server.
+	Manifests string
+
+	// Advisories are what the administrator should mend because the answers depend on
+	// it; nil for none.
+	Advisories func() []model.Problem
 
 	Mode  string
 	Node  string
@@ -54,6 +65,9 @@ func (e *Explainer) Explain(ctx context.Context, q Question) (*Reply, error) {
 	if e.Stale != nil {
 		reply.Stale = e.Stale()
 	}
+	if e.Advisories != nil {
+		reply.Advisories = e.Advisories()
+	}
 	status := e.Engine.Status()
 	if !status.Synced {
 		reply.Flows = false
@@ -79,6 +93,9 @@ func (e *Explainer) parse(q Question) (*resolver, error) {
 	if r.target, err = parseTarget(q.To); err != nil {
 		return nil, err
 	}
+	if q.Interface != "" && e.IsInterface != nil && !e.IsInterface(q.Interface) {
+		return nil, badQuestion("--interface: this node has no interface %q (ip link lists them)", q.Interface)
+	}
 	if slices.Contains([]string{"", plan.PodClient.String(), plan.NodeClient.String(), plan.OutsideClient.String()}, q.From) {
 		return r, nil
 	}
@@ -98,7 +115,7 @@ func (e *Explainer) parse(q Question) (*resolver, error) {
 
 // answer adds the status and what the kernel holds to a result.
 func (e *Explainer) answer(ctx context.Context, f *result) Answer {
-	c := composer{result: f, now: e.Clock.Now(), mode: e.Mode}
+	c := composer{result: f, now: e.Clock.Now(), mode: e.Mode, manifests: e.Manifests}
 	if fe := f.decision.Frontend; fe != nil {
 		if s, ok := e.Engine.Frontend(fe.Key); ok {
 			c.status = &s

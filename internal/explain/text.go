@@ -32,7 +32,26 @@ func Write(w io.Writer, r *Reply) error {
 		t.Line("")
 		t.Line("and %s more: ask for one, as NAMESPACE/NAME:PORT", printable.Count(r.Omitted, "port"))
 	}
+	t.advisories(r.Advisories)
 	return t.Lines.Write(w)
+}
+
+// maxAdvisories is how many are written; status has them all.
+const maxAdvisories = 3
+
+func (t *text) advisories(list []model.Problem) {
+	for i, p := range list {
+		if i == 0 {
+			t.Line("")
+			t.Line("This node also has a problem that may affect the answer:")
+		}
+		if i == maxAdvisories {
+			t.Line("  and %d more: kube-proxy status", len(list)-i)
+			return
+		}
+		t.row("warning", "%s: %s", p.Object, p.What())
+		t.row("  what to do", "%s", p.Remedy)
+	}
 }
 
 // text is the text of a reply.
@@ -100,6 +119,9 @@ func (a *Answer) title() string {
 		words = append(words, fmt.Sprintf("at %s/%s", netip.AddrPortFrom(p.Destination, p.Port), p.Protocol))
 	}
 	from := map[string]string{"pod": "a pod", "node": "this node", "outside": "outside", "": "a pod"}[p.From]
+	if p.Asked == plan.PodClient.String() {
+		from = "a pod, which counts as outside"
+	}
 	if p.Source.IsValid() {
 		from = fmt.Sprintf("%s (%s)", p.Source, p.From)
 	}

@@ -45,10 +45,18 @@ func refused(problems []Problem) []model.Problem {
 
 // keysAndValues returns the problem for a structured log.
 func (p Problem) keysAndValues() []any {
-	return []any{
-		"file", p.File, "document", p.Document, "line", p.Line,
-		"object", p.Object, "field", p.Field, "reason", p.Reason, "remedy", p.Remedy,
+	out := []any{"file", p.File}
+	if p.Document > 0 {
+		out = append(out, "document", p.Document)
 	}
+	if p.Line > 0 {
+		out = append(out, "line", p.Line)
+	}
+	out = append(out, "object", p.Object)
+	if p.Field != "" {
+		out = append(out, "field", p.Field)
+	}
+	return append(out, "reason", p.Reason, "remedy", p.Remedy)
 }
 
 // fileProblem returns a problem of a file as a whole.
