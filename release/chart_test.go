@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/engine"
+	"helm.sh/helm/v4/pkg/strvals"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
@@ -35,12 +37,16 @@ var objects = []string{"serviceaccount.yaml", "rbac.yaml", "configmap.yaml", "da
 
 // render returns what Helm makes of templates.
 func render(chart string, values string, templates ...string) (string, error) {
-	c, err := loader.Load(chart)
-	if err != nil {
-		return "", err
-	}
 	var given map[string]any
 	if err := yaml.Unmarshal([]byte(values), &given); err != nil {
+		return "", err
+	}
+	return renderValues(chart, given, templates...)
+}
+
+func renderValues(chart string, given map[string]any, templates ...string) (string, error) {
+	c, err := loader.Load(chart)
+	if err != nil {
 		return "", err
 	}
 	all, err := util.ToRenderValues(c, given, common.ReleaseOptions{Name: "sluice", Namespace: namespace}, common.DefaultCapabilities)
@@ -142,6 +148,39 @@ func TestWrongValuesAreRefused(t *testing.T) {
 				t.Errorf("%v, want an error about %s", err, test.want)
 			}
 		})
+	}
+}
+
+// The commands of the documentation set values that the chart has.
+func TestDocumentedValuesAreAccepted(t *testing.T) {
+	set := regexp.MustCompile(`--set ([a-zA-Z.-]+=(\$\(.*?\)|[^\s` + "`" + `]+))`)
+	found := 0
+	for _, file := range []string{"../docs/install.md", deployDir + "/monitoring/README.md"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A command may go on in the next line.
+		for line := range strings.Lines(strings.ReplaceAll(string(text), "\\\n", " ")) {
+			var all []string
+			for _, m := range set.FindAllStringSubmatch(line, -1) {
+				all = append(all, m[1])
+			}
+			if all == nil {
+				continue
+			}
+			found++
+			values, err := strvals.Parse(strings.Join(append([]string{"apiServer.host=a"}, all...), ","))
+			if err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+			if _, err := renderValues(chartDir, values, objects...); err != nil {
+				t.Errorf("%s: %s: %v", file, strings.TrimSpace(line), err)
+			}
+		}
+	}
+	if found < 8 {
+		t.Errorf("there are only %d commands with values", found)
 	}
 }
 

@@ -80,6 +80,8 @@ type RemoveOptions struct {
 	Running Dataplane
 	// KeepMark leaves the chain KUBE-MARK-MASQ alone: the caller maintains it.
 	KeepMark bool
+	// OwnOnly leaves alone what upstream's kube-proxy has too: it may be running.
+	OwnOnly bool
 }
 
 // DrainOptions configures Mode.Drain.
