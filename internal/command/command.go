@@ -114,7 +114,7 @@ its Node at the API server, or in a directory of manifests.`,
 	addSocketFlag(flags, &o.controlSocket)
 	o.page.addFlags(flags)
 	cmd.CompletionOptions.DisableDefaultCmd = true
-	cmd.AddCommand(newExplain(), newStatus(), newRender(), newDiff())
+	cmd.AddCommand(newExplain(), newStatus(), newRender(), newDiff(), newCheck())
 	return cmd
 }
 
