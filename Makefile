@@ -22,6 +22,7 @@ demo: root tools build ## Show the proxy at work in a lab of network namespaces 
 .PHONY: test
 test: root tools lint ## Check the source and run all tests (needs root).
 	$(GO) test -count=1 -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
+	cd release && $(GO) test -count=1 -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
 	cd test/cluster && $(GO) run ./prepare
 	cd test/cluster && $(GO) test -count=1 -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
 
@@ -29,16 +30,34 @@ test: root tools lint ## Check the source and run all tests (needs root).
 vm: root tools ## Run the tests on other kernels alone, in virtual machines (needs root).
 	$(GO) test -count=1 -v -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./test/vm -args -everywhere
 
+# The release of Kubernetes whose API server the tests run against, such as 1.31; by default
+# the one in test/cluster/go.mod.
+KUBERNETES ?=
+
+.PHONY: cluster
+cluster: root tools ## Run the tests against a real API server alone, of the release KUBERNETES (needs root).
+	cd test/cluster && SLUICE_KUBERNETES=$(KUBERNETES) $(GO) run ./prepare
+	cd test/cluster && SLUICE_KUBERNETES=$(KUBERNETES) $(GO) test -count=1 -timeout $(TEST_TIMEOUT) $(TEST_ARGS) .
+
 # How many random clusters to compare with upstream in each mode, from which seed on,
-# and more arguments, such as COMPARE_ARGS='-leave-out affinity'.
-SEEDS        ?= 50
-SEED         ?= $(shell date +%s)
+# and more arguments, such as OUTCOMES_ARGS='-leave-out affinity'.
+SEEDS         ?= 50
+SEED          ?= $(shell date +%s)
+OUTCOMES_ARGS ?=
+
+.PHONY: outcomes
+outcomes: root tools ## Compare what becomes of packets with upstream's kube-proxy, in SEEDS random clusters (needs root).
+	cd test/cluster && $(GO) run ./prepare
+	cd test/cluster && $(GO) test -count=1 -v -timeout 24h -run '^TestSameOutcomeAsUpstream$$' . -args -seed $(SEED) -seeds $(SEEDS) $(OUTCOMES_ARGS)
+
+# The kube-proxy to compare speed and memory with, by default upstream's, which is built,
+# and more arguments, such as COMPARE_ARGS='-services 1000 -modes nftables'.
+UPSTREAM     ?=
 COMPARE_ARGS ?=
 
 .PHONY: compare
-compare: root tools ## Compare what becomes of packets with upstream's kube-proxy, in SEEDS random clusters (needs root).
-	cd test/cluster && $(GO) run ./prepare
-	cd test/cluster && $(GO) test -count=1 -v -timeout 24h -run '^TestSameOutcomeAsUpstream$$' . -args -seed $(SEED) -seeds $(SEEDS) $(COMPARE_ARGS)
+compare: root tools build ## Compare speed and memory with the kube-proxy UPSTREAM (needs root).
+	cd test/cluster && $(GO) run ./compare -ours $(CURDIR)/bin/kube-proxy -other '$(abspath $(UPSTREAM))' $(COMPARE_ARGS)
 
 # How long disruptions go on, and more arguments, such as
 # SOAK_ARGS='-mode nftables -only tampering'.
@@ -54,29 +73,43 @@ bench: root tools ## Measure speed and memory (needs root).
 	$(GO) run ./test/bench
 	$(GO) run ./test/bench/conntrack
 	$(GO) run ./test/bench/scrape
-	cd test/cluster && $(GO) run ./prepare
-	cd test/cluster && $(GO) test -run '^$$' -bench Scale -benchtime 1x -timeout 30m .
 
 .PHONY: lint
 lint: ## Check the format of the source and what vet and staticcheck find.
-	@unformatted=$$(gofmt -l cmd deploy internal test); \
+	@unformatted=$$(gofmt -l cmd deploy internal release test); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
+	cd release && $(GO) vet ./... && $(GO) tool staticcheck ./...
 	cd test/cluster && $(GO) vet ./... && $(GO) tool staticcheck ./...
+
+# What an image and a release are made for.
+PLATFORMS := linux/amd64 linux/arm64
+# The time of all files in them: that of the commit, so that two builds are the same.
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+PACK = cd release && $(GO) run . -version $(VERSION) -time $(SOURCE_DATE_EPOCH) -out ../dist \
+	$(foreach platform,$(PLATFORMS),-binary $(platform)=../bin/$(subst /,-,$(platform))/kube-proxy)
+
+.PHONY: image
+image: $(PLATFORMS) ## Build the image for amd64 and arm64, as archives in dist. Needs no container engine.
+	$(PACK)
+
+.PHONY: release
+release: $(PLATFORMS) ## Build static binaries, image, Helm chart, SBOMs and checksums, in dist.
+	$(PACK) -chart ../deploy/chart
 
 # Other systems that the program is built for, with what it can do there.
 SYSTEMS := windows/amd64 darwin/amd64 darwin/arm64
 
 .PHONY: systems
 systems: $(SYSTEMS) ## Build for other systems, to bin.
-.PHONY: $(SYSTEMS)
-$(SYSTEMS):
+.PHONY: $(SYSTEMS) $(PLATFORMS)
+$(SYSTEMS) $(PLATFORMS):
 	CGO_ENABLED=0 GOOS=$(@D) GOARCH=$(@F) $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/$(@D)-$(@F)/ ./cmd/kube-proxy
 
 .PHONY: clean
 clean: ## Remove what was built.
-	rm -rf bin
+	rm -rf bin dist
 
 .PHONY: help
 help: ## List the targets.
@@ -84,9 +117,10 @@ help: ## List the targets.
 
 # What the demo uses on the machine, and what tests use besides: program=package
 # of Debian and Ubuntu, or the path of another file=package.
-TOOLS            := nft=nftables ip=iproute2 conntrack=conntrack iptables=iptables
-test vm: TOOLS   += ipset=ipset ipvsadm=ipvsadm qemu-system-x86_64=qemu-system-x86 xz=xz-utils zstd=zstd
-test: TOOLS      += chromium=chromium crun=crun /usr/share/containers/seccomp.json=golang-github-containers-common
+TOOLS                  := nft=nftables ip=iproute2 conntrack=conntrack iptables=iptables
+test vm cluster: TOOLS += ipset=ipset ipvsadm=ipvsadm qemu-system-x86_64=qemu-system-x86 xz=xz-utils zstd=zstd
+test: TOOLS            += chromium=chromium
+test cluster: TOOLS    += crun=crun /usr/share/containers/seccomp.json=golang-github-containers-common
 # Where modules are loaded by hand. Elsewhere they are built in, or load themselves.
 MODULES := nf_tables nf_conntrack nf_nat nft_ct nft_nat nft_masq nft_numgen nft_reject_inet veth bridge sctp
 

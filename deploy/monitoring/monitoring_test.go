@@ -112,7 +112,7 @@ type rules struct {
 }
 
 func TestAlertsUseExportedMetrics(t *testing.T) {
-	text, err := os.ReadFile("alerts.yaml")
+	text, err := os.ReadFile("../chart/files/alerts.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ type dashboard struct {
 
 func readDashboard(t *testing.T) dashboard {
 	t.Helper()
-	text, err := os.ReadFile("dashboard.json")
+	text, err := os.ReadFile("../chart/files/dashboard.json")
 	if err != nil {
 		t.Fatal(err)
 	}

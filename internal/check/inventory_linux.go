@@ -110,11 +110,11 @@ func (v *inventory) findKubeProxies() {
 			add("nftables", "table "+table)
 		case name == "sluice" || strings.HasPrefix(name, "sluice-"):
 			add("nftables", "table "+table+" of Sluice")
-		case name == iptables.NAT && slices.Contains(chains, "KUBE-SERVICES"):
+		case name == iptables.NAT && slices.Contains(chains, iptables.ServicesChain):
 			if ipvs || v.hasChain("KUBE-IPVS-FILTER") {
-				add("ipvs", "chain KUBE-SERVICES in table "+table)
+				add("ipvs", "chain "+iptables.ServicesChain+" in table "+table)
 			} else {
-				add("iptables", "chain KUBE-SERVICES in table "+table)
+				add("iptables", "chain "+iptables.ServicesChain+" in table "+table)
 			}
 		}
 	}

@@ -57,7 +57,7 @@ func TestExitCodes(t *testing.T) {
 		{"a packet that does not", &explain.Reply{}, well, []string{"explain", "a/b"}, 1, ""},
 		{"as JSON", &explain.Reply{Mode: "m"}, well, []string{"explain", "--json", "a/b"}, 1, `"mode": "m"`},
 		{"a question that makes no sense", nil, well, []string{"explain", "wrong"}, 2, `wrong question\x1b[2J`},
-		{"no question", nil, well, []string{"explain"}, 2, "0 things to explain, want one"},
+		{"no question", nil, well, []string{"explain"}, 2, "name one thing to explain, such as default/web"},
 		{"unknown flag", nil, well, []string{"explain", "--frm=pod", "a/b"}, 2, "unknown flag"},
 		{"all is well", nil, well, []string{"status"}, 0, "healthy"},
 		{"not healthy", nil, func() *status.Report { return &status.Report{} }, []string{"status"}, 1, "NOT HEALTHY"},

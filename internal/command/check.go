@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
@@ -46,11 +47,7 @@ is not possible.`,
 			if err != nil {
 				return failed(err)
 			}
-			if c.json {
-				err = writeJSON(cmd.OutOrStdout(), r)
-			} else {
-				err = check.Write(cmd.OutOrStdout(), r)
-			}
+			err = c.format.write(cmd.OutOrStdout(), r, func(w io.Writer) error { return check.Write(w, r) })
 			if err == nil && !r.Ready() {
 				return &exit{code: exitNo}
 			}
@@ -61,7 +58,7 @@ is not possible.`,
 	flags.SortFlags = false
 	flags.StringVar(&c.manifests, "manifests", "", "Directory, or file, of manifests to take the Services from, instead of the cluster.")
 	flags.BoolVar(&c.try, "try", false, "Try the mode even if that loads kernel modules.")
-	flags.BoolVar(&c.json, "json", false, "Write the answer as JSON.")
+	c.format.addFlags(cmd)
 	c.offline.addFlags(flags)
 	for _, name := range []string{"kubeconfig", "master"} {
 		flags.Lookup(name).Hidden = false
@@ -72,7 +69,8 @@ is not possible.`,
 type checkCommand struct {
 	offline
 	manifests string
-	try, json bool
+	try       bool
+	format    output
 }
 
 func (c *checkCommand) run(ctx context.Context) (*check.Report, error) {

@@ -23,6 +23,7 @@ import (
 	"sluice/internal/host"
 	"sluice/internal/mode"
 	"sluice/internal/relay"
+	"sluice/internal/spelling"
 )
 
 // options are the flags that are not part of the configuration.
@@ -79,7 +80,7 @@ func newCommand() *cobra.Command {
 		Long: `kube-proxy runs on every node of a Kubernetes cluster. It programs the kernel so
 that connections to a Service reach one of the Service's endpoints.
 
-This is Sluice, a kube-proxy of its own. It follows Services, EndpointSlices and
+This is Sluice, an independent kube-proxy. It follows Services, EndpointSlices and
 its Node at the API server, or in a directory of manifests.`,
 		Args:          noArgs,
 		SilenceUsage:  true, // a page of flags would hide the error
@@ -113,8 +114,10 @@ its Node at the API server, or in a directory of manifests.`,
 	o.serviceMetrics.addFlags(flags)
 	addSocketFlag(flags, &o.controlSocket)
 	o.page.addFlags(flags)
-	cmd.CompletionOptions.DisableDefaultCmd = true
-	cmd.AddCommand(newExplain(), newStatus(), newRender(), newDiff(), newCheck())
+	cmd.SuggestionsMinimumDistance = 2
+	cmd.SetUsageFunc(writeUsage)
+	cmd.SetFlagErrorFunc(flagError)
+	cmd.AddCommand(newExplain(), newStatus(), newServices(), newEvents(), newRender(), newDiff(), newCheck(), newVersion())
 	return cmd
 }
 
@@ -123,7 +126,7 @@ its Node at the API server, or in a directory of manifests.`,
 func noArgs(cmd *cobra.Command, args []string) error {
 	for _, arg := range args {
 		if arg != "" {
-			return fmt.Errorf("%s takes no arguments, and there is %q", cmd.CommandPath(), arg)
+			return fmt.Errorf("unknown command %q%s; see '%s --help'", arg, spelling.DidYouMean(cmd.SuggestionsFor(arg)), cmd.CommandPath())
 		}
 	}
 	return nil

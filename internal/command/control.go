@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"errors"
+	"net"
 	"net/url"
 	"os"
 
@@ -12,19 +13,23 @@ import (
 	"sluice/internal/dataplane"
 	"sluice/internal/explain"
 	"sluice/internal/health"
+	"sluice/internal/history"
 	"sluice/internal/host"
+	"sluice/internal/listing"
 	"sluice/internal/status"
 )
 
 // The pages of the control socket.
 const (
-	explainPage = "/v1/explain"
-	statusPage  = "/v1/status"
-	diffPage    = "/v1/diff"
+	explainPage  = "/v1/explain"
+	statusPage   = "/v1/status"
+	diffPage     = "/v1/diff"
+	servicesPage = "/v1/services"
+	eventsPage   = "/v1/events"
 )
 
 func addSocketFlag(flags *pflag.FlagSet, path *string) {
-	flags.StringVar(path, "control-socket", control.DefaultSocket, "Socket on which the proxy answers the commands explain, status and diff, for root only. The proxy has none if it is empty.")
+	flags.StringVar(path, "control-socket", control.DefaultSocket, "Socket on which the proxy answers the commands explain, status, services, events and diff, for root only. The proxy has none if it is empty.")
 }
 
 // newClient returns a client of the proxy behind a socket. If this user sees none at
@@ -55,6 +60,26 @@ func (p *proxy) answerQuestions(ctx context.Context) error {
 	server.Handle(statusPage, control.JSON(func(context.Context, url.Values) (any, error) {
 		return reporter.Report(), nil
 	}))
+	lister := p.lister()
+	server.Handle(servicesPage, control.JSON(func(ctx context.Context, v url.Values) (any, error) {
+		q, err := listQueryOf(v)
+		if err != nil {
+			return nil, err
+		}
+		return lister.List(ctx, q)
+	}))
+	started := p.clock.Now()
+	server.Handle(eventsPage, control.JSON(func(_ context.Context, v url.Values) (any, error) {
+		q, err := eventsQueryOf(v)
+		if err != nil {
+			return nil, err
+		}
+		p.collector.Refresh() // refusals are counted by the kernel
+		reply := &eventsReply{Started: started, Events: []history.Event{}}
+		events, last := p.history.Events(q)
+		reply.Events, reply.Last = append(reply.Events, events...), last
+		return reply, nil
+	}))
 	preview := &previewer{proxy: p}
 	server.HandleLarge(diffPage, mostPreviewBody, control.PostedJSON(func(ctx context.Context, q *proposal) (any, error) {
 		return preview.preview(ctx, q)
@@ -69,11 +94,19 @@ func (p *proxy) explainer() *explain.Explainer {
 		Describer:   describer,
 		InterfaceTo: host.InterfaceTo,
 		IsLocal:     host.IsLocal,
+		IsInterface: func(name string) bool { _, err := net.InterfaceByName(name); return err == nil },
+		Manifests:   p.options.manifests,
 		Mode:        p.settings.Mode.Name,
 		Node:        p.settings.Plan.NodeName,
 		Stale:       p.stale,
 		Advisories:  p.decisiveAdvisories,
 		Clock:       p.clock,
+	})
+}
+
+func (p *proxy) lister() *listing.Lister {
+	return listing.New(listing.Options{
+		Engine: p.engine, Traffic: dataplane.TrafficOf(p.dataplane), Node: p.settings.Plan.NodeName, Clock: p.clock,
 	})
 }
 

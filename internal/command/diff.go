@@ -19,16 +19,15 @@ func newDiff() *cobra.Command {
 	d := &diffCommand{}
 	cmd := &cobra.Command{
 		Use:   "diff --manifests DIRECTORY [--against DIRECTORY] | --config FILE",
-		Short: "Say what other manifests, or another configuration, would change",
+		Short: "Show what other manifests, or another configuration, would change",
 		Long: `diff asks the proxy that runs on this node what it would change if it were given these
 manifests instead of what it follows now, or this configuration file: which frontends
-come, go and change, and how. Nothing is changed by it.
+are added, removed and changed, and how. Nothing is changed by it.
 
 With --against no proxy is asked: two directories are compared, as the proxy of --node
 would read them, with the configuration of --config.
 
-It ends with 0 if there is no difference, with 1 if there is one, and with 2 if there
-is no answer.`,
+Exit codes: 0 if there is no difference, 1 if there is one, 2 if there is no answer.`,
 		Example: `  kube-proxy diff --manifests cluster/
   kube-proxy diff --config new-config.yaml
   kube-proxy diff --manifests new/ --against old/ --node worker-1`,
@@ -53,21 +52,18 @@ is no answer.`,
 	flags.StringVar(&d.against, "against", "", "Directory, or file, of manifests to compare with, instead of asking the proxy.")
 	flags.StringVar(&d.config, "config", "", "Configuration file that the proxy might be given or, with --against, has.")
 	flags.StringVar(&d.node, "node", "", "Name of the node to plan for, with --against. By default the name of this machine.")
-	flags.BoolVar(&d.json, "json", false, "Write the answer as JSON.")
+	d.format.addFlags(cmd)
 	addSocketFlag(flags, &d.socket)
 	return asking(cmd)
 }
 
 type diffCommand struct {
 	manifests, against, config, node, socket string
-	json                                     bool
+	format                                   output
 }
 
 func (d *diffCommand) write(w io.Writer, r *diff.Report) error {
-	if d.json {
-		return writeJSON(w, r)
-	}
-	return diff.Write(w, r)
+	return d.format.write(w, r, func(w io.Writer) error { return diff.Write(w, r) })
 }
 
 func (d *diffCommand) report(ctx context.Context, stderr io.Writer) (*diff.Report, error) {

@@ -59,6 +59,6 @@ func conclude(err error, stderr io.Writer) int {
 func asking(cmd *cobra.Command) *cobra.Command {
 	check := cmd.Args
 	cmd.Args = func(cmd *cobra.Command, args []string) error { return failed(check(cmd, args)) }
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return failed(err) })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return failed(flagError(cmd, err)) })
 	return cmd
 }

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/url"
@@ -14,24 +13,31 @@ import (
 
 func newExplain() *cobra.Command {
 	var socket string
-	var asJSON bool
+	var out output
 	var q explain.Question
 	cmd := &cobra.Command{
-		Use:   "explain [--from IP|pod|node|outside] NAMESPACE/NAME[:PORT] | IP:PORT[/PROTOCOL]",
-		Short: "Say what happens to a packet on this node, and why",
+		Use:   "explain [--from IP|pod|node|outside] SERVICE[:PORT] | IP[:PORT] | URL",
+		Short: "Explain what happens to a packet on this node, and why",
 		Long: `explain asks the proxy that runs on this node what happens to the first packet of a
 connection: which frontend it meets, which endpoints it may reach and which not,
 under which source address, what the kernel holds for it, and what to do if it
 does not get through.
 
-It ends with 0 if the packet reaches an endpoint, with 1 if it is refused, dropped
-or no Service's, and with 2 if there is no answer.`,
+A Service is named as namespace/name, as svc/name in namespace default, or by its DNS
+name. Without a port all ports are explained. A port may be followed by /tcp, /udp or
+/sctp.
+
+Exit codes: 0 if the packet reaches an endpoint, 1 if it is refused, dropped or not for
+a Service, 2 if there is no answer.`,
 		Example: `  kube-proxy explain default/web
   kube-proxy explain --from 198.51.100.10 203.0.113.5:443
-  kube-proxy explain --from node kube-system/kube-dns:53/udp`,
+  kube-proxy explain --from node kube-system/kube-dns:53/udp
+  kube-proxy explain https://web.default.svc.cluster.local/login
+  kube-proxy explain 10.96.0.1`,
+		ValidArgsFunction: completeServices,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return fmt.Errorf("%d things to explain, want one: NAMESPACE/NAME[:PORT] or IP:PORT[/PROTOCOL]", len(args))
+				return fmt.Errorf("name one thing to explain, such as default/web or 10.96.0.1:80, not %d", len(args))
 			}
 			return nil
 		},
@@ -43,7 +49,7 @@ or no Service's, and with 2 if there is no answer.`,
 			if err := c.Get(cmd.Context(), explainPage, questionQuery(q), &reply); err != nil {
 				return failed(err)
 			}
-			if err := writeReply(cmd.OutOrStdout(), &reply, asJSON); err != nil {
+			if err := out.write(cmd.OutOrStdout(), &reply, func(w io.Writer) error { return explain.Write(w, &reply) }); err != nil {
 				return failed(err)
 			}
 			if !reply.Flows {
@@ -56,25 +62,9 @@ or no Service's, and with 2 if there is no answer.`,
 	flags.SortFlags = false
 	flags.StringVar(&q.From, "from", plan.PodClient.String(), "Who sends the packet: an IP, or pod, node or outside for any of that kind.")
 	flags.StringVar(&q.Interface, "interface", "", "Interface through which the packet arrives. By default the one that leads to the IP of --from.")
-	flags.BoolVar(&asJSON, "json", false, "Write the answer as JSON.")
+	out.addFlags(cmd)
 	addSocketFlag(flags, &socket)
 	return asking(cmd)
-}
-
-func writeReply(w io.Writer, r *explain.Reply, asJSON bool) error {
-	if asJSON {
-		return writeJSON(w, r)
-	}
-	return explain.Write(w, r)
-}
-
-func writeJSON(w io.Writer, value any) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(value); err != nil {
-		return fmt.Errorf("write the answer: %w", err)
-	}
-	return nil
 }
 
 func questionQuery(q explain.Question) url.Values {

@@ -36,7 +36,7 @@ type kernel struct {
 
 // newUpkeep returns what the mode needs.
 func newUpkeep(p *proxy) upkeep {
-	if p.settings.Mode.Name == mode.Sandbox().Name {
+	if p.settings.Mode.WithoutKernel {
 		return withoutKernel{}
 	}
 	return &kernel{proxy: p}

@@ -19,6 +19,7 @@ import (
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
 	"sluice/internal/health"
+	"sluice/internal/history"
 	"sluice/internal/host"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -58,7 +59,7 @@ type proxy struct {
 	services    *health.Services
 	eligibility *health.Eligibility
 	servers     *servers
-	history     *status.History
+	history     *history.History
 	// configFile is what is wrong with the configuration file, or the flags.
 	configFile atomic.Pointer[config.FileState]
 	// draining is what is left of another kube-proxy, nil if nothing is.
@@ -207,6 +208,7 @@ func (p *proxy) assemble() (err error) {
 	p.problems = telemetry.NewProblems(telemetry.ProblemsOptions{
 		Recorder: p.recorder, Engine: p.engine, Clock: p.clock,
 	})
+	p.history = history.New(history.Options{Evidence: p.evidence, Clock: p.clock})
 	p.collector = p.newCollector()
 	if c, ok := p.dataplane.(dataplane.Counter); ok {
 		if err := telemetry.RegisterCounters(p.registry, p.settings.Mode.Counters, p.settings.Plan.Families(), c); err != nil {
@@ -220,7 +222,6 @@ func (p *proxy) assemble() (err error) {
 		},
 	})
 	p.eligibility = health.NewEligibility(p.engine, p.clock)
-	p.history = &status.History{}
 	first := sync.OnceFunc(func() { close(p.programmed) })
 	p.engine.Observe(p.upkeep.assemble()...)
 	p.engine.Observe(p.services, p.updater, p.collector, p.problems, p.history,
@@ -249,12 +250,16 @@ func (p *proxy) run(ctx context.Context) error {
 	}
 	group.Go(func() error { return p.problems.Run(ctx) })
 	group.Go(func() error { return p.collector.Run(ctx) })
+	group.Go(func() error { return p.history.Run(ctx) })
 	group.Go(func() error {
 		healthy := health.Programming(p.engine.Status, p.clock)
 		return p.services.Run(ctx, p.engine, healthy)
 	})
 	group.Go(func() error { return p.servers.run(ctx) })
 	group.Go(func() error { return p.servePage(ctx) })
+	if page := p.servers.page; page != nil {
+		group.Go(func() error { return page.Run(ctx) })
+	}
 	group.Go(func() error { return p.answerQuestions(ctx) })
 	group.Go(func() error { return p.upkeep.run(ctx) })
 	if p.options.flags.ConfigFile != "" {

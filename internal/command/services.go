@@ -30,19 +30,23 @@ func (m *serviceMetrics) addFlags(flags *pflag.FlagSet) {
 // newCollector returns the collector of metrics of single Services.
 func (p *proxy) newCollector() *perservice.Collector {
 	return perservice.New(perservice.Options{
-		Off:     !p.options.serviceMetrics.on,
-		Limit:   int(p.options.serviceMetrics.limit),
-		Traffic: dataplane.TrafficOf(p.dataplane),
-		Evidence: func(names []model.Name) []plan.Evidence {
-			out := make([]plan.Evidence, len(names))
-			p.engine.Inspect(func(v engine.View) {
-				for i, name := range names {
-					out[i] = v.Evidence(name)
-				}
-			})
-			return out
-		},
-		Logger: p.logger.WithName("metrics"),
-		Clock:  p.clock,
+		Off:      !p.options.serviceMetrics.on,
+		Limit:    int(p.options.serviceMetrics.limit),
+		Traffic:  dataplane.TrafficOf(p.dataplane),
+		Evidence: p.evidence,
+		Refused:  p.history.Refused,
+		Logger:   p.logger.WithName("metrics"),
+		Clock:    p.clock,
 	})
+}
+
+// evidence returns what Services are planned from, in the order of the names.
+func (p *proxy) evidence(names []model.Name) []plan.Evidence {
+	out := make([]plan.Evidence, len(names))
+	p.engine.Inspect(func(v engine.View) {
+		for i, name := range names {
+			out[i] = v.Evidence(name)
+		}
+	})
+	return out
 }

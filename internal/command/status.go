@@ -22,12 +22,12 @@ func newStatus() *cobra.Command {
 	s := &statusCommand{}
 	cmd := &cobra.Command{
 		Use:   "status [--watch]",
-		Short: "Show how the proxy on this node is",
-		Long: `status asks the proxy that runs on this node how it is: what it waits for, how much
-of what is desired is in the kernel, what failed and why, and what it did last.
+		Short: "Show the status of the proxy on this node",
+		Long: `status asks the proxy on this node what it waits for, how much of what is desired is in
+the kernel, what failed and why, and what it did last.
 
-It ends with 0 if the proxy is healthy and nothing failed, with 1 if not, and with
-2 if there is no answer.`,
+Exit codes: 0 if the proxy is healthy and nothing failed, 1 if not, 2 if there is no
+answer.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s.client, s.out = newClient(s.socket), cmd.OutOrStdout()
@@ -40,17 +40,18 @@ It ends with 0 if the proxy is healthy and nothing failed, with 1 if not, and wi
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.BoolVarP(&s.watch, "watch", "w", false, "Go on and show changes, until interrupted.")
-	flags.BoolVar(&s.json, "json", false, "Write the answer as JSON.")
+	flags.BoolVarP(&s.watch, "watch", "w", false, "Keep showing the status, until interrupted.")
+	s.format.addFlags(cmd)
 	addSocketFlag(flags, &s.socket)
 	return asking(cmd)
 }
 
 type statusCommand struct {
-	socket      string
-	watch, json bool
-	client      *control.Client
-	out         io.Writer
+	socket string
+	watch  bool
+	format output
+	client *control.Client
+	out    io.Writer
 }
 
 func (s *statusCommand) once(ctx context.Context) error {
@@ -73,10 +74,7 @@ func (s *statusCommand) ask(ctx context.Context) (*status.Report, error) {
 }
 
 func (s *statusCommand) write(r *status.Report) error {
-	if s.json {
-		return writeJSON(s.out, r)
-	}
-	return status.Write(s.out, r)
+	return s.format.write(s.out, r, func(w io.Writer) error { return status.Write(w, r) })
 }
 
 // follow shows the status repeatedly. If the proxy does not answer it may be
@@ -113,8 +111,10 @@ func (s *statusCommand) follow(ctx context.Context) error {
 // elsewhere it is an empty line.
 func (s *statusCommand) between() string {
 	switch {
-	case s.json:
+	case s.format.format == asJSON:
 		return ""
+	case s.format.format == asYAML:
+		return "---\n"
 	case isTerminal(s.out):
 		return "\x1b[H\x1b[2J"
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	semantic "k8s.io/apimachinery/pkg/util/version"
 	apiversion "k8s.io/apimachinery/pkg/version"
@@ -98,6 +99,32 @@ func addRevision(info *apiversion.Info, settings []debug.BuildSetting) {
 			info.GitTreeState = map[string]string{"true": "dirty", "false": "clean"}[s.Value]
 		}
 	}
+}
+
+// newVersion returns the command that prints more than --version, which prints what all
+// Kubernetes components do.
+func newVersion() *cobra.Command {
+	var out output
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of Sluice and of the Kubernetes release it is for",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			info := struct {
+				Sluice     string `json:"sluice"`
+				Kubernetes string `json:"kubernetes"`
+				Commit     string `json:"commit,omitempty"`
+				Go         string `json:"go"`
+				Platform   string `json:"platform"`
+			}{version(), kubernetesVersion, build().GitCommit, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+			return out.write(cmd.OutOrStdout(), info, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "Sluice %s, a kube-proxy for Kubernetes %s (%s, %s)\n", info.Sluice, info.Kubernetes, info.Go, info.Platform)
+				return err
+			})
+		},
+	}
+	out.addFlags(cmd)
+	return cmd
 }
 
 // versionFlag is --version, as in all Kubernetes components: "true", "false" or

@@ -16,7 +16,7 @@ import (
 	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"sluice/internal/model"
-	"sluice/internal/printable"
+	"sluice/internal/spelling"
 )
 
 // Errors of a configuration file as a whole.
@@ -166,9 +166,9 @@ func remedyForField(field string) string {
 			byName[name] = s.path
 		}
 	}
-	meant := printable.Similar(field, paths)
+	meant := spelling.Nearest(field, paths)
 	if meant == "" {
-		meant = byName[printable.Similar(field[strings.LastIndexByte(field, '.')+1:], names)]
+		meant = byName[spelling.Nearest(field[strings.LastIndexByte(field, '.')+1:], names)]
 	}
 	if meant == "" || meant == field { // it is there, but twice
 		return remedy

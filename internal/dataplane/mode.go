@@ -63,6 +63,9 @@ type Mode struct {
 	// there are any.
 	Counters []Metric
 
+	// WithoutKernel means that the mode programs nothing in the kernel: there is nothing to
+	// prepare, to watch or to remove there.
+	WithoutKernel bool
 	// BesideIPTables means that the rules are not those of iptables. Other programs
 	// on the node that use iptables may then expect a chain of kube-proxy's
 	// there, or drop what is forwarded.

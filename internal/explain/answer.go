@@ -54,7 +54,9 @@ type Answer struct {
 
 // PacketAnswer is the packet that an answer is about.
 type PacketAnswer struct {
-	From        string     `json:"from"` // pod, node or outside
+	From string `json:"from"` // pod, node or outside
+	// Asked is how the question names the client, if it counts as another one.
+	Asked       string     `json:"asked,omitempty"`
 	Source      netip.Addr `json:"source,omitzero"`
 	Interface   string     `json:"interface,omitempty"`
 	Destination netip.Addr `json:"destination,omitzero"`

@@ -8,6 +8,7 @@ import (
 
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
+	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/printable"
 )
@@ -20,6 +21,8 @@ type composer struct {
 	*result
 	now  time.Time
 	mode string
+	// manifests is where the objects are, "" if they are at an API server.
+	manifests string
 
 	status    *engine.FrontendStatus // nil without a frontend
 	kernel    *dataplane.Description // nil if it was not read
@@ -38,6 +41,9 @@ func (c *composer) compose() Answer {
 	}
 	p := &c.packet
 	a.Packet = PacketAnswer{From: p.From.String(), Source: p.Source, Interface: c.in, Destination: p.To.Addr, Port: p.To.Port}
+	if c.said == plan.PodClient.String() && p.From == plan.OutsideClient {
+		a.Packet.Asked = c.said
+	}
 	if p.To.Addr.IsValid() {
 		a.Packet.Protocol = p.To.Protocol.String()
 	} else {
@@ -118,12 +124,20 @@ func (c *composer) clientStep() {
 	case p.From == plan.NodeClient:
 		c.step("client", "this node itself")
 	case c.said == plan.PodClient.String():
-		c.step("client", "a pod, which counts as outside: %s", plan.PodsNotDetected.Text())
+		c.step("client", "a pod, which counts as outside: %s", c.undetected())
 	case p.Source.IsValid():
 		c.step("client", "%s is neither a pod nor this node, so it counts as outside", p.Source)
 	default:
 		c.step("client", "outside: neither a pod nor this node")
 	}
+}
+
+// undetected describes why pods are not recognised.
+func (c *composer) undetected() string {
+	if c.detectsOther {
+		return fmt.Sprintf("pods are recognised in the other family only (set clusterCIDR to a range of %s, too)", model.FamilyOf(c.packet.To.Addr))
+	}
+	return plan.PodsNotDetected.Text()
 }
 
 func (c *composer) frontendStep(f *plan.Frontend) {
@@ -254,7 +268,10 @@ func (c *composer) masqueradeStep() {
 		c.step("masquerade", "yes, the endpoint sees this node's address: %s", reason)
 		return
 	}
-	itself := "unless it is the client itself"
+	itself := ""
+	if c.packet.From == plan.PodClient {
+		itself = "unless it is the client itself"
+	}
 	if c.packet.Source.IsValid() {
 		itself = ""
 		if slices.ContainsFunc(c.decision.Route.Endpoints, func(e plan.Endpoint) bool { return e.Addr() == c.packet.Source }) {
@@ -325,6 +342,9 @@ func (c *composer) summary() string {
 		}
 		return "no such Service is known to this proxy"
 	case plan.UnknownPort.String():
+		if c.owner != (model.Name{}) {
+			return fmt.Sprintf("another Service has its address and port: %s belongs to %s", c.taken, c.owner)
+		}
 		return plan.UnknownPort.Text()
 	}
 	switch {
@@ -335,8 +355,15 @@ func (c *composer) summary() string {
 	case len(c.decision.Route.Endpoints) == 1:
 		return "reaches the only endpoint"
 	}
+	if remembered, found := c.remembered(); found && c.decision.Frontend.Affinity > 0 {
+		return fmt.Sprintf("reaches %s of %s, where session affinity keeps this client", remembered.Endpoint, printable.Count(len(c.decision.Route.Endpoints), "endpoint"))
+	}
 	if at, ok := c.decision.Route.Endpoint(c.packet.Source); ok && c.decision.Frontend.Affinity == 0 {
 		return fmt.Sprintf("reaches %s of %s", at, printable.Count(len(c.decision.Route.Endpoints), "endpoint"))
 	}
-	return "reaches one of " + printable.Count(len(c.decision.Route.Endpoints), "endpoint")
+	summary := "reaches one of " + printable.Count(len(c.decision.Route.Endpoints), "endpoint")
+	if c.decision.Frontend.Affinity > 0 {
+		summary += ", and then the same one again (session affinity)"
+	}
+	return summary
 }

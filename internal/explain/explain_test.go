@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 	"unicode"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/engine/enginetest"
 	"sluice/internal/model"
 )
 
@@ -293,10 +295,12 @@ func TestAnswersOfManyPortsAreBounded(t *testing.T) {
 func TestBadQuestions(t *testing.T) {
 	tests := []struct{ name, to, from, want string }{
 		{"no namespace", "web", "", "ask for default/web"},
-		{"nothing", "", "", "namespace"},
-		{"three parts", "a/b/c", "", "neither namespace/name[:port] nor IP:port[/protocol]"},
-		{"IP without a port", "10.96.0.1", "", "lacks a port: ask for 10.96.0.1:80"},
-		{"IPv6 without a port", "[2001:db8::1]", "", "ask for [2001:db8::1]:80"},
+		{"nothing", "", "", "name one thing to explain, such as default/web"},
+		{"three parts", "a/b/c", "", "is not a Service, an address, a DNS name or a URL"},
+		{"a sentence", "why is the sky blue", "", "is not a Service, an address, a DNS name or a URL"},
+		{"a URL of nothing", "http://", "", "is not a Service, an address, a DNS name or a URL"},
+		{"a colon and no port", "default/web:", "", "has a colon and no port: ask for default/web or default/web:80"},
+		{"a name of another domain", "www.example.com", "", "is not the DNS name of a Service"},
 		{"port 0", "10.96.0.1:0", "", "has port 0"},
 		{"unknown protocol", "10.96.0.1:80/icmp", "", "use TCP, UDP or SCTP"},
 		{"unknown sender", "default/web", "me", "neither an IP nor one of pod, node, outside"},
@@ -313,8 +317,114 @@ func TestBadQuestions(t *testing.T) {
 	}
 }
 
+func TestFormsOfQuestions(t *testing.T) {
+	two := service(func(s *model.Service) {
+		s.Ports = append(slices.Clone(s.Ports), model.ServicePort{Name: "https", Protocol: model.TCP, Port: 443})
+	})
+	p := run(t, behaviour{}, two, endpoints("here"), enginetest.Service("svc/odd", "10.96.0.7"))
+	for _, test := range []struct {
+		to   string
+		want string // titles of the answers
+	}{
+		{"default/web:80", "Service default/web:http at 10.96.0.1:80/TCP from a pod"},
+		{"default/web:https", "Service default/web:https at 10.96.0.1:443/TCP from a pod"},
+		{"svc/web:80", "Service default/web:http at 10.96.0.1:80/TCP from a pod"},
+		{"service/web:80/tcp", "Service default/web:http at 10.96.0.1:80/TCP from a pod"},
+		{"svc/odd", "Service svc/odd:http at 10.96.0.7:80/TCP from a pod"}, // there is such a namespace
+		{"web.default:80", "Service default/web:http at 10.96.0.1:80/TCP from a pod"},
+		{"web.default.svc:443", "Service default/web:https at 10.96.0.1:443/TCP from a pod"},
+		{"Web.Default.svc.cluster.local.:80", "Service default/web:http at 10.96.0.1:80/TCP from a pod"},
+		{"web.default.svc", "Service default/web:http at 10.96.0.1:80/TCP from a pod; Service default/web:https at 10.96.0.1:443/TCP from a pod"},
+		{"http://web.default.svc.cluster.local/a/b?c=d:e", "Service default/web:http at 10.96.0.1:80/TCP from a pod"},
+		{"https://user:secret@web.default/", "Service default/web:https at 10.96.0.1:443/TCP from a pod"},
+		{"http://10.96.0.1:443", "Service default/web:https at 10.96.0.1:443/TCP from a pod"},
+		{"http://10.96.0.1", "Service default/web:http at 10.96.0.1:80/TCP from a pod"},
+		{"udp://10.96.0.1:80", "Service default/web at 10.96.0.1:80/UDP from a pod"},
+		{"https://[2001:db8::7]/", "at [2001:db8::7]:443/TCP from a pod, which counts as outside"},
+		{"10.96.0.1", "Service default/web:http at 10.96.0.1:80/TCP from a pod; Service default/web:https at 10.96.0.1:443/TCP from a pod"},
+		{"10.96.9.9", "at 10.96.9.9:80/TCP from a pod"},
+	} {
+		r, err := p.Explain(t.Context(), Question{To: test.to})
+		if err != nil {
+			t.Errorf("%s: %v", test.to, err)
+			continue
+		}
+		var titles []string
+		for i := range r.Answers {
+			titles = append(titles, r.Answers[i].title())
+		}
+		if got := strings.Join(titles, "; "); got != test.want {
+			t.Errorf("%s: %s, want %s", test.to, got, test.want)
+		}
+	}
+	_, text := run(t, behaviour{}, service(external), endpoints("here")).ask(t, "192.0.2.1", "outside")
+	if want := "Service default/web:http at 192.0.2.1:30080/TCP from outside"; !strings.Contains(text, want) {
+		t.Errorf("%q is not in\n%s", want, text)
+	}
+}
+
+func TestHeadlines(t *testing.T) {
+	sticky := service(func(s *model.Service) { s.Affinity = 60 })
+	remembers := behaviour{Describe: func(dataplane.Destination, netip.Addr) (dataplane.Description, error) {
+		return dataplane.Description{Present: true, RouteSize: 2, Remembered: []dataplane.Remembered{{Endpoint: netip.MustParseAddrPort("10.1.0.2:8080"), Expires: time.Minute}}}, nil
+	}}
+	older := enginetest.Service("default/aaa", "10.96.0.1", func(s *model.Service) { s.Created = time.Unix(1, 0) })
+	newer := service(func(s *model.Service) { s.Created = time.Unix(2, 0) })
+	tests := []struct {
+		name string
+		b    behaviour
+		in   []model.Event
+		to   string
+		want []string
+	}{
+		{"affinity", behaviour{}, []model.Event{sticky, endpoints("here", "far")}, "default/web", []string{"SERVED: reaches one of 2 endpoints, and then the same one again (session affinity)"}},
+		{"a remembered client", remembers, []model.Event{sticky, endpoints("here", "far")}, "default/web", []string{"SERVED: reaches 10.1.0.2:8080 of 2 endpoints, where session affinity keeps this client"}},
+		{"a conflict", behaviour{}, []model.Event{older, newer, endpoints("here")}, "default/web", []string{"UNKNOWN: another Service has its address and port: 10.96.0.1:80/TCP belongs to default/aaa"}},
+		{"a conflict at a port", behaviour{}, []model.Event{older, newer, endpoints("here")}, "default/web:80", []string{"10.96.0.1:80/TCP belongs to default/aaa"}},
+		{"a typo", behaviour{}, []model.Event{service(), endpoints("here")}, "default/wbe", []string{"did you mean default/web?", "ask for default/web"}},
+		{"a typo in the namespace", behaviour{}, []model.Event{service(), endpoints("here")}, "defualt/web", []string{"there is a Service of that name in namespace default"}},
+		{"a pod of the other family", behaviour{}, []model.Event{service(), endpoints("here")}, "[2001:db8::9]:80",
+			[]string{"from a pod, which counts as outside", "pods are recognised in the other family only (set clusterCIDR to a range of IPv6, too)"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			_, text := run(t, test.b, test.in...).ask(t, test.to, "")
+			for _, want := range test.want {
+				if !strings.Contains(text, want) {
+					t.Errorf("%q is not in\n%s", want, text)
+				}
+			}
+		})
+	}
+	if _, text := run(t, behaviour{}, service(external), endpoints("here")).ask(t, "default/web", "outside"); strings.Contains(text, "unless it is the client itself") {
+		t.Errorf("a client outside cannot be the endpoint:\n%s", text)
+	}
+}
+
+func TestRemediesNameTheManifests(t *testing.T) {
+	p := run(t, behaviour{}, service())
+	p.Manifests = "/etc/cluster"
+	for _, to := range []string{"default/web", "default/gone", "10.96.9.9:80"} {
+		_, text := p.ask(t, to, "")
+		if strings.Contains(text, "kubectl") || !strings.Contains(text, "/etc/cluster") && !strings.Contains(text, "kube-proxy services") {
+			t.Errorf("%s:\n%s", to, text)
+		}
+	}
+}
+
+func TestUnknownInterface(t *testing.T) {
+	p := run(t, behaviour{}, service(), endpoints("here"))
+	p.IsInterface = func(name string) bool { return name == "eth0" }
+	if _, err := p.Explain(t.Context(), Question{To: "default/web", Interface: "nosuch"}); !errors.Is(err, ErrQuestion) || !strings.Contains(err.Error(), `no interface "nosuch"`) {
+		t.Errorf("the error is %v", err)
+	}
+	if _, err := p.Explain(t.Context(), Question{To: "default/web", Interface: "eth0"}); err != nil {
+		t.Error(err)
+	}
+}
+
 func FuzzQuestion(f *testing.F) {
-	for _, seed := range []string{"default/web:80/tcp", "[::1]:80/udp", "10.0.0.1:80", "a/b", "/:", "::/0", "[", "a/b:c/d"} {
+	for _, seed := range []string{"default/web:80/tcp", "[::1]:80/udp", "10.0.0.1:80", "a/b", "/:", "::/0", "[", "a/b:c/d", "http://web.default.svc:80/x", "svc/web", "10.0.0.1", "https://[::1]/"} {
 		f.Add(seed, "pod")
 	}
 	e := New(Options{})
@@ -326,7 +436,7 @@ func FuzzQuestion(f *testing.F) {
 			}
 			return
 		}
-		if named := r.target.service != (model.Name{}); named == r.target.key.IsValid() {
+		if named := r.target.service != (model.Name{}); named == r.target.key.Addr().IsValid() {
 			t.Errorf("%q is %+v", to, r.target)
 		}
 	})

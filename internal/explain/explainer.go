@@ -29,6 +29,12 @@ type Options struct {
 	// never is.
 	Stale func() string
 
+	// IsInterface reports whether the node has an interface; nil if that is not known.
+	IsInterface func(name string) bool
+
+	// Manifests is the path of the manifests, "" if there is an API server.
+	Manifests string
+
 	// Advisories are what the administrator should mend because the answers depend on
 	// it; nil for none.
 	Advisories func() []model.Problem
@@ -87,6 +93,9 @@ func (e *Explainer) parse(q Question) (*resolver, error) {
 	if r.target, err = parseTarget(q.To); err != nil {
 		return nil, err
 	}
+	if q.Interface != "" && e.IsInterface != nil && !e.IsInterface(q.Interface) {
+		return nil, badQuestion("--interface: this node has no interface %q (ip link lists them)", q.Interface)
+	}
 	if slices.Contains([]string{"", plan.PodClient.String(), plan.NodeClient.String(), plan.OutsideClient.String()}, q.From) {
 		return r, nil
 	}
@@ -106,7 +115,7 @@ func (e *Explainer) parse(q Question) (*resolver, error) {
 
 // answer adds the status and what the kernel holds to a result.
 func (e *Explainer) answer(ctx context.Context, f *result) Answer {
-	c := composer{result: f, now: e.Clock.Now(), mode: e.Mode}
+	c := composer{result: f, now: e.Clock.Now(), mode: e.Mode, manifests: e.Manifests}
 	if fe := f.decision.Frontend; fe != nil {
 		if s, ok := e.Engine.Frontend(fe.Key); ok {
 			c.status = &s

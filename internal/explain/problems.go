@@ -21,7 +21,7 @@ func (c *composer) addProblems() {
 	case c.undecided == noSuchService && len(c.problems) > 0: // which say why
 	case c.undecided == noSuchService:
 		c.problem(noSuchService,
-			fmt.Sprintf("look at it: kubectl -n %s get service %s -o yaml", c.service.Namespace, c.service.Name),
+			c.look(fmt.Sprintf("look at it: kubectl -n %s get service %s -o yaml", c.service.Namespace, c.service.Name), "look for it in %s"),
 			"either there is no Service %s, or it is not for this proxy: it is headless (clusterIP: None), of type ExternalName, "+
 				"or labelled service.kubernetes.io/service-proxy-name", c.service)
 	case c.decision.Frontend == nil:
@@ -41,6 +41,15 @@ func (c *composer) addProblems() {
 	for _, p := range c.problems {
 		c.problem("object", p.Remedy, "%s: %s", p.Object, p.What())
 	}
+}
+
+// look returns where to look: with kubectl, or, without an API server, in the manifests,
+// whose path a format has.
+func (c *composer) look(kubectl, manifests string) string {
+	if c.manifests == "" {
+		return kubectl
+	}
+	return fmt.Sprintf(manifests, c.manifests)
 }
 
 func (c *composer) sourceRangesProblem() {
@@ -89,13 +98,14 @@ func (c *composer) noEndpoints() {
 		text = "the EndpointSlices of the Service are empty"
 	}
 	c.problem("no-endpoints",
-		fmt.Sprintf("look whether the selector of the Service matches pods: kubectl -n %s get endpointslices -l kubernetes.io/service-name=%s",
-			c.service.Namespace, c.service.Name), "%s", text)
+		c.look(fmt.Sprintf("look whether the selector of the Service matches pods: kubectl -n %s get endpointslices -l kubernetes.io/service-name=%s",
+			c.service.Namespace, c.service.Name), "add an EndpointSlice with the label kubernetes.io/service-name: "+c.service.Name+" to %s"), "%s", text)
 }
 
 // leftOut adds that endpoints cannot be used, for one reason.
 func (c *composer) leftOut(why plan.Reason, n int) {
-	pods := fmt.Sprintf("look at the pods and their readiness: kubectl -n %s get pods -o wide", c.service.Namespace)
+	pods := c.look(fmt.Sprintf("look at the pods and their readiness: kubectl -n %s get pods -o wide", c.service.Namespace),
+		"look at the conditions of the endpoints in %s")
 	text := printable.Count(n, "endpoint") + " " + why.Text()
 	switch why {
 	case plan.OtherFamily:
@@ -142,7 +152,7 @@ func (c *composer) composeMiss() {
 		c.step("frontend", "%s is a ClusterIP in use, and every port of it that no Service has is rejected", to.Addr)
 	case plan.UnallocatedAddress:
 		c.step("frontend", "%s is in a service CIDR, but no Service has it", to.Addr)
-		c.problem(why.String(), "use the ClusterIP that the Service has now: kubectl get services -A", "no Service has the address %s", to.Addr)
+		c.problem(why.String(), "use the ClusterIP that the Service has now: kube-proxy services lists them", "no Service has the address %s", to.Addr)
 	case plan.NoIPv6:
 		c.step("frontend", "this node does IPv4 only: the proxy does not handle IPv6 packets")
 		c.problem(why.String(), "use an IPv4 address, or switch IPv6 on, on the node (sysctl net.ipv6.conf.all.disable_ipv6=0), and start the proxy again",
@@ -161,11 +171,13 @@ func (c *composer) suggestionProblem(s suggestion) {
 		c.problem(plan.UnknownPort.String(), "use one of these ports, or add the port to the Service",
 			"Service %s has no such port; it has %s", s.service, printable.List(s.ports, portText))
 	case noPorts:
-		c.problem(plan.UnknownPort.String(), "look at its ports and addresses: kubectl -n "+s.service.Namespace+" get service "+s.service.Name+" -o yaml",
+		c.problem(plan.UnknownPort.String(), c.look("look at its ports and addresses: kubectl -n "+s.service.Namespace+" get service "+s.service.Name+" -o yaml", "look at its ports and addresses in %s"),
 			"Service %s has nothing here that such a client could connect to; its ports are: %s", s.service, portsOrNone(s.ports))
 	case otherProtocol:
 		c.problem("other-protocol", "ask for that protocol: append "+fmt.Sprintf("/%s", s.ports[0].Protocol),
 			"the node port is Service %s's, for %s", s.service, s.ports[0].Protocol)
+	case similarName:
+		c.problem("similar-name", "ask for "+s.service.String(), "did you mean %s?", s.service)
 	case sameName:
 		c.problem("same-name", "ask for "+s.service.String(), "there is a Service of that name in namespace %s", s.service.Namespace)
 	case isEndpoint:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,8 +16,9 @@ var ErrQuestion = errors.New("cannot parse the question")
 
 // Question is a question as people write it.
 type Question struct {
-	// To is a Service as namespace/name or namespace/name:port, or an address as
-	// IP:port or IP:port/protocol.
+	// To is a Service as namespace/name or svc/name, which is in namespace default, or
+	// its DNS name; an IP; or a URL. All but a URL may be followed by :port or
+	// :port/protocol.
 	To string
 	// From is an IP, or one of the words pod, node and outside; pod if empty.
 	From string
@@ -27,9 +29,9 @@ type Question struct {
 
 // target is the destination of a question.
 type target struct {
-	service model.Name // if it is asked by name
-	port    string     // of the service: name or number, "" for all
-	key     netip.AddrPort
+	service model.Name     // if it is asked by name
+	port    string         // of the service: name or number, "" for all
+	key     netip.AddrPort // port 0 for all
 	proto   model.Protocol // 0 if the question has none
 }
 
@@ -37,29 +39,113 @@ func badQuestion(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrQuestion, fmt.Errorf(format, args...))
 }
 
+// parseTarget parses what people have at hand: namespace/name, svc/name, a DNS name, an
+// IP, each with a port or without, or a URL.
 func parseTarget(s string) (target, error) {
-	rest, proto, err := cutProtocol(s)
+	text := strings.TrimSpace(s)
+	if text == "" {
+		return target{}, badQuestion("name one thing to explain, such as default/web or 10.96.0.1:80")
+	}
+	if scheme, rest, ok := strings.Cut(text, "://"); ok {
+		return parseURL(s, scheme, rest)
+	}
+	rest, proto, err := cutProtocol(text)
 	if err != nil {
 		return target{}, err
 	}
-	if at, err := netip.ParseAddrPort(rest); err == nil {
+	t, err := parseDestination(s, rest)
+	t.proto = proto
+	return t, err
+}
+
+// schemePorts are the ports of URLs that have none.
+var schemePorts = map[string]string{"http": "80", "https": "443"}
+
+// parseURL parses the host of a URL, with the port of its scheme if it has none.
+func parseURL(s, scheme, rest string) (target, error) {
+	host, _, _ := strings.Cut(rest, "/")
+	host, _, _ = strings.Cut(host, "?")
+	host = host[strings.LastIndex(host, "@")+1:]
+	t, err := parseDestination(s, host)
+	if err != nil {
+		return t, err
+	}
+	if port, known := schemePorts[strings.ToLower(scheme)]; known && t.service.Name != "" && t.port == "" {
+		t.port = port
+	} else if known && t.service.Name == "" && t.key.Port() == 0 {
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil {
+			return t, badQuestion("%q has no port", s)
+		}
+		t.key = netip.AddrPortFrom(t.key.Addr(), uint16(n))
+	}
+	for _, p := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
+		if strings.EqualFold(scheme, p.String()) {
+			t.proto = p
+		}
+	}
+	return t, nil
+}
+
+// parseDestination parses a target without a protocol.
+func parseDestination(s, text string) (target, error) {
+	if at, err := netip.ParseAddrPort(text); err == nil {
 		if at.Port() == 0 {
 			return target{}, badQuestion("%q has port 0: use one from 1 to 65535", s)
 		}
-		return target{key: netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port()), proto: proto}, nil
+		return target{key: netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())}, nil
 	}
-	if ip, err := netip.ParseAddr(strings.Trim(rest, "[]")); err == nil {
-		return target{}, badQuestion("%q lacks a port: ask for %s", s, netip.AddrPortFrom(ip, 80))
+	if ip, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
+		return target{key: netip.AddrPortFrom(ip.Unmap().WithZone(""), 0)}, nil // all its ports
 	}
-	namespace, name, found := strings.Cut(rest, "/")
-	name, port, _ := strings.Cut(name, ":")
+	name, port, colon := cutPort(text)
+	if colon && port == "" {
+		return target{}, badQuestion("%q has a colon and no port: ask for %s or %s:80", s, name, name)
+	}
+	namespace, service, found := strings.Cut(name, "/")
 	switch {
-	case !found && !strings.Contains(rest, ":"):
-		return target{}, badQuestion("%q lacks a namespace: ask for default/%s if you mean that one", s, rest)
-	case !found || namespace == "" || name == "" || strings.Contains(name, "/"):
-		return target{}, badQuestion("%q is neither namespace/name[:port] nor IP:port[/protocol]", s)
+	case !isName(strings.ReplaceAll(name, "/", "")) || strings.Count(name, "/") > 1 || found && (namespace == "" || service == ""):
+		return target{}, badQuestion("%q is not a Service, an address, a DNS name or a URL: ask for something like default/web, 10.96.0.1:80 or web.default.svc:80", s)
+	case found:
+		return target{service: model.Name{Namespace: namespace, Name: service}, port: port}, nil
 	}
-	return target{service: model.Name{Namespace: namespace, Name: name}, port: port, proto: proto}, nil
+	if full, ok := dnsName(name); ok {
+		return target{service: full, port: port}, nil
+	}
+	if strings.Contains(name, ".") {
+		return target{}, badQuestion("%q is not the DNS name of a Service, which is name.namespace.svc and the cluster's domain", s)
+	}
+	return target{}, badQuestion("%q lacks a namespace: ask for default/%s if you mean that one", s, text)
+}
+
+// cutPort cuts a port off the end.
+func cutPort(text string) (name, port string, found bool) {
+	at := strings.LastIndex(text, ":")
+	if at < 0 {
+		return text, "", false
+	}
+	return text[:at], text[at+1:], true
+}
+
+// isName reports whether text consists of letters, digits, hyphens, dots and underscores.
+func isName(text string) bool {
+	return text != "" && strings.IndexFunc(text, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '.' || r == '_')
+	}) < 0
+}
+
+// dnsName parses name.namespace, optionally with svc and the cluster's domain.
+func dnsName(text string) (model.Name, bool) {
+	labels := strings.Split(strings.TrimSuffix(strings.ToLower(text), "."), ".")
+	if len(labels) < 2 || len(labels) > 2 && labels[2] != "svc" || slices.Contains(labels, "") {
+		return model.Name{}, false
+	}
+	return model.Name{Namespace: labels[1], Name: labels[0]}, true
+}
+
+// isKind reports whether a namespace is what kubectl calls the kind of Services.
+func isKind(namespace string) bool {
+	return slices.Contains([]string{"svc", "service", "services"}, strings.ToLower(namespace))
 }
 
 // cutProtocol cuts a protocol off the end of a target. A Service may be called

@@ -8,6 +8,7 @@ import (
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/spelling"
 )
 
 // maxAnswers is after how many answers the other ports of a Service are omitted.
@@ -46,9 +47,16 @@ func (r *resolver) resolve() (results []result, omitted int) {
 		r.nodeIPs = append(r.nodeIPs, n.IPs...)
 	}
 	if r.target.service == (model.Name{}) {
+		if r.target.key.Port() == 0 {
+			return r.resolveAllPorts(r.target.key.Addr())
+		}
 		return []result{r.resolveAddress(r.target.key.Addr(), r.target.key.Port(), cmp.Or(r.target.proto, model.TCP))}, 0
 	}
 	svc := r.State.Service(r.target.service)
+	if svc == nil && isKind(r.target.service.Namespace) {
+		r.target.service.Namespace = "default"
+		svc = r.State.Service(r.target.service)
+	}
 	if svc == nil {
 		return []result{r.unknownService()}, 0
 	}
@@ -63,6 +71,29 @@ func (r *resolver) resolve() (results []result, omitted int) {
 	}
 	if len(results) == 0 {
 		results = append(results, r.unknownPort(svc))
+	}
+	return results, omitted
+}
+
+// resolveAllPorts resolves all frontends at an address. If there are none, it resolves a
+// packet to port 80, which tells why.
+func (r *resolver) resolveAllPorts(to netip.Addr) (results []result, omitted int) {
+	var keys []plan.Key
+	onNode := r.Desired.Settings.HasNodePorts(to, r.isRouteLocal)
+	for key := range r.Desired.Frontends {
+		if key.Addr == to || onNode && key.NodePort() && key.Family() == model.FamilyOf(to) {
+			keys = append(keys, key)
+		}
+	}
+	if len(keys) == 0 {
+		return []result{r.resolveAddress(to, 80, cmp.Or(r.target.proto, model.TCP))}, 0
+	}
+	slices.SortFunc(keys, plan.Key.Compare)
+	if len(keys) > maxAnswers {
+		keys, omitted = keys[:maxAnswers], len(keys)-maxAnswers
+	}
+	for _, key := range keys {
+		results = append(results, r.resolvePacket(to, key.Port, key.Protocol))
 	}
 	return results, omitted
 }
@@ -107,6 +138,9 @@ func (r *resolver) resolvePacket(to netip.Addr, port uint16, proto model.Protoco
 	r.setClient(model.FamilyOf(to), &p)
 	f := result{packet: p, said: cmp.Or(r.question.From, plan.PodClient.String()), in: r.in}
 	f.detector = r.Desired.Settings.Detector(model.FamilyOf(to))
+	for _, family := range model.Families {
+		f.detectsOther = f.detectsOther || family != model.FamilyOf(to) && r.Desired.Settings.Detector(family).Enabled()
+	}
 	f.decision = r.Desired.Decide(p)
 	if fe := f.decision.Frontend; fe != nil {
 		r.attach(&f, fe.Service)
@@ -294,16 +328,44 @@ func (r *resolver) unknownService() result {
 	for name := range r.State.Services() {
 		if name.Name == r.target.service.Name {
 			f.suggestions = append(f.suggestions, suggestion{kind: sameName, service: name})
+		} else if near(name, r.target.service) {
+			f.suggestions = append(f.suggestions, suggestion{kind: similarName, service: name})
 		}
 	}
 	f.sortSuggestions()
+	f.suggestions = f.suggestions[:min(len(f.suggestions), maxSuggestions)]
 	return f
+}
+
+// maxSuggestions is how many Services are suggested instead of an unknown one.
+const maxSuggestions = 3
+
+// near reports whether a Service was probably meant by another name.
+func near(name, asked model.Name) bool {
+	return name.Namespace == asked.Namespace && spelling.Similar(asked.Name, name.Name) ||
+		name.Name == asked.Name && spelling.Similar(asked.Namespace, name.Namespace)
+}
+
+// conflict returns the Service that has an address and port that another one asks for.
+func (r *resolver) conflict(svc *model.Service) (at plan.Key, owner model.Name) {
+	for _, ip := range slices.Concat(svc.ClusterIPs, svc.LoadBalancerIPs, svc.ExternalIPs) {
+		for i := range svc.Ports {
+			p := &svc.Ports[i]
+			key := plan.Key{Addr: ip, Port: p.Port, Protocol: p.Protocol}
+			if f := r.Desired.Frontends[key]; r.target.means(p) && f != nil && f.Service != svc.Name {
+				return key, f.Service
+			}
+		}
+	}
+	return plan.Key{}, model.Name{}
 }
 
 // unknownPort returns the result for a Service without the port of the question. If
 // that is a number, the result is for a packet to it.
 func (r *resolver) unknownPort(svc *model.Service) result {
+	taken, owner := r.conflict(svc)
 	number, ok := r.target.number()
+	ok = ok && owner == (model.Name{}) // the other Service's packets are not the question
 	if r.Desired.Settings.NodePortsOnly && !ok && len(svc.Ports) > 0 {
 		number, ok = svc.Ports[0].Port, true
 	}
@@ -314,6 +376,7 @@ func (r *resolver) unknownPort(svc *model.Service) result {
 	}
 	f := result{undecided: plan.UnknownPort.String(), said: cmp.Or(r.question.From, plan.PodClient.String())}
 	r.attach(&f, svc.Name)
+	f.taken, f.owner = taken, owner
 	kind := hasPorts
 	if r.target.port == "" || len(svc.Ports) == 0 {
 		kind = noPorts

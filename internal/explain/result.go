@@ -21,13 +21,19 @@ type result struct {
 	said     string // how the question names the client
 	in       string // the interface that the packet arrives through, "" if unknown
 	detector plan.Detector
+	// detectsOther says that pods of the other family are recognised.
+	detectsOther bool
 	// undecided is the cause if there is no decision, because nothing is known that
 	// a packet could go to; "" otherwise.
 	undecided string
 	decision  plan.Decision
 	service   model.Name // of the frontend or ClusterIP; empty for none
 	evidence  plan.Evidence
-	problems  []model.Problem // of the Service and its slices
+	// taken is an address and port of the Service that another one, owner, has; zero if
+	// there is none.
+	taken    plan.Key
+	owner    model.Name
+	problems []model.Problem // of the Service and its slices
 	// others are the other frontends of the service port.
 	others      []*plan.Frontend
 	suggestions []suggestion
@@ -47,6 +53,7 @@ type suggestionKind uint8
 const (
 	hasPorts         suggestionKind = iota // the Service of the address has these ports
 	otherProtocol                          // the node port exists for another protocol
+	similarName                            // a Service has a similar name
 	sameName                               // a Service of that name is in another namespace
 	isEndpoint                             // the address is an endpoint of the Service
 	otherFamily                            // the node port exists for the other family

@@ -119,6 +119,9 @@ func (a *Answer) title() string {
 		words = append(words, fmt.Sprintf("at %s/%s", netip.AddrPortFrom(p.Destination, p.Port), p.Protocol))
 	}
 	from := map[string]string{"pod": "a pod", "node": "this node", "outside": "outside", "": "a pod"}[p.From]
+	if p.Asked == plan.PodClient.String() {
+		from = "a pod, which counts as outside"
+	}
 	if p.Source.IsValid() {
 		from = fmt.Sprintf("%s (%s)", p.Source, p.From)
 	}

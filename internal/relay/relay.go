@@ -119,12 +119,47 @@ func (s *server) network(protocol string) string {
 	return protocol + "6"
 }
 
+// listener is a server that listens while its owner wants it to.
+type listener struct {
+	server
+	front front // nil while it does not listen
+}
+
+// listen listens, and answers TCP clients or not.
+func (l *listener) listen(answer bool) error {
+	if l.front == nil {
+		front, err := l.open(!answer)
+		if err != nil {
+			return err
+		}
+		l.front = front
+	}
+	if tcp, ok := l.front.(*tcpFront); ok {
+		return tcp.answer(answer)
+	}
+	return nil
+}
+
+// Listening reports whether it listens.
+func (l *listener) Listening() bool { return l.front != nil }
+
+// Close releases the address, until it is to listen again. TCP connections go on until
+// they end by themselves or their context does.
+func (l *listener) Close() {
+	if l.front != nil {
+		l.front.close()
+		l.front = nil
+	}
+}
+
+// Wait waits until all connections have ended, after Close.
+func (l *listener) Wait() { l.running.Wait() }
+
 // Relay listens on an address while its route requires it. Its methods are for
 // one goroutine.
 type Relay struct {
-	server
-	pool  *Pool
-	front front // nil while it does not listen
+	listener
+	pool *Pool
 }
 
 // New returns a Relay that does not listen before Set. When ctx ends, so do all
@@ -145,33 +180,8 @@ func (r *Relay) Set(route plan.Route, serves func(netip.AddrPort) bool, affinity
 		r.Close()
 		return nil
 	}
-	if r.front == nil {
-		front, err := r.open(r.pool.empty())
-		if err != nil {
-			return err
-		}
-		r.front = front
-	}
-	if tcp, ok := r.front.(*tcpFront); ok {
-		return tcp.answer(!r.pool.empty())
-	}
-	return nil
+	return r.listen(!r.pool.empty())
 }
-
-// Listening reports whether the Relay listens.
-func (r *Relay) Listening() bool { return r.front != nil }
-
-// Close releases the address. TCP connections go on until they end by
-// themselves or the context of New does; Set makes it listen again.
-func (r *Relay) Close() {
-	if r.front != nil {
-		r.front.close()
-		r.front = nil
-	}
-}
-
-// Wait waits until all connections of a closed Relay have ended.
-func (r *Relay) Wait() { r.running.Wait() }
 
 // onePool is the paths of a Relay.
 type onePool struct{ pool *Pool }

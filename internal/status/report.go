@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"sluice/internal/engine"
+	"sluice/internal/history"
 	"sluice/internal/model"
 	"sluice/internal/printable"
 )
@@ -92,6 +93,9 @@ type Report struct {
 	Changes      []Change `json:"changes,omitempty"` // the newest first
 }
 
+// Change is a commit that changed something.
+type Change = history.Commit
+
 // APIServer is the state of the connection to the API server.
 type APIServer struct {
 	Connected bool      `json:"connected"`
@@ -174,7 +178,7 @@ type Failure struct {
 // Options configures a Reporter.
 type Options struct {
 	Engine  *engine.Engine
-	History *History
+	History *history.History
 	// Healthy and Leaving are as in Report.
 	Healthy func() bool
 	Leaving func() string
@@ -224,7 +228,7 @@ func (r *Reporter) Report() *Report {
 		PendingSince: s.PendingSince, FailingSince: s.FailingSince,
 		LastCommit: s.LastCommit, LastVerified: s.LastVerified,
 		Commits: s.Commits, Repairs: s.Reconciles, Transactions: s.Transactions,
-		Changes: r.History.Last(),
+		Changes: r.History.Commits(),
 	}
 	if r.Advisories != nil {
 		out.Advisories = r.Advisories()

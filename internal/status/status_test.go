@@ -2,9 +2,6 @@ package status
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -12,50 +9,19 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"sluice/internal/dataplane"
-	"sluice/internal/engine"
 	"sluice/internal/engine/enginetest"
+	"sluice/internal/history"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-func frontend(service, addr string) *plan.Frontend {
-	return &plan.Frontend{
-		Key:     plan.Key{Addr: netip.MustParseAddr(addr), Port: 80, Protocol: model.TCP},
-		Service: model.Name{Namespace: "default", Name: service},
-	}
-}
-
-func TestHistoryKeepsTheLastChanges(t *testing.T) {
-	var h History
-	h.Committed(&engine.Commit{Kind: engine.Repair, Change: &plan.Change{}})
-	for i := range maxChanges + 5 {
-		change := &plan.Change{
-			Revision: uint64(i),
-			Set:      []*plan.Frontend{frontend("a", "10.0.0.1"), frontend("a", "10.0.0.2"), frontend("b", "10.0.0.3"), frontend("c", "10.0.0.4"), frontend("d", "10.0.0.5")},
-			Removed:  []plan.Key{frontend("e", "10.0.0.6").Key},
-		}
-		h.Committed(&engine.Commit{Kind: engine.Apply, Change: change, Events: engine.Events{Since: now.Add(-time.Second)}, Begin: now.Add(-3 * time.Millisecond), End: now,
-			Result: dataplane.Result{Elements: 7, Failed: map[plan.Key]error{change.Removed[0]: errors.New("x")}}})
-	}
-	got := h.Last()
-	if len(got) != maxChanges || got[0].Revision != maxChanges+4 {
-		t.Fatalf("%d changes, the first of revision %d", len(got), got[0].Revision)
-	}
-	want := Change{At: now, Revision: maxChanges + 4, Services: []string{"default/a", "default/b", "default/c"},
-		Set: 5, Removed: 1, Failed: 1, Elements: 7, Took: 0.003, Latency: 1}
-	if fmt.Sprint(got[0]) != fmt.Sprint(want) {
-		t.Errorf("the last change is %+v, want %+v", got[0], want)
-	}
-}
-
 func TestReportOfAnEngine(t *testing.T) {
 	e := enginetest.New(t, plan.Config{}) // it does not run
 	e.AddSource("host")
 	r := New(Options{
-		Engine: e.Engine, History: &History{}, Clock: clocktesting.NewFakePassiveClock(now),
+		Engine: e.Engine, History: history.New(history.Options{}), Clock: clocktesting.NewFakePassiveClock(now),
 		Healthy: func() bool { return false }, Leaving: func() string { return "it is tainted" },
 		Version: "v1", Mode: "test", ModeReason: "nobody chose", Node: "here",
 		Advisories: func() []model.Problem {

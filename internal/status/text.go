@@ -179,10 +179,10 @@ func (t *text) changes(changes []Change) {
 		}
 		what := strings.Join(c.Services, ", ")
 		switch {
-		case len(c.Services) == maxServices && c.Set > maxServices:
-			what += " …"
+		case c.More > 0:
+			what += fmt.Sprintf(" and %d more", c.More)
 		case what == "":
-			what = "no Service"
+			what = "the node"
 		}
 		failed := ""
 		if c.Failed > 0 {

@@ -20,12 +20,15 @@ var assets embed.FS
 var (
 	overviewTemplate = parse("overview.html")
 	serviceTemplate  = parse("service.html")
+	problemsTemplate = parse("problems.html")
+	eventsTemplate   = parse("events.html")
+	missingTemplate  = parse("missing.html")
 )
 
 // parse parses a page and the layout of all pages, which are embedded in the binary.
 func parse(name string) *template.Template {
 	funcs := template.FuncMap{"text": printable.Escape, "count": count[int], "link": serviceLink}
-	return template.Must(template.New("layout.html").Funcs(funcs).ParseFS(assets, "assets/layout.html", "assets/"+name))
+	return template.Must(template.New("layout.html").Funcs(funcs).ParseFS(assets, "assets/layout.html", "assets/parts.html", "assets/"+name))
 }
 
 // asset is a file of the page.

@@ -40,6 +40,8 @@ func TestInABrowser(t *testing.T) {
 		{"everything but live updates works without JavaScript", worksWithoutScript},
 		{"the keyboard is enough", worksByKeyboard},
 		{"light and dark are readable", isReadable},
+		{"phones, tablets and desktops show all of it", fitsEveryScreen},
+		{"a phone shows the state of a Service first", stateFirst},
 		{"10000 Services stay usable", staysUsable},
 		{"hostile names do no harm", survivesHostileNames},
 	} {
@@ -143,11 +145,24 @@ func noticesAbsence(t *testing.T, b *browser.Browser) {
 	server, at := serve("127.0.0.1:0")
 	tab := b.Open(t, "http://"+at.String())
 	tab.Wait(`document.querySelector("#lost").hidden`)
+	look := func() [3]string {
+		return browser.Eval[[3]string](tab, `[document.querySelector("#sign").innerText, getComputedStyle(document.querySelector("#sign")).color, getComputedStyle(document.querySelector("main")).opacity]`)
+	}
+	alive := look()
 	server.Close()
 	tab.Wait(`!document.querySelector("#lost").hidden`)
+	tab.Wait(`/last seen at \d\d:\d\d:\d\d UTC/.test(document.querySelector("#lost").innerText)`)
+	dead := look()
+	if dead[0] != "No answer" || dead[1] == alive[1] || dead[2] == alive[2] {
+		t.Errorf("a proxy that is gone looks like %q, one that is there like %q", dead, alive)
+	}
+	shoot(t, tab, "dead")
 	server, _ = serve(at.String())
 	t.Cleanup(func() { server.Close() })
 	tab.Wait(`document.querySelector("#lost").hidden`)
+	if again := look(); again != alive {
+		t.Errorf("a proxy that is back looks like %q, want %q", again, alive)
+	}
 }
 
 func showsProgress(t *testing.T, b *browser.Browser) {

@@ -19,13 +19,15 @@ type cluster struct {
 	services []service // by name
 	indexes  map[model.Name]int
 	idle     int // Services without any endpoint
+	// defects are the problems of objects, those of refused ones first.
+	defects []model.Problem
 }
 
 // service is a Service and what is planned for it.
 type service struct {
 	*model.Service
 	frontends []*plan.Frontend
-	problem   bool // the object has a problem
+	problem   bool // the object or one of its slices has a problem
 	empty     bool // no frontend has an endpoint
 }
 
@@ -52,16 +54,27 @@ type parts struct {
 	version   uint64
 	services  []*model.Service
 	frontends []*plan.Frontend
-	objects   []string // those with problems
+	refused   []model.Problem
+	defects   map[string][]model.Problem // by object
+	owners    map[string]model.Name      // of slices that have some
 }
 
 func copyOf(v engine.View) *parts {
-	return &parts{
+	p := &parts{
 		version:   v.Version,
 		services:  slices.AppendSeq(make([]*model.Service, 0, len(v.State.Services())), maps.Values(v.State.Services())),
 		frontends: slices.AppendSeq(make([]*plan.Frontend, 0, len(v.Desired.Frontends)), maps.Values(v.Desired.Frontends)),
-		objects:   slices.Collect(maps.Keys(v.Desired.Problems)),
+		refused:   v.Desired.Refused,
+		defects:   maps.Clone(v.Desired.Problems),
+		owners:    map[string]model.Name{},
 	}
+	for object := range p.defects {
+		name, isSlice := nameOf(object, "EndpointSlice ")
+		if slice := v.State.Slice(name); isSlice && slice != nil {
+			p.owners[object] = model.Name{Namespace: name.Namespace, Name: slice.Service}
+		}
+	}
+	return p
 }
 
 // join builds a cluster. last is the previous one, or nil.
@@ -75,9 +88,15 @@ func (p *parts) join(last *cluster) *cluster {
 			s.frontends = append(s.frontends, f)
 		}
 	}
-	for _, object := range p.objects {
-		if name, ok := serviceOf(object); ok && c.find(name) != nil {
-			c.find(name).problem = true
+	c.defects = slices.Clone(p.refused)
+	for _, object := range slices.Sorted(maps.Keys(p.defects)) {
+		c.defects = append(c.defects, p.defects[object]...)
+		name, ok := serviceOf(object)
+		if owner, isSlice := p.owners[object]; isSlice {
+			name, ok = owner, true
+		}
+		if ok && c.find(name) != nil {
+			c.find(name).problem = c.find(name).problem || len(p.defects[object]) > 0
 		}
 	}
 	for i := range c.services {
@@ -114,9 +133,15 @@ func (c *cluster) find(name model.Name) *service {
 	return nil
 }
 
+// serviceObject is how problems name a Service.
+func serviceObject(n model.Name) string { return "Service " + n.String() }
+
 // serviceOf parses an object such as "Service default/web".
-func serviceOf(object string) (model.Name, bool) {
-	full, ok := strings.CutPrefix(object, "Service ")
+func serviceOf(object string) (model.Name, bool) { return nameOf(object, "Service ") }
+
+// nameOf parses an object of a kind.
+func nameOf(object, kind string) (model.Name, bool) {
+	full, ok := strings.CutPrefix(object, kind)
 	namespace, name, found := strings.Cut(full, "/")
 	return model.Name{Namespace: namespace, Name: name}, ok && found
 }

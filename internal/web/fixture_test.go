@@ -12,6 +12,7 @@ import (
 
 	"sluice/internal/engine/enginetest"
 	"sluice/internal/explain"
+	"sluice/internal/history"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/status"
@@ -23,6 +24,7 @@ type world struct {
 	t    testing.TB
 	page *Handler
 
+	history    *history.History
 	advisories []model.Problem
 	apiServer  *status.APIServer
 	draining   *status.Draining
@@ -32,8 +34,8 @@ type world struct {
 // newWorld starts a proxy that waits for its source. Edits change the page.
 func newWorld(t testing.TB, edits ...func(*Options)) *world {
 	t.Helper()
-	history := &status.History{}
-	w := &world{t: t}
+	history := history.New(history.Options{})
+	w := &world{t: t, history: history}
 	w.Engine = enginetest.New(t, plan.Config{NodeName: "node1", DetectLocal: plan.DetectClusterCIDR, MasqueradeBit: 14, Algorithms: model.NewAlgorithms(model.RoundRobin),
 		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}, history)
 	reporter := status.New(status.Options{
@@ -44,7 +46,7 @@ func newWorld(t testing.TB, edits ...func(*Options)) *world {
 		Advisories: func() []model.Problem { return w.advisories }, APIServer: func() *status.APIServer { return w.apiServer },
 	})
 	explainer := explain.New(explain.Options{Engine: w.Engine.Engine, Mode: "nftables", Node: "node1"})
-	o := Options{Engine: w.Engine.Engine, Status: reporter.Report, Explain: explainer.Explain, Traffic: w.Dataplane.Traffic, Logger: logr.Discard()}
+	o := Options{Engine: w.Engine.Engine, Status: reporter.Report, Explain: explainer.Explain, Traffic: w.Dataplane.Traffic, Events: w.history.Events, Logger: logr.Discard()}
 	for _, edit := range edits {
 		edit(&o)
 	}

@@ -18,6 +18,14 @@ func count[N int | int64 | uint64](n N) string {
 	return s
 }
 
+// plural returns a noun for a number of things.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return noun
+	}
+	return noun + "s"
+}
+
 // perSecond formats a rate, an unknown one as a dash.
 func perSecond(rate float64, known bool) string {
 	switch {

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"net/http"
 	"time"
 
 	"sluice/internal/status"
@@ -34,6 +35,11 @@ func newFrame(title string, r *status.Report) frame {
 		Progress:  progressOf(r),
 		Time:      r.Now.UTC().Format("15:04:05 UTC"),
 	}
+}
+
+// missing says that there is no such page, and where to go.
+func (h *Handler) missing(*http.Request) answer {
+	return answer{http.StatusNotFound, missingTemplate, newFrame("No such page", h.Status())}
 }
 
 func condition(level status.Level, word, text string) status.Condition {

@@ -15,6 +15,7 @@ import (
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
 	"sluice/internal/explain"
+	"sluice/internal/history"
 	"sluice/internal/status"
 )
 
@@ -28,6 +29,8 @@ type Options struct {
 	Explain func(context.Context, explain.Question) (*explain.Reply, error)
 	// Traffic reads the counters of the kernel; nil in a mode that has none.
 	Traffic dataplane.TrafficFunc
+	// Events returns what happened, the oldest first; nil if nobody remembers.
+	Events func(history.Query) (events []history.Event, last uint64)
 
 	Logger logr.Logger
 	Clock  clock.WithDelayedExecution // nil for the real one
@@ -39,13 +42,15 @@ type Handler struct {
 	mux   *http.ServeMux
 	limit chan struct{}
 
-	// Caches, cleared by expiry.
-	meter  *meter
+	meter    *meter
+	recorder recorder
+
+	// last is a cache, cleared by expiry.
 	last   atomic.Pointer[cluster]
 	expiry clock.Timer
 }
 
-// keepFor is how long after the last request the caches are kept.
+// keepFor is how long after the last request the cache is kept.
 const keepFor = time.Minute
 
 // New returns a Handler.
@@ -59,12 +64,12 @@ func New(o Options) *Handler {
 		meter:   newMeter(o.Traffic, o.Logger, o.Clock),
 		limit:   make(chan struct{}, maxConcurrent),
 	}
-	h.expiry = o.Clock.AfterFunc(keepFor, func() {
-		h.meter.forget()
-		h.last.Store(nil)
-	})
+	h.expiry = o.Clock.AfterFunc(keepFor, func() { h.last.Store(nil) })
 	h.mux.Handle("GET /{$}", h.limited(h.overview))
 	h.mux.Handle("GET /service", h.limited(h.service))
+	h.mux.Handle("GET /problems", h.limited(h.problems))
+	h.mux.Handle("GET /events", h.limited(h.events))
+	h.mux.Handle("GET /", h.limited(h.missing))
 	for _, name := range []string{"page.css", "page.js", "icon.svg"} {
 		h.mux.Handle("GET /page/"+name, newAsset(name))
 	}

@@ -170,7 +170,7 @@ func TestServicePageAnswersEveryQuestion(t *testing.T) {
 		want     string
 	}{
 		{"known", "/service?namespace=default&name=web", 200, "10.244.2.1"},
-		{"endpoint decisions", "/service?namespace=default&name=web", 200, `<span class="state good">in</span>`},
+		{"endpoint decisions", "/service?namespace=default&name=web", 200, `<span class="state good">yes</span>`},
 		{"no endpoints", "/service?namespace=idle&name=nothing", 200, "rejected"},
 		{"unknown", "/service?namespace=default&name=wbe", 404, "not known"},
 		{"nameless", "/service", 404, "not known"},

@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,10 +21,14 @@ const (
 	maxInterval = 30 * time.Second
 	costFactor  = 500
 
+	// averaged is the time over which rates are averaged if the counters are read
+	// more often, so that the order of Services does not change all the time.
+	averaged = 10 * time.Second
+
 	readTimeout = 5 * time.Second
 )
 
-// meter turns the counters of the kernel into rates. It reads on requests only.
+// meter turns the counters of the kernel into rates. It reads when it is asked.
 type meter struct {
 	traffic dataplane.TrafficFunc // nil if nothing is counted
 	log     logr.Logger
@@ -33,16 +38,52 @@ type meter struct {
 
 	mu   sync.Mutex // never held across I/O
 	now  reading
+	past []reading // earlier ones that rates are measured from, the oldest first
 	next time.Time // when the counters are read again
 }
 
 // reading is an immutable reading of the counters.
 type reading struct {
 	at     time.Time
-	counts map[plan.Key]int64 // nil before the first, or if nothing is counted
-	// rates are connections per second, of those that have any; nil before the
-	// second reading.
-	rates map[plan.Key]float64
+	counts map[plan.Key]dataplane.Traffic // nil before the first, or if nothing is counted
+	// rates are per second, of frontends that have any; nil before the second
+	// reading.
+	rates map[plan.Key]rates
+}
+
+// rates are what a frontend got per second.
+type rates struct {
+	connections float64
+	refused     refusals
+}
+
+// refusals are packets that tried to open a connection and were refused, by cause.
+type refusals [plan.NumFrontendRefusals]float64
+
+// total is that of all causes.
+func (r refusals) total() (sum float64) {
+	for _, n := range r {
+		sum += n
+	}
+	return sum
+}
+
+// cause is the most frequent one.
+func (r refusals) cause() plan.Cause {
+	most := plan.NoEndpoints
+	for i := range r {
+		if r[i] > r[most] {
+			most = plan.Cause(i)
+		}
+	}
+	return most
+}
+
+func (r *rates) add(o rates) {
+	r.connections += o.connections
+	for i := range o.refused {
+		r.refused[i] += o.refused[i]
+	}
 }
 
 func newMeter(traffic dataplane.TrafficFunc, log logr.Logger, c clock.PassiveClock) *meter {
@@ -72,8 +113,8 @@ func (m *meter) due() time.Time {
 func (m *meter) advance(ctx context.Context, start time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	counts := make(map[plan.Key]int64, m.size())
-	_, err := m.traffic(ctx, func(k plan.Key, t dataplane.Traffic) { counts[k] = t.Connections })
+	counts := make(map[plan.Key]dataplane.Traffic, m.size())
+	_, err := m.traffic(ctx, func(k plan.Key, t dataplane.Traffic) { counts[k] = t })
 	end := m.clock.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,7 +123,7 @@ func (m *meter) advance(ctx context.Context, start time.Time) {
 		m.log.V(2).Info("Cannot read the connection counters for the page", "err", err.Error())
 		return
 	}
-	m.now = m.now.until(reading{at: end, counts: counts})
+	m.add(reading{at: end, counts: counts})
 	if m.now.rates == nil { // show the first ones soon
 		m.next = end.Add(minInterval)
 	}
@@ -95,45 +136,63 @@ func (m *meter) size() int {
 	return len(m.now.counts)
 }
 
-func (m *meter) forget() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.now = reading{}
-}
-
-// until returns a later reading with the rates since the earlier one. A counter that is
-// only in one of them has no rate: it may be new, or was omitted while it changed, so
-// that it counts more than the time between. Nor has one that went back, which was
-// reset.
-func (r reading) until(later reading) reading {
-	took := later.at.Sub(r.at).Seconds()
-	if r.counts == nil || took <= 0 {
-		return later
+// add adds a reading with its rates, and forgets those that are no longer needed to
+// measure any. m.mu is held.
+func (m *meter) add(now reading) {
+	if m.now.counts != nil {
+		m.past = append(m.past, m.now)
 	}
-	later.rates = map[plan.Key]float64{}
-	for key, n := range later.counts {
-		if before, known := r.counts[key]; known && n > before {
-			later.rates[key] = float64(n-before) / took
+	for len(m.past) > 1 && now.at.Sub(m.past[1].at) >= averaged {
+		m.past = slices.Delete(m.past, 0, 1)
+	}
+	if len(m.past) > 0 && now.at.After(m.now.at) {
+		now.rates = map[plan.Key]rates{}
+		for key, is := range now.counts {
+			if r := rateSince(m.past, key, is, now.at); r != (rates{}) {
+				now.rates[key] = r
+			}
 		}
 	}
-	return later
+	m.now = now
+}
+
+// rateSince returns the rates of a frontend since the earliest reading that has it. One
+// that counted more than now was before a reset. A frontend that is in none has no
+// rate, because nobody knows since when it counts.
+func rateSince(past []reading, key plan.Key, is dataplane.Traffic, now time.Time) (r rates) {
+	for i := range past {
+		before, known := past[i].counts[key]
+		if !known || is.Attempts < before.Attempts {
+			continue
+		}
+		seconds := now.Sub(past[i].at).Seconds()
+		r.connections = float64(max(0, is.Connections-before.Connections)) / seconds
+		for i := range is.Refused {
+			r.refused[i] = float64(max(0, is.Refused[i]-before.Refused[i])) / seconds
+		}
+		return r
+	}
+	return rates{}
 }
 
 // counted reports whether connections are counted at all.
 func (r reading) counted() bool { return r.counts != nil }
 
-// rate is the sum of some frontends; false if it is not known yet.
-func (r reading) rate(of []*plan.Frontend) (perSecond float64, known bool) {
-	for _, f := range of {
-		perSecond += r.rates[f.Key]
+// known reports whether there are rates yet.
+func (r reading) known() bool { return r.rates != nil }
+
+// of is the sum of some frontends.
+func (r reading) of(frontends []*plan.Frontend) (sum rates) {
+	for _, f := range frontends {
+		sum.add(r.rates[f.Key])
 	}
-	return perSecond, r.rates != nil
+	return sum
 }
 
-// total is the rate of all frontends.
-func (r reading) total() (perSecond float64, known bool) {
-	for _, rate := range r.rates {
-		perSecond += rate
+// total is that of all frontends.
+func (r reading) total() (sum rates) {
+	for _, rates := range r.rates {
+		sum.add(rates)
 	}
-	return perSecond, r.rates != nil
+	return sum
 }

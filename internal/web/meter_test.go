@@ -22,6 +22,8 @@ type bench struct {
 	err    error
 	slow   time.Duration
 	reads  int
+	// refused are the refusals of every frontend.
+	refused [plan.NumFrontendRefusals]int64
 }
 
 func newBench() *bench {
@@ -33,7 +35,7 @@ func newBench() *bench {
 			return dataplane.UnmatchedTraffic{}, b.err
 		}
 		for key, n := range b.counts {
-			each(key, dataplane.Traffic{Connections: n})
+			each(key, dataplane.Traffic{Attempts: uint64(max(0, n)), Connections: n, Refused: b.refused})
 		}
 		return dataplane.UnmatchedTraffic{}, nil
 	}, logr.Discard(), b.clock)
@@ -54,11 +56,34 @@ func TestRatesAreDifferencesOverTime(t *testing.T) {
 		t.Errorf("first reading is %+v, want no rates yet", r)
 	}
 	r := b.after(4*time.Second, map[plan.Key]int64{web: 140, shop: 9})
-	if diff := cmp.Diff(map[plan.Key]float64{web: 10, shop: 0.5}, r.rates, cmp.Comparer(func(a, b plan.Key) bool { return a == b })); diff != "" {
-		t.Errorf("rates (-want +got):\n%s", diff)
+	if r.rates[web].connections != 10 || r.rates[shop].connections != 0.5 || r.total().connections != 10.5 || !r.known() {
+		t.Errorf("rates are %+v, want 10 and 0.5", r.rates)
 	}
-	if total, known := r.total(); total != 10.5 || !known {
-		t.Errorf("total is %g, %t", total, known)
+}
+
+func TestRatesAreAveraged(t *testing.T) {
+	b := newBench()
+	var got []float64
+	for i, n := range []int64{0, 20, 20, 20, 20, 20, 20, 20} { // every 2 s
+		if r := b.after(minInterval, map[plan.Key]int64{web: 100 + n}); i > 0 {
+			got = append(got, r.rates[web].connections)
+		}
+	}
+	if diff := cmp.Diff([]float64{10, 5, 20. / 6, 2.5, 2, 0, 0}, got); diff != "" {
+		t.Errorf("rates after a burst of 20 (-want +got):\n%s", diff)
+	}
+	if len(b.past) > 6 {
+		t.Errorf("%d readings are kept", len(b.past))
+	}
+}
+
+func TestRefusalsHaveARateAndACause(t *testing.T) {
+	b := newBench()
+	b.after(0, map[plan.Key]int64{web: 0})
+	b.refused[plan.NoLocalEndpoint], b.refused[plan.SourceRange] = 4, 2
+	r := b.after(2*time.Second, map[plan.Key]int64{web: 0}).of([]*plan.Frontend{{Key: web}})
+	if r.connections != 0 || r.refused.total() != 3 || r.refused.cause() != plan.NoLocalEndpoint {
+		t.Errorf("rates are %+v, want 3 refusals per second, mostly for lack of a local endpoint", r)
 	}
 }
 
@@ -71,7 +96,8 @@ func TestFirstReadingHasNoRate(t *testing.T) {
 		{"nothing new", []map[plan.Key]int64{{web: 5e6}, {web: 5e6}}, 0},
 		{"a frontend that appears", []map[plan.Key]int64{{}, {web: 5e6}}, 0},
 		{"and goes on", []map[plan.Key]int64{{}, {web: 5e6}, {web: 5e6 + 4}}, 2},
-		{"one that was left out while it changed", []map[plan.Key]int64{{web: 5e6}, {}, {web: 5e6 + 2}}, 0},
+		{"one that was left out while it changed", []map[plan.Key]int64{{web: 5e6}, {}, {web: 5e6 + 2}}, 0.5},
+		{"one that starts again and goes on", []map[plan.Key]int64{{web: 5e6}, {web: 4}, {web: 8}}, 2},
 		{"one that started again", []map[plan.Key]int64{{web: 5e6}, {web: 4}}, 0},
 		{"one that went back a little", []map[plan.Key]int64{{web: 5e6}, {web: 5e6 - 1}}, 0},
 		{"below zero", []map[plan.Key]int64{{web: -8}, {web: -4}}, 2},
@@ -83,8 +109,8 @@ func TestFirstReadingHasNoRate(t *testing.T) {
 			for _, counts := range test.in {
 				r = b.after(minInterval, counts)
 			}
-			if total, known := r.total(); total != test.total || !known {
-				t.Errorf("total is %g, %t, want %g", total, known, test.total)
+			if total := r.total().connections; total != test.total || !r.known() {
+				t.Errorf("total is %g, %t, want %g", total, r.known(), test.total)
 			}
 		})
 	}
@@ -132,7 +158,7 @@ func TestFirstRatesComeSoon(t *testing.T) {
 	b := newBench()
 	b.slow = time.Second
 	b.after(0, map[plan.Key]int64{web: 1})
-	if r := b.after(minInterval, map[plan.Key]int64{web: 7}); r.rates[web] != 2 {
+	if r := b.after(minInterval, map[plan.Key]int64{web: 7}); r.rates[web].connections != 2 {
 		t.Errorf("rates are %v, want 6 in 3 s", r.rates)
 	}
 }
@@ -151,7 +177,7 @@ func TestReadErrorKeepsTheLastReading(t *testing.T) {
 	b := newBench()
 	b.after(0, map[plan.Key]int64{web: 1})
 	b.err = errors.New("busy")
-	if r := b.after(2*time.Second, nil); r.counts[web] != 1 {
+	if r := b.after(2*time.Second, nil); r.counts[web].Connections != 1 {
 		t.Errorf("reading is %+v", r)
 	}
 }

@@ -17,11 +17,13 @@ const maxChips = 4
 // overview is the first page.
 type overview struct {
 	frame
-	Tiles    []tile
-	Problems []problem
-	// MoreProblems counts those that are not shown.
+	Tiles  []tile
+	Groups []group // of problems
+	// Problems counts all of them, and MoreProblems those in groups that are not shown.
+	Problems     int
 	MoreProblems int
 	Plot         *plot
+	Windows      []window
 	Query        query
 	Counted      bool
 	Rows         []row
@@ -40,26 +42,40 @@ type row struct {
 	Chips           []chip
 	More            int // frontends without a chip
 	Endpoints, Here int
-	Rate            string
+	Rate, Refused   string
+	Refuses         bool
+	Spark           *graph // nil without traffic
 	Condition       status.Condition
 }
 
-// chip is a frontend in short form.
-type chip struct{ Kind, Address, Port string }
+// chip is a frontend in short form. Owner is the Service that has it instead, "" if
+// it is the Service's own.
+type chip struct{ Kind, Address, Port, Owner string }
 
 func (h *Handler) overview(r *http.Request) answer {
 	report, s := h.Status(), h.snapshot(r.Context())
+	q := readQuery(r.URL.Query())
 	v := &overview{
 		frame:   newFrame("Services", report),
 		Tiles:   tiles(report, s),
-		Plot:    newPlot(report.Changes, report.Now),
-		Query:   readQuery(r.URL.Query()),
+		Plot:    newPlot(report.Changes, report.Now, windowOf(q.Window)),
+		Windows: windows,
+		Query:   q,
 		Counted: s.counters.counted(),
 		Known:   len(s.services),
 	}
-	v.Problems, v.MoreProblems = problems(report)
+	v.listProblems(s.problems(report))
 	v.list(s)
 	return answer{http.StatusOK, overviewTemplate, v}
+}
+
+// listProblems adds the first groups of problems.
+func (v *overview) listProblems(all []problem) {
+	v.Problems, v.Groups = len(all), grouped(all, maxMembers)
+	for i := maxGroups; i < len(v.Groups); i++ {
+		v.MoreProblems += len(v.Groups[i].Members) + v.Groups[i].More
+	}
+	v.Groups = v.Groups[:min(len(v.Groups), maxGroups)]
 }
 
 // list adds the Services of the query. A page number beyond the end means the last
@@ -89,11 +105,15 @@ func tiles(r *status.Report, s *snapshot) []tile {
 	out := []tile{
 		{"Services", count(len(s.services)), count(s.idle) + " without endpoints"},
 		{"Frontends", count(r.Frontends.Programmed), "programmed of " + count(r.Frontends.Desired)},
-		{"Endpoints", count(r.Endpoints), "in " + count(r.Slices) + " slices"},
+		{"Endpoints", count(r.Endpoints), "in " + count(r.Slices) + plural(r.Slices, " slice")},
 	}
 	if s.counters.counted() {
-		rate, known := s.counters.total()
-		out = append(out, tile{"Connections", perSecond(rate, known), "new, per second"})
+		total, known := s.counters.total(), s.counters.known()
+		refused := tile{"Refused", perSecond(total.refused.total(), known), "attempts per second"}
+		if n := total.refused.total(); n > 0 {
+			refused.Note = "attempts per second, mostly: " + total.refused.cause().Text()
+		}
+		out = append(out, tile{"Connections", perSecond(total.connections, known), "new, per second"}, refused)
 	}
 	if f := r.Relay; f != nil {
 		out = append(out, tile{"Forwarding", count(f.Connections), "connections through this process, at most " + count(f.Limit)})
@@ -101,16 +121,12 @@ func tiles(r *status.Report, s *snapshot) []tile {
 	if d := r.Draining; d != nil {
 		out = append(out, tile{"Draining", count(d.Connections), "connections of an earlier kube-proxy, until " + d.Until.UTC().Format("15:04:05 UTC")})
 	}
-	last := tile{"Last change", "–", "none yet"}
+	last := tile{"Last change took", "–", "none yet"}
 	if len(r.Changes) > 0 {
 		change := &r.Changes[0]
 		last.Value, last.Note = printable.Duration(latency(change)), duration(r.Now.Sub(change.At))+" ago"
 	}
-	revision := tile{"Revision", count(r.ProgrammedRevision), "all in the kernel"}
-	if r.DesiredRevision != r.ProgrammedRevision {
-		revision.Note = "in the kernel, of " + count(r.DesiredRevision)
-	}
-	return append(out, last, revision)
+	return append(out, last)
 }
 
 func (s *snapshot) row(svc *service) row {
@@ -123,7 +139,17 @@ func (s *snapshot) row(svc *service) row {
 		r.Chips = append(r.Chips, chipOf(f))
 	}
 	r.Endpoints, r.Here = svc.endpoints()
-	r.Rate = perSecond(s.counters.rate(svc.frontends))
+	for _, lost := range s.lost(svc) {
+		c := chipOf(&lost.Frontend)
+		c.Owner = lost.owner.String()
+		r.Chips = append(r.Chips, c)
+	}
+	rates, known := s.counters.of(svc.frontends), s.counters.known()
+	r.Rate, r.Refused = perSecond(rates.connections, known), perSecond(rates.refused.total(), known)
+	r.Refuses = rates.refused.total() > 0
+	if recording, ok := s.recorded(svc.Name); ok {
+		r.Spark = spark(recording)
+	}
 	return r
 }
 
@@ -133,7 +159,7 @@ func chipOf(f *plan.Frontend) chip {
 	if tcp := "/" + model.TCP.String(); len(address) > len(tcp) && f.Protocol == model.TCP {
 		address = address[:len(address)-len(tcp)]
 	}
-	return chip{kind, address, f.Port}
+	return chip{Kind: kind, Address: address, Port: f.Port}
 }
 
 // condition returns the condition of a Service, the worst if there are several.

@@ -33,7 +33,9 @@ type query struct {
 	Text  string
 	Show  string
 	Order string
-	Page  int // from 1
+	// Window is that of the plot above the list.
+	Window string
+	Page   int // from 1
 }
 
 // readQuery parses the parameters of a request, and ignores invalid ones.
@@ -48,6 +50,7 @@ func readQuery(v url.Values) query {
 	if v.Get("order") == orderByRate {
 		q.Order = orderByRate
 	}
+	q.Window = windowOf(v.Get("window")).Name
 	if n, err := strconv.Atoi(v.Get("page")); err == nil {
 		q.Page = max(1, n)
 	}
@@ -65,6 +68,7 @@ func (q query) Link() string {
 	set("q", q.Text)
 	set("show", q.Show)
 	set("order", q.Order)
+	set("window", q.Window)
 	if q.Page > 1 {
 		set("page", strconv.Itoa(q.Page))
 	}
@@ -74,9 +78,10 @@ func (q query) Link() string {
 	return "/?" + v.Encode()
 }
 
-// WithShow, WithOrder and WithPage return the query with one part changed.
+// WithShow, WithOrder, WithWindow and WithPage return the query with one part changed.
 func (q query) WithShow(show string) query   { q.Show, q.Page = show, 1; return q }
 func (q query) WithOrder(order string) query { q.Order, q.Page = order, 1; return q }
+func (q query) WithWindow(w string) query    { q.Window = w; return q }
 func (q query) WithPage(page int) query      { q.Page = page; return q }
 
 // search returns the Services that match a query, in its order.
@@ -98,7 +103,7 @@ func (s *snapshot) search(q query) []*service {
 func (s *snapshot) shown(svc *service, show string) bool {
 	switch show {
 	case showFailing:
-		return svc.problem || s.failing(svc)
+		return svc.problem || s.failing(svc) || s.counters.of(svc.frontends).refused.total() >= minRefused
 	case showEmpty:
 		return svc.empty
 	}
@@ -113,8 +118,7 @@ func (s *snapshot) sortByRate(services []*service) {
 	}
 	all := make([]rated, len(services))
 	for i, svc := range services {
-		rate, _ := s.counters.rate(svc.frontends)
-		all[i] = rated{svc, rate}
+		all[i] = rated{svc, s.counters.of(svc.frontends).connections}
 	}
 	slices.SortStableFunc(all, func(a, b rated) int { return cmp.Compare(b.rate, a.rate) })
 	for i := range all {

@@ -10,6 +10,7 @@ import (
 
 	"sluice/internal/engine"
 	"sluice/internal/explain"
+	"sluice/internal/history"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/status"
@@ -31,7 +32,9 @@ type servicePage struct {
 	Known     bool
 	State     status.Condition
 	Facts     []tile
+	Graph     *graph // nil without traffic
 	Counted   bool
+	History   eventList
 	Frontends []frontendRow
 	// MoreFrontends counts those that are not shown.
 	MoreFrontends int
@@ -57,7 +60,8 @@ type frontendRow struct {
 	Pools               []string
 	// Masquerade is whose connections are masqueraded, and MasqueradeCause why.
 	Masquerade, MasqueradeCause string
-	Connections, Rate           string
+	Connections, Rate, Refused  string
+	Owner                       *model.Name // that has it instead
 	Condition                   status.Condition
 	Error                       string // why it is not in the kernel
 }
@@ -89,6 +93,11 @@ func (h *Handler) service(r *http.Request) answer {
 		v.State = s.condition(svc)
 		v.Facts = facts(svc)
 		v.listFrontends(s, svc, report.Now)
+	}
+	events := h.eventsOf(history.Query{Service: name, Most: maxEvents})
+	v.History = eventList{eventRows(events), true}
+	if recording, ok := s.recorded(name); ok {
+		v.Graph = newGraph(recording, events)
 	}
 	h.ask(r.Context(), v)
 	if !v.Known {
@@ -137,6 +146,11 @@ func (s *service) algorithm() tile {
 }
 
 func (v *servicePage) listFrontends(s *snapshot, svc *service, now time.Time) {
+	for _, lost := range s.lost(svc) {
+		f := &lost.Frontend
+		v.Frontends = append(v.Frontends, frontendRow{Key: f.Key, Kind: kindOf(f), Address: string(appendAddress(nil, f.Key)), Port: f.Port,
+			Owner: &lost.owner, Condition: condition(status.Fair, "taken", "by another Service")})
+	}
 	for i, f := range svc.sorted() {
 		if i == maxFrontends {
 			v.MoreFrontends = len(svc.frontends) - i
@@ -144,8 +158,9 @@ func (v *servicePage) listFrontends(s *snapshot, svc *service, now time.Time) {
 		}
 		row := frontendRow{Key: f.Key, Kind: kindOf(f), Address: string(appendAddress(nil, f.Key)), Port: f.Port}
 		row.Pools, row.Masquerade, row.MasqueradeCause = poolsOf(f), f.Masquerade.Text(), f.MasqueradeCause.Text()
-		row.Connections = count(s.counters.counts[f.Key])
-		row.Rate = perSecond(s.counters.rate([]*plan.Frontend{f}))
+		rates, known := s.counters.rates[f.Key], s.counters.known()
+		row.Connections = count(s.counters.counts[f.Key].Connections)
+		row.Rate, row.Refused = perSecond(rates.connections, known), perSecond(rates.refused.total(), known)
 		if st, ok := s.status(f.Key); ok {
 			row.Condition, row.Error = phaseCondition(st, now)
 		}
@@ -174,7 +189,7 @@ func poolsOf(f *plan.Frontend) []string {
 				here++
 			}
 		}
-		return fmt.Sprintf("%s endpoints, %s here", count(len(r.Endpoints)), count(here))
+		return fmt.Sprintf("%s%s, %s here", count(len(r.Endpoints)), plural(len(r.Endpoints), " endpoint"), count(here))
 	}
 	if f.Outside == nil {
 		return []string{pool(&f.Route)}

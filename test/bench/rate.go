@@ -13,8 +13,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/vishvananda/netlink"
-
+	"sluice/test/bench/connections"
 	"sluice/test/lab"
 )
 
@@ -83,7 +82,11 @@ func measureRates(ctx context.Context, mode string) (rates [4][]float64, err err
 	}
 	defer unload()
 	for _, l := range labs {
-		stop, err := serve(l, server)
+		pod, err := l.Host("pod1")
+		if err != nil {
+			return rates, err
+		}
+		stop, err := connections.Serve(pod, server)
 		if err != nil {
 			return rates, err
 		}
@@ -92,12 +95,9 @@ func measureRates(ctx context.Context, mode string) (rates [4][]float64, err err
 	routes := [4]route{{bare, server}, {tracking, server}, {programmed, server}, {programmed, w.last()}}
 	for range rateRounds {
 		for i, r := range routes {
-			if err := forget(r.lab); err != nil {
-				return rates, fmt.Errorf("clear the tracking table: %w", err)
-			}
-			rate, err := connect(r)
+			rate, err := r.open()
 			if err != nil {
-				return rates, fmt.Errorf("connect to %v: %w", r.to, err)
+				return rates, err
 			}
 			rates[i] = append(rates[i], rate)
 		}
@@ -105,15 +105,24 @@ func measureRates(ctx context.Context, mode string) (rates [4][]float64, err err
 	return rates, nil
 }
 
-// forget clears the node's connection tracking table. Otherwise rounds would pay
-// for earlier ones: there are so many connections that ports are reused while the
-// kernel still knows the previous connection, which it has to end first.
-func forget(l *lab.Lab) error {
-	node, err := l.Host("node1")
+// open opens connections from the last pod for one round.
+func (r route) open() (float64, error) {
+	node, err := r.lab.Host("node1")
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return node.Do(func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })
+	if err := connections.Forget(node); err != nil {
+		return 0, fmt.Errorf("clear the tracking table: %w", err)
+	}
+	pod, err := r.lab.Host("pod3")
+	if err != nil {
+		return 0, err
+	}
+	rate, err := connections.Open(pod, r.to, rateTime)
+	if err != nil {
+		err = fmt.Errorf("connect to %v: %w", r.to, err)
+	}
+	return rate, err
 }
 
 func serverOf(l *lab.Lab) (netip.AddrPort, error) {

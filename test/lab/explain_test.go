@@ -261,9 +261,10 @@ func checkMistakes(t *testing.T, a *asker) {
 		in   []string
 		want string
 	}{
-		{"nothing to explain", []string{"explain"}, "NAMESPACE/NAME[:PORT] or IP:PORT[/PROTOCOL]"},
+		{"nothing to explain", []string{"explain"}, "name one thing to explain, such as default/web"},
 		{"no namespace", []string{"explain", "good"}, "ask for default/good"},
-		{"no port", []string{"explain", "10.96.0.1"}, "lacks a port"},
+		{"a colon and no port", []string{"explain", "default/good:"}, "has a colon and no port"},
+		{"unknown interface", []string{"explain", "--interface", "nosuch", "default/good"}, "no interface"},
 		{"no such protocol", []string{"explain", "10.96.0.1:80/icmp"}, "use TCP, UDP or SCTP"},
 		{"unknown sender", []string{"explain", "--from", "mars", "default/good"}, "neither an IP nor one of pod, node, outside"},
 		{"two families", []string{"explain", "--from", "2001:db8::1", "10.96.0.1:80"}, "different families"},

@@ -138,7 +138,7 @@ func withFiles(t *testing.T, limit int) string {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "kube-proxy")
-	script := fmt.Sprintf("#!/bin/sh\nexec prlimit --nofile=%d:%[1]d %s \"$@\"\n", limit, proxy)
+	script := fmt.Sprintf("#!/bin/sh\nulimit -n %d && exec %s \"$@\"\n", limit, proxy)
 	if err := os.WriteFile(file, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}

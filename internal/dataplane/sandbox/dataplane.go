@@ -15,10 +15,6 @@ import (
 	"sluice/internal/plan"
 )
 
-// MaxConnections bounds the TCP connections that are relayed at a time. Each of them
-// needs two file descriptors.
-const MaxConnections = 16384
-
 // Options configures a Dataplane.
 type Options struct {
 	Logger logr.Logger
@@ -27,6 +23,8 @@ type Options struct {
 	// UDPTimeout is how long a UDP client keeps its endpoint without packets; 0 for the
 	// default.
 	UDPTimeout time.Duration
+	// Connections bounds the TCP connections that are relayed at a time.
+	Connections int
 }
 
 // Dataplane serves node ports by sockets of this process.
@@ -47,7 +45,7 @@ type Dataplane struct {
 
 // New returns a Dataplane that serves nothing yet. When ctx ends, so do all connections.
 func New(ctx context.Context, o Options) *Dataplane {
-	d := &Dataplane{Options: o, slots: make(chan struct{}, MaxConnections), ports: map[plan.Key]*port{}, gone: map[model.Family]count{}}
+	d := &Dataplane{Options: o, slots: make(chan struct{}, o.Connections), ports: map[plan.Key]*port{}, gone: map[model.Family]count{}}
 	d.lifetime, d.end = context.WithCancel(ctx)
 	d.settings.Store(&plan.Settings{})
 	return d

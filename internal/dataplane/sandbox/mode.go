@@ -6,16 +6,23 @@ import (
 	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/relay"
 )
 
 // Mode is the mode that --sandbox chooses.
 var Mode = dataplane.Mode{
 	Name: "sandbox",
 	Open: func(ctx context.Context, o dataplane.Options) (dataplane.Dataplane, error) {
+		limit, err := relay.ConnectionLimit()
+		if err != nil {
+			return nil, err
+		}
 		// Connections outlive the request to end: see Finish.
-		return New(context.WithoutCancel(ctx), Options{Logger: o.Logger, ResetRemoved: o.Userspace.ResetRemoved, UDPTimeout: o.Userspace.UDPTimeout}), nil
+		return New(context.WithoutCancel(ctx), Options{
+			Logger: o.Logger, ResetRemoved: o.Userspace.ResetRemoved, UDPTimeout: o.Userspace.UDPTimeout, Connections: limit}), nil
 	},
-	Missing: func() error { return nil },
+	Missing:       func() error { return nil },
+	WithoutKernel: true,
 	Adjust: func(c *plan.Config) {
 		c.NodePortsOnly, c.Relay = true, true
 		// One socket for all addresses would answer UDP clients from another address

@@ -3,7 +3,6 @@ package userspace
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -11,13 +10,13 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 
 	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/nftables"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/relay"
 	"sluice/internal/translation"
 )
 
@@ -52,7 +51,7 @@ var (
 )
 
 func open(ctx context.Context, o dataplane.Options) (_ dataplane.Dataplane, err error) {
-	slots, err := connectionLimit()
+	slots, err := relay.ConnectionLimit()
 	if err != nil {
 		return nil, err
 	}
@@ -76,28 +75,6 @@ func open(ctx context.Context, o dataplane.Options) (_ dataplane.Dataplane, err 
 		return nil, err
 	}
 	return d, nil
-}
-
-const (
-	// reservedFiles are those for everything but connections.
-	reservedFiles = 128
-	// filesOfConnection are its two sockets, and a pipe while data is on its way.
-	filesOfConnection = 4
-)
-
-// connectionLimit returns how many connections there can be at a time.
-func connectionLimit() (int, error) {
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return 0, fmt.Errorf("find out how many files can be open: %w", err)
-	}
-	// The kernel has no more than so many ports for each endpoint.
-	const most = 1 << 20
-	n := (min(limit.Cur, most*filesOfConnection) - min(limit.Cur, reservedFiles)) / filesOfConnection
-	if n == 0 {
-		return 0, fmt.Errorf("only %d files can be open, which leaves none for connections: raise the limit (ulimit -n, LimitNOFILE= of systemd)", limit.Cur)
-	}
-	return int(n), nil
 }
 
 // tellEvery is how often an excess of connections is logged.

@@ -27,7 +27,9 @@ type Behaviour struct {
 	Progress dataplane.Progress
 	// Connections are the counters of frontends.
 	Connections map[plan.Key]int64
-	Describe    func(dataplane.Destination, netip.Addr) (dataplane.Description, error)
+	// Refused are packets that frontends without an endpoint refused.
+	Refused  map[plan.Key]int64
+	Describe func(dataplane.Destination, netip.Addr) (dataplane.Description, error)
 }
 
 // Set changes the behaviour.
@@ -42,6 +44,7 @@ func (d *Dataplane) behaviour() (Behaviour, func(dataplane.Progress)) {
 	defer d.mu.Unlock()
 	is := d.is
 	is.Refuse, is.Connections = maps.Clone(is.Refuse), maps.Clone(is.Connections)
+	is.Refused = maps.Clone(is.Refused)
 	return is, d.report
 }
 
@@ -100,7 +103,7 @@ func (d *Dataplane) OnProgress(report func(dataplane.Progress)) {
 func (d *Dataplane) Traffic(_ context.Context, each func(plan.Key, dataplane.Traffic)) (dataplane.UnmatchedTraffic, error) {
 	is, _ := d.behaviour()
 	for key, n := range is.Connections {
-		each(key, dataplane.Traffic{Connections: n})
+		each(key, dataplane.Traffic{Attempts: uint64(n + is.Refused[key]), Connections: n, Refused: [plan.NumFrontendRefusals]int64{plan.NoEndpoints: is.Refused[key]}})
 	}
 	return dataplane.UnmatchedTraffic{}, nil
 }

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/printable"
+	"sluice/internal/spelling"
 )
 
 // remedyForField says what to do about a field that a type does not have: it may be
@@ -21,7 +21,7 @@ func remedyForField(object any, path string) string {
 	}
 	of := typeAt(reflect.TypeOf(object), parent)
 	fields := fieldsOf(of)
-	if meant := printable.Similar(name, slices.Sorted(maps.Keys(fields))); meant != "" {
+	if meant := spelling.Nearest(name, slices.Sorted(maps.Keys(fields))); meant != "" {
 		return "did you mean " + meant + "?"
 	}
 	for _, below := range slices.Sorted(maps.Keys(fields)) {

@@ -3,6 +3,7 @@ package perservice
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
@@ -26,6 +27,10 @@ type Options struct {
 	Traffic dataplane.TrafficFunc
 	// Evidence returns what Services are planned from, in the order of the names.
 	Evidence func([]model.Name) []plan.Evidence
+
+	// Refused is called with packets that a Service refused between two reads of the
+	// counters, the zero Name for packets to no frontend; nil if no one wants to know.
+	Refused func(service model.Name, why plan.Cause, packets uint64, since time.Time)
 
 	Logger logr.Logger
 	Clock  clock.PassiveClock // nil for the real one
@@ -84,6 +89,14 @@ func (c *Collector) processQueue() {
 	if !c.services.based {
 		c.readKernel(c.Clock.Now())
 	}
+}
+
+// Refresh reads the counters of the kernel, unless they were read just before.
+func (c *Collector) Refresh() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.drain()
+	c.readKernel(c.Clock.Now())
 }
 
 // drain applies the queued commits.

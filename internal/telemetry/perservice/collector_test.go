@@ -448,3 +448,35 @@ func BenchmarkCommitted(b *testing.B) {
 		w.collector.processQueue()
 	}
 }
+
+// Refusals are reported once, summed up by Service and cause, whoever reads the counters.
+func TestRefusalsAreReported(t *testing.T) {
+	var got []string
+	w := newWorld(t, func(o *Options) {
+		o.Limit = 0 // also of Services without series of their own
+		o.Refused = func(service sluice.Name, why plan.Cause, packets uint64, since time.Time) {
+			got = append(got, fmt.Sprint(service, " ", why, " ", packets, " ", clockTime(since)))
+		}
+	})
+	w.begin(at("10.0.0.1", web), at("10.0.0.2", web), at("10.0.0.3", post))
+	w.sees("10.0.0.1", 0, 2)
+	w.sees("10.0.0.2", 5, 3)
+	w.sees("10.0.0.3", 0, 0, 0, 4)
+	w.collector.Refresh() // the base of these frontends
+	got = nil
+	w.clock.Step(countersAge)
+	w.sees("10.0.0.1", 0, 4)
+	w.sees("10.0.0.2", 5, 4)
+	w.sees("10.0.0.3", 1, 0, 0, 5)
+	w.unmatched.UnknownPort = 7
+	w.collector.Refresh()
+	w.clock.Step(countersAge)
+	w.collector.Refresh()
+	slices.Sort(got)
+	since := clockTime(morning.Add(countersAge))
+	if want := []string{"/ no-such-port 7 " + since, "default/web no-endpoints 3 " + since, "post/mail source-ranges 1 " + since}; !slices.Equal(got, want) {
+		t.Errorf("%q\nwant\n%q", got, want)
+	}
+}
+
+func clockTime(t time.Time) string { return t.Format("15:04:05") }

@@ -22,6 +22,7 @@ type services struct {
 	other counts
 	// refused counts packets of all Services, and of none.
 	refused   [plan.NumRefusals]uint64
+	refusing  map[refusal]uint64         // since the last read, not reported yet
 	unmatched dataplane.UnmatchedTraffic // at the last read of the kernel
 	// begun is set by the first commit, and based once the kernel's counters were
 	// read after it.
@@ -78,7 +79,7 @@ type frontend struct {
 }
 
 func newServices(limit int) services {
-	return services{limit: limit, byName: map[model.Name]*service{}, frontends: map[plan.Key]*frontend{}}
+	return services{limit: limit, byName: map[model.Name]*service{}, frontends: map[plan.Key]*frontend{}, refusing: map[refusal]uint64{}}
 }
 
 // apply applies a commit. Ports without frontends are removed last, so that a

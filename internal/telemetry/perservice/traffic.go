@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
@@ -27,6 +28,7 @@ func (c *Collector) readKernel(now time.Time) {
 	if c.Traffic == nil || !c.services.begun || !c.kernel.at.IsZero() && now.Sub(c.kernel.at) < countersAge {
 		return
 	}
+	since := c.kernel.at
 	c.kernel.at = now
 	ctx, cancel := context.WithTimeout(context.Background(), countersTimeout)
 	defer cancel()
@@ -40,6 +42,32 @@ func (c *Collector) readKernel(now time.Time) {
 	}
 	c.kernel.lastError = ""
 	c.services.countUnmatched(unmatched)
+	c.reportRefusals(since)
+}
+
+// refusal is a Service that refuses connections for a cause. Service is zero for
+// packets to no frontend.
+type refusal struct {
+	service model.Name
+	cause   plan.Cause
+}
+
+// reportRefusals reports what was refused since the last read.
+func (c *Collector) reportRefusals(since time.Time) {
+	if c.Refused != nil {
+		for r, packets := range c.services.refusing {
+			c.Refused(r.service, r.cause, packets, since)
+		}
+	}
+	clear(c.services.refusing)
+}
+
+// refuse adds to what is reported after a read.
+func (all *services) refuse(service model.Name, why plan.Cause, packets uint64) {
+	if packets > 0 {
+		all.refused[why] += packets
+		all.refusing[refusal{service, why}] += packets
+	}
 }
 
 // count adds what the kernel counted for a frontend since the last read.
@@ -62,7 +90,7 @@ func (all *services) count(key plan.Key, now dataplane.Traffic) {
 	}
 	for i, n := range delta.Refused {
 		to.refused[i] += uint64(n)
-		all.refused[i] += uint64(n)
+		all.refuse(f.service.name, plan.Cause(i), uint64(n))
 	}
 }
 
@@ -85,8 +113,8 @@ func (f *frontend) advance(now dataplane.Traffic) dataplane.Traffic {
 
 func (all *services) countUnmatched(now dataplane.UnmatchedTraffic) {
 	if all.based {
-		all.refused[plan.UnknownPort] += delta(all.unmatched.UnknownPort, now.UnknownPort)
-		all.refused[plan.UnallocatedAddress] += delta(all.unmatched.UnallocatedAddress, now.UnallocatedAddress)
+		all.refuse(model.Name{}, plan.UnknownPort, delta(all.unmatched.UnknownPort, now.UnknownPort))
+		all.refuse(model.Name{}, plan.UnallocatedAddress, delta(all.unmatched.UnallocatedAddress, now.UnallocatedAddress))
 	}
 	all.unmatched, all.based = now, true
 }

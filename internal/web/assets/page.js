@@ -16,19 +16,32 @@ async function follow(address) {
   const late = setTimeout(() => mine.abort(), patience);
   try {
     const answer = await fetch(address, { signal: mine.signal });
+    if (answer.status === 503) return; // busy, but alive
     if (answer.status >= 500) throw new Error(answer.statusText);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     if (mine !== running) return;
     for (const part of ["header", "main", "footer"]) morph(document.querySelector(part), page.querySelector(part));
     document.title = page.title;
     document.getElementById("lost").hidden = true;
+    document.body.classList.remove("dead");
   } catch {
     if (mine !== running) return; // another took its place
-    document.getElementById("lost").hidden = false;
+    declareDead();
   } finally {
     clearTimeout(late);
     if (mine === running) later();
   }
+}
+
+// declareDead makes the page look like what it is: the past of a proxy that is gone.
+// The next answer makes it all good, as it replaces what differs.
+function declareDead() {
+  const sign = document.getElementById("sign");
+  sign.textContent = "No answer";
+  sign.title = "";
+  document.getElementById("seen").textContent = document.getElementById("time").textContent;
+  document.getElementById("lost").hidden = false;
+  document.body.classList.add("dead");
 }
 
 function later() {

@@ -1,26 +1,23 @@
-package main
+// Package connections measures how many TCP connections per second can be opened, with
+// bare system calls: any other work of client and server would hide the time that the
+// rules take.
+package connections
 
 import (
 	"errors"
 	"net/netip"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"sluice/test/lab"
 )
 
-// These are bare system calls: any other work of client and server would hide the
-// time that the rules take.
-
-// serve accepts connections in the first pod of a lab, and closes them.
-func serve(l *lab.Lab, at netip.AddrPort) (stop func(), err error) {
-	pod, err := l.Host("pod1")
-	if err != nil {
-		return nil, err
-	}
+// Serve accepts connections at an address of a host, and closes them.
+func Serve(host *lab.Host, at netip.AddrPort) (stop func(), err error) {
 	var fd int
-	err = pod.Do(func() (err error) {
+	err = host.Do(func() (err error) {
 		if fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
 		}
@@ -49,19 +46,15 @@ func serve(l *lab.Lab, at netip.AddrPort) (stop func(), err error) {
 	}, nil
 }
 
-// connect opens connections from the last pod, one after another, and returns their
+// Open opens connections from a host, one after another for a time, and returns their
 // number per second.
-func connect(r route) (float64, error) {
-	pod, err := r.lab.Host("pod3")
-	if err != nil {
-		return 0, err
-	}
-	to, count := sockaddr(r.to), 0
+func Open(host *lab.Host, to netip.AddrPort, duration time.Duration) (float64, error) {
+	address, count := sockaddr(to), 0
 	var took time.Duration
-	err = pod.Do(func() error {
+	err := host.Do(func() error {
 		begin := time.Now()
-		for took = 0; took < rateTime; took = time.Since(begin) {
-			if err := connectOnce(to); err != nil {
+		for took = 0; took < duration; took = time.Since(begin) {
+			if err := openOnce(address); err != nil {
 				return err
 			}
 			count++
@@ -71,9 +64,9 @@ func connect(r route) (float64, error) {
 	return float64(count) / took.Seconds(), err
 }
 
-// connectOnce opens a connection and waits until the server closes it: in userspace mode
+// openOnce opens a connection and waits until the server closes it: in userspace mode
 // the proxy accepts it first. It ends it by a reset, so that its port is free again.
-func connectOnce(to unix.Sockaddr) error {
+func openOnce(to unix.Sockaddr) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -84,6 +77,13 @@ func connectOnce(to unix.Sockaddr) error {
 		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_SYNCNT, 2), // not for minutes
 		unix.Connect(fd, to),
 		untilClosed(fd))
+}
+
+// Forget clears the connection tracking table of a host. Otherwise rounds would pay for
+// earlier ones: there are so many connections that ports are reused while the kernel
+// still knows the previous connection, which it has to end first.
+func Forget(host *lab.Host) error {
+	return host.Do(func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })
 }
 
 func untilClosed(fd int) error {

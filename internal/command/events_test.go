@@ -1,0 +1,126 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"sluice/internal/control"
+	"sluice/internal/history"
+	"sluice/internal/listing"
+	"sluice/internal/testkit"
+)
+
+// answeringLists serves a control socket with a list of Services and these Events.
+func answeringLists(t *testing.T, events func(history.Query) *eventsReply) (socket string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "sluice-ask-") // a socket's path must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket = filepath.Join(dir, "s")
+	server := control.New(control.Options{Path: socket, Logger: logr.Discard()})
+	server.Handle(servicesPage, control.JSON(func(_ context.Context, v url.Values) (any, error) {
+		q, err := listQueryOf(v)
+		if err != nil || q.Namespace == "none" {
+			return &listing.List{Services: []listing.Service{}}, err
+		}
+		return &listing.List{Total: 1, Services: []listing.Service{{Namespace: "default", Name: "web\x1b[2J", State: listing.NoEndpoints}}}, nil
+	}))
+	server.Handle(eventsPage, control.JSON(func(_ context.Context, v url.Values) (any, error) {
+		q, err := eventsQueryOf(v)
+		return events(q), err
+	}))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- server.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done; os.RemoveAll(dir) })
+	testkit.Until(t, func() bool { _, err := os.Stat(socket); return err == nil })
+	return socket
+}
+
+func TestListsAndFormats(t *testing.T) {
+	var asked history.Query
+	socket := answeringLists(t, func(q history.Query) *eventsReply {
+		asked = q
+		return &eventsReply{Last: 7, Events: []history.Event{{ID: 7, Kind: history.EndpointAdded, Service: "default/web\x1b[2J", Endpoint: "10.0.0.1:80"}}}
+	})
+	tests := []struct {
+		name string
+		in   []string
+		code int
+		want string
+	}{
+		{"services", []string{"services"}, 0, `web\x1b[2J  NO ENDPOINTS`},
+		{"failing ones", []string{"services", "--failing"}, 1, "NO ENDPOINTS"},
+		{"no failing ones", []string{"services", "--failing", "-n", "none"}, 0, "NAMESPACE"},
+		{"as JSON", []string{"services", "-o", "json"}, 0, `"state": "no-endpoints"`},
+		{"as YAML", []string{"services", "-o", "yaml"}, 0, "state: no-endpoints\n"},
+		{"as something else", []string{"services", "-o", "xml"}, 2, "it must be text, json or yaml"},
+		{"for too long", []string{"services", "--top", "--over", "1h"}, 2, "use up to 20s"},
+		{"events", []string{"events"}, 0, `default/web\x1b[2J       endpoint 10.0.0.1:80 added`},
+		{"events as JSON", []string{"events", "--json"}, 0, `"last": 7`},
+		{"events as YAML", []string{"events", "-o", "yaml"}, 0, "kind: endpoint-added\n"},
+		{"events of no Service", []string{"events", "web"}, 2, `"web" is not a Service: use NAMESPACE/NAME`},
+		{"names are completed", []string{"__complete", "explain", ""}, 0, "default/web"},
+		{"events of two Services", []string{"events", "a/b", "c/d"}, 2, "at most one Service"},
+		{"events of a Service", []string{"events", "a/b", "-n", "a", "--last", "3"}, 0, ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			args := append(test.in, "--control-socket", socket)
+			if test.in[0] == "__complete" { // what is completed comes last
+				args = []string{"__complete", test.in[1], "--control-socket", socket, test.in[2]}
+			}
+			code := Main(args, &stdout, &stderr)
+			if text := stdout.String() + stderr.String(); code != test.code || !strings.Contains(text, test.want) {
+				t.Errorf("exit code %d, want %d; %q is to be in\n%s", code, test.code, test.want, text)
+			}
+		})
+	}
+	if asked.Service.String() != "a/b" || asked.Namespace != "a" || asked.Most != 3 {
+		t.Errorf("the last query is %+v", asked)
+	}
+}
+
+// A follower sees each Event once, also those of a proxy that starts again.
+func TestEventsAreFollowed(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	var process atomic.Int64
+	socket := answeringLists(t, func(q history.Query) *eventsReply {
+		n := process.Load()
+		reply := &eventsReply{Started: start.Add(time.Duration(n) * time.Hour), Last: 2}
+		if q.After < 2 {
+			reply.Events = []history.Event{{ID: 2, Kind: history.ServiceAdded, Service: "default/web"}}
+		}
+		return reply
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	cmd := newCommand()
+	out := &lockedBuffer{}
+	cmd.SetOut(out)
+	cmd.SetArgs([]string{"events", "-f", "-o", "json", "--control-socket", socket})
+	done := make(chan error, 1)
+	go func() { done <- cmd.ExecuteContext(ctx) }()
+	lines := func() int { return strings.Count(out.String(), "\n") }
+	testkit.Until(t, func() bool { return lines() == 1 })
+	process.Add(1)
+	testkit.Until(t, func() bool { return lines() == 2 })
+	time.Sleep(2 * eventsEvery)
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	if n := lines(); n != 2 {
+		t.Errorf("%d lines, want one for each process:\n%s", n, out.String())
+	}
+}

@@ -1,0 +1,285 @@
+package listing
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/engine"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// State is whether a Service works.
+type State string
+
+// The states, the worst first. All but Served and NoLocalEndpoint count as failing.
+const (
+	Refused         State = "refused"           // the object is not used at all
+	Failed          State = "failed"            // the kernel refused a frontend
+	NoEndpoints     State = "no-endpoints"      // no client reaches an endpoint
+	Pending         State = "pending"           // not in the kernel yet
+	Problem         State = "problem"           // a part of the object, or of its slices, is not used
+	NoLocalEndpoint State = "no-local-endpoint" // some clients are refused on this node
+	Served          State = "served"            //
+)
+
+// Failing reports whether something is wrong with the Service.
+func (s State) Failing() bool { return s != Served && s != NoLocalEndpoint }
+
+// List is a list of Services. The names of its fields in JSON, and the States, are an
+// interface and never change.
+type List struct {
+	Node string    `json:"node"`
+	Now  time.Time `json:"now"`
+	// Total counts the Services of the node, whether they are listed or not.
+	Total    int       `json:"total"`
+	Services []Service `json:"services"`
+	// Rated says that rates were measured, over Seconds.
+	Rated   bool    `json:"rated"`
+	Seconds float64 `json:"seconds,omitempty"`
+}
+
+// Service is a Service of the node.
+type Service struct {
+	Namespace string   `json:"namespace"`
+	Name      string   `json:"name"`
+	State     State    `json:"state"`
+	Frontends []string `json:"frontends,omitempty"`
+	// Endpoints counts the addresses that get new connections from or through this
+	// node, and Local those of them on it.
+	Endpoints int `json:"endpoints"`
+	Local     int `json:"localEndpoints"`
+	// Problems are what is wrong, with remedies.
+	Problems []string `json:"problems,omitempty"`
+	// Connections and Refused are packets per second that opened a connection, and that
+	// tried to in vain. They are 0 unless rates were measured.
+	Connections float64 `json:"connectionsPerSecond"`
+	Refused     float64 `json:"refusedPerSecond"`
+}
+
+// Query selects and sorts Services.
+type Query struct {
+	Namespace string // "" for all
+	Failing   bool   // only those that fail
+	// Top measures rates for a while, and sorts by them.
+	Top  bool
+	Over time.Duration
+	Most int // 0 for all
+}
+
+// Options configures a Lister.
+type Options struct {
+	Engine *engine.Engine
+	// Traffic reads the counters of the kernel; nil in a mode that has none.
+	Traffic dataplane.TrafficFunc
+	Node    string
+	Clock   clock.Clock
+}
+
+// Lister lists Services.
+type Lister struct{ Options }
+
+// New returns a Lister.
+func New(o Options) *Lister { return &Lister{o} }
+
+// List returns the Services that a query selects.
+func (l *Lister) List(ctx context.Context, q Query) (*List, error) {
+	out := &List{Node: l.Node, Services: []Service{}}
+	var rates map[plan.Key]rate
+	if q.Top && l.Traffic != nil {
+		var err error
+		if rates, out.Seconds, err = l.measure(ctx, q.Over); err != nil {
+			return nil, err
+		}
+		out.Rated = true
+	}
+	failed := map[plan.Key]engine.Failure{}
+	for _, f := range l.Engine.Failures() {
+		failed[f.Key] = f
+	}
+	var pending []plan.Key
+	l.Engine.Inspect(func(v engine.View) {
+		out.Total = len(v.State.Services())
+		rows := read(v, q.Namespace)
+		for _, r := range rows {
+			s := r.service(failed, rates)
+			if s.State == Served || s.State == NoLocalEndpoint {
+				for _, f := range r.frontends {
+					pending = append(pending, f.Key)
+				}
+			}
+			out.Services = append(out.Services, s)
+		}
+	})
+	out.Now = l.Clock.Now()
+	l.markPending(out, pending)
+	if q.Failing {
+		out.Services = slices.DeleteFunc(out.Services, func(s Service) bool { return !s.State.Failing() })
+	}
+	slices.SortFunc(out.Services, func(a, b Service) int {
+		byName := cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+		if q.Top {
+			return cmp.Or(cmp.Compare(b.Connections+b.Refused, a.Connections+a.Refused), byName)
+		}
+		return byName
+	})
+	if q.Most > 0 && len(out.Services) > q.Most {
+		out.Services = out.Services[:q.Most]
+	}
+	return out, nil
+}
+
+// markPending marks the Services of which a frontend is not in the kernel yet.
+func (l *Lister) markPending(out *List, keys []plan.Key) {
+	if l.Engine.Status().Pending == 0 {
+		return
+	}
+	waiting := map[string]bool{}
+	for _, key := range keys {
+		if s, ok := l.Engine.Frontend(key); ok && s.Phase == engine.Pending {
+			waiting[key.String()] = true
+		}
+	}
+	for i := range out.Services {
+		s := &out.Services[i]
+		if !s.State.Failing() && slices.ContainsFunc(s.Frontends, func(f string) bool { return waiting[f] }) {
+			s.State = Pending
+		}
+	}
+}
+
+// row is a Service, its frontends and why parts of it are not used.
+type row struct {
+	name      model.Name
+	object    *model.Service // nil if it was refused
+	frontends []*plan.Frontend
+	problems  []model.Problem
+}
+
+// read returns the Services of a view.
+func read(v engine.View, namespace string) []*row {
+	rows := make(map[model.Name]*row, len(v.State.Services()))
+	for name, s := range v.State.Services() {
+		if namespace == "" || name.Namespace == namespace {
+			rows[name] = &row{name: name, object: s}
+		}
+	}
+	for _, p := range v.Desired.Refused {
+		name, ok := serviceOf(p.Object)
+		if !ok || namespace != "" && name.Namespace != namespace {
+			continue
+		}
+		if rows[name] == nil {
+			rows[name] = &row{name: name}
+		}
+		rows[name].problems = append(rows[name].problems, p)
+	}
+	for _, f := range v.Desired.Frontends {
+		if r := rows[f.Service]; r != nil {
+			r.frontends = append(r.frontends, f)
+		}
+	}
+	if len(v.Desired.Problems) > 0 {
+		for name, r := range rows {
+			r.problems = append(r.problems, v.Desired.Problems["Service "+name.String()]...)
+			for _, slice := range v.State.Slices(name) {
+				r.problems = append(r.problems, v.Desired.Problems["EndpointSlice "+slice.Name.String()]...)
+			}
+		}
+	}
+	return slices.Collect(maps.Values(rows))
+}
+
+// serviceOf parses an object such as "Service default/web".
+func serviceOf(object string) (model.Name, bool) {
+	full, ok := strings.CutPrefix(object, "Service ")
+	namespace, name, found := strings.Cut(full, "/")
+	return model.Name{Namespace: namespace, Name: name}, ok && found
+}
+
+func (r *row) service(failed map[plan.Key]engine.Failure, rates map[plan.Key]rate) Service {
+	s := Service{Namespace: r.name.Namespace, Name: r.name.Name, State: Served}
+	slices.SortFunc(r.frontends, func(a, b *plan.Frontend) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Family(), b.Family()), a.Key.Compare(b.Key))
+	})
+	seen := map[netip.Addr]struct{}{}
+	some, none := false, false
+	for _, f := range r.frontends {
+		s.Frontends = append(s.Frontends, f.Key.String())
+		rate := rates[f.Key]
+		s.Connections += rate.connections
+		s.Refused += rate.refused
+		if failure, ok := failed[f.Key]; ok {
+			s.State = Failed
+			s.Problems = append(s.Problems, f.Key.String()+": "+failure.Err.Error())
+		}
+		for _, route := range f.Routes() {
+			some, none = some || len(route.Endpoints) > 0, none || len(route.Endpoints) == 0
+			for _, e := range route.Endpoints {
+				if _, counted := seen[e.Addr()]; !counted {
+					seen[e.Addr()] = struct{}{}
+					s.Endpoints++
+					if e.Local {
+						s.Local++
+					}
+				}
+			}
+		}
+	}
+	for _, p := range r.problems {
+		s.Problems = append(s.Problems, p.String())
+	}
+	switch {
+	case r.object == nil:
+		s.State = Refused
+	case s.State == Failed:
+	case !some:
+		s.State = NoEndpoints
+	case len(r.problems) > 0:
+		s.State = Problem
+	case none:
+		s.State = NoLocalEndpoint
+	}
+	return s
+}
+
+// rate is traffic per second.
+type rate struct{ connections, refused float64 }
+
+// measure returns the traffic of frontends, and over how many seconds it was measured.
+func (l *Lister) measure(ctx context.Context, over time.Duration) (map[plan.Key]rate, float64, error) {
+	first := map[plan.Key]dataplane.Traffic{}
+	if _, err := l.Traffic(ctx, func(k plan.Key, t dataplane.Traffic) { first[k] = t }); err != nil {
+		return nil, 0, err
+	}
+	begin := l.Clock.Now()
+	select {
+	case <-l.Clock.After(over):
+	case <-ctx.Done():
+		return nil, 0, ctx.Err()
+	}
+	rates, took := map[plan.Key]rate{}, max(l.Clock.Since(begin).Seconds(), 1e-3)
+	_, err := l.Traffic(ctx, func(k plan.Key, now dataplane.Traffic) {
+		before, known := first[k]
+		if !known || now.Attempts < before.Attempts {
+			return // it is new, or was reset
+		}
+		delta := now.Minus(before)
+		r := rate{connections: float64(max(0, delta.Connections)) / took}
+		for _, n := range delta.Refused {
+			r.refused += float64(max(0, n)) / took
+		}
+		if r != (rate{}) {
+			rates[k] = r
+		}
+	})
+	return rates, took, err
+}

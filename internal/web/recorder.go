@@ -1,0 +1,165 @@
+package web
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"sluice/internal/engine"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+const (
+	// Traffic is recorded for 15 minutes in steps of 10 seconds.
+	step  = 10 * time.Second
+	steps = 90
+	// maxRecorded is how many Services are recorded: those with the most traffic.
+	maxRecorded = 500
+)
+
+// recorder remembers the traffic of Services.
+type recorder struct {
+	mu     sync.Mutex
+	first  int64 // number of the first step of all, 0 before it
+	last   int64 // number of the last one
+	series map[model.Name]*series
+}
+
+// series is the traffic of a Service per second in each step, at the number of the step
+// modulo steps.
+type series struct {
+	first                int64 // number of the first step
+	connections, refused [steps]float32
+}
+
+// mean is the traffic per second until a step.
+func (s *series) mean(last int64) float64 {
+	var sum float32
+	for i := range steps {
+		sum += s.connections[i] + s.refused[i]
+	}
+	return float64(sum) / float64(max(1, min(steps, last-s.first+1)))
+}
+
+func numberOf(t time.Time) int64 { return t.Unix() / int64(step/time.Second) }
+
+// record sets the traffic of the step of a time, and of those since the last one.
+// Services that are not mentioned have none.
+func (r *recorder) record(now time.Time, traffic map[model.Name]rates) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := numberOf(now)
+	if r.series == nil || n < r.last || n-r.last >= steps { // the first, or too late to continue
+		r.series, r.first, r.last = map[model.Name]*series{}, n, n-1
+	}
+	r.admit(traffic)
+	from := min(r.last+1, n) // a second one in the same step replaces the first
+	r.last = n
+	for name, s := range r.series {
+		is := traffic[name]
+		for i := from; i <= n; i++ {
+			s.connections[i%steps], s.refused[i%steps] = float32(is.connections), float32(is.refused.total())
+		}
+		if s.mean(n) == 0 {
+			delete(r.series, name)
+		}
+	}
+}
+
+// candidate is a Service and how much traffic it has.
+type candidate struct {
+	name model.Name
+	rate float64
+}
+
+// admit adds the Services that have traffic. Where there are too many, the weakest give
+// way to stronger ones.
+func (r *recorder) admit(traffic map[model.Name]rates) {
+	var weakest []candidate // that give way
+	if len(r.series)+len(traffic) > maxRecorded {
+		for name, s := range r.series {
+			weakest = append(weakest, candidate{name, s.mean(r.last)})
+		}
+		slices.SortFunc(weakest, func(a, b candidate) int { return cmp.Compare(a.rate, b.rate) })
+	}
+	var added []candidate
+	for name, is := range traffic {
+		c := candidate{name, is.connections + is.refused.total()}
+		if r.series[name] == nil && (len(r.series) < maxRecorded || c.rate > weakest[0].rate) {
+			added = append(added, c)
+		}
+	}
+	slices.SortFunc(added, func(a, b candidate) int { return cmp.Or(cmp.Compare(b.rate, a.rate), a.name.Compare(b.name)) })
+	for _, c := range added {
+		if len(r.series) >= maxRecorded {
+			if len(weakest) == 0 || weakest[0].rate >= c.rate {
+				return
+			}
+			delete(r.series, weakest[0].name)
+			weakest = weakest[1:]
+		}
+		r.series[c.name] = &series{first: r.last + 1}
+	}
+}
+
+// recording is the traffic of a Service, the oldest first.
+type recording struct {
+	end                  time.Time // of the last step
+	connections, refused []float32 // at most one for each step
+}
+
+// of returns the recording of a Service, false if there is none.
+func (r *recorder) of(name model.Name) (recording, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.series[name]
+	if s == nil {
+		return recording{}, false
+	}
+	out := recording{end: time.Unix((r.last+1)*int64(step/time.Second), 0)}
+	for i := max(r.first, r.last-steps+1); i <= r.last; i++ {
+		out.connections = append(out.connections, s.connections[i%steps])
+		out.refused = append(out.refused, s.refused[i%steps])
+	}
+	return out, true
+}
+
+// Run records traffic until ctx ends, and then returns nil.
+func (h *Handler) Run(ctx context.Context) error {
+	for h.Traffic != nil {
+		timer := h.Clock.NewTimer(max(step, h.meter.due().Sub(h.Clock.Now())))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C():
+			h.record(ctx)
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (h *Handler) record(ctx context.Context) {
+	if r := h.meter.read(ctx); r.known() {
+		h.recorder.record(h.Clock.Now(), byService(h.Engine.Inspect, r.rates))
+	}
+}
+
+// byService adds up rates by Service.
+func byService(inspect func(func(engine.View)), all map[plan.Key]rates) map[model.Name]rates {
+	out := map[model.Name]rates{}
+	inspect(func(v engine.View) {
+		for key, rates := range all {
+			if f := v.Desired.Frontends[key]; f != nil {
+				sum := out[f.Service]
+				sum.add(rates)
+				out[f.Service] = sum
+			}
+		}
+	})
+	return out
+}
