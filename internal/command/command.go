@@ -121,7 +121,7 @@ its Node at the API server, or in a directory of manifests.`,
 	cmd.SuggestionsMinimumDistance = 2
 	cmd.SetUsageFunc(writeUsage)
 	cmd.SetFlagErrorFunc(flagError)
-	cmd.AddCommand(newExplain(), newStatus(), newServices(), newEvents(), newRender(), newDiff(), newVersion())
+	cmd.AddCommand(newExplain(), newStatus(), newServices(), newEvents(), newRender(), newDiff(), newCheck(), newVersion())
 	return cmd
 }
 

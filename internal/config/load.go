@@ -166,9 +166,9 @@ func remedyForField(field string) string {
 			byName[name] = s.path
 		}
 	}
-	meant := spelling.Closest(field, paths)
+	meant := spelling.Nearest(field, paths)
 	if meant == "" {
-		meant = byName[spelling.Closest(field[strings.LastIndexByte(field, '.')+1:], names)]
+		meant = byName[spelling.Nearest(field[strings.LastIndexByte(field, '.')+1:], names)]
 	}
 	if meant == "" || meant == field { // it is there, but twice
 		return remedy

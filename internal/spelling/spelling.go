@@ -16,13 +16,13 @@ func Similar(written, meant string) bool {
 	return strings.HasPrefix(meant, written) && len(written) >= 4 || distance(written, meant) <= allowed(len(meant))
 }
 
-// Closest returns the candidate that was probably meant by a word, "" if none is close
-// enough. A short word must be closer than a long one.
-func Closest(word string, candidates []string) string {
-	best, least := "", min(2, len(word)/3)+1
-	for _, c := range candidates {
-		if d := distance(strings.ToLower(word), strings.ToLower(c)); d < least || d == least && best != "" && c < best {
-			best, least = c, d
+// Nearest returns the one of some words that was most probably meant by another, in
+// upper or lower case; "" if none is close enough. It is stricter than Similar.
+func Nearest(written string, words []string) string {
+	best, least := "", min(2, len(written)/3)+1
+	for _, word := range words {
+		if d := distance(strings.ToLower(written), strings.ToLower(word)); d < least || d == least && best != "" && word < best {
+			best, least = word, d
 		}
 	}
 	return best

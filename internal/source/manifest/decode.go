@@ -163,7 +163,7 @@ func (d *decoder) item(raw []byte, at string, defaults head) {
 // misspelt returns the kind that an object of no known kind is probably meant to be,
 // "" if it may be of another kind.
 func misspelt(it *item) string {
-	name := spelling.Closest(strings.TrimSuffix(it.Kind, "List"), slices.Sorted(maps.Keys(source.Kinds)))
+	name := spelling.Nearest(strings.TrimSuffix(it.Kind, "List"), slices.Sorted(maps.Keys(source.Kinds)))
 	if !slices.Contains(source.Kinds[name].Versions, it.APIVersion) {
 		return ""
 	}

@@ -21,7 +21,7 @@ func remedyForField(object any, path string) string {
 	}
 	of := typeAt(reflect.TypeOf(object), parent)
 	fields := fieldsOf(of)
-	if meant := spelling.Closest(name, slices.Sorted(maps.Keys(fields))); meant != "" {
+	if meant := spelling.Nearest(name, slices.Sorted(maps.Keys(fields))); meant != "" {
 		return "did you mean " + meant + "?"
 	}
 	for _, below := range slices.Sorted(maps.Keys(fields)) {

@@ -15,10 +15,10 @@ type Problem struct {
 	model.Problem
 }
 
-func (p Problem) String() string { return p.place() + ": " + p.Problem.String() }
+func (p Problem) String() string { return p.Place() + ": " + p.Problem.String() }
 
-// place returns where in the files the problem is.
-func (p Problem) place() string {
+// Place returns where in the files the problem is.
+func (p Problem) Place() string {
 	place := p.File
 	if p.Document > 0 {
 		place += fmt.Sprintf(": document %d", p.Document)
@@ -36,7 +36,7 @@ func refused(problems []Problem) []model.Problem {
 	for _, p := range problems {
 		if p.Refused {
 			problem := p.Problem
-			problem.Reason = p.place() + ": " + p.Reason
+			problem.Reason = p.Place() + ": " + p.Reason
 			out = append(out, problem)
 		}
 	}
