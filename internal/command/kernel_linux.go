@@ -24,6 +24,7 @@ import (
 	"sluice/internal/status"
 	"sluice/internal/sysctl"
 	"sluice/internal/telemetry"
+	"sluice/internal/web"
 )
 
 // kernel is the upkeep of a proxy that programs the kernel.
@@ -240,4 +241,20 @@ func (k *kernel) forgetter() func(context.Context, []dataplane.Lost) error {
 		return f.Forget
 	}
 	return nil
+}
+
+// countConnections returns how the page counts the connections to endpoints, nil if the
+// kernel does not forward them.
+func (p *proxy) countConnections() web.CountFunc {
+	if p.settings.Mode.WithoutKernel {
+		return nil
+	}
+	return func(ctx context.Context) (map[netip.AddrPort]web.Connections, error) {
+		all, err := conntrack.Count(ctx, 0)
+		out := make(map[netip.AddrPort]web.Connections, len(all))
+		for at, n := range all {
+			out[at] = web.Connections{Open: n.Open, Unanswered: n.Unanswered}
+		}
+		return out, err
+	}
 }

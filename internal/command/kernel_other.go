@@ -9,6 +9,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"sluice/internal/config"
+	"sluice/internal/web"
 )
 
 func newUpkeep(*proxy) upkeep { return withoutKernel{} }
@@ -19,3 +20,6 @@ func initialize(logr.Logger, *config.Settings) {}
 func cleanup(context.Context, logr.Logger, bool) error {
 	return errors.New("there is nothing to clean up: kube-proxy leaves the kernel of this system alone")
 }
+
+// countConnections returns nil: the kernel does not forward connections.
+func (p *proxy) countConnections() web.CountFunc { return nil }

@@ -52,6 +52,7 @@ func (p *proxy) page() *web.Handler {
 		Status:  p.reporter().Report,
 		Explain: p.explainer().Explain,
 		Traffic: dataplane.TrafficOf(p.dataplane),
+		Count:   p.countConnections(),
 		Events:  p.history.Events,
 		Logger:  p.logger.WithName("page"),
 		Clock:   p.clock,

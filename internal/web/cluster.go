@@ -19,6 +19,8 @@ type cluster struct {
 	services []service // by name
 	indexes  map[model.Name]int
 	idle     int // Services without any endpoint
+	// namespaces are those that have a Service.
+	namespaces []string
 	// defects are the problems of objects, those of refused ones first.
 	defects []model.Problem
 }
@@ -100,6 +102,9 @@ func (p *parts) join(last *cluster) *cluster {
 		}
 	}
 	for i := range c.services {
+		if n := c.services[i].Name.Namespace; i == 0 || n != c.services[i-1].Name.Namespace {
+			c.namespaces = append(c.namespaces, n)
+		}
 		if s := &c.services[i]; !s.hasEndpoints() {
 			s.empty = true
 			c.idle++

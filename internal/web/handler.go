@@ -29,6 +29,8 @@ type Options struct {
 	Explain func(context.Context, explain.Question) (*explain.Reply, error)
 	// Traffic reads the counters of the kernel; nil in a mode that has none.
 	Traffic dataplane.TrafficFunc
+	// Count counts connections by endpoint; nil if that is not possible.
+	Count CountFunc
 	// Events returns what happened, the oldest first; nil if nobody remembers.
 	Events func(history.Query) (events []history.Event, last uint64)
 
@@ -44,6 +46,7 @@ type Handler struct {
 
 	meter    *meter
 	recorder recorder
+	census   census
 
 	// last is a cache, cleared by expiry.
 	last   atomic.Pointer[cluster]
@@ -63,6 +66,7 @@ func New(o Options) *Handler {
 		mux:     http.NewServeMux(),
 		meter:   newMeter(o.Traffic, o.Logger, o.Clock),
 		limit:   make(chan struct{}, maxConcurrent),
+		census:  census{count: o.Count, log: o.Logger, clock: o.Clock},
 	}
 	h.expiry = o.Clock.AfterFunc(keepFor, func() { h.last.Store(nil) })
 	h.mux.Handle("GET /{$}", h.limited(h.overview))

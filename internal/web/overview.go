@@ -3,6 +3,7 @@ package web
 import (
 	"fmt"
 	"net/http"
+	"slices"
 
 	"sluice/internal/engine"
 	"sluice/internal/model"
@@ -11,8 +12,10 @@ import (
 	"sluice/internal/status"
 )
 
-// maxChips is how many frontends of a Service the list shows.
-const maxChips = 4
+const (
+	maxChips      = 4   // frontends of a Service that the list shows
+	maxNamespaces = 100 // that can be selected
+)
 
 // overview is the first page.
 type overview struct {
@@ -24,6 +27,9 @@ type overview struct {
 	MoreProblems int
 	Plot         *plot
 	Windows      []window
+	Columns      []column
+	Namespaces   []string // that can be selected
+	Kinds        []kind
 	Query        query
 	Counted      bool
 	Rows         []row
@@ -31,6 +37,20 @@ type overview struct {
 	Found, Known int
 	Earlier      *query
 	Later        *query
+}
+
+// column is one of the list, and the order that its title leads to; "-" if there is none.
+type column struct {
+	Title, Order string
+	Number       bool
+}
+
+func columns(counted bool) []column {
+	out := []column{{"Service", orderByName, false}, {"Frontends", "-", false}, {"Endpoints", "endpoints", true}}
+	if counted {
+		out = append(out, column{"New conn./s", "rate", true}, column{"Refused/s", "refused", true})
+	}
+	return append(out, column{"State", "state", false})
 }
 
 // tile is one number with its label.
@@ -63,6 +83,11 @@ func (h *Handler) overview(r *http.Request) answer {
 		Query:   q,
 		Counted: s.counters.counted(),
 		Known:   len(s.services),
+	}
+	v.Columns, v.Kinds = columns(v.Counted), kinds
+	v.Namespaces = s.namespaces[:min(len(s.namespaces), maxNamespaces)]
+	if q.Namespace != "" && !slices.Contains(v.Namespaces, q.Namespace) {
+		v.Namespaces = append(slices.Clone(v.Namespaces), q.Namespace)
 	}
 	v.listProblems(s.problems(report))
 	v.list(s)

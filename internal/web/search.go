@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"sluice/internal/plan"
+	"sluice/internal/status"
 )
 
 const (
@@ -25,14 +26,34 @@ const (
 	showFailing = "failing"
 	showEmpty   = "empty"
 	orderByName = ""
-	orderByRate = "rate"
 )
+
+// orders are the other orders, all with the highest first.
+var orders = map[string]func(*snapshot, *service) float64{
+	"rate":      func(s *snapshot, svc *service) float64 { return s.counters.of(svc.frontends).connections },
+	"refused":   func(s *snapshot, svc *service) float64 { return s.counters.of(svc.frontends).refused.total() },
+	"endpoints": func(_ *snapshot, svc *service) float64 { all, _ := svc.endpoints(); return float64(all) },
+	"state":     func(s *snapshot, svc *service) float64 { return severity[s.condition(svc).Level] },
+}
+
+var severity = map[status.Level]float64{status.Good: 0, status.Busy: 1, status.Fair: 2, status.Bad: 3}
+
+// kinds are the kinds of frontends that a Service can be selected by, in the URL.
+var kinds = []kind{{"clusterip", "ClusterIP", plan.ClusterIP}, {"nodeport", "NodePort", plan.NodePort},
+	{"loadbalancer", "LoadBalancer", plan.LoadBalancerIP}, {"externalip", "ExternalIP", plan.ExternalIP}}
+
+type kind struct {
+	Name, Text string
+	is         plan.Kind
+}
 
 // query selects Services of the list.
 type query struct {
-	Text  string
-	Show  string
-	Order string
+	Text      string
+	Namespace string
+	Kind      string
+	Show      string
+	Order     string
 	// Window is that of the plot above the list.
 	Window string
 	Page   int // from 1
@@ -47,8 +68,14 @@ func readQuery(v url.Values) query {
 	if show := v.Get("show"); show == showFailing || show == showEmpty {
 		q.Show = show
 	}
-	if v.Get("order") == orderByRate {
-		q.Order = orderByRate
+	if namespace := v.Get("namespace"); len(namespace) <= maxSearchLen {
+		q.Namespace = namespace
+	}
+	if is := func(k kind) bool { return k.Name == v.Get("kind") }; slices.ContainsFunc(kinds, is) {
+		q.Kind = v.Get("kind")
+	}
+	if _, known := orders[v.Get("order")]; known {
+		q.Order = v.Get("order")
 	}
 	q.Window = windowOf(v.Get("window")).Name
 	if n, err := strconv.Atoi(v.Get("page")); err == nil {
@@ -66,6 +93,8 @@ func (q query) Link() string {
 		}
 	}
 	set("q", q.Text)
+	set("namespace", q.Namespace)
+	set("kind", q.Kind)
 	set("show", q.Show)
 	set("order", q.Order)
 	set("window", q.Window)
@@ -90,14 +119,23 @@ func (s *snapshot) search(q query) []*service {
 	var out []*service
 	for i := range s.services {
 		svc := &s.services[i]
-		if s.shown(svc, q.Show) && words.matches(svc) {
+		if q.admits(svc) && s.shown(svc, q.Show) && words.matches(svc) {
 			out = append(out, svc)
 		}
 	}
-	if q.Order == orderByRate {
-		s.sortByRate(out)
+	if value := orders[q.Order]; value != nil {
+		s.sort(out, value)
 	}
 	return out
+}
+
+// admits reports whether a Service has the namespace and the kind of frontend.
+func (q *query) admits(svc *service) bool {
+	if q.Namespace != "" && svc.Name.Namespace != q.Namespace {
+		return false
+	}
+	i := slices.IndexFunc(kinds, func(k kind) bool { return k.Name == q.Kind })
+	return i < 0 || slices.ContainsFunc(svc.frontends, func(f *plan.Frontend) bool { return f.Kind == kinds[i].is })
 }
 
 func (s *snapshot) shown(svc *service, show string) bool {
@@ -110,17 +148,17 @@ func (s *snapshot) shown(svc *service, show string) bool {
 	return true
 }
 
-// sortByRate sorts the busiest first, and the rest by name.
-func (s *snapshot) sortByRate(services []*service) {
+// sort sorts those with the highest value first, and the same ones by name.
+func (s *snapshot) sort(services []*service, value func(*snapshot, *service) float64) {
 	type rated struct {
 		*service
-		rate float64
+		value float64
 	}
 	all := make([]rated, len(services))
 	for i, svc := range services {
-		all[i] = rated{svc, s.counters.of(svc.frontends).connections}
+		all[i] = rated{svc, value(s, svc)}
 	}
-	slices.SortStableFunc(all, func(a, b rated) int { return cmp.Compare(b.rate, a.rate) })
+	slices.SortStableFunc(all, func(a, b rated) int { return cmp.Compare(b.value, a.value) })
 	for i := range all {
 		services[i] = all[i].service
 	}

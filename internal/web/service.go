@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -39,9 +40,12 @@ type servicePage struct {
 	// MoreFrontends counts those that are not shown.
 	MoreFrontends int
 
-	From      string // the client
-	Address   string // if that is an address
-	Clients   []clientLink
+	From    string // the client
+	Address string // if that is an address
+	Clients []clientLink
+	// connections are those to endpoints, nil if they are not known.
+	connections map[netip.AddrPort]Connections
+
 	Complaint string // about a question that cannot be parsed
 	Answers   []answerView
 	// MorePorts counts those that are not explained.
@@ -69,12 +73,15 @@ type frontendRow struct {
 // answerView is an answer of explain.
 type answerView struct {
 	*explain.Answer
+	Route     *route
 	Level     status.Level
 	Title     string
-	Endpoints []explain.EndpointAnswer
-	More      int
-	Text      string
-	Open      bool // the text is shown unfolded
+	Endpoints []endpointRow
+	// Counted says that the connections to the endpoints are known.
+	Counted bool
+	More    int
+	Text    string
+	Open    bool // the text is shown unfolded
 }
 
 func (h *Handler) service(r *http.Request) answer {
@@ -93,6 +100,9 @@ func (h *Handler) service(r *http.Request) answer {
 		v.State = s.condition(svc)
 		v.Facts = facts(svc)
 		v.listFrontends(s, svc, report.Now)
+		if !svc.relayed() {
+			v.connections = h.census.read(r.Context())
+		}
 	}
 	events := h.eventsOf(history.Query{Service: name, Most: maxEvents})
 	v.History = eventList{eventRows(events), true}
@@ -230,13 +240,13 @@ func (h *Handler) ask(ctx context.Context, v *servicePage) {
 	}
 	v.MorePorts = reply.Omitted
 	for i := range reply.Answers {
-		v.Answers = append(v.Answers, answerOf(&reply.Answers[i]))
+		v.Answers = append(v.Answers, answerOf(&reply.Answers[i], v.connections))
 		v.Answers[i].Open = i == 0 || !reply.Answers[i].Flows
 	}
 }
 
-func answerOf(a *explain.Answer) answerView {
-	v := answerView{Answer: a, Level: status.Bad, Endpoints: a.Endpoints, More: a.Omitted}
+func answerOf(a *explain.Answer, connections map[netip.AddrPort]Connections) answerView {
+	v := answerView{Answer: a, Route: routeOf(a), Level: status.Bad, Endpoints: endpointRows(a.Endpoints, connections), Counted: connections != nil, More: a.Omitted}
 	if a.Flows {
 		v.Level = status.Good
 	}

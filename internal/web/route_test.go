@@ -1,0 +1,42 @@
+package web
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"sluice/internal/model"
+)
+
+// drawn returns the text of the first way that a page draws.
+func drawn(body string) string {
+	_, rest, _ := strings.Cut(body, `<div class="route"`)
+	if i := strings.Index(rest, `<details`); i >= 0 {
+		rest = rest[:i]
+	}
+	rest, _, _ = strings.Cut(rest, `<p class="problem"`)
+	rest, _, _ = strings.Cut(rest, `<div class="table`)
+	return cards(`<li class="card"` + rest + "</li>")[0]
+}
+
+func TestWayOfAConnectionIsDrawn(t *testing.T) {
+	w := newWorld(t)
+	external := func(s *model.Service) { s.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("198.51.100.7")} }
+	w.Sync(concat(
+		app("default/web", "10.96.0.80", []string{"10.244.1.1", "10.244.2.1", "10.244.1.2"}, external),
+		app("default/none", "10.96.0.81", nil),
+	)...)
+	for link, want := range map[string]string{
+		"name=web&from=pod": "a pod from its own address 10.96.0.80:80/TCP ClusterIP " +
+			"from the client&#39;s address on this node 10.244.1.1:8080 10.244.1.2:8080 " +
+			"from the client&#39;s address on other nodes 10.244.2.1:8080",
+		"name=web&from=203.0.113.9": "outside from 203.0.113.9 198.51.100.7:80/TCP LoadBalancerIP " +
+			"from this node&#39;s address on this node 10.244.1.1:8080 10.244.1.2:8080 " +
+			"from this node&#39;s address on other nodes 10.244.2.1:8080",
+		"name=none&from=pod": "a pod from its own address 10.96.0.81:80/TCP ClusterIP rejected: the Service has no endpoint that can be used",
+	} {
+		if got := drawn(w.get("/service?namespace=default&" + link).Body.String()); !strings.HasSuffix(got, want) {
+			t.Errorf("%s draws %q, want %q", link, got, want)
+		}
+	}
+}
