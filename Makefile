@@ -22,6 +22,7 @@ demo: root tools build ## Show the proxy at work in a lab of network namespaces 
 .PHONY: test
 test: root tools lint ## Check the source and run all tests (needs root).
 	$(GO) test -count=1 -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
+	cd release && $(GO) test -count=1 -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
 	cd test/cluster && $(GO) run ./prepare
 	cd test/cluster && $(GO) test -count=1 -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
 
@@ -79,24 +80,40 @@ pictures: ## Renew the screenshots of the page in docs.
 
 .PHONY: lint
 lint: ## Check the format of the source and what vet and staticcheck find.
-	@unformatted=$$(gofmt -l cmd deploy internal test); \
+	@unformatted=$$(gofmt -l cmd deploy internal release test); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
+	cd release && $(GO) vet ./... && $(GO) tool staticcheck ./...
 	cd test/cluster && $(GO) vet ./... && $(GO) tool staticcheck ./...
+
+# What an image and a release are made for.
+PLATFORMS := linux/amd64 linux/arm64
+# The time of all files in them: that of the commit, so that two builds are the same.
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+PACK = cd release && $(GO) run . -version $(VERSION) -time $(SOURCE_DATE_EPOCH) -out ../dist \
+	$(foreach platform,$(PLATFORMS),-binary $(platform)=../bin/$(subst /,-,$(platform))/kube-proxy)
+
+.PHONY: image
+image: $(PLATFORMS) ## Build the image for amd64 and arm64, as archives in dist. Needs no container engine.
+	$(PACK)
+
+.PHONY: release
+release: $(PLATFORMS) ## Build static binaries, image, Helm chart, SBOMs and checksums, in dist.
+	$(PACK) -chart ../deploy/chart
 
 # Other systems that the program is built for, with what it can do there.
 SYSTEMS := windows/amd64 darwin/amd64 darwin/arm64
 
 .PHONY: systems
 systems: $(SYSTEMS) ## Build for other systems, to bin.
-.PHONY: $(SYSTEMS)
-$(SYSTEMS):
+.PHONY: $(SYSTEMS) $(PLATFORMS)
+$(SYSTEMS) $(PLATFORMS):
 	CGO_ENABLED=0 GOOS=$(@D) GOARCH=$(@F) $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/$(@D)-$(@F)/ ./cmd/kube-proxy
 
 .PHONY: clean
 clean: ## Remove what was built.
-	rm -rf bin
+	rm -rf bin dist
 
 .PHONY: help
 help: ## List the targets.

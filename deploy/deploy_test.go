@@ -1,5 +1,5 @@
-// Package deploy holds the manifests that run the proxy in a cluster. There is no
-// code in it, only tests that the manifests fit together, and fit the binary.
+// Package deploy holds the chart and the manifests that run the proxy in a cluster. There
+// is no code in it, only tests that the manifests fit together, and fit the binary.
 package deploy
 
 import (
@@ -15,124 +15,116 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/yaml"
 
+	"sluice/internal/command"
 	"sluice/internal/config"
 )
 
 const namespace = "kube-system"
 
-func TestKustomizationNamesEveryManifest(t *testing.T) {
-	data, err := os.ReadFile("kustomization.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got struct {
-		APIVersion string   `json:"apiVersion"`
-		Kind       string   `json:"kind"`
-		Resources  []string `json:"resources"`
-		Images     []struct {
-			Name    string `json:"name"`
-			NewName string `json:"newName"`
-			NewTag  string `json:"newTag"`
-		} `json:"images"`
-	}
-	if err := yaml.UnmarshalStrict(data, &got); err != nil {
-		t.Fatal(err)
-	}
-	slices.Sort(got.Resources)
-	if diff := cmp.Diff(manifestFiles(t), got.Resources); diff != "" {
-		t.Errorf("resources (-files +kustomization):\n%s", diff)
-	}
-	for _, c := range containers(read(t).daemonSet) {
-		name, _, _ := strings.Cut(c.Image, ":")
-		if len(got.Images) != 1 || got.Images[0].Name != name {
-			t.Errorf("image %s of container %s is not the one that can be set: %+v", c.Image, c.Name, got.Images)
-		}
+// rendered are the files made from the chart, with the mode that each sets. That they are
+// what the chart gives is tested where Helm is.
+var rendered = map[string]string{
+	"kustomize/nftables/sluice.yaml":      "nftables",
+	"kustomize/iptables/sluice.yaml":      "iptables",
+	"../release/testdata/everything.yaml": "ipvs",
+}
+
+// eachRendering runs a test for each of them.
+func eachRendering(t *testing.T, f func(t *testing.T, m *manifests, mode string)) {
+	for file, mode := range rendered {
+		t.Run(mode, func(t *testing.T) { f(t, read(t, file), mode) })
 	}
 }
 
 func TestConfigurationHasNoWarnings(t *testing.T) {
-	m := read(t)
-	for _, c := range containers(m.daemonSet) {
-		t.Run(c.Name, func(t *testing.T) {
+	eachRendering(t, func(t *testing.T, m *manifests, mode string) {
+		for _, c := range containers(m.daemonSet) {
 			flags := parse(t, c.Command)
 			file := m.mounted(t, c, flags.ConfigFile)
 			if got, want := flags.InitOnly, c.Name == "init"; got != want {
-				t.Errorf("--init-only is %t, want %t", got, want)
+				t.Errorf("%s: --init-only is %t, want %t", c.Name, got, want)
 			}
 			s := settings(t, flags, file)
 			for _, w := range s.Warnings {
-				t.Errorf("warning: %s", w)
+				t.Errorf("%s: warning: %s", c.Name, w)
 			}
-			if s.Mode.Name != "nftables" {
-				t.Errorf("mode %q", s.Mode.Name)
+			if s.Mode.Name != mode {
+				t.Errorf("%s: mode %q", c.Name, s.Mode.Name)
 			}
-			m.mounted(t, c, s.Client.Connection.Kubeconfig)
-		})
-	}
+		}
+	})
 }
 
-func TestKubeconfigUsesThePodToken(t *testing.T) {
-	c, err := clientcmd.Load([]byte(read(t).configMap.Data["kubeconfig.conf"]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	context := c.Contexts[c.CurrentContext]
-	if context == nil {
-		t.Fatalf("there is no context %q", c.CurrentContext)
-	}
-	cluster, user := c.Clusters[context.Cluster], c.AuthInfos[context.AuthInfo]
-	if cluster == nil || user == nil {
-		t.Fatalf("there is no cluster %q or no user %q", context.Cluster, context.AuthInfo)
-	}
-	const account = "/var/run/secrets/kubernetes.io/serviceaccount/"
-	got := []string{user.TokenFile, cluster.CertificateAuthority}
-	if diff := cmp.Diff([]string{account + "token", account + "ca.crt"}, got); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
-	if !strings.HasPrefix(cluster.Server, "https://") {
-		t.Errorf("server %q", cluster.Server)
-	}
+// The proxy asks the API server itself, with the pod's own token. The address that
+// Kubernetes gives to pods is that of a Service, which works only once a proxy does.
+func TestPodsDoNotReachTheAPIServerByAService(t *testing.T) {
+	eachRendering(t, func(t *testing.T, m *manifests, _ string) {
+		for _, c := range containers(m.daemonSet) {
+			flags := parse(t, c.Command)
+			s := settings(t, flags, m.mounted(t, c, flags.ConfigFile))
+			if got := s.Client.Connection.Kubeconfig; got != "" {
+				t.Errorf("%s: kubeconfig %q", c.Name, got)
+			}
+			for _, name := range []string{"KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"} {
+				if !slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == name && e.Value != "" }) {
+					t.Errorf("%s: %s is not set", c.Name, name)
+				}
+			}
+		}
+	})
 }
 
-func TestProxyHasOnlyNetAdmin(t *testing.T) {
-	pod := read(t).daemonSet.Spec.Template.Spec
-	no, yes, root := false, true, int64(0)
-	want := &corev1.SecurityContext{
-		Privileged:               &no,
-		AllowPrivilegeEscalation: &no,
-		ReadOnlyRootFilesystem:   &yes,
-		RunAsUser:                &root,
-		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"NET_ADMIN"}},
-		SeccompProfile:           &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-	}
-	if diff := cmp.Diff(want, pod.Containers[0].SecurityContext); diff != "" {
-		t.Errorf("security context (-want +got):\n%s", diff)
-	}
+func TestProxyHasFewCapabilities(t *testing.T) {
+	eachRendering(t, func(t *testing.T, m *manifests, mode string) {
+		capabilities := []corev1.Capability{"NET_ADMIN"}
+		if mode == "iptables" {
+			capabilities = append(capabilities, "NET_RAW")
+		}
+		no, yes, root := false, true, int64(0)
+		want := &corev1.SecurityContext{
+			Privileged:               &no,
+			AllowPrivilegeEscalation: &no,
+			ReadOnlyRootFilesystem:   &yes,
+			RunAsUser:                &root,
+			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: capabilities},
+			SeccompProfile:           &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		}
+		if diff := cmp.Diff(want, m.daemonSet.Spec.Template.Spec.Containers[0].SecurityContext); diff != "" {
+			t.Errorf("security context (-want +got):\n%s", diff)
+		}
+	})
 }
 
 func TestProbesMatchTheServers(t *testing.T) {
-	m := read(t)
-	c := m.daemonSet.Spec.Template.Spec.Containers[0]
-	flags := parse(t, c.Command)
-	s := settings(t, flags, m.mounted(t, c, flags.ConfigFile))
-	for _, probe := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe} {
-		if probe == nil || probe.HTTPGet == nil {
-			t.Fatal("there is a probe missing")
+	eachRendering(t, func(t *testing.T, m *manifests, _ string) {
+		c := m.daemonSet.Spec.Template.Spec.Containers[0]
+		flags := parse(t, c.Command)
+		s := settings(t, flags, m.mounted(t, c, flags.ConfigFile))
+		for _, probe := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe} {
+			if probe == nil || probe.HTTPGet == nil {
+				t.Fatal("there is a probe missing")
+			}
+			if got, want := probe.HTTPGet.Port.IntValue(), int(s.Serving.Health.Port()); got != want {
+				t.Errorf("port %d, want %d", got, want)
+			}
+			if got := probe.HTTPGet.Path; got != "/livez" {
+				t.Errorf("path %s", got)
+			}
 		}
-		if got, want := probe.HTTPGet.Port.IntValue(), int(s.Serving.Health.Port()); got != want {
-			t.Errorf("port %d, want %d", got, want)
+		for _, p := range c.Ports {
+			if p.Name == "metrics" && int(p.ContainerPort) != int(s.Serving.Metrics.Port()) {
+				t.Errorf("metrics are expected on port %d, and served on %v", p.ContainerPort, s.Serving.Metrics)
+			}
 		}
-		if got := probe.HTTPGet.Path; got != "/livez" {
-			t.Errorf("path %s", got)
-		}
-	}
+	})
 }
 
 func TestPodsHavePermissions(t *testing.T) {
-	m := read(t)
+	eachRendering(t, testPermissions)
+}
+
+func testPermissions(t *testing.T, m *manifests, _ string) {
 	spec := m.daemonSet.Spec
 	if diff := cmp.Diff(spec.Selector.MatchLabels, spec.Template.Labels); diff != "" {
 		t.Errorf("labels (-selector +template):\n%s", diff)
@@ -194,28 +186,18 @@ func stages(t *testing.T) (out []*stage) {
 	return out
 }
 
-func TestImagesHaveTheBinaryInPlace(t *testing.T) {
-	images := stages(t)[1:] // the first one builds
-	for _, image := range images {
-		for _, c := range containers(read(t).daemonSet) {
-			if c.Command[0] != image.binary {
-				t.Errorf("container %s runs %s, image %s has %q", c.Name, c.Command[0], image.name, image.binary)
-			}
+func TestImageHasTheBinaryInPlace(t *testing.T) {
+	images := stages(t)
+	image := images[len(images)-1]
+	for _, c := range containers(read(t, "kustomize/iptables/sluice.yaml").daemonSet) {
+		if c.Command[0] != image.binary {
+			t.Errorf("container %s runs %s, image %s has %q", c.Name, c.Command[0], image.name, image.binary)
 		}
 	}
-}
-
-// An image that takes the place of upstream's must be able to do what an empty mode
-// means there. The last stage is the one that is built when none is named.
-func TestOnlyDefaultImageHasIPTables(t *testing.T) {
-	images := stages(t)
-	last := images[len(images)-1]
-	if !slices.ContainsFunc(last.runs, func(run string) bool { return strings.Contains(run, "install") && strings.Contains(run, " iptables ") }) {
-		t.Errorf("the default image does not install iptables: %+v", last)
-	}
-	minimal := slices.IndexFunc(images, func(s *stage) bool { return s.name == "minimal" })
-	if minimal < 0 || images[minimal].base != "scratch" || len(images[minimal].runs) > 0 {
-		t.Errorf("there is no image minimal from scratch: %+v", images)
+	// An image that takes the place of upstream's must be able to do what an empty mode
+	// means there.
+	if !slices.ContainsFunc(image.runs, func(run string) bool { return strings.Contains(run, "install") && strings.Contains(run, " iptables ") }) {
+		t.Errorf("the image does not install iptables: %+v", image)
 	}
 }
 
@@ -242,15 +224,19 @@ func TestKubeadmConfigIsAccepted(t *testing.T) {
 }
 
 // parse reads a container's command line, which may have known flags only.
-func parse(t *testing.T, command []string) *config.Flags {
+func parse(t *testing.T, line []string) *config.Flags {
 	t.Helper()
+	var out, complaints strings.Builder
+	if code := command.Main(append(slices.Clone(line[1:]), "--version"), &out, &complaints); code != 0 {
+		t.Fatalf("%q: %s", line, complaints.String())
+	}
 	set := pflag.NewFlagSet("kube-proxy", pflag.ContinueOnError)
 	flags := config.AddFlags(set)
-	if err := set.Parse(command[1:]); err != nil {
+	// Those of the command itself, which have no part in the configuration.
+	set.String("control-socket", "", "")
+	set.Bool("reset-removed-endpoints", false, "")
+	if err := set.Parse(line[1:]); err != nil {
 		t.Fatal(err)
-	}
-	if set.NArg() > 0 {
-		t.Fatalf("arguments that are no flags: %q", set.Args())
 	}
 	return flags
 }

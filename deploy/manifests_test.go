@@ -7,8 +7,6 @@ import (
 	"io"
 	"os"
 	"path"
-	"path/filepath"
-	"slices"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -21,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// manifests are all objects of the directory.
+// manifests are all objects of a file.
 type manifests struct {
 	account   *corev1.ServiceAccount
 	roles     []*rbacv1.ClusterRole
@@ -30,15 +28,13 @@ type manifests struct {
 	daemonSet *appsv1.DaemonSet
 }
 
-// read decodes all manifests. A field that is unknown or there twice fails the
+// read decodes a file. A field that is unknown or there twice fails the
 // test, and so does an object of a kind that is not expected.
-func read(t *testing.T) *manifests {
+func read(t *testing.T, file string) *manifests {
 	t.Helper()
 	m := &manifests{}
-	for _, file := range manifestFiles(t) {
-		for _, object := range decode(t, file) {
-			m.add(t, object)
-		}
+	for _, object := range decode(t, file) {
+		m.add(t, object)
 	}
 	if m.account == nil || m.configMap == nil || m.daemonSet == nil {
 		t.Fatal("there is no ServiceAccount, no ConfigMap or no DaemonSet")
@@ -111,14 +107,4 @@ func decode(t *testing.T, file string) []runtime.Object {
 		}
 		objects = append(objects, object)
 	}
-}
-
-// manifestFiles are the files with objects in them, in order.
-func manifestFiles(t *testing.T) []string {
-	t.Helper()
-	files, err := filepath.Glob("*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return slices.DeleteFunc(files, func(name string) bool { return name == "kustomization.yaml" })
 }

@@ -2,6 +2,7 @@ package monitoring
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -9,7 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"sluice/internal/telemetry"
 )
 
 // exported are the labels of every metric that the proxy exports in any mode,
@@ -19,6 +23,12 @@ func exported(t *testing.T) map[string][]string {
 	all := map[string][]string{ // of every process
 		"process_cpu_seconds_total":     nil,
 		"process_resident_memory_bytes": nil,
+		"process_start_time_seconds":    nil,
+		// Prometheus itself, kube-state-metrics and the node exporter.
+		"up":                              nil,
+		"kube_node_info":                  {"node", "os_image"},
+		"node_nf_conntrack_entries":       nil,
+		"node_nf_conntrack_entries_limit": nil,
 	}
 	for _, file := range []string{
 		"../../internal/telemetry/testdata/metrics.txt",
@@ -54,10 +64,20 @@ var values = map[string][]string{
 	"state":  {"used", "ready", "left_out", "terminating"},
 	"status": {"programmed", "pending", "failed"},
 	"series": {"own", "shared"},
+	"about":  abouts(),
+	"job":    {"sluice"},
 }
 
-// scraped are the labels that Prometheus adds.
-var scraped = []string{"instance", "job"}
+// abouts are what advisories can be about.
+func abouts() (out []string) {
+	for _, a := range telemetry.Abouts {
+		out = append(out, string(a))
+	}
+	return out
+}
+
+// scraped are the labels that Prometheus adds, node as the PodMonitor asks for it.
+var scraped = []string{"instance", "job", "node"}
 
 // check holds an expression, and the labels that a text about it names, against
 // what is exported.
@@ -112,7 +132,7 @@ type rules struct {
 }
 
 func TestAlertsUseExportedMetrics(t *testing.T) {
-	text, err := os.ReadFile("alerts.yaml")
+	text, err := os.ReadFile("../chart/files/alerts.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,11 +162,26 @@ func TestAlertsUseExportedMetrics(t *testing.T) {
 					t.Error("it lacks a summary or a description")
 				}
 				check(t, all, rule.Expr, summary, description)
+				if got, want := rule.Annotations["runbook_url"], "docs/alerts.md#"+strings.ToLower(rule.Alert); got != want {
+					t.Errorf("its runbook is %q, want %q", got, want)
+				}
 			})
 		}
 	}
 	if len(seen) == 0 {
 		t.Error("there are no alerts")
+	}
+	runbooks, err := os.ReadFile("../../docs/alerts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var described []string
+	for _, m := range regexp.MustCompile(`(?m)^## (Sluice\w+)$`).FindAllStringSubmatch(string(runbooks), -1) {
+		described = append(described, m[1])
+	}
+	slices.Sort(described)
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(seen)), described); diff != "" {
+		t.Errorf("runbooks (-alerts +docs/alerts.md):\n%s", diff)
 	}
 }
 
@@ -175,7 +210,7 @@ type dashboard struct {
 
 func readDashboard(t *testing.T) dashboard {
 	t.Helper()
-	text, err := os.ReadFile("dashboard.json")
+	text, err := os.ReadFile("../chart/files/dashboard.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func forwardPolicies(ctx context.Context, conn *nft.Conn) (found []model.Problem
 func forwardProblem(command string) model.Problem {
 	return model.Problem{
 		Object: command, Field: "table " + iptables.Filter + ", chain " + forwardChain,
-		Reason: "its policy is DROP. In nftables mode no rule there lets connections to Services pass, as KUBE-FORWARD of iptables mode does: those that the node forwards time out, unless another rule accepts them",
+		Reason: "its policy is DROP. In this mode no rule there lets connections to Services pass, as KUBE-FORWARD of iptables mode does: those that the node forwards time out, unless another rule accepts them",
 		Remedy: "run " + command + " -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT, and make it permanent; or set mode: iptables",
 	}
 }

@@ -34,6 +34,8 @@ type options struct {
 	manifests string
 	// sandbox leaves the kernel alone.
 	sandbox bool
+	// cleanupOwn asks to remove only what no other kube-proxy has, and exit.
+	cleanupOwn bool
 	// controlSocket is the path of the control socket, empty for none.
 	controlSocket string
 	page          pageOptions
@@ -101,6 +103,8 @@ its Node at the API server, or in a directory of manifests.`,
 		"Directory, or file, of YAML or JSON manifests to take Services, EndpointSlices, Nodes and ServiceCIDRs from, instead of an API server.")
 	flags.BoolVar(&o.sandbox, "sandbox", false,
 		"Leave the kernel alone, and serve only node ports of TCP and UDP, by sockets of this process. It needs no privileges.")
+	flags.BoolVar(&o.cleanupOwn, "cleanup-own", false,
+		"Remove only the rules that this proxy has and upstream's has not, from the kernel, and exit. Upstream's may be running.")
 	flags.BoolVar(&o.exitOnConfigChange, "exit-on-config-change", false,
 		"End the proxy when the configuration file changes in a way that needs a restart, so that it is started again. Otherwise that is logged, and all else is put into force.")
 	flags.BoolVar(&o.resetRemovedEndpoints, "reset-removed-endpoints", false,
@@ -117,7 +121,7 @@ its Node at the API server, or in a directory of manifests.`,
 	cmd.SuggestionsMinimumDistance = 2
 	cmd.SetUsageFunc(writeUsage)
 	cmd.SetFlagErrorFunc(flagError)
-	cmd.AddCommand(newExplain(), newStatus(), newServices(), newEvents(), newRender(), newDiff(), newVersion())
+	cmd.AddCommand(newExplain(), newStatus(), newServices(), newEvents(), newRender(), newDiff(), newCheck(), newVersion())
 	return cmd
 }
 
@@ -133,7 +137,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 }
 
 func (o *options) run(ctx context.Context, stderr io.Writer) error {
-	if o.flags.Cleanup && o.flags.WriteConfigTo == "" {
+	if (o.flags.Cleanup || o.cleanupOwn) && o.flags.WriteConfigTo == "" {
 		return o.runCleanup(ctx)
 	}
 	o.hangups = make(chan os.Signal, 1)
@@ -173,6 +177,11 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	settings.Report(logger)
+	if o.manifests != "" {
+		for _, p := range unusedAPIServer(settings) {
+			logger.Info("Warning: " + p.String())
+		}
+	}
 	if o.flags.InitOnly {
 		initialize(logger, settings)
 		return nil
@@ -210,7 +219,7 @@ func (o *options) runCleanup(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return cleanup(ctx, logger)
+	return cleanup(ctx, logger, o.cleanupOwn && !o.flags.Cleanup)
 }
 
 func newLogger(c *logsapi.LoggingConfiguration, features featuregate.FeatureGate) (logr.Logger, error) {

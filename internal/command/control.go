@@ -99,6 +99,7 @@ func (p *proxy) explainer() *explain.Explainer {
 		Mode:        p.settings.Mode.Name,
 		Node:        p.settings.Plan.NodeName,
 		Stale:       p.stale,
+		Advisories:  p.decisiveAdvisories,
 		Clock:       p.clock,
 	})
 }
@@ -113,7 +114,7 @@ func (p *proxy) reporter() *status.Reporter {
 	o := p.statusOptions()
 	o.Engine, o.History = p.engine, p.history
 	o.Healthy, o.Leaving = health.Programming(p.engine.Status, p.clock), p.eligibility.Leaving
-	o.APIServer, o.Advisories = p.apiServer, p.upkeep.advisories
+	o.APIServer, o.Advisories = p.apiServer, p.advisories
 	o.Draining = p.draining.Load
 	if r, ok := p.dataplane.(dataplane.Relayer); ok {
 		o.Relay = func() *status.Relay {

@@ -33,6 +33,7 @@ Exit codes: 0 if there is no difference, 1 if there is one, 2 if there is no ans
   kube-proxy diff --manifests new/ --against old/ --node worker-1`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			d.stdin = cmd.InOrStdin()
 			report, err := d.report(cmd.Context(), cmd.ErrOrStderr())
 			if err == nil {
 				err = d.write(cmd.OutOrStdout(), report)
@@ -48,7 +49,8 @@ Exit codes: 0 if there is no difference, 1 if there is one, 2 if there is no ans
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&d.manifests, "manifests", "", "Directory, or file, of YAML or JSON manifests that the proxy might be given.")
+	flags.StringVar(&d.manifests, "manifests", "", "Directory, or file, of YAML or JSON manifests that the proxy might be given; - for standard input.")
+	flags.BoolVar(&d.add, "add", false, "Add the manifests to what the proxy follows, in place of objects of the same names, instead of replacing all of it.")
 	flags.StringVar(&d.against, "against", "", "Directory, or file, of manifests to compare with, instead of asking the proxy.")
 	flags.StringVar(&d.config, "config", "", "Configuration file that the proxy might be given or, with --against, has.")
 	flags.StringVar(&d.node, "node", "", "Name of the node to plan for, with --against. By default the name of this machine.")
@@ -60,6 +62,8 @@ Exit codes: 0 if there is no difference, 1 if there is one, 2 if there is no ans
 type diffCommand struct {
 	manifests, against, config, node, socket string
 	format                                   output
+	add                                      bool
+	stdin                                    io.Reader
 }
 
 func (d *diffCommand) write(w io.Writer, r *diff.Report) error {
@@ -70,6 +74,8 @@ func (d *diffCommand) report(ctx context.Context, stderr io.Writer) (*diff.Repor
 	switch {
 	case d.manifests == "" && (d.config == "" || d.against != ""):
 		return nil, errors.New("nothing to compare: set --manifests to a directory of manifests, or --config to a configuration file")
+	case d.against != "" && (d.add || d.manifests == "-"):
+		return nil, errors.New("--against compares two directories: leave out --add, and name a directory")
 	case d.against != "":
 		return d.compareDirectories(stderr)
 	case d.node != "":
@@ -80,10 +86,10 @@ func (d *diffCommand) report(ctx context.Context, stderr io.Writer) (*diff.Repor
 
 // ask sends the contents of the files: the proxy may not be able to read them.
 func (d *diffCommand) ask(ctx context.Context) (*diff.Report, error) {
-	var p proposal
+	p := proposal{Add: d.add}
 	var err error
 	if d.manifests != "" {
-		if p.Manifests, err = manifest.ReadFiles(d.manifests, mostPreviewBytes); err != nil {
+		if p.Manifests, err = d.files(); err != nil {
 			return nil, fmt.Errorf("read the manifests: %w", err)
 		}
 		if p.Manifests == nil {
@@ -99,6 +105,15 @@ func (d *diffCommand) ask(ctx context.Context) (*diff.Report, error) {
 	defer client.Close()
 	report := &diff.Report{}
 	return report, client.Post(ctx, diffPage, &p, report)
+}
+
+// files reads the manifests, "-" from standard input.
+func (d *diffCommand) files() ([]manifest.File, error) {
+	if d.manifests != "-" {
+		return manifest.ReadFiles(d.manifests, mostPreviewBytes)
+	}
+	data, err := io.ReadAll(io.LimitReader(d.stdin, mostPreviewBytes))
+	return []manifest.File{{Name: "standard-input.yaml", Data: data}}, err
 }
 
 func (d *diffCommand) compareDirectories(stderr io.Writer) (*diff.Report, error) {

@@ -202,16 +202,21 @@ func (k *kernel) removeLeftovers(ctx context.Context) {
 	}
 }
 
-// cleanup removes what this proxy and others left in the kernel, in all modes.
-func cleanup(ctx context.Context, logger logr.Logger) error {
-	err := leftovers.Remove(ctx, dataplane.RemoveOptions{Logger: logger.WithName("leftovers")})
+// cleanup removes what this proxy and others left in the kernel, in all modes, or only
+// what no other has.
+func cleanup(ctx context.Context, logger logr.Logger, ownOnly bool) error {
+	err := leftovers.Remove(ctx, dataplane.RemoveOptions{Logger: logger.WithName("leftovers"), OwnOnly: ownOnly})
 	if errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("%w (run it as root, or with CAP_NET_ADMIN)", err)
 	}
 	if err != nil {
 		return err
 	}
-	logger.Info("Removed all rules of this proxy")
+	if ownOnly {
+		logger.Info("None of the rules that only this proxy has are left")
+		return nil
+	}
+	logger.Info("No rules of any kube-proxy are left")
 	warnRouteLocalnet(logger)
 	return nil
 }

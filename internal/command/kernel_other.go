@@ -17,7 +17,7 @@ func newUpkeep(*proxy) upkeep { return withoutKernel{} }
 // initialize has nothing to do: there is only the sandbox, which needs no privileges.
 func initialize(logr.Logger, *config.Settings) {}
 
-func cleanup(context.Context, logr.Logger) error {
+func cleanup(context.Context, logr.Logger, bool) error {
 	return errors.New("there is nothing to clean up: kube-proxy leaves the kernel of this system alone")
 }
 

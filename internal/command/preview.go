@@ -28,7 +28,9 @@ const (
 // file, or both. What is absent stays as it is.
 type proposal struct {
 	Manifests []manifest.File `json:"manifests"`
-	Config    []byte          `json:"config"`
+	// Add says that the manifests are added to what there is, instead of replacing it.
+	Add    bool   `json:"add"`
+	Config []byte `json:"config"`
 }
 
 var errNotSynced = errors.New("the proxy does not know yet what there is, it waits for its sources: ask again later")
@@ -55,7 +57,11 @@ func (p *previewer) preview(_ context.Context, new *proposal) (*diff.Report, err
 	var content *manifest.Content
 	if new.Manifests != nil {
 		content = manifest.LoadFiles(new.Manifests, later.Plan.NodeName, state)
-		state = p.given(content, state)
+		if new.Add {
+			state.Apply(&model.Dirty{}, content.Events...) // a copy
+		} else {
+			state = p.given(content, state)
+		}
 	}
 	desired := planAll(later.Plan, state)
 	report := diff.Compare(now, desired)

@@ -26,6 +26,7 @@ func (p *proxy) followConfig(ctx context.Context) error {
 		Logger: log,
 		Clock:  p.clock,
 		Reload: p.reload.config,
+		Noted:  func(s config.FileState) { p.configFile.Store(&s) },
 		Changed: func(u *config.Update) {
 			logUpdate(log, u)
 			if len(u.Restart) > 0 && p.options.exitOnConfigChange {

@@ -60,6 +60,8 @@ type proxy struct {
 	eligibility *health.Eligibility
 	servers     *servers
 	history     *history.History
+	// configFile is what is wrong with the configuration file, or the flags.
+	configFile atomic.Pointer[config.FileState]
 	// draining is what is left of another kube-proxy, nil if nothing is.
 	draining atomic.Pointer[status.Draining]
 
@@ -199,7 +201,10 @@ func (p *proxy) assemble() (err error) {
 	if err := telemetry.RegisterBuild(p.registry, p.options.version.build()); err != nil {
 		return err
 	}
-	p.updater = telemetry.NewUpdater(telemetry.UpdaterOptions{Metrics: p.metrics, Engine: p.engine, Clock: p.clock, Connected: p.connected()})
+	p.configFile.Store(&config.FileState{Path: p.options.flags.ConfigFile, Warnings: p.settings.Warnings})
+	p.updater = telemetry.NewUpdater(telemetry.UpdaterOptions{
+		Metrics: p.metrics, Engine: p.engine, Clock: p.clock, Connected: p.connected(), Advisories: p.countAdvisories,
+	})
 	p.problems = telemetry.NewProblems(telemetry.ProblemsOptions{
 		Recorder: p.recorder, Engine: p.engine, Clock: p.clock,
 	})

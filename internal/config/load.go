@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"sluice/internal/model"
+	"sluice/internal/spelling"
 )
 
 // Errors of a configuration file as a whole.
@@ -152,6 +154,28 @@ func wrongVersion(gvk *schema.GroupVersionKind) error {
 	return fmt.Errorf("%w; it has apiVersion %q and kind %q", ErrVersion, version, kind)
 }
 
+// remedyForField says what to do about a field that does not exist.
+func remedyForField(field string) string {
+	const remedy = "correct the name of the field, or remove it from the file"
+	var paths, names []string
+	byName := map[string]string{}
+	for _, s := range settings {
+		name := s.path[strings.LastIndexByte(s.path, '.')+1:]
+		paths, names = append(paths, s.path), append(names, name)
+		if byName[name] == "" || s.path < byName[name] {
+			byName[name] = s.path
+		}
+	}
+	meant := spelling.Nearest(field, paths)
+	if meant == "" {
+		meant = byName[spelling.Nearest(field[strings.LastIndexByte(field, '.')+1:], names)]
+	}
+	if meant == "" || meant == field { // it is there, but twice
+		return remedy
+	}
+	return fmt.Sprintf("did you mean %s? Otherwise remove it from the file", meant)
+}
+
 var quoted = regexp.MustCompile(`"([^"]+)"`)
 
 // ignored turns the errors of a strict decoder into warnings that name the fields.
@@ -162,8 +186,7 @@ func ignored(errs []error) []model.Problem {
 		if found := quoted.FindStringSubmatch(err.Error()); found != nil {
 			field = found[1]
 		}
-		problems = append(problems, problem(field, err.Error()+"; it is ignored",
-			"correct the name of the field, or remove it from the file"))
+		problems = append(problems, problem(field, err.Error()+"; it is ignored", remedyForField(field)))
 	}
 	return problems
 }

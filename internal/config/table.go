@@ -81,7 +81,7 @@ var settings = []setting{
 	{path: "logging.flushFrequency", flag: "log-flush-frequency", wins: true, restart: restartLogging,
 		help: "Longest time that a line of the log is held back."},
 	{path: "logging.verbosity", flag: "v", shorthand: "v", wins: true,
-		help: "How much is logged: 0 is the least."},
+		help: "How much is logged: 0 is the least, 4 names the Services of each commit, 6 their frontends and endpoints."},
 	{path: "logging.vmodule", flag: "vmodule", wins: true,
 		help: "Exceptions from -v for single source files, as pattern=level, separated by commas. For text logs only."},
 	{path: "logging.options.text.splitStream", flag: "log-text-split-stream", wins: true, restart: restartLogging,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"time"
 
@@ -38,6 +39,9 @@ type WatchOptions struct {
 	// Changed is called with each new configuration, but not with an invalid or an
 	// unchanged one.
 	Changed func(*Update)
+	// Noted is called whenever what should be known about the file has changed. It
+	// may be nil.
+	Noted func(FileState)
 }
 
 // Watch follows the configuration file until the context ends, starting with the
@@ -92,6 +96,8 @@ type follower struct {
 	inForce *Settings       // what applies in this process
 	warned  []model.Problem // the warnings that were logged
 	refused string          // the error when the file was last read
+	since   time.Time       // of the error
+	noted   FileState
 	options WatchOptions
 }
 
@@ -107,8 +113,10 @@ func (f *follower) read(watcher *filewatch.Watcher) {
 	update, err := f.update()
 	if err != nil {
 		f.refuse(err)
+		f.note(FileState{Path: f.path, Refused: problemsIn(err), Since: f.since, Restart: f.noted.Restart, Blocked: f.noted.Blocked})
 		return
 	}
+	defer f.note(FileState{Path: f.path, Warnings: update.Asked.Warnings, Restart: update.Restart, Blocked: problemsIn(update.Blocked)})
 	if f.refused != "" {
 		f.refused = ""
 		f.options.Logger.Info("The configuration file is valid again", "file", f.path)
@@ -150,12 +158,20 @@ func (f *follower) warn(s *Settings) {
 	s.Report(f.options.Logger)
 }
 
+// note passes on what should be known about the file.
+func (f *follower) note(s FileState) {
+	if f.options.Noted != nil && !reflect.DeepEqual(f.noted, s) {
+		f.options.Noted(s)
+	}
+	f.noted = s
+}
+
 // refuse logs an error once.
 func (f *follower) refuse(err error) {
 	if err.Error() == f.refused {
 		return
 	}
-	f.refused = err.Error()
+	f.refused, f.since = err.Error(), f.options.Clock.Now()
 	f.options.Logger.Error(err, "The new configuration file is invalid, the previous one stays in force", "file", f.path)
 }
 

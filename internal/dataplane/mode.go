@@ -27,6 +27,11 @@ type Mode struct {
 	// Missing reports what is not installed on this machine that the mode needs.
 	// It does not touch the kernel. Nil if the mode needs the kernel only.
 	Missing func() error
+	// CheckRelease reports why the mode does not work with a kernel of a release, such
+	// as 6.1.0-44-cloud-amd64. Nil if that is not known from the release.
+	CheckRelease func(release string) error
+	// Modules are the kernel modules that the mode uses, built in or loaded.
+	Modules []string
 	// Render writes what Reconcile makes in an empty kernel, for people and
 	// for comparisons. The same input always gives the same text. Nil if there is
 	// nothing to show.
@@ -80,6 +85,8 @@ type RemoveOptions struct {
 	Running Dataplane
 	// KeepMark leaves the chain KUBE-MARK-MASQ alone: the caller maintains it.
 	KeepMark bool
+	// OwnOnly leaves alone what upstream's kube-proxy has too: it may be running.
+	OwnOnly bool
 }
 
 // DrainOptions configures Mode.Drain.

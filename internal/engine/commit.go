@@ -4,7 +4,9 @@ import (
 	"context"
 	"time"
 
+	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/printable"
 )
 
 // maxLoggedFailures is how many refused frontends of one commit are logged by
@@ -159,4 +161,43 @@ func (e *Engine) logCommit(c *Commit, o outcome) {
 		"set", len(c.Change.Set), "removed", len(c.Change.Removed),
 		"transactions", c.Result.Transactions, "elements", c.Result.Elements,
 		"failed", len(c.Result.Failed), "duration", c.Duration())
+	e.logDetails(c)
+}
+
+// Verbosities of what a commit was about.
+const (
+	logServices  = 4 // names of the Services
+	logFrontends = 6 // each frontend, with its endpoints
+)
+
+// maxLoggedServices is how many Services of a commit are logged by name.
+const maxLoggedServices = 100
+
+// logDetails logs what a commit was about, at higher verbosities.
+func (e *Engine) logDetails(c *Commit) {
+	if log := e.log.V(logServices); log.Enabled() && !c.Change.Empty() {
+		var names []string
+		seen := map[model.Name]struct{}{}
+		for _, f := range c.Change.Set {
+			if _, again := seen[f.Service]; !again {
+				seen[f.Service] = struct{}{}
+				names = append(names, f.Service.String())
+			}
+		}
+		log.Info("Services of the commit", "revision", c.Change.Revision, "count", len(names), "services", names[:min(len(names), maxLoggedServices)],
+			"removedFrontends", len(c.Change.Removed))
+	}
+	log := e.log.V(logFrontends)
+	if !log.Enabled() {
+		return
+	}
+	for _, f := range c.Change.Set {
+		for _, route := range f.Routes() {
+			log.Info("Set a frontend", "frontend", f.Key.String(), "service", f.Service.String(), "outside", route == f.Outside,
+				"endpoints", printable.List(route.Endpoints, func(e plan.Endpoint) string { return e.String() }))
+		}
+	}
+	for _, key := range c.Change.Removed {
+		log.Info("Removed a frontend", "frontend", key.String())
+	}
 }

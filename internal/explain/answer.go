@@ -3,6 +3,8 @@ package explain
 import (
 	"net/netip"
 	"time"
+
+	"sluice/internal/model"
 )
 
 // Reply is the answer to a question. A Service has an answer for each of its
@@ -15,6 +17,9 @@ type Reply struct {
 	// Stale is why the answers may be out of date, "" if they are not.
 	Stale   string   `json:"stale,omitempty"`
 	Answers []Answer `json:"answers"`
+	// Advisories are what is wrong with the configuration and the node, on which the
+	// answers depend.
+	Advisories []model.Problem `json:"advisories,omitempty"`
 	// Omitted counts ports of the Service without an answer, because it has too many.
 	Omitted int `json:"portsOmitted,omitempty"`
 }

@@ -337,6 +337,9 @@ func (c *composer) weight(at netip.AddrPort) uint16 {
 func (c *composer) summary() string {
 	switch c.undecided {
 	case noSuchService:
+		if len(c.problems) > 0 {
+			return "the Service is refused because of a mistake in it"
+		}
 		return "no such Service is known to this proxy"
 	case plan.UnknownPort.String():
 		if c.owner != (model.Name{}) {

@@ -9,6 +9,7 @@ import (
 
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
+	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
@@ -33,6 +34,10 @@ type Options struct {
 
 	// Manifests is the path of the manifests, "" if there is an API server.
 	Manifests string
+
+	// Advisories are what the administrator should mend because the answers depend on
+	// it; nil for none.
+	Advisories func() []model.Problem
 
 	Mode  string
 	Node  string
@@ -59,6 +64,9 @@ func (e *Explainer) Explain(ctx context.Context, q Question) (*Reply, error) {
 	reply := &Reply{Mode: e.Mode, Node: e.Node, Flows: true}
 	if e.Stale != nil {
 		reply.Stale = e.Stale()
+	}
+	if e.Advisories != nil {
+		reply.Advisories = e.Advisories()
 	}
 	status := e.Engine.Status()
 	if !status.Synced {

@@ -18,11 +18,12 @@ func (c *composer) problem(code, remedy, format string, args ...any) {
 // packet from getting through, then the rest.
 func (c *composer) addProblems() {
 	switch why := c.decision.Cause; {
+	case c.undecided == noSuchService && len(c.problems) > 0: // which say why
 	case c.undecided == noSuchService:
 		c.problem(noSuchService,
 			c.look(fmt.Sprintf("look at it: kubectl -n %s get service %s -o yaml", c.service.Namespace, c.service.Name), "look for it in %s"),
 			"either there is no Service %s, or it is not for this proxy: it is headless (clusterIP: None), of type ExternalName, "+
-				"or labelled service.kubernetes.io/service-proxy-name; or it was left out because of a mistake in it, which is in the log", c.service)
+				"or labelled service.kubernetes.io/service-proxy-name", c.service)
 	case c.decision.Frontend == nil:
 	case why == plan.SourceRange:
 		c.sourceRangesProblem()

@@ -32,7 +32,26 @@ func Write(w io.Writer, r *Reply) error {
 		t.Line("")
 		t.Line("and %s more: ask for one, as NAMESPACE/NAME:PORT", printable.Count(r.Omitted, "port"))
 	}
+	t.advisories(r.Advisories)
 	return t.Lines.Write(w)
+}
+
+// maxAdvisories is how many are written; status has them all.
+const maxAdvisories = 3
+
+func (t *text) advisories(list []model.Problem) {
+	for i, p := range list {
+		if i == 0 {
+			t.Line("")
+			t.Line("This node also has a problem that may affect the answer:")
+		}
+		if i == maxAdvisories {
+			t.Line("  and %d more: kube-proxy status", len(list)-i)
+			return
+		}
+		t.row("warning", "%s: %s", p.Object, p.What())
+		t.row("  what to do", "%s", p.Remedy)
+	}
 }
 
 // text is the text of a reply.
@@ -45,7 +64,7 @@ func (t *text) row(subject, format string, args ...any) {
 
 func (t *text) answer(a *Answer) {
 	t.Line("%s", a.title())
-	t.Line("%s: %s", strings.ToUpper(a.outcome()), a.Summary)
+	t.Line("%s", a.Headline())
 	for i, s := range a.Steps {
 		if i == 0 {
 			t.Line("")
@@ -110,6 +129,9 @@ func (a *Answer) title() string {
 }
 
 // outcome is the verdict, unless the kernel is not programmed so.
+// Headline is the verdict and its summary.
+func (a *Answer) Headline() string { return strings.ToUpper(a.outcome()) + ": " + a.Summary }
+
 func (a *Answer) outcome() string {
 	if a.Verdict == plan.Forward.Text() && !a.Flows {
 		return "not programmed"

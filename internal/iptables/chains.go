@@ -6,6 +6,10 @@ import "slices"
 // other programs, such as network plugins, jump to it.
 const MarkChain = "KUBE-MARK-MASQ"
 
+// ServicesChain is the chain in table nat through which packets to Services go, with
+// upstream's kube-proxy in iptables and ipvs mode.
+const ServicesChain = "KUBE-SERVICES"
+
 // Chains is a set of names of chains.
 type Chains struct {
 	// Entry are those that rules in built-in chains may lead into. Only chains of the

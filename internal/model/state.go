@@ -133,6 +133,9 @@ type Counts struct{ Slices, Endpoints int }
 // Counts returns the current counts, which Apply maintains.
 func (s *State) Counts() Counts { return s.counts }
 
+// Orphans is the number of EndpointSlices of Services that are not known.
+func (s *State) Orphans() int { return len(s.owner) - s.counts.Slices }
+
 // count adds slices of a Service to the counts, or with times -1 subtracts
 // them.
 func (s *State) count(service Name, some []*Slice, times int) {

@@ -46,7 +46,11 @@ func (v validator) meta(object metav1.Object, rule func(string) []string) {
 // name checks a name by a rule, if there is one.
 func (v validator) name(field, name string, rule func(string) []string) {
 	if errs := rule(name); name != "" && len(errs) > 0 {
-		v.Malformed(field, "use lower case letters, digits and -, beginning and ending with a letter or digit",
+		remedy := "use lower case letters, digits and -, beginning and ending with a letter or digit"
+		if len(errs) == 1 && strings.Contains(errs[0], "no more than") {
+			remedy = "use a shorter name"
+		}
+		v.Malformed(field, remedy,
 			"%q is not a valid name: %s", name, strings.Join(errs, "; "))
 	}
 }

@@ -16,6 +16,18 @@ func Similar(written, meant string) bool {
 	return strings.HasPrefix(meant, written) && len(written) >= 4 || distance(written, meant) <= allowed(len(meant))
 }
 
+// Nearest returns the one of some words that was most probably meant by another, in
+// upper or lower case; "" if none is close enough. It is stricter than Similar.
+func Nearest(written string, words []string) string {
+	best, least := "", min(2, len(written)/3)+1
+	for _, word := range words {
+		if d := distance(strings.ToLower(written), strings.ToLower(word)); d < least || d == least && best != "" && word < best {
+			best, least = word, d
+		}
+	}
+	return best
+}
+
 // allowed is how many mistakes a word of that length may have.
 func allowed(length int) int {
 	if length < 4 {

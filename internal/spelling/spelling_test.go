@@ -24,3 +24,25 @@ func TestDidYouMean(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestNearest(t *testing.T) {
+	for _, tt := range []struct {
+		word       string
+		candidates []string
+		want       string
+	}{
+		{"Sevrice", []string{"Node", "Service"}, "Service"},
+		{"clusterip", []string{"clusterIPs", "clusterIP"}, "clusterIP"},
+		{"portz", []string{"type", "ports"}, "ports"},
+		{"Pod", []string{"Node"}, ""},
+		{"Role", []string{"Node"}, ""},
+		{"Ingress", []string{"Service", "Node"}, ""},
+		{"prot", []string{"port", "protocol"}, "port"},
+		{"", []string{"a"}, ""},
+		{"ab", []string{"ac"}, ""},
+	} {
+		if got := Nearest(tt.word, tt.candidates); got != tt.want {
+			t.Errorf("Nearest(%q) is %q, want %q", tt.word, got, tt.want)
+		}
+	}
+}

@@ -56,12 +56,16 @@ type Report struct {
 	DesiredRevision    uint64 `json:"desiredRevision"`
 	ProgrammedRevision uint64 `json:"programmedRevision"`
 
-	Services  int       `json:"services"`
-	Slices    int       `json:"slices"`
-	Endpoints int       `json:"endpoints"` // in slices, each as often as it is there
-	Frontends Frontends `json:"frontends"`
+	Services  int `json:"services"`
+	Slices    int `json:"slices"`
+	Endpoints int `json:"endpoints"` // in slices, each as often as it is there
+	// OrphanSlices counts slices of Services that are not known, beside Slices.
+	OrphanSlices int       `json:"orphanSlices,omitempty"`
+	Frontends    Frontends `json:"frontends"`
 
-	// Advisories are problems of the node that affect Services, or may.
+	// Advisories are what the administrator of the node should mend: trouble with the
+	// configuration or the node's name, restarts that are due, and others that
+	// interfere with Services.
 	Advisories []model.Problem `json:"advisories,omitempty"`
 
 	// Draining is what is left of an earlier kube-proxy, nil if nothing is.
@@ -254,6 +258,7 @@ func (out *Report) readView(v engine.View, failures []engine.Failure) {
 	out.IPv4Only, out.NodePortsOnly = v.Desired.Settings.NoIPv6, v.Desired.Settings.NodePortsOnly
 	counts := v.State.Counts()
 	out.Services, out.Slices, out.Endpoints = len(v.State.Services()), counts.Slices, counts.Endpoints
+	out.OrphanSlices = v.State.Orphans()
 	for _, f := range failures[:min(len(failures), maxFailures)] {
 		failure := Failure{Frontend: f.Key.String(), Error: f.Err.Error(), Since: f.Since, Attempts: f.Attempts, Retry: f.Retry}
 		if fe := v.Desired.Frontends[f.Key]; fe != nil {

@@ -41,7 +41,10 @@ func Write(w io.Writer, r *Report) error {
 	if r.NodePortsOnly {
 		t.row("serves", "%s", plan.NodePortsOnly.Text())
 	}
-	t.row("services", "%d, with %d endpoints in %d slices", r.Services, r.Endpoints, r.Slices)
+	t.row("services", "%d, with %s in %s", r.Services, printable.Count(r.Endpoints, "endpoint"), printable.Count(r.Slices, "slice"))
+	if n := r.OrphanSlices; n > 0 {
+		t.row("", "%s not used: no Service is known by the name in the label kubernetes.io/service-name", printable.Count(n, "more slice"))
+	}
 	f := r.Frontends
 	t.row("frontends", "%d programmed, %d pending, %d failed, of %d", f.Programmed, f.Pending, f.Failed, f.Desired)
 	t.row("revision", "%d, programmed %d", r.DesiredRevision, r.ProgrammedRevision)
@@ -70,6 +73,14 @@ func (r *Report) health() string {
 	}
 	if r.Leaving != "" {
 		words += ", NOT ELIGIBLE for new connections: " + r.Leaving
+	}
+	for _, some := range []struct {
+		n    int
+		what string
+	}{{len(r.Advisories), "warning"}, {r.ProblemCount, "problem"}} {
+		if some.n > 0 {
+			words += ", " + printable.Count(some.n, some.what)
+		}
 	}
 	return words
 }

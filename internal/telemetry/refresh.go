@@ -11,10 +11,15 @@ import (
 func (u *Updater) Refresh() {
 	status, problems, refused := u.Engine.Status(), 0, 0
 	u.Engine.Inspect(func(v engine.View) { problems, refused = len(v.Desired.Problems), len(v.Desired.Refused) })
+	var advisories map[About]int
+	if u.Advisories != nil {
+		advisories = u.Advisories()
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.Metrics.problems.WithLabelValues().Set(float64(problems))
 	u.Metrics.refused.WithLabelValues().Set(float64(refused))
+	u.Metrics.setAdvisories(advisories)
 	if u.Connected != nil {
 		connected := 0.0
 		if u.Connected() {

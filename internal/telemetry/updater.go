@@ -25,7 +25,9 @@ type UpdaterOptions struct {
 	Engine  Engine
 	// Connected reports whether the API server answers; nil without one.
 	Connected func() bool
-	Clock     clock.PassiveClock // nil for the real one
+	// Advisories counts what the administrator should know; nil for none.
+	Advisories func() map[About]int
+	Clock      clock.PassiveClock // nil for the real one
 }
 
 // Updater updates metrics as the engine works.

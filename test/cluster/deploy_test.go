@@ -21,10 +21,14 @@ import (
 	"sluice/test/lab"
 )
 
-// TestDeployedProxyServes runs the pod of deploy/daemonset.yaml, with the minimal
-// image of deploy/Dockerfile and the privileges that both give it.
+// TestDeployedProxyServes runs the pod of the Helm chart from the archive of the image,
+// with the privileges that both give it.
 func TestDeployedProxyServes(t *testing.T) {
-	d := startWithoutProxy(t).deploy()
+	s := startWithoutProxy(t)
+	for _, file := range []string{deployed, "../../deploy/kustomize/iptables/sluice.yaml", releaseDir + "/testdata/everything.yaml"} {
+		s.dryRun(file)
+	}
+	d := s.deploy()
 	d.initialize()
 	d.startContainer()
 	d.expectFewRights()
@@ -220,7 +224,7 @@ func (d *deployment) expectConfigMapIsFollowed() {
 	node := d.host("node1")
 	first, spare := flowsTo("client", nodePort, node.Addrs[0].String()), flowsTo("client", nodePort, node.Spare[0].String())
 	d.expect("node ports at the first address", answered(first, "remote1"), refused(spare))
-	d.configure("nodePortAddresses: [primary]", "nodePortAddresses: [192.0.2.0/24]")
+	d.configure(`nodePortAddresses: ["primary"]`, `nodePortAddresses: ["192.0.2.0/24"]`)
 	d.expect("node ports at all addresses of a range", answered(append(first, spare...), "remote1"))
 }
 

@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
+	"strconv"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -21,12 +24,14 @@ import (
 
 	"sluice/test/cluster/apiserver"
 	"sluice/test/cluster/kubelet"
-	"sluice/test/lab"
 )
 
 const (
-	// deployDir has the manifests and the Dockerfile.
-	deployDir = "../../deploy"
+	// deployed has the objects that make up a deployment, rendered from the Helm chart
+	// with its default values.
+	deployed = "../../deploy/kustomize/nftables/sluice.yaml"
+	// releaseDir has the program that packs images.
+	releaseDir = "../../release"
 	// configKey is that of the proxy's configuration in its ConfigMap.
 	configKey = "config.conf"
 	// nodeCritical is the priority class of the proxy's pods.
@@ -42,33 +47,26 @@ type deployment struct {
 	container *kubelet.Container // the one that runs
 }
 
-// deploy does what deploy/README.md says, and then what the controller manager and
+// deploy does what docs/install.md says, and then what the controller manager and
 // the kubelet do, except starting containers.
 func (s *site) deploy() *deployment {
 	s.Helper()
 	d := &deployment{site: s}
 	s.createRootCertificates()
-	for _, object := range s.manifests() {
+	for _, object := range s.objects(deployed) {
 		if err := d.apply(object); err != nil {
 			s.Fatal(err)
 		}
 	}
 	s.eventually("there is a pod", d.createPod)
-	path, err := binary()
-	if err != nil {
-		s.Fatal(err)
-	}
-	image, err := kubelet.ReadImage(filepath.Join(deployDir, "Dockerfile"), "minimal")
-	if err != nil {
-		s.Fatal(err)
-	}
+	image := s.image(d.object.Spec.Containers[0].Image)
 	machine, err := kubelet.Boot(s.host("node1"))
 	if err != nil {
 		s.Fatal(err)
 	}
 	s.closeLater(machine.Shutdown)
 	d.pod, err = machine.Pod(s.Context(), kubelet.Options{
-		Client: s.client, Pod: d.object, Image: image, Built: map[string]string{"kube-proxy": path},
+		Client: s.client, Pod: d.object, Image: image,
 	})
 	if err != nil {
 		s.Fatal(err)
@@ -93,33 +91,85 @@ func (s *site) createRootCertificates() {
 	})
 }
 
-// manifests returns the objects of the directory, in the order of their
-// dependencies.
-func (s *site) manifests() []runtime.Object {
+// image builds the image as "make image" does, for this machine only, and imports it from
+// its archive as a container runtime does.
+func (s *site) image(name string) *kubelet.Image {
 	s.Helper()
-	var objects []runtime.Object
-	for _, file := range []string{"serviceaccount.yaml", "rbac.yaml", "configmap.yaml", "daemonset.yaml"} {
-		text, err := os.ReadFile(filepath.Join(deployDir, file))
-		if err != nil {
-			s.Fatal(err)
-		}
-		documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
-		for {
-			document, err := documents.Read()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				s.Fatalf("%s: %v", file, err)
-			}
-			object, _, err := scheme.Codecs.UniversalDeserializer().Decode(document, nil, nil)
-			if err != nil {
-				s.Fatalf("%s: %v", file, err)
-			}
-			objects = append(objects, object)
-		}
+	path, err := binary()
+	if err != nil {
+		s.Fatal(err)
 	}
-	return objects
+	out := s.TempDir()
+	pack := exec.CommandContext(s.Context(), "go", "run", ".", "-version", "dev", "-out", out, "-binary", "linux/"+goruntime.GOARCH+"="+path)
+	pack.Dir = releaseDir
+	if text, err := pack.CombinedOutput(); err != nil {
+		s.Fatalf("%v: %v\n%s", pack, err, text)
+	}
+	image, err := kubelet.ReadImage(filepath.Join(out, "sluice-dev-image.tar"), name)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return image
+}
+
+// objects returns the objects of a file.
+func (s *site) objects(file string) (objects []runtime.Object) {
+	s.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		s.Fatal(err)
+	}
+	documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+	for {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return objects
+		}
+		if err != nil {
+			s.Fatalf("%s: %v", file, err)
+		}
+		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(document, nil, nil)
+		if err != nil {
+			s.Fatalf("%s: %v", file, err)
+		}
+		objects = append(objects, object)
+	}
+}
+
+// dryRun lets the API server check the objects of a file as it does before it stores
+// them. A field that it does not know is an error.
+func (s *site) dryRun(file string) {
+	s.Helper()
+	paths := map[string]string{
+		"ServiceAccount":     "/api/v1/namespaces/kube-system/serviceaccounts",
+		"ConfigMap":          "/api/v1/namespaces/kube-system/configmaps",
+		"DaemonSet":          "/apis/apps/v1/namespaces/kube-system/daemonsets",
+		"ClusterRole":        "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+		"ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		s.Fatal(err)
+	}
+	documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+	for checked := 0; ; checked++ {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) && checked > 0 {
+			return
+		}
+		var object metav1.TypeMeta
+		if err == nil {
+			err = yaml.Unmarshal(document, &object)
+		}
+		if err != nil {
+			s.Fatalf("%s: %v", file, err)
+		}
+		s.eventually("the API server accepts the "+object.Kind+" of "+file, func(ctx context.Context) error {
+			return s.client.CoreV1().RESTClient().Post().AbsPath(paths[object.Kind]).
+				Param("dryRun", metav1.DryRunAll).Param("fieldValidation", metav1.FieldValidationStrict).
+				SetHeader("Content-Type", "application/yaml").Body(document).Do(ctx).Error()
+		})
+	}
 }
 
 // apply creates an object.
@@ -135,7 +185,7 @@ func (d *deployment) apply(object runtime.Object) (err error) {
 	case *corev1.ConfigMap:
 		_, err = d.client.CoreV1().ConfigMaps(o.Namespace).Create(ctx, d.set(o), metav1.CreateOptions{})
 	case *appsv1.DaemonSet:
-		d.daemonSet, err = d.client.AppsV1().DaemonSets(o.Namespace).Create(ctx, o, metav1.CreateOptions{})
+		d.daemonSet, err = d.client.AppsV1().DaemonSets(o.Namespace).Create(ctx, d.setAddress(o), metav1.CreateOptions{})
 	default:
 		err = fmt.Errorf("unexpected %T", object)
 	}
@@ -171,10 +221,27 @@ func (d *deployment) set(o *corev1.ConfigMap) *corev1.ConfigMap {
 		d.Fatal(err)
 	}
 	o = o.DeepCopy()
-	d.edit(o, "kubeconfig.conf", "https://api.cluster.example:6443", "https://"+d.server.Addr().String())
-	d.edit(o, configKey, "clusterCIDR: 10.244.0.0/16", fmt.Sprintf("clusterCIDR: %v,%v", lab.ClusterCIDRs[0], lab.ClusterCIDRs[1]))
 	d.edit(o, configKey, "oomScoreAdj: -997", fmt.Sprintf("oomScoreAdj: %d", score))
 	o.Data[configKey] += conntrack
+	return o
+}
+
+// setAddress sets where the nodes reach the API server.
+func (d *deployment) setAddress(o *appsv1.DaemonSet) *appsv1.DaemonSet {
+	o = o.DeepCopy()
+	set := map[string]string{
+		"KUBERNETES_SERVICE_HOST": d.server.Addr().Addr().String(),
+		"KUBERNETES_SERVICE_PORT": strconv.Itoa(int(d.server.Addr().Port())),
+	}
+	for _, containers := range [][]corev1.Container{o.Spec.Template.Spec.InitContainers, o.Spec.Template.Spec.Containers} {
+		for i := range containers {
+			for j, e := range containers[i].Env {
+				if value, ok := set[e.Name]; ok {
+					containers[i].Env[j].Value = value
+				}
+			}
+		}
+	}
 	return o
 }
 
@@ -182,7 +249,7 @@ func (d *deployment) set(o *corev1.ConfigMap) *corev1.ConfigMap {
 func (d *deployment) configure(from, to string) {
 	d.Helper()
 	maps := d.client.CoreV1().ConfigMaps(d.object.Namespace)
-	object, err := maps.Get(d.Context(), "kube-proxy", metav1.GetOptions{})
+	object, err := maps.Get(d.Context(), d.daemonSet.Name, metav1.GetOptions{})
 	if err != nil {
 		d.Fatal(err)
 	}

@@ -95,7 +95,11 @@ func (s *site) dig(host string, at netip.AddrPort) *tunnel.Tunnel {
 
 func (s *site) createNode(name string) {
 	s.Helper()
-	node, err := s.client.CoreV1().Nodes().Create(s.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	for _, p := range map[string][2]netip.Prefix{"node1": lab.Node1PodCIDRs, "node2": lab.Node2PodCIDRs}[name] {
+		node.Spec.PodCIDRs = append(node.Spec.PodCIDRs, p.String())
+	}
+	node, err := s.client.CoreV1().Nodes().Create(s.Context(), node, metav1.CreateOptions{})
 	if err != nil {
 		s.Fatal(err)
 	}

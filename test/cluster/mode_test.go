@@ -61,7 +61,7 @@ func TestEmptyModeMatchesUpstream(t *testing.T) {
 // kubeadmConfig returns the file that kubeadm writes, for this cluster.
 func (s *site) kubeadmConfig() string {
 	s.Helper()
-	text, err := os.ReadFile(filepath.Join(deployDir, "testdata", "kubeadm-config.conf"))
+	text, err := os.ReadFile(filepath.Join("../../deploy", "testdata", "kubeadm-config.conf"))
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -106,10 +106,31 @@ func cleanup(t *testing.T, b *bench) {
 			return out
 		}
 		list("add", "table", "ip", "kube-proxy")
-		b.ends(t, h, 0, "Removed all rules", "--cleanup")
+		b.ends(t, h, 0, "No rules of any kube-proxy are left", "--cleanup")
 		if tables := list("list", "tables"); strings.Contains(tables, "kube-proxy") {
 			t.Errorf("still there are:\n%s", tables)
 		}
+	})
+}
+
+// cleanupOwn leaves alone what another proxy left.
+func cleanupOwn(t *testing.T, b *bench) {
+	b.onHost(func(h *lab.Host) {
+		nft := func(args ...string) string {
+			t.Helper()
+			out, err := h.Run(t.Context(), lab.Command{Args: append([]string{"nft"}, args...)})
+			if err != nil {
+				t.Error(err)
+			}
+			return out
+		}
+		nft("add", "table", "ip", "kube-proxy")
+		nft("add", "table", "ip", "sluice")
+		b.ends(t, h, 0, "None of the rules that only this proxy has are left", "--cleanup-own")
+		if tables := nft("list", "tables"); tables != "table ip kube-proxy\n" {
+			t.Errorf("there are:\n%s", tables)
+		}
+		nft("delete", "table", "ip", "kube-proxy")
 	})
 }
 

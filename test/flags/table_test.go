@@ -282,6 +282,7 @@ var ofCommand = []row{
 	{setting: setting{flag: "write-config-to"}, alone: configFile},
 	{setting: setting{flag: "init-only"}, alone: initOnly},
 	{setting: setting{flag: "cleanup"}, alone: cleanup},
+	{setting: setting{flag: "cleanup-own"}, alone: cleanupOwn},
 	{setting: setting{flag: "ipvs-drain-timeout"}, alone: drainTimeout},
 	{setting: setting{flag: "udp-timeout"}, alone: relayTimes},
 	{setting: setting{flag: "shutdown-grace"}, alone: relayTimes},

@@ -59,6 +59,11 @@ func TestDiffOfADirectory(t *testing.T) {
 	if out, errs, code := a.ask("diff", "--manifests", dir); code != 0 || out != "No difference.\n" {
 		t.Errorf("the same directory: exit code %d, %s%s", code, out, errs)
 	}
+	added := t.TempDir()
+	write(t, added, "new.yaml", newService, 0)
+	if out, errs, code := a.ask("diff", "--add", "--manifests", added); code != 1 || !strings.HasPrefix(out, "Frontends: 1 added, 0 removed, 0 changed\n") {
+		t.Errorf("one Service more: exit code %d, %s%s", code, out, errs)
+	}
 
 	write(t, proposed, "good.yaml", strings.ReplaceAll(goodManifests, "10.244.1.1", "10.244.1.2")+"---"+nodeManifest, 0)
 	write(t, proposed, "other.yaml", newService, 0)

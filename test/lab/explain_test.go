@@ -99,7 +99,7 @@ var explanations = []explained{
 	{name: "from the node", to: "default/good:http", from: "node", at: "10.96.0.1:80", flow: lab.Answered,
 		want: []string{"this node itself, 192.0.2.10", "masquerade     yes"}},
 	{name: "no endpoints", to: "default/empty", from: "pod3", at: "10.96.0.2:80", flow: lab.Refused, code: 1,
-		want: []string{"REJECTED: the Service has no endpoint", "the Service has no EndpointSlice", "kubectl -n default get endpointslices"},
+		want: []string{"REJECTED: the Service has no endpoint", "the Service has no EndpointSlice", "add an EndpointSlice with the label kubernetes.io/service-name"},
 		kernel: map[string]string{
 			"nftables": "ip sluice, services: 10.96.0.2 . tcp . 80 counter packets",
 			"iptables": "iptables filter: -A KUBE-SERVICES -d 10.96.0.2/32 -p tcp",

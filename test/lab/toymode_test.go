@@ -32,7 +32,7 @@ func TestToyMode(t *testing.T) {
 		{"help", []string{"--help"}, 0, "Available: nftables, iptables, ipvs, userspace, toy."},
 		{"refusal", []string{"--proxy-mode=nonsense"}, 1, "set --proxy-mode to one of nftables, iptables, ipvs, userspace, toy"},
 		{"render", []string{"render", "--mode=toy", "--node=node1", "--manifests=" + dir}, 2, "mode toy has no rules to print"},
-		{"cleanup", []string{"--cleanup"}, 0, "Removed all rules"},
+		{"cleanup", []string{"--cleanup"}, 0, "No rules of any kube-proxy are left"},
 	})
 
 	p := launch(t, l, lab.ProxyOptions{Binary: a.binary, Manifests: dir, Flags: []string{"--proxy-mode=toy", socket}})

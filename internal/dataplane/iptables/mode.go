@@ -16,6 +16,7 @@ var Mode = dataplane.Mode{
 	Name:     "iptables",
 	Open:     open,
 	Missing:  iptables.Installed,
+	Modules:  []string{"nf_conntrack", "nf_nat", "xt_conntrack", "xt_comment", "xt_mark", "xt_statistic", "xt_MASQUERADE", "xt_addrtype"},
 	Render:   Render,
 	Remove:   Remove,
 	Chains:   dataplane.Chains(allChains),

@@ -67,11 +67,11 @@ const (
 // endpointPrefix is the prefix of the names of lists of clients.
 const endpointPrefix = "KUBE-SEP-"
 
+// upstreamPrefixes are those of upstream's chains of service ports and endpoints.
+var upstreamPrefixes = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-", "KUBE-XLB-"}
+
 // hashedPrefixes are ours and upstream's.
-var hashedPrefixes = []string{
-	poolPrefix, routePrefix, admitPrefix,
-	"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-", "KUBE-XLB-",
-}
+var hashedPrefixes = append([]string{poolPrefix, routePrefix, admitPrefix}, upstreamPrefixes...)
 
 const (
 	hashLen    = 16
@@ -110,6 +110,21 @@ var ipvsChains = iptables.Chains{
 
 // allChains are all that kube-proxies have, this one and upstream's, in any mode.
 var allChains = modeChains.And(ipvsChains)
+
+// ownChains are those that only this proxy has.
+var ownChains = iptables.Chains{
+	Entry: []string{untranslatedChain},
+	Has: func(chain string) bool {
+		return Owns(chain) && !sharedWithUpstream(chain)
+	},
+}
+
+// sharedWithUpstream reports whether a chain of ours is one that upstream's kube-proxy creates too.
+func sharedWithUpstream(chain string) bool {
+	shared := []string{servicesChain, externalServicesChain, nodePortsChain, postroutingChain, markChain, forwardChain, firewallChain, canaryChain}
+	return slices.Contains(shared, chain) ||
+		slices.ContainsFunc(upstreamPrefixes, func(p string) bool { return strings.HasPrefix(chain, p) })
+}
 
 // Owns reports whether a chain is one that we or upstream's kube-proxy create, and so
 // ours to remove. Other KUBE- chains are kubelet's.

@@ -12,12 +12,16 @@ import (
 // Remove removes the chains of iptables mode, ours and upstream's, in both variants
 // and families. With them it removes those of upstream's IPVS mode, since the ones
 // lead into the others. The chains of iptables mode stay in the variant that
-// o.Running uses.
+// o.Running uses. With o.OwnOnly only those are removed that upstream has not; it writes
+// its own rules into the others, after which none leads into ours.
 func Remove(ctx context.Context, o dataplane.RemoveOptions) error {
 	var errs []error
 	for _, v := range []iptables.Variant{iptables.NFT, iptables.Legacy} {
 		chains := ipvsChains
-		if !inUse(o.Running, v) {
+		switch {
+		case o.OwnOnly:
+			chains = ownChains
+		case !inUse(o.Running, v):
 			chains = allChains
 		}
 		if o.KeepMark {

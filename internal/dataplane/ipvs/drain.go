@@ -70,6 +70,7 @@ type drainer struct {
 	own     *routes    // those of our virtual services
 	kept    *routes    // those to upstream's addresses, as long as they are needed
 	stopped map[ipvs.Key]bool
+	ownOnly bool // leave upstream's alone
 }
 
 func newDrainer(o dataplane.DrainOptions) (_ *drainer, err error) {
@@ -154,7 +155,7 @@ func (d *drainer) run(ctx context.Context) error {
 // pass looks once at what is there, removes what no connection needs, or all if they
 // are to be cut, and returns what connections needed before.
 func (d *drainer) pass(ctx context.Context, cut bool) (dataplane.Draining, error) {
-	found, err := findUpstream(0)
+	found, err := d.findUpstream()
 	if err != nil {
 		return dataplane.Draining{}, err
 	}
@@ -176,6 +177,14 @@ func (d *drainer) pass(ctx context.Context, cut bool) (dataplane.Draining, error
 	}
 	left.Services += len(others)
 	return left, err
+}
+
+// findUpstream returns nothing if upstream's is to be left alone.
+func (d *drainer) findUpstream() (*upstream, error) {
+	if d.ownOnly {
+		return &upstream{}, nil
+	}
+	return findUpstream(0)
 }
 
 // passServices returns the virtual services that have connections, with the number of
@@ -373,11 +382,14 @@ func (d *drainer) excluded(ip netip.Addr) bool {
 
 // finish removes what belongs to no single connection.
 func (d *drainer) finish(ctx context.Context) error {
-	found, err := findUpstream(0)
+	found, err := d.findUpstream()
 	if err != nil {
 		return err
 	}
-	errs := []error{destroySets(ctx, d.Logger), d.kept.removeAll(model.Families[:])}
+	errs := []error{d.kept.removeAll(model.Families[:])}
+	if !d.ownOnly {
+		errs = append(errs, destroySets(ctx, d.Logger))
+	}
 	if d.running == nil {
 		errs = append(errs, d.own.removeAll(model.Families[:]))
 		if found.link != nil && len(found.addresses) == 0 {

@@ -13,11 +13,12 @@ const defaultScheduler = "rr"
 
 // Mode is proxy mode ipvs.
 var Mode = dataplane.Mode{
-	Name:   "ipvs",
-	Open:   open,
-	Render: Render,
-	Remove: Remove,
-	Drain:  Drain,
+	Name:    "ipvs",
+	Open:    open,
+	Modules: []string{"ip_vs", "ip_vs_rr", "nf_tables", "nf_conntrack"},
+	Render:  Render,
+	Remove:  Remove,
+	Drain:   Drain,
 	Adjust: func(c *plan.Config) {
 		c.DropInvalid = false
 		c.Algorithms = model.NewAlgorithms(model.RoundRobin, model.SourceHash, model.Maglev, model.LeastConnections)

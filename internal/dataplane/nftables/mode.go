@@ -17,8 +17,18 @@ const skipKernelCheck = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK"
 
 // Mode is proxy mode nftables.
 var Mode = dataplane.Mode{
-	Name:   "nftables",
-	Open:   open,
+	Name: "nftables",
+	Open: open,
+	CheckRelease: func(release string) error {
+		if os.Getenv(skipKernelCheck) != "" {
+			return nil
+		}
+		return checkRelease(release)
+	},
+	Modules: []string{
+		"nf_tables", "nf_conntrack", "nf_nat", "nft_chain_nat", "nft_ct", "nft_nat", "nft_masq", "nft_numgen", "nft_hash",
+		"nft_reject", "nft_reject_ipv4", "nft_reject_ipv6", "nft_fib", "nft_fib_ipv4", "nft_fib_ipv6",
+	},
 	Render: Render,
 	Remove: Remove,
 	// DropInvalid is as upstream's: tcpBeLiberal is the only way to serve clients behind a network

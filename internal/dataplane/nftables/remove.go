@@ -16,10 +16,13 @@ import (
 // family.
 const upstreamTable = "kube-proxy"
 
-// Remove removes the tables of nftables mode, upstream's and, unless o.Running uses
-// them, ours.
+// Remove removes the tables of nftables mode: upstream's, unless o.OwnOnly, and, unless
+// o.Running uses them, ours.
 func Remove(ctx context.Context, o dataplane.RemoveOptions) (err error) {
-	names := []string{upstreamTable}
+	var names []string
+	if !o.OwnOnly {
+		names = append(names, upstreamTable)
+	}
 	if _, running := o.Running.(interface{ keepsTables() }); !running {
 		names = append(names, tableNames[:]...)
 	}
@@ -29,35 +32,36 @@ func Remove(ctx context.Context, o dataplane.RemoveOptions) (err error) {
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	removed, err := removeTables(ctx, conn, names, nft.IP, nft.IP6)
-	if removed {
-		o.Logger.Info("Removed the tables of an earlier kube-proxy", "kind", "nftables")
+	if removed != nil {
+		o.Logger.Info("Removed nftables tables of a kube-proxy", "tables", removed)
 	}
 	return err
 }
 
-// removeTables removes tables atomically, and reports whether there were any.
-func removeTables(ctx context.Context, conn *nft.Conn, names []string, families ...nft.Family) (removed bool, err error) {
+// removeTables removes tables atomically, and returns the names of those that there were.
+func removeTables(ctx context.Context, conn *nft.Conn, names []string, families ...nft.Family) (removed []string, err error) {
 	b := &nft.Batch{}
 	for _, family := range families {
 		present, err := conn.TableNames(ctx, family)
 		if err != nil {
-			return false, err
+			return nil, err
 		}
 		for _, name := range present {
 			if slices.Contains(names, name) {
 				b.DeleteTable(nft.Table{Family: family, Name: name})
+				removed = append(removed, fmt.Sprintf("%s %s", family, name))
 			}
 		}
 	}
 	if b.Empty() {
-		return false, nil
+		return nil, nil
 	}
 	err = conn.Commit(ctx, b)
 	if errors.Is(err, unix.ENOENT) {
 		return removeTables(ctx, conn, names, families...) // another process removed one of them
 	}
 	if err != nil {
-		return false, fmt.Errorf("removing nftables tables: %w", err)
+		return nil, fmt.Errorf("removing nftables tables: %w", err)
 	}
-	return true, nil
+	return removed, nil
 }

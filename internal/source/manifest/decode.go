@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -14,6 +15,7 @@ import (
 
 	"sluice/internal/model"
 	"sluice/internal/source"
+	"sluice/internal/spelling"
 )
 
 // decoded holds the content of a file or a document.
@@ -111,13 +113,14 @@ func (d *decoder) decode() {
 // unreadable reports a document that is not well-formed. The line is that in the
 // document, or 0.
 func (d *decoder) unreadable(line int, err error) {
-	if line > 0 {
+	found := explainSyntax(d.doc.text, line, err)
+	if line = found.line; line > 0 {
 		line += d.doc.line - 1
 	}
 	d.problems = append(d.problems, Problem{d.file, d.doc.number, line, true, model.Problem{
 		Object: "document",
-		Reason: "it cannot be parsed: " + err.Error(),
-		Remedy: "correct the syntax of the document",
+		Reason: found.reason,
+		Remedy: found.remedy,
 	}})
 }
 
@@ -144,6 +147,8 @@ func (d *decoder) item(raw []byte, at string, defaults head) {
 		d.refuse(&it, "kind", "set kind", "kind is missing")
 	case it.Kind == "List" && it.APIVersion == "v1":
 		d.list(&it, head{})
+	case !used && misspelt(&it) != "":
+		d.refuse(&it, "kind", fmt.Sprintf("did you mean kind: %s?", misspelt(&it)), "there is no kind %s", it.Kind)
 	case !used || foreign(it.APIVersion):
 		d.skipped = append(d.skipped, it.Kind)
 	case !slices.Contains(kind.Versions, it.APIVersion):
@@ -153,6 +158,16 @@ func (d *decoder) item(raw []byte, at string, defaults head) {
 	default:
 		d.object(&it, kind)
 	}
+}
+
+// misspelt returns the kind that an object of no known kind is probably meant to be,
+// "" if it may be of another kind.
+func misspelt(it *item) string {
+	name := spelling.Nearest(strings.TrimSuffix(it.Kind, "List"), slices.Sorted(maps.Keys(source.Kinds)))
+	if !slices.Contains(source.Kinds[name].Versions, it.APIVersion) {
+		return ""
+	}
+	return name
 }
 
 // foreign reports whether a version is of an API group outside Kubernetes, where
@@ -205,10 +220,10 @@ func (d *decoder) parse(it *item, into any) bool {
 	}
 	unknown, err := sigsjson.UnmarshalStrict(it.raw, into)
 	for _, e := range unknown {
-		r.unknown(it.Kind, e)
+		r.unknown(it.Kind, into, e)
 	}
 	if err != nil {
-		r.mistyped(err)
+		r.mistyped(it.raw, err)
 	}
 	problems := r.List()
 	d.report(it, problems, true)

@@ -15,10 +15,10 @@ type Problem struct {
 	model.Problem
 }
 
-func (p Problem) String() string { return p.place() + ": " + p.Problem.String() }
+func (p Problem) String() string { return p.Place() + ": " + p.Problem.String() }
 
-// place returns where in the files the problem is.
-func (p Problem) place() string {
+// Place returns where in the files the problem is.
+func (p Problem) Place() string {
 	place := p.File
 	if p.Document > 0 {
 		place += fmt.Sprintf(": document %d", p.Document)
@@ -36,7 +36,7 @@ func refused(problems []Problem) []model.Problem {
 	for _, p := range problems {
 		if p.Refused {
 			problem := p.Problem
-			problem.Reason = p.place() + ": " + p.Reason
+			problem.Reason = p.Place() + ": " + p.Reason
 			out = append(out, problem)
 		}
 	}
@@ -45,10 +45,18 @@ func refused(problems []Problem) []model.Problem {
 
 // keysAndValues returns the problem for a structured log.
 func (p Problem) keysAndValues() []any {
-	return []any{
-		"file", p.File, "document", p.Document, "line", p.Line,
-		"object", p.Object, "field", p.Field, "reason", p.Reason, "remedy", p.Remedy,
+	out := []any{"file", p.File}
+	if p.Document > 0 {
+		out = append(out, "document", p.Document)
 	}
+	if p.Line > 0 {
+		out = append(out, "line", p.Line)
+	}
+	out = append(out, "object", p.Object)
+	if p.Field != "" {
+		out = append(out, "field", p.Field)
+	}
+	return append(out, "reason", p.Reason, "remedy", p.Remedy)
 }
 
 // fileProblem returns a problem of a file as a whole.

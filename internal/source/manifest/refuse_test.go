@@ -81,8 +81,8 @@ func TestDocumentsThatCannotBeUnderstood(t *testing.T) {
 		{name: "a field in wrong case", old: "clusterIP:", new: "clusterIp:", fields: []string{"spec.clusterIp"}},
 		{name: "a repeated field", old: "  clusterIP:", new: "  clusterIP: 10.96.0.9\n  clusterIP:", fields: []string{"spec.clusterIP"}, remedy: "keep one", line: 6},
 		{name: "a repeated label", old: "{name: web}", new: "{name: web, labels: {a.b: one, a.b: two}}", fields: []string{"metadata.labels.a.b"}},
-		{name: "a string for a number", old: "port: 80", new: "port: eighty", fields: []string{"spec.ports.port"}},
-		{name: "a number too large", old: "port: 80", new: "port: 99999999999", fields: []string{"spec.ports.port"}},
+		{name: "a string for a number", old: "port: 80", new: "port: eighty", fields: []string{"spec.ports[0].port"}},
+		{name: "a number too large", old: "port: 80", new: "port: 99999999999", fields: []string{"spec.ports[0].port"}},
 		{name: "a word of YAML 1.1 for a name", old: "{name: web}", new: "{name: yes}", fields: []string{"metadata.name"}, remedy: "quotes"},
 		{name: "a bad time", old: "{name: web}", new: "{name: web, creationTimestamp: noon}", fields: []string{oneField}},
 	} {

@@ -3,7 +3,6 @@ package manifest
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -159,9 +158,13 @@ func (s *Source) loadAll(watcher *filewatch.Watcher) (*Content, error) {
 // unreadable reports that the path cannot be read. What was loaded from it stays in
 // force.
 func (s *Source) unreadable(err error, sink model.Sink) {
+	reason := err.Error()
+	if s.synced {
+		reason += "; what was loaded before stays in force"
+	}
 	s.report([]Problem{{File: s.options.Path, Refused: true, Problem: model.Problem{
 		Object: "path " + s.options.Path,
-		Reason: fmt.Sprintf("%v; what was loaded before stays in force", err),
+		Reason: reason,
 		Remedy: "create the file or directory, or make it readable",
 	}}}, sink)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"regexp"
 	"strings"
 
 	sigsjson "sigs.k8s.io/json"
@@ -16,7 +17,7 @@ import (
 type strictReport struct{ *source.Report }
 
 // unknown reports a field that is unknown or repeated.
-func (r strictReport) unknown(kind string, err error) {
+func (r strictReport) unknown(kind string, object any, err error) {
 	var field string
 	var fieldError sigsjson.FieldError
 	if errors.As(err, &fieldError) {
@@ -26,12 +27,15 @@ func (r strictReport) unknown(kind string, err error) {
 		r.repeated(field)
 		return
 	}
-	r.Malformed(field, "remove the field or correct its name", "%s has no such field", kind)
+	r.Malformed(field, remedyForField(object, field), "%s has no such field", kind)
 }
 
 func (r strictReport) repeated(field string) {
 	r.Malformed(field, "keep one of them", "the field is there more than once")
 }
+
+// indices are those in the path of a field.
+var indices = regexp.MustCompile(`\[\d+\]`)
 
 // shapes are the names of types for people who read YAML.
 var shapes = map[reflect.Kind]string{
@@ -39,17 +43,24 @@ var shapes = map[reflect.Kind]string{
 }
 
 // mistyped reports that the object does not have the shape of its kind.
-func (r strictReport) mistyped(err error) {
+func (r strictReport) mistyped(raw []byte, err error) {
 	var typeError *json.UnmarshalTypeError
 	if !errors.As(err, &typeError) {
 		r.Malformed("", "correct the value", "%s", strings.TrimPrefix(err.Error(), "json: "))
 		return
 	}
 	kind := typeError.Type.Kind()
-	shape := cmp.Or(shapes[kind], "whole number that fits "+kind.String())
+	shape := cmp.Or(shapes[kind], "whole number")
 	remedy := "write a " + shape
-	if kind == reflect.String {
+	switch {
+	case kind == reflect.String:
 		remedy = "put the value in quotes"
+	case shapes[kind] == "" && typeError.Value == "string":
+		remedy = "write the number without quotes"
 	}
-	r.Malformed(typeError.Field, remedy, "there is a %s where a %s belongs", typeError.Value, shape)
+	field := typeError.Field
+	if path, ok := pathAt(raw, typeError.Offset); ok && field == indices.ReplaceAllString(path, "") {
+		field = path
+	}
+	r.Malformed(field, remedy, "there is a %s where a %s belongs", typeError.Value, shape)
 }

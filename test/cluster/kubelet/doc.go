@@ -1,6 +1,6 @@
 // Package kubelet runs pods on a node of a lab, as a kubelet and its container
-// runtime do: from the Pod of the API server, with an image built from a
-// Dockerfile, in containers with only the privileges that the Pod gives them.
+// runtime do: from the Pod of the API server, with an image from an archive, in
+// containers with only the privileges that the Pod gives them.
 //
 // It supports what the manifests of Sluice use, and refuses everything else. The
 // containers are created by crun, an OCI runtime. There are no cgroups: requests

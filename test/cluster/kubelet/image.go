@@ -1,104 +1,202 @@
 package kubelet
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
-	"strings"
+	"runtime"
 )
 
-// Image is the result of a stage of a Dockerfile: files of an earlier stage, and
-// nothing else.
+// Image is what a container runtime keeps of an image: its files, and how to run it.
 type Image struct {
-	Files      map[string]string // by path in the image, their path in the other stage
+	Files      map[string]File // by path
 	Env        []string
 	Entrypoint []string
+	Labels     map[string]string
 }
 
-// ReadImage reads a stage of a Dockerfile. It must begin with nothing.
-func ReadImage(dockerfile, stage string) (*Image, error) {
-	text, err := os.ReadFile(dockerfile)
+// File is one of an image.
+type File struct {
+	Mode    fs.FileMode
+	Content []byte
+}
+
+// The parts of OCI's formats that are read here.
+type (
+	descriptor struct {
+		MediaType string            `json:"mediaType"`
+		Digest    string            `json:"digest"`
+		Size      int               `json:"size"`
+		Platform  *platform         `json:"platform"`
+		Names     map[string]string `json:"annotations"`
+	}
+	platform struct {
+		OS   string `json:"os"`
+		Arch string `json:"architecture"`
+	}
+	index struct {
+		Manifests []descriptor `json:"manifests"`
+	}
+	manifest struct {
+		Config descriptor   `json:"config"`
+		Layers []descriptor `json:"layers"`
+	}
+	config struct {
+		platform
+		Config struct {
+			Env        []string
+			Entrypoint []string
+			Labels     map[string]string
+		} `json:"config"`
+	}
+)
+
+const (
+	indexType    = "application/vnd.oci.image.index.v1+json"
+	manifestType = "application/vnd.oci.image.manifest.v1+json"
+	layerType    = "application/vnd.oci.image.layer.v1.tar+gzip"
+	nameKey      = "io.containerd.image.name"
+)
+
+// ReadImage reads the image of a name for this machine from an archive of an OCI layout,
+// as a container runtime imports it. Every digest is verified.
+func ReadImage(archive, name string) (*Image, error) {
+	text, err := os.ReadFile(archive)
 	if err != nil {
 		return nil, err
 	}
-	var image, current *Image
-	for line := range strings.Lines(string(text)) {
-		words := strings.Fields(line)
-		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
-			continue
-		}
-		if words[0] == "FROM" {
-			current = nil
-			if words[1] == "scratch" && words[len(words)-1] == stage {
-				image = &Image{Files: map[string]string{}}
-				current = image
-			}
-			continue
-		}
-		if current == nil {
-			continue
-		}
-		if err := current.follow(words); err != nil {
-			return nil, fmt.Errorf("%s: %q: %w", dockerfile, strings.TrimSpace(line), err)
-		}
+	files, err := untar(bytes.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", archive, err)
 	}
-	if image == nil {
-		return nil, fmt.Errorf("%s: there is no stage %s FROM scratch", dockerfile, stage)
+	image, err := files.image(name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", archive, err)
 	}
 	return image, nil
 }
 
-// follow executes an instruction.
-func (i *Image) follow(words []string) error {
-	switch arguments := words[1:]; {
-	case words[0] == "COPY" && len(arguments) == 3 && strings.HasPrefix(arguments[0], "--from="):
-		i.Files[arguments[2]] = arguments[1]
-		return nil
-	case words[0] == "ENV" && len(arguments) == 1:
-		i.Env = append(i.Env, arguments[0])
-		return nil
-	case words[0] == "ENTRYPOINT":
-		return json.Unmarshal([]byte(strings.Join(arguments, " ")), &i.Entrypoint)
+// layout is the files of an OCI layout, by path.
+type layout map[string]File
+
+func untar(r io.Reader) (layout, error) {
+	files := layout{}
+	archive := tar.NewReader(r)
+	for {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return files, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		switch header.Typeflag {
+		case tar.TypeDir:
+		case tar.TypeReg:
+			content, err := io.ReadAll(archive)
+			if err != nil {
+				return nil, err
+			}
+			files[path.Join("/", header.Name)] = File{header.FileInfo().Mode(), content}
+		default:
+			return nil, fmt.Errorf("%s is neither a file nor a directory, which is not known here", header.Name)
+		}
 	}
-	return fmt.Errorf("what that does to an image is not known here")
 }
 
-// unpack creates the image's root file system in a directory. Built are the files
-// of the other stage, by their base name.
-func (i *Image) unpack(built map[string]string, root string) error {
-	for to, from := range i.Files {
-		file := built[path.Base(from)]
-		if file == "" {
-			return fmt.Errorf("the image has a file %s of an earlier stage, which was not built", from)
+func (l layout) image(name string) (*Image, error) {
+	var top, all index
+	if err := json.Unmarshal(l["/index.json"].Content, &top); err != nil {
+		return nil, fmt.Errorf("index.json: %w", err)
+	}
+	for _, d := range top.Manifests {
+		if d.MediaType == indexType && d.Names[nameKey] == name {
+			if err := l.decode(d, &all); err != nil {
+				return nil, err
+			}
 		}
-		if err := copyProgram(file, filepath.Join(root, to)); err != nil {
+	}
+	for _, d := range all.Manifests {
+		if d.MediaType == manifestType && d.Platform != nil && *d.Platform == (platform{"linux", runtime.GOARCH}) {
+			return l.unpacked(d)
+		}
+	}
+	return nil, fmt.Errorf("there is no image %s for linux/%s", name, runtime.GOARCH)
+}
+
+func (l layout) unpacked(d descriptor) (*Image, error) {
+	var m manifest
+	var c config
+	if err := errors.Join(l.decode(d, &m), l.decode(m.Config, &c)); err != nil {
+		return nil, err
+	}
+	if c.platform != *d.Platform {
+		return nil, fmt.Errorf("the image listed for %v says that it is for %v", *d.Platform, c.platform)
+	}
+	image := &Image{Files: map[string]File{}, Env: c.Config.Env, Entrypoint: c.Config.Entrypoint, Labels: c.Config.Labels}
+	for _, layer := range m.Layers {
+		if layer.MediaType != layerType {
+			return nil, fmt.Errorf("a layer of type %s is not known here", layer.MediaType)
+		}
+		content, err := l.blob(layer)
+		if err != nil {
+			return nil, err
+		}
+		r, err := gzip.NewReader(bytes.NewReader(content))
+		if err != nil {
+			return nil, err
+		}
+		files, err := untar(r)
+		if err != nil {
+			return nil, err
+		}
+		for name, file := range files {
+			image.Files[name] = file
+		}
+	}
+	return image, nil
+}
+
+func (l layout) decode(d descriptor, v any) error {
+	content, err := l.blob(d)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(content, v)
+}
+
+// blob is what a descriptor describes.
+func (l layout) blob(d descriptor) ([]byte, error) {
+	const prefix = "sha256:"
+	name := path.Join("/blobs/sha256", d.Digest[min(len(prefix), len(d.Digest)):])
+	content := l[name].Content
+	if got := fmt.Sprintf("%s%x", prefix, sha256.Sum256(content)); got != d.Digest || len(content) != d.Size {
+		return nil, fmt.Errorf("%s is not what it should be: %d bytes with digest %s, want %d with %s", name, len(content), got, d.Size, d.Digest)
+	}
+	return content, nil
+}
+
+// unpack creates the image's root file system in a directory.
+func (i *Image) unpack(root string) error {
+	for name, file := range i.Files {
+		to := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(to, file.Content, file.Mode.Perm()); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func copyProgram(from, to string) error {
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	source, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer source.Close()
-	target, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
-	if err != nil {
-		return err
-	}
-	if _, err := io.Copy(target, source); err != nil {
-		target.Close()
-		return err
-	}
-	return target.Close()
 }
 
 // links creates a root file system that hard-links the files of another one.

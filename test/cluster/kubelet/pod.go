@@ -27,7 +27,6 @@ type Options struct {
 	Client kubernetes.Interface // what the volumes are filled from
 	Pod    *corev1.Pod          // as the API server has it
 	Image  *Image               // of all its containers
-	Built  map[string]string    // where the files of the image are, by their base name
 }
 
 // Pod prepares a pod: it unpacks the image and mounts the volumes.
@@ -36,7 +35,7 @@ func (m *Machine) Pod(ctx context.Context, o Options) (*Pod, error) {
 	if !o.Pod.Spec.HostNetwork {
 		return nil, fmt.Errorf("pod %s has a network of its own, which is not supported here", o.Pod.Name)
 	}
-	if err := o.Image.unpack(o.Built, m.path("image")); err != nil {
+	if err := o.Image.unpack(m.path("image")); err != nil {
 		return nil, err
 	}
 	if err := p.mountVolumes(ctx); err != nil {

@@ -1,8 +1,15 @@
 package kubelet
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -109,32 +116,81 @@ func TestConditionsOfSystemCalls(t *testing.T) {
 	}
 }
 
-func TestImageIsTheStageOfThatName(t *testing.T) {
-	const earlier, later = "FROM debian AS a\nRUN true\nCOPY x /x\n", "FROM debian AS b\nRUN true\n"
-	tests := []struct {
-		name, in string
-		want     *Image // nil: an error
-	}{
-		{"one file", earlier + "FROM scratch AS it\n# why\nCOPY --from=a /b/proxy /bin/proxy\nENV PATH=/bin\nENTRYPOINT [\"/bin/proxy\", \"-v\"]\n" + later,
-			&Image{Files: map[string]string{"/bin/proxy": "/b/proxy"}, Env: []string{"PATH=/bin"}, Entrypoint: []string{"/bin/proxy", "-v"}}},
-		{"more than a file", earlier + "FROM scratch AS it\nRUN true\n", nil},
-		{"not from scratch", "FROM scratch\nFROM a AS it\n" + earlier, nil},
-		{"another name", "FROM scratch AS other\n" + earlier, nil},
+// layoutOf makes an OCI layout with one image, whose program has this content.
+func layoutOf(t *testing.T, program string, changed func(layout)) string {
+	t.Helper()
+	l := layout{}
+	add := func(mediaType string, content []byte) map[string]any {
+		sum := fmt.Sprintf("%x", sha256.Sum256(content))
+		l["/blobs/sha256/"+sum] = File{Content: content}
+		return map[string]any{"mediaType": mediaType, "digest": "sha256:" + sum, "size": len(content)}
 	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "Dockerfile")
-			if err := os.WriteFile(file, []byte(test.in), 0o600); err != nil {
-				t.Fatal(err)
+	text := func(v any) []byte {
+		out, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	var zipped bytes.Buffer
+	w := gzip.NewWriter(&zipped)
+	w.Write(tarOf(t, layout{"/bin/proxy": {0o755, []byte(program)}}))
+	w.Close()
+	layer := add(layerType, zipped.Bytes())
+	config := add("", text(map[string]any{"os": "linux", "architecture": runtime.GOARCH,
+		"config": map[string]any{"Env": []string{"PATH=/bin"}, "Entrypoint": []string{"/bin/proxy"}}}))
+	m := add(manifestType, text(map[string]any{"config": config, "layers": []any{layer}}))
+	m["platform"] = map[string]string{"os": "linux", "architecture": runtime.GOARCH}
+	all := add(indexType, text(map[string]any{"manifests": []any{m}}))
+	all["annotations"] = map[string]string{nameKey: "localhost/it:v1"}
+	l["/index.json"] = File{Content: text(map[string]any{"manifests": []any{all}})}
+	if changed != nil {
+		changed(l)
+	}
+	file := filepath.Join(t.TempDir(), "image.tar")
+	if err := os.WriteFile(file, tarOf(t, l), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func tarOf(t *testing.T, files layout) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for name, f := range files {
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: int64(f.Mode), Size: int64(len(f.Content))}); err != nil {
+			t.Fatal(err)
+		}
+		w.Write(f.Content)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func TestImageIsReadFromItsArchive(t *testing.T) {
+	want := &Image{Files: map[string]File{"/bin/proxy": {0o755, []byte("program")}}, Env: []string{"PATH=/bin"}, Entrypoint: []string{"/bin/proxy"}}
+	got, err := ReadImage(layoutOf(t, "program", nil), "localhost/it:v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if _, err := ReadImage(layoutOf(t, "program", nil), "localhost/it:v2"); err == nil {
+		t.Error("an image is found under another name")
+	}
+	damaged := layoutOf(t, "program", func(l layout) {
+		for name, f := range l {
+			if name != "/index.json" {
+				l[name] = File{f.Mode, append([]byte(" "), f.Content...)}
 			}
-			got, err := ReadImage(file, "it")
-			if (err != nil) != (test.want == nil) {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
+		}
+	})
+	if _, err := ReadImage(damaged, "localhost/it:v1"); err == nil {
+		t.Error("a damaged image is accepted")
 	}
 }
 

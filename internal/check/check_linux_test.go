@@ -1,0 +1,238 @@
+package check
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/kube-proxy/config/v1alpha1"
+
+	"sluice/internal/config"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+	"sluice/internal/testkit"
+)
+
+// settings returns those of a configuration in a mode.
+func settings(t *testing.T, mode string, nodePorts ...string) *config.Settings {
+	t.Helper()
+	c := config.New()
+	c.Mode, c.ClusterCIDR, c.NodePortAddresses = v1alpha1.ProxyMode(mode), "10.244.0.0/16", nodePorts
+	s, err := config.Resolve(c, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Plan.NodeName = "node1"
+	return s
+}
+
+// services returns the findings about Services of a node with rules of some modes.
+func services(s *config.Settings, state *model.State, inPlace ...string) []Finding {
+	r := &Report{InPlace: inPlace}
+	planner := plan.New(s.Plan)
+	planner.Update(state, &model.Dirty{All: true})
+	r.checkServices(&Options{Settings: s, State: state}, planner.Desired())
+	return r.Findings
+}
+
+func has(findings []Finding, level Level, texts ...string) bool {
+	return slices.ContainsFunc(findings, func(f Finding) bool {
+		for _, text := range texts {
+			if !strings.Contains(f.Subject+": "+f.Text+" "+f.Remedy, text) {
+				return false
+			}
+		}
+		return f.Level == level
+	})
+}
+
+// Each difference from the kube-proxy in place is found where it applies, and nowhere
+// else.
+func TestServicesThatWouldBeTreatedDifferently(t *testing.T) {
+	plain := func() *model.Service {
+		return &model.Service{
+			Name: model.Name{Namespace: "default", Name: "web"}, ClusterIPs: testkit.Addrs("10.96.0.1"),
+			Ports: []model.ServicePort{{Port: 80, Protocol: model.TCP}},
+		}
+	}
+	nodePort := func(s *model.Service) { s.Ports[0].NodePort = 30080 }
+	weight := uint16(3)
+	for _, tt := range []struct {
+		name      string
+		change    func(*model.Service)
+		slice     *model.Slice
+		mode      string
+		addresses []string
+		inPlace   string
+		level     Level // "" if all is fine
+		want      []string
+	}{
+		{name: "nothing special", mode: "nftables", inPlace: "iptables"},
+		{name: "algorithm", change: func(s *model.Service) { s.Algorithm, s.AlgorithmChosen = model.Maglev, true }, mode: "nftables", inPlace: "nftables",
+			level: Todo, want: []string{"Service default/web", "maglev", "remove the annotation"}},
+		{name: "weight", slice: &model.Slice{Name: model.Name{Namespace: "default", Name: "web-1"}, Service: "web", Weight: &weight}, mode: "nftables", inPlace: "nftables",
+			level: Todo, want: []string{"EndpointSlice default/web-1", "weight 3"}},
+		{name: "source ranges of one family", mode: "nftables", inPlace: "nftables", change: func(s *model.Service) {
+			s.ClusterIPs = testkit.Addrs("10.96.0.1", "fd00::1")
+			s.LoadBalancerIPs = testkit.Addrs("198.18.0.1", "2001:db8::1")
+			s.Filtered, s.SourceRanges = true, testkit.Prefixes("192.0.2.0/24")
+		}, level: Todo, want: []string{"Service default/web", "no range is of IPv6"}},
+		{name: "external IP that is a load balancer IP", mode: "nftables", inPlace: "iptables", change: func(s *model.Service) {
+			s.LoadBalancerIPs, s.ExternalIPs = testkit.Addrs("198.18.0.1"), testkit.Addrs("198.18.0.1")
+			s.Filtered, s.SourceRanges = true, testkit.Prefixes("192.0.2.0/24")
+		}, level: Todo, want: []string{"the source ranges apply"}},
+		{name: "node ports from iptables", change: nodePort, mode: "nftables", inPlace: "iptables",
+			level: Todo, want: []string{"node ports", "default/web", "nodePortAddresses: [all]"}},
+		{name: "node ports on loopback", change: nodePort, mode: "nftables", addresses: []string{"all"}, inPlace: "iptables",
+			level: Note, want: []string{"127.0.0.1", "localhost"}},
+		{name: "node ports from ipvs", change: nodePort, mode: "nftables", inPlace: "ipvs", level: Todo, want: []string{"node ports"}},
+		{name: "node ports from nftables", change: nodePort, mode: "nftables", inPlace: "nftables"},
+		{name: "node ports in iptables mode", change: nodePort, mode: "iptables", inPlace: "iptables"},
+		{name: "affinity", change: func(s *model.Service) { s.Affinity = 100 }, mode: "nftables", inPlace: "nftables", level: Note, want: []string{"session affinity", "default/web"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			svc := plain()
+			if tt.change != nil {
+				tt.change(svc)
+			}
+			state := model.NewState()
+			state.Apply(&model.Dirty{}, model.SetService{Service: svc}, model.SetHostIPs{IPs: []netip.Addr{netip.MustParseAddr("192.0.2.10")}})
+			if tt.slice != nil {
+				state.Apply(&model.Dirty{}, model.SetSlice{Slice: tt.slice})
+			}
+			found := services(settings(t, tt.mode, tt.addresses...), state, tt.inPlace)
+			switch {
+			case tt.level == "" && !(len(found) == 1 && found[0].Level == Fine):
+				t.Errorf("found %+v", found)
+			case tt.level != "" && !has(found, tt.level, tt.want...):
+				t.Errorf("%q is not in %+v", tt.want, found)
+			}
+		})
+	}
+}
+
+// The kube-proxies in place are recognised by what they leave in the kernel.
+func TestKubeProxiesInPlaceAreFound(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		tables map[string][]string
+		links  []string
+		want   string
+	}{
+		{"nothing", map[string][]string{"ip nat": {"PREROUTING"}, "inet firewalld": {}}, []string{"lo"}, ""},
+		{"nftables", map[string][]string{"ip kube-proxy": {}}, nil, "nftables"},
+		{"this proxy", map[string][]string{"ip6 sluice-b": {}}, nil, "nftables"},
+		{"iptables", map[string][]string{"ip nat": {"KUBE-SERVICES"}}, nil, "iptables"},
+		{"iptables-legacy", map[string][]string{"iptables-legacy nat": {"KUBE-SERVICES"}}, nil, "iptables"},
+		{"ipvs", map[string][]string{"ip nat": {"KUBE-SERVICES"}}, []string{"kube-ipvs0"}, "ipvs"},
+		{"ipvs without its link", map[string][]string{"ip nat": {"KUBE-SERVICES"}, "ip filter": {"KUBE-IPVS-FILTER"}}, nil, "ipvs"},
+		{"two", map[string][]string{"ip nat": {"KUBE-SERVICES"}, "ip kube-proxy": {}}, nil, "iptables,nftables"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			v := &inventory{tables: tt.tables, links: tt.links, evidence: map[string][]string{}}
+			v.findKubeProxies()
+			if got := strings.Join(v.modes(), ","); got != tt.want {
+				t.Errorf("found %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// From ipvs mode, the scheduler and what else changes is reported, with a remedy.
+func TestSwitchFromIPVS(t *testing.T) {
+	const table = `IP Virtual Server version 1.2.1 (size=4096)
+Prot LocalAddress:Port Scheduler Flags
+  -> RemoteAddress:Port Forward Weight ActiveConn InActConn
+TCP  0A600001:01BB rr
+  -> C000020A:192B      Masq    1      0          0
+UDP  0A60000A:0035 mh
+TCP  [fd00:0010:0096:0000:0000:0000:0000:0001]:01BB mh persistent 10800
+`
+	found := &inventory{evidence: map[string][]string{"ipvs": {"link kube-ipvs0"}}, schedulers: schedulersIn(table)}
+	if !slices.Equal(found.schedulers, []string{"mh", "rr"}) {
+		t.Errorf("the schedulers are %v", found.schedulers)
+	}
+	r := &Report{}
+	r.reportInPlace(found, settings(t, "nftables").Mode)
+	for _, want := range [][]string{{"link kube-ipvs0"}, {"ping"}} {
+		if !has(r.Findings, Note, want...) {
+			t.Errorf("%q is not in %+v", want, r.Findings)
+		}
+	}
+	if !has(r.Findings, Todo, "IPVS scheduler mh", "sluice/algorithm: maglev") || has(r.Findings, Todo, "scheduler rr") {
+		t.Errorf("found %+v", r.Findings)
+	}
+	r = &Report{}
+	r.reportInPlace(found, settings(t, "ipvs").Mode)
+	if !r.Ready() {
+		t.Errorf("found %+v", r.Findings)
+	}
+}
+
+// Other programs are recognised.
+func TestOtherProgramsAreFound(t *testing.T) {
+	v := &inventory{links: []string{"cilium_host"}, tables: map[string][]string{
+		"ip filter": {"cali-FORWARD", "DOCKER-USER", "ufw-before-input"}, "inet firewalld": {}, "ip nat": {"KUBE-ROUTER-SERVICES"},
+	}}
+	for _, o := range others {
+		if v.has(o) == "" {
+			t.Errorf("%s is not found", o.name)
+		}
+		if by := (&inventory{tables: map[string][]string{"ip filter": {"FORWARD"}}}).has(o); by != "" {
+			t.Errorf("%s is found by %s, and is not there", o.name, by)
+		}
+	}
+}
+
+// Modules count as missing if they would have to be loaded.
+func TestMissingModules(t *testing.T) {
+	dir := t.TempDir()
+	f := files(dir)
+	wanted := []string{"nf_tables", "nft_nat"}
+	if got := f.missingModules(wanted); got != nil {
+		t.Errorf("a kernel without modules lacks %v", got)
+	}
+	write := func(path, text string) {
+		t.Helper()
+		path = filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("proc/modules", "xnft_nat 1 0 - Live 0x0\nnf_tables 1 0 - Live 0x0\n")
+	if got := f.missingModules(wanted); !slices.Equal(got, []string{"nft_nat"}) {
+		t.Errorf("missing %v", got)
+	}
+	write("sys/module/nft_nat/refcnt", "0")
+	if got := f.missingModules(wanted); got != nil {
+		t.Errorf("missing %v", got)
+	}
+}
+
+// What is to do comes first, and its remedy is with it.
+func TestWrite(t *testing.T) {
+	r := &Report{Node: "node1", Mode: "nftables", Services: 1}
+	r.add(Fine, "kernel", "", "Linux 6.1 is new enough")
+	r.add(Todo, "configuration", "correct it", "bogus: unknown field\x1b[31m")
+	var out strings.Builder
+	if err := Write(&out, r); err != nil {
+		t.Fatal(err)
+	}
+	const want = `Switching node node1 to Sluice in nftables mode, with 1 Service
+NOT READY: 1 thing to do or to decide first
+
+TODO  configuration: bogus: unknown field\x1b[31m
+        what to do: correct it
+
+FINE  kernel: Linux 6.1 is new enough
+`
+	if out.String() != want {
+		t.Errorf("got\n%s", out.String())
+	}
+}

@@ -1,0 +1,13 @@
+//go:build !linux
+
+package check
+
+import (
+	"context"
+
+	"sluice/internal/plan"
+)
+
+func (r *Report) checkNode(context.Context, *Options, *plan.Desired) {
+	r.add(Note, "node", "run it on the node", "this machine does not run Linux: only the configuration and the Services are checked")
+}

@@ -1,0 +1,184 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"k8s.io/kube-proxy/config/v1alpha1"
+	"k8s.io/utils/clock"
+
+	"sluice/internal/check"
+	"sluice/internal/config"
+	"sluice/internal/host"
+	"sluice/internal/model"
+	"sluice/internal/source/kubernetes"
+	"sluice/internal/source/manifest"
+)
+
+// clusterTimeout is how long the API server may take to send everything.
+const clusterTimeout = time.Minute
+
+func newCheck() *cobra.Command {
+	c := &checkCommand{}
+	cmd := &cobra.Command{
+		Use:   "check [--config FILE] [--manifests DIRECTORY]",
+		Short: "Check a node before it is switched to this proxy",
+		Long: `check finds out what to do before a node is switched to this proxy: what the kernel
+lacks, which other programs interfere, which kube-proxy's rules are there, and which
+Services would be served differently. Run it on the node, as root, with the
+configuration that the proxy will have. It reads the Services from the cluster, by the
+kubeconfig or as a pod, or from a directory of manifests.
+
+Nothing on the node is changed. Whether the kernel takes the rules is tried in a
+network namespace that nobody else uses.
+
+It ends with 0 if there is nothing to do, with 1 if there is, and with 2 if the check
+is not possible.`,
+		Example: `  kube-proxy check --config config.conf
+  kube-proxy check --config config.conf --manifests cluster/ --node worker-1 --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			r, err := c.run(cmd.Context())
+			if err != nil {
+				return failed(err)
+			}
+			err = c.format.write(cmd.OutOrStdout(), r, func(w io.Writer) error { return check.Write(w, r) })
+			if err == nil && !r.Ready() {
+				return &exit{code: exitNo}
+			}
+			return failed(err)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&c.manifests, "manifests", "", "Directory, or file, of manifests to take the Services from, instead of the cluster.")
+	flags.BoolVar(&c.try, "try", false, "Try the mode even if that loads kernel modules.")
+	c.format.addFlags(cmd)
+	c.offline.addFlags(flags)
+	for _, name := range []string{"kubeconfig", "master"} {
+		flags.Lookup(name).Hidden = false
+	}
+	return asking(cmd)
+}
+
+type checkCommand struct {
+	offline
+	manifests string
+	try       bool
+	format    output
+}
+
+func (c *checkCommand) run(ctx context.Context) (*check.Report, error) {
+	s, err := c.settings()
+	if err != nil {
+		return nil, err
+	}
+	o := check.Options{Settings: s, State: model.NewState(), Try: c.try}
+	s.Plan.RequireNode = c.manifests == ""
+	if c.manifests == "" {
+		err = readCluster(ctx, s, o.State)
+	} else {
+		o.Refused, err = readManifests(c.manifests, s.Plan.NodeName, o.State)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if node := o.State.Node(); node != nil {
+		o.State.Apply(&model.Dirty{}, model.SetHostIPs{IPs: node.IPs})
+	}
+	return check.Run(ctx, o), nil
+}
+
+// settings resolves the flags as the proxy on this node does.
+func (c *checkCommand) settings() (*config.Settings, error) {
+	cfg, problems, err := c.flags.Load()
+	if err != nil {
+		return nil, err
+	}
+	if c.mode != "" {
+		cfg.Mode = v1alpha1.ProxyMode(c.mode)
+	}
+	s, err := config.Resolve(cfg, emptyMode(c.manifests))
+	if err != nil {
+		return nil, err
+	}
+	s.Client.Master = c.flags.Master
+	s.Warnings = append(problems, s.Warnings...)
+	name := c.node
+	if name == "" {
+		name = s.HostnameOverride
+	}
+	s.Plan.NodeName, err = host.NodeName(name)
+	return s, err
+}
+
+// readManifests returns the problems of manifests that are not used.
+func readManifests(path, node string, state *model.State) ([]model.Problem, error) {
+	content, err := manifest.Load(path, node)
+	if err != nil {
+		return nil, fmt.Errorf("read the manifests: %w", err)
+	}
+	state.Apply(&model.Dirty{}, content.Events...)
+	var refused []model.Problem
+	for _, p := range content.Problems {
+		if p.Refused {
+			problem := p.Problem
+			problem.Reason = p.Place() + ": " + p.Reason
+			refused = append(refused, problem)
+		}
+	}
+	return refused, nil
+}
+
+// readCluster reads everything from the API server once.
+func readCluster(ctx context.Context, s *config.Settings, state *model.State) error {
+	client, err := kubernetes.NewClient(s.Client.Connection, s.Client.Master, userAgent(build()))
+	if err != nil {
+		return fmt.Errorf("connect to the API server: %w; to check without one, set --manifests to a directory of manifests", err)
+	}
+	source := kubernetes.New(kubernetes.Options{
+		Client: client, NodeName: s.Plan.NodeName, Logger: logr.Discard(), Clock: clock.RealClock{}, ResyncPeriod: s.Client.ResyncPeriod,
+	})
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
+	sink := &collector{state: state, synced: cancel}
+	if err := source.Run(ctx, sink); err != nil {
+		return err
+	}
+	if !sink.complete {
+		err := source.Status().Reason
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		return fmt.Errorf("the API server does not send everything within %v: %w", clusterTimeout, err)
+	}
+	return nil
+}
+
+// collector keeps what a source sends until it is complete.
+type collector struct {
+	mu       sync.Mutex
+	state    *model.State
+	complete bool
+	synced   func()
+}
+
+func (c *collector) Update(events ...model.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.complete {
+		c.state.Apply(&model.Dirty{}, events...)
+	}
+}
+
+func (c *collector) Synced() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.complete = true
+	c.synced()
+}

@@ -1,0 +1,87 @@
+package kubectl
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"sluice/internal/explain"
+	"sluice/internal/listing"
+	"sluice/internal/status"
+)
+
+func from(t *testing.T, node string, value any) *answer {
+	t.Helper()
+	text, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &answer{pod: pod{node: node, name: "sluice-" + node}, text: text}
+}
+
+func silent(node string) *answer {
+	return &answer{pod: pod{node: node, name: "sluice-" + node}, err: errors.New("no proxy answers\x1b[2J")}
+}
+
+func wantText(t *testing.T, got string, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		if !strings.Contains(got, w) {
+			t.Errorf("%q is not in\n%s", w, got)
+		}
+	}
+}
+
+func TestNodesAreGroupedByAnswer(t *testing.T) {
+	served := &explain.Reply{Flows: true, Answers: []explain.Answer{{Verdict: "served", Flows: true, Summary: "reaches the only endpoint"}}}
+	dropped := &explain.Reply{Answers: []explain.Answer{{Verdict: "dropped", Summary: "none here", Problems: []explain.Advice{{Text: "it is Local", Remedy: "make it Cluster"}}}}}
+	var out strings.Builder
+	answers := []*answer{from(t, "a", dropped), from(t, "b", served), from(t, "c", served), silent("d")}
+	if err := writeExplanations(&out, answers); err != nil {
+		t.Fatal(err)
+	}
+	wantText(t, out.String(), "2 nodes (2 of 4): b, c\n  SERVED: reaches the only endpoint\n",
+		"1 node (1 of 4): a\n  DROPPED: none here\n  problem      it is Local\n  what to do   make it Cluster\n",
+		"1 node (1 of 4): d\n  NO ANSWER: no proxy answers\\x1b[2J\n")
+	if !strings.HasPrefix(out.String(), "2 nodes") {
+		t.Error("the answer of most nodes is not the first")
+	}
+	if code := worst(answers); code != noAnswer {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestServicesOfAllNodes(t *testing.T) {
+	list := func(state listing.State, perSecond float64) *listing.List {
+		return &listing.List{Services: []listing.Service{
+			{Namespace: "default", Name: "web", State: state, Endpoints: 2, Connections: perSecond},
+			{Namespace: "default", Name: "busy", State: listing.Served, Endpoints: 1, Connections: 100},
+		}}
+	}
+	answers := []*answer{from(t, "a", list(listing.Served, 1)), from(t, "b", list(listing.Failed, 2)), silent("c")}
+	var out strings.Builder
+	bad, err := writeServices(&out, answers, false, true)
+	if err != nil || bad != 1 {
+		t.Errorf("%d fail, %v", bad, err)
+	}
+	wantText(t, out.String(), "default    busy  1          2      200.0   0.0        -\n", "default    web   2          2      3.0     0.0        b: failed\n", "c: NO ANSWER: ")
+	if strings.Index(out.String(), "busy") > strings.Index(out.String(), "web") {
+		t.Error("the busiest is not the first")
+	}
+	out.Reset()
+	if _, err := writeServices(&out, answers, true, false); err != nil || strings.Contains(out.String(), "busy") {
+		t.Errorf("%v, of those that fail:\n%s", err, out.String())
+	}
+}
+
+func TestStatusTable(t *testing.T) {
+	var out strings.Builder
+	if err := writeStatus(&out, []*answer{
+		from(t, "a", &status.Report{Healthy: true, Mode: "nftables", Services: 7}), from(t, "b", &status.Report{Mode: "nftables"}),
+		from(t, "c", &status.Report{Waiting: "for another", Mode: "nftables"}), silent("d"),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	wantText(t, out.String(), "a     healthy ", "b     NOT HEALTHY ", "c     NOT SERVING ", `d     NO ANSWER: no proxy answers\x1b[2J`)
+}

@@ -1,0 +1,546 @@
+package kubectl
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/explain"
+	"sluice/internal/history"
+	"sluice/internal/listing"
+	"sluice/internal/printable"
+	"sluice/internal/source/manifest"
+	"sluice/internal/status"
+)
+
+// Main runs the command line and returns the exit code of the process.
+func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	p := &plugin{}
+	cmd := p.newCommand()
+	cmd.SetArgs(args)
+	cmd.SetIn(stdin)
+	cmd.SetOut(stdout)
+	cmd.SetErr(stderr)
+	if err := cmd.ExecuteContext(ctx); err != nil {
+		fmt.Fprintf(stderr, "Error: %s\n", printable.Escape(err.Error()))
+		return noAnswer
+	}
+	return p.code
+}
+
+// plugin is one run of the plugin.
+type plugin struct {
+	access access
+	node   string
+	json   bool
+	code   int // to exit with
+}
+
+func (p *plugin) newCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "kubectl-sluice",
+		Short: "Ask the Sluice proxies of a cluster",
+		Long: `kubectl sluice asks the proxies of a cluster what they do. It finds their pods through
+the API server and runs the commands of kube-proxy in them, as kubectl exec does.
+
+Without --node it asks all nodes.
+
+Exit codes: 0 if all is well, 1 if not, 2 if a node gives no answer.`,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl sluice"},
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	flags := cmd.PersistentFlags()
+	flags.StringVar(&p.access.kubeconfig, "kubeconfig", "", "Kubeconfig file. By default the one that kubectl uses.")
+	flags.StringVar(&p.access.context, "context", "", "Context of the kubeconfig.")
+	flags.StringVarP(&p.access.namespace, "namespace", "n", systemNamespace, "Namespace of the proxy's pods.")
+	flags.StringSliceVarP(&p.access.selectors, "selector", "l", defaultSelectors, "Labels of the proxy's pods; each selector is tried in turn.")
+	flags.StringVar(&p.node, "node", "", "Ask the proxy on this node only.")
+	cmd.AddCommand(p.newStatus(), p.newExplain(), p.newServices(), p.newEvents(), p.newDiff())
+	return cmd
+}
+
+const systemNamespace = "kube-system"
+
+// find connects and finds the pods to ask.
+func (p *plugin) find(ctx context.Context) (*cluster, []pod, error) {
+	c, err := p.access.connect()
+	if err != nil {
+		return nil, nil, err
+	}
+	pods, err := c.pods(ctx, p.node)
+	return c, pods, err
+}
+
+// pass writes the answer of one node as it is.
+func (p *plugin) pass(w io.Writer, a *answer) error {
+	if a.err != nil {
+		return fmt.Errorf("node %s: %w", a.pod.node, a.err)
+	}
+	p.code = a.code
+	_, err := w.Write(a.text)
+	return err
+}
+
+func (p *plugin) addJSON(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&p.json, "json", false, "Write the answers as JSON.")
+}
+
+func (p *plugin) newStatus() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the status of all proxies in a table, or of one in full",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, pods, err := p.find(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if p.node != "" && !p.json {
+				return p.pass(cmd.OutOrStdout(), c.ask(cmd.Context(), pods, nil, "status")[0])
+			}
+			answers := c.ask(cmd.Context(), pods, nil, "status", "--json")
+			p.code = worst(answers)
+			if p.json {
+				return writeJSON(cmd.OutOrStdout(), answers)
+			}
+			return writeStatus(cmd.OutOrStdout(), answers)
+		},
+	}
+	p.addJSON(cmd)
+	return cmd
+}
+
+// writeStatus writes one line for each node.
+func writeStatus(w io.Writer, answers []*answer) error {
+	var t printable.Table
+	t.Row("NODE", "STATE", "MODE", "VERSION", "UP", "SERVICES", "FRONTENDS", "FAILED", "PROBLEMS")
+	for _, a := range answers {
+		r := &status.Report{}
+		if err := a.decode(r); err != nil {
+			t.Row(a.pod.node, "NO ANSWER: "+err.Error(), "", "", "", "", "", "", "")
+			continue
+		}
+		state := "healthy"
+		switch {
+		case r.Waiting != "":
+			state = "NOT SERVING"
+		case !r.Healthy || !r.FailingSince.IsZero():
+			state = "NOT HEALTHY"
+		case r.Frontends.Failed > 0:
+			state = "FAILING"
+		}
+		t.Row(a.pod.node, state, r.Mode, r.Version, printable.Duration(r.Now.Sub(r.Started).Round(time.Second)),
+			fmt.Sprint(r.Services), fmt.Sprint(r.Frontends.Programmed), fmt.Sprint(r.Frontends.Failed), fmt.Sprint(r.ProblemCount))
+	}
+	return t.Write(w)
+}
+
+func (p *plugin) newExplain() *cobra.Command {
+	var from, in string
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "explain SERVICE[:PORT] | IP[:PORT] | URL",
+		Short: "Explain what happens to a packet, on one node or on all",
+		Long: `explain asks the proxies what happens to a packet, as kube-proxy explain does. For all
+nodes it shows which of them give the same answer, so that you see where a Service does
+not work.`,
+		Example: `  kubectl sluice explain default/web --node worker-1
+  kubectl sluice explain --from outside https://shop.example.svc
+  kubectl sluice explain default/web --all-nodes`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if all && p.node != "" {
+				return errors.New("--node and --all-nodes exclude each other")
+			}
+			c, pods, err := p.find(cmd.Context())
+			if err != nil {
+				return err
+			}
+			question := []string{"explain"}
+			if from != "" {
+				question = append(question, "--from", from)
+			}
+			if in != "" {
+				question = append(question, "--interface", in)
+			}
+			if p.node != "" && !p.json {
+				return p.pass(cmd.OutOrStdout(), c.ask(cmd.Context(), pods, nil, append(question, "--", args[0])...)[0])
+			}
+			answers := c.ask(cmd.Context(), pods, nil, append(question, "--json", "--", args[0])...)
+			p.code = worst(answers)
+			if p.json {
+				return writeJSON(cmd.OutOrStdout(), answers)
+			}
+			return writeExplanations(cmd.OutOrStdout(), answers)
+		},
+	}
+	cmd.Flags().StringVar(&from, "from", "", "Who sends the packet: an IP, or pod, node or outside.")
+	cmd.Flags().StringVar(&in, "interface", "", "Interface through which the packet arrives.")
+	cmd.Flags().BoolVar(&all, "all-nodes", false, "Ask all nodes. This is the default without --node.")
+	p.addJSON(cmd)
+	return cmd
+}
+
+// writeExplanations writes each answer once, with the nodes that give it.
+func writeExplanations(w io.Writer, answers []*answer) error {
+	var lines printable.Lines
+	groups := grouped(answers, func(a *answer) (string, error) {
+		r := &explain.Reply{}
+		if err := a.decode(r); err != nil {
+			return "", err
+		}
+		var heads []string
+		for i := range r.Answers {
+			heads = append(heads, subject(&r.Answers[i])+r.Answers[i].Headline())
+		}
+		return strings.Join(heads, "\n"), nil
+	})
+	for i, g := range groups {
+		if i > 0 {
+			lines.Line("")
+		}
+		lines.Line("%s (%d of %d): %s", printable.Count(len(g.nodes), "node"), len(g.nodes), len(answers), g.nodeList())
+		for head := range strings.SplitSeq(g.key, "\n") {
+			lines.Line("  %s", head)
+		}
+		var r explain.Reply
+		if g.first.decode(&r) != nil {
+			continue
+		}
+		for i := range r.Answers {
+			for _, advice := range r.Answers[i].Problems {
+				lines.Line("  problem      %s", advice.Text)
+				if advice.Remedy != "" {
+					lines.Line("  what to do   %s", advice.Remedy)
+				}
+			}
+		}
+	}
+	return lines.Write(w)
+}
+
+// subject is what an answer is about. Addresses that differ from node to node are not
+// part of it.
+func subject(a *explain.Answer) string {
+	if a.Service == nil {
+		return ""
+	}
+	text := "Service " + a.Service.Namespace + "/" + a.Service.Name
+	if a.Service.Port != "" {
+		text += ":" + a.Service.Port
+	}
+	if a.Frontend != nil {
+		text += " (" + a.Frontend.Kind + ")"
+	}
+	return text + " "
+}
+
+func (p *plugin) newServices() *cobra.Command {
+	var namespace string
+	var failing, top bool
+	cmd := &cobra.Command{
+		Use:   "services",
+		Short: "List Services, and the nodes on which they do not work",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, pods, err := p.find(cmd.Context())
+			if err != nil {
+				return err
+			}
+			question := []string{"services"}
+			if namespace != "" {
+				question = append(question, "-n", namespace)
+			}
+			if top {
+				question = append(question, "--top")
+			}
+			if failing && p.node != "" {
+				question = append(question, "--failing")
+			}
+			if p.node != "" && !p.json {
+				return p.pass(cmd.OutOrStdout(), c.ask(cmd.Context(), pods, nil, question...)[0])
+			}
+			answers := c.ask(cmd.Context(), pods, nil, append(question, "--json")...)
+			p.code = worst(answers)
+			if p.json {
+				return writeJSON(cmd.OutOrStdout(), answers)
+			}
+			bad, err := writeServices(cmd.OutOrStdout(), answers, failing, top)
+			if failing && bad > 0 {
+				p.code = max(p.code, 1)
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&namespace, "in", "", "Only Services in this namespace.")
+	cmd.Flags().BoolVar(&failing, "failing", false, "Only Services that do not work on some node.")
+	cmd.Flags().BoolVar(&top, "top", false, "Measure connections per second, and list the busiest Services first.")
+	p.addJSON(cmd)
+	return cmd
+}
+
+// row is a Service on all nodes.
+type row struct {
+	namespace, name      string
+	endpoints            int
+	connections, refused float64
+	failing              []string // "node: state"
+	nodes                int
+}
+
+// writeServices writes one line for each Service and returns how many fail somewhere.
+func writeServices(w io.Writer, answers []*answer, failing, top bool) (bad int, err error) {
+	rows := map[string]*row{}
+	var missing []string
+	for _, a := range answers {
+		list := &listing.List{}
+		if err := a.decode(list); err != nil {
+			missing = append(missing, a.pod.node+": NO ANSWER: "+err.Error())
+			continue
+		}
+		for i := range list.Services {
+			s := &list.Services[i]
+			r := rows[s.Namespace+"/"+s.Name]
+			if r == nil {
+				r = &row{namespace: s.Namespace, name: s.Name}
+				rows[s.Namespace+"/"+s.Name] = r
+			}
+			r.nodes++
+			r.endpoints = max(r.endpoints, s.Endpoints)
+			r.connections += s.Connections
+			r.refused += s.Refused
+			if s.State.Failing() {
+				r.failing = append(r.failing, a.pod.node+": "+strings.ReplaceAll(string(s.State), "-", " "))
+			}
+		}
+	}
+	var t printable.Table
+	head := []string{"NAMESPACE", "NAME", "ENDPOINTS", "NODES"}
+	if top {
+		head = append(head, "CONN/S", "REFUSED/S")
+	}
+	t.Row(append(head, "FAILING ON")...)
+	for _, r := range sorted(rows, top) {
+		if len(r.failing) > 0 {
+			bad++
+		} else if failing {
+			continue
+		}
+		cells := []string{r.namespace, r.name, fmt.Sprint(r.endpoints), fmt.Sprint(r.nodes)}
+		if top {
+			cells = append(cells, fmt.Sprintf("%.1f", r.connections), fmt.Sprintf("%.1f", r.refused))
+		}
+		where := "-"
+		if len(r.failing) > 0 {
+			where = printable.List(r.failing, func(s string) string { return s })
+		}
+		t.Row(append(cells, where)...)
+	}
+	for _, m := range missing {
+		t.Note(m)
+	}
+	return bad, t.Write(w)
+}
+
+func sorted(rows map[string]*row, top bool) []*row {
+	out := make([]*row, 0, len(rows))
+	for _, r := range rows {
+		out = append(out, r)
+	}
+	slices.SortFunc(out, func(a, b *row) int {
+		if d := b.connections + b.refused - a.connections - a.refused; top && d != 0 {
+			return map[bool]int{true: 1, false: -1}[d > 0]
+		}
+		return strings.Compare(a.namespace+"/"+a.name, b.namespace+"/"+b.name)
+	})
+	return out
+}
+
+func (p *plugin) newEvents() *cobra.Command {
+	var namespace string
+	var follow bool
+	var last int
+	cmd := &cobra.Command{
+		Use:   "events [-f] [NAMESPACE/NAME]",
+		Short: "Show what happened to Services and endpoints on the nodes",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, pods, err := p.find(cmd.Context())
+			if err != nil {
+				return err
+			}
+			question := []string{"events", "--last", fmt.Sprint(last)}
+			if namespace != "" {
+				question = append(question, "-n", namespace)
+			}
+			w := cmd.OutOrStdout()
+			if follow {
+				return c.follow(cmd.Context(), w, pods, append(append(question, "-f", "-o", "json", "--"), args...))
+			}
+			answers := c.ask(cmd.Context(), pods, nil, append(append(question, "-o", "json", "--"), args...)...)
+			p.code = worst(answers)
+			if p.json {
+				return writeJSON(w, answers)
+			}
+			return writeEvents(w, answers)
+		},
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "Keep showing new events, until interrupted.")
+	cmd.Flags().StringVar(&namespace, "in", "", "Only events of Services in this namespace.")
+	cmd.Flags().IntVar(&last, "last", 100, "How many past events of each node to show at most; 0 for all.")
+	p.addJSON(cmd)
+	return cmd
+}
+
+// nodeEvent is an event of a node.
+type nodeEvent struct {
+	history.Event
+	node string
+}
+
+func (e *nodeEvent) line() string {
+	subject := e.Service
+	if subject == "" {
+		subject = "the node"
+	}
+	return fmt.Sprintf("%s  %-16s %-24s %s\n", e.At.Local().Format("2006-01-02 15:04:05.000"),
+		printable.Escape(e.node), printable.Escape(subject), printable.Escape(e.Text()))
+}
+
+// writeEvents writes the events of all nodes in the order of their times.
+func writeEvents(w io.Writer, answers []*answer) error {
+	var all []nodeEvent
+	for _, a := range answers {
+		var reply struct{ Events []history.Event }
+		if err := a.decode(&reply); err != nil {
+			fmt.Fprintf(w, "%s: NO ANSWER: %s\n", printable.Escape(a.pod.node), printable.Escape(err.Error()))
+			continue
+		}
+		for _, e := range reply.Events {
+			all = append(all, nodeEvent{e, a.pod.node})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b nodeEvent) int { return a.At.Compare(b.At) })
+	for i := range all {
+		if _, err := io.WriteString(w, all[i].line()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow writes the events of nodes as they happen, until ctx ends.
+func (c *cluster) follow(ctx context.Context, w io.Writer, pods []pod, args []string) error {
+	var mu sync.Mutex // of w
+	write := func(line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		_, _ = io.WriteString(w, line) // whoever reads it may be gone
+	}
+	var group sync.WaitGroup
+	for _, p := range pods {
+		group.Go(func() {
+			in, out := io.Pipe()
+			go func() {
+				var errs bytes.Buffer
+				code, err := c.exec(ctx, p, args, nil, out, &errs)
+				if err == nil && code != 0 {
+					err = errors.New(strings.TrimSpace(errs.String()))
+				}
+				out.CloseWithError(err)
+			}()
+			scanner := bufio.NewScanner(in)
+			for scanner.Scan() {
+				e := nodeEvent{node: p.node}
+				if json.Unmarshal(scanner.Bytes(), &e.Event) == nil {
+					write(e.line())
+				}
+			}
+			if err := scanner.Err(); err != nil && ctx.Err() == nil {
+				write(fmt.Sprintf("%s: NO ANSWER: %s\n", printable.Escape(p.node), printable.Escape(err.Error())))
+			}
+		})
+	}
+	group.Wait()
+	return nil
+}
+
+// mostBytes is how much a diff may send to each node.
+const mostBytes = 16 << 20
+
+func (p *plugin) newDiff() *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "diff -f FILE",
+		Short: "Show what manifests would change on the nodes, if they were applied",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			input, err := readManifests(file, cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			c, pods, err := p.find(cmd.Context())
+			if err != nil {
+				return err
+			}
+			question := []string{"diff", "--add", "--manifests", "-"}
+			if p.json {
+				question = append(question, "--json")
+			}
+			answers := c.ask(cmd.Context(), pods, input, question...)
+			p.code = worst(answers)
+			if p.json {
+				return writeJSON(cmd.OutOrStdout(), answers)
+			}
+			for _, g := range grouped(answers, func(a *answer) (string, error) { return string(a.text), a.err }) {
+				var lines printable.Lines
+				lines.Line("%s: %s", printable.Count(len(g.nodes), "node"), g.nodeList())
+				for line := range strings.Lines(g.key) {
+					lines.Line("  %s", strings.TrimSuffix(line, "\n"))
+				}
+				if err := lines.Write(cmd.OutOrStdout()); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVarP(&file, "filename", "f", "", "File or directory of manifests, - for standard input.")
+	_ = cmd.MarkFlagRequired("filename") // it exists
+	p.addJSON(cmd)
+	return cmd
+}
+
+// readManifests joins the files of a path to one stream of documents.
+func readManifests(path string, stdin io.Reader) ([]byte, error) {
+	if path == "-" {
+		return io.ReadAll(io.LimitReader(stdin, mostBytes))
+	}
+	files, err := manifest.ReadFiles(path, mostBytes)
+	if err != nil {
+		return nil, fmt.Errorf("read the manifests: %w", err)
+	}
+	var all bytes.Buffer
+	for _, f := range files {
+		if f.Problem != nil {
+			return nil, fmt.Errorf("read the manifests: %s", f.Problem.Reason)
+		}
+		fmt.Fprintf(&all, "\n---\n%s", f.Data)
+	}
+	return all.Bytes(), nil
+}

@@ -1,0 +1,182 @@
+package lab_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sluice/internal/status"
+	"sluice/internal/testkit"
+	"sluice/test/fakeapi"
+	"sluice/test/lab"
+)
+
+// observer looks at everything that tells of trouble.
+type observer struct {
+	*asker
+	lab *lab.Lab
+}
+
+// everywhere waits until texts are in all of them: the status as text and as JSON, the
+// page and the answer of explain.
+func (o *observer) everywhere(texts ...string) {
+	o.t.Helper()
+	places := map[string]func() string{
+		"status":  func() string { text, _, _ := o.ask("status"); return text },
+		"JSON":    func() string { text, _, _ := o.ask("status", "--json"); return strings.ReplaceAll(text, `\"`, `"`) },
+		"page":    func() string { return metricsPage(o.lab, "/") },
+		"explain": func() string { text, _, _ := o.ask("explain", "default/good"); return text },
+	}
+	for name, place := range places {
+		testkit.Eventually(o.t, func() error {
+			text := place()
+			for _, want := range texts {
+				if !strings.Contains(text, want) {
+					return fmt.Errorf("%s does not have %q:\n%s", name, want, text)
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// count waits for the metric.
+func (o *observer) count(about string, n int) {
+	o.t.Helper()
+	eventually(o.t, func() bool {
+		return strings.Contains(metricsPage(o.lab, "/metrics"), fmt.Sprintf("\nsluice_advisories{about=%q} %d\n", about, n))
+	})
+}
+
+// nothing checks that no trouble is left.
+func (o *observer) nothing() {
+	o.t.Helper()
+	r := o.report()
+	if len(r.Advisories)+r.ProblemCount > 0 {
+		o.t.Errorf("there is still %v, %v", r.Advisories, r.Problems)
+	}
+	if text, _, _ := o.ask("explain", "default/good"); strings.Contains(text, "warning") {
+		o.t.Errorf("explain still warns:\n%s", text)
+	}
+}
+
+func (o *observer) report() *status.Report {
+	o.t.Helper()
+	text, errs, _ := o.ask("status", "--json")
+	r := &status.Report{}
+	if err := json.Unmarshal([]byte(text), r); err != nil {
+		o.t.Fatalf("%v: %s%s", err, text, errs)
+	}
+	return r
+}
+
+// Trouble with the configuration file is reported everywhere, with its remedy, until
+// it is mended.
+func TestTroubleWithTheConfigurationIsReported(t *testing.T) {
+	l := lab.Start(t)
+	a, flag := newAsker(t, l)
+	dir, etc := t.TempDir(), t.TempDir()
+	write(t, dir, "good.yaml", goodManifests, 0)
+	write(t, etc, "config.yaml", liveConfig, 0)
+	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{flag, "--config", filepath.Join(etc, "config.yaml")}})
+	settle(t, p, dir, 0)
+	o := &observer{asker: a, lab: l}
+	o.count("configuration", 0)
+	o.nothing()
+
+	write(t, etc, "config.yaml", liveConfig+"nodePortAddresses: [nonsense]\n", 0)
+	o.count("configuration", 1)
+	o.everywhere("config.yaml", "nodePortAddresses", "nonsense", "stays in force", "since")
+
+	write(t, etc, "config.yaml", liveConfig+"masqueradall: true\n", 0)
+	o.everywhere("masqueradall", "did you mean iptables.masqueradeAll?")
+	o.count("configuration", 1)
+
+	write(t, etc, "config.yaml", strings.Replace(liveConfig, "nftables", "iptables", 1), 0)
+	o.count("restart", 1)
+	o.count("configuration", 0)
+	o.everywhere("it waits for a restart", "restart the proxy")
+	if ports := configz(t, l); !strings.Contains(ports, `"mode":"nftables"`) || !strings.Contains(ports, `"nodePortAddresses":["primary"]`) {
+		t.Errorf("/configz is not what is in force: %s", ports)
+	}
+
+	write(t, etc, "config.yaml", liveConfig, 0)
+	o.count("restart", 0)
+	o.nothing()
+}
+
+// A node name that the manifests do not have is reported, as is a kubeconfig that is
+// not used.
+func TestWrongNodeNameIsReported(t *testing.T) {
+	l := lab.Start(t)
+	a, flag := newAsker(t, l)
+	dir := t.TempDir()
+	write(t, dir, "good.yaml", strings.ReplaceAll(goodManifests, "node1", "worker-7"), 0)
+	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{
+		flag, "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48", "--kubeconfig=/nowhere/kubeconfig",
+	}})
+	settle(t, p, dir, 0)
+	o := &observer{asker: a, lab: l}
+	o.count("node", 1)
+	o.count("configuration", 1)
+	o.everywhere("Node node1", "worker-7", "--hostname-override", "/nowhere/kubeconfig is not used", "leave out --manifests")
+
+	write(t, dir, "good.yaml", goodManifests, 0)
+	o.count("node", 0)
+}
+
+// An API server that is away, and a Node object that is missing, are reported until
+// they are back.
+func TestTroubleWithTheAPIServerIsReported(t *testing.T) {
+	l := lab.Start(t)
+	a, flag := newAsker(t, l)
+	api := fakeapi.New()
+	listen := func(address string) (listener net.Listener) {
+		t.Helper()
+		if err := a.node.Do(func() (err error) { listener, err = net.Listen("tcp", address); return err }); err != nil {
+			t.Fatal(err)
+		}
+		return listener
+	}
+	listener := listen("127.0.0.1:0")
+	address := listener.Addr().String()
+	api.Serve(listener)
+	service := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "good"},
+		Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", ClusterIPs: []string{"10.96.0.1"}, Ports: []corev1.ServicePort{{Port: 80}}},
+	}
+	set := func(objects ...fakeapi.Object) {
+		t.Helper()
+		if err := api.Set(append(objects, service)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set()
+	launch(t, l, lab.ProxyOptions{Flags: []string{flag, "--manifests=", "--cluster-cidr=10.244.0.0/16", "--master=http://" + address}})
+	o := &observer{asker: a, lab: l}
+	o.everywhere("there is no Node object of this name", "--hostname-override")
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}
+	set(node)
+	eventually(t, func() bool { return o.report().ProblemCount == 0 })
+	o.nothing()
+
+	api.Close()
+	o.everywhere("connection refused")
+	eventually(t, func() bool { return strings.Contains(metricsPage(l, "/metrics"), "\nsluice_api_server_connected 0\n") })
+	if s := o.report().APIServer; s.Connected || s.Since.IsZero() || s.Remedy == "" {
+		t.Errorf("the status has %+v", s)
+	}
+
+	api = fakeapi.New()
+	defer api.Close()
+	set(node)
+	api.Serve(listen(address))
+	eventually(t, func() bool { return strings.Contains(metricsPage(l, "/metrics"), "\nsluice_api_server_connected 1\n") })
+	o.nothing()
+}
