@@ -87,6 +87,8 @@ lint: ## Check the format of the source and what vet and staticcheck find.
 	cd release && $(GO) vet ./... && $(GO) tool staticcheck ./...
 	cd test/cluster && $(GO) vet ./... && $(GO) tool staticcheck ./...
 
+# Other systems that the program is built for, with what it can do there.
+SYSTEMS := windows/amd64 darwin/amd64 darwin/arm64
 # What an image and a release are made for.
 PLATFORMS := linux/amd64 linux/arm64
 # The time of all files in them: that of the commit, so that two builds are the same.
@@ -98,12 +100,19 @@ PACK = cd release && $(GO) run . -version $(VERSION) -time $(SOURCE_DATE_EPOCH) 
 image: $(PLATFORMS) ## Build the image for amd64 and arm64, as archives in dist. Needs no container engine.
 	$(PACK)
 
-.PHONY: release
-release: $(PLATFORMS) ## Build static binaries, image, Helm chart, SBOMs and checksums, in dist.
-	$(PACK) -chart ../deploy/chart
+# The plugin runs where people work.
+PLUGINS := $(addprefix plugin/,$(PLATFORMS) $(SYSTEMS))
 
-# Other systems that the program is built for, with what it can do there.
-SYSTEMS := windows/amd64 darwin/amd64 darwin/arm64
+.PHONY: release
+release: $(PLATFORMS) $(PLUGINS) ## Build static binaries, image, Helm chart, kubectl plugin, SBOMs and checksums, in dist.
+	$(PACK) -chart ../deploy/chart \
+		$(foreach p,$(PLUGINS),-plugin $(p:plugin/%=%)=../bin/$(subst /,-,$(p))/kubectl-sluice$(if $(findstring windows,$(p)),.exe))
+
+.PHONY: plugin $(PLUGINS)
+plugin: ## Build the plugin bin/kubectl-sluice for kubectl.
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/ ./cmd/kubectl-sluice
+$(PLUGINS):
+	CGO_ENABLED=0 GOOS=$(word 2,$(subst /, ,$@)) GOARCH=$(@F) $(GO) build -trimpath -ldflags '-s -w' -o bin/$(subst /,-,$@)/ ./cmd/kubectl-sluice
 
 .PHONY: systems
 systems: $(SYSTEMS) ## Build for other systems, to bin.

@@ -38,8 +38,8 @@ func (r *request) packImages() ([]string, error) {
 	var index v1.ImageIndex = mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	var files []string
 	for _, b := range r.binaries {
-		if b.os != "linux" {
-			continue // the others have no kernel to program
+		if b.program != proxy || b.os != "linux" {
+			continue // the others program no kernel
 		}
 		image, err := r.image(b)
 		if err != nil {

@@ -29,12 +29,24 @@ type request struct {
 	out      string
 }
 
-// binary is the proxy for one platform.
+// binary is a program for one platform.
 type binary struct {
-	os, arch, path string
+	program, os, arch, path string
 }
 
-func (b binary) name() string { return "kube-proxy-" + b.os + "-" + b.arch }
+// The programs of a release.
+const (
+	proxy  = "kube-proxy"
+	plugin = "kubectl-sluice"
+)
+
+func (b binary) name() string {
+	name := b.program + "-" + b.os + "-" + b.arch
+	if b.os == "windows" {
+		name += ".exe"
+	}
+	return name
+}
 
 func run(args []string, w io.Writer) error {
 	r, err := parse(args)
@@ -59,15 +71,17 @@ func parse(args []string) (*request, error) {
 	flags.StringVar(&r.chart, "chart", "", "directory of the Helm chart; without it, only the image is built")
 	flags.StringVar(&r.out, "out", "", "directory to write to")
 	seconds := flags.Int64("time", 0, "time of all files, in seconds since 1970")
-	flags.Func("binary", "PLATFORM=PATH, such as linux/amd64=bin/kube-proxy; can be repeated", func(text string) error {
-		platform, path, ok := strings.Cut(text, "=")
-		os, arch, ok2 := strings.Cut(platform, "/")
-		if !ok || !ok2 || os == "" || arch == "" || path == "" {
-			return errors.New("it is not PLATFORM=PATH")
-		}
-		r.binaries = append(r.binaries, binary{os, arch, path})
-		return nil
-	})
+	for name, program := range map[string]string{"binary": proxy, "plugin": plugin} {
+		flags.Func(name, "PLATFORM=PATH of "+program+", such as linux/amd64=bin/"+program+"; can be repeated", func(text string) error {
+			platform, path, ok := strings.Cut(text, "=")
+			os, arch, ok2 := strings.Cut(platform, "/")
+			if !ok || !ok2 || os == "" || arch == "" || path == "" {
+				return errors.New("it is not PLATFORM=PATH")
+			}
+			r.binaries = append(r.binaries, binary{program, os, arch, path})
+			return nil
+		})
+	}
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
@@ -121,7 +135,7 @@ func (r *request) pack() ([]string, error) {
 
 // removeOld removes the files of earlier runs, and no others.
 func (r *request) removeOld() error {
-	for _, pattern := range []string{"kube-proxy-*", "sluice-*.tar", "sluice-*.tgz", "SHA256SUMS"} {
+	for _, pattern := range []string{proxy + "-*", plugin + "-*", "sluice-*.tar", "sluice-*.tgz", "SHA256SUMS"} {
 		old, err := filepath.Glob(filepath.Join(r.out, pattern))
 		if err != nil {
 			return err

@@ -73,14 +73,15 @@ func sbom(file, version string, at time.Time) ([]byte, error) {
 		return nil, err
 	}
 	sum := fmt.Sprintf("%x", sha256.Sum256(content))
-	const root = "SPDXRef-kube-proxy"
+	program := path.Base(info.Path)
+	root := "SPDXRef-" + notInID.ReplaceAllString(program, "-")
 	d := document{
 		SPDXVersion: "SPDX-2.3", DataLicense: "CC0-1.0", SPDXID: "SPDXRef-DOCUMENT",
-		Name: "kube-proxy " + version,
+		Name: program + " " + version,
 		// Unique, as it must be, and the same for the same binary.
 		Namespace: "urn:sluice:sbom:" + sum,
 		Creation:  creation{at.Format(time.RFC3339), []string{"Tool: sluice-release"}},
-		Packages: []component{{SPDXID: root, Name: path.Base(info.Path), Version: version, Download: unstated, License: "Apache-2.0",
+		Packages: []component{{SPDXID: root, Name: program, Version: version, Download: unstated, License: "Apache-2.0",
 			Copyright: unstated, Purpose: "APPLICATION", Checksums: []checksum{{"SHA256", sum}}}},
 		Relationships: []relation{{"SPDXRef-DOCUMENT", "DESCRIBES", root}},
 	}

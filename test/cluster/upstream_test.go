@@ -2,13 +2,17 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"sluice/internal/check"
 	"sluice/test/cluster/apiserver"
 	"sluice/test/cluster/process"
 	"sluice/test/lab"
@@ -38,6 +42,7 @@ func TestFromUpstreamAndBack(t *testing.T) {
 			s.proxy = s.startMode(binaries.KubeProxy, tt.upstream)
 			s.expect("upstream's", answered(clusterFlows(web), "pod1"))
 			stop := s.traffic(clusterFlows(web))
+			s.checkBefore(own, tt.upstream, tt.own)
 
 			s.replace(own, tt.own)
 			s.setPods("web", "pod1", "pod3")
@@ -55,6 +60,36 @@ func TestFromUpstreamAndBack(t *testing.T) {
 		})
 	}
 }
+
+// checkBefore asks what to do before the switch: it recognises the mode of upstream's rules,
+// knows the Services of the cluster and what is special about them, and changes nothing.
+func (s *site) checkBefore(own, upstream, mode string) {
+	s.Helper()
+	kubeconfig, err := s.server.Kubeconfig(apiserver.KubeProxy)
+	if err != nil {
+		s.Fatal(err)
+	}
+	before := s.onNode(list[upstream])
+	out := s.onNode(fmt.Sprintf("%s check --kubeconfig %s --node node1 --mode %s -o json || [ $? = 1 ]", own, kubeconfig, mode))
+	var report check.Report
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
+		s.Fatalf("%v in\n%s", err, out)
+	}
+	if !slices.Equal(report.InPlace, []string{upstream}) || report.Mode != mode || report.Services < 21 {
+		s.Errorf("check does not see upstream's %s mode and all Services:\n%s", upstream, out)
+	}
+	if !strings.Contains(out, "default/other0") { // its source ranges are of one family only
+		s.Errorf("check does not mention the Service with source ranges of one family:\n%s", out)
+	}
+	if after := s.onNode(list[upstream]); ruleLines(after) != ruleLines(before) {
+		s.Errorf("check changed the rules from\n%s\nto\n%s", before, after)
+	}
+}
+
+// counts are what changes while packets flow, and comments with the time.
+var counts = regexp.MustCompile(`\[\d+:\d+\]|packets \d+ bytes \d+|expires \w+|(?m:^#.*$)`)
+
+func ruleLines(rules string) string { return counts.ReplaceAllString(rules, "") }
 
 // createCrowd creates Services that need all kinds of rules, and so many that
 // finding one takes more than one step.

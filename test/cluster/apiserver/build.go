@@ -17,6 +17,11 @@ import (
 // Without it, that is sluice-cluster in the user's cache directory.
 const CacheVariable = "SLUICE_CLUSTER_CACHE"
 
+// KubernetesVariable names the environment variable with the release of Kubernetes whose
+// API server is run, such as 1.31, for which there must be a file kubernetes-1.31.mod
+// beside this one. Without it, that is the release in go.mod.
+const KubernetesVariable = "SLUICE_KUBERNETES"
+
 // Binaries are the paths of the binaries that a Server runs, of upstream's
 // kube-proxy, and of the one of this module that prints what that knows.
 type Binaries struct {
@@ -31,6 +36,8 @@ type component struct {
 	version string // linker symbol for the module's version, if it has one
 	// own is a binary of this module, which may change while the version does not.
 	own bool
+	// modfile is used in place of go.mod, if not empty.
+	modfile string
 }
 
 var (
@@ -55,13 +62,34 @@ func Build(ctx context.Context, report func(string)) (Binaries, error) {
 	if err != nil {
 		return Binaries{}, err
 	}
+	api := apiServer
+	if release := os.Getenv(KubernetesVariable); release != "" {
+		if api.modfile, err = modfileOf(ctx, release); err != nil {
+			return Binaries{}, err
+		}
+	}
 	var b Binaries
-	for c, path := range map[component]*string{etcd: &b.Etcd, apiServer: &b.APIServer, kubeProxy: &b.KubeProxy, upstream: &b.Upstream} {
+	for c, path := range map[component]*string{etcd: &b.Etcd, api: &b.APIServer, kubeProxy: &b.KubeProxy, upstream: &b.Upstream} {
 		if *path, err = c.cached(ctx, dir, report); err != nil {
 			return Binaries{}, fmt.Errorf("build %s: %w", c.name, err)
 		}
 	}
 	return b, nil
+}
+
+// modfileOf returns the file that selects a release of Kubernetes.
+func modfileOf(ctx context.Context, release string) (string, error) {
+	own, err := runGo(ctx, "env", "GOMOD")
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(filepath.Dir(own), "apiserver")
+	path := filepath.Join(dir, "kubernetes-"+release+".mod")
+	if exists(path) {
+		return path, nil
+	}
+	known, err := filepath.Glob(filepath.Join(dir, "kubernetes-*.mod"))
+	return "", errors.Join(fmt.Errorf("%s=%s: there is no %s, only %v", KubernetesVariable, release, path, known), err)
 }
 
 func cacheDir() (string, error) {
@@ -75,7 +103,7 @@ func cacheDir() (string, error) {
 // cached returns the path of the component in the cache, to which at most one
 // process at a time writes.
 func (c component) cached(ctx context.Context, cache string, report func(string)) (string, error) {
-	version, err := runGo(ctx, "list", "-m", "-f", "{{.Version}}", c.module)
+	version, err := c.runGo(ctx, "list", "-m", "-f", "{{.Version}}", c.module)
 	if err != nil {
 		return "", err
 	}
@@ -118,12 +146,20 @@ func (c component) buildTo(ctx context.Context, version, path string) error {
 	if c.version != "" {
 		flags += fmt.Sprintf(" -X %s=%s", c.version, version)
 	}
-	args := []string{"build", "-p", "2", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", path}
+	args := []string{"-p", "2", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", path}
 	if c.own {
 		args = append(args, "-tags", c.name)
 	}
-	_, err := runGo(ctx, append(args, c.pkg)...)
+	_, err := c.runGo(ctx, "build", append(args, c.pkg)...)
 	return err
+}
+
+// runGo runs the go command with the module of the component.
+func (c component) runGo(ctx context.Context, command string, args ...string) (string, error) {
+	if c.modfile != "" {
+		args = append([]string{"-modfile=" + c.modfile}, args...)
+	}
+	return runGo(ctx, append([]string{command}, args...)...)
 }
 
 // runGo runs the go command and returns what it printed.
