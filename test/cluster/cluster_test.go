@@ -31,7 +31,7 @@ func TestObjectsBecomePackets(t *testing.T) {
 	s.setPods("web", "pod3")
 	s.expect("an endpoint again", answered(clusterFlows(web), "pod3"))
 	s.delete("web")
-	s.expect("the Service deleted", dropped(clusterFlows(web)))
+	s.expect("the Service deleted", s.gone(clusterFlows(web)))
 }
 
 func TestPodsReachTheAPIServerByItsService(t *testing.T) {

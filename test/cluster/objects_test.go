@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	clientcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -147,7 +148,21 @@ type expectation struct {
 func answered(flows []lab.Flow, by ...string) expectation {
 	return expectation{flows, lab.Answered, by}
 }
-func dropped(flows []lab.Flow) expectation { return expectation{flows, lab.Dropped, nil} }
+
+// gone expects what becomes of packets to a ClusterIP that no Service has: they are dropped
+// if the API server names the ranges of ClusterIPs, and left alone if it does not, as before
+// Kubernetes 1.33.
+func (s *site) gone(flows []lab.Flow) expectation {
+	s.Helper()
+	_, err := s.client.NetworkingV1().ServiceCIDRs().List(s.Context(), metav1.ListOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return expectation{flows, lab.Passed, nil}
+	case err != nil:
+		s.Fatal(err)
+	}
+	return expectation{flows, lab.Dropped, nil}
+}
 func refused(flows []lab.Flow) expectation { return expectation{flows, lab.Refused, nil} }
 
 // check returns how the outcome of a flow differs from the expected one.

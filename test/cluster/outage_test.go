@@ -77,7 +77,7 @@ func TestExpiredWatchIsResumed(t *testing.T) {
 	s.restart()
 	s.wantGone(seen.ResourceVersion)
 	s.tunnel.Carry()
-	s.expect("after the compaction", dropped(clusterFlows(shop)), answered(clusterFlows(mail), "pod3"))
+	s.expect("after the compaction", s.gone(clusterFlows(shop)), answered(clusterFlows(mail), "pod3"))
 	stop()
 }
 
@@ -116,9 +116,9 @@ func TestChangesDuringAnOutageAreCaughtUp(t *testing.T) {
 			s.setPods("post", "remote1")
 			mail := s.create("mail", "pod3")
 			s.expect("during the outage", answered(clusterFlows(shop), "pod1"), answered(clusterFlows(post), "pod1"),
-				dropped(clusterFlows(mail)))
+				s.gone(clusterFlows(mail)))
 			s.tunnel.Carry()
-			s.expect("after the outage", dropped(clusterFlows(shop)), answered(clusterFlows(post), "remote1"),
+			s.expect("after the outage", s.gone(clusterFlows(shop)), answered(clusterFlows(post), "remote1"),
 				answered(clusterFlows(mail), "pod3"))
 			stop()
 			for _, name := range []string{"web", "post", "mail"} {
@@ -142,7 +142,7 @@ func TestStartDuringOutageKeepsRules(t *testing.T) {
 	s.awaitRefusals(2)
 	s.expect("without an API server", answered(clusterFlows(shop), "pod1"))
 	s.tunnel.Carry()
-	s.expect("with it", dropped(clusterFlows(shop)), answered(clusterFlows(web), "pod1"))
+	s.expect("with it", s.gone(clusterFlows(shop)), answered(clusterFlows(web), "pod1"))
 	stop()
 }
 
@@ -164,7 +164,7 @@ func TestSlowConnectionIsEnough(t *testing.T) {
 	web := s.create("web", "pod1")
 	s.expect("a new Service", answered(clusterFlows(web), "pod1"))
 	s.delete("web")
-	s.expect("the Service deleted", dropped(clusterFlows(web)))
+	s.expect("the Service deleted", s.gone(clusterFlows(web)))
 }
 
 // An unreachable API server is reported everywhere, and so is its return.
