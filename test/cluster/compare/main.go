@@ -82,6 +82,7 @@ func run(ctx context.Context, o options) error {
 			return fmt.Errorf("%s in %s mode: %w", k.name, k.mode, err)
 		}
 		all = append(all, f)
+		fmt.Printf("  cold start %s s, one change %s ms\n", seconds(f.start), milliseconds(f.changes[len(f.changes)/2]))
 	}
 	return report(os.Stdout, all)
 }

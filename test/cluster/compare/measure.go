@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"sluice/test/bench/connections"
@@ -29,7 +28,7 @@ type figures struct {
 	burst, written time.Duration   // until the last of many changes had effect, and was written
 	steady, peak   float64         // memory in MB
 	cpu            time.Duration   // of the process, for all of that
-	rate           float64         // connections per second, through a Service to direct ones
+	rate           float64         // connections per second through a Service, of those on a node without rules
 }
 
 const (
@@ -90,7 +89,7 @@ func (c *cluster) measure(ctx context.Context, k contestant, limit time.Duration
 	if f.cpu, err = cpuTime(r.proxy.Cmd.Process.Pid); err != nil {
 		return f, err
 	}
-	f.rate, err = r.rate(node)
+	f.rate, err = r.rate()
 	return f, err
 }
 
@@ -200,37 +199,58 @@ func (r *course) burst(ctx context.Context) (effective, written time.Duration, e
 	return effective, written, nil
 }
 
-// rate compares connections through the last Service with direct ones, in turns.
-func (r *course) rate(node *lab.Host) (float64, error) {
-	server, err := r.lab.Host("pod1")
+// rate compares connections through the last Service with those to the pod on a node
+// without rules, in turns.
+func (r *course) rate() (float64, error) {
+	bare, err := lab.New()
 	if err != nil {
 		return 0, err
 	}
-	client, err := r.lab.Host("pod3")
-	if err != nil {
-		return 0, err
+	defer bare.Close()
+	pod := netip.AddrPortFrom(netip.MustParseAddr(generations[0][0]), ratePort)
+	routes := []struct {
+		*lab.Lab
+		to netip.AddrPort
+	}{{bare, pod}, {r.lab, netip.AddrPortFrom(rateIP, servicePort)}}
+	for _, way := range routes {
+		server, err := way.Host("pod1")
+		if err != nil {
+			return 0, err
+		}
+		stop, err := connections.Serve(server, pod)
+		if err != nil {
+			return 0, err
+		}
+		defer stop()
 	}
-	direct := netip.AddrPortFrom(server.Addrs[0], ratePort)
-	stop, err := connections.Serve(server, direct)
-	if err != nil {
-		return 0, err
-	}
-	defer sync.OnceFunc(stop)()
 	var ratios []float64
 	for range rateRounds {
 		var rates [2]float64
-		for i, to := range []netip.AddrPort{direct, netip.AddrPortFrom(rateIP, servicePort)} {
-			if err := connections.Forget(node); err != nil {
-				return 0, err
-			}
-			if rates[i], err = connections.Open(client, to, rateTime); err != nil {
-				return 0, fmt.Errorf("connect to %v: %w", to, err)
+		for i, way := range routes {
+			if rates[i], err = openFrom(way.Lab, way.to); err != nil {
+				return 0, fmt.Errorf("connect to %v: %w", way.to, err)
 			}
 		}
 		ratios = append(ratios, rates[1]/rates[0])
 	}
 	slices.Sort(ratios)
 	return ratios[len(ratios)/2], nil
+}
+
+// openFrom opens connections from a pod for one round.
+func openFrom(l *lab.Lab, to netip.AddrPort) (float64, error) {
+	node, err := l.Host("node1")
+	if err != nil {
+		return 0, err
+	}
+	if err := connections.Forget(node); err != nil {
+		return 0, err
+	}
+	client, err := l.Host("pod3")
+	if err != nil {
+		return 0, err
+	}
+	return connections.Open(client, to, rateTime)
 }
 
 // cpuTime returns the CPU time of a process and of the children that it waited for.
