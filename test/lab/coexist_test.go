@@ -96,7 +96,7 @@ func TestPolicyDropIsReported(t *testing.T) {
 				l.t.Errorf("%s: %v, though the remedy was applied", s.program, o)
 			}
 		}
-		eventually(l.t, func() bool { out, _, _ := a.ask("status"); return !strings.Contains(out, "WARNING") })
+		eventually(l.t, func() bool { out, _, _ := a.ask("status"); return !strings.Contains(out, "FORWARD") })
 	})
 }
 
