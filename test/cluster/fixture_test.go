@@ -59,9 +59,8 @@ func startWithoutProxy(t testing.TB) *site {
 	s.closeLater(s.server.Close)
 	s.client = s.server.Admin()
 	s.tunnel = s.dig("node1", s.server.Addr())
-	for _, name := range []string{"node1", "node2"} {
-		s.createNode(name)
-	}
+	s.createNode("node1", lab.Node1PodCIDRs[:]...)
+	s.createNode("node2", lab.Node2PodCIDRs[:]...)
 	return s
 }
 
@@ -93,10 +92,10 @@ func (s *site) dig(host string, at netip.AddrPort) *tunnel.Tunnel {
 	return t
 }
 
-func (s *site) createNode(name string) {
+func (s *site) createNode(name string, podCIDRs ...netip.Prefix) {
 	s.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	for _, p := range map[string][2]netip.Prefix{"node1": lab.Node1PodCIDRs, "node2": lab.Node2PodCIDRs}[name] {
+	for _, p := range podCIDRs {
 		node.Spec.PodCIDRs = append(node.Spec.PodCIDRs, p.String())
 	}
 	node, err := s.client.CoreV1().Nodes().Create(s.Context(), node, metav1.CreateOptions{})
