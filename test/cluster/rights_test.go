@@ -30,7 +30,7 @@ func TestServiceCIDRsMayBeDenied(t *testing.T) {
 	}
 	all := len(role.Rules)
 	role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "servicecidrs") })
-	if len(role.Rules) != all-1 {
+	if len(role.Rules) != all-1 && s.gone(nil).kind == lab.Dropped { // older releases have none
 		t.Fatalf("the role has no rule for ServiceCIDRs alone: %v", role.Rules)
 	}
 	if _, err := roles.Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
