@@ -19,8 +19,8 @@ import (
 	"sluice/internal/testkit"
 )
 
-// answering serves a control socket with these answers until the test ends.
-func answering(t *testing.T, reply *explain.Reply, report func() *status.Report) (socket string) {
+// serving serves a control socket with some pages until the test ends.
+func serving(t *testing.T, add func(*control.Server)) (socket string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sluice-ask-") // a socket's path must be short
 	if err != nil {
@@ -28,19 +28,27 @@ func answering(t *testing.T, reply *explain.Reply, report func() *status.Report)
 	}
 	socket = filepath.Join(dir, "s")
 	server := control.New(control.Options{Path: socket, Logger: logr.Discard()})
-	server.Handle(explainPage, control.JSON(func(_ context.Context, q url.Values) (any, error) {
-		if questionOf(q).To == "wrong" {
-			return nil, control.BadRequest(errors.New("wrong question\x1b[2J"))
-		}
-		return reply, nil
-	}))
-	server.Handle(statusPage, control.JSON(func(context.Context, url.Values) (any, error) { return report(), nil }))
+	add(server)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- server.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done; os.RemoveAll(dir) })
 	testkit.Until(t, func() bool { _, err := os.Stat(socket); return err == nil })
 	return socket
+}
+
+// answering serves a control socket with these answers until the test ends.
+func answering(t *testing.T, reply *explain.Reply, report func() *status.Report) (socket string) {
+	t.Helper()
+	return serving(t, func(server *control.Server) {
+		server.Handle(explainPage, control.JSON(func(_ context.Context, q url.Values) (any, error) {
+			if questionOf(q).To == "wrong" {
+				return nil, control.BadRequest(errors.New("wrong question\x1b[2J"))
+			}
+			return reply, nil
+		}))
+		server.Handle(statusPage, control.JSON(func(context.Context, url.Values) (any, error) { return report(), nil }))
+	})
 }
 
 func TestExitCodes(t *testing.T) {

@@ -4,14 +4,10 @@ import (
 	"bytes"
 	"context"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/go-logr/logr"
 
 	"sluice/internal/control"
 	"sluice/internal/history"
@@ -22,29 +18,19 @@ import (
 // answeringLists serves a control socket with a list of Services and these Events.
 func answeringLists(t *testing.T, events func(history.Query) *eventsReply) (socket string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "sluice-ask-") // a socket's path must be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	socket = filepath.Join(dir, "s")
-	server := control.New(control.Options{Path: socket, Logger: logr.Discard()})
-	server.Handle(servicesPage, control.JSON(func(_ context.Context, v url.Values) (any, error) {
-		q, err := listQueryOf(v)
-		if err != nil || q.Namespace == "none" {
-			return &listing.List{Services: []listing.Service{}}, err
-		}
-		return &listing.List{Total: 1, Services: []listing.Service{{Namespace: "default", Name: "web\x1b[2J", State: listing.NoEndpoints}}}, nil
-	}))
-	server.Handle(eventsPage, control.JSON(func(_ context.Context, v url.Values) (any, error) {
-		q, err := eventsQueryOf(v)
-		return events(q), err
-	}))
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- server.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done; os.RemoveAll(dir) })
-	testkit.Until(t, func() bool { _, err := os.Stat(socket); return err == nil })
-	return socket
+	return serving(t, func(server *control.Server) {
+		server.Handle(servicesPage, control.JSON(func(_ context.Context, v url.Values) (any, error) {
+			q, err := listQueryOf(v)
+			if err != nil || q.Namespace == "none" {
+				return &listing.List{Services: []listing.Service{}}, err
+			}
+			return &listing.List{Total: 1, Services: []listing.Service{{Namespace: "default", Name: "web\x1b[2J", State: listing.NoEndpoints}}}, nil
+		}))
+		server.Handle(eventsPage, control.JSON(func(_ context.Context, v url.Values) (any, error) {
+			q, err := eventsQueryOf(v)
+			return events(q), err
+		}))
+	})
 }
 
 func TestListsAndFormats(t *testing.T) {

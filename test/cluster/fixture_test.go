@@ -136,7 +136,12 @@ func (s *site) startProxy(flags ...string) *process.Process {
 // test.
 func (s *site) run(command ...string) *process.Process {
 	s.Helper()
-	p, err := process.Start(s.host("node1"), filepath.Join(s.TempDir(), "kube-proxy.log"), command...)
+	return s.runOn("node1", command...)
+}
+
+func (s *site) runOn(node string, command ...string) *process.Process {
+	s.Helper()
+	p, err := process.Start(s.host(node), filepath.Join(s.TempDir(), "kube-proxy.log"), command...)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -145,7 +150,7 @@ func (s *site) run(command ...string) *process.Process {
 			s.Error(err)
 		}
 		if s.Failed() {
-			s.Logf("The end of the proxy's log:\n%s", p.Tail())
+			s.Logf("The end of the log of the proxy on %s:\n%s", node, p.Tail())
 		}
 	})
 	return p

@@ -23,7 +23,6 @@ import (
 	utilexec "k8s.io/utils/exec"
 
 	"sluice/test/cluster/apiserver"
-	"sluice/test/cluster/process"
 )
 
 // execServer serves the part of a kubelet that runs commands in pods. The API server proxies
@@ -166,19 +165,7 @@ func (s *site) startProxyOn(node, socket string) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	p, err := process.Start(s.host(node), filepath.Join(s.TempDir(), node+".log"),
-		path, "--kubeconfig", kubeconfig, "--hostname-override", node, "--proxy-mode", "nftables", "--control-socket", socket)
-	if err != nil {
-		s.Fatal(err)
-	}
-	s.Cleanup(func() {
-		if err := p.Kill(); err != nil {
-			s.Error(err)
-		}
-		if s.Failed() {
-			s.Logf("The end of the log of the proxy on %s:\n%s", node, p.Tail())
-		}
-	})
+	s.runOn(node, path, "--kubeconfig", kubeconfig, "--hostname-override", node, "--proxy-mode", "nftables", "--control-socket", socket)
 }
 
 // plugin runs kubectl-sluice with the rights of an administrator.

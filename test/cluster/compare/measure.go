@@ -25,7 +25,7 @@ type figures struct {
 	contestant
 	start          time.Duration
 	changes        []time.Duration // sorted
-	burst, written time.Duration   // until the last of many changes had effect, and was written
+	burst, written time.Duration   // until the last of up to burstSize changes had effect, and was written
 	steady, peak   float64         // memory in MB
 	cpu            time.Duration   // of the process, for all of that
 	rate           float64         // connections per second through a Service, of those on a node without rules

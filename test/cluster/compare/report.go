@@ -17,7 +17,7 @@ func report(w io.Writer, all []figures) error {
 		{"cold start, s", func(f figures) string { return seconds(f.start) }},
 		{"one change, median, ms", func(f figures) string { return milliseconds(f.changes[len(f.changes)/2]) }},
 		{"one change, longest, ms", func(f figures) string { return milliseconds(f.changes[len(f.changes)-1]) }},
-		{fmt.Sprintf("%d changes at once, s", burstSize), func(f figures) string { return seconds(f.burst) }},
+		{"many changes at once, s", func(f figures) string { return seconds(f.burst) }},
 		{"… until the API server had them, s", func(f figures) string { return seconds(f.written) }},
 		{"memory, MB", func(f figures) string { return fmt.Sprintf("%.0f", f.steady) }},
 		{"memory at most, MB", func(f figures) string { return fmt.Sprintf("%.0f", f.peak) }},
