@@ -25,8 +25,8 @@ const (
 
 var (
 	measure = flag.Bool("measure", false, "measure cold starts in guests, instead of testing")
-	// One migration stands for all: each takes an emulated processor minutes.
-	migrations = flag.String("migrations", "^TestFromUpstreamAndBack$/^nftables$", "migrations to try, as for -run")
+	// These stand for all: each migration takes an emulated processor minutes.
+	migrations = flag.String("migrations", "^TestFromUpstreamAndBack$/^(nftables|ipvs)$", "migrations to try, as for -run")
 )
 
 func TestGuests(t *testing.T) {

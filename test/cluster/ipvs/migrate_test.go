@@ -3,11 +3,14 @@
 package ipvs
 
 import (
+	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"sluice/internal/check"
 	"sluice/test/lab"
 )
 
@@ -21,6 +24,7 @@ func TestFromUpstreamAndBack(t *testing.T) {
 			n.publish("pod1", "remote1")
 			n.start(upstreamBinary, "ipvs")
 			n.expectAnswers("pod1", "remote1")
+			n.checkBefore(mode)
 			before := n.hold()
 			stop := n.traffic()
 
@@ -39,7 +43,7 @@ func TestFromUpstreamAndBack(t *testing.T) {
 
 			n.replace(upstreamBinary, "ipvs")
 			n.expectUpstream()
-			n.removeTables(mode)
+			n.cleanupOwn()
 			n.publish("pod1", "remote1", "remote2")
 			n.expectAnswers("pod1", "remote1", "remote2")
 			meanwhile.expectAlive()
@@ -182,19 +186,45 @@ func (n *node) expectUpstream() {
 	})
 }
 
-// removeTables removes what our kube-proxy leaves in a mode, as docs/migrate.md says.
-func (n *node) removeTables(mode string) {
+// checkBefore asks what to do before the switch: it recognises upstream's ipvs mode and its
+// scheduler, and changes nothing.
+func (n *node) checkBefore(mode string) {
 	n.Helper()
-	if mode == "iptables" {
-		return
+	list := "ipvsadm -Sn; ipset list; iptables-save -t nat; ip6tables-save -t nat; ip address show dev kube-ipvs0"
+	before := n.run(list)
+	out := n.run(fmt.Sprintf("./%s check --master http://%s --kube-api-content-type application/json --node node1 --mode %s -o json || [ $? = 1 ]",
+		ownBinary, apiAddress, mode))
+	var report check.Report
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
+		n.Fatalf("%v in\n%s", err, out)
 	}
-	n.run("for f in ip ip6; do nft delete table $f sluice; done")
-	if mode == "ipvs" {
-		n.run(`for f in -4 -6; do
-	for p in tcp udp sctp; do ip $f rule del ipproto $p lookup 51007; done
-	ip $f route flush table 51007
-done`)
+	if !slices.Equal(report.InPlace, []string{"ipvs"}) || report.Mode != mode || report.Services != 1 {
+		n.Errorf("check does not see upstream's ipvs mode and the Service:\n%s", out)
 	}
+	if named := strings.Contains(out, "IPVS scheduler wrr"); named != (mode != "ipvs") {
+		n.Errorf("check mentions the scheduler, which only ipvs mode can keep: %t\n%s", named, out)
+	}
+	if after := n.run(list); withoutCounts(after) != withoutCounts(before) {
+		n.Errorf("check changed\n%s\nto\n%s", before, after)
+	}
+}
+
+// counts are what changes while packets flow, and comments with the time.
+var counts = regexp.MustCompile(`\[\d+:\d+\]|References: \d+|(?m:^#.*$)`)
+
+func withoutCounts(list string) string { return counts.ReplaceAllString(list, "") }
+
+// cleanupOwn removes what our kube-proxy left, and only that.
+func (n *node) cleanupOwn() {
+	n.Helper()
+	n.run("./" + ownBinary + " --cleanup-own")
+	for _, command := range []string{"nft list tables | grep sluice", "ip rule | grep 51007", "ip -6 rule | grep 51007",
+		"ip route show table 51007 2>/dev/null", "ip -6 route show table 51007 2>/dev/null"} {
+		if list := n.run(command + " || true"); list != "" {
+			n.Errorf("--cleanup-own left\n%s", list)
+		}
+	}
+	n.expectUpstream()
 }
 
 // expectNothingOfUpstream waits until nothing of upstream's ipvs mode is left. In ipvs

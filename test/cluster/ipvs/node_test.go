@@ -171,6 +171,8 @@ func (n *node) start(binary, mode string) {
 		"--conntrack-max-per-core", "0", "--conntrack-tcp-timeout-established", "0s", "--conntrack-tcp-timeout-close-wait", "0s"}
 	if binary == ownBinary {
 		args = append(args, "--control-socket", "")
+	} else {
+		args = append(args, "--ipvs-scheduler", "wrr")
 	}
 	var err error
 	if n.proxy, err = process.Start(n.host("node1"), filepath.Join(n.TempDir(), "log"), args...); err != nil {
