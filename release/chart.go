@@ -33,7 +33,7 @@ func (r *request) packChart() (string, error) {
 		if name == "Chart.yaml" {
 			content = []byte(versions.Replace(string(content)))
 		}
-		entries = append(entries, entry{path.Join(dir, name), 0o644, content})
+		entries = append(entries, entry{path: path.Join(dir, name), mode: 0o644, content: content})
 	})
 	if err != nil {
 		return "", err

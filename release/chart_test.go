@@ -76,6 +76,7 @@ var rendered = map[string]struct {
 	deployDir + "/kustomize/iptables/sluice.yaml": {host + "mode: iptables", objects},
 	deployDir + "/kustomize/monitoring/monitoring.yaml": {
 		host + "monitoring: {expose: true, podMonitor: true, rules: true, dashboard: true}", []string{"monitoring.yaml"}},
+	"testdata/nonroot.yaml": {host + "runAsNonRoot: true", objects},
 	"testdata/everything.yaml": {`
 apiServer: {host: "2001:db8::1", port: 443}
 mode: ipvs
@@ -139,6 +140,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		{"misspelt", host + "clusterCidr: 10.0.0.0/8", "clusterCidr"},
 		{"no CIDR", host + "clusterCIDR: 10.0.0.0", "/clusterCIDR"},
 		{"port as text", "apiServer: {host: a, port: \"6443\"}", "/apiServer/port"},
+		{"iptables mode without root", host + "mode: iptables\nrunAsNonRoot: true", "runAsNonRoot"},
 		{"monitor of what is not exposed", host + "monitoring: {podMonitor: true}", "monitoring.expose"},
 	}
 	for _, test := range tests {

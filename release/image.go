@@ -69,7 +69,10 @@ func (r *request) image(b binary) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := archive(r.time, []entry{{program, 0o755, content}, {sbomPath, 0o644, list}})
+	files, err := archive(r.time, []entry{
+		{path: program, mode: 0o755, content: content, capability: netAdmin},
+		{path: sbomPath, mode: 0o644, content: list},
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -155,16 +158,23 @@ func (r *request) writeOCI(index v1.ImageIndex, file string) error {
 
 // entry is a file of an archive.
 type entry struct {
-	path    string
-	mode    int64
-	content []byte
+	path       string
+	mode       int64
+	content    []byte
+	capability string // its extended attribute security.capability, if any
 }
+
+// netAdmin is the extended attribute security.capability of a program that is permitted to
+// have CAP_NET_ADMIN, whatever its user, if the container is: version 2, then the 64
+// permitted and no inheritable capabilities, in words of 32 bits. It is not made effective
+// by this: the kernel would then refuse to run the program where the capability is missing.
+const netAdmin = "\x00\x00\x00\x02" + "\x00\x10\x00\x00" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00"
 
 // readTree returns the files of a directory.
 func readTree(dir string) (out []entry, err error) {
 	root := os.DirFS(dir)
 	err = walk(root, func(path string, content []byte) {
-		out = append(out, entry{path, 0o644, content})
+		out = append(out, entry{path: path, mode: 0o644, content: content})
 	})
 	return out, err
 }
@@ -188,6 +198,9 @@ func archive(at time.Time, entries []entry) ([]byte, error) {
 			}
 		}
 		header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: e.mode, Size: int64(len(e.content)), ModTime: at}
+		if e.capability != "" {
+			header.PAXRecords = map[string]string{"SCHILY.xattr.security.capability": e.capability}
+		}
 		if err := w.WriteHeader(header); err != nil {
 			return nil, err
 		}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 
+	"sluice/internal/capability"
 	"sluice/internal/coexist"
 	"sluice/internal/dataplane"
 	"sluice/internal/model"
@@ -51,13 +52,12 @@ func (r *Report) checkKernel(m dataplane.Mode) {
 // checkRights checks the capabilities of this process, which should be those that the
 // proxy will have.
 func (r *Report) checkRights() {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&header, &data[0]); err != nil {
+	can, err := capability.NetAdmin()
+	if err != nil {
 		r.add(Note, "capabilities", "", "they are not known: %v", err)
 		return
 	}
-	if data[0].Effective&(1<<unix.CAP_NET_ADMIN) == 0 {
+	if !can {
 		r.add(Todo, "capabilities", "give the proxy NET_ADMIN, and run this check as root", "this process lacks CAP_NET_ADMIN, which the proxy needs")
 		return
 	}

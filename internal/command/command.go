@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kube-proxy/config/v1alpha1"
 
+	"sluice/internal/capability"
 	"sluice/internal/config"
 	"sluice/internal/control"
 	"sluice/internal/host"
@@ -62,6 +63,9 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	defer stop()
+	if err := capability.Raise(); err != nil {
+		fmt.Fprintln(stderr, "Warning:", err)
+	}
 	cmd := newCommand()
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)
@@ -179,7 +183,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	settings.Report(logger)
 	if o.manifests != "" {
 		for _, p := range unusedAPIServer(settings) {
-			logger.Info("Warning: " + p.String())
+			logger.Error(nil, "Warning: "+p.String())
 		}
 	}
 	if o.flags.InitOnly {

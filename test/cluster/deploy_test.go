@@ -25,13 +25,13 @@ import (
 // with the privileges that both give it.
 func TestDeployedProxyServes(t *testing.T) {
 	s := startWithoutProxy(t)
-	for _, file := range []string{deployed, "../../deploy/kustomize/iptables/sluice.yaml", releaseDir + "/testdata/everything.yaml"} {
+	for _, file := range []string{deployed, "../../deploy/kustomize/iptables/sluice.yaml", deployedNonRoot, releaseDir + "/testdata/everything.yaml"} {
 		s.dryRun(file)
 	}
 	d := s.deploy()
 	d.initialize()
 	d.startContainer()
-	d.expectFewRights()
+	d.expectFewRights("0", "1")
 	web := d.create("web", "pod1")
 	d.expect("a Service of the cluster", answered(clusterFlows(web), "pod1"))
 	d.probe()
@@ -57,6 +57,15 @@ func TestDeployedProxyServes(t *testing.T) {
 	d.setPods("web", "remote1")
 	d.expect("another endpoint", answered(clusterFlows(web), "remote1"))
 	d.expectConfigMapIsFollowed()
+	d.endContainer("TERM", 0)
+
+	// The same without root, in a pod with volumes of its own.
+	d.redeploy(deployedNonRoot)
+	d.startContainer()
+	d.expectFewRights("65532", "0")
+	d.ask("programmed, 0 pending, 0 failed", "kube-proxy", "status")
+	d.setPods("web", "pod2")
+	d.expect("an endpoint that came without root", answered(clusterFlows(web), "pod2"))
 	d.endContainer("TERM", 0)
 }
 
@@ -181,16 +190,16 @@ func (d *deployment) ask(want string, command ...string) {
 	})
 }
 
-// expectFewRights checks that the proxy has few privileges.
-func (d *deployment) expectFewRights() {
+// expectFewRights checks that the proxy has few privileges, as a user.
+func (d *deployment) expectFewRights(uid, noNewPrivs string) {
 	d.Helper()
 	process, err := d.container.Process(d.Context())
 	if err != nil {
 		d.Fatal(err)
 	}
 	netAdmin := fmt.Sprintf("%016x", 1<<unix.CAP_NET_ADMIN)
-	want := map[string]string{"CapEff": netAdmin, "CapPrm": netAdmin, "CapBnd": netAdmin, "NoNewPrivs": "1",
-		"Seccomp": strconv.Itoa(unix.SECCOMP_MODE_FILTER)}
+	want := map[string]string{"CapEff": netAdmin, "CapPrm": netAdmin, "CapBnd": netAdmin, "NoNewPrivs": noNewPrivs,
+		"Uid": strings.Repeat(uid+"\t", 3) + uid, "Seccomp": strconv.Itoa(unix.SECCOMP_MODE_FILTER)}
 	got := map[string]string{}
 	for field := range want {
 		got[field] = process[field]

@@ -30,6 +30,8 @@ const (
 	// deployed has the objects that make up a deployment, rendered from the Helm chart
 	// with its default values.
 	deployed = "../../deploy/kustomize/nftables/sluice.yaml"
+	// deployedNonRoot is the same with runAsNonRoot.
+	deployedNonRoot = releaseDir + "/testdata/nonroot.yaml"
 	// releaseDir has the program that packs images.
 	releaseDir = "../../release"
 	// configKey is that of the proxy's configuration in its ConfigMap.
@@ -42,6 +44,8 @@ const (
 type deployment struct {
 	*site
 	daemonSet *appsv1.DaemonSet
+	image     *kubelet.Image
+	machine   *kubelet.Machine
 	object    *corev1.Pod // of the DaemonSet on node1
 	pod       *kubelet.Pod
 	container *kubelet.Container // the one that runs
@@ -58,20 +62,44 @@ func (s *site) deploy() *deployment {
 			s.Fatal(err)
 		}
 	}
-	s.eventually("there is a pod", d.createPod)
-	image := s.image(d.object.Spec.Containers[0].Image)
-	machine, err := kubelet.Boot(s.host("node1"))
-	if err != nil {
+	d.image = s.image(d.daemonSet.Spec.Template.Spec.Containers[0].Image)
+	var err error
+	if d.machine, err = kubelet.Boot(s.host("node1")); err != nil {
 		s.Fatal(err)
 	}
-	s.closeLater(machine.Shutdown)
-	d.pod, err = machine.Pod(s.Context(), kubelet.Options{
-		Client: s.client, Pod: d.object, Image: image,
-	})
-	if err != nil {
-		s.Fatal(err)
-	}
+	s.closeLater(d.machine.Shutdown)
+	d.admitPod()
 	return d
+}
+
+// redeploy does what an upgrade does with the DaemonSet of a file, except stopping and
+// starting containers.
+func (d *deployment) redeploy(file string) {
+	d.Helper()
+	for _, object := range d.objects(file) {
+		o, ok := object.(*appsv1.DaemonSet)
+		if !ok {
+			continue
+		}
+		sets := d.client.AppsV1().DaemonSets(o.Namespace)
+		if err := sets.Delete(d.Context(), o.Name, metav1.DeleteOptions{}); err != nil {
+			d.Fatal(err)
+		}
+		if err := d.apply(o); err != nil {
+			d.Fatal(err)
+		}
+	}
+	d.admitPod()
+}
+
+// admitPod creates the pod of the DaemonSet and prepares it on the machine.
+func (d *deployment) admitPod() {
+	d.Helper()
+	d.eventually("there is a pod", d.createPod)
+	var err error
+	if d.pod, err = d.machine.Pod(d.Context(), kubelet.Options{Client: d.client, Pod: d.object, Image: d.image}); err != nil {
+		d.Fatal(err)
+	}
 }
 
 // createRootCertificates creates what the controller manager puts into every

@@ -14,6 +14,9 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Image is what a container runtime keeps of an image: its files, and how to run it.
@@ -26,8 +29,9 @@ type Image struct {
 
 // File is one of an image.
 type File struct {
-	Mode    fs.FileMode
-	Content []byte
+	Mode       fs.FileMode
+	Content    []byte
+	Attributes map[string]string // extended ones, by name
 }
 
 // The parts of OCI's formats that are read here.
@@ -106,7 +110,16 @@ func untar(r io.Reader) (layout, error) {
 			if err != nil {
 				return nil, err
 			}
-			files[path.Join("/", header.Name)] = File{header.FileInfo().Mode(), content}
+			file := File{Mode: header.FileInfo().Mode(), Content: content}
+			for key, value := range header.PAXRecords {
+				if name, ok := strings.CutPrefix(key, "SCHILY.xattr."); ok {
+					if file.Attributes == nil {
+						file.Attributes = map[string]string{}
+					}
+					file.Attributes[name] = value
+				}
+			}
+			files[path.Join("/", header.Name)] = file
 		default:
 			return nil, fmt.Errorf("%s is neither a file nor a directory, which is not known here", header.Name)
 		}
@@ -194,6 +207,11 @@ func (i *Image) unpack(root string) error {
 		}
 		if err := os.WriteFile(to, file.Content, file.Mode.Perm()); err != nil {
 			return err
+		}
+		for key, value := range file.Attributes {
+			if err := unix.Setxattr(to, key, []byte(value), 0); err != nil {
+				return fmt.Errorf("set %s of %s: %w", key, to, err)
+			}
 		}
 	}
 	return nil

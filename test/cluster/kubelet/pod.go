@@ -46,14 +46,15 @@ func (m *Machine) Pod(ctx context.Context, o Options) (*Pod, error) {
 
 // Container is a created container, running or not.
 type Container struct {
-	pod *Pod
-	id  string
+	pod  *Pod
+	id   string
+	user specs.User
 }
 
 // Container recreates a container of the pod, as at its start or after its exit.
 func (p *Pod) Container(of *corev1.Container) (*Container, error) {
 	p.started++
-	c := &Container{p, fmt.Sprintf("%s-%d", of.Name, p.started)}
+	c := &Container{p, fmt.Sprintf("%s-%d", of.Name, p.started), user(p.object, of)}
 	spec, err := p.spec(of)
 	if err != nil {
 		return nil, fmt.Errorf("container %s: %w", of.Name, err)
@@ -79,11 +80,12 @@ func (c *Container) Command() []string {
 	return m.Enter(m.runtime("run", "--bundle", c.bundle(), c.id)...)
 }
 
-// Exec runs a command in the container, as kubectl exec does, and returns what it
-// printed.
+// Exec runs a command in the container as its user, as kubectl exec does, and returns what
+// it printed.
 func (c *Container) Exec(ctx context.Context, command ...string) (string, error) {
 	m := c.pod.machine
-	return m.run(ctx, m.runtime(append([]string{"exec", c.id}, command...)...)...)
+	as := fmt.Sprintf("--user=%d:%d", c.user.UID, c.user.GID)
+	return m.run(ctx, m.runtime(append([]string{"exec", as, c.id}, command...)...)...)
 }
 
 // Signal sends a signal, such as TERM, to the first process of the container.

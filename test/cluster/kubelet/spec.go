@@ -65,7 +65,8 @@ func (p *Pod) process(c *corev1.Container) (*specs.Process, error) {
 		User:            user(p.object, c),
 		NoNewPrivileges: !ptr.Deref(security(c).AllowPrivilegeEscalation, true),
 		OOMScoreAdj:     &score,
-		// Not ambient nor inheritable: Kubernetes gives them to root only.
+		// Not ambient nor inheritable: of other users than root, only programs whose files
+		// permit it get them.
 		Capabilities: &specs.LinuxCapabilities{Bounding: rights, Effective: rights, Permitted: rights},
 	}
 	return process, nil

@@ -134,7 +134,7 @@ func layoutOf(t *testing.T, program string, changed func(layout)) string {
 	}
 	var zipped bytes.Buffer
 	w := gzip.NewWriter(&zipped)
-	w.Write(tarOf(t, layout{"/bin/proxy": {0o755, []byte(program)}}))
+	w.Write(tarOf(t, layout{"/bin/proxy": {Mode: 0o755, Content: []byte(program)}}))
 	w.Close()
 	layer := add(layerType, zipped.Bytes())
 	config := add("", text(map[string]any{"os": "linux", "architecture": runtime.GOARCH,
@@ -171,7 +171,7 @@ func tarOf(t *testing.T, files layout) []byte {
 }
 
 func TestImageIsReadFromItsArchive(t *testing.T) {
-	want := &Image{Files: map[string]File{"/bin/proxy": {0o755, []byte("program")}}, Env: []string{"PATH=/bin"}, Entrypoint: []string{"/bin/proxy"}}
+	want := &Image{Files: map[string]File{"/bin/proxy": {Mode: 0o755, Content: []byte("program")}}, Env: []string{"PATH=/bin"}, Entrypoint: []string{"/bin/proxy"}}
 	got, err := ReadImage(layoutOf(t, "program", nil), "localhost/it:v1")
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +185,7 @@ func TestImageIsReadFromItsArchive(t *testing.T) {
 	damaged := layoutOf(t, "program", func(l layout) {
 		for name, f := range l {
 			if name != "/index.json" {
-				l[name] = File{f.Mode, append([]byte(" "), f.Content...)}
+				l[name] = File{Mode: f.Mode, Content: append([]byte(" "), f.Content...)}
 			}
 		}
 	})
