@@ -81,9 +81,9 @@ func lists[T comparable](c *changes, what string, old, new []T, compare func(a, 
 	for a, b := range plan.Merge(old, new, compare) {
 		switch {
 		case b == nil:
-			change.Go = change.Go.add(text(*a))
+			change.Removed = change.Removed.add(text(*a))
 		case a == nil:
-			change.Come = change.Come.add(text(*b))
+			change.Added = change.Added.add(text(*b))
 		}
 	}
 	*c = append(*c, change)
@@ -131,6 +131,7 @@ func frontendChanges(old, new *plan.Frontend) []Change {
 	if len(new.Route.Endpoints) == 0 {
 		c.value("connections", empty, emptyText(&new.Route))
 	}
+	c.value("traffic policy", policyText(&old.Route), policyText(&new.Route))
 	c.value("clients from outside", outsideText(old.Outside), outsideText(new.Outside))
 	if new.Outside != nil {
 		before := old.Outside
@@ -162,6 +163,15 @@ func emptyText(r *plan.Route) string {
 		return ""
 	}
 	return r.Empty.Text()
+}
+
+// policyText is shown also where it selects the same endpoints: it decides what happens
+// when they leave.
+func policyText(r *plan.Route) string {
+	if r.Local {
+		return "endpoints on this node only"
+	}
+	return "all endpoints"
 }
 
 func outsideText(r *plan.Route) string {

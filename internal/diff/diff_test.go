@@ -64,16 +64,18 @@ func TestDifferences(t *testing.T) {
 			web(func(f *plan.Frontend) { f.Route = plan.Route{}; f.Port = "" }),
 			"Frontends: 1 added, 0 removed, 0 changed\n+ default/web: ClusterIP 10.96.0.1:80/TCP\n    connections: rejected: the Service has no endpoint that can be used\n"},
 		{"endpoints come and go", usual, web(func(f *plan.Frontend) { f.Route.Endpoints = pool("10.244.0.2:80", "10.244.0.3:80") }),
-			changed + "endpoints: come: 10.244.0.3:80; go: 10.244.0.1:80\n"},
+			changed + "endpoints: added: 10.244.0.3:80; removed: 10.244.0.1:80\n"},
 		{"an endpoint moves here", usual, web(func(f *plan.Frontend) { f.Route.Endpoints = pool("10.244.0.1:80 here", "10.244.0.2:80") }),
-			changed + "endpoints: come: 10.244.0.1:80 (on this node); go: 10.244.0.1:80\n"},
+			changed + "endpoints: added: 10.244.0.1:80 (on this node); removed: 10.244.0.1:80\n"},
 		{"the last endpoint goes", usual, web(func(f *plan.Frontend) {
 			f.Route = plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}
 		}),
-			changed + "endpoints: go: 10.244.0.1:80, 10.244.0.2:80\n    connections: dropped: the Service has endpoints, but none on this node\n"},
+			changed + "endpoints: removed: 10.244.0.1:80, 10.244.0.2:80\n    connections: dropped: the Service has endpoints, but none on this node\n"},
 		{"a verdict without effect", usual, web(func(f *plan.Frontend) { f.Route.Empty = plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint} }), "No difference.\n"},
+		{"internal policy Local with the same endpoints", usual, web(func(f *plan.Frontend) { f.Route.Local = true }),
+			changed + "traffic policy: endpoints on this node only, was all endpoints\n"},
 		{"policy Local", usual, web(func(f *plan.Frontend) { f.Outside = &plan.Route{Endpoints: pool("10.244.0.1:80 here")} }),
-			changed + "clients from outside: endpoints on this node only, was all endpoints\n    endpoints for clients from outside: come: 10.244.0.1:80 (on this node)\n"},
+			changed + "clients from outside: endpoints on this node only, was all endpoints\n    endpoints for clients from outside: added: 10.244.0.1:80 (on this node)\n"},
 		{"policy Local without an endpoint here", usual, web(func(f *plan.Frontend) {
 			f.Outside = &plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}
 		}), changed + "clients from outside: dropped: the Service has endpoints, but none on this node, was all endpoints\n"},
@@ -82,17 +84,17 @@ func TestDifferences(t *testing.T) {
 		{"masquerade and affinity", usual, web(func(f *plan.Frontend) { f.Masquerade, f.Affinity = plan.MasqueradeAlways, 10800 }),
 			changed + "masquerade: all connections, was no connection\n    session affinity: 3h0m0s, was none\n"},
 		{"a filter", usual, web(func(f *plan.Frontend) { f.Filtered, f.Sources = true, []netip.Prefix{prefix("10.0.0.0/8")} }),
-			changed + "admitted: some sources, was everybody\n    admitted sources: come: 10.0.0.0/8\n"},
+			changed + "admitted: some sources, was everybody\n    admitted sources: added: 10.0.0.0/8\n"},
 		{"a filter that admits nobody", usual, web(func(f *plan.Frontend) { f.Filtered = true }), changed + "admitted: nobody, was everybody\n"},
 		{"another Service takes it over", usual, web(func(f *plan.Frontend) { f.Service.Name = "w\x1b[2J" }),
 			"Frontends: 0 added, 0 removed, 1 changed\n~ default/w\\x1b[2J port http: ClusterIP 10.96.0.1:80/TCP\n    service: default/w\\x1b[2J, port http, was default/web, port http\n"},
 		{"node port addresses", usual, func(d *plan.Desired) { d.Settings.NodePortIPs = []netip.Addr{netip.MustParseAddr("192.0.2.1")} },
-			node + "node port addresses: come: 192.0.2.1\n"},
+			node + "node port addresses: added: 192.0.2.1\n"},
 		{"node ports on all addresses", usual, func(d *plan.Desired) { d.Settings.NodePortAll6 = true },
 			node + "IPv6 node ports answer on: every local address, was chosen addresses\n"},
 		{"a ClusterIP that comes with its frontend", func(d *plan.Desired) { clear(d.Frontends) }, clusterIP,
 			"Frontends: 1 added, 0 removed, 0 changed\n+ default/web port http: ClusterIP 10.96.0.1:80/TCP\n    endpoints: 10.244.0.1:80, 10.244.0.2:80\n"},
-		{"a ClusterIP that does not", usual, clusterIP, node + "ClusterIPs whose ports are refused: come: 10.96.0.1\n"},
+		{"a ClusterIP that does not", usual, clusterIP, node + "ClusterIPs whose ports are refused: added: 10.96.0.1\n"},
 		{"pods", usual, func(d *plan.Desired) { d.Settings.IPv6.Interface = "cni0" },
 			node + "IPv6 pods are recognised by: interface cni0, was nothing\n"},
 		{"a health check", usual, func(d *plan.Desired) {
@@ -163,7 +165,7 @@ func TestLargeDifferenceIsBounded(t *testing.T) {
 	if r.Added != MaxFrontends+5 || len(r.Frontends) != MaxFrontends {
 		t.Errorf("%d added, %d listed", r.Added, len(r.Frontends))
 	}
-	if l := r.Frontends[0].Details[0].Come; len(l.Values) != maxListed || l.More != 2*maxListed {
+	if l := r.Frontends[0].Details[0].Added; len(l.Values) != maxListed || l.More != 2*maxListed {
 		t.Errorf("%d endpoints listed and %d more", len(l.Values), l.More)
 	}
 	var b strings.Builder

@@ -58,8 +58,8 @@ type Change struct {
 	What    string `json:"what"`
 	Old     string `json:"old,omitempty"`
 	New     string `json:"new,omitempty"`
-	Come    *List  `json:"come,omitempty"`
-	Go      *List  `json:"go,omitempty"`
+	Added   *List  `json:"added,omitempty"`
+	Removed *List  `json:"removed,omitempty"`
 	Restart string `json:"restart,omitempty"` // why it needs a restart, if it does
 }
 

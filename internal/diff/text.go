@@ -56,15 +56,15 @@ func section(p *printable.Lines, title string, list []Change) {
 // text is the change in one line, without the old value if the frontend is new.
 func (c *Change) text(had bool) string {
 	var parts []string
-	if c.Come != nil && had {
-		parts = append(parts, "come: "+c.Come.text())
-	} else if c.Come != nil {
-		parts = append(parts, c.Come.text())
+	if c.Added != nil && had {
+		parts = append(parts, "added: "+c.Added.text())
+	} else if c.Added != nil {
+		parts = append(parts, c.Added.text())
 	}
-	if c.Go != nil {
-		parts = append(parts, "go: "+c.Go.text())
+	if c.Removed != nil {
+		parts = append(parts, "removed: "+c.Removed.text())
 	}
-	if c.Come == nil && c.Go == nil {
+	if c.Added == nil && c.Removed == nil {
 		text := c.New
 		if had && c.Old != "" {
 			text += ", was " + c.Old
@@ -72,7 +72,7 @@ func (c *Change) text(had bool) string {
 		parts = append(parts, text)
 	}
 	if c.Restart != "" {
-		parts = append(parts, "this takes a restart: "+c.Restart)
+		parts = append(parts, "requires a restart: "+c.Restart)
 	}
 	return c.What + ": " + strings.Join(parts, "; ")
 }

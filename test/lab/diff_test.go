@@ -71,7 +71,7 @@ func TestDiffOfADirectory(t *testing.T) {
 	out, errs, code := a.ask("diff", "--manifests", proposed)
 	want := `Frontends: 1 added, 1 removed, 1 changed
 ~ default/good: ClusterIP 10.96.0.1:80/TCP
-    endpoints: come: 10.244.1.2:8080 (on this node); go: 10.244.1.1:8080 (on this node)
+    endpoints: added: 10.244.1.2:8080 (on this node); removed: 10.244.1.1:8080 (on this node)
 + default/new port web: ClusterIP 10.96.0.3:80/TCP
     connections: rejected: the Service has no endpoint that can be used
     masquerade: all but connections from pods
@@ -125,7 +125,7 @@ func TestDiffOfAConfiguration(t *testing.T) {
 		{"masquerade", head + "nftables: {masqueradeAll: true}\n", []string{
 			"~ default/good: ClusterIP 10.96.0.1:80/TCP\n    masquerade: all connections, was no connection\n",
 			"Configuration\n~ nftables.masqueradeAll: true, was false\n"}, 1},
-		{"mode", head + "mode: iptables\n", []string{"~ mode: \"iptables\", was \"nftables\"; this takes a restart: "}, 1},
+		{"mode", head + "mode: iptables\n", []string{"~ mode: \"iptables\", was \"nftables\"; requires a restart: "}, 1},
 		{"pods", head + "detectLocalMode: InterfaceNamePrefix\ndetectLocal: {interfaceNamePrefix: veth}\n", []string{
 			"IPv4 pods are recognised by: interfaces named veth*, was nothing"}, 1},
 		{"wrong", head + "iptables: {masqueradeBit: 77}\n", []string{"Error: ", "77 is no bit of the packet mark"}, 2},
