@@ -229,7 +229,7 @@ func warnRouteLocalnet(logger logr.Logger) {
 		logger.V(1).Info("Cannot find out whether route_localnet is set", "err", err.Error())
 	}
 	for _, name := range interfaces {
-		logger.Info("Warning: route_localnet is set, so that neighbours on the network can reach what listens on 127.0.0.1 of this machine",
+		logger.Error(nil, "Warning: route_localnet is set, so that neighbours on the network can reach what listens on 127.0.0.1 of this machine",
 			"interface", name, "remedy", "unless another program needs it: echo 0 > /proc/sys/net/ipv4/conf/"+name+"/route_localnet")
 	}
 }

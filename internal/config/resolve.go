@@ -54,7 +54,7 @@ type Settings struct {
 // Report logs the warnings and, at a higher verbosity, the notes.
 func (s *Settings) Report(logger logr.Logger) {
 	for _, w := range s.Warnings {
-		logger.Info("Warning: " + w.String())
+		logger.Error(nil, "Warning: "+w.String())
 	}
 	for _, note := range s.Notes {
 		logger.V(1).Info("Note: " + note.String())

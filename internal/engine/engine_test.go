@@ -306,7 +306,7 @@ func TestSetPlanConfigBeforeStart(t *testing.T) {
 func TestProblemsAreLoggedOnce(t *testing.T) {
 	bad := web("10.0.0.1", 0)
 	bad.Problems = []model.Problem{{Object: "Service default/10.0.0.1", Field: "spec.x", Reason: "is odd"}}
-	const message = `"level"=0 "msg"="Problem with an object"`
+	const message = `"msg"="Problem with an object" "error"=null`
 	const gone = `"level"=1 "msg"="Problem with an object is gone"`
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()

@@ -23,17 +23,22 @@ func (p *problemLog) update(byObject map[string][]model.Problem) {
 		}
 	}
 	for _, problem := range missing(p.known, now) {
-		p.write(p.log, "Problem with an object", problem)
+		// An error, to be found by whoever greps a log for what is wrong.
+		p.log.Error(nil, "Problem with an object", keysAndValues(problem)...)
 	}
 	for _, problem := range missing(now, p.known) {
-		p.write(p.log.V(1), "Problem with an object is gone", problem)
+		p.log.V(1).Info("Problem with an object is gone", keysAndValues(problem)...)
 	}
 	p.known = now
 }
 
-func (p *problemLog) write(log logr.Logger, message string, problem model.Problem) {
-	log.Info(message, "object", problem.Object, "field", problem.Field,
-		"reason", problem.Reason, "remedy", problem.Remedy)
+// keysAndValues returns a problem for a structured log.
+func keysAndValues(p model.Problem) []any {
+	out := []any{"object", p.Object}
+	if p.Field != "" {
+		out = append(out, "field", p.Field)
+	}
+	return append(out, "reason", p.Reason, "remedy", p.Remedy)
 }
 
 // missing returns the problems of want that have lacks, in a stable order.

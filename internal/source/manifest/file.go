@@ -73,7 +73,8 @@ func (s *sum) toggle(name string, content sum) {
 	subtle.XORBytes(s[:], s[:], one[:])
 }
 
-func (s *sum) String() string { return hex.EncodeToString(s[:]) }
+// String is enough of the sum to tell contents apart in a log.
+func (s *sum) String() string { return hex.EncodeToString(s[:6]) }
 
 // fileID changes whenever the content of a file does: unlike the modification
 // time, the change time cannot be set.
