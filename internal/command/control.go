@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 
@@ -16,6 +17,7 @@ import (
 	"sluice/internal/history"
 	"sluice/internal/host"
 	"sluice/internal/listing"
+	"sluice/internal/release"
 	"sluice/internal/status"
 )
 
@@ -115,7 +117,7 @@ func (p *proxy) reporter() *status.Reporter {
 	o.Engine, o.History = p.engine, p.history
 	o.Healthy, o.Leaving = health.Programming(p.engine.Status, p.clock), p.eligibility.Leaving
 	o.APIServer, o.Advisories = p.apiServer, p.advisories
-	o.Draining = p.draining.Load
+	o.Draining, o.Source, o.Addresses = p.draining.Load, p.sourceName(), p.addresses
 	if r, ok := p.dataplane.(dataplane.Relayer); ok {
 		o.Relay = func() *status.Relay {
 			now, limit := r.Connections()
@@ -125,9 +127,43 @@ func (p *proxy) reporter() *status.Reporter {
 	return status.New(o)
 }
 
+// sourceName says where Services come from.
+func (p *proxy) sourceName() string {
+	if p.client == nil {
+		return "manifests in " + p.options.manifests
+	}
+	url := p.client.CoreV1().RESTClient().Get().URL()
+	return "API server " + url.Scheme + "://" + url.Host
+}
+
+// addresses returns those that the servers listen on now.
+func (p *proxy) addresses() status.Addresses {
+	s := p.servers.settings.Load()
+	at := func(a netip.AddrPort) string {
+		if !a.IsValid() {
+			return ""
+		}
+		return a.String()
+	}
+	out := status.Addresses{Health: at(s.Serving.Health), Metrics: at(s.Serving.Metrics)}
+	own, err := p.options.page.own(s.Serving.Metrics)
+	switch {
+	case err != nil || !p.options.page.on:
+	case own.IsValid():
+		out.Page = own.String()
+	case s.Serving.Metrics.Addr().IsLoopback():
+		out.Page = out.Metrics
+	case s.Serving.Metrics.Addr() == netip.IPv4Unspecified():
+		out.Page = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), s.Serving.Metrics.Port()).String()
+	case s.Serving.Metrics.Addr() == netip.IPv6Unspecified():
+		out.Page = netip.AddrPortFrom(netip.IPv6Loopback(), s.Serving.Metrics.Port()).String()
+	}
+	return out
+}
+
 // statusOptions are the parts of a status that are known before there is an engine.
 func (p *proxy) statusOptions() status.Options {
 	return status.Options{
-		Version: version(), Mode: p.settings.Mode.Name, ModeReason: p.reason, Node: p.settings.Plan.NodeName, Clock: p.clock,
+		Version: release.Version(), Mode: p.settings.Mode.Name, ModeReason: p.reason, Node: p.settings.Plan.NodeName, Clock: p.clock,
 	}
 }

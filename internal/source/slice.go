@@ -13,12 +13,12 @@ import (
 )
 
 // Slice converts an EndpointSlice. It returns false for slices of headless
-// Services, of no Service, and of address types other than IP.
+// Services and of address types other than IP.
 func Slice(in *discoveryv1.EndpointSlice) (*model.Slice, bool) {
 	service := in.Labels[discoveryv1.LabelServiceName]
 	_, headless := in.Labels[v1.IsHeadlessService]
 	family, ok := sliceFamily(in.AddressType)
-	if headless || service == "" || !ok {
+	if headless || !ok {
 		return nil, false
 	}
 	name := model.Name{Namespace: intern(in.Namespace), Name: intern(in.Name)}

@@ -34,7 +34,6 @@ func slice(edit func(*discoveryv1.EndpointSlice)) *discoveryv1.EndpointSlice {
 func TestSlicesOfOthersAreLeftOut(t *testing.T) {
 	for name, in := range map[string]*discoveryv1.EndpointSlice{
 		"of a headless Service": slice(func(s *discoveryv1.EndpointSlice) { s.Labels[v1.IsHeadlessService] = "" }),
-		"of no Service":         slice(func(s *discoveryv1.EndpointSlice) { delete(s.Labels, discoveryv1.LabelServiceName) }),
 		"of host names":         slice(func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeFQDN }),
 		"of an unknown type":    slice(func(s *discoveryv1.EndpointSlice) { s.AddressType = "IPv5" }),
 	} {
@@ -43,6 +42,14 @@ func TestSlicesOfOthersAreLeftOut(t *testing.T) {
 				t.Errorf("the slice was taken over: %+v", out)
 			}
 		})
+	}
+}
+
+// A slice without the label is known, so that status can count it, and of no Service.
+func TestSliceOfNoService(t *testing.T) {
+	out, ok := Slice(slice(func(s *discoveryv1.EndpointSlice) { delete(s.Labels, discoveryv1.LabelServiceName) }))
+	if !ok || out.Service != "" {
+		t.Errorf("the slice is %+v, %t", out, ok)
 	}
 }
 

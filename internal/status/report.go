@@ -2,7 +2,9 @@ package status
 
 import (
 	"fmt"
+	"runtime/metrics"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -50,8 +52,14 @@ type Report struct {
 	Synced     bool     `json:"synced"`
 	WaitingFor []string `json:"waitingFor,omitempty"`
 
+	// Source is where Services come from.
+	Source string `json:"source,omitempty"`
 	// APIServer is nil without one.
 	APIServer *APIServer `json:"apiServer,omitempty"`
+	// Addresses are those that the proxy's servers listen on.
+	Addresses Addresses `json:"addresses"`
+	// Memory is what the process uses, in bytes.
+	Memory uint64 `json:"memory,omitempty"`
 
 	DesiredRevision    uint64 `json:"desiredRevision"`
 	ProgrammedRevision uint64 `json:"programmedRevision"`
@@ -91,6 +99,23 @@ type Report struct {
 	// ProblemCount counts all problems of objects.
 	ProblemCount int      `json:"problemCount"`
 	Changes      []Change `json:"changes,omitempty"` // the newest first
+}
+
+// Addresses are those that the proxy's servers listen on, "" for none.
+type Addresses struct {
+	Health  string `json:"health,omitempty"`
+	Metrics string `json:"metrics,omitempty"`
+	Page    string `json:"page,omitempty"`
+}
+
+func (a Addresses) String() string {
+	var parts []string
+	for _, server := range []struct{ what, at string }{{"health", a.Health}, {"metrics", a.Metrics}, {"page", a.Page}} {
+		if server.at != "" {
+			parts = append(parts, server.what+" on "+server.at)
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // Change is a commit that changed something.
@@ -190,6 +215,9 @@ type Options struct {
 	Relay func() *Relay
 	// APIServer is nil without one.
 	APIServer func() *APIServer
+	// Source and Addresses are as in Report; Addresses may be nil.
+	Source    string
+	Addresses func() Addresses
 
 	Version, Mode, ModeReason, Node string
 	Clock                           clock.PassiveClock
@@ -228,7 +256,7 @@ func (r *Reporter) Report() *Report {
 		PendingSince: s.PendingSince, FailingSince: s.FailingSince,
 		LastCommit: s.LastCommit, LastVerified: s.LastVerified,
 		Commits: s.Commits, Repairs: s.Reconciles, Transactions: s.Transactions,
-		Changes: r.History.Commits(),
+		Changes: r.History.Commits(), Source: r.Source, Memory: memory(),
 	}
 	if r.Advisories != nil {
 		out.Advisories = r.Advisories()
@@ -248,9 +276,19 @@ func (r *Reporter) Report() *Report {
 	if r.APIServer != nil {
 		out.APIServer = r.APIServer()
 	}
+	if r.Addresses != nil {
+		out.Addresses = r.Addresses()
+	}
 	failures := r.Engine.Failures()
 	r.Engine.Inspect(func(v engine.View) { out.readView(v, failures) })
 	return out
+}
+
+// memory returns how much of the machine's memory the runtime uses.
+func memory() uint64 {
+	samples := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+	metrics.Read(samples)
+	return samples[0].Value.Uint64() - samples[1].Value.Uint64()
 }
 
 // readView reads what the report needs from a view.

@@ -31,7 +31,7 @@ func Write(w io.Writer, r *Report) error {
 	t.failures(r)
 	t.advisories(r.Advisories)
 	t.Line("")
-	t.row("sources", "%s", r.sources())
+	t.row("sources", "%s", r.source())
 	if r.APIServer != nil {
 		t.apiServer(r.APIServer)
 	}
@@ -43,17 +43,23 @@ func Write(w io.Writer, r *Report) error {
 	}
 	t.row("services", "%d, with %s in %s", r.Services, printable.Count(r.Endpoints, "endpoint"), printable.Count(r.Slices, "slice"))
 	if n := r.OrphanSlices; n > 0 {
-		t.row("", "%s not used: no Service is known by the name in the label kubernetes.io/service-name", printable.Count(n, "more slice"))
+		t.row("", "%s not used: the label kubernetes.io/service-name is missing, or names no Service", printable.Count(n, "more slice"))
 	}
 	f := r.Frontends
 	t.row("frontends", "%d programmed, %d pending, %d failed, of %d", f.Programmed, f.Pending, f.Failed, f.Desired)
 	t.row("revision", "%d, programmed %d", r.DesiredRevision, r.ProgrammedRevision)
-	t.row("kernel", "last written %s, last found right %s", t.ago(r.LastCommit), t.ago(r.LastVerified))
+	t.row("kernel", "last written %s, %s", t.ago(r.LastCommit), t.verified(r.LastVerified))
 	if r.Relay != nil {
 		t.row("forwarding", "%s", r.Relay)
 	}
 	if r.Draining != nil {
 		t.row("draining", "%s", r.Draining)
+	}
+	if r.Memory > 0 {
+		t.row("memory", "%d MB", (r.Memory+500_000)/1_000_000)
+	}
+	if at := r.Addresses.String(); at != "" {
+		t.row("servers", "%s", at)
 	}
 	if r.Writing != nil {
 		t.writing(r.Writing)
@@ -95,6 +101,14 @@ func (r *Report) sources() string {
 	return "in sync"
 }
 
+// source is where the objects come from, and how far.
+func (r *Report) source() string {
+	if r.Source == "" {
+		return r.sources()
+	}
+	return r.sources() + ", " + r.Source
+}
+
 // text is the text of a report.
 type text struct {
 	printable.Lines
@@ -108,6 +122,14 @@ func (t *text) ago(then time.Time) string {
 		return "never"
 	}
 	return printable.Duration(t.now.Sub(then)) + " ago"
+}
+
+// verified says when the kernel was last found right. A new proxy has not looked yet.
+func (t *text) verified(then time.Time) string {
+	if then.IsZero() {
+		return "not checked yet"
+	}
+	return "last found right " + t.ago(then)
 }
 
 func (t *text) failures(r *Report) {
