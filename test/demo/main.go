@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"sluice/test/lab"
@@ -17,13 +18,20 @@ import (
 func main() {
 	binary := flag.String("proxy", "bin/kube-proxy", "path of the kube-proxy to show")
 	manifests := flag.String("manifests", "examples", "directory of the example manifests")
+	keep := flag.Bool("keep", false, "let the lab and its page stay until interrupted")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Stdout, *binary, *manifests); err != nil {
+	if err := run(ctx, os.Stdout, options{*binary, *manifests, *keep}); err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)
 	}
+}
+
+// options are the flags.
+type options struct {
+	binary, examples string
+	keep             bool
 }
 
 // demo is a lab with a proxy in it, and an output.
@@ -32,34 +40,45 @@ type demo struct {
 	lab       *lab.Lab
 	binary    string
 	manifests string // a copy that the demo may change
+	socket    string // the control socket of the proxy
 	proxy     *lab.Proxy
 }
 
-func run(ctx context.Context, out io.Writer, binary, examples string) (err error) {
+func run(ctx context.Context, out io.Writer, o options) (err error) {
 	if err := lab.Sweep(); err != nil {
 		return fmt.Errorf("remove leftovers of earlier labs: %w", err)
 	}
-	manifests, err := copyManifests(examples)
+	manifests, err := copyManifests(o.examples)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(manifests)) }()
-	if binary, err = filepath.Abs(binary); err != nil {
+	binary, err := filepath.Abs(o.binary)
+	if err != nil {
 		return err
 	}
+	run, err := os.MkdirTemp("", "sluice-demo-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(run)) }()
 	fmt.Fprint(out, picture)
 	l, err := lab.New()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
-	d := &demo{out: out, lab: l, binary: binary, manifests: manifests}
-	for i, s := range steps {
+	d := &demo{out: out, lab: l, binary: binary, manifests: manifests, socket: filepath.Join(run, "kube-proxy.sock")}
+	list := steps
+	if o.keep {
+		list = append(slices.Clone(steps[:len(steps)-1]), keepStep) // instead of the proxy's end
+	}
+	for i, s := range list {
 		fmt.Fprintf(out, "\n%d. %s\n\n", i+1, s.title)
 		if err := s.show(d, ctx); err != nil {
 			return d.explain(err)
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil && i < len(list)-1 {
 			return errors.New("interrupted")
 		}
 	}

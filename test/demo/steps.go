@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os/exec"
 	"strings"
 	"time"
 
@@ -12,10 +13,7 @@ import (
 )
 
 // steps are the steps of the demo.
-var steps = []struct {
-	title string
-	show  func(*demo, context.Context) error
-}{
+var steps = []step{
 	{"The proxy starts, on a copy of the manifests in examples/", (*demo).showStart},
 	{"Connections are spread over the endpoints", (*demo).showBalance},
 	{"Who sees the client's own address", (*demo).showSources},
@@ -23,6 +21,12 @@ var steps = []struct {
 	{"An endpoint is removed from web.yaml, under traffic", (*demo).showRemoval},
 	{"All endpoints are removed", (*demo).showEmpty},
 	{"The proxy ends, and traffic goes on", (*demo).showEnd},
+}
+
+// step is a part of the demo.
+type step struct {
+	title string
+	show  func(*demo, context.Context) error
 }
 
 // The addresses of the examples.
@@ -53,7 +57,7 @@ func (d *demo) showStart(ctx context.Context) error {
 	begun := time.Now()
 	cidrs := fmt.Sprintf("%v,%v", lab.ClusterCIDRs[0], lab.ClusterCIDRs[1])
 	proxy, err := d.lab.StartProxy(lab.ProxyOptions{
-		Binary: d.binary, Manifests: d.manifests, Flags: []string{"--cluster-cidr", cidrs},
+		Binary: d.binary, Manifests: d.manifests, Flags: []string{"--cluster-cidr", cidrs, "--control-socket", d.socket},
 	})
 	if err != nil {
 		return err
@@ -153,6 +157,9 @@ func (d *demo) showEmpty(ctx context.Context) error {
 	}
 	o := d.lab.Connect(ctx, tcp("pod1", web4))
 	d.say("A connection to web is now %s after %v: no client waits for a Service that does not exist.", o.Kind, round(o.RTT))
+	if err := d.showWhy(ctx); err != nil {
+		return err
+	}
 	if err := undo(); err != nil {
 		return err
 	}
@@ -160,6 +167,20 @@ func (d *demo) showEmpty(ctx context.Context) error {
 		return err
 	}
 	d.say("The endpoints are back, and web answers again.")
+	return nil
+}
+
+// showWhy asks the proxy why web does not answer.
+func (d *demo) showWhy(ctx context.Context) error {
+	d.say("Why? kube-proxy explain default/web:80 says\n")
+	text, err := exec.CommandContext(ctx, d.binary, "explain", "default/web:80", "--control-socket", d.socket).Output()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		return err // it exits with 1 if a Service does not work
+	}
+	for line := range strings.Lines(string(text)) {
+		d.say("  %s", strings.TrimSuffix(line, "\n"))
+	}
+	d.say("")
 	return nil
 }
 
