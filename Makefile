@@ -1,7 +1,7 @@
 # Sluice. `make` builds bin/kube-proxy; `make help` lists the rest.
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS := -s -w -X sluice/internal/command.release=$(VERSION)
+LDFLAGS := -s -w -X sluice/internal/release.version=$(VERSION)
 GO      ?= go
 
 # Tests that never end are stopped by this.
@@ -14,8 +14,8 @@ build: ## Build the static binary bin/kube-proxy.
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/kube-proxy ./cmd/kube-proxy
 
 .PHONY: demo
-demo: root tools build ## Show the proxy at work in a lab of network namespaces (needs root).
-	$(GO) run ./test/demo -proxy bin/kube-proxy -manifests examples
+demo: root tools build ## Show the proxy at work in a lab of network namespaces; KEEP=1 lets it stay, with its page (needs root).
+	$(GO) run ./test/demo -proxy bin/kube-proxy -manifests examples $(if $(KEEP),-keep)
 
 # Tests build binaries and start them. go test does not know what those are made
 # of, and would repeat results that are out of date: hence -count=1.

@@ -16,6 +16,7 @@ import (
 	"sluice/internal/config"
 	"sluice/internal/host"
 	"sluice/internal/model"
+	"sluice/internal/output"
 	"sluice/internal/source/kubernetes"
 	"sluice/internal/source/manifest"
 )
@@ -47,7 +48,7 @@ is not possible.`,
 			if err != nil {
 				return failed(err)
 			}
-			err = c.format.write(cmd.OutOrStdout(), r, func(w io.Writer) error { return check.Write(w, r) })
+			err = c.format.Write(cmd.OutOrStdout(), r, func(w io.Writer) error { return check.Write(w, r) })
 			if err == nil && !r.Ready() {
 				return &exit{code: exitNo}
 			}
@@ -58,7 +59,7 @@ is not possible.`,
 	flags.SortFlags = false
 	flags.StringVar(&c.manifests, "manifests", "", "Directory, or file, of manifests to take the Services from, instead of the cluster.")
 	flags.BoolVar(&c.try, "try", false, "Try the mode even if that loads kernel modules.")
-	c.format.addFlags(cmd)
+	c.format.AddFlags(cmd)
 	c.offline.addFlags(flags)
 	for _, name := range []string{"kubeconfig", "master"} {
 		flags.Lookup(name).Hidden = false
@@ -70,7 +71,7 @@ type checkCommand struct {
 	offline
 	manifests string
 	try       bool
-	format    output
+	format    output.Format
 }
 
 func (c *checkCommand) run(ctx context.Context) (*check.Report, error) {

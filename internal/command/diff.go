@@ -12,6 +12,7 @@ import (
 
 	"sluice/internal/config"
 	"sluice/internal/diff"
+	"sluice/internal/output"
 	"sluice/internal/source/manifest"
 )
 
@@ -54,20 +55,20 @@ Exit codes: 0 if there is no difference, 1 if there is one, 2 if there is no ans
 	flags.StringVar(&d.against, "against", "", "Directory, or file, of manifests to compare with, instead of asking the proxy.")
 	flags.StringVar(&d.config, "config", "", "Configuration file that the proxy might be given or, with --against, has.")
 	flags.StringVar(&d.node, "node", "", "Name of the node to plan for, with --against. By default the name of this machine.")
-	d.format.addFlags(cmd)
+	d.format.AddFlags(cmd)
 	addSocketFlag(flags, &d.socket)
 	return asking(cmd)
 }
 
 type diffCommand struct {
 	manifests, against, config, node, socket string
-	format                                   output
+	format                                   output.Format
 	add                                      bool
 	stdin                                    io.Reader
 }
 
 func (d *diffCommand) write(w io.Writer, r *diff.Report) error {
-	return d.format.write(w, r, func(w io.Writer) error { return diff.Write(w, r) })
+	return d.format.Write(w, r, func(w io.Writer) error { return diff.Write(w, r) })
 }
 
 func (d *diffCommand) report(ctx context.Context, stderr io.Writer) (*diff.Report, error) {

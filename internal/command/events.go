@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,11 +11,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"sluice/internal/control"
 	"sluice/internal/history"
 	"sluice/internal/model"
+	"sluice/internal/output"
 	"sluice/internal/printable"
 )
 
@@ -72,7 +71,7 @@ Exit codes: 0 if there is an answer, 2 if there is none.`,
 	flags.BoolVarP(&e.follow, "follow", "f", false, "Keep showing new events, until interrupted.")
 	flags.StringVarP(&e.query.Namespace, "namespace", "n", "", "Only events of Services in this namespace.")
 	flags.IntVar(&e.query.Most, "last", 100, "How many past events to show at most; 0 for all.")
-	e.format.addFlags(cmd)
+	e.format.AddFlags(cmd)
 	addSocketFlag(flags, &e.socket)
 	return asking(cmd)
 }
@@ -81,7 +80,7 @@ type eventsCommand struct {
 	socket string
 	follow bool
 	query  history.Query
-	format output
+	format output.Format
 	client *control.Client
 	out    io.Writer
 }
@@ -92,7 +91,7 @@ func (e *eventsCommand) run(ctx context.Context) error {
 		return err
 	}
 	if !e.follow {
-		return e.format.write(e.out, reply, func(w io.Writer) error { return e.write(reply) })
+		return e.format.Write(e.out, reply, func(w io.Writer) error { return e.write(reply) })
 	}
 	tick := time.NewTicker(eventsEvery)
 	defer tick.Stop()
@@ -144,7 +143,7 @@ func (e *eventsCommand) ask(ctx context.Context) (*eventsReply, error) {
 
 // note writes a line that is not an event, in text only.
 func (e *eventsCommand) note(text string) error {
-	if e.format.format != asText {
+	if !e.format.IsText() {
 		return nil
 	}
 	_, err := fmt.Fprintln(e.out, printable.Escape(text))
@@ -162,29 +161,12 @@ func (e *eventsCommand) write(reply *eventsReply) error {
 }
 
 func (e *eventsCommand) writeOne(event *history.Event) error {
-	var line string
-	switch e.format.format {
-	case asJSON:
-		text, err := json.Marshal(event)
-		if err != nil {
-			return err
-		}
-		line = string(text) + "\n"
-	case asYAML:
-		text, err := yaml.Marshal(event)
-		if err != nil {
-			return err
-		}
-		line = "---\n" + string(text)
-	default:
-		subject := event.Service
-		if subject == "" {
-			subject = "this node"
-		}
-		line = fmt.Sprintf("%s  %-24s %s\n", event.At.Local().Format("2006-01-02 15:04:05.000"), printable.Escape(subject), printable.Escape(event.Text()))
+	subject := event.Service
+	if subject == "" {
+		subject = "this node"
 	}
-	_, err := io.WriteString(e.out, line)
-	return err
+	line := fmt.Sprintf("%s  %-24s %s\n", event.At.Local().Format("2006-01-02 15:04:05.000"), printable.Escape(subject), printable.Escape(event.Text()))
+	return e.format.WriteOne(e.out, event, line)
 }
 
 func eventsQuery(q history.Query) url.Values {

@@ -8,12 +8,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/explain"
+	"sluice/internal/output"
 	"sluice/internal/plan"
 )
 
 func newExplain() *cobra.Command {
 	var socket string
-	var out output
+	var out output.Format
 	var q explain.Question
 	cmd := &cobra.Command{
 		Use:   "explain [--from IP|pod|node|outside] SERVICE[:PORT] | IP[:PORT] | URL",
@@ -49,7 +50,7 @@ a Service, 2 if there is no answer.`,
 			if err := c.Get(cmd.Context(), explainPage, questionQuery(q), &reply); err != nil {
 				return failed(err)
 			}
-			if err := out.write(cmd.OutOrStdout(), &reply, func(w io.Writer) error { return explain.Write(w, &reply) }); err != nil {
+			if err := out.Write(cmd.OutOrStdout(), &reply, func(w io.Writer) error { return explain.Write(w, &reply) }); err != nil {
 				return failed(err)
 			}
 			if !reply.Flows {
@@ -62,7 +63,7 @@ a Service, 2 if there is no answer.`,
 	flags.SortFlags = false
 	flags.StringVar(&q.From, "from", plan.PodClient.String(), "Who sends the packet: an IP, or pod, node or outside for any of that kind.")
 	flags.StringVar(&q.Interface, "interface", "", "Interface through which the packet arrives. By default the one that leads to the IP of --from.")
-	out.addFlags(cmd)
+	out.AddFlags(cmd)
 	addSocketFlag(flags, &socket)
 	return asking(cmd)
 }

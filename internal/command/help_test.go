@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+
+	"sluice/internal/release"
 )
 
 // helpOf returns the help of a command.
@@ -83,7 +85,7 @@ func TestVersionAndCompletion(t *testing.T) {
 		in   []string
 		want string
 	}{
-		{[]string{"version"}, "Sluice " + version() + ", a kube-proxy for Kubernetes " + kubernetesVersion},
+		{[]string{"version"}, "Sluice " + release.Version() + ", a kube-proxy for Kubernetes " + kubernetesVersion},
 		{[]string{"version", "-o", "json"}, `"kubernetes": "` + kubernetesVersion + `"`},
 		{[]string{"completion", "bash"}, "__start_kube-proxy"},
 		{[]string{"completion", "zsh"}, "#compdef kube-proxy"},

@@ -11,6 +11,7 @@ import (
 
 	"sluice/internal/control"
 	"sluice/internal/listing"
+	"sluice/internal/output"
 )
 
 // mostTopTime is the longest time over which rates are measured: an answer must not take
@@ -19,7 +20,7 @@ const mostTopTime = 20 * time.Second
 
 func newServices() *cobra.Command {
 	var socket string
-	var out output
+	var out output.Format
 	var q listing.Query
 	cmd := &cobra.Command{
 		Use:   "services [-n NAMESPACE] [--failing] [--top]",
@@ -43,7 +44,7 @@ there is no answer.`,
 			if err := c.Get(cmd.Context(), servicesPage, listQuery(q), list); err != nil {
 				return failed(err)
 			}
-			if err := out.write(cmd.OutOrStdout(), list, func(w io.Writer) error { return listing.Write(w, list) }); err != nil {
+			if err := out.Write(cmd.OutOrStdout(), list, func(w io.Writer) error { return listing.Write(w, list) }); err != nil {
 				return failed(err)
 			}
 			if q.Failing && len(list.Services) > 0 {
@@ -59,7 +60,7 @@ there is no answer.`,
 	flags.BoolVar(&q.Top, "top", false, "Measure new and refused connections per second, and list the busiest Services first.")
 	flags.DurationVar(&q.Over, "over", 2*time.Second, "How long to measure, with --top.")
 	flags.IntVar(&q.Most, "most", 0, "How many Services to list at most; 0 for all.")
-	out.addFlags(cmd)
+	out.AddFlags(cmd)
 	addSocketFlag(flags, &socket)
 	return asking(cmd)
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 
 	"sluice/internal/control"
+	"sluice/internal/output"
 	"sluice/internal/printable"
 	"sluice/internal/status"
 )
@@ -41,7 +42,7 @@ answer.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.BoolVarP(&s.watch, "watch", "w", false, "Keep showing the status, until interrupted.")
-	s.format.addFlags(cmd)
+	s.format.AddFlags(cmd)
 	addSocketFlag(flags, &s.socket)
 	return asking(cmd)
 }
@@ -49,7 +50,7 @@ answer.`,
 type statusCommand struct {
 	socket string
 	watch  bool
-	format output
+	format output.Format
 	client *control.Client
 	out    io.Writer
 }
@@ -74,7 +75,7 @@ func (s *statusCommand) ask(ctx context.Context) (*status.Report, error) {
 }
 
 func (s *statusCommand) write(r *status.Report) error {
-	return s.format.write(s.out, r, func(w io.Writer) error { return status.Write(w, r) })
+	return s.format.Write(s.out, r, func(w io.Writer) error { return status.Write(w, r) })
 }
 
 // follow shows the status repeatedly. If the proxy does not answer it may be
@@ -110,15 +111,10 @@ func (s *statusCommand) follow(ctx context.Context) error {
 // between is written before each status: on a terminal it clears the previous one,
 // elsewhere it is an empty line.
 func (s *statusCommand) between() string {
-	switch {
-	case s.format.format == asJSON:
-		return ""
-	case s.format.format == asYAML:
-		return "---\n"
-	case isTerminal(s.out):
-		return "\x1b[H\x1b[2J"
+	if isTerminal(s.out) {
+		return s.format.Separator("\x1b[H\x1b[2J")
 	}
-	return "\n"
+	return s.format.Separator("\n")
 }
 
 func isTerminal(w io.Writer) bool {

@@ -13,30 +13,20 @@ import (
 	"github.com/spf13/pflag"
 	semantic "k8s.io/apimachinery/pkg/util/version"
 	apiversion "k8s.io/apimachinery/pkg/version"
+
+	"sluice/internal/output"
+	"sluice/internal/release"
 )
 
 // kubernetesVersion is the release of Kubernetes whose kube-proxy this one
 // replaces. A test compares it with the modules of that release in go.mod.
 const kubernetesVersion = "v1.37.2"
 
-// release is the version, set by the Makefile.
-var release string
-
-// version returns the release of Sluice, or the build information if the binary was
-// not built by the Makefile.
-func version() string {
-	if release != "" {
-		return release
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "unknown"
-}
-
 // gitVersion is the version reported to the cluster: that of Kubernetes, so that
 // version skew checks work, with our own as build metadata, which they ignore.
-func gitVersion() string { return kubernetesVersion + "+sluice." + metadata(version()) }
+func gitVersion() string { return gitVersionOf(release.Version()) }
+
+func gitVersionOf(release string) string { return kubernetesVersion + "+sluice." + metadata(release) }
 
 // metadata turns a version into build metadata of semantic versioning: identifiers
 // of letters, digits and hyphens, separated by dots.
@@ -104,7 +94,7 @@ func addRevision(info *apiversion.Info, settings []debug.BuildSetting) {
 // newVersion returns the command that prints more than --version, which prints what all
 // Kubernetes components do.
 func newVersion() *cobra.Command {
-	var out output
+	var out output.Format
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of Sluice and of the Kubernetes release it is for",
@@ -116,14 +106,14 @@ func newVersion() *cobra.Command {
 				Commit     string `json:"commit,omitempty"`
 				Go         string `json:"go"`
 				Platform   string `json:"platform"`
-			}{version(), kubernetesVersion, build().GitCommit, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
-			return out.write(cmd.OutOrStdout(), info, func(w io.Writer) error {
+			}{release.Version(), kubernetesVersion, build().GitCommit, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+			return out.Write(cmd.OutOrStdout(), info, func(w io.Writer) error {
 				_, err := fmt.Fprintf(w, "Sluice %s, a kube-proxy for Kubernetes %s (%s, %s)\n", info.Sluice, info.Kubernetes, info.Go, info.Platform)
 				return err
 			})
 		},
 	}
-	out.addFlags(cmd)
+	out.AddFlags(cmd)
 	return cmd
 }
 

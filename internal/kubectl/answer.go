@@ -135,8 +135,12 @@ type nodeJSON struct {
 	Answer json.RawMessage `json:"answer,omitempty"`
 }
 
-// writeJSON writes the answers of all nodes.
-func writeJSON(w io.Writer, answers []*answer) error {
+// nodeAnswers are those of all nodes, for programs.
+type nodeAnswers struct {
+	Nodes []nodeJSON `json:"nodes"`
+}
+
+func listed(answers []*answer) nodeAnswers {
 	out := make([]nodeJSON, len(answers))
 	for i, a := range answers {
 		out[i] = nodeJSON{Node: a.pod.node, Pod: a.pod.name, Code: a.code}
@@ -149,7 +153,5 @@ func writeJSON(w io.Writer, answers []*answer) error {
 			out[i].Error = "the answer is not JSON"
 		}
 	}
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(map[string]any{"nodes": out})
+	return nodeAnswers{out}
 }

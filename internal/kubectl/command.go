@@ -20,7 +20,9 @@ import (
 	"sluice/internal/explain"
 	"sluice/internal/history"
 	"sluice/internal/listing"
+	"sluice/internal/output"
 	"sluice/internal/printable"
+	"sluice/internal/release"
 	"sluice/internal/source/manifest"
 	"sluice/internal/status"
 )
@@ -46,7 +48,7 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 type plugin struct {
 	access access
 	node   string
-	json   bool
+	format output.Format
 	code   int // to exit with
 }
 
@@ -70,7 +72,7 @@ Exit codes: 0 if all is well, 1 if not, 2 if a node gives no answer.`,
 	flags.StringVarP(&p.access.namespace, "namespace", "n", systemNamespace, "Namespace of the proxy's pods.")
 	flags.StringSliceVarP(&p.access.selectors, "selector", "l", defaultSelectors, "Labels of the proxy's pods; each selector is tried in turn.")
 	flags.StringVar(&p.node, "node", "", "Ask the proxy on this node only.")
-	cmd.AddCommand(p.newStatus(), p.newExplain(), p.newServices(), p.newEvents(), p.newDiff())
+	cmd.AddCommand(p.newStatus(), p.newExplain(), p.newServices(), p.newEvents(), p.newDiff(), p.newVersion())
 	return cmd
 }
 
@@ -96,8 +98,23 @@ func (p *plugin) pass(w io.Writer, a *answer) error {
 	return err
 }
 
-func (p *plugin) addJSON(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&p.json, "json", false, "Write the answers as JSON.")
+// newVersion returns the command that prints the version of the plugin. Those of the
+// proxies are in the table of status.
+func (p *plugin) newVersion() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of the plugin",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			info := map[string]string{"sluice": release.Version()}
+			return p.format.Write(cmd.OutOrStdout(), info, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "kubectl sluice %s\n", info["sluice"])
+				return err
+			})
+		},
+	}
+	p.format.AddFlags(cmd)
+	return cmd
 }
 
 func (p *plugin) newStatus() *cobra.Command {
@@ -110,18 +127,18 @@ func (p *plugin) newStatus() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if p.node != "" && !p.json {
+			if p.node != "" && p.format.IsText() {
 				return p.pass(cmd.OutOrStdout(), c.ask(cmd.Context(), pods, nil, "status")[0])
 			}
 			answers := c.ask(cmd.Context(), pods, nil, "status", "--json")
 			p.code = worst(answers)
-			if p.json {
-				return writeJSON(cmd.OutOrStdout(), answers)
+			if !p.format.IsText() {
+				return p.format.Write(cmd.OutOrStdout(), listed(answers), nil)
 			}
 			return writeStatus(cmd.OutOrStdout(), answers)
 		},
 	}
-	p.addJSON(cmd)
+	p.format.AddFlags(cmd)
 	return cmd
 }
 
@@ -178,13 +195,13 @@ not work.`,
 			if in != "" {
 				question = append(question, "--interface", in)
 			}
-			if p.node != "" && !p.json {
+			if p.node != "" && p.format.IsText() {
 				return p.pass(cmd.OutOrStdout(), c.ask(cmd.Context(), pods, nil, append(question, "--", args[0])...)[0])
 			}
 			answers := c.ask(cmd.Context(), pods, nil, append(question, "--json", "--", args[0])...)
 			p.code = worst(answers)
-			if p.json {
-				return writeJSON(cmd.OutOrStdout(), answers)
+			if !p.format.IsText() {
+				return p.format.Write(cmd.OutOrStdout(), listed(answers), nil)
 			}
 			return writeExplanations(cmd.OutOrStdout(), answers)
 		},
@@ -192,7 +209,7 @@ not work.`,
 	cmd.Flags().StringVar(&from, "from", "", "Who sends the packet: an IP, or pod, node or outside.")
 	cmd.Flags().StringVar(&in, "interface", "", "Interface through which the packet arrives.")
 	cmd.Flags().BoolVar(&all, "all-nodes", false, "Ask all nodes. This is the default without --node.")
-	p.addJSON(cmd)
+	p.format.AddFlags(cmd)
 	return cmd
 }
 
@@ -272,13 +289,13 @@ func (p *plugin) newServices() *cobra.Command {
 			if failing && p.node != "" {
 				question = append(question, "--failing")
 			}
-			if p.node != "" && !p.json {
+			if p.node != "" && p.format.IsText() {
 				return p.pass(cmd.OutOrStdout(), c.ask(cmd.Context(), pods, nil, question...)[0])
 			}
 			answers := c.ask(cmd.Context(), pods, nil, append(question, "--json")...)
 			p.code = worst(answers)
-			if p.json {
-				return writeJSON(cmd.OutOrStdout(), answers)
+			if !p.format.IsText() {
+				return p.format.Write(cmd.OutOrStdout(), listed(answers), nil)
 			}
 			bad, err := writeServices(cmd.OutOrStdout(), answers, failing, top)
 			if failing && bad > 0 {
@@ -290,7 +307,7 @@ func (p *plugin) newServices() *cobra.Command {
 	cmd.Flags().StringVar(&namespace, "in", "", "Only Services in this namespace.")
 	cmd.Flags().BoolVar(&failing, "failing", false, "Only Services that do not work on some node.")
 	cmd.Flags().BoolVar(&top, "top", false, "Measure connections per second, and list the busiest Services first.")
-	p.addJSON(cmd)
+	p.format.AddFlags(cmd)
 	return cmd
 }
 
@@ -394,8 +411,8 @@ func (p *plugin) newEvents() *cobra.Command {
 			}
 			answers := c.ask(cmd.Context(), pods, nil, append(append(question, "-o", "json", "--"), args...)...)
 			p.code = worst(answers)
-			if p.json {
-				return writeJSON(w, answers)
+			if !p.format.IsText() {
+				return p.format.Write(w, listed(answers), nil)
 			}
 			return writeEvents(w, answers)
 		},
@@ -403,7 +420,7 @@ func (p *plugin) newEvents() *cobra.Command {
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "Keep showing new events, until interrupted.")
 	cmd.Flags().StringVar(&namespace, "in", "", "Only events of Services in this namespace.")
 	cmd.Flags().IntVar(&last, "last", 100, "How many past events of each node to show at most; 0 for all.")
-	p.addJSON(cmd)
+	p.format.AddFlags(cmd)
 	return cmd
 }
 
@@ -499,13 +516,13 @@ func (p *plugin) newDiff() *cobra.Command {
 				return err
 			}
 			question := []string{"diff", "--add", "--manifests", "-"}
-			if p.json {
+			if !p.format.IsText() {
 				question = append(question, "--json")
 			}
 			answers := c.ask(cmd.Context(), pods, input, question...)
 			p.code = worst(answers)
-			if p.json {
-				return writeJSON(cmd.OutOrStdout(), answers)
+			if !p.format.IsText() {
+				return p.format.Write(cmd.OutOrStdout(), listed(answers), nil)
 			}
 			for _, g := range grouped(answers, func(a *answer) (string, error) { return string(a.text), a.err }) {
 				var lines printable.Lines
@@ -522,7 +539,7 @@ func (p *plugin) newDiff() *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&file, "filename", "f", "", "File or directory of manifests, - for standard input.")
 	_ = cmd.MarkFlagRequired("filename") // it exists
-	p.addJSON(cmd)
+	p.format.AddFlags(cmd)
 	return cmd
 }
 

@@ -1,0 +1,110 @@
+// Package output writes the answers of commands, in words, as JSON or as YAML.
+package output
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+)
+
+// Format is the format of an answer.
+type Format struct{ name string }
+
+const (
+	asText = "text"
+	asJSON = "json"
+	asYAML = "yaml"
+)
+
+// AddFlags adds -o, and --json for short.
+func (f *Format) AddFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	f.name = asText
+	flags.VarP(f, "output", "o", "Format of the answer: text, json or yaml.")
+	flags.BoolFunc("json", "The same as -o json.", func(on string) error {
+		if on == "true" {
+			f.name = asJSON
+		}
+		return nil
+	})
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{asText, asJSON, asYAML}, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+}
+
+// String, Set and Type are for pflag.Value.
+func (f *Format) String() string { return f.name }
+func (f *Format) Type() string   { return "format" }
+
+func (f *Format) Set(name string) error {
+	switch name {
+	case asText, asJSON, asYAML:
+		f.name = name
+		return nil
+	}
+	return fmt.Errorf("it must be %s, %s or %s", asText, asJSON, asYAML)
+}
+
+// IsText reports whether the answer is to be in words.
+func (f *Format) IsText() bool { return f.name == asText }
+
+// Write writes a value, in words by a function.
+func (f *Format) Write(w io.Writer, value any, words func(io.Writer) error) error {
+	switch f.name {
+	case asJSON:
+		return JSON(w, value)
+	case asYAML:
+		text, err := yaml.Marshal(value)
+		if err == nil {
+			_, err = w.Write(text)
+		}
+		if err != nil {
+			return fmt.Errorf("write the answer: %w", err)
+		}
+		return nil
+	}
+	return words(w)
+}
+
+// WriteOne writes one of many values: a line of JSON, a document of YAML, or a text.
+func (f *Format) WriteOne(w io.Writer, value any, text string) error {
+	switch f.name {
+	case asJSON:
+		line, err := json.Marshal(value)
+		if err != nil {
+			return err
+		}
+		text = string(line) + "\n"
+	case asYAML:
+		document, err := yaml.Marshal(value)
+		if err != nil {
+			return err
+		}
+		text = "---\n" + string(document)
+	}
+	_, err := io.WriteString(w, text)
+	return err
+}
+
+// Separator is what to write before each of several answers, which is text between those
+// in words.
+func (f *Format) Separator(text string) string {
+	switch f.name {
+	case asJSON:
+		return ""
+	case asYAML:
+		return "---\n"
+	}
+	return text
+}
+
+// JSON writes a value as JSON for people to read.
+func JSON(w io.Writer, value any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(value); err != nil {
+		return fmt.Errorf("write the answer: %w", err)
+	}
+	return nil
+}
