@@ -110,9 +110,9 @@ release: $(PLATFORMS) $(PLUGINS) ## Build static binaries, image, Helm chart, ku
 
 .PHONY: plugin $(PLUGINS)
 plugin: ## Build the plugin bin/kubectl-sluice for kubectl.
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/ ./cmd/kubectl-sluice
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/kubectl-sluice
 $(PLUGINS):
-	CGO_ENABLED=0 GOOS=$(word 2,$(subst /, ,$@)) GOARCH=$(@F) $(GO) build -trimpath -ldflags '-s -w' -o bin/$(subst /,-,$@)/ ./cmd/kubectl-sluice
+	CGO_ENABLED=0 GOOS=$(word 2,$(subst /, ,$@)) GOARCH=$(@F) $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/$(subst /,-,$@)/ ./cmd/kubectl-sluice
 
 .PHONY: systems
 systems: $(SYSTEMS) ## Build for other systems, to bin.

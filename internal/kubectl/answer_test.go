@@ -1,6 +1,7 @@
 package kubectl
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -8,6 +9,8 @@ import (
 
 	"sluice/internal/explain"
 	"sluice/internal/listing"
+	"sluice/internal/output"
+	"sluice/internal/release"
 	"sluice/internal/status"
 )
 
@@ -84,4 +87,26 @@ func TestStatusTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantText(t, out.String(), "a     healthy ", "b     NOT HEALTHY ", "c     NOT SERVING ", `d     NO ANSWER: no proxy answers\x1b[2J`)
+}
+
+// Programs get the answers of all nodes, as JSON or YAML, and the plugin's version.
+func TestFormats(t *testing.T) {
+	answers := []*answer{{pod: pod{node: "n1", name: "p1"}, text: []byte(`{"a": 1}`)}, {pod: pod{node: "n2", name: "p2"}, err: errors.New("away"), code: 2}}
+	for format, want := range map[string]string{
+		"yaml": "nodes:\n- answer:\n    a: 1\n  exitCode: 0\n  node: n1\n  pod: p1\n- error: away\n  exitCode: 2\n  node: n2\n  pod: p2\n",
+		"json": `"answer": {`,
+	} {
+		var f output.Format
+		if err := f.Set(format); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := f.Write(&out, listed(answers), nil); err != nil || !strings.Contains(out.String(), want) {
+			t.Errorf("%v\n%s", err, out.String())
+		}
+	}
+	var out, failed bytes.Buffer
+	if code := Main([]string{"version", "-o", "json"}, nil, &out, &failed); code != 0 || !strings.Contains(out.String(), `"sluice": "`+release.Version()+`"`) {
+		t.Errorf("%d: %s%s", code, out.String(), failed.String())
+	}
 }

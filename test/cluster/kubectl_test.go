@@ -148,6 +148,9 @@ func TestPluginAsksAllNodes(t *testing.T) {
 			Answer struct{ Healthy bool }
 		}
 	}
+	if text := p.says(0, []string{"status", "-o", "yaml"}); !strings.Contains(text, "\n  node: node2\n") {
+		t.Errorf("status as YAML is\n%s", text)
+	}
 	text := p.says(0, []string{"status", "--json"})
 	if err := json.Unmarshal([]byte(text), &out); err != nil || len(out.Nodes) != 2 || out.Nodes[1].Node != "node2" || !out.Nodes[1].Answer.Healthy {
 		t.Errorf("%v\n%s", err, text)
