@@ -156,7 +156,7 @@ func buildGuests(t *testing.T) map[string]guest {
 	scenarioTest.Files = map[string]string{"kube-proxy": proxy, "testdata": *scenarios}
 	scenarioTest.Env = []string{lab.BinaryVariable + "=" + filepath.Join(workDir, "kube-proxy"), "SLUICE_MODES=" + *modes}
 	ipvsTest := scenarioTest
-	ipvsTest.Args = test(labTest, "-test.run=^TestIPVS").Args
+	ipvsTest.Args = test(labTest, "-test.run=^TestIPVS|^TestConnectionsPerEndpoint$/^ipvs$").Args
 	guests := map[string]guest{
 		"lab": {programs: []Program{scenarioTest}},
 		"neighbours": {programs: []Program{
