@@ -110,7 +110,7 @@ its Node at the API server, or in a directory of manifests.`,
 	flags.BoolVar(&o.cleanupOwn, "cleanup-own", false,
 		"Remove only the rules that this proxy has and upstream's has not, from the kernel, and exit. Upstream's may be running.")
 	flags.BoolVar(&o.exitOnConfigChange, "exit-on-config-change", false,
-		"End the proxy when the configuration file changes in a way that needs a restart, so that it is started again. Otherwise that is logged, and all else is put into force.")
+		"End the proxy when the configuration file changes in a way that needs a restart, so that it is started again. Otherwise that is logged, and everything else is applied.")
 	flags.BoolVar(&o.resetRemovedEndpoints, "reset-removed-endpoints", false,
 		"Reset the TCP connections of a Service's clients to an endpoint that no longer serves, so that they reconnect immediately. Otherwise they last as long as the endpoint does.")
 	flags.DurationVar(&o.drainTimeout, "ipvs-drain-timeout", defaultDrainTimeout,

@@ -27,14 +27,14 @@ func TestCommandLineErrorsHaveARemedy(t *testing.T) {
 		{"no version wanted", []string{"--version=false", "--proxy-mode=kernelspace"}, []string{`"kernelspace" is not available`}},
 		{"argument without a flag", []string{"--manifests=x", "stray"}, []string{"stray"}},
 		{"negative time to drain", []string{"--manifests=x", "--ipvs-drain-timeout=-1s"}, []string{"--ipvs-drain-timeout: -1s is negative"}},
-		{"page at no address", []string{"--manifests=x", "--page-bind-address=localhost"}, []string{`--page-bind-address: "localhost" is no IP address with a port`}},
+		{"page at no address", []string{"--manifests=x", "--page-bind-address=localhost"}, []string{`--page-bind-address: "localhost" is not an IP address with a port`}},
 		{"page where metrics are", []string{"--manifests=x", "--metrics-bind-address=0.0.0.0:10249", "--page-bind-address=127.0.0.1:10249"},
 			[]string{"127.0.0.1:10249 is taken by the metrics on 0.0.0.0:10249"}},
 		{"mode that is not available", []string{"--manifests=x", "--proxy-mode=kernelspace"},
 			[]string{`"kernelspace" is not available`, "nftables, iptables, ipvs"}},
 		{"all mistakes are reported at once",
 			[]string{"--proxy-mode=kernelspace", "--iptables-masquerade-bit=77", "--hostname-override= "},
-			[]string{`"kernelspace" is not available`, "77 is no bit", "--hostname-override"}},
+			[]string{`"kernelspace" is not available`, "77 is not a bit", "--hostname-override"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -37,7 +37,7 @@ func (o *pageOptions) own(metrics netip.AddrPort) (netip.AddrPort, error) {
 	}
 	at, err := netip.ParseAddrPort(o.address)
 	if err != nil {
-		return at, fmt.Errorf("--page-bind-address: %q is no IP address with a port (use one such as 127.0.0.1:10247 or [::1]:10247)", o.address)
+		return at, fmt.Errorf("--page-bind-address: %q is not an IP address with a port (use one such as 127.0.0.1:10247 or [::1]:10247)", o.address)
 	}
 	if at.Port() == metrics.Port() && (at.Addr() == metrics.Addr() || at.Addr().IsUnspecified() || metrics.Addr().IsUnspecified()) {
 		return at, fmt.Errorf("--page-bind-address: %v is taken by the metrics on %v (use another port, or leave it out to have the page there, on loopback only)", at, metrics)

@@ -82,5 +82,5 @@ func familiesOf(name string) ([]model.Family, error) {
 	case "ipv6":
 		return []model.Family{model.IPv6}, nil
 	}
-	return nil, fmt.Errorf("%q is no family: set --family to ipv4 or ipv6, or leave it out for both", name)
+	return nil, fmt.Errorf("%q is not a family: set --family to ipv4 or ipv6, or leave it out for both", name)
 }

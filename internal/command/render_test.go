@@ -56,7 +56,7 @@ func TestRenderAndDiffWithoutAProxy(t *testing.T) {
 		{"a bad document", "render --cluster-cidr 10.0.0.0/8 --node n1 --manifests " + bad, 1, "192.0.2.1", "Problem: bad.yaml: document 1"},
 		{"no directory", "render", 2, "", "set --manifests"},
 		{"a directory that does not exist", "render --node n1 --cluster-cidr 10.0.0.0/8 --manifests /nonexistent", 2, "", "read the manifests"},
-		{"no family", "render --family ipx --manifests " + good, 2, "", `"ipx" is no family`},
+		{"no family", "render --family ipx --manifests " + good, 2, "", `"ipx" is not a family`},
 		{"no mode", "render --mode ebpf --manifests " + good, 2, "", `"ebpf" is not available`},
 		{"no difference", "diff --config " + config + " --node n1 --manifests " + good + " --against " + good, 0, "No difference.", ""},
 		{"what only nftables mode refuses", "diff --config " + ours + " --node n1 --manifests " + cidr + " --against " + good, 1, "10.97.0.0/16", ""},

@@ -22,7 +22,7 @@ import (
 // Errors of a configuration file as a whole.
 var (
 	ErrEmpty   = errors.New("there is no configuration in it")
-	ErrVersion = fmt.Errorf("it is no configuration of a known version: it must begin with apiVersion: %s and kind: %s",
+	ErrVersion = fmt.Errorf("it is not a configuration of a known version: it must begin with apiVersion: %s and kind: %s",
 		v1alpha1.SchemeGroupVersion, kind)
 )
 

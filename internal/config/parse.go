@@ -35,15 +35,15 @@ func parseCIDR(text string) (netip.Prefix, error) {
 func parseAddrPort(text string) (netip.AddrPort, error) {
 	host, portText, err := net.SplitHostPort(text)
 	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("%q is no address with a port", text)
+		return netip.AddrPort{}, fmt.Errorf("%q is not an address with a port", text)
 	}
 	addr, ok := parseAddr(host)
 	if !ok {
-		return netip.AddrPort{}, fmt.Errorf("%q is no IP address", host)
+		return netip.AddrPort{}, fmt.Errorf("%q is not an IP address", host)
 	}
 	port, err := strconv.Atoi(portText)
 	if err != nil || port < 1 || port > math.MaxUint16 {
-		return netip.AddrPort{}, fmt.Errorf("%q is no port", portText)
+		return netip.AddrPort{}, fmt.Errorf("%q is not a port", portText)
 	}
 	return netip.AddrPortFrom(addr, uint16(port)), nil
 }

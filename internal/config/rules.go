@@ -55,7 +55,7 @@ func planConfig(c *Configuration, m dataplane.Mode, features featuregate.Feature
 
 func checkMasqueradeBit(field string, bit int32, matters bool, n *notes) {
 	if bit < 0 || bit > 31 {
-		n.failIf(matters, field, fmt.Sprintf("%d is no bit of the packet mark", bit),
+		n.failIf(matters, field, fmt.Sprintf("%d is not a bit of the packet mark", bit),
 			"set --iptables-masquerade-bit, or the field, to a number from 0 to 31")
 	}
 }

@@ -35,7 +35,7 @@ func listenAddress(field, flag, text string, n *notes) netip.AddrPort {
 func nodeIP(text string, n *notes) netip.Addr {
 	addr, ok := parseAddr(text)
 	if !ok {
-		n.fail("bindAddress", fmt.Sprintf("%q is no IP address", text), "set --bind-address to an address of this node, or leave it out")
+		n.fail("bindAddress", fmt.Sprintf("%q is not an IP address", text), "set --bind-address to an address of this node, or leave it out")
 	}
 	if addr.IsUnspecified() {
 		return netip.Addr{}

@@ -158,7 +158,7 @@ func (c *composer) composeMiss() {
 		c.problem(why.String(), "use an IPv4 address, or switch IPv6 on, on the node (sysctl net.ipv6.conf.all.disable_ipv6=0), and start the proxy again",
 			"%s", why.Text())
 	case plan.NodePortsOnly:
-		c.step("frontend", "%s, port %d/%s, is no node port: the proxy does not touch the packet", to.Addr, to.Port, to.Protocol)
+		c.step("frontend", "%s, port %d/%s, is not a node port: the proxy does not touch the packet", to.Addr, to.Port, to.Protocol)
 		c.problem(why.String(), "connect to a node port, or start the proxy without --sandbox, as root", "%s", why.Text())
 	default:
 		c.step("frontend", "no Service has %s, port %d/%s: the proxy does not touch the packet", to.Addr, to.Port, to.Protocol)

@@ -18,7 +18,7 @@ func OwnHosts(page http.Handler, names ...string) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isOwn(r.Host, own) {
-			http.Error(w, fmt.Sprintf("%q is no name of this proxy: so that no website can read this page by a browser, "+
+			http.Error(w, fmt.Sprintf("%q is not a name of this proxy: so that no website can read this page by a browser, "+
 				"it is shown by an IP address, localhost or the name of the node only", r.Host), http.StatusForbidden)
 			return
 		}

@@ -142,7 +142,7 @@ func (a *APIServer) Away(now time.Time) string {
 	case a.Error == "":
 		return fmt.Sprintf("the API server has not answered yet, for %s", since)
 	}
-	return fmt.Sprintf("the API server cannot be reached for %s, what is known stays in force: %s", since, a.Error)
+	return fmt.Sprintf("the API server has not been reachable for %s, what is known stays in force: %s", since, a.Error)
 }
 
 // Absence is a kind of object that the API server does not let the proxy have.

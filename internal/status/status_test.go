@@ -121,7 +121,7 @@ func TestReportOfTheAPIServer(t *testing.T) {
 		{"not yet", &APIServer{Since: since, WaitingFor: []string{"Node", "Service"}},
 			[]string{"API server NOT CONNECTED: the API server has not answered yet, for 1m0s", "waiting for all of Node, Service"}},
 		{"not any more", &APIServer{Since: since, Error: "connection refused"},
-			[]string{"API server NOT CONNECTED: the API server cannot be reached for 1m0s, what is known stays in force: connection refused"}},
+			[]string{"API server NOT CONNECTED: the API server has not been reachable for 1m0s, what is known stays in force: connection refused"}},
 		{"without a kind", &APIServer{Connected: true, Since: since, Without: []Absence{{"ServiceCIDR", "it is denied", "allow it"}}},
 			[]string{"going on without ServiceCIDRs: it is denied (allow it)"}},
 	} {

@@ -139,7 +139,7 @@ func programmingBuckets() []float64 {
 
 func (m *Metrics) defineOwn() {
 	m.frontends = gauge("sluice_frontends", "Frontends by how far they are on their way into the kernel.", "status")
-	m.problems = gauge("sluice_objects_with_problems", "Objects of which something was left out because it is wrong.")
+	m.problems = gauge("sluice_objects_with_problems", "Objects that are partly ignored because of errors.")
 	m.refused = gauge("sluice_refused_manifests", "Mistakes for which manifests are refused.")
 	m.advisories = gauge("sluice_advisories", "What the administrator of the node should mend, by what it is about.", "about")
 	m.connected = gauge("sluice_api_server_connected", "1 if the API server answers, 0 if it cannot be reached.")

@@ -187,9 +187,9 @@ func TestOutageIsReported(t *testing.T) {
 		see             func() string
 		during, without string // an outage
 	}{
-		{"status", ask("status"), "NOT CONNECTED: the API server cannot be reached for ", "connected for "},
-		{"explain", ask("explain default/web"), "OUT OF DATE: the API server cannot be reached for ", "SERVED"},
-		{"page", page("/"), "the API server cannot be reached for ", "default/web"},
+		{"status", ask("status"), "NOT CONNECTED: the API server has not been reachable for ", "connected for "},
+		{"explain", ask("explain default/web"), "OUT OF DATE: the API server has not been reachable for ", "SERVED"},
+		{"page", page("/"), "the API server has not been reachable for ", "default/web"},
 		{"metrics", page("/metrics"), "\nsluice_api_server_connected 0\n", "\nsluice_api_server_connected 1\n"},
 	}
 	for _, p := range pages {

@@ -128,7 +128,7 @@ func TestDiffOfAConfiguration(t *testing.T) {
 		{"mode", head + "mode: iptables\n", []string{"~ mode: \"iptables\", was \"nftables\"; requires a restart: "}, 1},
 		{"pods", head + "detectLocalMode: InterfaceNamePrefix\ndetectLocal: {interfaceNamePrefix: veth}\n", []string{
 			"IPv4 pods are recognised by: interfaces named veth*, was nothing"}, 1},
-		{"wrong", head + "iptables: {masqueradeBit: 77}\n", []string{"Error: ", "77 is no bit of the packet mark"}, 2},
+		{"wrong", head + "iptables: {masqueradeBit: 77}\n", []string{"Error: ", "77 is not a bit of the packet mark"}, 2},
 		{"no configuration", "x: \x1b[2J", []string{"Error: "}, 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
