@@ -36,6 +36,7 @@ func TestDeployedProxyServes(t *testing.T) {
 	d.expect("a Service of the cluster", answered(clusterFlows(web), "pod1"))
 	d.probe()
 	d.ask(allProgrammed, "kube-proxy", "status")
+	d.ask("in sync, API server https://", "kube-proxy", "status")
 	d.ask("SERVED", "kube-proxy", "explain", namespace+"/web")
 	d.expectStartingEvent()
 
