@@ -6,6 +6,9 @@ import (
 	"sluice/internal/plan"
 )
 
+// LogElements is the verbosity at which modes log every element or rule that they write.
+const LogElements = 6
+
 // Dataplane programs one mechanism of the kernel.
 //
 // Apply, Reconcile and Repair are called by one goroutine at a time.

@@ -81,7 +81,7 @@ func (l *Listing) elements(s *Set, elements []Element) {
 		if i == len(elements)-1 {
 			after = " }"
 		}
-		l.line(0, before, s.text(&elements[i]), after)
+		l.line(0, before, s.Text(&elements[i]), after)
 	}
 }
 

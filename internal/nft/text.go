@@ -98,9 +98,12 @@ func (p Value) valueText(b []byte) string {
 	return fmt.Sprintf("%#x", b)
 }
 
-// text is an element of the set as nft(8) lists it.
-func (s *Set) text(e *Element) string {
-	text := s.Key.valueText(e.Key)
+// KeyText is the key of an element as nft(8) lists it.
+func (s *Set) KeyText(e *Element) string { return s.Key.valueText(e.Key) }
+
+// Text is an element of the set as nft(8) lists it.
+func (s *Set) Text(e *Element) string {
+	text := s.KeyText(e)
 	if s.Counter {
 		text += " " + CounterText(e.Packets, e.Bytes)
 	}

@@ -26,7 +26,7 @@ func TestElementsAreListed(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			if got := test.set.text(&test.in); got != test.want {
+			if got := test.set.Text(&test.in); got != test.want {
 				t.Errorf("it is listed as %q, want %q", got, test.want)
 			}
 		})

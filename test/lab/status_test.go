@@ -32,3 +32,28 @@ func TestStatusNamesSourceAndServers(t *testing.T) {
 		}
 	}
 }
+
+// At -v 6 the log has what is written to the kernel, in words of nft and iptables.
+func TestVerboseLogHasElements(t *testing.T) {
+	for mode, want := range map[string][]string{
+		"nftables": {`"Element added" logger="nftables" table="ip sluice" set="endpoints" element="10.96.0.1 . tcp . 80 . 0 : 10.244.1.1 . 8080"`,
+			`"Element removed" logger="nftables" table="ip sluice" set="endpoints" element="10.96.0.1 . tcp . 80 . 0"`},
+		"iptables-nft": {`"Rules written" logger="iptables" family="IPv4" table="nat" input=<`, "--to-destination 10.244.1.1:8080"},
+	} {
+		t.Run(mode, func(t *testing.T) {
+			l := lab.Start(t)
+			dir := t.TempDir()
+			write(t, dir, "good.yaml", goodManifests, 0)
+			p := startProxy(t, l, mode, lab.ProxyOptions{Manifests: dir, Flags: []string{"-v=6"}})
+			settle(t, p, dir, 0)
+			mark := p.Log().Len()
+			write(t, dir, "good.yaml", "", 0)
+			settle(t, p, dir, mark)
+			for _, part := range want {
+				if log := p.Log().String(); !strings.Contains(log, part) {
+					t.Errorf("%s is not in the log:\n%s", part, log)
+				}
+			}
+		})
+	}
+}

@@ -2,8 +2,10 @@ package iptables
 
 import (
 	"context"
+	"io"
 	"slices"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/iptables"
 )
 
@@ -125,6 +127,11 @@ func (c *commit) restore(ctx context.Context, t *table, in *iptables.Input) erro
 		}
 		c.d.locked(func() { failures[t.Family]++ })
 		return err
+	}
+	if log := c.d.logger.V(dataplane.LogElements); log.Enabled() {
+		if text, err := io.ReadAll(in.Reader()); err == nil {
+			log.Info("Rules written", "family", t.Family.String(), "table", t.Name, "input", string(text))
+		}
 	}
 	entries := t.entries(in)
 	after, aerr := c.d.monitor.Generation(ctx)

@@ -42,6 +42,7 @@ func (c *commit) size() int {
 func (c *commit) done(t *transaction) {
 	c.d.commits.Lock()
 	defer c.d.commits.Unlock()
+	c.logElements(t.items)
 	if t.prologue {
 		for _, table := range c.tables {
 			table.prologueDone()
@@ -60,6 +61,37 @@ func (c *commit) done(t *transaction) {
 	if t.epilogue {
 		for _, table := range c.tables {
 			table.epilogueDone()
+		}
+	}
+}
+
+// logElements logs each element that was written, at a high verbosity. Chunks do not keep
+// their operations, so they are computed again.
+func (c *commit) logElements(items []*item) {
+	log := c.d.logger.V(dataplane.LogElements)
+	if !log.Enabled() {
+		return
+	}
+	w := newOpWriter()
+	for _, it := range items {
+		sets := map[string]*nft.Set{}
+		for _, s := range it.table.sets() {
+			sets[s.Name] = s
+		}
+		w.reset()
+		w.difference(it.key, it.now, it.want())
+		for i := range w.ops {
+			o := &w.ops[i]
+			action, text := "replaced", ""
+			switch set := sets[o.set]; {
+			case !o.add:
+				action, text = "removed", set.KeyText(&o.element)
+			case !o.remove:
+				action, text = "added", set.Text(&o.element)
+			default:
+				text = set.Text(&o.element)
+			}
+			log.Info("Element "+action, "table", it.table.Family.String()+" "+it.table.Name, "set", o.set, "element", text)
 		}
 	}
 }

@@ -15,13 +15,17 @@ type item struct {
 
 // prepare computes the operations.
 func (it *item) prepare(w *opWriter) {
-	var want *programmed
-	if it.new != nil {
-		want = &it.new.programmed
-	}
 	from := len(w.ops)
-	w.difference(it.key, it.now, want)
+	w.difference(it.key, it.now, it.want())
 	it.ops = w.ops[from:len(w.ops):len(w.ops)]
+}
+
+// want is what the kernel is to hold, nil for nothing.
+func (it *item) want() *programmed {
+	if it.new == nil {
+		return nil
+	}
+	return &it.new.programmed
 }
 
 // prepareAll computes operations again that an encoded chunk does not keep.
