@@ -277,3 +277,31 @@ func TestDashboardPanelsDoNotOverlap(t *testing.T) {
 		}
 	}
 }
+
+// Metrics of Services have the labels namespace and service. Without honorLabels, Prometheus
+// would put those of the pod into their place.
+func TestLabelsOfServicesAreKept(t *testing.T) {
+	text, err := os.ReadFile("../kustomize/monitoring/monitoring.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, document := range strings.Split(string(text), "\n---\n") {
+		var monitor struct {
+			Kind string
+			Spec struct {
+				PodMetricsEndpoints []struct{ HonorLabels bool }
+			}
+		}
+		if err := yaml.Unmarshal([]byte(document), &monitor); err != nil {
+			t.Fatal(err)
+		}
+		if monitor.Kind != "PodMonitor" {
+			continue
+		}
+		if endpoints := monitor.Spec.PodMetricsEndpoints; len(endpoints) != 1 || !endpoints[0].HonorLabels {
+			t.Errorf("the endpoints are %+v", endpoints)
+		}
+		return
+	}
+	t.Error("there is no PodMonitor")
+}
