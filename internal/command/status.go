@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"sluice/internal/control"
 	"sluice/internal/output"
@@ -111,16 +109,8 @@ func (s *statusCommand) follow(ctx context.Context) error {
 // between is written before each status: on a terminal it clears the previous one,
 // elsewhere it is an empty line.
 func (s *statusCommand) between() string {
-	if isTerminal(s.out) {
+	if output.IsTerminal(s.out) {
 		return s.format.Separator("\x1b[H\x1b[2J")
 	}
 	return s.format.Separator("\n")
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	return term.IsTerminal(int(f.Fd()))
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
@@ -49,7 +50,8 @@ func (f *Format) Set(name string) error {
 // IsText reports whether the answer is to be in words.
 func (f *Format) IsText() bool { return f.name == asText }
 
-// Write writes a value, in words by a function.
+// Write writes a value, in words by a function. On a terminal, long lines are wrapped and
+// verdicts have colours.
 func (f *Format) Write(w io.Writer, value any, words func(io.Writer) error) error {
 	switch f.name {
 	case asJSON:
@@ -64,7 +66,16 @@ func (f *Format) Write(w io.Writer, value any, words func(io.Writer) error) erro
 		}
 		return nil
 	}
-	return words(w)
+	width := widthOf(w)
+	if width == 0 {
+		return words(w)
+	}
+	var text strings.Builder
+	if err := words(&text); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, forTerminal(text.String(), width, withColours()))
+	return err
 }
 
 // WriteOne writes one of many values: a line of JSON, a document of YAML, or a text.
