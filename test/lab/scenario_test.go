@@ -44,6 +44,17 @@ func requireSupport(t *testing.T, mode string) {
 	}
 }
 
+// failures returns the errors in the log of a proxy that are its own: not what it says of
+// its configuration and of objects.
+func failures(p *lab.Proxy) (out []string) {
+	for line := range strings.Lines(p.Log().String()) {
+		if strings.HasPrefix(line, "E") && !strings.Contains(line, `"Warning: `) && !strings.Contains(line, `"Problem with an object"`) {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
 // startProxy starts the proxy in a mode, on a node prepared for it.
 func startProxy(t *testing.T, l *lab.Lab, mode string, o lab.ProxyOptions) *lab.Proxy {
 	t.Helper()

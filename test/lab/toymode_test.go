@@ -53,10 +53,8 @@ func TestToyMode(t *testing.T) {
 	if health := ask(t, l, "node1", "127.0.0.1:10256", "/healthz"); health.Status != 200 {
 		t.Errorf("/healthz says\n%s", health.Text)
 	}
-	for line := range strings.Lines(p.Log().String()) {
-		if strings.HasPrefix(line, "E") {
-			t.Errorf("there is an error in the log: %s", line)
-		}
+	for _, line := range failures(p) {
+		t.Errorf("there is an error in the log: %s", line)
 	}
 	if err := p.Stop(); err != nil {
 		t.Error(err)
