@@ -165,14 +165,15 @@ func (n *node) start(binary, mode string) {
 	args := []string{"./" + binary, "--master", "http://" + apiAddress, "--kube-api-content-type", "application/json",
 		"--hostname-override", "node1", "--proxy-mode", mode, "-v", "2",
 		"--cluster-cidr", lab.ClusterCIDRs[0].String() + "," + lab.ClusterCIDRs[1].String(),
+		// The same for all: while a virtual service gets another scheduler, the kernel
+		// refuses new connections.
+		"--ipvs-scheduler", "wrr",
 		// IPVS is not to wait long for datagrams that do not come.
 		"--ipvs-udp-timeout", "10s",
 		// Changes of the limits would be seen in all namespaces.
 		"--conntrack-max-per-core", "0", "--conntrack-tcp-timeout-established", "0s", "--conntrack-tcp-timeout-close-wait", "0s"}
 	if binary == ownBinary {
 		args = append(args, "--control-socket", "")
-	} else {
-		args = append(args, "--ipvs-scheduler", "wrr")
 	}
 	var err error
 	if n.proxy, err = process.Start(n.host("node1"), filepath.Join(n.TempDir(), "log"), args...); err != nil {
