@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"sluice/internal/explain"
+	"sluice/internal/history"
 	"sluice/internal/listing"
 	"sluice/internal/output"
 	"sluice/internal/release"
@@ -108,5 +109,20 @@ func TestFormats(t *testing.T) {
 	var out, failed bytes.Buffer
 	if code := Main([]string{"version", "-o", "json"}, nil, &out, &failed); code != 0 || !strings.Contains(out.String(), `"sluice": "`+release.Version()+`"`) {
 		t.Errorf("%d: %s%s", code, out.String(), failed.String())
+	}
+}
+
+// Events that are followed name their node, for programs too.
+func TestFollowedEventsNameTheirNode(t *testing.T) {
+	e := &nodeEvent{Node: "n1", Event: history.Event{Service: "default/web"}}
+	for format, want := range map[string]string{"json": `{"node":"n1",`, "yaml": "\nnode: n1\n", "text": "n1               default/web"} {
+		var f output.Format
+		if err := f.Set(format); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := f.WriteOne(&out, e, e.line()); err != nil || !strings.Contains(out.String(), want) || !strings.Contains(out.String(), "default/web") {
+			t.Errorf("%v: %s", err, out.String())
+		}
 	}
 }

@@ -407,7 +407,7 @@ func (p *plugin) newEvents() *cobra.Command {
 			}
 			w := cmd.OutOrStdout()
 			if follow {
-				return c.follow(cmd.Context(), w, pods, append(append(question, "-f", "-o", "json", "--"), args...))
+				return c.follow(cmd.Context(), w, &p.format, pods, append(append(question, "-f", "-o", "json", "--"), args...))
 			}
 			answers := c.ask(cmd.Context(), pods, nil, append(append(question, "-o", "json", "--"), args...)...)
 			p.code = worst(answers)
@@ -426,8 +426,18 @@ func (p *plugin) newEvents() *cobra.Command {
 
 // nodeEvent is an event of a node.
 type nodeEvent struct {
+	Node string `json:"node"`
 	history.Event
-	node string
+}
+
+// nodeError is why a node has no events.
+type nodeError struct {
+	Node  string `json:"node"`
+	Error string `json:"error"`
+}
+
+func (e *nodeError) line() string {
+	return fmt.Sprintf("%s: NO ANSWER: %s\n", printable.Escape(e.Node), printable.Escape(e.Error))
 }
 
 func (e *nodeEvent) line() string {
@@ -436,7 +446,7 @@ func (e *nodeEvent) line() string {
 		subject = "the node"
 	}
 	return fmt.Sprintf("%s  %-16s %-24s %s\n", e.At.Local().Format("2006-01-02 15:04:05.000"),
-		printable.Escape(e.node), printable.Escape(subject), printable.Escape(e.Text()))
+		printable.Escape(e.Node), printable.Escape(subject), printable.Escape(e.Text()))
 }
 
 // writeEvents writes the events of all nodes in the order of their times.
@@ -445,11 +455,13 @@ func writeEvents(w io.Writer, answers []*answer) error {
 	for _, a := range answers {
 		var reply struct{ Events []history.Event }
 		if err := a.decode(&reply); err != nil {
-			fmt.Fprintf(w, "%s: NO ANSWER: %s\n", printable.Escape(a.pod.node), printable.Escape(err.Error()))
+			if _, err := io.WriteString(w, (&nodeError{a.pod.node, err.Error()}).line()); err != nil {
+				return err
+			}
 			continue
 		}
 		for _, e := range reply.Events {
-			all = append(all, nodeEvent{e, a.pod.node})
+			all = append(all, nodeEvent{a.pod.node, e})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b nodeEvent) int { return a.At.Compare(b.At) })
@@ -462,12 +474,12 @@ func writeEvents(w io.Writer, answers []*answer) error {
 }
 
 // follow writes the events of nodes as they happen, until ctx ends.
-func (c *cluster) follow(ctx context.Context, w io.Writer, pods []pod, args []string) error {
+func (c *cluster) follow(ctx context.Context, w io.Writer, format *output.Format, pods []pod, args []string) error {
 	var mu sync.Mutex // of w
-	write := func(line string) {
+	write := func(value any, line string) {
 		mu.Lock()
 		defer mu.Unlock()
-		_, _ = io.WriteString(w, line) // whoever reads it may be gone
+		_ = format.WriteOne(w, value, line) // whoever reads it may be gone
 	}
 	var group sync.WaitGroup
 	for _, p := range pods {
@@ -483,13 +495,14 @@ func (c *cluster) follow(ctx context.Context, w io.Writer, pods []pod, args []st
 			}()
 			scanner := bufio.NewScanner(in)
 			for scanner.Scan() {
-				e := nodeEvent{node: p.node}
+				e := &nodeEvent{Node: p.node}
 				if json.Unmarshal(scanner.Bytes(), &e.Event) == nil {
-					write(e.line())
+					write(e, e.line())
 				}
 			}
 			if err := scanner.Err(); err != nil && ctx.Err() == nil {
-				write(fmt.Sprintf("%s: NO ANSWER: %s\n", printable.Escape(p.node), printable.Escape(err.Error())))
+				e := &nodeError{p.node, err.Error()}
+				write(e, e.line())
 			}
 		})
 	}
