@@ -1,5 +1,5 @@
-// Package testkit has what tests of many packages need: polling with a generous
-// timeout, a log that can be searched, and addresses.
+// Package testkit has what tests of many packages need: how much to test, timeouts that
+// follow the load of the machine, polling, a log that can be searched, and addresses.
 package testkit
 
 import (
@@ -8,15 +8,16 @@ import (
 	"time"
 )
 
-// Patience is the timeout for conditions that must become true, generous enough
-// for the busiest machine.
+// Patience is the timeout for conditions that must become true. Poll and WithTimeout extend it
+// on a busy machine; other uses take Scaled(Patience).
 const Patience = 30 * time.Second
 
 // Poll waits until holds returns nil, and returns its last error if that takes longer
-// than the timeout.
+// than the timeout, Scaled.
 func Poll(timeout time.Duration, holds func() error) error {
-	for deadline := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
-		if err := holds(); err == nil || time.Now().After(deadline) {
+	for start := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		err := holds()
+		if waited := time.Since(start); err == nil || waited > timeout && waited > Scaled(timeout) {
 			return err
 		}
 	}
