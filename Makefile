@@ -17,18 +17,30 @@ build: ## Build the static binary bin/kube-proxy.
 demo: root tools build ## Show the proxy at work in a lab of network namespaces; KEEP=1 lets it stay, with its page (needs root).
 	$(GO) run ./test/demo -proxy bin/kube-proxy -manifests examples $(if $(KEEP),-keep)
 
-# Tests build binaries and start them. go test does not know what those are made
-# of, and would repeat results that are out of date: hence -count=1.
+# Which lanes of the tests to run; all of them if empty. go doc ./test/lanes describes them.
+LANES  ?=
+RUN    := $(GO) run ./test/lanes -timeout $(TEST_TIMEOUT) -args '$(TEST_ARGS)'
+
+.PHONY: quick
+quick: root tools ## Find most faults in a few minutes: lint, unit tests, packets in nftables mode (needs root).
+	$(RUN) quick $(LANES)
+
 .PHONY: test
-test: root tools lint ## Check the source and run all tests (needs root).
-	$(GO) test -count=1 -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
-	cd release && $(GO) test -count=1 -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
-	cd test/cluster && $(GO) run ./prepare
-	cd test/cluster && $(GO) test -count=1 -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
+test: root tools ## Check the source and run all tests that must pass before a change lands (needs root).
+	$(RUN) test $(LANES)
+
+.PHONY: full
+full: root tools ## Run everything there is: all variants and kernels, races, searches, soak. Takes hours (needs root).
+	$(RUN) full
+
+.PHONY: fuzz
+fuzz: TIME = 1m
+fuzz: root tools ## Try each fuzz target for TIME (needs root).
+	$(RUN) -fuzztime $(TIME) fuzz
 
 .PHONY: vm
 vm: root tools ## Run the tests on other kernels alone, in virtual machines (needs root).
-	$(GO) test -count=1 -v -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./test/vm -args -everywhere
+	SLUICE_TESTS=full $(GO) test -count=1 -v -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./test/vm
 
 # The release of Kubernetes whose API server the tests run against, such as 1.31; by default
 # the one in test/cluster/go.mod.
@@ -80,12 +92,7 @@ pictures: ## Renew the screenshots of the page in docs.
 
 .PHONY: lint
 lint: ## Check the format of the source and what vet and staticcheck find.
-	@unformatted=$$(gofmt -l cmd deploy internal release test); \
-	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
-	$(GO) vet ./...
-	$(GO) tool staticcheck ./...
-	cd release && $(GO) vet ./... && $(GO) tool staticcheck ./...
-	cd test/cluster && $(GO) vet ./... && $(GO) tool staticcheck ./...
+	$(RUN) lint
 
 # Other systems that the program is built for, with what it can do there.
 SYSTEMS := windows/amd64 darwin/amd64 darwin/arm64
@@ -131,9 +138,9 @@ help: ## List the targets.
 # What the demo uses on the machine, and what tests use besides: program=package
 # of Debian and Ubuntu, or the path of another file=package.
 TOOLS                  := nft=nftables ip=iproute2 conntrack=conntrack iptables=iptables
-test vm cluster: TOOLS += ipset=ipset ipvsadm=ipvsadm qemu-system-x86_64=qemu-system-x86 xz=xz-utils zstd=zstd
-test: TOOLS            += chromium=chromium
-test cluster: TOOLS    += crun=crun /usr/share/containers/seccomp.json=golang-github-containers-common
+test full vm cluster: TOOLS += ipset=ipset ipvsadm=ipvsadm qemu-system-x86_64=qemu-system-x86 xz=xz-utils zstd=zstd
+test full: TOOLS       += chromium=chromium
+test full cluster: TOOLS += crun=crun /usr/share/containers/seccomp.json=golang-github-containers-common
 # Where modules are loaded by hand. Elsewhere they are built in, or load themselves.
 MODULES := nf_tables nf_conntrack nf_nat nft_ct nft_nat nft_masq nft_numgen nft_reject_inet veth bridge sctp
 

@@ -1,6 +1,7 @@
 package mode_test
 
 import (
+	"cmp"
 	"flag"
 	"os"
 	"path/filepath"
@@ -10,11 +11,12 @@ import (
 	"sluice/internal/dataplane/dataplanetest"
 	"sluice/internal/mode"
 	"sluice/internal/oracle/randomworld"
+	"sluice/internal/testkit"
 )
 
 var (
 	seed      = randomworld.SeedFlag()
-	histories = flag.Duration("histories", time.Minute, "how long to try random histories in each mode and variant")
+	histories = flag.Duration("histories", 0, "how long to try random histories in each mode and variant")
 )
 
 func TestMain(m *testing.M) {
@@ -31,10 +33,14 @@ func TestMain(m *testing.M) {
 }
 
 func TestSuite(t *testing.T) {
+	o := dataplanetest.SuiteOptions{
+		Seed:      *seed,
+		Histories: cmp.Or(*histories, testkit.Extent(3*time.Second, 15*time.Second, time.Minute)),
+	}
 	for _, m := range mode.All {
 		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel()
-			dataplanetest.Suite(t, m, dataplanetest.SuiteOptions{Seed: *seed, Histories: *histories})
+			dataplanetest.Suite(t, m, o)
 		})
 	}
 }

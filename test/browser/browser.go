@@ -26,6 +26,7 @@ type Browser struct{ ctx context.Context }
 // Start starts a Chromium that ends with the test.
 func Start(t testing.TB) *Browser {
 	t.Helper()
+	testkit.NotShort(t, "it starts a browser")
 	path, err := exec.LookPath("chromium")
 	if err != nil {
 		t.Fatalf("%v; 'make test' installs it, or 'apt-get install chromium'", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/testkit"
 	"sluice/test/lab"
 	"sluice/test/lab/scenario"
 )
@@ -36,7 +37,8 @@ type iptablesLab struct {
 
 // inEachVariant runs a test in both variants of iptables mode.
 func inEachVariant(t *testing.T, test func(*iptablesLab)) {
-	for _, mode := range modes() {
+	testkit.NotShort(t, "it is about iptables mode")
+	for _, mode := range scenario.ModeNames() {
 		if scenario.Modes[mode].Name == "iptables" {
 			t.Run(mode, func(t *testing.T) { inVariant(t, mode, test) })
 		}

@@ -2,7 +2,6 @@ package lab_test
 
 import (
 	"flag"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -11,20 +10,9 @@ import (
 	"sluice/test/lab/scenario"
 )
 
-// modesVariable names the environment variable with the modes to run the tests
-// in, separated by commas. Without it that is all of them.
-const modesVariable = "SLUICE_MODES"
-
-func modes() []string {
-	if wanted := os.Getenv(modesVariable); wanted != "" {
-		return strings.Split(wanted, ",")
-	}
-	return scenario.ModeNames()
-}
-
-// inEachMode runs a test in all modes that the kernel supports.
+// inEachMode runs a test in the modes that the kernel supports.
 func inEachMode(t *testing.T, test func(t *testing.T, mode string)) {
-	for _, mode := range modes() {
+	for _, mode := range scenario.ModesFor(t.Name()) {
 		t.Run(mode, func(t *testing.T) {
 			requireSupport(t, mode)
 			test(t, mode)
@@ -100,9 +88,16 @@ func TestScenarios(t *testing.T) {
 	if err := lab.Sweep(); err != nil {
 		t.Errorf("remove leftovers of earlier labs: %v", err)
 	}
+	runs := map[string][]*scenario.Script{}
+	for _, s := range scripts {
+		for _, mode := range scenario.ModesFor(s.Name) {
+			runs[mode] = append(runs[mode], s)
+		}
+	}
 	slots := make(chan struct{}, sideBySide)
-	for _, mode := range modes() {
+	for mode, scripts := range runs {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			requireSupport(t, mode)
 			for _, s := range scripts {
 				t.Run(s.Name, func(t *testing.T) {

@@ -72,6 +72,7 @@ func TestMain(m *testing.M) {
 // Whatever happens to the proxy, connections are lost only where the test broke the
 // rules, and the rules are repaired soon.
 func TestDisruptions(t *testing.T) {
+	testkit.NotShort(t, "it disrupts the proxy for a while")
 	t.Logf("seed %d (repeat with -seed)", *seed)
 	s := newSoak(t)
 	s.begin()

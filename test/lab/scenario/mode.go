@@ -2,11 +2,15 @@ package scenario
 
 import (
 	"context"
+	"hash/fnv"
+	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"sluice/internal/dataplane"
 	"sluice/internal/mode"
+	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
 
@@ -139,6 +143,41 @@ func ModeNames() []string {
 		}
 	}
 	return names
+}
+
+// ModesVariable names the environment variable with the modes to run tests in, separated by
+// commas.
+const ModesVariable = "SLUICE_MODES"
+
+// ModesFor lists the modes to run a test in: those that ModesVariable names, in a short run
+// the preferred one, and else all. The variants of a mode write the same rules with other
+// programs, which is tested where the programs are; so a test runs in one of them, which its
+// name decides, unless everything is to be tested, or another kernel.
+func ModesFor(test string) []string {
+	if wanted := os.Getenv(ModesVariable); wanted != "" {
+		return strings.Split(wanted, ",")
+	}
+	if testkit.Short() {
+		return ModeNames()[:1]
+	}
+	var names []string
+	for _, m := range mode.All {
+		variants := variants(m)
+		if !testkit.Full() && !testkit.InGuest() {
+			variants = variants[draw(test, len(variants)):][:1]
+		}
+		for _, variant := range variants {
+			names = append(names, nameOf(m, variant))
+		}
+	}
+	return names
+}
+
+// draw returns a number below n that a name decides.
+func draw(name string, n int) int {
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	return int(h.Sum32() % uint32(n))
 }
 
 // PrepareNode prepares node1 of a lab.

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"sluice/internal/testkit"
+)
+
+// options configure suites.
+type options struct {
+	testArgs string
+	timeout  string
+	fuzz     time.Duration
+}
+
+// suite is what can be run at once.
+type suite struct {
+	lanes       func(options) []lane
+	startsProxy bool
+}
+
+var suites = map[string]suite{
+	"lint":  {lanes: lintOnly},
+	"quick": {quick, true},
+	"test":  {test, true},
+	"full":  {full, true},
+	"fuzz":  {lanes: fuzz},
+}
+
+// Tests build binaries and start them, and ask the go command about the source. go test does
+// not know of that, and would repeat results that are out of date: these packages are never
+// cached. The others are, which is most of a run after a small change.
+var uncached = []string{"./internal/architecture", "./internal/release"}
+
+// productPatterns are packages whose tests start nothing that was built, but for uncached.
+var productPatterns = []string{"./cmd/...", "./internal/...", "./deploy/..."}
+
+const (
+	releaseDir = "release"
+	clusterDir = "test/cluster"
+)
+
+// goTest is a step that tests packages, with the arguments that all have in common.
+func (o options) goTest(name, dir string, args ...string) step {
+	return step{name: name, dir: dir, tests: true,
+		args: slices.Concat([]string{"-timeout", o.timeout}, strings.Fields(o.testArgs), args)}
+}
+
+// fresh is a step that tests packages whatever the cache says.
+func (o options) fresh(name, dir string, args ...string) step {
+	return o.goTest(name, dir, slices.Concat([]string{"-count=1"}, args)...)
+}
+
+// product are the steps that test what starts nothing that was built.
+func (o options) product(args ...string) []step {
+	return []step{
+		o.goTest("packages", "", slices.Concat(args, productPatterns)...),
+		o.fresh("source", "", slices.Concat(args, uncached)...),
+	}
+}
+
+// lint are the steps that check the source of a module.
+func lint(dir string) []step {
+	name := "vet"
+	if dir != "" {
+		name += " " + dir
+	}
+	return []step{{name: name, dir: dir, args: []string{"sh", "-c", "go vet ./... && go tool staticcheck ./..."}}}
+}
+
+// format checks the format of all modules.
+var format = step{name: "gofmt", args: []string{"sh", "-c",
+	`out=$(gofmt -l cmd deploy internal release test); [ -z "$out" ] || { echo "gofmt would change:"; echo "$out"; exit 1; }`}}
+
+func lintOnly(options) []lane {
+	return []lane{{"lint", slices.Concat([]step{format}, lint(""), lint(releaseDir), lint(clusterDir))}}
+}
+
+func quick(o options) []lane {
+	return []lane{
+		{"lint", append([]step{format}, lint("")...)},
+		{"unit", o.product("-short")},
+		{"lab", []step{o.fresh("lab", "", "-short", "./test/...")}},
+	}
+}
+
+func test(o options) []lane {
+	return []lane{
+		{"unit", slices.Concat([]step{format}, lint(""), o.product(),
+			lint(releaseDir), []step{o.fresh("release", releaseDir, "./...")})},
+		{"lab", []step{o.fresh("lab", "", "-p=3", "./test/...")}},
+		{"cluster", slices.Concat([]step{prepare(nil)},
+			lint(clusterDir), []step{o.fresh("cluster", clusterDir, "./...")})},
+	}
+}
+
+// prepare builds the API server that tests run against.
+func prepare(env []string) step {
+	return step{name: "build an API server", dir: clusterDir, args: []string{"go", "run", "./prepare"}, env: env, needed: true}
+}
+
+// full has one lane: what it measures and searches should not disturb each other, and it has
+// the night.
+func full(o options) []lane {
+	env := func(s step, variables ...string) step {
+		s.env = append(slices.Clone(s.env), variables...)
+		return s
+	}
+	everything := testkit.ExtentVariable + "=full"
+	var steps []step
+	for _, l := range test(o) {
+		for _, s := range l.steps {
+			steps = append(steps, env(s, everything))
+		}
+	}
+	const older = "SLUICE_KUBERNETES=1.31"
+	steps = append(steps,
+		env(prepare(nil), older),
+		env(o.fresh("API server 1.31", clusterDir, "."), older),
+		o.fresh("race", "", "-race", "-short", "./..."),
+		step{name: "outcomes", args: []string{"make", "outcomes"}},
+		step{name: "soak", args: []string{"make", "soak"}},
+		step{name: "systems", args: []string{"make", "systems"}},
+		vulnerabilities,
+	)
+	return []lane{{"full", append(steps, fuzz(o)[0].steps...)}}
+}
+
+// vulnerabilities are those known of the libraries, where the list of them can be had.
+var vulnerabilities = step{name: "govulncheck", args: []string{"go", "tool", "govulncheck", "./..."},
+	optional: func(output string) string {
+		if strings.Contains(output, "fetching vulnerabilities") {
+			return "its database cannot be reached"
+		}
+		return ""
+	}}
+
+// fuzz tries each fuzz target for a while.
+func fuzz(o options) []lane {
+	const script = `
+for package in $(go list ./cmd/... ./internal/... ./deploy/... ./test/...); do
+	for target in $(go test -list '^Fuzz' "$package" | grep '^Fuzz'); do
+		echo "== $package $target"
+		go test -run '^$' -fuzz "^$target\$" -fuzztime "$0" "$package" || exit
+	done
+done`
+	return []lane{{"fuzz", []step{{name: "fuzz", args: []string{"sh", "-c", script, o.fuzz.String()}}}}}
+}
