@@ -10,12 +10,15 @@ import (
 	"testing"
 
 	"golang.org/x/tools/go/packages"
+
+	"sluice/internal/testkit"
 )
 
 // The program compiles for other systems. Types of all packages are checked from source,
 // and function bodies in ours only: a compiler would take minutes for the libraries.
 // make systems does run one.
 func TestOtherSystems(t *testing.T) {
+	testkit.NotShort(t, "it checks the types of all libraries")
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // nearly all of it is needed to the end
 	for _, system := range []string{"windows/amd64", "darwin/arm64"} {
 		t.Run(system, func(t *testing.T) {

@@ -1,7 +1,6 @@
 package mode_test
 
 import (
-	"cmp"
 	"flag"
 	"os"
 	"path/filepath"
@@ -35,7 +34,7 @@ func TestMain(m *testing.M) {
 func TestSuite(t *testing.T) {
 	o := dataplanetest.SuiteOptions{
 		Seed:      *seed,
-		Histories: cmp.Or(*histories, testkit.Extent(3*time.Second, 15*time.Second, time.Minute)),
+		Histories: testkit.ExtentOr(*histories, 3*time.Second, 15*time.Second, time.Minute),
 	}
 	for _, m := range mode.All {
 		t.Run(m.Name, func(t *testing.T) {

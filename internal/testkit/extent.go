@@ -1,6 +1,7 @@
 package testkit
 
 import (
+	"cmp"
 	"os"
 	"testing"
 )
@@ -33,6 +34,11 @@ func Extent[T any](short, ordinary, full T) T {
 		return full
 	}
 	return ordinary
+}
+
+// ExtentOr returns what a flag of the test asks for, if it is set, and else Extent.
+func ExtentOr[T comparable](asked, short, ordinary, full T) T {
+	return cmp.Or(asked, Extent(short, ordinary, full))
 }
 
 // NotShort skips a test in a short run, and says why it is not quick.

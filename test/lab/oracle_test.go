@@ -1,7 +1,6 @@
 package lab_test
 
 import (
-	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -35,7 +34,7 @@ func TestPacketsMatchTheOracle(t *testing.T) {
 	t.Logf("seed %d (repeat with -seed)", *seed)
 	inEachMode(t, func(t *testing.T, mode string) {
 		t.Parallel()
-		count := cmp.Or(*states, testkit.Extent(30, 80, 200))
+		count := testkit.ExtentOr(*states, 30, 80, 200)
 		if mode != scenario.ModeNames()[0] {
 			count /= 2
 		}

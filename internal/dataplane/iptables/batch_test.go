@@ -16,7 +16,7 @@ func TestBatchesKeepTrafficWorking(t *testing.T) {
 	t.Logf("seed %d (repeat with -seed)", *seed)
 	ctx := context.Background()
 	pieces := 0
-	for i := range 1 + *histories/25 {
+	for i := range 1 + manyHistories()/25 {
 		rng := rand.New(rand.NewPCG(*seed, uint64(i)))
 		h := newFakeDriver()
 		d := h.dataplane(t)

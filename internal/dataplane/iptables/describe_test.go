@@ -104,7 +104,7 @@ func TestDescribeReadsTheKernel(t *testing.T) {
 // were programmed.
 func TestDescribeRandomFrontends(t *testing.T) {
 	t.Logf("seed %d (repeat with -seed)", *seed)
-	for i := range 1 + *histories/5 {
+	for i := range 1 + manyHistories()/5 {
 		crowd := newCrowd(rand.New(rand.NewPCG(*seed, uint64(i))))
 		d := newFakeDriver().dataplane(t)
 		ok(t, d.Reconcile(t.Context(), crowd.desired))

@@ -16,12 +16,16 @@ import (
 	"sluice/internal/model"
 	"sluice/internal/oracle/randomworld"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 )
 
 var (
 	seed      = randomworld.SeedFlag()
-	histories = flag.Int("histories", 50, "random event histories to try on the fake")
+	histories = flag.Int("histories", 0, "random event histories to try on the fake")
 )
+
+// manyHistories is how many of them are tried.
+func manyHistories() int { return testkit.ExtentOr(*histories, 10, 25, 50) }
 
 // A random history leaves the same as writing the last state from scratch, with many
 // more frontends than a kernel could be given in the time, so that trees split and
@@ -29,7 +33,7 @@ var (
 func TestTreesDoNotDependOnHistory(t *testing.T) {
 	t.Logf("seed %d (repeat with -seed)", *seed)
 	ctx := context.Background()
-	for i := range *histories {
+	for i := range manyHistories() {
 		rng := rand.New(rand.NewPCG(*seed, uint64(i)))
 		hi, hs := newFakeDriver(), newFakeDriver()
 		incremental, scratch := hi.dataplane(t), hs.dataplane(t)

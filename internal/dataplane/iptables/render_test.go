@@ -14,9 +14,10 @@ import (
 	"sluice/internal/iptables"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 )
 
-var renders = flag.Int("renders", 10, "random states to render for each variant of iptables")
+var renders = flag.Int("renders", 0, "random states to render for each variant of iptables")
 
 // asSaved converts rendered text to the form of dump: inserted hooks in their final
 // order, without tables and the order of chains.
@@ -89,7 +90,7 @@ func TestRenderedIsWhatIPTablesSaves(t *testing.T) {
 	inEachVariant(t, func(t *testing.T, k *kernel) {
 		d := k.dataplane()
 		k.checkRendered(d, variety())
-		for i := range *renders {
+		for i := range testkit.ExtentOr(*renders, 3, 10, 20) {
 			rng := rand.New(rand.NewPCG(*seed, uint64(i)))
 			k.checkRendered(d, dataplanetest.Desired(rng, Mode.Adjust))
 		}

@@ -16,11 +16,12 @@ import (
 	"sluice/internal/model"
 	"sluice/internal/oracle/randomworld"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 )
 
 var (
 	seed    = randomworld.SeedFlag()
-	renders = flag.Int("renders", 80, "random states to render")
+	renders = flag.Int("renders", 0, "random states to render")
 )
 
 func rendered(t testing.TB, d *plan.Desired, families ...model.Family) string {
@@ -120,7 +121,7 @@ func TestRenderedIsWhatNftLists(t *testing.T) {
 	t.Logf("seed %d (repeat with -seed)", *seed)
 	k := newKernel(t)
 	d := k.dataplane()
-	for i := range *renders {
+	for i := range testkit.ExtentOr(*renders, 8, 30, 80) {
 		rng := rand.New(rand.NewPCG(*seed, uint64(i)))
 		k.checkRendered(d, dataplanetest.Desired(rng, Mode.Adjust))
 	}
