@@ -22,10 +22,11 @@ func modes() []string {
 	return scenario.ModeNames()
 }
 
-// inEachMode runs a test in all modes that the kernel supports.
+// inEachMode runs a test in all modes that the kernel supports, each in parallel.
 func inEachMode(t *testing.T, test func(t *testing.T, mode string)) {
 	for _, mode := range modes() {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			requireSupport(t, mode)
 			test(t, mode)
 		})
@@ -83,10 +84,8 @@ func launch(t *testing.T, l *lab.Lab, o lab.ProxyOptions) *lab.Proxy {
 
 var sample = flag.Int("sample", 1, "try only one in so many flows of each line of a scenario, and those less often")
 
-// sideBySide limits how many scenarios run at once: each has its own lab.
-const sideBySide = 4
-
 func TestScenarios(t *testing.T) {
+	t.Parallel()
 	scripts, err := scenario.LoadAll("testdata")
 	if err != nil {
 		t.Fatal(err)
@@ -100,15 +99,13 @@ func TestScenarios(t *testing.T) {
 	if err := lab.Sweep(); err != nil {
 		t.Errorf("remove leftovers of earlier labs: %v", err)
 	}
-	slots := make(chan struct{}, sideBySide)
 	for _, mode := range modes() {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			requireSupport(t, mode)
 			for _, s := range scripts {
 				t.Run(s.Name, func(t *testing.T) {
 					t.Parallel()
-					slots <- struct{}{}
-					defer func() { <-slots }()
 					o := scenario.Options{Mode: mode, Digest: lab.Digest, Sample: *sample, Logf: t.Logf}
 					if err := s.Run(t.Context(), o); err != nil {
 						t.Errorf("%s\n%v", s.Title, err)
