@@ -2,12 +2,12 @@ package lab
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -270,11 +270,17 @@ func (c *conn) converse() (Answer, error) {
 	if err := c.connect(); err != nil {
 		return Answer{}, err
 	}
-	if c.protocol == SCTP {
+	switch c.protocol {
+	case SCTP:
 		return c.askSCTP()
+	case UDP:
+		defer c.repeat(question(c.asked + 1))()
 	}
 	return c.ask()
 }
+
+// question is the text of one over UDP.
+func question(number int) []byte { return fmt.Appendf(nil, "who? %d\n", number) }
 
 // ask sends a line and reads one.
 func (c *conn) ask() (Answer, error) {
@@ -287,14 +293,13 @@ func (c *conn) ask() (Answer, error) {
 	return c.listen()
 }
 
-// askUDP sends a question until it is answered. Late answers to earlier ones do not count.
+// askUDP sends a datagram and waits for its answer. Late answers to earlier ones do not count.
 func (c *conn) askUDP() (answer Answer, err error) {
 	c.asked++
-	question := fmt.Sprintf("who? %d\n", c.asked)
-	if err := c.send([]byte(question)); err != nil {
+	asked := question(c.asked)
+	if err := c.send(asked); err != nil {
 		return Answer{}, err
 	}
-	defer c.repeat([]byte(question))()
 	packet := make([]byte, 512)
 	err = c.wait(func() error {
 		for {
@@ -302,9 +307,9 @@ func (c *conn) askUDP() (answer Answer, err error) {
 			if err != nil {
 				return err
 			}
-			line, repeated, _ := strings.Cut(string(packet[:n]), "\n")
-			if repeated == question {
-				answer, err = parseAnswer(line)
+			line, to, _ := bytes.Cut(packet[:n], []byte("\n"))
+			if bytes.Equal(to, asked) {
+				answer, err = parseAnswer(string(line))
 				return err
 			}
 		}
