@@ -81,8 +81,9 @@ func TestListsAndFormats(t *testing.T) {
 // A follower sees each Event once, also those of a proxy that starts again.
 func TestEventsAreFollowed(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	var process atomic.Int64
+	var process, asked atomic.Int64
 	socket := answeringLists(t, func(q history.Query) *eventsReply {
+		asked.Add(1)
 		n := process.Load()
 		reply := &eventsReply{Started: start.Add(time.Duration(n) * time.Hour), Last: 2}
 		if q.After < 2 {
@@ -101,7 +102,8 @@ func TestEventsAreFollowed(t *testing.T) {
 	testkit.Until(t, func() bool { return lines() == 1 })
 	process.Add(1)
 	testkit.Until(t, func() bool { return lines() == 2 })
-	time.Sleep(2 * eventsEvery)
+	before := asked.Load()
+	testkit.Until(t, func() bool { return asked.Load() == before+2 }) // and has shown what the first of them brought
 	cancel()
 	if err := <-done; err != nil {
 		t.Errorf("it ended with %v", err)

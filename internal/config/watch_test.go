@@ -8,16 +8,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr/funcr"
 	"k8s.io/utils/clock"
 
 	"sluice/internal/testkit"
 )
-
-// patience ends a test that waits for what never comes.
-const patience = time.Minute
 
 // watching is a configuration file that is followed.
 type watching struct {
@@ -107,13 +103,7 @@ func (w *watching) next() *Settings {
 
 func (w *watching) nextUpdate() *Update {
 	w.t.Helper()
-	select {
-	case u := <-w.changes:
-		return u
-	case <-time.After(patience):
-		w.t.Fatalf("no change came; the log: %q", w.log)
-		return nil
-	}
+	return testkit.Receive(w.t, w.changes, "a change of the configuration")
 }
 
 func (w *watching) wantCIDR(want string) {

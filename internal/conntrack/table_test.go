@@ -18,6 +18,7 @@ import (
 	"sluice/internal/model"
 	"sluice/internal/nfnetlink"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 )
 
 // The kernel's routing table says which addresses are local.
@@ -148,7 +149,7 @@ nft add rule ip nat postrouting ct state new counter # so that there is tracking
 		n.shell("nft flush chain ip nat output\n" +
 			"nft add rule ip nat output ip daddr 10.96.0.1 udp dport 53 dnat to " + endpoint)
 		commit(t, r, &plan.Change{Set: []*plan.Frontend{frontend("10.96.0.1:53", endpoint)}})
-		if by := ask(t, client, 10*time.Second); by != endpoint {
+		if by := ask(t, client, testkit.Scaled(testkit.Patience)); by != endpoint {
 			t.Errorf("answered by %q, want %s", by, endpoint)
 		}
 		commit(t, r, &plan.Change{Set: []*plan.Frontend{frontend("10.96.0.1:53", endpoint, "10.244.1.3:5353")}})
@@ -179,12 +180,12 @@ func echo(t *testing.T, at string) error {
 }
 
 // ask sends a datagram and returns who answers, if anybody does.
-func ask(t *testing.T, client *net.UDPConn, patience time.Duration) string {
+func ask(t *testing.T, client *net.UDPConn, timeout time.Duration) string {
 	t.Helper()
 	if _, err := client.Write([]byte("who?")); err != nil && !errors.Is(err, unix.ECONNREFUSED) {
 		t.Fatal(err)
 	}
-	if err := client.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := client.SetReadDeadline(time.Now().Add(timeout)); err != nil {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 64)

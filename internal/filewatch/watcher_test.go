@@ -2,6 +2,7 @@ package filewatch
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,6 +12,8 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/clock"
+
+	"sluice/internal/testkit"
 )
 
 func TestGatherReturnsEachPathOnce(t *testing.T) {
@@ -28,7 +31,7 @@ func TestGatherReturnsEachPathOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, ok := w.Gather(context.Background(), clock.RealClock{}, 500*time.Millisecond, fsnotify.Event{Name: path("first")})
+	got, ok := w.Gather(context.Background(), clock.RealClock{}, testkit.Scaled(200*time.Millisecond), fsnotify.Event{Name: path("first")})
 	if diff := cmp.Diff([]string{path("a"), path("b"), path("first")}, got); diff != "" || !ok {
 		t.Errorf("ok: %t (-want +got)\n%s", ok, diff)
 	}
@@ -51,22 +54,17 @@ func TestMovedDirectoryIsStillWatched(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.Settle(context.Background(), clock.RealClock{}, 200*time.Millisecond)
-	if !w.Follow(set) {
-		t.Error("changes in the directory before the watch are missed")
-	}
+	testkit.Eventually(t, func() error {
+		w.Settle(context.Background(), clock.RealClock{}, 50*time.Millisecond)
+		if !w.Follow(set) {
+			return errors.New("changes in the directory before the watch are missed")
+		}
+		return nil
+	})
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, []byte("x"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.After(30 * time.Second); ; {
-		select {
-		case event := <-w.Events():
-			if event.Name == file {
-				return
-			}
-		case <-deadline:
-			t.Fatal("no event for the file")
-		}
+	for testkit.Receive(t, w.Events(), "an event for the file").Name != file {
 	}
 }

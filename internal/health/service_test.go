@@ -12,11 +12,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"sluice/internal/backoff"
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -129,7 +127,15 @@ func TestServicesAreFollowed(t *testing.T) {
 func TestPortInUseIsReportedOnceAndRetried(t *testing.T) {
 	var mu sync.Mutex
 	var reported []model.Name
+	var tries atomic.Int64
 	w, ports := newFixture(t, func(w *fixture) {
+		w.services.listen = func(at netip.AddrPort) (net.Listener, error) {
+			socket, err := listenOn(at)
+			if err != nil {
+				tries.Add(1)
+			}
+			return socket, err
+		}
 		w.services.failed = func(service model.Name, err error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -144,7 +150,7 @@ func TestPortInUseIsReportedOnceAndRetried(t *testing.T) {
 	w.set([]netip.Addr{here, there}, check(web, ports[0], 1, 0), check(mail, ports[1], 2, 0))
 	w.wantReply(there, ports[0], ok(web, "1"))
 	w.wantReply(here, ports[1], ok(mail, "2"))
-	time.Sleep(3 * backoff.First) // long enough for further tries, which must not be reported
+	testkit.Until(t, func() bool { return tries.Load() >= 3 }) // all but the first must not be reported
 
 	lines := w.log.With("Cannot listen")
 	if len(lines) != 1 {
@@ -188,7 +194,7 @@ func TestConnectionsEndWithTheService(t *testing.T) {
 
 	w.set([]netip.Addr{here})
 	w.wantReply(here, port, refused)
-	if err := conn.SetReadDeadline(time.Now().Add(testkit.Patience)); err != nil {
+	if err := conn.SetReadDeadline(testkit.Deadline(testkit.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	var timeout net.Error

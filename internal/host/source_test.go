@@ -6,10 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr/testr"
-	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
@@ -18,9 +16,6 @@ import (
 	"sluice/internal/netns/netnstest"
 	"sluice/internal/testkit"
 )
-
-// patience is how long a test waits for what must come.
-const patience = 30 * time.Second
 
 // recorder is a Sink that records its calls.
 type recorder struct {
@@ -50,13 +45,9 @@ func (r *recorder) await(t *testing.T, want ...string) {
 	}
 	var last []netip.Addr
 	for {
-		select {
-		case last = <-r.reports:
-			if slices.Equal(wanted, last) {
-				return
-			}
-		case <-time.After(patience):
-			t.Fatalf("addresses were not reported (-want +last report):\n%s", cmp.Diff(fmt.Sprint(wanted), fmt.Sprint(last)))
+		last = testkit.Receive(t, r.reports, fmt.Sprintf("a report of %v, after one of %v", wanted, last))
+		if slices.Equal(wanted, last) {
+			return
 		}
 	}
 }
@@ -111,11 +102,7 @@ func TestAddressesAreFollowed(t *testing.T) {
 
 	r := start(t, ns)
 	r.await(t, "192.0.2.7")
-	select {
-	case <-r.synced:
-	case <-time.After(patience):
-		t.Fatal("source did not say that it is in sync")
-	}
+	testkit.Receive(t, r.synced, "being in sync")
 
 	change(t, netlink.AddrAdd, link, "192.0.2.3/32")
 	change(t, netlink.AddrAdd, link, "2001:db8::1/64")

@@ -57,7 +57,7 @@ func dial(t *testing.T, at, say string) net.Conn {
 // ended waits until the server has ended a connection.
 func ended(t *testing.T, c net.Conn) {
 	t.Helper()
-	if err := c.SetReadDeadline(time.Now().Add(testkit.Patience)); err != nil {
+	if err := c.SetReadDeadline(testkit.Deadline(testkit.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.Copy(io.Discard, c); isTimeout(err) {
@@ -74,7 +74,7 @@ func get(t *testing.T, at, path string) string {
 	t.Helper()
 	c := dial(t, at, "GET "+path+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 	defer c.Close()
-	if err := c.SetReadDeadline(time.Now().Add(testkit.Patience)); err != nil {
+	if err := c.SetReadDeadline(testkit.Deadline(testkit.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	text, _ := io.ReadAll(c)
@@ -139,15 +139,16 @@ func TestAnswerMayOutlastTheReadTimeout(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	server := &http.Server{ReadTimeout: 20 * time.Millisecond, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	timeout := testkit.Scaled(50 * time.Millisecond)
+	server := &http.Server{ReadTimeout: timeout, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-r.Context().Done():
 			fmt.Fprint(w, "cut off")
-		case <-time.After(200 * time.Millisecond):
+		case <-time.After(4 * timeout):
 			fmt.Fprint(w, "complete")
 		}
 	})}
-	go func() { served <- Serve(ctx, server, socket, time.Second) }()
+	go func() { served <- Serve(ctx, server, socket, testkit.Patience) }()
 	if text := get(t, socket.Addr().String(), "/"); !strings.HasSuffix(text, "complete") {
 		t.Errorf("the answer is %q", text)
 	}

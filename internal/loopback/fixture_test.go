@@ -186,7 +186,7 @@ func (w *fixture) want(protocol model.Protocol, ip netip.Addr, port uint16, want
 
 // ask returns what is answered, or how that failed.
 func ask(protocol model.Protocol, at netip.AddrPort) string {
-	conn, err := net.DialTimeout(strings.ToLower(protocol.String()), at.String(), testkit.Patience)
+	conn, err := net.DialTimeout(strings.ToLower(protocol.String()), at.String(), testkit.Scaled(testkit.Patience))
 	if err != nil {
 		return failure(err)
 	}
@@ -195,7 +195,7 @@ func ask(protocol model.Protocol, at netip.AddrPort) string {
 }
 
 func converse(conn net.Conn) string {
-	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	_ = conn.SetDeadline(testkit.Deadline(time.Second))
 	if _, err := conn.Write([]byte("who?")); err != nil {
 		return failure(err)
 	}

@@ -6,9 +6,10 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sluice/internal/testkit"
 )
 
 // openTerminal returns both ends of a terminal with some columns.
@@ -53,7 +54,7 @@ func TestTerminalsAreRecognised(t *testing.T) {
 		t.Fatal(err)
 	}
 	buffer := make([]byte, 1024)
-	if err := screen.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := screen.SetReadDeadline(testkit.Deadline(testkit.Patience)); err != nil {
 		t.Log(err) // it then waits for as long as the test may take
 	}
 	n, err := screen.Read(buffer)

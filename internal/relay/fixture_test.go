@@ -145,12 +145,12 @@ func named(t testing.TB, name string, at netip.Addr) netip.AddrPort {
 // dialTCP connects to the Relay.
 func (b *fixture) dialTCP() *net.TCPConn {
 	b.t.Helper()
-	conn, err := net.DialTimeout("tcp", b.Address.String(), testkit.Patience)
+	conn, err := net.DialTimeout("tcp", b.Address.String(), testkit.Scaled(testkit.Patience))
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(testkit.Patience)); err != nil {
+	if err := conn.SetDeadline(testkit.Deadline(testkit.Patience)); err != nil {
 		b.t.Fatal(err)
 	}
 	return conn.(*net.TCPConn)
@@ -191,7 +191,7 @@ func say(t testing.TB, conn io.ReadWriter, text string) {
 
 // outcome is how an attempt to connect ended.
 func (b *fixture) outcome(timeout time.Duration) string {
-	conn, err := net.DialTimeout("tcp", b.Address.String(), timeout)
+	conn, err := net.DialTimeout("tcp", b.Address.String(), testkit.Scaled(timeout))
 	switch {
 	case err == nil:
 		conn.Close()

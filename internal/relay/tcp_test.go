@@ -279,7 +279,7 @@ func TestSlotsBoundConnections(t *testing.T) {
 		t.Errorf("a third connection is served though there is room for two")
 	}
 	first.Close()
-	if err := third.SetReadDeadline(time.Now().Add(testkit.Patience)); err != nil {
+	if err := third.SetReadDeadline(testkit.Deadline(testkit.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	readLine(t, third)

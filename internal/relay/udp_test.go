@@ -75,7 +75,7 @@ func (c client) try(timeout time.Duration) (name string, port int, err error) {
 	if _, err := c.Write([]byte("who?")); err != nil {
 		return "", 0, err
 	}
-	if err := c.SetReadDeadline(time.Now().Add(timeout)); err != nil {
+	if err := c.SetReadDeadline(testkit.Deadline(timeout)); err != nil {
 		return "", 0, err
 	}
 	buffer := make([]byte, 256)
@@ -116,7 +116,7 @@ func TestMaxPacket(t *testing.T) {
 		if _, err := c.Write(make([]byte, longest)); err != nil {
 			return err
 		}
-		_ = c.SetReadDeadline(time.Now().Add(time.Second))
+		_ = c.SetReadDeadline(testkit.Deadline(time.Second))
 		buffer := make([]byte, 256)
 		n, err := c.Read(buffer)
 		if err != nil {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
@@ -118,11 +117,7 @@ func TestTakenAddressIsRetriedAndReportedOnce(t *testing.T) {
 		})
 		w.clock.Step(retryAfter)
 	}
-	select {
-	case <-listening:
-	case <-time.After(testkit.Patience):
-		t.Error("it does not listen once it can")
-	}
+	testkit.Receive(t, listening, "it listens once it can")
 	if err := stop(); err != nil {
 		t.Errorf("it ended with %v", err)
 	}

@@ -3,6 +3,7 @@
 package testkit
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -41,4 +42,19 @@ func Until(t testing.TB, holds func() bool) {
 		}
 		return nil
 	})
+}
+
+// Receive returns what comes from a channel, or that it is closed. The test ends if that takes
+// too long, with what it waited for.
+func Receive[T any](t testing.TB, from <-chan T, what string) T {
+	t.Helper()
+	ctx, cancel := WithTimeout(context.Background(), Patience)
+	defer cancel()
+	select {
+	case value := <-from:
+		return value
+	case <-ctx.Done():
+	}
+	t.Fatalf("%s: %v", what, context.Cause(ctx))
+	return *new(T)
 }

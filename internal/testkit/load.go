@@ -37,6 +37,9 @@ func readLoad() float64 {
 	return max(minute, float64(now))
 }
 
+// Deadline is when a timeout that begins now ends, Scaled.
+func Deadline(timeout time.Duration) time.Time { return time.Now().Add(Scaled(timeout)) }
+
 // WithTimeout is context.WithTimeout with a timeout that is Scaled when it is about to end,
 // so that a load that comes later counts as well.
 func WithTimeout(parent context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {

@@ -19,6 +19,18 @@ func TestWaitingEndsWhenItHolds(t *testing.T) {
 	}
 }
 
+func TestReceive(t *testing.T) {
+	values := make(chan int, 1)
+	values <- 7
+	if got := Receive(t, values, "a number"); got != 7 {
+		t.Errorf("received %d, want 7", got)
+	}
+	close(values)
+	if got := Receive(t, values, "the end"); got != 0 {
+		t.Errorf("received %d from a closed channel", got)
+	}
+}
+
 func TestJournalKeepsVerbosityZero(t *testing.T) {
 	var j Journal
 	log := j.Logger()

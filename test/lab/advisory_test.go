@@ -79,6 +79,7 @@ func (o *observer) report() *status.Report {
 // Trouble with the configuration file is reported everywhere, with its remedy, until
 // it is mended.
 func TestTroubleWithTheConfigurationIsReported(t *testing.T) {
+	t.Parallel()
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
 	dir, etc := t.TempDir(), t.TempDir()
@@ -86,6 +87,7 @@ func TestTroubleWithTheConfigurationIsReported(t *testing.T) {
 	write(t, etc, "config.yaml", liveConfig, 0)
 	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{flag, "--config", filepath.Join(etc, "config.yaml")}})
 	settle(t, p, dir, 0)
+	a.ready()
 	o := &observer{asker: a, lab: l}
 	o.count("configuration", 0)
 	o.nothing()
@@ -114,6 +116,7 @@ func TestTroubleWithTheConfigurationIsReported(t *testing.T) {
 // A node name that the manifests do not have is reported, as is a kubeconfig that is
 // not used.
 func TestWrongNodeNameIsReported(t *testing.T) {
+	t.Parallel()
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
 	dir := t.TempDir()
@@ -122,6 +125,7 @@ func TestWrongNodeNameIsReported(t *testing.T) {
 		flag, "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48", "--kubeconfig=/nowhere/kubeconfig",
 	}})
 	settle(t, p, dir, 0)
+	a.ready()
 	o := &observer{asker: a, lab: l}
 	o.count("node", 1)
 	o.count("configuration", 1)
@@ -134,6 +138,7 @@ func TestWrongNodeNameIsReported(t *testing.T) {
 // An API server that is away, and a Node object that is missing, are reported until
 // they are back.
 func TestTroubleWithTheAPIServerIsReported(t *testing.T) {
+	t.Parallel()
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
 	api := fakeapi.New()
@@ -159,6 +164,7 @@ func TestTroubleWithTheAPIServerIsReported(t *testing.T) {
 	}
 	set()
 	launch(t, l, lab.ProxyOptions{Flags: []string{flag, "--manifests=", "--cluster-cidr=10.244.0.0/16", "--master=http://" + address}})
+	a.ready()
 	o := &observer{asker: a, lab: l}
 	o.everywhere("there is no Node object of this name", "--hostname-override")
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}

@@ -17,9 +17,9 @@ import (
 // Whatever the weights are, new connections follow them by every way to a Service, and a
 // change of weights moves no connection.
 func TestRandomWeights(t *testing.T) {
+	t.Parallel()
 	t.Logf("seed %d (repeat with -seed)", *seed)
 	inEachMode(t, func(t *testing.T, mode string) {
-		t.Parallel()
 		rng := rand.New(rand.NewPCG(*seed, 0))
 		text := `# Random weights.
 # semantics: weights
@@ -69,6 +69,7 @@ func randomWeights(rng *rand.Rand, hosts ...string) (endpoints, shares string) {
 // Clients find the same endpoint on every node, whatever happened there before, also
 // after a restart, and explain names it.
 func TestHashesAgree(t *testing.T) {
+	t.Parallel()
 	inEachMode(t, func(t *testing.T, mode string) {
 		for _, algorithm := range []model.Algorithm{model.SourceHash, model.Maglev} {
 			var c plan.Config
@@ -187,6 +188,7 @@ func (n *hashNode) start() {
 		Manifests: n.dir, Flags: []string{n.flag, "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48"},
 	})
 	settle(n.t, n.proxy, n.dir, 0)
+	n.asker.ready()
 }
 
 func (n *hashNode) restart() {

@@ -1,7 +1,6 @@
 package lab_test
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -9,8 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
+	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
 
@@ -105,7 +104,10 @@ func manyPorts(n int) string {
 
 // Any file in the directory either gets a clear error or works, and others are not
 // affected.
-func TestBadInputHarmsOnlyItself(t *testing.T) { inEachMode(t, testBadInput) }
+func TestBadInputHarmsOnlyItself(t *testing.T) {
+	t.Parallel()
+	inEachMode(t, testBadInput)
+}
 
 func testBadInput(t *testing.T, mode string) {
 	l := lab.Start(t)
@@ -163,7 +165,7 @@ func write(t *testing.T, dir, name, content string, size int64) {
 // settle waits until the current directory has been loaded and programmed.
 func settle(t *testing.T, p *lab.Proxy, dir string, mark int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := testkit.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	digest, err := lab.Digest(dir)
 	if err != nil {

@@ -5,14 +5,17 @@ import (
 	"net/netip"
 	"regexp"
 	"testing"
-	"time"
 
+	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
 
 // The page of a Service shows how many connections each endpoint has, in every mode in
 // which the kernel forwards them.
-func TestConnectionsPerEndpoint(t *testing.T) { inEachMode(t, testConnectionsPerEndpoint) }
+func TestConnectionsPerEndpoint(t *testing.T) {
+	t.Parallel()
+	inEachMode(t, testConnectionsPerEndpoint)
+}
 
 // openConnections finds the number in the row of the endpoint.
 var openConnections = regexp.MustCompile(`(?s)<code>10\.244\.1\.1:8080</code>.*?data-label="open">(\d+)<`)
@@ -38,20 +41,18 @@ func testConnectionsPerEndpoint(t *testing.T, mode string) {
 		want = "" // the proxy's own connections are not those of clients
 	}
 	page := lab.Flow{From: "node1", Protocol: lab.TCP, To: netip.MustParseAddrPort("127.0.0.1:10249"), Timeout: lab.DefaultTimeout}
-	var got, text string
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+	testkit.Eventually(t, func() error {
 		answer, err := l.Get(page, "/service?namespace=default&name=good")
 		if err != nil || answer.Status != 200 {
-			got, text = "no page", fmt.Sprint(err, answer.Status) // not yet
-			continue
+			return fmt.Errorf("no page: %v, status %d", err, answer.Status)
 		}
-		got, text = "", answer.Text
-		if found := openConnections.FindStringSubmatch(text); found != nil {
+		got := ""
+		if found := openConnections.FindStringSubmatch(answer.Text); found != nil {
 			got = found[1]
 		}
-		if got == want {
-			return
+		if got != want {
+			return fmt.Errorf("the page shows %q open connections, want %q\n%s", got, want, answer.Text)
 		}
-	}
-	t.Errorf("the page shows %q open connections, want %q\n%s", got, want, text)
+		return nil
+	})
 }

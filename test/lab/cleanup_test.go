@@ -12,7 +12,10 @@ import (
 
 // --cleanup leaves nothing behind, whatever the mode of the proxy and the other
 // flags.
-func TestCleanupRemovesTheRulesOfEveryMode(t *testing.T) { inEachMode(t, testCleanup) }
+func TestCleanupRemovesTheRulesOfEveryMode(t *testing.T) {
+	t.Parallel()
+	inEachMode(t, testCleanup)
+}
 
 func testCleanup(t *testing.T, mode string) {
 	l := lab.Start(t)
@@ -75,7 +78,10 @@ COMMIT
 
 // Upstream takes over, in each of its modes: --cleanup-own then removes what it does not
 // know of, and nothing that it uses.
-func TestCleanupOwnLeavesUpstream(t *testing.T) { inEachMode(t, testCleanupOwn) }
+func TestCleanupOwnLeavesUpstream(t *testing.T) {
+	t.Parallel()
+	inEachMode(t, testCleanupOwn)
+}
 
 func testCleanupOwn(t *testing.T, mode string) {
 	l := lab.Start(t)

@@ -67,6 +67,7 @@ func (l *iptablesLab) fromOutside(s side, port uint16, timeout time.Duration) la
 }
 
 func TestPolicyDropIsReported(t *testing.T) {
+	t.Parallel()
 	beside(t, func(l *iptablesLab) {
 		for _, s := range sides {
 			l.iptables(s, "-P FORWARD DROP")
@@ -103,6 +104,7 @@ func TestPolicyDropIsReported(t *testing.T) {
 // A network plugin forwards a port of the node to a pod, and leads the packets
 // through KUBE-MARK-MASQ so that the answers come back this way.
 func TestPluginPortsAreMasqueraded(t *testing.T) {
+	t.Parallel()
 	beside(t, func(l *iptablesLab) {
 		for _, s := range sides {
 			l.iptables(s, "-t nat -N KUBE-KUBELET-CANARY") // as kubelet does
@@ -178,6 +180,7 @@ func (l *iptablesLab) expectCleanup() {
 // A foreign rule leads into a chain that upstream's iptables mode left:
 // the chain stays, and that is reported.
 func TestRuleIntoStaleChainIsReported(t *testing.T) {
+	t.Parallel()
 	beside(t, func(l *iptablesLab) {
 		for _, s := range sides {
 			l.run("*filter\n:KUBE-FORWARD - [0:0]\n:MINE - [0:0]\n-A FORWARD -j KUBE-FORWARD\n-A FORWARD -j MINE\n"+

@@ -49,6 +49,7 @@ func ruleset(t *testing.T, l *lab.Lab) string {
 
 // The preview of a directory matches what happens when it is applied.
 func TestDiffOfADirectory(t *testing.T) {
+	t.Parallel()
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
 	dir, proposed := t.TempDir(), t.TempDir()
@@ -56,6 +57,7 @@ func TestDiffOfADirectory(t *testing.T) {
 	write(t, dir, "other.yaml", oldService, 0)
 	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{flag, "--cluster-cidr=10.244.0.0/16"}})
 	settle(t, p, dir, 0)
+	a.ready()
 	if out, errs, code := a.ask("diff", "--manifests", dir); code != 0 || out != "No difference.\n" {
 		t.Errorf("the same directory: exit code %d, %s%s", code, out, errs)
 	}
@@ -109,12 +111,14 @@ func TestDiffOfADirectory(t *testing.T) {
 }
 
 func TestDiffOfAConfiguration(t *testing.T) {
+	t.Parallel()
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
 	dir, files := t.TempDir(), t.TempDir()
 	write(t, dir, "good.yaml", goodManifests, 0)
 	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{flag}})
 	settle(t, p, dir, 0)
+	a.ready()
 	const head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
 	for _, test := range []struct {
 		name, in string
@@ -163,6 +167,7 @@ func linesOf(listing string) []string {
 // The rules can be printed without privileges, and are those that the proxy makes.
 // Problems of a manifest are reported too.
 func TestRenderNeedsNoPrivileges(t *testing.T) {
+	t.Parallel()
 	l := lab.Start(t)
 	asNobody, manifests := unprivileged(t)
 	write(t, manifests, "node.yaml", nodeManifest, 0)
@@ -211,13 +216,14 @@ func (endless) Read(p []byte) (int, error) {
 // A request that is too large is refused with the limit, with or without a
 // Content-Length, and the proxy keeps answering.
 func TestTooLargeDiffIsRefused(t *testing.T) {
+	t.Parallel()
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
 	dir := t.TempDir()
 	write(t, dir, "good.yaml", goodManifests, 0)
 	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{flag}})
 	settle(t, p, dir, 0)
-	eventually(t, func() bool { _, err := os.Stat(a.socket); return err == nil })
+	a.ready()
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", a.socket)
 	}}}

@@ -108,16 +108,17 @@ func (l *Lab) listenUDP(h *Host, at netip.AddrPort) error {
 	return nil
 }
 
-// serveUDP answers every datagram. An answer that cannot be sent counts as lost.
+// serveUDP answers every datagram, and repeats what it answers. An answer that cannot be
+// sent counts as lost.
 func serveUDP(h *Host, port uint16, conn *net.UDPConn) {
 	buffer := make([]byte, 512)
 	for {
-		_, source, err := conn.ReadFromUDPAddrPort(buffer)
+		n, source, err := conn.ReadFromUDPAddrPort(buffer)
 		if err != nil {
 			return
 		}
 		answer := Answer{By: h.Name, Port: port, Source: unmap(source)}
-		_, _ = conn.WriteToUDPAddrPort([]byte(answer.line()), source)
+		_, _ = conn.WriteToUDPAddrPort(append([]byte(answer.line()), buffer[:n]...), source)
 	}
 }
 

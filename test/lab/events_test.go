@@ -13,6 +13,7 @@ import (
 
 // What happens to a Service and to its clients is in the answers of events and services.
 func TestEventsAndServices(t *testing.T) {
+	t.Parallel()
 	l := lab.Start(t)
 	m := meter{t, l}
 	a, socket := newAsker(t, l)

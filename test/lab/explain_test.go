@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/testkit"
 	"sluice/test/lab"
 	"sluice/test/lab/scenario"
 )
@@ -43,6 +45,19 @@ func newAsker(t *testing.T, l *lab.Lab) (a *asker, flag string) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	a = &asker{t: t, node: node, binary: binary, socket: filepath.Join(dir, "run", "proxy.sock")}
 	return a, "--control-socket=" + a.socket
+}
+
+// ready waits until the proxy answers on its control socket, which may be after it has
+// programmed everything.
+func (a *asker) ready() {
+	a.t.Helper()
+	testkit.Eventually(a.t, func() error {
+		conn, err := net.Dial("unix", a.socket)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
 }
 
 // ask runs a command that asks the proxy.
@@ -147,7 +162,10 @@ var explanations = []explained{
 }
 
 // Every question is answered with its cause, and with what really happens.
-func TestExplainNamesTheCause(t *testing.T) { inEachMode(t, explainNamesTheCause) }
+func TestExplainNamesTheCause(t *testing.T) {
+	t.Parallel()
+	inEachMode(t, explainNamesTheCause)
+}
 
 func explainNamesTheCause(t *testing.T, mode string) {
 	l := lab.Start(t)
@@ -160,7 +178,7 @@ func explainNamesTheCause(t *testing.T, mode string) {
 	write(t, dir, "services.yaml", string(manifests), 0)
 	p := startProxy(t, l, mode, lab.ProxyOptions{Manifests: dir, Flags: []string{flag, "--cluster-cidr=10.244.0.0/16"}})
 	settle(t, p, dir, 0)
-	eventually(t, func() bool { _, err := os.Stat(a.socket); return err == nil })
+	a.ready()
 	for _, test := range explanations {
 		if test.nftables && mode != "nftables" {
 			continue
@@ -308,6 +326,7 @@ func checkOtherUser(t *testing.T, a *asker) {
 // If the kernel refuses to be programmed, that is reported as the cause, until it
 // is over.
 func TestExplainReportsKernelRefusal(t *testing.T) {
+	t.Parallel()
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
 	dir := t.TempDir()
@@ -349,6 +368,7 @@ func TestExplainReportsKernelRefusal(t *testing.T) {
 // If pods are recognised by their interface, an address is looked up in the node's
 // routes.
 func TestExplainFindsTheInterfaceOfAnAddress(t *testing.T) {
+	t.Parallel()
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
 	dir := t.TempDir()
@@ -356,7 +376,7 @@ func TestExplainFindsTheInterfaceOfAnAddress(t *testing.T) {
 	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{flag,
 		"--detect-local-mode=BridgeInterface", "--pod-bridge-interface=" + lab.PodBridge}})
 	settle(t, p, dir, 0)
-	eventually(t, func() bool { _, err := os.Stat(a.socket); return err == nil })
+	a.ready()
 	for from, want := range map[string]string{
 		"10.244.1.3":    "10.244.1.3 is a pod, recognised by interface podbr0",
 		"10.244.1.1":    "10.244.1.1 is neither a pod nor this node",
@@ -372,6 +392,7 @@ func TestExplainFindsTheInterfaceOfAnAddress(t *testing.T) {
 // If node ports are served on all addresses, the routing table decides which are
 // local.
 func TestExplainKnowsLocalRoutes(t *testing.T) {
+	t.Parallel()
 	inEachMode(t, func(t *testing.T, mode string) {
 		l := lab.Start(t)
 		a, flag := newAsker(t, l)
@@ -382,7 +403,7 @@ func TestExplainKnowsLocalRoutes(t *testing.T) {
 		write(t, dir, "good.yaml", strings.Replace(goodManifests, "ports: [{port: 80}]", "type: NodePort\n  ports: [{port: 80, nodePort: 30080}]", 1), 0)
 		p := startProxy(t, l, mode, lab.ProxyOptions{Manifests: dir, Flags: []string{flag, "--nodeport-addresses=all"}})
 		settle(t, p, dir, 0)
-		eventually(t, func() bool { _, err := os.Stat(a.socket); return err == nil })
+		a.ready()
 		routed := explained{to: "198.18.0.50:30080", from: "client", at: "198.18.0.50:30080", flow: lab.Answered,
 			want: []string{"SERVED", "198.18.0.50:30080/TCP is the NodePort of Service default/good", "holds a verdict for it"}}
 		if strings.HasPrefix(mode, "iptables") {
@@ -396,6 +417,7 @@ func TestExplainKnowsLocalRoutes(t *testing.T) {
 
 // If a mode differs, so does its explanation.
 func TestExplainFitsTheMode(t *testing.T) {
+	t.Parallel()
 	inEachMode(t, func(t *testing.T, mode string) {
 		l := lab.Start(t)
 		a, flag := newAsker(t, l)
@@ -403,7 +425,7 @@ func TestExplainFitsTheMode(t *testing.T) {
 		write(t, dir, "good.yaml", goodManifests, 0)
 		p := startProxy(t, l, mode, lab.ProxyOptions{Manifests: dir, Flags: []string{flag}})
 		settle(t, p, dir, 0)
-		eventually(t, func() bool { _, err := os.Stat(a.socket); return err == nil })
+		a.ready()
 		unknown, seen := "REJECTED", lab.Refused
 		if strings.HasPrefix(mode, "iptables") {
 			unknown, seen = "UNTOUCHED", lab.Passed
@@ -418,6 +440,7 @@ func TestExplainFitsTheMode(t *testing.T) {
 // A frontend that the kernel refuses is named with the kernel's reason; others
 // are served.
 func TestExplainNamesARefusedFrontend(t *testing.T) {
+	t.Parallel()
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
 	dir := t.TempDir()

@@ -114,6 +114,7 @@ func goroutinesOf(t *testing.T, l *lab.Lab) int {
 // A website whose name resolves to the node cannot read pages through a browser
 // there, on either server. Scrapers may use any name.
 func TestWebsitesCannotReadThePage(t *testing.T) {
+	t.Parallel()
 	l := lab.Start(t)
 	dir := t.TempDir()
 	write(t, dir, "web.yaml", dualManifests, 0)
@@ -145,12 +146,14 @@ func TestWebsitesCannotReadThePage(t *testing.T) {
 // A directory in which others could put their own socket is not used. The log has
 // its owner and a remedy, and everything else works.
 func TestControlSocketDirectoryIsChecked(t *testing.T) {
+	t.Parallel()
 	for name, spoil := range map[string]func(dir string) error{
 		"another owner":       func(dir string) error { return os.Chown(dir, 12345, 12345) },
 		"everybody may write": func(dir string) error { return os.Chmod(dir, 0o777|os.ModeSticky) },
 		"the group may write": func(dir string) error { return os.Chmod(dir, 0o770) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			l := lab.Start(t)
 			a, flag := newAsker(t, l)
 			own := strings.TrimSuffix(a.socket, "/proxy.sock")

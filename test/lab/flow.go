@@ -26,15 +26,15 @@ type Flow struct {
 	// Source is an address of the host other than its first.
 	Source netip.Addr
 	// Timeout is how long to wait for an answer, DefaultTimeout if zero. Where
-	// no answer is expected, ShortTimeout saves time.
+	// no answer is expected, ShortTimeout saves time. A busy machine extends it.
 	Timeout time.Duration
 }
 
-// DefaultTimeout leaves room for one lost SYN on a busy machine; ShortTimeout
-// is for probes that are expected to get no answer.
+// DefaultTimeout leaves room for one lost SYN; ShortTimeout is for probes that are
+// expected to get no answer.
 const (
 	DefaultTimeout = 2500 * time.Millisecond
-	ShortTimeout   = 250 * time.Millisecond
+	ShortTimeout   = 100 * time.Millisecond
 )
 
 func (f Flow) String() string {

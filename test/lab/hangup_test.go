@@ -11,6 +11,7 @@ import (
 // SIGHUP makes the proxy read the configuration file and the manifests again and
 // log the result. It does not end it.
 func TestSIGHUPReadsFilesAgain(t *testing.T) {
+	t.Parallel()
 	l := lab.Start(t)
 	dir, etc := t.TempDir(), t.TempDir()
 	write(t, dir, "good.yaml", goodManifests, 0)

@@ -8,7 +8,8 @@ import (
 	"net/http/httputil"
 	"slices"
 	"strings"
-	"time"
+
+	"sluice/internal/testkit"
 )
 
 // Page is the answer of an HTTP server.
@@ -35,7 +36,7 @@ func (l *Lab) Get(f Flow, path string, header ...string) (Page, error) {
 }
 
 func (s *Session) get(path string, header []string) (Page, error) {
-	if err := s.conn.SetDeadline(time.Now().Add(s.flow.Timeout)); err != nil {
+	if err := s.conn.SetDeadline(testkit.Deadline(s.conn.timeout)); err != nil {
 		return Page{}, err
 	}
 	lines := append([]string{fmt.Sprintf("GET %s HTTP/1.1", path), "Connection: close"}, header...)

@@ -20,6 +20,7 @@ import (
 // Segments ahead of it need a liberal kernel, or the rule of iptables mode that
 // drops them.
 func TestOutOfWindowSegmentsDoNotReset(t *testing.T) {
+	t.Parallel()
 	const behind, ahead = 3 << 30, 1 << 30
 	tests := []struct {
 		name    string
@@ -32,6 +33,7 @@ func TestOutOfWindowSegmentsDoNotReset(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			l := lab.Start(t)
 			dir := t.TempDir()
 			write(t, dir, "good.yaml", goodManifests, 0)

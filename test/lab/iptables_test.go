@@ -35,12 +35,15 @@ type iptablesLab struct {
 	proxy   *lab.Proxy
 }
 
-// inEachVariant runs a test in both variants of iptables mode.
+// inEachVariant runs a test in both variants of iptables mode, in parallel.
 func inEachVariant(t *testing.T, test func(*iptablesLab)) {
 	testkit.NotShort(t, "it is about iptables mode")
 	for _, mode := range scenario.ModeNames() {
 		if scenario.Modes[mode].Name == "iptables" {
-			t.Run(mode, func(t *testing.T) { inVariant(t, mode, test) })
+			t.Run(mode, func(t *testing.T) {
+				t.Parallel()
+				inVariant(t, mode, test)
+			})
 		}
 	}
 }
@@ -114,7 +117,7 @@ func (l *iptablesLab) withPrograms(dir string) (binary string) {
 	binary = filepath.Join(l.t.TempDir(), "kube-proxy")
 	script := "#!/bin/sh\nexec unshare --mount sh -ec 'mount --bind " + dir + " " + systemDir +
 		"; PATH=" + systemDir + " exec " + proxy + " \"$@\"' kube-proxy \"$@\"\n"
-	if err := os.WriteFile(binary, []byte(script), 0o755); err != nil {
+	if err := testkit.WriteExecutable(binary, []byte(script)); err != nil {
 		l.t.Fatal(err)
 	}
 	return binary
@@ -136,6 +139,7 @@ func (l *iptablesLab) copyPrograms(dir string) {
 }
 
 func TestIPTablesBinariesAreMissing(t *testing.T) {
+	t.Parallel()
 	inEachVariant(t, func(l *iptablesLab) {
 		l.start(lab.ProxyOptions{Binary: l.withPrograms(l.t.TempDir())})
 		l.logs(`Error: iptables is not installed here.*\(install the package iptables`)
@@ -144,6 +148,7 @@ func TestIPTablesBinariesAreMissing(t *testing.T) {
 
 // Commands may be missing for a while, as when their package is updated.
 func TestIPTablesWaitsForMissingBinaries(t *testing.T) {
+	t.Parallel()
 	inEachVariant(t, func(l *iptablesLab) {
 		dir := l.t.TempDir()
 		l.copyPrograms(dir)
@@ -167,6 +172,7 @@ func TestIPTablesWaitsForMissingBinaries(t *testing.T) {
 
 // Only legacy has a lock; the kernel's own transactions need none.
 func TestIPTablesNamesTheHeldLock(t *testing.T) {
+	t.Parallel()
 	inVariant(t, "iptables-legacy", func(l *iptablesLab) {
 		l.start(lab.ProxyOptions{})
 		l.answeredBy("pod1")
@@ -190,6 +196,7 @@ func TestIPTablesNamesTheHeldLock(t *testing.T) {
 // The next proxy completes what its predecessor left half done, down to the last
 // rule.
 func TestIPTablesRepairsAHalfWrittenTable(t *testing.T) {
+	t.Parallel()
 	inEachVariant(t, func(l *iptablesLab) {
 		l.start(lab.ProxyOptions{})
 		settle(l.t, l.proxy, l.dir, 0)
@@ -239,6 +246,7 @@ func manyServices() string {
 // A foreign rule that leads into a chain of ours keeps the chain from
 // being deleted, and nothing from being programmed.
 func TestIPTablesToleratesForeignRules(t *testing.T) {
+	t.Parallel()
 	inEachVariant(t, func(l *iptablesLab) {
 		write(l.t, l.dir, "many.yaml", manyServices(), 0)
 		l.start(lab.ProxyOptions{})

@@ -12,7 +12,10 @@ import (
 
 // A proxy that is killed at any time, also while programming, affects no existing
 // connection, and the next one finishes its work.
-func TestProxyMayBeKilledAtAnyMoment(t *testing.T) { inEachMode(t, testKill) }
+func TestProxyMayBeKilledAtAnyMoment(t *testing.T) {
+	t.Parallel()
+	inEachMode(t, testKill)
+}
 
 func testKill(t *testing.T, mode string) {
 	t.Logf("seed %d (repeat with -seed)", *seed)

@@ -27,7 +27,7 @@ func New() (*Lab, error) {
 		hosts:  map[string]*Host{},
 		prefix: fmt.Sprintf("%s%d-%06x-", namePrefix, os.Getpid(), rand.IntN(1<<24)),
 	}
-	for _, step := range []func() error{l.makeHosts, l.makeWire, l.makePods, l.startEcho, l.startWitness} {
+	for _, step := range []func() error{l.makeHosts, l.makeWire, l.makePods, l.awaitLinks, l.startEcho, l.startWitness} {
 		if err := step(); err != nil {
 			return nil, errors.Join(fmt.Errorf("build lab: %w", err), l.Close())
 		}

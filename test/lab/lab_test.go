@@ -1,12 +1,12 @@
 package lab
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
+
+	"sluice/internal/testkit"
 )
 
 // rules stand in for a proxy: one service with endpoints on both nodes, one
@@ -165,7 +165,7 @@ func BenchmarkProbe(b *testing.B) {
 				flows[i] = Flow{From: "pod1", Protocol: protocol, To: netip.MustParseAddrPort("10.244.1.2:8080")}
 			}
 			for b.Loop() {
-				ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
+				ctx, cancel := testkit.WithTimeout(b.Context(), testkit.Patience)
 				for i, o := range l.Probe(ctx, flows) {
 					if o.Kind != Answered {
 						b.Fatalf("%v: %v", flows[i], o)

@@ -22,6 +22,7 @@ clusterCIDR: 10.244.0.0/16,fd00:10:244::/48
 // A changed configuration file is applied in the running process and breaks no
 // connection; an invalid one is reported and changes nothing.
 func TestConfigurationFileIsFollowedLive(t *testing.T) {
+	t.Parallel()
 	l := lab.Start(t)
 	dir, etc := t.TempDir(), t.TempDir()
 	write(t, dir, "good.yaml", goodManifests, 0)
@@ -61,6 +62,7 @@ func TestConfigurationFileIsFollowedLive(t *testing.T) {
 
 // What cannot be applied is reported, and ends the process if configured.
 func TestConfigurationThatNeedsARestart(t *testing.T) {
+	t.Parallel()
 	for _, exit := range []bool{false, true} {
 		l := lab.Start(t)
 		dir, etc := t.TempDir(), t.TempDir()
@@ -109,6 +111,7 @@ func eventually(t *testing.T, holds func() bool) {
 // The mode waits for a restart, and so do defaults that depend on it. /configz
 // shows what is in force.
 func TestModeDefaultsWaitForRestart(t *testing.T) {
+	t.Parallel()
 	const elsewhere = "192.0.2.77" // an address of the node that is not its primary one
 	start := strings.Replace(liveConfig, "mode: nftables\n", "", 1)
 	for _, tt := range []struct {
@@ -119,6 +122,7 @@ func TestModeDefaultsWaitForRestart(t *testing.T) {
 		{"iptables", "nftables", lab.Answered},
 	} {
 		t.Run(tt.mode, func(t *testing.T) {
+			t.Parallel()
 			l := lab.Start(t)
 			node, err := l.Host("node1")
 			if err != nil {
@@ -171,13 +175,14 @@ func configz(t *testing.T, l *lab.Lab) string {
 // A kernel that looks too old for nftables mode is refused, unless the check is
 // disabled as upstream allows.
 func TestKernelLooksTooOld(t *testing.T) {
+	t.Parallel()
 	binary, err := lab.Binary()
 	if err != nil {
 		t.Fatal(err)
 	}
 	old := filepath.Join(t.TempDir(), "kube-proxy")
 	script := fmt.Sprintf("#!/bin/sh\nexec setarch \"$(uname -m)\" --uname-2.6 %q \"$@\"\n", binary)
-	if err := os.WriteFile(old, []byte(script), 0o700); err != nil {
+	if err := testkit.WriteExecutable(old, []byte(script)); err != nil {
 		t.Fatal(err)
 	}
 	l := lab.Start(t)

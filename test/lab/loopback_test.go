@@ -21,6 +21,7 @@ spec:
 // Node ports on loopback addresses can be enabled and disabled while the proxy
 // runs. Established connections stay.
 func TestLoopbackFollowsConfiguration(t *testing.T) {
+	t.Parallel()
 	l := lab.Start(t)
 	dir, etc := t.TempDir(), t.TempDir()
 	write(t, dir, "web.yaml", loopbackManifests, 0)

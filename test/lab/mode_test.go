@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
 
@@ -40,7 +41,7 @@ func brokenPrograms(l *iptablesLab, dir string) {
 	l.t.Helper()
 	for _, name := range []string{"iptables-nft-save", "iptables-nft-restore"} {
 		script := "#!/bin/sh\necho 'iptables: Table does not exist (do you need to insmod?)' >&2\nexit 3\n"
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
+		if err := testkit.WriteExecutable(filepath.Join(dir, name), []byte(script)); err != nil {
 			l.t.Fatal(err)
 		}
 	}
@@ -49,6 +50,7 @@ func brokenPrograms(l *iptablesLab, dir string) {
 // An empty mode means what the node supports, and the mode and the reason are
 // reported everywhere.
 func TestEmptyModeIsIPTablesIfUsable(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name      string
 		programs  programs
@@ -62,6 +64,7 @@ func TestEmptyModeIsIPTablesIfUsable(t *testing.T) {
 		{"installed, with manifests", (*iptablesLab).copyPrograms, true, "nftables", []string{"no mode is set", "--manifests"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			inVariant(t, "iptables-nft", func(l *iptablesLab) {
 				a, socket := newAsker(t, l.Lab)
 				dir := t.TempDir()
@@ -113,6 +116,7 @@ func (l *iptablesLab) expectPage(path, want string, more ...string) {
 
 // If iptables was chosen and does not work, that is an error.
 func TestUnusableIPTablesIsNotReplaced(t *testing.T) {
+	t.Parallel()
 	inVariant(t, "iptables-nft", func(l *iptablesLab) {
 		dir := t.TempDir()
 		brokenPrograms(l, dir)
@@ -123,6 +127,7 @@ func TestUnusableIPTablesIsNotReplaced(t *testing.T) {
 
 // --write-config-to and render use the mode that would be in force.
 func TestRenderAgreesOnEmptyMode(t *testing.T) {
+	t.Parallel()
 	inVariant(t, "iptables-nft", func(l *iptablesLab) {
 		dir := t.TempDir()
 		l.copyPrograms(dir)

@@ -31,9 +31,9 @@ var (
 // Whatever objects there are, the kernel treats real packets as the oracle says,
 // which implements the semantics without sharing code with plan.
 func TestPacketsMatchTheOracle(t *testing.T) {
+	t.Parallel()
 	t.Logf("seed %d (repeat with -seed)", *seed)
 	inEachMode(t, func(t *testing.T, mode string) {
-		t.Parallel()
 		count := testkit.ExtentOr(*states, 30, 80, 200)
 		if mode != scenario.ModeNames()[0] {
 			count /= 2

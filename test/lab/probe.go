@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sluice/internal/testkit"
 )
 
 // concurrentProbes bounds how many attempts are under way in one Probe.
@@ -43,9 +46,6 @@ func (l *Lab) Connect(ctx context.Context, f Flow) Outcome {
 	if err := ctx.Err(); err != nil {
 		return Outcome{Kind: Failed, Err: err}
 	}
-	if f.Timeout == 0 {
-		f.Timeout = DefaultTimeout
-	}
 	start := time.Now()
 	outcome := l.attempt(f)
 	outcome.RTT = time.Since(start)
@@ -53,23 +53,23 @@ func (l *Lab) Connect(ctx context.Context, f Flow) Outcome {
 }
 
 func (l *Lab) attempt(f Flow) Outcome {
-	h, err := l.Host(f.From)
-	if err != nil {
-		return Outcome{Kind: Failed, Err: err}
-	}
-	c, err := h.open(f)
+	c, err := l.socketFor(f)
 	if err != nil {
 		return Outcome{Kind: Failed, Err: err}
 	}
 	defer c.Close()
+	if l.Owner(f.To.Addr()) == nil {
+		sent := capture{f.Protocol, c.local, f.To}
+		c.passed = l.world.expect(sent)
+		defer l.world.forget(sent)
+	}
 	answer, err := c.converse()
 	switch {
 	case err == nil:
 		return Outcome{Kind: Answered, Answer: answer}
+	case errors.Is(err, errPassed):
+		return Outcome{Kind: Passed}
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		if l.world.saw(capture{f.Protocol, c.local, f.To}) {
-			return Outcome{Kind: Passed}
-		}
 		return Outcome{Kind: Dropped}
 	case isRefusal(err):
 		return Outcome{Kind: Refused, Err: err}
@@ -95,11 +95,21 @@ type conn struct {
 	protocol  Protocol
 	local, to netip.AddrPort
 	timeout   time.Duration // for each wait
+	world     *witness
+	passed    <-chan struct{} // closed when the packet is seen in the world; nil for nobody looks
+	asked     int             // questions over UDP
 	tags      sctpTags
 }
 
-// open makes the socket for a flow, bound to a source port of its own.
-func (h *Host) open(f Flow) (*conn, error) {
+// socketFor makes the socket for a flow, bound to a source port of its own.
+func (l *Lab) socketFor(f Flow) (*conn, error) {
+	h, err := l.Host(f.From)
+	if err != nil {
+		return nil, err
+	}
+	if f.Timeout == 0 {
+		f.Timeout = DefaultTimeout
+	}
 	kind, number := unix.SOCK_STREAM, 0
 	switch f.Protocol {
 	case UDP:
@@ -107,7 +117,7 @@ func (h *Host) open(f Flow) (*conn, error) {
 	case SCTP:
 		kind, number = unix.SOCK_RAW, unix.IPPROTO_SCTP
 	}
-	c := &conn{protocol: f.Protocol, to: f.To, timeout: f.Timeout}
+	c := &conn{protocol: f.Protocol, to: f.To, timeout: f.Timeout, world: l.world}
 	own := h.Addrs[v4]
 	if f.To.Addr().Is6() {
 		own = h.Addrs[v6]
@@ -115,7 +125,6 @@ func (h *Host) open(f Flow) (*conn, error) {
 	if f.Source.IsValid() {
 		own = f.Source
 	}
-	var err error
 	c.File, err = h.socket(domainOf(f.To.Addr()), kind, number, func(fd int) error {
 		// Without a choice the kernel picks the source address itself, as it would
 		// for any program.
@@ -158,20 +167,65 @@ func bindSource(fd int, c *conn, source netip.Addr) error {
 // lastLook is how long to look once more when the time is up.
 const lastLook = 30 * time.Millisecond
 
-// wait runs an operation that ends with the deadline. A process that stood
-// still while its time ran out looks once more at what came in the meantime.
+// errPassed says that a packet is in the world, where nobody answers.
+var errPassed = errors.New("seen in the world")
+
+// wait runs an operation that ends with the deadline, which moves while the machine is
+// busy: what is late is not lost. If a packet that was sent last of all has arrived, an
+// answer has, too; so it looks once more then.
 func (c *conn) wait(operation func() error) error {
-	if err := c.SetDeadline(time.Now().Add(c.timeout)); err != nil {
-		return err
+	defer c.stopWhenPassed()()
+	start := time.Now()
+	for timeout := c.timeout; ; timeout = testkit.Scaled(c.timeout) {
+		left := timeout - time.Since(start)
+		last := left <= 0
+		if last {
+			c.world.catchUp()
+			left = lastLook
+		}
+		if err := c.SetDeadline(time.Now().Add(left)); err != nil {
+			return err
+		}
+		if c.hasPassed() { // before this deadline
+			return errPassed
+		}
+		err := operation()
+		switch {
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return err
+		case c.hasPassed():
+			return errPassed
+		case last:
+			return err
+		}
 	}
-	err := operation()
-	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		return err
+}
+
+// hasPassed reports whether the packet is in the world.
+func (c *conn) hasPassed() bool {
+	select {
+	case <-c.passed:
+		return true
+	default:
+		return false
 	}
-	if err := c.SetDeadline(time.Now().Add(lastLook)); err != nil {
-		return err
+}
+
+// stopWhenPassed ends what the socket does as soon as the packet is in the world, until the
+// returned function is called.
+func (c *conn) stopWhenPassed() (stop func()) {
+	if c.passed == nil {
+		return func() {}
 	}
-	return operation()
+	stopped := make(chan struct{})
+	go func() {
+		select {
+		case <-c.passed:
+			_ = c.SetDeadline(time.Now()) // fails on a closed socket only
+		case <-stopped:
+		}
+	}()
+	return func() { close(stopped) }
 }
 
 // connect waits until the connection stands or has failed.
@@ -220,17 +274,47 @@ func (c *conn) converse() (Answer, error) {
 	case SCTP:
 		return c.askSCTP()
 	case UDP:
-		defer c.repeat([]byte("who?\n"))()
+		defer c.repeat(question(c.asked + 1))()
 	}
 	return c.ask()
 }
 
+// question is the text of one over UDP.
+func question(number int) []byte { return fmt.Appendf(nil, "who? %d\n", number) }
+
 // ask sends a line and reads one.
 func (c *conn) ask() (Answer, error) {
+	if c.protocol == UDP {
+		return c.askUDP()
+	}
 	if err := c.send([]byte("who?\n")); err != nil {
 		return Answer{}, err
 	}
 	return c.listen()
+}
+
+// askUDP sends a datagram and waits for its answer. Late answers to earlier ones do not count.
+func (c *conn) askUDP() (answer Answer, err error) {
+	c.asked++
+	asked := question(c.asked)
+	if err := c.send(asked); err != nil {
+		return Answer{}, err
+	}
+	packet := make([]byte, 512)
+	err = c.wait(func() error {
+		for {
+			n, err := c.Read(packet)
+			if err != nil {
+				return err
+			}
+			line, to, _ := bytes.Cut(packet[:n], []byte("\n"))
+			if bytes.Equal(to, asked) {
+				answer, err = parseAnswer(string(line))
+				return err
+			}
+		}
+	})
+	return answer, err
 }
 
 // listen reads a line.
@@ -250,7 +334,7 @@ func (c *conn) listen() (Answer, error) {
 // send writes a packet. That a rule on this very host dropped it is no error
 // yet: if the rule rejects, an ICMP error follows, which the reader learns of.
 func (c *conn) send(packet []byte) error {
-	if err := c.SetDeadline(time.Now().Add(c.timeout)); err != nil {
+	if err := c.SetDeadline(testkit.Deadline(c.timeout)); err != nil {
 		return err
 	}
 	if _, err := c.Write(packet); err != nil && !errors.Is(err, unix.EPERM) {

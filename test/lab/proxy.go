@@ -8,6 +8,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"sluice/internal/testkit"
 )
 
 // ProxyOptions configures a proxy.
@@ -73,13 +75,15 @@ func (p *Proxy) Stop() error {
 	if err := p.signal(syscall.SIGTERM); err != nil {
 		return err
 	}
+	ctx, cancel := testkit.WithTimeout(context.Background(), testkit.Patience)
+	defer cancel()
 	select {
 	case <-p.done:
 		if p.err != nil {
 			return fmt.Errorf("proxy stopped: %w", p.err)
 		}
 		return nil
-	case <-time.After(10 * time.Second):
+	case <-ctx.Done():
 		return errors.Join(errors.New("proxy does not stop when asked to"), p.Kill())
 	}
 }
@@ -105,12 +109,9 @@ func (p *Proxy) signal(s syscall.Signal) error {
 	return nil
 }
 
-// How long to wait for the commit after a load: usually, and if there may be none,
+// overtaken is how long to wait for the commit after a load if there may be none,
 // because nothing changed or the commit was logged before the load.
-const (
-	unprogrammed = 30 * time.Second
-	overtaken    = 200 * time.Millisecond
-)
+const overtaken = 200 * time.Millisecond
 
 // WaitFor waits until the proxy has loaded the manifests with this digest,
 // looking only at log lines from the mark on, and has programmed them.
@@ -121,16 +122,14 @@ func (p *Proxy) WaitFor(ctx context.Context, digest string, mark int) error {
 	if err := p.await(ctx, mark, func(lines []string) bool { return load(lines) >= 0 }); err != nil {
 		return fmt.Errorf("wait until the manifests %.12s are loaded: %w", digest, err)
 	}
+	programmed := func(lines []string) bool { return slices.ContainsFunc(lines[load(lines):], isProgrammed) }
 	lines, _ := p.log.From(mark)
-	patience := unprogrammed
-	if loaded := load(lines); isUnchanged(lines[loaded]) || slices.ContainsFunc(lines[:loaded], isProgrammed) {
-		patience = overtaken
+	if loaded := load(lines); !isUnchanged(lines[loaded]) && !slices.ContainsFunc(lines[:loaded], isProgrammed) {
+		return p.await(ctx, mark, programmed)
 	}
-	settle, cancel := context.WithTimeout(ctx, patience)
+	settle, cancel := testkit.WithTimeout(ctx, overtaken)
 	defer cancel()
-	err := p.await(settle, mark, func(lines []string) bool {
-		return slices.ContainsFunc(lines[load(lines):], isProgrammed)
-	})
+	err := p.await(settle, mark, programmed)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return nil
 	}
@@ -149,7 +148,7 @@ func (p *Proxy) await(ctx context.Context, mark int, holds func([]string) bool) 
 		case <-p.done:
 			return fmt.Errorf("proxy is gone: %w", errors.Join(p.err, errGone))
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 // A refused manifest is reported everywhere, with file and line, until it is fixed.
 func TestRefusedManifestsAreReported(t *testing.T) {
+	t.Parallel()
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
 	dir := t.TempDir()

@@ -6,21 +6,22 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
 
 // An endpoint that vanishes leaves clients in every state.
 func TestClientsOfVanishedEndpointAreReset(t *testing.T) {
+	t.Parallel()
 	l := lab.Start(t)
 	dir := t.TempDir()
 	write(t, dir, "good.yaml", goodManifests, 0)
 	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{"--reset-removed-endpoints"}})
 	settle(t, p, dir, 0)
-	flow := lab.Flow{From: "pod3", Protocol: lab.TCP, To: netip.MustParseAddrPort("10.96.0.1:80"), Timeout: 20 * time.Second}
+	flow := lab.Flow{From: "pod3", Protocol: lab.TCP, To: netip.MustParseAddrPort("10.96.0.1:80"), Timeout: testkit.Patience}
 	waiting, err := l.Open(flow)
 	if err != nil {
 		t.Fatal(err)
@@ -70,6 +71,7 @@ func tracked(t *testing.T, l *lab.Lab) string {
 // Without CAP_NET_RAW the proxy cannot provoke idle clients: they notice the reset
 // when they next send, and the log names the missing capability.
 func TestResetWithoutNetRaw(t *testing.T) {
+	t.Parallel()
 	l := lab.Start(t)
 	asNobody, manifests := unprivileged(t)
 	p := launch(t, l, lab.ProxyOptions{

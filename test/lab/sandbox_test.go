@@ -95,6 +95,14 @@ func newSandbox(t *testing.T) *sandbox {
 	return s
 }
 
+// begin starts the proxy and waits until it serves.
+func (s *sandbox) begin() {
+	s.t.Helper()
+	s.proxy = s.start()
+	settle(s.t, s.proxy, s.manifests, 0)
+	s.ready()
+}
+
 // apply writes the Service and waits until the proxy has it.
 func (s *sandbox) apply(policy string, endpoints map[string]int) {
 	s.t.Helper()
@@ -141,20 +149,22 @@ func (s *sandbox) want(from string, by ...string) {
 // wantNone expects that nobody answers.
 func (s *sandbox) wantNone(flows ...lab.Flow) {
 	s.t.Helper()
-	for _, flow := range flows {
-		flow.Timeout = lab.ShortTimeout
-		if o := s.lab.Connect(s.t.Context(), flow); o.Kind == lab.Answered {
-			s.t.Errorf("%v: %v", flow, o)
+	for i := range flows {
+		flows[i].Timeout = lab.ShortTimeout
+	}
+	for i, o := range s.lab.Probe(s.t.Context(), flows) {
+		if o.Kind == lab.Answered {
+			s.t.Errorf("%v: %v", flows[i], o)
 		}
 	}
 }
 
 // A user without any privileges can serve node ports.
 func TestSandbox(t *testing.T) {
+	t.Parallel()
 	s := newSandbox(t)
 	write(t, s.manifests, "web.yaml", sandboxManifests(t, s.lab, "Cluster", map[string]int{"pod1": 8080, "remote1": 8081}), 0)
-	s.proxy = s.start()
-	settle(t, s.proxy, s.manifests, 0)
+	s.begin()
 	for _, from := range []string{"client", "pod2", "node1", "remote2"} {
 		s.want(from, "pod1", "remote1")
 	}
@@ -179,10 +189,10 @@ func TestSandbox(t *testing.T) {
 
 // Connections follow the endpoints: new ones at once, those that exist stay.
 func TestSandboxFollowsEndpoints(t *testing.T) {
+	t.Parallel()
 	s := newSandbox(t)
 	write(t, s.manifests, "web.yaml", sandboxManifests(t, s.lab, "Cluster", map[string]int{"pod1": 8080}), 0)
-	s.proxy = s.start()
-	settle(t, s.proxy, s.manifests, 0)
+	s.begin()
 	var held []*lab.Session
 	for _, flow := range sandboxFlows("client") {
 		session, err := s.lab.Open(flow)
@@ -224,8 +234,7 @@ func TestSandboxFollowsEndpoints(t *testing.T) {
 	go func() { ended <- old.Stop() }()
 	eventually(t, func() bool { return s.lab.Connect(t.Context(), sandboxFlows("client")[0]).Kind == lab.Refused })
 	s.wantNone(sandboxFlows("client")...)
-	s.proxy = s.start()
-	settle(t, s.proxy, s.manifests, 0)
+	s.begin()
 	s.want("client", "pod3")
 	if a, err := held[0].Ask(); err != nil || a.By != "pod1" {
 		t.Errorf("through the old process: %v, answered by %q", err, a.By)
@@ -237,17 +246,16 @@ func TestSandboxFollowsEndpoints(t *testing.T) {
 	if err := s.proxy.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	s.proxy = s.start()
-	settle(t, s.proxy, s.manifests, 0)
+	s.begin()
 	s.want("client", "pod3")
 }
 
 // Under policy Local a client's address tells whether it is outside.
 func TestSandboxPolicyLocal(t *testing.T) {
+	t.Parallel()
 	s := newSandbox(t)
 	write(t, s.manifests, "web.yaml", sandboxManifests(t, s.lab, "Local", map[string]int{"pod1": 8080, "remote1": 8080}), 0)
-	s.proxy = s.start()
-	settle(t, s.proxy, s.manifests, 0)
+	s.begin()
 	s.want("client", "pod1")
 	s.want("pod2", "pod1", "remote1")
 	s.want("node1", "pod1", "remote1")
@@ -258,6 +266,7 @@ func TestSandboxPolicyLocal(t *testing.T) {
 
 // A port that another program has harms no other, and is served once it is free.
 func TestSandboxPortInUse(t *testing.T) {
+	t.Parallel()
 	s := newSandbox(t)
 	var taken net.Listener
 	if err := s.node.Do(func() (err error) { taken, err = net.Listen("tcp", "192.0.2.10:30080"); return err }); err != nil {
@@ -265,8 +274,7 @@ func TestSandboxPortInUse(t *testing.T) {
 	}
 	defer taken.Close()
 	write(t, s.manifests, "web.yaml", sandboxManifests(t, s.lab, "Cluster", map[string]int{"pod1": 8080}), 0)
-	s.proxy = s.start()
-	settle(t, s.proxy, s.manifests, 0)
+	s.begin()
 	flows := sandboxFlows("client")
 	for _, flow := range flows[1:] {
 		if o := s.lab.Connect(t.Context(), flow); o.Kind != lab.Answered {
@@ -286,6 +294,7 @@ func TestSandboxPortInUse(t *testing.T) {
 
 // With an API server it is the same.
 func TestSandboxWithAPIServer(t *testing.T) {
+	t.Parallel()
 	s, api := newSandbox(t), fakeapi.New()
 	defer api.Close()
 	var listener net.Listener

@@ -10,10 +10,11 @@ import (
 	"sluice/test/lab/scenario"
 )
 
-// inEachMode runs a test in the modes that the kernel supports.
+// inEachMode runs a test in the modes that the kernel supports, each in parallel.
 func inEachMode(t *testing.T, test func(t *testing.T, mode string)) {
 	for _, mode := range scenario.ModesFor(t.Name()) {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			requireSupport(t, mode)
 			test(t, mode)
 		})
@@ -71,10 +72,8 @@ func launch(t *testing.T, l *lab.Lab, o lab.ProxyOptions) *lab.Proxy {
 
 var sample = flag.Int("sample", 1, "try only one in so many flows of each line of a scenario, and those less often")
 
-// sideBySide limits how many scenarios run at once: each has its own lab.
-const sideBySide = 4
-
 func TestScenarios(t *testing.T) {
+	t.Parallel()
 	scripts, err := scenario.LoadAll("testdata")
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +93,6 @@ func TestScenarios(t *testing.T) {
 			runs[mode] = append(runs[mode], s)
 		}
 	}
-	slots := make(chan struct{}, sideBySide)
 	for mode, scripts := range runs {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
@@ -102,8 +100,6 @@ func TestScenarios(t *testing.T) {
 			for _, s := range scripts {
 				t.Run(s.Name, func(t *testing.T) {
 					t.Parallel()
-					slots <- struct{}{}
-					defer func() { <-slots }()
 					o := scenario.Options{Mode: mode, Digest: lab.Digest, Sample: *sample, Logf: t.Logf}
 					if err := s.Run(t.Context(), o); err != nil {
 						t.Errorf("%s\n%v", s.Title, err)

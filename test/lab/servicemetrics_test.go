@@ -144,6 +144,7 @@ func (m meter) reaches(what string, value func() float64, least float64) {
 }
 
 func TestServiceTrafficIsCountedByVerdict(t *testing.T) {
+	t.Parallel()
 	l := lab.Start(t)
 	m := meter{t, l}
 	dir := t.TempDir()
@@ -209,6 +210,7 @@ func TestServiceTrafficIsCountedByVerdict(t *testing.T) {
 }
 
 func TestServiceMetricsCanBeLimited(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name, flag  string
 		own, shared float64
@@ -218,6 +220,7 @@ func TestServiceMetricsCanBeLimited(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			l := lab.Start(t)
 			m := meter{t, l}
 			dir := t.TempDir()

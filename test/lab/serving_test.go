@@ -41,6 +41,7 @@ func ask(t *testing.T, l *lab.Lab, from, address, path string, header ...string)
 }
 
 func TestNodeWithoutIPv6(t *testing.T) {
+	t.Parallel()
 	inEachMode(t, func(t *testing.T, mode string) {
 		l := lab.Start(t)
 		node1, err := l.Host("node1")
@@ -72,6 +73,7 @@ func TestNodeWithoutIPv6(t *testing.T) {
 }
 
 func TestPageIsOnLoopbackOnly(t *testing.T) {
+	t.Parallel()
 	const nodeAddress = "192.0.2.10"
 	tests := []struct {
 		name  string
@@ -139,6 +141,7 @@ func scrape(t *testing.T, l *lab.Lab) map[string]*dto.MetricFamily {
 }
 
 func TestProtobufHasNativeHistograms(t *testing.T) {
+	t.Parallel()
 	l := lab.Start(t)
 	dir := t.TempDir()
 	write(t, dir, "web.yaml", dualManifests, 0)

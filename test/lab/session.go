@@ -11,14 +11,7 @@ type Session struct {
 
 // Open opens a connection that stays until it is closed.
 func (l *Lab) Open(f Flow) (*Session, error) {
-	if f.Timeout == 0 {
-		f.Timeout = DefaultTimeout
-	}
-	h, err := l.Host(f.From)
-	if err != nil {
-		return nil, err
-	}
-	c, err := h.open(f)
+	c, err := l.socketFor(f)
 	if err != nil {
 		return nil, err
 	}

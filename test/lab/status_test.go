@@ -11,6 +11,7 @@ import (
 // Status says where Services come from, which slices are of none, and where the proxy
 // listens.
 func TestStatusNamesSourceAndServers(t *testing.T) {
+	t.Parallel()
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
 	dir := t.TempDir()
@@ -19,6 +20,7 @@ func TestStatusNamesSourceAndServers(t *testing.T) {
 	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{flag,
 		"--metrics-bind-address=0.0.0.0:10349", "--healthz-bind-address=127.0.0.1:10356", "--page-bind-address=127.0.0.1:10347"}})
 	settle(t, p, dir, 0)
+	a.ready()
 	r := (&observer{asker: a, lab: l}).report()
 	want := status.Addresses{Health: "127.0.0.1:10356", Metrics: "0.0.0.0:10349", Page: "127.0.0.1:10347"}
 	if r.Source != "manifests in "+dir || r.Addresses != want || r.Memory == 0 || r.OrphanSlices != 1 {
@@ -35,12 +37,14 @@ func TestStatusNamesSourceAndServers(t *testing.T) {
 
 // At -v 6 the log has what is written to the kernel, in words of nft and iptables.
 func TestVerboseLogHasElements(t *testing.T) {
+	t.Parallel()
 	for mode, want := range map[string][]string{
 		"nftables": {`"Element added" logger="nftables" table="ip sluice" set="endpoints" element="10.96.0.1 . tcp . 80 . 0 : 10.244.1.1 . 8080"`,
 			`"Element removed" logger="nftables" table="ip sluice" set="endpoints" element="10.96.0.1 . tcp . 80 . 0"`},
 		"iptables-nft": {`"Rules written" logger="iptables" family="IPv4" table="nat" input=<`, "--to-destination 10.244.1.1:8080"},
 	} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			l := lab.Start(t)
 			dir := t.TempDir()
 			write(t, dir, "good.yaml", goodManifests, 0)

@@ -9,6 +9,7 @@ import (
 
 // A mode is added by a line in package mode: everything else knows it from there.
 func TestToyMode(t *testing.T) {
+	t.Parallel()
 	l := lab.Start(t)
 	a, socket := newAsker(t, l)
 	var err error
@@ -37,6 +38,7 @@ func TestToyMode(t *testing.T) {
 
 	p := launch(t, l, lab.ProxyOptions{Binary: a.binary, Manifests: dir, Flags: []string{"--proxy-mode=toy", socket}})
 	settle(t, p, dir, 0)
+	a.ready()
 	flag := "--control-socket=" + a.socket
 	commands([]toyCommand{
 		{"status", []string{"status", flag}, 0, "toy mode"},

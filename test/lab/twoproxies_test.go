@@ -11,7 +11,10 @@ import (
 
 // The second proxy of a node reports the first, waits, and takes over when that one
 // has exited, without losing a connection.
-func TestTwoProxiesOnOneNodeDoNotFight(t *testing.T) { inEachMode(t, testTwoProxies) }
+func TestTwoProxiesOnOneNodeDoNotFight(t *testing.T) {
+	t.Parallel()
+	inEachMode(t, testTwoProxies)
+}
 
 func testTwoProxies(t *testing.T, mode string) {
 	l := lab.Start(t)

@@ -7,12 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
 
 // The proxy does not need root: a user with CAP_NET_ADMIN suffices, as in the
 // DaemonSet of deploy.
 func TestProxyRunsWithNetAdminOnly(t *testing.T) {
+	t.Parallel()
 	l := lab.Start(t)
 	asNobody, manifests := unprivileged(t)
 
@@ -33,6 +35,7 @@ func TestProxyRunsWithNetAdminOnly(t *testing.T) {
 
 // Without it, the proxy reports what it lacks and exits.
 func TestProxyWithoutNetAdmin(t *testing.T) {
+	t.Parallel()
 	l := lab.Start(t)
 	asNobody, manifests := unprivileged(t)
 	p := launch(t, l, lab.ProxyOptions{Binary: asNobody("-all"), Manifests: manifests})
@@ -68,7 +71,7 @@ func unprivileged(t *testing.T) (asNobody func(capabilities string) string, mani
 		set := "=-all," + capabilities
 		run := "#!/bin/sh\nexec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps" + set +
 			" --ambient-caps" + set + " --bounding-set" + set + " --no-new-privs " + own + " \"$@\"\n"
-		if err := os.WriteFile(script, []byte(run), 0o755); err != nil {
+		if err := testkit.WriteExecutable(script, []byte(run)); err != nil {
 			t.Fatal(err)
 		}
 		return script
@@ -81,7 +84,7 @@ func copyFile(t *testing.T, from, to string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(to, b, 0o755); err != nil {
+	if err := testkit.WriteExecutable(to, b); err != nil {
 		t.Fatal(err)
 	}
 }

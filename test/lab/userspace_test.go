@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,6 +58,7 @@ func (n *userspaceNode) startAs(binary string, flags ...string) {
 	n.Helper()
 	n.proxy = n.launch(binary, flags...)
 	settle(n.T, n.proxy, n.dir, 0)
+	n.asker.ready()
 }
 
 func (n *userspaceNode) launch(binary string, flags ...string) *lab.Proxy {
@@ -124,7 +126,7 @@ func (n *userspaceNode) serve(host string, port uint16, serve func(net.Conn)) {
 // dial connects a host to an address.
 func (n *userspaceNode) dial(host string, to netip.AddrPort) (c net.Conn, err error) {
 	err = n.host(host).Do(func() (err error) {
-		c, err = net.DialTimeout("tcp4", to.String(), testkit.Patience)
+		c, err = net.DialTimeout("tcp4", to.String(), testkit.Scaled(testkit.Patience))
 		return err
 	})
 	return c, err
@@ -139,7 +141,7 @@ func withFiles(t *testing.T, limit int) string {
 	}
 	file := filepath.Join(t.TempDir(), "kube-proxy")
 	script := fmt.Sprintf("#!/bin/sh\nulimit -n %d && exec %s \"$@\"\n", limit, proxy)
-	if err := os.WriteFile(file, []byte(script), 0o755); err != nil {
+	if err := testkit.WriteExecutable(file, []byte(script)); err != nil {
 		t.Fatal(err)
 	}
 	return file
@@ -188,6 +190,7 @@ func TestUserspaceSocketsAreNotReachable(t *testing.T) {
 	n.start("--proxy-port-range=41000-41007")
 	answered(t, n.Lab, web)
 	rules := n.run("node1", "nft list table ip sluice")
+	var flows []lab.Flow
 	for port := range uint16(4) {
 		at := netip.AddrPortFrom(hostAddr(t, n.Lab, "node1"), 41000+port)
 		// The others are for clients outside, where a policy makes a difference.
@@ -196,10 +199,13 @@ func TestUserspaceSocketsAreNotReachable(t *testing.T) {
 		}
 		for _, from := range []string{"client", "pod2", "node1"} {
 			for _, protocol := range []lab.Protocol{lab.TCP, lab.UDP} {
-				if o := n.Connect(t.Context(), lab.Flow{From: from, Protocol: protocol, To: at, Timeout: lab.ShortTimeout}); o.Kind != lab.Dropped {
-					t.Errorf("%s to %v/%v: %v, want it dropped", from, at, protocol, o)
-				}
+				flows = append(flows, lab.Flow{From: from, Protocol: protocol, To: at, Timeout: lab.ShortTimeout})
 			}
+		}
+	}
+	for i, o := range n.Probe(t.Context(), flows) {
+		if o.Kind != lab.Dropped {
+			t.Errorf("%v: %v, want it dropped", flows[i], o)
 		}
 	}
 }
@@ -237,7 +243,7 @@ spec:
 					if _, err := socket.WriteToUDPAddrPort([]byte("who?\n"), to); err != nil {
 						return err
 					}
-					_ = socket.SetReadDeadline(time.Now().Add(time.Second))
+					_ = socket.SetReadDeadline(testkit.Deadline(time.Second))
 					answer := make([]byte, 500)
 					read, from, err := socket.ReadFromUDPAddrPort(answer)
 					if err == nil && (from != to || !strings.Contains(string(answer[:read]), name)) {
@@ -250,9 +256,15 @@ spec:
 	}
 	talk()
 	// The same port for the other Service, after the first flows are forgotten.
-	time.Sleep(1500 * time.Millisecond)
+	n.forgetsUDP()
 	n.run("node1", "conntrack -D -p udp >/dev/null 2>&1 || true")
 	talk()
+}
+
+// forgetsUDP waits until the proxy has no socket for any client of UDP.
+func (n *userspaceNode) forgetsUDP() {
+	n.Helper()
+	eventually(n.T, func() bool { return n.run("node1", "ss -Hun dst 10.244.0.0/16") == "" })
 }
 
 // A UDP client that was silent for long enough gets an endpoint anew.
@@ -271,7 +283,11 @@ func TestUserspaceUDPTimeout(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(1600 * time.Millisecond)
+		if forgets {
+			n.forgetsUDP()
+		} else {
+			time.Sleep(1600 * time.Millisecond)
+		}
 		second, err := s.Ask()
 		if err != nil {
 			t.Fatal(err)
@@ -303,7 +319,7 @@ func TestUserspaceHandover(t *testing.T) {
 	eventually(t, func() bool { return strings.Contains(next.Log().String(), "Another proxy programs this node") })
 
 	stop := make(chan struct{})
-	var tried, failed int
+	var tried, failed atomic.Int64
 	var trying sync.WaitGroup
 	trying.Go(func() {
 		for {
@@ -312,9 +328,9 @@ func TestUserspaceHandover(t *testing.T) {
 				return
 			case <-time.After(10 * time.Millisecond):
 			}
-			tried++
+			tried.Add(1)
 			if o := n.Connect(t.Context(), flow); o.Kind != lab.Answered {
-				failed++
+				failed.Add(1)
 				t.Errorf("during the handover: %v", o)
 			}
 		}
@@ -322,7 +338,8 @@ func TestUserspaceHandover(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- old.Stop() }()
 	settle(t, next, n.dir, 0)
-	time.Sleep(time.Second)
+	before := tried.Load()
+	eventually(t, func() bool { return tried.Load() >= before+50 })
 	if _, err := standing.Ask(); err != nil {
 		t.Errorf("the connection through the old process: %v", err)
 	}
@@ -333,7 +350,7 @@ func TestUserspaceHandover(t *testing.T) {
 	}
 	close(stop)
 	trying.Wait()
-	t.Logf("%d connections during the handover, %d failed", tried, failed)
+	t.Logf("%d connections during the handover, %d failed", tried.Load(), failed.Load())
 	standing.Close()
 	if err := <-ended; err != nil {
 		t.Error(err)
@@ -432,7 +449,7 @@ func TestUserspaceMemory(t *testing.T) {
 	}()
 	err := n.host("client").Do(func() error {
 		for range connections {
-			c, err := net.DialTimeout("tcp4", web.String(), testkit.Patience)
+			c, err := net.DialTimeout("tcp4", web.String(), testkit.Scaled(testkit.Patience))
 			if err != nil {
 				return fmt.Errorf("connection %d: %w", len(held)+1, err)
 			}
@@ -491,7 +508,7 @@ func TestUserspaceSlowReader(t *testing.T) {
 	select {
 	case got := <-sent:
 		t.Fatalf("%d bytes were taken from the endpoint, and none was read", got)
-	case <-time.After(2 * time.Second):
+	case <-time.After(testkit.Scaled(500 * time.Millisecond)):
 	}
 	if grown := n.memory() - before; grown > 16<<20 {
 		t.Errorf("the proxy has %d bytes more", grown)

@@ -3,11 +3,11 @@ package lab_test
 import (
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
 
@@ -16,19 +16,24 @@ import (
 // commands print it. The other one may be a visible process, or in another
 // container.
 func TestWaitingProxyIsReported(t *testing.T) {
+	t.Parallel()
 	binary, err := lab.Binary()
 	if err != nil {
 		t.Fatal(err)
 	}
 	contained := filepath.Join(t.TempDir(), "kube-proxy")
 	script := fmt.Sprintf("#!/bin/sh\nexec unshare --pid --fork --kill-child=KILL %q \"$@\"\n", binary)
-	if err := os.WriteFile(contained, []byte(script), 0o700); err != nil {
+	if err := testkit.WriteExecutable(contained, []byte(script)); err != nil {
 		t.Fatal(err)
 	}
 	t.Run("process", func(t *testing.T) {
+		t.Parallel()
 		testWaiting(t, binary, func(pid int) string { return fmt.Sprintf("(pid %d)", pid) })
 	})
-	t.Run("container", func(t *testing.T) { testWaiting(t, contained, func(int) string { return "its pid is not known here" }) })
+	t.Run("container", func(t *testing.T) {
+		t.Parallel()
+		testWaiting(t, contained, func(int) string { return "its pid is not known here" })
+	})
 }
 
 func testWaiting(t *testing.T, binary string, named func(pid int) string) {
@@ -48,7 +53,7 @@ func testWaiting(t *testing.T, binary string, named func(pid int) string) {
 	if live := ask(t, l, "node1", elsewhere, "/livez"); live.Status != 200 {
 		t.Errorf("/livez says\n%s", live.Text)
 	}
-	eventually(t, func() bool { _, err := os.Stat(a.socket); return err == nil })
+	a.ready()
 	if out, errs, code := a.ask("status"); code != 1 || !strings.Contains(out, "NOT SERVING: waiting for another kube-proxy") || !strings.Contains(out, who) {
 		t.Errorf("status ends with %d: %s%s", code, out, errs)
 	}

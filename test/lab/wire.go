@@ -7,6 +7,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"sluice/internal/testkit"
 )
 
 // uplink is the interface that every host but the world has.
@@ -123,6 +125,25 @@ func (l *Lab) wireRoutes(h *Host, f int) []route {
 	default:
 		return append(routes, route{ServiceCIDRs[f], node1}, route{ExternalCIDRs[f], node1})
 	}
+}
+
+// awaitLinks waits until the kernel has noticed that all links are up, which it does on its
+// own time: until then it drops what they send.
+func (l *Lab) awaitLinks() error {
+	return testkit.Poll(testkit.Patience, func() error {
+		for _, h := range l.order {
+			links, err := h.links.LinkList()
+			if err != nil {
+				return fmt.Errorf("links of %s: %w", h.Name, err)
+			}
+			for _, link := range links {
+				if flags := link.Attrs().RawFlags; flags&unix.IFF_UP != 0 && flags&unix.IFF_RUNNING == 0 {
+					return fmt.Errorf("%s of %s does not come up", link.Attrs().Name, h.Name)
+				}
+			}
+		}
+		return nil
+	})
 }
 
 // makePods connects the pods to their nodes.

@@ -2,18 +2,27 @@ package lab
 
 import (
 	"encoding/binary"
+	"net"
 	"net/netip"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sluice/internal/testkit"
 )
 
-// witness records which packets reach the world.
+// witness reports which packets reach the world.
 type witness struct {
-	file  *os.File
-	mutex sync.Mutex
-	seen  map[capture]struct{}
+	file     *os.File
+	mutex    sync.Mutex
+	expected map[capture]chan struct{} // closed when they are seen
+
+	// A client sends markers to the world, each to another port, to learn when the lab
+	// has caught up with what was sent before.
+	client *net.UDPConn
+	marker capture // the last one
 }
 
 // capture is a packet that a host sent to an address that no host has.
@@ -36,10 +45,71 @@ func (l *Lab) startWitness() error {
 	if err != nil {
 		return err
 	}
-	l.world = &witness{file: file, seen: map[capture]struct{}{}}
+	l.world = &witness{file: file, expected: map[capture]chan struct{}{}}
 	l.onClose(file.Close)
+	if err := l.world.addClient(l.hosts["client"], world); err != nil {
+		return err
+	}
+	l.onClose(l.world.client.Close)
 	go l.world.watch()
 	return nil
+}
+
+// addClient opens the socket that markers are sent from.
+func (w *witness) addClient(client, world *Host) error {
+	err := client.Do(func() (err error) {
+		w.client, err = net.ListenUDP("udp4", &net.UDPAddr{IP: client.Addrs[v4].AsSlice()})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	w.marker = capture{UDP, w.client.LocalAddr().(*net.UDPAddr).AddrPort(), netip.AddrPortFrom(world.Addrs[v4], 0)}
+	return nil
+}
+
+// markerPause is the time after which a marker counts as lost.
+const markerPause = 50 * time.Millisecond
+
+// catchUp waits until the witness has seen a packet that is sent now. A machine that is
+// behind with other packets and processes of the lab is behind with this one, too.
+func (w *witness) catchUp() {
+	marker := w.nextMarker()
+	seen := w.expect(marker)
+	defer w.forget(marker)
+	for end := testkit.Deadline(DefaultTimeout); time.Now().Before(end); {
+		if _, err := w.client.WriteToUDPAddrPort(nil, marker.to); err != nil {
+			return // the lab is closed, or a test took the client's network away
+		}
+		select {
+		case <-seen:
+			return
+		case <-time.After(markerPause):
+		}
+	}
+}
+
+func (w *witness) nextMarker() capture {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	w.marker.to = netip.AddrPortFrom(w.marker.to.Addr(), max(1, w.marker.to.Port()+1))
+	return w.marker
+}
+
+// expect returns a channel that is closed when a packet is seen.
+func (w *witness) expect(c capture) <-chan struct{} {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	seen := make(chan struct{})
+	w.expected[c] = seen
+	return seen
+}
+
+// forget ends expect.
+func (w *witness) forget(c capture) {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	delete(w.expected, c)
 }
 
 func (w *witness) watch() {
@@ -49,19 +119,19 @@ func (w *witness) watch() {
 		if err != nil {
 			return
 		}
-		if s, ok := parseCapture(buffer[:n]); ok {
-			w.mutex.Lock()
-			w.seen[s] = struct{}{}
-			w.mutex.Unlock()
+		if c, ok := parseCapture(buffer[:n]); ok {
+			w.saw(c)
 		}
 	}
 }
 
-func (w *witness) saw(s capture) bool {
+func (w *witness) saw(c capture) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
-	_, ok := w.seen[s]
-	return ok
+	if seen, ok := w.expected[c]; ok {
+		close(seen)
+		delete(w.expected, c)
+	}
 }
 
 // parseCapture reads the headers of an IP packet.

@@ -14,17 +14,14 @@ import (
 	"sluice/internal/iptables"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 	"sluice/internal/xtables"
 )
 
 // disturbedSoon waits until the dataplane detects a foreign write.
 func disturbedSoon(t *testing.T, d *Dataplane) {
 	t.Helper()
-	select {
-	case <-d.Disturbed():
-	case <-time.After(30 * time.Second):
-		t.Fatal("it was not detected")
-	}
+	testkit.Receive(t, d.Disturbed(), "it is detected")
 }
 
 func TestForeignWritesAreRepaired(t *testing.T) {

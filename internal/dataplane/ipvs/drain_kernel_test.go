@@ -271,14 +271,14 @@ func connect(t *testing.T, from *netnstest.Namespace, name, to string) *held {
 	t.Helper()
 	h := &held{name: name + " to " + to}
 	err := from.Do(func() (err error) {
-		h.Conn, err = net.DialTimeout("tcp", to, testkit.Patience)
+		h.Conn, err = net.DialTimeout("tcp", to, testkit.Scaled(testkit.Patience))
 		return err
 	})
 	if err != nil {
 		t.Fatalf("%s: %v", h.name, err)
 	}
 	t.Cleanup(func() { h.Close() })
-	h.SetDeadline(time.Now().Add(testkit.Patience))
+	h.SetDeadline(testkit.Deadline(testkit.Patience))
 	h.lines = bufio.NewReader(h)
 	line, err := h.lines.ReadString('\n')
 	if err != nil {
@@ -290,7 +290,7 @@ func connect(t *testing.T, from *netnstest.Namespace, name, to string) *held {
 
 // ask sends a line over the connection and waits for it to come back.
 func (h *held) ask() error {
-	h.SetDeadline(time.Now().Add(testkit.Patience))
+	h.SetDeadline(testkit.Deadline(testkit.Patience))
 	if _, err := fmt.Fprintln(h, "still there?"); err != nil {
 		return fmt.Errorf("%s: %w", h.name, err)
 	}
@@ -402,13 +402,8 @@ func (d *draining) waitFor(t *testing.T, services, connections int) {
 // end waits until Drain ends.
 func (d *draining) end(t *testing.T) {
 	t.Helper()
-	select {
-	case err := <-d.done:
-		if err != nil {
-			t.Fatal(err)
-		}
-	case <-time.After(testkit.Patience):
-		t.Fatal("it does not end")
+	if err := testkit.Receive(t, d.done, "the end of Drain"); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -16,6 +15,7 @@ import (
 	"sluice/internal/model"
 	"sluice/internal/nft"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 )
 
 func TestRestartWritesOnlyTheDifference(t *testing.T) {
@@ -89,11 +89,7 @@ func TestForeignChangesAreUndone(t *testing.T) {
 
 func noticed(t *testing.T, d *Dataplane) {
 	t.Helper()
-	select {
-	case <-d.Disturbed():
-	case <-time.After(10 * time.Second):
-		t.Error("it was not noticed")
-	}
+	testkit.Receive(t, d.Disturbed(), "it is noticed")
 }
 
 // reportsCounts reports whether the kernel reports how many elements a set has.

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sluice/internal/testkit"
 )
 
 // TestRelistPassesDifferencesOnly lets the server forget what happened while the
@@ -150,7 +152,7 @@ func startBadly(t *testing.T, server *apiServer, fault http.HandlerFunc) {
 		}
 		server.answer(w, r)
 	})
-	f := follow(t, server, func(o *Options) { o.listTimeout = 200 * time.Millisecond })
+	f := follow(t, server, func(o *Options) { o.listTimeout = testkit.Scaled(200 * time.Millisecond) })
 	f.eventually("a failure", func() bool { return f.source.Status().Reason != nil })
 	if !slices.Contains(f.source.Status().Waiting, "Service") || f.timesSynced() != 0 {
 		t.Error("in sync without Services")

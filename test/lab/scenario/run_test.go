@@ -8,7 +8,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"sluice/internal/testkit"
 )
+
+// TestMain has statements about packets wait side by side.
+func TestMain(m *testing.M) {
+	testkit.Overlap(3)
+	os.Exit(m.Run())
+}
 
 // standIn is a proxy of a few lines: it loads rules.nft from its directory
 // whenever that changes, and logs like the real one. It never removes rules.
@@ -68,7 +76,7 @@ start
 func runSteps(t *testing.T, steps string, more ...step) error {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "standin")
-	if err := os.WriteFile(binary, []byte(standIn), 0o755); err != nil {
+	if err := testkit.WriteExecutable(binary, []byte(standIn)); err != nil {
 		t.Fatal(err)
 	}
 	s, err := Parse("self-test", []byte(preamble+steps+"\n-- rules.nft --\n"+rules+"-- none.nft --\n# no rules\n"))
@@ -78,7 +86,7 @@ func runSteps(t *testing.T, steps string, more ...step) error {
 	r, err := s.newRunner(t.Context(), Options{
 		Mode:     "nftables",
 		Binary:   binary,
-		Patience: time.Second,
+		Patience: 300 * time.Millisecond,
 		Logf:     func(string, ...any) {},
 		Digest: func(dir string) (string, error) {
 			data, err := os.ReadFile(filepath.Join(dir, "rules.nft"))

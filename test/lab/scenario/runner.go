@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
 
@@ -28,7 +29,8 @@ type Options struct {
 	// Sample tries only one in so many flows of each line, and those less often: an
 	// emulated processor makes few connections. All of them if it is below 2.
 	Sample int
-	// Patience is how long a check that fails is tried again, 5 s if zero.
+	// Patience is how long a check that fails is tried again, 5 s if zero. A busy
+	// machine extends it.
 	Patience time.Duration
 	// Logf reports what is going on.
 	Logf func(format string, args ...any)
@@ -36,9 +38,6 @@ type Options struct {
 
 // pause is the time between two tries of a check.
 const pause = 50 * time.Millisecond
-
-// programming is how long the proxy may take to follow a change.
-const programming = 20 * time.Second
 
 // runner is a script on its way.
 type runner struct {
@@ -195,7 +194,7 @@ func (r *runner) settle(ctx context.Context, mark int) error {
 	if err != nil {
 		return fmt.Errorf("digest of the manifests: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, programming)
+	ctx, cancel := testkit.WithTimeout(ctx, testkit.Patience)
 	defer cancel()
 	return r.proxy.WaitFor(ctx, digest, mark)
 }
@@ -237,10 +236,12 @@ func (r *runner) eventually(ctx context.Context, check func() error) error {
 	for tries := 1; ; tries++ {
 		err := check()
 		waited := time.Since(start)
-		if err == nil || ctx.Err() != nil || tries >= leastTries && waited > r.Patience+linger {
+		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		if waited > r.Patience {
+		if over := waited - testkit.Scaled(r.Patience); tries >= leastTries && over > linger {
+			return err
+		} else if over > 0 {
 			pause = linger / 20
 		}
 		time.Sleep(pause)
