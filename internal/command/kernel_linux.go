@@ -250,11 +250,18 @@ func (p *proxy) countConnections() web.CountFunc {
 		return nil
 	}
 	return func(ctx context.Context) (map[netip.AddrPort]web.Connections, error) {
-		all, err := conntrack.Count(ctx, 0)
-		out := make(map[netip.AddrPort]web.Connections, len(all))
-		for at, n := range all {
-			out[at] = web.Connections{Open: n.Open, Unanswered: n.Unanswered}
-		}
+		out := map[netip.AddrPort]web.Connections{}
+		_, err := conntrack.Connections(ctx, 0, conntrack.Selection{}, func(c conntrack.Connection) {
+			n := out[c.Endpoint]
+			switch {
+			case c.Over:
+			case c.Protocol == model.TCP && !c.Replied:
+				n.Unanswered++
+			default:
+				n.Open++
+			}
+			out[c.Endpoint] = n
+		})
 		return out, err
 	}
 }

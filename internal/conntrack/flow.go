@@ -20,6 +20,7 @@ type flow struct {
 	replyTo  netip.AddrPort // where replies go: the client, or the address that masquerades it
 	zoned    bool           // in a conntrack zone other than the default
 	state    uint8          // of a TCP connection
+	replied  bool           // packets were seen in both directions
 
 	// Attributes by which the kernel identifies the entry. They refer to the
 	// receive buffer.
@@ -70,6 +71,8 @@ func (f *flow) decode(family uint8, attrs []byte) bool {
 			f.zone, f.zoned = v, true
 		case cta.ID:
 			f.id = v
+		case cta.Status:
+			f.replied = len(v) == 4 && binary.BigEndian.Uint32(v)&cta.SeenReply != 0
 		case cta.ProtoInfo:
 			f.state = cta.TCPState(v)
 		}

@@ -30,8 +30,10 @@ const (
 )
 
 const (
-	filterOrigFlags = 1      // CTA_FILTER_ORIG_FLAGS
-	filterProtocol  = 1 << 3 // CTA_FILTER_F_CTA_PROTO_NUM
+	filterOrigFlags  = 1      // CTA_FILTER_ORIG_FLAGS
+	filterReplyFlags = 2      // CTA_FILTER_REPLY_FLAGS
+	filterSource     = 1 << 0 // CTA_FILTER_F_CTA_IP_SRC
+	filterProtocol   = 1 << 3 // CTA_FILTER_F_CTA_PROTO_NUM
 )
 
 // answerTimeout bounds the wait for an answer. The kernel answers
@@ -158,6 +160,9 @@ func (s *sweeper) dump(family uint8, p model.Protocol) error {
 	return err
 }
 
+// anyProtocol stands for all of them.
+const anyProtocol model.Protocol = 0
+
 // protocolFilter requests the entries of one protocol. Kernels before 5.8
 // ignore it and send all.
 func protocolFilter(p model.Protocol) []byte {
@@ -227,7 +232,7 @@ func (s *sweeper) look(p model.Protocol, payload []byte) error {
 		return nfnetlink.ErrMalformed
 	}
 	s.seen++
-	if !s.flow.decode(payload[0], payload[nfnetlink.GenHeaderLen:]) || s.flow.protocol != p || !s.stale(&s.flow) {
+	if !s.flow.decode(payload[0], payload[nfnetlink.GenHeaderLen:]) || p != anyProtocol && s.flow.protocol != p || !s.stale(&s.flow) {
 		return nil
 	}
 	if p == model.TCP && s.forget != nil {

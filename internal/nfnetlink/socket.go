@@ -82,12 +82,33 @@ func (s *Socket) Ignore(port uint32) error {
 	const portAt = 12 // in struct nlmsghdr; the load is big-endian, the header is not
 	var native [4]byte
 	binary.NativeEndian.PutUint32(native[:], port)
-	program := []unix.SockFilter{
+	return s.attach([]unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: portAt},
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: binary.BigEndian.Uint32(native[:]), Jt: 0, Jf: 1},
 		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
 		{Code: unix.BPF_RET | unix.BPF_K, K: 0xffffffff},
-	}
+	})
+}
+
+// RequireClear drops messages in which a 32-bit attribute has one of some bits set, before they
+// take space in the buffer. Messages without the attribute are dropped too.
+func (s *Socket) RequireClear(attr uint16, bits uint32) error {
+	const find = 0xfffff000 + 12 // SKF_AD_OFF + SKF_AD_NLATTR: the offset of an attribute, 0 if there is none
+	return s.attach([]unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_IMM, K: HeaderLen + GenHeaderLen},
+		{Code: unix.BPF_LDX | unix.BPF_IMM, K: uint32(attr)},
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: find},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: 0, Jt: 3, Jf: 0},
+		{Code: unix.BPF_MISC | unix.BPF_TAX},
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_IND, K: AttrHeaderLen},
+		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: bits, Jt: 0, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0xffffffff},
+	})
+}
+
+// attach makes a filter decide which messages arrive.
+func (s *Socket) attach(program []unix.SockFilter) error {
 	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 	var err error
 	cerr := s.raw.Control(func(fd uintptr) {

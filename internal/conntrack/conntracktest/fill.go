@@ -75,6 +75,9 @@ func (w *writer) add(e *Entry) {
 	w.msgs = nfnetlink.AppendHeader(w.msgs, newEntry, unix.NLM_F_REQUEST|unix.NLM_F_CREATE|unix.NLM_F_EXCL, family, 0)
 	w.msgs = nfnetlink.AppendAttr(w.msgs, nfnetlink.Nested|cta.TupleOrig, Tuple(e.From, e.To, e.Protocol))
 	w.msgs = nfnetlink.AppendAttr(w.msgs, nfnetlink.Nested|cta.TupleReply, Tuple(e.By, e.From, e.Protocol))
+	if e.Protocol != model.TCP || e.TCPState > cta.TCPSynSent { // the kernel refuses to have it cleared
+		w.msgs = nfnetlink.AppendAttr(w.msgs, cta.Status, binary.BigEndian.AppendUint32(nil, cta.Confirmed|cta.SeenReply))
+	}
 	w.msgs = nfnetlink.AppendAttr(w.msgs, cta.Timeout, binary.BigEndian.AppendUint32(nil, lifetime))
 	if e.Zone != 0 {
 		w.msgs = nfnetlink.AppendAttr(w.msgs, cta.Zone, binary.BigEndian.AppendUint16(nil, e.Zone))

@@ -8,12 +8,20 @@ import "sluice/internal/nfnetlink"
 const (
 	TupleOrig  = 1
 	TupleReply = 2
+	Status     = 3
 	ProtoInfo  = 4
 	NATSrc     = 6
 	Timeout    = 7
 	ID         = 12
 	Zone       = 18
 	Filter     = 25 // kernel 5.8
+	StatusMask = 26 // kernel 5.19
+)
+
+// Bits of Status (linux/netfilter/nf_conntrack_common.h).
+const (
+	SeenReply = 1 << 1 // packets were seen in both directions
+	Confirmed = 1 << 3 // the entry is in the table
 )
 
 // Of a tuple.

@@ -1,0 +1,269 @@
+package evidence
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"sluice/internal/conntrack"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+const (
+	// late is how long a first packet is without an answer before that is a failure: the
+	// time after which clients send it again.
+	late = time.Second
+	// recent is how long failures count among attempts that succeed.
+	recent = 10 * time.Second
+	// stale is after how long without another attempt a failure is forgotten.
+	stale = 10 * time.Minute
+	// maxAttempts bounds what is remembered of single attempts, for all endpoints together.
+	maxAttempts = 1 << 16
+)
+
+// To is an endpoint, and the kind of client that connects to it.
+type To struct {
+	netip.AddrPort
+	Protocol model.Protocol
+	From     plan.Client
+}
+
+// State is what attempts to connect to an endpoint showed.
+type State uint8
+
+// The states.
+const (
+	Fine     State = iota // no attempt failed, as far as is known
+	Flaky                 // some fail, and some do not
+	Refusing              // all are answered by a reset
+	Silent                // none is answered
+)
+
+func (s State) String() string {
+	return [...]string{"fine", "flaky", "refusing", "silent"}[s]
+}
+
+// Failing reports whether no attempt succeeds.
+func (s State) Failing() bool { return s == Refusing || s == Silent }
+
+// Report is what is known of an endpoint.
+type Report struct {
+	State State
+	// Waiting counts attempts that have not been answered yet.
+	Waiting int
+	// Failed counts attempts since Since that were not answered, and Refused those of them
+	// that were answered by a reset.
+	Failed, Refused uint64
+	Since           time.Time // of the first of them; zero if there are none
+	LastFailure     time.Time
+	LastAnswer      time.Time // since then; zero if there was none
+}
+
+// attempt identifies an entry of connection tracking.
+type attempt struct {
+	id     uint32
+	client netip.AddrPort
+}
+
+type attempts map[attempt]struct{}
+
+func (s attempts) has(a attempt) bool {
+	_, ok := s[a]
+	return ok
+}
+
+// add adds to a set that may be nil.
+func (s *attempts) add(a attempt) {
+	if *s == nil {
+		*s = attempts{}
+	}
+	(*s)[a] = struct{}{}
+}
+
+// record is what is remembered of an endpoint.
+type record struct {
+	Report
+	// waiting are attempts without an answer, and since when; counted those of them that
+	// count as failures.
+	waiting map[attempt]time.Time
+	counted attempts
+	// doubtful says that connections with an answer are of interest. known are those at the
+	// last look: another one shows that the endpoint answers. primed says that there was one.
+	doubtful, primed bool
+	known            attempts
+
+	// Of the look under way.
+	unanswered    int
+	seen, replied attempts // without an answer, and with one
+}
+
+// ledger keeps the records. It is not safe for concurrent use.
+type ledger struct {
+	records  map[To]*record
+	attempts int // in waiting, of all records
+}
+
+func newLedger() *ledger { return &ledger{records: map[To]*record{}} }
+
+func (l *ledger) of(to To) *record {
+	r := l.records[to]
+	if r == nil {
+		r = &record{}
+		l.records[to] = r
+	}
+	return r
+}
+
+// connects reports whether an unanswered connection of a protocol tells anything.
+func connects(p model.Protocol) bool { return p == model.TCP || p == model.SCTP }
+
+// see adds a connection of the look under way. Those with an answer matter only to endpoints
+// in doubt.
+func (l *ledger) see(to To, c *conntrack.Connection) {
+	if !connects(c.Protocol) {
+		return
+	}
+	me := attempt{c.ID, c.Client}
+	if c.Replied {
+		if r := l.records[to]; r != nil && r.doubtful {
+			r.replied.add(me)
+		}
+		return
+	}
+	r := l.of(to)
+	r.unanswered++
+	if _, known := r.waiting[me]; known || l.attempts+len(r.seen) < maxAttempts {
+		r.seen.add(me)
+	}
+}
+
+// doubtful returns the addresses of endpoints of which it is to be known whether they answer.
+func (l *ledger) doubtful() []netip.Addr {
+	addrs := map[netip.Addr]struct{}{}
+	for to, r := range l.records {
+		if r.doubtful {
+			addrs[to.Addr()] = struct{}{}
+		}
+	}
+	return slices.Collect(maps.Keys(addrs))
+}
+
+// look ends a look at the table.
+func (l *ledger) look(now time.Time) {
+	l.attempts = 0
+	for to, r := range l.records {
+		r.look(now)
+		l.attempts += len(r.waiting)
+		if r.Waiting == 0 && r.Failed == 0 {
+			delete(l.records, to)
+		}
+	}
+}
+
+// forgetLook drops what a look saw that did not come to its end.
+func (l *ledger) forgetLook() {
+	for _, r := range l.records {
+		r.unanswered, r.seen, r.replied = 0, nil, nil
+	}
+}
+
+func (r *record) look(now time.Time) {
+	if r.Failed > 0 && now.Sub(r.LastFailure) > stale {
+		r.Report = Report{}
+	}
+	r.Waiting = r.unanswered
+	r.noticeAnswers(now)
+	r.settle(now)
+	if r.doubtful = r.Failed > 0 || len(r.waiting) > 0; !r.doubtful {
+		r.known, r.primed = nil, false
+	}
+	r.unanswered, r.seen, r.replied = 0, nil, nil
+	r.judge(now)
+}
+
+// noticeAnswers looks for connections that were answered since the last look: they waited
+// then, or were not there.
+func (r *record) noticeAnswers(now time.Time) {
+	if !r.doubtful {
+		return
+	}
+	for a := range r.replied {
+		_, waited := r.waiting[a]
+		if waited || r.primed && !r.known.has(a) {
+			r.LastAnswer = now
+			break
+		}
+	}
+	r.known, r.primed = r.replied, true
+}
+
+// settle counts the attempts that have been waiting for too long. What is no longer waiting
+// was answered, or given up by the kernel.
+func (r *record) settle(now time.Time) {
+	waiting, counted := map[attempt]time.Time{}, attempts{}
+	for a := range r.seen {
+		since, known := r.waiting[a]
+		if !known {
+			since = now
+		}
+		waiting[a] = since
+		switch {
+		case r.counted.has(a):
+			counted.add(a)
+		case now.Sub(since) >= late:
+			counted.add(a)
+			r.fail(now, false)
+		}
+	}
+	r.waiting, r.counted = waiting, counted
+}
+
+// fail adds a failure.
+func (r *record) fail(now time.Time, refused bool) {
+	if r.Failed == 0 {
+		r.Since, r.LastAnswer = now, time.Time{}
+	}
+	r.Failed++
+	if refused {
+		r.Refused++
+	}
+	r.LastFailure = now
+}
+
+// judge draws the conclusion.
+func (r *record) judge(now time.Time) {
+	switch {
+	case r.Failed == 0:
+		r.State = Fine
+	case r.LastAnswer.IsZero() && r.Refused*2 > r.Failed:
+		r.State = Refusing
+	case r.LastAnswer.IsZero():
+		r.State = Silent
+	case now.Sub(r.LastFailure) < recent:
+		r.State = Flaky
+	default:
+		r.Report = Report{Waiting: r.Waiting}
+	}
+}
+
+// ended adds an entry that the kernel deleted without a reply. If it was waiting at the last
+// look it was given up after a long time, and has been counted; else it did not live as long as
+// that, because a reset came back. It returns what is known now, nil if that is nothing new.
+func (l *ledger) ended(to To, c *conntrack.Connection, now time.Time) *Report {
+	if !connects(c.Protocol) {
+		return nil
+	}
+	r := l.of(to)
+	me := attempt{c.ID, c.Client}
+	if _, waited := r.waiting[me]; waited {
+		delete(r.waiting, me)
+		delete(r.counted, me)
+		return nil
+	}
+	r.fail(now, true)
+	r.doubtful = true
+	r.judge(now)
+	return &r.Report
+}

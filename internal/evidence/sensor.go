@@ -1,0 +1,247 @@
+package evidence
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"sluice/internal/backoff"
+	"sluice/internal/conntrack"
+	"sluice/internal/engine"
+	"sluice/internal/plan"
+)
+
+const (
+	// minInterval and maxInterval are how often the table is looked at. Between them the
+	// time between two looks is costFactor times the CPU time of one.
+	minInterval = time.Second
+	maxInterval = 30 * time.Second
+	costFactor  = 200
+	// maxDoubtful is how many endpoints are asked for one by one.
+	maxDoubtful = 4
+)
+
+// Options configures a Sensor.
+type Options struct {
+	Logger logr.Logger
+	Clock  clock.Clock // nil for the real one
+	// Engine tells which clients are pods.
+	Engine engine.Inspector
+	// NetNS is the network namespace of the connections, as an open file descriptor; 0 for
+	// that of the process.
+	NetNS int
+	// OnLook is called after each look at the table; may be nil.
+	OnLook func()
+}
+
+// Sensor watches which endpoints answer.
+type Sensor struct {
+	Options
+	// connections and watch read connection tracking; fields for tests.
+	connections func(context.Context, int, conntrack.Selection, func(conntrack.Connection)) (time.Duration, error)
+	watch       func(context.Context, int, func(conntrack.Connection)) error
+
+	// ledgerMu is held while the table is read, which takes long on a busy node.
+	ledgerMu sync.Mutex
+	ledger   *ledger
+	kinds    kinds
+
+	mu      sync.Mutex
+	reports map[To]Report // of the ledger
+	summary Summary
+}
+
+// Summary is how good the evidence is.
+type Summary struct {
+	// At is when the table was last looked at, zero if it never was; Interval is the time
+	// between looks, and Cost the CPU time of the last one.
+	At             time.Time
+	Interval, Cost time.Duration
+	// Err is why the last look failed, and Blind why resets are not seen.
+	Err, Blind error
+}
+
+// New returns a Sensor that knows nothing until Run.
+func New(o Options) *Sensor {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.OnLook == nil {
+		o.OnLook = func() {}
+	}
+	return &Sensor{Options: o, connections: conntrack.Connections, watch: conntrack.WatchUnreplied, ledger: newLedger()}
+}
+
+// Run watches until ctx is done, and then returns nil. It is called once.
+func (s *Sensor) Run(ctx context.Context) error {
+	var listener sync.WaitGroup
+	listener.Go(func() { s.listen(ctx) })
+	defer listener.Wait()
+	for {
+		interval := s.look(ctx)
+		s.OnLook()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.Clock.After(interval):
+		}
+	}
+}
+
+// look reads the table, and returns when to do so again.
+func (s *Sensor) look(ctx context.Context) time.Duration {
+	kinds := s.readKinds()
+	s.ledgerMu.Lock()
+	defer s.ledgerMu.Unlock()
+	s.kinds = kinds
+	cost, err := s.readTable(ctx)
+	now := s.Clock.Now()
+	interval := min(max(costFactor*cost, minInterval), maxInterval)
+	if err != nil {
+		s.ledger.forgetLook()
+		interval = maxInterval
+	} else {
+		s.ledger.look(now)
+	}
+	s.publish(func() {
+		s.summary.Interval, s.summary.Cost, s.summary.Err = interval, cost, err
+		if err != nil {
+			return
+		}
+		s.summary.At = now
+		s.reports = make(map[To]Report, len(s.ledger.records))
+		for to, r := range s.ledger.records {
+			s.reports[to] = r.Report
+		}
+	})
+	if err != nil && ctx.Err() == nil {
+		s.Logger.V(2).Info("Cannot see which endpoints answer", "err", err.Error())
+	}
+	return interval
+}
+
+// readTable reads the connections without an answer, and those of endpoints in doubt: one by
+// one if they are few, because the kernel sends a small part of the table then.
+func (s *Sensor) readTable(ctx context.Context) (cost time.Duration, err error) {
+	read := func(which conntrack.Selection) bool {
+		var more time.Duration
+		more, err = s.connections(ctx, s.NetNS, which, func(c conntrack.Connection) { s.ledger.see(s.kinds.to(&c), &c) })
+		cost += more
+		return err == nil
+	}
+	doubtful := s.ledger.doubtful()
+	if len(doubtful) > maxDoubtful {
+		read(conntrack.Selection{})
+		return cost, err
+	}
+	if !read(conntrack.Selection{Unreplied: true}) {
+		return cost, err
+	}
+	for _, addr := range doubtful {
+		if !read(conntrack.Selection{Endpoint: addr, Replied: true}) {
+			break
+		}
+	}
+	return cost, err
+}
+
+func (s *Sensor) publish(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+// refused counts a connection that ended without an answer.
+func (s *Sensor) refused(c conntrack.Connection) {
+	s.ledgerMu.Lock()
+	defer s.ledgerMu.Unlock()
+	to := s.kinds.to(&c)
+	r := s.ledger.ended(to, &c, s.Clock.Now())
+	s.publish(func() {
+		s.summary.Blind = nil
+		if r != nil {
+			if s.reports == nil {
+				s.reports = map[To]Report{}
+			}
+			s.reports[to] = *r
+		}
+	})
+}
+
+// listen counts connections that are refused.
+func (s *Sensor) listen(ctx context.Context) {
+	var tries backoff.Tries
+	for ctx.Err() == nil {
+		err := s.watch(ctx, s.NetNS, s.refused)
+		if ctx.Err() != nil {
+			return
+		}
+		if errors.Is(err, conntrack.ErrMissed) {
+			continue // some of very many: the verdict is the same
+		}
+		pause, news := tries.Fail(err, s.Clock.Now())
+		if news {
+			s.Logger.V(2).Info("Cannot see which connections are refused by endpoints", "err", err.Error())
+		}
+		s.publish(func() { s.summary.Blind = err })
+		select {
+		case <-ctx.Done():
+		case <-s.Clock.After(pause):
+		}
+	}
+}
+
+// Report returns what is known of an endpoint.
+func (s *Sensor) Report(to To) Report {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reports[to]
+}
+
+// All returns what is known of all endpoints that clients connect to.
+func (s *Sensor) All() map[To]Report {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.reports)
+}
+
+// Summary returns how good the evidence is.
+func (s *Sensor) Summary() Summary {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.summary
+}
+
+// kinds tells the kinds of clients apart.
+type kinds struct {
+	settings plan.Settings
+	node     map[netip.Addr]struct{} // addresses of the node
+}
+
+func (s *Sensor) readKinds() kinds {
+	k := kinds{node: map[netip.Addr]struct{}{}}
+	s.Engine.Inspect(func(v engine.View) {
+		k.settings = v.Desired.Settings
+		own := slices.Clone(v.State.HostIPs())
+		if n := v.State.Node(); n != nil {
+			own = append(own, n.IPs...)
+		}
+		for _, ip := range own {
+			k.node[ip] = struct{}{}
+		}
+	})
+	return k
+}
+
+// to returns whom a connection is to, and from which kind of client.
+func (k *kinds) to(c *conntrack.Connection) To {
+	_, own := k.node[c.Client.Addr()]
+	return To{AddrPort: c.Endpoint, Protocol: c.Protocol, From: k.settings.Client(c.Client.Addr(), "", own)}
+}
