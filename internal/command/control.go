@@ -108,7 +108,7 @@ func (p *proxy) explainer() *explain.Explainer {
 
 func (p *proxy) lister() *listing.Lister {
 	return listing.New(listing.Options{
-		Engine: p.engine, Traffic: dataplane.TrafficOf(p.dataplane), Node: p.settings.Plan.NodeName, Clock: p.clock,
+		Engine: p.engine, Judge: p.judge, Traffic: dataplane.TrafficOf(p.dataplane), Node: p.settings.Plan.NodeName, Clock: p.clock,
 	})
 }
 

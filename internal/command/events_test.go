@@ -13,6 +13,7 @@ import (
 	"sluice/internal/history"
 	"sluice/internal/listing"
 	"sluice/internal/testkit"
+	"sluice/internal/verdict"
 )
 
 // answeringLists serves a control socket with a list of Services and these Events.
@@ -24,7 +25,7 @@ func answeringLists(t *testing.T, events func(history.Query) *eventsReply) (sock
 			if err != nil || q.Namespace == "none" {
 				return &listing.List{Services: []listing.Service{}}, err
 			}
-			return &listing.List{Total: 1, Services: []listing.Service{{Namespace: "default", Name: "web\x1b[2J", State: listing.NoEndpoints}}}, nil
+			return &listing.List{Total: 1, Services: []listing.Service{{Namespace: "default", Name: "web\x1b[2J", Service: verdict.Service{Word: verdict.Refused}}}}, nil
 		}))
 		server.Handle(eventsPage, control.JSON(func(_ context.Context, v url.Values) (any, error) {
 			q, err := eventsQueryOf(v)
@@ -45,11 +46,11 @@ func TestListsAndFormats(t *testing.T) {
 		code int
 		want string
 	}{
-		{"services", []string{"services"}, 0, `web\x1b[2J  NO ENDPOINTS`},
-		{"failing ones", []string{"services", "--failing"}, 1, "NO ENDPOINTS"},
+		{"services", []string{"services"}, 0, `web\x1b[2J  REFUSED`},
+		{"failing ones", []string{"services", "--failing"}, 1, "REFUSED"},
 		{"no failing ones", []string{"services", "--failing", "-n", "none"}, 0, "NAMESPACE"},
-		{"as JSON", []string{"services", "-o", "json"}, 0, `"state": "no-endpoints"`},
-		{"as YAML", []string{"services", "-o", "yaml"}, 0, "state: no-endpoints\n"},
+		{"as JSON", []string{"services", "-o", "json"}, 0, `"verdict": "refused"`},
+		{"as YAML", []string{"services", "-o", "yaml"}, 0, "verdict: refused\n"},
 		{"as something else", []string{"services", "-o", "xml"}, 2, "it must be text, json or yaml"},
 		{"for too long", []string{"services", "--top", "--over", "1h"}, 2, "use up to 20s"},
 		{"events", []string{"events"}, 0, `default/web\x1b[2J       endpoint 10.0.0.1:80 added`},

@@ -17,6 +17,7 @@ import (
 	"sluice/internal/conntrack"
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
+	"sluice/internal/evidence"
 	"sluice/internal/leftovers"
 	"sluice/internal/loopback"
 	"sluice/internal/mode"
@@ -33,6 +34,7 @@ type kernel struct {
 	tracker    *conntrack.Reconciler
 	loopback   *loopback.NodePorts
 	neighbours *coexist.Watcher // nil if the mode is one of iptables
+	sensor     *evidence.Sensor
 }
 
 // newUpkeep returns what the mode needs.
@@ -96,6 +98,7 @@ func (k *kernel) assemble() []engine.Observer {
 		ResetTCP: k.options.resetRemovedEndpoints, Relays: k.relays(), Forget: k.forgetter(),
 	})
 	k.neighbours = k.newNeighbours()
+	k.sensor = evidence.New(evidence.Options{Logger: k.logger.WithName("evidence"), Clock: k.clock, Engine: k.engine})
 	return []engine.Observer{k.tracker, k.loopback}
 }
 
@@ -103,6 +106,7 @@ func (k *kernel) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return k.tracker.Run(ctx) })
 	group.Go(func() error { return k.loopback.Run(ctx, k.engine) })
+	group.Go(func() error { return k.sensor.Run(ctx) })
 	group.Go(func() error { k.takeOver(ctx); return nil })
 	return group.Wait()
 }
@@ -125,6 +129,8 @@ func (k *kernel) newNeighbours() *coexist.Watcher {
 		},
 	})
 }
+
+func (k *kernel) answers() func(evidence.To) evidence.Report { return k.sensor.Report }
 
 // advisories are what interferes with Services on this node.
 func (k *kernel) advisories() []model.Problem {

@@ -6,6 +6,7 @@ import (
 
 	"sluice/internal/config"
 	"sluice/internal/engine"
+	"sluice/internal/evidence"
 	"sluice/internal/model"
 )
 
@@ -24,6 +25,8 @@ type upkeep interface {
 	run(context.Context) error
 	// advisories are what interferes with Services on this node.
 	advisories() []model.Problem
+	// answers returns what traffic shows of an endpoint; nil if nothing can be seen.
+	answers() func(evidence.To) evidence.Report
 }
 
 // withoutKernel is the upkeep of a proxy that leaves the kernel alone.
@@ -43,3 +46,5 @@ func (withoutKernel) begin()                      {}
 func (withoutKernel) assemble() []engine.Observer { return nil }
 func (withoutKernel) run(context.Context) error   { return nil }
 func (withoutKernel) advisories() []model.Problem { return nil }
+
+func (withoutKernel) answers() func(evidence.To) evidence.Report { return nil }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"sluice/internal/conntrack"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -67,6 +66,12 @@ type attempt struct {
 	client netip.AddrPort
 }
 
+// connection is an entry, as far as it matters here.
+type connection struct {
+	attempt
+	replied bool
+}
+
 type attempts map[attempt]struct{}
 
 func (s attempts) has(a attempt) bool {
@@ -121,21 +126,20 @@ func connects(p model.Protocol) bool { return p == model.TCP || p == model.SCTP 
 
 // see adds a connection of the look under way. Those with an answer matter only to endpoints
 // in doubt.
-func (l *ledger) see(to To, c *conntrack.Connection) {
-	if !connects(c.Protocol) {
+func (l *ledger) see(to To, c connection) {
+	if !connects(to.Protocol) {
 		return
 	}
-	me := attempt{c.ID, c.Client}
-	if c.Replied {
+	if c.replied {
 		if r := l.records[to]; r != nil && r.doubtful {
-			r.replied.add(me)
+			r.replied.add(c.attempt)
 		}
 		return
 	}
 	r := l.of(to)
 	r.unanswered++
-	if _, known := r.waiting[me]; known || l.attempts+len(r.seen) < maxAttempts {
-		r.seen.add(me)
+	if _, known := r.waiting[c.attempt]; known || l.attempts+len(r.seen) < maxAttempts {
+		r.seen.add(c.attempt)
 	}
 }
 
@@ -251,15 +255,14 @@ func (r *record) judge(now time.Time) {
 // ended adds an entry that the kernel deleted without a reply. If it was waiting at the last
 // look it was given up after a long time, and has been counted; else it did not live as long as
 // that, because a reset came back. It returns what is known now, nil if that is nothing new.
-func (l *ledger) ended(to To, c *conntrack.Connection, now time.Time) *Report {
-	if !connects(c.Protocol) {
+func (l *ledger) ended(to To, c connection, now time.Time) *Report {
+	if !connects(to.Protocol) {
 		return nil
 	}
 	r := l.of(to)
-	me := attempt{c.ID, c.Client}
-	if _, waited := r.waiting[me]; waited {
-		delete(r.waiting, me)
-		delete(r.counted, me)
+	if _, waited := r.waiting[c.attempt]; waited {
+		delete(r.waiting, c.attempt)
+		delete(r.counted, c.attempt)
 		return nil
 	}
 	r.fail(now, true)

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/conntrack"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -15,10 +14,9 @@ var (
 	web   = To{netip.MustParseAddrPort("10.244.1.1:8080"), model.TCP, plan.PodClient}
 )
 
-// connection is one to web, by number.
-func connection(n uint32, replied bool) conntrack.Connection {
-	return conntrack.Connection{ID: n, Protocol: model.TCP, Replied: replied, Endpoint: web.AddrPort,
-		Client: netip.AddrPortFrom(netip.MustParseAddr("10.244.1.9"), uint16(n))}
+// numbered is a connection to web.
+func numbered(n uint32, replied bool) connection {
+	return connection{attempt{n, netip.AddrPortFrom(netip.MustParseAddr("10.244.1.9"), uint16(n))}, replied}
 }
 
 // history is a ledger and the time.
@@ -31,20 +29,17 @@ type history struct {
 func (h *history) look(after time.Duration, waiting, replied []uint32) Report {
 	h.now = h.now.Add(after)
 	for _, n := range waiting {
-		c := connection(n, false)
-		h.see(web, &c)
+		h.see(web, numbered(n, false))
 	}
 	for _, n := range replied {
-		c := connection(n, true)
-		h.see(web, &c)
+		h.see(web, numbered(n, true))
 	}
 	h.ledger.look(h.now)
 	return h.report()
 }
 
 func (h *history) refuse(n uint32) Report {
-	c := connection(n, false)
-	h.ended(web, &c, h.now)
+	h.ended(web, numbered(n, false), h.now)
 	return h.report()
 }
 
@@ -137,16 +132,14 @@ func TestSinceIsThatOfTheFirstFailure(t *testing.T) {
 
 func TestDatagramsTellNothing(t *testing.T) {
 	h := &history{newLedger(), start}
-	c := connection(1, false)
-	c.Protocol = model.UDP
 	to := web
 	to.Protocol = model.UDP
 	for range 3 {
-		h.see(to, &c)
+		h.see(to, numbered(1, false))
 		h.now = h.now.Add(time.Minute)
 		h.ledger.look(h.now)
 	}
-	h.ended(to, &c, h.now)
+	h.ended(to, numbered(1, false), h.now)
 	if r := h.records[to]; r != nil {
 		t.Errorf("record %+v", r)
 	}

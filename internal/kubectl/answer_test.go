@@ -13,6 +13,7 @@ import (
 	"sluice/internal/output"
 	"sluice/internal/release"
 	"sluice/internal/status"
+	"sluice/internal/verdict"
 )
 
 func from(t *testing.T, node string, value any) *answer {
@@ -57,19 +58,19 @@ func TestNodesAreGroupedByAnswer(t *testing.T) {
 }
 
 func TestServicesOfAllNodes(t *testing.T) {
-	list := func(state listing.State, perSecond float64) *listing.List {
+	list := func(word verdict.Word, perSecond float64) *listing.List {
 		return &listing.List{Services: []listing.Service{
-			{Namespace: "default", Name: "web", State: state, Endpoints: 2, Connections: perSecond},
-			{Namespace: "default", Name: "busy", State: listing.Served, Endpoints: 1, Connections: 100},
+			{Namespace: "default", Name: "web", Service: verdict.Service{Word: word}, Endpoints: 2, Connections: perSecond},
+			{Namespace: "default", Name: "busy", Service: verdict.Service{Word: verdict.Works}, Endpoints: 1, Connections: 100},
 		}}
 	}
-	answers := []*answer{from(t, "a", list(listing.Served, 1)), from(t, "b", list(listing.Failed, 2)), silent("c")}
+	answers := []*answer{from(t, "a", list(verdict.Works, 1)), from(t, "b", list(verdict.NoAnswer, 2)), silent("c")}
 	var out strings.Builder
 	bad, err := writeServices(&out, answers, false, true)
 	if err != nil || bad != 1 {
 		t.Errorf("%d fail, %v", bad, err)
 	}
-	wantText(t, out.String(), "default    busy  1          2      200.0   0.0        -\n", "default    web   2          2      3.0     0.0        b: failed\n", "c: NO ANSWER: ")
+	wantText(t, out.String(), "default    busy  1          2      200.0   0.0        -\n", "default    web   2          2      3.0     0.0        b: does not answer\n", "c: NO ANSWER: ")
 	if strings.Index(out.String(), "busy") > strings.Index(out.String(), "web") {
 		t.Error("the busiest is not the first")
 	}

@@ -341,8 +341,8 @@ func writeServices(w io.Writer, answers []*answer, failing, top bool) (bad int, 
 			r.endpoints = max(r.endpoints, s.Endpoints)
 			r.connections += s.Connections
 			r.refused += s.Refused
-			if s.State.Failing() {
-				r.failing = append(r.failing, a.pod.node+": "+strings.ReplaceAll(string(s.State), "-", " "))
+			if s.Failing() {
+				r.failing = append(r.failing, a.pod.node+": "+s.Word.Text())
 			}
 		}
 	}

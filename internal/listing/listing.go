@@ -15,27 +15,11 @@ import (
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/verdict"
 )
 
-// State is whether a Service works.
-type State string
-
-// The states, the worst first. All but Served and NoLocalEndpoint count as failing.
-const (
-	Refused         State = "refused"           // the object is not used at all
-	Failed          State = "failed"            // the kernel refused a frontend
-	NoEndpoints     State = "no-endpoints"      // no client reaches an endpoint
-	Pending         State = "pending"           // not in the kernel yet
-	Problem         State = "problem"           // a part of the object, or of its slices, is not used
-	NoLocalEndpoint State = "no-local-endpoint" // some clients are refused on this node
-	Served          State = "served"            //
-)
-
-// Failing reports whether something is wrong with the Service.
-func (s State) Failing() bool { return s != Served && s != NoLocalEndpoint }
-
-// List is a list of Services. The names of its fields in JSON, and the States, are an
-// interface and never change.
+// List is a list of Services. The names of its fields in JSON are an interface and never
+// change.
 type List struct {
 	Node string    `json:"node"`
 	Now  time.Time `json:"now"`
@@ -49,9 +33,9 @@ type List struct {
 
 // Service is a Service of the node.
 type Service struct {
-	Namespace string   `json:"namespace"`
-	Name      string   `json:"name"`
-	State     State    `json:"state"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	verdict.Service
 	Frontends []string `json:"frontends,omitempty"`
 	// Endpoints counts the addresses that get new connections from or through this
 	// node, and Local those of them on it.
@@ -63,6 +47,14 @@ type Service struct {
 	// tried to in vain. They are 0 unless rates were measured.
 	Connections float64 `json:"connectionsPerSecond"`
 	Refused     float64 `json:"refusedPerSecond"`
+}
+
+// Failing reports whether a Service does not work, or not as it should: in part, or without
+// something that its objects ask for. On a node without an endpoint of it, a Service with
+// traffic policy Local is not meant to.
+func (s *Service) Failing() bool {
+	local := s.Word == verdict.WorksForSome && s.Cause == verdict.Cause(plan.NoLocalEndpoint.String())
+	return s.Word != verdict.Works && !local || len(s.Problems) > 0
 }
 
 // Query selects and sorts Services.
@@ -78,6 +70,8 @@ type Query struct {
 // Options configures a Lister.
 type Options struct {
 	Engine *engine.Engine
+	// Judge returns who judges Services of a view.
+	Judge func(engine.View) *verdict.Judge
 	// Traffic reads the counters of the kernel; nil in a mode that has none.
 	Traffic dataplane.TrafficFunc
 	Node    string
@@ -101,28 +95,16 @@ func (l *Lister) List(ctx context.Context, q Query) (*List, error) {
 		}
 		out.Rated = true
 	}
-	failed := map[plan.Key]engine.Failure{}
-	for _, f := range l.Engine.Failures() {
-		failed[f.Key] = f
-	}
-	var pending []plan.Key
 	l.Engine.Inspect(func(v engine.View) {
 		out.Total = len(v.State.Services())
-		rows := read(v, q.Namespace)
-		for _, r := range rows {
-			s := r.service(failed, rates)
-			if s.State == Served || s.State == NoLocalEndpoint {
-				for _, f := range r.frontends {
-					pending = append(pending, f.Key)
-				}
-			}
-			out.Services = append(out.Services, s)
+		judge := l.Judge(v)
+		for _, r := range read(v, q.Namespace) {
+			out.Services = append(out.Services, r.service(judge, rates))
 		}
 	})
 	out.Now = l.Clock.Now()
-	l.markPending(out, pending)
 	if q.Failing {
-		out.Services = slices.DeleteFunc(out.Services, func(s Service) bool { return !s.State.Failing() })
+		out.Services = slices.DeleteFunc(out.Services, func(s Service) bool { return !s.Failing() })
 	}
 	slices.SortFunc(out.Services, func(a, b Service) int {
 		byName := cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
@@ -137,29 +119,9 @@ func (l *Lister) List(ctx context.Context, q Query) (*List, error) {
 	return out, nil
 }
 
-// markPending marks the Services of which a frontend is not in the kernel yet.
-func (l *Lister) markPending(out *List, keys []plan.Key) {
-	if l.Engine.Status().Pending == 0 {
-		return
-	}
-	waiting := map[string]bool{}
-	for _, key := range keys {
-		if s, ok := l.Engine.Frontend(key); ok && s.Phase == engine.Pending {
-			waiting[key.String()] = true
-		}
-	}
-	for i := range out.Services {
-		s := &out.Services[i]
-		if !s.State.Failing() && slices.ContainsFunc(s.Frontends, func(f string) bool { return waiting[f] }) {
-			s.State = Pending
-		}
-	}
-}
-
 // row is a Service, its frontends and why parts of it are not used.
 type row struct {
 	name      model.Name
-	object    *model.Service // nil if it was refused
 	frontends []*plan.Frontend
 	problems  []model.Problem
 }
@@ -167,9 +129,9 @@ type row struct {
 // read returns the Services of a view.
 func read(v engine.View, namespace string) []*row {
 	rows := make(map[model.Name]*row, len(v.State.Services()))
-	for name, s := range v.State.Services() {
+	for name := range v.State.Services() {
 		if namespace == "" || name.Namespace == namespace {
-			rows[name] = &row{name: name, object: s}
+			rows[name] = &row{name: name}
 		}
 	}
 	for _, p := range v.Desired.Refused {
@@ -205,24 +167,22 @@ func serviceOf(object string) (model.Name, bool) {
 	return model.Name{Namespace: namespace, Name: name}, ok && found
 }
 
-func (r *row) service(failed map[plan.Key]engine.Failure, rates map[plan.Key]rate) Service {
-	s := Service{Namespace: r.name.Namespace, Name: r.name.Name, State: Served}
+func (r *row) service(judge *verdict.Judge, rates map[plan.Key]rate) Service {
+	s := Service{Namespace: r.name.Namespace, Name: r.name.Name}
 	slices.SortFunc(r.frontends, func(a, b *plan.Frontend) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Family(), b.Family()), a.Key.Compare(b.Key))
 	})
+	s.Service = judge.Service(r.name, r.frontends)
 	seen := map[netip.Addr]struct{}{}
-	some, none := false, false
 	for _, f := range r.frontends {
 		s.Frontends = append(s.Frontends, f.Key.String())
 		rate := rates[f.Key]
 		s.Connections += rate.connections
 		s.Refused += rate.refused
-		if failure, ok := failed[f.Key]; ok {
-			s.State = Failed
-			s.Problems = append(s.Problems, f.Key.String()+": "+failure.Err.Error())
+		if status, ok := judge.Phase(f.Key); ok && status.Phase == engine.Failed {
+			s.Problems = append(s.Problems, f.Key.String()+": "+status.Err.Error())
 		}
 		for _, route := range f.Routes() {
-			some, none = some || len(route.Endpoints) > 0, none || len(route.Endpoints) == 0
 			for _, e := range route.Endpoints {
 				if _, counted := seen[e.Addr()]; !counted {
 					seen[e.Addr()] = struct{}{}
@@ -236,17 +196,6 @@ func (r *row) service(failed map[plan.Key]engine.Failure, rates map[plan.Key]rat
 	}
 	for _, p := range r.problems {
 		s.Problems = append(s.Problems, p.String())
-	}
-	switch {
-	case r.object == nil:
-		s.State = Refused
-	case s.State == Failed:
-	case !some:
-		s.State = NoEndpoints
-	case len(r.problems) > 0:
-		s.State = Problem
-	case none:
-		s.State = NoLocalEndpoint
 	}
 	return s
 }

@@ -11,10 +11,12 @@ import (
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"sluice/internal/engine"
 	"sluice/internal/engine/enginetest"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/testkit"
+	"sluice/internal/verdict"
 )
 
 // world has a Service in each state.
@@ -36,25 +38,29 @@ func world(t *testing.T) *enginetest.Engine {
 	return e
 }
 
+func judge(e *enginetest.Engine) func(engine.View) *verdict.Judge {
+	return func(v engine.View) *verdict.Judge { return &verdict.Judge{View: v, Phase: e.Frontend} }
+}
+
 func states(l *List) (out []string) {
 	for _, s := range l.Services {
-		out = append(out, s.Namespace+"/"+s.Name+" "+string(s.State))
+		out = append(out, s.Namespace+"/"+s.Name+" "+string(s.Word))
 	}
 	return out
 }
 
 func TestStates(t *testing.T) {
 	e := world(t)
-	lister := New(Options{Engine: e.Engine, Node: "node1", Clock: clock.RealClock{}})
+	lister := New(Options{Engine: e.Engine, Judge: judge(e), Node: "node1", Clock: clock.RealClock{}})
 	tests := []struct {
 		name  string
 		query Query
 		want  []string
 	}{
-		{"all", Query{}, []string{"default/local no-local-endpoint", "default/web served", "shop/empty no-endpoints", "shop/failing failed", "shop/problem problem", "shop/refused refused"}},
-		{"of a namespace", Query{Namespace: "default"}, []string{"default/local no-local-endpoint", "default/web served"}},
-		{"failing", Query{Failing: true}, []string{"shop/empty no-endpoints", "shop/failing failed", "shop/problem problem", "shop/refused refused"}},
-		{"few", Query{Most: 1}, []string{"default/local no-local-endpoint"}},
+		{"all", Query{}, []string{"default/local works-for-some", "default/web works", "shop/empty refused", "shop/failing no-answer", "shop/problem works", "shop/refused refused"}},
+		{"of a namespace", Query{Namespace: "default"}, []string{"default/local works-for-some", "default/web works"}},
+		{"failing", Query{Failing: true}, []string{"shop/empty refused", "shop/failing no-answer", "shop/problem works", "shop/refused refused"}},
+		{"few", Query{Most: 1}, []string{"default/local works-for-some"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -73,10 +79,11 @@ func TestStates(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"NAMESPACE  NAME     STATE              ENDPOINTS  HERE  FRONTENDS\n",
-		"default    web      served             2          1     10.96.0.1:80/TCP\n",
-		"default    local    no local endpoint  1          0     10.96.0.4:80/TCP, node port 30080/TCP\n",
-		"shop       failing  FAILED ", "  ! 10.96.0.3:80/TCP: no room\n",
+		"NAMESPACE  NAME     VERDICT          ENDPOINTS  LOCAL  FRONTENDS                              WHY\n",
+		"default    web      works            2          1      10.96.0.1:80/TCP",
+		"default    local    works for some   1          0      10.96.0.4:80/TCP, node port 30080/TCP  not for clients outside: no endpoint on this node\n",
+		"shop       empty    REFUSED          0          0      10.96.0.2:80/TCP                       no EndpointSlice\n",
+		"shop       failing  DOES NOT ANSWER ", "  ! 10.96.0.3:80/TCP: no room\n",
 		"  ! Service shop/refused: spec.ports: none (add one)\n",
 	} {
 		if !strings.Contains(text.String(), want) {
@@ -92,17 +99,17 @@ func TestPendingService(t *testing.T) {
 	e.Dataplane.Set(func(b *enginetest.Behaviour) { b.Hold = hold })
 	late := enginetest.Service("default/late", "10.96.0.9")
 	e.Source.Update(late, enginetest.Slice(late.Service, "10.244.1.1@node1"))
-	lister := New(Options{Engine: e.Engine, Clock: clock.RealClock{}})
+	lister := New(Options{Engine: e.Engine, Judge: judge(e), Clock: clock.RealClock{}})
 	testkit.Until(t, func() bool {
 		got, err := lister.List(t.Context(), Query{Namespace: "default"})
-		return err == nil && slices.Contains(states(got), "default/late pending")
+		return err == nil && slices.Contains(states(got), "default/late unknown")
 	})
 }
 
 func TestTopMeasuresRates(t *testing.T) {
 	e := world(t)
 	fake := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
-	lister := New(Options{Engine: e.Engine, Traffic: e.Dataplane.Traffic, Clock: fake})
+	lister := New(Options{Engine: e.Engine, Judge: judge(e), Traffic: e.Dataplane.Traffic, Clock: fake})
 	count := func(n int64) {
 		e.Dataplane.Set(func(b *enginetest.Behaviour) {
 			b.Connections[plan.Key{Addr: netip.MustParseAddr("10.96.0.1"), Port: 80, Protocol: model.TCP}] = n

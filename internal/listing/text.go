@@ -14,18 +14,18 @@ const maxFrontends = 2
 // Write writes a list as a table.
 func Write(w io.Writer, l *List) error {
 	var t printable.Table
-	head := []string{"NAMESPACE", "NAME", "STATE", "ENDPOINTS", "HERE"}
+	head := []string{"NAMESPACE", "NAME", "VERDICT", "ENDPOINTS", "LOCAL"}
 	if l.Rated {
 		head = append(head, "CONN/S", "REFUSED/S")
 	}
-	t.Row(append(head, "FRONTENDS")...)
+	t.Row(append(head, "FRONTENDS", "WHY")...)
 	for i := range l.Services {
 		s := &l.Services[i]
-		cells := []string{s.Namespace, s.Name, s.state(), fmt.Sprint(s.Endpoints), fmt.Sprint(s.Local)}
+		cells := []string{s.Namespace, s.Name, s.verdict(), fmt.Sprint(s.Endpoints), fmt.Sprint(s.Local)}
 		if l.Rated {
 			cells = append(cells, perSecond(s.Connections), perSecond(s.Refused))
 		}
-		t.Row(append(cells, frontends(s.Frontends))...)
+		t.Row(append(cells, frontends(s.Frontends), s.Why)...)
 		for _, p := range s.Problems {
 			t.Note("  ! " + p)
 		}
@@ -36,13 +36,12 @@ func Write(w io.Writer, l *List) error {
 	return t.Write(w)
 }
 
-// state is in capitals if something is wrong.
-func (s *Service) state() string {
-	text := strings.ReplaceAll(string(s.State), "-", " ")
-	if s.State.Failing() {
-		return strings.ToUpper(text)
+// verdict is in capitals if no client gets an answer.
+func (s *Service) verdict() string {
+	if s.Word.Failing() {
+		return strings.ToUpper(s.Word.Text())
 	}
-	return text
+	return s.Word.Text()
 }
 
 func perSecond(rate float64) string {

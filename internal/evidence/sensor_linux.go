@@ -132,7 +132,7 @@ func (s *Sensor) look(ctx context.Context) time.Duration {
 func (s *Sensor) readTable(ctx context.Context) (cost time.Duration, err error) {
 	read := func(which conntrack.Selection) bool {
 		var more time.Duration
-		more, err = s.connections(ctx, s.NetNS, which, func(c conntrack.Connection) { s.ledger.see(s.kinds.to(&c), &c) })
+		more, err = s.connections(ctx, s.NetNS, which, func(c conntrack.Connection) { s.ledger.see(s.kinds.to(&c), entry(&c)) })
 		cost += more
 		return err == nil
 	}
@@ -163,7 +163,7 @@ func (s *Sensor) refused(c conntrack.Connection) {
 	s.ledgerMu.Lock()
 	defer s.ledgerMu.Unlock()
 	to := s.kinds.to(&c)
-	r := s.ledger.ended(to, &c, s.Clock.Now())
+	r := s.ledger.ended(to, entry(&c), s.Clock.Now())
 	s.publish(func() {
 		s.summary.Blind = nil
 		if r != nil {
@@ -217,6 +217,10 @@ func (s *Sensor) Summary() Summary {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.summary
+}
+
+func entry(c *conntrack.Connection) connection {
+	return connection{attempt{c.ID, c.Client}, c.Replied}
 }
 
 // kinds tells the kinds of clients apart.
