@@ -93,6 +93,7 @@ func (p *proxy) explainer() *explain.Explainer {
 	describer, _ := p.dataplane.(dataplane.Describer)
 	return explain.New(explain.Options{
 		Engine:      p.engine,
+		Judge:       p.judge,
 		Describer:   describer,
 		InterfaceTo: host.InterfaceTo,
 		IsLocal:     host.IsLocal,

@@ -51,6 +51,7 @@ func (p *proxy) page() *web.Handler {
 		Engine:  p.engine,
 		Status:  p.reporter().Report,
 		Explain: p.explainer().Explain,
+		Judge:   p.judge,
 		Traffic: dataplane.TrafficOf(p.dataplane),
 		Count:   p.countConnections(),
 		Events:  p.history.Events,

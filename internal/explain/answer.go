@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"sluice/internal/model"
+	"sluice/internal/verdict"
 )
 
 // Reply is the answer to a question. A Service has an answer for each of its
@@ -27,12 +28,16 @@ type Reply struct {
 // Answer is what happens to one packet and why. The names of its fields in JSON
 // are an interface and never change.
 type Answer struct {
-	// Verdict is the text of a plan.Verdict, or unknown. Cause is a plan.Cause,
-	// no-such-service or not-in-sync.
-	Verdict string `json:"verdict"`
-	Cause   string `json:"cause"`
-	// Flows is set if the packet reaches an endpoint: it is served, and the kernel
-	// is programmed so.
+	// Verdict is whether the client gets an answer; it is untouched for a packet that is
+	// for no Service. Cause is a plan.Cause, a verdict.Cause, no-such-service or not-in-sync.
+	Verdict verdict.Word `json:"verdict"`
+	Cause   string       `json:"cause"`
+	// Fate is what the rules do to the packet, the text of a plan.Verdict; "" if that is not
+	// known.
+	Fate string `json:"fate,omitempty"`
+	// Since is when the first connection failed, if traffic shows it.
+	Since time.Time `json:"since,omitzero"`
+	// Flows is set if the packet reaches an endpoint, and nothing is known against an answer.
 	Flows   bool   `json:"flows"`
 	Summary string `json:"summary"`
 
@@ -97,6 +102,11 @@ type EndpointAnswer struct {
 	Text        string `json:"text,omitempty"` // the reason in words
 	Masqueraded bool   `json:"masqueraded"`
 	Weight      uint16 `json:"weight,omitempty"` // if those of the pool differ
+	// Answers is what connections of such clients showed of it: fine, flaky, refusing or
+	// silent; "" if nothing can be seen. Failed counts those that failed since Since.
+	Answers string    `json:"answers,omitempty"`
+	Failed  uint64    `json:"failed,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
 }
 
 // MasqueradeAnswer is whether endpoints see the node's address.

@@ -8,9 +8,11 @@ import (
 
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
+	"sluice/internal/evidence"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/printable"
+	"sluice/internal/verdict"
 )
 
 // maxEndpoints is how many endpoints an answer lists.
@@ -35,10 +37,7 @@ type composer struct {
 
 func (c *composer) compose() Answer {
 	d, a := &c.decision, &c.answer
-	a.Verdict, a.Cause = d.Verdict.Text(), d.Cause.String()
-	if c.undecided != "" {
-		a.Verdict, a.Cause = unknown, c.undecided
-	}
+	c.judge()
 	p := &c.packet
 	a.Packet = PacketAnswer{From: p.From.String(), Source: p.Source, Interface: c.in, Destination: p.To.Addr, Port: p.To.Port}
 	if c.said == plan.PodClient.String() && p.From == plan.OutsideClient {
@@ -58,9 +57,31 @@ func (c *composer) compose() Answer {
 		c.composeMiss()
 	}
 	c.addProblems()
-	a.Flows = d.Verdict == plan.Forward && c.inKernel()
 	a.Summary = c.summary()
 	return *a
+}
+
+// judge gives the verdict and its cause.
+func (c *composer) judge() {
+	d, a := &c.decision, &c.answer
+	a.Verdict, a.Cause, a.Fate = untouched, d.Cause.String(), d.Verdict.Text()
+	switch {
+	case c.undecided != "":
+		a.Verdict, a.Cause, a.Fate = verdict.Unknown, c.undecided, ""
+	case d.Frontend == nil && d.Verdict != plan.Pass:
+		a.Verdict = verdict.Refused
+	case d.Frontend == nil:
+	case c.verdict.Word == verdict.Works && !c.inKernel():
+		a.Verdict, a.Cause = verdict.Unknown, string(verdict.NotProgrammed)
+	case c.verdict.Cause == verdict.NotProgrammed && d.Verdict == plan.Forward && c.inKernel(): // as it was before
+		a.Verdict = verdict.Works
+	default:
+		a.Verdict, a.Since = c.verdict.Word, c.verdict.Since
+		if c.verdict.Cause != "" {
+			a.Cause = string(c.verdict.Cause)
+		}
+	}
+	a.Flows = a.Verdict == verdict.Works
 }
 
 func (c *composer) step(subject, format string, args ...any) {
@@ -316,6 +337,10 @@ func (c *composer) endpoint(f *plan.EndpointDecision) EndpointAnswer {
 	if f.Port != 0 {
 		e.Address = netip.AddrPortFrom(f.Endpoint.Addr, f.Port).String()
 	}
+	if e.In && c.answers != nil && f.Port != 0 {
+		r := c.answers(evidence.To{AddrPort: netip.AddrPortFrom(f.Endpoint.Addr, f.Port), Protocol: c.packet.To.Protocol, From: c.packet.From})
+		e.Answers, e.Failed, e.Since = r.State.String(), r.Failed, r.Since
+	}
 	if e.In && c.decision.Verdict == plan.Forward {
 		e.Masqueraded, _ = c.decision.Masquerade(f.Endpoint.Addr)
 		e.Weight = c.weight(netip.AddrPortFrom(f.Endpoint.Addr, f.Port))
@@ -349,9 +374,11 @@ func (c *composer) summary() string {
 	}
 	switch {
 	case c.decision.Cause != plan.HasEndpoint:
-		return c.decision.Cause.Text()
-	case !c.answer.Flows:
+		return c.refusal()
+	case c.answer.Verdict == verdict.Unknown, c.verdict.Cause == verdict.KernelRefused:
 		return "would reach an endpoint, but the kernel is not programmed so"
+	case !c.answer.Flows:
+		return c.verdict.Why
 	case len(c.decision.Route.Endpoints) == 1:
 		return "reaches the only endpoint"
 	}
@@ -366,4 +393,13 @@ func (c *composer) summary() string {
 		summary += ", and then the same one again (session affinity)"
 	}
 	return summary
+}
+
+// refusal is why a packet is refused, or left alone, with what it comes from.
+func (c *composer) refusal() string {
+	text := c.decision.Cause.Text()
+	if c.decision.Cause == plan.NoEndpoints && c.verdict.Why != "" {
+		text += ": " + c.verdict.Why
+	}
+	return text
 }

@@ -14,6 +14,7 @@ import (
 	"sluice/internal/dataplane"
 	"sluice/internal/engine/enginetest"
 	"sluice/internal/model"
+	"sluice/internal/verdict"
 )
 
 func TestAnswersNameCauseAndRemedy(t *testing.T) {
@@ -31,29 +32,29 @@ func TestAnswersNameCauseAndRemedy(t *testing.T) {
 		name     string
 		in       []model.Event
 		to, from string
-		verdict  string
+		verdict  verdict.Word
 		cause    string
 		flows    bool
 		want     []string
 	}{
-		{name: "a pod is served", in: []model.Event{service(), endpoints("here", "far")}, to: "default/web", verdict: "served", cause: "frontend", flows: true,
+		{name: "a pod is served", in: []model.Event{service(), endpoints("here", "far")}, to: "default/web", verdict: "works", cause: "frontend", flows: true,
 			want: []string{"a pod, recognised by source addresses in 10.1.0.0/16", "2 of 2 endpoints, those that are ready", "the client is a pod", "unless it is the client itself"}},
-		{name: "a pod that is the endpoint", in: []model.Event{service(), endpoints("here")}, to: "default/web", from: "10.1.0.1", verdict: "served", cause: "frontend", flows: true,
+		{name: "a pod that is the endpoint", in: []model.Event{service(), endpoints("here")}, to: "default/web", from: "10.1.0.1", verdict: "works", cause: "frontend", flows: true,
 			want: []string{"but for the client itself, which sees this node's"}},
 		{name: "the best frontend for those outside", in: []model.Event{service(external), endpoints("here")}, to: "default/web", from: "outside",
-			verdict: "served", cause: "frontend", flows: true, want: []string{"at 198.51.100.1:80/TCP", "NodePort 30080/TCP (IPv4)", "ClusterIP 10.96.0.1:80/TCP"}},
+			verdict: "works", cause: "frontend", flows: true, want: []string{"at 198.51.100.1:80/TCP", "NodePort 30080/TCP (IPv4)", "ClusterIP 10.96.0.1:80/TCP"}},
 		{name: "outside, with a ClusterIP only", in: []model.Event{service(), endpoints("here")}, to: "default/web", from: "outside",
-			verdict: "served", cause: "frontend", flows: true, want: []string{"no address for clients outside the cluster", "type NodePort or LoadBalancer"}},
+			verdict: "works", cause: "frontend", flows: true, want: []string{"no address for clients outside the cluster", "type NodePort or LoadBalancer"}},
 		{name: "a range that admits all pods", in: []model.Event{service(filtered("10.0.0.0/8")), endpoints("here")}, to: "198.51.100.1:80",
-			verdict: "served", cause: "frontend", flows: true, want: []string{"may connect: the client is in 10.0.0.0/8"}},
+			verdict: "works", cause: "frontend", flows: true, want: []string{"may connect: the client is in 10.0.0.0/8"}},
 		{name: "a range that admits some pods", in: []model.Event{service(filtered("10.1.2.0/24")), endpoints("here")}, to: "198.51.100.1:80",
-			verdict: "served", cause: "frontend", flows: true, want: []string{"ask with --from and an IP"}},
+			verdict: "works", cause: "frontend", flows: true, want: []string{"ask with --from and an IP"}},
 		{name: "a range that admits no pods", in: []model.Event{service(filtered("203.0.113.0/24")), endpoints("here")}, to: "198.51.100.1:80",
-			verdict: "dropped", cause: "source-ranges", want: []string{"only these may connect: 203.0.113.0/24", "add a range with the client"}},
+			verdict: "refused", cause: "source-ranges", want: []string{"only these may connect: 203.0.113.0/24", "add a range with the client"}},
 		{name: "no valid range", in: []model.Event{service(filtered()), endpoints("here")}, to: "198.51.100.1:80", from: "outside",
-			verdict: "dropped", cause: "source-ranges", want: []string{"nobody: no range of loadBalancerSourceRanges is valid"}},
+			verdict: "refused", cause: "source-ranges", want: []string{"nobody: no range of loadBalancerSourceRanges is valid"}},
 		{name: "external policy Local keeps the address", in: []model.Event{service(externalLocal), endpoints("here", "far")}, to: "default/web", from: "203.0.113.1",
-			verdict: "served", cause: "frontend", flows: true, want: []string{"1 of 2 endpoints", "on far: not on this node", "externalTrafficPolicy is Local"}},
+			verdict: "works", cause: "frontend", flows: true, want: []string{"1 of 2 endpoints", "on far: not on this node", "externalTrafficPolicy is Local"}},
 		{name: "a node port elsewhere", in: []model.Event{service(external), endpoints("here")}, to: "192.0.2.2:30080", from: "outside",
 			verdict: "untouched", cause: "not-a-service", want: []string{"answer on these addresses only: 192.0.2.1", "--nodeport-addresses"}},
 		{name: "a node port of another family", in: []model.Event{service(external), endpoints("here"), twoFamilies}, to: "[2001:db8::1]:30080", from: "outside",
@@ -62,7 +63,7 @@ func TestAnswersNameCauseAndRemedy(t *testing.T) {
 			verdict: "untouched", cause: "not-a-service", want: []string{"not served on loopback addresses", "localhost"}},
 		{name: "a node port of another protocol", in: []model.Event{service(external), endpoints("here")}, to: "192.0.2.1:30080/udp",
 			verdict: "untouched", cause: "not-a-service", want: []string{"the node port is Service default/web's, for TCP"}},
-		{name: "slices that are empty", in: []model.Event{service(), endpoints()}, to: "default/web", verdict: "rejected", cause: "no-endpoints",
+		{name: "slices that are empty", in: []model.Event{service(), endpoints()}, to: "default/web", verdict: "refused", cause: "no-endpoints",
 			want: []string{"the EndpointSlices of the Service are empty"}},
 		{name: "slices without a Service", in: []model.Event{endpoints("here")}, to: "default/web", verdict: "unknown", cause: "no-such-service",
 			want: []string{"EndpointSlices of Service default/web are known, the Service is not"}},
@@ -71,7 +72,7 @@ func TestAnswersNameCauseAndRemedy(t *testing.T) {
 		{name: "what was left out of the object", in: []model.Event{
 			service(func(s *model.Service) {
 				s.Problems = []model.Problem{{Object: "Service default/web", Field: "spec.x", Reason: "is odd", Remedy: "make it even"}}
-			}), endpoints("here")}, to: "default/web", verdict: "served", cause: "frontend", flows: true,
+			}), endpoints("here")}, to: "default/web", verdict: "works", cause: "frontend", flows: true,
 			want: []string{"Service default/web: spec.x: is odd", "make it even"}},
 	}
 	for _, tt := range tests {
@@ -133,14 +134,14 @@ func TestServedOnlyIfProgrammed(t *testing.T) {
 			[]string{"programmed", "it has counted 3 connections"}},
 		{"a mode that shows nothing", behaviour{}, true, []string{"test mode does not show"}},
 		{"refused", behaviour{Refuse: map[netip.Addr]error{webIP: errRefused}}, false,
-			[]string{"NOT PROGRAMMED", "the kernel refused this frontend: file exists", "refused by the kernel, tried 1 time in "}},
+			[]string{"DOES NOT ANSWER: would reach an endpoint, but the kernel is not programmed so", "the kernel refused this frontend: file exists", "refused by the kernel, tried 1 time in "}},
 		{"nothing can be programmed", behaviour{Err: errors.New("no buffer space")}, false,
-			[]string{"NOT PROGRAMMED", "the kernel cannot be programmed at the moment: no buffer space"}},
+			[]string{"UNKNOWN YET: would reach an endpoint, but the kernel is not programmed so", "the kernel cannot be programmed at the moment: no buffer space"}},
 		{"nothing can be programmed, but an older version serves",
 			behaviour{Err: errors.New("no buffer space"), Describe: described(dataplane.Description{Present: true, Route: one, RouteSize: 1}, nil)}, true,
-			[]string{"SERVED", "not yet in the kernel"}},
+			[]string{"WORKS", "not yet in the kernel"}},
 		{"removed by another program", behaviour{Describe: described(dataplane.Description{}, nil)}, false,
-			[]string{"NOT PROGRAMMED", "holds nothing for this frontend", "holds something else than was programmed"}},
+			[]string{"UNKNOWN YET: would reach an endpoint, but the kernel is not programmed so", "holds nothing for this frontend", "holds something else than was programmed"}},
 		{"changed by another program", behaviour{Describe: described(dataplane.Description{Present: true, Route: other, RouteSize: 1}, nil)}, true,
 			[]string{"holds something else than was programmed", "repaired by itself"}},
 		{"it cannot be read", behaviour{Describe: described(dataplane.Description{}, errors.New("no permission"))}, true,
@@ -149,7 +150,7 @@ func TestServedOnlyIfProgrammed(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			a, text := run(t, tt.in, service(), endpoints("here")).ask(t, "default/web", "")
-			if a.Verdict != "served" || a.Flows != tt.flows {
+			if a.Fate != "served" || a.Flows != tt.flows {
 				t.Errorf("%s, flows %t", a.Verdict, a.Flows)
 			}
 			for _, want := range tt.want {
@@ -377,8 +378,8 @@ func TestHeadlines(t *testing.T) {
 		to   string
 		want []string
 	}{
-		{"affinity", behaviour{}, []model.Event{sticky, endpoints("here", "far")}, "default/web", []string{"SERVED: reaches one of 2 endpoints, and then the same one again (session affinity)"}},
-		{"a remembered client", remembers, []model.Event{sticky, endpoints("here", "far")}, "default/web", []string{"SERVED: reaches 10.1.0.2:8080 of 2 endpoints, where session affinity keeps this client"}},
+		{"affinity", behaviour{}, []model.Event{sticky, endpoints("here", "far")}, "default/web", []string{"WORKS: reaches one of 2 endpoints, and then the same one again (session affinity)"}},
+		{"a remembered client", remembers, []model.Event{sticky, endpoints("here", "far")}, "default/web", []string{"WORKS: reaches 10.1.0.2:8080 of 2 endpoints, where session affinity keeps this client"}},
 		{"a conflict", behaviour{}, []model.Event{older, newer, endpoints("here")}, "default/web", []string{"UNKNOWN: another Service has its address and port: 10.96.0.1:80/TCP belongs to default/aaa"}},
 		{"a conflict at a port", behaviour{}, []model.Event{older, newer, endpoints("here")}, "default/web:80", []string{"10.96.0.1:80/TCP belongs to default/aaa"}},
 		{"a typo", behaviour{}, []model.Event{service(), endpoints("here")}, "default/wbe", []string{"did you mean default/web?", "ask for default/web"}},

@@ -11,11 +11,14 @@ import (
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/verdict"
 )
 
 // Options configures an Explainer.
 type Options struct {
 	Engine *engine.Engine
+	// Judge returns who judges Services of a view.
+	Judge func(engine.View) *verdict.Judge
 	// Describer reads what the kernel holds; nil if the mode cannot do that.
 	Describer dataplane.Describer
 	// InterfaceTo returns the interface that leads to an address, "" if none does;
@@ -76,7 +79,7 @@ func (e *Explainer) Explain(ctx context.Context, q Question) (*Reply, error) {
 	}
 	var results []result
 	e.Engine.Inspect(func(v engine.View) {
-		r.View = v
+		r.View, r.judge = v, e.Judge(v)
 		results, reply.Omitted = r.resolve()
 	})
 	for i := range results {

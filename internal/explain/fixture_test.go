@@ -8,10 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/engine"
 	"sluice/internal/engine/enginetest"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/testkit"
+	"sluice/internal/verdict"
 )
 
 // behaviour is how the dataplane of a test behaves.
@@ -43,7 +45,8 @@ func start(t *testing.T, b behaviour) *proxy {
 		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}})
 	e.Dataplane.Set(func(is *behaviour) { *is = b })
 	e.Start()
-	o := Options{Engine: e.Engine, Mode: "test", Node: "here"}
+	judge := func(v engine.View) *verdict.Judge { return &verdict.Judge{View: v, Phase: e.Frontend} }
+	o := Options{Engine: e.Engine, Judge: judge, Mode: "test", Node: "here"}
 	if b.Describe != nil {
 		o.Describer = e.Dataplane
 	}

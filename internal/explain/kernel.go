@@ -10,6 +10,7 @@ import (
 	"sluice/internal/engine"
 	"sluice/internal/plan"
 	"sluice/internal/printable"
+	"sluice/internal/verdict"
 )
 
 // statusStep describes how far the frontend is on its way into the kernel.
@@ -149,7 +150,7 @@ func (c *composer) differs() bool {
 func notInSyncAnswer(q Question, s engine.Summary) Answer {
 	waiting := printable.List(s.WaitingFor, func(name string) string { return name })
 	return Answer{
-		Verdict: unknown, Cause: notInSync,
+		Verdict: verdict.Unknown, Cause: notInSync,
 		Summary: "the proxy does not know the cluster yet",
 		Packet:  PacketAnswer{From: q.From},
 		Steps:   []Step{{"status", fmt.Sprintf("waiting for %s; what an earlier proxy programmed stays in force", waiting)}},

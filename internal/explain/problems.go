@@ -8,6 +8,7 @@ import (
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/printable"
+	"sluice/internal/verdict"
 )
 
 func (c *composer) problem(code, remedy, format string, args ...any) {
@@ -31,6 +32,7 @@ func (c *composer) addProblems() {
 		c.emptyProblems()
 	}
 	c.programmingProblems()
+	c.trafficProblems()
 	if c.decision.Cause == plan.HasEndpoint && c.origin() == plan.FromTerminating {
 		c.problem("terminating", "look why no other pod of the Service is ready",
 			"only terminating endpoints are left, and they will be gone soon")
@@ -40,6 +42,23 @@ func (c *composer) addProblems() {
 	}
 	for _, p := range c.problems {
 		c.problem("object", p.Remedy, "%s: %s", p.Object, p.What())
+	}
+}
+
+// trafficProblems adds what connections showed.
+func (c *composer) trafficProblems() {
+	pods := c.look(fmt.Sprintf("look whether the pods run, and what they listen on: kubectl -n %s get pods -o wide", c.service.Namespace),
+		"look whether the endpoints in %s exist")
+	switch c.verdict.Cause {
+	case verdict.EndpointSilent:
+		c.problem(string(verdict.EndpointSilent), pods+"; or a firewall on the way drops packets: kube-proxy status names what it finds on this node",
+			"%s: what is forwarded to an endpoint gets no answer", c.verdict.Why)
+	case verdict.EndpointResets:
+		c.problem(string(verdict.EndpointResets), pods+", and compare with targetPort of the Service",
+			"%s: nothing listens on the port", c.verdict.Why)
+	case verdict.ForwardingOff:
+		c.problem(string(verdict.ForwardingOff), "run sysctl -w net.ipv4.ip_forward=1 and net.ipv6.conf.all.forwarding=1, and make it permanent in /etc/sysctl.d",
+			"the kernel of this node forwards no packets: only the node itself reaches endpoints")
 	}
 }
 

@@ -58,8 +58,8 @@ func TestAnswersAgreeWithTheOracle(t *testing.T) {
 		c := composer{result: f, now: time.Now()}
 		a := c.compose()
 		verdict := oracle.Decide(w, p)
-		if a.Verdict != words[verdict.Action] {
-			t.Errorf("the answer is %s, the oracle says %s: %s", a.Verdict, verdict.Action, verdict.Why)
+		if a.Fate != words[verdict.Action] {
+			t.Errorf("the answer is %s, the oracle says %s: %s", a.Fate, verdict.Action, verdict.Why)
 		}
 		var buffer bytes.Buffer
 		if err := Write(&buffer, &Reply{Answers: []Answer{a}}); err != nil {

@@ -9,6 +9,7 @@ import (
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/spelling"
+	"sluice/internal/verdict"
 )
 
 // maxAnswers is after how many answers the other ports of a Service are omitted.
@@ -17,6 +18,7 @@ const maxAnswers = 20
 // resolver resolves a question to results, in a view of the engine.
 type resolver struct {
 	engine.View
+	judge    *verdict.Judge
 	question Question
 	target   target
 	source   netip.Addr // if the question names one
@@ -143,6 +145,7 @@ func (r *resolver) resolvePacket(to netip.Addr, port uint16, proto model.Protoco
 	}
 	f.decision = r.Desired.Decide(p)
 	if fe := f.decision.Frontend; fe != nil {
+		f.verdict, f.answers = r.judge.Packet(&f.decision), r.judge.Answers
 		r.attach(&f, fe.Service)
 		f.others = otherFrontends(&f.evidence, fe)
 	}

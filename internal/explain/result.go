@@ -3,13 +3,17 @@ package explain
 import (
 	"net/netip"
 
+	"sluice/internal/evidence"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/verdict"
 )
 
-// Verdict and causes of answers that are not decided by plan.
+// untouched is the verdict on a packet that is for no Service.
+const untouched verdict.Word = "untouched"
+
+// Causes of answers that are not decided by plan.
 const (
-	unknown       = "unknown"         // verdict: nothing can be said
 	noSuchService = "no-such-service" // no Service of that name is known
 	notInSync     = "not-in-sync"     // the proxy does not know the cluster yet
 )
@@ -27,8 +31,12 @@ type result struct {
 	// a packet could go to; "" otherwise.
 	undecided string
 	decision  plan.Decision
-	service   model.Name // of the frontend or ClusterIP; empty for none
-	evidence  plan.Evidence
+	// verdict is on the decision, if there is a frontend, and answers what is known of
+	// endpoints.
+	verdict  verdict.Client
+	answers  func(evidence.To) evidence.Report
+	service  model.Name // of the frontend or ClusterIP; empty for none
+	evidence plan.Evidence
 	// taken is an address and port of the Service that another one, owner, has; zero if
 	// there is none.
 	taken    plan.Key

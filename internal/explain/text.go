@@ -9,6 +9,7 @@ import (
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/printable"
+	"sluice/internal/verdict"
 )
 
 // maxLines is how many endpoints in and out of the pool, and objects of the kernel,
@@ -128,15 +129,14 @@ func (a *Answer) title() string {
 	return strings.Join(append(words, "from "+from), " ")
 }
 
-// outcome is the verdict, unless the kernel is not programmed so.
-// Headline is the verdict and its summary.
-func (a *Answer) Headline() string { return strings.ToUpper(a.outcome()) + ": " + a.Summary }
-
-func (a *Answer) outcome() string {
-	if a.Verdict == plan.Forward.Text() && !a.Flows {
-		return "not programmed"
+// Headline is the verdict and its summary. A refusal says whether clients get an error or no
+// answer.
+func (a *Answer) Headline() string {
+	word := strings.ToUpper(a.Verdict.Text())
+	if a.Verdict == verdict.Refused {
+		word += " (" + a.Fate + ")"
 	}
-	return a.Verdict
+	return word + ": " + a.Summary
 }
 
 func (t *text) endpoints(a *Answer) {
@@ -172,6 +172,9 @@ func (e *EndpointAnswer) where() string {
 	}
 	if e.Weight != 0 {
 		where += fmt.Sprintf(", weight %d", e.Weight)
+	}
+	if e.Failed > 0 {
+		where += fmt.Sprintf(", %s, %s since %s", strings.ToUpper(e.Answers), printable.Count(int(e.Failed), "failed attempt"), e.Since.UTC().Format("15:04:05 UTC"))
 	}
 	if e.Text != "" {
 		where += ": " + e.Text

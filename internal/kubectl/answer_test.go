@@ -39,15 +39,15 @@ func wantText(t *testing.T, got string, want ...string) {
 }
 
 func TestNodesAreGroupedByAnswer(t *testing.T) {
-	served := &explain.Reply{Flows: true, Answers: []explain.Answer{{Verdict: "served", Flows: true, Summary: "reaches the only endpoint"}}}
-	dropped := &explain.Reply{Answers: []explain.Answer{{Verdict: "dropped", Summary: "none here", Problems: []explain.Advice{{Text: "it is Local", Remedy: "make it Cluster"}}}}}
+	served := &explain.Reply{Flows: true, Answers: []explain.Answer{{Verdict: verdict.Works, Flows: true, Summary: "reaches the only endpoint"}}}
+	dropped := &explain.Reply{Answers: []explain.Answer{{Verdict: verdict.Refused, Fate: "dropped", Summary: "none here", Problems: []explain.Advice{{Text: "it is Local", Remedy: "make it Cluster"}}}}}
 	var out strings.Builder
 	answers := []*answer{from(t, "a", dropped), from(t, "b", served), from(t, "c", served), silent("d")}
 	if err := writeExplanations(&out, answers); err != nil {
 		t.Fatal(err)
 	}
-	wantText(t, out.String(), "2 nodes (2 of 4): b, c\n  SERVED: reaches the only endpoint\n",
-		"1 node (1 of 4): a\n  DROPPED: none here\n  problem      it is Local\n  what to do   make it Cluster\n",
+	wantText(t, out.String(), "2 nodes (2 of 4): b, c\n  WORKS: reaches the only endpoint\n",
+		"1 node (1 of 4): a\n  REFUSED (dropped): none here\n  problem      it is Local\n  what to do   make it Cluster\n",
 		"1 node (1 of 4): d\n  NO ANSWER: no proxy answers\\x1b[2J\n")
 	if !strings.HasPrefix(out.String(), "2 nodes") {
 		t.Error("the answer of most nodes is not the first")

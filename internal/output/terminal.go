@@ -117,9 +117,9 @@ var colours = []struct {
 	words  *regexp.Regexp
 	colour string
 }{
-	{regexp.MustCompile(`\b(SERVED|FINE)\b`), green},
-	{regexp.MustCompile(`\b(REJECTED|DROPPED|REFUSED|FAILED|FAILING|NOT HEALTHY|NOT SERVING|NOT CONNECTED|NO ANSWER|TODO)\b`), red},
-	{regexp.MustCompile(`\b(WARNING|UNKNOWN|UNTOUCHED|OUT OF DATE|NOT ELIGIBLE|NOTE)\b`), yellow},
+	{regexp.MustCompile(`\b(WORKS|FINE)\b`), green},
+	{regexp.MustCompile(`\b(REJECTED|DROPPED|REFUSED|DOES NOT ANSWER|FAILED|FAILING|NOT HEALTHY|NOT SERVING|NOT CONNECTED|NO ANSWER|TODO)\b`), red},
+	{regexp.MustCompile(`\b(WARNING|WORKS FOR SOME|UNKNOWN YET|UNTOUCHED|OUT OF DATE|NOT ELIGIBLE|NOTE)\b`), yellow},
 	{regexp.MustCompile(`\bwhat to do\b`), bold},
 }
 

@@ -42,7 +42,7 @@ func openTerminal(t *testing.T, columns uint16) (screen, program *os.File) {
 func TestTerminalsAreRecognised(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	t.Setenv("NO_COLOR", "")
-	const text = "verdict    DROPPED: the Service has endpoints, but none on this node\n"
+	const text = "verdict    REFUSED (dropped): the Service has endpoints, but none on this node\n"
 	words := func(w io.Writer) error { _, err := io.WriteString(w, text); return err }
 	format := Format{asText}
 	var plainText strings.Builder
@@ -58,7 +58,7 @@ func TestTerminalsAreRecognised(t *testing.T) {
 		t.Log(err) // it then waits for as long as the test may take
 	}
 	n, err := screen.Read(buffer)
-	want := "verdict    " + red + "DROPPED" + plain + ": the Service has endpoints, but\r\n           none on this node\r\n"
+	want := "verdict    " + red + "REFUSED" + plain + " (dropped): the Service has\r\n           endpoints, but none on this node\r\n"
 	if got := string(buffer[:n]); err != nil || got != want {
 		t.Errorf("%v: the terminal shows %q, want %q", err, got, want)
 	}

@@ -166,6 +166,18 @@ func uses(from plan.Client, k plan.Kind) bool {
 	return (from == plan.OutsideClient) != (k == plan.ClusterIP)
 }
 
+// Packet returns the verdict on what plan decided about a packet to a frontend.
+func (j *Judge) Packet(d *plan.Decision) Client {
+	f := j.frontend(d.Packet.From, d.Frontend)
+	switch {
+	case d.Verdict != plan.Forward && f.word != Unknown && f.cause != KernelRefused:
+		f = finding{word: Refused, cause: causeOf(d.Cause), why: f.why}
+	case d.Relayed: // by the proxy, whatever the kernel does
+		f = works
+	}
+	return Client{d.Packet.From.String(), f.word, f.cause, f.why, f.since}
+}
+
 // frontend judges connections of a kind of client to a frontend.
 func (j *Judge) frontend(from plan.Client, f *plan.Frontend) finding {
 	if s, ok := j.Phase(f.Key); ok {

@@ -10,12 +10,14 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"sluice/internal/engine"
 	"sluice/internal/engine/enginetest"
 	"sluice/internal/explain"
 	"sluice/internal/history"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/status"
+	"sluice/internal/verdict"
 )
 
 // world is a proxy with a page, without a kernel.
@@ -50,8 +52,9 @@ func newWorldAt(t testing.TB, c clock.WithDelayedExecution, edits ...func(*Optio
 		Relay:      func() *status.Relay { return w.relay },
 		Advisories: func() []model.Problem { return w.advisories }, APIServer: func() *status.APIServer { return w.apiServer },
 	})
-	explainer := explain.New(explain.Options{Engine: w.Engine.Engine, Mode: "nftables", Node: "node1", Clock: c})
-	o := Options{Engine: w.Engine.Engine, Status: reporter.Report, Explain: explainer.Explain, Traffic: w.Dataplane.Traffic, Events: w.history.Events, Logger: logr.Discard(), Clock: c}
+	judge := func(v engine.View) *verdict.Judge { return &verdict.Judge{View: v, Phase: w.Engine.Frontend} }
+	explainer := explain.New(explain.Options{Engine: w.Engine.Engine, Judge: judge, Mode: "nftables", Node: "node1", Clock: c})
+	o := Options{Engine: w.Engine.Engine, Judge: judge, Status: reporter.Report, Explain: explainer.Explain, Traffic: w.Dataplane.Traffic, Events: w.history.Events, Logger: logr.Discard(), Clock: c}
 	for _, edit := range edits {
 		edit(&o)
 	}

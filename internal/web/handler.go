@@ -17,6 +17,7 @@ import (
 	"sluice/internal/explain"
 	"sluice/internal/history"
 	"sluice/internal/status"
+	"sluice/internal/verdict"
 )
 
 // maxConcurrent is how many requests are answered concurrently. Others get 503.
@@ -27,6 +28,8 @@ type Options struct {
 	Engine  *engine.Engine
 	Status  func() *status.Report
 	Explain func(context.Context, explain.Question) (*explain.Reply, error)
+	// Judge returns who judges Services of a view.
+	Judge func(engine.View) *verdict.Judge
 	// Traffic reads the counters of the kernel; nil in a mode that has none.
 	Traffic dataplane.TrafficFunc
 	// Count counts connections by endpoint; nil if that is not possible.

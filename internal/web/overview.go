@@ -1,7 +1,7 @@
 package web
 
 import (
-	"fmt"
+	"cmp"
 	"net/http"
 	"slices"
 
@@ -10,6 +10,7 @@ import (
 	"sluice/internal/plan"
 	"sluice/internal/printable"
 	"sluice/internal/status"
+	"sluice/internal/verdict"
 )
 
 const (
@@ -184,25 +185,24 @@ func chipOf(f *plan.Frontend) chip {
 	return chip{Kind: kind, Address: address, Port: f.Port}
 }
 
-// condition returns the condition of a Service, the worst if there are several.
-func (s *snapshot) condition(svc *service) status.Condition {
-	pending := 0
-	for _, f := range svc.frontends {
-		if st, ok := s.status(f.Key); ok && st.Phase == engine.Pending {
-			pending++
-		}
-	}
+// condition returns the verdict on a Service.
+func (s *snapshot) condition(svc *service) (c status.Condition) {
+	s.inspect(func(v engine.View) {
+		found := s.judge(v).Service(svc.Name, svc.frontends)
+		c = condition(levelOf(found.Word), found.Word.Text(), cmp.Or(found.Why, "nothing is known against it"))
+	})
+	return c
+}
+
+// levelOf is how good a verdict is.
+func levelOf(w verdict.Word) status.Level {
 	switch {
-	case s.failing(svc):
-		return condition(status.Bad, "refused", "the kernel refused a frontend")
-	case svc.problem:
-		return condition(status.Fair, "problem", "something of it was refused or left out")
-	case len(svc.frontends) == 0:
-		return condition(status.Fair, "not served", "it has no frontend here")
-	case pending > 0:
-		return condition(status.Busy, "pending", fmt.Sprintf("%d of %d frontends are on their way into the kernel", pending, len(svc.frontends)))
-	case svc.empty:
-		return condition(status.Fair, "no endpoints", svc.sorted()[0].Route.Empty.Text())
+	case w.Failing():
+		return status.Bad
+	case w == verdict.WorksForSome:
+		return status.Fair
+	case w == verdict.Works:
+		return status.Good
 	}
-	return condition(status.Good, "programmed", "the kernel serves it")
+	return status.Busy
 }

@@ -47,7 +47,7 @@ func routeOf(a *explain.Answer) *route {
 		}
 	}
 	if len(r.Pools) == 0 || !a.Flows {
-		r.Pools, r.End = nil, a.Verdict+": "+a.Summary
+		r.Pools, r.End = nil, a.Headline()
 	}
 	return r
 }

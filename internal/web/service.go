@@ -246,10 +246,7 @@ func (h *Handler) ask(ctx context.Context, v *servicePage) {
 }
 
 func answerOf(a *explain.Answer, connections map[netip.AddrPort]Connections) answerView {
-	v := answerView{Answer: a, Route: routeOf(a), Level: status.Bad, Endpoints: endpointRows(a.Endpoints, connections), Counted: connections != nil, More: a.Omitted}
-	if a.Flows {
-		v.Level = status.Good
-	}
+	v := answerView{Answer: a, Route: routeOf(a), Level: levelOf(a.Verdict), Endpoints: endpointRows(a.Endpoints, connections), Counted: connections != nil, More: a.Omitted}
 	if over := len(v.Endpoints) - maxEndpoints; over > 0 {
 		v.Endpoints, v.More = v.Endpoints[:maxEndpoints], v.More+over
 	}

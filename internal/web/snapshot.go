@@ -8,6 +8,7 @@ import (
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/verdict"
 )
 
 // snapshot is the cluster as one request sees it, with its status and counters.
@@ -17,6 +18,7 @@ type snapshot struct {
 	failures map[plan.Key]struct{}
 	status   func(plan.Key) (engine.FrontendStatus, bool)
 	inspect  func(func(engine.View))
+	judge    func(engine.View) *verdict.Judge
 	recorded func(model.Name) (recording, bool)
 }
 
@@ -29,7 +31,7 @@ type lostFrontend struct {
 // snapshot takes a snapshot for a request, and postpones the expiry of the cache.
 func (h *Handler) snapshot(ctx context.Context) *snapshot {
 	h.expiry.Reset(keepFor)
-	s := &snapshot{cluster: h.cluster(), counters: h.meter.read(ctx), failures: map[plan.Key]struct{}{}, status: h.Engine.Frontend, inspect: h.Engine.Inspect,
+	s := &snapshot{cluster: h.cluster(), counters: h.meter.read(ctx), failures: map[plan.Key]struct{}{}, status: h.Engine.Frontend, inspect: h.Engine.Inspect, judge: h.Judge,
 		recorded: h.recorder.of}
 	for _, f := range h.Engine.Failures() {
 		s.failures[f.Key] = struct{}{}
