@@ -16,6 +16,7 @@ import (
 	"sluice/internal/oracle"
 	"sluice/internal/oracle/randomworld"
 	"sluice/internal/plan"
+	"sluice/internal/verdict"
 )
 
 // explore calls check with many random worlds, a packet for each, and its result.
@@ -44,6 +45,9 @@ func resolvePacket(t *testing.T, state *model.State, planner *plan.Planner, w or
 		t.Fatal(err)
 	}
 	r.View = engine.View{State: state, Desired: planner.Desired(), Planner: planner}
+	r.judge = &verdict.Judge{View: r.View, Phase: func(plan.Key) (engine.FrontendStatus, bool) {
+		return engine.FrontendStatus{Phase: engine.Programmed}, true
+	}}
 	results, _ := r.resolve()
 	if len(results) != 1 {
 		t.Fatalf("%d results for one packet", len(results))
@@ -57,9 +61,9 @@ func TestAnswersAgreeWithTheOracle(t *testing.T) {
 	explore(t, func(t *testing.T, w oracle.World, p oracle.Packet, f *result) {
 		c := composer{result: f, now: time.Now()}
 		a := c.compose()
-		verdict := oracle.Decide(w, p)
-		if a.Fate != words[verdict.Action] {
-			t.Errorf("the answer is %s, the oracle says %s: %s", a.Fate, verdict.Action, verdict.Why)
+		said := oracle.Decide(w, p)
+		if a.Fate != words[said.Action] {
+			t.Errorf("the answer is %s, the oracle says %s: %s", a.Fate, said.Action, said.Why)
 		}
 		var buffer bytes.Buffer
 		if err := Write(&buffer, &Reply{Answers: []Answer{a}}); err != nil {
@@ -82,7 +86,7 @@ func TestAnswersAgreeWithTheOracle(t *testing.T) {
 				t.Errorf("%s is in the pool twice", e.Address)
 			}
 			got[e.Address] = struct{}{}
-			if yes := verdict.MasqueradedTo[netip.MustParseAddrPort(e.Address)]; e.Masqueraded != yes {
+			if yes := said.MasqueradedTo[netip.MustParseAddrPort(e.Address)]; e.Masqueraded != yes {
 				t.Errorf("%s is masqueraded: %v, the oracle says %v", e.Address, e.Masqueraded, yes)
 			}
 		}

@@ -41,7 +41,7 @@ func TestListIsFilteredAndSorted(t *testing.T) {
 		"/?namespace=default&order=rate":   {"default/shop", "default/web", "default/broken"},
 		"/?order=refused":                  {"other/none", "default/broken", "default/shop", "default/web"},
 		"/?order=endpoints":                {"default/web", "default/broken", "default/shop", "other/none"},
-		"/?order=state":                    {"default/broken", "other/none", "default/shop", "default/web"},
+		"/?order=state":                    {"other/none", "default/broken", "default/shop", "default/web"},
 		"/?kind=clusterip&q=10.96.0.81":    {"default/shop"},
 		"/?namespace=default&show=failing": {"default/broken"},
 	} {

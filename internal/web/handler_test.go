@@ -99,7 +99,7 @@ func TestOverviewOfAService(t *testing.T) {
 	body := shopWorld(t).get("/?q=default/web").Body.String()
 	for _, want := range []string{
 		"In sync", "node1", "v1.2.3", "nftables",
-		"10.96.0.80:80<", "</i> :30080<", "</i> 198.51.100.7:80<", `2 <span class="quiet">(1 here)`, ">programmed<",
+		"10.96.0.80:80<", "</i> :30080<", "</i> 198.51.100.7:80<", `2 <span class="quiet">(1 here)`, ">works<",
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("page lacks %q:\n%s", want, body)

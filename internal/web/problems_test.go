@@ -127,7 +127,7 @@ func TestProblemsOfSlicesAreThoseOfTheirService(t *testing.T) {
 	if diff := cmp.Diff([]string{"data/loopback"}, listed(body)); diff != "" {
 		t.Errorf("with problems (-want +got):\n%s", diff)
 	}
-	wants(t, body, `>problem</span>`, "EndpointSlice data/loopback-1")
+	wants(t, body, `>works</span>`, "EndpointSlice data/loopback-1")
 }
 
 func TestLostAddressesAreStruckOut(t *testing.T) {

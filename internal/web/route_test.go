@@ -33,7 +33,7 @@ func TestWayOfAConnectionIsDrawn(t *testing.T) {
 		"name=web&from=203.0.113.9": "outside from 203.0.113.9 198.51.100.7:80/TCP LoadBalancerIP " +
 			"from this node&#39;s address on this node 10.244.1.1:8080 10.244.1.2:8080 " +
 			"from this node&#39;s address on other nodes 10.244.2.1:8080",
-		"name=none&from=pod": "a pod from its own address 10.96.0.81:80/TCP ClusterIP rejected: the Service has no endpoint that can be used",
+		"name=none&from=pod": "a pod from its own address 10.96.0.81:80/TCP ClusterIP REFUSED (rejected): the Service has no endpoint that can be used: no endpoints",
 	} {
 		if got := drawn(w.get("/service?namespace=default&" + link).Body.String()); !strings.HasSuffix(got, want) {
 			t.Errorf("%s draws %q, want %q", link, got, want)
