@@ -66,8 +66,14 @@ func (c *composer) judge() {
 	d, a := &c.decision, &c.answer
 	a.Verdict, a.Cause, a.Fate = untouched, d.Cause.String(), d.Verdict.Text()
 	switch {
+	case c.undecided == noSuchService && len(c.problems) > 0:
+		a.Verdict, a.Cause, a.Fate = verdict.Refused, string(verdict.ObjectRefused), "not used"
+	case c.undecided == noSuchService:
+		a.Verdict, a.Cause, a.Fate = noService, c.undecided, ""
+	case c.undecided != "" && c.owner != (model.Name{}):
+		a.Verdict, a.Cause, a.Fate = verdict.Refused, string(verdict.AddressTaken), "not used"
 	case c.undecided != "":
-		a.Verdict, a.Cause, a.Fate = verdict.Unknown, c.undecided, ""
+		a.Verdict, a.Cause, a.Fate = verdict.Refused, c.undecided, "not used"
 	case d.Frontend == nil && d.Verdict != plan.Pass:
 		a.Verdict = verdict.Refused
 	case d.Frontend == nil:

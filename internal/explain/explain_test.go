@@ -65,9 +65,9 @@ func TestAnswersNameCauseAndRemedy(t *testing.T) {
 			verdict: "untouched", cause: "not-a-service", want: []string{"the node port is Service default/web's, for TCP"}},
 		{name: "slices that are empty", in: []model.Event{service(), endpoints()}, to: "default/web", verdict: "refused", cause: "no-endpoints",
 			want: []string{"the EndpointSlices of the Service are empty"}},
-		{name: "slices without a Service", in: []model.Event{endpoints("here")}, to: "default/web", verdict: "unknown", cause: "no-such-service",
+		{name: "slices without a Service", in: []model.Event{endpoints("here")}, to: "default/web", verdict: "no-such-service", cause: "no-such-service",
 			want: []string{"EndpointSlices of Service default/web are known, the Service is not"}},
-		{name: "no port of that family", in: []model.Event{service(), endpoints("here")}, to: "default/web", from: "2001:db8::1", verdict: "unknown", cause: "no-such-port",
+		{name: "no port of that family", in: []model.Event{service(), endpoints("here")}, to: "default/web", from: "2001:db8::1", verdict: "refused", cause: "no-such-port",
 			want: []string{"nothing here that such a client could connect to"}},
 		{name: "what was left out of the object", in: []model.Event{
 			service(func(s *model.Service) {
@@ -380,7 +380,7 @@ func TestHeadlines(t *testing.T) {
 	}{
 		{"affinity", behaviour{}, []model.Event{sticky, endpoints("here", "far")}, "default/web", []string{"WORKS: reaches one of 2 endpoints, and then the same one again (session affinity)"}},
 		{"a remembered client", remembers, []model.Event{sticky, endpoints("here", "far")}, "default/web", []string{"WORKS: reaches 10.1.0.2:8080 of 2 endpoints, where session affinity keeps this client"}},
-		{"a conflict", behaviour{}, []model.Event{older, newer, endpoints("here")}, "default/web", []string{"UNKNOWN: another Service has its address and port: 10.96.0.1:80/TCP belongs to default/aaa"}},
+		{"a conflict", behaviour{}, []model.Event{older, newer, endpoints("here")}, "default/web", []string{"REFUSED (not used): another Service has its address and port: 10.96.0.1:80/TCP belongs to default/aaa"}},
 		{"a conflict at a port", behaviour{}, []model.Event{older, newer, endpoints("here")}, "default/web:80", []string{"10.96.0.1:80/TCP belongs to default/aaa"}},
 		{"a typo", behaviour{}, []model.Event{service(), endpoints("here")}, "default/wbe", []string{"did you mean default/web?", "ask for default/web"}},
 		{"a typo in the namespace", behaviour{}, []model.Event{service(), endpoints("here")}, "defualt/web", []string{"there is a Service of that name in namespace default"}},

@@ -9,8 +9,11 @@ import (
 	"sluice/internal/verdict"
 )
 
-// untouched is the verdict on a packet that is for no Service.
-const untouched verdict.Word = "untouched"
+// Verdicts on a packet that is for no Service, and on one to a Service that is not known.
+const (
+	untouched verdict.Word = "untouched"
+	noService verdict.Word = noSuchService
+)
 
 // Causes of answers that are not decided by plan.
 const (

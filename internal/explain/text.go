@@ -132,7 +132,7 @@ func (a *Answer) title() string {
 // Headline is the verdict and its summary. A refusal says whether clients get an error or no
 // answer.
 func (a *Answer) Headline() string {
-	word := strings.ToUpper(a.Verdict.Text())
+	word := strings.ToUpper(strings.ReplaceAll(a.Verdict.Text(), "-", " "))
 	if a.Verdict == verdict.Refused {
 		word += " (" + a.Fate + ")"
 	}
