@@ -35,6 +35,7 @@ func (p *proxy) newCollector() *perservice.Collector {
 		Traffic:  dataplane.TrafficOf(p.dataplane),
 		Evidence: p.evidence,
 		Refused:  p.history.Refused,
+		Verdicts: p.verdicts,
 		Logger:   p.logger.WithName("metrics"),
 		Clock:    p.clock,
 	})

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"sluice/internal/engine"
+	"sluice/internal/model"
 	"sluice/internal/verdict"
 )
 
@@ -20,4 +21,10 @@ func (p *proxy) judge(v engine.View) *verdict.Judge {
 		Answers: p.upkeep.answers(),
 		IsNode:  func(ip netip.Addr) bool { return slices.Contains(own, ip) },
 	}
+}
+
+// verdicts returns those on all Services.
+func (p *proxy) verdicts() (all map[model.Name]verdict.Service) {
+	p.engine.Inspect(func(v engine.View) { all = p.judge(v).All() })
+	return all
 }

@@ -57,7 +57,9 @@ type Report struct {
 	Failed, Refused uint64
 	Since           time.Time // of the first of them; zero if there are none
 	LastFailure     time.Time
-	LastAnswer      time.Time // since then; zero if there was none
+	// LastAnswer is when a connection was last answered since then, or since clients of another
+	// kind failed; zero if none was.
+	LastAnswer time.Time
 }
 
 // attempt identifies an entry of connection tracking.
@@ -94,10 +96,10 @@ type record struct {
 	// count as failures.
 	waiting map[attempt]time.Time
 	counted attempts
-	// doubtful says that connections with an answer are of interest. known are those at the
-	// last look: another one shows that the endpoint answers. primed says that there was one.
-	doubtful, primed bool
-	known            attempts
+	// known are connections with an answer at the last look, while the endpoint is in doubt:
+	// another one shows that it answers. primed says that there was such a look.
+	known  attempts
+	primed bool
 
 	// Of the look under way.
 	unanswered    int
@@ -108,9 +110,15 @@ type record struct {
 type ledger struct {
 	records  map[To]*record
 	attempts int // in waiting, of all records
+	// inDoubt are the endpoints that clients of some kind failed to reach: answers to those
+	// of other kinds are of interest, too.
+	inDoubt map[To]struct{} // From is not set
 }
 
-func newLedger() *ledger { return &ledger{records: map[To]*record{}} }
+func newLedger() *ledger { return &ledger{records: map[To]*record{}, inDoubt: map[To]struct{}{}} }
+
+// endpoint is the endpoint for clients of any kind.
+func (t To) endpoint() To { return To{AddrPort: t.AddrPort, Protocol: t.Protocol} }
 
 func (l *ledger) of(to To) *record {
 	r := l.records[to]
@@ -131,8 +139,8 @@ func (l *ledger) see(to To, c connection) {
 		return
 	}
 	if c.replied {
-		if r := l.records[to]; r != nil && r.doubtful {
-			r.replied.add(c.attempt)
+		if _, interesting := l.inDoubt[to.endpoint()]; interesting {
+			l.of(to).replied.add(c.attempt)
 		}
 		return
 	}
@@ -146,10 +154,8 @@ func (l *ledger) see(to To, c connection) {
 // doubtful returns the addresses of endpoints of which it is to be known whether they answer.
 func (l *ledger) doubtful() []netip.Addr {
 	addrs := map[netip.Addr]struct{}{}
-	for to, r := range l.records {
-		if r.doubtful {
-			addrs[to.Addr()] = struct{}{}
-		}
+	for to := range l.inDoubt {
+		addrs[to.Addr()] = struct{}{}
 	}
 	return slices.Collect(maps.Keys(addrs))
 }
@@ -157,10 +163,16 @@ func (l *ledger) doubtful() []netip.Addr {
 // look ends a look at the table.
 func (l *ledger) look(now time.Time) {
 	l.attempts = 0
+	clear(l.inDoubt)
 	for to, r := range l.records {
 		r.look(now)
 		l.attempts += len(r.waiting)
-		if r.Waiting == 0 && r.Failed == 0 {
+		if r.Failed > 0 || len(r.waiting) > 0 {
+			l.inDoubt[to.endpoint()] = struct{}{}
+		}
+	}
+	for to := range l.records {
+		if _, keep := l.inDoubt[to.endpoint()]; !keep {
 			delete(l.records, to)
 		}
 	}
@@ -180,9 +192,6 @@ func (r *record) look(now time.Time) {
 	r.Waiting = r.unanswered
 	r.noticeAnswers(now)
 	r.settle(now)
-	if r.doubtful = r.Failed > 0 || len(r.waiting) > 0; !r.doubtful {
-		r.known, r.primed = nil, false
-	}
 	r.unanswered, r.seen, r.replied = 0, nil, nil
 	r.judge(now)
 }
@@ -190,9 +199,6 @@ func (r *record) look(now time.Time) {
 // noticeAnswers looks for connections that were answered since the last look: they waited
 // then, or were not there.
 func (r *record) noticeAnswers(now time.Time) {
-	if !r.doubtful {
-		return
-	}
 	for a := range r.replied {
 		_, waited := r.waiting[a]
 		if waited || r.primed && !r.known.has(a) {
@@ -248,7 +254,7 @@ func (r *record) judge(now time.Time) {
 	case now.Sub(r.LastFailure) < recent:
 		r.State = Flaky
 	default:
-		r.Report = Report{Waiting: r.Waiting}
+		r.Report = Report{Waiting: r.Waiting, LastAnswer: r.LastAnswer}
 	}
 }
 
@@ -266,7 +272,7 @@ func (l *ledger) ended(to To, c connection, now time.Time) *Report {
 		return nil
 	}
 	r.fail(now, true)
-	r.doubtful = true
+	l.inDoubt[to.endpoint()] = struct{}{}
 	r.judge(now)
 	return &r.Report
 }

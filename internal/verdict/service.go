@@ -50,6 +50,9 @@ type Judge struct {
 	IsNode func(netip.Addr) bool
 }
 
+// clients are the kinds of them.
+var clients = [...]plan.Client{plan.PodClient, plan.NodeClient, plan.OutsideClient}
+
 // finding is what is known of one way to a Service.
 type finding struct {
 	word  Word
@@ -80,7 +83,7 @@ func (j *Judge) Service(name model.Name, frontends []*plan.Frontend) Service {
 	}
 	var out Service
 	var all finding
-	for _, from := range []plan.Client{plan.PodClient, plan.NodeClient, plan.OutsideClient} {
+	for _, from := range clients {
 		f := j.clients(from, frontends)
 		if f.word == "" {
 			continue // it is not for them
@@ -255,7 +258,7 @@ func (j *Judge) traffic(from plan.Client, f *plan.Frontend, route *plan.Route) f
 	var since time.Time
 	var attempts uint64
 	for _, e := range route.Endpoints {
-		r := j.Answers(evidence.To{AddrPort: e.AddrPort, Protocol: f.Protocol, From: from})
+		r := j.answers(from, f, e)
 		switch r.State {
 		case evidence.Fine:
 			continue
@@ -285,6 +288,22 @@ func (j *Judge) traffic(from plan.Client, f *plan.Frontend, route *plan.Route) f
 	return out
 }
 
+// answers is what is known of an endpoint for a kind of client. If none of them was seen to get
+// an answer, it is what others met.
+func (j *Judge) answers(from plan.Client, f *plan.Frontend, e plan.Endpoint) evidence.Report {
+	to := evidence.To{AddrPort: e.AddrPort, Protocol: f.Protocol, From: from}
+	own := j.Answers(to)
+	if own.State != evidence.Fine || !own.LastAnswer.IsZero() {
+		return own
+	}
+	for _, to.From = range clients {
+		if r := j.Answers(to); r.State.Failing() {
+			return r
+		}
+	}
+	return own
+}
+
 func trafficText(silent, resets, flaky, of int, attempts uint64, since time.Time) string {
 	var parts []string
 	add := func(n int, one, many string) {
@@ -304,4 +323,34 @@ func trafficText(silent, resets, flaky, of int, attempts uint64, since time.Time
 	add(resets, "refuses connections", "refuse connections")
 	add(flaky, "answers only some connections", "answer only some connections")
 	return fmt.Sprintf("%s, %s since %s", strings.Join(parts, ", "), printable.Count(int(attempts), "failed attempt"), since.UTC().Format("15:04:05 UTC"))
+}
+
+// All returns the verdict on each Service of the view, also on those that were refused.
+func (j *Judge) All() map[model.Name]Service {
+	frontends := make(map[model.Name][]*plan.Frontend, len(j.View.State.Services()))
+	for name := range j.View.State.Services() {
+		frontends[name] = nil
+	}
+	for _, f := range j.View.Desired.Frontends {
+		frontends[f.Service] = append(frontends[f.Service], f)
+	}
+	out := make(map[model.Name]Service, len(frontends))
+	for name, some := range frontends {
+		out[name] = j.Service(name, some)
+	}
+	for _, p := range j.View.Desired.Refused {
+		if name, ok := serviceOf(p.Object); ok {
+			if _, inForce := out[name]; !inForce {
+				out[name] = j.withoutFrontends(name)
+			}
+		}
+	}
+	return out
+}
+
+// serviceOf parses an object such as "Service default/web".
+func serviceOf(object string) (model.Name, bool) {
+	full, ok := strings.CutPrefix(object, "Service ")
+	namespace, name, found := strings.Cut(full, "/")
+	return model.Name{Namespace: namespace, Name: name}, ok && found
 }

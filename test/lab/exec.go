@@ -18,7 +18,7 @@ type Command struct {
 	Dir   string // to run in; empty for the current directory
 }
 
-// Run runs a command in a host's namespace and returns what it printed.
+// Run runs a command in a host's namespace and returns what it printed, also if it failed.
 func (h *Host) Run(ctx context.Context, c Command) (string, error) {
 	var output bytes.Buffer
 	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...)
@@ -28,7 +28,7 @@ func (h *Host) Run(ctx context.Context, c Command) (string, error) {
 		err = cmd.Wait()
 	}
 	if err != nil {
-		return "", fmt.Errorf("run %q on %s: %w\n%s", strings.Join(c.Args, " "), h.Name, err, output.String())
+		return output.String(), fmt.Errorf("run %q on %s: %w\n%s", strings.Join(c.Args, " "), h.Name, err, output.String())
 	}
 	return output.String(), nil
 }

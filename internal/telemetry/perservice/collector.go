@@ -13,6 +13,7 @@ import (
 	"sluice/internal/model"
 	"sluice/internal/notify"
 	"sluice/internal/plan"
+	"sluice/internal/verdict"
 )
 
 // Options configures a Collector. The functions are those of a dataplane and of an
@@ -31,6 +32,9 @@ type Options struct {
 	// Refused is called with packets that a Service refused between two reads of the
 	// counters, the zero Name for packets to no frontend; nil if no one wants to know.
 	Refused func(service model.Name, why plan.Cause, packets uint64, since time.Time)
+
+	// Verdicts returns whether clients of each Service get an answer; nil if nobody knows.
+	Verdicts func() map[model.Name]verdict.Service
 
 	Logger logr.Logger
 	Clock  clock.PassiveClock // nil for the real one

@@ -2,11 +2,14 @@ package perservice
 
 import (
 	"io"
+	"maps"
+	"slices"
 
 	dto "github.com/prometheus/client_model/go"
 
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/verdict"
 )
 
 // other is the label value of the series that several Services share. It is not a
@@ -66,9 +69,35 @@ func (c *Collector) writeServices(w *writer) {
 		all.writeConnections(w)
 		all.writeServiceRefusals(w)
 	}
+	c.writeVerdicts(w)
 	all.writeEndpoints(w)
 	all.writeProgramming(w)
 	all.writeFailures(w)
+}
+
+// writeVerdicts writes how many Services there are by verdict, and those that do not simply
+// work by name.
+func (c *Collector) writeVerdicts(w *writer) {
+	if c.Verdicts == nil {
+		return
+	}
+	all := c.Verdicts()
+	counts := map[verdict.Word]int{}
+	for _, v := range all {
+		counts[v.Word]++
+	}
+	w.metric("sluice_services_by_verdict", "gauge", "Services by whether their clients on or through this node get an answer.")
+	for _, word := range verdict.Words {
+		w.sample(float64(counts[word]), "verdict", string(word))
+	}
+	w.metric("sluice_service_verdict", "gauge", "1 for each Service whose clients do not all get an answer, by verdict and cause.")
+	written := 0
+	for _, name := range slices.SortedFunc(maps.Keys(all), model.Name.Compare) {
+		if v := all[name]; v.Word != verdict.Works && written < c.Limit {
+			w.serviceSample(name, 1, "verdict", string(v.Word), "cause", string(v.Cause))
+			written++
+		}
+	}
 }
 
 func (all *services) writeConnections(w *writer) {

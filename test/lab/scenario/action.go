@@ -47,6 +47,7 @@ var verbs = map[string]func(p *parser, rest string) (action, error){
 	"output":    parseText(func(r *runner) (string, error) { return r.output, nil }),
 	"log":       parseText((*runner).proxyLog),
 	"kernel":    parseKernel,
+	"verdict":   parseVerdict,
 }
 
 // plain is for verbs that stand alone.

@@ -22,7 +22,7 @@ func (r *runner) start(ctx context.Context) error {
 	p, err := r.lab.StartProxy(lab.ProxyOptions{
 		Binary:    r.Binary,
 		Manifests: r.manifests,
-		Flags:     slices.Concat([]string{"--proxy-mode", mode.Name}, mode.Flags, r.flags),
+		Flags:     slices.Concat([]string{"--proxy-mode", mode.Name, "--control-socket", r.socket()}, mode.Flags, r.flags),
 	})
 	if err != nil {
 		return err

@@ -54,6 +54,10 @@
 //	kernel of MODE has TEXT, kernel of MODE lacks TEXT
 //	                          about the rules of another mode
 //
+//	verdict SERVICE [from KIND] VERDICT [TEXT]
+//	                          waits until services, explain, the page and the metrics
+//	                          say so of clients of a KIND (pod, node, outside), or of all
+//
 // # Packets
 //
 //	expect FROM -> TO [PROTOCOLS] [FAMILIES] VERDICT ...

@@ -1,0 +1,152 @@
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"sluice/internal/explain"
+	"sluice/internal/listing"
+	"sluice/internal/verdict"
+	"sluice/test/lab"
+)
+
+// judgement is what everything that a person or program reads must say of a Service.
+type judgement struct {
+	service string
+	from    string // the kind of client, "" for all together
+	word    verdict.Word
+	why     string // a part of the explanation; "" for any
+}
+
+// parseVerdict reads "SERVICE [from KIND] WORD [TEXT]".
+func parseVerdict(_ *parser, rest string) (action, error) {
+	words := strings.Fields(rest)
+	if len(words) < 2 {
+		return nil, fmt.Errorf("want SERVICE [from pod|node|outside] VERDICT [TEXT]")
+	}
+	j := judgement{service: words[0]}
+	words = words[1:]
+	if words[0] == "from" && len(words) > 2 {
+		j.from, words = words[1], words[2:]
+	}
+	j.word, j.why = verdict.Word(words[0]), strings.Join(words[1:], " ")
+	if !slices.Contains(verdict.Words[:], j.word) {
+		return nil, fmt.Errorf("unknown verdict %q: have %v", j.word, verdict.Words)
+	}
+	return j, nil
+}
+
+func (j judgement) run(ctx context.Context, r *runner) error {
+	r.remember(j)
+	return r.eventually(ctx, func() error {
+		for _, place := range []func(context.Context, *runner) error{j.inServices, j.inExplain, j.onPage, j.inMetrics} {
+			if err := place(ctx, r); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// ask runs a command of the proxy on node1. Its exit code is 1 for a bad answer.
+func (r *runner) ask(ctx context.Context, out any, args ...string) (bad bool, err error) {
+	binary := r.Binary
+	if binary == "" {
+		if binary, err = lab.Binary(); err != nil {
+			return false, err
+		}
+	}
+	text, err := r.onNode(ctx, slices.Concat([]string{binary}, args, []string{"-o", "json", "--control-socket", r.socket()})...)
+	if jerr := json.Unmarshal([]byte(text), out); jerr != nil {
+		return false, fmt.Errorf("%v: %w, %w: %s", args, err, jerr, text)
+	}
+	return err != nil, nil
+}
+
+// socket is where the proxy answers.
+func (r *runner) socket() string { return filepath.Join(r.work, "control", "socket") }
+
+func (j judgement) inServices(ctx context.Context, r *runner) error {
+	var list listing.List
+	if _, err := r.ask(ctx, &list, "services"); err != nil {
+		return err
+	}
+	i := slices.IndexFunc(list.Services, func(s listing.Service) bool { return s.Name == j.service })
+	if i < 0 {
+		return fmt.Errorf("services does not list %s", j.service)
+	}
+	s := &list.Services[i]
+	word, why := s.Word, s.Why
+	if j.from != "" {
+		c := slices.IndexFunc(s.Clients, func(c verdict.Client) bool { return c.From == j.from })
+		if c < 0 {
+			return fmt.Errorf("services has no verdict for %s: %+v", j.from, s.Service)
+		}
+		word, why = s.Clients[c].Word, s.Clients[c].Why
+	}
+	if word != j.word || !strings.Contains(why, j.why) {
+		return fmt.Errorf("services says %s: %s; want %s: %s", word, why, j.word, j.why)
+	}
+	return nil
+}
+
+// inExplain asks about one kind of client. All answers must fit if the verdict is for all.
+func (j judgement) inExplain(ctx context.Context, r *runner) error {
+	if j.from == "" {
+		return nil
+	}
+	var reply explain.Reply
+	bad, err := r.ask(ctx, &reply, "explain", "default/"+j.service, "--from", j.from)
+	if err != nil {
+		return err
+	}
+	if bad == (j.word == verdict.Works) {
+		return fmt.Errorf("explain --from %s ends as if clients were served: %t, want %s", j.from, !bad, j.word)
+	}
+	if !slices.ContainsFunc(reply.Answers, func(a explain.Answer) bool { return a.Verdict == j.word }) {
+		return fmt.Errorf("explain --from %s says %s, want %s", j.from, reply.Answers[0].Headline(), j.word)
+	}
+	return nil
+}
+
+func (j judgement) onPage(_ context.Context, r *runner) error {
+	if j.from != "" {
+		return nil
+	}
+	page, err := r.metricsPage("/?q=default/" + j.service)
+	if err != nil || !strings.Contains(page, ">"+j.word.Text()+"<") {
+		return fmt.Errorf("the page does not say that %s %s: %w", j.service, j.word.Text(), err)
+	}
+	return nil
+}
+
+func (j judgement) inMetrics(_ context.Context, r *runner) error {
+	if j.from != "" {
+		return nil
+	}
+	page, err := r.metricsPage("/metrics")
+	if err != nil {
+		return err
+	}
+	line := fmt.Sprintf("sluice_service_verdict{namespace=%q,service=%q,verdict=%q", "default", j.service, j.word)
+	of := fmt.Sprintf("sluice_service_verdict{namespace=%q,service=%q,", "default", j.service)
+	if strings.Contains(page, line) != (j.word != verdict.Works) || strings.Contains(page, of) != (j.word != verdict.Works) {
+		return fmt.Errorf("the metrics do not say that %s %s", j.service, j.word.Text())
+	}
+	return nil
+}
+
+// metricsPage returns a page of the server for metrics.
+func (r *runner) metricsPage(path string) (string, error) {
+	at := lab.Flow{From: "node1", Protocol: lab.TCP, To: netip.MustParseAddrPort("127.0.0.1:10249")}
+	page, err := r.lab.Get(at, path)
+	if err == nil && page.Status != 200 {
+		err = fmt.Errorf("%s: status %d", path, page.Status)
+	}
+	return page.Text, err
+}
