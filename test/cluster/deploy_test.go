@@ -37,7 +37,7 @@ func TestDeployedProxyServes(t *testing.T) {
 	d.probe()
 	d.ask(allProgrammed, "kube-proxy", "status")
 	d.ask("in sync, API server https://", "kube-proxy", "status")
-	d.ask("SERVED", "kube-proxy", "explain", namespace+"/web")
+	d.ask("WORKS", "kube-proxy", "explain", namespace+"/web")
 	d.expectStartingEvent()
 
 	stop := d.traffic(trafficFlows(web))

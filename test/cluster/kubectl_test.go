@@ -127,10 +127,10 @@ func TestPluginAsksAllNodes(t *testing.T) {
 	}
 	name := namespace + "/web"
 	p.says(0, []string{"status", "--node", "node2"}, "on node node2: nftables mode", "healthy")
-	p.says(1, []string{"explain", name + ":80"}, "1 node (1 of 2): node1\n  Service "+name, "SERVED: ",
-		"1 node (1 of 2): node2\n  Service "+name, "DROPPED: the Service has endpoints, but none on this node", "what to do ")
-	p.says(0, []string{"explain", "--node", "node1", "web." + namespace + ".svc:80"}, "SERVED: reaches the only endpoint", "on this node")
-	p.says(1, []string{"explain", "--node", "node2", name + ":80"}, "DROPPED: ")
+	p.says(1, []string{"explain", name + ":80"}, "1 node (1 of 2): node1\n  Service "+name, "WORKS: ",
+		"1 node (1 of 2): node2\n  Service "+name, "REFUSED (dropped): the Service has endpoints, but none on this node", "what to do ")
+	p.says(0, []string{"explain", "--node", "node1", "web." + namespace + ".svc:80"}, "WORKS: reaches the only endpoint", "on this node")
+	p.says(1, []string{"explain", "--node", "node2", name + ":80"}, "REFUSED (dropped): ")
 	p.says(2, []string{"explain", "--node", "node3", name}, "no pod of the proxy on node node3")
 	p.says(2, []string{"explain", name + ":"}, "NO ANSWER: ", "has a colon and no port")
 	p.says(0, []string{"services", "--in", namespace}, "web ", "FAILING ON")

@@ -188,7 +188,7 @@ func TestOutageIsReported(t *testing.T) {
 		during, without string // an outage
 	}{
 		{"status", ask("status"), "NOT CONNECTED: the API server has not been reachable for ", "connected for "},
-		{"explain", ask("explain default/web"), "OUT OF DATE: the API server has not been reachable for ", "SERVED"},
+		{"explain", ask("explain default/web"), "OUT OF DATE: the API server has not been reachable for ", "WORKS"},
 		{"page", page("/"), "the API server has not been reachable for ", "default/web"},
 		{"metrics", page("/metrics"), "\nsluice_api_server_connected 0\n", "\nsluice_api_server_connected 1\n"},
 	}

@@ -44,7 +44,7 @@ func TestDemoRunsToItsEnd(t *testing.T) {
 			t.Errorf("the demo did not show %q", s.title)
 		}
 	}
-	if !strings.Contains(out.String(), "REJECTED: the Service has no endpoint") {
+	if !strings.Contains(out.String(), "REFUSED (rejected): the Service has no endpoint") {
 		t.Errorf("the demo does not show why a Service does not work:\n%s", out.String())
 	}
 	for _, bad := range []string{"dropped", "passed", "failed", "broke"} {

@@ -43,8 +43,8 @@ func TestEventsAndServices(t *testing.T) {
 	says([]string{"events"}, 0, "this node", "all Services programmed: 4 Services, 6 frontends")
 	m.connect(3, "pod3", "10.96.0.11:80", lab.Refused)
 	says([]string{"events", "-n", "default"}, 0, "default/empty ", "refused 3 packets in ", ": the Service has no endpoint that can be used")
-	says([]string{"services", "--failing"}, 1, "default    empty  NO ENDPOINTS  0          0     10.96.0.11:80/TCP\n", "1 of 4 Services\n")
-	says([]string{"services", "-o", "yaml"}, 0, "state: no-local-endpoint\n", "name: elsewhere\n")
+	says([]string{"services", "--failing"}, 1, "default    empty  REFUSED  0          0      10.96.0.11:80/TCP  no EndpointSlice\n", "1 of 4 Services\n")
+	says([]string{"services", "-o", "yaml"}, 0, "verdict: works-for-some\n", "name: elsewhere\n")
 
 	mark := p.Log().Len()
 	write(t, dir, "filled.yaml", filledManifests, 0)

@@ -103,7 +103,7 @@ type explained struct {
 
 var explanations = []explained{
 	{name: "it works", to: "default/good", from: "pod3", at: "10.96.0.1:80", flow: lab.Answered,
-		want: []string{"SERVED: reaches one of 2 endpoints", "10.244.1.3 is a pod", "ClusterIP of Service default/good, port named \"http\"",
+		want: []string{"WORKS: reaches one of 2 endpoints", "10.244.1.3 is a pod", "ClusterIP of Service default/good, port named \"http\"",
 			"in   10.244.1.1:8080  on this node", "out  10.244.2.2:8080  on node2: not ready", "masquerade     no", "programmed",
 			"holds a verdict for it, and 2 endpoints"},
 		kernel: map[string]string{
@@ -114,7 +114,7 @@ var explanations = []explained{
 	{name: "from the node", to: "default/good:http", from: "node", at: "10.96.0.1:80", flow: lab.Answered,
 		want: []string{"this node itself, 192.0.2.10", "masquerade     yes"}},
 	{name: "no endpoints", to: "default/empty", from: "pod3", at: "10.96.0.2:80", flow: lab.Refused, code: 1,
-		want: []string{"REJECTED: the Service has no endpoint", "the Service has no EndpointSlice", "add an EndpointSlice with the label kubernetes.io/service-name"},
+		want: []string{"REFUSED (rejected): the Service has no endpoint", "the Service has no EndpointSlice", "add an EndpointSlice with the label kubernetes.io/service-name"},
 		kernel: map[string]string{
 			"nftables": "ip sluice, services: 10.96.0.2 . tcp . 80 counter packets",
 			"iptables": "iptables filter: -A KUBE-SERVICES -d 10.96.0.2/32 -p tcp",
@@ -134,7 +134,7 @@ var explanations = []explained{
 	{name: "a node port", to: "default/local:30006", from: "node", at: "192.0.2.10:30006", flow: lab.Answered,
 		want: []string{"192.0.2.10:30006/TCP is the NodePort of Service default/local", "this node itself uses an external address"}},
 	{name: "source ranges exclude me", to: "default/ranges", from: "client", at: "198.18.0.7:80", flow: lab.Dropped, code: 1,
-		want: []string{"DROPPED: loadBalancerSourceRanges", "203.0.113.0/24", "add a range with 198.51.100.10"}},
+		want: []string{"REFUSED (dropped): loadBalancerSourceRanges", "203.0.113.0/24", "add a range with 198.51.100.10"}},
 	{name: "source ranges admit me", to: "default/ranges", from: "client2", at: "198.18.0.7:80", flow: lab.Answered,
 		want: []string{"may connect"},
 		kernel: map[string]string{
@@ -144,11 +144,11 @@ var explanations = []explained{
 	{name: "hints exclude an endpoint", to: "default/hints", from: "pod3", at: "10.96.0.8:80", flow: lab.Answered,
 		want: []string{"those whose hints name this node's zone (zone-1)", "out  10.244.2.1:8080  on node2: hinted to zone zone-2"}},
 	{name: "wrong port", to: "default/good:81", from: "pod3", at: "10.96.0.1:81", flow: lab.Refused, code: 1, nftables: true,
-		want: []string{"REJECTED: there is no such port", "Service default/good has no such port; it has 80/TCP (http)"}},
-	{name: "wrong port name", to: "default/good:https", code: 1, want: []string{"UNKNOWN: there is no such port", "it has 80/TCP (http)"}},
-	{name: "wrong protocol", to: "10.96.0.1:80/udp", from: "pod3", code: 1, nftables: true, want: []string{"REJECTED", "it has 80/TCP (http)"}},
+		want: []string{"REFUSED (rejected): there is no such port", "Service default/good has no such port; it has 80/TCP (http)"}},
+	{name: "wrong port name", to: "default/good:https", code: 1, want: []string{"REFUSED (not used): there is no such port", "it has 80/TCP (http)"}},
+	{name: "wrong protocol", to: "10.96.0.1:80/udp", from: "pod3", code: 1, nftables: true, want: []string{"REFUSED (rejected)", "it has 80/TCP (http)"}},
 	{name: "unused ClusterIP", to: "10.96.200.1:80", from: "pod3", at: "10.96.200.1:80", flow: lab.Dropped, code: 1, nftables: true,
-		want: []string{"DROPPED: no Service has this address", "in a service CIDR"}},
+		want: []string{"REFUSED (dropped): no Service has this address", "in a service CIDR"}},
 	{name: "no Service's address", to: "192.0.2.254:80", from: "pod3", code: 1, want: []string{"UNTOUCHED", "the proxy does not touch the packet"}},
 	{name: "a pod's address", to: "10.244.1.1:8080", from: "pod3", at: "10.244.1.1:8080", flow: lab.Answered, code: 1,
 		want: []string{"UNTOUCHED", "the address is an endpoint of Service default/good"}},
@@ -158,7 +158,7 @@ var explanations = []explained{
 	{name: "wrong namespace", to: "prod/good", code: 1, want: []string{"there is a Service of that name in namespace default", "ask for default/good"}},
 	{name: "address of an older Service", to: "default/taken", code: 1,
 		want: []string{"198.18.0.12:80/TCP belongs to Service default/taker"}},
-	{name: "SCTP", to: "default/sticky:sctp", from: "pod3", want: []string{"SERVED", "10.96.0.9:80/SCTP"}},
+	{name: "SCTP", to: "default/sticky:sctp", from: "pod3", want: []string{"WORKS", "10.96.0.9:80/SCTP"}},
 }
 
 // Every question is answered with its cause, and with what really happens.
@@ -253,7 +253,7 @@ func checkAffinity(t *testing.T, l *lab.Lab, a *asker) {
 
 func checkJSON(t *testing.T, a *asker) {
 	stdout, _, code := a.ask("explain", "--json", "default/misnamed")
-	for _, want := range []string{`"verdict": "rejected"`, `"cause": "no-endpoints"`, `"reason": "no-such-port"`, `"flows": false`} {
+	for _, want := range []string{`"verdict": "refused"`, `"fate": "rejected"`, `"cause": "no-endpoints"`, `"reason": "no-such-port"`, `"flows": false`} {
 		if code != 1 || !strings.Contains(stdout, want) {
 			t.Errorf("exit code %d, %s is not in:\n%s", code, want, stdout)
 		}
@@ -355,7 +355,7 @@ func TestExplainReportsKernelRefusal(t *testing.T) {
 	eventually(t, func() bool {
 		var code int
 		answer, _, code = a.ask("explain", "default/good")
-		return code == 1 && strings.Contains(answer, "NOT PROGRAMMED") &&
+		return code == 1 && strings.Contains(answer, "DOES NOT ANSWER") &&
 			strings.Contains(answer, "the kernel cannot be programmed at the moment") && strings.Contains(answer, "not permitted")
 	})
 	if stdout, _, code := a.ask("status"); code != 1 || !strings.Contains(stdout, "FAILING") {
@@ -405,7 +405,7 @@ func TestExplainKnowsLocalRoutes(t *testing.T) {
 		settle(t, p, dir, 0)
 		a.ready()
 		routed := explained{to: "198.18.0.50:30080", from: "client", at: "198.18.0.50:30080", flow: lab.Answered,
-			want: []string{"SERVED", "198.18.0.50:30080/TCP is the NodePort of Service default/good", "holds a verdict for it"}}
+			want: []string{"WORKS", "198.18.0.50:30080/TCP is the NodePort of Service default/good", "holds a verdict for it"}}
 		if strings.HasPrefix(mode, "iptables") {
 			routed.want = append(routed.want, "-A KUBE-NODEPORT-IPS ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -g KUBE-NODEPORTS")
 		}
@@ -426,11 +426,11 @@ func TestExplainFitsTheMode(t *testing.T) {
 		p := startProxy(t, l, mode, lab.ProxyOptions{Manifests: dir, Flags: []string{flag}})
 		settle(t, p, dir, 0)
 		a.ready()
-		unknown, seen := "REJECTED", lab.Refused
+		unknown, seen := "REFUSED (rejected)", lab.Refused
 		if strings.HasPrefix(mode, "iptables") {
 			unknown, seen = "UNTOUCHED", lab.Passed
 		}
-		good := explained{to: "default/good", from: "pod3", at: "10.96.0.1:80", flow: lab.Answered, want: []string{"SERVED"}}
+		good := explained{to: "default/good", from: "pod3", at: "10.96.0.1:80", flow: lab.Answered, want: []string{"WORKS"}}
 		good.check(t, l, a)
 		wrong := explained{to: "default/good:81", from: "pod3", at: "10.96.0.1:81", flow: seen, want: []string{unknown, "it has 80/TCP"}, code: 1}
 		wrong.check(t, l, a)
@@ -471,7 +471,7 @@ func TestExplainNamesARefusedFrontend(t *testing.T) {
 		answer, _, code = a.ask("explain", "default/more")
 		return code == 1 && strings.Contains(answer, "the kernel refused this frontend")
 	})
-	for _, want := range []string{"NOT PROGRAMMED", "refused by the kernel, tried ", "next try in", "the kernel refused 10.96.0.2:80/TCP: "} {
+	for _, want := range []string{"DOES NOT ANSWER", "refused by the kernel, tried ", "next try in", "the kernel refused 10.96.0.2:80/TCP: "} {
 		if !strings.Contains(answer, want) {
 			t.Errorf("%q is not in the answer:\n%s", want, answer)
 		}
