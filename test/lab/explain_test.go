@@ -355,7 +355,7 @@ func TestExplainReportsKernelRefusal(t *testing.T) {
 	eventually(t, func() bool {
 		var code int
 		answer, _, code = a.ask("explain", "default/good")
-		return code == 1 && strings.Contains(answer, "DOES NOT ANSWER") &&
+		return code == 1 && strings.Contains(answer, "UNKNOWN YET") &&
 			strings.Contains(answer, "the kernel cannot be programmed at the moment") && strings.Contains(answer, "not permitted")
 	})
 	if stdout, _, code := a.ask("status"); code != 1 || !strings.Contains(stdout, "FAILING") {
