@@ -3,7 +3,7 @@
 package vm
 
 import (
-	"context"
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -14,56 +14,29 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
 
 const (
-	// guestTime ends a guest that hangs, also on a very busy machine.
+	// guestTime ends a guest that hangs, and fullTime one that runs everything.
 	guestTime = 20 * time.Minute
+	fullTime  = 3 * time.Hour
 	// programTime ends a command that hangs, and makes it say where. Emulated
 	// guests skip the time in which nothing happens.
-	programTime = "-test.timeout=2m"
+	programTime = "-test.timeout=4m"
 )
 
-// unsuitable are tests of the dataplanes that do not run in guests: they take an
-// emulated processor too long.
-var unsuitable = []string{
-	// They write tens of thousands of elements.
-	"^TestHalfBuiltTableIsFinished$",
-	"^TestHugePoolGrowsAndShrinks$",
-	"^TestRefusedFrontendsAmongVeryMany$",
-	"^TestVeryManyStickyServices$",
-	"^TestTransactionsFitSmallBuffers$",
-	"^TestForgettingClientsDelaysNoChange$",
-	"^TestTenThousandSourceRanges$",
-	"^TestListingOfAlgorithms$",
-	"^TestListingOfNftLoadsAgain$/^algorithms_and_weights$",
-	// They ask nothing of the kernel, or nothing that others do not.
-	"^TestEveryCombinationOfTables$",
-	"^TestChangeWritesFewRules$",
-	"^TestRefusalsWithoutLineAreBisected$",
-	"^TestDescribeRandomFrontends$",
-	"^TestPacketsMeetFewRules$",
-	"^TestTreesDoNotDependOnHistory$",
-	"^TestBatchesKeepTrafficWorking$",
-	// They run very many programs of iptables, and the kernel has little to do with it.
-	"^TestDescribeReadsTheKernel$/^(legacy|nft)$",
-	"^TestDescribeRemembersClients$",
-	"^TestInterfaceNames$",
-	// Others do nearly the same, in both variants of iptables.
-	"^TestForeignWritesAreRepaired$/^(table_(nat|filter)_flushed|chain_(flushed|like_ours_added)|canary_gone|hook_deleted|hooks_doubled|rule_(deleted|replaced))$",
-}
-
 var (
-	everywhere = flag.Bool("everywhere", false, "run everything on all kernels")
-	scenarios  = flag.String("scenarios", "testdata", "directory of the scenarios to run in guests; ../lab/testdata has all")
-	modes      = flag.String("modes", "", "modes to run the scenarios in, separated by commas; all of them if empty")
-	soak       = flag.String("soak", "", "arguments of package soak, such as '-mode ipvs -time 1m -only kill', to run it in guests too")
-	services   = flag.Int("services", 500, "among how many Services a change is made in ipvs mode; with more than a few thousand that takes minutes")
-	sample     = flag.Int("sample", 1, "try only one in so many flows of each line of a scenario, and those less often")
+	scenarios = flag.String("scenarios", "testdata", "directory of the scenarios to run in guests; ../lab/testdata has all")
+	modes     = flag.String("modes", "", "modes to run the scenarios in, separated by commas; all of them if empty")
+	soak      = flag.String("soak", "", "arguments of package soak, such as '-mode ipvs -time 1m -only kill', to run it in guests too")
+	services  = flag.Int("services", 500, "among how many Services a change is made in ipvs mode; with more than a few thousand that takes minutes")
+	sample    = flag.Int("sample", 1, "try only one in so many flows of each line of a scenario, and those less often")
 )
 
 func TestKernels(t *testing.T) {
+	testkit.NotShort(t, "it boots other kernels")
 	cache, err := OpenCache()
 	if err != nil {
 		t.Fatal(err)
@@ -72,21 +45,21 @@ func TestKernels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	guests := buildGuests(t)
-	accelerator := ChooseAccelerator(t.Context(), kernels[0], Program{Args: []string{guests["lab"].programs[0].Args[0], "-test.list=."}})
+	b := builder{T: t}
+	accelerator := ChooseAccelerator(t.Context(), kernels[0], Program{Args: []string{b.test("sluice/internal/ipvs").Args[0], "-test.list=."}})
 	t.Logf("guests run on %s", accelerator)
+	limit := guestTime
+	if testkit.Full() || *scenarios != "testdata" || *soak != "" {
+		limit = fullTime
+	}
 	for i, k := range kernels {
-		for name, g := range guests {
-			if !*everywhere && (g.only == oldest && i > 0 || g.only == newest && i < len(kernels)-1) {
+		for _, g := range b.guests() {
+			if !g.runsOn(i, len(kernels)) {
 				continue
 			}
-			t.Run(k.Release+"/"+name, func(t *testing.T) {
+			t.Run(k.Release+"/"+g.name, func(t *testing.T) {
 				t.Parallel()
-				limit := guestTime
-				if *scenarios != "testdata" || name == soakGuest {
-					limit = 3 * time.Hour
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				ctx, cancel := testkit.WithTimeout(t.Context(), limit)
 				defer cancel()
 				if err := Boot(ctx, k, accelerator, t.Output(), g.programs...); err != nil {
 					t.Error(err)
@@ -98,6 +71,7 @@ func TestKernels(t *testing.T) {
 
 // TestListingsLoadInNftOfDebian13 runs on the machine's own kernel.
 func TestListingsLoadInNftOfDebian13(t *testing.T) {
+	testkit.NotShort(t, "it gets packages of Debian 13")
 	cache, err := OpenCache()
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +80,7 @@ func TestListingsLoadInNftOfDebian13(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	test := exec.CommandContext(t.Context(), buildTest(t, "sluice/internal/dataplane/nftables"), "-test.v", "-test.run=^TestListing")
+	test := exec.CommandContext(t.Context(), (&builder{T: t}).test("sluice/internal/dataplane/nftables").Args[0], "-test.v", "-test.run=^TestListing")
 	test.Env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"))
 	output, err := test.CombinedOutput()
 	t.Logf("%s", output)
@@ -118,13 +92,11 @@ func TestListingsLoadInNftOfDebian13(t *testing.T) {
 	}
 }
 
-// soakGuest is the name of the guest that runs package soak.
-const soakGuest = "soak"
-
-// guest is what runs in one guest.
+// guest is what runs in one guest: booting takes as long as some programs do, so they share it.
 type guest struct {
+	name     string
 	programs []Program
-	// only leaves the guest to one of the kernels, to save time. Empty for all.
+	// only leaves the guest to one of the kernels, unless everything is tested. Empty for all.
 	only choice
 }
 
@@ -136,68 +108,107 @@ const (
 	newest choice = "newest"
 )
 
-// buildGuests builds the test binaries that run in guests. Booting takes as long as some
-// of them do, so these share a guest.
-func buildGuests(t *testing.T) map[string]guest {
-	t.Helper()
-	proxy, err := lab.Binary()
-	if err != nil {
-		t.Fatal(err)
+// runsOn reports whether the guest is for one of the kernels, which are sorted by age.
+func (g *guest) runsOn(kernel, kernels int) bool {
+	switch {
+	case testkit.Full(), g.only == "":
+		return true
+	case g.only == oldest:
+		return kernel == 0
 	}
-	labTest, suite := buildTest(t, "sluice/test/lab"), buildTest(t, "sluice/internal/mode")
-	skip := "-test.skip=" + strings.Join(unsuitable, "|")
-	test := func(file string, args ...string) Program {
-		return Program{Args: slices.Concat([]string{file, "-test.v", programTime}, args)}
+	return kernel == kernels-1
+}
+
+// builder builds the test binaries that run in guests, each once.
+type builder struct {
+	*testing.T
+	built map[string]string
+}
+
+// kernelModes are those that all machines have.
+const kernelModes = "nftables,iptables-nft,iptables-legacy,userspace"
+
+// guests are what is to be shown on other kernels. Few programs and states: what does not
+// depend on the kernel is tested on this machine.
+func (b *builder) guests() []guest {
+	b.Helper()
+	suite := func(mode string) Program {
+		return b.test("sluice/internal/mode", fmt.Sprint("-histories=", testkit.Extent("1s", "2s", "5s")), "-test.run=^TestSuite$/^"+mode+"$")
 	}
-	scenarioTest := test(labTest, "-test.run=^TestScenarios$", fmt.Sprint("-sample=", *sample))
-	if *scenarios != "testdata" {
-		scenarioTest.Args = append(scenarioTest.Args, "-test.timeout=0")
+	renders := fmt.Sprint("-renders=", testkit.Extent(1, 1, 3))
+	old := []Program{
+		b.scenarios("SLUICE_MODES=" + cmp.Or(*modes, testkit.Extent(kernelModes, kernelModes, ""))),
+		b.test("sluice/internal/dataplane/nftables", renders, "-seed=1"),
+		suite("nftables"),
 	}
-	scenarioTest.Files = map[string]string{"kube-proxy": proxy, "testdata": *scenarios}
-	scenarioTest.Env = []string{lab.BinaryVariable + "=" + filepath.Join(workDir, "kube-proxy"), "SLUICE_MODES=" + *modes}
-	ipvsTest := scenarioTest
-	ipvsTest.Args = test(labTest, "-test.run=^TestIPVS|^TestConnectionsPerEndpoint$/^ipvs$").Args
-	guests := map[string]guest{
-		"lab": {programs: []Program{scenarioTest}},
-		"neighbours": {programs: []Program{
-			test(buildTest(t, "sluice/internal/iptables")),
-			test(buildTest(t, "sluice/internal/leftovers")),
-			test(buildTest(t, "sluice/internal/coexist")),
-		}, only: oldest},
-		// Few states, and not any: nft needs minutes for some of them in a guest.
-		"nftables": {programs: []Program{test(buildTest(t, "sluice/internal/dataplane/nftables"), "-renders=3", "-seed=1", skip)}, only: oldest},
-		// Its tests run commands, which takes time in a guest: too much for the suite.
-		"iptables":       {programs: []Program{test(buildTest(t, "sluice/internal/dataplane/iptables"), "-renders=2", skip)}, only: oldest},
-		"suite-nftables": {programs: []Program{test(suite, "-histories=5s", "-test.run=^TestSuite$/^nftables$", skip)}, only: oldest},
-		// Its tests wait most of the time.
-		"ipvs": {programs: []Program{
-			test(buildTest(t, "sluice/internal/ipvs")),
-			test(buildTest(t, "sluice/internal/dataplane/ipvs", "-tags=ipvs"), "-test.parallel=4", "-renders=3", fmt.Sprint("-services=", *services), skip),
-			ipvsTest,
-		}, only: newest},
-		// The suite of ipvs mode is about the table of nftables mode as well.
-		"suite-ipvs": {programs: []Program{
-			test(suite, "-histories=5s", "-test.run=^TestSuite$/^ipvs$", skip),
-			test(labTest, "-test.run=^TestPacketsMatchTheOracle$/^ipvs$", "-seed=1", "-states=10", "-packets=16"),
-		}, only: newest},
+	ipvs := []Program{
+		b.test("sluice/internal/ipvs"),
+		b.test("sluice/internal/dataplane/ipvs", "-test.parallel=4", renders, fmt.Sprint("-services=", *services)),
+		b.lab("-test.run=^TestIPVS|^TestConnectionsPerEndpoint$/^ipvs$"),
+		suite("ipvs"),
+		b.lab("-test.run=^TestPacketsMatchTheOracle$/^ipvs$", "-seed=1", fmt.Sprint("-states=", testkit.Extent(1, 5, 10)), "-packets=16"),
+	}
+	guests := []guest{{"nftables", old, oldest}, {"ipvs", ipvs, newest}}
+	if testkit.Full() {
+		guests = append(guests, guest{"iptables", []Program{
+			b.test("sluice/internal/dataplane/iptables", renders),
+			b.test("sluice/internal/iptables"),
+			b.test("sluice/internal/leftovers"),
+			b.test("sluice/internal/coexist"),
+		}, ""})
+	} else {
+		// What they leave in the kernel is the kernel's own format.
+		guests[0].programs = append(guests[0].programs, b.test("sluice/internal/leftovers"))
+		// In the modes of the first guest, the newer kernel is as this machine's.
+		guests[1].programs = append(guests[1].programs, b.scenarios("SLUICE_MODES="+cmp.Or(*modes, "ipvs")))
 	}
 	if *soak != "" {
-		soakTest := scenarioTest
-		soakTest.Args = test(buildTest(t, "sluice/test/soak"), append([]string{"-test.run=^TestDisruptions$", "-test.timeout=0"}, strings.Fields(*soak)...)...).Args
-		soakTest.Files = map[string]string{"kube-proxy": proxy}
-		guests[soakGuest] = guest{programs: []Program{soakTest}}
+		p := b.lab()
+		p.Args = append(b.test("sluice/test/soak", "-test.run=^TestDisruptions$", "-test.timeout=0").Args, strings.Fields(*soak)...)
+		guests = append(guests, guest{"soak", []Program{p}, ""})
 	}
 	return guests
 }
 
-// buildTest builds a package's test binary, which needs no libraries.
-func buildTest(t *testing.T, pkg string, flags ...string) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), strings.ReplaceAll(pkg, "/", "-")+".test")
-	build := exec.CommandContext(t.Context(), "go", slices.Concat([]string{"test", "-c", "-o", file}, flags, []string{pkg})...)
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if output, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the tests of %s: %v\n%s", pkg, err, output)
+// test is a package's tests. They need no libraries.
+func (b *builder) test(pkg string, args ...string) Program {
+	b.Helper()
+	if b.built[pkg] == "" {
+		file := filepath.Join(b.TempDir(), strings.ReplaceAll(pkg, "/", "-")+".test")
+		// Tests that need IPVS have a tag, because few machines have it.
+		build := exec.CommandContext(b.Context(), "go", "test", "-c", "-tags=ipvs", "-ldflags=-s -w", "-o", file, pkg)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if output, err := build.CombinedOutput(); err != nil {
+			b.Fatalf("build the tests of %s: %v\n%s", pkg, err, output)
+		}
+		if b.built == nil {
+			b.built = map[string]string{}
+		}
+		b.built[pkg] = file
 	}
-	return file
+	return Program{Args: slices.Concat([]string{b.built[pkg], "-test.v", programTime}, args), Env: []string{testkit.GuestVariable + "=1"}}
+}
+
+// lab is tests of package lab, with the real binary.
+func (b *builder) lab(args ...string) Program {
+	b.Helper()
+	proxy, err := lab.Binary()
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := b.test("sluice/test/lab", args...)
+	p.Files = map[string]string{"kube-proxy": proxy, "testdata": *scenarios}
+	p.Env = append(p.Env, lab.BinaryVariable+"="+filepath.Join(workDir, "kube-proxy"))
+	return p
+}
+
+// scenarios are those of testdata here, or all.
+func (b *builder) scenarios(env ...string) Program {
+	b.Helper()
+	p := b.lab("-test.run=^TestScenarios$", fmt.Sprint("-sample=", *sample))
+	if *scenarios != "testdata" {
+		p.Args = append(p.Args, "-test.timeout=0")
+	}
+	p.Env = append(p.Env, env...)
+	return p
 }

@@ -3,7 +3,6 @@
 package ipvs
 
 import (
-	"context"
 	"flag"
 	"os"
 	"os/exec"
@@ -12,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/testkit"
 	"sluice/test/cluster/apiserver"
 	"sluice/test/lab"
 	"sluice/test/vm"
@@ -24,12 +24,12 @@ const (
 )
 
 var (
-	measure = flag.Bool("measure", false, "measure cold starts in guests, instead of testing")
-	// These stand for all: each migration takes an emulated processor minutes.
-	migrations = flag.String("migrations", "^TestFromUpstreamAndBack$/^(nftables|ipvs)$", "migrations to try, as for -run")
+	measure    = flag.Bool("measure", false, "measure cold starts in guests, instead of testing")
+	migrations = flag.String("migrations", "", "migrations to try, as for -run")
 )
 
 func TestGuests(t *testing.T) {
+	testkit.NotShort(t, "it boots another kernel")
 	binaries, err := apiserver.Build(t.Context(), func(string) {})
 	if err != nil {
 		t.Fatal(err)
@@ -42,12 +42,14 @@ func TestGuests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// One stands for all: each migration takes an emulated processor minutes.
+	wanted := testkit.ExtentOr(*migrations, ".", "^TestFromUpstreamAndBack$/^nftables$", ".")
 	dir := t.TempDir()
 	own, tests := filepath.Join(dir, ownBinary), filepath.Join(dir, "ipvs.test")
 	build(t, "build", "-C", "../../..", "-buildvcs=false", "-ldflags", "-s -w", "-o", own, "./cmd/kube-proxy")
 	build(t, "test", "-c", "-tags", "guest", "-ldflags", "-s -w", "-o", tests, ".")
 	p := vm.Program{
-		Args:  []string{tests, "-test.v", "-test.timeout=10m", "-test.run=" + *migrations},
+		Args:  []string{tests, "-test.v", "-test.timeout=10m", "-test.run=" + wanted},
 		Files: map[string]string{ownBinary: own, upstreamBinary: binaries.KubeProxy},
 		Env:   []string{lab.BinaryVariable + "=" + ownBinary},
 	}
@@ -60,7 +62,7 @@ func TestGuests(t *testing.T) {
 	for _, k := range kernels[len(kernels)-1:] { // the newest does: package vm has tests on all
 		t.Run(k.Release, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			ctx, cancel := testkit.WithTimeout(t.Context(), limit)
 			defer cancel()
 			if err := vm.Boot(ctx, k, accelerator, t.Output(), p); err != nil {
 				t.Error(err)
