@@ -210,7 +210,7 @@ COMMIT
 		if good, err := d.Verify(ctx); err != nil || !good {
 			t.Errorf("Verify says %v, %v of a foreign rule", good, err)
 		}
-		if d.foreign.suspected {
+		if suspects(d) {
 			t.Error("a write is still suspected after Verify")
 		}
 		k.iptables("-t nat -D THEIRS 1")
@@ -220,6 +220,12 @@ COMMIT
 			t.Errorf("before and after:\n%s", diff)
 		}
 	})
+}
+
+// suspects reports whether the dataplane suspects that another program wrote.
+func suspects(d *Dataplane) (yes bool) {
+	d.locked(func() { yes = d.foreign.suspected })
+	return yes
 }
 
 // lines are those of chains of users and of rules.
@@ -238,18 +244,14 @@ func TestOwnChangesDoNotDisturb(t *testing.T) {
 		ctx := context.Background()
 		d := k.dataplane()
 		ok(t, d.Reconcile(ctx, variety()))
-		suspicious := func() (yes bool) {
-			d.locked(func() { yes = d.foreign.suspected })
-			return yes
-		}
-		if suspicious() {
+		if suspects(d) {
 			t.Error("the first commit is suspected")
 		}
 		f := *variety().Frontends[key("10.96.0.1:80", model.TCP)]
 		f.Route.Endpoints = nil
 		ok(t, d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{&f}, Removed: []plan.Key{key("10.96.0.1:81", model.TCP)}}))
-		if good, err := d.Verify(ctx); err != nil || !good || suspicious() {
-			t.Errorf("Verify says %v, %v; suspected: %v", good, err, suspicious())
+		if good, err := d.Verify(ctx); err != nil || !good || suspects(d) {
+			t.Errorf("Verify says %v, %v; suspected: %v", good, err, suspects(d))
 		}
 	})
 }
