@@ -10,7 +10,7 @@ import (
 )
 
 func TestFailuresInGuestsAreSeen(t *testing.T) {
-	testkit.NotShort(t, "it boots another kernel")
+	testkit.NotShort(t, "it boots guests")
 	cache, err := OpenCache()
 	if err != nil {
 		t.Fatal(err)

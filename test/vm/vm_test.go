@@ -3,7 +3,6 @@
 package vm
 
 import (
-	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -19,24 +18,24 @@ import (
 )
 
 const (
-	// guestTime ends a guest that hangs, and fullTime one that runs everything.
-	guestTime = 20 * time.Minute
-	fullTime  = 3 * time.Hour
+	// guestTime ends a guest that hangs, and requestTime one that runs what was asked for.
+	guestTime   = 15 * time.Minute
+	requestTime = 3 * time.Hour
 	// programTime ends a command that hangs, and makes it say where. Emulated
 	// guests skip the time in which nothing happens.
-	programTime = "-test.timeout=4m"
+	programTime = "-test.timeout=2m"
 )
 
 var (
-	scenarios = flag.String("scenarios", "testdata", "directory of the scenarios to run in guests; ../lab/testdata has all")
-	modes     = flag.String("modes", "", "modes to run the scenarios in, separated by commas; all of them if empty")
-	soak      = flag.String("soak", "", "arguments of package soak, such as '-mode ipvs -time 1m -only kill', to run it in guests too")
 	services  = flag.Int("services", 500, "among how many Services a change is made in ipvs mode; with more than a few thousand that takes minutes")
-	sample    = flag.Int("sample", 1, "try only one in so many flows of each line of a scenario, and those less often")
+	scenarios = flag.String("scenarios", "", "directory of more scenarios to run in guests; ../lab/testdata has all")
+	modes     = flag.String("modes", "", "modes to run those in, separated by commas; all of them if empty")
+	sample    = flag.Int("sample", 1, "try only one in so many flows of each of their lines, and those less often")
+	soak      = flag.String("soak", "", "arguments of package soak, such as '-mode ipvs -time 1m -only kill', to run it in guests too")
 )
 
 func TestKernels(t *testing.T) {
-	testkit.NotShort(t, "it boots other kernels")
+	testkit.NotShort(t, "a processor that is emulated takes minutes")
 	cache, err := OpenCache()
 	if err != nil {
 		t.Fatal(err)
@@ -45,21 +44,13 @@ func TestKernels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := builder{T: t}
-	accelerator := ChooseAccelerator(t.Context(), kernels[0], Program{Args: []string{b.test("sluice/internal/ipvs").Args[0], "-test.list=."}})
+	accelerator := ChooseAccelerator(t.Context(), kernels[0])
 	t.Logf("guests run on %s", accelerator)
-	limit := guestTime
-	if testkit.Full() || *scenarios != "testdata" || *soak != "" {
-		limit = fullTime
-	}
-	for i, k := range kernels {
-		for _, g := range b.guests() {
-			if !g.runsOn(i, len(kernels)) {
-				continue
-			}
+	for _, g := range buildGuests(t, kernels) {
+		for _, k := range g.kernels {
 			t.Run(k.Release+"/"+g.name, func(t *testing.T) {
 				t.Parallel()
-				ctx, cancel := testkit.WithTimeout(t.Context(), limit)
+				ctx, cancel := testkit.WithTimeout(t.Context(), g.time)
 				defer cancel()
 				if err := Boot(ctx, k, accelerator, t.Output(), g.programs...); err != nil {
 					t.Error(err)
@@ -71,7 +62,7 @@ func TestKernels(t *testing.T) {
 
 // TestListingsLoadInNftOfDebian13 runs on the machine's own kernel.
 func TestListingsLoadInNftOfDebian13(t *testing.T) {
-	testkit.NotShort(t, "it gets packages of Debian 13")
+	testkit.NotShort(t, "it needs packages of Debian")
 	cache, err := OpenCache()
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +71,7 @@ func TestListingsLoadInNftOfDebian13(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	test := exec.CommandContext(t.Context(), (&builder{T: t}).test("sluice/internal/dataplane/nftables").Args[0], "-test.v", "-test.run=^TestListing")
+	test := exec.CommandContext(t.Context(), buildTest(t, "sluice/internal/dataplane/nftables"), "-test.v", "-test.run=^TestListing")
 	test.Env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"))
 	output, err := test.CombinedOutput()
 	t.Logf("%s", output)
@@ -92,123 +83,97 @@ func TestListingsLoadInNftOfDebian13(t *testing.T) {
 	}
 }
 
-// guest is what runs in one guest: booting takes as long as some programs do, so they share it.
+// guest is what runs in one guest. Booting takes as long as some of its programs.
 type guest struct {
 	name     string
+	kernels  []Kernel
+	time     time.Duration
 	programs []Program
-	// only leaves the guest to one of the kernels, unless everything is tested. Empty for all.
-	only choice
 }
 
-// choice selects one of the kernels.
-type choice string
-
-const (
-	oldest choice = "oldest"
-	newest choice = "newest"
-)
-
-// runsOn reports whether the guest is for one of the kernels, which are sorted by age.
-func (g *guest) runsOn(kernel, kernels int) bool {
-	switch {
-	case testkit.Full(), g.only == "":
-		return true
-	case g.only == oldest:
-		return kernel == 0
+// buildGuests builds the test binaries that run in guests. The modes that need nothing of a
+// kernel but netfilter are left to the oldest kernel, which is the one to lack something, and
+// ipvs mode to the newest; the machine's own kernel shows the rest. Everything runs on all
+// kernels if that is asked for.
+func buildGuests(t *testing.T, kernels []Kernel) []guest {
+	t.Helper()
+	proxy, err := lab.Binary()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return kernel == kernels-1
-}
-
-// builder builds the test binaries that run in guests, each once.
-type builder struct {
-	*testing.T
-	built map[string]string
-}
-
-// kernelModes are those that all machines have.
-const kernelModes = "nftables,iptables-nft,iptables-legacy,userspace"
-
-// guests are what is to be shown on other kernels. Few programs and states: what does not
-// depend on the kernel is tested on this machine.
-func (b *builder) guests() []guest {
-	b.Helper()
-	suite := func(mode string) Program {
-		return b.test("sluice/internal/mode", fmt.Sprint("-histories=", testkit.Extent("1s", "2s", "5s")), "-test.run=^TestSuite$/^"+mode+"$")
+	test := func(file string, args ...string) Program {
+		return Program{Args: slices.Concat([]string{file, "-test.v", programTime}, args)}
 	}
-	renders := fmt.Sprint("-renders=", testkit.Extent(1, 1, 3))
-	old := []Program{
-		b.scenarios("SLUICE_MODES=" + cmp.Or(*modes, testkit.Extent(kernelModes, kernelModes, ""))),
-		b.test("sluice/internal/dataplane/nftables", renders, "-seed=1"),
-		suite("nftables"),
+	// withProxy is a program that runs the proxy, in some modes.
+	withProxy := func(p Program, modes string) Program {
+		p.Files = map[string]string{"kube-proxy": proxy}
+		p.Env = []string{lab.BinaryVariable + "=" + filepath.Join(workDir, "kube-proxy"), "SLUICE_MODES=" + modes}
+		return p
 	}
-	ipvs := []Program{
-		b.test("sluice/internal/ipvs"),
-		b.test("sluice/internal/dataplane/ipvs", "-test.parallel=4", renders, fmt.Sprint("-services=", *services)),
-		b.lab("-test.run=^TestIPVS|^TestConnectionsPerEndpoint$/^ipvs$"),
-		suite("ipvs"),
-		b.lab("-test.run=^TestPacketsMatchTheOracle$/^ipvs$", "-seed=1", fmt.Sprint("-states=", testkit.Extent(1, 5, 10)), "-packets=16"),
+	labTest, suite := buildTest(t, "sluice/test/lab"), buildTest(t, "sluice/internal/mode")
+	runScenarios := func(dir, modes string, args ...string) Program {
+		p := withProxy(test(labTest, append(args, "-test.run=^TestScenarios$")...), modes)
+		p.Files["testdata"] = dir
+		return p
 	}
-	guests := []guest{{"nftables", old, oldest}, {"ipvs", ipvs, newest}}
+	histories := "-histories=" + testkit.Extent("1ns", "1ns", "5s")
+
+	oldest, newest := kernels[:1], kernels[len(kernels)-1:]
 	if testkit.Full() {
-		guests = append(guests, guest{"iptables", []Program{
-			b.test("sluice/internal/dataplane/iptables", renders),
-			b.test("sluice/internal/iptables"),
-			b.test("sluice/internal/leftovers"),
-			b.test("sluice/internal/coexist"),
-		}, ""})
-	} else {
-		// What they leave in the kernel is the kernel's own format.
-		guests[0].programs = append(guests[0].programs, b.test("sluice/internal/leftovers"))
-		// In the modes of the first guest, the newer kernel is as this machine's.
-		guests[1].programs = append(guests[1].programs, b.scenarios("SLUICE_MODES="+cmp.Or(*modes, "ipvs")))
+		oldest, newest = kernels, kernels
+	}
+	guests := []guest{
+		{"netfilter", oldest, guestTime, []Program{
+			runScenarios("testdata", "nftables,iptables-nft,iptables-legacy,userspace"),
+			test(suite, histories, "-test.run=^TestSuite$/^nftables$"),
+		}},
+		{"ipvs", newest, guestTime, []Program{
+			test(buildTest(t, "sluice/internal/ipvs")),
+			// Its tests wait most of the time.
+			test(buildTest(t, "sluice/internal/dataplane/ipvs", "-tags=ipvs"), "-test.parallel=4", "-renders=3", fmt.Sprint("-services=", *services)),
+			runScenarios("testdata", "ipvs"),
+			withProxy(test(labTest, "-test.run=^TestIPVS|^TestConnectionsPerEndpoint$/^ipvs$"), ""),
+			test(labTest, "-test.run=^TestPacketsMatchTheOracle$/^ipvs$", "-seed=1", "-states=10", "-packets=16"),
+			// It is about the table of nftables mode as well.
+			test(suite, histories, "-test.run=^TestSuite$/^ipvs$"),
+		}},
+	}
+	if testkit.Full() {
+		guests = append(guests,
+			guest{"neighbours", kernels, guestTime, []Program{
+				test(buildTest(t, "sluice/internal/iptables")),
+				test(buildTest(t, "sluice/internal/leftovers")),
+				test(buildTest(t, "sluice/internal/coexist")),
+			}},
+			// Few states, and not any: nft needs minutes for some of them in a guest.
+			guest{"nftables", kernels, guestTime, []Program{test(buildTest(t, "sluice/internal/dataplane/nftables"), "-renders=3", "-seed=1")}},
+			// Its tests run commands, which takes time in a guest: too much for the suite.
+			guest{"iptables", kernels, guestTime, []Program{test(buildTest(t, "sluice/internal/dataplane/iptables"), "-renders=2")}},
+		)
+	}
+	if *scenarios != "" {
+		guests = append(guests, guest{"scenarios", kernels, requestTime, []Program{
+			runScenarios(*scenarios, *modes, fmt.Sprint("-sample=", *sample), "-test.timeout=0"),
+		}})
 	}
 	if *soak != "" {
-		p := b.lab()
-		p.Args = append(b.test("sluice/test/soak", "-test.run=^TestDisruptions$", "-test.timeout=0").Args, strings.Fields(*soak)...)
-		guests = append(guests, guest{"soak", []Program{p}, ""})
+		args := append([]string{"-test.run=^TestDisruptions$", "-test.timeout=0"}, strings.Fields(*soak)...)
+		guests = append(guests, guest{"soak", kernels, requestTime, []Program{
+			withProxy(test(buildTest(t, "sluice/test/soak"), args...), ""),
+		}})
 	}
 	return guests
 }
 
-// test is a package's tests. They need no libraries.
-func (b *builder) test(pkg string, args ...string) Program {
-	b.Helper()
-	if b.built[pkg] == "" {
-		file := filepath.Join(b.TempDir(), strings.ReplaceAll(pkg, "/", "-")+".test")
-		// Tests that need IPVS have a tag, because few machines have it.
-		build := exec.CommandContext(b.Context(), "go", "test", "-c", "-tags=ipvs", "-ldflags=-s -w", "-o", file, pkg)
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if output, err := build.CombinedOutput(); err != nil {
-			b.Fatalf("build the tests of %s: %v\n%s", pkg, err, output)
-		}
-		if b.built == nil {
-			b.built = map[string]string{}
-		}
-		b.built[pkg] = file
+// buildTest builds a package's test binary, which needs no libraries, and leaves out what
+// debuggers want: guests read all of it into memory.
+func buildTest(t *testing.T, pkg string, flags ...string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), strings.ReplaceAll(pkg, "/", "-")+".test")
+	build := exec.CommandContext(t.Context(), "go", slices.Concat([]string{"test", "-c", "-ldflags=-s -w", "-o", file}, flags, []string{pkg})...)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the tests of %s: %v\n%s", pkg, err, output)
 	}
-	return Program{Args: slices.Concat([]string{b.built[pkg], "-test.v", programTime}, args), Env: []string{testkit.GuestVariable + "=1"}}
-}
-
-// lab is tests of package lab, with the real binary.
-func (b *builder) lab(args ...string) Program {
-	b.Helper()
-	proxy, err := lab.Binary()
-	if err != nil {
-		b.Fatal(err)
-	}
-	p := b.test("sluice/test/lab", args...)
-	p.Files = map[string]string{"kube-proxy": proxy, "testdata": *scenarios}
-	p.Env = append(p.Env, lab.BinaryVariable+"="+filepath.Join(workDir, "kube-proxy"))
-	return p
-}
-
-// scenarios are those of testdata here, or all.
-func (b *builder) scenarios(env ...string) Program {
-	b.Helper()
-	p := b.lab("-test.run=^TestScenarios$", fmt.Sprint("-sample=", *sample))
-	if *scenarios != "testdata" {
-		p.Args = append(p.Args, "-test.timeout=0")
-	}
-	p.Env = append(p.Env, env...)
-	return p
+	return file
 }
