@@ -25,35 +25,6 @@ const (
 	programTime = "-test.timeout=2m"
 )
 
-// unsuitable are tests of the dataplanes that do not run in guests: they take an
-// emulated processor too long.
-var unsuitable = []string{
-	// They write tens of thousands of elements.
-	"^TestHalfBuiltTableIsFinished$",
-	"^TestHugePoolGrowsAndShrinks$",
-	"^TestRefusedFrontendsAmongVeryMany$",
-	"^TestVeryManyStickyServices$",
-	"^TestTransactionsFitSmallBuffers$",
-	"^TestForgettingClientsDelaysNoChange$",
-	"^TestTenThousandSourceRanges$",
-	"^TestListingOfAlgorithms$",
-	"^TestListingOfNftLoadsAgain$/^algorithms_and_weights$",
-	// They ask nothing of the kernel, or nothing that others do not.
-	"^TestEveryCombinationOfTables$",
-	"^TestChangeWritesFewRules$",
-	"^TestRefusalsWithoutLineAreBisected$",
-	"^TestDescribeRandomFrontends$",
-	"^TestPacketsMeetFewRules$",
-	"^TestTreesDoNotDependOnHistory$",
-	"^TestBatchesKeepTrafficWorking$",
-	// They run very many programs of iptables, and the kernel has little to do with it.
-	"^TestDescribeReadsTheKernel$/^(legacy|nft)$",
-	"^TestDescribeRemembersClients$",
-	"^TestInterfaceNames$",
-	// Others do nearly the same, in both variants of iptables.
-	"^TestForeignWritesAreRepaired$/^(table_(nat|filter)_flushed|chain_(flushed|like_ours_added)|canary_gone|hook_deleted|hooks_doubled|rule_(deleted|replaced))$",
-}
-
 var (
 	everywhere = flag.Bool("everywhere", false, "run everything on all kernels")
 	scenarios  = flag.String("scenarios", "testdata", "directory of the scenarios to run in guests; ../lab/testdata has all")
@@ -145,7 +116,6 @@ func buildGuests(t *testing.T) map[string]guest {
 		t.Fatal(err)
 	}
 	labTest, suite := buildTest(t, "sluice/test/lab"), buildTest(t, "sluice/internal/mode")
-	skip := "-test.skip=" + strings.Join(unsuitable, "|")
 	test := func(file string, args ...string) Program {
 		return Program{Args: slices.Concat([]string{file, "-test.v", programTime}, args)}
 	}
@@ -165,19 +135,19 @@ func buildGuests(t *testing.T) map[string]guest {
 			test(buildTest(t, "sluice/internal/coexist")),
 		}, only: oldest},
 		// Few states, and not any: nft needs minutes for some of them in a guest.
-		"nftables": {programs: []Program{test(buildTest(t, "sluice/internal/dataplane/nftables"), "-renders=3", "-seed=1", skip)}, only: oldest},
+		"nftables": {programs: []Program{test(buildTest(t, "sluice/internal/dataplane/nftables"), "-renders=3", "-seed=1")}, only: oldest},
 		// Its tests run commands, which takes time in a guest: too much for the suite.
-		"iptables":       {programs: []Program{test(buildTest(t, "sluice/internal/dataplane/iptables"), "-renders=2", skip)}, only: oldest},
-		"suite-nftables": {programs: []Program{test(suite, "-histories=5s", "-test.run=^TestSuite$/^nftables$", skip)}, only: oldest},
+		"iptables":       {programs: []Program{test(buildTest(t, "sluice/internal/dataplane/iptables"), "-renders=2")}, only: oldest},
+		"suite-nftables": {programs: []Program{test(suite, "-histories=5s", "-test.run=^TestSuite$/^nftables$")}, only: oldest},
 		// Its tests wait most of the time.
 		"ipvs": {programs: []Program{
 			test(buildTest(t, "sluice/internal/ipvs")),
-			test(buildTest(t, "sluice/internal/dataplane/ipvs", "-tags=ipvs"), "-test.parallel=4", "-renders=3", fmt.Sprint("-services=", *services), skip),
+			test(buildTest(t, "sluice/internal/dataplane/ipvs", "-tags=ipvs"), "-test.parallel=4", "-renders=3", fmt.Sprint("-services=", *services)),
 			ipvsTest,
 		}, only: newest},
 		// The suite of ipvs mode is about the table of nftables mode as well.
 		"suite-ipvs": {programs: []Program{
-			test(suite, "-histories=5s", "-test.run=^TestSuite$/^ipvs$", skip),
+			test(suite, "-histories=5s", "-test.run=^TestSuite$/^ipvs$"),
 			test(labTest, "-test.run=^TestPacketsMatchTheOracle$/^ipvs$", "-seed=1", "-states=10", "-packets=16"),
 		}, only: newest},
 	}

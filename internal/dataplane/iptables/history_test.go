@@ -16,6 +16,7 @@ import (
 	"sluice/internal/model"
 	"sluice/internal/oracle/randomworld"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 )
 
 var (
@@ -27,6 +28,7 @@ var (
 // more frontends than a kernel could be given in the time, so that trees split and
 // merge.
 func TestTreesDoNotDependOnHistory(t *testing.T) {
+	testkit.NotInGuest(t, "its kernel is a fake")
 	t.Logf("seed %d (repeat with -seed)", *seed)
 	ctx := context.Background()
 	for i := range *histories {
