@@ -24,14 +24,6 @@ type offline struct {
 	node  string
 }
 
-// decisive are the flags of the proxy that affect its rules.
-var decisive = map[string]bool{
-	"config": true, "bind-address": true, "cluster-cidr": true, "conntrack-tcp-be-liberal": true,
-	"detect-local-mode": true, "feature-gates": true, "hostname-override": true, "iptables-localhost-nodeports": true,
-	"iptables-masquerade-bit": true, "masquerade-all": true, "nodeport-addresses": true,
-	"pod-bridge-interface": true, "pod-interface-name-prefix": true, "proxy-mode": true,
-}
-
 // addFlags adds all flags of the proxy, so that its command line can be used
 // unchanged, and shows those that matter.
 func (o *offline) addFlags(flags *pflag.FlagSet) {
@@ -40,7 +32,7 @@ func (o *offline) addFlags(flags *pflag.FlagSet) {
 	others := pflag.NewFlagSet("", pflag.ContinueOnError)
 	o.flags = config.AddFlags(others)
 	others.VisitAll(func(f *pflag.Flag) {
-		f.Hidden = f.Hidden || !decisive[f.Name]
+		f.Hidden = f.Hidden || !config.Decides(f.Name)
 		flags.AddFlag(f)
 	})
 }

@@ -15,21 +15,11 @@ func TestCompare(t *testing.T) {
 		{name: "nothing"},
 		{name: "another way to say the same", old: []string{"--healthz-bind-address=0.0.0.0"}, later: []string{"--proxy-mode=nftables", "--detect-local-mode=ClusterCIDR"}},
 		{name: "what has no effect", later: []string{"--enable-dsr", "--ipvs-scheduler=lc", "--feature-gates=KubeProxyIPVS=false"}},
-		{name: "rules", later: []string{"--masquerade-all", "--cluster-cidr=10.0.0.0/8", "--nodeport-addresses=all", "--iptables-sync-period=1m"},
-			live: []string{"nftables.masqueradeAll", "nftables.syncPeriod", "clusterCIDR", "nodePortAddresses"}},
-		{name: "servers", later: []string{"--healthz-port=0", "--metrics-bind-address=0.0.0.0:1", "--profiling", "--bind-address-hard-fail"},
-			live: []string{"healthzBindAddress", "metricsBindAddress", "bindAddressHardFail", "enableProfiling"}},
-		{name: "node", later: []string{"--oom-score-adj=0", "--conntrack-min=1", "--bind-address=10.0.0.1"},
-			live: []string{"bindAddress", "oomScoreAdj", "conntrack.min"}},
 		{name: "back to the default", old: []string{"--oom-score-adj=0"}, live: []string{"oomScoreAdj"}},
-		{name: "log", later: []string{"-v2", "--vmodule=a=1", "--log-flush-frequency=1s"},
-			live: []string{"logging.verbosity", "logging.vmodule"}, restart: []string{"logging.flushFrequency"}},
-		{name: "feature gates", later: []string{"--feature-gates=AllowServiceExternalIPs=false,NativeHistograms=false"},
-			live: []string{"featureGates.AllowServiceExternalIPs"}, restart: []string{"featureGates.NativeHistograms"}},
+		{name: "several", later: []string{"--masquerade-all", "--healthz-port=0", "-v2", "--log-flush-frequency=1s", "--hostname-override=n"},
+			live: []string{"logging.verbosity", "healthzBindAddress", "nftables.masqueradeAll"}, restart: []string{"logging.flushFrequency", "hostnameOverride"}},
 		{name: "a feature gate by its stage", later: []string{"--feature-gates=AllAlpha=true,AllBeta=true"},
 			live: []string{"featureGates.KubeProxyNFTablesLocalhostNodePorts"}, restart: []string{"featureGates.LoggingAlphaOptions"}},
-		{name: "who this is and whom it asks", later: []string{"--hostname-override=n", "--kubeconfig=k", "--config-sync-period=1h", "--show-hidden-metrics-for-version=1.36"},
-			restart: []string{"clientConnection.kubeconfig", "hostnameOverride", "showHiddenMetricsForVersion", "configSyncPeriod"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -31,8 +31,9 @@ type Flags struct {
 	healthPort, metricsPort int32
 }
 
-// Deprecated flags of upstream.
 const (
+	flagConfig = "config"
+	// Deprecated flags of upstream.
 	flagHealthPort  = "healthz-port"
 	flagMetricsPort = "metrics-port"
 )
@@ -41,7 +42,7 @@ const (
 // are in the result once they are parsed.
 func AddFlags(fs *pflag.FlagSet) *Flags {
 	f := &Flags{Configuration: New(), set: fs, healthPort: healthPort, metricsPort: metricsPort}
-	fs.StringVar(&f.ConfigFile, "config", "",
+	fs.StringVar(&f.ConfigFile, flagConfig, "",
 		"File with the configuration. Given this, other flags that set fields of the configuration are ignored, but for --hostname-override and those for logging. The file is followed while the proxy runs.")
 	fs.StringVar(&f.WriteConfigTo, "write-config-to", "",
 		"Write the configuration that the other flags make up to this file, and exit.")

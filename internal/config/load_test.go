@@ -11,10 +11,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/config/configtest"
 	"sluice/internal/model"
 )
 
-const header = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
+const header = configtest.Header
 
 func decode(t *testing.T, text string) (*Configuration, []model.Problem) {
 	t.Helper()
@@ -44,45 +45,6 @@ func TestDefaultsUseUpstreamNames(t *testing.T) {
 	}
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
 		t.Errorf("written configuration (-want +got):\n%s", diff)
-	}
-}
-
-func TestEncodeRoundTrip(t *testing.T) {
-	tests := []struct {
-		name string
-		in   []string
-	}{
-		{"defaults", nil},
-		{"all kinds of values", []string{"--proxy-mode=nftables", "--cluster-cidr=10.0.0.0/8,fd00::/8", "--nodeport-addresses=all,10.0.0.0/8",
-			"--iptables-min-sync-period=10s", "--masquerade-all", "--iptables-masquerade-bit=3", "--feature-gates=AllowServiceExternalIPs=false",
-			"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--oom-score-adj=0", "-v3", "--vmodule=a=1",
-			"--logging-format=text", "--log-flush-frequency=2s", "--healthz-bind-address=[::1]:1", "--kube-api-qps=1.5"}},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			s, err := parse(t, test.in...).Settings()
-			if err != nil {
-				t.Fatal(err)
-			}
-			data, err := Encode(s.Configuration)
-			if err != nil {
-				t.Fatal(err)
-			}
-			c, problems := decode(t, string(data))
-			if len(problems) > 0 {
-				t.Errorf("problems: %v", problems)
-			}
-			if diff := cmp.Diff(s.Configuration, c); diff != "" {
-				t.Errorf("configuration (-written +read):\n%s", diff)
-			}
-			again, err := Resolve(c, "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if live, restart := Compare(s, again); len(live)+len(restart) > 0 {
-				t.Errorf("it means something else: %v %v", live, restart)
-			}
-		})
 	}
 }
 

@@ -75,8 +75,8 @@ func TestDisabledLoopbackNamesTheField(t *testing.T) {
 		in   []string
 		want string
 	}{
-		{"gate", []string{"--feature-gates=KubeProxyNFTablesLocalhostNodePorts=false"}, "KubeProxyNFTablesLocalhostNodePorts is false"},
-		{"flag", []string{"--proxy-mode=iptables", "--iptables-localhost-nodeports=false"}, "iptables.localhostNodePorts is false"},
+		{"gate", []string{"--feature-gates=KubeProxyNFTablesLocalhostNodePorts=false"}, "nodePortAddresses: node ports are not served on loopback addresses: feature gate KubeProxyNFTablesLocalhostNodePorts is false"},
+		{"flag", []string{"--proxy-mode=iptables", "--iptables-localhost-nodeports=false"}, "nodePortAddresses: node ports are not served on loopback addresses: iptables.localhostNodePorts is false"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

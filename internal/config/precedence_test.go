@@ -20,7 +20,7 @@ func file(t *testing.T, body string) string {
 	return "--config=" + path
 }
 
-func TestFileOverridesMostFlags(t *testing.T) {
+func TestFlagsBesideAFile(t *testing.T) {
 	const body = "clusterCIDR: 10.0.0.0/8\nhostnameOverride: from-file\n" +
 		"logging: {verbosity: 2, flushFrequency: 7s, vmodule: [{filePattern: f, verbosity: 1}]}\n"
 	vmodule := func(patterns ...string) (out logsapi.VModuleConfiguration) {
@@ -35,19 +35,14 @@ func TestFileOverridesMostFlags(t *testing.T) {
 		want  func(*Configuration)
 		warns []string
 	}{
-		{"file alone", nil, func(*Configuration) {}, nil},
-		{"flags for fields are ignored with a warning",
-			[]string{"--cluster-cidr=11.0.0.0/8", "--masquerade-all", "--oom-score-adj=5", "--healthz-port=0"},
-			func(*Configuration) {}, []string{"iptables.masqueradeAll", "clusterCIDR", "oomScoreAdj", ""}},
+		{"several are ignored with a warning", []string{"--cluster-cidr=11.0.0.0/8", "--masquerade-all", "--healthz-port=0"},
+			func(*Configuration) {}, []string{"iptables.masqueradeAll", "clusterCIDR", ""}},
 		{"name of the node", []string{"--hostname-override=From-Flag"},
 			func(c *Configuration) { c.HostnameOverride = "from-flag" }, nil},
 		{"no name of the node", []string{"--hostname-override="}, func(*Configuration) {}, nil},
-		{"verbosity", []string{"-v=5"}, func(c *Configuration) { c.Logging.Verbosity = 5 }, nil},
 		{"verbosity back to nothing", []string{"-v=0"}, func(c *Configuration) { c.Logging.Verbosity = 0 }, nil},
 		{"exceptions of the flag come first", []string{"--vmodule=a=1,b=1"},
 			func(c *Configuration) { c.Logging.VModule = vmodule("a", "b", "f") }, nil},
-		{"form of the log", []string{"--logging-format=json", "--log-json-split-stream"},
-			func(c *Configuration) { c.Logging.Format, c.Logging.Options.JSON.SplitStream = "json", true }, nil},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -167,12 +167,6 @@ func TestWarnings(t *testing.T) {
 		{"a loopback range that selects nothing",
 			[]string{"--detect-local-mode=NodeCIDR", "--nodeport-addresses=primary,127.0.0.2/32"}, "nodePortAddresses[1]",
 			func(s *Settings) bool { return s.Plan.NodePortAddresses.Loopback == nil }},
-		{"localhost with the feature gate switched off",
-			[]string{"--detect-local-mode=NodeCIDR", "--nodeport-addresses=localhost", "--feature-gates=KubeProxyNFTablesLocalhostNodePorts=false"}, "nodePortAddresses",
-			func(s *Settings) bool { return s.Plan.NodePortAddresses.Loopback == nil }},
-		{"localhost in iptables mode, switched off",
-			[]string{"--detect-local-mode=NodeCIDR", "--nodeport-addresses=localhost", "--proxy-mode=iptables", "--iptables-localhost-nodeports=false"}, "nodePortAddresses",
-			func(s *Settings) bool { return s.Plan.NodePortAddresses.Loopback == nil }},
 		{"a malformed cluster CIDR that nothing uses",
 			[]string{"--detect-local-mode=NodeCIDR", "--cluster-cidr=x"}, "clusterCIDR",
 			func(s *Settings) bool { return len(s.Plan.ClusterCIDRs) == 0 }},
@@ -217,43 +211,10 @@ func TestErrorsNameTheirField(t *testing.T) {
 		in   []string
 		want []string
 	}{
-		{"mode that is not available", []string{"--proxy-mode=kernelspace"}, []string{"mode"}},
-		{"periods of ipvs mode", []string{"--proxy-mode=ipvs", "--ipvs-sync-period=0s", "--ipvs-min-sync-period=-1s"}, []string{"ipvs.syncPeriod", "ipvs.minSyncPeriod"}},
-		{"rest of ipvs mode", []string{"--proxy-mode=ipvs", "--ipvs-exclude-cidrs=z", "--ipvs-tcp-timeout=-1s", "--iptables-masquerade-bit=32"},
-			[]string{"iptables.masqueradeBit", "ipvs.excludeCIDRs[0]", "ipvs.tcpTimeout"}},
-		{"ports of userspace mode", []string{"--proxy-mode=userspace", "--proxy-port-range=1000"}, []string{"portRange"}},
-		{"ports of userspace mode that are none", []string{"--proxy-mode=userspace", "--proxy-port-range=70000-70010"}, []string{"portRange"}},
-		{"cluster CIDR malformed", []string{"--cluster-cidr=10.0.0.0"}, []string{"clusterCIDR"}},
-		{"cluster CIDR with a blank", []string{"--cluster-cidr=10.0.0.0/8, fd00::/8"}, []string{"clusterCIDR"}},
-		{"two cluster CIDRs of one family, one written as IPv6", []string{"--cluster-cidr=10.0.0.0/8,::ffff:10.0.0.0/104"}, []string{"clusterCIDR"}},
-		{"two cluster CIDRs of one family", []string{"--cluster-cidr=10.0.0.0/8,11.0.0.0/8"}, []string{"clusterCIDR"}},
-		{"empty part of a cluster CIDR", []string{"--cluster-cidr=10.0.0.0/8,"}, []string{"clusterCIDR"}},
-		{"no such local mode", []string{"--detect-local-mode=Guess"}, []string{"detectLocalMode"}},
-		{"bridge missing", []string{"--detect-local-mode=BridgeInterface"}, []string{"detectLocal.bridgeInterface"}},
-		{"prefix missing", []string{"--detect-local-mode=InterfaceNamePrefix"}, []string{"detectLocal.interfaceNamePrefix"}},
-		{"node port addresses", []string{"--nodeport-addresses=primary,everywhere,10.0.0.1"}, []string{"nodePortAddresses[1]", "nodePortAddresses[2]"}},
-		{"bit too high", []string{"--proxy-mode=nftables", "--iptables-masquerade-bit=32"}, []string{"nftables.masqueradeBit"}},
-		{"bit negative", []string{"--proxy-mode=iptables", "--iptables-masquerade-bit=-1"}, []string{"iptables.masqueradeBit"}},
-		{"sync period of nothing", []string{"--iptables-sync-period=0s"}, []string{"nftables.syncPeriod"}},
-		{"periods negative", []string{"--iptables-sync-period=-1s", "--iptables-min-sync-period=-1s"}, []string{"nftables.syncPeriod", "nftables.minSyncPeriod"}},
-		{"sync period of nothing, in iptables mode", []string{"--proxy-mode=iptables", "--iptables-sync-period=0s"}, []string{"iptables.syncPeriod"}},
+		{"ipvs mode masquerades as iptables mode", []string{"--proxy-mode=ipvs", "--iptables-masquerade-bit=32"}, []string{"iptables.masqueradeBit"}},
+		{"items of a list", []string{"--nodeport-addresses=primary,everywhere,10.0.0.1"}, []string{"nodePortAddresses[1]", "nodePortAddresses[2]"}},
 		{"periods the wrong way round", []string{"--iptables-sync-period=1s", "--iptables-min-sync-period=2s"}, []string{"nftables.minSyncPeriod"}},
-		{"a word twice", []string{"--nodeport-addresses=primary,all,primary"}, []string{"nodePortAddresses[2]"}},
-		{"name of the node blank", []string{"--hostname-override= "}, []string{"hostnameOverride"}},
-		{"addresses that are none", []string{"--bind-address=here", "--healthz-bind-address=10.0.0.1:http", "--metrics-bind-address=localhost:1"},
-			[]string{"healthzBindAddress", "metricsBindAddress", "bindAddress"}},
-		{"ports out of range", []string{"--healthz-bind-address=10.0.0.1:0", "--metrics-bind-address=10.0.0.1:65536"},
-			[]string{"healthzBindAddress", "metricsBindAddress"}},
 		{"deprecated port out of range", []string{"--healthz-bind-address=10.0.0.1", "--healthz-port=70000"}, []string{"healthzBindAddress"}},
-		{"hidden metrics of another version", []string{"--show-hidden-metrics-for-version=1.30"}, []string{"showHiddenMetricsForVersion"}},
-		{"client", []string{"--kube-api-burst=-1", "--config-sync-period=0s"}, []string{"clientConnection.burst", "configSyncPeriod"}},
-		{"connection tracking", []string{"--conntrack-max-per-core=-1", "--conntrack-min=-1", "--conntrack-tcp-timeout-established=-1s",
-			"--conntrack-tcp-timeout-close-wait=-1s", "--conntrack-udp-timeout=-1s", "--conntrack-udp-timeout-stream=-1s"},
-			[]string{"conntrack.maxPerCore", "conntrack.min", "conntrack.tcpEstablishedTimeout", "conntrack.tcpCloseWaitTimeout",
-				"conntrack.udpTimeout", "conntrack.udpStreamTimeout"}},
-		{"memory", []string{"--oom-score-adj=1001"}, []string{"oomScoreAdj"}},
-		{"memory the other way", []string{"--oom-score-adj=-1001"}, []string{"oomScoreAdj"}},
-		{"log", []string{"--logging-format=xml", "--log-flush-frequency=0s"}, []string{"logging.flushFrequency", "logging.format"}},
 		{"log, without its feature gate", []string{"--log-text-split-stream"}, []string{"logging.options.text.splitStream"}},
 		{"everything at once", []string{"--proxy-mode=kernelspace", "--cluster-cidr=x", "--nodeport-addresses=y",
 			"--iptables-masquerade-bit=99", "--ipvs-sync-period=0s", "--feature-gates=No=true", "--detect-local-mode=ClusterCIDR",
@@ -289,36 +250,6 @@ func fields(t *testing.T, problems []model.Problem) []string {
 		out = append(out, p.Field)
 	}
 	return out
-}
-
-func TestFieldsWithoutEffectAreNoted(t *testing.T) {
-	tests := []struct {
-		name string
-		in   []string
-		want []string
-	}{
-		{"nothing", nil, nil},
-		{"flags that hold for nftables too", []string{"--masquerade-all", "--iptables-sync-period=1m", "--iptables-min-sync-period=2s"}, nil},
-		{"flags that hold for both, in iptables mode", []string{"--proxy-mode=iptables", "--masquerade-all", "--iptables-masquerade-bit=9",
-			"--iptables-sync-period=1m", "--iptables-min-sync-period=2s", "--iptables-localhost-nodeports=false"}, nil},
-		{"Windows", []string{"--network-name=n", "--source-vip=10.0.0.1", "--enable-dsr", "--root-hnsendpoint-name=r",
-			"--forward-healthcheck-vip", "--windows-service"},
-			[]string{"winkernel.networkName", "winkernel.sourceVip", "winkernel.enableDSR", "winkernel.rootHnsEndpointName",
-				"winkernel.forwardHealthCheckVip", "windowsRunAsService"}},
-		{"other modes", []string{"--ipvs-scheduler=lc", "--iptables-localhost-nodeports=false"},
-			[]string{"iptables.localhostNodePorts", "ipvs.scheduler"}},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			s, err := parse(t, test.in...).Settings()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(test.want, fields(t, s.Notes)); diff != "" {
-				t.Errorf("fields with a note (-want +got):\n%s", diff)
-			}
-		})
-	}
 }
 
 func TestResolveDoesNotModify(t *testing.T) {

@@ -20,6 +20,7 @@ type setting struct {
 	wins      bool     // the flag takes precedence over a file
 	restart   string   // why a change needs a restart, if it does
 	unused    string   // why the field has no effect, if it has none
+	decides   bool     // it affects the rules in the kernel
 }
 
 const (
@@ -57,13 +58,18 @@ func flagOf(path string) string {
 	return ""
 }
 
+// Decides reports whether a flag affects the rules in the kernel.
+func Decides(flag string) bool {
+	return flag == flagConfig || slices.ContainsFunc(settings, func(s setting) bool { return s.flag == flag && s.decides })
+}
+
 // settings maps flags to fields, and lists each field of the configuration. The
 // names are upstream's. The default of a flag is what New sets in its field.
 //
 // The flags with iptables in their names are older than nftables mode and also set
 // the nftables fields, which have no flags of their own.
 var settings = []setting{
-	{path: "featureGates", flag: "feature-gates",
+	{path: "featureGates", flag: "feature-gates", decides: true,
 		help: "Features to switch on or off, as name=true or name=false, separated by commas. All names of Kubernetes 1.37 are known; those that matter here are " + strings.Join(effectiveGateNames(), ", ") + "."},
 
 	{path: "clientConnection.kubeconfig", flag: "kubeconfig", restart: restartClient,
@@ -93,9 +99,9 @@ var settings = []setting{
 	{path: "logging.options.json.infoBufferSize", flag: "log-json-info-buffer-size", wins: true, restart: restartLogging,
 		help: "As --log-text-info-buffer-size, for json logs."},
 
-	{path: hostnamePath, flag: "hostname-override", wins: true, restart: restartNode,
+	{path: hostnamePath, flag: "hostname-override", decides: true, wins: true, restart: restartNode,
 		help: "Name of this node. Empty means the machine's host name."},
-	{path: "bindAddress", flag: "bind-address",
+	{path: "bindAddress", flag: "bind-address", decides: true,
 		help: "The node's primary IP address, if it is not the one in its Node object. Nothing is bound to it."},
 	{path: "healthzBindAddress", flag: "healthz-bind-address",
 		help: "Address, or address and port, of the health server."},
@@ -108,13 +114,13 @@ var settings = []setting{
 	{path: "showHiddenMetricsForVersion", flag: "show-hidden-metrics-for-version", restart: restartMetrics,
 		help: "Show the metrics that were hidden since this version, as major.minor. Only the version before this one makes sense."},
 
-	{path: modePath, flag: "proxy-mode", restart: restartMode,
+	{path: modePath, flag: "proxy-mode", decides: true, restart: restartMode,
 		help: "How the kernel is programmed. ", modesHelp: modeChoices},
-	{path: "iptables.masqueradeBit", flag: "iptables-masquerade-bit", also: []string{"nftables.masqueradeBit"},
+	{path: "iptables.masqueradeBit", flag: "iptables-masquerade-bit", decides: true, also: []string{"nftables.masqueradeBit"},
 		help: "Bit of the packet mark, from 0 to 31, that asks for masquerading. Holds for nftables mode too."},
-	{path: "iptables.masqueradeAll", flag: "masquerade-all", also: []string{"nftables.masqueradeAll"},
+	{path: "iptables.masqueradeAll", flag: "masquerade-all", decides: true, also: []string{"nftables.masqueradeAll"},
 		help: "Give every connection to a ClusterIP the node's address as its source."},
-	{path: "iptables.localhostNodePorts", flag: "iptables-localhost-nodeports",
+	{path: "iptables.localhostNodePorts", flag: "iptables-localhost-nodeports", decides: true,
 		help: "In iptables mode, serve node ports on loopback addresses: on 127.0.0.1 if --nodeport-addresses selects all, and on those that it names."},
 	{path: "iptables.syncPeriod", flag: "iptables-sync-period", also: []string{"nftables.syncPeriod"},
 		help: "How often the kernel is compared with what it should hold, and mended. Holds for nftables mode too."},
@@ -141,15 +147,15 @@ var settings = []setting{
 	{path: "nftables.syncPeriod"},
 	{path: "nftables.minSyncPeriod"},
 
-	{path: "detectLocalMode", flag: "detect-local-mode",
+	{path: "detectLocalMode", flag: "detect-local-mode", decides: true,
 		help: "How traffic from pods is recognised: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix. Empty means ClusterCIDR."},
-	{path: "detectLocal.bridgeInterface", flag: "pod-bridge-interface",
+	{path: "detectLocal.bridgeInterface", flag: "pod-bridge-interface", decides: true,
 		help: "Bridge that the node's pods are attached to. Used with --detect-local-mode=BridgeInterface."},
-	{path: "detectLocal.interfaceNamePrefix", flag: "pod-interface-name-prefix",
+	{path: "detectLocal.interfaceNamePrefix", flag: "pod-interface-name-prefix", decides: true,
 		help: "Start of the names of the interfaces that lead to the node's pods. Used with --detect-local-mode=InterfaceNamePrefix."},
-	{path: "clusterCIDR", flag: "cluster-cidr",
+	{path: "clusterCIDR", flag: "cluster-cidr", decides: true,
 		help: "Range of the cluster's pod addresses; two, separated by a comma, in a dual-stack cluster. Used with --detect-local-mode=ClusterCIDR."},
-	{path: "nodePortAddresses", flag: "nodeport-addresses",
+	{path: "nodePortAddresses", flag: "nodeport-addresses", decides: true,
 		help: "Addresses of the node that serve node ports: ranges in CIDR notation, and the words primary, all and localhost, separated by commas. Loopback addresses are served where they are named. Empty means ", modesHelp: nodePortDefaults},
 
 	{path: "oomScoreAdj", flag: "oom-score-adj",
@@ -162,7 +168,7 @@ var settings = []setting{
 		help: "Time after which an idle TCP connection is forgotten, 0 to leave it as it is."},
 	{path: "conntrack.tcpCloseWaitTimeout", flag: "conntrack-tcp-timeout-close-wait",
 		help: "Time after which a TCP connection is forgotten that only one side has closed, 0 to leave it as it is."},
-	{path: "conntrack.tcpBeLiberal", flag: "conntrack-tcp-be-liberal",
+	{path: "conntrack.tcpBeLiberal", flag: "conntrack-tcp-be-liberal", decides: true,
 		help: "Track TCP packets also where they do not fit the window of their connection."},
 	{path: "conntrack.udpTimeout", flag: "conntrack-udp-timeout",
 		help: "Time after which UDP traffic without an answer is forgotten, 0 to leave it as it is."},

@@ -164,6 +164,7 @@ func TestLoopbackIsReported(t *testing.T) {
 }
 
 func TestLostSubscriptionIsRestored(t *testing.T) {
+	t.Parallel()
 	ns := netnstest.Enter(t)
 	link := addLink(t)
 	source := New(Options{Logger: testr.New(t), Clock: clock.RealClock{}})
@@ -197,6 +198,7 @@ func TestLostSubscriptionIsRestored(t *testing.T) {
 
 // Some sandboxes have no notifications.
 func TestAddressesWithoutNotifications(t *testing.T) {
+	t.Parallel()
 	ns := netnstest.Enter(t)
 	link := addLink(t)
 	change(t, netlink.AddrAdd, link, "192.0.2.7/32")

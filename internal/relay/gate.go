@@ -31,4 +31,4 @@ func (p byClient) findTCP(client *net.TCPConn) *Pool {
 	return p.choose(client.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap())
 }
 
-func (p byClient) findUDP(client netip.AddrPort) *Pool { return p.choose(client.Addr()) }
+func (p byClient) findUDP(client, _ netip.AddrPort) *Pool { return p.choose(client.Addr()) }

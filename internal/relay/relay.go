@@ -83,9 +83,10 @@ type server struct {
 
 // paths knows where connections go.
 type paths interface {
-	// findTCP and findUDP return the pool for a client, nil if there is none.
+	// findTCP and findUDP return the pool for a client, nil if there is none. A packet
+	// arrived at an address of the server.
 	findTCP(*net.TCPConn) *Pool
-	findUDP(client netip.AddrPort) *Pool
+	findUDP(client, at netip.AddrPort) *Pool
 	// dialTCP and dialUDP connect a client to an endpoint of the pool, which may see
 	// another source address than the kernel would choose: then there is a disguise.
 	dialTCP(ctx context.Context, client netip.Addr, pool *Pool, endpoint netip.AddrPort) (*net.TCPConn, error)
@@ -186,8 +187,8 @@ func (r *Relay) Set(route plan.Route, serves func(netip.AddrPort) bool, affinity
 // onePool is the paths of a Relay.
 type onePool struct{ pool *Pool }
 
-func (p onePool) findTCP(*net.TCPConn) *Pool   { return p.pool }
-func (p onePool) findUDP(netip.AddrPort) *Pool { return p.pool }
+func (p onePool) findTCP(*net.TCPConn) *Pool        { return p.pool }
+func (p onePool) findUDP(_, _ netip.AddrPort) *Pool { return p.pool }
 
 func (onePool) dialTCP(ctx context.Context, _ netip.Addr, _ *Pool, endpoint netip.AddrPort) (*net.TCPConn, error) {
 	return dialTCP(ctx, net.Dialer{}, endpoint)

@@ -101,9 +101,9 @@ func originalDestination(client *net.TCPConn) (to netip.AddrPort, err error) {
 	return to, err
 }
 
-func (r *Router) findUDP(client netip.AddrPort) *Pool {
+func (r *Router) findUDP(client, at netip.AddrPort) *Pool {
 	to, err := r.directory.Translation.OriginalDestination(translation.Flow{
-		Protocol: model.UDP, From: client, To: r.front.address(),
+		Protocol: model.UDP, From: client, To: at,
 	})
 	if err != nil {
 		if !errors.Is(err, unix.ENOENT) { // it was not led here, or is forgotten already

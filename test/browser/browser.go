@@ -9,16 +9,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
 	"sluice/internal/testkit"
 )
-
-// patience is a timeout that is generous on a busy machine.
-const patience = 2 * time.Minute
 
 // Browser is a running Chromium.
 type Browser struct{ ctx context.Context }
@@ -33,7 +29,7 @@ func Start(t testing.TB) *Browser {
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path), chromedp.UserDataDir(profile(t)), chromedp.WindowSize(1280, 1000),
-		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.WSURLReadTimeout(patience),
+		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.WSURLReadTimeout(testkit.Scaled(testkit.Patience)),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
 		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("no-proxy-server", true),
@@ -60,7 +56,7 @@ func profile(t testing.TB) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := testkit.Poll(patience, func() error { return os.RemoveAll(dir) }); err != nil {
+		if err := testkit.Poll(testkit.Patience, func() error { return os.RemoveAll(dir) }); err != nil {
 			t.Errorf("remove the profile of the browser: %v", err)
 		}
 	})
@@ -189,12 +185,13 @@ func within[T any](call func() (T, error)) (T, error) {
 		value, err := call()
 		done <- result{value, err}
 	}()
+	ctx, cancel := testkit.WithTimeout(context.Background(), testkit.Patience)
+	defer cancel()
 	select {
 	case r := <-done:
 		return r.value, r.err
-	case <-time.After(patience):
-		var none T
-		return none, fmt.Errorf("the browser does not get it done in %v", patience)
+	case <-ctx.Done():
+		return *new(T), fmt.Errorf("the browser does not get it done: %w", context.Cause(ctx))
 	}
 }
 
@@ -203,7 +200,7 @@ func within[T any](call func() (T, error)) (T, error) {
 // true yet.
 func (tab *Tab) Wait(expression string) {
 	tab.t.Helper()
-	err := testkit.Poll(patience, func() error {
+	err := testkit.Poll(testkit.Patience, func() error {
 		holds, err := within(func() (bool, error) {
 			return chromedp.Run(tab.ctx, chromedp.Evaluate[bool](`document.readyState === "complete" && Boolean(`+expression+")"))
 		})

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"sluice/internal/testkit"
 	"sluice/test/cluster/apiserver"
 	"sluice/test/lab"
 )
@@ -47,7 +48,7 @@ func TestPodsReachTheAPIServerByItsService(t *testing.T) {
 	}
 	config.Host = "https://" + own.Spec.ClusterIP
 	config.Dial = func(ctx context.Context, network, address string) (c net.Conn, err error) {
-		dialer := net.Dialer{Timeout: lab.DefaultTimeout}
+		dialer := net.Dialer{Timeout: testkit.Scaled(lab.DefaultTimeout)}
 		err = s.host("pod1").Do(func() (err error) {
 			c, err = dialer.DialContext(ctx, network, address)
 			return err

@@ -14,6 +14,7 @@ import (
 
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 	"sluice/test/cluster/process"
 	"sluice/test/lab"
 	"sluice/test/lab/scenario"
@@ -234,7 +235,7 @@ func echoPort(step int) uint16   { return lab.EchoPorts[step%len(lab.EchoPorts)]
 // await waits until both proxies have programmed the current step.
 func (c *contest) await() {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(c.Context(), patience)
+	ctx, cancel := testkit.WithTimeout(c.Context(), patience)
 	defer cancel()
 	for _, l := range c.lanes {
 		for _, ip := range markerIPs {

@@ -16,6 +16,7 @@ import (
 	"sluice/internal/model"
 	"sluice/internal/oracle"
 	"sluice/internal/oracle/randomworld"
+	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
 
@@ -109,7 +110,7 @@ func (s *comparison) lookAgain() {
 	differing = s.differing(differing)
 	const firstPause = 100 * time.Millisecond
 	for pause := firstPause; len(differing) > 0 && pause < longPause; pause *= 3 {
-		time.Sleep(pause)
+		time.Sleep(testkit.Scaled(pause))
 		for _, i := range differing {
 			lost := !maps.Equal(s.outcomes[0][i].unanswered(), s.outcomes[1][i].unanswered())
 			if lost {

@@ -11,13 +11,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
 
@@ -130,11 +130,7 @@ func (d *deployment) endContainer(signal string, want int) {
 // awaitEnd waits until the container exits with a code, and checks its log.
 func (d *deployment) awaitEnd(want int) {
 	d.Helper()
-	select {
-	case <-d.proxy.Done:
-	case <-time.After(patience):
-		d.Fatal("the container does not end")
-	}
+	testkit.Receive(d, d.proxy.Done, "the end of the container")
 	if got := d.proxy.Cmd.ProcessState.ExitCode(); got != want {
 		d.Fatalf("the container ended with %d, want %d:\n%s", got, want, d.proxy.Tail())
 	}

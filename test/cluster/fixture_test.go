@@ -15,13 +15,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"sluice/internal/testkit"
 	"sluice/test/cluster/apiserver"
 	"sluice/test/cluster/process"
 	"sluice/test/cluster/tunnel"
 	"sluice/test/lab"
 )
 
-// patience is the timeout for conditions that must become true.
+// patience is the timeout for conditions that must become true. Clients of an API server
+// that was away may pause for 30 s before they try again.
 const patience = 2 * time.Minute
 
 // controlPlane is the node on which the API server seems to run.
@@ -198,7 +200,7 @@ func (s *site) eventually(what string, try func(context.Context) error) {
 // within retries until there is no error, for that long.
 func (s *site) within(patience time.Duration, what string, try func(context.Context) error) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	ctx, cancel := testkit.WithTimeout(s.Context(), patience)
 	defer cancel()
 	var ended <-chan struct{} // never, while there is no proxy
 	if s.proxy != nil {
@@ -214,7 +216,7 @@ func (s *site) within(patience time.Duration, what string, try func(context.Cont
 			s.Fatalf("%s: the proxy has ended: %v", what, s.proxy.Err)
 		case <-ctx.Done():
 			s.Fatalf("%s: %v", what, err)
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"sluice/internal/source/manifest"
+	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
 
@@ -93,7 +93,7 @@ func TestKeptLabHasAPage(t *testing.T) {
 // expectPage fetches the page and looks for the Service web.
 func expectPage(t *testing.T, url string) {
 	t.Helper()
-	client := http.Client{Timeout: 20 * time.Second}
+	client := http.Client{Timeout: testkit.Scaled(testkit.Patience)}
 	r, err := client.Get(url)
 	if err != nil {
 		t.Error(err)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
 
@@ -73,7 +74,7 @@ func (d *demo) showStart(ctx context.Context) error {
 
 // await tries a flow until it has a certain outcome.
 func (d *demo) await(ctx context.Context, f lab.Flow, want lab.Kind) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := testkit.WithTimeout(ctx, testkit.Patience)
 	defer cancel()
 	f.Timeout = lab.ShortTimeout
 	for {

@@ -49,6 +49,7 @@ type kind struct {
 	log      []change          // the last ones
 	dropped  int               // version of the last change that is no longer in the log
 	changed  chan struct{}     // closed at the next change
+	upToDate int               // watches that were sent all changes
 }
 
 type change struct {
@@ -193,8 +194,20 @@ func (s *Server) change(k *kind, event string, o Object) error {
 		k.log = slices.Clone(k.log[mostChanges:])
 	}
 	close(k.changed)
-	k.changed = make(chan struct{})
+	k.changed, k.upToDate = make(chan struct{}), 0
 	return nil
+}
+
+// Followed reports whether each kind is watched by a client that was sent all changes.
+func (s *Server) Followed() bool {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	for _, k := range s.kinds {
+		if k.upToDate == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // mostChanges is how many changes of a kind are kept at least. Clients that request
@@ -305,11 +318,21 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k *kind) {
 		}
 		select {
 		case <-r.Context().Done():
+			s.unfollow(k, changed)
 			return
 		case <-s.closed:
 			return
 		case <-changed:
 		}
+	}
+}
+
+// unfollow ends a watch that waits for a change.
+func (s *Server) unfollow(k *kind, change chan struct{}) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if change == k.changed {
+		k.upToDate--
 	}
 }
 
@@ -335,6 +358,7 @@ func (s *Server) send(w http.ResponseWriter, k *kind, since int, selected func(O
 		since = c.version
 	}
 	w.(http.Flusher).Flush()
+	k.upToDate++
 	return since, k.changed
 }
 

@@ -3,8 +3,9 @@ package fakeapi
 import (
 	"fmt"
 	"net"
+	"net/http"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -65,13 +66,8 @@ func TestInformerFollows(t *testing.T) {
 	factory.Start(t.Context().Done())
 	expect := func(want string) {
 		t.Helper()
-		select {
-		case got := <-seen:
-			if got != want {
-				t.Fatalf("%s, want %s", got, want)
-			}
-		case <-time.After(time.Minute):
-			t.Fatalf("nothing is seen, want %s", want)
+		if got := testkit.Receive(t, seen, want); got != want {
+			t.Fatalf("%s, want %s", got, want)
 		}
 	}
 	expect("added web")
@@ -81,6 +77,34 @@ func TestInformerFollows(t *testing.T) {
 	set(service("next", "10.96.0.3"))
 	expect("deleted web")
 	expect("added next")
+}
+
+// Followed tells when clients of all kinds have everything, and when one went away.
+func TestFollowed(t *testing.T) {
+	client, server := start(t)
+	if server.Followed() {
+		t.Error("nobody watches")
+	}
+	factory := informers.NewSharedInformerFactory(client, 0)
+	factory.Core().V1().Services().Informer()
+	factory.Core().V1().Nodes().Informer()
+	factory.Discovery().V1().EndpointSlices().Informer()
+	others, last := factory, informers.NewSharedInformerFactory(client, 0)
+	last.Networking().V1().ServiceCIDRs().Informer()
+	others.Start(t.Context().Done())
+	others.WaitForCacheSync(t.Context().Done())
+	if server.Followed() {
+		t.Error("nobody watches ServiceCIDRs")
+	}
+	gone := make(chan struct{})
+	last.Start(gone)
+	testkit.Until(t, server.Followed)
+	if err := server.Set([]Object{service("web", "10.96.0.1")}); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Until(t, server.Followed)
+	close(gone)
+	testkit.Until(t, func() bool { return !server.Followed() })
 }
 
 // After any fault, an informer eventually sees the current objects.
@@ -94,12 +118,16 @@ func TestInformerOutlivesFaults(t *testing.T) {
 			factory.Core().V1().Services().Informer()
 			factory.Start(t.Context().Done())
 			factory.WaitForCacheSync(t.Context().Done())
-			server.SetFault(fault)
+			var met atomic.Bool
+			server.SetFault(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				met.Store(true)
+				fault(w, r, next)
+			})
 			server.Disconnect()
 			if err := server.Set([]Object{service("web", "10.96.0.1")}); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(50 * time.Millisecond)
+			testkit.Until(t, met.Load)
 			server.SetFault(nil)
 			server.Disconnect()
 			testkit.Eventually(t, func() error {

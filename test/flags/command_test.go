@@ -94,20 +94,22 @@ func initOnly(t *testing.T, b *bench) {
 	})
 }
 
+// nft runs nft on a host.
+func nft(t *testing.T, h *lab.Host, args ...string) string {
+	t.Helper()
+	out, err := h.Run(t.Context(), lab.Command{Args: append([]string{"nft"}, args...)})
+	if err != nil {
+		t.Error(err)
+	}
+	return out
+}
+
 // cleanup removes what another proxy left.
 func cleanup(t *testing.T, b *bench) {
 	b.onHost(func(h *lab.Host) {
-		list := func(args ...string) string {
-			t.Helper()
-			out, err := h.Run(t.Context(), lab.Command{Args: append([]string{"nft"}, args...)})
-			if err != nil {
-				t.Error(err)
-			}
-			return out
-		}
-		list("add", "table", "ip", "kube-proxy")
+		nft(t, h, "add", "table", "ip", "kube-proxy")
 		b.ends(t, h, 0, "No rules of any kube-proxy are left", "--cleanup")
-		if tables := list("list", "tables"); strings.Contains(tables, "kube-proxy") {
+		if tables := nft(t, h, "list", "tables"); strings.Contains(tables, "kube-proxy") {
 			t.Errorf("still there are:\n%s", tables)
 		}
 	})
@@ -116,21 +118,13 @@ func cleanup(t *testing.T, b *bench) {
 // cleanupOwn leaves alone what another proxy left.
 func cleanupOwn(t *testing.T, b *bench) {
 	b.onHost(func(h *lab.Host) {
-		nft := func(args ...string) string {
-			t.Helper()
-			out, err := h.Run(t.Context(), lab.Command{Args: append([]string{"nft"}, args...)})
-			if err != nil {
-				t.Error(err)
-			}
-			return out
-		}
-		nft("add", "table", "ip", "kube-proxy")
-		nft("add", "table", "ip", "sluice")
+		nft(t, h, "add", "table", "ip", "kube-proxy")
+		nft(t, h, "add", "table", "ip", "sluice")
 		b.ends(t, h, 0, "None of the rules that only this proxy has are left", "--cleanup-own")
-		if tables := nft("list", "tables"); tables != "table ip kube-proxy\n" {
+		if tables := nft(t, h, "list", "tables"); tables != "table ip kube-proxy\n" {
 			t.Errorf("there are:\n%s", tables)
 		}
-		nft("delete", "table", "ip", "kube-proxy")
+		nft(t, h, "delete", "table", "ip", "kube-proxy")
 	})
 }
 

@@ -1,7 +1,6 @@
 package flags
 
 import (
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,6 +10,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"sluice/internal/config"
+	"sluice/internal/config/configtest"
+	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
 
@@ -27,22 +28,24 @@ func TestEveryFlagMakesADifference(t *testing.T) {
 	defer all.Wait()
 	for _, r := range runs {
 		all.Go(func() { t.Run(r.name, func(t *testing.T) { b.run(t, r, false) }) })
-		if r.byFile {
+		if r.byFile && !testkit.Short() {
 			all.Go(func() { t.Run(r.name+" by file", func(t *testing.T) { b.run(t, r, true) }) })
 		}
 	}
 	for _, r := range table() {
 		if r.alone != nil {
-			all.Go(func() { t.Run(r.flag, func(t *testing.T) { r.alone(t, b) }) })
+			all.Go(func() { t.Run(r.Flag, func(t *testing.T) { r.alone(t, b) }) })
 		}
 	}
 }
 
-// testTableIsComplete compares the table with the binary.
+// testTableIsComplete compares the table with that of all flags and fields, and with the binary.
 func testTableIsComplete(t *testing.T, binary string) {
-	var flags, fields, gates []string
-	for _, r := range table() {
-		flags, fields, gates = append(flags, r.flag), append(fields, r.field), append(gates, r.gate)
+	rows, there := table(), allFlags(t, binary)
+	has := func(name func(setting) string, wanted string) bool {
+		return slices.ContainsFunc(rows, func(r row) bool { return name(r.setting) == wanted })
+	}
+	for _, r := range rows {
 		if r.alone == nil && r.see == nil && r.without == "" {
 			t.Errorf("the row of %s shows nothing", r)
 		}
@@ -51,53 +54,21 @@ func testTableIsComplete(t *testing.T, binary string) {
 				t.Errorf("the row of %s is about the run %q, which is not there", r, name)
 			}
 		}
-		if r.without != "" && !strings.Contains(usage(r.flag), r.without) {
-			t.Errorf("--%s should do nothing, but its help does not say %q: %s", r.flag, r.without, usage(r.flag))
+		if r.without != "" && !strings.Contains(usage(r.Flag), r.without) {
+			t.Errorf("--%s should do nothing, but its help does not say %q: %s", r.Flag, r.without, usage(r.Flag))
+		}
+		if r.Flag != "" && !slices.Contains(there, r.Flag) {
+			t.Errorf("there is no --%s any more", r.Flag)
 		}
 	}
-	same(t, "flags", allFlags(t, binary), flags)
-	same(t, "fields", allFields(reflect.TypeFor[config.Configuration](), ""), fields)
-	same(t, "feature gates", effectiveGates(t), gates)
-}
-
-// allFields returns the paths of all fields of the configuration that hold a value.
-func allFields(section reflect.Type, prefix string) (paths []string) {
-	for i := range section.NumField() {
-		f := section.Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		switch {
-		case f.Name == "TypeMeta":
-		case f.Anonymous:
-			paths = append(paths, allFields(f.Type, prefix)...)
-		case f.Type.Kind() == reflect.Struct && (strings.HasSuffix(f.Type.Name(), "Configuration") || strings.HasSuffix(f.Type.Name(), "Options")):
-			paths = append(paths, allFields(f.Type, prefix+name+".")...)
-		default:
-			paths = append(paths, prefix+name)
-		}
-	}
-	return paths
-}
-
-// effectiveGates returns the feature gates that have an effect, as the help names them.
-func effectiveGates(t *testing.T) []string {
-	t.Helper()
-	_, names, found := strings.Cut(usage("feature-gates"), "those that matter here are ")
-	if !found {
-		t.Fatal("the help of --feature-gates does not name the gates that matter")
-	}
-	return strings.Split(strings.TrimSuffix(names, "."), ", ")
-}
-
-func same(t *testing.T, what string, there, inTable []string) {
-	t.Helper()
 	for _, name := range there {
-		if !slices.Contains(inTable, name) {
-			t.Errorf("%s: the table has no row that shows what %s does", what, name)
+		if !has(func(s setting) string { return s.Flag }, name) {
+			t.Errorf("the table has no row that shows what --%s does", name)
 		}
 	}
-	for _, name := range inTable {
-		if name != "" && !slices.Contains(there, name) {
-			t.Errorf("%s: there is no %s any more", what, name)
+	for _, r := range configtest.Rows {
+		if !has(setting.Name, r.Name()) {
+			t.Errorf("the table has no row that shows what %s does", r.Name())
 		}
 	}
 }

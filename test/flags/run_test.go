@@ -1,7 +1,6 @@
 package flags
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -13,8 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"sigs.k8s.io/yaml"
-
+	"sluice/internal/config/configtest"
 	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
@@ -37,7 +35,7 @@ func newBench(t *testing.T, binary string) *bench {
 	t.Helper()
 	l := lab.Start(t)
 	hosts := l.Hosts()
-	b := &bench{binary: binary, rows: table(), lab: l, hosts: make(chan *lab.Host, len(hosts)), slots: make(chan struct{}, 3)}
+	b := &bench{binary: binary, rows: table(), lab: l, hosts: make(chan *lab.Host, len(hosts)), slots: make(chan struct{}, 5)}
 	for _, h := range hosts[2:] { // not those with the bridges
 		b.hosts <- h
 	}
@@ -139,9 +137,9 @@ func (p *proxy) mounted(args []string) *exec.Cmd {
 	return exec.Command("unshare", append([]string{"--mount", "sh", "-ec", script, "sh"}, args...)...)
 }
 
-// settings returns what the run sets: its own settings and those of its rows.
+// settings returns what the run sets: what all do, its own settings and those of its rows.
 func (p *proxy) settings() []setting {
-	out := slices.Clone(p.run.with)
+	out := slices.Concat(always, p.run.with)
 	for _, r := range p.bench.rows {
 		if r.in == p.run.name && r.see != nil {
 			out = append(out, r.setting)
@@ -153,69 +151,27 @@ func (p *proxy) settings() []setting {
 // args returns the command line. With a configuration file, it only has what has no
 // field.
 func (p *proxy) args() []string {
-	var args, gates []string
+	var args []string
 	for _, s := range p.settings() {
-		switch {
-		case p.byFile && s.field+s.gate != "":
-		case s.gate != "":
-			gates = append(gates, s.gate+"="+s.value)
-		case s.flag != "":
-			args = append(args, "--"+s.flag+"="+p.expand(s.value))
+		if s.Flag != "" && !(p.byFile && s.Field != "") {
+			args = append(args, p.expand(s.Arg()))
 		}
 	}
-	if len(gates) > 0 {
-		args = append(args, "--feature-gates="+strings.Join(gates, ","))
-	}
 	if p.byFile {
-		p.writeConfig(nil)
+		p.writeConfig()
 		args = append(args, "--config="+filepath.Join(p.dir, "config.yaml"))
 	}
 	return args
 }
 
 // writeConfig writes the configuration file, with changes.
-func (p *proxy) writeConfig(changes map[string]any) {
+func (p *proxy) writeConfig(changes ...setting) {
 	p.Helper()
-	c := map[string]any{"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration"}
-	for _, s := range p.settings() {
-		path := s.field
-		if s.gate != "" {
-			path = "featureGates." + s.gate
-		}
-		if path == "" {
-			continue
-		}
-		var value any
-		if err := yaml.Unmarshal([]byte(cmp.Or(s.yaml, p.expand(s.value))), &value); err != nil {
-			p.Fatalf("%s: %v", path, err)
-		}
-		put(c, path, value)
-	}
-	for path, value := range changes {
-		put(c, path, value)
-	}
-	text, err := yaml.Marshal(c)
-	if err != nil {
-		p.Fatal(err)
-	}
-	p.write("config.yaml", string(text))
-}
-
-// put sets a field by its path.
-func put(c map[string]any, path string, value any) {
-	section, rest, nested := strings.Cut(path, ".")
-	if !nested {
-		c[section] = value
-		return
-	}
-	if c[section] == nil {
-		c[section] = map[string]any{}
-	}
-	put(c[section].(map[string]any), rest, value)
+	p.write("config.yaml", p.expand(configtest.File(append(p.settings(), changes...)...)))
 }
 
 // expand replaces $dir by the process's directory.
-func (p *proxy) expand(value string) string { return strings.ReplaceAll(value, "$dir", p.dir) }
+func (p *proxy) expand(text string) string { return strings.ReplaceAll(text, "$dir", p.dir) }
 
 // check checks a row, if it is about this run.
 func (p *proxy) check(r row) {
@@ -225,7 +181,7 @@ func (p *proxy) check(r row) {
 	switch {
 	case r.onlyByFile && !p.byFile:
 		return
-	case r.in == p.run.name && (p.byFile || r.flag+r.gate != ""):
+	case r.in == p.run.name && (p.byFile || r.Flag != ""):
 		right, want = func(got string) bool { return got == r.want }, r.want
 	case r.against == p.run.name && p.byFile == r.onlyByFile:
 		right, want = func(got string) bool { return got == r.but }, r.but

@@ -141,7 +141,7 @@ func another(p *proxy) string {
 		p.write(dir+"/"+name+".yaml", service(name, ip, "10.244.1.2"))
 	}
 	p.eventually(func() bool { return p.metric(came) > before })
-	for range 5 { // longer than iptables mode waits by default
+	for range 3 { // longer than iptables mode waits by default
 		if p.try("pod3", ip+":80").Kind == lab.Answered {
 			return "programmed"
 		}
@@ -178,7 +178,7 @@ func stale(p *proxy) string {
 // moved returns what happens to a process whose file changes in a way that needs a
 // restart.
 func moved(p *proxy) string {
-	p.writeConfig(map[string]any{"configSyncPeriod": "7m"})
+	p.writeConfig(of("configSyncPeriod").To("7m"))
 	p.eventually(func() bool { return logHas("needs a restart")(p) == yes })
 	for range 25 {
 		if p.ended() {
@@ -255,11 +255,11 @@ func metricsAddress(p *proxy) string { return p.address("metrics", "127.0.0.1:10
 // address returns where a server listens.
 func (p *proxy) address(server, otherwise string) string {
 	for _, s := range p.settings() {
-		if s.flag == server+"-bind-address" && strings.Contains(s.value, ":") {
-			otherwise = s.value
+		if s.Flag == server+"-bind-address" && strings.Contains(s.Value, ":") {
+			otherwise = s.Value
 		}
-		if s.flag == server+"-port" {
-			otherwise = "127.0.0.1:" + s.value
+		if s.Flag == server+"-port" {
+			otherwise = "127.0.0.1:" + s.Value
 		}
 	}
 	return otherwise

@@ -3,17 +3,18 @@ package flags
 import (
 	"slices"
 	"testing"
+
+	"sluice/internal/config/configtest"
 )
 
-// setting is a flag, a field or a feature gate and its value. $dir is the directory
-// of the process.
-type setting struct {
-	flag  string // without hyphens; empty if there is none
-	field string // its path in a configuration file; empty if there is none
-	gate  string // in place of flag and field
-	value string
-	yaml  string // the value as a file has it, if that is another
-}
+// setting is a flag, a field or a feature gate and its value.
+type setting = configtest.Setting
+
+// of returns what the table of all flags and fields says, with a value that makes a difference.
+func of(name string) setting { return configtest.Of(name).Setting }
+
+// flag returns a flag that is not part of the configuration.
+func flag(name, value string) setting { return setting{Flag: name, Value: value} }
 
 // row says what a setting does.
 type row struct {
@@ -34,16 +35,10 @@ type row struct {
 	without string
 }
 
-func (r row) String() string {
-	for _, name := range []string{r.gate, r.flag, r.field} {
-		if name != "" {
-			return name + "=" + r.value
-		}
-	}
-	return "nothing"
-}
+func (r row) String() string { return r.Name() + "=" + r.Value }
 
-// run is a process that serves many rows.
+// run is a process that serves many rows, in nftables mode on node1 without a control socket
+// unless they say otherwise.
 type run struct {
 	name string
 	with []setting // beside those of the rows
@@ -77,252 +72,170 @@ const (
 )
 
 var (
-	nftables  = setting{flag: "proxy-mode", field: "mode", value: "nftables"}
-	iptables  = setting{flag: "proxy-mode", field: "mode", value: "iptables"}
-	objects   = setting{flag: "manifests", value: "$dir/manifests"}
-	node1     = setting{flag: "hostname-override", field: "hostnameOverride", value: "node1"}
-	socket    = setting{flag: "control-socket", value: "$dir/socket"}
-	noSocket  = setting{flag: "control-socket", value: ""}
-	never     = setting{flag: "iptables-sync-period", field: "nftables.syncPeriod", value: "1h"}
-	alpha     = setting{gate: "LoggingAlphaOptions", value: "true"}
-	loud      = setting{flag: "v", field: "logging.verbosity", value: "4"}
-	elsewhere = setting{flag: "metrics-bind-address", field: "metricsBindAddress", value: "203.0.113.99:10249"}
+	objects   = flag("manifests", "$dir/manifests")
+	socket    = flag("control-socket", "$dir/socket")
+	loud      = of("logging.verbosity").To("4")
+	elsewhere = of("metricsBindAddress").To("203.0.113.99:10249")
 
-	splitText = setting{flag: "log-text-split-stream", field: "logging.options.text.splitStream", value: "true"}
-	splitJSON = setting{flag: "log-json-split-stream", field: "logging.options.json.splitStream", value: "true"}
-	largeText = setting{flag: "log-text-info-buffer-size", field: "logging.options.text.infoBufferSize", value: "1Mi"}
-	unflushed = setting{flag: "log-flush-frequency", field: "logging.flushFrequency", value: "1h"}
-	inJSON    = setting{flag: "logging-format", field: "logging.format", value: "json"}
+	always    = []setting{of("mode").To("nftables"), of("hostnameOverride").To("node1"), socket.To("")}
+	alpha     = of("featureGates.LoggingAlphaOptions")
+	splitText = of("logging.options.text.splitStream")
+	splitJSON = of("logging.options.json.splitStream")
+	largeText = of("logging.options.text.infoBufferSize")
+	unflushed = of("logging.flushFrequency").To("1h")
+	inJSON    = of("logging.format")
 )
 
 var runs = []run{
-	{name: plain, traffic: true, with: []setting{nftables, objects, node1, noSocket}},
-	{name: changed, traffic: true, byFile: true, with: []setting{nftables, objects,
-		{flag: "nodeport-addresses", field: "nodePortAddresses", value: "primary,localhost", yaml: "[primary, localhost]"}}},
-	{name: slow, traffic: true, byFile: true, with: []setting{nftables, node1, socket, never,
-		{flag: "conntrack-max-per-core", field: "conntrack.maxPerCore", value: "1"}}},
-	{name: tables, traffic: true, byFile: true, with: []setting{objects, node1, socket,
-		{flag: "iptables-min-sync-period", field: "iptables.minSyncPeriod", value: "10ms"}}},
-	{name: tables2, traffic: true, byFile: true, with: []setting{iptables, objects, node1, socket}},
+	{name: plain, traffic: true, with: []setting{objects}},
+	{name: changed, traffic: true, byFile: true, with: []setting{objects, of("nodePortAddresses")}},
+	{name: slow, traffic: true, byFile: true, with: []setting{socket, of("nftables.syncPeriod").To("1h"), of("conntrack.maxPerCore").To("1")}},
+	{name: tables, traffic: true, byFile: true, with: []setting{objects, socket, of("iptables.minSyncPeriod").To("10ms")}},
+	{name: tables2, traffic: true, byFile: true, with: []setting{of("mode"), objects, socket}},
 
-	{name: server, byFile: true, with: []setting{nftables, node1, noSocket, loud}},
-	{name: server2, byFile: true, with: []setting{nftables, node1, noSocket, loud,
-		{flag: "kubeconfig", field: "clientConnection.kubeconfig", value: "$dir/kubeconfig"}}},
-	{name: limited, byFile: true, with: []setting{nftables, node1, noSocket, {flag: "master", value: secondServer}}},
+	{name: server, byFile: true, with: []setting{loud}},
+	{name: server2, byFile: true, with: []setting{loud, of("clientConnection.kubeconfig")}},
+	{name: limited, byFile: true, with: []setting{of("master")}},
 
-	{name: textSplit, byFile: true, with: []setting{nftables, objects, node1, noSocket}},
-	{name: textHeld, byFile: true, with: []setting{nftables, objects, node1, noSocket, alpha, splitText, unflushed}},
-	{name: textFlushed, byFile: true, with: []setting{nftables, objects, node1, noSocket, alpha, splitText, largeText}},
-	{name: jsonSplit, byFile: true, with: []setting{nftables, objects, node1, noSocket, alpha}},
-	{name: jsonHeld, byFile: true, with: []setting{nftables, objects, node1, noSocket, alpha, inJSON, splitJSON, unflushed}},
-	{name: noAlpha, with: []setting{nftables, objects, node1, noSocket, splitText}},
-	{name: noBeta, byFile: true, with: []setting{nftables, objects, node1, noSocket, inJSON}},
-	{name: noAddress, with: []setting{nftables, objects, node1, noSocket, elsewhere}},
-	{name: hardFail, byFile: true, with: []setting{nftables, objects, node1, noSocket, elsewhere}},
-	{name: ports, with: []setting{nftables, objects, node1, noSocket,
-		{flag: "healthz-bind-address", value: "127.0.0.1"}, {flag: "metrics-bind-address", value: "127.0.0.1"}}},
+	{name: textSplit, byFile: true, with: []setting{objects}},
+	{name: textHeld, byFile: true, with: []setting{objects, alpha, splitText, unflushed}},
+	{name: textFlushed, byFile: true, with: []setting{objects, alpha, splitText, largeText}},
+	{name: jsonSplit, byFile: true, with: []setting{objects, alpha}},
+	{name: jsonHeld, byFile: true, with: []setting{objects, alpha, inJSON, splitJSON, unflushed}},
+	{name: noAlpha, with: []setting{objects, splitText}},
+	{name: noBeta, byFile: true, with: []setting{objects, inJSON}},
+	{name: noAddress, with: []setting{objects, elsewhere}},
+	{name: hardFail, byFile: true, with: []setting{objects, elsewhere}},
+	{name: ports, with: []setting{objects, of("healthzBindAddress").To("127.0.0.1"), of("metricsBindAddress").To("127.0.0.1")}},
 }
 
 // table has at least one row for each flag, each field and each effective feature
-// gate. A test compares it with the binary.
+// gate. A test compares it with the table of all of them, and with the binary.
 func table() []row {
-	return slices.Concat(ofTraffic, ofIPTables, ofServing, ofNode, ofLogging, ofAPIServer, ofCommand, idle)
+	return slices.Concat(ofTraffic, ofIPTables, ofServing, ofNode, ofLogging, ofAPIServer, ofCommand, idle())
 }
 
 // ofTraffic are the rows about packets in nftables mode.
 var ofTraffic = []row{
-	{setting: setting{flag: "manifests", value: "$dir/more-manifests"}, in: slow, against: plain,
-		see: answered("pod3", "10.96.0.9:80"), want: yes, but: no},
-	{setting: setting{flag: "hostname-override", field: "hostnameOverride", value: "node2"}, in: changed, against: plain,
-		see: by("pod3", "10.96.0.2:80"), want: "remote1", but: "pod1"},
-	{setting: setting{flag: "bind-address", field: "bindAddress", value: "192.0.2.11"}, in: changed, against: plain,
-		see: answered("client", "192.0.2.11:30080"), want: yes, but: no},
-	{setting: setting{flag: "nodeport-addresses", field: "nodePortAddresses", value: "primary,localhost", yaml: "[primary, localhost]"}, in: slow, against: plain,
-		see: answered("node1", "127.0.0.1:30080"), want: yes, but: no},
-	{setting: setting{gate: "KubeProxyNFTablesLocalhostNodePorts", value: "false"}, in: changed, against: slow,
+	{setting: flag("manifests", "$dir/more-manifests"), in: slow, against: plain, see: answered("pod3", "10.96.0.9:80"), want: yes, but: no},
+	{setting: of("hostnameOverride"), in: changed, against: plain, see: by("pod3", "10.96.0.2:80"), want: "remote1", but: "pod1"},
+	{setting: of("bindAddress"), in: changed, against: plain, see: answered("client", "192.0.2.11:30080"), want: yes, but: no},
+	{setting: of("nodePortAddresses"), in: slow, against: plain, see: answered("node1", "127.0.0.1:30080"), want: yes, but: no},
+	{setting: of("featureGates.KubeProxyNFTablesLocalhostNodePorts").To("false"), in: changed, against: slow,
 		see: answered("node1", "127.0.0.1:30080"), want: no, but: yes},
-	{setting: setting{gate: "AllowServiceExternalIPs", value: "false"}, in: changed, against: plain,
-		see: answered("client", "198.18.0.1:80"), want: no, but: yes},
-	{setting: setting{flag: "cluster-cidr", field: "clusterCIDR", value: "10.244.0.0/16"}, in: changed, against: plain,
-		see: answered("pod3", "198.18.0.2:80"), want: yes, but: no},
-	{setting: setting{flag: "detect-local-mode", field: "detectLocalMode", value: "BridgeInterface"}, in: slow, against: plain,
-		see: sources("client"), want: "node1", but: "client"},
-	{setting: setting{flag: "pod-bridge-interface", field: "detectLocal.bridgeInterface", value: "podbr0"}, in: slow, against: plain,
-		see: sources("pod2", "pod3"), want: "node1 pod3", but: "pod2 pod3"},
-	{setting: setting{flag: "masquerade-all", field: "nftables.masqueradeAll", value: "true"}, in: changed, against: plain,
-		see: sources("pod3"), want: "node1", but: "pod3"},
-	{setting: setting{flag: "iptables-masquerade-bit", field: "nftables.masqueradeBit", value: "5"}, in: slow, against: plain,
-		see: markedSource("pod3"), want: "node1", but: "pod3"},
-	{setting: setting{flag: "iptables-sync-period", field: "nftables.syncPeriod", value: "100ms"}, in: changed, against: plain,
-		see: verified, want: "again and again", but: "long ago"},
-	{setting: setting{flag: "iptables-min-sync-period", field: "nftables.minSyncPeriod", value: "1h"}, in: slow, against: plain,
-		see: another, want: "waits", but: "programmed", late: true},
-	{setting: setting{flag: "reset-removed-endpoints", value: "true"}, in: changed, against: plain,
-		see: stale, want: "reset", but: "goes on", late: true},
-	{setting: setting{flag: "exit-on-config-change", value: "true"}, in: slow, against: changed, onlyByFile: true,
-		see: moved, want: "ended", but: "goes on", late: true},
+	{setting: of("featureGates.AllowServiceExternalIPs"), in: changed, against: plain, see: answered("client", "198.18.0.1:80"), want: no, but: yes},
+	{setting: of("clusterCIDR"), in: changed, against: plain, see: answered("pod3", "198.18.0.2:80"), want: yes, but: no},
+	{setting: of("detectLocalMode").To("BridgeInterface"), in: slow, against: plain, see: sources("client"), want: "node1", but: "client"},
+	{setting: of("detectLocal.bridgeInterface"), in: slow, against: plain, see: sources("pod2", "pod3"), want: "node1 pod3", but: "pod2 pod3"},
+	{setting: of("nftables.masqueradeAll"), in: changed, against: plain, see: sources("pod3"), want: "node1", but: "pod3"},
+	{setting: of("nftables.masqueradeBit"), in: slow, against: plain, see: markedSource("pod3"), want: "node1", but: "pod3"},
+	{setting: of("nftables.syncPeriod"), in: changed, against: plain, see: verified, want: "again and again", but: "long ago"},
+	{setting: of("nftables.minSyncPeriod").To("1h"), in: slow, against: plain, see: another, want: "waits", but: "programmed", late: true},
+	{setting: flag("reset-removed-endpoints", "true"), in: changed, against: plain, see: stale, want: "reset", but: "goes on", late: true},
+	{setting: flag("exit-on-config-change", "true"), in: slow, against: changed, onlyByFile: true, see: moved, want: "ended", but: "goes on", late: true},
 }
 
 // ofIPTables are the rows about what differs in iptables mode.
 var ofIPTables = []row{
-	{setting: iptables, in: tables, against: plain,
-		see: kernelHas("KUBE-SERVICES"), want: yes, but: no},
-	{setting: setting{flag: "detect-local-mode", field: "detectLocalMode", value: "InterfaceNamePrefix"}, in: tables, against: plain,
-		see: sources("client"), want: "node1", but: "client"},
-	{setting: setting{flag: "pod-interface-name-prefix", field: "detectLocal.interfaceNamePrefix", value: "podb"}, in: tables, against: plain,
-		see: sources("pod2", "pod3"), want: "node1 pod3", but: "pod2 pod3"},
-	{setting: setting{flag: "iptables-localhost-nodeports", field: "iptables.localhostNodePorts", value: "false"}, in: tables, against: tables2,
-		see: answered("node1", "127.0.0.1:30080"), want: no, but: yes},
-	{setting: setting{flag: "iptables-sync-period", field: "iptables.syncPeriod", value: "100ms"}, in: tables, against: tables2,
-		see: verified, want: "again and again", but: "long ago"},
-	{setting: setting{flag: "iptables-min-sync-period", field: "iptables.minSyncPeriod", value: "30s"}, in: tables2, against: tables,
-		see: another, want: "waits", but: "programmed", late: true},
-	{setting: setting{flag: "masquerade-all", field: "iptables.masqueradeAll", value: "true"}, in: tables2, against: tables,
-		see: sources("pod3"), want: "node1", but: "pod3"},
-	{setting: setting{flag: "iptables-masquerade-bit", field: "iptables.masqueradeBit", value: "5"}, in: tables, against: plain,
-		see: markedSource("pod3"), want: "node1", but: "pod3"},
+	{setting: of("mode"), in: tables, against: plain, see: kernelHas("KUBE-SERVICES"), want: yes, but: no},
+	{setting: of("detectLocalMode").To("InterfaceNamePrefix"), in: tables, against: plain, see: sources("client"), want: "node1", but: "client"},
+	{setting: of("detectLocal.interfaceNamePrefix"), in: tables, against: plain, see: sources("pod2", "pod3"), want: "node1 pod3", but: "pod2 pod3"},
+	{setting: of("iptables.localhostNodePorts"), in: tables, against: tables2, see: answered("node1", "127.0.0.1:30080"), want: no, but: yes},
+	{setting: of("iptables.syncPeriod"), in: tables, against: tables2, see: verified, want: "again and again", but: "long ago"},
+	{setting: of("iptables.minSyncPeriod"), in: tables2, against: tables, see: another, want: "waits", but: "programmed", late: true},
+	{setting: of("iptables.masqueradeAll"), in: tables2, against: tables, see: sources("pod3"), want: "node1", but: "pod3"},
+	{setting: of("iptables.masqueradeBit"), in: tables, against: plain, see: markedSource("pod3"), want: "node1", but: "pod3"},
 }
 
 // ofServing are the rows about HTTP servers and the control socket.
 var ofServing = []row{
-	{setting: setting{flag: "healthz-bind-address", field: "healthzBindAddress", value: "127.0.0.1:11256"}, in: changed, against: plain,
-		see: page("127.0.0.1:11256", "/healthz"), want: "200", but: none},
-	{setting: setting{flag: "metrics-bind-address", field: "metricsBindAddress", value: "127.0.0.1:11249"}, in: changed, against: plain,
-		see: page("127.0.0.1:11249", "/metrics"), want: "200", but: none},
-	{setting: setting{flag: "healthz-port", value: "11256"}, in: ports, against: plain,
-		see: page("127.0.0.1:11256", "/healthz"), want: "200", but: none},
-	{setting: setting{flag: "metrics-port", value: "11249"}, in: ports, against: plain,
-		see: page("127.0.0.1:11249", "/metrics"), want: "200", but: none},
-	{setting: setting{flag: "bind-address-hard-fail", field: "bindAddressHardFail", value: "true"}, in: hardFail, against: noAddress,
-		see: state, want: "ended with 1", but: "runs"},
-	{setting: setting{flag: "profiling", field: "enableProfiling", value: "true"}, in: changed, against: plain,
-		see: page("", "/debug/pprof/"), want: "200", but: "404"},
-	{setting: setting{gate: "ComponentFlagz", value: "false"}, in: changed, against: plain,
-		see: page("", "/flagz"), want: "404", but: "200"},
-	{setting: setting{gate: "ComponentStatusz", value: "false"}, in: changed, against: plain,
-		see: page("", "/statusz"), want: "404", but: "200"},
-	{setting: setting{gate: "NativeHistograms", value: "false"}, in: changed, against: plain,
-		see: nativeHistograms, want: no, but: yes},
-	{setting: setting{flag: "page", value: "false"}, in: changed, against: plain,
-		see: page("", "/"), want: "404", but: "200"},
-	{setting: setting{flag: "page-bind-address", value: "127.0.0.1:11247"}, in: ports, against: plain,
-		see: page("127.0.0.1:11247", "/"), want: "200", but: none},
-	{setting: setting{flag: "service-metrics", value: "false"}, in: changed, against: plain,
-		see: metricsHave("sluice_service_connections_total{"), want: no, but: yes},
-	{setting: setting{flag: "service-metrics-limit", value: "1"}, in: slow, against: plain,
-		see: metricsHave(`service="_other_"`), want: yes, but: no},
-	{setting: setting{flag: "control-socket", value: "$dir/socket"}, in: changed, against: plain,
-		see: statusCommand, want: "answered", but: "no answer"},
-	{setting: setting{flag: "show-hidden-metrics-for-version", field: "showHiddenMetricsForVersion"}, alone: showHiddenMetrics},
+	{setting: of("healthzBindAddress"), in: changed, against: plain, see: page("127.0.0.1:11256", "/healthz"), want: "200", but: none},
+	{setting: of("metricsBindAddress"), in: changed, against: plain, see: page("127.0.0.1:11249", "/metrics"), want: "200", but: none},
+	{setting: of("healthz-port"), in: ports, against: plain, see: page("127.0.0.1:11256", "/healthz"), want: "200", but: none},
+	{setting: of("metrics-port"), in: ports, against: plain, see: page("127.0.0.1:11249", "/metrics"), want: "200", but: none},
+	{setting: of("bindAddressHardFail"), in: hardFail, against: noAddress, see: state, want: "ended with 1", but: "runs"},
+	{setting: of("enableProfiling"), in: changed, against: plain, see: page("", "/debug/pprof/"), want: "200", but: "404"},
+	{setting: of("featureGates.ComponentFlagz"), in: changed, against: plain, see: page("", "/flagz"), want: "404", but: "200"},
+	{setting: of("featureGates.ComponentStatusz"), in: changed, against: plain, see: page("", "/statusz"), want: "404", but: "200"},
+	{setting: of("featureGates.NativeHistograms"), in: changed, against: plain, see: nativeHistograms, want: no, but: yes},
+	{setting: flag("page", "false"), in: changed, against: plain, see: page("", "/"), want: "404", but: "200"},
+	{setting: flag("page-bind-address", "127.0.0.1:11247"), in: ports, against: plain, see: page("127.0.0.1:11247", "/"), want: "200", but: none},
+	{setting: flag("service-metrics", "false"), in: changed, against: plain, see: metricsHave("sluice_service_connections_total{"), want: no, but: yes},
+	{setting: flag("service-metrics-limit", "1"), in: slow, against: plain, see: metricsHave(`service="_other_"`), want: yes, but: no},
+	{setting: socket, in: changed, against: plain, see: statusCommand, want: "answered", but: "no answer"},
+	{setting: of("showHiddenMetricsForVersion"), alone: showHiddenMetrics},
 }
 
 // ofNode are the rows about settings of the kernel.
 var ofNode = []row{
-	{setting: setting{flag: "oom-score-adj", field: "oomScoreAdj", value: "777"}, in: changed, against: plain,
-		see: oomScoreAdj, want: "777"},
-	{setting: setting{flag: "conntrack-max-per-core", field: "conntrack.maxPerCore", value: "0"}, in: changed, against: plain,
-		see: scratch("max"), want: untouched},
-	{setting: setting{flag: "conntrack-min", field: "conntrack.min", value: "777776"}, in: slow, against: plain,
-		see: scratch("max"), want: "777776"},
-	{setting: setting{flag: "conntrack-tcp-timeout-established", field: "conntrack.tcpEstablishedTimeout", value: "17m"}, in: changed, against: plain,
-		see: sysctl("nf_conntrack_tcp_timeout_established"), want: "1020", but: "86400"},
-	{setting: setting{flag: "conntrack-tcp-timeout-close-wait", field: "conntrack.tcpCloseWaitTimeout", value: "71s"}, in: changed, against: plain,
-		see: sysctl("nf_conntrack_tcp_timeout_close_wait"), want: "71", but: "3600"},
-	{setting: setting{flag: "conntrack-tcp-be-liberal", field: "conntrack.tcpBeLiberal", value: "true"}, in: changed, against: plain,
-		see: sysctl("nf_conntrack_tcp_be_liberal"), want: "1", but: "0"},
-	{setting: setting{flag: "conntrack-udp-timeout", field: "conntrack.udpTimeout", value: "72s"}, in: changed, against: plain,
-		see: sysctl("nf_conntrack_udp_timeout"), want: "72"},
-	{setting: setting{flag: "conntrack-udp-timeout-stream", field: "conntrack.udpStreamTimeout", value: "73s"}, in: changed, against: plain,
-		see: sysctl("nf_conntrack_udp_timeout_stream"), want: "73"},
+	{setting: of("oomScoreAdj"), in: changed, against: plain, see: oomScoreAdj, want: "777"},
+	{setting: of("conntrack.maxPerCore"), in: changed, against: plain, see: scratch("max"), want: untouched},
+	{setting: of("conntrack.min"), in: slow, against: plain, see: scratch("max"), want: "777776"},
+	{setting: of("conntrack.tcpEstablishedTimeout"), in: changed, against: plain, see: sysctl("nf_conntrack_tcp_timeout_established"), want: "1020", but: "86400"},
+	{setting: of("conntrack.tcpCloseWaitTimeout"), in: changed, against: plain, see: sysctl("nf_conntrack_tcp_timeout_close_wait"), want: "71", but: "3600"},
+	{setting: of("conntrack.tcpBeLiberal"), in: changed, against: plain, see: sysctl("nf_conntrack_tcp_be_liberal"), want: "1", but: "0"},
+	{setting: of("conntrack.udpTimeout"), in: changed, against: plain, see: sysctl("nf_conntrack_udp_timeout"), want: "72"},
+	{setting: of("conntrack.udpStreamTimeout"), in: changed, against: plain, see: sysctl("nf_conntrack_udp_timeout_stream"), want: "73"},
 }
 
 // ofLogging are the rows about the log.
 var ofLogging = []row{
-	{setting: setting{flag: "v", field: "logging.verbosity", value: "1"}, in: changed, against: plain,
-		see: logHas("Serving metrics"), want: yes, but: no},
-	{setting: setting{flag: "vmodule", field: "logging.vmodule", value: "source=2", yaml: "[{filePattern: source, verbosity: 2}]"}, in: slow, against: plain,
-		see: logHas("Machine has addresses"), want: yes, but: no},
+	{setting: of("logging.verbosity"), in: changed, against: plain, see: logHas("Serving metrics"), want: yes, but: no},
+	{setting: of("logging.vmodule"), in: slow, against: plain, see: logHas("Machine has addresses"), want: yes, but: no},
 	{setting: alpha, in: textSplit, against: noAlpha, see: state, want: "runs", but: "ended with 1"},
 	{setting: splitText, in: textSplit, against: plain, see: onStdout, want: "text", but: none},
 	{setting: largeText, in: textHeld, against: textSplit, see: onStdout, want: none, but: "text"},
-	{setting: setting{flag: "log-flush-frequency", field: "logging.flushFrequency", value: "10ms"}, in: textFlushed, against: textHeld,
-		see: onStdout, want: "text", but: none},
+	{setting: of("logging.flushFrequency"), in: textFlushed, against: textHeld, see: onStdout, want: "text", but: none},
 	{setting: inJSON, in: jsonSplit, against: textSplit, see: onStdout, want: "JSON", but: "text"},
 	{setting: splitJSON, in: jsonSplit, against: plain, see: onStdout, want: "JSON", but: none},
-	{setting: setting{flag: "log-json-info-buffer-size", field: "logging.options.json.infoBufferSize", value: "1Mi"}, in: jsonHeld, against: jsonSplit,
-		see: onStdout, want: none, but: "JSON"},
-	{setting: setting{gate: "LoggingBetaOptions", value: "false"}, in: noBeta, against: jsonSplit, see: state, want: "ended with 1", but: "runs"},
-	{setting: setting{gate: "ContextualLogging", value: "false"}, in: server2, against: server,
-		see: clientLogsAsItself, want: yes, but: no},
+	{setting: of("logging.options.json.infoBufferSize"), in: jsonHeld, against: jsonSplit, see: onStdout, want: none, but: "JSON"},
+	{setting: of("featureGates.LoggingBetaOptions"), in: noBeta, against: jsonSplit, see: state, want: "ended with 1", but: "runs"},
+	{setting: of("featureGates.ContextualLogging"), in: server2, against: server, see: clientLogsAsItself, want: yes, but: no},
 }
 
 // ofAPIServer are the rows about requests to the API server.
 var ofAPIServer = []row{
-	{setting: setting{flag: "kubeconfig", field: "clientConnection.kubeconfig", value: "$dir/kubeconfig"}, in: server, against: limited,
-		see: asked, want: firstServer, but: secondServer},
-	{setting: setting{flag: "master", value: secondServer}, in: server2, against: server,
-		see: asked, want: secondServer, but: firstServer},
-	{setting: setting{flag: "kube-api-content-type", field: "clientConnection.contentType", value: "application/json"}, in: server2, against: server,
+	{setting: of("clientConnection.kubeconfig"), in: server, against: limited, see: asked, want: firstServer, but: secondServer},
+	{setting: of("master"), in: server2, against: server, see: asked, want: secondServer, but: firstServer},
+	{setting: of("clientConnection.contentType"), in: server2, against: server,
 		see: header("POST", "Content-Type"), want: "application/json", but: "application/vnd.kubernetes.protobuf"},
-	{setting: setting{field: "clientConnection.acceptContentTypes", value: "application/json;of=the-file"}, in: server2, against: server,
-		see: header("GET", "Accept"), want: "application/json;of=the-file"},
-	{setting: setting{flag: "config-sync-period", field: "configSyncPeriod", value: "20ms"}, in: server2, against: server,
-		see: looksAgain, want: yes, but: no},
-	{setting: setting{flag: "kube-api-qps", field: "clientConnection.qps", value: "0.01"}, in: limited, against: server,
-		see: requests, want: "2", but: "more"},
-	{setting: setting{flag: "kube-api-burst", field: "clientConnection.burst", value: "2"}, in: limited, against: server,
-		see: requests, want: "2", but: "more"},
+	{setting: of("clientConnection.acceptContentTypes"), in: server2, against: server, see: header("GET", "Accept"), want: "application/json;of=the-file"},
+	{setting: of("configSyncPeriod"), in: server2, against: server, see: looksAgain, want: yes, but: no},
+	{setting: of("clientConnection.qps"), in: limited, against: server, see: requests, want: "2", but: "more"},
+	{setting: of("clientConnection.burst"), in: limited, against: server, see: requests, want: "2", but: "more"},
 }
 
 // ofCommand are the rows about flags with which the process exits.
 var ofCommand = []row{
-	{setting: setting{flag: "help"}, alone: help},
-	{setting: setting{flag: "version"}, alone: printVersion},
-	{setting: setting{flag: "config"}, alone: configFile},
-	{setting: setting{flag: "write-config-to"}, alone: configFile},
-	{setting: setting{flag: "init-only"}, alone: initOnly},
-	{setting: setting{flag: "cleanup"}, alone: cleanup},
-	{setting: setting{flag: "cleanup-own"}, alone: cleanupOwn},
-	{setting: setting{flag: "ipvs-drain-timeout"}, alone: drainTimeout},
-	{setting: setting{flag: "udp-timeout"}, alone: relayTimes},
-	{setting: setting{flag: "shutdown-grace"}, alone: relayTimes},
-	{setting: setting{flag: "proxy-mode"}, alone: proxyMode},
-	{setting: setting{flag: "sandbox"}, alone: inSandbox},
-	{setting: setting{flag: "feature-gates", field: "featureGates"}, alone: unknownGate},
+	{setting: flag("help", ""), alone: help},
+	{setting: flag("version", ""), alone: printVersion},
+	{setting: of("config"), alone: configFile},
+	{setting: of("write-config-to"), alone: configFile},
+	{setting: of("init-only"), alone: initOnly},
+	{setting: of("cleanup"), alone: cleanup},
+	{setting: flag("cleanup-own", ""), alone: cleanupOwn},
+	{setting: flag("ipvs-drain-timeout", ""), alone: drainTimeout},
+	{setting: flag("udp-timeout", ""), alone: relayTimes},
+	{setting: flag("shutdown-grace", ""), alone: relayTimes},
+	{setting: of("mode"), alone: proxyMode},
+	{setting: flag("sandbox", ""), alone: inSandbox},
+	{setting: of("featureGates"), alone: unknownGate},
 }
 
-// idle are the rows about settings without effect on Linux, or in the mode that is
+// idle returns the rows about settings without effect on Linux, or in the mode that is
 // tested here. The proxy says so. What those of ipvs mode do is tested where there is
 // IPVS: see TestIPVSSettings in package lab, and TestUserspaceSocketsAreNotReachable for
 // the range of ports.
-var idle = []row{
-	{setting: setting{flag: "boot-id-file"}, without: "without effect"},
-	{setting: setting{flag: "machine-id-file"}, without: "without effect"},
-	noted("proxy-port-range", "portRange", "1000-2000"),
-	noted("network-name", "winkernel.networkName", "l2"),
-	noted("source-vip", "winkernel.sourceVip", "10.0.0.1"),
-	noted("enable-dsr", "winkernel.enableDSR", "true"),
-	noted("root-hnsendpoint-name", "winkernel.rootHnsEndpointName", "br9"),
-	noted("forward-healthcheck-vip", "winkernel.forwardHealthCheckVip", "true"),
-	noted("windows-service", "windowsRunAsService", "true"),
-	noted("ipvs-sync-period", "ipvs.syncPeriod", "17s"),
-	noted("ipvs-min-sync-period", "ipvs.minSyncPeriod", "3s"),
-	noted("ipvs-scheduler", "ipvs.scheduler", "lc"),
-	noted("ipvs-exclude-cidrs", "ipvs.excludeCIDRs", "10.0.0.0/8").inFile("[10.0.0.0/8]"),
-	noted("ipvs-strict-arp", "ipvs.strictARP", "true"),
-	noted("ipvs-tcp-timeout", "ipvs.tcpTimeout", "5s"),
-	noted("ipvs-tcpfin-timeout", "ipvs.tcpFinTimeout", "6s"),
-	noted("ipvs-udp-timeout", "ipvs.udpTimeout", "7s"),
-}
-
-// noted returns a row of a setting that the log reports as without effect.
-func noted(flag, field, value string) row {
-	return row{setting: setting{flag: flag, field: field, value: value}, in: changed, against: plain,
-		see: logHas("KubeProxyConfiguration: " + field + ": it has no effect"), want: yes, but: no}
-}
-
-// inFile gives the row another value in a configuration file.
-func (r row) inFile(yaml string) row {
-	r.yaml = yaml
-	return r
+func idle() []row {
+	rows := []row{
+		{setting: of("boot-id-file"), without: "without effect"},
+		{setting: of("machine-id-file"), without: "without effect"},
+	}
+	for _, r := range configtest.Rows {
+		if r.Idle {
+			rows = append(rows, row{setting: r.Setting, in: changed, against: plain,
+				see: logHas("KubeProxyConfiguration: " + r.Field + ": it has no effect"), want: yes, but: no})
+		}
+	}
+	return rows
 }

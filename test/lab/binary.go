@@ -31,7 +31,8 @@ func Build(pkg string) (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, filepath.Base(pkg))
-	build := exec.Command("go", "build", "-o", path, pkg)
+	// What debuggers want would take the linker half of its time, and a guest memory.
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", path, pkg)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w\n%s", pkg, err, output)

@@ -153,6 +153,7 @@ func TestIPTablesWaitsForMissingBinaries(t *testing.T) {
 		dir := l.t.TempDir()
 		l.copyPrograms(dir)
 		l.start(lab.ProxyOptions{Binary: l.withPrograms(dir)})
+		settle(l.t, l.proxy, l.dir, 0) // both families
 		l.answeredBy("pod1")
 		programs, err := filepath.Glob(filepath.Join(dir, "*"))
 		if err != nil {

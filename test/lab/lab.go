@@ -108,7 +108,8 @@ func (l *Lab) makeHosts() error {
 
 // sysctlsOf makes addresses usable immediately, keeps routes as configured (node1
 // and the world share a wire, so node1 would redirect clients), and does not limit
-// ICMP errors, so that probes depend on the rules only.
+// ICMP errors, so that probes depend on the rules only. Nodes remember UDP flows for
+// longer than a busy machine makes the steps of a test.
 func sysctlsOf(h *Host) [][2]string {
 	settings := [][2]string{
 		{"ipv6/conf/default/accept_dad", "0"},
@@ -128,6 +129,8 @@ func sysctlsOf(h *Host) [][2]string {
 		settings = append(settings, [][2]string{
 			{"ipv4/ip_forward", "1"},
 			{"ipv6/conf/all/forwarding", "1"},
+			{"netfilter/nf_conntrack_udp_timeout", "180"},
+			{"netfilter/nf_conntrack_udp_timeout_stream", "180"},
 		}...)
 	}
 	if h.Name == "node1" || h.Name == "world" { // they have bridges

@@ -134,8 +134,9 @@ func (n *Namespace) sysctls(settings [][2]string) error {
 	return n.Do(func() error {
 		for _, s := range settings {
 			err := os.WriteFile("/proc/sys/net/"+s[0], []byte(s[1]), 0)
-			if errors.Is(err, os.ErrNotExist) && strings.HasPrefix(s[0], "bridge/") {
-				continue // without br_netfilter, bridges leave packets alone anyway
+			optional := strings.HasPrefix(s[0], "bridge/") || strings.HasPrefix(s[0], "netfilter/")
+			if errors.Is(err, os.ErrNotExist) && optional {
+				continue // without the module it does not do what the setting is about either
 			}
 			if err != nil {
 				return fmt.Errorf("set sysctl: %w", err)

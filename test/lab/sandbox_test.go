@@ -96,9 +96,9 @@ func newSandbox(t *testing.T) *sandbox {
 }
 
 // begin starts the proxy and waits until it serves.
-func (s *sandbox) begin() {
+func (s *sandbox) begin(flags ...string) {
 	s.t.Helper()
-	s.proxy = s.start()
+	s.proxy = s.start(flags...)
 	settle(s.t, s.proxy, s.manifests, 0)
 	s.ready()
 }
@@ -192,9 +192,12 @@ func TestSandboxFollowsEndpoints(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t)
 	write(t, s.manifests, "web.yaml", sandboxManifests(t, s.lab, "Cluster", map[string]int{"pod1": 8080}), 0)
-	s.begin()
+	s.begin("--shutdown-grace=10m")
 	var held []*lab.Session
 	for _, flow := range sandboxFlows("client") {
+		if flow.Protocol == lab.UDP { // a datagram may be lost below
+			flow.Timeout = lab.ShortTimeout
+		}
 		session, err := s.lab.Open(flow)
 		if err != nil {
 			t.Fatal(err)

@@ -307,7 +307,7 @@ func TestUserspaceUDPTimeout(t *testing.T) {
 func TestUserspaceHandover(t *testing.T) {
 	t.Parallel()
 	n := newUserspaceNode(t, "pod1", "pod2")
-	n.start()
+	n.start("--shutdown-grace=10m")
 	flow := lab.Flow{From: "client", Protocol: lab.TCP, To: web}
 	standing, err := n.Open(flow)
 	if err != nil {

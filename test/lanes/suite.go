@@ -129,7 +129,7 @@ func full(o options) []lane {
 }
 
 // vulnerabilities are those known of the libraries, where the list of them can be had.
-var vulnerabilities = step{name: "govulncheck", args: []string{"go", "tool", "govulncheck", "./..."},
+var vulnerabilities = step{name: "govulncheck", args: []string{"go", "run", "golang.org/x/vuln/cmd/govulncheck@v1.1.4", "./..."},
 	optional: func(output string) string {
 		if strings.Contains(output, "fetching vulnerabilities") {
 			return "its database cannot be reached"

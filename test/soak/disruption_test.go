@@ -190,7 +190,6 @@ func (s *soak) neighbourIPTables(*window) error {
 
 // trouble makes the API server fail for a while. Objects keep changing.
 func (s *soak) trouble(begin, end func() error) error {
-	defer func() { s.troubleEnded = time.Now() }()
 	if err := begin(); err != nil {
 		return err
 	}

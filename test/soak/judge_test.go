@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/testkit"
 )
 
 // maxListed limits how much is reported of each kind.
@@ -49,7 +51,7 @@ func (s *soak) judge() {
 		s.Errorf("%d lost, %d moved, %d times it was said that all is well:\n%s\n%s",
 			len(losses), len(moves), len(lies), strings.Join(examples, "\n"), s.story())
 	}
-	s.windows = slices.DeleteFunc(s.windows, func(w *window) bool { return time.Since(w.until) > 2*attemptsLimit })
+	s.windows = slices.DeleteFunc(s.windows, func(w *window) bool { return time.Since(w.until) > testkit.Scaled(2*attemptsLimit) })
 }
 
 // failures describes failures of one kind.
@@ -78,7 +80,7 @@ func (s *soak) judgeClaims(p *probe, attempts []*attempt, lies *failures) {
 			if c.about != nil && c.about != p || c.from.Sub(run.first) < s.truthLimit() || run.last.Before(c.until) {
 				continue
 			}
-			if s.report.early++; c.from.Sub(run.first) < s.truthLimit()+truthSlack {
+			if s.report.early++; c.from.Sub(run.first) < s.truthLimit()+testkit.Scaled(truthSlack) {
 				continue
 			}
 			lies.add("%s  %s, while %v has been lost since %s until %s:\n%s",
@@ -120,25 +122,26 @@ func (s *soak) compareWithFresh() {
 	}()
 	s.must(fresh.start(s.ctx))
 	s.must(fresh.follows(s.ctx, podNames[s.beacons%len(podNames)], followLimit))
-	var want, have, stray []string
-	for deadline := time.Now().Add(compareLimit); ; time.Sleep(50 * time.Millisecond) {
-		want, err = fresh.rules(s.ctx)
+	lines := 0
+	err = testkit.Poll(compareLimit, func() error {
+		want, err := fresh.rules(s.ctx)
 		s.must(err)
-		have, err = s.rules(s.ctx)
+		have, err := s.rules(s.ctx)
 		s.must(err)
-		stray, err = s.strayRules(s.ctx)
+		stray, err := s.strayRules(s.ctx)
 		s.must(err)
-		if slices.Equal(want, have) && len(stray) == 0 {
-			s.note("compared in %s mode: the kernel holds what a fresh proxy writes, %d lines", s.mode, len(want))
-			s.report.compared(s.mode, len(want))
-			return
+		if lines = len(want); slices.Equal(want, have) && len(stray) == 0 {
+			return nil
 		}
-		if time.Now().After(deadline) {
-			break
-		}
+		return fmt.Errorf("a fresh proxy has (-), and this one (+):\n%s\nleft by other modes:\n%s",
+			differences(want, have), strings.Join(stray, "\n"))
+	})
+	if err != nil {
+		s.Errorf("in %s mode %v\n%s", s.mode, err, s.story())
+		return
 	}
-	s.Errorf("in %s mode a fresh proxy has (-), and this one (+):\n%s\nleft by other modes:\n%s\n%s",
-		s.mode, differences(want, have), strings.Join(stray, "\n"), s.story())
+	s.note("compared in %s mode: the kernel holds what a fresh proxy writes, %d lines", s.mode, lines)
+	s.report.compared(s.mode, lines)
 }
 
 // differences returns the lines that only one of two has.

@@ -85,7 +85,7 @@ func (n *node) close() error {
 // had the address may hold it until it calls exec.
 func (n *node) serve() error {
 	var listener net.Listener
-	err := testkit.Poll(4*time.Second, func() error {
+	err := testkit.Poll(testkit.Patience, func() error {
 		return n.host.Do(func() (err error) { listener, err = net.Listen("tcp", apiAddress); return err })
 	})
 	if err == nil {
@@ -170,33 +170,24 @@ func (n *node) keepLog() {
 
 // run runs a command on the node.
 func (n *node) run(ctx context.Context, input string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, programTime)
+	ctx, cancel := testkit.WithTimeout(ctx, testkit.Patience)
 	defer cancel()
 	return n.host.Run(ctx, lab.Command{Args: args, Input: input})
 }
 
-// programTime is the timeout of a command.
-const programTime = 20 * time.Second
-
 // follows waits until a new connection to the beacon is answered by the pod.
-func (n *node) follows(ctx context.Context, pod string, patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
+func (n *node) follows(ctx context.Context, pod string, timeout time.Duration) error {
 	var last [2]lab.Outcome
-	for {
+	return testkit.Poll(timeout, func() error {
 		good := true
 		for f, ip := range clusterIP(beacon) {
 			flow := lab.Flow{From: "pod2", Protocol: lab.TCP, To: netipPort(ip, 80), Timeout: lab.ShortTimeout}
 			last[f] = n.lab.Connect(ctx, flow)
 			good = good && last[f].Kind == lab.Answered && last[f].By == pod
 		}
-		if good {
-			return nil
+		if !good {
+			return fmt.Errorf("the beacon is not on %s: IPv4 %v, IPv6 %v", pod, last[0], last[1])
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("the beacon is not on %s after %v: IPv4 %v, IPv6 %v", pod, patience, last[0], last[1])
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+		return nil
+	})
 }

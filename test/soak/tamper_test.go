@@ -29,27 +29,28 @@ func (s *soak) tamper(w *window) error {
 	return s.repaired(before, what, began)
 }
 
-// troubleSettles is how long after a failure of the API server a proxy may still
-// miss changes: the beacon shows one kind of object, and each has its own watch and
-// backoff.
-const troubleSettles = 7 * time.Second
-
-// settledRules returns the rules once all changes have arrived.
+// settledRules returns the rules once all changes have arrived. The beacon shows one kind
+// of object; after trouble of the API server each has its own watch and backoff.
 func (s *soak) settledRules() ([]string, error) {
-	select {
-	case <-time.After(time.Until(s.troubleEnded.Add(troubleSettles))):
-	case <-s.ctx.Done():
+	err := testkit.Poll(followLimit, func() error {
+		if !s.api.Followed() {
+			return errors.New("not all kinds of objects are watched")
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	if err := s.catchUp(); err != nil {
 		return nil, err
 	}
 	var before []string
-	err := testkit.Poll(compareLimit, func() error {
+	err = testkit.Poll(compareLimit, func() error {
 		first, err := s.rules(s.ctx)
 		if err != nil {
 			return err
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(testkit.Scaled(50 * time.Millisecond))
 		if before, err = s.rules(s.ctx); err == nil && !slices.Equal(first, before) {
 			err = errors.New("the rules do not come to rest")
 		}
@@ -77,7 +78,7 @@ func (s *soak) repaired(before []string, what string, began time.Time) error {
 	case took > s.repairLimit():
 		return fmt.Errorf("%s: it took %v until the rules were repaired", what, took)
 	}
-	time.Sleep(sweepTime)
+	time.Sleep(testkit.Scaled(sweepTime))
 	return s.removeIntruders(s.ctx)
 }
 
@@ -93,7 +94,7 @@ func (s *soak) tamperUnderChange(w *window) error {
 	calm := time.Now()
 	for time.Since(calm) < time.Second {
 		now := time.Now()
-		if slices.ContainsFunc(s.traffic.probes, func(p *probe) bool { return p.suspicious(now) }) {
+		if len(s.traffic.suspicious()) > 0 {
 			calm = now
 		}
 		if now.Sub(began) > s.repairLimit()+time.Second {

@@ -7,10 +7,11 @@ import (
 	"sync"
 	"time"
 
+	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
 
-// The rates and timeouts of probes. Probes do not wait for each other's answers, so
+// The rates and timeouts of probes; package lab extends the latter on a busy machine. Probes do not wait for each other's answers, so
 // that the time of losses is exact. A datagram is sent once; TCP retransmits, and
 // gives up later.
 const (
@@ -244,13 +245,23 @@ func (p *probe) end(a *attempt, o lab.Outcome) {
 	}
 }
 
-// suspicious reports whether recent attempts failed.
-func (p *probe) suspicious(now time.Time) bool {
+// suspicious returns the probes whose recent attempts failed, or take long.
+func (t *traffic) suspicious() (out []*probe) {
+	now, late := time.Now(), testkit.Scaled(probePeriod)
+	for _, p := range t.probes {
+		if p.suspicious(now, late) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (p *probe) suspicious(now time.Time, late time.Duration) bool {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	for i := len(p.attempts) - 1; i >= 0; i-- {
 		switch a := p.attempts[i]; {
-		case a.done.IsZero() && now.Sub(a.sent) > probePeriod:
+		case a.done.IsZero() && now.Sub(a.sent) > late:
 			return true
 		case !a.done.IsZero():
 			return a.lost

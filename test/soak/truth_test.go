@@ -63,12 +63,7 @@ func (w *truth) run(ctx context.Context) {
 			return
 		case <-time.After(truthPeriod):
 		}
-		var bad []*probe
-		for _, p := range w.traffic.probes {
-			if p.fresh && p.want == lab.Answered && p.suspicious(time.Now()) {
-				bad = append(bad, p)
-			}
-		}
+		bad := slices.DeleteFunc(w.traffic.suspicious(), func(p *probe) bool { return !p.fresh || p.want != lab.Answered })
 		if len(bad) == 0 {
 			continue
 		}

@@ -29,7 +29,7 @@ func Boot(ctx context.Context, k Kernel, a Accelerator, output io.Writer, progra
 	}
 	var problems bytes.Buffer
 	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", slices.Concat(hardware, a.arguments(), []string{
-		"-kernel", k.Image, "-initrd", "/proc/self/fd/3", "-append", kernelParameters,
+		"-kernel", k.Image, "-initrd", "/proc/self/fd/3", "-append", kernelParameters + a.parameters(),
 		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console", "-serial", "file:/proc/self/fd/4",
 	})...)
 	cmd.ExtraFiles = []*os.File{image, result} // descriptors 3 and 4

@@ -3,12 +3,14 @@
 package vm
 
 import (
-	"context"
 	"strings"
 	"testing"
+
+	"sluice/internal/testkit"
 )
 
 func TestFailuresInGuestsAreSeen(t *testing.T) {
+	testkit.NotShort(t, "it boots guests")
 	cache, err := OpenCache()
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +30,7 @@ func TestFailuresInGuestsAreSeen(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), guestTime)
+			ctx, cancel := testkit.WithTimeout(t.Context(), guestTime)
 			defer cancel()
 			var output strings.Builder
 			p := Program{Args: []string{k.busybox, "sh", "-c", test.script}, Env: []string{"COLOUR=bright red"}}

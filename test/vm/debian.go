@@ -18,8 +18,16 @@ var errNotOffered = errors.New("the apt sources do not offer the package")
 // apt asks the apt sources of this machine, or others that its options name.
 type apt struct{ options []string }
 
-// machine has the apt sources of this machine.
-var machine = apt{}
+// with adds an option.
+func (a apt) with(name, value string) apt {
+	return apt{append(slices.Clip(a.options), "-o", name+"="+value)}
+}
+
+// machine has the apt sources of this machine. An index of its packages is kept, since those of
+// containers keep none, and to make it for each question takes a second.
+func (c Cache) machine() apt {
+	return apt{}.with("Dir::Cache::pkgcache", filepath.Join(c.dir, "packages.bin"))
+}
 
 // debianPackage is a package that apt sources offer, in the version that apt
 // would install.

@@ -41,16 +41,15 @@ exec "$lib/ld-linux-x86-64.so.2" --library-path "$lib" --argv0 "${0##*/}" "$lib/
 // lists of packages are in the cache.
 func (c Cache) release(ctx context.Context, name string) (apt, error) {
 	in := func(dir string) apt {
-		option := func(name, value string) []string { return []string{"-o", name + "=" + value} }
-		var a apt
-		a.options = append(a.options, option("Dir::Etc::SourceList", filepath.Join(dir, "sources"))...)
-		a.options = append(a.options, option("Dir::Etc::SourceParts", "-")...)
-		a.options = append(a.options, option("Dir::State::Lists", filepath.Join(dir, "lists"))...)
-		a.options = append(a.options, option("Dir::Cache", dir)...)
-		return a
+		return apt{}.
+			with("Dir::Etc::SourceList", filepath.Join(dir, "sources")).
+			with("Dir::Etc::SourceParts", "-").
+			with("Dir::State::Lists", filepath.Join(dir, "lists")).
+			with("Dir::Cache", dir).
+			with("Dir::Cache::pkgcache", filepath.Join(dir, "packages.bin"))
 	}
 	dir, err := c.entry(name, func(dir string) error {
-		archive, err := machine.archive(ctx)
+		archive, err := c.machine().archive(ctx)
 		if err != nil {
 			return err
 		}
@@ -68,7 +67,7 @@ func (c Cache) release(ctx context.Context, name string) (apt, error) {
 // refresh gets new lists of packages, of this machine, of Debian 13, and of the
 // releases that kernels are to come from.
 func (c Cache) refresh(ctx context.Context, kernels []string) error {
-	errs := []error{machine.refresh(ctx)}
+	errs := []error{c.machine().refresh(ctx)}
 	releases := map[string]bool{debian13: true}
 	for _, name := range kernels {
 		if _, release, other := strings.Cut(name, "/"); other {

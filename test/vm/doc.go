@@ -11,11 +11,12 @@
 // they do on a real node, when the kernel asks for them. A kernel that warns or
 // oopses meanwhile stops the guest, and that is a failure too.
 //
-// The tests run the kernel tests of the dataplanes, those of packages leftovers and
-// coexist, and scenarios of package lab with the real binary in every mode. IPVS is to be
-// found on these kernels only. The scripts are those in testdata here: an emulated
-// processor makes a few hundred connections a second, so they say as much as possible with
-// few. What takes long is left to one of the kernels.
+// The tests run scenarios of package lab with the real binary in every mode, and the kernel
+// tests of the dataplanes. IPVS is to be found on these kernels only. The scripts are
+// those in testdata here: an emulated processor makes a few hundred connections a second,
+// so they say as much as possible with few. Each kernel boots once, with what it alone can
+// show; if everything is tested, all programs run on all kernels. In guests the variable
+// testkit.GuestVariable is set, so that tests can leave themselves out.
 //
 // Packages and what is made of them are kept in a directory that may be deleted at
 // any time: the one that SLUICE_VM_CACHE names, or else sluice-vm in the user's

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"sluice/internal/testkit"
 )
 
 var (
@@ -132,7 +134,7 @@ func addTools(ctx context.Context, a *archive) error {
 // that failed.
 func script(programs []Program) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "cd %s\ncode=0\n", workDir)
+	fmt.Fprintf(&b, "cd %s\nexport %s=1\ncode=0\n", workDir, testkit.GuestVariable)
 	for _, p := range programs {
 		b.WriteString("(\n")
 		for _, variable := range p.Env {

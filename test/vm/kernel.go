@@ -93,7 +93,7 @@ func (c Cache) kernels(ctx context.Context, names []string) (kernels []Kernel, m
 }
 
 func (c Cache) busybox(ctx context.Context) (string, error) {
-	p, err := machine.lookup(ctx, "busybox-static")
+	p, err := c.machine().lookup(ctx, "busybox-static")
 	if err != nil {
 		return "", err
 	}
@@ -106,7 +106,7 @@ func (c Cache) busybox(ctx context.Context) (string, error) {
 
 // kernel gets a kernel by the name of its package, or of one that depends on it.
 func (c Cache) kernel(ctx context.Context, name string) (Kernel, error) {
-	source := machine
+	source := c.machine()
 	name, release, other := strings.Cut(name, "/")
 	if other {
 		var err error

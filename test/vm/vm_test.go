@@ -3,7 +3,6 @@
 package vm
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -14,56 +13,29 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
 
 const (
-	// guestTime ends a guest that hangs, also on a very busy machine.
-	guestTime = 20 * time.Minute
+	// guestTime ends a guest that hangs, and requestTime one that runs what was asked for.
+	guestTime   = 15 * time.Minute
+	requestTime = 3 * time.Hour
 	// programTime ends a command that hangs, and makes it say where. Emulated
 	// guests skip the time in which nothing happens.
 	programTime = "-test.timeout=2m"
 )
 
-// unsuitable are tests of the dataplanes that do not run in guests: they take an
-// emulated processor too long.
-var unsuitable = []string{
-	// They write tens of thousands of elements.
-	"^TestHalfBuiltTableIsFinished$",
-	"^TestHugePoolGrowsAndShrinks$",
-	"^TestRefusedFrontendsAmongVeryMany$",
-	"^TestVeryManyStickyServices$",
-	"^TestTransactionsFitSmallBuffers$",
-	"^TestForgettingClientsDelaysNoChange$",
-	"^TestTenThousandSourceRanges$",
-	"^TestListingOfAlgorithms$",
-	"^TestListingOfNftLoadsAgain$/^algorithms_and_weights$",
-	// They ask nothing of the kernel, or nothing that others do not.
-	"^TestEveryCombinationOfTables$",
-	"^TestChangeWritesFewRules$",
-	"^TestRefusalsWithoutLineAreBisected$",
-	"^TestDescribeRandomFrontends$",
-	"^TestPacketsMeetFewRules$",
-	"^TestTreesDoNotDependOnHistory$",
-	"^TestBatchesKeepTrafficWorking$",
-	// They run very many programs of iptables, and the kernel has little to do with it.
-	"^TestDescribeReadsTheKernel$/^(legacy|nft)$",
-	"^TestDescribeRemembersClients$",
-	"^TestInterfaceNames$",
-	// Others do nearly the same, in both variants of iptables.
-	"^TestForeignWritesAreRepaired$/^(table_(nat|filter)_flushed|chain_(flushed|like_ours_added)|canary_gone|hook_deleted|hooks_doubled|rule_(deleted|replaced))$",
-}
-
 var (
-	everywhere = flag.Bool("everywhere", false, "run everything on all kernels")
-	scenarios  = flag.String("scenarios", "testdata", "directory of the scenarios to run in guests; ../lab/testdata has all")
-	modes      = flag.String("modes", "", "modes to run the scenarios in, separated by commas; all of them if empty")
-	soak       = flag.String("soak", "", "arguments of package soak, such as '-mode ipvs -time 1m -only kill', to run it in guests too")
-	services   = flag.Int("services", 500, "among how many Services a change is made in ipvs mode; with more than a few thousand that takes minutes")
-	sample     = flag.Int("sample", 1, "try only one in so many flows of each line of a scenario, and those less often")
+	services  = flag.Int("services", 500, "among how many Services a change is made in ipvs mode; with more than a few thousand that takes minutes")
+	scenarios = flag.String("scenarios", "", "directory of more scenarios to run in guests; ../lab/testdata has all")
+	modes     = flag.String("modes", "", "modes to run those in, separated by commas; all of them if empty")
+	sample    = flag.Int("sample", 1, "try only one in so many flows of each of their lines, and those less often")
+	soak      = flag.String("soak", "", "arguments of package soak, such as '-mode ipvs -time 1m -only kill', to run it in guests too")
 )
 
 func TestKernels(t *testing.T) {
+	testkit.NotShort(t, "a processor that is emulated takes minutes")
 	cache, err := OpenCache()
 	if err != nil {
 		t.Fatal(err)
@@ -72,21 +44,13 @@ func TestKernels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	guests := buildGuests(t)
-	accelerator := ChooseAccelerator(t.Context(), kernels[0], Program{Args: []string{guests["lab"].programs[0].Args[0], "-test.list=."}})
+	accelerator := ChooseAccelerator(t.Context(), kernels[0])
 	t.Logf("guests run on %s", accelerator)
-	for i, k := range kernels {
-		for name, g := range guests {
-			if !*everywhere && (g.only == oldest && i > 0 || g.only == newest && i < len(kernels)-1) {
-				continue
-			}
-			t.Run(k.Release+"/"+name, func(t *testing.T) {
+	for _, g := range buildGuests(t, kernels) {
+		for _, k := range g.kernels {
+			t.Run(k.Release+"/"+g.name, func(t *testing.T) {
 				t.Parallel()
-				limit := guestTime
-				if *scenarios != "testdata" || name == soakGuest {
-					limit = 3 * time.Hour
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				ctx, cancel := testkit.WithTimeout(t.Context(), g.time)
 				defer cancel()
 				if err := Boot(ctx, k, accelerator, t.Output(), g.programs...); err != nil {
 					t.Error(err)
@@ -98,6 +62,7 @@ func TestKernels(t *testing.T) {
 
 // TestListingsLoadInNftOfDebian13 runs on the machine's own kernel.
 func TestListingsLoadInNftOfDebian13(t *testing.T) {
+	testkit.NotShort(t, "it needs packages of Debian")
 	cache, err := OpenCache()
 	if err != nil {
 		t.Fatal(err)
@@ -118,83 +83,97 @@ func TestListingsLoadInNftOfDebian13(t *testing.T) {
 	}
 }
 
-// soakGuest is the name of the guest that runs package soak.
-const soakGuest = "soak"
-
-// guest is what runs in one guest.
+// guest is what runs in one guest. Booting takes as long as some of its programs.
 type guest struct {
+	name     string
+	kernels  []Kernel
+	time     time.Duration
 	programs []Program
-	// only leaves the guest to one of the kernels, to save time. Empty for all.
-	only choice
 }
 
-// choice selects one of the kernels.
-type choice string
-
-const (
-	oldest choice = "oldest"
-	newest choice = "newest"
-)
-
-// buildGuests builds the test binaries that run in guests. Booting takes as long as some
-// of them do, so these share a guest.
-func buildGuests(t *testing.T) map[string]guest {
+// buildGuests builds the test binaries that run in guests. The modes that need nothing of a
+// kernel but netfilter are left to the oldest kernel, which is the one to lack something, and
+// ipvs mode to the newest; the machine's own kernel shows the rest. Everything runs on all
+// kernels if that is asked for.
+func buildGuests(t *testing.T, kernels []Kernel) []guest {
 	t.Helper()
 	proxy, err := lab.Binary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	labTest, suite := buildTest(t, "sluice/test/lab"), buildTest(t, "sluice/internal/mode")
-	skip := "-test.skip=" + strings.Join(unsuitable, "|")
 	test := func(file string, args ...string) Program {
 		return Program{Args: slices.Concat([]string{file, "-test.v", programTime}, args)}
 	}
-	scenarioTest := test(labTest, "-test.run=^TestScenarios$", fmt.Sprint("-sample=", *sample))
-	if *scenarios != "testdata" {
-		scenarioTest.Args = append(scenarioTest.Args, "-test.timeout=0")
+	// withProxy is a program that runs the proxy, in some modes.
+	withProxy := func(p Program, modes string) Program {
+		p.Files = map[string]string{"kube-proxy": proxy}
+		p.Env = []string{lab.BinaryVariable + "=" + filepath.Join(workDir, "kube-proxy"), "SLUICE_MODES=" + modes}
+		return p
 	}
-	scenarioTest.Files = map[string]string{"kube-proxy": proxy, "testdata": *scenarios}
-	scenarioTest.Env = []string{lab.BinaryVariable + "=" + filepath.Join(workDir, "kube-proxy"), "SLUICE_MODES=" + *modes}
-	ipvsTest := scenarioTest
-	ipvsTest.Args = test(labTest, "-test.run=^TestIPVS|^TestConnectionsPerEndpoint$/^ipvs$").Args
-	guests := map[string]guest{
-		"lab": {programs: []Program{scenarioTest}},
-		"neighbours": {programs: []Program{
-			test(buildTest(t, "sluice/internal/iptables")),
-			test(buildTest(t, "sluice/internal/leftovers")),
-			test(buildTest(t, "sluice/internal/coexist")),
-		}, only: oldest},
-		// Few states, and not any: nft needs minutes for some of them in a guest.
-		"nftables": {programs: []Program{test(buildTest(t, "sluice/internal/dataplane/nftables"), "-renders=3", "-seed=1", skip)}, only: oldest},
-		// Its tests run commands, which takes time in a guest: too much for the suite.
-		"iptables":       {programs: []Program{test(buildTest(t, "sluice/internal/dataplane/iptables"), "-renders=2", skip)}, only: oldest},
-		"suite-nftables": {programs: []Program{test(suite, "-histories=5s", "-test.run=^TestSuite$/^nftables$", skip)}, only: oldest},
-		// Its tests wait most of the time.
-		"ipvs": {programs: []Program{
+	labTest, suite := buildTest(t, "sluice/test/lab"), buildTest(t, "sluice/internal/mode")
+	runScenarios := func(dir, modes string, args ...string) Program {
+		p := withProxy(test(labTest, append(args, "-test.run=^TestScenarios$")...), modes)
+		p.Files["testdata"] = dir
+		return p
+	}
+	// runSuite tries few random states, and not any: nft needs minutes to list some of them in a guest.
+	runSuite := func(mode string) Program {
+		return test(suite, "-test.run=^TestSuite$/^"+mode+"$", "-seed=1", "-histories="+testkit.Extent("1ns", "1ns", "5s"))
+	}
+
+	oldest, newest := kernels[:1], kernels[len(kernels)-1:]
+	if testkit.Full() {
+		oldest, newest = kernels, kernels
+	}
+	guests := []guest{
+		{"netfilter", oldest, guestTime, []Program{
+			runScenarios("testdata", "nftables,iptables-nft,iptables-legacy,userspace"),
+			runSuite("nftables"),
+		}},
+		{"ipvs", newest, guestTime, []Program{
 			test(buildTest(t, "sluice/internal/ipvs")),
-			test(buildTest(t, "sluice/internal/dataplane/ipvs", "-tags=ipvs"), "-test.parallel=4", "-renders=3", fmt.Sprint("-services=", *services), skip),
-			ipvsTest,
-		}, only: newest},
-		// The suite of ipvs mode is about the table of nftables mode as well.
-		"suite-ipvs": {programs: []Program{
-			test(suite, "-histories=5s", "-test.run=^TestSuite$/^ipvs$", skip),
+			// Its tests wait most of the time.
+			test(buildTest(t, "sluice/internal/dataplane/ipvs", "-tags=ipvs"), "-test.parallel=4", "-renders=3", fmt.Sprint("-services=", *services)),
+			runScenarios("testdata", "ipvs"),
+			withProxy(test(labTest, "-test.run=^TestIPVS|^TestConnectionsPerEndpoint$/^ipvs$"), ""),
 			test(labTest, "-test.run=^TestPacketsMatchTheOracle$/^ipvs$", "-seed=1", "-states=10", "-packets=16"),
-		}, only: newest},
+			// It is about the table of nftables mode as well.
+			runSuite("ipvs"),
+		}},
+	}
+	if testkit.Full() {
+		guests = append(guests,
+			guest{"neighbours", kernels, guestTime, []Program{
+				test(buildTest(t, "sluice/internal/iptables")),
+				test(buildTest(t, "sluice/internal/leftovers")),
+				test(buildTest(t, "sluice/internal/coexist")),
+			}},
+			// Few states, and not any: nft needs minutes for some of them in a guest.
+			guest{"nftables", kernels, guestTime, []Program{test(buildTest(t, "sluice/internal/dataplane/nftables"), "-renders=3", "-seed=1")}},
+			// Its tests run commands, which takes time in a guest: too much for the suite.
+			guest{"iptables", kernels, guestTime, []Program{test(buildTest(t, "sluice/internal/dataplane/iptables"), "-renders=2")}},
+		)
+	}
+	if *scenarios != "" {
+		guests = append(guests, guest{"scenarios", kernels, requestTime, []Program{
+			runScenarios(*scenarios, *modes, fmt.Sprint("-sample=", *sample), "-test.timeout=0"),
+		}})
 	}
 	if *soak != "" {
-		soakTest := scenarioTest
-		soakTest.Args = test(buildTest(t, "sluice/test/soak"), append([]string{"-test.run=^TestDisruptions$", "-test.timeout=0"}, strings.Fields(*soak)...)...).Args
-		soakTest.Files = map[string]string{"kube-proxy": proxy}
-		guests[soakGuest] = guest{programs: []Program{soakTest}}
+		args := append([]string{"-test.run=^TestDisruptions$", "-test.timeout=0"}, strings.Fields(*soak)...)
+		guests = append(guests, guest{"soak", kernels, requestTime, []Program{
+			withProxy(test(buildTest(t, "sluice/test/soak"), args...), ""),
+		}})
 	}
 	return guests
 }
 
-// buildTest builds a package's test binary, which needs no libraries.
+// buildTest builds a package's test binary, which needs no libraries, and leaves out what
+// debuggers want: guests read all of it into memory.
 func buildTest(t *testing.T, pkg string, flags ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), strings.ReplaceAll(pkg, "/", "-")+".test")
-	build := exec.CommandContext(t.Context(), "go", slices.Concat([]string{"test", "-c", "-o", file}, flags, []string{pkg})...)
+	build := exec.CommandContext(t.Context(), "go", slices.Concat([]string{"test", "-c", "-ldflags=-s -w", "-o", file}, flags, []string{pkg})...)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the tests of %s: %v\n%s", pkg, err, output)

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -11,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"sluice/internal/testkit"
 	"sluice/test/browser"
@@ -83,7 +81,7 @@ func (s *site) write(name, text string) {
 // settle waits until the directory is programmed, looking at the log from mark on.
 func (s *site) settle(mark int) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
+	ctx, cancel := testkit.WithTimeout(s.t.Context(), testkit.Patience)
 	defer cancel()
 	digest, err := lab.Digest(s.dir)
 	if err == nil {
@@ -122,7 +120,10 @@ func (s *site) forward() string {
 func join(node *lab.Host, near net.Conn) {
 	defer near.Close()
 	var far net.Conn
-	err := node.Do(func() (err error) { far, err = net.DialTimeout("tcp", metricsAddress, 10*time.Second); return err })
+	err := node.Do(func() (err error) {
+		far, err = net.DialTimeout("tcp", metricsAddress, testkit.Scaled(testkit.Patience))
+		return err
+	})
 	if err != nil {
 		return
 	}

@@ -16,6 +16,7 @@ import (
 	"sluice/internal/iptables"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 )
 
 // TestMain gives the tests a lock of their own: the host's is shared by all network
@@ -34,6 +35,7 @@ func TestMain(m *testing.M) {
 // Legacy does not name the line that the kernel refuses: the frontends are found by
 // bisection.
 func TestRefusalsWithoutLineAreBisected(t *testing.T) {
+	testkit.NotInGuest(t, "its kernel is a fake")
 	ctx := context.Background()
 	for _, mute := range []bool{false, true} {
 		h := newFakeDriver()

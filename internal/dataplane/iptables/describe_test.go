@@ -14,6 +14,7 @@ import (
 	"sluice/internal/dataplane/dataplanetest"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 )
 
 // placeAt is where a packet goes that is for the frontend with that key.
@@ -35,6 +36,7 @@ func what(d dataplane.Description) string {
 }
 
 func TestDescribeReadsTheKernel(t *testing.T) {
+	testkit.NotInGuest(t, "it runs very many programs of iptables")
 	tests := []struct {
 		name  string
 		at    dataplane.Destination
@@ -103,6 +105,7 @@ func TestDescribeReadsTheKernel(t *testing.T) {
 // Random frontends, with trees and pools of all sizes, are described as they
 // were programmed.
 func TestDescribeRandomFrontends(t *testing.T) {
+	testkit.NotInGuest(t, "its kernel is a fake")
 	t.Logf("seed %d (repeat with -seed)", *seed)
 	for i := range 1 + manyHistories()/5 {
 		crowd := newCrowd(rand.New(rand.NewPCG(*seed, uint64(i))))
@@ -141,6 +144,7 @@ func checkPool(t *testing.T, k plan.Key, got []netip.AddrPort, size int, want *p
 }
 
 func TestDescribeRemembersClients(t *testing.T) {
+	testkit.NotInGuest(t, "it runs very many programs of iptables")
 	tests := []struct {
 		name     string
 		at       dataplane.Destination

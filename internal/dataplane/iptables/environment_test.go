@@ -4,10 +4,12 @@ import (
 	"testing"
 
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 )
 
 // Any valid name of an interface in a configuration is written, and listed again, as it is.
 func TestInterfaceNames(t *testing.T) {
+	testkit.NotInGuest(t, "it runs very many programs of iptables")
 	inEachVariant(t, func(t *testing.T, k *kernel) {
 		for _, name := range []string{"br0", "exactly-15-byte", "br+", "*", "-x", "!x", "#x", "a;b", "ü"} {
 			for _, detector := range []plan.Detector{{Interface: name}, {InterfacePrefix: name}} {

@@ -31,6 +31,7 @@ func manyHistories() int { return testkit.ExtentOr(*histories, 10, 25, 50) }
 // more frontends than a kernel could be given in the time, so that trees split and
 // merge.
 func TestTreesDoNotDependOnHistory(t *testing.T) {
+	testkit.NotInGuest(t, "its kernel is a fake")
 	t.Logf("seed %d (repeat with -seed)", *seed)
 	ctx := context.Background()
 	for i := range manyHistories() {

@@ -28,6 +28,7 @@ func stickyServices(n int) *plan.Desired {
 
 // More chains than fit into one transaction are added and removed in several.
 func TestVeryManyStickyServices(t *testing.T) {
+	testkit.NotInGuest(t, "it writes very many chains")
 	const services = maxElements/chainRoom + 100
 	k := newKernel(t)
 	d := k.dataplane()
@@ -116,6 +117,7 @@ func TestClientsFollowTheTrafficPolicy(t *testing.T) {
 // Changes do not wait for the update of clients, which ends, however many clients there
 // are and however often other programs write meanwhile.
 func TestForgettingClientsDelaysNoChange(t *testing.T) {
+	testkit.NotInGuest(t, "it writes very many elements")
 	const clients = 5_000
 	k := newKernel(t)
 	d := k.dataplane()

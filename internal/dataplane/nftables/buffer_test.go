@@ -4,11 +4,14 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
+
+	"sluice/internal/testkit"
 )
 
 // An unprivileged process gets small buffers only, which its transactions must fit
 // into.
 func TestTransactionsFitSmallBuffers(t *testing.T) {
+	testkit.NotInGuest(t, "it writes very many elements")
 	k := newKernel(t)
 	open := func() *Dataplane {
 		d, err := New(Options{Logger: logr.Discard(), NetNS: k.ns.FD(), SendBuffer: 212_992}) // net.core.wmem_max, for long

@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"sluice/internal/testkit"
 )
 
 // process is a child process, with its output in a file.
@@ -52,12 +54,15 @@ func (p *process) attend(output *os.File, started chan<- error) {
 	close(p.done)
 }
 
+// endTime is how long a process has to end after a signal.
+const endTime = time.Minute
+
 // kill kills the process.
-func (p *process) kill() error { return p.end(syscall.SIGKILL, 10*time.Second) }
+func (p *process) kill() error { return p.end(syscall.SIGKILL) }
 
 // stop asks the process to exit, and kills it after a timeout.
 func (p *process) stop() error {
-	err := p.end(syscall.SIGTERM, time.Minute)
+	err := p.end(syscall.SIGTERM)
 	if err != nil {
 		return errors.Join(err, p.kill())
 	}
@@ -66,14 +71,16 @@ func (p *process) stop() error {
 
 // end sends a signal and waits for the exit. It is no error if the process has
 // already exited.
-func (p *process) end(signal syscall.Signal, patience time.Duration) error {
+func (p *process) end(signal syscall.Signal) error {
 	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("end %s: %w", p.name, err)
 	}
+	ctx, cancel := testkit.WithTimeout(context.Background(), endTime)
+	defer cancel()
 	select {
 	case <-p.done:
 		return nil
-	case <-time.After(patience):
+	case <-ctx.Done():
 		return fmt.Errorf("%s does not end after %v", p.name, signal)
 	}
 }
@@ -91,7 +98,7 @@ func (p *process) await(ctx context.Context, ready func(context.Context) error) 
 			return fmt.Errorf("%s has ended: %w\n%s", p.name, errors.Join(p.err, err), p.tail())
 		case <-ctx.Done():
 			return fmt.Errorf("%s is not ready: %w\n%s", p.name, errors.Join(ctx.Err(), err), p.tail())
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }

@@ -14,10 +14,15 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"sluice/internal/testkit"
 )
 
-// patience is how long a start may take on a busy machine.
-const patience = 3 * time.Minute
+// patience is how long a start may take, and requestTime a request meanwhile.
+const (
+	patience    = time.Minute
+	requestTime = 5 * time.Second
+)
 
 // Options configures a server.
 type Options struct {
@@ -84,7 +89,7 @@ func (s *Server) Stop() error { return s.api.stop() }
 // Restart starts the stopped API server on its old port and waits until it is
 // ready.
 func (s *Server) Restart(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := testkit.WithTimeout(ctx, patience)
 	defer cancel()
 	api, err := start("kube-apiserver", s.options.Binaries.APIServer, s.path("kube-apiserver.log"), s.flags())
 	if err != nil {
@@ -103,7 +108,7 @@ func (s *Server) Admin() kubernetes.Interface { return s.admin }
 // ready returns why the API server cannot be used yet. It makes its own Service
 // only after it has declared itself ready, and that service's endpoint last.
 func (s *Server) ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := testkit.WithTimeout(ctx, requestTime)
 	defer cancel()
 	if _, err := s.admin.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx); err != nil {
 		return err

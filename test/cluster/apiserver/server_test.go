@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -15,6 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"sluice/internal/testkit"
 )
 
 var serviceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")}
@@ -244,13 +245,8 @@ func testWatch(t *testing.T, s *Server) {
 		t.Fatal(err)
 	}
 	for _, want := range []watch.EventType{watch.Added, watch.Modified, watch.Deleted} {
-		select {
-		case got := <-watcher.ResultChan():
-			if got.Type != want {
-				t.Errorf("%v %v, want %v", got.Type, got.Object, want)
-			}
-		case <-time.After(time.Minute):
-			t.Fatalf("no event, want %v", want)
+		if got := testkit.Receive(t, watcher.ResultChan(), fmt.Sprintf("the event %v", want)); got.Type != want {
+			t.Errorf("%v %v, want %v", got.Type, got.Object, want)
 		}
 	}
 }
@@ -328,11 +324,5 @@ func watchFrom(t *testing.T, s *Server, version string) error {
 		return err
 	}
 	defer watcher.Stop()
-	select {
-	case event := <-watcher.ResultChan():
-		return apierrors.FromObject(event.Object)
-	case <-time.After(time.Minute):
-		t.Fatal("nothing happens")
-	}
-	return nil
+	return apierrors.FromObject(testkit.Receive(t, watcher.ResultChan(), "the end of the watch").Object)
 }

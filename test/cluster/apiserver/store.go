@@ -4,10 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"sluice/internal/testkit"
 )
 
 // store is a running etcd.
@@ -23,7 +24,7 @@ func httpURL(port uint16) string {
 
 // startStore starts etcd and waits until it answers.
 func (s *Server) startStore(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := testkit.WithTimeout(ctx, patience)
 	defer cancel()
 	var err error
 	if s.store.clients, err = freePort(); err != nil {
@@ -70,7 +71,7 @@ func (s *Server) Compact(ctx context.Context) error {
 // revision returns the revision of the store.
 func (s *Server) revision(ctx context.Context) (int64, error) {
 	var revision int64
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := testkit.WithTimeout(ctx, requestTime)
 	defer cancel()
 	err := s.askStore(ctx, func(c *clientv3.Client) error {
 		status, err := c.Status(ctx, s.store.url())

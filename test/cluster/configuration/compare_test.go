@@ -2,6 +2,7 @@ package configuration
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/spf13/pflag"
@@ -39,8 +41,27 @@ type outcome struct {
 	inForce map[string]string
 }
 
+// upstream returns what is built of upstream, once.
+var upstream = sync.OnceValues(func() (apiserver.Binaries, error) {
+	return apiserver.Build(context.Background(), func(string) {})
+})
+
+// listed returns what upstream's code lists: its feature gates or its flags.
+func listed(t *testing.T, what string) string {
+	t.Helper()
+	binaries, err := upstream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := exec.CommandContext(t.Context(), binaries.Upstream, what).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 func TestConfigurationMatchesUpstream(t *testing.T) {
-	binaries, err := apiserver.Build(t.Context(), func(string) {})
+	binaries, err := upstream()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,13 +3,10 @@ package configuration
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"sluice/test/cluster/apiserver"
 )
 
 // The files of package config, and how to update them.
@@ -20,19 +17,12 @@ const (
 )
 
 func TestFeatureGatesMatchUpstream(t *testing.T) {
-	binaries, err := apiserver.Build(t.Context(), func(string) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := exec.CommandContext(t.Context(), binaries.Upstream, "list").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), read(t, gatesFile)); diff != "" {
+	want := listed(t, "list")
+	if diff := cmp.Diff(want, read(t, gatesFile)); diff != "" {
 		t.Errorf("gates.txt (-upstream +ours); to bring it up to date: %s\n%s", regenerate, diff)
 	}
 	registered := map[string]bool{}
-	for _, name := range names(string(want)) {
+	for _, name := range names(want) {
 		registered[name] = true
 	}
 	for _, name := range names(read(t, removedFile)) {

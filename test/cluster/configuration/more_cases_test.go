@@ -1,9 +1,10 @@
 package configuration
 
 import (
-	"fmt"
 	"slices"
 	"strings"
+
+	"sluice/internal/config/configtest"
 )
 
 // files are those that are not about the value of one field.
@@ -47,14 +48,20 @@ var files = []input{
 	file("metadata", header+"metadata: {name: x}\nmode: nftables\n"),
 	file("as kubeadm writes it", header+kubeadm),
 	file("the alpha options of the log", header+"mode: nftables\nfeatureGates: {LoggingAlphaOptions: true}\nlogging: {format: json, options: {json: {infoBufferSize: 1k}}}\n"),
-	file("text split by its gate", header+"mode: nftables\nfeatureGates: {LoggingAlphaOptions: true}\nlogging: {options: {text: {splitStream: true}}}\n"),
-	file("json split by its gate", header+"mode: nftables\nfeatureGates: {LoggingAlphaOptions: true}\nlogging: {format: json, options: {json: {splitStream: true}}}\n"),
 	file("the log in json without the beta options", header+"mode: nftables\nfeatureGates: {LoggingBetaOptions: false}\nlogging: {format: json}\n"),
 	file("least period longer than period", header+"mode: nftables\nnftables: {syncPeriod: 1s, minSyncPeriod: 2s}\n"),
 	file("least period longer than period of another mode", header+"mode: nftables\niptables: {syncPeriod: 1s, minSyncPeriod: 2s}\n"),
 	file("least period longer than period of iptables", header+"mode: iptables\niptables: {syncPeriod: 1s, minSyncPeriod: 2s}\n"),
 	file("a period shorter than the least by default", header+"mode: nftables\nnftables: {syncPeriod: 500ms}\n"),
 	file("all timeouts of ipvs wrong in another mode", header+"mode: nftables\nipvs: {tcpTimeout: -1s, tcpFinTimeout: -1s, udpTimeout: -1s, excludeCIDRs: [x], syncPeriod: -1s, minSyncPeriod: -1s}\n"),
+	file("vmodule of a log in json", header+"mode: nftables\nlogging: {format: json, vmodule: [{filePattern: a, verbosity: 1}]}\n"),
+	file("vmodule with a wrong pattern", header+"mode: nftables\nlogging: {vmodule: [{filePattern: a=b, verbosity: 1}]}\n"),
+	file("vmodule without a pattern", header+"mode: nftables\nlogging: {vmodule: [{verbosity: 1}]}\n"),
+	file("vmodule as of a flag", header+"mode: nftables\nlogging: {vmodule: a=1}\n"),
+	file("a version that is a number", header+"mode: nftables\nshowHiddenMetricsForVersion: 1.36\n"),
+	file("servers after an address", header+"mode: nftables\nbindAddress: '::'\n"),
+	file("servers after an address of IPv6", header+"mode: nftables\nbindAddress: fd00::1\nhealthzBindAddress: ''\nmetricsBindAddress: ''\n"),
+	file("servers after an address of IPv4 in IPv6", header+"mode: nftables\nbindAddress: '::ffff:10.0.0.1'\nhealthzBindAddress: null\n"),
 	file("bridge without a name", header+"mode: nftables\ndetectLocalMode: BridgeInterface\n"),
 	file("prefix without a name", header+"mode: nftables\ndetectLocalMode: InterfaceNamePrefix\n"),
 	file("name of the other way to detect", header+"mode: nftables\ndetectLocalMode: BridgeInterface\ndetectLocal: {interfaceNamePrefix: x}\n"),
@@ -65,7 +72,7 @@ func wholeFiles() []input {
 	all := slices.Clone(files)
 	for _, section := range []string{"clientConnection", "logging", "logging.options", "logging.options.text", "iptables", "ipvs", "nftables", "detectLocal", "conntrack", "winkernel"} {
 		for _, value := range odd {
-			all = append(all, file(section+": "+value, header+"mode: nftables\n"+nested(section, value)+"\n"))
+			all = append(all, file(section+": "+value, header+"mode: nftables\n"+configtest.Line(section, value)+"\n"))
 		}
 	}
 	return all
@@ -117,24 +124,18 @@ var lines = []input{
 	flags("--proxy-mode=nftables", "-v", "3"),
 	flags("--proxy-mode=nftables", "-v3"),
 	flags("--proxy-mode=nftables", "-x"),
+	flags("--proxy-mode=nftables", "--no-such-flag=word"),
+	flags("--proxy-mode=nftables", "--iptables_sync_period=1s"), // underscores are hyphens
+	flags("--proxy-mode=iptables", "--iptables_sync_period=-1s"),
 	flags("--proxy-mode=nftables", "--masquerade-all", "false"),
 	flags("--proxy-mode=nftables", "--proxy-mode=iptables"),
 	flags("--proxy-mode=nftables", "--nodeport-addresses=primary", "--nodeport-addresses=10.0.0.0/8"),
 	flags("--proxy-mode=nftables", "--vmodule=a=1", "--vmodule=b=2"),
 	flags("--proxy-mode=nftables", "--feature-gates=AllAlpha=false", "--feature-gates=AllBeta=true"),
-	flags("--proxy-mode=nftables", "--feature-gates="),
-	flags("--proxy-mode=nftables", "--feature-gates=,"),
-	flags("--proxy-mode=nftables", "--feature-gates=NativeHistograms"),
-	flags("--proxy-mode=nftables", "--feature-gates=NativeHistograms="),
-	flags("--proxy-mode=nftables", "--feature-gates=NativeHistograms=yes"),
-	flags("--proxy-mode=nftables", "--feature-gates= NativeHistograms = true "),
 	flags("--proxy-mode=nftables", "--feature-gates=LoggingAlphaOptions=true", "--log-text-split-stream", "--log-text-info-buffer-size=1k"),
 	flags("--proxy-mode=nftables", "--feature-gates=LoggingAlphaOptions=true", "--log-json-split-stream", "--logging-format=json"),
 	flags("--proxy-mode=nftables", "--logging-format=json", "--vmodule=a=1"),
 	flags("--proxy-mode=nftables", "--logging-format=json", "--feature-gates=LoggingBetaOptions=false"),
-	flags("--proxy-mode=nftables", "--detect-local-mode=BridgeInterface"),
-	flags("--proxy-mode=nftables", "--detect-local-mode=BridgeInterface", "--pod-bridge-interface=br0"),
-	flags("--proxy-mode=nftables", "--detect-local-mode=InterfaceNamePrefix", "--pod-interface-name-prefix=cali"),
 	flags("--proxy-mode=nftables", "--detect-local-mode=NodeCIDR", "--cluster-cidr=word"),
 	flags("--proxy-mode=nftables", "--iptables-sync-period=1s", "--iptables-min-sync-period=2s"),
 	flags("--proxy-mode=nftables", "--ipvs-sync-period=1s", "--ipvs-min-sync-period=2s"),
@@ -176,14 +177,17 @@ nftables: {minSyncPeriod: 3s}
 featureGates: {LoggingAlphaOptions: true}
 `
 	var all []input
-	for _, f := range fields {
-		// A flag that upstream does not have on Linux is refused whether there is a file or not.
-		if f.flag == "" || strings.HasPrefix(f.path, "win") || f.flag == "no-such-flag" {
+	for _, r := range configtest.Rows {
+		if r.Flag == "" {
 			continue
 		}
-		for _, value := range slices.Compact(f.kind.flag[:min(4, len(f.kind.flag))]) {
-			flag := "--" + f.flag + "=" + value
-			all = append(all, file(fmt.Sprintf("beside a file: %s", flag), text, flag))
+		for _, values := range [][]string{r.Accepted, r.Refused} {
+			for _, i := range []int{0, 1, len(values) - 1} {
+				if 0 <= i && i < len(values) {
+					arg := r.To(values[i]).Arg()
+					all = append(all, file("beside a file: "+arg, text, arg))
+				}
+			}
 		}
 	}
 	for _, args := range [][]string{{""}, {"-v5"}, {"--vmodule=a=1,b=2"}, {"--logging-format=json"}, {"--log-text-split-stream"}, {"--log-json-info-buffer-size=2k"},

@@ -3,7 +3,6 @@
 package ipvs
 
 import (
-	"context"
 	"flag"
 	"os"
 	"os/exec"
@@ -12,24 +11,25 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/testkit"
 	"sluice/test/cluster/apiserver"
 	"sluice/test/lab"
 	"sluice/test/vm"
 )
 
-// These end a guest that hangs, also on a very busy machine, when it tests or measures.
+// These end a guest that hangs, when it tests or measures.
 const (
-	guestTime   = 20 * time.Minute
+	guestTime   = 15 * time.Minute
 	measureTime = 2 * time.Hour
 )
 
 var (
-	measure = flag.Bool("measure", false, "measure cold starts in guests, instead of testing")
-	// These stand for all: each migration takes an emulated processor minutes.
-	migrations = flag.String("migrations", "^TestFromUpstreamAndBack$/^(nftables|ipvs)$", "migrations to try, as for -run")
+	measure    = flag.Bool("measure", false, "measure cold starts in guests, instead of testing")
+	migrations = flag.String("migrations", "", "migrations to try, as for -run; if empty, one that stands for all, or all if everything is tested")
 )
 
 func TestGuests(t *testing.T) {
+	testkit.NotShort(t, "each migration takes an emulated processor a minute")
 	binaries, err := apiserver.Build(t.Context(), func(string) {})
 	if err != nil {
 		t.Fatal(err)
@@ -41,6 +41,12 @@ func TestGuests(t *testing.T) {
 	kernels, err := vm.Kernels(t.Context(), cache, t.Logf)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if !testkit.Full() {
+		kernels = kernels[len(kernels)-1:] // package vm has the tests of ipvs mode there as well
+	}
+	if *migrations == "" {
+		*migrations = testkit.Extent("", "^TestFromUpstreamAndBack$/^nftables$", ".")
 	}
 	dir := t.TempDir()
 	own, tests := filepath.Join(dir, ownBinary), filepath.Join(dir, "ipvs.test")
@@ -56,11 +62,11 @@ func TestGuests(t *testing.T) {
 		limit = measureTime
 		p.Args = []string{tests, "-test.run=^$", "-test.bench=.", "-test.benchtime=1x", "-test.timeout=1h"}
 	}
-	accelerator := vm.ChooseAccelerator(t.Context(), kernels[0], vm.Program{Args: []string{tests, "-test.list=."}})
-	for _, k := range kernels[len(kernels)-1:] { // the newest does: package vm has tests on all
+	accelerator := vm.ChooseAccelerator(t.Context(), kernels[0])
+	for _, k := range kernels {
 		t.Run(k.Release, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			ctx, cancel := testkit.WithTimeout(t.Context(), limit)
 			defer cancel()
 			if err := vm.Boot(ctx, k, accelerator, t.Output(), p); err != nil {
 				t.Error(err)

@@ -2,6 +2,7 @@
 package process
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
+	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
 
@@ -43,18 +44,17 @@ func Start(host *lab.Host, log string, command ...string) (*Process, error) {
 	return p, nil
 }
 
-// stopTime is how long a program has to end.
-const stopTime = 30 * time.Second
-
 // Stop asks the program to end, as kubelet does, and kills it if it does not.
 func (p *Process) Stop() error {
 	if err := p.signal(syscall.SIGTERM); err != nil {
 		return err
 	}
+	ctx, cancel := testkit.WithTimeout(context.Background(), testkit.Patience)
+	defer cancel()
 	select {
 	case <-p.Done:
 		return nil
-	case <-time.After(stopTime):
+	case <-ctx.Done():
 		return p.Kill()
 	}
 }

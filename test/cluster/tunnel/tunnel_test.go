@@ -17,12 +17,8 @@ import (
 	"sluice/test/lab"
 )
 
-// patience is how long to wait for what must come, and silence how long to
-// look for what must not.
-const (
-	patience = 20 * time.Second
-	silence  = 100 * time.Millisecond
-)
+// silence is how long to look for what must not come.
+const silence = 100 * time.Millisecond
 
 // setUp connects pod1, on its own loopback, with an echo server of this machine.
 func setUp(t *testing.T) (*Tunnel, *lab.Host) {
@@ -100,7 +96,7 @@ func wantReset(t *testing.T, pod *lab.Host, to string) {
 	t.Helper()
 	c, err := dial(t, pod, to)
 	if err == nil {
-		_, err = c.hear(patience)
+		_, err = c.hear(testkit.Patience)
 	}
 	if !errors.Is(err, unix.ECONNRESET) {
 		t.Errorf("%v, want a reset", err)
@@ -116,7 +112,7 @@ func (c client) say(what string) {
 
 // hear reads a line, or returns why there is none.
 func (c client) hear(limit time.Duration) (string, error) {
-	if err := c.SetReadDeadline(time.Now().Add(limit)); err != nil {
+	if err := c.SetReadDeadline(testkit.Deadline(limit)); err != nil {
 		return "", err
 	}
 	line, err := c.reader.ReadString('\n')
@@ -125,7 +121,7 @@ func (c client) hear(limit time.Duration) (string, error) {
 
 func (c client) mustHear(want string) {
 	c.Helper()
-	if got, err := c.hear(patience); got != want || err != nil {
+	if got, err := c.hear(testkit.Patience); got != want || err != nil {
 		c.Fatalf("heard %q (%v), want %q", got, err, want)
 	}
 }
@@ -148,7 +144,7 @@ func TestLastWordsOfTheServerArrive(t *testing.T) {
 	c.say("last words")
 	c.say("bye")
 	c.mustHear("last words")
-	if got, err := c.hear(patience); err == nil {
+	if got, err := c.hear(testkit.Patience); err == nil {
 		t.Errorf("heard %q after the end", got)
 	}
 	testkit.Eventually(t, func() error {
@@ -184,7 +180,7 @@ func TestCutBreaksOldAndNewConnections(t *testing.T) {
 	before.say("before")
 	before.mustHear("before")
 	tunnel.Cut()
-	if got, err := before.hear(patience); !errors.Is(err, unix.ECONNRESET) {
+	if got, err := before.hear(testkit.Patience); !errors.Is(err, unix.ECONNRESET) {
 		t.Errorf("heard %q (%v) through a cut tunnel, want a reset", got, err)
 	}
 	wantReset(t, pod, "127.0.0.1:700")

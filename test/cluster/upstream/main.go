@@ -3,6 +3,7 @@
 // Command upstream runs the code of upstream's kube-proxy for tests.
 //
 //	upstream list            prints its feature gates in the form of internal/config/gates.txt
+//	upstream flags           prints its flags: name, shorthand, default, and whether it is deprecated
 //	upstream write DIRECTORY brings gates.txt and gates_removed.txt there up to date
 //	upstream run             reads command lines, each a list in JSON, and runs them one after
 //	                         the other; prints for each, in JSON, the error it ended with
@@ -22,6 +23,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/spf13/pflag"
+	"k8s.io/kubernetes/cmd/kube-proxy/app"
 )
 
 func main() {
@@ -38,10 +42,15 @@ func run(args []string, in io.Reader, out io.Writer) error {
 	case len(args) == 1 && args[0] == "list":
 		_, err := io.WriteString(out, list())
 		return err
+	case len(args) == 1 && args[0] == "flags":
+		app.NewProxyCommand().Flags().VisitAll(func(f *pflag.Flag) {
+			fmt.Fprintf(out, "%s %q %q %t\n", f.Name, f.Shorthand, f.DefValue, f.Deprecated != "")
+		})
+		return nil
 	case len(args) == 2 && args[0] == "write":
 		return write(args[1])
 	case len(args) == 1 && args[0] == "run":
 		return runAll(in, out)
 	}
-	return errors.New("use upstream list, upstream write DIRECTORY, or upstream run")
+	return errors.New("use upstream list, upstream flags, upstream write DIRECTORY, or upstream run")
 }
