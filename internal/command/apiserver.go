@@ -31,7 +31,7 @@ func (p *proxy) connected() func() bool {
 // stale returns why what is known may be out of date.
 func (p *proxy) stale() string {
 	if s := p.apiServer(); s != nil && s.Error != "" {
-		return s.Away(p.clock.Now())
+		return s.Away(p.clock.Now()) + "; what is known stays in force"
 	}
 	return ""
 }

@@ -17,6 +17,7 @@ import (
 	"sluice/internal/explain"
 	"sluice/internal/status"
 	"sluice/internal/testkit"
+	"sluice/internal/verdict"
 )
 
 // serving serves a control socket with some pages until the test ends.
@@ -52,7 +53,9 @@ func answering(t *testing.T, reply *explain.Reply, report func() *status.Report)
 }
 
 func TestExitCodes(t *testing.T) {
-	well := func() *status.Report { return &status.Report{Healthy: true} }
+	well := func() *status.Report {
+		return &status.Report{Proxy: verdict.Proxy{Word: verdict.Serving}, Healthy: true}
+	}
 	tests := []struct {
 		name   string
 		reply  *explain.Reply
@@ -67,9 +70,16 @@ func TestExitCodes(t *testing.T) {
 		{"a question that makes no sense", nil, well, []string{"explain", "wrong"}, 2, `wrong question\x1b[2J`},
 		{"no question", nil, well, []string{"explain"}, 2, "name one thing to explain, such as default/web"},
 		{"unknown flag", nil, well, []string{"explain", "--frm=pod", "a/b"}, 2, "unknown flag"},
-		{"all is well", nil, well, []string{"status"}, 0, "healthy"},
-		{"not healthy", nil, func() *status.Report { return &status.Report{} }, []string{"status"}, 1, "NOT HEALTHY"},
-		{"a frontend failed", nil, func() *status.Report { return &status.Report{Healthy: true, Frontends: status.Frontends{Failed: 1}} }, []string{"status"}, 1, "1 failed"},
+		{"all is well", nil, well, []string{"status"}, 0, "serving"},
+		{"not serving", nil, func() *status.Report {
+			return &status.Report{Proxy: verdict.Proxy{Word: verdict.NotServing, Why: "no directory"}}
+		}, []string{"status"}, 1, "NOT SERVING\nNot serving: No directory"},
+		{"serving the past", nil, func() *status.Report {
+			return &status.Report{Proxy: verdict.Proxy{Word: verdict.ServingThePast}, Healthy: true}
+		}, []string{"status"}, 1, "SERVING THE PAST"},
+		{"a frontend failed", nil, func() *status.Report {
+			return &status.Report{Proxy: verdict.Proxy{Word: verdict.Serving}, Healthy: true, Frontends: status.Frontends{Failed: 1}}
+		}, []string{"status"}, 1, "1 failed"},
 		{"status as JSON", nil, well, []string{"status", "--json"}, 0, `"healthy": true`},
 		{"status of what", nil, well, []string{"status", "x"}, 2, "unknown command"},
 	}

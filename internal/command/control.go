@@ -12,8 +12,8 @@ import (
 
 	"sluice/internal/control"
 	"sluice/internal/dataplane"
+	"sluice/internal/experiment"
 	"sluice/internal/explain"
-	"sluice/internal/health"
 	"sluice/internal/history"
 	"sluice/internal/host"
 	"sluice/internal/listing"
@@ -102,6 +102,7 @@ func (p *proxy) explainer() *explain.Explainer {
 		Mode:        p.settings.Mode.Name,
 		Node:        p.settings.Plan.NodeName,
 		Stale:       p.stale,
+		Try:         experiment.Run,
 		Advisories:  p.decisiveAdvisories,
 		Clock:       p.clock,
 	})
@@ -109,14 +110,14 @@ func (p *proxy) explainer() *explain.Explainer {
 
 func (p *proxy) lister() *listing.Lister {
 	return listing.New(listing.Options{
-		Engine: p.engine, Judge: p.judge, Traffic: dataplane.TrafficOf(p.dataplane), Node: p.settings.Plan.NodeName, Clock: p.clock,
+		Engine: p.engine, Judge: p.judge, Proxy: p.verdict, Traffic: dataplane.TrafficOf(p.dataplane), Node: p.settings.Plan.NodeName, Clock: p.clock,
 	})
 }
 
 func (p *proxy) reporter() *status.Reporter {
 	o := p.statusOptions()
 	o.Engine, o.History = p.engine, p.history
-	o.Healthy, o.Leaving = health.Programming(p.engine.Status, p.clock), p.eligibility.Leaving
+	o.Verdict, o.Verdicts, o.Leaving = p.verdict, p.verdicts, p.eligibility.Leaving
 	o.APIServer, o.Advisories = p.apiServer, p.advisories
 	o.Draining, o.Source, o.Addresses = p.draining.Load, p.sourceName(), p.addresses
 	if r, ok := p.dataplane.(dataplane.Relayer); ok {

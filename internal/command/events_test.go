@@ -22,10 +22,14 @@ func answeringLists(t *testing.T, events func(history.Query) *eventsReply) (sock
 	return serving(t, func(server *control.Server) {
 		server.Handle(servicesPage, control.JSON(func(_ context.Context, v url.Values) (any, error) {
 			q, err := listQueryOf(v)
-			if err != nil || q.Namespace == "none" {
-				return &listing.List{Services: []listing.Service{}}, err
+			serves := verdict.Proxy{Word: verdict.Serving}
+			switch {
+			case err != nil || q.Namespace == "none":
+				return &listing.List{Proxy: serves, Services: []listing.Service{}}, err
+			case q.Namespace == "early":
+				return &listing.List{Proxy: verdict.Proxy{Word: verdict.NotServing, Why: "no directory"}, Services: []listing.Service{}}, err
 			}
-			return &listing.List{Total: 1, Services: []listing.Service{{Namespace: "default", Name: "web\x1b[2J", Service: verdict.Service{Word: verdict.Refused}}}}, nil
+			return &listing.List{Proxy: serves, Total: 1, Services: []listing.Service{{Namespace: "default", Name: "web\x1b[2J", Service: verdict.Service{Word: verdict.Refused}}}}, nil
 		}))
 		server.Handle(eventsPage, control.JSON(func(_ context.Context, v url.Values) (any, error) {
 			q, err := eventsQueryOf(v)
@@ -49,6 +53,7 @@ func TestListsAndFormats(t *testing.T) {
 		{"services", []string{"services"}, 0, `web\x1b[2J  REFUSED`},
 		{"failing ones", []string{"services", "--failing"}, 1, "REFUSED"},
 		{"no failing ones", []string{"services", "--failing", "-n", "none"}, 0, "NAMESPACE"},
+		{"of a proxy that does not serve", []string{"services", "-n", "early"}, 1, "the proxy is NOT SERVING: no directory"},
 		{"as JSON", []string{"services", "-o", "json"}, 0, `"verdict": "refused"`},
 		{"as YAML", []string{"services", "-o", "yaml"}, 0, "verdict: refused\n"},
 		{"as something else", []string{"services", "-o", "xml"}, 2, "it must be text, json or yaml"},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -28,11 +29,15 @@ A Service is named as namespace/name, as svc/name in namespace default, or by it
 name. Without a port all ports are explained. A port may be followed by /tcp, /udp or
 /sctp.
 
+With --try one connection is opened, from this node or from a pod that is named by its
+address or network namespace, and what happens is shown beside what should.
+
 Exit codes: 0 if the packet reaches an endpoint, 1 if it is refused, dropped or not for
-a Service, 2 if there is no answer.`,
+a Service, 2 if there is no answer. With --try, 0 if the connection was answered.`,
 		Example: `  kube-proxy explain default/web
   kube-proxy explain --from 198.51.100.10 203.0.113.5:443
   kube-proxy explain --from node kube-system/kube-dns:53/udp
+  kube-proxy explain --try --from 10.244.1.5 default/web
   kube-proxy explain https://web.default.svc.cluster.local/login
   kube-proxy explain 10.96.0.1`,
 		ValidArgsFunction: completeServices,
@@ -44,6 +49,9 @@ a Service, 2 if there is no answer.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q.To = args[0]
+			if q.Try && !cmd.Flags().Changed("from") {
+				q.From = "" // from where the connection comes
+			}
 			c := newClient(socket)
 			defer c.Close()
 			var reply explain.Reply
@@ -62,6 +70,8 @@ a Service, 2 if there is no answer.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&q.From, "from", plan.PodClient.String(), "Who sends the packet: an IP, or pod, node or outside for any of that kind.")
+	flags.BoolVar(&q.Try, "try", false, "Also open a connection, and compare what happens with what should: from this node, or from the network namespace that has the address of --from.")
+	flags.StringVar(&q.NetNS, "netns", "", "With --try, the network namespace to connect from: its name, its path or the number of a process in it.")
 	flags.StringVar(&q.Interface, "interface", "", "Interface through which the packet arrives. By default the one that leads to the IP of --from.")
 	out.AddFlags(cmd)
 	addSocketFlag(flags, &socket)
@@ -69,9 +79,9 @@ a Service, 2 if there is no answer.`,
 }
 
 func questionQuery(q explain.Question) url.Values {
-	return url.Values{"to": {q.To}, "from": {q.From}, "interface": {q.Interface}}
+	return url.Values{"to": {q.To}, "from": {q.From}, "interface": {q.Interface}, "try": {strconv.FormatBool(q.Try)}, "netns": {q.NetNS}}
 }
 
 func questionOf(v url.Values) explain.Question {
-	return explain.Question{To: v.Get("to"), From: v.Get("from"), Interface: v.Get("interface")}
+	return explain.Question{To: v.Get("to"), From: v.Get("from"), Interface: v.Get("interface"), Try: v.Get("try") == "true", NetNS: v.Get("netns")}
 }

@@ -98,7 +98,12 @@ func (k *kernel) assemble() []engine.Observer {
 		ResetTCP: k.options.resetRemovedEndpoints, Relays: k.relays(), Forget: k.forgetter(),
 	})
 	k.neighbours = k.newNeighbours()
-	k.sensor = evidence.New(evidence.Options{Logger: k.logger.WithName("evidence"), Clock: k.clock, Engine: k.engine})
+	k.sensor = evidence.New(evidence.Options{Logger: k.logger.WithName("evidence"), Clock: k.clock, Engine: k.engine,
+		OnLook: func() {
+			k.history.Answers(k.sensor.All())
+			k.problems.Look()
+		},
+	})
 	return []engine.Observer{k.tracker, k.loopback}
 }
 
@@ -130,7 +135,8 @@ func (k *kernel) newNeighbours() *coexist.Watcher {
 	})
 }
 
-func (k *kernel) answers() func(evidence.To) evidence.Report { return k.sensor.Report }
+func (k *kernel) answers() func(evidence.To) evidence.Report  { return k.sensor.Report }
+func (k *kernel) allAnswers() map[evidence.To]evidence.Report { return k.sensor.All() }
 
 // advisories are what interferes with Services on this node.
 func (k *kernel) advisories() []model.Problem {

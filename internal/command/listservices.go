@@ -28,8 +28,8 @@ func newServices() *cobra.Command {
 		Long: `services asks the proxy on this node for its Services: their addresses, how many
 endpoints they have, how many of those are on this node, and whether they work.
 
-Exit codes: 0 if there is a list, 1 if --failing is set and some Services fail, 2 if
-there is no answer.`,
+Exit codes: 0 if there is a list, 1 if the proxy does not serve yet, or --failing is set
+and some Services fail, 2 if there is no answer.`,
 		Example: `  kube-proxy services -n default
   kube-proxy services --failing
   kube-proxy services --top --most 10`,
@@ -47,7 +47,7 @@ there is no answer.`,
 			if err := out.Write(cmd.OutOrStdout(), list, func(w io.Writer) error { return listing.Write(w, list) }); err != nil {
 				return failed(err)
 			}
-			if q.Failing && len(list.Services) > 0 {
+			if q.Failing && len(list.Services) > 0 || !list.Proxy.Word.Ready() {
 				return &exit{code: exitNo}
 			}
 			return nil

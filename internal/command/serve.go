@@ -28,6 +28,7 @@ import (
 	"sluice/internal/status"
 	"sluice/internal/telemetry"
 	"sluice/internal/telemetry/perservice"
+	"sluice/internal/verdict"
 )
 
 // source passes what it finds to a sink until its context ends.
@@ -46,6 +47,7 @@ type proxy struct {
 
 	client    clientset.Interface // nil without an API server
 	cluster   *kubernetes.Source  // nil without an API server
+	manifests *manifest.Source    // nil with one
 	recorder  telemetry.Recorder
 	dataplane dataplane.Dataplane
 	upkeep    upkeep
@@ -179,6 +181,11 @@ func (p *proxy) assemble() (err error) {
 			Client: p.client, NodeName: p.settings.Plan.NodeName, Logger: p.logger.WithName("kubernetes"), Clock: p.clock,
 			ResyncPeriod: p.settings.Client.ResyncPeriod,
 		})
+	} else {
+		p.manifests = manifest.New(manifest.Options{
+			Path: p.options.manifests, NodeName: p.settings.Plan.NodeName, Logger: p.logger.WithName("manifests"), Clock: p.clock,
+			Reload: p.reload.manifests,
+		})
 	}
 	p.engine = engine.New(engine.Options{
 		Planner:       plan.New(p.settings.Plan),
@@ -204,9 +211,10 @@ func (p *proxy) assemble() (err error) {
 	p.configFile.Store(&config.FileState{Path: p.options.flags.ConfigFile, Warnings: p.settings.Warnings})
 	p.updater = telemetry.NewUpdater(telemetry.UpdaterOptions{
 		Metrics: p.metrics, Engine: p.engine, Clock: p.clock, Connected: p.connected(), Advisories: p.countAdvisories,
+		Verdict: func() verdict.ProxyWord { return p.verdict().Word },
 	})
 	p.problems = telemetry.NewProblems(telemetry.ProblemsOptions{
-		Recorder: p.recorder, Engine: p.engine, Clock: p.clock,
+		Recorder: p.recorder, Engine: p.engine, Verdicts: p.verdicts, Clock: p.clock,
 	})
 	p.history = history.New(history.Options{Evidence: p.evidence, Clock: p.clock})
 	p.collector = p.newCollector()
@@ -271,10 +279,7 @@ func (p *proxy) run(ctx context.Context) error {
 func (p *proxy) sources() map[string]source {
 	sources := map[string]source{"host": host.New(host.Options{Logger: p.logger.WithName("host"), Clock: p.clock})}
 	if p.client == nil {
-		sources["manifests"] = manifest.New(manifest.Options{
-			Path: p.options.manifests, NodeName: p.settings.Plan.NodeName, Logger: p.logger.WithName("manifests"), Clock: p.clock,
-			Reload: p.reload.manifests,
-		})
+		sources["manifests"] = p.manifests
 		return sources
 	}
 	sources["kubernetes"] = p.cluster

@@ -12,6 +12,7 @@ import (
 	"sluice/internal/output"
 	"sluice/internal/printable"
 	"sluice/internal/status"
+	"sluice/internal/verdict"
 )
 
 // statusEvery is the period of --watch.
@@ -25,8 +26,8 @@ func newStatus() *cobra.Command {
 		Long: `status asks the proxy on this node what it waits for, how much of what is desired is in
 the kernel, what failed and why, and what it did last.
 
-Exit codes: 0 if the proxy is healthy and nothing failed, 1 if not, 2 if there is no
-answer.`,
+Exit codes: 0 if the proxy serves, and the kernel refused nothing, 1 if not, 2 if there
+is no answer.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s.client, s.out = newClient(s.socket), cmd.OutOrStdout()
@@ -61,7 +62,7 @@ func (s *statusCommand) once(ctx context.Context) error {
 	if err := s.write(r); err != nil {
 		return failed(err)
 	}
-	if !r.Healthy || r.Frontends.Failed > 0 || !r.FailingSince.IsZero() {
+	if r.Word != verdict.Serving || !r.Healthy || r.Frontends.Failed > 0 {
 		return &exit{code: exitNo}
 	}
 	return nil

@@ -27,6 +27,8 @@ type upkeep interface {
 	advisories() []model.Problem
 	// answers returns what traffic shows of an endpoint; nil if nothing can be seen.
 	answers() func(evidence.To) evidence.Report
+	// allAnswers returns what it shows of all of them.
+	allAnswers() map[evidence.To]evidence.Report
 }
 
 // withoutKernel is the upkeep of a proxy that leaves the kernel alone.
@@ -47,4 +49,5 @@ func (withoutKernel) assemble() []engine.Observer { return nil }
 func (withoutKernel) run(context.Context) error   { return nil }
 func (withoutKernel) advisories() []model.Problem { return nil }
 
-func (withoutKernel) answers() func(evidence.To) evidence.Report { return nil }
+func (withoutKernel) answers() func(evidence.To) evidence.Report  { return nil }
+func (withoutKernel) allAnswers() map[evidence.To]evidence.Report { return nil }

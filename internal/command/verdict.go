@@ -23,6 +23,21 @@ func (p *proxy) judge(v engine.View) *verdict.Judge {
 	}
 }
 
+// verdict returns that on the proxy.
+func (p *proxy) verdict() verdict.Proxy {
+	f := verdict.Facts{Summary: p.engine.Status(), Now: p.clock.Now()}
+	switch {
+	case p.cluster != nil:
+		if s := p.apiServer(); s.Error != "" { // it was tried
+			f.Source = verdict.Source{Away: s.Away(f.Now), Remedy: s.Remedy, Since: s.Since}
+		}
+	case p.manifests.Away() != nil:
+		away := p.manifests.Away()
+		f.Source = verdict.Source{Away: "the manifests cannot be read: " + away.Err.Error(), Remedy: away.Remedy(), Since: away.Since}
+	}
+	return verdict.OfProxy(f)
+}
+
 // verdicts returns those on all Services.
 func (p *proxy) verdicts() (all map[model.Name]verdict.Service) {
 	p.engine.Inspect(func(v engine.View) { all = p.judge(v).All() })

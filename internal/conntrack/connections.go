@@ -24,6 +24,8 @@ type Connection struct {
 	// Client is where the connection comes from, Frontend where the client sends to, and
 	// Endpoint where its packets go.
 	Client, Frontend, Endpoint netip.AddrPort
+	// SeenAs is where the endpoint sees it come from: the client, or who masquerades it.
+	SeenAs netip.AddrPort
 	// Replied says that packets were seen in both directions, and Over that a TCP
 	// connection has ended.
 	Replied, Over bool
@@ -32,7 +34,7 @@ type Connection struct {
 func (f *flow) connection() Connection {
 	return Connection{
 		ID: binary.BigEndian.Uint32(f.id), Protocol: f.protocol,
-		Client: f.from, Frontend: f.to, Endpoint: f.by,
+		Client: f.from, Frontend: f.to, Endpoint: f.by, SeenAs: f.replyTo,
 		Replied: f.replied, Over: f.protocol == model.TCP && f.over(),
 	}
 }
@@ -113,8 +115,9 @@ const groupDestroy = 3
 // WatchUnreplied calls yield for each entry that ends without a packet in the other direction,
 // until ctx is done or an error occurs. The kernel deletes an entry at once if the answer to
 // its first packet is a reset, so that this is how a refused connection can be seen. It drops
-// the notifications of all other entries before they are read.
-func WatchUnreplied(ctx context.Context, netns int, yield func(Connection)) error {
+// the notifications of all other entries before they are read. It calls begun, unless that is
+// nil, once none is missed.
+func WatchUnreplied(ctx context.Context, netns int, begun func(), yield func(Connection)) error {
 	socket, err := nfnetlink.Dial(netns)
 	if err != nil {
 		return err
@@ -128,6 +131,9 @@ func WatchUnreplied(ctx context.Context, netns int, yield func(Connection)) erro
 	}
 	if err := socket.Join(groupDestroy); err != nil {
 		return err
+	}
+	if begun != nil {
+		begun()
 	}
 	stop := context.AfterFunc(ctx, func() { _ = socket.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()

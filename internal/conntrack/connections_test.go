@@ -88,7 +88,7 @@ ip route add 10.96.0.0/16 dev lo`)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	seen, ended := make(chan Connection, 100), make(chan error, 1)
-	go func() { ended <- WatchUnreplied(ctx, n.FD(), func(c Connection) { seen <- c }) }()
+	go func() { ended <- WatchUnreplied(ctx, n.FD(), nil, func(c Connection) { seen <- c }) }()
 	connect := func(port string) error {
 		var err error
 		n.do(func() error {

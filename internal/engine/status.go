@@ -99,6 +99,21 @@ type Summary struct {
 	Transactions, Elements             uint64
 }
 
+// Behind reports whether the kernel has not followed for too long: a change has been pending,
+// or programming has failed, for longer than two sync periods, as with upstream. Shorter
+// failures, from which the engine recovers by itself, do not count.
+func (s *Summary) Behind(now time.Time) bool {
+	for _, since := range []time.Time{s.PendingSince, s.FailingSince} {
+		if !since.IsZero() && now.Sub(since) > s.Limit() {
+			return true
+		}
+	}
+	return false
+}
+
+// Limit is how long the kernel may lag behind.
+func (s *Summary) Limit() time.Duration { return 2 * s.SyncPeriod }
+
 // Status returns the status of the engine as a whole.
 func (e *Engine) Status() Summary {
 	since := e.inbox.pendingSince()

@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -116,6 +117,11 @@ type ledger struct {
 }
 
 func newLedger() *ledger { return &ledger{records: map[To]*record{}, inDoubt: map[To]struct{}{}} }
+
+// Compare orders them by endpoint.
+func (t To) Compare(o To) int {
+	return cmp.Or(t.AddrPort.Compare(o.AddrPort), cmp.Compare(t.Protocol, o.Protocol), cmp.Compare(t.From, o.From))
+}
 
 // endpoint is the endpoint for clients of any kind.
 func (t To) endpoint() To { return To{AddrPort: t.AddrPort, Protocol: t.Protocol} }

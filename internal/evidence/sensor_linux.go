@@ -46,7 +46,7 @@ type Sensor struct {
 	Options
 	// connections and watch read connection tracking; fields for tests.
 	connections func(context.Context, int, conntrack.Selection, func(conntrack.Connection)) (time.Duration, error)
-	watch       func(context.Context, int, func(conntrack.Connection)) error
+	watch       func(context.Context, int, func(), func(conntrack.Connection)) error
 
 	// ledgerMu is held while the table is read, which takes long on a busy node.
 	ledgerMu sync.Mutex
@@ -179,7 +179,7 @@ func (s *Sensor) refused(c conntrack.Connection) {
 func (s *Sensor) listen(ctx context.Context) {
 	var tries backoff.Tries
 	for ctx.Err() == nil {
-		err := s.watch(ctx, s.NetNS, s.refused)
+		err := s.watch(ctx, s.NetNS, nil, s.refused)
 		if ctx.Err() != nil {
 			return
 		}

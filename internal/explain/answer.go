@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"sluice/internal/experiment"
 	"sluice/internal/model"
 	"sluice/internal/verdict"
 )
@@ -11,7 +12,8 @@ import (
 // Reply is the answer to a question. A Service has an answer for each of its
 // ports and families that the question may mean.
 type Reply struct {
-	// Flows is set if all packets of the question reach an endpoint.
+	// Flows is set if all packets of the question reach an endpoint, or the one that was tried
+	// did.
 	Flows bool   `json:"flows"`
 	Mode  string `json:"mode"`
 	Node  string `json:"node"`
@@ -40,6 +42,9 @@ type Answer struct {
 	// Flows is set if the packet reaches an endpoint, and nothing is known against an answer.
 	Flows   bool   `json:"flows"`
 	Summary string `json:"summary"`
+
+	// Tried is what a connection showed, nil if none was tried.
+	Tried *experiment.Result `json:"tried,omitempty"`
 
 	Packet   PacketAnswer    `json:"packet"`
 	Service  *ServiceAnswer  `json:"service,omitempty"`

@@ -9,6 +9,7 @@ import (
 
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
+	"sluice/internal/experiment"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/verdict"
@@ -42,6 +43,9 @@ type Options struct {
 	// it; nil for none.
 	Advisories func() []model.Problem
 
+	// Try tries a connection.
+	Try func(context.Context, experiment.Attempt) *experiment.Result
+
 	Mode  string
 	Node  string
 	Clock clock.PassiveClock
@@ -60,6 +64,14 @@ func New(o Options) *Explainer {
 
 // Explain answers a question. The error is an ErrQuestion.
 func (e *Explainer) Explain(ctx context.Context, q Question) (*Reply, error) {
+	var from experiment.Namespace
+	if q.Try {
+		var err error
+		if from, err = e.origin(&q); err != nil {
+			return nil, err
+		}
+		defer from.Close()
+	}
 	r, err := e.parse(q)
 	if err != nil {
 		return nil, err
@@ -86,6 +98,9 @@ func (e *Explainer) Explain(ctx context.Context, q Question) (*Reply, error) {
 		a := e.answer(ctx, &results[i])
 		reply.Flows = reply.Flows && a.Flows
 		reply.Answers = append(reply.Answers, a)
+	}
+	if q.Try {
+		e.try(ctx, reply, results, from)
 	}
 	return reply, nil
 }

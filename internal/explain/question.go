@@ -25,6 +25,10 @@ type Question struct {
 	// Interface is what the packet arrives through. If it is empty and pods are
 	// recognised by their interface, it is the one that leads to From.
 	Interface string
+	// Try asks for a connection: from the network namespace NetNS if that is not empty, and
+	// otherwise from that which has the address of From, or from the node if From is empty.
+	Try   bool
+	NetNS string
 }
 
 // target is the destination of a question.

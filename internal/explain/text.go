@@ -66,6 +66,7 @@ func (t *text) row(subject, format string, args ...any) {
 func (t *text) answer(a *Answer) {
 	t.Line("%s", a.title())
 	t.Line("%s", a.Headline())
+	t.tried(a.Tried)
 	for i, s := range a.Steps {
 		if i == 0 {
 			t.Line("")

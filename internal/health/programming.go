@@ -1,29 +1,15 @@
 package health
 
 import (
-	"time"
-
 	"k8s.io/utils/clock"
 
 	"sluice/internal/engine"
 )
 
-// limit is how long a change may be pending, and programming may fail: two sync
-// periods, as with upstream.
-func limit(s *engine.Summary) time.Duration { return 2 * s.SyncPeriod }
-
-// Programming returns a function that reports whether the kernel is up to date:
-// no change has been pending for longer than two sync periods, and programming
-// has not failed for that long either. Shorter failures, from which the engine
-// recovers by itself, are no reason to send traffic elsewhere.
+// Programming returns a function that reports whether the kernel is up to date.
 func Programming(status func() engine.Summary, c clock.PassiveClock) func() bool {
 	return func() bool {
 		s := status()
-		for _, since := range []time.Time{s.PendingSince, s.FailingSince} {
-			if !since.IsZero() && c.Since(since) > limit(&s) {
-				return false
-			}
-		}
-		return true
+		return !s.Behind(c.Now())
 	}
 }

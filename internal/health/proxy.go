@@ -102,7 +102,7 @@ func (p *Proxy) Handler() http.Handler {
 // proxy, which is what /livez is for, would not help.
 func (p *Proxy) idle() bool {
 	s := p.Status()
-	return s.LastCommit.IsZero() && p.Clock.Since(p.began) > limit(&s)
+	return s.LastCommit.IsZero() && p.Clock.Since(p.began) > s.Limit()
 }
 
 func (p *Proxy) report() report {

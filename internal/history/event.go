@@ -19,6 +19,9 @@ const (
 	EndpointAdded    Kind = "endpoint-added"    // gets new connections
 	EndpointDraining Kind = "endpoint-draining" // keeps its connections, gets no new ones
 	EndpointRemoved  Kind = "endpoint-removed"  //
+	EndpointSilent   Kind = "endpoint-silent"   // does not answer clients
+	EndpointRefuses  Kind = "endpoint-refuses"  // nothing listens there
+	EndpointAnswers  Kind = "endpoint-answers"  // again
 	Failed           Kind = "failed"            // the kernel refused a frontend
 	Refused          Kind = "refused"           // clients were refused
 	NodeChanged      Kind = "node-changed"      // settings of the node
@@ -82,6 +85,12 @@ func (e *Event) what() string {
 		return "endpoint " + e.Endpoint + " gets no new connections"
 	case EndpointRemoved:
 		return "endpoint " + e.Endpoint + " removed"
+	case EndpointSilent:
+		return "endpoint " + e.Endpoint + " does not answer"
+	case EndpointRefuses:
+		return "endpoint " + e.Endpoint + " refuses connections"
+	case EndpointAnswers:
+		return "endpoint " + e.Endpoint + " answers again"
 	case Failed:
 		return "the kernel refused " + e.Frontend
 	case Refused:

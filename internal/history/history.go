@@ -41,6 +41,7 @@ type History struct {
 	changes  ring
 	refusals ring
 	refusing map[refusal]*refused
+	failing  map[at]Kind // endpoints that do not answer
 	// services are those that have a frontend, by its key and by their name.
 	owners   map[plan.Key]*service
 	services map[model.Name]*service
@@ -54,7 +55,7 @@ func New(o Options) *History {
 	}
 	return &History{
 		Options: o, queue: notify.NewMailbox[[]*engine.Commit](),
-		changes: ring{most: maxChanges}, refusals: ring{most: maxRefusals}, refusing: map[refusal]*refused{},
+		changes: ring{most: maxChanges}, refusals: ring{most: maxRefusals}, refusing: map[refusal]*refused{}, failing: map[at]Kind{},
 		owners: map[plan.Key]*service{}, services: map[model.Name]*service{},
 	}
 }

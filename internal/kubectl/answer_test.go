@@ -83,12 +83,12 @@ func TestServicesOfAllNodes(t *testing.T) {
 func TestStatusTable(t *testing.T) {
 	var out strings.Builder
 	if err := writeStatus(&out, []*answer{
-		from(t, "a", &status.Report{Healthy: true, Mode: "nftables", Services: 7}), from(t, "b", &status.Report{Mode: "nftables"}),
-		from(t, "c", &status.Report{Waiting: "for another", Mode: "nftables"}), silent("d"),
+		from(t, "a", &status.Report{Proxy: verdict.Proxy{Word: verdict.Serving}, Mode: "nftables", Services: 7, ByVerdict: map[verdict.Word]int{verdict.Refused: 2, verdict.Works: 5}}),
+		from(t, "b", &status.Report{Proxy: verdict.Proxy{Word: verdict.ServingThePast}, Mode: "nftables"}), silent("d"),
 	}); err != nil {
 		t.Fatal(err)
 	}
-	wantText(t, out.String(), "a     healthy ", "b     NOT HEALTHY ", "c     NOT SERVING ", `d     NO ANSWER: no proxy answers\x1b[2J`)
+	wantText(t, out.String(), "a     serving  ", " 7         2       0 ", "b     SERVING THE PAST ", `d     NO ANSWER: no proxy answers\x1b[2J`)
 }
 
 // Programs get the answers of all nodes, as JSON or YAML, and the plugin's version.

@@ -25,6 +25,7 @@ import (
 	"sluice/internal/release"
 	"sluice/internal/source/manifest"
 	"sluice/internal/status"
+	"sluice/internal/verdict"
 )
 
 // Main runs the command line and returns the exit code of the process.
@@ -145,24 +146,19 @@ func (p *plugin) newStatus() *cobra.Command {
 // writeStatus writes one line for each node.
 func writeStatus(w io.Writer, answers []*answer) error {
 	var t printable.Table
-	t.Row("NODE", "STATE", "MODE", "VERSION", "UP", "SERVICES", "FRONTENDS", "FAILED", "PROBLEMS")
+	t.Row("NODE", "VERDICT", "MODE", "VERSION", "UP", "SERVICES", "BROKEN", "FAILED", "PROBLEMS")
 	for _, a := range answers {
 		r := &status.Report{}
 		if err := a.decode(r); err != nil {
 			t.Row(a.pod.node, "NO ANSWER: "+err.Error(), "", "", "", "", "", "", "")
 			continue
 		}
-		state := "healthy"
-		switch {
-		case r.Waiting != "":
-			state = "NOT SERVING"
-		case !r.Healthy || !r.FailingSince.IsZero():
-			state = "NOT HEALTHY"
-		case r.Frontends.Failed > 0:
-			state = "FAILING"
+		word := r.Word.Text()
+		if r.Word != verdict.Serving {
+			word = strings.ToUpper(word)
 		}
-		t.Row(a.pod.node, state, r.Mode, r.Version, printable.Duration(r.Now.Sub(r.Started).Round(time.Second)),
-			fmt.Sprint(r.Services), fmt.Sprint(r.Frontends.Programmed), fmt.Sprint(r.Frontends.Failed), fmt.Sprint(r.ProblemCount))
+		t.Row(a.pod.node, word, r.Mode, r.Version, printable.Duration(r.Now.Sub(r.Started).Round(time.Second)),
+			fmt.Sprint(r.Services), fmt.Sprint(r.BrokenServices()), fmt.Sprint(r.Frontends.Failed), fmt.Sprint(r.ProblemCount))
 	}
 	return t.Write(w)
 }

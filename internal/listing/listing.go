@@ -23,6 +23,8 @@ import (
 type List struct {
 	Node string    `json:"node"`
 	Now  time.Time `json:"now"`
+	// Proxy is the verdict on the proxy that knows of these Services.
+	Proxy verdict.Proxy `json:"proxy"`
 	// Total counts the Services of the node, whether they are listed or not.
 	Total    int       `json:"total"`
 	Services []Service `json:"services"`
@@ -72,6 +74,8 @@ type Options struct {
 	Engine *engine.Engine
 	// Judge returns who judges Services of a view.
 	Judge func(engine.View) *verdict.Judge
+	// Proxy judges the proxy.
+	Proxy func() verdict.Proxy
 	// Traffic reads the counters of the kernel; nil in a mode that has none.
 	Traffic dataplane.TrafficFunc
 	Node    string
@@ -86,7 +90,7 @@ func New(o Options) *Lister { return &Lister{o} }
 
 // List returns the Services that a query selects.
 func (l *Lister) List(ctx context.Context, q Query) (*List, error) {
-	out := &List{Node: l.Node, Services: []Service{}}
+	out := &List{Node: l.Node, Proxy: l.Proxy(), Services: []Service{}}
 	var rates map[plan.Key]rate
 	if q.Top && l.Traffic != nil {
 		var err error

@@ -51,7 +51,7 @@ func states(l *List) (out []string) {
 
 func TestStates(t *testing.T) {
 	e := world(t)
-	lister := New(Options{Engine: e.Engine, Judge: judge(e), Node: "node1", Clock: clock.RealClock{}})
+	lister := New(Options{Engine: e.Engine, Judge: judge(e), Proxy: serves, Node: "node1", Clock: clock.RealClock{}})
 	tests := []struct {
 		name  string
 		query Query
@@ -99,7 +99,7 @@ func TestPendingService(t *testing.T) {
 	e.Dataplane.Set(func(b *enginetest.Behaviour) { b.Hold = hold })
 	late := enginetest.Service("default/late", "10.96.0.9")
 	e.Source.Update(late, enginetest.Slice(late.Service, "10.244.1.1@node1"))
-	lister := New(Options{Engine: e.Engine, Judge: judge(e), Clock: clock.RealClock{}})
+	lister := New(Options{Engine: e.Engine, Judge: judge(e), Proxy: serves, Clock: clock.RealClock{}})
 	testkit.Until(t, func() bool {
 		got, err := lister.List(t.Context(), Query{Namespace: "default"})
 		return err == nil && slices.Contains(states(got), "default/late unknown")
@@ -109,7 +109,7 @@ func TestPendingService(t *testing.T) {
 func TestTopMeasuresRates(t *testing.T) {
 	e := world(t)
 	fake := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
-	lister := New(Options{Engine: e.Engine, Judge: judge(e), Traffic: e.Dataplane.Traffic, Clock: fake})
+	lister := New(Options{Engine: e.Engine, Judge: judge(e), Proxy: serves, Traffic: e.Dataplane.Traffic, Clock: fake})
 	count := func(n int64) {
 		e.Dataplane.Set(func(b *enginetest.Behaviour) {
 			b.Connections[plan.Key{Addr: netip.MustParseAddr("10.96.0.1"), Port: 80, Protocol: model.TCP}] = n
@@ -137,3 +137,5 @@ func TestTopMeasuresRates(t *testing.T) {
 		t.Errorf("%v\n%s", err, text.String())
 	}
 }
+
+func serves() verdict.Proxy { return verdict.Proxy{Word: verdict.Serving} }

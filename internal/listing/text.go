@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"sluice/internal/printable"
+	"sluice/internal/verdict"
 )
 
 // maxFrontends is how many frontends a row names.
@@ -29,6 +30,9 @@ func Write(w io.Writer, l *List) error {
 		for _, p := range s.Problems {
 			t.Note("  ! " + p)
 		}
+	}
+	if p := l.Proxy; p.Word != verdict.Serving {
+		t.Note("the proxy is " + strings.ToUpper(p.Word.Text()) + ": " + p.Why)
 	}
 	if len(l.Services) < l.Total {
 		t.Note(fmt.Sprintf("%d of %s", len(l.Services), printable.Count(l.Total, "Service")))

@@ -35,3 +35,12 @@ func Escape(text string) string {
 // hidden reports whether a character must be escaped. The replacement character
 // is, since it may stand for invalid UTF-8.
 func hidden(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
+
+// Sentence returns a text that begins with a capital letter.
+func Sentence(text string) string {
+	r, size := utf8.DecodeRuneInString(text)
+	if size == 0 {
+		return text
+	}
+	return string(unicode.ToUpper(r)) + text[size:]
+}

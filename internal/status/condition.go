@@ -1,8 +1,8 @@
 package status
 
 import (
-	"fmt"
-	"strings"
+	"sluice/internal/printable"
+	"sluice/internal/verdict"
 )
 
 // Condition is how something is: a word for it and a sentence.
@@ -22,27 +22,39 @@ const (
 	Bad  Level = "bad"
 )
 
-// Condition returns the condition of the proxy, the worst if there are several.
+// Condition returns the condition of the proxy in the words of its verdict, and what is worst
+// about its Services if it serves them.
 func (r *Report) Condition() Condition {
-	switch f := r.Frontends; {
-	case !r.Synced:
-		text := "Nothing is written before the sources are in sync."
-		if len(r.WaitingFor) > 0 {
-			text = "Waiting for " + strings.Join(r.WaitingFor, ", ") + ". " + text
+	c := Condition{Good, printable.Sentence(r.Word.Text()), printable.Sentence(r.Why)}
+	switch r.Word {
+	case verdict.NotServing:
+		c.Level = Bad
+		return c
+	case verdict.NotYet:
+		c.Level = Busy
+		return c
+	case verdict.ServingThePast:
+		c.Level = Fair
+		if !r.FailingSince.IsZero() || !r.Healthy {
+			c.Level = Bad
 		}
-		return Condition{Busy, "Starting", text}
-	case !r.FailingSince.IsZero():
-		return Condition{Bad, "Failing", "The kernel cannot be programmed. It is tried again, and what was programmed before stays in force."}
-	case !r.Healthy:
-		return Condition{Bad, "Behind", "The kernel has not followed for too long."}
-	case r.Commits == 0:
-		return Condition{Busy, "Starting", "The kernel is programmed for the first time."}
-	case f.Failed > 0:
-		return Condition{Fair, fmt.Sprintf("%d refused", f.Failed), "The kernel refused some frontends. All others work."}
-	case r.Leaving != "":
-		return Condition{Fair, "Not eligible", "Load balancers are told to send no new connections: " + r.Leaving + "."}
-	case f.Pending > 0:
-		return Condition{Busy, "Programming", fmt.Sprintf("%d frontends are on their way into the kernel.", f.Pending)}
+		return c
 	}
-	return Condition{Good, "In sync", "The kernel does what is desired."}
+	switch f := r.Frontends; {
+	case f.Failed > 0:
+		c.Level, c.Text = Fair, "The kernel refused "+printable.Count(f.Failed, "frontend")+". All others work."
+	case r.failing() > 0:
+		c.Level, c.Text = Fair, printable.Count(r.failing(), "Service")+" whose clients get no answer."
+	case r.Leaving != "":
+		c.Level, c.Text = Fair, "Load balancers are told to send no new connections: "+r.Leaving+"."
+	case f.Pending > 0:
+		c.Level, c.Text = Busy, printable.Count(f.Pending, "frontend")+" on the way into the kernel."
+	}
+	return c
 }
+
+// failing counts the Services of which no client gets an answer.
+func (r *Report) failing() int { return r.ByVerdict[verdict.NoAnswer] + r.ByVerdict[verdict.Refused] }
+
+// BrokenServices counts the Services of which not all clients get an answer.
+func (r *Report) BrokenServices() int { return r.failing() + r.ByVerdict[verdict.WorksForSome] }

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"runtime/metrics"
 	"slices"
@@ -13,11 +14,13 @@ import (
 	"sluice/internal/history"
 	"sluice/internal/model"
 	"sluice/internal/printable"
+	"sluice/internal/verdict"
 )
 
 const (
 	maxFailures = 20 // that are listed
 	maxProblems = 20 // that are listed
+	maxBroken   = 20 // that are listed
 )
 
 // Report is the status of the proxy. The names of its fields in JSON are an
@@ -33,8 +36,12 @@ type Report struct {
 	Now     time.Time `json:"now"`
 	Started time.Time `json:"started"`
 
-	// Healthy is set while the kernel follows what is desired. Leaving is why load
-	// balancers should send no new connections here, "" if they should.
+	// Proxy is whether the proxy does its job.
+	verdict.Proxy
+
+	// Healthy is set while the kernel follows the Services, which begins with the first
+	// time that it is programmed. Leaving is why load balancers should send no new connections
+	// here, "" if they should.
 	Healthy bool   `json:"healthy"`
 	Leaving string `json:"leaving,omitempty"`
 
@@ -63,6 +70,11 @@ type Report struct {
 
 	DesiredRevision    uint64 `json:"desiredRevision"`
 	ProgrammedRevision uint64 `json:"programmedRevision"`
+
+	// ByVerdict counts Services by verdict, and Broken are those of which not all clients get an
+	// answer, at most 20, the worst first.
+	ByVerdict map[verdict.Word]int `json:"servicesByVerdict,omitempty"`
+	Broken    []Broken             `json:"broken,omitempty"`
 
 	Services  int `json:"services"`
 	Slices    int `json:"slices"`
@@ -142,7 +154,7 @@ func (a *APIServer) Away(now time.Time) string {
 	case a.Error == "":
 		return fmt.Sprintf("the API server has not answered yet, for %s", since)
 	}
-	return fmt.Sprintf("the API server has not been reachable for %s, what is known stays in force: %s", since, a.Error)
+	return fmt.Sprintf("the API server has not been reachable for %s: %s", since, a.Error)
 }
 
 // Absence is a kind of object that the API server does not let the proxy have.
@@ -190,6 +202,13 @@ type Writing struct {
 	Transactions int       `json:"transactions"`
 }
 
+// Broken is a Service of which not all clients get an answer.
+type Broken struct {
+	Service string       `json:"service"`
+	Verdict verdict.Word `json:"verdict"`
+	Why     string       `json:"why"`
+}
+
 // Failure is a frontend that the kernel refused.
 type Failure struct {
 	Frontend string    `json:"frontend"`
@@ -204,8 +223,10 @@ type Failure struct {
 type Options struct {
 	Engine  *engine.Engine
 	History *history.History
-	// Healthy and Leaving are as in Report.
-	Healthy func() bool
+	// Verdict judges the proxy, and Verdicts the Services.
+	Verdict  func() verdict.Proxy
+	Verdicts func() map[model.Name]verdict.Service
+	// Leaving is as in Report.
 	Leaving func() string
 	// Advisories are as in Report; nil for none.
 	Advisories func() []model.Problem
@@ -234,7 +255,7 @@ type Reporter struct {
 func WaitingReport(o Options, started time.Time, reason string) *Report {
 	return &Report{
 		Version: o.Version, Kernel: kernelVersion(), Mode: o.Mode, ModeReason: o.ModeReason, Node: o.Node,
-		Now: o.Clock.Now(), Started: started, Waiting: reason,
+		Now: o.Clock.Now(), Started: started, Waiting: reason, Proxy: verdict.OfProxy(verdict.Facts{Waiting: reason}),
 	}
 }
 
@@ -249,7 +270,7 @@ func (r *Reporter) Report() *Report {
 	out := &Report{
 		Version: r.Version, Kernel: r.kernel, Mode: r.Mode, ModeReason: r.ModeReason, Node: r.Node,
 		Now: r.Clock.Now(), Started: r.started,
-		Healthy: r.Healthy(), Leaving: r.Leaving(),
+		Proxy: r.Verdict(), Healthy: s.Commits > 0 && !s.Behind(r.Clock.Now()), Leaving: r.Leaving(),
 		Synced: s.Synced, WaitingFor: s.WaitingFor,
 		DesiredRevision: s.DesiredRevision, ProgrammedRevision: s.ProgrammedRevision,
 		Frontends:    Frontends{s.Frontends, s.Programmed, s.Pending, s.Failed},
@@ -281,6 +302,7 @@ func (r *Reporter) Report() *Report {
 	}
 	failures := r.Engine.Failures()
 	r.Engine.Inspect(func(v engine.View) { out.readView(v, failures) })
+	out.readVerdicts(r.Verdicts())
 	return out
 }
 
@@ -305,6 +327,22 @@ func (out *Report) readView(v engine.View, failures []engine.Failure) {
 		out.Failures = append(out.Failures, failure)
 	}
 	out.readProblems(v)
+}
+
+// readVerdicts reads those on the Services.
+func (out *Report) readVerdicts(all map[model.Name]verdict.Service) {
+	out.ByVerdict = map[verdict.Word]int{}
+	var broken []model.Name
+	for name, v := range all {
+		out.ByVerdict[v.Word]++
+		if v.Word != verdict.Works && v.Word != verdict.Unknown {
+			broken = append(broken, name)
+		}
+	}
+	slices.SortFunc(broken, func(a, b model.Name) int { return cmp.Or(all[a].Word.Compare(all[b].Word), a.Compare(b)) })
+	for _, name := range broken[:min(len(broken), maxBroken)] {
+		out.Broken = append(out.Broken, Broken{name.String(), all[name].Word, all[name].Why})
+	}
 }
 
 // readProblems reads the first problems in a stable order, those of refused objects

@@ -13,6 +13,7 @@ import (
 	"sluice/internal/history"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/verdict"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -22,15 +23,17 @@ func TestReportOfAnEngine(t *testing.T) {
 	e.AddSource("host")
 	r := New(Options{
 		Engine: e.Engine, History: history.New(history.Options{}), Clock: clocktesting.NewFakePassiveClock(now),
-		Healthy: func() bool { return false }, Leaving: func() string { return "it is tainted" },
-		Version: "v1", Mode: "test", ModeReason: "nobody chose", Node: "here",
+		Verdict:  func() verdict.Proxy { return verdict.OfProxy(verdict.Facts{Summary: e.Status(), Now: now}) },
+		Verdicts: func() map[model.Name]verdict.Service { return nil },
+		Leaving:  func() string { return "it is tainted" },
+		Version:  "v1", Mode: "test", ModeReason: "nobody chose", Node: "here",
 		Advisories: func() []model.Problem {
 			return []model.Problem{{Object: "iptables", Field: "FORWARD", Reason: "drops", Remedy: "accept"}}
 		},
 	}).Report()
 	text := written(t, r)
-	for _, want := range []string{"Sluice v1 on node here: test mode, kernel ", "nobody chose", "WARNING    iptables: FORWARD: drops (accept)", "NOT HEALTHY", "NOT ELIGIBLE for new connections: it is tainted",
-		"Starting: Waiting for host, test. Nothing is written", "waiting for host, test", "last written never"} {
+	for _, want := range []string{"Sluice v1 on node here: test mode, kernel ", "nobody chose", "WARNING    iptables: FORWARD: drops (accept)", "NOT YET, NOT ELIGIBLE for new connections: it is tainted",
+		"Not yet: Waiting for host, test", "waiting for host, test", "last written never"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}
@@ -44,7 +47,7 @@ const hostileText = "\x1b[2J\r\n\u202e<b>"
 func full() *Report {
 	r := &Report{
 		Version: "v1", Kernel: "6.1", Mode: "nftables", Node: "here", Now: now, Started: now.Add(-time.Hour),
-		Healthy: true, Synced: true, DesiredRevision: 9, ProgrammedRevision: 8,
+		Proxy: verdict.Proxy{Word: verdict.Serving}, Healthy: true, Synced: true, DesiredRevision: 9, ProgrammedRevision: 8,
 		Services: 3, Slices: 4, Endpoints: 5, Frontends: Frontends{45_000, 44_000, 999, 30},
 		Relay:        &Relay{Connections: 1, Limit: 5000},
 		Draining:     &Draining{Connections: 7, Services: 1, Until: now.Add(time.Minute)},
@@ -52,7 +55,9 @@ func full() *Report {
 		FailingSince: now.Add(-time.Minute), LastError: "no buffer space " + hostileText,
 		LastCommit: now.Add(-time.Second), LastVerified: now.Add(-time.Second), ProblemCount: 31,
 	}
+	r.ByVerdict = map[verdict.Word]int{verdict.NoAnswer: 28, verdict.Works: 2}
 	for range 20 {
+		r.Broken = append(r.Broken, Broken{Service: hostileText, Verdict: verdict.NoAnswer, Why: hostileText})
 		r.Advisories = append(r.Advisories, model.Problem{Object: hostileText, Reason: "is odd", Remedy: hostileText})
 		r.Failures = append(r.Failures, Failure{Frontend: "10.0.0.1:80/TCP", Service: hostileText, Error: "refused", Since: now, Attempts: 3, Retry: now.Add(time.Second)})
 		r.Problems = append(r.Problems, model.Problem{Object: "Service " + hostileText, Field: "spec.x", Reason: "is odd"})
@@ -73,10 +78,10 @@ func written(t *testing.T, r *Report) string {
 func TestReportFitsOnAScreen(t *testing.T) {
 	text := written(t, full())
 	lines := strings.Split(text, "\n")
-	if len(lines) > 60 {
+	if len(lines) > 70 {
 		t.Errorf("%d lines", len(lines))
 	}
-	for _, want := range []string{"up 1h0m0s, healthy", "[##########....................] 15000 of 45000 frontends, 4 transactions, for 3s",
+	for _, want := range []string{"up 1h0m0s, serving", "does not answer: ", "and 20 more, which kube-proxy services --failing lists", "28 does not answer, 2 works", "[##########....................] 15000 of 45000 frontends, 4 transactions, for 3s",
 		"44000 programmed, 999 pending, 30 failed, of 45000", "revision   9, programmed 8", "and 22 more", "1 FAILED; 2 elements in 2ms, 4ms after the event",
 		"forwarding 1 connection through this process, at most 5000",
 		"draining   7 connections of an earlier kube-proxy at 1 virtual service, until " + now.Add(time.Minute).UTC().Format(time.TimeOnly) + " UTC",
@@ -121,7 +126,7 @@ func TestReportOfTheAPIServer(t *testing.T) {
 		{"not yet", &APIServer{Since: since, WaitingFor: []string{"Node", "Service"}},
 			[]string{"API server NOT CONNECTED: the API server has not answered yet, for 1m0s", "waiting for all of Node, Service"}},
 		{"not any more", &APIServer{Since: since, Error: "connection refused"},
-			[]string{"API server NOT CONNECTED: the API server has not been reachable for 1m0s, what is known stays in force: connection refused"}},
+			[]string{"API server NOT CONNECTED: the API server has not been reachable for 1m0s: connection refused"}},
 		{"without a kind", &APIServer{Connected: true, Since: since, Without: []Absence{{"ServiceCIDR", "it is denied", "allow it"}}},
 			[]string{"going on without ServiceCIDRs: it is denied (allow it)"}},
 	} {

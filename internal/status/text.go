@@ -9,6 +9,7 @@ import (
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/printable"
+	"sluice/internal/verdict"
 )
 
 // maxRows is how many changes, failures and problems are written, so that the report
@@ -26,8 +27,13 @@ func Write(w io.Writer, r *Report) error {
 	if r.Waiting != "" {
 		return t.Lines.Write(w) // nothing else is known
 	}
-	c := r.Condition()
-	t.Line("%s: %s", c.Word, c.Text)
+	if c := r.Condition(); c.Text != "" {
+		t.Line("%s: %s", c.Word, c.Text)
+	}
+	if r.Remedy != "" {
+		t.Line("  what to do: %s", r.Remedy)
+	}
+	t.broken(r)
 	t.failures(r)
 	t.advisories(r.Advisories)
 	t.Line("")
@@ -42,6 +48,9 @@ func Write(w io.Writer, r *Report) error {
 		t.row("serves", "%s", plan.NodePortsOnly.Text())
 	}
 	t.row("services", "%d, with %s in %s", r.Services, printable.Count(r.Endpoints, "endpoint"), printable.Count(r.Slices, "slice"))
+	if words := r.byVerdict(); words != "" {
+		t.row("", "%s", words)
+	}
 	if n := r.OrphanSlices; n > 0 {
 		t.row("", "%s not used: the label kubernetes.io/service-name is missing, or names no Service", printable.Count(n, "more slice"))
 	}
@@ -70,12 +79,12 @@ func Write(w io.Writer, r *Report) error {
 }
 
 func (r *Report) health() string {
-	words := "healthy"
-	switch {
-	case r.Waiting != "":
-		words = "NOT SERVING: " + r.Waiting
-	case !r.Healthy:
-		words = "NOT HEALTHY"
+	words := r.Word.Text()
+	if r.Word != verdict.Serving {
+		words = strings.ToUpper(words)
+	}
+	if r.Waiting != "" {
+		words += ": " + r.Waiting
 	}
 	if r.Leaving != "" {
 		words += ", NOT ELIGIBLE for new connections: " + r.Leaving
@@ -89,6 +98,17 @@ func (r *Report) health() string {
 		}
 	}
 	return words
+}
+
+// byVerdict counts the Services by verdict, the worst first.
+func (r *Report) byVerdict() string {
+	var parts []string
+	for _, w := range verdict.Words {
+		if n := r.ByVerdict[w]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, w.Text()))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 func (r *Report) sources() string {
@@ -130,6 +150,20 @@ func (t *text) verified(then time.Time) string {
 		return "not checked yet"
 	}
 	return "last found right " + t.ago(then)
+}
+
+// broken adds the Services of which not all clients get an answer.
+func (t *text) broken(r *Report) {
+	for i, b := range r.Broken {
+		if i == 0 {
+			t.Line("")
+		}
+		if i == maxRows {
+			t.row("", "and %d more, which kube-proxy services --failing lists", r.BrokenServices()-i)
+			break
+		}
+		t.row("SERVICE", "%s %s: %s", b.Service, b.Verdict.Text(), b.Why)
+	}
 }
 
 func (t *text) failures(r *Report) {

@@ -26,6 +26,7 @@ const (
 	ReasonLoopbackNodePortNotServed       = "LoopbackNodePortNotServed"
 	ReasonServiceNotProgrammed            = "ServiceNotProgrammed"
 	ReasonPartlyIgnored                   = "PartlyIgnored"
+	ReasonEndpointsNotAnswering           = "EndpointsNotAnswering"
 )
 
 // Actions of Events.

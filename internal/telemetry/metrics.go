@@ -57,6 +57,7 @@ type Metrics struct {
 	problems            *metrics.GaugeVec
 	refused             *metrics.GaugeVec
 	advisories          *metrics.GaugeVec
+	verdict             *metrics.GaugeVec
 	connected           *metrics.GaugeVec
 	commits             *metrics.CounterVec
 	commitFailures      *metrics.CounterVec
@@ -89,7 +90,7 @@ func (m *Metrics) ofEveryMode() []metrics.Registerable {
 		m.syncDuration, m.lastSync, m.lastQueued, m.networkProgramming,
 		m.endpointChangesPending, m.endpointChanges, m.serviceChangesPending, m.serviceChanges,
 		m.noLocalEndpoints, m.healthz, m.livez, m.conntrackDuration, m.conntrackDeleted,
-		m.frontends, m.problems, m.refused, m.advisories, m.connected, m.commits, m.commitFailures, m.transactionElements, m.programming,
+		m.frontends, m.problems, m.refused, m.advisories, m.verdict, m.connected, m.commits, m.commitFailures, m.transactionElements, m.programming,
 		m.conntrackPasses, m.conntrackFailures, m.conntrackSeen, m.draining,
 	}
 }
@@ -141,6 +142,7 @@ func (m *Metrics) defineOwn() {
 	m.frontends = gauge("sluice_frontends", "Frontends by how far they are on their way into the kernel.", "status")
 	m.problems = gauge("sluice_objects_with_problems", "Objects that are partly ignored because of errors.")
 	m.refused = gauge("sluice_refused_manifests", "Mistakes for which manifests are refused.")
+	m.verdict = gauge("sluice_proxy_verdict", "1 for what the proxy does: serving, serving-the-past, not-yet or not-serving.", "verdict")
 	m.advisories = gauge("sluice_advisories", "What the administrator of the node should mend, by what it is about.", "about")
 	m.connected = gauge("sluice_api_server_connected", "1 if the API server answers, 0 if it cannot be reached.")
 	m.commits = counter("sluice_commits_total", "Commits to the kernel that succeeded.", "kind")

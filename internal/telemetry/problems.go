@@ -16,6 +16,7 @@ import (
 	"sluice/internal/notify"
 	"sluice/internal/plan"
 	"sluice/internal/printable"
+	"sluice/internal/verdict"
 )
 
 const (
@@ -34,6 +35,8 @@ const (
 type ProblemsOptions struct {
 	Recorder Recorder
 	Engine   Engine
+	// Verdicts returns whether clients of each Service get an answer; nil if nobody knows.
+	Verdicts func() map[model.Name]verdict.Service
 	Clock    clock.Clock // nil for the real one
 }
 
@@ -74,6 +77,9 @@ func (p *Problems) Committed(c *engine.Commit) {
 	}
 }
 
+// Look makes Run look for Services whose endpoints do not answer.
+func (p *Problems) Look() { p.changed.Notify() }
+
 // Run follows the engine until ctx ends, and then returns nil.
 func (p *Problems) Run(ctx context.Context) error {
 	var again <-chan time.Time
@@ -112,7 +118,7 @@ func (p *Problems) record() (more bool) {
 	return more
 }
 
-var actions = map[string]string{ReasonServiceNotProgrammed: actionProgram, ReasonPartlyIgnored: actionRead}
+var actions = map[string]string{ReasonServiceNotProgrammed: actionProgram, ReasonPartlyIgnored: actionRead, ReasonEndpointsNotAnswering: actionProgram}
 
 // notes returns the notes on all objects with problems.
 func (p *Problems) notes() map[subject]string {
@@ -134,10 +140,39 @@ func (p *Problems) notes() map[subject]string {
 			}
 		}
 	})
+	p.addVerdicts(notes)
 	for s, texts := range refusals {
 		notes[s] = printable.ListFirst(texts, maxReasons, "; ", func(text string) string { return text })
 	}
 	return notes
+}
+
+// addVerdicts adds notes on Services whose endpoints do not answer clients.
+func (p *Problems) addVerdicts(notes map[subject]string) {
+	if p.Verdicts == nil {
+		return
+	}
+	silent := p.Verdicts()
+	maps.DeleteFunc(silent, func(_ model.Name, v verdict.Service) bool {
+		return v.Cause != verdict.EndpointSilent && v.Cause != verdict.EndpointResets
+	})
+	p.Engine.Inspect(func(v engine.View) {
+		for name, s := range silent {
+			if about := serviceObject(name); concerned(v.Desired, about) {
+				notes[subject{about, ReasonEndpointsNotAnswering}] = answerText(s)
+			}
+		}
+	})
+}
+
+// answerText says what clients meet, without numbers that grow all the time.
+func answerText(s verdict.Service) string {
+	what := "endpoints do not answer"
+	if s.Cause == verdict.EndpointResets {
+		what = "endpoints refuse connections"
+	}
+	return fmt.Sprintf("%s: %s since %s, as clients on or through this node found (kube-proxy explain says which)",
+		s.Word.Text(), what, s.Since.UTC().Format("15:04:05 UTC"))
 }
 
 // concerned reports whether this node records Events on an object: its own Node,

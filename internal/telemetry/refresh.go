@@ -4,6 +4,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"sluice/internal/engine"
+	"sluice/internal/verdict"
 )
 
 // Refresh updates the metrics that are read from the engine. It is called before each
@@ -15,8 +16,13 @@ func (u *Updater) Refresh() {
 	if u.Advisories != nil {
 		advisories = u.Advisories()
 	}
+	var word verdict.ProxyWord
+	if u.Verdict != nil {
+		word = u.Verdict()
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.Metrics.setVerdict(word)
 	u.Metrics.problems.WithLabelValues().Set(float64(problems))
 	u.Metrics.refused.WithLabelValues().Set(float64(refused))
 	u.Metrics.setAdvisories(advisories)

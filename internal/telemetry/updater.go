@@ -10,6 +10,7 @@ import (
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/verdict"
 )
 
 // Engine is the part of engine.Engine that is read for metrics and Events.
@@ -25,6 +26,8 @@ type UpdaterOptions struct {
 	Engine  Engine
 	// Connected reports whether the API server answers; nil without one.
 	Connected func() bool
+	// Verdict judges the proxy; nil if nobody does.
+	Verdict func() verdict.ProxyWord
 	// Advisories counts what the administrator should know; nil for none.
 	Advisories func() map[About]int
 	Clock      clock.PassiveClock // nil for the real one

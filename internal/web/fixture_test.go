@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
@@ -46,21 +47,37 @@ func newWorldAt(t testing.TB, c clock.WithDelayedExecution, edits ...func(*Optio
 	w.Engine = enginetest.NewAt(t, c, plan.Config{NodeName: "node1", DetectLocal: plan.DetectClusterCIDR, MasqueradeBit: 14, Algorithms: model.NewAlgorithms(model.RoundRobin),
 		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}, history)
 	reporter := status.New(status.Options{
-		Engine: w.Engine.Engine, History: history, Healthy: func() bool { return true }, Leaving: func() string { return "" },
+		Engine: w.Engine.Engine, History: history, Verdict: w.verdict, Verdicts: func() map[model.Name]verdict.Service { return w.verdicts() }, Leaving: func() string { return "" },
 		Version: "v1.2.3", Mode: "nftables", ModeReason: "nobody chose it", Node: "node1", Clock: c,
 		Draining:   func() *status.Draining { return w.draining },
 		Relay:      func() *status.Relay { return w.relay },
 		Advisories: func() []model.Problem { return w.advisories }, APIServer: func() *status.APIServer { return w.apiServer },
 	})
-	judge := func(v engine.View) *verdict.Judge { return &verdict.Judge{View: v, Phase: w.Engine.Frontend} }
-	explainer := explain.New(explain.Options{Engine: w.Engine.Engine, Judge: judge, Mode: "nftables", Node: "node1", Clock: c})
-	o := Options{Engine: w.Engine.Engine, Judge: judge, Status: reporter.Report, Explain: explainer.Explain, Traffic: w.Dataplane.Traffic, Events: w.history.Events, Logger: logr.Discard(), Clock: c}
+	explainer := explain.New(explain.Options{Engine: w.Engine.Engine, Judge: w.judge, Mode: "nftables", Node: "node1", Clock: c})
+	o := Options{Engine: w.Engine.Engine, Judge: w.judge, Status: reporter.Report, Explain: explainer.Explain, Traffic: w.Dataplane.Traffic, Events: w.history.Events, Logger: logr.Discard(), Clock: c}
 	for _, edit := range edits {
 		edit(&o)
 	}
 	w.page = New(o)
 	w.Start()
 	return w
+}
+
+func (w *world) judge(v engine.View) *verdict.Judge {
+	return &verdict.Judge{View: v, Phase: w.Engine.Frontend}
+}
+
+func (w *world) verdict() verdict.Proxy {
+	f := verdict.Facts{Summary: w.Engine.Status(), Now: time.Now()}
+	if s := w.apiServer; s != nil && s.Error != "" {
+		f.Source = verdict.Source{Away: s.Away(s.Since), Since: s.Since}
+	}
+	return verdict.OfProxy(f)
+}
+
+func (w *world) verdicts() (all map[model.Name]verdict.Service) {
+	w.Engine.Inspect(func(v engine.View) { all = w.judge(v).All() })
+	return all
 }
 
 // get asks for a page.

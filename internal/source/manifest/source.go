@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -45,7 +46,20 @@ type Source struct {
 	listing  *listing // the last one, without its entries; nil if it failed
 	synced   bool
 	problems []Problem // of the manifests as they are now
+	away     atomic.Pointer[Away]
 }
+
+// Away is why the path cannot be read, and since when.
+type Away struct {
+	Err   error
+	Since time.Time
+}
+
+// Remedy is what to do about it.
+func (*Away) Remedy() string { return "create the file or directory, or make it readable" }
+
+// Away returns why the path cannot be read, nil if it can. It may be called at any time.
+func (s *Source) Away() *Away { return s.away.Load() }
 
 // New returns a Source that has not read anything yet.
 func New(options Options) *Source {
@@ -104,6 +118,7 @@ func (s *Source) pass(watcher *filewatch.Watcher, sink model.Sink, requested boo
 		s.unreadable(err, sink)
 		return
 	}
+	s.away.Store(nil)
 	s.report(content.Problems, sink)
 	if len(content.Events) > 0 {
 		sink.Update(content.Events...)
@@ -158,6 +173,11 @@ func (s *Source) loadAll(watcher *filewatch.Watcher) (*Content, error) {
 // unreadable reports that the path cannot be read. What was loaded from it stays in
 // force.
 func (s *Source) unreadable(err error, sink model.Sink) {
+	away := &Away{err, s.options.Clock.Now()}
+	if before := s.away.Load(); before != nil {
+		away.Since = before.Since
+	}
+	s.away.Store(away)
 	reason := err.Error()
 	if s.synced {
 		reason += "; what was loaded before stays in force"
@@ -165,7 +185,7 @@ func (s *Source) unreadable(err error, sink model.Sink) {
 	s.report([]Problem{{File: s.options.Path, Refused: true, Problem: model.Problem{
 		Object: "path " + s.options.Path,
 		Reason: reason,
-		Remedy: "create the file or directory, or make it readable",
+		Remedy: away.Remedy(),
 	}}}, sink)
 }
 

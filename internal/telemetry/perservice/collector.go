@@ -10,6 +10,7 @@ import (
 
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
+	"sluice/internal/evidence"
 	"sluice/internal/model"
 	"sluice/internal/notify"
 	"sluice/internal/plan"
@@ -35,6 +36,9 @@ type Options struct {
 
 	// Verdicts returns whether clients of each Service get an answer; nil if nobody knows.
 	Verdicts func() map[model.Name]verdict.Service
+
+	// Answers returns what traffic shows of endpoints; nil if nothing can be seen.
+	Answers func() map[evidence.To]evidence.Report
 
 	Logger logr.Logger
 	Clock  clock.PassiveClock // nil for the real one

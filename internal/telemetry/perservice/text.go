@@ -54,14 +54,20 @@ func (w *writer) serviceSample(name model.Name, value float64, labels ...string)
 	w.value(value)
 }
 
-// sample writes a sample with one label.
-func (w *writer) sample(value float64, label, is string) {
+// sample writes a sample; labels are names and values.
+func (w *writer) sample(value float64, labels ...string) {
 	if w.families != nil {
-		w.families.add(value, []string{label, is})
+		w.families.add(value, labels)
 		return
 	}
-	w.text(w.name, "{")
-	w.label(label, is)
+	for i := 0; i < len(labels); i += 2 {
+		if i == 0 {
+			w.text(w.name, "{")
+		} else {
+			w.text(",")
+		}
+		w.label(labels[i], labels[i+1])
+	}
 	w.value(value)
 }
 

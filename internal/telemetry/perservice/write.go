@@ -1,12 +1,14 @@
 package perservice
 
 import (
+	"cmp"
 	"io"
 	"maps"
 	"slices"
 
 	dto "github.com/prometheus/client_model/go"
 
+	"sluice/internal/evidence"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/verdict"
@@ -70,6 +72,7 @@ func (c *Collector) writeServices(w *writer) {
 		all.writeServiceRefusals(w)
 	}
 	c.writeVerdicts(w)
+	c.writeAnswers(w)
 	all.writeEndpoints(w)
 	all.writeProgramming(w)
 	all.writeFailures(w)
@@ -97,6 +100,29 @@ func (c *Collector) writeVerdicts(w *writer) {
 			w.serviceSample(name, 1, "verdict", string(v.Word), "cause", string(v.Cause))
 			written++
 		}
+	}
+}
+
+// maxFailing is how many endpoints have series of their own.
+const maxFailing = 1000
+
+// writeAnswers writes the endpoints that do not answer, those with most failures if there are
+// too many.
+func (c *Collector) writeAnswers(w *writer) {
+	if c.Answers == nil {
+		return
+	}
+	all := c.Answers()
+	maps.DeleteFunc(all, func(_ evidence.To, r evidence.Report) bool { return r.State == evidence.Fine })
+	failing := slices.Collect(maps.Keys(all))
+	if len(failing) > maxFailing {
+		slices.SortFunc(failing, func(a, b evidence.To) int { return cmp.Compare(all[b].Failed, all[a].Failed) })
+		failing = failing[:maxFailing]
+	}
+	slices.SortFunc(failing, evidence.To.Compare)
+	w.metric("sluice_endpoint_failed_attempts", "gauge", "Connections to an endpoint that got no answer, by the kind of client, since the first of them. Only endpoints that do not answer, refuse connections or answer only some have a series.")
+	for _, to := range failing {
+		w.sample(float64(all[to].Failed), "endpoint", to.AddrPort.String(), "protocol", to.Protocol.String(), "from", to.From.String(), "state", all[to].State.String())
 	}
 }
 

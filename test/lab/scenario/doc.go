@@ -55,7 +55,7 @@
 //	                          about the rules of another mode
 //
 //	verdict SERVICE [from KIND] VERDICT [TEXT]
-//	                          waits until services, explain, the page and the metrics
+//	                          waits until services, status, explain, the page and the metrics
 //	                          say so of clients of a KIND (pod, node, outside), or of all
 //
 // # Packets

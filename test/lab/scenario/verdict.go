@@ -11,6 +11,7 @@ import (
 
 	"sluice/internal/explain"
 	"sluice/internal/listing"
+	"sluice/internal/status"
 	"sluice/internal/verdict"
 	"sluice/test/lab"
 )
@@ -44,7 +45,7 @@ func parseVerdict(_ *parser, rest string) (action, error) {
 func (j judgement) run(ctx context.Context, r *runner) error {
 	r.remember(j)
 	return r.eventually(ctx, func() error {
-		for _, place := range []func(context.Context, *runner) error{j.inServices, j.inExplain, j.onPage, j.inMetrics} {
+		for _, place := range []func(context.Context, *runner) error{j.inServices, j.inStatus, j.inExplain, j.onPage, j.inMetrics} {
 			if err := place(ctx, r); err != nil {
 				return err
 			}
@@ -91,6 +92,25 @@ func (j judgement) inServices(ctx context.Context, r *runner) error {
 	}
 	if word != j.word || !strings.Contains(why, j.why) {
 		return fmt.Errorf("services says %s: %s; want %s: %s", word, why, j.word, j.why)
+	}
+	return nil
+}
+
+// inStatus looks for the Service among those that are broken.
+func (j judgement) inStatus(ctx context.Context, r *runner) error {
+	if j.from != "" {
+		return nil
+	}
+	var report status.Report
+	if _, err := r.ask(ctx, &report, "status"); err != nil {
+		return err
+	}
+	i := slices.IndexFunc(report.Broken, func(b status.Broken) bool { return b.Service == "default/"+j.service })
+	switch {
+	case i < 0 && j.word != verdict.Works && j.word != verdict.Unknown:
+		return fmt.Errorf("status does not say that %s is broken, want %s", j.service, j.word)
+	case i >= 0 && report.Broken[i].Verdict != j.word:
+		return fmt.Errorf("status says that %s is %s, want %s", j.service, report.Broken[i].Verdict, j.word)
 	}
 	return nil
 }
