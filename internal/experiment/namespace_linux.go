@@ -84,6 +84,7 @@ func Having(addr netip.Addr) (Namespace, error) {
 	named, _ := filepath.Glob(namedDir + "/*") // the pattern is valid
 	processes, _ := filepath.Glob("/proc/[0-9]*/ns/net")
 	seen := map[uint64]struct{}{home: {}}
+	var found Namespace
 	for _, path := range slices.Concat(named, processes) {
 		id, err := inode(path)
 		if _, known := seen[id]; err != nil || known {
@@ -97,11 +98,20 @@ func Having(addr netip.Addr) (Namespace, error) {
 		if err != nil {
 			continue // it has just ended
 		}
-		if slices.Contains(n.addresses(), addr) {
-			n.name = strings.TrimPrefix(path, namedDir+"/")
-			return n, nil
+		if !slices.Contains(n.addresses(), addr) {
+			n.Close()
+			continue
 		}
-		n.Close()
+		n.name = strings.TrimPrefix(path, namedDir+"/")
+		if !found.Node() {
+			defer found.Close()
+			defer n.Close()
+			return Namespace{}, fmt.Errorf("the network namespaces %s and %s both have the address %s", found.name, n.name, addr)
+		}
+		found = n
+	}
+	if !found.Node() {
+		return found, nil
 	}
 	return Namespace{}, fmt.Errorf("none of the %d network namespaces that this proxy can see has the address %s", len(seen)-1, addr)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -92,6 +93,19 @@ func TestNamespaces(t *testing.T) {
 	}
 	if _, err := Open("/dev/null"); err == nil {
 		t.Error("a file was taken for a namespace")
+	}
+	var inside *exec.Cmd
+	if err := ns.Do(func() error {
+		inside = exec.Command("sleep", "60")
+		return inside.Start()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = inside.Process.Kill(), inside.Wait() }() // it ends by the signal
+	if n, err := Having(netip.MustParseAddr("198.51.100.77")); err != nil || n.Node() {
+		t.Errorf("the namespace of a process was not found by its address: %v", err)
+	} else {
+		n.Close()
 	}
 	if _, err := Having(netip.MustParseAddr("198.51.100.78")); err == nil {
 		t.Error("an address that nobody has was found")
