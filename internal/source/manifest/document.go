@@ -6,13 +6,13 @@ import (
 	"errors"
 	"io"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
+
+	"sluice/internal/yamlsyntax"
 )
 
 // document is one document of a file.
@@ -117,15 +117,11 @@ func (d *document) toJSON() (raw []byte, repeats bool, line int, err error) {
 		err = errors.New("there is more behind the end of the document")
 	}
 	if err != nil {
-		m := yamlError.FindStringSubmatch(err.Error())
-		line, _ = strconv.Atoi(m[1])
-		return nil, false, line, errors.New(m[2])
+		line, err = yamlsyntax.Position(err)
+		return nil, false, line, err
 	}
 	return raw, repeats, 0, nil
 }
-
-// yamlError splits the message of the YAML parser into line number and reason.
-var yamlError = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?(?s:(.*))$`)
 
 // endsEarly reports whether a document ends before its text does, which the parser
 // ignores. Only documents in braces, or with a directive further down, can.
