@@ -21,6 +21,7 @@ type document struct {
 	line   int    // its first line in the file, from 1
 	text   []byte // until it is decoded
 	json   bool   // known to be JSON
+	cut    bool   // known to end too early
 	sum    sum    // of the text
 	decoded
 }
@@ -88,12 +89,13 @@ func splitJSON(data []byte) (docs []document) {
 	for pos, line := 0, 1; len(bytes.TrimSpace(data[pos:])) > 0; {
 		end := len(data)
 		var value json.RawMessage
-		if decoder.Decode(&value) == nil {
+		err := decoder.Decode(&value)
+		if err == nil {
 			end = int(decoder.InputOffset())
 		}
 		text := bytes.TrimLeft(data[pos:end], " \t\r\n")
 		line += bytes.Count(data[pos:end-len(text)], []byte("\n"))
-		docs = append(docs, document{number: len(docs) + 1, line: line, text: text, json: true})
+		docs = append(docs, document{number: len(docs) + 1, line: line, text: text, json: true, cut: errors.Is(err, io.ErrUnexpectedEOF)})
 		line += bytes.Count(text, []byte("\n"))
 		pos = end
 	}
