@@ -30,6 +30,9 @@ func Write(w io.Writer, l *List) error {
 			t.Note("  ! " + p)
 		}
 	}
+	if l.Unrated != "" {
+		t.Note("Note: " + l.Unrated)
+	}
 	if len(l.Services) < l.Total {
 		t.Note(fmt.Sprintf("%d of %s", len(l.Services), printable.Count(l.Total, "Service")))
 	}
