@@ -17,7 +17,7 @@ func newExplain() *cobra.Command {
 	var out output.Format
 	var q explain.Question
 	cmd := &cobra.Command{
-		Use:   "explain [--from IP|pod|node|outside] SERVICE[:PORT] | IP[:PORT] | URL | NODEPORT",
+		Use:   "explain [--from IP|pod|node|outside] SERVICE[:PORT] | IP[:PORT] | URL | PORT",
 		Short: "Explain what happens to a packet on this node, and why",
 		Long: `explain asks the proxy that runs on this node what happens to the first packet of a
 connection: which frontend it meets, which endpoints it may reach and which not,
