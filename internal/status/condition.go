@@ -44,5 +44,5 @@ func (r *Report) Condition() Condition {
 	case f.Pending > 0:
 		return Condition{Busy, "Programming", fmt.Sprintf("%d frontends are on their way into the kernel.", f.Pending)}
 	}
-	return Condition{Good, "In sync", "The kernel does what is desired."}
+	return Condition{Good, "In sync", "The kernel does what the Services ask for."}
 }
