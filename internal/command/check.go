@@ -104,7 +104,7 @@ func (c *checkCommand) settings() (*config.Settings, error) {
 	if c.mode != "" {
 		cfg.Mode = v1alpha1.ProxyMode(c.mode)
 	}
-	s, err := config.Resolve(cfg, emptyMode(c.manifests))
+	s, err := c.flags.Resolve(cfg, emptyMode(c.manifests))
 	if err != nil {
 		return nil, err
 	}
@@ -128,9 +128,7 @@ func readManifests(path, node string, state *model.State) ([]model.Problem, erro
 	var refused []model.Problem
 	for _, p := range content.Problems {
 		if p.Refused {
-			problem := p.Problem
-			problem.Reason = p.Place() + ": " + p.Reason
-			refused = append(refused, problem)
+			refused = append(refused, p.Placed())
 		}
 	}
 	return refused, nil

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"sluice/internal/config"
 	"sluice/internal/diff"
 	"sluice/internal/output"
 	"sluice/internal/source/manifest"
@@ -19,14 +19,15 @@ import (
 func newDiff() *cobra.Command {
 	d := &diffCommand{}
 	cmd := &cobra.Command{
-		Use:   "diff --manifests DIRECTORY [--against DIRECTORY] | --config FILE",
+		Use:   "diff --manifests DIRECTORY [--add | --against DIRECTORY] | --config FILE",
 		Short: "Show what other manifests, or another configuration, would change",
 		Long: `diff asks the proxy that runs on this node what it would change if it were given these
 manifests instead of what it follows now, or this configuration file: which frontends
-are added, removed and changed, and how. Nothing is changed by it.
+are added, removed and changed, and how. What needs a restart is shown as it will be
+after that. Nothing is changed by it.
 
 With --against no proxy is asked: two directories are compared, as the proxy of --node
-would read them, with the configuration of --config.
+would read them. It takes the flags of the proxy, or its configuration file.
 
 Exit codes: 0 if there is no difference, 1 if there is one, 2 if there is no answer.`,
 		Example: `  kube-proxy diff --manifests cluster/
@@ -35,6 +36,11 @@ Exit codes: 0 if there is no difference, 1 if there is one, 2 if there is no ans
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d.stdin = cmd.InOrStdin()
+			cmd.Flags().Visit(func(f *pflag.Flag) {
+				if f.Name == "node" || f.Name == "mode" || isOfTheProxy(f) && f.Name != "config" {
+					d.assumed = append(d.assumed, "--"+f.Name)
+				}
+			})
 			report, err := d.report(cmd.Context(), cmd.ErrOrStderr())
 			if err == nil {
 				err = d.write(cmd.OutOrStdout(), report)
@@ -53,18 +59,20 @@ Exit codes: 0 if there is no difference, 1 if there is one, 2 if there is no ans
 	flags.StringVar(&d.manifests, "manifests", "", "Directory, or file, of YAML or JSON manifests that the proxy might be given; - for standard input.")
 	flags.BoolVar(&d.add, "add", false, "Add the manifests to what the proxy follows, in place of objects of the same names, instead of replacing all of it.")
 	flags.StringVar(&d.against, "against", "", "Directory, or file, of manifests to compare with, instead of asking the proxy.")
-	flags.StringVar(&d.config, "config", "", "Configuration file that the proxy might be given or, with --against, has.")
-	flags.StringVar(&d.node, "node", "", "Name of the node to plan for, with --against. By default the name of this machine.")
 	d.format.AddFlags(cmd)
 	addSocketFlag(flags, &d.socket)
+	d.addFlags(flags)
+	flags.Lookup("config").Usage = "Configuration file that the proxy might be given or, with --against, has."
 	return asking(cmd)
 }
 
 type diffCommand struct {
-	manifests, against, config, node, socket string
-	format                                   output.Format
-	add                                      bool
-	stdin                                    io.Reader
+	offline
+	manifests, against, socket string
+	format                     output.Format
+	add                        bool
+	stdin                      io.Reader
+	assumed                    []string // flags that say how the proxy is configured
 }
 
 func (d *diffCommand) write(w io.Writer, r *diff.Report) error {
@@ -73,14 +81,14 @@ func (d *diffCommand) write(w io.Writer, r *diff.Report) error {
 
 func (d *diffCommand) report(ctx context.Context, stderr io.Writer) (*diff.Report, error) {
 	switch {
-	case d.manifests == "" && (d.config == "" || d.against != ""):
+	case d.manifests == "" && (d.flags.ConfigFile == "" || d.against != ""):
 		return nil, errors.New("nothing to compare: set --manifests to a directory of manifests, or --config to a configuration file")
 	case d.against != "" && (d.add || d.manifests == "-"):
 		return nil, errors.New("--against compares two directories: leave out --add, and name a directory")
 	case d.against != "":
 		return d.compareDirectories(stderr)
-	case d.node != "":
-		return nil, errors.New("--node is for --against: the proxy that is asked knows its node")
+	case len(d.assumed) > 0:
+		return nil, fmt.Errorf("only with --against: %s; the proxy that is asked knows its node and its configuration", strings.Join(d.assumed, ", "))
 	}
 	return d.ask(ctx)
 }
@@ -97,8 +105,8 @@ func (d *diffCommand) ask(ctx context.Context) (*diff.Report, error) {
 			p.Manifests = []manifest.File{} // no manifests at all is a proposal, too
 		}
 	}
-	if d.config != "" {
-		if p.Config, err = os.ReadFile(d.config); err != nil {
+	if file := d.flags.ConfigFile; file != "" {
+		if p.Config, err = os.ReadFile(file); err != nil {
 			return nil, fmt.Errorf("read the configuration file: %w", err)
 		}
 	}
@@ -118,9 +126,7 @@ func (d *diffCommand) files() ([]manifest.File, error) {
 }
 
 func (d *diffCommand) compareDirectories(stderr io.Writer) (*diff.Report, error) {
-	o := offline{flags: config.AddFlags(pflag.NewFlagSet("", pflag.ContinueOnError)), node: d.node}
-	o.flags.ConfigFile = d.config
-	s, err := o.settings(stderr)
+	s, err := d.settings(stderr)
 	if err != nil {
 		return nil, err
 	}
@@ -133,6 +139,6 @@ func (d *diffCommand) compareDirectories(stderr io.Writer) (*diff.Report, error)
 		return nil, err
 	}
 	report := diff.Compare(old.desired, new.desired)
-	report.Problems = new.problems
+	report.Problems, report.NewProblems = new.problems(old.known())
 	return report, nil
 }

@@ -68,7 +68,17 @@ func writeUsage(cmd *cobra.Command) error {
 		fmt.Fprintf(w, "\nExamples:\n%s\n", cmd.Example)
 	}
 	if cmd.HasParent() {
-		writeFlags(w, "Flags", cmd.Flags())
+		own, others := pflag.NewFlagSet("", pflag.ContinueOnError), pflag.NewFlagSet("", pflag.ContinueOnError)
+		own.SortFlags, others.SortFlags = cmd.Flags().SortFlags, cmd.Flags().SortFlags
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if isOfTheProxy(f) {
+				others.AddFlag(f)
+			} else {
+				own.AddFlag(f)
+			}
+		})
+		writeFlags(w, "Flags", own)
+		writeFlags(w, "Flags of the proxy", others)
 	} else {
 		writeFlagGroups(w, cmd.Flags())
 	}

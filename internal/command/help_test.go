@@ -43,6 +43,25 @@ func TestHelpFitsTheScreen(t *testing.T) {
 	}
 }
 
+// A command that takes the flags of the proxy has its own ones first.
+func TestOwnFlagsComeFirst(t *testing.T) {
+	for _, test := range []struct{ command, own, proxys string }{
+		{"check", "--try", "--cluster-cidr"},
+		{"check", "--output", "--kubeconfig"},
+		{"render", "--family", "--cluster-cidr"},
+		{"render", "--mode", "--config"},
+		{"diff", "--against", "--cluster-cidr"},
+	} {
+		own, others, found := strings.Cut(helpOf(t, test.command), "\nFlags of the proxy:\n")
+		if !found || !strings.Contains(own, "\n  "+test.own+" ") && !strings.Contains(own, " "+test.own+" ") && !strings.Contains(own, "  "+test.own+"\n") {
+			t.Errorf("%s: %s is not among its own flags:\n%s", test.command, test.own, own)
+		}
+		if !strings.Contains(others, "\n  "+test.proxys+" ") && !strings.HasPrefix(others, "  "+test.proxys+" ") {
+			t.Errorf("%s: %s is not among the flags of the proxy:\n%s", test.command, test.proxys, others)
+		}
+	}
+}
+
 func TestFlagsAreGrouped(t *testing.T) {
 	text := helpOf(t)
 	at := 0

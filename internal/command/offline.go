@@ -33,8 +33,17 @@ func (o *offline) addFlags(flags *pflag.FlagSet) {
 	o.flags = config.AddFlags(others)
 	others.VisitAll(func(f *pflag.Flag) {
 		f.Hidden = f.Hidden || !config.Decides(f.Name)
+		f.Annotations = map[string][]string{ofTheProxy: nil}
 		flags.AddFlag(f)
 	})
+}
+
+// ofTheProxy annotates the flags of the proxy that another command takes, too.
+const ofTheProxy = "of the proxy"
+
+func isOfTheProxy(f *pflag.Flag) bool {
+	_, ok := f.Annotations[ofTheProxy]
+	return ok
 }
 
 // settings resolves the flags, and prints warnings.
@@ -49,7 +58,7 @@ func (o *offline) settings(stderr io.Writer) (*config.Settings, error) {
 	if c.Mode == "" && o.flags.ConfigFile != "" {
 		printLine(stderr, "Note: "+o.flags.ConfigFile+" sets no mode: this is for "+mode.Preferred().Name+", as of a proxy with --manifests. On a node with an API server, it means "+mode.Upstream().Name+" where that is installed (set the mode in the file)")
 	}
-	s, err := config.Resolve(c, v1alpha1.ProxyMode(mode.Preferred().Name))
+	s, err := o.flags.Resolve(c, v1alpha1.ProxyMode(mode.Preferred().Name))
 	if err != nil {
 		return nil, err
 	}
@@ -68,8 +77,25 @@ func (o *offline) settings(stderr io.Writer) (*config.Settings, error) {
 
 // planned is what the proxy of a node would plan for manifests.
 type planned struct {
-	desired  *plan.Desired
-	problems []string
+	content *manifest.Content
+	desired *plan.Desired
+}
+
+// problems returns those of the manifests, and those of them that are not known.
+func (p *planned) problems(known map[model.Problem]bool) (all, fresh []string) {
+	return problemsOf(p.content, p.desired, known)
+}
+
+// known returns the problems without their places in the files.
+func (p *planned) known() map[model.Problem]bool {
+	known := map[model.Problem]bool{}
+	for _, problem := range p.content.Problems {
+		known[problem.Problem] = true
+	}
+	for _, problem := range diff.Problems(p.desired) {
+		known[problem] = true
+	}
+	return known
 }
 
 // planManifests plans the manifests at a path. The machine is known from its Node
@@ -87,8 +113,7 @@ func planManifests(path string, cfg plan.Config, stderr io.Writer) (*planned, er
 		printLine(stderr, fmt.Sprintf("Note: no Node named %q is in %s: node ports have no addresses, pods cannot be recognised by the node's pod CIDRs, and hints for zones are not followed (add the Node, or choose another by --node)",
 			cfg.NodeName, path))
 	}
-	desired := planAll(cfg, state)
-	return &planned{desired, problemsOf(content, desired)}, nil
+	return &planned{content, planAll(cfg, state)}, nil
 }
 
 // planAll plans a state from scratch.
@@ -99,20 +124,25 @@ func planAll(cfg plan.Config, state *model.State) *plan.Desired {
 }
 
 // problemsOf returns the problems of manifests: those found when they were read,
-// with file and line, and those found when they were planned.
-func problemsOf(content *manifest.Content, desired *plan.Desired) []string {
-	var out []string
+// with file and line, and those found when they were planned. Fresh are those of them
+// that are not known.
+func problemsOf(content *manifest.Content, desired *plan.Desired, known map[model.Problem]bool) (all, fresh []string) {
+	add := func(text string, known bool) {
+		if all = append(all, text); !known {
+			fresh = append(fresh, text)
+		}
+	}
 	read := map[model.Problem]bool{}
 	for _, p := range content.Problems {
 		read[p.Problem] = true
-		out = append(out, p.String())
+		add(p.String(), known[p.Problem] || known[p.Placed()])
 	}
 	for _, p := range diff.Problems(desired) {
 		if !read[p] {
-			out = append(out, p.String())
+			add(p.String(), known[p])
 		}
 	}
-	return out
+	return all, fresh
 }
 
 // printLine prints a line for people.

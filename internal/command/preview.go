@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 
 	"sluice/internal/config"
@@ -13,6 +14,7 @@ import (
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/printable"
 	"sluice/internal/source/manifest"
 	"sluice/internal/sysctl"
 )
@@ -49,7 +51,7 @@ func (p *previewer) preview(_ context.Context, new *proposal) (*diff.Report, err
 	if !p.engine.Status().Synced {
 		return nil, errNotSynced
 	}
-	later, configuration, err := p.configured(new.Config)
+	later, err := p.configured(new.Config)
 	if err != nil {
 		return nil, control.BadRequest(err)
 	}
@@ -65,42 +67,66 @@ func (p *previewer) preview(_ context.Context, new *proposal) (*diff.Report, err
 	}
 	desired := planAll(later.Plan, state)
 	report := diff.Compare(now, desired)
-	report.Configuration = configuration
+	if later.restart != "" {
+		report.WaitFor(later.restart, diff.Compare(now, planAll(later.atOnce, state)))
+	}
+	report.Configuration = later.changes
 	if content != nil {
-		report.Problems = problemsOf(content, desired)
+		known := map[model.Problem]bool{}
+		for _, problem := range append(diff.Problems(now), now.Refused...) {
+			known[problem] = true
+		}
+		report.Problems, report.NewProblems = problemsOf(content, desired, known)
 	}
 	for _, w := range later.Warnings {
-		report.Problems = append(report.Problems, w.String())
+		if report.Problems = append(report.Problems, w.String()); !slices.Contains(later.known, w) {
+			report.NewProblems = append(report.NewProblems, w.String())
+		}
 	}
 	return report, nil
 }
 
-// configured returns the settings that would be in force with another configuration
-// file, and what it changes; without one, those in force.
-func (p *previewer) configured(file []byte) (*config.Settings, []diff.Change, error) {
+// prospect is what another configuration file means for the proxy.
+type prospect struct {
+	// Settings are those of a proxy that starts with the file.
+	*config.Settings
+	atOnce  plan.Config     // what is planned without a restart
+	restart string          // why there is more to it than that, if there is
+	known   []model.Problem // warnings about the configuration in force
+	changes []diff.Change
+}
+
+// configured returns what another configuration file means; without one, what is in force.
+func (p *previewer) configured(file []byte) (*prospect, error) {
 	inForce := p.servers.settings.Load()
 	if file == nil {
 		same := *inForce
 		same.Warnings = nil
-		return &same, nil, nil
+		return &prospect{Settings: &same}, nil
 	}
 	update, err := p.options.flags.Update(file, inForce)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
+	}
+	asked := *update.Asked
+	out := &prospect{Settings: &asked, atOnce: update.InForce.Plan, known: inForce.Warnings}
+	if sysctl.TCPIsLiberal(sysctl.Options{Logger: p.logger.WithName("host")}) {
+		asked.Plan.DropInvalid, out.atOnce.DropInvalid = false, false
+	}
+	if len(update.Restart) > 0 {
+		out.restart = "it follows from " + printable.List(update.Restart, func(c config.Change) string { return c.Field })
 	}
 	if update.Blocked != nil {
-		return nil, nil, fmt.Errorf("none of it can take effect before a restart: %w", update.Blocked)
+		out.restart = fmt.Sprintf("nothing of the file can take effect before: %v", update.Blocked)
 	}
-	later := *update.InForce
-	later.Warnings = update.Asked.Warnings
-	if sysctl.TCPIsLiberal(sysctl.Options{Logger: p.logger.WithName("host")}) {
-		later.Plan.DropInvalid = false
+	live, _ := config.Compare(inForce, update.Asked)
+	for _, c := range append(live, update.Restart...) {
+		if c.Restart == "" && !slices.Contains(update.Live, c) {
+			c.Restart = out.restart
+		}
+		out.changes = append(out.changes, diff.Change{What: c.Field, Old: c.Old, New: c.New, Restart: c.Restart})
 	}
-	var out []diff.Change
-	for _, c := range append(update.Live, update.Restart...) {
-		out = append(out, diff.Change{What: c.Field, Old: c.Old, New: c.New, Restart: c.Restart})
-	}
-	return &later, out, nil
+	return out, nil
 }
 
 // present returns copies of the state and of what is planned from it.

@@ -64,10 +64,11 @@ func (r *renderCommand) run(stdout, stderr io.Writer) error {
 	if err := s.Mode.Render(stdout, p.desired, families); err != nil {
 		return failed(fmt.Errorf("write the rules: %w", err))
 	}
-	for _, problem := range p.problems {
+	problems, _ := p.problems(nil)
+	for _, problem := range problems {
 		printLine(stderr, "Problem: "+problem)
 	}
-	if len(p.problems) > 0 {
+	if len(problems) > 0 {
 		return &exit{code: exitNo}
 	}
 	return nil

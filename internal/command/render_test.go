@@ -63,11 +63,16 @@ func TestRenderAndDiffWithoutAProxy(t *testing.T) {
 		{"what iptables mode leaves alone", "diff --config " + config + " --node n1 --manifests " + cidr + " --against " + good, 0, "No difference.", ""},
 		{"a difference", "diff --config " + config + " --node n1 --manifests " + good + " --against " + empty, 1, "+ default/web: NodePort 0.0.0.0:30080/TCP", ""},
 		{"a difference as JSON", "diff --json --config " + config + " --node n1 --manifests " + empty + " --against " + good, 1, `"removed": 2`, ""},
-		{"a problem in a difference", "diff --config " + config + " --node n1 --manifests " + bad + " --against " + good, 0, "! bad.yaml: document 1", ""},
+		{"a new problem in a difference", "diff --config " + config + " --node n1 --manifests " + bad + " --against " + good, 0,
+			"No difference.\nNew problems, and what to do\n! bad.yaml: document 1", ""},
+		{"an old problem in a difference", "diff --config " + config + " --node n1 --manifests " + bad + " --against " + bad, 0, "No difference.\nProblems as before: 1\n", ""},
+		{"a difference with flags", "diff --cluster-cidr 10.0.0.0/8 --masquerade-all --mode iptables --node n1 --manifests " + good + " --against " + empty, 1,
+			"masquerade: all connections", ""},
 		{"nothing to compare", "diff", 2, "", "nothing to compare"},
 		{"nothing to compare with", "diff --against " + good, 2, "", "nothing to compare"},
 		{"a directory to compare with that does not exist", "diff --config " + config + " --node n1 --against /nonexistent --manifests " + good, 2, "", "read the manifests"},
-		{"the proxy knows its node", "diff --node n1 --manifests " + good, 2, "", "--node is for --against"},
+		{"the proxy knows its node", "diff --node n1 --manifests " + good, 2, "", "only with --against: --node; the proxy that is asked knows"},
+		{"the proxy knows its flags", "diff --mode iptables --cluster-cidr 10.0.0.0/8 --config " + config, 2, "", "only with --against: --mode, --cluster-cidr; the proxy that is asked knows"},
 		{"no proxy", "diff --control-socket /nonexistent/s --manifests " + good, 2, "", "no proxy answers on"},
 	}
 	for _, test := range tests {

@@ -23,7 +23,7 @@ func newStatus() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [--watch]",
 		Short: "Show the status of the proxy on this node",
-		Long: `status asks the proxy on this node what it waits for, how much of what is desired is in
+		Long: `status asks the proxy on this node what it waits for, how many frontends are in
 the kernel, what failed and why, and what it did last.
 
 Exit codes: 0 if the proxy serves, and the kernel refused nothing, 1 if not, 2 if there

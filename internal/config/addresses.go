@@ -48,9 +48,10 @@ func nodePortAddresses(items []string, n *notes) plan.NodePortAddresses {
 func nodePortRange(field, item string, n *notes) []netip.Prefix {
 	prefix, err := parseCIDR(item)
 	if err != nil {
-		n.fail(field, err.Error(), "use a range such as 192.168.0.0/16 or fd00::/8, or one of the words primary, all and localhost")
+		n.fail(field, err.Error(), orRangeOf(item, "use a range such as 192.168.0.0/16 or fd00::/8, or one of the words primary, all and localhost"))
 		return nil
 	}
+	tellRange(field, item, prefix, n)
 	if prefix.Addr().IsLoopback() && !slices.ContainsFunc(loopbackAddresses, prefix.Contains) {
 		n.warn(field, fmt.Sprintf("%v selects nothing: of the loopback addresses, node ports are served on 127.0.0.1 and ::1 only", prefix),
 			"use the word localhost, or 127.0.0.1/32")
@@ -69,9 +70,10 @@ func clusterCIDRs(text string, matters bool, n *notes) []netip.Prefix {
 	for item := range strings.SplitSeq(text, ",") {
 		prefix, err := parseCIDR(item)
 		if err != nil {
-			n.failIf(matters, field, err.Error(), "set --cluster-cidr to a range such as 10.244.0.0/16, or to one of each family with a comma between them")
+			n.failIf(matters, field, err.Error(), orRangeOf(item, "set --cluster-cidr to a range such as 10.244.0.0/16, or to one of each family with a comma between them"))
 			continue
 		}
+		tellRange(field, item, prefix, n)
 		family := model.FamilyOf(prefix.Addr())
 		if seen[family] {
 			n.failIf(matters, field, fmt.Sprintf("%v is a second range of %v", prefix, family),
@@ -82,4 +84,22 @@ func clusterCIDRs(text string, matters bool, n *notes) []netip.Prefix {
 		out = append(out, prefix)
 	}
 	return out
+}
+
+// orRangeOf returns the remedy for what is not a range: the range of an address alone, or
+// another one.
+func orRangeOf(text, otherwise string) string {
+	addr, ok := parseAddr(text)
+	if !ok {
+		return otherwise
+	}
+	return fmt.Sprintf("write %s/%d for this address alone", addr, addr.BitLen())
+}
+
+// tellRange notes which range is meant by one that is written with an address inside it.
+func tellRange(field, text string, prefix netip.Prefix, n *notes) {
+	host, _, _ := strings.Cut(text, "/")
+	if addr, ok := parseAddr(host); ok && addr != prefix.Addr() {
+		n.note(field, fmt.Sprintf("%s is taken for the whole range %v", text, prefix), fmt.Sprintf("write %v", prefix))
+	}
 }

@@ -89,8 +89,11 @@ func pointers[T any](fields []reflect.Value) []*T {
 	return out
 }
 
-// text returns a field as JSON, to compare and to show.
+// text returns a field as JSON, to compare and to show. No list is an empty one.
 func text(v reflect.Value) string {
+	if v.Kind() == reflect.Slice && v.Len() == 0 {
+		return "[]"
+	}
 	data, err := json.Marshal(v.Interface())
 	if err != nil {
 		return fmt.Sprint(v.Interface())

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -14,9 +15,11 @@ import (
 	kjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/kube-proxy/config/v1alpha1"
+	"sigs.k8s.io/yaml"
 
 	"sluice/internal/model"
 	"sluice/internal/spelling"
+	"sluice/internal/yamlsyntax"
 )
 
 // Errors of a configuration file as a whole.
@@ -66,11 +69,11 @@ func decodeRaw(data []byte) (*Configuration, []model.Problem, error) {
 	strict, ok := runtime.AsStrictDecodingError(err)
 	switch {
 	case ok:
-		problems = ignored(strict.Errors())
+		problems = ignored(strict.Errors(), data)
 	case runtime.IsMissingKind(err), runtime.IsMissingVersion(err), runtime.IsNotRegisteredError(err):
 		return nil, nil, wrongVersion(gvk)
 	case err != nil:
-		return nil, nil, fmt.Errorf("it cannot be read as YAML or JSON of a %s: %w", kind, err)
+		return nil, nil, unreadable(data, err)
 	}
 	c, ok := object.(*Configuration)
 	if !ok {
@@ -176,12 +179,33 @@ func remedyForField(field string) string {
 	return fmt.Sprintf("did you mean %s? Otherwise remove it from the file", meant)
 }
 
+// unreadable says why a file cannot be decoded: the fields with values of the wrong types,
+// or the line that cannot be parsed.
+func unreadable(data []byte, err error) error {
+	if found := mistyped(data); len(found) > 0 {
+		return found
+	}
+	if _, syntax := yaml.YAMLToJSON(data); syntax != nil && !utilyaml.IsJSONBuffer(data) {
+		line, reason := yamlsyntax.Position(syntax)
+		mistake := yamlsyntax.Explain(data, line, reason)
+		return fmt.Errorf("it is not YAML: line %d: %s (%s)", mistake.Line, mistake.Reason, mistake.Remedy)
+	}
+	return fmt.Errorf("it cannot be read as YAML or JSON of a %s: %w", kind, err)
+}
+
 var quoted = regexp.MustCompile(`"([^"]+)"`)
 
 // ignored turns the errors of a strict decoder into warnings that name the fields.
-func ignored(errs []error) []model.Problem {
+func ignored(errs []error, data []byte) []model.Problem {
 	var problems []model.Problem
+	fields := yamlsyntax.Locate(data)
+	for _, path := range slices.Compact(slices.Sorted(slices.Values(fields.Repeated))) {
+		problems = append(problems, problem(path, fmt.Sprintf("the field is there more than once; the one in line %d counts", fields.Line(path)), "keep one of them"))
+	}
 	for _, err := range errs {
+		if len(fields.Repeated) > 0 && isRepetition(err) {
+			continue
+		}
 		field := ""
 		if found := quoted.FindStringSubmatch(err.Error()); found != nil {
 			field = found[1]
@@ -189,4 +213,10 @@ func ignored(errs []error) []model.Problem {
 		problems = append(problems, problem(field, err.Error()+"; it is ignored", remedyForField(field)))
 	}
 	return problems
+}
+
+// isRepetition recognises what decoders of YAML and of JSON say of a field that is there
+// more than once.
+func isRepetition(err error) bool {
+	return strings.Contains(err.Error(), "already set in map") || strings.HasPrefix(err.Error(), "duplicate field")
 }

@@ -116,6 +116,99 @@ func TestUnknownAndDuplicateFieldsAreIgnored(t *testing.T) {
 	}
 }
 
+// A mistake in a file is named by field and line, with what to write instead.
+func TestMistakesInAFileAreExplained(t *testing.T) {
+	tests := []struct {
+		name, in string
+		want     string // errors or, if there are none, warnings and notes
+	}{
+		{"list for a string", "clusterCIDR: [10.244.0.0/16]\n",
+			`KubeProxyConfiguration: clusterCIDR: line 3: there is a list where a string belongs (write "10.244.0.0/16")`},
+		{"lists of both families for a string", "clusterCIDR:\n- 10.244.0.0/16\n- fd00::/64\n",
+			`KubeProxyConfiguration: clusterCIDR: line 3: there is a list where a string belongs (write "10.244.0.0/16,fd00::/64")`},
+		{"string for a list", "mode: nftables\nnodePortAddresses: primary\n",
+			`KubeProxyConfiguration: nodePortAddresses: line 4: there is a string where a list belongs (write ["primary"])`},
+		{"number for a duration", "iptables:\n  syncPeriod: 30\n",
+			`KubeProxyConfiguration: iptables.syncPeriod: line 4: there is a number where a duration belongs (write 30s for seconds)`},
+		{"duration in words", "nftables: {syncPeriod: 30 sec}\n",
+			`KubeProxyConfiguration: nftables.syncPeriod: line 3: "30 sec" is not a duration (write numbers with units, such as 30s, 5m or 1h30m)`},
+		{"word for a number", "clientConnection: {qps: fast}\n",
+			`KubeProxyConfiguration: clientConnection.qps: line 3: there is a string where a number belongs (write a number)`},
+		{"number for a string", "hostnameOverride: 12\n",
+			`KubeProxyConfiguration: hostnameOverride: line 3: there is a number where a string belongs (put the value in quotes)`},
+		{"number for a boolean", "iptables: {masqueradeAll: 1}\n",
+			`KubeProxyConfiguration: iptables.masqueradeAll: line 3: there is a number where a boolean belongs (write true or false)`},
+		{"string for a section", "conntrack: none\n",
+			`KubeProxyConfiguration: conntrack: line 3: there is a string where a mapping belongs (write a mapping)`},
+		{"number that is too large", "oomScoreAdj: 99999999999\n",
+			`KubeProxyConfiguration: oomScoreAdj: line 3: 99999999999 is not a value that this field can have (write a whole number)`},
+		{"number in a list", "nodePortAddresses: [primary, 10]\n",
+			`KubeProxyConfiguration: nodePortAddresses[1]: line 3: there is a number where a string belongs (put the value in quotes)`},
+		{"several", "oomScoreAdj: low\nclusterCIDR: [10.0.0.0/8]\niptables: {masqueradeAll: yes}\n",
+			"KubeProxyConfiguration: oomScoreAdj: line 3: there is a string where a number belongs (write a number)\n" +
+				`KubeProxyConfiguration: clusterCIDR: line 4: there is a list where a string belongs (write "10.0.0.0/8")`},
+		{"indentation", " mode: nftables\n",
+			`it is not YAML: line 3: the line " mode: nftables" is not indented like those around it (indent it by as many spaces as the other fields of the same mapping)`},
+		{"tab", "iptables:\n\tmasqueradeAll: true\n", `it is not YAML: line 4: the line is indented with a tab, which YAML does not allow (indent it with spaces)`},
+		{"field twice", "clusterCIDR: 10.0.0.0/8\nmode: nftables\nmode: iptables\n",
+			"KubeProxyConfiguration: mode: the field is there more than once; the one in line 5 counts (keep one of them)"},
+		{"unknown mode", "mode: nftable\nclusterCIDR: 10.0.0.0/8\n",
+			`KubeProxyConfiguration: mode: proxy mode "nftable" is not available (set mode to one of nftables, iptables, ipvs, userspace, or leave it empty)`},
+		{"address for a range of node ports", "nodePortAddresses: [192.0.2.10]\nclusterCIDR: 10.0.0.0/8\n",
+			`KubeProxyConfiguration: nodePortAddresses[0]: "192.0.2.10" is not a range in CIDR notation (write 192.0.2.10/32 for this address alone)`},
+		{"IPv6 address for a range of pods", "clusterCIDR: fd00::1\n",
+			`KubeProxyConfiguration: clusterCIDR: "fd00::1" is not a range in CIDR notation (write fd00::1/128 for this address alone)`},
+		{"address in a range", "clusterCIDR: 10.244.0.1/16\n",
+			"KubeProxyConfiguration: clusterCIDR: 10.244.0.1/16 is taken for the whole range 10.244.0.0/16 (write 10.244.0.0/16)"},
+		{"address of the metrics server", "metricsBindAddress: here\nclusterCIDR: 10.0.0.0/8\n",
+			`KubeProxyConfiguration: metricsBindAddress: "here" is not an address with a port (set metricsBindAddress to an IP address, or to one with a port such as 0.0.0.0:10249 or [::]:10249)`},
+		{"field of a section that shares its flag", "mode: nftables\nnftables: {masqueradeBit: 77}\nclusterCIDR: 10.0.0.0/8\n",
+			"KubeProxyConfiguration: nftables.masqueradeBit: 77 is not a bit of the packet mark (set nftables.masqueradeBit to a number from 0 to 31)"},
+		{"no pods are recognised", "mode: nftables\n",
+			"KubeProxyConfiguration: clusterCIDR: traffic from pods is not recognised: detect-local-mode is ClusterCIDR, but there is no cluster CIDR (set clusterCIDR, or another detectLocalMode)"},
+		{"scheduler", "mode: ipvs\nclusterCIDR: 10.0.0.0/8\nipvs: {scheduler: rrr}\n",
+			`KubeProxyConfiguration: ipvs.scheduler: Linux has no scheduler "rrr": unless a module ip_vs_rrr was added to this node, no Service can be served ` +
+				"(set ipvs.scheduler to one of rr, wrr, lc, wlc, lblc, lblcr, dh, sh, mh, sed, nq, fo, ovf, twos)"},
+		{"scheduler that nothing uses", "mode: nftables\nclusterCIDR: 10.0.0.0/8\nipvs: {scheduler: rrr}\n",
+			"KubeProxyConfiguration: ipvs.scheduler: it has no effect: it is for proxy mode ipvs, and the mode is nftables (leave it out)"},
+		{"period of a mode that is not chosen", "clusterCIDR: 10.0.0.0/8\niptables: {syncPeriod: -30s}\nnftables: {syncPeriod: 10s}\n",
+			"KubeProxyConfiguration: iptables.syncPeriod: -30s is not positive; nothing uses it now (set iptables.syncPeriod to a positive duration such as 30s)\n" +
+				"KubeProxyConfiguration: iptables.syncPeriod: it has no effect: it is for proxy mode iptables, and the mode is nftables (leave it out)"},
+		{"period of the mode that an empty one means", "clusterCIDR: 10.0.0.0/8\nnftables: {syncPeriod: -30s}\n",
+			"KubeProxyConfiguration: nftables.syncPeriod: -30s is not positive (set nftables.syncPeriod to a positive duration such as 30s)"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got := ""
+			s, err := parse(t).SettingsWith([]byte(header + test.in))
+			if err != nil {
+				got = err.Error()
+			} else {
+				got = Errors(append(s.Warnings, s.Notes...)).Error()
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// With flags, the remedies name flags.
+func TestMistakesInFlagsAreExplained(t *testing.T) {
+	for _, test := range []struct {
+		flags []string
+		want  string
+	}{
+		{[]string{"--proxy-mode=nftable"}, "set --proxy-mode to one of"},
+		{[]string{"--metrics-bind-address=here"}, "set --metrics-bind-address to"},
+		{[]string{"--iptables-masquerade-bit=77"}, "set --iptables-masquerade-bit to a number"},
+	} {
+		if _, err := parse(t, test.flags...).Settings(); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%v: the error is %v, want %q", test.flags, err, test.want)
+		}
+	}
+}
+
 func TestInvalidFilesAreRefused(t *testing.T) {
 	tests := []struct {
 		name, in string

@@ -47,7 +47,7 @@ type Settings struct {
 
 	// Warnings are what the administrator may not have intended.
 	Warnings []model.Problem
-	// Notes are what has no effect.
+	// Notes are what has no effect, or means more than it seems to.
 	Notes []model.Problem
 }
 
@@ -81,18 +81,34 @@ type Client struct {
 }
 
 // Settings resolves the flags and the configuration file.
-func (f *Flags) Settings() (*Settings, error) { return f.resolve(f.Load()) }
+func (f *Flags) Settings() (*Settings, error) {
+	c, problems, err := f.Load()
+	return f.resolve(c, problems, err, f.ConfigFile != "")
+}
 
 // SettingsWith resolves the flags with a configuration file of that content.
 func (f *Flags) SettingsWith(file []byte) (*Settings, error) {
-	return f.resolve(f.with(Decode(file)))
+	c, problems, err := f.with(Decode(file))
+	return f.resolve(c, problems, err, true)
 }
 
-func (f *Flags) resolve(c *Configuration, problems []model.Problem, err error) (*Settings, error) {
+// Resolve resolves a configuration that Load returned, in the words of who wrote it.
+func (f *Flags) Resolve(c *Configuration, emptyMode v1alpha1.ProxyMode) (*Settings, error) {
+	s, err := Resolve(c, emptyMode)
+	if f.ConfigFile != "" {
+		return inFile(s, err)
+	}
+	return s, err
+}
+
+func (f *Flags) resolve(c *Configuration, problems []model.Problem, err error, ofFile bool) (*Settings, error) {
 	if err != nil {
 		return nil, err
 	}
 	s, err := Resolve(c, f.EmptyMode)
+	if ofFile {
+		s, err = inFile(s, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +144,7 @@ func Resolve(c *Configuration, emptyMode v1alpha1.ProxyMode) (*Settings, error) 
 	}
 	s.Plan = planConfig(c, m, s.Features, &n)
 	s.Plan.NodeIP = nodeIP(c.BindAddress, &n)
-	s.SyncPeriod, s.MinSyncPeriod = periods(c, m, &n)
+	s.SyncPeriod, s.MinSyncPeriod = periods(c, written, m, &n)
 	s.IPVS = ipvsSettings(c, m, &n)
 	s.Ports = portRange(c, m, &n)
 	checkLogging(c, s.Features, &n)

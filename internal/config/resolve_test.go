@@ -61,7 +61,10 @@ func TestResolve(t *testing.T) {
 		{"defaults", []string{cidr}, func(*Settings) {}},
 		{"mode nftables by name", []string{cidr, "--proxy-mode=nftables"}, func(*Settings) {}},
 		{"ranges of both families", []string{"--cluster-cidr=10.1.2.3/8,fd00::/8"},
-			func(s *Settings) { s.Plan.ClusterCIDRs = prefixes("10.0.0.0/8", "fd00::/8") }},
+			func(s *Settings) {
+				s.Plan.ClusterCIDRs = prefixes("10.0.0.0/8", "fd00::/8")
+				s.Notes = []model.Problem{problem("clusterCIDR", "10.1.2.3/8 is taken for the whole range 10.0.0.0/8", "write 10.0.0.0/8")}
+			}},
 		{"ranges of IPv4 written as IPv6", []string{"--cluster-cidr=::ffff:10.1.0.0/112", "--nodeport-addresses=::ffff:192.0.2.0/120"},
 			func(s *Settings) {
 				s.Plan.ClusterCIDRs = prefixes("10.1.0.0/16")
@@ -82,6 +85,7 @@ func TestResolve(t *testing.T) {
 		{"node ports on some addresses", []string{cidr, "--nodeport-addresses=primary,192.168.7.9/16"},
 			func(s *Settings) {
 				s.Plan.NodePortAddresses = plan.NodePortAddresses{Primary: true, Prefixes: prefixes("192.168.0.0/16")}
+				s.Notes = []model.Problem{problem("nodePortAddresses[1]", "192.168.7.9/16 is taken for the whole range 192.168.0.0/16", "write 192.168.0.0/16")}
 			}},
 		{"node ports on some addresses, by a number with zeros", []string{cidr, "--nodeport-addresses=192.168.007.000/24"},
 			func(s *Settings) {

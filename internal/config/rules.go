@@ -2,12 +2,14 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/component-base/featuregate"
+	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"sluice/internal/dataplane"
 	"sluice/internal/mode"
@@ -56,34 +58,37 @@ func planConfig(c *Configuration, m dataplane.Mode, features featuregate.Feature
 func checkMasqueradeBit(field string, bit int32, matters bool, n *notes) {
 	if bit < 0 || bit > 31 {
 		n.failIf(matters, field, fmt.Sprintf("%d is not a bit of the packet mark", bit),
-			"set --iptables-masquerade-bit, or the field, to a number from 0 to 31")
+			"set --iptables-masquerade-bit to a number from 0 to 31")
 	}
 }
 
-// periods returns the sync period and the minimum sync period in a mode.
-func periods(c *Configuration, m dataplane.Mode, n *notes) (sync, minSync time.Duration) {
-	period := func(field string) time.Duration {
-		return at(c, m.Configuration.Section+field).Interface().(metav1.Duration).Duration
+// periods returns the sync period and the minimum sync period in a mode. If none is written,
+// those of the other mode that may be meant are checked, too.
+func periods(c *Configuration, written v1alpha1.ProxyMode, m dataplane.Mode, n *notes) (sync, minSync time.Duration) {
+	if written == "" {
+		for _, other := range []dataplane.Mode{mode.Preferred(), mode.Upstream()} {
+			if section := other.Configuration.Section; section != m.Configuration.Section {
+				checkPeriods(c, section, false, n)
+			}
+		}
 	}
-	sync, minSync = period(".syncPeriod"), period(".minSyncPeriod")
-	checkPeriods(m.Configuration.Section, sync, minSync, n)
-	return sync, minSync
+	return checkPeriods(c, m.Configuration.Section, true, n)
 }
 
-func checkPeriods(section string, sync, minSync time.Duration, n *notes) {
+func checkPeriods(c *Configuration, section string, matters bool, n *notes) (sync, minSync time.Duration) {
 	syncField, minField := section+".syncPeriod", section+".minSyncPeriod"
+	period := func(field string) time.Duration { return at(c, field).Interface().(metav1.Duration).Duration }
+	sync, minSync = period(syncField), period(minField)
 	if sync <= 0 {
-		n.fail(syncField, fmt.Sprintf("%v is not positive", sync),
-			"set --"+flagOf(syncField)+", or the field, to a positive duration such as 30s")
+		n.failIf(matters, syncField, fmt.Sprintf("%v is not positive", sync), "set --"+flagOf(syncField)+" to a positive duration such as 30s")
 	}
 	if minSync < 0 {
-		n.fail(minField, fmt.Sprintf("%v is negative", minSync),
-			"set --"+flagOf(minField)+", or the field, to 0s for no limit, or to a positive duration")
+		n.failIf(matters, minField, fmt.Sprintf("%v is negative", minSync), "set --"+flagOf(minField)+" to 0s for no limit, or to a positive duration")
 	}
-	if sync > 0 && minSync > sync {
-		n.fail(minField, fmt.Sprintf("%v is longer than the sync period of %v", minSync, sync),
-			"make it shorter, or the sync period longer")
+	if matters && sync > 0 && minSync > sync {
+		n.fail(minField, fmt.Sprintf("%v is longer than the sync period of %v", minSync, sync), "make it shorter, or the sync period longer")
 	}
+	return sync, minSync
 }
 
 // ipvsSettings returns the section of ipvs mode.
@@ -95,12 +100,18 @@ func ipvsSettings(c *Configuration, m dataplane.Mode, n *notes) dataplane.IPVS {
 		TCPTimeout: section.TCPTimeout.Duration, TCPFinTimeout: section.TCPFinTimeout.Duration, UDPTimeout: section.UDPTimeout.Duration,
 	}
 	for i, cidr := range section.ExcludeCIDRs {
+		field := fmt.Sprintf("ipvs.excludeCIDRs[%d]", i)
 		p, err := parseCIDR(cidr)
 		if err != nil {
-			n.failIf(matters, fmt.Sprintf("ipvs.excludeCIDRs[%d]", i), err.Error(), "use a range such as 10.96.0.0/12")
+			n.failIf(matters, field, err.Error(), orRangeOf(cidr, "use a range such as 10.96.0.0/12"))
 			continue
 		}
+		tellRange(field, cidr, p, n)
 		s.ExcludeCIDRs = append(s.ExcludeCIDRs, p)
+	}
+	if matters && s.Scheduler != "" && !slices.Contains(schedulers, s.Scheduler) {
+		n.warn("ipvs.scheduler", fmt.Sprintf("Linux has no scheduler %q: unless a module ip_vs_%s was added to this node, no Service can be served", s.Scheduler, s.Scheduler),
+			"set --ipvs-scheduler to one of "+strings.Join(schedulers, ", "))
 	}
 	checkTimeout("ipvs.tcpTimeout", s.TCPTimeout, matters, n)
 	checkTimeout("ipvs.tcpFinTimeout", s.TCPFinTimeout, matters, n)
@@ -108,12 +119,15 @@ func ipvsSettings(c *Configuration, m dataplane.Mode, n *notes) dataplane.IPVS {
 	return s
 }
 
+// schedulers are those of Linux.
+var schedulers = []string{"rr", "wrr", "lc", "wlc", "lblc", "lblcr", "dh", "sh", "mh", "sed", "nq", "fo", "ovf", "twos"}
+
 // minPorts is how many ports the proxy needs, twice: once for a process that is ending.
 const minPorts = 8
 
 // portRange returns the ports that the proxy may listen on.
 func portRange(c *Configuration, m dataplane.Mode, n *notes) (ports dataplane.PortRange) {
-	const remedy = "set --proxy-port-range, or the field, to a range of 8 or more ports such as 40000-40007, or leave it empty"
+	const remedy = "set --proxy-port-range to a range of 8 or more ports such as 40000-40007, or leave it empty"
 	all, err := net.ParsePortRange(c.PortRange)
 	switch {
 	case err != nil:

@@ -10,8 +10,8 @@ import (
 
 func serving(c *Configuration, n *notes) Serving {
 	return Serving{
-		Health:            listenAddress("healthzBindAddress", "--healthz-bind-address", c.HealthzBindAddress, n),
-		Metrics:           listenAddress("metricsBindAddress", "--metrics-bind-address", c.MetricsBindAddress, n),
+		Health:            listenAddress("healthzBindAddress", "--healthz-bind-address", c.HealthzBindAddress, healthPort, n),
+		Metrics:           listenAddress("metricsBindAddress", "--metrics-bind-address", c.MetricsBindAddress, metricsPort, n),
 		HardFail:          c.BindAddressHardFail,
 		Profiling:         c.EnableProfiling,
 		ShowHiddenMetrics: showHidden(c.ShowHiddenMetricsForVersion, n),
@@ -19,13 +19,13 @@ func serving(c *Configuration, n *notes) Serving {
 }
 
 // listenAddress parses a listen address. An empty one disables the server.
-func listenAddress(field, flag, text string, n *notes) netip.AddrPort {
+func listenAddress(field, flag, text string, port int, n *notes) netip.AddrPort {
 	if text == "" {
 		return netip.AddrPort{}
 	}
 	address, err := parseAddrPort(text)
 	if err != nil {
-		n.fail(field, err.Error(), "set "+flag+" to an IP address, or to one with a port such as 0.0.0.0:10256 or [::]:10256")
+		n.fail(field, err.Error(), fmt.Sprintf("set %s to an IP address, or to one with a port such as 0.0.0.0:%d or [::]:%d", flag, port, port))
 	}
 	return address
 }

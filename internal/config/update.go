@@ -31,7 +31,8 @@ func (f *Flags) Update(file []byte, inForce *Settings) (*Update, error) {
 	asked.takeNode(inForce)
 	u := &Update{Asked: asked, InForce: inForce}
 	_, u.Restart = Compare(inForce, asked)
-	held, err := f.resolve(f.hold(file, inForce))
+	c, problems, err := f.hold(file, inForce)
+	held, err := f.resolve(c, problems, err, true)
 	if err != nil { // sound in the mode that the file asks for, but not in this one
 		u.Blocked = err
 		return u, nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"time"
 
@@ -18,10 +19,38 @@ func Compare(old, new *plan.Desired) *Report {
 	r.compareFrontends(old, new)
 	r.compareHealthChecks(old, new)
 	r.Node = compareNode(old, new)
+	known := map[model.Problem]bool{}
+	for _, p := range Problems(old) {
+		known[p] = true
+	}
 	for _, p := range Problems(new) {
-		r.Problems = append(r.Problems, p.String())
+		if r.Problems = append(r.Problems, p.String()); !known[p] {
+			r.NewProblems = append(r.NewProblems, p.String())
+		}
 	}
 	return r
+}
+
+// WaitFor marks what another report of the same old plan does not have: what differs only
+// after a restart, and why.
+func (r *Report) WaitFor(restart string, atOnce *Report) {
+	for _, lists := range [][2][]Change{{r.HealthChecks, atOnce.HealthChecks}, {r.Node, atOnce.Node}} {
+		for i := range lists[0] {
+			if c := &lists[0][i]; !slices.ContainsFunc(lists[1], func(o Change) bool { return reflect.DeepEqual(*c, o) }) {
+				c.Restart = restart
+			}
+		}
+	}
+	soon := map[string]Frontend{}
+	for _, f := range atOnce.Frontends {
+		soon[f.Frontend] = f
+	}
+	for i := range r.Frontends {
+		f := &r.Frontends[i]
+		if same, listed := soon[f.Frontend]; (listed || atOnce.unlisted() == 0) && !reflect.DeepEqual(*f, same) {
+			f.Restart = restart
+		}
+	}
 }
 
 // Problems returns the problems of a plan, sorted by object.

@@ -49,6 +49,14 @@ const (
 func TestDifferences(t *testing.T) {
 	usual := func(*plan.Desired) {}
 	prefix := netip.MustParsePrefix
+	bad := func(reasons ...string) func(*plan.Desired) {
+		return func(d *plan.Desired) {
+			d.Problems = map[string][]model.Problem{}
+			for _, reason := range reasons {
+				d.Problems["Service a/b"] = append(d.Problems["Service a/b"], model.Problem{Object: "Service a/b", Reason: reason, Remedy: "mend it"})
+			}
+		}
+	}
 	clusterIP := func(d *plan.Desired) { d.ClusterIPs[netip.MustParseAddr("10.96.0.1")] = struct{}{} }
 	tests := []struct {
 		name     string
@@ -100,9 +108,10 @@ func TestDifferences(t *testing.T) {
 		{"a health check", usual, func(d *plan.Desired) {
 			d.HealthChecks = map[model.Name]plan.HealthCheck{{Namespace: "a", Name: "b"}: {Port: 31000, LocalEndpoints: 2}}
 		}, "Frontends: 0 added, 0 removed, 0 changed\nHealth check node ports\n~ a/b: port 31000, endpoints on this node: 2, was none\n"},
-		{"a problem is no difference", usual, func(d *plan.Desired) {
-			d.Problems = map[string][]model.Problem{"Service a/b": {{Object: "Service a/b", Reason: "bad\n", Remedy: "mend it"}}}
-		}, "No difference.\nProblems, and what to do\n! Service a/b: bad\\n (mend it)\n"},
+		{"a problem is no difference", usual, bad("bad\n"), "No difference.\nNew problems, and what to do\n! Service a/b: bad\\n (mend it)\n"},
+		{"an old problem and a new one", bad("bad"), bad("bad", "worse"),
+			"No difference.\nNew problems, and what to do\n! Service a/b: worse (mend it)\nProblems as before: 1\n"},
+		{"a problem goes", bad("bad"), usual, "No difference.\n"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -116,6 +125,41 @@ func TestDifferences(t *testing.T) {
 			}
 			if r.Different() == strings.HasPrefix(test.want, "No difference") {
 				t.Errorf("Different says %v", r.Different())
+			}
+		})
+	}
+}
+
+// What is different at once is told apart from what waits for a restart.
+func TestRestartIsMarked(t *testing.T) {
+	masquerade := web(func(f *plan.Frontend) { f.Masquerade = plan.MasqueradeAlways })
+	affinity := web(func(f *plan.Frontend) { f.Affinity = 10 })
+	all := func(d *plan.Desired) { d.Settings.NodePortAll4 = true }
+	mark := func(d *plan.Desired) { d.Settings.MasqueradeMark = 1 }
+	for _, test := range []struct {
+		name         string
+		atOnce, then []func(*plan.Desired)
+		want         string
+	}{
+		{"everything at once", []func(*plan.Desired){all, masquerade}, []func(*plan.Desired){all, masquerade},
+			changed + "masquerade: all connections, was no connection\nNode\n~ IPv4 node ports answer on: every local address, was chosen addresses\n"},
+		{"a frontend later", nil, []func(*plan.Desired){masquerade},
+			"Frontends: 0 added, 0 removed, 1 changed\n~ default/web port http: ClusterIP 10.96.0.1:80/TCP; requires a restart: it follows from mode\n    masquerade: all connections, was no connection\n"},
+		{"more of a frontend later", []func(*plan.Desired){masquerade}, []func(*plan.Desired){masquerade, affinity},
+			"Frontends: 0 added, 0 removed, 1 changed\n~ default/web port http: ClusterIP 10.96.0.1:80/TCP; requires a restart: it follows from mode\n" +
+				"    masquerade: all connections, was no connection\n    session affinity: 10s, was none\n"},
+		{"one of two settings later", []func(*plan.Desired){mark}, []func(*plan.Desired){mark, all},
+			node + "IPv4 node ports answer on: every local address, was chosen addresses; requires a restart: it follows from mode\n~ masquerade mark: 0x1, was 0x0\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := Compare(desired(), desired(test.then...))
+			r.WaitFor("it follows from mode", Compare(desired(), desired(test.atOnce...)))
+			var b strings.Builder
+			if err := Write(&b, r); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, b.String()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}

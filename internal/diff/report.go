@@ -21,14 +21,19 @@ type Report struct {
 	HealthChecks  []Change `json:"healthChecks,omitempty"`
 	Node          []Change `json:"node,omitempty"`
 	Configuration []Change `json:"configuration,omitempty"`
-	// Problems are those of the objects of the new plan.
-	Problems []string `json:"problems,omitempty"`
+	// Problems are those of the objects of the new plan, and NewProblems those of them
+	// that the old one does not have.
+	Problems    []string `json:"problems,omitempty"`
+	NewProblems []string `json:"newProblems,omitempty"`
 }
 
 // Different reports whether the plans differ. Problems do not count.
 func (r *Report) Different() bool {
 	return r.Added+r.Removed+r.Changed+len(r.HealthChecks)+len(r.Node)+len(r.Configuration) > 0
 }
+
+// unlisted returns how many frontends differ and are not listed.
+func (r *Report) unlisted() int { return r.Added + r.Removed + r.Changed - len(r.Frontends) }
 
 // Action is how a frontend differs.
 type Action string
@@ -48,6 +53,7 @@ type Frontend struct {
 	Kind     string   `json:"kind"`
 	Frontend string   `json:"frontend"` // address, port and protocol
 	Details  []Change `json:"details,omitempty"`
+	Restart  string   `json:"restart,omitempty"` // why it needs a restart, if it does
 
 	name model.Name
 }

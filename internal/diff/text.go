@@ -23,24 +23,34 @@ func Write(w io.Writer, r *Report) error {
 		if f.Port != "" {
 			port = " port " + f.Port
 		}
-		p.Line("%s %s%s: %s %s", signs[f.Action], f.Service, port, f.Kind, f.Frontend)
+		p.Line("%s %s%s: %s %s%s", signs[f.Action], f.Service, port, f.Kind, f.Frontend, afterRestart(f.Restart))
 		for _, c := range f.Details {
 			p.Line("    %s", c.text(f.Action == Changed))
 		}
 	}
-	if more := r.Added + r.Removed + r.Changed - len(r.Frontends); more > 0 {
+	if more := r.unlisted(); more > 0 {
 		p.Line("  and %d more frontends", more)
 	}
 	section(&p, "Health check node ports", r.HealthChecks)
 	section(&p, "Node", r.Node)
 	section(&p, "Configuration", r.Configuration)
-	if len(r.Problems) > 0 {
-		p.Line("Problems, and what to do")
+	if len(r.NewProblems) > 0 {
+		p.Line("New problems, and what to do")
 	}
-	for _, text := range r.Problems {
+	for _, text := range r.NewProblems {
 		p.Line("! %s", text)
 	}
+	if old := len(r.Problems) - len(r.NewProblems); old > 0 {
+		p.Line("Problems as before: %d", old)
+	}
 	return p.Write(w)
+}
+
+func afterRestart(why string) string {
+	if why == "" {
+		return ""
+	}
+	return "; requires a restart: " + why
 }
 
 func section(p *printable.Lines, title string, list []Change) {
@@ -71,10 +81,7 @@ func (c *Change) text(had bool) string {
 		}
 		parts = append(parts, text)
 	}
-	if c.Restart != "" {
-		parts = append(parts, "requires a restart: "+c.Restart)
-	}
-	return c.What + ": " + strings.Join(parts, "; ")
+	return c.What + ": " + strings.Join(parts, "; ") + afterRestart(c.Restart)
 }
 
 func (l *List) text() string {

@@ -200,7 +200,10 @@ func (c *composer) poolStep(f *plan.Frontend) {
 	}
 	n := len(c.decision.Route.Endpoints)
 	how := fmt.Sprintf("%d of %s", n, printable.Count(total, "endpoint"))
-	if why := c.originText(); why != "" {
+	switch why := c.originText(); {
+	case total == 1 && n == 1 && c.origin() == plan.FromReady:
+		how = "the only endpoint, which is ready"
+	case why != "":
 		how += ", " + why
 	}
 	switch {
@@ -261,11 +264,13 @@ func (c *composer) choiceStep(f *plan.Frontend) {
 		how += "; ask with --from and an IP to know which"
 	}
 	switch {
-	case f.Affinity == 0:
-		c.step("choice", "%s, for each new connection", how)
-	case found:
+	case f.Affinity > 0 && found:
 		c.step("choice", "%s, which the kernel remembers for this client for another %s (session affinity)",
 			remembered.Endpoint, printable.Duration(remembered.Expires))
+	case len(route.Endpoints) == 1:
+		c.step("choice", "the only one, %s", route.Endpoints[0].AddrPort)
+	case f.Affinity == 0:
+		c.step("choice", "%s, for each new connection", how)
 	default:
 		c.step("choice", "%s, and then the same for this client for %s (session affinity)", how, printable.Duration(time.Duration(f.Affinity)*time.Second))
 	}
@@ -290,6 +295,9 @@ func (c *composer) masqueradeStep() {
 	}
 	yes, why := c.decision.Masquerade(netip.Addr{})
 	reason := why.Text()
+	if why == plan.PodsNotDetected {
+		reason = c.undetected()
+	}
 	c.answer.Masquerade = &MasqueradeAnswer{Yes: yes, Reason: reason}
 	if yes {
 		c.step("masquerade", "yes, the endpoint sees this node's address: %s", reason)
@@ -403,9 +411,26 @@ func (c *composer) summary() string {
 
 // refusal is why a packet is refused, or left alone, with what it comes from.
 func (c *composer) refusal() string {
+	if why := c.missed(); why != "" {
+		return why
+	}
 	text := c.decision.Cause.Text()
 	if c.decision.Cause == plan.NoEndpoints && c.verdict.Why != "" {
 		text += ": " + c.verdict.Why
 	}
 	return text
+}
+
+// missed is why a packet to a node port that a Service has meets no frontend, "" if it is
+// something else.
+func (c *composer) missed() string {
+	if c.decision.Frontend != nil || c.decision.Verdict != plan.Pass {
+		return ""
+	}
+	for _, p := range c.answer.Problems {
+		if slices.Contains([]string{"other-protocol", "other-family", "node-port-addresses", "loopback"}, p.Code) {
+			return p.Text
+		}
+	}
+	return ""
 }

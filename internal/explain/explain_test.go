@@ -39,6 +39,25 @@ func TestAnswersNameCauseAndRemedy(t *testing.T) {
 	}{
 		{name: "a pod is served", in: []model.Event{service(), endpoints("here", "far")}, to: "default/web", verdict: "works", cause: "frontend", flows: true,
 			want: []string{"a pod, recognised by source addresses in 10.1.0.0/16", "2 of 2 endpoints, those that are ready", "the client is a pod", "unless it is the client itself"}},
+		{name: "by an only endpoint", in: []model.Event{service(), endpoints("here")}, to: "default/web", verdict: "works", cause: "frontend", flows: true,
+			want: []string{"since internalTrafficPolicy is Cluster: the only endpoint, which is ready", "choice         the only one, 10.1.0.1:8080\n"}},
+		{name: "by its name alone", in: []model.Event{service(), endpoints("here")}, to: "web:http", verdict: "works", cause: "frontend", flows: true,
+			want: []string{"Service default/web:http at 10.96.0.1:80/TCP from a pod\n"}},
+		{name: "by a name that is only similar", in: []model.Event{service(), endpoints("here")}, to: "wbe", verdict: "no-such-service", cause: "no-such-service",
+			want: []string{"note           did you mean default/web?"}},
+		{name: "by a node port", in: []model.Event{service(external), endpoints("here")}, to: "30080", from: "outside", verdict: "works", cause: "frontend", flows: true,
+			want: []string{"Service default/web:http at 192.0.2.1:30080/TCP from outside\n"}},
+		{name: "by a node port after a colon", in: []model.Event{service(external), endpoints("here")}, to: ":30080/tcp", verdict: "works", cause: "frontend", flows: true,
+			want: []string{"Service default/web:http at 192.0.2.1:30080/TCP from a pod\n"}},
+		{name: "by a node port that nobody has", in: []model.Event{service(external), endpoints("here")}, to: "30081", verdict: "untouched", cause: "not-a-service",
+			want: []string{"Packet to 192.0.2.1:30081/TCP from a pod\n"}},
+		{name: "by a node port of another protocol alone", in: []model.Event{service(external), endpoints("here")}, to: ":30080/udp", verdict: "untouched", cause: "not-a-service",
+			want: []string{"UNTOUCHED: the node port is Service default/web's, for TCP\n\n    what to do   ask for that protocol"}},
+		{name: "a slice without the label", in: []model.Event{service(), unlabelled}, to: "default/web", verdict: "refused", cause: "no-endpoints",
+			want: []string{"the Service has no EndpointSlice; without the label kubernetes.io/service-name, and so of no Service: default/stray",
+				"give it the label kubernetes.io/service-name: web"}},
+		{name: "one endpoint elsewhere", in: []model.Event{service(externalLocal), endpoints("far")}, to: "default/web", from: "outside", verdict: "refused", cause: "no-local-endpoints",
+			want: []string{"; there is one on another node\n"}},
 		{name: "a pod that is the endpoint", in: []model.Event{service(), endpoints("here")}, to: "default/web", from: "10.1.0.1", verdict: "works", cause: "frontend", flows: true,
 			want: []string{"but for the client itself, which sees this node's"}},
 		{name: "the best frontend for those outside", in: []model.Event{service(external), endpoints("here")}, to: "default/web", from: "outside",
@@ -56,7 +75,7 @@ func TestAnswersNameCauseAndRemedy(t *testing.T) {
 		{name: "external policy Local keeps the address", in: []model.Event{service(externalLocal), endpoints("here", "far")}, to: "default/web", from: "203.0.113.1",
 			verdict: "works", cause: "frontend", flows: true, want: []string{"1 of 2 endpoints", "on far: not on this node", "externalTrafficPolicy is Local"}},
 		{name: "a node port elsewhere", in: []model.Event{service(external), endpoints("here")}, to: "192.0.2.2:30080", from: "outside",
-			verdict: "untouched", cause: "not-a-service", want: []string{"answer on these addresses only: 192.0.2.1", "--nodeport-addresses"}},
+			verdict: "untouched", cause: "not-a-service", want: []string{"UNTOUCHED: the node port is Service default/web's, but node ports answer on these addresses only: 192.0.2.1\n", "--nodeport-addresses"}},
 		{name: "a node port of another family", in: []model.Event{service(external), endpoints("here"), twoFamilies}, to: "[2001:db8::1]:30080", from: "outside",
 			verdict: "untouched", cause: "not-a-service", want: []string{"node port 30080/TCP is Service default/web's, which is of IPv4 only", "PreferDualStack"}},
 		{name: "a node port on loopback", in: []model.Event{service(external), endpoints("here")}, to: "127.0.0.1:30080",
@@ -87,6 +106,57 @@ func TestAnswersNameCauseAndRemedy(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// unlabelled is a slice that says of no Service that it is its.
+var unlabelled = model.SetSlice{Slice: &model.Slice{Name: model.Name{Namespace: "default", Name: "stray"}, Family: model.IPv4}}
+
+// A name that several namespaces have is no question yet.
+func TestNameOfSeveralServices(t *testing.T) {
+	p := run(t, behaviour{}, service(), enginetest.Service("shop/web", "10.96.0.2"), enginetest.Service("shop/cart", "10.96.0.3"))
+	_, err := p.Explain(t.Context(), Question{To: "web"})
+	if !errors.Is(err, ErrQuestion) || !strings.Contains(err.Error(), "2 Services have that name: ask for one of default/web, shop/web") {
+		t.Errorf("the error is %v", err)
+	}
+	if a, _ := p.ask(t, "cart", ""); a.Service.Namespace != "shop" {
+		t.Errorf("the answer is about %+v", a.Service)
+	}
+}
+
+// A problem of all ports and families is written once, with all that it concerns, and before
+// anything else.
+func TestProblemOfManyPortsIsWrittenOnce(t *testing.T) {
+	p := run(t, behaviour{}, twoFamilies, service(func(s *model.Service) {
+		s.ClusterIPs = addrs("10.96.0.1", "fd00::1")
+		for i := range 5 {
+			s.Ports = append(s.Ports, model.ServicePort{Name: fmt.Sprint("p", i), Protocol: model.TCP, Port: uint16(1000 + i)})
+		}
+	}))
+	r, err := p.Explain(t.Context(), Question{To: "default/web", From: "node"})
+	if err != nil || len(r.Answers) != 12 {
+		t.Fatalf("%d answers, %v", len(r.Answers), err)
+	}
+	var b strings.Builder
+	if err := Write(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	text := b.String()
+	if lines := strings.Count(text, "\n"); lines > 24 || strings.Count(text, "problem ") != 1 {
+		t.Errorf("%d lines:\n%s", lines, text)
+	}
+	for _, want := range []string{"Service default/web from this node\nREFUSED (rejected): ", "10.96.0.1:80/TCP (http)\n", "[fd00::1]:80/TCP (http)\n", "[fd00::1]:1004/TCP (p4)\n",
+		"ask for one port, as default/web:http\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in\n%s", want, text)
+		}
+	}
+	if strings.Index(text, "problem ") > strings.Index(text, "concerns ") {
+		t.Errorf("the problem is not first:\n%s", text)
+	}
+	_, one := p.ask(t, "default/web:p0", "10.1.0.7")
+	if at := strings.Index(one, "what to do"); at < 0 || at > strings.Index(one, "client ") {
+		t.Errorf("what to do is not before the details:\n%s", one)
 	}
 }
 
@@ -169,7 +239,7 @@ func TestRememberedEndpointMustBeInThePool(t *testing.T) {
 		name, in, want string
 	}{
 		{"of the pool", "10.1.0.1:8080", "10.1.0.1:8080, which the kernel remembers for this client"},
-		{"of another pool", "10.1.0.9:8080", "any of them, evenly, and then the same for this client"},
+		{"of another pool", "10.1.0.9:8080", "the only one, 10.1.0.1:8080"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -295,7 +365,7 @@ func TestAnswersOfManyPortsAreBounded(t *testing.T) {
 
 func TestBadQuestions(t *testing.T) {
 	tests := []struct{ name, to, from, want string }{
-		{"no namespace", "web", "", "ask for default/web"},
+		{"a node port of a node without addresses", "30080", "", "no Service has node port 30080"},
 		{"nothing", "", "", "name one thing to explain, such as default/web"},
 		{"three parts", "a/b/c", "", "is not a Service, an address, a DNS name or a URL"},
 		{"a sentence", "why is the sky blue", "", "is not a Service, an address, a DNS name or a URL"},
@@ -307,7 +377,8 @@ func TestBadQuestions(t *testing.T) {
 		{"unknown sender", "default/web", "me", "neither an IP nor one of pod, node, outside"},
 		{"families", "10.96.0.1:80", "2001:db8::1", "different families"},
 	}
-	p := run(t, behaviour{})
+	p := start(t, behaviour{})
+	p.engine.Attempt()
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := p.Explain(t.Context(), Question{To: tt.to, From: tt.from})
@@ -341,9 +412,9 @@ func TestFormsOfQuestions(t *testing.T) {
 		{"http://10.96.0.1:443", "Service default/web:https at 10.96.0.1:443/TCP from a pod"},
 		{"http://10.96.0.1", "Service default/web:http at 10.96.0.1:80/TCP from a pod"},
 		{"udp://10.96.0.1:80", "Service default/web at 10.96.0.1:80/UDP from a pod"},
-		{"https://[2001:db8::7]/", "at [2001:db8::7]:443/TCP from a pod, which counts as outside"},
+		{"https://[2001:db8::7]/", "Packet to [2001:db8::7]:443/TCP from a pod, which counts as outside"},
 		{"10.96.0.1", "Service default/web:http at 10.96.0.1:80/TCP from a pod; Service default/web:https at 10.96.0.1:443/TCP from a pod"},
-		{"10.96.9.9", "at 10.96.9.9:80/TCP from a pod"},
+		{"10.96.9.9", "Packet to 10.96.9.9:80/TCP from a pod"},
 	} {
 		r, err := p.Explain(t.Context(), Question{To: test.to})
 		if err != nil {
@@ -425,7 +496,7 @@ func TestUnknownInterface(t *testing.T) {
 }
 
 func FuzzQuestion(f *testing.F) {
-	for _, seed := range []string{"default/web:80/tcp", "[::1]:80/udp", "10.0.0.1:80", "a/b", "/:", "::/0", "[", "a/b:c/d", "http://web.default.svc:80/x", "svc/web", "10.0.0.1", "https://[::1]/"} {
+	for _, seed := range []string{"default/web:80/tcp", "[::1]:80/udp", "10.0.0.1:80", "a/b", "/:", "::/0", "[", "a/b:c/d", "http://web.default.svc:80/x", "svc/web", "10.0.0.1", "https://[::1]/", "web", "web:80", "30080", ":30080/udp"} {
 		f.Add(seed, "pod")
 	}
 	e := New(Options{})
@@ -437,7 +508,9 @@ func FuzzQuestion(f *testing.F) {
 			}
 			return
 		}
-		if named := r.target.service != (model.Name{}); named == r.target.key.Addr().IsValid() {
+		_, number := r.target.number()
+		named, at := r.target.service != (model.Name{}), r.target.key.Addr().IsValid()
+		if named == at && (named || !number) {
 			t.Errorf("%q is %+v", to, r.target)
 		}
 	})

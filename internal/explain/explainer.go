@@ -92,8 +92,11 @@ func (e *Explainer) Explain(ctx context.Context, q Question) (*Reply, error) {
 	var results []result
 	e.Engine.Inspect(func(v engine.View) {
 		r.View, r.judge = v, e.Judge(v)
-		results, reply.Omitted = r.resolve()
+		results, reply.Omitted, err = r.resolve()
 	})
+	if err != nil {
+		return nil, err
+	}
 	for i := range results {
 		a := e.answer(ctx, &results[i])
 		reply.Flows = reply.Flows && a.Flows

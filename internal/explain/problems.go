@@ -105,7 +105,12 @@ func (c *composer) noLocalEndpoints() {
 	text := fmt.Sprintf("%s is Local and no endpoint on this node (%s) can be used", f.Kind.Policy(), c.evidence.NodeName())
 	remedy := "run an endpoint on every node whose pods use the Service (a DaemonSet)"
 	if f.Kind != plan.ClusterIP {
-		text += fmt.Sprintf("; there are %d on other nodes", len(f.Route.Endpoints))
+		switch n := len(f.Route.Endpoints); n {
+		case 1:
+			text += "; there is one on another node"
+		default:
+			text += fmt.Sprintf("; there are %d on other nodes", n)
+		}
 		remedy = "send clients to a node with an endpoint (a load balancer finds out by the healthCheckNodePort)"
 	}
 	c.problem(plan.NoLocalEndpoint.String(), remedy+", or set "+f.Kind.Policy()+" to Cluster", "%s", text)
@@ -113,12 +118,18 @@ func (c *composer) noLocalEndpoints() {
 
 func (c *composer) noEndpoints() {
 	text := "the Service has no EndpointSlice"
+	add := "add an EndpointSlice with the label kubernetes.io/service-name: " + c.service.Name + " to %s"
 	if len(c.evidence.Slices) > 0 {
 		text = "the EndpointSlices of the Service are empty"
+		add = "add endpoints to them in %s"
 	}
-	c.problem("no-endpoints",
-		c.look(fmt.Sprintf("look whether the selector of the Service matches pods: kubectl -n %s get endpointslices -l kubernetes.io/service-name=%s",
-			c.service.Namespace, c.service.Name), "add an EndpointSlice with the label kubernetes.io/service-name: "+c.service.Name+" to %s"), "%s", text)
+	remedy := c.look(fmt.Sprintf("look whether the selector of the Service matches pods: kubectl -n %s get endpointslices -l kubernetes.io/service-name=%s",
+		c.service.Namespace, c.service.Name), add)
+	if len(c.unlabelled) > 0 {
+		text += fmt.Sprintf("; without the label kubernetes.io/service-name, and so of no Service: %s", printable.List(c.unlabelled, model.Name.String))
+		remedy = "if one of them is meant for this Service, give it the label kubernetes.io/service-name: " + c.service.Name + "; otherwise " + remedy
+	}
+	c.problem("no-endpoints", remedy, "%s", text)
 }
 
 // leftOut adds that endpoints cannot be used, for one reason.

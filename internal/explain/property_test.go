@@ -48,9 +48,9 @@ func resolvePacket(t *testing.T, state *model.State, planner *plan.Planner, w or
 	r.judge = &verdict.Judge{View: r.View, Phase: func(plan.Key) (engine.FrontendStatus, bool) {
 		return engine.FrontendStatus{Phase: engine.Programmed}, true
 	}}
-	results, _ := r.resolve()
-	if len(results) != 1 {
-		t.Fatalf("%d results for one packet", len(results))
+	results, _, err := r.resolve()
+	if err != nil || len(results) != 1 {
+		t.Fatalf("%d results for one packet, %v", len(results), err)
 	}
 	return &results[0]
 }

@@ -16,9 +16,9 @@ var ErrQuestion = errors.New("cannot parse the question")
 
 // Question is a question as people write it.
 type Question struct {
-	// To is a Service as namespace/name or svc/name, which is in namespace default, or
-	// its DNS name; an IP; or a URL. All but a URL may be followed by :port or
-	// :port/protocol.
+	// To is a Service as namespace/name or svc/name, which is in namespace default, its
+	// name alone, if only one namespace has it, or its DNS name; an IP; a URL; or a node
+	// port. All but the last two may be followed by :port or :port/protocol.
 	To string
 	// From is an IP, or one of the words pod, node and outside; pod if empty.
 	From string
@@ -33,8 +33,8 @@ type Question struct {
 
 // target is the destination of a question.
 type target struct {
-	service model.Name     // if it is asked by name
-	port    string         // of the service: name or number, "" for all
+	service model.Name     // if it is asked by name; without a namespace, of any
+	port    string         // of the service: name or number, "" for all; of a node port alone, its number
 	key     netip.AddrPort // port 0 for all
 	proto   model.Protocol // 0 if the question has none
 }
@@ -102,6 +102,9 @@ func parseDestination(s, text string) (target, error) {
 	if ip, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
 		return target{key: netip.AddrPortFrom(ip.Unmap().WithZone(""), 0)}, nil // all its ports
 	}
+	if port := strings.TrimPrefix(text, ":"); isPort(port) {
+		return target{port: port}, nil
+	}
 	name, port, colon := cutPort(text)
 	if colon && port == "" {
 		return target{}, badQuestion("%q has a colon and no port: ask for %s or %s:80", s, name, name)
@@ -119,7 +122,13 @@ func parseDestination(s, text string) (target, error) {
 	if strings.Contains(name, ".") {
 		return target{}, badQuestion("%q is not the DNS name of a Service, which is name.namespace.svc and the cluster's domain", s)
 	}
-	return target{}, badQuestion("%q lacks a namespace: ask for default/%s if you mean that one", s, text)
+	return target{service: model.Name{Name: name}, port: port}, nil
+}
+
+// isPort reports whether text is the number of a port.
+func isPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && n > 0
 }
 
 // cutPort cuts a port off the end.
@@ -156,7 +165,7 @@ func isKind(namespace string) bool {
 // "tcp": with one slash and no port before it, it is a name.
 func cutProtocol(s string) (rest string, p model.Protocol, err error) {
 	at := strings.LastIndex(s, "/")
-	if at < 0 || !strings.Contains(s[:at], ":") {
+	if at < 0 || !strings.Contains(s[:at], ":") && !isPort(s[:at]) {
 		return s, 0, nil
 	}
 	for _, p := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {

@@ -8,6 +8,7 @@ import (
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/printable"
 	"sluice/internal/spelling"
 	"sluice/internal/verdict"
 )
@@ -42,18 +43,83 @@ func (r *resolver) isNodeIP(ip netip.Addr) bool {
 	return ip.IsLoopback() || slices.Contains(r.nodeIPs, ip) || r.isRouteLocal(ip)
 }
 
-// resolve returns one result for each packet that the question may mean.
-func (r *resolver) resolve() (results []result, omitted int) {
+// resolve returns one result for each packet that the question may mean. The error is an
+// ErrQuestion.
+func (r *resolver) resolve() (results []result, omitted int, err error) {
 	r.nodeIPs = slices.Clone(r.State.HostIPs())
 	if n := r.State.Node(); n != nil {
 		r.nodeIPs = append(r.nodeIPs, n.IPs...)
 	}
-	if r.target.service == (model.Name{}) {
-		if r.target.key.Port() == 0 {
-			return r.resolveAllPorts(r.target.key.Addr())
-		}
-		return []result{r.resolveAddress(r.target.key.Addr(), r.target.key.Port(), cmp.Or(r.target.proto, model.TCP))}, 0
+	switch to := r.target.key; {
+	case r.target.service != (model.Name{}):
+	case !to.IsValid():
+		return r.resolveNodePort()
+	case to.Port() == 0:
+		results, omitted = r.resolveAllPorts(to.Addr())
+		return results, omitted, nil
+	default:
+		return []result{r.resolveAddress(to.Addr(), to.Port(), cmp.Or(r.target.proto, model.TCP))}, 0, nil
 	}
+	if r.target.service.Namespace == "" {
+		if err := r.findNamespace(); err != nil {
+			return nil, 0, err
+		}
+	}
+	results, omitted = r.resolveService()
+	return results, omitted, nil
+}
+
+// findNamespace finds the Service that is asked by its name alone.
+func (r *resolver) findNamespace() error {
+	var found []model.Name
+	for name := range r.State.Services() {
+		if name.Name == r.target.service.Name {
+			found = append(found, name)
+		}
+	}
+	slices.SortFunc(found, model.Name.Compare)
+	switch len(found) {
+	case 0: // those that are similar are looked for
+	case 1:
+		r.target.service = found[0]
+	default:
+		return badQuestion("%s have that name: ask for one of %s", printable.Count(len(found), "Service"), printable.List(found, model.Name.String))
+	}
+	return nil
+}
+
+// resolveNodePort resolves a node port, of whichever Services have it.
+func (r *resolver) resolveNodePort() (results []result, omitted int, err error) {
+	number, _ := r.target.number()
+	var found []*model.Service
+	for _, svc := range r.State.Services() {
+		if slices.ContainsFunc(svc.Ports, func(p model.ServicePort) bool {
+			return p.NodePort == number && (r.target.proto == 0 || r.target.proto == p.Protocol)
+		}) {
+			found = append(found, svc)
+		}
+	}
+	slices.SortFunc(found, func(a, b *model.Service) int { return a.Name.Compare(b.Name) })
+	for _, svc := range found {
+		for i := range svc.Ports {
+			if p := &svc.Ports[i]; p.NodePort == number && (r.target.proto == 0 || r.target.proto == p.Protocol) {
+				results = append(results, r.resolvePort(svc, p)...)
+			}
+		}
+	}
+	if len(results) > 0 {
+		return results, 0, nil
+	}
+	for _, family := range model.Families {
+		if ip := r.nodeIP(family); ip.IsValid() {
+			return []result{r.resolveAddress(ip, number, cmp.Or(r.target.proto, model.TCP))}, 0, nil
+		}
+	}
+	return nil, 0, badQuestion("no Service has node port %d: ask for a Service, such as default/web, or an address, such as 10.96.0.1:80", number)
+}
+
+// resolveService resolves the ports of a Service.
+func (r *resolver) resolveService() (results []result, omitted int) {
 	svc := r.State.Service(r.target.service)
 	if svc == nil && isKind(r.target.service.Namespace) {
 		r.target.service.Namespace = "default"
@@ -156,6 +222,11 @@ func (r *resolver) resolvePacket(to netip.Addr, port uint16, proto model.Protoco
 func (r *resolver) attach(f *result, service model.Name) {
 	f.service = service
 	f.evidence = r.Evidence(service)
+	if len(f.evidence.Slices) == 0 {
+		for _, s := range r.State.Slices(model.Name{Namespace: service.Namespace}) {
+			f.unlabelled = append(f.unlabelled, s.Name)
+		}
+	}
 	f.problems = append(f.problems, r.refused(service)...)
 	f.problems = append(f.problems, r.Desired.Problems["Service "+service.String()]...)
 	for _, s := range f.evidence.Slices {
@@ -323,6 +394,10 @@ func hasEndpoint(s *model.Slice, ip netip.Addr) bool {
 
 // unknownService returns the result for a Service that is not known.
 func (r *resolver) unknownService() result {
+	anywhere := r.target.service.Namespace == ""
+	if anywhere {
+		r.target.service.Namespace = "default"
+	}
 	f := result{undecided: noSuchService, service: r.target.service, said: cmp.Or(r.question.From, plan.PodClient.String())}
 	f.problems = r.refused(r.target.service)
 	if len(r.State.Slices(r.target.service)) > 0 {
@@ -331,7 +406,7 @@ func (r *resolver) unknownService() result {
 	for name := range r.State.Services() {
 		if name.Name == r.target.service.Name {
 			f.suggestions = append(f.suggestions, suggestion{kind: sameName, service: name})
-		} else if near(name, r.target.service) {
+		} else if near(name, r.target.service) || anywhere && spelling.Similar(r.target.service.Name, name.Name) {
 			f.suggestions = append(f.suggestions, suggestion{kind: similarName, service: name})
 		}
 	}

@@ -40,6 +40,8 @@ type result struct {
 	answers  func(evidence.To) evidence.Report
 	service  model.Name // of the frontend or ClusterIP; empty for none
 	evidence plan.Evidence
+	// unlabelled are slices of the namespace that belong to no Service, if this one has none.
+	unlabelled []model.Name
 	// taken is an address and port of the Service that another one, owner, has; zero if
 	// there is none.
 	taken    plan.Key

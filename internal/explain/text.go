@@ -1,9 +1,11 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"sluice/internal/model"
@@ -23,11 +25,11 @@ func Write(w io.Writer, r *Reply) error {
 		t.Line("THIS MAY BE OUT OF DATE: %s", r.Stale)
 		t.Line("")
 	}
-	for i := range r.Answers {
+	for i, group := range alike(r.Answers) {
 		if i > 0 {
 			t.Line("")
 		}
-		t.answer(&r.Answers[i])
+		t.answer(group)
 	}
 	if r.Omitted > 0 {
 		t.Line("")
@@ -63,10 +65,76 @@ func (t *text) row(subject, format string, args ...any) {
 	t.Row(16, "  "+subject, format, args...)
 }
 
-func (t *text) answer(a *Answer) {
-	t.Line("%s", a.title())
+// alike groups answers about one Service that fail for the same reasons, so that a problem
+// of all its ports and families is written once.
+func alike(answers []Answer) (groups [][]*Answer) {
+	for i := range answers {
+		a := &answers[i]
+		at := slices.IndexFunc(groups, func(g []*Answer) bool {
+			b := g[0]
+			return !a.Flows && a.Verdict == b.Verdict && a.Fate == b.Fate && a.Summary == b.Summary && a.Packet.From == b.Packet.From && a.Tried == nil &&
+				a.Service != nil && b.Service != nil && a.Service.Namespace == b.Service.Namespace && a.Service.Name == b.Service.Name &&
+				slices.Equal(a.Problems, b.Problems)
+		})
+		if at < 0 {
+			groups = append(groups, []*Answer{a})
+		} else {
+			groups[at] = append(groups[at], a)
+		}
+	}
+	return groups
+}
+
+// answer writes what is known of answers that are alike: the verdict, what is wrong and what
+// to do, and then how that comes about. Of several, the last part is left out.
+func (t *text) answer(group []*Answer) {
+	a := group[0]
+	if len(group) == 1 {
+		t.Line("%s", a.title())
+		t.Line("%s", a.Headline())
+		t.tried(a.Tried)
+		t.problems(a)
+		t.details(a)
+		return
+	}
+	name, client := a.Service.Namespace+"/"+a.Service.Name, a.Packet
+	if slices.ContainsFunc(group, func(one *Answer) bool { return one.Packet.Source != client.Source }) {
+		client.Source = netip.Addr{} // that of a family
+	}
+	t.Line("Service %s from %s", name, client.client())
 	t.Line("%s", a.Headline())
 	t.tried(a.Tried)
+	t.problems(a)
+	t.Line("")
+	for i, one := range group {
+		t.row(once("concerns", i), "%s", one.at())
+	}
+	t.row("more", "ask for one port, as %s:%s", name, cmp.Or(a.Service.Port, fmt.Sprint(a.Packet.Port)))
+}
+
+func (t *text) problems(a *Answer) {
+	for i, p := range a.Problems {
+		if i == 0 {
+			t.Line("")
+		}
+		if p.Text != a.Summary {
+			t.row(p.label(), "%s", p.Text)
+		}
+		if p.Remedy != "" {
+			t.row("  what to do", "%s", p.Remedy)
+		}
+	}
+}
+
+// label is what an advice is: a problem, or only something to know.
+func (p *Advice) label() string {
+	if slices.Contains([]string{"similar-name", "same-name", "endpoint", "cluster-ip-only"}, p.Code) {
+		return "note"
+	}
+	return "problem"
+}
+
+func (t *text) details(a *Answer) {
 	for i, s := range a.Steps {
 		if i == 0 {
 			t.Line("")
@@ -86,15 +154,6 @@ func (t *text) answer(a *Answer) {
 	if a.Frontend != nil {
 		for i, o := range a.Frontend.Others {
 			t.row(once("also answers", i), "%s", o)
-		}
-	}
-	for i, p := range a.Problems {
-		if i == 0 {
-			t.Line("")
-		}
-		t.row("problem", "%s", p.Text)
-		if p.Remedy != "" {
-			t.row("  what to do", "%s", p.Remedy)
 		}
 	}
 }
@@ -118,8 +177,27 @@ func (a *Answer) title() string {
 	}
 	p := &a.Packet
 	if p.Destination.IsValid() {
-		words = append(words, fmt.Sprintf("at %s/%s", netip.AddrPortFrom(p.Destination, p.Port), p.Protocol))
+		at := fmt.Sprintf("%s/%s", netip.AddrPortFrom(p.Destination, p.Port), p.Protocol)
+		if len(words) == 0 {
+			words = append(words, "Packet to "+at)
+		} else {
+			words = append(words, "at "+at)
+		}
 	}
+	return strings.Join(append(words, "from "+p.client()), " ")
+}
+
+// at is the frontend that an answer is about, with the name of its port.
+func (a *Answer) at() string {
+	at := fmt.Sprintf("%s/%s", netip.AddrPortFrom(a.Packet.Destination, a.Packet.Port), a.Packet.Protocol)
+	if a.Service.Port != "" {
+		at += " (" + a.Service.Port + ")"
+	}
+	return at
+}
+
+// client names the client.
+func (p *PacketAnswer) client() string {
 	from := map[string]string{"pod": "a pod", "node": "this node", "outside": "outside", "": "a pod"}[p.From]
 	if p.Asked == plan.PodClient.String() {
 		from = "a pod, which counts as outside"
@@ -127,7 +205,7 @@ func (a *Answer) title() string {
 	if p.Source.IsValid() {
 		from = fmt.Sprintf("%s (%s)", p.Source, p.From)
 	}
-	return strings.Join(append(words, "from "+from), " ")
+	return from
 }
 
 // Headline is the verdict and its summary. A refusal says whether clients get an error or no

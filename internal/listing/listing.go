@@ -28,9 +28,11 @@ type List struct {
 	// Total counts the Services of the node, whether they are listed or not.
 	Total    int       `json:"total"`
 	Services []Service `json:"services"`
-	// Rated says that rates were measured, over Seconds.
+	// Rated says that rates were measured, over Seconds, and Unrated why they were not,
+	// though the query asks for them.
 	Rated   bool    `json:"rated"`
 	Seconds float64 `json:"seconds,omitempty"`
+	Unrated string  `json:"unrated,omitempty"`
 }
 
 // Service is a Service of the node.
@@ -40,7 +42,8 @@ type Service struct {
 	verdict.Service
 	Frontends []string `json:"frontends,omitempty"`
 	// Endpoints counts the addresses that get new connections from or through this
-	// node, and Local those of them on it.
+	// node, and Local those of them on it: in the family that has more of them, since an
+	// endpoint of a dual-stack Service has an address of each.
 	Endpoints int `json:"endpoints"`
 	Local     int `json:"localEndpoints"`
 	// Problems are what is wrong, with remedies.
@@ -98,6 +101,8 @@ func (l *Lister) List(ctx context.Context, q Query) (*List, error) {
 			return nil, err
 		}
 		out.Rated = true
+	} else if q.Top {
+		out.Unrated = "the mode of this proxy does not count connections: no rates are shown, and the Services are in order of their names"
 	}
 	l.Engine.Inspect(func(v engine.View) {
 		out.Total = len(v.State.Services())
@@ -177,7 +182,7 @@ func (r *row) service(judge *verdict.Judge, rates map[plan.Key]rate) Service {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Family(), b.Family()), a.Key.Compare(b.Key))
 	})
 	s.Service = judge.Service(r.name, r.frontends)
-	seen := map[netip.Addr]struct{}{}
+	seen, endpoints, local := map[netip.Addr]struct{}{}, map[model.Family]int{}, map[model.Family]int{}
 	for _, f := range r.frontends {
 		s.Frontends = append(s.Frontends, f.Key.String())
 		rate := rates[f.Key]
@@ -190,13 +195,16 @@ func (r *row) service(judge *verdict.Judge, rates map[plan.Key]rate) Service {
 			for _, e := range route.Endpoints {
 				if _, counted := seen[e.Addr()]; !counted {
 					seen[e.Addr()] = struct{}{}
-					s.Endpoints++
+					endpoints[f.Family()]++
 					if e.Local {
-						s.Local++
+						local[f.Family()]++
 					}
 				}
 			}
 		}
+	}
+	for _, family := range model.Families {
+		s.Endpoints, s.Local = max(s.Endpoints, endpoints[family]), max(s.Local, local[family])
 	}
 	for _, p := range r.problems {
 		s.Problems = append(s.Problems, p.String())

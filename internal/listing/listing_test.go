@@ -92,6 +92,39 @@ func TestStates(t *testing.T) {
 	}
 }
 
+// Endpoints with an address of each family count once, as pods do.
+func TestEndpointsOfTwoFamilies(t *testing.T) {
+	e := enginetest.New(t, plan.Config{NodeName: "node1", MasqueradeBit: 14})
+	e.Start()
+	web := enginetest.Service("default/web", "10.96.0.1", func(s *model.Service) { s.ClusterIPs = testkit.Addrs("10.96.0.1", "fd00::1") })
+	v6 := enginetest.Slice(web.Service, "fd01::1@node1", "fd01::2@node2")
+	v6.Name.Name, v6.Family = "web-2", model.IPv6
+	e.Sync(web, v6, enginetest.Slice(web.Service, "10.244.1.1@node1", "10.244.2.1@node2", "10.244.2.2@node2"))
+	got, err := New(Options{Engine: e.Engine, Judge: judge(e), Clock: clock.RealClock{}}).List(t.Context(), Query{})
+	if err != nil || len(got.Services) != 1 || got.Services[0].Endpoints != 3 || got.Services[0].Local != 1 {
+		t.Errorf("got %+v, %v; want 3 endpoints, one of them local", got.Services, err)
+	}
+}
+
+// A mode that counts nothing says so, in place of the columns.
+func TestTopWithoutCounters(t *testing.T) {
+	e := world(t)
+	lister := New(Options{Engine: e.Engine, Judge: judge(e), Clock: clock.RealClock{}})
+	for top, want := range map[bool]int{true: 1, false: 0} {
+		list, err := lister.List(t.Context(), Query{Top: top})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		if err := Write(&text, list); err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(text.String(), "Note: the mode of this proxy does not count connections"); n != want {
+			t.Errorf("with --top %t, the note is there %d times:\n%s", top, n, text.String())
+		}
+	}
+}
+
 func TestPendingService(t *testing.T) {
 	e := world(t)
 	hold := make(chan struct{})

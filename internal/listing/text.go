@@ -34,6 +34,9 @@ func Write(w io.Writer, l *List) error {
 	if p := l.Proxy; p.Word != verdict.Serving {
 		t.Note("the proxy is " + strings.ToUpper(p.Word.Text()) + ": " + p.Why)
 	}
+	if l.Unrated != "" {
+		t.Note("Note: " + l.Unrated)
+	}
 	if len(l.Services) < l.Total {
 		t.Note(fmt.Sprintf("%d of %s", len(l.Services), printable.Count(l.Total, "Service")))
 	}

@@ -136,6 +136,18 @@ func (s *State) Counts() Counts { return s.counts }
 // Orphans is the number of EndpointSlices of Services that are not known.
 func (s *State) Orphans() int { return len(s.owner) - s.counts.Slices }
 
+// Unlabelled returns the EndpointSlices that say of no Service that they are its, in order of
+// their names.
+func (s *State) Unlabelled() (out []*Slice) {
+	for service, of := range s.slices {
+		if service.Name == "" {
+			out = append(out, of...)
+		}
+	}
+	slices.SortFunc(out, func(a, b *Slice) int { return a.Name.Compare(b.Name) })
+	return out
+}
+
 // count adds slices of a Service to the counts, or with times -1 subtracts
 // them.
 func (s *State) count(service Name, some []*Slice, times int) {

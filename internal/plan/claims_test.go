@@ -103,7 +103,7 @@ func wantRanking(t *testing.T, d *Desired, key Key, field, what string, ranking 
 		wantEqual(t, "problems of a loser", []model.Problem{{
 			Object: "Service " + loser.Name.String(),
 			Field:  field,
-			Reason: what + " belongs to Service " + winner.String() + ", which goes first by age and then by name",
+			Reason: what + " belongs to Service " + winner.String() + ", which is older or, if they are of one age, first by name",
 			Remedy: "choose another one here, or remove it from Service " + winner.String(),
 		}}, d.Problems["Service "+loser.Name.String()])
 		own := Key{loser.ClusterIPs[0], 80, model.TCP}

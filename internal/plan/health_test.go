@@ -76,7 +76,7 @@ func TestOldestServiceKeepsHealthCheckPort(t *testing.T) {
 		}
 		wantEqual(t, "health checks", map[model.Name]HealthCheck{old.Name: {Service: old.Name, Port: 32000, IPv4: true}}, planner.Desired().HealthChecks)
 		wantEqual(t, "problems of the younger", []string{
-			"spec.healthCheckNodePort: port 32000 belongs to Service default/old, which goes first by age and then by name",
+			"spec.healthCheckNodePort: port 32000 belongs to Service default/old, which is older or, if they are of one age, first by name",
 		}, problemList(planner.Desired(), "Service default/young"))
 
 		var dirty model.Dirty

@@ -150,7 +150,7 @@ func taken(loser model.Name, field, what string, winner model.Name) model.Proble
 	return model.Problem{
 		Object: serviceObject(loser),
 		Field:  field,
-		Reason: fmt.Sprintf("%s belongs to Service %s, which goes first by age and then by name", what, winner),
+		Reason: fmt.Sprintf("%s belongs to Service %s, which is older or, if they are of one age, first by name", what, winner),
 		Remedy: fmt.Sprintf("choose another one here, or remove it from Service %s", winner),
 	}
 }

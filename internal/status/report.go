@@ -80,8 +80,10 @@ type Report struct {
 	Slices    int `json:"slices"`
 	Endpoints int `json:"endpoints"` // in slices, each as often as it is there
 	// OrphanSlices counts slices of Services that are not known, beside Slices.
-	OrphanSlices int       `json:"orphanSlices,omitempty"`
-	Frontends    Frontends `json:"frontends"`
+	OrphanSlices int `json:"orphanSlices,omitempty"`
+	// Unlabelled names the first of them that lack the label with the name of a Service.
+	Unlabelled []string  `json:"unlabelledSlices,omitempty"`
+	Frontends  Frontends `json:"frontends"`
 
 	// Advisories are what the administrator of the node should mend: trouble with the
 	// configuration or the node's name, restarts that are due, and others that
@@ -318,7 +320,14 @@ func (out *Report) readView(v engine.View, failures []engine.Failure) {
 	out.IPv4Only, out.NodePortsOnly = v.Desired.Settings.NoIPv6, v.Desired.Settings.NodePortsOnly
 	counts := v.State.Counts()
 	out.Services, out.Slices, out.Endpoints = len(v.State.Services()), counts.Slices, counts.Endpoints
-	out.OrphanSlices = v.State.Orphans()
+	if out.OrphanSlices = v.State.Orphans(); out.OrphanSlices > 0 {
+		for i, s := range v.State.Unlabelled() {
+			if i == maxProblems {
+				break
+			}
+			out.Unlabelled = append(out.Unlabelled, s.Name.String())
+		}
+	}
 	for _, f := range failures[:min(len(failures), maxFailures)] {
 		failure := Failure{Frontend: f.Key.String(), Error: f.Err.Error(), Since: f.Since, Attempts: f.Attempts, Retry: f.Retry}
 		if fe := v.Desired.Frontends[f.Key]; fe != nil {

@@ -40,6 +40,24 @@ func TestReportOfAnEngine(t *testing.T) {
 	}
 }
 
+// Slices that no Service uses are counted, and those that lack the label are named.
+func TestSlicesWithoutServiceAreNamed(t *testing.T) {
+	e := enginetest.New(t, plan.Config{})
+	e.Start()
+	slice := func(name, service string) model.SetSlice {
+		return model.SetSlice{Slice: &model.Slice{Name: model.Name{Namespace: "default", Name: name}, Service: service, Family: model.IPv4}}
+	}
+	web := enginetest.Service("default/web", "10.96.0.1")
+	e.Sync(web, slice("web-1", "web"), slice("stray", ""), slice("other-1", "other"))
+	text := written(t, New(Options{Engine: e.Engine, History: history.New(history.Options{}), Clock: clocktesting.NewFakePassiveClock(now),
+		Verdict: func() verdict.Proxy { return verdict.Proxy{Word: verdict.Serving} }, Verdicts: func() map[model.Name]verdict.Service { return nil }, Leaving: func() string { return "" }}).Report())
+	for _, want := range []string{"2 more slices not used", "without the label: default/stray\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in\n%s", want, text)
+		}
+	}
+}
+
 // hostileText is the name of an object.
 const hostileText = "\x1b[2J\r\n\u202e<b>"
 

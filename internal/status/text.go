@@ -53,6 +53,9 @@ func Write(w io.Writer, r *Report) error {
 	}
 	if n := r.OrphanSlices; n > 0 {
 		t.row("", "%s not used: the label kubernetes.io/service-name is missing, or names no Service", printable.Count(n, "more slice"))
+		if len(r.Unlabelled) > 0 {
+			t.row("", "without the label: %s", printable.List(r.Unlabelled, func(name string) string { return name }))
+		}
 	}
 	f := r.Frontends
 	t.row("frontends", "%d programmed, %d pending, %d failed, of %d", f.Programmed, f.Pending, f.Failed, f.Desired)

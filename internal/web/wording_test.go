@@ -93,7 +93,7 @@ func TestOneWording(t *testing.T) {
 			behave:   func(b *enginetest.Behaviour) { b.Refuse[netip.MustParseAddr("10.96.0.1")] = errors.New("no room") },
 			sentence: "The kernel refused some frontends. All others work.", by: []string{"status", "page"}},
 		{name: "in sync", in: served,
-			sentence: "The kernel does what is desired.", by: []string{"status", "page"}},
+			sentence: "The kernel does what the Services ask for.", by: []string{"status", "page"}},
 		{name: "the API server is away", in: served, api: away,
 			sentence: "the API server has not been reachable for 1h3", by: []string{"status", "page"}},
 		{name: "what is known without the API server", in: served, api: away,

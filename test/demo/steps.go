@@ -190,7 +190,7 @@ func (d *demo) showEnd(ctx context.Context) error {
 		return err
 	}
 	counts := tally(d.lab.Probe(ctx, repeated(tcp("client", webNode4), 300)))
-	d.say("Ended by SIGTERM; the rules stay. 300 more connections to the node port:\n")
+	d.say("The proxy has ended, as SIGTERM asks for; the rules stay. 300 more connections to the node port:\n")
 	table(d.out, crossTable([]string{"client to node port"}, []map[string]int{counts}))
 	node, err := d.lab.Host("node1")
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+
+	"sluice/internal/testkit"
 )
 
 // BinaryVariable names the environment variable with the path of the binary
@@ -31,6 +33,7 @@ func Build(pkg string) (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, filepath.Base(pkg))
+	testkit.Progress("building %s", pkg)
 	// What debuggers want would take the linker half of its time, and a guest memory.
 	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", path, pkg)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -129,7 +129,13 @@ func TestDiffOfAConfiguration(t *testing.T) {
 		{"masquerade", head + "nftables: {masqueradeAll: true}\n", []string{
 			"~ default/good: ClusterIP 10.96.0.1:80/TCP\n    masquerade: all connections, was no connection\n",
 			"Configuration\n~ nftables.masqueradeAll: true, was false\n"}, 1},
-		{"mode", head + "mode: iptables\n", []string{"~ mode: \"iptables\", was \"nftables\"; requires a restart: "}, 1},
+		{"mode", head + "mode: iptables\n", []string{
+			"~ mode: \"iptables\", was \"nftables\"; requires a restart: ",
+			"~ nodePortAddresses: [], was [\"primary\"]; requires a restart: it follows from mode\n",
+			"~ IPv4 node ports answer on: every local address, was chosen addresses; requires a restart: it follows from mode\n"}, 1},
+		{"what only another mode takes", head + "mode: iptables\noomScoreAdj: 5\nnftables: {syncPeriod: -1s}\n", []string{
+			"~ mode: \"iptables\", was \"nftables\"; requires a restart: ",
+			"~ IPv4 node ports answer on: every local address, was chosen addresses; requires a restart: nothing of the file can take effect before: "}, 1},
 		{"pods", head + "detectLocalMode: InterfaceNamePrefix\ndetectLocal: {interfaceNamePrefix: veth}\n", []string{
 			"IPv4 pods are recognised by: interfaces named veth*, was nothing"}, 1},
 		{"wrong", head + "iptables: {masqueradeBit: 77}\n", []string{"Error: ", "77 is not a bit of the packet mark"}, 2},

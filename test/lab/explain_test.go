@@ -126,11 +126,13 @@ var explanations = []explained{
 	{name: "only terminating", to: "default/ending", from: "pod3", at: "10.96.0.5:80", flow: lab.Answered,
 		want: []string{"terminating but still serve: none is ready", "they will be gone soon"}},
 	{name: "internal policy Local without a local endpoint", to: "default/local", from: "pod3", at: "10.96.0.6:80", flow: lab.Dropped, code: 1,
-		want: []string{"DROPPED", "internalTrafficPolicy is Local and no endpoint on this node (node1)", "out  10.244.2.1:8080  on node2: not on this node"}},
+		want: []string{"REFUSED (dropped)", "internalTrafficPolicy is Local and no endpoint on this node (node1)", "out  10.244.2.1:8080  on node2: not on this node"}},
 	{name: "external policy Local without a local endpoint", to: "default/local", from: "client", at: "198.18.0.6:80", flow: lab.Dropped, code: 1,
-		want: []string{"at 198.18.0.6:80/TCP", "externalTrafficPolicy is Local", "healthCheckNodePort", "there are 1 on other nodes"}},
+		want: []string{"at 198.18.0.6:80/TCP", "externalTrafficPolicy is Local", "healthCheckNodePort", "there is one on another node"}},
 	{name: "external policy Local from inside", to: "198.18.0.6:80", from: "pod3", at: "198.18.0.6:80", flow: lab.Answered,
 		want: []string{"although externalTrafficPolicy is Local, for the client is inside"}},
+	{name: "by its name alone", to: "good:http", from: "pod3", at: "10.96.0.1:80", flow: lab.Answered, want: []string{"Service default/good:http at 10.96.0.1:80/TCP"}},
+	{name: "by its node port alone", to: ":30006", from: "node", at: "192.0.2.10:30006", flow: lab.Answered, want: []string{"Service default/local at 192.0.2.10:30006/TCP"}},
 	{name: "a node port", to: "default/local:30006", from: "node", at: "192.0.2.10:30006", flow: lab.Answered,
 		want: []string{"192.0.2.10:30006/TCP is the NodePort of Service default/local", "this node itself uses an external address"}},
 	{name: "source ranges exclude me", to: "default/ranges", from: "client", at: "198.18.0.7:80", flow: lab.Dropped, code: 1,
@@ -280,7 +282,6 @@ func checkMistakes(t *testing.T, a *asker) {
 		want string
 	}{
 		{"nothing to explain", []string{"explain"}, "name one thing to explain, such as default/web"},
-		{"no namespace", []string{"explain", "good"}, "ask for default/good"},
 		{"a colon and no port", []string{"explain", "default/good:"}, "has a colon and no port"},
 		{"unknown interface", []string{"explain", "--interface", "nosuch", "default/good"}, "no interface"},
 		{"no such protocol", []string{"explain", "10.96.0.1:80/icmp"}, "use TCP, UDP or SCTP"},

@@ -23,17 +23,28 @@ type history struct {
 	dir    string
 	loader *loader
 	state  *model.State
+	now    time.Time
 }
 
+// newHistory begins an hour ago, so that no file is taken for settled.
 func newHistory(t *testing.T, files ...string) *history {
-	h := &history{T: t, dir: writeDir(t, files...), loader: newLoader("", maxFileSize), state: model.NewState()}
+	h := &history{T: t, dir: writeDir(t, files...), loader: newLoader("", maxFileSize), state: model.NewState(), now: time.Now().Add(-time.Hour)}
 	h.load()
 	return h
 }
 
-func (h *history) load() {
+func (h *history) load() *Content {
 	h.Helper()
-	h.state.Apply(&model.Dirty{}, loadWith(h.T, h.loader, h.dir, time.Now()).Events...)
+	content := loadWith(h.T, h.loader, h.dir, h.now)
+	h.state.Apply(&model.Dirty{}, content.Events...)
+	return content
+}
+
+// loadAfter loads when some time has passed.
+func (h *history) loadAfter(d time.Duration) *Content {
+	h.Helper()
+	h.now = h.now.Add(d)
+	return h.load()
 }
 
 func (h *history) write(name, text string) {
@@ -104,6 +115,33 @@ func TestAServiceKeepsItsAge(t *testing.T) {
 		"moved to another file":     func(h *history) { h.remove("m.yaml"); h.write("z.yaml", svc("x", "10.96.0.7")+"---\n"+web) },
 		"dated":                     func(h *history) { h.write("m.yaml", dated("web", "10.96.0.1", "2020-01-01T00:00:00Z")) },
 		"broken for a while":        func(h *history) { h.write("m.yaml", "kind: ["); h.load(); h.write("m.yaml", web) },
+		"emptied for a moment": func(h *history) {
+			h.write("m.yaml", "")
+			h.load()
+			h.write("m.yaml", web)
+			h.now = h.now.Add(graceTime - 1)
+		},
+		"gone for a moment": func(h *history) {
+			h.remove("m.yaml")
+			h.load()
+			h.write("m.yaml", web)
+			h.now = h.now.Add(graceTime - 1)
+		},
+		"gone for a moment, and edited": func(h *history) {
+			h.remove("m.yaml")
+			h.load()
+			h.write("m.yaml", svc("web", "10.96.0.9"))
+		},
+		"moved with a gap": func(h *history) { h.remove("m.yaml"); h.load(); h.write("z.yaml", web) },
+		"gone for a moment, with another one in its place": func(h *history) {
+			h.write("z.yaml", svc("web", "10.96.0.9"))
+			h.load()
+			h.remove("m.yaml")
+			h.load()
+			h.write("m.yaml", web)
+			h.load()
+			h.write("z.yaml", svc("web", "10.96.0.8"))
+		},
 		"copied, then removed": func(h *history) {
 			h.write("z.yaml", web)
 			h.load()
@@ -127,7 +165,20 @@ func TestAServiceKeepsItsAge(t *testing.T) {
 
 func TestAServiceThatComesBackIsNew(t *testing.T) {
 	for name, again := range map[string]func(*history){
-		"deleted and written again": func(h *history) { h.remove("m.yaml"); h.load(); h.write("m.yaml", svc("web", "10.96.0.1")) },
+		"deleted and written again": func(h *history) {
+			h.remove("m.yaml")
+			h.load()
+			h.write("m.yaml", svc("web", "10.96.0.1"))
+			h.now = h.now.Add(graceTime)
+		},
+		"emptied and written again": func(h *history) {
+			h.write("m.yaml", "")
+			h.load()
+			h.loadAfter(graceTime)
+			h.write("m.yaml", svc("web", "10.96.0.1"))
+			h.now = h.now.Add(graceTime)
+		},
+		"gone for a moment, and back as another one": func(h *history) { h.remove("m.yaml"); h.load(); h.write("z.yaml", svc("web", "10.96.0.9")) },
 		"its place taken by another one of its name": func(h *history) {
 			h.write("z.yaml", svc("web", "10.96.0.9"))
 			h.load()

@@ -16,6 +16,7 @@ import (
 	"sluice/internal/model"
 	"sluice/internal/source"
 	"sluice/internal/spelling"
+	"sluice/internal/yamlsyntax"
 )
 
 // decoded holds the content of a file or a document.
@@ -105,7 +106,7 @@ func (d *decoder) decode() {
 		return
 	}
 	if repeats {
-		d.repeated = d.lines.parse().repeated
+		d.repeated = d.lines.parse().Repeated
 	}
 	d.item(raw, "", head{})
 }
@@ -113,14 +114,14 @@ func (d *decoder) decode() {
 // unreadable reports a document that is not well-formed. The line is that in the
 // document, or 0.
 func (d *decoder) unreadable(line int, err error) {
-	found := explainSyntax(d.doc.text, line, err)
-	if line = found.line; line > 0 {
+	found := yamlsyntax.Explain(d.doc.text, line, err)
+	if line = found.Line; line > 0 {
 		line += d.doc.line - 1
 	}
 	d.problems = append(d.problems, Problem{d.file, d.doc.number, line, true, model.Problem{
 		Object: "document",
-		Reason: found.reason,
-		Remedy: found.remedy,
+		Reason: found.Reason,
+		Remedy: found.Remedy,
 	}})
 }
 

@@ -11,6 +11,10 @@
 // contributes its good documents. While the path itself cannot be read, all that
 // was loaded stays in force.
 //
+// A file that had objects, and is empty or ends inside a document, is taken for one
+// that is being written: its last content stays for a while. An object that was gone
+// for as short a time is not new.
+//
 // Work follows change: of a directory, only the files that changed are read; of
 // a file, only the documents that changed are decoded; of the objects, only those
 // of changed files are compared, and only differences reach the sink.

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"io"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
+
+	"sluice/internal/yamlsyntax"
 )
 
 // document is one document of a file.
@@ -21,6 +21,7 @@ type document struct {
 	line   int    // its first line in the file, from 1
 	text   []byte // until it is decoded
 	json   bool   // known to be JSON
+	cut    bool   // known to end too early
 	sum    sum    // of the text
 	decoded
 }
@@ -88,12 +89,13 @@ func splitJSON(data []byte) (docs []document) {
 	for pos, line := 0, 1; len(bytes.TrimSpace(data[pos:])) > 0; {
 		end := len(data)
 		var value json.RawMessage
-		if decoder.Decode(&value) == nil {
+		err := decoder.Decode(&value)
+		if err == nil {
 			end = int(decoder.InputOffset())
 		}
 		text := bytes.TrimLeft(data[pos:end], " \t\r\n")
 		line += bytes.Count(data[pos:end-len(text)], []byte("\n"))
-		docs = append(docs, document{number: len(docs) + 1, line: line, text: text, json: true})
+		docs = append(docs, document{number: len(docs) + 1, line: line, text: text, json: true, cut: errors.Is(err, io.ErrUnexpectedEOF)})
 		line += bytes.Count(text, []byte("\n"))
 		pos = end
 	}
@@ -117,15 +119,11 @@ func (d *document) toJSON() (raw []byte, repeats bool, line int, err error) {
 		err = errors.New("there is more behind the end of the document")
 	}
 	if err != nil {
-		m := yamlError.FindStringSubmatch(err.Error())
-		line, _ = strconv.Atoi(m[1])
-		return nil, false, line, errors.New(m[2])
+		line, err = yamlsyntax.Position(err)
+		return nil, false, line, err
 	}
 	return raw, repeats, 0, nil
 }
-
-// yamlError splits the message of the YAML parser into line number and reason.
-var yamlError = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?(?s:(.*))$`)
 
 // endsEarly reports whether a document ends before its text does, which the parser
 // ignores. Only documents in braces, or with a directive further down, can.

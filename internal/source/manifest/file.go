@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
@@ -12,6 +13,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"sluice/internal/printable"
 )
 
 // maxFileSize is the size above which a file is refused unread.
@@ -29,8 +32,16 @@ type file struct {
 	settled  bool
 	sum      sum
 	good     bool // nothing of the objects was refused
+	ended    bool // the last line of the content was complete
 	vanished bool // was listed, but could not be found
+
+	unfinished sum       // the newer content that is not used, because it looks half written
+	since      time.Time // when that was seen first; zero if there is none
 }
+
+// graceTime is how long the last content of a file stays in force while the file looks
+// half written, and how long an object can be gone without being new.
+const graceTime = 2 * time.Second
 
 // refresh returns what is known of a file now, which is f if it did not change.
 // The file is not read if its identity is the same.
@@ -46,6 +57,7 @@ func (f *file) refresh(e *entry, nodeName string, limit int64, now time.Time) *f
 	data, sum, err := e.read(limit)
 	if f != nil && f.sum == sum && (err == nil || f.problems[0] == e.problem(err)) {
 		f.id, f.settled = next.id, next.settled && err == nil // it may be readable next time
+		f.since = time.Time{}
 		return f
 	}
 	next.sum = sum
@@ -55,12 +67,47 @@ func (f *file) refresh(e *entry, nodeName string, limit int64, now time.Time) *f
 		next.vanished = e.err == nil && errors.Is(err, fs.ErrNotExist)
 	} else {
 		next.decoded = decodeFile(e.name, data, nodeName, f)
+		next.ended = bytes.HasSuffix(data, []byte("\n"))
+	}
+	why := next.cut(f)
+	if why != "" && f.waitFor(next, now) {
+		return f
 	}
 	next.good = !slices.ContainsFunc(next.problems, func(p Problem) bool { return p.Refused })
-	if !next.good && f != nil && f.good {
+	switch {
+	case !next.good && f != nil && f.good:
 		next.objects, next.good = f.objects, true
+	case why != "" && len(next.objects) < len(f.objects):
+		next.problems = append(next.problems, fileProblem(e.name, "write it again, or delete it if that is meant",
+			"%s, which removed %s", why, printable.Count(len(f.objects)-len(next.objects), "object")))
 	}
 	return next
+}
+
+// cut returns why a file looks half written, "" if it does not or had no objects before.
+// A shell empties a file before the program that writes it starts, and the part that is
+// there later ends anywhere.
+func (next *file) cut(last *file) string {
+	n := len(next.documents)
+	switch {
+	case last == nil || len(last.objects) == 0:
+	case n == 0 && len(next.problems) == 0:
+		return "it became empty"
+	case n == 0: // it cannot be read, or is no text
+	case next.documents[n-1].cut || !next.documents[n-1].json && last.ended && !next.ended:
+		return "it ends inside a document"
+	}
+	return ""
+}
+
+// waitFor reports whether the file stays as it was because its next content may still
+// be written: for a while after it changed last.
+func (f *file) waitFor(next *file, now time.Time) bool {
+	if f.since.IsZero() || f.unfinished != next.sum {
+		f.unfinished, f.since = next.sum, now
+	}
+	f.settled = false
+	return now.Sub(f.since) < graceTime
 }
 
 // sum is the hash of a file's content; zero if the file cannot be read.

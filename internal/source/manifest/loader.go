@@ -19,8 +19,9 @@ type Content struct {
 	Problems []Problem
 	Digest   string // of the names and contents of all files
 
-	skipped map[string][]string // kinds skipped in files that changed
-	changed bool                // some file did
+	skipped    map[string][]string // kinds skipped in files that changed
+	changed    bool                // some file did
+	unfinished []string            // files that look half written now, and did not before
 }
 
 // Load reads a path once. Of Nodes, only nodeName is used.
@@ -39,12 +40,13 @@ type loader struct {
 	limit    int64
 	files    map[string]*file
 	faulty   map[string]bool // files that have problems of their own
+	awaited  map[string]bool // files that look half written
 	objects  objects
 	digest   sum
 }
 
 func newLoader(nodeName string, limit int64) *loader {
-	return &loader{nodeName: nodeName, limit: limit, files: map[string]*file{}, faulty: map[string]bool{}, objects: newObjects()}
+	return &loader{nodeName: nodeName, limit: limit, files: map[string]*file{}, faulty: map[string]bool{}, awaited: map[string]bool{}, objects: newObjects()}
 }
 
 // all loads all files that there are.
@@ -87,11 +89,13 @@ func (l *loader) load(entries []entry, gone []string, now time.Time, final bool)
 	content := &Content{skipped: map[string][]string{}}
 	for i, f := range read {
 		l.replace(content, entries[i].name, f)
+		l.await(content, entries[i].name, f)
 	}
 	for _, name := range gone {
 		l.replace(content, name, nil)
+		delete(l.awaited, name)
 	}
-	content.Events = l.objects.settle()
+	content.Events = l.objects.settle(now)
 	content.Files, content.Objects, content.Digest = len(l.files), len(l.objects.all), l.digest.String()
 	content.Problems = l.problems()
 	return content
@@ -123,6 +127,29 @@ func (l *loader) replace(content *Content, name string, next *file) {
 		}
 	}
 	l.objects.replace(before, now)
+}
+
+// await notes whether a file has a newer content that looks half written.
+func (l *loader) await(content *Content, name string, f *file) {
+	switch {
+	case f.since.IsZero():
+		delete(l.awaited, name)
+	case !l.awaited[name]:
+		l.awaited[name] = true
+		content.unfinished = append(content.unfinished, name)
+	}
+}
+
+// patience returns how long it takes until a file that looks half written is used as it is,
+// if there is one.
+func (l *loader) patience(now time.Time) (shortest time.Duration, ok bool) {
+	for name := range l.awaited {
+		left := graceTime - now.Sub(l.files[name].since)
+		if !ok || left < shortest {
+			shortest, ok = left, true
+		}
+	}
+	return shortest, ok
 }
 
 // problems returns those of the files, by name, and those between files.

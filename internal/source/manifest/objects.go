@@ -3,6 +3,7 @@ package manifest
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -39,11 +40,18 @@ type objects struct {
 	repeated map[identity]bool      // those of which there are several
 	touched  []identity             // to settle, in order
 	before   map[identity]*object   // of those that are touched, the one in force before
+	gone     map[identity]departure // those that went a short while ago
 	settles  int
 }
 
+// departure is an object that was in force, and when that ended.
+type departure struct {
+	*object
+	at time.Time
+}
+
 func newObjects() objects {
-	return objects{all: map[identity][]*object{}, repeated: map[identity]bool{}, before: map[identity]*object{}}
+	return objects{all: map[identity][]*object{}, repeated: map[identity]bool{}, before: map[identity]*object{}, gone: map[identity]departure{}}
 }
 
 // replace puts the objects of a file in place of its old ones. They may share
@@ -81,35 +89,45 @@ func (x *objects) touch(id identity) {
 
 // settle decides which of the objects that were touched are in force, and returns
 // the events for what differs from before.
-func (x *objects) settle() (events []model.Event) {
+func (x *objects) settle(now time.Time) (events []model.Event) {
+	maps.DeleteFunc(x.gone, func(_ identity, d departure) bool { return now.Sub(d.at) >= graceTime })
 	for _, id := range x.touched {
-		before, now := x.before[id], x.choose(id)
-		x.setAge(now, before)
-		events = append(events, now.since(before)...)
+		before := x.before[id]
+		chosen, continued := x.choose(id)
+		x.setAge(chosen, continued)
+		if before != nil && !x.continued(id, before) && x.gone[id].object == nil {
+			x.gone[id] = departure{before, now}
+		}
+		events = append(events, chosen.since(before)...)
 	}
 	x.touched, x.before = nil, map[identity]*object{}
 	x.settles++
 	return events
 }
 
-// choose returns the object that is in force, nil if there is none: of several of
-// one name, the one that continues what was in force, or the first.
-func (x *objects) choose(id identity) *object {
+// choose returns the object that is in force, nil if there is none, and the one that it
+// continues if it does: of several of one name, the one that continues what was in force,
+// or the first. What went a short while ago, and is back, was in force all the time.
+func (x *objects) choose(id identity) (chosen, continued *object) {
 	all := slices.DeleteFunc(x.all[id], func(o *object) bool { return o.removed })
 	delete(x.repeated, id)
 	if len(all) == 0 {
 		delete(x.all, id)
-		return nil
+		return nil, nil
 	}
 	x.all[id] = all
+	before := x.before[id]
+	if gone := x.gone[id].object; x.continued(id, gone) {
+		before = gone
+		delete(x.gone, id)
+	}
 	if len(all) > 1 {
 		x.repeated[id] = true
-		before := x.before[id]
 		slices.SortFunc(all, func(a, b *object) int {
 			return cmp.Or(cmp.Compare(a.succession(before), b.succession(before)), a.compare(b))
 		})
 	}
-	return all[0]
+	return all[0], before
 }
 
 // compare orders objects by the names of their files and their places there.
@@ -169,6 +187,16 @@ func (o *object) succession(before *object) int {
 	return unrelated
 }
 
+// continues reports whether an object is the same one as one that was in force.
+func (o *object) continues(before *object) bool {
+	return before != nil && (o.file == before.file || o.same(before))
+}
+
+// continued reports whether one of the objects of a name continues another.
+func (x *objects) continued(id identity, before *object) bool {
+	return slices.ContainsFunc(x.all[id], func(o *object) bool { return o.continues(before) })
+}
+
 // undated is the age of Services without a creationTimestamp, and of those with a
 // later one.
 var undated = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -183,7 +211,7 @@ func (x *objects) setAge(o, before *object) {
 		return
 	}
 	created := undated.Add(time.Duration(x.settles))
-	if old, ok := before.service(); ok && o.succession(before) != unrelated {
+	if old, ok := before.service(); ok && o.continues(before) {
 		created = old.Created
 	} else if x.settles == 0 && !set.Created.IsZero() && set.Created.Before(undated) {
 		created = set.Created

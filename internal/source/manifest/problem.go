@@ -29,15 +29,20 @@ func (p Problem) Place() string {
 	return place
 }
 
+// Placed returns the problem with its place in the reason, as it is reported to the engine.
+func (p Problem) Placed() model.Problem {
+	placed := p.Problem
+	placed.Reason = p.Place() + ": " + p.Reason
+	return placed
+}
+
 // refused returns the problems because of which something is not used. Those of objects
 // in use are reported with the objects.
 func refused(problems []Problem) []model.Problem {
 	var out []model.Problem
 	for _, p := range problems {
 		if p.Refused {
-			problem := p.Problem
-			problem.Reason = p.Place() + ": " + p.Reason
-			out = append(out, problem)
+			out = append(out, p.Placed())
 		}
 	}
 	return out

@@ -2,10 +2,12 @@ package manifest
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -13,9 +15,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	testingclock "k8s.io/utils/clock/testing"
 
 	"sluice/internal/filewatch"
 	"sluice/internal/model"
+	"sluice/internal/printable"
 	"sluice/internal/source"
 )
 
@@ -81,6 +85,9 @@ func (m *mess) write(name, text string) {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
 		must(m.T, os.Remove(path))
 	}
+	if m.sound && len(split(name, []byte(text))) == 0 { // it would look half written
+		text = "{apiVersion: v1, kind: ConfigMap}\n"
+	}
 	must(m.T, os.WriteFile(path, []byte(text), 0o644))
 }
 
@@ -139,12 +146,15 @@ func (m *mess) regular(name string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// spoil puts something in the directory that is no file.
+// spoil puts something in the directory that is no file, or not all of one.
 func (m *mess) spoil() {
-	switch {
+	switch kind := m.IntN(4); {
 	case m.sound:
-	case m.IntN(2) == 0:
+	case kind == 0:
 		_ = os.Symlink(m.file(), m.path("link.yaml"))
+	case kind < 3: // a file that is being written
+		text := m.text()
+		m.write(m.file(), text[:m.IntN(len(text)+1)])
 	default:
 		path := m.path(m.file())
 		_ = os.Remove(path)
@@ -153,12 +163,13 @@ func (m *mess) spoil() {
 }
 
 // simple loads a directory without an index: everything is done
-// again each time. It remembers only what was good in a file before, and what was
-// in force.
+// again each time. It remembers only the contents of the files before, what was
+// in force, and what went a short while ago.
 type simple struct {
 	limit    int64
-	good     map[string][]byte
+	files    map[string]*content
 	inForce  map[string]found
+	gone     map[string]departed
 	loads    int
 	values   map[model.Event]model.Event
 	problems []Problem
@@ -172,38 +183,116 @@ type found struct {
 	number int // in order of the files and of the places in them
 }
 
-func (s *simple) load(t *testing.T, dir string) (files int) {
+// departed is an object that was in force, and until when.
+type departed struct {
+	found
+	at time.Time
+}
+
+// content is what is used of a file.
+type content struct {
+	data    []byte
+	sum     sum
+	err     error
+	good    []byte // the last content without mistakes, nil if there was none
+	loss    []Problem
+	partial []byte // a newer one that is not used yet, and since when it is there
+	since   time.Time
+}
+
+// objects are those that a file contributes.
+func (c *content) objects(e *entry) []*object {
+	if c.good != nil {
+		return decodeFile(e.name, c.good, "me", nil).objects
+	}
+	return decodeFile(e.name, c.data, "me", nil).objects
+}
+
+// refresh returns what is used of a file after it was looked at.
+func (c *content) refresh(e *entry, limit int64, now time.Time) *content {
+	next := &content{}
+	next.data, next.sum, next.err = e.read(limit)
+	problems := decodeFile(e.name, next.data, "me", nil).problems
+	if c != nil && next.err == nil && c.err == nil && next.sum == c.sum {
+		c.partial = nil
+		return c
+	}
+	text := strings.TrimSpace(regexp.MustCompile(`(?m)^(#.*|---|\.\.\.)$`).ReplaceAllString(string(next.data), ""))
+	cut := text == "" || c != nil && strings.HasSuffix(string(c.data), "\n") && !strings.HasSuffix(string(next.data), "\n")
+	if cut = cut && next.err == nil && c != nil && len(c.objects(e)) > 0; cut {
+		if c.partial == nil || !slices.Equal(c.partial, next.data) {
+			c.partial, c.since = append([]byte{}, next.data...), now
+		}
+		if now.Sub(c.since) < graceTime {
+			return c
+		}
+	}
+	if next.err == nil && !slices.ContainsFunc(problems, func(p Problem) bool { return p.Refused }) {
+		next.good = append([]byte{}, next.data...)
+	} else if c != nil {
+		next.good = c.good
+	}
+	if cut {
+		if lost := len(c.objects(e)) - len(next.objects(e)); lost > 0 {
+			why := map[bool]string{true: "became empty", false: "ends inside a document"}[text == ""]
+			next.loss = []Problem{fileProblem(e.name, "write it again, or delete it if that is meant", "it %s, which removed %s", why, printable.Count(lost, "object"))}
+		}
+	}
+	return next
+}
+
+func (s *simple) load(t *testing.T, dir string, now time.Time) (files int) {
 	listing, err := list(dir)
 	must(t, err)
-	good := map[string][]byte{}
-	*s = simple{limit: s.limit, good: s.good, inForce: s.inForce, loads: s.loads, values: map[model.Event]model.Event{}}
+	last := s.files
+	*s = simple{limit: s.limit, files: map[string]*content{}, inForce: s.inForce, gone: s.gone, loads: s.loads, values: map[model.Event]model.Event{}}
 	var all []found
 	for i := range listing.entries {
 		e := &listing.entries[i]
-		data, sum, err := e.read(s.limit)
-		s.digest.toggle(e.name, sum)
-		d := decodeFile(e.name, data, "me", nil)
-		if err != nil {
-			d = decoded{problems: []Problem{e.problem(err)}}
+		c := last[e.name].refresh(e, s.limit, now)
+		s.files[e.name] = c
+		s.digest.toggle(e.name, c.sum)
+		if c.err != nil {
+			s.problems = append(s.problems, e.problem(c.err))
+		} else {
+			s.problems = append(s.problems, decodeFile(e.name, c.data, "me", nil).problems...)
 		}
-		s.problems = append(s.problems, d.problems...)
-		if !slices.ContainsFunc(d.problems, func(p Problem) bool { return p.Refused }) {
-			good[e.name] = data
-		} else if last, ok := s.good[e.name]; ok {
-			good[e.name] = last
-			d = decodeFile(e.name, last, "me", nil)
-		}
-		for _, o := range d.objects {
+		s.problems = append(s.problems, c.loss...)
+		for _, o := range c.objects(e) {
 			all = append(all, found{o, len(all)})
 		}
 	}
-	s.good = good
-	s.choose(all)
+	s.choose(all, now)
 	return len(listing.entries)
 }
 
+// depart replaces what was in force by what is back after a short while, and notes what is
+// there no more.
+func (s *simple) depart(all []found, now time.Time) {
+	remains := func(o found) bool {
+		return slices.ContainsFunc(all, func(f found) bool { return f.String() == o.String() && f.rank(o) < 3 })
+	}
+	gone, inForce := map[string]departed{}, maps.Clone(s.inForce)
+	for name, d := range s.gone {
+		switch {
+		case now.Sub(d.at) >= graceTime:
+		case remains(d.found):
+			inForce[name] = d.found
+		default:
+			gone[name] = d
+		}
+	}
+	for name, f := range s.inForce {
+		if _, known := gone[name]; !known && !remains(f) {
+			gone[name] = departed{f, now}
+		}
+	}
+	s.gone, s.inForce = gone, inForce
+}
+
 // choose finds the definition of each object that is in force.
-func (s *simple) choose(all []found) {
+func (s *simple) choose(all []found, now time.Time) {
+	s.depart(all, now)
 	inForce := map[string]found{}
 	for _, f := range all {
 		best, ok := inForce[f.String()]
@@ -290,7 +379,8 @@ func TestRandomChanges(t *testing.T) {
 			dir, err := filepath.EvalSymlinks(t.TempDir())
 			must(t, err)
 			m := &mess{T: t, Rand: rand.New(rand.NewPCG(seed, 1)), dir: dir}
-			follower := New(Options{Path: dir, NodeName: "me", maxFileSize: 2000})
+			clock := testingclock.NewFakeClock(time.Now().Add(-time.Hour)) // no file is taken for settled
+			follower := New(Options{Path: dir, NodeName: "me", maxFileSize: 2000, Clock: clock})
 			sink := &valueSink{T: t, values: map[model.Event]model.Event{}}
 			want := &simple{limit: 2000}
 			for step := 0; step < 60 && !t.Failed(); step++ {
@@ -298,7 +388,9 @@ func TestRandomChanges(t *testing.T) {
 				for range 1 + m.IntN(3) {
 					m.change()
 				}
-				if step == 0 || m.IntN(10) == 0 {
+				clock.Step(time.Duration(m.IntN(1500)) * time.Millisecond)
+				wait, unfinished := follower.loader.patience(clock.Now())
+				if step == 0 || m.IntN(10) == 0 || unfinished && wait <= 0 {
 					m.dirty = nil // look at all of it
 				} else if m.dirty = slices.DeleteFunc(m.dirty, func(p string) bool { return !follower.listing.watch.Matters(p) }); len(m.dirty) == 0 {
 					continue // nothing would be reported
@@ -307,7 +399,7 @@ func TestRandomChanges(t *testing.T) {
 				content, err := follower.load(&filewatch.Watcher{}, slices.Compact(m.dirty)) // as Gather returns them
 				must(t, err)
 				sink.Update(content.Events...)
-				want.check(t, dir, sink, content)
+				want.check(t, dir, sink, content, clock.Now())
 				if t.Failed() {
 					t.Logf("in step %d, changed: %v", step, m.dirty)
 				}
@@ -317,9 +409,9 @@ func TestRandomChanges(t *testing.T) {
 }
 
 // check holds what was found step by step against the whole.
-func (s *simple) check(t *testing.T, dir string, sink *valueSink, got *Content) {
+func (s *simple) check(t *testing.T, dir string, sink *valueSink, got *Content, now time.Time) {
 	t.Helper()
-	files := s.load(t, dir)
+	files := s.load(t, dir, now)
 	if diff := cmp.Diff(s.values, sink.values, agedValues); diff != "" {
 		t.Errorf("values (-want +got)\n%s", diff)
 	}

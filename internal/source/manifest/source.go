@@ -43,7 +43,8 @@ type Options struct {
 type Source struct {
 	options  Options
 	loader   *loader
-	listing  *listing // the last one, without its entries; nil if it failed
+	listing  *listing         // the last one, without its entries; nil if it failed
+	again    <-chan time.Time // when a file that looks half written is due; nil if there is none
 	synced   bool
 	problems []Problem // of the manifests as they are now
 	away     atomic.Pointer[Away]
@@ -91,6 +92,8 @@ func (s *Source) Run(ctx context.Context, sink model.Sink) error {
 			return nil
 		case <-ticker.C():
 			s.pass(watcher, sink, false)
+		case <-s.again:
+			s.pass(watcher, sink, false)
 		case <-s.options.Reload:
 			s.pass(watcher, sink, true)
 		case event := <-watcher.Events():
@@ -114,11 +117,18 @@ func (s *Source) Run(ctx context.Context, sink model.Sink) error {
 // if it found a change.
 func (s *Source) pass(watcher *filewatch.Watcher, sink model.Sink, requested bool, paths ...string) {
 	content, err := s.load(watcher, paths)
+	s.again = nil
 	if err != nil {
 		s.unreadable(err, sink)
 		return
 	}
 	s.away.Store(nil)
+	if wait, ok := s.loader.patience(s.options.Clock.Now()); ok {
+		s.again = s.options.Clock.After(wait)
+	}
+	for _, name := range content.unfinished {
+		s.options.Logger.V(1).Info("A manifest looks half written, so its last content stays in force", "file", name, "for", graceTime)
+	}
 	s.report(content.Problems, sink)
 	if len(content.Events) > 0 {
 		sink.Update(content.Events...)

@@ -102,7 +102,10 @@ func (r *runner) runSteps(ctx context.Context, steps []step) error {
 		if !st.runsIn(r.Mode) {
 			continue
 		}
-		if err := st.action.run(ctx, r); err != nil {
+		done := testkit.Waiting(fmt.Sprintf("%s in %s mode, line %d: %s", r.script, r.Mode, st.line, st.text))
+		err := st.action.run(ctx, r)
+		done()
+		if err != nil {
 			r.report()
 			return fmt.Errorf("line %d: %s: %w", st.line, st.text, err)
 		}

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -130,5 +131,25 @@ func TestMentionsWantsTheWholeAddress(t *testing.T) {
 		if got := mentions(test.text, test.address); got != test.want {
 			t.Errorf("mentions(%q, %q) = %v", test.text, test.address, got)
 		}
+	}
+}
+
+// The scenario that CONTRIBUTING.md shows is complete.
+func TestScenarioOfTheGuide(t *testing.T) {
+	guide, err := os.ReadFile("../../../CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(guide), "```txtar\n")
+	script, _, closed := strings.Cut(rest, "   ```")
+	if !found || !closed {
+		t.Fatal("there is none")
+	}
+	s, err := Parse("guide", []byte(strings.ReplaceAll("\n"+script, "\n   ", "\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Semantics) == 0 {
+		t.Error("it says nothing of semantics.md")
 	}
 }

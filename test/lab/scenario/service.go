@@ -180,7 +180,7 @@ func (s *service) setNodePorts(list []string) error {
 		s.ports[i].NodePort = port
 	}
 	if next+1 != len(list) {
-		return fmt.Errorf("want a nodePort for each port, and there are %d", len(list))
+		return fmt.Errorf("want a nodePort for each port, not %d", len(list))
 	}
 	return nil
 }
