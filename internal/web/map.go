@@ -128,8 +128,12 @@ func (b *block) draw() {
 	var out strings.Builder
 	for i := range b.squares {
 		q := &b.squares[i]
-		fmt.Fprintf(&out, `<a class="sq %s t%d" href="%s" title="%s"></a>`, q.is.Word, q.size,
-			template.HTMLEscapeString(serviceLink(q.Name)), template.HTMLEscapeString(printable.Escape(q.title())))
+		skip := "" // thousands of squares must not be in the way of the keyboard; the list has them too
+		if !q.is.Faulty() {
+			skip = ` tabindex="-1"`
+		}
+		fmt.Fprintf(&out, `<a class="sq %s t%d" href="%s" title="%s"%s></a>`, q.is.Word, q.size,
+			template.HTMLEscapeString(serviceLink(q.Name)), template.HTMLEscapeString(printable.Escape(q.title())), skip)
 	}
 	b.Squares, b.squares = template.HTML(out.String()), nil
 }

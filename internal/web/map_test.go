@@ -15,7 +15,7 @@ import (
 // squares returns the looks and titles of the squares of a map, and the names of its blocks.
 func squares(body string) (out []string) {
 	_, body, _ = strings.Cut(body, `id="map"`)
-	for _, m := range regexp.MustCompile(`aria-label="Namespace ([^"]*)"|<a class="sq ([^"]*)" href="[^"]*" title="([^"]*)">`).FindAllStringSubmatch(body, -1) {
+	for _, m := range regexp.MustCompile(`aria-label="Namespace ([^"]*)"|<a class="sq ([^"]*)" href="[^"]*" title="([^"]*)"`).FindAllStringSubmatch(body, -1) {
 		out = append(out, strings.TrimSpace(m[1]+" "+m[2]+" "+m[3]))
 	}
 	return out

@@ -149,7 +149,10 @@ func worstOff(all []verdict.Client) string {
 
 func facts(s *service) []fact {
 	all, here := s.endpoints()
-	out := []fact{{"Endpoints", fmt.Sprintf("%s, %s on this node", count(all), count(here))}}
+	out := []fact{{"Endpoints", "none"}}
+	if all > 0 {
+		out[0].Value = fmt.Sprintf("%s, %s on this node", count(all), count(here))
+	}
 	if all > 1 {
 		out = append(out, s.algorithm())
 	}
