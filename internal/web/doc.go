@@ -8,8 +8,8 @@
 //   - An open page costs little. Services are sorted only after a change, and they are
 //     judged and the kernel's counters read for a small part of the time. Caches expire
 //     when the page is closed.
-//   - The number of rows and squares is bounded, however big the cluster is, and so is the number
-//     of concurrent requests.
+//   - The number of rows and squares is bounded, however big the cluster is, and so is
+//     the number of concurrent requests.
 //   - All names and errors are escaped. No script runs but the page's own, nothing is
 //     loaded from other hosts, and everything but live updates works without script.
 //
