@@ -47,12 +47,16 @@ func (o *pageOptions) own(metrics netip.AddrPort) (netip.AddrPort, error) {
 
 // page returns the handler of the page.
 func (p *proxy) page() *web.Handler {
+	traffic := dataplane.TrafficOf(p.dataplane)
+	if traffic != nil {
+		traffic = p.collector.Read // so that the history knows of refusals that the page shows
+	}
 	return web.New(web.Options{
 		Engine:  p.engine,
 		Status:  p.reporter().Report,
 		Explain: p.explainer().Explain,
 		Judge:   p.judge,
-		Traffic: dataplane.TrafficOf(p.dataplane),
+		Traffic: traffic,
 		Count:   p.countConnections(),
 		Events:  p.history.Events,
 		Logger:  p.logger.WithName("page"),

@@ -54,12 +54,10 @@ type Service struct {
 	Refused     float64 `json:"refusedPerSecond"`
 }
 
-// Failing reports whether a Service does not work, or not as it should: in part, or without
-// something that its objects ask for. On a node without an endpoint of it, a Service with
-// traffic policy Local is not meant to.
+// Failing reports whether a Service does not work, or not as it should: in part, not yet, or
+// without something that its objects ask for.
 func (s *Service) Failing() bool {
-	local := s.Word == verdict.WorksForSome && s.Cause == verdict.Cause(plan.NoLocalEndpoint.String())
-	return s.Word != verdict.Works && !local || len(s.Problems) > 0
+	return s.Faulty() || s.Word == verdict.Unknown || len(s.Problems) > 0
 }
 
 // Query selects and sorts Services.

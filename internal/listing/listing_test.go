@@ -100,7 +100,7 @@ func TestEndpointsOfTwoFamilies(t *testing.T) {
 	v6 := enginetest.Slice(web.Service, "fd01::1@node1", "fd01::2@node2")
 	v6.Name.Name, v6.Family = "web-2", model.IPv6
 	e.Sync(web, v6, enginetest.Slice(web.Service, "10.244.1.1@node1", "10.244.2.1@node2", "10.244.2.2@node2"))
-	got, err := New(Options{Engine: e.Engine, Judge: judge(e), Clock: clock.RealClock{}}).List(t.Context(), Query{})
+	got, err := New(Options{Engine: e.Engine, Judge: judge(e), Proxy: serves, Clock: clock.RealClock{}}).List(t.Context(), Query{})
 	if err != nil || len(got.Services) != 1 || got.Services[0].Endpoints != 3 || got.Services[0].Local != 1 {
 		t.Errorf("got %+v, %v; want 3 endpoints, one of them local", got.Services, err)
 	}
@@ -109,7 +109,7 @@ func TestEndpointsOfTwoFamilies(t *testing.T) {
 // A mode that counts nothing says so, in place of the columns.
 func TestTopWithoutCounters(t *testing.T) {
 	e := world(t)
-	lister := New(Options{Engine: e.Engine, Judge: judge(e), Clock: clock.RealClock{}})
+	lister := New(Options{Engine: e.Engine, Judge: judge(e), Proxy: serves, Clock: clock.RealClock{}})
 	for top, want := range map[bool]int{true: 1, false: 0} {
 		list, err := lister.List(t.Context(), Query{Top: top})
 		if err != nil {

@@ -28,6 +28,14 @@ type Service struct {
 	Clients []Client `json:"clients,omitempty"`
 }
 
+// Faulty reports whether a Service does not work, or not for all that it is meant for. On a
+// node without an endpoint of it, a Service with traffic policy Local is not meant for clients
+// outside.
+func (s *Service) Faulty() bool {
+	local := s.Word == WorksForSome && s.Cause == causeOf(plan.NoLocalEndpoint)
+	return s.Word != Works && s.Word != Unknown && !local
+}
+
 // Client is the verdict for one kind of client.
 type Client struct {
 	From  string    `json:"from"` // pod, node or outside

@@ -79,6 +79,9 @@ func TestVerdicts(t *testing.T) {
 			for _, c := range got.Clients {
 				words = append(words, string(c.Word))
 			}
+			if local := tt.cause == "no-local-endpoints"; got.Faulty() != (tt.want != verdict.Works && !local) {
+				t.Errorf("%+v is faulty: %t", got, got.Faulty())
+			}
 			if got.Word != tt.want || got.Cause != tt.cause || !strings.Contains(got.Why, tt.why) || strings.Join(words, " ") != tt.clients {
 				t.Errorf("%+v\nwant %s by %s: %s for %s", got, tt.want, tt.cause, tt.why, tt.clients)
 			}

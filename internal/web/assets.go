@@ -20,6 +20,7 @@ var assets embed.FS
 var (
 	overviewTemplate = parse("overview.html")
 	serviceTemplate  = parse("service.html")
+	mapTemplate      = parse("map.html")
 	problemsTemplate = parse("problems.html")
 	eventsTemplate   = parse("events.html")
 	missingTemplate  = parse("missing.html")

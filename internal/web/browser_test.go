@@ -41,6 +41,9 @@ func TestInABrowser(t *testing.T) {
 		{"the keyboard is enough", worksByKeyboard},
 		{"light and dark are readable", isReadable},
 		{"phones, tablets and desktops show all of it", fitsEveryScreen},
+		{"no, few and many Services fit every screen, and a broken one is on the first", fitsEveryCluster},
+		{"texts of the route do not overlap", routeIsReadable},
+		{"the map leads to Services", mapLeadsToServices},
 		{"a phone shows the state of a Service first", stateFirst},
 		{"10000 Services stay usable", staysUsable},
 		{"hostile names do no harm", survivesHostileNames},
@@ -51,11 +54,14 @@ func TestInABrowser(t *testing.T) {
 
 func loads(t *testing.T, b *browser.Browser) {
 	tab := b.Open(t, shopWorld(t).serve())
-	if diff := cmp.Diff([]string{"default/shop", "default/web", "idle/nothing", "kube-system/dns"}, rows(tab)); diff != "" {
+	if diff := cmp.Diff([]string{"idle/nothing", "default/shop", "default/web", "kube-system/dns"}, rows(tab)); diff != "" {
 		t.Errorf("list (-want +got):\n%s", diff)
 	}
-	if got := tab.Text("#sign"); got != "In sync" {
+	if got := tab.Text("#sign"); got != "Serving" {
 		t.Errorf("sign is %q", got)
+	}
+	if buttons := browser.Eval[int](tab, `document.querySelectorAll("#search button").length`); buttons != 0 {
+		t.Error("a field that searches while typing has a button")
 	}
 	points := browser.Eval[int](tab, `document.querySelectorAll("#plot circle").length`)
 	if points != 1 {
@@ -96,9 +102,7 @@ func drillsDown(t *testing.T, b *browser.Browser) {
 	tab.Click(`//a[. = "from outside"]`)
 	tab.Wait(`location.search.endsWith("from=outside")`)
 	tab.Wait(`document.querySelector("#clients [aria-current]").innerText === "from outside"`)
-	if text := tab.Text(".explain"); !strings.Contains(text, "from outside") {
-		t.Errorf("explanation is:\n%s", text)
-	}
+	tab.Wait(`document.querySelector(".explain").textContent.includes("from outside")`)
 	tab.Type("#from input[name=from]", "10.244.1.9"+kb.Enter)
 	tab.Wait(`document.querySelector(".explain")?.textContent.includes("10.244.1.9 (pod)")`)
 	tab.Click(".crumbs a")
@@ -125,10 +129,11 @@ func updatesLive(t *testing.T, b *browser.Browser) {
 	tab.Wait("window.mark === 1")
 
 	service := b.Open(t, address+"/service?namespace=default&name=web")
-	service.Click("summary") // closes it
+	service.Wait(`!document.querySelector("details").open`)
+	service.Click("summary")
 	w.Change(app("default/web", "10.96.0.80", []string{"10.244.1.1", "10.244.2.55"})...)
 	service.Wait(`document.querySelector("#answers").innerText.includes("10.244.2.55:8080")`)
-	service.Wait(`!document.querySelector("details").open`)
+	service.Wait(`document.querySelector("details").open`) // as it was left
 	tab.WantNoErrors()
 	service.WantNoErrors()
 }
@@ -179,7 +184,7 @@ func showsProgress(t *testing.T, b *browser.Browser) {
 	w.Source.Synced()
 	tab.Wait(`document.querySelector("progress")?.position === 0.25`)
 	close(hold)
-	tab.Wait(`!document.querySelector("progress") && document.querySelector("#sign").innerText === "In sync"`)
+	tab.Wait(`!document.querySelector("progress") && document.querySelector("#sign").innerText === "Serving"`)
 	tab.WantNoErrors()
 }
 
@@ -188,7 +193,7 @@ func failsOnTop(t *testing.T, b *browser.Browser) {
 	w.Dataplane.Set(func(b *enginetest.Behaviour) {
 		b.Refuse[netip.MustParseAddr("10.96.0.80")] = errors.New("no room left")
 	})
-	w.Sync(app("default/web", "10.96.0.80", nil)...)
+	w.Sync(app("default/web", "10.96.0.80", []string{"10.244.1.1"})...)
 	tab := b.Open(t, w.serve())
 	tab.Wait(`document.querySelector("#problems").innerText.includes("no room left")`)
 	tab.Wait(`document.querySelector("#problems").getBoundingClientRect().bottom <= document.querySelector("#services").getBoundingClientRect().top`)
@@ -202,6 +207,7 @@ func worksWithoutScript(t *testing.T, b *browser.Browser) {
 	if len(rows(tab)) != 4 {
 		t.Errorf("list is %q", rows(tab))
 	}
+	tab.Wait(`document.querySelector("#search button").getClientRects().length === 1`)
 	if text := tab.Text("footer"); !strings.Contains(text, "Reload the page to see changes") {
 		t.Errorf("footer is %q", text)
 	}
@@ -264,7 +270,7 @@ func isReadable(t *testing.T, b *browser.Browser) {
 	var backs []string
 	for _, scheme := range []browser.Setting{browser.Light, browser.Dark} {
 		tab := b.Open(t, address, scheme)
-		for _, path := range []string{"/", "/?q=default", "/service?namespace=default&name=web", "/service?namespace=default&name=idle"} {
+		for _, path := range []string{"/", "/?q=default", "/service?namespace=default&name=web", "/service?namespace=default&name=idle", "/map"} {
 			tab.Go(address + path)
 			if pale := browser.Eval[[]string](tab, faint); len(pale) > 0 {
 				t.Errorf("on %s these are hard to read: %q", path, pale)

@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -10,8 +11,11 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"sluice/internal/evidence"
 	"sluice/internal/explain"
 	"sluice/internal/plan"
+	"sluice/internal/printable"
+	"sluice/internal/status"
 )
 
 // Connections counts the connections to an endpoint: those that are open, and those
@@ -57,6 +61,22 @@ func (c *census) read(ctx context.Context) map[netip.AddrPort]Connections {
 type endpointRow struct {
 	explain.EndpointAnswer
 	Connections Connections
+}
+
+// Condition is what is known against an endpoint in use; that of others has no word.
+func (r *endpointRow) Condition() status.Condition { return answersOf(&r.EndpointAnswer) }
+
+func answersOf(e *explain.EndpointAnswer) status.Condition {
+	failures := fmt.Sprintf("%s since %s", printable.Count(int(e.Failed), "failed attempt"), e.Since.UTC().Format("15:04:05 UTC"))
+	switch e.Answers {
+	case evidence.Silent.String():
+		return condition(status.Bad, "does not answer", failures)
+	case evidence.Refusing.String():
+		return condition(status.Bad, "refuses connections", failures)
+	case evidence.Flaky.String():
+		return condition(status.Fair, "answers only some", failures)
+	}
+	return status.Condition{}
 }
 
 func endpointRows(endpoints []explain.EndpointAnswer, counted map[netip.AddrPort]Connections) []endpointRow {

@@ -28,6 +28,7 @@ type cluster struct {
 // service is a Service and what is planned for it.
 type service struct {
 	*model.Service
+	index     int // among all
 	frontends []*plan.Frontend
 	problem   bool // the object or one of its slices has a problem
 	empty     bool // no frontend has an endpoint
@@ -83,7 +84,8 @@ func copyOf(v engine.View) *parts {
 func (p *parts) join(last *cluster) *cluster {
 	c := &cluster{version: p.version, services: make([]service, len(p.services)), indexes: p.indexes(last)}
 	for _, s := range p.services {
-		c.services[c.indexes[s.Name]].Service = s
+		i := c.indexes[s.Name]
+		c.services[i].Service, c.services[i].index = s, i
 	}
 	for _, f := range p.frontends {
 		if s := c.find(f.Service); s != nil {

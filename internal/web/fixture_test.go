@@ -1,23 +1,28 @@
 package web
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/engine"
 	"sluice/internal/engine/enginetest"
+	"sluice/internal/evidence"
 	"sluice/internal/explain"
 	"sluice/internal/history"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/status"
+	"sluice/internal/telemetry/perservice"
 	"sluice/internal/verdict"
 )
 
@@ -28,10 +33,13 @@ type world struct {
 	page *Handler
 
 	history    *history.History
+	collector  *perservice.Collector
 	advisories []model.Problem
 	apiServer  *status.APIServer
 	draining   *status.Draining
 	relay      *status.Relay
+	// answers is what traffic shows of endpoints, nil for nothing.
+	answers func(evidence.To) evidence.Report
 }
 
 // newWorld starts a proxy that waits for its source. Edits change the page.
@@ -44,6 +52,10 @@ func newWorldAt(t testing.TB, c clock.WithDelayedExecution, edits ...func(*Optio
 	t.Helper()
 	history := history.New(history.Options{Clock: c})
 	w := &world{t: t, history: history}
+	w.collector = perservice.New(perservice.Options{Off: true, Refused: history.Refused, Clock: c,
+		Traffic: func(ctx context.Context, each func(plan.Key, dataplane.Traffic)) (dataplane.UnmatchedTraffic, error) {
+			return w.Dataplane.Traffic(ctx, each)
+		}})
 	w.Engine = enginetest.NewAt(t, c, plan.Config{NodeName: "node1", DetectLocal: plan.DetectClusterCIDR, MasqueradeBit: 14, Algorithms: model.NewAlgorithms(model.RoundRobin),
 		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}, history)
 	reporter := status.New(status.Options{
@@ -53,8 +65,9 @@ func newWorldAt(t testing.TB, c clock.WithDelayedExecution, edits ...func(*Optio
 		Relay:      func() *status.Relay { return w.relay },
 		Advisories: func() []model.Problem { return w.advisories }, APIServer: func() *status.APIServer { return w.apiServer },
 	})
+	w.Observe(w.collector)
 	explainer := explain.New(explain.Options{Engine: w.Engine.Engine, Judge: w.judge, Mode: "nftables", Node: "node1", Clock: c})
-	o := Options{Engine: w.Engine.Engine, Judge: w.judge, Status: reporter.Report, Explain: explainer.Explain, Traffic: w.Dataplane.Traffic, Events: w.history.Events, Logger: logr.Discard(), Clock: c}
+	o := Options{Engine: w.Engine.Engine, Judge: w.judge, Status: reporter.Report, Explain: explainer.Explain, Traffic: w.collector.Read, Events: w.history.Events, Logger: logr.Discard(), Clock: c}
 	for _, edit := range edits {
 		edit(&o)
 	}
@@ -64,13 +77,13 @@ func newWorldAt(t testing.TB, c clock.WithDelayedExecution, edits ...func(*Optio
 }
 
 func (w *world) judge(v engine.View) *verdict.Judge {
-	return &verdict.Judge{View: v, Phase: w.Engine.Frontend}
+	return &verdict.Judge{View: v, Phase: w.Engine.Frontend, Answers: w.answers}
 }
 
 func (w *world) verdict() verdict.Proxy {
 	f := verdict.Facts{Summary: w.Engine.Status(), Now: time.Now()}
 	if s := w.apiServer; s != nil && s.Error != "" {
-		f.Source = verdict.Source{Away: s.Away(s.Since), Since: s.Since}
+		f.Source = verdict.Source{Away: s.Away(time.Now()), Since: s.Since}
 	}
 	return verdict.OfProxy(f)
 }
@@ -117,4 +130,14 @@ func many(n int) []model.Event {
 		out = append(out, app(fmt.Sprintf("team-%d/service-%05d", i%10, i), at(96), []string{at(244), at(245)})...)
 	}
 	return out
+}
+
+// silent is what traffic shows if some endpoints do not answer.
+func silent(since time.Time, failed uint64, addrs ...string) func(evidence.To) evidence.Report {
+	return func(to evidence.To) evidence.Report {
+		if !slices.Contains(addrs, to.Addr().String()) {
+			return evidence.Report{}
+		}
+		return evidence.Report{State: evidence.Silent, Failed: failed, Since: since}
+	}
 }

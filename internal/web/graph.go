@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sluice/internal/history"
+	"sluice/internal/status"
 )
 
 const (
@@ -16,16 +17,21 @@ const (
 	sparkHeight = 20
 	// sparkPoints is the number of points of a graph in a row, which is small.
 	sparkPoints = 30
+	// visible is the part of the height that a single refusal has beside any number of
+	// connections.
+	visible = 20
 )
 
-// graph is the traffic of a Service over the last 15 minutes.
+// graph is the traffic of a Service, or of all, over the last 15 minutes.
 type graph struct {
+	Title         string
 	Width, Height int
 	// Area and Line are the connections, Refused the refusals, as SVG paths.
 	Area, Line, Refused string
 	Top                 string // value at the top
 	Marks               []mark // of the time
 	Changes             []moment
+	Short               bool // marks of changes, because there are many
 }
 
 // moment is when something happened, at X percent of the width.
@@ -36,15 +42,7 @@ type moment struct {
 
 // newGraph returns the graph of a Service, with marks where it or its endpoints changed.
 func newGraph(of recording, events []history.Event) *graph {
-	top := ceiling(max(highest(of.connections), highest(of.refused)))
-	g := &graph{Width: steps, Height: graphHeight, Top: perSecond(top, true) + " per second"}
-	g.Line = stairs(of.connections, steps, graphHeight, top)
-	g.Area = closed(g.Line, steps, graphHeight)
-	if highest(of.refused) > 0 {
-		g.Refused = stairs(of.refused, steps, graphHeight, top)
-	}
-	s := scale{now: of.end, window: steps * step}
-	g.Marks = s.marks()
+	g, s := draw("New connections in 15 minutes", of)
 	for _, e := range events {
 		if e.Kind == history.Refused || of.end.Sub(e.At) > s.window {
 			continue
@@ -54,13 +52,47 @@ func newGraph(of recording, events []history.Event) *graph {
 	return g
 }
 
+// newNodeGraph returns the graph of all Services, with marks where something changed. Changes in
+// the same step share one.
+func newNodeGraph(of recording, changes []status.Change) *graph {
+	g, s := draw("Connections and refusals in 15 minutes", of)
+	g.Short = true
+	last := int64(-1)
+	for i := range changes {
+		c := &changes[i]
+		if of.end.Sub(c.At) > s.window {
+			break // they are sorted
+		}
+		if n := numberOf(c.At); n != last {
+			g.Changes, last = append(g.Changes, moment{s.share(c.At), describe(c)}), n
+		} else {
+			g.Changes[len(g.Changes)-1].Text += "\n" + describe(c)
+		}
+	}
+	return g
+}
+
+// draw draws what a recording has.
+func draw(title string, of recording) (*graph, scale) {
+	top := ceiling(max(highest(of.connections), highest(of.refused)))
+	g := &graph{Title: title, Width: steps, Height: graphHeight, Top: perSecond(top, true) + " per second"}
+	g.Line = stairs(of.connections, steps, graphHeight, top, 0)
+	g.Area = closed(g.Line, steps, graphHeight)
+	if highest(of.refused) > 0 {
+		g.Refused = stairs(of.refused, steps, graphHeight, top, graphHeight/visible)
+	}
+	s := scale{now: of.end, window: steps * step}
+	g.Marks = s.marks()
+	return g, s
+}
+
 // spark returns a small graph without labels.
 func spark(of recording) *graph {
 	connections, refused := coarse(of.connections), coarse(of.refused)
 	top := ceiling(max(highest(connections), highest(refused)))
-	g := &graph{Width: sparkPoints, Height: sparkHeight, Line: stairs(connections, sparkPoints, sparkHeight, top)}
+	g := &graph{Width: sparkPoints, Height: sparkHeight, Line: stairs(connections, sparkPoints, sparkHeight, top, 0)}
 	if highest(refused) > 0 {
-		g.Refused = stairs(refused, sparkPoints, sparkHeight, top)
+		g.Refused = stairs(refused, sparkPoints, sparkHeight, top, sparkHeight/visible)
 	}
 	return g
 }
@@ -99,8 +131,8 @@ func ceiling(v float64) float64 {
 }
 
 // stairs draws values as steps that end at the right edge. Where nothing is known yet,
-// nothing is drawn.
-func stairs(values []float32, width, height int, top float64) string {
+// nothing is drawn. What is more than 0 is at least so high.
+func stairs(values []float32, width, height int, top float64, least int) string {
 	if len(values) == 0 {
 		return ""
 	}
@@ -108,6 +140,9 @@ func stairs(values []float32, width, height int, top float64) string {
 	x, last := width-len(values), -1
 	for i, v := range values {
 		y := int(math.Round(float64(height) * (1 - min(1, float64(v)/top))))
+		if v > 0 {
+			y = min(y, height-least)
+		}
 		switch {
 		case i == 0:
 			fmt.Fprintf(&b, "M%d %d", x, y)

@@ -50,8 +50,9 @@ type Handler struct {
 	meter    *meter
 	recorder recorder
 	census   census
+	verdicts verdicts
 
-	// last is a cache, cleared by expiry.
+	// last and verdicts are caches, cleared by expiry.
 	last   atomic.Pointer[cluster]
 	expiry clock.Timer
 }
@@ -71,9 +72,13 @@ func New(o Options) *Handler {
 		limit:   make(chan struct{}, maxConcurrent),
 		census:  census{count: o.Count, log: o.Logger, clock: o.Clock},
 	}
-	h.expiry = o.Clock.AfterFunc(keepFor, func() { h.last.Store(nil) })
+	h.expiry = o.Clock.AfterFunc(keepFor, func() {
+		h.last.Store(nil)
+		h.verdicts.forget()
+	})
 	h.mux.Handle("GET /{$}", h.limited(h.overview))
 	h.mux.Handle("GET /service", h.limited(h.service))
+	h.mux.Handle("GET /map", h.limited(h.nodeMap))
 	h.mux.Handle("GET /problems", h.limited(h.problems))
 	h.mux.Handle("GET /events", h.limited(h.events))
 	h.mux.Handle("GET /", h.limited(h.missing))

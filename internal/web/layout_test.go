@@ -20,8 +20,12 @@ import (
 // shots is for those who want to look at what the tests measure.
 var shots = flag.String("shots", "", "directory to put screenshots of the measured pages into")
 
-// widths are those of a phone, a tablet and a desktop.
-var widths = []int64{390, 820, 1280}
+// widths are those of a phone, a tablet, a laptop and a desktop; heights those of their first
+// screen.
+var (
+	widths  = []int64{390, 820, 1280, 1440}
+	heights = map[int64]int64{390: 844, 820: 1180, 1280: 800, 1440: 900}
+)
 
 // crowdedWorld has long names, many frontends and all states, which need room.
 func crowdedWorld(t *testing.T) *world {
@@ -64,13 +68,14 @@ type layout struct {
 	Broken   []string // words in two lines
 	Hidden   []string // states that are not in the window
 	Small    []string // text of less than 11 pixels
+	Alone    []string // tiles that are alone in their row, below others
 	States   int
 }
 
 // measure returns a layout. Names, addresses and commands may be broken anywhere:
 // the longest fit no phone.
 const measure = `(() => {
-	const out = {Sideways: [], Broken: [], Hidden: [], Small: [], States: 0};
+	const out = {Sideways: [], Broken: [], Hidden: [], Small: [], Alone: [], States: 0};
 	const name = e => e.tagName + (e.id ? "#" + e.id : "") + " " + e.textContent.trim().replace(/\s+/g, " ").slice(0, 40);
 	if (document.documentElement.scrollWidth > innerWidth) out.Sideways.push("the page: " + document.documentElement.scrollWidth);
 	for (const e of document.body.querySelectorAll("*")) {
@@ -102,6 +107,12 @@ const measure = `(() => {
 			if (getComputedStyle(p).overflowX !== "visible" && (is.right > r.right + 1 || is.left < r.left - 1)) out.Hidden.push(name(e));
 		}
 	}
+	const tiles = [...document.querySelectorAll(".tiles > *, .problems ul[class] > *")], top = e => Math.round(e.getBoundingClientRect().top);
+	for (const e of tiles) {
+		const row = [...e.parentElement.children].filter(o => top(o) === top(e)).length;
+		const first = [...e.parentElement.children].filter(o => top(o) === top(e.parentElement.children[0])).length;
+		if (row === 1 && first > 1) out.Alone.push(name(e));
+	}
 	return out;
 })()`
 
@@ -111,21 +122,97 @@ func fitsEveryScreen(t *testing.T, b *browser.Browser) {
 	address := w.serve()
 	for _, width := range widths {
 		tab := b.Open(t, address, browser.Light, browser.Size(width, 1900))
-		for path, states := range map[string]int{"/": 7, "/service?namespace=default&name=web&from=outside": 8, "/service?namespace=team&name=odd": 4, "/service?namespace=team&name=gone": 3, "/problems": 1, "/events": 1, "/nothing": 1} {
+		for path, states := range map[string]int{"/": 7, "/service?namespace=default&name=web&from=outside": 8, "/service?namespace=team&name=odd": 4, "/service?namespace=team&name=gone": 3, "/map": 1, "/problems": 1, "/events": 1, "/nothing": 1} {
 			tab.Go(address + path)
 			got := browser.Eval[layout](tab, measure)
-			for what, found := range map[string][]string{"is wider than its place": got.Sideways, "is a broken word": got.Broken,
-				"is a state that cannot be seen": got.Hidden, "is too small": got.Small} {
-				if len(found) > 0 {
-					t.Errorf("%s at %d pixels: %s: %q", path, width, what, found)
-				}
-			}
+			got.check(t, fmt.Sprintf("%s at %d pixels", path, width))
 			if got.States < states {
 				t.Errorf("%s at %d pixels shows %d states, want %d", path, width, got.States, states)
 			}
 			shoot(t, tab, fmt.Sprintf("%d%s", width, path))
 		}
 	}
+}
+
+func (l *layout) check(t *testing.T, where string) {
+	t.Helper()
+	for what, found := range map[string][]string{"is wider than its place": l.Sideways, "is a broken word": l.Broken,
+		"is a state that cannot be seen": l.Hidden, "is too small": l.Small, "is alone in its row": l.Alone} {
+		if len(found) > 0 {
+			t.Errorf("%s: %s: %q", where, what, found)
+		}
+	}
+}
+
+// fitsEveryCluster checks the overview and the map of few and many Services. What is broken is
+// on the first screen.
+func fitsEveryCluster(t *testing.T, b *browser.Browser) {
+	for _, services := range []int{0, 7, 5000} {
+		w := newWorld(t)
+		if services == 0 {
+			w.Sync()
+		} else {
+			w.Sync(append(many(services-1), app("zoo/broken", "10.97.0.1", nil)...)...)
+		}
+		address := w.serve()
+		for _, width := range widths {
+			tab := b.Open(t, address, browser.Light, browser.Size(width, heights[width]))
+			for _, path := range []string{"/", "/map"} {
+				tab.Go(address + path)
+				where := fmt.Sprintf("%s of %d Services at %d pixels", path, services, width)
+				got := browser.Eval[layout](tab, measure)
+				got.check(t, where)
+				onScreen := browser.Eval[int](tab, `[...document.querySelectorAll("main a[href*='name=broken']")].map(e => e.getBoundingClientRect())
+					.filter(r => r.width > 0 && r.top >= 0 && r.bottom <= innerHeight).length`)
+				if (onScreen > 0) != (services > 0) {
+					t.Errorf("%s: the broken one is on the first screen %d times", where, onScreen)
+				}
+				shoot(t, tab, fmt.Sprintf("%d-%d%s", services, width, path))
+			}
+			tab.WantNoErrors()
+		}
+	}
+}
+
+// routeIsReadable checks that no text of the way of a connection is on another text.
+func routeIsReadable(t *testing.T, b *browser.Browser) {
+	address := crowdedWorld(t).serve()
+	for _, width := range widths {
+		tab := b.Open(t, address, browser.Size(width, heights[width]))
+		for _, path := range []string{"/service?namespace=default&name=web&from=outside", "/service?namespace=default&name=web&from=203.0.113.9",
+			"/service?namespace=default&name=web&from=pod", "/service?namespace=idle&name=nothing"} {
+			tab.Go(address + path)
+			got := browser.Eval[struct {
+				Texts    int
+				Overlaps []string
+			}](tab, `(() => {
+				const texts = [...document.querySelectorAll("#answers :is(h3, .verdict, .way span, .stop, .problem, th, summary)")].filter(e => e.getClientRects().length);
+				const out = {Texts: texts.length, Overlaps: []};
+				texts.forEach((a, i) => texts.slice(i + 1).forEach(b => {
+					const x = a.getBoundingClientRect(), y = b.getBoundingClientRect();
+					if (Math.min(x.right, y.right) - Math.max(x.left, y.left) > 1 && Math.min(x.bottom, y.bottom) - Math.max(x.top, y.top) > 1)
+						out.Overlaps.push(a.innerText + " / " + b.innerText);
+				}));
+				return out;
+			})()`)
+			if got.Texts < 5 || len(got.Overlaps) > 0 {
+				t.Errorf("%s at %d pixels: of %d texts these overlap: %q", path, width, got.Texts, got.Overlaps)
+			}
+		}
+	}
+}
+
+func mapLeadsToServices(t *testing.T, b *browser.Browser) {
+	tab := b.Open(t, shopWorld(t).serve())
+	tab.Click(`//a[. = "Show as a map"]`)
+	tab.Wait(`document.querySelectorAll("#map .sq").length === 4`)
+	looks := browser.Eval[[]string](tab, `["refused", "works"].map(w => getComputedStyle(document.querySelector("#map .sq." + w)).backgroundImage)`)
+	if looks[0] == looks[1] {
+		t.Errorf("only colours tell verdicts apart: %q", looks)
+	}
+	tab.Click(`#map a[href*="name=nothing"]`)
+	tab.Wait(`document.querySelector("h1")?.innerText === "nothing"`)
+	tab.WantNoErrors()
 }
 
 // shoot takes a screenshot if that is wanted.
@@ -146,7 +233,7 @@ func stateFirst(t *testing.T, b *browser.Browser) {
 	tab := b.Open(t, crowdedWorld(t).serve(), browser.Size(widths[0], 1000))
 	late := browser.Eval[[]string](tab, `[...document.querySelectorAll("#services tbody tr")].filter(row => {
 		const top = e => e.getBoundingClientRect().top;
-		const state = top(row.querySelector(".is")), name = top(row.querySelector("th"));
+		const state = top(row.querySelector(".is .state")), name = top(row.querySelector("th"));
 		return state > name + row.querySelector("th").getBoundingClientRect().height
 			|| [...row.cells].some(c => c.tagName === "TD" && !c.matches(".is") && top(c) < state);
 	}).map(row => row.id)`)

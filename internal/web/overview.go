@@ -1,16 +1,14 @@
 package web
 
 import (
-	"cmp"
+	"fmt"
 	"net/http"
 	"slices"
 
-	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/printable"
 	"sluice/internal/status"
-	"sluice/internal/verdict"
 )
 
 const (
@@ -26,7 +24,9 @@ type overview struct {
 	// Problems counts all of them, and MoreProblems those in groups that are not shown.
 	Problems     int
 	MoreProblems int
+	Traffic      *graph // nil before the first figures
 	Plot         *plot
+	Details      []string // of the proxy itself
 	Windows      []window
 	Columns      []column
 	Namespaces   []string // that can be selected
@@ -36,26 +36,42 @@ type overview struct {
 	Rows         []row
 	First, Last  int // numbers of the rows
 	Found, Known int
-	Earlier      *query
-	Later        *query
+	// Files says that Services are read from files, not from an API server.
+	Files   bool
+	Earlier *query
+	Later   *query
 }
 
-// column is one of the list, and the order that its title leads to; "-" if there is none.
+// column is one of the list, and the order that its title leads to; "-" if there is none. Words
+// describe the order where there are no columns.
 type column struct {
-	Title, Order string
-	Number       bool
+	Title, Order, Words string
+	Number              bool
+}
+
+// Sort is the value of aria-sort.
+func (c column) Sort() string {
+	if c.Order == orderByName {
+		return "ascending"
+	}
+	return "descending"
 }
 
 func columns(counted bool) []column {
-	out := []column{{"Service", orderByName, false}, {"Frontends", "-", false}, {"Endpoints", "endpoints", true}}
+	out := []column{{Title: "Service", Order: orderByName, Words: "By name"}, {Title: "Frontends", Order: "-"},
+		{Title: "Endpoints", Order: "endpoints", Words: "Most endpoints first", Number: true}}
 	if counted {
-		out = append(out, column{"New conn./s", "rate", true}, column{"Refused/s", "refused", true})
+		out = append(out, column{Title: "New conn./s", Order: "rate", Words: "Most connections first", Number: true},
+			column{Title: "Refused/s", Order: "refused", Words: "Most refusals first", Number: true})
 	}
-	return append(out, column{"State", "state", false})
+	return append(out, column{Title: "State", Order: orderByState, Words: "Broken and busy first"})
 }
 
 // tile is one number with its label.
-type tile struct{ Label, Value, Note string }
+type tile struct {
+	Label, Value, Note string
+	Alarm              bool // the note is bad news
+}
 
 // row is a Service in the list.
 type row struct {
@@ -80,10 +96,15 @@ func (h *Handler) overview(r *http.Request) answer {
 		frame:   newFrame("Services", report),
 		Tiles:   tiles(report, s),
 		Plot:    newPlot(report.Changes, report.Now, windowOf(q.Window)),
+		Details: details(report),
 		Windows: windows,
 		Query:   q,
 		Counted: s.counters.counted(),
 		Known:   len(s.services),
+		Files:   report.APIServer == nil,
+	}
+	if recording, ok := h.recorder.all(); ok {
+		v.Traffic = newNodeGraph(recording, report.Changes)
 	}
 	v.Columns, v.Kinds = columns(v.Counted), kinds
 	v.Namespaces = s.namespaces[:min(len(s.namespaces), maxNamespaces)]
@@ -127,33 +148,46 @@ func (v *overview) list(s *snapshot) {
 	}
 }
 
+// tiles returns four, whatever the mode counts, so that they fill their rows.
 func tiles(r *status.Report, s *snapshot) []tile {
-	out := []tile{
-		{"Services", count(len(s.services)), count(s.idle) + " without endpoints"},
-		{"Frontends", count(r.Frontends.Programmed), "programmed of " + count(r.Frontends.Desired)},
-		{"Endpoints", count(r.Endpoints), "in " + count(r.Slices) + plural(r.Slices, " slice")},
+	faulty := 0
+	for i := range s.verdicts() {
+		if s.verdicts()[i].Faulty() {
+			faulty++
+		}
 	}
-	if s.counters.counted() {
-		total, known := s.counters.total(), s.counters.known()
-		out = append(out, tile{"Connections", perSecond(total.connections, known), "new, per second"},
-			tile{"Refused", perSecond(total.refused.total(), known), "attempts per second"})
+	services := tile{Label: "Services", Value: count(len(s.services)), Note: "none is broken"}
+	if faulty > 0 {
+		services.Note, services.Alarm = count(faulty)+" broken", true
 	}
-	if f := r.Relay; f != nil {
-		out = append(out, tile{"Forwarding", count(f.Connections), "connections through this process, at most " + count(f.Limit)})
+	endpoints := tile{Label: "Endpoints", Value: count(r.Endpoints), Note: "in " + count(r.Slices) + plural(r.Slices, " slice")}
+	if !s.counters.counted() {
+		return []tile{services, {Label: "Without endpoints", Value: count(s.idle), Note: plural(s.idle, "Service")}, endpoints,
+			{Label: "Frontends", Value: count(r.Frontends.Desired), Note: "addresses and ports"}}
 	}
-	if d := r.Draining; d != nil {
-		out = append(out, tile{"Draining", count(d.Connections), "connections of an earlier kube-proxy, until " + d.Until.UTC().Format("15:04:05 UTC")})
-	}
-	last := tile{"Last change took", "–", "none yet"}
+	total, known := s.counters.total(), s.counters.known()
+	return []tile{services, endpoints, {Label: "Connections", Value: perSecond(total.connections, known), Note: "new, per second"},
+		{Label: "Refused", Value: perSecond(total.refused.total(), known), Note: "attempts per second"}}
+}
+
+// details tells what the proxy does.
+func details(r *status.Report) []string {
+	out := []string{fmt.Sprintf("%s of %s programmed", count(r.Frontends.Programmed), printable.Count(r.Frontends.Desired, "frontend"))}
 	if len(r.Changes) > 0 {
-		change := &r.Changes[0]
-		last.Value, last.Note = printable.Duration(latency(change)), duration(r.Now.Sub(change.At))+" ago"
+		last := &r.Changes[0]
+		out = append(out, fmt.Sprintf("the last change took %s, %s ago", printable.Duration(latency(last)), duration(r.Now.Sub(last.At))))
 	}
-	return append(out, last)
+	if r.Relay != nil {
+		out = append(out, r.Relay.String())
+	}
+	if r.Draining != nil {
+		out = append(out, r.Draining.String())
+	}
+	return out
 }
 
 func (s *snapshot) row(svc *service) row {
-	r := row{Name: svc.Name, Condition: s.condition(svc)}
+	r := row{Name: svc.Name, Condition: conditionOf(s.verdict(svc))}
 	for i, f := range svc.sorted() {
 		if i == maxChips {
 			r.More = len(svc.frontends) - i
@@ -183,26 +217,4 @@ func chipOf(f *plan.Frontend) chip {
 		address = address[:len(address)-len(tcp)]
 	}
 	return chip{Kind: kind, Address: address, Port: f.Port}
-}
-
-// condition returns the verdict on a Service.
-func (s *snapshot) condition(svc *service) (c status.Condition) {
-	s.inspect(func(v engine.View) {
-		found := s.judge(v).Service(svc.Name, svc.frontends)
-		c = condition(levelOf(found.Word), found.Word.Text(), cmp.Or(found.Why, "nothing is known against it"))
-	})
-	return c
-}
-
-// levelOf is how good a verdict is.
-func levelOf(w verdict.Word) status.Level {
-	switch {
-	case w.Failing():
-		return status.Bad
-	case w == verdict.WorksForSome:
-		return status.Fair
-	case w == verdict.Works:
-		return status.Good
-	}
-	return status.Busy
 }

@@ -32,32 +32,33 @@ const (
 // picture is a screenshot of the documentation.
 type picture struct {
 	file, path    string
+	world         func(*testing.T) *world
 	scheme        browser.Setting
 	width, height int64
 }
 
 var pictures = []picture{
-	{"page.png", "/", browser.Light, 1280, 1130},
-	{"page-service.png", "/service?namespace=shop&name=storefront&from=outside", browser.Dark, 1280, 1240},
-	{"page-phone.png", "/", browser.Light, 390, 1500},
+	{"page.png", "/", galleryWorld, browser.Light, 1280, 1460},
+	{"page-service.png", "/service?namespace=shop&name=cart", galleryWorld, browser.Dark, 1280, 1195},
+	{"page-phone.png", "/", galleryWorld, browser.Light, 390, 1500},
+	{"page-map.png", "/map", bigWorld, browser.Light, 1280, 800},
 }
 
 // TestPicturesAreUpToDate compares what a browser would show now with what the
 // screenshots were made from. Pixels differ from one browser to the next, so that the
 // texts are compared, of which each byte is the same every time.
 func TestPicturesAreUpToDate(t *testing.T) {
-	w := galleryWorld(t)
-	address := w.serve()
 	var b *browser.Browser
 	if *update {
 		b = browser.Start(t)
 	}
 	var digests bytes.Buffer
 	for _, p := range pictures {
+		w := p.world(t)
 		html, css := w.get(p.path).Body.Bytes(), w.get("/page/page.css").Body.Bytes()
 		file := filepath.Join(picturesDir, p.file)
 		if *update {
-			tab := b.Open(t, address+p.path, p.scheme, browser.Size(p.width, p.height))
+			tab := b.Open(t, w.serve()+p.path, p.scheme, browser.Size(p.width, p.height))
 			tab.WantNoErrors()
 			if err := os.WriteFile(file, tab.Screenshot(), 0o644); err != nil {
 				t.Fatal(err)
@@ -86,8 +87,8 @@ func TestPicturesAreUpToDate(t *testing.T) {
 
 // Two worlds must look the same to the byte, or the test above is of no use.
 func TestPicturesCanBeRepeated(t *testing.T) {
-	one, another := galleryWorld(t), galleryWorld(t)
 	for _, p := range pictures {
+		one, another := p.world(t), p.world(t)
 		if a, b := one.get(p.path).Body.String(), another.get(p.path).Body.String(); a != b {
 			t.Errorf("%s differs:\n%s\n%s", p.path, a, b)
 		}
@@ -109,6 +110,7 @@ func galleryWorld(t *testing.T) *world {
 			return r
 		}
 	})
+	w.answers = silent(clock.Now().Add(13*time.Minute), 67, "10.244.2.10")
 	at := func(addr string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(addr)} }
 	external := func(s *model.Service) {
 		s.Ports[0].NodePort, s.LoadBalancerIPs, s.ExternalPolicy = 30080, at("198.51.100.10"), model.PolicyLocal
@@ -154,5 +156,51 @@ func galleryWorld(t *testing.T) *world {
 			clock.Step(step)
 		}
 	}
+	return w
+}
+
+// bigWorld is a node with 1,200 Services, a few of which are broken.
+func bigWorld(t *testing.T) *world {
+	clock := clocktesting.NewFakeClock(time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC))
+	w := newWorldAt(t, clock, func(o *Options) {
+		report := o.Status
+		o.Status = func() *status.Report {
+			r := report()
+			r.Version, r.ModeReason = "v0.1.0", ""
+			return r
+		}
+	})
+	namespaces := []string{"billing", "catalog", "checkout", "data", "identity", "kube-system", "logistics", "monitoring", "payments", "search", "shop", "staging", "storefront", "warehouse"}
+	traffic := map[plan.Key]float64{}
+	var events []model.Event
+	var dead []string
+	for i := range 1200 {
+		at := func(net byte) string { return netip.AddrFrom4([4]byte{10, net, byte(i >> 8), byte(i)}).String() }
+		endpoints := []string{at(244), at(245)}
+		traffic[key(at(96))] = 900 / math.Pow(float64(1+i*7919%1200), 1.1)
+		switch {
+		case i == 401:
+			dead = append(dead, endpoints...)
+		case i%250 == 77:
+			dead = append(dead, endpoints[0])
+		case i%180 == 120:
+			endpoints = nil
+		}
+		name := fmt.Sprintf("%s/service-%03d", namespaces[int(float64(len(namespaces))*math.Pow(float64(i*31%1200)/1200, 1.7))], i)
+		events = append(events, app(name, at(96), endpoints)...)
+	}
+	w.answers = silent(clock.Now(), 67, dead...)
+	w.Sync(events...)
+	count := func(seconds float64) {
+		w.Dataplane.Set(func(b *enginetest.Behaviour) {
+			for k, rate := range traffic {
+				b.Connections[k] = 1 + int64(rate*seconds)
+			}
+		})
+	}
+	count(0)
+	w.get("/map")
+	clock.Step(step)
+	count(step.Seconds())
 	return w
 }

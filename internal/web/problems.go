@@ -3,7 +3,6 @@ package web
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/netip"
 	"regexp"
@@ -15,6 +14,7 @@ import (
 	"sluice/internal/plan"
 	"sluice/internal/printable"
 	"sluice/internal/status"
+	"sluice/internal/verdict"
 )
 
 const (
@@ -33,6 +33,7 @@ type problem struct {
 	Object string
 	Link   string // to the page of the Service, "" for none
 	Reason string
+	Brief  string // the reason beside others of the same kind, "" if that is the same
 	Remedy string
 	Note   string
 	kind   string // problems of the same kind are grouped, "" for one alone
@@ -80,41 +81,80 @@ func (s *snapshot) problems(r *status.Report) (out []problem) {
 	for _, p := range r.Advisories {
 		out = append(out, objectProblem(p))
 	}
-	out = append(out, s.refusing()...)
+	out = append(out, s.broken()...)
 	for _, p := range s.defects {
 		out = append(out, objectProblem(p))
 	}
 	return out
 }
 
-// refusing returns the Services that refuse clients now, those with the most first.
-func (s *snapshot) refusing() (out []problem) {
-	refusing := map[plan.Key]rates{}
-	for key, r := range s.counters.rates {
-		if r.refused != (refusals{}) {
-			refusing[key] = r
+// broken returns the Services that do not work, and those that refuse clients now: the worst
+// first, and of the same kind those with the most refusals.
+func (s *snapshot) broken() (out []problem) {
+	type found struct {
+		*service
+		*verdict.Service
+		refused refusals
+	}
+	var all []found
+	for i := range s.services {
+		svc, v := &s.services[i], &s.verdicts()[i]
+		refused, refuses := s.refusing()[svc.Name]
+		if told := v.Cause == verdict.KernelRefused || v.Cause == verdict.AddressTaken; told {
+			continue // by the failures, and by the problems of objects
+		}
+		if v.Faulty() || refuses {
+			all = append(all, found{svc, v, refused})
 		}
 	}
-	all := byService(s.inspect, refusing)
-	maps.DeleteFunc(all, func(_ model.Name, r rates) bool { return r.refused.total() < minRefused })
-	for _, name := range slices.SortedFunc(maps.Keys(all), func(a, b model.Name) int {
-		return cmp.Or(cmp.Compare(all[b].refused.total(), all[a].refused.total()), a.Compare(b))
-	}) {
-		refused := all[name].refused
-		cause := refused.cause()
-		out = append(out, problem{
-			Level: status.Fair, Object: serviceObject(name), Link: serviceLink(name),
-			Reason: fmt.Sprintf("refuses %s connection attempts per second: %s", perSecond(refused.total(), true), cause.Text()),
-			Remedy: refusalRemedies[cause], kind: "refuses clients: " + cause.Text(),
-		})
+	slices.SortStableFunc(all, func(a, b found) int {
+		return cmp.Or(a.Word.Compare(b.Word), cmp.Compare(b.refused.total(), a.refused.total()))
+	})
+	for _, f := range all {
+		out = append(out, brokenProblem(f.Name, f.Service, f.refused))
 	}
 	return out
 }
 
-var refusalRemedies = [plan.NumFrontendRefusals]string{
-	plan.NoEndpoints:     "find out why no endpoint is ready, or stop the clients",
-	plan.NoLocalEndpoint: "send clients to nodes with an endpoint, or set the traffic policy to Cluster",
-	plan.SourceRange:     "add the clients to spec.loadBalancerSourceRanges if they may connect",
+// brokenProblem is that of a Service that does not work for all, or refuses clients.
+func brokenProblem(name model.Name, v *verdict.Service, refused refusals) problem {
+	p := problem{Level: levelOf(v.Word), Object: serviceObject(name), Link: serviceLink(name), Brief: v.Why}
+	what, cause, common := v.Word.Text(), v.Cause, causeText(v.Cause)
+	if !v.Faulty() {
+		why := refused.cause()
+		p.Level, p.Brief = status.Fair, why.Text()
+		what, cause, common = "refuses clients", verdict.Cause(why.String()), why.Text()
+	}
+	p.Reason, p.kind, p.Remedy = what+": "+p.Brief, what+": "+common, remedies[cause]
+	if rate := refused.total(); rate > 0 {
+		p.Note = perSecond(rate, true) + " refused attempts per second"
+	}
+	return p
+}
+
+// causeText describes a cause that Services have in common.
+func causeText(c verdict.Cause) string {
+	for why := range plan.NumFrontendRefusals {
+		if string(c) == why.String() {
+			return why.Text()
+		}
+	}
+	return map[verdict.Cause]string{
+		verdict.EndpointSilent: "endpoints do not answer",
+		verdict.EndpointResets: "endpoints refuse connections",
+		verdict.ForwardingOff:  "this node forwards no packets",
+		verdict.NoPorts:        "there is no address and port here",
+	}[c]
+}
+
+var remedies = map[verdict.Cause]string{
+	verdict.Cause(plan.NoEndpoints.String()):     "give it an endpoint that is ready, or stop its clients",
+	verdict.Cause(plan.NoLocalEndpoint.String()): "send clients to nodes with an endpoint, or set the traffic policy to Cluster",
+	verdict.Cause(plan.SourceRange.String()):     "add the clients to spec.loadBalancerSourceRanges if they may connect",
+	verdict.EndpointSilent:                       "look whether the pods run, and for a firewall on the way to them",
+	verdict.EndpointResets:                       "compare the port of the endpoints with the one that the pods listen on",
+	verdict.ForwardingOff:                        "run sysctl -w net.ipv4.ip_forward=1 and net.ipv6.conf.all.forwarding=1, and make it permanent in /etc/sysctl.d",
+	verdict.NoPorts:                              "give it a port and a ClusterIP, or remove it",
 }
 
 // failureProblem is that of a frontend that the kernel refused.

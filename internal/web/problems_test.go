@@ -50,15 +50,14 @@ func TestRefusedClientsAreShown(t *testing.T) {
 		})
 	}
 	refuse(100)
-	if body := w.get("/").Body.String(); len(cards(body)) > 0 || strings.Contains(body, "alarm") {
-		t.Errorf("clients of long ago are shown:\n%s", body)
+	const card, remedy = "Service staging/batch-old refused: no endpoints", " What to do: give it an endpoint that is ready, or stop its clients"
+	if diff := cmp.Diff([]string{card + remedy}, cards(w.get("/").Body.String())); diff != "" {
+		t.Errorf("cards without clients (-want +got):\n%s", diff)
 	}
 	clock.Step(10 * time.Second)
 	refuse(105)
 	body := w.get("/").Body.String()
-	want := []string{"Service staging/batch-old refuses 0.5 connection attempts per second: the Service has no endpoint that can be used " +
-		"What to do: find out why no endpoint is ready, or stop the clients"}
-	if diff := cmp.Diff(want, cards(body)); diff != "" {
+	if diff := cmp.Diff([]string{card + " 0.5 refused attempts per second" + remedy}, cards(body)); diff != "" {
 		t.Errorf("cards (-want +got):\n%s", diff)
 	}
 	wants(t, body, `<dt>Refused</dt><dd>0.5</dd><dd class="quiet">attempts per second</dd>`,
@@ -74,13 +73,13 @@ func TestProblemsAreGroupedByKind(t *testing.T) {
 	var events []model.Event
 	for i := range 150 {
 		name := fmt.Sprintf("team/s-%03d", i)
-		events = append(events, app(name, fmt.Sprintf("10.96.1.%d", i), nil, func(s *model.Service) {
+		events = append(events, app(name, fmt.Sprintf("10.96.1.%d", i), []string{"10.244.1.1"}, func(s *model.Service) {
 			s.Problems = []model.Problem{{Object: "Service " + name, Field: fmt.Sprintf("spec.loadBalancerSourceRanges[%d]", i%3),
 				Reason: fmt.Sprintf(`"10.0.%d.300/24" is not an IP prefix`, i), Remedy: "write a prefix"}}
 		})...)
 	}
 	for _, kind := range []string{"a", "b", "c"} {
-		events = append(events, app("zone/"+kind, "10.96.2."+fmt.Sprint(kind[0]), nil, func(s *model.Service) {
+		events = append(events, app("zone/"+kind, "10.96.2."+fmt.Sprint(kind[0]), []string{"10.244.1.1"}, func(s *model.Service) {
 			s.Problems = []model.Problem{{Object: "Service zone/" + kind, Field: "spec." + kind, Reason: "is odd"}}
 		})...)
 	}
@@ -91,14 +90,14 @@ func TestProblemsAreGroupedByKind(t *testing.T) {
 			`Service team/s-000 spec.loadBalancerSourceRanges[0]: &#34;10.0.0.300/24&#34; is not an IP prefix ` +
 			`Service team/s-001 spec.loadBalancerSourceRanges[1]: &#34;10.0.1.300/24&#34; is not an IP prefix ` +
 			`Service team/s-002 spec.loadBalancerSourceRanges[2]: &#34;10.0.2.300/24&#34; is not an IP prefix ` +
-			`What to do: write a prefix and 147 more`,
+			`and 147 more What to do: write a prefix`,
 		"Service zone/a spec.a: is odd", "Service zone/b spec.b: is odd"}
 	if diff := cmp.Diff(want, cards(body)); diff != "" {
 		t.Errorf("cards (-want +got):\n%s", diff)
 	}
 	wants(t, body, `<a href="/problems#group-0">and 147 more</a>`, `<a href="/problems">and 1 more of other kinds</a>`)
 	all := w.get("/problems").Body.String()
-	if n := len(cards(all)); n != 4 || strings.Count(all, "is not an IP prefix</p>") != 150 {
+	if n := len(cards(all)); n != 4 || strings.Count(all, "is not an IP prefix</p>") != 1+150 {
 		t.Errorf("the page of all problems has %d cards:\n%s", n, all)
 	}
 	wants(t, all, `id="group-0"`, "Service zone/c", `<span class="quiet">153</span>`)
@@ -162,4 +161,30 @@ func TestOneIsNotPlural(t *testing.T) {
 	w.Sync(app("default/web", "10.96.0.80", []string{"10.244.1.1"})...)
 	wants(t, w.get("/").Body.String(), "in 1 slice<")
 	wants(t, w.get("/service?namespace=default&name=web").Body.String(), "1 endpoint, 1 here")
+}
+
+// What Services have in common is said once.
+func TestBrokenServicesShareACard(t *testing.T) {
+	w := newWorld(t)
+	none := enginetest.Service("default/none", "10.96.0.82")
+	w.Sync(concat(app("default/a", "10.96.0.80", nil), app("default/b", "10.96.0.81", nil), []model.Event{none})...)
+	want := []string{"3 × refused: the Service has no endpoint that can be used Service default/a no endpoints Service default/b no endpoints " +
+		"Service default/none no EndpointSlice What to do: give it an endpoint that is ready, or stop its clients"}
+	if diff := cmp.Diff(want, cards(w.get("/").Body.String())); diff != "" {
+		t.Errorf("cards (-want +got):\n%s", diff)
+	}
+}
+
+func TestEndpointsThatDoNotAnswerAreShown(t *testing.T) {
+	w := newWorld(t)
+	w.answers = silent(noon, 67, "10.244.1.1")
+	w.Sync(app("default/web", "10.96.0.80", []string{"10.244.1.1", "10.244.2.1"})...)
+	const why = "1 of 2 endpoints does not answer, 67 failed attempts since 12:00:00 UTC"
+	body := w.get("/").Body.String()
+	if got := cards(body); len(got) != 1 || !strings.HasPrefix(got[0], "Service default/web works for some: "+why+" What to do: ") {
+		t.Errorf("cards are %q", got)
+	}
+	wants(t, body, `>works for some</span> <span class="quiet why">`+why)
+	wants(t, w.get("/service?namespace=default&name=web").Body.String(), why,
+		`<span class="state bad">does not answer</span> <span class="quiet why">67 failed attempts since 12:00:00 UTC</span>`)
 }

@@ -25,6 +25,7 @@ type recorder struct {
 	mu     sync.Mutex
 	first  int64 // number of the first step of all, 0 before it
 	last   int64 // number of the last one
+	total  series
 	series map[model.Name]*series
 }
 
@@ -44,6 +45,13 @@ func (s *series) mean(last int64) float64 {
 	return float64(sum) / float64(max(1, min(steps, last-s.first+1)))
 }
 
+// set sets the traffic of steps.
+func (s *series) set(from, to int64, is rates) {
+	for i := from; i <= to; i++ {
+		s.connections[i%steps], s.refused[i%steps] = float32(is.connections), float32(is.refused.total())
+	}
+}
+
 func numberOf(t time.Time) int64 { return t.Unix() / int64(step/time.Second) }
 
 // record sets the traffic of the step of a time, and of those since the last one.
@@ -53,16 +61,18 @@ func (r *recorder) record(now time.Time, traffic map[model.Name]rates) {
 	defer r.mu.Unlock()
 	n := numberOf(now)
 	if r.series == nil || n < r.last || n-r.last >= steps { // the first, or too late to continue
-		r.series, r.first, r.last = map[model.Name]*series{}, n, n-1
+		r.series, r.total, r.first, r.last = map[model.Name]*series{}, series{first: n}, n, n-1
 	}
 	r.admit(traffic)
 	from := min(r.last+1, n) // a second one in the same step replaces the first
 	r.last = n
+	var total rates
+	for _, is := range traffic {
+		total.add(is)
+	}
+	r.total.set(from, n, total)
 	for name, s := range r.series {
-		is := traffic[name]
-		for i := from; i <= n; i++ {
-			s.connections[i%steps], s.refused[i%steps] = float32(is.connections), float32(is.refused.total())
-		}
+		s.set(from, n, traffic[name])
 		if s.mean(n) == 0 {
 			delete(r.series, name)
 		}
@@ -105,7 +115,7 @@ func (r *recorder) admit(traffic map[model.Name]rates) {
 	}
 }
 
-// recording is the traffic of a Service, the oldest first.
+// recording is the traffic of a Service or of all, the oldest first.
 type recording struct {
 	end                  time.Time // of the last step
 	connections, refused []float32 // at most one for each step
@@ -119,12 +129,38 @@ func (r *recorder) of(name model.Name) (recording, bool) {
 	if s == nil {
 		return recording{}, false
 	}
+	return r.read(s), true
+}
+
+// all returns the recording of all Services together, false before the first step.
+func (r *recorder) all() (recording, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.series == nil {
+		return recording{}, false
+	}
+	return r.read(&r.total), true
+}
+
+// means returns the traffic per second of each Service that is recorded.
+func (r *recorder) means() map[model.Name]float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make(map[model.Name]float64, len(r.series))
+	for name, s := range r.series {
+		out[name] = s.mean(r.last)
+	}
+	return out
+}
+
+// read returns the recording of a series. r.mu is held.
+func (r *recorder) read(s *series) recording {
 	out := recording{end: time.Unix((r.last+1)*int64(step/time.Second), 0)}
 	for i := max(r.first, r.last-steps+1); i <= r.last; i++ {
 		out.connections = append(out.connections, s.connections[i%steps])
 		out.refused = append(out.refused, s.refused[i%steps])
 	}
-	return out, true
+	return out
 }
 
 // Run records traffic until ctx ends, and then returns nil.

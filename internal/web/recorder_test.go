@@ -12,9 +12,11 @@ import (
 
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
+	"sluice/internal/engine/enginetest"
 	"sluice/internal/history"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/status"
 	"sluice/internal/testkit"
 )
 
@@ -105,7 +107,7 @@ func TestTrafficIsRecordedWhileNobodyLooks(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	wants(t, w.get("/").Body.String(), `<path class="line" d="M`)
+	wants(t, w.get("/").Body.String(), `<path class="line" d="M`, "Connections and refusals in 15 minutes", "5.0 per second")
 	wants(t, w.get("/service?namespace=default&name=web").Body.String(), `id="graph"`, "5.0 per second")
 }
 
@@ -122,9 +124,35 @@ func TestGraphDrawsValuesAndChanges(t *testing.T) {
 	if diff := cmp.Diff([]moment{{X: 40, Text: "11:51:00 endpoint 10.244.1.9:80 added"}}, g.Changes); diff != "" {
 		t.Errorf("changes (-want +got):\n%s", diff)
 	}
+	few := newGraph(recording{end: noon, connections: []float32{100, 100}, refused: []float32{0, 0.1}}, nil)
+	if few.Refused != "M88 100H89V95H90" {
+		t.Errorf("few refusals are drawn as %s", few.Refused)
+	}
 	small := spark(of) // of 3 steps each, the last at the right edge
 	if small.Line != "M28 20H29V0H30" || small.Refused == "" {
 		t.Errorf("small graph is %+v", small)
+	}
+}
+
+// The graph of the node has a mark for each step with changes.
+func TestGraphOfTheNode(t *testing.T) {
+	var r recorder
+	if _, ok := r.all(); ok {
+		t.Error("there is a recording of nothing")
+	}
+	r.record(noon, map[model.Name]rates{webName: perSecond5, shopName: {connections: 1, refused: refusals{plan.NoEndpoints: 2}}})
+	r.record(noon.Add(step), nil)
+	of, _ := r.all()
+	if diff := cmp.Diff([][]float32{{6, 0}, {2, 0}}, [][]float32{of.connections, of.refused}); diff != "" {
+		t.Errorf("all (-want +got):\n%s", diff)
+	}
+	g := newNodeGraph(of, []status.Change{
+		{At: noon.Add(5 * time.Second), Revision: 4}, {At: noon.Add(time.Second), Revision: 3},
+		{At: noon.Add(-time.Minute), Revision: 2}, {At: noon.Add(-time.Hour), Revision: 1},
+	})
+	if len(g.Changes) != 2 || !strings.Contains(g.Changes[0].Text, "revision 4") || !strings.Contains(g.Changes[0].Text, "revision 3") ||
+		!strings.Contains(g.Changes[1].Text, "revision 2") {
+		t.Errorf("marks are %+v", g.Changes)
 	}
 }
 
@@ -151,6 +179,39 @@ func TestHistoryIsShown(t *testing.T) {
 	}
 	if body := w.get("/events?namespace=kube-system").Body.String(); strings.Contains(body, "10.244.2.55") {
 		t.Errorf("a namespace has events of another one:\n%s", body)
+	}
+}
+
+// Refusals that the page counts are events, and those that go on are one, from their beginning.
+func TestRefusalsAreEvents(t *testing.T) {
+	clock := clocktesting.NewFakeClock(noon)
+	w := newWorldAt(t, clock)
+	w.Sync(app("default/web", "10.96.0.80", nil)...)
+	refuse := func(n int64) {
+		w.Dataplane.Set(func(b *enginetest.Behaviour) {
+			b.Connections, b.Refused = map[plan.Key]int64{web: 0}, map[plan.Key]int64{web: n}
+		})
+	}
+	refuse(5)
+	w.get("/") // clients of long ago
+	for range 3 {
+		clock.Step(step)
+		refuse(5)
+		w.get("/events")
+	}
+	for n := range int64(3) { // from 12:00:30 on
+		clock.Step(step)
+		refuse(10 * (n + 1))
+		w.get("/")
+	}
+	clock.Step(5 * time.Minute)
+	w.get("/events") // nothing since then
+	clock.Step(step)
+	refuse(31)
+	events := w.get("/events").Body.String()
+	wants(t, events, "<time>12:00:30</time>", "refused 25 packets in 30s: the Service has no endpoint that can be used", "refused 1 packet in 10s")
+	if n := strings.Count(events, "refused "); n != 2 {
+		t.Errorf("%d events of refusals:\n%s", n, events)
 	}
 }
 

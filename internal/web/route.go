@@ -3,6 +3,8 @@ package web
 import (
 	"sluice/internal/explain"
 	"sluice/internal/plan"
+	"sluice/internal/status"
+	"sluice/internal/verdict"
 )
 
 // maxDrawn is how many endpoints of a pool are drawn.
@@ -20,9 +22,13 @@ type route struct {
 // drawnPool are the endpoints on this node, or elsewhere.
 type drawnPool struct {
 	Place, Source string // Source is what the endpoints see
-	Endpoints     []string
+	Endpoints     []drawnEndpoint
 	More          int
+	Cut           bool // none of them answers
 }
+
+// drawnEndpoint is an endpoint, and what is known against it.
+type drawnEndpoint struct{ Address, Against string }
 
 var clientTexts = map[string]string{
 	plan.PodClient.String(): "a pod", plan.NodeClient.String(): "this node", plan.OutsideClient.String(): "outside",
@@ -46,27 +52,40 @@ func routeOf(a *explain.Answer) *route {
 			r.Pools = append(r.Pools, p)
 		}
 	}
-	if len(r.Pools) == 0 || !a.Flows {
-		r.Pools, r.End = nil, a.Headline()
+	if len(r.Pools) == 0 || !reaches(a) {
+		r.Pools, r.End = nil, a.Verdict.Text()
+		if a.Verdict == verdict.Refused {
+			r.End = a.Fate
+		}
 	}
 	return r
 }
 
+// reaches reports whether connections get to an endpoint, answered or not.
+func reaches(a *explain.Answer) bool {
+	return a.Flows || a.Cause == string(verdict.EndpointSilent) || a.Cause == string(verdict.EndpointResets)
+}
+
 // poolAt returns the endpoints in use on this node, or on others.
 func poolAt(all []explain.EndpointAnswer, local bool) (p drawnPool) {
-	masqueraded, direct := false, false
+	masqueraded, direct, failing, used := false, false, 0, 0
 	for i := range all {
 		e := &all[i]
 		if !e.In || e.Local != local {
 			continue
 		}
 		masqueraded, direct = masqueraded || e.Masqueraded, direct || !e.Masqueraded
+		against := answersOf(e)
+		if used++; against.Level == status.Bad {
+			failing++
+		}
 		if len(p.Endpoints) == maxDrawn {
 			p.More++
 			continue
 		}
-		p.Endpoints = append(p.Endpoints, e.Address)
+		p.Endpoints = append(p.Endpoints, drawnEndpoint{e.Address, against.Word})
 	}
+	p.Cut = failing > 0 && failing == used
 	switch {
 	case masqueraded && direct:
 		p.Source = "the client's address, or this node's"

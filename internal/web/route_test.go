@@ -22,7 +22,10 @@ func drawn(body string) string {
 func TestWayOfAConnectionIsDrawn(t *testing.T) {
 	w := newWorld(t)
 	external := func(s *model.Service) { s.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("198.51.100.7")} }
+	w.answers = silent(noon, 3, "10.244.9.1", "10.244.9.2")
 	w.Sync(concat(
+		app("default/half", "10.96.0.82", []string{"10.244.9.1", "10.244.2.1"}),
+		app("default/dead", "10.96.0.83", []string{"10.244.9.1", "10.244.9.2"}),
 		app("default/web", "10.96.0.80", []string{"10.244.1.1", "10.244.2.1", "10.244.1.2"}, external),
 		app("default/none", "10.96.0.81", nil),
 	)...)
@@ -33,7 +36,13 @@ func TestWayOfAConnectionIsDrawn(t *testing.T) {
 		"name=web&from=203.0.113.9": "outside from 203.0.113.9 198.51.100.7:80/TCP LoadBalancerIP " +
 			"from this node&#39;s address on this node 10.244.1.1:8080 10.244.1.2:8080 " +
 			"from this node&#39;s address on other nodes 10.244.2.1:8080",
-		"name=none&from=pod": "a pod from its own address 10.96.0.81:80/TCP ClusterIP REFUSED (rejected): the Service has no endpoint that can be used: no endpoints",
+		"name=half&from=pod": "a pod from its own address 10.96.0.82:80/TCP ClusterIP " +
+			"from the client&#39;s address on this node 10.244.9.1:8080 does not answer " +
+			"from the client&#39;s address on other nodes 10.244.2.1:8080",
+		"name=dead&from=pod": "a pod from its own address 10.96.0.83:80/TCP ClusterIP " +
+			"from the client&#39;s address on this node 10.244.9.1:8080 does not answer " +
+			"from the client&#39;s address on other nodes 10.244.9.2:8080 does not answer",
+		"name=none&from=pod": "a pod from its own address 10.96.0.81:80/TCP ClusterIP rejected",
 	} {
 		if got := drawn(w.get("/service?namespace=default&" + link).Body.String()); !strings.HasSuffix(got, want) {
 			t.Errorf("%s draws %q, want %q", link, got, want)

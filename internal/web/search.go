@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"sluice/internal/plan"
-	"sluice/internal/status"
+	"sluice/internal/verdict"
 )
 
 const (
@@ -25,18 +25,18 @@ const (
 	showAll     = ""
 	showFailing = "failing"
 	showEmpty   = "empty"
-	orderByName = ""
+	// By default the broken Services are first, and then the busy ones.
+	orderByState = ""
+	orderByName  = "name"
 )
 
 // orders are the other orders, all with the highest first.
 var orders = map[string]func(*snapshot, *service) float64{
+	orderByName: func(*snapshot, *service) float64 { return 0 },
 	"rate":      func(s *snapshot, svc *service) float64 { return s.counters.of(svc.frontends).connections },
 	"refused":   func(s *snapshot, svc *service) float64 { return s.counters.of(svc.frontends).refused.total() },
 	"endpoints": func(_ *snapshot, svc *service) float64 { all, _ := svc.endpoints(); return float64(all) },
-	"state":     func(s *snapshot, svc *service) float64 { return severity[s.condition(svc).Level] },
 }
-
-var severity = map[status.Level]float64{status.Good: 0, status.Busy: 1, status.Fair: 2, status.Bad: 3}
 
 // kinds are the kinds of frontends that a Service can be selected by, in the URL.
 var kinds = []kind{{"clusterip", "ClusterIP", plan.ClusterIP}, {"nodeport", "NodePort", plan.NodePort},
@@ -125,6 +125,8 @@ func (s *snapshot) search(q query) []*service {
 	}
 	if value := orders[q.Order]; value != nil {
 		s.sort(out, value)
+	} else {
+		s.sortByState(out)
 	}
 	return out
 }
@@ -141,11 +143,58 @@ func (q *query) admits(svc *service) bool {
 func (s *snapshot) shown(svc *service, show string) bool {
 	switch show {
 	case showFailing:
-		return svc.problem || s.failing(svc) || s.counters.of(svc.frontends).refused.total() >= minRefused
+		return s.verdict(svc).Faulty() || s.flawed(svc)
 	case showEmpty:
 		return svc.empty
 	}
 	return true
+}
+
+// flawed reports whether something is wrong with a Service, even if it works: with its objects
+// or some of its frontends, or it refuses clients.
+func (s *snapshot) flawed(svc *service) bool {
+	_, refuses := s.refusing()[svc.Name]
+	return svc.problem || refuses || s.failing(svc)
+}
+
+// sortByState sorts the broken ones first, the worst of all, then those with a flaw, and
+// each by their traffic of 15 minutes, so that they do not change places all the time. The same
+// ones stay in the order of their names, and so do all that have had no traffic.
+func (s *snapshot) sortByState(services []*service) {
+	type standing struct {
+		*service
+		class int
+		word  verdict.Word // of a broken one
+		busy  float64
+	}
+	busy := make([]float64, len(s.services))
+	for name, rate := range s.means() {
+		if svc := s.find(name); svc != nil {
+			busy[svc.index] = rate
+		}
+	}
+	var first []standing
+	var others []*service
+	for _, svc := range services {
+		is := standing{service: svc, class: 2, busy: busy[svc.index]}
+		if v := s.verdict(svc); v.Faulty() {
+			is.class, is.word = 0, v.Word
+		} else if s.flawed(svc) {
+			is.class = 1
+		}
+		if is.class == 2 && is.busy == 0 {
+			others = append(others, svc)
+		} else {
+			first = append(first, is)
+		}
+	}
+	slices.SortStableFunc(first, func(a, b standing) int {
+		return cmp.Or(a.class-b.class, a.word.Compare(b.word), cmp.Compare(b.busy, a.busy))
+	})
+	for i := range first {
+		services[i] = first[i].service
+	}
+	copy(services[len(first):], others)
 }
 
 // sort sorts those with the highest value first, and the same ones by name.

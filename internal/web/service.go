@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -14,10 +15,13 @@ import (
 	"sluice/internal/history"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/printable"
 	"sluice/internal/status"
+	"sluice/internal/verdict"
 )
 
 const (
+	maxAddresses = 6   // on top of the page of a Service
 	maxFrontends = 200 // shown of a Service
 	maxEndpoints = 100 // in the table of an answer
 	askTimeout   = 5 * time.Second
@@ -32,11 +36,14 @@ type servicePage struct {
 	Name      model.Name
 	Known     bool
 	State     status.Condition
-	Facts     []tile
-	Graph     *graph // nil without traffic
-	Counted   bool
-	History   eventList
-	Frontends []frontendRow
+	Addresses []chip
+	// MoreAddresses counts those that are not shown on top.
+	MoreAddresses int
+	Facts         []fact
+	Graph         *graph // nil without traffic
+	Counted       bool
+	History       eventList
+	Frontends     []frontendRow
 	// MoreFrontends counts those that are not shown.
 	MoreFrontends int
 
@@ -51,6 +58,9 @@ type servicePage struct {
 	// MorePorts counts those that are not explained.
 	MorePorts int
 }
+
+// fact is a property of the Service.
+type fact struct{ Label, Value string }
 
 type clientLink struct {
 	Word, Link string
@@ -67,7 +77,8 @@ type frontendRow struct {
 	Connections, Rate, Refused  string
 	Owner                       *model.Name // that has it instead
 	Condition                   status.Condition
-	Error                       string // why it is not in the kernel
+	Phase                       string // how far it is on its way into the kernel
+	Error                       string // why it is not there
 }
 
 // answerView is an answer of explain.
@@ -81,29 +92,24 @@ type answerView struct {
 	Counted bool
 	More    int
 	Text    string
-	Open    bool // the text is shown unfolded
 }
 
 func (h *Handler) service(r *http.Request) answer {
 	params := r.URL.Query()
 	name := model.Name{Namespace: params.Get("namespace"), Name: params.Get("name")}
-	from := strings.TrimSpace(params.Get("from"))
-	if from == "" {
-		from = plan.PodClient.String()
-	}
 	report, s := h.Status(), h.snapshot(r.Context())
-	v := &servicePage{frame: newFrame(name.String(), report), Name: name, From: from, Counted: s.counters.counted()}
+	v := &servicePage{frame: newFrame(name.String(), report), Name: name, From: strings.TrimSpace(params.Get("from")), Counted: s.counters.counted()}
 	if svc := s.find(name); svc == nil {
 		v.State = condition(status.Fair, "not known", "")
 	} else {
 		v.Known = true
-		v.State = s.condition(svc)
-		v.Facts = facts(svc)
-		v.listFrontends(s, svc, report.Now)
+		v.listLost(s.lost(svc))
+		s.inspect(func(view engine.View) { v.describe(s, svc, s.judge(view), report.Now) })
 		if !svc.relayed() {
 			v.connections = h.census.read(r.Context())
 		}
 	}
+	v.From = cmp.Or(v.From, plan.PodClient.String())
 	events := h.eventsOf(history.Query{Service: name, Most: maxEvents})
 	v.History = eventList{eventRows(events), true}
 	if recording, ok := s.recorded(name); ok {
@@ -116,51 +122,91 @@ func (h *Handler) service(r *http.Request) answer {
 	return answer{http.StatusOK, serviceTemplate, v}
 }
 
-func facts(s *service) []tile {
+// describe adds what is known of the Service.
+func (v *servicePage) describe(s *snapshot, svc *service, judge *verdict.Judge, now time.Time) {
+	is := judge.Service(svc.Name, svc.frontends)
+	v.State = conditionOf(&is)
+	v.From = cmp.Or(v.From, worstOff(is.Clients))
+	for _, f := range svc.sorted() {
+		if at := chipOf(f); !slices.Contains(v.Addresses, at) { // node ports have two families
+			v.Addresses = append(v.Addresses, at)
+		}
+	}
+	if v.MoreAddresses = max(0, len(v.Addresses)-maxAddresses); v.MoreAddresses > 0 {
+		v.Addresses = v.Addresses[:maxAddresses]
+	}
+	v.Facts = facts(svc)
+	v.listFrontends(s, svc, judge, now)
+}
+
+// worstOff returns the kind of client with the worst verdict, which visitors look for.
+func worstOff(all []verdict.Client) string {
+	if len(all) == 0 {
+		return ""
+	}
+	return slices.MinFunc(all, func(a, b verdict.Client) int { return a.Word.Compare(b.Word) }).From
+}
+
+func facts(s *service) []fact {
 	all, here := s.endpoints()
-	out := []tile{
-		{"Endpoints", count(all), fmt.Sprintf("%s on this node", count(here))},
-		{"Internal traffic", s.InternalPolicy.String(), "policy"},
-		{"External traffic", s.ExternalPolicy.String(), "policy"},
+	out := []fact{{"Endpoints", "none"}}
+	if all > 0 {
+		out[0].Value = fmt.Sprintf("%s, %s on this node", count(all), count(here))
 	}
-	affinity := tile{"Affinity", "None", "for each connection anew"}
+	if all > 1 {
+		out = append(out, s.algorithm())
+	}
+	has := func(inside bool) bool {
+		return slices.ContainsFunc(s.frontends, func(f *plan.Frontend) bool { return (f.Kind == plan.ClusterIP) == inside })
+	}
+	if has(true) {
+		out = append(out, fact{"Internal traffic", s.InternalPolicy.String()})
+	}
+	if has(false) {
+		out = append(out, fact{"External traffic", s.ExternalPolicy.String()})
+	}
 	if s.Affinity > 0 {
-		affinity.Value, affinity.Note = "ClientIP", "for "+duration(time.Duration(s.Affinity)*time.Second)
+		out = append(out, fact{"Affinity", "by client address, for " + duration(time.Duration(s.Affinity)*time.Second)})
 	}
-	out = append(out, s.algorithm(), affinity)
 	if s.Filtered {
-		out = append(out, tile{"Sources", count(len(s.SourceRanges)), "source ranges admitted"})
+		out = append(out, fact{"Admitted", printable.Count(len(s.SourceRanges), "source range")})
 	}
 	if s.HealthCheckNodePort != 0 {
-		out = append(out, tile{"Health check", fmt.Sprint(s.HealthCheckNodePort), "node port"})
+		out = append(out, fact{"Health check", fmt.Sprintf("port %d", s.HealthCheckNodePort)})
 	}
 	return out
 }
 
 // algorithm returns how endpoints are chosen, which may not be what the Service
 // asks for.
-func (s *service) algorithm() tile {
-	t := tile{"Algorithm", model.Random.String(), "any of them, evenly"}
+func (s *service) algorithm() fact {
+	out := fact{"Algorithm", model.Random.String()}
 	for _, f := range s.sorted() {
 		for _, r := range f.Routes() {
 			if len(r.Endpoints) == 0 {
 				continue
 			}
-			t.Value, t.Note = r.AlgorithmText(), r.Choice()
+			if out.Value = r.Choice(); !strings.Contains(out.Value, r.AlgorithmText()) {
+				out.Value = r.AlgorithmText() + ": " + out.Value
+			}
 			if r.Weighted() {
-				return t
+				return out
 			}
 		}
 	}
-	return t
+	return out
 }
 
-func (v *servicePage) listFrontends(s *snapshot, svc *service, now time.Time) {
-	for _, lost := range s.lost(svc) {
+// listLost adds the frontends that another Service has.
+func (v *servicePage) listLost(all []lostFrontend) {
+	for _, lost := range all {
 		f := &lost.Frontend
 		v.Frontends = append(v.Frontends, frontendRow{Key: f.Key, Kind: kindOf(f), Address: string(appendAddress(nil, f.Key)), Port: f.Port,
 			Owner: &lost.owner, Condition: condition(status.Fair, "taken", "by another Service")})
 	}
+}
+
+func (v *servicePage) listFrontends(s *snapshot, svc *service, judge *verdict.Judge, now time.Time) {
 	for i, f := range svc.sorted() {
 		if i == maxFrontends {
 			v.MoreFrontends = len(svc.frontends) - i
@@ -171,8 +217,15 @@ func (v *servicePage) listFrontends(s *snapshot, svc *service, now time.Time) {
 		rates, known := s.counters.rates[f.Key], s.counters.known()
 		row.Connections = count(s.counters.counts[f.Key].Connections)
 		row.Rate, row.Refused = perSecond(rates.connections, known), perSecond(rates.refused.total(), known)
+		is := judge.Service(svc.Name, []*plan.Frontend{f})
+		if row.Condition = conditionOf(&is); row.Condition.Text == v.State.Text {
+			row.Condition.Text = "" // it is on top of the page
+		}
 		if st, ok := s.status(f.Key); ok {
-			row.Condition, row.Error = phaseCondition(st, now)
+			row.Phase = st.Phase.String() + " for " + duration(now.Sub(st.Since))
+			if st.Err != nil {
+				row.Error = st.Err.Error()
+			}
 		}
 		v.Frontends = append(v.Frontends, row)
 	}
@@ -207,21 +260,6 @@ func poolsOf(f *plan.Frontend) []string {
 	return []string{"inside: " + pool(&f.Route), "outside: " + pool(f.Outside)}
 }
 
-// phaseCondition returns the condition of a frontend, and the error if there is one.
-func phaseCondition(s engine.FrontendStatus, now time.Time) (is status.Condition, wrong string) {
-	is = condition(status.Busy, s.Phase.String(), "for "+duration(now.Sub(s.Since)))
-	switch s.Phase {
-	case engine.Programmed:
-		is.Level = status.Good
-	case engine.Failed:
-		is.Level, is.Word = status.Bad, "refused"
-	}
-	if s.Err != nil {
-		is.Level, wrong = status.Bad, s.Err.Error()
-	}
-	return is, wrong
-}
-
 // ask adds what explain says of connections from the chosen client.
 func (h *Handler) ask(ctx context.Context, v *servicePage) {
 	word := func(c plan.Client) bool { return c.String() == v.From }
@@ -241,7 +279,6 @@ func (h *Handler) ask(ctx context.Context, v *servicePage) {
 	v.MorePorts = reply.Omitted
 	for i := range reply.Answers {
 		v.Answers = append(v.Answers, answerOf(&reply.Answers[i], v.connections))
-		v.Answers[i].Open = i == 0 || !reply.Answers[i].Flows
 	}
 }
 

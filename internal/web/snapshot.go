@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"sluice/internal/engine"
 	"sluice/internal/model"
@@ -15,11 +16,17 @@ import (
 type snapshot struct {
 	*cluster
 	counters reading
+	// verdicts are those on all Services, in their order.
+	verdicts func() []verdict.Service
+	// refusing is what Services refuse now, if that is a problem.
+	refusing func() map[model.Name]refusals
 	failures map[plan.Key]struct{}
 	status   func(plan.Key) (engine.FrontendStatus, bool)
 	inspect  func(func(engine.View))
 	judge    func(engine.View) *verdict.Judge
 	recorded func(model.Name) (recording, bool)
+	// means is the traffic of Services per second over 15 minutes, as far as it is recorded.
+	means func() map[model.Name]float64
 }
 
 // lostFrontend is one that a Service wants and another one has.
@@ -32,11 +39,30 @@ type lostFrontend struct {
 func (h *Handler) snapshot(ctx context.Context) *snapshot {
 	h.expiry.Reset(keepFor)
 	s := &snapshot{cluster: h.cluster(), counters: h.meter.read(ctx), failures: map[plan.Key]struct{}{}, status: h.Engine.Frontend, inspect: h.Engine.Inspect, judge: h.Judge,
-		recorded: h.recorder.of}
+		recorded: h.recorder.of, means: sync.OnceValue(h.recorder.means)}
+	s.refusing = sync.OnceValue(s.findRefusing)
+	s.verdicts = sync.OnceValue(func() []verdict.Service { return h.verdictsOn(s.cluster) })
 	for _, f := range h.Engine.Failures() {
 		s.failures[f.Key] = struct{}{}
 	}
 	return s
+}
+
+// findRefusing returns what Services refuse.
+func (s *snapshot) findRefusing() map[model.Name]refusals {
+	some := map[plan.Key]rates{}
+	for key, r := range s.counters.rates {
+		if r.refused != (refusals{}) {
+			some[key] = r
+		}
+	}
+	out := map[model.Name]refusals{}
+	for name, r := range byService(s.inspect, some) {
+		if r.refused.total() >= minRefused {
+			out[name] = r.refused
+		}
+	}
+	return out
 }
 
 // lost returns the frontends that a Service wants and another one has, of which its

@@ -91,13 +91,11 @@ func TestOneWording(t *testing.T) {
 			sentence: "tried 1 time in ", by: []string{"explain", "status", "page"}},
 		{name: "the kernel refuses some", in: served,
 			behave:   func(b *enginetest.Behaviour) { b.Refuse[netip.MustParseAddr("10.96.0.1")] = errors.New("no room") },
-			sentence: "The kernel refused some frontends. All others work.", by: []string{"status", "page"}},
-		{name: "in sync", in: served,
-			sentence: "The kernel does what the Services ask for.", by: []string{"status", "page"}},
+			sentence: "The kernel refused 1 frontend. All others work.", by: []string{"status", "page"}},
 		{name: "the API server is away", in: served, api: away,
-			sentence: "the API server has not been reachable for 1h3", by: []string{"status", "page"}},
+			sentence: "API server has not been reachable for 1h3", by: []string{"status", "page"}},
 		{name: "what is known without the API server", in: served, api: away,
-			sentence: ", what is known stays in force: connection refused", by: []string{"status", "page"}},
+			sentence: ": connection refused; what was programmed before stays in force", by: []string{"status", "page"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

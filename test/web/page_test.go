@@ -151,7 +151,7 @@ func (s *site) wantStatus(want map[string]int) {
 func (s *site) busy() {
 	s.t.Helper()
 	var flows []lab.Flow
-	for to, share := range map[string]int{"10.96.12.6:80": 5, "10.96.12.7:8080": 3, "10.96.12.8:8080": 6, "10.96.20.5:5432": 2, "10.96.0.10:53": 1} {
+	for to, share := range map[string]int{"10.96.40.2:80": 1 /* has no endpoint */, "10.96.12.6:80": 5, "10.96.12.7:8080": 3, "10.96.12.8:8080": 6, "10.96.20.5:5432": 2, "10.96.0.10:53": 1} {
 		for range share {
 			flows = append(flows, lab.Flow{From: "pod3", Protocol: lab.TCP, To: netip.MustParseAddrPort(to)})
 		}
@@ -173,11 +173,14 @@ func TestPageShowsARealProxyAtWork(t *testing.T) {
 	s.busy()
 	b := browser.Start(t)
 	tab := b.Open(t, s.address, browser.Light)
-	if got := tab.Text("#sign"); got != "In sync" {
+	if got := tab.Text("#sign"); got != "Serving" {
 		t.Errorf("sign is %q", got)
 	}
-	if got := tab.Text("#problems"); !strings.Contains(got, "Service shop/partners") || !strings.Contains(got, "198.51.100.300/24") {
-		t.Errorf("what needs attention is:\n%s", got)
+	attention := tab.Text("#problems")
+	for _, want := range []string{"Service staging/preview", "refused: no endpoints", "Service shop/partners", "198.51.100.300/24"} {
+		if !strings.Contains(attention, want) {
+			t.Errorf("what needs attention lacks %q:\n%s", want, attention)
+		}
 	}
 	tab.Wait(`Number.parseFloat(` + cell("shop/storefront", 3) + `) > 0`)
 
@@ -185,6 +188,13 @@ func TestPageShowsARealProxyAtWork(t *testing.T) {
 	s.scale("10.244.1.1")
 	tab.Wait(cell("shop/cart", 2) + ` === "3 (2 here)"`)
 	tab.WantNoErrors()
+
+	if got := browser.Eval[string](tab, `document.querySelector("#services tbody tr").id`); got != "row-staging/preview" {
+		t.Errorf("the first Service is %s, and not the one that is broken", got)
+	}
+	events := b.Open(t, s.address+"/events", browser.Light)
+	events.Wait(`/staging\/preview refused \d+ packets/.test(document.querySelector("#events").innerText)`)
+	events.WantNoErrors()
 
 	outside := b.Open(t, s.address+"/service?namespace=shop&name=storefront&from=outside", browser.Light)
 	outside.Wait(`document.querySelector("#frontends").innerText.includes("198.18.0.10:80/TCP")`)

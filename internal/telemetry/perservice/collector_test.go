@@ -469,7 +469,13 @@ func TestRefusalsAreReported(t *testing.T) {
 	w.sees("10.0.0.2", 5, 4)
 	w.sees("10.0.0.3", 1, 0, 0, 5)
 	w.unmatched.UnknownPort = 7
-	w.collector.Refresh()
+	read := map[plan.Key]dataplane.Traffic{}
+	if _, err := w.collector.Read(t.Context(), func(k plan.Key, t dataplane.Traffic) { read[k] = t }); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(w.traffic, read); diff != "" {
+		t.Errorf("another reader sees (-want +got):\n%s", diff)
+	}
 	w.clock.Step(countersAge)
 	w.collector.Refresh()
 	slices.Sort(got)
@@ -480,3 +486,16 @@ func TestRefusalsAreReported(t *testing.T) {
 }
 
 func clockTime(t time.Time) string { return t.Format("15:04:05") }
+
+// Before the first commit nobody knows whose the counters are.
+func TestReadersMayComeBeforeTheFirstCommit(t *testing.T) {
+	w := newWorld(t)
+	w.sees("10.0.0.1", 7)
+	read := 0
+	if _, err := w.collector.Read(t.Context(), func(plan.Key, dataplane.Traffic) { read++ }); err != nil || read != 1 {
+		t.Errorf("read %d counters: %v", read, err)
+	}
+	w.begin(at("10.0.0.1", web))
+	w.sees("10.0.0.1", 9)
+	w.want(connections, ofWeb+atHTTP+"2")
+}

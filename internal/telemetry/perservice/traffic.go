@@ -28,21 +28,42 @@ func (c *Collector) readKernel(now time.Time) {
 	if c.Traffic == nil || !c.services.begun || !c.kernel.at.IsZero() && now.Sub(c.kernel.at) < countersAge {
 		return
 	}
-	since := c.kernel.at
-	c.kernel.at = now
 	ctx, cancel := context.WithTimeout(context.Background(), countersTimeout)
 	defer cancel()
-	unmatched, err := c.Traffic(ctx, c.services.count)
+	_, _ = c.read(ctx, func(plan.Key, dataplane.Traffic) {}) // it logs errors
+}
+
+// Read reads the counters of the kernel for somebody else, and counts what it reads as a
+// scrape does: what one reader sees refused is reported, whether anybody scrapes or not. It is
+// a dataplane.TrafficFunc.
+func (c *Collector) Read(ctx context.Context, each func(plan.Key, dataplane.Traffic)) (dataplane.UnmatchedTraffic, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.drain()
+	if !c.services.begun {
+		return c.Traffic(ctx, each)
+	}
+	return c.read(ctx, each)
+}
+
+func (c *Collector) read(ctx context.Context, each func(plan.Key, dataplane.Traffic)) (dataplane.UnmatchedTraffic, error) {
+	since := c.kernel.at
+	c.kernel.at = c.Clock.Now()
+	unmatched, err := c.Traffic(ctx, func(key plan.Key, t dataplane.Traffic) {
+		c.services.count(key, t)
+		each(key, t)
+	})
 	if err != nil {
 		if text := err.Error(); text != c.kernel.lastError {
 			c.kernel.lastError = text
 			c.Logger.Error(err, "Cannot read the connection counters of the kernel")
 		}
-		return
+		return unmatched, err
 	}
 	c.kernel.lastError = ""
 	c.services.countUnmatched(unmatched)
 	c.reportRefusals(since)
+	return unmatched, nil
 }
 
 // refusal is a Service that refuses connections for a cause. Service is zero for

@@ -46,7 +46,8 @@ function declareDead() {
 
 function later() {
   clearTimeout(timer);
-  if (!document.hidden) timer = setTimeout(follow, pause, location.href);
+  const own = document.querySelector("[data-pause]")?.dataset.pause; // of a page that is big
+  if (!document.hidden) timer = setTimeout(follow, own ?? pause, location.href);
 }
 
 // morph makes an element like another one and touches only what differs. What
