@@ -1,6 +1,12 @@
 package command
 
 import (
+	"fmt"
+	"strings"
+
+	"sluice/internal/engine"
+	"sluice/internal/model"
+	"sluice/internal/printable"
 	"sluice/internal/status"
 )
 
@@ -34,4 +40,24 @@ func (p *proxy) stale() string {
 		return s.Away(p.clock.Now())
 	}
 	return ""
+}
+
+// missing returns why it is not known what exists, as long as nothing was programmed; ""
+// if the source has not reported any trouble.
+func (p *proxy) missing() string {
+	s := p.apiServer()
+	switch {
+	case s == nil:
+		var refused []model.Problem
+		p.engine.Inspect(func(v engine.View) { refused = v.State.Refused() })
+		if len(refused) > 0 {
+			return refused[0].String()
+		}
+		return ""
+	case s.Error != "":
+		return fmt.Sprintf("the API server has not been reachable for %s: %s", printable.Duration(p.clock.Since(s.Since)), s.Error)
+	case s.Connected && len(s.WaitingFor) > 0:
+		return "the API server has not sent " + strings.Join(s.WaitingFor, ", ") + " yet"
+	}
+	return s.Away(p.clock.Now())
 }

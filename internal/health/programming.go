@@ -19,11 +19,11 @@ func limit(s *engine.Summary) time.Duration { return 2 * s.SyncPeriod }
 func Programming(status func() engine.Summary, c clock.PassiveClock) func() bool {
 	return func() bool {
 		s := status()
-		for _, since := range []time.Time{s.PendingSince, s.FailingSince} {
-			if !since.IsZero() && c.Since(since) > limit(&s) {
-				return false
-			}
-		}
-		return true
+		return !overdue(&s, s.PendingSince, c) && !overdue(&s, s.FailingSince, c)
 	}
+}
+
+// overdue reports whether what began then has lasted too long; a zero time is never.
+func overdue(s *engine.Summary, since time.Time, c clock.PassiveClock) bool {
+	return !since.IsZero() && c.Since(since) > limit(s)
 }
