@@ -18,6 +18,7 @@ import (
 
 	"sluice/internal/command"
 	"sluice/internal/config"
+	"sluice/internal/config/configtest"
 )
 
 const namespace = "kube-system"
@@ -101,15 +102,15 @@ func TestProbesMatchTheServers(t *testing.T) {
 		c := m.daemonSet.Spec.Template.Spec.Containers[0]
 		flags := parse(t, c.Command)
 		s := settings(t, flags, m.mounted(t, c, flags.ConfigFile))
-		for _, probe := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe} {
+		for path, probe := range map[string]*corev1.Probe{"/livez": c.LivenessProbe, "/readyz": c.ReadinessProbe} {
 			if probe == nil || probe.HTTPGet == nil {
 				t.Fatal("there is a probe missing")
 			}
 			if got, want := probe.HTTPGet.Port.IntValue(), int(s.Serving.Health.Port()); got != want {
 				t.Errorf("port %d, want %d", got, want)
 			}
-			if got := probe.HTTPGet.Path; got != "/livez" {
-				t.Errorf("path %s", got)
+			if got := probe.HTTPGet.Path; got != path {
+				t.Errorf("path %s, want %s", got, path)
 			}
 		}
 		for _, p := range c.Ports {
@@ -120,14 +121,42 @@ func TestProbesMatchTheServers(t *testing.T) {
 	})
 }
 
+// The chart replaces pods when a field changes that a running proxy cannot change: it must
+// know all of them. Sysctls are those of the init container, and gates come in groups, too.
+func TestChartKnowsWhatNeedsARestart(t *testing.T) {
+	text, err := os.ReadFile("chart/files/restart.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"conntrack", "featureGates.AllAlpha", "featureGates.AllBeta"}
+	for _, row := range configtest.Rows {
+		if row.Restart && row.Field != "" {
+			want = append(want, row.Field)
+		}
+	}
+	var got []string
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "#") {
+			got = append(got, line)
+		}
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +chart):\n%s", diff)
+	}
+}
+
 func TestPodsHavePermissions(t *testing.T) {
 	eachRendering(t, testPermissions)
 }
 
 func testPermissions(t *testing.T, m *manifests, _ string) {
 	spec := m.daemonSet.Spec
-	if diff := cmp.Diff(spec.Selector.MatchLabels, spec.Template.Labels); diff != "" {
-		t.Errorf("labels (-selector +template):\n%s", diff)
+	for name, value := range spec.Selector.MatchLabels {
+		if got := spec.Template.Labels[name]; got != value {
+			t.Errorf("the pods have %s: %q, and the selector asks for %q", name, got, value)
+		}
 	}
 	want := []rbacv1.Subject{{Kind: "ServiceAccount", Name: m.account.Name, Namespace: namespace}}
 	if got := spec.Template.Spec.ServiceAccountName; got != m.account.Name {

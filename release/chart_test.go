@@ -3,6 +3,10 @@ package main
 import (
 	"bytes"
 	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path"
 	"path/filepath"
@@ -19,6 +23,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/engine"
 	"helm.sh/helm/v4/pkg/strvals"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
@@ -45,6 +50,11 @@ func render(chart string, values string, templates ...string) (string, error) {
 }
 
 func renderValues(chart string, given map[string]any, templates ...string) (string, error) {
+	return renderIn(nil, chart, given, templates...)
+}
+
+// renderIn returns what Helm makes of templates in a cluster, nil for none.
+func renderIn(cluster *rest.Config, chart string, given map[string]any, templates ...string) (string, error) {
 	c, err := loader.Load(chart)
 	if err != nil {
 		return "", err
@@ -53,7 +63,12 @@ func renderValues(chart string, given map[string]any, templates ...string) (stri
 	if err != nil {
 		return "", err
 	}
-	files, err := engine.Render(c, all)
+	var files map[string]string
+	if cluster == nil {
+		files, err = engine.Render(c, all)
+	} else {
+		files, err = engine.RenderWithClient(c, all, cluster)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -76,7 +91,9 @@ var rendered = map[string]struct {
 	deployDir + "/kustomize/iptables/sluice.yaml": {host + "mode: iptables", objects},
 	deployDir + "/kustomize/monitoring/monitoring.yaml": {
 		host + "monitoring: {expose: true, podMonitor: true, rules: true, dashboard: true}", []string{"monitoring.yaml"}},
-	"testdata/nonroot.yaml": {host + "runAsNonRoot: true", objects},
+	"testdata/nonroot.yaml":   {host + "runAsNonRoot: true", objects},
+	"testdata/nftables.yaml":  {host, objects},
+	"testdata/userspace.yaml": {host + "mode: userspace", objects},
 	"testdata/everything.yaml": {`
 apiServer: {host: "2001:db8::1", port: 443}
 mode: ipvs
@@ -89,10 +106,17 @@ extraArgs: [--reset-removed-endpoints]
 image: {repository: localhost/other, tag: v9, pullPolicy: Always, pullSecrets: [one, two]}
 resources: {limits: {memory: 1Gi}}
 nodeSelector: {kubernetes.io/arch: amd64}
-maxUnavailable: 1
+updateStrategy: {rollingUpdate: {maxUnavailable: 1}}
+terminationGracePeriodSeconds: 45
+podLabels: {team: network}
+podAnnotations: {example.org/scan: "no"}
+beside: true
 monitoring: {expose: true}
 `, objects},
 }
+
+// ofHelm are lines that only make sense to Helm. What kustomize uses does without them.
+var ofHelm = regexp.MustCompile(`(?m)^ +(helm\.sh/chart|app\.kubernetes\.io/(instance|version|managed-by)|checksum/restart): .*\n`)
 
 // There is one source for the objects, the chart: what kustomize uses is rendered from it.
 func TestRenderedFilesAreThoseOfTheChart(t *testing.T) {
@@ -101,6 +125,9 @@ func TestRenderedFilesAreThoseOfTheChart(t *testing.T) {
 			got, err := render(chartDir, from.values, from.templates...)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if strings.HasPrefix(file, deployDir+"/kustomize/") {
+				got = ofHelm.ReplaceAllString(got, "")
 			}
 			got = "# Rendered from the Helm chart: cd release && go test . -update\n" + got
 			if *update {
@@ -139,6 +166,22 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		{"unknown mode", host + "mode: ebpf", "/mode"},
 		{"misspelt", host + "clusterCidr: 10.0.0.0/8", "clusterCidr"},
 		{"no CIDR", host + "clusterCIDR: 10.0.0.0", "/clusterCIDR"},
+		{"a short CIDR", host + "clusterCIDR: 10.0.0/8", "/clusterCIDR"},
+		{"a CIDR that is too long", host + "clusterCIDR: 10.0.0.0/33", "/clusterCIDR"},
+		{"an octet that is too large", host + "clusterCIDR: 10.0.0.0/8,10.256.0.0/16", "/clusterCIDR"},
+		{"a bad range of node port addresses", host + "nodePortAddresses: [primary, 192.168/16]", "/nodePortAddresses/1"},
+		{"a host with its port", "apiServer: {host: 10.0.0.1:6443}", "set apiServer.host to 10.0.0.1, and apiServer.port"},
+		{"a name with its port", "apiServer: {host: api.cluster.example:6443}", "set apiServer.host to api.cluster.example, and apiServer.port"},
+		{"an IPv6 address in brackets", "apiServer: {host: \"[2001:db8::1]:6443\"}", "has brackets"},
+		{"the mode in extraConfig", host + "extraConfig: {mode: iptables}", "extraConfig.mode: other parts of the chart depend on it (set the value mode instead)"},
+		{"the cluster CIDR in extraConfig", host + "extraConfig: {clusterCIDR: 10.0.0.0/8}", "set the value clusterCIDR"},
+		{"node port addresses in extraConfig", host + "extraConfig: {nodePortAddresses: [all]}", "set the value nodePortAddresses"},
+		{"the bind address in extraConfig", host + "extraConfig: {bindAddress: \"::\"}", "set the value bindAddress"},
+		{"the metrics address in extraConfig", host + "extraConfig: {metricsBindAddress: 0.0.0.0}", "set the value monitoring.expose"},
+		{"the health address in extraConfig", host + "extraConfig: {healthzBindAddress: 0.0.0.0:1}", "extraConfig.healthzBindAddress: the probes"},
+		{"the name of the node in extraConfig", host + "extraConfig: {hostnameOverride: a}", "extraConfig.hostnameOverride: the name of the Node is a flag"},
+		{"two pods with one host port", host + "monitoring: {expose: true}\nupdateStrategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}", "updateStrategy.rollingUpdate.maxSurge"},
+		{"an unknown strategy", host + "updateStrategy: {type: Recreate}", "/updateStrategy/type"},
 		{"port as text", "apiServer: {host: a, port: \"6443\"}", "/apiServer/port"},
 		{"iptables mode without root", host + "mode: iptables\nrunAsNonRoot: true", "runAsNonRoot"},
 		{"monitor of what is not exposed", host + "monitoring: {podMonitor: true}", "monitoring.expose"},
@@ -153,11 +196,159 @@ func TestWrongValuesAreRefused(t *testing.T) {
 	}
 }
 
+// IPv6 has more colons than a port, and CIDRs of both families have a place.
+func TestRightValuesAreAccepted(t *testing.T) {
+	for _, values := range []string{
+		`apiServer: {host: "2001:db8::1"}`, `apiServer: {host: "::1"}`, `apiServer: {host: localhost}`,
+		host + `clusterCIDR: "10.244.0.0/16,fd00:10:244::/56"`, host + `clusterCIDR: "fd00::/8"`, host + `clusterCIDR: "0.0.0.0/0"`,
+		host + `nodePortAddresses: [primary, localhost, 192.0.2.0/24, "::1/128"]`,
+		host + `updateStrategy: {type: OnDelete}`,
+		host + `extraConfig: {detectLocalMode: BridgeInterface, detectLocal: {bridgeInterface: cbr0}, oomScoreAdj: -900}`,
+	} {
+		if _, err := render(chartDir, values, objects...); err != nil {
+			t.Errorf("%s: %v", values, err)
+		}
+	}
+}
+
+// The pods are replaced if the configuration changes in a way that a running proxy cannot
+// follow, and only then.
+func TestPodsAreReplacedIfTheyMustBe(t *testing.T) {
+	pods := func(values string) string {
+		t.Helper()
+		text, err := render(chartDir, host+values, "daemonset.yaml")
+		if err != nil {
+			t.Fatalf("%s: %v", values, err)
+		}
+		return text
+	}
+	for _, tt := range []struct {
+		name, before, after string
+		replaced            bool
+	}{
+		{"mode", "", "mode: ipvs", true},
+		{"mode back", "mode: userspace", "mode: nftables", true},
+		{"a field in a section", "", "extraConfig: {ipvs: {strictARP: true}}", true},
+		{"a gate", "", "extraConfig: {featureGates: {NativeHistograms: false}}", true},
+		{"sysctls, which only the init container writes", "", "extraConfig: {conntrack: {maxPerCore: 0}}", true},
+		{"the log's format", "extraConfig: {logging: {verbosity: 2}}", "extraConfig: {logging: {verbosity: 2, format: json}}", true},
+		{"verbosity", "extraConfig: {logging: {format: json}}", "extraConfig: {logging: {verbosity: 2, format: json}}", false},
+		{"cluster CIDR", "", "clusterCIDR: 10.0.0.0/8", false},
+		{"node port addresses", "", "nodePortAddresses: [all]", false},
+		{"periods and the scheduler", "mode: ipvs", "mode: ipvs\nextraConfig: {ipvs: {scheduler: lc, syncPeriod: 10s}}", false},
+		{"another gate", "", "extraConfig: {featureGates: {AllowServiceExternalIPs: false}}", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := pods(tt.before) != pods(tt.after); got != tt.replaced {
+				t.Errorf("the DaemonSet changes: %t", got)
+			}
+		})
+	}
+}
+
+// api answers like an API server with one DaemonSet.
+func api(t *testing.T, daemonSet string) *rest.Config {
+	t.Helper()
+	mux := http.NewServeMux()
+	answer := func(path, body string) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, body) // the client may be gone
+		})
+	}
+	answer("/apis/apps/v1", `{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "apps/v1",
+		"resources": [{"name": "daemonsets", "kind": "DaemonSet", "namespaced": true, "verbs": ["get"]}]}`)
+	if daemonSet != "" {
+		answer("/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy", daemonSet)
+	}
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return &rest.Config{Host: server.URL}
+}
+
+// A chart beside a kube-proxy would harm the cluster: it says so before it changes anything.
+func TestKubeProxyInPlaceIsNoticed(t *testing.T) {
+	object := func(annotations string, nodes int) string {
+		return fmt.Sprintf(`{"kind": "DaemonSet", "apiVersion": "apps/v1", "metadata": {"name": "kube-proxy", "namespace": "kube-system", "annotations": {%s}}, "status": {"desiredNumberScheduled": %d}}`, annotations, nodes)
+	}
+	for _, tt := range []struct {
+		name, inPlace string
+		beside        bool
+		refused       bool
+	}{
+		{"none", "", false, false},
+		{"one that runs", object("", 3), false, true},
+		{"one that runs, as is known", object("", 3), true, false},
+		{"one that runs on no node", object("", 0), false, false},
+		{"of this release", object(`"meta.helm.sh/release-name": "sluice"`, 3), false, false},
+		{"of another release", object(`"meta.helm.sh/release-name": "other"`, 3), false, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			values := map[string]any{"apiServer": map[string]any{"host": "a"}, "beside": tt.beside}
+			_, err := renderIn(api(t, tt.inPlace), chartDir, values, objects...)
+			if refused := err != nil && strings.Contains(err.Error(), "there is a DaemonSet kube-proxy"); refused != tt.refused || err != nil && !refused {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// Everything that belongs to a release can be found by its labels, and the pods by those of
+// the first one, for good.
+func TestLabels(t *testing.T) {
+	text, err := render(chartDir, host+"podLabels: {team: network}", objects...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"app.kubernetes.io/name": "sluice", "app.kubernetes.io/instance": "sluice",
+		"app.kubernetes.io/version": "dev", "app.kubernetes.io/managed-by": "Helm", "helm.sh/chart": "sluice-0.0.0"}
+	for _, document := range strings.Split(text, "\n---\n") {
+		var o struct {
+			Kind     string
+			Metadata struct{ Labels map[string]string }
+			Spec     struct {
+				Selector struct{ MatchLabels map[string]string }
+				Template struct {
+					Metadata struct{ Labels map[string]string }
+				}
+			}
+		}
+		if err := yaml.Unmarshal([]byte(document), &o); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, o.Metadata.Labels); diff != "" {
+			t.Errorf("labels of the %s (-want +got):\n%s", o.Kind, diff)
+		}
+		if o.Kind != "DaemonSet" {
+			continue
+		}
+		if diff := cmp.Diff(map[string]string{"app.kubernetes.io/name": "sluice"}, o.Spec.Selector.MatchLabels); diff != "" {
+			t.Errorf("the selector, which cannot change (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(map[string]string{"app.kubernetes.io/name": "sluice", "team": "network"}, o.Spec.Template.Metadata.Labels); diff != "" {
+			t.Errorf("labels of the pods (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// The notes promise nothing that has not happened yet.
+func TestNotes(t *testing.T) {
+	for values, want := range map[string]string{
+		"mode: ipvs":                       "Sluice in ipvs mode is on its way to the Linux nodes of this cluster.\n",
+		"nodeSelector: {a: b}":             "Sluice in nftables mode is on its way to the Linux nodes of this cluster that match nodeSelector.\n",
+		"updateStrategy: {type: OnDelete}": "Sluice in nftables mode starts on a node when its pod there is deleted, and on new nodes.\n",
+	} {
+		if got, err := render(chartDir, host+values, "NOTES.txt"); err != nil || !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %v\n%s", values, err, got)
+		}
+	}
+}
+
 // The commands of the documentation set values that the chart has.
 func TestDocumentedValuesAreAccepted(t *testing.T) {
 	set := regexp.MustCompile(`--set ([a-zA-Z.-]+=(\$\(.*?\)|[^\s` + "`" + `]+))`)
 	found := 0
-	for _, file := range []string{"../docs/install.md", deployDir + "/monitoring/README.md"} {
+	for _, file := range []string{"../docs/install.md", "../docs/userspace.md", chartDir + "/README.md", deployDir + "/monitoring/README.md"} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -12,10 +12,14 @@ import (
 // Options configures Run.
 type Options struct {
 	Settings *config.Settings
+	// ModeReason is why the mode is that of the settings, "" if it was chosen.
+	ModeReason string
 	// State is what the cluster, or a directory of manifests, holds.
 	State *model.State
 	// Refused are the manifests that would not be used.
 	Refused []model.Problem
+	// Advisories are what the proxy would warn of, beside problems of objects.
+	Advisories []model.Problem
 	// Try allows to load kernel modules, to find out whether the kernel takes the rules.
 	Try bool
 }
@@ -28,12 +32,19 @@ func Run(ctx context.Context, o Options) *Report {
 	desired := planner.Desired()
 
 	r.checkNode(ctx, &o, desired)
-	r.checkConfiguration(o.Settings)
+	r.checkConfiguration(&o)
 	r.checkServices(&o, desired)
 	return r
 }
 
-func (r *Report) checkConfiguration(s *config.Settings) {
+func (r *Report) checkConfiguration(o *Options) {
+	s := o.Settings
+	if o.ModeReason != "" {
+		r.add(Note, "mode", "", "%s", o.ModeReason)
+	}
+	for _, p := range o.Advisories {
+		r.add(Todo, p.Object, p.Remedy, "%s", p.What())
+	}
 	for _, w := range s.Warnings {
 		r.add(Todo, "configuration", w.Remedy, "%s", w.What())
 	}

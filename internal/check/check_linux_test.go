@@ -114,6 +114,29 @@ func TestServicesThatWouldBeTreatedDifferently(t *testing.T) {
 	}
 }
 
+// Without a kube-proxy in place there is nothing to be compared with.
+func TestServicesAreComparedWithWhatIsThere(t *testing.T) {
+	for mode, want := range map[string]string{"": "all of them would be served", "iptables": "all of them are served as by the kube-proxy in place"} {
+		var inPlace []string
+		if mode != "" {
+			inPlace = append(inPlace, mode)
+		}
+		if found := services(settings(t, "nftables"), model.NewState(), inPlace...); len(found) != 1 || !has(found, Fine, want) {
+			t.Errorf("%q in place: %+v", mode, found)
+		}
+	}
+}
+
+// What the proxy would warn of is to do first, and why the mode is what it is, is said.
+func TestConfigurationAndMode(t *testing.T) {
+	r := &Report{}
+	r.checkConfiguration(&Options{Settings: settings(t, "nftables"), ModeReason: "no mode is set",
+		Advisories: []model.Problem{{Object: "Cluster CIDR", Reason: "it has no IPv6 range", Remedy: "add one"}}})
+	if !has(r.Findings, Note, "mode: no mode is set") || !has(r.Findings, Todo, "Cluster CIDR: it has no IPv6 range", "add one") {
+		t.Errorf("found %+v", r.Findings)
+	}
+}
+
 // The kube-proxies in place are recognised by what they leave in the kernel.
 func TestKubeProxiesInPlaceAreFound(t *testing.T) {
 	for _, tt := range []struct {

@@ -158,7 +158,11 @@ func (r *Report) program(ctx context.Context, o *Options, netns int, desired *pl
 	d, err := m.Open(ctx, dataplane.Options{Logger: logr.Discard(), NetNS: netns, IPVS: o.Settings.IPVS,
 		Userspace: dataplane.Userspace{UDPTimeout: time.Minute, Ports: o.Settings.Ports}})
 	if err != nil {
-		r.add(Todo, m.Name+" mode", "make it work, or use another mode", "it does not work on this node: %v", err)
+		remedy := "make it work, or use another mode"
+		if o.ModeReason != "" {
+			remedy = "set the mode; the proxy looks for another one if none is set, and --mode checks it"
+		}
+		r.add(Todo, m.Name+" mode", remedy, "it does not work on this node: %v", err)
 		return
 	}
 	defer d.Close()

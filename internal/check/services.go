@@ -27,7 +27,11 @@ func (r *Report) checkServices(o *Options, desired *plan.Desired) {
 	}
 	r.checkNodePorts(o, names)
 	r.checkAffinity(o, names)
-	if len(r.Findings) == before {
+	switch {
+	case len(r.Findings) > before:
+	case len(r.InPlace) == 0:
+		r.add(Fine, "Services", "", "all of them would be served")
+	default:
 		r.add(Fine, "Services", "", "all of them are served as by the kube-proxy in place")
 	}
 }

@@ -2,8 +2,12 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,15 +18,21 @@ import (
 
 	"sluice/internal/check"
 	"sluice/internal/config"
+	"sluice/internal/engine"
 	"sluice/internal/host"
+	"sluice/internal/mode"
 	"sluice/internal/model"
 	"sluice/internal/output"
 	"sluice/internal/source/kubernetes"
 	"sluice/internal/source/manifest"
 )
 
-// clusterTimeout is how long the API server may take to send everything.
-const clusterTimeout = time.Minute
+const (
+	// clusterTimeout is how long the API server may take to send everything.
+	clusterTimeout = time.Minute
+	// progressEvery is how often it is looked at what that waits for.
+	progressEvery = 3 * time.Second
+)
 
 func newCheck() *cobra.Command {
 	c := &checkCommand{}
@@ -32,19 +42,20 @@ func newCheck() *cobra.Command {
 		Long: `check finds out what to do before a node is switched to this proxy: what the kernel
 lacks, which other programs interfere, which kube-proxy's rules are there, and which
 Services would be served differently. Run it on the node, as root, with the
-configuration that the proxy will have. It reads the Services from the cluster, by the
-kubeconfig or as a pod, or from a directory of manifests.
+configuration that the proxy will have. It reads the Services from the cluster, by
+--kubeconfig, which takes precedence over the one of the configuration, or as a pod, or
+from a directory of manifests.
 
 Nothing on the node is changed. Whether the kernel takes the rules is tried in a
 network namespace that nobody else uses.
 
 It ends with 0 if there is nothing to do, with 1 if there is, and with 2 if the check
 is not possible.`,
-		Example: `  kube-proxy check --config config.conf
+		Example: `  kube-proxy check --config config.conf --kubeconfig admin.conf
   kube-proxy check --config config.conf --manifests cluster/ --node worker-1 --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			r, err := c.run(cmd.Context())
+			r, err := c.run(cmd.Context(), cmd.ErrOrStderr())
 			if err != nil {
 				return failed(err)
 			}
@@ -61,6 +72,7 @@ is not possible.`,
 	flags.BoolVar(&c.try, "try", false, "Try the mode even if that loads kernel modules.")
 	c.format.AddFlags(cmd)
 	c.offline.addFlags(flags)
+	c.flags.Overrides = []string{"kubeconfig"}
 	for _, name := range []string{"kubeconfig", "master"} {
 		flags.Lookup(name).Hidden = false
 	}
@@ -74,15 +86,15 @@ type checkCommand struct {
 	format    output.Format
 }
 
-func (c *checkCommand) run(ctx context.Context) (*check.Report, error) {
+func (c *checkCommand) run(ctx context.Context, progress io.Writer) (*check.Report, error) {
 	s, err := c.settings()
 	if err != nil {
 		return nil, err
 	}
-	o := check.Options{Settings: s, State: model.NewState(), Try: c.try}
+	o := check.Options{Settings: s, ModeReason: modeReason(s, false, mode.Upstream().Missing()), State: model.NewState(), Try: c.try}
 	s.Plan.RequireNode = c.manifests == ""
 	if c.manifests == "" {
-		err = readCluster(ctx, s, o.State)
+		err = readCluster(ctx, s, o.State, progress)
 	} else {
 		o.Refused, err = readManifests(c.manifests, s.Plan.NodeName, o.State)
 	}
@@ -92,10 +104,12 @@ func (c *checkCommand) run(ctx context.Context) (*check.Report, error) {
 	if node := o.State.Node(); node != nil {
 		o.State.Apply(&model.Dirty{}, model.SetHostIPs{IPs: node.IPs})
 	}
+	o.Advisories = append(nodeAdvisories(&s.Plan, o.State), familyAdvisories(&s.Plan, engine.View{State: o.State})...)
 	return check.Run(ctx, o), nil
 }
 
-// settings resolves the flags as the proxy on this node does.
+// settings resolves the flags as the proxy on this node does. Manifests stand for the
+// cluster here: the proxy will follow its API server.
 func (c *checkCommand) settings() (*config.Settings, error) {
 	cfg, problems, err := c.flags.Load()
 	if err != nil {
@@ -104,11 +118,14 @@ func (c *checkCommand) settings() (*config.Settings, error) {
 	if c.mode != "" {
 		cfg.Mode = v1alpha1.ProxyMode(c.mode)
 	}
-	s, err := c.flags.Resolve(cfg, emptyMode(c.manifests))
+	s, err := c.flags.Resolve(cfg, emptyMode(""))
 	if err != nil {
 		return nil, err
 	}
 	s.Client.Master = c.flags.Master
+	if _, err := os.Stat(s.Client.Connection.Kubeconfig); s.Client.Master != "" && errors.Is(err, fs.ErrNotExist) {
+		s.Client.Connection.Kubeconfig = c.flags.Configuration.ClientConnection.Kubeconfig // not that of the file
+	}
 	s.Warnings = append(problems, s.Warnings...)
 	name := c.node
 	if name == "" {
@@ -134,19 +151,24 @@ func readManifests(path, node string, state *model.State) ([]model.Problem, erro
 	return refused, nil
 }
 
-// readCluster reads everything from the API server once.
-func readCluster(ctx context.Context, s *config.Settings, state *model.State) error {
+// readCluster reads everything from the API server once, and says what it waits for.
+func readCluster(ctx context.Context, s *config.Settings, state *model.State, progress io.Writer) error {
 	client, err := kubernetes.NewClient(s.Client.Connection, s.Client.Master, userAgent(build()))
 	if err != nil {
-		return fmt.Errorf("connect to the API server: %w; to check without one, set --manifests to a directory of manifests", err)
+		return fmt.Errorf("connect to the API server: %w; set --kubeconfig to a file that works here, such as /etc/kubernetes/admin.conf, or --manifests to a directory of manifests", err)
 	}
+	server := client.CoreV1().RESTClient().Get().URL()
 	source := kubernetes.New(kubernetes.Options{
 		Client: client, NodeName: s.Plan.NodeName, Logger: logr.Discard(), Clock: clock.RealClock{}, ResyncPeriod: s.Client.ResyncPeriod,
 	})
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
 	sink := &collector{state: state, synced: cancel}
-	if err := source.Run(ctx, sink); err != nil {
+	var aloud sync.WaitGroup
+	aloud.Go(func() { waitAloud(ctx, progress, server.Scheme+"://"+server.Host, source.Status) })
+	err = source.Run(ctx, sink)
+	aloud.Wait()
+	if err != nil {
 		return err
 	}
 	if !sink.complete {
@@ -154,9 +176,35 @@ func readCluster(ctx context.Context, s *config.Settings, state *model.State) er
 		if err == nil {
 			err = context.Cause(ctx)
 		}
-		return fmt.Errorf("the API server does not send everything within %v: %w", clusterTimeout, err)
+		return fmt.Errorf("the API server %s://%s does not send everything within %v: %w", server.Scheme, server.Host, clusterTimeout, err)
 	}
 	return nil
+}
+
+// waitAloud says what is waited for until ctx ends: after a moment, and when it changes.
+func waitAloud(ctx context.Context, w io.Writer, server string, status func() kubernetes.Status) {
+	tick := time.NewTicker(progressEvery)
+	defer tick.Stop()
+	said := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		s := status()
+		what := "it has not answered yet"
+		switch {
+		case s.Reason != nil:
+			what = s.Reason.Error()
+		case s.Connected:
+			what = "it has not sent " + strings.Join(s.Waiting, ", ") + " yet"
+		}
+		if what != said {
+			printLine(w, fmt.Sprintf("Waiting for the API server %s, for %v at most: %s", server, clusterTimeout, what))
+			said = what
+		}
+	}
 }
 
 // collector keeps what a source sends until it is complete.

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/kube-proxy/config/v1alpha1"
 
+	"sluice/internal/config"
 	"sluice/internal/dataplane"
 	"sluice/internal/mode"
 	"sluice/internal/telemetry"
@@ -52,14 +53,18 @@ func (p *proxy) chooseDataplane(ctx context.Context, open func(dataplane.Mode) (
 // modeReason returns why this mode was selected, though none was chosen. Unusable
 // is why upstream's default does not work.
 func (p *proxy) modeReason(unusable error) string {
+	return modeReason(p.settings, p.options.manifests != "", unusable)
+}
+
+func modeReason(s *config.Settings, manifests bool, unusable error) string {
 	usual, preferred := mode.Upstream().Name, mode.Preferred().Name
 	switch {
-	case p.settings.WrittenMode != "":
+	case s.WrittenMode != "":
 		return ""
-	case p.settings.Mode.Name == usual:
+	case s.Mode.Name == usual:
 		return fmt.Sprintf("no mode is set, which means %s where it is installed, as here; %s is the faster one: choose it by mode: %s, or stay by mode: %s",
 			usual, preferred, preferred, usual)
-	case p.options.manifests != "":
+	case manifests:
 		return fmt.Sprintf("no mode is set, which means %s with --manifests", preferred)
 	}
 	return fmt.Sprintf("no mode is set, which means %s where it can be used, and %s here: %v; stay by mode: %s, the faster one of the two",

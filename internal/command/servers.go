@@ -92,6 +92,7 @@ func (s *servers) health(settings *config.Settings, at netip.AddrPort) *health.P
 		Families: settings.Plan.Families(),
 		Status:   p.engine.Status,
 		Leaving:  p.eligibility.Leaving,
+		Verdict:  p.verdict,
 		Answered: p.metrics.Answered,
 		Failed: func(err error) {
 			p.recorder.Record(telemetry.FailedToStartProxierHealthcheck(p.settings.Plan.NodeName, err))

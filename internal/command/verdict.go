@@ -3,6 +3,7 @@ package command
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"sluice/internal/engine"
 	"sluice/internal/model"
@@ -30,6 +31,8 @@ func (p *proxy) verdict() verdict.Proxy {
 	case p.cluster != nil:
 		if s := p.apiServer(); s.Error != "" { // it was tried
 			f.Source = verdict.Source{Away: s.Away(f.Now), Remedy: s.Remedy, Since: s.Since}
+		} else if s.Connected && len(s.WaitingFor) > 0 {
+			f.Source.Missing = "the API server has not sent all of " + strings.Join(s.WaitingFor, ", ") + " yet"
 		}
 	case p.manifests.Away() != nil:
 		away := p.manifests.Away()

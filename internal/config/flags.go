@@ -26,6 +26,9 @@ type Flags struct {
 	// EmptyMode is what an empty mode means on this node, "" for the preferred one. It
 	// is not a flag: the caller knows the node.
 	EmptyMode v1alpha1.ProxyMode
+	// Overrides are flags that take precedence over a file besides those that always do.
+	// They are not flags either: a command that is not the proxy may need them.
+	Overrides []string
 
 	set                     *pflag.FlagSet
 	healthPort, metricsPort int32

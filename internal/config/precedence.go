@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spf13/pflag"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -79,7 +80,7 @@ func (f *Flags) overrule(c *Configuration, n *notes) error {
 			continue
 		}
 		value := flag.Value.String()
-		if !s.wins {
+		if !s.wins && !slices.Contains(f.Overrides, s.flag) {
 			n.warn(s.path, fmt.Sprintf("--%s is ignored because there is a configuration file", s.flag),
 				"set the field in the file, and leave the flag out")
 			continue

@@ -160,3 +160,16 @@ func TestSplitStreamOfAFileNeedsItsGate(t *testing.T) {
 		t.Error("the flag was accepted without the gate")
 	}
 }
+
+// A command that is not the proxy may give flags precedence.
+func TestFlagsThatOverride(t *testing.T) {
+	flags := parse(t, "--kubeconfig=mine", "--cluster-cidr=11.0.0.0/8", file(t, "clientConnection: {kubeconfig: of-the-file}\nclusterCIDR: 10.0.0.0/8\n"))
+	flags.Overrides = []string{"kubeconfig"}
+	got, problems, err := flags.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.ClientConnection.Kubeconfig != "mine" || got.ClusterCIDR != "10.0.0.0/8" || len(problems) != 1 || problems[0].Field != "clusterCIDR" {
+		t.Errorf("kubeconfig %q, cluster CIDR %q, %v", got.ClientConnection.Kubeconfig, got.ClusterCIDR, problems)
+	}
+}

@@ -14,9 +14,9 @@
 //     are completed.
 //   - Nothing is served before the kernel was programmed for the first time.
 //
-// Proxy is for cloud providers and the kubelet: whether the proxy works, and
-// whether new connections should come to this node at all, which Eligibility
-// determines.
+// Proxy is for cloud providers and the kubelet: whether the proxy works, whether
+// it has begun to, and whether new connections should come to this node at all,
+// which Eligibility determines.
 //
 // Programming determines the health of the proxy that both report.
 package health

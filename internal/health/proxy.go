@@ -14,6 +14,7 @@ import (
 	"sluice/internal/engine"
 	"sluice/internal/httpserver"
 	"sluice/internal/model"
+	"sluice/internal/verdict"
 )
 
 // proxyRetry is the pause between two tries to listen.
@@ -36,6 +37,8 @@ type ProxyOptions struct {
 	// Waiting returns what the proxy waits for before it does any work; "" or
 	// nil if it does not wait.
 	Waiting func() string
+	// Verdict judges the proxy; nil to judge it by Status and Waiting alone.
+	Verdict func() verdict.Proxy
 	// Answered is called for each answer, for counting; may be nil.
 	Answered func(path string, status int)
 	// Failed is called when the proxy cannot listen, the first time and
@@ -67,6 +70,11 @@ func NewProxy(o ProxyOptions) *Proxy {
 	if o.Waiting == nil {
 		o.Waiting = func() string { return "" }
 	}
+	if o.Verdict == nil {
+		o.Verdict = func() verdict.Proxy {
+			return verdict.OfProxy(verdict.Facts{Summary: o.Status(), Now: o.Clock.Now(), Waiting: o.Waiting()})
+		}
+	}
 	if o.Answered == nil {
 		o.Answered = func(string, int) {}
 	}
@@ -77,9 +85,10 @@ func NewProxy(o ProxyOptions) *Proxy {
 }
 
 // Handler serves /healthz, which load balancers use to decide whether to send
-// new connections to the node, and /livez, which the kubelet uses to decide
-// whether to restart the proxy: a node that is leaving is no reason for that,
-// nor is a proxy that waits for another one.
+// new connections to the node; /livez, which the kubelet uses to decide whether
+// to restart the proxy: a node that is leaving is no reason for that, nor is a
+// proxy that waits for another one; and /readyz, by which a rolling update
+// decides whether to go on to the next node.
 func (p *Proxy) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -92,6 +101,12 @@ func (p *Proxy) Handler() http.Handler {
 	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) {
 		r := p.report()
 		p.Answered("/livez", r.write(w, r.Healthy))
+	})
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
+		r := p.report()
+		r.Reason = p.notReady()
+		r.Healthy = r.Reason == ""
+		r.write(w, r.Healthy) // upstream's metrics do not count it
 	})
 	return mux
 }

@@ -2,6 +2,7 @@ package health
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +23,7 @@ import (
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/testkit"
+	"sluice/internal/verdict"
 )
 
 func TestProxyHealth(t *testing.T) {
@@ -136,13 +138,13 @@ func TestWaitingProxySaysWhatFor(t *testing.T) {
 	}
 }
 
-func TestProxyKnowsTwoPathsOnly(t *testing.T) {
+func TestProxyKnowsFewPathsOnly(t *testing.T) {
 	counted := 0
 	proxy := NewProxy(ProxyOptions{
 		Status:   func() engine.Summary { return engine.Summary{} },
 		Answered: func(string, int) { counted++ },
 	})
-	for _, path := range []string{"/", "/healthz/", "/metrics"} {
+	for _, path := range []string{"/", "/healthz/", "/readyz/", "/metrics"} {
 		got := httptest.NewRecorder()
 		proxy.Handler().ServeHTTP(got, httptest.NewRequest(http.MethodGet, path, nil))
 		if got.Code != http.StatusNotFound || counted != 0 {
@@ -253,5 +255,61 @@ func TestHardFail(t *testing.T) {
 	})
 	if err := proxy.Run(context.Background()); !errors.Is(err, unix.EADDRINUSE) || failures != 1 {
 		t.Errorf("Run: %v, reported %d failures", err, failures)
+	}
+}
+
+// A rolling update goes on once this process serves, and is not stopped by what no
+// version can help.
+func TestReady(t *testing.T) {
+	current := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	ago := func(d time.Duration) time.Time { return current.Add(-d) }
+	done, refused := ago(time.Hour), errors.New("no such device")
+	const away = "the API server has not been reachable for 2m0s: connection refused"
+	tests := []struct {
+		name            string
+		in              engine.Summary
+		waiting, source string
+		reason          string // "" if it is ready
+	}{
+		{"starting", engine.Summary{WaitingFor: []string{"host", "kubernetes"}}, "", "", "waiting for host, kubernetes"},
+		{"API server never reached", engine.Summary{WaitingFor: []string{"kubernetes"}}, "", away, away},
+		{"first commit in progress", engine.Summary{Synced: true}, "", "", "the kernel is being programmed for the first time"},
+		{"first commit fails", engine.Summary{Synced: true, FailingSince: ago(time.Second), LastError: refused}, "", "", "the kernel cannot be programmed: no such device"},
+		{"waiting for another proxy", engine.Summary{}, "waiting for another", "", "waiting for another"},
+		{"all done", engine.Summary{Synced: true, LastCommit: done}, "", "", ""},
+		{"serving the past", engine.Summary{Synced: true, LastCommit: done}, "", away, ""},
+		{"some frontend is refused", engine.Summary{Synced: true, LastCommit: done, Failed: 1}, "", "", ""},
+		{"fails for a moment", engine.Summary{Synced: true, LastCommit: done, FailingSince: ago(time.Minute), LastError: refused}, "", "", ""},
+		{"fails for long", engine.Summary{Synced: true, LastCommit: done, FailingSince: ago(61 * time.Second), LastError: refused}, "", "", "the kernel cannot be programmed: no such device; what was programmed before stays in force"},
+		{"is behind for long", engine.Summary{Synced: true, LastCommit: done, PendingSince: ago(61 * time.Second)}, "", "", "the kernel has not followed for too long; what was programmed before stays in force"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			proxy := NewProxy(ProxyOptions{
+				Status:  summaryOf(tt.in),
+				Waiting: func() string { return tt.waiting },
+				Verdict: func() verdict.Proxy {
+					return verdict.OfProxy(verdict.Facts{Summary: summaryOf(tt.in)(), Now: current, Waiting: tt.waiting, Source: verdict.Source{Away: tt.source}})
+				},
+				Leaving: func() string { return "deleted" }, // a node that leaves stays ready
+				Answered: func(path string, _ int) {
+					t.Errorf("%s is counted, for which upstream has no metric", path)
+				},
+				Clock: clocktesting.NewFakeClock(current),
+			})
+			got := httptest.NewRecorder()
+			proxy.Handler().ServeHTTP(got, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+			var body struct {
+				Healthy bool
+				Reason  string
+			}
+			if err := json.Unmarshal(got.Body.Bytes(), &body); err != nil {
+				t.Fatalf("%v: %s", err, got.Body)
+			}
+			ready := tt.reason == ""
+			if body.Reason != tt.reason || body.Healthy != ready || (got.Code == http.StatusOK) != ready {
+				t.Errorf("/readyz says %d, %s", got.Code, got.Body)
+			}
+		})
 	}
 }

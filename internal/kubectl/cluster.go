@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	typeddiscoveryv1 "k8s.io/client-go/kubernetes/typed/discovery/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/remotecommand"
@@ -36,6 +37,7 @@ type access struct {
 type cluster struct {
 	config    *rest.Config
 	core      *typedcorev1.CoreV1Client
+	discovery *typeddiscoveryv1.DiscoveryV1Client
 	namespace string
 	selectors []string
 }
@@ -52,7 +54,11 @@ func (a *access) connect() (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the API server: %w", err)
 	}
-	return &cluster{config: config, core: core, namespace: a.namespace, selectors: a.selectors}, nil
+	discovery, err := typeddiscoveryv1.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the API server: %w", err)
+	}
+	return &cluster{config: config, core: core, discovery: discovery, namespace: a.namespace, selectors: a.selectors}, nil
 }
 
 // pod is a pod of the proxy.

@@ -32,6 +32,10 @@ import (
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	return run(ctx, args, stdin, stdout, stderr)
+}
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	p := &plugin{}
 	cmd := p.newCommand()
 	cmd.SetArgs(args)
@@ -60,7 +64,8 @@ func (p *plugin) newCommand() *cobra.Command {
 		Long: `kubectl sluice asks the proxies of a cluster what they do. It finds their pods through
 the API server and runs the commands of kube-proxy in them, as kubectl exec does.
 
-Without --node it asks all nodes.
+Without --node it asks all nodes. check is for a node without Sluice, and runs in a pod of
+its own.
 
 Exit codes: 0 if all is well, 1 if not, 2 if a node gives no answer.`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl sluice"},
@@ -73,7 +78,7 @@ Exit codes: 0 if all is well, 1 if not, 2 if a node gives no answer.`,
 	flags.StringVarP(&p.access.namespace, "namespace", "n", systemNamespace, "Namespace of the proxy's pods.")
 	flags.StringSliceVarP(&p.access.selectors, "selector", "l", defaultSelectors, "Labels of the proxy's pods; each selector is tried in turn.")
 	flags.StringVar(&p.node, "node", "", "Ask the proxy on this node only.")
-	cmd.AddCommand(p.newStatus(), p.newExplain(), p.newServices(), p.newEvents(), p.newDiff(), p.newVersion())
+	cmd.AddCommand(p.newStatus(), p.newExplain(), p.newServices(), p.newEvents(), p.newDiff(), p.newCheck(), p.newVersion())
 	return cmd
 }
 

@@ -272,7 +272,7 @@ func (r *Reporter) Report() *Report {
 	out := &Report{
 		Version: r.Version, Kernel: r.kernel, Mode: r.Mode, ModeReason: r.ModeReason, Node: r.Node,
 		Now: r.Clock.Now(), Started: r.started,
-		Proxy: r.Verdict(), Healthy: s.Commits > 0 && !s.Behind(r.Clock.Now()), Leaving: r.Leaving(),
+		Proxy: r.Verdict(), Healthy: !s.LastCommit.IsZero() && !s.Behind(r.Clock.Now()), Leaving: r.Leaving(),
 		Synced: s.Synced, WaitingFor: s.WaitingFor,
 		DesiredRevision: s.DesiredRevision, ProgrammedRevision: s.ProgrammedRevision,
 		Frontends:    Frontends{s.Frontends, s.Programmed, s.Pending, s.Failed},

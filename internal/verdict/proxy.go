@@ -59,6 +59,8 @@ type Source struct {
 	// Away says why it cannot be read, "" if it can; Remedy what to do.
 	Away, Remedy string
 	Since        time.Time
+	// Missing says what it has not sent yet, "" if that is all or not known.
+	Missing string
 }
 
 // OfProxy returns the verdict on the proxy.
@@ -71,7 +73,7 @@ func OfProxy(f Facts) Proxy {
 		kernel.Why, kernel.Since = "the kernel has not followed for too long", f.PendingSince
 	}
 	source := Proxy{Word: ServingThePast, Why: f.Source.Away, Remedy: f.Source.Remedy, Since: f.Source.Since}
-	switch started := f.Commits > 0; {
+	switch started := !f.LastCommit.IsZero(); {
 	case f.Waiting != "":
 		return Proxy{Word: NotServing, Why: f.Waiting}
 	case !started && kernel.Why != "":
@@ -80,6 +82,8 @@ func OfProxy(f Facts) Proxy {
 	case !started && source.Why != "":
 		source.Word = NotServing
 		return source
+	case !started && !f.Synced && f.Source.Missing != "":
+		return Proxy{Word: NotYet, Why: f.Source.Missing}
 	case !started && !f.Synced && len(f.WaitingFor) > 0:
 		return Proxy{Word: NotYet, Why: "waiting for " + strings.Join(f.WaitingFor, ", ")}
 	case !started:

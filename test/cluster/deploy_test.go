@@ -90,7 +90,7 @@ func (d *deployment) initialize() {
 func (d *deployment) sysctl(name string) string {
 	d.Helper()
 	var text []byte
-	err := d.host("node1").Do(func() (err error) {
+	err := d.host(d.node).Do(func() (err error) {
 		text, err = os.ReadFile(filepath.Join("/proc/sys/net/netfilter", name))
 		return err
 	})
@@ -100,12 +100,12 @@ func (d *deployment) sysctl(name string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// startContainer starts the proxy and waits until it is alive.
+// startContainer starts the proxy and waits until it is ready.
 func (d *deployment) startContainer() {
 	d.Helper()
 	d.runContainer(&d.object.Spec.Containers[0])
-	d.eventually("the proxy is alive", func(context.Context) error {
-		return d.probed(d.object.Spec.Containers[0].LivenessProbe)
+	d.eventually("the proxy is ready", func(context.Context) error {
+		return d.probed(d.object.Spec.Containers[0].ReadinessProbe)
 	})
 }
 
@@ -115,7 +115,7 @@ func (d *deployment) runContainer(of *corev1.Container) {
 	if err != nil {
 		d.Fatal(err)
 	}
-	d.container, d.proxy = container, d.run(container.Command()...)
+	d.container, d.proxy = container, d.runOn(d.node, container.Command()...)
 }
 
 // endContainer stops the proxy and checks how it exits.
@@ -167,8 +167,8 @@ func (d *deployment) probe() {
 }
 
 func (d *deployment) probed(p *corev1.Probe) error {
-	to := netip.AddrPortFrom(d.host("node1").Addrs[0], uint16(p.HTTPGet.Port.IntValue()))
-	page, err := d.lab.Get(lab.Flow{From: "node1", Protocol: lab.TCP, To: to, Timeout: lab.DefaultTimeout}, p.HTTPGet.Path)
+	to := netip.AddrPortFrom(d.host(d.node).Addrs[0], uint16(p.HTTPGet.Port.IntValue()))
+	page, err := d.lab.Get(lab.Flow{From: d.node, Protocol: lab.TCP, To: to, Timeout: lab.DefaultTimeout}, p.HTTPGet.Path)
 	if err == nil && page.Status != 200 {
 		err = fmt.Errorf("%v%s says:\n%s", to, p.HTTPGet.Path, page.Text)
 	}

@@ -32,6 +32,9 @@ const (
 	deployed = "../../deploy/kustomize/nftables/sluice.yaml"
 	// deployedNonRoot is the same with runAsNonRoot.
 	deployedNonRoot = releaseDir + "/testdata/nonroot.yaml"
+	// byHelm and byHelmInUserspace differ in the value mode. They have all that Helm adds.
+	byHelm            = releaseDir + "/testdata/nftables.yaml"
+	byHelmInUserspace = releaseDir + "/testdata/userspace.yaml"
 	// releaseDir has the program that packs images.
 	releaseDir = "../../release"
 	// configKey is that of the proxy's configuration in its ConfigMap.
@@ -40,13 +43,14 @@ const (
 	nodeCritical = "system-node-critical"
 )
 
-// deployment is a site whose proxy is the pod of the DaemonSet.
+// deployment is a site whose proxy is the pod of the DaemonSet on a node.
 type deployment struct {
 	*site
+	node      string
 	daemonSet *appsv1.DaemonSet
 	image     *kubelet.Image
 	machine   *kubelet.Machine
-	object    *corev1.Pod // of the DaemonSet on node1
+	object    *corev1.Pod // of the DaemonSet
 	pod       *kubelet.Pod
 	container *kubelet.Container // the one that runs
 }
@@ -55,21 +59,35 @@ type deployment struct {
 // the kubelet do, except starting containers.
 func (s *site) deploy() *deployment {
 	s.Helper()
+	d := s.install(deployed)
+	d.join("node1")
+	d.admitPod()
+	return d
+}
+
+// install creates the objects of a file, and builds the image.
+func (s *site) install(file string) *deployment {
+	s.Helper()
 	d := &deployment{site: s}
 	s.createRootCertificates()
-	for _, object := range s.objects(deployed) {
+	for _, object := range s.objects(file) {
 		if err := d.apply(object); err != nil {
 			s.Fatal(err)
 		}
 	}
 	d.image = s.image(d.daemonSet.Spec.Template.Spec.Containers[0].Image)
-	var err error
-	if d.machine, err = kubelet.Boot(s.host("node1")); err != nil {
-		s.Fatal(err)
-	}
-	s.closeLater(d.machine.Shutdown)
-	d.admitPod()
 	return d
+}
+
+// join starts the kubelet of a node.
+func (d *deployment) join(node string) {
+	d.Helper()
+	d.node = node
+	var err error
+	if d.machine, err = kubelet.Boot(d.host(node)); err != nil {
+		d.Fatal(err)
+	}
+	d.closeLater(d.machine.Shutdown)
 }
 
 // redeploy does what an upgrade does with the DaemonSet of a file, except stopping and
@@ -220,11 +238,11 @@ func (d *deployment) apply(object runtime.Object) (err error) {
 	return err
 }
 
-// createPod creates the DaemonSet's pod of node1, as its controller does.
+// createPod creates the DaemonSet's pod of the node, as its controller does.
 func (d *deployment) createPod(ctx context.Context) (err error) {
 	template := d.daemonSet.Spec.Template.DeepCopy()
 	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
-	pod.GenerateName, pod.Spec.NodeName = d.daemonSet.Name+"-", "node1"
+	pod.GenerateName, pod.Spec.NodeName = d.daemonSet.Name+"-", d.node
 	d.object, err = d.client.CoreV1().Pods(d.daemonSet.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 	return err
 }

@@ -8,8 +8,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"sluice/internal/check"
+	"sluice/test/fakeapi"
 	"sluice/test/lab"
 )
 
@@ -80,5 +82,72 @@ func TestCheckBeforeTheSwitch(t *testing.T) {
 	}
 	if _, errs, code := a.run("check", "--manifests", filepath.Join(dir, "missing")); code != 2 || !strings.Contains(errs, os.ErrNotExist.Error()) && !strings.Contains(errs, "no such file") {
 		t.Errorf("a missing directory: exit code %d, %s", code, errs)
+	}
+}
+
+// On a kubeadm node, with the files of docs/migrate.md: the kubeconfig that they name is that
+// of a pod, so another one is given, and an empty mode means what it will mean to the proxy.
+func TestCheckWithTheFilesOfKubeadm(t *testing.T) {
+	t.Parallel()
+	l := lab.Start(t)
+	a, _ := newAsker(t, l)
+	config, err := filepath.Abs("../../deploy/testdata/kubeadm-config.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := cluster(t)
+	defer api.Close()
+	listener := listenOn(t, a.node, "127.0.0.1:0")
+	api.Serve(listener)
+	server, etc := "http://"+listener.Addr().String(), t.TempDir()
+	write(t, etc, "admin.conf", `{apiVersion: v1, kind: Config, current-context: lab,
+  contexts: [{name: lab, context: {cluster: lab, user: lab}}],
+  clusters: [{name: lab, cluster: {server: "`+server+`"}}], users: [{name: lab, user: {}}]}`, 0)
+	admin := filepath.Join(etc, "admin.conf")
+
+	if _, errs, code := a.run("check", "--config", config, "--node", "node1"); code != 2 ||
+		!strings.Contains(errs, "/var/lib/kube-proxy/kubeconfig.conf") || !strings.Contains(errs, "set --kubeconfig to a file that works here") {
+		t.Errorf("without a kubeconfig, exit code %d, %s", code, errs)
+	}
+	dir := t.TempDir()
+	write(t, dir, "good.yaml", goodManifests, 0)
+	for name, args := range map[string][]string{
+		"kubeconfig": {"--kubeconfig", admin}, "master": {"--master", server}, "manifests": {"--manifests", dir},
+	} {
+		out, errs, code := a.run(append([]string{"check", "--config", config, "--node", "node1"}, args...)...)
+		if code != 0 || errs != "" {
+			t.Errorf("%s: exit code %d\n%s%s", name, code, out, errs)
+		}
+		for _, want := range []string{
+			"Switching node node1 to Sluice in iptables mode, with 1 Service\nREADY", "FINE  iptables mode: it works",
+			"NOTE  mode: no mode is set, which means iptables where it is installed, as here", "FINE  Services: all of them would be served\n",
+		} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: %q is not in\n%s", name, want, out)
+			}
+		}
+	}
+
+	api.SetFault(fakeapi.Faults["hangs"])
+	timer := time.AfterFunc(5*time.Second, func() { api.SetFault(nil); api.Disconnect() })
+	defer timer.Stop()
+	out, errs, code := a.run("check", "--config", config, "--node", "node1", "--kubeconfig", admin)
+	if code != 0 || !strings.HasPrefix(errs, "Waiting for the API server "+server+", for 1m0s at most: it has not answered yet\n") {
+		t.Errorf("while the API server hangs: exit code %d\n%s%s", code, out, errs)
+	}
+}
+
+// What status would warn of is to do first.
+func TestCheckWarnsAsStatusDoes(t *testing.T) {
+	t.Parallel()
+	l := lab.Start(t)
+	a, _ := newAsker(t, l)
+	dir, etc := t.TempDir(), t.TempDir()
+	write(t, dir, "good.yaml", goodManifests, 0)
+	write(t, dir, "six.yaml", strings.Replace(serviceWith("  clusterIP: fd00:10:96::6\n  ports: [{port: 80}]\n"), "name: bad", "name: six", 1), 0)
+	write(t, etc, "config.yaml", strings.Replace(liveConfig, ",fd00:10:244::/48", "", 1), 0)
+	out, errs, code := a.run("check", "--config", filepath.Join(etc, "config.yaml"), "--manifests", dir, "--node", "node1")
+	if code != 1 || !strings.Contains(out, "TODO  Cluster CIDR: clusterCIDR: it has no IPv6 range, but Service default/six has an IPv6 address") {
+		t.Errorf("exit code %d\n%s%s", code, out, errs)
 	}
 }

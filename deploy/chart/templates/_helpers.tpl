@@ -1,5 +1,14 @@
-{{- define "sluice.labels" -}}
+{{- /* By these the DaemonSet finds its pods. They cannot change. */}}
+{{- define "sluice.selector" -}}
 app.kubernetes.io/name: sluice
+{{- end }}
+
+{{- define "sluice.labels" -}}
+{{ include "sluice.selector" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | replace "+" "_" | trunc 63 | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 }}
 {{- end }}
 
 {{- define "sluice.image" -}}
@@ -19,7 +28,8 @@ app.kubernetes.io/name: sluice
   value: {{ .Values.apiServer.port | quote }}
 {{- end }}
 
-{{- define "sluice.config" -}}
+{{- /* The configuration without extraConfig. */}}
+{{- define "sluice.base" -}}
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: {{ .Values.mode }}
@@ -36,4 +46,61 @@ metricsBindAddress: {{ if contains ":" .Values.bindAddress }}"[::]:10249"{{ else
 # The score that the kubelet gives to pods of class system-node-critical. To go lower
 # would need the capability SYS_RESOURCE.
 oomScoreAdj: -997
+{{- end }}
+
+{{- define "sluice.config" -}}
+{{- if .Values.extraConfig }}
+{{- mustMergeOverwrite (include "sluice.base" . | fromYaml) (deepCopy .Values.extraConfig) | toYaml }}
+{{- else }}
+{{- include "sluice.base" . }}
+{{- end }}
+{{- end }}
+
+{{- /* What of the configuration needs new pods. */}}
+{{- define "sluice.restart" -}}
+{{- $config := include "sluice.config" . | fromYaml }}
+{{- range $path := .Files.Lines "files/restart.txt" }}
+{{- if and $path (not (hasPrefix "#" $path)) }}
+{{- $value := $config }}
+{{- range $name := splitList "." $path }}
+{{- if kindIs "map" $value }}
+{{- $value = get $value $name }}
+{{- else }}
+{{- $value = "" }}
+{{- end }}
+{{- end }}
+{{ $path }}={{ toJson $value }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Refuses values that cannot work. The schema has those that need no explanation. */}}
+{{- define "sluice.check" -}}
+{{- $host := .Values.apiServer.host }}
+{{- if regexMatch "^[^:]*:[^:]*$" $host }}
+{{- fail (printf "apiServer.host: %s has a port (set apiServer.host to %s, and apiServer.port)" $host (regexReplaceAll ":.*" $host "")) }}
+{{- end }}
+{{- if hasPrefix "[" $host }}
+{{- fail (printf "apiServer.host: %s has brackets (write the IPv6 address alone, and set apiServer.port)" $host) }}
+{{- end }}
+{{- range $field, $value := dict "mode" "mode" "clusterCIDR" "clusterCIDR" "nodePortAddresses" "nodePortAddresses" "bindAddress" "bindAddress" "metricsBindAddress" "monitoring.expose" }}
+{{- if hasKey $.Values.extraConfig $field }}
+{{- fail (printf "extraConfig.%s: other parts of the chart depend on it (set the value %s instead)" $field $value) }}
+{{- end }}
+{{- end }}
+{{- range $field, $why := dict "hostnameOverride" "the name of the Node is a flag, which wins" "healthzBindAddress" "the probes of the pods need port 10256 of the node" }}
+{{- if hasKey $.Values.extraConfig $field }}
+{{- fail (printf "extraConfig.%s: %s (leave it out)" $field $why) }}
+{{- end }}
+{{- end }}
+{{- if and .Values.runAsNonRoot (eq .Values.mode "iptables") }}
+{{- fail "runAsNonRoot is not possible in iptables mode: the iptables commands need root" }}
+{{- end }}
+{{- if and .Values.monitoring.expose (dig "rollingUpdate" "maxSurge" 0 .Values.updateStrategy) }}
+{{- fail "updateStrategy.rollingUpdate.maxSurge: with monitoring.expose the pods have a host port, which two pods of a node cannot share (set only one of them)" }}
+{{- end }}
+{{- $other := lookup "apps/v1" "DaemonSet" "kube-system" "kube-proxy" }}
+{{- if and $other (not .Values.beside) (dig "status" "desiredNumberScheduled" 1 $other | int) (ne (dig "metadata" "annotations" "meta.helm.sh/release-name" "" $other) .Release.Name) }}
+{{- fail "there is a DaemonSet kube-proxy in namespace kube-system, and two proxies on a node are in each other's way: delete it, or see docs/install.md for how to move node by node, with beside=true" }}
+{{- end }}
 {{- end }}

@@ -26,9 +26,10 @@ exec sleep infinity`
 
 // Machine is a node of a lab with its own processes and mounts.
 type Machine struct {
-	host  *lab.Host
-	dir   string // for images, volumes and containers
-	first *exec.Cmd
+	host    *lab.Host
+	dir     string // for images, volumes and containers
+	first   *exec.Cmd
+	started int // containers so far
 }
 
 // Boot turns a host into a machine. The caller must Shutdown it.

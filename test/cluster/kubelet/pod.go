@@ -19,7 +19,6 @@ type Pod struct {
 	client  kubernetes.Interface
 	object  *corev1.Pod
 	image   *Image
-	started int // containers so far
 }
 
 // Options configures a pod.
@@ -53,8 +52,8 @@ type Container struct {
 
 // Container recreates a container of the pod, as at its start or after its exit.
 func (p *Pod) Container(of *corev1.Container) (*Container, error) {
-	p.started++
-	c := &Container{p, fmt.Sprintf("%s-%d", of.Name, p.started), user(p.object, of)}
+	p.machine.started++
+	c := &Container{p, fmt.Sprintf("%s-%d", of.Name, p.machine.started), user(p.object, of)}
 	spec, err := p.spec(of)
 	if err != nil {
 		return nil, fmt.Errorf("container %s: %w", of.Name, err)
