@@ -6,6 +6,7 @@ import (
 
 	"sluice/internal/config"
 	"sluice/internal/model"
+	"sluice/internal/nodeproblem"
 	"sluice/internal/plan"
 )
 
@@ -23,20 +24,23 @@ type Options struct {
 // Run checks a node.
 func Run(ctx context.Context, o Options) *Report {
 	r := &Report{Node: o.Settings.Plan.NodeName, Mode: o.Settings.Mode.Name, Services: len(o.State.Services())}
+	o.Settings.Plan.NoIPv6 = lacksIPv6()
 	planner := plan.New(o.Settings.Plan)
 	planner.Update(o.State, &model.Dirty{All: true})
 	desired := planner.Desired()
 
 	r.checkNode(ctx, &o, desired)
-	r.checkConfiguration(o.Settings)
+	r.checkConfiguration(o.Settings, o.State)
 	r.checkServices(&o, desired)
 	return r
 }
 
-func (r *Report) checkConfiguration(s *config.Settings) {
+func (r *Report) checkConfiguration(s *config.Settings, state *model.State) {
 	for _, w := range s.Warnings {
 		r.add(Todo, "configuration", w.Remedy, "%s", w.What())
 	}
+	r.addAll(Todo, nodeproblem.NodeName(&s.Plan, state))
+	r.addAll(Todo, nodeproblem.ClusterCIDR(&s.Plan, state))
 	for _, n := range s.Notes {
 		r.add(Note, "configuration", n.Remedy, "%s", n.What())
 	}

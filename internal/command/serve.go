@@ -21,6 +21,7 @@ import (
 	"sluice/internal/health"
 	"sluice/internal/history"
 	"sluice/internal/host"
+	"sluice/internal/instancelock"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/source/kubernetes"
@@ -48,6 +49,7 @@ type proxy struct {
 	cluster   *kubernetes.Source  // nil without an API server
 	recorder  telemetry.Recorder
 	dataplane dataplane.Dataplane
+	lock      *instancelock.Lock
 	upkeep    upkeep
 	engine    *engine.Engine
 
@@ -99,6 +101,7 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 		}
 		return err
 	}
+	p.lock = lock
 	defer func() { err = errors.Join(err, p.finish(lock)) }()
 	p.recorder.Record(telemetry.Starting(settings.Plan.NodeName))
 	p.reportMode()
@@ -262,6 +265,7 @@ func (p *proxy) run(ctx context.Context) error {
 	}
 	group.Go(func() error { return p.answerQuestions(ctx) })
 	group.Go(func() error { return p.upkeep.run(ctx) })
+	group.Go(func() error { return p.followAdvisories(ctx) })
 	if p.options.flags.ConfigFile != "" {
 		group.Go(func() error { return p.followConfig(ctx) })
 	}
