@@ -57,7 +57,7 @@ func (c *composer) trafficProblems() {
 		c.problem(string(verdict.EndpointResets), pods+", and compare with targetPort of the Service",
 			"%s: nothing listens on the port", c.verdict.Why)
 	case verdict.ForwardingOff, verdict.Firewall:
-		c.problem(string(c.verdict.Cause), c.verdict.Remedy, "%s", c.verdict.Why)
+		c.problem(string(c.verdict.Cause), c.verdict.Remedy, "%s: connections of such clients get no answer, whatever the endpoints do", c.verdict.Why)
 	}
 }
 

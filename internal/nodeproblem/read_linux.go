@@ -357,6 +357,10 @@ func metaEqual(key uint32, with []byte) condition {
 	switch key {
 	case unix.NFT_META_NFPROTO:
 		return func(p *packet) truth { return truthOf(bytes.Equal(with, []byte{byte(iptables.NFTFamily(p.family))})) }
+	case unix.NFT_META_L4PROTO: // Services have none of these
+		if bytes.Equal(with, []byte{unix.IPPROTO_ICMP}) || bytes.Equal(with, []byte{unix.IPPROTO_ICMPV6}) {
+			return func(*packet) truth { return no }
+		}
 	case unix.NFT_META_IIFNAME, unix.NFT_META_OIFNAME:
 		if name, _, ended := bytes.Cut(with, []byte{0}); ended && string(name) == "lo" {
 			return func(*packet) truth { return no }

@@ -185,6 +185,7 @@ func TestChainsOfNFTables(t *testing.T) {
 		{"rules leave a chain with policy accept", open("ip daddr 10.244.0.0/16 return; drop"), "IPv6 outside, IPv6 pod", inForward},
 		{"states are part of a key", forward("ct state . ip saddr { new . 192.0.2.1 } accept"), "IPv6 outside, IPv6 pod", inForward},
 		{"loopback does not count", forward("iif lo accept; iifname \"lo\" accept; oifname != \"lo\" drop"), forwarded, inForward},
+		{"ICMP does not count", forward("meta l4proto ipv6-icmp accept; meta l4proto icmp accept; icmpv6 type nd-neighbor-solicit accept"), forwarded, inForward},
 		{"dormant", "table inet fw { flags dormant; chain forward { type filter hook forward priority 0; policy drop; }; }", "", ""},
 		{"at output", "table inet fw { chain out { type filter hook output priority 0; policy drop; oif lo accept; ct state established accept; }; }",
 			"IPv4 node, IPv6 node", "nftables table inet fw, chain out"},
