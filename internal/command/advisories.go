@@ -64,11 +64,12 @@ func (p *proxy) followAdvisories(ctx context.Context) error {
 	log := p.logger.WithName("node")
 	for {
 		p.upkeep.look(ctx)
-		now := map[key]model.Problem{}
-		for about, list := range p.foundAdvisories() {
-			for _, problem := range list {
+		now := map[key]bool{}
+		found := p.foundAdvisories()
+		for _, about := range telemetry.Abouts {
+			for _, problem := range found[about] {
 				k := key{problem.Object, problem.Field}
-				now[k] = problem
+				now[k] = true
 				if _, before := known[k]; before {
 					continue
 				}
@@ -80,7 +81,7 @@ func (p *proxy) followAdvisories(ctx context.Context) error {
 			}
 		}
 		for k, problem := range known {
-			if _, still := now[k]; !still {
+			if !now[k] {
 				delete(known, k)
 				log.Info("This is mended", "what", problem.Object+": "+problem.What())
 			}

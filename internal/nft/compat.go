@@ -43,10 +43,10 @@ type Expr struct {
 	// Op and Data are what kind cmp compares with (unix.NFT_CMP_...).
 	Op   uint32
 	Data []byte
-	// Set is what kind lookup looks in, a map if Map is set, and Inverted that the packet must
-	// not be in it.
-	Set           string
-	Map, Inverted bool
+	// Set is what kind lookup looks in, a map of verdicts if Decides is set, and Inverted that
+	// the packet must not be in it.
+	Set               string
+	Decides, Inverted bool
 }
 
 // Expressions reads the rules of a chain of any program.
@@ -106,7 +106,7 @@ func parseExpr(b []byte) (e Expr) {
 			case unix.NFTA_LOOKUP_SET:
 				e.Set = toText(v)
 			case unix.NFTA_LOOKUP_DREG:
-				e.Map = true
+				e.Decides = toU32(v) == unix.NFT_REG_VERDICT
 			case unix.NFTA_LOOKUP_FLAGS:
 				e.Inverted = toU32(v)&unix.NFT_LOOKUP_F_INV != 0
 			}

@@ -97,15 +97,17 @@ func describe(t nft.Table, base []nft.Chain, ch nft.Chain) chain {
 	return c
 }
 
-// iptablesTables are those of iptables with chains at the hooks that matter.
-var iptablesTables = []string{"filter", "mangle", "security", "nat", "raw"}
+// iptablesTables are those of iptables with chains at the hooks that matter. It drops nothing in
+// table nat, which may be very large.
+var iptablesTables = []string{iptables.Filter, iptables.Mangle, "security", "raw", iptables.NAT}
 
 // legacy reads those of legacy iptables.
 func (r *reader) legacy() (all []chain, err error) {
 	for _, f := range model.Families {
-		tables, ferr := iptables.LegacyFamily(f).ReadAll(iptablesTables...)
+		filtering := iptablesTables[:len(iptablesTables)-1]
+		tables, ferr := iptables.LegacyFamily(f).ReadAll(filtering...)
 		err = errors.Join(err, ferr)
-		for _, name := range iptablesTables {
+		for _, name := range filtering {
 			if t := tables[name]; t != nil {
 				all = append(all, r.legacyTable(f, name, t)...)
 			}
@@ -238,10 +240,10 @@ func (r *reader) nftRules(ctx context.Context, conn *nft.Conn, t nft.Table, expr
 			out.conditions = append(out.conditions, value.compared(e.Op, e.Data))
 		case "lookup":
 			elements, ok := readStates(ctx, conn, t, e, value)
-			if ok && e.Map {
+			if ok && e.Decides {
 				return verdicts(&out, elements)
 			}
-			if !ok && e.Map {
+			if e.Decides {
 				out.action = decide
 				return []rule{out}
 			}

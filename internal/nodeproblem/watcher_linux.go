@@ -102,6 +102,9 @@ func (w *Watcher) Look(ctx context.Context) {
 	rules := advise(chains, w.last.paths)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if err != nil && (w.err == nil || w.err.Error() != err.Error()) {
+		w.Logger.V(1).Info("Cannot see all rules of other programs", "reason", err.Error())
+	}
 	w.err, w.chains, w.closed, w.obstacles = err, chains, closed, map[Path]*Obstacle{}
 	w.settings, w.rules = settings, rules
 }
@@ -172,11 +175,14 @@ func (w *Watcher) read(ctx context.Context) (err error) {
 		err = w.readNFT(ctx)
 	}
 	legacy, lerr := w.reader.legacy()
-	w.last.legacy = legacy
+	if lerr == nil {
+		w.last.legacy = legacy
+	}
 	w.last.at, w.last.cost = w.Clock.Now(), time.Since(start)
 	return errors.Join(err, lerr)
 }
 
+// readNFT reads the chains of nftables. After an error those that were read before count.
 func (w *Watcher) readNFT(ctx context.Context) (err error) {
 	if w.conn == nil {
 		if w.conn, err = nft.Dial(0, nft.SendBuffer); err != nil {
@@ -187,11 +193,12 @@ func (w *Watcher) readNFT(ctx context.Context) (err error) {
 	if err != nil || generation == w.last.generation {
 		return err
 	}
-	w.last.native, err = w.reader.nftables(ctx, w.conn)
-	if w.last.generation = generation; err != nil {
-		w.last.generation = 0 // again
+	native, err := w.reader.nftables(ctx, w.conn)
+	if err != nil {
+		return err
 	}
-	return err
+	w.last.native, w.last.generation = native, generation
+	return nil
 }
 
 // The connection tracking table counts as full from nearlyFull percent on, until it has less
