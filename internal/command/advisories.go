@@ -83,7 +83,7 @@ func (p *proxy) followAdvisories(ctx context.Context) error {
 		for k, problem := range known {
 			if !now[k] {
 				delete(known, k)
-				log.Info("This is mended", "what", problem.Object+": "+problem.What())
+				log.Info("This warning no longer holds", "warning", problem.Object+": "+problem.What())
 			}
 		}
 		select {
