@@ -49,22 +49,30 @@ var clients = [...]plan.Client{plan.PodClient, plan.OutsideClient, plan.NodeClie
 // with some addresses.
 func pathsIn(desired *plan.Desired, own func(netip.Addr) bool) map[Path]struct{} {
 	paths := map[Path]struct{}{}
+	pools := map[*plan.Endpoint][2]bool{} // whether they have endpoints elsewhere and here; frontends share them
 	for _, f := range desired.Frontends {
 		for _, from := range clients {
 			route := &f.Route
 			if f.Outside != nil && from == plan.OutsideClient {
 				route = f.Outside
 			}
-			for _, local := range []bool{false, true} {
-				path := PathTo(from, f, route, local)
-				if _, known := paths[path]; known {
-					continue
-				}
+			if len(route.Endpoints) == 0 {
+				continue
+			}
+			has, known := pools[&route.Endpoints[0]]
+			if !known {
 				for _, e := range route.Endpoints {
-					if own(e.Addr()) == local {
-						paths[path] = struct{}{}
-						break
+					if own(e.Addr()) {
+						has[1] = true
+					} else {
+						has[0] = true
 					}
+				}
+				pools[&route.Endpoints[0]] = has
+			}
+			for i, there := range has {
+				if there {
+					paths[PathTo(from, f, route, i == 1)] = struct{}{}
 				}
 			}
 		}
