@@ -82,9 +82,6 @@ func (c *chain) problem(h *hit, format string) model.Problem {
 		how = "a rule in it drops everything"
 	}
 	p := model.Problem{Object: c.command, Field: "table " + c.table + ", chain " + c.name, Remedy: c.remedy(h.remedies)}
-	if p.Object == "nft" {
-		p.Object = "nftables"
-	}
 	p.Reason = how + ", " + fmt.Sprintf(format, h.text())
 	return p
 }

@@ -150,7 +150,7 @@ func TestChainsOfNFTables(t *testing.T) {
 		return "table inet fw { chain forward { type filter hook forward priority 0; policy drop; " + rules + "\n}\n}\n"
 	}
 	open := func(rules string) string { return strings.Replace(forward(rules), "policy drop", "policy accept", 1) }
-	const inForward = "nftables table inet fw, chain forward"
+	const inForward = "nft table inet fw, chain forward"
 	for _, tt := range []struct {
 		name, ruleset string
 		blocked       string
@@ -159,10 +159,10 @@ func TestChainsOfNFTables(t *testing.T) {
 		{name: "none"},
 		{"policy accept", open(""), "", ""},
 		{"Debian's policy drop", forward(""), forwarded, inForward},
-		{"of IPv4", "table ip fw { chain f { type filter hook forward priority 10; policy drop; }; }", "IPv4 outside, IPv4 pod", "nftables table ip fw, chain f"},
-		{"of IPv6", "table ip6 fw { chain f { type filter hook forward priority -10; policy drop; }; }", "IPv6 outside, IPv6 pod", "nftables table ip6 fw, chain f"},
+		{"of IPv4", "table ip fw { chain f { type filter hook forward priority 10; policy drop; }; }", "IPv4 outside, IPv4 pod", "nft table ip fw, chain f"},
+		{"of IPv6", "table ip6 fw { chain f { type filter hook forward priority -10; policy drop; }; }", "IPv6 outside, IPv6 pod", "nft table ip6 fw, chain f"},
 		{"named as iptables does", "table ip filter { chain forward { type filter hook forward priority 0; policy drop; }; }",
-			"IPv4 outside, IPv4 pod", "nftables table ip filter, chain forward"},
+			"IPv4 outside, IPv4 pod", "nft table ip filter, chain forward"},
 		{"translated connections are accepted", forward("ct status dnat accept"), "", ""},
 		{"everything is accepted", forward("counter accept"), "", ""},
 		{"established connections are accepted", forward("ct state established,related accept"), forwarded, inForward},
@@ -188,15 +188,15 @@ func TestChainsOfNFTables(t *testing.T) {
 		{"ICMP does not count", forward("meta l4proto ipv6-icmp accept; meta l4proto icmp accept; icmpv6 type nd-neighbor-solicit accept"), forwarded, inForward},
 		{"dormant", "table inet fw { flags dormant; chain forward { type filter hook forward priority 0; policy drop; }; }", "", ""},
 		{"at output", "table inet fw { chain out { type filter hook output priority 0; policy drop; oif lo accept; ct state established accept; }; }",
-			"IPv4 node, IPv6 node", "nftables table inet fw, chain out"},
+			"IPv4 node, IPv6 node", "nft table inet fw, chain out"},
 		{"at output before translation", "table inet fw { chain out { type filter hook output priority -150; policy drop; ct status dnat accept; }; }",
-			"", "nftables table inet fw, chain out"},
+			"", "nft table inet fw, chain out"},
 		{"replies to the node", "table inet fw { chain in { type filter hook input priority 0; policy drop; iif lo accept; }; }",
-			"IPv4 node, IPv6 node", "nftables table inet fw, chain in"},
+			"IPv4 node, IPv6 node", "nft table inet fw, chain in"},
 		{"a server", `table inet filter {
 			chain input { type filter hook input priority filter; policy drop; ct state invalid drop; ct state { established, related } accept; iif lo accept; tcp dport 22 accept; counter reject; };
 			chain forward { type filter hook forward priority filter; policy drop; };
-			chain output { type filter hook output priority filter; policy accept; }; }`, forwarded, "nftables table inet filter, chain forward"},
+			chain output { type filter hook output priority filter; policy accept; }; }`, forwarded, "nft table inet filter, chain forward"},
 		{"firewalld", `table inet firewalld {
 			chain filter_INPUT { type filter hook input priority filter + 10; policy accept; ct state { established, related } accept; ct status dnat accept;
 				iifname "lo" accept; ct state invalid drop; jump zones; reject with icmpx admin-prohibited; };
@@ -483,7 +483,7 @@ func TestReadings(t *testing.T) {
 	if s.watcher.last.generation != generation {
 		t.Error("read again too early")
 	}
-	s.expect(forwarded, "nftables table inet fw, chain forward")
+	s.expect(forwarded, "nft table inet fw, chain forward")
 	if s.watcher.last.generation == generation {
 		t.Error("not read again")
 	}

@@ -70,7 +70,7 @@ func TestCheckBeforeTheSwitch(t *testing.T) {
 		level check.Level
 		text  string
 	}{
-		{check.Todo, "policy is DROP"}, {check.Todo, "nftables table inet fw, chain forward: its policy is drop"},
+		{check.Todo, "policy is DROP"}, {check.Todo, "nft table inet fw, chain forward: its policy is drop"},
 		{check.Todo, "net.ipv4.ip_forward: it is 0"}, {check.Todo, "bogus"}, {check.Todo, "Sevrice"},
 		{check.Note, "firewalld"}, {check.Note, "rules of iptables mode"},
 	} {
