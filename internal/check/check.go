@@ -6,6 +6,7 @@ import (
 
 	"sluice/internal/config"
 	"sluice/internal/model"
+	"sluice/internal/nodeproblem"
 	"sluice/internal/plan"
 )
 
@@ -18,8 +19,6 @@ type Options struct {
 	State *model.State
 	// Refused are the manifests that would not be used.
 	Refused []model.Problem
-	// Advisories are what the proxy would warn of, beside problems of objects.
-	Advisories []model.Problem
 	// Try allows to load kernel modules, to find out whether the kernel takes the rules.
 	Try bool
 }
@@ -27,6 +26,7 @@ type Options struct {
 // Run checks a node.
 func Run(ctx context.Context, o Options) *Report {
 	r := &Report{Node: o.Settings.Plan.NodeName, Mode: o.Settings.Mode.Name, Services: len(o.State.Services())}
+	o.Settings.Plan.NoIPv6 = lacksIPv6()
 	planner := plan.New(o.Settings.Plan)
 	planner.Update(o.State, &model.Dirty{All: true})
 	desired := planner.Desired()
@@ -38,16 +38,15 @@ func Run(ctx context.Context, o Options) *Report {
 }
 
 func (r *Report) checkConfiguration(o *Options) {
-	s := o.Settings
+	s, state := o.Settings, o.State
 	if o.ModeReason != "" {
 		r.add(Note, "mode", "", "%s", o.ModeReason)
-	}
-	for _, p := range o.Advisories {
-		r.add(Todo, p.Object, p.Remedy, "%s", p.What())
 	}
 	for _, w := range s.Warnings {
 		r.add(Todo, "configuration", w.Remedy, "%s", w.What())
 	}
+	r.addAll(Todo, nodeproblem.NodeName(&s.Plan, state))
+	r.addAll(Todo, nodeproblem.ClusterCIDR(&s.Plan, state))
 	for _, n := range s.Notes {
 		r.add(Note, "configuration", n.Remedy, "%s", n.What())
 	}

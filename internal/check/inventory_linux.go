@@ -51,9 +51,6 @@ func look(ctx context.Context, f files) *inventory {
 	return v
 }
 
-// nftFamilies are those of nftables that matter to forwarding.
-var nftFamilies = map[nft.Family]string{nft.IP: "ip", nft.IP6: "ip6", nft.Family(unix.NFPROTO_INET): "inet"}
-
 func (v *inventory) readNFT(ctx context.Context) error {
 	conn, err := nft.Dial(0, nft.SendBuffer)
 	if err != nil {
@@ -61,17 +58,18 @@ func (v *inventory) readNFT(ctx context.Context) error {
 	}
 	defer conn.Close()
 	var errs []error
-	for family, name := range nftFamilies {
+	for _, family := range []nft.Family{nft.IP, nft.IP6, nft.INet} {
 		tables, err := conn.TableNames(ctx, family)
 		errs = append(errs, err)
 		for _, table := range tables {
 			chains, err := conn.Chains(ctx, nft.Table{Family: family, Name: table})
 			errs = append(errs, err)
+			key := family.String() + " " + table
 			for _, c := range chains {
-				v.tables[name+" "+table] = append(v.tables[name+" "+table], c.Name)
+				v.tables[key] = append(v.tables[key], c.Name)
 			}
 			if len(chains) == 0 {
-				v.tables[name+" "+table] = []string{}
+				v.tables[key] = []string{}
 			}
 		}
 	}

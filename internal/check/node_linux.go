@@ -3,6 +3,7 @@ package check
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -15,11 +16,15 @@ import (
 	"sluice/internal/capability"
 	"sluice/internal/coexist"
 	"sluice/internal/dataplane"
-	"sluice/internal/model"
+	"sluice/internal/leftovers"
+	"sluice/internal/nodeproblem"
 	"sluice/internal/plan"
 	"sluice/internal/printable"
 	"sluice/internal/sysctl"
 )
+
+// lacksIPv6 reports whether IPv6 is switched off on this node.
+func lacksIPv6() bool { return sysctl.NoIPv6(sysctl.Options{Logger: logr.Discard()}) != "" }
 
 func (r *Report) checkNode(ctx context.Context, o *Options, desired *plan.Desired) {
 	r.checkKernel(o.Settings.Mode)
@@ -30,6 +35,7 @@ func (r *Report) checkNode(ctx context.Context, o *Options, desired *plan.Desire
 	}
 	r.reportInPlace(found, o.Settings.Mode)
 	r.reportOthers(ctx, found, o.Settings.Mode)
+	r.reportProblems(ctx, found, o, desired)
 	r.tryMode(ctx, o, desired)
 }
 
@@ -110,12 +116,33 @@ func (r *Report) reportOthers(ctx context.Context, found *inventory, m dataplane
 	}
 	w := coexist.New(coexist.Options{
 		Logger: logr.Discard(), Clock: clock.RealClock{}, Mark: func() uint32 { return 0 },
-		Period: func() time.Duration { return time.Hour }, Found: func(model.Problem) {},
+		Period: func() time.Duration { return time.Hour },
 	})
 	w.Look(ctx)
-	for _, p := range w.Advisories() {
-		r.add(Todo, p.Object, p.Remedy, "%s", p.What())
+	r.addAll(Todo, w.Advisories())
+}
+
+// reportProblems adds what is wrong with the node.
+func (r *Report) reportProblems(ctx context.Context, found *inventory, o *Options, desired *plan.Desired) {
+	w := nodeproblem.NewWatcher(nodeproblem.Options{
+		Logger: logr.Discard(), Ours: leftovers.Has, InIPTables: !o.Settings.Mode.BesideIPTables, WithoutNFTables: !found.nftables,
+		Plan: func(read func(*plan.Desired, uint64, func(netip.Addr) bool)) {
+			read(desired, 0, nodeproblem.OwnAddresses(o.State))
+		},
+	})
+	defer w.Close()
+	w.Look(ctx)
+	if err := w.Err(); err != nil {
+		r.add(Todo, "node", "run it as root on the node", "not all rules can be seen: %v", err)
 	}
+	settings, rules := w.Advisories()
+	before := r.count(Todo)
+	r.addAll(Todo, settings)
+	r.addAll(Todo, rules)
+	if r.count(Todo) == before {
+		r.add(Fine, "network", "", "the kernel forwards packets, and no other program's rules drop those to Services")
+	}
+	r.addAll(Note, nodeproblem.Notes(logr.Discard()))
 }
 
 // tryMode programs everything in a network namespace of its own.

@@ -8,6 +8,8 @@ import (
 	"sluice/internal/plan"
 )
 
+func lacksIPv6() bool { return false }
+
 func (r *Report) checkNode(context.Context, *Options, *plan.Desired) {
 	r.add(Note, "node", "run it on the node", "this machine does not run Linux: only the configuration and the Services are checked")
 }

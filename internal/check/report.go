@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"sluice/internal/model"
 	"sluice/internal/printable"
 )
 
@@ -54,6 +55,13 @@ func (r *Report) add(l Level, subject, remedy, format string, args ...any) {
 	f := Finding{l, subject, fmt.Sprintf(format, args...), remedy}
 	if !slices.Contains(r.Findings, f) {
 		r.Findings = append(r.Findings, f)
+	}
+}
+
+// addAll adds problems as findings.
+func (r *Report) addAll(l Level, problems []model.Problem) {
+	for _, p := range problems {
+		r.add(l, p.Object, p.Remedy, "%s", p.What())
 	}
 }
 

@@ -17,9 +17,7 @@ func (r *Report) checkServices(o *Options, desired *plan.Desired) {
 		r.add(Todo, p.Object, p.Remedy, "it would not be used: %s", p.What())
 	}
 	for _, object := range slices.Sorted(maps.Keys(desired.Problems)) {
-		for _, p := range desired.Problems[object] {
-			r.add(Todo, p.Object, p.Remedy, "%s", p.What())
-		}
+		r.addAll(Todo, desired.Problems[object])
 	}
 	names := slices.SortedFunc(maps.Keys(o.State.Services()), model.Name.Compare)
 	for _, name := range names {

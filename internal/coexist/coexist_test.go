@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/clock"
 
-	"sluice/internal/model"
 	"sluice/internal/netns/netnstest"
 )
 
@@ -28,7 +27,6 @@ type site struct {
 	variant  string
 	programs []string // of both families
 	watcher  *Watcher
-	found    []model.Problem
 }
 
 // inEachVariant runs a test with both variants of iptables.
@@ -40,7 +38,7 @@ func inEachVariant(t *testing.T, test func(*site)) {
 			s := &site{T: t, variant: variant, programs: []string{"iptables-" + variant, "ip6tables-" + variant}}
 			s.watcher = New(Options{
 				Logger: logr.Discard(), Clock: clock.RealClock{}, Mark: func() uint32 { return mark },
-				Period: func() time.Duration { return time.Hour }, Found: func(p model.Problem) { s.found = append(s.found, p) },
+				Period: func() time.Duration { return time.Hour },
 			})
 			test(s)
 		})
@@ -94,44 +92,6 @@ func (s *site) expect(want ...string) {
 	if diff := cmp.Diff(all, s.advised()); diff != "" {
 		s.Errorf("advisories (-want +got):\n%s", diff)
 	}
-}
-
-// remedies runs the first command that each advisory gives as a remedy.
-func (s *site) remedies() {
-	s.Helper()
-	for _, p := range s.watcher.Advisories() {
-		command := regexp.MustCompile(`^run (\S+) ([^,;]*)`).FindStringSubmatch(p.Remedy)
-		if command == nil {
-			s.Fatalf("there is no command in %q", p.Remedy)
-		}
-		s.run(command[1], command[2])
-	}
-}
-
-func TestForwardDropIsReported(t *testing.T) {
-	const forward = "table filter, chain FORWARD"
-	inEachVariant(t, func(s *site) {
-		s.expect()
-		s.iptables("-P FORWARD ACCEPT")
-		s.expect()
-		s.iptables("-P FORWARD DROP")
-		s.iptables("-A FORWARD -p tcp -j ACCEPT")
-		s.iptables("-A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
-		s.iptables("-A FORWARD -m conntrack ! --ctstate DNAT -j ACCEPT")
-		s.iptables("-A FORWARD -m conntrack --ctstate DNAT -j DROP")
-		s.iptables("-A FORWARD -m conntrack --ctstate DNAT --ctproto tcp -j ACCEPT")
-		s.expect(forward)
-		s.watcher.Look(t.Context())
-		if len(s.found) != 2 {
-			s.Errorf("reported %d times, want once for each family: %v", len(s.found), s.found)
-		}
-		s.remedies()
-		s.expect()
-		s.iptables("-D FORWARD -m conntrack --ctstate DNAT -j ACCEPT")
-		s.expect(forward)
-		s.iptables("-A FORWARD -m comment --comment all -j ACCEPT")
-		s.expect()
-	})
 }
 
 func TestStaleChainsAreReported(t *testing.T) {
@@ -205,7 +165,7 @@ func TestMarkChainIsWrittenOnlyIfWrong(t *testing.T) {
 func TestNativeTablesAreLeftAlone(t *testing.T) {
 	netnstest.Enter(t)
 	s := &site{T: t, variant: "nft"}
-	s.watcher = New(Options{Logger: logr.Discard(), Mark: func() uint32 { return mark }, Found: func(model.Problem) {}})
+	s.watcher = New(Options{Logger: logr.Discard(), Mark: func() uint32 { return mark }})
 	s.run("nft", "add table ip nat; add chain ip nat post { type nat hook postrouting priority 100; }")
 	s.run("nft", "add table ip filter; add chain ip filter forward { type filter hook forward priority 0; policy drop; }")
 	s.watcher.Keep(t.Context())

@@ -1,11 +1,10 @@
 // Package coexist lets nftables mode coexist with iptables rules of other programs on
 // the node.
 //
-// A packet passes the chains of both, and other programs rely on chains that iptables
-// mode has. So it finds what drops connections to Services (a policy DROP of chain
-// FORWARD) and rules that lead into chains that are no longer updated, and it maintains
-// KUBE-MARK-MASQ in table nat, into which network plugins lead packets to have them
-// masqueraded.
+// Those programs may rely on chains that iptables mode has. So it finds rules that lead into
+// chains that are no longer updated, and it maintains KUBE-MARK-MASQ in table nat, into which
+// network plugins lead packets to have them masqueraded. What drops packets to Services is
+// found by package nodeproblem.
 //
 // Guarantees:
 //

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
 
 	"sluice/internal/iptables"
 	"sluice/internal/model"
@@ -84,6 +85,19 @@ func keepNFTMark(ctx context.Context, conn *nft.Conn, log logr.Logger, t nft.Tab
 	}
 	logKept(log, "iptables-nft", t.Family.String())
 	return nil
+}
+
+// nftChains returns the chains of a table of iptables-nft; none if it does not exist. A
+// table with other base chains than iptables' belongs to a user of nftables.
+func nftChains(ctx context.Context, conn *nft.Conn, t nft.Table) ([]nft.Chain, error) {
+	chains, err := conn.Chains(ctx, t)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+		return nil, nil // a kernel without nftables for the family
+	}
+	if slices.ContainsFunc(chains, func(c nft.Chain) bool { return c.Type != "" && !slices.Contains(xtables.BuiltinChains[:], c.Name) }) {
+		return nil, err
+	}
+	return chains, err
 }
 
 // nftMarks reports whether a chain does nothing but mark packets.

@@ -27,11 +27,9 @@ type Options struct {
 	Mark func() uint32
 	// Period is the time between two checks.
 	Period func() time.Duration
-	// Found is called with each new advisory.
-	Found func(model.Problem)
 }
 
-// Watcher finds what interferes with Services.
+// Watcher finds rules that rely on a kube-proxy in iptables mode.
 type Watcher struct {
 	Options
 	complaint string // the last error that was logged
@@ -50,7 +48,7 @@ func (w *Watcher) Advisories() []model.Problem {
 	return slices.Clone(w.advisories)
 }
 
-// Look checks what interferes with Services.
+// Look checks for such rules.
 func (w *Watcher) Look(ctx context.Context) { w.look(ctx, survey) }
 
 // Keep repairs KUBE-MARK-MASQ, and checks.
@@ -82,23 +80,11 @@ func (w *Watcher) look(ctx context.Context, find func(context.Context, *nft.Conn
 	}
 	w.complain(err)
 	w.mu.Lock()
-	before := w.advisories
+	defer w.mu.Unlock()
 	if err != nil {
-		found = slices.Concat(found, slices.DeleteFunc(slices.Clone(before), func(p model.Problem) bool { return slices.Contains(found, p) }))
+		found = slices.Concat(found, slices.DeleteFunc(slices.Clone(w.advisories), func(p model.Problem) bool { return slices.Contains(found, p) }))
 	}
 	w.advisories = found
-	w.mu.Unlock()
-	for _, p := range found {
-		if !slices.Contains(before, p) {
-			w.Logger.Error(nil, "Warning: "+p.String())
-			w.Found(p)
-		}
-	}
-	for _, p := range before {
-		if !slices.Contains(found, p) {
-			w.Logger.Info("No longer in the way", "what", p.Object+": "+p.Field)
-		}
-	}
 }
 
 // complain logs an error unless it is the same as the last one. Only root can see
@@ -135,14 +121,13 @@ func withConn(ctx context.Context, f func(context.Context, *nft.Conn) ([]model.P
 	return found, err
 }
 
-// survey finds what interferes with Services.
-func survey(ctx context.Context, conn *nft.Conn) ([]model.Problem, error) {
-	found, err := forwardPolicies(ctx, conn)
-	uses, uerr := leftovers.Uses(ctx, conn)
+// survey finds rules that lead into chains that are no longer updated.
+func survey(ctx context.Context, conn *nft.Conn) (found []model.Problem, err error) {
+	uses, err := leftovers.Uses(ctx, conn)
 	for _, u := range uses {
 		found = append(found, staleChain(u))
 	}
-	return found, errors.Join(err, uerr)
+	return found, err
 }
 
 // staleChain is the advisory for a rule that leads into a chain that is not updated.

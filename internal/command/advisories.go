@@ -1,14 +1,15 @@
 package command
 
 import (
+	"context"
 	"fmt"
-	"net/netip"
 	"slices"
+	"time"
 
 	"sluice/internal/config"
 	"sluice/internal/engine"
 	"sluice/internal/model"
-	"sluice/internal/plan"
+	"sluice/internal/nodeproblem"
 	"sluice/internal/telemetry"
 )
 
@@ -16,20 +17,81 @@ import (
 // it is about.
 func (p *proxy) advisoriesByAbout() map[telemetry.About][]model.Problem {
 	file := p.configFile.Load()
-	out := map[telemetry.About][]model.Problem{
-		telemetry.AboutConfiguration: file.Advisories(),
-		telemetry.AboutRestart:       file.Waiting(),
-		telemetry.AboutNetwork:       p.upkeep.advisories(),
-	}
+	out := p.foundAdvisories()
+	out[telemetry.AboutConfiguration] = append(file.Advisories(), out[telemetry.AboutConfiguration]...)
+	out[telemetry.AboutRestart] = file.Waiting()
+	return out
+}
+
+// foundAdvisories are those that are found out while the proxy runs, in contrast to those that
+// its configuration file says itself.
+func (p *proxy) foundAdvisories() map[telemetry.About][]model.Problem {
+	settings, rules := p.upkeep.advisories()
+	out := map[telemetry.About][]model.Problem{telemetry.AboutNetwork: rules}
 	if p.client == nil {
-		out[telemetry.AboutConfiguration] = append(out[telemetry.AboutConfiguration], unusedAPIServer(p.settings)...)
+		out[telemetry.AboutConfiguration] = unusedAPIServer(p.settings)
 	}
 	cfg := p.servers.settings.Load().Plan
 	p.engine.Inspect(func(v engine.View) {
-		out[telemetry.AboutNode] = nodeAdvisories(&cfg, v.State)
-		out[telemetry.AboutConfiguration] = append(out[telemetry.AboutConfiguration], familyAdvisories(&cfg, v)...)
+		out[telemetry.AboutNode] = nodeproblem.NodeName(&cfg, v.State)
+		out[telemetry.AboutConfiguration] = append(out[telemetry.AboutConfiguration], nodeproblem.ClusterCIDR(&cfg, v.State)...)
 	})
+	out[telemetry.AboutNode] = slices.Concat(out[telemetry.AboutNode], settings, p.secondProxy())
 	return out
+}
+
+// secondProxy returns that another proxy waits for this one to end.
+func (p *proxy) secondProxy() []model.Problem {
+	who, since, waits := p.lock.Waiter()
+	if !waits {
+		return nil
+	}
+	return []model.Problem{{
+		Object: "Second kube-proxy",
+		Reason: fmt.Sprintf("%s has waited since %s for this one to end, and does nothing", who, since.UTC().Format("15:04:05 UTC")),
+		Remedy: "end one of the two: only one kube-proxy can serve a node",
+	}}
+}
+
+// advisoryEvery is how often advisories are looked for.
+const advisoryEvery = 2 * time.Second
+
+// followAdvisories looks for advisories until ctx ends, and logs each of them once when it
+// begins and once when it ends. Those that the configuration file says are logged by who reads it.
+func (p *proxy) followAdvisories(ctx context.Context) error {
+	type key struct{ object, field string } // reasons have numbers in them that change
+	known := map[key]model.Problem{}
+	log := p.logger.WithName("node")
+	for {
+		p.upkeep.look(ctx)
+		now := map[key]bool{}
+		found := p.foundAdvisories()
+		for _, about := range telemetry.Abouts {
+			for _, problem := range found[about] {
+				k := key{problem.Object, problem.Field}
+				now[k] = true
+				if _, before := known[k]; before {
+					continue
+				}
+				known[k] = problem
+				log.Error(nil, "Warning: "+problem.String())
+				if about == telemetry.AboutNetwork {
+					p.recorder.Record(telemetry.IPTablesConflict(p.settings.Plan.NodeName, problem))
+				}
+			}
+		}
+		for k, problem := range known {
+			if !now[k] {
+				delete(known, k)
+				log.Info("This warning no longer holds", "warning", problem.Object+": "+problem.What())
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.clock.After(advisoryEvery):
+		}
+	}
 }
 
 // advisories returns all of them, in a stable order.
@@ -45,7 +107,7 @@ func (p *proxy) advisories() (all []model.Problem) {
 // explain would be others without them.
 func (p *proxy) decisiveAdvisories() []model.Problem {
 	byAbout := p.advisoriesByAbout()
-	all := slices.Concat(byAbout[telemetry.AboutConfiguration], byAbout[telemetry.AboutRestart], byAbout[telemetry.AboutNode])
+	all := slices.Concat(byAbout[telemetry.AboutConfiguration], byAbout[telemetry.AboutRestart], byAbout[telemetry.AboutNode], byAbout[telemetry.AboutNetwork])
 	p.engine.Inspect(func(v engine.View) {
 		all = append(all, v.Desired.Problems["Node "+p.settings.Plan.NodeName]...)
 	})
@@ -75,65 +137,4 @@ func unusedAPIServer(s *config.Settings) []model.Problem {
 		Reason: fmt.Sprintf("%s is not used: with --manifests, the proxy follows no API server", value),
 		Remedy: "leave out --manifests to follow the API server, or the kubeconfig to follow the manifests",
 	}}
-}
-
-// nodeAdvisories finds out whether manifests mean this node by another name: they name
-// nodes, and none of them is this one. With an API server, plan reports a missing Node.
-func nodeAdvisories(cfg *plan.Config, state *model.State) []model.Problem {
-	if cfg.RequireNode || state.Node() != nil {
-		return nil
-	}
-	other := ""
-	for name := range state.Services() {
-		for _, s := range state.Slices(name) {
-			for i := range s.Endpoints {
-				switch node := s.Endpoints[i].Node; {
-				case node == cfg.NodeName:
-					return nil
-				case node != "" && (other == "" || node < other):
-					other = node
-				}
-			}
-		}
-	}
-	if other == "" {
-		return nil
-	}
-	return []model.Problem{{
-		Object: "Node " + cfg.NodeName, Field: "metadata.name",
-		Reason: fmt.Sprintf("the manifests have neither a Node nor an endpoint of this name, but endpoints on other nodes, such as %s: no endpoint counts as local", other),
-		Remedy: fmt.Sprintf("set --hostname-override to the name that the manifests have for this node, such as %s, or add its Node", other),
-	}}
-}
-
-// familyAdvisories finds out whether the cluster CIDR lacks a family that Services
-// have, so that pods are not recognised in it.
-func familyAdvisories(cfg *plan.Config, v engine.View) (out []model.Problem) {
-	if cfg.DetectLocal != plan.DetectClusterCIDR || len(cfg.ClusterCIDRs) == 0 {
-		return nil // the configuration itself says so
-	}
-	for _, family := range cfg.Families() {
-		if slices.ContainsFunc(cfg.ClusterCIDRs, func(p netip.Prefix) bool { return model.FamilyOf(p.Addr()) == family }) {
-			continue
-		}
-		if name, ok := firstService(v.State, family); ok {
-			out = append(out, model.Problem{
-				Object: "Cluster CIDR", Field: "clusterCIDR",
-				Reason: fmt.Sprintf("it has no %s range, but Service %s has an %s address: %s traffic from pods is not recognised", family, name, family, family),
-				Remedy: fmt.Sprintf("add the %s range of the pods to clusterCIDR (--cluster-cidr)", family),
-			})
-		}
-	}
-	return out
-}
-
-// firstService returns the first Service, by name, with a ClusterIP of a family.
-func firstService(state *model.State, family model.Family) (first model.Name, found bool) {
-	for name, s := range state.Services() {
-		if slices.ContainsFunc(s.ClusterIPs, func(ip netip.Addr) bool { return model.FamilyOf(ip) == family }) &&
-			(!found || name.String() < first.String()) {
-			first, found = name, true
-		}
-	}
-	return first, found
 }

@@ -18,7 +18,6 @@ import (
 
 	"sluice/internal/check"
 	"sluice/internal/config"
-	"sluice/internal/engine"
 	"sluice/internal/host"
 	"sluice/internal/mode"
 	"sluice/internal/model"
@@ -104,7 +103,6 @@ func (c *checkCommand) run(ctx context.Context, progress io.Writer) (*check.Repo
 	if node := o.State.Node(); node != nil {
 		o.State.Apply(&model.Dirty{}, model.SetHostIPs{IPs: node.IPs})
 	}
-	o.Advisories = append(nodeAdvisories(&s.Plan, o.State), familyAdvisories(&s.Plan, engine.View{State: o.State})...)
 	return check.Run(ctx, o), nil
 }
 

@@ -181,11 +181,6 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	settings.Report(logger)
-	if o.manifests != "" {
-		for _, p := range unusedAPIServer(settings) {
-			logger.Error(nil, "Warning: "+p.String())
-		}
-	}
 	if o.flags.InitOnly {
 		initialize(logger, settings)
 		return nil

@@ -53,13 +53,15 @@ func (p *proxy) answerQuestions(ctx context.Context) error {
 	server := control.New(control.Options{Path: p.options.controlSocket, Logger: p.logger.WithName("control"), Clock: p.clock})
 	explainer, reporter := p.explainer(), p.reporter()
 	server.Handle(explainPage, control.JSON(func(ctx context.Context, q url.Values) (any, error) {
+		p.upkeep.look(ctx)
 		reply, err := explainer.Explain(ctx, questionOf(q))
 		if errors.Is(err, explain.ErrQuestion) {
 			return nil, control.BadRequest(err)
 		}
 		return reply, err
 	}))
-	server.Handle(statusPage, control.JSON(func(context.Context, url.Values) (any, error) {
+	server.Handle(statusPage, control.JSON(func(ctx context.Context, _ url.Values) (any, error) {
+		p.upkeep.look(ctx)
 		return reporter.Report(), nil
 	}))
 	lister := p.lister()
@@ -68,6 +70,7 @@ func (p *proxy) answerQuestions(ctx context.Context) error {
 		if err != nil {
 			return nil, err
 		}
+		p.upkeep.look(ctx)
 		return lister.List(ctx, q)
 	}))
 	started := p.clock.Now()

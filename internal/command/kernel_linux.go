@@ -22,6 +22,8 @@ import (
 	"sluice/internal/loopback"
 	"sluice/internal/mode"
 	"sluice/internal/model"
+	"sluice/internal/nodeproblem"
+	"sluice/internal/plan"
 	"sluice/internal/status"
 	"sluice/internal/sysctl"
 	"sluice/internal/telemetry"
@@ -35,6 +37,7 @@ type kernel struct {
 	loopback   *loopback.NodePorts
 	neighbours *coexist.Watcher // nil if the mode is one of iptables
 	sensor     *evidence.Sensor
+	watcher    *nodeproblem.Watcher
 }
 
 // newUpkeep returns what the mode needs.
@@ -97,13 +100,13 @@ func (k *kernel) assemble() []engine.Observer {
 		Logger: k.logger.WithName("conntrack"), Clock: k.clock, Engine: k.engine, OnPass: k.updater.OnPass,
 		ResetTCP: k.options.resetRemovedEndpoints, Relays: k.relays(), Forget: k.forgetter(),
 	})
-	k.neighbours = k.newNeighbours()
 	k.sensor = evidence.New(evidence.Options{Logger: k.logger.WithName("evidence"), Clock: k.clock, Engine: k.engine,
 		OnLook: func() {
 			k.history.Answers(k.sensor.All())
 			k.problems.Look()
 		},
 	})
+	k.neighbours, k.watcher = k.newNeighbours(), k.newWatcher()
 	return []engine.Observer{k.tracker, k.loopback}
 }
 
@@ -113,7 +116,7 @@ func (k *kernel) run(ctx context.Context) error {
 	group.Go(func() error { return k.loopback.Run(ctx, k.engine) })
 	group.Go(func() error { return k.sensor.Run(ctx) })
 	group.Go(func() error { k.takeOver(ctx); return nil })
-	return group.Wait()
+	return errors.Join(group.Wait(), k.watcher.Close())
 }
 
 // newNeighbours returns the Watcher of other users of iptables, nil if the mode is
@@ -129,8 +132,15 @@ func (k *kernel) newNeighbours() *coexist.Watcher {
 			return mark
 		},
 		Period: func() time.Duration { return k.servers.settings.Load().SyncPeriod },
-		Found: func(problem model.Problem) {
-			k.recorder.Record(telemetry.IPTablesConflict(k.settings.Plan.NodeName, problem))
+	})
+}
+
+// newWatcher returns what finds out what is wrong with the node.
+func (k *kernel) newWatcher() *nodeproblem.Watcher {
+	return nodeproblem.NewWatcher(nodeproblem.Options{
+		Logger: k.logger.WithName("node"), Clock: k.clock, Ours: leftovers.Has, InIPTables: !k.settings.Mode.BesideIPTables,
+		Plan: func(read func(*plan.Desired, uint64, func(netip.Addr) bool)) {
+			k.engine.Inspect(func(v engine.View) { read(v.Desired, v.Version, nodeproblem.OwnAddresses(v.State)) })
 		},
 	})
 }
@@ -138,12 +148,16 @@ func (k *kernel) newNeighbours() *coexist.Watcher {
 func (k *kernel) answers() func(evidence.To) evidence.Report  { return k.sensor.Report }
 func (k *kernel) allAnswers() map[evidence.To]evidence.Report { return k.sensor.All() }
 
-// advisories are what interferes with Services on this node.
-func (k *kernel) advisories() []model.Problem {
-	if k.neighbours == nil {
-		return nil
+func (k *kernel) look(ctx context.Context) { k.watcher.Look(ctx) }
+
+func (k *kernel) blocked(p nodeproblem.Path) *nodeproblem.Obstacle { return k.watcher.Blocked(p) }
+
+func (k *kernel) advisories() (settings, rules []model.Problem) {
+	settings, rules = k.watcher.Advisories()
+	if k.neighbours != nil {
+		rules = append(rules, k.neighbours.Advisories()...)
 	}
-	return k.neighbours.Advisories()
+	return settings, rules
 }
 
 // takeOver replaces a previous proxy, and then coexists with other programs.

@@ -21,6 +21,7 @@ import (
 	"sluice/internal/health"
 	"sluice/internal/history"
 	"sluice/internal/host"
+	"sluice/internal/instancelock"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/source/kubernetes"
@@ -50,6 +51,7 @@ type proxy struct {
 	manifests *manifest.Source    // nil with one
 	recorder  telemetry.Recorder
 	dataplane dataplane.Dataplane
+	lock      *instancelock.Lock
 	upkeep    upkeep
 	engine    *engine.Engine
 
@@ -101,6 +103,7 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 		}
 		return err
 	}
+	p.lock = lock
 	defer func() { err = errors.Join(err, p.finish(lock)) }()
 	p.recorder.Record(telemetry.Starting(settings.Plan.NodeName))
 	p.reportMode()
@@ -270,6 +273,7 @@ func (p *proxy) run(ctx context.Context) error {
 	}
 	group.Go(func() error { return p.answerQuestions(ctx) })
 	group.Go(func() error { return p.upkeep.run(ctx) })
+	group.Go(func() error { return p.followAdvisories(ctx) })
 	if p.options.flags.ConfigFile != "" {
 		group.Go(func() error { return p.followConfig(ctx) })
 	}

@@ -8,6 +8,7 @@ import (
 	"sluice/internal/engine"
 	"sluice/internal/evidence"
 	"sluice/internal/model"
+	"sluice/internal/nodeproblem"
 )
 
 // upkeep is what a mode asks for besides its dataplane. Its methods are called in this
@@ -23,8 +24,13 @@ type upkeep interface {
 	// assemble is called once there is an engine, and returns who observes it.
 	assemble() []engine.Observer
 	run(context.Context) error
-	// advisories are what interferes with Services on this node.
-	advisories() []model.Problem
+	// look finds out what is wrong with this node now.
+	look(context.Context)
+	// advisories are what the last look found wrong with settings of the kernel, and with
+	// rules of other programs.
+	advisories() (settings, rules []model.Problem)
+	// blocked returns what keeps connections on a path from being answered, nil if nothing does.
+	blocked(nodeproblem.Path) *nodeproblem.Obstacle
 	// answers returns what traffic shows of an endpoint; nil if nothing can be seen.
 	answers() func(evidence.To) evidence.Report
 	// allAnswers returns what it shows of all of them.
@@ -47,7 +53,10 @@ func (withoutKernel) tune(*config.Settings)       {}
 func (withoutKernel) begin()                      {}
 func (withoutKernel) assemble() []engine.Observer { return nil }
 func (withoutKernel) run(context.Context) error   { return nil }
-func (withoutKernel) advisories() []model.Problem { return nil }
+func (withoutKernel) look(context.Context)        {}
+
+func (withoutKernel) advisories() (settings, rules []model.Problem)  { return nil, nil }
+func (withoutKernel) blocked(nodeproblem.Path) *nodeproblem.Obstacle { return nil }
 
 func (withoutKernel) answers() func(evidence.To) evidence.Report  { return nil }
 func (withoutKernel) allAnswers() map[evidence.To]evidence.Report { return nil }

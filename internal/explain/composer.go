@@ -40,13 +40,14 @@ func (c *composer) compose() Answer {
 	c.judge()
 	p := &c.packet
 	a.Packet = PacketAnswer{From: p.From.String(), Source: p.Source, Interface: c.in, Destination: p.To.Addr, Port: p.To.Port}
-	if c.said == plan.PodClient.String() && p.From == plan.OutsideClient {
+	switch {
+	case !p.To.Addr.IsValid(): // there is no packet
+		a.Packet.From = c.said
+	case c.said == plan.PodClient.String() && p.From == plan.OutsideClient:
 		a.Packet.Asked = c.said
 	}
 	if p.To.Addr.IsValid() {
 		a.Packet.Protocol = p.To.Protocol.String()
-	} else {
-		a.Packet.From = c.said
 	}
 	if c.service.Name != "" {
 		a.Service = &ServiceAnswer{Namespace: c.service.Namespace, Name: c.service.Name}

@@ -12,8 +12,11 @@ import (
 	"unicode"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/engine"
 	"sluice/internal/engine/enginetest"
 	"sluice/internal/model"
+	"sluice/internal/nodeproblem"
+	"sluice/internal/plan"
 	"sluice/internal/verdict"
 )
 
@@ -451,9 +454,9 @@ func TestHeadlines(t *testing.T) {
 	}{
 		{"affinity", behaviour{}, []model.Event{sticky, endpoints("here", "far")}, "default/web", []string{"WORKS: reaches one of 2 endpoints, and then the same one again (session affinity)"}},
 		{"a remembered client", remembers, []model.Event{sticky, endpoints("here", "far")}, "default/web", []string{"WORKS: reaches 10.1.0.2:8080 of 2 endpoints, where session affinity keeps this client"}},
-		{"a conflict", behaviour{}, []model.Event{older, newer, endpoints("here")}, "default/web", []string{"REFUSED (not used): another Service has its address and port: 10.96.0.1:80/TCP belongs to default/aaa"}},
+		{"a conflict", behaviour{}, []model.Event{older, newer, endpoints("here")}, "default/web", []string{"Service default/web from a pod\nREFUSED (not used): another Service has its address and port: 10.96.0.1:80/TCP belongs to default/aaa"}},
 		{"a conflict at a port", behaviour{}, []model.Event{older, newer, endpoints("here")}, "default/web:80", []string{"10.96.0.1:80/TCP belongs to default/aaa"}},
-		{"a typo", behaviour{}, []model.Event{service(), endpoints("here")}, "default/wbe", []string{"did you mean default/web?", "ask for default/web"}},
+		{"a typo", behaviour{}, []model.Event{service(), endpoints("here")}, "default/wbe", []string{"Service default/wbe from a pod\n", "did you mean default/web?", "ask for default/web"}},
 		{"a typo in the namespace", behaviour{}, []model.Event{service(), endpoints("here")}, "defualt/web", []string{"there is a Service of that name in namespace default"}},
 		{"a pod of the other family", behaviour{}, []model.Event{service(), endpoints("here")}, "[2001:db8::9]:80",
 			[]string{"from a pod, which counts as outside", "pods are recognised in the other family only (set clusterCIDR to a range of IPv6, too)"}},
@@ -514,4 +517,33 @@ func FuzzQuestion(f *testing.F) {
 			t.Errorf("%q is %+v", to, r.target)
 		}
 	})
+}
+
+// What is in the way on this node is the answer, with its remedy.
+func TestFirewall(t *testing.T) {
+	p := run(t, behaviour{}, service(), endpoints("here", "far"))
+	judge := p.Judge
+	p.Judge = func(v engine.View) *verdict.Judge {
+		j := judge(v)
+		j.IsNode = func(netip.Addr) bool { return false }
+		j.Blocked = func(path nodeproblem.Path) *nodeproblem.Obstacle {
+			if path.From != plan.PodClient {
+				return nil
+			}
+			return &nodeproblem.Obstacle{Kind: nodeproblem.Firewall, Why: "dropped by table inet fw, chain forward", Remedy: "run nft insert rule"}
+		}
+		return j
+	}
+	a, text := p.ask(t, "default/web", "pod")
+	if a.Verdict != verdict.NoAnswer || a.Cause != "firewall" || a.Flows {
+		t.Errorf("%+v", a)
+	}
+	for _, want := range []string{"DOES NOT ANSWER: dropped by table inet fw, chain forward\n", "problem", "what to do   run nft insert rule"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in\n%s", want, text)
+		}
+	}
+	if a, _ := p.ask(t, "default/web", "node"); a.Verdict != verdict.Works {
+		t.Errorf("%+v", a)
+	}
 }

@@ -56,9 +56,8 @@ func (c *composer) trafficProblems() {
 	case verdict.EndpointResets:
 		c.problem(string(verdict.EndpointResets), pods+", and compare with targetPort of the Service",
 			"%s: nothing listens on the port", c.verdict.Why)
-	case verdict.ForwardingOff:
-		c.problem(string(verdict.ForwardingOff), "run sysctl -w net.ipv4.ip_forward=1 and net.ipv6.conf.all.forwarding=1, and make it permanent in /etc/sysctl.d",
-			"the kernel of this node forwards no packets: only the node itself reaches endpoints")
+	case verdict.ForwardingOff, verdict.Firewall:
+		c.problem(string(c.verdict.Cause), c.verdict.Remedy, "%s: connections of such clients get no answer, whatever the endpoints do", c.verdict.Why)
 	}
 }
 

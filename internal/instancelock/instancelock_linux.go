@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -56,7 +57,14 @@ func (h Holder) String() string {
 
 // Lock is the right to program this network namespace. One process has it at a
 // time: two would undo each other's work forever.
-type Lock struct{ listener *net.UnixListener }
+type Lock struct {
+	listener *net.UnixListener
+	clock    clock.PassiveClock
+
+	mu          sync.Mutex
+	waiter      Holder // who asked last for the lock
+	first, last time.Time
+}
 
 // Acquire waits, indefinitely, until no other proxy programs this network
 // namespace. While it waits it logs that, and calls waits for each process that
@@ -69,6 +77,7 @@ func Acquire(ctx context.Context, logger logr.Logger, c clock.Clock, waits func(
 		case err != nil:
 			return nil, fmt.Errorf("make sure that no other proxy programs this node: %w", err)
 		case lock != nil:
+			lock.clock = c
 			go lock.answer()
 			return lock, nil
 		case holder != nil:
@@ -77,7 +86,7 @@ func Acquire(ctx context.Context, logger logr.Logger, c clock.Clock, waits func(
 			if crowded++; crowded == maxTries {
 				logger.Error(nil, "Other processes hold all sockets of the instance lock: going on without it",
 					"socket", socketAddr(0).Name, "remedy", "see who it is: ss -xlp | grep sluice")
-				return &Lock{}, nil
+				return &Lock{clock: c}, nil
 			}
 		}
 		select {
@@ -140,7 +149,7 @@ func tryAcquire() (lock *Lock, holder *Holder, err error) {
 				return nil, holder, listener.Close()
 			}
 		}
-		return &Lock{listener}, nil, nil
+		return &Lock{listener: listener}, nil, nil
 	}
 	return nil, nil, nil
 }
@@ -149,12 +158,42 @@ func tryAcquire() (lock *Lock, holder *Holder, err error) {
 // credentials. Nothing is sent.
 func (l *Lock) answer() {
 	for {
-		conn, err := l.listener.Accept()
+		conn, err := l.listener.AcceptUnix()
 		if err != nil {
 			return
 		}
+		if peer := proxyOf(conn); peer != nil {
+			l.asked(*peer)
+		}
 		conn.Close()
 	}
+}
+
+const (
+	// patience is how long another proxy waits before it counts as a second one, and not as
+	// the next one while this one ends.
+	patience = 10 * time.Second
+	// forgotten is how long after its last attempt it no longer waits.
+	forgotten = 5 * time.Second
+)
+
+// asked notes that another proxy tries to get the lock, as it does until it has it.
+func (l *Lock) asked(by Holder) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.clock.Now()
+	if by != l.waiter || now.Sub(l.last) > forgotten {
+		l.waiter, l.first = by, now
+	}
+	l.last = now
+}
+
+// Waiter returns another proxy that waits for the lock, and since when.
+func (l *Lock) Waiter() (who Holder, since time.Time, waits bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	waits = l.last.Sub(l.first) >= patience && l.clock.Now().Sub(l.last) <= forgotten
+	return l.waiter, l.first, waits
 }
 
 // Release releases the lock.
@@ -183,6 +222,11 @@ func proxyAt(i int) (holder *Holder) {
 		return nil
 	}
 	defer conn.Close()
+	return proxyOf(conn)
+}
+
+// proxyOf returns the process at the other end of a connection, nil if it is an unrelated one.
+func proxyOf(conn *net.UnixConn) (peer *Holder) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return nil
@@ -191,8 +235,8 @@ func proxyAt(i int) (holder *Holder) {
 		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 		if err == nil && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid()) {
 			pid := Holder(cred.Pid)
-			holder = &pid
+			peer = &pid
 		}
 	})
-	return holder
+	return peer
 }

@@ -6,6 +6,7 @@ package instancelock
 
 import (
 	"context"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
@@ -26,6 +27,9 @@ func Acquire(context.Context, logr.Logger, clock.Clock, func(Holder)) (*Lock, er
 
 // Held returns false.
 func Held() bool { return false }
+
+// Waiter returns none.
+func (*Lock) Waiter() (Holder, time.Time, bool) { return 0, time.Time{}, false }
 
 // Release does nothing.
 func (*Lock) Release() error { return nil }

@@ -21,6 +21,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"sluice/internal/netns/netnstest"
+	"sluice/internal/testkit"
 )
 
 func TestSecondProxyWaits(t *testing.T) {
@@ -49,6 +50,54 @@ func TestSecondProxyWaits(t *testing.T) {
 	if err := second.Release(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// The holder knows of another proxy that waits, unless it has just come or given up.
+func TestWaiter(t *testing.T) {
+	c := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
+	l := &Lock{clock: c}
+	start := c.Now()
+	for _, step := range []struct {
+		at    time.Duration
+		asks  Holder // 0 for nobody
+		waits Holder
+	}{
+		{0, 7, 0}, {patience - time.Second, 0, 0}, {patience - time.Second, 7, 0}, // a gap: it begins again
+		{patience, 7, 0}, {patience + 4*time.Second, 7, 0}, {patience + 8*time.Second, 7, 0}, {2*patience - time.Second, 7, 7},
+		{2*patience + 3*time.Second, 0, 7}, {2*patience + 3*time.Second, 8, 0}, {3 * patience, 0, 0},
+	} {
+		c.SetTime(start.Add(step.at))
+		if step.asks != 0 {
+			l.asked(step.asks)
+		}
+		who, _, waits := l.Waiter()
+		if waits != (step.waits != 0) || waits && who != step.waits {
+			t.Errorf("after %v: %v, %v", step.at, who, waits)
+		}
+	}
+}
+
+// Whoever asks is noticed by the holder.
+func TestHolderIsAsked(t *testing.T) {
+	netnstest.Enter(t)
+	first, err := Acquire(t.Context(), logr.Discard(), clock.RealClock{}, func(Holder) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Release()
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := Acquire(short, logr.Discard(), clock.RealClock{}, func(Holder) {}); err == nil {
+		t.Fatal("two have the lock")
+	}
+	testkit.Eventually(t, func() error {
+		first.mu.Lock()
+		defer first.mu.Unlock()
+		if int(first.waiter) != os.Getpid() {
+			return fmt.Errorf("the holder was asked by %d", first.waiter)
+		}
+		return nil
+	})
 }
 
 // strangerVariable makes the test binary bind names of the lock.

@@ -10,6 +10,10 @@ const MarkChain = "KUBE-MARK-MASQ"
 // upstream's kube-proxy in iptables and ipvs mode.
 const ServicesChain = "KUBE-SERVICES"
 
+// ForwardChain is the chain in table filter in which iptables mode, upstream's too, accepts
+// what it forwards: established connections, and those that it masquerades.
+const ForwardChain = "KUBE-FORWARD"
+
 // Chains is a set of names of chains.
 type Chains struct {
 	// Entry are those that rules in built-in chains may lead into. Only chains of the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"sluice/internal/dataplane"
 	"sluice/internal/iptables"
@@ -37,4 +38,9 @@ func Uses(ctx context.Context, conn *nft.Conn) (all []iptables.Use, err error) {
 		all, err = append(all, uses...), errors.Join(err, uerr)
 	}
 	return all, err
+}
+
+// Has reports whether a chain of iptables is one that Remove removes.
+func Has(chain string) bool {
+	return slices.ContainsFunc(mode.All, func(m dataplane.Mode) bool { return m.Chains.Has != nil && m.Chains.Has(chain) })
 }

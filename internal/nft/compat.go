@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 
@@ -9,8 +10,8 @@ import (
 	"sluice/internal/nfnetlink"
 )
 
-// This file supports tables of iptables-nft: tables of nftables whose rules consist of
-// extensions of iptables.
+// This file supports tables of other programs, as far as one must understand them, and those of
+// iptables-nft: tables of nftables whose rules consist of extensions of iptables.
 
 // Target runs a target of iptables. Info is its data as in the kernel's headers
 // (linux/netfilter/xt_*.h).
@@ -33,6 +34,19 @@ type Expr struct {
 	Info     []byte
 	// Verdict is that of kind immediate, nil if it has none.
 	Verdict *Verdict
+	// Key is what kinds ct and meta load (unix.NFT_CT_... and unix.NFT_META_...), if Loads
+	// is set; otherwise they set something.
+	Key   uint32
+	Loads bool
+	// Mask is what kind bitwise keeps; nil if it does more than that.
+	Mask []byte
+	// Op and Data are what kind cmp compares with (unix.NFT_CMP_...).
+	Op   uint32
+	Data []byte
+	// Set is what kind lookup looks in, a map of verdicts if Decides is set, and Inverted that
+	// the packet must not be in it.
+	Set               string
+	Decides, Inverted bool
 }
 
 // Expressions reads the rules of a chain of any program.
@@ -71,6 +85,31 @@ func parseExpr(b []byte) (e Expr) {
 		switch e.Kind {
 		case "match", "target": // with the same numbers for their attributes
 			e.takeExtension(typ, v)
+		case "ct", "meta": // likewise
+			switch typ {
+			case unix.NFTA_META_KEY:
+				e.Key = toU32(v)
+			case unix.NFTA_META_DREG:
+				e.Loads = true
+			}
+		case "bitwise":
+			e.takeBitwise(typ, v)
+		case "cmp":
+			switch typ {
+			case unix.NFTA_CMP_OP:
+				e.Op = toU32(v)
+			case unix.NFTA_CMP_DATA:
+				e.Data = bytes.Clone(parseValue(v))
+			}
+		case "lookup":
+			switch typ {
+			case unix.NFTA_LOOKUP_SET:
+				e.Set = toText(v)
+			case unix.NFTA_LOOKUP_DREG:
+				e.Decides = toU32(v) == unix.NFT_REG_VERDICT
+			case unix.NFTA_LOOKUP_FLAGS:
+				e.Inverted = toU32(v)&unix.NFT_LOOKUP_F_INV != 0
+			}
 		case "immediate":
 			var verdict Verdict
 			if typ == unix.NFTA_IMMEDIATE_DATA && parseVerdict(v, &verdict) {
@@ -79,6 +118,18 @@ func parseExpr(b []byte) (e Expr) {
 		}
 	}
 	return e
+}
+
+// takeBitwise keeps the mask of (value & mask) ^ 0.
+func (e *Expr) takeBitwise(typ uint16, v []byte) {
+	switch typ {
+	case unix.NFTA_BITWISE_MASK:
+		e.Mask = bytes.Clone(parseValue(v))
+	case unix.NFTA_BITWISE_XOR:
+		if len(bytes.Trim(parseValue(v), "\x00")) > 0 {
+			e.Mask = nil // which comes before
+		}
+	}
 }
 
 func (e *Expr) takeExtension(typ uint16, v []byte) {

@@ -140,8 +140,34 @@ func (c *Conn) TableNames(ctx context.Context, family Family) (names []string, e
 // Chains reads a table's chains.
 func (c *Conn) Chains(ctx context.Context, t Table) ([]Chain, error) {
 	var chains []Chain
-	// The kernel dumps the chains of all tables of the family.
-	err := c.request(ctx, t.Family, unix.NFT_MSG_GETCHAIN, dump, nil, func(a attrs) error {
+	err := c.eachChain(ctx, t.Family, func(table string, ch Chain) {
+		if table == t.Name {
+			chains = append(chains, ch)
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the chains of table %s %s: %w", t.Family, t.Name, err)
+	}
+	return chains, nil
+}
+
+// BaseChains reads the base chains of all tables of a family, by table.
+func (c *Conn) BaseChains(ctx context.Context, family Family) (map[string][]Chain, error) {
+	chains := map[string][]Chain{}
+	err := c.eachChain(ctx, family, func(table string, ch Chain) {
+		if ch.Type != "" {
+			chains[table] = append(chains[table], ch)
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the base chains of family %s: %w", family, err)
+	}
+	return chains, nil
+}
+
+// eachChain calls f for the chains of all tables of a family: the kernel dumps them together.
+func (c *Conn) eachChain(ctx context.Context, family Family, f func(table string, ch Chain)) error {
+	return c.request(ctx, family, unix.NFT_MSG_GETCHAIN, dump, nil, func(a attrs) error {
 		var ch Chain
 		var table string
 		for typ, v := range nfnetlink.Attrs(a) {
@@ -158,15 +184,9 @@ func (c *Conn) Chains(ctx context.Context, t Table) ([]Chain, error) {
 				ch.Drops = toU32(v) == uint32(DropCode)
 			}
 		}
-		if table == t.Name {
-			chains = append(chains, ch)
-		}
+		f(table, ch)
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("reading the chains of table %s %s: %w", t.Family, t.Name, err)
-	}
-	return chains, nil
 }
 
 func parseHook(b []byte) (hook uint32, priority int32) {

@@ -12,8 +12,9 @@ type Family uint8
 
 // The families.
 const (
-	IP  Family = unix.NFPROTO_IPV4
-	IP6 Family = unix.NFPROTO_IPV6
+	IP   Family = unix.NFPROTO_IPV4
+	IP6  Family = unix.NFPROTO_IPV6
+	INet Family = unix.NFPROTO_INET // both; only of tables that others made
 )
 
 // AddrLen is the length of the family's addresses.
@@ -25,8 +26,11 @@ func (f Family) AddrLen() int {
 }
 
 func (f Family) String() string {
-	if f == IP6 {
+	switch f {
+	case IP6:
 		return "ip6"
+	case INet:
+		return "inet"
 	}
 	return "ip"
 }

@@ -7,8 +7,8 @@ type About string
 const (
 	AboutConfiguration About = "configuration" // the configuration file is refused or partly ignored, or the flags are
 	AboutRestart       About = "restart"       // a change of the configuration waits for a restart
-	AboutNode          About = "node"          // the name of the node is in no manifest
-	AboutNetwork       About = "network"       // others interfere with Services
+	AboutNode          About = "node"          // the node is not as it must be: its name, its kernel, a second proxy
+	AboutNetwork       About = "network"       // rules of others interfere with Services
 )
 
 // Abouts are all of them, in the order in which they are shown.

@@ -73,7 +73,7 @@ func DefaultMode(node, mode, why string) Event {
 	return warning(nodeObject(node), ReasonDefaultMode, actionStart, fmt.Sprintf("kube-proxy runs in %s mode: %s", mode, why))
 }
 
-// IPTablesConflict is the Event of iptables rules on a node that affect Services.
+// IPTablesConflict is the Event of rules of other programs on a node that affect Services.
 func IPTablesConflict(node string, p model.Problem) Event {
 	return warning(nodeObject(node), ReasonIPTablesConflict, actionProgram, p.String())
 }

@@ -11,6 +11,7 @@ import (
 	"sluice/internal/engine"
 	"sluice/internal/evidence"
 	"sluice/internal/model"
+	"sluice/internal/nodeproblem"
 	"sluice/internal/plan"
 	"sluice/internal/printable"
 )
@@ -43,6 +44,8 @@ type Client struct {
 	Cause Cause     `json:"cause,omitempty"`
 	Why   string    `json:"why,omitempty"`
 	Since time.Time `json:"since,omitzero"`
+	// Remedy is what to do about it, if the cause is this node.
+	Remedy string `json:"remedy,omitempty"`
 }
 
 // Judge judges the Services of a view.
@@ -52,8 +55,9 @@ type Judge struct {
 	Phase func(plan.Key) (engine.FrontendStatus, bool)
 	// Answers is what traffic shows of an endpoint; nil if nothing can be seen.
 	Answers func(evidence.To) evidence.Report
-	// NotForwarding reports whether the kernel forwards no packets of a family; nil if it does.
-	NotForwarding func(model.Family) bool
+	// Blocked returns what on this node keeps connections on a path from being answered, nil if
+	// nothing does; nil if that is not known.
+	Blocked func(nodeproblem.Path) *nodeproblem.Obstacle
 	// IsNode reports whether an address is the node's own.
 	IsNode func(netip.Addr) bool
 }
@@ -67,6 +71,13 @@ type finding struct {
 	cause Cause
 	why   string
 	since time.Time
+	// remedy is what to do about it, if the cause is this node.
+	remedy string
+}
+
+// client is the finding for a kind of client.
+func (f finding) client(from plan.Client) Client {
+	return Client{from.String(), f.word, f.cause, f.why, f.since, f.remedy}
 }
 
 var works = finding{word: Works}
@@ -96,7 +107,7 @@ func (j *Judge) Service(name model.Name, frontends []*plan.Frontend) Service {
 		if f.word == "" {
 			continue // it is not for them
 		}
-		out.Clients = append(out.Clients, Client{from.String(), f.word, f.cause, f.why, f.since})
+		out.Clients = append(out.Clients, f.client(from))
 		all = all.merge(f)
 	}
 	out.Word, out.Cause, out.Why, out.Since = all.word, all.cause, all.why, all.since
@@ -186,7 +197,7 @@ func (j *Judge) Packet(d *plan.Decision) Client {
 	case d.Relayed: // by the proxy, whatever the kernel does
 		f = works
 	}
-	return Client{d.Packet.From.String(), f.word, f.cause, f.why, f.since}
+	return f.client(d.Packet.From)
 }
 
 // frontend judges connections of a kind of client to a frontend.
@@ -206,10 +217,8 @@ func (j *Judge) frontend(from plan.Client, f *plan.Frontend) finding {
 	if len(route.Endpoints) == 0 {
 		return finding{word: Refused, cause: causeOf(route.Empty.Cause), why: j.empty(f, route)}
 	}
-	if j.NotForwarding != nil && from != plan.NodeClient && j.NotForwarding(f.Family()) {
-		if found := j.forwarded(route); found.word != "" {
-			return found
-		}
+	if found := j.blocked(from, f, route); found.word != "" {
+		return found
 	}
 	return j.traffic(from, f, route)
 }
@@ -239,22 +248,36 @@ func (j *Judge) empty(f *plan.Frontend, route *plan.Route) string {
 	return fmt.Sprintf("%s %s", printable.Count(counts[reasons[0]], "endpoint"), reasons[0].Text())
 }
 
-// forwarded judges a route if the kernel forwards nothing: only the node's own endpoints are
-// reached.
-func (j *Judge) forwarded(route *plan.Route) finding {
-	own := 0
+// blocked judges a route by what is in the way on this node. Endpoints that are the node's own
+// are reached on another path than others.
+func (j *Judge) blocked(from plan.Client, f *plan.Frontend, route *plan.Route) finding {
+	if j.Blocked == nil {
+		return finding{}
+	}
+	var by *nodeproblem.Obstacle
+	stopped := 0
+	others, own := j.Blocked(nodeproblem.PathTo(from, f, route, false)), j.Blocked(nodeproblem.PathTo(from, f, route, true))
+	if others == nil && own == nil {
+		return finding{}
+	}
 	for _, e := range route.Endpoints {
+		way := others
 		if j.IsNode(e.Addr()) {
-			own++
+			way = own
+		}
+		if way != nil {
+			by = way
+			stopped++
 		}
 	}
-	switch own {
-	case len(route.Endpoints):
+	if by == nil {
 		return finding{}
-	case 0:
-		return finding{word: NoAnswer, cause: ForwardingOff, why: "this node forwards no packets"}
 	}
-	return finding{word: WorksForSome, cause: ForwardingOff, why: "this node forwards no packets"}
+	out := finding{word: WorksForSome, cause: Cause(by.Kind), why: by.Why, remedy: by.Remedy}
+	if stopped == len(route.Endpoints) {
+		out.word = NoAnswer
+	}
+	return out
 }
 
 // traffic judges a route by what clients met there.

@@ -11,6 +11,7 @@ import (
 	"sluice/internal/engine/enginetest"
 	"sluice/internal/evidence"
 	"sluice/internal/model"
+	"sluice/internal/nodeproblem"
 	"sluice/internal/plan"
 	"sluice/internal/verdict"
 )
@@ -40,7 +41,7 @@ func TestVerdicts(t *testing.T) {
 		edits     []func(*model.Service)
 		endpoints []string
 		met       met
-		off       bool // forwarding
+		blocked   func(nodeproblem.Path) *nodeproblem.Obstacle
 		want      verdict.Word
 		cause     verdict.Cause
 		why       string
@@ -60,9 +61,13 @@ func TestVerdicts(t *testing.T) {
 			want: verdict.NoAnswer, cause: verdict.EndpointResets, why: "the endpoint refuses connections, 2 failed attempts", clients: "no-answer no-answer"},
 		{name: "now and then", endpoints: []string{here + "@node1"}, met: met{"pod " + here: flaky},
 			want: verdict.WorksForSome, cause: verdict.EndpointSilent, why: "answers only some connections", clients: "works-for-some works"},
-		{name: "forwarding is off", edits: []func(*model.Service){nodePort}, endpoints: []string{here + "@node1"}, off: true,
+		{name: "forwarding is off", edits: []func(*model.Service){nodePort}, endpoints: []string{here + "@node1"}, blocked: notForwarding,
 			want: verdict.WorksForSome, cause: verdict.ForwardingOff, why: "not for pods and clients outside: this node forwards no packets", clients: "no-answer works no-answer"},
-		{name: "forwarding is off, the endpoint is the node", endpoints: []string{"192.0.2.1@node1"}, off: true, want: verdict.Works, clients: "works works"},
+		{name: "forwarding is off, the endpoint is the node", endpoints: []string{"192.0.2.1@node1"}, blocked: notForwarding, want: verdict.Works, clients: "works works"},
+		{name: "a firewall before the node's own endpoint", endpoints: []string{here + "@node1", "192.0.2.1@node1"}, blocked: wall,
+			want: verdict.WorksForSome, cause: verdict.Firewall, why: "not for pods: dropped by table inet fw", clients: "works-for-some works"},
+		{name: "a firewall before the only endpoint, which is the node's own", endpoints: []string{"192.0.2.1@node1"}, blocked: wall,
+			want: verdict.WorksForSome, cause: verdict.Firewall, why: "not for pods: dropped by table inet fw", clients: "no-answer works"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -74,7 +79,7 @@ func TestVerdicts(t *testing.T) {
 				events = append(events, enginetest.Slice(s.Service, tt.endpoints...))
 			}
 			e.Sync(events...)
-			got := judged(e, tt.met, tt.off)[s.Service.Name]
+			got := judged(e, tt.met, tt.blocked)[s.Service.Name]
 			var words []string
 			for _, c := range got.Clients {
 				words = append(words, string(c.Word))
@@ -89,12 +94,27 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+// notForwarding is a node with ip_forward=0.
+func notForwarding(p nodeproblem.Path) *nodeproblem.Obstacle {
+	if p.Own || p.From == plan.NodeClient {
+		return nil
+	}
+	return &nodeproblem.Obstacle{Kind: nodeproblem.ForwardingOff, Why: "this node forwards no packets"}
+}
+
+// wall is a node that accepts no packets to itself.
+func wall(p nodeproblem.Path) *nodeproblem.Obstacle {
+	if !p.Own || p.From == plan.NodeClient {
+		return nil
+	}
+	return &nodeproblem.Obstacle{Kind: nodeproblem.Firewall, Why: "dropped by table inet fw, chain input"}
+}
+
 // judged returns the verdicts on all Services.
-func judged(e *enginetest.Engine, m met, off bool) (all map[model.Name]verdict.Service) {
+func judged(e *enginetest.Engine, m met, blocked func(nodeproblem.Path) *nodeproblem.Obstacle) (all map[model.Name]verdict.Service) {
 	e.Inspect(func(v engine.View) {
-		j := verdict.Judge{View: v, Phase: e.Frontend, Answers: m.answers,
-			NotForwarding: func(model.Family) bool { return off },
-			IsNode:        func(ip netip.Addr) bool { return ip == netip.MustParseAddr("192.0.2.1") }}
+		j := verdict.Judge{View: v, Phase: e.Frontend, Answers: m.answers, Blocked: blocked,
+			IsNode: func(ip netip.Addr) bool { return ip == netip.MustParseAddr("192.0.2.1") }}
 		all = j.All()
 	})
 	return all
@@ -107,7 +127,7 @@ func TestVerdictsOnWhatIsNotInTheKernel(t *testing.T) {
 	first, failing, second := enginetest.Service("default/first", "10.96.0.1"), enginetest.Service("default/failing", "10.96.0.2"), enginetest.Service("default/second", "10.96.0.1")
 	e.Sync(first, failing, second, enginetest.Slice(first.Service, "10.244.1.1@node1"), enginetest.Slice(failing.Service, "10.244.1.1@node1"),
 		model.SetRefused{Problems: []model.Problem{{Object: "Service default/bad", Field: "spec.ports", Reason: "none", Remedy: "add one"}}})
-	all := judged(e, nil, false)
+	all := judged(e, nil, nil)
 	for name, want := range map[string]verdict.Cause{
 		"first": "", "failing": verdict.KernelRefused, "second": verdict.AddressTaken, "bad": verdict.ObjectRefused,
 	} {

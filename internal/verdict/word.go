@@ -1,6 +1,9 @@
 package verdict
 
-import "sluice/internal/plan"
+import (
+	"sluice/internal/nodeproblem"
+	"sluice/internal/plan"
+)
 
 // Word is whether clients get an answer. Words are part of interfaces and never change.
 type Word string
@@ -74,10 +77,12 @@ const (
 	NoPorts        Cause = "no-frontend"     // nothing of it can be connected to on this node
 	KernelRefused  Cause = "kernel-refused"  // the kernel does not take the rules
 	NotProgrammed  Cause = "not-programmed"  // the kernel does not have the rules yet
-	ForwardingOff  Cause = "forwarding-off"  // the kernel forwards no packets
 	EndpointSilent Cause = "endpoint-silent" // an endpoint does not answer
 	EndpointResets Cause = "endpoint-resets" // nothing listens at an endpoint
 	SomeFrontends  Cause = "some-frontends"  // frontends differ
+
+	ForwardingOff = Cause(nodeproblem.ForwardingOff)
+	Firewall      = Cause(nodeproblem.Firewall)
 )
 
 func causeOf(c plan.Cause) Cause { return Cause(c.String()) }

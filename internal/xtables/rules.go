@@ -24,11 +24,12 @@ type Rule struct {
 	// are its further conditions.
 	AnyPacket bool
 	Matches   []Extension
-	// Accepts says that it accepts packets, Jump is the chain that it leads into, by
-	// jump or goto, and Target its target otherwise.
-	Accepts bool
-	Jump    string
-	Target  Extension
+	// Accepts, Drops and Returns say that it accepts packets, drops them, or leaves the
+	// chain. Jump is the chain that it leads into, by jump or goto, and Target its target
+	// otherwise.
+	Accepts, Drops, Returns bool
+	Jump                    string
+	Target                  Extension
 }
 
 // Extension is a match or a target of iptables.
@@ -59,6 +60,7 @@ func (s *Socket) Read(table string) (*Table, error) {
 const (
 	verdictDrop   int32 = -1
 	verdictAccept int32 = -2
+	verdictReturn int32 = -5
 	verdictNone   int32 = -1 << 31 // of another target
 )
 
@@ -161,7 +163,19 @@ func (f *Family) entry(blob []byte, at int) (e entry, err error) {
 	e.verdict = verdictNone
 	if t := e.rule.Target; t.Name == "" && len(t.Info) >= 4 {
 		e.verdict = int32(binary.NativeEndian.Uint32(t.Info))
-		e.rule.Accepts, e.rule.Target = e.verdict == verdictAccept, Extension{}
+		e.rule.Target = Extension{}
+		switch e.verdict {
+		case verdictAccept:
+			e.rule.Accepts = true
+		case verdictDrop:
+			e.rule.Drops = true
+		case verdictReturn:
+			e.rule.Returns = true
+		default:
+			if e.verdict < 0 {
+				e.rule.Target.Name = "QUEUE"
+			}
+		}
 	}
 	return e, nil
 }

@@ -130,9 +130,72 @@ func TestWrongNodeNameIsReported(t *testing.T) {
 	o.count("node", 1)
 	o.count("configuration", 1)
 	o.everywhere("Node node1", "worker-7", "--hostname-override", "/nowhere/kubeconfig is not used", "leave out --manifests")
+	logged(t, p, 1, "Warning: Node node1: metadata.name")
+	logged(t, p, 1, "/nowhere/kubeconfig is not used")
 
 	write(t, dir, "good.yaml", goodManifests, 0)
 	o.count("node", 0)
+	logged(t, p, 1, `"This warning no longer holds" logger="node" warning="Node node1`)
+	logged(t, p, 1, "Warning: Node node1: metadata.name")
+}
+
+// logged waits until a text is so many times in the log.
+func logged(t *testing.T, p *lab.Proxy, times int, text string) {
+	t.Helper()
+	testkit.Eventually(t, func() error {
+		if n := strings.Count(p.Log().String(), text); n != times {
+			return fmt.Errorf("%q is %d times in the log, want %d:\n%s", text, n, times, p.Log().String())
+		}
+		return nil
+	})
+}
+
+// A cluster CIDR in which no pod is, and one without a family of the Services, are reported by
+// the proxy, and by the check before it starts.
+func TestWrongClusterCIDRIsReported(t *testing.T) {
+	t.Parallel()
+	l := lab.Start(t)
+	a, flag := newAsker(t, l)
+	dir := t.TempDir()
+	write(t, dir, "good.yaml", goodManifests, 0)
+	write(t, dir, "both.yaml", bothFamilies, 0)
+	const cidr = "--cluster-cidr=172.16.0.0/16"
+	texts := []string{"addresses of endpoints is in 172.16.0.0/16", "it has no IPv6 range, but Service default/web", "clusterCIDR (--cluster-cidr)"}
+	out, errs, code := a.run("check", cidr, "--manifests", dir, "--node", "node1", "--mode", "nftables")
+	for _, want := range texts {
+		if code != 1 || !strings.Contains(out, want) {
+			t.Errorf("exit code %d, and check does not have %q:\n%s%s", code, want, out, errs)
+		}
+	}
+	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{flag, cidr}})
+	settle(t, p, dir, 0)
+	a.ready()
+	o := &observer{asker: a, lab: l}
+	o.count("configuration", 2)
+	o.everywhere(texts...)
+	logged(t, p, 1, "Warning: Cluster CIDR: clusterCIDR")
+}
+
+// The proxy that programs the node says that a second one waits for it.
+func TestSecondProxyIsReported(t *testing.T) {
+	t.Parallel()
+	l := lab.Start(t)
+	a, flag := newAsker(t, l)
+	dir := t.TempDir()
+	write(t, dir, "good.yaml", goodManifests, 0)
+	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{flag}})
+	settle(t, p, dir, 0)
+	a.ready()
+	second := launch(t, l, lab.ProxyOptions{Manifests: dir})
+	o := &observer{asker: a, lab: l}
+	o.count("node", 1)
+	o.everywhere("another kube-proxy (pid", "has waited since", "end one of the two")
+	logged(t, p, 1, "Warning: Second kube-proxy")
+	if err := second.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	o.count("node", 0)
+	logged(t, p, 1, `"This warning no longer holds" logger="node" warning="Second kube-proxy`)
 }
 
 // An API server that is away, and a Node object that is missing, are reported until

@@ -52,7 +52,8 @@ func TestCheckBeforeTheSwitch(t *testing.T) {
 		t.Errorf("the node is no longer as before:\n%s\nbefore:\n%s", after, before)
 	}
 
-	rules := exec.CommandContext(t.Context(), "sh", "-c", "iptables-nft -P FORWARD DROP; nft add table inet firewalld; iptables-nft -t nat -N KUBE-SERVICES")
+	rules := exec.CommandContext(t.Context(), "sh", "-c", "iptables-nft -P FORWARD DROP; nft add table inet firewalld; iptables-nft -t nat -N KUBE-SERVICES; "+
+		"nft add table inet fw; nft add chain inet fw forward '{ type filter hook forward priority 0; policy drop; }'; echo 0 > /proc/sys/net/ipv4/ip_forward")
 	if err := a.node.Do(func() error { return rules.Run() }); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,8 @@ func TestCheckBeforeTheSwitch(t *testing.T) {
 		level check.Level
 		text  string
 	}{
-		{check.Todo, "policy is DROP"}, {check.Todo, "bogus"}, {check.Todo, "Sevrice"},
+		{check.Todo, "policy is DROP"}, {check.Todo, "nft table inet fw, chain forward: its policy is drop"},
+		{check.Todo, "net.ipv4.ip_forward: it is 0"}, {check.Todo, "bogus"}, {check.Todo, "Sevrice"},
 		{check.Note, "firewalld"}, {check.Note, "rules of iptables mode"},
 	} {
 		if !slices.ContainsFunc(report.Findings, func(f check.Finding) bool {

@@ -18,7 +18,7 @@ const (
 	externalServicesChain = "KUBE-EXTERNAL-SERVICES"
 	nodePortsChain        = "KUBE-NODEPORTS"
 	postroutingChain      = "KUBE-POSTROUTING"
-	forwardChain          = "KUBE-FORWARD"
+	forwardChain          = iptables.ForwardChain
 	firewallChain         = "KUBE-PROXY-FIREWALL"
 	canaryChain           = "KUBE-PROXY-CANARY"
 	markChain             = iptables.MarkChain

@@ -1,0 +1,170 @@
+package nodeproblem
+
+import (
+	"net/netip"
+
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// Path is what decides which chains the packets of a connection to a Service pass.
+type Path struct {
+	From   plan.Client
+	Family model.Family
+	Via    Via
+	// Own says that the endpoint has an address of this node.
+	Own bool
+	// Masqueraded says that the endpoint sees the node's address.
+	Masqueraded bool
+}
+
+// Via is who sends a connection to its endpoint.
+type Via uint8
+
+// They are:
+const (
+	ViaNAT   Via = iota // address translation
+	ViaIPVS             // IPVS
+	ViaRelay            // the proxy, which accepts connections and opens others
+)
+
+// PathTo returns the path of a kind of client to endpoints of a route of a frontend: to those
+// that have an address of this node, or to the others.
+func PathTo(from plan.Client, f *plan.Frontend, r *plan.Route, own bool) Path {
+	p := Path{From: from, Family: f.Family(), Own: own}
+	switch {
+	case f.Relayed:
+		p.Via = ViaRelay
+	case r.Scheduled():
+		p.Via = ViaIPVS
+	}
+	p.Masqueraded, _ = (&plan.Decision{Packet: plan.Packet{From: from}, Frontend: f}).Masquerade(netip.Addr{})
+	return p
+}
+
+// clients are the kinds of them.
+var clients = [...]plan.Client{plan.PodClient, plan.OutsideClient, plan.NodeClient}
+
+// pathsIn returns the paths that connections to Services take, as they are planned, on a node
+// with some addresses.
+func pathsIn(desired *plan.Desired, own func(netip.Addr) bool) map[Path]struct{} {
+	paths := map[Path]struct{}{}
+	pools := map[*plan.Endpoint][2]bool{} // whether they have endpoints elsewhere and here; frontends share them
+	for _, f := range desired.Frontends {
+		for _, from := range clients {
+			route := &f.Route
+			if f.Outside != nil && from == plan.OutsideClient {
+				route = f.Outside
+			}
+			if len(route.Endpoints) == 0 {
+				continue
+			}
+			has, known := pools[&route.Endpoints[0]]
+			if !known {
+				for _, e := range route.Endpoints {
+					if own(e.Addr()) {
+						has[1] = true
+					} else {
+						has[0] = true
+					}
+				}
+				pools[&route.Endpoints[0]] = has
+			}
+			for i, there := range has {
+				if there {
+					paths[PathTo(from, f, route, i == 1)] = struct{}{}
+				}
+			}
+		}
+	}
+	return paths
+}
+
+// hook is where a chain meets packets: enum nf_inet_hooks of linux/netfilter.h.
+type hook uint32
+
+const (
+	input   hook = 1
+	forward hook = 2
+	output  hook = 3
+)
+
+// Obstacle is what keeps the connections on a path from being answered.
+type Obstacle struct {
+	Kind   Kind
+	Why    string // in a few words
+	Remedy string
+}
+
+// Kind is the kind of an Obstacle. Kinds are part of interfaces and never change.
+type Kind string
+
+// The kinds.
+const (
+	ForwardingOff Kind = "forwarding-off" // the kernel forwards no packets
+	Firewall      Kind = "firewall"       // a chain of another program drops them
+)
+
+// leg is a hook that the packets of a path pass, and what they are there.
+type leg struct {
+	hook   hook
+	packet packet
+	// doubted says that it matters whether a chain may drop them: most firewalls do not
+	// accept all packets here, and are right.
+	doubted bool
+	accept  remedy
+}
+
+// remedy is the condition of a rule that would accept the packets of a leg.
+type remedy struct{ nft, iptables string }
+
+var (
+	acceptTranslated  = remedy{"ct status dnat", "-m conntrack --ctstate DNAT"}
+	acceptEstablished = remedy{"ct state established,related", "-m conntrack --ctstate RELATED,ESTABLISHED"}
+	acceptNew         = remedy{"ct state new,established,related", "-m conntrack --ctstate NEW,RELATED,ESTABLISHED"}
+)
+
+// legs returns the hooks at which other programs' chains meet the packets of a path.
+func (p Path) legs() []leg {
+	first := packet{family: p.Family, state: stateNew, translated: yes, masqueraded: p.Masqueraded}
+	reply := packet{family: p.Family, state: stateEstablished, translated: yes, masqueraded: p.Masqueraded}
+	if p.Via == ViaIPVS { // which keeps its own tables
+		first.translated, reply.translated = maybe, maybe
+	}
+	relayed := first // from the proxy to the endpoint
+	relayed.translated = no
+	accept := acceptTranslated
+	if p.Via == ViaIPVS {
+		accept = acceptNew
+	}
+	var legs []leg
+	switch {
+	case p.Via == ViaRelay:
+		if p.From != plan.NodeClient {
+			legs = append(legs, leg{input, first, true, acceptTranslated})
+		}
+		if !p.Own {
+			legs = append(legs, leg{output, relayed, true, acceptNew}, leg{input, reply, false, acceptEstablished})
+		}
+	case p.From == plan.NodeClient && p.Own: // by the loopback device
+	case p.From == plan.NodeClient:
+		legs = append(legs, leg{output, first, true, accept}, leg{input, reply, false, acceptEstablished})
+	case p.Own:
+		legs = append(legs, leg{input, first, p.Via == ViaIPVS, accept}, leg{output, reply, false, acceptEstablished})
+	case p.Via == ViaIPVS:
+		legs = append(legs, leg{input, first, true, accept}, leg{output, first, true, accept}, leg{forward, reply, false, acceptEstablished})
+	default:
+		legs = append(legs, leg{forward, first, true, accept}, leg{forward, reply, true, accept})
+	}
+	return legs
+}
+
+// forwarded reports whether the kernel must forward packets of a path.
+func (p Path) forwarded() bool {
+	for _, l := range p.legs() {
+		if l.hook == forward {
+			return true
+		}
+	}
+	return false
+}

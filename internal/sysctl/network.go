@@ -1,0 +1,101 @@
+package sysctl
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sluice/internal/model"
+)
+
+// forwarding are the settings that let the kernel forward packets of a family: for all
+// interfaces, and for one that packets come in through.
+var forwarding = map[model.Family]struct{ name, file, dir, one string }{
+	model.IPv4: {"net.ipv4.ip_forward", "proc/sys/net/ipv4/ip_forward", interfacesDir, "forwarding"},
+	model.IPv6: {"net.ipv6.conf.all.forwarding", "proc/sys/net/ipv6/conf/all/forwarding", "proc/sys/net/ipv6/conf", "force_forwarding"},
+}
+
+// ForwardingName is the name of the setting that lets the kernel forward packets.
+func ForwardingName(f model.Family) string { return forwarding[f].name }
+
+// Forwards reports whether the kernel forwards packets of a family, through any interface.
+// What cannot be read is not switched off.
+func Forwards(o Options, family model.Family) bool {
+	f, s := files{o.Root, o.Logger}, forwarding[family]
+	if all, err := f.read(s.file); err != nil || all != 0 {
+		return true
+	}
+	entries, err := os.ReadDir(f.path(s.dir))
+	if err != nil {
+		return true
+	}
+	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		if slices.Contains([]string{"all", "default", "lo"}, e.Name()) {
+			return false
+		}
+		one, err := f.read(filepath.Join(s.dir, e.Name(), s.one))
+		return err == nil && one != 0
+	})
+}
+
+// Connections returns how many connections are tracked in the network namespace, and how many
+// can be.
+func Connections(o Options) (now, most int, err error) {
+	f := files{o.Root, o.Logger}
+	now, err = f.read(filepath.Join(netfilterDir, "nf_conntrack_count"))
+	if err != nil {
+		return 0, 0, err
+	}
+	most, err = f.read(filepath.Join(netfilterDir, "nf_conntrack_max"))
+	return now, most, err
+}
+
+// StrictReversePath returns the interfaces on which the kernel drops IPv4 packets whose
+// replies would leave through another one: where rp_filter is 1.
+func StrictReversePath(o Options) (names []string, err error) {
+	f := files{o.Root, o.Logger}
+	all, err := f.read(filepath.Join(interfacesDir, "all", "rp_filter"))
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(f.path(interfacesDir))
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if slices.Contains([]string{"all", "default", "lo"}, e.Name()) {
+			continue
+		}
+		one, err := f.read(filepath.Join(interfacesDir, e.Name(), "rp_filter"))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		if err == nil && max(all, one) == 1 {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+const netstatFile = "proc/thread-self/net/netstat"
+
+// ReversePathDrops returns how many packets rp_filter has dropped in the network namespace.
+func ReversePathDrops(o Options) (int, error) {
+	text, err := os.ReadFile(files{o.Root, o.Logger}.path(netstatFile))
+	if err != nil {
+		return 0, err
+	}
+	var names []string // in the line before the values
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		if i := slices.Index(names, "IPReversePathFilter"); i >= 0 && i < len(words) {
+			return strconv.Atoi(words[i])
+		}
+		names = words
+	}
+	return 0, nil
+}
