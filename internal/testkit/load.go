@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"sync"
 	"time"
 )
 
@@ -14,12 +15,31 @@ const maxSlowdown = 12
 // Scaled returns a timeout for a machine as busy as this one is now: it grows with the number
 // of threads that want each processor.
 func Scaled(timeout time.Duration) time.Duration {
-	return time.Duration(float64(timeout) * slowdown(readLoad()))
+	return time.Duration(float64(timeout) * slowdown(load()))
 }
 
 // slowdown is how many times longer something takes under a load.
 func slowdown(load float64) float64 {
 	return min(max(load/float64(runtime.NumCPU()), 1), maxSlowdown)
+}
+
+// loadAge is for how long the load is taken to be the same: some tests ask for every packet.
+const loadAge = 200 * time.Millisecond
+
+var lastLoad struct {
+	sync.Mutex
+	at   time.Time
+	load float64
+}
+
+// load returns that of the machine.
+func load() float64 {
+	lastLoad.Lock()
+	defer lastLoad.Unlock()
+	if now := time.Now(); now.Sub(lastLoad.at) >= loadAge {
+		lastLoad.at, lastLoad.load = now, readLoad()
+	}
+	return lastLoad.load
 }
 
 // readLoad returns how many threads want to run: now, or in the last minute if that was more.

@@ -88,7 +88,7 @@ func (l *lane) rules(c *contest) string {
 func (l *lane) forget(c *contest) {
 	c.Helper()
 	if c.mode == "iptables" {
-		l.onNode(c, "for f in /proc/net/xt_recent/*; do [ ! -e $f ] || echo / > $f; done")
+		l.onNode(c, "for f in /proc/net/xt_recent/*; do (echo / > $f) 2>/dev/null || [ ! -e $f ]; done")
 		return
 	}
 	var table, name string // in the words of nft

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -135,7 +136,12 @@ func TestForgettingClientsDelaysNoChange(t *testing.T) {
 	left := *f
 	left.Route.Endpoints = pool("10.244.0.2:80")
 	ok(t, d.Apply(t.Context(), &plan.Change{Set: []*plan.Frontend{&left}}))
-	count := func() int { return strings.Count(k.nft("", "list", "map", "ip", "sluice", "affinity"), "expires") }
+	var quiet sync.Mutex // the nft command begins anew whenever another program writes
+	count := func() int {
+		quiet.Lock()
+		defer quiet.Unlock()
+		return strings.Count(k.nft("", "list", "map", "ip", "sluice", "affinity"), "expires")
+	}
 	if n := count(); n != clients {
 		t.Errorf("after the change %d clients are remembered, want still %d", n, clients)
 	}
@@ -148,7 +154,9 @@ func TestForgettingClientsDelaysNoChange(t *testing.T) {
 	go func() {
 		defer close(ended)
 		for ctx.Err() == nil {
+			quiet.Lock()
 			k.nft("add table ip theirs\ndelete table ip theirs", "-f", "-")
+			quiet.Unlock()
 			time.Sleep(10 * time.Millisecond)
 		}
 	}()

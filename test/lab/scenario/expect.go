@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
 
@@ -133,11 +134,11 @@ func (e *expectation) allShares() (sum int) {
 	return sum
 }
 
-// tries is how many connections show what there is to see, so surely that even
-// the last of many repeated checks cannot pass by chance: a host that shares
-// with k others escapes notice in 20k+10 tries, and an even share deviates further
-// than deviations allows in 300k tries, about once in a thousand million times. Few
-// tries do if a check may be repeated more often.
+// tries is how many connections show what there is to see. A host that shares with k others
+// escapes notice in 20k+10 tries about once in a thousand million times, so that even the last
+// of many repeated checks cannot pass by chance; with 12k+6 it is once in a hundred thousand, and
+// a check that failed by chance is repeated. So it is with shares that deviate further than
+// deviations allows. Few tries do if a check may be repeated more often.
 func (e *expectation) tries(few bool) int {
 	switch {
 	case e.kind != lab.Answered:
@@ -145,7 +146,7 @@ func (e *expectation) tries(few bool) int {
 	case e.evenly && few:
 		return 40 * len(e.by)
 	case e.evenly:
-		return 300 * len(e.by)
+		return testkit.Extent(100, 150, 300) * len(e.by)
 	case e.inTurn && few:
 		return 2 * e.allShares()
 	case e.inTurn:
@@ -153,13 +154,14 @@ func (e *expectation) tries(few bool) int {
 	case few:
 		return 6 * max(len(e.by), 1)
 	case e.sticky:
-		return 30
+		return testkit.Extent(12, 20, 30)
 	}
-	return 20*max(len(e.by), 1) + 10
+	n := testkit.Extent(4, 6, 10)
+	return 2*n*max(len(e.by), 1) + n
 }
 
 // deviations is how many standard deviations from its fair share a host may be.
-const deviations = 6
+func deviations() float64 { return testkit.Extent(4.5, 4.5, 6.0) }
 
 // run checks the expectation until it holds or patience ends.
 func (e *expectation) run(ctx context.Context, r *runner) error {
@@ -237,7 +239,7 @@ func (e *expectation) checkFlow(r *runner, f lab.Flow, outcomes []lab.Outcome) e
 		}
 		fair, allowed := e.share(name, len(outcomes)), 0.5
 		if e.evenly {
-			allowed = deviations * math.Sqrt(fair*(1-fair/float64(len(outcomes))))
+			allowed = deviations() * math.Sqrt(fair*(1-fair/float64(len(outcomes))))
 		}
 		if e.balanced() && math.Abs(float64(counts[name])-fair) > allowed {
 			return fmt.Errorf("%v: not evenly answered, or not in turn: want %.0f of %d by %s, not %v", f, fair, len(outcomes), name, counts)
