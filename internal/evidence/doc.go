@@ -9,5 +9,5 @@
 //
 // What is known is kept by endpoint and kind of client, because a firewall may stop some and
 // not others. It is as old as the last look at the table, which Summary states: looks take
-// at most a two-hundredth of a core, so that they are the rarer the more connections there are.
+// at most a hundredth of a core, so that they are the rarer the more connections there are.
 package evidence

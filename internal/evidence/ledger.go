@@ -97,6 +97,9 @@ type record struct {
 	// count as failures.
 	waiting map[attempt]time.Time
 	counted attempts
+	// waited are those of the look before: the kernel may give up one while the table is read,
+	// and its notice come afterwards.
+	waited map[attempt]time.Time
 	// known are connections with an answer at the last look, while the endpoint is in doubt:
 	// another one shows that it answers. primed says that there was such a look.
 	known  attempts
@@ -233,7 +236,7 @@ func (r *record) settle(now time.Time) {
 			r.fail(now, false)
 		}
 	}
-	r.waiting, r.counted = waiting, counted
+	r.waited, r.waiting, r.counted = r.waiting, waiting, counted
 }
 
 // fail adds a failure.
@@ -272,7 +275,9 @@ func (l *ledger) ended(to To, c connection, now time.Time) *Report {
 		return nil
 	}
 	r := l.of(to)
-	if _, waited := r.waiting[c.attempt]; waited {
+	_, waits := r.waiting[c.attempt]
+	_, waited := r.waited[c.attempt]
+	if waits || waited {
 		delete(r.waiting, c.attempt)
 		delete(r.counted, c.attempt)
 		return nil

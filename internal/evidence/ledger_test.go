@@ -62,6 +62,12 @@ func TestStatesOfAnEndpoint(t *testing.T) {
 		{"an attempt that has just begun", func(h *history) { h.look(0, list{1}, nil) }, Fine, 0},
 		{"answered", func(h *history) { h.look(0, list{1}, nil); h.look(time.Second, nil, list{1}) }, Fine, 0},
 		{"silent", func(h *history) { h.look(0, list{1}, nil); h.look(time.Second, list{1, 2}, nil) }, Silent, 1},
+		{"given up by the kernel while the table is read", func(h *history) {
+			h.look(0, list{1}, nil)
+			h.look(time.Second, list{1}, nil)
+			h.look(time.Second, nil, nil)
+			h.refuse(1)
+		}, Silent, 1},
 		{"silent for two", func(h *history) {
 			h.look(0, list{1}, nil)
 			h.look(time.Second, list{1, 2}, nil)

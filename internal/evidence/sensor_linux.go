@@ -20,10 +20,12 @@ import (
 
 const (
 	// minInterval and maxInterval are how often the table is looked at. Between them the
-	// time between two looks is costFactor times the CPU time of one.
+	// time between two looks is costFactor times the CPU time of one: the least of the last
+	// few, because the kernel has a thread pay for packets that it handles meanwhile.
 	minInterval = time.Second
 	maxInterval = 30 * time.Second
-	costFactor  = 200
+	costFactor  = 125
+	fewLooks    = 4
 	// maxDoubtful is how many endpoints are asked for one by one.
 	maxDoubtful = 4
 )
@@ -52,6 +54,7 @@ type Sensor struct {
 	ledgerMu sync.Mutex
 	ledger   *ledger
 	kinds    kinds
+	costs    []time.Duration // of the last few looks
 
 	mu      sync.Mutex
 	reports map[To]Report // of the ledger
@@ -103,10 +106,11 @@ func (s *Sensor) look(ctx context.Context) time.Duration {
 	s.kinds = kinds
 	cost, err := s.readTable(ctx)
 	now := s.Clock.Now()
-	interval := min(max(costFactor*cost, minInterval), maxInterval)
+	s.costs = append(s.costs, cost)
+	s.costs = s.costs[max(0, len(s.costs)-fewLooks):]
+	interval := min(max(costFactor*slices.Min(s.costs), minInterval), maxInterval)
 	if err != nil {
 		s.ledger.forgetLook()
-		interval = maxInterval
 	} else {
 		s.ledger.look(now)
 	}

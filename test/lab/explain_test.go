@@ -264,7 +264,7 @@ func checkJSON(t *testing.T, a *asker) {
 
 func checkStatus(t *testing.T, a *asker, mode string) {
 	stdout, stderr, code := a.ask("status")
-	for _, want := range []string{"on node node1: " + mode + " mode", "healthy", "in sync", "0 failed, of 17", "last changes", "left out of objects: 1",
+	for _, want := range []string{"on node node1: " + mode + " mode", "serving", "in sync", "0 failed, of 17", "last changes", "left out of objects: 1",
 		"Service default/taken: spec.externalIPs"} {
 		if code != 0 || !strings.Contains(stdout, want) {
 			t.Errorf("exit code %d, %q is not in:\n%s%s", code, want, stdout, stderr)

@@ -21,9 +21,11 @@ import (
 
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
+	"sluice/internal/evidence"
 	sluice "sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/testkit"
+	"sluice/internal/verdict"
 )
 
 const (
@@ -342,7 +344,18 @@ func TestMetricsArePinned(t *testing.T) {
 	}
 	_, want, _ := strings.Cut(string(pinned), "\n")
 	var got strings.Builder
-	families := eventful(t, web).parse()
+	w := eventful(t, web)
+	w.collector.Verdicts = func() map[sluice.Name]verdict.Service {
+		return map[sluice.Name]verdict.Service{web: {Word: verdict.NoAnswer, Cause: verdict.EndpointSilent}}
+	}
+	w.collector.Answers = func() map[evidence.To]evidence.Report {
+		at := netip.MustParseAddrPort("10.244.0.1:80")
+		return map[evidence.To]evidence.Report{{AddrPort: at, Protocol: sluice.TCP}: {State: evidence.Silent, Failed: 3}, {AddrPort: at, Protocol: sluice.SCTP}: {}}
+	}
+	families := w.parse()
+	if n := len(families["sluice_endpoint_failed_attempts"].GetMetric()); n != 1 {
+		t.Errorf("%d endpoints have a series, want the one that does not answer", n)
+	}
 	for _, name := range slices.Sorted(maps.Keys(families)) {
 		words := []string{}
 		for _, l := range families[name].GetMetric()[0].GetLabel() {

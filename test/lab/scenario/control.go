@@ -64,11 +64,26 @@ func (r *runner) flush(ctx context.Context) error {
 	return err
 }
 
-// remember keeps an expectation for again.
+// remember keeps an expectation for again, instead of earlier ones that it contradicts.
 func (r *runner) remember(e action) {
-	if !slices.Contains(r.expectations, e) {
-		r.expectations = append(r.expectations, e)
+	if slices.Contains(r.expectations, e) {
+		return
 	}
+	kept := slices.DeleteFunc(slices.Clone(r.expectations), func(o action) bool { return contradict(e, o) })
+	r.expectations = append(kept, e)
+}
+
+// contradict reports whether two expectations cannot both hold.
+func contradict(a, b action) bool {
+	switch a := a.(type) {
+	case *expectation:
+		b, ok := b.(*expectation)
+		return ok && a.kind != b.kind && fmt.Sprint(a.flows) == fmt.Sprint(b.flows)
+	case judgement:
+		b, ok := b.(judgement)
+		return ok && a.service == b.service && a.from == b.from && (a.word != b.word || a.why != b.why)
+	}
+	return false
 }
 
 // again checks all expectations since the objects last changed.

@@ -87,7 +87,8 @@
 //	forgotten FROM -> TO [PROTOCOLS] [FAMILIES] after DURATION
 //	                          a host that was away for so long ends up with
 //	                          another endpoint sooner or later: affinity is over
-//	again                     all expectations since the objects or flags last changed
+//	again                     all expectations since the objects or flags last changed,
+//	                          but for those that later ones contradict
 //	open NAME FROM -> TO [PROTOCOLS] [FAMILIES] [unanswered]
 //	                          opens connections (tcp by default), or
 //	                          udp sockets that send and get no answer yet;
