@@ -102,8 +102,9 @@ func (k *kernel) assemble() []engine.Observer {
 	})
 	k.sensor = evidence.New(evidence.Options{Logger: k.logger.WithName("evidence"), Clock: k.clock, Engine: k.engine,
 		OnLook: func() {
-			k.history.Answers(k.sensor.All())
-			k.problems.Look()
+			if k.history.Answers(k.sensor.All()) {
+				k.problems.Look()
+			}
 		},
 	})
 	k.neighbours, k.watcher = k.newNeighbours(), k.newWatcher()

@@ -16,10 +16,11 @@ type at struct {
 }
 
 // Answers records which endpoints began, or ceased, not to answer clients since the last time.
-// What nobody tried any more, or is no endpoint any more, ceases without an Event.
-func (h *History) Answers(reports map[evidence.To]evidence.Report) {
+// What nobody tried any more, or is no endpoint any more, ceases without an Event. It reports
+// whether there are others now.
+func (h *History) Answers(reports map[evidence.To]evidence.Report) (others bool) {
+	now := failing(reports)
 	h.read(func() {
-		now := failing(reports)
 		changed := map[at]Event{}
 		for to, worst := range now {
 			if h.failing[to] != worst.kind {
@@ -31,6 +32,7 @@ func (h *History) Answers(reports map[evidence.To]evidence.Report) {
 				changed[to] = Event{Kind: EndpointAnswers}
 			}
 		}
+		others = len(changed) > 0 || len(now) != len(h.failing)
 		clear(h.failing)
 		for to, worst := range now {
 			h.failing[to] = worst.kind
@@ -39,6 +41,7 @@ func (h *History) Answers(reports map[evidence.To]evidence.Report) {
 			h.recordAnswers(changed)
 		}
 	})
+	return others
 }
 
 // failure is what the clients met that fail most often at an endpoint.
