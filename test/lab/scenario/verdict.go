@@ -47,11 +47,25 @@ func (j judgement) run(ctx context.Context, r *runner) error {
 	return r.eventually(ctx, func() error {
 		for _, place := range []func(context.Context, *runner) error{j.inServices, j.inStatus, j.inExplain, j.onPage, j.inMetrics} {
 			if err := place(ctx, r); err != nil {
+				j.tryAgain(ctx, r)
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// tryAgain has the clients of the Service connect again, as those do who get no answer: what
+// nobody tries is not known.
+func (j judgement) tryAgain(ctx context.Context, r *runner) {
+	for _, e := range r.expectations {
+		e, ok := e.(*expectation)
+		if ok && slices.ContainsFunc(e.to, func(t target) bool { return t.name == j.service }) {
+			if single, err := r.expand(e.flows); err == nil {
+				r.lab.Probe(ctx, single)
+			}
+		}
+	}
 }
 
 // ask runs a command of the proxy on node1. Its exit code is 1 for a bad answer.
