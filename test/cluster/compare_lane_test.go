@@ -91,9 +91,21 @@ func (l *lane) forget(c *contest) {
 		l.onNode(c, "for f in /proc/net/xt_recent/*; do (echo / > $f) 2>/dev/null || [ ! -e $f ]; done")
 		return
 	}
+	testkit.Eventually(c, func() error { // the proxy may remove what was just listed
+		script := flushes(l.onNode(c, "nft list sets; nft list maps"))
+		if script == "" {
+			return nil
+		}
+		_, err := l.node(c).Run(context.Background(), lab.Command{Args: []string{"nft", script}})
+		return err
+	})
+}
+
+// flushes are the commands of nft that empty the sets and maps of session affinity in a listing.
+func flushes(listing string) string {
 	var table, name string // in the words of nft
 	var script []string
-	for line := range strings.Lines(l.onNode(c, "nft list sets; nft list maps")) {
+	for line := range strings.Lines(listing) {
 		words := strings.Fields(line)
 		switch {
 		case len(words) == 4 && words[0] == "table":
@@ -104,9 +116,7 @@ func (l *lane) forget(c *contest) {
 			script = append(script, "flush "+name)
 		}
 	}
-	if len(script) > 0 {
-		l.onNode(c, "nft '"+strings.Join(script, "; ")+"'")
-	}
+	return strings.Join(script, "; ")
 }
 
 // start starts the next lane's proxy.

@@ -33,7 +33,7 @@ func TestRenderedIsWhatIpvsadmSaves(t *testing.T) {
 		return lines
 	}
 	some := 0
-	for i := range *renders {
+	for i := 0; i < *renders || some == 0 && i < 100; i++ { // some states have no virtual service
 		desired := dataplanetest.Desired(rand.New(rand.NewPCG(*seed, uint64(i))), Mode.Adjust)
 		k.run("ipvsadm -C")
 		dataplanetest.OK(t, d.Reconcile(t.Context(), desired))
