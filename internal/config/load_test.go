@@ -132,6 +132,8 @@ func TestMistakesInAFileAreExplained(t *testing.T) {
 			`KubeProxyConfiguration: iptables.syncPeriod: line 4: there is a number where a duration belongs (write 30s for seconds)`},
 		{"duration in words", "nftables: {syncPeriod: 30 sec}\n",
 			`KubeProxyConfiguration: nftables.syncPeriod: line 3: "30 sec" is not a duration (write numbers with units, such as 30s, 5m or 1h30m)`},
+		{"mapping for a size", "logging: {options: {json: {infoBufferSize: {Format: 1}}}}\n",
+			`KubeProxyConfiguration: logging.options.json.infoBufferSize: line 3: there is a mapping where a size belongs (write a number of bytes, such as 64Ki)`},
 		{"word for a number", "clientConnection: {qps: fast}\n",
 			`KubeProxyConfiguration: clientConnection.qps: line 3: there is a string where a number belongs (write a number)`},
 		{"number for a string", "hostnameOverride: 12\n",

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"sigs.k8s.io/yaml"
@@ -52,6 +53,7 @@ const (
 	number   = "number"
 	boolean  = "boolean"
 	duration = "duration"
+	size     = "size"
 	nothing  = "null"
 )
 
@@ -77,6 +79,8 @@ func wantedBy(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[metav1.Duration](), reflect.TypeFor[logsapi.TimeOrMetaDuration]():
 		return duration
+	case reflect.TypeFor[resource.QuantityValue]():
+		return size
 	}
 	switch t.Kind() {
 	case reflect.Struct, reflect.Map:
@@ -96,8 +100,9 @@ func (f *typeFinder) walk(raw []byte, t reflect.Type, path string) {
 		t = t.Elem()
 	}
 	want := wantedBy(t)
+	_, readsItself := reflect.New(t).Interface().(json.Unmarshaler) // and has fields of no concern to a file
 	switch {
-	case want == mapping && t.Kind() == reflect.Struct && kindOf(raw) == mapping:
+	case want == mapping && t.Kind() == reflect.Struct && kindOf(raw) == mapping && !readsItself:
 		var members map[string]json.RawMessage
 		if json.Unmarshal(raw, &members) != nil {
 			return
@@ -134,6 +139,8 @@ func mismatch(raw []byte, want string) (reason, remedy string) {
 			reason = fmt.Sprintf("%s is not a duration", raw)
 		}
 		remedy = "write numbers with units, such as 30s, 5m or 1h30m"
+	case want == size:
+		remedy = "write a number of bytes, such as 64Ki"
 	case want == word && got == list:
 		var items []string
 		if json.Unmarshal(raw, &items) == nil && len(items) > 0 {

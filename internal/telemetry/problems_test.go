@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/testkit"
+	"sluice/internal/verdict"
 )
 
 // journal is a Recorder that keeps Events.
@@ -89,6 +91,26 @@ func TestEventsOnWhatIsNotProgrammed(t *testing.T) {
 		"Service default/web PartlyIgnored: spec.externalIPs[0]: is odd (mend it)",
 		"Service default/web ServiceNotProgrammed: ClusterIP 10.96.0.1:80/TCP: no space left",
 	)
+}
+
+// Endpoints that do not answer are an Event, which is not repeated as more connections fail.
+func TestEventsOnEndpointsThatDoNotAnswer(t *testing.T) {
+	w, j := newWorld(t), &journal{}
+	p := w.problems(j)
+	w.runs("Service default/web")
+	since := time.Date(2026, 11, 18, 12, 3, 0, 0, time.UTC)
+	now := map[model.Name]verdict.Service{}
+	p.Verdicts = func() map[model.Name]verdict.Service { return maps.Clone(now) }
+	now[web] = verdict.Service{Word: verdict.NoAnswer, Cause: verdict.EndpointSilent, Why: "67 failed attempts", Since: since}
+	now[model.Name{Namespace: "default", Name: "elsewhere"}] = now[web]
+	p.record()
+	wantRecorded(t, j, "Service default/web EndpointsNotAnswering: does not answer: endpoints do not answer since 12:03:00 UTC, as clients on or through this node found (kube-proxy explain says which)")
+	now[web] = verdict.Service{Word: verdict.NoAnswer, Cause: verdict.EndpointSilent, Why: "68 failed attempts", Since: since}
+	p.record()
+	wantRecorded(t, j)
+	now[web] = verdict.Service{Word: verdict.Refused, Cause: "no-endpoints"}
+	p.record()
+	wantRecorded(t, j)
 }
 
 // TestOnlyConcernedNodesRecordEvents is one of many nodes with the same problem of a
