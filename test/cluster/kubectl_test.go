@@ -114,7 +114,7 @@ func TestPluginAsksAllNodes(t *testing.T) {
 		s.startKubelet(node, filepath.Join(dir, node, "s"))
 	}
 	p := s.plugin()
-	p.says(0, []string{"status"}, "node1  healthy  nftables", "node2  healthy  nftables")
+	p.says(0, []string{"status"}, "node1  serving  nftables", "node2  serving  nftables")
 	s.create("web", "pod1")
 	web, err := s.client.CoreV1().Services(namespace).Get(t.Context(), "web", metav1.GetOptions{})
 	if err != nil {
@@ -126,7 +126,7 @@ func TestPluginAsksAllNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := namespace + "/web"
-	p.says(0, []string{"status", "--node", "node2"}, "on node node2: nftables mode", "healthy")
+	p.says(0, []string{"status", "--node", "node2"}, "on node node2: nftables mode", "serving")
 	p.says(1, []string{"explain", name + ":80"}, "1 node (1 of 2): node1\n  Service "+name, "WORKS: ",
 		"1 node (1 of 2): node2\n  Service "+name, "REFUSED (dropped): the Service has endpoints, but none on this node", "what to do ")
 	p.says(0, []string{"explain", "--node", "node1", "web." + namespace + ".svc:80"}, "WORKS: reaches the only endpoint", "on this node")
