@@ -149,6 +149,17 @@ func (k *kernel) newWatcher() *nodeproblem.Watcher {
 func (k *kernel) answers() func(evidence.To) evidence.Report  { return k.sensor.Report }
 func (k *kernel) allAnswers() map[evidence.To]evidence.Report { return k.sensor.All() }
 
+func (k *kernel) seen() *status.Evidence {
+	s := k.sensor.Summary()
+	text := func(err error) string {
+		if err == nil {
+			return ""
+		}
+		return err.Error()
+	}
+	return &status.Evidence{At: s.At, Interval: s.Interval.Seconds(), Error: text(s.Err), Blind: text(s.Blind)}
+}
+
 func (k *kernel) look(ctx context.Context) { k.watcher.Look(ctx) }
 
 func (k *kernel) blocked(p nodeproblem.Path) *nodeproblem.Obstacle { return k.watcher.Blocked(p) }

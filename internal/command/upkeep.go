@@ -9,6 +9,7 @@ import (
 	"sluice/internal/evidence"
 	"sluice/internal/model"
 	"sluice/internal/nodeproblem"
+	"sluice/internal/status"
 )
 
 // upkeep is what a mode asks for besides its dataplane. Its methods are called in this
@@ -33,6 +34,8 @@ type upkeep interface {
 	blocked(nodeproblem.Path) *nodeproblem.Obstacle
 	// answers returns what traffic shows of an endpoint; nil if nothing can be seen.
 	answers() func(evidence.To) evidence.Report
+	// seen returns how old that is, nil if nothing can be seen.
+	seen() *status.Evidence
 	// allAnswers returns what it shows of all of them.
 	allAnswers() map[evidence.To]evidence.Report
 }
@@ -59,4 +62,5 @@ func (withoutKernel) advisories() (settings, rules []model.Problem)  { return ni
 func (withoutKernel) blocked(nodeproblem.Path) *nodeproblem.Obstacle { return nil }
 
 func (withoutKernel) answers() func(evidence.To) evidence.Report  { return nil }
+func (withoutKernel) seen() *status.Evidence                      { return nil }
 func (withoutKernel) allAnswers() map[evidence.To]evidence.Report { return nil }

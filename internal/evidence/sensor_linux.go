@@ -168,14 +168,14 @@ func (s *Sensor) refused(c conntrack.Connection) {
 	defer s.ledgerMu.Unlock()
 	to := s.kinds.to(&c)
 	r := s.ledger.ended(to, entry(&c), s.Clock.Now())
+	if r == nil {
+		return
+	}
 	s.publish(func() {
-		s.summary.Blind = nil
-		if r != nil {
-			if s.reports == nil {
-				s.reports = map[To]Report{}
-			}
-			s.reports[to] = *r
+		if s.reports == nil {
+			s.reports = map[To]Report{}
 		}
+		s.reports[to] = *r
 	})
 }
 
@@ -183,7 +183,7 @@ func (s *Sensor) refused(c conntrack.Connection) {
 func (s *Sensor) listen(ctx context.Context) {
 	var tries backoff.Tries
 	for ctx.Err() == nil {
-		err := s.watch(ctx, s.NetNS, nil, s.refused)
+		err := s.watch(ctx, s.NetNS, func() { s.publish(func() { s.summary.Blind = nil }) }, s.refused)
 		if ctx.Err() != nil {
 			return
 		}

@@ -142,7 +142,7 @@ func read(v engine.View, namespace string) []*row {
 		}
 	}
 	for _, p := range v.Desired.Refused {
-		name, ok := serviceOf(p.Object)
+		name, ok := model.NameIn(p.Object, "Service")
 		if !ok || namespace != "" && name.Namespace != namespace {
 			continue
 		}
@@ -165,13 +165,6 @@ func read(v engine.View, namespace string) []*row {
 		}
 	}
 	return slices.Collect(maps.Values(rows))
-}
-
-// serviceOf parses an object such as "Service default/web".
-func serviceOf(object string) (model.Name, bool) {
-	full, ok := strings.CutPrefix(object, "Service ")
-	namespace, name, found := strings.Cut(full, "/")
-	return model.Name{Namespace: namespace, Name: name}, ok && found
 }
 
 func (r *row) service(judge *verdict.Judge, rates map[plan.Key]rate) Service {

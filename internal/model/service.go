@@ -147,6 +147,13 @@ type Problem struct {
 	Malformed bool `json:"-"`
 }
 
+// NameIn parses an object of a Problem: "Service default/web" of the kind "Service".
+func NameIn(object, kind string) (Name, bool) {
+	full, ok := strings.CutPrefix(object, kind+" ")
+	namespace, name, found := strings.Cut(full, "/")
+	return Name{Namespace: namespace, Name: name}, ok && found
+}
+
 func (p Problem) String() string {
 	s := p.Object + ": " + p.What()
 	if p.Remedy != "" {

@@ -2,8 +2,10 @@ package output
 
 import (
 	"io"
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -113,19 +115,21 @@ const (
 
 // colours are those of words in capitals, unlike names of objects, and of the label that
 // readers look for.
-var colours = []struct {
-	words  *regexp.Regexp
-	colour string
-}{
-	{regexp.MustCompile(`\b(WORKS|FINE)\b`), green},
-	{regexp.MustCompile(`\b(REJECTED|DROPPED|REFUSED|DOES NOT ANSWER|FAILED|FAILING|NOT HEALTHY|NOT SERVING|NOT CONNECTED|NO ANSWER|TODO)\b`), red},
-	{regexp.MustCompile(`\b(WARNING|WORKS FOR SOME|UNKNOWN YET|UNTOUCHED|OUT OF DATE|NOT ELIGIBLE|NOTE)\b`), yellow},
-	{regexp.MustCompile(`\bwhat to do\b`), bold},
+var colours = map[string]string{
+	"WORKS": green, "FINE": green,
+	"REJECTED": red, "DROPPED": red, "REFUSED": red, "DOES NOT ANSWER": red, "FAILED": red, "FAILING": red,
+	"NOT SERVING": red, "NOT CONNECTED": red, "NO ANSWER": red, "TODO": red,
+	"WARNING": yellow, "WORKS FOR SOME": yellow, "SERVING THE PAST": yellow, "NOT YET": yellow, "UNKNOWN YET": yellow,
+	"UNTOUCHED": yellow, "OUT OF DATE": yellow, "NOT ELIGIBLE": yellow, "NOTE": yellow,
+	"what to do": bold,
 }
 
+// words finds them, the longest first: a part of one has no colour of its own.
+var words = func() *regexp.Regexp {
+	all := slices.SortedFunc(maps.Keys(colours), func(a, b string) int { return len(b) - len(a) })
+	return regexp.MustCompile(`\b(` + strings.Join(all, "|") + `)\b`)
+}()
+
 func coloured(line string) string {
-	for _, c := range colours {
-		line = c.words.ReplaceAllString(line, c.colour+"$0"+plain)
-	}
-	return line
+	return words.ReplaceAllStringFunc(line, func(word string) string { return colours[word] + word + plain })
 }

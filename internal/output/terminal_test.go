@@ -26,8 +26,8 @@ func TestLinesAreWrappedBelowTheirText(t *testing.T) {
 }
 
 func TestVerdictsHaveColours(t *testing.T) {
-	got := forTerminal("default/web WORKS\nREFUSED (dropped): no endpoint\nwhat to do  wait\nserved\n", 80, true)
-	want := "default/web " + green + "WORKS" + plain + "\n" + red + "REFUSED" + plain + " (dropped): no endpoint\n" + bold + "what to do" + plain + "  wait\nserved\n"
+	got := forTerminal("default/web WORKS\nWORKS FOR SOME: not for pods\nREFUSED (dropped): no endpoint\nwhat to do  wait\nserved\n", 80, true)
+	want := "default/web " + green + "WORKS" + plain + "\n" + yellow + "WORKS FOR SOME" + plain + ": not for pods\n" + red + "REFUSED" + plain + " (dropped): no endpoint\n" + bold + "what to do" + plain + "  wait\nserved\n"
 	if got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

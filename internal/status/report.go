@@ -96,6 +96,9 @@ type Report struct {
 	// Relay is what the proxy itself forwards, nil if the kernel forwards all.
 	Relay *Relay `json:"relay,omitempty"`
 
+	// Evidence is how old that is what traffic shows, nil in a mode that sees nothing of it.
+	Evidence *Evidence `json:"evidence,omitempty"`
+
 	// Writing is the progress of a commit, nil if there is none.
 	Writing *Writing `json:"writing,omitempty"`
 
@@ -204,6 +207,16 @@ type Writing struct {
 	Transactions int       `json:"transactions"`
 }
 
+// Evidence is how old that is what traffic shows of endpoints.
+type Evidence struct {
+	At       time.Time `json:"at,omitzero"` // of the last look at connection tracking
+	Interval float64   `json:"intervalSeconds"`
+	// Error is why connections without an answer are not seen, and Blind why those that are
+	// refused are not.
+	Error string `json:"error,omitempty"`
+	Blind string `json:"blind,omitempty"`
+}
+
 // Broken is a Service of which not all clients get an answer.
 type Broken struct {
 	Service string       `json:"service"`
@@ -236,6 +249,8 @@ type Options struct {
 	Draining func() *Draining
 	// Relay is as in Report; nil for none.
 	Relay func() *Relay
+	// Evidence is as in Report; nil for none.
+	Evidence func() *Evidence
 	// APIServer is nil without one.
 	APIServer func() *APIServer
 	// Source and Addresses are as in Report; Addresses may be nil.
@@ -286,6 +301,9 @@ func (r *Reporter) Report() *Report {
 	}
 	if r.Relay != nil {
 		out.Relay = r.Relay()
+	}
+	if r.Evidence != nil {
+		out.Evidence = r.Evidence()
 	}
 	if r.Draining != nil {
 		out.Draining = r.Draining()

@@ -68,6 +68,7 @@ func full() *Report {
 		Proxy: verdict.Proxy{Word: verdict.Serving}, Healthy: true, Synced: true, DesiredRevision: 9, ProgrammedRevision: 8,
 		Services: 3, Slices: 4, Endpoints: 5, Frontends: Frontends{45_000, 44_000, 999, 30},
 		Relay:        &Relay{Connections: 1, Limit: 5000},
+		Evidence:     &Evidence{At: now.Add(-2 * time.Second), Interval: 3, Blind: hostileText},
 		Draining:     &Draining{Connections: 7, Services: 1, Until: now.Add(time.Minute)},
 		Writing:      &Writing{Since: now.Add(-3 * time.Second), Done: 15_000, Total: 45_000, Transactions: 4},
 		FailingSince: now.Add(-time.Minute), LastError: "no buffer space " + hostileText,
@@ -102,6 +103,7 @@ func TestReportFitsOnAScreen(t *testing.T) {
 	for _, want := range []string{"up 1h0m0s, serving", "does not answer: ", "and 20 more, which kube-proxy services --failing lists", "28 does not answer, 2 works", "[##########....................] 15000 of 45000 frontends, 4 transactions, for 3s",
 		"44000 programmed, 999 pending, 30 failed, of 45000", "revision   9, programmed 8", "and 22 more", "1 FAILED; 2 elements in 2ms, 4ms after the event",
 		"forwarding 1 connection through this process, at most 5000",
+		"answers    connections looked at 2s ago, every 3s\n", "NOT SEEN: which connections endpoints refuse: ",
 		"draining   7 connections of an earlier kube-proxy at 1 virtual service, until " + now.Add(time.Minute).UTC().Format(time.TimeOnly) + " UTC",
 		"left out of objects: 31", "and 23 more"} {
 		if !strings.Contains(text, want) {

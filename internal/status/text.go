@@ -61,6 +61,9 @@ func Write(w io.Writer, r *Report) error {
 	t.row("frontends", "%d programmed, %d pending, %d failed, of %d", f.Programmed, f.Pending, f.Failed, f.Desired)
 	t.row("revision", "%d, programmed %d", r.DesiredRevision, r.ProgrammedRevision)
 	t.row("kernel", "last written %s, %s", t.ago(r.LastCommit), t.verified(r.LastVerified))
+	if r.Evidence != nil {
+		t.evidence(r.Evidence)
+	}
 	if r.Relay != nil {
 		t.row("forwarding", "%s", r.Relay)
 	}
@@ -183,6 +186,17 @@ func (t *text) failures(r *Report) {
 			break
 		}
 		t.row("FAILED", "%s %s: %s (%s)", f.Frontend, f.Service, f.Error, printable.Attempts(f.Attempts, f.Since, f.Retry, t.now))
+	}
+}
+
+// evidence adds how old that is what traffic shows.
+func (t *text) evidence(e *Evidence) {
+	t.row("answers", "connections looked at %s, every %s", t.ago(e.At), seconds(e.Interval))
+	if e.Error != "" {
+		t.row("", "NOT SEEN: whether endpoints answer: %s", e.Error)
+	}
+	if e.Blind != "" {
+		t.row("", "NOT SEEN: which connections endpoints refuse: %s", e.Blind)
 	}
 }
 

@@ -370,18 +370,11 @@ func (j *Judge) All() map[model.Name]Service {
 		out[name] = j.Service(name, some)
 	}
 	for _, p := range j.View.Desired.Refused {
-		if name, ok := serviceOf(p.Object); ok {
+		if name, ok := model.NameIn(p.Object, "Service"); ok {
 			if _, inForce := out[name]; !inForce {
 				out[name] = j.withoutFrontends(name)
 			}
 		}
 	}
 	return out
-}
-
-// serviceOf parses an object such as "Service default/web".
-func serviceOf(object string) (model.Name, bool) {
-	full, ok := strings.CutPrefix(object, "Service ")
-	namespace, name, found := strings.Cut(full, "/")
-	return model.Name{Namespace: namespace, Name: name}, ok && found
 }

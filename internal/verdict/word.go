@@ -79,7 +79,6 @@ const (
 	NotProgrammed  Cause = "not-programmed"  // the kernel does not have the rules yet
 	EndpointSilent Cause = "endpoint-silent" // an endpoint does not answer
 	EndpointResets Cause = "endpoint-resets" // nothing listens at an endpoint
-	SomeFrontends  Cause = "some-frontends"  // frontends differ
 
 	ForwardingOff = Cause(nodeproblem.ForwardingOff)
 	Firewall      = Cause(nodeproblem.Firewall)

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"sluice/internal/engine"
 	"sluice/internal/model"
@@ -72,7 +71,7 @@ func copyOf(v engine.View) *parts {
 		owners:    map[string]model.Name{},
 	}
 	for object := range p.defects {
-		name, isSlice := nameOf(object, "EndpointSlice ")
+		name, isSlice := model.NameIn(object, "EndpointSlice")
 		if slice := v.State.Slice(name); isSlice && slice != nil {
 			p.owners[object] = model.Name{Namespace: name.Namespace, Name: slice.Service}
 		}
@@ -144,14 +143,7 @@ func (c *cluster) find(name model.Name) *service {
 func serviceObject(n model.Name) string { return "Service " + n.String() }
 
 // serviceOf parses an object such as "Service default/web".
-func serviceOf(object string) (model.Name, bool) { return nameOf(object, "Service ") }
-
-// nameOf parses an object of a kind.
-func nameOf(object, kind string) (model.Name, bool) {
-	full, ok := strings.CutPrefix(object, kind)
-	namespace, name, found := strings.Cut(full, "/")
-	return model.Name{Namespace: namespace, Name: name}, ok && found
-}
+func serviceOf(object string) (model.Name, bool) { return model.NameIn(object, "Service") }
 
 // sorted returns the frontends of a Service, ClusterIPs first.
 func (s *service) sorted() []*plan.Frontend {

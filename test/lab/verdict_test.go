@@ -54,6 +54,7 @@ func TestProxyWithoutItsManifestsDoesNotServe(t *testing.T) {
 	}
 	write(t, dir, "good.yaml", goodManifests, 0)
 	said(t, a, l, "serving", "", 0)
+	said(t, a, l, "serving", "answers    connections looked at ", 0)
 	if err := os.Rename(dir, dir+"-moved"); err != nil {
 		t.Fatal(err)
 	}
