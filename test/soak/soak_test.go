@@ -23,7 +23,7 @@ var (
 	seed     = flag.Uint64("seed", 12, "seed of what happens when")
 	duration = flag.Duration("time", 18*time.Second, "how long disruptions go on")
 	survey   = flag.Bool("survey", false, "do not stop after a chapter with failures")
-	only     = flag.String("only", "", "disruptions and faults to draw from, by the beginnings of their names, separated by commas")
+	only     = flag.String("only", "", "disruptions, faults and hostilities to draw from, by the beginnings of their names, separated by commas")
 	pace     = flag.Int("pace", 1, "how many times as long to wait between two connections of a kind, and between changes, for slow machines")
 	mode     = flag.String("mode", "", "mode to stay in, one of "+strings.Join(scenario.ModeNames(), ", "))
 )
@@ -85,6 +85,9 @@ func kinds() (all []string) {
 	}
 	for _, f := range faults() {
 		all = append(all, f.name)
+	}
+	for _, h := range hostilities() {
+		all = append(all, h.name)
 	}
 	return all
 }
