@@ -288,6 +288,7 @@ func (k *kernel) oneTable(d *Dataplane) {
 // Whenever a process is killed that replaces a table of another version, packets come to the old
 // table or to the new one, and the next process completes its work, killed again or not.
 func TestKilledAtEachStepOfAnUpgrade(t *testing.T) {
+	testkit.NotShort(t, "it writes very many elements")
 	testkit.NotInGuest(t, "it writes very many elements")
 	ctx, want := t.Context(), cluster(12_000)
 	complete := false // a process was not killed
