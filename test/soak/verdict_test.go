@@ -280,20 +280,18 @@ func (s *trial) noticed() error {
 	return nil
 }
 
-// answered reports whether connections since a time are all answered.
+// answered reports whether the last few connections since a time were answered.
 func (s *trial) answered(since time.Time) error {
+	const few = 3
 	for _, p := range s.traffic.probes {
-		good := 0
-		for _, a := range p.copies(since) {
-			if !a.done.IsZero() && a.lost {
+		over := slices.DeleteFunc(p.copies(since), func(a *attempt) bool { return a.done.IsZero() })
+		for _, a := range over[max(0, len(over)-few):] {
+			if a.lost {
 				return fmt.Errorf("%v: %s", p, a.what)
 			}
-			if !a.done.IsZero() {
-				good++
-			}
 		}
-		if good < 3 {
-			return fmt.Errorf("%v: %d answers so far", p, good)
+		if len(over) < few {
+			return fmt.Errorf("%v: %d connections so far", p, len(over))
 		}
 	}
 	return nil
@@ -376,8 +374,10 @@ func (s *trial) judgeSubject(voice *voice, about subject, lies *failures) {
 		if !x.words[about].Failing() {
 			continue
 		}
-		if n, lost := between(attempts, x.from.Add(-voice.limit), x.from); n >= attemptsJudged/2 && lost == 0 {
-			lies.add("%s  %s says %s of %v, while all of the last %d connections were answered", s.clock(x.from), voice.name, x.words[about], about, n)
+		// It may have been noticed before the first client fails.
+		soon := voice.limit / (verdictTime / lateTime)
+		if n, lost := between(attempts, x.from.Add(-voice.limit), x.until.Add(soon)); n >= attemptsJudged/2 && lost == 0 {
+			lies.add("%s  %s says %s of %v, while all of %d connections were answered", s.clock(x.from), voice.name, x.words[about], about, n)
 		}
 	}
 	if about.from == "" {
