@@ -389,7 +389,7 @@ func (s *trial) judgeSubject(voice *voice, about subject, lies *failures) {
 func (s *trial) measure(voice *voice, about subject, spans []span) {
 	for _, span := range spans {
 		i := slices.IndexFunc(voice.statements, func(x statement) bool { return x.from.After(span.from) && x.words[about] != verdict.Works })
-		if i < 0 || voice.statements[i].from.After(span.until) {
+		if i < 0 || voice.statements[i].from.After(span.until.Add(voice.limit)) {
 			continue
 		}
 		// It may have been said of a fault before.
