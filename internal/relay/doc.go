@@ -14,7 +14,8 @@
 //     Affinity is lost when the process ends.
 //   - If an endpoint refuses or does not answer soon, others are tried. An established TCP
 //     connection outlives every change of the route, and the closing of the socket,
-//     unless ResetRemoved is set. Half-closes and resets are forwarded.
+//     unless ResetRemoved is set. Half-closes and resets are forwarded. A connection
+//     ends in order only if both sides ended it so: if this process is killed, it is reset.
 //   - Each UDP client socket has an endpoint of its own choice, until it was idle
 //     for IdleTimeout, the endpoint refuses, or it no longer serves. The next
 //     packet then gets another one. An endpoint that left the pool but still

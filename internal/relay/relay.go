@@ -191,7 +191,7 @@ func (p onePool) findTCP(*net.TCPConn) *Pool        { return p.pool }
 func (p onePool) findUDP(_, _ netip.AddrPort) *Pool { return p.pool }
 
 func (onePool) dialTCP(ctx context.Context, _ netip.Addr, _ *Pool, endpoint netip.AddrPort) (*net.TCPConn, error) {
-	return dialTCP(ctx, net.Dialer{}, endpoint)
+	return dialTCP(ctx, dialer(model.TCP), endpoint)
 }
 
 func (onePool) dialUDP(_ netip.Addr, _ *Pool, endpoint netip.AddrPort) (*net.UDPConn, *disguise, error) {

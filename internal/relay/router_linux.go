@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -127,7 +126,7 @@ func (r *Router) dialTCP(ctx context.Context, client netip.Addr, pool *Pool, end
 	}
 	source := r.directory.Source(client, endpoint, pool.local(endpoint))
 	if !source.IsValid() {
-		return dial(net.Dialer{})
+		return dial(dialer(model.TCP))
 	}
 	conn, _, err := disguised(r, source, endpoint, dial)
 	return conn, err
@@ -146,7 +145,7 @@ func (r *Router) dialUDP(client netip.Addr, pool *Pool, endpoint netip.AddrPort)
 	}
 	source := r.directory.Source(client, endpoint, pool.local(endpoint))
 	if !source.IsValid() {
-		conn, err := dial(net.Dialer{})
+		conn, err := dial(dialer(model.UDP))
 		return conn, nil, err
 	}
 	return disguised(r, source, endpoint, dial)
@@ -204,10 +203,9 @@ func disguised[C any](r *Router, source netip.Addr, endpoint netip.AddrPort, dia
 		d = attempt
 		return nil
 	}
-	dialer := net.Dialer{Control: func(_, _ string, socket syscall.RawConn) error { return control(socket, bind) }}
 	for range maxPorts {
 		d = nil
-		conn, err = dial(dialer)
+		conn, err = dial(dialer(r.Protocol, bind))
 		if err != nil && d != nil {
 			d.forget()
 		}

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"syscall"
+
+	"sluice/internal/model"
 )
 
 // listenConfig fails where an interface is chosen.
@@ -19,6 +21,12 @@ func (s *server) listenConfig(bool) *net.ListenConfig {
 		return fmt.Errorf("bind to device %s: %w", s.Device, errors.ErrUnsupported)
 	}}
 }
+
+// dialer returns one that leaves sockets as they are.
+func dialer(model.Protocol) net.Dialer { return net.Dialer{} }
+
+// over is not known.
+func over(*net.TCPConn) bool { return false }
 
 // mute and unmute do nothing: a client is answered, and then reset for want of an
 // endpoint.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -139,7 +140,6 @@ func (s *server) serve(client *net.TCPConn) {
 		c.lost(pool.silent())
 	}
 	defer pool.end(c)
-	// A reader must not mistake truncation for the end of the stream.
 	stop := context.AfterFunc(s.lifetime, c.reset)
 	defer stop()
 	join(c.client, c.endpoint)
@@ -204,25 +204,43 @@ func dialTCP(ctx context.Context, d net.Dialer, endpoint netip.AddrPort) (*net.T
 	return conn.(*net.TCPConn), nil
 }
 
-// join copies in both directions until both have ended, and closes both
-// connections.
+// join copies in both directions until both have ended, and closes both connections. If this
+// process ends before, however that comes, the kernel resets them: a reader must not mistake
+// truncation for the end of the stream.
 func join(a, b *net.TCPConn) {
+	there, back := &half{from: a, to: b}, &half{from: b, to: a}
+	for _, c := range []*net.TCPConn{a, b} {
+		_ = c.SetLinger(0) // it may be closed already
+	}
 	var other sync.WaitGroup
-	other.Go(func() { forward(a, b) })
-	forward(b, a)
+	other.Go(func() { back.forward(there) })
+	there.forward(back)
 	other.Wait()
-	_ = a.Close() // both directions have ended
-	_ = b.Close()
+	for _, c := range []*net.TCPConn{a, b} {
+		_ = c.SetLinger(-1) // both directions have ended, and what is on its way still arrives
+		_ = c.Close()
+	}
+}
+
+// half is one direction of a stream.
+type half struct {
+	from, to *net.TCPConn
+	ended    atomic.Bool // in order: all of it was passed on
 }
 
 // forward copies until EOF, which it forwards.
-func forward(to, from *net.TCPConn) {
-	if err := transfer(to, from); err != nil {
-		reset(to)
-		reset(from)
+//
+// After a reset the kernel reports an error once, and to either direction; to the other one it
+// looks like EOF. But a connection that we have not closed our side of is not over with EOF.
+func (h *half) forward(opposite *half) {
+	err := transfer(h.to, h.from)
+	if err != nil || over(h.from) && !opposite.ended.Load() {
+		reset(h.to)
+		reset(h.from)
 		return
 	}
-	_ = to.CloseWrite() // it may be closed already
+	h.ended.Store(true)
+	_ = h.to.CloseWrite() // it may be closed already
 }
 
 // reset closes a connection with a RST.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -125,6 +126,79 @@ func TestResetIsForwarded(t *testing.T) {
 	fmt.Fprint(conn, "x")
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
 		t.Errorf("the client reads %v, want a reset", err)
+	}
+}
+
+// The kernel tells one direction only that a connection was reset. The other one does not take
+// that for the end of the stream, but an end is one also if all is over by then.
+func TestResetIsNotTheEnd(t *testing.T) {
+	for name, inOrder := range map[string]bool{"reset": false, "both ended": true} {
+		t.Run(name, func(t *testing.T) {
+			endpoint, from := tcpPair(t)
+			to, client := tcpPair(t)
+			opposite := &half{from: to, to: from}
+			if inOrder {
+				opposite.ended.Store(true)
+				_ = from.CloseWrite()
+				_, _ = io.Copy(io.Discard, endpoint)
+				endpoint.Close()
+			} else {
+				reset(endpoint)
+			}
+			testkit.Until(t, func() bool { return over(from) })
+			_, _ = from.Write([]byte("this hears of it"))
+			(&half{from: from, to: to}).forward(opposite)
+			_, err := client.Read(make([]byte, 1))
+			if inOrder != errors.Is(err, io.EOF) || !inOrder && !errors.Is(err, unix.ECONNRESET) {
+				t.Errorf("the client reads %v", err)
+			}
+		})
+	}
+}
+
+// tcpPair returns the two ends of a connection.
+func tcpPair(t *testing.T) (*net.TCPConn, *net.TCPConn) {
+	t.Helper()
+	accepted := make(chan *net.TCPConn, 1)
+	at := serveTCP(t, testkit.Loopback(2), func(c *net.TCPConn) {
+		accepted <- c
+		<-t.Context().Done() // and then it is closed
+	})
+	conn, err := net.Dial("tcp", at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn.(*net.TCPConn), testkit.Receive(t, accepted, "a connection")
+}
+
+// What was on its way when both sides had ended the stream arrives, however slowly it is read.
+func TestEndInOrderLosesNothing(t *testing.T) {
+	b := newFixture(t, model.TCP)
+	const size = 256 << 10
+	began := make(chan struct{}, 1)
+	b.set(0, serveTCP(t, testkit.Loopback(2), func(c *net.TCPConn) {
+		began <- struct{}{}
+		_, _ = io.Copy(io.Discard, c)
+		_, _ = c.Write(make([]byte, size))
+	}))
+	d := net.Dialer{Control: func(_, _ string, socket syscall.RawConn) error {
+		return control(socket, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 4096) })
+	}}
+	conn, err := d.Dial("tcp", b.Address.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Receive(t, began, "the connection")
+	b.Close()
+	b.Wait() // the relay has closed both of its connections
+	_ = conn.SetDeadline(testkit.Deadline(testkit.Patience))
+	if n, err := io.Copy(io.Discard, conn); n != size || err != nil {
+		t.Errorf("the client reads %d bytes and %v, want %d and the end", n, err, size)
 	}
 }
 
