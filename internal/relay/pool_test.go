@@ -136,6 +136,16 @@ func TestAffinityIsBounded(t *testing.T) {
 	if _, ok := p.clients[oldest]; ok {
 		t.Error("the oldest is still among them")
 	}
+	// One that connects again is not the oldest any more.
+	second := oldest.Next()
+	p.chose(second, all[1])
+	p.chose(client, all[0])
+	if got := p.favourite(second); got != all[1] {
+		t.Errorf("the client that connected again gets %v", got)
+	}
+	if _, ok := p.clients[second.Next()]; ok || p.byAge.Len() != MaxAffinityEntries {
+		t.Errorf("the oldest is still among them, of %d", p.byAge.Len())
+	}
 }
 
 func TestAffinityHoldsForConnections(t *testing.T) {
