@@ -24,6 +24,7 @@ import (
 	"sluice/internal/model"
 	"sluice/internal/nodeproblem"
 	"sluice/internal/plan"
+	"sluice/internal/relay"
 	"sluice/internal/status"
 	"sluice/internal/sysctl"
 	"sluice/internal/telemetry"
@@ -89,7 +90,7 @@ func untuned(logger logr.Logger, err error) {
 
 func (k *kernel) assemble() []engine.Observer {
 	k.loopback = loopback.New(loopback.Options{
-		Logger: k.logger.WithName("loopback"), Clock: k.clock, ResetRemoved: k.options.resetRemovedEndpoints,
+		Logger: k.logger.WithName("loopback"), Clock: k.clock, ResetRemoved: k.options.resetRemovedEndpoints, Budget: k.budget(),
 		Listening: k.metrics.LoopbackListening, NotListening: k.metrics.LoopbackNotListening, Refused: k.metrics.LoopbackRefused,
 		Accepted: k.metrics.LoopbackAccepted,
 		Failed: func(service model.Name, err error) {
@@ -218,6 +219,14 @@ func (k *kernel) reportDraining(d dataplane.Draining) {
 func (k *kernel) relays() func(netip.AddrPort) bool {
 	if r, ok := k.dataplane.(dataplane.Relayer); ok {
 		return r.Relays
+	}
+	return nil
+}
+
+// budget returns that of the connections that the dataplane relays, nil if it relays none.
+func (k *kernel) budget() *relay.Budget {
+	if r, ok := k.dataplane.(interface{ Budget() *relay.Budget }); ok {
+		return r.Budget()
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func BenchmarkConnect(b *testing.B) {
 
 // A client that nobody remembers evicts another one.
 func BenchmarkAffinityEviction(b *testing.B) {
-	p := NewBalancer(clock.RealClock{}).NewPool()
+	p := NewBalancer(clock.RealClock{}, "web").NewPool()
 	endpoint := netip.MustParseAddrPort("10.0.0.1:80")
 	p.Set(routeTo(endpoint), none, time.Hour)
 	client := netip.MustParseAddr("127.1.0.0")

@@ -22,10 +22,10 @@
 //     serves, because it shuts down gracefully, keeps its clients.
 //   - A Relay with an empty pool refuses as a closed port does: nothing listens there. With
 //     verdict Drop the port does not answer instead.
-//   - Memory and sockets are bounded, see Slots, MaxClients and MaxAffinityEntries.
-//     When sockets run out, a Relay pauses and then goes on, and a Router resets what
-//     exceeds its slots. Data waits in the kernel only, so that a slow reader costs no
-//     memory.
+//   - Memory and sockets are bounded, see Budget and MaxAffinityEntries, and shared
+//     fairly among clients and Services. What exceeds the Budget is reset. When sockets run
+//     out all the same, a listener pauses and then goes on. Data waits in the kernel only, so
+//     that a slow reader costs no memory.
 //
 // The owner decides what to listen on, and when to retry after a failure.
 package relay

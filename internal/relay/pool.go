@@ -22,6 +22,7 @@ const MaxAffinityEntries = 10_000
 // which client has which endpoint.
 type Balancer struct {
 	clock clock.PassiveClock
+	name  string // for messages
 
 	mu       sync.Mutex // never held across I/O; guards the pools as well
 	turn     int        // of round robin
@@ -38,9 +39,9 @@ type affinityEntry struct {
 	since    time.Time // of its last connection
 }
 
-// NewBalancer returns a Balancer without pools.
-func NewBalancer(c clock.PassiveClock) *Balancer {
-	return &Balancer{clock: c, pools: map[*Pool]struct{}{}}
+// NewBalancer returns a Balancer without pools. The name of its service port is for messages.
+func NewBalancer(c clock.PassiveClock, name string) *Balancer {
+	return &Balancer{clock: c, name: name, pools: map[*Pool]struct{}{}}
 }
 
 // Pool chooses endpoints of a route, and knows the connections that use it. Pools are

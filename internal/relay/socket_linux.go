@@ -3,6 +3,7 @@ package relay
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"syscall"
 
@@ -19,6 +20,7 @@ func (s *server) listenConfig(silent bool) *net.ListenConfig {
 				return err
 			}
 		}
+		wantHops(fd, s.Address.Addr().Is6())
 		if s.FreeBind {
 			level, option := unix.IPPROTO_IP, unix.IP_FREEBIND
 			if s.Address.Addr().Is6() {
@@ -44,9 +46,12 @@ func (s *server) listenConfig(silent bool) *net.ListenConfig {
 }
 
 // dialer returns one for sockets of a protocol, which are prepared by more functions.
-func dialer(p model.Protocol, more ...func(fd int) error) net.Dialer {
+func (o origin) dialer(p model.Protocol, endpoint netip.AddrPort, more ...func(fd int) error) net.Dialer {
 	if p == model.TCP {
 		more = append(more, resetAtExit)
+	}
+	if o.hops > 0 {
+		more = append(more, limitHops(o.hops, endpoint.Addr().Is6()))
 	}
 	return net.Dialer{Control: func(_, _ string, socket syscall.RawConn) error {
 		for _, prepare := range more {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"syscall"
 
 	"sluice/internal/model"
@@ -23,7 +24,11 @@ func (s *server) listenConfig(bool) *net.ListenConfig {
 }
 
 // dialer returns one that leaves sockets as they are.
-func dialer(model.Protocol) net.Dialer { return net.Dialer{} }
+func (origin) dialer(model.Protocol, netip.AddrPort) net.Dialer { return net.Dialer{} }
+
+// hopsOf and hopsIn do not know.
+func hopsOf(*net.TCPConn) int { return 0 }
+func hopsIn([]byte) int       { return 0 }
 
 // over is not known.
 func over(*net.TCPConn) bool { return false }

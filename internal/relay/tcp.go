@@ -82,64 +82,62 @@ func (f *tcpFront) accept() {
 			continue
 		}
 		backoff.reset()
-		if !f.takeSlot() {
-			reset(client)
-			f.Exceeded()
-			continue
-		}
-		f.running.Go(func() {
-			defer f.freeSlot()
-			f.serve(client)
-		})
-	}
-}
-
-func (f *tcpFront) takeSlot() bool {
-	if f.Slots == nil {
-		return true
-	}
-	if f.RefuseExcess {
-		select {
-		case f.Slots <- struct{}{}:
-			return true
-		default:
-			return false
+		if r := f.admit(client); r != nil {
+			f.running.Go(func() {
+				defer f.Budget.give(r.share)
+				f.serve(r)
+			})
 		}
 	}
-	select {
-	case f.Slots <- struct{}{}:
-		return true
-	case <-f.closed:
-		return false
-	}
 }
 
-func (s *server) freeSlot() {
-	if s.Slots != nil {
-		<-s.Slots
-	}
+// request is an accepted connection that asks for an endpoint.
+type request struct {
+	conn *net.TCPConn
+	pool *Pool
+	origin
+	share share
 }
 
-// serve forwards one connection until it ends.
-func (s *server) serve(client *net.TCPConn) {
+// admit finds the pool of a connection, and takes its share of the files. It resets the
+// connection and returns nil if there is none.
+func (s *server) admit(client *net.TCPConn) *request {
 	pool := s.paths.findTCP(client)
 	if pool == nil {
 		reset(client)
-		s.Refused()
-		return
+		s.Refused(NoEndpoint)
+		return nil
 	}
-	c, err := s.dial(client, pool)
+	hops, ok := next(hopsOf(client))
+	if !ok {
+		s.refuseLoop(pool)
+		reset(client)
+		return nil
+	}
+	who := client.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+	r := &request{client, pool, origin{who, hops}, share{who, pool.Balancer, filesOfConnection}}
+	if e := s.Budget.take(r.share); e != nobody {
+		s.refuseExcess(r.share, e)
+		reset(client)
+		return nil
+	}
+	return r
+}
+
+// serve forwards one connection until it ends.
+func (s *server) serve(r *request) {
+	c, err := s.dial(r)
 	if err != nil {
 		s.Logger.V(4).Info("No endpoint took a connection", "address", s.Address.String(), "err", err.Error())
-		reset(client)
-		s.Refused()
+		reset(r.conn)
+		s.Refused(NoEndpoint)
 		return
 	}
 	s.Accepted()
-	if !pool.begin(c, c.to) { // removed meanwhile
-		c.lost(pool.silent())
+	if !r.pool.begin(c, c.to) { // removed meanwhile
+		c.lost(r.pool.silent())
 	}
-	defer pool.end(c)
+	defer r.pool.end(c)
 	stop := context.AfterFunc(s.lifetime, c.reset)
 	defer stop()
 	join(c.client, c.endpoint)
@@ -167,9 +165,8 @@ func (c *stream) reset() {
 var errNoEndpoint = errors.New("there is no endpoint")
 
 // dial connects a client to an endpoint. One that refuses is not tried again.
-func (s *server) dial(client *net.TCPConn, pool *Pool) (*stream, error) {
-	who := client.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
-	candidates := pool.candidates(who)
+func (s *server) dial(r *request) (*stream, error) {
+	candidates := r.pool.candidates(r.client)
 	problem := errNoEndpoint
 	for _, timeout := range dialTimeouts {
 		if len(candidates) == 0 {
@@ -181,15 +178,15 @@ func (s *server) dial(client *net.TCPConn, pool *Pool) (*stream, error) {
 			s.Retried()
 		}
 		ctx, cancel := context.WithTimeout(s.lifetime, timeout)
-		conn, err := s.paths.dialTCP(ctx, who, pool, endpoint)
+		conn, err := s.paths.dialTCP(ctx, r.origin, r.pool, endpoint)
 		cancel()
 		if err == nil {
-			pool.chose(who, endpoint)
-			return &stream{client, conn, endpoint, s.ResetRemoved}, nil
+			r.pool.chose(r.client, endpoint)
+			return &stream{r.conn, conn, endpoint, s.ResetRemoved}, nil
 		}
-		pool.refused(who, endpoint)
+		r.pool.refused(r.client, endpoint)
 		problem = errors.Join(problem, err)
-		if !errors.Is(err, syscall.ECONNREFUSED) {
+		if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ECONNRESET) {
 			candidates = append(candidates, endpoint)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"sync/atomic"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -330,33 +330,36 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-func TestSlotsBoundConnections(t *testing.T) {
-	slots := make(chan struct{}, 2)
-	share := func(o *Options) { o.Slots = slots }
-	var served atomic.Int64
-	endpoint := serveTCP(t, testkit.Loopback(2), func(c *net.TCPConn) {
-		served.Add(1)
-		fmt.Fprintln(c, "hello")
-		_, _ = io.Copy(c, c)
-	})
+// All that share a budget are bounded together, and what exceeds it is reset.
+func TestBudgetBoundsConnections(t *testing.T) {
+	budget := NewBudget(4 * filesOfConnection) // three of them for one client
+	share := func(o *Options) { o.Budget = budget }
+	endpoint := named(t, "hello", testkit.Loopback(2))
 	a, b := newFixture(t, model.TCP, share), newFixture(t, model.TCP, share)
 	a.set(0, endpoint)
 	b.set(0, endpoint)
 	first := a.dialTCP()
 	readLine(t, first)
 	readLine(t, b.dialTCP())
-	third := b.dialTCP()
-	if err := third.SetReadDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
-		t.Fatal(err)
+	readLine(t, b.dialTCP())
+	fourth := b.dialTCP()
+	if _, err := fourth.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+		t.Errorf("one connection too many reads %v, want a reset", err)
 	}
-	if _, err := third.Read(make([]byte, 1)); err == nil || served.Load() != 2 {
-		t.Errorf("a third connection is served though there is room for two")
+	told := b.log.With("as many as file descriptors allow")
+	if len(told) != 1 || !strings.Contains(told[0], "client 127.0.0.1") || b.refused.Load() != 1 {
+		t.Errorf("%d refusals are counted, and told of as %q", b.refused.Load(), told)
+	}
+	if now, limit := budget.Connections(); now != 3 || limit != 4 {
+		t.Errorf("%d of %d connections", now, limit)
 	}
 	first.Close()
-	if err := third.SetReadDeadline(testkit.Deadline(testkit.Patience)); err != nil {
-		t.Fatal(err)
-	}
-	readLine(t, third)
+	testkit.Eventually(t, func() error {
+		conn := b.dialTCP()
+		defer conn.Close()
+		_, err := conn.Read(make([]byte, 1))
+		return err
+	})
 }
 
 func TestDevice(t *testing.T) {

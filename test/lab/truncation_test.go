@@ -32,12 +32,12 @@ func TestKilledProxyResetsStreams(t *testing.T) {
 			write(t, n.dir, "web.yaml", strings.Replace(loopbackManifests, "port: 8080", "port: 7000", 1), 0)
 			p := launch(t, n.Lab, lab.ProxyOptions{Manifests: n.dir, Flags: tt.flags})
 			settle(t, p, n.dir, 0)
+			s := streams{ends: make(chan end), killed: make(chan struct{})}
+			n.serve("pod1", 7000, s.serve)
 			to := netip.MustParseAddrPort(tt.to)
 			eventually(t, func() bool {
 				return n.Connect(t.Context(), lab.Flow{From: tt.from, Protocol: lab.TCP, To: to, Timeout: lab.ShortTimeout}).Kind != lab.Refused
 			})
-			s := streams{ends: make(chan end), killed: make(chan struct{})}
-			n.serve("pod1", 7000, s.serve)
 			for _, kind := range []string{fast, slow, halfClosed, upload, fast, slow, halfClosed, upload} {
 				c, err := n.dial(tt.from, to)
 				if err != nil {

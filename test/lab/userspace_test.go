@@ -375,13 +375,13 @@ func TestUserspaceHandover(t *testing.T) {
 	}
 }
 
-// Where file descriptors run out, new connections are refused and the reason is told.
-// Others go on.
+// Where file descriptors run out, new connections of the client that has most of them are
+// refused and the reason is told. Those that exist go on, and other clients are served.
 func TestUserspaceFileDescriptors(t *testing.T) {
 	t.Parallel()
 	n := newUserspaceNode(t, "pod1")
 	n.startAs(withFiles(t, 400))
-	const limit = (400 - 128) / 4
+	const limit, share = (400 - 128) / 4, (400 - 128) / 4 * 3 / 4
 	flow := lab.Flow{From: "client", Protocol: lab.TCP, To: web}
 	var held []*lab.Session
 	defer func() {
@@ -389,7 +389,7 @@ func TestUserspaceFileDescriptors(t *testing.T) {
 			s.Close()
 		}
 	}()
-	for range limit {
+	for range share {
 		s, err := n.Open(flow)
 		if err == nil {
 			_, err = s.Ask()
@@ -400,19 +400,19 @@ func TestUserspaceFileDescriptors(t *testing.T) {
 		held = append(held, s)
 	}
 	if o := n.Connect(t.Context(), flow); o.Kind == lab.Answered {
-		t.Errorf("%v, though there are as many connections as can be", o)
+		t.Errorf("%v, though the client has as many connections as it can", o)
 	}
 	eventually(t, func() bool {
 		log := n.proxy.Log().String()
-		return strings.Contains(log, "as many as file descriptors allow") && strings.Contains(log, "LimitNOFILE")
+		return strings.Contains(log, "as many as file descriptors allow") && strings.Contains(log, fmt.Sprint("client ", hostAddr(t, n.Lab, "client"))) && strings.Contains(log, "LimitNOFILE")
 	})
 	if got := n.metric(`sluice_userspace_refused_connections_total{protocol="TCP",reason="file-descriptors"}`); got != 1 {
 		t.Errorf("%d refusals are counted, want 1", got)
 	}
-	if out, _, _ := n.asker.ask("status"); !strings.Contains(out, fmt.Sprintf("%d connections through this process, at most %d", limit, limit)) {
+	if out, _, _ := n.asker.ask("status"); !strings.Contains(out, fmt.Sprintf("%d connections through this process, at most %d", share, limit)) {
 		t.Errorf("status does not tell of the connections:\n%s", out)
 	}
-	if out, _, _ := n.asker.ask("explain", web.String()); !strings.Contains(out, fmt.Sprintf("forwards %d connections now: %v has %d", limit, netip.AddrPortFrom(hostAddr(t, n.Lab, "pod1"), 8080), limit)) {
+	if out, _, _ := n.asker.ask("explain", web.String()); !strings.Contains(out, fmt.Sprintf("forwards %d connections now: %v has %d", share, netip.AddrPortFrom(hostAddr(t, n.Lab, "pod1"), 8080), share)) {
 		t.Errorf("explain does not tell of the connections:\n%s", out)
 	}
 	for i, s := range held {
@@ -423,6 +423,70 @@ func TestUserspaceFileDescriptors(t *testing.T) {
 	held[0].Close()
 	held = held[1:]
 	eventually(t, func() bool { return n.Connect(t.Context(), flow).Kind == lab.Answered })
+}
+
+// A client that opens very many flows of UDP, to several Services by several ways, takes the
+// files of the proxy from nobody: it answers, follows its objects, and serves other clients.
+func TestUserspaceFloodOfFlows(t *testing.T) {
+	t.Parallel()
+	n := newUserspaceNode(t, "pod1")
+	dns := func(i int, policy string) (string, []netip.AddrPort) {
+		ip, port := netip.AddrFrom4([4]byte{10, 96, 0, byte(20 + i)}), uint16(30050+i)
+		return fmt.Sprintf(`---
+apiVersion: v1
+kind: Service
+metadata: {name: dns%d, namespace: default}
+spec:
+  type: NodePort
+  clusterIP: %v
+  externalTrafficPolicy: %s
+  ports: [{name: dns, protocol: UDP, port: 53, targetPort: 8080, nodePort: %d}]
+`, i, ip, policy, port) + strings.Replace(lab.EndpointSlice("IPv4", fmt.Sprintf("dns%d", i), "dns", "pod1"), "port: 8080", "port: 8080, protocol: UDP", 1),
+			[]netip.AddrPort{netip.AddrPortFrom(ip, 53), netip.AddrPortFrom(hostAddr(t, n.Lab, "node1"), port)}
+	}
+	a, toA := dns(0, "Cluster")
+	b, toB := dns(1, "Local")
+	write(t, n.dir, "dns.yaml", a+b, 0)
+	const files = 400
+	n.startAs(withFiles(t, files))
+	flood := func(from string, to ...netip.AddrPort) {
+		t.Helper()
+		err := n.host(from).Do(func() error {
+			for i := range 3 * files {
+				c, err := net.Dial("udp4", to[i%len(to)].String())
+				if err != nil {
+					return err
+				}
+				_, err = c.Write([]byte("who?\n"))
+				if err := errors.Join(err, c.Close()); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	flood("client", append(toA, toB...)...)
+	flood("pod2", toA[0], toB[0])
+	if open := openFiles(t, n.proxy); open > files-50 {
+		t.Errorf("%d of %d files are open", open, files)
+	}
+	for _, flow := range []lab.Flow{{From: "pod3", Protocol: lab.TCP, To: web}, {From: "pod3", Protocol: lab.UDP, To: toA[0]}, {From: "remote1", Protocol: lab.UDP, To: toB[1]}} {
+		if o := n.Connect(t.Context(), flow); o.Kind != lab.Answered {
+			t.Errorf("%v: %v", flow, o)
+		}
+	}
+	mark := n.proxy.Log().Len()
+	write(t, n.dir, "dns.yaml", a, 0)
+	settle(t, n.proxy, n.dir, mark)
+	if page := ask(t, n.Lab, "node1", "127.0.0.1:10256", "/healthz"); page.Status != 200 {
+		t.Errorf("/healthz is %d", page.Status)
+	}
+	if log := n.proxy.Log().String(); strings.Contains(log, "too many open files") {
+		t.Errorf("the proxy ran out of files:\n%s", log)
+	}
 }
 
 // Idle connections cost little, and a client that does not read costs no more memory
