@@ -16,6 +16,9 @@ import (
 // The next endpoint is tried then, or the same again if there is no other.
 var dialTimeouts = [...]time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second}
 
+// patience is how long that takes at most, and how long a connection waits for its turn.
+const patience = 4 * time.Second
+
 // tcpFront accepts connections.
 type tcpFront struct {
 	*server
@@ -130,7 +133,9 @@ func (s *server) serve(r *request) {
 	if err != nil {
 		s.Logger.V(4).Info("No endpoint took a connection", "address", s.Address.String(), "err", err.Error())
 		reset(r.conn)
-		s.Refused(NoEndpoint)
+		if !errors.Is(err, errClientGone) {
+			s.Refused(NoEndpoint)
+		}
 		return
 	}
 	s.Accepted()
@@ -162,15 +167,29 @@ func (c *stream) reset() {
 	reset(c.endpoint)
 }
 
-var errNoEndpoint = errors.New("there is no endpoint")
+var (
+	errNoEndpoint = errors.New("there is no endpoint")
+	errClientGone = errors.New("the client is gone")
+)
 
-// dial connects a client to an endpoint. One that refuses is not tried again.
+// dial connects a client to an endpoint, when it is its turn. One that refuses is not tried
+// again.
 func (s *server) dial(r *request) (*stream, error) {
+	ctx, cancel := context.WithTimeout(s.lifetime, patience)
+	done, err := s.Budget.turn(ctx, r.client, r.pool.Balancer)
+	cancel()
+	if err != nil {
+		return nil, fmt.Errorf("too many connections of this client, or to this Service, are being opened: %w", err)
+	}
+	defer done()
 	candidates := r.pool.candidates(r.client)
 	problem := errNoEndpoint
 	for _, timeout := range dialTimeouts {
 		if len(candidates) == 0 {
 			break
+		}
+		if over(r.conn) {
+			return nil, errClientGone
 		}
 		endpoint := candidates[0]
 		candidates = candidates[1:]

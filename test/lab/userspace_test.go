@@ -1,6 +1,7 @@
 package lab_test
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/netns"
 	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
@@ -486,6 +488,101 @@ spec:
 	}
 	if log := n.proxy.Log().String(); strings.Contains(log, "too many open files") {
 		t.Errorf("the proxy ran out of files:\n%s", log)
+	}
+}
+
+// Connections that are opened as fast as can be, and reset at once, hold up no other Service.
+func TestUserspaceFloodOfConnections(t *testing.T) {
+	t.Parallel()
+	n := newUserspaceNode(t, "pod1")
+	other := netip.MustParseAddrPort("10.96.0.11:80")
+	service, _, _ := strings.Cut(dualManifests, "---")
+	write(t, n.dir, "other.yaml", strings.NewReplacer("name: web", "name: other", web.Addr().String(), other.Addr().String(), "::10", "::11").Replace(service)+
+		lab.EndpointSlice("IPv4", "other", "http", "pod2"), 0)
+	n.start()
+	ctx, cancel := context.WithCancel(t.Context())
+	var flood sync.WaitGroup
+	defer flood.Wait()
+	defer cancel()
+	var opened atomic.Int64
+	ns, err := os.Open(filepath.Join("/run/netns", n.host("client").Namespace.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	for range 50 {
+		flood.Go(func() {
+			_ = netns.Do(int(ns.Fd()), func() error {
+				for ctx.Err() == nil {
+					c, err := net.DialTimeout("tcp4", web.String(), time.Second)
+					if err != nil {
+						continue
+					}
+					opened.Add(1)
+					_, _ = c.Write([]byte("xx"))
+					_ = c.(*net.TCPConn).SetLinger(0)
+					c.Close()
+				}
+				return nil
+			})
+		})
+	}
+	eventually(t, func() bool { return opened.Load() > 1000 })
+	const tries = 100
+	failed := 0
+	for range tries {
+		if o := n.Connect(t.Context(), lab.Flow{From: "client2", Protocol: lab.TCP, To: other, Timeout: testkit.Scaled(2 * time.Second)}); o.Kind != lab.Answered {
+			failed++
+			t.Logf("%v", o)
+		}
+	}
+	t.Logf("%d of %d connections failed beside %d of a flood", failed, tries, opened.Load())
+	if failed*100 > tries {
+		t.Errorf("%d of %d connections to another Service failed", failed, tries)
+	}
+}
+
+// Node ports of two nodes that are each other's endpoints pass a connection round for a while,
+// and then end it. Other Services are served meanwhile.
+func TestUserspaceRingOfNodePorts(t *testing.T) {
+	t.Parallel()
+	n := newUserspaceNode(t, "pod1")
+	write(t, n.dir, "ring.yaml", `
+apiVersion: v1
+kind: Service
+metadata: {name: ring, namespace: tenant}
+spec:
+  type: NodePort
+  clusterIP: 10.96.0.7
+  ports: [{port: 80, nodePort: 30080}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: ring-1, namespace: tenant, labels: {kubernetes.io/service-name: ring}}
+addressType: IPv4
+ports: [{port: 30080}]
+endpoints: [{addresses: [192.0.2.10]}, {addresses: [192.0.2.20]}]
+`, 0)
+	n.start()
+	other := startProxy(t, n.Lab, "userspace", lab.ProxyOptions{Node: "node2", Manifests: n.dir, Flags: []string{"--cluster-cidr=10.244.0.0/16,fd00:10:244::/48"}})
+	settle(t, other, n.dir, 0)
+	c, err := n.dial("client", netip.MustParseAddrPort("192.0.2.10:30080"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetReadDeadline(testkit.Deadline(testkit.Patience))
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+		t.Errorf("the client reads %v, want a reset", err)
+	}
+	if got := n.metric(`sluice_userspace_accepted_connections_total{protocol="TCP"}`); got < 20 || got > 64 {
+		t.Errorf("node1 passed it on %d times, want about 30", got)
+	}
+	eventually(t, func() bool { return n.metric("sluice_userspace_connections") == 0 })
+	answered(t, n.Lab, web)
+	const told, service = "they go round in circles", "Service tenant/ring"
+	if log := n.proxy.Log().String() + other.Log().String(); !strings.Contains(log, told) || !strings.Contains(log, service) {
+		t.Errorf("no log has %q and %q", told, service)
 	}
 }
 
