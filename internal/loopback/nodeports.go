@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"sluice/internal/backoff"
+	"sluice/internal/dataplane"
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/notify"
@@ -43,6 +44,8 @@ type Options struct {
 	Failed       func(service model.Name, err error)
 	// Accepted is called for each TCP connection and UDP client that got an endpoint.
 	Accepted func()
+	// Tried is called after each attempt to open a TCP connection to an endpoint.
+	Tried func(dataplane.Attempt)
 	// Refused is called for each TCP connection and each UDP packet that no
 	// endpoint took.
 	Refused func(model.Family, model.Protocol)
@@ -226,8 +229,8 @@ func (n *NodePorts) newRelay(ctx context.Context, at listenAddr) *relay.Relay {
 	return relay.New(ctx, relay.Options{
 		Address: at.address, Protocol: at.protocol, Device: device, Budget: n.Budget,
 		ResetRemoved: n.ResetRemoved, Logger: n.Logger, Clock: n.Clock,
-		Accepted: n.Accepted,
-		Refused:  func(relay.Refusal) { n.Refused(family, at.protocol) },
+		Accepted: n.Accepted, Tried: n.Tried,
+		Refused: func(relay.Refusal) { n.Refused(family, at.protocol) },
 	})
 }
 

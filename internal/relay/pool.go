@@ -169,9 +169,6 @@ func (b *Balancer) Remembered(client netip.Addr) (endpoint netip.AddrPort, expir
 	return b.endpointOf(client)
 }
 
-// maxCandidates is how many endpoints are tried for a connection.
-const maxCandidates = 4
-
 // candidates returns endpoints to try for a client, in this order.
 func (p *Pool) candidates(client netip.Addr) []netip.AddrPort {
 	p.mu.Lock()
@@ -180,12 +177,12 @@ func (p *Pool) candidates(client netip.Addr) []netip.AddrPort {
 	if count == 0 {
 		return nil
 	}
-	out := make([]netip.AddrPort, 0, min(count, maxCandidates))
+	out := make([]netip.AddrPort, 0, min(count, plan.RelayTries))
 	if endpoint, _, ok := p.endpointOf(client); ok && p.route.Contains(endpoint) {
 		out = append(out, endpoint)
 	}
 	first := p.choose(client)
-	for i := 0; i < count && len(out) < maxCandidates; i++ {
+	for i := 0; i < count && len(out) < plan.RelayTries; i++ {
 		if e := p.slots[(first+i)%count]; !slices.Contains(out, e) {
 			out = append(out, e)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -46,6 +47,9 @@ type Options struct {
 	// Retried is called for each endpoint that did not take a connection, if
 	// another one is tried.
 	Retried func()
+	// Tried is called after each attempt to open a TCP connection to an endpoint, if that
+	// tells something about the endpoint.
+	Tried func(dataplane.Attempt)
 	// Refused is called for each accepted TCP connection that is reset, and for each UDP
 	// packet that is dropped, without having reached an endpoint.
 	Refused func(Refusal)
@@ -81,6 +85,9 @@ func (o *Options) setDefaults() {
 		if *f == nil {
 			*f = func() {}
 		}
+	}
+	if o.Tried == nil {
+		o.Tried = func(dataplane.Attempt) {}
 	}
 	if o.Refused == nil {
 		o.Refused = func(Refusal) {}

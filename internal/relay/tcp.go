@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/model"
 )
 
 // dialTimeouts is how long an endpoint is waited for, the first time and later ones.
@@ -197,8 +201,12 @@ func (s *server) dial(r *request) (*stream, error) {
 			s.Retried()
 		}
 		ctx, cancel := context.WithTimeout(s.lifetime, timeout)
+		begin := s.Clock.Now()
 		conn, err := s.paths.dialTCP(ctx, r.origin, r.pool, endpoint)
 		cancel()
+		if outcome, known := outcomeOf(err); known && s.lifetime.Err() == nil {
+			s.Tried(dataplane.Attempt{Client: r.client, Endpoint: endpoint, Protocol: model.TCP, Outcome: outcome, Took: s.Clock.Since(begin)})
+		}
 		if err == nil {
 			r.pool.chose(r.client, endpoint)
 			return &stream{r.conn, conn, endpoint, s.ResetRemoved}, nil
@@ -210,6 +218,21 @@ func (s *server) dial(r *request) (*stream, error) {
 		}
 	}
 	return nil, problem
+}
+
+// outcomeOf returns what an error says about an endpoint. It is not known if this node lacks
+// something.
+func outcomeOf(err error) (_ dataplane.Outcome, known bool) {
+	switch {
+	case err == nil:
+		return dataplane.Accepted, true
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET):
+		return dataplane.Refused, true
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
+		errors.Is(err, syscall.ETIMEDOUT), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return dataplane.Unanswered, true
+	}
+	return 0, false
 }
 
 func dialTCP(ctx context.Context, d net.Dialer, endpoint netip.AddrPort) (*net.TCPConn, error) {

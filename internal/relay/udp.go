@@ -8,6 +8,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"sluice/internal/plan"
 )
 
 // IdleTimeout is how long a UDP client keeps its endpoint without a packet in
@@ -82,7 +84,7 @@ func (f *udpFront) receive(socket syscall.RawConn) {
 // forward sends a packet to the client's endpoint, or to another one if that
 // refuses.
 func (f *udpFront) forward(client netip.AddrPort, hops int, packet []byte) {
-	for i := range maxCandidates {
+	for i := range plan.RelayTries {
 		if i > 0 {
 			f.Retried()
 		}
