@@ -100,7 +100,7 @@ func (k Key) String() string {
 // Kind is the field of a Service that a frontend comes from.
 type Kind uint8
 
-// The kinds of frontend.
+// The kinds of frontend, in the order in which they take precedence.
 const (
 	ClusterIP Kind = iota
 	LoadBalancerIP

@@ -102,7 +102,7 @@ func (u *update) take(p *planned) {
 	case p.object == nil:
 		delete(u.services, p.name)
 	case !c.object.Created.Equal(p.object.Created):
-		// Claims are found by precedence, which has changed.
+		// Claims are sorted by precedence, which has changed.
 		u.replace(c, servicePlan{})
 	}
 	u.touch(c)
