@@ -96,16 +96,16 @@ func (t *statusTable) wait(key plan.Key, m mark, removing bool) {
 	t.pending[key] = waiting{m, removing}
 }
 
-// committed records that everything pending is now in the kernel, except for
-// what was refused.
+// committed records that a change is now in the kernel, except for what was
+// refused.
 func (t *statusTable) committed(c *Commit) (o outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c.Kind == Repair {
 		return t.repaired(c)
 	}
+	t.programs(c.Change, c.Waiting == 0)
 	t.count(c)
-	t.pending = map[plan.Key]waiting{}
 	now := mark{c.Change.Revision, c.End.UnixNano()}
 	refused := c.Result.Failed
 	if len(t.programmed) == 0 {
@@ -125,6 +125,20 @@ func (t *statusTable) committed(c *Commit) (o outcome) {
 	}
 	t.refuseAll(c, now, &o)
 	return o
+}
+
+// programs removes what a change contains from what is pending.
+func (t *statusTable) programs(c *plan.Change, all bool) {
+	if all {
+		t.pending = map[plan.Key]waiting{}
+		return
+	}
+	for _, f := range c.Set {
+		delete(t.pending, f.Key)
+	}
+	for _, key := range c.Removed {
+		delete(t.pending, key)
+	}
 }
 
 // repaired records that foreign changes were undone. What is pending stays
@@ -155,8 +169,15 @@ func (t *statusTable) refuseAll(c *Commit, now mark, o *outcome) {
 // kernel, but is not counted as a commit.
 func (t *statusTable) count(c *Commit) {
 	s := &t.summary
-	s.ProgrammedRevision = c.Change.Revision
 	s.PendingSince = time.Time{}
+	for _, w := range t.pending {
+		if since := time.Unix(0, w.since); s.PendingSince.IsZero() || since.Before(s.PendingSince) {
+			s.PendingSince = since
+		}
+	}
+	if c.Waiting == 0 {
+		s.ProgrammedRevision = c.Change.Revision
+	}
 	if c.Kind != None {
 		t.countWrites(c)
 	}

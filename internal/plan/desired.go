@@ -43,6 +43,8 @@ type Change struct {
 	// Set are frontends that are new or changed, Removed those that are gone.
 	Set     []*Frontend
 	Removed []Key
+	// Gone are those of Removed as they were, in the same order.
+	Gone []*Frontend
 	// Serving are frontends that differ in AlsoServing or MasqueradeCause only.
 	// The kernel does not need to be changed for them.
 	Serving []*Frontend

@@ -47,6 +47,7 @@ func (u *update) settleFrontends() {
 			delete(u.desired.Frontends, key)
 			u.settleRouted(current, nil)
 			u.change.Removed = append(u.change.Removed, key)
+			u.change.Gone = append(u.change.Gone, current)
 		}
 	}
 }
