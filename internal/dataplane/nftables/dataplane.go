@@ -197,20 +197,33 @@ func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Re
 func (t *table) items(change *plan.Change) []*item {
 	clear(t.shared)
 	var items []*item
+	set := dataplane.OfFamily(t.family, (*plan.Frontend).Family, slices.Values(change.Set))
+	for pool := range t.pools(set) { // before those that lead to it
+		old := t.frontends[pool.Key]
+		if it := t.poolItem(pool, old, old.now()); it != nil {
+			items = append(items, it)
+		}
+	}
 	for _, k := range change.Removed {
 		if old := t.frontends[k]; old != nil {
 			t.replace(old, nil)
 			items = append(items, &item{table: t, key: k, now: &old.programmed, old: old})
 		}
 	}
-	for f := range dataplane.OfFamily(t.family, (*plan.Frontend).Family, slices.Values(change.Set)) {
+	for f := range set {
 		it := &item{table: t, key: f.Key, old: t.frontends[f.Key]}
-		if it.old != nil {
-			it.now = &it.old.programmed
-		}
+		it.now = it.old.now()
 		it.new = t.compile(f, it.now)
 		t.replace(it.old, it.new)
 		items = append(items, it)
 	}
-	return items
+	return append(items, t.unusedPools()...)
+}
+
+// now is what the kernel holds of a frontend, nil for nothing.
+func (f *frontend) now() *programmed {
+	if f == nil {
+		return nil
+	}
+	return &f.programmed
 }
