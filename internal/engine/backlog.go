@@ -13,7 +13,7 @@ import (
 
 // portion is about how many elements one Apply is given at most. It takes the kernel
 // a few milliseconds, and that is how long a change waits for a large one.
-const portion = 1000
+const portion = 500
 
 // backlog is what is planned and not yet in the kernel. It is handed out in portions, in
 // which namespaces take turns, and Services within one: those of which least was written
@@ -37,8 +37,9 @@ type backlog struct {
 	serving map[plan.Key]*plan.Frontend
 	// at counts the entries at each address.
 	at      map[netip.Addr]int
-	tenants map[string]*tenant
-	cost    int // of all entries
+	tenants map[string]*turn // namespaces, by name
+	order   turns            // the same
+	cost    int              // of all entries
 
 	arrivals uint64
 	// begun says that a portion was written and there is more.
@@ -50,23 +51,45 @@ type entry struct {
 	*plan.Frontend // if it is gone, as it was
 	gone           bool
 	cost           int
-	owner          *queued
+	owner          *turn
 }
 
-// tenant is a namespace with entries.
-type tenant struct {
-	name     string
-	services map[string]*queued
-	spent    int // what was written of it since it has entries
-}
-
-// queued is a Service with entries.
-type queued struct {
-	tenant  *tenant
+// turn is a namespace with entries, or a Service of one.
+type turn struct {
 	name    string
-	entries []*entry // oldest first
-	spent   int
+	spent   int // what was written of it since it has entries
 	arrival uint64
+	index   int // in the heap that it is in
+
+	// Of a namespace.
+	services map[string]*turn
+	order    turns
+
+	// Of a Service.
+	namespace *turn
+	entries   []*entry // oldest first
+	taken     int      // of entries, by choose
+}
+
+// turns is a heap: the first has spent least, and waits longest of those.
+type turns []*turn
+
+func (t turns) Len() int { return len(t) }
+func (t turns) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(t[i].spent, t[j].spent), cmp.Compare(t[i].arrival, t[j].arrival)) < 0
+}
+func (t turns) Swap(i, j int) {
+	t[i], t[j] = t[j], t[i]
+	t[i].index, t[j].index = i, j
+}
+func (t *turns) Push(x any) {
+	x.(*turn).index = len(*t)
+	*t = append(*t, x.(*turn))
+}
+func (t *turns) Pop() any {
+	last := (*t)[len(*t)-1]
+	*t = (*t)[:len(*t)-1]
+	return last
 }
 
 func newBacklog() *backlog {
@@ -76,7 +99,7 @@ func newBacklog() *backlog {
 		entries:     map[plan.Key]*entry{},
 		serving:     map[plan.Key]*plan.Frontend{},
 		at:          map[netip.Addr]int{},
-		tenants:     map[string]*tenant{},
+		tenants:     map[string]*turn{},
 	}
 }
 
@@ -92,9 +115,10 @@ func (b *backlog) has(service model.Name) bool {
 	return t != nil && t.services[service.Name] != nil
 }
 
-// add adds a change, which is later than all before.
-func (b *backlog) add(c *plan.Change) {
-	if b.empty() {
+// add adds a change, which is later than all before. What is added will be asked for in portions of
+// that size, or as a whole if it is 0.
+func (b *backlog) add(c *plan.Change, limit int) {
+	if b.empty() && (limit <= 0 || fits(c, limit)) {
 		b.sole = c
 		return
 	}
@@ -157,6 +181,7 @@ func (b *backlog) put(f *plan.Frontend, gone bool, behind int) {
 	}
 	if e.owner.spent == 1 {
 		e.owner.spent = behind
+		heap.Fix(&e.owner.namespace.order, e.owner.index)
 	}
 	b.cost -= e.cost
 	e.Frontend, e.gone, e.cost = f, gone, costOf(f)
@@ -172,17 +197,20 @@ func costOf(f *plan.Frontend) int {
 	return n
 }
 
-func (b *backlog) queue(service model.Name, behind int) *queued {
+func (b *backlog) queue(service model.Name, behind int) *turn {
 	t := b.tenants[service.Namespace]
 	if t == nil {
-		t = &tenant{name: service.Namespace, services: map[string]*queued{}}
+		b.arrivals++
+		t = &turn{name: service.Namespace, arrival: b.arrivals, services: map[string]*turn{}}
 		b.tenants[t.name] = t
+		heap.Push(&b.order, t)
 	}
 	q := t.services[service.Name]
 	if q == nil {
 		b.arrivals++
-		q = &queued{tenant: t, name: service.Name, arrival: b.arrivals, spent: behind}
+		q = &turn{name: service.Name, arrival: b.arrivals, spent: behind, namespace: t}
 		t.services[q.name] = q
+		heap.Push(&t.order, q)
 	}
 	return q
 }
@@ -203,8 +231,12 @@ func (b *backlog) drop(e *entry) {
 	if len(q.entries) > 0 {
 		return
 	}
-	if delete(q.tenant.services, q.name); len(q.tenant.services) == 0 {
-		delete(b.tenants, q.tenant.name)
+	t := q.namespace
+	delete(t.services, q.name)
+	heap.Remove(&t.order, q.index)
+	if len(t.services) == 0 {
+		delete(b.tenants, t.name)
+		heap.Remove(&b.order, t.index)
 	}
 }
 
@@ -281,72 +313,50 @@ func fits(c *plan.Change, limit int) bool {
 	return true
 }
 
-// choose returns entries of about that cost in the order of their turns. The cost of what it
-// takes counts at once, so that namespaces alternate within a portion too.
+// choose returns entries of about that cost in the order of their turns. What it takes counts as
+// written at once, so that namespaces alternate within a portion too.
 func (b *backlog) choose(limit int) (chosen []*entry) {
-	var tenants turns
-	for _, t := range b.tenants {
-		services := make(turns, 0, len(t.services))
-		for _, q := range t.services {
-			services = append(services, &turn{spent: q.spent, arrival: q.arrival, entries: q.entries})
-		}
-		heap.Init(&services)
-		tenants = append(tenants, &turn{spent: t.spent, arrival: services[0].arrival, services: services})
-	}
-	heap.Init(&tenants)
-	for cost := 0; cost < limit && len(tenants) > 0; {
-		t := tenants[0]
-		s := t.services[0]
-		e := s.entries[0]
+	var services, namespaces []*turn // of which everything is chosen
+	for cost := 0; cost < limit && len(b.order) > 0; {
+		t := b.order[0]
+		q := t.order[0]
+		e := q.entries[q.taken]
 		chosen = append(chosen, e)
 		cost += e.cost
-		s.entries = s.entries[1:]
-		s.spent += e.cost
-		t.services.next(len(s.entries) == 0)
+		q.taken++
+		q.spent += e.cost
 		t.spent += e.cost
-		tenants.next(len(t.services) == 0)
+		if q.taken < len(q.entries) {
+			heap.Fix(&t.order, 0)
+		} else {
+			services = append(services, heap.Pop(&t.order).(*turn))
+		}
+		if len(t.order) > 0 {
+			heap.Fix(&b.order, 0)
+		} else {
+			namespaces = append(namespaces, heap.Pop(&b.order).(*turn))
+		}
+	}
+	for _, e := range chosen {
+		e.owner.taken = 0
+	}
+	// They stay in order until done says that they are written.
+	for _, q := range services {
+		heap.Push(&q.namespace.order, q)
+	}
+	for _, t := range namespaces {
+		heap.Push(&b.order, t)
 	}
 	return chosen
 }
 
-// turn is a namespace or a Service that waits for its turn in choose.
-type turn struct {
-	spent    int
-	arrival  uint64
-	services turns    // of a namespace
-	entries  []*entry // of a Service
-}
-
-// turns is a heap: the first has spent least, and waits longest of those.
-type turns []*turn
-
-func (t turns) Len() int { return len(t) }
-func (t turns) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(t[i].spent, t[j].spent), cmp.Compare(t[i].arrival, t[j].arrival)) < 0
-}
-func (t turns) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
-func (t *turns) Push(x any)   { *t = append(*t, x.(*turn)) }
-func (t *turns) Pop() any {
-	last := (*t)[len(*t)-1]
-	*t = (*t)[:len(*t)-1]
-	return last
-}
-
-// next restores the order after the first has spent something, or has nothing left.
-func (t *turns) next(done bool) {
-	if done {
-		heap.Pop(t)
-	} else {
-		heap.Fix(t, 0)
-	}
-}
-
-// done records that a change from next is in the kernel.
-func (b *backlog) done(c *plan.Change) {
-	if b.sole != nil {
+// done records that a change from next is in the kernel, except for frontends that are left.
+func (b *backlog) done(c *plan.Change, left map[plan.Key]struct{}) {
+	if b.sole != nil && len(left) == 0 {
 		b.sole = nil
 		return
 	}
+	b.takeApart()
 	b.settings, b.healthChecks, b.problems = nil, false, false
 	clear(b.serving)
 	clear(b.healthPorts)
@@ -355,10 +365,9 @@ func (b *backlog) done(c *plan.Change) {
 	}
 	for _, list := range [][]*plan.Frontend{c.Gone, c.Set} {
 		for _, f := range list {
-			e := b.entries[f.Key]
-			e.owner.spent += e.cost
-			e.owner.tenant.spent += e.cost
-			b.drop(e)
+			if _, is := left[f.Key]; !is {
+				b.drop(b.entries[f.Key])
+			}
 		}
 	}
 	b.begun = !b.empty()

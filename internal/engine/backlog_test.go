@@ -97,7 +97,7 @@ func TestBacklogCombinesChanges(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBacklog()
 			for _, c := range tt.in {
-				b.add(c)
+				b.add(c, 0)
 			}
 			if diff := cmp.Diff(tt.want, b.next(0), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 				t.Errorf("combined (-want +got):\n%s", diff)
@@ -129,14 +129,14 @@ func TestSmallChangesGoBetweenPortions(t *testing.T) {
 		for i := range 100 {
 			large.Set = append(large.Set, tenantFrontend("large", "huge", fmt.Sprintf("10.0.0.%d", i), portion/4))
 		}
-		b.add(large)
+		b.add(large, portion)
 		written := map[plan.Key]int{}
 		write := func() *plan.Change {
 			c := b.next(portion)
 			for _, key := range keysOf(c) {
 				written[key]++
 			}
-			b.done(c)
+			b.done(c, nil)
 			return c
 		}
 		if n := len(write().Set); n == 0 || n > 5 {
@@ -144,7 +144,7 @@ func TestSmallChangesGoBetweenPortions(t *testing.T) {
 		}
 		for i := range 50 {
 			small := tenantFrontend(namespace, fmt.Sprintf("web-%d", i), fmt.Sprintf("10.0.1.%d", i), 2)
-			b.add(&plan.Change{Revision: uint64(2 + i), Set: []*plan.Frontend{small}})
+			b.add(&plan.Change{Revision: uint64(2 + i), Set: []*plan.Frontend{small}}, portion)
 			c := write()
 			if len(c.Set) == 0 || c.Set[0] != small {
 				t.Fatalf("the first frontend written next is %s, want %s of namespace %s", c.Set[0].Key, small.Key, namespace)
@@ -172,14 +172,14 @@ func TestNamespacesTakeTurns(t *testing.T) {
 	b := newBacklog()
 	many := &plan.Change{}
 	for i := range 200 {
-		many.Set = append(many.Set, tenantFrontend("crowd", fmt.Sprintf("web-%d", i), fmt.Sprintf("10.0.0.%d", i), 9))
+		many.Set = append(many.Set, tenantFrontend("crowd", fmt.Sprintf("web-%d", i), fmt.Sprintf("10.0.0.%d", i), 4))
 	}
-	b.add(many)
-	b.done(b.next(500))
+	b.add(many, portion)
+	b.done(b.next(portion/2), nil)
 	quiet := tenantFrontend("quiet", "web", "10.0.1.1", 9)
 	gone := webKey("10.0.1.2")
-	b.add(&plan.Change{Set: []*plan.Frontend{quiet}, Removed: []plan.Key{gone}, Gone: []*plan.Frontend{tenantFrontend("gone", "web", "10.0.1.2", 1)}})
-	c := b.next(500)
+	b.add(&plan.Change{Set: []*plan.Frontend{quiet}, Removed: []plan.Key{gone}, Gone: []*plan.Frontend{tenantFrontend("gone", "web", "10.0.1.2", 1)}}, portion)
+	c := b.next(portion / 2)
 	if keys := keysOf(c)[:1]; keys[0] != quiet.Key {
 		t.Errorf("first is %s, want that of the quiet namespace", keys[0])
 	}
@@ -189,7 +189,7 @@ func TestNamespacesTakeTurns(t *testing.T) {
 	if !b.has(model.Name{Namespace: "quiet", Name: "web"}) {
 		t.Error("the Service has nothing to write before it is written")
 	}
-	b.done(c)
+	b.done(c, nil)
 	if b.has(model.Name{Namespace: "quiet", Name: "web"}) {
 		t.Error("the Service still has something to write")
 	}
@@ -204,9 +204,9 @@ func TestFlappingServiceDelaysItself(t *testing.T) {
 		for k := range 10 {
 			huge = append(huge, tenantFrontend("a", "huge", fmt.Sprintf("10.0.0.%d", k), portion))
 		}
-		b.add(&plan.Change{Set: huge})
+		b.add(&plan.Change{Set: huge}, portion)
 		small := tenantFrontend("a", "small", "10.0.1.1", 1)
-		b.add(&plan.Change{Set: []*plan.Frontend{small}})
+		b.add(&plan.Change{Set: []*plan.Frontend{small}}, portion)
 		c := b.next(portion)
 		if i > 0 && c.Set[0] != small {
 			t.Fatalf("first is %s, want the small one", c.Set[0].Key)
@@ -214,7 +214,7 @@ func TestFlappingServiceDelaysItself(t *testing.T) {
 		if last := c.Set[len(c.Set)-1]; !slices.Contains(huge, last) {
 			t.Error("an old version was written")
 		}
-		b.done(c)
+		b.done(c, nil)
 	}
 }
 
@@ -224,13 +224,13 @@ func TestClusterIPComesAfterItsFrontends(t *testing.T) {
 	b := newBacklog()
 	first, last := tenantFrontend("a", "web", "10.0.0.1", portion), tenantFrontend("a", "web", "10.0.0.1", portion)
 	last.Port, last.Key.Port = "b", 81
-	b.add(&plan.Change{Set: []*plan.Frontend{first, last}, ClusterIPsAdded: []netip.Addr{first.Addr}})
+	b.add(&plan.Change{Set: []*plan.Frontend{first, last}, ClusterIPsAdded: []netip.Addr{first.Addr}}, portion)
 	for i, want := range [][2]int{{1, 0}, {1, 0}, {0, 1}} {
 		c := b.next(portion)
 		if len(c.Set) != want[0] || len(c.ClusterIPsAdded) != want[1] {
 			t.Fatalf("portion %d: %d frontends, %d ClusterIPs, want %d", i, len(c.Set), len(c.ClusterIPsAdded), want)
 		}
-		b.done(c)
+		b.done(c, nil)
 	}
 	if !b.empty() {
 		t.Error("something is left")

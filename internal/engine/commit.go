@@ -55,7 +55,7 @@ func (e *Engine) commit(ctx context.Context) {
 		return // the retries have been programmed with a change already
 	}
 	if len(retries) > 0 || !c.Planned {
-		e.backlog.add(e.retryChange(retries))
+		e.backlog.add(e.retryChange(retries), size)
 	}
 	c.Change = e.backlog.next(size)
 	e.write(ctx, c)
@@ -63,14 +63,35 @@ func (e *Engine) commit(ctx context.Context) {
 		e.fail(ctx, c)
 		return
 	}
-	e.backlog.done(c.Change)
+	e.backlog.done(c.Change, c.Result.Left)
+	c.Change = without(c.Change, c.Result.Left)
 	c.Waiting = len(e.backlog.entries)
-	c.Events = e.events.taken(e.backlog)
+	c.Events = e.events.taken(e.backlog, c.Change)
 	if c.Kind == Reconcile {
 		e.repair.succeed()
 		e.verifier.postpone(c.End)
 	}
 	e.finish(c)
+}
+
+// without returns the part of a change that is not left.
+func without(c *plan.Change, left map[plan.Key]struct{}) *plan.Change {
+	if len(left) == 0 {
+		return c
+	}
+	part := *c
+	part.Set, part.Removed, part.Gone = nil, nil, nil
+	for _, f := range c.Set {
+		if _, is := left[f.Key]; !is {
+			part.Set = append(part.Set, f)
+		}
+	}
+	for _, f := range c.Gone {
+		if _, is := left[f.Key]; !is {
+			part.Gone, part.Removed = append(part.Gone, f), append(part.Removed, f.Key)
+		}
+	}
+	return &part
 }
 
 // write calls the dataplane and measures how long it takes.

@@ -223,11 +223,17 @@ func (e *Engine) plan(since time.Time, events []model.Event) {
 	e.statuses.planned(change, since, len(desired.Frontends))
 	e.repair.hasten()
 	if change.Empty() && e.backlog.empty() && !e.repair.needed {
+		e.events.planned(e.backlog)
 		now := e.clock.Now()
-		e.finish(&Commit{Change: change, Desired: desired, Planned: true, Begin: now, End: now, Events: e.events.taken(e.backlog)})
+		e.finish(&Commit{Change: change, Desired: desired, Planned: true, Begin: now, End: now, Events: e.events.taken(e.backlog, change)})
 		return
 	}
-	e.backlog.add(change)
+	size := e.portion
+	if e.repair.needed {
+		size = 0
+	}
+	e.backlog.add(change, size)
+	e.events.planned(e.backlog)
 }
 
 // update modifies State and Desired together, so that no reader sees one

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"sluice/internal/model"
+	"sluice/internal/plan"
 )
 
 // Events summarises the events that led to a commit. It is zero for a commit
@@ -62,6 +63,8 @@ type eventLog struct {
 	// sources were in sync.
 	of     map[model.Name]*Events
 	others Events
+	// recent are the Services of events that are not planned yet.
+	recent []model.Name
 }
 
 // take counts an event that is about to be applied to a State, and records its
@@ -77,6 +80,7 @@ func (l *eventLog) take(event model.Event, state *model.State, synced bool) {
 			}
 			l.of[name] = e
 		}
+		l.recent = append(l.recent, name)
 	}
 	e.Count(event)
 	set, ok := event.(model.SetSlice)
@@ -115,13 +119,33 @@ func (l *eventLog) touch(dirty *model.Dirty, everything bool) {
 	}
 }
 
-// taken removes and returns the events that led to nothing in the backlog.
-func (l *eventLog) taken(b *backlog) (done Events) {
+// planned says that the events are planned: those of Services that need not wait for anything but the
+// next commit are taken with it.
+func (l *eventLog) planned(b *backlog) {
+	for _, name := range l.recent {
+		l.move(name, b, &l.others)
+	}
+	l.recent = nil
+}
+
+// move moves the events of a Service if nothing of it is in the backlog.
+func (l *eventLog) move(name model.Name, b *backlog, to *Events) {
+	if e := l.of[name]; e != nil && !b.has(name) {
+		to.merge(e)
+		delete(l.of, name)
+	}
+}
+
+// taken removes and returns the events that led to nothing in the backlog, now that a change is
+// in the kernel.
+func (l *eventLog) taken(b *backlog, c *plan.Change) (done Events) {
 	done, l.others = l.others, Events{}
-	for name, e := range l.of {
-		if !b.has(name) {
-			done.merge(e)
-			delete(l.of, name)
+	if len(l.of) == 0 {
+		return done
+	}
+	for _, list := range [][]*plan.Frontend{c.Gone, c.Set} {
+		for _, f := range list {
+			l.move(f.Service, b, &done)
 		}
 	}
 	return done

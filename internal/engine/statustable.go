@@ -41,6 +41,7 @@ type statusTable struct {
 	pending         map[plan.Key]waiting // overrides the other two
 	failed          map[plan.Key]failure // overrides programmed
 	lastProgressLog time.Time            // when progress was last logged
+	lastAged        time.Time            // when summary.PendingSince was last determined
 	// nextRetry is a time before which no failed frontend is due for a retry;
 	// zero if none failed. It may be too early, which costs one check, so that
 	// it need not be recomputed after each commit.
@@ -141,6 +142,19 @@ func (t *statusTable) programs(c *plan.Change, all bool) {
 	}
 }
 
+// agePeriod is how often it is determined what has been pending for longest while there is more to
+// write, which takes a look at all of it.
+const agePeriod = time.Second
+
+func (t *statusTable) oldest() (since time.Time) {
+	for _, w := range t.pending {
+		if at := time.Unix(0, w.since); since.IsZero() || at.Before(since) {
+			since = at
+		}
+	}
+	return since
+}
+
 // repaired records that foreign changes were undone. What is pending stays
 // pending; refused frontends are retried, since the foreign changes may have
 // been the cause.
@@ -169,14 +183,11 @@ func (t *statusTable) refuseAll(c *Commit, now mark, o *outcome) {
 // kernel, but is not counted as a commit.
 func (t *statusTable) count(c *Commit) {
 	s := &t.summary
-	s.PendingSince = time.Time{}
-	for _, w := range t.pending {
-		if since := time.Unix(0, w.since); s.PendingSince.IsZero() || since.Before(s.PendingSince) {
-			s.PendingSince = since
-		}
-	}
 	if c.Waiting == 0 {
 		s.ProgrammedRevision = c.Change.Revision
+		s.PendingSince = time.Time{}
+	} else if c.End.Sub(t.lastAged) >= agePeriod {
+		s.PendingSince, t.lastAged = t.oldest(), c.End
 	}
 	if c.Kind != None {
 		t.countWrites(c)

@@ -124,9 +124,7 @@ func (c *commit) fail(it *item, err error) {
 		c.result.Failed = map[plan.Key]error{}
 	}
 	if isPool(it.key) {
-		for _, k := range c.poolUsers(it) {
-			c.result.Failed[k] = fmt.Errorf("the kernel refused the endpoints of %s: %w", k, err)
-		}
+		c.failPool(it, err)
 	} else {
 		c.result.Failed[it.key] = fmt.Errorf("the kernel refused %s: %w", it.key, err)
 	}

@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"encoding/binary"
+	"fmt"
 	"iter"
 	"net/netip"
 	"slices"
@@ -76,7 +77,7 @@ func (t *table) pools(frontends iter.Seq[*plan.Frontend]) iter.Seq[*plan.Fronten
 
 // poolItem returns the item that changes a pool, nil if it need not be changed.
 func (t *table) poolItem(f *plan.Frontend, old *frontend, now *programmed) *item {
-	if old != nil && slices.Equal(old.Route.Endpoints, f.Route.Endpoints) {
+	if old != nil && !old.begun && slices.Equal(old.Route.Endpoints, f.Route.Endpoints) {
 		return nil
 	}
 	it := &item{table: t, key: f.Key, now: now, old: old, new: t.compile(f, now)}
@@ -85,6 +86,44 @@ func (t *table) poolItem(f *plan.Frontend, old *frontend, now *programmed) *item
 		return nil
 	}
 	return it
+}
+
+// poolPart is how many slots of a pool are changed at a time. All of them are written before the
+// frontends that use a new pool, and between two parts a client gets the endpoint that it had, or
+// the one that it will have.
+const poolPart = 250
+
+// cut reduces what an item of a pool changes to so many slots.
+func (it *item) cut(most int) {
+	var slots []netip.AddrPort
+	if it.now != nil {
+		slots = slices.Clone(it.now.slots)
+	}
+	want := it.new.slots
+	for i, n := 0, 0; i < len(want); i++ {
+		if i < len(slots) && slots[i] == want[i] {
+			continue
+		}
+		if n++; n > most {
+			it.new = &frontend{Frontend: it.new.Frontend, programmed: programmed{slots: slots}, begun: true}
+			return
+		}
+		if i < len(slots) {
+			slots[i] = want[i]
+		} else {
+			slots = append(slots, want[i])
+		}
+	}
+}
+
+// waitsFor returns a pool that a frontend has to wait for, because it is not complete; nil for none.
+func (t *table) waitsFor(f *plan.Frontend) *item {
+	for _, r := range f.Routes() {
+		if pooled(r) && !f.Relayed && t.begun[poolKeyOf(f, r)] != nil {
+			return t.begun[poolKeyOf(f, r)]
+		}
+	}
+	return nil
 }
 
 // usePools counts the frontends that use each pool.
@@ -124,19 +163,25 @@ func (c *commit) keepPools(t *table) {
 	}
 }
 
-// poolUsers returns the frontends of the commit that use a pool.
-func (c *commit) poolUsers(pool *item) (users []plan.Key) {
+// failPool records that the kernel refused a pool, and with it the frontends that need it.
+func (c *commit) failPool(pool *item, err error) {
+	fail := func(k plan.Key) {
+		c.result.Failed[k] = fmt.Errorf("the kernel refused the endpoints of %s: %w", k, err)
+		delete(c.result.Left, k)
+	}
+	for _, k := range pool.waiting {
+		fail(k)
+	}
 	for _, it := range c.items {
 		if it.table != pool.table || it.new == nil || isPool(it.key) || it.new.Relayed {
 			continue
 		}
 		for _, r := range it.new.Routes() {
 			if pooled(r) && poolKeyOf(it.new.Frontend, r) == pool.key {
-				users = append(users, it.key)
+				fail(it.key)
 			}
 		}
 	}
-	return users
 }
 
 func (d *decoder) pool() plan.Key { return poolKey(decodeAffinityID(&d.Decoder)) }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/dataplanetest"
 	"sluice/internal/model"
 	"sluice/internal/nft"
@@ -68,7 +69,7 @@ func TestFrontendsShareAPool(t *testing.T) {
 		for _, gone := range c.Removed {
 			delete(desired.Frontends, gone)
 		}
-		if r := ok(t, d.Apply(ctx, c)); r.Elements > limit {
+		if r := ok(t, d.ApplyWhole(ctx, c)); r.Elements > limit {
 			t.Errorf("%s: %d elements were written, want at most %d", name, r.Elements, limit)
 		}
 		if got := k.elementsIn(pools); got != tables*plan.MaglevSize {
@@ -91,6 +92,39 @@ func TestFrontendsShareAPool(t *testing.T) {
 	step("two gone", 2, &plan.Change{Removed: []plan.Key{more[0].Key, more[1].Key}}, 10)
 	step("no clients outside", 1, &plan.Change{Removed: []plan.Key{more[3].Key}}, plan.MaglevSize+10)
 	step("the last gone", 0, &plan.Change{Removed: []plan.Key{more[2].Key}}, plan.MaglevSize+10)
+}
+
+// TestPoolIsWrittenInParts: no part is large, frontends of a new pool are not there before all of it
+// is, and those of an old one have endpoints all the time.
+func TestPoolIsWrittenInParts(t *testing.T) {
+	testkit.NotInGuest(t, "lookup tables are very many elements")
+	ctx := t.Context()
+	k := newKernel(t)
+	d := k.dataplane()
+	ok(t, d.Reconcile(ctx, &plan.Desired{Settings: settings()}))
+	for i, all := range [][]*plan.Frontend{maglevFrontends(2)[:2], maglevFrontends(3)[:2]} {
+		parts := 0
+		for r := (dataplane.Result{Left: map[plan.Key]struct{}{{}: {}}}); len(r.Left) > 0; parts++ {
+			if r = ok(t, d.Apply(ctx, &plan.Change{Set: all})); r.Elements > 2*poolPart+10 {
+				t.Errorf("%d elements were written at a time", r.Elements)
+			}
+			frontends, slots := k.elementsIn(services), k.elementsIn(pools)
+			switch {
+			case len(r.Left) != 0 && len(r.Left) != 2:
+				t.Errorf("left: %v", r.Left)
+			case i == 0 && (frontends == 2) != (len(r.Left) == 0):
+				t.Errorf("%d frontends while %d are left", frontends, len(r.Left))
+			case i == 1 && slots != plan.MaglevSize:
+				t.Errorf("the pool has %d slots", slots)
+			}
+			if same, err := d.Verify(ctx); err != nil || !same {
+				t.Errorf("verified %t, %v", same, err)
+			}
+		}
+		if parts < 3 {
+			t.Errorf("there were %d parts", parts)
+		}
+	}
 }
 
 // TestDamagedPoolIsRepaired removes elements of a pool behind our back.
@@ -123,14 +157,14 @@ func TestRefusedPoolFailsItsFrontends(t *testing.T) {
 	commit := d.commit
 	d.commit = func(ctx context.Context, b *nft.Batch) error {
 		refused := &nft.Refused{}
-		if b.Elements() > 1000 {
+		if b.Elements() > 100 {
 			refused.Messages = append(refused.Messages, nft.Refusal{Owner: 1, Err: unix.ENOSPC})
 			return refused
 		}
 		return commit(ctx, b)
 	}
 	all := maglevFrontends(2)[:3]
-	r := d.Apply(ctx, &plan.Change{Set: all})
+	r := d.ApplyWhole(ctx, &plan.Change{Set: all})
 	if r.Err != nil || len(r.Failed) != len(all) {
 		t.Fatalf("error %v, failed %v, want the %d frontends", r.Err, r.Failed, len(all))
 	}
@@ -140,7 +174,7 @@ func TestRefusedPoolFailsItsFrontends(t *testing.T) {
 		}
 	}
 	d.commit = commit
-	ok(t, d.Apply(ctx, &plan.Change{Set: all}))
+	ok(t, d.ApplyWhole(ctx, &plan.Change{Set: all}))
 	if same, err := d.Verify(ctx); err != nil || !same {
 		t.Errorf("verified %t, %v", same, err)
 	}

@@ -36,6 +36,8 @@ type table struct {
 	// users counts the frontends of each pool; unused are pools that lost the last.
 	users  map[plan.Key]int
 	unused []plan.Key
+	// begun are pools of which the commit writes a part only.
+	begun map[plan.Key]*item
 	// shared are slots that several frontends of a commit have.
 	shared map[sharedSlots][]netip.AddrPort
 	// junk are elements in the kernel that no frontend can have. The first junked are
@@ -48,6 +50,7 @@ type table struct {
 type frontend struct {
 	*plan.Frontend
 	programmed
+	begun bool // a pool that is programmed in part
 }
 
 // newTable returns an empty mirror, with room for about that many frontends.
@@ -60,6 +63,7 @@ func newTable(f model.Family, name string, frontends int) *table {
 		frontends:   make(map[plan.Key]*frontend, frontends),
 		chains:      newChains(),
 		users:       map[plan.Key]int{},
+		begun:       map[plan.Key]*item{},
 		shared:      map[sharedSlots][]netip.AddrPort{},
 		hairpins:    nft.NewMembers(nt, hairpin, hairpins, frontends),
 		clusterIPs:  nft.NewMembers(nt, clusterIPs, addresses, frontends),
