@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"container/list"
 	"context"
 	"fmt"
 	"net/netip"
@@ -38,8 +39,8 @@ type Budget struct {
 	mu          sync.Mutex // never held across I/O
 	used        int
 	connections int
-	clients     map[netip.Addr]int // how many files they have
-	services    map[*Balancer]int
+	clients     map[netip.Addr]*holder
+	services    map[*Balancer]*holder
 
 	dialledClients  turns[netip.Addr]
 	dialledServices turns[*Balancer]
@@ -47,9 +48,15 @@ type Budget struct {
 	excess, loops reminder
 }
 
+// holder is what a client address, or a Service, has.
+type holder struct {
+	files int
+	flows list.List // of *session: those of UDP, in the order in which their clients last sent something
+}
+
 // NewBudget returns a Budget of some files.
 func NewBudget(files int) *Budget {
-	b := &Budget{files: files, clients: map[netip.Addr]int{}, services: map[*Balancer]int{}}
+	b := &Budget{files: files, clients: map[netip.Addr]*holder{}, services: map[*Balancer]*holder{}}
 	b.dialledClients.most, b.dialledServices.most = dialledOfClient, dialledOfService
 	return b
 }
@@ -104,9 +111,9 @@ func (b *Budget) take(s share) excess {
 	switch {
 	case left < 0:
 		return everybody
-	case b.clients[s.client]+s.files > greed*left:
+	case filesOf(b.clients, s.client)+s.files > greed*left:
 		return theClient
-	case b.services[s.service]+s.files > greed*left:
+	case filesOf(b.services, s.service)+s.files > greed*left:
 		return theService
 	}
 	b.add(s, 1)
@@ -141,11 +148,81 @@ func (b *Budget) add(s share, sign int) {
 	addTo(b.services, s.service, files)
 }
 
-// addTo adds to a number in a map that has no zeros.
-func addTo[K comparable](m map[K]int, k K, n int) {
-	if m[k] += n; m[k] == 0 {
-		delete(m, k)
+func filesOf[K comparable](holders map[K]*holder, k K) int {
+	if h := holders[k]; h != nil {
+		return h.files
 	}
+	return 0
+}
+
+// addTo adds files to those of a holder. Who has none is forgotten.
+func addTo[K comparable](holders map[K]*holder, k K, files int) {
+	h := holders[k]
+	if h == nil {
+		h = &holder{}
+		holders[k] = h
+	}
+	if h.files += files; h.files == 0 {
+		delete(holders, k)
+	}
+}
+
+// enter makes a flow, whose share is taken, one of those that can be evicted.
+func (b *Budget) enter(s *session) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, h := range []*holder{b.clients[s.part.client], b.services[s.part.service]} {
+		s.places[i] = place{&h.flows, h.flows.PushBack(s)}
+	}
+}
+
+// touch makes a flow the last that is evicted.
+func (b *Budget) touch(s *session) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range s.places {
+		p.flows.MoveToBack(p.element)
+	}
+}
+
+// leave returns the share of a flow.
+func (b *Budget) leave(s *session) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range s.places {
+		p.flows.Remove(p.element)
+	}
+	b.add(s.part, -1)
+}
+
+// place is that of a flow among those of a holder.
+type place struct {
+	flows   *list.List
+	element *list.Element
+}
+
+// looks is how many flows are looked at for one to evict: those whose clients sent nothing for
+// the longest time, of which some may get answers still.
+const looks = 8
+
+// idlest returns a flow of those that have too much which was idle for long, nil if there is
+// none.
+func (b *Budget) idlest(s share, e excess) (out *session) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := b.services[s.service]
+	if e == theClient {
+		h = b.clients[s.client]
+	}
+	if h == nil {
+		return nil
+	}
+	for i, element := 0, h.flows.Front(); element != nil && i < looks; i, element = i+1, element.Next() {
+		if s := element.Value.(*session); out == nil || s.used.Load() < out.used.Load() {
+			out = s
+		}
+	}
+	return out
 }
 
 // turn waits until a client and a Service may open another connection to an endpoint. The

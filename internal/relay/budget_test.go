@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"sluice/internal/model"
 	"sluice/internal/testkit"
 )
 
@@ -61,6 +63,41 @@ func TestBudgetIsShared(t *testing.T) {
 	}
 	if b.used != 0 || b.connections != 0 || len(b.clients)+len(b.services) != 0 {
 		t.Errorf("%d files and %d connections are not given back", b.used, b.connections)
+	}
+}
+
+// taken returns how many files are in use.
+func (b *Budget) taken() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used
+}
+
+// A flow makes room for another one to the same Service, wherever that arrives.
+func TestFlowsOfAServiceMakeRoom(t *testing.T) {
+	budget := NewBudget(40)
+	balancer := NewBalancer(clock.RealClock{}, "web")
+	pool := balancer.NewPool()
+	route := routeTo(answerUDP(t, "one", anyPort(2)))
+	pool.Set(route, inPool(route), 0)
+	gate := func(number byte) *fixture {
+		at := netip.AddrPortFrom(testkit.Loopback(number), freePort(t, model.UDP, testkit.Loopback(number)))
+		g := NewGate(t.Context(), Options{Address: at, Protocol: model.UDP, Budget: budget}, func(netip.Addr) *Pool { return pool })
+		if err := g.Listen(true); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { g.Close(); g.Wait() })
+		return &fixture{Relay: &Relay{listener: listener{server: server{Options: Options{Address: at}}}}, t: t}
+	}
+	busy, other := gate(1), gate(3)
+	for range 50 {
+		busy.client().ask()
+	}
+	if name, _ := other.client().ask(); name != "one" {
+		t.Errorf("answered by %q", name)
+	}
+	if n := budget.taken(); n != 30 {
+		t.Errorf("%d files are in use, want three quarters of 40", n)
 	}
 }
 
