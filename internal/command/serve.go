@@ -95,6 +95,7 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 		return err
 	}
 	defer func() { err = errors.Join(err, p.dataplane.Close()) }()
+	o.end.serving(p.grace())
 	settings, p.upkeep = p.settings, newUpkeep(p)
 	logger.Info("Starting", "version", o.version.build().GitVersion, "node", settings.Plan.NodeName, "mode", settings.Mode.Name, "manifests", o.manifests)
 	lock, err := p.acquireInstanceLock(ctx)
