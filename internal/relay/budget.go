@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -37,10 +38,11 @@ type Budget struct {
 	files int
 
 	mu          sync.Mutex // never held across I/O
-	used        int
+	used        [kinds]int
 	connections int
 	clients     map[netip.Addr]*holder
 	services    map[*Balancer]*holder
+	flows       list.List // of all, as those of a holder
 
 	dialledClients  turns[netip.Addr]
 	dialledServices turns[*Balancer]
@@ -50,7 +52,7 @@ type Budget struct {
 
 // holder is what a client address, or a Service, has.
 type holder struct {
-	files int
+	files [kinds]int
 	flows list.List // of *session: those of UDP, in the order in which their clients last sent something
 }
 
@@ -103,17 +105,38 @@ const (
 	theService
 )
 
-// take takes a share, unless there is too little left.
+// kind is whether files are those of connections or of flows.
+type kind uint8
+
+const (
+	ofConnections kind = iota
+	ofFlows
+	kinds
+)
+
+func (s share) kind() kind {
+	if s.files == filesOfConnection {
+		return ofConnections
+	}
+	return ofFlows
+}
+
+// take takes a share, unless there is too little left. Flows are no obstacle to connections, for
+// which they make room.
 func (b *Budget) take(s share) excess {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	left := b.files - b.used - s.files
+	k := s.kind()
+	left := b.files - b.used[ofConnections] - s.files
+	if k == ofFlows {
+		left -= b.used[ofFlows]
+	}
 	switch {
 	case left < 0:
 		return everybody
-	case filesOf(b.clients, s.client)+s.files > greed*left:
+	case filesOf(b.clients, s.client, k)+s.files > greed*left:
 		return theClient
-	case filesOf(b.services, s.service)+s.files > greed*left:
+	case filesOf(b.services, s.service, k)+s.files > greed*left:
 		return theService
 	}
 	b.add(s, 1)
@@ -140,30 +163,46 @@ func (b *Budget) give(s share) {
 
 func (b *Budget) add(s share, sign int) {
 	files := sign * s.files
-	b.used += files
-	if s.files == filesOfConnection {
+	b.used[s.kind()] += files
+	if s.kind() == ofConnections {
 		b.connections += sign
 	}
-	addTo(b.clients, s.client, files)
-	addTo(b.services, s.service, files)
+	addTo(b.clients, s.client, s.kind(), files)
+	addTo(b.services, s.service, s.kind(), files)
 }
 
-func filesOf[K comparable](holders map[K]*holder, k K) int {
-	if h := holders[k]; h != nil {
-		return h.files
+func filesOf[K comparable](holders map[K]*holder, who K, k kind) int {
+	if h := holders[who]; h != nil {
+		return h.files[k]
 	}
 	return 0
 }
 
 // addTo adds files to those of a holder. Who has none is forgotten.
-func addTo[K comparable](holders map[K]*holder, k K, files int) {
-	h := holders[k]
+func addTo[K comparable](holders map[K]*holder, who K, k kind, files int) {
+	h := holders[who]
 	if h == nil {
 		h = &holder{}
-		holders[k] = h
+		holders[who] = h
 	}
-	if h.files += files; h.files == 0 {
-		delete(holders, k)
+	if h.files[k] += files; h.files == [kinds]int{} {
+		delete(holders, who)
+	}
+}
+
+// reclaim ends flows until a connection that was let in has its files.
+func (b *Budget) reclaim() {
+	for range filesOfConnection {
+		var victim *session
+		b.mu.Lock()
+		if b.used[ofConnections]+b.used[ofFlows] > b.files {
+			victim = idlest(&b.flows)
+		}
+		b.mu.Unlock()
+		if victim == nil {
+			return
+		}
+		victim.front.end(victim, net.ErrClosed)
 	}
 }
 
@@ -171,8 +210,8 @@ func addTo[K comparable](holders map[K]*holder, k K, files int) {
 func (b *Budget) enter(s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i, h := range []*holder{b.clients[s.part.client], b.services[s.part.service]} {
-		s.places[i] = place{&h.flows, h.flows.PushBack(s)}
+	for i, flows := range []*list.List{&b.clients[s.part.client].flows, &b.services[s.part.service].flows, &b.flows} {
+		s.places[i] = place{flows, flows.PushBack(s)}
 	}
 }
 
@@ -205,9 +244,8 @@ type place struct {
 // the longest time, of which some may get answers still.
 const looks = 8
 
-// idlest returns a flow of those that have too much which was idle for long, nil if there is
-// none.
-func (b *Budget) idlest(s share, e excess) (out *session) {
+// victim returns a flow of those that have too much, nil if there is none.
+func (b *Budget) victim(s share, e excess) *session {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h := b.services[s.service]
@@ -217,7 +255,12 @@ func (b *Budget) idlest(s share, e excess) (out *session) {
 	if h == nil {
 		return nil
 	}
-	for i, element := 0, h.flows.Front(); element != nil && i < looks; i, element = i+1, element.Next() {
+	return idlest(&h.flows)
+}
+
+// idlest returns a flow that was idle for long, nil if there is none.
+func idlest(flows *list.List) (out *session) {
+	for i, element := 0, flows.Front(); element != nil && i < looks; i, element = i+1, element.Next() {
 		if s := element.Value.(*session); out == nil || s.used.Load() < out.used.Load() {
 			out = s
 		}

@@ -16,7 +16,7 @@ type session struct {
 	pool             *Pool
 	front            *udpFront
 	part             share    // of the budget
-	places           [2]place // among those of its client and of its Service; of the budget
+	places           [3]place // among those of its client, of its Service, and all; of the budget
 	conn             *net.UDPConn
 	socket           syscall.RawConn
 	disguise         *disguise    // nil if the kernel chose the source address

@@ -165,7 +165,7 @@ func (f *udpFront) take(s share) error {
 	if e == nobody {
 		return nil
 	}
-	if victim := f.Budget.idlest(s, e); victim != nil {
+	if victim := f.Budget.victim(s, e); victim != nil {
 		victim.front.end(victim, net.ErrClosed)
 		if e = f.Budget.take(s); e == nobody {
 			return nil
