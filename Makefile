@@ -71,14 +71,15 @@ COMPARE_ARGS ?=
 compare: root tools build ## Compare speed and memory with the kube-proxy UPSTREAM (needs root).
 	cd test/cluster && $(GO) run ./compare -ours $(CURDIR)/bin/kube-proxy -other '$(abspath $(UPSTREAM))' $(COMPARE_ARGS)
 
-# How long disruptions go on, and more arguments, such as
-# SOAK_ARGS='-mode nftables -only tampering'.
-TIME      ?= 10m
-SOAK_ARGS ?=
+# How long each of the tests disrupts the proxy, which of them to run, and more arguments, such
+# as SOAK_ARGS='-mode nftables -only tampering'.
+TIME       ?= 10m
+SOAK_TESTS ?= .
+SOAK_ARGS  ?=
 
 .PHONY: soak
 soak: root tools ## Hold the proxy under traffic and disrupt it in every way, for TIME (needs root).
-	$(GO) test -count=1 -v -timeout 0 ./test/soak -args -seed $(SEED) -time $(TIME) $(SOAK_ARGS)
+	$(GO) test -count=1 -v -timeout 0 -run '$(SOAK_TESTS)' ./test/soak -args -seed $(SEED) -time $(TIME) $(SOAK_ARGS)
 
 .PHONY: bench
 bench: root tools ## Measure speed and memory (needs root).

@@ -5,12 +5,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
-	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/conntrack/cta"
+	"sluice/internal/cputime"
 	"sluice/internal/model"
 	"sluice/internal/nfnetlink"
 )
@@ -90,17 +90,13 @@ func Connections(ctx context.Context, netns int, s Selection, yield func(Connect
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, socket.Close()) }()
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	start := threadTime()
 	reader := sweeper{ctx: ctx, socket: socket, filter: func(model.Protocol) []byte { return s.filter() }, stale: func(f *flow) bool {
 		if f.translated() && len(f.id) == 4 && s.includes(f) {
 			yield(f.connection())
 		}
 		return false
 	}}
-	err = reader.dump(s.family(), anyProtocol)
-	return threadTime() - start, err
+	return cputime.Of(func() error { return reader.dump(s.family(), anyProtocol) })
 }
 
 // ErrMissed is the error of WatchUnreplied if entries ended faster than they were read.

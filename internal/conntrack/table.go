@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/netip"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/conntrack/cta"
+	"sluice/internal/cputime"
 	"sluice/internal/dataplane"
 	"sluice/internal/host"
 	"sluice/internal/model"
@@ -62,25 +62,12 @@ func (t table) sweep(ctx context.Context, which protocols, stale func(*flow) boo
 	}
 	defer func() { err = errors.Join(err, writer.Close()) }()
 
-	// The kernel's work is done in our thread as well.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	start := threadTime()
 	challenger := challenger{netns: t.netns}
 	defer challenger.close()
 	s := sweeper{ctx: ctx, socket: reader, filter: protocolFilter, stale: stale, forget: t.forget,
 		deletions: deletions{socket: writer, challenger: &challenger}}
-	err = errors.Join(s.sweepAll(which), s.deletions.refused)
-	return sweepResult{s.seen, s.deletions.deleted, s.deletedIPv6, threadTime() - start, challenger.err}, err
-}
-
-// threadTime returns the CPU time of the calling thread so far.
-func threadTime() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {
-		return 0 // all supported kernels have this clock
-	}
-	return time.Duration(ts.Nano())
+	cost, err := cputime.Of(func() error { return errors.Join(s.sweepAll(which), s.deletions.refused) })
+	return sweepResult{s.seen, s.deletions.deleted, s.deletedIPv6, cost, challenger.err}, err
 }
 
 // sweeper examines the entries that the kernel sends.

@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"sluice/internal/cputime"
 	"sluice/internal/model"
 	"sluice/internal/nft"
 	"sluice/internal/plan"
@@ -55,7 +56,8 @@ type Watcher struct {
 }
 
 // reading is what was read last. It is read again only if that has changed, and not before
-// costFactor times as long has passed as it took: large tables are read rarely.
+// costFactor times the CPU time has passed that it took: large tables are read rarely, but often
+// enough that verdicts follow.
 type reading struct {
 	at             time.Time
 	cost           time.Duration
@@ -65,7 +67,10 @@ type reading struct {
 	native, legacy []chain
 }
 
-const costFactor = 200
+const (
+	costFactor = 200
+	maxPause   = 3 * time.Second
+)
 
 // NewWatcher returns a Watcher that has not looked yet.
 func NewWatcher(o Options) *Watcher {
@@ -162,10 +167,15 @@ func (w *Watcher) sysctls() sysctl.Options { return sysctl.Options{Logger: w.Log
 
 // read reads the plan and the chains, as far as they have changed.
 func (w *Watcher) read(ctx context.Context) (err error) {
-	if w.Clock.Since(w.last.at) < costFactor*w.last.cost {
+	if w.Clock.Since(w.last.at) < min(costFactor*w.last.cost, maxPause) {
 		return w.err
 	}
-	start := time.Now()
+	w.last.cost, err = cputime.Of(func() error { return w.readAll(ctx) })
+	w.last.at = w.Clock.Now()
+	return err
+}
+
+func (w *Watcher) readAll(ctx context.Context) (err error) {
 	w.Plan(func(desired *plan.Desired, version uint64, own func(netip.Addr) bool) {
 		if w.last.paths == nil || version != w.last.version {
 			w.last.paths, w.last.version = pathsIn(desired, own), version
@@ -178,7 +188,6 @@ func (w *Watcher) read(ctx context.Context) (err error) {
 	if lerr == nil {
 		w.last.legacy = legacy
 	}
-	w.last.at, w.last.cost = w.Clock.Now(), time.Since(start)
 	return errors.Join(err, lerr)
 }
 

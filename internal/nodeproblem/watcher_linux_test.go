@@ -11,8 +11,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"sluice/internal/model"
 	"sluice/internal/netns/netnstest"
@@ -472,19 +474,24 @@ func TestFullConntrackTable(t *testing.T) {
 	}
 }
 
-// Rules are read again only if they have changed, and large tables are read rarely.
+// Rules are read again only if they have changed. Large tables are read rarely, but soon enough.
 func TestReadings(t *testing.T) {
 	s := newSite(t, plan.Config{}, false)
 	s.expect("")
 	generation := s.watcher.last.generation
 	s.run("table inet fw { chain forward { type filter hook forward priority 0; policy drop; }; }", "nft", "-f", "-")
-	s.watcher.last.cost = 1 << 40
-	s.watcher.Look(t.Context())
-	if s.watcher.last.generation != generation {
-		t.Error("read again too early")
+	now := clocktesting.NewFakePassiveClock(s.watcher.last.at)
+	s.watcher.Clock = now
+	for _, tt := range []struct {
+		after, cost time.Duration
+		again       bool
+	}{{9 * time.Second / 10, 5 * time.Millisecond, false}, {maxPause - 1, time.Hour, false}, {maxPause, time.Hour, true}} {
+		now.SetTime(s.watcher.last.at.Add(tt.after))
+		s.watcher.last.cost = tt.cost
+		s.watcher.Look(t.Context())
+		if again := s.watcher.last.generation != generation; again != tt.again {
+			t.Errorf("read again %v after a reading that took %v: %v", tt.after, tt.cost, again)
+		}
 	}
 	s.expect(forwarded, "nft table inet fw, chain forward")
-	if s.watcher.last.generation == generation {
-		t.Error("not read again")
-	}
 }

@@ -1,21 +1,20 @@
 package relay
 
 import (
+	"container/list"
 	"errors"
 	"net"
 	"net/netip"
 	"sync"
 	"syscall"
 	"time"
+
+	"sluice/internal/plan"
 )
 
 // IdleTimeout is how long a UDP client keeps its endpoint without a packet in
 // either direction, by default. It is the kernel's default for UDP streams.
 const IdleTimeout = 2 * time.Minute
-
-// MaxClients is how many UDP clients there are at a time, by default. Beyond that, one
-// that was idle for a long time is evicted.
-const MaxClients = 1000
 
 // udpFront passes packets of clients to their sessions.
 type udpFront struct {
@@ -26,6 +25,10 @@ type udpFront struct {
 	mu       sync.Mutex // never held across I/O
 	sessions map[netip.AddrPort]*session
 	sweeping bool // while there is something to sweep
+	// clients and services have the sessions of a client address, and of a Service, in the
+	// order in which clients last sent something.
+	clients  map[netip.Addr]*list.List
+	services map[*Balancer]*list.List
 }
 
 func (s *server) openUDP() (front, error) {
@@ -35,7 +38,7 @@ func (s *server) openUDP() (front, error) {
 	}
 	f := &udpFront{
 		server: s, conn: conn.(*net.UDPConn), closed: make(chan struct{}),
-		sessions: map[netip.AddrPort]*session{},
+		sessions: map[netip.AddrPort]*session{}, clients: map[netip.Addr]*list.List{}, services: map[*Balancer]*list.List{},
 	}
 	socket, err := f.conn.SyscallConn()
 	if err != nil {
@@ -56,11 +59,12 @@ func (f *udpFront) close() {
 // receive forwards packets until the front is closed.
 func (f *udpFront) receive(socket syscall.RawConn) {
 	backoff := listenBackoff{server: f.server}
+	var control [64]byte
 	for {
 		err := withPacket(socket, func(buffer []byte) error {
-			n, client, err := f.conn.ReadFromUDPAddrPort(buffer)
+			n, length, _, client, err := f.conn.ReadMsgUDPAddrPort(buffer, control[:])
 			if err == nil {
-				f.forward(netip.AddrPortFrom(client.Addr().Unmap(), client.Port()), buffer[:n])
+				f.forward(netip.AddrPortFrom(client.Addr().Unmap(), client.Port()), hopsIn(control[:length]), buffer[:n])
 			}
 			return err
 		})
@@ -79,22 +83,25 @@ func (f *udpFront) receive(socket syscall.RawConn) {
 
 // forward sends a packet to the client's endpoint, or to another one if that
 // refuses.
-func (f *udpFront) forward(client netip.AddrPort, packet []byte) {
-	for i := range maxCandidates {
+func (f *udpFront) forward(client netip.AddrPort, hops int, packet []byte) {
+	for i := range plan.RelayTries {
 		if i > 0 {
 			f.Retried()
 		}
-		s := f.session(client)
+		s, err := f.session(client, hops)
+		if err != nil {
+			return // its refusal is told
+		}
 		if s == nil {
 			break
 		}
-		err := s.send(f, packet)
+		err = s.send(f, packet)
 		if err == nil || errors.Is(err, syscall.EMSGSIZE) || errors.Is(err, syscall.ENOBUFS) {
 			return // packets that are too long or too many are lost, as on any network
 		}
 		f.end(s, err)
 	}
-	f.Refused()
+	f.Refused(NoEndpoint)
 }
 
 // recheckAfter is after how long without packets it is asked again what a client
@@ -104,25 +111,36 @@ const recheckAfter = time.Second
 
 // session returns the session of a client, or creates one; nil if it has no
 // endpoint. Only receive calls it, so that none is created twice.
-func (f *udpFront) session(client netip.AddrPort) *session {
+func (f *udpFront) session(client netip.AddrPort, hops int) (*session, error) {
 	f.mu.Lock()
 	s := f.sessions[client]
+	if s != nil {
+		s.touch()
+	}
 	f.mu.Unlock()
 	if s != nil && s.idle(f.Clock.Now()) < recheckAfter {
-		return s
+		return s, nil
 	}
 	pool := f.paths.findUDP(client, f.address())
 	if s != nil {
 		if s.pool == pool {
-			return s
+			return s, nil
 		}
 		f.end(s, net.ErrClosed)
 	}
 	if pool == nil {
-		return nil
+		return nil, nil
+	}
+	left, ok := next(hops)
+	if !ok {
+		f.refuseLoop(pool)
+		return nil, errLoop
 	}
 	for _, endpoint := range pool.candidates(client.Addr()) {
-		s, err := f.newSession(client, pool, endpoint)
+		s, err := f.newSession(client, left, pool, endpoint)
+		if errors.Is(err, errExcess) {
+			return nil, err
+		}
 		if err != nil {
 			f.Logger.V(4).Info("Cannot reach an endpoint", "address", f.Address.String(), "err", err.Error())
 			continue
@@ -133,54 +151,118 @@ func (f *udpFront) session(client netip.AddrPort) *session {
 		}
 		f.begin(s)
 		f.Accepted()
-		return s
+		return s, nil
+	}
+	return nil, nil
+}
+
+// errExcess is the error of a session that exceeds the Budget, errLoop of one whose packets
+// passed too many relays.
+var (
+	errExcess = errors.New("there are too many")
+	errLoop   = errors.New("it goes round in circles")
+)
+
+// take takes the share of a session. Another one of the same client, or to the same Service,
+// makes room if there is none.
+func (f *udpFront) take(s share) error {
+	e := f.Budget.take(s)
+	if e != nobody && f.evict(s, e) {
+		e = f.Budget.take(s)
+	}
+	if e != nobody {
+		f.refuseExcess(s, e)
+		return errExcess
 	}
 	return nil
 }
 
-// begin adds a session, and evicts another one if there are too many.
+// evict ends a session of those that have too much.
+func (f *udpFront) evict(s share, e excess) bool {
+	f.mu.Lock()
+	queue := f.services[s.service]
+	if e == theClient {
+		queue = f.clients[s.client]
+	}
+	victim := idlest(queue)
+	if victim != nil {
+		f.remove(victim)
+	}
+	f.mu.Unlock()
+	if victim == nil {
+		return false
+	}
+	victim.close()
+	return true
+}
+
+// looks is how many sessions are looked at for one to evict: those from which nothing came for
+// the longest time, of which some may get answers still.
+const looks = 8
+
+// idlest returns a session that was idle for long, nil if there is none.
+func idlest(queue *list.List) (out *session) {
+	if queue == nil {
+		return nil
+	}
+	for i, element := 0, queue.Front(); element != nil && i < looks; i, element = i+1, element.Next() {
+		if s := element.Value.(*session); out == nil || s.used.Load() < out.used.Load() {
+			out = s
+		}
+	}
+	return out
+}
+
+// begin adds a session.
 func (f *udpFront) begin(s *session) {
 	f.mu.Lock()
-	var oldest *session
-	if len(f.sessions) >= f.Options.MaxClients {
-		oldest = f.oldest()
-		delete(f.sessions, oldest.client)
-	}
 	f.sessions[s.client] = s
+	s.places[0] = enqueue(f.clients, s.part.client, s)
+	s.places[1] = enqueue(f.services, s.part.service, s)
 	if !f.sweeping {
 		f.sweeping = true
 		f.running.Go(f.sweep)
 	}
 	f.mu.Unlock()
-	if oldest != nil {
-		oldest.close()
-	}
 	f.running.Go(func() { f.end(s, s.answer(f)) })
 }
 
-// oldest returns the session that was idle for the longest time, of a thousand. The
-// caller holds the lock.
-func (f *udpFront) oldest() *session {
-	var oldest *session
-	seen := 0
-	for _, s := range f.sessions {
-		if oldest == nil || s.used.Load() < oldest.used.Load() {
-			oldest = s
-		}
-		if seen++; seen == MaxClients {
-			break
-		}
+// remove forgets a session, if it is there. The caller holds the lock.
+func (f *udpFront) remove(s *session) {
+	if f.sessions[s.client] != s {
+		return
 	}
-	return oldest
+	delete(f.sessions, s.client)
+	dequeue(f.clients, s.part.client, s.places[0])
+	dequeue(f.services, s.part.service, s.places[1])
+}
+
+// place is that of a session in a queue.
+type place struct {
+	queue   *list.List
+	element *list.Element
+}
+
+func enqueue[K comparable](queues map[K]*list.List, k K, s *session) place {
+	queue := queues[k]
+	if queue == nil {
+		queue = list.New()
+		queues[k] = queue
+	}
+	return place{queue, queue.PushBack(s)}
+}
+
+func dequeue[K comparable](queues map[K]*list.List, k K, p place) {
+	if p.queue.Remove(p.element); p.queue.Len() == 0 {
+		delete(queues, k)
+	}
 }
 
 // end removes a session that failed with an error. An endpoint that refused
 // loses its affinity to the client.
 func (f *udpFront) end(s *session, err error) {
 	f.mu.Lock()
-	if f.sessions[s.client] == s {
-		delete(f.sessions, s.client)
-	}
+	f.remove(s)
 	f.mu.Unlock()
 	s.close()
 	if !errors.Is(err, net.ErrClosed) {
@@ -191,9 +273,9 @@ func (f *udpFront) end(s *session, err error) {
 func (f *udpFront) endWhere(over func(*session) bool) {
 	var ended []*session
 	f.mu.Lock()
-	for client, s := range f.sessions {
+	for _, s := range f.sessions {
 		if over(s) {
-			delete(f.sessions, client)
+			f.remove(s)
 			ended = append(ended, s)
 		}
 	}
@@ -223,4 +305,12 @@ func (f *udpFront) stillSweeping() bool {
 	defer f.mu.Unlock()
 	f.sweeping = len(f.sessions) > 0
 	return f.sweeping
+}
+
+func dialUDP(d net.Dialer, endpoint netip.AddrPort) (*net.UDPConn, error) {
+	conn, err := d.Dial("udp", endpoint.String())
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.UDPConn), nil
 }

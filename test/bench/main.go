@@ -1,6 +1,7 @@
 // Command bench measures, in each mode of the proxy, the time from objects in
 // memory to rules in the kernel, through engine, plan and dataplane, and how many
-// new connections per second these rules allow.
+// new connections per second these rules allow. It also measures what it costs to see
+// which endpoints answer.
 //
 // Each workload runs in a process and a network namespace of its own, so that
 // its memory and its CPU time can be measured separately. Run it as root:
@@ -51,6 +52,8 @@ type options struct {
 	rates        bool
 	neighbours   bool
 	neighbour    string
+	evidence     bool
+	sensor       string
 }
 
 func main() {
@@ -64,6 +67,8 @@ func main() {
 	flag.BoolVar(&o.neighbours, "neighbours", false, "measure nothing but what a neighbour's writes cost")
 	flag.StringVar(&o.neighbour, "neighbour", "", "measure one workload (JSON) beside a neighbour in this process and network namespace")
 	flag.BoolVar(&o.rates, "rates", false, "measure nothing but the rates of new connections and of streams")
+	flag.BoolVar(&o.evidence, "evidence", false, "measure nothing but what it costs to see which endpoints answer")
+	flag.StringVar(&o.sensor, "sensor", "", "program one workload (JSON) in this network namespace, and look at its connections when told to")
 	flag.Parse()
 	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -94,6 +99,13 @@ func run(o options) error {
 		}
 		return json.NewEncoder(os.Stdout).Encode(m)
 	}
+	if o.sensor != "" {
+		w, err := parseWorkload(o.sensor)
+		if err != nil {
+			return err
+		}
+		return watch(w, os.Stdin, os.Stdout)
+	}
 	if o.load != "" {
 		w, err := parseWorkload(o.load)
 		if err != nil {
@@ -112,6 +124,9 @@ func run(o options) error {
 	if o.modes != "" {
 		modes = strings.Split(o.modes, ",")
 	}
+	if o.evidence {
+		return reportEvidence(context.Background())
+	}
 	if o.neighbours {
 		return reportNeighbours(o.limit)
 	}
@@ -128,7 +143,10 @@ func run(o options) error {
 	if err := reportStreams(context.Background(), modes); err != nil || o.rates {
 		return err
 	}
-	return reportNeighbours(o.limit)
+	if err := reportNeighbours(o.limit); err != nil {
+		return err
+	}
+	return reportEvidence(context.Background())
 }
 
 func parseWorkload(text string) (workload, error) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -114,11 +115,16 @@ func (r route) open() (float64, error) {
 	if err := connections.Forget(node); err != nil {
 		return 0, fmt.Errorf("clear the tracking table: %w", err)
 	}
+	return r.openMore(rateTime)
+}
+
+// openMore opens connections from the last pod for a time, beside those that are known.
+func (r route) openMore(duration time.Duration) (float64, error) {
 	pod, err := r.lab.Host("pod3")
 	if err != nil {
 		return 0, err
 	}
-	rate, err := connections.Open(pod, r.to, rateTime)
+	rate, err := connections.Open(pod, r.to, duration)
 	if err != nil {
 		err = fmt.Errorf("connect to %v: %w", r.to, err)
 	}
@@ -139,6 +145,22 @@ const loaded = "loaded"
 // load programs a workload on the node of a lab, in a separate process, which serves
 // until unload is called.
 func load(ctx context.Context, l *lab.Lab, w workload) (unload func(), err error) {
+	s, err := serve(ctx, l, "-load", w)
+	if err != nil {
+		return nil, err
+	}
+	return s.stop, nil
+}
+
+// served is a process that programmed a workload.
+type served struct {
+	cmd    *exec.Cmd
+	input  io.WriteCloser
+	output *bufio.Reader
+}
+
+// serve starts a process that a flag of this program describes on the node of a lab.
+func serve(ctx context.Context, l *lab.Lab, flag string, w workload) (*served, error) {
 	arg, err := json.Marshal(w)
 	if err != nil {
 		return nil, err
@@ -147,28 +169,29 @@ func load(ctx context.Context, l *lab.Lab, w workload) (unload func(), err error
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", "-load", string(arg))
-	cmd.Stderr = os.Stderr
-	input, err := cmd.StdinPipe()
+	s := &served{cmd: exec.CommandContext(ctx, "/proc/self/exe", flag, string(arg))}
+	s.cmd.Stderr = os.Stderr
+	if s.input, err = s.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	output, err := s.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
-	output, err := cmd.StdoutPipe()
-	if err != nil {
+	s.output = bufio.NewReader(output)
+	if err := node.Do(s.cmd.Start); err != nil {
 		return nil, err
 	}
-	if err := node.Do(cmd.Start); err != nil {
-		return nil, err
-	}
-	unload = func() {
-		_ = input.Close()
-		_ = cmd.Wait() // it was told to end
-	}
-	if line, _ := bufio.NewReader(output).ReadString('\n'); strings.TrimSpace(line) != loaded {
-		unload()
+	if line, _ := s.output.ReadString('\n'); strings.TrimSpace(line) != loaded {
+		s.stop()
 		return nil, fmt.Errorf("the workload %v is not programmed", w)
 	}
-	return unload, nil
+	return s, nil
+}
+
+func (s *served) stop() {
+	_ = s.input.Close()
+	_ = s.cmd.Wait() // it was told to end
 }
 
 func onNode(ctx context.Context, l *lab.Lab, c lab.Command) error {

@@ -142,6 +142,38 @@ func (s *Server) Set(objects []Object) error {
 	return nil
 }
 
+// Put adds objects, or replaces those of the same names.
+func (s *Server) Put(objects ...Object) error {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	for _, o := range objects {
+		k, err := s.kindOf(o)
+		if err == nil {
+			err = s.put(k, keyOf(o), o.DeepCopyObject().(Object))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Delete removes objects, if they are there.
+func (s *Server) Delete(objects ...Object) error {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	for _, o := range objects {
+		k, err := s.kindOf(o)
+		if err == nil && k.objects[keyOf(o)] != nil {
+			err = s.remove(k, keyOf(o))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (s *Server) kindOf(o Object) (*kind, error) {
 	name := reflect.TypeOf(o).Elem().Name()
 	for _, k := range s.kinds {
@@ -155,28 +187,38 @@ func (s *Server) kindOf(o Object) (*kind, error) {
 func (s *Server) replace(k *kind, wanted map[string]Object) error {
 	for _, key := range slices.Sorted(maps.Keys(k.objects)) {
 		if wanted[key] == nil {
-			if err := s.change(k, "DELETED", k.objects[key]); err != nil {
+			if err := s.remove(k, key); err != nil {
 				return err
 			}
-			delete(k.objects, key)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
-		event, old := "ADDED", k.objects[key]
-		if old != nil {
-			event = "MODIFIED"
-			wanted[key].SetResourceVersion(old.GetResourceVersion())
-			wanted[key].GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
-			if reflect.DeepEqual(old, wanted[key]) {
-				continue
-			}
-		}
-		k.objects[key] = wanted[key]
-		if err := s.change(k, event, wanted[key]); err != nil {
+		if err := s.put(k, key, wanted[key]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (s *Server) remove(k *kind, key string) error {
+	old := k.objects[key]
+	delete(k.objects, key)
+	return s.change(k, "DELETED", old)
+}
+
+// put adds or replaces an object, unless it is the same.
+func (s *Server) put(k *kind, key string, o Object) error {
+	event, old := "ADDED", k.objects[key]
+	if old != nil {
+		event = "MODIFIED"
+		o.SetResourceVersion(old.GetResourceVersion())
+		o.GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
+		if reflect.DeepEqual(old, o) {
+			return nil
+		}
+	}
+	k.objects[key] = o
+	return s.change(k, event, o)
 }
 
 // change gives an object its next version and notifies watchers.

@@ -77,6 +77,18 @@ func TestInformerFollows(t *testing.T) {
 	set(service("next", "10.96.0.3"))
 	expect("deleted web")
 	expect("added next")
+	for _, err := range []error{
+		server.Put(service("next", "10.96.0.3")), // is no change
+		server.Put(service("next", "10.96.0.4"), service("other", "10.96.0.5")),
+		server.Delete(service("next", ""), service("gone", "")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect("changed to 10.96.0.4")
+	expect("added other")
+	expect("deleted next")
 }
 
 // Followed tells when clients of all kinds have everything, and when one went away.

@@ -43,17 +43,31 @@ func disruptions() []disruption {
 	}
 }
 
-// deck deals disruptions at random, without repeating one too often.
-type deck struct {
-	all, left []disruption
+// deck deals at random, without repeating anything too often.
+type deck[A any] struct {
+	all, left []A
 }
 
-func (s *soak) deck() *deck {
+func (d *deck[A]) draw(rng *rand.Rand) A {
+	if len(d.left) == 0 {
+		d.left = slices.Clone(d.all)
+		rng.Shuffle(len(d.left), func(i, j int) { d.left[i], d.left[j] = d.left[j], d.left[i] })
+	}
+	a := d.left[0]
+	d.left = d.left[1:]
+	return a
+}
+
+// chosen reports whether the flags ask for something of that name.
+func chosen(name string) bool {
+	return *only == "" || slices.ContainsFunc(strings.Split(*only, ","), func(n string) bool { return strings.HasPrefix(name, n) })
+}
+
+func (s *soak) deck() *deck[disruption] {
 	s.Helper()
-	d := &deck{}
+	d := &deck[disruption]{}
 	for _, a := range disruptions() {
-		chosen := *only == "" || slices.ContainsFunc(strings.Split(*only, ","), func(name string) bool { return strings.HasPrefix(a.name, name) })
-		if !chosen || a.name == "other mode" && *mode != "" {
+		if !chosen(a.name) || a.name == "other mode" && *mode != "" {
 			continue
 		}
 		for range a.copies {
@@ -61,19 +75,9 @@ func (s *soak) deck() *deck {
 		}
 	}
 	if len(d.all) == 0 {
-		s.Fatalf("no disruption is called %q", *only)
+		s.Skipf("no disruption is called %q", *only)
 	}
 	return d
-}
-
-func (d *deck) draw(s *soak) disruption {
-	if len(d.left) == 0 {
-		d.left = slices.Clone(d.all)
-		s.rng.Shuffle(len(d.left), func(i, j int) { d.left[i], d.left[j] = d.left[j], d.left[i] })
-	}
-	a := d.left[0]
-	d.left = d.left[1:]
-	return a
 }
 
 // upTo returns a random duration.

@@ -17,5 +17,9 @@
 //   - After each chapter the kernel has what a fresh proxy writes into an empty
 //     one.
 //
+// TestVerdicts compares what the proxy says of Services with what happens to connections, while
+// endpoints, the node and the source fail. TestTenants measures what tenants feel of one that is
+// hostile.
+//
 // "make soak" runs it; "make test" has a short run of a fixed seed.
 package soak

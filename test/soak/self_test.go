@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/verdict"
 )
 
 // What the suite itself guarantees.
@@ -38,6 +40,61 @@ func TestRunsOfLossesEndWithAnAnswer(t *testing.T) {
 	}
 	if diff := cmp.Diff([][2]float64{{1, 2}, {4, 4}}, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// seconds returns times in seconds after a beginning.
+func seconds(start time.Time, spans []span) (out [][2]float64) {
+	for _, s := range spans {
+		out = append(out, [2]float64{s.from.Sub(start).Seconds(), s.until.Sub(start).Seconds()})
+	}
+	return out
+}
+
+func TestOneLossInTwentyIsNoFailure(t *testing.T) {
+	start := time.Now()
+	attemptsOf := func(lost ...int) (all []*attempt) {
+		for i := range 100 {
+			all = append(all, &attempt{sent: start.Add(time.Duration(i) * time.Second), lost: slices.Contains(lost, i)})
+		}
+		return all
+	}
+	for _, tc := range []struct {
+		lost []int
+		want [][2]float64
+	}{
+		{nil, nil},
+		{[]int{5, 30, 60}, nil},
+		{[]int{5, 24}, [][2]float64{{5, 24}}},
+		{[]int{5, 25}, nil},
+		{[]int{5, 15, 30, 70, 71, 72}, [][2]float64{{5, 15}, {15, 30}, {70, 72}}},
+	} {
+		if diff := cmp.Diff(tc.want, seconds(start, failingSpans(attemptsOf(tc.lost...)))); diff != "" {
+			t.Errorf("lost %v: %s", tc.lost, diff)
+		}
+	}
+	if n, lost := between(attemptsOf(5, 15), start.Add(6*time.Second), start.Add(20*time.Second)); n != 15 || lost != 1 {
+		t.Errorf("there are %d attempts, of which %d were lost", n, lost)
+	}
+}
+
+func TestStatementsLastUntilAnotherOrSilence(t *testing.T) {
+	start := time.Now()
+	v := &voice{}
+	for _, at := range []float64{0, 1, 2, 3, 6, 7, 8} { // 2 says something else, and nothing is said at 4 and 5
+		from := start.Add(time.Duration(at * float64(time.Second)))
+		word := verdict.Works
+		if at == 2 {
+			word = verdict.NoAnswer
+		}
+		v.statements = append(v.statements, statement{from: from, until: from.Add(500 * time.Millisecond), words: map[subject]verdict.Word{{number: 1}: word}})
+	}
+	streaks := v.streaks(func(x statement) bool { return x.words[subject{number: 1}] == verdict.Works })
+	if diff := cmp.Diff([][2]float64{{0.5, 1}, {3.5, 3}, {6.5, 8}}, seconds(start, streaks)); diff != "" {
+		t.Error(diff)
+	}
+	if got := (span{start, start.Add(7 * time.Second)}).overlap(streaks[2]); got != 500*time.Millisecond {
+		t.Errorf("they overlap for %v", got)
 	}
 }
 

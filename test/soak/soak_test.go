@@ -23,10 +23,13 @@ var (
 	seed     = flag.Uint64("seed", 12, "seed of what happens when")
 	duration = flag.Duration("time", 18*time.Second, "how long disruptions go on")
 	survey   = flag.Bool("survey", false, "do not stop after a chapter with failures")
-	only     = flag.String("only", "", "disruptions to draw from, by the beginnings of their names, separated by commas")
+	only     = flag.String("only", "", "disruptions, faults and hostilities to draw from, by the beginnings of their names, separated by commas")
 	pace     = flag.Int("pace", 1, "how many times as long to wait between two connections of a kind, and between changes, for slow machines")
 	mode     = flag.String("mode", "", "mode to stay in, one of "+strings.Join(scenario.ModeNames(), ", "))
 )
+
+// longRun reports whether there is time for more than a glance.
+func longRun() bool { return *duration >= time.Minute }
 
 // Requirements of the proxy. A busy machine extends the limits; the report has the
 // actual times.
@@ -63,10 +66,30 @@ func (s *soak) truthLimit() time.Duration {
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	for _, name := range strings.Split(*only, ",") {
+		if !slices.ContainsFunc(kinds(), func(kind string) bool { return strings.HasPrefix(kind, name) }) {
+			fmt.Fprintf(os.Stderr, "nothing is called %q: have %s\n", name, strings.Join(kinds(), ", "))
+			os.Exit(2)
+		}
+	}
 	if err := lab.Sweep(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	os.Exit(m.Run())
+}
+
+// kinds are the names of all that can be asked for.
+func kinds() (all []string) {
+	for _, d := range disruptions() {
+		all = append(all, d.name)
+	}
+	for _, f := range faults() {
+		all = append(all, f.name)
+	}
+	for _, h := range hostilities() {
+		all = append(all, h.name)
+	}
+	return all
 }
 
 // Whatever happens to the proxy, connections are lost only where the test broke the
@@ -101,10 +124,8 @@ type soak struct {
 
 	// quiet is held while no object may change.
 	quiet   sync.Mutex
-	mutex   sync.Mutex
-	journal []string
 	windows []*window
-	began   time.Time
+	diary
 }
 
 // window is the time of a disruption.
@@ -125,7 +146,7 @@ func newSoak(t *testing.T) *soak {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &soak{T: t, node: n, rng: rand.New(rand.NewPCG(*seed, 0)), people: newPopulation(server), report: newReport(), began: time.Now()}
+	s := &soak{T: t, node: n, rng: rand.New(rand.NewPCG(*seed, 0)), people: newPopulation(server), report: newReport(), diary: diary{began: time.Now()}}
 	ctx, cancel := context.WithCancel(t.Context())
 	s.ctx = ctx
 	t.Cleanup(func() {
@@ -165,7 +186,7 @@ func (s *soak) begin() {
 	}
 	s.must(s.start(s.ctx))
 	s.must(s.catchUp())
-	s.traffic = startTraffic(s.ctx, s.lab)
+	s.traffic = startTraffic(s.ctx, s.lab, (*traffic).addAll)
 	s.truth = watchTruth(s.ctx, s.node, s.traffic)
 	s.traffic.workers.Go(func() { s.churn(rng) })
 }
@@ -216,23 +237,6 @@ func (s *soak) catchUp() error {
 	return nil
 }
 
-// note adds to the story.
-func (s *soak) note(format string, args ...any) {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	s.journal = append(s.journal, fmt.Sprintf("%s  %s", s.clock(time.Now()), fmt.Sprintf(format, args...)))
-}
-
-// clock formats a time for the story.
-func (s *soak) clock(at time.Time) string { return fmt.Sprintf("%9.3f", at.Sub(s.began).Seconds()) }
-
-// story returns what happened in this chapter.
-func (s *soak) story() string {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	return fmt.Sprintf("seed %d, seconds since the start:\n%s", *seed, strings.Join(s.journal, "\n"))
-}
-
 // open opens a window.
 func (s *soak) open(name string) *window {
 	w := &window{name: name, from: time.Now()}
@@ -245,13 +249,11 @@ func (s *soak) open(name string) *window {
 func (w *window) close() { w.until = time.Now() }
 
 // chapter makes disruptions until a time, and then evaluates the results.
-func (s *soak) chapter(deck *deck, until time.Time) {
+func (s *soak) chapter(deck *deck[disruption], until time.Time) {
 	s.Helper()
-	s.mutex.Lock()
-	s.journal = s.journal[max(0, len(s.journal)-5):]
-	s.mutex.Unlock()
+	s.turnPage()
 	for time.Now().Before(until) && (!s.Failed() || *survey) {
-		a := deck.draw(s)
+		a := deck.draw(s.rng)
 		w := s.open(a.name)
 		err := a.do(s, w)
 		w.close()
@@ -262,18 +264,18 @@ func (s *soak) chapter(deck *deck, until time.Time) {
 	}
 	s.quiet.Lock()
 	defer s.quiet.Unlock()
-	s.must(s.drain())
+	s.must(s.traffic.drain())
 	s.judge()
 	if !s.Failed() || *survey {
 		s.compareWithFresh()
 	}
 }
 
-// drain waits until no attempt is in flight.
-func (s *soak) drain() error {
+// drain waits until no attempt that was sent before is in flight.
+func (t *traffic) drain() error {
 	mark := time.Now()
 	return testkit.Poll(attemptsLimit, func() error {
-		if slices.ContainsFunc(s.traffic.probes, func(p *probe) bool { return p.open(mark) }) {
+		if slices.ContainsFunc(t.probes, func(p *probe) bool { return p.open(mark) }) {
 			return errors.New("attempts do not end")
 		}
 		return nil

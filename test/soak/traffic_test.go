@@ -43,6 +43,8 @@ type probe struct {
 	// sticky is set if the same endpoint must answer each time.
 	sticky bool
 	period time.Duration
+	// about is whose verdict it shows, in a trial.
+	about subject
 	// waits is set if an attempt starts only after the previous one is over.
 	waits bool
 
@@ -58,19 +60,24 @@ type traffic struct {
 	workers sync.WaitGroup
 }
 
-// startTraffic starts all probes.
-func startTraffic(ctx context.Context, l *lab.Lab) *traffic {
+// startTraffic starts the probes that add adds.
+func startTraffic(ctx context.Context, l *lab.Lab, add func(*traffic)) *traffic {
 	t := &traffic{lab: l}
-	for f := range families {
-		for _, protocol := range []lab.Protocol{lab.TCP, lab.UDP} {
-			t.add(f, protocol)
-		}
-	}
+	add(t)
 	ctx, t.cancel = context.WithCancel(ctx)
 	for i, p := range t.probes {
 		t.workers.Go(func() { p.run(ctx, p.period*time.Duration(*pace*i)/time.Duration(len(t.probes))) })
 	}
 	return t
+}
+
+// addAll adds probes of all kinds of Services, for soak.
+func (t *traffic) addAll() {
+	for f := range families {
+		for _, protocol := range []lab.Protocol{lab.TCP, lab.UDP} {
+			t.add(f, protocol)
+		}
+	}
 }
 
 // add adds the probes of a family and protocol.
@@ -268,6 +275,20 @@ func (p *probe) suspicious(now time.Time, late time.Duration) bool {
 		}
 	}
 	return false
+}
+
+// copies returns the attempts that were sent since a time, as they are now, and have not been
+// taken.
+func (p *probe) copies(since time.Time) (all []*attempt) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	for _, a := range p.attempts {
+		if !a.sent.Before(since) {
+			c := *a
+			all = append(all, &c)
+		}
+	}
+	return all
 }
 
 // take returns and forgets the finished attempts, in the order in which they were

@@ -251,30 +251,70 @@ func combineTables(t *testing.T, kinds ...string) {
 		}
 	}
 	d := k.dataplane()
-	hooked := func() []string {
-		var out []string
-		for _, table := range strings.Split(k.nft("", "-t", "list", "ruleset"), "\ntable ") {
-			if strings.Contains(table, "hook prerouting") && !strings.HasPrefix(table, "ip6 ") {
-				out = append(out, strings.Fields(strings.TrimPrefix(table, "table "))[1])
-			}
-		}
-		return out
-	}
 	d.commit = func(ctx context.Context, b *nft.Batch) error {
-		if now := hooked(); len(live) > 0 && len(now) == 0 {
+		if now := k.hooked(); len(live) > 0 && len(now) == 0 {
 			t.Errorf("nothing is left of %v while the new table is built", live)
 		}
 		return d.writer.Commit(ctx, b)
 	}
 	ok(t, d.Reconcile(ctx, variety()))
-	if now := hooked(); len(now) != 1 {
-		t.Errorf("packets come to %v", now)
+	k.oneTable(d)
+}
+
+// hooked are the IPv4 tables that packets come to.
+func (k *kernel) hooked() (names []string) {
+	for _, table := range strings.Split(k.nft("", "-t", "list", "ruleset"), "\ntable ") {
+		if strings.Contains(table, "hook prerouting") && !strings.HasPrefix(table, "ip6 ") {
+			names = append(names, strings.Fields(strings.TrimPrefix(table, "table "))[1])
+		}
+	}
+	return names
+}
+
+// oneTable checks that the table of a dataplane is complete, and the only one.
+func (k *kernel) oneTable(d *Dataplane) {
+	k.t.Helper()
+	if now := k.hooked(); len(now) != 1 {
+		k.t.Errorf("packets come to %v", now)
 	}
 	if tables := strings.Count(k.nft("", "list", "tables"), "table ip sluice"); tables != 1 {
-		t.Errorf("%d tables are left", tables)
+		k.t.Errorf("%d tables are left", tables)
 	}
-	if good, err := d.Verify(ctx); !good || err != nil {
-		t.Errorf("verified %t, %v", good, err)
+	if good, err := d.Verify(k.t.Context()); !good || err != nil {
+		k.t.Errorf("verified %t, %v", good, err)
+	}
+}
+
+// Whenever a process is killed that replaces a table of another version, packets come to the old
+// table or to the new one, and the next process completes its work, killed again or not.
+func TestKilledAtEachStepOfAnUpgrade(t *testing.T) {
+	testkit.NotShort(t, "it writes very many elements")
+	testkit.NotInGuest(t, "it writes very many elements")
+	ctx, want := t.Context(), cluster(12_000)
+	complete := false // a process was not killed
+	for steps := 0; !complete; steps++ {
+		k := newKernel(t)
+		k.nft(otherLayout(tableNames[0], true), "-f", "-")
+		for process := range 2 {
+			d, commits := k.dataplane(), 0
+			d.commit = func(ctx context.Context, b *nft.Batch) error {
+				if commits++; commits > steps {
+					return errors.New("killed")
+				}
+				return d.writer.Commit(ctx, b)
+			}
+			err := d.Reconcile(ctx, want).Err
+			complete = complete || err == nil && process == 0
+			if now := k.hooked(); len(now) != 1 {
+				t.Errorf("after %d commits packets come to %v", steps, now)
+			}
+		}
+		if complete && steps < 3 {
+			t.Errorf("there were only %d steps", steps)
+		}
+		d := k.dataplane()
+		ok(t, d.Reconcile(ctx, want))
+		k.oneTable(d)
 	}
 }
 

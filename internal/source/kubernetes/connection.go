@@ -1,6 +1,8 @@
 package kubernetes
 
 import (
+	"crypto/x509"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -106,7 +108,14 @@ func (c *connection) status() Status {
 }
 
 func remedy(err error) string {
+	var invalid x509.CertificateInvalidError
 	switch {
+	case errors.As(err, new(x509.UnknownAuthorityError)):
+		return "set certificate-authority in the kubeconfig to a file that has the certificate of the authority that signed the server's; a changed file is read again within 5 minutes"
+	case errors.As(err, new(x509.HostnameError)):
+		return "reach the server by a name or address that its certificate contains, or have it added there"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return "renew the server's certificate, and compare the clocks of both machines"
 	case apierrors.IsForbidden(err):
 		return "allow the proxy's user to list and watch this kind, as ClusterRole system:node-proxier does"
 	case apierrors.IsUnauthorized(err):

@@ -1,7 +1,10 @@
 package kubernetes
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +59,9 @@ func TestRemedies(t *testing.T) {
 	}{
 		{"forbidden", apierrors.NewForbidden(nodes, "", errors.New("no")), "system:node-proxier"},
 		{"unauthorized", apierrors.NewUnauthorized("who?"), "credentials"},
+		{"unknown authority", fmt.Errorf("list: %w", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}), "certificate-authority"},
+		{"other name", fmt.Errorf("list: %w", x509.HostnameError{Certificate: &x509.Certificate{}, Host: "10.0.0.1"}), "its certificate contains"},
+		{"expired", fmt.Errorf("list: %w", x509.CertificateInvalidError{Reason: x509.Expired}), "renew"},
 		{"anything else", errors.New("connection refused"), "reach"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

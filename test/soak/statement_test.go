@@ -1,0 +1,209 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	services "sluice/internal/listing"
+	"sluice/internal/testkit"
+	"sluice/internal/verdict"
+	"sluice/test/lab"
+)
+
+// statement is what the proxy says at a time between two.
+type statement struct {
+	from, until time.Time
+	words       map[subject]verdict.Word
+	proxy       verdict.ProxyWord
+}
+
+// voice is one of the places where the proxy says it.
+type voice struct {
+	name string
+	// services is set if it knows no kinds of clients.
+	services   bool
+	period     time.Duration
+	ask        func(context.Context, *node) (statement, error)
+	statements []statement
+	// limit is how long a statement may be untrue, on a machine as busy as it was.
+	limit time.Duration
+}
+
+// statements are all that the proxy says, all the time.
+type statements struct {
+	node   *node
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	mutex sync.Mutex
+	all   []*voice
+}
+
+// listen has the proxy asked until stop is called.
+func listen(ctx context.Context, n *node) *statements {
+	s := &statements{node: n, all: []*voice{
+		{name: "services", period: 200 * time.Millisecond, ask: askServices},
+		{name: "/metrics", services: true, period: time.Second, ask: askMetrics},
+	}}
+	ctx, s.cancel = context.WithCancel(ctx)
+	for _, v := range s.all {
+		s.done.Go(func() { s.run(ctx, v) })
+	}
+	return s
+}
+
+func (s *statements) stop() {
+	s.cancel()
+	s.done.Wait()
+}
+
+func (s *statements) run(ctx context.Context, v *voice) {
+	for ctx.Err() == nil {
+		asking, cancel := testkit.WithTimeout(ctx, time.Second)
+		from := time.Now()
+		x, err := v.ask(asking, s.node)
+		cancel()
+		x.from, x.until = from, time.Now()
+		s.mutex.Lock()
+		if err == nil {
+			v.statements = append(v.statements, x)
+		}
+		v.limit = max(v.limit, testkit.Scaled(verdictTime))
+		s.mutex.Unlock()
+		select {
+		case <-ctx.Done():
+		case <-time.After(v.period):
+		}
+	}
+}
+
+// last returns what was said last, "" for nothing.
+func (s *statements) last(about subject) verdict.Word {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	all := s.all[0].statements
+	if len(all) == 0 || time.Since(all[len(all)-1].until) > testkit.Scaled(verdictGap) {
+		return ""
+	}
+	return all[len(all)-1].words[about]
+}
+
+// proxy returns what was said last of the proxy.
+func (s *statements) proxy() verdict.ProxyWord {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if all := s.all[0].statements; len(all) > 0 {
+		return all[len(all)-1].proxy
+	}
+	return ""
+}
+
+// slowest is verdictTime on a machine as busy as it was at most.
+func (s *statements) slowest() (limit time.Duration) {
+	for _, v := range s.voices() {
+		limit = max(limit, v.limit)
+	}
+	return limit
+}
+
+// voices returns copies.
+func (s *statements) voices() (all []*voice) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	for _, v := range s.all {
+		c := *v
+		all = append(all, &c)
+	}
+	return all
+}
+
+func (s *statements) forget() {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	for _, v := range s.all {
+		v.statements = nil
+	}
+}
+
+// streaks returns when the same was said without an interruption.
+func (v *voice) streaks(said func(statement) bool) (all []span) {
+	before := -1 // the last one of the streak
+	for i, x := range v.statements {
+		if !said(x) {
+			before = -1
+			continue
+		}
+		if before < 0 || x.from.Sub(v.statements[before].until) > verdictGap {
+			all = append(all, span{from: x.until})
+		}
+		all[len(all)-1].until = x.from
+		before = i
+	}
+	return all
+}
+
+func askServices(ctx context.Context, n *node) (statement, error) {
+	var list services.List
+	if err := n.asks.Get(ctx, "/v1/services", nil, &list); err != nil {
+		return statement{}, err
+	}
+	x := statement{words: map[subject]verdict.Word{}, proxy: list.Proxy.Word}
+	for _, svc := range list.Services {
+		var number int
+		if _, err := fmt.Sscanf(svc.Name, "s%d", &number); err != nil {
+			return statement{}, err
+		}
+		x.words[subject{number, ""}] = svc.Word
+		for _, c := range svc.Clients {
+			x.words[subject{number, c.From}] = c.Word
+		}
+	}
+	return x, nil
+}
+
+var (
+	serviceMetric = regexp.MustCompile(`^sluice_service_verdict\{namespace="default",service="s(\d+)",verdict="([a-z-]+)".*\} 1$`)
+	proxyMetric   = regexp.MustCompile(`^sluice_proxy_verdict\{verdict="([a-z-]+)"\} 1$`)
+)
+
+// askMetrics reads the metrics, which have the Services that do not simply work.
+func askMetrics(_ context.Context, n *node) (statement, error) {
+	at := lab.Flow{From: "node1", Protocol: lab.TCP, To: netip.MustParseAddrPort("127.0.0.1:10249"), Timeout: time.Second}
+	page, err := n.lab.Get(at, "/metrics")
+	if err == nil && page.Status != http.StatusOK {
+		err = errors.New(page.Text)
+	}
+	if err != nil {
+		return statement{}, err
+	}
+	x := statement{words: map[subject]verdict.Word{}}
+	for line := range strings.Lines(string(page.Body)) {
+		line = strings.TrimSpace(line)
+		if m := serviceMetric.FindStringSubmatch(line); m != nil {
+			var number int
+			if _, err := fmt.Sscan(m[1], &number); err != nil {
+				return statement{}, err
+			}
+			x.words[subject{number, ""}] = verdict.Word(m[2])
+		}
+		if m := proxyMetric.FindStringSubmatch(line); m != nil {
+			x.proxy = verdict.ProxyWord(m[1])
+		}
+	}
+	if !x.proxy.Ready() {
+		return statement{}, errors.New("the proxy does not know of Services yet")
+	}
+	for _, number := range []int{spread, single, near} {
+		if about := (subject{number, ""}); x.words[about] == "" {
+			x.words[about] = verdict.Works
+		}
+	}
+	return x, nil
+}
