@@ -185,6 +185,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	settings.Report(logger)
+	respectMemoryLimit(logger)
 	if o.flags.InitOnly {
 		initialize(logger, settings)
 		return nil

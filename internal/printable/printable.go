@@ -4,6 +4,8 @@ package printable
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -62,4 +64,36 @@ func Sentence(text string) string {
 		return text
 	}
 	return string(unicode.ToUpper(r)) + text[size:]
+}
+
+// maxText is how many characters are shown of a text that others wrote.
+const maxText = 200
+
+// Cut returns text of others that is short enough to be shown.
+func Cut(text string) string { return CutAt(text, maxText) }
+
+// CutAt returns at most that many characters of a text, with a mark if there are more.
+func CutAt(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	n := 0
+	for at := range text {
+		if n == most {
+			return text[:at] + "…"
+		}
+		n++
+	}
+	return text
+}
+
+// CutAll returns arguments for a format in which all strings, of whatever type, are cut.
+func CutAll(args []any) []any {
+	out := slices.Clone(args)
+	for i, a := range out {
+		if v := reflect.ValueOf(a); v.Kind() == reflect.String && v.Len() > maxText {
+			out[i] = Cut(v.String())
+		}
+	}
+	return out
 }

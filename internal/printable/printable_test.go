@@ -3,6 +3,7 @@ package printable
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -99,5 +100,22 @@ func TestCountAndList(t *testing.T) {
 		if test.got != test.want {
 			t.Errorf("got %q, want %q", test.got, test.want)
 		}
+	}
+}
+
+func TestCut(t *testing.T) {
+	type word string
+	long, wide := strings.Repeat("x", 300), strings.Repeat("ü", 150)
+	for in, want := range map[string]string{"": "", "short": "short", long[:200]: long[:200], long: long[:200] + "…", wide: wide} {
+		if got := Cut(in); got != want {
+			t.Errorf("%.20q… becomes %q", in, got)
+		}
+	}
+	args := []any{word(long), 5, "short", long}
+	if got := fmt.Sprintf("%s %d %s %s", CutAll(args)...); got != long[:200]+"… 5 short "+long[:200]+"…" {
+		t.Errorf("the arguments become %s", got)
+	}
+	if args[3] != long {
+		t.Error("the arguments themselves are cut")
 	}
 }
