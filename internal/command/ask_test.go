@@ -120,7 +120,7 @@ func TestStatusIsFollowedUntilInterrupted(t *testing.T) {
 		return &status.Report{Healthy: true, DesiredRevision: asked}
 	})
 	ctx, cancel := context.WithCancel(t.Context())
-	cmd := newCommand()
+	cmd := newCommand(&options{})
 	out := &lockedBuffer{}
 	cmd.SetOut(out)
 	cmd.SetArgs([]string{"status", "--watch", "--control-socket", socket})

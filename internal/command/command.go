@@ -54,11 +54,12 @@ type options struct {
 	serviceMetrics            serviceMetrics
 	// hangups receives SIGHUP.
 	hangups chan os.Signal
+	end     end
 }
 
 // Main runs the command line and returns the exit code of the process. SIGINT and
-// SIGTERM shut it down gracefully, a second one immediately. On SIGHUP the proxy
-// reads its files again.
+// SIGTERM shut it down gracefully, though not for longer than pods have to end, and a
+// second one immediately. On SIGHUP the proxy reads its files again.
 func Main(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
@@ -66,20 +67,22 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	if err := capability.Raise(); err != nil {
 		fmt.Fprintln(stderr, "Warning:", err)
 	}
-	cmd := newCommand()
+	o := &options{}
+	cmd := newCommand(o)
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
-	err := cmd.ExecuteContext(ctx)
-	klog.Flush()
-	return conclude(err, stderr)
+	return o.end.await(ctx, stderr, func() int {
+		err := cmd.ExecuteContext(ctx)
+		klog.Flush()
+		return conclude(err, stderr)
+	})
 }
 
 // defaultDrainTimeout is how long IPVS keeps an idle TCP connection.
 const defaultDrainTimeout = 15 * time.Minute
 
-func newCommand() *cobra.Command {
-	o := &options{}
+func newCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kube-proxy",
 		Short: "Make the Services of a Kubernetes cluster work on this node",
@@ -144,6 +147,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	if (o.flags.Cleanup || o.cleanupOwn) && o.flags.WriteConfigTo == "" {
 		return o.runCleanup(ctx)
 	}
+	o.end.starting()
 	o.hangups = make(chan os.Signal, 1)
 	signal.Notify(o.hangups, syscall.SIGHUP) // from now on it does not end the process
 	defer signal.Stop(o.hangups)
@@ -181,6 +185,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	settings.Report(logger)
+	respectMemoryLimit(logger)
 	if o.flags.InitOnly {
 		initialize(logger, settings)
 		return nil

@@ -98,7 +98,7 @@ func TestEventsAreFollowed(t *testing.T) {
 		return reply
 	})
 	ctx, cancel := context.WithCancel(t.Context())
-	cmd := newCommand()
+	cmd := newCommand(&options{})
 	out := &lockedBuffer{}
 	cmd.SetOut(out)
 	cmd.SetArgs([]string{"events", "-f", "-o", "json", "--control-socket", socket})

@@ -11,6 +11,14 @@ import (
 // defaultShutdownGrace is less than what pods have to end.
 const defaultShutdownGrace = 25 * time.Second
 
+// grace is how long connections that go through this process have.
+func (p *proxy) grace() time.Duration {
+	if _, ok := p.dataplane.(dataplane.Relayer); ok {
+		return p.options.shutdownGrace
+	}
+	return 0
+}
+
 // finish lets another process take over, and serves to the end what depends on this one.
 func (p *proxy) finish(lock *instancelock.Lock) error {
 	err := lock.Release()
@@ -18,7 +26,7 @@ func (p *proxy) finish(lock *instancelock.Lock) error {
 	if !ok {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), p.options.shutdownGrace)
+	ctx, cancel := context.WithTimeout(context.Background(), p.grace())
 	defer cancel()
 	if left := r.Finish(ctx, instancelock.Held); left > 0 {
 		p.logger.Info("Connections that go through this process end with it", "connections", left, "grace", p.options.shutdownGrace)

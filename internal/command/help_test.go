@@ -30,7 +30,7 @@ func TestHelpFitsTheScreen(t *testing.T) {
 			walk(sub, append(path[:len(path):len(path)], sub.Name()))
 		}
 	}
-	walk(newCommand(), nil)
+	walk(newCommand(&options{}), nil)
 	if len(commands) < 8 {
 		t.Fatalf("only %d commands", len(commands))
 	}

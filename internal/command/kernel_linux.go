@@ -24,6 +24,7 @@ import (
 	"sluice/internal/model"
 	"sluice/internal/nodeproblem"
 	"sluice/internal/plan"
+	"sluice/internal/relay"
 	"sluice/internal/status"
 	"sluice/internal/sysctl"
 	"sluice/internal/telemetry"
@@ -88,10 +89,17 @@ func untuned(logger logr.Logger, err error) {
 }
 
 func (k *kernel) assemble() []engine.Observer {
+	k.sensor = evidence.New(evidence.Options{Logger: k.logger.WithName("evidence"), Clock: k.clock, Engine: k.engine,
+		OnLook: func() {
+			if k.history.Answers(k.sensor.All()) {
+				k.problems.Look()
+			}
+		},
+	})
 	k.loopback = loopback.New(loopback.Options{
-		Logger: k.logger.WithName("loopback"), Clock: k.clock, ResetRemoved: k.options.resetRemovedEndpoints,
+		Logger: k.logger.WithName("loopback"), Clock: k.clock, ResetRemoved: k.options.resetRemovedEndpoints, Budget: k.budget(),
 		Listening: k.metrics.LoopbackListening, NotListening: k.metrics.LoopbackNotListening, Refused: k.metrics.LoopbackRefused,
-		Accepted: k.metrics.LoopbackAccepted,
+		Accepted: k.metrics.LoopbackAccepted, Tried: k.sensor.Tried,
 		Failed: func(service model.Name, err error) {
 			k.recorder.Record(telemetry.LoopbackNodePortNotServed(k.settings.Plan.NodeName, service, err))
 		},
@@ -99,13 +107,6 @@ func (k *kernel) assemble() []engine.Observer {
 	k.tracker = conntrack.New(conntrack.Options{
 		Logger: k.logger.WithName("conntrack"), Clock: k.clock, Engine: k.engine, OnPass: k.updater.OnPass,
 		ResetTCP: k.options.resetRemovedEndpoints, Relays: k.relays(), Forget: k.forgetter(),
-	})
-	k.sensor = evidence.New(evidence.Options{Logger: k.logger.WithName("evidence"), Clock: k.clock, Engine: k.engine,
-		OnLook: func() {
-			if k.history.Answers(k.sensor.All()) {
-				k.problems.Look()
-			}
-		},
 	})
 	k.neighbours, k.watcher = k.newNeighbours(), k.newWatcher()
 	return []engine.Observer{k.tracker, k.loopback}
@@ -147,6 +148,7 @@ func (k *kernel) newWatcher() *nodeproblem.Watcher {
 }
 
 func (k *kernel) answers() func(evidence.To) evidence.Report  { return k.sensor.Report }
+func (k *kernel) tried(a dataplane.Attempt)                   { k.sensor.Tried(a) }
 func (k *kernel) allAnswers() map[evidence.To]evidence.Report { return k.sensor.All() }
 
 func (k *kernel) seen() *status.Evidence {
@@ -218,6 +220,14 @@ func (k *kernel) reportDraining(d dataplane.Draining) {
 func (k *kernel) relays() func(netip.AddrPort) bool {
 	if r, ok := k.dataplane.(dataplane.Relayer); ok {
 		return r.Relays
+	}
+	return nil
+}
+
+// budget returns that of the connections that the dataplane relays, nil if it relays none.
+func (k *kernel) budget() *relay.Budget {
+	if r, ok := k.dataplane.(interface{ Budget() *relay.Budget }); ok {
+		return r.Budget()
 	}
 	return nil
 }

@@ -87,13 +87,15 @@ func serve(ctx context.Context, logger logr.Logger, settings *config.Settings, o
 	p.reason, err = p.chooseDataplane(ctx, func(m dataplane.Mode) (dataplane.Dataplane, error) {
 		return m.Open(ctx, dataplane.Options{
 			Logger: logger.WithName(m.Name), IPVS: p.settings.IPVS,
-			Userspace: dataplane.Userspace{UDPTimeout: o.udpTimeout, Ports: p.settings.Ports, ResetRemoved: o.resetRemovedEndpoints},
+			Userspace: dataplane.Userspace{UDPTimeout: o.udpTimeout, Ports: p.settings.Ports, ResetRemoved: o.resetRemovedEndpoints,
+				Tried: func(a dataplane.Attempt) { p.upkeep.tried(a) }},
 		})
 	})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.dataplane.Close()) }()
+	o.end.serving(p.grace())
 	settings, p.upkeep = p.settings, newUpkeep(p)
 	logger.Info("Starting", "version", o.version.build().GitVersion, "node", settings.Plan.NodeName, "mode", settings.Mode.Name, "manifests", o.manifests)
 	lock, err := p.acquireInstanceLock(ctx)

@@ -5,6 +5,7 @@ import (
 	"net"
 
 	"sluice/internal/config"
+	"sluice/internal/dataplane"
 	"sluice/internal/engine"
 	"sluice/internal/evidence"
 	"sluice/internal/model"
@@ -34,6 +35,8 @@ type upkeep interface {
 	blocked(nodeproblem.Path) *nodeproblem.Obstacle
 	// answers returns what traffic shows of an endpoint; nil if nothing can be seen.
 	answers() func(evidence.To) evidence.Report
+	// tried adds to that what the proxy itself met there.
+	tried(dataplane.Attempt)
 	// seen returns how old that is, nil if nothing can be seen.
 	seen() *status.Evidence
 	// allAnswers returns what it shows of all of them.
@@ -62,5 +65,6 @@ func (withoutKernel) advisories() (settings, rules []model.Problem)  { return ni
 func (withoutKernel) blocked(nodeproblem.Path) *nodeproblem.Obstacle { return nil }
 
 func (withoutKernel) answers() func(evidence.To) evidence.Report  { return nil }
+func (withoutKernel) tried(dataplane.Attempt)                     {}
 func (withoutKernel) seen() *status.Evidence                      { return nil }
 func (withoutKernel) allAnswers() map[evidence.To]evidence.Report { return nil }

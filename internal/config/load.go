@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"sluice/internal/model"
+	"sluice/internal/regularfile"
 	"sluice/internal/spelling"
 	"sluice/internal/yamlsyntax"
 )
@@ -32,15 +33,30 @@ var (
 // Load reads a configuration file and fills in defaults. The problems are what it
 // ignored.
 func Load(path string) (*Configuration, []model.Problem, error) {
-	data, err := os.ReadFile(path)
+	data, err := read(path)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the configuration file: %w", err)
+		return nil, nil, err
 	}
 	c, problems, err := Decode(data)
 	if err != nil {
 		return nil, nil, fmt.Errorf("configuration file %s: %w", path, err)
 	}
 	return c, problems, nil
+}
+
+// maxFileSize is more than any configuration needs.
+const maxFileSize = 16 << 20
+
+// read reads a configuration file.
+func read(path string) ([]byte, error) {
+	data, err := regularfile.Read(path, maxFileSize)
+	switch {
+	case errors.Is(err, regularfile.ErrNotRegular), errors.Is(err, regularfile.ErrTooLarge):
+		return nil, fmt.Errorf("--config %s: %w (put the configuration into a regular file)", path, err)
+	case err != nil:
+		return nil, fmt.Errorf("read the configuration file: %w", err)
+	}
+	return data, nil
 }
 
 // Decode decodes a configuration in YAML or JSON and fills in defaults. The

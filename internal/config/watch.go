@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -25,6 +24,8 @@ const (
 	// often if there are no notifications.
 	reread      = 30 * time.Second
 	rereadBlind = 5 * time.Second
+	// hangsAfter is how long reading may take before that is reported.
+	hangsAfter = 10 * time.Second
 	// maxTrails bounds how often the path is resolved again while it keeps changing.
 	maxTrails = 5
 )
@@ -42,11 +43,17 @@ type WatchOptions struct {
 	// Noted is called whenever what should be known about the file has changed. It
 	// may be nil.
 	Noted func(FileState)
+
+	read func(path string) ([]byte, error) // nil for that of files
 }
+
+// errHangs is why a file is not used although nothing is wrong with it.
+var errHangs = fmt.Errorf("it could not be read within %v: its file system does not answer", hangsAfter)
 
 // Watch follows the configuration file until the context ends, starting with the
 // settings in force. If the file is missing or invalid, all its errors are logged,
-// and the settings stay in force.
+// and the settings stay in force. Watch returns when the context ends even if the
+// file system of the file hangs.
 func (f *Flags) Watch(ctx context.Context, inForce *Settings, options WatchOptions) error {
 	if f.ConfigFile == "" {
 		<-ctx.Done()
@@ -56,6 +63,22 @@ func (f *Flags) Watch(ctx context.Context, inForce *Settings, options WatchOptio
 	if err != nil {
 		return fmt.Errorf("find the configuration file: %w", err)
 	}
+	if options.read == nil {
+		options.read = read
+	}
+	follower := &follower{flags: f, path: path, asked: inForce, inForce: inForce, warned: inForce.Warnings, options: options}
+	ended := make(chan struct{})
+	go func() { defer close(ended); follower.run(ctx) }()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// run follows the file until the context ends.
+func (f *follower) run(ctx context.Context) {
+	options := &f.options
 	watcher := filewatch.New(options.Logger)
 	defer watcher.Close()
 	interval := reread
@@ -65,26 +88,25 @@ func (f *Flags) Watch(ctx context.Context, inForce *Settings, options WatchOptio
 	ticker := options.Clock.NewTicker(interval)
 	defer ticker.Stop()
 
-	follower := &follower{flags: f, path: path, asked: inForce, inForce: inForce, warned: inForce.Warnings, options: options}
-	follower.read(watcher)
+	f.read(ctx, watcher)
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-ticker.C():
 		case <-watcher.Errors(): // changes were missed
 		case <-options.Reload:
-			follower.reread(watcher)
+			f.reread(ctx, watcher)
 			continue
 		case event := <-watcher.Events():
 			if !watcher.Matters(event) {
 				continue
 			}
 			if !watcher.Settle(ctx, options.Clock, settleTime) {
-				return nil
+				return
 			}
 		}
-		follower.read(watcher)
+		f.read(ctx, watcher)
 	}
 }
 
@@ -101,19 +123,15 @@ type follower struct {
 	options WatchOptions
 }
 
-// read reads the file and applies it.
-func (f *follower) read(watcher *filewatch.Watcher) {
-	for range maxTrails {
-		set := filewatch.Set{}
-		set.Trail(f.path)
-		if !watcher.Follow(set) {
-			break
-		}
+// read reads the file and applies it, unless the context ended meanwhile.
+func (f *follower) read(ctx context.Context, watcher *filewatch.Watcher) {
+	done := f.reportHang()
+	update, err := f.update(watcher)
+	if done(); ctx.Err() != nil {
+		return
 	}
-	update, err := f.update()
 	if err != nil {
 		f.refuse(err)
-		f.note(FileState{Path: f.path, Refused: problemsIn(err), Since: f.since, Restart: f.noted.Restart, Blocked: f.noted.Blocked})
 		return
 	}
 	defer f.note(FileState{Path: f.path, Warnings: update.Asked.Warnings, Restart: update.Restart, Blocked: problemsIn(update.Blocked)})
@@ -131,19 +149,46 @@ func (f *follower) read(watcher *filewatch.Watcher) {
 }
 
 // reread reads the file, and logs again what was logged before.
-func (f *follower) reread(watcher *filewatch.Watcher) {
+func (f *follower) reread(ctx context.Context, watcher *filewatch.Watcher) {
 	before := f.asked
 	f.refused = ""
-	f.read(watcher)
-	if f.refused == "" && f.asked == before {
+	f.read(ctx, watcher)
+	if f.refused == "" && f.asked == before && ctx.Err() == nil {
 		f.options.Logger.Info("The configuration file is unchanged", "file", f.path)
 	}
 }
 
-func (f *follower) update() (*Update, error) {
-	data, err := os.ReadFile(f.path)
+// reportHang reports that the file cannot be read if it takes too long, until done is called.
+func (f *follower) reportHang() (done func()) {
+	timer := f.options.Clock.NewTimer(hangsAfter)
+	read, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-read:
+		case <-timer.C():
+			f.refuse(fmt.Errorf("--config %s: %w", f.path, errHangs))
+		}
+	}()
+	return func() {
+		timer.Stop()
+		close(read)
+		<-ended
+	}
+}
+
+// update follows the links to the file and reads it.
+func (f *follower) update(watcher *filewatch.Watcher) (*Update, error) {
+	for range maxTrails {
+		set := filewatch.Set{}
+		set.Trail(f.path)
+		if !watcher.Follow(set) {
+			break
+		}
+	}
+	data, err := f.options.read(f.path)
 	if err != nil {
-		return nil, fmt.Errorf("read the configuration file: %w", err)
+		return nil, err
 	}
 	return f.flags.Update(data, f.inForce)
 }
@@ -166,13 +211,13 @@ func (f *follower) note(s FileState) {
 	f.noted = s
 }
 
-// refuse logs an error once.
+// refuse logs an error once, and passes it on.
 func (f *follower) refuse(err error) {
-	if err.Error() == f.refused {
-		return
+	if err.Error() != f.refused {
+		f.refused, f.since = err.Error(), f.options.Clock.Now()
+		f.options.Logger.Error(err, "The new configuration file is invalid, the previous one stays in force", "file", f.path)
 	}
-	f.refused, f.since = err.Error(), f.options.Clock.Now()
-	f.options.Logger.Error(err, "The new configuration file is invalid, the previous one stays in force", "file", f.path)
+	f.note(FileState{Path: f.path, Refused: problemsIn(err), Since: f.since, Restart: f.noted.Restart, Blocked: f.noted.Blocked})
 }
 
 // same reports whether two configurations are equal.

@@ -2,15 +2,19 @@ package config
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr/funcr"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"sluice/internal/testkit"
 )
@@ -233,6 +237,82 @@ func TestWatchNeedsAFile(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := parse(t).Watch(ctx, nil, WatchOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// What is no regular file is refused and not waited for, and the next file is followed.
+func TestPipeInPlaceOfTheFileIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	save(t, path, cidr("1"))
+	w := watch(t, path)
+	if err := errors.Join(syscall.Mkfifo(path+".pipe", 0o600), os.Rename(path+".pipe", path)); err != nil {
+		t.Fatal(err)
+	}
+	w.waitLogged("stays in force", "--config "+path, "it is not a regular file")
+	if _, _, err := Load(path); err == nil || !strings.Contains(err.Error(), "it is not a regular file") {
+		t.Errorf("at the start: %v", err)
+	}
+	save(t, path+".tmp", cidr("2"))
+	if err := os.Rename(path+".tmp", path); err != nil {
+		t.Fatal(err)
+	}
+	w.wantCIDR("10.2.0.0/16")
+}
+
+// A file system that hangs is reported, followed again when it answers, and holds up
+// nobody who ends.
+func TestHangingFileSystemIsReported(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	save(t, path, cidr("1"))
+	f := parse(t, "--config="+path)
+	inForce, err := f.Settings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log testkit.Journal
+	clk := clocktesting.NewFakeClock(time.Unix(1000, 0))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	answers := make(chan []byte)
+	noted := make(chan FileState, 10)
+	changes := make(chan *Update, 1)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- f.Watch(ctx, inForce, WatchOptions{
+			Logger: log.Logger(), Clock: clk,
+			Noted:   func(s FileState) { noted <- s },
+			Changed: func(u *Update) { changes <- u },
+			read:    func(string) ([]byte, error) { return <-answers, nil },
+		})
+	}()
+	hang := func() FileState {
+		t.Helper()
+		testkit.Eventually(t, func() error {
+			if !clk.HasWaiters() {
+				return errors.New("the file is not being read")
+			}
+			clk.Step(hangsAfter)
+			if len(noted) == 0 {
+				return errors.New("nothing is reported")
+			}
+			return nil
+		})
+		return <-noted
+	}
+	if s := hang(); len(s.Refused) != 1 || !strings.Contains(s.Refused[0].Reason, "its file system does not answer") {
+		t.Errorf("what is known of the file is %+v", s)
+	}
+	answers <- []byte(cidr("2"))
+	if u := testkit.Receive(t, changes, "a change of the configuration"); u.InForce.Configuration.ClusterCIDR != "10.2.0.0/16" {
+		t.Errorf("clusterCIDR is %s", u.InForce.Configuration.ClusterCIDR)
+	}
+	if len(log.With("valid again")) != 1 {
+		t.Error("it is not logged that the file can be read again")
+	}
+	clk.Step(reread) // and it hangs again
+	cancel()
+	if err := testkit.Receive(t, ended, "the end of Watch"); err != nil {
 		t.Error(err)
 	}
 }

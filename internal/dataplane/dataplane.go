@@ -49,6 +49,10 @@ type Result struct {
 	// a refused one is unchanged or absent, and is tried again when it is
 	// passed again.
 	Failed map[plan.Key]error
+	// Left are frontends of a change that Apply has only begun to write, because they
+	// take long: until they are passed again they work as before, or with some of
+	// their endpoints.
+	Left map[plan.Key]struct{}
 	// Transactions and Elements count what was written.
 	Transactions, Elements int
 }

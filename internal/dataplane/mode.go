@@ -156,6 +156,8 @@ type Userspace struct {
 	Ports PortRange
 	// ResetRemoved resets TCP connections when their endpoint no longer serves.
 	ResetRemoved bool
+	// Tried is called after each attempt to connect to an endpoint; may be nil.
+	Tried func(Attempt)
 }
 
 // PortRange is a range of ports; the zero value stands for any that are free.

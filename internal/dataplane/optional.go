@@ -24,6 +24,12 @@ type Progress struct {
 	Transactions int
 }
 
+// Bulk is a Dataplane for which one large change costs less than several small ones: it is
+// given all changes that wait at once.
+type Bulk interface {
+	Bulk()
+}
+
 // Counter is a Dataplane that keeps metrics itself: the Counters of its Mode.
 type Counter interface {
 	// Count calls add with the value of each metric now, for some families. It

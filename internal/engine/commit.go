@@ -14,13 +14,15 @@ import (
 const maxLoggedFailures = 10
 
 // commitAt returns when the next commit may start, if there is something to
-// commit. While a reconcile is needed, planned changes wait for it: the kernel
+// commit: at once, if it is the rest of what was begun. While a reconcile is needed, planned changes wait for it: the kernel
 // may lack what they build on, and the reconcile includes them.
 func (e *Engine) commitAt() (at time.Time, ok bool) {
 	switch {
 	case e.repair.needed:
 		at = e.repair.notBefore
-	case len(e.queue) > 0:
+	case e.backlog.begun:
+		return at, true
+	case !e.backlog.empty():
 	default:
 		if at, ok = e.statuses.retryAt(); !ok {
 			return at, false
@@ -35,41 +37,61 @@ func (e *Engine) repairAt() (at time.Time, ok bool) {
 	return latest(at, e.lastStart.Add(e.minSyncPeriod)), ok
 }
 
-// commit writes everything that is planned, and every frontend that is due for
+// commit writes a portion of what is planned, and every frontend that is due for
 // a retry, to the kernel.
 func (e *Engine) commit(ctx context.Context) {
 	c := &Commit{
 		Kind:    Apply,
 		Desired: e.planner.Desired(),
-		Planned: len(e.queue) > 0,
+		Planned: !e.backlog.empty(),
 		Begin:   e.clock.Now(),
 	}
+	size := e.portion
 	if e.repair.needed {
-		c.Kind = Reconcile
+		c.Kind, size = Reconcile, 0
 	}
 	retries := e.statuses.takeRetries(c.Begin, c.Kind == Reconcile)
 	if !c.Planned && c.Kind == Apply && len(retries) == 0 {
 		return // the retries have been programmed with a change already
 	}
 	if len(retries) > 0 || !c.Planned {
-		c.Change = combine(append(e.queue, e.retryChange(retries)))
-	} else {
-		c.Change = combine(e.queue)
+		e.backlog.add(e.retryChange(retries), size)
 	}
-	if c.Planned {
-		e.queue = []*plan.Change{c.Change}
-	}
+	c.Change = e.backlog.next(size)
 	e.write(ctx, c)
 	if c.Result.Err != nil {
 		e.fail(ctx, c)
 		return
 	}
-	e.queue, c.Events = nil, e.takeEvents()
+	e.backlog.done(c.Change, c.Result.Left)
+	c.Change = without(c.Change, c.Result.Left)
+	c.Waiting = e.backlog.waiting()
+	c.Events = e.events.taken(e.backlog, c.Change)
 	if c.Kind == Reconcile {
 		e.repair.succeed()
 		e.verifier.postpone(c.End)
 	}
 	e.finish(c)
+}
+
+// without returns the part of a change that is not left.
+func without(c *plan.Change, left map[plan.Key]struct{}) *plan.Change {
+	if len(left) == 0 {
+		return c
+	}
+	part := *c
+	part.Set, part.Removed, part.Gone = nil, nil, nil
+	for _, f := range c.Set {
+		if _, is := left[f.Key]; !is {
+			part.Set = append(part.Set, f)
+		}
+	}
+	for _, f := range c.Gone {
+		if _, is := left[f.Key]; !is {
+			part.Gone, part.Removed = append(part.Gone, f), append(part.Removed, f.Key)
+		}
+	}
+	return &part
 }
 
 // write calls the dataplane and measures how long it takes.
@@ -104,6 +126,7 @@ func (e *Engine) retryChange(keys []plan.Key) *plan.Change {
 			change.Set = append(change.Set, f)
 		} else {
 			change.Removed = append(change.Removed, key)
+			change.Gone = append(change.Gone, &plan.Frontend{Key: key})
 		}
 	}
 	return change
@@ -157,6 +180,9 @@ func (e *Engine) logCommit(c *Commit, o outcome) {
 			log = log.V(1)
 		}
 	}
+	if c.Waiting > 0 {
+		log, message = log.V(logPortions).WithValues("waiting", c.Waiting), message+" a portion"
+	}
 	log.Info(message, "revision", c.Change.Revision,
 		"set", len(c.Change.Set), "removed", len(c.Change.Removed),
 		"transactions", c.Result.Transactions, "elements", c.Result.Elements,
@@ -166,6 +192,7 @@ func (e *Engine) logCommit(c *Commit, o outcome) {
 
 // Verbosities of what a commit was about.
 const (
+	logPortions  = 2 // each commit, also if it is only a portion
 	logServices  = 4 // names of the Services
 	logFrontends = 6 // each frontend, with its endpoints
 )

@@ -67,12 +67,13 @@ type Engine struct {
 
 	// All below belongs to the goroutine of Run.
 
-	state  *model.State
-	dirty  model.Dirty    // changes of state that are not planned yet
-	config *plan.Config   // not planned yet
-	synced bool           // sources are in sync, and planning has begun
-	queue  []*plan.Change // planned and not yet in the kernel, oldest first
-	events Events         // that led to dirty and queue
+	state   *model.State
+	dirty   model.Dirty  // changes of state that are not planned yet
+	config  *plan.Config // not planned yet
+	synced  bool         // sources are in sync, and planning has begun
+	backlog *backlog     // planned and not yet in the kernel
+	portion int          // how much of it is written at a time; 0 for all
+	events  eventLog     // that led to dirty and backlog
 
 	lastStart time.Time // of the last commit
 	repair    repair
@@ -97,6 +98,11 @@ func New(o Options) *Engine {
 		dirty:         model.Dirty{All: true},
 		verifier:      verifier{period: o.SyncPeriod},
 		problems:      problemLog{log: o.Logger},
+		backlog:       newBacklog(),
+		portion:       portion,
+	}
+	if _, bulk := o.Dataplane.(dataplane.Bulk); bulk {
+		e.portion = 0
 	}
 	e.syncPeriod.Store(int64(o.SyncPeriod))
 	if d, ok := o.Dataplane.(dataplane.ProgressReporter); ok {
@@ -189,15 +195,9 @@ func (e *Engine) apply(events []model.Event) {
 	e.version++
 	e.state.Grow(len(events))
 	for _, event := range events {
-		e.events.take(event, e.state)
+		e.events.take(event, e.state, e.synced)
 		e.state.Apply(&e.dirty, event)
 	}
-}
-
-// takeEvents returns and resets the events that led to what is queued.
-func (e *Engine) takeEvents() (taken Events) {
-	taken, e.events = e.events, Events{}
-	return taken
 }
 
 // begin plans everything for the first time and requests a Reconcile with what
@@ -214,22 +214,26 @@ func (e *Engine) begin() {
 // when the oldest event arrived.
 func (e *Engine) plan(since time.Time, events []model.Event) {
 	e.statuses.queued(since)
+	e.events.since = since
 	change := e.update(events)
-	if e.events.Since.IsZero() {
-		e.events.Since = since
-	}
 	desired := e.planner.Desired()
 	if change.Problems {
 		e.problems.update(desired.Problems)
 	}
 	e.statuses.planned(change, since, len(desired.Frontends))
 	e.repair.hasten()
-	if change.Empty() && len(e.queue) == 0 && !e.repair.needed {
+	if change.Empty() && e.backlog.empty() && !e.repair.needed {
+		e.events.planned(e.backlog)
 		now := e.clock.Now()
-		e.finish(&Commit{Change: change, Desired: desired, Planned: true, Begin: now, End: now, Events: e.takeEvents()})
+		e.finish(&Commit{Change: change, Desired: desired, Planned: true, Begin: now, End: now, Events: e.events.taken(e.backlog, change)})
 		return
 	}
-	e.queue = append(e.queue, change)
+	size := e.portion
+	if e.repair.needed {
+		size = 0
+	}
+	e.backlog.add(change, size)
+	e.events.planned(e.backlog)
 }
 
 // update modifies State and Desired together, so that no reader sees one

@@ -28,13 +28,15 @@ type Commit struct {
 	// Planned says that Change contains something new, and not only retries of
 	// refused frontends.
 	Planned bool
-	// Desired is the result of Change. It is live: an observer may read it
+	// Desired is the result of Change and of all that waits. It is live: an observer may read it
 	// until Committed returns, and must call Inspect to read it later.
 	Desired *plan.Desired
 	// Begin and End are when the dataplane was called and when it returned.
 	Begin, End time.Time
 	Result     dataplane.Result
-	// Events led to Change.
+	// Waiting is how many frontends and ClusterIPs are planned and were left for later commits.
+	Waiting int
+	// Events led to Change, and to nothing that still waits.
 	Events Events
 }
 

@@ -41,6 +41,7 @@ type statusTable struct {
 	pending         map[plan.Key]waiting // overrides the other two
 	failed          map[plan.Key]failure // overrides programmed
 	lastProgressLog time.Time            // when progress was last logged
+	lastAged        time.Time            // when summary.PendingSince was last determined
 	// nextRetry is a time before which no failed frontend is due for a retry;
 	// zero if none failed. It may be too early, which costs one check, so that
 	// it need not be recomputed after each commit.
@@ -96,16 +97,16 @@ func (t *statusTable) wait(key plan.Key, m mark, removing bool) {
 	t.pending[key] = waiting{m, removing}
 }
 
-// committed records that everything pending is now in the kernel, except for
-// what was refused.
+// committed records that a change is now in the kernel, except for what was
+// refused.
 func (t *statusTable) committed(c *Commit) (o outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c.Kind == Repair {
 		return t.repaired(c)
 	}
+	t.programs(c.Change, c.Waiting == 0)
 	t.count(c)
-	t.pending = map[plan.Key]waiting{}
 	now := mark{c.Change.Revision, c.End.UnixNano()}
 	refused := c.Result.Failed
 	if len(t.programmed) == 0 {
@@ -125,6 +126,33 @@ func (t *statusTable) committed(c *Commit) (o outcome) {
 	}
 	t.refuseAll(c, now, &o)
 	return o
+}
+
+// programs removes what a change contains from what is pending.
+func (t *statusTable) programs(c *plan.Change, all bool) {
+	if all {
+		t.pending = map[plan.Key]waiting{}
+		return
+	}
+	for _, f := range c.Set {
+		delete(t.pending, f.Key)
+	}
+	for _, key := range c.Removed {
+		delete(t.pending, key)
+	}
+}
+
+// agePeriod is how often it is determined what has been pending for longest while there is more to
+// write, which takes a look at all of it.
+const agePeriod = time.Second
+
+func (t *statusTable) oldest() (since time.Time) {
+	for _, w := range t.pending {
+		if at := time.Unix(0, w.since); since.IsZero() || at.Before(since) {
+			since = at
+		}
+	}
+	return since
 }
 
 // repaired records that foreign changes were undone. What is pending stays
@@ -155,8 +183,12 @@ func (t *statusTable) refuseAll(c *Commit, now mark, o *outcome) {
 // kernel, but is not counted as a commit.
 func (t *statusTable) count(c *Commit) {
 	s := &t.summary
-	s.ProgrammedRevision = c.Change.Revision
-	s.PendingSince = time.Time{}
+	if c.Waiting == 0 {
+		s.ProgrammedRevision = c.Change.Revision
+		s.PendingSince = time.Time{}
+	} else if c.End.Sub(t.lastAged) >= agePeriod {
+		s.PendingSince, t.lastAged = t.oldest(), c.End
+	}
 	if c.Kind != None {
 		t.countWrites(c)
 	}

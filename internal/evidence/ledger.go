@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -105,6 +106,11 @@ type record struct {
 	known  attempts
 	primed bool
 
+	// silence is for how long attempts of the proxy itself waited in vain since the last one
+	// that was answered or counted, and tried when the last of them ended.
+	silence time.Duration
+	tried   time.Time
+
 	// Of the look under way.
 	unanswered    int
 	seen, replied attempts // without an answer, and with one
@@ -176,7 +182,7 @@ func (l *ledger) look(now time.Time) {
 	for to, r := range l.records {
 		r.look(now)
 		l.attempts += len(r.waiting)
-		if r.Failed > 0 || len(r.waiting) > 0 {
+		if r.Failed > 0 || len(r.waiting) > 0 || r.silence > 0 {
 			l.inDoubt[to.endpoint()] = struct{}{}
 		}
 	}
@@ -197,6 +203,9 @@ func (l *ledger) forgetLook() {
 func (r *record) look(now time.Time) {
 	if r.Failed > 0 && now.Sub(r.LastFailure) > stale {
 		r.Report = Report{}
+	}
+	if now.Sub(r.tried) > stale {
+		r.silence = 0
 	}
 	r.Waiting = r.unanswered
 	r.noticeAnswers(now)
@@ -283,6 +292,29 @@ func (l *ledger) ended(to To, c connection, now time.Time) *Report {
 		return nil
 	}
 	r.fail(now, true)
+	l.inDoubt[to.endpoint()] = struct{}{}
+	r.judge(now)
+	return &r.Report
+}
+
+// try adds an attempt of the proxy itself. It waits for less than late before it tries another
+// endpoint: what counts as a failure is that for so long nobody answered, in one attempt or
+// several. It returns what is known now, nil if that is nothing new.
+func (l *ledger) try(to To, a dataplane.Attempt, now time.Time) *Report {
+	r := l.of(to)
+	r.tried = now
+	switch a.Outcome {
+	case dataplane.Accepted:
+		r.silence, r.LastAnswer = 0, now
+	case dataplane.Refused:
+		r.silence = 0
+		r.fail(now, true)
+	case dataplane.Unanswered:
+		if r.silence += a.Took; r.silence >= late {
+			r.silence = 0
+			r.fail(now, false)
+		}
+	}
 	l.inDoubt[to.endpoint()] = struct{}{}
 	r.judge(now)
 	return &r.Report

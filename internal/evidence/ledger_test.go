@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -120,6 +121,44 @@ func TestStatesOfAnEndpoint(t *testing.T) {
 			tt.run(h)
 			if got := h.report(); got.State != tt.want || got.Failed != tt.failed {
 				t.Errorf("%v with %d failures, want %v with %d: %+v", got.State, got.Failed, tt.want, tt.failed, got)
+			}
+		})
+	}
+}
+
+// The proxy itself waits for less than a client would, and tries another endpoint then.
+func TestAttemptsOfTheProxy(t *testing.T) {
+	const short = late / 4
+	type tries []dataplane.Outcome
+	const ok, no, none = dataplane.Accepted, dataplane.Refused, dataplane.Unanswered
+	for _, tt := range []struct {
+		name   string
+		tries  tries
+		want   State
+		failed uint64
+	}{
+		{"answered", tries{ok, ok}, Fine, 0},
+		{"refused", tries{no}, Refusing, 1},
+		{"refused after answers", tries{ok, no, no}, Refusing, 2},
+		{"refused now and then", tries{no, ok, no}, Flaky, 2},
+		{"slow once", tries{none, none, none, ok}, Fine, 0},
+		{"slow twice", tries{none, none, none, ok, none}, Fine, 0},
+		{"silent", tries{none, none, none, none}, Silent, 1},
+		{"silent for long", tries{none, none, none, none, none, none, none, none}, Silent, 2},
+		{"silent and then not", tries{none, none, none, none, ok}, Flaky, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := &history{newLedger(), start}
+			for _, outcome := range tt.tries {
+				h.try(web, dataplane.Attempt{Outcome: outcome, Took: short}, h.now)
+				h.look(short, nil, nil)
+			}
+			if got := h.report(); got.State != tt.want || got.Failed != tt.failed {
+				t.Errorf("%v with %d failures, want %v with %d: %+v", got.State, got.Failed, tt.want, tt.failed, got)
+			}
+			h.look(stale+time.Second, nil, nil)
+			if h.look(stale+time.Second, nil, nil); len(h.records) != 0 {
+				t.Errorf("records %v are never forgotten", h.records)
 			}
 		})
 	}

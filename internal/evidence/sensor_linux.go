@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -14,7 +15,10 @@ import (
 
 	"sluice/internal/backoff"
 	"sluice/internal/conntrack"
+	"sluice/internal/dataplane"
 	"sluice/internal/engine"
+	"sluice/internal/model"
+	"sluice/internal/notify"
 	"sluice/internal/plan"
 )
 
@@ -54,7 +58,8 @@ type Sensor struct {
 	// ledgerMu is held while the table is read, which takes long on a busy node.
 	ledgerMu sync.Mutex
 	ledger   *ledger
-	kinds    kinds
+	kinds    atomic.Pointer[kinds]
+	tries    *notify.Mailbox[[]try]
 	costs    []time.Duration // of the last few looks
 
 	mu      sync.Mutex
@@ -80,13 +85,14 @@ func New(o Options) *Sensor {
 	if o.OnLook == nil {
 		o.OnLook = func() {}
 	}
-	return &Sensor{Options: o, connections: conntrack.Connections, watch: conntrack.WatchUnreplied, ledger: newLedger()}
+	return &Sensor{Options: o, connections: conntrack.Connections, watch: conntrack.WatchUnreplied, ledger: newLedger(), tries: notify.NewMailbox[[]try]()}
 }
 
 // Run watches until ctx is done, and then returns nil. It is called once.
 func (s *Sensor) Run(ctx context.Context) error {
 	var listener sync.WaitGroup
 	listener.Go(func() { s.listen(ctx) })
+	listener.Go(func() { s.followTries(ctx) })
 	defer listener.Wait()
 	for {
 		interval := s.look(ctx)
@@ -101,10 +107,9 @@ func (s *Sensor) Run(ctx context.Context) error {
 
 // look reads the table, and returns when to do so again.
 func (s *Sensor) look(ctx context.Context) time.Duration {
-	kinds := s.readKinds()
+	s.kinds.Store(s.readKinds())
 	s.ledgerMu.Lock()
 	defer s.ledgerMu.Unlock()
-	s.kinds = kinds
 	cost, err := s.readTable(ctx)
 	now := s.Clock.Now()
 	s.costs = append(s.costs, cost)
@@ -135,9 +140,10 @@ func (s *Sensor) look(ctx context.Context) time.Duration {
 // readTable reads the connections without an answer, and those of endpoints in doubt: one by
 // one if they are few, because the kernel sends a small part of the table then.
 func (s *Sensor) readTable(ctx context.Context) (cost time.Duration, err error) {
+	kinds := s.kinds.Load()
 	read := func(which conntrack.Selection) bool {
 		var more time.Duration
-		more, err = s.connections(ctx, s.NetNS, which, func(c conntrack.Connection) { s.ledger.see(s.kinds.to(&c), entry(&c)) })
+		more, err = s.connections(ctx, s.NetNS, which, func(c conntrack.Connection) { s.ledger.see(kinds.to(&c), entry(&c)) })
 		cost += more
 		return err == nil
 	}
@@ -165,10 +171,18 @@ func (s *Sensor) publish(change func()) {
 
 // refused counts a connection that ended without an answer.
 func (s *Sensor) refused(c conntrack.Connection) {
+	kinds := s.kinds.Load()
+	if kinds == nil {
+		return // before the first look
+	}
 	s.ledgerMu.Lock()
 	defer s.ledgerMu.Unlock()
-	to := s.kinds.to(&c)
-	r := s.ledger.ended(to, entry(&c), s.Clock.Now())
+	to := kinds.to(&c)
+	s.report(to, s.ledger.ended(to, entry(&c), s.Clock.Now()))
+}
+
+// report publishes what is known of an endpoint, if it is something new.
+func (s *Sensor) report(to To, r *Report) {
 	if r == nil {
 		return
 	}
@@ -178,6 +192,66 @@ func (s *Sensor) refused(c conntrack.Connection) {
 		}
 		s.reports[to] = *r
 	})
+}
+
+// try is an attempt of the proxy itself.
+type try struct {
+	to To
+	dataplane.Attempt
+}
+
+// maxTries is how many of them wait to be added.
+const maxTries = 1 << 12
+
+// Tried adds an attempt of the proxy itself to connect to an endpoint, which connection tracking
+// does not show. It does not block.
+func (s *Sensor) Tried(a dataplane.Attempt) {
+	kinds := s.kinds.Load()
+	if kinds == nil {
+		return // before the first look
+	}
+	t := try{kinds.of(a.Client, a.Endpoint, a.Protocol), a}
+	if a.Outcome == dataplane.Accepted && !s.doubts(t.to) && len(s.tries.Signal) == 0 {
+		return
+	}
+	s.tries.Put(func(all *[]try) bool {
+		if len(*all) < maxTries { // some of very many: the verdict is the same
+			*all = append(*all, t)
+		}
+		return true
+	})
+}
+
+// doubts reports whether answers of an endpoint are of interest.
+func (s *Sensor) doubts(to To) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, to.From = range []plan.Client{plan.PodClient, plan.NodeClient, plan.OutsideClient} {
+		if _, known := s.reports[to]; known {
+			return true
+		}
+	}
+	return false
+}
+
+// followTries adds attempts to the ledger.
+func (s *Sensor) followTries(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.tries.Signal:
+			s.addTries()
+		}
+	}
+}
+
+func (s *Sensor) addTries() {
+	s.ledgerMu.Lock()
+	defer s.ledgerMu.Unlock()
+	for _, t := range s.tries.Take() {
+		s.report(t.to, s.ledger.try(t.to, t.Attempt, s.Clock.Now()))
+	}
 }
 
 // listen counts connections that are refused.
@@ -234,8 +308,8 @@ type kinds struct {
 	node     map[netip.Addr]struct{} // addresses of the node
 }
 
-func (s *Sensor) readKinds() kinds {
-	k := kinds{node: map[netip.Addr]struct{}{}}
+func (s *Sensor) readKinds() *kinds {
+	k := &kinds{node: map[netip.Addr]struct{}{}}
 	s.Engine.Inspect(func(v engine.View) {
 		k.settings = v.Desired.Settings
 		own := slices.Clone(v.State.HostIPs())
@@ -251,6 +325,10 @@ func (s *Sensor) readKinds() kinds {
 
 // to returns whom a connection is to, and from which kind of client.
 func (k *kinds) to(c *conntrack.Connection) To {
-	_, own := k.node[c.Client.Addr()]
-	return To{AddrPort: c.Endpoint, Protocol: c.Protocol, From: k.settings.Client(c.Client.Addr(), "", own)}
+	return k.of(c.Client.Addr(), c.Endpoint, c.Protocol)
+}
+
+func (k *kinds) of(client netip.Addr, endpoint netip.AddrPort, p model.Protocol) To {
+	_, own := k.node[client]
+	return To{AddrPort: endpoint, Protocol: p, From: k.settings.Client(client, "", own || client.IsLoopback())}
 }

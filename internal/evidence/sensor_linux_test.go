@@ -11,6 +11,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"sluice/internal/conntrack"
+	"sluice/internal/dataplane"
 	"sluice/internal/engine/enginetest"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -79,5 +80,22 @@ func TestSensor(t *testing.T) {
 	testkit.Until(t, func() bool { return s.Report(outside).State == Refusing })
 	if sum := s.Summary(); sum.Blind != nil {
 		t.Errorf("it sees again, and says %v", sum.Blind)
+	}
+
+	// Attempts of the proxy itself, which count for the kind of the client that it made them for.
+	go s.followTries(t.Context())
+	relayed := netip.MustParseAddrPort("10.244.1.3:80")
+	tried := func(client string, o dataplane.Outcome) {
+		s.Tried(dataplane.Attempt{Client: netip.MustParseAddr(client), Endpoint: relayed, Protocol: model.TCP, Outcome: o})
+	}
+	tried("10.244.1.2", dataplane.Accepted) // which is no news
+	tried("127.0.0.1", dataplane.Refused)
+	node := To{relayed, model.TCP, plan.NodeClient}
+	testkit.Until(t, func() bool { return s.Report(node).State == Refusing })
+	tried("198.51.100.1", dataplane.Accepted)
+	outside.AddrPort = relayed
+	testkit.Until(t, func() bool { return !s.Report(outside).LastAnswer.IsZero() })
+	if r := s.Report(To{relayed, model.TCP, plan.PodClient}); r != (Report{}) {
+		t.Errorf("pods met %+v", r)
 	}
 }

@@ -51,7 +51,6 @@ type ProxyOptions struct {
 // Proxy serves the health of the proxy itself.
 type Proxy struct {
 	ProxyOptions
-	began   time.Time
 	healthy func() bool
 	listen  func(network, address string) (net.Listener, error)
 }
@@ -81,48 +80,44 @@ func NewProxy(o ProxyOptions) *Proxy {
 	if o.Failed == nil {
 		o.Failed = func(error) {}
 	}
-	return &Proxy{ProxyOptions: o, began: o.Clock.Now(), healthy: Programming(o.Status, o.Clock), listen: httpserver.Listener(slices.Contains(o.Families, model.IPv6))}
+	return &Proxy{ProxyOptions: o, healthy: Programming(o.Status, o.Clock), listen: httpserver.Listener(slices.Contains(o.Families, model.IPv6))}
 }
 
 // Handler serves /healthz, which load balancers use to decide whether to send
-// new connections to the node; /livez, which the kubelet uses to decide whether
-// to restart the proxy: a node that is leaving is no reason for that, nor is a
-// proxy that waits for another one; and /readyz, by which a rolling update
-// decides whether to go on to the next node.
+// new connections to the node: it must be ready and stay; /livez, which the kubelet
+// uses to decide whether to restart the proxy: a node that is leaving is no reason for
+// that, nor is a proxy that has not begun to serve; and /readyz, by which a rolling
+// update decides whether to go on to the next node.
 func (p *Proxy) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
-		r := p.report()
-		r.Healthy = r.Healthy && !p.idle() && r.Reason == ""
+		r := p.readiness()
 		eligible := p.Leaving() == ""
 		r.NodeEligible = &eligible
 		p.Answered("/healthz", r.write(w, r.Healthy && eligible))
 	})
 	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) {
 		r := p.report()
+		r.Reason = p.Waiting()
 		p.Answered("/livez", r.write(w, r.Healthy))
 	})
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-		r := p.report()
-		r.Reason = p.notReady()
-		r.Healthy = r.Reason == ""
+		r := p.readiness()
 		r.write(w, r.Healthy) // upstream's metrics do not count it
 	})
 	return mux
 }
 
-// idle reports whether the proxy has programmed nothing for too long after its
-// start because its sources are not in sync, usually because the API server
-// cannot be reached. Load balancers should not use such a node; restarting the
-// proxy, which is what /livez is for, would not help.
-func (p *Proxy) idle() bool {
-	s := p.Status()
-	return s.LastCommit.IsZero() && p.Clock.Since(p.began) > s.Limit()
+// report reports whether the kernel follows.
+func (p *Proxy) report() report {
+	return newReport(p.Status(), p.Families, p.healthy(), p.Clock.Now())
 }
 
-func (p *Proxy) report() report {
-	r := newReport(p.Status(), p.Families, p.healthy(), p.Clock.Now())
-	r.Reason = p.Waiting()
+// readiness reports whether this process serves.
+func (p *Proxy) readiness() report {
+	r := p.report()
+	r.Reason = p.notReady()
+	r.Healthy = r.Reason == ""
 	return r
 }
 

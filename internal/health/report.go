@@ -17,7 +17,7 @@ type report struct {
 	NodeEligible *bool                   `json:"nodeEligible,omitempty"` // only on /healthz
 	Healthy      bool                    `json:"healthy"`                // regardless of NodeEligible
 	Status       map[string]familyReport `json:"status,omitempty"`
-	Reason       string                  `json:"reason,omitempty"` // why the proxy does nothing yet, or is not ready
+	Reason       string                  `json:"reason,omitempty"` // why it is not ready, or waits
 }
 
 type familyReport struct {

@@ -10,25 +10,36 @@ import (
 	"time"
 )
 
-// maxConnections is how many connections one server keeps open. Each takes about 20 KB
-// of memory, and legitimate clients are few.
-const maxConnections = 256
+const (
+	// maxConnections is how many connections one server keeps open. Each takes about 20 KB
+	// of memory, and legitimate clients are few.
+	maxConnections = 256
+	// stuckAfter is how long an answer may take while others wait for it.
+	stuckAfter = 250 * time.Millisecond
+)
 
 // Connections limits how many connections one or several servers keep open. One more
-// replaces another: the one that has waited longest for a request, or, if all are being
-// answered, the one that has been for longest. So clients that send or read nothing
-// cannot keep others out.
+// replaces the one that has waited longest for a request. If all have one, it waits until one
+// has been answered, or replaces the oldest if its client does not read the answer. So clients
+// that send or read nothing cannot keep others out, and however many they are, whoever sends a
+// request with the first packet is answered.
 type Connections struct {
 	limit int
 
 	mu sync.Mutex
-	// waiting are without a complete request, and busy are being answered: lists of
-	// *conn, the oldest first.
+	// waiting are without a complete request, and busy have one: lists of *conn, the
+	// oldest first.
 	waiting, busy list.List
+	// room is notified when a connection could be admitted.
+	room sync.Cond
 }
 
 // NewConnections returns Connections with a limit.
-func NewConnections(limit int) *Connections { return &Connections{limit: limit} }
+func NewConnections(limit int) *Connections {
+	c := &Connections{limit: limit}
+	c.room.L = &c.mu
+	return c
+}
 
 // Bound applies the limit to a server that was not started yet. It returns the listener
 // for the server.
@@ -54,6 +65,7 @@ func (c *Connections) Bound(server *http.Server, socket net.Listener) net.Listen
 		}
 		handler.ServeHTTP(w, r)
 	})
+	deferAccept(socket)
 	return &boundListener{socket, c}
 }
 
@@ -65,16 +77,18 @@ func ReadNoMore(w http.ResponseWriter) {
 
 // admit adds a connection, and closes another if there are too many.
 func (c *Connections) admit(own *conn) {
-	if last := c.add(own); last != nil {
+	complete := hasRequest(own.Conn)
+	if last := c.add(own, complete); last != nil {
 		_ = last.Conn.Close() // its server notices
 	}
 }
 
 // add returns the connection to close, nil for none.
-func (c *Connections) add(own *conn) (last *conn) {
+func (c *Connections) add(own *conn, complete bool) (last *conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.waiting.Len()+c.busy.Len() >= c.limit {
+	c.awaitRoom()
+	if c.full() {
 		for _, l := range []*list.List{&c.waiting, &c.busy} {
 			if first := l.Front(); first != nil {
 				last = first.Value.(*conn)
@@ -83,8 +97,27 @@ func (c *Connections) add(own *conn) (last *conn) {
 			}
 		}
 	}
-	own.enter(&c.waiting)
+	if complete {
+		own.enter(&c.busy)
+	} else {
+		own.enter(&c.waiting)
+	}
 	return last
+}
+
+func (c *Connections) full() bool { return c.waiting.Len()+c.busy.Len() >= c.limit }
+
+// awaitRoom waits while all connections are being answered, and none of them seems stuck.
+func (c *Connections) awaitRoom() {
+	for c.full() && c.waiting.Len() == 0 {
+		left := stuckAfter - time.Since(c.busy.Front().Value.(*conn).since)
+		if left <= 0 {
+			return
+		}
+		alarm := time.AfterFunc(left, c.room.Broadcast)
+		c.room.Wait()
+		alarm.Stop()
+	}
 }
 
 // move moves a connection that is still open to the end of a list.
@@ -112,14 +145,21 @@ type conn struct {
 	all     *Connections
 	list    *list.List // nil once it is closed
 	element *list.Element
+	since   time.Time // in the list
 }
 
-func (c *conn) enter(l *list.List) { c.list, c.element = l, l.PushBack(c) }
+func (c *conn) enter(l *list.List) {
+	c.list, c.element, c.since = l, l.PushBack(c), time.Now()
+	if l == &c.all.waiting {
+		c.all.room.Broadcast()
+	}
+}
 
 func (c *conn) leave() {
 	if c.list != nil {
 		c.list.Remove(c.element)
 		c.list, c.element = nil, nil
+		c.all.room.Broadcast()
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -89,12 +91,19 @@ func TestIdleConnectionsAreClosedFirst(t *testing.T) {
 		"half a body":       "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf",
 	} {
 		t.Run(name, func(t *testing.T) {
-			at, _, _ := bounded(t, 8)
-			first := dial(t, at, say)
-			for range 100 {
-				dial(t, at, say)
+			const most, all = 8, 100
+			at, _, _ := bounded(t, most)
+			var over atomic.Int64
+			for range all {
+				c := dial(t, at, say)
+				go func() { _, _ = io.Copy(io.Discard, c); over.Add(1) }()
 			}
-			ended(t, first)
+			testkit.Eventually(t, func() error {
+				if n := over.Load(); n < all-most {
+					return fmt.Errorf("%d connections were closed", n)
+				}
+				return nil
+			})
 			if text := get(t, at, "/"); !strings.HasSuffix(text, "here") {
 				t.Errorf("the answer is %q", text)
 			}
@@ -192,4 +201,47 @@ func TestConnectionFloodLeavesNothing(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// However many connections come, of whatever kind, who sends a request is answered.
+func TestFloodsLoseNoRequest(t *testing.T) {
+	for name, say := range map[string]string{
+		"nothing":        "",
+		"half a request": "GET / HTTP/1.1\r\nHost: ",
+		"a request":      "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			at, _, _ := bounded(t, 8)
+			ctx, cancel := context.WithCancel(t.Context())
+			var flood sync.WaitGroup
+			defer flood.Wait()
+			defer cancel()
+			var opened atomic.Int64
+			for range 8 {
+				flood.Go(func() {
+					for ctx.Err() == nil {
+						var open []net.Conn
+						for range 20 {
+							c, err := net.Dial("tcp", at)
+							if err != nil {
+								break
+							}
+							_ = c.(*net.TCPConn).SetLinger(0) // reset it in the end: there are only so many ports
+							_, _ = io.WriteString(c, say)
+							open = append(open, c)
+							opened.Add(1)
+						}
+						for _, c := range open {
+							c.Close()
+						}
+					}
+				})
+			}
+			for n := 0; n < 50 || opened.Load() < 1000; n++ {
+				if text := get(t, at, "/"); !strings.HasSuffix(text, "here") {
+					t.Errorf("answer %d is %q", n, text)
+				}
+			}
+		})
+	}
 }

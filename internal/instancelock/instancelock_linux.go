@@ -1,5 +1,10 @@
 // Package instancelock makes sure that one proxy at a time programs a network
 // namespace.
+//
+// The lock is an NFLOG group, which only the right to program can take. Sockets beside it tell
+// proxies of each other; whoever keeps these from them keeps them from a name in a message.
+//
+// Where groups are not available, the sockets are the lock. Any process of root can take it then.
 package instancelock
 
 import (
@@ -7,50 +12,31 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 )
-
-// socketNames is the number of socket names that can hold the lock. Any
-// unprivileged process in the network namespace can bind them, so only a holder
-// that is root or our own user counts, and a name bound by another process is
-// skipped.
-const socketNames = 8
-
-// socketAddr returns an abstract socket address: it belongs to the network
-// namespace, as the rules do, and the kernel releases it when its holder dies.
-func socketAddr(i int) *net.UnixAddr {
-	name := "@sluice/kube-proxy"
-	if i > 0 {
-		name = fmt.Sprintf("%s-%d", name, i)
-	}
-	return &net.UnixAddr{Name: name, Net: "unix"}
-}
 
 const (
 	// retryEvery is how often a waiting proxy tries to get the lock.
 	retryEvery = 250 * time.Millisecond
-	// maxTries is how often it tries before it concludes that unrelated
-	// processes have all names: a proxy that is just starting does not answer
+	// maxTries is how often it tries, if sockets are the lock, before it concludes that
+	// unrelated processes have all names: a proxy that is just starting does not answer
 	// yet.
 	maxTries = 8
 	// remindEvery is how often it logs that it is still waiting.
 	remindEvery = time.Minute
 )
 
-// Holder is the pid of another proxy that holds the lock. It is 0 for one in
-// another PID namespace, as those of other pods mostly are: its pid is not
-// known here.
+// Holder is the pid of another proxy that holds the lock. It is 0 if that is not known, as
+// of one in another PID namespace, where those of other pods mostly are.
 type Holder int
 
 func (h Holder) String() string {
 	if h == 0 {
-		return "another kube-proxy (in a container of its own: its pid is not known here)"
+		return "another kube-proxy (its pid is not known here: it may be in another container)"
 	}
 	return fmt.Sprintf("another kube-proxy (pid %d)", int(h))
 }
@@ -58,7 +44,8 @@ func (h Holder) String() string {
 // Lock is the right to program this network namespace. One process has it at a
 // time: two would undo each other's work forever.
 type Lock struct {
-	listener *net.UnixListener
+	group    *groupSocket      // bound; nil if groups are not available
+	listener *net.UnixListener // nil if unrelated processes have all names
 	clock    clock.PassiveClock
 
 	mu          sync.Mutex
@@ -68,33 +55,114 @@ type Lock struct {
 
 // Acquire waits, indefinitely, until no other proxy programs this network
 // namespace. While it waits it logs that, and calls waits for each process that
-// it waits for. Unrelated processes that bind all names do not prevent it.
+// it waits for.
 func Acquire(ctx context.Context, logger logr.Logger, c clock.Clock, waits func(Holder)) (*Lock, error) {
-	wait, crowded := &waitLog{logger: logger, clock: c, waits: waits}, 0
+	wait := &waitLog{logger: logger, clock: c, waits: waits}
+	attempt, err := newAttempt(logger)
+	if err != nil {
+		return nil, fmt.Errorf("make sure that no other proxy programs this node: %w", err)
+	}
 	for {
-		lock, holder, err := tryAcquire()
+		lock, holder, err := attempt.try()
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("make sure that no other proxy programs this node: %w", err)
+			return nil, errors.Join(fmt.Errorf("make sure that no other proxy programs this node: %w", err), attempt.giveUp())
 		case lock != nil:
 			lock.clock = c
-			go lock.answer()
+			if lock.listener != nil {
+				go lock.answer()
+			}
 			return lock, nil
 		case holder != nil:
 			wait.report(*holder)
-		default:
-			if crowded++; crowded == maxTries {
-				logger.Error(nil, "Other processes hold all sockets of the instance lock: going on without it",
-					"socket", socketAddr(0).Name, "remedy", "see who it is: ss -xlp | grep sluice")
-				return &Lock{clock: c}, nil
-			}
 		}
 		select {
 		case <-c.After(retryEvery):
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, errors.Join(ctx.Err(), attempt.giveUp())
 		}
 	}
+}
+
+// attempt is the attempt to get the lock.
+type attempt struct {
+	logger  logr.Logger
+	group   *groupSocket // not bound yet; nil if groups are not available
+	crowded int          // how often unrelated processes had all names
+}
+
+func newAttempt(logger logr.Logger) (*attempt, error) {
+	group, err := openGroup()
+	if errors.Is(err, errNoGroups) {
+		logger.V(1).Info("The instance lock is a socket only", "reason", err.Error())
+		return &attempt{logger: logger}, nil
+	}
+	return &attempt{logger: logger, group: &group}, err
+}
+
+func (a *attempt) giveUp() error {
+	if a.group == nil {
+		return nil
+	}
+	return a.group.Close()
+}
+
+// try takes the lock if it is free. Otherwise it returns the process of the proxy that holds
+// it, nil if there is none because unrelated processes have all names.
+func (a *attempt) try() (*Lock, *Holder, error) {
+	if a.group == nil {
+		return a.trySockets()
+	}
+	bound, err := a.group.bind()
+	if err != nil {
+		return nil, nil, err
+	}
+	if !bound {
+		holder := Holder(0)
+		if who := proxyAtAny(); who != nil {
+			holder = *who
+		}
+		return nil, &holder, nil
+	}
+	// A command that this process runs may write for a moment after its death.
+	if err := a.group.Share(); err != nil {
+		return nil, nil, err
+	}
+	listener, _, err := listen()
+	if err != nil {
+		return nil, nil, err
+	}
+	if listener == nil {
+		a.logger.Info("Other processes hold all sockets of the instance lock: another proxy that waits will not be noticed",
+			"socket", socketAddr(0).Name, "remedy", crowdedRemedy)
+	}
+	return &Lock{group: a.group, listener: listener}, nil, nil
+}
+
+// trySockets does the same where the sockets are the lock.
+func (a *attempt) trySockets() (*Lock, *Holder, error) {
+	if holder := proxyAtAny(); holder != nil {
+		return nil, holder, nil
+	}
+	listener, name, err := listen()
+	if err != nil {
+		return nil, nil, err
+	}
+	if listener != nil {
+		// Of two that started at the same time, the lower name wins.
+		for lower := range name {
+			if holder := proxyAt(lower); holder != nil {
+				return nil, holder, listener.Close()
+			}
+		}
+		return &Lock{listener: listener}, nil, nil
+	}
+	if a.crowded++; a.crowded < maxTries {
+		return nil, nil, nil
+	}
+	a.logger.Error(nil, "Other processes hold all sockets of the instance lock: going on without it",
+		"socket", socketAddr(0).Name, "remedy", crowdedRemedy)
+	return &Lock{}, nil, nil
 }
 
 // waitLog logs the wait for another proxy.
@@ -110,6 +178,9 @@ type waitLog struct {
 // report logs once that there is a holder, and again from time to time.
 func (w *waitLog) report(holder Holder) {
 	now := w.clock.Now()
+	if holder == 0 && !w.began.IsZero() {
+		holder = w.holder // it was asked in vain this time
+	}
 	switch {
 	case w.began.IsZero() || holder != w.holder:
 		w.logger.Info("Another proxy programs this node: waiting until it ends", "pid", int(holder))
@@ -124,49 +195,6 @@ func (w *waitLog) report(holder Holder) {
 		return
 	}
 	w.holder, w.reminded = holder, now
-}
-
-// tryAcquire takes the lock if it is free. Otherwise it returns the process of
-// the proxy that holds it, nil if there is none because unrelated processes
-// have all names.
-func tryAcquire() (lock *Lock, holder *Holder, err error) {
-	for i := range socketNames {
-		if holder := proxyAt(i); holder != nil {
-			return nil, holder, nil
-		}
-	}
-	for i := range socketNames {
-		listener, err := net.ListenUnix("unix", socketAddr(i))
-		if errors.Is(err, unix.EADDRINUSE) {
-			continue
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		// Of two that started at the same time, the lower name wins.
-		for lower := range i {
-			if holder := proxyAt(lower); holder != nil {
-				return nil, holder, listener.Close()
-			}
-		}
-		return &Lock{listener: listener}, nil, nil
-	}
-	return nil, nil, nil
-}
-
-// answer accepts connections, so that waiting processes can read the holder's
-// credentials. Nothing is sent.
-func (l *Lock) answer() {
-	for {
-		conn, err := l.listener.AcceptUnix()
-		if err != nil {
-			return
-		}
-		if peer := proxyOf(conn); peer != nil {
-			l.asked(*peer)
-		}
-		conn.Close()
-	}
 }
 
 const (
@@ -198,45 +226,22 @@ func (l *Lock) Waiter() (who Holder, since time.Time, waits bool) {
 
 // Release releases the lock.
 func (l *Lock) Release() error {
-	if l.listener == nil {
-		return nil
+	var errs [2]error
+	if l.listener != nil {
+		errs[0] = l.listener.Close()
 	}
-	return l.listener.Close()
+	if l.group != nil {
+		errs[1] = l.group.Close()
+	}
+	return errors.Join(errs[:]...)
 }
 
 // Held reports whether a proxy holds the lock.
 func Held() bool {
-	for i := range socketNames {
-		if proxyAt(i) != nil {
-			return true
-		}
-	}
-	return false
-}
-
-// proxyAt returns the process that holds a name, nil if there is none or it is
-// an unrelated one.
-func proxyAt(i int) (holder *Holder) {
-	conn, err := net.DialUnix("unix", nil, socketAddr(i))
+	group, err := openGroup()
 	if err != nil {
-		return nil
+		return proxyAtAny() != nil
 	}
-	defer conn.Close()
-	return proxyOf(conn)
-}
-
-// proxyOf returns the process at the other end of a connection, nil if it is an unrelated one.
-func proxyOf(conn *net.UnixConn) (peer *Holder) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil
-	}
-	_ = raw.Control(func(fd uintptr) {
-		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-		if err == nil && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid()) {
-			pid := Holder(cred.Pid)
-			peer = &pid
-		}
-	})
-	return peer
+	defer group.Close()
+	return group.taken()
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"sluice/internal/backoff"
+	"sluice/internal/dataplane"
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/notify"
@@ -18,9 +19,9 @@ import (
 	"sluice/internal/relay"
 )
 
-// MaxConnections bounds the TCP connections that are relayed at a time. Each of
-// them needs six file descriptors.
-const MaxConnections = 4096
+// maxConnections bounds the TCP connections that are relayed at a time, in modes that relay no
+// others.
+const maxConnections = 4096
 
 // device is the interface that all clients use.
 const device = "lo"
@@ -31,6 +32,8 @@ type Options struct {
 	Clock  clock.Clock // nil for the real one
 	// ResetRemoved resets TCP connections when their endpoint no longer serves.
 	ResetRemoved bool
+	// Budget bounds the connections; nil for one of its own.
+	Budget *relay.Budget
 
 	// Listening is called with the number of ports of a family that are
 	// listened on.
@@ -41,6 +44,8 @@ type Options struct {
 	Failed       func(service model.Name, err error)
 	// Accepted is called for each TCP connection and UDP client that got an endpoint.
 	Accepted func()
+	// Tried is called after each attempt to open a TCP connection to an endpoint.
+	Tried func(dataplane.Attempt)
 	// Refused is called for each TCP connection and each UDP packet that no
 	// endpoint took.
 	Refused func(model.Family, model.Protocol)
@@ -57,7 +62,6 @@ type NodePorts struct {
 	ports       map[listenAddr]*port
 	failing     map[listenAddr]*port
 	listening   map[model.Family]int
-	slots       chan struct{}
 	draining    sync.WaitGroup
 	logSCTPOnce sync.Once
 }
@@ -88,13 +92,19 @@ func New(o Options) *NodePorts {
 	if o.Refused == nil {
 		o.Refused = func(model.Family, model.Protocol) {}
 	}
+	if o.Budget == nil {
+		var err error
+		if o.Budget, err = relay.ProcessBudget(maxConnections); err != nil {
+			o.Logger.Error(err, "Node ports on loopback addresses cannot be served")
+			o.Budget = relay.NewBudget(0)
+		}
+	}
 	return &NodePorts{
 		Options:   o,
 		changed:   notify.NewMailbox[changed](),
 		ports:     map[listenAddr]*port{},
 		failing:   map[listenAddr]*port{},
 		listening: map[model.Family]int{},
-		slots:     make(chan struct{}, MaxConnections),
 	}
 }
 
@@ -217,10 +227,10 @@ func (n *NodePorts) set(ctx context.Context, key plan.Key, f *plan.Frontend) {
 func (n *NodePorts) newRelay(ctx context.Context, at listenAddr) *relay.Relay {
 	family := at.family()
 	return relay.New(ctx, relay.Options{
-		Address: at.address, Protocol: at.protocol, Device: device, Slots: n.slots,
+		Address: at.address, Protocol: at.protocol, Device: device, Budget: n.Budget,
 		ResetRemoved: n.ResetRemoved, Logger: n.Logger, Clock: n.Clock,
-		Accepted: n.Accepted,
-		Refused:  func() { n.Refused(family, at.protocol) },
+		Accepted: n.Accepted, Tried: n.Tried,
+		Refused: func(relay.Refusal) { n.Refused(family, at.protocol) },
 	})
 }
 

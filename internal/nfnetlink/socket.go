@@ -71,6 +71,13 @@ func (s *Socket) ForceBuffers(send, receive int) error {
 // Port is the netlink port, which notifications have of what this socket caused.
 func (s *Socket) Port() uint32 { return s.nl.PID() }
 
+// Share has processes that this one starts from now on keep the socket open.
+func (s *Socket) Share() error {
+	var err error
+	cerr := s.raw.Control(func(fd uintptr) { _, err = unix.FcntlInt(fd, unix.F_SETFD, 0) })
+	return errors.Join(cerr, err)
+}
+
 // Join starts to listen to a multicast group.
 func (s *Socket) Join(group uint32) error { return s.nl.JoinGroup(group) }
 

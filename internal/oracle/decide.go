@@ -67,8 +67,8 @@ type frontend struct {
 func (f frontend) String() string { return f.kind.String() + " of " + f.service.Name.String() }
 
 // frontendOf finds the frontend that the packet is for among all that claim it.
-// A specific address wins over node ports; then the older Service wins; within
-// one Service the first in the order of kinds.
+// A specific address wins over node ports; then the first in the order of kinds;
+// then the older Service.
 func (w World) frontendOf(p Packet) (frontend, bool) {
 	for _, kinds := range [][]kind{{clusterIP, loadBalancerIP, externalIP}, {nodePort}} {
 		var claims []frontend
@@ -82,7 +82,9 @@ func (w World) frontendOf(p Packet) (frontend, bool) {
 			}
 		}
 		if len(claims) > 0 {
-			return slices.MinFunc(claims, func(a, b frontend) int { return byAge(a.service, b.service) }), true
+			return slices.MinFunc(claims, func(a, b frontend) int {
+				return cmp.Or(cmp.Compare(a.kind, b.kind), byAge(a.service, b.service))
+			}), true
 		}
 	}
 	return frontend{}, false

@@ -272,12 +272,12 @@ func TestTwoClaimsOnOneFrontend(t *testing.T) {
 			},
 			want: []string{"outside > external:80 = reject rival:"},
 		}, {
-			name: "an older external IP wins against a younger ClusterIP",
+			name: "an older external IP does not capture a ClusterIP",
 			given: func(s *setting) {
 				rival("rival", young, old)(s)
 				s.Services[1].ExternalIPs = []netip.Addr{s.addr("cluster")}
 			},
-			want: []string{"pod-2 > cluster:80 = forward rival: far-2*", "pod-2 > cluster:81 = reject"},
+			want: []string{"pod-2 > cluster:80 = forward pod-1 far-1", "pod-2 > cluster:81 = reject"},
 		}, {
 			name: "different ports of one external IP belong to different Services",
 			given: func(s *setting) {

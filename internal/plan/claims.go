@@ -1,18 +1,32 @@
 package plan
 
 import (
+	"cmp"
 	"slices"
 
 	"sluice/internal/model"
 )
 
 // claims decides between Services that want the same thing: an address and
-// port, or a health check port. The oldest Service wins, and among equally old
-// ones the first by name; the order in which claims were made does not matter.
-type claims[K comparable, V any] map[K][]claim[V]
+// port, or a health check port. The claim of the lowest rank wins, among equals
+// that of the oldest Service, and among equally old ones that of the first by
+// name; the order in which claims were made does not matter.
+type claims[K comparable, V ranked] map[K][]claim[V]
+
+// ranked is what Services can claim.
+type ranked interface {
+	// rank is low for what nobody may take away by being older.
+	rank() int
+}
+
+// rank lets nobody capture a ClusterIP that the cluster will give to another
+// Service: its users trust that address, and anybody can write any external IP.
+func (f *Frontend) rank() int { return int(f.Kind) }
+
+func (HealthCheck) rank() int { return 0 }
 
 // claim is what one Service wants to do with the thing.
-type claim[V any] struct {
+type claim[V ranked] struct {
 	*claimant
 	value V
 }
@@ -38,38 +52,25 @@ func (c *claimant) compare(o *claimant) int {
 	return c.name().Compare(o.name())
 }
 
-func find[V any](all []claim[V], by *claimant) (int, bool) {
-	return slices.BinarySearchFunc(all, by, func(c claim[V], by *claimant) int { return c.compare(by) })
-}
-
-// set adds a claim, or replaces the value of an existing one.
+// set adds a claim, or replaces that of the same Service.
 func (cs claims[K, V]) set(key K, by *claimant, value V) {
-	all := cs[key]
-	i, found := find(all, by)
-	if found {
-		all[i].value = value
-		return
-	}
-	cs[key] = slices.Insert(all, i, claim[V]{by, value})
+	cs.release(key, by)
+	new := claim[V]{by, value}
+	at, _ := slices.BinarySearchFunc(cs[key], new, func(a, b claim[V]) int {
+		return cmp.Or(cmp.Compare(a.value.rank(), b.value.rank()), a.compare(b.claimant))
+	})
+	cs[key] = slices.Insert(cs[key], at, new)
 }
 
 // release withdraws a claim.
 func (cs claims[K, V]) release(key K, by *claimant) {
-	all := cs[key]
-	i, found := find(all, by)
-	switch {
-	case !found:
-	case len(all) == 1:
+	left := slices.DeleteFunc(cs[key], func(c claim[V]) bool { return c.claimant == by })
+	if len(left) == 0 {
 		delete(cs, key)
-	default:
-		cs[key] = slices.Delete(all, i, i+1)
+	} else {
+		cs[key] = left
 	}
 }
 
-// holder returns the claimant with precedence, nil if there is none.
-func (cs claims[K, V]) holder(key K) *claimant {
-	if all := cs[key]; len(all) > 0 {
-		return all[0].claimant
-	}
-	return nil
-}
+// holder returns the claim with precedence. There is one.
+func (cs claims[K, V]) holder(key K) claim[V] { return cs[key][0] }

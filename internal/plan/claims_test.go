@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -112,6 +113,64 @@ func wantRanking(t *testing.T, d *Desired, key Key, field, what string, ranking 
 		}
 	}
 	wantEqual(t, "objects with problems", len(ranking)-1, len(d.Problems))
+}
+
+// TestClusterIPOutranks: an external IP of an old Service cannot capture an address that the
+// cluster gave to another one, whichever is planned first, nor one of a load balancer.
+func TestClusterIPOutranks(t *testing.T) {
+	at := addrs("10.96.0.9")
+	key := Key{at[0], 80, model.TCP}
+	external := contender("external", time.Time{}, 1, func(s *model.Service) { s.ExternalIPs = at })
+	balancer := contender("balancer", year(2020), 2, func(s *model.Service) { s.LoadBalancerIPs = at })
+	cluster := contender("cluster", year(2021), 9, func(*model.Service) {})
+	ranking := []*model.Service{cluster, balancer, external}
+	for order := range permutations(ranking) {
+		state, planner := model.NewState(), New(defaults)
+		planner.Update(state, &model.Dirty{})
+		for _, svc := range order {
+			var dirty model.Dirty
+			state.Apply(&dirty, model.SetService{Service: svc})
+			planner.Update(state, &dirty)
+		}
+		for i, kind := range []Kind{ClusterIP, LoadBalancerIP, ExternalIP} {
+			holder := planner.Desired().Frontends[key]
+			if holder == nil || holder.Service != ranking[i].Name || holder.Kind != kind {
+				t.Fatalf("%s belongs to %+v, want the %s of %s", key, holder, kind, ranking[i].Name)
+			}
+			for _, loser := range ranking[i+1:] {
+				reasons := problemList(planner.Desired(), "Service "+loser.Name.String())
+				want := fmt.Sprintf("belongs to Service %s, whose %s it is, which outranks", ranking[i].Name, kind)
+				if len(reasons) != 1 || !strings.Contains(reasons[0], want) {
+					t.Errorf("problems of %s: %q, want one with %q", loser.Name, reasons, want)
+				}
+			}
+			var dirty model.Dirty
+			state.Apply(&dirty, model.DeleteService{Name: ranking[i].Name})
+			planner.Update(state, &dirty)
+		}
+	}
+}
+
+// TestClaimChangesItsRank: the same address becomes the Service's load balancer IP.
+func TestClaimChangesItsRank(t *testing.T) {
+	at := addrs("198.51.100.1")
+	old := contender("old", year(2020), 1, func(s *model.Service) { s.ExternalIPs = at })
+	young := contender("young", year(2021), 2, func(s *model.Service) { s.ExternalIPs = at })
+	state := stateOf(model.SetService{Service: old}, model.SetService{Service: young})
+	planner := New(defaults)
+	planner.Update(state, &model.Dirty{})
+	risen := contender("young", year(2021), 2, func(s *model.Service) { s.LoadBalancerIPs = at })
+	for _, step := range []struct {
+		svc  *model.Service
+		want model.Name
+	}{{risen, young.Name}, {young, old.Name}} {
+		var dirty model.Dirty
+		state.Apply(&dirty, model.SetService{Service: step.svc})
+		planner.Update(state, &dirty)
+		if got := planner.Desired().Frontends[Key{at[0], 80, model.TCP}].Service; got != step.want {
+			t.Errorf("the address belongs to %s, want %s", got, step.want)
+		}
+	}
 }
 
 func TestMovedAddressIsOneChange(t *testing.T) {

@@ -106,6 +106,10 @@ func (s *Settings) relays(at Key) bool {
 // Settings.LoopbackIPs.
 func Relayable(p model.Protocol) bool { return p != model.SCTP }
 
+// RelayTries is how many endpoints are tried for a connection that the proxy relays, if the
+// first ones do not take it.
+const RelayTries = 4
+
 func (c *Decision) connect(d *Desired) {
 	f := c.Frontend
 	c.Route = &f.Route

@@ -43,6 +43,8 @@ type Change struct {
 	// Set are frontends that are new or changed, Removed those that are gone.
 	Set     []*Frontend
 	Removed []Key
+	// Gone are those of Removed as they were, in the same order.
+	Gone []*Frontend
 	// Serving are frontends that differ in AlsoServing or MasqueradeCause only.
 	// The kernel does not need to be changed for them.
 	Serving []*Frontend
@@ -100,7 +102,7 @@ func (k Key) String() string {
 // Kind is the field of a Service that a frontend comes from.
 type Kind uint8
 
-// The kinds of frontend.
+// The kinds of frontend, in the order in which they take precedence.
 const (
 	ClusterIP Kind = iota
 	LoadBalancerIP

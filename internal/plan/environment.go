@@ -28,6 +28,8 @@ type environment struct {
 	scheduler              string
 	defaultAlgorithm       model.Algorithm
 	relay                  bool
+	// tables says which Services may have lookup tables.
+	tables *tableBudget
 }
 
 func newEnvironment(cfg *Config, state *model.State, settings *Settings) environment {

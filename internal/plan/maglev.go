@@ -14,9 +14,6 @@ const (
 	// MaxMaglevEndpoints bounds the pool: with more, some endpoints would get
 	// much more than others.
 	MaxMaglevEndpoints = 1000
-	// MaxMaglevFrontends bounds the addresses and ports of a Service, each of which
-	// has a table in the kernel.
-	MaxMaglevFrontends = 64
 )
 
 // maglevTable returns the lookup table of Maglev's consistent hashing. Endpoints

@@ -24,6 +24,8 @@ type Planner struct {
 	// clusterIPs counts the Services that have each address.
 	clusterIPs map[netip.Addr]int
 
+	tables *tableBudget
+
 	// nodeReports are those published for objects other than Services and
 	// slices.
 	nodeReports []report
@@ -41,6 +43,7 @@ func New(cfg Config) *Planner {
 			EventsOn:     map[string]struct{}{},
 		},
 		healthChecks: claims[uint16, HealthCheck]{},
+		tables:       newTableBudget(),
 	}
 	p.allocate(0)
 	return p
@@ -78,7 +81,7 @@ func (p *Planner) Update(state *model.State, dirty *model.Dirty) *Change {
 			}
 		}
 	}
-	u.planServices(names)
+	u.planServices(u.shareTables(names))
 	return u.finish()
 }
 
@@ -97,7 +100,7 @@ func (p *Planner) SetConfig(state *model.State, cfg Config) *Change {
 			names = append(names, name)
 		}
 	}
-	u.planServices(slices.AppendSeq(names, maps.Keys(state.Services())))
+	u.planServices(u.shareTables(slices.AppendSeq(names, maps.Keys(state.Services()))))
 	p.planned = true
 	return u.finish()
 }

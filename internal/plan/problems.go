@@ -137,20 +137,26 @@ func (d *draft) sliceProblem(s *model.Slice) (p model.Problem, found bool) {
 }
 
 // lost returns the problem of a Service that lost a frontend to another one.
-func lost(f *Frontend, winner model.Name) model.Problem {
-	return taken(f.Service, f.Kind.field(), f.Text(), winner)
+func lost(f, to *Frontend) model.Problem {
+	why := older
+	if f.Kind != to.Kind {
+		why = fmt.Sprintf("whose %s it is, which outranks the %s of others", to.Kind, f.Kind)
+	}
+	return taken(f.Service, f.Kind.field(), f.Text(), to.Service, why)
 }
 
 // lostHealthCheck does the same for a health check node port.
 func lostHealthCheck(loser model.Name, port uint16, winner model.Name) model.Problem {
-	return taken(loser, "spec.healthCheckNodePort", fmt.Sprintf("port %d", port), winner)
+	return taken(loser, "spec.healthCheckNodePort", fmt.Sprintf("port %d", port), winner, older)
 }
 
-func taken(loser model.Name, field, what string, winner model.Name) model.Problem {
+const older = "which is older or, if they are of one age, first by name"
+
+func taken(loser model.Name, field, what string, winner model.Name, why string) model.Problem {
 	return model.Problem{
 		Object: serviceObject(loser),
 		Field:  field,
-		Reason: fmt.Sprintf("%s belongs to Service %s, which is older or, if they are of one age, first by name", what, winner),
+		Reason: fmt.Sprintf("%s belongs to Service %s, %s", what, winner, why),
 		Remedy: fmt.Sprintf("choose another one here, or remove it from Service %s", winner),
 	}
 }

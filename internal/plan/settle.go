@@ -31,7 +31,7 @@ func (u *update) settleFrontends() {
 	for _, key := range slices.Compact(u.keys) {
 		all := u.frontends[key]
 		current := u.desired.Frontends[key]
-		if current == nil || len(all) == 0 || all[0].name() != current.Service {
+		if current == nil || len(all) == 0 || all[0].name() != current.Service || all[0].value.Kind != current.Kind {
 			touchClaimants(u, all)
 		}
 		switch {
@@ -47,6 +47,7 @@ func (u *update) settleFrontends() {
 			delete(u.desired.Frontends, key)
 			u.settleRouted(current, nil)
 			u.change.Removed = append(u.change.Removed, key)
+			u.change.Gone = append(u.change.Gone, current)
 		}
 	}
 }
@@ -66,7 +67,7 @@ func (u *update) settleRouted(old, new *Frontend) {
 // touchClaimants makes all claimants of something that changed hands report
 // again: the name of the holder is in the losers' reports, and the new holder
 // may have been a loser.
-func touchClaimants[V any](u *update, all []claim[V]) {
+func touchClaimants[V ranked](u *update, all []claim[V]) {
 	for _, c := range all {
 		u.touch(c.claimant)
 	}
@@ -131,12 +132,12 @@ func (u *update) settleHealthCheck(c *claimant) {
 func (u *update) reportsOf(c *claimant) []report {
 	var losses []model.Problem
 	for _, f := range c.plan.frontends {
-		if h := u.frontends.holder(f.Key); h != c {
-			losses = append(losses, lost(f, h.name()))
+		if h := u.frontends.holder(f.Key); h.claimant != c {
+			losses = append(losses, lost(f, h.value))
 		}
 	}
 	if port := c.plan.healthPort; port != 0 {
-		if h := u.healthChecks.holder(port); h != c {
+		if h := u.healthChecks.holder(port); h.claimant != c {
 			losses = append(losses, lostHealthCheck(c.name(), port, h.name()))
 		}
 	}

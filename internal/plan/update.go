@@ -43,6 +43,7 @@ func (u *update) planNode() {
 		u.change.Settings = &settings
 	}
 	u.env = newEnvironment(&u.cfg, u.state, &settings)
+	u.env.tables = u.tables
 	if refused := u.state.Refused(); !slices.Equal(u.desired.Refused, refused) {
 		u.desired.Refused, u.change.Problems = refused, true
 	}
@@ -50,6 +51,26 @@ func (u *update) planNode() {
 	reports := nodeReports(&u.cfg, u.state)
 	u.publish(u.nodeReports, reports)
 	u.nodeReports = reports
+}
+
+// shareTables decides anew which Services get lookup tables, if one of these wants others than
+// before, and returns them with all to which that makes a difference.
+func (u *update) shareTables(names []model.Name) []model.Name {
+	changed := false
+	for _, name := range names {
+		changed = u.tables.set(&u.env, name, u.state.Service(name)) || changed
+	}
+	if !changed {
+		return names
+	}
+	also := u.tables.settle()
+	slices.SortFunc(names, model.Name.Compare)
+	for _, name := range also {
+		if at, listed := slices.BinarySearchFunc(names, name, model.Name.Compare); !listed {
+			names = slices.Insert(names, at, name)
+		}
+	}
+	return names
 }
 
 // chunkSize is how many Services are planned at a time.
@@ -102,7 +123,7 @@ func (u *update) take(p *planned) {
 	case p.object == nil:
 		delete(u.services, p.name)
 	case !c.object.Created.Equal(p.object.Created):
-		// Claims are found by precedence, which has changed.
+		// Claims are sorted by precedence, which has changed.
 		u.replace(c, servicePlan{})
 	}
 	u.touch(c)

@@ -55,10 +55,7 @@ func (cs *candidates) pool(wanted func(*candidate) bool) []Endpoint {
 
 // chooseAlgorithm decides on the algorithm of the Service, if it can be used here.
 func (d *draft) chooseAlgorithm() {
-	d.algorithm = d.service.Algorithm
-	if !d.service.AlgorithmChosen && d.algorithm == model.Random {
-		d.algorithm = d.env.defaultAlgorithm
-	}
+	d.algorithm = d.env.algorithmOf(d.service)
 	if !d.env.algorithms.Has(d.algorithm) {
 		d.useRandom(fmt.Sprintf("%s is not available in the proxy mode of this node", d.algorithm),
 			"choose one of these: "+d.env.algorithms.String()+"; or another proxy mode")
@@ -67,20 +64,17 @@ func (d *draft) chooseAlgorithm() {
 	if d.algorithm == model.LeastConnections {
 		d.checkLeastConnections()
 	}
-	if d.algorithm != model.Maglev {
-		return
+	if why, refused := d.env.tables.refused[d.service.Name]; refused && d.algorithm == model.Maglev {
+		d.useRandom("maglev is not available: "+why, "choose source-hash, or remove maglev from other Services")
 	}
-	frontends := 0
-	for i := range d.service.Ports {
-		frontends += len(d.addresses)
-		if d.service.Ports[i].NodePort != 0 {
-			frontends += len(model.Families)
-		}
+}
+
+// algorithmOf is the algorithm that a Service asks for.
+func (env *environment) algorithmOf(svc *model.Service) model.Algorithm {
+	if !svc.AlgorithmChosen && svc.Algorithm == model.Random {
+		return env.defaultAlgorithm
 	}
-	if frontends > MaxMaglevFrontends {
-		d.useRandom(fmt.Sprintf("the Service has %d addresses and ports, and maglev is for at most %d", frontends, MaxMaglevFrontends),
-			"split the Service, or choose source-hash")
-	}
+	return svc.Algorithm
 }
 
 // checkLeastConnections reports where IPVS cannot count connections.

@@ -138,7 +138,7 @@ func TestAlgorithmOfPools(t *testing.T) {
 		{"too many endpoints", model.NewAlgorithms(model.Maglev), model.Maglev, nil, 1001, model.Random,
 			"port http has 1001 endpoints, and maglev is for at most 1000; random is used"},
 		{"too many ports", model.NewAlgorithms(model.Maglev), model.Maglev, manyPorts, 3, model.Random,
-			"the Service has 101 addresses and ports, and maglev is for at most 64; random is used"},
+			"maglev is not available: it would take 101 lookup tables, one for each port and family, and the Services of a namespace have at most 32; random is used"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

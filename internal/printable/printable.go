@@ -3,9 +3,13 @@
 package printable
 
 import (
+	"fmt"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -32,6 +36,23 @@ func Escape(text string) string {
 	return b.String()
 }
 
+// EscapeJSON does the same with valid JSON, which means the same afterwards.
+func EscapeJSON(text []byte) []byte {
+	out := make([]byte, 0, len(text))
+	for len(text) > 0 {
+		r, size := utf8.DecodeRune(text)
+		if hidden(r) && r != '\n' && r != '\t' && r != '\r' { // between values; in strings, JSON has none
+			for _, unit := range utf16.AppendRune(nil, r) {
+				out = fmt.Appendf(out, `\u%04x`, unit)
+			}
+		} else {
+			out = append(out, text[:size]...)
+		}
+		text = text[size:]
+	}
+	return out
+}
+
 // hidden reports whether a character must be escaped. The replacement character
 // is, since it may stand for invalid UTF-8.
 func hidden(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
@@ -43,4 +64,36 @@ func Sentence(text string) string {
 		return text
 	}
 	return string(unicode.ToUpper(r)) + text[size:]
+}
+
+// maxText is how many characters are shown of a text that others wrote.
+const maxText = 200
+
+// Cut returns text of others that is short enough to be shown.
+func Cut(text string) string { return CutAt(text, maxText) }
+
+// CutAt returns at most that many characters of a text, with a mark if there are more.
+func CutAt(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	n := 0
+	for at := range text {
+		if n == most {
+			return text[:at] + "…"
+		}
+		n++
+	}
+	return text
+}
+
+// CutAll returns arguments for a format in which all strings, of whatever type, are cut.
+func CutAll(args []any) []any {
+	out := slices.Clone(args)
+	for i, a := range out {
+		if v := reflect.ValueOf(a); v.Kind() == reflect.String && v.Len() > maxText {
+			out[i] = Cut(v.String())
+		}
+	}
+	return out
 }

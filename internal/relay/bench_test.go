@@ -5,6 +5,9 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+	"time"
+
+	"k8s.io/utils/clock"
 
 	"sluice/internal/model"
 	"sluice/internal/testkit"
@@ -50,4 +53,20 @@ func BenchmarkConnect(b *testing.B) {
 			conn.Close()
 		}
 	})
+}
+
+// A client that nobody remembers evicts another one.
+func BenchmarkAffinityEviction(b *testing.B) {
+	p := NewBalancer(clock.RealClock{}, "web").NewPool()
+	endpoint := netip.MustParseAddrPort("10.0.0.1:80")
+	p.Set(routeTo(endpoint), none, time.Hour)
+	client := netip.MustParseAddr("127.1.0.0")
+	for range MaxAffinityEntries {
+		p.chose(client, endpoint)
+		client = client.Next()
+	}
+	for b.Loop() {
+		p.chose(client, endpoint)
+		client = client.Next()
+	}
 }

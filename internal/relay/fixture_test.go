@@ -40,7 +40,7 @@ func newFixture(t testing.TB, protocol model.Protocol, edits ...func(*Options)) 
 		Address:  netip.AddrPortFrom(testkit.Loopback(1), freePort(t, protocol, testkit.Loopback(1))),
 		Protocol: protocol,
 		Logger:   b.log.Logger(),
-		Refused:  func() { b.refused.Add(1) },
+		Refused:  func(Refusal) { b.refused.Add(1) },
 	}
 	for _, edit := range edits {
 		edit(&o)

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"container/list"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -21,23 +22,26 @@ const MaxAffinityEntries = 10_000
 // which client has which endpoint.
 type Balancer struct {
 	clock clock.PassiveClock
+	name  string // for messages
 
 	mu       sync.Mutex // never held across I/O; guards the pools as well
 	turn     int        // of round robin
 	affinity time.Duration
-	clients  map[netip.Addr]affinityEntry // nil while there are none
+	clients  map[netip.Addr]*list.Element // of byAge; nil while there are none
+	byAge    list.List                    // of affinityEntry, the least recently used one first
 	pools    map[*Pool]struct{}
 }
 
 // affinityEntry is the endpoint of a client.
 type affinityEntry struct {
+	client   netip.Addr
 	endpoint netip.AddrPort
 	since    time.Time // of its last connection
 }
 
-// NewBalancer returns a Balancer without pools.
-func NewBalancer(c clock.PassiveClock) *Balancer {
-	return &Balancer{clock: c, pools: map[*Pool]struct{}{}}
+// NewBalancer returns a Balancer without pools. The name of its service port is for messages.
+func NewBalancer(c clock.PassiveClock, name string) *Balancer {
+	return &Balancer{clock: c, name: name, pools: map[*Pool]struct{}{}}
 }
 
 // Pool chooses endpoints of a route, and knows the connections that use it. Pools are
@@ -93,15 +97,31 @@ func (p *Pool) Remove() {
 
 // forgetClients forgets those whose endpoint left all pools.
 func (b *Balancer) forgetClients() {
-	for client, l := range b.clients {
+	for _, element := range b.clients {
+		entry := element.Value.(affinityEntry)
 		kept := false
 		for p := range b.pools {
-			kept = kept || p.route.Contains(l.endpoint)
+			kept = kept || p.route.Contains(entry.endpoint)
 		}
 		if b.affinity == 0 || !kept {
-			delete(b.clients, client)
+			b.forget(element)
 		}
 	}
+}
+
+func (b *Balancer) forget(element *list.Element) {
+	delete(b.clients, b.byAge.Remove(element).(affinityEntry).client)
+}
+
+// endpointOf returns the endpoint that a client has affinity to, and for how long.
+func (b *Balancer) endpointOf(client netip.Addr) (endpoint netip.AddrPort, expires time.Duration, ok bool) {
+	element, ok := b.clients[client]
+	if !ok {
+		return netip.AddrPort{}, 0, false
+	}
+	entry := element.Value.(affinityEntry)
+	expires = b.affinity - b.clock.Since(entry.since)
+	return entry.endpoint, expires, expires > 0
 }
 
 func (p *Pool) lostUsers() (lost []user) {
@@ -146,13 +166,8 @@ func (p *Pool) Connections() map[netip.AddrPort]int {
 func (b *Balancer) Remembered(client netip.Addr) (endpoint netip.AddrPort, expires time.Duration, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	l, ok := b.clients[client]
-	expires = b.affinity - b.clock.Since(l.since)
-	return l.endpoint, expires, ok && expires > 0
+	return b.endpointOf(client)
 }
-
-// maxCandidates is how many endpoints are tried for a connection.
-const maxCandidates = 4
 
 // candidates returns endpoints to try for a client, in this order.
 func (p *Pool) candidates(client netip.Addr) []netip.AddrPort {
@@ -162,12 +177,12 @@ func (p *Pool) candidates(client netip.Addr) []netip.AddrPort {
 	if count == 0 {
 		return nil
 	}
-	out := make([]netip.AddrPort, 0, min(count, maxCandidates))
-	if l, ok := p.clients[client]; ok && p.clock.Since(l.since) < p.affinity && p.route.Contains(l.endpoint) {
-		out = append(out, l.endpoint)
+	out := make([]netip.AddrPort, 0, min(count, plan.RelayTries))
+	if endpoint, _, ok := p.endpointOf(client); ok && p.route.Contains(endpoint) {
+		out = append(out, endpoint)
 	}
 	first := p.choose(client)
-	for i := 0; i < count && len(out) < maxCandidates; i++ {
+	for i := 0; i < count && len(out) < plan.RelayTries; i++ {
 		if e := p.slots[(first+i)%count]; !slices.Contains(out, e) {
 			out = append(out, e)
 		}
@@ -219,31 +234,30 @@ func (p *Pool) chose(client netip.Addr, endpoint netip.AddrPort) bool {
 	if p.affinity == 0 {
 		return true
 	}
-	if _, known := p.clients[client]; !known && len(p.clients) >= MaxAffinityEntries {
-		p.evictOldest()
-	}
-	if p.clients == nil {
-		p.clients = map[netip.Addr]affinityEntry{}
-	}
-	p.clients[client] = affinityEntry{endpoint, p.clock.Now()}
+	p.remember(affinityEntry{client, endpoint, p.clock.Now()})
 	return true
+}
+
+func (b *Balancer) remember(entry affinityEntry) {
+	if element, known := b.clients[entry.client]; known {
+		element.Value = entry
+		b.byAge.MoveToBack(element)
+		return
+	}
+	if len(b.clients) >= MaxAffinityEntries {
+		b.forget(b.byAge.Front())
+	}
+	if b.clients == nil {
+		b.clients = map[netip.Addr]*list.Element{}
+	}
+	b.clients[entry.client] = b.byAge.PushBack(entry)
 }
 
 // refused records that an endpoint refused a client.
 func (p *Pool) refused(client netip.Addr, endpoint netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.clients[client].endpoint == endpoint {
-		delete(p.clients, client)
+	if element, known := p.clients[client]; known && element.Value.(affinityEntry).endpoint == endpoint {
+		p.forget(element)
 	}
-}
-
-func (b *Balancer) evictOldest() {
-	var oldest netip.Addr
-	for client, l := range b.clients {
-		if !oldest.IsValid() || l.since.Before(b.clients[oldest].since) {
-			oldest = client
-		}
-	}
-	delete(b.clients, oldest)
 }

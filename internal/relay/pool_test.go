@@ -35,7 +35,7 @@ func TestAffinityExpires(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	all := endpoints("10.0.0.1", "10.0.0.2", "10.0.0.3")
 	client, other := testkit.Loopback(1), testkit.Loopback(2)
-	p := NewBalancer(clock).NewPool()
+	p := NewBalancer(clock, "web").NewPool()
 	p.Set(routeTo(all...), none, time.Minute)
 	if got := p.favourite(client); got.IsValid() {
 		t.Errorf("a new client only gets %v", got)
@@ -59,7 +59,7 @@ func TestAffinityExpires(t *testing.T) {
 
 func TestAffinityForgetsRemovedEndpoint(t *testing.T) {
 	all := endpoints("10.0.0.1", "10.0.0.2", "10.0.0.3")
-	p := NewBalancer(clocktesting.NewFakeClock(time.Now())).NewPool()
+	p := NewBalancer(clocktesting.NewFakeClock(time.Now()), "web").NewPool()
 	p.Set(routeTo(all...), none, time.Hour)
 	p.chose(testkit.Loopback(1), all[0])
 	p.Set(routeTo(all[1], all[2]), none, time.Hour)
@@ -77,7 +77,7 @@ func TestAffinityForgetsRemovedEndpoint(t *testing.T) {
 // The pools of a service port share clients and turns.
 func TestPoolsShareABalancer(t *testing.T) {
 	all := endpoints("10.0.0.1", "10.0.0.2", "10.0.0.3")
-	b := NewBalancer(clocktesting.NewFakeClock(time.Now()))
+	b := NewBalancer(clocktesting.NewFakeClock(time.Now()), "web")
 	cluster, local := b.NewPool(), b.NewPool()
 	cluster.Set(routeTo(all...), none, time.Hour)
 	local.Set(routeTo(all[0], all[1]), none, time.Hour)
@@ -121,7 +121,7 @@ func TestPoolsShareABalancer(t *testing.T) {
 func TestAffinityIsBounded(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	all := endpoints("10.0.0.1", "10.0.0.2")
-	p := NewBalancer(clock).NewPool()
+	p := NewBalancer(clock, "web").NewPool()
 	p.Set(routeTo(all...), none, time.Hour)
 	client := netip.MustParseAddr("127.1.0.0")
 	oldest := client
@@ -135,6 +135,16 @@ func TestAffinityIsBounded(t *testing.T) {
 	}
 	if _, ok := p.clients[oldest]; ok {
 		t.Error("the oldest is still among them")
+	}
+	// One that connects again is not the oldest any more.
+	second := oldest.Next()
+	p.chose(second, all[1])
+	p.chose(client, all[0])
+	if got := p.favourite(second); got != all[1] {
+		t.Errorf("the client that connected again gets %v", got)
+	}
+	if _, ok := p.clients[second.Next()]; ok || p.byAge.Len() != MaxAffinityEntries {
+		t.Errorf("the oldest is still among them, of %d", p.byAge.Len())
 	}
 }
 
@@ -164,7 +174,7 @@ func TestAlgorithms(t *testing.T) {
 	all := endpoints("10.0.0.1", "10.0.0.2")
 	route := routeTo(all...)
 	route.Endpoints[0].Weight, route.Endpoints[1].Weight = 3, 1
-	p := NewBalancer(clocktesting.NewFakeClock(time.Now())).NewPool()
+	p := NewBalancer(clocktesting.NewFakeClock(time.Now()), "web").NewPool()
 	shares := func(algorithm model.Algorithm) int {
 		route.Algorithm = algorithm
 		p.Set(route, none, 0)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -27,12 +29,9 @@ type Options struct {
 	FreeBind bool
 	// Device is the only interface that clients may come through, "" for any.
 	Device string
-	// Slots bounds the TCP connections of all that share it; nil for no bound. Excess
-	// connections wait to be accepted, or are reset if RefuseExcess is set.
-	Slots        chan struct{}
-	RefuseExcess bool
-	// MaxClients bounds the UDP clients; 0 for MaxClients.
-	MaxClients int
+	// Budget bounds what connections need, of all that share it; nil for no bound. Excess TCP
+	// connections are reset, and excess UDP clients replace others.
+	Budget *Budget
 	// IdleTimeout is how long a UDP client keeps its endpoint without a packet in
 	// either direction; 0 for IdleTimeout.
 	IdleTimeout time.Duration
@@ -48,16 +47,33 @@ type Options struct {
 	// Retried is called for each endpoint that did not take a connection, if
 	// another one is tried.
 	Retried func()
-	// Refused is called for each accepted TCP connection, and for each UDP
-	// packet, that no endpoint took.
-	Refused func()
-	// Exceeded is called for each TCP connection that is reset for want of a slot.
-	Exceeded func()
+	// Tried is called after each attempt to open a TCP connection to an endpoint, if that
+	// tells something about the endpoint.
+	Tried func(dataplane.Attempt)
+	// Refused is called for each accepted TCP connection that is reset, and for each UDP
+	// packet that is dropped, without having reached an endpoint.
+	Refused func(Refusal)
 }
 
+// Refusal is why something is refused.
+type Refusal uint8
+
+// The refusals.
+const (
+	NoEndpoint Refusal = iota // no endpoint took it
+	NoFile                    // the Budget has none left
+	Loop                      // it passed too many relays
+)
+
+// Refusals are all of them.
+var Refusals = [...]Refusal{NoEndpoint, NoFile, Loop}
+
+// String returns the name, which is part of metrics.
+func (r Refusal) String() string { return [...]string{"endpoints", "file-descriptors", "loop"}[r] }
+
 func (o *Options) setDefaults() {
-	if o.MaxClients == 0 {
-		o.MaxClients = MaxClients
+	if o.Budget == nil {
+		o.Budget = NewBudget(math.MaxInt / (2 * greed))
 	}
 	if o.IdleTimeout == 0 {
 		o.IdleTimeout = IdleTimeout
@@ -65,10 +81,16 @@ func (o *Options) setDefaults() {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	for _, f := range []*func(){&o.Accepted, &o.Retried, &o.Refused, &o.Exceeded} {
+	for _, f := range []*func(){&o.Accepted, &o.Retried} {
 		if *f == nil {
 			*f = func() {}
 		}
+	}
+	if o.Tried == nil {
+		o.Tried = func(dataplane.Attempt) {}
+	}
+	if o.Refused == nil {
+		o.Refused = func(Refusal) {}
 	}
 }
 
@@ -89,8 +111,8 @@ type paths interface {
 	findUDP(client, at netip.AddrPort) *Pool
 	// dialTCP and dialUDP connect a client to an endpoint of the pool, which may see
 	// another source address than the kernel would choose: then there is a disguise.
-	dialTCP(ctx context.Context, client netip.Addr, pool *Pool, endpoint netip.AddrPort) (*net.TCPConn, error)
-	dialUDP(client netip.Addr, pool *Pool, endpoint netip.AddrPort) (*net.UDPConn, *disguise, error)
+	dialTCP(ctx context.Context, from origin, pool *Pool, endpoint netip.AddrPort) (*net.TCPConn, error)
+	dialUDP(from origin, pool *Pool, endpoint netip.AddrPort) (*net.UDPConn, *disguise, error)
 }
 
 // front is the listening side of a server.
@@ -99,6 +121,25 @@ type front interface {
 	address() netip.AddrPort
 	// close releases the address.
 	close()
+}
+
+// refuseExcess tells of a share that was not to be had.
+func (s *server) refuseExcess(of share, e excess) {
+	if s.Budget.excess.due(s.Clock.Now()) {
+		_, limit := s.Budget.Connections()
+		s.Logger.Error(nil, "Connections are refused: there are as many as file descriptors allow", "tooMany", of.who(e), "connections", limit,
+			"remedy", "raise the limit of open files (ulimit -n, LimitNOFILE= of systemd), or use proxy mode nftables, which relays none; one client address and one Service get three quarters at most")
+	}
+	s.Refused(NoFile)
+}
+
+// refuseLoop tells of a connection or packet that passed too many relays.
+func (s *server) refuseLoop(p *Pool) {
+	if s.Budget.loops.due(s.Clock.Now()) {
+		s.Logger.Error(nil, "Connections are refused: they go round in circles", "service", p.name,
+			"remedy", "look at the endpoints of the Service: one of them is an address of a Service, or a node with a node port, that leads back here")
+	}
+	s.Refused(Loop)
 }
 
 func (s *server) open(silent bool) (front, error) {
@@ -167,7 +208,7 @@ type Relay struct {
 // of its connections.
 func New(ctx context.Context, o Options) *Relay {
 	o.setDefaults()
-	r := &Relay{pool: NewBalancer(o.Clock).NewPool()}
+	r := &Relay{pool: NewBalancer(o.Clock, "the Service at "+o.Address.String()).NewPool()}
 	r.server = server{Options: o, paths: onePool{r.pool}, lifetime: ctx}
 	return r
 }
@@ -190,12 +231,12 @@ type onePool struct{ pool *Pool }
 func (p onePool) findTCP(*net.TCPConn) *Pool        { return p.pool }
 func (p onePool) findUDP(_, _ netip.AddrPort) *Pool { return p.pool }
 
-func (onePool) dialTCP(ctx context.Context, _ netip.Addr, _ *Pool, endpoint netip.AddrPort) (*net.TCPConn, error) {
-	return dialTCP(ctx, net.Dialer{}, endpoint)
+func (onePool) dialTCP(ctx context.Context, from origin, _ *Pool, endpoint netip.AddrPort) (*net.TCPConn, error) {
+	return dialTCP(ctx, from.dialer(model.TCP, endpoint), endpoint)
 }
 
-func (onePool) dialUDP(_ netip.Addr, _ *Pool, endpoint netip.AddrPort) (*net.UDPConn, *disguise, error) {
-	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(endpoint))
+func (onePool) dialUDP(from origin, _ *Pool, endpoint netip.AddrPort) (*net.UDPConn, *disguise, error) {
+	conn, err := dialUDP(from.dialer(model.UDP, endpoint), endpoint)
 	return conn, nil, err
 }
 

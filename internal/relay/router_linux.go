@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -117,7 +116,7 @@ func (r *Router) findUDP(client, at netip.AddrPort) *Pool {
 // maxPorts is how many ports are tried for a connection with a source address.
 const maxPorts = 16
 
-func (r *Router) dialTCP(ctx context.Context, client netip.Addr, pool *Pool, endpoint netip.AddrPort) (*net.TCPConn, error) {
+func (r *Router) dialTCP(ctx context.Context, from origin, pool *Pool, endpoint netip.AddrPort) (*net.TCPConn, error) {
 	dial := func(d net.Dialer) (conn *net.TCPConn, err error) {
 		err = netns.Do(r.NetNS, func() error {
 			conn, err = dialTCP(ctx, d, endpoint)
@@ -125,31 +124,28 @@ func (r *Router) dialTCP(ctx context.Context, client netip.Addr, pool *Pool, end
 		})
 		return conn, err
 	}
-	source := r.directory.Source(client, endpoint, pool.local(endpoint))
+	source := r.directory.Source(from.client, endpoint, pool.local(endpoint))
 	if !source.IsValid() {
-		return dial(net.Dialer{})
+		return dial(from.dialer(model.TCP, endpoint))
 	}
-	conn, _, err := disguised(r, source, endpoint, dial)
+	conn, _, err := disguised(r, from, source, endpoint, dial)
 	return conn, err
 }
 
-func (r *Router) dialUDP(client netip.Addr, pool *Pool, endpoint netip.AddrPort) (*net.UDPConn, *disguise, error) {
+func (r *Router) dialUDP(from origin, pool *Pool, endpoint netip.AddrPort) (*net.UDPConn, *disguise, error) {
 	dial := func(d net.Dialer) (conn *net.UDPConn, err error) {
 		err = netns.Do(r.NetNS, func() error {
-			c, err := d.Dial("udp", endpoint.String())
-			if err == nil {
-				conn = c.(*net.UDPConn)
-			}
+			conn, err = dialUDP(d, endpoint)
 			return err
 		})
 		return conn, err
 	}
-	source := r.directory.Source(client, endpoint, pool.local(endpoint))
+	source := r.directory.Source(from.client, endpoint, pool.local(endpoint))
 	if !source.IsValid() {
-		conn, err := dial(net.Dialer{})
+		conn, err := dial(from.dialer(model.UDP, endpoint))
 		return conn, nil, err
 	}
-	return disguised(r, source, endpoint, dial)
+	return disguised(r, from, source, endpoint, dial)
 }
 
 // disguise lets the endpoint of a flow see another source address.
@@ -184,7 +180,7 @@ func (d *disguise) forget() {
 
 // disguised opens a connection with a source address, which need not be the node's. A port
 // whose last connection the kernel still remembers is not used.
-func disguised[C any](r *Router, source netip.Addr, endpoint netip.AddrPort, dial func(net.Dialer) (C, error)) (conn C, d *disguise, err error) {
+func disguised[C any](r *Router, from origin, source netip.Addr, endpoint netip.AddrPort, dial func(net.Dialer) (C, error)) (conn C, d *disguise, err error) {
 	bind := func(fd int) error {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 			return err // needed for more connections than there are ports
@@ -196,18 +192,17 @@ func disguised[C any](r *Router, source netip.Addr, endpoint netip.AddrPort, dia
 		if err != nil {
 			return err
 		}
-		from := netip.AddrPortFrom(r.Address.Addr(), port(bound))
-		attempt := &disguise{r, translation.Flow{Protocol: r.Protocol, From: from, To: endpoint}, source}
+		own := netip.AddrPortFrom(r.Address.Addr(), port(bound))
+		attempt := &disguise{r, translation.Flow{Protocol: r.Protocol, From: own, To: endpoint}, source}
 		if err := attempt.set(); err != nil {
 			return err
 		}
 		d = attempt
 		return nil
 	}
-	dialer := net.Dialer{Control: func(_, _ string, socket syscall.RawConn) error { return control(socket, bind) }}
 	for range maxPorts {
 		d = nil
-		conn, err = dial(dialer)
+		conn, err = dial(from.dialer(r.Protocol, endpoint, bind))
 		if err != nil && d != nil {
 			d.forget()
 		}

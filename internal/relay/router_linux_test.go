@@ -38,7 +38,7 @@ func TestRouterTakesPacketsFromTheFirstMomentOn(t *testing.T) {
 	defer sending.Wait()
 	defer client.Close()
 	refused := make(chan struct{}, 1)
-	o := Options{Address: at, Protocol: model.UDP, NetNS: ns.FD(), Refused: func() {
+	o := Options{Address: at, Protocol: model.UDP, NetNS: ns.FD(), Refused: func(Refusal) {
 		select {
 		case refused <- struct{}{}:
 		default:

@@ -14,23 +14,32 @@ import (
 type session struct {
 	client, endpoint netip.AddrPort
 	pool             *Pool
+	front            *udpFront
+	part             share    // of the budget
+	places           [3]place // among those of its client, of its Service, and all; of the budget
 	conn             *net.UDPConn
 	socket           syscall.RawConn
 	disguise         *disguise    // nil if the kernel chose the source address
 	used             atomic.Int64 // when the last packet passed, in nanoseconds
 }
 
-func (f *udpFront) newSession(client netip.AddrPort, pool *Pool, endpoint netip.AddrPort) (*session, error) {
-	conn, disguise, err := f.paths.dialUDP(client.Addr(), pool, endpoint)
-	if err != nil {
+func (f *udpFront) newSession(client netip.AddrPort, hops int, pool *Pool, endpoint netip.AddrPort) (*session, error) {
+	part := share{client.Addr(), pool.Balancer, filesOfFlow}
+	if err := f.take(part); err != nil {
 		return nil, err
 	}
-	s := &session{client: client, endpoint: endpoint, pool: pool, conn: conn, disguise: disguise}
+	conn, disguise, err := f.paths.dialUDP(origin{client.Addr(), hops}, pool, endpoint)
+	if err != nil {
+		f.Budget.give(part)
+		return nil, err
+	}
+	s := &session{client: client, endpoint: endpoint, pool: pool, front: f, part: part, conn: conn, disguise: disguise}
+	s.used.Store(f.Clock.Now().UnixNano())
+	f.Budget.enter(s)
 	if s.socket, err = conn.SyscallConn(); err != nil {
 		s.close()
 		return nil, err
 	}
-	s.used.Store(f.Clock.Now().UnixNano())
 	return s, nil
 }
 
@@ -78,7 +87,11 @@ func (s *session) lost(bool) { s.close() }
 
 func (s *session) close() {
 	s.pool.end(s)
-	if s.conn.Close() == nil && s.disguise != nil {
+	if s.conn.Close() != nil {
+		return // it was closed before
+	}
+	s.front.Budget.leave(s)
+	if s.disguise != nil {
 		s.disguise.forget()
 	}
 }

@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"syscall"
+
+	"sluice/internal/model"
 )
 
 // listenConfig fails where an interface is chosen.
@@ -19,6 +22,16 @@ func (s *server) listenConfig(bool) *net.ListenConfig {
 		return fmt.Errorf("bind to device %s: %w", s.Device, errors.ErrUnsupported)
 	}}
 }
+
+// dialer returns one that leaves sockets as they are.
+func (origin) dialer(model.Protocol, netip.AddrPort) net.Dialer { return net.Dialer{} }
+
+// hopsOf and hopsIn do not know.
+func hopsOf(*net.TCPConn) int { return 0 }
+func hopsIn([]byte) int       { return 0 }
+
+// over is not known.
+func over(*net.TCPConn) bool { return false }
 
 // mute and unmute do nothing: a client is answered, and then reset for want of an
 // endpoint.

@@ -25,9 +25,9 @@ func transfer(to, from *net.TCPConn) error {
 	for {
 		p, n, err := fill(src)
 		switch {
-		case errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS): // not supported here
-			_, err := io.Copy(to, from)
-			return err
+		case errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM):
+			// Not supported here, or not allowed: io.Copy would try the same.
+			return copyAll(to, from)
 		case errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE): // no pipe to be had
 			if err := copySome(to, from); err != nil {
 				return ignoreEOF(err)
@@ -135,6 +135,15 @@ func splice(from, to, n int) (int, error) {
 			continue
 		}
 		return int(moved), os.NewSyscallError("splice", err)
+	}
+}
+
+// copyAll copies until EOF, through memory.
+func copyAll(to, from *net.TCPConn) error {
+	for {
+		if err := copySome(to, from); err != nil {
+			return ignoreEOF(err)
+		}
 	}
 }
 

@@ -6,14 +6,22 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/model"
 )
 
 // dialTimeouts is how long an endpoint is waited for, the first time and later ones.
 // The next endpoint is tried then, or the same again if there is no other.
 var dialTimeouts = [...]time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second}
+
+// patience is how long that takes at most, and how long a connection waits for its turn.
+const patience = 4 * time.Second
 
 // tcpFront accepts connections.
 type tcpFront struct {
@@ -81,65 +89,65 @@ func (f *tcpFront) accept() {
 			continue
 		}
 		backoff.reset()
-		if !f.takeSlot() {
-			reset(client)
-			f.Exceeded()
-			continue
-		}
-		f.running.Go(func() {
-			defer f.freeSlot()
-			f.serve(client)
-		})
-	}
-}
-
-func (f *tcpFront) takeSlot() bool {
-	if f.Slots == nil {
-		return true
-	}
-	if f.RefuseExcess {
-		select {
-		case f.Slots <- struct{}{}:
-			return true
-		default:
-			return false
+		if r := f.admit(client); r != nil {
+			f.running.Go(func() {
+				defer f.Budget.give(r.share)
+				f.serve(r)
+			})
 		}
 	}
-	select {
-	case f.Slots <- struct{}{}:
-		return true
-	case <-f.closed:
-		return false
-	}
 }
 
-func (s *server) freeSlot() {
-	if s.Slots != nil {
-		<-s.Slots
-	}
+// request is an accepted connection that asks for an endpoint.
+type request struct {
+	conn *net.TCPConn
+	pool *Pool
+	origin
+	share share
 }
 
-// serve forwards one connection until it ends.
-func (s *server) serve(client *net.TCPConn) {
+// admit finds the pool of a connection, and takes its share of the files. It resets the
+// connection and returns nil if there is none.
+func (s *server) admit(client *net.TCPConn) *request {
 	pool := s.paths.findTCP(client)
 	if pool == nil {
 		reset(client)
-		s.Refused()
-		return
+		s.Refused(NoEndpoint)
+		return nil
 	}
-	c, err := s.dial(client, pool)
+	hops, ok := next(hopsOf(client))
+	if !ok {
+		s.refuseLoop(pool)
+		reset(client)
+		return nil
+	}
+	who := client.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+	r := &request{client, pool, origin{who, hops}, share{who, pool.Balancer, filesOfConnection}}
+	if e := s.Budget.take(r.share); e != nobody {
+		s.refuseExcess(r.share, e)
+		reset(client)
+		return nil
+	}
+	s.Budget.reclaim()
+	return r
+}
+
+// serve forwards one connection until it ends.
+func (s *server) serve(r *request) {
+	c, err := s.dial(r)
 	if err != nil {
 		s.Logger.V(4).Info("No endpoint took a connection", "address", s.Address.String(), "err", err.Error())
-		reset(client)
-		s.Refused()
+		reset(r.conn)
+		if !errors.Is(err, errClientGone) {
+			s.Refused(NoEndpoint)
+		}
 		return
 	}
 	s.Accepted()
-	if !pool.begin(c, c.to) { // removed meanwhile
-		c.lost(pool.silent())
+	if !r.pool.begin(c, c.to) { // removed meanwhile
+		c.lost(r.pool.silent())
 	}
-	defer pool.end(c)
-	// A reader must not mistake truncation for the end of the stream.
+	defer r.pool.end(c)
 	stop := context.AfterFunc(s.lifetime, c.reset)
 	defer stop()
 	join(c.client, c.endpoint)
@@ -164,16 +172,29 @@ func (c *stream) reset() {
 	reset(c.endpoint)
 }
 
-var errNoEndpoint = errors.New("there is no endpoint")
+var (
+	errNoEndpoint = errors.New("there is no endpoint")
+	errClientGone = errors.New("the client is gone")
+)
 
-// dial connects a client to an endpoint. One that refuses is not tried again.
-func (s *server) dial(client *net.TCPConn, pool *Pool) (*stream, error) {
-	who := client.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
-	candidates := pool.candidates(who)
+// dial connects a client to an endpoint, when it is its turn. One that refuses is not tried
+// again.
+func (s *server) dial(r *request) (*stream, error) {
+	ctx, cancel := context.WithTimeout(s.lifetime, patience)
+	done, err := s.Budget.turn(ctx, r.client, r.pool.Balancer)
+	cancel()
+	if err != nil {
+		return nil, fmt.Errorf("too many connections of this client, or to this Service, are being opened: %w", err)
+	}
+	defer done()
+	candidates := r.pool.candidates(r.client)
 	problem := errNoEndpoint
 	for _, timeout := range dialTimeouts {
 		if len(candidates) == 0 {
 			break
+		}
+		if over(r.conn) {
+			return nil, errClientGone
 		}
 		endpoint := candidates[0]
 		candidates = candidates[1:]
@@ -181,19 +202,38 @@ func (s *server) dial(client *net.TCPConn, pool *Pool) (*stream, error) {
 			s.Retried()
 		}
 		ctx, cancel := context.WithTimeout(s.lifetime, timeout)
-		conn, err := s.paths.dialTCP(ctx, who, pool, endpoint)
+		begin := s.Clock.Now()
+		conn, err := s.paths.dialTCP(ctx, r.origin, r.pool, endpoint)
 		cancel()
-		if err == nil {
-			pool.chose(who, endpoint)
-			return &stream{client, conn, endpoint, s.ResetRemoved}, nil
+		if outcome, known := outcomeOf(err); known && s.lifetime.Err() == nil {
+			s.Tried(dataplane.Attempt{Client: r.client, Endpoint: endpoint, Protocol: model.TCP, Outcome: outcome, Took: s.Clock.Since(begin)})
 		}
-		pool.refused(who, endpoint)
+		if err == nil {
+			r.pool.chose(r.client, endpoint)
+			return &stream{r.conn, conn, endpoint, s.ResetRemoved}, nil
+		}
+		r.pool.refused(r.client, endpoint)
 		problem = errors.Join(problem, err)
-		if !errors.Is(err, syscall.ECONNREFUSED) {
+		if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ECONNRESET) {
 			candidates = append(candidates, endpoint)
 		}
 	}
 	return nil, problem
+}
+
+// outcomeOf returns what an error says about an endpoint. It is not known if this node lacks
+// something.
+func outcomeOf(err error) (_ dataplane.Outcome, known bool) {
+	switch {
+	case err == nil:
+		return dataplane.Accepted, true
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET):
+		return dataplane.Refused, true
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
+		errors.Is(err, syscall.ETIMEDOUT), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return dataplane.Unanswered, true
+	}
+	return 0, false
 }
 
 func dialTCP(ctx context.Context, d net.Dialer, endpoint netip.AddrPort) (*net.TCPConn, error) {
@@ -204,25 +244,43 @@ func dialTCP(ctx context.Context, d net.Dialer, endpoint netip.AddrPort) (*net.T
 	return conn.(*net.TCPConn), nil
 }
 
-// join copies in both directions until both have ended, and closes both
-// connections.
+// join copies in both directions until both have ended, and closes both connections. If this
+// process ends before, however that comes, the kernel resets them: a reader must not mistake
+// truncation for the end of the stream.
 func join(a, b *net.TCPConn) {
+	there, back := &half{from: a, to: b}, &half{from: b, to: a}
+	for _, c := range []*net.TCPConn{a, b} {
+		_ = c.SetLinger(0) // it may be closed already
+	}
 	var other sync.WaitGroup
-	other.Go(func() { forward(a, b) })
-	forward(b, a)
+	other.Go(func() { back.forward(there) })
+	there.forward(back)
 	other.Wait()
-	_ = a.Close() // both directions have ended
-	_ = b.Close()
+	for _, c := range []*net.TCPConn{a, b} {
+		_ = c.SetLinger(-1) // both directions have ended, and what is on its way still arrives
+		_ = c.Close()
+	}
+}
+
+// half is one direction of a stream.
+type half struct {
+	from, to *net.TCPConn
+	ended    atomic.Bool // in order: all of it was passed on
 }
 
 // forward copies until EOF, which it forwards.
-func forward(to, from *net.TCPConn) {
-	if err := transfer(to, from); err != nil {
-		reset(to)
-		reset(from)
+//
+// After a reset the kernel reports an error once, and to either direction; to the other one it
+// looks like EOF. But a connection that we have not closed our side of is not over with EOF.
+func (h *half) forward(opposite *half) {
+	err := transfer(h.to, h.from)
+	if err != nil || over(h.from) && !opposite.ended.Load() {
+		reset(h.to)
+		reset(h.from)
 		return
 	}
-	_ = to.CloseWrite() // it may be closed already
+	h.ended.Store(true)
+	_ = h.to.CloseWrite() // it may be closed already
 }
 
 // reset closes a connection with a RST.

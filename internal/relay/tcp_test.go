@@ -8,7 +8,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"sync/atomic"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -48,7 +49,7 @@ func TestBothFamiliesAreServed(t *testing.T) {
 
 func TestManyBytesInBothDirections(t *testing.T) {
 	b := newFixture(t, model.TCP)
-	b.set(0, serveTCP(t, testkit.Loopback(2), func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) }))
+	b.set(0, serveTCP(t, testkit.Loopback(2), func(conn *net.TCPConn) { _, _ = io.Copy(struct{ io.Writer }{conn}, conn) })) // without splice
 	sent := make([]byte, 5<<20)
 	random := rand.NewChaCha8([32]byte{1})
 	_, _ = random.Read(sent)
@@ -125,6 +126,79 @@ func TestResetIsForwarded(t *testing.T) {
 	fmt.Fprint(conn, "x")
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
 		t.Errorf("the client reads %v, want a reset", err)
+	}
+}
+
+// The kernel tells one direction only that a connection was reset. The other one does not take
+// that for the end of the stream, but an end is one also if all is over by then.
+func TestResetIsNotTheEnd(t *testing.T) {
+	for name, inOrder := range map[string]bool{"reset": false, "both ended": true} {
+		t.Run(name, func(t *testing.T) {
+			endpoint, from := tcpPair(t)
+			to, client := tcpPair(t)
+			opposite := &half{from: to, to: from}
+			if inOrder {
+				opposite.ended.Store(true)
+				_ = from.CloseWrite()
+				_, _ = io.Copy(io.Discard, endpoint)
+				endpoint.Close()
+			} else {
+				reset(endpoint)
+			}
+			testkit.Until(t, func() bool { return over(from) })
+			_, _ = from.Write([]byte("this hears of it"))
+			(&half{from: from, to: to}).forward(opposite)
+			_, err := client.Read(make([]byte, 1))
+			if inOrder != errors.Is(err, io.EOF) || !inOrder && !errors.Is(err, unix.ECONNRESET) {
+				t.Errorf("the client reads %v", err)
+			}
+		})
+	}
+}
+
+// tcpPair returns the two ends of a connection.
+func tcpPair(t *testing.T) (*net.TCPConn, *net.TCPConn) {
+	t.Helper()
+	accepted := make(chan *net.TCPConn, 1)
+	at := serveTCP(t, testkit.Loopback(2), func(c *net.TCPConn) {
+		accepted <- c
+		<-t.Context().Done() // and then it is closed
+	})
+	conn, err := net.Dial("tcp", at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn.(*net.TCPConn), testkit.Receive(t, accepted, "a connection")
+}
+
+// What was on its way when both sides had ended the stream arrives, however slowly it is read.
+func TestEndInOrderLosesNothing(t *testing.T) {
+	b := newFixture(t, model.TCP)
+	const size = 256 << 10
+	began := make(chan struct{}, 1)
+	b.set(0, serveTCP(t, testkit.Loopback(2), func(c *net.TCPConn) {
+		began <- struct{}{}
+		_, _ = io.Copy(io.Discard, c)
+		_, _ = c.Write(make([]byte, size))
+	}))
+	d := net.Dialer{Control: func(_, _ string, socket syscall.RawConn) error {
+		return control(socket, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 4096) })
+	}}
+	conn, err := d.Dial("tcp", b.Address.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Receive(t, began, "the connection")
+	b.Close()
+	b.Wait() // the relay has closed both of its connections
+	_ = conn.SetDeadline(testkit.Deadline(testkit.Patience))
+	if n, err := io.Copy(io.Discard, conn); n != size || err != nil {
+		t.Errorf("the client reads %d bytes and %v, want %d and the end", n, err, size)
 	}
 }
 
@@ -256,33 +330,40 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-func TestSlotsBoundConnections(t *testing.T) {
-	slots := make(chan struct{}, 2)
-	share := func(o *Options) { o.Slots = slots }
-	var served atomic.Int64
-	endpoint := serveTCP(t, testkit.Loopback(2), func(c *net.TCPConn) {
-		served.Add(1)
-		fmt.Fprintln(c, "hello")
-		_, _ = io.Copy(c, c)
-	})
+// All that share a budget are bounded together, and what exceeds it is reset.
+func TestBudgetBoundsConnections(t *testing.T) {
+	budget := NewBudget(4 * filesOfConnection) // three of them for one client
+	share := func(o *Options) { o.Budget = budget }
+	endpoint := named(t, "hello", testkit.Loopback(2))
 	a, b := newFixture(t, model.TCP, share), newFixture(t, model.TCP, share)
 	a.set(0, endpoint)
 	b.set(0, endpoint)
 	first := a.dialTCP()
 	readLine(t, first)
 	readLine(t, b.dialTCP())
-	third := b.dialTCP()
-	if err := third.SetReadDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
-		t.Fatal(err)
+	readLine(t, b.dialTCP())
+	another := func() error {
+		conn, err := net.Dial("tcp", b.Address.String())
+		if err != nil {
+			return err // the reset may come as early as that
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(testkit.Deadline(testkit.Patience))
+		_, err = conn.Read(make([]byte, 1))
+		return err
 	}
-	if _, err := third.Read(make([]byte, 1)); err == nil || served.Load() != 2 {
-		t.Errorf("a third connection is served though there is room for two")
+	if err := another(); !errors.Is(err, unix.ECONNRESET) {
+		t.Errorf("one connection too many reads %v, want a reset", err)
+	}
+	told := b.log.With("as many as file descriptors allow")
+	if len(told) != 1 || !strings.Contains(told[0], "client 127.0.0.1") || b.refused.Load() != 1 {
+		t.Errorf("%d refusals are counted, and told of as %q", b.refused.Load(), told)
+	}
+	if now, limit := budget.Connections(); now != 3 || limit != 4 {
+		t.Errorf("%d of %d connections", now, limit)
 	}
 	first.Close()
-	if err := third.SetReadDeadline(testkit.Deadline(testkit.Patience)); err != nil {
-		t.Fatal(err)
-	}
-	readLine(t, third)
+	testkit.Eventually(t, another)
 }
 
 func TestDevice(t *testing.T) {

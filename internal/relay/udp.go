@@ -7,15 +7,13 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"sluice/internal/plan"
 )
 
 // IdleTimeout is how long a UDP client keeps its endpoint without a packet in
 // either direction, by default. It is the kernel's default for UDP streams.
 const IdleTimeout = 2 * time.Minute
-
-// MaxClients is how many UDP clients there are at a time, by default. Beyond that, one
-// that was idle for a long time is evicted.
-const MaxClients = 1000
 
 // udpFront passes packets of clients to their sessions.
 type udpFront struct {
@@ -56,11 +54,12 @@ func (f *udpFront) close() {
 // receive forwards packets until the front is closed.
 func (f *udpFront) receive(socket syscall.RawConn) {
 	backoff := listenBackoff{server: f.server}
+	var control [64]byte
 	for {
 		err := withPacket(socket, func(buffer []byte) error {
-			n, client, err := f.conn.ReadFromUDPAddrPort(buffer)
+			n, length, _, client, err := f.conn.ReadMsgUDPAddrPort(buffer, control[:])
 			if err == nil {
-				f.forward(netip.AddrPortFrom(client.Addr().Unmap(), client.Port()), buffer[:n])
+				f.forward(netip.AddrPortFrom(client.Addr().Unmap(), client.Port()), hopsIn(control[:length]), buffer[:n])
 			}
 			return err
 		})
@@ -79,22 +78,25 @@ func (f *udpFront) receive(socket syscall.RawConn) {
 
 // forward sends a packet to the client's endpoint, or to another one if that
 // refuses.
-func (f *udpFront) forward(client netip.AddrPort, packet []byte) {
-	for i := range maxCandidates {
+func (f *udpFront) forward(client netip.AddrPort, hops int, packet []byte) {
+	for i := range plan.RelayTries {
 		if i > 0 {
 			f.Retried()
 		}
-		s := f.session(client)
+		s, err := f.session(client, hops)
+		if err != nil {
+			return // its refusal is told
+		}
 		if s == nil {
 			break
 		}
-		err := s.send(f, packet)
+		err = s.send(f, packet)
 		if err == nil || errors.Is(err, syscall.EMSGSIZE) || errors.Is(err, syscall.ENOBUFS) {
 			return // packets that are too long or too many are lost, as on any network
 		}
 		f.end(s, err)
 	}
-	f.Refused()
+	f.Refused(NoEndpoint)
 }
 
 // recheckAfter is after how long without packets it is asked again what a client
@@ -104,25 +106,36 @@ const recheckAfter = time.Second
 
 // session returns the session of a client, or creates one; nil if it has no
 // endpoint. Only receive calls it, so that none is created twice.
-func (f *udpFront) session(client netip.AddrPort) *session {
+func (f *udpFront) session(client netip.AddrPort, hops int) (*session, error) {
 	f.mu.Lock()
 	s := f.sessions[client]
 	f.mu.Unlock()
+	if s != nil {
+		f.Budget.touch(s)
+	}
 	if s != nil && s.idle(f.Clock.Now()) < recheckAfter {
-		return s
+		return s, nil
 	}
 	pool := f.paths.findUDP(client, f.address())
 	if s != nil {
 		if s.pool == pool {
-			return s
+			return s, nil
 		}
 		f.end(s, net.ErrClosed)
 	}
 	if pool == nil {
-		return nil
+		return nil, nil
+	}
+	left, ok := next(hops)
+	if !ok {
+		f.refuseLoop(pool)
+		return nil, errLoop
 	}
 	for _, endpoint := range pool.candidates(client.Addr()) {
-		s, err := f.newSession(client, pool, endpoint)
+		s, err := f.newSession(client, left, pool, endpoint)
+		if errors.Is(err, errExcess) {
+			return nil, err
+		}
 		if err != nil {
 			f.Logger.V(4).Info("Cannot reach an endpoint", "address", f.Address.String(), "err", err.Error())
 			continue
@@ -133,45 +146,45 @@ func (f *udpFront) session(client netip.AddrPort) *session {
 		}
 		f.begin(s)
 		f.Accepted()
-		return s
+		return s, nil
 	}
-	return nil
+	return nil, nil
 }
 
-// begin adds a session, and evicts another one if there are too many.
+// errExcess is the error of a session that exceeds the Budget, errLoop of one whose packets
+// passed too many relays.
+var (
+	errExcess = errors.New("there are too many")
+	errLoop   = errors.New("it goes round in circles")
+)
+
+// take takes the share of a session. Another one of the same client, or to the same Service,
+// makes room if there is none.
+func (f *udpFront) take(s share) error {
+	e := f.Budget.take(s)
+	if e == nobody {
+		return nil
+	}
+	if victim := f.Budget.victim(s, e); victim != nil {
+		victim.front.end(victim, net.ErrClosed)
+		if e = f.Budget.take(s); e == nobody {
+			return nil
+		}
+	}
+	f.refuseExcess(s, e)
+	return errExcess
+}
+
+// begin adds a session.
 func (f *udpFront) begin(s *session) {
 	f.mu.Lock()
-	var oldest *session
-	if len(f.sessions) >= f.Options.MaxClients {
-		oldest = f.oldest()
-		delete(f.sessions, oldest.client)
-	}
 	f.sessions[s.client] = s
 	if !f.sweeping {
 		f.sweeping = true
 		f.running.Go(f.sweep)
 	}
 	f.mu.Unlock()
-	if oldest != nil {
-		oldest.close()
-	}
 	f.running.Go(func() { f.end(s, s.answer(f)) })
-}
-
-// oldest returns the session that was idle for the longest time, of a thousand. The
-// caller holds the lock.
-func (f *udpFront) oldest() *session {
-	var oldest *session
-	seen := 0
-	for _, s := range f.sessions {
-		if oldest == nil || s.used.Load() < oldest.used.Load() {
-			oldest = s
-		}
-		if seen++; seen == MaxClients {
-			break
-		}
-	}
-	return oldest
 }
 
 // end removes a session that failed with an error. An endpoint that refused
@@ -223,4 +236,12 @@ func (f *udpFront) stillSweeping() bool {
 	defer f.mu.Unlock()
 	f.sweeping = len(f.sessions) > 0
 	return f.sweeping
+}
+
+func dialUDP(d net.Dialer, endpoint netip.AddrPort) (*net.UDPConn, error) {
+	conn, err := d.Dial("udp", endpoint.String())
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.UDPConn), nil
 }

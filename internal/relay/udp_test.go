@@ -273,25 +273,32 @@ func (f *udpFront) count() int {
 
 func TestTooManyUDPClientsEvictTheOldest(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
-	b := newFixture(t, model.UDP, func(o *Options) { o.Clock = clock })
+	const most = 30
+	budget := NewBudget(most * 4 / 3) // for a client address
+	b := newFixture(t, model.UDP, func(o *Options) { o.Clock, o.Budget = clock, budget })
 	b.set(0, answerUDP(t, "one", anyPort(2)))
 	oldest := b.client()
 	_, port := oldest.ask()
 	second := b.client()
 	clock.Step(time.Second)
 	_, kept := second.ask()
-	for range MaxClients - 1 {
+	for range most - 1 {
 		clock.Step(time.Millisecond)
 		b.client().ask() // and stays open, so that no other gets its port
 	}
-	if n := b.front.(*udpFront).count(); n != MaxClients {
-		t.Errorf("%d clients are remembered, want %d", n, MaxClients)
+	if n := b.front.(*udpFront).count(); n != most {
+		t.Errorf("%d clients are remembered, want %d", n, most)
 	}
 	if _, after := second.ask(); after != kept {
 		t.Error("another client than the oldest was pushed out")
 	}
 	if _, after := oldest.ask(); after == port {
 		t.Error("the oldest client was not pushed out")
+	}
+	b.Close()
+	b.Wait()
+	if n := budget.taken(); n != 0 || len(budget.clients)+len(budget.services) != 0 {
+		t.Errorf("%d files are not given back", n)
 	}
 }
 

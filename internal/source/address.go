@@ -9,6 +9,7 @@ import (
 	netutils "k8s.io/utils/net"
 
 	"sluice/internal/model"
+	"sluice/internal/printable"
 )
 
 // parseAddr parses an IP address as Kubernetes writes it, without a zone. Objects
@@ -21,10 +22,10 @@ func parseAddr(s string) (netip.Addr, error) {
 		if sloppy, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(s)); ok {
 			return sloppy.Unmap(), nil
 		}
-		return netip.Addr{}, fmt.Errorf("%q is not an IP address: %s", s, parseReason(err))
+		return netip.Addr{}, fmt.Errorf("%q is not an IP address: %s", printable.Cut(s), printable.Cut(parseReason(err)))
 	}
 	if addr.Zone() != "" {
-		return netip.Addr{}, fmt.Errorf("%q has a zone, and an address of a Service cannot have one", s)
+		return netip.Addr{}, fmt.Errorf("%q has a zone, and an address of a Service cannot have one", printable.Cut(s))
 	}
 	return addr.Unmap(), nil
 }
@@ -38,7 +39,7 @@ func parsePrefix(s string) (netip.Prefix, error) {
 		if sloppy, ok := parsePrefixSloppy(s); ok {
 			return sloppy, nil
 		}
-		return netip.Prefix{}, fmt.Errorf("%q is not a CIDR: %s", s, parseReason(err))
+		return netip.Prefix{}, fmt.Errorf("%q is not a CIDR: %s", printable.Cut(s), printable.Cut(parseReason(err)))
 	}
 	if prefix.Addr().Is4In6() && prefix.Bits() >= 96 {
 		prefix = netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)

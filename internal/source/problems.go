@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"sluice/internal/model"
+	"sluice/internal/printable"
 )
 
 // maxProblems bounds the number of problems of one object.
@@ -21,14 +22,14 @@ type Report struct {
 func NewReport(object string) *Report { return &Report{object: object} }
 
 // unusable records that a field has a value that cannot be used. The remedy says what
-// its owner can do.
+// its owner can do. Values may be of any length.
 func (r *Report) unusable(field, remedy, reason string, args ...any) {
-	r.add(model.Problem{Field: field, Reason: fmt.Sprintf(reason, args...), Remedy: remedy})
+	r.add(model.Problem{Field: field, Reason: fmt.Sprintf(reason, printable.CutAll(args)...), Remedy: remedy})
 }
 
 // Malformed records that a field has a value that an API server would have refused.
 func (r *Report) Malformed(field, remedy, reason string, args ...any) {
-	r.add(model.Problem{Field: field, Reason: fmt.Sprintf(reason, args...), Remedy: remedy, Malformed: true})
+	r.add(model.Problem{Field: field, Reason: fmt.Sprintf(reason, printable.CutAll(args)...), Remedy: remedy, Malformed: true})
 }
 
 func (r *Report) add(p model.Problem) {

@@ -2,6 +2,7 @@ package source
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -51,7 +52,7 @@ func (v validator) name(field, name string, rule func(string) []string) {
 			remedy = "use a shorter name"
 		}
 		v.Malformed(field, remedy,
-			"%q is not a valid name: %s", name, strings.Join(errs, "; "))
+			"%q is not a valid name: %v", name, errors.New(strings.Join(errs, "; ")))
 	}
 }
 

@@ -195,7 +195,7 @@ func (j *Judge) Packet(d *plan.Decision) Client {
 	case d.Verdict != plan.Forward && f.word != Unknown && f.cause != KernelRefused:
 		f = finding{word: Refused, cause: causeOf(d.Cause), why: f.why}
 	case d.Relayed: // by the proxy, whatever the kernel does
-		f = works
+		f = j.traffic(d.Packet.From, d.Frontend, d.Route, true)
 	}
 	return f.client(d.Packet.From)
 }
@@ -220,7 +220,7 @@ func (j *Judge) frontend(from plan.Client, f *plan.Frontend) finding {
 	if found := j.blocked(from, f, route); found.word != "" {
 		return found
 	}
-	return j.traffic(from, f, route)
+	return j.traffic(from, f, route, f.Relayed)
 }
 
 // empty says why a route has no endpoint.
@@ -280,8 +280,9 @@ func (j *Judge) blocked(from plan.Client, f *plan.Frontend, route *plan.Route) f
 	return out
 }
 
-// traffic judges a route by what clients met there.
-func (j *Judge) traffic(from plan.Client, f *plan.Frontend, route *plan.Route) finding {
+// traffic judges a route by what clients met there. If connections are relayed, others are tried
+// in place of endpoints that do not take them.
+func (j *Judge) traffic(from plan.Client, f *plan.Frontend, route *plan.Route, relayed bool) finding {
 	if j.Answers == nil {
 		return works
 	}
@@ -305,7 +306,8 @@ func (j *Judge) traffic(from plan.Client, f *plan.Frontend, route *plan.Route) f
 			since = r.Since
 		}
 	}
-	if silent+resets+flaky == 0 {
+	failing := silent + resets + flaky
+	if failing == 0 || relayed && failing < min(len(route.Endpoints), plan.RelayTries) {
 		return works
 	}
 	out := finding{word: WorksForSome, cause: EndpointSilent, since: since}

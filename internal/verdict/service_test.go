@@ -42,6 +42,7 @@ func TestVerdicts(t *testing.T) {
 		endpoints []string
 		met       met
 		blocked   func(nodeproblem.Path) *nodeproblem.Obstacle
+		relayed   bool
 		want      verdict.Word
 		cause     verdict.Cause
 		why       string
@@ -61,6 +62,12 @@ func TestVerdicts(t *testing.T) {
 			want: verdict.NoAnswer, cause: verdict.EndpointResets, why: "the endpoint refuses connections, 2 failed attempts", clients: "no-answer no-answer"},
 		{name: "now and then", endpoints: []string{here + "@node1"}, met: met{"pod " + here: flaky},
 			want: verdict.WorksForSome, cause: verdict.EndpointSilent, why: "answers only some connections", clients: "works-for-some works"},
+		{name: "relayed, one of two is silent", endpoints: []string{here + "@node1", there + "@node2"}, met: met{"pod " + there: silent}, relayed: true,
+			want: verdict.Works, clients: "works works"},
+		{name: "relayed, both are", endpoints: []string{here + "@node1", there + "@node2"}, met: met{"pod " + here: silent, "pod " + there: silent}, relayed: true,
+			want: verdict.NoAnswer, cause: verdict.EndpointSilent, why: "all 2 endpoints do not answer", clients: "no-answer no-answer"},
+		{name: "relayed, now and then", endpoints: []string{here + "@node1"}, met: met{"pod " + here: flaky}, relayed: true,
+			want: verdict.WorksForSome, cause: verdict.EndpointSilent, why: "answers only some connections", clients: "works-for-some works"},
 		{name: "forwarding is off", edits: []func(*model.Service){nodePort}, endpoints: []string{here + "@node1"}, blocked: notForwarding,
 			want: verdict.WorksForSome, cause: verdict.ForwardingOff, why: "not for pods and clients outside: this node forwards no packets", clients: "no-answer works no-answer"},
 		{name: "forwarding is off, the endpoint is the node", endpoints: []string{"192.0.2.1@node1"}, blocked: notForwarding, want: verdict.Works, clients: "works works"},
@@ -71,7 +78,7 @@ func TestVerdicts(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			e := enginetest.New(t, plan.Config{NodeName: "node1", MasqueradeBit: 14})
+			e := enginetest.New(t, plan.Config{NodeName: "node1", MasqueradeBit: 14, Relay: tt.relayed})
 			e.Start()
 			s := enginetest.Service("default/web", "10.96.0.1", tt.edits...)
 			events := []model.Event{s, model.SetHostIPs{IPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"sluice/internal/printable"
 )
 
 // Mistake is what people can do with an error of the parser.
@@ -39,11 +41,11 @@ func Explain(text []byte, line int, err error) Mistake {
 		}
 	case strings.Contains(message, "',' or '}'"), strings.Contains(message, "',' or ']'"):
 		if i := slices.IndexFunc(lines, unclosed); i >= 0 {
-			return Mistake{i + 1, fmt.Sprintf("a bracket is not closed in %q", strings.TrimSpace(lines[i])), "close each { with } and each [ with ]"}
+			return Mistake{i + 1, fmt.Sprintf("a bracket is not closed in %q", printable.Cut(strings.TrimSpace(lines[i]))), "close each { with } and each [ with ]"}
 		}
 	case strings.Contains(message, "expected key"), strings.Contains(message, "mapping values"), strings.Contains(message, "expected '-' indicator"):
 		if i, ok := misindented(lines); ok {
-			return Mistake{i + 1, fmt.Sprintf("the line %q is not indented like those around it", lines[i]),
+			return Mistake{i + 1, fmt.Sprintf("the line %q is not indented like those around it", printable.Cut(lines[i])),
 				"indent it by as many spaces as the other fields of the same mapping"}
 		}
 	}

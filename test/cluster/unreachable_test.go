@@ -36,7 +36,7 @@ func TestUnreachableAPIServerIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.proxy, err = process.Start(s.host("node1"), filepath.Join(t.TempDir(), "kube-proxy.log"),
-		path, "--kubeconfig", kubeconfig, "--hostname-override", "node1", "--iptables-sync-period=1s", "--proxy-mode=nftables")
+		path, "--kubeconfig", kubeconfig, "--hostname-override", "node1", "--proxy-mode=nftables")
 	if err != nil {
 		t.Fatal(err)
 	}

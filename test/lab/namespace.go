@@ -72,8 +72,8 @@ func (n *Namespace) enter() error {
 		return err
 	}
 	n.file = file
-	if err := os.MkdirAll(mountDir, 0o755); err != nil {
-		return err
+	if err := prepareMountDir(); err != nil {
+		return fmt.Errorf("prepare %s: %w", mountDir, err)
 	}
 	if err := os.WriteFile(n.path(), nil, 0o444); err != nil {
 		return err
@@ -84,6 +84,31 @@ func (n *Namespace) enter() error {
 	n.links, err = netlink.NewHandle(unix.NETLINK_ROUTE)
 	return err
 }
+
+// prepareMountDir makes the directory a shared mount, as "ip netns add" does. If that program found
+// one that is none, it would mount the directory over itself with all that is in it, and the names
+// of running labs could not be removed any more.
+var prepareMountDir = sync.OnceValue(func() error {
+	if err := os.MkdirAll(mountDir, 0o755); err != nil {
+		return err
+	}
+	dir, err := os.Open(mountDir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil { // other labs may start just now
+		return err
+	}
+	share := func() error { return unix.Mount("", mountDir, "none", unix.MS_SHARED|unix.MS_REC, "") }
+	if err := share(); !errors.Is(err, unix.EINVAL) {
+		return err
+	}
+	if err := unix.Mount(mountDir, mountDir, "none", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return err
+	}
+	return share()
+})
 
 func (n *Namespace) path() string { return filepath.Join(mountDir, n.Name) }
 

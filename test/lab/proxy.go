@@ -16,6 +16,8 @@ import (
 type ProxyOptions struct {
 	// Binary is its path; Binary() if empty.
 	Binary string
+	// Node is where it runs; node1 if empty.
+	Node string
 	// Manifests is the directory of objects.
 	Manifests string
 	// Flags are added to those for its node and directory.
@@ -24,7 +26,7 @@ type ProxyOptions struct {
 	Env []string
 }
 
-// Proxy is a kube-proxy that runs on node1.
+// Proxy is a kube-proxy that runs on a node.
 type Proxy struct {
 	log  *Log
 	cmd  *exec.Cmd
@@ -32,7 +34,7 @@ type Proxy struct {
 	err  error         // how it ended
 }
 
-// StartProxy starts the proxy on node1. It is stopped when the lab is closed,
+// StartProxy starts the proxy on its node. It is stopped when the lab is closed,
 // if not before.
 func (l *Lab) StartProxy(o ProxyOptions) (*Proxy, error) {
 	if o.Binary == "" {
@@ -42,12 +44,15 @@ func (l *Lab) StartProxy(o ProxyOptions) (*Proxy, error) {
 		}
 		o.Binary = path
 	}
+	if o.Node == "" {
+		o.Node = "node1"
+	}
 	// Labs share the file system, and thus the place of the control socket.
-	flags := append([]string{"--manifests", o.Manifests, "--hostname-override", "node1", "-v", "2", "--control-socket", ""}, o.Flags...)
+	flags := append([]string{"--manifests", o.Manifests, "--hostname-override", o.Node, "-v", "2", "--control-socket", ""}, o.Flags...)
 	p := &Proxy{log: newLog(), cmd: exec.Command(o.Binary, flags...), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	p.cmd.Env = append(p.cmd.Environ(), o.Env...)
-	if err := l.hosts["node1"].start(p.cmd); err != nil {
+	if err := l.hosts[o.Node].start(p.cmd); err != nil {
 		return nil, fmt.Errorf("start proxy: %w", err)
 	}
 	go func() {

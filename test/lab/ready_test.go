@@ -2,6 +2,7 @@ package lab_test
 
 import (
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,14 +42,19 @@ func cluster(t *testing.T) *fakeapi.Server {
 
 const healthServer = "127.0.0.1:10256"
 
-// notReady waits until /readyz gives a reason, while a restart would not help.
+// notReady waits until /readyz gives a reason. No load balancer is told otherwise at any time,
+// while a restart would not help.
 func notReady(t *testing.T, l *lab.Lab, reason string) {
 	t.Helper()
-	var page lab.Page
-	eventually(t, func() bool {
-		page = ask(t, l, "node1", healthServer, "/readyz")
-		return page.Status == 503 && strings.Contains(page.Text, `"healthy":false`) && strings.Contains(page.Text, reason)
-	})
+	for _, path := range []string{"/healthz", "/readyz"} {
+		eventually(t, func() bool {
+			page := ask(t, l, "node1", healthServer, path)
+			if page.Status != 503 || !strings.Contains(page.Text, `"healthy":false`) {
+				t.Fatalf("%s says\n%s", path, page.Text)
+			}
+			return strings.Contains(page.Text, reason)
+		})
+	}
 	if live := ask(t, l, "node1", healthServer, "/livez"); live.Status != 200 {
 		t.Errorf("/livez says\n%s", live.Text)
 	}
@@ -56,7 +62,9 @@ func notReady(t *testing.T, l *lab.Lab, reason string) {
 
 func ready(t *testing.T, l *lab.Lab) {
 	t.Helper()
-	eventually(t, func() bool { return ask(t, l, "node1", healthServer, "/readyz").Status == 200 })
+	for _, path := range []string{"/healthz", "/readyz"} {
+		eventually(t, func() bool { return ask(t, l, "node1", healthServer, path).Status == 200 })
+	}
 }
 
 // A rolling update goes on when the proxy has heard from its API server and programmed
@@ -71,8 +79,14 @@ func TestReadyOnceTheAPIServerHasAnswered(t *testing.T) {
 	listener := listenOn(t, node, "127.0.0.1:0")
 	address := listener.Addr().String()
 	listener.Close()
-	launch(t, l, lab.ProxyOptions{Flags: []string{"--manifests=", "--cluster-cidr=10.244.0.0/16", "--master=http://" + address}})
+	a, flag := newAsker(t, l)
+	launch(t, l, lab.ProxyOptions{Flags: []string{flag, "--manifests=", "--cluster-cidr=10.244.0.0/16", "--master=http://" + address}})
+	a.ready()
 	notReady(t, l, "the API server has not been reachable for ")
+	said(t, a, l, "not serving", "the API server has not been reachable for ", 1)
+	if out, errs, code := a.ask("explain", "10.96.0.1:80"); code != 1 {
+		t.Errorf("explain ends with %d: %s%s", code, out, errs)
+	}
 	notReady(t, l, "connection refused")
 
 	api := cluster(t)
@@ -89,15 +103,21 @@ func TestReadyOnceTheAPIServerHasAnswered(t *testing.T) {
 	}
 }
 
-// A directory of manifests that is not there is no empty one.
+// A directory of manifests that is not there is no empty one. Whoever acts on the first 200
+// finds the Services answering.
 func TestReadyOnceThereAreManifests(t *testing.T) {
 	t.Parallel()
-	l := lab.Start(t)
-	dir := filepath.Join(t.TempDir(), "manifests")
-	launch(t, l, lab.ProxyOptions{Manifests: dir})
-	notReady(t, l, "the manifests cannot be read: ")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	ready(t, l)
+	inEachMode(t, func(t *testing.T, mode string) {
+		l := lab.Start(t)
+		prepared := t.TempDir()
+		write(t, prepared, "good.yaml", goodManifests, 0)
+		dir := filepath.Join(t.TempDir(), "manifests")
+		startProxy(t, l, mode, lab.ProxyOptions{Manifests: dir})
+		notReady(t, l, "the manifests cannot be read: ")
+		if err := os.Rename(prepared, dir); err != nil {
+			t.Fatal(err)
+		}
+		ready(t, l)
+		answered(t, l, netip.MustParseAddrPort("10.96.0.1:80"))
+	})
 }

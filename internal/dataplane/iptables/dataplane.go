@@ -117,6 +117,9 @@ func (d *Dataplane) OnProgress(report func(dataplane.Progress)) { d.progress = r
 // locked calls f under the lock.
 func (d *Dataplane) locked(f func()) { d.commits.Locked(f) }
 
+// Bulk says that each change costs a restore, however small it is.
+func (d *Dataplane) Bulk() {}
+
 // Apply writes a change.
 func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Result {
 	if d.states == nil {

@@ -32,7 +32,7 @@ type chain struct {
 
 	// For recall and remember chains: the service port, and for how long clients are
 	// remembered. A recall chain is for a pool, local or not, or splits. Chains with
-	// a turn are for one frontend, which is here instead.
+	// a turn are for one frontend, and chains of a pool for that, which is here instead.
 	port     affinityID
 	protocol model.Protocol
 	seconds  uint32
@@ -45,6 +45,7 @@ const (
 	atRandom choice = iota
 	inTurn          // the next one; the chain's rule has the counter
 	byClient        // by the client's address
+	byPool          // likewise, among those of a pool that frontends share
 	byIPVS          // by IPVS: there are no slots
 	byRelay         // by the proxy itself, likewise
 )
@@ -58,6 +59,8 @@ func (c *chain) choose(f *plan.Frontend, r *plan.Route) {
 	case r.Scheduled():
 		c.choice, c.size = byIPVS, 1
 	case c.size <= 1: // there is nothing to choose
+	case pooled(r):
+		c.choice, c.port = byPool, poolOf(f, r)
 	case r.ByClient():
 		c.choice = byClient
 	case r.Algorithm == model.RoundRobin:
@@ -184,6 +187,8 @@ func (c chain) pool() string {
 		fmt.Fprintf(&b, "lb-%d", c.size)
 	case byClient:
 		fmt.Fprintf(&b, "hash-%d", c.size)
+	case byPool:
+		fmt.Fprintf(&b, "pool-%016x-%d", uint64(c.port), c.size)
 	case inTurn:
 		fmt.Fprintf(&b, "turn-%016x-%d", uint64(c.port), c.size)
 	}

@@ -123,8 +123,13 @@ func (c *commit) fail(it *item, err error) {
 	if c.result.Failed == nil {
 		c.result.Failed = map[plan.Key]error{}
 	}
-	c.result.Failed[it.key] = fmt.Errorf("the kernel refused %s: %w", it.key, err)
+	if isPool(it.key) {
+		c.failPool(it, err)
+	} else {
+		c.result.Failed[it.key] = fmt.Errorf("the kernel refused %s: %w", it.key, err)
+	}
 	it.table.replace(it.new, it.old)
+	c.keepPools(it.table)
 	_, known := c.d.refused[it.key]
 	if c.strict {
 		c.d.refused[it.key] = struct{}{}

@@ -161,7 +161,30 @@ func (d *Dataplane) forget() {
 	})
 }
 
-// Apply writes a change.
+// ApplyWhole is Apply, again and again until nothing is left. It is for modes that build on the table
+// and write more than that.
+func (d *Dataplane) ApplyWhole(ctx context.Context, change *plan.Change) dataplane.Result {
+	whole := d.Apply(ctx, change)
+	for r := whole; r.Err == nil && len(r.Left) > 0; {
+		rest := &plan.Change{Revision: change.Revision, Set: slices.DeleteFunc(slices.Clone(change.Set), func(f *plan.Frontend) bool {
+			_, left := r.Left[f.Key]
+			return !left
+		})}
+		r = d.Apply(ctx, rest)
+		whole.Err, whole.Left = r.Err, r.Left
+		whole.Transactions += r.Transactions
+		whole.Elements += r.Elements
+		for k, err := range r.Failed {
+			if whole.Failed == nil {
+				whole.Failed = map[plan.Key]error{}
+			}
+			whole.Failed[k] = err
+		}
+	}
+	return whole
+}
+
+// Apply writes a change. Of large pools it writes a part.
 func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Result {
 	if d.tables == nil {
 		return dataplane.Result{Err: dataplane.ErrUnknown}
@@ -174,7 +197,7 @@ func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Re
 		}
 		t.eachAddr(slices.Values(change.ClusterIPsAdded), t.clusterIPs.Hold)
 		t.eachAddr(slices.Values(change.ClusterIPsRemoved), t.clusterIPs.Release)
-		c.items = append(c.items, t.items(change)...)
+		c.items = append(c.items, t.items(change, &c.result)...)
 	}
 	if err := d.carryCounters(ctx, c.items); err != nil {
 		d.logger.V(1).Info("Connection counters restart at zero", "reason", err.Error())
@@ -193,24 +216,51 @@ func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Re
 	return c.result
 }
 
-// items returns the part of a change that concerns the table's family.
-func (t *table) items(change *plan.Change) []*item {
+// items returns the part of a change that concerns the table's family, and adds to the result what
+// it leaves out.
+func (t *table) items(change *plan.Change, r *dataplane.Result) []*item {
 	clear(t.shared)
+	clear(t.begun)
 	var items []*item
+	set := dataplane.OfFamily(t.family, (*plan.Frontend).Family, slices.Values(change.Set))
+	for pool := range t.pools(set) { // before those that lead to it
+		old := t.frontends[pool.Key]
+		if it := t.poolItem(pool, old, old.now()); it != nil {
+			it.cut(poolPart)
+			items = append(items, it)
+			if it.new.begun {
+				t.begun[pool.Key] = it
+			}
+		}
+	}
 	for _, k := range change.Removed {
 		if old := t.frontends[k]; old != nil {
 			t.replace(old, nil)
 			items = append(items, &item{table: t, key: k, now: &old.programmed, old: old})
 		}
 	}
-	for f := range dataplane.OfFamily(t.family, (*plan.Frontend).Family, slices.Values(change.Set)) {
-		it := &item{table: t, key: f.Key, old: t.frontends[f.Key]}
-		if it.old != nil {
-			it.now = &it.old.programmed
+	for f := range set {
+		if pool := t.waitsFor(f); pool != nil {
+			pool.waiting = append(pool.waiting, f.Key)
+			if r.Left == nil {
+				r.Left = map[plan.Key]struct{}{}
+			}
+			r.Left[f.Key] = struct{}{}
+			continue
 		}
+		it := &item{table: t, key: f.Key, old: t.frontends[f.Key]}
+		it.now = it.old.now()
 		it.new = t.compile(f, it.now)
 		t.replace(it.old, it.new)
 		items = append(items, it)
 	}
-	return items
+	return append(items, t.unusedPools()...)
+}
+
+// now is what the kernel holds of a frontend, nil for nothing.
+func (f *frontend) now() *programmed {
+	if f == nil {
+		return nil
+	}
+	return &f.programmed
 }

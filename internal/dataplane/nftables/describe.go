@@ -27,9 +27,9 @@ func (d *Dataplane) Describe(ctx context.Context, at dataplane.Destination, clie
 	if f != nil {
 		now.outside, now.outsidePackets = r.verdict(m.outside)
 		now.filteredPackets = r.filtered(f.filters)
-		r.out.Route, r.out.RouteSize = r.pool(m.slots, &f.Route, f.slots, client)
+		r.out.Route, r.out.RouteSize = r.pool(m.slots, f.Frontend, &f.Route, f.slots, client)
 		if f.Outside != nil {
-			r.out.Outside, r.out.OutsideSize = r.pool(m.outsideSlots, f.Outside, f.outsideSlots, client)
+			r.out.Outside, r.out.OutsideSize = r.pool(m.outsideSlots, f.Frontend, f.Outside, f.outsideSlots, client)
 		}
 		r.sources(f.sources)
 		if f.Affinity > 0 && client.IsValid() {
@@ -135,19 +135,24 @@ func (r *describer) filtered(some bool) uint64 {
 }
 
 // pool reads the endpoints of a route, and returns how many there are.
-func (r *describer) pool(set string, route *plan.Route, mirrored []netip.AddrPort, client netip.Addr) (found []netip.AddrPort, size int) {
-	if len(mirrored) == len(route.Endpoints) {
+func (r *describer) pool(set string, f *plan.Frontend, route *plan.Route, mirrored []netip.AddrPort, client netip.Addr) (found []netip.AddrPort, size int) {
+	switch {
+	case pooled(route) && !f.Relayed:
+		id := poolOf(f, route)
+		name := fmt.Sprintf("%d . %d", id.words()[0], id.words()[1])
+		return r.repeatedSlots(pools, poolKey(id), name, route, plan.MaglevSize, client)
+	case len(mirrored) == len(route.Endpoints):
 		return r.slots(set, mirrored)
 	}
-	return r.repeatedSlots(set, route, mirrored, client)
+	return r.repeatedSlots(set, r.at.Key, r.key(), route, len(mirrored), client)
 }
 
 // repeatedSlots reads a pool whose endpoints have several slots, because of weights or
 // for Maglev.
-func (r *describer) repeatedSlots(set string, route *plan.Route, mirrored []netip.AddrPort, client netip.Addr) (found []netip.AddrPort, size int) {
-	keys := make([]nft.Element, len(mirrored))
+func (r *describer) repeatedSlots(set string, key plan.Key, name string, route *plan.Route, slots int, client netip.Addr) (found []netip.AddrPort, size int) {
+	keys := make([]nft.Element, slots)
 	for i := range keys {
-		keys[i].Key = r.arena.slotKey(r.at.Key, i)
+		keys[i].Key = r.arena.slotKey(key, i)
 	}
 	of := -1 // the client's slot
 	if route.ByClient() && client.IsValid() {
@@ -167,7 +172,7 @@ func (r *describer) repeatedSlots(set string, route *plan.Route, mirrored []neti
 			found = append(found, ep)
 		}
 		if i == of {
-			r.object(set, "%s . %d : %s . %d", r.key(), i, ep.Addr(), ep.Port())
+			r.object(set, "%s . %d : %s . %d", name, i, ep.Addr(), ep.Port())
 		}
 		return nil
 	})
@@ -175,7 +180,7 @@ func (r *describer) repeatedSlots(set string, route *plan.Route, mirrored []neti
 	size = len(found)
 	found = found[:min(size, dataplane.MaxDescribed)]
 	for _, ep := range found {
-		r.object(set, "%s . (%d of %d slots) : %s . %d", r.key(), counts[ep], len(keys), ep.Addr(), ep.Port())
+		r.object(set, "%s . (%d of %d slots) : %s . %d", name, counts[ep], len(keys), ep.Addr(), ep.Port())
 	}
 	return found, size
 }

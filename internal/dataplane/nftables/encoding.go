@@ -31,7 +31,11 @@ func (a *arena) frontendKey(k plan.Key) []byte {
 // slotKey encodes the key of an endpoint.
 func (a *arena) slotKey(k plan.Key, index int) []byte {
 	at := len(a.Arena)
-	a.frontend(k)
+	if isPool(k) {
+		poolID(k).encode(&a.Arena)
+	} else {
+		a.frontend(k)
+	}
 	a.Word(uint32(index))
 	return a.Cut(at)
 }

@@ -36,6 +36,9 @@ func (c chainsOf) all() [4]chain { return [4]chain{c.verdict, c.outside, c.recal
 
 func chainsFor(f *plan.Frontend) chainsOf {
 	var c chainsOf
+	if isPool(f.Key) {
+		return c
+	}
 	e := chain{
 		kind:       entry,
 		nodePort:   f.NodePort(),
@@ -141,7 +144,7 @@ func unplaced(old []netip.AddrPort, want []plan.Endpoint) (unplaced []netip.Addr
 // without being masqueraded for another reason.
 func (f *frontend) hairpins() [2][]plan.Endpoint {
 	switch {
-	case f == nil || f.Relayed || f.Masquerade == plan.MasqueradeAlways:
+	case f == nil || f.Relayed || isPool(f.Key) || f.Masquerade == plan.MasqueradeAlways:
 		return [2][]plan.Endpoint{}
 	case f.Outside != nil:
 		return [2][]plan.Endpoint{f.Route.Endpoints, f.Outside.Endpoints}

@@ -11,6 +11,8 @@ type item struct {
 	now      *programmed
 	old, new *frontend // nil for none
 	ops      []op
+	// waiting are the frontends that wait for a pool of which this is a part.
+	waiting []plan.Key
 }
 
 // prepare computes the operations.

@@ -28,6 +28,7 @@ const (
 	localEndpoints    = "local-endpoints"
 	nodePortEndpoints = "nodeport-endpoints"
 	nodePortLocal     = "nodeport-local-endpoints"
+	pools             = "pools"
 	sources           = "sources"
 	filters           = "filters"
 	affinity          = "affinity"
@@ -81,6 +82,7 @@ func (l *layout) sets() []*nft.Set {
 		{Name: localEndpoints, Key: slot, Data: endpoint},
 		{Name: nodePortEndpoints, Key: nodePortSlot, Data: endpoint},
 		{Name: nodePortLocal, Key: nodePortSlot, Data: endpoint},
+		{Name: pools, Key: typeof(number, number, number), Data: endpoint},
 		{Name: sources, Key: typeof(l.dest, nft.DestPort, l.source, number)},
 		{Name: filters, Key: frontend, Data: nft.VerdictType, Counter: true},
 		{Name: affinity, Key: client, Data: endpoint, Dynamic: true, Size: affinitySize},
@@ -102,13 +104,13 @@ func (l *layout) sets() []*nft.Set {
 // that is a node port.
 var frontendSets = map[string]bool{
 	services: false, outside: false, recalls: false, sticky: false, endpoints: false, localEndpoints: false,
-	sources: false, filters: false,
+	sources: false, filters: false, pools: false,
 	nodePorts: true, nodePortOutside: true, nodePortRecalls: true, nodePortSticky: true,
 	nodePortEndpoints: true, nodePortLocal: true,
 }
 
 // slotMaps are the maps of endpoints.
-var slotMaps = map[string]struct{}{endpoints: {}, localEndpoints: {}, nodePortEndpoints: {}, nodePortLocal: {}}
+var slotMaps = map[string]struct{}{endpoints: {}, localEndpoints: {}, nodePortEndpoints: {}, nodePortLocal: {}, pools: {}}
 
 // clientMaps are written by rules: all their contents are right.
 var clientMaps = []string{affinity, localAffinity}

@@ -70,7 +70,10 @@ func (w *opWriter) difference(k plan.Key, old, new *programmed) {
 type frontendMaps struct{ verdict, outside, recall, sticky, slots, outsideSlots string }
 
 func mapsOf(k plan.Key) frontendMaps {
-	if k.NodePort() {
+	switch {
+	case isPool(k):
+		return frontendMaps{slots: pools}
+	case k.NodePort():
 		return frontendMaps{nodePorts, nodePortOutside, nodePortRecalls, nodePortSticky, nodePortEndpoints, nodePortLocal}
 	}
 	return frontendMaps{services, outside, recalls, sticky, endpoints, localEndpoints}

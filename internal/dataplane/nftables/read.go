@@ -91,7 +91,7 @@ const (
 //
 // Others may write to nftables meanwhile: writes to our table are detected, and repaired
 // afterwards.
-func readContents(ctx context.Context, c *nft.Conn, l *layout, t nft.Table, slots slotGuess) (*contents, error) {
+func readContents(ctx context.Context, c *nft.Conn, l *layout, t nft.Table, slots *slotGuess) (*contents, error) {
 	for range readTries {
 		k, consistent, err := tryRead(ctx, c, l, t, slots)
 		if err != nil && !errors.Is(err, nft.ErrInterrupted) {
@@ -109,7 +109,7 @@ func readContents(ctx context.Context, c *nft.Conn, l *layout, t nft.Table, slot
 	return nil, fmt.Errorf("table %s %s: %w", t.Family, t.Name, nft.ErrInterrupted)
 }
 
-func tryRead(ctx context.Context, c *nft.Conn, l *layout, t nft.Table, slots slotGuess) (k *contents, consistent bool, err error) {
+func tryRead(ctx context.Context, c *nft.Conn, l *layout, t nft.Table, slots *slotGuess) (k *contents, consistent bool, err error) {
 	k = &contents{table: t, frontends: map[plan.Key]*programmed{}, members: map[string][]nft.Element{}}
 	if k.chains, k.rules, err = readChains(ctx, c, t); err != nil {
 		return nil, false, err
@@ -137,7 +137,7 @@ func tryRead(ctx context.Context, c *nft.Conn, l *layout, t nft.Table, slots slo
 }
 
 // readSet reads a set and reports whether it saw each element once.
-func (r *reader) readSet(ctx context.Context, c *nft.Conn, t nft.Table, set string, count int, slots slotGuess) (bool, error) {
+func (r *reader) readSet(ctx context.Context, c *nft.Conn, t nft.Table, set string, count int, slots *slotGuess) (bool, error) {
 	take := r.forSet(set)
 	if take == nil {
 		return true, nil
@@ -237,9 +237,11 @@ func (r *reader) forSet(set string) func(*nft.Element) bool {
 	case sticky, nodePortSticky:
 		return r.verdict(set == nodePortSticky, func(p *programmed, _ *nft.Element) *string { return &p.sticky })
 	case endpoints, nodePortEndpoints:
-		return r.slot(set == nodePortEndpoints, func(p *programmed) *[]netip.AddrPort { return &p.slots })
+		return r.slot(frontendOf(set == nodePortEndpoints), func(p *programmed) *[]netip.AddrPort { return &p.slots })
 	case localEndpoints, nodePortLocal:
-		return r.slot(set == nodePortLocal, func(p *programmed) *[]netip.AddrPort { return &p.outsideSlots })
+		return r.slot(frontendOf(set == nodePortLocal), func(p *programmed) *[]netip.AddrPort { return &p.outsideSlots })
+	case pools:
+		return r.slot((*decoder).pool, func(p *programmed) *[]netip.AddrPort { return &p.slots })
 	case sources:
 		return r.source
 	case filters:
@@ -308,10 +310,15 @@ func verdictName(v *nft.Verdict) string {
 	return "?"
 }
 
-func (r *reader) slot(nodePort bool, slots func(*programmed) *[]netip.AddrPort) func(*nft.Element) bool {
+// frontendOf reads the frontend from a key.
+func frontendOf(nodePort bool) func(*decoder) plan.Key {
+	return func(d *decoder) plan.Key { return d.frontend(nodePort) }
+}
+
+func (r *reader) slot(owner func(*decoder) plan.Key, slots func(*programmed) *[]netip.AddrPort) func(*nft.Element) bool {
 	return func(e *nft.Element) bool {
 		d := r.decode(e.Key)
-		k, i := d.frontend(nodePort), d.index()
+		k, i := owner(d), d.index()
 		v := r.decode(e.Data)
 		ep := v.endpoint()
 		if !d.Done() || !v.Done() || i > maxSlot {

@@ -77,6 +77,11 @@ func (d *Dataplane) prepare(ctx context.Context, l *layout, desired *plan.Desire
 	t.takeMembers(have)
 
 	var items []*item
+	for pool := range t.pools(dataplane.OfFamily(l.family, (*plan.Frontend).Family, maps.Values(desired.Frontends))) {
+		if it := t.poolItem(pool, nil, have.frontends[pool.Key]); it != nil {
+			items = append(items, it)
+		}
+	}
 	for k := range frontendsOf(l.family, desired) {
 		it := &item{table: t, key: k, now: have.frontends[k]}
 		it.new = t.compile(desired.Frontends[k], it.now)
@@ -88,7 +93,7 @@ func (d *Dataplane) prepare(ctx context.Context, l *layout, desired *plan.Desire
 		items = append(items, it)
 	}
 	for k, now := range have.frontends {
-		if _, wanted := desired.Frontends[k]; !wanted {
+		if _, wanted := desired.Frontends[k]; !wanted && t.users[k] == 0 {
 			items = append(items, &item{table: t, key: k, now: now})
 		}
 	}
@@ -148,7 +153,7 @@ func (d *Dataplane) adopt(ctx context.Context, l *layout, desired *plan.Desired,
 
 // adoptable returns the contents of a table with our layout: one that gets packets if
 // there is one, or else one that was not completed; nil if there is none.
-func (d *Dataplane) adoptable(ctx context.Context, l *layout, tables []nft.Table, slots slotGuess) (have *contents, err error) {
+func (d *Dataplane) adoptable(ctx context.Context, l *layout, tables []nft.Table, slots *slotGuess) (have *contents, err error) {
 	for _, found := range tables {
 		c, err := d.readIfOurs(ctx, l, found, slots)
 		if err != nil {
@@ -173,7 +178,7 @@ func freeName(tables []nft.Table) (string, error) {
 }
 
 // readIfOurs reads a table; it returns nil if it cannot be adopted.
-func (d *Dataplane) readIfOurs(ctx context.Context, l *layout, t nft.Table, slots slotGuess) (*contents, error) {
+func (d *Dataplane) readIfOurs(ctx context.Context, l *layout, t nft.Table, slots *slotGuess) (*contents, error) {
 	sets, err := d.writer.Sets(ctx, t)
 	if err != nil || !l.matches(sets) {
 		return nil, err

@@ -42,6 +42,11 @@ func (t *table) fill(desired *plan.Desired) map[string][]nft.Element {
 	t.configure(desired.Settings)
 	t.eachAddr(maps.Keys(desired.ClusterIPs), t.clusterIPs.Hold)
 	w := newOpWriter()
+	all := dataplane.OfFamily(t.family, (*plan.Frontend).Family, maps.Values(desired.Frontends))
+	byKey := func(a, b *plan.Frontend) int { return a.Key.Compare(b.Key) }
+	for _, pool := range slices.SortedFunc(t.pools(all), byKey) {
+		w.difference(pool.Key, nil, &t.compile(pool, nil).programmed)
+	}
 	for _, k := range slices.SortedFunc(frontendsOf(t.family, desired), plan.Key.Compare) {
 		f := t.compile(desired.Frontends[k], nil)
 		t.replace(nil, f)

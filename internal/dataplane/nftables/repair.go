@@ -142,9 +142,12 @@ func (t *table) queryFor(found *foreignWrites) query {
 // ownerOf returns the frontend that an element belongs to.
 func (l *layout) ownerOf(set string, key []byte, nodePort bool) (k plan.Key, ok bool) {
 	d := l.decode(key)
-	if set == sources {
+	switch set {
+	case sources:
 		k, _ = d.source()
-	} else {
+	case pools:
+		k = d.pool()
+	default:
 		k = d.frontend(nodePort)
 	}
 	return k, d.OK()

@@ -216,8 +216,12 @@ func (w *ruleWriter) balance(c chain) {
 	switch c.choice {
 	case inTurn:
 		slot = nft.Incremental(c.size)
-	case byClient:
+	case byClient, byPool:
 		slot = nft.Hash(w.source, c.size, plan.HashSeed)
+	}
+	if c.choice == byPool {
+		w.addRule(anyPacket.DNATMap(w.nf, pools, poolSlot(c.port, slot)), true)
+		return
 	}
 	w.addRule(anyPacket.DNATMap(w.nf, c.endpointMap(), append(w.frontendKey(c.nodePort), slot)), true)
 }

@@ -199,6 +199,8 @@ func TestListingOfAlgorithms(t *testing.T) {
 	ok(t, k.dataplane().Reconcile(context.Background(), d))
 	got := k.nft("", "list", "ruleset")
 	turn := fmt.Sprintf("turn-%016x-4", uint64(turnOf(d.Frontends[key("10.96.0.1:1001", model.TCP)])))
+	maglev := d.Frontends[key("10.96.0.1:1003", model.TCP)]
+	pooled := fmt.Sprintf("pool-%016x-4093", uint64(poolOf(maglev, &maglev.Route)))
 	for _, want := range []string{
 		"10.96.0.1 . tcp . 1000 counter packets 0 bytes 0 : goto lb-4",
 		"10.96.0.1 . tcp . 1001 counter packets 0 bytes 0 : goto " + turn + "-sticky",
@@ -206,9 +208,9 @@ func TestListingOfAlgorithms(t *testing.T) {
 		"dnat ip to ip daddr . meta l4proto . th dport . numgen inc mod 4 map @endpoints",
 		"10.96.0.1 . tcp . 1002 counter packets 0 bytes 0 : goto hash-4",
 		"dnat ip to ip daddr . meta l4proto . th dport . jhash ip saddr mod 4 seed 0x736c7563 map @endpoints",
-		"10.96.0.1 . tcp . 1003 counter packets 0 bytes 0 : goto hash-4093-sticky",
-		"fd00:10:96::1 . tcp . 1003 counter packets 0 bytes 0 : goto hash-4093",
-		"dnat ip6 to ip6 daddr . meta l4proto . th dport . jhash ip6 saddr mod 4093 seed 0x736c7563 map @endpoints",
+		"10.96.0.1 . tcp . 1003 counter packets 0 bytes 0 : goto " + pooled + "-sticky",
+		"fd00:10:96::1 . tcp . 1003 counter packets 0 bytes 0 : goto " + pooled,
+		" . jhash ip6 saddr mod 4093 seed 0x736c7563 map @pools",
 		"10.96.0.1 . tcp . 1000 . 2 : 10.244.0.1 . 80",
 		"10.96.0.1 . tcp . 1000 . 3 : 10.244.0.2 . 80",
 	} {

@@ -10,22 +10,34 @@ import (
 
 // slotGuess guesses how many endpoints a frontend has in the kernel, in the pool of
 // Route or in that of Outside.
-type slotGuess func(k plan.Key, outside bool) int
+type slotGuess struct {
+	of func(k plan.Key, outside bool) int
+	// pools are those that there may be.
+	pools map[plan.Key]struct{}
+}
 
 // guessSlots guesses that the kernel holds what is desired.
-func guessSlots(desired *plan.Desired) slotGuess {
-	return func(k plan.Key, outside bool) int {
+func guessSlots(desired *plan.Desired) *slotGuess {
+	pools := map[plan.Key]struct{}{}
+	for _, f := range desired.Frontends {
+		for _, r := range f.Routes() {
+			if pooled(r) && !f.Relayed {
+				pools[poolKeyOf(f, r)] = struct{}{}
+			}
+		}
+	}
+	return &slotGuess{pools: pools, of: func(k plan.Key, outside bool) int {
 		f := desired.Frontends[k]
 		switch {
 		case f == nil || f.Relayed || !outside && f.Route.Scheduled():
 			return 0
-		case !outside:
+		case !outside && !pooled(&f.Route):
 			return f.Route.NumSlots()
-		case f.Outside != nil:
+		case outside && f.Outside != nil && !pooled(f.Outside):
 			return f.Outside.NumSlots()
 		}
 		return 0
-	}
+	}}
 }
 
 // maxDump is up to how many elements a set is dumped. The time of a dump grows with
@@ -35,7 +47,7 @@ const maxDump = 20_000
 // readSlots reads a map of endpoints by the keys that it probably has: for each
 // frontend as many slots as are expected, and more while there are some. It returns
 // false, and keeps nothing, if that does not find all elements.
-func (r *reader) readSlots(ctx context.Context, c *nft.Conn, t nft.Table, set string, count int, guess slotGuess) (bool, error) {
+func (r *reader) readSlots(ctx context.Context, c *nft.Conn, t nft.Table, set string, count int, guess *slotGuess) (bool, error) {
 	nodePort, outside := frontendSets[set], set == localEndpoints || set == nodePortLocal
 	slotsOf := func(p *programmed) *[]netip.AddrPort {
 		if outside {
@@ -43,24 +55,31 @@ func (r *reader) readSlots(ctx context.Context, c *nft.Conn, t nft.Table, set st
 		}
 		return &p.slots
 	}
-	pools := map[plan.Key]int{}
-	for k := range r.frontends {
-		if k.NodePort() == nodePort {
-			pools[k] = guess(k, outside)
+	expected := map[plan.Key]int{}
+	if set == pools {
+		for k := range guess.pools {
+			r.frontend(k)
+			expected[k] = plan.MaglevSize
+		}
+	} else {
+		for k := range r.frontends {
+			if k.NodePort() == nodePort && !isPool(k) {
+				expected[k] = guess.of(k, outside)
+			}
 		}
 	}
 	found := 0
-	for len(pools) > 0 {
-		n, err := r.lookUpSlots(ctx, c, t, set, pools, slotsOf)
+	for len(expected) > 0 {
+		n, err := r.lookUpSlots(ctx, c, t, set, expected, slotsOf)
 		if found += n; err != nil || found == count {
 			return err == nil, err
 		}
 		// Pools with all that was expected can have more.
-		for k, n := range pools {
+		for k, n := range expected {
 			if len(*slotsOf(r.frontends[k])) < n {
-				delete(pools, k)
+				delete(expected, k)
 			} else {
-				pools[k] = n + 1 + n/8
+				expected[k] = n + 1 + n/8
 			}
 		}
 	}
@@ -72,7 +91,7 @@ func (r *reader) readSlots(ctx context.Context, c *nft.Conn, t nft.Table, set st
 
 // lookUpSlots reads the slots that were not read yet, up to the given number for each
 // pool, and returns how many it found.
-func (r *reader) lookUpSlots(ctx context.Context, c *nft.Conn, t nft.Table, set string, pools map[plan.Key]int,
+func (r *reader) lookUpSlots(ctx context.Context, c *nft.Conn, t nft.Table, set string, expected map[plan.Key]int,
 	slotsOf func(*programmed) *[]netip.AddrPort) (found int, err error) {
 	var a arena
 	var keys []nft.Element
@@ -94,7 +113,7 @@ func (r *reader) lookUpSlots(ctx context.Context, c *nft.Conn, t nft.Table, set 
 		keys, owners = keys[:0], owners[:0]
 		return err
 	}
-	for k, n := range pools {
+	for k, n := range expected {
 		for i := len(*slotsOf(r.frontends[k])); i < n; i++ {
 			keys, owners = append(keys, nft.Element{Key: a.slotKey(k, i)}), append(owners, k)
 		}

@@ -33,8 +33,12 @@ type table struct {
 	clusterAffine, localAffine *affine
 	// sticky is the number of frontends with session affinity.
 	sticky int
-	// shared are slots that several frontends of a commit have: lookup tables of
-	// Maglev are large.
+	// users counts the frontends of each pool; unused are pools that lost the last.
+	users  map[plan.Key]int
+	unused []plan.Key
+	// begun are pools of which the commit writes a part only.
+	begun map[plan.Key]*item
+	// shared are slots that several frontends of a commit have.
 	shared map[sharedSlots][]netip.AddrPort
 	// junk are elements in the kernel that no frontend can have. The first junked are
 	// being removed.
@@ -46,6 +50,7 @@ type table struct {
 type frontend struct {
 	*plan.Frontend
 	programmed
+	begun bool // a pool that is programmed in part
 }
 
 // newTable returns an empty mirror, with room for about that many frontends.
@@ -57,6 +62,8 @@ func newTable(f model.Family, name string, frontends int) *table {
 		Table:       nt,
 		frontends:   make(map[plan.Key]*frontend, frontends),
 		chains:      newChains(),
+		users:       map[plan.Key]int{},
+		begun:       map[plan.Key]*item{},
 		shared:      map[sharedSlots][]netip.AddrPort{},
 		hairpins:    nft.NewMembers(nt, hairpin, hairpins, frontends),
 		clusterIPs:  nft.NewMembers(nt, clusterIPs, addresses, frontends),
@@ -87,10 +94,10 @@ func (t *table) compile(f *plan.Frontend, now *programmed) *frontend {
 	fe.outside = t.chains.name(to.outside)
 	fe.recall = t.chains.name(to.recall)
 	fe.sticky = t.chains.name(to.sticky)
-	if !f.Relayed && !f.Route.Scheduled() {
+	if !f.Relayed && !f.Route.Scheduled() && (isPool(f.Key) || !pooled(&f.Route)) {
 		fe.slots = t.slots(now.slots, &f.Route)
 	}
-	if !f.Relayed && f.Outside != nil {
+	if !f.Relayed && f.Outside != nil && !pooled(f.Outside) {
 		fe.outsideSlots = t.slots(now.outsideSlots, f.Outside)
 	}
 	if f.Filtered {
@@ -121,6 +128,8 @@ func (t *table) replace(old, new *frontend) {
 			t.routedIPs.Release(old.Addr)
 		}
 	}
+	t.usePools(new, 1)
+	t.usePools(old, -1)
 	before, after := old.hairpins(), new.hairpins()
 	for i := range before {
 		for gone, come := range plan.MergeEndpoints(before[i], after[i]) {

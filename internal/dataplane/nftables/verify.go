@@ -239,7 +239,11 @@ func (d *Dataplane) stillWrong(ctx context.Context, s *tableSnapshot, wrong map[
 		var a arena
 		for k := range wrong {
 			if s.table.frontends[k] == s.frontends[k] {
-				found.add(s.table.nf, mapsOf(k).verdict, &nft.Element{Key: a.frontendKey(k)})
+				if m := mapsOf(k); isPool(k) {
+					found.add(s.table.nf, m.slots, &nft.Element{Key: a.slotKey(k, 0)})
+				} else {
+					found.add(s.table.nf, m.verdict, &nft.Element{Key: a.frontendKey(k)})
+				}
 			}
 		}
 	})

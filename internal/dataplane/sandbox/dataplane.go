@@ -13,6 +13,7 @@ import (
 	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/relay"
 )
 
 // Options configures a Dataplane.
@@ -23,8 +24,8 @@ type Options struct {
 	// UDPTimeout is how long a UDP client keeps its endpoint without packets; 0 for the
 	// default.
 	UDPTimeout time.Duration
-	// Connections bounds the TCP connections that are relayed at a time.
-	Connections int
+	// Budget bounds the connections that are relayed at a time.
+	Budget *relay.Budget
 }
 
 // Dataplane serves node ports by sockets of this process.
@@ -32,7 +33,6 @@ type Dataplane struct {
 	Options
 	lifetime context.Context // of connections
 	end      context.CancelFunc
-	slots    chan struct{}
 	running  sync.WaitGroup // of gates that are closed
 	settings atomic.Pointer[plan.Settings]
 
@@ -45,7 +45,7 @@ type Dataplane struct {
 
 // New returns a Dataplane that serves nothing yet. When ctx ends, so do all connections.
 func New(ctx context.Context, o Options) *Dataplane {
-	d := &Dataplane{Options: o, slots: make(chan struct{}, o.Connections), ports: map[plan.Key]*port{}, gone: map[model.Family]count{}}
+	d := &Dataplane{Options: o, ports: map[plan.Key]*port{}, gone: map[model.Family]count{}}
 	d.lifetime, d.end = context.WithCancel(ctx)
 	d.settings.Store(&plan.Settings{})
 	return d

@@ -17,6 +17,7 @@ import (
 	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
+	"sluice/internal/relay"
 	"sluice/internal/testkit"
 )
 
@@ -111,7 +112,7 @@ func want(t *testing.T, from, to netip.Addr, port uint16, name string) {
 
 func open(t *testing.T) *Dataplane {
 	t.Helper()
-	d := New(t.Context(), Options{Logger: logr.Discard(), Connections: 1000})
+	d := New(t.Context(), Options{Logger: logr.Discard(), Budget: relay.NewBudget(4000)})
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
 			t.Error(err)
@@ -242,7 +243,7 @@ func TestCounters(t *testing.T) {
 // Established connections outlive the Service, but not the proxy.
 func TestEstablished(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
-	d, port := New(ctx, Options{Logger: logr.Discard(), Connections: 1000}), freePort(t)
+	d, port := New(ctx, Options{Logger: logr.Discard(), Budget: relay.NewBudget(4000)}), freePort(t)
 	wantDone(t, d.Reconcile(t.Context(), desired(frontend(port, endpoint(t, "one")))))
 	conn, err := net.Dial("tcp4", netip.AddrPortFrom(here, port).String())
 	if err != nil {

@@ -16,8 +16,11 @@ func (d *Dataplane) Finish(ctx context.Context, _ func() bool) (left int) {
 		d.remove(p)
 	}
 	d.mu.Unlock()
-	for len(d.slots) > 0 && ctx.Err() == nil {
+	for {
+		left, _ = d.Budget.Connections()
+		if left == 0 || ctx.Err() != nil {
+			return left
+		}
 		time.Sleep(finishPoll)
 	}
-	return len(d.slots)
 }

@@ -13,13 +13,13 @@ import (
 var Mode = dataplane.Mode{
 	Name: "sandbox",
 	Open: func(ctx context.Context, o dataplane.Options) (dataplane.Dataplane, error) {
-		limit, err := relay.ConnectionLimit()
+		budget, err := relay.ProcessBudget(0)
 		if err != nil {
 			return nil, err
 		}
 		// Connections outlive the request to end: see Finish.
 		return New(context.WithoutCancel(ctx), Options{
-			Logger: o.Logger, ResetRemoved: o.Userspace.ResetRemoved, UDPTimeout: o.Userspace.UDPTimeout, Connections: limit}), nil
+			Logger: o.Logger, ResetRemoved: o.Userspace.ResetRemoved, UDPTimeout: o.Userspace.UDPTimeout, Budget: budget}), nil
 	},
 	Missing:       func() error { return nil },
 	WithoutKernel: true,

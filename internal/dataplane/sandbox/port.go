@@ -37,7 +37,7 @@ type count struct{ accepted, refused uint64 }
 func (c count) plus(o count) count { return count{c.accepted + o.accepted, c.refused + o.refused} }
 
 func newPort(d *Dataplane, key plan.Key) *port {
-	b := relay.NewBalancer(clock.RealClock{})
+	b := relay.NewBalancer(clock.RealClock{}, fmt.Sprintf("the Service with node port %d", key.Port))
 	return &port{dataplane: d, key: key, route: b.NewPool(), outside: b.NewPool(), gates: map[netip.Addr]*relay.Gate{}}
 }
 
@@ -94,10 +94,10 @@ func summary(errs []error) error {
 func (p *port) newGate(ip netip.Addr) *relay.Gate {
 	d := p.dataplane
 	return relay.NewGate(d.lifetime, relay.Options{
-		Address: netip.AddrPortFrom(ip, p.key.Port), Protocol: p.key.Protocol, Slots: d.slots,
+		Address: netip.AddrPortFrom(ip, p.key.Port), Protocol: p.key.Protocol, Budget: d.Budget,
 		ResetRemoved: d.ResetRemoved, IdleTimeout: d.UDPTimeout, Logger: d.Logger,
 		Accepted: func() { p.tally.accepted.Add(1) },
-		Refused:  func() { p.tally.refused.Add(1) },
+		Refused:  func(relay.Refusal) { p.tally.refused.Add(1) },
 	}, p.pool)
 }
 

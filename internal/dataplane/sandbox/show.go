@@ -82,7 +82,7 @@ func (d *Dataplane) Count(_ context.Context, families []model.Family, add func(m
 func (d *Dataplane) Relays(netip.AddrPort) bool { return false }
 
 // Connections implements dataplane.Relayer.
-func (d *Dataplane) Connections() (now, limit int) { return len(d.slots), cap(d.slots) }
+func (d *Dataplane) Connections() (now, limit int) { return d.Budget.Connections() }
 
 var (
 	_ dataplane.Relayer       = (*Dataplane)(nil)

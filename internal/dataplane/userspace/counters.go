@@ -6,6 +6,7 @@ import (
 
 	"sluice/internal/dataplane"
 	"sluice/internal/model"
+	"sluice/internal/relay"
 )
 
 // The names of the metrics.
@@ -17,18 +18,12 @@ const (
 	limitGauge       = "sluice_userspace_connections_limit"
 )
 
-// The reasons in refusedTotal.
-const (
-	noEndpoint = "endpoints"
-	noFile     = "file-descriptors"
-)
-
 var metrics = []dataplane.Metric{
 	{Name: acceptedTotal, Help: "Connections of TCP and clients of UDP that the proxy forwards or forwarded to an endpoint.",
 		Labels: []string{"protocol"}, Counter: true},
 	{Name: retriedTotal, Help: "Endpoints that refused a connection or did not answer, so that another one was tried.",
 		Labels: []string{"protocol"}, Counter: true},
-	{Name: refusedTotal, Help: "Connections of TCP and packets of UDP that were refused: no endpoint took them, or there are too many for the file descriptors of the proxy.",
+	{Name: refusedTotal, Help: "Connections of TCP and packets of UDP that were refused: no endpoint took them, or there are too many for the file descriptors of the proxy, or for the share of a client or Service, or they go round in circles.",
 		Labels: []string{"protocol", "reason"}, Counter: true},
 	{Name: connectionsGauge, Help: "Connections of TCP that the proxy forwards now."},
 	{Name: limitGauge, Help: "Connections of TCP that the proxy can forward at a time, with the file descriptors it has."},
@@ -39,7 +34,10 @@ type counter struct{ atomic.Uint64 }
 func (c *counter) inc() { c.Add(1) }
 
 // traffic counts what the sockets of a family and protocol did.
-type traffic struct{ accepted, retried, refused, exceeded counter }
+type traffic struct {
+	accepted, retried counter
+	refused           [len(relay.Refusals)]counter // by reason
+}
 
 // counters are for each family and protocol.
 type counters [2][2]traffic
@@ -58,22 +56,24 @@ func (c *counters) of(f model.Family, p model.Protocol) *traffic {
 // Count implements dataplane.Counter. A connection is counted whatever its family.
 func (d *Dataplane) Count(_ context.Context, families []model.Family, add func(metric string, value float64, labels ...string)) {
 	for _, p := range protocols {
-		var accepted, retried, refused, exceeded uint64
+		var accepted, retried uint64
+		var refused [len(relay.Refusals)]uint64
 		for _, f := range families {
 			t := d.counters.of(f, p)
 			accepted += t.accepted.Load()
 			retried += t.retried.Load()
-			refused += t.refused.Load()
-			exceeded += t.exceeded.Load()
+			for why := range refused {
+				refused[why] += t.refused[why].Load()
+			}
 		}
 		name := p.String()
 		add(acceptedTotal, float64(accepted), name)
 		add(retriedTotal, float64(retried), name)
-		add(refusedTotal, float64(refused), name, noEndpoint)
-		if p == model.TCP {
-			add(refusedTotal, float64(exceeded), name, noFile)
+		for _, why := range relay.Refusals {
+			add(refusedTotal, float64(refused[why]), name, why.String())
 		}
 	}
-	add(connectionsGauge, float64(len(d.slots)))
-	add(limitGauge, float64(cap(d.slots)))
+	now, limit := d.budget.Connections()
+	add(connectionsGauge, float64(now))
+	add(limitGauge, float64(limit))
 }

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
@@ -31,8 +30,7 @@ type Dataplane struct {
 	translation *translation.Conn
 	directory   *directory
 	counters    counters
-	// slots bound the connections by the file descriptors that there are.
-	slots chan struct{}
+	budget      *relay.Budget
 
 	lifetime context.Context // of connections
 	end      context.CancelFunc
@@ -42,7 +40,6 @@ type Dataplane struct {
 	// have connections.
 	listening [2]*sockets
 	former    []*sockets
-	told      time.Time // when an excess of connections was last logged
 }
 
 var (
@@ -51,13 +48,13 @@ var (
 )
 
 func open(ctx context.Context, o dataplane.Options) (_ dataplane.Dataplane, err error) {
-	slots, err := relay.ConnectionLimit()
+	budget, err := relay.ProcessBudget(0)
 	if err != nil {
 		return nil, err
 	}
 	d := &Dataplane{
 		logger: o.Logger, netns: o.NetNS, settings: o.Userspace,
-		directory: newDirectory(clock.RealClock{}), slots: make(chan struct{}, slots),
+		directory: newDirectory(clock.RealClock{}), budget: budget,
 	}
 	d.lifetime, d.end = context.WithCancel(context.Background())
 	defer func() {
@@ -75,20 +72,6 @@ func open(ctx context.Context, o dataplane.Options) (_ dataplane.Dataplane, err 
 		return nil, err
 	}
 	return d, nil
-}
-
-// tellEvery is how often an excess of connections is logged.
-const tellEvery = time.Minute
-
-func (d *Dataplane) tellExceeded() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if time.Since(d.told) < tellEvery {
-		return
-	}
-	d.told = time.Now()
-	d.logger.Error(nil, "Connections are refused: there are as many as file descriptors allow", "connections", cap(d.slots),
-		"remedy", "raise the limit of open files (ulimit -n, LimitNOFILE= of systemd), or use proxy mode nftables")
 }
 
 // Close ends all connections and leaves the table as it is.
@@ -119,7 +102,10 @@ func (d *Dataplane) Close() (err error) {
 }
 
 // Connections returns how many connections of TCP there are, and can be.
-func (d *Dataplane) Connections() (now, limit int) { return len(d.slots), cap(d.slots) }
+func (d *Dataplane) Connections() (now, limit int) { return d.budget.Connections() }
+
+// Budget returns that of all connections of this process.
+func (d *Dataplane) Budget() *relay.Budget { return d.budget }
 
 // Relays reports whether connections are led to an address to be forwarded.
 func (d *Dataplane) Relays(at netip.AddrPort) bool {
@@ -173,7 +159,7 @@ func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Re
 	for _, f := range change.Set {
 		d.directory.set(f)
 	}
-	r := d.Dataplane.Apply(ctx, &some)
+	r := d.ApplyWhole(ctx, &some)
 	if r.Err != nil {
 		return r
 	}

@@ -97,7 +97,7 @@ func (d *directory) add(f *plan.Frontend) *frontend {
 	at := portOf(f)
 	b := d.balancers[at]
 	if b == nil {
-		b = &balancer{Balancer: relay.NewBalancer(d.clock)}
+		b = &balancer{Balancer: relay.NewBalancer(d.clock, "Service "+f.Service.String())}
 		d.balancers[at] = b
 	}
 	b.frontends++

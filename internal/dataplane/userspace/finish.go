@@ -25,12 +25,13 @@ func (d *Dataplane) Finish(ctx context.Context, succeeded func() bool) (left int
 		if waits && succeeded() {
 			deadline, waits = time.Now().Add(takeoverTime), false
 		}
-		if len(d.slots) == 0 && time.Now().After(deadline) {
+		now, _ := d.budget.Connections()
+		if now == 0 && time.Now().After(deadline) {
 			return 0
 		}
 		select {
 		case <-ctx.Done():
-			return len(d.slots)
+			return now
 		case <-ticker.C:
 		}
 	}

@@ -95,10 +95,10 @@ func (d *Dataplane) router(at netip.AddrPort, protocol model.Protocol, outside, 
 	count := d.counters.of(model.FamilyOf(at.Addr()), protocol)
 	return relay.Listen(d.lifetime, relay.Options{
 		Address: at, Protocol: protocol, NetNS: d.netns, FreeBind: true,
-		Slots: d.slots, RefuseExcess: true, MaxClients: cap(d.slots), IdleTimeout: d.settings.UDPTimeout,
+		Budget: d.budget, IdleTimeout: d.settings.UDPTimeout,
 		ResetRemoved: d.settings.ResetRemoved, Logger: d.logger,
-		Accepted: count.accepted.inc, Retried: count.retried.inc, Refused: count.refused.inc,
-		Exceeded: func() { count.exceeded.inc(); d.tellExceeded() },
+		Tried:    d.settings.Tried,
+		Accepted: count.accepted.inc, Retried: count.retried.inc, Refused: func(why relay.Refusal) { count.refused[why].inc() },
 	}, dir)
 }
 

@@ -5,13 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	componentconfig "k8s.io/component-base/config/v1alpha1"
+
+	"sluice/internal/regularfile"
 )
 
 // NewClient returns a client for the server in a kubeconfig, or master if that
@@ -27,6 +29,7 @@ func NewClient(connection componentconfig.ClientConnectionConfiguration, master,
 	config.UserAgent = agent
 	config.QPS = connection.QPS
 	config.Burst = int(connection.Burst)
+	followToken(config)
 	detectDeadConnections(config)
 	client, err := clientset.NewForConfig(config)
 	if err != nil {
@@ -44,8 +47,13 @@ func clientConfig(kubeconfig, master string) (*rest.Config, error) {
 	}
 	overrides := &clientcmd.ConfigOverrides{}
 	overrides.ClusterInfo.Server = master
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
-		&clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}, overrides).ClientConfig()
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
+	if raw, err := rules.Load(); err == nil {
+		if err := checkCredentials(kubeconfig, raw); err != nil {
+			return nil, err
+		}
+	}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("use the kubeconfig %q: %w", kubeconfig, err)
 	}
@@ -70,13 +78,38 @@ func checkKubeconfig(path string) error {
 	if path == "" {
 		return nil
 	}
-	file, err := os.Open(path)
+	err := regularfile.Check(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("the kubeconfig %q does not exist "+
 			"(create it, or correct clientConnection.kubeconfig or --kubeconfig): %w", path, err)
+	case errors.Is(err, regularfile.ErrNotRegular):
+		return fmt.Errorf("the kubeconfig %q cannot be used (correct clientConnection.kubeconfig or --kubeconfig): %w", path, err)
 	case err != nil:
 		return fmt.Errorf("the kubeconfig %q cannot be read (let the proxy read it): %w", path, err)
 	}
-	return file.Close()
+	return nil
+}
+
+// checkCredentials refuses files that could block whoever reads them. What else may be wrong
+// with them the client says.
+func checkCredentials(kubeconfig string, config *clientcmdapi.Config) error {
+	check := func(entry, field, path string) error {
+		if path == "" || !errors.Is(regularfile.Check(path), regularfile.ErrNotRegular) {
+			return nil
+		}
+		return fmt.Errorf("the kubeconfig %q, %s, %s: %s cannot be used: %w", kubeconfig, entry, field, path, regularfile.ErrNotRegular)
+	}
+	for name, c := range config.Clusters {
+		if err := check("cluster "+name, "certificate-authority", c.CertificateAuthority); err != nil {
+			return err
+		}
+	}
+	for name, u := range config.AuthInfos {
+		if err := cmp.Or(check("user "+name, "tokenFile", u.TokenFile), check("user "+name, "client-certificate", u.ClientCertificate),
+			check("user "+name, "client-key", u.ClientKey)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

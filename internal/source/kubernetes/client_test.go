@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -113,4 +114,40 @@ current-context: x
 		t.Fatal(err)
 	}
 	return path
+}
+
+// What could block whoever reads it is refused, with the field that names it.
+func TestPipesAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config := func(cluster, user string) string {
+		path := filepath.Join(dir, "kubeconfig")
+		text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x","context":{"cluster":"c","user":"u"}}],`+
+			`"clusters":[{"name":"c","cluster":{"server":"https://192.0.2.1",%s}}],"users":[{"name":"u","user":{%s}}]}`, cluster, user)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const verified, nobody = `"insecure-skip-tls-verify":true`, `"token":"t"`
+	for _, tt := range []struct{ name, cluster, user, want string }{
+		{"kubeconfig", "", "", "--kubeconfig"},
+		{"token", verified, `"tokenFile":"pipe"`, "user u, tokenFile: " + pipe},
+		{"certificate", verified, `"client-certificate":"pipe","client-key":"pipe"`, "user u, client-certificate: " + pipe},
+		{"authority", `"certificate-authority":"pipe"`, nobody, "cluster c, certificate-authority: " + pipe},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := pipe
+			if tt.cluster != "" {
+				path = config(tt.cluster, tt.user)
+			}
+			_, err := NewClient(componentconfig.ClientConnectionConfiguration{Kubeconfig: path}, "", "")
+			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "it is not a regular file") {
+				t.Errorf("the error is %v", err)
+			}
+		})
+	}
 }

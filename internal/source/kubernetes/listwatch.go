@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,6 +34,7 @@ type listWatch struct {
 	clock      clock.Clock
 	retry      wait.Backoff
 	timeout    time.Duration // of a list
+	expiries   expiries
 }
 
 // list requests a list, or a page of it, according to the options.
@@ -107,8 +109,14 @@ func (l *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watc
 	if options.SendInitialEvents == nil {
 		return newRecordWatch(ctx, l, options, nil), nil
 	}
+	if pause := l.expiries.pause(l.retry); pause > 0 && !sleep(ctx, l.clock, pause) {
+		return nil, ctx.Err()
+	}
 	w, err := l.open(ctx, options)
 	if err != nil {
+		if expired(err) {
+			l.expiries.add()
+		}
 		if !listFollows(err) {
 			l.failed(ctx, err)
 		}
@@ -138,7 +146,11 @@ func listFollows(err error) bool { return isAnswer(err) && !apierrors.IsTooManyR
 func (l *listWatch) event(ctx context.Context, in watch.Event) watch.Event {
 	switch in.Type {
 	case watch.Error:
-		l.failed(ctx, apierrors.FromObject(in.Object))
+		err := apierrors.FromObject(in.Object)
+		if expired(err) {
+			l.expiries.add()
+		}
+		l.failed(ctx, err)
 		return in
 	case watch.Deleted, watch.Bookmark:
 		if o, err := meta.Accessor(in.Object); err == nil {
@@ -163,8 +175,7 @@ func cancelled(err error) bool { return strings.Contains(err.Error(), context.Ca
 // failed records a failure, unless it is expected: the end of Run, or a version
 // that the server no longer has or does not have yet.
 func (l *listWatch) failed(ctx context.Context, err error) {
-	if ctx.Err() != nil || cancelled(err) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
-		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
+	if ctx.Err() != nil || cancelled(err) || expired(err) {
 		return
 	}
 	if l.kind.denied(l.api, err) {
@@ -172,4 +183,28 @@ func (l *listWatch) failed(ctx context.Context, err error) {
 		return
 	}
 	l.connection.failed(l.kind.name, fmt.Errorf("getting %s of %s: %w", l.api.resource, l.api.groupVersion, err))
+}
+
+// expired reports whether the server does not have the version that was asked for, any more
+// or yet.
+func expired(err error) bool {
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+}
+
+// expiries counts the times in a row that the server did not have a version. The reflector
+// requests another streamed list at once then, which is right once, without a version; a
+// server that has none must not be flooded with requests.
+type expiries struct{ count atomic.Int32 }
+
+func (e *expiries) add() { e.count.Add(1) }
+
+// listed notes that a list is complete.
+func (e *expiries) listed() { e.count.Store(0) }
+
+// pause returns how long to wait before the next list, 0 after the first expiry.
+func (e *expiries) pause(retry wait.Backoff) (d time.Duration) {
+	for range min(e.count.Load(), int32(retry.Steps)) - 1 {
+		d = retry.Step()
+	}
+	return d
 }

@@ -116,6 +116,7 @@ func (w *recordWatch) note(event watch.Event) {
 	}
 	if event.Type == watch.Bookmark && r.Annotations[metav1.InitialEventsAnnotationKey] == "true" {
 		w.listing = false
+		w.requests.expiries.listed()
 	}
 	if r.ResourceVersion != "" {
 		w.options.ResourceVersion = r.ResourceVersion

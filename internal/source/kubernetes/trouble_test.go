@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"sluice/internal/testkit"
 )
@@ -195,6 +196,46 @@ func TestGarbageInAWatchLosesNothing(t *testing.T) {
 				server.put(servicesPath, aService("web", "10.96.0.1"))
 				f.hears("service default/web [10.96.0.1]")
 				f.eventually("being connected", f.source.Connected)
+			})
+		})
+	}
+}
+
+// A server that has no version that it is asked for, which it says in either of two ways, is
+// asked again at once only once.
+func TestExpiredVersionsAreAskedForWithPauses(t *testing.T) {
+	for name, expire := range map[string]func(http.ResponseWriter){
+		"answer": func(w http.ResponseWriter) { refuse(w, http.StatusGone, metav1.StatusReasonExpired) },
+		"event": func(w http.ResponseWriter) {
+			status := metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: http.StatusGone, Reason: metav1.StatusReasonExpired}
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(eventOf("ERROR", status))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, server *apiServer) {
+				var watches, lists atomic.Int32
+				server.setFault(func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.Query().Get("watch") == "" {
+						lists.Add(1)
+						server.answer(w, r)
+						return
+					}
+					watches.Add(1)
+					expire(w)
+				})
+				f := follow(t, server, func(o *Options) { o.retry = wait.Backoff{Duration: time.Hour, Factor: 1, Steps: 3} })
+				f.eventually("watches that fail", func() bool { return watches.Load() >= 4 }) // of four kinds
+				for range 300 {                                                               // the time of so many requests
+					response, err := http.Get(server.server.URL + servicesPath)
+					if err != nil {
+						t.Fatal(err)
+					}
+					response.Body.Close()
+				}
+				if n := watches.Load() + lists.Load() - 300; n > 20 {
+					t.Errorf("%d requests", n)
+				}
 			})
 		})
 	}

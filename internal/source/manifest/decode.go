@@ -14,6 +14,7 @@ import (
 	sigsjson "sigs.k8s.io/json"
 
 	"sluice/internal/model"
+	"sluice/internal/printable"
 	"sluice/internal/source"
 	"sluice/internal/spelling"
 	"sluice/internal/yamlsyntax"
@@ -41,8 +42,45 @@ func decodeFile(name string, data []byte, nodeName string, last *file) (all deco
 		}
 	}
 	all.documents = split(name, data)
-	parallel(len(all.documents), func(i int) {
+	if n := len(all.documents); n > maxDocuments {
+		return decoded{problems: []Problem{fileProblem(name, "split it into several files", "it has %d documents, and at most %d are read", n, maxDocuments)}}
+	}
+	wrong, read := 0, 0
+	for read < len(all.documents) && wrong <= maxWrong {
+		batch := all.documents[read:min(read+decodeBatch, len(all.documents))]
+		decodeDocuments(name, batch, nodeName, known)
+		for i := range batch {
+			if slices.ContainsFunc(batch[i].problems, func(p Problem) bool { return p.Refused }) {
+				wrong++
+			}
+		}
+		read += len(batch)
+	}
+	rest := len(all.documents) - read
+	all.documents = all.documents[:read:read]
+	for i := range all.documents {
 		doc := &all.documents[i]
+		all.objects = append(all.objects, doc.objects...)
+		all.problems = append(all.problems, doc.problems...)
+		all.skipped = append(all.skipped, doc.skipped...)
+	}
+	if rest > 0 {
+		all.problems = append(all.problems, fileProblem(name, "correct the documents that are reported", "%d of its first %d documents are wrong, so the other %d are not read", wrong, read, rest))
+	}
+	return all
+}
+
+// What one file may cost. Others wait while it is decoded.
+const (
+	maxDocuments = 250_000
+	maxWrong     = 1000 // documents that are refused, before the rest is not read
+	decodeBatch  = 512  // documents that are decoded before their problems are counted
+)
+
+// decodeDocuments decodes some documents of a file.
+func decodeDocuments(name string, documents []document, nodeName string, known map[sum]*document) {
+	parallel(len(documents), func(i int) {
+		doc := &documents[i]
 		if doc.sum = sha256.Sum256(doc.text); known[doc.sum] != nil {
 			doc.decoded = known[doc.sum].movedTo(doc)
 		} else {
@@ -52,13 +90,6 @@ func decodeFile(name string, data []byte, nodeName string, last *file) (all deco
 		}
 		doc.text = nil
 	})
-	for i := range all.documents {
-		doc := &all.documents[i]
-		all.objects = append(all.objects, doc.objects...)
-		all.problems = append(all.problems, doc.problems...)
-		all.skipped = append(all.skipped, doc.skipped...)
-	}
-	return all
 }
 
 // decoder decodes one document.
@@ -120,7 +151,7 @@ func (d *decoder) unreadable(line int, err error) {
 	}
 	d.problems = append(d.problems, Problem{d.file, d.doc.number, line, true, model.Problem{
 		Object: "document",
-		Reason: found.Reason,
+		Reason: printable.CutAt(found.Reason, maxObject),
 		Remedy: found.Remedy,
 	}})
 }
@@ -237,8 +268,11 @@ func (d *decoder) refuse(it *item, field, remedy, reason string, args ...any) {
 	if it.Kind != "" {
 		object = it.identity().String()
 	}
-	d.report(it, []model.Problem{{Object: object, Field: field, Reason: fmt.Sprintf(reason, args...), Remedy: remedy, Malformed: true}}, true)
+	d.report(it, []model.Problem{{Object: object, Field: field, Reason: fmt.Sprintf(reason, printable.CutAll(args)...), Remedy: remedy, Malformed: true}}, true)
 }
+
+// maxObject is more than a kind, a namespace and a name can have.
+const maxObject = 400
 
 // report adds their place to the problems of an object.
 func (d *decoder) report(it *item, problems []model.Problem, refused bool) {
@@ -246,6 +280,8 @@ func (d *decoder) report(it *item, problems []model.Problem, refused bool) {
 		if it.at != "" {
 			p.Field = strings.TrimSuffix(it.at+p.Field, ".")
 		}
-		d.problems = append(d.problems, Problem{d.file, d.doc.number, d.lines.line(p.Field), refused, p})
+		line := d.lines.line(p.Field)
+		p.Object, p.Field = printable.CutAt(p.Object, maxObject), printable.Cut(p.Field)
+		d.problems = append(d.problems, Problem{d.file, d.doc.number, line, refused, p})
 	}
 }

@@ -215,3 +215,30 @@ func TestLargeObjects(t *testing.T) {
 		t.Errorf("%d of 65536 endpoints", n)
 	}
 }
+
+// Whatever text a manifest has where, problems of it are short.
+func TestLongTextsAreCut(t *testing.T) {
+	long := strings.Repeat("x", 10_000)
+	for name, text := range map[string]string{
+		"annotation":  "apiVersion: v1\nkind: Service\nmetadata: {name: a, annotations: {sluice/algorithm: " + long + "}}\nspec: {clusterIP: 10.0.0.1, ports: [{port: 80}]}\n",
+		"name":        "apiVersion: v1\nkind: Service\nmetadata: {name: " + long + "}\nspec: {clusterIP: 10.0.0.1, ports: [{port: 80}]}\n",
+		"value":       "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {clusterIP: " + long + ", type: " + long + ", ports: [{port: 80, protocol: " + long + "}]}\n",
+		"field":       "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {" + long + ": 1}\n",
+		"version":     "apiVersion: v1x" + long + "\nkind: Service\nmetadata: {name: a}\n",
+		"wrong type":  "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {ports: " + long + "}\n",
+		"no YAML":     "a: [" + long + "\n" + long + "\n",
+		"indentation": "a: 1\n  " + long + ": 2\n" + long + "\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			problems := decodeFile("f.yaml", []byte(text), "", nil).problems
+			if len(problems) == 0 {
+				t.Error("there is no problem")
+			}
+			for _, p := range problems {
+				if len(p.String()) > 1500 {
+					t.Errorf("it says %d characters: %.300s", len(p.String()), p)
+				}
+			}
+		})
+	}
+}

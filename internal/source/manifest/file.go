@@ -7,14 +7,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"slices"
-	"syscall"
 	"time"
 
 	"sluice/internal/printable"
+	"sluice/internal/regularfile"
 )
 
 // maxFileSize is the size above which a file is refused unread.
@@ -140,18 +138,13 @@ func (id fileID) settled(now time.Time) bool {
 	return id != fileID{} && now.Sub(time.Unix(0, id.changed)) > settleTime
 }
 
-var (
-	errNotRegular = errors.New("it is not a regular file")
-	errTooLarge   = errors.New("it is too large")
-)
-
 // problem returns why a file is refused.
 func (e *entry) problem(err error) Problem {
 	remedy := "make the file readable"
 	switch {
-	case errors.Is(err, errTooLarge):
+	case errors.Is(err, regularfile.ErrTooLarge):
 		remedy = "split it into smaller files"
-	case errors.Is(err, errNotRegular):
+	case errors.Is(err, regularfile.ErrNotRegular):
 		remedy = "replace it by a regular file"
 	}
 	return fileProblem(e.name, remedy, "%v", err)
@@ -160,33 +153,13 @@ func (e *entry) problem(err error) Problem {
 // read returns the content of a file and its hash.
 func (e *entry) read(limit int64) (data []byte, hash sum, err error) {
 	if data, err = e.data, e.err; data == nil && err == nil {
-		data, err = readRegular(e.path, limit)
+		data, err = regularfile.Read(e.path, limit)
 	}
 	switch {
 	case err == nil:
 		return data, sha256.Sum256(data), nil
-	case errors.Is(err, errNotRegular) || errors.Is(err, errTooLarge):
+	case errors.Is(err, regularfile.ErrNotRegular) || errors.Is(err, regularfile.ErrTooLarge):
 		return nil, sum{}, err
 	}
 	return nil, sum{}, fmt.Errorf("it cannot be read: %w", err)
-}
-
-// readRegular reads a regular file that is not larger than the limit.
-func readRegular(path string, limit int64) ([]byte, error) {
-	// Without O_NONBLOCK, opening a pipe would block.
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, errNotRegular
-	case info.Size() > limit:
-		return nil, fmt.Errorf("%w: %d bytes, and at most %d are read", errTooLarge, info.Size(), limit)
-	}
-	return io.ReadAll(io.LimitReader(f, info.Size()))
 }

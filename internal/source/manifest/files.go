@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sluice/internal/model"
+	"sluice/internal/regularfile"
 )
 
 // File is a file of manifests that was read, to be loaded elsewhere.
@@ -28,7 +29,7 @@ func ReadFiles(path string, limit int64) ([]File, error) {
 	for i := range l.entries {
 		e := &l.entries[i]
 		data, _, err := e.read(limit)
-		if errors.Is(err, errTooLarge) {
+		if errors.Is(err, regularfile.ErrTooLarge) {
 			return nil, fmt.Errorf("%w in %s: remove from it what is no Service, EndpointSlice, Node or ServiceCIDR", errTooMuch, path)
 		}
 		files[i] = File{Name: e.name, Data: data}

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"fmt"
 	"maps"
 	"runtime"
 	"slices"
@@ -152,12 +153,34 @@ func (l *loader) patience(now time.Time) (shortest time.Duration, ok bool) {
 	return shortest, ok
 }
 
+// maxProblems is how many problems are reported at a time.
+const maxProblems = 1000
+
 // problems returns those of the files, by name, and those between files.
 func (l *loader) problems() (all []Problem) {
-	for _, name := range slices.Sorted(maps.Keys(l.faulty)) {
-		all = append(all, l.files[name].problems...)
+	total := 0
+	for name := range l.faulty {
+		total += len(l.files[name].problems)
 	}
-	return append(all, l.objects.duplicates()...)
+	for _, name := range slices.Sorted(maps.Keys(l.faulty)) {
+		if all = append(all, l.files[name].problems...); len(all) > maxProblems {
+			break
+		}
+	}
+	unused := l.objects.unused()
+	total += len(unused)
+	for _, o := range unused[:min(len(unused), max(0, maxProblems-len(all)))] {
+		all = append(all, l.objects.duplicate(o))
+	}
+	if len(all) > maxProblems {
+		all = all[:maxProblems]
+	}
+	if more := total - len(all); more > 0 {
+		all = append(all, Problem{File: all[len(all)-1].File, Refused: true, Problem: model.Problem{
+			Object: "manifests", Reason: fmt.Sprintf("there are %d more problems", more), Remedy: "correct those that are listed, and the others will be",
+		}})
+	}
+	return all
 }
 
 // parallel calls do for every i below n, on as many processors as there are.

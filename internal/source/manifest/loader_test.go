@@ -229,3 +229,40 @@ func TestOnlyChangedDocumentsAreDecoded(t *testing.T) {
 		t.Errorf("got %v, and before %v", got, first)
 	}
 }
+
+// A file of very many wrong documents costs no more than its first ones, loses none of its
+// valid content, and hides no problem of another file.
+func TestManyWrongDocumentsAreBounded(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const good = "apiVersion: v1\nkind: Service\nmetadata: {name: good, namespace: default}\nspec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}\n"
+	put("b.yaml", good+strings.Repeat("---\na: 1\n", 20*maxWrong))
+	put("a.yaml", "a: 1\n")
+	content, err := Load(dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if content.Objects != 1 || len(content.Problems) != maxProblems+1 {
+		t.Errorf("there are %d objects and %d problems", content.Objects, len(content.Problems))
+	}
+	first, last := content.Problems[0], content.Problems[len(content.Problems)-1]
+	if first.File != "a.yaml" || !strings.Contains(last.Reason, "more problems") {
+		t.Errorf("the first problem is %v, the last %v", first, last)
+	}
+	f := decodeFile("b.yaml", []byte(strings.Repeat("---\na: 1\n", 20*maxWrong)), "", nil)
+	if n := len(f.documents); n > 2*maxWrong {
+		t.Errorf("%d documents were decoded", n)
+	}
+	if p := f.problems[len(f.problems)-1]; !strings.Contains(p.Reason, "are not read") {
+		t.Errorf("the last problem is %v", p)
+	}
+	f = decodeFile("b.yaml", []byte(strings.Repeat("---\na: 1\n", maxDocuments+1)), "", nil)
+	if len(f.problems) != 1 || !strings.Contains(f.problems[0].Reason, "at most 250000 are read") {
+		t.Errorf("of too many documents it says %v", f.problems)
+	}
+}

@@ -247,21 +247,22 @@ func (o *object) same(other *object) bool {
 	return reflect.DeepEqual(o.events, other.events)
 }
 
-// duplicates reports the objects that are not in force because of others.
-func (x *objects) duplicates() (problems []Problem) {
-	var unused []*object
+// unused returns the objects that are not in force because of others.
+func (x *objects) unused() (all []*object) {
 	for id := range x.repeated {
-		unused = append(unused, x.all[id][1:]...)
+		all = append(all, x.all[id][1:]...)
 	}
-	slices.SortFunc(unused, (*object).compare)
-	for _, o := range unused {
-		used := x.all[o.identity][0]
-		problems = append(problems, Problem{File: o.file, Document: o.document, Line: o.line, Refused: true, Problem: model.Problem{
-			Object: o.String(),
-			Field:  "metadata.name",
-			Reason: fmt.Sprintf("it is in %s, document %d, already, and that one is used", used.file, used.document),
-			Remedy: "remove one of the two or rename it",
-		}})
-	}
-	return problems
+	slices.SortFunc(all, (*object).compare)
+	return all
+}
+
+// duplicate reports an object that is not in force.
+func (x *objects) duplicate(o *object) Problem {
+	used := x.all[o.identity][0]
+	return Problem{File: o.file, Document: o.document, Line: o.line, Refused: true, Problem: model.Problem{
+		Object: o.String(),
+		Field:  "metadata.name",
+		Reason: fmt.Sprintf("it is in %s, document %d, already, and that one is used", used.file, used.document),
+		Remedy: "remove one of the two or rename it",
+	}}
 }

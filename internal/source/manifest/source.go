@@ -46,7 +46,9 @@ type Source struct {
 	listing  *listing         // the last one, without its entries; nil if it failed
 	again    <-chan time.Time // when a file that looks half written is due; nil if there is none
 	synced   bool
-	problems []Problem // of the manifests as they are now
+	problems []Problem     // of the manifests as they are now
+	effort   time.Duration // that listing and reading everything took the last time
+	read     time.Time     // when that ended
 	away     atomic.Pointer[Away]
 }
 
@@ -85,13 +87,19 @@ func (s *Source) Run(ctx context.Context, sink model.Sink) error {
 	ticker := s.options.Clock.NewTicker(interval)
 	defer ticker.Stop()
 
+	var missed <-chan time.Time // when everything is due to be read, because changes were missed
 	s.pass(watcher, sink, true)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C():
-			s.pass(watcher, sink, false)
+			if s.rest(idleShare) <= 0 {
+				s.pass(watcher, sink, false)
+			}
+		case <-missed:
+			missed = nil
+			s.pass(watcher, sink, true)
 		case <-s.again:
 			s.pass(watcher, sink, false)
 		case <-s.options.Reload:
@@ -107,9 +115,23 @@ func (s *Source) Run(ctx context.Context, sink model.Sink) error {
 			s.pass(watcher, sink, true, paths...)
 		case err := <-watcher.Errors():
 			s.options.Logger.V(1).Info("Changes were missed, reading everything", "err", err)
-			s.pass(watcher, sink, true)
+			if wait := s.rest(1); wait > 0 {
+				missed = s.options.Clock.After(wait)
+			} else {
+				s.pass(watcher, sink, true)
+			}
 		}
 	}
+}
+
+// idleShare is how many times as long as reading everything takes it is left alone before it
+// is read without a reason.
+const idleShare = 20
+
+// rest returns how long to wait before everything is read again, so that many files neither
+// keep a processor busy nor news of single ones waiting: some times as long as that takes.
+func (s *Source) rest(times time.Duration) time.Duration {
+	return times*s.effort - s.options.Clock.Since(s.read)
 }
 
 // pass reads the path, or of it only the paths that changed if they are known, and
@@ -164,6 +186,11 @@ func (s *Source) load(watcher *filewatch.Watcher, paths []string) (*Content, err
 // it was read.
 func (s *Source) loadAll(watcher *filewatch.Watcher) (*Content, error) {
 	s.listing = nil
+	began := s.options.Clock.Now()
+	defer func() {
+		s.read = s.options.Clock.Now()
+		s.effort = s.read.Sub(began)
+	}()
 	for try := 1; ; try++ {
 		listing, err := list(s.options.Path)
 		if watcher.Follow(listing.watch) && try < maxListings {

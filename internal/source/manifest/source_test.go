@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"sluice/internal/filewatch"
 	"sluice/internal/model"
@@ -363,5 +364,24 @@ func TestChangesAreFoundByRereading(t *testing.T) {
 	f.source.pass(blind, f.sink, false)
 	if got := f.sink.services()["a"]; got != "10.96.0.2" {
 		t.Errorf("the change was missed: %s", got)
+	}
+}
+
+// Very many files are left alone for longer than it takes to read them.
+func TestManyFilesAreReadLessOften(t *testing.T) {
+	clk := clocktesting.NewFakeClock(time.Unix(1000, 0))
+	s := New(Options{Path: t.TempDir(), Clock: clk})
+	if s.rest(idleShare) > 0 || s.rest(1) > 0 {
+		t.Error("it rests before it has read anything")
+	}
+	s.effort, s.read = time.Second, clk.Now()
+	for _, step := range []struct {
+		after        time.Duration
+		missed, idle bool // may be read, if changes were missed and without a reason
+	}{{0, false, false}, {time.Second, true, false}, {idleShare * time.Second, true, true}} {
+		clk.SetTime(s.read.Add(step.after))
+		if missed, idle := s.rest(1) <= 0, s.rest(idleShare) <= 0; missed != step.missed || idle != step.idle {
+			t.Errorf("after %v: %t and %t", step.after, missed, idle)
+		}
 	}
 }

@@ -1,0 +1,377 @@
+package engine
+
+import (
+	"cmp"
+	"container/heap"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// portion is about how many elements one Apply is given at most. It takes the kernel
+// a few milliseconds, and that is how long a change waits for a large one.
+const portion = 500
+
+// backlog is what is planned and not yet in the kernel. It is handed out in portions, in
+// which namespaces take turns, and Services within one: those of which least was written
+// while they waited are first. So a small change never waits for a large one of another
+// Service, whatever makes that large, and a Service that changes faster than the kernel
+// can be written delays itself only.
+type backlog struct {
+	// sole is the only change. It is the usual case, and the first one, which is the
+	// largest: it need not be taken apart.
+	sole *plan.Change
+
+	revision uint64
+	settings *plan.Settings
+	// healthChecks and problems are the flags of a plan.Change.
+	healthChecks, problems bool
+	clusterIPs             map[netip.Addr]bool // true for added, false for removed
+	healthPorts            map[uint16]bool     // the same
+
+	entries map[plan.Key]*entry
+	// serving are frontends for which the kernel has nothing to do.
+	serving map[plan.Key]*plan.Frontend
+	// at counts the entries at each address.
+	at      map[netip.Addr]int
+	tenants map[string]*turn // namespaces, by name
+	order   turns            // the same
+	cost    int              // of all entries
+
+	arrivals uint64
+	// begun says that a portion was written and there is more.
+	begun bool
+}
+
+// entry is a frontend to be written.
+type entry struct {
+	*plan.Frontend // if it is gone, as it was
+	gone           bool
+	cost           int
+	owner          *turn
+}
+
+// turn is a namespace with entries, or a Service of one.
+type turn struct {
+	name    string
+	spent   int // what was written of it since it has entries
+	arrival uint64
+	index   int // in the heap that it is in
+
+	// Of a namespace.
+	services map[string]*turn
+	order    turns
+
+	// Of a Service.
+	namespace *turn
+	entries   []*entry // oldest first
+	taken     int      // of entries, by choose
+}
+
+// turns is a heap: the first has spent least, and waits longest of those.
+type turns []*turn
+
+func (t turns) Len() int { return len(t) }
+func (t turns) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(t[i].spent, t[j].spent), cmp.Compare(t[i].arrival, t[j].arrival)) < 0
+}
+func (t turns) Swap(i, j int) {
+	t[i], t[j] = t[j], t[i]
+	t[i].index, t[j].index = i, j
+}
+func (t *turns) Push(x any) {
+	x.(*turn).index = len(*t)
+	*t = append(*t, x.(*turn))
+}
+func (t *turns) Pop() any {
+	last := (*t)[len(*t)-1]
+	*t = (*t)[:len(*t)-1]
+	return last
+}
+
+func newBacklog() *backlog {
+	return &backlog{
+		clusterIPs:  map[netip.Addr]bool{},
+		healthPorts: map[uint16]bool{},
+		entries:     map[plan.Key]*entry{},
+		serving:     map[plan.Key]*plan.Frontend{},
+		at:          map[netip.Addr]int{},
+		tenants:     map[string]*turn{},
+	}
+}
+
+// empty reports whether there is nothing to write and nothing to tell.
+func (b *backlog) empty() bool {
+	return b.sole == nil && len(b.entries) == 0 && len(b.serving) == 0 && b.settings == nil && !b.healthChecks && !b.problems &&
+		len(b.clusterIPs) == 0 && len(b.healthPorts) == 0
+}
+
+// waiting counts what is to be written.
+func (b *backlog) waiting() int { return len(b.entries) + len(b.clusterIPs) }
+
+// has reports whether frontends of a Service are to be written.
+func (b *backlog) has(service model.Name) bool {
+	t := b.tenants[service.Namespace]
+	return t != nil && t.services[service.Name] != nil
+}
+
+// add adds a change, which is later than all before. What is added will be asked for in portions of
+// that size, or as a whole if it is 0.
+func (b *backlog) add(c *plan.Change, limit int) {
+	if b.empty() && (limit <= 0 || fits(c, limit)) {
+		b.sole = c
+		return
+	}
+	b.takeApart()
+	b.insert(c)
+}
+
+func (b *backlog) takeApart() {
+	if c := b.sole; c != nil {
+		b.sole = nil
+		b.insert(c)
+	}
+}
+
+func (b *backlog) insert(c *plan.Change) {
+	b.revision = max(b.revision, c.Revision)
+	if c.Settings != nil {
+		b.settings = c.Settings
+	}
+	b.healthChecks = b.healthChecks || c.HealthChecks
+	b.problems = b.problems || c.Problems
+	for _, f := range c.Serving {
+		if e := b.entries[f.Key]; e != nil {
+			e.Frontend = f
+		} else {
+			b.serving[f.Key] = f
+		}
+	}
+	behind := 0
+	if !fits(c, portion) {
+		behind = 1 // behind Services of the namespace that a small change is about
+	}
+	for _, f := range c.Gone {
+		b.put(f, true, behind)
+	}
+	for _, f := range c.Set {
+		b.put(f, false, behind)
+	}
+	toggle(b.clusterIPs, c.ClusterIPsRemoved, false)
+	toggle(b.clusterIPs, c.ClusterIPsAdded, true)
+	toggle(b.healthPorts, c.HealthPortsRemoved, false)
+	toggle(b.healthPorts, c.HealthPortsAdded, true)
+}
+
+// put adds an entry, or replaces one that waits, at its place if it is of the same Service. What
+// counts as written of a Service of which nothing was is at most behind.
+func (b *backlog) put(f *plan.Frontend, gone bool, behind int) {
+	delete(b.serving, f.Key)
+	e := b.entries[f.Key]
+	if e != nil && e.Service != f.Service {
+		b.drop(e)
+		e = nil
+	}
+	if e == nil {
+		owner := b.queue(f.Service, behind)
+		e = &entry{owner: owner}
+		owner.entries = append(owner.entries, e)
+		b.entries[f.Key] = e
+		b.at[f.Addr]++
+	}
+	if e.owner.spent == 1 {
+		e.owner.spent = behind
+		heap.Fix(&e.owner.namespace.order, e.owner.index)
+	}
+	b.cost -= e.cost
+	e.Frontend, e.gone, e.cost = f, gone, costOf(f)
+	b.cost += e.cost
+}
+
+// costOf estimates how many elements a frontend takes.
+func costOf(f *plan.Frontend) int {
+	n := 1 + len(f.Sources)
+	for _, r := range f.Routes() {
+		n += r.NumSlots()
+	}
+	return n
+}
+
+func (b *backlog) queue(service model.Name, behind int) *turn {
+	t := b.tenants[service.Namespace]
+	if t == nil {
+		b.arrivals++
+		t = &turn{name: service.Namespace, arrival: b.arrivals, services: map[string]*turn{}}
+		b.tenants[t.name] = t
+		heap.Push(&b.order, t)
+	}
+	q := t.services[service.Name]
+	if q == nil {
+		b.arrivals++
+		q = &turn{name: service.Name, arrival: b.arrivals, spent: behind, namespace: t}
+		t.services[q.name] = q
+		heap.Push(&t.order, q)
+	}
+	return q
+}
+
+// drop removes an entry.
+func (b *backlog) drop(e *entry) {
+	delete(b.entries, e.Key)
+	b.cost -= e.cost
+	if b.at[e.Addr]--; b.at[e.Addr] == 0 {
+		delete(b.at, e.Addr)
+	}
+	q := e.owner
+	if i := slices.Index(q.entries, e); i == 0 {
+		q.entries = q.entries[1:] // the usual case, also of very many
+	} else {
+		q.entries = slices.Delete(q.entries, i, i+1)
+	}
+	if len(q.entries) > 0 {
+		return
+	}
+	t := q.namespace
+	delete(t.services, q.name)
+	heap.Remove(&t.order, q.index)
+	if len(t.services) == 0 {
+		delete(b.tenants, t.name)
+		heap.Remove(&b.order, t.index)
+	}
+}
+
+// toggle records that values were added or removed. A value that was added and
+// then removed, or the other way round, is not a difference in the end.
+func toggle[T comparable](net map[T]bool, some []T, added bool) {
+	for _, v := range some {
+		if was, ok := net[v]; ok && was != added {
+			delete(net, v)
+		} else {
+			net[v] = added
+		}
+	}
+}
+
+// next returns what to write next, of about that cost, or everything if limit is 0. What
+// belongs to no frontend is in the first portion. If there are several, a ClusterIP comes
+// after its frontends: ports that are not there yet must not be rejected meanwhile.
+func (b *backlog) next(limit int) *plan.Change {
+	if c := b.sole; c != nil {
+		if limit <= 0 || fits(c, limit) {
+			return c
+		}
+		b.takeApart()
+	}
+	c := &plan.Change{Revision: b.revision, Settings: b.settings, HealthChecks: b.healthChecks, Problems: b.problems}
+	var chosen []*entry
+	whole := limit <= 0 || b.cost <= limit
+	if whole {
+		chosen = slices.SortedFunc(maps.Values(b.entries), func(x, y *entry) int { return x.Key.Compare(y.Key) })
+	} else {
+		chosen = b.choose(limit)
+	}
+	for _, e := range chosen {
+		if e.gone {
+			c.Removed = append(c.Removed, e.Key)
+			c.Gone = append(c.Gone, e.Frontend)
+		} else {
+			c.Set = append(c.Set, e.Frontend)
+		}
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(b.serving), plan.Key.Compare) {
+		c.Serving = append(c.Serving, b.serving[key])
+	}
+	for _, addr := range slices.SortedFunc(maps.Keys(b.clusterIPs), netip.Addr.Compare) {
+		switch {
+		case !whole && b.at[addr] > 0:
+		case b.clusterIPs[addr]:
+			c.ClusterIPsAdded = append(c.ClusterIPsAdded, addr)
+		default:
+			c.ClusterIPsRemoved = append(c.ClusterIPsRemoved, addr)
+		}
+	}
+	for _, port := range slices.Sorted(maps.Keys(b.healthPorts)) {
+		if b.healthPorts[port] {
+			c.HealthPortsAdded = append(c.HealthPortsAdded, port)
+		} else {
+			c.HealthPortsRemoved = append(c.HealthPortsRemoved, port)
+		}
+	}
+	return c
+}
+
+// fits reports whether the frontends of a change are of at most that cost.
+func fits(c *plan.Change, limit int) bool {
+	cost := 0
+	for _, list := range [][]*plan.Frontend{c.Gone, c.Set} {
+		for _, f := range list {
+			if cost += costOf(f); cost > limit {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// choose returns entries of about that cost in the order of their turns. What it takes counts as
+// written at once, so that namespaces alternate within a portion too.
+func (b *backlog) choose(limit int) (chosen []*entry) {
+	var services, namespaces []*turn // of which everything is chosen
+	for cost := 0; cost < limit && len(b.order) > 0; {
+		t := b.order[0]
+		q := t.order[0]
+		e := q.entries[q.taken]
+		chosen = append(chosen, e)
+		cost += e.cost
+		q.taken++
+		q.spent += e.cost
+		t.spent += e.cost
+		if q.taken < len(q.entries) {
+			heap.Fix(&t.order, 0)
+		} else {
+			services = append(services, heap.Pop(&t.order).(*turn))
+		}
+		if len(t.order) > 0 {
+			heap.Fix(&b.order, 0)
+		} else {
+			namespaces = append(namespaces, heap.Pop(&b.order).(*turn))
+		}
+	}
+	for _, e := range chosen {
+		e.owner.taken = 0
+	}
+	// They stay in order until done says that they are written.
+	for _, q := range services {
+		heap.Push(&q.namespace.order, q)
+	}
+	for _, t := range namespaces {
+		heap.Push(&b.order, t)
+	}
+	return chosen
+}
+
+// done records that a change from next is in the kernel, except for frontends that are left.
+func (b *backlog) done(c *plan.Change, left map[plan.Key]struct{}) {
+	if b.sole != nil && len(left) == 0 {
+		b.sole = nil
+		return
+	}
+	b.takeApart()
+	b.settings, b.healthChecks, b.problems = nil, false, false
+	clear(b.serving)
+	clear(b.healthPorts)
+	for _, addr := range slices.Concat(c.ClusterIPsAdded, c.ClusterIPsRemoved) {
+		delete(b.clusterIPs, addr)
+	}
+	for _, list := range [][]*plan.Frontend{c.Gone, c.Set} {
+		for _, f := range list {
+			if _, is := left[f.Key]; !is {
+				b.drop(b.entries[f.Key])
+			}
+		}
+	}
+	b.begun = !b.empty()
+}

@@ -1,0 +1,238 @@
+package engine
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+func TestBacklogCombinesChanges(t *testing.T) {
+	frontend := func(addr string, version uint32) *plan.Frontend {
+		return &plan.Frontend{Key: webKey(addr), Affinity: version}
+	}
+	a, b := webKey("10.0.0.1"), webKey("10.0.0.2")
+	gone := func(keys ...plan.Key) (was []*plan.Frontend) {
+		for _, key := range keys {
+			was = append(was, &plan.Frontend{Key: key})
+		}
+		return was
+	}
+	tests := []struct {
+		name string
+		in   []*plan.Change
+		want *plan.Change
+	}{{
+		name: "one change is itself",
+		in:   []*plan.Change{{Revision: 3, Removed: []plan.Key{b, a}, Gone: gone(b, a)}},
+		want: &plan.Change{Revision: 3, Removed: []plan.Key{b, a}, Gone: gone(b, a)},
+	}, {
+		name: "the later version of a frontend counts",
+		in: []*plan.Change{
+			{Revision: 1, Set: []*plan.Frontend{frontend("10.0.0.2", 1), frontend("10.0.0.1", 1)}},
+			{Revision: 2, Set: []*plan.Frontend{frontend("10.0.0.2", 2)}},
+		},
+		want: &plan.Change{Revision: 2, Set: []*plan.Frontend{frontend("10.0.0.1", 1), frontend("10.0.0.2", 2)}},
+	}, {
+		name: "what was set and then removed is removed, for the kernel may have an older version",
+		in: []*plan.Change{
+			{Revision: 1, Set: []*plan.Frontend{frontend("10.0.0.1", 1)}},
+			{Revision: 2, Removed: []plan.Key{a}, Gone: gone(a)},
+		},
+		want: &plan.Change{Revision: 2, Removed: []plan.Key{a}, Gone: gone(a)},
+	}, {
+		name: "what was removed and then set is set",
+		in: []*plan.Change{
+			{Revision: 1, Removed: []plan.Key{a, b}, Gone: gone(a, b)},
+			{Revision: 2, Set: []*plan.Frontend{frontend("10.0.0.1", 1)}},
+		},
+		want: &plan.Change{Revision: 2, Set: []*plan.Frontend{frontend("10.0.0.1", 1)}, Removed: []plan.Key{b}, Gone: gone(b)},
+	}, {
+		name: "the kernel is given what it has not been given before, and nothing else",
+		in: []*plan.Change{
+			{Set: []*plan.Frontend{frontend("10.0.0.1", 1)}, Serving: []*plan.Frontend{frontend("10.0.0.2", 1), frontend("10.0.0.3", 1)}},
+			{Set: []*plan.Frontend{frontend("10.0.0.3", 2)}, Serving: []*plan.Frontend{frontend("10.0.0.1", 2), frontend("10.0.0.2", 2)}},
+		},
+		want: &plan.Change{
+			Set:     []*plan.Frontend{frontend("10.0.0.1", 2), frontend("10.0.0.3", 2)},
+			Serving: []*plan.Frontend{frontend("10.0.0.2", 2)},
+		},
+	}, {
+		name: "a ClusterIP that came and went, or went and came, is no difference",
+		in: []*plan.Change{
+			{ClusterIPsAdded: []netip.Addr{a.Addr}, ClusterIPsRemoved: []netip.Addr{b.Addr}},
+			{ClusterIPsAdded: []netip.Addr{b.Addr}, ClusterIPsRemoved: []netip.Addr{a.Addr}},
+		},
+		want: &plan.Change{},
+	}, {
+		name: "ClusterIPs of all changes are kept",
+		in: []*plan.Change{
+			{ClusterIPsAdded: []netip.Addr{b.Addr}},
+			{ClusterIPsAdded: []netip.Addr{a.Addr}, ClusterIPsRemoved: []netip.Addr{netip.IPv6Loopback()}},
+		},
+		want: &plan.Change{ClusterIPsAdded: []netip.Addr{a.Addr, b.Addr}, ClusterIPsRemoved: []netip.Addr{netip.IPv6Loopback()}},
+	}, {
+		name: "health check ports that moved, came or went",
+		in: []*plan.Change{
+			{HealthPortsAdded: []uint16{1, 2}, HealthPortsRemoved: []uint16{3}},
+			{HealthPortsAdded: []uint16{1, 4}, HealthPortsRemoved: []uint16{1, 2}},
+		},
+		want: &plan.Change{HealthPortsAdded: []uint16{1, 4}, HealthPortsRemoved: []uint16{3}},
+	}, {
+		name: "the last settings count, and what changed stays said",
+		in: []*plan.Change{
+			{Settings: &plan.Settings{MasqueradeMark: 1}, Problems: true},
+			{Settings: &plan.Settings{MasqueradeMark: 2}, HealthChecks: true},
+			{},
+		},
+		want: &plan.Change{Settings: &plan.Settings{MasqueradeMark: 2}, Problems: true, HealthChecks: true},
+	}}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBacklog()
+			for _, c := range tt.in {
+				b.add(c, 0)
+			}
+			if diff := cmp.Diff(tt.want, b.next(0), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+				t.Errorf("combined (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// tenantFrontend is a frontend of a Service with so many endpoints.
+func tenantFrontend(namespace, service, addr string, endpoints int) *plan.Frontend {
+	f := &plan.Frontend{Key: webKey(addr), Service: model.Name{Namespace: namespace, Name: service}}
+	f.Route.Endpoints = make([]plan.Endpoint, endpoints)
+	return f
+}
+
+func keysOf(c *plan.Change) (keys []plan.Key) {
+	for _, f := range c.Set {
+		keys = append(keys, f.Key)
+	}
+	return append(keys, c.Removed...)
+}
+
+// TestSmallChangesGoBetweenPortions: what arrives while a large change of another namespace, or
+// of another Service of the same, is written, is in the next portion, and nothing is lost.
+func TestSmallChangesGoBetweenPortions(t *testing.T) {
+	for _, namespace := range []string{"large", "small"} {
+		b := newBacklog()
+		large := &plan.Change{Revision: 1}
+		for i := range 100 {
+			large.Set = append(large.Set, tenantFrontend("large", "huge", fmt.Sprintf("10.0.0.%d", i), portion/4))
+		}
+		b.add(large, portion)
+		written := map[plan.Key]int{}
+		write := func() *plan.Change {
+			c := b.next(portion)
+			for _, key := range keysOf(c) {
+				written[key]++
+			}
+			b.done(c, nil)
+			return c
+		}
+		if n := len(write().Set); n == 0 || n > 5 {
+			t.Fatalf("the first portion has %d frontends", n)
+		}
+		for i := range 50 {
+			small := tenantFrontend(namespace, fmt.Sprintf("web-%d", i), fmt.Sprintf("10.0.1.%d", i), 2)
+			b.add(&plan.Change{Revision: uint64(2 + i), Set: []*plan.Frontend{small}}, portion)
+			c := write()
+			if len(c.Set) == 0 || c.Set[0] != small {
+				t.Fatalf("the first frontend written next is %s, want %s of namespace %s", c.Set[0].Key, small.Key, namespace)
+			}
+		}
+		for n := 0; !b.empty(); n++ {
+			if n > 100 {
+				t.Fatal("there is no end")
+			}
+			write()
+		}
+		for key, n := range written {
+			if n != 1 {
+				t.Errorf("%s was written %d times", key, n)
+			}
+		}
+		if len(written) != 150 {
+			t.Errorf("%d frontends were written, want 150", len(written))
+		}
+	}
+}
+
+// TestNamespacesTakeTurns: the many Services of one namespace do not go before the one of another.
+func TestNamespacesTakeTurns(t *testing.T) {
+	b := newBacklog()
+	many := &plan.Change{}
+	for i := range 200 {
+		many.Set = append(many.Set, tenantFrontend("crowd", fmt.Sprintf("web-%d", i), fmt.Sprintf("10.0.0.%d", i), 4))
+	}
+	b.add(many, portion)
+	b.done(b.next(portion/2), nil)
+	quiet := tenantFrontend("quiet", "web", "10.0.1.1", 9)
+	gone := webKey("10.0.1.2")
+	b.add(&plan.Change{Set: []*plan.Frontend{quiet}, Removed: []plan.Key{gone}, Gone: []*plan.Frontend{tenantFrontend("gone", "web", "10.0.1.2", 1)}}, portion)
+	c := b.next(portion / 2)
+	if keys := keysOf(c)[:1]; keys[0] != quiet.Key {
+		t.Errorf("first is %s, want that of the quiet namespace", keys[0])
+	}
+	if !slices.Contains(c.Removed, gone) {
+		t.Error("the removal waits for the crowd")
+	}
+	if !b.has(model.Name{Namespace: "quiet", Name: "web"}) {
+		t.Error("the Service has nothing to write before it is written")
+	}
+	b.done(c, nil)
+	if b.has(model.Name{Namespace: "quiet", Name: "web"}) {
+		t.Error("the Service still has something to write")
+	}
+}
+
+// TestFlappingServiceDelaysItself: one that changes faster than it can be written is last each time,
+// and is written in its newest version.
+func TestFlappingServiceDelaysItself(t *testing.T) {
+	b := newBacklog()
+	for i := range 10 {
+		var huge []*plan.Frontend
+		for k := range 10 {
+			huge = append(huge, tenantFrontend("a", "huge", fmt.Sprintf("10.0.0.%d", k), portion))
+		}
+		b.add(&plan.Change{Set: huge}, portion)
+		small := tenantFrontend("a", "small", "10.0.1.1", 1)
+		b.add(&plan.Change{Set: []*plan.Frontend{small}}, portion)
+		c := b.next(portion)
+		if i > 0 && c.Set[0] != small {
+			t.Fatalf("first is %s, want the small one", c.Set[0].Key)
+		}
+		if last := c.Set[len(c.Set)-1]; !slices.Contains(huge, last) {
+			t.Error("an old version was written")
+		}
+		b.done(c, nil)
+	}
+}
+
+// TestClusterIPComesAfterItsFrontends: ports of a new ClusterIP that are not there yet are not
+// rejected meanwhile.
+func TestClusterIPComesAfterItsFrontends(t *testing.T) {
+	b := newBacklog()
+	first, last := tenantFrontend("a", "web", "10.0.0.1", portion), tenantFrontend("a", "web", "10.0.0.1", portion)
+	last.Port, last.Key.Port = "b", 81
+	b.add(&plan.Change{Set: []*plan.Frontend{first, last}, ClusterIPsAdded: []netip.Addr{first.Addr}}, portion)
+	for i, want := range [][2]int{{1, 0}, {1, 0}, {0, 1}} {
+		c := b.next(portion)
+		if len(c.Set) != want[0] || len(c.ClusterIPsAdded) != want[1] {
+			t.Fatalf("portion %d: %d frontends, %d ClusterIPs, want %d", i, len(c.Set), len(c.ClusterIPsAdded), want)
+		}
+		b.done(c, nil)
+	}
+	if !b.empty() {
+		t.Error("something is left")
+	}
+}
