@@ -90,7 +90,7 @@ func (p *proxy) servePage(ctx context.Context) error {
 		return nil
 	}
 	if !at.Addr().IsLoopback() {
-		log.Error(nil, "Warning: anyone who can reach the page's address can see the Services and endpoints of the cluster",
+		log.Error(nil, "Warning: anyone who can reach the page's address can see the Services and endpoints of the cluster, and have connections to them tried",
 			"address", at.String(), "remedy", "choose a loopback address by --page-bind-address, and reach it by kubectl port-forward or ssh -L")
 	}
 	listen := httpserver.Listener(!p.settings.Plan.NoIPv6)

@@ -109,6 +109,9 @@ func (b *backlog) empty() bool {
 		len(b.clusterIPs) == 0 && len(b.healthPorts) == 0
 }
 
+// waiting counts what is to be written.
+func (b *backlog) waiting() int { return len(b.entries) + len(b.clusterIPs) }
+
 // has reports whether frontends of a Service are to be written.
 func (b *backlog) has(service model.Name) bool {
 	t := b.tenants[service.Namespace]

@@ -65,7 +65,7 @@ func (e *Engine) commit(ctx context.Context) {
 	}
 	e.backlog.done(c.Change, c.Result.Left)
 	c.Change = without(c.Change, c.Result.Left)
-	c.Waiting = len(e.backlog.entries)
+	c.Waiting = e.backlog.waiting()
 	c.Events = e.events.taken(e.backlog, c.Change)
 	if c.Kind == Reconcile {
 		e.repair.succeed()
@@ -181,12 +181,12 @@ func (e *Engine) logCommit(c *Commit, o outcome) {
 		}
 	}
 	if c.Waiting > 0 {
-		log = log.V(logPortions)
+		log, message = log.V(logPortions).WithValues("waiting", c.Waiting), message+" a portion"
 	}
 	log.Info(message, "revision", c.Change.Revision,
 		"set", len(c.Change.Set), "removed", len(c.Change.Removed),
 		"transactions", c.Result.Transactions, "elements", c.Result.Elements,
-		"failed", len(c.Result.Failed), "waiting", c.Waiting, "duration", c.Duration())
+		"failed", len(c.Result.Failed), "duration", c.Duration())
 	e.logDetails(c)
 }
 

@@ -153,7 +153,7 @@ func TestEmptyChangeIsObserved(t *testing.T) {
 		b.Update()
 		wantCalls(t, b)
 		lines := b.logged(`"msg"="Programmed"`)
-		want := `"level"=0 "msg"="Programmed" "revision"=0 "set"=0 "removed"=0 "transactions"=0 "elements"=0 "failed"=0 "waiting"=0 "duration"="0s"`
+		want := `"level"=0 "msg"="Programmed" "revision"=0 "set"=0 "removed"=0 "transactions"=0 "elements"=0 "failed"=0 "duration"="0s"`
 		if diff := cmp.Diff([]string{want}, lines); diff != "" {
 			t.Errorf("log (-want +got):\n%s", diff)
 		}
@@ -205,7 +205,7 @@ func TestEachCommitIsLogged(t *testing.T) {
 		wantLogged(t, b, "Programmed", 0)
 		release()
 		synctest.Wait()
-		want := `"level"=0 "msg"="Programmed" "revision"=4 "set"=2 "removed"=1 "transactions"=1 "elements"=3 "failed"=0 "waiting"=0 "duration"="30ms"`
+		want := `"level"=0 "msg"="Programmed" "revision"=4 "set"=2 "removed"=1 "transactions"=1 "elements"=3 "failed"=0 "duration"="30ms"`
 		if diff := cmp.Diff([]string{want}, b.logged("")); diff != "" {
 			t.Errorf("log (-want +got):\n%s", diff)
 		}

@@ -34,7 +34,7 @@ type Commit struct {
 	// Begin and End are when the dataplane was called and when it returned.
 	Begin, End time.Time
 	Result     dataplane.Result
-	// Waiting is how many frontends are planned and were left for later commits.
+	// Waiting is how many frontends and ClusterIPs are planned and were left for later commits.
 	Waiting int
 	// Events led to Change, and to nothing that still waits.
 	Events Events

@@ -67,7 +67,7 @@ func TestRevisionIsProgrammedWhenAllOfItIs(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		var waiting []int
 		b.observe(func(c *Commit) {
-			if s := b.Status(); (c.Waiting == 0) != (s.ProgrammedRevision == s.DesiredRevision) || s.Pending != c.Waiting {
+			if s := b.Status(); (c.Waiting == 0) != (s.ProgrammedRevision == s.DesiredRevision) || s.Pending > c.Waiting {
 				t.Errorf("%d frontends wait, status: %+v", c.Waiting, s)
 			}
 			waiting = append(waiting, c.Waiting)

@@ -65,6 +65,7 @@ func (c *composer) compose() Answer {
 // judge gives the verdict and its cause.
 func (c *composer) judge() {
 	d, a := &c.decision, &c.answer
+	c.judgeKept()
 	a.Verdict, a.Cause, a.Fate = untouched, d.Cause.String(), d.Verdict.Text()
 	switch {
 	case c.undecided == noSuchService && len(c.problems) > 0:
@@ -89,6 +90,29 @@ func (c *composer) judge() {
 		}
 	}
 	a.Flows = a.Verdict == verdict.Works
+}
+
+// judgeKept judges the packet of a client that session affinity keeps at one of several
+// endpoints by that one, if they differ.
+func (c *composer) judgeKept() {
+	if v := &c.verdict; v.Word != verdict.WorksForSome || v.Cause != verdict.EndpointSilent && v.Cause != verdict.EndpointResets || c.answers == nil {
+		return
+	}
+	kept, found := c.remembered()
+	if !found || c.decision.Frontend.Affinity == 0 {
+		return
+	}
+	to := evidence.To{AddrPort: kept.Endpoint, Protocol: c.packet.To.Protocol, From: c.packet.From}
+	switch r := c.answers(to); r.State {
+	case evidence.Fine:
+		c.verdict.Word, c.verdict.Cause = verdict.Works, ""
+	case evidence.Silent:
+		c.verdict.Word, c.verdict.Since = verdict.NoAnswer, r.Since
+		c.verdict.Why = fmt.Sprintf("session affinity keeps this client at %s, which does not answer", kept.Endpoint)
+	case evidence.Refusing:
+		c.verdict.Word, c.verdict.Since = verdict.NoAnswer, r.Since
+		c.verdict.Why = fmt.Sprintf("session affinity keeps this client at %s, which refuses connections", kept.Endpoint)
+	}
 }
 
 func (c *composer) step(subject, format string, args ...any) {

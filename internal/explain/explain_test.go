@@ -14,6 +14,7 @@ import (
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
 	"sluice/internal/engine/enginetest"
+	"sluice/internal/evidence"
 	"sluice/internal/model"
 	"sluice/internal/nodeproblem"
 	"sluice/internal/plan"
@@ -254,6 +255,36 @@ func TestRememberedEndpointMustBeInThePool(t *testing.T) {
 			_, text := run(t, k, service(func(s *model.Service) { s.Affinity = 60 }), endpoints("here")).ask(t, "default/web", "10.1.0.7")
 			if !strings.Contains(text, tt.want) {
 				t.Errorf("%q is not in\n%s", tt.want, text)
+			}
+		})
+	}
+}
+
+// A client that session affinity keeps at an endpoint meets what that one does.
+func TestKeptClientIsJudgedByItsEndpoint(t *testing.T) {
+	for _, tt := range []struct{ name, kept, verdict, want string }{
+		{"at one that is silent", "10.1.0.1:8080", "no-answer", "DOES NOT ANSWER: session affinity keeps this client at 10.1.0.1:8080, which does not answer"},
+		{"at one that answers", "10.1.0.2:8080", "works", "WORKS: reaches 10.1.0.2:8080 of 2 endpoints, where session affinity keeps this client"},
+		{"nowhere", "10.1.0.9:8080", "works-for-some", "WORKS FOR SOME: 1 of 2 endpoints does not answer"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			k := behaviour{Describe: func(dataplane.Destination, netip.Addr) (dataplane.Description, error) {
+				return dataplane.Description{Present: true, RouteSize: 2, Remembered: []dataplane.Remembered{{Endpoint: netip.MustParseAddrPort(tt.kept), Expires: time.Minute}}}, nil
+			}}
+			p := run(t, k, service(func(s *model.Service) { s.Affinity = 60 }), endpoints("here", "far"))
+			judge := p.Judge
+			p.Judge = func(v engine.View) *verdict.Judge {
+				j := judge(v)
+				j.Answers = func(to evidence.To) evidence.Report {
+					if to.Addr() != netip.MustParseAddr("10.1.0.1") {
+						return evidence.Report{}
+					}
+					return evidence.Report{State: evidence.Silent, Failed: 3, Since: time.Unix(1, 0)}
+				}
+				return j
+			}
+			if a, text := p.ask(t, "default/web", "10.1.0.7"); string(a.Verdict) != tt.verdict || !strings.Contains(text, tt.want) {
+				t.Errorf("it is %s, want %s with %q:\n%s", a.Verdict, tt.verdict, tt.want, text)
 			}
 		})
 	}

@@ -22,7 +22,7 @@ func from(t *testing.T, node string, value any) *answer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &answer{pod: pod{node: node, name: "sluice-" + node}, text: text}
+	return &answer{pod: pod{node: node, name: "sluice-" + node}, text: text, value: value}
 }
 
 func silent(node string) *answer {

@@ -16,8 +16,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
+	"sluice/internal/check"
 	"sluice/internal/printable"
 )
 
@@ -69,11 +71,9 @@ kube-proxy.`,
 			if err != nil {
 				return err
 			}
-			if p.format.IsText() {
-				return p.pass(cmd.OutOrStdout(), a)
-			}
-			p.code = worst([]*answer{a})
-			return p.format.Write(cmd.OutOrStdout(), listed([]*answer{a}), nil)
+			answers := []*answer{a}
+			understand[check.Report](answers, "findings")
+			return write(p, cmd.OutOrStdout(), answers, check.Write, nil)
 		},
 	}
 	flags := cmd.Flags()
@@ -109,17 +109,31 @@ func (c *checkCommand) run(ctx context.Context, cluster *cluster, progress io.Wr
 	if err != nil {
 		return nil, err
 	}
-	text, err := pods.GetLogs(created.Name, &corev1.PodLogOptions{}).DoRaw(ctx)
+	text, err := logOf(ctx, pods.GetLogs(created.Name, &corev1.PodLogOptions{}))
 	if err != nil {
 		return nil, fmt.Errorf("read the log of pod %s: %w", created.Name, err)
 	}
 	a = &answer{pod: pod{node: c.node, name: created.Name}, text: text, code: code}
-	if code == noAnswer {
-		a.err = errors.New(strings.TrimPrefix(strings.TrimSpace(string(text)), "Error: "))
-	} else if i := bytes.Index(text, []byte("{")); !c.format.IsText() && i > 0 {
+	if code != 0 && code != bad {
+		a.err = complaint(string(text), code)
+	} else if i := bytes.Index(text, []byte("{")); i > 0 {
 		a.text = text[i:] // not what it said while it waited
 	}
 	return a, nil
+}
+
+// logOf reads a log, which the node writes.
+func logOf(ctx context.Context, request *rest.Request) ([]byte, error) {
+	stream, err := request.Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer stream.Close()
+	text, err := io.ReadAll(io.LimitReader(stream, maxAnswer+1))
+	if err == nil && len(text) > maxAnswer {
+		err = fmt.Errorf("it has more than %d bytes", maxAnswer)
+	}
+	return text, err
 }
 
 // await waits until the pod has ended, and returns the exit code of the check.
@@ -227,9 +241,7 @@ func (c *checkCommand) pod(ctx context.Context, cluster *cluster) (*corev1.Pod, 
 	if c.try {
 		container.Command = append(container.Command, "--try")
 	}
-	if !c.format.IsText() {
-		container.Command = append(container.Command, "--json")
-	}
+	container.Command = append(container.Command, "--json")
 	return pod, nil
 }
 

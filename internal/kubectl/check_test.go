@@ -122,7 +122,7 @@ func waiting(reason string) corev1.PodStatus {
 // A check answers with what its pod printed and its exit code, and leaves no pod, however it
 // ends.
 func TestCheckRunsInAPodOfItsOwn(t *testing.T) {
-	const report = "NOT READY: 1 thing to do or to decide first\n"
+	const report = `{"node": "n1", "mode": "ipvs", "findings": [{"level": "todo", "subject": "kernel", "text": "it is\u001b[2J old"}]}`
 	image := []string{"--node", "n1", "--image", "example/sluice:v1"}
 	for _, tt := range []struct {
 		name      string
@@ -133,8 +133,10 @@ func TestCheckRunsInAPodOfItsOwn(t *testing.T) {
 		out, errs string
 		noPod     bool
 	}{
-		{name: "something to do", status: ended(1), log: report, args: image, code: 1, out: report},
-		{name: "for programs", status: ended(0), log: "Waiting for the API server\n{\"mode\": \"ipvs\"}", args: append([]string{"-o", "json"}, image...), out: `"mode": "ipvs"`},
+		{name: "something to do", status: ended(1), log: report, args: image, code: 1, out: "NOT READY: 1 thing to do or to decide first\n\nTODO  kernel: it is\\x1b[2J old\n"},
+		{name: "for programs", status: ended(0), log: "Waiting for the API server\n" + report, args: append([]string{"-o", "json"}, image...), out: `"mode": "ipvs"`},
+		{name: "no report", status: ended(0), log: "READY: \x1b[32mall is well\x1b[0m\n", args: image, code: 2, errs: "has not answered as Sluice does"},
+		{name: "killed", status: ended(137), log: report, args: image, code: 2, errs: "node n1: {"},
 		{name: "not possible", status: ended(2), log: "Error: no way to the API server\n", args: image, code: 2, errs: "node n1: no way to the API server"},
 		{name: "no image", status: waiting("ImagePullBackOff"), args: image, code: 2, errs: "ImagePullBackOff of x (set --image to an image that the node can get)"},
 		{name: "evicted", status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"}, args: image, code: 2, errs: "has not run: Evicted"},
@@ -167,7 +169,7 @@ func TestInterruptedCheckLeavesNoPod(t *testing.T) {
 
 // The pod gets the configuration of the cluster, and the API server's own address.
 func TestPodOfACheck(t *testing.T) {
-	c := newChecked(t, ended(0), "")
+	c := newChecked(t, ended(0), `{"findings": []}`)
 	if code, _, errs := c.run(t.Context(), "--node", "n1", "--image", "i", "--mode", "nftables"); code != 0 {
 		t.Fatal(errs)
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/klog/v2"
 	"k8s.io/streaming/pkg/httpstream"
 	utilexec "k8s.io/utils/exec"
 
@@ -132,6 +134,7 @@ func (c *cluster) exec(ctx context.Context, p pod, args []string, stdin io.Reade
 	if err != nil {
 		return 0, err
 	}
+	ctx = klog.NewContext(ctx, logr.Discard()) // what is worth telling is in the error
 	err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: stdin, Stdout: stdout, Stderr: stderr})
 	var exited utilexec.ExitError
 	if errors.As(err, &exited) && exited.Exited() {

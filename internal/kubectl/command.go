@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/diff"
 	"sluice/internal/explain"
 	"sluice/internal/history"
 	"sluice/internal/listing"
@@ -94,14 +94,20 @@ func (p *plugin) find(ctx context.Context) (*cluster, []pod, error) {
 	return c, pods, err
 }
 
-// pass writes the answer of one node as it is.
-func (p *plugin) pass(w io.Writer, a *answer) error {
-	if a.err != nil {
-		return fmt.Errorf("node %s: %w", a.pod.node, a.err)
-	}
-	p.code = a.code
-	_, err := w.Write(a.text)
-	return err
+// write writes the answers of nodes, those of several of them by a function. That of one node
+// is written as kube-proxy itself does.
+func write[T any](p *plugin, w io.Writer, answers []*answer, one func(io.Writer, *T) error, several func(io.Writer) error) error {
+	p.code = max(p.code, worst(answers))
+	return p.format.Write(w, listed(answers), func(w io.Writer) error {
+		if p.node == "" {
+			return several(w)
+		}
+		value, err := valueOf[T](answers[0])
+		if err != nil {
+			return fmt.Errorf("node %s: %w", answers[0].pod.node, err)
+		}
+		return one(w, value)
+	})
 }
 
 // newVersion returns the command that prints the version of the plugin. Those of the
@@ -133,15 +139,9 @@ func (p *plugin) newStatus() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if p.node != "" && p.format.IsText() {
-				return p.pass(cmd.OutOrStdout(), c.ask(cmd.Context(), pods, nil, "status")[0])
-			}
 			answers := c.ask(cmd.Context(), pods, nil, "status", "--json")
-			p.code = worst(answers)
-			if !p.format.IsText() {
-				return p.format.Write(cmd.OutOrStdout(), listed(answers), nil)
-			}
-			return writeStatus(cmd.OutOrStdout(), answers)
+			understand[status.Report](answers, "version")
+			return write(p, cmd.OutOrStdout(), answers, status.Write, func(w io.Writer) error { return writeStatus(w, answers) })
 		},
 	}
 	p.format.AddFlags(cmd)
@@ -153,8 +153,8 @@ func writeStatus(w io.Writer, answers []*answer) error {
 	var t printable.Table
 	t.Row("NODE", "VERDICT", "MODE", "VERSION", "UP", "SERVICES", "BROKEN", "FAILED", "PROBLEMS")
 	for _, a := range answers {
-		r := &status.Report{}
-		if err := a.decode(r); err != nil {
+		r, err := valueOf[status.Report](a)
+		if err != nil {
 			t.Row(a.pod.node, "NO ANSWER: "+err.Error(), "", "", "", "", "", "", "")
 			continue
 		}
@@ -196,15 +196,9 @@ not work.`,
 			if in != "" {
 				question = append(question, "--interface", in)
 			}
-			if p.node != "" && p.format.IsText() {
-				return p.pass(cmd.OutOrStdout(), c.ask(cmd.Context(), pods, nil, append(question, "--", args[0])...)[0])
-			}
 			answers := c.ask(cmd.Context(), pods, nil, append(question, "--json", "--", args[0])...)
-			p.code = worst(answers)
-			if !p.format.IsText() {
-				return p.format.Write(cmd.OutOrStdout(), listed(answers), nil)
-			}
-			return writeExplanations(cmd.OutOrStdout(), answers)
+			understand[explain.Reply](answers, "answers")
+			return write(p, cmd.OutOrStdout(), answers, explain.Write, func(w io.Writer) error { return writeExplanations(w, answers) })
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "Who sends the packet: an IP, or pod, node or outside.")
@@ -218,8 +212,8 @@ not work.`,
 func writeExplanations(w io.Writer, answers []*answer) error {
 	var lines printable.Lines
 	groups := grouped(answers, func(a *answer) (string, error) {
-		r := &explain.Reply{}
-		if err := a.decode(r); err != nil {
+		r, err := valueOf[explain.Reply](a)
+		if err != nil {
 			return "", err
 		}
 		var heads []string
@@ -236,8 +230,8 @@ func writeExplanations(w io.Writer, answers []*answer) error {
 		for head := range strings.SplitSeq(g.key, "\n") {
 			lines.Line("  %s", head)
 		}
-		var r explain.Reply
-		if g.first.decode(&r) != nil {
+		r, err := valueOf[explain.Reply](g.first)
+		if err != nil {
 			continue
 		}
 		for i := range r.Answers {
@@ -290,19 +284,15 @@ func (p *plugin) newServices() *cobra.Command {
 			if failing && p.node != "" {
 				question = append(question, "--failing")
 			}
-			if p.node != "" && p.format.IsText() {
-				return p.pass(cmd.OutOrStdout(), c.ask(cmd.Context(), pods, nil, question...)[0])
-			}
 			answers := c.ask(cmd.Context(), pods, nil, append(question, "--json")...)
-			p.code = worst(answers)
-			if !p.format.IsText() {
-				return p.format.Write(cmd.OutOrStdout(), listed(answers), nil)
-			}
-			bad, err := writeServices(cmd.OutOrStdout(), answers, failing, top)
-			if failing && bad > 0 {
-				p.code = max(p.code, 1)
-			}
-			return err
+			understand[listing.List](answers, "services")
+			return write(p, cmd.OutOrStdout(), answers, listing.Write, func(w io.Writer) error {
+				n, err := writeServices(w, answers, failing, top)
+				if failing && n > 0 {
+					p.code = max(p.code, bad)
+				}
+				return err
+			})
 		},
 	}
 	cmd.Flags().StringVar(&namespace, "in", "", "Only Services in this namespace.")
@@ -322,12 +312,12 @@ type row struct {
 }
 
 // writeServices writes one line for each Service and returns how many fail somewhere.
-func writeServices(w io.Writer, answers []*answer, failing, top bool) (bad int, err error) {
+func writeServices(w io.Writer, answers []*answer, failing, top bool) (broken int, err error) {
 	rows := map[string]*row{}
 	var missing []string
 	for _, a := range answers {
-		list := &listing.List{}
-		if err := a.decode(list); err != nil {
+		list, err := valueOf[listing.List](a)
+		if err != nil {
 			missing = append(missing, a.pod.node+": NO ANSWER: "+err.Error())
 			continue
 		}
@@ -355,7 +345,7 @@ func writeServices(w io.Writer, answers []*answer, failing, top bool) (bad int, 
 	t.Row(append(head, "FAILING ON")...)
 	for _, r := range sorted(rows, top) {
 		if len(r.failing) > 0 {
-			bad++
+			broken++
 		} else if failing {
 			continue
 		}
@@ -372,7 +362,7 @@ func writeServices(w io.Writer, answers []*answer, failing, top bool) (bad int, 
 	for _, m := range missing {
 		t.Note(m)
 	}
-	return bad, t.Write(w)
+	return broken, t.Write(w)
 }
 
 func sorted(rows map[string]*row, top bool) []*row {
@@ -408,14 +398,13 @@ func (p *plugin) newEvents() *cobra.Command {
 			}
 			w := cmd.OutOrStdout()
 			if follow {
-				return c.follow(cmd.Context(), w, &p.format, pods, append(append(question, "-f", "-o", "json", "--"), args...))
+				p.code = c.follow(cmd.Context(), w, &p.format, pods, append(append(question, "-f", "-o", "json", "--"), args...))
+				return nil
 			}
 			answers := c.ask(cmd.Context(), pods, nil, append(append(question, "-o", "json", "--"), args...)...)
+			understand[eventsReply](answers, "events")
 			p.code = worst(answers)
-			if !p.format.IsText() {
-				return p.format.Write(w, listed(answers), nil)
-			}
-			return writeEvents(w, answers)
+			return p.format.Write(w, listed(answers), func(w io.Writer) error { return writeEvents(w, answers) })
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "Keep showing new events, until interrupted.")
@@ -423,6 +412,11 @@ func (p *plugin) newEvents() *cobra.Command {
 	cmd.Flags().IntVar(&last, "last", 100, "How many past events of each node to show at most; 0 for all.")
 	p.format.AddFlags(cmd)
 	return cmd
+}
+
+// eventsReply is what a node answers.
+type eventsReply struct {
+	Events []history.Event `json:"events"`
 }
 
 // nodeEvent is an event of a node.
@@ -454,8 +448,8 @@ func (e *nodeEvent) line() string {
 func writeEvents(w io.Writer, answers []*answer) error {
 	var all []nodeEvent
 	for _, a := range answers {
-		var reply struct{ Events []history.Event }
-		if err := a.decode(&reply); err != nil {
+		reply, err := valueOf[eventsReply](a)
+		if err != nil {
 			if _, err := io.WriteString(w, (&nodeError{a.pod.node, err.Error()}).line()); err != nil {
 				return err
 			}
@@ -474,9 +468,9 @@ func writeEvents(w io.Writer, answers []*answer) error {
 	return nil
 }
 
-// follow writes the events of nodes as they happen, until ctx ends.
-func (c *cluster) follow(ctx context.Context, w io.Writer, format *output.Format, pods []pod, args []string) error {
-	var mu sync.Mutex // of w
+// follow writes the events of nodes as they happen, until ctx ends, and returns the exit code.
+func (c *cluster) follow(ctx context.Context, w io.Writer, format *output.Format, pods []pod, args []string) (code int) {
+	var mu sync.Mutex // of w and code
 	write := func(value any, line string) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -485,30 +479,45 @@ func (c *cluster) follow(ctx context.Context, w io.Writer, format *output.Format
 	var group sync.WaitGroup
 	for _, p := range pods {
 		group.Go(func() {
-			in, out := io.Pipe()
-			go func() {
-				var errs bytes.Buffer
-				code, err := c.exec(ctx, p, args, nil, out, &errs)
-				if err == nil && code != 0 {
-					err = errors.New(strings.TrimSpace(errs.String()))
-				}
-				out.CloseWithError(err)
-			}()
-			scanner := bufio.NewScanner(in)
-			for scanner.Scan() {
-				e := &nodeEvent{Node: p.node}
-				if json.Unmarshal(scanner.Bytes(), &e.Event) == nil {
-					write(e, e.line())
-				}
-			}
-			if err := scanner.Err(); err != nil && ctx.Err() == nil {
+			err := c.followOne(ctx, p, args, func(e *nodeEvent) { write(e, e.line()) })
+			if err != nil && ctx.Err() == nil {
 				e := &nodeError{p.node, err.Error()}
 				write(e, e.line())
+				mu.Lock()
+				defer mu.Unlock()
+				code = noAnswer
 			}
 		})
 	}
 	group.Wait()
-	return nil
+	return code
+}
+
+// followOne calls a function for each event of a node, as long as the node writes events.
+func (c *cluster) followOne(ctx context.Context, p pod, args []string, each func(*nodeEvent)) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil) // also if it has more to say
+	in, out := io.Pipe()
+	defer in.Close()
+	go func() {
+		errs := &bounded{most: maxError, full: stop}
+		code, err := c.exec(ctx, p, args, nil, out, errs)
+		if cause := context.Cause(ctx); err != nil && cause != nil {
+			err = cause
+		} else if err == nil { // there would be more
+			err = complaint(errs.kept.String(), code)
+		}
+		out.CloseWithError(err)
+	}()
+	scanner := bufio.NewScanner(in)
+	for scanner.Scan() {
+		e, err := decode[history.Event](scanner.Bytes(), "id")
+		if err != nil {
+			return fmt.Errorf("pod %s does not write events as Sluice does: %w", p.name, err)
+		}
+		each(&nodeEvent{p.node, *e})
+	}
+	return scanner.Err()
 }
 
 // mostBytes is how much a diff may send to each node.
@@ -529,32 +538,35 @@ func (p *plugin) newDiff() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			question := []string{"diff", "--add", "--manifests", "-"}
-			if !p.format.IsText() {
-				question = append(question, "--json")
-			}
-			answers := c.ask(cmd.Context(), pods, input, question...)
+			answers := c.ask(cmd.Context(), pods, input, "diff", "--add", "--manifests", "-", "--json")
+			understand[diff.Report](answers, "added")
 			p.code = worst(answers)
-			if !p.format.IsText() {
-				return p.format.Write(cmd.OutOrStdout(), listed(answers), nil)
-			}
-			for _, g := range grouped(answers, func(a *answer) (string, error) { return string(a.text), a.err }) {
-				var lines printable.Lines
-				lines.Line("%s: %s", printable.Count(len(g.nodes), "node"), g.nodeList())
-				for line := range strings.Lines(g.key) {
-					lines.Line("  %s", strings.TrimSuffix(line, "\n"))
-				}
-				if err := lines.Write(cmd.OutOrStdout()); err != nil {
-					return err
-				}
-			}
-			return nil
+			return p.format.Write(cmd.OutOrStdout(), listed(answers), func(w io.Writer) error { return writeDiffs(w, answers) })
 		},
 	}
 	cmd.Flags().StringVarP(&file, "filename", "f", "", "File or directory of manifests, - for standard input.")
 	_ = cmd.MarkFlagRequired("filename") // it exists
 	p.format.AddFlags(cmd)
 	return cmd
+}
+
+// writeDiffs writes each difference once, with the nodes that have it.
+func writeDiffs(w io.Writer, answers []*answer) error {
+	var lines printable.Lines
+	for _, g := range grouped(answers, func(a *answer) (string, error) {
+		var text strings.Builder
+		r, err := valueOf[diff.Report](a)
+		if err == nil {
+			err = diff.Write(&text, r)
+		}
+		return text.String(), err
+	}) {
+		lines.Line("%s: %s", printable.Count(len(g.nodes), "node"), g.nodeList())
+		for line := range strings.Lines(g.key) {
+			lines.Line("  %s", strings.TrimSuffix(line, "\n"))
+		}
+	}
+	return lines.Write(w)
 }
 
 // readManifests joins the files of a path to one stream of documents.

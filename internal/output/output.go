@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
+
+	"sluice/internal/printable"
 )
 
 // Format is the format of an answer.
@@ -57,7 +59,7 @@ func (f *Format) Write(w io.Writer, value any, words func(io.Writer) error) erro
 	case asJSON:
 		return JSON(w, value)
 	case asYAML:
-		text, err := yaml.Marshal(value)
+		text, err := toYAML(value)
 		if err == nil {
 			_, err = w.Write(text)
 		}
@@ -86,9 +88,9 @@ func (f *Format) WriteOne(w io.Writer, value any, text string) error {
 		if err != nil {
 			return err
 		}
-		text = string(line) + "\n"
+		text = string(printable.EscapeJSON(line)) + "\n"
 	case asYAML:
-		document, err := yaml.Marshal(value)
+		document, err := toYAML(value)
 		if err != nil {
 			return err
 		}
@@ -110,11 +112,32 @@ func (f *Format) Separator(text string) string {
 	return text
 }
 
-// JSON writes a value as JSON for people to read.
+// toYAML returns a value as YAML. Characters that are not printable must not reach a terminal;
+// where YAML would have some, it is JSON, in which they are escaped and which is YAML as well.
+func toYAML(value any) ([]byte, error) {
+	text, err := toJSON(value)
+	if err != nil {
+		return nil, err
+	}
+	out, err := yaml.JSONToYAML(text)
+	if plain := strings.ReplaceAll(string(out), "\n", ""); err == nil && printable.Escape(plain) == plain {
+		return out, nil
+	}
+	return append(text, '\n'), err
+}
+
+func toJSON(value any) ([]byte, error) {
+	text, err := json.MarshalIndent(value, "", "  ")
+	return printable.EscapeJSON(text), err
+}
+
+// JSON writes a value as JSON for people to read. Characters that are not printable are escaped.
 func JSON(w io.Writer, value any) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(value); err != nil {
+	text, err := toJSON(value)
+	if err == nil {
+		_, err = w.Write(append(text, '\n'))
+	}
+	if err != nil {
 		return fmt.Errorf("write the answer: %w", err)
 	}
 	return nil

@@ -3,11 +3,13 @@
 package printable
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -32,6 +34,23 @@ func Escape(text string) string {
 		rest = rest[size:]
 	}
 	return b.String()
+}
+
+// EscapeJSON does the same with valid JSON, which means the same afterwards.
+func EscapeJSON(text []byte) []byte {
+	out := make([]byte, 0, len(text))
+	for len(text) > 0 {
+		r, size := utf8.DecodeRune(text)
+		if hidden(r) && r != '\n' && r != '\t' && r != '\r' { // between values; in strings, JSON has none
+			for _, unit := range utf16.AppendRune(nil, r) {
+				out = fmt.Appendf(out, `\u%04x`, unit)
+			}
+		} else {
+			out = append(out, text[:size]...)
+		}
+		text = text[size:]
+	}
+	return out
 }
 
 // hidden reports whether a character must be escaped. The replacement character

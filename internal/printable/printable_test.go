@@ -1,7 +1,10 @@
 package printable
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +28,26 @@ func TestEscape(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			if got := Escape(test.in); got != test.want {
 				t.Errorf("Escape(%q) is %q, want %q", test.in, got, test.want)
+			}
+		})
+	}
+}
+
+func TestEscapeJSON(t *testing.T) {
+	for _, test := range []struct{ name, in, want string }{
+		{"plain", "{\n\t\"a\": \"näher dran\"\r\n}", "{\n\t\"a\": \"näher dran\"\r\n}"},
+		{"delete, C1 control and direction of writing", "\"\x7f\u009b\u202e\"", `"\u007f\u009b\u202e"`},
+		{"beyond 16 bits", "\"\U000e0041\"", `"\udb40\udc41"`},
+		{"no UTF-8", "\"a\xffb\"", `"a\ufffdb"`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := EscapeJSON([]byte(test.in))
+			if string(got) != test.want {
+				t.Errorf("%q is written %q, want %q", test.in, got, test.want)
+			}
+			var before, after any
+			if err := errors.Join(json.Unmarshal([]byte(test.in), &before), json.Unmarshal(got, &after)); err != nil || !reflect.DeepEqual(before, after) {
+				t.Errorf("%v: it meant %q, and means %q", err, before, after)
 			}
 		})
 	}

@@ -1,8 +1,10 @@
 package relay
 
 import (
+	"container/list"
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -36,10 +38,11 @@ type Budget struct {
 	files int
 
 	mu          sync.Mutex // never held across I/O
-	used        int
+	used        [kinds]int
 	connections int
-	clients     map[netip.Addr]int // how many files they have
-	services    map[*Balancer]int
+	clients     map[netip.Addr]*holder
+	services    map[*Balancer]*holder
+	flows       list.List // of all, as those of a holder
 
 	dialledClients  turns[netip.Addr]
 	dialledServices turns[*Balancer]
@@ -47,9 +50,15 @@ type Budget struct {
 	excess, loops reminder
 }
 
+// holder is what a client address, or a Service, has.
+type holder struct {
+	files [kinds]int
+	flows list.List // of *session: those of UDP, in the order in which their clients last sent something
+}
+
 // NewBudget returns a Budget of some files.
 func NewBudget(files int) *Budget {
-	b := &Budget{files: files, clients: map[netip.Addr]int{}, services: map[*Balancer]int{}}
+	b := &Budget{files: files, clients: map[netip.Addr]*holder{}, services: map[*Balancer]*holder{}}
 	b.dialledClients.most, b.dialledServices.most = dialledOfClient, dialledOfService
 	return b
 }
@@ -96,17 +105,38 @@ const (
 	theService
 )
 
-// take takes a share, unless there is too little left.
+// kind is whether files are those of connections or of flows.
+type kind uint8
+
+const (
+	ofConnections kind = iota
+	ofFlows
+	kinds
+)
+
+func (s share) kind() kind {
+	if s.files == filesOfConnection {
+		return ofConnections
+	}
+	return ofFlows
+}
+
+// take takes a share, unless there is too little left. Flows are no obstacle to connections, for
+// which they make room.
 func (b *Budget) take(s share) excess {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	left := b.files - b.used - s.files
+	k := s.kind()
+	left := b.files - b.used[ofConnections] - s.files
+	if k == ofFlows {
+		left -= b.used[ofFlows]
+	}
 	switch {
 	case left < 0:
 		return everybody
-	case b.clients[s.client]+s.files > greed*left:
+	case filesOf(b.clients, s.client, k)+s.files > greed*left:
 		return theClient
-	case b.services[s.service]+s.files > greed*left:
+	case filesOf(b.services, s.service, k)+s.files > greed*left:
 		return theService
 	}
 	b.add(s, 1)
@@ -133,19 +163,109 @@ func (b *Budget) give(s share) {
 
 func (b *Budget) add(s share, sign int) {
 	files := sign * s.files
-	b.used += files
-	if s.files == filesOfConnection {
+	b.used[s.kind()] += files
+	if s.kind() == ofConnections {
 		b.connections += sign
 	}
-	addTo(b.clients, s.client, files)
-	addTo(b.services, s.service, files)
+	addTo(b.clients, s.client, s.kind(), files)
+	addTo(b.services, s.service, s.kind(), files)
 }
 
-// addTo adds to a number in a map that has no zeros.
-func addTo[K comparable](m map[K]int, k K, n int) {
-	if m[k] += n; m[k] == 0 {
-		delete(m, k)
+func filesOf[K comparable](holders map[K]*holder, who K, k kind) int {
+	if h := holders[who]; h != nil {
+		return h.files[k]
 	}
+	return 0
+}
+
+// addTo adds files to those of a holder. Who has none is forgotten.
+func addTo[K comparable](holders map[K]*holder, who K, k kind, files int) {
+	h := holders[who]
+	if h == nil {
+		h = &holder{}
+		holders[who] = h
+	}
+	if h.files[k] += files; h.files == [kinds]int{} {
+		delete(holders, who)
+	}
+}
+
+// reclaim ends flows until a connection that was let in has its files.
+func (b *Budget) reclaim() {
+	for range filesOfConnection {
+		var victim *session
+		b.mu.Lock()
+		if b.used[ofConnections]+b.used[ofFlows] > b.files {
+			victim = idlest(&b.flows)
+		}
+		b.mu.Unlock()
+		if victim == nil {
+			return
+		}
+		victim.front.end(victim, net.ErrClosed)
+	}
+}
+
+// enter makes a flow, whose share is taken, one of those that can be evicted.
+func (b *Budget) enter(s *session) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, flows := range []*list.List{&b.clients[s.part.client].flows, &b.services[s.part.service].flows, &b.flows} {
+		s.places[i] = place{flows, flows.PushBack(s)}
+	}
+}
+
+// touch makes a flow the last that is evicted.
+func (b *Budget) touch(s *session) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range s.places {
+		p.flows.MoveToBack(p.element)
+	}
+}
+
+// leave returns the share of a flow.
+func (b *Budget) leave(s *session) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range s.places {
+		p.flows.Remove(p.element)
+	}
+	b.add(s.part, -1)
+}
+
+// place is that of a flow among those of a holder.
+type place struct {
+	flows   *list.List
+	element *list.Element
+}
+
+// looks is how many flows are looked at for one to evict: those whose clients sent nothing for
+// the longest time, of which some may get answers still.
+const looks = 8
+
+// victim returns a flow of those that have too much, nil if there is none.
+func (b *Budget) victim(s share, e excess) *session {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := b.services[s.service]
+	if e == theClient {
+		h = b.clients[s.client]
+	}
+	if h == nil {
+		return nil
+	}
+	return idlest(&h.flows)
+}
+
+// idlest returns a flow that was idle for long, nil if there is none.
+func idlest(flows *list.List) (out *session) {
+	for i, element := 0, flows.Front(); element != nil && i < looks; i, element = i+1, element.Next() {
+		if s := element.Value.(*session); out == nil || s.used.Load() < out.used.Load() {
+			out = s
+		}
+	}
+	return out
 }
 
 // turn waits until a client and a Service may open another connection to an endpoint. The

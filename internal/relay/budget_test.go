@@ -5,62 +5,105 @@ import (
 	"errors"
 	"net/netip"
 	"testing"
-	"time"
 
-	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/clock"
 
+	"sluice/internal/model"
 	"sluice/internal/testkit"
 )
 
 // Whatever some clients and Services take, others find something, and whatever is taken is given
 // back.
 func TestBudgetIsShared(t *testing.T) {
-	const files = 1000
-	b := NewBudget(files)
-	greedy, modest := NewBalancer(clocktesting.NewFakePassiveClock(time.Now()), "greedy"), NewBalancer(clocktesting.NewFakePassiveClock(time.Now()), "modest")
-	var taken []share
-	takeAll := func(next func(i int) share) (n int, e excess) {
-		for e == nobody {
-			s := next(len(taken))
-			if e = b.take(s); e == nobody {
+	for _, files := range []int{filesOfConnection, filesOfFlow} {
+		all := 1000 * files
+		b := NewBudget(all)
+		greedy, modest := NewBalancer(nil, "greedy"), NewBalancer(nil, "modest")
+		var taken []share
+		takeAll := func(next func() share) (n int, e excess) {
+			for e == nobody {
+				s := next()
+				if e = b.take(s); e == nobody {
+					taken = append(taken, s)
+					n += s.files
+				}
+			}
+			return n, e
+		}
+		one := testkit.Loopback(1)
+		if n, e := takeAll(func() share { return share{one, NewBalancer(nil, ""), files} }); n != all*3/4 || e != theClient {
+			t.Errorf("a client has %d of %d files, and then %d has too many", n, all, e)
+		}
+		client := netip.MustParseAddr("10.0.0.0")
+		n, e := takeAll(func() share {
+			client = client.Next()
+			return share{client, greedy, files}
+		})
+		if left := all - all*3/4; n < left/2 || n > left*3/4 || e != theService {
+			t.Errorf("a Service has %d of the %d files that were left, and then %d has too many", n, left, e)
+		}
+		if e := b.take(share{one, modest, files}); e != theClient {
+			t.Errorf("a client has more, although others have less left: %d", e)
+		}
+		for range 5 {
+			client = client.Next()
+			if s := (share{client, modest, files}); b.take(s) != nobody {
+				t.Error("there is nothing left for others")
+			} else {
 				taken = append(taken, s)
-				n += s.files
 			}
 		}
-		return n, e
-	}
-	one := testkit.Loopback(1)
-	// One client, by flows of UDP to many Services.
-	if n, e := takeAll(func(int) share {
-		return share{one, NewBalancer(nil, ""), filesOfFlow}
-	}); n != files*3/4 || e != theClient {
-		t.Errorf("a client has %d of %d files, and then %d has too many", n, files, e)
-	}
-	// Many clients, by connections to one Service.
-	client := netip.MustParseAddr("10.0.0.0")
-	n, e := takeAll(func(int) share {
-		client = client.Next()
-		return share{client, greedy, filesOfConnection}
-	})
-	if left := files - files*3/4; n < left/2 || n > left*3/4 || e != theService {
-		t.Errorf("a Service has %d of the %d files that were left, and then %d has too many", n, left, e)
-	}
-	if e := b.take(share{one, modest, filesOfFlow}); e != theClient {
-		t.Errorf("a client has more, although others have less left: %d", e)
-	}
-	for range 5 {
-		client = client.Next()
-		if s := (share{client, modest, filesOfConnection}); b.take(s) != nobody {
-			t.Error("there is nothing left for others")
-		} else {
-			taken = append(taken, s)
+		for _, s := range taken {
+			b.give(s)
+		}
+		if b.taken() != 0 || b.connections != 0 || len(b.clients)+len(b.services) != 0 {
+			t.Errorf("%d files and %d connections are not given back", b.taken(), b.connections)
 		}
 	}
-	for _, s := range taken {
-		b.give(s)
+}
+
+// taken returns how many files are in use.
+func (b *Budget) taken() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used[ofConnections] + b.used[ofFlows]
+}
+
+// A flow makes room for another one to the same Service, wherever that arrives.
+func TestFlowsOfAServiceMakeRoom(t *testing.T) {
+	budget := NewBudget(40)
+	balancer := NewBalancer(clock.RealClock{}, "web")
+	pool := balancer.NewPool()
+	route := routeTo(answerUDP(t, "one", anyPort(2)))
+	pool.Set(route, inPool(route), 0)
+	gate := func(number byte) *fixture {
+		at := netip.AddrPortFrom(testkit.Loopback(number), freePort(t, model.UDP, testkit.Loopback(number)))
+		g := NewGate(t.Context(), Options{Address: at, Protocol: model.UDP, Budget: budget}, func(netip.Addr) *Pool { return pool })
+		if err := g.Listen(true); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { g.Close(); g.Wait() })
+		return &fixture{Relay: &Relay{listener: listener{server: server{Options: Options{Address: at}}}}, t: t}
 	}
-	if b.used != 0 || b.connections != 0 || len(b.clients)+len(b.services) != 0 {
-		t.Errorf("%d files and %d connections are not given back", b.used, b.connections)
+	busy, other := gate(1), gate(3)
+	for range 50 {
+		busy.client().ask()
+	}
+	if name, _ := other.client().ask(); name != "one" {
+		t.Errorf("answered by %q", name)
+	}
+	if n := budget.taken(); n != 30 {
+		t.Errorf("%d files are in use, want three quarters of 40", n)
+	}
+	// Connections find room, too.
+	for range 5 {
+		if e := budget.take(share{testkit.Loopback(9), balancer, filesOfConnection}); e != nobody {
+			t.Fatalf("flows leave no room for connections: %d", e)
+		}
+		budget.reclaim()
+	}
+	if n := budget.taken(); n != 40 {
+		t.Errorf("%d files are in use, want all 40", n)
 	}
 }
 

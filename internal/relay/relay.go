@@ -125,22 +125,21 @@ type front interface {
 
 // refuseExcess tells of a share that was not to be had.
 func (s *server) refuseExcess(of share, e excess) {
-	s.Refused(NoFile)
-	if !s.Budget.excess.due(s.Clock.Now()) {
-		return
+	if s.Budget.excess.due(s.Clock.Now()) {
+		_, limit := s.Budget.Connections()
+		s.Logger.Error(nil, "Connections are refused: there are as many as file descriptors allow", "tooMany", of.who(e), "connections", limit,
+			"remedy", "raise the limit of open files (ulimit -n, LimitNOFILE= of systemd), or use proxy mode nftables, which relays none; one client address and one Service get three quarters at most")
 	}
-	_, limit := s.Budget.Connections()
-	s.Logger.Error(nil, "Connections are refused: there are as many as file descriptors allow", "tooMany", of.who(e), "connections", limit,
-		"remedy", "raise the limit of open files (ulimit -n, LimitNOFILE= of systemd), or use proxy mode nftables, which relays none; one client address and one Service get three quarters at most")
+	s.Refused(NoFile)
 }
 
 // refuseLoop tells of a connection or packet that passed too many relays.
 func (s *server) refuseLoop(p *Pool) {
-	s.Refused(Loop)
 	if s.Budget.loops.due(s.Clock.Now()) {
 		s.Logger.Error(nil, "Connections are refused: they go round in circles", "service", p.name,
 			"remedy", "look at the endpoints of the Service: one of them is an address of a Service, or a node with a node port, that leads back here")
 	}
+	s.Refused(Loop)
 }
 
 func (s *server) open(silent bool) (front, error) {

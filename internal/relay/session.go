@@ -14,9 +14,9 @@ import (
 type session struct {
 	client, endpoint netip.AddrPort
 	pool             *Pool
-	budget           *Budget
+	front            *udpFront
 	part             share    // of the budget
-	places           [2]place // in the queues of its client and of its Service
+	places           [3]place // among those of its client, of its Service, and all; of the budget
 	conn             *net.UDPConn
 	socket           syscall.RawConn
 	disguise         *disguise    // nil if the kernel chose the source address
@@ -33,20 +33,14 @@ func (f *udpFront) newSession(client netip.AddrPort, hops int, pool *Pool, endpo
 		f.Budget.give(part)
 		return nil, err
 	}
-	s := &session{client: client, endpoint: endpoint, pool: pool, budget: f.Budget, part: part, conn: conn, disguise: disguise}
+	s := &session{client: client, endpoint: endpoint, pool: pool, front: f, part: part, conn: conn, disguise: disguise}
+	s.used.Store(f.Clock.Now().UnixNano())
+	f.Budget.enter(s)
 	if s.socket, err = conn.SyscallConn(); err != nil {
 		s.close()
 		return nil, err
 	}
-	s.used.Store(f.Clock.Now().UnixNano())
 	return s, nil
-}
-
-// touch makes it the last in its queues. The caller holds the lock of the front.
-func (s *session) touch() {
-	for _, p := range s.places {
-		p.queue.MoveToBack(p.element)
-	}
 }
 
 // idle returns how long no packet passed.
@@ -96,7 +90,7 @@ func (s *session) close() {
 	if s.conn.Close() != nil {
 		return // it was closed before
 	}
-	s.budget.give(s.part)
+	s.front.Budget.leave(s)
 	if s.disguise != nil {
 		s.disguise.forget()
 	}

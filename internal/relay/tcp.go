@@ -128,6 +128,7 @@ func (s *server) admit(client *net.TCPConn) *request {
 		reset(client)
 		return nil
 	}
+	s.Budget.reclaim()
 	return r
 }
 

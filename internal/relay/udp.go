@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"container/list"
 	"errors"
 	"net"
 	"net/netip"
@@ -25,10 +24,6 @@ type udpFront struct {
 	mu       sync.Mutex // never held across I/O
 	sessions map[netip.AddrPort]*session
 	sweeping bool // while there is something to sweep
-	// clients and services have the sessions of a client address, and of a Service, in the
-	// order in which clients last sent something.
-	clients  map[netip.Addr]*list.List
-	services map[*Balancer]*list.List
 }
 
 func (s *server) openUDP() (front, error) {
@@ -38,7 +33,7 @@ func (s *server) openUDP() (front, error) {
 	}
 	f := &udpFront{
 		server: s, conn: conn.(*net.UDPConn), closed: make(chan struct{}),
-		sessions: map[netip.AddrPort]*session{}, clients: map[netip.Addr]*list.List{}, services: map[*Balancer]*list.List{},
+		sessions: map[netip.AddrPort]*session{},
 	}
 	socket, err := f.conn.SyscallConn()
 	if err != nil {
@@ -114,10 +109,10 @@ const recheckAfter = time.Second
 func (f *udpFront) session(client netip.AddrPort, hops int) (*session, error) {
 	f.mu.Lock()
 	s := f.sessions[client]
-	if s != nil {
-		s.touch()
-	}
 	f.mu.Unlock()
+	if s != nil {
+		f.Budget.touch(s)
+	}
 	if s != nil && s.idle(f.Clock.Now()) < recheckAfter {
 		return s, nil
 	}
@@ -167,58 +162,23 @@ var (
 // makes room if there is none.
 func (f *udpFront) take(s share) error {
 	e := f.Budget.take(s)
-	if e != nobody && f.evict(s, e) {
-		e = f.Budget.take(s)
-	}
-	if e != nobody {
-		f.refuseExcess(s, e)
-		return errExcess
-	}
-	return nil
-}
-
-// evict ends a session of those that have too much.
-func (f *udpFront) evict(s share, e excess) bool {
-	f.mu.Lock()
-	queue := f.services[s.service]
-	if e == theClient {
-		queue = f.clients[s.client]
-	}
-	victim := idlest(queue)
-	if victim != nil {
-		f.remove(victim)
-	}
-	f.mu.Unlock()
-	if victim == nil {
-		return false
-	}
-	victim.close()
-	return true
-}
-
-// looks is how many sessions are looked at for one to evict: those from which nothing came for
-// the longest time, of which some may get answers still.
-const looks = 8
-
-// idlest returns a session that was idle for long, nil if there is none.
-func idlest(queue *list.List) (out *session) {
-	if queue == nil {
+	if e == nobody {
 		return nil
 	}
-	for i, element := 0, queue.Front(); element != nil && i < looks; i, element = i+1, element.Next() {
-		if s := element.Value.(*session); out == nil || s.used.Load() < out.used.Load() {
-			out = s
+	if victim := f.Budget.victim(s, e); victim != nil {
+		victim.front.end(victim, net.ErrClosed)
+		if e = f.Budget.take(s); e == nobody {
+			return nil
 		}
 	}
-	return out
+	f.refuseExcess(s, e)
+	return errExcess
 }
 
 // begin adds a session.
 func (f *udpFront) begin(s *session) {
 	f.mu.Lock()
 	f.sessions[s.client] = s
-	s.places[0] = enqueue(f.clients, s.part.client, s)
-	s.places[1] = enqueue(f.services, s.part.service, s)
 	if !f.sweeping {
 		f.sweeping = true
 		f.running.Go(f.sweep)
@@ -227,42 +187,13 @@ func (f *udpFront) begin(s *session) {
 	f.running.Go(func() { f.end(s, s.answer(f)) })
 }
 
-// remove forgets a session, if it is there. The caller holds the lock.
-func (f *udpFront) remove(s *session) {
-	if f.sessions[s.client] != s {
-		return
-	}
-	delete(f.sessions, s.client)
-	dequeue(f.clients, s.part.client, s.places[0])
-	dequeue(f.services, s.part.service, s.places[1])
-}
-
-// place is that of a session in a queue.
-type place struct {
-	queue   *list.List
-	element *list.Element
-}
-
-func enqueue[K comparable](queues map[K]*list.List, k K, s *session) place {
-	queue := queues[k]
-	if queue == nil {
-		queue = list.New()
-		queues[k] = queue
-	}
-	return place{queue, queue.PushBack(s)}
-}
-
-func dequeue[K comparable](queues map[K]*list.List, k K, p place) {
-	if p.queue.Remove(p.element); p.queue.Len() == 0 {
-		delete(queues, k)
-	}
-}
-
 // end removes a session that failed with an error. An endpoint that refused
 // loses its affinity to the client.
 func (f *udpFront) end(s *session, err error) {
 	f.mu.Lock()
-	f.remove(s)
+	if f.sessions[s.client] == s {
+		delete(f.sessions, s.client)
+	}
 	f.mu.Unlock()
 	s.close()
 	if !errors.Is(err, net.ErrClosed) {
@@ -273,9 +204,9 @@ func (f *udpFront) end(s *session, err error) {
 func (f *udpFront) endWhere(over func(*session) bool) {
 	var ended []*session
 	f.mu.Lock()
-	for _, s := range f.sessions {
+	for client, s := range f.sessions {
 		if over(s) {
-			f.remove(s)
+			delete(f.sessions, client)
 			ended = append(ended, s)
 		}
 	}

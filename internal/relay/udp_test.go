@@ -297,8 +297,8 @@ func TestTooManyUDPClientsEvictTheOldest(t *testing.T) {
 	}
 	b.Close()
 	b.Wait()
-	if budget.used != 0 || len(budget.clients)+len(budget.services) != 0 {
-		t.Errorf("%d files are not given back", budget.used)
+	if n := budget.taken(); n != 0 || len(budget.clients)+len(budget.services) != 0 {
+		t.Errorf("%d files are not given back", n)
 	}
 }
 

@@ -33,6 +33,7 @@ func TestInABrowser(t *testing.T) {
 		{"the page loads and lists Services", loads},
 		{"typing searches", searches},
 		{"a click drills down, and explains for the chosen client", drillsDown},
+		{"a connection is sent, and what became of it stays", sendsOne},
 		{"changes show without a reload, and leave the focus alone", updatesLive},
 		{"a proxy that is gone is noticed, and one that is back", noticesAbsence},
 		{"a start that takes long shows its progress", showsProgress},

@@ -3,7 +3,8 @@
 //
 // Guarantees:
 //
-//   - It only reads. Planning waits while pointers are copied and some Services are
+//   - It only reads, but for single connections that visitors have sent, which are few and
+//     for the page itself only. Planning waits while pointers are copied and some Services are
 //     judged, the kernel never.
 //   - An open page costs little. Services are sorted only after a change, and they are
 //     judged and the kernel's counters read for a small part of the time. Caches expire

@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"sluice/internal/engine"
 	"sluice/internal/engine/enginetest"
 	"sluice/internal/evidence"
+	"sluice/internal/experiment"
 	"sluice/internal/explain"
 	"sluice/internal/history"
 	"sluice/internal/model"
@@ -40,6 +43,8 @@ type world struct {
 	relay      *status.Relay
 	// answers is what traffic shows of endpoints, nil for nothing.
 	answers func(evidence.To) evidence.Report
+	// try makes attempts to connect; nil if none is expected.
+	try func(experiment.Attempt) *experiment.Result
 }
 
 // newWorld starts a proxy that waits for its source. Edits change the page.
@@ -66,7 +71,8 @@ func newWorldAt(t testing.TB, c clock.WithDelayedExecution, edits ...func(*Optio
 		Advisories: func() []model.Problem { return w.advisories }, APIServer: func() *status.APIServer { return w.apiServer },
 	})
 	w.Observe(w.collector)
-	explainer := explain.New(explain.Options{Engine: w.Engine.Engine, Judge: w.judge, Mode: "nftables", Node: "node1", Clock: c})
+	explainer := explain.New(explain.Options{Engine: w.Engine.Engine, Judge: w.judge, Mode: "nftables", Node: "node1", Clock: c,
+		Try: func(_ context.Context, a experiment.Attempt) *experiment.Result { return w.try(a) }})
 	o := Options{Engine: w.Engine.Engine, Judge: w.judge, Status: reporter.Report, Explain: explainer.Explain, Traffic: w.collector.Read, Events: w.history.Events, Logger: logr.Discard(), Clock: c}
 	for _, edit := range edits {
 		edit(&o)
@@ -97,6 +103,18 @@ func (w *world) verdicts() (all map[model.Name]verdict.Service) {
 func (w *world) get(target string) *httptest.ResponseRecorder {
 	r := httptest.NewRecorder()
 	w.page.ServeHTTP(r, httptest.NewRequest(http.MethodGet, target, nil))
+	return r
+}
+
+// post posts a form, with further header fields.
+func (w *world) post(target string, form url.Values, header map[string]string) *httptest.ResponseRecorder {
+	request := httptest.NewRequest(http.MethodPost, target, strings.NewReader(form.Encode()))
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	for name, value := range header {
+		request.Header.Set(name, value)
+	}
+	r := httptest.NewRecorder()
+	w.page.ServeHTTP(r, request)
 	return r
 }
 

@@ -16,6 +16,7 @@ import (
 	"sluice/internal/engine"
 	"sluice/internal/explain"
 	"sluice/internal/history"
+	"sluice/internal/httpserver"
 	"sluice/internal/status"
 	"sluice/internal/verdict"
 )
@@ -25,8 +26,9 @@ const maxConcurrent = 4
 
 // Options configures a Handler.
 type Options struct {
-	Engine  *engine.Engine
-	Status  func() *status.Report
+	Engine *engine.Engine
+	Status func() *status.Report
+	// Explain answers questions, and tries connections.
 	Explain func(context.Context, explain.Question) (*explain.Reply, error)
 	// Judge returns who judges Services of a view.
 	Judge func(engine.View) *verdict.Judge
@@ -51,6 +53,7 @@ type Handler struct {
 	recorder recorder
 	census   census
 	verdicts verdicts
+	trials   trials
 
 	// last and verdicts are caches, cleared by expiry.
 	last   atomic.Pointer[cluster]
@@ -78,6 +81,8 @@ func New(o Options) *Handler {
 	})
 	h.mux.Handle("GET /{$}", h.limited(h.overview))
 	h.mux.Handle("GET /service", h.limited(h.service))
+	h.mux.Handle("GET /try", http.HandlerFunc(notByGet))
+	h.mux.Handle("POST /try", httpserver.SameOrigin(http.HandlerFunc(h.try)))
 	h.mux.Handle("GET /map", h.limited(h.nodeMap))
 	h.mux.Handle("GET /problems", h.limited(h.problems))
 	h.mux.Handle("GET /events", h.limited(h.events))
@@ -94,7 +99,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "+
 		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 	header.Set("X-Content-Type-Options", "nosniff")
-	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Referrer-Policy", "same-origin") // with none at all, browsers hide the origin of our own forms
 	header.Set("Cross-Origin-Resource-Policy", "same-origin")
 	header.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.mux.ServeHTTP(w, r)

@@ -39,7 +39,7 @@ type picture struct {
 
 var pictures = []picture{
 	{"page.png", "/", galleryWorld, browser.Light, 1280, 1460},
-	{"page-service.png", "/service?namespace=shop&name=cart", galleryWorld, browser.Dark, 1280, 1195},
+	{"page-service.png", "/service?namespace=shop&name=cart", galleryWorld, browser.Dark, 1280, 1238},
 	{"page-phone.png", "/", galleryWorld, browser.Light, 390, 1500},
 	{"page-map.png", "/map", bigWorld, browser.Light, 1280, 800},
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -49,6 +50,7 @@ type servicePage struct {
 
 	From    string // the client
 	Address string // if that is an address
+	Sender  string // who sends the connections that visitors ask for
 	Clients []clientLink
 	// connections are those to endpoints, nil if they are not known.
 	connections map[netip.AddrPort]Connections
@@ -92,13 +94,20 @@ type answerView struct {
 	Counted bool
 	More    int
 	Text    string
+	To      string // where a visitor can have a connection sent to, "" for nowhere
+	Trial   *trial // nil if none is shown
 }
 
 func (h *Handler) service(r *http.Request) answer {
-	params := r.URL.Query()
-	name := model.Name{Namespace: params.Get("namespace"), Name: params.Get("name")}
-	report, s := h.Status(), h.snapshot(r.Context())
-	v := &servicePage{frame: newFrame(name.String(), report), Name: name, From: strings.TrimSpace(params.Get("from")), Counted: s.counters.counted()}
+	code, page := h.servicePage(r.Context(), r.URL.Query())
+	return answer{code, serviceTemplate, page}
+}
+
+// servicePage returns the page of the Service that parameters name, and its status.
+func (h *Handler) servicePage(ctx context.Context, params url.Values) (code int, v *servicePage) {
+	name := nameIn(params)
+	report, s := h.Status(), h.snapshot(ctx)
+	v = &servicePage{frame: newFrame(name.String(), report), Name: name, From: strings.TrimSpace(params.Get("from")), Counted: s.counters.counted()}
 	if svc := s.find(name); svc == nil {
 		v.State = condition(status.Fair, "not known", "")
 	} else {
@@ -106,7 +115,7 @@ func (h *Handler) service(r *http.Request) answer {
 		v.listLost(s.lost(svc))
 		s.inspect(func(view engine.View) { v.describe(s, svc, s.judge(view), report.Now) })
 		if !svc.relayed() {
-			v.connections = h.census.read(r.Context())
+			v.connections = h.census.read(ctx)
 		}
 	}
 	v.From = cmp.Or(v.From, plan.PodClient.String())
@@ -115,11 +124,11 @@ func (h *Handler) service(r *http.Request) answer {
 	if recording, ok := s.recorded(name); ok {
 		v.Graph = newGraph(recording, events)
 	}
-	h.ask(r.Context(), v)
+	h.ask(ctx, v, h.trials.find(params.Get("tried"), name))
 	if !v.Known {
-		return answer{http.StatusNotFound, serviceTemplate, v}
+		return http.StatusNotFound, v
 	}
-	return answer{http.StatusOK, serviceTemplate, v}
+	return http.StatusOK, v
 }
 
 // describe adds what is known of the Service.
@@ -260,14 +269,16 @@ func poolsOf(f *plan.Frontend) []string {
 	return []string{"inside: " + pool(&f.Route), "outside: " + pool(f.Outside)}
 }
 
-// ask adds what explain says of connections from the chosen client.
-func (h *Handler) ask(ctx context.Context, v *servicePage) {
+// ask adds what explain says of connections from the chosen client, and what became of one
+// that was sent, unless that is nil.
+func (h *Handler) ask(ctx context.Context, v *servicePage, sent *trial) {
 	word := func(c plan.Client) bool { return c.String() == v.From }
 	for _, t := range clients {
 		v.Clients = append(v.Clients, clientLink{t.String(), serviceLink(v.Name) + "&from=" + t.String(), word(t)})
 	}
+	v.Sender = clientTexts[plan.NodeClient.String()]
 	if !slices.ContainsFunc(clients, word) {
-		v.Address = v.From
+		v.Address, v.Sender = v.From, v.From
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -277,13 +288,25 @@ func (h *Handler) ask(ctx context.Context, v *servicePage) {
 		return
 	}
 	v.MorePorts = reply.Omitted
+	is := func(a explain.Answer) bool { return sent != nil && destination(&a) == sent.to }
+	if sent != nil && !slices.ContainsFunc(reply.Answers, is) { // it went where other clients connect to
+		if own, err := h.Explain(ctx, explain.Question{To: sent.to, From: v.From}); err == nil {
+			reply.Answers = slices.Concat(own.Answers, reply.Answers)
+		}
+	}
 	for i := range reply.Answers {
-		v.Answers = append(v.Answers, answerOf(&reply.Answers[i], v.connections))
+		a := &reply.Answers[i]
+		var of *trial
+		if is(*a) {
+			of, a.Tried = sent, sent.Result
+		}
+		v.Answers = append(v.Answers, answerOf(a, v.connections, of))
 	}
 }
 
-func answerOf(a *explain.Answer, connections map[netip.AddrPort]Connections) answerView {
-	v := answerView{Answer: a, Route: routeOf(a), Level: levelOf(a.Verdict), Endpoints: endpointRows(a.Endpoints, connections), Counted: connections != nil, More: a.Omitted}
+func answerOf(a *explain.Answer, connections map[netip.AddrPort]Connections, of *trial) answerView {
+	v := answerView{Answer: a, Route: routeOf(a), Level: levelOf(a.Verdict), Endpoints: endpointRows(a.Endpoints, connections), Counted: connections != nil, More: a.Omitted,
+		To: destination(a), Trial: of}
 	if over := len(v.Endpoints) - maxEndpoints; over > 0 {
 		v.Endpoints, v.More = v.Endpoints[:maxEndpoints], v.More+over
 	}

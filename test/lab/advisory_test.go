@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sluice/internal/status"
@@ -130,6 +132,8 @@ func TestWrongNodeNameIsReported(t *testing.T) {
 	o.count("node", 1)
 	o.count("configuration", 1)
 	o.everywhere("Node node1", "worker-7", "--hostname-override", "/nowhere/kubeconfig is not used", "leave out --manifests")
+	said(t, a, l, "serving", "", 0)
+	judged(t, a, l)
 	logged(t, p, 1, "Warning: Node node1: metadata.name")
 	logged(t, p, 1, "/nowhere/kubeconfig is not used")
 
@@ -174,6 +178,15 @@ func TestWrongClusterCIDRIsReported(t *testing.T) {
 	o.count("configuration", 2)
 	o.everywhere(texts...)
 	logged(t, p, 1, "Warning: Cluster CIDR: clusterCIDR")
+	said(t, a, l, "serving", "", 0)
+	judged(t, a, l)
+	// Pods are masqueraded, and told so.
+	if seen := l.Connect(t.Context(), lab.Flow{From: "pod3", Protocol: lab.TCP, To: netip.MustParseAddrPort("10.96.0.1:80")}).Source.Addr(); !a.node.Owns(seen) {
+		t.Errorf("the endpoint sees %v", seen)
+	}
+	if out, _, _ := a.ask("explain", "10.96.0.1:80", "--from", "10.244.1.3"); !strings.Contains(out, "masquerade     yes") {
+		t.Errorf("explain says that pods keep their address:\n%s", out)
+	}
 }
 
 // The proxy that programs the node says that a second one waits for it.
@@ -191,6 +204,8 @@ func TestSecondProxyIsReported(t *testing.T) {
 	o.count("node", 1)
 	o.everywhere("another kube-proxy (pid", "has waited since", "end one of the two")
 	logged(t, p, 1, "Warning: Second kube-proxy")
+	said(t, a, l, "serving", "", 0)
+	judged(t, a, l)
 	if err := second.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -219,9 +234,16 @@ func TestTroubleWithTheAPIServerIsReported(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "good"},
 		Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", ClusterIPs: []string{"10.96.0.1"}, Ports: []corev1.ServicePort{{Port: 80}}},
 	}
+	ready, port := true, int32(8080)
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "good-1", Labels: map[string]string{discoveryv1.LabelServiceName: "good"}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Port: &port}},
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.244.1.1"}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+	}
 	set := func(objects ...fakeapi.Object) {
 		t.Helper()
-		if err := api.Set(append(objects, service)); err != nil {
+		if err := api.Set(append(objects, service, slice)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -234,9 +256,13 @@ func TestTroubleWithTheAPIServerIsReported(t *testing.T) {
 	set(node)
 	eventually(t, func() bool { return o.report().ProblemCount == 0 })
 	o.nothing()
+	said(t, a, l, "serving", "", 0)
+	judged(t, a, l)
 
 	api.Close()
 	o.everywhere("connection refused")
+	said(t, a, l, "serving the past", "the API server has not been reachable for ", 1)
+	judged(t, a, l)
 	eventually(t, func() bool { return strings.Contains(metricsPage(l, "/metrics"), "\nsluice_api_server_connected 0\n") })
 	if s := o.report().APIServer; s.Connected || s.Since.IsZero() || s.Remedy == "" {
 		t.Errorf("the status has %+v", s)

@@ -79,8 +79,14 @@ func TestReadyOnceTheAPIServerHasAnswered(t *testing.T) {
 	listener := listenOn(t, node, "127.0.0.1:0")
 	address := listener.Addr().String()
 	listener.Close()
-	launch(t, l, lab.ProxyOptions{Flags: []string{"--manifests=", "--cluster-cidr=10.244.0.0/16", "--master=http://" + address}})
+	a, flag := newAsker(t, l)
+	launch(t, l, lab.ProxyOptions{Flags: []string{flag, "--manifests=", "--cluster-cidr=10.244.0.0/16", "--master=http://" + address}})
+	a.ready()
 	notReady(t, l, "the API server has not been reachable for ")
+	said(t, a, l, "not serving", "the API server has not been reachable for ", 1)
+	if out, errs, code := a.ask("explain", "10.96.0.1:80"); code != 1 {
+		t.Errorf("explain ends with %d: %s%s", code, out, errs)
+	}
 	notReady(t, l, "connection refused")
 
 	api := cluster(t)

@@ -11,6 +11,45 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// Tests that docs/security.md names exist.
+func TestSecurityClaimsHaveTests(t *testing.T) {
+	text, err := os.ReadFile("../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tests []byte
+	err = filepath.WalkDir("../..", func(path string, _ os.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, "_test.go") {
+			var more []byte
+			more, err = os.ReadFile(path)
+			tests = append(tests, more...)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := 0
+	_, claims, _ := strings.Cut(string(text), "## Who can do what")
+	row := regexp.MustCompile(`(?m)^\| .*\| ([^|]*)\|$`)
+	for _, m := range row.FindAllStringSubmatch(claims, -1) {
+		for _, quoted := range regexp.MustCompile("`([A-Za-z0-9-]+)`").FindAllStringSubmatch(m[1], -1) {
+			name := quoted[1]
+			if strings.HasPrefix(name, "Test") {
+				named++
+				if !strings.Contains(string(tests), "func "+name+"(") {
+					t.Errorf("there is no test %s", name)
+				}
+			} else if _, err := os.Stat("testdata/" + name + ".txtar"); err != nil {
+				t.Errorf("there is no scenario %s", name)
+			}
+		}
+	}
+	if named == 0 {
+		t.Error("no test is named")
+	}
+}
+
 // Every line of docs/semantics.md names the scenarios that show it, and every
 // scenario names the lines it shows: the two must agree.
 func TestSemanticsHaveScenarios(t *testing.T) {

@@ -1,10 +1,19 @@
 package lab_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"html"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -37,6 +46,31 @@ func said(t *testing.T, a *asker, l *lab.Lab, word, reason string, code int) {
 		}
 		return nil
 	})
+}
+
+// judged waits until everything that people and programs ask says of Service default/good that it
+// works, and connections to it are answered.
+func judged(t *testing.T, a *asker, l *lab.Lab) {
+	t.Helper()
+	testkit.Eventually(t, func() error {
+		services, _, _ := a.ask("services", "-n", "default")
+		explained, _, code := a.ask("explain", "default/good:80")
+		status, _, _ := a.ask("status")
+		switch {
+		case !regexp.MustCompile(`(?m)^default +good +works `).MatchString(services):
+			return fmt.Errorf("services:\n%s", services)
+		case code != 0 || !strings.Contains(explained, "\nWORKS: "):
+			return fmt.Errorf("explain ends with %d:\n%s", code, explained)
+		case strings.Contains(status, "default/good "):
+			return fmt.Errorf("status:\n%s", status)
+		case !strings.Contains(metricsPage(l, "/?q=default/good"), ">works<"):
+			return errors.New("the page does not say that it works")
+		case strings.Contains(metricsPage(l, "/metrics"), `sluice_service_verdict{namespace="default",service="good"`):
+			return errors.New("a metric says that it does not work")
+		}
+		return nil
+	})
+	answered(t, l, netip.MustParseAddrPort("10.96.0.1:80"))
 }
 
 // A directory of manifests that does not exist is no reason to call the proxy healthy, and one
@@ -72,7 +106,10 @@ func TestConnectionsAreTried(t *testing.T) {
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
 	dir := t.TempDir()
-	write(t, dir, "good.yaml", goodManifests+"---"+strings.NewReplacer("name: good", "name: wrong", "service-name: good", "service-name: wrong", "10.96.0.1", "10.96.0.2", "8080", "9999").Replace(goodManifests), 0)
+	another := func(name, ip, port string) string {
+		return "---" + strings.NewReplacer("name: good", "name: "+name, "10.96.0.1", ip, "8080", port).Replace(goodManifests)
+	}
+	write(t, dir, "good.yaml", goodManifests+another("wrong", "10.96.0.2", "9999")+another("silent", "10.96.0.3", "8081"), 0)
 	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{flag}})
 	settle(t, p, dir, 0)
 	a.ready()
@@ -108,6 +145,7 @@ func TestConnectionsAreTried(t *testing.T) {
 			}
 		})
 	}
+	t.Run("on the page", func(t *testing.T) { triedOnPage(t, l, a.node) })
 	for _, tt := range []struct {
 		args []string
 		want string
@@ -119,5 +157,73 @@ func TestConnectionsAreTried(t *testing.T) {
 		if _, stderr, code := a.ask(append([]string{"explain", "--try"}, tt.args...)...); code != 2 || !strings.Contains(stderr, tt.want) {
 			t.Errorf("%v ends with %d: %s", tt.args, code, stderr)
 		}
+	}
+}
+
+// triedOnPage has connections sent by the page, as a browser does when its button is pressed.
+func triedOnPage(t *testing.T, l *lab.Lab, node *lab.Host) {
+	pod, err := l.Host("pod1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pod.Run(t.Context(), lab.Command{Args: []string{"nft", "add table inet fw; add chain inet fw in { type filter hook input priority 0; }; add rule inet fw in tcp dport 8081 drop"}}); err != nil {
+		t.Fatal(err)
+	}
+	const page = "http://127.0.0.1:10249"
+	client := &http.Client{Transport: &http.Transport{DialContext: func(_ context.Context, network, at string) (c net.Conn, err error) {
+		err = node.Do(func() error { c, err = net.Dial(network, at); return err })
+		return c, err
+	}}}
+	defer client.CloseIdleConnections()
+	send := func(service, from, to, origin, host string) (code int, text string) {
+		t.Helper()
+		form := url.Values{"namespace": {"default"}, "name": {service}, "from": {from}, "to": {to}}
+		r, err := http.NewRequest(http.MethodPost, page+"/try", strings.NewReader(form.Encode()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Origin", origin)
+		r.Host = host
+		response, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, html.UnescapeString(string(body))
+	}
+	for _, tt := range []struct {
+		service, from, to string
+		want              []string
+	}{
+		{"good", "node", "10.96.0.1:80/TCP", []string{"Tried from this node", "answered by 10.244.1.1:8080", "which sees ", "It means: as predicted"}},
+		{"wrong", "node", "10.96.0.2:80/TCP", []string{"refused by 10.244.1.1:9999", "which sees ", ">does not answer</span> the endpoint refuses connections", "It means: as predicted"}}, // it was tried before
+		{"silent", "pod", "10.96.0.3:80/TCP", []string{"Tried from this node", "no answer from 10.244.1.1:8081 after 3", "nothing came back: the pod is gone"}},
+	} {
+		var code int
+		var text string
+		testkit.Eventually(t, func() error {
+			if code, text = send(tt.service, tt.from, tt.to, page, "127.0.0.1:10249"); code == http.StatusTooManyRequests {
+				return errors.New("one a second is sent")
+			}
+			return nil
+		})
+		for _, want := range tt.want {
+			if code != http.StatusOK || !strings.Contains(text, want) {
+				t.Errorf("default/%s is answered with %d, and lacks %q:\n%s", tt.service, code, want, text)
+			}
+		}
+	}
+	for _, origin := range []string{"http://evil.example", "null"} {
+		if code, text := send("good", "node", "10.96.0.1:80/TCP", origin, "127.0.0.1:10249"); code != http.StatusForbidden || !strings.Contains(text, origin) {
+			t.Errorf("a form of %s is answered with %d: %s", origin, code, text)
+		}
+	}
+	if code, text := send("good", "node", "10.96.0.1:80/TCP", "http://evil.example", "evil.example"); code != http.StatusForbidden || !strings.Contains(text, "not a name of this proxy") {
+		t.Errorf("a form to another host is answered with %d: %s", code, text)
 	}
 }

@@ -31,8 +31,8 @@ const (
 	// in a long run it is longFaultExtra.
 	faultExtra     = 2 * time.Second
 	longFaultExtra = 10 * time.Second
-	// clientTime is after how long a client gives up. One that has waited for lateTime has sent
-	// its first packet again: that counts as a failure, too.
+	// clientTime is after how long a client gives up. To have waited for lateTime is a failure,
+	// too.
 	clientTime = 2500 * time.Millisecond
 	lateTime   = time.Second
 )
@@ -399,7 +399,8 @@ func (s *trial) measure(voice *voice, about subject, spans []span) {
 	}
 }
 
-// between counts the attempts sent in a time, and those of them that were lost.
+// between counts the attempts sent in a time, and those of them that were lost, or whose first
+// packet was: a client that waits has not been answered.
 func between(attempts []*attempt, from, until time.Time) (n, lost int) {
 	at, _ := slices.BinarySearchFunc(attempts, from, func(a *attempt, t time.Time) int { return a.sent.Compare(t) })
 	for _, a := range attempts[at:] {
@@ -407,7 +408,7 @@ func between(attempts []*attempt, from, until time.Time) (n, lost int) {
 			break
 		}
 		n++
-		if a.lost {
+		if a.lost || a.done.Sub(a.sent) > repeated {
 			lost++
 		}
 	}

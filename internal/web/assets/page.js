@@ -8,18 +8,20 @@ const patience = 15000;
 
 let timer, running;
 
-// follow shows what is at an address now, and goes on from there.
-async function follow(address) {
+// follow shows what is at an address now, or the answer to what is posted there, and goes on
+// from there.
+async function follow(address, posted) {
   clearTimeout(timer);
   running?.abort();
   const mine = running = new AbortController();
   const late = setTimeout(() => mine.abort(), patience);
   try {
-    const answer = await fetch(address, { signal: mine.signal });
+    const answer = await fetch(address, { signal: mine.signal, ...posted && { method: "POST", body: posted } });
     if (answer.status === 503) return; // busy, but alive
     if (answer.status >= 500) throw new Error(answer.statusText);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     if (mine !== running) return;
+    if (answer.redirected) history.replaceState(null, "", answer.url); // to what was sent
     for (const part of ["header", "main", "footer"]) morph(document.querySelector(part), page.querySelector(part));
     document.title = page.title;
     document.getElementById("lost").hidden = true;
@@ -99,6 +101,17 @@ document.addEventListener("input", event => {
     history.replaceState(null, "", address);
     follow(address);
   }, typing);
+});
+
+// Send a connection, and wait for its answer.
+document.addEventListener("submit", event => {
+  const form = event.target;
+  if (!form.matches(".send")) return;
+  event.preventDefault();
+  const button = form.querySelector("button");
+  button.disabled = true; // until the answer replaces it
+  button.textContent = "Sending…";
+  follow(form.action, new URLSearchParams(new FormData(form)));
 });
 
 document.addEventListener("keydown", event => {

@@ -48,6 +48,7 @@ var verbs = map[string]func(p *parser, rest string) (action, error){
 	"log":       parseText((*runner).proxyLog),
 	"kernel":    parseKernel,
 	"verdict":   parseVerdict,
+	"explain":   parseExplain,
 }
 
 // plain is for verbs that stand alone.

@@ -79,6 +79,9 @@ func contradict(a, b action) bool {
 	case *expectation:
 		b, ok := b.(*expectation)
 		return ok && a.kind != b.kind && fmt.Sprint(a.flows) == fmt.Sprint(b.flows)
+	case *explanation:
+		b, ok := b.(*explanation)
+		return ok && (a.word != b.word || a.text != b.text) && fmt.Sprint(a.flows) == fmt.Sprint(b.flows)
 	case judgement:
 		b, ok := b.(judgement)
 		return ok && a.service == b.service && a.from == b.from && (a.word != b.word || a.why != b.why)

@@ -57,6 +57,9 @@
 //	verdict SERVICE [from KIND] VERDICT [TEXT]
 //	                          waits until services, status, explain, the page and the metrics
 //	                          say so of clients of a KIND (pod, node, outside), or of all
+//	explain FROM -> TO [PROTOCOLS] [FAMILIES] VERDICT [TEXT]
+//	                          waits until explain says so of packets (tcp by default), with
+//	                          TEXT in its answer; its exit code is 0 for works only
 //
 // # Packets
 //

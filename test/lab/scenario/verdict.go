@@ -68,6 +68,60 @@ func (j judgement) tryAgain(ctx context.Context, r *runner) {
 	}
 }
 
+// explanation is what explain must say of packets.
+type explanation struct {
+	flows
+	word verdict.Word
+	text string // a part of the answer; "" for any
+}
+
+// parseExplain reads "FROM -> TO [PROTOCOLS] [FAMILIES] VERDICT [TEXT]".
+func parseExplain(p *parser, rest string) (action, error) {
+	f, words, err := p.parseFlows(rest, lab.TCP)
+	if err != nil {
+		return nil, err
+	}
+	if len(words) == 0 {
+		return nil, fmt.Errorf("want a verdict at the end")
+	}
+	return &explanation{f, verdict.Word(words[0]), strings.Join(words[1:], " ")}, nil
+}
+
+func (e *explanation) run(ctx context.Context, r *runner) error {
+	r.remember(e)
+	single, err := r.expand(e.flows)
+	if err != nil {
+		return err
+	}
+	for _, f := range single {
+		if err := r.eventually(ctx, func() error { return e.check(ctx, r, f) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *explanation) check(ctx context.Context, r *runner, f lab.Flow) error {
+	host, err := r.lab.Host(f.From)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(host.Addrs[:], func(a netip.Addr) bool { return familyOf(a) == familyOf(f.To.Addr()) })
+	var reply explain.Reply
+	bad, err := r.ask(ctx, &reply, "explain", fmt.Sprintf("%v/%s", f.To, f.Protocol), "--from", host.Addrs[i].String())
+	if err != nil {
+		return err
+	}
+	var text strings.Builder
+	if err := explain.Write(&text, &reply); err != nil {
+		return err
+	}
+	if reply.Answers[0].Verdict != e.word || bad == (e.word == verdict.Works) || !strings.Contains(text.String(), e.text) {
+		return fmt.Errorf("explain of %v ends as if it worked: %t, want %s %s:\n%s", f, !bad, e.word, e.text, &text)
+	}
+	return nil
+}
+
 // ask runs a command of the proxy on node1. Its exit code is 1 for a bad answer.
 func (r *runner) ask(ctx context.Context, out any, args ...string) (bad bool, err error) {
 	binary := r.Binary
