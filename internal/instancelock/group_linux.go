@@ -18,7 +18,7 @@ const group = 20942
 
 // Messages and commands of NFLOG, linux/netfilter/nfnetlink_log.h.
 const (
-	logPacket  = unix.NFNL_SUBSYS_ULOG<<8 | 0 // only the kernel sends these
+	logPacket  = unix.NFNL_SUBSYS_ULOG << 8 // only the kernel sends these
 	logConfig  = unix.NFNL_SUBSYS_ULOG<<8 | 1
 	configCmd  = 1
 	commandSet = 1 // bind
