@@ -31,8 +31,8 @@ const (
 	costFactor  = 125
 	fewLooks    = 4
 	// maxDoubtful is how many endpoints are asked for one by one: the kernel goes through the
-	// whole table each time, and takes about three times as long to send all of it.
-	maxDoubtful = 2
+	// whole table each time, and takes about five times as long to send all of it.
+	maxDoubtful = 4
 )
 
 // Options configures a Sensor.
