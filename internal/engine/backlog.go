@@ -57,7 +57,8 @@ type entry struct {
 // turn is a namespace with entries, or a Service of one.
 type turn struct {
 	name    string
-	spent   int // what was written of it since it has entries
+	spent   int  // what was written of it since it has entries
+	behind  bool // of a Service: only large changes are about it
 	arrival uint64
 	index   int // in the heap that it is in
 
@@ -71,13 +72,27 @@ type turn struct {
 	taken     int      // of entries, by choose
 }
 
-// turns is a heap: the first has spent least, and waits longest of those.
+// turns is a heap: the first has spent least, and waits longest of those that small changes are about.
 type turns []*turn
 
 func (t turns) Len() int { return len(t) }
 func (t turns) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(t[i].spent, t[j].spent), cmp.Compare(t[i].arrival, t[j].arrival)) < 0
+	a, b := t[i], t[j]
+	if a.spent == b.spent && a.behind != b.behind {
+		return b.behind
+	}
+	return cmp.Or(cmp.Compare(a.spent, b.spent), cmp.Compare(a.arrival, b.arrival)) < 0
 }
+
+// start is what counts as spent by one that comes: as much as by those that are there, so that it does
+// not hold them up for long, less a portion, so that it need not wait for them.
+func (t turns) start() int {
+	if len(t) == 0 {
+		return 0
+	}
+	return max(0, t[0].spent-portion)
+}
+
 func (t turns) Swap(i, j int) {
 	t[i], t[j] = t[j], t[i]
 	t[i].index, t[j].index = i, j
@@ -150,10 +165,7 @@ func (b *backlog) insert(c *plan.Change) {
 			b.serving[f.Key] = f
 		}
 	}
-	behind := 0
-	if !fits(c, portion) {
-		behind = 1 // behind Services of the namespace that a small change is about
-	}
+	behind := !fits(c, portion)
 	for _, f := range c.Gone {
 		b.put(f, true, behind)
 	}
@@ -166,9 +178,8 @@ func (b *backlog) insert(c *plan.Change) {
 	toggle(b.healthPorts, c.HealthPortsAdded, true)
 }
 
-// put adds an entry, or replaces one that waits, at its place if it is of the same Service. What
-// counts as written of a Service of which nothing was is at most behind.
-func (b *backlog) put(f *plan.Frontend, gone bool, behind int) {
+// put adds an entry, or replaces one that waits, at its place if it is of the same Service.
+func (b *backlog) put(f *plan.Frontend, gone, behind bool) {
 	delete(b.serving, f.Key)
 	e := b.entries[f.Key]
 	if e != nil && e.Service != f.Service {
@@ -182,8 +193,8 @@ func (b *backlog) put(f *plan.Frontend, gone bool, behind int) {
 		b.entries[f.Key] = e
 		b.at[f.Addr]++
 	}
-	if e.owner.spent == 1 {
-		e.owner.spent = behind
+	if e.owner.behind && !behind {
+		e.owner.behind = false
 		heap.Fix(&e.owner.namespace.order, e.owner.index)
 	}
 	b.cost -= e.cost
@@ -200,18 +211,18 @@ func costOf(f *plan.Frontend) int {
 	return n
 }
 
-func (b *backlog) queue(service model.Name, behind int) *turn {
+func (b *backlog) queue(service model.Name, behind bool) *turn {
 	t := b.tenants[service.Namespace]
 	if t == nil {
 		b.arrivals++
-		t = &turn{name: service.Namespace, arrival: b.arrivals, services: map[string]*turn{}}
+		t = &turn{name: service.Namespace, arrival: b.arrivals, spent: b.order.start(), services: map[string]*turn{}}
 		b.tenants[t.name] = t
 		heap.Push(&b.order, t)
 	}
 	q := t.services[service.Name]
 	if q == nil {
 		b.arrivals++
-		q = &turn{name: service.Name, arrival: b.arrivals, spent: behind, namespace: t}
+		q = &turn{name: service.Name, arrival: b.arrivals, spent: t.order.start(), behind: behind, namespace: t}
 		t.services[q.name] = q
 		heap.Push(&t.order, q)
 	}

@@ -218,6 +218,39 @@ func TestFlappingServiceDelaysItself(t *testing.T) {
 	}
 }
 
+// TestLatecomerDoesNotHoldUpOthers: of a namespace of which much was written already, as much is written
+// as of one that comes then and changes without end.
+func TestLatecomerDoesNotHoldUpOthers(t *testing.T) {
+	b := newBacklog()
+	large := func(namespace string, from int) *plan.Change {
+		c := &plan.Change{}
+		for i := range 100 {
+			c.Set = append(c.Set, tenantFrontend(namespace, "huge", fmt.Sprintf("10.0.%d.%d", from, i), portion/2))
+		}
+		return c
+	}
+	count := map[string]int{}
+	write := func(n int) {
+		for range n {
+			c := b.next(portion)
+			for _, f := range c.Set {
+				count[f.Service.Namespace]++
+			}
+			b.done(c, nil)
+		}
+	}
+	b.add(large("early", 0), portion)
+	write(20)
+	count = map[string]int{}
+	for range 10 {
+		b.add(large("late", 1), portion)
+		write(1)
+	}
+	if early := count["early"]; early < 5 {
+		t.Errorf("%d frontends of the one that was there were written, and %d of the one that came", early, count["late"])
+	}
+}
+
 // TestClusterIPComesAfterItsFrontends: ports of a new ClusterIP that are not there yet are not
 // rejected meanwhile.
 func TestClusterIPComesAfterItsFrontends(t *testing.T) {
