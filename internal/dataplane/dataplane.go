@@ -2,6 +2,8 @@ package dataplane
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"sluice/internal/plan"
 )
@@ -38,6 +40,26 @@ type Dataplane interface {
 
 	// Close releases kernel handles and leaves the kernel as it is.
 	Close() error
+}
+
+// ApplyWhole calls Apply until nothing is left.
+func ApplyWhole(ctx context.Context, d Dataplane, change *plan.Change) Result {
+	whole := d.Apply(ctx, change)
+	for r := whole; r.Err == nil && len(r.Left) > 0; {
+		rest := &plan.Change{Revision: change.Revision, Set: slices.DeleteFunc(slices.Clone(change.Set), func(f *plan.Frontend) bool {
+			_, left := r.Left[f.Key]
+			return !left
+		})}
+		r = d.Apply(ctx, rest)
+		whole.Err, whole.Left = r.Err, r.Left
+		whole.Transactions += r.Transactions
+		whole.Elements += r.Elements
+		if len(r.Failed) > 0 && whole.Failed == nil {
+			whole.Failed = map[plan.Key]error{}
+		}
+		maps.Copy(whole.Failed, r.Failed)
+	}
+	return whole
 }
 
 // Result is the result of Reconcile, Apply or Repair.

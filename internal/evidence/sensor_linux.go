@@ -143,7 +143,11 @@ func (s *Sensor) readTable(ctx context.Context) (cost time.Duration, err error) 
 	kinds := s.kinds.Load()
 	read := func(which conntrack.Selection) bool {
 		var more time.Duration
-		more, err = s.connections(ctx, s.NetNS, which, func(c conntrack.Connection) { s.ledger.see(kinds.to(&c), entry(&c)) })
+		more, err = s.connections(ctx, s.NetNS, which, func(c conntrack.Connection) {
+			if !kinds.direct(&c) {
+				s.ledger.see(kinds.to(&c), entry(&c))
+			}
+		})
 		cost += more
 		return err == nil
 	}
@@ -172,8 +176,8 @@ func (s *Sensor) publish(change func()) {
 // refused counts a connection that ended without an answer.
 func (s *Sensor) refused(c conntrack.Connection) {
 	kinds := s.kinds.Load()
-	if kinds == nil {
-		return // before the first look
+	if kinds == nil || kinds.direct(&c) { // before the first look
+		return
 	}
 	s.ledgerMu.Lock()
 	defer s.ledgerMu.Unlock()
@@ -321,6 +325,13 @@ func (s *Sensor) readKinds() *kinds {
 		}
 	})
 	return k
+}
+
+// direct reports whether the node itself connects to an endpoint, by no Service: it is a probe of
+// the kubelet, or a connection of the proxy, which tells Tried how it ends.
+func (k *kinds) direct(c *conntrack.Connection) bool {
+	_, own := k.node[c.Client.Addr()]
+	return own && c.Frontend == c.Endpoint
 }
 
 // to returns whom a connection is to, and from which kind of client.

@@ -151,7 +151,7 @@ func (w *walk) step(events []model.Event) {
 	events = slices.DeleteFunc(events, func(e model.Event) bool { _, host := e.(model.SetHostIPs); return host })
 	var dirty model.Dirty
 	w.state.Apply(&dirty, events...)
-	if r := w.dataplane.Apply(context.Background(), w.planner.Update(w.state, &dirty)); r.Err != nil || len(r.Failed) > 0 {
+	if r := dataplane.ApplyWhole(context.Background(), w.dataplane, w.planner.Update(w.state, &dirty)); r.Err != nil || len(r.Failed) > 0 {
 		w.t.Fatal(r.Err, r.Failed)
 	}
 }

@@ -69,7 +69,7 @@ func (s *suite) testHistory(t *testing.T) {
 		h := newHistory(rand.New(rand.NewPCG(s.Seed, uint64(i))), s.mode.Adjust)
 		OK(t, incremental.Reconcile(t.Context(), h.planner.Desired()))
 		for range 1 + h.rng.IntN(6) {
-			OK(t, incremental.Apply(t.Context(), h.next()))
+			OK(t, dataplane.ApplyWhole(t.Context(), incremental, h.next()))
 			changes++
 		}
 		empty.remove(nil)

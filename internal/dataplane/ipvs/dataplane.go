@@ -204,14 +204,14 @@ func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Re
 	}
 	return c.run(ctx, func() dataplane.Result {
 		if len(c.failed) == 0 {
-			return d.ApplyWhole(ctx, change)
+			return dataplane.ApplyWhole(ctx, d.Dataplane, change)
 		}
 		some := *change
 		some.Set = slices.DeleteFunc(slices.Clone(change.Set), func(f *plan.Frontend) bool {
 			_, failed := c.failed[f.Key]
 			return failed
 		})
-		return d.ApplyWhole(ctx, &some)
+		return dataplane.ApplyWhole(ctx, d.Dataplane, &some)
 	})
 }
 

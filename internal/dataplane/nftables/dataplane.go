@@ -161,29 +161,6 @@ func (d *Dataplane) forget() {
 	})
 }
 
-// ApplyWhole is Apply, again and again until nothing is left. It is for modes that build on the table
-// and write more than that.
-func (d *Dataplane) ApplyWhole(ctx context.Context, change *plan.Change) dataplane.Result {
-	whole := d.Apply(ctx, change)
-	for r := whole; r.Err == nil && len(r.Left) > 0; {
-		rest := &plan.Change{Revision: change.Revision, Set: slices.DeleteFunc(slices.Clone(change.Set), func(f *plan.Frontend) bool {
-			_, left := r.Left[f.Key]
-			return !left
-		})}
-		r = d.Apply(ctx, rest)
-		whole.Err, whole.Left = r.Err, r.Left
-		whole.Transactions += r.Transactions
-		whole.Elements += r.Elements
-		for k, err := range r.Failed {
-			if whole.Failed == nil {
-				whole.Failed = map[plan.Key]error{}
-			}
-			whole.Failed[k] = err
-		}
-	}
-	return whole
-}
-
 // Apply writes a change. Of large pools it writes a part.
 func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Result {
 	if d.tables == nil {
@@ -234,6 +211,7 @@ func (t *table) items(change *plan.Change, r *dataplane.Result) []*item {
 		}
 	}
 	for _, k := range change.Removed {
+		t.waitsNoMore(k)
 		if old := t.frontends[k]; old != nil {
 			t.replace(old, nil)
 			items = append(items, &item{table: t, key: k, now: &old.programmed, old: old})
@@ -242,12 +220,14 @@ func (t *table) items(change *plan.Change, r *dataplane.Result) []*item {
 	for f := range set {
 		if pool := t.waitsFor(f); pool != nil {
 			pool.waiting = append(pool.waiting, f.Key)
+			t.left[f.Key] = pool.key
 			if r.Left == nil {
 				r.Left = map[plan.Key]struct{}{}
 			}
 			r.Left[f.Key] = struct{}{}
 			continue
 		}
+		t.waitsNoMore(f.Key)
 		it := &item{table: t, key: f.Key, old: t.frontends[f.Key]}
 		it.now = it.old.now()
 		it.new = t.compile(f, it.now)

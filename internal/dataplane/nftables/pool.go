@@ -126,6 +126,14 @@ func (t *table) waitsFor(f *plan.Frontend) *item {
 	return nil
 }
 
+// waitsNoMore records that a frontend does not wait for a pool, which may be without any then.
+func (t *table) waitsNoMore(k plan.Key) {
+	if pool, waited := t.left[k]; waited {
+		delete(t.left, k)
+		t.unused = append(t.unused, pool)
+	}
+}
+
 // usePools counts the frontends that use each pool.
 func (t *table) usePools(f *frontend, n int) {
 	if f == nil || f.Relayed || isPool(f.Key) {
@@ -145,8 +153,14 @@ func (t *table) usePools(f *frontend, n int) {
 
 // unusedPools returns items that remove pools of which no frontend is left.
 func (t *table) unusedPools() (items []*item) {
+	wanted := map[plan.Key]struct{}{}
+	for _, k := range t.left {
+		wanted[k] = struct{}{}
+	}
 	for _, k := range t.unused {
-		if old := t.frontends[k]; old != nil && t.users[k] == 0 {
+		_, waits := wanted[k]
+		if old := t.frontends[k]; old != nil && t.users[k] == 0 && !waits {
+			wanted[k] = struct{}{} // once
 			items = append(items, &item{table: t, key: k, now: &old.programmed, old: old})
 		}
 	}

@@ -69,7 +69,7 @@ func TestFrontendsShareAPool(t *testing.T) {
 		for _, gone := range c.Removed {
 			delete(desired.Frontends, gone)
 		}
-		if r := ok(t, d.ApplyWhole(ctx, c)); r.Elements > limit {
+		if r := ok(t, dataplane.ApplyWhole(ctx, d, c)); r.Elements > limit {
 			t.Errorf("%s: %d elements were written, want at most %d", name, r.Elements, limit)
 		}
 		if got := k.elementsIn(pools); got != tables*plan.MaglevSize {
@@ -127,6 +127,30 @@ func TestPoolIsWrittenInParts(t *testing.T) {
 	}
 }
 
+// TestPoolOfNoFrontend: the frontends of a pool are removed before it is complete, and so is the pool.
+func TestPoolOfNoFrontend(t *testing.T) {
+	testkit.NotInGuest(t, "lookup tables are very many elements")
+	ctx := t.Context()
+	k := newKernel(t)
+	d := k.dataplane()
+	ok(t, d.Reconcile(ctx, &plan.Desired{Settings: settings()}))
+	all := maglevFrontends(2)[:2]
+	if r := ok(t, d.Apply(ctx, &plan.Change{Set: all})); len(r.Left) != 2 {
+		t.Fatalf("left: %v", r.Left)
+	}
+	ok(t, d.Apply(ctx, &plan.Change{Removed: []plan.Key{all[0].Key}}))
+	if n := k.elementsIn(pools); n == 0 {
+		t.Error("the pool is gone while a frontend waits for it")
+	}
+	ok(t, d.Apply(ctx, &plan.Change{Removed: []plan.Key{all[1].Key}}))
+	if n := k.elementsIn(pools); n != 0 {
+		t.Errorf("%d elements of the pool are left", n)
+	}
+	if same, err := d.Verify(ctx); err != nil || !same {
+		t.Errorf("verified %t, %v", same, err)
+	}
+}
+
 // TestDamagedPoolIsRepaired removes elements of a pool behind our back.
 func TestDamagedPoolIsRepaired(t *testing.T) {
 	testkit.NotInGuest(t, "lookup tables are very many elements")
@@ -164,7 +188,7 @@ func TestRefusedPoolFailsItsFrontends(t *testing.T) {
 		return commit(ctx, b)
 	}
 	all := maglevFrontends(2)[:3]
-	r := d.ApplyWhole(ctx, &plan.Change{Set: all})
+	r := dataplane.ApplyWhole(ctx, d, &plan.Change{Set: all})
 	if r.Err != nil || len(r.Failed) != len(all) {
 		t.Fatalf("error %v, failed %v, want the %d frontends", r.Err, r.Failed, len(all))
 	}
@@ -174,7 +198,7 @@ func TestRefusedPoolFailsItsFrontends(t *testing.T) {
 		}
 	}
 	d.commit = commit
-	ok(t, d.ApplyWhole(ctx, &plan.Change{Set: all}))
+	ok(t, dataplane.ApplyWhole(ctx, d, &plan.Change{Set: all}))
 	if same, err := d.Verify(ctx); err != nil || !same {
 		t.Errorf("verified %t, %v", same, err)
 	}

@@ -38,6 +38,8 @@ type table struct {
 	unused []plan.Key
 	// begun are pools of which the commit writes a part only.
 	begun map[plan.Key]*item
+	// left are the frontends that wait for pools, and for which one.
+	left map[plan.Key]plan.Key
 	// shared are slots that several frontends of a commit have.
 	shared map[sharedSlots][]netip.AddrPort
 	// junk are elements in the kernel that no frontend can have. The first junked are
@@ -64,6 +66,7 @@ func newTable(f model.Family, name string, frontends int) *table {
 		chains:      newChains(),
 		users:       map[plan.Key]int{},
 		begun:       map[plan.Key]*item{},
+		left:        map[plan.Key]plan.Key{},
 		shared:      map[sharedSlots][]netip.AddrPort{},
 		hairpins:    nft.NewMembers(nt, hairpin, hairpins, frontends),
 		clusterIPs:  nft.NewMembers(nt, clusterIPs, addresses, frontends),

@@ -159,7 +159,7 @@ func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Re
 	for _, f := range change.Set {
 		d.directory.set(f)
 	}
-	r := d.ApplyWhole(ctx, &some)
+	r := dataplane.ApplyWhole(ctx, d.Dataplane, &some)
 	if r.Err != nil {
 		return r
 	}
