@@ -235,6 +235,11 @@ const leastTries = 3
 
 // eventually tries a check until it holds or patience ends.
 func (r *runner) eventually(ctx context.Context, check func() error) error {
+	return r.within(ctx, r.Patience, check)
+}
+
+// within is eventually with another patience.
+func (r *runner) within(ctx context.Context, patience time.Duration, check func() error) error {
 	start, linger, pause := time.Now(), Modes[r.Mode].Linger, pause
 	for tries := 1; ; tries++ {
 		err := check()
@@ -242,7 +247,7 @@ func (r *runner) eventually(ctx context.Context, check func() error) error {
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		if over := waited - testkit.Scaled(r.Patience); tries >= leastTries && over > linger {
+		if over := waited - testkit.Scaled(patience); tries >= leastTries && over > linger {
 			return err
 		} else if over > 0 {
 			pause = linger / 20

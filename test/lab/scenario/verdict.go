@@ -44,7 +44,8 @@ func parseVerdict(_ *parser, rest string) (action, error) {
 
 func (j judgement) run(ctx context.Context, r *runner) error {
 	r.remember(j)
-	return r.eventually(ctx, func() error {
+	// Failures count for 10 s among attempts that succeed, and attempts are seen by a look.
+	return r.within(ctx, 4*r.Patience, func() error {
 		for _, place := range []func(context.Context, *runner) error{j.inServices, j.inStatus, j.inExplain, j.onPage, j.inMetrics} {
 			if err := place(ctx, r); err != nil {
 				j.tryAgain(ctx, r)
