@@ -14,8 +14,9 @@ import (
 const maxLoggedFailures = 10
 
 // commitAt returns when the next commit may start, if there is something to
-// commit: at once, if it is the rest of what was begun. While a reconcile is needed, planned changes wait for it: the kernel
-// may lack what they build on, and the reconcile includes them.
+// commit: at once, if it is the rest of what was begun. While a reconcile is
+// needed, planned changes wait for it: the kernel may lack what they build on, and
+// the reconcile includes them.
 func (e *Engine) commitAt() (at time.Time, ok bool) {
 	switch {
 	case e.repair.needed:

@@ -12,7 +12,7 @@ import (
 )
 
 // How many lookup tables the Services of a namespace and all Services together may have.
-// A table has thousands of elements whatever the Service is like, so that they would be a
+// A table has thousands of entries whatever the Service is like, so that they would be a
 // cheap way to use up the node's memory.
 const (
 	MaxMaglevTables     = 32
