@@ -151,6 +151,37 @@ func TestPoolOfNoFrontend(t *testing.T) {
 	}
 }
 
+// TestRestartWithOtherPools: a new process finds so many pools that it asks for those that it expects
+// instead of reading all, and one that it does not expect. What it read of the frontends' own
+// endpoints before stands.
+func TestRestartWithOtherPools(t *testing.T) {
+	testkit.NotInGuest(t, "lookup tables are very many elements")
+	ctx := t.Context()
+	k := newKernel(t)
+	plain := &plan.Frontend{Key: key("10.96.1.1:80", model.TCP), Service: model.Name{Namespace: "a", Name: "plain"},
+		Route: plan.Route{Endpoints: dataplanetest.Endpoints("10.244.0.1:80", "10.244.0.2:80")}}
+	desired := &plan.Desired{Settings: settings(), Frontends: map[plan.Key]*plan.Frontend{plain.Key: plain}}
+	var last plan.Key
+	for i := range maxDump/plan.MaglevSize + 2 {
+		f := *maglevFrontends(2)[0]
+		f.Key, f.Service.Name = key(fmt.Sprintf("10.96.0.%d:80", 1+i), model.TCP), fmt.Sprint("web", i)
+		desired.Frontends[f.Key] = &f
+		last = f.Key
+	}
+	ok(t, k.dataplane().Reconcile(ctx, desired))
+	delete(desired.Frontends, last)
+	delete(desired.Frontends, plain.Key)
+	if r := ok(t, k.dataplane().Reconcile(ctx, desired)); r.Elements > plan.MaglevSize+10 {
+		t.Errorf("%d elements were written, want one pool less", r.Elements)
+	}
+	if n := k.elementsIn(endpoints); n != 0 {
+		t.Errorf("%d endpoints of a frontend are left that is gone", n)
+	}
+	if r := ok(t, k.dataplane().Reconcile(ctx, desired)); r.Elements > 0 {
+		t.Errorf("another process writes %d elements", r.Elements)
+	}
+}
+
 // TestDamagedPoolIsRepaired removes elements of a pool behind our back.
 func TestDamagedPoolIsRepaired(t *testing.T) {
 	testkit.NotInGuest(t, "lookup tables are very many elements")

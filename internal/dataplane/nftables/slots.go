@@ -2,7 +2,9 @@ package nftables
 
 import (
 	"context"
+	"maps"
 	"net/netip"
+	"slices"
 
 	"sluice/internal/nft"
 	"sluice/internal/plan"
@@ -68,6 +70,7 @@ func (r *reader) readSlots(ctx context.Context, c *nft.Conn, t nft.Table, set st
 			}
 		}
 	}
+	ofSet := slices.Collect(maps.Keys(expected))
 	found := 0
 	for len(expected) > 0 {
 		n, err := r.lookUpSlots(ctx, c, t, set, expected, slotsOf)
@@ -83,8 +86,8 @@ func (r *reader) readSlots(ctx context.Context, c *nft.Conn, t nft.Table, set st
 			}
 		}
 	}
-	for _, p := range r.frontends {
-		*slotsOf(p) = nil
+	for _, k := range ofSet { // the others have theirs from other maps
+		*slotsOf(r.frontends[k]) = nil
 	}
 	return false, nil
 }
