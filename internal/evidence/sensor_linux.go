@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -58,8 +57,8 @@ type Sensor struct {
 	// ledgerMu is held while the table is read, which takes long on a busy node.
 	ledgerMu sync.Mutex
 	ledger   *ledger
-	kinds    atomic.Pointer[kinds]
-	tries    *notify.Mailbox[[]try]
+	kinds    kinds
+	tries    *notify.Mailbox[[]dataplane.Attempt]
 	costs    []time.Duration // of the last few looks
 
 	mu      sync.Mutex
@@ -85,7 +84,7 @@ func New(o Options) *Sensor {
 	if o.OnLook == nil {
 		o.OnLook = func() {}
 	}
-	return &Sensor{Options: o, connections: conntrack.Connections, watch: conntrack.WatchUnreplied, ledger: newLedger(), tries: notify.NewMailbox[[]try]()}
+	return &Sensor{Options: o, connections: conntrack.Connections, watch: conntrack.WatchUnreplied, ledger: newLedger(), tries: notify.NewMailbox[[]dataplane.Attempt]()}
 }
 
 // Run watches until ctx is done, and then returns nil. It is called once.
@@ -107,9 +106,9 @@ func (s *Sensor) Run(ctx context.Context) error {
 
 // look reads the table, and returns when to do so again.
 func (s *Sensor) look(ctx context.Context) time.Duration {
-	s.kinds.Store(s.readKinds())
 	s.ledgerMu.Lock()
 	defer s.ledgerMu.Unlock()
+	s.updateKinds()
 	cost, err := s.readTable(ctx)
 	now := s.Clock.Now()
 	s.costs = append(s.costs, cost)
@@ -140,12 +139,11 @@ func (s *Sensor) look(ctx context.Context) time.Duration {
 // readTable reads the connections without an answer, and those of endpoints in doubt: one by
 // one if they are few, because the kernel sends a small part of the table then.
 func (s *Sensor) readTable(ctx context.Context) (cost time.Duration, err error) {
-	kinds := s.kinds.Load()
 	read := func(which conntrack.Selection) bool {
 		var more time.Duration
 		more, err = s.connections(ctx, s.NetNS, which, func(c conntrack.Connection) {
-			if !kinds.direct(&c) {
-				s.ledger.see(kinds.to(&c), entry(&c))
+			if !s.kinds.direct(&c) {
+				s.ledger.see(s.kinds.to(&c), entry(&c))
 			}
 		})
 		cost += more
@@ -175,13 +173,13 @@ func (s *Sensor) publish(change func()) {
 
 // refused counts a connection that ended without an answer.
 func (s *Sensor) refused(c conntrack.Connection) {
-	kinds := s.kinds.Load()
-	if kinds == nil || kinds.direct(&c) { // before the first look
-		return
-	}
 	s.ledgerMu.Lock()
 	defer s.ledgerMu.Unlock()
-	to := kinds.to(&c)
+	s.updateKinds()
+	if s.kinds.direct(&c) {
+		return
+	}
+	to := s.kinds.to(&c)
 	s.report(to, s.ledger.ended(to, entry(&c), s.Clock.Now()))
 }
 
@@ -198,35 +196,24 @@ func (s *Sensor) report(to To, r *Report) {
 	})
 }
 
-// try is an attempt of the proxy itself.
-type try struct {
-	to To
-	dataplane.Attempt
-}
-
-// maxTries is how many of them wait to be added.
+// maxTries is how many attempts of the proxy itself wait to be added.
 const maxTries = 1 << 12
 
 // Tried adds an attempt of the proxy itself to connect to an endpoint, which connection tracking
 // does not show. It does not block.
 func (s *Sensor) Tried(a dataplane.Attempt) {
-	kinds := s.kinds.Load()
-	if kinds == nil {
-		return // before the first look
-	}
-	t := try{kinds.of(a.Client, a.Endpoint, a.Protocol), a}
-	if a.Outcome == dataplane.Accepted && !s.doubts(t.to) && len(s.tries.Signal) == 0 {
+	if a.Outcome == dataplane.Accepted && !s.doubts(To{AddrPort: a.Endpoint, Protocol: a.Protocol}) && len(s.tries.Signal) == 0 {
 		return
 	}
-	s.tries.Put(func(all *[]try) bool {
+	s.tries.Put(func(all *[]dataplane.Attempt) bool {
 		if len(*all) < maxTries { // some of very many: the verdict is the same
-			*all = append(*all, t)
+			*all = append(*all, a)
 		}
 		return true
 	})
 }
 
-// doubts reports whether answers of an endpoint are of interest.
+// doubts reports whether answers of an endpoint are of interest, to clients of any kind.
 func (s *Sensor) doubts(to To) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -253,8 +240,10 @@ func (s *Sensor) followTries(ctx context.Context) {
 func (s *Sensor) addTries() {
 	s.ledgerMu.Lock()
 	defer s.ledgerMu.Unlock()
-	for _, t := range s.tries.Take() {
-		s.report(t.to, s.ledger.try(t.to, t.Attempt, s.Clock.Now()))
+	s.updateKinds()
+	for _, a := range s.tries.Take() {
+		to := s.kinds.of(a.Client, a.Endpoint, a.Protocol)
+		s.report(to, s.ledger.try(to, a, s.Clock.Now()))
 	}
 }
 
@@ -308,30 +297,54 @@ func entry(c *conntrack.Connection) connection {
 
 // kinds tells the kinds of clients apart.
 type kinds struct {
+	version  uint64 // of the engine's view
 	settings plan.Settings
 	node     map[netip.Addr]struct{} // addresses of the node
 }
 
-func (s *Sensor) readKinds() *kinds {
-	k := &kinds{node: map[netip.Addr]struct{}{}}
+// updateKinds takes over who the clients are. If that differs from what it was, such as before the
+// first objects arrived, what was found out about their kinds is forgotten.
+func (s *Sensor) updateKinds() {
+	before := s.kinds
 	s.Engine.Inspect(func(v engine.View) {
-		k.settings = v.Desired.Settings
+		if v.Version == before.version {
+			return
+		}
+		s.kinds = kinds{v.Version, v.Desired.Settings, map[netip.Addr]struct{}{}}
 		own := slices.Clone(v.State.HostIPs())
 		if n := v.State.Node(); n != nil {
 			own = append(own, n.IPs...)
 		}
 		for _, ip := range own {
-			k.node[ip] = struct{}{}
+			s.kinds.node[ip] = struct{}{}
 		}
 	})
-	return k
+	if !s.kinds.same(&before) {
+		s.ledger = newLedger()
+		s.publish(func() { s.reports = nil })
+	}
+}
+
+func (k *kinds) same(o *kinds) bool {
+	for _, f := range model.Families {
+		a, b := k.settings.Detector(f), o.settings.Detector(f)
+		if a.Interface != b.Interface || a.InterfacePrefix != b.InterfacePrefix || !slices.Equal(a.Sources, b.Sources) {
+			return false
+		}
+	}
+	return maps.Equal(k.node, o.node)
+}
+
+// own reports whether an address is one of the node.
+func (k *kinds) own(addr netip.Addr) bool {
+	_, own := k.node[addr]
+	return own || addr.IsLoopback()
 }
 
 // direct reports whether the node itself connects to an endpoint, by no Service: it is a probe of
 // the kubelet, or a connection of the proxy, which tells Tried how it ends.
 func (k *kinds) direct(c *conntrack.Connection) bool {
-	_, own := k.node[c.Client.Addr()]
-	return own && c.Frontend == c.Endpoint
+	return c.Frontend == c.Endpoint && k.own(c.Client.Addr())
 }
 
 // to returns whom a connection is to, and from which kind of client.
@@ -340,6 +353,5 @@ func (k *kinds) to(c *conntrack.Connection) To {
 }
 
 func (k *kinds) of(client netip.Addr, endpoint netip.AddrPort, p model.Protocol) To {
-	_, own := k.node[client]
-	return To{AddrPort: endpoint, Protocol: p, From: k.settings.Client(client, "", own || client.IsLoopback())}
+	return To{AddrPort: endpoint, Protocol: p, From: k.settings.Client(client, "", k.own(client))}
 }

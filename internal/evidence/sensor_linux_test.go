@@ -99,3 +99,27 @@ func TestSensor(t *testing.T) {
 		t.Errorf("pods met %+v", r)
 	}
 }
+
+// Who is a pod is known when the first objects have arrived. What was taken for a client of another
+// kind before is forgotten then.
+func TestSensorLearnsKinds(t *testing.T) {
+	e := enginetest.New(t, plan.Config{NodeName: "node1", DetectLocal: plan.DetectClusterCIDR, MasqueradeBit: 14,
+		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}})
+	e.Start()
+	s := New(Options{Logger: logr.Discard(), Clock: clocktesting.NewFakeClock(start), Engine: e})
+	endpoint := netip.MustParseAddrPort("10.244.1.1:80")
+	try := func() {
+		s.Tried(dataplane.Attempt{Client: netip.MustParseAddr("10.244.1.2"), Endpoint: endpoint, Protocol: model.TCP, Outcome: dataplane.Refused})
+		s.addTries()
+	}
+	outside, pods := To{endpoint, model.TCP, plan.OutsideClient}, To{endpoint, model.TCP, plan.PodClient}
+	try()
+	if s.Report(outside).State != Refusing {
+		t.Fatalf("before the first objects: %v", s.All())
+	}
+	e.Sync()
+	try()
+	if s.Report(outside).State != Fine || s.Report(pods).State != Refusing {
+		t.Errorf("after them: %v", s.All())
+	}
+}
