@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,15 +15,17 @@ const (
 	// maxConnections is how many connections one server keeps open. Each takes about 20 KB
 	// of memory, and legitimate clients are few.
 	maxConnections = 256
-	// stuckAfter is how long an answer may take while others wait for it.
-	stuckAfter = 250 * time.Millisecond
+	// unreadAfter is how long a client may take to read an answer, and slowAfter how long the
+	// answer may take, while others wait for it.
+	unreadAfter = 250 * time.Millisecond
+	slowAfter   = 2 * time.Second
 )
 
 // Connections limits how many connections one or several servers keep open. One more
 // replaces the one that has waited longest for a request. If all have one, it waits until one
-// has been answered, or replaces the oldest if its client does not read the answer. So clients
-// that send or read nothing cannot keep others out, and however many they are, whoever sends a
-// request with the first packet is answered.
+// has been answered, or replaces one whose client does not read the answer or asked for something
+// slow. So clients that send or read nothing cannot keep others out, and however many they are,
+// whoever sends a request with the first packet is answered.
 type Connections struct {
 	limit int
 
@@ -87,15 +90,8 @@ func (c *Connections) admit(own *conn) {
 func (c *Connections) add(own *conn, complete bool) (last *conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.awaitRoom()
-	if c.full() {
-		for _, l := range []*list.List{&c.waiting, &c.busy} {
-			if first := l.Front(); first != nil {
-				last = first.Value.(*conn)
-				last.leave()
-				break
-			}
-		}
+	if last = c.awaitRoom(); last != nil {
+		last.leave()
 	}
 	if complete {
 		own.enter(&c.busy)
@@ -107,17 +103,35 @@ func (c *Connections) add(own *conn, complete bool) (last *conn) {
 
 func (c *Connections) full() bool { return c.waiting.Len()+c.busy.Len() >= c.limit }
 
-// awaitRoom waits while all connections are being answered, and none of them seems stuck.
-func (c *Connections) awaitRoom() {
-	for c.full() && c.waiting.Len() == 0 {
-		left := stuckAfter - time.Since(c.busy.Front().Value.(*conn).since)
-		if left <= 0 {
-			return
+// awaitRoom waits while all connections are being answered. It returns the one to replace, nil if
+// that is not necessary.
+func (c *Connections) awaitRoom() *conn {
+	for c.full() {
+		if first := c.waiting.Front(); first != nil {
+			return first.Value.(*conn)
 		}
-		alarm := time.AfterFunc(left, c.room.Broadcast)
+		stuck, left := c.mostStuck()
+		if left <= 0 {
+			return stuck
+		}
+		alarm := time.AfterFunc(min(left, unreadAfter), c.room.Broadcast) // others may be stuck sooner
 		c.room.Wait()
 		alarm.Stop()
 	}
+	return nil
+}
+
+// mostStuck returns the connection that can be replaced soonest of those that are being answered, and
+// when.
+func (c *Connections) mostStuck() (stuck *conn, left time.Duration) {
+	now := time.Now()
+	for e := c.busy.Front(); e != nil; e = e.Next() {
+		own := e.Value.(*conn)
+		if until := own.stuckAt().Sub(now); stuck == nil || until < left {
+			stuck, left = own, until
+		}
+	}
+	return stuck, left
 }
 
 // move moves a connection that is still open to the end of a list.
@@ -146,6 +160,27 @@ type conn struct {
 	list    *list.List // nil once it is closed
 	element *list.Element
 	since   time.Time // in the list
+	// writing is since when the client was sent what it has not read, in nanoseconds; 0 if it has
+	// room for more.
+	writing atomic.Int64
+}
+
+// stuckAt is when the connection is to be replaced if it was not answered.
+func (c *conn) stuckAt() time.Time {
+	at := c.since.Add(slowAfter)
+	if began := c.writing.Load(); began != 0 {
+		if unread := time.Unix(0, began).Add(unreadAfter); unread.Before(at) {
+			return unread
+		}
+	}
+	return at
+}
+
+// Write writes a part of an answer.
+func (c *conn) Write(p []byte) (int, error) {
+	c.writing.Store(time.Now().UnixNano())
+	defer c.writing.Store(0)
+	return c.Conn.Write(p)
 }
 
 func (c *conn) enter(l *list.List) {

@@ -140,6 +140,27 @@ func TestBusyConnectionsAreClosedToo(t *testing.T) {
 	ended(t, first)
 }
 
+// A client that does not read its answer is replaced sooner than one whose answer takes long.
+func TestUnreadAnswersAreClosedFirst(t *testing.T) {
+	all := NewConnections(2)
+	client, server := net.Pipe()
+	defer client.Close()
+	slow, unread := &conn{Conn: server, all: all}, &conn{Conn: server, all: all}
+	for _, c := range []*conn{slow, unread} {
+		if last := all.add(c, true); last != nil {
+			t.Fatal("there was room")
+		}
+	}
+	go unread.Write([]byte("which nobody reads"))
+	testkit.Until(t, func() bool { return unread.writing.Load() != 0 })
+	if stuck, left := all.mostStuck(); stuck != unread || left > unreadAfter {
+		t.Errorf("stuck is %p, after %v; want %p", stuck, left, unread)
+	}
+	if last := all.add(&conn{Conn: server, all: all}, true); last != unread {
+		t.Errorf("replaced was %p, want %p", last, unread)
+	}
+}
+
 // The read deadline of a request does not end its answer.
 func TestAnswerMayOutlastTheReadTimeout(t *testing.T) {
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
