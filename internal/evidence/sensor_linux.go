@@ -59,7 +59,9 @@ type Sensor struct {
 	ledger   *ledger
 	kinds    kinds
 	tries    *notify.Mailbox[[]dataplane.Attempt]
-	costs    []time.Duration // of the last few looks
+	// costs are those of the last few looks, and doubtful how many endpoints these asked for.
+	costs    []time.Duration
+	doubtful int
 
 	mu      sync.Mutex
 	reports map[To]Report // of the ledger
@@ -150,6 +152,9 @@ func (s *Sensor) readTable(ctx context.Context) (cost time.Duration, err error) 
 		return err == nil
 	}
 	doubtful := s.ledger.doubtful()
+	if n := min(len(doubtful), maxDoubtful+1); n != s.doubtful {
+		s.doubtful, s.costs = n, nil
+	}
 	if len(doubtful) > maxDoubtful {
 		read(conntrack.Selection{})
 		return cost, err

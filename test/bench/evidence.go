@@ -29,7 +29,7 @@ const (
 	evidenceConnections = 100_000
 	evidenceRounds      = 120
 	evidenceTime        = 250 * time.Millisecond // of one round
-	evidenceRest        = 40 * time.Second       // without new connections
+	evidenceRest        = 100 * time.Second      // without new connections
 	// The requirements.
 	evidenceCost  = 0.01 // of a core
 	evidenceRatio = 0.98 // of the connections that can be opened without it
