@@ -46,10 +46,14 @@ type Dataplane interface {
 func ApplyWhole(ctx context.Context, d Dataplane, change *plan.Change) Result {
 	whole := d.Apply(ctx, change)
 	for r := whole; r.Err == nil && len(r.Left) > 0; {
-		rest := &plan.Change{Revision: change.Revision, Set: slices.DeleteFunc(slices.Clone(change.Set), func(f *plan.Frontend) bool {
-			_, left := r.Left[f.Key]
+		done := func(k plan.Key) bool {
+			_, left := r.Left[k]
 			return !left
-		})}
+		}
+		rest := &plan.Change{Revision: change.Revision,
+			Set:     slices.DeleteFunc(slices.Clone(change.Set), func(f *plan.Frontend) bool { return done(f.Key) }),
+			Removed: slices.DeleteFunc(slices.Clone(change.Removed), done),
+		}
 		r = d.Apply(ctx, rest)
 		whole.Err, whole.Left = r.Err, r.Left
 		whole.Transactions += r.Transactions

@@ -193,6 +193,7 @@ func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Re
 		return dataplane.Result{Err: dataplane.ErrUnknown}
 	}
 	c := &commit{d: d, failed: map[plan.Key]error{}}
+	change, left := dataplane.Steps(change, d.Dataplane.Programmed)
 	if change.Settings != nil {
 		c.configure(*change.Settings)
 	}
@@ -202,7 +203,7 @@ func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Re
 	for _, k := range change.Removed {
 		c.remove(k)
 	}
-	return c.run(ctx, func() dataplane.Result {
+	result := c.run(ctx, func() dataplane.Result {
 		if len(c.failed) == 0 {
 			return dataplane.ApplyWhole(ctx, d.Dataplane, change)
 		}
@@ -213,6 +214,11 @@ func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Re
 		})
 		return dataplane.ApplyWhole(ctx, d.Dataplane, &some)
 	})
+	for k := range result.Failed {
+		delete(left, k)
+	}
+	result.Left = left
+	return result
 }
 
 // Repair undoes foreign changes of the table, and of IPVS and the routes if some were

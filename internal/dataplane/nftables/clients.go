@@ -29,6 +29,8 @@ type clients struct {
 	todo map[*table]*clientMoves
 	// idle is closed when todo is done; nil if there is nothing to do.
 	idle chan struct{}
+	// slow says that a commit waited in vain since then: others need not.
+	slow bool
 }
 
 // clientMoves is what changed for the clients of a table's pools.
@@ -69,24 +71,27 @@ func (c *clients) finished() {
 	defer c.mu.Unlock()
 	if len(c.todo) == 0 && c.idle != nil {
 		close(c.idle)
-		c.idle = nil
+		c.idle, c.slow = nil, false
 	}
 }
 
-// clientsWait is how long a commit waits for the update of clients.
-const clientsWait = 100 * time.Millisecond
+// clientsWait is how long a commit waits for the update of clients, and with it those of others.
+const clientsWait = 10 * time.Millisecond
 
 // wait waits until there is nothing to do, but not for long.
 func (c *clients) wait(ctx context.Context) {
 	c.mu.Lock()
-	idle := c.idle
+	idle, slow := c.idle, c.slow
 	c.mu.Unlock()
-	if idle == nil {
+	if idle == nil || slow {
 		return
 	}
 	select {
 	case <-idle:
 	case <-time.After(clientsWait):
+		c.mu.Lock()
+		c.slow = c.idle == idle
+		c.mu.Unlock()
 	case <-ctx.Done():
 	}
 }

@@ -127,6 +127,7 @@ func (c *commit) fail(it *item, err error) {
 		c.failPool(it, err)
 	} else {
 		c.result.Failed[it.key] = fmt.Errorf("the kernel refused %s: %w", it.key, err)
+		delete(c.result.Left, it.key)
 	}
 	it.table.replace(it.new, it.old)
 	c.keepPools(it.table)

@@ -161,6 +161,16 @@ func (d *Dataplane) forget() {
 	})
 }
 
+// Programmed returns a frontend as it was last written, nil if it was not.
+func (d *Dataplane) Programmed(k plan.Key) *plan.Frontend {
+	for _, t := range d.tables {
+		if f := t.frontends[k]; f != nil && t.family == k.Family() {
+			return f.Frontend
+		}
+	}
+	return nil
+}
+
 // Apply writes a change. Of large pools it writes a part.
 func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Result {
 	if d.tables == nil {
@@ -168,6 +178,7 @@ func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Re
 	}
 	d.commits.Begin()
 	c := &commit{d: d, tables: d.tables}
+	change, c.result.Left = dataplane.Steps(change, d.Programmed)
 	for _, t := range d.tables {
 		if change.Settings != nil {
 			t.configure(*change.Settings)
