@@ -60,7 +60,7 @@ func exported(t *testing.T) map[string][]string {
 
 // values are those that labels can have, as far as they are few.
 var values = map[string][]string{
-	"reason": {"no_endpoints", "no_local_endpoint", "source_range", "unknown_port", "unallocated_address"},
+	"reason": {"no-endpoints", "no-local-endpoints", "source-ranges", "no-such-port", "unused-address"},
 	"state":  {"used", "ready", "left_out", "terminating"},
 	"status": {"programmed", "pending", "failed"},
 	"series": {"own", "shared"},

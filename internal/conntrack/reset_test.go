@@ -21,10 +21,10 @@ const tcpTimeWait = 7
 
 func TestWhichConnectionsAreReset(t *testing.T) {
 	drops := tcpFrontend("10.96.0.4:80")
-	drops.Route.Empty = plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}
+	drops.Route.Empty = plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoints}
 	local := split(tcpFrontend("198.18.0.1:80", "10.244.1.1:8080"), "10.244.1.1:8080")
 	silent := split(tcpFrontend("198.18.0.2:80", "10.244.1.1:8080"))
-	silent.Outside.Empty = plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}
+	silent.Outside.Empty = plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoints}
 	x := node(tcpFrontend("10.96.0.1:80", "10.244.1.1:8080"), tcpFrontend("10.96.0.2:80"),
 		tcpFrontend("0.0.0.0:30080", "10.244.1.1:8080"), drops, local, silent,
 		draining(tcpFrontend("10.96.0.7:80", "10.244.1.1:8080"), "10.244.1.2:8080"))

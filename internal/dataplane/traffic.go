@@ -29,7 +29,7 @@ type Traffic struct {
 // UnmatchedTraffic counts packets that tried to open a connection to an address
 // of the Services, but to no frontend, since the kernel's counters were reset.
 type UnmatchedTraffic struct {
-	UnknownPort, UnallocatedAddress uint64
+	NoSuchPort, UnusedAddress uint64
 }
 
 // Plus returns the sum.

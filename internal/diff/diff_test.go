@@ -76,16 +76,16 @@ func TestDifferences(t *testing.T) {
 		{"an endpoint moves here", usual, web(func(f *plan.Frontend) { f.Route.Endpoints = pool("10.244.0.1:80 here", "10.244.0.2:80") }),
 			changed + "endpoints: added: 10.244.0.1:80 (on this node); removed: 10.244.0.1:80\n"},
 		{"the last endpoint goes", usual, web(func(f *plan.Frontend) {
-			f.Route = plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}
+			f.Route = plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoints}}
 		}),
 			changed + "endpoints: removed: 10.244.0.1:80, 10.244.0.2:80\n    connections: dropped: the Service has endpoints, but none on this node\n"},
-		{"a verdict without effect", usual, web(func(f *plan.Frontend) { f.Route.Empty = plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint} }), "No difference.\n"},
+		{"a verdict without effect", usual, web(func(f *plan.Frontend) { f.Route.Empty = plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoints} }), "No difference.\n"},
 		{"internal policy Local with the same endpoints", usual, web(func(f *plan.Frontend) { f.Route.Local = true }),
 			changed + "traffic policy: endpoints on this node only, was all endpoints\n"},
 		{"policy Local", usual, web(func(f *plan.Frontend) { f.Outside = &plan.Route{Endpoints: pool("10.244.0.1:80 here")} }),
 			changed + "clients from outside: endpoints on this node only, was all endpoints\n    endpoints for clients from outside: added: 10.244.0.1:80 (on this node)\n"},
 		{"policy Local without an endpoint here", usual, web(func(f *plan.Frontend) {
-			f.Outside = &plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}
+			f.Outside = &plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoints}}
 		}), changed + "clients from outside: dropped: the Service has endpoints, but none on this node, was all endpoints\n"},
 		{"policy Local without any endpoint", usual, web(func(f *plan.Frontend) { f.Outside = &plan.Route{} }),
 			changed + "clients from outside: rejected: the Service has no endpoint that can be used, was all endpoints\n"},

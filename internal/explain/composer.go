@@ -206,7 +206,7 @@ func (c *composer) filterStep(f *plan.Frontend) {
 		allowed = "nobody: no range of loadBalancerSourceRanges is valid"
 	}
 	switch {
-	case c.decision.Cause == plan.SourceRange:
+	case c.decision.Cause == plan.SourceRanges:
 		c.step("source ranges", "dropped here: only these may connect: %s", allowed)
 	case c.decision.Depends:
 		c.step("source ranges", "only these may connect: %s; ask with --from and an IP to know of one client", allowed)
@@ -216,7 +216,7 @@ func (c *composer) filterStep(f *plan.Frontend) {
 }
 
 func (c *composer) poolStep(f *plan.Frontend) {
-	if c.decision.Cause == plan.SourceRange {
+	if c.decision.Cause == plan.SourceRanges {
 		return
 	}
 	total := 0
@@ -405,11 +405,11 @@ func (c *composer) summary() string {
 			return "the Service is refused because of a mistake in it"
 		}
 		return "no such Service is known to this proxy"
-	case plan.UnknownPort.String():
+	case plan.NoSuchPort.String():
 		if c.owner != (model.Name{}) {
 			return fmt.Sprintf("another Service has its address and port: %s belongs to %s", c.taken, c.owner)
 		}
-		return plan.UnknownPort.Text()
+		return plan.NoSuchPort.Text()
 	}
 	switch {
 	case c.decision.Cause != plan.HasEndpoint:

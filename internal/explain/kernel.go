@@ -135,7 +135,7 @@ func (c *composer) differs() bool {
 	if !c.kernel.Present {
 		return true
 	}
-	if c.decision.Cause == plan.SourceRange {
+	if c.decision.Cause == plan.SourceRanges {
 		return false // a mode may leave out endpoints that no client may connect to
 	}
 	if size != len(want) {

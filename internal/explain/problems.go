@@ -26,9 +26,9 @@ func (c *composer) addProblems() {
 			"either there is no Service %s, or it is not for this proxy: it is headless (clusterIP: None), of type ExternalName, "+
 				"or labelled service.kubernetes.io/service-proxy-name", c.service)
 	case c.decision.Frontend == nil:
-	case why == plan.SourceRange:
+	case why == plan.SourceRanges:
 		c.sourceRangesProblem()
-	case why == plan.NoEndpoints, why == plan.NoLocalEndpoint:
+	case why == plan.NoEndpoints, why == plan.NoLocalEndpoints:
 		c.emptyProblems()
 	}
 	c.programmingProblems()
@@ -75,12 +75,12 @@ func (c *composer) sourceRangesProblem() {
 	if c.packet.Source.IsValid() {
 		remedy = fmt.Sprintf("add a range with %s to spec.loadBalancerSourceRanges of the Service", c.packet.Source)
 	}
-	c.problem(plan.SourceRange.String(), remedy, "the client is not among the sources that may connect: %s", prefixes(c.decision.Frontend.Sources))
+	c.problem(plan.SourceRanges.String(), remedy, "the client is not among the sources that may connect: %s", prefixes(c.decision.Frontend.Sources))
 }
 
 // emptyProblems adds why a pool is empty.
 func (c *composer) emptyProblems() {
-	if c.decision.Cause == plan.NoLocalEndpoint {
+	if c.decision.Cause == plan.NoLocalEndpoints {
 		c.noLocalEndpoints()
 	}
 	counts := map[plan.Reason]int{}
@@ -112,7 +112,7 @@ func (c *composer) noLocalEndpoints() {
 		}
 		remedy = "send clients to a node with an endpoint (a load balancer finds out by the healthCheckNodePort)"
 	}
-	c.problem(plan.NoLocalEndpoint.String(), remedy+", or set "+f.Kind.Policy()+" to Cluster", "%s", text)
+	c.problem(plan.NoLocalEndpoints.String(), remedy+", or set "+f.Kind.Policy()+" to Cluster", "%s", text)
 }
 
 func (c *composer) noEndpoints() {
@@ -139,7 +139,7 @@ func (c *composer) leftOut(why plan.Reason, n int) {
 	switch why {
 	case plan.OtherFamily:
 		c.problem(why.String(), "add the family to spec.ipFamilies of the Service", "%s", text)
-	case plan.NoSuchPort:
+	case plan.MissingPort:
 		port := &c.pool.Port
 		c.problem(why.String(), "a service port and its endpoints' port must have the same name and protocol: correct the name in the EndpointSlice, or a targetPort that no container has",
 			"%s: the Service needs a %s port %s, its slices have %s", text, port.Protocol, nameText(port.Name), c.slicePorts())
@@ -177,9 +177,9 @@ func (c *composer) composeMiss() {
 	c.clientStep()
 	to := c.packet.To
 	switch why := c.decision.Cause; why {
-	case plan.UnknownPort:
+	case plan.NoSuchPort:
 		c.step("frontend", "%s is a ClusterIP in use, and every port of it that no Service has is rejected", to.Addr)
-	case plan.UnallocatedAddress:
+	case plan.UnusedAddress:
 		c.step("frontend", "%s is in a service CIDR, but no Service has it", to.Addr)
 		c.problem(why.String(), "use the ClusterIP that the Service has now: kube-proxy services lists them", "no Service has the address %s", to.Addr)
 	case plan.NoIPv6:
@@ -197,10 +197,10 @@ func (c *composer) composeMiss() {
 func (c *composer) suggestionProblem(s suggestion) {
 	switch s.kind {
 	case hasPorts:
-		c.problem(plan.UnknownPort.String(), "use one of these ports, or add the port to the Service",
+		c.problem(plan.NoSuchPort.String(), "use one of these ports, or add the port to the Service",
 			"Service %s has no such port; it has %s", s.service, printable.List(s.ports, portText))
 	case noPorts:
-		c.problem(plan.UnknownPort.String(), c.look("look at its ports and addresses: kubectl -n "+s.service.Namespace+" get service "+s.service.Name+" -o yaml", "look at its ports and addresses in %s"),
+		c.problem(plan.NoSuchPort.String(), c.look("look at its ports and addresses: kubectl -n "+s.service.Namespace+" get service "+s.service.Name+" -o yaml", "look at its ports and addresses in %s"),
 			"Service %s has nothing here that such a client could connect to; its ports are: %s", s.service, portsOrNone(s.ports))
 	case otherProtocol:
 		c.problem("other-protocol", "ask for that protocol: append "+fmt.Sprintf("/%s", s.ports[0].Protocol),

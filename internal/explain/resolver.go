@@ -452,7 +452,7 @@ func (r *resolver) unknownPort(svc *model.Service) result {
 			return r.resolveAddress(ip, number, cmp.Or(r.target.proto, model.TCP))
 		}
 	}
-	f := result{undecided: plan.UnknownPort.String(), said: cmp.Or(r.question.From, plan.PodClient.String())}
+	f := result{undecided: plan.NoSuchPort.String(), said: cmp.Or(r.question.From, plan.PodClient.String())}
 	r.attach(&f, svc.Name)
 	f.taken, f.owner = taken, owner
 	kind := hasPorts

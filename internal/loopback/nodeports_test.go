@@ -91,7 +91,7 @@ func TestAddressesAreFollowed(t *testing.T) {
 func TestNodeUsesItsRoute(t *testing.T) {
 	w, port := newFixture(t), freePort(t)
 	f := nodePort(web, model.IPv4, port, model.TCP, endpoint(t, "anywhere", model.TCP, testkit.Loopback(9)))
-	f.Outside = &plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}} // policy Local, and no endpoint here
+	f.Outside = &plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoints}} // policy Local, and no endpoint here
 	w.serveOn(here)
 	w.set(f)
 	w.want(model.TCP, here, port, "anywhere")

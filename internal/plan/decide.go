@@ -88,10 +88,10 @@ func (d *Desired) miss(p Packet) (Verdict, Cause) {
 		return Pass, NodePortsOnly
 	}
 	if _, used := d.ClusterIPs[to]; used || d.Routed[to] > 0 && !p.ToNode {
-		return Reject, UnknownPort
+		return Reject, NoSuchPort
 	}
 	if anyContains(d.Settings.ServiceCIDRs, to) {
-		return Drop, UnallocatedAddress
+		return Drop, UnusedAddress
 	}
 	return Pass, NotAService
 }
@@ -121,7 +121,7 @@ func (c *Decision) connect(d *Desired) {
 	c.Verdict, c.Cause = c.Route.Verdict(), c.Route.Empty.Cause
 	switch {
 	case !admitted:
-		c.Verdict, c.Cause = Drop, SourceRange
+		c.Verdict, c.Cause = Drop, SourceRanges
 	case c.Verdict == Forward:
 		c.Cause = HasEndpoint
 	}

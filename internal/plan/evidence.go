@@ -144,7 +144,7 @@ func (d *draft) decideSlice(p *PoolDecision, at int, slice *model.Slice, s *sele
 		}
 	}
 	if !served {
-		d.leaveOutAll(p, slice, NoSuchPort)
+		d.leaveOutAll(p, slice, MissingPort)
 	}
 }
 

@@ -64,7 +64,7 @@ func TestEveryEndpointHasADecision(t *testing.T) {
 			{name: "twice in one slice", in: []*model.Slice{slice(f, "a", pod(f, 1, here, ready), pod(f, 1, here, ready))},
 				want: []string{"1 in-pool/in-pool", "1 duplicate/duplicate"}, cluster: FromReady, local: FromReady},
 			{name: "port of another name", in: []*model.Slice{named(slice(f, "a", pod(f, 1, here, ready)), "web")},
-				want: []string{"1 no-such-port/no-such-port"}},
+				want: []string{"1 missing-port/missing-port"}},
 			{name: "slice of another family", in: []*model.Slice{slice(other, "a", pod(other, 1, here, ready))},
 				want: []string{"1 other-family/other-family"}},
 			{name: "address that cannot be used", in: []*model.Slice{slice(f, "a", bad)},
@@ -110,8 +110,8 @@ func TestPoolDecisionPerPortAndFamily(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s %s %v", d.Family, d.Port.Name, decisionList(d)))
 	}
 	wantEqual(t, "pool decisions", []string{
-		"IPv4 dns [1 no-such-port/no-such-port]", "IPv4 http [1 in-pool/in-pool]",
-		"IPv6 dns [2 no-such-port/no-such-port]", "IPv6 http [2 in-pool/in-pool]",
+		"IPv4 dns [1 missing-port/missing-port]", "IPv4 http [1 in-pool/in-pool]",
+		"IPv6 dns [2 missing-port/missing-port]", "IPv6 http [2 in-pool/in-pool]",
 	}, got)
 	none := p.Evidence(state, named("other"))
 	if none.PoolDecision(e.Frontends()[0]) != nil || none.Frontends() != nil {

@@ -199,7 +199,7 @@ func (cs *candidates) pools(env *environment, svc *model.Service) pools {
 		out.besideBoth = cs.endpoints(func(c *candidate) bool { return c.serving && !inCluster(c) && !inLocal(c) })
 	}
 	if out.local.Endpoints == nil && out.cluster.Endpoints != nil {
-		out.local.Empty = Refusal{Drop, NoLocalEndpoint}
+		out.local.Empty = Refusal{Drop, NoLocalEndpoints}
 	}
 	return out
 }

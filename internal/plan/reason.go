@@ -7,7 +7,7 @@ type Reason uint8
 const (
 	InPool          Reason = iota
 	OtherFamily            // its slice is of a family that the Service has no ClusterIP of
-	NoSuchPort             // its slice lacks a port of the service port's name and protocol
+	MissingPort            // its slice lacks a port of the service port's name and protocol
 	BadAddress             // no connection can go to its address
 	NotReady               // it is not ready
 	NotServing             // it is terminating and no longer serves
@@ -20,7 +20,7 @@ const (
 
 // String returns a stable identifier, for JSON.
 func (r Reason) String() string {
-	return [...]string{"in-pool", "other-family", "no-such-port", "bad-address", "not-ready", "not-serving",
+	return [...]string{"in-pool", "other-family", "missing-port", "bad-address", "not-ready", "not-serving",
 		"duplicate", "terminating", "drained", "hinted-elsewhere", "not-here"}[r]
 }
 

@@ -19,15 +19,15 @@ func (v Verdict) Text() string {
 // Text describes the cause in a sentence.
 func (c Cause) Text() string {
 	return [...]string{
-		NoEndpoints:        "the Service has no endpoint that can be used",
-		NoLocalEndpoint:    "the Service has endpoints, but none on this node",
-		SourceRange:        "loadBalancerSourceRanges does not admit the client",
-		UnknownPort:        "there is no such port",
-		UnallocatedAddress: "no Service has this address",
-		HasEndpoint:        "the Service has an endpoint for it",
-		NotAService:        "no Service has this address and port",
-		NoIPv6:             "IPv6 is switched off on this node",
-		NodePortsOnly:      "only node ports of TCP and UDP are served, because of --sandbox",
+		NoEndpoints:      "the Service has no endpoint that can be used",
+		NoLocalEndpoints: "the Service has endpoints, but none on this node",
+		SourceRanges:     "loadBalancerSourceRanges does not admit the client",
+		NoSuchPort:       "there is no such port",
+		UnusedAddress:    "no Service has this address",
+		HasEndpoint:      "the Service has an endpoint for it",
+		NotAService:      "no Service has this address and port",
+		NoIPv6:           "IPv6 is switched off on this node",
+		NodePortsOnly:    "only node ports of TCP and UDP are served, because of --sandbox",
 	}[c]
 }
 
@@ -124,7 +124,7 @@ func (r Reason) Text() string {
 	return [...]string{
 		InPool:          "",
 		OtherFamily:     "of a family that the Service has no ClusterIP of",
-		NoSuchPort:      "in a slice without the port",
+		MissingPort:     "in a slice without the port",
 		BadAddress:      "at an address that no connection can go to",
 		NotReady:        "not ready",
 		NotServing:      "terminating and no longer serving",

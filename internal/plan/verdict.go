@@ -19,21 +19,21 @@ type Cause uint8
 // The causes. Those before NumRefusals refuse connections, and those
 // before NumFrontendRefusals do so at a frontend.
 const (
-	NoEndpoints        Cause = iota // the Service has no usable endpoint
-	NoLocalEndpoint                 // under traffic policy Local there are some, but not on this node
-	SourceRange                     // the source is not in the load balancer's source ranges
-	UnknownPort                     // an address of a Service has no such port
-	UnallocatedAddress              // in a service CIDR, but of no Service
-	HasEndpoint                     // the frontend has an endpoint for it
-	NotAService                     // no Service has the address and port
-	NoIPv6                          // the node does not support it
-	NodePortsOnly                   // the proxy serves node ports only, and it is none
+	NoEndpoints      Cause = iota // the Service has no usable endpoint
+	NoLocalEndpoints              // under traffic policy Local there are some, but not on this node
+	SourceRanges                  // the source is not in the load balancer's source ranges
+	NoSuchPort                    // an address of a Service has no such port
+	UnusedAddress                 // in a service CIDR, but of no Service
+	HasEndpoint                   // the frontend has an endpoint for it
+	NotAService                   // no Service has the address and port
+	NoIPv6                        // the node does not support it
+	NodePortsOnly                 // the proxy serves node ports only, and it is none
 
-	NumFrontendRefusals = UnknownPort
+	NumFrontendRefusals = NoSuchPort
 	NumRefusals         = HasEndpoint
 )
 
-// String returns a stable identifier, for JSON.
+// String returns a stable identifier, the same in JSON, metrics and answers.
 func (c Cause) String() string {
 	return [...]string{"no-endpoints", "no-local-endpoints", "source-ranges", "no-such-port", "unused-address",
 		"frontend", "not-a-service", "no-ipv6", "node-ports-only"}[c]

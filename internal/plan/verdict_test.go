@@ -19,13 +19,13 @@ func TestRoutesSayWhyTheyRefuse(t *testing.T) {
 		cluster, policy bool // whether the routes refuse for that cause
 	}{
 		{"no endpoint at all", nobody, Reject, NoEndpoints, true, true},
-		{"no endpoint on this node", elsewhere, Drop, NoLocalEndpoint, false, true},
+		{"no endpoint on this node", elsewhere, Drop, NoLocalEndpoints, false, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := planWeb(defaults, service(f, external(f), local), tt.slice)
 			internal, external := frontendAt(t, d, clusterIP(f)), frontendAt(t, d, vip(f, 1))
 			for _, r := range []*Route{&internal.Route, external.Outside} {
-				if r.Verdict() != tt.verdict || r.Refuses(tt.cause) != tt.policy || r.Refuses(SourceRange) {
+				if r.Verdict() != tt.verdict || r.Refuses(tt.cause) != tt.policy || r.Refuses(SourceRanges) {
 					t.Errorf("the route under policy Local: %s, %+v", r.Verdict(), r.Empty)
 				}
 			}

@@ -293,9 +293,9 @@ func TestEmptyPool(t *testing.T) {
 		{"no endpoint at first", plan.Route{}, late, "refused"},
 		{"first endpoint", routeTo(endpoint), late, "connected"},
 		{"last endpoint left", plan.Route{}, late, "refused"},
-		{"none, and to be dropped", plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}, soon, "silence"},
+		{"none, and to be dropped", plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoints}}, soon, "silence"},
 		{"endpoint came back", routeTo(endpoint), late, "connected"},
-		{"to be dropped from one moment to the next", plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}, soon, "silence"},
+		{"to be dropped from one moment to the next", plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoints}}, soon, "silence"},
 		{"endpoint is there again", routeTo(endpoint), late, "connected"},
 	}
 	for _, step := range steps {

@@ -218,7 +218,7 @@ func TestEmptyUDPPool(t *testing.T) {
 		{"no endpoint at first", plan.Route{}, testkit.Patience, "refused"},
 		{"first endpoint", routeTo(endpoint), testkit.Patience, "answered"},
 		{"last endpoint left", plan.Route{}, testkit.Patience, "refused"},
-		{"none, and to be dropped", plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}, 300 * time.Millisecond, "silence"},
+		{"none, and to be dropped", plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoints}}, 300 * time.Millisecond, "silence"},
 		{"endpoint came back", routeTo(endpoint), testkit.Patience, "answered"},
 	}
 	for _, step := range steps {

@@ -165,10 +165,10 @@ func keyOf(addr string) plan.Key {
 // internalGap and externalGap make a frontend of policy Local without a local
 // endpoint.
 func internalGap(f *plan.Frontend) {
-	f.Route = plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}
+	f.Route = plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoints}}
 }
 func externalGap(f *plan.Frontend) {
-	f.Kind, f.Outside = plan.ExternalIP, &plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}
+	f.Kind, f.Outside = plan.ExternalIP, &plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoints}}
 	f.Route.Endpoints = elsewhere
 }
 

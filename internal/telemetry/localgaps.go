@@ -51,9 +51,9 @@ func (l *localGaps) follow(change *plan.Change) {
 // policy.
 func gapOf(f *plan.Frontend) (policy string, open bool) {
 	if f.Outside != nil {
-		return policyExternal, f.Outside.Refuses(plan.NoLocalEndpoint)
+		return policyExternal, f.Outside.Refuses(plan.NoLocalEndpoints)
 	}
-	return policyInternal, f.Route.Refuses(plan.NoLocalEndpoint)
+	return policyInternal, f.Route.Refuses(plan.NoLocalEndpoints)
 }
 
 func (l *localGaps) open(key plan.Key, g gap) {

@@ -33,7 +33,7 @@ type Service struct {
 // node without an endpoint of it, a Service with traffic policy Local is not meant for clients
 // outside.
 func (s *Service) Faulty() bool {
-	local := s.Word == WorksForSome && s.Cause == causeOf(plan.NoLocalEndpoint)
+	local := s.Word == WorksForSome && s.Cause == causeOf(plan.NoLocalEndpoints)
 	return s.Word != Works && s.Word != Unknown && !local
 }
 
@@ -225,7 +225,7 @@ func (j *Judge) frontend(from plan.Client, f *plan.Frontend) finding {
 
 // empty says why a route has no endpoint.
 func (j *Judge) empty(f *plan.Frontend, route *plan.Route) string {
-	if route.Empty.Cause == plan.NoLocalEndpoint {
+	if route.Empty.Cause == plan.NoLocalEndpoints {
 		return "no endpoint on this node"
 	}
 	e := j.View.Evidence(f.Service)

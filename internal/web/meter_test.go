@@ -80,9 +80,9 @@ func TestRatesAreAveraged(t *testing.T) {
 func TestRefusalsHaveARateAndACause(t *testing.T) {
 	b := newBench()
 	b.after(0, map[plan.Key]int64{web: 0})
-	b.refused[plan.NoLocalEndpoint], b.refused[plan.SourceRange] = 4, 2
+	b.refused[plan.NoLocalEndpoints], b.refused[plan.SourceRanges] = 4, 2
 	r := b.after(2*time.Second, map[plan.Key]int64{web: 0}).of([]*plan.Frontend{{Key: web}})
-	if r.connections != 0 || r.refused.total() != 3 || r.refused.cause() != plan.NoLocalEndpoint {
+	if r.connections != 0 || r.refused.total() != 3 || r.refused.cause() != plan.NoLocalEndpoints {
 		t.Errorf("rates are %+v, want 3 refusals per second, mostly for lack of a local endpoint", r)
 	}
 }

@@ -148,13 +148,13 @@ func causeText(c verdict.Cause) string {
 }
 
 var remedies = map[verdict.Cause]string{
-	verdict.Cause(plan.NoEndpoints.String()):     "give it an endpoint that is ready, or stop its clients",
-	verdict.Cause(plan.NoLocalEndpoint.String()): "send clients to nodes with an endpoint, or set the traffic policy to Cluster",
-	verdict.Cause(plan.SourceRange.String()):     "add the clients to spec.loadBalancerSourceRanges if they may connect",
-	verdict.EndpointSilent:                       "look whether the pods run, and for a firewall on the way to them",
-	verdict.EndpointResets:                       "compare the port of the endpoints with the one that the pods listen on",
-	verdict.ForwardingOff:                        "run sysctl -w net.ipv4.ip_forward=1 and net.ipv6.conf.all.forwarding=1, and make it permanent in /etc/sysctl.d",
-	verdict.NoPorts:                              "give it a port and a ClusterIP, or remove it",
+	verdict.Cause(plan.NoEndpoints.String()):      "give it an endpoint that is ready, or stop its clients",
+	verdict.Cause(plan.NoLocalEndpoints.String()): "send clients to nodes with an endpoint, or set the traffic policy to Cluster",
+	verdict.Cause(plan.SourceRanges.String()):     "add the clients to spec.loadBalancerSourceRanges if they may connect",
+	verdict.EndpointSilent:                        "look whether the pods run, and for a firewall on the way to them",
+	verdict.EndpointResets:                        "compare the port of the endpoints with the one that the pods listen on",
+	verdict.ForwardingOff:                         "run sysctl -w net.ipv4.ip_forward=1 and net.ipv6.conf.all.forwarding=1, and make it permanent in /etc/sysctl.d",
+	verdict.NoPorts:                               "give it a port and a ClusterIP, or remove it",
 }
 
 // failureProblem is that of a frontend that the kernel refused.

@@ -31,7 +31,7 @@ func one(name model.Name, r rates) map[model.Name]rates { return map[model.Name]
 
 func TestRecorderKeepsFifteenMinutes(t *testing.T) {
 	var r recorder
-	r.record(noon, one(webName, rates{connections: 1, refused: refusals{plan.SourceRange: 2}}))
+	r.record(noon, one(webName, rates{connections: 1, refused: refusals{plan.SourceRanges: 2}}))
 	r.record(noon.Add(step), nil)
 	r.record(noon.Add(3*step), one(webName, perSecond5)) // a step late
 	got, ok := r.of(webName)

@@ -70,8 +70,8 @@ func TestOneWording(t *testing.T) {
 		by       []string
 	}{
 		{name: "no endpoint", in: app("default/web", "10.96.0.1", nil), sentence: plan.NoEndpoints.Text(), by: []string{"explain", "diff", "page"}},
-		{name: "no local endpoint", in: elsewhere, from: "outside", sentence: plan.NoLocalEndpoint.Text(), by: []string{"explain", "diff", "page"}},
-		{name: "its verdict", in: elsewhere, from: "outside", sentence: plan.Drop.Text() + ": " + plan.NoLocalEndpoint.Text(), by: []string{"diff", "page"}},
+		{name: "no local endpoint", in: elsewhere, from: "outside", sentence: plan.NoLocalEndpoints.Text(), by: []string{"explain", "diff", "page"}},
+		{name: "its verdict", in: elsewhere, from: "outside", sentence: plan.Drop.Text() + ": " + plan.NoLocalEndpoints.Text(), by: []string{"diff", "page"}},
 		{name: "masquerade", in: served, sentence: plan.MasqueradeOffCluster.Text(), by: []string{"diff", "page"}},
 		{name: "why masqueraded", in: served, from: "node",
 			sentence: plan.ClientNotPod.Text(), by: []string{"explain", "page"}},

@@ -255,7 +255,7 @@ func checkAffinity(t *testing.T, l *lab.Lab, a *asker) {
 
 func checkJSON(t *testing.T, a *asker) {
 	stdout, _, code := a.ask("explain", "--json", "default/misnamed")
-	for _, want := range []string{`"verdict": "refused"`, `"fate": "rejected"`, `"cause": "no-endpoints"`, `"reason": "no-such-port"`, `"flows": false`} {
+	for _, want := range []string{`"verdict": "refused"`, `"fate": "rejected"`, `"cause": "no-endpoints"`, `"reason": "missing-port"`, `"flows": false`} {
 		if code != 1 || !strings.Contains(stdout, want) {
 			t.Errorf("exit code %d, %s is not in:\n%s", code, want, stdout)
 		}

@@ -153,7 +153,7 @@ func TestServiceTrafficIsCountedByVerdict(t *testing.T) {
 		p := startProxy(t, l, "nftables", lab.ProxyOptions{Manifests: dir, Flags: []string{"--cluster-cidr=10.244.0.0/16"}})
 		settle(t, p, dir, 0)
 		// The zero exists before the first packet.
-		m.reaches("refused at first", func() float64 { return m.refusedAll("no_endpoints") }, 0)
+		m.reaches("refused at first", func() float64 { return m.refusedAll("no-endpoints") }, 0)
 		for _, service := range []string{"web", "empty", "balanced", "elsewhere"} {
 			eventually(t, func() bool { _, found := m.find(connectionsOf(service)); return found })
 		}
@@ -168,11 +168,11 @@ func TestServiceTrafficIsCountedByVerdict(t *testing.T) {
 	m.connect(2, "client", "198.18.0.13:80", lab.Dropped)
 	m.connect(2, "pod3", "10.96.0.10:81", lab.Refused)
 	m.connect(2, "pod3", "10.96.77.77:80", lab.Dropped)
-	m.reaches("unallocated address", func() float64 { return m.refusedAll("unallocated_address") }, 2)
-	m.reaches("unknown port", func() float64 { return m.refusedAll("unknown_port") }, 2)
-	m.reaches("no endpoints", func() float64 { return m.refused("empty", "no_endpoints") }, 4)
-	m.reaches("source range", func() float64 { return m.refused("balanced", "source_range") }, 2)
-	m.reaches("no local endpoint", func() float64 { return m.refused("elsewhere", "no_local_endpoint") }, 2)
+	m.reaches("unallocated address", func() float64 { return m.refusedAll("unused-address") }, 2)
+	m.reaches("unknown port", func() float64 { return m.refusedAll("no-such-port") }, 2)
+	m.reaches("no endpoints", func() float64 { return m.refused("empty", "no-endpoints") }, 4)
+	m.reaches("source range", func() float64 { return m.refused("balanced", "source-ranges") }, 2)
+	m.reaches("no local endpoint", func() float64 { return m.refused("elsewhere", "no-local-endpoints") }, 2)
 	wantConnections := func(when string, want map[string]float64) {
 		t.Helper()
 		for service, n := range want {
@@ -187,14 +187,14 @@ func TestServiceTrafficIsCountedByVerdict(t *testing.T) {
 	}
 
 	// A Service that gets its first endpoint: refused packets stay counted.
-	before := m.refused("empty", "no_endpoints")
+	before := m.refused("empty", "no-endpoints")
 	mark := p.Log().Len()
 	write(t, dir, "filled.yaml", filledManifests, 0)
 	settle(t, p, dir, mark)
 	m.connect(3, "pod3", "10.96.0.11:80", lab.Answered)
 	m.reaches("connections after an update", func() float64 { return m.connections("empty") }, 3)
 	wantConnections("after an update", map[string]float64{"web": 5, "empty": 3, "balanced": 3, "elsewhere": 0})
-	if after := m.refused("empty", "no_endpoints"); after != before {
+	if after := m.refused("empty", "no-endpoints"); after != before {
 		t.Errorf("%g refused before an endpoint came, %g after", before, after)
 	}
 

@@ -75,7 +75,7 @@ func Variety() *plan.Desired {
 		{"[fd00:10:96::1]", "[2001:db8:1::1]", "[::]", Endpoints("[fd00:10:244::1]:8080", "[fd00:10:244::2]:8080"), testkit.Prefixes("2001:db8::/32")},
 	} {
 		family.pool[0].Local = true
-		all, nowhere := plan.Route{Endpoints: family.pool}, plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}
+		all, nowhere := plan.Route{Endpoints: family.pool}, plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoints}}
 		local := nowhere
 		local.Endpoints = family.pool[:1]
 		add("web", plan.Frontend{Key: Key(family.cluster+":80", model.TCP), Route: all, Masquerade: plan.MasqueradeOffCluster})

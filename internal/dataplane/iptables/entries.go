@@ -88,7 +88,7 @@ func (e *refusal) write(text *chainText) {
 
 func (e *refusal) refuse(text *chainText, r rule, by plan.Refusal) {
 	r.comment = idOf(e.f).String() + " has no endpoints"
-	if by.Cause == plan.NoLocalEndpoint {
+	if by.Cause == plan.NoLocalEndpoints {
 		r.comment = idOf(e.f).String() + " has no local endpoints"
 	}
 	r.target = "-j DROP"

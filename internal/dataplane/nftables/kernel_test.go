@@ -89,7 +89,7 @@ func variety() *plan.Desired {
 	add(plan.Frontend{Key: key("[fd00:10:96::1]:80", model.TCP), Route: plan.Route{Endpoints: v6}, Masquerade: plan.MasqueradeOffCluster})
 	add(plan.Frontend{Key: key("10.96.0.1:53", model.UDP), Affinity: 10800, Route: plan.Route{Endpoints: v4}, Masquerade: plan.MasqueradeNever})
 	add(plan.Frontend{Key: key("10.96.0.1:99", model.SCTP), Route: plan.Route{}, Masquerade: plan.MasqueradeNever})
-	add(plan.Frontend{Key: key("10.96.0.1:98", model.TCP), Route: plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}})
+	add(plan.Frontend{Key: key("10.96.0.1:98", model.TCP), Route: plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoints}}})
 	for _, lb := range []struct {
 		addr, port string
 		eps        []plan.Endpoint
@@ -100,10 +100,10 @@ func variety() *plan.Desired {
 	} {
 		k := plan.Key{Addr: netip.MustParseAddr(lb.addr), Port: 443, Protocol: model.TCP}
 		add(plan.Frontend{Key: k, Kind: plan.LoadBalancerIP, Route: plan.Route{Endpoints: lb.eps},
-			Outside: &plan.Route{Endpoints: lb.eps[:1], Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}, Masquerade: plan.MasqueradeNode, Filtered: true, Sources: lb.from})
+			Outside: &plan.Route{Endpoints: lb.eps[:1], Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoints}}, Masquerade: plan.MasqueradeNode, Filtered: true, Sources: lb.from})
 		np := key(lb.port+":30080", model.TCP)
 		add(plan.Frontend{Key: np, Kind: plan.NodePort, Route: plan.Route{Endpoints: lb.eps},
-			Outside: &plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}, Masquerade: plan.MasqueradeNode})
+			Outside: &plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoints}}, Masquerade: plan.MasqueradeNode})
 		np = key(lb.port+":30081", model.UDP)
 		add(plan.Frontend{Key: np, Kind: plan.NodePort, Route: plan.Route{Endpoints: lb.eps}, Masquerade: plan.MasqueradeAlways})
 	}

@@ -44,9 +44,9 @@ func (d *Dataplane) addUnmatched(ctx context.Context, t *table, to *dataplane.Un
 	}
 	for i, n := range counts {
 		if i == 0 {
-			to.UnknownPort += n
+			to.NoSuchPort += n
 		} else {
-			to.UnallocatedAddress += n
+			to.UnusedAddress += n
 		}
 	}
 	return nil
@@ -109,7 +109,7 @@ func trafficOf(f *plan.Frontend, counted *programmed) dataplane.Traffic {
 		t.Refused[f.Route.Empty.Cause] = all
 		return t
 	}
-	t.Refused[plan.SourceRange] = int64(counted.filteredPackets)
+	t.Refused[plan.SourceRanges] = int64(counted.filteredPackets)
 	if out := f.Outside; out != nil && len(out.Endpoints) == 0 {
 		t.Refused[out.Empty.Cause] += int64(counted.outsidePackets)
 	}

@@ -68,7 +68,7 @@ func TestTrafficSurvivesChanges(t *testing.T) {
 			Route: route, Outside: &outside, Filtered: filtered, Sources: prefixes("192.0.2.0/24")}}}))
 	}
 	served, nowhere := plan.Route{Endpoints: all}, plan.Route{}
-	here, elsewhere := plan.Route{Endpoints: all[:1]}, plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}
+	here, elsewhere := plan.Route{Endpoints: all[:1]}, plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoints}}
 
 	ok(t, c.d.Reconcile(ctx, &plan.Desired{Settings: settings()}))
 	change(served, elsewhere, true)
@@ -114,7 +114,7 @@ func TestTrafficHasTheCauseOfPlan(t *testing.T) {
 	ok(t, c.d.Reconcile(ctx, refusing(plan.Drop, plan.NoEndpoints)))
 	c.sees(services, 10)
 	c.want("dropped without an endpoint", 0, 10, 0, 0)
-	ok(t, c.d.Reconcile(ctx, refusing(plan.Reject, plan.NoLocalEndpoint)))
+	ok(t, c.d.Reconcile(ctx, refusing(plan.Reject, plan.NoLocalEndpoints)))
 	c.want("the kernel was read again, and then written", 0, 10, 0, 0)
 	c.sees(services, 13)
 	c.want("rejected without a local endpoint", 0, 10, 3, 0)
@@ -126,7 +126,7 @@ func TestTrafficSurvivesManyChangesAtOnce(t *testing.T) {
 	c := counted{k, k.dataplane(), key("198.51.100.1:443", model.TCP)}
 	desired := cluster(2 * singleReads)
 	desired.Frontends[c.key] = &plan.Frontend{Key: c.key, Route: plan.Route{Endpoints: pool("10.244.0.1:80")},
-		Outside: &plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}, Filtered: true}
+		Outside: &plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoints}}, Filtered: true}
 	ok(t, c.d.Reconcile(ctx, desired))
 	c.sees(services, 10)
 	c.sees(outside, 3)
@@ -150,7 +150,7 @@ func TestTrafficAddsUpDuringChanges(t *testing.T) {
 	c := counted{k, k.dataplane(), key("198.51.100.1:443", model.TCP)}
 	ok(t, c.d.Reconcile(ctx, &plan.Desired{Settings: settings()}))
 	served := &plan.Frontend{Key: c.key, Route: plan.Route{Endpoints: pool("10.244.0.1:80")},
-		Outside: &plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoint}}, Filtered: true}
+		Outside: &plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoints}}, Filtered: true}
 	empty := &plan.Frontend{Key: c.key, Filtered: true}
 	ok(t, c.d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{served}}))
 	c.sees(services, 100)

@@ -59,16 +59,16 @@ func TestConnectionsOfAllAddressesOfAPort(t *testing.T) {
 func TestEarlierCountsAreNotCounted(t *testing.T) {
 	w := newWorld(t)
 	w.sees("10.96.0.1", 1000, 50)
-	w.unmatched = dataplane.UnmatchedTraffic{UnknownPort: 7}
+	w.unmatched = dataplane.UnmatchedTraffic{NoSuchPort: 7}
 	w.begin(at("10.96.0.1", web))
 	w.want(connections, ofWeb+atHTTP+"0")
 	w.want(refused)
 	w.sees("10.96.0.1", 1001, 52)
-	w.unmatched.UnknownPort, w.unmatched.UnallocatedAddress = 8, 1
+	w.unmatched.NoSuchPort, w.unmatched.UnusedAddress = 8, 1
 	w.want(connections, ofWeb+atHTTP+"1")
-	w.want(refused, ofWeb+`,reason="no_endpoints"} 2`)
-	w.want(allRefused, `reason="no_endpoints"} 2`, `reason="no_local_endpoint"} 0`, `reason="source_range"} 0`,
-		`reason="unallocated_address"} 1`, `reason="unknown_port"} 1`)
+	w.want(refused, ofWeb+`,reason="no-endpoints"} 2`)
+	w.want(allRefused, `reason="no-endpoints"} 2`, `reason="no-local-endpoints"} 0`, `reason="no-such-port"} 1`,
+		`reason="source-ranges"} 0`, `reason="unused-address"} 1`)
 }
 
 func TestConnectionsAreMonotonic(t *testing.T) {
@@ -110,7 +110,7 @@ func TestPacketsAreNotCountedTwice(t *testing.T) {
 	w.want(connections, ofWeb+atHTTP+"10")
 	w.sees("10.96.0.1", 12, 0, 0, 2)
 	w.want(connections, ofWeb+atHTTP+"12")
-	w.want(refused, ofWeb+`,reason="source_range"} 2`)
+	w.want(refused, ofWeb+`,reason="source-ranges"} 2`)
 }
 
 func TestFrontendThatChangesOwner(t *testing.T) {
@@ -161,8 +161,8 @@ func TestRemovedServiceStartsAtZero(t *testing.T) {
 	w.set(at("10.96.0.1", web))
 	w.sees("10.96.0.1", 1)
 	w.want(connections, ofWeb+atHTTP+"1")
-	w.want(allRefused, `reason="no_endpoints"} 1`, `reason="no_local_endpoint"} 0`, `reason="source_range"} 0`,
-		`reason="unallocated_address"} 0`, `reason="unknown_port"} 0`)
+	w.want(allRefused, `reason="no-endpoints"} 1`, `reason="no-local-endpoints"} 0`, `reason="no-such-port"} 0`,
+		`reason="source-ranges"} 0`, `reason="unused-address"} 0`)
 }
 
 func TestScrapesInOneSecondReadOnce(t *testing.T) {
@@ -216,7 +216,7 @@ func TestServicesBeyondTheLimitShareSeries(t *testing.T) {
 	const atOther = `,port="_other_",protocol="_other_"} `
 	w.want("sluice_services", `series="own"} 1`, `series="shared"} 2`)
 	w.want(connections, ofAll+atOther+"320", ofWeb+atHTTP+"1")
-	w.want(refused, ofAll+`,reason="no_endpoints"} 320`, ofWeb+`,reason="no_endpoints"} 1`)
+	w.want(refused, ofAll+`,reason="no-endpoints"} 320`, ofWeb+`,reason="no-endpoints"} 1`)
 
 	w.remove("10.96.0.1") // another one takes its place
 	w.more()
@@ -236,8 +236,8 @@ func TestOffLeavesSharedMetrics(t *testing.T) {
 	for _, metric := range []string{"sluice_services", connections, refused, endpoints, programming, failures} {
 		w.want(metric)
 	}
-	w.want(allRefused, `reason="no_endpoints"} 0`, `reason="no_local_endpoint"} 3`, `reason="source_range"} 0`,
-		`reason="unallocated_address"} 0`, `reason="unknown_port"} 0`)
+	w.want(allRefused, `reason="no-endpoints"} 0`, `reason="no-local-endpoints"} 3`, `reason="no-such-port"} 0`,
+		`reason="source-ranges"} 0`, `reason="unused-address"} 0`)
 }
 
 func TestModeWithoutCounters(t *testing.T) {
@@ -481,7 +481,7 @@ func TestRefusalsAreReported(t *testing.T) {
 	w.sees("10.0.0.1", 0, 4)
 	w.sees("10.0.0.2", 5, 4)
 	w.sees("10.0.0.3", 1, 0, 0, 5)
-	w.unmatched.UnknownPort = 7
+	w.unmatched.NoSuchPort = 7
 	read := map[plan.Key]dataplane.Traffic{}
 	if _, err := w.collector.Read(t.Context(), func(k plan.Key, t dataplane.Traffic) { read[k] = t }); err != nil {
 		t.Fatal(err)

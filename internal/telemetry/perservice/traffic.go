@@ -134,8 +134,8 @@ func (f *frontend) advance(now dataplane.Traffic) dataplane.Traffic {
 
 func (all *services) countUnmatched(now dataplane.UnmatchedTraffic) {
 	if all.based {
-		all.refuse(model.Name{}, plan.UnknownPort, delta(all.unmatched.UnknownPort, now.UnknownPort))
-		all.refuse(model.Name{}, plan.UnallocatedAddress, delta(all.unmatched.UnallocatedAddress, now.UnallocatedAddress))
+		all.refuse(model.Name{}, plan.NoSuchPort, delta(all.unmatched.NoSuchPort, now.NoSuchPort))
+		all.refuse(model.Name{}, plan.UnusedAddress, delta(all.unmatched.UnusedAddress, now.UnusedAddress))
 	}
 	all.unmatched, all.based = now, true
 }

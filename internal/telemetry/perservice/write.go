@@ -18,15 +18,6 @@ import (
 // valid name in Kubernetes.
 const other = "_other_"
 
-// reasons are the labels of the causes of refusals.
-var reasons = [plan.NumRefusals]string{
-	plan.NoEndpoints:        "no_endpoints",
-	plan.NoLocalEndpoint:    "no_local_endpoint",
-	plan.SourceRange:        "source_range",
-	plan.UnknownPort:        "unknown_port",
-	plan.UnallocatedAddress: "unallocated_address",
-}
-
 // Write writes all metrics in the text format of Prometheus.
 func (c *Collector) Write(to io.Writer) error {
 	w := &writer{to: to}
@@ -58,7 +49,7 @@ func (c *Collector) write(w *writer) {
 func (all *services) writeRefused(w *writer) {
 	w.metric("sluice_refused_packets_total", "counter", "Packets that asked for a connection and were rejected or dropped, by reason.")
 	for why, n := range all.refused {
-		w.sample(float64(n), "reason", reasons[why])
+		w.sample(float64(n), "reason", plan.Cause(why).String())
 	}
 }
 
@@ -145,7 +136,7 @@ func (all *services) writeServiceRefusals(w *writer) {
 	each := func(name model.Name, c *counts) {
 		for i, n := range c.refused {
 			if n > 0 {
-				w.serviceSample(name, float64(n), "reason", reasons[i])
+				w.serviceSample(name, float64(n), "reason", plan.Cause(i).String())
 			}
 		}
 	}
