@@ -2,6 +2,8 @@ package apiserver
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -34,7 +36,8 @@ type component struct {
 	module  string
 	pkg     string
 	version string // linker symbol for the module's version, if it has one
-	// own is a binary of this module, which may change while the version does not.
+	// own is a binary of this module, which may change while the version does not. It imports
+	// nothing else of it.
 	own bool
 	// modfile is used in place of go.mod, if not empty.
 	modfile string
@@ -107,9 +110,17 @@ func (c component) cached(ctx context.Context, cache string, report func(string)
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(cache, c.name, version+"-"+runtime.Version())
+	build := version + "-" + runtime.Version()
+	if c.own {
+		digest, err := c.sources(ctx)
+		if err != nil {
+			return "", err
+		}
+		build += "-" + digest
+	}
+	dir := filepath.Join(cache, c.name, build)
 	path := filepath.Join(dir, c.name)
-	if exists(path) && !c.own {
+	if exists(path) {
 		return path, nil
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -120,9 +131,6 @@ func (c component) cached(ctx context.Context, cache string, report func(string)
 		return "", err
 	}
 	defer unlock()
-	if c.own {
-		return path, c.buildTo(ctx, version, path)
-	}
 	if exists(path) { // built by another process while this process waited
 		return path, nil
 	}
@@ -130,28 +138,45 @@ func (c component) cached(ctx context.Context, cache string, report func(string)
 	return path, c.build(ctx, version, path)
 }
 
+// sources returns a digest of what a binary of this module is built from. To ask the go command
+// whether it is up to date would have it compile all of Kubernetes if its cache is empty.
+func (c component) sources(ctx context.Context) (string, error) {
+	dir, err := c.runGo(ctx, "list", "-tags", c.name, "-f", "{{.Dir}}", c.pkg)
+	if err != nil {
+		return "", err
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		return "", err
+	}
+	module := filepath.Dir(dir)
+	sum := sha256.New()
+	for _, file := range append(files, filepath.Join(module, "go.mod"), filepath.Join(module, "go.sum")) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(sum, "%s %d\n%s", filepath.Base(file), len(text), text)
+	}
+	return hex.EncodeToString(sum.Sum(nil))[:12], nil
+}
+
 // build creates the binary at the path atomically.
 func (c component) build(ctx context.Context, version, path string) error {
 	unfinished := path + ".new"
 	defer os.Remove(unfinished)
-	if err := c.buildTo(ctx, version, unfinished); err != nil {
-		return err
-	}
-	return os.Rename(unfinished, path)
-}
-
-// buildTo skips binaries that are up to date.
-func (c component) buildTo(ctx context.Context, version, path string) error {
 	flags := "-s -w"
 	if c.version != "" {
 		flags += fmt.Sprintf(" -X %s=%s", c.version, version)
 	}
-	args := []string{"-p", "2", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", path}
+	args := []string{"-p", "2", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", unfinished}
 	if c.own {
 		args = append(args, "-tags", c.name)
 	}
-	_, err := c.runGo(ctx, "build", append(args, c.pkg)...)
-	return err
+	if _, err := c.runGo(ctx, "build", append(args, c.pkg)...); err != nil {
+		return err
+	}
+	return os.Rename(unfinished, path)
 }
 
 // runGo runs the go command with the module of the component.
