@@ -27,7 +27,7 @@ const (
 	// few, because the kernel has a thread pay for packets that it handles meanwhile.
 	minInterval = time.Second
 	maxInterval = 30 * time.Second
-	costFactor  = 125
+	costFactor  = 145
 	fewLooks    = 4
 	// maxDoubtful is how many endpoints are asked for one by one: the kernel goes through the
 	// whole table each time, and takes about five times as long to send all of it.
