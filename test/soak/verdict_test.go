@@ -231,9 +231,10 @@ func (s *trial) fault(f fault) {
 	testkit.Progress("%s: %s", s.mode, s.story())
 }
 
-// awaitWord waits until what is said is true. If that takes too long, judge tells.
+// awaitWord waits until what is said is true. If that takes too long, judge tells: it goes on for
+// longer than judge allows.
 func (s *trial) awaitWord(what string, holds func() error) {
-	if err := testkit.Poll(verdictTime+faultExtra, holds); err != nil {
+	if err := testkit.Poll(s.said.slowest()+verdictTime, holds); err != nil {
 		what = fmt.Sprintf("not %s: %v", what, err)
 	}
 	s.note("%s", what)
