@@ -19,7 +19,7 @@ const (
 func room[T any](old, new []T) int { return max(stepSize, 2*max(len(old), len(new))/maxSteps) }
 
 // Steps returns the part of a change that takes a short time to write, and the frontends that are
-// left then. A frontend that differs in very many endpoints or source ranges from what is programmed
+// left then. A frontend of a service port that differs in very many endpoints or source ranges from what is programmed
 // is replaced by one that has some of the old and some of the new ones: it serves at every step, and
 // admits whom both admit and nobody whom neither does. One that is removed loses its endpoints first.
 func Steps(change *plan.Change, programmed func(plan.Key) *plan.Frontend) (*plan.Change, map[plan.Key]struct{}) {
@@ -72,35 +72,37 @@ func emptied(f *plan.Frontend) *plan.Frontend {
 // step returns a frontend that differs a little from an old one, nil for none, and is nearer to a new
 // one. It returns nil if the new one itself does not differ by more.
 func step(old, new *plan.Frontend) *plan.Frontend {
-	if new.Relayed {
+	switch {
+	case new.Relayed:
 		return nil
-	}
-	if old == nil {
+	case old == nil:
 		old = &plan.Frontend{Filtered: new.Filtered}
+	case old.Service != new.Service || old.Port != new.Port:
+		return nil // its clients must not meet endpoints of another Service
 	}
-	between, some := *new, false
-	between.Route.Endpoints = poolBetween(&old.Route, &new.Route, &some)
+	between, partial := *new, false
+	between.Route.Endpoints = poolBetween(&old.Route, &new.Route, &partial)
 	if new.Outside != nil {
 		before, outside := old.Outside, *new.Outside
 		if before == nil {
 			before = &plan.Route{}
 		}
-		outside.Endpoints = poolBetween(before, new.Outside, &some)
+		outside.Endpoints = poolBetween(before, new.Outside, &partial)
 		between.Outside = &outside
 	}
 	if old.Filtered && new.Filtered { // else clients that both admit would be dropped meanwhile
-		between.Sources = sourcesBetween(old.Sources, new.Sources, &some)
+		between.Sources = sourcesBetween(old.Sources, new.Sources, &partial)
 	}
-	if !some {
+	if !partial {
 		return nil
 	}
 	return &between
 }
 
 // poolBetween is listBetween for the endpoints of a route; if they do not differ by many it returns the
-// new ones, and else it sets some. The lookup table of Maglev does not grow with its pool; and where a
+// new ones, and else it sets partial. The lookup table of Maglev does not grow with its pool; and where a
 // pool gets weights or loses them, those of some endpoints mean nothing.
-func poolBetween(old, new *plan.Route, some *bool) []plan.Endpoint {
+func poolBetween(old, new *plan.Route, partial *bool) []plan.Endpoint {
 	weighted := func(r *plan.Route) bool { return len(r.Endpoints) > 0 && r.Weighted() }
 	if new.Algorithm == model.Maglev ||
 		weighted(old) != weighted(new) && len(old.Endpoints) > 0 && len(new.Endpoints) > 0 {
@@ -112,20 +114,20 @@ func poolBetween(old, new *plan.Route, some *bool) []plan.Endpoint {
 	if gone+come <= room {
 		return new.Endpoints
 	}
-	*some = true
+	*partial = true
 	gone = min(gone, max(room/2, room-come)) // half of them if there are as many
 	return listBetween(old.Endpoints, new.Endpoints, compare, gone, room-gone)
 }
 
 // sourcesBetween is listBetween for source ranges. One range may cover others, so the new ones come
 // before the old ones go.
-func sourcesBetween(old, new []netip.Prefix, some *bool) []netip.Prefix {
+func sourcesBetween(old, new []netip.Prefix, partial *bool) []netip.Prefix {
 	gone, come := differences(old, new, netip.Prefix.Compare)
 	room := room(old, new)
 	if gone+come <= room {
 		return new
 	}
-	*some = true
+	*partial = true
 	come = min(come, room)
 	return listBetween(old, new, netip.Prefix.Compare, room-come, come)
 }

@@ -52,6 +52,8 @@ func TestSteps(t *testing.T) {
 		{"filtered from now on", frontend(pool(0, 1), nil), frontend(pool(0, 1), ranges(3*stepSize-100)), 0},
 		{"weighted from now on", frontend(pool(0, 4*stepSize), nil), frontend(weighted, nil), 0},
 		{"weighted", nil, frontend(weighted, nil), 3},
+		{"of another Service from now on", frontend(pool(0, 4*stepSize), nil), &plan.Frontend{Service: model.Name{Namespace: "b", Name: "web"}, Route: plan.Route{Endpoints: pool(0, 10)}}, 0},
+		{"of another port from now on", frontend(pool(0, 4*stepSize), nil), &plan.Frontend{Port: "b", Route: plan.Route{Endpoints: pool(0, 10)}}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			now, steps := tc.old, 0

@@ -23,8 +23,7 @@ import (
 )
 
 // What the others may feel of a hostile tenant: nothing is lost, and their changes take at most
-// so long, and beside one Service that flaps at most so many times as long as beside a quiet one, for
-// 99 of 100.
+// so many times as long as beside one that is quiet, and at most so long, for 99 of 100.
 const (
 	fairRatio = 3
 	fairTime  = 50 * time.Millisecond
@@ -59,8 +58,6 @@ type neighbourhood struct {
 	traffic *traffic
 	// took are how long changes of the innocent took, by what the hostile one did.
 	took map[string][]time.Duration
-	// several says in which of that it had several Services.
-	several map[string]bool
 	diary
 }
 
@@ -81,7 +78,7 @@ func runTenants(t *testing.T, m string, end time.Time) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	s := &neighbourhood{T: t, node: n, ctx: ctx, rng: rand.New(rand.NewPCG(*seed, 3)), took: map[string][]time.Duration{}, several: map[string]bool{}, diary: diary{began: time.Now()}}
+	s := &neighbourhood{T: t, node: n, ctx: ctx, rng: rand.New(rand.NewPCG(*seed, 3)), took: map[string][]time.Duration{}, diary: diary{began: time.Now()}}
 	t.Cleanup(func() {
 		cancel()
 		if s.traffic != nil {
@@ -100,7 +97,6 @@ func runTenants(t *testing.T, m string, end time.Time) {
 	s.traffic = startTraffic(ctx, s.lab, addInnocents)
 	for first := true; first || time.Now().Before(end); first = false {
 		for _, h := range kinds {
-			s.several[h.name] = h.several
 			s.phase(still, nil)
 			s.must(h.begin(s.api))
 			s.must(s.calm())
@@ -160,7 +156,6 @@ func addInnocents(t *traffic) {
 type hostility struct {
 	name       string
 	long       bool // only in long runs
-	several    bool // Services
 	begin, end func(*fakeapi.Server) error
 	// flap changes something once more.
 	flap func(api *fakeapi.Server, i int) error
@@ -240,7 +235,7 @@ func flapping(name string, long bool, services, ports, endpoints int, change fun
 			all = append(all, hostileSlice(s, index, min(mostInSlice, endpoints-index*mostInSlice), 0))
 		}
 	}
-	return hostility{name, long, services > 1,
+	return hostility{name, long,
 		func(api *fakeapi.Server) error { return api.Put(all...) },
 		func(api *fakeapi.Server) error { return api.Delete(all...) },
 		func(api *fakeapi.Server, i int) error {
@@ -270,7 +265,7 @@ func replacing(name string, long bool, endpoints int) hostility {
 		}
 		return all
 	}
-	return hostility{name, long, false,
+	return hostility{name, long,
 		func(api *fakeapi.Server) error { return api.Put(append(slices(0), s)...) },
 		func(api *fakeapi.Server) error { return api.Delete(append(slices(0), s)...) },
 		func(api *fakeapi.Server, i int) error {
@@ -298,7 +293,7 @@ func ranging(name string, long bool, ranges int) hostility {
 		})
 	}
 	slice := hostileSlice(service(0), 0, 2, 0)
-	return hostility{name, long, false,
+	return hostility{name, long,
 		func(api *fakeapi.Server) error { return api.Put(service(0), slice) },
 		func(api *fakeapi.Server) error { return api.Delete(service(0), slice) },
 		func(api *fakeapi.Server, i int) error { return api.Put(service(i)) },
@@ -312,7 +307,7 @@ func flooding(name string, long bool, services int) hostility {
 		s := hostileService(number, 2, unchanged)
 		all = append(all, s, hostileSlice(s, 0, 2, 0))
 	}
-	return hostility{name, long, true,
+	return hostility{name, long,
 		func(*fakeapi.Server) error { return nil },
 		func(api *fakeapi.Server) error { return api.Delete(all...) },
 		func(api *fakeapi.Server, i int) error {
@@ -443,7 +438,7 @@ func (s *neighbourhood) judgeTimes() (table string, slow []string) {
 		ratio := float64(p99) / float64(percentile(quiet, 99))
 		line := fmt.Sprintf("  %6d %9v %9v %9v %6.1f  beside: %s", len(all), round(percentile(all, 50)), round(p99), round(all[len(all)-1]), ratio, name)
 		fmt.Fprintln(&b, line)
-		late, more := p99 > limit, ratio > fairRatio && !s.several[name]
+		late, more := p99 > limit, ratio > fairRatio
 		if name != still && (late && more || longRun() && (late || more)) {
 			slow = append(slow, line)
 		}

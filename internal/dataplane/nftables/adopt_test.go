@@ -447,7 +447,7 @@ func TestHugePoolGrowsAndShrinks(t *testing.T) {
 		change := &plan.Change{Set: []*plan.Frontend{f}}
 		for left := true; left; {
 			r := ok(t, d.Apply(ctx, change))
-			if r.Elements > 20_000 {
+			if r.Elements > 18_000 {
 				t.Fatalf("%d elements were written at a time", r.Elements)
 			}
 			left = len(r.Left) > 0

@@ -164,7 +164,7 @@ func (d *Dataplane) forget() {
 // Programmed returns a frontend as it was last written, nil if it was not.
 func (d *Dataplane) Programmed(k plan.Key) *plan.Frontend {
 	for _, t := range d.tables {
-		if f := t.frontends[k]; f != nil && t.family == k.Family() {
+		if f := t.frontends[k]; f != nil {
 			return f.Frontend
 		}
 	}
