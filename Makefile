@@ -1,7 +1,7 @@
 # Sluice. `make` builds bin/kube-proxy; `make help` lists the rest.
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS := -s -w -X sluice/internal/release.version=$(VERSION)
+LDFLAGS := -s -w -X sluice/internal/base/release.version=$(VERSION)
 GO      ?= go
 
 # Tests that never end are stopped by this.
@@ -89,7 +89,7 @@ bench: root tools ## Measure speed and memory (needs root).
 
 .PHONY: pictures
 pictures: ## Renew the screenshots of the page in docs.
-	$(GO) test -count=1 ./internal/web -run '^TestPicturesAreUpToDate$$' -args -update
+	$(GO) test -count=1 ./internal/answer/web -run '^TestPicturesAreUpToDate$$' -args -update
 
 .PHONY: lint
 lint: ## Check the format of the source and what vet and staticcheck find.

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
-	"sluice/internal/telemetry"
+	"sluice/internal/observe/telemetry"
 )
 
 // exported are the labels of every metric that the proxy exports in any mode,
@@ -31,9 +31,9 @@ func exported(t *testing.T) map[string][]string {
 		"node_nf_conntrack_entries_limit": nil,
 	}
 	for _, file := range []string{
-		"../../internal/telemetry/testdata/metrics.txt",
-		"../../internal/telemetry/testdata/metrics-iptables.txt",
-		"../../internal/telemetry/perservice/testdata/metrics.txt",
+		"../../internal/observe/telemetry/testdata/metrics.txt",
+		"../../internal/observe/telemetry/testdata/metrics-iptables.txt",
+		"../../internal/observe/telemetry/perservice/testdata/metrics.txt",
 	} {
 		text, err := os.ReadFile(file)
 		if err != nil {

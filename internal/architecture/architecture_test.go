@@ -117,7 +117,7 @@ func TestNoKubernetesAPIBelowSources(t *testing.T) {
 
 // The language of each mechanism in the kernel is spoken in its own package.
 func TestIPTablesRulesHaveOneHome(t *testing.T) {
-	homes := []string{"internal/iptables", "internal/dataplane/iptables"}
+	homes := []string{"internal/kernel/iptables", "internal/dataplane/iptables"}
 	_, tests := documented(t)
 	words := regexp.MustCompile(`-[AIDjg] KUBE-|^ip6?tables(-legacy|-nft)?-(save|restore)$|^KUBE-(SVC|SEP|SERVICES)`)
 	for _, top := range []string{"cmd", "internal"} {
@@ -164,7 +164,7 @@ func TestModesHaveOneHome(t *testing.T) {
 			for _, text := range literals(t, filepath.Join(root, strings.TrimPrefix(p.ImportPath, "sluice/"), file)) {
 				// The driver of a mechanism has its name. The check is about the modes of
 				// upstream's kube-proxy, which are always the same.
-				if slices.Contains(names, text) && !strings.HasPrefix(p.ImportPath, "sluice/internal/xtables") && p.ImportPath != "sluice/internal/check" {
+				if slices.Contains(names, text) && !strings.HasPrefix(p.ImportPath, "sluice/internal/kernel/xtables") && p.ImportPath != "sluice/internal/answer/check" {
 					t.Errorf("%s of %s names the mode %s", file, p.ImportPath, text)
 				}
 			}

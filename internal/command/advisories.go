@@ -9,8 +9,8 @@ import (
 	"sluice/internal/config"
 	"sluice/internal/engine"
 	"sluice/internal/model"
-	"sluice/internal/nodeproblem"
-	"sluice/internal/telemetry"
+	"sluice/internal/observe/nodeproblem"
+	"sluice/internal/observe/telemetry"
 )
 
 // advisoriesByAbout returns what the administrator should know and can mend, by what

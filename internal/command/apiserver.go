@@ -1,7 +1,7 @@
 package command
 
 import (
-	"sluice/internal/status"
+	"sluice/internal/answer/status"
 )
 
 // apiServer returns the state of the API server, nil with manifests.

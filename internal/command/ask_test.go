@@ -13,11 +13,11 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"sluice/internal/control"
-	"sluice/internal/explain"
-	"sluice/internal/status"
+	"sluice/internal/answer/control"
+	"sluice/internal/answer/explain"
+	"sluice/internal/answer/status"
+	"sluice/internal/observe/verdict"
 	"sluice/internal/testkit"
-	"sluice/internal/verdict"
 )
 
 // serving serves a control socket with some pages until the test ends.

@@ -16,12 +16,12 @@ import (
 	"k8s.io/kube-proxy/config/v1alpha1"
 	"k8s.io/utils/clock"
 
-	"sluice/internal/check"
+	"sluice/internal/answer/check"
+	"sluice/internal/answer/output"
 	"sluice/internal/config"
-	"sluice/internal/host"
 	"sluice/internal/mode"
 	"sluice/internal/model"
-	"sluice/internal/output"
+	"sluice/internal/source/host"
 	"sluice/internal/source/kubernetes"
 	"sluice/internal/source/manifest"
 )

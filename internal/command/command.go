@@ -18,13 +18,13 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kube-proxy/config/v1alpha1"
 
-	"sluice/internal/capability"
+	"sluice/internal/answer/control"
+	"sluice/internal/base/spelling"
 	"sluice/internal/config"
-	"sluice/internal/control"
-	"sluice/internal/host"
+	"sluice/internal/dataplane/relay"
+	"sluice/internal/kernel/capability"
 	"sluice/internal/mode"
-	"sluice/internal/relay"
-	"sluice/internal/spelling"
+	"sluice/internal/source/host"
 )
 
 // options are the flags that are not part of the configuration.

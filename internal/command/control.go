@@ -10,15 +10,15 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"sluice/internal/control"
+	"sluice/internal/answer/control"
+	"sluice/internal/answer/explain"
+	"sluice/internal/answer/listing"
+	"sluice/internal/answer/status"
+	"sluice/internal/base/release"
 	"sluice/internal/dataplane"
-	"sluice/internal/experiment"
-	"sluice/internal/explain"
-	"sluice/internal/history"
-	"sluice/internal/host"
-	"sluice/internal/listing"
-	"sluice/internal/release"
-	"sluice/internal/status"
+	"sluice/internal/observe/experiment"
+	"sluice/internal/observe/history"
+	"sluice/internal/source/host"
 )
 
 // The pages of the control socket.

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"sluice/internal/diff"
-	"sluice/internal/output"
+	"sluice/internal/answer/diff"
+	"sluice/internal/answer/output"
 	"sluice/internal/source/manifest"
 )
 

@@ -12,11 +12,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/component-base/metrics"
 
+	"sluice/internal/answer/status"
 	"sluice/internal/config"
 	"sluice/internal/dataplane"
 	"sluice/internal/model"
-	"sluice/internal/status"
-	"sluice/internal/telemetry"
+	"sluice/internal/observe/telemetry"
 )
 
 func TestDrain(t *testing.T) {

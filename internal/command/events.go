@@ -12,11 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/control"
-	"sluice/internal/history"
+	"sluice/internal/answer/control"
+	"sluice/internal/answer/output"
+	"sluice/internal/base/printable"
 	"sluice/internal/model"
-	"sluice/internal/output"
-	"sluice/internal/printable"
+	"sluice/internal/observe/history"
 )
 
 // eventsEvery is the period of --follow.

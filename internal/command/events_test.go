@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/control"
-	"sluice/internal/history"
-	"sluice/internal/listing"
+	"sluice/internal/answer/control"
+	"sluice/internal/answer/listing"
+	"sluice/internal/observe/history"
+	"sluice/internal/observe/verdict"
 	"sluice/internal/testkit"
-	"sluice/internal/verdict"
 )
 
 // answeringLists serves a control socket with a list of Services and these Events.

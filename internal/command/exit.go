@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/printable"
+	"sluice/internal/base/printable"
 )
 
 // Exit codes of commands that ask a running proxy.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/explain"
-	"sluice/internal/output"
+	"sluice/internal/answer/explain"
+	"sluice/internal/answer/output"
 	"sluice/internal/plan"
 )
 

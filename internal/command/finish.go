@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"sluice/internal/dataplane"
-	"sluice/internal/instancelock"
+	"sluice/internal/kernel/instancelock"
 )
 
 // defaultShutdownGrace is less than what pods have to end.

@@ -3,7 +3,7 @@ package command
 import (
 	"context"
 
-	"sluice/internal/notify"
+	"sluice/internal/base/notify"
 )
 
 // reload requests that files be read again.

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"sluice/internal/spelling"
+	"sluice/internal/base/spelling"
 )
 
 // helpWidth is how many columns help takes at most.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/release"
+	"sluice/internal/base/release"
 )
 
 // helpOf returns the help of a command.

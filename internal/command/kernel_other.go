@@ -8,8 +8,8 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"sluice/internal/answer/web"
 	"sluice/internal/config"
-	"sluice/internal/web"
 )
 
 func newUpkeep(*proxy) upkeep { return withoutKernel{} }

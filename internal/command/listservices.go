@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/control"
-	"sluice/internal/listing"
-	"sluice/internal/output"
+	"sluice/internal/answer/control"
+	"sluice/internal/answer/listing"
+	"sluice/internal/answer/output"
 )
 
 // mostTopTime is the longest time over which rates are measured: an answer must not take

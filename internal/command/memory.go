@@ -6,7 +6,7 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"sluice/internal/cgroup"
+	"sluice/internal/kernel/cgroup"
 )
 
 // heapShare is the part of the container's memory that is for the Go runtime, in percent. The

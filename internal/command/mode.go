@@ -10,7 +10,7 @@ import (
 	"sluice/internal/config"
 	"sluice/internal/dataplane"
 	"sluice/internal/mode"
-	"sluice/internal/telemetry"
+	"sluice/internal/observe/telemetry"
 )
 
 // emptyMode returns what an empty mode means on this node. With manifests there is

@@ -7,13 +7,13 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/kube-proxy/config/v1alpha1"
 
+	"sluice/internal/answer/diff"
+	"sluice/internal/base/printable"
 	"sluice/internal/config"
-	"sluice/internal/diff"
-	"sluice/internal/host"
 	"sluice/internal/mode"
 	"sluice/internal/model"
 	"sluice/internal/plan"
-	"sluice/internal/printable"
+	"sluice/internal/source/host"
 	"sluice/internal/source/manifest"
 )
 

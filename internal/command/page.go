@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"sluice/internal/answer/web"
+	"sluice/internal/base/httpserver"
 	"sluice/internal/dataplane"
-	"sluice/internal/httpserver"
-	"sluice/internal/web"
 )
 
 // pageOptions configures the page for browsers.

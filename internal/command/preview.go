@@ -8,15 +8,15 @@ import (
 	"slices"
 	"sync"
 
+	"sluice/internal/answer/control"
+	"sluice/internal/answer/diff"
+	"sluice/internal/base/printable"
 	"sluice/internal/config"
-	"sluice/internal/control"
-	"sluice/internal/diff"
 	"sluice/internal/engine"
+	"sluice/internal/kernel/sysctl"
 	"sluice/internal/model"
 	"sluice/internal/plan"
-	"sluice/internal/printable"
 	"sluice/internal/source/manifest"
-	"sluice/internal/sysctl"
 )
 
 const (

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"sluice/internal/model"
-	"sluice/internal/telemetry"
+	"sluice/internal/observe/telemetry"
 )
 
 func TestEventsNameTheObjectByItsUID(t *testing.T) {

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/kube-proxy/config/v1alpha1"
 
+	"sluice/internal/answer/web"
 	"sluice/internal/config"
-	"sluice/internal/health"
-	"sluice/internal/telemetry"
-	"sluice/internal/web"
+	"sluice/internal/observe/health"
+	"sluice/internal/observe/telemetry"
 )
 
 // servers are the HTTP servers of the process. Their addresses can change while it

@@ -6,8 +6,8 @@ import (
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
 	"sluice/internal/model"
+	"sluice/internal/observe/telemetry/perservice"
 	"sluice/internal/plan"
-	"sluice/internal/telemetry/perservice"
 )
 
 // mostServices is the default limit of Services with metrics of their own: about 4

@@ -8,11 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/control"
-	"sluice/internal/output"
-	"sluice/internal/printable"
-	"sluice/internal/status"
-	"sluice/internal/verdict"
+	"sluice/internal/answer/control"
+	"sluice/internal/answer/output"
+	"sluice/internal/answer/status"
+	"sluice/internal/base/printable"
+	"sluice/internal/observe/verdict"
 )
 
 // statusEvery is the period of --watch.

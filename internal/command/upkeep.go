@@ -4,13 +4,13 @@ import (
 	"context"
 	"net"
 
+	"sluice/internal/answer/status"
 	"sluice/internal/config"
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
-	"sluice/internal/evidence"
 	"sluice/internal/model"
-	"sluice/internal/nodeproblem"
-	"sluice/internal/status"
+	"sluice/internal/observe/evidence"
+	"sluice/internal/observe/nodeproblem"
 )
 
 // upkeep is what a mode asks for besides its dataplane. Its methods are called in this

@@ -5,8 +5,8 @@ import (
 
 	"sluice/internal/engine"
 	"sluice/internal/model"
-	"sluice/internal/nodeproblem"
-	"sluice/internal/verdict"
+	"sluice/internal/observe/nodeproblem"
+	"sluice/internal/observe/verdict"
 )
 
 // judge returns who judges the Services of a view.

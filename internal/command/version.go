@@ -14,8 +14,8 @@ import (
 	semantic "k8s.io/apimachinery/pkg/util/version"
 	apiversion "k8s.io/apimachinery/pkg/version"
 
-	"sluice/internal/output"
-	"sluice/internal/release"
+	"sluice/internal/answer/output"
+	"sluice/internal/base/release"
 )
 
 // kubernetesVersion is the release of Kubernetes whose kube-proxy this one

@@ -8,13 +8,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"sluice/internal/control"
+	"sluice/internal/answer/control"
+	"sluice/internal/answer/status"
 	"sluice/internal/engine"
-	"sluice/internal/health"
-	"sluice/internal/instancelock"
+	"sluice/internal/kernel/instancelock"
 	"sluice/internal/model"
+	"sluice/internal/observe/health"
 	"sluice/internal/plan"
-	"sluice/internal/status"
 )
 
 // acquireInstanceLock waits until no other proxy programs this node. Meanwhile the

@@ -17,10 +17,10 @@ import (
 	"k8s.io/kube-proxy/config/v1alpha1"
 	"sigs.k8s.io/yaml"
 
+	"sluice/internal/base/regularfile"
+	"sluice/internal/base/spelling"
+	"sluice/internal/base/yamlsyntax"
 	"sluice/internal/model"
-	"sluice/internal/regularfile"
-	"sluice/internal/spelling"
-	"sluice/internal/yamlsyntax"
 )
 
 // Errors of a configuration file as a whole.

@@ -13,7 +13,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"sigs.k8s.io/yaml"
 
-	"sluice/internal/yamlsyntax"
+	"sluice/internal/base/yamlsyntax"
 )
 
 // mistyped finds the values of a file that have the wrong type. The decoder stops at the

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"sluice/internal/sysctl"
+	"sluice/internal/kernel/sysctl"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-base/featuregate"

@@ -11,10 +11,10 @@ import (
 	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/kernel/sysctl"
 	"sluice/internal/mode"
 	"sluice/internal/model"
 	"sluice/internal/plan"
-	"sluice/internal/sysctl"
 )
 
 // Settings is a valid configuration, in the values that the program works with.

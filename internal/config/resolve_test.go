@@ -14,9 +14,9 @@ import (
 	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/iptables"
 	"sluice/internal/dataplane/nftables"
+	"sluice/internal/kernel/sysctl"
 	"sluice/internal/model"
 	"sluice/internal/plan"
-	"sluice/internal/sysctl"
 	"sluice/internal/testkit"
 )
 

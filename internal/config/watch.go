@@ -12,7 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
-	"sluice/internal/filewatch"
+	"sluice/internal/base/filewatch"
 	"sluice/internal/model"
 )
 

@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
+	"sluice/internal/base/printable"
 	"sluice/internal/model"
 	"sluice/internal/plan"
-	"sluice/internal/printable"
 )
 
 // maxLoggedFailures is how many refused frontends of one commit are logged by

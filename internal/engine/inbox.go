@@ -7,8 +7,8 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"sluice/internal/base/notify"
 	"sluice/internal/model"
-	"sluice/internal/notify"
 	"sluice/internal/plan"
 )
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"sluice/internal/backoff"
+	"sluice/internal/base/backoff"
 	"sluice/internal/plan"
 )
 

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"sluice/internal/backoff"
+	"sluice/internal/base/backoff"
 	"sluice/internal/plan"
 )
 

@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"sluice/internal/base/prefetch"
 	"sluice/internal/model"
-	"sluice/internal/prefetch"
 )
 
 // update is one step from a Desired to the next. Services are planned first;

@@ -8,8 +8,8 @@ import (
 
 	netutils "k8s.io/utils/net"
 
+	"sluice/internal/base/printable"
 	"sluice/internal/model"
-	"sluice/internal/printable"
 )
 
 // parseAddr parses an IP address as Kubernetes writes it, without a zone. Objects

@@ -3,8 +3,8 @@ package source
 import (
 	"fmt"
 
+	"sluice/internal/base/printable"
 	"sluice/internal/model"
-	"sluice/internal/printable"
 )
 
 // maxProblems bounds the number of problems of one object.

@@ -15,11 +15,11 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"sluice/internal/conntrack/conntracktest"
-	"sluice/internal/conntrack/cta"
-	"sluice/internal/evidence"
-	"sluice/internal/history"
+	"sluice/internal/kernel/cta"
 	"sluice/internal/model"
+	"sluice/internal/observe/conntrack/conntracktest"
+	"sluice/internal/observe/evidence"
+	"sluice/internal/observe/history"
 	"sluice/test/bench/connections"
 	"sluice/test/lab"
 )

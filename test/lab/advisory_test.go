@@ -13,7 +13,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"sluice/internal/status"
+	"sluice/internal/answer/status"
 	"sluice/internal/testkit"
 	"sluice/test/fakeapi"
 	"sluice/test/lab"

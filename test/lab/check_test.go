@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/check"
+	"sluice/internal/answer/check"
 	"sluice/test/fakeapi"
 	"sluice/test/lab"
 )

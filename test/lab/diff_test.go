@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"sluice/internal/diff"
+	"sluice/internal/answer/diff"
 	"sluice/test/lab"
 )
 

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/history"
-	"sluice/internal/listing"
+	"sluice/internal/answer/listing"
+	"sluice/internal/observe/history"
 	"sluice/test/lab"
 )
 

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/status"
+	"sluice/internal/answer/status"
 	"sluice/test/lab"
 )
 

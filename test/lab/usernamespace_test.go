@@ -10,10 +10,10 @@ import (
 	"syscall"
 	"testing"
 
-	"sluice/internal/control"
-	"sluice/internal/listing"
+	"sluice/internal/answer/control"
+	"sluice/internal/answer/listing"
+	"sluice/internal/observe/verdict"
 	"sluice/internal/testkit"
-	"sluice/internal/verdict"
 	"sluice/test/lab"
 )
 

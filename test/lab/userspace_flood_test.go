@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/netns"
+	"sluice/internal/kernel/netns"
 	"sluice/internal/testkit"
 	"sluice/test/lab"
 )

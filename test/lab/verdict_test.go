@@ -17,8 +17,8 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/experiment"
-	"sluice/internal/explain"
+	"sluice/internal/answer/explain"
+	"sluice/internal/observe/experiment"
 	"sluice/internal/testkit"
 	"sluice/test/lab"
 )

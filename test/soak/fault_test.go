@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"sluice/internal/observe/verdict"
 	"sluice/internal/testkit"
-	"sluice/internal/verdict"
 	"sluice/test/lab"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"sluice/internal/control"
+	"sluice/internal/answer/control"
 	"sluice/internal/testkit"
 	"sluice/test/fakeapi"
 	"sluice/test/lab"

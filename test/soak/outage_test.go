@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/observe/verdict"
 	"sluice/internal/testkit"
-	"sluice/internal/verdict"
 	"sluice/test/lab"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"sluice/internal/verdict"
+	"sluice/internal/observe/verdict"
 )
 
 // What the suite itself guarantees.

@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
-	services "sluice/internal/listing"
+	services "sluice/internal/answer/listing"
+	"sluice/internal/observe/verdict"
 	"sluice/internal/testkit"
-	"sluice/internal/verdict"
 	"sluice/test/lab"
 )
 

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"sluice/internal/explain"
-	"sluice/internal/status"
+	"sluice/internal/answer/explain"
+	"sluice/internal/answer/status"
 	"sluice/test/lab"
 )
 

@@ -13,8 +13,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"sluice/internal/observe/verdict"
 	"sluice/internal/testkit"
-	"sluice/internal/verdict"
 	"sluice/test/fakeapi"
 	"sluice/test/lab"
 	"sluice/test/lab/scenario"

@@ -131,7 +131,7 @@ func buildGuests(t *testing.T, kernels []Kernel) []guest {
 			runSuite("nftables"),
 		}},
 		{"ipvs", newest, guestTime, []Program{
-			test(buildTest(t, "sluice/internal/ipvs")),
+			test(buildTest(t, "sluice/internal/kernel/ipvs")),
 			// Its tests wait most of the time.
 			test(buildTest(t, "sluice/internal/dataplane/ipvs", "-tags=ipvs"), "-test.parallel=4", "-renders=3", fmt.Sprint("-services=", *services)),
 			runScenarios("testdata", "ipvs"),
@@ -144,9 +144,9 @@ func buildGuests(t *testing.T, kernels []Kernel) []guest {
 	if testkit.Full() {
 		guests = append(guests,
 			guest{"neighbours", kernels, guestTime, []Program{
-				test(buildTest(t, "sluice/internal/iptables")),
-				test(buildTest(t, "sluice/internal/leftovers")),
-				test(buildTest(t, "sluice/internal/coexist")),
+				test(buildTest(t, "sluice/internal/kernel/iptables")),
+				test(buildTest(t, "sluice/internal/mode/leftovers")),
+				test(buildTest(t, "sluice/internal/observe/coexist")),
 			}},
 			// Few states, and not any: nft needs minutes for some of them in a guest.
 			guest{"nftables", kernels, guestTime, []Program{test(buildTest(t, "sluice/internal/dataplane/nftables"), "-renders=3", "-seed=1")}},

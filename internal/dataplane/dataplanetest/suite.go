@@ -9,7 +9,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"sluice/internal/dataplane"
-	"sluice/internal/netns/netnstest"
+	"sluice/internal/kernel/netns/netnstest"
 	"sluice/internal/plan"
 )
 

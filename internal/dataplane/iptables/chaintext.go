@@ -3,7 +3,7 @@ package iptables
 import (
 	"slices"
 
-	"sluice/internal/iptables"
+	"sluice/internal/kernel/iptables"
 	"sluice/internal/plan"
 )
 

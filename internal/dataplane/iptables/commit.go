@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"sluice/internal/dataplane"
-	"sluice/internal/iptables"
+	"sluice/internal/kernel/iptables"
 	"sluice/internal/plan"
 )
 

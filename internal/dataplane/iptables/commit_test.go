@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/dataplane"
-	"sluice/internal/iptables"
+	"sluice/internal/kernel/iptables"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/testkit"

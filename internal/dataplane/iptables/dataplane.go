@@ -10,10 +10,10 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"sluice/internal/base/notify"
 	"sluice/internal/dataplane"
-	"sluice/internal/iptables"
+	"sluice/internal/kernel/iptables"
 	"sluice/internal/model"
-	"sluice/internal/notify"
 	"sluice/internal/plan"
 )
 

@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"sluice/internal/dataplane"
-	"sluice/internal/iptables"
-	"sluice/internal/netns"
+	"sluice/internal/kernel/iptables"
+	"sluice/internal/kernel/netns"
 	"sluice/internal/plan"
 )
 

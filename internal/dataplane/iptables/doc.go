@@ -1,5 +1,5 @@
 // Package iptables carries out what plan desires with iptables, through the driver
-// internal/iptables.
+// internal/kernel/iptables.
 //
 // Upstream's well-known chains have their usual meaning, but a packet does not pass
 // all Services: it finds its frontend through a tree of chains with a few rules each,

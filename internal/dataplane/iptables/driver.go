@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"sluice/internal/iptables"
+	"sluice/internal/kernel/iptables"
 	"sluice/internal/model"
 )
 

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 
 	"sluice/internal/dataplane"
-	"sluice/internal/iptables"
+	"sluice/internal/kernel/iptables"
 	"sluice/internal/plan"
 )
 

@@ -13,9 +13,9 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"sluice/internal/iptables"
+	"sluice/internal/kernel/iptables"
+	"sluice/internal/kernel/nft"
 	"sluice/internal/model"
-	"sluice/internal/nft"
 )
 
 // fakeDriver understands the input of iptables-restore as far as we write it, and is as

@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"sluice/internal/dataplane"
-	"sluice/internal/iptables"
+	"sluice/internal/kernel/iptables"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )

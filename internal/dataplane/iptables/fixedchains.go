@@ -3,7 +3,7 @@ package iptables
 import (
 	"fmt"
 
-	"sluice/internal/iptables"
+	"sluice/internal/kernel/iptables"
 )
 
 // writeFixed writes the chains that depend on the settings only.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"sluice/internal/iptables"
+	"sluice/internal/kernel/iptables"
 )
 
 const (

@@ -11,11 +11,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"sluice/internal/iptables"
+	"sluice/internal/kernel/iptables"
+	"sluice/internal/kernel/xtables"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/testkit"
-	"sluice/internal/xtables"
 )
 
 // disturbedSoon waits until the dataplane detects a foreign write.

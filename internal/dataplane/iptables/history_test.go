@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"sluice/internal/iptables"
+	"sluice/internal/kernel/iptables"
 	"sluice/internal/model"
 	"sluice/internal/oracle/randomworld"
 	"sluice/internal/plan"

@@ -10,9 +10,9 @@ import (
 
 	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/dataplanetest"
-	"sluice/internal/iptables"
+	"sluice/internal/kernel/iptables"
+	"sluice/internal/kernel/netns/netnstest"
 	"sluice/internal/model"
-	"sluice/internal/netns/netnstest"
 	"sluice/internal/plan"
 	"sluice/internal/testkit"
 )

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/iptables"
+	"sluice/internal/kernel/iptables"
 )
 
 // ourPrefix is the prefix of the names of all our chains.

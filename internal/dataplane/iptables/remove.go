@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"sluice/internal/dataplane"
-	"sluice/internal/iptables"
+	"sluice/internal/kernel/iptables"
 	"sluice/internal/model"
 )
 

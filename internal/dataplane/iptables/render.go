@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/iptables"
+	"sluice/internal/kernel/iptables"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )

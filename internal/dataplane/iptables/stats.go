@@ -4,7 +4,7 @@ import (
 	"context"
 	"maps"
 
-	"sluice/internal/iptables"
+	"sluice/internal/kernel/iptables"
 	"sluice/internal/model"
 )
 

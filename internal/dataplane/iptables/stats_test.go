@@ -3,7 +3,7 @@ package iptables
 import (
 	"testing"
 
-	"sluice/internal/iptables"
+	"sluice/internal/kernel/iptables"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )

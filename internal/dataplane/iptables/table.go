@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"sluice/internal/iptables"
+	"sluice/internal/kernel/iptables"
 )
 
 // The tables. We have no chains in mangle, where upstream has a canary: every packet

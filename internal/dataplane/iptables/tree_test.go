@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"sluice/internal/iptables"
+	"sluice/internal/kernel/iptables"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/testkit"

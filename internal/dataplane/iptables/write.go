@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"sluice/internal/dataplane"
-	"sluice/internal/iptables"
+	"sluice/internal/kernel/iptables"
 )
 
 // flush writes the chains that are laid out and not in the kernel yet. Table nat is

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/dataplane"
-	"sluice/internal/ipvs"
+	"sluice/internal/kernel/ipvs"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/ipvs"
+	"sluice/internal/kernel/ipvs"
 )
 
 // connectionsFile lists the connections of IPVS in the network namespace of the thread.

@@ -8,8 +8,8 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/conntrack/cta"
-	"sluice/internal/nfnetlink"
+	"sluice/internal/kernel/cta"
+	"sluice/internal/kernel/nfnetlink"
 )
 
 const deleteEntry = unix.NFNL_SUBSYS_CTNETLINK<<8 | 2 // IPCTNL_MSG_CT_DELETE

@@ -13,12 +13,12 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"sluice/internal/base/notify"
 	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/nftables"
-	"sluice/internal/ipvs"
+	"sluice/internal/kernel/ipvs"
+	"sluice/internal/kernel/netns"
 	"sluice/internal/model"
-	"sluice/internal/netns"
-	"sluice/internal/notify"
 	"sluice/internal/plan"
 )
 

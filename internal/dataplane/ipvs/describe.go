@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"sluice/internal/base/printable"
 	"sluice/internal/dataplane"
-	"sluice/internal/printable"
 )
 
 // Describe reads the elements of one frontend from the table, and its virtual service.

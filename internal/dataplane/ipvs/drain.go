@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/dataplane"
-	"sluice/internal/ipvs"
+	"sluice/internal/kernel/ipvs"
 	"sluice/internal/model"
 )
 

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/dataplane"
-	"sluice/internal/ipvs"
-	"sluice/internal/netns"
+	"sluice/internal/kernel/ipvs"
+	"sluice/internal/kernel/netns"
 )
 
 const (

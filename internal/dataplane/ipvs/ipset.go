@@ -12,7 +12,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/nfnetlink"
+	"sluice/internal/kernel/nfnetlink"
 )
 
 // The kernel releases the set of a rule a moment after the rule is deleted.

@@ -15,9 +15,9 @@ import (
 	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/dataplanetest"
 	"sluice/internal/dataplane/nftables"
-	"sluice/internal/ipvs"
+	"sluice/internal/kernel/ipvs"
+	"sluice/internal/kernel/netns/netnstest"
 	"sluice/internal/model"
-	"sluice/internal/netns/netnstest"
 	"sluice/internal/plan"
 	"sluice/internal/testkit"
 )

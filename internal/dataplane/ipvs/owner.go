@@ -1,6 +1,6 @@
 package ipvs
 
-import "sluice/internal/ipvs"
+import "sluice/internal/kernel/ipvs"
 
 // ownerTimeout marks the virtual services that this proxy made. The kernel keeps the
 // persistence timeout of a service that is not persistent, and uses it for nothing.

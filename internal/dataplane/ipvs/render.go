@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"sluice/internal/dataplane/nftables"
-	"sluice/internal/ipvs"
+	"sluice/internal/kernel/ipvs"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )

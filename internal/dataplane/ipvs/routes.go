@@ -12,8 +12,8 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/kernel/nfnetlink"
 	"sluice/internal/model"
-	"sluice/internal/nfnetlink"
 )
 
 // IPVS gets packets that are delivered to the node. The addresses of Services are no

@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/kernel/netns/netnstest"
 	"sluice/internal/model"
-	"sluice/internal/netns/netnstest"
 )
 
 func TestRoutes(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/ipvs"
+	"sluice/internal/kernel/ipvs"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )

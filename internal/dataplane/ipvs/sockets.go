@@ -8,7 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/ipvs"
+	"sluice/internal/kernel/ipvs"
 )
 
 // readSockets returns the TCP connections of sockets of the node that are bound to some

@@ -3,7 +3,7 @@ package ipvs
 import (
 	"github.com/go-logr/logr"
 
-	"sluice/internal/sysctl"
+	"sluice/internal/kernel/sysctl"
 )
 
 // sysctls are those of the network namespace that the mode needs.

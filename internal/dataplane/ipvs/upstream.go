@@ -9,9 +9,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/ipvs"
+	"sluice/internal/kernel/ipvs"
+	"sluice/internal/kernel/netns"
 	"sluice/internal/model"
-	"sluice/internal/netns"
 )
 
 // upstream is what upstream's ipvs mode left behind. Its link has the addresses of all its

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/dataplane"
-	"sluice/internal/ipvs"
+	"sluice/internal/kernel/ipvs"
+	"sluice/internal/kernel/netns/netnstest"
 	"sluice/internal/model"
-	"sluice/internal/netns/netnstest"
 )
 
 // command runs a command in the namespace and returns its output.

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/ipvs"
+	"sluice/internal/kernel/ipvs"
 	"sluice/internal/model"
 )
 

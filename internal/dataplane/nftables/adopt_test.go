@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/kernel/nft"
 	"sluice/internal/model"
-	"sluice/internal/nft"
 	"sluice/internal/plan"
 	"sluice/internal/testkit"
 )

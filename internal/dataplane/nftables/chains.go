@@ -3,7 +3,7 @@ package nftables
 import (
 	"iter"
 
-	"sluice/internal/nft"
+	"sluice/internal/kernel/nft"
 )
 
 // chains mirrors the table's chains, which have reference counts: a chain is needed

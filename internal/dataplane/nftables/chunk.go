@@ -3,7 +3,7 @@ package nftables
 import (
 	"iter"
 
-	"sluice/internal/nft"
+	"sluice/internal/kernel/nft"
 )
 
 // chunk is the items of one transaction, or a huge item for several.

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/nft"
-	"sluice/internal/notify"
+	"sluice/internal/base/notify"
+	"sluice/internal/kernel/nft"
 	"sluice/internal/plan"
 )
 

@@ -3,7 +3,7 @@ package nftables
 import (
 	"context"
 
-	"sluice/internal/nft"
+	"sluice/internal/kernel/nft"
 	"sluice/internal/plan"
 )
 

@@ -9,9 +9,9 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"sluice/internal/base/notify"
 	"sluice/internal/dataplane"
-	"sluice/internal/nft"
-	"sluice/internal/notify"
+	"sluice/internal/kernel/nft"
 	"sluice/internal/plan"
 )
 

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/dataplane"
-	"sluice/internal/nft"
+	"sluice/internal/kernel/nft"
 	"sluice/internal/plan"
 )
 

@@ -3,8 +3,8 @@ package nftables
 import (
 	"net/netip"
 
+	"sluice/internal/kernel/nft"
 	"sluice/internal/model"
-	"sluice/internal/nft"
 	"sluice/internal/plan"
 )
 

@@ -3,7 +3,7 @@ package nftables
 import (
 	"errors"
 
-	"sluice/internal/nft"
+	"sluice/internal/kernel/nft"
 )
 
 // foreignWrites are objects of our tables that other programs changed, or may have

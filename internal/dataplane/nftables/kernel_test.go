@@ -13,9 +13,9 @@ import (
 
 	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/dataplanetest"
+	"sluice/internal/kernel/netns/netnstest"
+	"sluice/internal/kernel/nft"
 	"sluice/internal/model"
-	"sluice/internal/netns/netnstest"
-	"sluice/internal/nft"
 	"sluice/internal/plan"
 	"sluice/internal/testkit"
 )

@@ -3,8 +3,8 @@ package nftables
 import (
 	"net/netip"
 
+	"sluice/internal/kernel/nft"
 	"sluice/internal/model"
-	"sluice/internal/nft"
 )
 
 // The table's names. Normally it is the first. If there is a table whose layout this

@@ -9,8 +9,8 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"sluice/internal/nft"
-	"sluice/internal/notify"
+	"sluice/internal/base/notify"
+	"sluice/internal/kernel/nft"
 )
 
 // monitor listens for writes of other programs to our tables, and collects them.

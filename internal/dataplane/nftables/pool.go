@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"sluice/internal/kernel/nft"
 	"sluice/internal/model"
-	"sluice/internal/nft"
 	"sluice/internal/plan"
 )
 

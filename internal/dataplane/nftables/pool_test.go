@@ -10,8 +10,8 @@ import (
 
 	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/dataplanetest"
+	"sluice/internal/kernel/nft"
 	"sluice/internal/model"
-	"sluice/internal/nft"
 	"sluice/internal/plan"
 	"sluice/internal/testkit"
 )

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"sluice/internal/nft"
+	"sluice/internal/kernel/nft"
 	"sluice/internal/plan"
 )
 

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/kernel/nft"
 	"sluice/internal/model"
-	"sluice/internal/nft"
 	"sluice/internal/plan"
 )
 

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/dataplane"
-	"sluice/internal/nft"
+	"sluice/internal/kernel/nft"
 )
 
 // upstreamTable is the table of upstream's kube-proxy in nftables mode, in each

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"sluice/internal/dataplane"
-	"sluice/internal/nft"
+	"sluice/internal/kernel/nft"
 	"sluice/internal/plan"
 )
 

@@ -6,8 +6,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/kernel/nft"
 	"sluice/internal/model"
-	"sluice/internal/nft"
 	"sluice/internal/plan"
 )
 

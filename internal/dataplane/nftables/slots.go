@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"sluice/internal/nft"
+	"sluice/internal/kernel/nft"
 	"sluice/internal/plan"
 )
 

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"sluice/internal/nft"
+	"sluice/internal/kernel/nft"
 	"sluice/internal/plan"
 )
 

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"sluice/internal/kernel/nft"
 	"sluice/internal/model"
-	"sluice/internal/nft"
 	"sluice/internal/plan"
 )
 

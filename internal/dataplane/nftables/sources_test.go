@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/kernel/nft"
 	"sluice/internal/model"
-	"sluice/internal/nft"
 	"sluice/internal/plan"
 	"sluice/internal/testkit"
 )

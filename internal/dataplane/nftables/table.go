@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/kernel/nft"
 	"sluice/internal/model"
-	"sluice/internal/nft"
 	"sluice/internal/plan"
 )
 

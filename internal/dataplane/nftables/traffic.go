@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"sluice/internal/dataplane"
-	"sluice/internal/nft"
+	"sluice/internal/kernel/nft"
 	"sluice/internal/plan"
 )
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"sluice/internal/nft"
+	"sluice/internal/kernel/nft"
 	"sluice/internal/plan"
 )
 

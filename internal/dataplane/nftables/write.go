@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"iter"
 
+	"sluice/internal/base/prefetch"
 	"sluice/internal/dataplane"
-	"sluice/internal/nft"
-	"sluice/internal/prefetch"
+	"sluice/internal/kernel/nft"
 )
 
 // A commit writes three parts, in this order:

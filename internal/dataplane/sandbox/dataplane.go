@@ -11,9 +11,9 @@ import (
 	"github.com/go-logr/logr"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/dataplane/relay"
 	"sluice/internal/model"
 	"sluice/internal/plan"
-	"sluice/internal/relay"
 )
 
 // Options configures a Dataplane.

@@ -15,9 +15,9 @@ import (
 	"github.com/go-logr/logr"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/dataplane/relay"
 	"sluice/internal/model"
 	"sluice/internal/plan"
-	"sluice/internal/relay"
 	"sluice/internal/testkit"
 )
 

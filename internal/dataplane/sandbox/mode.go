@@ -4,9 +4,9 @@ import (
 	"context"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/dataplane/relay"
 	"sluice/internal/model"
 	"sluice/internal/plan"
-	"sluice/internal/relay"
 )
 
 // Mode is the mode that --sandbox chooses.

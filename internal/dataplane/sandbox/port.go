@@ -10,8 +10,8 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"sluice/internal/dataplane/relay"
 	"sluice/internal/plan"
-	"sluice/internal/relay"
 )
 
 // port serves a node port. It has a gate at each address, and a pool for each route,

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/dataplane/relay"
 	"sluice/internal/model"
-	"sluice/internal/relay"
 )
 
 // The names of the metrics.

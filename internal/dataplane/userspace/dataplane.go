@@ -13,10 +13,10 @@ import (
 
 	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/nftables"
+	"sluice/internal/dataplane/relay"
+	"sluice/internal/kernel/translation"
 	"sluice/internal/model"
 	"sluice/internal/plan"
-	"sluice/internal/relay"
-	"sluice/internal/translation"
 )
 
 // Dataplane forwards connections, and programs the table that leads them here. It

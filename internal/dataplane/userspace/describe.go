@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"sluice/internal/base/printable"
 	"sluice/internal/dataplane"
 	"sluice/internal/plan"
-	"sluice/internal/printable"
 )
 
 // Describe reads the elements of one frontend from the table, and adds its endpoints

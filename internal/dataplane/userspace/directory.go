@@ -8,9 +8,9 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"sluice/internal/dataplane/relay"
 	"sluice/internal/model"
 	"sluice/internal/plan"
-	"sluice/internal/relay"
 )
 
 // directory knows the pools of all frontends. One goroutine changes it, and many look

@@ -9,9 +9,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/dataplane/relay"
 	"sluice/internal/model"
 	"sluice/internal/plan"
-	"sluice/internal/relay"
 )
 
 // sockets are what the proxy listens on for one family: one for each protocol and kind

@@ -13,7 +13,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	componentconfig "k8s.io/component-base/config/v1alpha1"
 
-	"sluice/internal/regularfile"
+	"sluice/internal/base/regularfile"
 )
 
 // NewClient returns a client for the server in a kubeconfig, or master if that

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
-	"sluice/internal/regularfile"
+	"sluice/internal/base/regularfile"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/filewatch"
+	"sluice/internal/base/filewatch"
 	"sluice/internal/model"
 )
 

@@ -13,11 +13,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	sigsjson "sigs.k8s.io/json"
 
+	"sluice/internal/base/printable"
+	"sluice/internal/base/spelling"
+	"sluice/internal/base/yamlsyntax"
 	"sluice/internal/model"
-	"sluice/internal/printable"
 	"sluice/internal/source"
-	"sluice/internal/spelling"
-	"sluice/internal/yamlsyntax"
 )
 
 // decoded holds the content of a file or a document.

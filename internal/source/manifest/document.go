@@ -12,7 +12,7 @@ import (
 	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
 
-	"sluice/internal/yamlsyntax"
+	"sluice/internal/base/yamlsyntax"
 )
 
 // document is one document of a file.

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"time"
 
-	"sluice/internal/printable"
-	"sluice/internal/regularfile"
+	"sluice/internal/base/printable"
+	"sluice/internal/base/regularfile"
 )
 
 // maxFileSize is the size above which a file is refused unread.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"sluice/internal/base/regularfile"
 	"sluice/internal/model"
-	"sluice/internal/regularfile"
 )
 
 // File is a file of manifests that was read, to be loaded elsewhere.

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/spelling"
+	"sluice/internal/base/spelling"
 )
 
 // remedyForField says what to do about a field that a type does not have: it may be

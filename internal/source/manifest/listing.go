@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/filewatch"
+	"sluice/internal/base/filewatch"
 )
 
 // listing holds the files to read, and what to watch for changes.

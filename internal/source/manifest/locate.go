@@ -1,6 +1,6 @@
 package manifest
 
-import "sluice/internal/yamlsyntax"
+import "sluice/internal/base/yamlsyntax"
 
 // locator finds the lines of fields. It parses the document only when it is first
 // used, so that documents without problems cost nothing.

@@ -17,9 +17,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	testingclock "k8s.io/utils/clock/testing"
 
-	"sluice/internal/filewatch"
+	"sluice/internal/base/filewatch"
+	"sluice/internal/base/printable"
 	"sluice/internal/model"
-	"sluice/internal/printable"
 	"sluice/internal/source"
 )
 

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"sluice/internal/filewatch"
+	"sluice/internal/base/filewatch"
 	"sluice/internal/model"
 	"sluice/internal/testkit"
 )

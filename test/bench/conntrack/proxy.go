@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"sluice/internal/conntrack/conntracktest"
 	"sluice/internal/model"
+	"sluice/internal/observe/conntrack/conntracktest"
 )
 
 // answer is the answer of a worker to an order.

@@ -17,10 +17,10 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"sluice/internal/conntrack"
 	"sluice/internal/dataplane/nftables"
 	"sluice/internal/engine"
 	"sluice/internal/model"
+	"sluice/internal/observe/conntrack"
 	"sluice/internal/plan"
 )
 

@@ -17,9 +17,9 @@ import (
 	"sluice/internal/dataplane/nftables"
 	"sluice/internal/engine"
 	"sluice/internal/model"
+	"sluice/internal/observe/telemetry"
+	"sluice/internal/observe/telemetry/perservice"
 	"sluice/internal/plan"
-	"sluice/internal/telemetry"
-	"sluice/internal/telemetry/perservice"
 )
 
 // pipe is an engine with its dataplane, and the metrics of both.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/check"
+	"sluice/internal/answer/check"
 	"sluice/test/lab"
 )
 

@@ -9,10 +9,10 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/explain"
-	"sluice/internal/listing"
-	"sluice/internal/status"
-	"sluice/internal/verdict"
+	"sluice/internal/answer/explain"
+	"sluice/internal/answer/listing"
+	"sluice/internal/answer/status"
+	"sluice/internal/observe/verdict"
 	"sluice/test/lab"
 )
 

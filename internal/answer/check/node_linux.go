@@ -1,0 +1,217 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
+
+	"sluice/internal/base/printable"
+	"sluice/internal/dataplane"
+	"sluice/internal/kernel/capability"
+	"sluice/internal/kernel/sysctl"
+	"sluice/internal/mode/leftovers"
+	"sluice/internal/observe/coexist"
+	"sluice/internal/observe/nodeproblem"
+	"sluice/internal/plan"
+)
+
+// lacksIPv6 reports whether IPv6 is switched off on this node.
+func lacksIPv6() bool { return sysctl.NoIPv6(sysctl.Options{Logger: logr.Discard()}) != "" }
+
+func (r *Report) checkNode(ctx context.Context, o *Options, desired *plan.Desired) {
+	r.checkKernel(o.Settings.Mode)
+	r.checkRights()
+	found := look(ctx, hostFiles)
+	if found.err != nil {
+		r.add(Todo, "node", "run it as root on the node", "not everything can be seen: %v", found.err)
+	}
+	r.reportInPlace(found, o.Settings.Mode)
+	r.reportOthers(ctx, found, o.Settings.Mode)
+	r.reportProblems(ctx, found, o, desired)
+	r.tryMode(ctx, o, desired)
+}
+
+func (r *Report) checkKernel(m dataplane.Mode) {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		r.add(Note, "kernel", "", "its version is not known: %v", err)
+		return
+	}
+	release := unix.ByteSliceToString(name.Release[:])
+	if m.CheckRelease != nil {
+		if err := m.CheckRelease(release); err != nil {
+			r.add(Todo, "kernel", "use a newer kernel, or another mode", "%v", err)
+			return
+		}
+	}
+	r.add(Fine, "kernel", "", "Linux %s is new enough", release)
+}
+
+// checkRights checks the capabilities of this process, which should be those that the
+// proxy will have.
+func (r *Report) checkRights() {
+	can, err := capability.NetAdmin()
+	if err != nil {
+		r.add(Note, "capabilities", "", "they are not known: %v", err)
+		return
+	}
+	if !can {
+		r.add(Todo, "capabilities", "give the proxy NET_ADMIN, and run this check as root", "this process lacks CAP_NET_ADMIN, which the proxy needs")
+		return
+	}
+	r.add(Fine, "capabilities", "", "CAP_NET_ADMIN is there")
+}
+
+// reportInPlace adds what there is of other kube-proxies.
+func (r *Report) reportInPlace(found *inventory, m dataplane.Mode) {
+	r.InPlace = found.modes()
+	for _, mode := range r.InPlace {
+		r.add(Note, "kube-proxy in place", "", "rules of %s mode: %s; they are removed once this proxy has programmed its own", mode, strings.Join(found.evidence[mode], ", "))
+	}
+	if found.runs != "" {
+		r.add(Note, "kube-proxy in place", "", "one answers on 127.0.0.1:10249, and runs in %s mode: it must end before this one starts", found.runs)
+	}
+	if len(r.InPlace) == 0 {
+		r.add(Fine, "kube-proxy in place", "", "there are no rules of one")
+	}
+	if slices.Contains(r.InPlace, "ipvs") && m.Name != "ipvs" {
+		r.add(Note, "kube-proxy in place", "", "ClusterIPs are no longer addresses of the node: they do not answer to ping. Connections through IPVS may last for 15 minutes (--ipvs-drain-timeout)")
+		for _, scheduler := range found.schedulers {
+			if scheduler != "rr" {
+				r.add(Todo, "IPVS scheduler "+scheduler, schedulerRemedy(scheduler), "%s mode does not use it", m.Name)
+			}
+		}
+	}
+	if len(found.localnet) > 0 && m.Name != "iptables" {
+		r.add(Note, "route_localnet", "unless another program needs it, run sysctl -w net.ipv4.conf.all.route_localnet=0 after the switch",
+			"it is set on %s, by upstream's iptables mode or another program: neighbours can reach what listens on 127.0.0.1", strings.Join(found.localnet, ", "))
+	}
+}
+
+func schedulerRemedy(scheduler string) string {
+	algorithm := map[string]string{"sh": "source-hash", "mh": "maglev", "lc": "least-connections", "wlc": "least-connections"}[scheduler]
+	if algorithm == "" {
+		return "stay by mode: ipvs, or accept that each endpoint is equally likely"
+	}
+	return "annotate the Services that need it with sluice/algorithm: " + algorithm + " (docs/algorithms.md), or stay by mode: ipvs"
+}
+
+// reportOthers adds other programs that write rules.
+func (r *Report) reportOthers(ctx context.Context, found *inventory, m dataplane.Mode) {
+	for _, o := range others {
+		if by := found.has(o); by != "" {
+			r.add(o.level, o.name, o.remedy, "%s (%s)", o.text, by)
+		}
+	}
+	if !m.BesideIPTables || !found.nftables {
+		return
+	}
+	w := coexist.New(coexist.Options{
+		Logger: logr.Discard(), Clock: clock.RealClock{}, Mark: func() uint32 { return 0 },
+		Period: func() time.Duration { return time.Hour },
+	})
+	w.Look(ctx)
+	r.addAll(Todo, w.Advisories())
+}
+
+// reportProblems adds what is wrong with the node.
+func (r *Report) reportProblems(ctx context.Context, found *inventory, o *Options, desired *plan.Desired) {
+	w := nodeproblem.NewWatcher(nodeproblem.Options{
+		Logger: logr.Discard(), Ours: leftovers.Has, InIPTables: !o.Settings.Mode.BesideIPTables, WithoutNFTables: !found.nftables,
+		Plan: func(read func(*plan.Desired, uint64, func(netip.Addr) bool)) {
+			read(desired, 0, nodeproblem.OwnAddresses(o.State))
+		},
+	})
+	defer w.Close()
+	w.Look(ctx)
+	if err := w.Err(); err != nil {
+		r.add(Todo, "node", "run it as root on the node", "not all rules can be seen: %v", err)
+	}
+	settings, rules := w.Advisories()
+	before := r.count(Todo)
+	r.addAll(Todo, settings)
+	r.addAll(Todo, rules)
+	if r.count(Todo) == before {
+		r.add(Fine, "network", "", "the kernel forwards packets, and no other program's rules drop those to Services")
+	}
+	r.addAll(Note, nodeproblem.Notes(logr.Discard()))
+}
+
+// tryMode programs everything in a network namespace of its own.
+func (r *Report) tryMode(ctx context.Context, o *Options, desired *plan.Desired) {
+	m := o.Settings.Mode
+	if m.Missing != nil {
+		if err := m.Missing(); err != nil {
+			r.add(Todo, m.Name+" mode", "install it, or use another mode", "%v", err)
+			return
+		}
+	}
+	if missing := hostFiles.missingModules(m.Modules); len(missing) > 0 && !o.Try {
+		r.add(Note, "modules", "run the check with --try to load them and try the mode, in a network namespace of its own",
+			"%s are not loaded: the kernel loads them when the proxy starts, if it has them", strings.Join(missing, ", "))
+		return
+	}
+	ns, err := newNamespace()
+	if err != nil {
+		remedy := ""
+		if errors.Is(err, unix.EPERM) {
+			remedy = "run it as root"
+		}
+		r.add(Note, m.Name+" mode", remedy, "it cannot be tried without a network namespace of its own: %v", err)
+		return
+	}
+	defer ns.Close()
+	r.program(ctx, o, int(ns.Fd()), desired)
+}
+
+func (r *Report) program(ctx context.Context, o *Options, netns int, desired *plan.Desired) {
+	m := o.Settings.Mode
+	// The lock of iptables is a file, which all network namespaces share.
+	dir, err := os.MkdirTemp("", "sluice-check-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		os.Setenv("XTABLES_LOCKFILE", dir+"/lock")
+		defer os.Unsetenv("XTABLES_LOCKFILE")
+	}
+	start := time.Now()
+	d, err := m.Open(ctx, dataplane.Options{Logger: logr.Discard(), NetNS: netns, IPVS: o.Settings.IPVS,
+		Userspace: dataplane.Userspace{UDPTimeout: time.Minute, Ports: o.Settings.Ports}})
+	if err != nil {
+		remedy := "make it work, or use another mode"
+		if o.ModeReason != "" {
+			remedy = "set the mode; the proxy looks for another one if none is set, and --mode checks it"
+		}
+		r.add(Todo, m.Name+" mode", remedy, "it does not work on this node: %v", err)
+		return
+	}
+	defer d.Close()
+	result := d.Reconcile(ctx, desired)
+	switch {
+	case result.Err != nil:
+		r.add(Todo, m.Name+" mode", "make it work, or use another mode", "the kernel does not take the rules: %v", result.Err)
+	case len(result.Failed) > 0:
+		for key, err := range result.Failed {
+			r.add(Todo, "frontend "+key.String(), "use another mode, or report it", "the kernel refuses it: %v", err)
+		}
+	default:
+		r.add(Fine, m.Name+" mode", "", "it works: it programmed %s in a network namespace of its own, in %s",
+			printable.Count(len(desired.Frontends), "frontend"), time.Since(start).Round(time.Millisecond))
+	}
+}
+
+// localnet returns the interfaces with route_localnet.
+func localnet() []string {
+	interfaces, err := sysctl.RouteLocalnet(sysctl.Options{Logger: logr.Discard()})
+	if err != nil {
+		return nil
+	}
+	return interfaces
+}

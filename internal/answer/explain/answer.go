@@ -1,0 +1,158 @@
+package explain
+
+import (
+	"net/netip"
+	"time"
+
+	"sluice/internal/model"
+	"sluice/internal/observe/experiment"
+	"sluice/internal/observe/verdict"
+)
+
+// Reply is the answer to a question. A Service has an answer for each of its
+// ports and families that the question may mean.
+type Reply struct {
+	// Flows is set if all packets of the question reach an endpoint, or the one that was tried
+	// did.
+	Flows bool   `json:"flows"`
+	Mode  string `json:"mode"`
+	Node  string `json:"node"`
+	// Stale is why the answers may be out of date, "" if they are not.
+	Stale   string   `json:"stale,omitempty"`
+	Answers []Answer `json:"answers"`
+	// Advisories are what is wrong with the configuration and the node, on which the
+	// answers depend.
+	Advisories []model.Problem `json:"advisories,omitempty"`
+	// Omitted counts ports of the Service without an answer, because it has too many.
+	Omitted int `json:"portsOmitted,omitempty"`
+}
+
+// Answer is what happens to one packet and why. The names of its fields in JSON
+// are an interface and never change.
+type Answer struct {
+	// Verdict is whether the client gets an answer; it is untouched for a packet that is
+	// for no Service. Cause is a plan.Cause, a verdict.Cause, no-such-service or not-in-sync.
+	Verdict verdict.Word `json:"verdict"`
+	Cause   string       `json:"cause"`
+	// Fate is what the rules do to the packet, the text of a plan.Verdict; "" if that is not
+	// known.
+	Fate string `json:"fate,omitempty"`
+	// Since is when the first connection failed, if traffic shows it.
+	Since time.Time `json:"since,omitzero"`
+	// Flows is set if the packet reaches an endpoint, and nothing is known against an answer.
+	Flows   bool   `json:"flows"`
+	Summary string `json:"summary"`
+
+	// Tried is what a connection showed, nil if none was tried.
+	Tried *experiment.Result `json:"tried,omitempty"`
+
+	Packet   PacketAnswer    `json:"packet"`
+	Service  *ServiceAnswer  `json:"service,omitempty"`
+	Frontend *FrontendAnswer `json:"frontend,omitempty"`
+	Steps    []Step          `json:"steps"`
+
+	// Endpoints are those of the Service in the packet's family, and why they
+	// are in the pool that the packet takes, or not. Omitted counts more of them.
+	Endpoints []EndpointAnswer `json:"endpoints,omitempty"`
+	Omitted   int              `json:"endpointsOmitted,omitempty"`
+
+	Masquerade *MasqueradeAnswer `json:"masquerade,omitempty"`
+	Status     *StatusAnswer     `json:"status,omitempty"`
+	Kernel     *KernelAnswer     `json:"kernel,omitempty"`
+	Problems   []Advice          `json:"problems,omitempty"`
+}
+
+// PacketAnswer is the packet that an answer is about.
+type PacketAnswer struct {
+	From string `json:"from"` // pod, node or outside
+	// Asked is how the question names the client, if it counts as another one.
+	Asked       string     `json:"asked,omitempty"`
+	Source      netip.Addr `json:"source,omitzero"`
+	Interface   string     `json:"interface,omitempty"`
+	Destination netip.Addr `json:"destination,omitzero"`
+	Port        uint16     `json:"port,omitempty"`
+	Protocol    string     `json:"protocol,omitempty"`
+}
+
+// ServiceAnswer is the Service that a packet is for.
+type ServiceAnswer struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Port      string `json:"port,omitempty"`
+}
+
+// FrontendAnswer is the frontend that a packet meets.
+type FrontendAnswer struct {
+	Address string   `json:"address"`
+	Kind    string   `json:"kind"`
+	Pool    string   `json:"pool"`   // cluster or local
+	Origin  string   `json:"origin"` // of the pool
+	Others  []string `json:"others,omitempty"`
+}
+
+// Step is one thing that happens to the packet.
+type Step struct {
+	Subject string `json:"subject"`
+	Text    string `json:"text"`
+}
+
+// EndpointAnswer is one endpoint in one slice.
+type EndpointAnswer struct {
+	Address     string `json:"address"` // with the port, if it has one
+	Node        string `json:"node,omitempty"`
+	Local       bool   `json:"local"`
+	Slice       string `json:"slice"`
+	In          bool   `json:"in"`
+	Reason      string `json:"reason"`         // a word
+	Text        string `json:"text,omitempty"` // the reason in words
+	Masqueraded bool   `json:"masqueraded"`
+	Weight      uint16 `json:"weight,omitempty"` // if those of the pool differ
+	// Answers is what connections of such clients showed of it: fine, flaky, refusing or
+	// silent; "" if nothing can be seen. Failed counts those that failed since Since.
+	Answers string    `json:"answers,omitempty"`
+	Failed  uint64    `json:"failed,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
+}
+
+// MasqueradeAnswer is whether endpoints see the node's address.
+type MasqueradeAnswer struct {
+	Yes    bool   `json:"yes"` // for all endpoints but perhaps the client itself
+	Reason string `json:"reason"`
+}
+
+// StatusAnswer is the status of the frontend in the engine.
+type StatusAnswer struct {
+	Phase    string    `json:"phase"`
+	Since    time.Time `json:"since"`
+	Revision uint64    `json:"revision"`
+	Error    string    `json:"error,omitempty"`
+	Attempts int       `json:"attempts,omitempty"`
+	Retry    time.Time `json:"retry,omitzero"`
+}
+
+// KernelAnswer is what the kernel holds.
+type KernelAnswer struct {
+	Present     bool             `json:"present"`
+	Objects     []KernelObject   `json:"objects,omitempty"`
+	Endpoints   []netip.AddrPort `json:"endpoints,omitempty"` // of the pool that the packet takes
+	Size        int              `json:"size"`                // how many there are
+	Connections *uint64          `json:"connections,omitempty"`
+	Refused     *uint64          `json:"refused,omitempty"`
+	Remembered  string           `json:"remembered,omitempty"`
+	ExpiresIn   string           `json:"expiresIn,omitempty"`
+	Error       string           `json:"error,omitempty"`
+}
+
+// KernelObject is an object of the kernel.
+type KernelObject struct {
+	Where string `json:"where"`
+	What  string `json:"what"`
+}
+
+// Advice is what keeps a packet from getting through, or might, and what to do
+// about it.
+type Advice struct {
+	Code   string `json:"code"`
+	Text   string `json:"text"`
+	Remedy string `json:"remedy,omitempty"`
+}

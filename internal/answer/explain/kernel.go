@@ -1,0 +1,163 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"sluice/internal/base/printable"
+	"sluice/internal/dataplane"
+	"sluice/internal/engine"
+	"sluice/internal/observe/verdict"
+	"sluice/internal/plan"
+)
+
+// statusStep describes how far the frontend is on its way into the kernel.
+func (c *composer) statusStep() {
+	s := c.status
+	if s == nil {
+		return
+	}
+	a := &StatusAnswer{Phase: s.Phase.String(), Since: s.Since, Revision: s.Revision, Attempts: s.Attempts, Retry: s.Retry}
+	if s.Err != nil {
+		a.Error = s.Err.Error()
+	}
+	c.answer.Status = a
+	switch s.Phase {
+	case engine.Programmed:
+		c.step("status", "programmed %s ago, revision %d", c.ago(s.Since), s.Revision)
+	case engine.Pending:
+		c.step("status", "planned %s ago, not yet in the kernel, revision %d", c.ago(s.Since), s.Revision)
+	default:
+		c.step("status", "refused by the kernel, %s, revision %d", printable.Attempts(s.Attempts, s.Since, s.Retry, c.now), s.Revision)
+	}
+}
+
+func (c *composer) ago(then time.Time) string { return printable.Duration(c.now.Sub(then)) }
+
+// kernelStep describes what the kernel holds.
+func (c *composer) kernelStep() {
+	if c.kernelErr != nil {
+		c.answer.Kernel = &KernelAnswer{Error: c.kernelErr.Error()}
+		c.step("kernel", "cannot be read: %s", c.kernelErr)
+		return
+	}
+	k := c.kernel
+	if k == nil {
+		c.step("kernel", "%s mode does not show what it holds for one frontend", c.mode)
+		return
+	}
+	pool, size := c.kernelPool()
+	a := &KernelAnswer{Present: k.Present, Endpoints: pool, Size: size}
+	for _, o := range k.Objects {
+		a.Objects = append(a.Objects, KernelObject(o))
+	}
+	if k.Counted {
+		a.Connections, a.Refused = &k.Connections, &k.Refused
+	}
+	if r, found := c.remembered(); found {
+		a.Remembered, a.ExpiresIn = r.Endpoint.String(), printable.Duration(r.Expires)
+	}
+	c.answer.Kernel = a
+	if !k.Present {
+		c.step("kernel", "holds nothing for this frontend")
+		return
+	}
+	holds := fmt.Sprintf("holds a verdict for it, and %s", printable.Count(size, "endpoint"))
+	if size == 0 {
+		holds = "holds a verdict for it, and no endpoint"
+	}
+	if k.Counted {
+		holds += fmt.Sprintf("; it has counted %s", printable.Count(int(k.Connections), "connection"))
+		if k.Refused > 0 {
+			holds += fmt.Sprintf(" and %s that it refused", printable.Count(int(k.Refused), "packet"))
+		}
+	}
+	c.step("kernel", "%s", holds)
+}
+
+// kernelPool returns the pool in the kernel that the packet takes.
+func (c *composer) kernelPool() (endpoints []netip.AddrPort, size int) {
+	if c.decision.Route == c.decision.Frontend.Outside {
+		return c.kernel.Outside, c.kernel.OutsideSize
+	}
+	return c.kernel.Route, c.kernel.RouteSize
+}
+
+// inKernel reports whether the kernel does what was decided, as far as is known.
+func (c *composer) inKernel() bool {
+	if c.decision.Relayed {
+		return true
+	}
+	if c.status == nil {
+		return false
+	}
+	switch c.status.Phase {
+	case engine.Programmed:
+		return c.kernel == nil || c.kernel.Present
+	case engine.Pending:
+		if c.kernel == nil {
+			return false
+		}
+		_, size := c.kernelPool()
+		return c.kernel.Present && size > 0
+	}
+	return false
+}
+
+// programmingProblems adds problems of getting the frontend into the kernel.
+func (c *composer) programmingProblems() {
+	s := c.status
+	if s == nil || c.decision.Relayed {
+		return
+	}
+	switch {
+	case s.Phase == engine.Failed:
+		c.problem("refused", "look at the error; the frontend is tried again by itself, and at once when the Service changes",
+			"the kernel refused this frontend: %v", s.Err)
+	case s.Phase == engine.Pending && s.Err != nil:
+		c.problem("pending", "look at the error; it is tried again by itself",
+			"the kernel cannot be programmed at the moment: %v", s.Err)
+	case s.Phase == engine.Pending:
+		c.problem("pending", "wait a moment and ask again; kube-proxy status shows how far it is",
+			"the frontend is not in the kernel yet")
+	case c.kernel != nil && c.differs():
+		c.problem("kernel-differs", "ask again: what others changed is repaired by itself, at the latest after a sync period",
+			"the kernel holds something else than was programmed")
+	}
+}
+
+// differs reports whether the kernel holds other endpoints than it should.
+func (c *composer) differs() bool {
+	pool, size := c.kernelPool()
+	want := c.decision.Route.Endpoints
+	if !c.kernel.Present {
+		return true
+	}
+	if c.decision.Cause == plan.SourceRanges {
+		return false // a mode may leave out endpoints that no client may connect to
+	}
+	if size != len(want) {
+		return true
+	}
+	if len(want) > dataplane.MaxDescribed {
+		return false
+	}
+	return slices.ContainsFunc(want, func(e plan.Endpoint) bool { return !slices.Contains(pool, e.AddrPort) })
+}
+
+func notInSyncAnswer(q Question, s engine.Summary) Answer {
+	waiting := printable.List(s.WaitingFor, func(name string) string { return name })
+	return Answer{
+		Verdict: verdict.Unknown, Cause: notInSync,
+		Summary: "the proxy does not know the cluster yet",
+		Packet:  PacketAnswer{From: q.From},
+		Steps:   []Step{{"status", fmt.Sprintf("waiting for %s; what an earlier proxy programmed stays in force", waiting)}},
+		Problems: []Advice{{
+			Code:   notInSync,
+			Text:   fmt.Sprintf("the proxy still waits for %s", waiting),
+			Remedy: "kube-proxy status shows what it waits for, and the log of the proxy why",
+		}},
+	}
+}

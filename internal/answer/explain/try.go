@@ -1,0 +1,98 @@
+package explain
+
+import (
+	"context"
+	"net/netip"
+
+	"sluice/internal/model"
+	"sluice/internal/observe/experiment"
+	"sluice/internal/plan"
+)
+
+// origin returns where the connection of a question comes from, and makes the question one
+// about a packet from there.
+func (e *Explainer) origin(q *Question) (experiment.Namespace, error) {
+	var node experiment.Namespace
+	if q.NetNS != "" {
+		if q.From != "" {
+			return node, badQuestion("--from and --netns both say where the connection comes from: leave one out")
+		}
+		return namespaced(q)
+	}
+	switch q.From {
+	case "", plan.NodeClient.String():
+		q.From = plan.NodeClient.String()
+		return node, nil
+	case plan.PodClient.String(), plan.OutsideClient.String():
+		return node, badQuestion("--try cannot send from any %s client: name a pod by its address (--from) or its network namespace (--netns), or use --from node", q.From)
+	}
+	addr, err := netip.ParseAddr(q.From)
+	if err != nil {
+		return node, nil // which is told of any question
+	}
+	ns, err := experiment.Having(addr.Unmap())
+	if err == nil {
+		return ns, nil
+	}
+	if e.IsLocal != nil {
+		if local, lerr := e.IsLocal(addr.Unmap()); local && lerr == nil {
+			return node, nil
+		}
+	}
+	return node, badQuestion("--try: %v (use --netns for a namespace elsewhere, or --from node)", err)
+}
+
+// namespaced opens the network namespace of a question, and takes an address of it for the
+// client's.
+func namespaced(q *Question) (experiment.Namespace, error) {
+	ns, err := experiment.Open(q.NetNS)
+	if err != nil {
+		return ns, badQuestion("--netns: %v", err)
+	}
+	families := model.Families[:]
+	if t, err := parseTarget(q.To); err == nil && t.key.Addr().IsValid() {
+		families = []model.Family{model.FamilyOf(t.key.Addr())}
+	}
+	for _, f := range families {
+		if addr := ns.Address(f); addr.IsValid() {
+			q.From = addr.String()
+			return ns, nil
+		}
+	}
+	ns.Close()
+	return experiment.Namespace{}, badQuestion("--netns: %q has no address to connect from", q.NetNS)
+}
+
+// try opens a connection to the first address of a reply, and compares what happens with what
+// the answer predicts.
+func (e *Explainer) try(ctx context.Context, reply *Reply, results []result, from experiment.Namespace) {
+	for i := range results {
+		a, to := &reply.Answers[i], results[i].packet.To
+		if !to.Addr.IsValid() || to.Port == 0 {
+			continue
+		}
+		a.Tried = e.Try(ctx, experiment.Attempt{To: netip.AddrPortFrom(to.Addr, to.Port), Protocol: to.Protocol, From: from})
+		a.Tried.Compare(a.Verdict)
+		if silence := to.Protocol == model.UDP && a.Tried.Outcome == experiment.Silent; !silence {
+			reply.Flows = a.Tried.Outcome == experiment.Answered
+		}
+		return
+	}
+	reply.Flows = false
+}
+
+// tried adds what a connection showed.
+func (t *text) tried(r *experiment.Result) {
+	if r == nil {
+		return
+	}
+	t.Line("TRIED from %s: %s", r.From, r)
+	if r.Expected {
+		t.row("it means", "%s", r.Meaning)
+	} else {
+		t.row("IT MEANS", "%s", r.Meaning)
+	}
+	if r.Remedy != "" {
+		t.row("  what to do", "%s", r.Remedy)
+	}
+}

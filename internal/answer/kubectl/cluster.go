@@ -1,0 +1,150 @@
+package kubectl
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	typeddiscoveryv1 "k8s.io/client-go/kubernetes/typed/discovery/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/klog/v2"
+	"k8s.io/streaming/pkg/httpstream"
+	utilexec "k8s.io/utils/exec"
+
+	"sluice/internal/base/printable"
+)
+
+// defaultSelectors find the pods of the proxy: those of the manifests and the chart, and
+// those that took the place of kubeadm's.
+var defaultSelectors = []string{"app.kubernetes.io/name=sluice", "k8s-app=kube-proxy"}
+
+// access is how the user reaches the cluster.
+type access struct {
+	kubeconfig, context, namespace string
+	selectors                      []string
+}
+
+// cluster is the proxies of a cluster.
+type cluster struct {
+	config    *rest.Config
+	core      *typedcorev1.CoreV1Client
+	discovery *typeddiscoveryv1.DiscoveryV1Client
+	namespace string
+	selectors []string
+}
+
+func (a *access) connect() (*cluster, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = a.kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.context}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("read the kubeconfig: %w", err)
+	}
+	config.UserAgent = "kubectl-sluice"
+	core, err := typedcorev1.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the API server: %w", err)
+	}
+	discovery, err := typeddiscoveryv1.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the API server: %w", err)
+	}
+	return &cluster{config: config, core: core, discovery: discovery, namespace: a.namespace, selectors: a.selectors}, nil
+}
+
+// pod is a pod of the proxy.
+type pod struct{ node, name, container, command string }
+
+// pods returns the running pods of the proxy by node, those of one node if it is named.
+// Of several on a node it is the one that the first selector finds.
+func (c *cluster) pods(ctx context.Context, node string) ([]pod, error) {
+	var all []pod
+	var waiting []string
+	for _, selector := range c.selectors {
+		list, err := c.core.Pods(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+		if err != nil {
+			return nil, fmt.Errorf("list the pods of the proxy: %w", err)
+		}
+		for i := range list.Items {
+			p := &list.Items[i]
+			switch known := slices.ContainsFunc(all, func(o pod) bool { return o.node == p.Spec.NodeName }); {
+			case known || p.Spec.NodeName == "" || node != "" && p.Spec.NodeName != node || len(p.Spec.Containers) == 0:
+			case p.Status.Phase != corev1.PodRunning:
+				waiting = append(waiting, fmt.Sprintf("%s on %s is %s", p.Name, p.Spec.NodeName, p.Status.Phase))
+			default:
+				all = append(all, podOf(p))
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b pod) int { return strings.Compare(a.node, b.node) })
+	if len(all) > 0 {
+		return all, nil
+	}
+	where := ""
+	if node != "" {
+		where = " on node " + node
+	}
+	if len(waiting) > 0 {
+		return nil, fmt.Errorf("no pod of the proxy runs%s: %s", where, printable.List(waiting, func(s string) string { return s }))
+	}
+	return nil, fmt.Errorf("no pod of the proxy%s in namespace %s has one of the labels %s: choose others by --namespace and --selector",
+		where, c.namespace, strings.Join(c.selectors, ", "))
+}
+
+func podOf(p *corev1.Pod) pod {
+	container := &p.Spec.Containers[0]
+	out := pod{node: p.Spec.NodeName, name: p.Name, container: container.Name, command: "kube-proxy"}
+	if len(container.Command) > 0 {
+		out.command = container.Command[0]
+	}
+	return out
+}
+
+// exec runs a command of kube-proxy in a pod and returns its exit code. The error says
+// that it could not be run.
+func (c *cluster) exec(ctx context.Context, p pod, args []string, stdin io.Reader, stdout, stderr io.Writer) (code int, err error) {
+	url := c.core.RESTClient().Post().Resource("pods").Namespace(c.namespace).Name(p.name).SubResource("exec").
+		VersionedParams(&corev1.PodExecOptions{
+			Container: p.container, Command: append([]string{p.command}, args...),
+			Stdin: stdin != nil, Stdout: true, Stderr: true,
+		}, scheme.ParameterCodec).URL()
+	spdy, err := remotecommand.NewSPDYExecutor(c.config, "POST", url)
+	if err != nil {
+		return 0, err
+	}
+	websocket, err := remotecommand.NewWebSocketExecutor(c.config, "GET", url.String())
+	if err != nil {
+		return 0, err
+	}
+	// Proxies between here and the API server may know only one of them.
+	executor, err := remotecommand.NewFallbackExecutor(websocket, spdy, func(err error) bool {
+		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+	})
+	if err != nil {
+		return 0, err
+	}
+	ctx = klog.NewContext(ctx, logr.Discard()) // what is worth telling is in the error
+	err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: stdin, Stdout: stdout, Stderr: stderr})
+	var exited utilexec.ExitError
+	if errors.As(err, &exited) && exited.Exited() {
+		return exited.ExitStatus(), nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("run kube-proxy in pod %s: %w", p.name, err)
+	}
+	return 0, nil
+}
+
+// byNode orders answers by node.
+func byNode(a, b *answer) int { return cmp.Compare(a.pod.node, b.pod.node) }

@@ -1,0 +1,589 @@
+package kubectl
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/answer/diff"
+	"sluice/internal/answer/explain"
+	"sluice/internal/answer/listing"
+	"sluice/internal/answer/output"
+	"sluice/internal/answer/status"
+	"sluice/internal/base/printable"
+	"sluice/internal/base/release"
+	"sluice/internal/observe/history"
+	"sluice/internal/observe/verdict"
+	"sluice/internal/source/manifest"
+)
+
+// Main runs the command line and returns the exit code of the process.
+func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	return run(ctx, args, stdin, stdout, stderr)
+}
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	p := &plugin{}
+	cmd := p.newCommand()
+	cmd.SetArgs(args)
+	cmd.SetIn(stdin)
+	cmd.SetOut(stdout)
+	cmd.SetErr(stderr)
+	if err := cmd.ExecuteContext(ctx); err != nil {
+		fmt.Fprintf(stderr, "Error: %s\n", printable.Escape(err.Error()))
+		return noAnswer
+	}
+	return p.code
+}
+
+// plugin is one run of the plugin.
+type plugin struct {
+	access access
+	node   string
+	format output.Format
+	code   int // to exit with
+}
+
+func (p *plugin) newCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "kubectl-sluice",
+		Short: "Ask the Sluice proxies of a cluster",
+		Long: `kubectl sluice asks the proxies of a cluster what they do. It finds their pods through
+the API server and runs the commands of kube-proxy in them, as kubectl exec does.
+
+Without --node it asks all nodes. check is for a node without Sluice, and runs in a pod of
+its own.
+
+Exit codes: 0 if all is well, 1 if not, 2 if a node gives no answer.`,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl sluice"},
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	flags := cmd.PersistentFlags()
+	flags.StringVar(&p.access.kubeconfig, "kubeconfig", "", "Kubeconfig file. By default the one that kubectl uses.")
+	flags.StringVar(&p.access.context, "context", "", "Context of the kubeconfig.")
+	flags.StringVarP(&p.access.namespace, "namespace", "n", systemNamespace, "Namespace of the proxy's pods.")
+	flags.StringSliceVarP(&p.access.selectors, "selector", "l", defaultSelectors, "Labels of the proxy's pods; each selector is tried in turn.")
+	flags.StringVar(&p.node, "node", "", "Ask the proxy on this node only.")
+	cmd.AddCommand(p.newStatus(), p.newExplain(), p.newServices(), p.newEvents(), p.newDiff(), p.newCheck(), p.newVersion())
+	return cmd
+}
+
+const systemNamespace = "kube-system"
+
+// find connects and finds the pods to ask.
+func (p *plugin) find(ctx context.Context) (*cluster, []pod, error) {
+	c, err := p.access.connect()
+	if err != nil {
+		return nil, nil, err
+	}
+	pods, err := c.pods(ctx, p.node)
+	return c, pods, err
+}
+
+// write writes the answers of nodes, those of several of them by a function. That of one node
+// is written as kube-proxy itself does.
+func write[T any](p *plugin, w io.Writer, answers []*answer, one func(io.Writer, *T) error, several func(io.Writer) error) error {
+	p.code = max(p.code, worst(answers))
+	return p.format.Write(w, listed(answers), func(w io.Writer) error {
+		if p.node == "" {
+			return several(w)
+		}
+		value, err := valueOf[T](answers[0])
+		if err != nil {
+			return fmt.Errorf("node %s: %w", answers[0].pod.node, err)
+		}
+		return one(w, value)
+	})
+}
+
+// newVersion returns the command that prints the version of the plugin. Those of the
+// proxies are in the table of status.
+func (p *plugin) newVersion() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of the plugin",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			info := map[string]string{"sluice": release.Version()}
+			return p.format.Write(cmd.OutOrStdout(), info, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "kubectl sluice %s\n", info["sluice"])
+				return err
+			})
+		},
+	}
+	p.format.AddFlags(cmd)
+	return cmd
+}
+
+func (p *plugin) newStatus() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the status of all proxies in a table, or of one in full",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, pods, err := p.find(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answers := c.ask(cmd.Context(), pods, nil, "status", "--json")
+			understand[status.Report](answers, "version")
+			return write(p, cmd.OutOrStdout(), answers, status.Write, func(w io.Writer) error { return writeStatus(w, answers) })
+		},
+	}
+	p.format.AddFlags(cmd)
+	return cmd
+}
+
+// writeStatus writes one line for each node.
+func writeStatus(w io.Writer, answers []*answer) error {
+	var t printable.Table
+	t.Row("NODE", "VERDICT", "MODE", "VERSION", "UP", "SERVICES", "BROKEN", "FAILED", "PROBLEMS")
+	for _, a := range answers {
+		r, err := valueOf[status.Report](a)
+		if err != nil {
+			t.Row(a.pod.node, "NO ANSWER: "+err.Error(), "", "", "", "", "", "", "")
+			continue
+		}
+		word := r.Word.Text()
+		if r.Word != verdict.Serving {
+			word = strings.ToUpper(word)
+		}
+		t.Row(a.pod.node, word, r.Mode, r.Version, printable.Duration(r.Now.Sub(r.Started).Round(time.Second)),
+			fmt.Sprint(r.Services), fmt.Sprint(r.BrokenServices()), fmt.Sprint(r.Frontends.Failed), fmt.Sprint(r.ProblemCount))
+	}
+	return t.Write(w)
+}
+
+func (p *plugin) newExplain() *cobra.Command {
+	var from, in string
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "explain SERVICE[:PORT] | IP[:PORT] | URL",
+		Short: "Explain what happens to a packet, on one node or on all",
+		Long: `explain asks the proxies what happens to a packet, as kube-proxy explain does. For all
+nodes it shows which of them give the same answer, so that you see where a Service does
+not work.`,
+		Example: `  kubectl sluice explain default/web --node worker-1
+  kubectl sluice explain --from outside https://shop.example.svc
+  kubectl sluice explain default/web --all-nodes`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if all && p.node != "" {
+				return errors.New("--node and --all-nodes exclude each other")
+			}
+			c, pods, err := p.find(cmd.Context())
+			if err != nil {
+				return err
+			}
+			question := []string{"explain"}
+			if from != "" {
+				question = append(question, "--from", from)
+			}
+			if in != "" {
+				question = append(question, "--interface", in)
+			}
+			answers := c.ask(cmd.Context(), pods, nil, append(question, "--json", "--", args[0])...)
+			understand[explain.Reply](answers, "answers")
+			return write(p, cmd.OutOrStdout(), answers, explain.Write, func(w io.Writer) error { return writeExplanations(w, answers) })
+		},
+	}
+	cmd.Flags().StringVar(&from, "from", "", "Who sends the packet: an IP, or pod, node or outside.")
+	cmd.Flags().StringVar(&in, "interface", "", "Interface through which the packet arrives.")
+	cmd.Flags().BoolVar(&all, "all-nodes", false, "Ask all nodes. This is the default without --node.")
+	p.format.AddFlags(cmd)
+	return cmd
+}
+
+// writeExplanations writes each answer once, with the nodes that give it.
+func writeExplanations(w io.Writer, answers []*answer) error {
+	var lines printable.Lines
+	groups := grouped(answers, func(a *answer) (string, error) {
+		r, err := valueOf[explain.Reply](a)
+		if err != nil {
+			return "", err
+		}
+		var heads []string
+		for i := range r.Answers {
+			heads = append(heads, subject(&r.Answers[i])+r.Answers[i].Headline())
+		}
+		return strings.Join(heads, "\n"), nil
+	})
+	for i, g := range groups {
+		if i > 0 {
+			lines.Line("")
+		}
+		lines.Line("%s (%d of %d): %s", printable.Count(len(g.nodes), "node"), len(g.nodes), len(answers), g.nodeList())
+		for head := range strings.SplitSeq(g.key, "\n") {
+			lines.Line("  %s", head)
+		}
+		r, err := valueOf[explain.Reply](g.first)
+		if err != nil {
+			continue
+		}
+		for i := range r.Answers {
+			for _, advice := range r.Answers[i].Problems {
+				lines.Line("  problem      %s", advice.Text)
+				if advice.Remedy != "" {
+					lines.Line("  what to do   %s", advice.Remedy)
+				}
+			}
+		}
+	}
+	return lines.Write(w)
+}
+
+// subject is what an answer is about. Addresses that differ from node to node are not
+// part of it.
+func subject(a *explain.Answer) string {
+	if a.Service == nil {
+		return ""
+	}
+	text := "Service " + a.Service.Namespace + "/" + a.Service.Name
+	if a.Service.Port != "" {
+		text += ":" + a.Service.Port
+	}
+	if a.Frontend != nil {
+		text += " (" + a.Frontend.Kind + ")"
+	}
+	return text + " "
+}
+
+func (p *plugin) newServices() *cobra.Command {
+	var namespace string
+	var failing, top bool
+	cmd := &cobra.Command{
+		Use:   "services",
+		Short: "List Services, and the nodes on which they do not work",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, pods, err := p.find(cmd.Context())
+			if err != nil {
+				return err
+			}
+			question := []string{"services"}
+			if namespace != "" {
+				question = append(question, "-n", namespace)
+			}
+			if top {
+				question = append(question, "--top")
+			}
+			if failing && p.node != "" {
+				question = append(question, "--failing")
+			}
+			answers := c.ask(cmd.Context(), pods, nil, append(question, "--json")...)
+			understand[listing.List](answers, "services")
+			return write(p, cmd.OutOrStdout(), answers, listing.Write, func(w io.Writer) error {
+				n, err := writeServices(w, answers, failing, top)
+				if failing && n > 0 {
+					p.code = max(p.code, bad)
+				}
+				return err
+			})
+		},
+	}
+	cmd.Flags().StringVar(&namespace, "in", "", "Only Services in this namespace.")
+	cmd.Flags().BoolVar(&failing, "failing", false, "Only Services that do not work on some node.")
+	cmd.Flags().BoolVar(&top, "top", false, "Measure connections per second, and list the busiest Services first.")
+	p.format.AddFlags(cmd)
+	return cmd
+}
+
+// row is a Service on all nodes.
+type row struct {
+	namespace, name      string
+	endpoints            int
+	connections, refused float64
+	failing              []string // "node: state"
+	nodes                int
+}
+
+// writeServices writes one line for each Service and returns how many fail somewhere.
+func writeServices(w io.Writer, answers []*answer, failing, top bool) (broken int, err error) {
+	rows := map[string]*row{}
+	var missing []string
+	for _, a := range answers {
+		list, err := valueOf[listing.List](a)
+		if err != nil {
+			missing = append(missing, a.pod.node+": NO ANSWER: "+err.Error())
+			continue
+		}
+		for i := range list.Services {
+			s := &list.Services[i]
+			r := rows[s.Namespace+"/"+s.Name]
+			if r == nil {
+				r = &row{namespace: s.Namespace, name: s.Name}
+				rows[s.Namespace+"/"+s.Name] = r
+			}
+			r.nodes++
+			r.endpoints = max(r.endpoints, s.Endpoints)
+			r.connections += s.Connections
+			r.refused += s.Refused
+			if s.Failing() {
+				r.failing = append(r.failing, a.pod.node+": "+s.Word.Text())
+			}
+		}
+	}
+	var t printable.Table
+	head := []string{"NAMESPACE", "NAME", "ENDPOINTS", "NODES"}
+	if top {
+		head = append(head, "CONN/S", "REFUSED/S")
+	}
+	t.Row(append(head, "FAILING ON")...)
+	for _, r := range sorted(rows, top) {
+		if len(r.failing) > 0 {
+			broken++
+		} else if failing {
+			continue
+		}
+		cells := []string{r.namespace, r.name, fmt.Sprint(r.endpoints), fmt.Sprint(r.nodes)}
+		if top {
+			cells = append(cells, fmt.Sprintf("%.1f", r.connections), fmt.Sprintf("%.1f", r.refused))
+		}
+		where := "-"
+		if len(r.failing) > 0 {
+			where = printable.List(r.failing, func(s string) string { return s })
+		}
+		t.Row(append(cells, where)...)
+	}
+	for _, m := range missing {
+		t.Note(m)
+	}
+	return broken, t.Write(w)
+}
+
+func sorted(rows map[string]*row, top bool) []*row {
+	out := make([]*row, 0, len(rows))
+	for _, r := range rows {
+		out = append(out, r)
+	}
+	slices.SortFunc(out, func(a, b *row) int {
+		if d := b.connections + b.refused - a.connections - a.refused; top && d != 0 {
+			return map[bool]int{true: 1, false: -1}[d > 0]
+		}
+		return strings.Compare(a.namespace+"/"+a.name, b.namespace+"/"+b.name)
+	})
+	return out
+}
+
+func (p *plugin) newEvents() *cobra.Command {
+	var namespace string
+	var follow bool
+	var last int
+	cmd := &cobra.Command{
+		Use:   "events [-f] [NAMESPACE/NAME]",
+		Short: "Show what happened to Services and endpoints on the nodes",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, pods, err := p.find(cmd.Context())
+			if err != nil {
+				return err
+			}
+			question := []string{"events", "--last", fmt.Sprint(last)}
+			if namespace != "" {
+				question = append(question, "-n", namespace)
+			}
+			w := cmd.OutOrStdout()
+			if follow {
+				p.code = c.follow(cmd.Context(), w, &p.format, pods, append(append(question, "-f", "-o", "json", "--"), args...))
+				return nil
+			}
+			answers := c.ask(cmd.Context(), pods, nil, append(append(question, "-o", "json", "--"), args...)...)
+			understand[eventsReply](answers, "events")
+			p.code = worst(answers)
+			return p.format.Write(w, listed(answers), func(w io.Writer) error { return writeEvents(w, answers) })
+		},
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "Keep showing new events, until interrupted.")
+	cmd.Flags().StringVar(&namespace, "in", "", "Only events of Services in this namespace.")
+	cmd.Flags().IntVar(&last, "last", 100, "How many past events of each node to show at most; 0 for all.")
+	p.format.AddFlags(cmd)
+	return cmd
+}
+
+// eventsReply is what a node answers.
+type eventsReply struct {
+	Events []history.Event `json:"events"`
+}
+
+// nodeEvent is an event of a node.
+type nodeEvent struct {
+	Node string `json:"node"`
+	history.Event
+}
+
+// nodeError is why a node has no events.
+type nodeError struct {
+	Node  string `json:"node"`
+	Error string `json:"error"`
+}
+
+func (e *nodeError) line() string {
+	return fmt.Sprintf("%s: NO ANSWER: %s\n", printable.Escape(e.Node), printable.Escape(e.Error))
+}
+
+func (e *nodeEvent) line() string {
+	subject := e.Service
+	if subject == "" {
+		subject = "the node"
+	}
+	return fmt.Sprintf("%s  %-16s %-24s %s\n", e.At.Local().Format("2006-01-02 15:04:05.000"),
+		printable.Escape(e.Node), printable.Escape(subject), printable.Escape(e.Text()))
+}
+
+// writeEvents writes the events of all nodes in the order of their times.
+func writeEvents(w io.Writer, answers []*answer) error {
+	var all []nodeEvent
+	for _, a := range answers {
+		reply, err := valueOf[eventsReply](a)
+		if err != nil {
+			if _, err := io.WriteString(w, (&nodeError{a.pod.node, err.Error()}).line()); err != nil {
+				return err
+			}
+			continue
+		}
+		for _, e := range reply.Events {
+			all = append(all, nodeEvent{a.pod.node, e})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b nodeEvent) int { return a.At.Compare(b.At) })
+	for i := range all {
+		if _, err := io.WriteString(w, all[i].line()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow writes the events of nodes as they happen, until ctx ends, and returns the exit code.
+func (c *cluster) follow(ctx context.Context, w io.Writer, format *output.Format, pods []pod, args []string) (code int) {
+	var mu sync.Mutex // of w and code
+	write := func(value any, line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		_ = format.WriteOne(w, value, line) // whoever reads it may be gone
+	}
+	var group sync.WaitGroup
+	for _, p := range pods {
+		group.Go(func() {
+			err := c.followOne(ctx, p, args, func(e *nodeEvent) { write(e, e.line()) })
+			if err != nil && ctx.Err() == nil {
+				e := &nodeError{p.node, err.Error()}
+				write(e, e.line())
+				mu.Lock()
+				defer mu.Unlock()
+				code = noAnswer
+			}
+		})
+	}
+	group.Wait()
+	return code
+}
+
+// followOne calls a function for each event of a node, as long as the node writes events.
+func (c *cluster) followOne(ctx context.Context, p pod, args []string, each func(*nodeEvent)) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil) // also if it has more to say
+	in, out := io.Pipe()
+	defer in.Close()
+	go func() {
+		errs := &bounded{most: maxError, full: stop}
+		code, err := c.exec(ctx, p, args, nil, out, errs)
+		if cause := context.Cause(ctx); err != nil && cause != nil {
+			err = cause
+		} else if err == nil { // there would be more
+			err = complaint(errs.kept.String(), code)
+		}
+		out.CloseWithError(err)
+	}()
+	scanner := bufio.NewScanner(in)
+	for scanner.Scan() {
+		e, err := decode[history.Event](scanner.Bytes(), "id")
+		if err != nil {
+			return fmt.Errorf("pod %s does not write events as Sluice does: %w", p.name, err)
+		}
+		each(&nodeEvent{p.node, *e})
+	}
+	return scanner.Err()
+}
+
+// mostBytes is how much a diff may send to each node.
+const mostBytes = 16 << 20
+
+func (p *plugin) newDiff() *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "diff -f FILE",
+		Short: "Show what manifests would change on the nodes, if they were applied",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			input, err := readManifests(file, cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			c, pods, err := p.find(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answers := c.ask(cmd.Context(), pods, input, "diff", "--add", "--manifests", "-", "--json")
+			understand[diff.Report](answers, "added")
+			p.code = worst(answers)
+			return p.format.Write(cmd.OutOrStdout(), listed(answers), func(w io.Writer) error { return writeDiffs(w, answers) })
+		},
+	}
+	cmd.Flags().StringVarP(&file, "filename", "f", "", "File or directory of manifests, - for standard input.")
+	_ = cmd.MarkFlagRequired("filename") // it exists
+	p.format.AddFlags(cmd)
+	return cmd
+}
+
+// writeDiffs writes each difference once, with the nodes that have it.
+func writeDiffs(w io.Writer, answers []*answer) error {
+	var lines printable.Lines
+	for _, g := range grouped(answers, func(a *answer) (string, error) {
+		var text strings.Builder
+		r, err := valueOf[diff.Report](a)
+		if err == nil {
+			err = diff.Write(&text, r)
+		}
+		return text.String(), err
+	}) {
+		lines.Line("%s: %s", printable.Count(len(g.nodes), "node"), g.nodeList())
+		for line := range strings.Lines(g.key) {
+			lines.Line("  %s", strings.TrimSuffix(line, "\n"))
+		}
+	}
+	return lines.Write(w)
+}
+
+// readManifests joins the files of a path to one stream of documents.
+func readManifests(path string, stdin io.Reader) ([]byte, error) {
+	if path == "-" {
+		return io.ReadAll(io.LimitReader(stdin, mostBytes))
+	}
+	files, err := manifest.ReadFiles(path, mostBytes)
+	if err != nil {
+		return nil, fmt.Errorf("read the manifests: %w", err)
+	}
+	var all bytes.Buffer
+	for _, f := range files {
+		if f.Problem != nil {
+			return nil, fmt.Errorf("read the manifests: %s", f.Problem.Reason)
+		}
+		fmt.Fprintf(&all, "\n---\n%s", f.Data)
+	}
+	return all.Bytes(), nil
+}

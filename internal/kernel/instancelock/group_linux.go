@@ -1,0 +1,82 @@
+package instancelock
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/kernel/nfnetlink"
+)
+
+// group is the NFLOG group that whoever programs the network namespace is bound to. The
+// kernel binds a group to one netlink socket at a time, in each network namespace, lets only
+// those who may program it bind one, and frees it when the socket is closed, however its
+// process ends. No rule shows it or is needed for it.
+const group = 20942
+
+// Messages and commands of NFLOG, linux/netfilter/nfnetlink_log.h.
+const (
+	logPacket  = unix.NFNL_SUBSYS_ULOG << 8 // only the kernel sends these
+	logConfig  = unix.NFNL_SUBSYS_ULOG<<8 | 1
+	configCmd  = 1
+	commandSet = 1 // bind
+)
+
+// errNoGroups is why groups are not used: this process lacks the right to bind them, as in
+// the sandbox, or the kernel has none.
+var errNoGroups = errors.New("NFLOG groups are not available")
+
+// enotsupp is how the kernel refuses what only it may send. unix has no name for it.
+const enotsupp = unix.Errno(524)
+
+// groupSocket is a socket that can be bound to the group.
+type groupSocket struct{ *nfnetlink.Socket }
+
+// openGroup returns a socket that is not bound yet, or errNoGroups.
+func openGroup() (groupSocket, error) {
+	socket, err := nfnetlink.Dial(0)
+	if err != nil {
+		return groupSocket{}, err
+	}
+	g := groupSocket{socket}
+	// That the group has another owner, and that nobody may bind it, is the same error.
+	if err := g.request(logPacket, nil); !errors.Is(err, enotsupp) {
+		return groupSocket{}, errors.Join(errNoGroups, err, g.Close())
+	}
+	return g, nil
+}
+
+// bind binds the group, unless another socket is bound to it.
+func (g groupSocket) bind() (bound bool, err error) {
+	err = g.request(logConfig, nfnetlink.AppendAttr(nil, configCmd, []byte{commandSet}))
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EEXIST) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// taken reports whether another socket is bound to the group.
+func (g groupSocket) taken() bool {
+	return errors.Is(g.request(logConfig, nil), unix.EPERM) // it would be ENODEV
+}
+
+// request sends a message about the group and returns the kernel's answer.
+func (g groupSocket) request(typ uint16, attrs []byte) error {
+	const seq, patience = 1, 10 * time.Second
+	message := append(nfnetlink.AppendHeader(nil, typ, unix.NLM_F_REQUEST|unix.NLM_F_ACK, unix.AF_UNSPEC, group), attrs...)
+	nfnetlink.EndMessage(message, 0)
+	nfnetlink.SetSeq(message, 0, seq)
+	if err := errors.Join(g.SetReadDeadline(time.Now().Add(patience)), g.Send(message)); err != nil {
+		return fmt.Errorf("ask for NFLOG group %d: %w", group, err)
+	}
+	var answer error
+	err := g.Receive(func(h nfnetlink.Header, payload []byte) error {
+		if h.Type == unix.NLMSG_ERROR && h.Seq == seq {
+			answer = nfnetlink.AckError(h, payload)
+		}
+		return nil
+	})
+	return errors.Join(err, answer)
+}

@@ -1,0 +1,195 @@
+package iptables
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sluice/internal/kernel/netns"
+	"sluice/internal/model"
+)
+
+// ErrNotInstalled says that the commands are missing.
+var ErrNotInstalled = errors.New("iptables is not installed here")
+
+// lockWait is how many seconds a command waits for the lock of iptables.
+const lockWait = 5
+
+// Commands are the installed commands of one variant, run in one network namespace.
+type Commands struct {
+	Variant Variant
+	save    map[model.Family]string // paths
+	restore map[model.Family]string
+	netns   int
+}
+
+func newCommands(v Variant, netns int) *Commands {
+	return &Commands{Variant: v, save: map[model.Family]string{}, restore: map[model.Family]string{}, netns: netns}
+}
+
+// searchPath are directories to search in addition to PATH.
+var searchPath = []string{"/usr/sbin", "/sbin", "/usr/local/sbin"}
+
+func lookPath(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err == nil {
+		return path, nil
+	}
+	for _, dir := range searchPath {
+		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+			return path, nil
+		}
+	}
+	return "", err
+}
+
+// Installed returns an error that names what is missing if no variant is installed.
+// It runs no command.
+func Installed() error {
+	for _, infix := range []string{"-" + NFT.String(), "-" + Legacy.String(), ""} {
+		if newCommands(AutoVariant, 0).find(infix) == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: no iptables-restore and iptables-save", ErrNotInstalled)
+}
+
+// Find finds the commands of a variant, to be run in a network namespace; 0 is the
+// caller's.
+func Find(ctx context.Context, v Variant, netns int) (*Commands, error) {
+	if v == AutoVariant {
+		return chooseVariant(ctx, netns)
+	}
+	return findVariant(ctx, v, netns)
+}
+
+// findVariant finds the commands with the name of the variant, or those without a
+// suffix if their version says that they are of it.
+func findVariant(ctx context.Context, v Variant, netns int) (*Commands, error) {
+	for _, infix := range []string{"-" + v.String(), ""} {
+		c := newCommands(v, netns)
+		if c.find(infix) != nil {
+			continue
+		}
+		if infix == "" && c.versionVariant(ctx) != v {
+			continue
+		}
+		return c, nil
+	}
+	return nil, fmt.Errorf("%w: no iptables-%s-restore and iptables-%s-save (install the package iptables on the node or in the image)",
+		ErrNotInstalled, v, v)
+}
+
+// find looks for the commands with that infix. Those of IPv6 may be missing.
+func (c *Commands) find(infix string) error {
+	for _, f := range model.Families {
+		save, serr := lookPath(Command(f) + infix + "-save")
+		restore, rerr := lookPath(Command(f) + infix + "-restore")
+		if err := errors.Join(serr, rerr); err == nil {
+			c.save[f], c.restore[f] = save, restore
+		} else if f == model.IPv4 {
+			return err
+		}
+	}
+	return nil
+}
+
+// versionVariant is the variant that a command reports. Before version 1.8 there
+// was only legacy, which was not reported.
+func (c *Commands) versionVariant(ctx context.Context) Variant {
+	out, err := c.run(ctx, c.restore[model.IPv4], nil, "--version")
+	if err == nil && bytes.Contains(out, []byte("nf_tables")) {
+		return NFT
+	}
+	return Legacy
+}
+
+// Path is the path of iptables-restore.
+func (c *Commands) Path() string { return c.restore[model.IPv4] }
+
+// Has returns an error if a family's tables are not available.
+func (c *Commands) Has(ctx context.Context, f model.Family) error {
+	if c.save[f] == "" {
+		return fmt.Errorf("%w: no %s", ErrNotInstalled, Command(f))
+	}
+	_, err := c.List(ctx, Table{f, NAT})
+	return err
+}
+
+// List lists a table.
+func (c *Commands) List(ctx context.Context, t Table) (*Listing, error) {
+	if t.Name == Mangle && c.Variant == Legacy {
+		if names, err := c.legacyTables(t.Family); err == nil && !slices.Contains(names, Mangle) {
+			return ParseListing(nil, Mangle)
+		}
+	}
+	out, err := c.run(ctx, c.save[t.Family], nil, "-t", t.Name)
+	if err != nil {
+		return nil, fmt.Errorf("list table %s: %w", t, err)
+	}
+	l, err := ParseListing(out, t.Name)
+	if err != nil {
+		return nil, fmt.Errorf("list table %s: %w", t, err)
+	}
+	return l, nil
+}
+
+// legacyTables are those that exist in the kernel. Listing another one creates it,
+// and every packet passes its hooks from then on.
+func (c *Commands) legacyTables(f model.Family) (names []string, err error) {
+	err = netns.Do(c.netns, func() error {
+		names, err = LegacyFamily(f).Tables()
+		return err
+	})
+	return names, err
+}
+
+// Rules returns the rules of a chain as -S prints them, none if it does not exist,
+// which iptables reports by its exit code.
+func (c *Commands) Rules(ctx context.Context, t Table, chain string) ([]string, error) {
+	out, err := c.run(ctx, strings.TrimSuffix(c.save[t.Family], "-save"), nil, "-w", strconv.Itoa(lockWait), "-t", t.Name, "-S", chain)
+	if Refused(err) {
+		return nil, nil
+	}
+	var rules []string
+	for line := range strings.Lines(string(out)) {
+		if strings.HasPrefix(line, "-A ") {
+			rules = append(rules, strings.TrimSuffix(line, "\n"))
+		}
+	}
+	return rules, err
+}
+
+// Restore runs iptables-restore on a family's tables. Chains that the input does
+// not name keep their rules. Each table is changed atomically.
+func (c *Commands) Restore(ctx context.Context, f model.Family, input io.Reader) error {
+	if c.restore[f] == "" {
+		return fmt.Errorf("%w: no %s", ErrNotInstalled, Command(f))
+	}
+	_, err := c.run(ctx, c.restore[f], input, "--noflush", "-w", strconv.Itoa(lockWait))
+	return err
+}
+
+func (c *Commands) run(ctx context.Context, path string, input io.Reader, args ...string) ([]byte, error) {
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = input, &stdout, &stderr
+	err := netns.Do(c.netns, cmd.Run)
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return stdout.Bytes(), nil
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case !errors.As(err, &exit) || !exit.Exited():
+		return nil, fmt.Errorf("run %s: %w", path, err)
+	}
+	return nil, newCommandError(path, stderr.String(), exit.ExitCode())
+}

@@ -1,0 +1,155 @@
+package conntrack
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/base/cputime"
+	"sluice/internal/kernel/cta"
+	"sluice/internal/kernel/nfnetlink"
+	"sluice/internal/model"
+)
+
+// Connection is an entry whose destination was translated.
+type Connection struct {
+	// ID is the kernel's number for the entry. Entries that follow each other in the same
+	// memory may share it, so that it is unique together with the addresses only.
+	ID       uint32
+	Protocol model.Protocol
+	// Client is where the connection comes from, Frontend where the client sends to, and
+	// Endpoint where its packets go.
+	Client, Frontend, Endpoint netip.AddrPort
+	// SeenAs is where the endpoint sees it come from: the client, or who masquerades it.
+	SeenAs netip.AddrPort
+	// Replied says that packets were seen in both directions, and Over that a TCP
+	// connection has ended.
+	Replied, Over bool
+}
+
+func (f *flow) connection() Connection {
+	return Connection{
+		ID: binary.BigEndian.Uint32(f.id), Protocol: f.protocol,
+		Client: f.from, Frontend: f.to, Endpoint: f.by, SeenAs: f.replyTo,
+		Replied: f.replied, Over: f.protocol == model.TCP && f.over(),
+	}
+}
+
+// Selection is of which connections to read. The kernel selects, which costs a small part of
+// sending them; a kernel that is too old for that sends more than was asked for.
+type Selection struct {
+	Unreplied bool       // only those without a reply (Linux 5.19)
+	Replied   bool       // only those with one
+	Endpoint  netip.Addr // only those to an address, if it is valid (Linux 5.8)
+}
+
+func (s Selection) filter() (attrs []byte) {
+	if s.Unreplied || s.Replied {
+		status := uint32(0)
+		if s.Replied {
+			status = cta.SeenReply
+		}
+		attrs = nfnetlink.AppendAttr(attrs, cta.Status, binary.BigEndian.AppendUint32(nil, status))
+		attrs = nfnetlink.AppendAttr(attrs, cta.StatusMask, binary.BigEndian.AppendUint32(nil, cta.SeenReply))
+	}
+	if s.Endpoint.Is4() { // for IPv6 the kernel, up to 6.18 at least, leaves out those that match
+		ip := nfnetlink.AppendAttr(nil, cta.IPv4Src, s.Endpoint.AsSlice())
+		tuple := nfnetlink.AppendAttr(nil, nfnetlink.Nested|cta.TupleIP, ip)
+		flags := nfnetlink.AppendAttr(nil, filterReplyFlags, binary.NativeEndian.AppendUint32(nil, filterSource))
+		attrs = nfnetlink.AppendAttr(attrs, nfnetlink.Nested|cta.TupleReply, tuple)
+		attrs = nfnetlink.AppendAttr(attrs, nfnetlink.Nested|cta.Filter, flags)
+	}
+	return attrs
+}
+
+// includes reports whether an entry was asked for.
+func (s Selection) includes(f *flow) bool {
+	return !(s.Unreplied && f.replied) && !(s.Replied && !f.replied) && (!s.Endpoint.IsValid() || f.by.Addr() == s.Endpoint)
+}
+
+// family is that of the request: the kernel selects by address within one only.
+func (s Selection) family() uint8 {
+	switch {
+	case !s.Endpoint.IsValid():
+		return unix.NFPROTO_UNSPEC
+	case s.Endpoint.Is6():
+		return unix.NFPROTO_IPV6
+	}
+	return unix.NFPROTO_IPV4
+}
+
+// Connections calls yield for each connection of a network namespace, given as in Options. It
+// returns the CPU time that this took.
+func Connections(ctx context.Context, netns int, s Selection, yield func(Connection)) (cost time.Duration, err error) {
+	socket, err := nfnetlink.Dial(netns)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, socket.Close()) }()
+	reader := sweeper{ctx: ctx, socket: socket, filter: func(model.Protocol) []byte { return s.filter() }, stale: func(f *flow) bool {
+		if f.translated() && len(f.id) == 4 && s.includes(f) {
+			yield(f.connection())
+		}
+		return false
+	}}
+	return cputime.Of(func() error { return reader.dump(s.family(), anyProtocol) })
+}
+
+// ErrMissed is the error of WatchUnreplied if entries ended faster than they were read.
+var ErrMissed = errors.New("the kernel dropped notifications of connection tracking")
+
+// unrepliedBuffer holds some thousand notifications.
+const unrepliedBuffer = 1 << 20
+
+// groupDestroy is NFNLGRP_CONNTRACK_DESTROY.
+const groupDestroy = 3
+
+// WatchUnreplied calls yield for each entry that ends without a packet in the other direction,
+// until ctx is done or an error occurs. The kernel deletes an entry at once if the answer to
+// its first packet is a reset, so that this is how a refused connection can be seen. It drops
+// the notifications of all other entries before they are read. It calls begun, unless that is
+// nil, once none is missed.
+func WatchUnreplied(ctx context.Context, netns int, begun func(), yield func(Connection)) error {
+	socket, err := nfnetlink.Dial(netns)
+	if err != nil {
+		return err
+	}
+	defer socket.Close()
+	if err := socket.ForceBuffers(1<<12, unrepliedBuffer); err != nil {
+		return err
+	}
+	if err := socket.RequireClear(cta.Status, cta.SeenReply); err != nil {
+		return err
+	}
+	if err := socket.Join(groupDestroy); err != nil {
+		return err
+	}
+	if begun != nil {
+		begun()
+	}
+	stop := context.AfterFunc(ctx, func() { _ = socket.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var f flow
+	for ctx.Err() == nil {
+		err := socket.Receive(func(h nfnetlink.Header, payload []byte) error {
+			if h.Type == deleteEntry && len(payload) >= nfnetlink.GenHeaderLen &&
+				f.decode(payload[0], payload[nfnetlink.GenHeaderLen:]) && f.translated() && len(f.id) == 4 {
+				yield(f.connection())
+			}
+			return nil
+		})
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, unix.ENOBUFS):
+			return ErrMissed
+		case err != nil:
+			return err
+		}
+	}
+	return ctx.Err()
+}

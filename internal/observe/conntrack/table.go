@@ -1,0 +1,253 @@
+package conntrack
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/base/cputime"
+	"sluice/internal/dataplane"
+	"sluice/internal/kernel/cta"
+	"sluice/internal/kernel/netns"
+	"sluice/internal/kernel/nfnetlink"
+	"sluice/internal/model"
+	"sluice/internal/source/host"
+)
+
+// Message types of ctnetlink.
+const (
+	getEntry    = unix.NFNL_SUBSYS_CTNETLINK<<8 | 1 // IPCTNL_MSG_CT_GET
+	deleteEntry = unix.NFNL_SUBSYS_CTNETLINK<<8 | 2 // IPCTNL_MSG_CT_DELETE
+)
+
+const (
+	filterOrigFlags  = 1      // CTA_FILTER_ORIG_FLAGS
+	filterReplyFlags = 2      // CTA_FILTER_REPLY_FLAGS
+	filterSource     = 1 << 0 // CTA_FILTER_F_CTA_IP_SRC
+	filterProtocol   = 1 << 3 // CTA_FILTER_F_CTA_PROTO_NUM
+)
+
+// answerTimeout bounds the wait for an answer. The kernel answers
+// synchronously, so only a lost answer can exceed it.
+const answerTimeout = 30 * time.Second
+
+var families = [...]uint8{unix.NFPROTO_IPV4, unix.NFPROTO_IPV6}
+
+// table is the connection tracking table of a network namespace.
+type table struct {
+	netns  int
+	forget func(context.Context, []dataplane.Lost) error // as in Options
+}
+
+// sweep reads the entries of some protocols and deletes stale ones. Its sockets
+// are closed with the sweep, so that nothing is left in them if it ends early.
+func (t table) sweep(ctx context.Context, which protocols, stale func(*flow) bool) (result sweepResult, err error) {
+	reader, err := nfnetlink.Dial(t.netns)
+	if err != nil {
+		return result, err
+	}
+	defer func() { err = errors.Join(err, reader.Close()) }()
+	writer, err := nfnetlink.Dial(t.netns)
+	if err != nil {
+		return result, err
+	}
+	defer func() { err = errors.Join(err, writer.Close()) }()
+
+	challenger := challenger{netns: t.netns}
+	defer challenger.close()
+	s := sweeper{ctx: ctx, socket: reader, filter: protocolFilter, stale: stale, forget: t.forget,
+		deletions: deletions{socket: writer, challenger: &challenger}}
+	cost, err := cputime.Of(func() error { return errors.Join(s.sweepAll(which), s.deletions.refused) })
+	return sweepResult{s.seen, s.deletions.deleted, s.deletedIPv6, cost, challenger.err}, err
+}
+
+// sweeper examines the entries that the kernel sends.
+type sweeper struct {
+	ctx    context.Context
+	socket *nfnetlink.Socket
+	seq    uint32
+	filter func(model.Protocol) []byte
+	stale  func(*flow) bool
+	forget func(context.Context, []dataplane.Lost) error
+	// lost are the stale TCP connections of a family that are to be forgotten, all at
+	// once: the kernel may delete entries that were not read yet.
+	lost      []flow
+	deletions deletions
+	seen      int
+	flow      flow // the entry being looked at
+	done      bool // the answer is complete
+
+	deletedIPv6 int // of those deleted
+}
+
+func (s *sweeper) sweepAll(which protocols) error {
+	for _, p := range which {
+		for _, family := range families {
+			if err := s.sweep(family, p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sweep reads the entries of a family and protocol and deletes stale ones, also
+// if reading ends with an error.
+func (s *sweeper) sweep(family uint8, p model.Protocol) error {
+	before := s.deletions.deleted
+	err := s.dump(family, p)
+	if err != nil {
+		err = fmt.Errorf("reading the connection tracking table: %w", err)
+	} else {
+		err = s.deleteLost()
+	}
+	s.lost = nil
+	err = errors.Join(err, s.deletions.flush())
+	if family == unix.NFPROTO_IPV6 {
+		s.deletedIPv6 += s.deletions.deleted - before
+	}
+	return err
+}
+
+// deleteLost has connections forgotten, and deletes what is left of their entries.
+func (s *sweeper) deleteLost() error {
+	if len(s.lost) == 0 {
+		return nil
+	}
+	known := map[dataplane.Lost]struct{}{}
+	for i := range s.lost {
+		known[dataplane.Lost{Frontend: s.lost[i].key(), Endpoint: s.lost[i].by}] = struct{}{}
+	}
+	if err := s.forget(s.ctx, slices.Collect(maps.Keys(known))); err != nil {
+		return fmt.Errorf("ending connections to endpoints that left: %w", err)
+	}
+	for i := range s.lost {
+		if err := s.deletions.add(&s.lost[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dump examines all entries of a family and protocol.
+func (s *sweeper) dump(family uint8, p model.Protocol) error {
+	err := s.request(family, p, s.filter(p))
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
+		err = s.request(family, p, nil) // the kernel does not support the filter
+	}
+	return err
+}
+
+// anyProtocol stands for all of them.
+const anyProtocol model.Protocol = 0
+
+// protocolFilter requests the entries of one protocol. Kernels before 5.8
+// ignore it and send all.
+func protocolFilter(p model.Protocol) []byte {
+	protocol := nfnetlink.AppendAttr(nil, cta.ProtoNum, []byte{byte(p)})
+	tuple := nfnetlink.AppendAttr(nil, nfnetlink.Nested|cta.TupleProto, protocol)
+	b := nfnetlink.AppendAttr(nil, nfnetlink.Nested|cta.TupleOrig, tuple)
+	flags := nfnetlink.AppendAttr(nil, filterOrigFlags, binary.NativeEndian.AppendUint32(nil, filterProtocol))
+	return nfnetlink.AppendAttr(b, nfnetlink.Nested|cta.Filter, flags)
+}
+
+func (s *sweeper) request(family uint8, p model.Protocol, filter []byte) error {
+	s.seq++
+	msg := nfnetlink.AppendHeader(nil, getEntry, unix.NLM_F_REQUEST|unix.NLM_F_DUMP, family, 0)
+	msg = append(msg, filter...)
+	nfnetlink.EndMessage(msg, 0)
+	nfnetlink.SetSeq(msg, 0, s.seq)
+	if err := s.socket.Send(msg); err != nil {
+		return err
+	}
+	s.done = false
+	answer := func(h nfnetlink.Header, payload []byte) error { return s.answer(p, h, payload) }
+	for !s.done {
+		if err := s.ctx.Err(); err != nil {
+			return err
+		}
+		if err := s.socket.SetReadDeadline(time.Now().Add(answerTimeout)); err != nil {
+			return err
+		}
+		if err := s.socket.Receive(answer); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// answer handles a message of the kernel's answer, which ends with NLMSG_DONE
+// or with an error.
+func (s *sweeper) answer(p model.Protocol, h nfnetlink.Header, payload []byte) error {
+	switch {
+	case h.Seq != s.seq:
+		return nil
+	case h.Type == unix.NLMSG_DONE:
+		s.done = true
+		return doneError(payload)
+	case h.Type == unix.NLMSG_ERROR:
+		s.done = true
+		return nfnetlink.AckError(h, payload)
+	}
+	return s.look(p, payload)
+}
+
+// doneError returns the error with which the kernel ended a dump early, if it
+// did.
+func doneError(payload []byte) error {
+	if len(payload) < 4 {
+		return nil
+	}
+	if code := int32(binary.NativeEndian.Uint32(payload)); code < 0 {
+		return unix.Errno(-code)
+	}
+	return nil
+}
+
+// look decides about one entry.
+func (s *sweeper) look(p model.Protocol, payload []byte) error {
+	if len(payload) < nfnetlink.GenHeaderLen {
+		return nfnetlink.ErrMalformed
+	}
+	s.seen++
+	if !s.flow.decode(payload[0], payload[nfnetlink.GenHeaderLen:]) || p != anyProtocol && s.flow.protocol != p || !s.stale(&s.flow) {
+		return nil
+	}
+	if p == model.TCP && s.forget != nil {
+		s.lost = append(s.lost, s.flow.clone())
+		return nil
+	}
+	return s.deletions.add(&s.flow)
+}
+
+// tcpLooseFile holds whether connections are tracked that are already
+// established when they are first seen.
+const tcpLooseFile = "/proc/sys/net/netfilter/nf_conntrack_tcp_loose"
+
+// tcpLoose reports whether the kernel tracks TCP connections that are already
+// established when they are first seen.
+func (t table) tcpLoose() (yes bool, err error) {
+	err = netns.Do(t.netns, func() error {
+		text, err := os.ReadFile(tcpLooseFile)
+		yes = strings.TrimSpace(string(text)) != "0"
+		return err
+	})
+	return yes, err
+}
+
+func (t table) isLocal(addr netip.Addr) (yes bool, err error) {
+	err = netns.Do(t.netns, func() error {
+		yes, err = host.IsLocal(addr)
+		return err
+	})
+	return yes, err
+}

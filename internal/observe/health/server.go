@@ -1,0 +1,61 @@
+package health
+
+import (
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"sluice/internal/base/backoff"
+)
+
+// server answers health checks of one Service on one address.
+type server struct {
+	serverKey
+	healthy        func() bool
+	localEndpoints atomic.Int64 // read by handlers; everything else belongs to Services
+
+	listener *listener     // nil while it does not listen
+	tries    backoff.Tries // to listen
+}
+
+// ServeHTTP gives the same answer to every request: the port identifies the
+// Service.
+func (s *server) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	newAnswer(s.service, int(s.localEndpoints.Load()), s.healthy()).write(w)
+}
+
+// failed schedules the next try, and reports whether the reason is new.
+func (s *server) failed(log logr.Logger, err error, now time.Time) (news bool) {
+	pause, news := s.tries.Fail(err, now)
+	if news {
+		log.Error(err, "Cannot listen on a health check node port", "service", s.service.String(),
+			"address", s.at.String(), "remedy", remedy(err), "retry", pause)
+		return true
+	}
+	log.V(1).Info("Still cannot listen on a health check node port", "service", s.service.String(),
+		"address", s.at.String(), "failures", s.tries.Failures(), "retry", pause)
+	return false
+}
+
+func (s *server) succeeded(log logr.Logger) {
+	if s.tries.Failures() == 0 {
+		log = log.V(1)
+	}
+	log.Info("Listening on a health check node port", "service", s.service.String(), "address", s.at.String())
+	s.tries.Succeed()
+}
+
+// remedy returns what an administrator can do about a failure to listen.
+func remedy(err error) string {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "end the program that uses the port (ss -ltnp shows it), or create the Service again with another healthCheckNodePort"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return "give the address to an interface of this machine, or choose others by --nodeport-addresses"
+	}
+	return "none needed if it passes: it is tried again"
+}

@@ -1,0 +1,237 @@
+package health
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"sluice/internal/base/backoff"
+	"sluice/internal/base/httpserver"
+	"sluice/internal/base/notify"
+	"sluice/internal/engine"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// ServicesOptions configures Services.
+type ServicesOptions struct {
+	Logger logr.Logger
+	Clock  clock.Clock // nil for the real one
+	// Failed is called when a health check node port cannot be listened on, the
+	// first time and whenever the reason changes; may be nil.
+	Failed func(service model.Name, err error)
+}
+
+// grace is shorter than the time a process gets to terminate.
+const grace = 2 * time.Second
+
+// maxConnections is how many connections the health check node ports of all
+// Services keep open together. Load balancers send a request every few seconds,
+// and answers are short.
+const maxConnections = 1024
+
+// Services serves the health check node ports of all Services.
+type Services struct {
+	log    logr.Logger
+	clock  clock.Clock
+	failed func(model.Name, error)
+	listen func(netip.AddrPort) (net.Listener, error)
+	grace  time.Duration // for requests in progress when listening stops
+
+	connections *httpserver.Connections // of all servers
+
+	changed  notify.Signal     // what is desired
+	broken   chan brokenServer // servers whose socket failed
+	draining sync.WaitGroup
+
+	servers map[serverKey]*server // belongs to the goroutine of Run
+}
+
+// serverKey identifies the server of a Service on one address.
+type serverKey struct {
+	service model.Name
+	at      netip.AddrPort
+}
+
+// brokenServer is a server that no longer listens, and why.
+type brokenServer struct {
+	server *server
+	err    error
+}
+
+// NewServices returns Services that are idle until Run.
+func NewServices(o ServicesOptions) *Services {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Failed == nil {
+		o.Failed = func(model.Name, error) {}
+	}
+	return &Services{
+		log:    o.Logger,
+		clock:  o.Clock,
+		failed: o.Failed,
+		listen: listenOn,
+		grace:  grace,
+
+		connections: httpserver.NewConnections(maxConnections),
+
+		changed: notify.NewSignal(),
+		broken:  make(chan brokenServer),
+		servers: map[serverKey]*server{},
+	}
+}
+
+// Committed makes Run look at what changed.
+func (s *Services) Committed(c *engine.Commit) {
+	if c.Change.HealthChecks || c.Change.Settings != nil {
+		s.changed.Notify()
+	}
+}
+
+// Run follows the engine until ctx ends, and then stops listening. healthy
+// reports the health of the proxy, which is part of each answer. It is called
+// once.
+func (s *Services) Run(ctx context.Context, e engine.Inspector, healthy func() bool) error {
+	defer s.draining.Wait()
+	defer func() { s.keep(nil) }()
+	for {
+		retry, stop := backoff.NewTimer(s.clock, s.failing)
+		select {
+		case <-ctx.Done():
+			stop()
+			return nil
+		case <-s.changed:
+			s.follow(wanted(e), healthy)
+		case b := <-s.broken:
+			s.close(b.server)
+			s.fail(b.server, b.err)
+		case <-retry:
+		}
+		stop()
+		s.open(ctx)
+	}
+}
+
+// wanted returns where to listen and the number of endpoints to report there:
+// where node ports answer, in the families of the Service. A client that uses
+// IPv4 can be served by IPv4 endpoints only.
+func wanted(e engine.Inspector) map[serverKey]int {
+	var checks []plan.HealthCheck
+	addresses := map[model.Family][]netip.Addr{}
+	e.Inspect(func(v engine.View) {
+		d := v.Desired
+		checks = make([]plan.HealthCheck, 0, len(d.HealthChecks))
+		for _, check := range d.HealthChecks {
+			checks = append(checks, check)
+		}
+		for _, f := range model.Families {
+			addresses[f] = addressesOf(&d.Settings, f)
+		}
+	})
+	out := map[serverKey]int{}
+	for _, check := range checks {
+		for _, f := range model.Families {
+			if !check.Has(f) {
+				continue
+			}
+			for _, ip := range addresses[f] {
+				out[serverKey{check.Service, netip.AddrPortFrom(ip, check.Port)}] = check.Local(f)
+			}
+		}
+	}
+	return out
+}
+
+// addressesOf returns the addresses of a family to listen on. If node ports
+// answer on every local address, that is the unspecified one, which includes
+// loopback.
+func addressesOf(s *plan.Settings, f model.Family) []netip.Addr {
+	if s.NodePortAll(f) {
+		if f == model.IPv4 {
+			return []netip.Addr{netip.IPv4Unspecified()}
+		}
+		return []netip.Addr{netip.IPv6Unspecified()}
+	}
+	others := func(ip netip.Addr) bool { return model.FamilyOf(ip) != f }
+	return slices.DeleteFunc(slices.Concat(s.NodePortIPs, s.LoopbackIPs), others)
+}
+
+// follow keeps servers for exactly these keys.
+func (s *Services) follow(wanted map[serverKey]int, healthy func() bool) {
+	s.keep(wanted)
+	for p, localEndpoints := range wanted {
+		srv := s.servers[p]
+		if srv == nil {
+			srv = &server{serverKey: p, healthy: healthy}
+			s.servers[p] = srv
+		}
+		srv.localEndpoints.Store(int64(localEndpoints))
+	}
+}
+
+// keep removes the servers of all other keys.
+func (s *Services) keep(wanted map[serverKey]int) {
+	for p, srv := range s.servers {
+		if _, ok := wanted[p]; !ok {
+			s.close(srv)
+			delete(s.servers, p)
+		}
+	}
+}
+
+// open makes servers listen that do not yet and that are due.
+func (s *Services) open(ctx context.Context) {
+	now := s.clock.Now()
+	for _, srv := range s.servers {
+		if srv.listener != nil || !srv.tries.Due(now) {
+			continue
+		}
+		socket, err := s.listen(srv.at)
+		if err != nil {
+			s.fail(srv, err)
+			continue
+		}
+		srv.listener = newListener(socket, srv, s.connections, s.log, func(err error) {
+			select {
+			case s.broken <- brokenServer{srv, err}:
+			case <-ctx.Done():
+			}
+		})
+		srv.succeeded(s.log)
+	}
+}
+
+// fail schedules a retry, and calls failed if the reason is new.
+func (s *Services) fail(srv *server, err error) {
+	if news := srv.failed(s.log, err, s.clock.Now()); news {
+		s.failed(srv.service, err)
+	}
+}
+
+// close stops listening immediately; requests in progress are completed.
+func (s *Services) close(srv *server) {
+	l := srv.listener
+	if l == nil {
+		return
+	}
+	srv.listener = nil
+	l.release()
+	s.log.V(1).Info("Stopped listening on a health check node port", "service", srv.service.String(), "address", srv.at.String())
+	s.draining.Go(func() { l.drain(s.grace) })
+}
+
+// failing yields the tries of servers that do not listen.
+func (s *Services) failing(yield func(*backoff.Tries) bool) {
+	for _, srv := range s.servers {
+		if srv.listener == nil && !yield(&srv.tries) {
+			return
+		}
+	}
+}

@@ -1,0 +1,277 @@
+package nodeproblem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"sluice/internal/base/cputime"
+	"sluice/internal/base/printable"
+	"sluice/internal/kernel/nft"
+	"sluice/internal/kernel/sysctl"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// Options configures a Watcher.
+type Options struct {
+	Logger logr.Logger
+	Clock  clock.PassiveClock // nil for the real one
+	// Plan calls f with what is planned, its version, and whether an address is the node's.
+	Plan func(f func(desired *plan.Desired, version uint64, own func(netip.Addr) bool))
+	// Ours reports whether a chain of iptables is kube-proxy's.
+	Ours func(chain string) bool
+	// InIPTables says that the mode's own rules are in iptables, and accept some of what is
+	// forwarded there.
+	InIPTables bool
+	// WithoutNFTables says that the kernel has not loaded nftables, which a question would do.
+	WithoutNFTables bool
+}
+
+// Watcher finds what is wrong with a node: with settings of its kernel, and with rules of other
+// programs.
+type Watcher struct {
+	Options
+	reader reader
+	root   string // where proc is mounted, for tests
+
+	looking sync.Mutex // held during a look
+	conn    *nft.Conn  // nil before the first one
+	last    reading
+	full    bool // the connection tracking table was, at the last look
+
+	mu              sync.Mutex
+	chains          []chain
+	closed          map[model.Family]bool // those that the kernel does not forward
+	obstacles       map[Path]*Obstacle    // those that were asked for since the last look
+	settings, rules []model.Problem
+	err             error
+}
+
+// reading is what was read last. It is read again only if that has changed, and not before
+// costFactor times the CPU time has passed that it took: large tables are read rarely, but often
+// enough that verdicts follow.
+type reading struct {
+	at             time.Time
+	cost           time.Duration
+	generation     uint32
+	version        uint64
+	paths          map[Path]struct{}
+	native, legacy []chain
+}
+
+const (
+	costFactor = 200
+	maxPause   = 3 * time.Second
+)
+
+// NewWatcher returns a Watcher that has not looked yet.
+func NewWatcher(o Options) *Watcher {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return &Watcher{Options: o, reader: reader{ours: o.Ours, accepts: o.InIPTables}}
+}
+
+// Close closes the Watcher's socket.
+func (w *Watcher) Close() error {
+	w.looking.Lock()
+	defer w.looking.Unlock()
+	if w.conn == nil {
+		return nil
+	}
+	return w.conn.Close()
+}
+
+// Look looks at the node. That takes less than a millisecond, unless large tables have changed.
+func (w *Watcher) Look(ctx context.Context) {
+	w.looking.Lock()
+	defer w.looking.Unlock()
+	err := w.read(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	closed := map[model.Family]bool{}
+	for _, f := range model.Families {
+		closed[f] = !sysctl.Forwards(w.sysctls(), f)
+	}
+	settings := slices.Concat(forwardingOff(closed, w.last.paths), w.conntrack())
+	chains := slices.Concat(w.last.native, w.last.legacy)
+	rules := advise(chains, w.last.paths)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil && (w.err == nil || w.err.Error() != err.Error()) {
+		w.Logger.V(1).Info("Cannot see all rules of other programs", "reason", err.Error())
+	}
+	w.err, w.chains, w.closed, w.obstacles = err, chains, closed, map[Path]*Obstacle{}
+	w.settings, w.rules = settings, rules
+}
+
+// Advisories returns what the last look found wrong with settings of the kernel, and with rules
+// of other programs.
+func (w *Watcher) Advisories() (settings, rules []model.Problem) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.settings), slices.Clone(w.rules)
+}
+
+// Err returns why the last look could not see everything; nil if it could.
+func (w *Watcher) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// Blocked returns what keeps connections on a path from being answered, by the last look; nil
+// if nothing is known that does.
+func (w *Watcher) Blocked(p Path) *Obstacle {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.obstacles == nil {
+		return nil
+	}
+	o, known := w.obstacles[p]
+	if !known {
+		o = w.blocked(p)
+		w.obstacles[p] = o
+	}
+	return o
+}
+
+func (w *Watcher) blocked(p Path) *Obstacle {
+	if w.closed[p.Family] && p.forwarded() {
+		return &Obstacle{ForwardingOff, fmt.Sprintf("this node forwards no %s packets", p.Family), forwardingRemedy(p.Family)}
+	}
+	for _, l := range p.legs() {
+		for i := range w.chains {
+			c := &w.chains[i]
+			if !c.meets(p, l) {
+				continue
+			}
+			if f, certain := c.fate(l.packet); f != passes && certain {
+				return &Obstacle{Firewall, "dropped by " + c.String(), c.remedy([]remedy{l.accept})}
+			}
+		}
+	}
+	return nil
+}
+
+func (w *Watcher) sysctls() sysctl.Options { return sysctl.Options{Logger: w.Logger, Root: w.root} }
+
+// read reads the plan and the chains, as far as they have changed.
+func (w *Watcher) read(ctx context.Context) (err error) {
+	if w.Clock.Since(w.last.at) < min(costFactor*w.last.cost, maxPause) {
+		return w.err
+	}
+	w.last.cost, err = cputime.Of(func() error { return w.readAll(ctx) })
+	w.last.at = w.Clock.Now()
+	return err
+}
+
+func (w *Watcher) readAll(ctx context.Context) (err error) {
+	w.Plan(func(desired *plan.Desired, version uint64, own func(netip.Addr) bool) {
+		if w.last.paths == nil || version != w.last.version {
+			w.last.paths, w.last.version = pathsIn(desired, own), version
+		}
+	})
+	if !w.WithoutNFTables {
+		err = w.readNFT(ctx)
+	}
+	legacy, lerr := w.reader.legacy()
+	if lerr == nil {
+		w.last.legacy = legacy
+	}
+	return errors.Join(err, lerr)
+}
+
+// readNFT reads the chains of nftables. After an error those that were read before count.
+func (w *Watcher) readNFT(ctx context.Context) (err error) {
+	if w.conn == nil {
+		if w.conn, err = nft.Dial(0, nft.SendBuffer); err != nil {
+			return err
+		}
+	}
+	generation, err := w.conn.Generation(ctx)
+	if err != nil || generation == w.last.generation {
+		return err
+	}
+	native, err := w.reader.nftables(ctx, w.conn)
+	if err != nil {
+		return err
+	}
+	w.last.native, w.last.generation = native, generation
+	return nil
+}
+
+// The connection tracking table counts as full from nearlyFull percent on, until it has less
+// than roomAgain.
+const (
+	nearlyFull = 90
+	roomAgain  = 80
+)
+
+// conntrack finds out whether there is room for new connections.
+func (w *Watcher) conntrack() []model.Problem {
+	now, most, err := sysctl.Connections(w.sysctls())
+	if err != nil || most == 0 { // not loaded, or without a limit
+		w.full = false
+		return nil
+	}
+	used := now * 100 / most
+	if w.full = used >= nearlyFull || w.full && used >= roomAgain; !w.full {
+		return nil
+	}
+	return []model.Problem{{
+		Object: "Connection tracking", Field: "nf_conntrack_max",
+		Reason: fmt.Sprintf("the table of at most %d connections is full, or nearly: the kernel drops the packets of connections that do not fit", most),
+		Remedy: fmt.Sprintf("set conntrack.maxPerCore (--conntrack-max-per-core) higher, or run sysctl -w net.netfilter.nf_conntrack_max=%d; conntrack -L shows whose connections they are", 2*most),
+	}}
+}
+
+// forwardingOff finds out whether the kernel does not forward what paths need.
+func forwardingOff(closed map[model.Family]bool, paths map[Path]struct{}) (out []model.Problem) {
+	for _, family := range model.Families {
+		var whom hit
+		for p := range paths {
+			if closed[family] && p.Family == family && p.forwarded() {
+				whom.add(p, remedy{})
+			}
+		}
+		if len(whom.paths) == 0 {
+			continue
+		}
+		out = append(out, model.Problem{
+			Object: "Kernel", Field: sysctl.ForwardingName(family),
+			Reason: fmt.Sprintf("it is 0: the node forwards no packets, and %s to Services get no answer", whom.text()),
+			Remedy: forwardingRemedy(family),
+		})
+	}
+	return out
+}
+
+func forwardingRemedy(f model.Family) string {
+	return fmt.Sprintf("run sysctl -w %s=1, and make it permanent in /etc/sysctl.d", sysctl.ForwardingName(f))
+}
+
+// Notes returns what may be wrong with the node, and cannot be decided from the node alone.
+func Notes(logger logr.Logger) []model.Problem {
+	o := sysctl.Options{Logger: logger}
+	strict, err := sysctl.StrictReversePath(o)
+	dropped, derr := sysctl.ReversePathDrops(o)
+	if err != nil || derr != nil || len(strict) == 0 || dropped == 0 {
+		return nil
+	}
+	return []model.Problem{{
+		Object: "Kernel", Field: "net.ipv4.conf.*.rp_filter",
+		Reason: fmt.Sprintf("it is strict on %s, and has dropped %s so far: connections whose packets come in through another interface than replies go out, as on nodes with several uplinks, get no answer",
+			printable.List(strict, func(name string) string { return name }), printable.Count(dropped, "packet")),
+		Remedy: "if such connections fail, run sysctl -w net.ipv4.conf.INTERFACE.rp_filter=2 for the interface that they come in through",
+	}}
+}

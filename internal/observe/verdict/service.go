@@ -1,0 +1,382 @@
+package verdict
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"sluice/internal/base/printable"
+	"sluice/internal/engine"
+	"sluice/internal/model"
+	"sluice/internal/observe/evidence"
+	"sluice/internal/observe/nodeproblem"
+	"sluice/internal/plan"
+)
+
+// Service is the verdict on a Service. The names of its fields in JSON are an interface and
+// never change.
+type Service struct {
+	Word  Word  `json:"verdict"`
+	Cause Cause `json:"cause,omitempty"`
+	// Why says in a few words what is wrong, "" if it works.
+	Why string `json:"why,omitempty"`
+	// Since is when the first connection failed, if traffic shows it.
+	Since time.Time `json:"since,omitzero"`
+	// Clients has the verdict for each kind of client that the Service is for.
+	Clients []Client `json:"clients,omitempty"`
+}
+
+// Faulty reports whether a Service does not work, or not for all that it is meant for. On a
+// node without an endpoint of it, a Service with traffic policy Local is not meant for clients
+// outside.
+func (s *Service) Faulty() bool {
+	local := s.Word == WorksForSome && s.Cause == causeOf(plan.NoLocalEndpoints)
+	return s.Word != Works && s.Word != Unknown && !local
+}
+
+// Client is the verdict for one kind of client.
+type Client struct {
+	From  string    `json:"from"` // pod, node or outside
+	Word  Word      `json:"verdict"`
+	Cause Cause     `json:"cause,omitempty"`
+	Why   string    `json:"why,omitempty"`
+	Since time.Time `json:"since,omitzero"`
+	// Remedy is what to do about it, if the cause is this node.
+	Remedy string `json:"remedy,omitempty"`
+}
+
+// Judge judges the Services of a view.
+type Judge struct {
+	View engine.View
+	// Phase returns how far a frontend is on its way into the kernel.
+	Phase func(plan.Key) (engine.FrontendStatus, bool)
+	// Answers is what traffic shows of an endpoint; nil if nothing can be seen.
+	Answers func(evidence.To) evidence.Report
+	// Blocked returns what on this node keeps connections on a path from being answered, nil if
+	// nothing does; nil if that is not known.
+	Blocked func(nodeproblem.Path) *nodeproblem.Obstacle
+	// IsNode reports whether an address is the node's own.
+	IsNode func(netip.Addr) bool
+}
+
+// clients are the kinds of them.
+var clients = [...]plan.Client{plan.PodClient, plan.NodeClient, plan.OutsideClient}
+
+// finding is what is known of one way to a Service.
+type finding struct {
+	word  Word
+	cause Cause
+	why   string
+	since time.Time
+	// remedy is what to do about it, if the cause is this node.
+	remedy string
+}
+
+// client is the finding for a kind of client.
+func (f finding) client(from plan.Client) Client {
+	return Client{from.String(), f.word, f.cause, f.why, f.since, f.remedy}
+}
+
+var works = finding{word: Works}
+
+// merge is the finding for two ways together: it keeps the cause of the worse one.
+func (f finding) merge(o finding) finding {
+	if f.word == "" {
+		return o
+	}
+	worse := f
+	if o.word.Compare(f.word) < 0 || o.word == f.word && f.cause == "" {
+		worse = o
+	}
+	worse.word = both(f.word, o.word)
+	return worse
+}
+
+// Service returns the verdict on a Service of the view.
+func (j *Judge) Service(name model.Name, frontends []*plan.Frontend) Service {
+	if len(frontends) == 0 {
+		return j.withoutFrontends(name)
+	}
+	var out Service
+	var all finding
+	for _, from := range clients {
+		f := j.clients(from, frontends)
+		if f.word == "" {
+			continue // it is not for them
+		}
+		out.Clients = append(out.Clients, f.client(from))
+		all = all.merge(f)
+	}
+	out.Word, out.Cause, out.Why, out.Since = all.word, all.cause, all.why, all.since
+	if out.Word == WorksForSome {
+		out.Why = out.whose()
+	}
+	return out
+}
+
+// whose says which clients fail, if not all kinds do for the same reason.
+func (s *Service) whose() string {
+	byWhy := map[string][]string{}
+	var order []string
+	for _, c := range s.Clients {
+		if c.Word == Works {
+			continue
+		}
+		if byWhy[c.Why] == nil {
+			order = append(order, c.Why)
+		}
+		byWhy[c.Why] = append(byWhy[c.Why], clientText(c.From))
+	}
+	if len(order) == 1 && len(byWhy[order[0]]) == len(s.Clients) {
+		return order[0]
+	}
+	var parts []string
+	for _, why := range order {
+		parts = append(parts, "not for "+strings.Join(byWhy[why], " and ")+": "+why)
+	}
+	return strings.Join(parts, "; ")
+}
+
+func clientText(from string) string {
+	return map[string]string{plan.PodClient.String(): "pods", plan.NodeClient.String(): "this node", plan.OutsideClient.String(): "clients outside"}[from]
+}
+
+// withoutFrontends is the verdict on a Service that nobody can connect to.
+func (j *Judge) withoutFrontends(name model.Name) Service {
+	svc := j.View.State.Service(name)
+	if svc == nil {
+		return Service{Word: Refused, Cause: ObjectRefused, Why: "the object is malformed"}
+	}
+	if owner, ok := j.owner(svc); ok {
+		return Service{Word: Refused, Cause: AddressTaken, Why: "Service " + owner.String() + " has its addresses"}
+	}
+	return Service{Word: Refused, Cause: NoPorts, Why: "it has no address and port here"}
+}
+
+// owner returns the Service that has an address and port of another one.
+func (j *Judge) owner(svc *model.Service) (model.Name, bool) {
+	for _, ip := range slices.Concat(svc.ClusterIPs, svc.LoadBalancerIPs, svc.ExternalIPs) {
+		for _, p := range svc.Ports {
+			if f := j.View.Desired.Frontends[plan.Key{Addr: ip, Port: p.Port, Protocol: p.Protocol}]; f != nil && f.Service != svc.Name {
+				return f.Service, true
+			}
+		}
+	}
+	return model.Name{}, false
+}
+
+// clients judges all ways of a kind of client to a Service.
+func (j *Judge) clients(from plan.Client, frontends []*plan.Frontend) (all finding) {
+	for _, f := range frontends {
+		if uses(from, f.Kind) {
+			all = all.merge(j.frontend(from, f))
+		}
+	}
+	if from != plan.OutsideClient && all.word == "" { // there is no ClusterIP
+		for _, f := range frontends {
+			all = all.merge(j.frontend(from, f))
+		}
+	}
+	return all
+}
+
+// uses reports whether a kind of frontend is for a kind of client.
+func uses(from plan.Client, k plan.Kind) bool {
+	return (from == plan.OutsideClient) != (k == plan.ClusterIP)
+}
+
+// Packet returns the verdict on what plan decided about a packet to a frontend.
+func (j *Judge) Packet(d *plan.Decision) Client {
+	f := j.frontend(d.Packet.From, d.Frontend)
+	switch {
+	case d.Verdict != plan.Forward && f.word != Unknown && f.cause != KernelRefused:
+		f = finding{word: Refused, cause: causeOf(d.Cause), why: f.why}
+	case d.Relayed: // by the proxy, whatever the kernel does
+		f = j.traffic(d.Packet.From, d.Frontend, d.Route, true)
+	}
+	return f.client(d.Packet.From)
+}
+
+// frontend judges connections of a kind of client to a frontend.
+func (j *Judge) frontend(from plan.Client, f *plan.Frontend) finding {
+	if s, ok := j.Phase(f.Key); ok {
+		switch {
+		case s.Phase == engine.Failed:
+			return finding{word: NoAnswer, cause: KernelRefused, why: "the kernel refused the rules", since: s.Since}
+		case s.Phase == engine.Pending:
+			return finding{word: Unknown, cause: NotProgrammed, why: "not in the kernel yet"}
+		}
+	}
+	route := &f.Route
+	if f.Outside != nil && from == plan.OutsideClient {
+		route = f.Outside
+	}
+	if len(route.Endpoints) == 0 {
+		return finding{word: Refused, cause: causeOf(route.Empty.Cause), why: j.empty(f, route)}
+	}
+	if found := j.blocked(from, f, route); found.word != "" {
+		return found
+	}
+	return j.traffic(from, f, route, f.Relayed)
+}
+
+// empty says why a route has no endpoint.
+func (j *Judge) empty(f *plan.Frontend, route *plan.Route) string {
+	if route.Empty.Cause == plan.NoLocalEndpoints {
+		return "no endpoint on this node"
+	}
+	e := j.View.Evidence(f.Service)
+	pool := e.PoolDecision(f)
+	switch {
+	case len(e.Slices) == 0:
+		return "no EndpointSlice"
+	case pool == nil || len(pool.Endpoints) == 0:
+		return "no endpoints"
+	}
+	counts := map[plan.Reason]int{}
+	for i := range pool.Endpoints {
+		counts[pool.Endpoints[i].InCluster]++
+	}
+	reasons := make([]plan.Reason, 0, len(counts))
+	for why := range counts {
+		reasons = append(reasons, why)
+	}
+	slices.SortFunc(reasons, func(a, b plan.Reason) int { return cmp.Or(counts[b]-counts[a], int(a)-int(b)) })
+	return fmt.Sprintf("%s %s", printable.Count(counts[reasons[0]], "endpoint"), reasons[0].Text())
+}
+
+// blocked judges a route by what is in the way on this node. Endpoints that are the node's own
+// are reached on another path than others.
+func (j *Judge) blocked(from plan.Client, f *plan.Frontend, route *plan.Route) finding {
+	if j.Blocked == nil {
+		return finding{}
+	}
+	var by *nodeproblem.Obstacle
+	stopped := 0
+	others, own := j.Blocked(nodeproblem.PathTo(from, f, route, false)), j.Blocked(nodeproblem.PathTo(from, f, route, true))
+	if others == nil && own == nil {
+		return finding{}
+	}
+	for _, e := range route.Endpoints {
+		way := others
+		if j.IsNode(e.Addr()) {
+			way = own
+		}
+		if way != nil {
+			by = way
+			stopped++
+		}
+	}
+	if by == nil {
+		return finding{}
+	}
+	out := finding{word: WorksForSome, cause: Cause(by.Kind), why: by.Why, remedy: by.Remedy}
+	if stopped == len(route.Endpoints) {
+		out.word = NoAnswer
+	}
+	return out
+}
+
+// traffic judges a route by what clients met there. If connections are relayed, others are tried
+// in place of endpoints that do not take them.
+func (j *Judge) traffic(from plan.Client, f *plan.Frontend, route *plan.Route, relayed bool) finding {
+	if j.Answers == nil {
+		return works
+	}
+	var silent, resets, flaky int
+	var since time.Time
+	var attempts uint64
+	for _, e := range route.Endpoints {
+		r := j.answers(from, f, e)
+		switch r.State {
+		case evidence.Fine:
+			continue
+		case evidence.Silent:
+			silent++
+		case evidence.Refusing:
+			resets++
+		case evidence.Flaky:
+			flaky++
+		}
+		attempts += r.Failed
+		if since.IsZero() || r.Since.Before(since) {
+			since = r.Since
+		}
+	}
+	failing := silent + resets + flaky
+	if failing == 0 || relayed && failing < min(len(route.Endpoints), plan.RelayTries) {
+		return works
+	}
+	out := finding{word: WorksForSome, cause: EndpointSilent, since: since}
+	if resets > silent {
+		out.cause = EndpointResets
+	}
+	if silent+resets == len(route.Endpoints) {
+		out.word = NoAnswer
+	}
+	out.why = trafficText(silent, resets, flaky, len(route.Endpoints), attempts, since)
+	return out
+}
+
+// answers is what is known of an endpoint for a kind of client. If none of them was seen to get
+// an answer, it is what others met.
+func (j *Judge) answers(from plan.Client, f *plan.Frontend, e plan.Endpoint) evidence.Report {
+	to := evidence.To{AddrPort: e.AddrPort, Protocol: f.Protocol, From: from}
+	own := j.Answers(to)
+	if own.State != evidence.Fine || !own.LastAnswer.IsZero() {
+		return own
+	}
+	for _, to.From = range clients {
+		if r := j.Answers(to); r.State.Failing() {
+			return r
+		}
+	}
+	return own
+}
+
+func trafficText(silent, resets, flaky, of int, attempts uint64, since time.Time) string {
+	var parts []string
+	add := func(n int, one, many string) {
+		switch {
+		case n == 0:
+		case n == of && of == 1:
+			parts = append(parts, "the endpoint "+one)
+		case n == of:
+			parts = append(parts, fmt.Sprintf("all %d endpoints %s", of, many))
+		case n == 1:
+			parts = append(parts, fmt.Sprintf("1 of %d endpoints %s", of, one))
+		default:
+			parts = append(parts, fmt.Sprintf("%d of %d endpoints %s", n, of, many))
+		}
+	}
+	add(silent, "does not answer", "do not answer")
+	add(resets, "refuses connections", "refuse connections")
+	add(flaky, "answers only some connections", "answer only some connections")
+	return fmt.Sprintf("%s, %s since %s", strings.Join(parts, ", "), printable.Count(int(attempts), "failed attempt"), since.UTC().Format("15:04:05 UTC"))
+}
+
+// All returns the verdict on each Service of the view, also on those that were refused.
+func (j *Judge) All() map[model.Name]Service {
+	frontends := make(map[model.Name][]*plan.Frontend, len(j.View.State.Services()))
+	for name := range j.View.State.Services() {
+		frontends[name] = nil
+	}
+	for _, f := range j.View.Desired.Frontends {
+		frontends[f.Service] = append(frontends[f.Service], f)
+	}
+	out := make(map[model.Name]Service, len(frontends))
+	for name, some := range frontends {
+		out[name] = j.Service(name, some)
+	}
+	for _, p := range j.View.Desired.Refused {
+		if name, ok := model.NameIn(p.Object, "Service"); ok {
+			if _, inForce := out[name]; !inForce {
+				out[name] = j.withoutFrontends(name)
+			}
+		}
+	}
+	return out
+}

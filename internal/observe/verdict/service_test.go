@@ -1,0 +1,146 @@
+package verdict_test
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/internal/engine"
+	"sluice/internal/engine/enginetest"
+	"sluice/internal/model"
+	"sluice/internal/observe/evidence"
+	"sluice/internal/observe/nodeproblem"
+	"sluice/internal/observe/verdict"
+	"sluice/internal/plan"
+)
+
+// met is what clients of a kind met at an endpoint.
+type met map[string]evidence.Report
+
+func (m met) answers(to evidence.To) evidence.Report {
+	return m[to.From.String()+" "+to.Addr().String()]
+}
+
+var (
+	noon   = time.Date(2026, 11, 18, 12, 3, 0, 0, time.UTC)
+	silent = evidence.Report{State: evidence.Silent, Failed: 67, Since: noon}
+	resets = evidence.Report{State: evidence.Refusing, Failed: 2, Refused: 2, Since: noon}
+	flaky  = evidence.Report{State: evidence.Flaky, Failed: 1, Since: noon, LastAnswer: noon}
+	fine   = evidence.Report{LastAnswer: noon}
+)
+
+func nodePort(s *model.Service)  { s.Ports[0].NodePort = 30080 }
+func localOnly(s *model.Service) { s.ExternalPolicy = model.PolicyLocal }
+
+func TestVerdicts(t *testing.T) {
+	const here, there = "10.244.1.1", "10.244.2.1"
+	tests := []struct {
+		name      string
+		edits     []func(*model.Service)
+		endpoints []string
+		met       met
+		blocked   func(nodeproblem.Path) *nodeproblem.Obstacle
+		relayed   bool
+		want      verdict.Word
+		cause     verdict.Cause
+		why       string
+		clients   string // words, in the order pod, node, outside
+	}{
+		{name: "nothing is known against it", endpoints: []string{here + "@node1"}, want: verdict.Works, clients: "works works"},
+		{name: "no slice", want: verdict.Refused, cause: "no-endpoints", why: "no EndpointSlice", clients: "refused refused"},
+		{name: "policy Local", edits: []func(*model.Service){nodePort, localOnly}, endpoints: []string{there + "@node2"},
+			want: verdict.WorksForSome, cause: "no-local-endpoints", why: "not for clients outside: no endpoint on this node", clients: "works works refused"},
+		{name: "silent", endpoints: []string{here + "@node1"}, met: met{"pod " + here: silent},
+			want: verdict.NoAnswer, cause: verdict.EndpointSilent, why: "the endpoint does not answer, 67 failed attempts since 12:03:00 UTC", clients: "no-answer no-answer"},
+		{name: "silent to pods alone", endpoints: []string{here + "@node1"}, met: met{"pod " + here: silent, "node " + here: fine},
+			want: verdict.WorksForSome, cause: verdict.EndpointSilent, why: "not for pods: the endpoint does not answer", clients: "no-answer works"},
+		{name: "one of two is silent", endpoints: []string{here + "@node1", there + "@node2"}, met: met{"pod " + there: silent},
+			want: verdict.WorksForSome, cause: verdict.EndpointSilent, why: "1 of 2 endpoints does not answer, 67 failed", clients: "works-for-some works-for-some"},
+		{name: "nothing listens", endpoints: []string{here + "@node1"}, met: met{"node " + here: resets},
+			want: verdict.NoAnswer, cause: verdict.EndpointResets, why: "the endpoint refuses connections, 2 failed attempts", clients: "no-answer no-answer"},
+		{name: "now and then", endpoints: []string{here + "@node1"}, met: met{"pod " + here: flaky},
+			want: verdict.WorksForSome, cause: verdict.EndpointSilent, why: "answers only some connections", clients: "works-for-some works"},
+		{name: "relayed, one of two is silent", endpoints: []string{here + "@node1", there + "@node2"}, met: met{"pod " + there: silent}, relayed: true,
+			want: verdict.Works, clients: "works works"},
+		{name: "relayed, both are", endpoints: []string{here + "@node1", there + "@node2"}, met: met{"pod " + here: silent, "pod " + there: silent}, relayed: true,
+			want: verdict.NoAnswer, cause: verdict.EndpointSilent, why: "all 2 endpoints do not answer", clients: "no-answer no-answer"},
+		{name: "relayed, now and then", endpoints: []string{here + "@node1"}, met: met{"pod " + here: flaky}, relayed: true,
+			want: verdict.WorksForSome, cause: verdict.EndpointSilent, why: "answers only some connections", clients: "works-for-some works"},
+		{name: "forwarding is off", edits: []func(*model.Service){nodePort}, endpoints: []string{here + "@node1"}, blocked: notForwarding,
+			want: verdict.WorksForSome, cause: verdict.ForwardingOff, why: "not for pods and clients outside: this node forwards no packets", clients: "no-answer works no-answer"},
+		{name: "forwarding is off, the endpoint is the node", endpoints: []string{"192.0.2.1@node1"}, blocked: notForwarding, want: verdict.Works, clients: "works works"},
+		{name: "a firewall before the node's own endpoint", endpoints: []string{here + "@node1", "192.0.2.1@node1"}, blocked: wall,
+			want: verdict.WorksForSome, cause: verdict.Firewall, why: "not for pods: dropped by table inet fw", clients: "works-for-some works"},
+		{name: "a firewall before the only endpoint, which is the node's own", endpoints: []string{"192.0.2.1@node1"}, blocked: wall,
+			want: verdict.WorksForSome, cause: verdict.Firewall, why: "not for pods: dropped by table inet fw", clients: "no-answer works"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			e := enginetest.New(t, plan.Config{NodeName: "node1", MasqueradeBit: 14, Relay: tt.relayed})
+			e.Start()
+			s := enginetest.Service("default/web", "10.96.0.1", tt.edits...)
+			events := []model.Event{s, model.SetHostIPs{IPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}}
+			if tt.endpoints != nil {
+				events = append(events, enginetest.Slice(s.Service, tt.endpoints...))
+			}
+			e.Sync(events...)
+			got := judged(e, tt.met, tt.blocked)[s.Service.Name]
+			var words []string
+			for _, c := range got.Clients {
+				words = append(words, string(c.Word))
+			}
+			if local := tt.cause == "no-local-endpoints"; got.Faulty() != (tt.want != verdict.Works && !local) {
+				t.Errorf("%+v is faulty: %t", got, got.Faulty())
+			}
+			if got.Word != tt.want || got.Cause != tt.cause || !strings.Contains(got.Why, tt.why) || strings.Join(words, " ") != tt.clients {
+				t.Errorf("%+v\nwant %s by %s: %s for %s", got, tt.want, tt.cause, tt.why, tt.clients)
+			}
+		})
+	}
+}
+
+// notForwarding is a node with ip_forward=0.
+func notForwarding(p nodeproblem.Path) *nodeproblem.Obstacle {
+	if p.Own || p.From == plan.NodeClient {
+		return nil
+	}
+	return &nodeproblem.Obstacle{Kind: nodeproblem.ForwardingOff, Why: "this node forwards no packets"}
+}
+
+// wall is a node that accepts no packets to itself.
+func wall(p nodeproblem.Path) *nodeproblem.Obstacle {
+	if !p.Own || p.From == plan.NodeClient {
+		return nil
+	}
+	return &nodeproblem.Obstacle{Kind: nodeproblem.Firewall, Why: "dropped by table inet fw, chain input"}
+}
+
+// judged returns the verdicts on all Services.
+func judged(e *enginetest.Engine, m met, blocked func(nodeproblem.Path) *nodeproblem.Obstacle) (all map[model.Name]verdict.Service) {
+	e.Inspect(func(v engine.View) {
+		j := verdict.Judge{View: v, Phase: e.Frontend, Answers: m.answers, Blocked: blocked,
+			IsNode: func(ip netip.Addr) bool { return ip == netip.MustParseAddr("192.0.2.1") }}
+		all = j.All()
+	})
+	return all
+}
+
+func TestVerdictsOnWhatIsNotInTheKernel(t *testing.T) {
+	e := enginetest.New(t, plan.Config{NodeName: "node1", MasqueradeBit: 14})
+	e.Dataplane.Set(func(b *enginetest.Behaviour) { b.Refuse[netip.MustParseAddr("10.96.0.2")] = errors.New("no room") })
+	e.Start()
+	first, failing, second := enginetest.Service("default/first", "10.96.0.1"), enginetest.Service("default/failing", "10.96.0.2"), enginetest.Service("default/second", "10.96.0.1")
+	e.Sync(first, failing, second, enginetest.Slice(first.Service, "10.244.1.1@node1"), enginetest.Slice(failing.Service, "10.244.1.1@node1"),
+		model.SetRefused{Problems: []model.Problem{{Object: "Service default/bad", Field: "spec.ports", Reason: "none", Remedy: "add one"}}})
+	all := judged(e, nil, nil)
+	for name, want := range map[string]verdict.Cause{
+		"first": "", "failing": verdict.KernelRefused, "second": verdict.AddressTaken, "bad": verdict.ObjectRefused,
+	} {
+		got := all[model.Name{Namespace: "default", Name: name}]
+		if got.Cause != want || (got.Word == verdict.Works) != (want == "") {
+			t.Errorf("%s: %+v, want cause %q", name, got, want)
+		}
+	}
+}
