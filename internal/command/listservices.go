@@ -32,11 +32,11 @@ Exit codes: 0 if there is a list, 1 if the proxy does not serve yet, or --failin
 and some Services fail, 2 if there is no answer.`,
 		Example: `  kube-proxy services -n default
   kube-proxy services --failing
-  kube-proxy services --top --most 10`,
+  kube-proxy services --top --limit 10`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if q.Over <= 0 || q.Over > mostTopTime {
-				return failed(fmt.Errorf("--over: %v is not possible (use up to %v)", q.Over, mostTopTime))
+				return failed(fmt.Errorf("--interval: %v is not possible (use up to %v)", q.Over, mostTopTime))
 			}
 			c := newClient(socket)
 			defer c.Close()
@@ -58,8 +58,13 @@ and some Services fail, 2 if there is no answer.`,
 	flags.StringVarP(&q.Namespace, "namespace", "n", "", "Only Services in this namespace.")
 	flags.BoolVar(&q.Failing, "failing", false, "Only Services that do not work, or only in part.")
 	flags.BoolVar(&q.Top, "top", false, "Measure new and refused connections per second, and list the busiest Services first.")
+	flags.DurationVar(&q.Over, "interval", 2*time.Second, "How long to measure, with --top.")
+	flags.IntVar(&q.Most, "limit", 0, "How many Services to list at most; 0 for all.")
+	// The names of earlier builds, for one release.
 	flags.DurationVar(&q.Over, "over", 2*time.Second, "How long to measure, with --top.")
 	flags.IntVar(&q.Most, "most", 0, "How many Services to list at most; 0 for all.")
+	_ = flags.MarkDeprecated("over", "use --interval")
+	_ = flags.MarkDeprecated("most", "use --limit")
 	out.AddFlags(cmd)
 	addSocketFlag(flags, &socket)
 	return asking(cmd)

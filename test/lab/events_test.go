@@ -72,7 +72,7 @@ func TestEventsAndServices(t *testing.T) {
 			}
 		}
 	}()
-	out, _, _ = a.ask("services", "--top", "--over", "1s", "--json")
+	out, _, _ = a.ask("services", "--top", "--interval", "1s", "--json")
 	close(done)
 	<-stopped
 	var list listing.List
