@@ -159,7 +159,7 @@ var settings = []setting{
 		help: "Addresses of the node that serve node ports: ranges in CIDR notation, and the words primary, all and localhost, separated by commas. Loopback addresses are served where they are named. Empty means ", modesHelp: nodePortDefaults},
 
 	{path: "oomScoreAdj", flag: "oom-score-adj",
-		help: "How willingly the kernel ends this process when memory runs out, from -1000, never, to 1000."},
+		help: "oom_score_adj of this process, from -1000 (never killed) to 1000."},
 	{path: "conntrack.maxPerCore", flag: "conntrack-max-per-core",
 		help: "How many connections the kernel may track for each CPU core, 0 to leave its limit as it is."},
 	{path: "conntrack.min", flag: "conntrack-min",

@@ -99,7 +99,7 @@ func (w *Watcher) complain(err error) {
 	case errors.Is(err, fs.ErrPermission):
 		w.Logger.Info("Cannot find out how iptables is used on this node", "reason", text, "remedy", "run the proxy as root; CAP_NET_ADMIN is enough for the rest")
 	default:
-		w.Logger.Error(err, "Cannot do all that is owed to the users of iptables on this node")
+		w.Logger.Error(err, "Cannot maintain what other programs need of iptables on this node")
 	}
 	w.complaint = text
 }
