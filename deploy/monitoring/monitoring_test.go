@@ -162,7 +162,7 @@ func TestAlertsUseExportedMetrics(t *testing.T) {
 					t.Error("it lacks a summary or a description")
 				}
 				check(t, all, rule.Expr, summary, description)
-				if got, want := rule.Annotations["runbook_url"], "docs/alerts.md#"+strings.ToLower(rule.Alert); got != want {
+				if got, want := rule.Annotations["runbook_url"], "docs/metrics.md#"+strings.ToLower(rule.Alert); got != want {
 					t.Errorf("its runbook is %q, want %q", got, want)
 				}
 			})
@@ -171,17 +171,17 @@ func TestAlertsUseExportedMetrics(t *testing.T) {
 	if len(seen) == 0 {
 		t.Error("there are no alerts")
 	}
-	runbooks, err := os.ReadFile("../../docs/alerts.md")
+	runbooks, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var described []string
-	for _, m := range regexp.MustCompile(`(?m)^## (Sluice\w+)$`).FindAllStringSubmatch(string(runbooks), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^### (Sluice\w+)$`).FindAllStringSubmatch(string(runbooks), -1) {
 		described = append(described, m[1])
 	}
 	slices.Sort(described)
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(seen)), described); diff != "" {
-		t.Errorf("runbooks (-alerts +docs/alerts.md):\n%s", diff)
+		t.Errorf("runbooks (-alerts +docs/metrics.md):\n%s", diff)
 	}
 }
 

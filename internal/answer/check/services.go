@@ -71,7 +71,7 @@ func (r *Report) checkNodePorts(o *Options, names []model.Name) {
 			"they would answer on some addresses of the node only, and upstream's iptables and ipvs modes serve all by default: %s", list)
 	}
 	if r.replaces("iptables") && len(at.Loopback) == 0 && o.Settings.Mode.BesideIPTables {
-		r.add(Note, "node ports", "if a program on the node uses them there, add the word localhost to nodePortAddresses (docs/loopback.md)",
+		r.add(Note, "node ports", "if a program on the node uses them there, add the word localhost to nodePortAddresses (docs/userspace.md)",
 			"they would not answer on 127.0.0.1, where upstream's iptables mode serves them: %s", list)
 	}
 }

@@ -245,7 +245,7 @@ func (c *checkCommand) pod(ctx context.Context, cluster *cluster) (*corev1.Pod, 
 	return pod, nil
 }
 
-// checkPod returns a pod that checks a node with the defaults, as docs/check.md has it.
+// checkPod returns a pod that checks a node with the defaults, as docs/migrate.md has it.
 func checkPod(node, image, account string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "sluice-check-", Labels: map[string]string{"app.kubernetes.io/name": "sluice-check"}},

@@ -191,9 +191,9 @@ func accepted(t *testing.T, line []string) {
 	}
 }
 
-// The pod of docs/check.md is one, and may do what that of the plugin may.
+// The pod of docs/migrate.md is one, and may do what that of the plugin may.
 func TestDocumentedPodIsThatOfThePlugin(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/check.md")
+	text, err := os.ReadFile("../../../docs/migrate.md")
 	if err != nil {
 		t.Fatal(err)
 	}
