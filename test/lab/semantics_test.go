@@ -11,9 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Tests that SECURITY.md names exist.
+// Tests that docs/security.md names exist.
 func TestSecurityClaimsHaveTests(t *testing.T) {
-	text, err := os.ReadFile("../../SECURITY.md")
+	text, err := os.ReadFile("../../docs/security.md")
 	if err != nil {
 		t.Fatal(err)
 	}
