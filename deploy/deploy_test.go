@@ -16,7 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 
-	"sluice/internal/command"
+	"sluice/internal/cli"
 	"sluice/internal/config"
 	"sluice/internal/config/configtest"
 )
@@ -256,7 +256,7 @@ func TestKubeadmConfigIsAccepted(t *testing.T) {
 func parse(t *testing.T, line []string) *config.Flags {
 	t.Helper()
 	var out, complaints strings.Builder
-	if code := command.Main(append(slices.Clone(line[1:]), "--version"), &out, &complaints); code != 0 {
+	if code := cli.Main(append(slices.Clone(line[1:]), "--version"), &out, &complaints); code != 0 {
 		t.Fatalf("%q: %s", line, complaints.String())
 	}
 	set := pflag.NewFlagSet("kube-proxy", pflag.ContinueOnError)

@@ -4,9 +4,9 @@ package main
 import (
 	"os"
 
-	"sluice/internal/command"
+	"sluice/internal/cli"
 )
 
 func main() {
-	os.Exit(command.Main(os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(cli.Main(os.Args[1:], os.Stdout, os.Stderr))
 }

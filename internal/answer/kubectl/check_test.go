@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 
-	"sluice/internal/command"
+	"sluice/internal/cli"
 )
 
 // checked is an API server with a node, a configuration and a pod of a check, which ends as
@@ -186,7 +186,7 @@ func TestPodOfACheck(t *testing.T) {
 func accepted(t *testing.T, line []string) {
 	t.Helper()
 	var out, errs strings.Builder
-	if code := command.Main(append(line[1:len(line):len(line)], "--help"), &out, &errs); code != 0 {
+	if code := cli.Main(append(line[1:len(line):len(line)], "--help"), &out, &errs); code != 0 {
 		t.Errorf("%q: %s", line, errs.String())
 	}
 }

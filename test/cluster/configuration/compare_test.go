@@ -22,7 +22,7 @@ import (
 	"k8s.io/kube-proxy/config/v1alpha1"
 	"sigs.k8s.io/yaml"
 
-	"sluice/internal/command"
+	"sluice/internal/cli"
 	"sluice/internal/config"
 	"sluice/test/cluster/apiserver"
 )
@@ -165,7 +165,7 @@ func (b *bench) askOurs(i int, in input) outcome {
 		return startOurs(in.args)
 	}
 	var stderr bytes.Buffer
-	if command.Main(b.args("ours", i, in), io.Discard, &stderr) != 0 {
+	if cli.Main(b.args("ours", i, in), io.Discard, &stderr) != 0 {
 		return outcome{refused: stderr.String()}
 	}
 	return b.written("ours", i)

@@ -4,12 +4,12 @@ package main
 import (
 	"os"
 
-	"sluice/internal/command"
+	"sluice/internal/cli"
 	"sluice/internal/dataplane/dataplanetest"
 	"sluice/internal/mode"
 )
 
 func main() {
 	mode.All = append(mode.All, dataplanetest.Toy)
-	os.Exit(command.Main(os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(cli.Main(os.Args[1:], os.Stdout, os.Stderr))
 }

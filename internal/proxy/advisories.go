@@ -1,0 +1,140 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"sluice/internal/config"
+	"sluice/internal/engine"
+	"sluice/internal/model"
+	"sluice/internal/observe/nodeproblem"
+	"sluice/internal/observe/telemetry"
+)
+
+// advisoriesByAbout returns what the administrator should know and can mend, by what
+// it is about.
+func (p *proxy) advisoriesByAbout() map[telemetry.About][]model.Problem {
+	file := p.configFile.Load()
+	out := p.foundAdvisories()
+	out[telemetry.AboutConfiguration] = append(file.Advisories(), out[telemetry.AboutConfiguration]...)
+	out[telemetry.AboutRestart] = file.Waiting()
+	return out
+}
+
+// foundAdvisories are those that are found out while the proxy runs, in contrast to those that
+// its configuration file says itself.
+func (p *proxy) foundAdvisories() map[telemetry.About][]model.Problem {
+	settings, rules := p.upkeep.advisories()
+	out := map[telemetry.About][]model.Problem{telemetry.AboutNetwork: rules}
+	if p.client == nil {
+		out[telemetry.AboutConfiguration] = unusedAPIServer(p.settings)
+	}
+	cfg := p.servers.settings.Load().Plan
+	p.engine.Inspect(func(v engine.View) {
+		out[telemetry.AboutNode] = nodeproblem.NodeName(&cfg, v.State)
+		out[telemetry.AboutConfiguration] = append(out[telemetry.AboutConfiguration], nodeproblem.ClusterCIDR(&cfg, v.State)...)
+	})
+	out[telemetry.AboutNode] = slices.Concat(out[telemetry.AboutNode], settings, p.secondProxy())
+	return out
+}
+
+// secondProxy returns that another proxy waits for this one to end.
+func (p *proxy) secondProxy() []model.Problem {
+	who, since, waits := p.lock.Waiter()
+	if !waits {
+		return nil
+	}
+	return []model.Problem{{
+		Object: "Second kube-proxy",
+		Reason: fmt.Sprintf("%s has waited since %s for this one to end, and does nothing", who, since.UTC().Format("15:04:05 UTC")),
+		Remedy: "end one of the two: only one kube-proxy can serve a node",
+	}}
+}
+
+// advisoryEvery is how often advisories are looked for.
+const advisoryEvery = 2 * time.Second
+
+// followAdvisories looks for advisories until ctx ends, and logs each of them once when it
+// begins and once when it ends. Those that the configuration file says are logged by who reads it.
+func (p *proxy) followAdvisories(ctx context.Context) error {
+	type key struct{ object, field string } // reasons have numbers in them that change
+	known := map[key]model.Problem{}
+	log := p.logger.WithName("node")
+	for {
+		p.upkeep.look(ctx)
+		now := map[key]bool{}
+		found := p.foundAdvisories()
+		for _, about := range telemetry.Abouts {
+			for _, problem := range found[about] {
+				k := key{problem.Object, problem.Field}
+				now[k] = true
+				if _, before := known[k]; before {
+					continue
+				}
+				known[k] = problem
+				log.Error(nil, "Warning: "+problem.String())
+				if about == telemetry.AboutNetwork {
+					p.recorder.Record(telemetry.IPTablesConflict(p.settings.Plan.NodeName, problem))
+				}
+			}
+		}
+		for k, problem := range known {
+			if !now[k] {
+				delete(known, k)
+				log.Info("This warning no longer holds", "warning", problem.Object+": "+problem.What())
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.clock.After(advisoryEvery):
+		}
+	}
+}
+
+// advisories returns all of them, in a stable order.
+func (p *proxy) advisories() (all []model.Problem) {
+	byAbout := p.advisoriesByAbout()
+	for _, about := range telemetry.Abouts {
+		all = append(all, byAbout[about]...)
+	}
+	return all
+}
+
+// decisiveAdvisories are those that bear on what happens to packets: the answers of
+// explain would be others without them.
+func (p *proxy) decisiveAdvisories() []model.Problem {
+	byAbout := p.advisoriesByAbout()
+	all := slices.Concat(byAbout[telemetry.AboutConfiguration], byAbout[telemetry.AboutRestart], byAbout[telemetry.AboutNode], byAbout[telemetry.AboutNetwork])
+	p.engine.Inspect(func(v engine.View) {
+		all = append(all, v.Desired.Problems["Node "+p.settings.Plan.NodeName]...)
+	})
+	return all
+}
+
+func (p *proxy) countAdvisories() map[telemetry.About]int {
+	counts := map[telemetry.About]int{}
+	for about, list := range p.advisoriesByAbout() {
+		counts[about] = len(list)
+	}
+	return counts
+}
+
+// unusedAPIServer returns that a configured API server is not used, because there are
+// manifests.
+func unusedAPIServer(s *config.Settings) []model.Problem {
+	field, value := "clientConnection.kubeconfig", s.Client.Connection.Kubeconfig
+	if value == "" {
+		field, value = "--master", s.Client.Master
+	}
+	if value == "" {
+		return nil
+	}
+	return []model.Problem{{
+		Object: "API server", Field: field,
+		Reason: fmt.Sprintf("%s is not used: with --manifests, the proxy follows no API server", value),
+		Remedy: "leave out --manifests to follow the API server, or the kubeconfig to follow the manifests",
+	}}
+}

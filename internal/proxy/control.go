@@ -1,0 +1,149 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"net/url"
+
+	"sluice/internal/answer/control"
+	"sluice/internal/answer/explain"
+	"sluice/internal/answer/listing"
+	"sluice/internal/answer/question"
+	"sluice/internal/answer/status"
+	"sluice/internal/base/release"
+	"sluice/internal/dataplane"
+	"sluice/internal/observe/experiment"
+	"sluice/internal/observe/history"
+	"sluice/internal/source/host"
+)
+
+// answerQuestions serves the control socket until ctx ends.
+func (p *proxy) answerQuestions(ctx context.Context) error {
+	if p.options.ControlSocket == "" {
+		return nil
+	}
+	server := control.New(control.Options{Path: p.options.ControlSocket, Logger: p.logger.WithName("control"), Clock: p.clock})
+	explainer, reporter := p.explainer(), p.reporter()
+	server.Handle(question.ExplainPage, control.JSON(func(ctx context.Context, q url.Values) (any, error) {
+		p.upkeep.look(ctx)
+		reply, err := explainer.Explain(ctx, question.ParseExplain(q))
+		if errors.Is(err, explain.ErrQuestion) {
+			return nil, control.BadRequest(err)
+		}
+		return reply, err
+	}))
+	server.Handle(question.StatusPage, control.JSON(func(ctx context.Context, _ url.Values) (any, error) {
+		p.upkeep.look(ctx)
+		return reporter.Report(), nil
+	}))
+	lister := p.lister()
+	server.Handle(question.ServicesPage, control.JSON(func(ctx context.Context, v url.Values) (any, error) {
+		q, err := question.ParseServices(v)
+		if err != nil {
+			return nil, err
+		}
+		p.upkeep.look(ctx)
+		return lister.List(ctx, q)
+	}))
+	started := p.clock.Now()
+	server.Handle(question.EventsPage, control.JSON(func(_ context.Context, v url.Values) (any, error) {
+		q, err := question.ParseEvents(v)
+		if err != nil {
+			return nil, err
+		}
+		p.collector.Refresh() // refusals are counted by the kernel
+		reply := &question.EventsReply{Started: started, Events: []history.Event{}}
+		events, last := p.history.Events(q)
+		reply.Events, reply.Last = append(reply.Events, events...), last
+		return reply, nil
+	}))
+	preview := &previewer{proxy: p}
+	server.HandleLarge(question.DiffPage, question.MaxProposalBody, control.PostedJSON(func(ctx context.Context, q *question.Proposal) (any, error) {
+		return preview.preview(ctx, q)
+	}))
+	return server.Run(ctx)
+}
+
+func (p *proxy) explainer() *explain.Explainer {
+	describer, _ := p.dataplane.(dataplane.Describer)
+	return explain.New(explain.Options{
+		Engine:      p.engine,
+		Judge:       p.judge,
+		Describer:   describer,
+		InterfaceTo: host.InterfaceTo,
+		IsLocal:     host.IsLocal,
+		IsInterface: func(name string) bool { _, err := net.InterfaceByName(name); return err == nil },
+		Manifests:   p.options.Manifests,
+		Mode:        p.settings.Mode.Name,
+		Node:        p.settings.Plan.NodeName,
+		Stale:       p.stale,
+		Try:         experiment.Run,
+		Advisories:  p.decisiveAdvisories,
+		Clock:       p.clock,
+	})
+}
+
+func (p *proxy) lister() *listing.Lister {
+	return listing.New(listing.Options{
+		Engine: p.engine, Judge: p.judge, Proxy: p.verdict, Traffic: dataplane.TrafficOf(p.dataplane), Node: p.settings.Plan.NodeName, Clock: p.clock,
+	})
+}
+
+func (p *proxy) reporter() *status.Reporter {
+	o := p.statusOptions()
+	o.Engine, o.History = p.engine, p.history
+	o.Verdict, o.Verdicts, o.Leaving = p.verdict, p.verdicts, p.eligibility.Leaving
+	o.Evidence = p.upkeep.seen
+	o.APIServer, o.Advisories = p.apiServer, p.advisories
+	o.Draining, o.Source, o.Addresses = p.draining.Load, p.sourceName(), p.addresses
+	if r, ok := p.dataplane.(dataplane.Relayer); ok {
+		o.Relay = func() *status.Relay {
+			now, limit := r.Connections()
+			return &status.Relay{Connections: now, Limit: limit}
+		}
+	}
+	return status.New(o)
+}
+
+// sourceName says where Services come from.
+func (p *proxy) sourceName() string {
+	if p.client == nil {
+		return "manifests in " + p.options.Manifests
+	}
+	url := p.client.CoreV1().RESTClient().Get().URL()
+	return "API server " + url.Scheme + "://" + url.Host
+}
+
+// addresses returns those that the servers listen on now.
+func (p *proxy) addresses() status.Addresses {
+	s := p.servers.settings.Load()
+	at := func(a netip.AddrPort) string {
+		if !a.IsValid() {
+			return ""
+		}
+		return a.String()
+	}
+	out := status.Addresses{Health: at(s.Serving.Health), Metrics: at(s.Serving.Metrics)}
+	own, err := p.options.Page.Own(s.Serving.Metrics)
+	switch {
+	case err != nil || !p.options.Page.On:
+	case own.IsValid():
+		out.Page = own.String()
+	case s.Serving.Metrics.Addr().IsLoopback():
+		out.Page = out.Metrics
+	case s.Serving.Metrics.Addr() == netip.IPv4Unspecified():
+		out.Page = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), s.Serving.Metrics.Port()).String()
+	case s.Serving.Metrics.Addr() == netip.IPv6Unspecified():
+		out.Page = netip.AddrPortFrom(netip.IPv6Loopback(), s.Serving.Metrics.Port()).String()
+	}
+	return out
+}
+
+// statusOptions are the parts of a status that are known before there is an engine.
+func (p *proxy) statusOptions() status.Options {
+	return status.Options{
+		Version: release.Version(), Mode: p.settings.Mode.Name, ModeReason: p.reason, Node: p.settings.Plan.NodeName, Clock: p.clock,
+	}
+}

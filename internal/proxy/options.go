@@ -1,0 +1,82 @@
+package proxy
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/spf13/pflag"
+	apiversion "k8s.io/apimachinery/pkg/version"
+
+	"sluice/internal/config"
+	"sluice/internal/source/host"
+)
+
+// Options are what is not part of the configuration.
+type Options struct {
+	// Flags are the configuration, and FlagSet has all flags for /flagz.
+	Flags   *config.Flags
+	FlagSet *pflag.FlagSet
+	// Build is the version that is reported to the cluster.
+	Build apiversion.Info
+	// Manifests is where Services come from instead of an API server, if it is not empty.
+	Manifests string
+	// Sandbox leaves the kernel alone.
+	Sandbox bool
+	// ControlSocket is the path of the control socket, empty for none.
+	ControlSocket string
+	Page          PageOptions
+	// ExitOnConfigChange exits, as upstream does, when the configuration file changes
+	// in a way that needs a restart.
+	ExitOnConfigChange bool
+	// ResetRemovedEndpoints resets TCP connections to endpoints that no longer serve.
+	ResetRemovedEndpoints bool
+	// DrainTimeout is how long connections of another kube-proxy's IPVS may last.
+	DrainTimeout time.Duration
+	// UDPTimeout and ShutdownGrace are for modes in which the proxy itself forwards
+	// connections: how long idle clients of UDP keep their endpoint, and how long
+	// connections may last when the process is asked to end.
+	UDPTimeout, ShutdownGrace time.Duration
+	// ServiceMetrics exports metrics of single Services, of ServiceMetricsLimit at most.
+	ServiceMetrics      bool
+	ServiceMetricsLimit uint
+	// Hangups receives SIGHUP.
+	Hangups <-chan os.Signal
+	// Serving is called when the proxy begins to serve, with how long connections through
+	// the process may last when it is asked to end.
+	Serving func(grace time.Duration)
+}
+
+// Settings resolves the command line on this node.
+func (o *Options) Settings() (*config.Settings, error) {
+	s, err := o.Flags.Settings()
+	if err != nil {
+		return nil, err
+	}
+	s.Plan.NodeName, err = host.NodeName(s.HostnameOverride)
+	return s, err
+}
+
+// PageOptions configures the page for browsers.
+type PageOptions struct {
+	On bool
+	// Address is the page's own. Without one the page is on the metrics server, for
+	// requests to a loopback address.
+	Address string
+}
+
+// Own returns the page's own address, invalid if it has none.
+func (o *PageOptions) Own(metrics netip.AddrPort) (netip.AddrPort, error) {
+	if !o.On || o.Address == "" {
+		return netip.AddrPort{}, nil
+	}
+	at, err := netip.ParseAddrPort(o.Address)
+	if err != nil {
+		return at, fmt.Errorf("--page-bind-address: %q is not an IP address with a port (use one such as 127.0.0.1:10247 or [::1]:10247)", o.Address)
+	}
+	if at.Port() == metrics.Port() && (at.Addr() == metrics.Addr() || at.Addr().IsUnspecified() || metrics.Addr().IsUnspecified()) {
+		return at, fmt.Errorf("--page-bind-address: %v is taken by the metrics on %v (use another port, or leave it out to have the page there, on loopback only)", at, metrics)
+	}
+	return at, nil
+}

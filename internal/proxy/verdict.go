@@ -1,0 +1,44 @@
+package proxy
+
+import (
+	"strings"
+
+	"sluice/internal/engine"
+	"sluice/internal/model"
+	"sluice/internal/observe/nodeproblem"
+	"sluice/internal/observe/verdict"
+)
+
+// judge returns who judges the Services of a view.
+func (p *proxy) judge(v engine.View) *verdict.Judge {
+	return &verdict.Judge{
+		View:    v,
+		Phase:   p.engine.Frontend,
+		Answers: p.upkeep.answers(),
+		Blocked: p.upkeep.blocked,
+		IsNode:  nodeproblem.OwnAddresses(v.State),
+	}
+}
+
+// verdict returns that on the proxy.
+func (p *proxy) verdict() verdict.Proxy {
+	f := verdict.Facts{Summary: p.engine.Status(), Now: p.clock.Now()}
+	switch {
+	case p.cluster != nil:
+		if s := p.apiServer(); s.Error != "" { // it was tried
+			f.Source = verdict.Source{Away: s.Away(f.Now), Remedy: s.Remedy, Since: s.Since}
+		} else if s.Connected && len(s.WaitingFor) > 0 {
+			f.Source.Missing = "the API server has not sent all of " + strings.Join(s.WaitingFor, ", ") + " yet"
+		}
+	case p.manifests.Away() != nil:
+		away := p.manifests.Away()
+		f.Source = verdict.Source{Away: "the manifests cannot be read: " + away.Err.Error(), Remedy: away.Remedy(), Since: away.Since}
+	}
+	return verdict.OfProxy(f)
+}
+
+// verdicts returns those on all Services.
+func (p *proxy) verdicts() (all map[model.Name]verdict.Service) {
+	p.engine.Inspect(func(v engine.View) { all = p.judge(v).All() })
+	return all
+}
