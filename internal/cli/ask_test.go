@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,13 +42,13 @@ func serving(t *testing.T, add func(*control.Server)) (socket string) {
 func answering(t *testing.T, reply *explain.Reply, report func() *status.Report) (socket string) {
 	t.Helper()
 	return serving(t, func(server *control.Server) {
-		server.Handle(question.ExplainPage, control.JSON(func(_ context.Context, q url.Values) (any, error) {
-			if question.ParseExplain(q).To == "wrong" {
+		question.Explain.Serve(server, func(_ context.Context, q *explain.Question) (*explain.Reply, error) {
+			if q.To == "wrong" {
 				return nil, control.BadRequest(errors.New("wrong question\x1b[2J"))
 			}
 			return reply, nil
-		}))
-		server.Handle(question.StatusPage, control.JSON(func(context.Context, url.Values) (any, error) { return report(), nil }))
+		})
+		question.Status.Serve(server, func(context.Context, *question.None) (*status.Report, error) { return report(), nil })
 	})
 }
 

@@ -77,7 +77,7 @@ is not possible.`,
 	for _, name := range []string{"kubeconfig", "master"} {
 		flags.Lookup(name).Hidden = false
 	}
-	return asking(cmd)
+	return exitFailedIfWrong(cmd)
 }
 
 type checkCommand struct {

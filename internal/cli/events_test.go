@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,32 +17,28 @@ import (
 )
 
 // answeringLists serves a control socket with a list of Services and these Events.
-func answeringLists(t *testing.T, events func(history.Query) *question.EventsReply) (socket string) {
+func answeringLists(t *testing.T, events func(history.Query) *question.EventList) (socket string) {
 	t.Helper()
 	return serving(t, func(server *control.Server) {
-		server.Handle(question.ServicesPage, control.JSON(func(_ context.Context, v url.Values) (any, error) {
-			q, err := question.ParseServices(v)
+		question.Services.Serve(server, func(_ context.Context, q *listing.Query) (*listing.List, error) {
 			serves := verdict.Proxy{Word: verdict.Serving}
-			switch {
-			case err != nil || q.Namespace == "none":
-				return &listing.List{Proxy: serves, Services: []listing.Service{}}, err
-			case q.Namespace == "early":
-				return &listing.List{Proxy: verdict.Proxy{Word: verdict.NotServing, Why: "no directory"}, Services: []listing.Service{}}, err
+			switch q.Namespace {
+			case "none":
+				return &listing.List{Proxy: serves, Services: []listing.Service{}}, nil
+			case "early":
+				return &listing.List{Proxy: verdict.Proxy{Word: verdict.NotServing, Why: "no directory"}, Services: []listing.Service{}}, nil
 			}
 			return &listing.List{Proxy: serves, Total: 1, Services: []listing.Service{{Namespace: "default", Name: "web\x1b[2J", Service: verdict.Service{Word: verdict.Refused}}}}, nil
-		}))
-		server.Handle(question.EventsPage, control.JSON(func(_ context.Context, v url.Values) (any, error) {
-			q, err := question.ParseEvents(v)
-			return events(q), err
-		}))
+		})
+		question.Events.Serve(server, func(_ context.Context, q *history.Query) (*question.EventList, error) { return events(*q), nil })
 	})
 }
 
 func TestListsAndFormats(t *testing.T) {
 	var asked history.Query
-	socket := answeringLists(t, func(q history.Query) *question.EventsReply {
+	socket := answeringLists(t, func(q history.Query) *question.EventList {
 		asked = q
-		return &question.EventsReply{Last: 7, Events: []history.Event{{ID: 7, Kind: history.EndpointAdded, Service: "default/web\x1b[2J", Endpoint: "10.0.0.1:80"}}}
+		return &question.EventList{Last: 7, Events: []history.Event{{ID: 7, Kind: history.EndpointAdded, Service: "default/web\x1b[2J", Endpoint: "10.0.0.1:80"}}}
 	})
 	tests := []struct {
 		name string
@@ -83,7 +78,7 @@ func TestListsAndFormats(t *testing.T) {
 			}
 		})
 	}
-	if asked.Service.String() != "a/b" || asked.Namespace != "a" || asked.Most != 3 {
+	if asked.Service != "a/b" || asked.Namespace != "a" || asked.Last != 3 {
 		t.Errorf("the last query is %+v", asked)
 	}
 }
@@ -92,10 +87,10 @@ func TestListsAndFormats(t *testing.T) {
 func TestEventsAreFollowed(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	var process, asked atomic.Int64
-	socket := answeringLists(t, func(q history.Query) *question.EventsReply {
+	socket := answeringLists(t, func(q history.Query) *question.EventList {
 		asked.Add(1)
 		n := process.Load()
-		reply := &question.EventsReply{Started: start.Add(time.Duration(n) * time.Hour), Last: 2}
+		reply := &question.EventList{Started: start.Add(time.Duration(n) * time.Hour), Last: 2}
 		if q.After < 2 {
 			reply.Events = []history.Event{{ID: 2, Kind: history.ServiceAdded, Service: "default/web"}}
 		}

@@ -54,9 +54,9 @@ func conclude(err error, stderr io.Writer) int {
 	return e.code
 }
 
-// asking makes a command that asks a running proxy exit with exitFailed if its
+// exitFailedIfWrong makes a command exit with exitFailed if its
 // command line is wrong.
-func asking(cmd *cobra.Command) *cobra.Command {
+func exitFailedIfWrong(cmd *cobra.Command) *cobra.Command {
 	check := cmd.Args
 	cmd.Args = func(cmd *cobra.Command, args []string) error { return failed(check(cmd, args)) }
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return failed(flagError(cmd, err)) })

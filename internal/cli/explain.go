@@ -2,21 +2,14 @@ package cli
 
 import (
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/answer/explain"
-	"sluice/internal/answer/output"
 	"sluice/internal/answer/question"
-	"sluice/internal/plan"
 )
 
 func newExplain() *cobra.Command {
-	var socket string
-	var out output.Format
-	var q explain.Question
-	cmd := &cobra.Command{
+	return asking(&cobra.Command{
 		Use:   "explain [--from IP|pod|node|outside] SERVICE[:PORT] | IP[:PORT] | URL | PORT",
 		Short: "Explain what happens to a packet on this node, and why",
 		Long: `explain asks the proxy that runs on this node what happens to the first packet of a
@@ -40,40 +33,11 @@ a Service, 2 if there is no answer. With --try, 0 if the connection was answered
   kube-proxy explain https://web.default.svc.cluster.local/login
   kube-proxy explain 10.96.0.1
   kube-proxy explain 30080`,
-		ValidArgsFunction: completeServices,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return fmt.Errorf("name one thing to explain, such as default/web or 10.96.0.1:80, not %d", len(args))
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			q.To = args[0]
-			if q.Try && !cmd.Flags().Changed("from") {
-				q.From = "" // from where the connection comes
-			}
-			c := newClient(socket)
-			defer c.Close()
-			var reply explain.Reply
-			if err := c.Get(cmd.Context(), question.ExplainPage, question.ExplainValues(q), &reply); err != nil {
-				return failed(err)
-			}
-			if err := out.Write(cmd.OutOrStdout(), &reply, func(w io.Writer) error { return explain.Write(w, &reply) }); err != nil {
-				return failed(err)
-			}
-			if !reply.Flows {
-				return &exit{code: exitNo}
-			}
-			return nil
-		},
-	}
-	flags := cmd.Flags()
-	flags.SortFlags = false
-	flags.StringVar(&q.From, "from", plan.PodClient.String(), "Who sends the packet: an IP, or pod, node or outside for any of that kind.")
-	flags.BoolVar(&q.Try, "try", false, "Also open a connection, and compare what happens with what should: from this node, or from the network namespace that has the address of --from.")
-	flags.StringVar(&q.NetNS, "netns", "", "With --try, the network namespace to connect from: its name, its path or the number of a process in it.")
-	flags.StringVar(&q.Interface, "interface", "", "Interface through which the packet arrives. By default the one that leads to the IP of --from.")
-	out.AddFlags(cmd)
-	addSocketFlag(flags, &socket)
-	return asking(cmd)
+	}, question.Explain, nil)
 }

@@ -34,7 +34,7 @@ standard error, and with 2 if it cannot print the rules.`,
 	flags.StringVar(&r.manifests, "manifests", "", "Directory, or file, of YAML or JSON manifests.")
 	flags.StringVar(&r.family, "family", "", "Print the rules of one family only: ipv4 or ipv6.")
 	r.addFlags(flags)
-	return asking(cmd)
+	return exitFailedIfWrong(cmd)
 }
 
 type renderCommand struct {

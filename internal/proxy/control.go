@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"net/url"
 
 	"sluice/internal/answer/control"
 	"sluice/internal/answer/explain"
@@ -25,44 +24,30 @@ func (p *proxy) answerQuestions(ctx context.Context) error {
 		return nil
 	}
 	server := control.New(control.Options{Path: p.options.ControlSocket, Logger: p.logger.WithName("control"), Clock: p.clock})
-	explainer, reporter := p.explainer(), p.reporter()
-	server.Handle(question.ExplainPage, control.JSON(func(ctx context.Context, q url.Values) (any, error) {
+	explainer, reporter, lister, preview := p.explainer(), p.reporter(), p.lister(), &previewer{proxy: p}
+	question.Explain.Serve(server, func(ctx context.Context, q *explain.Question) (*explain.Reply, error) {
 		p.upkeep.look(ctx)
-		reply, err := explainer.Explain(ctx, question.ParseExplain(q))
+		reply, err := explainer.Explain(ctx, *q)
 		if errors.Is(err, explain.ErrQuestion) {
 			return nil, control.BadRequest(err)
 		}
 		return reply, err
-	}))
-	server.Handle(question.StatusPage, control.JSON(func(ctx context.Context, _ url.Values) (any, error) {
+	})
+	question.Status.Serve(server, func(ctx context.Context, _ *question.None) (*status.Report, error) {
 		p.upkeep.look(ctx)
 		return reporter.Report(), nil
-	}))
-	lister := p.lister()
-	server.Handle(question.ServicesPage, control.JSON(func(ctx context.Context, v url.Values) (any, error) {
-		q, err := question.ParseServices(v)
-		if err != nil {
-			return nil, err
-		}
+	})
+	question.Services.Serve(server, func(ctx context.Context, q *listing.Query) (*listing.List, error) {
 		p.upkeep.look(ctx)
-		return lister.List(ctx, q)
-	}))
+		return lister.List(ctx, *q)
+	})
 	started := p.clock.Now()
-	server.Handle(question.EventsPage, control.JSON(func(_ context.Context, v url.Values) (any, error) {
-		q, err := question.ParseEvents(v)
-		if err != nil {
-			return nil, err
-		}
+	question.Events.Serve(server, func(_ context.Context, q *history.Query) (*question.EventList, error) {
 		p.collector.Refresh() // refusals are counted by the kernel
-		reply := &question.EventsReply{Started: started, Events: []history.Event{}}
-		events, last := p.history.Events(q)
-		reply.Events, reply.Last = append(reply.Events, events...), last
-		return reply, nil
-	}))
-	preview := &previewer{proxy: p}
-	server.HandleLarge(question.DiffPage, question.MaxProposalBody, control.PostedJSON(func(ctx context.Context, q *question.Proposal) (any, error) {
-		return preview.preview(ctx, q)
-	}))
+		events, last := p.history.Events(*q)
+		return &question.EventList{Started: started, Last: last, Events: append([]history.Event{}, events...)}, nil
+	})
+	question.Diff.Serve(server, preview.preview)
 	return server.Run(ctx)
 }
 

@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"errors"
-	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -74,9 +73,9 @@ func (w *waiting) families(ctx context.Context) []model.Family {
 // error.
 func (w *waiting) answer() *control.Server {
 	server := control.New(control.Options{Path: w.options.ControlSocket, Logger: w.logger.WithName("control"), Clock: w.clock})
-	server.Handle(question.StatusPage, control.JSON(func(context.Context, url.Values) (any, error) {
+	question.Status.Serve(server, func(context.Context, *question.None) (*status.Report, error) {
 		return status.WaitingReport(w.statusOptions(), w.since, w.reason()), nil
-	}))
+	})
 	server.Handle("/", control.Unavailable(func() error { return errors.New("this kube-proxy does nothing yet: it is " + w.reason()) }))
 	return server
 }

@@ -12,6 +12,7 @@ import (
 
 	"sluice/internal/answer/control"
 	"sluice/internal/answer/listing"
+	"sluice/internal/answer/question"
 	"sluice/internal/observe/verdict"
 	"sluice/internal/testkit"
 	"sluice/test/lab"
@@ -44,8 +45,8 @@ func TestProxyInAUserNamespace(t *testing.T) {
 	client := control.NewClient(socket)
 	defer client.Close()
 	testkit.Eventually(t, func() error {
-		var list listing.List
-		if err := client.Get(ctx, "/v1/services", nil, &list); err != nil {
+		list, err := question.Services.Ask(ctx, client, &listing.Query{})
+		if err != nil {
 			return err
 		}
 		if list.Proxy.Word != verdict.Serving || len(list.Services) != 1 || list.Services[0].Word == verdict.Unknown {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	services "sluice/internal/answer/listing"
+	"sluice/internal/answer/question"
 	"sluice/internal/observe/verdict"
 	"sluice/internal/testkit"
 	"sluice/test/lab"
@@ -150,8 +151,8 @@ func (v *voice) streaks(said func(statement) bool) (all []span) {
 }
 
 func askServices(ctx context.Context, n *node) (statement, error) {
-	var list services.List
-	if err := n.asks.Get(ctx, "/v1/services", nil, &list); err != nil {
+	list, err := question.Services.Ask(ctx, n.asks, &services.Query{})
+	if err != nil {
 		return statement{}, err
 	}
 	x := statement{words: map[subject]verdict.Word{}, proxy: list.Proxy.Word}

@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"slices"
 	"sync"
 	"time"
 
 	"sluice/internal/answer/explain"
-	"sluice/internal/answer/status"
+	"sluice/internal/answer/question"
 	"sluice/test/lab"
 )
 
@@ -111,8 +110,8 @@ func (w *truth) healthz() (says, transcript string) {
 }
 
 func (w *truth) status(ctx context.Context) (says, transcript string) {
-	var r status.Report
-	if err := w.get(ctx, "/v1/status", nil, &r); err != nil || !r.Healthy {
+	r, err := asked(ctx, w, question.Status, &question.None{})
+	if err != nil || !r.Healthy {
 		return "", ""
 	}
 	return "status says healthy", asJSON(r)
@@ -127,18 +126,18 @@ func (w *truth) explain(ctx context.Context, p *probe) (says, transcript string)
 	if p.flow.To.Addr().Is6() {
 		source = host.Addrs[1]
 	}
-	var r explain.Reply
-	query := url.Values{"to": {fmt.Sprintf("%v/%s", p.flow.To, p.flow.Protocol)}, "from": {source.String()}}
-	if err := w.get(ctx, "/v1/explain", query, &r); err != nil || !r.Flows {
+	query := &explain.Question{To: fmt.Sprintf("%v/%s", p.flow.To, p.flow.Protocol), From: source.String()}
+	r, err := asked(ctx, w, question.Explain, query)
+	if err != nil || !r.Flows {
 		return "", ""
 	}
 	return "explain says served", asJSON(r)
 }
 
-func (w *truth) get(ctx context.Context, page string, query url.Values, into any) error {
+func asked[Query, Reply any](ctx context.Context, w *truth, q *question.Question[Query, Reply], query *Query) (*Reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	return w.node.asks.Get(ctx, page, query, into)
+	return q.Ask(ctx, w.node.asks, query)
 }
 
 func asJSON(value any) string {

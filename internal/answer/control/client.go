@@ -34,46 +34,59 @@ func NewClient(path string) *Client {
 // Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Get requests a page and decodes the answer into a value.
-func (c *Client) Get(ctx context.Context, page string, query url.Values, into any) error {
-	return c.ask(ctx, http.MethodGet, page, query, nil, into)
-}
-
-// Post sends a value to a page and decodes the answer into another.
-func (c *Client) Post(ctx context.Context, page string, value, into any) error {
-	body, err := json.Marshal(value)
+// Ask posts a query to a page and decodes the answer into a value. A proxy of an earlier version
+// takes most queries in the URL only.
+func (c *Client) Ask(ctx context.Context, page string, query, into any) error {
+	body, err := json.Marshal(query)
 	if err != nil {
 		return fmt.Errorf("encode the question: %w", err)
 	}
-	return c.ask(ctx, http.MethodPost, page, nil, bytes.NewReader(body), into)
+	status, err := c.send(ctx, http.MethodPost, page, bytes.NewReader(body), into)
+	if status == http.StatusMethodNotAllowed {
+		_, err = c.send(ctx, http.MethodGet, page+"?"+inURL(body).Encode(), nil, into)
+	}
+	return err
 }
 
-func (c *Client) ask(ctx context.Context, method, page string, query url.Values, body io.Reader, into any) error {
-	at := url.URL{Scheme: "http", Host: "kube-proxy", Path: page, RawQuery: query.Encode()}
-	request, err := http.NewRequestWithContext(ctx, method, at.String(), body)
+// inURL returns the fields of a query in JSON as those of a URL.
+func inURL(query []byte) url.Values {
+	var fields map[string]any
+	d := json.NewDecoder(bytes.NewReader(query))
+	d.UseNumber()
+	_ = d.Decode(&fields) // what is no object has no fields
+	values := url.Values{}
+	for name, value := range fields {
+		values.Set(name, fmt.Sprint(value))
+	}
+	return values
+}
+
+// send returns the status of the answer, 0 if there is none.
+func (c *Client) send(ctx context.Context, method, page string, body io.Reader, into any) (status int, err error) {
+	request, err := http.NewRequestWithContext(ctx, method, "http://kube-proxy"+page, body)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
-		return c.unreachable(err)
+		return 0, c.unreachable(err)
 	}
 	defer response.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
 	if err != nil {
-		return fmt.Errorf("read the answer on %s: %w", c.path, err)
+		return 0, fmt.Errorf("read the answer on %s: %w", c.path, err)
 	}
 	if response.StatusCode != http.StatusOK {
 		var f failure
 		if json.Unmarshal(answer, &f) != nil || f.Error == "" {
 			f.Error = fmt.Sprintf("%s answers %s to %s: it may be another version of kube-proxy", c.path, response.Status, page)
 		}
-		return errors.New(f.Error)
+		return response.StatusCode, errors.New(f.Error)
 	}
 	if err := json.Unmarshal(answer, into); err != nil {
-		return fmt.Errorf("understand the answer on %s: %w", c.path, err)
+		return 0, fmt.Errorf("understand the answer on %s: %w", c.path, err)
 	}
-	return nil
+	return response.StatusCode, nil
 }
 
 // unreachable adds what to do if no proxy answers.

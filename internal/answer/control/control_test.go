@@ -19,6 +19,10 @@ import (
 	"sluice/internal/testkit"
 )
 
+type echoed struct {
+	Text string `json:"text"`
+}
+
 // started is a server that runs until the test ends.
 type started struct {
 	*Server
@@ -36,17 +40,18 @@ func start(t *testing.T, path string, edits ...func(*Server)) *started {
 		defer s.mu.Unlock()
 		fmt.Fprintln(&s.log, line)
 	}, funcr.Options{Verbosity: 1})})
-	s.Handle("/echo", JSON(func(_ context.Context, q url.Values) (any, error) {
-		switch text := q.Get("text"); text {
+	parse := func(v url.Values, q *echoed) error { q.Text = v.Get("text"); return nil }
+	s.Handle("/echo", Page(parse, func(_ context.Context, q *echoed) (any, error) {
+		switch q.Text {
 		case "wrong":
 			return nil, BadRequest(errors.New("text is wrong: use another"))
 		case "broken":
 			return nil, errors.New("broken inside")
 		default:
-			return map[string]string{"text": text}, nil
+			return q, nil
 		}
 	}))
-	s.HandleLarge("/post", 1<<20, PostedJSON(func(_ context.Context, text *string) (any, error) {
+	s.HandleLarge("/post", 1<<20, Page(nil, func(_ context.Context, text *string) (any, error) {
 		if *text == "wrong" {
 			return nil, BadRequest(errors.New("text is wrong: use another"))
 		}
@@ -82,8 +87,8 @@ func ask(t *testing.T, path, text string) (string, error) {
 	t.Helper()
 	c := NewClient(path)
 	defer c.Close()
-	var answer struct{ Text string }
-	err := c.Get(t.Context(), "/echo", url.Values{"text": {text}}, &answer)
+	var answer echoed
+	err := c.Ask(t.Context(), "/echo", &echoed{text}, &answer)
 	return answer.Text, err
 }
 
@@ -233,7 +238,7 @@ func TestConcurrentRequestsAreLimited(t *testing.T) {
 		all.Go(func() {
 			c := NewClient(path)
 			defer c.Close()
-			if err := c.Get(t.Context(), "/slow", nil, new(any)); err != nil {
+			if err := c.Ask(t.Context(), "/slow", nil, new(any)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -257,7 +262,7 @@ func TestPostedJSON(t *testing.T) {
 	c := NewClient(path)
 	defer c.Close()
 	var length int
-	if err := c.Post(t.Context(), "/post", strings.Repeat("x", 1<<19), &length); err != nil || length != 1<<19 {
+	if err := c.Ask(t.Context(), "/post", strings.Repeat("x", 1<<19), &length); err != nil || length != 1<<19 {
 		t.Errorf("it took %d bytes, %v", length, err)
 	}
 	for _, test := range []struct {
@@ -270,15 +275,19 @@ func TestPostedJSON(t *testing.T) {
 		{"one that is wrong", "/post", "wrong", "text is wrong: use another"},
 		{"one that is too large", "/post", strings.Repeat("x", 1<<20), "the question is too large: /post takes 1048576 bytes at the most"},
 		{"one that is much too large", "/post", strings.Repeat("x", 8<<20), "the question is too large: /post takes 1048576 bytes at the most"},
-		{"to a page that answers GET", "/echo", "x", "only GET"},
+		{"one of a later version", "/echo", map[string]string{"texts": "x"}, `unknown field "texts"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if err := c.Post(t.Context(), test.page, test.in, &length); err == nil || !strings.Contains(err.Error(), test.want) {
+			if err := c.Ask(t.Context(), test.page, test.in, &length); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("the error is %v, want %q", err, test.want)
 			}
 		})
 	}
-	if err := c.Get(t.Context(), "/post", nil, &length); err == nil || !strings.Contains(err.Error(), "only POST") {
-		t.Errorf("the error of a GET is %v", err)
+	var answer echoed
+	if _, err := c.send(t.Context(), http.MethodGet, "/echo?text=x", nil, &answer); err != nil || answer.Text != "x" {
+		t.Errorf("a GET is answered with %v, %v", answer, err)
+	}
+	if status, err := c.send(t.Context(), http.MethodGet, "/post", nil, &length); status != http.StatusMethodNotAllowed {
+		t.Errorf("a GET of what is too large for it is answered with %d, %v", status, err)
 	}
 }

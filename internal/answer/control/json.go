@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 
@@ -27,29 +28,24 @@ type failure struct {
 	Error string `json:"error"`
 }
 
-// JSON returns a page that answers a GET with a value. It is encoded in full before
+// Page returns a page that answers a query with a value. The query is posted as JSON; or it is in
+// the URL of a GET, where parse finds it, unless that is nil. The answer is encoded in full before
 // anything is written.
-func JSON(answer func(context.Context, url.Values) (any, error)) http.Handler {
+func Page[Query any](parse func(url.Values, *Query) error, answer func(context.Context, *Query) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet {
-			writeError(w, http.StatusMethodNotAllowed, fmt.Errorf("%s is not possible here, only GET", r.Method))
+		query := new(Query)
+		var err error
+		switch {
+		case r.Method == http.MethodPost:
+			err = decode(r.Body, query)
+		case r.Method == http.MethodGet && parse != nil:
+			err = parse(r.URL.Query(), query)
+		default:
+			writeError(w, http.StatusMethodNotAllowed, fmt.Errorf("%s is not possible here: post the question", r.Method))
 			return
 		}
-		value, err := answer(r.Context(), r.URL.Query())
-		writeAnswer(w, value, err)
-	})
-}
-
-// PostedJSON returns a page that answers a POST of a value with another.
-func PostedJSON[Question any](answer func(context.Context, *Question) (any, error)) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPost {
-			writeError(w, http.StatusMethodNotAllowed, fmt.Errorf("%s is not possible here, only POST", r.Method))
-			return
-		}
-		question := new(Question)
 		var large *http.MaxBytesError
-		switch err := json.NewDecoder(r.Body).Decode(question); {
+		switch {
 		case errors.As(err, &large):
 			writeTooLarge(w, r, large.Limit)
 			return
@@ -58,9 +54,17 @@ func PostedJSON[Question any](answer func(context.Context, *Question) (any, erro
 			return
 		}
 		httpserver.ReadNoMore(w)
-		value, err := answer(r.Context(), question)
+		value, err := answer(r.Context(), query)
 		writeAnswer(w, value, err)
 	})
+}
+
+// decode decodes a query. One with fields that are not known is of a later version, and would
+// not get the answer that it is about.
+func decode(from io.Reader, query any) error {
+	d := json.NewDecoder(from)
+	d.DisallowUnknownFields()
+	return d.Decode(query)
 }
 
 // Unavailable returns a page that answers everything with an error.

@@ -95,7 +95,7 @@ func (s *Server) handle(pattern string, most int64, page http.Handler) {
 // reason once and retries.
 func (s *Server) Run(ctx context.Context) error {
 	return httpserver.Persist(ctx, s.Clock, retryAfter, s.serve, func(err error) error {
-		s.Logger.Info("Cannot answer on the control socket, so that explain, status, services, events and diff do not work; trying again",
+		s.Logger.Info("Cannot answer on the control socket, so that the commands that ask this proxy do not work; trying again",
 			"socket", s.Path, "reason", err.Error(), "every", retryAfter, "remedy", "choose another by --control-socket, or none by an empty one")
 		return nil
 	})

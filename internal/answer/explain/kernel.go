@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -152,7 +153,7 @@ func notInSyncAnswer(q Question, s engine.Summary) Answer {
 	return Answer{
 		Verdict: verdict.Unknown, Cause: notInSync,
 		Summary: "the proxy does not know the cluster yet",
-		Packet:  PacketAnswer{From: q.From},
+		Packet:  PacketAnswer{From: cmp.Or(q.From, plan.PodClient.String())},
 		Steps:   []Step{{"status", fmt.Sprintf("waiting for %s; what an earlier proxy programmed stays in force", waiting)}},
 		Problems: []Advice{{
 			Code:   notInSync,

@@ -19,16 +19,16 @@ type Question struct {
 	// To is a Service as namespace/name or svc/name, which is in namespace default, its
 	// name alone, if only one namespace has it, or its DNS name; an IP; a URL; or a node
 	// port. All but the last two may be followed by :port or :port/protocol.
-	To string
+	To string `json:"to"`
 	// From is an IP, or one of the words pod, node and outside; pod if empty.
-	From string
+	From string `json:"from,omitempty"`
 	// Interface is what the packet arrives through. If it is empty and pods are
 	// recognised by their interface, it is the one that leads to From.
-	Interface string
+	Interface string `json:"interface,omitempty"`
 	// Try asks for a connection: from the network namespace NetNS if that is not empty, and
 	// otherwise from that which has the address of From, or from the node if From is empty.
-	Try   bool
-	NetNS string
+	Try   bool   `json:"try,omitempty"`
+	NetNS string `json:"netns,omitempty"`
 }
 
 // target is the destination of a question.

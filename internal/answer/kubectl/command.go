@@ -15,11 +15,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"sluice/internal/answer/diff"
 	"sluice/internal/answer/explain"
 	"sluice/internal/answer/listing"
 	"sluice/internal/answer/output"
+	"sluice/internal/answer/question"
 	"sluice/internal/answer/status"
 	"sluice/internal/base/printable"
 	"sluice/internal/base/release"
@@ -94,13 +96,74 @@ func (p *plugin) find(ctx context.Context) (*cluster, []pod, error) {
 	return c, pods, err
 }
 
-// write writes the answers of nodes, those of several of them by a function. That of one node
-// is written as kube-proxy itself does.
-func write[T any](p *plugin, w io.Writer, answers []*answer, one func(io.Writer, *T) error, several func(io.Writer) error) error {
-	p.code = max(p.code, worst(answers))
+// asker asks nodes a question.
+type asker[Query, Reply any] struct {
+	*plugin
+	*question.Question[Query, Reply]
+	query *Query
+	out   io.Writer
+	// words ask the question on the command line of kube-proxy, whose flags stay the same from
+	// version to version, and input is what it reads.
+	words []string
+	input []byte
+}
+
+// asking completes a command that asks nodes a question, with some flags of it. The namespace of
+// Services is --in, because -n is the one of the proxy's pods.
+func asking[Query, Reply any](p *plugin, cmd *cobra.Command, q *question.Question[Query, Reply], names []string, run func(context.Context, *asker[Query, Reply]) error) *cobra.Command {
+	query := new(Query)
+	fields := q.Fields(query)
+	flags := make([]pflag.Flag, len(names))
+	for i, name := range names {
+		flags[i] = *fields.Lookup(name)
+		if name == "namespace" {
+			flags[i].Name, flags[i].Shorthand = "in", ""
+		}
+		cmd.Flags().AddFlag(&flags[i])
+	}
+	if cmd.Args == nil {
+		cmd.Args = cobra.NoArgs
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		a := &asker[Query, Reply]{plugin: p, Question: q, query: query, out: cmd.OutOrStdout()}
+		for i, name := range names {
+			if flags[i].Changed {
+				a.words = append(a.words, "--"+name+"="+flags[i].Value.String())
+			}
+		}
+		for _, arg := range args {
+			if err := fields.Set(q.Argument, arg); err != nil {
+				return err
+			}
+			a.words = append(a.words, "--", arg)
+		}
+		if err := q.Validate(query); err != nil {
+			return err
+		}
+		return run(cmd.Context(), a)
+	}
+	p.format.AddFlags(cmd)
+	return cmd
+}
+
+// ask asks the nodes, and writes their answers by functions: that of one node if that is asked for
+// and can be written, and otherwise those of several.
+func (a *asker[Query, Reply]) ask(ctx context.Context, one func(io.Writer, *Reply) error, several func(io.Writer, []*answer) error) error {
+	c, pods, err := a.find(ctx)
+	if err != nil {
+		return err
+	}
+	answers := c.ask(ctx, pods, a.input, append([]string{a.Name, "--json"}, a.words...)...)
+	understand[Reply](answers, a.Field)
+	return write(a.plugin, a.out, answers, one, several)
+}
+
+// write writes the answers of nodes.
+func write[T any](p *plugin, w io.Writer, answers []*answer, one func(io.Writer, *T) error, several func(io.Writer, []*answer) error) error {
+	p.code = worst(answers)
 	return p.format.Write(w, listed(answers), func(w io.Writer) error {
-		if p.node == "" {
-			return several(w)
+		if p.node == "" || one == nil {
+			return several(w, answers)
 		}
 		value, err := valueOf[T](answers[0])
 		if err != nil {
@@ -130,22 +193,12 @@ func (p *plugin) newVersion() *cobra.Command {
 }
 
 func (p *plugin) newStatus() *cobra.Command {
-	cmd := &cobra.Command{
+	return asking(p, &cobra.Command{
 		Use:   "status",
 		Short: "Show the status of all proxies in a table, or of one in full",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, pods, err := p.find(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answers := c.ask(cmd.Context(), pods, nil, "status", "--json")
-			understand[status.Report](answers, "version")
-			return write(p, cmd.OutOrStdout(), answers, status.Write, func(w io.Writer) error { return writeStatus(w, answers) })
-		},
-	}
-	p.format.AddFlags(cmd)
-	return cmd
+	}, question.Status, nil, func(ctx context.Context, a *asker[question.None, status.Report]) error {
+		return a.ask(ctx, a.Write, writeStatus)
+	})
 }
 
 // writeStatus writes one line for each node.
@@ -169,7 +222,6 @@ func writeStatus(w io.Writer, answers []*answer) error {
 }
 
 func (p *plugin) newExplain() *cobra.Command {
-	var from, in string
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "explain SERVICE[:PORT] | IP[:PORT] | URL",
@@ -181,31 +233,15 @@ not work.`,
   kubectl sluice explain --from outside https://shop.example.svc
   kubectl sluice explain default/web --all-nodes`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if all && p.node != "" {
-				return errors.New("--node and --all-nodes exclude each other")
-			}
-			c, pods, err := p.find(cmd.Context())
-			if err != nil {
-				return err
-			}
-			question := []string{"explain"}
-			if from != "" {
-				question = append(question, "--from", from)
-			}
-			if in != "" {
-				question = append(question, "--interface", in)
-			}
-			answers := c.ask(cmd.Context(), pods, nil, append(question, "--json", "--", args[0])...)
-			understand[explain.Reply](answers, "answers")
-			return write(p, cmd.OutOrStdout(), answers, explain.Write, func(w io.Writer) error { return writeExplanations(w, answers) })
-		},
 	}
-	cmd.Flags().StringVar(&from, "from", "", "Who sends the packet: an IP, or pod, node or outside.")
-	cmd.Flags().StringVar(&in, "interface", "", "Interface through which the packet arrives.")
 	cmd.Flags().BoolVar(&all, "all-nodes", false, "Ask all nodes. This is the default without --node.")
-	p.format.AddFlags(cmd)
-	return cmd
+	flags := []string{"from", "interface"}
+	return asking(p, cmd, question.Explain, flags, func(ctx context.Context, a *asker[explain.Question, explain.Reply]) error {
+		if all && p.node != "" {
+			return errors.New("--node and --all-nodes exclude each other")
+		}
+		return a.ask(ctx, a.Write, writeExplanations)
+	})
 }
 
 // writeExplanations writes each answer once, with the nodes that give it.
@@ -263,43 +299,25 @@ func subject(a *explain.Answer) string {
 }
 
 func (p *plugin) newServices() *cobra.Command {
-	var namespace string
-	var failing, top bool
+	var failing bool
 	cmd := &cobra.Command{
 		Use:   "services",
 		Short: "List Services, and the nodes on which they do not work",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, pods, err := p.find(cmd.Context())
-			if err != nil {
-				return err
-			}
-			question := []string{"services"}
-			if namespace != "" {
-				question = append(question, "-n", namespace)
-			}
-			if top {
-				question = append(question, "--top")
-			}
-			if failing && p.node != "" {
-				question = append(question, "--failing")
-			}
-			answers := c.ask(cmd.Context(), pods, nil, append(question, "--json")...)
-			understand[listing.List](answers, "services")
-			return write(p, cmd.OutOrStdout(), answers, listing.Write, func(w io.Writer) error {
-				n, err := writeServices(w, answers, failing, top)
-				if failing && n > 0 {
-					p.code = max(p.code, bad)
-				}
-				return err
-			})
-		},
 	}
-	cmd.Flags().StringVar(&namespace, "in", "", "Only Services in this namespace.")
 	cmd.Flags().BoolVar(&failing, "failing", false, "Only Services that do not work on some node.")
-	cmd.Flags().BoolVar(&top, "top", false, "Measure connections per second, and list the busiest Services first.")
-	p.format.AddFlags(cmd)
-	return cmd
+	flags := []string{"namespace", "top"}
+	return asking(p, cmd, question.Services, flags, func(ctx context.Context, a *asker[listing.Query, listing.List]) error {
+		if failing && p.node != "" {
+			a.words = append(a.words, "--failing")
+		}
+		return a.ask(ctx, a.Write, func(w io.Writer, answers []*answer) error {
+			n, err := writeServices(w, answers, failing, a.query.Top)
+			if failing && n > 0 {
+				p.code = max(p.code, bad)
+			}
+			return err
+		})
+	})
 }
 
 // row is a Service on all nodes.
@@ -380,43 +398,24 @@ func sorted(rows map[string]*row, top bool) []*row {
 }
 
 func (p *plugin) newEvents() *cobra.Command {
-	var namespace string
 	var follow bool
-	var last int
 	cmd := &cobra.Command{
 		Use:   "events [-f] [NAMESPACE/NAME]",
 		Short: "Show what happened to Services and endpoints on the nodes",
 		Args:  cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, pods, err := p.find(cmd.Context())
-			if err != nil {
-				return err
-			}
-			question := []string{"events", "--last", fmt.Sprint(last)}
-			if namespace != "" {
-				question = append(question, "-n", namespace)
-			}
-			w := cmd.OutOrStdout()
-			if follow {
-				p.code = c.follow(cmd.Context(), w, &p.format, pods, append(append(question, "-f", "-o", "json", "--"), args...))
-				return nil
-			}
-			answers := c.ask(cmd.Context(), pods, nil, append(append(question, "-o", "json", "--"), args...)...)
-			understand[eventsReply](answers, "events")
-			p.code = worst(answers)
-			return p.format.Write(w, listed(answers), func(w io.Writer) error { return writeEvents(w, answers) })
-		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "Keep showing new events, until interrupted.")
-	cmd.Flags().StringVar(&namespace, "in", "", "Only events of Services in this namespace.")
-	cmd.Flags().IntVar(&last, "last", 100, "How many past events of each node to show at most; 0 for all.")
-	p.format.AddFlags(cmd)
-	return cmd
-}
-
-// eventsReply is what a node answers.
-type eventsReply struct {
-	Events []history.Event `json:"events"`
+	flags := []string{"namespace", "last"}
+	return asking(p, cmd, question.Events, flags, func(ctx context.Context, a *asker[history.Query, question.EventList]) error {
+		if !follow {
+			return a.ask(ctx, nil, writeEvents)
+		}
+		c, pods, err := p.find(ctx)
+		if err == nil {
+			p.code = c.follow(ctx, a.out, &p.format, pods, append([]string{a.Name, "--follow", "--json"}, a.words...))
+		}
+		return err
+	})
 }
 
 // nodeEvent is an event of a node.
@@ -435,20 +434,13 @@ func (e *nodeError) line() string {
 	return fmt.Sprintf("%s: NO ANSWER: %s\n", printable.Escape(e.Node), printable.Escape(e.Error))
 }
 
-func (e *nodeEvent) line() string {
-	subject := e.Service
-	if subject == "" {
-		subject = "the node"
-	}
-	return fmt.Sprintf("%s  %-16s %-24s %s\n", e.At.Local().Format("2006-01-02 15:04:05.000"),
-		printable.Escape(e.Node), printable.Escape(subject), printable.Escape(e.Text()))
-}
+func (e *nodeEvent) line() string { return question.Line(&e.Event, e.Node) }
 
 // writeEvents writes the events of all nodes in the order of their times.
 func writeEvents(w io.Writer, answers []*answer) error {
 	var all []nodeEvent
 	for _, a := range answers {
-		reply, err := valueOf[eventsReply](a)
+		reply, err := valueOf[question.EventList](a)
 		if err != nil {
 			if _, err := io.WriteString(w, (&nodeError{a.pod.node, err.Error()}).line()); err != nil {
 				return err
@@ -528,26 +520,16 @@ func (p *plugin) newDiff() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff -f FILE",
 		Short: "Show what manifests would change on the nodes, if they were applied",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			input, err := readManifests(file, cmd.InOrStdin())
-			if err != nil {
-				return err
-			}
-			c, pods, err := p.find(cmd.Context())
-			if err != nil {
-				return err
-			}
-			answers := c.ask(cmd.Context(), pods, input, "diff", "--add", "--manifests", "-", "--json")
-			understand[diff.Report](answers, "added")
-			p.code = worst(answers)
-			return p.format.Write(cmd.OutOrStdout(), listed(answers), func(w io.Writer) error { return writeDiffs(w, answers) })
-		},
 	}
 	cmd.Flags().StringVarP(&file, "filename", "f", "", "File or directory of manifests, - for standard input.")
 	_ = cmd.MarkFlagRequired("filename") // it exists
-	p.format.AddFlags(cmd)
-	return cmd
+	return asking(p, cmd, question.Diff, nil, func(ctx context.Context, a *asker[question.Proposal, diff.Report]) (err error) {
+		if a.input, err = readManifests(file, cmd.InOrStdin()); err != nil {
+			return err
+		}
+		a.words = []string{"--add", "--manifests=-"}
+		return a.ask(ctx, nil, writeDiffs)
+	})
 }
 
 // writeDiffs writes each difference once, with the nodes that have it.

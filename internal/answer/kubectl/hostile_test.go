@@ -40,6 +40,7 @@ type evilNode struct {
 	t      *testing.T
 	server *httptest.Server
 	sent   atomic.Int64 // bytes
+	asked  chan []string
 	gone   chan struct{}
 }
 
@@ -48,7 +49,7 @@ const evilName = "evil\x1b]0;owned\x07"
 // newEvilNode starts one. run is called with a function that writes to a channel, and reports
 // whether the plugin is still there.
 func newEvilNode(t *testing.T, run func(write func(channel byte, data string) bool)) *evilNode {
-	n := &evilNode{t: t, gone: make(chan struct{}, 16)}
+	n := &evilNode{t: t, asked: make(chan []string, 16), gone: make(chan struct{}, 16)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/namespaces/kube-system/pods", func(w http.ResponseWriter, r *http.Request) {
 		items := ""
@@ -61,6 +62,10 @@ func newEvilNode(t *testing.T, run func(write func(channel byte, data string) bo
 	})
 	mux.HandleFunc("/api/v1/namespaces/kube-system/pods/sluice-x/exec", func(w http.ResponseWriter, r *http.Request) {
 		defer func() { n.gone <- struct{}{} }()
+		select {
+		case n.asked <- r.URL.Query()["command"]:
+		default: // the test does not want to know
+		}
 		sum := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
 		conn, buffered, err := w.(http.Hijacker).Hijack()
 		if err != nil {
@@ -181,6 +186,33 @@ func TestTextsOfAnswersAreEscaped(t *testing.T) {
 			if escaped := strings.Contains(text, "1b[2J"); (code == noAnswer) != follows || !escaped {
 				t.Errorf("%q ends with %d:\n%.2000s", q, code, text)
 			}
+		}
+	}
+}
+
+// Proxies of other versions understand these commands, too.
+func TestNodesAreAskedByCommands(t *testing.T) {
+	n := newEvilNode(t, func(write func(byte, string) bool) { write(toStatus, succeeded) })
+	for _, tt := range []struct{ in, want string }{
+		{"status", "status --json"},
+		{"explain default/web", "explain --json -- default/web"},
+		{"explain --from outside --interface eth0 a:80", "explain --json --from=outside --interface=eth0 -- a:80"},
+		{"services", "services --json"},
+		{"services --in a --top --failing", "services --json --namespace=a --top=true"},
+		{"services --failing --node " + evilName, "services --json --failing"},
+		{"events", "events --json"},
+		{"events --in a --last 3 a/b", "events --json --namespace=a --last=3 -- a/b"},
+		{"events -f a/b", "events --follow --json -- a/b"},
+		{"diff -f -", "diff --json --add --manifests=-"},
+	} {
+		n.run(strings.Fields(tt.in)...)
+		if got := strings.Join(<-n.asked, " "); got != "kube-proxy "+tt.want {
+			t.Errorf("%s: nodes are asked %q, want %q", tt.in, got, tt.want)
+		}
+	}
+	for _, wrong := range []string{"events web", "events --last=-1"} {
+		if code, text := n.run(strings.Fields(wrong)...); code != noAnswer || len(n.asked) > 0 {
+			t.Errorf("%s: ends with %d, and asks a node: %s", wrong, code, text)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
 	"sluice/internal/dataplane"
@@ -60,14 +61,17 @@ func (s *Service) Failing() bool {
 	return s.Faulty() || s.Word == verdict.Unknown || len(s.Problems) > 0
 }
 
+// DefaultInterval is how long rates are measured.
+const DefaultInterval = 2 * time.Second
+
 // Query selects and sorts Services.
 type Query struct {
-	Namespace string // "" for all
-	Failing   bool   // only those that fail
+	Namespace string `json:"namespace,omitempty"` // "" for all
+	Failing   bool   `json:"failing,omitempty"`   // only those that fail
 	// Top measures rates for a while, and sorts by them.
-	Top  bool
-	Over time.Duration
-	Most int // 0 for all
+	Top      bool            `json:"top,omitempty"`
+	Interval metav1.Duration `json:"interval,omitzero"` // 0 for DefaultInterval
+	Limit    int             `json:"limit,omitempty"`   // 0 for all
 }
 
 // Options configures a Lister.
@@ -95,7 +99,7 @@ func (l *Lister) List(ctx context.Context, q Query) (*List, error) {
 	var rates map[plan.Key]rate
 	if q.Top && l.Traffic != nil {
 		var err error
-		if rates, out.Seconds, err = l.measure(ctx, q.Over); err != nil {
+		if rates, out.Seconds, err = l.measure(ctx, cmp.Or(q.Interval.Duration, DefaultInterval)); err != nil {
 			return nil, err
 		}
 		out.Rated = true
@@ -120,8 +124,8 @@ func (l *Lister) List(ctx context.Context, q Query) (*List, error) {
 		}
 		return byName
 	})
-	if q.Most > 0 && len(out.Services) > q.Most {
-		out.Services = out.Services[:q.Most]
+	if q.Limit > 0 && len(out.Services) > q.Limit {
+		out.Services = out.Services[:q.Limit]
 	}
 	return out, nil
 }

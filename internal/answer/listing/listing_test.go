@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -60,7 +61,7 @@ func TestStates(t *testing.T) {
 		{"all", Query{}, []string{"default/local works-for-some", "default/web works", "shop/empty refused", "shop/failing no-answer", "shop/problem works", "shop/refused refused"}},
 		{"of a namespace", Query{Namespace: "default"}, []string{"default/local works-for-some", "default/web works"}},
 		{"failing", Query{Failing: true}, []string{"shop/empty refused", "shop/failing no-answer", "shop/problem works", "shop/refused refused"}},
-		{"few", Query{Most: 1}, []string{"default/local works-for-some"}},
+		{"few", Query{Limit: 1}, []string{"default/local works-for-some"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -152,7 +153,7 @@ func TestTopMeasuresRates(t *testing.T) {
 	count(100)
 	done := make(chan *List)
 	go func() {
-		list, err := lister.List(t.Context(), Query{Top: true, Over: 2 * time.Second})
+		list, err := lister.List(t.Context(), Query{Top: true, Interval: metav1.Duration{Duration: 2 * time.Second}})
 		if err != nil {
 			t.Error(err)
 		}

@@ -44,7 +44,7 @@ type eventRow struct {
 func (h *Handler) events(r *http.Request) answer {
 	namespace := strings.TrimSpace(r.URL.Query().Get("namespace"))
 	h.meter.read(r.Context()) // which tells the history of refusals
-	events := h.eventsOf(history.Query{Namespace: namespace, Most: maxNodeEvents})
+	events := h.eventsOf(history.Query{Namespace: namespace, Last: maxNodeEvents})
 	return answer{http.StatusOK, eventsTemplate, &eventsPage{newFrame("Events", h.Status()), namespace, eventList{Events: eventRows(events)}}}
 }
 

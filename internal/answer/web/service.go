@@ -119,7 +119,7 @@ func (h *Handler) servicePage(ctx context.Context, params url.Values) (code int,
 		}
 	}
 	v.From = cmp.Or(v.From, plan.PodClient.String())
-	events := h.eventsOf(history.Query{Service: name, Most: maxEvents})
+	events := h.eventsOf(history.Query{Service: name.String(), Last: maxEvents})
 	v.History = eventList{eventRows(events), true}
 	if recording, ok := s.recorded(name); ok {
 		v.Graph = newGraph(recording, events)

@@ -102,15 +102,15 @@ func (h *History) Commits() (out []Commit) {
 
 // Query selects Events. The zero Query selects all of them.
 type Query struct {
-	After     uint64 // ID of an Event
-	Namespace string
-	Service   model.Name
-	Most      int // the last ones; 0 for all
+	After     uint64 `json:"after,omitempty"` // ID of an Event
+	Namespace string `json:"namespace,omitempty"`
+	Service   string `json:"service,omitempty"` // "namespace/name"
+	Last      int    `json:"last,omitempty"`    // how many; 0 for all
 }
 
 func (q *Query) matches(e *Event, namespace string) bool {
 	return e.ID > q.After && (q.Namespace == "" || namespace == q.Namespace) &&
-		(q.Service == model.Name{} || e.Service == q.Service.String())
+		(q.Service == "" || e.Service == q.Service)
 }
 
 // Events returns the selected Events, the oldest first, and the ID of the last of all.
@@ -127,8 +127,8 @@ func (h *History) Events(q Query) (out []Event, last uint64) {
 		last = h.last
 	})
 	slices.SortFunc(out, func(a, b Event) int { return int(a.ID) - int(b.ID) })
-	if q.Most > 0 && len(out) > q.Most {
-		out = out[len(out)-q.Most:]
+	if q.Last > 0 && len(out) > q.Last {
+		out = out[len(out)-q.Last:]
 	}
 	return out, last
 }

@@ -125,7 +125,7 @@ func TestEventsOfAService(t *testing.T) {
 	if got, _ := h.Events(Query{Namespace: "shop"}); len(got) != 1 || got[0].Service != "shop/cart" {
 		t.Errorf("of namespace shop: %q", texts(got))
 	}
-	if got, _ := h.Events(Query{Service: web.Name, Most: 1}); len(got) != 1 || got[0].Kind != ServiceRemoved {
+	if got, _ := h.Events(Query{Service: web.Name.String(), Last: 1}); len(got) != 1 || got[0].Kind != ServiceRemoved {
 		t.Errorf("the last of web: %q", texts(got))
 	}
 }
