@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"net/http"
 	"net/netip"
 	"os"
 	"time"
@@ -31,16 +30,8 @@ func (p *proxy) page() *web.Handler {
 	})
 }
 
-// Limits of one client of the page, and the pause between attempts to listen.
-const (
-	pageHeaderTimeout  = 5 * time.Second
-	pageRequestTimeout = 10 * time.Second
-	pageAnswerTimeout  = time.Minute
-	pageIdleTimeout    = 2 * time.Minute
-	pageHeaderBytes    = 16 << 10
-	pageRetry          = 5 * time.Second
-	pageGrace          = 2 * time.Second // for answers in flight at shutdown
-)
+// pageTimeout is how long an answer of the page may take.
+const pageTimeout = time.Minute
 
 // servePage serves the page on its own address until ctx ends, if it has one.
 func (p *proxy) servePage(ctx context.Context) error {
@@ -60,27 +51,12 @@ func (p *proxy) servePage(ctx context.Context) error {
 		log.Error(nil, "Warning: anyone who can reach the page's address can see the Services and endpoints of the cluster, and have connections to them tried",
 			"address", at.String(), "remedy", "choose a loopback address by --page-bind-address, and reach it by kubectl port-forward or ssh -L")
 	}
-	listen := httpserver.Listener(!p.settings.Plan.NoIPv6)
-	serve := func(ctx context.Context) error {
-		socket, err := listen("tcp", at.String())
-		if err != nil {
-			return err
-		}
-		return httpserver.Serve(ctx, &http.Server{
-			Handler:           httpserver.OwnHosts(p.servers.page, p.hosts()...),
-			ReadHeaderTimeout: pageHeaderTimeout,
-			ReadTimeout:       pageRequestTimeout,
-			MaxHeaderBytes:    pageHeaderBytes,
-			WriteTimeout:      pageAnswerTimeout,
-			IdleTimeout:       pageIdleTimeout,
-			ErrorLog:          httpserver.ErrorLog(log),
-		}, socket, pageGrace)
+	server := httpserver.Server{
+		Name: "the page for browsers", Address: at.String(), Flag: "--page-bind-address", AnswerTimeout: pageTimeout,
+		Handler: httpserver.OwnHosts(p.servers.page, p.hosts()...), Listen: httpserver.Listener(!p.settings.Plan.NoIPv6),
+		Logger: log, Clock: p.clock,
 	}
-	return httpserver.Persist(ctx, p.clock, pageRetry, serve, func(err error) error {
-		log.Error(err, "Cannot serve the page for browsers, trying again", "address", at.String(), "every", pageRetry,
-			"remedy", httpserver.Remedy(err, "--page-bind-address"))
-		return nil
-	})
+	return server.Run(ctx)
 }
 
 // hosts are the host names under which browsers may request the page: those of the

@@ -15,19 +15,12 @@ import (
 	"sluice/internal/base/httpserver"
 )
 
-// retryAfter is the pause between two attempts to listen.
-const retryAfter = 5 * time.Second
-
-// Limits of requests.
+// Limits of requests, beside those of all servers.
 const (
-	headerTimeout  = 5 * time.Second
 	requestTimeout = 20 * time.Second // with the body
 	answerTimeout  = 30 * time.Second // includes reading the kernel
-	idleTimeout    = time.Minute
-	maxHeaderBytes = 16 << 10
 	maxBodyBytes   = 64 << 10
-	maxRequests    = 8               // concurrent ones; others wait
-	grace          = 2 * time.Second // for answers in flight at shutdown
+	maxRequests    = 8 // concurrent ones; others wait
 )
 
 // Options configures a Server.
@@ -94,9 +87,9 @@ func (s *Server) handle(pattern string, most int64, page http.Handler) {
 // Run serves until ctx ends, and then returns nil. While it cannot listen, it logs each
 // reason once and retries.
 func (s *Server) Run(ctx context.Context) error {
-	return httpserver.Persist(ctx, s.Clock, retryAfter, s.serve, func(err error) error {
+	return httpserver.Persist(ctx, s.Clock, httpserver.RetryAfter, s.serve, func(err error) error {
 		s.Logger.Info("Cannot answer on the control socket, so that the commands that ask this proxy do not work; trying again",
-			"socket", s.Path, "reason", err.Error(), "every", retryAfter, "remedy", "choose another by --control-socket, or none by an empty one")
+			"socket", s.Path, "reason", err.Error(), "every", httpserver.RetryAfter, "remedy", "choose another by --control-socket, or none by an empty one")
 		return nil
 	})
 }
@@ -108,17 +101,9 @@ func (s *Server) serve(ctx context.Context) error {
 		return err
 	}
 	s.Logger.V(1).Info("Answering on the control socket", "socket", s.Path)
-	server := &http.Server{
-		Handler:           s.guarded(),
-		ConnContext:       withPeer,
-		ReadTimeout:       requestTimeout,
-		ReadHeaderTimeout: headerTimeout,
-		WriteTimeout:      answerTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          httpserver.ErrorLog(s.Logger),
-	}
-	return httpserver.Serve(ctx, server, socket, grace)
+	server := httpserver.New(s.guarded(), answerTimeout, s.Logger)
+	server.ConnContext, server.ReadTimeout = withPeer, requestTimeout
+	return httpserver.Serve(ctx, server, socket, httpserver.Grace)
 }
 
 // peerKey is the context key of the peerUser.
@@ -146,7 +131,7 @@ func (s *Server) guarded() http.Handler {
 			writeError(w, http.StatusForbidden, fmt.Errorf("user %d may not ask this proxy: run the command as root", user.uid))
 			return
 		}
-		ctx, cancel := context.WithTimeout(r.Context(), answerTimeout-grace)
+		ctx, cancel := context.WithTimeout(r.Context(), answerTimeout-httpserver.Grace)
 		defer cancel()
 		select {
 		case s.limit <- struct{}{}:

@@ -1,3 +1,3 @@
-// Package httpserver is shared by all HTTP servers of the proxy: they drain at
-// shutdown, retry when they cannot listen, and limit the number of open connections.
+// Package httpserver is shared by all HTTP servers of the proxy: they limit what one client may
+// take and how many connections are open, retry when they cannot listen, and drain at shutdown.
 package httpserver

@@ -12,27 +12,8 @@ import (
 	"sluice/internal/base/httpserver"
 )
 
-// Limits of one client. Health checks are small and have no
-// reason to be slow.
-const (
-	headerTimeout  = 5 * time.Second
-	requestTimeout = 10 * time.Second
-	answerTimeout  = 10 * time.Second
-	idleTimeout    = time.Minute
-	maxHeaderBytes = 8 << 10
-)
-
-func newServer(answer http.Handler, log logr.Logger) *http.Server {
-	return &http.Server{
-		Handler:           answer,
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       requestTimeout,
-		WriteTimeout:      answerTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          httpserver.ErrorLog(log),
-	}
-}
+// answerTimeout is how long an answer may take: health checks have no reason to be slow.
+const answerTimeout = 10 * time.Second
 
 // listener answers HTTP on one address.
 type listener struct {
@@ -53,7 +34,7 @@ func listenOn(at netip.AddrPort) (net.Listener, error) {
 // newListener serves on a socket, and calls broke if that ends otherwise than
 // by release or drain. all bounds its connections.
 func newListener(socket net.Listener, answer http.Handler, all *httpserver.Connections, log logr.Logger, broke func(error)) *listener {
-	l := &listener{socket: socket, server: newServer(answer, log)}
+	l := &listener{socket: socket, server: httpserver.New(answer, answerTimeout, log)}
 	bound := all.Bound(l.server, socket)
 	go func() {
 		err := l.server.Serve(bound)

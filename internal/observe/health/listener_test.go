@@ -52,7 +52,7 @@ func TestEndlessHeaderIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	request.Header.Set("X-Long", strings.Repeat("x", 4*maxHeaderBytes))
+	request.Header.Set("X-Long", strings.Repeat("x", 2*httpserver.MaxHeaderBytes))
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)

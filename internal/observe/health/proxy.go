@@ -2,11 +2,9 @@ package health
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
@@ -16,9 +14,6 @@ import (
 	"sluice/internal/model"
 	"sluice/internal/observe/verdict"
 )
-
-// proxyRetry is the pause between two tries to listen.
-const proxyRetry = 5 * time.Second
 
 // ProxyOptions configures a Proxy.
 type ProxyOptions struct {
@@ -77,9 +72,6 @@ func NewProxy(o ProxyOptions) *Proxy {
 	if o.Answered == nil {
 		o.Answered = func(string, int) {}
 	}
-	if o.Failed == nil {
-		o.Failed = func(error) {}
-	}
 	return &Proxy{ProxyOptions: o, healthy: Programming(o.Status, o.Clock), listen: httpserver.Listener(slices.Contains(o.Families, model.IPv6))}
 }
 
@@ -123,25 +115,9 @@ func (p *Proxy) readiness() report {
 
 // Run serves until ctx ends.
 func (p *Proxy) Run(ctx context.Context) error {
-	handler := p.Handler()
-	serve := func(ctx context.Context) error { return p.serve(ctx, handler) }
-	return httpserver.Persist(ctx, p.Clock, proxyRetry, serve, func(err error) error {
-		err = fmt.Errorf("serve health on %s: %w", p.Address, err)
-		p.Failed(err)
-		if p.HardFail {
-			return err
-		}
-		p.Logger.Error(err, "Cannot serve the proxy's health, trying again", "every", proxyRetry, "remedy", httpserver.Remedy(err, "--healthz-bind-address"))
-		return nil
-	})
-}
-
-// serve listens and answers until ctx ends or the socket breaks.
-func (p *Proxy) serve(ctx context.Context, handler http.Handler) error {
-	socket, err := p.listen("tcp", p.Address)
-	if err != nil {
-		return err
+	server := httpserver.Server{
+		Name: "the proxy's health", Address: p.Address, Flag: "--healthz-bind-address", Handler: p.Handler(), AnswerTimeout: answerTimeout,
+		HardFail: p.HardFail, Failed: p.Failed, Listen: p.listen, Logger: p.Logger, Clock: p.Clock,
 	}
-	p.Logger.V(1).Info("Serving the proxy's health", "address", socket.Addr().String())
-	return httpserver.Serve(ctx, newServer(handler, p.Logger), socket, grace)
+	return server.Run(ctx)
 }

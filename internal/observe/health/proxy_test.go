@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"sluice/internal/base/httpserver"
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/observe/verdict"
@@ -229,7 +230,7 @@ func TestProxyRetriesToListen(t *testing.T) {
 			}
 			return nil
 		})
-		clk.Step(proxyRetry)
+		clk.Step(httpserver.RetryAfter)
 	}
 	<-listening
 	if err := stop(); err != nil {

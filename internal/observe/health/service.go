@@ -28,9 +28,6 @@ type ServicesOptions struct {
 	Failed func(service model.Name, err error)
 }
 
-// grace is shorter than the time a process gets to terminate.
-const grace = 2 * time.Second
-
 // maxConnections is how many connections the health check node ports of all
 // Services keep open together. Load balancers send a request every few seconds,
 // and answers are short.
@@ -78,7 +75,7 @@ func NewServices(o ServicesOptions) *Services {
 		clock:  o.Clock,
 		failed: o.Failed,
 		listen: listenOn,
-		grace:  grace,
+		grace:  httpserver.Grace,
 
 		connections: httpserver.NewConnections(maxConnections),
 

@@ -2,7 +2,6 @@ package telemetry
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/http"
 	"time"
@@ -16,18 +15,8 @@ import (
 	"sluice/internal/base/httpserver"
 )
 
-// retryAfter is the pause between two attempts to listen.
-const retryAfter = 5 * time.Second
-
-// Limits of one client. The handlers of profiles extend them.
-const (
-	headerTimeout  = 5 * time.Second
-	requestTimeout = 10 * time.Second
-	answerTimeout  = time.Minute
-	idleTimeout    = 2 * time.Minute // longer than the interval of scrapes
-	maxHeaderBytes = 16 << 10
-	grace          = 2 * time.Second // for answers in flight at shutdown
-)
+// answerTimeout is how long an answer may take. The handlers of profiles extend it.
+const answerTimeout = time.Minute
 
 // ServerOptions configures a Server.
 type ServerOptions struct {
@@ -82,42 +71,14 @@ func NewServer(o ServerOptions) *Server {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	if o.Failed == nil {
-		o.Failed = func(error) {}
-	}
 	return &Server{ServerOptions: o, started: o.Clock.Now(), listen: httpserver.Listener(!o.NoIPv6)}
 }
 
 // Run serves until ctx ends, and then returns nil.
 func (s *Server) Run(ctx context.Context) error {
-	handler := s.Handler()
-	serve := func(ctx context.Context) error { return s.serve(ctx, handler) }
-	return httpserver.Persist(ctx, s.Clock, retryAfter, serve, func(err error) error {
-		err = fmt.Errorf("serve metrics on %s: %w", s.Address, err)
-		s.Failed(err)
-		if s.HardFail {
-			return err
-		}
-		s.Logger.Error(err, "Cannot serve metrics, trying again", "every", retryAfter, "remedy", httpserver.Remedy(err, "--metrics-bind-address"))
-		return nil
-	})
-}
-
-// serve listens and answers until ctx ends or the socket breaks.
-func (s *Server) serve(ctx context.Context, handler http.Handler) error {
-	socket, err := s.listen("tcp", s.Address)
-	if err != nil {
-		return err
+	server := httpserver.Server{
+		Name: "metrics", Address: s.Address, Flag: "--metrics-bind-address", Handler: s.Handler(), AnswerTimeout: answerTimeout,
+		HardFail: s.HardFail, Failed: s.Failed, Listen: s.listen, Logger: s.Logger, Clock: s.Clock,
 	}
-	s.Logger.V(1).Info("Serving metrics", "address", socket.Addr().String())
-	server := &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       requestTimeout,
-		WriteTimeout:      answerTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          httpserver.ErrorLog(s.Logger),
-	}
-	return httpserver.Serve(ctx, server, socket, grace)
+	return server.Run(ctx)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/base/httpserver"
 	"sluice/internal/testkit"
 )
 
@@ -115,7 +116,7 @@ func TestTakenAddressIsRetriedAndReportedOnce(t *testing.T) {
 			}
 			return nil
 		})
-		w.clock.Step(retryAfter)
+		w.clock.Step(httpserver.RetryAfter)
 	}
 	testkit.Receive(t, listening, "it listens once it can")
 	if err := stop(); err != nil {

@@ -1,0 +1,84 @@
+package httpserver
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+)
+
+// Limits of one client. Handlers may extend them.
+const (
+	headerTimeout  = 5 * time.Second
+	requestTimeout = 10 * time.Second
+	idleTimeout    = 2 * time.Minute // longer than the interval of scrapes
+	MaxHeaderBytes = 16 << 10
+)
+
+const (
+	// Grace is how long answers in flight have at shutdown. It is shorter than the time a
+	// process gets to terminate.
+	Grace = 2 * time.Second
+	// RetryAfter is the pause between two attempts to listen.
+	RetryAfter = 5 * time.Second
+)
+
+// New returns an HTTP server whose clients have limits, beside how long an answer may take.
+func New(handler http.Handler, answerTimeout time.Duration, log logr.Logger) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       requestTimeout,
+		WriteTimeout:      answerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    MaxHeaderBytes,
+		ErrorLog:          ErrorLog(log),
+	}
+}
+
+// Server serves HTTP on an address of this machine.
+type Server struct {
+	// Name is what is served, for the log.
+	Name string
+	// Address is where to listen, as host and port, and Flag what sets it.
+	Address, Flag string
+	Handler       http.Handler
+	AnswerTimeout time.Duration
+	// HardFail ends Run when it cannot listen. Otherwise it retries.
+	HardFail bool
+	// Failed is called when it cannot listen, the first time and when the reason
+	// changes; it may be nil.
+	Failed func(error)
+	Listen func(network, address string) (net.Listener, error)
+	Logger logr.Logger
+	Clock  clock.Clock
+}
+
+// Run serves until ctx ends, and then returns nil.
+func (s *Server) Run(ctx context.Context) error {
+	return Persist(ctx, s.Clock, RetryAfter, s.serve, func(err error) error {
+		err = fmt.Errorf("serve %s on %s: %w", s.Name, s.Address, err)
+		if s.Failed != nil {
+			s.Failed(err)
+		}
+		if s.HardFail {
+			return err
+		}
+		s.Logger.Error(err, "Cannot serve "+s.Name+", trying again", "every", RetryAfter, "remedy", Remedy(err, s.Flag))
+		return nil
+	})
+}
+
+// serve listens and answers until ctx ends or the socket breaks.
+func (s *Server) serve(ctx context.Context) error {
+	socket, err := s.Listen("tcp", s.Address)
+	if err != nil {
+		return err
+	}
+	s.Logger.V(1).Info("Serving "+s.Name, "address", socket.Addr().String())
+	return Serve(ctx, New(s.Handler, s.AnswerTimeout, s.Logger), socket, Grace)
+}
