@@ -30,7 +30,7 @@ the kernel, what failed and why, and what it did last.
 Exit codes: 0 if the proxy serves, and the kernel refused nothing, 1 if not, 2 if there
 is no answer.`,
 	}
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "Keep showing the status, until interrupted.")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "Keep showing the status, every second, until interrupted.")
 	return asking(cmd, question.Status, func(ctx context.Context, a *statusAsker) error {
 		if watch {
 			return failed(followStatus(ctx, a))

@@ -78,7 +78,7 @@ Exit codes: 0 if all is well, 1 if not, 2 if a node gives no answer.`,
 	flags.StringVar(&p.access.kubeconfig, "kubeconfig", "", "Kubeconfig file. By default the one that kubectl uses.")
 	flags.StringVar(&p.access.context, "context", "", "Context of the kubeconfig.")
 	flags.StringVarP(&p.access.namespace, "namespace", "n", systemNamespace, "Namespace of the proxy's pods.")
-	flags.StringSliceVarP(&p.access.selectors, "selector", "l", defaultSelectors, "Labels of the proxy's pods; each selector is tried in turn.")
+	flags.StringSliceVarP(&p.access.selectors, "selector", "l", defaultSelectors, "Labels of the proxy's pods; each selector is tried in turn, for nodes without such a pod.")
 	flags.StringVar(&p.node, "node", "", "Ask the proxy on this node only.")
 	cmd.AddCommand(p.newStatus(), p.newExplain(), p.newServices(), p.newEvents(), p.newDiff(), p.newCheck(), p.newVersion())
 	return cmd

@@ -1,0 +1,55 @@
+package testkit
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// FlagTable compares the flags of some commands that match with their table in a page of the
+// documentation, between comments that name the program, and writes it there if update is set.
+func FlagTable(t *testing.T, page, program string, update bool, commands []*cobra.Command, match func(*pflag.Flag) bool) {
+	t.Helper()
+	var table strings.Builder
+	table.WriteString("\n\n| command | flag | meaning |\n|---|---|---|\n")
+	for _, cmd := range commands {
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Hidden || f.Name == "help" || f.Name == "output" || f.Name == "json" || !match(f) {
+				return
+			}
+			name := "`--" + f.Name + "`"
+			if f.Shorthand != "" {
+				name = "`-" + f.Shorthand + "`, " + name
+			}
+			usage := f.Usage
+			if d := f.DefValue; d != "" && d != "0" && d != "false" {
+				usage += " (default `" + d + "`)"
+			}
+			fmt.Fprintf(&table, "| `%s` | %s | %s |\n", cmd.CommandPath(), name, strings.ReplaceAll(usage, "|", `\|`))
+		})
+	}
+	table.WriteString("\n")
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin, end := "<!-- flags of "+program+" -->", "<!-- end -->"
+	before, rest, begins := strings.Cut(string(text), begin)
+	old, after, ends := strings.Cut(rest, end)
+	switch {
+	case !begins || !ends:
+		t.Fatalf("%s has no comments around the flags of %s", page, program)
+	case old == table.String():
+	case update:
+		if err := os.WriteFile(page, []byte(before+begin+table.String()+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("%s differs from the flags of %s; run this test with -update (-page +flags):\n%s", page, program, cmp.Diff(old, table.String()))
+	}
+}
