@@ -13,7 +13,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
-	"k8s.io/kube-proxy/config/v1alpha1"
 	"k8s.io/utils/clock"
 
 	"sluice/internal/answer/check"
@@ -23,7 +22,6 @@ import (
 	"sluice/internal/mode"
 	"sluice/internal/model"
 	"sluice/internal/proxy"
-	"sluice/internal/source/host"
 	"sluice/internal/source/kubernetes"
 	"sluice/internal/source/manifest"
 )
@@ -111,14 +109,7 @@ func (c *checkCommand) run(ctx context.Context, progress io.Writer) (*check.Repo
 // settings resolves the flags as the proxy on this node does. Manifests stand for the
 // cluster here: the proxy will follow its API server.
 func (c *checkCommand) settings() (*config.Settings, error) {
-	cfg, problems, err := c.flags.Load()
-	if err != nil {
-		return nil, err
-	}
-	if c.mode != "" {
-		cfg.Mode = v1alpha1.ProxyMode(c.mode)
-	}
-	s, err := c.flags.Resolve(cfg, proxy.EmptyMode(""))
+	s, err := c.resolve(proxy.EmptyMode(""))
 	if err != nil {
 		return nil, err
 	}
@@ -126,13 +117,7 @@ func (c *checkCommand) settings() (*config.Settings, error) {
 	if _, err := os.Stat(s.Client.Connection.Kubeconfig); s.Client.Master != "" && errors.Is(err, fs.ErrNotExist) {
 		s.Client.Connection.Kubeconfig = c.flags.Configuration.ClientConnection.Kubeconfig // not that of the file
 	}
-	s.Warnings = append(problems, s.Warnings...)
-	name := c.node
-	if name == "" {
-		name = s.HostnameOverride
-	}
-	s.Plan.NodeName, err = host.NodeName(name)
-	return s, err
+	return s, nil
 }
 
 // readManifests returns the problems of manifests that are not used.

@@ -112,9 +112,9 @@ its Node at the API server, or in a directory of manifests.`,
 	flags.UintVar(&o.ServiceMetricsLimit, "service-metrics-limit", defaultServiceMetricsLimit,
 		"How many Services have metrics of their own at most. The others are summed up under the name _other_.")
 	addSocketFlag(flags, &o.ControlSocket)
-	flags.BoolVar(&o.Page.On, "page", true,
+	flags.BoolVar(&o.Page, "page", true,
 		"Show a page about the proxy and its Services to browsers.")
-	flags.StringVar(&o.Page.Address, "page-bind-address", "",
+	flags.StringVar(&o.PageAddress, "page-bind-address", "",
 		"Address and port of its own for the page. It has no log-in. If this is empty, the page is at / of --metrics-bind-address, and only on its loopback address.")
 	cmd.SuggestionsMinimumDistance = 2
 	cmd.SetUsageFunc(writeUsage)
@@ -169,7 +169,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	if o.ShutdownGrace < 0 {
 		return fmt.Errorf("--shutdown-grace: %v is negative (use 0 to end connections at once)", o.ShutdownGrace)
 	}
-	if _, err := o.Page.Own(settings.Serving.Metrics); err != nil {
+	if _, err := o.OwnPageAddress(settings.Serving.Metrics); err != nil {
 		return err
 	}
 	logger, err := newLogger(&settings.Configuration.Logging, settings.Features)

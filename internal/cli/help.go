@@ -23,9 +23,9 @@ type flagGroup struct {
 	flags []string
 }
 
-// flagGroups are the groups of the proxy's flags. The first that has a flag gets it.
+// flagGroups are the groups of the proxy's flags. The first one has those of no other.
 var flagGroups = []flagGroup{
-	{"Accepted without effect", []string{"network-name", "source-vip", "enable-dsr", "root-hnsendpoint-name", "forward-healthcheck-vip", "windows-service"}},
+	{"Configuration", nil},
 	{"API server and manifests", []string{"manifests", "kubeconfig", "master", "kube-api-*", "config-sync-period"}},
 	{"Rules", []string{"proxy-mode", "sandbox", "cluster-cidr", "detect-local-mode", "pod-*", "nodeport-addresses", "masquerade-all", "iptables-*", "ipvs-*",
 		"proxy-port-range", "udp-timeout", "shutdown-grace", "reset-removed-endpoints"}},
@@ -33,11 +33,8 @@ var flagGroups = []flagGroup{
 	{"HTTP, metrics and the control socket", []string{"healthz-*", "metrics-*", "bind-address-hard-fail", "profiling", "show-hidden-metrics-for-version",
 		"service-metrics*", "page*", "control-socket"}},
 	{"Log", []string{"v", "vmodule", "log-*", "logging-format"}},
-	{"Configuration", []string{"*"}},
+	{"Accepted without effect", []string{"network-name", "source-vip", "enable-dsr", "root-hnsendpoint-name", "forward-healthcheck-vip", "windows-service"}},
 }
-
-// groupOrder is the order of the groups in the help.
-var groupOrder = []string{"Configuration", "API server and manifests", "Rules", "Node", "HTTP, metrics and the control socket", "Log", "Accepted without effect"}
 
 // groupOf returns the title of a flag's group.
 func groupOf(name string) string {
@@ -49,7 +46,7 @@ func groupOf(name string) string {
 			return g.title
 		}
 	}
-	return ""
+	return flagGroups[0].title
 }
 
 // writeUsage writes how to use a command. It is a usage function of cobra.
@@ -98,9 +95,9 @@ func writeFlagGroups(w io.Writer, flags *pflag.FlagSet) {
 		}
 		groups[title].AddFlag(f)
 	})
-	for _, title := range groupOrder {
-		if groups[title] != nil {
-			writeFlags(w, title, groups[title])
+	for _, g := range flagGroups {
+		if groups[g.title] != nil {
+			writeFlags(w, g.title, groups[g.title])
 		}
 	}
 }

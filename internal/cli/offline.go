@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 
@@ -47,8 +48,8 @@ func isOfTheProxy(f *pflag.Flag) bool {
 	return ok
 }
 
-// settings resolves the flags, and prints warnings.
-func (o *offline) settings(stderr io.Writer) (*config.Settings, error) {
+// resolve resolves the flags.
+func (o *offline) resolve(emptyMode v1alpha1.ProxyMode) (*config.Settings, error) {
 	c, problems, err := o.flags.Load()
 	if err != nil {
 		return nil, err
@@ -56,21 +57,25 @@ func (o *offline) settings(stderr io.Writer) (*config.Settings, error) {
 	if o.mode != "" {
 		c.Mode = v1alpha1.ProxyMode(o.mode)
 	}
-	if c.Mode == "" && o.flags.ConfigFile != "" {
-		printLine(stderr, "Note: "+o.flags.ConfigFile+" sets no mode: this is for "+mode.Preferred().Name+", as of a proxy with --manifests. On a node with an API server, it means "+mode.Upstream().Name+" where that is installed (set the mode in the file)")
-	}
-	s, err := o.flags.Resolve(c, v1alpha1.ProxyMode(mode.Preferred().Name))
+	s, err := o.flags.Resolve(c, emptyMode)
 	if err != nil {
 		return nil, err
 	}
-	name := o.node
-	if name == "" {
-		name = s.HostnameOverride
-	}
-	if s.Plan.NodeName, err = host.NodeName(name); err != nil {
+	s.Warnings = append(problems, s.Warnings...)
+	s.Plan.NodeName, err = host.NodeName(cmp.Or(o.node, s.HostnameOverride))
+	return s, err
+}
+
+// settings resolves the flags as of a proxy with --manifests, and prints warnings.
+func (o *offline) settings(stderr io.Writer) (*config.Settings, error) {
+	s, err := o.resolve(v1alpha1.ProxyMode(mode.Preferred().Name))
+	if err != nil {
 		return nil, err
 	}
-	for _, w := range append(problems, s.Warnings...) {
+	if s.WrittenMode == "" && o.flags.ConfigFile != "" {
+		printLine(stderr, "Note: "+o.flags.ConfigFile+" sets no mode: this is for "+mode.Preferred().Name+", as of a proxy with --manifests. On a node with an API server, it means "+mode.Upstream().Name+" where that is installed (set the mode in the file)")
+	}
+	for _, w := range s.Warnings {
 		printLine(stderr, "Warning: "+w.String())
 	}
 	return s, nil

@@ -111,9 +111,9 @@ func (p *proxy) addresses() status.Addresses {
 		return a.String()
 	}
 	out := status.Addresses{Health: at(s.Serving.Health), Metrics: at(s.Serving.Metrics)}
-	own, err := p.options.Page.Own(s.Serving.Metrics)
+	own, err := p.options.OwnPageAddress(s.Serving.Metrics)
 	switch {
-	case err != nil || !p.options.Page.On:
+	case err != nil || !p.options.Page:
 	case own.IsValid():
 		out.Page = own.String()
 	case s.Serving.Metrics.Addr().IsLoopback():

@@ -26,7 +26,10 @@ type Options struct {
 	Sandbox bool
 	// ControlSocket is the path of the control socket, empty for none.
 	ControlSocket string
-	Page          PageOptions
+	// Page shows a page to browsers: on PageAddress or, if that is empty, on the metrics
+	// server, for requests to a loopback address.
+	Page        bool
+	PageAddress string
 	// ExitOnConfigChange exits, as upstream does, when the configuration file changes
 	// in a way that needs a restart.
 	ExitOnConfigChange bool
@@ -58,22 +61,14 @@ func (o *Options) Settings() (*config.Settings, error) {
 	return s, err
 }
 
-// PageOptions configures the page for browsers.
-type PageOptions struct {
-	On bool
-	// Address is the page's own. Without one the page is on the metrics server, for
-	// requests to a loopback address.
-	Address string
-}
-
-// Own returns the page's own address, invalid if it has none.
-func (o *PageOptions) Own(metrics netip.AddrPort) (netip.AddrPort, error) {
-	if !o.On || o.Address == "" {
+// OwnPageAddress returns the page's own address, invalid if it has none.
+func (o *Options) OwnPageAddress(metrics netip.AddrPort) (netip.AddrPort, error) {
+	if !o.Page || o.PageAddress == "" {
 		return netip.AddrPort{}, nil
 	}
-	at, err := netip.ParseAddrPort(o.Address)
+	at, err := netip.ParseAddrPort(o.PageAddress)
 	if err != nil {
-		return at, fmt.Errorf("--page-bind-address: %q is not an IP address with a port (use one such as 127.0.0.1:10247 or [::1]:10247)", o.Address)
+		return at, fmt.Errorf("--page-bind-address: %q is not an IP address with a port (use one such as 127.0.0.1:10247 or [::1]:10247)", o.PageAddress)
 	}
 	if at.Port() == metrics.Port() && (at.Addr() == metrics.Addr() || at.Addr().IsUnspecified() || metrics.Addr().IsUnspecified()) {
 		return at, fmt.Errorf("--page-bind-address: %v is taken by the metrics on %v (use another port, or leave it out to have the page there, on loopback only)", at, metrics)

@@ -36,12 +36,12 @@ const pageTimeout = time.Minute
 // servePage serves the page on its own address until ctx ends, if it has one.
 func (p *proxy) servePage(ctx context.Context) error {
 	log := p.logger.WithName("page")
-	at, err := p.options.Page.Own(p.settings.Serving.Metrics)
+	at, err := p.options.OwnPageAddress(p.settings.Serving.Metrics)
 	if err != nil {
 		return err
 	}
 	if !at.IsValid() {
-		if p.options.Page.On && !hasLoopback(p.settings.Serving.Metrics.Addr()) {
+		if p.options.Page && !hasLoopback(p.settings.Serving.Metrics.Addr()) {
 			log.Info("No page for browsers: it is on loopback only, where no metrics are served",
 				"metrics", p.settings.Configuration.MetricsBindAddress, "remedy", "give it an address of its own by --page-bind-address")
 		}

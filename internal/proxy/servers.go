@@ -31,7 +31,7 @@ type servers struct {
 func newServers(p *proxy) *servers {
 	s := &servers{proxy: p, changed: make(chan struct{})}
 	s.settings.Store(p.settings)
-	if p.options.Page.On {
+	if p.options.Page {
 		s.page = p.page()
 	}
 	return s
@@ -127,7 +127,7 @@ func (s *servers) metrics(settings *config.Settings, at netip.AddrPort) *telemet
 	if settings.Features.Enabled("ComponentFlagz") {
 		o.Flags = p.options.FlagSet
 	}
-	if s.page != nil && p.options.Page.Address == "" {
+	if s.page != nil && p.options.PageAddress == "" {
 		o.Page = s.page
 	}
 	return telemetry.NewServer(o)

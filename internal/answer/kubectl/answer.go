@@ -2,6 +2,7 @@ package kubectl
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,10 +28,10 @@ const (
 )
 
 // answer is what the proxy of a node wrote, in JSON.
-type answer struct {
+type answer[Reply any] struct {
 	pod   pod
 	text  []byte
-	value any // that was decoded from the text
+	reply *Reply // decoded from the text
 	code  int
 	err   error // there is no answer
 }
@@ -41,24 +42,27 @@ const (
 	noAnswer = 2
 )
 
-// ask runs a command on nodes. Input is given to each of them, nil for none.
-func (c *cluster) ask(ctx context.Context, pods []pod, input []byte, args ...string) []*answer {
-	answers := make([]*answer, len(pods))
+// askAll runs a command on nodes. Input is given to each of them, nil for none. Every reply has a
+// field.
+func askAll[Reply any](ctx context.Context, c *cluster, pods []pod, field string, input []byte, args []string) []*answer[Reply] {
+	answers := make([]*answer[Reply], len(pods))
 	turns := make(chan struct{}, maxParallel)
 	var group sync.WaitGroup
 	for i, p := range pods {
 		group.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
-			answers[i] = c.askOne(ctx, p, input, args)
+			answers[i] = &answer[Reply]{pod: p}
+			answers[i].ask(ctx, c, input, args)
+			answers[i].understand(field)
 		})
 	}
 	group.Wait()
-	slices.SortFunc(answers, byNode)
+	slices.SortFunc(answers, func(a, b *answer[Reply]) int { return cmp.Compare(a.pod.node, b.pod.node) })
 	return answers
 }
 
-func (c *cluster) askOne(ctx context.Context, p pod, input []byte, args []string) *answer {
+func (a *answer[Reply]) ask(ctx context.Context, c *cluster, input []byte, args []string) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)
@@ -68,16 +72,14 @@ func (c *cluster) askOne(ctx context.Context, p pod, input []byte, args []string
 		stdin = bytes.NewReader(input)
 	}
 	stdout, stderr := &bounded{most: maxAnswer, full: stop}, &bounded{most: maxError, full: stop}
-	a := &answer{pod: p}
-	a.code, a.err = c.exec(ctx, p, args, stdin, stdout, stderr)
+	a.code, a.err = c.exec(ctx, a.pod, args, stdin, stdout, stderr)
 	a.text = stdout.kept.Bytes()
 	switch cause := context.Cause(ctx); {
 	case a.err != nil && cause != nil:
-		a.err = fmt.Errorf("pod %s does not answer: %w", p.name, cause)
+		a.err = fmt.Errorf("pod %s does not answer: %w", a.pod.name, cause)
 	case a.err == nil && a.code != 0 && a.code != bad, a.err == nil && len(a.text) == 0 && stderr.kept.Len() > 0:
 		a.err = complaint(stderr.kept.String(), a.code)
 	}
-	return a
 }
 
 // complaint is what a command said that has no answer.
@@ -108,18 +110,13 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// understand decodes answers. One that cannot be decoded is none.
-func understand[T any](answers []*answer, field string) {
-	for _, a := range answers {
-		if a.err != nil {
-			continue
-		}
-		value, err := decode[T](a.text, field)
-		if err != nil {
-			a.err = fmt.Errorf("pod %s has not answered as Sluice does: %w", a.pod.name, err)
-			continue
-		}
-		a.value = value
+// understand decodes an answer. One that cannot be decoded is none.
+func (a *answer[Reply]) understand(field string) {
+	if a.err != nil {
+		return
+	}
+	if a.reply, a.err = decode[Reply](a.text, field); a.err != nil {
+		a.err = fmt.Errorf("pod %s has not answered as Sluice does: %w", a.pod.name, a.err)
 	}
 }
 
@@ -136,16 +133,8 @@ func decode[T any](text []byte, field string) (*T, error) {
 	return value, json.Unmarshal(text, value)
 }
 
-// valueOf returns an answer that is understood.
-func valueOf[T any](a *answer) (*T, error) {
-	if a.err != nil {
-		return nil, a.err
-	}
-	return a.value.(*T), nil
-}
-
 // worst returns the exit code for answers of several nodes.
-func worst(answers []*answer) (code int) {
+func worst[Reply any](answers []*answer[Reply]) (code int) {
 	for _, a := range answers {
 		if a.err != nil {
 			return noAnswer
@@ -156,35 +145,37 @@ func worst(answers []*answer) (code int) {
 }
 
 // group is the nodes with the same answer.
-type group struct {
+type group[Reply any] struct {
 	key   string
 	nodes []string
-	first *answer
+	reply *Reply // nil for none
 }
 
 // grouped groups answers by a key, those of most nodes first. Nodes without an answer
 // are grouped by the reason.
-func grouped(answers []*answer, key func(*answer) (string, error)) []*group {
-	var groups []*group
+func grouped[Reply any](answers []*answer[Reply], key func(*Reply) string) []*group[Reply] {
+	var groups []*group[Reply]
 	for _, a := range answers {
-		k, err := key(a)
-		if err != nil {
-			k = "NO ANSWER: " + err.Error()
+		var k string
+		if a.err != nil {
+			k, a.reply = "NO ANSWER: "+a.err.Error(), nil
+		} else {
+			k = key(a.reply)
 		}
-		i := slices.IndexFunc(groups, func(g *group) bool { return g.key == k })
+		i := slices.IndexFunc(groups, func(g *group[Reply]) bool { return g.key == k })
 		if i < 0 {
-			i, groups = len(groups), append(groups, &group{key: k, first: a})
+			i, groups = len(groups), append(groups, &group[Reply]{key: k, reply: a.reply})
 		}
 		groups[i].nodes = append(groups[i].nodes, a.pod.node)
 	}
-	slices.SortStableFunc(groups, func(a, b *group) int { return len(b.nodes) - len(a.nodes) })
+	slices.SortStableFunc(groups, func(a, b *group[Reply]) int { return len(b.nodes) - len(a.nodes) })
 	return groups
 }
 
 // maxNodes is how many nodes of a group are named.
 const maxNodes = 20
 
-func (g *group) nodeList() string {
+func (g *group[Reply]) nodeList() string {
 	return printable.ListFirst(g.nodes, maxNodes, ", ", func(s string) string { return s })
 }
 
@@ -202,7 +193,7 @@ type nodeAnswers struct {
 	Nodes []nodeJSON `json:"nodes"`
 }
 
-func listed(answers []*answer) nodeAnswers {
+func listed[Reply any](answers []*answer[Reply]) nodeAnswers {
 	out := make([]nodeJSON, len(answers))
 	for i, a := range answers {
 		out[i] = nodeJSON{Node: a.pod.node, Pod: a.pod.name, Code: a.code}

@@ -16,17 +16,17 @@ import (
 	"sluice/internal/observe/verdict"
 )
 
-func from(t *testing.T, node string, value any) *answer {
+func from[Reply any](t *testing.T, node string, value *Reply) *answer[Reply] {
 	t.Helper()
 	text, err := json.Marshal(value)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &answer{pod: pod{node: node, name: "sluice-" + node}, text: text, value: value}
+	return &answer[Reply]{pod: pod{node: node, name: "sluice-" + node}, text: text, reply: value}
 }
 
-func silent(node string) *answer {
-	return &answer{pod: pod{node: node, name: "sluice-" + node}, err: errors.New("no proxy answers\x1b[2J")}
+func silent[Reply any](node string) *answer[Reply] {
+	return &answer[Reply]{pod: pod{node: node, name: "sluice-" + node}, err: errors.New("no proxy answers\x1b[2J")}
 }
 
 func wantText(t *testing.T, got string, want ...string) {
@@ -42,7 +42,7 @@ func TestNodesAreGroupedByAnswer(t *testing.T) {
 	served := &explain.Reply{Flows: true, Answers: []explain.Answer{{Verdict: verdict.Works, Flows: true, Summary: "reaches the only endpoint"}}}
 	dropped := &explain.Reply{Answers: []explain.Answer{{Verdict: verdict.Refused, Fate: "dropped", Summary: "none here", Problems: []explain.Advice{{Text: "it is Local", Remedy: "make it Cluster"}}}}}
 	var out strings.Builder
-	answers := []*answer{from(t, "a", dropped), from(t, "b", served), from(t, "c", served), silent("d")}
+	answers := []*answer[explain.Reply]{from(t, "a", dropped), from(t, "b", served), from(t, "c", served), silent[explain.Reply]("d")}
 	if err := writeExplanations(&out, answers); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestServicesOfAllNodes(t *testing.T) {
 			{Namespace: "default", Name: "busy", Service: verdict.Service{Word: verdict.Works}, Endpoints: 1, Connections: 100},
 		}}
 	}
-	answers := []*answer{from(t, "a", list(verdict.Works, 1)), from(t, "b", list(verdict.NoAnswer, 2)), silent("c")}
+	answers := []*answer[listing.List]{from(t, "a", list(verdict.Works, 1)), from(t, "b", list(verdict.NoAnswer, 2)), silent[listing.List]("c")}
 	var out strings.Builder
 	bad, err := writeServices(&out, answers, false, true)
 	if err != nil || bad != 1 {
@@ -82,9 +82,9 @@ func TestServicesOfAllNodes(t *testing.T) {
 
 func TestStatusTable(t *testing.T) {
 	var out strings.Builder
-	if err := writeStatus(&out, []*answer{
+	if err := writeStatus(&out, []*answer[status.Report]{
 		from(t, "a", &status.Report{Proxy: verdict.Proxy{Word: verdict.Serving}, Mode: "nftables", Services: 7, ByVerdict: map[verdict.Word]int{verdict.Refused: 2, verdict.Works: 5}}),
-		from(t, "b", &status.Report{Proxy: verdict.Proxy{Word: verdict.ServingThePast}, Mode: "nftables"}), silent("d"),
+		from(t, "b", &status.Report{Proxy: verdict.Proxy{Word: verdict.ServingThePast}, Mode: "nftables"}), silent[status.Report]("d"),
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestStatusTable(t *testing.T) {
 
 // Programs get the answers of all nodes, as JSON or YAML, and the plugin's version.
 func TestFormats(t *testing.T) {
-	answers := []*answer{{pod: pod{node: "n1", name: "p1"}, text: []byte(`{"a": 1}`)}, {pod: pod{node: "n2", name: "p2"}, err: errors.New("away"), code: 2}}
+	answers := []*answer[status.Report]{{pod: pod{node: "n1", name: "p1"}, text: []byte(`{"a": 1}`)}, {pod: pod{node: "n2", name: "p2"}, err: errors.New("away"), code: 2}}
 	for format, want := range map[string]string{
 		"yaml": "nodes:\n- answer:\n    a: 1\n  exitCode: 0\n  node: n1\n  pod: p1\n- error: away\n  exitCode: 2\n  node: n2\n  pod: p2\n",
 		"json": `"answer": {`,

@@ -71,9 +71,8 @@ kube-proxy.`,
 			if err != nil {
 				return err
 			}
-			answers := []*answer{a}
-			understand[check.Report](answers, "findings")
-			return write(p, cmd.OutOrStdout(), answers, check.Write, nil)
+			a.understand("findings")
+			return write(p, cmd.OutOrStdout(), []*answer[check.Report]{a}, check.Write, nil)
 		},
 	}
 	flags := cmd.Flags()
@@ -88,7 +87,7 @@ kube-proxy.`,
 }
 
 // run creates the pod, waits for its end, and deletes it whatever happens.
-func (c *checkCommand) run(ctx context.Context, cluster *cluster, progress io.Writer) (a *answer, err error) {
+func (c *checkCommand) run(ctx context.Context, cluster *cluster, progress io.Writer) (a *answer[check.Report], err error) {
 	wanted, err := c.pod(ctx, cluster)
 	if err != nil {
 		return nil, err
@@ -113,7 +112,7 @@ func (c *checkCommand) run(ctx context.Context, cluster *cluster, progress io.Wr
 	if err != nil {
 		return nil, fmt.Errorf("read the log of pod %s: %w", created.Name, err)
 	}
-	a = &answer{pod: pod{node: c.node, name: created.Name}, text: text, code: code}
+	a = &answer[check.Report]{pod: pod{node: c.node, name: created.Name}, text: text, code: code}
 	if code != 0 && code != bad {
 		a.err = complaint(string(text), code)
 	} else if i := bytes.Index(text, []byte("{")); i > 0 {

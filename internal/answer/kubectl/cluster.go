@@ -1,7 +1,6 @@
 package kubectl
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -145,6 +144,3 @@ func (c *cluster) exec(ctx context.Context, p pod, args []string, stdin io.Reade
 	}
 	return 0, nil
 }
-
-// byNode orders answers by node.
-func byNode(a, b *answer) int { return cmp.Compare(a.pod.node, b.pod.node) }

@@ -3,6 +3,7 @@ package kubectl
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -148,28 +149,26 @@ func asking[Query, Reply any](p *plugin, cmd *cobra.Command, q *question.Questio
 
 // ask asks the nodes, and writes their answers by functions: that of one node if that is asked for
 // and can be written, and otherwise those of several.
-func (a *asker[Query, Reply]) ask(ctx context.Context, one func(io.Writer, *Reply) error, several func(io.Writer, []*answer) error) error {
+func (a *asker[Query, Reply]) ask(ctx context.Context, one func(io.Writer, *Reply) error, several func(io.Writer, []*answer[Reply]) error) error {
 	c, pods, err := a.find(ctx)
 	if err != nil {
 		return err
 	}
-	answers := c.ask(ctx, pods, a.input, append([]string{a.Name, "--json"}, a.words...)...)
-	understand[Reply](answers, a.Field)
+	answers := askAll[Reply](ctx, c, pods, a.Field, a.input, append([]string{a.Name, "--json"}, a.words...))
 	return write(a.plugin, a.out, answers, one, several)
 }
 
 // write writes the answers of nodes.
-func write[T any](p *plugin, w io.Writer, answers []*answer, one func(io.Writer, *T) error, several func(io.Writer, []*answer) error) error {
+func write[Reply any](p *plugin, w io.Writer, answers []*answer[Reply], one func(io.Writer, *Reply) error, several func(io.Writer, []*answer[Reply]) error) error {
 	p.code = worst(answers)
 	return p.format.Write(w, listed(answers), func(w io.Writer) error {
 		if p.node == "" || one == nil {
 			return several(w, answers)
 		}
-		value, err := valueOf[T](answers[0])
-		if err != nil {
-			return fmt.Errorf("node %s: %w", answers[0].pod.node, err)
+		if a := answers[0]; a.err != nil {
+			return fmt.Errorf("node %s: %w", a.pod.node, a.err)
 		}
-		return one(w, value)
+		return one(w, answers[0].reply)
 	})
 }
 
@@ -202,13 +201,13 @@ func (p *plugin) newStatus() *cobra.Command {
 }
 
 // writeStatus writes one line for each node.
-func writeStatus(w io.Writer, answers []*answer) error {
+func writeStatus(w io.Writer, answers []*answer[status.Report]) error {
 	var t printable.Table
 	t.Row("NODE", "VERDICT", "MODE", "VERSION", "UP", "SERVICES", "BROKEN", "FAILED", "PROBLEMS")
 	for _, a := range answers {
-		r, err := valueOf[status.Report](a)
-		if err != nil {
-			t.Row(a.pod.node, "NO ANSWER: "+err.Error(), "", "", "", "", "", "", "")
+		r := a.reply
+		if a.err != nil {
+			t.Row(a.pod.node, "NO ANSWER: "+a.err.Error(), "", "", "", "", "", "", "")
 			continue
 		}
 		word := r.Word.Text()
@@ -245,18 +244,14 @@ not work.`,
 }
 
 // writeExplanations writes each answer once, with the nodes that give it.
-func writeExplanations(w io.Writer, answers []*answer) error {
+func writeExplanations(w io.Writer, answers []*answer[explain.Reply]) error {
 	var lines printable.Lines
-	groups := grouped(answers, func(a *answer) (string, error) {
-		r, err := valueOf[explain.Reply](a)
-		if err != nil {
-			return "", err
-		}
+	groups := grouped(answers, func(r *explain.Reply) string {
 		var heads []string
 		for i := range r.Answers {
 			heads = append(heads, subject(&r.Answers[i])+r.Answers[i].Headline())
 		}
-		return strings.Join(heads, "\n"), nil
+		return strings.Join(heads, "\n")
 	})
 	for i, g := range groups {
 		if i > 0 {
@@ -266,12 +261,11 @@ func writeExplanations(w io.Writer, answers []*answer) error {
 		for head := range strings.SplitSeq(g.key, "\n") {
 			lines.Line("  %s", head)
 		}
-		r, err := valueOf[explain.Reply](g.first)
-		if err != nil {
+		if g.reply == nil {
 			continue
 		}
-		for i := range r.Answers {
-			for _, advice := range r.Answers[i].Problems {
+		for i := range g.reply.Answers {
+			for _, advice := range g.reply.Answers[i].Problems {
 				lines.Line("  problem      %s", advice.Text)
 				if advice.Remedy != "" {
 					lines.Line("  what to do   %s", advice.Remedy)
@@ -310,7 +304,7 @@ func (p *plugin) newServices() *cobra.Command {
 		if failing && p.node != "" {
 			a.words = append(a.words, "--failing")
 		}
-		return a.ask(ctx, a.Write, func(w io.Writer, answers []*answer) error {
+		return a.ask(ctx, a.Write, func(w io.Writer, answers []*answer[listing.List]) error {
 			n, err := writeServices(w, answers, failing, a.query.Top)
 			if failing && n > 0 {
 				p.code = max(p.code, bad)
@@ -330,17 +324,16 @@ type row struct {
 }
 
 // writeServices writes one line for each Service and returns how many fail somewhere.
-func writeServices(w io.Writer, answers []*answer, failing, top bool) (broken int, err error) {
+func writeServices(w io.Writer, answers []*answer[listing.List], failing, top bool) (broken int, err error) {
 	rows := map[string]*row{}
 	var missing []string
 	for _, a := range answers {
-		list, err := valueOf[listing.List](a)
-		if err != nil {
-			missing = append(missing, a.pod.node+": NO ANSWER: "+err.Error())
+		if a.err != nil {
+			missing = append(missing, a.pod.node+": NO ANSWER: "+a.err.Error())
 			continue
 		}
-		for i := range list.Services {
-			s := &list.Services[i]
+		for i := range a.reply.Services {
+			s := &a.reply.Services[i]
 			r := rows[s.Namespace+"/"+s.Name]
 			if r == nil {
 				r = &row{namespace: s.Namespace, name: s.Name}
@@ -389,8 +382,8 @@ func sorted(rows map[string]*row, top bool) []*row {
 		out = append(out, r)
 	}
 	slices.SortFunc(out, func(a, b *row) int {
-		if d := b.connections + b.refused - a.connections - a.refused; top && d != 0 {
-			return map[bool]int{true: 1, false: -1}[d > 0]
+		if d := cmp.Compare(b.connections+b.refused, a.connections+a.refused); top && d != 0 {
+			return d
 		}
 		return strings.Compare(a.namespace+"/"+a.name, b.namespace+"/"+b.name)
 	})
@@ -437,17 +430,16 @@ func (e *nodeError) line() string {
 func (e *nodeEvent) line() string { return question.Line(&e.Event, e.Node) }
 
 // writeEvents writes the events of all nodes in the order of their times.
-func writeEvents(w io.Writer, answers []*answer) error {
+func writeEvents(w io.Writer, answers []*answer[question.EventList]) error {
 	var all []nodeEvent
 	for _, a := range answers {
-		reply, err := valueOf[question.EventList](a)
-		if err != nil {
-			if _, err := io.WriteString(w, (&nodeError{a.pod.node, err.Error()}).line()); err != nil {
+		if a.err != nil {
+			if _, err := io.WriteString(w, (&nodeError{a.pod.node, a.err.Error()}).line()); err != nil {
 				return err
 			}
 			continue
 		}
-		for _, e := range reply.Events {
+		for _, e := range a.reply.Events {
 			all = append(all, nodeEvent{a.pod.node, e})
 		}
 	}
@@ -533,15 +525,12 @@ func (p *plugin) newDiff() *cobra.Command {
 }
 
 // writeDiffs writes each difference once, with the nodes that have it.
-func writeDiffs(w io.Writer, answers []*answer) error {
+func writeDiffs(w io.Writer, answers []*answer[diff.Report]) error {
 	var lines printable.Lines
-	for _, g := range grouped(answers, func(a *answer) (string, error) {
+	for _, g := range grouped(answers, func(r *diff.Report) string {
 		var text strings.Builder
-		r, err := valueOf[diff.Report](a)
-		if err == nil {
-			err = diff.Write(&text, r)
-		}
-		return text.String(), err
+		_ = diff.Write(&text, r) // a Builder takes everything
+		return text.String()
 	}) {
 		lines.Line("%s: %s", printable.Count(len(g.nodes), "node"), g.nodeList())
 		for line := range strings.Lines(g.key) {
