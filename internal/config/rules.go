@@ -46,7 +46,7 @@ func planConfig(c *Configuration, m dataplane.Mode, features featuregate.Feature
 		}
 	}
 	if uses(m, "ipvs.scheduler") {
-		p.Scheduler = c.IPVS.Scheduler
+		p.Balancer.Default = c.IPVS.Scheduler
 	}
 	if m.Adjust != nil {
 		m.Adjust(&p)

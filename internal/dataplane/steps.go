@@ -73,7 +73,7 @@ func emptied(f *plan.Frontend) *plan.Frontend {
 // one. It returns nil if the new one itself does not differ by more.
 func step(old, new *plan.Frontend) *plan.Frontend {
 	switch {
-	case new.Relayed:
+	case new.ProxyConnects:
 		return nil
 	case old == nil:
 		old = &plan.Frontend{Filtered: new.Filtered}

@@ -11,7 +11,7 @@ import (
 
 // Decide returns what must happen to the packet.
 func Decide(world World, packet Packet) Verdict {
-	// Node ports on loopback are relayed, which does not affect packets.
+	// Node ports on loopback are the proxy's own, which does not affect packets.
 	if packet.Destination.IsLoopback() {
 		return Verdict{Action: Pass, Why: "loopback is not a frontend"}
 	}
@@ -129,16 +129,16 @@ func (w World) ownerOfClusterIP(a netip.Addr) *model.Service {
 	return slices.MinFunc(owners, byAge)
 }
 
-// routesToNode returns a Service that IPVS serves at an external address that is not the
-// node's own: with IPVS, all ports of it come to the node.
+// routesToNode returns a Service that the kernel's balancer serves at an external address that
+// is not the node's own: all ports of it come to the node then.
 func (w World) routesToNode(a netip.Addr) *model.Service {
-	if w.Config.Scheduler == "" || slices.Contains(w.HostIPs, a) || anyContains(w.LocalRoutes, a) {
+	if w.Config.Balancer.Name == "" || slices.Contains(w.HostIPs, a) || anyContains(w.LocalRoutes, a) {
 		return nil
 	}
 	for _, s := range w.Services {
 		for _, port := range s.Ports {
 			f, ok := w.frontendOf(Packet{Destination: a, Port: port.Port, Protocol: port.Protocol})
-			if ok && (f.kind == loadBalancerIP || f.kind == externalIP) && w.byIPVS(f, model.FamilyOf(a)) {
+			if ok && (f.kind == loadBalancerIP || f.kind == externalIP) && w.balanced(f, model.FamilyOf(a)) {
 				return f.service
 			}
 		}
@@ -146,10 +146,10 @@ func (w World) routesToNode(a netip.Addr) *model.Service {
 	return nil
 }
 
-// byIPVS reports whether IPVS chooses the endpoints of an external frontend. It can
-// neither keep session affinity exactly nor hash as other modes do, nor choose at random,
+// balanced reports whether the kernel's balancer chooses the endpoints of an external frontend.
+// It can neither keep session affinity exactly nor hash as other modes do, nor choose at random,
 // and cannot lead the node's packets to the node.
-func (w World) byIPVS(f frontend, family model.Family) bool {
+func (w World) balanced(f frontend, family model.Family) bool {
 	s := f.service
 	here := func(e endpoint) bool { return slices.Contains(w.HostIPs, e.Addr) }
 	switch {

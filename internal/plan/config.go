@@ -44,14 +44,14 @@ type Config struct {
 
 	// Algorithms are those that the mode can do.
 	Algorithms model.Algorithms
-	// Scheduler is the IPVS scheduler that chooses endpoints where a Service does not
-	// say how; empty for modes without IPVS.
-	Scheduler string
 	// DefaultAlgorithm is for Services that do not say how endpoints are chosen.
 	DefaultAlgorithm model.Algorithm
-	// Relay says that the proxy itself forwards the connections of all protocols for
-	// which it can.
-	Relay bool
+	// Balancer is the kernel's, which chooses endpoints in place of the mode's rules where it
+	// can; zero if the mode does without.
+	Balancer Balancer
+	// ProxyConnects says that the proxy itself accepts connections, and opens others to the
+	// endpoints, of all protocols for which it can: see ProxyForwards.
+	ProxyConnects bool
 
 	// KnownNodePortIPs restricts node ports on all local addresses to those on
 	// interfaces: the mode needs an object for each.
@@ -62,8 +62,8 @@ type Config struct {
 	// FrontendsOnly leaves alone packets that are addressed to no frontend: to
 	// other ports of ClusterIPs, and to unallocated addresses of service CIDRs.
 	FrontendsOnly bool
-	// NodePortsOnly plans node ports and nothing else, of the protocols that can be
-	// relayed: the proxy has to accept connections itself.
+	// NodePortsOnly plans node ports and nothing else, of the protocols that the proxy
+	// can forward: it has to accept connections itself.
 	NodePortsOnly bool
 }
 
@@ -73,6 +73,19 @@ func (cfg *Config) serves(f model.Family) bool { return f != model.IPv6 || !cfg.
 func (cfg *Config) Families() []model.Family {
 	return slices.DeleteFunc(slices.Clone(model.Families[:]), func(f model.Family) bool { return !cfg.serves(f) })
 }
+
+// Balancer chooses endpoints by itself. One of the kernel gets packets that are delivered to the
+// node, so external addresses at which it serves are the Service's with all their ports: see
+// Desired.ExclusiveIPs.
+type Balancer struct {
+	Name string // for people
+	// Default is how it chooses where a Service does not say, in its own words; empty if it
+	// knows all algorithms.
+	Default string
+}
+
+// itself is the proxy, where it connects.
+var itself = &Balancer{Name: "the proxy"}
 
 // DetectLocal says how traffic from pods is recognised.
 type DetectLocal uint8
@@ -92,7 +105,7 @@ type NodePortAddresses struct {
 	All      bool           // every local address except loopback
 	Primary  bool           // the node's primary IPs
 	Prefixes []netip.Prefix // every address of the machine's interfaces in one of these
-	// Loopback are the loopback addresses that node ports are relayed from. No
+	// Loopback are the loopback addresses where the proxy itself serves node ports. No
 	// other field selects any.
 	Loopback []netip.Addr
 }

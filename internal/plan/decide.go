@@ -53,25 +53,27 @@ type Decision struct {
 	// route of it that the packet takes; nil for none.
 	Frontend *Frontend
 	Route    *Route
-	// Relayed says that the proxy accepts the connection itself and opens
-	// another one to the endpoint: a node port on a loopback address.
-	Relayed bool
+	// Loopback says that the packet is for a node port on a loopback address, where the
+	// proxy accepts the connection itself and opens another one to the endpoint.
+	Loopback bool
 	// Depends says that whether the client may connect depends on its source
 	// address, which is not known. The decision is then for a client that may.
 	Depends bool
+
+	settings Settings
 }
 
 // Decide returns what happens to a packet, and why.
 func (d *Desired) Decide(p Packet) Decision {
-	out := Decision{Packet: p}
+	out := Decision{Packet: p, settings: d.Settings}
 	if !d.Settings.Serves(p.To.Family()) {
 		out.Verdict, out.Cause = Pass, NoIPv6
 		return out
 	}
 	out.Frontend, _ = d.Lookup(p.To, func(netip.Addr) bool { return p.ToNode })
-	if out.Frontend == nil && p.From == NodeClient && d.Settings.relays(p.To) {
+	if out.Frontend == nil && p.From == NodeClient && d.Settings.atLoopback(p.To) {
 		out.Frontend = d.Frontends[NodePortKey(p.To.Family(), p.To.Port, p.To.Protocol)]
-		out.Relayed = out.Frontend != nil
+		out.Loopback = out.Frontend != nil
 	}
 	if out.Frontend != nil {
 		out.connect(d)
@@ -87,7 +89,7 @@ func (d *Desired) miss(p Packet) (Verdict, Cause) {
 	if d.Settings.NodePortsOnly {
 		return Pass, NodePortsOnly
 	}
-	if _, used := d.ClusterIPs[to]; used || d.Routed[to] > 0 && !p.ToNode {
+	if _, used := d.ClusterIPs[to]; used || d.ExclusiveIPs[to] > 0 && !p.ToNode {
 		return Reject, NoSuchPort
 	}
 	if anyContains(d.Settings.ServiceCIDRs, to) {
@@ -96,19 +98,18 @@ func (d *Desired) miss(p Packet) (Verdict, Cause) {
 	return Pass, NotAService
 }
 
-// relays reports whether the proxy itself serves node ports at a loopback
+// atLoopback reports whether the proxy itself serves node ports at a loopback
 // address.
-func (s *Settings) relays(at Key) bool {
-	return Relayable(at.Protocol) && slices.Contains(s.LoopbackIPs, at.Addr)
+func (s *Settings) atLoopback(at Key) bool {
+	return ProxyForwards(at.Protocol) && slices.Contains(s.LoopbackIPs, at.Addr)
 }
 
-// Relayable reports whether node ports of a protocol are relayed at
-// Settings.LoopbackIPs.
-func Relayable(p model.Protocol) bool { return p != model.SCTP }
+// ProxyForwards reports whether the proxy itself can forward connections of a protocol.
+func ProxyForwards(p model.Protocol) bool { return p != model.SCTP }
 
-// RelayTries is how many endpoints are tried for a connection that the proxy relays, if the
+// ProxyTries is how many endpoints are tried for a connection that the proxy forwards, if the
 // first ones do not take it.
-const RelayTries = 4
+const ProxyTries = 4
 
 func (c *Decision) connect(d *Desired) {
 	f := c.Frontend
@@ -158,14 +159,41 @@ func (c *Decision) Masquerade(endpoint netip.Addr) (yes bool, why MasqueradeCaus
 	if c.Frontend == nil {
 		return false, 0
 	}
-	if c.Relayed {
+	if c.Loopback {
 		return true, ProxyConnects
 	}
 	yes, why = c.Frontend.masquerades(c.Packet.From)
-	if !yes && endpoint.IsValid() && c.Packet.Source == endpoint {
+	switch source := c.Packet.Source; {
+	case !endpoint.IsValid() || c.settings.NodePortsOnly || c.Packet.From == NodeClient && !source.IsValid():
+	case c.Frontend.ProxyConnects:
+		i := slices.IndexFunc(c.Route.Endpoints, func(e Endpoint) bool { return e.Addr() == endpoint })
+		if i >= 0 {
+			return c.settings.ProxyMasquerades(source, c.Route.Endpoints[i], yes, why)
+		}
+	case !yes && source == endpoint:
 		return true, ClientIsEndpoint
 	}
 	return yes, why
+}
+
+// ProxyMasquerades is Decision.Masquerade for a connection that the proxy itself opens for a client.
+// Asked says that the frontend masquerades it, and cause is why or why not.
+//
+// An endpoint may see the client's address if its replies come through this node: it is on it, or
+// the client is the node itself or a pod of it. Of endpoints elsewhere only pods are known to reach
+// pods by their own address; programs of the cluster's network let others see the node's. What is
+// masqueraded keeps its source as well if it does not leave the node, as in other modes. An endpoint
+// that connects to itself would answer itself.
+func (s *Settings) ProxyMasquerades(client netip.Addr, to Endpoint, asked bool, cause MasqueradeCause) (yes bool, why MasqueradeCause) {
+	switch {
+	case client == to.Addr():
+		return true, ClientIsEndpoint
+	case slices.Contains(s.HostIPs, to.Addr()):
+		return false, EndpointIsNode
+	case asked || to.Local || slices.Contains(s.HostIPs, client) || anyContains(s.PodCIDRs, to.Addr()):
+		return asked, cause
+	}
+	return true, ProxyConnects
 }
 
 func (f *Frontend) masquerades(from Client) (bool, MasqueradeCause) {

@@ -110,7 +110,7 @@ func TestServesAgreesWithTheOracle(t *testing.T) {
 	}
 }
 
-func TestLoopbackNodePortsAreRelayed(t *testing.T) {
+func TestLoopbackNodePortsAreServedByTheProxy(t *testing.T) {
 	loopback, pod := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("10.1.0.1")
 	serves := &plan.Frontend{Kind: plan.NodePort, Route: plan.Route{Endpoints: []plan.Endpoint{{AddrPort: netip.AddrPortFrom(pod, 80)}}}}
 	d := &plan.Desired{
@@ -122,7 +122,7 @@ func TestLoopbackNodePortsAreRelayed(t *testing.T) {
 	}
 	to := plan.Packet{From: plan.NodeClient, To: plan.Key{Addr: loopback, Port: 30080, Protocol: model.TCP}}
 	c := d.Decide(to)
-	if yes, why := c.Masquerade(pod); c.Verdict != plan.Forward || !c.Relayed || !yes || why != plan.ProxyConnects {
+	if yes, why := c.Masquerade(pod); c.Verdict != plan.Forward || !c.Loopback || !yes || why != plan.ProxyConnects {
 		t.Errorf("%+v", c)
 	}
 	to.From = plan.OutsideClient
@@ -132,5 +132,45 @@ func TestLoopbackNodePortsAreRelayed(t *testing.T) {
 	to.From, to.To.Protocol = plan.NodeClient, model.SCTP
 	if c := d.Decide(to); c.Verdict != plan.Pass {
 		t.Errorf("SCTP meets %s", c.Verdict)
+	}
+}
+
+// Where the proxy connects itself, an endpoint sees the client's address if its replies come back.
+func TestProxyMasquerades(t *testing.T) {
+	const node, local, remote, elsewhere = "192.0.2.10", "10.244.0.1", "10.244.1.1", "192.0.2.20"
+	web := plan.Key{Addr: netip.MustParseAddr("10.96.0.1"), Port: 80, Protocol: model.TCP}
+	f := &plan.Frontend{Key: web, ProxyConnects: true, Masquerade: plan.MasqueradeOffCluster, MasqueradeCause: plan.ClientNotPod}
+	for _, ip := range []string{local, remote, node, elsewhere} {
+		f.Route.Endpoints = append(f.Route.Endpoints, plan.Endpoint{AddrPort: netip.AddrPortFrom(netip.MustParseAddr(ip), 8080), Local: ip == local})
+	}
+	d := &plan.Desired{Frontends: map[plan.Key]*plan.Frontend{web: f},
+		Settings: plan.Settings{HostIPs: testkit.Addrs(node), PodCIDRs: testkit.Prefixes("10.244.1.0/24")}}
+	for _, tt := range []struct {
+		from             plan.Client
+		source, endpoint string
+		want             bool
+		why              plan.MasqueradeCause
+	}{
+		{plan.PodClient, "10.244.0.5", local, false, plan.ClientIsPod},
+		{plan.PodClient, "10.244.0.5", remote, false, plan.ClientIsPod},
+		{plan.PodClient, "10.244.0.5", elsewhere, true, plan.ProxyConnects},
+		{plan.PodClient, local, local, true, plan.ClientIsEndpoint},
+		{plan.PodClient, "", elsewhere, true, plan.ProxyConnects},
+		{plan.OutsideClient, "198.51.100.1", local, true, plan.ClientNotPod},
+		{plan.OutsideClient, "198.51.100.1", node, false, plan.EndpointIsNode},
+		{plan.OutsideClient, "198.51.100.1", "", true, plan.ClientNotPod},
+	} {
+		p := plan.Packet{From: tt.from, To: web}
+		if tt.source != "" {
+			p.Source = netip.MustParseAddr(tt.source)
+		}
+		var endpoint netip.Addr
+		if tt.endpoint != "" {
+			endpoint = netip.MustParseAddr(tt.endpoint)
+		}
+		c := d.Decide(p)
+		if got, why := c.Masquerade(endpoint); got != tt.want || why != tt.why {
+			t.Errorf("%s %s to %s: %v because %s, want %v because %s", tt.from, tt.source, tt.endpoint, got, why.Text(), tt.want, tt.why.Text())
+		}
 	}
 }

@@ -16,10 +16,10 @@ type Desired struct {
 	// ClusterIPs are the ClusterIPs in use: ports of theirs that are no
 	// frontend are rejected.
 	ClusterIPs map[netip.Addr]struct{}
-	// Routed are the external addresses that are led to the node for IPVS, with the
-	// number of frontends at each. Ports of theirs that are no frontend are rejected,
-	// unless the address is one of the node's.
-	Routed map[netip.Addr]int
+	// ExclusiveIPs are the external addresses with frontends that are Exclusive, and
+	// how many. Ports of theirs that are no frontend are rejected, unless the address is
+	// one of the node's.
+	ExclusiveIPs map[netip.Addr]int
 	// HealthChecks are the health check node ports to serve, by Service.
 	HealthChecks map[model.Name]HealthCheck
 	// Problems describe what was left out and why, by object ("Service
@@ -132,9 +132,9 @@ type Frontend struct {
 	// topology left them out of the pools. Sorted as a pool is, and shared
 	// between frontends.
 	AlsoServing []Endpoint
-	// Relayed says that the proxy accepts connections itself, and opens others to
+	// ProxyConnects says that the proxy accepts connections itself, and opens others to
 	// the endpoints.
-	Relayed bool
+	ProxyConnects bool
 
 	Masquerade Masquerade
 	// MasqueradeCause is why Masquerade is as it is.
@@ -150,10 +150,10 @@ type Frontend struct {
 	Sources  []netip.Prefix // sorted; those of the frontend's family
 }
 
-// Routed reports whether the frontend is at an external address that is led to the
-// node for IPVS.
-func (f *Frontend) Routed() bool {
-	return f != nil && f.Route.Scheduler != "" && (f.Kind == LoadBalancerIP || f.Kind == ExternalIP)
+// Exclusive reports whether the frontend has its external address with all ports, because
+// the kernel's balancer serves it.
+func (f *Frontend) Exclusive() bool {
+	return f != nil && f.Route.Delegated() && !f.ProxyConnects && (f.Kind == LoadBalancerIP || f.Kind == ExternalIP)
 }
 
 // Routes returns the one or two routes of the frontend.
@@ -206,13 +206,13 @@ type Route struct {
 	Local bool
 	// Algorithm is how an endpoint is chosen for a new connection.
 	Algorithm model.Algorithm
-	// Scheduler is the IPVS scheduler that chooses instead; empty if IPVS does not
-	// serve the route.
-	Scheduler string
+	// Balancer is who chooses instead of the mode's rules, the proxy itself or the kernel's
+	// balancer, which does it in its own way if Algorithm is Random; nil if the rules do.
+	Balancer *Balancer
 }
 
-// Scheduled reports whether IPVS chooses an endpoint.
-func (r *Route) Scheduled() bool { return r.Scheduler != "" && len(r.Endpoints) > 0 }
+// Delegated reports whether the mode's rules do not choose an endpoint.
+func (r *Route) Delegated() bool { return r.Balancer != nil }
 
 // Find returns the endpoint of the pool with an address, and whether there is one.
 func (r *Route) Find(at netip.AddrPort) (Endpoint, bool) {
@@ -275,7 +275,8 @@ const (
 	ClientIsPod                                  // no: the client of a ClusterIP is a pod
 	ClientIsNode                                 // yes: this node connects to an external address
 	ClientIsEndpoint                             // yes: its replies would not come back through the node
-	ProxyConnects                                // yes: the connection is relayed
+	ProxyConnects                                // yes: the endpoint could not answer the client through this node
+	EndpointIsNode                               // no: the connection does not leave the node
 )
 
 // Settings applies to the whole node.
@@ -294,20 +295,18 @@ type Settings struct {
 	// of them do, it holds the known ones.
 	NodePortIPs []netip.Addr
 	// LoopbackIPs are loopback addresses that node ports answer on as well.
-	// They are relayed, not programmed.
+	// The proxy itself serves them.
 	LoopbackIPs []netip.Addr
 	// ServiceCIDRs are the ranges of ClusterIPs, sorted and without overlaps:
 	// packets to an unused address in them are dropped.
 	ServiceCIDRs []netip.Prefix
-	// IPVS says that IPVS may serve frontends, for which packets to addresses of
-	// Services are delivered to the node.
-	IPVS bool
-	// PodCIDRs are the ranges of pods in the cluster, as far as they are known, and
-	// HostIPs the addresses of the node, if frontends are relayed.
-	PodCIDRs []netip.Prefix
-	HostIPs  []netip.Addr
-	// Relay4 and Relay6 are where connections of relayed frontends are led to.
-	Relay4, Relay6 Relay
+	// ExclusiveIPs says that frontends may be Exclusive.
+	ExclusiveIPs bool
+	// PodCIDRs are the ranges of pods in the cluster, as far as they are known, HostIPs the
+	// addresses of the node, and ProxyIPs those at which the proxy accepts connections, at
+	// most one of each family; if the proxy itself connects.
+	PodCIDRs          []netip.Prefix
+	HostIPs, ProxyIPs []netip.Addr
 	// MasqueradeMark is the bit of the packet mark that requests masquerading.
 	MasqueradeMark uint32
 	// DropInvalid drops forwarded packets that connection tracking considers
@@ -315,43 +314,18 @@ type Settings struct {
 	// segment of a connection from an address that it does not know resets the
 	// connection.
 	DropInvalid bool
-	// NodePortsOnly says that nothing but node ports is served, by relaying them.
+	// NodePortsOnly says that nothing but node ports is served, by the proxy itself.
 	NodePortsOnly bool
 }
 
-// Relay is the sockets of a proxy that forwards connections itself, for one family.
-type Relay struct {
-	// Addr is an address of the node, invalid if connections are not relayed.
-	Addr netip.Addr
-	// Ports are what a connection's port tells the proxy about it: see Port. The
-	// dataplane chooses them.
-	Ports [4]uint16
-}
-
-// Port returns the port for connections that take the route Outside or not, and whose
-// endpoint sees the node's address or the client's.
-func (r *Relay) Port(outside, masquerade bool) uint16 { return *r.port(outside, masquerade) }
-
-// SetPort sets the port that Port returns.
-func (r *Relay) SetPort(outside, masquerade bool, port uint16) { *r.port(outside, masquerade) = port }
-
-func (r *Relay) port(outside, masquerade bool) *uint16 {
-	i := 0
-	if outside {
-		i |= 1
+// ProxyIP is the one of ProxyIPs of a family, invalid if there is none.
+func (s *Settings) ProxyIP(f model.Family) netip.Addr {
+	for _, ip := range s.ProxyIPs {
+		if model.FamilyOf(ip) == f {
+			return ip
+		}
 	}
-	if masquerade {
-		i |= 2
-	}
-	return &r.Ports[i]
-}
-
-// Relay returns the sockets of a family.
-func (s *Settings) Relay(f model.Family) *Relay {
-	if f == model.IPv4 {
-		return &s.Relay4
-	}
-	return &s.Relay6
+	return netip.Addr{}
 }
 
 // Serves reports whether the node supports a family.
@@ -374,9 +348,8 @@ func (s *Settings) NodePortAll(f model.Family) bool {
 	return s.NodePortAll6
 }
 
-// HasNodePorts reports whether node ports answer on an address, except by
-// relaying. If all local addresses do, local is called to ask the routing
-// table.
+// HasNodePorts reports whether node ports answer on an address, except those of
+// LoopbackIPs. If all local addresses do, local is called to ask the routing table.
 func (s *Settings) HasNodePorts(ip netip.Addr, local func(netip.Addr) bool) bool {
 	if _, found := slices.BinarySearchFunc(s.NodePortIPs, ip, netip.Addr.Compare); found {
 		return true

@@ -15,7 +15,7 @@ type environment struct {
 	zone     string
 	// nodeIPs only matter to Services with source ranges.
 	nodeIPs []netip.Addr
-	// hostIPs only matter to IPVS.
+	// hostIPs only matter to a balancer.
 	hostIPs []netip.Addr
 	// podsKnown4 and podsKnown6 say that a detector recognises pods.
 	podsKnown4, podsKnown6 bool
@@ -25,9 +25,9 @@ type environment struct {
 	nodePortsOnly          bool
 	noIPv6                 bool
 	algorithms             model.Algorithms
-	scheduler              string
+	balancer               *Balancer // the kernel's, nil for none
 	defaultAlgorithm       model.Algorithm
-	relay                  bool
+	proxyConnects          bool
 	// tables says which Services may have lookup tables.
 	tables *tableBudget
 }
@@ -45,10 +45,12 @@ func newEnvironment(cfg *Config, state *model.State, settings *Settings) environ
 		nodePortsOnly: cfg.NodePortsOnly,
 		noIPv6:        cfg.NoIPv6,
 		algorithms:    cfg.Algorithms,
-		scheduler:     cfg.Scheduler,
 
 		defaultAlgorithm: cfg.DefaultAlgorithm,
-		relay:            cfg.Relay,
+		proxyConnects:    cfg.ProxyConnects,
+	}
+	if b := cfg.Balancer; b != (Balancer{}) {
+		env.balancer = &b
 	}
 	if node := state.Node(); node != nil {
 		env.zone = node.Zone
@@ -73,11 +75,11 @@ func (env *environment) concerns(svc *model.Service, other *environment) bool {
 		env.nodePortsOnly != other.nodePortsOnly ||
 		env.noIPv6 != other.noIPv6 ||
 		env.algorithms != other.algorithms ||
-		env.scheduler != other.scheduler ||
+		!env.balancer.same(other.balancer) ||
 		env.defaultAlgorithm != other.defaultAlgorithm ||
-		env.relay != other.relay ||
+		env.proxyConnects != other.proxyConnects ||
 		svc.Filtered && !slices.Equal(env.nodeIPs, other.nodeIPs) ||
-		env.scheduler != "" && !slices.Equal(env.hostIPs, other.hostIPs)
+		env.balancer != nil && !slices.Equal(env.hostIPs, other.hostIPs)
 }
 
 // isEndpoint reports whether the node itself is an endpoint of a route.

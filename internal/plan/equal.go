@@ -11,19 +11,23 @@ func (f *Frontend) same(o *Frontend) bool {
 func (f *Frontend) sameRules(o *Frontend) bool {
 	return f.Key == o.Key && f.Kind == o.Kind &&
 		f.Service == o.Service && f.Port == o.Port &&
-		f.Relayed == o.Relayed && f.Masquerade == o.Masquerade && f.Affinity == o.Affinity &&
+		f.ProxyConnects == o.ProxyConnects && f.Masquerade == o.Masquerade && f.Affinity == o.Affinity &&
 		f.Filtered == o.Filtered && slices.Equal(f.Sources, o.Sources) &&
 		f.Route.same(&o.Route) && f.Outside.same(o.Outside) &&
-		// IPVS and the relay must know who keeps flows.
-		(f.Route.Scheduler == "" && !f.Relayed || slices.Equal(f.AlsoServing, o.AlsoServing))
+		// Who chooses instead of rules must know who keeps flows.
+		(!f.Route.Delegated() || slices.Equal(f.AlsoServing, o.AlsoServing))
 }
 
 func (r *Route) same(o *Route) bool {
 	if r == nil || o == nil {
 		return r == o
 	}
-	return r.Empty == o.Empty && r.Local == o.Local && r.Algorithm == o.Algorithm && r.Scheduler == o.Scheduler &&
+	return r.Empty == o.Empty && r.Local == o.Local && r.Algorithm == o.Algorithm && r.Balancer.same(o.Balancer) &&
 		slices.Equal(r.Endpoints, o.Endpoints)
+}
+
+func (b *Balancer) same(o *Balancer) bool {
+	return b == o || b != nil && o != nil && *b == *o
 }
 
 func (s *Settings) same(o *Settings) bool {
@@ -32,9 +36,9 @@ func (s *Settings) same(o *Settings) bool {
 		slices.Equal(s.NodePortIPs, o.NodePortIPs) &&
 		slices.Equal(s.LoopbackIPs, o.LoopbackIPs) &&
 		slices.Equal(s.ServiceCIDRs, o.ServiceCIDRs) &&
-		slices.Equal(s.PodCIDRs, o.PodCIDRs) && slices.Equal(s.HostIPs, o.HostIPs) && s.Relay4 == o.Relay4 && s.Relay6 == o.Relay6 &&
+		slices.Equal(s.PodCIDRs, o.PodCIDRs) && slices.Equal(s.HostIPs, o.HostIPs) && slices.Equal(s.ProxyIPs, o.ProxyIPs) &&
 		s.NodePortsOnly == o.NodePortsOnly &&
-		s.IPVS == o.IPVS && s.MasqueradeMark == o.MasqueradeMark && s.DropInvalid == o.DropInvalid
+		s.ExclusiveIPs == o.ExclusiveIPs && s.MasqueradeMark == o.MasqueradeMark && s.DropInvalid == o.DropInvalid
 }
 
 func (d *Detector) same(o *Detector) bool {

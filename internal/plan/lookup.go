@@ -22,12 +22,17 @@ func unspecified(f model.Family) netip.Addr {
 // kernel: that of the address itself, or else a node port if node ports answer
 // there. If that depends on the routing table, local is called to ask it.
 func (d *Desired) Lookup(to Key, local func(netip.Addr) bool) (f *Frontend, found bool) {
-	if f, found = d.Frontends[to]; found {
+	return Lookup(d.Frontends, &d.Settings, to, local)
+}
+
+// Lookup is Desired.Lookup in other values by frontend.
+func Lookup[T any](frontends map[Key]T, s *Settings, to Key, local func(netip.Addr) bool) (f T, found bool) {
+	if f, found = frontends[to]; found {
 		return f, true
 	}
-	f, found = d.Frontends[NodePortKey(to.Family(), to.Port, to.Protocol)]
-	if !found || !d.Settings.HasNodePorts(to.Addr, local) {
-		return nil, false
+	nodePort, found := frontends[NodePortKey(to.Family(), to.Port, to.Protocol)]
+	if !found || !s.HasNodePorts(to.Addr, local) {
+		return f, false
 	}
-	return f, true
+	return nodePort, true
 }

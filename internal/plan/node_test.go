@@ -167,13 +167,13 @@ func TestNodePortsOnly(t *testing.T) {
 	wantEqual(t, "node port", []any{Forward, HasEndpoint, true, ProxyConnects}, []any{d.Verdict, d.Cause, yes, why})
 }
 
-// What relays has to know which endpoints keep their clients.
-func TestServingMattersToRelays(t *testing.T) {
-	one, two := &Frontend{Relayed: true, AlsoServing: []Endpoint{{}}}, &Frontend{Relayed: true}
+// A proxy that connects itself has to know which endpoints keep their clients.
+func TestServingMattersToTheProxy(t *testing.T) {
+	one, two := &Frontend{Route: Route{Balancer: itself}, AlsoServing: []Endpoint{{}}}, &Frontend{Route: Route{Balancer: itself}}
 	if one.sameRules(two) {
 		t.Error("an endpoint that no longer serves goes unnoticed")
 	}
-	one.Relayed, two.Relayed = false, false
+	one.Route.Balancer, two.Route.Balancer = nil, nil
 	if !one.sameRules(two) {
 		t.Error("other modes are bothered with it")
 	}

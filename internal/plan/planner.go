@@ -54,7 +54,7 @@ func New(cfg Config) *Planner {
 func (p *Planner) allocate(services int) {
 	p.desired.Frontends = make(map[Key]*Frontend, services)
 	p.desired.ClusterIPs = make(map[netip.Addr]struct{}, services)
-	p.desired.Routed = map[netip.Addr]int{}
+	p.desired.ExclusiveIPs = map[netip.Addr]int{}
 	p.services = make(map[model.Name]*claimant, services)
 	p.frontends = make(claims[Key, *Frontend], services)
 	p.clusterIPs = make(map[netip.Addr]int, services)

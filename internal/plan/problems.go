@@ -41,7 +41,7 @@ func (d *draft) externalIPsOff() model.Problem {
 	}
 }
 
-func (d *draft) notRelayable(port *model.ServicePort) model.Problem {
+func (d *draft) notForwarded(port *model.ServicePort) model.Problem {
 	return model.Problem{
 		Object: serviceObject(d.service.Name),
 		Field:  NodePort.field(),

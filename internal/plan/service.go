@@ -161,7 +161,7 @@ func (d *draft) planPort(port *model.ServicePort, f model.Family) {
 	}
 
 	if d.env.nodePortsOnly {
-		d.planRelayedNodePort(port, f, &pools)
+		d.planOnlyNodePort(port, f, &pools)
 		return
 	}
 	for i := range d.addresses {
@@ -178,14 +178,13 @@ func (d *draft) planNodePort(port *model.ServicePort, f model.Family, pools *poo
 	}
 }
 
-// planRelayedNodePort plans the node port of a service port where nothing else is
-// served.
-func (d *draft) planRelayedNodePort(port *model.ServicePort, f model.Family, pools *pools) {
-	if Relayable(port.Protocol) {
+// planOnlyNodePort plans the node port of a service port where nothing else is served.
+func (d *draft) planOnlyNodePort(port *model.ServicePort, f model.Family, pools *pools) {
+	if ProxyForwards(port.Protocol) {
 		d.planNodePort(port, f, pools)
 		return
 	}
-	if p := d.notRelayable(port); port.NodePort != 0 && !slices.Contains(d.problems, p) {
+	if p := d.notForwarded(port); port.NodePort != 0 && !slices.Contains(d.problems, p) {
 		d.problems = append(d.problems, p)
 	}
 }
@@ -213,8 +212,8 @@ func (d *draft) add(at *address, number uint16, port *model.ServicePort, pools *
 	default:
 		f.AlsoServing = pools.besideCluster
 	}
-	d.schedule(&f.Route)
-	f.Relayed = d.env.relay && Relayable(f.Protocol)
+	d.delegate(&f.Route)
+	f.ProxyConnects = d.env.proxyConnects && ProxyForwards(f.Protocol)
 	d.frontends = append(d.frontends, f)
 }
 

@@ -26,13 +26,13 @@ func planSettings(cfg *Config, state *model.State) Settings {
 		NodePortIPs:    cfg.served(nodePortIPs(cfg, state.Node(), state.HostIPs())),
 		LoopbackIPs:    cfg.served(cfg.NodePortAddresses.Loopback),
 		ServiceCIDRs:   mergePrefixes(cidrs),
-		IPVS:           cfg.Scheduler != "",
+		ExclusiveIPs:   cfg.Balancer != Balancer{},
 		MasqueradeMark: 1 << cfg.MasqueradeBit,
 		DropInvalid:    cfg.DropInvalid,
 		NodePortsOnly:  cfg.NodePortsOnly,
 	}
-	if cfg.Relay {
-		out.Relay4, out.Relay6 = planRelay(cfg, state)
+	if cfg.ProxyConnects {
+		out.ProxyIPs = proxyIPs(cfg, state)
 		out.PodCIDRs = podCIDRs(cfg, state.Node())
 		out.HostIPs = state.HostIPs()
 	}
@@ -47,22 +47,21 @@ func podCIDRs(cfg *Config, node *model.Node) []netip.Prefix {
 	return mergePrefixes(all)
 }
 
-// planRelay returns the addresses to which connections are led that are relayed: those
-// that other hosts use, or any other if the node has none of a family.
-func planRelay(cfg *Config, state *model.State) (v4, v6 Relay) {
+// proxyIPs returns the addresses at which the proxy accepts connections: those that other
+// hosts use, or any other if the node has none of a family.
+func proxyIPs(cfg *Config, state *model.State) (out []netip.Addr) {
 	candidates := slices.Concat(primaryIPs(cfg.NodeIP, state.Node(), state.HostIPs()), state.HostIPs())
-	for _, ip := range cfg.served(candidates) {
-		to := &v4
-		if model.FamilyOf(ip) == model.IPv6 {
-			to = &v6
-		}
-		// What is not on an interface, such as an address outside of the machine,
-		// cannot be listened on.
-		if !to.Addr.IsValid() && ip.IsGlobalUnicast() && slices.Contains(state.HostIPs(), ip) {
-			to.Addr = ip
+	for _, f := range cfg.Families() {
+		i := slices.IndexFunc(candidates, func(ip netip.Addr) bool {
+			// What is not on an interface, such as an address outside of the machine,
+			// cannot be listened on.
+			return model.FamilyOf(ip) == f && ip.IsGlobalUnicast() && slices.Contains(state.HostIPs(), ip)
+		})
+		if i >= 0 {
+			out = append(out, candidates[i])
 		}
 	}
-	return v4, v6
+	return out
 }
 
 func (cfg *Config) served(ips []netip.Addr) []netip.Addr {

@@ -37,7 +37,7 @@ func (u *update) settleFrontends() {
 		switch {
 		case len(all) > 0 && (current == nil || !current.same(all[0].value)):
 			u.desired.Frontends[key] = all[0].value
-			u.settleRouted(current, all[0].value)
+			u.settleExclusive(current, all[0].value)
 			if current != nil && current.sameRules(all[0].value) {
 				u.change.Serving = append(u.change.Serving, all[0].value)
 			} else {
@@ -45,21 +45,21 @@ func (u *update) settleFrontends() {
 			}
 		case len(all) == 0 && current != nil:
 			delete(u.desired.Frontends, key)
-			u.settleRouted(current, nil)
+			u.settleExclusive(current, nil)
 			u.change.Removed = append(u.change.Removed, key)
 			u.change.Gone = append(u.change.Gone, current)
 		}
 	}
 }
 
-// settleRouted counts a frontend that replaces another. Either may be nil.
-func (u *update) settleRouted(old, new *Frontend) {
-	if new.Routed() {
-		u.desired.Routed[new.Addr]++
+// settleExclusive counts a frontend that replaces another. Either may be nil.
+func (u *update) settleExclusive(old, new *Frontend) {
+	if new.Exclusive() {
+		u.desired.ExclusiveIPs[new.Addr]++
 	}
-	if old.Routed() {
-		if u.desired.Routed[old.Addr]--; u.desired.Routed[old.Addr] == 0 {
-			delete(u.desired.Routed, old.Addr)
+	if old.Exclusive() {
+		if u.desired.ExclusiveIPs[old.Addr]--; u.desired.ExclusiveIPs[old.Addr] == 0 {
+			delete(u.desired.ExclusiveIPs, old.Addr)
 		}
 	}
 }

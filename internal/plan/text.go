@@ -56,6 +56,7 @@ func (c MasqueradeCause) Text() string {
 		ClientIsNode:          "this node itself uses an external address",
 		ClientIsEndpoint:      "the client is the endpoint itself",
 		ProxyConnects:         "it is the proxy that connects to the endpoint",
+		EndpointIsNode:        "the endpoint is this node itself",
 	}[c]
 }
 
@@ -65,8 +66,8 @@ func (r *Route) Choice() string {
 	if r.Weighted() {
 		by = "by weight"
 	}
-	if r.Scheduler != "" {
-		return "one that IPVS chooses (scheduler " + r.Scheduler + ")"
+	if name := r.balancedBy(); name != "" {
+		return fmt.Sprintf("one that %s chooses (%s)", r.Balancer.Name, name)
 	}
 	switch r.Algorithm {
 	case model.RoundRobin:
@@ -77,10 +78,21 @@ func (r *Route) Choice() string {
 	return "any of them, " + by
 }
 
-// AlgorithmText returns the name of the algorithm, or of the scheduler.
+// AlgorithmText returns the name of the algorithm.
 func (r *Route) AlgorithmText() string {
-	if r.Scheduler != "" {
-		return "IPVS " + r.Scheduler
+	if name := r.balancedBy(); name != "" {
+		return r.Balancer.Name + " " + name
+	}
+	return r.Algorithm.String()
+}
+
+// balancedBy returns how the kernel's balancer chooses, "" if it does not.
+func (r *Route) balancedBy() string {
+	switch {
+	case r.Balancer == nil || r.Balancer.Default == "":
+		return ""
+	case r.Algorithm == model.Random:
+		return r.Balancer.Default
 	}
 	return r.Algorithm.String()
 }

@@ -13,7 +13,7 @@ func TestEveryValueHasAText(t *testing.T) {
 	for m := MasqueradeNever; m <= MasqueradeAlways; m++ {
 		texts["Masquerade"] = append(texts["Masquerade"], m.Text())
 	}
-	for c := PodsNotDetected; c <= ProxyConnects; c++ {
+	for c := PodsNotDetected; c <= EndpointIsNode; c++ {
 		texts["MasqueradeCause"] = append(texts["MasqueradeCause"], c.Text())
 	}
 	for r := OtherFamily; r <= NotHere; r++ {

@@ -77,11 +77,11 @@ func (env *environment) algorithmOf(svc *model.Service) model.Algorithm {
 	return svc.Algorithm
 }
 
-// checkLeastConnections reports where IPVS cannot count connections.
+// checkLeastConnections reports where connections cannot be counted.
 func (d *draft) checkLeastConnections() {
 	switch {
 	case d.service.Affinity > 0:
-		d.useRandom("least-connections is not available with session affinity, which IPVS cannot keep exactly",
+		d.useRandom(fmt.Sprintf("least-connections is not available with session affinity, which %s cannot keep exactly", d.env.balancer.Name),
 			"remove the annotation, or set sessionAffinity to None")
 	case d.service.ExternalPolicy == model.PolicyLocal:
 		d.problemOnce(model.Problem{
@@ -92,45 +92,30 @@ func (d *draft) checkLeastConnections() {
 	}
 }
 
-// schedule decides on the IPVS scheduler of a route.
-func (d *draft) schedule(r *Route) {
-	r.Scheduler = d.scheduler(r)
-	if r.Algorithm != model.LeastConnections || r.Scheduler != "" {
+// delegate decides whether the kernel's balancer chooses the endpoints of a route. What
+// depends on the client's address, here or for session affinity, must be the same on every
+// node and in every mode, and balancers do not choose at random. Where one chooses an address
+// of the node itself for a packet of the node, the kernel sends that packet the way it took to
+// the frontend: out.
+func (d *draft) delegate(r *Route) {
+	if d.env.balancer == nil {
 		return
 	}
-	r.Algorithm = model.Random
-	d.problemOnce(model.Problem{
-		Field:  "metadata.annotations",
-		Reason: "least-connections is not available where this node itself is an endpoint, to which IPVS cannot lead packets of the node; random is used",
-		Remedy: "remove the annotation, choose round-robin, or take pods out of the node's network",
-	})
-}
-
-// scheduler returns the IPVS scheduler of a route, "" if IPVS does not serve it. What
-// depends on the client's address, here or for session affinity, must be the same on
-// every node and in every mode, and IPVS has no scheduler that chooses at random. Where
-// it chooses an address of the node itself for a packet of the node, the kernel sends
-// that packet the way it took to the frontend: out.
-func (d *draft) scheduler(r *Route) string {
-	scheduler := d.env.scheduler
-	switch {
-	case scheduler == "" || d.service.Affinity > 0 || d.env.isEndpoint(r):
-		return ""
-	case r.Algorithm == model.RoundRobin:
-		scheduler = "rr"
-	case r.Algorithm == model.LeastConnections:
-		scheduler = "lc"
-	case r.Algorithm != model.Random || d.service.AlgorithmChosen:
-		return ""
+	onNode := d.env.isEndpoint(r)
+	byDefault := r.Algorithm == model.Random && !d.service.AlgorithmChosen
+	if d.service.Affinity == 0 && !onNode && (byDefault || r.Algorithm == model.RoundRobin || r.Algorithm == model.LeastConnections) {
+		r.Balancer = d.env.balancer
 	}
-	if weighted, ok := weightedSchedulers[scheduler]; ok && r.Weighted() {
-		return weighted
+	if onNode && r.Algorithm == model.LeastConnections {
+		r.Algorithm = model.Random
+		d.problemOnce(model.Problem{
+			Field: "metadata.annotations",
+			Reason: fmt.Sprintf("least-connections is not available where this node itself is an endpoint, to which %s cannot lead packets of the node; random is used",
+				d.env.balancer.Name),
+			Remedy: "remove the annotation, choose round-robin, or take pods out of the node's network",
+		})
 	}
-	return scheduler
 }
-
-// weightedSchedulers are counterparts of schedulers that ignore weights.
-var weightedSchedulers = map[string]string{"rr": "wrr", "lc": "wlc"}
 
 // useRandom reports why the algorithm of the Service is not used.
 func (d *draft) useRandom(reason, remedy string) {
@@ -149,7 +134,8 @@ func (d *draft) problemOnce(p model.Problem) {
 	d.problems = append(d.problems, p)
 }
 
-// balance sets the algorithm of the pools of a service port. Whether there are too
+// balance sets the algorithm of the pools of a service port, and whether the proxy itself
+// chooses. Whether there are too
 // many endpoints for it must not depend on the node, so all of them count.
 func (d *draft) balance(port *model.ServicePort, pools *pools) {
 	if d.work.allZero {
@@ -167,9 +153,13 @@ func (d *draft) balance(port *model.ServicePort, pools *pools) {
 			Remedy: "split the Service, or choose source-hash",
 		})
 	}
-	pools.cluster.Algorithm = algorithm
+	var balancer *Balancer
+	if d.env.proxyConnects && ProxyForwards(port.Protocol) {
+		balancer = itself
+	}
+	pools.cluster.Algorithm, pools.cluster.Balancer = algorithm, balancer
 	if pools.local != nil {
-		pools.local.Algorithm = algorithm
+		pools.local.Algorithm, pools.local.Balancer = algorithm, balancer
 	}
 }
 

@@ -166,20 +166,20 @@ func TestAlgorithmOfPools(t *testing.T) {
 func TestNodeIsNoEndpointOfIPVS(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f model.Family) {
 		cfg := defaults
-		cfg.Scheduler = "rr"
+		cfg.Balancer = Balancer{Name: "IPVS", Default: "rr"}
 		p := New(cfg)
 		state := stateOf(model.SetService{Service: service(f)},
 			model.SetSlice{Slice: slice(f, "web-1", pod(f, 1, here, ready), pod(f, 2, "far", ready))})
-		scheduler := func() string { return p.Desired().Frontends[Key{clusterIP(f), 80, model.TCP}].Route.Scheduler }
+		choice := func() string { return p.Desired().Frontends[Key{clusterIP(f), 80, model.TCP}].Route.AlgorithmText() }
 		p.Update(state, &model.Dirty{All: true})
-		if got := scheduler(); got != "rr" {
-			t.Errorf("scheduler %q, want rr", got)
+		if got := choice(); got != "IPVS rr" {
+			t.Errorf("algorithm %q, want IPVS rr", got)
 		}
 		var dirty model.Dirty
 		state.Apply(&dirty, model.SetHostIPs{IPs: []netip.Addr{podIP(f, 1)}})
 		p.Update(state, &dirty)
-		if got := scheduler(); got != "" {
-			t.Errorf("scheduler %q for an endpoint with the node's address, want none", got)
+		if got := choice(); got != "random" {
+			t.Errorf("algorithm %q for an endpoint with the node's address, want random", got)
 		}
 	})
 }
@@ -188,18 +188,17 @@ func TestNodeIsNoEndpointOfIPVS(t *testing.T) {
 func TestNodeIsNoEndpointOfLeastConnections(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f model.Family) {
 		cfg := defaults
-		cfg.Scheduler = "rr"
+		cfg.Balancer = Balancer{Name: "IPVS", Default: "rr"}
 		cfg.Algorithms = model.NewAlgorithms(model.LeastConnections)
 		p := New(cfg)
 		svc := service(f)
 		svc.Algorithm, svc.AlgorithmChosen = model.LeastConnections, true
 		state := stateOf(model.SetService{Service: svc},
 			model.SetSlice{Slice: slice(f, "web-1", pod(f, 1, here, ready), pod(f, 2, "far", ready))})
-		check := func(scheduler string, algorithm model.Algorithm, problems int) {
+		check := func(algorithm string, problems int) {
 			t.Helper()
-			r := p.Desired().Frontends[Key{clusterIP(f), 80, model.TCP}].Route
-			if r.Scheduler != scheduler || r.Algorithm != algorithm {
-				t.Errorf("%s by scheduler %q, want %s by %q", r.Algorithm, r.Scheduler, algorithm, scheduler)
+			if got := p.Desired().Frontends[Key{clusterIP(f), 80, model.TCP}].Route.AlgorithmText(); got != algorithm {
+				t.Errorf("algorithm %s, want %s", got, algorithm)
 			}
 			if got := p.Desired().Problems["Service default/web"]; len(got) != problems {
 				t.Errorf("problems: %v, want %d", got, problems)
@@ -212,10 +211,10 @@ func TestNodeIsNoEndpointOfLeastConnections(t *testing.T) {
 			dirty = model.Dirty{}
 		}
 		p.Update(state, &model.Dirty{All: true})
-		check("lc", model.LeastConnections, 0)
+		check("IPVS least-connections", 0)
 		host(podIP(f, 1))
-		check("", model.Random, 1)
+		check("random", 1)
 		host(podIP(f, 7))
-		check("lc", model.LeastConnections, 0)
+		check("IPVS least-connections", 0)
 	})
 }

@@ -257,7 +257,7 @@ func (w *walk) compareForwarded(l *lab.Lab, f lab.Flow, p oracle.Packet, v oracl
 // userspace mode, one on another node that is not known to be a pod.
 func (w *walk) mayMasquerade(by *lab.Host, endpoint netip.Addr) bool {
 	pod := func(p netip.Prefix) bool { return p.Contains(endpoint) }
-	return w.config.Relay && by.Node != "node1" && !slices.ContainsFunc(w.config.ClusterCIDRs, pod)
+	return w.config.ProxyConnects && by.Node != "node1" && !slices.ContainsFunc(w.config.ClusterCIDRs, pod)
 }
 
 // astray reports whether the answer of an endpoint does not come back through

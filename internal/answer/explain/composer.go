@@ -137,7 +137,7 @@ func (c *composer) composeFrontend() {
 	c.poolStep(f)
 	c.choiceStep(f)
 	c.masqueradeStep()
-	if c.decision.Relayed {
+	if c.decision.Loopback {
 		c.step("relay", "the proxy itself listens there, and connects to the endpoint")
 	} else {
 		c.statusStep()

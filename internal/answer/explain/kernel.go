@@ -88,7 +88,7 @@ func (c *composer) kernelPool() (endpoints []netip.AddrPort, size int) {
 
 // inKernel reports whether the kernel does what was decided, as far as is known.
 func (c *composer) inKernel() bool {
-	if c.decision.Relayed {
+	if c.decision.Loopback {
 		return true
 	}
 	if c.status == nil {
@@ -110,7 +110,7 @@ func (c *composer) inKernel() bool {
 // programmingProblems adds problems of getting the frontend into the kernel.
 func (c *composer) programmingProblems() {
 	s := c.status
-	if s == nil || c.decision.Relayed {
+	if s == nil || c.decision.Loopback {
 		return
 	}
 	switch {

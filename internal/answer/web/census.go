@@ -90,8 +90,8 @@ func endpointRows(endpoints []explain.EndpointAnswer, counted map[netip.AddrPort
 	return out
 }
 
-// relayed reports whether the proxy itself connects to the endpoints, which the kernel
+// proxied reports whether the proxy itself connects to the endpoints, which the kernel
 // does not count as connections of the Service.
-func (s *service) relayed() bool {
-	return slices.ContainsFunc(s.frontends, func(f *plan.Frontend) bool { return f.Relayed })
+func (s *service) proxied() bool {
+	return slices.ContainsFunc(s.frontends, func(f *plan.Frontend) bool { return f.ProxyConnects })
 }

@@ -114,7 +114,7 @@ func (h *Handler) servicePage(ctx context.Context, params url.Values) (code int,
 		v.Known = true
 		v.listLost(s.lost(svc))
 		s.inspect(func(view engine.View) { v.describe(s, svc, s.judge(view), report.Now) })
-		if !svc.relayed() {
+		if !svc.proxied() {
 			v.connections = h.census.read(ctx)
 		}
 	}

@@ -98,16 +98,16 @@ func variety(m dataplane.Mode) *plan.Desired {
 	if m.Adjust != nil {
 		m.Adjust(&config)
 	}
-	if config.Scheduler == "" {
+	if config.Balancer == (plan.Balancer{}) {
 		return d
 	}
-	d.Settings.IPVS, d.Routed = true, map[netip.Addr]int{}
+	d.Settings.ExclusiveIPs, d.ExclusiveIPs = true, map[netip.Addr]int{}
 	for _, f := range d.Frontends {
 		if f.Affinity == 0 {
-			f.Route.Scheduler = config.Scheduler
+			f.Route.Balancer = &config.Balancer
 		}
-		if f.Routed() {
-			d.Routed[f.Addr]++
+		if f.Exclusive() {
+			d.ExclusiveIPs[f.Addr]++
 		}
 	}
 	return d

@@ -23,6 +23,7 @@ type commit struct {
 	touched []*server
 	seen    map[*server]struct{}
 	failed  map[plan.Key]error
+	table   func() dataplane.Result
 	result  dataplane.Result
 	// allRoutes says that all routes are looked at, not only those of the touched.
 	allRoutes bool
@@ -38,44 +39,32 @@ func (c *commit) touch(s *server) {
 	}
 }
 
-// set replaces a frontend, or adds it.
-func (c *commit) set(f *plan.Frontend) {
-	old := c.d.frontends[f.Key]
-	c.d.frontends[f.Key] = f
-	c.serve(f, old == nil || !old.HasEndpoints())
+// set replaces a frontend, adds it, or removes it if f is nil.
+func (c *commit) set(k plan.Key, f *plan.Frontend) {
+	old := c.d.frontends[k]
+	if f != nil {
+		c.d.frontends[k] = f
+	} else {
+		delete(c.d.frontends, k)
+	}
+	c.serve(k, f, addressesOf(k, &c.d.settings), old == nil || !old.HasEndpoints())
 }
 
-// serve has the servers of a frontend serve it. Late says that packets do not reach it
-// yet.
-func (c *commit) serve(f *plan.Frontend, late bool) {
-	for _, ip := range addressesOf(f.Key, &c.d.settings) {
-		k := keyFor(f.Key, ip)
-		s := c.d.servers[k]
-		if s == nil && !f.Route.Scheduled() {
+// serve has the servers at some addresses serve a frontend, or nothing if it is nil. Late says
+// that packets do not reach it yet.
+func (c *commit) serve(k plan.Key, f *plan.Frontend, at []netip.Addr, late bool) {
+	for _, ip := range at {
+		key := keyFor(k, ip)
+		s := c.d.servers[key]
+		if s == nil && (f == nil || !scheduled(f)) {
 			continue
 		}
 		if s == nil {
-			s = &server{Service: ipvs.Service{Key: k}}
+			s = &server{Service: ipvs.Service{Key: key}}
 			c.d.addServer(s)
 		}
 		s.frontend, s.late = f, late
 		c.touch(s)
-	}
-}
-
-// remove removes a frontend.
-func (c *commit) remove(k plan.Key) {
-	delete(c.d.frontends, k)
-	c.abandon(k, addressesOf(k, &c.d.settings))
-}
-
-// abandon takes the servers of a frontend at some addresses out of use.
-func (c *commit) abandon(k plan.Key, at []netip.Addr) {
-	for _, ip := range at {
-		if s := c.d.servers[keyFor(k, ip)]; s != nil {
-			s.frontend = nil
-			c.touch(s)
-		}
 	}
 }
 
@@ -92,45 +81,20 @@ func (c *commit) configure(s plan.Settings) {
 		if !k.NodePort() {
 			continue
 		}
-		c.abandon(k, slices.DeleteFunc(slices.Clone(gone), func(ip netip.Addr) bool { return model.FamilyOf(ip) != k.Family() }))
-		c.serve(f, false)
+		c.serve(k, nil, slices.DeleteFunc(slices.Clone(gone), func(ip netip.Addr) bool { return model.FamilyOf(ip) != k.Family() }), false)
+		c.serve(k, f, addressesOf(k, &s), false)
 	}
 }
 
 // run writes the commit, with the table in between: see Dataplane.Apply.
 func (c *commit) run(ctx context.Context, table func() dataplane.Result) dataplane.Result {
+	c.table = table
 	sent := c.d.writer.Commands()
 	var err error
-	for _, step := range []func() error{
-		func() error { return c.writeServices(ctx) },
-		func() error {
-			return c.write(ctx, func(s *server, b *ipvs.Batch) {
-				if !s.late {
-					s.raise(b)
-				}
-			})
-		},
-		c.addRoutes,
-		func() error {
-			c.result = table()
-			return c.result.Err
-		},
-		func() error { return c.write(ctx, func(s *server, b *ipvs.Batch) { s.raise(b) }) },
-		func() error {
-			var draining []ipvs.Key
-			err := c.write(ctx, func(s *server, b *ipvs.Batch) {
-				if s.late = false; s.lower(b) {
-					draining = append(draining, s.Key)
-				}
-			})
-			if err != nil {
-				return err
-			}
-			return c.d.drain(ctx, draining)
-		},
-		func() error { return c.d.removeIdle(ctx, c.touched, c.allRoutes) },
+	for _, step := range []func(context.Context) error{
+		c.writeServices, c.raise, c.addRoutes, c.writeTable, c.raise, c.lower, c.removeIdle,
 	} {
-		if err = step(); err == nil && c.d.afterStep != nil {
+		if err = step(ctx); err == nil && c.d.afterStep != nil {
 			err = c.d.afterStep()
 		}
 		if err != nil {
@@ -148,6 +112,42 @@ func (c *commit) run(ctx context.Context, table func() dataplane.Result) datapla
 	}
 	maps.Copy(c.result.Failed, c.failed)
 	return c.result
+}
+
+// writeTable writes the table. Nothing waits for it any longer.
+func (c *commit) writeTable(context.Context) error {
+	c.result = c.table()
+	for _, s := range c.touched {
+		s.late = false
+	}
+	return c.result.Err
+}
+
+// raise adds the destinations that come, unless they wait for the table.
+func (c *commit) raise(ctx context.Context) error {
+	return c.write(ctx, func(s *server, b *ipvs.Batch) {
+		if !s.late {
+			s.raise(b)
+		}
+	})
+}
+
+// lower takes new connections from the destinations that go.
+func (c *commit) lower(ctx context.Context) error {
+	var draining []ipvs.Key
+	err := c.write(ctx, func(s *server, b *ipvs.Batch) {
+		if s.lower(b) {
+			draining = append(draining, s.Key)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return c.d.drain(ctx, draining)
+}
+
+func (c *commit) removeIdle(ctx context.Context) error {
+	return c.d.removeIdle(ctx, c.touched, c.allRoutes)
 }
 
 // writeServices adds the virtual services that are missing, and changes those that
@@ -253,9 +253,9 @@ func (c *commit) adopt(ctx context.Context) error {
 	known := c.d.servers
 	c.d.servers, c.d.draining, c.d.holders = make(map[ipvs.Key]*server, len(known)), map[ipvs.Key]struct{}{}, map[netip.Addr]int{}
 	c.allRoutes = true
-	for _, f := range c.d.frontends {
-		if f.Route.Scheduled() && c.d.settings.Serves(f.Family()) {
-			c.serve(f, false)
+	for k, f := range c.d.frontends {
+		if scheduled(f) && c.d.settings.Serves(k.Family()) {
+			c.serve(k, f, addressesOf(k, &c.d.settings), false)
 		}
 	}
 	for k, s := range c.d.servers {
@@ -282,7 +282,9 @@ func (c *commit) adopt(ctx context.Context) error {
 			unreachable.DeleteService(k)
 			continue
 		}
-		s := &server{Service: found, frontend: c.d.frontendAt(k)}
+		at := plan.Key{Addr: k.Addr, Port: k.Port, Protocol: model.Protocol(k.Protocol)}
+		f, _ := plan.Lookup(c.d.frontends, &c.d.settings, at, func(netip.Addr) bool { return false })
+		s := &server{Service: found, frontend: f} // nil if it is gone
 		c.d.addServer(s)
 		c.touch(s)
 	}
@@ -296,18 +298,6 @@ func (c *commit) adopt(ctx context.Context) error {
 		if s.destinations, err = c.d.readDestinations(ctx, s.Key); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// frontendAt returns the frontend that a virtual service was for, nil if it is gone.
-func (d *Dataplane) frontendAt(k ipvs.Key) *plan.Frontend {
-	at := plan.Key{Addr: k.Addr, Port: k.Port, Protocol: model.Protocol(k.Protocol)}
-	if f := d.frontends[at]; f != nil {
-		return f
-	}
-	if slices.Contains(d.settings.NodePortIPs, k.Addr) {
-		return d.frontends[plan.NodePortKey(at.Family(), at.Port, at.Protocol)]
 	}
 	return nil
 }
@@ -376,7 +366,7 @@ func (d *Dataplane) serverIn(p netip.Prefix) bool {
 }
 
 // addRoutes adds the routes that the touched servers need, or all that any needs.
-func (c *commit) addRoutes() error {
+func (c *commit) addRoutes(context.Context) error {
 	want := map[netip.Prefix]struct{}{}
 	need := func(ip netip.Addr) {
 		if p, needed := c.d.routeTo(ip); needed {

@@ -67,11 +67,9 @@ func open(ctx context.Context, o dataplane.Options) (_ dataplane.Dataplane, err 
 			err = errors.Join(err, d.Close())
 		}
 	}()
-	table, err := nftables.Mode.Open(ctx, o)
-	if err != nil {
+	if d.Dataplane, err = nftables.Open(ctx, o, target); err != nil {
 		return nil, err
 	}
-	d.Dataplane = table.(*nftables.Dataplane)
 	if d.writer, err = dial(o.NetNS); err != nil {
 		return nil, err
 	}
@@ -198,10 +196,10 @@ func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Re
 		c.configure(*change.Settings)
 	}
 	for _, f := range change.Set {
-		c.set(f)
+		c.set(f.Key, f)
 	}
 	for _, k := range change.Removed {
-		c.remove(k)
+		c.set(k, nil)
 	}
 	result := c.run(ctx, func() dataplane.Result {
 		if len(c.failed) == 0 {

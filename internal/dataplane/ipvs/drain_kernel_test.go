@@ -221,7 +221,7 @@ func (n *network) run(t *testing.T, m dataplane.Mode, pod string) dataplane.Data
 	desired := &plan.Desired{
 		Settings: plan.Settings{
 			NodePortIPs: testkit.Addrs(nodeIPs...), ServiceCIDRs: testkit.Prefixes("10.96.0.0/16", "fd00:96::/112"),
-			MasqueradeMark: 1 << 14, DropInvalid: config.DropInvalid, IPVS: config.Scheduler != "",
+			MasqueradeMark: 1 << 14, DropInvalid: config.DropInvalid, ExclusiveIPs: config.Balancer != plan.Balancer{},
 		},
 		Frontends: map[plan.Key]*plan.Frontend{}, ClusterIPs: map[netip.Addr]struct{}{},
 	}
@@ -229,7 +229,10 @@ func (n *network) run(t *testing.T, m dataplane.Mode, pod string) dataplane.Data
 		to := n.pods[pod][slices.Index(model.Families[:], k.Family())]
 		desired.Frontends[k] = &plan.Frontend{
 			Key: k, Kind: kind, Service: model.Name{Namespace: "default", Name: "web"}, Port: "http",
-			Route: plan.Route{Endpoints: dataplanetest.Endpoints(net.JoinHostPort(to, "8080")), Scheduler: config.Scheduler},
+			Route: plan.Route{Endpoints: dataplanetest.Endpoints(net.JoinHostPort(to, "8080"))},
+		}
+		if desired.Settings.ExclusiveIPs {
+			desired.Frontends[k].Route.Balancer = &config.Balancer
 		}
 	}
 	for _, ip := range slices.Concat(clusterIPs, ownIPs) {

@@ -65,14 +65,14 @@ for f in -4 -6; do ip $f rule; ip $f route show table 51007 2>/dev/null || true;
 // services returns n Services with two endpoints each.
 func services(n int) *plan.Desired {
 	d := &plan.Desired{Settings: dataplanetest.Settings(), Frontends: map[plan.Key]*plan.Frontend{}, ClusterIPs: map[netip.Addr]struct{}{}}
-	d.Settings.IPVS = true
+	d.Settings.ExclusiveIPs = true
 	d.Settings.ServiceCIDRs = testkit.Prefixes("10.96.0.0/12")
 	for i := range n {
 		at := netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)})
 		f := &plan.Frontend{
 			Key: plan.Key{Addr: at, Port: 80, Protocol: model.TCP}, Service: model.Name{Namespace: "test", Name: fmt.Sprint(i)},
 			Masquerade: plan.MasqueradeOffCluster,
-			Route:      plan.Route{Scheduler: "rr", Endpoints: dataplanetest.Endpoints("10.244.0.1:8080", "10.244.0.2:8080")},
+			Route:      plan.Route{Balancer: &plan.Balancer{Default: "rr"}, Endpoints: dataplanetest.Endpoints("10.244.0.1:8080", "10.244.0.2:8080")},
 		}
 		d.Frontends[f.Key], d.ClusterIPs[at] = f, struct{}{}
 	}
@@ -208,7 +208,7 @@ func TestKilledAfterEachStep(t *testing.T) {
 	}
 	random := services(2) // served by the table
 	for _, f := range random.Frontends {
-		f.Route.Scheduler = ""
+		f.Route.Balancer = nil
 	}
 	for name, test := range map[string]struct{ from, to *plan.Desired }{
 		"first":      {nil, services(2)},

@@ -22,7 +22,7 @@ var Mode = dataplane.Mode{
 	Adjust: func(c *plan.Config) {
 		c.DropInvalid = false
 		c.Algorithms = model.NewAlgorithms(model.RoundRobin, model.SourceHash, model.Maglev, model.LeastConnections)
-		c.Scheduler = cmp.Or(c.Scheduler, defaultScheduler)
+		c.Balancer = plan.Balancer{Name: "IPVS", Default: cmp.Or(c.Balancer.Default, defaultScheduler)}
 		c.KnownNodePortIPs = true
 	},
 	Configuration: dataplane.Configuration{

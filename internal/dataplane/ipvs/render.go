@@ -14,12 +14,12 @@ import (
 // and the virtual services as ipvsadm(8) saves them. The same input always gives the
 // same text.
 func Render(w io.Writer, desired *plan.Desired, families []model.Family) error {
-	if err := nftables.Render(w, desired, families); err != nil {
+	if err := nftables.RenderWith(target, w, desired, families); err != nil {
 		return err
 	}
 	services := map[ipvs.Service][]ipvs.Destination{}
 	for k, f := range desired.Frontends {
-		if !slices.Contains(families, k.Family()) || !f.Route.Scheduled() {
+		if !slices.Contains(families, k.Family()) || !scheduled(f) {
 			continue
 		}
 		for _, ip := range addressesOf(k, &desired.Settings) {

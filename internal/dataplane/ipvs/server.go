@@ -28,6 +28,28 @@ func keyFor(k plan.Key, at netip.Addr) ipvs.Key {
 	return ipvs.Key{Addr: at, Port: k.Port, Protocol: uint8(k.Protocol)}
 }
 
+// scheduled reports whether IPVS serves a frontend. Clients from outside, if they have a route of
+// their own, are served by the table.
+func scheduled(f *plan.Frontend) bool { return f.Route.Delegated() && len(f.Route.Endpoints) > 0 }
+
+// schedulerFor returns the scheduler that chooses endpoints of a route.
+func schedulerFor(r *plan.Route) string {
+	scheduler := r.Balancer.Default
+	switch r.Algorithm {
+	case model.RoundRobin:
+		scheduler = "rr"
+	case model.LeastConnections:
+		scheduler = "lc"
+	}
+	if weighted, ok := weightedSchedulers[scheduler]; ok && r.Weighted() {
+		return weighted
+	}
+	return scheduler
+}
+
+// weightedSchedulers are counterparts of schedulers that ignore weights.
+var weightedSchedulers = map[string]string{"rr": "wrr", "lc": "wlc"}
+
 // flagsFor returns the flags of services with a scheduler. Clients whose destination has
 // weight 0 must get another one. The port is hashed as upstream does it.
 func flagsFor(scheduler string) ipvs.Flags {
@@ -42,12 +64,12 @@ func flagsFor(scheduler string) ipvs.Flags {
 
 // wanted returns the service that a server should be.
 func (s *server) wanted() ipvs.Service {
-	scheduler := s.frontend.Route.Scheduler
+	scheduler := schedulerFor(&s.frontend.Route)
 	return ipvs.Service{Key: s.Key, Scheduler: scheduler, Flags: flagsFor(scheduler), Timeout: ownerTimeout}
 }
 
 // serves reports whether the server gets new connections.
-func (s *server) serves() bool { return s.frontend != nil && s.frontend.Route.Scheduled() }
+func (s *server) serves() bool { return s.frontend != nil && scheduled(s.frontend) }
 
 // pool returns the destinations that get new connections.
 func (s *server) pool() []ipvs.Destination {
@@ -58,7 +80,7 @@ func (s *server) pool() []ipvs.Destination {
 	for i, e := range s.frontend.Route.Endpoints {
 		pool[i] = ipvs.Destination{AddrPort: e.AddrPort, Weight: max(1, uint32(e.Weight))}
 	}
-	if s.frontend.Route.Scheduler == "wrr" {
+	if schedulerFor(&s.frontend.Route) == "wrr" {
 		limitWeights(pool)
 	}
 	return pool

@@ -16,7 +16,7 @@ import (
 type affinityID uint64
 
 // remembers reports whether the table remembers the endpoints of a frontend's clients.
-func remembers(f *plan.Frontend) bool { return f.Affinity > 0 && !f.Relayed }
+func remembers(f *plan.Frontend) bool { return f.Affinity > 0 && !f.Route.Delegated() }
 
 func affinityOf(f *plan.Frontend) affinityID {
 	return hashID(f.Service.String() + ":" + f.Port + "/" + f.Protocol.String())

@@ -21,6 +21,7 @@ type chain struct {
 	nodePort, local, sticky bool
 	choice                  choice
 	size                    int
+	target                  *Target // of choice byTarget
 
 	// For entry chains: what happens before balancing, or before verdict if size is 0.
 	filtered, split bool
@@ -46,18 +47,15 @@ const (
 	inTurn          // the next one; the chain's rule has the counter
 	byClient        // by the client's address
 	byPool          // likewise, among those of a pool that frontends share
-	byIPVS          // by IPVS: there are no slots
-	byRelay         // by the proxy itself, likewise
+	byTarget        // by the target: there are no slots
 )
 
 // choose sets how a slot of a route is chosen.
-func (c *chain) choose(f *plan.Frontend, r *plan.Route) {
+func (c *chain) choose(f *plan.Frontend, r *plan.Route, target *Target) {
 	c.size = r.NumSlots()
 	switch {
-	case f.Relayed && c.size > 0:
-		c.choice, c.size = byRelay, 1
-	case r.Scheduled():
-		c.choice, c.size = byIPVS, 1
+	case r.Delegated() && c.size > 0:
+		c.choice, c.size, c.target = byTarget, 1, target
 	case c.size <= 1: // there is nothing to choose
 	case pooled(r):
 		c.choice, c.port = byPool, poolOf(f, r)
@@ -84,8 +82,7 @@ const (
 	postrouting
 	forward
 	filterOutput
-	filterInput
-	relayInput
+	targetInput
 	rememberPostrouting
 	rememberInput
 
@@ -110,8 +107,6 @@ var fixedNames = map[kind]string{
 	postrouting:         "postrouting",
 	forward:             "forward",
 	filterOutput:        "filter-output",
-	filterInput:         "filter-input",
-	relayInput:          "relay-input",
 	rememberPostrouting: "remember-postrouting",
 	rememberInput:       "remember-input",
 	dispatch:            "dispatch",
@@ -128,6 +123,8 @@ var fixedNames = map[kind]string{
 // name is unique for a description.
 func (c chain) name() string {
 	switch c.kind {
+	case targetInput:
+		return c.target.Input.Name
 	case balance:
 		return c.pool()
 	case entry:
@@ -179,10 +176,8 @@ func (c chain) pool() string {
 		b.WriteString("local-")
 	}
 	switch c.choice {
-	case byIPVS:
-		b.WriteString("ipvs")
-	case byRelay:
-		b.WriteString("relay")
+	case byTarget:
+		b.WriteString(c.target.Name)
 	case atRandom:
 		fmt.Fprintf(&b, "lb-%d", c.size)
 	case byClient:
@@ -198,26 +193,23 @@ func (c chain) pool() string {
 	return b.String()
 }
 
-// target is the chain that an entry chain leads to.
-func (c chain) target() chain {
-	switch c.choice {
-	case byIPVS:
-		return chain{kind: balance, choice: byIPVS, size: 1}
-	case byRelay:
-		return chain{kind: balance, choice: byRelay, size: 1, local: c.local}
-	}
-	if c.size > 0 {
+// next is the chain that an entry chain leads to.
+func (c chain) next() chain {
+	switch {
+	case c.choice == byTarget:
+		return chain{kind: balance, choice: byTarget, size: 1, target: c.target, local: c.local}
+	case c.size > 0:
 		return chain{kind: balance, nodePort: c.nodePort, local: c.local, sticky: c.sticky, choice: c.choice, size: c.size, port: c.port}
 	}
 	return verdictChain(c.verdict)
 }
 
-// direct is the chain itself, or its target if it does nothing else.
+// direct is the chain itself, or the next one if it does nothing else.
 func (c chain) direct() chain {
 	if c.filtered || c.split || c.size > 0 && c.masquerade != plan.MasqueradeNever {
 		return c
 	}
-	return c.target()
+	return c.next()
 }
 
 func verdictChain(v plan.Verdict) chain {
@@ -238,14 +230,14 @@ func (c chain) leadsTo() []chain {
 	switch c.kind {
 	case prerouting, output:
 		add(chain{kind: dispatch})
-	case dispatch: // with IPVS
+	case dispatch: // if there are exclusive addresses
 		add(chain{kind: unknown})
 		add(chain{kind: reject})
 	case postrouting:
 		add(chain{kind: masqueraded})
 	case forward, filterOutput:
 		add(chain{kind: unknown})
-	case filterInput:
+	case targetInput:
 		add(chain{kind: unknown})
 		add(chain{kind: reject})
 	case unknown:
@@ -267,10 +259,10 @@ func (c chain) leadsTo() []chain {
 		} else if c.masquerade != plan.MasqueradeNever {
 			add(chain{kind: mark})
 		}
-		add(c.target())
+		add(c.next())
 	case balance:
-		if c.choice == byRelay {
-			add(chain{kind: reject}) // if there is no address
+		if c.choice == byTarget {
+			add(chain{kind: reject}) // if the target has no rules
 			break
 		}
 		if c.sticky {
@@ -320,11 +312,8 @@ func (c chain) nft() nft.Chain {
 		base("filter", unix.NF_INET_FORWARD, priorityFilter)
 	case filterOutput:
 		base("filter", unix.NF_INET_LOCAL_OUT, priorityFilter)
-	case filterInput:
-		// After IPVS (priorities 98 and 99), which takes what is for it.
-		base("filter", unix.NF_INET_LOCAL_IN, prioritySourceNAT+1)
-	case relayInput:
-		base("filter", unix.NF_INET_LOCAL_IN, priorityFilter)
+	case targetInput:
+		n = c.target.Input
 	case rememberPostrouting:
 		// Before masquerading, while the source is still the client's.
 		base("filter", unix.NF_INET_POST_ROUTING, prioritySourceNAT-1)
@@ -336,13 +325,6 @@ func (c chain) nft() nft.Chain {
 
 // baseChains are in every table. They are added last: they let packets in.
 var baseChains = []chain{{kind: postrouting}, {kind: forward}, {kind: filterOutput}, {kind: output}, {kind: prerouting}}
-
-// deliveryChains are in the tables of nodes to which addresses of Services are led, for
-// IPVS.
-var deliveryChains = []chain{{kind: filterInput}}
-
-// relayChains are in the tables of nodes where the proxy itself forwards connections.
-var relayChains = []chain{{kind: relayInput}}
 
 // affinityChains see every packet, so they exist only while a frontend has session
 // affinity.

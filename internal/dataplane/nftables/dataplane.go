@@ -26,12 +26,15 @@ type Options struct {
 	// SendBuffer is the maximum size of a transaction in bytes to ask the kernel for;
 	// 0 is as much as is useful. The kernel may grant less.
 	SendBuffer int
+	// Target takes the connections of routes that are delegated; nil if none are.
+	Target *Target
 }
 
 // Dataplane programs nftables. It implements dataplane.Dataplane.
 type Dataplane struct {
 	logger    logr.Logger
 	anyKernel bool
+	target    *Target
 	// writer and reader are separate so that a long dump does not delay a change.
 	writer, reader *nft.Conn
 	monitor        *monitor
@@ -77,7 +80,7 @@ var (
 
 // New opens the sockets. It reads and writes nothing.
 func New(o Options) (_ *Dataplane, err error) {
-	d := &Dataplane{logger: o.Logger, anyKernel: o.AnyKernel, stop: func() {},
+	d := &Dataplane{logger: o.Logger, anyKernel: o.AnyKernel, target: o.Target, stop: func() {},
 		verifying: make(chan struct{}, 1),
 		clients:   clients{todo: map[*table]*clientMoves{}, wake: notify.NewSignal()},
 		carried:   map[plan.Key]dataplane.Traffic{}, refused: map[plan.Key]struct{}{}}

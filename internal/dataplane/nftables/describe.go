@@ -137,7 +137,7 @@ func (r *describer) filtered(some bool) uint64 {
 // pool reads the endpoints of a route, and returns how many there are.
 func (r *describer) pool(set string, f *plan.Frontend, route *plan.Route, mirrored []netip.AddrPort, client netip.Addr) (found []netip.AddrPort, size int) {
 	switch {
-	case pooled(route) && !f.Relayed:
+	case pooled(route):
 		id := poolOf(f, route)
 		name := fmt.Sprintf("%d . %d", id.words()[0], id.words()[1])
 		return r.repeatedSlots(pools, poolKey(id), name, route, plan.MaglevSize, client)

@@ -34,7 +34,8 @@ type chainsOf struct{ verdict, outside, recall, sticky chain }
 
 func (c chainsOf) all() [4]chain { return [4]chain{c.verdict, c.outside, c.recall, c.sticky} }
 
-func chainsFor(f *plan.Frontend) chainsOf {
+// chainsFor returns the chains of a frontend, in a table with a target.
+func chainsFor(f *plan.Frontend, target *Target) chainsOf {
 	var c chainsOf
 	if isPool(f.Key) {
 		return c
@@ -47,7 +48,7 @@ func chainsFor(f *plan.Frontend) chainsOf {
 		split:      f.Outside != nil,
 		masquerade: f.Masquerade,
 	}
-	e.choose(f, &f.Route)
+	e.choose(f, &f.Route, target)
 	if e.size == 0 {
 		e.sticky, e.verdict = false, f.Route.Empty.Verdict
 	}
@@ -57,11 +58,11 @@ func chainsFor(f *plan.Frontend) chainsOf {
 	c.verdict = e.direct()
 	if f.Outside != nil {
 		o := chain{kind: entry, nodePort: e.nodePort, local: true, sticky: remembers(f)}
-		o.choose(f, f.Outside)
+		o.choose(f, f.Outside, target)
 		if o.size == 0 {
 			o = chain{verdict: f.Outside.Empty.Verdict}
 		}
-		c.outside = o.target()
+		c.outside = o.next()
 	}
 	if remembers(f) {
 		id := affinityOf(f)
@@ -70,6 +71,9 @@ func chainsFor(f *plan.Frontend) chainsOf {
 	}
 	return c
 }
+
+// ownSlots reports whether a route has slots, in maps of which each frontend has its own elements.
+func ownSlots(r *plan.Route) bool { return !r.Delegated() && !pooled(r) }
 
 // slots returns the slots of a pool. Only for random choices among equals does it not
 // matter which endpoint has which slot.
@@ -144,7 +148,7 @@ func unplaced(old []netip.AddrPort, want []plan.Endpoint) (unplaced []netip.Addr
 // without being masqueraded for another reason.
 func (f *frontend) hairpins() [2][]plan.Endpoint {
 	switch {
-	case f == nil || f.Relayed || isPool(f.Key) || f.Masquerade == plan.MasqueradeAlways:
+	case f == nil || f.ProxyConnects || isPool(f.Key) || f.Masquerade == plan.MasqueradeAlways:
 		return [2][]plan.Endpoint{}
 	case f.Outside != nil:
 		return [2][]plan.Endpoint{f.Route.Endpoints, f.Outside.Endpoints}

@@ -41,7 +41,7 @@ const (
 	hairpin           = "hairpin"
 	clusterIPs        = "cluster-ips"
 	nodePortIPs       = "nodeport-ips"
-	routedIPs         = "routed-ips"
+	exclusiveIPs      = "routed-ips"
 )
 
 // affinitySize limits how many clients are remembered at a time. Further ones are
@@ -96,7 +96,7 @@ func (l *layout) sets() []*nft.Set {
 		{Name: hairpin, Key: typeof(l.source, l.dest)},
 		{Name: clusterIPs, Key: plain(l.dest)},
 		{Name: nodePortIPs, Key: plain(l.dest)},
-		{Name: routedIPs, Key: plain(l.dest)},
+		{Name: exclusiveIPs, Key: plain(l.dest)},
 	}
 }
 

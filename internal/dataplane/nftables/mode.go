@@ -18,7 +18,7 @@ const skipKernelCheck = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK"
 // Mode is proxy mode nftables.
 var Mode = dataplane.Mode{
 	Name: "nftables",
-	Open: open,
+	Open: func(ctx context.Context, o dataplane.Options) (dataplane.Dataplane, error) { return Open(ctx, o, nil) },
 	CheckRelease: func(release string) error {
 		if os.Getenv(skipKernelCheck) != "" {
 			return nil
@@ -55,8 +55,9 @@ var Mode = dataplane.Mode{
 	BesideIPTables: true,
 }
 
-func open(ctx context.Context, o dataplane.Options) (dataplane.Dataplane, error) {
-	d, err := New(Options{Logger: o.Logger, NetNS: o.NetNS, AnyKernel: os.Getenv(skipKernelCheck) != ""})
+// Open opens a Dataplane, with the target of a mode that builds on it; nil for none.
+func Open(ctx context.Context, o dataplane.Options, target *Target) (*Dataplane, error) {
+	d, err := New(Options{Logger: o.Logger, NetNS: o.NetNS, Target: target, AnyKernel: os.Getenv(skipKernelCheck) != ""})
 	if err != nil {
 		return nil, fmt.Errorf("open nftables: %w", err)
 	}

@@ -19,7 +19,7 @@ import (
 
 // pooled reports whether the slots of a route are those of a pool.
 func pooled(r *plan.Route) bool {
-	return r.Algorithm == model.Maglev && len(r.Endpoints) > 0 && !r.Scheduled()
+	return r.Algorithm == model.Maglev && len(r.Endpoints) > 0 && !r.Delegated()
 }
 
 // poolOf is the number of the pool that frontends of a service port share.
@@ -54,9 +54,6 @@ func (t *table) pools(frontends iter.Seq[*plan.Frontend]) iter.Seq[*plan.Fronten
 	return func(yield func(*plan.Frontend) bool) {
 		seen := map[plan.Key]struct{}{}
 		for f := range frontends {
-			if f.Relayed {
-				continue
-			}
 			for _, r := range f.Routes() {
 				if !pooled(r) {
 					continue
@@ -119,7 +116,7 @@ func (it *item) cut(most int) {
 // waitsFor returns a pool that a frontend has to wait for, because it is not complete; nil for none.
 func (t *table) waitsFor(f *plan.Frontend) *item {
 	for _, r := range f.Routes() {
-		if pooled(r) && !f.Relayed && t.begun[poolKeyOf(f, r)] != nil {
+		if pooled(r) && t.begun[poolKeyOf(f, r)] != nil {
 			return t.begun[poolKeyOf(f, r)]
 		}
 	}
@@ -136,7 +133,7 @@ func (t *table) waitsNoMore(k plan.Key) {
 
 // usePools counts the frontends that use each pool.
 func (t *table) usePools(f *frontend, n int) {
-	if f == nil || f.Relayed || isPool(f.Key) {
+	if f == nil || isPool(f.Key) {
 		return
 	}
 	for _, r := range f.Routes() {
@@ -187,7 +184,7 @@ func (c *commit) failPool(pool *item, err error) {
 		fail(k)
 	}
 	for _, it := range c.items {
-		if it.table != pool.table || it.new == nil || isPool(it.key) || it.new.Relayed {
+		if it.table != pool.table || it.new == nil || isPool(it.key) {
 			continue
 		}
 		for _, r := range it.new.Routes() {

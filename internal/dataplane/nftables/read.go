@@ -47,8 +47,8 @@ func (l *layout) matches(have []nft.SetInfo) bool {
 
 // hooksAreOurs reports whether base chains with our names have our hooks. A base chain
 // cannot be moved to another hook; its policy can be repaired.
-func (k *contents) hooksAreOurs() bool {
-	for _, c := range slices.Concat(baseChains, affinityChains, deliveryChains, relayChains) {
+func (k *contents) hooksAreOurs(target *Target) bool {
+	for _, c := range slices.Concat(baseChains, affinityChains, []chain{target.input()}) {
 		found, there := k.chains[c.name()]
 		if found.Drops = false; there && found != c.nft() {
 			return false
@@ -246,7 +246,7 @@ func (r *reader) forSet(set string) func(*nft.Element) bool {
 		return r.source
 	case filters:
 		return r.filter
-	case hairpin, clusterIPs, nodePortIPs, routedIPs, affinityEndpoints, localAffinityEndpoints:
+	case hairpin, clusterIPs, nodePortIPs, exclusiveIPs, affinityEndpoints, localAffinityEndpoints:
 		return r.member(set)
 	}
 	return nil // affinity of clients, which rules write

@@ -138,7 +138,7 @@ func (d *Dataplane) adopt(ctx context.Context, l *layout, desired *plan.Desired,
 				"family", l.nf.String(), "table", tables[0].Name)
 		}
 	}
-	t := newTable(l.family, name, dataplane.Count(frontendsOf(l.family, desired)))
+	t := newTable(l.family, name, d.target, dataplane.Count(frontendsOf(l.family, desired)))
 	for _, old := range tables {
 		if old.Name != name {
 			t.predecessors = append(t.predecessors, old)
@@ -184,7 +184,7 @@ func (d *Dataplane) readIfOurs(ctx context.Context, l *layout, t nft.Table, slot
 		return nil, err
 	}
 	have, err := readContents(ctx, d.writer, l, t, slots)
-	if err != nil || !have.hooksAreOurs() {
+	if err != nil || !have.hooksAreOurs(d.target) {
 		return nil, err
 	}
 	return have, nil

@@ -16,15 +16,20 @@ import (
 // Render writes what Reconcile makes in an empty kernel, as nft(8) lists it. The same
 // input always gives the same text.
 func Render(w io.Writer, desired *plan.Desired, families []model.Family) error {
+	return RenderWith(nil, w, desired, families)
+}
+
+// RenderWith is Render for a table with a target.
+func RenderWith(target *Target, w io.Writer, desired *plan.Desired, families []model.Family) error {
 	out := nft.NewListing(w)
 	for _, f := range families {
-		render(out, f, desired)
+		render(out, f, target, desired)
 	}
 	return out.Flush()
 }
 
-func render(out *nft.Listing, f model.Family, desired *plan.Desired) {
-	t := newTable(f, tableNames[0], dataplane.Count(frontendsOf(f, desired)))
+func render(out *nft.Listing, f model.Family, target *Target, desired *plan.Desired) {
+	t := newTable(f, tableNames[0], target, dataplane.Count(frontendsOf(f, desired)))
 	elements := t.fill(desired)
 	out.Table(t.Table, func() {
 		for _, s := range t.sets() {

@@ -80,7 +80,7 @@ func (d *Dataplane) inspect(ctx context.Context, t *table, found *foreignWrites)
 
 // inspectStructure reads the table, its sets, chains and rules.
 func (d *Dataplane) inspectStructure(ctx context.Context, t *table) error {
-	s, err := readStructure(ctx, d.writer, t.layout, t.Name)
+	s, err := readStructure(ctx, d.writer, t)
 	if err != nil {
 		return err
 	}
@@ -192,26 +192,26 @@ type structure struct {
 	ours   bool           // it is our only table of the family, and has our layout
 }
 
-// readStructure reads everything of a table but its elements.
-func readStructure(ctx context.Context, c *nft.Conn, l *layout, name string) (*structure, error) {
+// readStructure reads everything of a table in the kernel but its elements.
+func readStructure(ctx context.Context, c *nft.Conn, t *table) (*structure, error) {
 	for range readTries {
-		s, err := tryStructure(ctx, c, l, name)
+		s, err := tryStructure(ctx, c, t)
 		if !errors.Is(err, nft.ErrInterrupted) || ctx.Err() != nil {
 			return s, err
 		}
 	}
-	return nil, fmt.Errorf("table %s %s: %w", l.nf, name, nft.ErrInterrupted)
+	return nil, fmt.Errorf("table %s %s: %w", t.nf, t.Name, nft.ErrInterrupted)
 }
 
-func tryStructure(ctx context.Context, c *nft.Conn, l *layout, name string) (*structure, error) {
+func tryStructure(ctx context.Context, c *nft.Conn, t *table) (*structure, error) {
 	s := &structure{counts: map[string]int{}}
-	tables, err := ourTables(ctx, c, l)
-	if err != nil || len(tables) != 1 || tables[0].Name != name {
+	tables, err := ourTables(ctx, c, t.layout)
+	if err != nil || len(tables) != 1 || tables[0].Name != t.Name {
 		return s, err
 	}
 	s.table = tables[0]
 	infos, err := c.Sets(ctx, s.table)
-	if err != nil || !l.matches(infos) {
+	if err != nil || !t.matches(infos) {
 		return s, err
 	}
 	for _, i := range infos {
@@ -220,6 +220,6 @@ func tryStructure(ctx context.Context, c *nft.Conn, l *layout, name string) (*st
 	if s.chains, s.rules, err = readChains(ctx, c, s.table); err != nil {
 		return s, err
 	}
-	s.ours = s.hooksAreOurs()
+	s.ours = s.hooksAreOurs(t.target)
 	return s, nil
 }

@@ -1,7 +1,6 @@
 package nftables
 
 import (
-	"net/netip"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -13,7 +12,7 @@ import (
 
 // rules returns the chain's rules. Each has a tag made of its contents, by which a
 // later process recognises it.
-func (c chain) rules(l *layout, s *plan.Settings) []nft.Rule {
+func (c chain) rules(l *layout, s *tableSettings) []nft.Rule {
 	w := &ruleWriter{layout: l, settings: s, chain: c.name()}
 	switch c.kind {
 	case prerouting, output:
@@ -40,17 +39,13 @@ func (c chain) rules(l *layout, s *plan.Settings) []nft.Rule {
 		w.jump(anyPacket.New(), chain{kind: unknown})
 	case filterOutput:
 		w.jump(anyPacket.New(), chain{kind: unknown})
-		if s.IPVS {
-			// Segments of connections that IPVS has forgotten: their clients on the node
-			// must learn of it.
-			w.goTo(anyPacket.New().HasProtocol(unix.IPPROTO_TCP).In(routedIPs, nft.Concat{l.dest}).NotToLocal(), chain{kind: reject})
+		if s.ExclusiveIPs {
+			// Segments of connections that the balancer has forgotten: their clients on the
+			// node must learn of it.
+			w.goTo(anyPacket.New().HasProtocol(unix.IPPROTO_TCP).In(exclusiveIPs, nft.Concat{l.dest}).NotToLocal(), chain{kind: reject})
 		}
-	case filterInput:
-		// What IPVS does not take must not reach a socket of the node.
-		w.jump(anyPacket.New(), chain{kind: unknown})
-		w.goTo(anyPacket.New().In(routedIPs, nft.Concat{l.dest}).NotToLocal(), chain{kind: reject})
-	case relayInput:
-		w.relayInput()
+	case targetInput:
+		w.addAll(s.target.Input)
 	case unknown:
 		w.unknown()
 	case entry:
@@ -72,7 +67,7 @@ func (c chain) rules(l *layout, s *plan.Settings) []nft.Rule {
 // ruleWriter collects the rules of one chain.
 type ruleWriter struct {
 	*layout
-	settings *plan.Settings
+	settings *tableSettings
 	chain    string
 	rules    []nft.Rule
 }
@@ -84,6 +79,12 @@ func (w *ruleWriter) add(e nft.Exprs) { w.addRule(e, false) }
 
 func (w *ruleWriter) addRule(e nft.Exprs, protocols bool) {
 	w.rules = append(w.rules, nft.Rule{Chain: w.chain, Exprs: e, Tag: e.Tag(), Protocols: protocols})
+}
+
+func (w *ruleWriter) addAll(rules []nft.Rule) {
+	for _, r := range rules {
+		w.addRule(r.Exprs, r.Protocols)
+	}
 }
 
 // goTo adds a rule that goes to a chain, or drops; jump one that returns from it.
@@ -107,12 +108,12 @@ func (w *ruleWriter) eachPodMatch(f func(nft.Exprs)) {
 func (w *ruleWriter) dispatch() {
 	w.add(anyPacket.VerdictMap(services, w.frontendKey(false)))
 	w.add(w.toNodePortIP().VerdictMap(nodePorts, w.frontendKey(true)))
-	if w.settings.IPVS {
+	if w.settings.ExclusiveIPs {
 		// After routing it would be too late: the kernel sends no ICMP errors from
-		// addresses that are led to the node.
+		// addresses that routes deliver to the node.
 		w.jump(anyPacket, chain{kind: unknown})
 		for _, p := range protocols {
-			w.goTo(anyPacket.HasProtocol(byte(p)).In(routedIPs, nft.Concat{w.dest}).NotToLocal(), chain{kind: reject})
+			w.goTo(anyPacket.HasProtocol(byte(p)).In(exclusiveIPs, nft.Concat{w.dest}).NotToLocal(), chain{kind: reject})
 		}
 	}
 }
@@ -165,14 +166,14 @@ func (w *ruleWriter) entry(c chain) {
 		w.jump(anyPacket, chain{kind: markOffCluster})
 	}
 	if !c.split {
-		w.goTo(anyPacket, c.target())
+		w.goTo(anyPacket, c.next())
 		return
 	}
-	w.eachPodMatch(func(match nft.Exprs) { w.goTo(match, c.target()) })
+	w.eachPodMatch(func(match nft.Exprs) { w.goTo(match, c.next()) })
 	if c.masquerade == plan.MasqueradeNode {
 		w.jump(anyPacket.FromLocal(), chain{kind: mark})
 	}
-	w.goTo(anyPacket.FromLocal(), c.target())
+	w.goTo(anyPacket.FromLocal(), c.next())
 	set := outside
 	if c.nodePort {
 		set = nodePortOutside
@@ -194,12 +195,8 @@ func (c chain) endpointMap() string {
 }
 
 func (w *ruleWriter) balance(c chain) {
-	switch c.choice {
-	case byIPVS:
-		w.add(anyPacket.Accept())
-		return
-	case byRelay:
-		w.relay(c.local)
+	if c.choice == byTarget {
+		w.toTarget(c.local)
 		return
 	}
 	if c.sticky {
@@ -226,29 +223,16 @@ func (w *ruleWriter) balance(c chain) {
 	w.addRule(anyPacket.DNATMap(w.nf, c.endpointMap(), append(w.frontendKey(c.nodePort), slot)), true)
 }
 
-// relay leads connections to the proxy. The port tells it what it cannot see: which
-// route they take, and whether they are masqueraded, by the proxy and not here.
-func (w *ruleWriter) relay(outside bool) {
-	to := w.settings.Relay(w.family)
-	if !to.Addr.IsValid() {
+// toTarget leads connections to the target.
+func (w *ruleWriter) toTarget(outside bool) {
+	rules := w.settings.target.Route
+	if outside {
+		rules = w.settings.target.Outside
+	}
+	if len(rules) == 0 {
 		w.goTo(anyPacket, chain{kind: reject})
-		return
 	}
-	marked := anyPacket.HasMark(w.settings.MasqueradeMark).FlipMark(w.settings.MasqueradeMark)
-	w.addRule(marked.DNAT(netip.AddrPortFrom(to.Addr, to.Port(outside, true))), true)
-	w.addRule(anyPacket.DNAT(netip.AddrPortFrom(to.Addr, to.Port(outside, false))), true)
-}
-
-// relayInput drops what was not led to the proxy but addressed to it.
-func (w *ruleWriter) relayInput() {
-	to := w.settings.Relay(w.family)
-	if !to.Addr.IsValid() {
-		return
-	}
-	w.add(anyPacket.New().Translated().Accept())
-	for _, port := range to.Ports {
-		w.add(anyPacket.New().Within(w.dest, netip.PrefixFrom(to.Addr, to.Addr.BitLen())).ToPort(port).Drop())
-	}
+	w.addAll(rules)
 }
 
 // recall sends a client to the endpoint that is remembered for the service port. Under

@@ -23,7 +23,7 @@ func guessSlots(desired *plan.Desired) *slotGuess {
 	pools := map[plan.Key]struct{}{}
 	for _, f := range desired.Frontends {
 		for _, r := range f.Routes() {
-			if pooled(r) && !f.Relayed {
+			if pooled(r) {
 				pools[poolKeyOf(f, r)] = struct{}{}
 			}
 		}
@@ -31,11 +31,11 @@ func guessSlots(desired *plan.Desired) *slotGuess {
 	return &slotGuess{pools: pools, of: func(k plan.Key, outside bool) int {
 		f := desired.Frontends[k]
 		switch {
-		case f == nil || f.Relayed || !outside && f.Route.Scheduled():
+		case f == nil:
 			return 0
-		case !outside && !pooled(&f.Route):
+		case !outside && ownSlots(&f.Route):
 			return f.Route.NumSlots()
-		case outside && f.Outside != nil && !pooled(f.Outside):
+		case outside && f.Outside != nil && ownSlots(f.Outside):
 			return f.Outside.NumSlots()
 		}
 		return 0

@@ -126,7 +126,7 @@ func TestManySourceRangesAreReplacedInParts(t *testing.T) {
 
 			new := manySources(tc.at, tc.endpoint, n-common, n)
 			new.Sources[n-1] = netip.PrefixFrom(new.Sources[n-1].Addr(), 22).Masked()
-			names := []string{chainsFor(old).verdict.name(), chainsFor(new).verdict.name()}
+			names := []string{chainsFor(old, nil).verdict.name(), chainsFor(new, nil).verdict.name()}
 			parts := 0
 			d.bound, d.commit = bound, func(ctx context.Context, b *nft.Batch) error {
 				if err := d.writer.Commit(ctx, b); err != nil {

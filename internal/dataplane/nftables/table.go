@@ -23,11 +23,12 @@ type table struct {
 	// predecessors are tables to remove when this one is complete.
 	predecessors []nft.Table
 
-	settings  plan.Settings
+	target    *Target // nil if there is none
+	settings  tableSettings
 	frontends map[plan.Key]*frontend
 	chains    *chains
 
-	hairpins, clusterIPs, nodePortIPs, routedIPs *nft.Members[netip.Addr]
+	hairpins, clusterIPs, nodePortIPs, exclusiveIPs *nft.Members[netip.Addr]
 	// clusterAffine and localAffine are for session affinity, in cluster pools and in
 	// local ones.
 	clusterAffine, localAffine *affine
@@ -56,22 +57,23 @@ type frontend struct {
 }
 
 // newTable returns an empty mirror, with room for about that many frontends.
-func newTable(f model.Family, name string, frontends int) *table {
+func newTable(f model.Family, name string, target *Target, frontends int) *table {
 	l := layouts[f]
 	nt := nft.Table{Family: l.nf, Name: name, Comment: tableComment}
 	t := &table{
-		layout:      l,
-		Table:       nt,
-		frontends:   make(map[plan.Key]*frontend, frontends),
-		chains:      newChains(),
-		users:       map[plan.Key]int{},
-		begun:       map[plan.Key]*item{},
-		left:        map[plan.Key]plan.Key{},
-		shared:      map[sharedSlots][]netip.AddrPort{},
-		hairpins:    nft.NewMembers(nt, hairpin, hairpins, frontends),
-		clusterIPs:  nft.NewMembers(nt, clusterIPs, addresses, frontends),
-		nodePortIPs: nft.NewMembers(nt, nodePortIPs, addresses, 0),
-		routedIPs:   nft.NewMembers(nt, routedIPs, addresses, 0),
+		layout:       l,
+		Table:        nt,
+		target:       target,
+		frontends:    make(map[plan.Key]*frontend, frontends),
+		chains:       newChains(),
+		users:        map[plan.Key]int{},
+		begun:        map[plan.Key]*item{},
+		left:         map[plan.Key]plan.Key{},
+		shared:       map[sharedSlots][]netip.AddrPort{},
+		hairpins:     nft.NewMembers(nt, hairpin, hairpins, frontends),
+		clusterIPs:   nft.NewMembers(nt, clusterIPs, addresses, frontends),
+		nodePortIPs:  nft.NewMembers(nt, nodePortIPs, addresses, 0),
+		exclusiveIPs: nft.NewMembers(nt, exclusiveIPs, addresses, 0),
 
 		clusterAffine: newAffine(nt, affinity, affinityEndpoints),
 		localAffine:   newAffine(nt, localAffinity, localAffinityEndpoints),
@@ -83,7 +85,7 @@ func newTable(f model.Family, name string, frontends int) *table {
 }
 
 func (t *table) members() []nft.MemberSet {
-	return []nft.MemberSet{t.hairpins, t.clusterIPs, t.nodePortIPs, t.routedIPs, t.clusterAffine.endpoints, t.localAffine.endpoints}
+	return []nft.MemberSet{t.hairpins, t.clusterIPs, t.nodePortIPs, t.exclusiveIPs, t.clusterAffine.endpoints, t.localAffine.endpoints}
 }
 
 // compile returns how to program a frontend, with as few changes as possible to what
@@ -92,15 +94,15 @@ func (t *table) compile(f *plan.Frontend, now *programmed) *frontend {
 	if now == nil {
 		now = &programmed{}
 	}
-	fe, to := &frontend{Frontend: f}, chainsFor(f)
+	fe, to := &frontend{Frontend: f}, chainsFor(f, t.target)
 	fe.verdict = t.chains.name(to.verdict)
 	fe.outside = t.chains.name(to.outside)
 	fe.recall = t.chains.name(to.recall)
 	fe.sticky = t.chains.name(to.sticky)
-	if !f.Relayed && !f.Route.Scheduled() && (isPool(f.Key) || !pooled(&f.Route)) {
+	if isPool(f.Key) || ownSlots(&f.Route) {
 		fe.slots = t.slots(now.slots, &f.Route)
 	}
-	if !f.Relayed && f.Outside != nil && !pooled(f.Outside) {
+	if f.Outside != nil && ownSlots(f.Outside) {
 		fe.outsideSlots = t.slots(now.outsideSlots, f.Outside)
 	}
 	if f.Filtered {
@@ -114,21 +116,21 @@ func (t *table) compile(f *plan.Frontend, now *programmed) *frontend {
 func (t *table) replace(old, new *frontend) {
 	// The new one is first, so that what both need is not given up.
 	if new != nil {
-		for _, c := range chainsFor(new.Frontend).all() {
+		for _, c := range chainsFor(new.Frontend, t.target).all() {
 			t.chains.hold(c)
 		}
 		t.affinity(new, 1)
-		if new.Routed() {
-			t.routedIPs.Hold(new.Addr)
+		if new.Exclusive() {
+			t.exclusiveIPs.Hold(new.Addr)
 		}
 	}
 	if old != nil {
-		for _, c := range chainsFor(old.Frontend).all() {
+		for _, c := range chainsFor(old.Frontend, t.target).all() {
 			t.chains.release(c)
 		}
 		t.affinity(old, -1)
-		if old.Routed() {
-			t.routedIPs.Release(old.Addr)
+		if old.Exclusive() {
+			t.exclusiveIPs.Release(old.Addr)
 		}
 	}
 	t.usePools(new, 1)
@@ -168,28 +170,25 @@ func (t *table) affinity(f *frontend, n int) {
 }
 
 // configure takes over new settings.
-func (t *table) configure(s plan.Settings) {
-	t.eachNodePortIP(&t.settings, t.nodePortIPs.Release)
-	t.eachNodePortIP(&s, t.nodePortIPs.Hold)
-	t.holdIf(s.IPVS, t.settings.IPVS, deliveryChains)
-	t.holdIf(s.Relay(t.family).Addr.IsValid(), t.settings.Relay(t.family).Addr.IsValid(), relayChains)
+func (t *table) configure(desired plan.Settings) {
+	s := tableSettings{Settings: desired}
+	if t.target != nil {
+		s.target = t.target.Rules(t.family, &desired)
+	}
+	t.eachNodePortIP(&t.settings.Settings, t.nodePortIPs.Release)
+	t.eachNodePortIP(&desired, t.nodePortIPs.Hold)
+	switch now, before := len(s.target.Input) > 0, len(t.settings.target.Input) > 0; {
+	case now && !before:
+		t.chains.hold(t.target.input())
+	case before && !now:
+		t.chains.release(t.target.input())
+	}
 	for c, tags := range t.chains.present {
 		if !slices.Equal(tags, tagsOf(c.rules(t.layout, &s))) {
 			t.chains.rewrite[c] = struct{}{}
 		}
 	}
 	t.settings = s
-}
-
-// holdIf holds chains if they are needed and were not, and the other way round.
-func (t *table) holdIf(needed, before bool, chains []chain) {
-	for _, c := range chains {
-		if needed && !before {
-			t.chains.hold(c)
-		} else if before && !needed {
-			t.chains.release(c)
-		}
-	}
 }
 
 // eachNodePortIP calls f for the addresses in the set of node port addresses. If node

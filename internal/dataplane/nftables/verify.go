@@ -127,7 +127,7 @@ func (d *Dataplane) readStructures(ctx context.Context) (s *snapshot, list []*st
 		}
 		list = nil
 		for _, t := range s.tables {
-			have, err := readStructure(ctx, d.reader, t.table.layout, t.table.Name)
+			have, err := readStructure(ctx, d.reader, t.table)
 			if err != nil {
 				return nil, nil, false, err
 			}

@@ -177,12 +177,12 @@ func (p *Pool) candidates(client netip.Addr) []netip.AddrPort {
 	if count == 0 {
 		return nil
 	}
-	out := make([]netip.AddrPort, 0, min(count, plan.RelayTries))
+	out := make([]netip.AddrPort, 0, min(count, plan.ProxyTries))
 	if endpoint, _, ok := p.endpointOf(client); ok && p.route.Contains(endpoint) {
 		out = append(out, endpoint)
 	}
 	first := p.choose(client)
-	for i := 0; i < count && len(out) < plan.RelayTries; i++ {
+	for i := 0; i < count && len(out) < plan.ProxyTries; i++ {
 		if e := p.slots[(first+i)%count]; !slices.Contains(out, e) {
 			out = append(out, e)
 		}

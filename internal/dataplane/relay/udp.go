@@ -79,7 +79,7 @@ func (f *udpFront) receive(socket syscall.RawConn) {
 // forward sends a packet to the client's endpoint, or to another one if that
 // refuses.
 func (f *udpFront) forward(client netip.AddrPort, hops int, packet []byte) {
-	for i := range plan.RelayTries {
+	for i := range plan.ProxyTries {
 		if i > 0 {
 			f.Retried()
 		}

@@ -65,7 +65,7 @@ func endpoint(t *testing.T, name string) plan.Endpoint {
 func frontend(port uint16, endpoints ...plan.Endpoint) *plan.Frontend {
 	return &plan.Frontend{
 		Key: plan.NodePortKey(model.IPv4, port, model.TCP), Kind: plan.NodePort, Service: service,
-		Route: plan.Route{Endpoints: endpoints}, Relayed: true,
+		Route: plan.Route{Endpoints: endpoints}, ProxyConnects: true,
 	}
 }
 

@@ -24,7 +24,7 @@ var Mode = dataplane.Mode{
 	Missing:       func() error { return nil },
 	WithoutKernel: true,
 	Adjust: func(c *plan.Config) {
-		c.NodePortsOnly, c.Relay = true, true
+		c.NodePortsOnly, c.ProxyConnects = true, true
 		// One socket for all addresses would answer UDP clients from another address
 		// than they sent to.
 		c.KnownNodePortIPs = true

@@ -62,11 +62,9 @@ func open(ctx context.Context, o dataplane.Options) (_ dataplane.Dataplane, err 
 			err = errors.Join(err, d.Close())
 		}
 	}()
-	table, err := nftables.Mode.Open(ctx, o)
-	if err != nil {
+	if d.Dataplane, err = nftables.Open(ctx, o, newTarget(d.sockets)); err != nil {
 		return nil, err
 	}
-	d.Dataplane = table.(*nftables.Dataplane)
 	d.translation, err = translation.Dial(o.NetNS)
 	if err != nil {
 		return nil, err
@@ -112,13 +110,8 @@ func (d *Dataplane) Relays(at netip.AddrPort) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, s := range d.listening {
-		if s == nil || s.Addr != at.Addr() {
-			continue
-		}
-		for _, port := range s.Ports {
-			if port == at.Port() {
-				return true
-			}
+		if s != nil && s.addr == at.Addr() && slices.Contains(s.ports[:], at.Port()) {
+			return true
 		}
 	}
 	return false
@@ -127,15 +120,14 @@ func (d *Dataplane) Relays(at netip.AddrPort) bool {
 // Reconcile makes frontends known to the sockets before the table leads connections to
 // them, and unknown only after it no longer does.
 func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) dataplane.Result {
-	some := *desired
-	retire, err := d.prepare(&some.Settings)
+	retire, err := d.prepare(&desired.Settings)
 	if err != nil {
 		return dataplane.Result{Err: err}
 	}
 	for _, f := range desired.Frontends {
 		d.directory.set(f)
 	}
-	r := d.Dataplane.Reconcile(ctx, &some)
+	r := d.Dataplane.Reconcile(ctx, desired)
 	if r.Err != nil {
 		return r
 	}
@@ -146,20 +138,17 @@ func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) datapl
 
 // Apply does the same for a change.
 func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Result {
-	some := *change
 	retire := func() {}
 	if change.Settings != nil {
-		settings := *change.Settings
 		var err error
-		if retire, err = d.prepare(&settings); err != nil {
+		if retire, err = d.prepare(change.Settings); err != nil {
 			return dataplane.Result{Err: err}
 		}
-		some.Settings = &settings
 	}
 	for _, f := range change.Set {
 		d.directory.set(f)
 	}
-	r := dataplane.ApplyWhole(ctx, d.Dataplane, &some)
+	r := dataplane.ApplyWhole(ctx, d.Dataplane, change)
 	if r.Err != nil {
 		return r
 	}
@@ -170,24 +159,22 @@ func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Re
 	return d.unreachable(r, slices.Values(change.Set))
 }
 
-// prepare listens on the addresses of the settings, and puts the ports into them. The
-// function that it returns gives up those that are no longer used.
+// prepare listens on the addresses of the settings. The function that it returns gives up
+// those that are no longer used.
 func (d *Dataplane) prepare(s *plan.Settings) (retire func(), err error) {
 	d.directory.configure(s)
 	var old []*sockets
 	for i, family := range model.Families {
-		to := s.Relay(family)
+		ip := s.ProxyIP(family)
 		now := d.listening[i]
-		if now != nil && now.Addr == to.Addr {
-			*to = now.Relay
+		if now != nil && now.addr == ip {
 			continue
 		}
 		var fresh *sockets
-		if to.Addr.IsValid() {
-			if fresh, err = d.listen(to.Addr); err != nil {
+		if ip.IsValid() {
+			if fresh, err = d.listen(ip); err != nil {
 				return nil, err
 			}
-			*to = fresh.Relay
 		}
 		d.mu.Lock()
 		d.listening[i] = fresh
@@ -212,7 +199,7 @@ func (d *Dataplane) unreachable(r dataplane.Result, frontends func(func(*plan.Fr
 		return r
 	}
 	for f := range frontends {
-		if !f.Relayed || !f.HasEndpoints() || d.sockets(f.Family()) != nil {
+		if !f.ProxyConnects || !f.HasEndpoints() || d.sockets(f.Family()) != nil {
 			continue
 		}
 		if r.Failed == nil {

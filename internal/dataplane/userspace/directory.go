@@ -2,7 +2,6 @@ package userspace
 
 import (
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -21,8 +20,7 @@ type directory struct {
 	mu        sync.RWMutex
 	frontends map[plan.Key]*frontend
 	balancers map[servicePort]*balancer
-	podCIDRs  []netip.Prefix
-	hostIPs   []netip.Addr
+	settings  plan.Settings
 }
 
 // frontend has the pools of one frontend.
@@ -58,7 +56,7 @@ func portOf(f *plan.Frontend) servicePort {
 // set adds a frontend or replaces one. A frontend that changes hands is another one:
 // connections to the previous owner's endpoints go on as they are.
 func (d *directory) set(f *plan.Frontend) {
-	if !f.Relayed {
+	if !f.ProxyConnects {
 		d.remove(f.Key)
 		return
 	}
@@ -143,14 +141,14 @@ func (d *directory) keep(wanted map[plan.Key]*plan.Frontend) {
 func (d *directory) configure(s *plan.Settings) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.podCIDRs, d.hostIPs = s.PodCIDRs, s.HostIPs
+	d.settings = *s
 }
 
 // find returns the pool of an address, or of the node port there.
 func (d *directory) find(to netip.AddrPort, protocol model.Protocol, outside bool) *relay.Pool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	f := d.at(plan.Key{Addr: to.Addr(), Port: to.Port(), Protocol: protocol})
+	f := d.at(to, protocol)
 	switch {
 	case f == nil:
 		return nil
@@ -160,20 +158,20 @@ func (d *directory) find(to netip.AddrPort, protocol model.Protocol, outside boo
 	return f.route
 }
 
-func (d *directory) at(k plan.Key) *frontend {
-	if f := d.frontends[k]; f != nil {
-		return f
-	}
-	return d.frontends[plan.NodePortKey(k.Family(), k.Port, k.Protocol)]
+// at returns the frontend that packets to an address meet, nil for none. The address is local
+// where it matters: the table has asked the routing table.
+func (d *directory) at(to netip.AddrPort, protocol model.Protocol) *frontend {
+	k := plan.Key{Addr: to.Addr(), Port: to.Port(), Protocol: protocol}
+	f, _ := plan.Lookup(d.frontends, &d.settings, k, func(netip.Addr) bool { return true })
+	return f
 }
 
 // connection is one that is to be opened to an endpoint.
 type connection struct {
 	client     netip.Addr
-	endpoint   netip.AddrPort
+	endpoint   plan.Endpoint
 	protocol   model.Protocol
-	local      bool // the endpoint is on this node
-	masquerade bool
+	masquerade bool // the frontend asks for it
 }
 
 // source returns the address that an endpoint gets to see: the client's, or own, the
@@ -181,34 +179,15 @@ type connection struct {
 func (d *directory) source(c connection, own netip.Addr) netip.Addr {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
+	masquerade, _ := d.settings.ProxyMasquerades(c.client, c.endpoint, c.masquerade, 0)
 	switch {
-	case d.keepsSource(c):
+	case !masquerade:
 		return c.client
-	case d.at(plan.Key{Addr: c.endpoint.Addr(), Port: c.endpoint.Port(), Protocol: c.protocol}) != nil:
+	case d.at(c.endpoint.AddrPort, c.protocol) != nil:
 		// The table would lead the connection back here, as a client's.
 		return own
 	}
 	return netip.Addr{}
-}
-
-// keepsSource reports whether an endpoint may see a client's address. Its replies go
-// there, and come through this node if the endpoint is on it, or the client is the node
-// itself or a pod of it. Of endpoints elsewhere only pods are known to reach pods by their
-// own address; programs of the cluster's network let others see the node's.
-//
-// What is masqueraded keeps its source as well if it does not leave the node, as in other
-// modes. An endpoint that connects to itself would answer itself.
-func (d *directory) keepsSource(c connection) bool {
-	endpoint := c.endpoint.Addr()
-	onNode := slices.Contains(d.hostIPs, endpoint)
-	switch {
-	case c.client == endpoint:
-		return false
-	case c.masquerade || onNode:
-		return onNode
-	}
-	return c.local || slices.Contains(d.hostIPs, c.client) ||
-		slices.ContainsFunc(d.podCIDRs, func(p netip.Prefix) bool { return p.Contains(endpoint) })
 }
 
 // copyOf returns a copy of a frontend, nil if it is not there.

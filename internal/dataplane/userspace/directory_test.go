@@ -16,7 +16,7 @@ import (
 func frontendAt(at string, service string, endpoints ...string) *plan.Frontend {
 	return &plan.Frontend{
 		Key: dataplanetest.Key(at, model.TCP), Service: model.Name{Namespace: "test", Name: service}, Port: "http",
-		Relayed: true, Route: plan.Route{Endpoints: dataplanetest.Endpoints(endpoints...)},
+		ProxyConnects: true, Route: plan.Route{Endpoints: dataplanetest.Endpoints(endpoints...)},
 	}
 }
 
@@ -24,6 +24,7 @@ func newTestDirectory() *directory { return newDirectory(clocktesting.NewFakeClo
 
 func TestPoolsAreFound(t *testing.T) {
 	d := newTestDirectory()
+	d.configure(&plan.Settings{NodePortIPs: testkit.Addrs("192.0.2.10")})
 	web := frontendAt("10.96.0.1:80", "web", "10.244.0.1:8080")
 	local := frontendAt("0.0.0.0:30080", "web", "10.244.0.1:8080", "10.244.1.1:8080")
 	local.Outside = &plan.Route{Endpoints: dataplanetest.Endpoints("10.244.0.1:8080")}
@@ -90,7 +91,7 @@ func TestSourceOfConnections(t *testing.T) {
 	const node, pod, remote, elsewhere = "192.0.2.10", "10.244.0.1", "10.244.1.1", "192.0.2.20"
 	own := netip.MustParseAddr(node)
 	d := newTestDirectory()
-	d.configure(&plan.Settings{PodCIDRs: testkit.Prefixes("10.244.0.0/16"), HostIPs: []netip.Addr{own}})
+	d.configure(&plan.Settings{NodePortAll4: true, PodCIDRs: testkit.Prefixes("10.244.0.0/16"), HostIPs: []netip.Addr{own}})
 	d.set(frontendAt("0.0.0.0:30080", "web", "10.244.0.1:8080"))
 	for _, tt := range []struct {
 		name, client, endpoint string
@@ -106,7 +107,8 @@ func TestSourceOfConnections(t *testing.T) {
 		{"the client itself", pod, pod + ":8080", true, false, ""},
 		{"a frontend", "10.244.0.5", elsewhere + ":30080", false, false, node},
 	} {
-		c := connection{netip.MustParseAddr(tt.client), netip.MustParseAddrPort(tt.endpoint), model.TCP, tt.local, tt.masquerade}
+		to := plan.Endpoint{AddrPort: netip.MustParseAddrPort(tt.endpoint), Local: tt.local}
+		c := connection{netip.MustParseAddr(tt.client), to, model.TCP, tt.masquerade}
 		var want netip.Addr
 		if tt.want != "" {
 			want = netip.MustParseAddr(tt.want)

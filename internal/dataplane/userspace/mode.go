@@ -17,7 +17,7 @@ var Mode = dataplane.Mode{
 		c.DropInvalid = false
 		c.Algorithms = model.NewAlgorithms(model.RoundRobin, model.SourceHash, model.Maglev)
 		c.DefaultAlgorithm = model.RoundRobin
-		c.Relay = true
+		c.ProxyConnects = true
 	},
 	// Upstream's had no section of its own: it was configured with that of iptables.
 	Configuration: dataplane.Configuration{

@@ -15,5 +15,11 @@ func Render(w io.Writer, desired *plan.Desired, families []model.Family) error {
 	if _, err := io.WriteString(w, note); err != nil {
 		return err
 	}
-	return nftables.Render(w, desired, families)
+	target := newTarget(func(f model.Family) *sockets {
+		if ip := desired.Settings.ProxyIP(f); ip.IsValid() {
+			return &sockets{addr: ip}
+		}
+		return nil
+	})
+	return nftables.RenderWith(target, w, desired, families)
 }

@@ -17,7 +17,8 @@ import (
 // sockets are what the proxy listens on for one family: one for each protocol and kind
 // of connection.
 type sockets struct {
-	plan.Relay
+	addr    netip.Addr
+	ports   ports
 	routers []*relay.Router
 	closing sync.Once
 }
@@ -28,7 +29,7 @@ var protocols = []model.Protocol{model.TCP, model.UDP}
 // listen opens the sockets at an address. A kind of connection has the same port in all
 // protocols.
 func (d *Dataplane) listen(at netip.Addr) (_ *sockets, err error) {
-	s := &sockets{Relay: plan.Relay{Addr: at}}
+	s := &sockets{addr: at}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -41,7 +42,7 @@ func (d *Dataplane) listen(at netip.Addr) (_ *sockets, err error) {
 			if err != nil {
 				return nil, err
 			}
-			s.SetPort(outside, masquerade, port)
+			*s.ports.of(outside, masquerade) = port
 		}
 	}
 	return s, nil
@@ -56,13 +57,13 @@ func (d *Dataplane) listenBoth(s *sockets, outside, masquerade bool, next *uint1
 	for try := 0; ; try++ {
 		if d.settings.Ports.First > 0 && (*next > d.settings.Ports.Last || *next == 0) {
 			return 0, fmt.Errorf("no free port in the range %d-%d at %v: a range needs at least 8, so that a new process finds some while an old one ends; set portRange to a larger one",
-				d.settings.Ports.First, d.settings.Ports.Last, s.Addr)
+				d.settings.Ports.First, d.settings.Ports.Last, s.addr)
 		}
 		port := *next
 		var opened []*relay.Router
 		for _, protocol := range protocols {
 			var r *relay.Router
-			if r, err = d.router(netip.AddrPortFrom(s.Addr, port), protocol, outside, masquerade); err != nil {
+			if r, err = d.router(netip.AddrPortFrom(s.addr, port), protocol, outside, masquerade); err != nil {
 				break
 			}
 			opened = append(opened, r)
@@ -79,7 +80,7 @@ func (d *Dataplane) listenBoth(s *sockets, outside, masquerade bool, next *uint1
 			r.Close()
 		}
 		if !errors.Is(err, unix.EADDRINUSE) || d.settings.Ports.First == 0 && try == maxTries {
-			return 0, fmt.Errorf("listen on %v: %w", s.Addr, err)
+			return 0, fmt.Errorf("listen on %v: %w", s.addr, err)
 		}
 	}
 }
@@ -89,7 +90,7 @@ func (d *Dataplane) router(at netip.AddrPort, protocol model.Protocol, outside, 
 		Find:        func(to netip.AddrPort) *relay.Pool { return d.directory.find(to, protocol, outside) },
 		Translation: d.translation,
 		Source: func(client netip.Addr, endpoint netip.AddrPort, local bool) netip.Addr {
-			return d.directory.source(connection{client, endpoint, protocol, local, masquerade}, at.Addr())
+			return d.directory.source(connection{client, plan.Endpoint{AddrPort: endpoint, Local: local}, protocol, masquerade}, at.Addr())
 		},
 	}
 	count := d.counters.of(model.FamilyOf(at.Addr()), protocol)

@@ -56,7 +56,7 @@ func (x *index) stale(f *flow) bool {
 	if x.relays(f.by) {
 		// The proxy knows which endpoint serves. If there is none, the rules are to
 		// answer.
-		return !frontend.Relayed || !frontend.HasEndpoints()
+		return !frontend.ProxyConnects || !frontend.HasEndpoints()
 	}
 	return !frontend.Serves(f.by)
 }

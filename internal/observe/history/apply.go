@@ -331,7 +331,7 @@ func differences(a, b *plan.Frontend) (out []string) {
 	note(a.Port != b.Port, "port name")
 	note(a.Kind != b.Kind, "kind of address")
 	note(a.Route.Local != b.Route.Local || (a.Outside == nil) != (b.Outside == nil), "traffic policy")
-	note(a.Route.Algorithm != b.Route.Algorithm || a.Route.Scheduler != b.Route.Scheduler, "algorithm")
+	note(a.Route.AlgorithmText() != b.Route.AlgorithmText(), "algorithm")
 	note(a.Affinity != b.Affinity, "session affinity")
 	note(a.Filtered != b.Filtered || !slices.Equal(a.Sources, b.Sources), "source ranges")
 	note(a.Masquerade != b.Masquerade, "masquerading")

@@ -199,7 +199,7 @@ func (n *NodePorts) keep(frontends map[plan.Key]*plan.Frontend) {
 
 // set serves a frontend, or stops to if it is nil.
 func (n *NodePorts) set(ctx context.Context, key plan.Key, f *plan.Frontend) {
-	if !plan.Relayable(key.Protocol) {
+	if !plan.ProxyForwards(key.Protocol) {
 		n.logSCTPOnce.Do(func() {
 			n.Logger.Info("Node ports of SCTP are not served on loopback addresses", "frontend", key.String())
 		})

@@ -23,9 +23,9 @@ type Via uint8
 
 // They are:
 const (
-	ViaNAT   Via = iota // address translation
-	ViaIPVS             // IPVS
-	ViaRelay            // the proxy, which accepts connections and opens others
+	ViaNAT      Via = iota // address translation
+	ViaBalancer            // the kernel's balancer
+	ViaProxy               // the proxy, which accepts connections and opens others
 )
 
 // PathTo returns the path of a kind of client to endpoints of a route of a frontend: to those
@@ -33,10 +33,10 @@ const (
 func PathTo(from plan.Client, f *plan.Frontend, r *plan.Route, own bool) Path {
 	p := Path{From: from, Family: f.Family(), Own: own}
 	switch {
-	case f.Relayed:
-		p.Via = ViaRelay
-	case r.Scheduled():
-		p.Via = ViaIPVS
+	case f.ProxyConnects:
+		p.Via = ViaProxy
+	case r.Delegated():
+		p.Via = ViaBalancer
 	}
 	p.Masqueraded, _ = (&plan.Decision{Packet: plan.Packet{From: from}, Frontend: f}).Masquerade(netip.Addr{})
 	return p
@@ -128,30 +128,30 @@ var (
 func (p Path) legs() []leg {
 	first := packet{family: p.Family, state: stateNew, translated: yes, masqueraded: p.Masqueraded}
 	reply := packet{family: p.Family, state: stateEstablished, translated: yes, masqueraded: p.Masqueraded}
-	if p.Via == ViaIPVS { // which keeps its own tables
+	if p.Via == ViaBalancer { // which keeps its own tables
 		first.translated, reply.translated = maybe, maybe
 	}
-	relayed := first // from the proxy to the endpoint
-	relayed.translated = no
+	second := first // from the proxy to the endpoint
+	second.translated = no
 	accept := acceptTranslated
-	if p.Via == ViaIPVS {
+	if p.Via == ViaBalancer {
 		accept = acceptNew
 	}
 	var legs []leg
 	switch {
-	case p.Via == ViaRelay:
+	case p.Via == ViaProxy:
 		if p.From != plan.NodeClient {
 			legs = append(legs, leg{input, first, true, acceptTranslated})
 		}
 		if !p.Own {
-			legs = append(legs, leg{output, relayed, true, acceptNew}, leg{input, reply, false, acceptEstablished})
+			legs = append(legs, leg{output, second, true, acceptNew}, leg{input, reply, false, acceptEstablished})
 		}
 	case p.From == plan.NodeClient && p.Own: // by the loopback device
 	case p.From == plan.NodeClient:
 		legs = append(legs, leg{output, first, true, accept}, leg{input, reply, false, acceptEstablished})
 	case p.Own:
-		legs = append(legs, leg{input, first, p.Via == ViaIPVS, accept}, leg{output, reply, false, acceptEstablished})
-	case p.Via == ViaIPVS:
+		legs = append(legs, leg{input, first, p.Via == ViaBalancer, accept}, leg{output, reply, false, acceptEstablished})
+	case p.Via == ViaBalancer:
 		legs = append(legs, leg{input, first, true, accept}, leg{output, first, true, accept}, leg{forward, reply, false, acceptEstablished})
 	default:
 		legs = append(legs, leg{forward, first, true, accept}, leg{forward, reply, true, accept})

@@ -247,14 +247,14 @@ func TestOtherPaths(t *testing.T) {
 		{"own endpoints, input", table("input", "iif lo accept;"), plan.Config{}, true, forwarded},
 		{"own endpoints, input that may accept them", table("input", "tcp dport 8080 accept;"), plan.Config{}, true, ""},
 		{"own endpoints, output", table("output", ""), plan.Config{}, true, forwarded},
-		{"relayed, forward", table("forward", ""), plan.Config{Relay: true}, false, ""},
-		{"relayed, input", table("input", "ct state established accept;"), plan.Config{Relay: true}, false, forwarded},
-		{"relayed, input that accepts translated connections", table("input", "ct status dnat accept; ct state established accept;"), plan.Config{Relay: true}, false, ""},
-		{"relayed, output", table("output", "ct state established accept;"), plan.Config{Relay: true}, false, everybody},
-		{"IPVS, forward", table("forward", ""), plan.Config{Scheduler: "rr"}, false, forwarded},
-		{"IPVS, forward that accepts replies", table("forward", "ct state established accept;"), plan.Config{Scheduler: "rr"}, false, ""},
-		{"IPVS, input", table("input", "ct state established accept;"), plan.Config{Scheduler: "rr"}, false, forwarded},
-		{"IPVS, input that may accept them", table("input", "ct state established accept; ct status dnat accept;"), plan.Config{Scheduler: "rr"}, false, ""},
+		{"relayed, forward", table("forward", ""), plan.Config{ProxyConnects: true}, false, ""},
+		{"relayed, input", table("input", "ct state established accept;"), plan.Config{ProxyConnects: true}, false, forwarded},
+		{"relayed, input that accepts translated connections", table("input", "ct status dnat accept; ct state established accept;"), plan.Config{ProxyConnects: true}, false, ""},
+		{"relayed, output", table("output", "ct state established accept;"), plan.Config{ProxyConnects: true}, false, everybody},
+		{"IPVS, forward", table("forward", ""), plan.Config{Balancer: plan.Balancer{Name: "IPVS", Default: "rr"}}, false, forwarded},
+		{"IPVS, forward that accepts replies", table("forward", "ct state established accept;"), plan.Config{Balancer: plan.Balancer{Name: "IPVS", Default: "rr"}}, false, ""},
+		{"IPVS, input", table("input", "ct state established accept;"), plan.Config{Balancer: plan.Balancer{Name: "IPVS", Default: "rr"}}, false, forwarded},
+		{"IPVS, input that may accept them", table("input", "ct state established accept; ct status dnat accept;"), plan.Config{Balancer: plan.Balancer{Name: "IPVS", Default: "rr"}}, false, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newSite(t, tt.cfg, tt.own)
@@ -437,7 +437,7 @@ func TestForwardingOff(t *testing.T) {
 
 // What the proxy relays needs no forwarding.
 func TestForwardingOffWithoutNeed(t *testing.T) {
-	s := newSite(t, plan.Config{Relay: true}, false)
+	s := newSite(t, plan.Config{ProxyConnects: true}, false)
 	s.set("ipv4/ip_forward", "0")
 	s.set("ipv6/conf/all/forwarding", "0")
 	s.expect("")

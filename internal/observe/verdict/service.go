@@ -194,7 +194,7 @@ func (j *Judge) Packet(d *plan.Decision) Client {
 	switch {
 	case d.Verdict != plan.Forward && f.word != Unknown && f.cause != KernelRefused:
 		f = finding{word: Refused, cause: causeOf(d.Cause), why: f.why}
-	case d.Relayed: // by the proxy, whatever the kernel does
+	case d.Loopback: // by the proxy, whatever the kernel does
 		f = j.traffic(d.Packet.From, d.Frontend, d.Route, true)
 	}
 	return f.client(d.Packet.From)
@@ -220,7 +220,7 @@ func (j *Judge) frontend(from plan.Client, f *plan.Frontend) finding {
 	if found := j.blocked(from, f, route); found.word != "" {
 		return found
 	}
-	return j.traffic(from, f, route, f.Relayed)
+	return j.traffic(from, f, route, f.ProxyConnects)
 }
 
 // empty says why a route has no endpoint.
@@ -280,9 +280,9 @@ func (j *Judge) blocked(from plan.Client, f *plan.Frontend, route *plan.Route) f
 	return out
 }
 
-// traffic judges a route by what clients met there. If connections are relayed, others are tried
+// traffic judges a route by what clients met there. If the proxy itself connects, others are tried
 // in place of endpoints that do not take them.
-func (j *Judge) traffic(from plan.Client, f *plan.Frontend, route *plan.Route, relayed bool) finding {
+func (j *Judge) traffic(from plan.Client, f *plan.Frontend, route *plan.Route, proxyConnects bool) finding {
 	if j.Answers == nil {
 		return works
 	}
@@ -307,7 +307,7 @@ func (j *Judge) traffic(from plan.Client, f *plan.Frontend, route *plan.Route, r
 		}
 	}
 	failing := silent + resets + flaky
-	if failing == 0 || relayed && failing < min(len(route.Endpoints), plan.RelayTries) {
+	if failing == 0 || proxyConnects && failing < min(len(route.Endpoints), plan.ProxyTries) {
 		return works
 	}
 	out := finding{word: WorksForSome, cause: EndpointSilent, since: since}

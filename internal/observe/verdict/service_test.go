@@ -78,7 +78,7 @@ func TestVerdicts(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			e := enginetest.New(t, plan.Config{NodeName: "node1", MasqueradeBit: 14, Relay: tt.relayed})
+			e := enginetest.New(t, plan.Config{NodeName: "node1", MasqueradeBit: 14, ProxyConnects: tt.relayed})
 			e.Start()
 			s := enginetest.Service("default/web", "10.96.0.1", tt.edits...)
 			events := []model.Event{s, model.SetHostIPs{IPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}}

@@ -1,0 +1,67 @@
+package userspace
+
+import (
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/dataplane/nftables"
+	"sluice/internal/kernel/nft"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// ports tell the proxy what it cannot see of a connection: whether it takes the route Outside,
+// and whether it is masqueraded, by the proxy and not by the table.
+type ports [4]uint16
+
+func (p *ports) of(outside, masquerade bool) *uint16 {
+	i := 0
+	if outside {
+		i |= 1
+	}
+	if masquerade {
+		i |= 2
+	}
+	return &p[i]
+}
+
+// newTarget returns the target that leads connections to the proxy, at the sockets of a family;
+// nil if there are none.
+func newTarget(at func(model.Family) *sockets) *nftables.Target {
+	return &nftables.Target{
+		Name:  "relay",
+		Input: nft.Chain{Name: "relay-input", Type: "filter", Hook: unix.NF_INET_LOCAL_IN},
+		Rules: func(f model.Family, s *plan.Settings) nftables.TargetRules {
+			to := at(f)
+			if to == nil {
+				return nftables.TargetRules{}
+			}
+			return nftables.TargetRules{Route: to.lead(false, s.MasqueradeMark), Outside: to.lead(true, s.MasqueradeMark), Input: to.protect()}
+		},
+	}
+}
+
+var anyPacket nft.Exprs
+
+// lead returns the rules for one of a frontend's routes.
+func (s *sockets) lead(outside bool, mark uint32) []nft.Rule {
+	dnat := func(match nft.Exprs, masquerade bool) nft.Rule {
+		return nft.Rule{Exprs: match.DNAT(netip.AddrPortFrom(s.addr, *s.ports.of(outside, masquerade))), Protocols: true}
+	}
+	return []nft.Rule{dnat(anyPacket.HasMark(mark).FlipMark(mark), true), dnat(anyPacket, false)}
+}
+
+// protect returns rules that drop what was not led to the proxy but addressed to it.
+func (s *sockets) protect() []nft.Rule {
+	dest := nft.DestIP4
+	if s.addr.Is6() {
+		dest = nft.DestIP6
+	}
+	toProxy := anyPacket.New().Within(dest, netip.PrefixFrom(s.addr, s.addr.BitLen()))
+	rules := []nft.Rule{{Exprs: anyPacket.New().Translated().Accept()}}
+	for _, port := range s.ports {
+		rules = append(rules, nft.Rule{Exprs: toProxy.ToPort(port).Drop()})
+	}
+	return rules
+}
