@@ -11,9 +11,9 @@ import (
 
 // How long the process takes to end after a signal, at most.
 const (
-	endStarting = time.Second      // there is nothing to finish
-	endWriting  = 10 * time.Second // what is being written has time to be complete
-	endRelays   = 3 * time.Second  // beside what connections through the process have
+	endStarting   = time.Second      // there is nothing to finish
+	endWriting    = 10 * time.Second // what is being written has time to be complete
+	endForwarding = 3 * time.Second  // beside what connections through the process have
 )
 
 // end bounds how long the process takes to end: a file system, the kernel or a log that
@@ -26,7 +26,7 @@ func (e *end) starting() { e.within.Store(int64(endStarting)) }
 // serving notes that the process serves, and that connections that go through it have some
 // grace.
 func (e *end) serving(grace time.Duration) {
-	e.within.Store(int64(max(endWriting, grace+endRelays)))
+	e.within.Store(int64(max(endWriting, grace+endForwarding)))
 }
 
 func (e *end) limit() time.Duration {

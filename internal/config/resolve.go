@@ -41,9 +41,8 @@ type Settings struct {
 	Serving     Serving
 	Client      Client
 	Conntrack   sysctl.Conntrack
-	IPVS        dataplane.IPVS
-	Ports       dataplane.PortRange
 	OOMScoreAdj int
+	dataplane.ModeSettings
 
 	// Warnings are what the administrator may not have intended.
 	Warnings []model.Problem

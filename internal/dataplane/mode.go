@@ -94,7 +94,7 @@ type DrainOptions struct {
 	Logger logr.Logger
 	// Running is the Dataplane in use, whose objects stay.
 	Running Dataplane
-	IPVS    IPVS
+	ModeSettings
 	// Timeout is how long to wait at most; connections that remain then end.
 	Timeout time.Duration
 	// Report is called when the numbers change, the last time with zeros.
@@ -127,10 +127,16 @@ type Options struct {
 	Variant string
 	// NetNS is an open network namespace to work in; 0 is the caller's own.
 	NetNS int
-	// IPVS is for modes that use it.
+	ModeSettings
+	// Forwarding is for modes in which the proxy itself forwards connections.
+	Forwarding Forwarding
+}
+
+// ModeSettings are what the configuration has for single modes, which read theirs.
+type ModeSettings struct {
 	IPVS IPVS
-	// Userspace is for the mode in which the proxy itself forwards connections.
-	Userspace Userspace
+	// Ports are those that the proxy listens on if it forwards connections itself.
+	Ports PortRange
 }
 
 // IPVS are the settings of IPVS.
@@ -147,13 +153,11 @@ type IPVS struct {
 	TCPTimeout, TCPFinTimeout, UDPTimeout time.Duration
 }
 
-// Userspace are the settings of a proxy that forwards connections itself.
-type Userspace struct {
+// Forwarding are the settings of a proxy that forwards connections itself.
+type Forwarding struct {
 	// UDPTimeout is how long a UDP client keeps its endpoint without packets; 0 for the
 	// default.
 	UDPTimeout time.Duration
-	// Ports are those to listen on.
-	Ports PortRange
 	// ResetRemoved resets TCP connections when their endpoint no longer serves.
 	ResetRemoved bool
 	// Tried is called after each attempt to connect to an endpoint; may be nil.

@@ -37,11 +37,11 @@ type Counter interface {
 	Count(ctx context.Context, families []model.Family, add func(metric string, value float64, labels ...string))
 }
 
-// Relayer is a Dataplane that forwards connections itself.
-type Relayer interface {
-	// Relays reports whether connections are led to an address to be forwarded. It
+// Forwarder is a Dataplane that forwards connections itself.
+type Forwarder interface {
+	// Forwards reports whether connections are led to an address to be forwarded. It
 	// may be called at any time.
-	Relays(netip.AddrPort) bool
+	Forwards(netip.AddrPort) bool
 	// Connections returns how many connections of TCP are forwarded now, and how many
 	// can be at a time. It may be called at any time.
 	Connections() (now, limit int)

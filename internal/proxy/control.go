@@ -83,7 +83,7 @@ func (p *proxy) reporter() *status.Reporter {
 	o.Evidence = p.upkeep.seen
 	o.APIServer, o.Advisories = p.apiServer, p.advisories
 	o.Draining, o.Source, o.Addresses = p.draining.Load, p.sourceName(), p.addresses
-	if r, ok := p.dataplane.(dataplane.Relayer); ok {
+	if r, ok := p.dataplane.(dataplane.Forwarder); ok {
 		o.Relay = func() *status.Relay {
 			now, limit := r.Connections()
 			return &status.Relay{Connections: now, Limit: limit}

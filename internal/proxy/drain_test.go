@@ -24,7 +24,7 @@ func TestDrain(t *testing.T) {
 	var log strings.Builder
 	p := &proxy{
 		options:  &Options{DrainTimeout: time.Minute},
-		settings: &config.Settings{IPVS: dataplane.IPVS{ExcludeCIDRs: exclude}},
+		settings: &config.Settings{ModeSettings: dataplane.ModeSettings{IPVS: dataplane.IPVS{ExcludeCIDRs: exclude}}},
 		logger:   funcr.New(func(_, line string) { log.WriteString(line) }, funcr.Options{}),
 	}
 	registry := metrics.NewKubeRegistry()

@@ -10,7 +10,7 @@ import (
 
 // grace is how long connections that go through this process have.
 func (p *proxy) grace() time.Duration {
-	if _, ok := p.dataplane.(dataplane.Relayer); ok {
+	if _, ok := p.dataplane.(dataplane.Forwarder); ok {
 		return p.options.ShutdownGrace
 	}
 	return 0
@@ -19,7 +19,7 @@ func (p *proxy) grace() time.Duration {
 // finish lets another process take over, and serves to the end what depends on this one.
 func (p *proxy) finish(lock *instancelock.Lock) error {
 	err := lock.Release()
-	r, ok := p.dataplane.(dataplane.Relayer)
+	r, ok := p.dataplane.(dataplane.Forwarder)
 	if !ok {
 		return err
 	}

@@ -106,7 +106,7 @@ func (k *kernel) assemble() []engine.Observer {
 	})
 	k.tracker = conntrack.New(conntrack.Options{
 		Logger: k.logger.WithName("conntrack"), Clock: k.clock, Engine: k.engine, OnPass: k.updater.OnPass,
-		ResetTCP: k.options.ResetRemovedEndpoints, Relays: k.relays(), Forget: k.forgetter(),
+		ResetTCP: k.options.ResetRemovedEndpoints, Forwards: k.forwards(), Forget: k.forgetter(),
 	})
 	k.neighbours, k.watcher = k.newNeighbours(), k.newWatcher()
 	return []engine.Observer{k.tracker, k.loopback}
@@ -197,7 +197,7 @@ func (k *kernel) takeOver(ctx context.Context) {
 func (k *kernel) drain(ctx context.Context, m dataplane.Mode) {
 	logger := k.logger.WithName("leftovers")
 	err := m.Drain(ctx, dataplane.DrainOptions{
-		Logger: logger, Running: k.dataplane, IPVS: k.settings.IPVS,
+		Logger: logger, Running: k.dataplane, ModeSettings: k.settings.ModeSettings,
 		Timeout: k.options.DrainTimeout, Report: k.reportDraining,
 	})
 	if err != nil && ctx.Err() == nil {
@@ -215,16 +215,16 @@ func (k *kernel) reportDraining(d dataplane.Draining) {
 	k.draining.Store(&status.Draining{Connections: d.Connections, Services: d.Services, Until: d.Until})
 }
 
-// relays returns a function that reports whether connections are led to an address of
+// forwards returns a function that reports whether connections are led to an address of
 // this process; nil if none are.
-func (k *kernel) relays() func(netip.AddrPort) bool {
-	if r, ok := k.dataplane.(dataplane.Relayer); ok {
-		return r.Relays
+func (k *kernel) forwards() func(netip.AddrPort) bool {
+	if r, ok := k.dataplane.(dataplane.Forwarder); ok {
+		return r.Forwards
 	}
 	return nil
 }
 
-// budget returns that of the connections that the dataplane relays, nil if it relays none.
+// budget returns that of the connections that the dataplane forwards, nil if it forwards none.
 func (k *kernel) budget() *relay.Budget {
 	if r, ok := k.dataplane.(interface{ Budget() *relay.Budget }); ok {
 		return r.Budget()

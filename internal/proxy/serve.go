@@ -88,8 +88,8 @@ func Run(ctx context.Context, logger logr.Logger, settings *config.Settings, o *
 	}
 	p.reason, err = p.chooseDataplane(ctx, func(m dataplane.Mode) (dataplane.Dataplane, error) {
 		return m.Open(ctx, dataplane.Options{
-			Logger: logger.WithName(m.Name), IPVS: p.settings.IPVS,
-			Userspace: dataplane.Userspace{UDPTimeout: o.UDPTimeout, Ports: p.settings.Ports, ResetRemoved: o.ResetRemovedEndpoints,
+			Logger: logger.WithName(m.Name), ModeSettings: p.settings.ModeSettings,
+			Forwarding: dataplane.Forwarding{UDPTimeout: o.UDPTimeout, ResetRemoved: o.ResetRemovedEndpoints,
 				Tried: func(a dataplane.Attempt) { p.upkeep.tried(a) }},
 		})
 	})

@@ -182,8 +182,8 @@ func (r *Report) program(ctx context.Context, o *Options, netns int, desired *pl
 		defer os.Unsetenv("XTABLES_LOCKFILE")
 	}
 	start := time.Now()
-	d, err := m.Open(ctx, dataplane.Options{Logger: logr.Discard(), NetNS: netns, IPVS: o.Settings.IPVS,
-		Userspace: dataplane.Userspace{UDPTimeout: time.Minute, Ports: o.Settings.Ports}})
+	d, err := m.Open(ctx, dataplane.Options{Logger: logr.Discard(), NetNS: netns, ModeSettings: o.Settings.ModeSettings,
+		Forwarding: dataplane.Forwarding{UDPTimeout: time.Minute}})
 	if err != nil {
 		remedy := "make it work, or use another mode"
 		if o.ModeReason != "" {

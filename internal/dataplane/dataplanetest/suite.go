@@ -133,7 +133,7 @@ func (n *node) open() dataplane.Dataplane {
 	d, err := n.mode.Open(n.t.Context(), dataplane.Options{
 		Logger: logr.Discard(), Variant: n.variant, NetNS: n.ns.FD(),
 		// The same on every node, which is compared.
-		Userspace: dataplane.Userspace{Ports: dataplane.PortRange{First: 41_000, Last: 41_999}},
+		ModeSettings: dataplane.ModeSettings{Ports: dataplane.PortRange{First: 41_000, Last: 41_999}},
 	})
 	if err != nil {
 		n.t.Fatal(err)
@@ -176,7 +176,7 @@ func (n *node) holds(d dataplane.Dataplane, desired *plan.Desired) {
 	if good, err := d.Verify(n.t.Context()); err != nil || !good {
 		n.t.Errorf("Verify says %v, %v", good, err)
 	}
-	if _, relays := d.(dataplane.Relayer); relays {
+	if _, forwards := d.(dataplane.Forwarder); forwards {
 		return // another one has other sockets
 	}
 	second := n.open()

@@ -521,7 +521,8 @@ func TestDrainLeavesForeignServices(t *testing.T) {
 	addLinkAddress(t, "10.97.0.1")
 	n.add(t, ipvs.Service{Key: key("10.97.0.1:80", unix.IPPROTO_TCP)})
 	excluded := connect(t, n.client, "client", "10.97.0.1:80")
-	n.drain(t, dataplane.DrainOptions{IPVS: dataplane.IPVS{ExcludeCIDRs: []netip.Prefix{netip.MustParsePrefix("10.97.0.0/16")}}}).end(t)
+	n.drain(t, dataplane.DrainOptions{ModeSettings: dataplane.ModeSettings{
+		IPVS: dataplane.IPVS{ExcludeCIDRs: []netip.Prefix{netip.MustParsePrefix("10.97.0.0/16")}}}}).end(t)
 	want = append(want, "10.97.0.1:80/TCP")
 	slices.Sort(want)
 	if diff := cmp.Diff(want, n.names(t)); diff != "" {

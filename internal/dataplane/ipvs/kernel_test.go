@@ -294,7 +294,8 @@ func TestWithoutIPVS(t *testing.T) {
 func TestUnknownScheduler(t *testing.T) {
 	k := newKernel(t)
 	k.open().Close()
-	_, err := Mode.Open(t.Context(), dataplane.Options{Logger: logr.Discard(), NetNS: k.ns.FD(), IPVS: dataplane.IPVS{Scheduler: "fastest"}})
+	_, err := Mode.Open(t.Context(), dataplane.Options{Logger: logr.Discard(), NetNS: k.ns.FD(),
+		ModeSettings: dataplane.ModeSettings{IPVS: dataplane.IPVS{Scheduler: "fastest"}}})
 	if err == nil || !strings.Contains(err.Error(), `scheduler "fastest" cannot be used`) || !strings.Contains(err.Error(), "modprobe ip_vs_fastest") {
 		t.Errorf("error is %v", err)
 	}

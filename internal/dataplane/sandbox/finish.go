@@ -8,7 +8,7 @@ import (
 // finishPoll is the time between two looks at the connections that are left.
 const finishPoll = 20 * time.Millisecond
 
-// Finish implements dataplane.Relayer. It releases all addresses first, since two
+// Finish implements dataplane.Forwarder. It releases all addresses first, since two
 // processes cannot listen on them.
 func (d *Dataplane) Finish(ctx context.Context, _ func() bool) (left int) {
 	d.mu.Lock()

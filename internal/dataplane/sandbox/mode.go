@@ -19,7 +19,7 @@ var Mode = dataplane.Mode{
 		}
 		// Connections outlive the request to end: see Finish.
 		return New(context.WithoutCancel(ctx), Options{
-			Logger: o.Logger, ResetRemoved: o.Userspace.ResetRemoved, UDPTimeout: o.Userspace.UDPTimeout, Budget: budget}), nil
+			Logger: o.Logger, ResetRemoved: o.Forwarding.ResetRemoved, UDPTimeout: o.Forwarding.UDPTimeout, Budget: budget}), nil
 	},
 	Missing:       func() error { return nil },
 	WithoutKernel: true,

@@ -77,15 +77,15 @@ func (d *Dataplane) Count(_ context.Context, families []model.Family, add func(m
 	}
 }
 
-// Relays implements dataplane.Relayer. Nothing is led to this process: clients connect to
+// Forwards implements dataplane.Forwarder. Nothing is led to this process: clients connect to
 // it.
-func (d *Dataplane) Relays(netip.AddrPort) bool { return false }
+func (d *Dataplane) Forwards(netip.AddrPort) bool { return false }
 
-// Connections implements dataplane.Relayer.
+// Connections implements dataplane.Forwarder.
 func (d *Dataplane) Connections() (now, limit int) { return d.Budget.Connections() }
 
 var (
-	_ dataplane.Relayer       = (*Dataplane)(nil)
+	_ dataplane.Forwarder     = (*Dataplane)(nil)
 	_ dataplane.Describer     = (*Dataplane)(nil)
 	_ dataplane.TrafficReader = (*Dataplane)(nil)
 	_ dataplane.Counter       = (*Dataplane)(nil)

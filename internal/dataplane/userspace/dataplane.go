@@ -26,7 +26,8 @@ type Dataplane struct {
 
 	logger      logr.Logger
 	netns       int
-	settings    dataplane.Userspace
+	ports       dataplane.PortRange
+	settings    dataplane.Forwarding
 	translation *translation.Conn
 	directory   *directory
 	counters    counters
@@ -44,7 +45,7 @@ type Dataplane struct {
 
 var (
 	_ dataplane.Dataplane = (*Dataplane)(nil)
-	_ dataplane.Relayer   = (*Dataplane)(nil)
+	_ dataplane.Forwarder = (*Dataplane)(nil)
 )
 
 func open(ctx context.Context, o dataplane.Options) (_ dataplane.Dataplane, err error) {
@@ -53,7 +54,7 @@ func open(ctx context.Context, o dataplane.Options) (_ dataplane.Dataplane, err 
 		return nil, err
 	}
 	d := &Dataplane{
-		logger: o.Logger, netns: o.NetNS, settings: o.Userspace,
+		logger: o.Logger, netns: o.NetNS, ports: o.Ports, settings: o.Forwarding,
 		directory: newDirectory(clock.RealClock{}), budget: budget,
 	}
 	d.lifetime, d.end = context.WithCancel(context.Background())
@@ -105,8 +106,8 @@ func (d *Dataplane) Connections() (now, limit int) { return d.budget.Connections
 // Budget returns that of all connections of this process.
 func (d *Dataplane) Budget() *relay.Budget { return d.budget }
 
-// Relays reports whether connections are led to an address to be forwarded.
-func (d *Dataplane) Relays(at netip.AddrPort) bool {
+// Forwards reports whether connections are led to an address to be forwarded.
+func (d *Dataplane) Forwards(at netip.AddrPort) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, s := range d.listening {

@@ -35,7 +35,7 @@ func (d *Dataplane) listen(at netip.Addr) (_ *sockets, err error) {
 			s.close()
 		}
 	}()
-	next := d.settings.Ports.First
+	next := d.ports.First
 	for _, outside := range []bool{false, true} {
 		for _, masquerade := range []bool{false, true} {
 			port, err := d.listenBoth(s, outside, masquerade, &next)
@@ -55,9 +55,9 @@ const maxTries = 100
 // next on, or at any if there is no range.
 func (d *Dataplane) listenBoth(s *sockets, outside, masquerade bool, next *uint16) (port uint16, err error) {
 	for try := 0; ; try++ {
-		if d.settings.Ports.First > 0 && (*next > d.settings.Ports.Last || *next == 0) {
+		if d.ports.First > 0 && (*next > d.ports.Last || *next == 0) {
 			return 0, fmt.Errorf("no free port in the range %d-%d at %v: a range needs at least 8, so that a new process finds some while an old one ends; set portRange to a larger one",
-				d.settings.Ports.First, d.settings.Ports.Last, s.addr)
+				d.ports.First, d.ports.Last, s.addr)
 		}
 		port := *next
 		var opened []*relay.Router
@@ -69,7 +69,7 @@ func (d *Dataplane) listenBoth(s *sockets, outside, masquerade bool, next *uint1
 			opened = append(opened, r)
 			port = r.ListensOn().Port()
 		}
-		if d.settings.Ports.First > 0 {
+		if d.ports.First > 0 {
 			*next++
 		}
 		if err == nil {
@@ -79,7 +79,7 @@ func (d *Dataplane) listenBoth(s *sockets, outside, masquerade bool, next *uint1
 		for _, r := range opened {
 			r.Close()
 		}
-		if !errors.Is(err, unix.EADDRINUSE) || d.settings.Ports.First == 0 && try == maxTries {
+		if !errors.Is(err, unix.EADDRINUSE) || d.ports.First == 0 && try == maxTries {
 			return 0, fmt.Errorf("listen on %v: %w", s.addr, err)
 		}
 	}

@@ -15,8 +15,8 @@ type index struct {
 	followed plan.Desired
 	// local reports whether the routing table considers an address local.
 	local func(netip.Addr) bool
-	// relays reports whether the proxy itself forwards what is led to an address.
-	relays func(netip.AddrPort) bool
+	// forwards reports whether the proxy itself forwards what is led to an address.
+	forwards func(netip.AddrPort) bool
 	// retired are frontends that were removed, and former where node ports
 	// answered, since the last complete pass.
 	retired map[plan.Key]struct{}
@@ -26,7 +26,7 @@ type index struct {
 // newIndex returns an empty index.
 func newIndex(local func(netip.Addr) bool) *index {
 	x := &index{followed: plan.Desired{Frontends: map[plan.Key]*plan.Frontend{}}, local: local,
-		relays: func(netip.AddrPort) bool { return false }}
+		forwards: func(netip.AddrPort) bool { return false }}
 	x.forget()
 	return x
 }
@@ -41,7 +41,7 @@ func (x *index) empty() bool { return len(x.followed.Frontends) == 0 && len(x.re
 func (x *index) stale(f *flow) bool {
 	frontend, found := x.followed.Lookup(f.key(), x.local)
 	if f.protocol == model.TCP {
-		return frontend != nil && !x.relays(f.by) && lostEndpoint(frontend, f)
+		return frontend != nil && !x.forwards(f.by) && lostEndpoint(frontend, f)
 	}
 	switch {
 	case !found:
@@ -53,7 +53,7 @@ func (x *index) stale(f *flow) bool {
 		// it is translated.
 		return false
 	}
-	if x.relays(f.by) {
+	if x.forwards(f.by) {
 		// The proxy knows which endpoint serves. If there is none, the rules are to
 		// answer.
 		return !frontend.ProxyConnects || !frontend.HasEndpoints()

@@ -59,9 +59,9 @@ type Options struct {
 	// ResetTCP resets TCP connections to removed endpoints.
 	ResetTCP bool
 
-	// Relays reports whether connections are led to an address to be forwarded by the
+	// Forwards reports whether connections are led to an address to be forwarded by the
 	// proxy; nil if none are.
-	Relays func(netip.AddrPort) bool
+	Forwards func(netip.AddrPort) bool
 
 	// Forget, if it is not nil, makes the kernel forget connections that it remembers
 	// elsewhere too, before their entries are deleted. It may delete the entries itself.
@@ -124,8 +124,8 @@ func New(o Options) *Reconciler {
 		pending:  notify.NewMailbox[pending](),
 	}
 	r.index = newIndex(r.local)
-	if o.Relays != nil {
-		r.index.relays = o.Relays
+	if o.Forwards != nil {
+		r.index.forwards = o.Forwards
 	}
 	return r
 }
