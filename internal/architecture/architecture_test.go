@@ -172,6 +172,32 @@ func TestModesHaveOneHome(t *testing.T) {
 	}
 }
 
+// Meaning knows no mechanism, and the table that other modes build on does not know them.
+func TestMechanismsAreNotNamed(t *testing.T) {
+	for folder, foreign := range map[string][]string{
+		"internal/model":              {"ipvs", "relay", "nftables", "iptables"},
+		"internal/plan":               {"ipvs", "relay", "nftables", "iptables"},
+		"internal/engine":             {"ipvs", "relay", "nftables", "iptables"},
+		"internal/dataplane/nftables": {"ipvs", "relay", "userspace"},
+	} {
+		files, err := filepath.Glob(filepath.Join(root, folder, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s has %d files, %v", folder, len(files), err)
+		}
+		for _, path := range files {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range foreign {
+				if !strings.HasSuffix(path, "_test.go") && strings.Contains(strings.ToLower(string(text)), name) {
+					t.Errorf("%s names %s: say what it means, or let the mode bring it", path, name)
+				}
+			}
+		}
+	}
+}
+
 // literals are the strings in a source file.
 func literals(t *testing.T, path string) []string {
 	t.Helper()

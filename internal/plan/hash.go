@@ -11,7 +11,7 @@ import (
 const HashSeed = 0x736c7563
 
 // HashClient returns a number below n for a client. It is the kernel's jhash of
-// the address, scaled as nftables does, so that the same client gets the same
+// the address, scaled as the kernel does, so that the same client gets the same
 // number in the kernel and here. The client's port does not count.
 func HashClient(client netip.Addr, n int) int {
 	return int(uint64(jhash(client.AsSlice(), HashSeed)) * uint64(n) >> 32)
