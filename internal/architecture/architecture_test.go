@@ -115,6 +115,18 @@ func TestNoKubernetesAPIBelowSources(t *testing.T) {
 	}
 }
 
+// Drivers of the kernel know no Services.
+func TestKernelImportsNothingAbove(t *testing.T) {
+	for _, p := range list(t, "./internal/kernel/...") {
+		for _, dep := range p.Deps {
+			if strings.HasPrefix(dep, "sluice/") && !strings.HasPrefix(dep, "sluice/internal/kernel/") &&
+				!strings.HasPrefix(dep, "sluice/internal/base/") {
+				t.Errorf("%s depends on %s", p.ImportPath, dep)
+			}
+		}
+	}
+}
+
 // The language of each mechanism in the kernel is spoken in its own package.
 func TestIPTablesRulesHaveOneHome(t *testing.T) {
 	homes := []string{"internal/kernel/iptables", "internal/dataplane/iptables"}

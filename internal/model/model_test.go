@@ -65,11 +65,7 @@ func TestCompareNames(t *testing.T) {
 func TestStrings(t *testing.T) {
 	tests := []struct{ got, want string }{
 		{Name{"default", "web"}.String(), "default/web"},
-		{TCP.String(), "TCP"}, {UDP.String(), "UDP"}, {SCTP.String(), "SCTP"}, {Protocol(1).String(), "protocol 1"},
-		{IPv4.String(), "IPv4"}, {IPv6.String(), "IPv6"}, {Family(0).String(), "no family"},
 		{PolicyCluster.String(), "Cluster"}, {PolicyLocal.String(), "Local"},
-		{FamilyOf(netip.MustParseAddr("192.0.2.1")).String(), "IPv4"},
-		{FamilyOf(netip.MustParseAddr("2001:db8::1")).String(), "IPv6"},
 		{Problem{Object: "Service a/b", Field: "spec.ports", Reason: "is odd", Remedy: "mend it"}.String(), "Service a/b: spec.ports: is odd (mend it)"},
 		{Problem{Object: "Service a/b", Reason: "is odd"}.String(), "Service a/b: is odd"},
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"sluice/internal/model"
+	"sluice/internal/base/inet"
 )
 
 // Instructions of the classic BPF machine (linux/filter.h).
@@ -17,8 +17,8 @@ const (
 
 // SameAddressBytecode is an argument of the match bpf that selects packets whose
 // source address is their destination address.
-func SameAddressBytecode(f model.Family) string {
-	if f == model.IPv6 {
+func SameAddressBytecode(f inet.Family) string {
+	if f == inet.IPv6 {
 		return sameWords(8, 24, 4)
 	}
 	return sameWords(12, 16, 1)

@@ -12,8 +12,8 @@ import (
 	"strconv"
 	"strings"
 
+	"sluice/internal/base/inet"
 	"sluice/internal/kernel/netns"
-	"sluice/internal/model"
 )
 
 // ErrNotInstalled says that the commands are missing.
@@ -25,13 +25,13 @@ const lockWait = 5
 // Commands are the installed commands of one variant, run in one network namespace.
 type Commands struct {
 	Variant Variant
-	save    map[model.Family]string // paths
-	restore map[model.Family]string
+	save    map[inet.Family]string // paths
+	restore map[inet.Family]string
 	netns   int
 }
 
 func newCommands(v Variant, netns int) *Commands {
-	return &Commands{Variant: v, save: map[model.Family]string{}, restore: map[model.Family]string{}, netns: netns}
+	return &Commands{Variant: v, save: map[inet.Family]string{}, restore: map[inet.Family]string{}, netns: netns}
 }
 
 // searchPath are directories to search in addition to PATH.
@@ -89,12 +89,12 @@ func findVariant(ctx context.Context, v Variant, netns int) (*Commands, error) {
 
 // find looks for the commands with that infix. Those of IPv6 may be missing.
 func (c *Commands) find(infix string) error {
-	for _, f := range model.Families {
+	for _, f := range inet.Families {
 		save, serr := lookPath(Command(f) + infix + "-save")
 		restore, rerr := lookPath(Command(f) + infix + "-restore")
 		if err := errors.Join(serr, rerr); err == nil {
 			c.save[f], c.restore[f] = save, restore
-		} else if f == model.IPv4 {
+		} else if f == inet.IPv4 {
 			return err
 		}
 	}
@@ -104,7 +104,7 @@ func (c *Commands) find(infix string) error {
 // versionVariant is the variant that a command reports. Before version 1.8 there
 // was only legacy, which was not reported.
 func (c *Commands) versionVariant(ctx context.Context) Variant {
-	out, err := c.run(ctx, c.restore[model.IPv4], nil, "--version")
+	out, err := c.run(ctx, c.restore[inet.IPv4], nil, "--version")
 	if err == nil && bytes.Contains(out, []byte("nf_tables")) {
 		return NFT
 	}
@@ -112,10 +112,10 @@ func (c *Commands) versionVariant(ctx context.Context) Variant {
 }
 
 // Path is the path of iptables-restore.
-func (c *Commands) Path() string { return c.restore[model.IPv4] }
+func (c *Commands) Path() string { return c.restore[inet.IPv4] }
 
 // Has returns an error if a family's tables are not available.
-func (c *Commands) Has(ctx context.Context, f model.Family) error {
+func (c *Commands) Has(ctx context.Context, f inet.Family) error {
 	if c.save[f] == "" {
 		return fmt.Errorf("%w: no %s", ErrNotInstalled, Command(f))
 	}
@@ -143,7 +143,7 @@ func (c *Commands) List(ctx context.Context, t Table) (*Listing, error) {
 
 // legacyTables are those that exist in the kernel. Listing another one creates it,
 // and every packet passes its hooks from then on.
-func (c *Commands) legacyTables(f model.Family) (names []string, err error) {
+func (c *Commands) legacyTables(f inet.Family) (names []string, err error) {
 	err = netns.Do(c.netns, func() error {
 		names, err = LegacyFamily(f).Tables()
 		return err
@@ -169,7 +169,7 @@ func (c *Commands) Rules(ctx context.Context, t Table, chain string) ([]string, 
 
 // Restore runs iptables-restore on a family's tables. Chains that the input does
 // not name keep their rules. Each table is changed atomically.
-func (c *Commands) Restore(ctx context.Context, f model.Family, input io.Reader) error {
+func (c *Commands) Restore(ctx context.Context, f inet.Family, input io.Reader) error {
 	if c.restore[f] == "" {
 		return fmt.Errorf("%w: no %s", ErrNotInstalled, Command(f))
 	}

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/base/inet"
 	"sluice/internal/kernel/netns/netnstest"
-	"sluice/internal/model"
 )
 
 // TestMain gives the tests a lock of their own: the host's is shared by all network
@@ -76,7 +76,7 @@ func TestCommandsAreFoundByNameOrVersion(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || filepath.Base(got.save[model.IPv4]) != tt.want {
+			if err != nil || filepath.Base(got.save[inet.IPv4]) != tt.want {
 				t.Errorf("got %+v, %v; want %s", got, err, tt.want)
 			}
 		})
@@ -136,12 +136,12 @@ func TestRefusedLine(t *testing.T) {
 
 // Each word is compared, and the first difference jumps to the refusal.
 func TestSameAddressBytecode(t *testing.T) {
-	if got, want := SameAddressBytecode(model.IPv4), "6,32 0 0 12,7 0 0 0,32 0 0 16,29 0 1 0,6 0 0 65535,6 0 0 0"; got != want {
+	if got, want := SameAddressBytecode(inet.IPv4), "6,32 0 0 12,7 0 0 0,32 0 0 16,29 0 1 0,6 0 0 65535,6 0 0 0"; got != want {
 		t.Errorf("IPv4: %s", got)
 	}
 	want := "18,32 0 0 8,7 0 0 0,32 0 0 24,29 0 13 0,32 0 0 12,7 0 0 0,32 0 0 28,29 0 9 0," +
 		"32 0 0 16,7 0 0 0,32 0 0 32,29 0 5 0,32 0 0 20,7 0 0 0,32 0 0 36,29 0 1 0,6 0 0 65535,6 0 0 0"
-	if got := SameAddressBytecode(model.IPv6); got != want {
+	if got := SameAddressBytecode(inet.IPv6); got != want {
 		t.Errorf("IPv6: %s", got)
 	}
 }

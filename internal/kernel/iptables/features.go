@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"sluice/internal/model"
+	"sluice/internal/base/inet"
 )
 
 // Features are optional capabilities of iptables and the kernel.
@@ -42,7 +42,7 @@ func (c *Commands) Probe(ctx context.Context, chain, counter string) (Features, 
 		has   *bool
 		match string
 	}{
-		{&f.BPF, ` -m bpf --bytecode "` + SameAddressBytecode(model.IPv4) + `"`},
+		{&f.BPF, ` -m bpf --bytecode "` + SameAddressBytecode(inet.IPv4) + `"`},
 		{&f.Recent, " -m recent --rcheck --name " + chain},
 		{&f.SCTP, " -p sctp -m sctp --dport 1"},
 		{&f.NFAcct, " -m nfacct --nfacct-name " + counter},
@@ -71,20 +71,20 @@ func (c *Commands) accepts(ctx context.Context, chain string, matches ...string)
 	for _, match := range matches {
 		text += "-A " + chain + match + " -j RETURN\n"
 	}
-	err := c.Restore(ctx, model.IPv4, strings.NewReader(text+"COMMIT\n"))
+	err := c.Restore(ctx, inet.IPv4, strings.NewReader(text+"COMMIT\n"))
 	if Refused(err) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	err = c.Restore(ctx, model.IPv4, strings.NewReader(declare+"-X "+chain+"\nCOMMIT\n"))
+	err = c.Restore(ctx, inet.IPv4, strings.NewReader(declare+"-X "+chain+"\nCOMMIT\n"))
 	return err == nil, err
 }
 
 // supportsRandomFully reports whether iptables has version 1.6.2 or later.
 func (c *Commands) supportsRandomFully(ctx context.Context) bool {
-	out, err := c.run(ctx, c.restore[model.IPv4], nil, "--version")
+	out, err := c.run(ctx, c.restore[inet.IPv4], nil, "--version")
 	if err != nil {
 		return false
 	}

@@ -1,8 +1,8 @@
 package iptables
 
 import (
+	"sluice/internal/base/inet"
 	"sluice/internal/kernel/xtables"
-	"sluice/internal/model"
 )
 
 // Generation identifies the state of the tables nat and filter, as far as that shows
@@ -14,7 +14,7 @@ type Generation struct {
 }
 
 // watched are the tables that have a Generation.
-var watched = [...]Table{{model.IPv4, NAT}, {model.IPv4, Filter}, {model.IPv6, NAT}, {model.IPv6, Filter}}
+var watched = [...]Table{{inet.IPv4, NAT}, {inet.IPv4, Filter}, {inet.IPv6, NAT}, {inet.IPv6, Filter}}
 
 // SameCounts reports whether two generations agree in what Monitor.Expected predicts.
 func (g Generation) SameCounts(o Generation) bool {

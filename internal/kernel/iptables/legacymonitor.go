@@ -5,21 +5,21 @@ import (
 	"errors"
 	"hash/maphash"
 
+	"sluice/internal/base/inet"
 	"sluice/internal/kernel/netns"
 	"sluice/internal/kernel/nft"
 	"sluice/internal/kernel/xtables"
-	"sluice/internal/model"
 )
 
 // legacyMonitor reads the state of legacy tables from the kernel, through a socket
 // of each family.
 type legacyMonitor struct {
-	sockets map[model.Family]*xtables.Socket
+	sockets map[inet.Family]*xtables.Socket
 	seed    maphash.Seed
 }
 
-func newLegacyMonitor(ns int, families []model.Family) (*legacyMonitor, error) {
-	m := &legacyMonitor{sockets: map[model.Family]*xtables.Socket{}, seed: maphash.MakeSeed()}
+func newLegacyMonitor(ns int, families []inet.Family) (*legacyMonitor, error) {
+	m := &legacyMonitor{sockets: map[inet.Family]*xtables.Socket{}, seed: maphash.MakeSeed()}
 	return m, netns.Do(ns, func() error {
 		for _, f := range families {
 			socket, err := LegacyFamily(f).Open()

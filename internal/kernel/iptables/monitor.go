@@ -3,8 +3,8 @@ package iptables
 import (
 	"context"
 
+	"sluice/internal/base/inet"
 	"sluice/internal/kernel/nft"
-	"sluice/internal/model"
 )
 
 // Monitor detects writes of other programs without listing tables.
@@ -38,7 +38,7 @@ const (
 
 // NewMonitor opens a Monitor of a variant in a network namespace; 0 is the
 // caller's. Writes matter if they touch chains that are ours, or built-in ones.
-func NewMonitor(v Variant, netns int, families []model.Family, ours func(chain string) bool) (Monitor, error) {
+func NewMonitor(v Variant, netns int, families []inet.Family, ours func(chain string) bool) (Monitor, error) {
 	if v == NFT {
 		return newNFTMonitor(netns, ours)
 	}

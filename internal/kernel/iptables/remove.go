@@ -6,8 +6,8 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"sluice/internal/base/inet"
 	"sluice/internal/kernel/netns"
-	"sluice/internal/model"
 )
 
 // RemoveOptions configures RemoveChains.
@@ -15,7 +15,7 @@ type RemoveOptions struct {
 	Logger   logr.Logger
 	NetNS    int // 0 is the caller's
 	Variant  Variant
-	Families []model.Family
+	Families []inet.Family
 	Chains   Chains
 }
 
@@ -40,6 +40,6 @@ func RemoveChains(ctx context.Context, o RemoveOptions) error {
 }
 
 // RemoveChains removes chains of a family, as the function of this name does.
-func (c *Commands) RemoveChains(ctx context.Context, logger logr.Logger, f model.Family, set Chains) error {
-	return RemoveChains(ctx, RemoveOptions{Logger: logger, NetNS: c.netns, Variant: c.Variant, Families: []model.Family{f}, Chains: set})
+func (c *Commands) RemoveChains(ctx context.Context, logger logr.Logger, f inet.Family, set Chains) error {
+	return RemoveChains(ctx, RemoveOptions{Logger: logger, NetNS: c.netns, Variant: c.Variant, Families: []inet.Family{f}, Chains: set})
 }

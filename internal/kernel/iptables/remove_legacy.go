@@ -8,14 +8,14 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/model"
+	"sluice/internal/base/inet"
 )
 
 // ErrNoLegacy says that there are chains of legacy iptables, and no commands to
 // remove them.
 var ErrNoLegacy = errors.New("the programs of legacy iptables are not installed here")
 
-func (o *RemoveOptions) removeLegacy(ctx context.Context, f model.Family) error {
+func (o *RemoveOptions) removeLegacy(ctx context.Context, f inet.Family) error {
 	names, err := o.affectedTables(f)
 	if err != nil || len(names) == 0 {
 		return err
@@ -36,7 +36,7 @@ func (o *RemoveOptions) removeLegacy(ctx context.Context, f model.Family) error 
 
 // affectedTables are the tables that have chains of the set. Reading them from the
 // kernel needs no commands, and creates no tables.
-func (o *RemoveOptions) affectedTables(f model.Family) (names []string, err error) {
+func (o *RemoveOptions) affectedTables(f inet.Family) (names []string, err error) {
 	read, err := LegacyFamily(f).ReadAll(TableNames...)
 	if err != nil {
 		return nil, err

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"sluice/internal/base/inet"
 	"sluice/internal/kernel/nft"
-	"sluice/internal/model"
 )
 
 // removeTries is how often a table is read and written again because others changed
@@ -18,7 +18,7 @@ const removeTries = 5
 const chainsAtOnce = 2000
 
 // removeNFT removes chains of iptables-nft, whose tables are tables of nftables.
-func (o *RemoveOptions) removeNFT(ctx context.Context, f model.Family) (err error) {
+func (o *RemoveOptions) removeNFT(ctx context.Context, f inet.Family) (err error) {
 	conn, err := nft.Dial(0, nft.SendBuffer)
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func (o *RemoveOptions) removeNFTTable(ctx context.Context, conn *nft.Conn, t Ta
 }
 
 // nftTables are those of TableNames that exist.
-func nftTables(ctx context.Context, conn *nft.Conn, f model.Family) (tables []Table, err error) {
+func nftTables(ctx context.Context, conn *nft.Conn, f inet.Family) (tables []Table, err error) {
 	names, err := conn.TableNames(ctx, NFTFamily(f))
 	for _, name := range TableNames {
 		if slices.Contains(names, name) {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"sluice/internal/base/inet"
 	"sluice/internal/kernel/netns/netnstest"
-	"sluice/internal/model"
 )
 
 // Without its commands, legacy chains stay and are reported; only then are the
@@ -30,7 +30,7 @@ func TestRemoveWithoutLegacyCommands(t *testing.T) {
 			t.Run("remove", func(t *testing.T) {
 				install(t, nil)
 				err := RemoveChains(t.Context(), RemoveOptions{
-					Logger: logr.Discard(), NetNS: ns.FD(), Variant: Legacy, Families: model.Families[:], Chains: kubeChains,
+					Logger: logr.Discard(), NetNS: ns.FD(), Variant: Legacy, Families: inet.Families[:], Chains: kubeChains,
 				})
 				if !errors.Is(err, tt.want) || err != nil && !strings.Contains(err.Error(), "tables nat, filter, mangle of legacy iptables") {
 					t.Errorf("error: %v", err)

@@ -1,14 +1,14 @@
 package iptables
 
 import (
+	"sluice/internal/base/inet"
 	"sluice/internal/kernel/nft"
 	"sluice/internal/kernel/xtables"
-	"sluice/internal/model"
 )
 
 // Table is a table of one IP family.
 type Table struct {
-	Family model.Family
+	Family inet.Family
 	Name   string
 }
 
@@ -25,19 +25,19 @@ const (
 var TableNames = []string{NAT, Filter, Mangle}
 
 // Command is the name of a family's command.
-func Command(f model.Family) string { return LegacyFamily(f).Command }
+func Command(f inet.Family) string { return LegacyFamily(f).Command }
 
 // LegacyFamily is the family in the kernel's legacy implementation.
-func LegacyFamily(f model.Family) *xtables.Family {
-	if f == model.IPv6 {
+func LegacyFamily(f inet.Family) *xtables.Family {
+	if f == inet.IPv6 {
 		return xtables.IPv6
 	}
 	return xtables.IPv4
 }
 
 // NFTFamily is the family in nftables.
-func NFTFamily(f model.Family) nft.Family {
-	if f == model.IPv6 {
+func NFTFamily(f inet.Family) nft.Family {
+	if f == inet.IPv6 {
 		return nft.IP6
 	}
 	return nft.IP

@@ -5,9 +5,9 @@ import (
 	"maps"
 	"slices"
 
+	"sluice/internal/base/inet"
 	"sluice/internal/kernel/nft"
 	"sluice/internal/kernel/xtables"
-	"sluice/internal/model"
 )
 
 // Use is a rule of another program that leads into a chain of a set.
@@ -25,7 +25,7 @@ func (u *Use) Command() string { return Command(u.Table.Family) + "-" + u.Varian
 // lead into them, in both variants.
 func Uses(ctx context.Context, conn *nft.Conn, set Chains) ([]Use, error) {
 	var uses []Use
-	for _, f := range model.Families {
+	for _, f := range inet.Families {
 		tables, err := nftTables(ctx, conn, f)
 		if err != nil {
 			return uses, err
@@ -38,7 +38,7 @@ func Uses(ctx context.Context, conn *nft.Conn, set Chains) ([]Use, error) {
 			uses = append(uses, r.uses(NFT, t, set)...)
 		}
 	}
-	for _, f := range model.Families {
+	for _, f := range inet.Families {
 		read, err := LegacyFamily(f).ReadAll(TableNames...)
 		if err != nil {
 			return uses, err

@@ -5,7 +5,7 @@ import (
 	"context"
 	"slices"
 
-	"sluice/internal/model"
+	"sluice/internal/base/inet"
 )
 
 // Variant is one of the two implementations of iptables.
@@ -87,7 +87,7 @@ func (c *Commands) usage(ctx context.Context) (usage, error) {
 }
 
 // listAll lists all tables that exist.
-func (c *Commands) listAll(ctx context.Context, f model.Family) ([]byte, error) {
+func (c *Commands) listAll(ctx context.Context, f inet.Family) ([]byte, error) {
 	if c.Variant == Legacy {
 		if names, err := c.legacyTables(f); err == nil && len(names) == 0 {
 			return nil, nil

@@ -9,22 +9,22 @@ import (
 	"strconv"
 	"strings"
 
-	"sluice/internal/model"
+	"sluice/internal/base/inet"
 )
 
 // forwarding are the settings that let the kernel forward packets of a family: for all
 // interfaces, and for one that packets come in through.
-var forwarding = map[model.Family]struct{ name, file, dir, one string }{
-	model.IPv4: {"net.ipv4.ip_forward", "proc/sys/net/ipv4/ip_forward", interfacesDir, "forwarding"},
-	model.IPv6: {"net.ipv6.conf.all.forwarding", "proc/sys/net/ipv6/conf/all/forwarding", "proc/sys/net/ipv6/conf", "force_forwarding"},
+var forwarding = map[inet.Family]struct{ name, file, dir, one string }{
+	inet.IPv4: {"net.ipv4.ip_forward", "proc/sys/net/ipv4/ip_forward", interfacesDir, "forwarding"},
+	inet.IPv6: {"net.ipv6.conf.all.forwarding", "proc/sys/net/ipv6/conf/all/forwarding", "proc/sys/net/ipv6/conf", "force_forwarding"},
 }
 
 // ForwardingName is the name of the setting that lets the kernel forward packets.
-func ForwardingName(f model.Family) string { return forwarding[f].name }
+func ForwardingName(f inet.Family) string { return forwarding[f].name }
 
 // Forwards reports whether the kernel forwards packets of a family, through any interface.
 // What cannot be read is not switched off.
-func Forwards(o Options, family model.Family) bool {
+func Forwards(o Options, family inet.Family) bool {
 	f, s := files{o.Root, o.Logger}, forwarding[family]
 	if all, err := f.read(s.file); err != nil || all != 0 {
 		return true

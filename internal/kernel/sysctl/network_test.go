@@ -4,24 +4,24 @@ import (
 	"slices"
 	"testing"
 
-	"sluice/internal/model"
+	"sluice/internal/base/inet"
 )
 
 func TestForwards(t *testing.T) {
 	const v4, v6 = "proc/sys/net/ipv4/ip_forward", "proc/sys/net/ipv6/conf/all/forwarding"
 	for _, tt := range []struct {
 		name   string
-		family model.Family
+		family inet.Family
 		files  map[string]string
 		want   bool
 	}{
-		{"on", model.IPv4, map[string]string{v4: "1"}, true},
-		{"off", model.IPv4, map[string]string{v4: "0", interfacesDir + "/eth0/forwarding": "0", interfacesDir + "/lo/forwarding": "1"}, false},
-		{"on for an interface", model.IPv4, map[string]string{v4: "0", interfacesDir + "/eth0/forwarding": "1"}, true},
-		{"unknown", model.IPv4, nil, true},
-		{"IPv6 on", model.IPv6, map[string]string{v6: "1"}, true},
-		{"IPv6 off, which settings of interfaces do not change", model.IPv6, map[string]string{v6: "0", "proc/sys/net/ipv6/conf/eth0/forwarding": "1"}, false},
-		{"IPv6 forced for an interface", model.IPv6, map[string]string{v6: "0", "proc/sys/net/ipv6/conf/eth0/force_forwarding": "1"}, true},
+		{"on", inet.IPv4, map[string]string{v4: "1"}, true},
+		{"off", inet.IPv4, map[string]string{v4: "0", interfacesDir + "/eth0/forwarding": "0", interfacesDir + "/lo/forwarding": "1"}, false},
+		{"on for an interface", inet.IPv4, map[string]string{v4: "0", interfacesDir + "/eth0/forwarding": "1"}, true},
+		{"unknown", inet.IPv4, nil, true},
+		{"IPv6 on", inet.IPv6, map[string]string{v6: "1"}, true},
+		{"IPv6 off, which settings of interfaces do not change", inet.IPv6, map[string]string{v6: "0", "proc/sys/net/ipv6/conf/eth0/forwarding": "1"}, false},
+		{"IPv6 forced for an interface", inet.IPv6, map[string]string{v6: "0", "proc/sys/net/ipv6/conf/eth0/force_forwarding": "1"}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := Forwards(Options{Root: machine(t, tt.files)}, tt.family); got != tt.want {

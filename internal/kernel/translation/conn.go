@@ -10,9 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/base/inet"
 	"sluice/internal/kernel/cta"
 	"sluice/internal/kernel/nfnetlink"
-	"sluice/internal/model"
 )
 
 // Message types of ctnetlink.
@@ -27,7 +27,7 @@ const answerTimeout = 5 * time.Second
 
 // Flow is a connection, as one of its ends sees it.
 type Flow struct {
-	Protocol model.Protocol
+	Protocol inet.Protocol
 	From, To netip.AddrPort
 }
 
@@ -79,7 +79,7 @@ func (c *Conn) SetSource(f Flow, source netip.Addr, timeout time.Duration) error
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err := c.setSource(f, source, timeout)
-	if errors.Is(err, unix.EEXIST) && f.Protocol == model.TCP && c.ended(f) {
+	if errors.Is(err, unix.EEXIST) && f.Protocol == inet.TCP && c.ended(f) {
 		if err := c.forget(f); err != nil {
 			return err
 		}
@@ -115,7 +115,7 @@ func (c *Conn) setSource(f Flow, source netip.Addr, timeout time.Duration) error
 	to := nfnetlink.AppendAttr(nil, lowest, source.AsSlice())
 	to = nfnetlink.AppendAttr(to, highest, source.AsSlice())
 	c.attr(nfnetlink.Nested|cta.NATSrc, to)
-	if f.Protocol == model.TCP {
+	if f.Protocol == inet.TCP {
 		c.attr(nfnetlink.Nested|cta.ProtoInfo, synSent)
 	}
 	if err := c.request(func([]byte) {}); err != nil {

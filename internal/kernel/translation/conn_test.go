@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/base/inet"
 	"sluice/internal/kernel/netns/netnstest"
-	"sluice/internal/model"
 )
 
 func TestSourceIsSetAndForgotten(t *testing.T) {
@@ -19,7 +19,7 @@ func TestSourceIsSetAndForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	for _, p := range []model.Protocol{model.TCP, model.UDP} {
+	for _, p := range []inet.Protocol{inet.TCP, inet.UDP} {
 		for _, a := range [][3]string{{"192.0.2.1:1000", "10.0.0.1:80", "10.0.0.2"}, {"[2001:db8::1]:1000", "[fd00::1]:80", "fd00::2"}} {
 			f := Flow{p, netip.MustParseAddrPort(a[0]), netip.MustParseAddrPort(a[1])}
 			client := netip.MustParseAddr(a[2])
@@ -58,7 +58,7 @@ func TestEndedConnectionsMakeRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	f := Flow{model.TCP, netip.MustParseAddrPort("192.0.2.1:1000"), netip.MustParseAddrPort("10.0.0.1:80")}
+	f := Flow{inet.TCP, netip.MustParseAddrPort("192.0.2.1:1000"), netip.MustParseAddrPort("10.0.0.1:80")}
 	for state, room := range map[string]bool{"ESTABLISHED": false, "LAST_ACK": false, "TIME_WAIT": true, "CLOSE": true} {
 		ns.Run(t, "", "conntrack", "-I", "-p", "tcp", "-s", "192.0.2.1", "--sport", "1000", "-d", "10.0.0.1", "--dport", "80", "--state", state, "-t", "100")
 		err := c.SetSource(f, netip.MustParseAddr("10.0.0.2"), time.Minute)
@@ -74,6 +74,6 @@ func TestEndedConnectionsMakeRoom(t *testing.T) {
 // FuzzOriginalDestination parses anything.
 func FuzzOriginalDestination(f *testing.F) {
 	f.Add([]byte{})
-	f.Add(tuple(Flow{model.TCP, netip.MustParseAddrPort("192.0.2.1:1000"), netip.MustParseAddrPort("10.0.0.1:80")}))
+	f.Add(tuple(Flow{inet.TCP, netip.MustParseAddrPort("192.0.2.1:1000"), netip.MustParseAddrPort("10.0.0.1:80")}))
 	f.Fuzz(func(_ *testing.T, attrs []byte) { originalDestination(attrs) })
 }
