@@ -15,7 +15,7 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"sluice/internal/kernel/cta"
+	"sluice/internal/kernel/ctnetlink"
 	"sluice/internal/model"
 	"sluice/internal/observe/conntrack/conntracktest"
 	"sluice/internal/observe/evidence"
@@ -170,7 +170,7 @@ func connect(l *lab.Lab, silent int) error {
 				From:     netip.AddrPortFrom(ipv4(firstClient+i/evidenceServices), uint16(1024+i%evidenceServices)),
 				To:       netip.AddrPortFrom(ipv4(firstClusterIP+service), 80),
 				By:       netip.AddrPortFrom(ipv4(firstPodIP+service), endpointPort),
-				Protocol: model.TCP, TCPState: cta.TCPEstablished,
+				Protocol: model.TCP, TCPState: ctnetlink.TCPEstablished,
 			}
 			if int(service) < silent {
 				e.TCPState = 0

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/kernel/ctnetlink"
 	"sluice/internal/kernel/ipvs"
 	"sluice/internal/model"
 )
@@ -270,16 +271,24 @@ func (d *drainer) stop(ctx context.Context, keys []ipvs.Key) error {
 	return nil
 }
 
-// cut deletes virtual services, and forgets their connections.
+// cut deletes virtual services, and the connection tracking entries of their connections. IPVS
+// would do so itself, but not before the connections time out.
 func (d *drainer) cut(ctx context.Context, services map[ipvs.Key]int, deletions *ipvs.Batch) error {
 	connections, err := readConnections()
 	err = errors.Join(err, d.commit(ctx, deletions))
+	tracking, derr := ctnetlink.Dial(0)
+	if derr != nil {
+		return errors.Join(err, derr)
+	}
 	for _, c := range connections {
 		if services[c.service] > 0 {
-			err = errors.Join(err, forget(c.connection))
+			err = errors.Join(err, tracking.Forget(ctnetlink.Flow{
+				Protocol: model.Protocol(c.service.Protocol), From: c.client,
+				To: netip.AddrPortFrom(c.service.Addr, c.service.Port),
+			}))
 		}
 	}
-	return err
+	return errors.Join(err, tracking.Close())
 }
 
 // commit sends commands. It is no error if what they are about is gone.

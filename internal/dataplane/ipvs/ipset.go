@@ -53,10 +53,15 @@ func proxySets() []string {
 
 // destroySets removes the sets of IPVS mode.
 func destroySets(ctx context.Context, log logr.Logger) error {
+	conn, err := nfnetlink.Dial(0)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
 	var errs []error
 	removed := 0
 	for _, name := range proxySets() {
-		err := destroySet(ctx, name)
+		err := destroySet(ctx, conn, name)
 		switch {
 		case err == nil:
 			removed++
@@ -73,15 +78,19 @@ func destroySets(ctx context.Context, log logr.Logger) error {
 	return errors.Join(errs...)
 }
 
-func destroySet(ctx context.Context, name string) error {
+func destroySet(ctx context.Context, conn *nfnetlink.Conn, name string) error {
 	for deadline := time.Now().Add(setTimeout); ; {
-		_, err := ipsetRequest(nl.IPSET_CMD_DESTROY, name)
-		if !errors.Is(err, errSetBusy) || time.Now().After(deadline) {
+		// Without NLM_F_EXCL, destroying a set that does not exist succeeds.
+		err := conn.Do(aboutSet(nl.IPSET_CMD_DESTROY, unix.NLM_F_EXCL, name), nil)
+		if !errors.Is(err, unix.Errno(nl.IPSET_ERR_BUSY)) {
 			return err
+		}
+		if time.Now().After(deadline) {
+			return errSetBusy
 		}
 		select {
 		case <-ctx.Done():
-			return err
+			return errSetBusy
 		case <-time.After(setRetry):
 		}
 	}
@@ -90,18 +99,11 @@ func destroySet(ctx context.Context, name string) error {
 // errSetBusy says that a rule refers to a set.
 var errSetBusy = errors.New("a rule still refers to it")
 
-// ipsetRequest sends a command about one set.
-func ipsetRequest(command int, set string) ([][]byte, error) {
-	// Without NLM_F_EXCL, destroying a set that does not exist succeeds.
-	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_IPSET<<8|command, nl.GetIpsetFlags(command)|unix.NLM_F_EXCL)
-	req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_INET, Version: unix.NFNETLINK_V0})
-	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_PROTOCOL, nl.Uint8Attr(nl.IPSET_PROTOCOL)))
-	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_SETNAME, nl.ZeroTerminated(set)))
-	answer, err := req.Execute(unix.NETLINK_NETFILTER, 0)
-	if errors.Is(err, unix.Errno(nl.IPSET_ERR_BUSY)) {
-		err = errSetBusy
-	}
-	return answer, err
+// aboutSet returns a command about one set.
+func aboutSet(command, flags uint16, set string) []byte {
+	b := nfnetlink.AppendNetfilterHeader(nil, unix.NFNL_SUBSYS_IPSET<<8|command, flags, unix.AF_INET, 0)
+	b = nfnetlink.AppendAttr(b, nl.IPSET_ATTR_PROTOCOL, []byte{nl.IPSET_PROTOCOL})
+	return nfnetlink.AppendAttr(b, nl.IPSET_ATTR_SETNAME, append([]byte(set), 0))
 }
 
 // nodePort is a port that an IPVS service of kube-proxy may have on any address of
@@ -113,23 +115,25 @@ type nodePort struct {
 
 // nodePorts reads the node ports of IPVS mode from its sets.
 func nodePorts() (map[nodePort]bool, error) {
+	conn, err := nfnetlink.Dial(0)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
 	out := map[nodePort]bool{}
 	for _, name := range proxySets() {
 		protocol := nodePortProtocol(name)
 		if protocol == 0 {
 			continue
 		}
-		answer, err := ipsetRequest(nl.IPSET_CMD_LIST, name)
-		if errors.Is(err, unix.ENOENT) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read the set %s: %w", name, err)
-		}
-		for _, message := range answer {
-			for _, port := range setPorts(message) {
+		err := conn.Dump(context.Background(), aboutSet(nl.IPSET_CMD_LIST, 0, name), func(payload []byte) error {
+			for _, port := range setPorts(payload[nfnetlink.GenHeaderLen:]) {
 				out[nodePort{protocol, port}] = true
 			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return nil, fmt.Errorf("read the set %s: %w", name, err)
 		}
 	}
 	return out, nil
@@ -154,12 +158,8 @@ func nodePortProtocol(set string) uint8 {
 }
 
 // setPorts parses the ports in one message of a listing.
-func setPorts(message []byte) []uint16 {
-	if len(message) < nfnetlink.GenHeaderLen {
-		return nil
-	}
-	var ports []uint16
-	for typ, list := range nfnetlink.Attrs(message[nfnetlink.GenHeaderLen:]) {
+func setPorts(attrs []byte) (ports []uint16) {
+	for typ, list := range nfnetlink.Attrs(attrs) {
 		if typ != nl.IPSET_ATTR_ADT {
 			continue
 		}

@@ -57,9 +57,8 @@ type routes struct {
 	// addresses.
 	sources map[model.Family]netip.Addr
 	handle  *netlink.Handle
-	socket  *nfnetlink.Socket // for rules
-	seq     uint32
-	lo      int // index of the loopback interface
+	conn    *nfnetlink.Conn // for rules
+	lo      int             // index of the loopback interface
 	present map[netip.Prefix]struct{}
 	// rules are the families that have rules.
 	rules map[model.Family]bool
@@ -82,7 +81,7 @@ func openTable(fd int, table, shift uint32) (*routes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening a netlink socket for routes: %w", err)
 	}
-	if r.socket, err = nfnetlink.DialRoute(fd); err != nil {
+	if r.conn, err = nfnetlink.DialRoute(fd); err != nil {
 		r.close()
 		return nil, err
 	}
@@ -97,8 +96,8 @@ func openTable(fd int, table, shift uint32) (*routes, error) {
 
 func (r *routes) close() {
 	r.handle.Close()
-	if r.socket != nil {
-		r.socket.Close()
+	if r.conn != nil {
+		r.conn.Close()
 	}
 }
 
@@ -245,15 +244,12 @@ func (r *routes) addRules(f model.Family) error {
 // changeRule adds or deletes a rule. The library encodes protocols in a way that the
 // kernel complains about.
 func (r *routes) changeRule(command uint16, f model.Family, rule rule) error {
-	flags := uint16(unix.NLM_F_REQUEST | unix.NLM_F_ACK)
+	flags := uint16(0)
 	if command == unix.RTM_NEWRULE {
-		flags |= unix.NLM_F_CREATE | unix.NLM_F_EXCL
+		flags = unix.NLM_F_CREATE | unix.NLM_F_EXCL
 	}
-	const headerLen = 12 // struct fib_rule_hdr
-	b := make([]byte, nfnetlink.HeaderLen+headerLen)
-	binary.NativeEndian.PutUint16(b[4:], command)
-	binary.NativeEndian.PutUint16(b[6:], flags)
-	b[nfnetlink.HeaderLen], b[len(b)-5] = byte(netlinkFamily(f)), rule.action
+	b := nfnetlink.AppendHeader(nil, command, flags)
+	b = append(b, byte(netlinkFamily(f)), 0, 0, 0, 0, 0, 0, rule.action, 0, 0, 0, 0) // struct fib_rule_hdr
 	number := func(typ uint16, v uint32) { b = nfnetlink.AppendAttr(b, typ, binary.NativeEndian.AppendUint32(nil, v)) }
 	number(unix.FRA_PRIORITY, rule.priority+r.shift)
 	switch rule.action {
@@ -269,29 +265,7 @@ func (r *routes) changeRule(command uint16, f model.Family, rule rule) error {
 		b = nfnetlink.AppendAttr(b, unix.FRA_IIFNAME, []byte("lo\x00"))
 	}
 	b = nfnetlink.AppendAttr(b, unix.FRA_PROTOCOL, []byte{routeOwner})
-	nfnetlink.EndMessage(b, 0)
-	return r.request(b)
-}
-
-// request sends a message and returns the kernel's answer.
-func (r *routes) request(b []byte) (answer error) {
-	r.seq++
-	nfnetlink.SetSeq(b, 0, r.seq)
-	if err := r.socket.Send(b); err != nil {
-		return err
-	}
-	for done := false; !done; {
-		err := r.socket.Receive(func(h nfnetlink.Header, payload []byte) error {
-			if done = h.Seq == r.seq; done {
-				answer = nfnetlink.AckError(h, payload)
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return answer
+	return r.conn.Do(b, nil)
 }
 
 // link is the dummy link that upstream's ipvs mode has all addresses on. Network plugins

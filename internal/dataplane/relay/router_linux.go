@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/kernel/ctnetlink"
 	"sluice/internal/kernel/netns"
-	"sluice/internal/kernel/translation"
 	"sluice/internal/model"
 )
 
@@ -34,7 +34,7 @@ type Directory struct {
 	Source func(client netip.Addr, endpoint netip.AddrPort, local bool) netip.Addr
 	// Translation is where the kernel says which address a client connected to, and
 	// where it is asked to let endpoints see the client's address.
-	Translation *translation.Conn
+	Translation *ctnetlink.Conn
 }
 
 // Listen returns a Router that listens. A port of 0 becomes a free one. When ctx ends,
@@ -101,7 +101,7 @@ func originalDestination(client *net.TCPConn) (to netip.AddrPort, err error) {
 }
 
 func (r *Router) findUDP(client, at netip.AddrPort) *Pool {
-	to, err := r.directory.Translation.OriginalDestination(translation.Flow{
+	to, err := r.directory.Translation.OriginalDestination(ctnetlink.Flow{
 		Protocol: model.UDP, From: client, To: at,
 	})
 	if err != nil {
@@ -151,7 +151,7 @@ func (r *Router) dialUDP(from origin, pool *Pool, endpoint netip.AddrPort) (*net
 // disguise lets the endpoint of a flow see another source address.
 type disguise struct {
 	*Router
-	flow   translation.Flow
+	flow   ctnetlink.Flow
 	source netip.Addr
 }
 
@@ -193,7 +193,7 @@ func disguised[C any](r *Router, from origin, source netip.Addr, endpoint netip.
 			return err
 		}
 		own := netip.AddrPortFrom(r.Address.Addr(), port(bound))
-		attempt := &disguise{r, translation.Flow{Protocol: r.Protocol, From: own, To: endpoint}, source}
+		attempt := &disguise{r, ctnetlink.Flow{Protocol: r.Protocol, From: own, To: endpoint}, source}
 		if err := attempt.set(); err != nil {
 			return err
 		}

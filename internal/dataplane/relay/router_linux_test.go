@@ -6,8 +6,8 @@ import (
 	"sync"
 	"testing"
 
+	"sluice/internal/kernel/ctnetlink"
 	"sluice/internal/kernel/netns/netnstest"
-	"sluice/internal/kernel/translation"
 	"sluice/internal/model"
 	"sluice/internal/testkit"
 )
@@ -17,7 +17,7 @@ import (
 func TestRouterTakesPacketsFromTheFirstMomentOn(t *testing.T) {
 	ns := netnstest.New(t)
 	ns.Run(t, "", "ip", "link", "set", "lo", "up")
-	conn, err := translation.Dial(ns.FD())
+	conn, err := ctnetlink.Dial(ns.FD())
 	if err != nil {
 		t.Fatal(err)
 	}

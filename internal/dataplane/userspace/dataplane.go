@@ -14,7 +14,7 @@ import (
 	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/nftables"
 	"sluice/internal/dataplane/relay"
-	"sluice/internal/kernel/translation"
+	"sluice/internal/kernel/ctnetlink"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -28,7 +28,7 @@ type Dataplane struct {
 	netns       int
 	ports       dataplane.PortRange
 	settings    dataplane.Forwarding
-	translation *translation.Conn
+	translation *ctnetlink.Conn
 	directory   *directory
 	counters    counters
 	budget      *relay.Budget
@@ -66,7 +66,7 @@ func open(ctx context.Context, o dataplane.Options) (_ dataplane.Dataplane, err 
 	if d.Dataplane, err = nftables.Open(ctx, o, newTarget(d.sockets)); err != nil {
 		return nil, err
 	}
-	d.translation, err = translation.Dial(o.NetNS)
+	d.translation, err = ctnetlink.Dial(o.NetNS)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package instancelock
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -32,15 +31,15 @@ var errNoGroups = errors.New("NFLOG groups are not available")
 const enotsupp = unix.Errno(524)
 
 // groupSocket is a socket that can be bound to the group.
-type groupSocket struct{ *nfnetlink.Socket }
+type groupSocket struct{ *nfnetlink.Conn }
 
 // openGroup returns a socket that is not bound yet, or errNoGroups.
 func openGroup() (groupSocket, error) {
-	socket, err := nfnetlink.Dial(0)
+	conn, err := nfnetlink.Dial(0)
 	if err != nil {
 		return groupSocket{}, err
 	}
-	g := groupSocket{socket}
+	g := groupSocket{conn}
 	// That the group has another owner, and that nobody may bind it, is the same error.
 	if err := g.request(logPacket, nil); !errors.Is(err, enotsupp) {
 		return groupSocket{}, errors.Join(errNoGroups, err, g.Close())
@@ -64,19 +63,9 @@ func (g groupSocket) taken() bool {
 
 // request sends a message about the group and returns the kernel's answer.
 func (g groupSocket) request(typ uint16, attrs []byte) error {
-	const seq, patience = 1, 10 * time.Second
-	message := append(nfnetlink.AppendHeader(nil, typ, unix.NLM_F_REQUEST|unix.NLM_F_ACK, unix.AF_UNSPEC, group), attrs...)
-	nfnetlink.EndMessage(message, 0)
-	nfnetlink.SetSeq(message, 0, seq)
-	if err := errors.Join(g.SetReadDeadline(time.Now().Add(patience)), g.Send(message)); err != nil {
+	message := append(nfnetlink.AppendNetfilterHeader(nil, typ, 0, unix.AF_UNSPEC, group), attrs...)
+	if err := g.Do(message, nil); err != nil {
 		return fmt.Errorf("ask for NFLOG group %d: %w", group, err)
 	}
-	var answer error
-	err := g.Receive(func(h nfnetlink.Header, payload []byte) error {
-		if h.Type == unix.NLMSG_ERROR && h.Seq == seq {
-			answer = nfnetlink.AckError(h, payload)
-		}
-		return nil
-	})
-	return errors.Join(err, answer)
+	return nil
 }

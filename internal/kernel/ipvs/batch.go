@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"net/netip"
 
-	"golang.org/x/sys/unix"
-
 	"sluice/internal/kernel/nfnetlink"
 )
 
@@ -50,25 +48,27 @@ func (b *Batch) dest(command uint8, k Key, attrs []byte) {
 
 func (b *Batch) add(command uint8, owner Key, body []byte) {
 	b.starts, b.owners = append(b.starts, len(b.buf)), append(b.owners, owner)
-	b.buf = appendRequest(b.buf, command, body)
+	b.buf = appendRequest(b.buf, 0, command, body)
 }
 
-// appendRequest appends a command. The family, the flags and the number are set when
-// it is sent.
-func appendRequest(b []byte, command uint8, body []byte) []byte {
+// appendRequest appends a command to a family of generic netlink. That of a Batch is not known
+// before messages.
+func appendRequest(b []byte, family uint16, command uint8, body []byte) []byte {
 	at := len(b)
-	b = append(b, make([]byte, nfnetlink.HeaderLen)...)
-	b = append(b, command, familyVersion, 0, 0)
+	b = append(nfnetlink.AppendHeader(b, family, 0), command, familyVersion, 0, 0)
 	b = append(b, body...)
 	nfnetlink.EndMessage(b, at)
 	return b
 }
 
-// address sets what appendRequest left out.
-func address(msg []byte, family, flags uint16, seq uint32) {
-	binary.NativeEndian.PutUint16(msg[4:], family)
-	binary.NativeEndian.PutUint16(msg[6:], unix.NLM_F_REQUEST|flags)
-	nfnetlink.SetSeq(msg, 0, seq)
+// messages returns some commands, the last of which is acknowledged.
+func (b *Batch) messages(from, to int, family uint16) []byte {
+	const typeAt = 4 // in the netlink header
+	for _, at := range b.starts[from:to] {
+		binary.NativeEndian.PutUint16(b.buf[at+typeAt:], family)
+	}
+	nfnetlink.RequestAck(b.buf, b.starts[to-1])
+	return b.buf[b.starts[from]:b.end(to)]
 }
 
 // chunkSize is about how many bytes are sent at once: the answers to that many commands

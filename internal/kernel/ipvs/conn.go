@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,34 +42,28 @@ func (r Refused) Unwrap() []error {
 
 // Conn is a netlink socket to IPVS. It handles one request at a time.
 type Conn struct {
-	mu     sync.Mutex
-	socket *nfnetlink.Socket
+	nl     *nfnetlink.Conn
 	family uint16
-	seq    uint32
 	// commands counts those that were sent to change something.
 	commands atomic.Uint64
 }
 
-const (
-	bufferSize = 4 << 20
-	// answerTimeout is the timeout of an answer. The kernel answers within the request.
-	answerTimeout = 30 * time.Second
-)
+const bufferSize = 4 << 20
 
 // Dial opens a socket in a network namespace, given as an open file descriptor; 0 is
 // the caller's own. The error is ErrAbsent if there is no IPVS.
 func Dial(netns int) (_ *Conn, err error) {
-	socket, err := nfnetlink.DialGeneric(netns)
+	nl, err := nfnetlink.DialGeneric(netns)
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{socket: socket}
+	c := &Conn{nl: nl}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, socket.Close())
+			err = errors.Join(err, nl.Close())
 		}
 	}()
-	if err := socket.ForceBuffers(bufferSize, bufferSize); err != nil {
+	if err := nl.ForceBuffers(bufferSize, bufferSize); err != nil {
 		return nil, err
 	}
 	if err := c.findFamily(); err != nil {
@@ -81,17 +74,10 @@ func Dial(netns int) (_ *Conn, err error) {
 
 // findFamily asks for the number of the generic netlink family.
 func (c *Conn) findFamily() error {
-	b := appendRequest(nil, unix.CTRL_CMD_GETFAMILY, nfnetlink.AppendAttr(nil, unix.CTRL_ATTR_FAMILY_NAME, []byte(familyName+"\x00")))
-	c.family = unix.GENL_ID_CTRL
-	var found uint16
-	err := c.request(b, unix.NLM_F_ACK, func(payload []byte) {
-		for typ, v := range nfnetlink.Attrs(payload) {
-			if typ == unix.CTRL_ATTR_FAMILY_ID {
-				found = value(v).u16()
-			}
-		}
-	})
-	if c.family = found; errors.Is(err, unix.ENOENT) {
+	name := nfnetlink.AppendAttr(nil, unix.CTRL_ATTR_FAMILY_NAME, []byte(familyName+"\x00"))
+	msg := appendRequest(nil, unix.GENL_ID_CTRL, unix.CTRL_CMD_GETFAMILY, name)
+	err := c.nl.Do(msg, withAttr(unix.CTRL_ATTR_FAMILY_ID, func(v value) { c.family = v.u16() }))
+	if errors.Is(err, unix.ENOENT) {
 		return ErrAbsent
 	}
 	if err != nil {
@@ -100,8 +86,20 @@ func (c *Conn) findFamily() error {
 	return nil
 }
 
+// withAttr calls f with the attributes of a type in an answer.
+func withAttr(wanted uint16, f func(value)) func([]byte) error {
+	return func(payload []byte) error {
+		for typ, v := range nfnetlink.Attrs(payload[genHeaderLen:]) {
+			if typ == wanted {
+				f(v)
+			}
+		}
+		return nil
+	}
+}
+
 // Close closes the socket.
-func (c *Conn) Close() error { return c.socket.Close() }
+func (c *Conn) Close() error { return c.nl.Close() }
 
 // Commands returns how many commands that change something were sent.
 func (c *Conn) Commands() uint64 { return c.commands.Load() }
@@ -109,38 +107,21 @@ func (c *Conn) Commands() uint64 { return c.commands.Load() }
 // Commit sends the commands of a batch, in their order. The error is a Refused if the
 // kernel refused some of them. The batch cannot be used again.
 func (c *Conn) Commit(ctx context.Context, b *Batch) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	var refused Refused
 	for from := 0; from < b.Len(); {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		to := b.chunk(from)
-		first := c.seq + 1
-		for i := from; i < to; i++ {
-			flags := uint16(0) // answers to errors only
-			if i == to-1 {
-				flags = unix.NLM_F_ACK
-			}
-			c.seq++
-			address(b.buf[b.starts[i]:], c.family, flags, c.seq)
-		}
-		if err := c.socket.Send(b.buf[b.starts[from]:b.end(to)]); err != nil {
-			return fmt.Errorf("sending %d commands to IPVS: %w", to-from, err)
-		}
 		c.commands.Add(uint64(to - from))
-		err := c.receive(first, func(h nfnetlink.Header, payload []byte) (bool, error) {
-			if h.Type != unix.NLMSG_ERROR {
-				return false, nil
+		err := c.nl.Batch(b.messages(from, to, c.family), func(i int, err error) bool {
+			if err != nil {
+				refused = append(refused, Refusal{b.owners[from+i], err})
 			}
-			if err := nfnetlink.AckError(h, payload); err != nil {
-				refused = append(refused, Refusal{b.owners[from+int(h.Seq-first)], err})
-			}
-			return h.Seq == c.seq, nil
+			return false
 		})
 		if err != nil {
-			return fmt.Errorf("waiting for IPVS: %w", err)
+			return fmt.Errorf("sending %d commands to IPVS: %w", to-from, err)
 		}
 		from = to
 	}
@@ -150,63 +131,11 @@ func (c *Conn) Commit(ctx context.Context, b *Batch) error {
 	return nil
 }
 
-// receive calls f for each answer to the messages from a number on, until f says that
-// it was the last.
-func (c *Conn) receive(first uint32, f func(nfnetlink.Header, []byte) (last bool, err error)) error {
-	if err := c.socket.SetReadDeadline(time.Now().Add(answerTimeout)); err != nil {
-		return err
-	}
-	for done := false; !done; {
-		err := c.socket.Receive(func(h nfnetlink.Header, payload []byte) (err error) {
-			if done || h.Seq < first || h.Seq > c.seq {
-				return nil // a late answer to something older
-			}
-			done, err = f(h, payload)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// request sends a request and calls each with the attributes of every answer.
-func (c *Conn) request(msg []byte, flags uint16, each func(attrs []byte)) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.seq++
-	address(msg, c.family, flags, c.seq)
-	if err := c.socket.Send(msg); err != nil {
-		return err
-	}
-	return c.receive(c.seq, func(h nfnetlink.Header, payload []byte) (bool, error) {
-		switch h.Type {
-		case unix.NLMSG_ERROR:
-			return true, nfnetlink.AckError(h, payload)
-		case unix.NLMSG_DONE:
-			return true, nil
-		}
-		if len(payload) < genHeaderLen {
-			return true, nfnetlink.ErrMalformed
-		}
-		each(payload[genHeaderLen:])
-		return false, nil
-	})
-}
-
 // Services returns all virtual services, including those of other programs.
 func (c *Conn) Services(ctx context.Context) (list []Service, err error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	err = c.request(appendRequest(nil, getService, nil), unix.NLM_F_DUMP, func(attrs []byte) {
-		for typ, v := range nfnetlink.Attrs(attrs) {
-			if typ == attrService {
-				list = append(list, decodeService(v))
-			}
-		}
-	})
+	err = c.nl.Dump(ctx, appendRequest(nil, c.family, getService, nil), withAttr(attrService, func(v value) {
+		list = append(list, decodeService(v))
+	}))
 	if err != nil {
 		return nil, fmt.Errorf("listing the virtual services of IPVS: %w", err)
 	}
@@ -218,14 +147,7 @@ func (c *Conn) Service(ctx context.Context, k Key) (s Service, ok bool, err erro
 	if err := ctx.Err(); err != nil {
 		return Service{}, false, err
 	}
-	msg := appendRequest(nil, getService, nfnetlink.AppendAttr(nil, nfnetlink.Nested|attrService, encodeKey(k)))
-	err = c.request(msg, unix.NLM_F_ACK, func(attrs []byte) {
-		for typ, v := range nfnetlink.Attrs(attrs) {
-			if typ == attrService {
-				s, ok = decodeService(v), true
-			}
-		}
-	})
+	err = c.nl.Do(c.requestAbout(k, getService), withAttr(attrService, func(v value) { s, ok = decodeService(v), true }))
 	if errors.Is(err, unix.ESRCH) {
 		return Service{}, false, nil
 	}
@@ -238,21 +160,18 @@ func (c *Conn) Service(ctx context.Context, k Key) (s Service, ok bool, err erro
 // Destinations returns the destinations of a virtual service, none if there is no such
 // service.
 func (c *Conn) Destinations(ctx context.Context, k Key) (list []Destination, err error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	msg := appendRequest(nil, getDest, nfnetlink.AppendAttr(nil, nfnetlink.Nested|attrService, encodeKey(k)))
-	err = c.request(msg, unix.NLM_F_DUMP, func(attrs []byte) {
-		for typ, v := range nfnetlink.Attrs(attrs) {
-			if typ == attrDest {
-				list = append(list, decodeDest(v, familyOf(k.Addr)))
-			}
-		}
-	})
+	err = c.nl.Dump(ctx, c.requestAbout(k, getDest), withAttr(attrDest, func(v value) {
+		list = append(list, decodeDest(v, familyOf(k.Addr)))
+	}))
 	if err != nil && !errors.Is(err, unix.ESRCH) {
 		return nil, fmt.Errorf("listing the destinations of %s: %w", k, err)
 	}
 	return list, nil
+}
+
+// requestAbout returns a request about one virtual service.
+func (c *Conn) requestAbout(k Key, command uint8) []byte {
+	return appendRequest(nil, c.family, command, nfnetlink.AppendAttr(nil, nfnetlink.Nested|attrService, encodeKey(k)))
 }
 
 // Timeouts are after how long without packets connections are forgotten. A zero stays
@@ -275,7 +194,7 @@ func (c *Conn) SetTimeouts(t Timeouts) error {
 	if body == nil {
 		return nil
 	}
-	if err := c.request(appendRequest(nil, setConfig, body), unix.NLM_F_ACK, func([]byte) {}); err != nil {
+	if err := c.nl.Do(appendRequest(nil, c.family, setConfig, body), nil); err != nil {
 		return fmt.Errorf("setting the timeouts of IPVS: %w", err)
 	}
 	return nil

@@ -1,3 +1,4 @@
-// Package nfnetlink is the common part of the netlink protocols of netfilter, which IPVS
-// belongs to: the socket, and parsing messages and attributes without copying them.
+// Package nfnetlink is the conversation with the kernel over netlink, for netfilter, IPVS and
+// routing: requests, dumps and batches, notifications, and parsing messages and attributes
+// without copying them.
 package nfnetlink

@@ -20,22 +20,39 @@ type Header struct {
 	Seq, Port   uint32
 }
 
-// AppendHeader appends both headers of a message, without length and number: see
-// EndMessage and SetSeq.
-func AppendHeader(b []byte, typ, flags uint16, family uint8, resource uint16) []byte {
+// AppendHeader appends the netlink header of a request, without length and number.
+func AppendHeader(b []byte, typ, flags uint16) []byte {
 	b = append(b, 0, 0, 0, 0)
 	b = binary.NativeEndian.AppendUint16(b, typ)
-	b = binary.NativeEndian.AppendUint16(b, flags)
-	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0) // sequence and port
-	b = append(b, family, unix.NFNETLINK_V0)
+	b = binary.NativeEndian.AppendUint16(b, unix.NLM_F_REQUEST|flags)
+	return append(b, 0, 0, 0, 0, 0, 0, 0, 0) // sequence and port
+}
+
+// AppendNetfilterHeader appends both headers of a request to netfilter.
+func AppendNetfilterHeader(b []byte, typ, flags uint16, family uint8, resource uint16) []byte {
+	b = append(AppendHeader(b, typ, flags), family, unix.NFNETLINK_V0)
 	return binary.BigEndian.AppendUint16(b, resource)
 }
 
 // EndMessage sets the length of the message that starts at an offset and ends with b.
 func EndMessage(b []byte, at int) { binary.NativeEndian.PutUint32(b[at:], uint32(len(b)-at)) }
 
-// SetSeq numbers the message that starts at an offset.
-func SetSeq(b []byte, at int, seq uint32) { binary.NativeEndian.PutUint32(b[at+8:], seq) }
+// RequestAck has the kernel acknowledge the message that starts at an offset.
+func RequestAck(b []byte, at int) { addFlags(b, at, unix.NLM_F_ACK) }
+
+// Offsets in the netlink header.
+const (
+	flagsAt = 6
+	seqAt   = 8
+)
+
+func flags(b []byte, at int) uint16 { return binary.NativeEndian.Uint16(b[at+flagsAt:]) }
+
+func addFlags(b []byte, at int, more uint16) {
+	binary.NativeEndian.PutUint16(b[at+flagsAt:], flags(b, at)|more)
+}
+
+func setSeq(b []byte, at int, seq uint32) { binary.NativeEndian.PutUint32(b[at+seqAt:], seq) }
 
 // EachMessage calls f for each message, with its contents after the netlink header, up
 // to one that is malformed.
@@ -65,15 +82,30 @@ func AckError(h Header, payload []byte) error {
 	if len(payload) < 4+HeaderLen {
 		return ErrMalformed
 	}
+	return errorIn(h, payload, 4+HeaderLen)
+}
+
+// doneError parses the end of a dump. It returns the error with which the kernel ended it
+// early, if it did.
+func doneError(h Header, payload []byte) error {
+	if len(payload) < 4 {
+		return nil
+	}
+	return errorIn(h, payload, 4)
+}
+
+// errorIn returns the error that a payload begins with. Its explanation is among the
+// attributes at an offset.
+func errorIn(h Header, payload []byte, attrs int) error {
 	code := int32(binary.NativeEndian.Uint32(payload))
-	if code == 0 {
+	if code >= 0 {
 		return nil
 	}
 	err := error(unix.Errno(-code))
 	if h.Flags&unix.NLM_F_ACK_TLVS == 0 {
 		return err
 	}
-	for typ, v := range Attrs(payload[4+HeaderLen:]) {
+	for typ, v := range Attrs(payload[attrs:]) {
 		if typ == unix.NLMSGERR_ATTR_MSG {
 			return fmt.Errorf("%w (%s)", err, bytes.TrimSpace(bytes.TrimRight(v, "\x00")))
 		}

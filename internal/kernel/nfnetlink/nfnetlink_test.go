@@ -48,10 +48,10 @@ func TestAttributesAreReadAsWritten(t *testing.T) {
 // message returns a message with a payload after both headers.
 func message(b []byte, typ uint16, seq uint32, payload string) []byte {
 	at := len(b)
-	b = AppendHeader(b, typ, 5, 2, 10)
+	b = AppendNetfilterHeader(b, typ, 5, 2, 10)
 	b = append(b, payload...)
 	EndMessage(b, at)
-	SetSeq(b, at, seq)
+	setSeq(b, at, seq)
 	return b
 }
 

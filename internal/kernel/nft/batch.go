@@ -23,6 +23,7 @@ type Batch struct {
 
 	buf      []byte
 	owners   []Owner // of each message
+	last     int     // where the last message starts
 	elements int
 	sets     uint32 // the last number given to a new set
 
@@ -50,14 +51,14 @@ func nftType(msg uint16) uint16 { return unix.NFNL_SUBSYS_NFTABLES<<8 | msg }
 func (b *Batch) begin(t Table, msg, flags uint16, owner Owner) int {
 	if b.buf == nil {
 		room := make([]byte, 0, minBatch+b.Expect*elementUsual)
-		b.buf = nfnetlink.AppendHeader(room, unix.NFNL_MSG_BATCH_BEGIN, unix.NLM_F_REQUEST, 0, unix.NFNL_SUBSYS_NFTABLES)
+		b.buf = nfnetlink.AppendNetfilterHeader(room, unix.NFNL_MSG_BATCH_BEGIN, 0, 0, unix.NFNL_SUBSYS_NFTABLES)
 		b.endAt(0)
 	}
 	b.seal()
-	at := len(b.buf)
-	b.buf = nfnetlink.AppendHeader(b.buf, nftType(msg), unix.NLM_F_REQUEST|flags, uint8(t.Family), 0)
+	b.last = len(b.buf)
+	b.buf = nfnetlink.AppendNetfilterHeader(b.buf, nftType(msg), flags, uint8(t.Family), 0)
 	b.owners = append(b.owners, owner)
-	return at
+	return b.last
 }
 
 func (b *Batch) endAt(at int) { nfnetlink.EndMessage(b.buf, at) }
@@ -298,22 +299,13 @@ func (a attrs) counter(packets, bytes uint64) attrs {
 	})
 }
 
-// finish numbers the messages and ends the batch. Only the last message requests an
-// acknowledgement: the kernel always reports refusals.
-func (b *Batch) finish(first uint32) []byte {
+// finish ends the batch. Only the last message requests an acknowledgement: the kernel always
+// reports refusals.
+func (b *Batch) finish() []byte {
 	b.seal()
+	nfnetlink.RequestAck(b.buf, b.last)
 	end := len(b.buf)
-	b.buf = nfnetlink.AppendHeader(b.buf, unix.NFNL_MSG_BATCH_END, unix.NLM_F_REQUEST, 0, unix.NFNL_SUBSYS_NFTABLES)
+	b.buf = nfnetlink.AppendNetfilterHeader(b.buf, unix.NFNL_MSG_BATCH_END, 0, 0, unix.NFNL_SUBSYS_NFTABLES)
 	b.endAt(end)
-	last := 0
-	for at, seq := 0, first; at < len(b.buf); seq++ {
-		nfnetlink.SetSeq(b.buf, at, seq)
-		if at < end {
-			last = at
-		}
-		at += int(binary.NativeEndian.Uint32(b.buf[at:]))
-	}
-	flags := binary.NativeEndian.Uint16(b.buf[last+6:])
-	binary.NativeEndian.PutUint16(b.buf[last+6:], flags|unix.NLM_F_ACK)
 	return b.buf
 }

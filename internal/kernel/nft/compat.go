@@ -52,7 +52,7 @@ type Expr struct {
 // Expressions reads the rules of a chain of any program.
 func (c *Conn) Expressions(ctx context.Context, t Table, chain string) (rules [][]Expr, err error) {
 	filter := attrs(nil).text(unix.NFTA_RULE_TABLE, t.Name).text(unix.NFTA_RULE_CHAIN, chain)
-	err = c.request(ctx, t.Family, unix.NFT_MSG_GETRULE, dump, filter, func(a attrs) error {
+	err = c.dump(ctx, t.Family, unix.NFT_MSG_GETRULE, filter, func(a attrs) error {
 		var rule []Expr
 		for typ, v := range nfnetlink.Attrs(a) {
 			if typ != unix.NFTA_RULE_EXPRESSIONS {

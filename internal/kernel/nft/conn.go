@@ -4,17 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"sluice/internal/kernel/nfnetlink"
 )
 
 // ErrInterrupted is the error of a dump during which the ruleset changed.
-var ErrInterrupted = errors.New("the ruleset changed while it was being read")
+var ErrInterrupted = nfnetlink.ErrInterrupted
 
 // Refused is the error of a batch that the kernel refused. It had no effect.
 type Refused struct {
@@ -53,11 +49,7 @@ func (r *Refused) Unwrap() []error {
 
 // Conn is a netlink socket to nftables. It handles one request at a time.
 type Conn struct {
-	mu     sync.Mutex
-	socket *nfnetlink.Socket
-	seq    uint32
-	// deadlineSet is when the read deadline was set.
-	deadlineSet time.Time
+	nl *nfnetlink.Conn
 	// commits counts the transactions that took effect.
 	commits atomic.Uint64
 }
@@ -66,34 +58,31 @@ const (
 	// SendBuffer is the usual size of the send buffer.
 	SendBuffer    = 16 << 20
 	receiveBuffer = 4 << 20
-	// answerTimeout is the timeout of an answer. The kernel answers within the
-	// request, unless an answer is lost (ENOBUFS).
-	answerTimeout = 30 * time.Second
 )
 
 // Dial opens a socket in a network namespace, given as an open file descriptor; 0 is
 // the caller's own. It requests a send buffer of that many bytes.
 func Dial(netns, sendBuffer int) (*Conn, error) {
-	socket, err := nfnetlink.Dial(netns)
+	nl, err := nfnetlink.Dial(netns)
 	if err != nil {
 		return nil, err
 	}
 	// The kernel may grant less: see MaxBatch.
-	if err := socket.ForceBuffers(sendBuffer, receiveBuffer); err != nil {
-		return nil, errors.Join(err, socket.Close())
+	if err := nl.ForceBuffers(sendBuffer, receiveBuffer); err != nil {
+		return nil, errors.Join(err, nl.Close())
 	}
-	return &Conn{socket: socket}, nil
+	return &Conn{nl: nl}, nil
 }
 
 // Close closes the socket.
-func (c *Conn) Close() error { return c.socket.Close() }
+func (c *Conn) Close() error { return c.nl.Close() }
 
 // Port is the netlink port, which notifications have of what this socket caused.
-func (c *Conn) Port() uint32 { return c.socket.Port() }
+func (c *Conn) Port() uint32 { return c.nl.Port() }
 
 // MaxBatch returns the maximum size of a transaction in bytes. Without CAP_NET_ADMIN in
 // the initial user namespace the kernel grants less than was requested.
-func (c *Conn) MaxBatch() (int, error) { return c.socket.SendBuffer() }
+func (c *Conn) MaxBatch() (int, error) { return c.nl.SendBuffer() }
 
 // Commits returns how many transactions of this socket took effect.
 func (c *Conn) Commits() uint64 { return c.commits.Load() }
@@ -108,59 +97,23 @@ func (c *Conn) Commit(ctx context.Context, b *Batch) error {
 	if b.Empty() {
 		return nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	first := c.seq + 1
-	msgs := b.finish(first)
-	c.seq += uint32(len(b.owners)) + 2
-	if err := c.socket.Send(msgs); err != nil {
-		return fmt.Errorf("sending a transaction of %d bytes: %w", len(msgs), err)
-	}
-	if err := c.acknowledged(b, first); err != nil {
-		return err
-	}
-	c.commits.Add(1)
-	return nil
-}
-
-// acknowledged reads answers until that to the last message, which is always sent, or
-// until one to the batch as a whole.
-func (c *Conn) acknowledged(b *Batch, first uint32) error {
 	refused := &Refused{}
-	last := first + uint32(len(b.owners))
-	for done := false; !done; {
-		err := c.receive(func(h nfnetlink.Header, payload []byte) error {
-			if h.Type != unix.NLMSG_ERROR || h.Seq < first || h.Seq > last+1 {
-				return nil // a late answer to something older
-			}
-			err := nfnetlink.AckError(h, payload)
-			switch {
-			case err != nil && (h.Seq == first || h.Seq == last+1):
-				refused.Err, done = err, true
-			case err != nil:
-				refused.Messages = append(refused.Messages, Refusal{b.owners[h.Seq-first-1], err})
-			}
-			done = done || h.Seq == last
-			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("waiting for the end of a transaction: %w", err)
+	err := c.nl.Batch(b.finish(), func(i int, err error) (end bool) {
+		switch {
+		case err == nil:
+		case i == 0 || i > len(b.owners):
+			refused.Err = err // the batch as a whole is answered by this alone
+		default:
+			refused.Messages = append(refused.Messages, Refusal{b.owners[i-1], err})
 		}
+		return refused.Err != nil
+	})
+	if err != nil {
+		return fmt.Errorf("committing a transaction: %w", err)
 	}
 	if refused.Err != nil || len(refused.Messages) > 0 {
 		return refused
 	}
+	c.commits.Add(1)
 	return nil
-}
-
-// receive reads one datagram and calls f for each message in it.
-func (c *Conn) receive(f func(nfnetlink.Header, []byte) error) error {
-	// Setting it takes longer than reading, so it is not set for each datagram.
-	if now := time.Now(); now.Sub(c.deadlineSet) > answerTimeout/10 {
-		if err := c.socket.SetReadDeadline(now.Add(answerTimeout)); err != nil {
-			return err
-		}
-		c.deadlineSet = now
-	}
-	return c.socket.Receive(f)
 }

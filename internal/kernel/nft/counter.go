@@ -14,7 +14,7 @@ import (
 func (c *Conn) RuleCounters(ctx context.Context, t Table, chain string) ([]uint64, error) {
 	var counts []uint64
 	filter := attrs(nil).text(unix.NFTA_RULE_TABLE, t.Name).text(unix.NFTA_RULE_CHAIN, chain)
-	err := c.request(ctx, t.Family, unix.NFT_MSG_GETRULE, dump, filter, func(a attrs) error {
+	err := c.dump(ctx, t.Family, unix.NFT_MSG_GETRULE, filter, func(a attrs) error {
 		var packets uint64
 		for typ, v := range nfnetlink.Attrs(a) {
 			if typ == unix.NFTA_RULE_EXPRESSIONS {

@@ -12,76 +12,33 @@ import (
 	"sluice/internal/kernel/nfnetlink"
 )
 
-// request sends one message and calls f with the attributes of each answer. A
-// dump that the kernel marks as inconsistent ends with ErrInterrupted.
-func (c *Conn) request(ctx context.Context, family Family, msg, flags uint16, body attrs, f func(attrs) error) error {
+// request sends one message and calls f with the attributes of each answer.
+func (c *Conn) request(ctx context.Context, family Family, msg uint16, body attrs, f func(attrs) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.seq++
-	b := nfnetlink.AppendHeader(nil, nftType(msg), unix.NLM_F_REQUEST|flags, uint8(family), 0)
-	b = append(b, body...)
-	nfnetlink.EndMessage(b, 0)
-	nfnetlink.SetSeq(b, 0, c.seq)
-	if err := c.socket.Send(b); err != nil {
-		return err
-	}
-	seq, interrupted := c.seq, false
-	for done := false; !done; {
-		err := c.receive(func(h nfnetlink.Header, payload []byte) error {
-			if h.Seq != seq {
-				return nil
-			}
-			interrupted = interrupted || h.Flags&unix.NLM_F_DUMP_INTR != 0
-			switch {
-			case h.Type == unix.NLMSG_ERROR:
-				done = true
-				return nfnetlink.AckError(h, payload)
-			case h.Type == unix.NLMSG_DONE:
-				done = true
-				return nil
-			case len(payload) < nfnetlink.GenHeaderLen:
-				return nfnetlink.ErrMalformed
-			}
-			// A single answer is followed by its acknowledgement.
-			return f(attrs(payload[nfnetlink.GenHeaderLen:]))
-		})
-		if err != nil {
-			return c.drain(seq, done, err)
-		}
-	}
-	if interrupted {
-		return ErrInterrupted
-	}
-	return nil
+	return c.nl.Do(message(family, msg, body), withAttrs(f))
 }
 
-// drain discards the rest of an answer, so that the next request does not get it.
-func (c *Conn) drain(seq uint32, done bool, cause error) error {
-	for !done {
-		err := c.receive(func(h nfnetlink.Header, _ []byte) error {
-			done = done || h.Seq == seq && (h.Type == unix.NLMSG_ERROR || h.Type == unix.NLMSG_DONE)
-			return nil
-		})
-		if err != nil {
-			return cause
-		}
-	}
-	if errors.Is(cause, unix.EINTR) {
-		return ErrInterrupted
-	}
-	return cause
+// dump does the same for all objects of a kind. If the ruleset changes meanwhile, the error is
+// ErrInterrupted.
+func (c *Conn) dump(ctx context.Context, family Family, msg uint16, filter attrs, f func(attrs) error) error {
+	return c.nl.Dump(ctx, message(family, msg, filter), withAttrs(f))
 }
 
-const dump = unix.NLM_F_DUMP
+func message(family Family, msg uint16, body attrs) []byte {
+	return append(nfnetlink.AppendNetfilterHeader(nil, nftType(msg), 0, uint8(family), 0), body...)
+}
+
+func withAttrs(f func(attrs) error) func([]byte) error {
+	return func(payload []byte) error { return f(attrs(payload[nfnetlink.GenHeaderLen:])) }
+}
 
 // Generation returns the number of the ruleset's current version. Each transaction of
 // any program in the network namespace increments it.
 func (c *Conn) Generation(ctx context.Context) (uint32, error) {
 	var gen uint32
-	err := c.request(ctx, 0, unix.NFT_MSG_GETGEN, unix.NLM_F_ACK, nil, func(a attrs) error {
+	err := c.request(ctx, 0, unix.NFT_MSG_GETGEN, nil, func(a attrs) error {
 		gen = parseGeneration(a)
 		return nil
 	})
@@ -103,7 +60,7 @@ func parseGeneration(b []byte) (gen uint32) {
 // Tables reads a family's tables.
 func (c *Conn) Tables(ctx context.Context, family Family) ([]Table, error) {
 	var tables []Table
-	err := c.request(ctx, family, unix.NFT_MSG_GETTABLE, dump, nil, func(a attrs) error {
+	err := c.dump(ctx, family, unix.NFT_MSG_GETTABLE, nil, func(a attrs) error {
 		t := Table{Family: family}
 		for typ, v := range nfnetlink.Attrs(a) {
 			switch typ {
@@ -167,7 +124,7 @@ func (c *Conn) BaseChains(ctx context.Context, family Family) (map[string][]Chai
 
 // eachChain calls f for the chains of all tables of a family: the kernel dumps them together.
 func (c *Conn) eachChain(ctx context.Context, family Family, f func(table string, ch Chain)) error {
-	return c.request(ctx, family, unix.NFT_MSG_GETCHAIN, dump, nil, func(a attrs) error {
+	return c.dump(ctx, family, unix.NFT_MSG_GETCHAIN, nil, func(a attrs) error {
 		var ch Chain
 		var table string
 		for typ, v := range nfnetlink.Attrs(a) {
@@ -205,7 +162,7 @@ func parseHook(b []byte) (hook uint32, priority int32) {
 func (c *Conn) Rules(ctx context.Context, t Table) ([]Rule, error) {
 	var rules []Rule
 	filter := attrs(nil).text(unix.NFTA_RULE_TABLE, t.Name)
-	err := c.request(ctx, t.Family, unix.NFT_MSG_GETRULE, dump, filter, func(a attrs) error {
+	err := c.dump(ctx, t.Family, unix.NFT_MSG_GETRULE, filter, func(a attrs) error {
 		var r Rule
 		for typ, v := range nfnetlink.Attrs(a) {
 			switch typ {
@@ -267,7 +224,7 @@ func (s *Set) Matches(i SetInfo) bool {
 func (c *Conn) Sets(ctx context.Context, t Table) ([]SetInfo, error) {
 	var sets []SetInfo
 	filter := attrs(nil).text(unix.NFTA_SET_TABLE, t.Name)
-	err := c.request(ctx, t.Family, unix.NFT_MSG_GETSET, dump, filter, func(a attrs) error {
+	err := c.dump(ctx, t.Family, unix.NFT_MSG_GETSET, filter, func(a attrs) error {
 		s := SetInfo{Count: -1}
 		for typ, v := range nfnetlink.Attrs(a) {
 			switch typ {
@@ -301,7 +258,7 @@ func (c *Conn) Sets(ctx context.Context, t Table) ([]SetInfo, error) {
 // Elements dumps a set and calls f for each element, which is valid until f returns.
 func (c *Conn) Elements(ctx context.Context, t Table, set string, f func(*Element) error) error {
 	filter := attrs(nil).text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name).text(unix.NFTA_SET_ELEM_LIST_SET, set)
-	if err := c.request(ctx, t.Family, unix.NFT_MSG_GETSETELEM, dump, filter, elementReader(f)); err != nil {
+	if err := c.dump(ctx, t.Family, unix.NFT_MSG_GETSETELEM, filter, elementReader(f)); err != nil {
 		return fmt.Errorf("reading the elements of %s in table %s %s: %w", set, t.Family, t.Name, err)
 	}
 	return nil
@@ -349,7 +306,7 @@ func (c *Conn) Lookup(ctx context.Context, t Table, set string, keys []Element, 
 			at++
 			return f(at-1, e)
 		})
-		err := c.request(ctx, t.Family, unix.NFT_MSG_GETSETELEM, unix.NLM_F_ACK, req, read)
+		err := c.request(ctx, t.Family, unix.NFT_MSG_GETSETELEM, req, read)
 		if errors.Is(err, unix.ENOENT) && at < end {
 			// The kernel stops at the first that is missing.
 			at++

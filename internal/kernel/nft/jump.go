@@ -20,7 +20,7 @@ type Jump struct {
 func (c *Conn) Jumps(ctx context.Context, t Table) ([]Jump, error) {
 	var jumps []Jump
 	filter := attrs(nil).text(unix.NFTA_RULE_TABLE, t.Name)
-	err := c.request(ctx, t.Family, unix.NFT_MSG_GETRULE, dump, filter, func(a attrs) error {
+	err := c.dump(ctx, t.Family, unix.NFT_MSG_GETRULE, filter, func(a attrs) error {
 		var j Jump
 		for typ, v := range nfnetlink.Attrs(a) {
 			switch typ {

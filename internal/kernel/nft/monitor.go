@@ -13,7 +13,7 @@ import (
 // Monitor receives notifications of changes by any program in the network namespace.
 type Monitor struct {
 	closed atomic.Bool
-	socket *nfnetlink.Socket
+	socket *nfnetlink.Conn
 }
 
 // Notice is the notification of a change.

@@ -20,10 +20,10 @@ type connection struct{ client, server [2]netip.AddrPort }
 // connectionOf returns the zero connection if the flow is not an established
 // TCP connection.
 func connectionOf(f *flow) connection {
-	if f.protocol != model.TCP || !f.established() {
+	if f.Protocol != model.TCP || !f.Established() {
 		return connection{}
 	}
-	return connection{client: [...]netip.AddrPort{f.from, f.to}, server: [...]netip.AddrPort{f.by, f.replyTo}}
+	return connection{client: [...]netip.AddrPort{f.From, f.To}, server: [...]netip.AddrPort{f.By, f.ReplyTo}}
 }
 
 // challenger provokes challenge ACKs (RFC 5961) from the ends of TCP

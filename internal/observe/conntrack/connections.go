@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/base/cputime"
-	"sluice/internal/kernel/cta"
+	"sluice/internal/kernel/ctnetlink"
 	"sluice/internal/kernel/nfnetlink"
 	"sluice/internal/model"
 )
@@ -33,9 +33,9 @@ type Connection struct {
 
 func (f *flow) connection() Connection {
 	return Connection{
-		ID: binary.BigEndian.Uint32(f.id), Protocol: f.protocol,
-		Client: f.from, Frontend: f.to, Endpoint: f.by, SeenAs: f.replyTo,
-		Replied: f.replied, Over: f.protocol == model.TCP && f.over(),
+		ID: binary.BigEndian.Uint32(f.ID), Protocol: f.Protocol,
+		Client: f.From, Frontend: f.To, Endpoint: f.By, SeenAs: f.ReplyTo,
+		Replied: f.Replied, Over: f.Protocol == model.TCP && f.Over(),
 	}
 }
 
@@ -51,24 +51,24 @@ func (s Selection) filter() (attrs []byte) {
 	if s.Unreplied || s.Replied {
 		status := uint32(0)
 		if s.Replied {
-			status = cta.SeenReply
+			status = ctnetlink.SeenReply
 		}
-		attrs = nfnetlink.AppendAttr(attrs, cta.Status, binary.BigEndian.AppendUint32(nil, status))
-		attrs = nfnetlink.AppendAttr(attrs, cta.StatusMask, binary.BigEndian.AppendUint32(nil, cta.SeenReply))
+		attrs = nfnetlink.AppendAttr(attrs, ctnetlink.Status, binary.BigEndian.AppendUint32(nil, status))
+		attrs = nfnetlink.AppendAttr(attrs, ctnetlink.StatusMask, binary.BigEndian.AppendUint32(nil, ctnetlink.SeenReply))
 	}
 	if s.Endpoint.Is4() { // for IPv6 the kernel, up to 6.18 at least, leaves out those that match
-		ip := nfnetlink.AppendAttr(nil, cta.IPv4Src, s.Endpoint.AsSlice())
-		tuple := nfnetlink.AppendAttr(nil, nfnetlink.Nested|cta.TupleIP, ip)
-		flags := nfnetlink.AppendAttr(nil, filterReplyFlags, binary.NativeEndian.AppendUint32(nil, filterSource))
-		attrs = nfnetlink.AppendAttr(attrs, nfnetlink.Nested|cta.TupleReply, tuple)
-		attrs = nfnetlink.AppendAttr(attrs, nfnetlink.Nested|cta.Filter, flags)
+		ip := nfnetlink.AppendAttr(nil, ctnetlink.IPv4Src, s.Endpoint.AsSlice())
+		tuple := nfnetlink.AppendAttr(nil, nfnetlink.Nested|ctnetlink.TupleIP, ip)
+		flags := nfnetlink.AppendAttr(nil, ctnetlink.FilterReplyFlags, binary.NativeEndian.AppendUint32(nil, ctnetlink.FilterSource))
+		attrs = nfnetlink.AppendAttr(attrs, nfnetlink.Nested|ctnetlink.TupleReply, tuple)
+		attrs = nfnetlink.AppendAttr(attrs, nfnetlink.Nested|ctnetlink.Filter, flags)
 	}
 	return attrs
 }
 
 // includes reports whether an entry was asked for.
 func (s Selection) includes(f *flow) bool {
-	return !(s.Unreplied && f.replied) && !(s.Replied && !f.replied) && (!s.Endpoint.IsValid() || f.by.Addr() == s.Endpoint)
+	return !(s.Unreplied && f.Replied) && !(s.Replied && !f.Replied) && (!s.Endpoint.IsValid() || f.By.Addr() == s.Endpoint)
 }
 
 // family is that of the request: the kernel selects by address within one only.
@@ -85,13 +85,13 @@ func (s Selection) family() uint8 {
 // Connections calls yield for each connection of a network namespace, given as in Options. It
 // returns the CPU time that this took.
 func Connections(ctx context.Context, netns int, s Selection, yield func(Connection)) (cost time.Duration, err error) {
-	socket, err := nfnetlink.Dial(netns)
+	conn, err := nfnetlink.Dial(netns)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, socket.Close()) }()
-	reader := sweeper{ctx: ctx, socket: socket, filter: func(model.Protocol) []byte { return s.filter() }, stale: func(f *flow) bool {
-		if f.translated() && len(f.id) == 4 && s.includes(f) {
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	reader := sweeper{ctx: ctx, conn: conn, filter: func(model.Protocol) []byte { return s.filter() }, stale: func(f *flow) bool {
+		if f.Translated() && s.includes(f) {
 			yield(f.connection())
 		}
 		return false
@@ -105,39 +105,35 @@ var ErrMissed = errors.New("the kernel dropped notifications of connection track
 // unrepliedBuffer holds some thousand notifications.
 const unrepliedBuffer = 1 << 20
 
-// groupDestroy is NFNLGRP_CONNTRACK_DESTROY.
-const groupDestroy = 3
-
 // WatchUnreplied calls yield for each entry that ends without a packet in the other direction,
 // until ctx is done or an error occurs. The kernel deletes an entry at once if the answer to
 // its first packet is a reset, so that this is how a refused connection can be seen. It drops
 // the notifications of all other entries before they are read. It calls begun, unless that is
 // nil, once none is missed.
 func WatchUnreplied(ctx context.Context, netns int, begun func(), yield func(Connection)) error {
-	socket, err := nfnetlink.Dial(netns)
+	conn, err := nfnetlink.Dial(netns)
 	if err != nil {
 		return err
 	}
-	defer socket.Close()
-	if err := socket.ForceBuffers(1<<12, unrepliedBuffer); err != nil {
+	defer conn.Close()
+	if err := conn.ForceBuffers(1<<12, unrepliedBuffer); err != nil {
 		return err
 	}
-	if err := socket.RequireClear(cta.Status, cta.SeenReply); err != nil {
+	if err := conn.RequireClear(ctnetlink.Status, ctnetlink.SeenReply); err != nil {
 		return err
 	}
-	if err := socket.Join(groupDestroy); err != nil {
+	if err := conn.Join(ctnetlink.GroupDestroy); err != nil {
 		return err
 	}
 	if begun != nil {
 		begun()
 	}
-	stop := context.AfterFunc(ctx, func() { _ = socket.SetReadDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	var f flow
 	for ctx.Err() == nil {
-		err := socket.Receive(func(h nfnetlink.Header, payload []byte) error {
-			if h.Type == deleteEntry && len(payload) >= nfnetlink.GenHeaderLen &&
-				f.decode(payload[0], payload[nfnetlink.GenHeaderLen:]) && f.translated() && len(f.id) == 4 {
+		err := conn.Receive(func(h nfnetlink.Header, payload []byte) error {
+			if h.Type == ctnetlink.Delete && f.Decode(payload) && f.Translated() {
 				yield(f.connection())
 			}
 			return nil

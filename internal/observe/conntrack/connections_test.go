@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/kernel/cta"
+	"sluice/internal/kernel/ctnetlink"
 	"sluice/internal/model"
 	"sluice/internal/testkit"
 )
@@ -21,13 +21,13 @@ import (
 func TestConnectionsAreCountedByEndpoint(t *testing.T) {
 	n := newNamespace(t)
 	n.create(
-		entry{to: "10.96.0.1:80", by: "10.244.1.1:8080", protocol: model.TCP, state: cta.TCPEstablished},
-		entry{to: "10.96.0.1:80", by: "10.244.1.1:8080", protocol: model.TCP, state: cta.TCPEstablished},
-		entry{to: "10.96.0.1:80", by: "10.244.1.1:8080", protocol: model.TCP, state: cta.TCPSynSent},
-		entry{to: "10.96.0.1:80", by: "10.244.1.1:8080", protocol: model.TCP, state: cta.TCPTimeWait},
-		entry{to: "10.96.0.1:80", by: "10.244.1.2:8080", protocol: model.TCP, state: cta.TCPSynSent},
+		entry{to: "10.96.0.1:80", by: "10.244.1.1:8080", protocol: model.TCP, state: ctnetlink.TCPEstablished},
+		entry{to: "10.96.0.1:80", by: "10.244.1.1:8080", protocol: model.TCP, state: ctnetlink.TCPEstablished},
+		entry{to: "10.96.0.1:80", by: "10.244.1.1:8080", protocol: model.TCP, state: ctnetlink.TCPSynSent},
+		entry{to: "10.96.0.1:80", by: "10.244.1.1:8080", protocol: model.TCP, state: ctnetlink.TCPTimeWait},
+		entry{to: "10.96.0.1:80", by: "10.244.1.2:8080", protocol: model.TCP, state: ctnetlink.TCPSynSent},
 		entry{to: "[fd00::10]:53", by: "[fd00::1:1]:53", protocol: model.UDP},
-		entry{to: "10.244.1.1:8080", by: "10.244.1.1:8080", protocol: model.TCP, state: cta.TCPEstablished}, // not through a Service
+		entry{to: "10.244.1.1:8080", by: "10.244.1.1:8080", protocol: model.TCP, state: ctnetlink.TCPEstablished}, // not through a Service
 	)
 	type count struct{ Open, Unanswered, Over int }
 	got := map[netip.AddrPort]count{}
@@ -143,11 +143,11 @@ ip route add 10.96.0.0/16 dev lo`)
 func TestConnectionsAreSelected(t *testing.T) {
 	n := newNamespace(t)
 	n.create(
-		entry{to: "10.96.0.1:80", by: "10.244.1.1:8080", protocol: model.TCP, state: cta.TCPEstablished},
-		entry{to: "10.96.0.1:80", by: "10.244.1.1:8080", protocol: model.TCP, state: cta.TCPSynSent},
-		entry{to: "10.96.0.1:80", by: "10.244.1.2:8080", protocol: model.TCP, state: cta.TCPSynSent},
-		entry{to: "[fd00::10]:80", by: "[fd00::1:1]:80", protocol: model.TCP, state: cta.TCPSynSent},
-		entry{to: "[fd00::10]:80", by: "[fd00::1:1]:80", protocol: model.TCP, state: cta.TCPEstablished},
+		entry{to: "10.96.0.1:80", by: "10.244.1.1:8080", protocol: model.TCP, state: ctnetlink.TCPEstablished},
+		entry{to: "10.96.0.1:80", by: "10.244.1.1:8080", protocol: model.TCP, state: ctnetlink.TCPSynSent},
+		entry{to: "10.96.0.1:80", by: "10.244.1.2:8080", protocol: model.TCP, state: ctnetlink.TCPSynSent},
+		entry{to: "[fd00::10]:80", by: "[fd00::1:1]:80", protocol: model.TCP, state: ctnetlink.TCPSynSent},
+		entry{to: "[fd00::10]:80", by: "[fd00::1:1]:80", protocol: model.TCP, state: ctnetlink.TCPEstablished},
 	)
 	for _, tt := range []struct {
 		name string

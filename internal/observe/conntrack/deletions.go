@@ -3,11 +3,10 @@ package conntrack
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/kernel/cta"
+	"sluice/internal/kernel/ctnetlink"
 	"sluice/internal/kernel/nfnetlink"
 )
 
@@ -17,14 +16,11 @@ const deletionsPerSend = 64
 
 // deletions batches entries to be deleted.
 type deletions struct {
-	socket      *nfnetlink.Socket
+	conn        *nfnetlink.Conn
 	challenger  *challenger
 	msgs        []byte
 	count       int                          // messages in msgs
 	connections [deletionsPerSend]connection // by message; the zero one if it is not to be reset
-	seq         uint32                       // of the last message
-	first       uint32                       // sequence number of the first message being answered
-	open        int                          // outstanding answers
 	deleted     int
 	refused     error // the first refusal
 }
@@ -32,19 +28,16 @@ type deletions struct {
 // add adds an entry to the batch, and flushes a full one.
 func (d *deletions) add(f *flow) error {
 	at := len(d.msgs)
-	d.seq++
-	d.count++
-	d.msgs = nfnetlink.AppendHeader(d.msgs, deleteEntry, unix.NLM_F_REQUEST|unix.NLM_F_ACK, f.family, 0)
-	d.msgs = nfnetlink.AppendAttr(d.msgs, nfnetlink.Nested|cta.TupleOrig, f.tuple)
-	if f.zone != nil {
-		d.msgs = nfnetlink.AppendAttr(d.msgs, cta.Zone, f.zone)
+	d.msgs = nfnetlink.AppendNetfilterHeader(d.msgs, ctnetlink.Delete, unix.NLM_F_ACK, f.Family, 0)
+	d.msgs = nfnetlink.AppendAttr(d.msgs, nfnetlink.Nested|ctnetlink.TupleOrig, f.Tuple)
+	if f.Zone != nil {
+		d.msgs = nfnetlink.AppendAttr(d.msgs, ctnetlink.Zone, f.Zone)
 	}
 	// The ID protects a newer entry with the same tuple.
-	d.msgs = nfnetlink.AppendAttr(d.msgs, cta.ID, f.id)
+	d.msgs = nfnetlink.AppendAttr(d.msgs, ctnetlink.ID, f.ID)
 	nfnetlink.EndMessage(d.msgs, at)
-	nfnetlink.SetSeq(d.msgs, at, d.seq)
-	d.connections[d.count-1] = connectionOf(f)
-	if d.count < deletionsPerSend {
+	d.connections[d.count] = connectionOf(f)
+	if d.count++; d.count < deletionsPerSend {
 		return nil
 	}
 	return d.flush()
@@ -56,41 +49,21 @@ func (d *deletions) flush() error {
 	if d.count == 0 {
 		return nil
 	}
-	d.open, d.first = d.count, d.seq-uint32(d.count)+1
-	err := d.socket.Send(d.msgs)
+	err := d.conn.Batch(d.msgs, d.answer)
 	d.msgs, d.count = d.msgs[:0], 0
 	if err != nil {
 		return fmt.Errorf("deleting entries of the connection tracking table: %w", err)
 	}
-	for d.open > 0 && err == nil {
-		if err = d.socket.SetReadDeadline(time.Now().Add(answerTimeout)); err == nil {
-			err = d.socket.Receive(d.answer)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("waiting for the deletion of connection tracking entries: %w", err)
-	}
 	return nil
 }
 
-// answer handles the answer to one deletion.
-func (d *deletions) answer(h nfnetlink.Header, payload []byte) error {
-	nth := h.Seq - d.first
-	if h.Type != unix.NLMSG_ERROR || nth > d.seq-d.first {
-		return nil
-	}
-	d.open--
-	err := nfnetlink.AckError(h, payload)
+// answer handles the answer to one deletion. That to the last ends the batch.
+func (d *deletions) answer(i int, err error) (end bool) {
 	// An entry that is gone already may have been deleted by what was called to forget
 	// the connection. If the connection has ended instead, its ends ignore what they get.
 	if err == nil || errors.Is(err, unix.ENOENT) {
-		d.challenger.provoke(d.connections[nth])
+		d.challenger.provoke(d.connections[i])
 	}
-	d.note(err)
-	return nil
-}
-
-func (d *deletions) note(err error) {
 	switch {
 	case err == nil:
 		d.deleted++
@@ -98,4 +71,5 @@ func (d *deletions) note(err error) {
 	case d.refused == nil:
 		d.refused = fmt.Errorf("deleting an entry of the connection tracking table: %w", err)
 	}
+	return false
 }

@@ -40,25 +40,25 @@ func (x *index) empty() bool { return len(x.followed.Frontends) == 0 && len(x.re
 // stale reports whether an entry must be deleted.
 func (x *index) stale(f *flow) bool {
 	frontend, found := x.followed.Lookup(f.key(), x.local)
-	if f.protocol == model.TCP {
-		return frontend != nil && !x.forwards(f.by) && lostEndpoint(frontend, f)
+	if f.Protocol == model.TCP {
+		return frontend != nil && !x.forwards(f.By) && lostEndpoint(frontend, f)
 	}
 	switch {
 	case !found:
-		return f.translated() && x.isOrphan(f)
+		return f.Translated() && x.isOrphan(f)
 	case frontend == nil:
 		return false
-	case f.zoned && !f.translated():
+	case f.Zoned && !f.Translated():
 		// Virtual switches track packets in zones of their own, before
 		// it is translated.
 		return false
 	}
-	if x.forwards(f.by) {
+	if x.forwards(f.By) {
 		// The proxy knows which endpoint serves. If there is none, the rules are to
 		// answer.
 		return !frontend.ProxyConnects || !frontend.HasEndpoints()
 	}
-	return !frontend.Serves(f.by)
+	return !frontend.Serves(f.By)
 }
 
 // lostEndpoint reports whether the endpoint of a TCP connection no longer
@@ -66,7 +66,7 @@ func (x *index) stale(f *flow) bool {
 // which must answer: a connection is not reset where they would be dropped.
 func lostEndpoint(f *plan.Frontend, c *flow) bool {
 	drops := func(r *plan.Route) bool { return r.Verdict() == plan.Drop }
-	return c.translated() && !c.over() && !f.Serves(c.by) && !slices.ContainsFunc(f.Routes(), drops)
+	return c.Translated() && !c.Over() && !f.Serves(c.By) && !slices.ContainsFunc(f.Routes(), drops)
 }
 
 // isOrphan reports whether a flow is addressed to a frontend that was removed.
@@ -80,7 +80,7 @@ func (x *index) isOrphan(f *flow) bool {
 	if !gone && !there {
 		return false
 	}
-	had := func(s plan.Settings) bool { return s.HasNodePorts(f.to.Addr(), x.local) }
+	had := func(s plan.Settings) bool { return s.HasNodePorts(f.To.Addr(), x.local) }
 	return had(x.followed.Settings) || slices.ContainsFunc(x.former, had)
 }
 

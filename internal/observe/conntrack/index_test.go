@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"sluice/internal/kernel/ctnetlink"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -76,7 +77,7 @@ func tcpFrontend(at string, endpoints ...string) *plan.Frontend {
 }
 
 func flowOf(protocol model.Protocol, to, by string) *flow {
-	return &flow{protocol: protocol, to: addrPort(to), by: addrPort(by)}
+	return &flow{ctnetlink.Entry{Protocol: protocol, To: addrPort(to), By: addrPort(by)}}
 }
 
 func TestStale(t *testing.T) {
@@ -220,12 +221,12 @@ func TestRefusedIsNeverStale(t *testing.T) {
 func TestOtherZonesAreLeftAlone(t *testing.T) {
 	x := node(frontend("10.96.0.1:53", "10.244.1.1:5353"))
 	switched := flowOf(model.UDP, "10.96.0.1:53", "10.96.0.1:53")
-	switched.zoned = true
+	switched.Zoned = true
 	if x.stale(switched) {
 		t.Error("untranslated: stale")
 	}
 	translated := flowOf(model.UDP, "10.96.0.1:53", "10.244.1.2:5353")
-	translated.zoned = true
+	translated.Zoned = true
 	if !x.stale(translated) {
 		t.Error("translated to an endpoint that left: not stale")
 	}

@@ -109,7 +109,7 @@ func (r *Reconciler) logOnce(err error, what, remedy string) {
 func (r *Reconciler) isPlanned(f *flow) (planned bool) {
 	r.engine.Inspect(func(v engine.View) {
 		frontend, _ := v.Desired.Lookup(f.key(), r.local)
-		planned = frontend != nil && frontend.Serves(f.by)
+		planned = frontend != nil && frontend.Serves(f.By)
 	})
 	return planned
 }

@@ -41,7 +41,7 @@ func (t *fakeTable) sweep(_ context.Context, which protocols, stale func(*flow) 
 	}
 	var kept []*flow
 	for _, f := range t.entries {
-		if !which.include(f.protocol) || !stale(f) {
+		if !which.include(f.Protocol) || !stale(f) {
 			kept = append(kept, f)
 		}
 	}
@@ -53,7 +53,7 @@ func (t *fakeTable) sweep(_ context.Context, which protocols, stale func(*flow) 
 // answerers lists by whom the flows that are left are answered.
 func (t *fakeTable) answerers() (list []string) {
 	for _, f := range t.entries {
-		list = append(list, f.by.String())
+		list = append(list, f.By.String())
 	}
 	return list
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/internal/dataplane"
-	"sluice/internal/kernel/cta"
+	"sluice/internal/kernel/ctnetlink"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -37,26 +37,26 @@ func TestWhichConnectionsAreReset(t *testing.T) {
 		state  uint8
 		want   bool
 	}{
-		{"endpoint is there", "10.96.0.1:80", "10.244.1.1:8080", cta.TCPEstablished, false},
-		{"endpoint left", "10.96.0.1:80", "10.244.1.2:8080", cta.TCPEstablished, true},
-		{"endpoint left the pool but serves", "10.96.0.7:80", "10.244.1.2:8080", cta.TCPEstablished, false},
+		{"endpoint is there", "10.96.0.1:80", "10.244.1.1:8080", ctnetlink.TCPEstablished, false},
+		{"endpoint left", "10.96.0.1:80", "10.244.1.2:8080", ctnetlink.TCPEstablished, true},
+		{"endpoint left the pool but serves", "10.96.0.7:80", "10.244.1.2:8080", ctnetlink.TCPEstablished, false},
 		{"endpoint left, beginning", "10.96.0.1:80", "10.244.1.2:8080", 1, true},
-		{"endpoint left, half closed", "10.96.0.1:80", "10.244.1.2:8080", cta.TCPLastAck, true},
+		{"endpoint left, half closed", "10.96.0.1:80", "10.244.1.2:8080", ctnetlink.TCPLastAck, true},
 		{"endpoint left, over", "10.96.0.1:80", "10.244.1.2:8080", tcpTimeWait, false},
-		{"not translated", "10.96.0.1:80", "10.96.0.1:80", cta.TCPEstablished, false},
-		{"last endpoint left", "10.96.0.2:80", "10.244.1.2:8080", cta.TCPEstablished, true},
-		{"last endpoint left, and there would be silence", "10.96.0.4:80", "10.244.1.2:8080", cta.TCPEstablished, false},
-		{"endpoint of a node port left", "192.0.2.10:30080", "10.244.1.2:8080", cta.TCPEstablished, true},
-		{"endpoint of policy Local left", "198.18.0.1:80", "10.244.1.2:8080", cta.TCPEstablished, true},
-		{"last endpoint of policy Local left", "198.18.0.2:80", "10.244.1.2:8080", cta.TCPEstablished, false},
-		{"frontend that was refused", "10.96.0.5:80", "10.244.1.2:8080", cta.TCPEstablished, false},
-		{"frontend that is gone", "10.96.0.6:80", "10.244.1.2:8080", cta.TCPEstablished, false},
-		{"foreign", "203.0.113.1:80", "10.244.1.2:8080", cta.TCPEstablished, false},
+		{"not translated", "10.96.0.1:80", "10.96.0.1:80", ctnetlink.TCPEstablished, false},
+		{"last endpoint left", "10.96.0.2:80", "10.244.1.2:8080", ctnetlink.TCPEstablished, true},
+		{"last endpoint left, and there would be silence", "10.96.0.4:80", "10.244.1.2:8080", ctnetlink.TCPEstablished, false},
+		{"endpoint of a node port left", "192.0.2.10:30080", "10.244.1.2:8080", ctnetlink.TCPEstablished, true},
+		{"endpoint of policy Local left", "198.18.0.1:80", "10.244.1.2:8080", ctnetlink.TCPEstablished, true},
+		{"last endpoint of policy Local left", "198.18.0.2:80", "10.244.1.2:8080", ctnetlink.TCPEstablished, false},
+		{"frontend that was refused", "10.96.0.5:80", "10.244.1.2:8080", ctnetlink.TCPEstablished, false},
+		{"frontend that is gone", "10.96.0.6:80", "10.244.1.2:8080", ctnetlink.TCPEstablished, false},
+		{"foreign", "203.0.113.1:80", "10.244.1.2:8080", ctnetlink.TCPEstablished, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			f := flowOf(model.TCP, tt.to, tt.by)
-			f.state = tt.state
+			f.State = tt.state
 			if got := x.stale(f); got != tt.want {
 				t.Errorf("reset: %v", got)
 			}
@@ -127,15 +127,15 @@ func TestNoResetWithoutTCPLoose(t *testing.T) {
 
 func TestOnlyLostConnectionsAreReset(t *testing.T) {
 	cut := []entry{
-		{name: "endpoint left", to: "10.96.0.1:80", by: "10.244.1.3:8080", protocol: model.TCP, state: cta.TCPEstablished},
-		{name: "endpoint of a node port left", to: "192.0.2.10:30080", by: "10.244.1.3:8080", protocol: model.TCP, state: cta.TCPEstablished},
-		{name: "IPv6", to: "[fd00:96::1]:80", by: "[fd00:244::3]:8080", protocol: model.TCP, state: cta.TCPEstablished},
-		{name: "waiting for the end", to: "10.96.0.1:80", by: "10.244.1.3:8080", protocol: model.TCP, state: cta.TCPLastAck},
+		{name: "endpoint left", to: "10.96.0.1:80", by: "10.244.1.3:8080", protocol: model.TCP, state: ctnetlink.TCPEstablished},
+		{name: "endpoint of a node port left", to: "192.0.2.10:30080", by: "10.244.1.3:8080", protocol: model.TCP, state: ctnetlink.TCPEstablished},
+		{name: "IPv6", to: "[fd00:96::1]:80", by: "[fd00:244::3]:8080", protocol: model.TCP, state: ctnetlink.TCPEstablished},
+		{name: "waiting for the end", to: "10.96.0.1:80", by: "10.244.1.3:8080", protocol: model.TCP, state: ctnetlink.TCPLastAck},
 	}
 	kept := []entry{
-		{name: "endpoint is there", to: "10.96.0.1:80", by: "10.244.1.1:8080", protocol: model.TCP, state: cta.TCPEstablished},
+		{name: "endpoint is there", to: "10.96.0.1:80", by: "10.244.1.1:8080", protocol: model.TCP, state: ctnetlink.TCPEstablished},
 		{name: "over", to: "10.96.0.1:80", by: "10.244.1.3:8080", protocol: model.TCP, state: tcpTimeWait},
-		{name: "another port", to: "10.96.0.1:81", by: "10.244.1.3:8080", protocol: model.TCP, state: cta.TCPEstablished},
+		{name: "another port", to: "10.96.0.1:81", by: "10.244.1.3:8080", protocol: model.TCP, state: ctnetlink.TCPEstablished},
 		{name: "another protocol", to: "10.96.0.1:80", by: "10.244.1.3:8080", protocol: model.UDP},
 	}
 	for _, reset := range []bool{true, false} {
@@ -171,10 +171,10 @@ func TestOnlyLostConnectionsAreReset(t *testing.T) {
 func TestConnectionsAreForgottenFirst(t *testing.T) {
 	n := newNamespace(t)
 	entries := []entry{
-		{name: "one", to: "10.96.0.1:80", by: "10.244.1.3:8080", protocol: model.TCP, state: cta.TCPEstablished},
-		{name: "another", to: "10.96.0.1:80", by: "10.244.1.3:8080", protocol: model.TCP, state: cta.TCPEstablished},
-		{name: "another endpoint", to: "10.96.0.1:80", by: "10.244.1.4:8080", protocol: model.TCP, state: cta.TCPEstablished},
-		{name: "IPv6", to: "[fd00:96::1]:80", by: "[fd00:244::3]:8080", protocol: model.TCP, state: cta.TCPEstablished},
+		{name: "one", to: "10.96.0.1:80", by: "10.244.1.3:8080", protocol: model.TCP, state: ctnetlink.TCPEstablished},
+		{name: "another", to: "10.96.0.1:80", by: "10.244.1.3:8080", protocol: model.TCP, state: ctnetlink.TCPEstablished},
+		{name: "another endpoint", to: "10.96.0.1:80", by: "10.244.1.4:8080", protocol: model.TCP, state: ctnetlink.TCPEstablished},
+		{name: "IPv6", to: "[fd00:96::1]:80", by: "[fd00:244::3]:8080", protocol: model.TCP, state: ctnetlink.TCPEstablished},
 	}
 	n.create(entries...)
 	var calls [][]dataplane.Lost
@@ -213,10 +213,10 @@ func TestConnectionsAreForgottenFirst(t *testing.T) {
 
 func TestOnlyEstablishedAreProvoked(t *testing.T) {
 	f := flowOf(model.TCP, web, old)
-	f.from, f.replyTo = addrPort("10.0.0.1:4000"), addrPort("192.0.2.10:5000")
-	whole := connection{[2]netip.AddrPort{f.from, f.to}, [2]netip.AddrPort{f.by, f.replyTo}}
-	for state, want := range map[uint8]connection{1: {}, 2: {}, cta.TCPEstablished: whole, cta.TCPLastAck: whole, tcpTimeWait: {}} {
-		f.state = state
+	f.From, f.ReplyTo = addrPort("10.0.0.1:4000"), addrPort("192.0.2.10:5000")
+	whole := connection{[2]netip.AddrPort{f.From, f.To}, [2]netip.AddrPort{f.By, f.ReplyTo}}
+	for state, want := range map[uint8]connection{1: {}, 2: {}, ctnetlink.TCPEstablished: whole, ctnetlink.TCPLastAck: whole, tcpTimeWait: {}} {
+		f.State = state
 		if got := connectionOf(f); got != want {
 			t.Errorf("state %d: %v, want %v", state, got, want)
 		}

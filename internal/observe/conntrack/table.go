@@ -10,35 +10,17 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/base/cputime"
 	"sluice/internal/dataplane"
-	"sluice/internal/kernel/cta"
+	"sluice/internal/kernel/ctnetlink"
 	"sluice/internal/kernel/netns"
 	"sluice/internal/kernel/nfnetlink"
 	"sluice/internal/model"
 	"sluice/internal/source/host"
 )
-
-// Message types of ctnetlink.
-const (
-	getEntry    = unix.NFNL_SUBSYS_CTNETLINK<<8 | 1 // IPCTNL_MSG_CT_GET
-	deleteEntry = unix.NFNL_SUBSYS_CTNETLINK<<8 | 2 // IPCTNL_MSG_CT_DELETE
-)
-
-const (
-	filterOrigFlags  = 1      // CTA_FILTER_ORIG_FLAGS
-	filterReplyFlags = 2      // CTA_FILTER_REPLY_FLAGS
-	filterSource     = 1 << 0 // CTA_FILTER_F_CTA_IP_SRC
-	filterProtocol   = 1 << 3 // CTA_FILTER_F_CTA_PROTO_NUM
-)
-
-// answerTimeout bounds the wait for an answer. The kernel answers
-// synchronously, so only a lost answer can exceed it.
-const answerTimeout = 30 * time.Second
 
 var families = [...]uint8{unix.NFPROTO_IPV4, unix.NFPROTO_IPV6}
 
@@ -64,8 +46,8 @@ func (t table) sweep(ctx context.Context, which protocols, stale func(*flow) boo
 
 	challenger := challenger{netns: t.netns}
 	defer challenger.close()
-	s := sweeper{ctx: ctx, socket: reader, filter: protocolFilter, stale: stale, forget: t.forget,
-		deletions: deletions{socket: writer, challenger: &challenger}}
+	s := sweeper{ctx: ctx, conn: reader, filter: protocolFilter, stale: stale, forget: t.forget,
+		deletions: deletions{conn: writer, challenger: &challenger}}
 	cost, err := cputime.Of(func() error { return errors.Join(s.sweepAll(which), s.deletions.refused) })
 	return sweepResult{s.seen, s.deletions.deleted, s.deletedIPv6, cost, challenger.err}, err
 }
@@ -73,8 +55,7 @@ func (t table) sweep(ctx context.Context, which protocols, stale func(*flow) boo
 // sweeper examines the entries that the kernel sends.
 type sweeper struct {
 	ctx    context.Context
-	socket *nfnetlink.Socket
-	seq    uint32
+	conn   *nfnetlink.Conn
 	filter func(model.Protocol) []byte
 	stale  func(*flow) bool
 	forget func(context.Context, []dataplane.Lost) error
@@ -84,7 +65,6 @@ type sweeper struct {
 	deletions deletions
 	seen      int
 	flow      flow // the entry being looked at
-	done      bool // the answer is complete
 
 	deletedIPv6 int // of those deleted
 }
@@ -125,7 +105,7 @@ func (s *sweeper) deleteLost() error {
 	}
 	known := map[dataplane.Lost]struct{}{}
 	for i := range s.lost {
-		known[dataplane.Lost{Frontend: s.lost[i].key(), Endpoint: s.lost[i].by}] = struct{}{}
+		known[dataplane.Lost{Frontend: s.lost[i].key(), Endpoint: s.lost[i].By}] = struct{}{}
 	}
 	if err := s.forget(s.ctx, slices.Collect(maps.Keys(known))); err != nil {
 		return fmt.Errorf("ending connections to endpoints that left: %w", err)
@@ -153,77 +133,26 @@ const anyProtocol model.Protocol = 0
 // protocolFilter requests the entries of one protocol. Kernels before 5.8
 // ignore it and send all.
 func protocolFilter(p model.Protocol) []byte {
-	protocol := nfnetlink.AppendAttr(nil, cta.ProtoNum, []byte{byte(p)})
-	tuple := nfnetlink.AppendAttr(nil, nfnetlink.Nested|cta.TupleProto, protocol)
-	b := nfnetlink.AppendAttr(nil, nfnetlink.Nested|cta.TupleOrig, tuple)
-	flags := nfnetlink.AppendAttr(nil, filterOrigFlags, binary.NativeEndian.AppendUint32(nil, filterProtocol))
-	return nfnetlink.AppendAttr(b, nfnetlink.Nested|cta.Filter, flags)
+	protocol := nfnetlink.AppendAttr(nil, ctnetlink.ProtoNum, []byte{byte(p)})
+	tuple := nfnetlink.AppendAttr(nil, nfnetlink.Nested|ctnetlink.TupleProto, protocol)
+	b := nfnetlink.AppendAttr(nil, nfnetlink.Nested|ctnetlink.TupleOrig, tuple)
+	flags := nfnetlink.AppendAttr(nil, ctnetlink.FilterOrigFlags, binary.NativeEndian.AppendUint32(nil, ctnetlink.FilterProtocol))
+	return nfnetlink.AppendAttr(b, nfnetlink.Nested|ctnetlink.Filter, flags)
 }
 
 func (s *sweeper) request(family uint8, p model.Protocol, filter []byte) error {
-	s.seq++
-	msg := nfnetlink.AppendHeader(nil, getEntry, unix.NLM_F_REQUEST|unix.NLM_F_DUMP, family, 0)
-	msg = append(msg, filter...)
-	nfnetlink.EndMessage(msg, 0)
-	nfnetlink.SetSeq(msg, 0, s.seq)
-	if err := s.socket.Send(msg); err != nil {
-		return err
-	}
-	s.done = false
-	answer := func(h nfnetlink.Header, payload []byte) error { return s.answer(p, h, payload) }
-	for !s.done {
-		if err := s.ctx.Err(); err != nil {
-			return err
-		}
-		if err := s.socket.SetReadDeadline(time.Now().Add(answerTimeout)); err != nil {
-			return err
-		}
-		if err := s.socket.Receive(answer); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// answer handles a message of the kernel's answer, which ends with NLMSG_DONE
-// or with an error.
-func (s *sweeper) answer(p model.Protocol, h nfnetlink.Header, payload []byte) error {
-	switch {
-	case h.Seq != s.seq:
-		return nil
-	case h.Type == unix.NLMSG_DONE:
-		s.done = true
-		return doneError(payload)
-	case h.Type == unix.NLMSG_ERROR:
-		s.done = true
-		return nfnetlink.AckError(h, payload)
-	}
-	return s.look(p, payload)
-}
-
-// doneError returns the error with which the kernel ended a dump early, if it
-// did.
-func doneError(payload []byte) error {
-	if len(payload) < 4 {
-		return nil
-	}
-	if code := int32(binary.NativeEndian.Uint32(payload)); code < 0 {
-		return unix.Errno(-code)
-	}
-	return nil
+	msg := append(nfnetlink.AppendNetfilterHeader(nil, ctnetlink.Get, 0, family, 0), filter...)
+	return s.conn.Dump(s.ctx, msg, func(payload []byte) error { return s.look(p, payload) })
 }
 
 // look decides about one entry.
 func (s *sweeper) look(p model.Protocol, payload []byte) error {
-	if len(payload) < nfnetlink.GenHeaderLen {
-		return nfnetlink.ErrMalformed
-	}
 	s.seen++
-	if !s.flow.decode(payload[0], payload[nfnetlink.GenHeaderLen:]) || p != anyProtocol && s.flow.protocol != p || !s.stale(&s.flow) {
+	if !s.flow.Decode(payload) || p != anyProtocol && s.flow.Protocol != p || !s.stale(&s.flow) {
 		return nil
 	}
 	if p == model.TCP && s.forget != nil {
-		s.lost = append(s.lost, s.flow.clone())
+		s.lost = append(s.lost, flow{s.flow.Clone()})
 		return nil
 	}
 	return s.deletions.add(&s.flow)

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/kernel/cta"
+	"sluice/internal/kernel/ctnetlink"
 	"sluice/internal/kernel/nfnetlink"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -267,19 +267,19 @@ func TestKernelWithoutFilter(t *testing.T) {
 	n := newNamespace(t)
 	n.create(entry{to: "10.96.0.1:53", by: "10.244.1.1:53", protocol: model.UDP},
 		entry{to: "10.96.0.1:53", by: "10.244.1.1:53", protocol: model.TCP})
-	socket, err := nfnetlink.Dial(n.FD())
+	conn, err := nfnetlink.Dial(n.FD())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer socket.Close()
+	defer conn.Close()
 	var asked []model.Protocol
 	s := sweeper{
-		ctx: t.Context(), socket: socket,
+		ctx: t.Context(), conn: conn,
 		filter: func(model.Protocol) []byte {
-			unknown := nfnetlink.AppendAttr(nil, filterOrigFlags, []byte{0xff, 0xff, 0xff, 0xff})
-			return nfnetlink.AppendAttr(nil, nfnetlink.Nested|cta.Filter, unknown)
+			unknown := nfnetlink.AppendAttr(nil, ctnetlink.FilterOrigFlags, []byte{0xff, 0xff, 0xff, 0xff})
+			return nfnetlink.AppendAttr(nil, nfnetlink.Nested|ctnetlink.Filter, unknown)
 		},
-		stale: func(f *flow) bool { asked = append(asked, f.protocol); return false },
+		stale: func(f *flow) bool { asked = append(asked, f.Protocol); return false },
 	}
 	if err := s.sweepAll(protocols{model.UDP}); err != nil {
 		t.Fatal(err)

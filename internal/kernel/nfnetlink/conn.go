@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 	"syscall"
 	"time"
 
@@ -14,31 +15,39 @@ import (
 // readSize is more than the length of any datagram of the kernel.
 const readSize = 1 << 16
 
-// Socket is a netlink socket. One goroutine at a time may send, and one receive; other
-// methods may be called concurrently.
-type Socket struct {
+// Conn is a netlink socket, either for requests (Do, Dump, Batch), of which it handles one
+// at a time, or for notifications (Join, Receive), which one goroutine receives. Its methods
+// may be called concurrently.
+type Conn struct {
 	nl  *netlink.Conn
 	raw syscall.RawConn
 	buf []byte
+
+	mu  sync.Mutex // held from a request to the end of its answer
+	seq uint32     // of the last request
+	// dump is the last one. Until it is read to its end, the kernel refuses others.
+	dump *answer
+	// deadlineSet is when the read deadline was set.
+	deadlineSet time.Time
 }
 
 // Dial opens a socket to netfilter in a network namespace, given as an open file
 // descriptor; 0 is the caller's own.
-func Dial(netns int) (*Socket, error) { return dial(unix.NETLINK_NETFILTER, netns) }
+func Dial(netns int) (*Conn, error) { return dial(unix.NETLINK_NETFILTER, netns) }
 
 // DialGeneric does the same for generic netlink.
-func DialGeneric(netns int) (*Socket, error) { return dial(unix.NETLINK_GENERIC, netns) }
+func DialGeneric(netns int) (*Conn, error) { return dial(unix.NETLINK_GENERIC, netns) }
 
 // DialRoute does the same for routing.
-func DialRoute(netns int) (*Socket, error) { return dial(unix.NETLINK_ROUTE, netns) }
+func DialRoute(netns int) (*Conn, error) { return dial(unix.NETLINK_ROUTE, netns) }
 
-func dial(protocol, netns int) (*Socket, error) {
+func dial(protocol, netns int) (*Conn, error) {
 	nl, err := netlink.Dial(protocol, &netlink.Config{NetNS: netns})
 	if err != nil {
 		return nil, fmt.Errorf("opening a netlink socket: %w", err)
 	}
-	s := &Socket{nl: nl, buf: make([]byte, readSize)}
-	if s.raw, err = nl.SyscallConn(); err != nil {
+	c := &Conn{nl: nl, buf: make([]byte, readSize)}
+	if c.raw, err = nl.SyscallConn(); err != nil {
 		return nil, errors.Join(err, nl.Close())
 	}
 	for _, o := range []netlink.ConnOption{netlink.ExtendedAcknowledge, netlink.CapAcknowledge} {
@@ -46,19 +55,19 @@ func dial(protocol, netns int) (*Socket, error) {
 			return nil, errors.Join(fmt.Errorf("setting up netlink acknowledgements: %w", err), nl.Close())
 		}
 	}
-	return s, nil
+	return c, nil
 }
 
 // ForceBuffers requests buffers of that many bytes. Without CAP_NET_ADMIN in the
 // initial user namespace the kernel limits them.
-func (s *Socket) ForceBuffers(send, receive int) error {
+func (c *Conn) ForceBuffers(send, receive int) error {
 	var err error
 	set := func(fd, force, plain, size int) {
 		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, size) != nil {
 			err = errors.Join(err, unix.SetsockoptInt(fd, unix.SOL_SOCKET, plain, size))
 		}
 	}
-	cerr := s.raw.Control(func(fd uintptr) {
+	cerr := c.raw.Control(func(fd uintptr) {
 		set(int(fd), unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, send)
 		set(int(fd), unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, receive)
 	})
@@ -69,27 +78,27 @@ func (s *Socket) ForceBuffers(send, receive int) error {
 }
 
 // Port is the netlink port, which notifications have of what this socket caused.
-func (s *Socket) Port() uint32 { return s.nl.PID() }
+func (c *Conn) Port() uint32 { return c.nl.PID() }
 
 // Share has processes that this one starts from now on keep the socket open.
-func (s *Socket) Share() error {
+func (c *Conn) Share() error {
 	var err error
-	cerr := s.raw.Control(func(fd uintptr) { _, err = unix.FcntlInt(fd, unix.F_SETFD, 0) })
+	cerr := c.raw.Control(func(fd uintptr) { _, err = unix.FcntlInt(fd, unix.F_SETFD, 0) })
 	return errors.Join(cerr, err)
 }
 
 // Join starts to listen to a multicast group.
-func (s *Socket) Join(group uint32) error { return s.nl.JoinGroup(group) }
+func (c *Conn) Join(group uint32) error { return c.nl.JoinGroup(group) }
 
 // Leave stops to listen to a multicast group.
-func (s *Socket) Leave(group uint32) error { return s.nl.LeaveGroup(group) }
+func (c *Conn) Leave(group uint32) error { return c.nl.LeaveGroup(group) }
 
 // Ignore drops messages that a port caused before they take space in the buffer.
-func (s *Socket) Ignore(port uint32) error {
+func (c *Conn) Ignore(port uint32) error {
 	const portAt = 12 // in struct nlmsghdr; the load is big-endian, the header is not
 	var native [4]byte
 	binary.NativeEndian.PutUint32(native[:], port)
-	return s.attach([]unix.SockFilter{
+	return c.attach([]unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: portAt},
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: binary.BigEndian.Uint32(native[:]), Jt: 0, Jf: 1},
 		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
@@ -99,9 +108,9 @@ func (s *Socket) Ignore(port uint32) error {
 
 // RequireClear drops messages in which a 32-bit attribute has one of some bits set, before they
 // take space in the buffer. Messages without the attribute are dropped too.
-func (s *Socket) RequireClear(attr uint16, bits uint32) error {
+func (c *Conn) RequireClear(attr uint16, bits uint32) error {
 	const find = 0xfffff000 + 12 // SKF_AD_OFF + SKF_AD_NLATTR: the offset of an attribute, 0 if there is none
-	return s.attach([]unix.SockFilter{
+	return c.attach([]unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_IMM, K: HeaderLen + GenHeaderLen},
 		{Code: unix.BPF_LDX | unix.BPF_IMM, K: uint32(attr)},
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: find},
@@ -115,10 +124,10 @@ func (s *Socket) RequireClear(attr uint16, bits uint32) error {
 }
 
 // attach makes a filter decide which messages arrive.
-func (s *Socket) attach(program []unix.SockFilter) error {
+func (c *Conn) attach(program []unix.SockFilter) error {
 	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 	var err error
-	cerr := s.raw.Control(func(fd uintptr) {
+	cerr := c.raw.Control(func(fd uintptr) {
 		err = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &filter)
 	})
 	if err := errors.Join(err, cerr); err != nil {
@@ -127,11 +136,11 @@ func (s *Socket) attach(program []unix.SockFilter) error {
 	return nil
 }
 
-// SendBuffer returns the maximum length of one Send.
-func (s *Socket) SendBuffer() (int, error) {
+// SendBuffer returns the maximum length of what is sent at once.
+func (c *Conn) SendBuffer() (int, error) {
 	var size int
 	var err error
-	cerr := s.raw.Control(func(fd uintptr) { size, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF) })
+	cerr := c.raw.Control(func(fd uintptr) { size, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF) })
 	if err := errors.Join(err, cerr); err != nil {
 		return 0, fmt.Errorf("reading the size of the netlink buffer: %w", err)
 	}
@@ -141,16 +150,13 @@ func (s *Socket) SendBuffer() (int, error) {
 // sendReserve is the part of the buffer that the kernel reserves.
 const sendReserve = 32
 
-// SetReadDeadline sets the deadline of Receive.
-func (s *Socket) SetReadDeadline(t time.Time) error { return s.nl.SetReadDeadline(t) }
-
 // Close closes the socket. A Receive that waits returns an error.
-func (s *Socket) Close() error { return s.nl.Close() }
+func (c *Conn) Close() error { return c.nl.Close() }
 
-// Send sends messages in one datagram.
-func (s *Socket) Send(b []byte) error {
+// send sends messages in one datagram.
+func (c *Conn) send(b []byte) error {
 	var err error
-	werr := s.raw.Write(func(fd uintptr) bool {
+	werr := c.raw.Write(func(fd uintptr) bool {
 		err = unix.Sendto(int(fd), b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 		return !errors.Is(err, unix.EAGAIN)
 	})
@@ -159,15 +165,15 @@ func (s *Socket) Send(b []byte) error {
 
 // Receive reads one datagram and calls f for each message in it. Messages are valid
 // until the next Receive.
-func (s *Socket) Receive(f func(Header, []byte) error) error {
+func (c *Conn) Receive(f func(Header, []byte) error) error {
 	var n int
 	var err error
-	rerr := s.raw.Read(func(fd uintptr) bool {
-		n, err = unix.Read(int(fd), s.buf)
+	rerr := c.raw.Read(func(fd uintptr) bool {
+		n, err = unix.Read(int(fd), c.buf)
 		return !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR)
 	})
 	if err := errors.Join(rerr, err); err != nil {
 		return err
 	}
-	return EachMessage(s.buf[:n], f)
+	return EachMessage(c.buf[:n], f)
 }

@@ -1,10 +1,18 @@
-// Package cta names the kernel's attributes of connection tracking entries
-// (linux/netfilter/nfnetlink_conntrack.h).
-package cta
+package ctnetlink
 
-import "sluice/internal/kernel/nfnetlink"
+import "golang.org/x/sys/unix"
 
-// Of an entry.
+// Messages.
+const (
+	New    = unix.NFNL_SUBSYS_CTNETLINK << 8   // IPCTNL_MSG_CT_NEW
+	Get    = unix.NFNL_SUBSYS_CTNETLINK<<8 | 1 // IPCTNL_MSG_CT_GET
+	Delete = unix.NFNL_SUBSYS_CTNETLINK<<8 | 2 // IPCTNL_MSG_CT_DELETE
+)
+
+// GroupDestroy is the multicast group that hears of entries that end (NFNLGRP_CONNTRACK_DESTROY).
+const GroupDestroy = 3
+
+// Attributes of an entry (linux/netfilter/nfnetlink_conntrack.h).
 const (
 	TupleOrig  = 1
 	TupleReply = 2
@@ -60,6 +68,15 @@ const (
 	NATIPv6Max = 5
 )
 
+// Of a filter: which parts of the tuples have to match.
+const (
+	FilterOrigFlags  = 1
+	FilterReplyFlags = 2
+
+	FilterSource   = 1 << 0
+	FilterProtocol = 1 << 3
+)
+
 // States of a TCP connection (linux/netfilter/nf_conntrack_tcp.h).
 const (
 	TCPSynSent     = 1
@@ -67,18 +84,3 @@ const (
 	TCPLastAck     = 6
 	TCPTimeWait    = 7
 )
-
-// TCPState returns the state in the attribute ProtoInfo of an entry, 0 for other protocols.
-func TCPState(info []byte) uint8 {
-	for typ, v := range nfnetlink.Attrs(info) {
-		if typ != ProtoInfoTCP {
-			continue
-		}
-		for typ, v := range nfnetlink.Attrs(v) {
-			if typ == ProtoInfoTCPState && len(v) == 1 {
-				return v[0]
-			}
-		}
-	}
-	return 0
-}

@@ -1,4 +1,4 @@
-package translation
+package ctnetlink
 
 import (
 	"errors"
@@ -69,11 +69,4 @@ func TestEndedConnectionsMakeRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-}
-
-// FuzzOriginalDestination parses anything.
-func FuzzOriginalDestination(f *testing.F) {
-	f.Add([]byte{})
-	f.Add(tuple(Flow{inet.TCP, netip.MustParseAddrPort("192.0.2.1:1000"), netip.MustParseAddrPort("10.0.0.1:80")}))
-	f.Fuzz(func(_ *testing.T, attrs []byte) { originalDestination(attrs) })
 }
