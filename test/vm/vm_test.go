@@ -132,6 +132,8 @@ func buildGuests(t *testing.T, kernels []Kernel) []guest {
 		}},
 		{"ipvs", newest, guestTime, []Program{
 			test(buildTest(t, "sluice/internal/kernel/ipvs")),
+			test(buildTest(t, "sluice/internal/kernel/localroute")),
+			test(buildTest(t, "sluice/internal/dataplane/ipvs/leftover")),
 			// Its tests wait most of the time.
 			test(buildTest(t, "sluice/internal/dataplane/ipvs", "-tags=ipvs"), "-test.parallel=4", "-renders=3", fmt.Sprint("-services=", *services)),
 			runScenarios("testdata", "ipvs"),

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/dataplane/ipvs/leftover"
 	"sluice/internal/kernel/ipvs"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -198,7 +199,7 @@ func (c *commit) send(ctx context.Context, b *ipvs.Batch, undo func(*server)) er
 			c.failed[s.frontend.Key] = refusal(r)
 		}
 		if errors.Is(r.Err, unix.EEXIST) {
-			c.d.adoptLater(r.Key)
+			c.d.adoptLater(ctx, r.Key)
 		}
 		if undo != nil {
 			undo(s)
@@ -212,8 +213,8 @@ func (c *commit) send(ctx context.Context, b *ipvs.Batch, undo func(*server)) er
 }
 
 // adoptLater has a virtual service that is in the way adopted if it is upstream's.
-func (d *Dataplane) adoptLater(k ipvs.Key) {
-	if upstream, err := findUpstream(d.netns); err == nil && upstream.owns(k) {
+func (d *Dataplane) adoptLater(ctx context.Context, k ipvs.Key) {
+	if upstream, err := leftover.FindUpstream(ctx, d.netns); err == nil && upstream.Owns(k) {
 		d.suspicious()
 	}
 }
@@ -246,7 +247,7 @@ func (c *commit) adopt(ctx context.Context) error {
 	for _, s := range list {
 		have[s.Key] = s
 	}
-	upstream, err := findUpstream(c.d.netns)
+	upstream, err := leftover.FindUpstream(ctx, c.d.netns)
 	if err != nil {
 		return err
 	}
@@ -264,7 +265,7 @@ func (c *commit) adopt(ctx context.Context) error {
 			continue
 		}
 		// A service that another program changed was ours.
-		if _, ours := known[k]; !ours && !owned(found) && !upstream.owns(k) {
+		if _, ours := known[k]; !ours && !leftover.Owned(found) && !upstream.Owns(k) {
 			c.failed[s.frontend.Key] = foreign(k)
 			c.d.deleteServer(s)
 			continue
@@ -274,7 +275,7 @@ func (c *commit) adopt(ctx context.Context) error {
 	c.touched = slices.DeleteFunc(c.touched, func(s *server) bool { return c.d.servers[s.Key] != s })
 	unreachable := &ipvs.Batch{}
 	for k, found := range have {
-		if _, wanted := c.d.servers[k]; wanted || !owned(found) {
+		if _, wanted := c.d.servers[k]; wanted || !leftover.Owned(found) {
 			continue
 		}
 		// Where a family was switched off, its connections have ended.
@@ -381,7 +382,7 @@ func (c *commit) addRoutes(context.Context) error {
 			need(ip)
 		}
 	}
-	return c.d.routes.add(want, c.d.families())
+	return c.d.routes.Add(want, c.d.families())
 }
 
 // removeRoutes removes the routes to addresses that no server has any more; if all is
@@ -393,7 +394,7 @@ func (d *Dataplane) removeRoutes(all bool, gone map[netip.Addr]struct{}) error {
 			if !needed || d.serverIn(p) {
 				continue
 			}
-			if err := d.routes.remove(p); err != nil {
+			if err := d.routes.Remove(p); err != nil {
 				return err
 			}
 		}
@@ -405,12 +406,12 @@ func (d *Dataplane) removeRoutes(all bool, gone map[netip.Addr]struct{}) error {
 			needed[p] = struct{}{}
 		}
 	}
-	if err := d.routes.removeOthers(needed); err != nil {
+	if err := d.routes.RemoveOthers(needed); err != nil {
 		return err
 	}
 	for _, f := range model.Families {
-		if d.routes.rules[f] && !d.settings.Serves(f) {
-			if err := d.routes.removeRules(f); err != nil {
+		if d.routes.Ruled[f] && !d.settings.Serves(f) {
+			if err := d.routes.RemoveRules(f); err != nil {
 				return err
 			}
 		}

@@ -15,8 +15,10 @@ import (
 
 	"sluice/internal/base/notify"
 	"sluice/internal/dataplane"
+	"sluice/internal/dataplane/ipvs/leftover"
 	"sluice/internal/dataplane/nftables"
 	"sluice/internal/kernel/ipvs"
+	"sluice/internal/kernel/localroute"
 	"sluice/internal/kernel/netns"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -42,7 +44,7 @@ type Dataplane struct {
 	// mu guards the fields below. Only one goroutine commits; others drain servers and
 	// compare them with the kernel.
 	mu       sync.Mutex
-	routes   *routes
+	routes   *localroute.Table
 	settings plan.Settings
 	// frontends are all that the table serves, servers the virtual services that are
 	// ours. They are nil while the contents of the kernel are unknown.
@@ -76,7 +78,7 @@ func open(ctx context.Context, o dataplane.Options) (_ dataplane.Dataplane, err 
 	if d.reader, err = dial(o.NetNS); err != nil {
 		return nil, err
 	}
-	if d.routes, err = openRoutes(o.NetNS); err != nil {
+	if d.routes, err = leftover.OpenRoutes(o.NetNS); err != nil {
 		return nil, err
 	}
 	if err := d.checkScheduler(ctx, o.IPVS.Scheduler); err != nil {
@@ -93,8 +95,8 @@ func open(ctx context.Context, o dataplane.Options) (_ dataplane.Dataplane, err 
 	if err != nil {
 		return nil, err
 	}
-	if err := d.routes.addLink(); err != nil {
-		o.Logger.V(1).Info("There is no link "+link+", which only matters to programs that look for it", "reason", err.Error())
+	if err := leftover.AddLink(o.NetNS); err != nil {
+		o.Logger.V(1).Info("There is no link "+leftover.Link+", which only matters to programs that look for it", "reason", err.Error())
 	}
 	d.stop = dataplane.Background(d.forwardDisturbances, d.drainServers, d.watch)
 	return d, nil
@@ -109,7 +111,7 @@ func (d *Dataplane) Close() (err error) {
 		}
 	}
 	if d.routes != nil {
-		d.routes.close()
+		d.routes.Close()
 	}
 	if d.Dataplane != nil {
 		err = errors.Join(err, d.Dataplane.Close())
@@ -132,6 +134,15 @@ func (d *Dataplane) forwardDisturbances(ctx context.Context) {
 	}
 }
 
+// Holds reports whether a virtual service is one of the Dataplane's. It may be any while
+// the contents of the kernel are unknown.
+func (d *Dataplane) Holds(k ipvs.Key) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, found := d.servers[k]
+	return found || d.servers == nil
+}
+
 // families are those that the node supports.
 func (d *Dataplane) families() []model.Family {
 	return slices.DeleteFunc(slices.Clone(model.Families[:]), func(f model.Family) bool { return !d.settings.Serves(f) })
@@ -150,7 +161,7 @@ func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) datapl
 		err = c.adopt(ctx)
 	}
 	if err == nil {
-		err = d.routes.read(model.Families[:])
+		err = d.routes.Read(model.Families[:])
 	}
 	if err != nil {
 		d.servers = nil
@@ -233,7 +244,7 @@ func (d *Dataplane) Repair(ctx context.Context) dataplane.Result {
 	c := &commit{d: d, failed: map[plan.Key]error{}}
 	err := c.adopt(ctx)
 	if err == nil {
-		err = d.routes.read(model.Families[:])
+		err = d.routes.Read(model.Families[:])
 	}
 	if err != nil {
 		d.suspect.Store(true)
@@ -281,7 +292,7 @@ func (d *Dataplane) checkScheduler(ctx context.Context, scheduler string) error 
 const probeMark = 0x5e1f_7e57
 
 func (d *Dataplane) probe(ctx context.Context, f model.Family, scheduler string) error {
-	s := &ipvs.Service{Key: ipvs.Key{Addr: plan.NodePortKey(f, 0, 0).Addr, Mark: probeMark}, Scheduler: scheduler, Timeout: ownerTimeout}
+	s := &ipvs.Service{Key: ipvs.Key{Addr: plan.NodePortKey(f, 0, 0).Addr, Mark: probeMark}, Scheduler: scheduler, Timeout: leftover.OwnerTimeout}
 	b := &ipvs.Batch{}
 	b.AddService(s)
 	b.DeleteService(s.Key)

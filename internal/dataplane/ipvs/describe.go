@@ -9,6 +9,7 @@ import (
 
 	"sluice/internal/base/printable"
 	"sluice/internal/dataplane"
+	"sluice/internal/dataplane/ipvs/leftover"
 )
 
 // Describe reads the elements of one frontend from the table, and its virtual service.
@@ -19,7 +20,7 @@ func (d *Dataplane) Describe(ctx context.Context, at dataplane.Destination, clie
 	}
 	k := keyFor(at.Key, at.IP)
 	service, there, err := d.reader.Service(ctx, k)
-	if err != nil || !there || !owned(service) {
+	if err != nil || !there || !leftover.Owned(service) {
 		return out, err
 	}
 	destinations, err := d.reader.Destinations(ctx, k)

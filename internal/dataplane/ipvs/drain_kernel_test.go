@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/testr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
@@ -29,13 +30,32 @@ import (
 	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/dataplanetest"
 	"sluice/internal/dataplane/iptables"
+	"sluice/internal/dataplane/ipvs/leftover"
 	"sluice/internal/dataplane/nftables"
 	"sluice/internal/kernel/ipvs"
+	"sluice/internal/kernel/localroute"
 	"sluice/internal/kernel/netns/netnstest"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/testkit"
 )
+
+// command runs a command in the namespace and returns its output.
+var command = netnstest.Run
+
+// remove removes what is left over, while nothing is running.
+func remove(t *testing.T) {
+	t.Helper()
+	if err := Remove(t.Context(), dataplane.RemoveOptions{Logger: logr.Discard()}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// key returns the key of the virtual service at an address and port.
+func key(at string, protocol uint8) ipvs.Key {
+	ap := netip.MustParseAddrPort(at)
+	return ipvs.Key{Addr: ap.Addr(), Port: ap.Port(), Protocol: protocol}
+}
 
 // The addresses of the tests, by family.
 var (
@@ -166,7 +186,7 @@ func (n *network) addUpstream(t *testing.T) {
 	chain postrouting { type nat hook postrouting priority srcnat; meta mark 0x4000 masquerade; }
 }
 `, "nft", "-f", "-")
-	command(t, "", "ip", "link", "add", link, "type", "dummy")
+	command(t, "", "ip", "link", "add", leftover.Link, "type", "dummy")
 	for _, ip := range clusterIPs {
 		addLinkAddress(t, ip)
 		n.add(t, ipvs.Service{Key: key(net.JoinHostPort(ip, "80"), unix.IPPROTO_TCP)})
@@ -177,7 +197,7 @@ func (n *network) addUpstream(t *testing.T) {
 
 func addLinkAddress(t *testing.T, ip string) {
 	t.Helper()
-	command(t, "", "ip", "address", "add", ip, "dev", link)
+	command(t, "", "ip", "address", "add", ip, "dev", leftover.Link)
 }
 
 // addOwn adds virtual services of ours at port 80, and the routes to them.
@@ -185,23 +205,23 @@ func (n *network) addOwn(t *testing.T, ips ...string) {
 	t.Helper()
 	want := map[netip.Prefix]struct{}{}
 	for _, ip := range ips {
-		n.add(t, ipvs.Service{Key: key(net.JoinHostPort(ip, "80"), unix.IPPROTO_TCP), Timeout: ownerTimeout})
+		n.add(t, ipvs.Service{Key: key(net.JoinHostPort(ip, "80"), unix.IPPROTO_TCP), Timeout: leftover.OwnerTimeout})
 		a := netip.MustParseAddr(ip)
 		want[netip.PrefixFrom(a, a.BitLen())] = struct{}{}
 	}
-	if err := n.routes(t).add(want, model.Families[:]); err != nil {
+	if err := n.routes(t).Add(want, model.Families[:]); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // routes opens the routes of the node.
-func (n *network) routes(t *testing.T) *routes {
+func (n *network) routes(t *testing.T) *localroute.Table {
 	t.Helper()
-	r, err := openRoutes(0)
+	r, err := leftover.OpenRoutes(0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(r.close)
+	t.Cleanup(r.Close)
 	return r
 }
 
@@ -382,7 +402,7 @@ func (n *network) drain(t *testing.T, o dataplane.DrainOptions) *draining {
 		d.reported = append(d.reported, left)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { d.done <- n.node.Do(func() error { return Drain(ctx, o) }) }()
+	go func() { d.done <- n.node.Do(func() error { return leftover.Drain(ctx, o) }) }()
 	t.Cleanup(cancel)
 	return d
 }
@@ -510,7 +530,7 @@ func (n *network) addForeign(t *testing.T) []string {
 	t.Helper()
 	n.add(t, ipvs.Service{Key: ipvs.Key{Addr: netip.IPv4Unspecified(), Mark: 7}})
 	n.add(t, ipvs.Service{Key: key("192.0.2.254:80", unix.IPPROTO_TCP)})
-	n.add(t, ipvs.Service{Key: key("[2001:db8:2::fe]:80", unix.IPPROTO_TCP), Timeout: ownerTimeout, Flags: ipvs.Persistent})
+	n.add(t, ipvs.Service{Key: key("[2001:db8:2::fe]:80", unix.IPPROTO_TCP), Timeout: leftover.OwnerTimeout, Flags: ipvs.Persistent})
 	return n.names(t)
 }
 
@@ -528,7 +548,7 @@ func TestDrainLeavesForeignServices(t *testing.T) {
 	if diff := cmp.Diff(want, n.names(t)); diff != "" {
 		t.Errorf("virtual services (-want +got):\n%s", diff)
 	}
-	if got := command(t, "", "ip", "-brief", "address", "show", "dev", link); !strings.Contains(got, "10.97.0.1/32") || strings.Contains(got, clusterIPs[0]) {
+	if got := command(t, "", "ip", "-brief", "address", "show", "dev", leftover.Link); !strings.Contains(got, "10.97.0.1/32") || strings.Contains(got, clusterIPs[0]) {
 		t.Errorf("addresses of the link: %s", got)
 	}
 	askAll(t, []*held{excluded, connect(t, n.client, "client", "10.97.0.1:80")})
@@ -573,10 +593,10 @@ func TestDrainIntoThisModeAndOut(t *testing.T) {
 	n.checkNew(t, "pod1", frontends...)
 	resetAll(node)
 	d.end(t)
-	if got := command(t, "", "ip", "-brief", "address", "show", "dev", link); strings.Contains(got, "96") {
+	if got := command(t, "", "ip", "-brief", "address", "show", "dev", leftover.Link); strings.Contains(got, "96") {
 		t.Errorf("addresses of the link: %s", got)
 	}
-	if got := routing(t); strings.Contains(got, fmt.Sprint(drainTable)) || strings.Contains(got, link) {
+	if got := routing(t); strings.Contains(got, "51008") || strings.Contains(got, leftover.Link) {
 		t.Errorf("routes are left:\n%s", got)
 	}
 	askAll(t, others)

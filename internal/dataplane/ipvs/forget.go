@@ -30,14 +30,14 @@ func (d *Dataplane) Forget(ctx context.Context, lost []dataplane.Lost) error {
 	}
 	deadline := time.Now().Add(forgetTimeout)
 	for pause := forgetPoll; time.Now().Before(deadline); pause *= 2 {
-		var left []ipvsConnection
+		var left []ipvs.Connection
 		if err := netns.Do(d.netns, func() (err error) {
-			left, err = readConnections()
+			left, err = ipvs.Connections()
 			return err
 		}); err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(left, func(c ipvsConnection) bool { return deleted[destination{c.service, c.endpoint}] }) {
+		if !slices.ContainsFunc(left, func(c ipvs.Connection) bool { return deleted[destination{c.Service, c.Endpoint}] }) {
 			return nil
 		}
 		select {

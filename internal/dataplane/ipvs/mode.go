@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/dataplane/ipvs/leftover"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -18,7 +19,7 @@ var Mode = dataplane.Mode{
 	Modules: []string{"ip_vs", "ip_vs_rr", "nf_tables", "nf_conntrack"},
 	Render:  Render,
 	Remove:  Remove,
-	Drain:   Drain,
+	Drain:   leftover.Drain,
 	Adjust: func(c *plan.Config) {
 		c.DropInvalid = false
 		c.Algorithms = model.NewAlgorithms(model.RoundRobin, model.SourceHash, model.Maglev, model.LeastConnections)

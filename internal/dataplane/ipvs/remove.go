@@ -2,9 +2,9 @@ package ipvs
 
 import (
 	"context"
-	"errors"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/dataplane/ipvs/leftover"
 	"sluice/internal/dataplane/nftables"
 )
 
@@ -12,18 +12,9 @@ import (
 // mode, the routes to them, and upstream's link and sets. If a Dataplane is running, it
 // leaves all but the table to Drain: connections depend on it, and the link and the sets
 // identify the virtual services. With o.OwnOnly, upstream's stay.
-func Remove(ctx context.Context, o dataplane.RemoveOptions) (err error) {
+func Remove(ctx context.Context, o dataplane.RemoveOptions) error {
 	if err := nftables.Remove(ctx, o); err != nil || o.Running != nil {
 		return err
 	}
-	d, err := newDrainer(dataplane.DrainOptions{Logger: o.Logger})
-	if err != nil {
-		return err
-	}
-	d.ownOnly = o.OwnOnly
-	defer func() { err = errors.Join(err, d.close()) }()
-	if _, err := d.pass(ctx, true); err != nil {
-		return err
-	}
-	return d.finish(ctx)
+	return leftover.Remove(ctx, o.Logger, o.OwnOnly)
 }

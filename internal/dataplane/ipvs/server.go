@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/dataplane/ipvs/leftover"
 	"sluice/internal/kernel/ipvs"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -65,7 +66,7 @@ func flagsFor(scheduler string) ipvs.Flags {
 // wanted returns the service that a server should be.
 func (s *server) wanted() ipvs.Service {
 	scheduler := schedulerFor(&s.frontend.Route)
-	return ipvs.Service{Key: s.Key, Scheduler: scheduler, Flags: flagsFor(scheduler), Timeout: ownerTimeout}
+	return ipvs.Service{Key: s.Key, Scheduler: scheduler, Flags: flagsFor(scheduler), Timeout: leftover.OwnerTimeout}
 }
 
 // serves reports whether the server gets new connections.

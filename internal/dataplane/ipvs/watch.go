@@ -85,12 +85,8 @@ func (d *Dataplane) watch(ctx context.Context) {
 
 func (d *Dataplane) compareSome(ctx context.Context) (same bool, err error) {
 	for _, f := range d.families() {
-		found, err := d.routes.ourRules(f)
-		if err != nil {
+		if intact, err := d.routes.Intact(f); err != nil || !intact {
 			return false, err
-		}
-		if d.routes.rules[f] && found != len(rules) {
-			return false, nil
 		}
 	}
 	for _, k := range d.nextWatched() {
@@ -174,9 +170,9 @@ func (d *Dataplane) verifyRoutes() (same bool, err error) {
 	if d.servers == nil {
 		return true, nil
 	}
-	present, ruled := maps.Clone(d.routes.present), maps.Clone(d.routes.rules)
-	if err := d.routes.read(model.Families[:]); err != nil {
+	present, ruled := maps.Clone(d.routes.Present), maps.Clone(d.routes.Ruled)
+	if err := d.routes.Read(model.Families[:]); err != nil {
 		return false, err
 	}
-	return maps.Equal(present, d.routes.present) && maps.Equal(ruled, d.routes.rules), nil
+	return maps.Equal(present, d.routes.Present) && maps.Equal(ruled, d.routes.Ruled), nil
 }

@@ -1,4 +1,4 @@
-package ipvs
+package leftover
 
 import (
 	"context"
@@ -9,12 +9,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/base/inet"
 	"sluice/internal/dataplane"
 	"sluice/internal/kernel/ctnetlink"
 	"sluice/internal/kernel/ipvs"
-	"sluice/internal/model"
+	"sluice/internal/kernel/localroute"
 )
 
 const (
@@ -24,9 +26,8 @@ const (
 	drainLogPeriod = time.Minute
 
 	// drainTable has the routes to upstream's addresses, with rules after those of
-	// routeTable, which the Dataplane of this mode may be using.
-	drainTable = routeTable + 1
-	drainShift = skippedPriority - skipPriority + 1
+	// ownTable, which the Dataplane of this mode may be using.
+	drainTable = ownTable + 1
 )
 
 // ipvsFile exists if IPVS is loaded. A netlink request could load it.
@@ -48,28 +49,33 @@ func Drain(ctx context.Context, o dataplane.DrainOptions) (err error) {
 	return d.run(ctx)
 }
 
-// holder is the Dataplane of this mode. It adopts the virtual services that it needs.
-type holder interface {
-	// holds reports whether a virtual service is one of its own.
-	holds(ipvs.Key) bool
+// Remove removes what ipvs mode left at once. With ownOnly, upstream's stays.
+func Remove(ctx context.Context, logger logr.Logger, ownOnly bool) (err error) {
+	d, err := newDrainer(dataplane.DrainOptions{Logger: logger})
+	if err != nil {
+		return err
+	}
+	d.ownOnly = ownOnly
+	defer func() { err = errors.Join(err, d.close()) }()
+	if _, err := d.pass(ctx, true); err != nil {
+		return err
+	}
+	return d.finish(ctx)
 }
 
-// holds reports whether a virtual service is one of the Dataplane's. It may be any while
-// the contents of the kernel are unknown.
-func (d *Dataplane) holds(k ipvs.Key) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	_, found := d.servers[k]
-	return found || d.servers == nil
+// holder is the Dataplane of this mode. It adopts the virtual services that it needs.
+type holder interface {
+	// Holds reports whether a virtual service is one of its own.
+	Holds(ipvs.Key) bool
 }
 
 // drainer drains.
 type drainer struct {
 	dataplane.DrainOptions
-	running holder     // nil if another mode is running, or none
-	conn    *ipvs.Conn // nil without IPVS
-	own     *routes    // those of our virtual services
-	kept    *routes    // those to upstream's addresses, as long as they are needed
+	running holder            // nil if another mode is running, or none
+	conn    *ipvs.Conn        // nil without IPVS
+	own     *localroute.Table // of our virtual services
+	kept    *localroute.Table // of upstream's addresses, as long as they are needed
 	stopped map[ipvs.Key]bool
 	ownOnly bool // leave upstream's alone
 }
@@ -87,23 +93,23 @@ func newDrainer(o dataplane.DrainOptions) (_ *drainer, err error) {
 			return nil, err
 		}
 	}
-	if d.own, err = openRoutes(0); err != nil {
+	if d.own, err = OpenRoutes(0); err != nil {
 		return nil, err
 	}
-	if d.kept, err = openTable(0, drainTable, drainShift); err != nil {
+	if d.kept, err = localroute.Open(0, drainTable, localroute.Priorities); err != nil {
 		return nil, err
 	}
-	d.kept.sources = map[model.Family]netip.Addr{} // they are found when they are needed
-	return d, d.kept.read(model.Families[:])
+	d.kept.Sources = map[inet.Family]netip.Addr{} // they are found when they are needed
+	return d, d.kept.Read(inet.Families[:])
 }
 
 func (d *drainer) close() (err error) {
 	if d.conn != nil {
 		err = d.conn.Close()
 	}
-	for _, r := range []*routes{d.own, d.kept} {
+	for _, r := range []*localroute.Table{d.own, d.kept} {
 		if r != nil {
-			r.close()
+			r.Close()
 		}
 	}
 	return err
@@ -156,7 +162,7 @@ func (d *drainer) run(ctx context.Context) error {
 // pass looks once at what is there, removes what no connection needs, or all if they
 // are to be cut, and returns what connections needed before.
 func (d *drainer) pass(ctx context.Context, cut bool) (dataplane.Draining, error) {
-	found, err := d.findUpstream()
+	found, err := d.findUpstream(ctx)
 	if err != nil {
 		return dataplane.Draining{}, err
 	}
@@ -181,16 +187,16 @@ func (d *drainer) pass(ctx context.Context, cut bool) (dataplane.Draining, error
 }
 
 // findUpstream returns nothing if upstream's is to be left alone.
-func (d *drainer) findUpstream() (*upstream, error) {
+func (d *drainer) findUpstream(ctx context.Context) (*Upstream, error) {
 	if d.ownOnly {
-		return &upstream{}, nil
+		return &Upstream{}, nil
 	}
-	return findUpstream(0)
+	return FindUpstream(ctx, 0)
 }
 
 // passServices returns the virtual services that have connections, with the number of
 // these.
-func (d *drainer) passServices(ctx context.Context, found *upstream, cut bool) (map[ipvs.Key]int, error) {
+func (d *drainer) passServices(ctx context.Context, found *Upstream, cut bool) (map[ipvs.Key]int, error) {
 	if d.conn == nil {
 		return nil, nil
 	}
@@ -239,11 +245,11 @@ func (d *drainer) passServices(ctx context.Context, found *upstream, cut bool) (
 }
 
 // drains reports whether a virtual service is to be drained.
-func (d *drainer) drains(s ipvs.Service, found *upstream) bool {
-	if owned(s) {
+func (d *drainer) drains(s ipvs.Service, found *Upstream) bool {
+	if Owned(s) {
 		return d.running == nil
 	}
-	return found.owns(s.Key) && !d.excluded(s.Addr) && (d.running == nil || !d.running.holds(s.Key))
+	return found.Owns(s.Key) && !d.excluded(s.Addr) && (d.running == nil || !d.running.Holds(s.Key))
 }
 
 // stop sets all weights to 0, once.
@@ -274,17 +280,17 @@ func (d *drainer) stop(ctx context.Context, keys []ipvs.Key) error {
 // cut deletes virtual services, and the connection tracking entries of their connections. IPVS
 // would do so itself, but not before the connections time out.
 func (d *drainer) cut(ctx context.Context, services map[ipvs.Key]int, deletions *ipvs.Batch) error {
-	connections, err := readConnections()
+	connections, err := ipvs.Connections()
 	err = errors.Join(err, d.commit(ctx, deletions))
 	tracking, derr := ctnetlink.Dial(0)
 	if derr != nil {
 		return errors.Join(err, derr)
 	}
 	for _, c := range connections {
-		if services[c.service] > 0 {
+		if services[c.Service] > 0 {
 			err = errors.Join(err, tracking.Forget(ctnetlink.Flow{
-				Protocol: model.Protocol(c.service.Protocol), From: c.client,
-				To: netip.AddrPortFrom(c.service.Addr, c.service.Port),
+				Protocol: inet.Protocol(c.Service.Protocol), From: c.Client,
+				To: netip.AddrPortFrom(c.Service.Addr, c.Service.Port),
 			}))
 		}
 	}
@@ -314,7 +320,7 @@ func (d *drainer) commit(ctx context.Context, b *ipvs.Batch) error {
 // A needed address stays on the link, since the kernel checks what a socket is bound to.
 // But packets reach it by a route of ours: new connections of the node come from the
 // node's own address, and ARP is not answered.
-func (d *drainer) passAddresses(found *upstream, services map[ipvs.Key]int, cut bool) (bound []connection, err error) {
+func (d *drainer) passAddresses(found *Upstream, services map[ipvs.Key]int, cut bool) (bound []connection, err error) {
 	draining := map[netip.Addr]bool{}
 	for k := range services {
 		draining[k.Addr] = true
@@ -336,7 +342,7 @@ func (d *drainer) passAddresses(found *upstream, services map[ipvs.Key]int, cut 
 // boundSockets returns the connections whose client is an address of the link, other than
 // those at which virtual services drain. IPVS does not know all of them: between the first
 // rules of ours and the first pass, the node connected from such addresses past IPVS.
-func (d *drainer) boundSockets(found *upstream, draining map[netip.Addr]bool) ([]connection, error) {
+func (d *drainer) boundSockets(found *Upstream, draining map[netip.Addr]bool) ([]connection, error) {
 	others := maps.Clone(found.on)
 	maps.DeleteFunc(others, func(ip netip.Addr, _ bool) bool { return draining[ip] || d.excluded(ip) })
 	if len(others) == 0 {
@@ -346,29 +352,30 @@ func (d *drainer) boundSockets(found *upstream, draining map[netip.Addr]bool) ([
 	if err != nil || d.conn == nil {
 		return bound, err
 	}
-	connections, err := readConnections()
+	connections, err := ipvs.Connections()
 	for _, c := range connections {
-		if others[c.client.Addr()] && !slices.Contains(bound, c.connection) {
-			bound = append(bound, c.connection)
+		known := connection{c.Client, c.Service}
+		if others[c.Client.Addr()] && !slices.Contains(bound, known) {
+			bound = append(bound, known)
 		}
 	}
 	return bound, err
 }
 
 // keepAddresses removes all addresses but the needed ones, to which it makes a route.
-func (d *drainer) keepAddresses(found *upstream, needed map[netip.Addr]bool) error {
-	kept, families := map[netip.Prefix]struct{}{}, map[model.Family]bool{}
+func (d *drainer) keepAddresses(found *Upstream, needed map[netip.Addr]bool) error {
+	kept, families := map[netip.Prefix]struct{}{}, map[inet.Family]bool{}
 	for ip := range needed {
 		if found.on[ip] && !d.excluded(ip) {
 			kept[netip.PrefixFrom(ip, ip.BitLen())] = struct{}{}
-			families[model.FamilyOf(ip)] = true
+			families[inet.FamilyOf(ip)] = true
 		}
 	}
 	if len(kept) > 0 {
 		// The node would connect to an address that is on a link from that address.
-		d.kept.sources = found.sourceIPs()
+		d.kept.Sources = found.sourceIPs()
 	}
-	if err := d.kept.add(kept, slices.Collect(maps.Keys(families))); err != nil {
+	if err := d.kept.Add(kept, slices.Collect(maps.Keys(families))); err != nil {
 		return err
 	}
 	var errs []error
@@ -381,7 +388,7 @@ func (d *drainer) keepAddresses(found *upstream, needed map[netip.Addr]bool) err
 			errs = append(errs, found.removeAddress(a))
 		}
 	}
-	return errors.Join(append(errs, d.kept.removeOthers(kept))...)
+	return errors.Join(append(errs, d.kept.RemoveOthers(kept))...)
 }
 
 // excluded reports whether an address is in ipvs.excludeCIDRs.
@@ -391,18 +398,18 @@ func (d *drainer) excluded(ip netip.Addr) bool {
 
 // finish removes what belongs to no single connection.
 func (d *drainer) finish(ctx context.Context) error {
-	found, err := d.findUpstream()
+	found, err := d.findUpstream(ctx)
 	if err != nil {
 		return err
 	}
-	errs := []error{d.kept.removeAll(model.Families[:])}
+	errs := []error{d.kept.RemoveAll(inet.Families[:])}
 	if !d.ownOnly {
 		errs = append(errs, destroySets(ctx, d.Logger))
 	}
 	if d.running == nil {
-		errs = append(errs, d.own.removeAll(model.Families[:]))
+		errs = append(errs, d.own.RemoveAll(inet.Families[:]))
 		if found.link != nil && len(found.addresses) == 0 {
-			d.Logger.Info("Removing the link of an earlier kube-proxy", "link", link)
+			d.Logger.Info("Removing the link of an earlier kube-proxy", "link", Link)
 			errs = append(errs, found.removeLink())
 		}
 	}

@@ -21,16 +21,20 @@ TCP C00002 D431 0A60000A 0050 0AF40001 1F90 ESTABLISHED     899
 TCP C0000201 D431 0A60000A 0050 0AF400 1F90 ESTABLISHED     899
 TCP
 `
+	key := func(at string, protocol uint8) Key {
+		ap := netip.MustParseAddrPort(at)
+		return Key{Addr: ap.Addr(), Port: ap.Port(), Protocol: protocol}
+	}
 	got, err := parseConnections(strings.NewReader(file))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []ipvsConnection{
-		{connection{netip.MustParseAddrPort("192.0.2.1:54321"), key("10.96.0.10:80", unix.IPPROTO_TCP)}, netip.MustParseAddrPort("10.244.0.1:8080")},
-		{connection{netip.MustParseAddrPort("[fd00:96::a]:35553"), key("[fd00:96::a]:53", unix.IPPROTO_UDP)}, netip.MustParseAddrPort("[fd00:10:244::2]:53")},
-		{connection{netip.MustParseAddrPort("192.0.2.1:54322"), key("10.96.0.10:80", unix.IPPROTO_SCTP)}, netip.MustParseAddrPort("10.244.0.1:8080")},
+	want := []Connection{
+		{netip.MustParseAddrPort("192.0.2.1:54321"), key("10.96.0.10:80", unix.IPPROTO_TCP), netip.MustParseAddrPort("10.244.0.1:8080")},
+		{netip.MustParseAddrPort("[fd00:96::a]:35553"), key("[fd00:96::a]:53", unix.IPPROTO_UDP), netip.MustParseAddrPort("[fd00:10:244::2]:53")},
+		{netip.MustParseAddrPort("192.0.2.1:54322"), key("10.96.0.10:80", unix.IPPROTO_SCTP), netip.MustParseAddrPort("10.244.0.1:8080")},
 	}
-	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b ipvsConnection) bool { return a == b })); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b Connection) bool { return a == b })); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

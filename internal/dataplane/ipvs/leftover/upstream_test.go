@@ -1,4 +1,4 @@
-package ipvs
+package leftover
 
 import (
 	"errors"
@@ -13,10 +13,10 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/base/inet"
 	"sluice/internal/dataplane"
 	"sluice/internal/kernel/ipvs"
 	"sluice/internal/kernel/netns/netnstest"
-	"sluice/internal/model"
 )
 
 // command runs a command in the namespace and returns its output.
@@ -25,7 +25,7 @@ var command = netnstest.Run
 // remove removes what is left over, while nothing is running.
 func remove(t *testing.T) {
 	t.Helper()
-	if err := Remove(t.Context(), dataplane.RemoveOptions{Logger: logr.Discard()}); err != nil {
+	if err := Remove(t.Context(), logr.Discard(), false); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -37,7 +37,7 @@ func key(at string, protocol uint8) ipvs.Key {
 }
 
 func TestWhatUpstreamOwns(t *testing.T) {
-	u := &upstream{
+	u := &Upstream{
 		link:  &netlink.Dummy{},
 		on:    map[netip.Addr]bool{netip.MustParseAddr("10.96.0.10"): true, netip.MustParseAddr("fd00:96::a"): true},
 		ports: map[nodePort]bool{{unix.IPPROTO_TCP, 30080}: true},
@@ -58,24 +58,24 @@ func TestWhatUpstreamOwns(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := u.owns(tt.in); got != tt.want {
+			if got := u.Owns(tt.in); got != tt.want {
 				t.Errorf("got %v", got)
 			}
 		})
 	}
-	if (&upstream{ports: u.ports}).owns(key("192.0.2.1:30080", unix.IPPROTO_TCP)) {
+	if (&Upstream{ports: u.ports}).Owns(key("192.0.2.1:30080", unix.IPPROTO_TCP)) {
 		t.Error("it owns a virtual service although its link is not there")
 	}
 }
 
 func TestWhatIsDrained(t *testing.T) {
-	u := &upstream{link: &netlink.Dummy{}, on: map[netip.Addr]bool{netip.MustParseAddr("10.96.0.10"): true, netip.MustParseAddr("10.97.0.1"): true}}
+	u := &Upstream{link: &netlink.Dummy{}, on: map[netip.Addr]bool{netip.MustParseAddr("10.96.0.10"): true, netip.MustParseAddr("10.97.0.1"): true}}
 	theirs := ipvs.Service{Key: key("10.96.0.10:80", unix.IPPROTO_TCP)}
 	held := ipvs.Service{Key: key("10.96.0.10:81", unix.IPPROTO_TCP)}
 	excluded := ipvs.Service{Key: key("10.97.0.1:80", unix.IPPROTO_TCP)}
 	foreign := ipvs.Service{Key: key("192.0.2.9:80", unix.IPPROTO_TCP)}
-	persistent := ipvs.Service{Key: key("192.0.2.9:81", unix.IPPROTO_TCP), Timeout: ownerTimeout, Flags: ipvs.Persistent}
-	ours := ipvs.Service{Key: key("10.97.0.1:81", unix.IPPROTO_TCP), Timeout: ownerTimeout}
+	persistent := ipvs.Service{Key: key("192.0.2.9:81", unix.IPPROTO_TCP), Timeout: OwnerTimeout, Flags: ipvs.Persistent}
+	ours := ipvs.Service{Key: key("10.97.0.1:81", unix.IPPROTO_TCP), Timeout: OwnerTimeout}
 	all := []ipvs.Service{theirs, held, excluded, foreign, persistent, ours}
 	for _, tt := range []struct {
 		name    string
@@ -104,7 +104,7 @@ func TestWhatIsDrained(t *testing.T) {
 // heldKeys is a Dataplane of this mode with these virtual services.
 type heldKeys []ipvs.Key
 
-func (h heldKeys) holds(k ipvs.Key) bool {
+func (h heldKeys) Holds(k ipvs.Key) bool {
 	for _, held := range h {
 		if held == k {
 			return true
@@ -130,7 +130,7 @@ add KUBE-6-NODE-PORT-LOCAL-SCTP-HAS 2001:db8::1,sctp:30132
 func TestNodePortsFromSets(t *testing.T) {
 	netnstest.Enter(t)
 	command(t, ipvsSets, "ipset", "restore")
-	got, err := nodePorts()
+	got, err := nodePorts(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestSetInForeignUseIsReported(t *testing.T) {
 	netnstest.Enter(t)
 	command(t, "create KUBE-CLUSTER-IP hash:ip,port family inet\ncreate KUBE-LOOP-BACK hash:ip,port,ip family inet\n", "ipset", "restore")
 	command(t, "*filter\n-A INPUT -m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT\nCOMMIT\n", "iptables-nft-restore")
-	err := Remove(t.Context(), dataplane.RemoveOptions{Logger: logr.Discard()})
+	err := Remove(t.Context(), logr.Discard(), false)
 	if !errors.Is(err, errSetBusy) || !strings.Contains(err.Error(), "KUBE-CLUSTER-IP") {
 		t.Errorf("error: %v", err)
 	}
@@ -180,7 +180,7 @@ func noise(t *testing.T) logr.Logger {
 
 func TestNothingToRemoveOrDrain(t *testing.T) {
 	netnstest.Enter(t)
-	if err := Remove(t.Context(), dataplane.RemoveOptions{Logger: noise(t)}); err != nil {
+	if err := Remove(t.Context(), noise(t), false); err != nil {
 		t.Error(err)
 	}
 	err := Drain(t.Context(), dataplane.DrainOptions{
@@ -195,8 +195,8 @@ func TestSourceIPs(t *testing.T) {
 	netnstest.Enter(t)
 	check := func(ip4, ip6 string) {
 		t.Helper()
-		want := map[model.Family]string{model.IPv4: ip4, model.IPv6: ip6}
-		u, err := findUpstream(0)
+		want := map[inet.Family]string{inet.IPv4: ip4, inet.IPv6: ip6}
+		u, err := FindUpstream(t.Context(), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +208,7 @@ func TestSourceIPs(t *testing.T) {
 	}
 	check("", "")
 	for _, script := range []string{
-		"link add " + link + " type bridge", "address add 10.96.0.10/32 dev " + link, "address add fd00:96::a/128 dev " + link,
+		"link add " + Link + " type bridge", "address add 10.96.0.10/32 dev " + Link, "address add fd00:96::a/128 dev " + Link,
 		"link add plugin type bridge", "link set plugin up", "address add 10.244.0.1/24 dev plugin", "address add fd00:10:244::1/64 dev plugin nodad",
 		"link add eth0 type bridge", "link set eth0 up", "address add 198.51.100.9/24 dev eth0", "address add 2001:db8:9::9/64 dev eth0 nodad",
 	} {

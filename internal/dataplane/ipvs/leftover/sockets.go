@@ -1,4 +1,4 @@
-package ipvs
+package leftover
 
 import (
 	"errors"
@@ -10,6 +10,12 @@ import (
 
 	"sluice/internal/kernel/ipvs"
 )
+
+// connection is a connection to a Service.
+type connection struct {
+	client  netip.AddrPort
+	service ipvs.Key
+}
 
 // readSockets returns the TCP connections of sockets of the node that are bound to some
 // addresses, whether IPVS knows them or not.

@@ -10,27 +10,19 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"sluice/internal/kernel/ipvs"
 )
 
-// connectionsFile lists the connections of IPVS in the network namespace of the thread.
 const connectionsFile = "/proc/thread-self/net/ip_vs_conn"
 
-// connection is a connection to a Service.
-type connection struct {
-	client  netip.AddrPort
-	service ipvs.Key
+// Connection is a connection to a virtual service.
+type Connection struct {
+	Client   netip.AddrPort
+	Service  Key
+	Endpoint netip.AddrPort
 }
 
-// ipvsConnection is one that IPVS knows.
-type ipvsConnection struct {
-	connection
-	endpoint netip.AddrPort
-}
-
-// readConnections reads the connections of IPVS.
-func readConnections() ([]ipvsConnection, error) {
+// Connections reads the connections that IPVS knows in the network namespace of the thread.
+func Connections() ([]Connection, error) {
 	f, err := os.Open(connectionsFile)
 	if err != nil {
 		return nil, fmt.Errorf("reading the connections of IPVS: %w", err)
@@ -45,7 +37,7 @@ func readConnections() ([]ipvsConnection, error) {
 
 // parseConnections parses the kernel's list. It leaves out what it does not know, and
 // the entries of persistence, which have no client port.
-func parseConnections(r io.Reader) (list []ipvsConnection, err error) {
+func parseConnections(r io.Reader) (list []Connection, err error) {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		fields := strings.Fields(lines.Text())
@@ -59,8 +51,8 @@ func parseConnections(r io.Reader) (list []ipvsConnection, err error) {
 		if protocol == 0 || !ok || !ok2 || !ok3 || client.Port() == 0 {
 			continue
 		}
-		key := ipvs.Key{Addr: service.Addr(), Port: service.Port(), Protocol: protocol}
-		list = append(list, ipvsConnection{connection{client, key}, endpoint})
+		key := Key{Addr: service.Addr(), Port: service.Port(), Protocol: protocol}
+		list = append(list, Connection{client, key, endpoint})
 	}
 	return list, lines.Err()
 }

@@ -1,4 +1,4 @@
-package ipvs
+package localroute
 
 import (
 	"maps"
@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/base/inet"
 	"sluice/internal/kernel/netns/netnstest"
-	"sluice/internal/model"
 )
 
 func TestRoutes(t *testing.T) {
@@ -19,21 +19,21 @@ func TestRoutes(t *testing.T) {
 ip addr add 198.51.100.1/24 dev pod; ip route add default via 198.51.100.2; sysctl -qw net.ipv4.ip_forward=1
 ip rule add pref 91 lookup 7; ip route add local 203.0.113.1 dev lo table 7`)
 	before := run(list)
-	open := func() *routes {
+	open := func() *Table {
 		t.Helper()
-		r, err := openRoutes(ns.FD())
+		r, err := Open(ns.FD(), 51_007, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(r.close)
-		if err := r.read(model.Families[:]); err != nil {
+		t.Cleanup(r.Close)
+		if err := r.Read(inet.Families[:]); err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
 	cluster, balancer := netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("2001:db8::1/128")
 	want := map[netip.Prefix]struct{}{cluster: {}, balancer: {}}
-	if err := open().add(want, model.Families[:]); err != nil {
+	if err := open().Add(want, inet.Families[:]); err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range []string{
@@ -57,23 +57,28 @@ ip rule add pref 91 lookup 7; ip route add local 203.0.113.1 dev lo table 7`)
 	}
 
 	after := open() // of another process
-	if !maps.Equal(want, after.present) || !after.rules[model.IPv4] || !after.rules[model.IPv6] {
-		t.Errorf("found the routes %v and the rules %v", after.present, after.rules)
+	if !maps.Equal(want, after.Present) || !after.Ruled[inet.IPv4] || !after.Ruled[inet.IPv6] {
+		t.Errorf("found the routes %v and the rules %v", after.Present, after.Ruled)
+	}
+	for _, f := range inet.Families {
+		if intact, err := after.Intact(f); err != nil || !intact {
+			t.Errorf("the rules of %v are intact: %v, %v", f, intact, err)
+		}
 	}
 	all := run(list)
-	if err := after.add(want, model.Families[:]); err != nil {
+	if err := after.Add(want, inet.Families[:]); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(all, run(list)); diff != "" {
 		t.Errorf("adding the same again changed (-before +after):\n%s", diff)
 	}
-	if err := after.removeOthers(map[netip.Prefix]struct{}{cluster: {}}); err != nil {
+	if err := after.RemoveOthers(map[netip.Prefix]struct{}{cluster: {}}); err != nil {
 		t.Fatal(err)
 	}
 	if text := run(list); strings.Contains(text, "2001:db8::1") || !strings.Contains(text, "10.96.0.0/12") {
 		t.Errorf("wrong routes were removed:\n%s", text)
 	}
-	if err := after.removeAll(model.Families[:]); err != nil {
+	if err := after.RemoveAll(inet.Families[:]); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(before, run(list)); diff != "" {

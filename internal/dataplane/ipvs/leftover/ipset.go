@@ -1,4 +1,4 @@
-package ipvs
+package leftover
 
 import (
 	"context"
@@ -114,7 +114,7 @@ type nodePort struct {
 }
 
 // nodePorts reads the node ports of IPVS mode from its sets.
-func nodePorts() (map[nodePort]bool, error) {
+func nodePorts(ctx context.Context) (map[nodePort]bool, error) {
 	conn, err := nfnetlink.Dial(0)
 	if err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func nodePorts() (map[nodePort]bool, error) {
 		if protocol == 0 {
 			continue
 		}
-		err := conn.Dump(context.Background(), aboutSet(nl.IPSET_CMD_LIST, 0, name), func(payload []byte) error {
+		err := conn.Dump(ctx, aboutSet(nl.IPSET_CMD_LIST, 0, name), func(payload []byte) error {
 			for _, port := range setPorts(payload[nfnetlink.GenHeaderLen:]) {
 				out[nodePort{protocol, port}] = true
 			}
