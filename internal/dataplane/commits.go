@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 )
 
 var (
@@ -24,17 +23,28 @@ var (
 // The lock is for access to the mirror. It is not held while the kernel works.
 type Commits struct {
 	sync.Mutex
-	count      uint64
-	inProgress bool
+	count uint64
+	ended chan struct{} // closed when the commit in progress ends; nil if none is
 }
 
-// Begin begins a commit.
-func (c *Commits) Begin() {
-	c.Locked(func() { c.count, c.inProgress = c.count+1, true })
+// Begin begins a commit. None may be in progress.
+func (c *Commits) Begin() { c.Locked(c.begin) }
+
+func (c *Commits) begin() { c.count, c.ended = c.count+1, make(chan struct{}) }
+
+// Turn begins a commit when none is in progress, for modes in which several goroutines change
+// the kernel. It fails if ctx is done before.
+func (c *Commits) Turn(ctx context.Context) error {
+	return c.WhenIdle(ctx, func(uint64) { c.begin() })
 }
 
 // End ends it.
-func (c *Commits) End() { c.Locked(func() { c.inProgress = false }) }
+func (c *Commits) End() {
+	c.Locked(func() {
+		close(c.ended)
+		c.ended = nil
+	})
+}
 
 // Locked calls f under the lock.
 func (c *Commits) Locked(f func()) {
@@ -45,27 +55,29 @@ func (c *Commits) Locked(f func()) {
 
 // Count returns how many commits began, and whether none is in progress. The
 // caller holds the lock.
-func (c *Commits) Count() (n uint64, idle bool) { return c.count, !c.inProgress }
+func (c *Commits) Count() (n uint64, idle bool) { return c.count, c.ended == nil }
 
 // Since reports whether a commit began after the first n. The caller holds the
 // lock.
 func (c *Commits) Since(n uint64) bool { return c.count != n }
 
-// idlePoll is the time between two checks whether a commit has ended.
-const idlePoll = 2 * time.Millisecond
-
 // WhenIdle waits until no commit is in progress, and calls f under the lock with
 // the number of those before. The next one waits for f.
 func (c *Commits) WhenIdle(ctx context.Context, f func(n uint64)) error {
 	for ctx.Err() == nil {
-		c.Lock()
-		if !c.inProgress {
-			defer c.Unlock()
-			f(c.count)
+		var ended chan struct{}
+		c.Locked(func() {
+			if ended = c.ended; ended == nil {
+				f(c.count)
+			}
+		})
+		if ended == nil {
 			return nil
 		}
-		c.Unlock()
-		time.Sleep(idlePoll)
+		select {
+		case <-ctx.Done():
+		case <-ended:
+		}
 	}
 	return ctx.Err()
 }

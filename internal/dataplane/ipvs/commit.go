@@ -17,7 +17,7 @@ import (
 	"sluice/internal/plan"
 )
 
-// commit is one Apply, Repair or Reconcile. The caller holds the lock.
+// commit is one Apply, Repair or Reconcile.
 type commit struct {
 	d *Dataplane
 	// touched are the servers that may have to be changed, each once.
@@ -104,7 +104,7 @@ func (c *commit) run(ctx context.Context, table func() dataplane.Result) datapla
 	}
 	c.result.Elements += int(c.d.writer.Commands() - sent)
 	if err != nil {
-		c.d.servers = nil
+		c.d.setServers(nil)
 		c.result.Err = err
 		return c.result
 	}
@@ -252,7 +252,8 @@ func (c *commit) adopt(ctx context.Context) error {
 		return err
 	}
 	known := c.d.servers
-	c.d.servers, c.d.draining, c.d.holders = make(map[ipvs.Key]*server, len(known)), map[ipvs.Key]struct{}{}, map[netip.Addr]int{}
+	c.d.setServers(make(map[ipvs.Key]*server, len(known)))
+	c.d.draining, c.d.holders = map[ipvs.Key]struct{}{}, map[netip.Addr]int{}
 	c.allRoutes = true
 	for k, f := range c.d.frontends {
 		if scheduled(f) && c.d.settings.Serves(k.Family()) {
@@ -324,14 +325,19 @@ func (d *Dataplane) removeIdle(ctx context.Context, some []*server, allRoutes bo
 	return d.removeRoutes(allRoutes, gone)
 }
 
+// setServers replaces all servers; nil if they are unknown.
+func (d *Dataplane) setServers(servers map[ipvs.Key]*server) {
+	d.commits.Locked(func() { d.servers = servers })
+}
+
 // addServer adds a server, whose address is led to the node from the next commit on.
 func (d *Dataplane) addServer(s *server) {
-	d.servers[s.Key] = s
+	d.commits.Locked(func() { d.servers[s.Key] = s })
 	d.holders[s.Addr]++
 }
 
 func (d *Dataplane) deleteServer(s *server) {
-	delete(d.servers, s.Key)
+	d.commits.Locked(func() { delete(d.servers, s.Key) })
 	delete(d.draining, s.Key)
 	if d.holders[s.Addr]--; d.holders[s.Addr] == 0 {
 		delete(d.holders, s.Addr)

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,9 +40,10 @@ type Dataplane struct {
 	// stop ends the background tasks and waits for them.
 	stop func()
 
-	// mu guards the fields below. Only one goroutine commits; others drain servers and
-	// compare them with the kernel.
-	mu       sync.Mutex
+	// commits are those of the engine, and what other goroutines do: drain servers, compare them
+	// with the kernel, forget connections. Who commits uses the fields below. Others may read
+	// servers, under the lock.
+	commits  dataplane.Commits
 	routes   *localroute.Table
 	settings plan.Settings
 	// frontends are all that the table serves, servers the virtual services that are
@@ -137,8 +137,8 @@ func (d *Dataplane) forwardDisturbances(ctx context.Context) {
 // Holds reports whether a virtual service is one of the Dataplane's. It may be any while
 // the contents of the kernel are unknown.
 func (d *Dataplane) Holds(k ipvs.Key) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.commits.Lock()
+	defer d.commits.Unlock()
 	_, found := d.servers[k]
 	return found || d.servers == nil
 }
@@ -150,11 +150,13 @@ func (d *Dataplane) families() []model.Family {
 
 // Reconcile reads what is in the kernel, adopts what is right and changes the rest.
 func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) dataplane.Result {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	if err := d.commits.Turn(ctx); err != nil {
+		return dataplane.Result{Err: err}
+	}
+	defer d.commits.End()
 	d.suspect.Store(false)
-	d.settings = desired.Settings
-	d.frontends, d.servers = maps.Clone(desired.Frontends), nil
+	d.settings, d.frontends = desired.Settings, maps.Clone(desired.Frontends)
+	d.setServers(nil)
 	c := &commit{d: d, failed: map[plan.Key]error{}}
 	live, err := d.Dataplane.Live(ctx)
 	if err == nil {
@@ -164,7 +166,7 @@ func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) datapl
 		err = d.routes.Read(model.Families[:])
 	}
 	if err != nil {
-		d.servers = nil
+		d.setServers(nil)
 		return dataplane.Result{Err: fmt.Errorf("reading what is in the kernel: %w", err)}
 	}
 	// While a table exists, frontends that are served by its endpoint maps change over
@@ -196,8 +198,10 @@ func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) datapl
 //     them without the table's decisions.
 //   - Destinations that go, which keep their connections, and routes.
 func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Result {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	if err := d.commits.Turn(ctx); err != nil {
+		return dataplane.Result{Err: err}
+	}
+	defer d.commits.End()
 	if d.servers == nil {
 		return dataplane.Result{Err: dataplane.ErrUnknown}
 	}
@@ -233,8 +237,10 @@ func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Re
 // Repair undoes foreign changes of the table, and of IPVS and the routes if some were
 // found there.
 func (d *Dataplane) Repair(ctx context.Context) dataplane.Result {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	if err := d.commits.Turn(ctx); err != nil {
+		return dataplane.Result{Err: err}
+	}
+	defer d.commits.End()
 	if d.servers == nil {
 		return dataplane.Result{Err: dataplane.ErrUnknown}
 	}

@@ -57,8 +57,10 @@ type destination struct {
 
 // deleteLost deletes destinations unless they are in the pool of their server.
 func (d *Dataplane) deleteLost(ctx context.Context, lost []dataplane.Lost) (map[destination]bool, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	if err := d.commits.Turn(ctx); err != nil {
+		return nil, err
+	}
+	defer d.commits.End()
 	if d.servers == nil {
 		return nil, dataplane.ErrUnknown
 	}

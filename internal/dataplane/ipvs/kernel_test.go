@@ -1,6 +1,7 @@
 package ipvs
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
@@ -298,5 +300,32 @@ func TestUnknownScheduler(t *testing.T) {
 		ModeSettings: dataplane.ModeSettings{IPVS: dataplane.IPVS{Scheduler: "fastest"}}})
 	if err == nil || !strings.Contains(err.Error(), `scheduler "fastest" cannot be used`) || !strings.Contains(err.Error(), "modprobe ip_vs_fastest") {
 		t.Errorf("error is %v", err)
+	}
+}
+
+// Questions are answered while a commit takes long, and who would have to wait for it can give up.
+func TestAnswersDuringCommit(t *testing.T) {
+	k := newKernel(t)
+	d, desired := k.open(), services(1)
+	dataplanetest.OK(t, d.Reconcile(t.Context(), desired))
+	at, steps := first, 0
+	d.afterStep = func() error {
+		steps++
+		if described, err := d.Describe(t.Context(), dataplane.Destination{Key: at, IP: at.Addr}, netip.Addr{}); err != nil {
+			t.Errorf("after step %d: %+v, %v", steps, described, err)
+		}
+		if !d.Holds(keyFor(at, at.Addr)) {
+			t.Errorf("after step %d: its virtual service is not held", steps)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if err := d.Forget(ctx, []dataplane.Lost{{Frontend: at}}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("after step %d: Forget: %v", steps, err)
+		}
+		return nil
+	}
+	dataplanetest.OK(t, d.Apply(t.Context(), &plan.Change{Set: []*plan.Frontend{with(desired.Frontends[at], "10.244.0.3:8080")}}))
+	if steps == 0 {
+		t.Error("no step was taken")
 	}
 }

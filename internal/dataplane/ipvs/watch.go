@@ -16,8 +16,10 @@ import (
 // connection has ended.
 func (d *Dataplane) drainServers(ctx context.Context) {
 	every(ctx, drainInterval, func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
+		if d.commits.Turn(ctx) != nil {
+			return
+		}
+		defer d.commits.End()
 		if err := d.drain(ctx, slices.Collect(maps.Keys(d.draining))); err != nil && ctx.Err() == nil {
 			d.logger.V(1).Info("Cannot remove what has drained from IPVS", "reason", err.Error())
 			d.suspicious()
@@ -68,8 +70,10 @@ const watchCount = 20
 // first of them.
 func (d *Dataplane) watch(ctx context.Context) {
 	every(ctx, watchInterval, func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
+		if d.commits.Turn(ctx) != nil {
+			return
+		}
+		defer d.commits.End()
 		if d.servers == nil || d.suspect.Load() {
 			return
 		}
@@ -133,7 +137,7 @@ func (d *Dataplane) Verify(ctx context.Context) (ok bool, err error) {
 	}
 	ok, err = d.verifyServices(ctx)
 	if err == nil && ok {
-		ok, err = d.verifyRoutes()
+		ok, err = d.verifyRoutes(ctx)
 	}
 	if err == nil && !ok {
 		d.suspect.Store(true)
@@ -150,8 +154,10 @@ func (d *Dataplane) verifyServices(ctx context.Context) (same bool, err error) {
 	for _, s := range list {
 		have[s.Key] = s
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	if err := d.commits.Turn(ctx); err != nil {
+		return false, err
+	}
+	defer d.commits.End()
 	for k, s := range d.servers {
 		if have[k] == s.Service || s.Scheduler == "" {
 			continue
@@ -164,9 +170,11 @@ func (d *Dataplane) verifyServices(ctx context.Context) (same bool, err error) {
 	return true, nil
 }
 
-func (d *Dataplane) verifyRoutes() (same bool, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (d *Dataplane) verifyRoutes(ctx context.Context) (same bool, err error) {
+	if err := d.commits.Turn(ctx); err != nil {
+		return false, err
+	}
+	defer d.commits.End()
 	if d.servers == nil {
 		return true, nil
 	}
