@@ -66,7 +66,7 @@ func (s *FileState) Waiting() []model.Problem {
 // named returns a problem with the file as its object.
 func (s *FileState) named(p model.Problem) model.Problem {
 	if s.Path != "" {
-		p.Object = "Configuration file " + s.Path
+		p.Object = model.Object{Kind: "Configuration file", Name: s.Path}
 	}
 	return p
 }

@@ -92,5 +92,5 @@ func fieldOf(flag, asked string) string {
 }
 
 func problem(field, reason, remedy string) model.Problem {
-	return model.Problem{Object: kind, Field: field, Reason: reason, Remedy: remedy}
+	return model.Problem{Object: model.Object{Kind: kind}, Field: field, Reason: reason, Remedy: remedy}
 }

@@ -305,7 +305,7 @@ func TestSetPlanConfigBeforeStart(t *testing.T) {
 
 func TestProblemsAreLoggedOnce(t *testing.T) {
 	bad := web("10.0.0.1", 0)
-	bad.Problems = []model.Problem{{Object: "Service default/10.0.0.1", Field: "spec.x", Reason: "is odd"}}
+	bad.Problems = []model.Problem{{Object: model.Object{Kind: "Service", Namespace: "default", Name: "10.0.0.1"}, Field: "spec.x", Reason: "is odd"}}
 	const message = `"msg"="Problem with an object" "error"=null`
 	const gone = `"level"=1 "msg"="Problem with an object is gone"`
 	run(t, Options{}, func(t *testing.T, b *fixture) {
@@ -316,7 +316,7 @@ func TestProblemsAreLoggedOnce(t *testing.T) {
 			t.Errorf("log: %q", lines)
 		}
 		other := web("10.0.0.2", 0)
-		other.Problems = []model.Problem{{Object: "Service default/10.0.0.2", Reason: "is odd too"}}
+		other.Problems = []model.Problem{{Object: model.Object{Kind: "Service", Namespace: "default", Name: "10.0.0.2"}, Reason: "is odd too"}}
 		b.Update(other)
 		synctest.Wait()
 		wantLogged(t, b, message, 1)

@@ -15,7 +15,7 @@ type problemLog struct {
 	known map[model.Problem]struct{}
 }
 
-func (p *problemLog) update(byObject map[string][]model.Problem) {
+func (p *problemLog) update(byObject map[model.Object][]model.Problem) {
 	now := make(map[model.Problem]struct{}, len(p.known))
 	for _, problems := range byObject {
 		for _, problem := range problems {
@@ -34,7 +34,7 @@ func (p *problemLog) update(byObject map[string][]model.Problem) {
 
 // keysAndValues returns a problem for a structured log.
 func keysAndValues(p model.Problem) []any {
-	out := []any{"object", p.Object}
+	out := []any{"object", p.Object.String()}
 	if p.Field != "" {
 		out = append(out, "field", p.Field)
 	}
@@ -50,7 +50,7 @@ func missing(have, want map[model.Problem]struct{}) []model.Problem {
 		}
 	}
 	slices.SortFunc(out, func(a, b model.Problem) int {
-		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Field, b.Field),
+		return cmp.Or(a.Object.Compare(b.Object), cmp.Compare(a.Field, b.Field),
 			cmp.Compare(a.Reason, b.Reason))
 	})
 	return out

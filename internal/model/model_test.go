@@ -66,8 +66,8 @@ func TestStrings(t *testing.T) {
 	tests := []struct{ got, want string }{
 		{Name{"default", "web"}.String(), "default/web"},
 		{PolicyCluster.String(), "Cluster"}, {PolicyLocal.String(), "Local"},
-		{Problem{Object: "Service a/b", Field: "spec.ports", Reason: "is odd", Remedy: "mend it"}.String(), "Service a/b: spec.ports: is odd (mend it)"},
-		{Problem{Object: "Service a/b", Reason: "is odd"}.String(), "Service a/b: is odd"},
+		{Problem{Object: Object{Kind: "Service", Namespace: "a", Name: "b"}, Field: "spec.ports", Reason: "is odd", Remedy: "mend it"}.String(), "Service a/b: spec.ports: is odd (mend it)"},
+		{Problem{Object: Object{Kind: "Service", Namespace: "a", Name: "b"}, Reason: "is odd"}.String(), "Service a/b: is odd"},
 	}
 	for _, tt := range tests {
 		if tt.got != tt.want {

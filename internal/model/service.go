@@ -81,37 +81,3 @@ type ServicePort struct {
 	Port     uint16
 	NodePort uint16 // 0 for none
 }
-
-// Problem is a defect of an object, reported to its owner. The names of its fields
-// in JSON are an interface and never change.
-type Problem struct {
-	Object string `json:"object"`           // kind and name, "Service default/web"
-	Field  string `json:"field,omitempty"`  // path of the field, "spec.ports[0].port"
-	Reason string `json:"reason"`           // what is wrong
-	Remedy string `json:"remedy,omitempty"` // what to do about it
-	// Malformed means that an API server would have refused the value.
-	Malformed bool `json:"-"`
-}
-
-// NameIn parses an object of a Problem: "Service default/web" of the kind "Service".
-func NameIn(object, kind string) (Name, bool) {
-	full, ok := strings.CutPrefix(object, kind+" ")
-	namespace, name, found := strings.Cut(full, "/")
-	return Name{Namespace: namespace, Name: name}, ok && found
-}
-
-func (p Problem) String() string {
-	s := p.Object + ": " + p.What()
-	if p.Remedy != "" {
-		s += " (" + p.Remedy + ")"
-	}
-	return s
-}
-
-// What is what is wrong with the object, without its name and the remedy.
-func (p Problem) What() string {
-	if p.Field == "" {
-		return p.Reason
-	}
-	return p.Field + ": " + p.Reason
-}

@@ -102,11 +102,11 @@ func wantRanking(t *testing.T, d *Desired, key Key, field, what string, ranking 
 	wantEqual(t, "problems of the winner", []string(nil), problemList(d, "Service "+winner.String()))
 	for _, loser := range ranking[1:] {
 		wantEqual(t, "problems of a loser", []model.Problem{{
-			Object: "Service " + loser.Name.String(),
+			Object: model.ServiceObject(loser.Name),
 			Field:  field,
 			Reason: what + " belongs to Service " + winner.String() + ", which is older or, if they are of one age, first by name",
 			Remedy: "choose another one here, or remove it from Service " + winner.String(),
-		}}, d.Problems["Service "+loser.Name.String()])
+		}}, d.Problems[model.ServiceObject(loser.Name)])
 		own := Key{loser.ClusterIPs[0], 80, model.TCP}
 		if d.Frontends[own] == nil {
 			t.Errorf("%s lost %s too", loser.Name, own)
@@ -227,7 +227,7 @@ func TestExternalIPLosesToOlderClusterIP(t *testing.T) {
 	key := Key{addrs("10.96.0.10")[0], 80, model.TCP}
 	wantEqual(t, "owner", named("dns"), d.Frontends[key].Service)
 	wantEqual(t, "kind", ClusterIP, d.Frontends[key].Kind)
-	wantEqual(t, "problems", 1, len(d.Problems["Service default/thief"]))
+	wantEqual(t, "problems", 1, len(d.Problems[model.Object{Kind: "Service", Namespace: "default", Name: "thief"}]))
 }
 
 func TestSharedClusterIPIsRefcounted(t *testing.T) {

@@ -22,16 +22,15 @@ type Desired struct {
 	ExclusiveIPs map[netip.Addr]int
 	// HealthChecks are the health check node ports to serve, by Service.
 	HealthChecks map[model.Name]HealthCheck
-	// Problems describe what was left out and why, by object ("Service
-	// default/web").
-	Problems map[string][]model.Problem
+	// Problems describe what was left out and why, by object.
+	Problems map[model.Object][]model.Problem
 	// Refused are the problems of objects that a source refused.
 	Refused []model.Problem
-	// EventsOn are the objects, named likewise, on which this node records
+	// EventsOn are the objects on which this node records
 	// Events: Services that have an endpoint here, and EndpointSlices with
 	// Problems that do. Every node finds the same problems with a Service, and
 	// a large cluster must not record an Event on each of them.
-	EventsOn map[string]struct{}
+	EventsOn map[model.Object]struct{}
 }
 
 // Change is the difference between two Desireds. Its values are immutable.

@@ -195,8 +195,12 @@ func routeText(f model.Family, r *Route) string {
 // problemList gives the problems of an object as "field: reason".
 func problemList(d *Desired, object string) []string {
 	var out []string
-	for _, p := range d.Problems[object] {
-		out = append(out, p.Field+": "+p.Reason)
+	for about, problems := range d.Problems {
+		for _, p := range problems {
+			if about.String() == object {
+				out = append(out, p.Field+": "+p.Reason)
+			}
+		}
 	}
 	return out
 }

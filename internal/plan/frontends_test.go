@@ -292,7 +292,7 @@ func TestSourceRangesOfOneFamily(t *testing.T) {
 	v4, v6 := frontendAt(t, d, addrs("198.51.100.1")[0]), frontendAt(t, d, addrs("2001:db8:1::1")[0])
 	wantEqual(t, "IPv4 sources", prefixes("10.0.0.0/8"), v4.Sources)
 	wantEqual(t, "IPv6 filtered", false, v6.Filtered)
-	problems := d.Problems["Service default/web"]
+	problems := d.Problems[model.Object{Kind: "Service", Namespace: "default", Name: "web"}]
 	if len(problems) != 1 || problems[0].Field != "spec.loadBalancerSourceRanges" ||
 		!strings.Contains(problems[0].Reason, "IPv6") || !strings.Contains(problems[0].Remedy, "::/0") {
 		t.Errorf("problems %v", problems)

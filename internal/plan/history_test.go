@@ -91,8 +91,8 @@ type concern struct {
 	local    bool
 }
 
-func concerns(d *Desired) map[string]concern {
-	out := map[string]concern{}
+func concerns(d *Desired) map[model.Object]concern {
+	out := map[model.Object]concern{}
 	for object, problems := range d.Problems {
 		_, local := d.EventsOn[object]
 		out[object] = concern{problems, local}

@@ -39,11 +39,11 @@ func lacksPodCIDR(cfg *Config, node *model.Node) bool {
 func nodeReports(cfg *Config, state *model.State) []report {
 	var out []report
 	if problems := nodeProblems(cfg, state.Node()); len(problems) > 0 {
-		out = append(out, report{object: "Node " + cfg.nodeObject(state.Node()), problems: problems})
+		out = append(out, report{object: model.NodeObject(cfg.nodeObject(state.Node())), problems: problems})
 	}
 	for _, c := range state.ServiceCIDRs() {
 		if len(c.Problems) > 0 {
-			out = append(out, report{object: "ServiceCIDR " + c.Name, problems: c.Problems})
+			out = append(out, report{object: model.Object{Kind: "ServiceCIDR", Name: c.Name}, problems: c.Problems})
 		}
 	}
 	return out
@@ -64,7 +64,7 @@ func nodeProblems(cfg *Config, node *model.Node) []model.Problem {
 		problems = slices.Clone(node.Problems)
 	} else if cfg.RequireNode {
 		problems = append(problems, model.Problem{
-			Object: "Node " + cfg.NodeName,
+			Object: model.NodeObject(cfg.NodeName),
 			Field:  "metadata.name",
 			Reason: "there is no Node object of this name: its addresses, its zone and its pod CIDRs are not known",
 			Remedy: "see that the kubelet registers the node, or set --hostname-override to the name that it has in the cluster",
@@ -72,7 +72,7 @@ func nodeProblems(cfg *Config, node *model.Node) []model.Problem {
 	}
 	if lacksPodCIDR(cfg, node) {
 		problems = append(problems, model.Problem{
-			Object: "Node " + cfg.nodeObject(node),
+			Object: model.NodeObject(cfg.nodeObject(node)),
 			Field:  "spec.podCIDRs",
 			Reason: "waiting for it: until it is there, detect-local-mode NodeCIDR cannot recognise traffic from pods",
 			Remedy: "see that the controller manager allocates node CIDRs, or set another --detect-local-mode",

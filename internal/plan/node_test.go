@@ -56,7 +56,7 @@ func TestEligibility(t *testing.T) {
 }
 
 func TestNodeProblems(t *testing.T) {
-	bad := model.Problem{Object: "Node here", Field: "status.addresses[0].address", Reason: "no address"}
+	bad := model.Problem{Object: model.NodeObject("here"), Field: "status.addresses[0].address", Reason: "no address"}
 	tests := []struct {
 		name   string
 		cfg    Config
@@ -74,7 +74,7 @@ func TestNodeProblems(t *testing.T) {
 			planner := New(tt.cfg)
 			change := planner.Update(stateOf(model.SetNode{Node: tt.in}), &model.Dirty{All: true})
 			var fields []string
-			for _, p := range planner.Desired().Problems["Node here"] {
+			for _, p := range planner.Desired().Problems[model.NodeObject("here")] {
 				fields = append(fields, p.Field)
 			}
 			wantEqual(t, "fields", tt.fields, fields)
@@ -117,7 +117,7 @@ func TestNoIPv6(t *testing.T) {
 	wantEqual(t, "frontends", 4, len(got.Frontends))
 	wantEqual(t, "ClusterIPs", 1, len(got.ClusterIPs))
 	wantEqual(t, "health checks", map[model.Name]HealthCheck{named("web"): {Service: named("web"), Port: 32000, LocalEndpoints: 1, IPv4: true}}, got.HealthChecks)
-	wantEqual(t, "problems", map[string][]model.Problem{}, got.Problems)
+	wantEqual(t, "problems", map[model.Object][]model.Problem{}, got.Problems)
 	wantEqual(t, "settings", Settings{
 		IPv4: Detector{Sources: prefixes("10.1.0.0/16")}, NoIPv6: true,
 		NodePortAll4: true, NodePortIPs: addrs("192.0.2.1"), LoopbackIPs: addrs("127.0.0.1"), ServiceCIDRs: prefixes("10.96.0.0/16"), MasqueradeMark: 1,
@@ -154,7 +154,7 @@ func TestNodePortsOnly(t *testing.T) {
 	}
 	wantEqual(t, "ClusterIPs", 0, len(got.ClusterIPs))
 	wantEqual(t, "settings", Settings{NodePortIPs: addrs("192.0.2.1"), MasqueradeMark: 1, NodePortsOnly: true}, got.Settings)
-	if problems := got.Problems["Service default/web"]; len(problems) != 1 || !strings.Contains(problems[0].Reason, "30081/SCTP") {
+	if problems := got.Problems[model.Object{Kind: "Service", Namespace: "default", Name: "web"}]; len(problems) != 1 || !strings.Contains(problems[0].Reason, "30081/SCTP") {
 		t.Errorf("problems %v, want one about the node port of SCTP", problems)
 	}
 

@@ -39,8 +39,8 @@ func New(cfg Config) *Planner {
 		cfg: cfg,
 		desired: Desired{
 			HealthChecks: map[model.Name]HealthCheck{},
-			Problems:     map[string][]model.Problem{},
-			EventsOn:     map[string]struct{}{},
+			Problems:     map[model.Object][]model.Problem{},
+			EventsOn:     map[model.Object]struct{}{},
 		},
 		healthChecks: claims[uint16, HealthCheck]{},
 		tables:       newTableBudget(),

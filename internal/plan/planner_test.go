@@ -170,7 +170,7 @@ func TestManyServicesAtOnce(t *testing.T) {
 func TestSliceMovesToAnotherService(t *testing.T) {
 	f := model.IPv4
 	moving := slice(f, "s", pod(f, 1, here, ready))
-	moving.Problems = []model.Problem{{Object: "EndpointSlice default/s", Reason: "odd"}}
+	moving.Problems = []model.Problem{{Object: model.Object{Kind: "EndpointSlice", Namespace: "default", Name: "s"}, Reason: "odd"}}
 	state := stateOf(
 		model.SetService{Service: service(f)},
 		model.SetService{Service: contender("other", year(2020), 2, func(*model.Service) {})},
@@ -245,22 +245,25 @@ func TestSetConfigIncludesDirty(t *testing.T) {
 
 func TestProblemsComeAndGo(t *testing.T) {
 	f := model.IPv4
-	problem := func(object string) []model.Problem {
+	ofService := model.Object{Kind: "Service", Namespace: "default", Name: "web"}
+	ofSlice := model.Object{Kind: "EndpointSlice", Namespace: "default", Name: "web-a"}
+	ofNode, ofCIDR := model.NodeObject(here), model.Object{Kind: "ServiceCIDR", Name: "c"}
+	problem := func(object model.Object) []model.Problem {
 		return []model.Problem{{Object: object, Field: "spec", Reason: "bad", Remedy: "mend it"}}
 	}
-	svc := service(f, func(s *model.Service) { s.Problems = problem("Service default/web") })
+	svc := service(f, func(s *model.Service) { s.Problems = problem(ofService) })
 	sl := slice(f, "web-a")
-	sl.Problems = problem("EndpointSlice default/web-a")
+	sl.Problems = problem(ofSlice)
 	state := stateOf(
 		model.SetService{Service: svc}, model.SetSlice{Slice: sl},
-		model.SetNode{Node: &model.Node{Name: here, Problems: problem("Node here")}},
-		model.SetServiceCIDR{ServiceCIDR: &model.ServiceCIDR{Name: "c", Problems: problem("ServiceCIDR c")}},
+		model.SetNode{Node: &model.Node{Name: here, Problems: problem(ofNode)}},
+		model.SetServiceCIDR{ServiceCIDR: &model.ServiceCIDR{Name: "c", Problems: problem(ofCIDR)}},
 	)
 	planner := New(defaults)
 	change := planner.Update(state, &model.Dirty{})
 	wantEqual(t, "changed", true, change.Problems)
-	want := map[string][]model.Problem{}
-	for _, object := range []string{"Service default/web", "EndpointSlice default/web-a", "Node here", "ServiceCIDR c"} {
+	want := map[model.Object][]model.Problem{}
+	for _, object := range []model.Object{ofService, ofSlice, ofNode, ofCIDR} {
 		want[object] = problem(object)
 	}
 	wantEqual(t, "problems", want, planner.Desired().Problems)
@@ -272,5 +275,5 @@ func TestProblemsComeAndGo(t *testing.T) {
 		model.SetService{Service: service(f)}, model.DeleteSlice{Name: sl.Name},
 		model.SetNode{Node: &model.Node{Name: here}}, model.DeleteServiceCIDR{Name: "c"})
 	wantEqual(t, "changed by mending", true, change.Problems)
-	wantEqual(t, "problems left", map[string][]model.Problem{}, planner.Desired().Problems)
+	wantEqual(t, "problems left", map[model.Object][]model.Problem{}, planner.Desired().Problems)
 }

@@ -11,12 +11,10 @@ import (
 
 // report lists the problems of one object; there may be none.
 type report struct {
-	object   string // "Service default/web"
+	object   model.Object
 	problems []model.Problem
 	local    bool // this node runs an endpoint of the object
 }
-
-func serviceObject(n model.Name) string { return "Service " + n.String() }
 
 // field returns the path of the field that frontends of a kind come from.
 func (k Kind) field() string {
@@ -25,7 +23,7 @@ func (k Kind) field() string {
 
 func (d *draft) leaveOut(kind Kind, ip netip.Addr, fault string) {
 	d.problems = append(d.problems, model.Problem{
-		Object: serviceObject(d.service.Name),
+		Object: model.ServiceObject(d.service.Name),
 		Field:  kind.field(),
 		Reason: fmt.Sprintf("%s %s", ip, fault),
 		Remedy: "remove the address or replace it by one that the Service can answer on",
@@ -34,7 +32,7 @@ func (d *draft) leaveOut(kind Kind, ip netip.Addr, fault string) {
 
 func (d *draft) externalIPsOff() model.Problem {
 	return model.Problem{
-		Object: serviceObject(d.service.Name),
+		Object: model.ServiceObject(d.service.Name),
 		Field:  ExternalIP.field(),
 		Reason: "external IPs are switched off on this node",
 		Remedy: "use a Service of type LoadBalancer, or enable the feature gate AllowServiceExternalIPs",
@@ -43,7 +41,7 @@ func (d *draft) externalIPsOff() model.Problem {
 
 func (d *draft) notForwarded(port *model.ServicePort) model.Problem {
 	return model.Problem{
-		Object: serviceObject(d.service.Name),
+		Object: model.ServiceObject(d.service.Name),
 		Field:  NodePort.field(),
 		Reason: fmt.Sprintf("node port %d/%s is not served: without the kernel's help there are TCP and UDP only", port.NodePort, port.Protocol),
 		Remedy: "use a node whose proxy runs without --sandbox",
@@ -60,7 +58,7 @@ func (d *draft) reportUnfiltered() {
 			continue
 		}
 		d.problems = append(d.problems, model.Problem{
-			Object: serviceObject(d.service.Name),
+			Object: model.ServiceObject(d.service.Name),
 			Field:  "spec.loadBalancerSourceRanges",
 			Reason: fmt.Sprintf("no range is of %s, so that everybody may connect to the load balancer IPs of that family", f),
 			Remedy: fmt.Sprintf("add the %s ranges that may connect, %s/0 for everybody", f, unspecified(f)),
@@ -72,7 +70,7 @@ func (d *draft) reportUnfiltered() {
 func (d *draft) report() {
 	own := slices.Concat(d.service.Problems, d.problems)
 	if local := slices.ContainsFunc(d.slices, d.runs); local || len(own) > 0 {
-		d.reports = append(d.reports, report{serviceObject(d.service.Name), own, local})
+		d.reports = append(d.reports, report{model.ServiceObject(d.service.Name), own, local})
 	}
 	for _, s := range d.slices {
 		problems := s.Problems
@@ -80,7 +78,7 @@ func (d *draft) report() {
 			problems = append(slices.Clone(problems), p)
 		}
 		if len(problems) > 0 {
-			d.reports = append(d.reports, report{"EndpointSlice " + s.Name.String(), problems, d.runs(s)})
+			d.reports = append(d.reports, report{model.SliceObject(s.Name), problems, d.runs(s)})
 		}
 	}
 }
@@ -104,7 +102,7 @@ func (d *draft) sliceProblem(s *model.Slice) (p model.Problem, found bool) {
 	}
 	if !d.hasFamily(s.Family) {
 		return model.Problem{
-			Object: "EndpointSlice " + s.Name.String(),
+			Object: model.SliceObject(s.Name),
 			Field:  "addressType",
 			Reason: fmt.Sprintf("%s is ignored: Service %s has no ClusterIP of that family", s.Family, d.service.Name),
 			Remedy: "delete the slice, or add the family to spec.ipFamilies of the Service",
@@ -129,7 +127,7 @@ func (d *draft) sliceProblem(s *model.Slice) (p model.Problem, found bool) {
 		reason += fmt.Sprintf(", and %d more addresses cannot be endpoints", bad-1)
 	}
 	return model.Problem{
-		Object: "EndpointSlice " + s.Name.String(),
+		Object: model.SliceObject(s.Name),
 		Field:  "endpoints[" + strconv.Itoa(first) + "].addresses",
 		Reason: reason,
 		Remedy: "give the endpoint an address that other nodes can reach",
@@ -154,7 +152,7 @@ const older = "which is older or, if they are of one age, first by name"
 
 func taken(loser model.Name, field, what string, winner model.Name, why string) model.Problem {
 	return model.Problem{
-		Object: serviceObject(loser),
+		Object: model.ServiceObject(loser),
 		Field:  field,
 		Reason: fmt.Sprintf("%s belongs to Service %s, %s", what, winner, why),
 		Remedy: fmt.Sprintf("choose another one here, or remove it from Service %s", winner),

@@ -1,21 +1,29 @@
 package plan
 
 import (
-	"maps"
 	"slices"
 	"testing"
 
 	"sluice/internal/model"
 )
 
+// eventsOn are the objects on which this node records Events.
+func eventsOn(d *Desired) (out []string) {
+	for o := range d.EventsOn {
+		out = append(out, o.String())
+	}
+	slices.Sort(out)
+	return out
+}
+
 // TestEventsOnlyOnNodesWithEndpoints moves endpoints of a bad Service about.
 func TestEventsOnlyOnNodesWithEndpoints(t *testing.T) {
-	bad := model.Problem{Object: "whatever", Reason: "is odd"}
+	bad := model.Problem{Object: model.Object{Kind: "whatever"}, Reason: "is odd"}
 	eachFamily(t, func(t *testing.T, f model.Family) {
 		svc := service(f, func(s *model.Service) { s.Problems = []model.Problem{bad} })
 		state, planner := stateOf(model.SetService{Service: svc}), New(defaults)
 		planner.Update(state, &model.Dirty{})
-		wantEqual(t, "Events without endpoints", []string(nil), slices.Sorted(maps.Keys(planner.Desired().EventsOn)))
+		wantEqual(t, "Events without endpoints", []string(nil), eventsOn(planner.Desired()))
 		steps := []struct {
 			name     string
 			at       []model.Endpoint
@@ -36,7 +44,7 @@ func TestEventsOnlyOnNodesWithEndpoints(t *testing.T) {
 			var dirty model.Dirty
 			state.Apply(&dirty, model.SetSlice{Slice: s})
 			change := planner.Update(state, &dirty)
-			wantEqual(t, "Events with an endpoint "+step.name, step.want, slices.Sorted(maps.Keys(planner.Desired().EventsOn)))
+			wantEqual(t, "Events with an endpoint "+step.name, step.want, eventsOn(planner.Desired()))
 			wantEqual(t, "changed with an endpoint "+step.name, step.reported, change.Problems)
 			wantEqual(t, "objects with problems", 2, len(planner.Desired().Problems))
 		}
@@ -49,6 +57,6 @@ func TestSliceEventsOnlyOnItsNodes(t *testing.T) {
 	far, near := slice(model.IPv4, "web-1", pod(model.IPv4, 1, "far", ready)), slice(model.IPv4, "web-2", pod(model.IPv4, 2, here, ready))
 	far.Problems = []model.Problem{{Reason: "is odd"}}
 	d := planWeb(defaults, service(model.IPv4), far, near)
-	wantEqual(t, "Events", []string{"Service default/web"}, slices.Sorted(maps.Keys(d.EventsOn)))
+	wantEqual(t, "Events", []string{"Service default/web"}, eventsOn(d))
 	wantEqual(t, "objects with problems", 1, len(d.Problems))
 }

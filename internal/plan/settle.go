@@ -145,7 +145,7 @@ func (u *update) reportsOf(c *claimant) []report {
 	if len(losses) == 0 {
 		return reports
 	}
-	own := serviceObject(c.name())
+	own := model.ServiceObject(c.name())
 	if len(reports) > 0 && reports[0].object == own {
 		all := slices.Clone(reports)
 		all[0].problems = slices.Concat(all[0].problems, losses)

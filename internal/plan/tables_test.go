@@ -33,7 +33,7 @@ func refusedTables(d *Desired) []string {
 	refused := []string{}
 	for object, problems := range d.Problems {
 		if slices.ContainsFunc(problems, func(p model.Problem) bool { return strings.Contains(p.Reason, "lookup tables") }) {
-			refused = append(refused, object)
+			refused = append(refused, object.String())
 		}
 	}
 	slices.Sort(refused)

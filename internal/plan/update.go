@@ -22,7 +22,7 @@ type update struct {
 	lostIPs    []netip.Addr // once for each Service that released it
 	checkPorts []uint16
 	touched    []*claimant // their reports and health checks
-	reported   map[string]report
+	reported   map[model.Object]report
 }
 
 func newUpdate(p *Planner, state *model.State) *update {
@@ -31,7 +31,7 @@ func newUpdate(p *Planner, state *model.State) *update {
 		Planner:  p,
 		state:    state,
 		change:   &Change{Revision: state.Revision()},
-		reported: map[string]report{},
+		reported: map[model.Object]report{},
 	}
 }
 

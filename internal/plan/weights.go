@@ -125,7 +125,7 @@ func (d *draft) useRandom(reason, remedy string) {
 
 // problemOnce adds a problem of the Service, which several of its ports may have.
 func (d *draft) problemOnce(p model.Problem) {
-	p.Object = serviceObject(d.service.Name)
+	p.Object = model.ServiceObject(d.service.Name)
 	for _, known := range d.problems {
 		if known == p {
 			return

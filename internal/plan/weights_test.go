@@ -77,7 +77,7 @@ func TestWeights(t *testing.T) {
 					[]string{poolText(f, clusterIP.Route.Endpoints), poolText(f, nodePort.Outside.Endpoints), poolText(f, clusterIP.AlsoServing)}); diff != "" {
 					t.Errorf("cluster, local, beside (-want +got):\n%s", diff)
 				}
-				problems := p.Desired().Problems["Service default/web"]
+				problems := p.Desired().Problems[model.Object{Kind: "Service", Namespace: "default", Name: "web"}]
 				if got := strings.Contains(fmt.Sprint(problems), "weight 0; weights are ignored"); got != tt.ignored || len(problems) > 1 {
 					t.Errorf("problems: %v", problems)
 				}
@@ -153,7 +153,7 @@ func TestAlgorithmOfPools(t *testing.T) {
 			if got := p.Desired().Frontends[Key{clusterIP(f), 80, model.TCP}].Route.Algorithm; got != tt.want {
 				t.Errorf("%s, want %s", got, tt.want)
 			}
-			problems := p.Desired().Problems["Service default/web"]
+			problems := p.Desired().Problems[model.Object{Kind: "Service", Namespace: "default", Name: "web"}]
 			if text := fmt.Sprint(problems); tt.problem == "" && len(problems) > 0 || !strings.Contains(text, tt.problem) || len(problems) > 1 {
 				t.Errorf("problems: %v, want %q", problems, tt.problem)
 			}
@@ -200,7 +200,7 @@ func TestNodeIsNoEndpointOfLeastConnections(t *testing.T) {
 			if got := p.Desired().Frontends[Key{clusterIP(f), 80, model.TCP}].Route.AlgorithmText(); got != algorithm {
 				t.Errorf("algorithm %s, want %s", got, algorithm)
 			}
-			if got := p.Desired().Problems["Service default/web"]; len(got) != problems {
+			if got := p.Desired().Problems[model.Object{Kind: "Service", Namespace: "default", Name: "web"}]; len(got) != problems {
 				t.Errorf("problems: %v, want %d", got, problems)
 			}
 		}

@@ -47,7 +47,7 @@ func (p *proxy) secondProxy() []model.Problem {
 		return nil
 	}
 	return []model.Problem{{
-		Object: "Second kube-proxy",
+		Object: model.Object{Kind: "Second kube-proxy"},
 		Reason: fmt.Sprintf("%s has waited since %s for this one to end, and does nothing", who, since.UTC().Format("15:04:05 UTC")),
 		Remedy: "end one of the two: only one kube-proxy can serve a node",
 	}}
@@ -59,7 +59,10 @@ const advisoryEvery = 2 * time.Second
 // followAdvisories looks for advisories until ctx ends, and logs each of them once when it
 // begins and once when it ends. Those that the configuration file says are logged by who reads it.
 func (p *proxy) followAdvisories(ctx context.Context) error {
-	type key struct{ object, field string } // reasons have numbers in them that change
+	type key struct {
+		object model.Object
+		field  string
+	} // reasons have numbers in them that change
 	known := map[key]model.Problem{}
 	log := p.logger.WithName("node")
 	for {
@@ -83,7 +86,7 @@ func (p *proxy) followAdvisories(ctx context.Context) error {
 		for k, problem := range known {
 			if !now[k] {
 				delete(known, k)
-				log.Info("This warning no longer holds", "warning", problem.Object+": "+problem.What())
+				log.Info("This warning no longer holds", "warning", problem.Object.String()+": "+problem.What())
 			}
 		}
 		select {
@@ -109,7 +112,7 @@ func (p *proxy) decisiveAdvisories() []model.Problem {
 	byAbout := p.advisoriesByAbout()
 	all := slices.Concat(byAbout[telemetry.AboutConfiguration], byAbout[telemetry.AboutRestart], byAbout[telemetry.AboutNode], byAbout[telemetry.AboutNetwork])
 	p.engine.Inspect(func(v engine.View) {
-		all = append(all, v.Desired.Problems["Node "+p.settings.Plan.NodeName]...)
+		all = append(all, v.Desired.Problems[model.NodeObject(p.settings.Plan.NodeName)]...)
 	})
 	return all
 }
@@ -133,7 +136,7 @@ func unusedAPIServer(s *config.Settings) []model.Problem {
 		return nil
 	}
 	return []model.Problem{{
-		Object: "API server", Field: field,
+		Object: model.Object{Kind: "API server"}, Field: field,
 		Reason: fmt.Sprintf("%s is not used: with --manifests, the proxy follows no API server", value),
 		Remedy: "leave out --manifests to follow the API server, or the kubeconfig to follow the manifests",
 	}}

@@ -157,7 +157,7 @@ func (p *proxy) connect(ctx context.Context) (err error) {
 
 // uid returns the UID of the object of an Event. Nodes need none, and some of their
 // Events come before there is an engine.
-func (p *proxy) uid(about telemetry.Object) (uid types.UID) {
+func (p *proxy) uid(about model.Object) (uid types.UID) {
 	if about.Kind == "Node" {
 		return ""
 	}
@@ -166,7 +166,7 @@ func (p *proxy) uid(about telemetry.Object) (uid types.UID) {
 }
 
 // uidIn returns the UID of an object in a State, "" if it is not there.
-func uidIn(state *model.State, about telemetry.Object) string {
+func uidIn(state *model.State, about model.Object) string {
 	name := model.Name{Namespace: about.Namespace, Name: about.Name}
 	switch about.Kind {
 	case "Service":

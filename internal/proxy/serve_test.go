@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"sluice/internal/model"
-	"sluice/internal/observe/telemetry"
 )
 
 func TestEventsNameTheObjectByItsUID(t *testing.T) {
@@ -14,14 +13,14 @@ func TestEventsNameTheObjectByItsUID(t *testing.T) {
 		model.SetSlice{Slice: &model.Slice{Name: model.Name{Namespace: "default", Name: "web"}, Service: "web", UID: "two"}})
 	tests := []struct {
 		name string
-		in   telemetry.Object
+		in   model.Object
 		want string
 	}{
-		{"Service", telemetry.Object{Kind: "Service", Namespace: "default", Name: "web"}, "one"},
-		{"EndpointSlice", telemetry.Object{Kind: "EndpointSlice", Namespace: "default", Name: "web"}, "two"},
-		{"Service that went away", telemetry.Object{Kind: "Service", Namespace: "default", Name: "mail"}, ""},
-		{"EndpointSlice that went away", telemetry.Object{Kind: "EndpointSlice", Namespace: "default", Name: "mail"}, ""},
-		{"object of which none is kept", telemetry.Object{Kind: "ServiceCIDR", Name: "web"}, ""},
+		{"Service", model.Object{Kind: "Service", Namespace: "default", Name: "web"}, "one"},
+		{"EndpointSlice", model.Object{Kind: "EndpointSlice", Namespace: "default", Name: "web"}, "two"},
+		{"Service that went away", model.Object{Kind: "Service", Namespace: "default", Name: "mail"}, ""},
+		{"EndpointSlice that went away", model.Object{Kind: "EndpointSlice", Namespace: "default", Name: "mail"}, ""},
+		{"object of which none is kept", model.Object{Kind: "ServiceCIDR", Name: "web"}, ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -28,7 +28,7 @@ func SlicesOfEndpoints(in *v1.Endpoints) []*model.Slice {
 // creates an empty one for them if there is no other.
 func slicesOfSubset(in *v1.Endpoints, i int) []*model.Slice {
 	subset := &in.Subsets[i]
-	r := NewReport("Endpoints " + in.Namespace + "/" + in.Name)
+	r := NewReport(model.Object{Kind: "Endpoints", Namespace: in.Namespace, Name: in.Name})
 	ports := r.subsetPorts(i, subset.Ports)
 	byFamily := map[model.Family][]model.Endpoint{}
 	r.subsetAddresses(fmt.Sprintf("subsets[%d].addresses", i), subset.Addresses, model.Ready|model.Serving, byFamily)

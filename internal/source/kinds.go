@@ -38,7 +38,7 @@ func newKind[T any, P interface {
 		Versions: versions,
 		New:      func() metav1.Object { return P(new(T)) },
 		Convert: func(object metav1.Object, nodeName string) ([]model.Event, []model.Problem) {
-			v := validator{NewReport(Describe(kind, model.Name{Namespace: object.GetNamespace(), Name: object.GetName()}))}
+			v := validator{NewReport(model.Object{Kind: kind, Namespace: object.GetNamespace(), Name: object.GetName()})}
 			v.meta(object, names)
 			if kind == "Node" && object.GetName() != nodeName {
 				return nil, v.List()
@@ -47,17 +47,6 @@ func newKind[T any, P interface {
 			return events, append(v.List(), problems...)
 		},
 	}
-}
-
-// Describe names an object as problems do.
-func Describe(kind string, name model.Name) string {
-	switch {
-	case name.Name == "":
-		return kind
-	case name.Namespace == "":
-		return kind + " " + name.Name
-	}
-	return kind + " " + name.String()
 }
 
 func convertService(v validator, in *v1.Service) ([]model.Event, []model.Problem) {

@@ -12,7 +12,7 @@ import (
 
 // Node converts a Node.
 func Node(in *v1.Node) *model.Node {
-	r := NewReport("Node " + in.Name)
+	r := NewReport(model.NodeObject(in.Name))
 	out := &model.Node{
 		Name:     intern(in.Name),
 		IPs:      r.nodeIPs(in.Status.Addresses),
@@ -65,7 +65,7 @@ func (r *Report) podCIDRs(in *v1.Node) []netip.Prefix {
 
 // ServiceCIDR converts a ServiceCIDR.
 func ServiceCIDR(in *networkingv1.ServiceCIDR) *model.ServiceCIDR {
-	r := NewReport("ServiceCIDR " + in.Name)
+	r := NewReport(model.Object{Kind: "ServiceCIDR", Name: in.Name})
 	out := &model.ServiceCIDR{Name: intern(in.Name), Prefixes: prefixes("spec.cidrs", in.Spec.CIDRs, r.Malformed)}
 	out.Problems = r.List()
 	return out

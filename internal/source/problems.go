@@ -12,14 +12,14 @@ const maxProblems = 16
 
 // Report gathers the problems of one object.
 type Report struct {
-	object   string
+	object   model.Object
 	problems []model.Problem
 	more     int
 	worse    bool // something malformed is among the rest
 }
 
-// NewReport returns an empty report on an object, such as "Service default/web".
-func NewReport(object string) *Report { return &Report{object: object} }
+// NewReport returns an empty report on an object.
+func NewReport(object model.Object) *Report { return &Report{object: object} }
 
 // unusable records that a field has a value that cannot be used. The remedy says what
 // its owner can do. Values may be of any length.

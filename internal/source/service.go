@@ -26,7 +26,7 @@ func Service(svc *v1.Service) (*model.Service, bool) {
 		return nil, false
 	}
 	name := model.Name{Namespace: intern(svc.Namespace), Name: intern(svc.Name)}
-	r := NewReport("Service " + name.String())
+	r := NewReport(model.ServiceObject(name))
 	out := &model.Service{
 		Name:           name,
 		UID:            string(svc.UID),

@@ -102,7 +102,7 @@ func (tt serviceTest) run(t *testing.T) {
 		t.Errorf("problems (-want +got)\n%s", diff)
 	}
 	for _, p := range got.Problems {
-		if p.Object != "Service default/web" || p.Reason == "" || p.Remedy == "" {
+		if p.Object.String() != "Service default/web" || p.Reason == "" || p.Remedy == "" {
 			t.Errorf("a problem does not say what, why and what to do: %+v", p)
 		}
 	}

@@ -22,7 +22,7 @@ func Slice(in *discoveryv1.EndpointSlice) (*model.Slice, bool) {
 		return nil, false
 	}
 	name := model.Name{Namespace: intern(in.Namespace), Name: intern(in.Name)}
-	r := NewReport("EndpointSlice " + name.String())
+	r := NewReport(model.SliceObject(name))
 	out := &model.Slice{
 		Name:      name,
 		UID:       string(in.UID),

@@ -14,9 +14,9 @@ import (
 func (r *Report) checkServices(o *Options, desired *plan.Desired) {
 	before := len(r.Findings)
 	for _, p := range o.Refused {
-		r.add(Todo, p.Object, p.Remedy, "it would not be used: %s", p.What())
+		r.add(Todo, p.Object.String(), p.Remedy, "it would not be used: %s", p.What())
 	}
-	for _, object := range slices.Sorted(maps.Keys(desired.Problems)) {
+	for _, object := range slices.SortedFunc(maps.Keys(desired.Problems), model.Object.Compare) {
 		r.addAll(Todo, desired.Problems[object])
 	}
 	names := slices.SortedFunc(maps.Keys(o.State.Services()), model.Name.Compare)
@@ -35,14 +35,14 @@ func (r *Report) checkServices(o *Options, desired *plan.Desired) {
 }
 
 func (r *Report) checkService(state *model.State, s *model.Service) {
-	subject := "Service " + s.Name.String()
+	subject := model.ServiceObject(s.Name).String()
 	if s.AlgorithmChosen {
 		r.add(Todo, subject, "remove the annotation, unless that is what you want (docs/algorithms.md)",
 			"an annotation asks for the algorithm %s, which upstream's kube-proxy ignores and this one uses", s.Algorithm)
 	}
 	for _, slice := range state.Slices(s.Name) {
 		if slice.Weight != nil {
-			r.add(Todo, "EndpointSlice "+slice.Name.String(), "remove the annotation, unless that is what you want (docs/algorithms.md)",
+			r.add(Todo, model.SliceObject(slice.Name).String(), "remove the annotation, unless that is what you want (docs/algorithms.md)",
 				"an annotation gives its endpoints the weight %d, which upstream's kube-proxy ignores and this one uses", *slice.Weight)
 		}
 	}

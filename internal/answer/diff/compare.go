@@ -56,7 +56,7 @@ func (r *Report) WaitFor(restart string, atOnce *Report) {
 // Problems returns the problems of a plan, sorted by object.
 func Problems(d *plan.Desired) []model.Problem {
 	var out []model.Problem
-	for _, object := range slices.Sorted(maps.Keys(d.Problems)) {
+	for _, object := range slices.SortedFunc(maps.Keys(d.Problems), model.Object.Compare) {
 		out = append(out, d.Problems[object]...)
 	}
 	return out

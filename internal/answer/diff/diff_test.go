@@ -51,9 +51,10 @@ func TestDifferences(t *testing.T) {
 	prefix := netip.MustParsePrefix
 	bad := func(reasons ...string) func(*plan.Desired) {
 		return func(d *plan.Desired) {
-			d.Problems = map[string][]model.Problem{}
+			d.Problems = map[model.Object][]model.Problem{}
+			object := model.Object{Kind: "Service", Namespace: "a", Name: "b"}
 			for _, reason := range reasons {
-				d.Problems["Service a/b"] = append(d.Problems["Service a/b"], model.Problem{Object: "Service a/b", Reason: reason, Remedy: "mend it"})
+				d.Problems[object] = append(d.Problems[object], model.Problem{Object: object, Reason: reason, Remedy: "mend it"})
 			}
 		}
 	}

@@ -94,7 +94,7 @@ func TestAnswersNameCauseAndRemedy(t *testing.T) {
 			want: []string{"nothing here that such a client could connect to"}},
 		{name: "what was left out of the object", in: []model.Event{
 			service(func(s *model.Service) {
-				s.Problems = []model.Problem{{Object: "Service default/web", Field: "spec.x", Reason: "is odd", Remedy: "make it even"}}
+				s.Problems = []model.Problem{{Object: model.Object{Kind: "Service", Namespace: "default", Name: "web"}, Field: "spec.x", Reason: "is odd", Remedy: "make it even"}}
 			}), endpoints("here")}, to: "default/web", verdict: "works", cause: "frontend", flows: true,
 			want: []string{"Service default/web: spec.x: is odd", "make it even"}},
 	}
@@ -348,7 +348,7 @@ func TestHostileNamesStayText(t *testing.T) {
 	p := run(t, behaviour{Refuse: map[netip.Addr]error{webIP: errors.New(hostile)}},
 		service(func(svc *model.Service) {
 			svc.Ports[0].Name = hostile
-			svc.Problems = []model.Problem{{Object: hostile, Field: hostile, Reason: hostile, Remedy: hostile}}
+			svc.Problems = []model.Problem{{Object: model.Object{Kind: hostile}, Field: hostile, Reason: hostile, Remedy: hostile}}
 		}), s)
 	a, text := p.ask(t, "default/web", "")
 	for line := range strings.Lines(text) {

@@ -228,9 +228,9 @@ func (r *resolver) attach(f *result, service model.Name) {
 		}
 	}
 	f.problems = append(f.problems, r.refused(service)...)
-	f.problems = append(f.problems, r.Desired.Problems["Service "+service.String()]...)
+	f.problems = append(f.problems, r.Desired.Problems[model.ServiceObject(service)]...)
 	for _, s := range f.evidence.Slices {
-		f.problems = append(f.problems, r.Desired.Problems["EndpointSlice "+s.Name.String()]...)
+		f.problems = append(f.problems, r.Desired.Problems[model.SliceObject(s.Name)]...)
 	}
 }
 
@@ -238,7 +238,7 @@ func (r *resolver) attach(f *result, service model.Name) {
 func (r *resolver) refused(service model.Name) []model.Problem {
 	var out []model.Problem
 	for _, p := range r.Desired.Refused {
-		if p.Object == "Service "+service.String() {
+		if p.Object == model.ServiceObject(service) {
 			out = append(out, p)
 		}
 	}

@@ -146,7 +146,7 @@ func read(v engine.View, namespace string) []*row {
 		}
 	}
 	for _, p := range v.Desired.Refused {
-		name, ok := model.NameIn(p.Object, "Service")
+		name, ok := p.Object.Service()
 		if !ok || namespace != "" && name.Namespace != namespace {
 			continue
 		}
@@ -162,9 +162,9 @@ func read(v engine.View, namespace string) []*row {
 	}
 	if len(v.Desired.Problems) > 0 {
 		for name, r := range rows {
-			r.problems = append(r.problems, v.Desired.Problems["Service "+name.String()]...)
+			r.problems = append(r.problems, v.Desired.Problems[model.ServiceObject(name)]...)
 			for _, slice := range v.State.Slices(name) {
-				r.problems = append(r.problems, v.Desired.Problems["EndpointSlice "+slice.Name.String()]...)
+				r.problems = append(r.problems, v.Desired.Problems[model.SliceObject(slice.Name)]...)
 			}
 		}
 	}

@@ -29,13 +29,13 @@ func world(t *testing.T) *enginetest.Engine {
 		s.Ports[0].NodePort, s.ExternalPolicy = 30080, model.PolicyLocal
 	})
 	failing, problem := enginetest.Service("shop/failing", "10.96.0.3"), enginetest.Service("shop/problem", "10.96.0.5", func(s *model.Service) {
-		s.Problems = []model.Problem{{Object: "Service shop/problem", Field: "spec.x", Reason: "wrong", Remedy: "mend it"}}
+		s.Problems = []model.Problem{{Object: model.Object{Kind: "Service", Namespace: "shop", Name: "problem"}, Field: "spec.x", Reason: "wrong", Remedy: "mend it"}}
 	})
 	e.Sync(web, local, failing, problem, enginetest.Service("shop/empty", "10.96.0.2"),
 		enginetest.Slice(web.Service, "10.244.1.1@node1", "10.244.2.1@node2"), enginetest.Slice(local.Service, "10.244.2.1@node2"),
 		enginetest.Slice(failing.Service, "10.244.1.1@node1"), enginetest.Slice(problem.Service, "10.244.1.1@node1"),
 		model.SetHostIPs{IPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
-		model.SetRefused{Problems: []model.Problem{{Object: "Service shop/refused", Field: "spec.ports", Reason: "none", Remedy: "add one"}}})
+		model.SetRefused{Problems: []model.Problem{{Object: model.Object{Kind: "Service", Namespace: "shop", Name: "refused"}, Field: "spec.ports", Reason: "none", Remedy: "add one"}}})
 	return e
 }
 

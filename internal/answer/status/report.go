@@ -378,12 +378,12 @@ func (out *Report) readProblems(v engine.View) {
 	refused := v.Desired.Refused
 	out.ProblemCount = len(refused)
 	out.Problems = slices.Clone(refused[:min(len(refused), maxProblems)])
-	objects := make([]string, 0, len(v.Desired.Problems))
+	objects := make([]model.Object, 0, len(v.Desired.Problems))
 	for object, problems := range v.Desired.Problems {
 		out.ProblemCount += len(problems)
 		objects = append(objects, object)
 	}
-	slices.Sort(objects)
+	slices.SortFunc(objects, model.Object.Compare)
 	for _, object := range objects {
 		for _, p := range v.Desired.Problems[object] {
 			if len(out.Problems) == maxProblems {

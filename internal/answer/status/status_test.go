@@ -28,7 +28,7 @@ func TestReportOfAnEngine(t *testing.T) {
 		Leaving:  func() string { return "it is tainted" },
 		Version:  "v1", Mode: "test", ModeReason: "nobody chose", Node: "here",
 		Advisories: func() []model.Problem {
-			return []model.Problem{{Object: "iptables", Field: "FORWARD", Reason: "drops", Remedy: "accept"}}
+			return []model.Problem{{Object: model.Object{Kind: "iptables"}, Field: "FORWARD", Reason: "drops", Remedy: "accept"}}
 		},
 	}).Report()
 	text := written(t, r)
@@ -77,9 +77,9 @@ func full() *Report {
 	r.ByVerdict = map[verdict.Word]int{verdict.NoAnswer: 28, verdict.Works: 2}
 	for range 20 {
 		r.Broken = append(r.Broken, Broken{Service: hostileText, Verdict: verdict.NoAnswer, Why: hostileText})
-		r.Advisories = append(r.Advisories, model.Problem{Object: hostileText, Reason: "is odd", Remedy: hostileText})
+		r.Advisories = append(r.Advisories, model.Problem{Object: model.Object{Kind: hostileText}, Reason: "is odd", Remedy: hostileText})
 		r.Failures = append(r.Failures, Failure{Frontend: "10.0.0.1:80/TCP", Service: hostileText, Error: "refused", Since: now, Attempts: 3, Retry: now.Add(time.Second)})
-		r.Problems = append(r.Problems, model.Problem{Object: "Service " + hostileText, Field: "spec.x", Reason: "is odd"})
+		r.Problems = append(r.Problems, model.Problem{Object: model.Object{Kind: "Service", Name: hostileText}, Field: "spec.x", Reason: "is odd"})
 		r.Changes = append(r.Changes, Change{At: now, Services: []string{hostileText}, Set: 1, Elements: 2, Took: 0.002, Latency: 0.0035, Failed: 1})
 	}
 	return r

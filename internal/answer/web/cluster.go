@@ -57,8 +57,8 @@ type parts struct {
 	services  []*model.Service
 	frontends []*plan.Frontend
 	refused   []model.Problem
-	defects   map[string][]model.Problem // by object
-	owners    map[string]model.Name      // of slices that have some
+	defects   map[model.Object][]model.Problem
+	owners    map[model.Object]model.Name // of slices that have some
 }
 
 func copyOf(v engine.View) *parts {
@@ -68,10 +68,10 @@ func copyOf(v engine.View) *parts {
 		frontends: slices.AppendSeq(make([]*plan.Frontend, 0, len(v.Desired.Frontends)), maps.Values(v.Desired.Frontends)),
 		refused:   v.Desired.Refused,
 		defects:   maps.Clone(v.Desired.Problems),
-		owners:    map[string]model.Name{},
+		owners:    map[model.Object]model.Name{},
 	}
 	for object := range p.defects {
-		name, isSlice := model.NameIn(object, "EndpointSlice")
+		name, isSlice := object.Slice()
 		if slice := v.State.Slice(name); isSlice && slice != nil {
 			p.owners[object] = model.Name{Namespace: name.Namespace, Name: slice.Service}
 		}
@@ -92,9 +92,9 @@ func (p *parts) join(last *cluster) *cluster {
 		}
 	}
 	c.defects = slices.Clone(p.refused)
-	for _, object := range slices.Sorted(maps.Keys(p.defects)) {
+	for _, object := range slices.SortedFunc(maps.Keys(p.defects), model.Object.Compare) {
 		c.defects = append(c.defects, p.defects[object]...)
-		name, ok := serviceOf(object)
+		name, ok := object.Service()
 		if owner, isSlice := p.owners[object]; isSlice {
 			name, ok = owner, true
 		}
@@ -138,12 +138,6 @@ func (c *cluster) find(name model.Name) *service {
 	}
 	return nil
 }
-
-// serviceObject is how problems name a Service.
-func serviceObject(n model.Name) string { return "Service " + n.String() }
-
-// serviceOf parses an object such as "Service default/web".
-func serviceOf(object string) (model.Name, bool) { return model.NameIn(object, "Service") }
 
 // sorted returns the frontends of a Service, ClusterIPs first.
 func (s *service) sorted() []*plan.Frontend {

@@ -58,7 +58,7 @@ func TestChangesAreInTheNextSnapshot(t *testing.T) {
 		}, []string{"default/a 1", "default/b 2 empty"}, 1},
 		{"a mistake", func(w *world) {
 			w.Change(app("default/b", "10.96.0.2", nil, func(s *model.Service) {
-				s.Problems = []model.Problem{{Object: "Service default/b", Reason: "odd"}}
+				s.Problems = []model.Problem{{Object: model.Object{Kind: "Service", Namespace: "default", Name: "b"}, Reason: "odd"}}
 			})...)
 		}, []string{"default/a 1", "default/b 1 problem empty"}, 1},
 	}

@@ -20,7 +20,7 @@ func TestListIsFilteredAndSorted(t *testing.T) {
 		app("default/web", "10.96.0.80", []string{"10.244.1.1", "10.244.2.1"}, func(s *model.Service) { s.Ports[0].NodePort = 30080 }),
 		app("default/shop", "10.96.0.81", []string{"10.244.1.2"}),
 		app("default/broken", "10.96.0.82", []string{"10.244.1.3"}, func(s *model.Service) {
-			s.Problems = []model.Problem{{Object: "Service default/broken", Reason: "is odd"}}
+			s.Problems = []model.Problem{{Object: model.Object{Kind: "Service", Namespace: "default", Name: "broken"}, Reason: "is odd"}}
 		}),
 		app("other/none", "10.96.0.83", nil),
 	)...)
@@ -67,7 +67,7 @@ func TestBrokenServicesAreFirst(t *testing.T) {
 	w.Dataplane.Set(func(b *enginetest.Behaviour) { b.Refuse[netip.MustParseAddr("10.96.0.6")] = errors.New("no room") })
 	local := func(s *model.Service) { s.Ports[0].NodePort, s.ExternalPolicy = 30080, model.PolicyLocal }
 	odd := func(s *model.Service) {
-		s.Problems = []model.Problem{{Object: "Service default/odd", Reason: "is odd"}}
+		s.Problems = []model.Problem{{Object: model.Object{Kind: "Service", Namespace: "default", Name: "odd"}, Reason: "is odd"}}
 	}
 	elsewhere := enginetest.Service("default/elsewhere", "10.96.0.4", local)
 	w.Sync(concat(

@@ -236,7 +236,7 @@ func TestFailuresAreOnTop(t *testing.T) {
 		app("default/good", "10.96.0.81", []string{"10.244.1.2"}),
 		app("default/web", "10.96.0.80", []string{"10.244.1.1"}),
 		app("default/odd", "10.96.0.82", []string{"10.244.1.1"}, func(s *model.Service) {
-			s.Problems = []model.Problem{{Object: "Service default/odd", Field: "spec.ports[1].port", Reason: "0 is no port", Remedy: "use one from 1 to 65535"}}
+			s.Problems = []model.Problem{{Object: model.Object{Kind: "Service", Namespace: "default", Name: "odd"}, Field: "spec.ports[1].port", Reason: "0 is no port", Remedy: "use one from 1 to 65535"}}
 		}),
 	)...)
 	body := w.get("/").Body.String()
@@ -256,7 +256,7 @@ func TestFailuresAreOnTop(t *testing.T) {
 
 func TestAdvisoriesAreOnTop(t *testing.T) {
 	w := newWorld(t)
-	w.advisories = []model.Problem{{Object: "iptables-nft", Field: "chain FORWARD", Reason: "its policy is DROP", Remedy: "accept <all>"}}
+	w.advisories = []model.Problem{{Object: model.Object{Kind: "iptables-nft"}, Field: "chain FORWARD", Reason: "its policy is DROP", Remedy: "accept <all>"}}
 	w.Sync(app("default/web", "10.96.0.80", []string{"10.244.1.1"})...)
 	body := w.get("/").Body.String()
 	for _, want := range []string{"iptables-nft", "chain FORWARD: its policy is DROP", "What to do:</span> accept &lt;all&gt;", `<dd title="nobody chose it">nftables</dd>`} {
@@ -442,7 +442,7 @@ func hostileWorld(t *testing.T) *world {
 		events = append(events, app("default/x", fmt.Sprintf("10.96.0.%d", i), []string{"10.244.1.1"}, func(s *model.Service) {
 			s.Name = model.Name{Namespace: "ns" + text, Name: text}
 			s.Ports[0].Name = text
-			s.Problems = []model.Problem{{Object: "Service " + s.Name.String(), Field: text, Reason: text, Remedy: text}}
+			s.Problems = []model.Problem{{Object: model.ServiceObject(s.Name), Field: text, Reason: text, Remedy: text}}
 		})...)
 	}
 	w.Sync(events...)

@@ -40,7 +40,7 @@ func crowdedWorld(t *testing.T) *world {
 		s.ExternalPolicy = model.PolicyLocal
 	}
 	wrong := func(s *model.Service) {
-		s.Problems = []model.Problem{{Object: "Service " + s.Name.String(), Field: "spec.loadBalancerSourceRanges[0]",
+		s.Problems = []model.Problem{{Object: model.ServiceObject(s.Name), Field: "spec.loadBalancerSourceRanges[0]",
 			Reason: `"198.51.100.300/24" is not an IP prefix`, Remedy: "write an address and the length of the prefix, such as 192.0.2.0/24"}}
 	}
 	w.Sync(concat(

@@ -117,7 +117,7 @@ func galleryWorld(t *testing.T) *world {
 	}
 	wrong := func(s *model.Service) {
 		s.LoadBalancerIPs, s.Filtered, s.SourceRanges = at("198.51.100.11"), true, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
-		s.Problems = []model.Problem{{Object: "Service shop/partners", Field: "spec.loadBalancerSourceRanges[1]",
+		s.Problems = []model.Problem{{Object: model.Object{Kind: "Service", Namespace: "shop", Name: "partners"}, Field: "spec.loadBalancerSourceRanges[1]",
 			Reason: `"198.51.100.300/24" is not a range of IP addresses`, Remedy: "write an address and a length, such as 192.0.2.0/24"}}
 	}
 	storefront := func(endpoints ...string) []model.Event {

@@ -118,7 +118,7 @@ func (s *snapshot) broken() (out []problem) {
 
 // brokenProblem is that of a Service that does not work for all, or refuses clients.
 func brokenProblem(name model.Name, v *verdict.Service, refused refusals) problem {
-	p := problem{Level: levelOf(v.Word), Object: serviceObject(name), Link: serviceLink(name), Brief: v.Why}
+	p := problem{Level: levelOf(v.Word), Object: model.ServiceObject(name).String(), Link: serviceLink(name), Brief: v.Why}
 	what, cause, common := v.Word.Text(), v.Cause, causeText(v.Cause)
 	if !v.Faulty() {
 		why := refused.cause()
@@ -171,8 +171,8 @@ func failureProblem(f status.Failure, now time.Time) problem {
 
 // objectProblem is that of an object.
 func objectProblem(p model.Problem) problem {
-	out := problem{Level: status.Fair, Object: p.Object, Reason: p.What(), Remedy: p.Remedy, kind: kindOfProblem(p)}
-	if name, ok := serviceOf(p.Object); ok {
+	out := problem{Level: status.Fair, Object: p.Object.String(), Reason: p.What(), Remedy: p.Remedy, kind: kindOfProblem(p)}
+	if name, ok := p.Object.Service(); ok {
 		out.Link = serviceLink(name)
 	}
 	return out
@@ -184,7 +184,6 @@ var particular = regexp.MustCompile(`"[^"]*"|\[[0-9]+\]|\S+/\S+|[0-9a-f]*:[0-9a-
 
 // kindOfProblem is what problems have in common that have the same cause.
 func kindOfProblem(p model.Problem) string {
-	kind, _, _ := strings.Cut(p.Object, " ")
 	field := strings.TrimSuffix(particular.ReplaceAllString(p.Field, ""), ".")
 	reason := particular.ReplaceAllStringFunc(p.Reason, func(text string) string {
 		if _, err := netip.ParseAddr(text); err == nil || text[0] != '"' {
@@ -192,7 +191,7 @@ func kindOfProblem(p model.Problem) string {
 		}
 		return `"…"`
 	})
-	return strings.TrimPrefix(kind+" "+field+": "+reason, " ")
+	return strings.TrimPrefix(p.Object.Kind+" "+field+": "+reason, " ")
 }
 
 // grouped groups problems by kind, in the order of the first of each, and keeps some

@@ -74,13 +74,13 @@ func TestProblemsAreGroupedByKind(t *testing.T) {
 	for i := range 150 {
 		name := fmt.Sprintf("team/s-%03d", i)
 		events = append(events, app(name, fmt.Sprintf("10.96.1.%d", i), []string{"10.244.1.1"}, func(s *model.Service) {
-			s.Problems = []model.Problem{{Object: "Service " + name, Field: fmt.Sprintf("spec.loadBalancerSourceRanges[%d]", i%3),
+			s.Problems = []model.Problem{{Object: model.ServiceObject(s.Name), Field: fmt.Sprintf("spec.loadBalancerSourceRanges[%d]", i%3),
 				Reason: fmt.Sprintf(`"10.0.%d.300/24" is not an IP prefix`, i), Remedy: "write a prefix"}}
 		})...)
 	}
 	for _, kind := range []string{"a", "b", "c"} {
 		events = append(events, app("zone/"+kind, "10.96.2."+fmt.Sprint(kind[0]), []string{"10.244.1.1"}, func(s *model.Service) {
-			s.Problems = []model.Problem{{Object: "Service zone/" + kind, Field: "spec." + kind, Reason: "is odd"}}
+			s.Problems = []model.Problem{{Object: model.ServiceObject(s.Name), Field: "spec." + kind, Reason: "is odd"}}
 		})...)
 	}
 	w.Sync(events...)

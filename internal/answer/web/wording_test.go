@@ -48,7 +48,7 @@ func TestOneWording(t *testing.T) {
 	local := func(s *model.Service) {
 		s.LoadBalancerIPs, s.ExternalPolicy = []netip.Addr{netip.MustParseAddr("198.51.100.1")}, model.PolicyLocal
 	}
-	problem := model.Problem{Object: "Service default/web", Field: "spec.x", Reason: "is odd", Remedy: "make it even"}
+	problem := model.Problem{Object: model.Object{Kind: "Service", Namespace: "default", Name: "web"}, Field: "spec.x", Reason: "is odd", Remedy: "make it even"}
 	wrong := func(s *model.Service) { s.Problems = []model.Problem{problem} }
 	served := app("default/web", "10.96.0.1", []string{"10.244.1.1"})
 	elsewhere := []model.Event{enginetest.Service("default/web", "10.96.0.1", local),

@@ -73,7 +73,7 @@ func (s *site) nat(program string) string {
 func (s *site) advised() []string {
 	var out []string
 	for _, p := range s.watcher.Advisories() {
-		out = append(out, p.Object+": "+p.Field)
+		out = append(out, p.Kind+": "+p.Field)
 	}
 	slices.Sort(out)
 	return out

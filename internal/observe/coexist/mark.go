@@ -58,7 +58,7 @@ const needsOfLegacy = "give the container the capability NET_RAW, the file /run/
 
 func markProblem(command string, err error, remedy string) model.Problem {
 	return model.Problem{
-		Object: command, Field: "table " + iptables.NAT + ", chain " + iptables.MarkChain,
+		Object: model.Object{Kind: command}, Field: "table " + iptables.NAT + ", chain " + iptables.MarkChain,
 		Reason: fmt.Sprintf("network plugins lead packets into it to have them masqueraded, and it cannot be kept: %v", err),
 		Remedy: remedy + ", or set mode: iptables",
 	}

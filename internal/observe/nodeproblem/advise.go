@@ -81,7 +81,7 @@ func (c *chain) problem(h *hit, format string) model.Problem {
 	if h.how == ruleDrops {
 		how = "a rule in it drops everything"
 	}
-	p := model.Problem{Object: c.command, Field: "table " + c.table + ", chain " + c.name, Remedy: c.remedy(h.remedies)}
+	p := model.Problem{Object: model.Object{Kind: c.command}, Field: "table " + c.table + ", chain " + c.name, Remedy: c.remedy(h.remedies)}
 	p.Reason = how + ", " + fmt.Sprintf(format, h.text())
 	return p
 }

@@ -32,7 +32,7 @@ func NodeName(cfg *plan.Config, state *model.State) []model.Problem {
 		return nil
 	}
 	return []model.Problem{{
-		Object: "Node " + cfg.NodeName, Field: "metadata.name",
+		Object: model.NodeObject(cfg.NodeName), Field: "metadata.name",
 		Reason: fmt.Sprintf("the manifests have neither a Node nor an endpoint of this name, but endpoints on other nodes, such as %s: no endpoint counts as local", other),
 		Remedy: fmt.Sprintf("set --hostname-override to the name that the manifests have for this node, such as %s, or add its Node", other),
 	}}
@@ -50,7 +50,7 @@ func ClusterCIDR(cfg *plan.Config, state *model.State) (out []model.Problem) {
 			out = append(out, elsewhere(cfg.ClusterCIDRs[i], cfg.NodeName, state)...)
 		} else if name, ok := firstService(state, family); ok {
 			out = append(out, model.Problem{
-				Object: "Cluster CIDR", Field: "clusterCIDR",
+				Object: model.Object{Kind: "Cluster CIDR"}, Field: "clusterCIDR",
 				Reason: fmt.Sprintf("it has no %s range, but Service %s has an %s address: %s traffic from pods is not recognised", family, name, family, family),
 				Remedy: fmt.Sprintf("add the %s range of the pods to clusterCIDR (--cluster-cidr)", family),
 			})
@@ -108,7 +108,7 @@ func elsewhere(in netip.Prefix, node string, state *model.State) []model.Problem
 		return nil
 	}
 	return []model.Problem{{
-		Object: "Cluster CIDR", Field: "clusterCIDR",
+		Object: model.Object{Kind: "Cluster CIDR"}, Field: "clusterCIDR",
 		Reason: fmt.Sprintf("none of the %d addresses of endpoints is in %s, such as %s: pods count as clients outside, and their connections are masqueraded", total, in, example),
 		Remedy: "set clusterCIDR (--cluster-cidr) to the range that pods have their addresses from",
 	}}

@@ -229,7 +229,7 @@ func (w *Watcher) conntrack() []model.Problem {
 		return nil
 	}
 	return []model.Problem{{
-		Object: "Connection tracking", Field: "nf_conntrack_max",
+		Object: model.Object{Kind: "Connection tracking"}, Field: "nf_conntrack_max",
 		Reason: fmt.Sprintf("the table of at most %d connections is full, or nearly: the kernel drops the packets of connections that do not fit", most),
 		Remedy: fmt.Sprintf("set conntrack.maxPerCore (--conntrack-max-per-core) higher, or run sysctl -w net.netfilter.nf_conntrack_max=%d; conntrack -L shows whose connections they are", 2*most),
 	}}
@@ -248,7 +248,7 @@ func forwardingOff(closed map[model.Family]bool, paths map[Path]struct{}) (out [
 			continue
 		}
 		out = append(out, model.Problem{
-			Object: "Kernel", Field: sysctl.ForwardingName(family),
+			Object: model.Object{Kind: "Kernel"}, Field: sysctl.ForwardingName(family),
 			Reason: fmt.Sprintf("it is 0: the node forwards no packets, and %s to Services get no answer", whom.text()),
 			Remedy: forwardingRemedy(family),
 		})
@@ -269,7 +269,7 @@ func Notes(logger logr.Logger) []model.Problem {
 		return nil
 	}
 	return []model.Problem{{
-		Object: "Kernel", Field: "net.ipv4.conf.*.rp_filter",
+		Object: model.Object{Kind: "Kernel"}, Field: "net.ipv4.conf.*.rp_filter",
 		Reason: fmt.Sprintf("it is strict on %s, and has dropped %s so far: connections whose packets come in through another interface than replies go out, as on nodes with several uplinks, get no answer",
 			printable.List(strict, func(name string) string { return name }), printable.Count(dropped, "packet")),
 		Remedy: "if such connections fail, run sysctl -w net.ipv4.conf.INTERFACE.rp_filter=2 for the interface that they come in through",

@@ -117,7 +117,7 @@ func (s *site) expect(blocked string, chains ...string) {
 	got, rules := s.look()
 	var advised []string
 	for _, p := range rules {
-		advised = append(advised, p.Object+" "+p.Field)
+		advised = append(advised, p.Kind+" "+p.Field)
 		if certain := strings.Contains(p.Reason, "no rule in it accepts them"); certain != (got != "") {
 			s.Errorf("blocked are %q, and the advisory is %v", got, p)
 		}

@@ -40,20 +40,9 @@ const (
 // maxNoteBytes is the API's limit of the note of an Event.
 const maxNoteBytes = 1024
 
-// Object is the object of an Event. Namespace is empty for those without one.
-type Object struct{ Kind, Namespace, Name string }
-
-// String formats the object as model.Problem does.
-func (o Object) String() string {
-	if o.Namespace == "" {
-		return o.Kind + " " + o.Name
-	}
-	return o.Kind + " " + o.Namespace + "/" + o.Name
-}
-
 // Event is an Event of the Kubernetes API.
 type Event struct {
-	About   Object
+	About   model.Object
 	Warning bool
 	Reason  string
 	Action  string
@@ -65,59 +54,45 @@ type Recorder interface{ Record(Event) }
 
 // Starting is the Event of a proxy that starts.
 func Starting(node string) Event {
-	return Event{About: nodeObject(node), Reason: ReasonStarting, Action: actionStart}
+	return Event{About: model.NodeObject(node), Reason: ReasonStarting, Action: actionStart}
 }
 
 // DefaultMode is the Event of a proxy whose mode was not configured.
 func DefaultMode(node, mode, why string) Event {
-	return warning(nodeObject(node), ReasonDefaultMode, actionStart, fmt.Sprintf("kube-proxy runs in %s mode: %s", mode, why))
+	return warning(model.NodeObject(node), ReasonDefaultMode, actionStart, fmt.Sprintf("kube-proxy runs in %s mode: %s", mode, why))
 }
 
 // IPTablesConflict is the Event of rules of other programs on a node that affect Services.
 func IPTablesConflict(node string, p model.Problem) Event {
-	return warning(nodeObject(node), ReasonIPTablesConflict, actionProgram, p.String())
+	return warning(model.NodeObject(node), ReasonIPTablesConflict, actionProgram, p.String())
 }
 
 // FailedToStartProxierHealthcheck is the Event of a health server that cannot listen.
 func FailedToStartProxierHealthcheck(node string, err error) Event {
-	return warning(nodeObject(node), ReasonFailedToStartProxierHealthcheck, actionStart, err.Error())
+	return warning(model.NodeObject(node), ReasonFailedToStartProxierHealthcheck, actionStart, err.Error())
 }
 
 // FailedToStartMetricServer is the Event of a metrics server that cannot listen.
 func FailedToStartMetricServer(node string, err error) Event {
-	return warning(nodeObject(node), ReasonFailedToStartMetricServer, actionStart, err.Error())
+	return warning(model.NodeObject(node), ReasonFailedToStartMetricServer, actionStart, err.Error())
 }
 
 // FailedToStartServiceHealthcheck is the Event of a health check node port that a
 // node cannot serve.
 func FailedToStartServiceHealthcheck(node string, service model.Name, err error) Event {
-	return warning(serviceObject(service), ReasonFailedToStartServiceHealthcheck, actionListen,
+	return warning(model.ServiceObject(service), ReasonFailedToStartServiceHealthcheck, actionListen,
 		fmt.Sprintf("Node %s cannot serve the health check node port: %v", node, err))
 }
 
 // LoopbackNodePortNotServed is the Event of a node port that a node cannot serve on a
 // loopback address.
 func LoopbackNodePortNotServed(node string, service model.Name, err error) Event {
-	return warning(serviceObject(service), ReasonLoopbackNodePortNotServed, actionListen,
+	return warning(model.ServiceObject(service), ReasonLoopbackNodePortNotServed, actionListen,
 		fmt.Sprintf("Node %s cannot serve a node port on a loopback address: %v", node, err))
 }
 
-func warning(about Object, reason, action, note string) Event {
+func warning(about model.Object, reason, action, note string) Event {
 	return Event{About: about, Warning: true, Reason: reason, Action: action, Note: note}
-}
-
-func nodeObject(name string) Object { return Object{Kind: "Node", Name: name} }
-
-func serviceObject(n model.Name) Object { return Object{"Service", n.Namespace, n.Name} }
-
-// objectOf parses the object of a model.Problem, "Service default/web" or "Node
-// here".
-func objectOf(named string) Object {
-	kind, name, _ := strings.Cut(named, " ")
-	if namespace, rest, ok := strings.Cut(name, "/"); ok {
-		return Object{kind, namespace, rest}
-	}
-	return Object{Kind: kind, Name: name}
 }
 
 // LogRecorder returns a Recorder that logs Events, for use without an API server. It
@@ -134,7 +109,7 @@ func (l logRecorder) Record(e Event) {
 // NewAPIRecorder returns a Recorder that writes to the API server until ctx ends. UID
 // returns the UIDs of objects, by which kubectl describe finds their Events, or "" if
 // unknown; it may be nil. Nodes need none.
-func NewAPIRecorder(ctx context.Context, client kubernetes.Interface, uid func(Object) types.UID) (Recorder, error) {
+func NewAPIRecorder(ctx context.Context, client kubernetes.Interface, uid func(model.Object) types.UID) (Recorder, error) {
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		broadcaster.Shutdown()
@@ -142,14 +117,14 @@ func NewAPIRecorder(ctx context.Context, client kubernetes.Interface, uid func(O
 	}
 	context.AfterFunc(ctx, broadcaster.Shutdown)
 	if uid == nil {
-		uid = func(Object) types.UID { return "" }
+		uid = func(model.Object) types.UID { return "" }
 	}
 	return apiRecorder{broadcaster.NewRecorder(scheme.Scheme, component), uid}, nil
 }
 
 type apiRecorder struct {
 	recorder events.EventRecorder
-	uid      func(Object) types.UID
+	uid      func(model.Object) types.UID
 }
 
 func (r apiRecorder) Record(e Event) {

@@ -41,7 +41,7 @@ func recorded(t *testing.T, client *fake.Clientset, count int) []eventsv1.Event 
 
 func TestEventsReachTheAPIServer(t *testing.T) {
 	taken := errors.New("address already in use")
-	uid := func(o Object) types.UID { return types.UID("uid of " + o.Name) }
+	uid := func(o model.Object) types.UID { return types.UID("uid of " + o.Name) }
 	webRef := corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: "default", Name: "web", UID: "uid of web"}
 	nodeRef := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: "here", UID: "here"}
 	tests := []struct {
@@ -55,7 +55,7 @@ func TestEventsReachTheAPIServer(t *testing.T) {
 	}{
 		{Starting("here"), nodeRef, "default", "Normal", "Starting", "StartKubeProxy", ""},
 		{DefaultMode("here", "iptables", "because"), nodeRef, "default", "Warning", "KubeProxyDefaultMode", "StartKubeProxy", "kube-proxy runs in iptables mode: because"},
-		{IPTablesConflict("here", model.Problem{Object: "iptables-nft", Field: "chain FORWARD", Reason: "drops", Remedy: "accept"}), nodeRef,
+		{IPTablesConflict("here", model.Problem{Object: model.Object{Kind: "iptables-nft"}, Field: "chain FORWARD", Reason: "drops", Remedy: "accept"}), nodeRef,
 			"default", "Warning", "IPTablesConflict", "Program", "iptables-nft: chain FORWARD: drops (accept)"},
 		{FailedToStartMetricServer("here", taken), nodeRef, "default", "Warning", "FailedToStartMetricServer", "StartKubeProxy", taken.Error()},
 		{FailedToStartProxierHealthcheck("here", taken), nodeRef, "default", "Warning", "FailedToStartProxierHealthcheck", "StartKubeProxy", taken.Error()},

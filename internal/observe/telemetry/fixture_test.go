@@ -48,7 +48,7 @@ func newWorld(t *testing.T) *world {
 		clock:    clocktesting.NewFakeClock(morning),
 		registry: metrics.NewKubeRegistry(),
 		desired: plan.Desired{
-			Frontends: map[plan.Key]*plan.Frontend{}, Problems: map[string][]model.Problem{}, EventsOn: map[string]struct{}{},
+			Frontends: map[plan.Key]*plan.Frontend{}, Problems: map[model.Object][]model.Problem{}, EventsOn: map[model.Object]struct{}{},
 		},
 	}
 	var err error

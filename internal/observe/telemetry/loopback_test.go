@@ -28,7 +28,7 @@ func TestNodePortsOnLoopbackAreCounted(t *testing.T) {
 func TestLoopbackEventNamesTheNode(t *testing.T) {
 	got := LoopbackNodePortNotServed("here", web, errors.New("port is taken"))
 	want := Event{
-		About: Object{"Service", "default", "web"}, Warning: true, Reason: "LoopbackNodePortNotServed", Action: "Listen",
+		About: model.Object{Kind: "Service", Namespace: "default", Name: "web"}, Warning: true, Reason: "LoopbackNodePortNotServed", Action: "Listen",
 		Note: "Node here cannot serve a node port on a loopback address: port is taken",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

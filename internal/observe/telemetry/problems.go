@@ -53,7 +53,7 @@ type Problems struct {
 
 // subject is what there is at most one note about.
 type subject struct {
-	about  Object
+	about  model.Object
 	reason string
 }
 
@@ -128,14 +128,14 @@ func (p *Problems) notes() map[subject]string {
 	notes := map[subject]string{}
 	p.Engine.Inspect(func(v engine.View) {
 		d := v.Desired
-		for object, problems := range d.Problems {
-			if about := objectOf(object); concerned(d, about) {
+		for about, problems := range d.Problems {
+			if concerned(d, about) {
 				notes[subject{about, ReasonPartlyIgnored}] = printable.ListFirst(problems, maxReasons, "; ", problemText)
 			}
 		}
 		for _, failure := range failures {
-			if f := d.Frontends[failure.Key]; f != nil && concerned(d, serviceObject(f.Service)) {
-				s := subject{serviceObject(f.Service), ReasonServiceNotProgrammed}
+			if f := d.Frontends[failure.Key]; f != nil && concerned(d, model.ServiceObject(f.Service)) {
+				s := subject{model.ServiceObject(f.Service), ReasonServiceNotProgrammed}
 				refusals[s] = append(refusals[s], fmt.Sprintf("%s: %v", f.Text(), failure.Err))
 			}
 		}
@@ -158,7 +158,7 @@ func (p *Problems) addVerdicts(notes map[subject]string) {
 	})
 	p.Engine.Inspect(func(v engine.View) {
 		for name, s := range silent {
-			if about := serviceObject(name); concerned(v.Desired, about) {
+			if about := model.ServiceObject(name); concerned(v.Desired, about) {
 				notes[subject{about, ReasonEndpointsNotAnswering}] = answerText(s)
 			}
 		}
@@ -177,8 +177,8 @@ func answerText(s verdict.Service) string {
 
 // concerned reports whether this node records Events on an object: its own Node,
 // and Services that it runs an endpoint of.
-func concerned(d *plan.Desired, about Object) bool {
-	_, local := d.EventsOn[about.String()]
+func concerned(d *plan.Desired, about model.Object) bool {
+	_, local := d.EventsOn[about]
 	return local || about.Kind == "Node"
 }
 

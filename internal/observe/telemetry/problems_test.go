@@ -53,14 +53,14 @@ func (w *world) refuse(addr string, err error) {
 }
 
 // runs makes this node run an endpoint of some objects.
-func (w *world) runs(objects ...string) {
+func (w *world) runs(objects ...model.Object) {
 	for _, object := range objects {
 		w.desired.EventsOn[object] = struct{}{}
 	}
 }
 
 func problem(field, reason string) model.Problem {
-	return model.Problem{Object: "whatever", Field: field, Reason: reason, Remedy: "mend it"}
+	return model.Problem{Object: model.Object{Kind: "whatever"}, Field: field, Reason: reason, Remedy: "mend it"}
 }
 
 func wantRecorded(t *testing.T, j *journal, want ...string) {
@@ -76,12 +76,12 @@ func wantRecorded(t *testing.T, j *journal, want ...string) {
 func TestEventsOnWhatIsNotProgrammed(t *testing.T) {
 	w, j := newWorld(t), &journal{}
 	p := w.problems(j)
-	w.desired.Problems["Service default/web"] = []model.Problem{problem("spec.externalIPs[0]", "is odd")}
-	w.desired.Problems["EndpointSlice post/mail-1"] = []model.Problem{
+	w.desired.Problems[model.Object{Kind: "Service", Namespace: "default", Name: "web"}] = []model.Problem{problem("spec.externalIPs[0]", "is odd")}
+	w.desired.Problems[model.Object{Kind: "EndpointSlice", Namespace: "post", Name: "mail-1"}] = []model.Problem{
 		problem("a", "1"), problem("b", "2"), problem("c", "3"), problem("d", "4"), problem("", "5")}
-	w.desired.Problems["Node here"] = []model.Problem{{Object: "Node here", Reason: "has no address"}}
+	w.desired.Problems[model.NodeObject("here")] = []model.Problem{{Object: model.NodeObject("here"), Reason: "has no address"}}
 	w.desired.Frontends[keyOf("10.96.0.1")] = frontend("10.96.0.1", web)
-	w.runs("Service default/web", "EndpointSlice post/mail-1")
+	w.runs(model.Object{Kind: "Service", Namespace: "default", Name: "web"}, model.Object{Kind: "EndpointSlice", Namespace: "post", Name: "mail-1"})
 	w.refuse("10.96.0.1", errors.New("no space left"))
 	w.refuse("10.96.0.9", errors.New("its removal; nobody's by now"))
 	p.record()
@@ -97,7 +97,7 @@ func TestEventsOnWhatIsNotProgrammed(t *testing.T) {
 func TestEventsOnEndpointsThatDoNotAnswer(t *testing.T) {
 	w, j := newWorld(t), &journal{}
 	p := w.problems(j)
-	w.runs("Service default/web")
+	w.runs(model.Object{Kind: "Service", Namespace: "default", Name: "web"})
 	since := time.Date(2026, 11, 18, 12, 3, 0, 0, time.UTC)
 	now := map[model.Name]verdict.Service{}
 	p.Verdicts = func() map[model.Name]verdict.Service { return maps.Clone(now) }
@@ -118,25 +118,29 @@ func TestEventsOnEndpointsThatDoNotAnswer(t *testing.T) {
 func TestOnlyConcernedNodesRecordEvents(t *testing.T) {
 	w, j := newWorld(t), &journal{}
 	p := w.problems(j)
-	for _, object := range []string{"Service default/web", "EndpointSlice default/web-1", "ServiceCIDR odd", "Node here"} {
+	for _, object := range []model.Object{
+		{Kind: "Service", Namespace: "default", Name: "web"}, {Kind: "EndpointSlice", Namespace: "default", Name: "web-1"},
+		{Kind: "ServiceCIDR", Name: "odd"}, model.NodeObject("here"),
+	} {
 		w.desired.Problems[object] = []model.Problem{problem("spec", "is odd")}
 	}
 	w.desired.Frontends[keyOf("10.96.0.1")] = frontend("10.96.0.1", web)
 	w.refuse("10.96.0.1", errors.New("no space left"))
 	p.record()
 	wantRecorded(t, j, "Node /here PartlyIgnored: spec: is odd (mend it)")
-	w.runs("Service default/web")
+	w.runs(model.Object{Kind: "Service", Namespace: "default", Name: "web"})
 	p.record()
 	wantRecorded(t, j,
 		"Service default/web PartlyIgnored: spec: is odd (mend it)",
 		"Service default/web ServiceNotProgrammed: ClusterIP 10.96.0.1:80/TCP: no space left")
-	w.runs("EndpointSlice default/web-1")
+	w.runs(model.Object{Kind: "EndpointSlice", Namespace: "default", Name: "web-1"})
 	p.record()
 	wantRecorded(t, j, "EndpointSlice default/web-1 PartlyIgnored: spec: is odd (mend it)")
 }
 
 func TestAProblemIsRecordedOnce(t *testing.T) {
-	const object, want = "Service default/web", "Service default/web PartlyIgnored: spec: is odd (mend it)"
+	const want = "Service default/web PartlyIgnored: spec: is odd (mend it)"
+	object := model.ServiceObject(web)
 	w, j := newWorld(t), &journal{}
 	p := w.problems(j)
 	odd := []model.Problem{problem("spec", "is odd")}
@@ -160,7 +164,7 @@ func TestChangingProblemsAreRateLimited(t *testing.T) {
 	w, j := newWorld(t), &journal{}
 	p := w.problems(j)
 	w.desired.Frontends[keyOf("10.96.0.1")] = frontend("10.96.0.1", web)
-	w.runs("Service default/web")
+	w.runs(model.Object{Kind: "Service", Namespace: "default", Name: "web"})
 	w.refuse("10.96.0.1", errors.New("attempt 1"))
 	if more := p.record(); more {
 		t.Error("there is more to report")
@@ -182,7 +186,7 @@ func TestEventsAreRateLimited(t *testing.T) {
 	w, j := newWorld(t), &journal{}
 	p := w.problems(j)
 	for i := range 60 {
-		object := fmt.Sprintf("Service default/s%d", i)
+		object := model.Object{Kind: "Service", Namespace: "default", Name: fmt.Sprintf("s%d", i)}
 		w.desired.Problems[object] = []model.Problem{problem("spec", "is odd")}
 		w.runs(object)
 	}
@@ -243,18 +247,18 @@ func TestProblemEventsReachTheAPIServerOnce(t *testing.T) {
 	ended := make(chan error)
 	go func() { ended <- p.Run(ctx) }()
 
-	add := func(object string) {
+	add := func(object model.Object) {
 		w.mu.Lock()
 		w.desired.Problems[object] = []model.Problem{problem("spec", "is odd")}
 		w.runs(object)
 		w.mu.Unlock()
 		p.Committed(&engine.Commit{Change: &plan.Change{Problems: true}})
 	}
-	add("Service default/web")
+	add(model.Object{Kind: "Service", Namespace: "default", Name: "web"})
 	recorded(t, client, 1)
-	add("Service post/mail")
+	add(model.Object{Kind: "Service", Namespace: "post", Name: "mail"})
 	recorded(t, client, 2)
-	add("EndpointSlice post/mail-1")
+	add(model.Object{Kind: "EndpointSlice", Namespace: "post", Name: "mail-1"})
 	events := recorded(t, client, 3)
 	cancel()
 	if err := <-ended; err != nil {
@@ -274,7 +278,7 @@ func TestDelayedEventsAreRecordedLater(t *testing.T) {
 	w, j := newWorld(t), &journal{}
 	p := w.problems(j)
 	for i := range maxEvents + 1 {
-		object := fmt.Sprintf("Service default/s%d", i)
+		object := model.Object{Kind: "Service", Namespace: "default", Name: fmt.Sprintf("s%d", i)}
 		w.desired.Problems[object] = []model.Problem{problem("spec", "is odd")}
 		w.runs(object)
 	}

@@ -189,7 +189,7 @@ func TestVerifiedKernelIsASync(t *testing.T) {
 func TestFrontendsAndProblemsOfTheEngine(t *testing.T) {
 	w := newWorld(t)
 	w.status = engine.Summary{Frontends: 9, Programmed: 6, Pending: 2, Failed: 1}
-	w.desired.Problems["Service default/web"] = []model.Problem{{Reason: "is odd"}, {Reason: "is even"}}
+	w.desired.Problems[model.Object{Kind: "Service", Namespace: "default", Name: "web"}] = []model.Problem{{Reason: "is odd"}, {Reason: "is even"}}
 	w.want("sluice_frontends", "failed 1", "pending 2", "programmed 6")
 	w.want("sluice_objects_with_problems", "1")
 	w.status = engine.Summary{}

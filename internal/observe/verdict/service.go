@@ -372,7 +372,7 @@ func (j *Judge) All() map[model.Name]Service {
 		out[name] = j.Service(name, some)
 	}
 	for _, p := range j.View.Desired.Refused {
-		if name, ok := model.NameIn(p.Object, "Service"); ok {
+		if name, ok := p.Object.Service(); ok {
 			if _, inForce := out[name]; !inForce {
 				out[name] = j.withoutFrontends(name)
 			}

@@ -150,7 +150,7 @@ func (d *decoder) unreadable(line int, err error) {
 		line += d.doc.line - 1
 	}
 	d.problems = append(d.problems, Problem{d.file, d.doc.number, line, true, model.Problem{
-		Object: "document",
+		Object: model.Object{Kind: "document"},
 		Reason: printable.CutAt(found.Reason, maxObject),
 		Remedy: found.Remedy,
 	}})
@@ -244,7 +244,7 @@ func (d *decoder) object(it *item, kind source.Kind) {
 
 // parse decodes an object strictly and reports what does not belong there.
 func (d *decoder) parse(it *item, into any) bool {
-	r := strictReport{source.NewReport(it.identity().String())}
+	r := strictReport{source.NewReport(it.identity().object())}
 	for _, path := range d.repeated {
 		if field, ok := strings.CutPrefix(path, it.at); ok && (it.at != "" || !strings.HasPrefix(field, "items[")) {
 			r.repeated(field)
@@ -264,15 +264,21 @@ func (d *decoder) parse(it *item, into any) bool {
 
 // refuse refuses an object because of one field.
 func (d *decoder) refuse(it *item, field, remedy, reason string, args ...any) {
-	object := "document"
+	object := model.Object{Kind: "document"}
 	if it.Kind != "" {
-		object = it.identity().String()
+		object = it.identity().object()
 	}
 	d.report(it, []model.Problem{{Object: object, Field: field, Reason: fmt.Sprintf(reason, printable.CutAll(args)...), Remedy: remedy, Malformed: true}}, true)
 }
 
 // maxObject is more than a kind, a namespace and a name can have.
 const maxObject = 400
+
+// cutObject shortens what a text that was refused may say of any length.
+func cutObject(o model.Object) model.Object {
+	cut := func(s string) string { return printable.CutAt(s, maxObject) }
+	return model.Object{Kind: cut(o.Kind), Namespace: cut(o.Namespace), Name: cut(o.Name)}
+}
 
 // report adds their place to the problems of an object.
 func (d *decoder) report(it *item, problems []model.Problem, refused bool) {
@@ -281,7 +287,7 @@ func (d *decoder) report(it *item, problems []model.Problem, refused bool) {
 			p.Field = strings.TrimSuffix(it.at+p.Field, ".")
 		}
 		line := d.lines.line(p.Field)
-		p.Object, p.Field = printable.CutAt(p.Object, maxObject), printable.Cut(p.Field)
+		p.Object, p.Field = cutObject(p.Object), printable.Cut(p.Field)
 		d.problems = append(d.problems, Problem{d.file, d.doc.number, line, refused, p})
 	}
 }

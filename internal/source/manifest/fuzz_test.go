@@ -27,7 +27,7 @@ func FuzzDecode(f *testing.F) {
 			checkEvent(t, e)
 		}
 		for _, p := range problems {
-			if p.File != file || p.Object == "" || p.Reason == "" || p.Remedy == "" {
+			if p.File != file || p.Kind == "" || p.Reason == "" || p.Remedy == "" {
 				t.Errorf("a problem does not say what, why and what to do: %+v", p)
 			}
 		}

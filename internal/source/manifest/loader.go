@@ -177,7 +177,7 @@ func (l *loader) problems() (all []Problem) {
 	}
 	if more := total - len(all); more > 0 {
 		all = append(all, Problem{File: all[len(all)-1].File, Refused: true, Problem: model.Problem{
-			Object: "manifests", Reason: fmt.Sprintf("there are %d more problems", more), Remedy: "correct those that are listed, and the others will be",
+			Object: model.Object{Kind: "manifests"}, Reason: fmt.Sprintf("there are %d more problems", more), Remedy: "correct those that are listed, and the others will be",
 		}})
 	}
 	return all

@@ -31,7 +31,12 @@ type identity struct {
 	name model.Name
 }
 
-func (id identity) String() string { return source.Describe(id.kind, id.name) }
+func (id identity) String() string { return id.object().String() }
+
+// object is how problems name it.
+func (id identity) object() model.Object {
+	return model.Object{Kind: id.kind, Namespace: id.name.Namespace, Name: id.name.Name}
+}
 
 // objects knows which objects are in force. The work of a change depends only on
 // the objects of the files that changed.
@@ -260,7 +265,7 @@ func (x *objects) unused() (all []*object) {
 func (x *objects) duplicate(o *object) Problem {
 	used := x.all[o.identity][0]
 	return Problem{File: o.file, Document: o.document, Line: o.line, Refused: true, Problem: model.Problem{
-		Object: o.String(),
+		Object: o.object(),
 		Field:  "metadata.name",
 		Reason: fmt.Sprintf("it is in %s, document %d, already, and that one is used", used.file, used.document),
 		Remedy: "remove one of the two or rename it",

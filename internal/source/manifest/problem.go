@@ -57,7 +57,7 @@ func (p Problem) keysAndValues() []any {
 	if p.Line > 0 {
 		out = append(out, "line", p.Line)
 	}
-	out = append(out, "object", p.Object)
+	out = append(out, "object", p.Object.String())
 	if p.Field != "" {
 		out = append(out, "field", p.Field)
 	}
@@ -67,7 +67,7 @@ func (p Problem) keysAndValues() []any {
 // fileProblem returns a problem of a file as a whole.
 func fileProblem(file, remedy, reason string, args ...any) Problem {
 	return Problem{File: file, Refused: true, Problem: model.Problem{
-		Object: "file " + file,
+		Object: model.Object{Kind: "file", Name: file},
 		Reason: fmt.Sprintf(reason, args...),
 		Remedy: remedy,
 	}}

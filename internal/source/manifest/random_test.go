@@ -318,7 +318,7 @@ func (s *simple) choose(all []found, now time.Time) {
 	for _, f := range all {
 		if used := inForce[f.String()]; used.number != f.number {
 			s.problems = append(s.problems, Problem{File: f.file, Document: f.document, Line: f.line, Refused: true, Problem: model.Problem{
-				Object: f.String(), Field: "metadata.name", Remedy: "remove one of the two or rename it",
+				Object: f.object.object(), Field: "metadata.name", Remedy: "remove one of the two or rename it",
 				Reason: fmt.Sprintf("it is in %s, document %d, already, and that one is used", used.file, used.document),
 			}})
 		}

@@ -33,7 +33,7 @@ func (tt refuseTest) run(t *testing.T, good string) {
 	var fields []string
 	for _, p := range problems {
 		fields = append(fields, p.Field)
-		if !p.Refused || p.Document != 1 || p.Object == "" || p.Reason == "" || p.Remedy == "" {
+		if !p.Refused || p.Document != 1 || p.Kind == "" || p.Reason == "" || p.Remedy == "" {
 			t.Errorf("a problem does not say what, why and what to do: %+v", p)
 		}
 	}

@@ -220,7 +220,7 @@ func (s *Source) unreadable(err error, sink model.Sink) {
 		reason += "; what was loaded before stays in force"
 	}
 	s.report([]Problem{{File: s.options.Path, Refused: true, Problem: model.Problem{
-		Object: "path " + s.options.Path,
+		Object: model.Object{Kind: "path", Name: s.options.Path},
 		Reason: reason,
 		Remedy: away.Remedy(),
 	}}}, sink)
