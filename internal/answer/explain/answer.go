@@ -107,7 +107,7 @@ type EndpointAnswer struct {
 	Text        string `json:"text,omitempty"` // the reason in words
 	Masqueraded bool   `json:"masqueraded"`
 	Weight      uint16 `json:"weight,omitempty"` // if those of the pool differ
-	// Answers is what connections of such clients showed of it: fine, flaky, refusing or
+	// Answers is what connections of such clients showed of it: fine, flaky, resets or
 	// silent; "" if nothing can be seen. Failed counts those that failed since Since.
 	Answers string    `json:"answers,omitempty"`
 	Failed  uint64    `json:"failed,omitempty"`

@@ -109,7 +109,7 @@ func (c *composer) judgeKept() {
 	case evidence.Silent:
 		c.verdict.Word, c.verdict.Since = verdict.NoAnswer, r.Since
 		c.verdict.Why = fmt.Sprintf("session affinity keeps this client at %s, which does not answer", kept.Endpoint)
-	case evidence.Refusing:
+	case evidence.Resets:
 		c.verdict.Word, c.verdict.Since = verdict.NoAnswer, r.Since
 		c.verdict.Why = fmt.Sprintf("session affinity keeps this client at %s, which refuses connections", kept.Endpoint)
 	}

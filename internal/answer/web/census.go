@@ -71,7 +71,7 @@ func answersOf(e *explain.EndpointAnswer) status.Condition {
 	switch e.Answers {
 	case evidence.Silent.String():
 		return condition(status.Bad, "does not answer", failures)
-	case evidence.Refusing.String():
+	case evidence.Resets.String():
 		return condition(status.Bad, "refuses connections", failures)
 	case evidence.Flaky.String():
 		return condition(status.Fair, "answers only some", failures)

@@ -69,7 +69,7 @@ func eventRows(events []history.Event) []eventRow {
 		switch e.Kind {
 		case history.Failed:
 			row.Level = status.Bad
-		case history.Refused, history.EndpointSilent, history.EndpointRefuses, history.EndpointRemoved, history.EndpointDraining, history.ServiceRemoved:
+		case history.Refused, history.EndpointSilent, history.EndpointResets, history.EndpointRemoved, history.EndpointDraining, history.ServiceRemoved:
 			row.Level = status.Fair
 		}
 		out = append(out, row)

@@ -36,18 +36,18 @@ type State uint8
 
 // The states.
 const (
-	Fine     State = iota // no attempt failed, as far as is known
-	Flaky                 // some fail, and some do not
-	Refusing              // all are answered by a reset
-	Silent                // none is answered
+	Fine   State = iota // no attempt failed, as far as is known
+	Flaky               // some fail, and some do not
+	Resets              // all are answered by a reset
+	Silent              // none is answered
 )
 
 func (s State) String() string {
-	return [...]string{"fine", "flaky", "refusing", "silent"}[s]
+	return [...]string{"fine", "flaky", "resets", "silent"}[s]
 }
 
 // Failing reports whether no attempt succeeds.
-func (s State) Failing() bool { return s == Refusing || s == Silent }
+func (s State) Failing() bool { return s == Resets || s == Silent }
 
 // Report is what is known of an endpoint.
 type Report struct {
@@ -266,7 +266,7 @@ func (r *record) judge(now time.Time) {
 	case r.Failed == 0:
 		r.State = Fine
 	case r.LastAnswer.IsZero() && r.Refused*2 > r.Failed:
-		r.State = Refusing
+		r.State = Resets
 	case r.LastAnswer.IsZero():
 		r.State = Silent
 	case now.Sub(r.LastFailure) < recent:

@@ -96,8 +96,8 @@ func TestStatesOfAnEndpoint(t *testing.T) {
 			h.refuse(1)
 			h.look(time.Second, nil, nil)
 		}, Silent, 1},
-		{"refused", func(h *history) { h.look(0, nil, nil); h.refuse(1); h.refuse(2) }, Refusing, 2},
-		{"refused before the first look", func(h *history) { h.refuse(1) }, Refusing, 1},
+		{"refused", func(h *history) { h.look(0, nil, nil); h.refuse(1); h.refuse(2) }, Resets, 2},
+		{"refused before the first look", func(h *history) { h.refuse(1) }, Resets, 1},
 		{"refused and back", func(h *history) {
 			h.refuse(1)
 			h.look(time.Second, nil, nil)
@@ -138,8 +138,8 @@ func TestAttemptsOfTheProxy(t *testing.T) {
 		failed uint64
 	}{
 		{"answered", tries{ok, ok}, Fine, 0},
-		{"refused", tries{no}, Refusing, 1},
-		{"refused after answers", tries{ok, no, no}, Refusing, 2},
+		{"refused", tries{no}, Resets, 1},
+		{"refused after answers", tries{ok, no, no}, Resets, 2},
 		{"refused now and then", tries{no, ok, no}, Flaky, 2},
 		{"slow once", tries{none, none, none, ok}, Fine, 0},
 		{"slow twice", tries{none, none, none, ok, none}, Fine, 0},

@@ -77,7 +77,7 @@ func TestSensor(t *testing.T) {
 	clock.Step(time.Hour)
 	close(begun)
 	outside := To{endpoint, model.TCP, plan.OutsideClient}
-	testkit.Until(t, func() bool { return s.Report(outside).State == Refusing })
+	testkit.Until(t, func() bool { return s.Report(outside).State == Resets })
 	if sum := s.Summary(); sum.Blind != nil {
 		t.Errorf("it sees again, and says %v", sum.Blind)
 	}
@@ -91,7 +91,7 @@ func TestSensor(t *testing.T) {
 	tried("10.244.1.2", dataplane.Accepted) // which is no news
 	tried("127.0.0.1", dataplane.Refused)
 	node := To{relayed, model.TCP, plan.NodeClient}
-	testkit.Until(t, func() bool { return s.Report(node).State == Refusing })
+	testkit.Until(t, func() bool { return s.Report(node).State == Resets })
 	tried("198.51.100.1", dataplane.Accepted)
 	outside.AddrPort = relayed
 	testkit.Until(t, func() bool { return !s.Report(outside).LastAnswer.IsZero() })
@@ -114,12 +114,12 @@ func TestSensorLearnsKinds(t *testing.T) {
 	}
 	outside, pods := To{endpoint, model.TCP, plan.OutsideClient}, To{endpoint, model.TCP, plan.PodClient}
 	try()
-	if s.Report(outside).State != Refusing {
+	if s.Report(outside).State != Resets {
 		t.Fatalf("before the first objects: %v", s.All())
 	}
 	e.Sync()
 	try()
-	if s.Report(outside).State != Fine || s.Report(pods).State != Refusing {
+	if s.Report(outside).State != Fine || s.Report(pods).State != Resets {
 		t.Errorf("after them: %v", s.All())
 	}
 }

@@ -58,8 +58,8 @@ func failing(reports map[evidence.To]evidence.Report) map[at]failure {
 			continue
 		}
 		kind := EndpointSilent
-		if r.State == evidence.Refusing {
-			kind = EndpointRefuses
+		if r.State == evidence.Resets {
+			kind = EndpointResets
 		}
 		out[key] = failure{r, kind}
 	}

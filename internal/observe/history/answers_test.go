@@ -33,7 +33,7 @@ func TestEndpointsThatDoNotAnswer(t *testing.T) {
 		{"one does not answer", map[evidence.To]evidence.Report{one: silent},
 			"default/a endpoint 10.244.0.1:80 does not answer: 3 failed attempts, default/b endpoint 10.244.0.1:80 does not answer: 3 failed attempts"},
 		{"still", map[evidence.To]evidence.Report{one: more}, ""},
-		{"another one refuses", map[evidence.To]evidence.Report{one: more, other: {State: evidence.Refusing, Failed: 1, Since: now}},
+		{"another one refuses", map[evidence.To]evidence.Report{one: more, other: {State: evidence.Resets, Failed: 1, Since: now}},
 			"default/c endpoint 10.244.0.3:80 refuses connections: 1 failed attempt"},
 		{"the first answers, nobody tries the other", map[evidence.To]evidence.Report{one: {LastAnswer: now.Add(time.Second)}},
 			"default/a endpoint 10.244.0.1:80 answers again, default/b endpoint 10.244.0.1:80 answers again"},

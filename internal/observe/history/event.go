@@ -20,7 +20,7 @@ const (
 	EndpointDraining Kind = "endpoint-draining" // keeps its connections, gets no new ones
 	EndpointRemoved  Kind = "endpoint-removed"  //
 	EndpointSilent   Kind = "endpoint-silent"   // does not answer clients
-	EndpointRefuses  Kind = "endpoint-refuses"  // nothing listens there
+	EndpointResets   Kind = "endpoint-resets"   // nothing listens there
 	EndpointAnswers  Kind = "endpoint-answers"  // again
 	Failed           Kind = "failed"            // the kernel refused a frontend
 	Refused          Kind = "refused"           // clients were refused
@@ -87,7 +87,7 @@ func (e *Event) what() string {
 		return "endpoint " + e.Endpoint + " removed"
 	case EndpointSilent:
 		return "endpoint " + e.Endpoint + " does not answer"
-	case EndpointRefuses:
+	case EndpointResets:
 		return "endpoint " + e.Endpoint + " refuses connections"
 	case EndpointAnswers:
 		return "endpoint " + e.Endpoint + " answers again"

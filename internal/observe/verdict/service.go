@@ -296,7 +296,7 @@ func (j *Judge) traffic(from plan.Client, f *plan.Frontend, route *plan.Route, p
 			continue
 		case evidence.Silent:
 			silent++
-		case evidence.Refusing:
+		case evidence.Resets:
 			resets++
 		case evidence.Flaky:
 			flaky++

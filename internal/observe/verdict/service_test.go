@@ -26,7 +26,7 @@ func (m met) answers(to evidence.To) evidence.Report {
 var (
 	noon   = time.Date(2026, 11, 18, 12, 3, 0, 0, time.UTC)
 	silent = evidence.Report{State: evidence.Silent, Failed: 67, Since: noon}
-	resets = evidence.Report{State: evidence.Refusing, Failed: 2, Refused: 2, Since: noon}
+	resets = evidence.Report{State: evidence.Resets, Failed: 2, Refused: 2, Since: noon}
 	flaky  = evidence.Report{State: evidence.Flaky, Failed: 1, Since: noon, LastAnswer: noon}
 	fine   = evidence.Report{LastAnswer: noon}
 )
