@@ -174,9 +174,8 @@ func TestModesHaveOneHome(t *testing.T) {
 		}
 		for _, file := range p.GoFiles {
 			for _, text := range literals(t, filepath.Join(root, strings.TrimPrefix(p.ImportPath, "sluice/"), file)) {
-				// The driver of a mechanism has its name. The check is about the modes of
-				// upstream's kube-proxy, which are always the same.
-				if slices.Contains(names, text) && !strings.HasPrefix(p.ImportPath, "sluice/internal/kernel/xtables") && p.ImportPath != "sluice/internal/answer/check" {
+				// The driver of a mechanism has its name.
+				if slices.Contains(names, text) && !strings.HasPrefix(p.ImportPath, "sluice/internal/kernel/xtables") {
 					t.Errorf("%s of %s names the mode %s", file, p.ImportPath, text)
 				}
 			}

@@ -45,6 +45,12 @@ type Mode struct {
 	// leaves it alone if a Dataplane is running. Nil if no connection depends on the
 	// mode's objects.
 	Drain func(context.Context, DrainOptions) error
+	// Detect finds what kube-proxies, this one and upstream's, have in the kernel for the mode, in
+	// the network namespace of the caller's thread. Nil if they cannot be recognised by that.
+	Detect func(*Inventory) Detection
+	// UnfilteredExternalIPs means that upstream's kube-proxy, in this mode, does not apply the
+	// source ranges of a load balancer IP that is also an external IP.
+	UnfilteredExternalIPs bool
 	// Chains are the chains of iptables that Remove removes, if there are any.
 	Chains Chains
 	// Variants are the implementations of the mechanism that a node may have, one

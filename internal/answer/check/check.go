@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"sluice/internal/config"
+	"sluice/internal/dataplane"
+	"sluice/internal/mode"
 	"sluice/internal/model"
 	"sluice/internal/observe/nodeproblem"
 	"sluice/internal/plan"
@@ -55,7 +57,10 @@ func (r *Report) checkConfiguration(o *Options) {
 	}
 }
 
-// replaces reports whether rules of one of these modes are on the node.
-func (r *Report) replaces(modes ...string) bool {
-	return slices.ContainsFunc(r.InPlace, func(m string) bool { return slices.Contains(modes, m) })
+// replaces reports whether rules of such a mode are on the node.
+func (r *Report) replaces(such func(dataplane.Mode) bool) bool {
+	return slices.ContainsFunc(r.InPlace, func(name string) bool {
+		m, known := mode.Find(name)
+		return known && such(m)
+	})
 }

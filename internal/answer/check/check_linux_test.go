@@ -1,6 +1,7 @@
 package check
 
 import (
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"sluice/internal/config"
+	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/testkit"
@@ -149,34 +151,27 @@ func TestKubeProxiesInPlaceAreFound(t *testing.T) {
 		{"this proxy", map[string][]string{"ip6 sluice-b": {}}, nil, "nftables"},
 		{"iptables", map[string][]string{"ip nat": {"KUBE-SERVICES"}}, nil, "iptables"},
 		{"iptables-legacy", map[string][]string{"iptables-legacy nat": {"KUBE-SERVICES"}}, nil, "iptables"},
-		{"ipvs", map[string][]string{"ip nat": {"KUBE-SERVICES"}}, []string{"kube-ipvs0"}, "ipvs"},
+		{"ipvs", map[string][]string{"ip nat": {"KUBE-SERVICES", "KUBE-LOAD-BALANCER"}}, []string{"kube-ipvs0"}, "ipvs"},
+		{"ipvs of this proxy, beside iptables", map[string][]string{"ip nat": {"KUBE-SERVICES"}}, []string{"kube-ipvs0"}, "iptables,ipvs"},
 		{"ipvs without its link", map[string][]string{"ip nat": {"KUBE-SERVICES"}, "ip filter": {"KUBE-IPVS-FILTER"}}, nil, "ipvs"},
 		{"two", map[string][]string{"ip nat": {"KUBE-SERVICES"}, "ip kube-proxy": {}}, nil, "iptables,nftables"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			v := &inventory{tables: tt.tables, links: tt.links, evidence: map[string][]string{}}
-			v.findKubeProxies()
-			if got := strings.Join(v.modes(), ","); got != tt.want {
+			v := &inventory{Inventory: dataplane.Inventory{Tables: tt.tables, Links: tt.links}}
+			v.detect()
+			if got := strings.Join(slices.Sorted(maps.Keys(v.inPlace)), ","); got != tt.want {
 				t.Errorf("found %q, want %q", got, tt.want)
 			}
 		})
 	}
 }
 
-// From ipvs mode, the scheduler and what else changes is reported, with a remedy.
-func TestSwitchFromIPVS(t *testing.T) {
-	const table = `IP Virtual Server version 1.2.1 (size=4096)
-Prot LocalAddress:Port Scheduler Flags
-  -> RemoteAddress:Port Forward Weight ActiveConn InActConn
-TCP  0A600001:01BB rr
-  -> C000020A:192B      Masq    1      0          0
-UDP  0A60000A:0035 mh
-TCP  [fd00:0010:0096:0000:0000:0000:0000:0001]:01BB mh persistent 10800
-`
-	found := &inventory{evidence: map[string][]string{"ipvs": {"link kube-ipvs0"}}, schedulers: schedulersIn(table)}
-	if !slices.Equal(found.schedulers, []string{"mh", "rr"}) {
-		t.Errorf("the schedulers are %v", found.schedulers)
-	}
+// What changes when another mode takes over is reported, with a remedy.
+func TestDifferencesOfTheModeInPlace(t *testing.T) {
+	found := &inventory{inPlace: map[string]dataplane.Detection{"ipvs": {Traces: []string{"link kube-ipvs0"}, Differences: []model.Problem{
+		{Object: model.Object{Kind: "kube-proxy in place"}, Reason: "no answer to ping"},
+		{Object: model.Object{Kind: "IPVS scheduler", Name: "mh"}, Reason: "not used", Remedy: "annotate"},
+	}}}}
 	r := &Report{}
 	r.reportInPlace(found, settings(t, "nftables").Mode)
 	for _, want := range [][]string{{"link kube-ipvs0"}, {"ping"}} {
@@ -184,7 +179,7 @@ TCP  [fd00:0010:0096:0000:0000:0000:0000:0001]:01BB mh persistent 10800
 			t.Errorf("%q is not in %+v", want, r.Findings)
 		}
 	}
-	if !has(r.Findings, Todo, "IPVS scheduler mh", "sluice/algorithm: maglev") || has(r.Findings, Todo, "scheduler rr") {
+	if !has(r.Findings, Todo, "IPVS scheduler mh", "annotate") {
 		t.Errorf("found %+v", r.Findings)
 	}
 	r = &Report{}
@@ -196,14 +191,14 @@ TCP  [fd00:0010:0096:0000:0000:0000:0000:0001]:01BB mh persistent 10800
 
 // Other programs are recognised.
 func TestOtherProgramsAreFound(t *testing.T) {
-	v := &inventory{links: []string{"cilium_host"}, tables: map[string][]string{
+	v := &inventory{Inventory: dataplane.Inventory{Links: []string{"cilium_host"}, Tables: map[string][]string{
 		"ip filter": {"cali-FORWARD", "DOCKER-USER", "ufw-before-input"}, "inet firewalld": {}, "ip nat": {"KUBE-ROUTER-SERVICES"},
-	}}
+	}}}
 	for _, o := range others {
 		if v.has(o) == "" {
 			t.Errorf("%s is not found", o.name)
 		}
-		if by := (&inventory{tables: map[string][]string{"ip filter": {"FORWARD"}}}).has(o); by != "" {
+		if by := (&inventory{Inventory: dataplane.Inventory{Tables: map[string][]string{"ip filter": {"FORWARD"}}}}).has(o); by != "" {
 			t.Errorf("%s is found by %s, and is not there", o.name, by)
 		}
 	}

@@ -16,26 +16,26 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/kernel/iptables"
 	"sluice/internal/kernel/nft"
+	"sluice/internal/mode"
 	"sluice/internal/model"
 )
 
 // inventory is what there is on the node.
 type inventory struct {
-	err        error
-	nftables   bool                // the kernel has nftables, and it is loaded
-	tables     map[string][]string // chains by table, such as "iptables-nft nat" or "inet firewalld"
-	links      []string
-	evidence   map[string][]string // of kube-proxies, by their mode
-	schedulers []string            // of IPVS
-	localnet   []string            // interfaces with route_localnet
-	runs       string              // the mode of a kube-proxy that answers
+	dataplane.Inventory
+	err      error
+	nftables bool                           // the kernel has nftables, and it is loaded
+	inPlace  map[string]dataplane.Detection // kube-proxies, by their mode
+	localnet []string                       // interfaces with route_localnet
+	runs     string                         // the mode of a kube-proxy that answers
 }
 
 // look takes the inventory of the node, in the network namespace of the caller.
 func look(ctx context.Context, f files) *inventory {
-	v := &inventory{tables: map[string][]string{}, evidence: map[string][]string{}, localnet: localnet(), runs: runningMode(ctx)}
+	v := &inventory{Inventory: dataplane.Inventory{Tables: map[string][]string{}}, localnet: localnet(), runs: runningMode(ctx)}
 	// A question about nftables would load it.
 	if v.nftables = len(f.missingModules([]string{"nf_tables"})) == 0; v.nftables {
 		v.err = v.readNFT(ctx)
@@ -44,10 +44,9 @@ func look(ctx context.Context, f files) *inventory {
 	links, err := net.Interfaces()
 	v.err = errors.Join(v.err, err)
 	for _, l := range links {
-		v.links = append(v.links, l.Name)
+		v.Links = append(v.Links, l.Name)
 	}
-	v.schedulers = schedulersIn(f.read("proc/thread-self/net/ip_vs"))
-	v.findKubeProxies()
+	v.detect()
 	return v
 }
 
@@ -66,10 +65,10 @@ func (v *inventory) readNFT(ctx context.Context) error {
 			errs = append(errs, err)
 			key := family.String() + " " + table
 			for _, c := range chains {
-				v.tables[key] = append(v.tables[key], c.Name)
+				v.Tables[key] = append(v.Tables[key], c.Name)
 			}
 			if len(chains) == 0 {
-				v.tables[key] = []string{}
+				v.Tables[key] = []string{}
 			}
 		}
 	}
@@ -84,8 +83,8 @@ func (v *inventory) readLegacy() error {
 		for name, t := range tables {
 			key := iptables.Command(f) + "-legacy " + name
 			for _, r := range t.Rules {
-				if !slices.Contains(v.tables[key], r.Chain) {
-					v.tables[key] = append(v.tables[key], r.Chain)
+				if !slices.Contains(v.Tables[key], r.Chain) {
+					v.Tables[key] = append(v.Tables[key], r.Chain)
 				}
 			}
 		}
@@ -93,56 +92,17 @@ func (v *inventory) readLegacy() error {
 	return errors.Join(errs...)
 }
 
-// findKubeProxies finds the kube-proxies whose rules are there, by what only they make.
-func (v *inventory) findKubeProxies() {
-	add := func(mode, what string) { v.evidence[mode] = append(v.evidence[mode], what) }
-	ipvs := slices.Contains(v.links, "kube-ipvs0")
-	if ipvs {
-		add("ipvs", "link kube-ipvs0")
-	}
-	for _, table := range v.sortedTables() {
-		_, name, _ := strings.Cut(table, " ")
-		chains := v.tables[table]
-		switch {
-		case name == "kube-proxy":
-			add("nftables", "table "+table)
-		case name == "sluice" || strings.HasPrefix(name, "sluice-"):
-			add("nftables", "table "+table+" of Sluice")
-		case name == iptables.NAT && slices.Contains(chains, iptables.ServicesChain):
-			if ipvs || v.hasChain("KUBE-IPVS-FILTER") {
-				add("ipvs", "chain "+iptables.ServicesChain+" in table "+table)
-			} else {
-				add("iptables", "chain "+iptables.ServicesChain+" in table "+table)
-			}
+// detect finds the kube-proxies that are in place.
+func (v *inventory) detect() {
+	v.inPlace = map[string]dataplane.Detection{}
+	for _, m := range mode.All {
+		if m.Detect == nil {
+			continue
+		}
+		if found := m.Detect(&v.Inventory); len(found.Traces) > 0 {
+			v.inPlace[m.Name] = found
 		}
 	}
-}
-
-func (v *inventory) sortedTables() []string {
-	names := make([]string, 0, len(v.tables))
-	for name := range v.tables {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
-
-func (v *inventory) hasChain(name string) bool {
-	for _, chains := range v.tables {
-		if slices.Contains(chains, name) {
-			return true
-		}
-	}
-	return false
-}
-
-// modes returns the modes of the kube-proxies that were found.
-func (v *inventory) modes() (out []string) {
-	for mode := range v.evidence {
-		out = append(out, mode)
-	}
-	slices.Sort(out)
-	return out
 }
 
 // other is a program that writes rules, or implements Services itself.
@@ -177,37 +137,21 @@ var others = []other{
 // has returns by what a program is recognised, "" if it is not there.
 func (v *inventory) has(o other) string {
 	for _, l := range o.links {
-		if slices.Contains(v.links, l) {
+		if slices.Contains(v.Links, l) {
 			return "link " + l
 		}
 	}
-	for _, table := range v.sortedTables() {
+	for _, table := range v.TableNames() {
 		if slices.Contains(o.tables, table) {
 			return "table " + table
 		}
-		for _, chain := range v.tables[table] {
+		for _, chain := range v.Tables[table] {
 			if slices.ContainsFunc(o.chains, func(prefix string) bool { return strings.HasPrefix(chain, prefix) }) {
 				return fmt.Sprintf("chain %s in table %s", chain, table)
 			}
 		}
 	}
 	return ""
-}
-
-// schedulersIn returns the schedulers of IPVS' virtual services, as /proc/net/ip_vs
-// lists them.
-func schedulersIn(text string) (out []string) {
-	for line := range strings.Lines(text) {
-		fields := strings.Fields(line)
-		if len(fields) < 3 || !slices.Contains([]string{"TCP", "UDP", "SCTP"}, fields[0]) || fields[1] == "LocalAddress:Port" {
-			continue
-		}
-		if !slices.Contains(out, fields[2]) {
-			out = append(out, fields[2])
-		}
-	}
-	slices.Sort(out)
-	return out
 }
 
 // runningMode asks a running kube-proxy for its mode, "" if none answers.

@@ -3,6 +3,7 @@ package check
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"sluice/internal/kernel/capability"
 	"sluice/internal/kernel/sysctl"
 	"sluice/internal/mode/leftovers"
+	"sluice/internal/model"
 	"sluice/internal/observe/coexist"
 	"sluice/internal/observe/nodeproblem"
 	"sluice/internal/plan"
@@ -72,9 +74,10 @@ func (r *Report) checkRights() {
 
 // reportInPlace adds what there is of other kube-proxies.
 func (r *Report) reportInPlace(found *inventory, m dataplane.Mode) {
-	r.InPlace = found.modes()
+	r.InPlace = slices.Sorted(maps.Keys(found.inPlace))
 	for _, mode := range r.InPlace {
-		r.add(Note, "kube-proxy in place", "", "rules of %s mode: %s; they are removed once this proxy has programmed its own", mode, strings.Join(found.evidence[mode], ", "))
+		r.add(Note, "kube-proxy in place", "", "rules of %s mode: %s; they are removed once this proxy has programmed its own", mode,
+			strings.Join(found.inPlace[mode].Traces, ", "))
 	}
 	if found.runs != "" {
 		r.add(Note, "kube-proxy in place", "", "one answers on 127.0.0.1:10249, and runs in %s mode: it must end before this one starts", found.runs)
@@ -82,26 +85,22 @@ func (r *Report) reportInPlace(found *inventory, m dataplane.Mode) {
 	if len(r.InPlace) == 0 {
 		r.add(Fine, "kube-proxy in place", "", "there are no rules of one")
 	}
-	if slices.Contains(r.InPlace, "ipvs") && m.Name != "ipvs" {
-		r.add(Note, "kube-proxy in place", "", "ClusterIPs are no longer addresses of the node: they do not answer to ping. Connections through IPVS may last for 15 minutes (--ipvs-drain-timeout)")
-		for _, scheduler := range found.schedulers {
-			if scheduler != "rr" {
-				r.add(Todo, "IPVS scheduler "+scheduler, schedulerRemedy(scheduler), "%s mode does not use it", m.Name)
+	for _, mode := range r.InPlace {
+		if mode == m.Name {
+			continue
+		}
+		for _, p := range found.inPlace[mode].Differences {
+			level := Note
+			if p.Remedy != "" {
+				level = Todo
 			}
+			r.addAll(level, []model.Problem{p})
 		}
 	}
-	if len(found.localnet) > 0 && m.Name != "iptables" {
+	if len(found.localnet) > 0 && !m.Configuration.LocalhostNodePorts {
 		r.add(Note, "route_localnet", "unless another program needs it, run sysctl -w net.ipv4.conf.all.route_localnet=0 after the switch",
 			"it is set on %s, by upstream's iptables mode or another program: neighbours can reach what listens on 127.0.0.1", strings.Join(found.localnet, ", "))
 	}
-}
-
-func schedulerRemedy(scheduler string) string {
-	algorithm := map[string]string{"sh": "source-hash", "mh": "maglev", "lc": "least-connections", "wlc": "least-connections"}[scheduler]
-	if algorithm == "" {
-		return "stay by mode: ipvs, or accept that each endpoint is equally likely"
-	}
-	return "annotate the Services that need it with sluice/algorithm: " + algorithm + " (docs/algorithms.md), or stay by mode: ipvs"
 }
 
 // reportOthers adds other programs that write rules.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"sluice/internal/base/printable"
+	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -47,7 +48,7 @@ func (r *Report) checkService(state *model.State, s *model.Service) {
 		}
 	}
 	both := func(ip netip.Addr) bool { return slices.Contains(s.LoadBalancerIPs, ip) }
-	if s.Filtered && slices.ContainsFunc(s.ExternalIPs, both) && r.replaces("iptables") {
+	if s.Filtered && slices.ContainsFunc(s.ExternalIPs, both) && r.replaces(func(m dataplane.Mode) bool { return m.UnfilteredExternalIPs }) {
 		r.add(Todo, subject, "add the ranges of all clients to spec.loadBalancerSourceRanges",
 			"an address is both an external IP and a load balancer IP: the source ranges apply to it, and did not in upstream's iptables mode")
 	}
@@ -66,11 +67,11 @@ func (r *Report) checkNodePorts(o *Options, names []model.Name) {
 	}
 	list := printable.List(with, model.Name.String)
 	at := o.Settings.Plan.NodePortAddresses
-	if r.replaces("iptables", "ipvs") && !at.AllOf(model.IPv4) && !at.AllOf(model.IPv6) {
+	if r.replaces(func(m dataplane.Mode) bool { return !m.Configuration.PrimaryNodePorts }) && !at.AllOf(model.IPv4) && !at.AllOf(model.IPv6) {
 		r.add(Todo, "node ports", "set nodePortAddresses: [all], or see that clients use the addresses that are configured",
 			"they would answer on some addresses of the node only, and upstream's iptables and ipvs modes serve all by default: %s", list)
 	}
-	if r.replaces("iptables") && len(at.Loopback) == 0 && o.Settings.Mode.BesideIPTables {
+	if r.replaces(func(m dataplane.Mode) bool { return m.Configuration.LocalhostNodePorts }) && len(at.Loopback) == 0 && o.Settings.Mode.BesideIPTables {
 		r.add(Note, "node ports", "if a program on the node uses them there, add the word localhost to nodePortAddresses (docs/userspace.md)",
 			"they would not answer on 127.0.0.1, where upstream's iptables mode serves them: %s", list)
 	}

@@ -13,14 +13,16 @@ import (
 
 // Mode is proxy mode iptables.
 var Mode = dataplane.Mode{
-	Name:     "iptables",
-	Open:     open,
-	Missing:  iptables.Installed,
-	Modules:  []string{"nf_conntrack", "nf_nat", "xt_conntrack", "xt_comment", "xt_mark", "xt_statistic", "xt_MASQUERADE", "xt_addrtype"},
-	Render:   Render,
-	Remove:   Remove,
-	Chains:   dataplane.Chains(allChains),
-	Variants: []string{iptables.NFT.String(), iptables.Legacy.String()},
+	Name:                  "iptables",
+	Open:                  open,
+	Missing:               iptables.Installed,
+	Modules:               []string{"nf_conntrack", "nf_nat", "xt_conntrack", "xt_comment", "xt_mark", "xt_statistic", "xt_MASQUERADE", "xt_addrtype"},
+	Render:                Render,
+	Remove:                Remove,
+	Detect:                Detect,
+	UnfilteredExternalIPs: true,
+	Chains:                dataplane.Chains(allChains),
+	Variants:              []string{iptables.NFT.String(), iptables.Legacy.String()},
 	// As upstream: packets to other ports of a ClusterIP are not refused.
 	Adjust: func(c *plan.Config) { c.FrontendsOnly = true },
 	Configuration: dataplane.Configuration{

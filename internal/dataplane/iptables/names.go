@@ -99,17 +99,8 @@ var modeChains = iptables.Chains{
 	Has: Owns,
 }
 
-// ipvsChains are those that only upstream's IPVS mode has.
-var ipvsChains = iptables.Chains{
-	Entry: []string{"KUBE-NODE-PORT", "KUBE-IPVS-FILTER", "KUBE-IPVS-OUT-FILTER"},
-	Has: func(chain string) bool {
-		names := []string{"KUBE-NODE-PORT", "KUBE-IPVS-FILTER", "KUBE-IPVS-OUT-FILTER", "KUBE-LOAD-BALANCER", "KUBE-SOURCE-RANGES-FIREWALL"}
-		return slices.Contains(names, chain)
-	},
-}
-
 // allChains are all that kube-proxies have, this one and upstream's, in any mode.
-var allChains = modeChains.And(ipvsChains)
+var allChains = modeChains.And(iptables.IPVSChains)
 
 // ownChains are those that only this proxy has.
 var ownChains = iptables.Chains{

@@ -17,7 +17,7 @@ import (
 func Remove(ctx context.Context, o dataplane.RemoveOptions) error {
 	var errs []error
 	for _, v := range []iptables.Variant{iptables.NFT, iptables.Legacy} {
-		chains := ipvsChains
+		chains := iptables.IPVSChains
 		switch {
 		case o.OwnOnly:
 			chains = ownChains

@@ -31,6 +31,7 @@ var Mode = dataplane.Mode{
 	},
 	Render: Render,
 	Remove: Remove,
+	Detect: Detect,
 	// DropInvalid is as upstream's: tcpBeLiberal is the only way to serve clients behind a network
 	// that reorders packets.
 	Adjust: func(c *plan.Config) {

@@ -22,6 +22,15 @@ type Chains struct {
 	Has   func(chain string) bool
 }
 
+// IPVSChains are those that only upstream's ipvs mode has.
+var IPVSChains = Chains{
+	Entry: []string{"KUBE-NODE-PORT", "KUBE-IPVS-FILTER", "KUBE-IPVS-OUT-FILTER"},
+	Has: func(chain string) bool {
+		names := []string{"KUBE-NODE-PORT", "KUBE-IPVS-FILTER", "KUBE-IPVS-OUT-FILTER", "KUBE-LOAD-BALANCER", "KUBE-SOURCE-RANGES-FIREWALL"}
+		return slices.Contains(names, chain)
+	},
+}
+
 // And returns the union with another set.
 func (c Chains) And(o Chains) Chains {
 	return Chains{
