@@ -9,7 +9,6 @@ import (
 	"sluice/internal/config"
 	"sluice/internal/engine"
 	"sluice/internal/model"
-	"sluice/internal/observe/nodeproblem"
 	"sluice/internal/observe/telemetry"
 )
 
@@ -31,12 +30,12 @@ func (p *proxy) foundAdvisories() map[telemetry.About][]model.Problem {
 	if p.client == nil {
 		out[telemetry.AboutConfiguration] = unusedAPIServer(p.settings)
 	}
-	cfg := p.servers.settings.Load().Plan
+	cfg, second := &p.servers.settings.Load().Plan, p.secondProxy()
 	p.engine.Inspect(func(v engine.View) {
-		out[telemetry.AboutNode] = nodeproblem.NodeName(&cfg, v.State)
-		out[telemetry.AboutConfiguration] = append(out[telemetry.AboutConfiguration], nodeproblem.ClusterCIDR(&cfg, v.State)...)
+		node, configuration := p.fit.Look(cfg, v.State, v.Version)
+		out[telemetry.AboutNode] = slices.Concat(node, settings, second)
+		out[telemetry.AboutConfiguration] = append(out[telemetry.AboutConfiguration], configuration...)
 	})
-	out[telemetry.AboutNode] = slices.Concat(out[telemetry.AboutNode], settings, p.secondProxy())
 	return out
 }
 

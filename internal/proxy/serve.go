@@ -24,6 +24,7 @@ import (
 	"sluice/internal/model"
 	"sluice/internal/observe/health"
 	"sluice/internal/observe/history"
+	"sluice/internal/observe/nodeproblem"
 	"sluice/internal/observe/telemetry"
 	"sluice/internal/observe/telemetry/perservice"
 	"sluice/internal/observe/verdict"
@@ -65,6 +66,7 @@ type proxy struct {
 	eligibility *health.Eligibility
 	servers     *servers
 	history     *history.History
+	fit         nodeproblem.Fit
 	// configFile is what is wrong with the configuration file, or the flags.
 	configFile atomic.Pointer[config.FileState]
 	// draining is what is left of another kube-proxy, nil if nothing is.
@@ -78,7 +80,8 @@ type proxy struct {
 
 // Run runs the proxy until ctx ends. The rules stay in the kernel.
 func Run(ctx context.Context, logger logr.Logger, settings *config.Settings, o *Options) (err error) {
-	p := &proxy{options: o, settings: settings, logger: logger, clock: clock.RealClock{}, reload: newReload(), programmed: make(chan struct{})}
+	p := &proxy{options: o, settings: settings, logger: logger, clock: clock.RealClock{}, reload: newReload(), programmed: make(chan struct{}),
+		fit: nodeproblem.Fit{Clock: clock.RealClock{}}}
 	respectMemoryLimit(logger)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

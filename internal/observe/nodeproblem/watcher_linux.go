@@ -55,9 +55,7 @@ type Watcher struct {
 	err             error
 }
 
-// reading is what was read last. It is read again only if that has changed, and not before
-// costFactor times the CPU time has passed that it took: large tables are read rarely, but often
-// enough that verdicts follow.
+// reading is what was read last.
 type reading struct {
 	at             time.Time
 	cost           time.Duration
@@ -66,11 +64,6 @@ type reading struct {
 	paths          map[Path]struct{}
 	native, legacy []chain
 }
-
-const (
-	costFactor = 200
-	maxPause   = 3 * time.Second
-)
 
 // NewWatcher returns a Watcher that has not looked yet.
 func NewWatcher(o Options) *Watcher {
