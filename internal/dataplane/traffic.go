@@ -52,6 +52,21 @@ func (t Traffic) Minus(o Traffic) Traffic {
 	return t
 }
 
+// Since returns what was counted since an earlier reading, and false if the counters were reset
+// after it: the attempts went back. If only a part of them did, it was read while packets came in,
+// and is right at the next reading: it counts as unchanged until then.
+func (t Traffic) Since(before Traffic) (gained Traffic, ok bool) {
+	if t.Attempts < before.Attempts {
+		return Traffic{}, false
+	}
+	gained = t.Minus(before)
+	gained.Connections = max(0, gained.Connections)
+	for i := range gained.Refused {
+		gained.Refused[i] = max(0, gained.Refused[i])
+	}
+	return gained, true
+}
+
 // TrafficFunc is the type of TrafficReader.Traffic.
 type TrafficFunc func(ctx context.Context, each func(plan.Key, Traffic)) (UnmatchedTraffic, error)
 

@@ -247,3 +247,38 @@ func TestSharedClusterIPIsRefcounted(t *testing.T) {
 		wantEqual(t, "in use", 1-step.want, len(planner.Desired().ClusterIPs))
 	}
 }
+
+// A Service knows which frontends it has, which it lost, and to whom; what it may not have at all is
+// neither.
+func TestLostFrontends(t *testing.T) {
+	older := contender("older", year(2020), 1, func(s *model.Service) { s.ExternalIPs = addrs("198.51.100.9") })
+	younger := contender("younger", year(2021), 2, func(s *model.Service) {
+		s.ExternalIPs = addrs("198.51.100.9", "127.0.0.1", "2001:db8::9")
+	})
+	state, planner := stateOf(model.SetService{Service: older}, model.SetService{Service: younger}), New(defaults)
+	planner.Update(state, &model.Dirty{})
+	want := func(what string, s *model.Service, has, lost []string) {
+		t.Helper()
+		e := planner.Evidence(state, s.Name)
+		var gotHas, gotLost []string
+		for _, f := range e.Frontends() {
+			gotHas = append(gotHas, f.Text())
+		}
+		for _, l := range e.Lost() {
+			gotLost = append(gotLost, l.Text()+" to "+l.To.Name)
+		}
+		wantEqual(t, what+" has", has, gotHas)
+		wantEqual(t, what+" lost", lost, gotLost)
+	}
+	const external = "ExternalIP 198.51.100.9:80/TCP"
+	want("older", older, []string{"ClusterIP 10.96.0.1:80/TCP", external}, nil)
+	want("younger", younger, []string{"ClusterIP 10.96.0.2:80/TCP"}, []string{external + " to older"})
+
+	again := *older
+	again.Created = year(2019)
+	follow(planner, state, model.SetService{Service: &again})
+	want("older, created anew", &again, []string{"ClusterIP 10.96.0.1:80/TCP", external}, nil)
+
+	follow(planner, state, model.DeleteService{Name: older.Name})
+	want("the only one", younger, []string{"ClusterIP 10.96.0.2:80/TCP", external}, nil)
+}

@@ -37,20 +37,44 @@ func (c *EndpointCounts) add(used bool, conditions model.Conditions) {
 	}
 }
 
+// InUse counts the endpoints that get new connections through the frontends of a Service, and those
+// of them on this node: in the family that has more of them, since an endpoint of a dual-stack
+// Service has an address of each.
+func InUse(frontends []*Frontend) (all, local int) {
+	var every, here [2]int
+	for addr, isLocal := range inUse(frontends) {
+		family := 0
+		if addr.Is6() {
+			family = 1
+		}
+		every[family]++
+		if isLocal {
+			here[family]++
+		}
+	}
+	return max(every[0], every[1]), max(here[0], here[1])
+}
+
+// inUse returns the addresses of these endpoints, and whether they are on this node.
+func inUse(frontends []*Frontend) map[netip.Addr]bool {
+	used := map[netip.Addr]bool{}
+	for _, f := range frontends {
+		for _, route := range f.Routes() {
+			for _, e := range route.Endpoints {
+				used[e.Addr()] = e.Local
+			}
+		}
+	}
+	return used
+}
+
 // EndpointCounts counts the endpoints of the Service, in the families that it has
 // and the node supports.
 func (e *Evidence) EndpointCounts() (c EndpointCounts) {
 	if e.Service == nil {
 		return c
 	}
-	used := map[netip.Addr]struct{}{}
-	for _, f := range e.frontends {
-		for _, route := range f.Routes() {
-			for _, ep := range route.Endpoints {
-				used[ep.Addr()] = struct{}{}
-			}
-		}
-	}
+	used := inUse(e.frontends)
 	var all []*model.Endpoint
 	for _, s := range e.Slices {
 		for i := range s.Endpoints {

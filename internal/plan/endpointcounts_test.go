@@ -91,3 +91,15 @@ func TestEndpointCountsWithoutService(t *testing.T) {
 	evidence := planner.Evidence(state, named("nobody"))
 	wantEqual(t, "counts", EndpointCounts{}, evidence.EndpointCounts())
 }
+
+// Endpoints with an address of each family count once, as pods do.
+func TestInUse(t *testing.T) {
+	svc := service(model.IPv4, func(s *model.Service) { s.ClusterIPs = append(s.ClusterIPs, clusterIP(model.IPv6)) })
+	state, planner := stateOf(model.SetService{Service: svc},
+		model.SetSlice{Slice: slice(model.IPv4, "web-4", pod(model.IPv4, 1, here, ready), pod(model.IPv4, 2, "far", ready))},
+		model.SetSlice{Slice: slice(model.IPv6, "web-6", pod(model.IPv6, 1, here, ready))}), New(defaults)
+	planner.Update(state, &model.Dirty{})
+	evidence := planner.Evidence(state, svc.Name)
+	all, local := InUse(evidence.Frontends())
+	wantEqual(t, "endpoints, and those here", [2]int{2, 1}, [2]int{all, local})
+}

@@ -13,10 +13,17 @@ type Evidence struct {
 	Service *model.Service // nil if there is none of that name
 	Slices  []*model.Slice
 	env     environment
-	// frontends are those that the Service holds, without those lost to another
-	// Service; plan is what it asks for.
+	// frontends are those of plan, which is what the Service asks for, that it holds, and lost
+	// the others.
 	frontends []*Frontend
+	lost      []Lost
 	plan      servicePlan
+}
+
+// Lost is a frontend that a Service asks for and another one, To, has.
+type Lost struct {
+	*Frontend
+	To model.Name
 }
 
 // PoolDecision explains how the pools of one service port in one family were
@@ -51,8 +58,10 @@ func (p *Planner) Evidence(state *model.State, name model.Name) Evidence {
 	if c := p.services[name]; c != nil {
 		e.plan = c.plan
 		for _, f := range c.plan.frontends {
-			if p.desired.Frontends[f.Key] == f {
-				e.frontends = append(e.frontends, f)
+			if held := p.desired.Frontends[f.Key]; held.Service == name {
+				e.frontends = append(e.frontends, held)
+			} else {
+				e.lost = append(e.lost, Lost{f, held.Service})
 			}
 		}
 	}
@@ -67,6 +76,9 @@ func (e *Evidence) Zone() string { return e.env.zone }
 
 // Frontends returns the frontends that the Service holds, sorted by key.
 func (e *Evidence) Frontends() []*Frontend { return e.frontends }
+
+// Lost returns the frontends that the Service asks for and other ones have, sorted by key.
+func (e *Evidence) Lost() []Lost { return e.lost }
 
 // PoolDecision explains the pools of the service port that a frontend belongs to.
 // It returns nil if the Service has no such port.

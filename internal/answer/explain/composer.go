@@ -72,7 +72,7 @@ func (c *composer) judge() {
 		a.Verdict, a.Cause, a.Fate = verdict.Refused, string(verdict.ObjectRefused), "not used"
 	case c.undecided == noSuchService:
 		a.Verdict, a.Cause, a.Fate = noService, c.undecided, ""
-	case c.undecided != "" && c.owner != (model.Name{}):
+	case c.undecided != "" && c.taken != nil:
 		a.Verdict, a.Cause, a.Fate = verdict.Refused, string(verdict.AddressTaken), "not used"
 	case c.undecided != "":
 		a.Verdict, a.Cause, a.Fate = verdict.Refused, c.undecided, "not used"
@@ -406,8 +406,8 @@ func (c *composer) summary() string {
 		}
 		return "no such Service is known to this proxy"
 	case plan.NoSuchPort.String():
-		if c.owner != (model.Name{}) {
-			return fmt.Sprintf("another Service has its address and port: %s belongs to %s", c.taken, c.owner)
+		if c.taken != nil {
+			return fmt.Sprintf("another Service has its address and port: %s belongs to %s", c.taken.Key, c.taken.To)
 		}
 		return plan.NoSuchPort.Text()
 	}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"sluice/internal/answer/services"
 	"sluice/internal/base/printable"
 	"sluice/internal/base/spelling"
 	"sluice/internal/engine"
@@ -219,30 +220,14 @@ func (r *resolver) resolvePacket(to netip.Addr, port uint16, proto model.Protoco
 }
 
 // attach adds what is known of a Service to a result.
-func (r *resolver) attach(f *result, service model.Name) {
-	f.service = service
-	f.evidence = r.Evidence(service)
+func (r *resolver) attach(f *result, name model.Name) {
+	facts := services.Read(r.View, name)
+	f.service, f.evidence, f.problems = name, facts.Evidence, facts.Problems
 	if len(f.evidence.Slices) == 0 {
-		for _, s := range r.State.Slices(model.Name{Namespace: service.Namespace}) {
+		for _, s := range r.State.Slices(model.Name{Namespace: name.Namespace}) {
 			f.unlabelled = append(f.unlabelled, s.Name)
 		}
 	}
-	f.problems = append(f.problems, r.refused(service)...)
-	f.problems = append(f.problems, r.Desired.Problems[model.ServiceObject(service)]...)
-	for _, s := range f.evidence.Slices {
-		f.problems = append(f.problems, r.Desired.Problems[model.SliceObject(s.Name)]...)
-	}
-}
-
-// refused returns why a Service, or a newer version of it, was refused.
-func (r *resolver) refused(service model.Name) []model.Problem {
-	var out []model.Problem
-	for _, p := range r.Desired.Refused {
-		if p.Object == model.ServiceObject(service) {
-			out = append(out, p)
-		}
-	}
-	return out
 }
 
 // otherFrontends returns the other frontends of a frontend's service port.
@@ -260,13 +245,14 @@ func otherFrontends(e *plan.Evidence, of *plan.Frontend) []*plan.Frontend {
 // client have.
 func (r *resolver) resolvePort(svc *model.Service, port *model.ServicePort) []result {
 	var out []result
+	evidence := r.Evidence(svc.Name)
 	for _, family := range model.Families {
 		if r.source.IsValid() && model.FamilyOf(r.source) != family {
 			continue
 		}
 		var probe plan.Packet
 		r.setClient(family, &probe)
-		f := r.bestFrontend(svc, port, family, probe.From)
+		f := r.bestFrontend(&evidence, port, family, probe.From)
 		if f == nil {
 			continue
 		}
@@ -283,30 +269,29 @@ func (r *resolver) resolvePort(svc *model.Service, port *model.ServicePort) []re
 	return out
 }
 
-// bestFrontend returns the frontend that such a client would use.
-func (r *resolver) bestFrontend(svc *model.Service, port *model.ServicePort, family model.Family, from plan.Client) *plan.Frontend {
-	var nodePort []netip.Addr
-	if port.NodePort != 0 && firstOf(family, r.Desired.Settings.NodePortIPs).IsValid() {
-		nodePort = []netip.Addr{plan.NodePortKey(family, 0, 0).Addr}
-	}
-	addrs := slices.Concat(svc.ClusterIPs, svc.LoadBalancerIPs, svc.ExternalIPs, nodePort)
+// bestFrontend returns the frontend of a service port that such a client would use.
+func (r *resolver) bestFrontend(e *plan.Evidence, port *model.ServicePort, family model.Family, from plan.Client) (best *plan.Frontend) {
+	kinds := []plan.Kind{plan.ClusterIP, plan.LoadBalancerIP, plan.ExternalIP, plan.NodePort}
 	switch {
 	case r.target.meansNodePort(port):
-		addrs = nodePort
+		kinds = kinds[3:]
 	case from == plan.OutsideClient && r.question.From != "" && r.question.From != plan.PodClient.String(): // not a pod that is not recognised
-		addrs = slices.Concat(svc.LoadBalancerIPs, svc.ExternalIPs, nodePort, svc.ClusterIPs)
+		kinds = append(kinds[1:], plan.ClusterIP)
 	}
-	for _, ip := range addrs {
-		number := port.Port
-		if ip.IsUnspecified() {
-			number = port.NodePort
+	for _, f := range e.Frontends() {
+		if !isOf(f, port) || f.Family() != family || f.Kind == plan.NodePort && !firstOf(family, r.Desired.Settings.NodePortIPs).IsValid() {
+			continue
 		}
-		f := r.Desired.Frontends[plan.Key{Addr: ip, Port: number, Protocol: port.Protocol}]
-		if f != nil && f.Service == svc.Name && f.Family() == family {
-			return f
+		if at := slices.Index(kinds, f.Kind); at >= 0 && (best == nil || at < slices.Index(kinds, best.Kind)) {
+			best = f
 		}
 	}
-	return nil
+	return best
+}
+
+// isOf reports whether a frontend belongs to a service port.
+func isOf(f *plan.Frontend, port *model.ServicePort) bool {
+	return f.Port == port.Name && f.Protocol == port.Protocol
 }
 
 func firstOf(f model.Family, ips []netip.Addr) netip.Addr {
@@ -399,7 +384,7 @@ func (r *resolver) unknownService() result {
 		r.target.service.Namespace = "default"
 	}
 	f := result{undecided: noSuchService, service: r.target.service, said: cmp.Or(r.question.From, plan.PodClient.String())}
-	f.problems = r.refused(r.target.service)
+	f.problems = services.Read(r.View, r.target.service).Problems
 	if len(r.State.Slices(r.target.service)) > 0 {
 		f.suggestions = append(f.suggestions, suggestion{kind: orphanSlices, service: r.target.service})
 	}
@@ -424,26 +409,24 @@ func near(name, asked model.Name) bool {
 		name.Name == asked.Name && spelling.Similar(asked.Namespace, name.Namespace)
 }
 
-// conflict returns the Service that has an address and port that another one asks for.
-func (r *resolver) conflict(svc *model.Service) (at plan.Key, owner model.Name) {
-	for _, ip := range slices.Concat(svc.ClusterIPs, svc.LoadBalancerIPs, svc.ExternalIPs) {
-		for i := range svc.Ports {
-			p := &svc.Ports[i]
-			key := plan.Key{Addr: ip, Port: p.Port, Protocol: p.Protocol}
-			if f := r.Desired.Frontends[key]; r.target.means(p) && f != nil && f.Service != svc.Name {
-				return key, f.Service
-			}
+// conflict returns a frontend of the question that another Service has, nil if there is none.
+func (r *resolver) conflict(svc *model.Service) *plan.Lost {
+	evidence := r.Evidence(svc.Name)
+	for _, lost := range evidence.Lost() {
+		asked := func(p model.ServicePort) bool { return isOf(lost.Frontend, &p) && r.target.means(&p) }
+		if slices.ContainsFunc(svc.Ports, asked) {
+			return &lost
 		}
 	}
-	return plan.Key{}, model.Name{}
+	return nil
 }
 
 // unknownPort returns the result for a Service without the port of the question. If
 // that is a number, the result is for a packet to it.
 func (r *resolver) unknownPort(svc *model.Service) result {
-	taken, owner := r.conflict(svc)
+	taken := r.conflict(svc)
 	number, ok := r.target.number()
-	ok = ok && owner == (model.Name{}) // the other Service's packets are not the question
+	ok = ok && taken == nil // the other Service's packets are not the question
 	if r.Desired.Settings.NodePortsOnly && !ok && len(svc.Ports) > 0 {
 		number, ok = svc.Ports[0].Port, true
 	}
@@ -454,7 +437,7 @@ func (r *resolver) unknownPort(svc *model.Service) result {
 	}
 	f := result{undecided: plan.NoSuchPort.String(), said: cmp.Or(r.question.From, plan.PodClient.String())}
 	r.attach(&f, svc.Name)
-	f.taken, f.owner = taken, owner
+	f.taken = taken
 	kind := hasPorts
 	if r.target.port == "" || len(svc.Ports) == 0 {
 		kind = noPorts

@@ -42,10 +42,8 @@ type result struct {
 	evidence plan.Evidence
 	// unlabelled are slices of the namespace that belong to no Service, if this one has none.
 	unlabelled []model.Name
-	// taken is an address and port of the Service that another one, owner, has; zero if
-	// there is none.
-	taken    plan.Key
-	owner    model.Name
+	// taken is a frontend that the question is about and another Service has; nil if there is none.
+	taken    *plan.Lost
 	problems []model.Problem // of the Service and its slices
 	// others are the other frontends of the service port.
 	others      []*plan.Frontend

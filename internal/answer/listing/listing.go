@@ -3,8 +3,6 @@ package listing
 import (
 	"cmp"
 	"context"
-	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -12,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
+	"sluice/internal/answer/services"
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
-	"sluice/internal/model"
 	"sluice/internal/observe/verdict"
 	"sluice/internal/plan"
 )
@@ -42,6 +40,8 @@ type Service struct {
 	Name      string `json:"name"`
 	verdict.Service
 	Frontends []string `json:"frontends,omitempty"`
+	// Lost are frontends that its objects ask for and other Services have.
+	Lost []Lost `json:"lostFrontends,omitempty"`
 	// Endpoints counts the addresses that get new connections from or through this
 	// node, and Local those of them on it: in the family that has more of them, since an
 	// endpoint of a dual-stack Service has an address of each.
@@ -53,6 +53,12 @@ type Service struct {
 	// tried to in vain. They are 0 unless rates were measured.
 	Connections float64 `json:"connectionsPerSecond"`
 	Refused     float64 `json:"refusedPerSecond"`
+}
+
+// Lost is a frontend that a Service asks for and another one, To, has.
+type Lost struct {
+	Frontend string `json:"frontend"`
+	To       string `json:"to"`
 }
 
 // Failing reports whether a Service does not work, or not as it should: in part, not yet, or
@@ -96,7 +102,7 @@ func New(o Options) *Lister { return &Lister{o} }
 // List returns the Services that a query selects.
 func (l *Lister) List(ctx context.Context, q Query) (*List, error) {
 	out := &List{Node: l.Node, Proxy: l.Proxy(), Services: []Service{}}
-	var rates map[plan.Key]rate
+	var rates map[plan.Key]services.Rates
 	if q.Top && l.Traffic != nil {
 		var err error
 		if rates, out.Seconds, err = l.measure(ctx, cmp.Or(q.Interval.Duration, DefaultInterval)); err != nil {
@@ -109,8 +115,8 @@ func (l *Lister) List(ctx context.Context, q Query) (*List, error) {
 	l.Engine.Inspect(func(v engine.View) {
 		out.Total = len(v.State.Services())
 		judge := l.Judge(v)
-		for _, r := range read(v, q.Namespace) {
-			out.Services = append(out.Services, r.service(judge, rates))
+		for _, svc := range services.All(v, q.Namespace) {
+			out.Services = append(out.Services, rowOf(svc, judge, rates))
 		}
 	})
 	out.Now = l.Clock.Now()
@@ -130,88 +136,31 @@ func (l *Lister) List(ctx context.Context, q Query) (*List, error) {
 	return out, nil
 }
 
-// row is a Service, its frontends and why parts of it are not used.
-type row struct {
-	name      model.Name
-	frontends []*plan.Frontend
-	problems  []model.Problem
-}
-
-// read returns the Services of a view.
-func read(v engine.View, namespace string) []*row {
-	rows := make(map[model.Name]*row, len(v.State.Services()))
-	for name := range v.State.Services() {
-		if namespace == "" || name.Namespace == namespace {
-			rows[name] = &row{name: name}
-		}
-	}
-	for _, p := range v.Desired.Refused {
-		name, ok := p.Object.Service()
-		if !ok || namespace != "" && name.Namespace != namespace {
-			continue
-		}
-		if rows[name] == nil {
-			rows[name] = &row{name: name}
-		}
-		rows[name].problems = append(rows[name].problems, p)
-	}
-	for _, f := range v.Desired.Frontends {
-		if r := rows[f.Service]; r != nil {
-			r.frontends = append(r.frontends, f)
-		}
-	}
-	if len(v.Desired.Problems) > 0 {
-		for name, r := range rows {
-			r.problems = append(r.problems, v.Desired.Problems[model.ServiceObject(name)]...)
-			for _, slice := range v.State.Slices(name) {
-				r.problems = append(r.problems, v.Desired.Problems[model.SliceObject(slice.Name)]...)
-			}
-		}
-	}
-	return slices.Collect(maps.Values(rows))
-}
-
-func (r *row) service(judge *verdict.Judge, rates map[plan.Key]rate) Service {
-	s := Service{Namespace: r.name.Namespace, Name: r.name.Name}
-	slices.SortFunc(r.frontends, func(a, b *plan.Frontend) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Family(), b.Family()), a.Key.Compare(b.Key))
-	})
-	s.Service = judge.Service(r.name, r.frontends)
-	seen, endpoints, local := map[netip.Addr]struct{}{}, map[model.Family]int{}, map[model.Family]int{}
-	for _, f := range r.frontends {
+// rowOf returns a row of the list.
+func rowOf(svc *services.Service, judge *verdict.Judge, rates map[plan.Key]services.Rates) Service {
+	frontends := services.Sorted(svc.Frontends())
+	s := Service{Namespace: svc.Name.Namespace, Name: svc.Name.Name, Service: judge.Service(svc.Name, frontends)}
+	s.Endpoints, s.Local = plan.InUse(frontends)
+	var sum services.Rates
+	for _, f := range frontends {
 		s.Frontends = append(s.Frontends, f.Key.String())
-		rate := rates[f.Key]
-		s.Connections += rate.connections
-		s.Refused += rate.refused
+		sum.Add(rates[f.Key])
 		if status, ok := judge.Phase(f.Key); ok && status.Phase == engine.Failed {
 			s.Problems = append(s.Problems, f.Key.String()+": "+status.Err.Error())
 		}
-		for _, route := range f.Routes() {
-			for _, e := range route.Endpoints {
-				if _, counted := seen[e.Addr()]; !counted {
-					seen[e.Addr()] = struct{}{}
-					endpoints[f.Family()]++
-					if e.Local {
-						local[f.Family()]++
-					}
-				}
-			}
-		}
 	}
-	for _, family := range model.Families {
-		s.Endpoints, s.Local = max(s.Endpoints, endpoints[family]), max(s.Local, local[family])
+	s.Connections, s.Refused = sum.Connections, sum.Refused.Total()
+	for _, l := range svc.Lost() {
+		s.Lost = append(s.Lost, Lost{l.Key.String(), l.To.String()})
 	}
-	for _, p := range r.problems {
+	for _, p := range svc.Problems {
 		s.Problems = append(s.Problems, p.String())
 	}
 	return s
 }
 
-// rate is traffic per second.
-type rate struct{ connections, refused float64 }
-
 // measure returns the traffic of frontends, and over how many seconds it was measured.
-func (l *Lister) measure(ctx context.Context, over time.Duration) (map[plan.Key]rate, float64, error) {
+func (l *Lister) measure(ctx context.Context, over time.Duration) (map[plan.Key]services.Rates, float64, error) {
 	first := map[plan.Key]dataplane.Traffic{}
 	if _, err := l.Traffic(ctx, func(k plan.Key, t dataplane.Traffic) { first[k] = t }); err != nil {
 		return nil, 0, err
@@ -222,20 +171,13 @@ func (l *Lister) measure(ctx context.Context, over time.Duration) (map[plan.Key]
 	case <-ctx.Done():
 		return nil, 0, ctx.Err()
 	}
-	rates, took := map[plan.Key]rate{}, max(l.Clock.Since(begin).Seconds(), 1e-3)
+	rates, took := map[plan.Key]services.Rates{}, max(l.Clock.Since(begin), time.Millisecond)
 	_, err := l.Traffic(ctx, func(k plan.Key, now dataplane.Traffic) {
-		before, known := first[k]
-		if !known || now.Attempts < before.Attempts {
-			return // it is new, or was reset
-		}
-		delta := now.Minus(before)
-		r := rate{connections: float64(max(0, delta.Connections)) / took}
-		for _, n := range delta.Refused {
-			r.refused += float64(max(0, n)) / took
-		}
-		if r != (rate{}) {
-			rates[k] = r
+		if before, known := first[k]; known {
+			if r, ok := services.RatesBetween(before, now, took); ok {
+				rates[k] = r
+			}
 		}
 	})
-	return rates, took, err
+	return rates, took.Seconds(), err
 }

@@ -1,11 +1,10 @@
 package web
 
 import (
-	"cmp"
 	"maps"
-	"net/netip"
 	"slices"
 
+	"sluice/internal/answer/services"
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -29,7 +28,7 @@ type service struct {
 	*model.Service
 	index     int // among all
 	frontends []*plan.Frontend
-	problem   bool // the object or one of its slices has a problem
+	problem   bool // the object, a newer version of it or one of its slices has a problem
 	empty     bool // no frontend has an endpoint
 }
 
@@ -58,7 +57,7 @@ type parts struct {
 	frontends []*plan.Frontend
 	refused   []model.Problem
 	defects   map[model.Object][]model.Problem
-	owners    map[model.Object]model.Name // of slices that have some
+	flawed    []model.Name // the Services that have one
 }
 
 func copyOf(v engine.View) *parts {
@@ -68,15 +67,25 @@ func copyOf(v engine.View) *parts {
 		frontends: slices.AppendSeq(make([]*plan.Frontend, 0, len(v.Desired.Frontends)), maps.Values(v.Desired.Frontends)),
 		refused:   v.Desired.Refused,
 		defects:   maps.Clone(v.Desired.Problems),
-		owners:    map[model.Object]model.Name{},
 	}
 	for object := range p.defects {
-		name, isSlice := object.Slice()
-		if slice := v.State.Slice(name); isSlice && slice != nil {
-			p.owners[object] = model.Name{Namespace: name.Namespace, Name: slice.Service}
-		}
+		p.flawed = append(p.flawed, concerned(v.State, object))
+	}
+	for _, problem := range p.refused { // maybe a newer version of a Service
+		p.flawed = append(p.flawed, concerned(v.State, problem.Object))
 	}
 	return p
+}
+
+// concerned returns the Service that an object is, or is a slice of; zero for none.
+func concerned(state *model.State, o model.Object) model.Name {
+	if name, ok := o.Slice(); ok {
+		if slice := state.Slice(name); slice != nil {
+			return model.Name{Namespace: name.Namespace, Name: slice.Service}
+		}
+	}
+	name, _ := o.Service()
+	return name
 }
 
 // join builds a cluster. last is the previous one, or nil.
@@ -94,12 +103,10 @@ func (p *parts) join(last *cluster) *cluster {
 	c.defects = slices.Clone(p.refused)
 	for _, object := range slices.SortedFunc(maps.Keys(p.defects), model.Object.Compare) {
 		c.defects = append(c.defects, p.defects[object]...)
-		name, ok := object.Service()
-		if owner, isSlice := p.owners[object]; isSlice {
-			name, ok = owner, true
-		}
-		if ok && c.find(name) != nil {
-			c.find(name).problem = c.find(name).problem || len(p.defects[object]) > 0
+	}
+	for _, name := range p.flawed {
+		if s := c.find(name); s != nil {
+			s.problem = true
 		}
 	}
 	for i := range c.services {
@@ -140,31 +147,7 @@ func (c *cluster) find(name model.Name) *service {
 }
 
 // sorted returns the frontends of a Service, ClusterIPs first.
-func (s *service) sorted() []*plan.Frontend {
-	return slices.SortedFunc(slices.Values(s.frontends), func(a, b *plan.Frontend) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Family(), b.Family()), a.Key.Compare(b.Key))
-	})
-}
-
-// endpoints counts the addresses in the pools of the Service, and those of them on
-// this node.
-func (s *service) endpoints() (all, here int) {
-	seen := map[netip.Addr]struct{}{}
-	for _, f := range s.frontends {
-		for _, route := range f.Routes() {
-			for _, e := range route.Endpoints {
-				if _, ok := seen[e.Addr()]; ok {
-					continue
-				}
-				seen[e.Addr()] = struct{}{}
-				if e.Local {
-					here++
-				}
-			}
-		}
-	}
-	return len(seen), here
-}
+func (s *service) sorted() []*plan.Frontend { return services.Sorted(s.frontends) }
 
 func (s *service) hasEndpoints() bool {
 	return slices.ContainsFunc(s.frontends, (*plan.Frontend).HasEndpoints)

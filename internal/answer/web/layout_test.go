@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/answer/services"
 	"sluice/internal/engine/enginetest"
 	"sluice/internal/model"
 	"sluice/test/browser"
@@ -53,9 +54,9 @@ func crowdedWorld(t *testing.T) *world {
 	)...)
 	for i := range steps {
 		ago := time.Duration(steps-1-i) * step
-		w.page.recorder.record(time.Now().Add(-ago), map[model.Name]rates{
-			{Namespace: "default", Name: "web"}:  {connections: 20 + 10*math.Sin(float64(i)/9), refused: refusals{float64(i / 60)}},
-			{Namespace: "default", Name: "shop"}: {connections: float64(i % 30)},
+		w.page.recorder.record(time.Now().Add(-ago), map[model.Name]services.Rates{
+			{Namespace: "default", Name: "web"}:  {Connections: 20 + 10*math.Sin(float64(i)/9), Refused: services.Refusals{float64(i / 60)}},
+			{Namespace: "default", Name: "shop"}: {Connections: float64(i % 30)},
 		})
 	}
 	w.Change(app("default/web", "10.96.0.80", []string{"10.244.1.1", "10.244.2.1", "10.244.2.7"}, wide)...)

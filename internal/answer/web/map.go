@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"sluice/internal/answer/services"
 	"sluice/internal/answer/status"
 	"sluice/internal/base/printable"
 	"sluice/internal/observe/verdict"
@@ -51,7 +52,7 @@ type block struct {
 type square struct {
 	*service
 	is   *verdict.Service
-	rate rates
+	rate services.Rates
 	size int // 0 for no traffic, and one more for each power of ten
 }
 
@@ -111,7 +112,7 @@ func newMap(r *status.Report, s *snapshot) *mapPage {
 }
 
 func (b *block) add(q square) {
-	q.size = sizeOf(q.rate.connections + q.rate.refused.total())
+	q.size = sizeOf(q.rate.Connections + q.rate.Refused.Total())
 	b.Count++
 	if q.is.Faulty() {
 		b.Faulty++
@@ -143,10 +144,10 @@ func (q *square) title() string {
 	if q.is.Why != "" {
 		out += ", " + q.is.Why
 	}
-	if q.rate.connections > 0 {
-		out += ", " + perSecond(q.rate.connections, true) + " connections/s"
+	if q.rate.Connections > 0 {
+		out += ", " + perSecond(q.rate.Connections, true) + " connections/s"
 	}
-	if refused := q.rate.refused.total(); refused > 0 {
+	if refused := q.rate.Refused.Total(); refused > 0 {
 		out += ", " + perSecond(refused, true) + " refused/s"
 	}
 	return out

@@ -9,6 +9,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"sluice/internal/answer/services"
 	"sluice/internal/dataplane"
 	"sluice/internal/plan"
 )
@@ -48,42 +49,7 @@ type reading struct {
 	counts map[plan.Key]dataplane.Traffic // nil before the first, or if nothing is counted
 	// rates are per second, of frontends that have any; nil before the second
 	// reading.
-	rates map[plan.Key]rates
-}
-
-// rates are what a frontend got per second.
-type rates struct {
-	connections float64
-	refused     refusals
-}
-
-// refusals are packets that tried to open a connection and were refused, by cause.
-type refusals [plan.NumFrontendRefusals]float64
-
-// total is that of all causes.
-func (r refusals) total() (sum float64) {
-	for _, n := range r {
-		sum += n
-	}
-	return sum
-}
-
-// cause is the most frequent one.
-func (r refusals) cause() plan.Cause {
-	most := plan.NoEndpoints
-	for i := range r {
-		if r[i] > r[most] {
-			most = plan.Cause(i)
-		}
-	}
-	return most
-}
-
-func (r *rates) add(o rates) {
-	r.connections += o.connections
-	for i := range o.refused {
-		r.refused[i] += o.refused[i]
-	}
+	rates map[plan.Key]services.Rates
 }
 
 func newMeter(traffic dataplane.TrafficFunc, log logr.Logger, c clock.PassiveClock) *meter {
@@ -146,9 +112,9 @@ func (m *meter) add(now reading) {
 		m.past = slices.Delete(m.past, 0, 1)
 	}
 	if len(m.past) > 0 && now.at.After(m.now.at) {
-		now.rates = map[plan.Key]rates{}
+		now.rates = map[plan.Key]services.Rates{}
 		for key, is := range now.counts {
-			if r := rateSince(m.past, key, is, now.at); r != (rates{}) {
+			if r := rateSince(m.past, key, is, now.at); r != (services.Rates{}) {
 				now.rates[key] = r
 			}
 		}
@@ -156,23 +122,18 @@ func (m *meter) add(now reading) {
 	m.now = now
 }
 
-// rateSince returns the rates of a frontend since the earliest reading that has it. One
-// that counted more than now was before a reset. A frontend that is in none has no
-// rate, because nobody knows since when it counts.
-func rateSince(past []reading, key plan.Key, is dataplane.Traffic, now time.Time) (r rates) {
+// rateSince returns the rates of a frontend since the earliest reading that has it, and that
+// was not before a reset. A frontend that is in none has no rate, because nobody knows since
+// when it counts.
+func rateSince(past []reading, key plan.Key, is dataplane.Traffic, now time.Time) services.Rates {
 	for i := range past {
-		before, known := past[i].counts[key]
-		if !known || is.Attempts < before.Attempts {
-			continue
+		if before, known := past[i].counts[key]; known {
+			if r, ok := services.RatesBetween(before, is, now.Sub(past[i].at)); ok {
+				return r
+			}
 		}
-		seconds := now.Sub(past[i].at).Seconds()
-		r.connections = float64(max(0, is.Connections-before.Connections)) / seconds
-		for i := range is.Refused {
-			r.refused[i] = float64(max(0, is.Refused[i]-before.Refused[i])) / seconds
-		}
-		return r
 	}
-	return rates{}
+	return services.Rates{}
 }
 
 // counted reports whether connections are counted at all.
@@ -182,17 +143,17 @@ func (r reading) counted() bool { return r.counts != nil }
 func (r reading) known() bool { return r.rates != nil }
 
 // of is the sum of some frontends.
-func (r reading) of(frontends []*plan.Frontend) (sum rates) {
+func (r reading) of(frontends []*plan.Frontend) (sum services.Rates) {
 	for _, f := range frontends {
-		sum.add(r.rates[f.Key])
+		sum.Add(r.rates[f.Key])
 	}
 	return sum
 }
 
 // total is that of all frontends.
-func (r reading) total() (sum rates) {
+func (r reading) total() (sum services.Rates) {
 	for _, rates := range r.rates {
-		sum.add(rates)
+		sum.Add(rates)
 	}
 	return sum
 }

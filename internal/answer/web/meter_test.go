@@ -56,7 +56,7 @@ func TestRatesAreDifferencesOverTime(t *testing.T) {
 		t.Errorf("first reading is %+v, want no rates yet", r)
 	}
 	r := b.after(4*time.Second, map[plan.Key]int64{web: 140, shop: 9})
-	if r.rates[web].connections != 10 || r.rates[shop].connections != 0.5 || r.total().connections != 10.5 || !r.known() {
+	if r.rates[web].Connections != 10 || r.rates[shop].Connections != 0.5 || r.total().Connections != 10.5 || !r.known() {
 		t.Errorf("rates are %+v, want 10 and 0.5", r.rates)
 	}
 }
@@ -66,7 +66,7 @@ func TestRatesAreAveraged(t *testing.T) {
 	var got []float64
 	for i, n := range []int64{0, 20, 20, 20, 20, 20, 20, 20} { // every 2 s
 		if r := b.after(minInterval, map[plan.Key]int64{web: 100 + n}); i > 0 {
-			got = append(got, r.rates[web].connections)
+			got = append(got, r.rates[web].Connections)
 		}
 	}
 	if diff := cmp.Diff([]float64{10, 5, 20. / 6, 2.5, 2, 0, 0}, got); diff != "" {
@@ -82,7 +82,7 @@ func TestRefusalsHaveARateAndACause(t *testing.T) {
 	b.after(0, map[plan.Key]int64{web: 0})
 	b.refused[plan.NoLocalEndpoints], b.refused[plan.SourceRanges] = 4, 2
 	r := b.after(2*time.Second, map[plan.Key]int64{web: 0}).of([]*plan.Frontend{{Key: web}})
-	if r.connections != 0 || r.refused.total() != 3 || r.refused.cause() != plan.NoLocalEndpoints {
+	if r.Connections != 0 || r.Refused.Total() != 3 || r.Refused.Cause() != plan.NoLocalEndpoints {
 		t.Errorf("rates are %+v, want 3 refusals per second, mostly for lack of a local endpoint", r)
 	}
 }
@@ -109,7 +109,7 @@ func TestFirstReadingHasNoRate(t *testing.T) {
 			for _, counts := range test.in {
 				r = b.after(minInterval, counts)
 			}
-			if total := r.total().connections; total != test.total || !r.known() {
+			if total := r.total().Connections; total != test.total || !r.known() {
 				t.Errorf("total is %g, %t, want %g", total, r.known(), test.total)
 			}
 		})
@@ -158,7 +158,7 @@ func TestFirstRatesComeSoon(t *testing.T) {
 	b := newBench()
 	b.slow = time.Second
 	b.after(0, map[plan.Key]int64{web: 1})
-	if r := b.after(minInterval, map[plan.Key]int64{web: 7}); r.rates[web].connections != 2 {
+	if r := b.after(minInterval, map[plan.Key]int64{web: 7}); r.rates[web].Connections != 2 {
 		t.Errorf("rates are %v, want 6 in 3 s", r.rates)
 	}
 }

@@ -166,8 +166,8 @@ func tiles(r *status.Report, s *snapshot) []tile {
 			{Label: "Frontends", Value: count(r.Frontends.Desired), Note: "addresses and ports"}}
 	}
 	total, known := s.counters.total(), s.counters.known()
-	return []tile{services, endpoints, {Label: "Connections", Value: perSecond(total.connections, known), Note: "new, per second"},
-		{Label: "Refused", Value: perSecond(total.refused.total(), known), Note: "attempts per second"}}
+	return []tile{services, endpoints, {Label: "Connections", Value: perSecond(total.Connections, known), Note: "new, per second"},
+		{Label: "Refused", Value: perSecond(total.Refused.Total(), known), Note: "attempts per second"}}
 }
 
 // details tells what the proxy does.
@@ -195,15 +195,15 @@ func (s *snapshot) row(svc *service) row {
 		}
 		r.Chips = append(r.Chips, chipOf(f))
 	}
-	r.Endpoints, r.Here = svc.endpoints()
+	r.Endpoints, r.Here = plan.InUse(svc.frontends)
 	for _, lost := range s.lost(svc) {
-		c := chipOf(&lost.Frontend)
-		c.Owner = lost.owner.String()
+		c := chipOf(lost.Frontend)
+		c.Owner = lost.To.String()
 		r.Chips = append(r.Chips, c)
 	}
 	rates, known := s.counters.of(svc.frontends), s.counters.known()
-	r.Rate, r.Refused = perSecond(rates.connections, known), perSecond(rates.refused.total(), known)
-	r.Refuses = rates.refused.total() > 0
+	r.Rate, r.Refused = perSecond(rates.Connections, known), perSecond(rates.Refused.Total(), known)
+	r.Refuses = rates.Refused.Total() > 0
 	if recording, ok := s.recorded(svc.Name); ok {
 		r.Spark = spark(recording)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"sluice/internal/answer/services"
 	"sluice/internal/answer/status"
 	"sluice/internal/base/printable"
 	"sluice/internal/model"
@@ -94,7 +95,7 @@ func (s *snapshot) broken() (out []problem) {
 	type found struct {
 		*service
 		*verdict.Service
-		refused refusals
+		refused services.Refusals
 	}
 	var all []found
 	for i := range s.services {
@@ -108,7 +109,7 @@ func (s *snapshot) broken() (out []problem) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b found) int {
-		return cmp.Or(a.Word.Compare(b.Word), cmp.Compare(b.refused.total(), a.refused.total()))
+		return cmp.Or(a.Word.Compare(b.Word), cmp.Compare(b.refused.Total(), a.refused.Total()))
 	})
 	for _, f := range all {
 		out = append(out, brokenProblem(f.Name, f.Service, f.refused))
@@ -117,16 +118,16 @@ func (s *snapshot) broken() (out []problem) {
 }
 
 // brokenProblem is that of a Service that does not work for all, or refuses clients.
-func brokenProblem(name model.Name, v *verdict.Service, refused refusals) problem {
+func brokenProblem(name model.Name, v *verdict.Service, refused services.Refusals) problem {
 	p := problem{Level: levelOf(v.Word), Object: model.ServiceObject(name).String(), Link: serviceLink(name), Brief: v.Why}
 	what, cause, common := v.Word.Text(), v.Cause, causeText(v.Cause)
 	if !v.Faulty() {
-		why := refused.cause()
+		why := refused.Cause()
 		p.Level, p.Brief = status.Fair, why.Text()
 		what, cause, common = "refuses clients", verdict.Cause(why.String()), why.Text()
 	}
 	p.Reason, p.kind, p.Remedy = what+": "+p.Brief, what+": "+common, remedies[cause]
-	if rate := refused.total(); rate > 0 {
+	if rate := refused.Total(); rate > 0 {
 		p.Note = perSecond(rate, true) + " refused attempts per second"
 	}
 	return p

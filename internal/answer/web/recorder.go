@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"sluice/internal/answer/services"
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -46,9 +47,9 @@ func (s *series) mean(last int64) float64 {
 }
 
 // set sets the traffic of steps.
-func (s *series) set(from, to int64, is rates) {
+func (s *series) set(from, to int64, is services.Rates) {
 	for i := from; i <= to; i++ {
-		s.connections[i%steps], s.refused[i%steps] = float32(is.connections), float32(is.refused.total())
+		s.connections[i%steps], s.refused[i%steps] = float32(is.Connections), float32(is.Refused.Total())
 	}
 }
 
@@ -56,7 +57,7 @@ func numberOf(t time.Time) int64 { return t.Unix() / int64(step/time.Second) }
 
 // record sets the traffic of the step of a time, and of those since the last one.
 // Services that are not mentioned have none.
-func (r *recorder) record(now time.Time, traffic map[model.Name]rates) {
+func (r *recorder) record(now time.Time, traffic map[model.Name]services.Rates) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := numberOf(now)
@@ -66,9 +67,9 @@ func (r *recorder) record(now time.Time, traffic map[model.Name]rates) {
 	r.admit(traffic)
 	from := min(r.last+1, n) // a second one in the same step replaces the first
 	r.last = n
-	var total rates
+	var total services.Rates
 	for _, is := range traffic {
-		total.add(is)
+		total.Add(is)
 	}
 	r.total.set(from, n, total)
 	for name, s := range r.series {
@@ -87,7 +88,7 @@ type candidate struct {
 
 // admit adds the Services that have traffic. Where there are too many, the weakest give
 // way to stronger ones.
-func (r *recorder) admit(traffic map[model.Name]rates) {
+func (r *recorder) admit(traffic map[model.Name]services.Rates) {
 	var weakest []candidate // that give way
 	if len(r.series)+len(traffic) > maxRecorded {
 		for name, s := range r.series {
@@ -97,7 +98,7 @@ func (r *recorder) admit(traffic map[model.Name]rates) {
 	}
 	var added []candidate
 	for name, is := range traffic {
-		c := candidate{name, is.connections + is.refused.total()}
+		c := candidate{name, is.Connections + is.Refused.Total()}
 		if r.series[name] == nil && (len(r.series) < maxRecorded || c.rate > weakest[0].rate) {
 			added = append(added, c)
 		}
@@ -186,13 +187,13 @@ func (h *Handler) record(ctx context.Context) {
 }
 
 // byService adds up rates by Service.
-func byService(inspect func(func(engine.View)), all map[plan.Key]rates) map[model.Name]rates {
-	out := map[model.Name]rates{}
+func byService(inspect func(func(engine.View)), all map[plan.Key]services.Rates) map[model.Name]services.Rates {
+	out := map[model.Name]services.Rates{}
 	inspect(func(v engine.View) {
 		for key, rates := range all {
 			if f := v.Desired.Frontends[key]; f != nil {
 				sum := out[f.Service]
-				sum.add(rates)
+				sum.Add(rates)
 				out[f.Service] = sum
 			}
 		}

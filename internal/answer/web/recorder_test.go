@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"sluice/internal/answer/services"
 	"sluice/internal/answer/status"
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
@@ -24,14 +25,16 @@ var (
 	noon       = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	webName    = model.Name{Namespace: "default", Name: "web"}
 	shopName   = model.Name{Namespace: "default", Name: "shop"}
-	perSecond5 = rates{connections: 5}
+	perSecond5 = services.Rates{Connections: 5}
 )
 
-func one(name model.Name, r rates) map[model.Name]rates { return map[model.Name]rates{name: r} }
+func one(name model.Name, r services.Rates) map[model.Name]services.Rates {
+	return map[model.Name]services.Rates{name: r}
+}
 
 func TestRecorderKeepsFifteenMinutes(t *testing.T) {
 	var r recorder
-	r.record(noon, one(webName, rates{connections: 1, refused: refusals{plan.SourceRanges: 2}}))
+	r.record(noon, one(webName, services.Rates{Connections: 1, Refused: services.Refusals{plan.SourceRanges: 2}}))
 	r.record(noon.Add(step), nil)
 	r.record(noon.Add(3*step), one(webName, perSecond5)) // a step late
 	got, ok := r.of(webName)
@@ -67,16 +70,16 @@ func TestRecorderStartsAgainAfterAGap(t *testing.T) {
 func TestRecorderPrefersBusyServices(t *testing.T) {
 	var r recorder
 	name := func(i int) model.Name { return model.Name{Namespace: "a", Name: fmt.Sprintf("%04d", i)} }
-	traffic := map[model.Name]rates{}
+	traffic := map[model.Name]services.Rates{}
 	for i := range maxRecorded + 100 {
-		traffic[name(i)] = rates{connections: float64(1 + i)}
+		traffic[name(i)] = services.Rates{Connections: float64(1 + i)}
 	}
 	r.record(noon, traffic)
 	has := func(n model.Name) bool { _, ok := r.of(n); return ok }
 	if len(r.series) != maxRecorded || has(name(99)) || !has(name(100)) {
 		t.Errorf("%d are recorded, the weakest too: %t, the next: %t", len(r.series), has(name(99)), has(name(100)))
 	}
-	traffic[webName], traffic[shopName] = rates{connections: 1e6}, rates{connections: 0.001}
+	traffic[webName], traffic[shopName] = services.Rates{Connections: 1e6}, services.Rates{Connections: 0.001}
 	r.record(noon.Add(step), traffic)
 	if len(r.series) != maxRecorded || !has(webName) || has(shopName) || has(name(100)) {
 		t.Errorf("%d are recorded, a busy one: %t, a weak one: %t, the weakest before: %t", len(r.series), has(webName), has(shopName), has(name(100)))
@@ -140,7 +143,7 @@ func TestGraphOfTheNode(t *testing.T) {
 	if _, ok := r.all(); ok {
 		t.Error("there is a recording of nothing")
 	}
-	r.record(noon, map[model.Name]rates{webName: perSecond5, shopName: {connections: 1, refused: refusals{plan.NoEndpoints: 2}}})
+	r.record(noon, map[model.Name]services.Rates{webName: perSecond5, shopName: {Connections: 1, Refused: services.Refusals{plan.NoEndpoints: 2}}})
 	r.record(noon.Add(step), nil)
 	of, _ := r.all()
 	if diff := cmp.Diff([][]float32{{6, 0}, {2, 0}}, [][]float32{of.connections, of.refused}); diff != "" {
@@ -218,7 +221,7 @@ func TestRefusalsAreEvents(t *testing.T) {
 func BenchmarkRecordOf10000Services(b *testing.B) {
 	w := newWorld(b)
 	w.Sync(many(10000)...)
-	traffic := map[plan.Key]rates{}
+	traffic := map[plan.Key]services.Rates{}
 	w.Engine.Inspect(func(v engine.View) {
 		for key := range v.Desired.Frontends {
 			traffic[key] = perSecond5

@@ -33,9 +33,9 @@ const (
 // orders are the other orders, all with the highest first.
 var orders = map[string]func(*snapshot, *service) float64{
 	orderByName: func(*snapshot, *service) float64 { return 0 },
-	"rate":      func(s *snapshot, svc *service) float64 { return s.counters.of(svc.frontends).connections },
-	"refused":   func(s *snapshot, svc *service) float64 { return s.counters.of(svc.frontends).refused.total() },
-	"endpoints": func(_ *snapshot, svc *service) float64 { all, _ := svc.endpoints(); return float64(all) },
+	"rate":      func(s *snapshot, svc *service) float64 { return s.counters.of(svc.frontends).Connections },
+	"refused":   func(s *snapshot, svc *service) float64 { return s.counters.of(svc.frontends).Refused.Total() },
+	"endpoints": func(_ *snapshot, svc *service) float64 { all, _ := plan.InUse(svc.frontends); return float64(all) },
 }
 
 // kinds are the kinds of frontends that a Service can be selected by, in the URL.

@@ -157,7 +157,7 @@ func worstOff(all []verdict.Client) string {
 }
 
 func facts(s *service) []fact {
-	all, here := s.endpoints()
+	all, here := plan.InUse(s.frontends)
 	out := []fact{{"Endpoints", "none"}}
 	if all > 0 {
 		out[0].Value = fmt.Sprintf("%s, %s on this node", count(all), count(here))
@@ -207,11 +207,11 @@ func (s *service) algorithm() fact {
 }
 
 // listLost adds the frontends that another Service has.
-func (v *servicePage) listLost(all []lostFrontend) {
+func (v *servicePage) listLost(all []plan.Lost) {
 	for _, lost := range all {
-		f := &lost.Frontend
+		f := lost.Frontend
 		v.Frontends = append(v.Frontends, frontendRow{Key: f.Key, Kind: kindOf(f), Address: string(appendAddress(nil, f.Key)), Port: f.Port,
-			Owner: &lost.owner, Condition: condition(status.Fair, "taken", "by another Service")})
+			Owner: &lost.To, Condition: condition(status.Fair, "taken", "by another Service")})
 	}
 }
 
@@ -225,7 +225,7 @@ func (v *servicePage) listFrontends(s *snapshot, svc *service, judge *verdict.Ju
 		row.Pools, row.Masquerade, row.MasqueradeCause = poolsOf(f), f.Masquerade.Text(), f.MasqueradeCause.Text()
 		rates, known := s.counters.rates[f.Key], s.counters.known()
 		row.Connections = count(s.counters.counts[f.Key].Connections)
-		row.Rate, row.Refused = perSecond(rates.connections, known), perSecond(rates.refused.total(), known)
+		row.Rate, row.Refused = perSecond(rates.Connections, known), perSecond(rates.Refused.Total(), known)
 		is := judge.Service(svc.Name, []*plan.Frontend{f})
 		if row.Condition = conditionOf(&is); row.Condition.Text == v.State.Text {
 			row.Condition.Text = "" // it is on top of the page

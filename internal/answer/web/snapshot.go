@@ -2,10 +2,10 @@ package web
 
 import (
 	"context"
-	"net/netip"
 	"slices"
 	"sync"
 
+	"sluice/internal/answer/services"
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/observe/verdict"
@@ -19,7 +19,7 @@ type snapshot struct {
 	// verdicts are those on all Services, in their order.
 	verdicts func() []verdict.Service
 	// refusing is what Services refuse now, if that is a problem.
-	refusing func() map[model.Name]refusals
+	refusing func() map[model.Name]services.Refusals
 	failures map[plan.Key]struct{}
 	status   func(plan.Key) (engine.FrontendStatus, bool)
 	inspect  func(func(engine.View))
@@ -27,12 +27,6 @@ type snapshot struct {
 	recorded func(model.Name) (recording, bool)
 	// means is the traffic of Services per second over 15 minutes, as far as it is recorded.
 	means func() map[model.Name]float64
-}
-
-// lostFrontend is one that a Service wants and another one has.
-type lostFrontend struct {
-	plan.Frontend
-	owner model.Name
 }
 
 // snapshot takes a snapshot for a request, and postpones the expiry of the cache.
@@ -49,57 +43,30 @@ func (h *Handler) snapshot(ctx context.Context) *snapshot {
 }
 
 // findRefusing returns what Services refuse.
-func (s *snapshot) findRefusing() map[model.Name]refusals {
-	some := map[plan.Key]rates{}
+func (s *snapshot) findRefusing() map[model.Name]services.Refusals {
+	some := map[plan.Key]services.Rates{}
 	for key, r := range s.counters.rates {
-		if r.refused != (refusals{}) {
+		if r.Refused != (services.Refusals{}) {
 			some[key] = r
 		}
 	}
-	out := map[model.Name]refusals{}
+	out := map[model.Name]services.Refusals{}
 	for name, r := range byService(s.inspect, some) {
-		if r.refused.total() >= minRefused {
-			out[name] = r.refused
+		if r.Refused.Total() >= minRefused {
+			out[name] = r.Refused
 		}
 	}
 	return out
 }
 
-// lost returns the frontends that a Service wants and another one has, of which its
+// lost returns the frontends that a Service asks for and another one has, of which its
 // problems tell.
-func (s *snapshot) lost(svc *service) (out []lostFrontend) {
-	if !svc.problem {
-		return nil
-	}
-	s.inspect(func(v engine.View) {
-		for _, f := range wanted(svc.Service) {
-			if has := v.Desired.Frontends[f.Key]; has != nil && has.Service != svc.Name {
-				out = append(out, lostFrontend{f, has.Service})
-			}
-		}
-	})
-	return out
-}
-
-// wanted returns the addresses and ports that a Service asks for.
-func wanted(s *model.Service) (out []plan.Frontend) {
-	for _, port := range s.Ports {
-		add := func(kind plan.Kind, number uint16, at ...netip.Addr) {
-			for _, addr := range at {
-				key := plan.Key{Addr: addr, Port: number, Protocol: port.Protocol}
-				out = append(out, plan.Frontend{Key: key, Kind: kind, Service: s.Name, Port: port.Name})
-			}
-		}
-		add(plan.ClusterIP, port.Port, s.ClusterIPs...)
-		add(plan.LoadBalancerIP, port.Port, s.LoadBalancerIPs...)
-		add(plan.ExternalIP, port.Port, s.ExternalIPs...)
-		for _, ip := range s.ClusterIPs {
-			if any := netip.IPv4Unspecified(); port.NodePort != 0 && ip.Is4() {
-				add(plan.NodePort, port.NodePort, any)
-			} else if port.NodePort != 0 {
-				add(plan.NodePort, port.NodePort, netip.IPv6Unspecified())
-			}
-		}
+func (s *snapshot) lost(svc *service) (out []plan.Lost) {
+	if svc.problem {
+		s.inspect(func(v engine.View) {
+			evidence := v.Evidence(svc.Name)
+			out = evidence.Lost()
+		})
 	}
 	return out
 }

@@ -144,8 +144,9 @@ func (b *batch) recordService(s *service) {
 	case len(s.before) == 0 && len(s.frontends) == 0:
 		return // it came and went at once
 	case len(s.before) == 0:
+		inUse, _ := plan.InUse(s.frontends)
 		b.add(Event{Kind: ServiceAdded, Service: name,
-			Detail: printable.Count(len(s.frontends), "frontend") + ", " + printable.Count(is.used(), "endpoint")})
+			Detail: printable.Count(len(s.frontends), "frontend") + ", " + printable.Count(inUse, "endpoint")})
 		return
 	case len(s.frontends) == 0:
 		b.add(Event{Kind: ServiceRemoved, Service: name})
@@ -269,16 +270,6 @@ func poolsOf(frontends []*plan.Frontend) pools {
 		add(f.AlsoServing, draining)
 	}
 	return all
-}
-
-// used counts the endpoints that get new connections.
-func (p pools) used() (n int) {
-	for _, u := range p {
-		if u == used {
-			n++
-		}
-	}
-	return n
 }
 
 // changes describes how frontends changed, apart from their endpoints.

@@ -146,26 +146,14 @@ func clientText(from string) string {
 
 // withoutFrontends is the verdict on a Service that nobody can connect to.
 func (j *Judge) withoutFrontends(name model.Name) Service {
-	svc := j.View.State.Service(name)
-	if svc == nil {
+	e := j.View.Evidence(name)
+	if e.Service == nil {
 		return Service{Word: Refused, Cause: ObjectRefused, Why: "the object is malformed"}
 	}
-	if owner, ok := j.owner(svc); ok {
-		return Service{Word: Refused, Cause: AddressTaken, Why: "Service " + owner.String() + " has its addresses"}
+	if lost := e.Lost(); len(lost) > 0 {
+		return Service{Word: Refused, Cause: AddressTaken, Why: "Service " + lost[0].To.String() + " has its addresses"}
 	}
 	return Service{Word: Refused, Cause: NoPorts, Why: "it has no address and port here"}
-}
-
-// owner returns the Service that has an address and port of another one.
-func (j *Judge) owner(svc *model.Service) (model.Name, bool) {
-	for _, ip := range slices.Concat(svc.ClusterIPs, svc.LoadBalancerIPs, svc.ExternalIPs) {
-		for _, p := range svc.Ports {
-			if f := j.View.Desired.Frontends[plan.Key{Addr: ip, Port: p.Port, Protocol: p.Protocol}]; f != nil && f.Service != svc.Name {
-				return f.Service, true
-			}
-		}
-	}
-	return model.Name{}, false
 }
 
 // clients judges all ways of a kind of client to a Service.

@@ -115,21 +115,15 @@ func (all *services) count(key plan.Key, now dataplane.Traffic) {
 	}
 }
 
-// advance returns what was counted since the last read. If the attempts went back,
-// the counter was reset. If only a part of them did, it was read while packets came
-// in, and is right at the next read.
+// advance returns what was counted since the last read.
 func (f *frontend) advance(now dataplane.Traffic) dataplane.Traffic {
-	before := f.last
-	if now.Attempts < before.Attempts {
-		before = dataplane.Traffic{}
+	gained, ok := now.Since(f.last)
+	if !ok { // it counts from zero again
+		f.last = dataplane.Traffic{}
+		gained, _ = now.Since(f.last)
 	}
-	high := now
-	high.Connections = max(now.Connections, before.Connections)
-	for i := range now.Refused {
-		high.Refused[i] = max(now.Refused[i], before.Refused[i])
-	}
-	f.last = high
-	return high.Minus(before)
+	f.last = f.last.Plus(gained)
+	return gained
 }
 
 func (all *services) countUnmatched(now dataplane.UnmatchedTraffic) {
