@@ -20,7 +20,7 @@ var Mode = dataplane.Mode{
 	Render:  Render,
 	Remove:  Remove,
 	Drain:   leftover.Drain,
-	Detect:  Detect,
+	Detect:  leftover.Detect,
 	Adjust: func(c *plan.Config) {
 		c.DropInvalid = false
 		c.Algorithms = model.NewAlgorithms(model.RoundRobin, model.SourceHash, model.Maglev, model.LeastConnections)

@@ -1,4 +1,4 @@
-package ipvs
+package leftover
 
 import (
 	"os"
@@ -12,8 +12,8 @@ import (
 
 // Detect finds the link and the chains of upstream's ipvs mode, or our link.
 func Detect(i *dataplane.Inventory) (d dataplane.Detection) {
-	if slices.Contains(i.Links, link) {
-		d.Traces = append(d.Traces, "link "+link)
+	if slices.Contains(i.Links, Link) {
+		d.Traces = append(d.Traces, "link "+Link)
 	}
 	if i.HasChain(iptables.IPVSChains.Has) {
 		d.Traces = append(d.Traces, i.ChainTraces(iptables.NAT, iptables.ServicesChain)...)
@@ -25,6 +25,9 @@ func Detect(i *dataplane.Inventory) (d dataplane.Detection) {
 	return d
 }
 
+// upstreamScheduler is the default of upstream's ipvs mode.
+const upstreamScheduler = "rr"
+
 // differences returns what changes with another mode, after virtual services with some schedulers.
 func differences(schedulers []string) []model.Problem {
 	out := []model.Problem{{
@@ -33,7 +36,7 @@ func differences(schedulers []string) []model.Problem {
 			"Connections through IPVS may last for 15 minutes (--ipvs-drain-timeout)",
 	}}
 	for _, scheduler := range schedulers {
-		if scheduler != defaultScheduler {
+		if scheduler != upstreamScheduler {
 			out = append(out, model.Problem{
 				Object: model.Object{Kind: "IPVS scheduler", Name: scheduler},
 				Reason: "only ipvs mode uses it",
