@@ -26,7 +26,9 @@ type asker[Query, Reply any] struct {
 
 // asking completes a command that asks a running proxy: with the flags of the question
 // after its own. It is run by a function, nil to ask once.
-func asking[Query, Reply any](cmd *cobra.Command, q *question.Question[Query, Reply], run func(context.Context, *asker[Query, Reply]) error) *cobra.Command {
+func asking[Query, Reply any](
+	cmd *cobra.Command, q *question.Question[Query, Reply], run func(context.Context, *asker[Query, Reply]) error,
+) *cobra.Command {
 	a := &asker[Query, Reply]{Question: q}
 	if run == nil {
 		run = func(ctx context.Context, a *asker[Query, Reply]) error { return a.once(ctx) }
@@ -106,7 +108,8 @@ func completeServices(cmd *cobra.Command, args []string, _ string) (names []stri
 }
 
 func addSocketFlag(flags *pflag.FlagSet, path *string) {
-	flags.StringVar(path, "control-socket", control.DefaultSocket, "Socket on which the proxy answers the commands "+question.Names()+", for root only. The proxy has none if it is empty.")
+	flags.StringVar(path, "control-socket", control.DefaultSocket,
+		"Socket on which the proxy answers the commands "+question.Names()+", for root only. The proxy has none if it is empty.")
 }
 
 // newClient returns a client of the proxy behind a socket. If this user sees none at

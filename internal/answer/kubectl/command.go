@@ -79,7 +79,8 @@ Exit codes: 0 if all is well, 1 if not, 2 if a node gives no answer.`,
 	flags.StringVar(&p.access.kubeconfig, "kubeconfig", "", "Kubeconfig file. By default the one that kubectl uses.")
 	flags.StringVar(&p.access.context, "context", "", "Context of the kubeconfig.")
 	flags.StringVarP(&p.access.namespace, "namespace", "n", systemNamespace, "Namespace of the proxy's pods.")
-	flags.StringSliceVarP(&p.access.selectors, "selector", "l", defaultSelectors, "Labels of the proxy's pods; each selector is tried in turn, for nodes without such a pod.")
+	flags.StringSliceVarP(&p.access.selectors, "selector", "l", defaultSelectors,
+		"Labels of the proxy's pods; each selector is tried in turn, for nodes without such a pod.")
 	flags.StringVar(&p.node, "node", "", "Ask the proxy on this node only.")
 	cmd.AddCommand(p.newStatus(), p.newExplain(), p.newServices(), p.newEvents(), p.newDiff(), p.newCheck(), p.newVersion())
 	return cmd
@@ -111,7 +112,10 @@ type asker[Query, Reply any] struct {
 
 // asking completes a command that asks nodes a question, with some flags of it. The namespace of
 // Services is --in, because -n is the one of the proxy's pods.
-func asking[Query, Reply any](p *plugin, cmd *cobra.Command, q *question.Question[Query, Reply], names []string, run func(context.Context, *asker[Query, Reply]) error) *cobra.Command {
+func asking[Query, Reply any](
+	p *plugin, cmd *cobra.Command, q *question.Question[Query, Reply], names []string,
+	run func(context.Context, *asker[Query, Reply]) error,
+) *cobra.Command {
 	query := new(Query)
 	fields := q.Fields(query)
 	flags := make([]pflag.Flag, len(names))
@@ -149,7 +153,9 @@ func asking[Query, Reply any](p *plugin, cmd *cobra.Command, q *question.Questio
 
 // ask asks the nodes, and writes their answers by functions: that of one node if that is asked for
 // and can be written, and otherwise those of several.
-func (a *asker[Query, Reply]) ask(ctx context.Context, one func(io.Writer, *Reply) error, several func(io.Writer, []*answer[Reply]) error) error {
+func (a *asker[Query, Reply]) ask(
+	ctx context.Context, one func(io.Writer, *Reply) error, several func(io.Writer, []*answer[Reply]) error,
+) error {
 	c, pods, err := a.find(ctx)
 	if err != nil {
 		return err
@@ -159,7 +165,10 @@ func (a *asker[Query, Reply]) ask(ctx context.Context, one func(io.Writer, *Repl
 }
 
 // write writes the answers of nodes.
-func write[Reply any](p *plugin, w io.Writer, answers []*answer[Reply], one func(io.Writer, *Reply) error, several func(io.Writer, []*answer[Reply]) error) error {
+func write[Reply any](
+	p *plugin, w io.Writer, answers []*answer[Reply],
+	one func(io.Writer, *Reply) error, several func(io.Writer, []*answer[Reply]) error,
+) error {
 	p.code = worst(answers)
 	return p.format.Write(w, listed(answers), func(w io.Writer) error {
 		if p.node == "" || one == nil {

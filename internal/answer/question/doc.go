@@ -3,5 +3,5 @@
 // which all have its query, its reply and its text from here.
 //
 // A query is posted to its page as JSON. It can also be in the URL of a GET, by the names of
-// its flags, which is how proxies and commands before that ask and answer.
+// its flags, which is the only way that earlier builds know.
 package question

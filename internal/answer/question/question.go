@@ -14,7 +14,8 @@ import (
 type Question[Query, Reply any] struct {
 	// Name is the name of the command, and of the page.
 	Name string
-	// Flags adds the fields of a Query, by their names in JSON. It is nil if the command makes up the Query by itself.
+	// Flags adds the fields of a Query, by their names in JSON. It is nil if the command makes
+	// up the Query by itself.
 	Flags func(*pflag.FlagSet, *Query)
 	// Argument is the flag that is the argument of the command, "" if there is none.
 	Argument string

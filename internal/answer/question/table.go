@@ -31,7 +31,8 @@ var Explain = &Question[explain.Question, explain.Reply]{
 		flags.StringVar(&q.From, "from", "",
 			"Who sends the packet: an IP, or pod, node or outside for any of that kind. By default any pod.")
 		flags.BoolVar(&q.Try, "try", false,
-			"Also open a connection, and compare what happens with what should: from this node, or from the network namespace that has the address of --from.")
+			"Also open a connection, and compare what happens with what should: from this node, or from the network "+
+				"namespace that has the address of --from.")
 		flags.StringVar(&q.NetNS, "netns", "",
 			"With --try, the network namespace to connect from: its name, its path or the number of a process in it.")
 		flags.StringVar(&q.Interface, "interface", "",
@@ -62,9 +63,11 @@ var Services = &Question[listing.Query, listing.List]{
 	Flags: func(flags *pflag.FlagSet, q *listing.Query) {
 		flags.StringVarP(&q.Namespace, "namespace", "n", "", "Only Services in this namespace.")
 		flags.BoolVar(&q.Failing, "failing", false,
-			"Only Services that do not work, or only in part other than by a traffic policy Local, and those of which a part is ignored. The exit code is 1 if there are any.")
+			"Only Services that do not work, or only in part other than by a traffic policy Local, and those of which a "+
+				"part is ignored. The exit code is 1 if there are any.")
 		flags.BoolVar(&q.Top, "top", false,
-			"Measure new and refused connections per second, and list the busiest Services first. Not in modes that do not count connections.")
+			"Measure new and refused connections per second, and list the busiest Services first. Not in modes that do "+
+				"not count connections.")
 		flags.DurationVar(&q.Interval.Duration, "interval", listing.DefaultInterval, "How long to measure, with --top.")
 		flags.IntVar(&q.Limit, "limit", 0, "How many Services to list at most; 0 for all.")
 		// The names of earlier builds, for one release.
