@@ -40,7 +40,7 @@ func Steps(change *plan.Change, programmed func(plan.Key) *plan.Frontend) (*plan
 		return change, nil
 	}
 	part, left := *change, make(map[plan.Key]struct{}, len(steps))
-	part.Set, part.Removed, part.Gone = nil, nil, nil
+	part.Set, part.Removed = nil, nil
 	for _, f := range change.Set {
 		if steps[f.Key] == nil {
 			part.Set = append(part.Set, f)

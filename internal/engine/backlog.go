@@ -35,6 +35,10 @@ type backlog struct {
 	entries map[plan.Key]*entry
 	// serving are frontends for which the kernel has nothing to do.
 	serving map[plan.Key]*plan.Frontend
+	// before are those of entries and serving as observers know them, and taken those of them that
+	// another Service gets.
+	before map[plan.Key]*plan.Frontend
+	taken  map[plan.Key]struct{}
 	// at counts the entries at each address.
 	at      map[netip.Addr]int
 	tenants map[string]*turn // namespaces, by name
@@ -42,6 +46,7 @@ type backlog struct {
 	cost    int              // of all entries
 
 	arrivals uint64
+	finished []model.Name // Services that have no entries any more, for eventLog
 	// begun says that a portion was written and there is more.
 	begun bool
 }
@@ -113,6 +118,8 @@ func newBacklog() *backlog {
 		healthPorts: map[uint16]bool{},
 		entries:     map[plan.Key]*entry{},
 		serving:     map[plan.Key]*plan.Frontend{},
+		before:      map[plan.Key]*plan.Frontend{},
+		taken:       map[plan.Key]struct{}{},
 		at:          map[netip.Addr]int{},
 		tenants:     map[string]*turn{},
 	}
@@ -128,9 +135,33 @@ func (b *backlog) empty() bool {
 func (b *backlog) waiting() int { return len(b.entries) + len(b.clusterIPs) }
 
 // has reports whether frontends of a Service are to be written.
-func (b *backlog) has(service model.Name) bool {
-	t := b.tenants[service.Namespace]
-	return t != nil && t.services[service.Name] != nil
+func (b *backlog) has(service model.Name) bool { return len(b.of(service)) > 0 }
+
+// of returns the entries of a Service.
+func (b *backlog) of(service model.Name) []*entry {
+	if t := b.tenants[service.Namespace]; t != nil && t.services[service.Name] != nil {
+		return t.services[service.Name].entries
+	}
+	return nil
+}
+
+// told returns the frontends of a Service as observers know them, given those that are desired.
+func (b *backlog) told(service model.Name, held []*plan.Frontend) []*plan.Frontend {
+	waiting := func(f *plan.Frontend) bool { return b.entries[f.Key] != nil }
+	if waits := b.of(service); len(waits) > 0 {
+		held = slices.DeleteFunc(held, waiting)
+		for _, e := range waits {
+			if was := b.before[e.Key]; was != nil && was.Service == service {
+				held = append(held, was)
+			}
+		}
+	}
+	for key := range b.taken {
+		if was := b.before[key]; was.Service == service {
+			held = append(held, was)
+		}
+	}
+	return held
 }
 
 // add adds a change, which is later than all before. What is added will be asked for in portions of
@@ -159,6 +190,7 @@ func (b *backlog) insert(c *plan.Change) {
 	b.healthChecks = b.healthChecks || c.HealthChecks
 	b.problems = b.problems || c.Problems
 	for _, f := range c.Serving {
+		b.remember(f.Key, c)
 		if e := b.entries[f.Key]; e != nil {
 			e.Frontend = f
 		} else {
@@ -166,16 +198,32 @@ func (b *backlog) insert(c *plan.Change) {
 		}
 	}
 	behind := !fits(c, portion)
-	for _, f := range c.Gone {
-		b.put(f, true, behind)
+	for _, key := range c.Removed {
+		b.remember(key, c)
+		was := c.Before[key]
+		if e := b.entries[key]; was == nil && e != nil {
+			was = e.Frontend
+		} else if was == nil {
+			was = &plan.Frontend{Key: key}
+		}
+		b.put(was, true, behind)
 	}
 	for _, f := range c.Set {
+		b.remember(f.Key, c)
 		b.put(f, false, behind)
 	}
 	toggle(b.clusterIPs, c.ClusterIPsRemoved, false)
 	toggle(b.clusterIPs, c.ClusterIPsAdded, true)
 	toggle(b.healthPorts, c.HealthPortsRemoved, false)
 	toggle(b.healthPorts, c.HealthPortsAdded, true)
+}
+
+// remember records what a frontend of a change was before. If a change of it waits already,
+// observers know neither that nor what this one was planned from.
+func (b *backlog) remember(key plan.Key, c *plan.Change) {
+	if b.entries[key] == nil && b.serving[key] == nil && c.Before[key] != nil {
+		b.before[key] = c.Before[key]
+	}
 }
 
 // put adds an entry, or replaces one that waits, at its place if it is of the same Service.
@@ -200,6 +248,11 @@ func (b *backlog) put(f *plan.Frontend, gone, behind bool) {
 	b.cost -= e.cost
 	e.Frontend, e.gone, e.cost = f, gone, costOf(f)
 	b.cost += e.cost
+	if was := b.before[f.Key]; was != nil && was.Service != f.Service {
+		b.taken[f.Key] = struct{}{}
+	} else {
+		delete(b.taken, f.Key)
+	}
 }
 
 // costOf estimates how many elements a frontend takes.
@@ -246,6 +299,7 @@ func (b *backlog) drop(e *entry) {
 		return
 	}
 	t := q.namespace
+	b.finished = append(b.finished, model.Name{Namespace: t.name, Name: q.name})
 	delete(t.services, q.name)
 	heap.Remove(&t.order, q.index)
 	if len(t.services) == 0 {
@@ -276,7 +330,8 @@ func (b *backlog) next(limit int) *plan.Change {
 		}
 		b.takeApart()
 	}
-	c := &plan.Change{Revision: b.revision, Settings: b.settings, HealthChecks: b.healthChecks, Problems: b.problems}
+	c := &plan.Change{Revision: b.revision, Settings: b.settings, HealthChecks: b.healthChecks, Problems: b.problems,
+		Before: map[plan.Key]*plan.Frontend{}}
 	var chosen []*entry
 	whole := limit <= 0 || b.cost <= limit
 	if whole {
@@ -284,15 +339,21 @@ func (b *backlog) next(limit int) *plan.Change {
 	} else {
 		chosen = b.choose(limit)
 	}
+	tell := func(key plan.Key) {
+		if was := b.before[key]; was != nil {
+			c.Before[key] = was
+		}
+	}
 	for _, e := range chosen {
+		tell(e.Key)
 		if e.gone {
 			c.Removed = append(c.Removed, e.Key)
-			c.Gone = append(c.Gone, e.Frontend)
 		} else {
 			c.Set = append(c.Set, e.Frontend)
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(b.serving), plan.Key.Compare) {
+		tell(key)
 		c.Serving = append(c.Serving, b.serving[key])
 	}
 	for _, addr := range slices.SortedFunc(maps.Keys(b.clusterIPs), netip.Addr.Compare) {
@@ -316,15 +377,19 @@ func (b *backlog) next(limit int) *plan.Change {
 
 // fits reports whether the frontends of a change are of at most that cost.
 func fits(c *plan.Change, limit int) bool {
-	cost := 0
-	for _, list := range [][]*plan.Frontend{c.Gone, c.Set} {
-		for _, f := range list {
-			if cost += costOf(f); cost > limit {
-				return false
-			}
+	cost := len(c.Removed)
+	for _, key := range c.Removed {
+		if was := c.Before[key]; was != nil && cost <= limit {
+			cost += costOf(was) - 1
 		}
 	}
-	return true
+	for _, f := range c.Set {
+		if cost > limit {
+			break
+		}
+		cost += costOf(f)
+	}
+	return cost <= limit
 }
 
 // choose returns entries of about that cost in the order of their turns. What it takes counts as
@@ -372,17 +437,26 @@ func (b *backlog) done(c *plan.Change, left map[plan.Key]struct{}) {
 	}
 	b.takeApart()
 	b.settings, b.healthChecks, b.problems = nil, false, false
+	for key := range b.serving {
+		delete(b.before, key)
+	}
 	clear(b.serving)
 	clear(b.healthPorts)
 	for _, addr := range slices.Concat(c.ClusterIPsAdded, c.ClusterIPsRemoved) {
 		delete(b.clusterIPs, addr)
 	}
-	for _, list := range [][]*plan.Frontend{c.Gone, c.Set} {
-		for _, f := range list {
-			if _, is := left[f.Key]; !is {
-				b.drop(b.entries[f.Key])
-			}
+	written := func(key plan.Key) {
+		if _, is := left[key]; !is {
+			b.drop(b.entries[key])
+			delete(b.before, key)
+			delete(b.taken, key)
 		}
+	}
+	for _, f := range c.Set {
+		written(f.Key)
+	}
+	for _, key := range c.Removed {
+		written(key)
 	}
 	b.begun = !b.empty()
 }

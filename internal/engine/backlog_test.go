@@ -18,11 +18,12 @@ func TestBacklogCombinesChanges(t *testing.T) {
 		return &plan.Frontend{Key: webKey(addr), Affinity: version}
 	}
 	a, b := webKey("10.0.0.1"), webKey("10.0.0.2")
-	gone := func(keys ...plan.Key) (was []*plan.Frontend) {
-		for _, key := range keys {
-			was = append(was, &plan.Frontend{Key: key})
+	before := func(was ...*plan.Frontend) map[plan.Key]*plan.Frontend {
+		out := map[plan.Key]*plan.Frontend{}
+		for _, f := range was {
+			out[f.Key] = f
 		}
-		return was
+		return out
 	}
 	tests := []struct {
 		name string
@@ -30,38 +31,42 @@ func TestBacklogCombinesChanges(t *testing.T) {
 		want *plan.Change
 	}{{
 		name: "one change is itself",
-		in:   []*plan.Change{{Revision: 3, Removed: []plan.Key{b, a}, Gone: gone(b, a)}},
-		want: &plan.Change{Revision: 3, Removed: []plan.Key{b, a}, Gone: gone(b, a)},
+		in:   []*plan.Change{{Revision: 3, Removed: []plan.Key{b, a}, Before: before(frontend("10.0.0.1", 1), frontend("10.0.0.2", 1))}},
+		want: &plan.Change{Revision: 3, Removed: []plan.Key{b, a}, Before: before(frontend("10.0.0.1", 1), frontend("10.0.0.2", 1))},
 	}, {
 		name: "the later version of a frontend counts",
 		in: []*plan.Change{
 			{Revision: 1, Set: []*plan.Frontend{frontend("10.0.0.2", 1), frontend("10.0.0.1", 1)}},
-			{Revision: 2, Set: []*plan.Frontend{frontend("10.0.0.2", 2)}},
+			{Revision: 2, Set: []*plan.Frontend{frontend("10.0.0.2", 2)}, Before: before(frontend("10.0.0.2", 1))},
 		},
 		want: &plan.Change{Revision: 2, Set: []*plan.Frontend{frontend("10.0.0.1", 1), frontend("10.0.0.2", 2)}},
 	}, {
 		name: "what was set and then removed is removed, for the kernel may have an older version",
 		in: []*plan.Change{
 			{Revision: 1, Set: []*plan.Frontend{frontend("10.0.0.1", 1)}},
-			{Revision: 2, Removed: []plan.Key{a}, Gone: gone(a)},
+			{Revision: 2, Removed: []plan.Key{a}, Before: before(frontend("10.0.0.1", 1))},
 		},
-		want: &plan.Change{Revision: 2, Removed: []plan.Key{a}, Gone: gone(a)},
+		want: &plan.Change{Revision: 2, Removed: []plan.Key{a}},
 	}, {
 		name: "what was removed and then set is set",
 		in: []*plan.Change{
-			{Revision: 1, Removed: []plan.Key{a, b}, Gone: gone(a, b)},
-			{Revision: 2, Set: []*plan.Frontend{frontend("10.0.0.1", 1)}},
+			{Revision: 1, Removed: []plan.Key{a, b}, Before: before(frontend("10.0.0.1", 1), frontend("10.0.0.2", 1))},
+			{Revision: 2, Set: []*plan.Frontend{frontend("10.0.0.1", 2)}},
 		},
-		want: &plan.Change{Revision: 2, Set: []*plan.Frontend{frontend("10.0.0.1", 1)}, Removed: []plan.Key{b}, Gone: gone(b)},
+		want: &plan.Change{Revision: 2, Set: []*plan.Frontend{frontend("10.0.0.1", 2)}, Removed: []plan.Key{b},
+			Before: before(frontend("10.0.0.1", 1), frontend("10.0.0.2", 1))},
 	}, {
 		name: "the kernel is given what it has not been given before, and nothing else",
 		in: []*plan.Change{
-			{Set: []*plan.Frontend{frontend("10.0.0.1", 1)}, Serving: []*plan.Frontend{frontend("10.0.0.2", 1), frontend("10.0.0.3", 1)}},
-			{Set: []*plan.Frontend{frontend("10.0.0.3", 2)}, Serving: []*plan.Frontend{frontend("10.0.0.1", 2), frontend("10.0.0.2", 2)}},
+			{Set: []*plan.Frontend{frontend("10.0.0.1", 1)}, Serving: []*plan.Frontend{frontend("10.0.0.2", 1), frontend("10.0.0.3", 1)},
+				Before: before(frontend("10.0.0.2", 0), frontend("10.0.0.3", 0))},
+			{Set: []*plan.Frontend{frontend("10.0.0.3", 2)}, Serving: []*plan.Frontend{frontend("10.0.0.1", 2), frontend("10.0.0.2", 2)},
+				Before: before(frontend("10.0.0.1", 1), frontend("10.0.0.2", 1), frontend("10.0.0.3", 1))},
 		},
 		want: &plan.Change{
 			Set:     []*plan.Frontend{frontend("10.0.0.1", 2), frontend("10.0.0.3", 2)},
 			Serving: []*plan.Frontend{frontend("10.0.0.2", 2)},
+			Before:  before(frontend("10.0.0.2", 0), frontend("10.0.0.3", 0)),
 		},
 	}, {
 		name: "a ClusterIP that came and went, or went and came, is no difference",
@@ -99,7 +104,7 @@ func TestBacklogCombinesChanges(t *testing.T) {
 			for _, c := range tt.in {
 				b.add(c, 0)
 			}
-			if diff := cmp.Diff(tt.want, b.next(0), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+			if diff := cmp.Diff(tt.want, b.next(0), cmpopts.EquateComparable(netip.Addr{}), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("combined (-want +got):\n%s", diff)
 			}
 		})
@@ -178,7 +183,8 @@ func TestNamespacesTakeTurns(t *testing.T) {
 	b.done(b.next(portion/2), nil)
 	quiet := tenantFrontend("quiet", "web", "10.0.1.1", 9)
 	gone := webKey("10.0.1.2")
-	b.add(&plan.Change{Set: []*plan.Frontend{quiet}, Removed: []plan.Key{gone}, Gone: []*plan.Frontend{tenantFrontend("gone", "web", "10.0.1.2", 1)}}, portion)
+	b.add(&plan.Change{Set: []*plan.Frontend{quiet}, Removed: []plan.Key{gone},
+		Before: map[plan.Key]*plan.Frontend{gone: tenantFrontend("gone", "web", "10.0.1.2", 1)}}, portion)
 	c := b.next(portion / 2)
 	if keys := keysOf(c)[:1]; keys[0] != quiet.Key {
 		t.Errorf("first is %s, want that of the quiet namespace", keys[0])

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"sluice/internal/base/printable"
@@ -67,7 +69,7 @@ func (e *Engine) commit(ctx context.Context) {
 	e.backlog.done(c.Change, c.Result.Left)
 	c.Change = without(c.Change, c.Result.Left)
 	c.Waiting = e.backlog.waiting()
-	c.Events = e.events.taken(e.backlog, c.Change)
+	c.Events = e.events.taken(e.backlog)
 	if c.Kind == Reconcile {
 		e.repair.succeed()
 		e.verifier.postpone(c.End)
@@ -80,18 +82,12 @@ func without(c *plan.Change, left map[plan.Key]struct{}) *plan.Change {
 	if len(left) == 0 {
 		return c
 	}
+	is := func(key plan.Key) bool { _, ok := left[key]; return ok }
 	part := *c
-	part.Set, part.Removed, part.Gone = nil, nil, nil
-	for _, f := range c.Set {
-		if _, is := left[f.Key]; !is {
-			part.Set = append(part.Set, f)
-		}
-	}
-	for _, f := range c.Gone {
-		if _, is := left[f.Key]; !is {
-			part.Gone, part.Removed = append(part.Gone, f), append(part.Removed, f.Key)
-		}
-	}
+	part.Set = slices.DeleteFunc(slices.Clone(c.Set), func(f *plan.Frontend) bool { return is(f.Key) })
+	part.Removed = slices.DeleteFunc(slices.Clone(c.Removed), is)
+	part.Before = maps.Clone(c.Before)
+	maps.DeleteFunc(part.Before, func(key plan.Key, _ *plan.Frontend) bool { return is(key) })
 	return &part
 }
 
@@ -118,16 +114,16 @@ func (e *Engine) write(ctx context.Context, c *Commit) {
 }
 
 // retryChange returns a change that sets refused frontends as they are desired
-// now.
+// now, which is what observers know unless a change of theirs waits.
 func (e *Engine) retryChange(keys []plan.Key) *plan.Change {
-	change := &plan.Change{Revision: e.state.Revision()}
+	change := &plan.Change{Revision: e.state.Revision(), Before: map[plan.Key]*plan.Frontend{}}
 	frontends := e.planner.Desired().Frontends
 	for _, key := range keys {
 		if f := frontends[key]; f != nil {
 			change.Set = append(change.Set, f)
+			change.Before[key] = f
 		} else {
 			change.Removed = append(change.Removed, key)
-			change.Gone = append(change.Gone, &plan.Frontend{Key: key})
 		}
 	}
 	return change
@@ -162,6 +158,9 @@ func (e *Engine) finish(c *Commit) {
 			"removing", f.Removing, "retry", f.Retry.Sub(c.End))
 	}
 	e.logCommit(c, outcome)
+	c.Frontends = func(service model.Name) []*plan.Frontend {
+		return e.backlog.told(service, e.planner.Frontends(service))
+	}
 	for _, o := range e.observers {
 		o.Committed(c)
 	}

@@ -24,6 +24,8 @@ type Planner interface {
 	SetConfig(state *model.State, config plan.Config) *plan.Change
 	// Desired returns the live result.
 	Desired() *plan.Desired
+	// Frontends returns those that a Service holds in Desired.
+	Frontends(service model.Name) []*plan.Frontend
 	// Evidence returns the inputs to the plan of a Service.
 	Evidence(state *model.State, service model.Name) plan.Evidence
 }
@@ -215,17 +217,16 @@ func (e *Engine) begin() {
 func (e *Engine) plan(since time.Time, events []model.Event) {
 	e.statuses.queued(since)
 	e.events.since = since
-	change := e.update(events)
+	change := e.update(events, since)
 	desired := e.planner.Desired()
 	if change.Problems {
 		e.problems.update(desired.Problems)
 	}
-	e.statuses.planned(change, since, len(desired.Frontends))
 	e.repair.hasten()
 	if change.Empty() && e.backlog.empty() && !e.repair.needed {
 		e.events.planned(e.backlog)
 		now := e.clock.Now()
-		e.finish(&Commit{Change: change, Desired: desired, Planned: true, Begin: now, End: now, Events: e.events.taken(e.backlog, change)})
+		e.finish(&Commit{Change: change, Desired: desired, Planned: true, Begin: now, End: now, Events: e.events.taken(e.backlog)})
 		return
 	}
 	size := e.portion
@@ -236,9 +237,9 @@ func (e *Engine) plan(since time.Time, events []model.Event) {
 	e.events.planned(e.backlog)
 }
 
-// update modifies State and Desired together, so that no reader sees one
-// without the other.
-func (e *Engine) update(events []model.Event) *plan.Change {
+// update modifies State and Desired together, and what is pending, so that no reader
+// sees one without the others.
+func (e *Engine) update(events []model.Event, since time.Time) (change *plan.Change) {
 	e.planMu.Lock()
 	defer e.planMu.Unlock()
 	e.apply(events)
@@ -246,7 +247,10 @@ func (e *Engine) update(events []model.Event) *plan.Change {
 	e.dirty, e.config = model.Dirty{}, nil
 	e.events.touch(&dirty, config != nil)
 	if config != nil {
-		return e.planner.SetConfig(e.state, *config)
+		change = e.planner.SetConfig(e.state, *config)
+	} else {
+		change = e.planner.Update(e.state, &dirty)
 	}
-	return e.planner.Update(e.state, &dirty)
+	e.statuses.planned(change, since, len(e.planner.Desired().Frontends))
+	return change
 }

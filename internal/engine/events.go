@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"sluice/internal/model"
-	"sluice/internal/plan"
 )
 
 // Events summarises the events that led to a commit. It is zero for a commit
@@ -136,17 +135,12 @@ func (l *eventLog) move(name model.Name, b *backlog, to *Events) {
 	}
 }
 
-// taken removes and returns the events that led to nothing in the backlog, now that a change is
-// in the kernel.
-func (l *eventLog) taken(b *backlog, c *plan.Change) (done Events) {
+// taken removes and returns the events that led to nothing that is in the backlog by now.
+func (l *eventLog) taken(b *backlog) (done Events) {
 	done, l.others = l.others, Events{}
-	if len(l.of) == 0 {
-		return done
+	for _, name := range b.finished {
+		l.move(name, b, &done)
 	}
-	for _, list := range [][]*plan.Frontend{c.Gone, c.Set} {
-		for _, f := range list {
-			l.move(f.Service, b, &done)
-		}
-	}
+	b.finished = nil
 	return done
 }

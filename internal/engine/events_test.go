@@ -98,7 +98,7 @@ func TestEventsAreCountedWithTheirTriggers(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			e := New(Options{})
 			e.learn(tt.in)
-			if diff := cmp.Diff(tt.want, e.events.taken(e.backlog, &plan.Change{})); diff != "" {
+			if diff := cmp.Diff(tt.want, e.events.taken(e.backlog)); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
 		})

@@ -46,6 +46,8 @@ type fakeDataplane struct {
 	fail   func() error
 	refuse func(plan.Key) error
 	verify func(context.Context) (bool, error)
+	// leave has Apply leave frontends for later; nil for none.
+	leave func(plan.Key) bool
 	// cannotRepair leaves repairs to reconcile.
 	cannotRepair bool
 }
@@ -108,10 +110,24 @@ func (d *fakeDataplane) Apply(ctx context.Context, change *plan.Change) dataplan
 	}
 	d.begin(ctx, "apply", keys, change.Removed)
 	defer d.end()
-	result := d.set(change.Set)
-	for _, key := range change.Removed {
-		d.remove(key, &result)
+	var left map[plan.Key]struct{}
+	leaves := func(key plan.Key) bool {
+		if d.leave == nil || !d.leave(key) {
+			return false
+		}
+		if left == nil {
+			left = map[plan.Key]struct{}{}
+		}
+		left[key] = struct{}{}
+		return true
 	}
+	result := d.set(slices.DeleteFunc(slices.Clone(change.Set), func(f *plan.Frontend) bool { return leaves(f.Key) }))
+	for _, key := range change.Removed {
+		if !leaves(key) {
+			d.remove(key, &result)
+		}
+	}
+	result.Left = left
 	if change.Settings != nil {
 		d.settings = *change.Settings
 	}

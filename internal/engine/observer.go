@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"sluice/internal/dataplane"
+	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
@@ -23,7 +24,8 @@ const (
 type Commit struct {
 	Kind Kind
 	// Change is now in the kernel, except for what Result says failed. It
-	// includes changes whose own commit failed. It is empty for a repair.
+	// includes changes whose own commit failed. Its Before is what observers were told last,
+	// whatever was planned meanwhile. It is empty for a repair.
 	Change *plan.Change
 	// Planned says that Change contains something new, and not only retries of
 	// refused frontends.
@@ -31,6 +33,9 @@ type Commit struct {
 	// Desired is the result of Change and of all that waits. It is live: an observer may read it
 	// until Committed returns, and must call Inspect to read it later.
 	Desired *plan.Desired
+	// Frontends returns those of a Service after Change, whatever waits: what the changes
+	// so far add up to. It may be called until Committed returns.
+	Frontends func(service model.Name) []*plan.Frontend
 	// Begin and End are when the dataplane was called and when it returned.
 	Begin, End time.Time
 	Result     dataplane.Result

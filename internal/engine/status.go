@@ -33,9 +33,11 @@ func (p Phase) String() string {
 // FrontendStatus is the status of one frontend.
 type FrontendStatus struct {
 	Phase    Phase
-	Removing bool      // what is pending or failed is its removal
-	Revision uint64    // of the State that is pending, programmed or failed
-	Since    time.Time // when it got into this phase
+	Removing bool   // what is pending or failed is its removal
+	Revision uint64 // of the State that is pending, programmed or failed
+	// Before is what a pending one replaces, nil for none.
+	Before *plan.Frontend
+	Since  time.Time // when it got into this phase
 	// Err is why it failed, or why it is still pending: the dataplane as a
 	// whole cannot be programmed.
 	Err error
@@ -130,6 +132,12 @@ func (e *Engine) Status() Summary {
 // desired or still in the kernel.
 func (e *Engine) Frontend(key plan.Key) (FrontendStatus, bool) {
 	return e.statuses.frontend(key)
+}
+
+// Unsettled returns the status of a frontend that is pending or failed, and whether it is: any other one is
+// in the kernel as it is desired.
+func (e *Engine) Unsettled(key plan.Key) (s FrontendStatus, is bool) {
+	return e.statuses.unsettled(key)
 }
 
 // Failures returns the frontends that failed, sorted by key.

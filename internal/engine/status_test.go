@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,7 +20,7 @@ func wantStatus(t *testing.T, b *fixture, addr string, want FrontendStatus) {
 	if !ok {
 		t.Errorf("%s has no status, want %+v", addr, want)
 	}
-	if diff := cmp.Diff(want, got, cmpopts.EquateErrors()); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateErrors(), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Errorf("status of %s (-want +got):\n%s", addr, diff)
 	}
 }
@@ -39,9 +40,11 @@ func TestPendingThenProgrammed(t *testing.T) {
 		release()
 		wantStatus(t, b, "10.0.0.1", FrontendStatus{Phase: Programmed, Revision: 1, Since: start.Add(2 * time.Second)})
 
+		var before *plan.Frontend
+		b.Inspect(func(v View) { before = v.Desired.Frontends[webKey("10.0.0.1")] })
 		release = b.kernel.holdCommits()
 		b.Update(noWeb("10.0.0.1"))
-		wantStatus(t, b, "10.0.0.1", FrontendStatus{Phase: Pending, Removing: true, Revision: 2, Since: start.Add(2 * time.Second)})
+		wantStatus(t, b, "10.0.0.1", FrontendStatus{Phase: Pending, Removing: true, Revision: 2, Since: start.Add(2 * time.Second), Before: before})
 		release()
 		synctest.Wait()
 		if s, ok := b.Frontend(webKey("10.0.0.1")); ok {

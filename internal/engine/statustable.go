@@ -21,6 +21,7 @@ type mark struct {
 type waiting struct {
 	mark
 	removing bool
+	before   *plan.Frontend // of the first change that waits
 }
 
 // failure is a frontend that the kernel refused.
@@ -83,18 +84,18 @@ func (t *statusTable) planned(change *plan.Change, since time.Time, frontends in
 		t.pending = make(map[plan.Key]waiting, len(change.Set))
 	}
 	for _, f := range change.Set {
-		t.wait(f.Key, mark{change.Revision, since.UnixNano()}, false)
+		t.wait(f.Key, waiting{mark{change.Revision, since.UnixNano()}, false, change.Before[f.Key]})
 	}
 	for _, key := range change.Removed {
-		t.wait(key, mark{change.Revision, since.UnixNano()}, true)
+		t.wait(key, waiting{mark{change.Revision, since.UnixNano()}, true, change.Before[key]})
 	}
 }
 
-func (t *statusTable) wait(key plan.Key, m mark, removing bool) {
+func (t *statusTable) wait(key plan.Key, w waiting) {
 	if old, ok := t.pending[key]; ok {
-		m.since = old.since
+		w.since, w.before = old.since, old.before
 	}
-	t.pending[key] = waiting{m, removing}
+	t.pending[key] = w
 }
 
 // committed records that a change is now in the kernel, except for what was
@@ -298,21 +299,31 @@ func (t *statusTable) read() Summary {
 }
 
 func (t *statusTable) frontend(key plan.Key) (FrontendStatus, bool) {
+	if s, is := t.unsettled(key); is {
+		return s, true
+	}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	m, ok := t.programmed[key]
+	return m.status(Programmed), ok
+}
+
+func (t *statusTable) unsettled(key plan.Key) (s FrontendStatus, is bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if w, ok := t.pending[key]; ok {
 		s := w.status(Pending)
-		s.Removing = w.removing
+		s.Removing, s.Before = w.removing, w.before
 		if !t.summary.FailingSince.IsZero() {
 			s.Err = t.summary.LastError
 		}
 		return s, true
 	}
-	if f, ok := t.failed[key]; ok {
-		return f.status(), true
+	f, ok := t.failed[key]
+	if !ok {
+		return s, false
 	}
-	m, ok := t.programmed[key]
-	return m.status(Programmed), ok
+	return f.status(), true
 }
 
 func (t *statusTable) failures() []Failure {

@@ -33,41 +33,6 @@ type Desired struct {
 	EventsOn map[model.Object]struct{}
 }
 
-// Change is the difference between two Desireds. Its values are immutable.
-type Change struct {
-	// Revision is that of the State that the change leads to.
-	Revision uint64
-	// Settings is nil if they did not change.
-	Settings *Settings
-	// Set are frontends that are new or changed, Removed those that are gone.
-	Set     []*Frontend
-	Removed []Key
-	// Gone are those of Removed as they were, in the same order.
-	Gone []*Frontend
-	// Serving are frontends that differ in AlsoServing or MasqueradeCause only.
-	// The kernel does not need to be changed for them.
-	Serving []*Frontend
-
-	ClusterIPsAdded, ClusterIPsRemoved []netip.Addr
-
-	// HealthPortsAdded and HealthPortsRemoved are health check ports. One that
-	// moved from one Service to another is in both. Modes whose rules have to
-	// admit clients there use them.
-	HealthPortsAdded, HealthPortsRemoved []uint16
-
-	// HealthChecks and Problems say that those of Desired changed. Problems is
-	// also set if refused objects changed, or if it changed on which objects
-	// with problems this node records Events.
-	HealthChecks, Problems bool
-}
-
-// Empty reports whether the kernel does not need to be changed.
-func (c *Change) Empty() bool {
-	return c.Settings == nil && len(c.Set) == 0 && len(c.Removed) == 0 &&
-		len(c.ClusterIPsAdded) == 0 && len(c.ClusterIPsRemoved) == 0 &&
-		len(c.HealthPortsAdded) == 0 && len(c.HealthPortsRemoved) == 0
-}
-
 // Key is the address, port and protocol that a frontend answers on. A node
 // port answers where Settings.HasNodePorts says; its Addr is the unspecified
 // address of its family.

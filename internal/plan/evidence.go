@@ -68,6 +68,20 @@ func (p *Planner) Evidence(state *model.State, name model.Name) Evidence {
 	return e
 }
 
+// Frontends returns the frontends that a Service holds, sorted by key.
+func (p *Planner) Frontends(service model.Name) (held []*Frontend) {
+	c := p.services[service]
+	if c == nil {
+		return nil
+	}
+	for _, f := range c.plan.frontends {
+		if holder := p.desired.Frontends[f.Key]; holder.Service == service {
+			held = append(held, holder)
+		}
+	}
+	return held
+}
+
 // NodeName returns the name of this node.
 func (e *Evidence) NodeName() string { return e.env.nodeName }
 

@@ -106,6 +106,14 @@ func (m *mirror) apply(c *Change, want *Desired) string {
 	if c.Settings != nil {
 		m.settings = *c.Settings
 	}
+	for before, now := range c.Frontends() {
+		if now == nil {
+			now = before
+		}
+		if m.frontends[now.Key] != before {
+			return fmt.Sprintf("%s is said to have been %+v, and was %+v", now.Key, before, m.frontends[now.Key])
+		}
+	}
 	for _, key := range c.Removed {
 		if m.frontends[key] == nil {
 			return fmt.Sprintf("%s was removed without being there", key)

@@ -36,6 +36,9 @@ func (u *update) settleFrontends() {
 		}
 		switch {
 		case len(all) > 0 && (current == nil || !current.same(all[0].value)):
+			if current != nil {
+				u.change.replace(current)
+			}
 			u.desired.Frontends[key] = all[0].value
 			u.settleExclusive(current, all[0].value)
 			if current != nil && current.sameRules(all[0].value) {
@@ -46,8 +49,8 @@ func (u *update) settleFrontends() {
 		case len(all) == 0 && current != nil:
 			delete(u.desired.Frontends, key)
 			u.settleExclusive(current, nil)
+			u.change.replace(current)
 			u.change.Removed = append(u.change.Removed, key)
-			u.change.Gone = append(u.change.Gone, current)
 		}
 	}
 }

@@ -8,11 +8,13 @@ import (
 	"sluice/internal/plan"
 )
 
-// index is what the kernel is programmed to do.
+// index is what must be known, besides what is desired, to tell which entries are stale.
 type index struct {
-	// followed has the programmed frontends and settings. A refused frontend is
-	// nil: what the kernel does there is not known.
-	followed plan.Desired
+	// frontends counts those that are programmed, settings is where node ports answer.
+	frontends int
+	settings  plan.Settings
+	// refused are frontends whose entries cannot be examined until the kernel accepts them.
+	refused map[plan.Key]struct{}
 	// local reports whether the routing table considers an address local.
 	local func(netip.Addr) bool
 	// forwards reports whether the proxy itself forwards what is led to an address.
@@ -25,8 +27,7 @@ type index struct {
 
 // newIndex returns an empty index.
 func newIndex(local func(netip.Addr) bool) *index {
-	x := &index{followed: plan.Desired{Frontends: map[plan.Key]*plan.Frontend{}}, local: local,
-		forwards: func(netip.AddrPort) bool { return false }}
+	x := &index{refused: map[plan.Key]struct{}{}, local: local, forwards: func(netip.AddrPort) bool { return false }}
 	x.forget()
 	return x
 }
@@ -35,17 +36,18 @@ func newIndex(local func(netip.Addr) bool) *index {
 func (x *index) forget() { x.retired, x.former = map[plan.Key]struct{}{}, nil }
 
 // empty reports whether no entry can be stale.
-func (x *index) empty() bool { return len(x.followed.Frontends) == 0 && len(x.retired) == 0 }
+func (x *index) empty() bool { return x.frontends == 0 && len(x.retired) == 0 }
 
-// stale reports whether an entry must be deleted.
-func (x *index) stale(f *flow) bool {
-	frontend, found := x.followed.Lookup(f.key(), x.local)
+// stale reports whether an entry must be deleted, given the frontends that are programmed. One of
+// which it is not known what the kernel does is nil.
+func (x *index) stale(f *flow, frontends map[plan.Key]*plan.Frontend) bool {
+	frontend, found := plan.Lookup(frontends, &x.settings, f.key(), x.local)
 	if f.Protocol == model.TCP {
 		return frontend != nil && !x.forwards(f.By) && lostEndpoint(frontend, f)
 	}
 	switch {
 	case !found:
-		return f.Translated() && x.isOrphan(f)
+		return f.Translated() && x.isOrphan(f, frontends)
 	case frontend == nil:
 		return false
 	case f.Zoned && !f.Translated():
@@ -70,28 +72,38 @@ func lostEndpoint(f *plan.Frontend, c *flow) bool {
 }
 
 // isOrphan reports whether a flow is addressed to a frontend that was removed.
-func (x *index) isOrphan(f *flow) bool {
+func (x *index) isOrphan(f *flow, frontends map[plan.Key]*plan.Frontend) bool {
 	if _, ok := x.retired[f.key()]; ok {
 		return true
 	}
 	key := f.nodePortKey()
 	_, gone := x.retired[key]
-	_, there := x.followed.Frontends[key]
+	_, there := frontends[key]
 	if !gone && !there {
 		return false
 	}
 	had := func(s plan.Settings) bool { return s.HasNodePorts(f.To.Addr(), x.local) }
-	return had(x.followed.Settings) || slices.ContainsFunc(x.former, had)
+	return had(x.settings) || slices.ContainsFunc(x.former, had)
 }
 
-// set records a programmed frontend, and reports whether that can have made an
-// entry stale.
-func (x *index) set(f *plan.Frontend) bool {
-	old, known := x.followed.Frontends[f.Key]
-	x.followed.Frontends[f.Key] = f
+// count counts a frontend that replaces another. Either may be nil.
+func (x *index) count(old, new *plan.Frontend) {
+	if old != nil {
+		x.frontends--
+	}
+	if new != nil {
+		x.frontends++
+	}
+}
+
+// set records that a frontend is programmed in place of an old one, nil for none, and reports
+// whether that can have made an entry stale.
+func (x *index) set(old, f *plan.Frontend) bool {
+	_, refused := x.refused[f.Key]
+	delete(x.refused, f.Key)
 	delete(x.retired, f.Key)
-	if old == nil {
-		return known || followsFirst(f.Protocol)
+	if old == nil || refused {
+		return refused || followsFirst(f.Protocol)
 	}
 	return !f.ServesAll(old) || followsFirst(f.Protocol) && !old.HasEndpoints()
 }
@@ -101,19 +113,19 @@ func (x *index) set(f *plan.Frontend) bool {
 // one.
 func followsFirst(p model.Protocol) bool { return p == model.UDP }
 
-// refuse records that it is not known what the kernel does at a frontend.
-func (x *index) refuse(key plan.Key) { x.followed.Frontends[key] = nil }
+// refuse records that the kernel refused a frontend.
+func (x *index) refuse(key plan.Key) { x.refused[key] = struct{}{} }
 
 func (x *index) remove(key plan.Key) {
-	delete(x.followed.Frontends, key)
+	delete(x.refused, key)
 	x.retired[key] = struct{}{}
 }
 
 // configure records where node ports answer, and reports whether that can have
 // made an entry stale.
 func (x *index) configure(s *plan.Settings) bool {
-	old := x.followed.Settings
-	x.followed.Settings = *s
+	old := x.settings
+	x.settings = *s
 	if old.NodePortAll4 == s.NodePortAll4 && old.NodePortAll6 == s.NodePortAll6 &&
 		slices.Equal(old.NodePortIPs, s.NodePortIPs) {
 		return false

@@ -59,14 +59,40 @@ func nodePortsOn(ips ...string) *plan.Settings {
 	return s
 }
 
-// node is an index with node ports on two addresses.
-func node(frontends ...*plan.Frontend) *index {
-	x := newIndex(byRoute)
+// kernel is an index, and the frontends that are programmed.
+type kernel struct {
+	*index
+	frontends map[plan.Key]*plan.Frontend
+}
+
+// node has node ports on two addresses.
+func node(frontends ...*plan.Frontend) kernel {
+	x := kernel{newIndex(byRoute), map[plan.Key]*plan.Frontend{}}
 	x.configure(nodePortsOn("192.0.2.10", "2001:db8::10"))
 	for _, f := range frontends {
 		x.set(f)
 	}
 	return x
+}
+
+func (x kernel) set(f *plan.Frontend) bool {
+	old := x.frontends[f.Key]
+	x.frontends[f.Key] = f
+	return x.index.set(old, f)
+}
+
+func (x kernel) remove(key plan.Key) {
+	delete(x.frontends, key)
+	x.index.remove(key)
+}
+
+func (x kernel) refuse(key plan.Key) {
+	x.frontends[key] = nil
+	x.index.refuse(key)
+}
+
+func (x kernel) stale(f *flow) bool {
+	return x.index.stale(f, x.frontends)
 }
 
 // tcpFrontend is one for TCP.
@@ -90,7 +116,7 @@ func TestStale(t *testing.T) {
 	own := frontend("192.0.2.10:53", "192.0.2.10:53")
 	exact := frontend("192.0.2.10:30054", "10.244.1.1:5353")
 	shadowed := frontend("0.0.0.0:30054", "10.244.1.2:5353")
-	all := func() *index {
+	all := func() kernel {
 		return node(web, web6, empty, nodePort, nodePort6, local, own, exact, shadowed)
 	}
 	tests := []struct {
@@ -258,7 +284,7 @@ func TestWhichChangesNeedAPass(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			x := newIndex(byRoute)
+			x := node()
 			if tt.old != nil {
 				x.set(tt.old)
 			}

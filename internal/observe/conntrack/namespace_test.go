@@ -92,15 +92,11 @@ func (n *namespace) entries() []string {
 	return list
 }
 
-// idle is an engine that desires nothing.
-type idle struct{}
-
-func (idle) Inspect(read func(engine.View)) { read(engine.View{Desired: &plan.Desired{}}) }
-
 // counted is a Reconciler whose passes are counted.
 type counted struct {
 	*Reconciler
 	counter
+	engine fakeEngine
 }
 
 // reconciler runs one in the namespace, until the test ends.
@@ -108,7 +104,7 @@ func (n *namespace) reconciler(o Options) *counted {
 	n.t.Helper()
 	o.Logger, o.NetNS = logr.Discard(), n.FD()
 	r := &counted{}
-	o.Engine, o.OnPass = idle{}, r.count
+	o.Engine, o.OnPass = &r.engine, r.count
 	r.Reconciler = New(o)
 	done := make(chan error, 1)
 	go func() { done <- r.Run(n.t.Context()) }()
@@ -124,7 +120,7 @@ func (n *namespace) reconciler(o Options) *counted {
 func commit(t testing.TB, r *counted, change *plan.Change) {
 	t.Helper()
 	before := r.Stats()
-	r.Committed(&engine.Commit{Kind: engine.Reconcile, Change: change})
+	r.Committed(r.engine.commit(&engine.Commit{Kind: engine.Reconcile, Change: change}))
 	for r.Stats().Passes == before.Passes {
 		if t.Context().Err() != nil {
 			t.Fatal("no pass")

@@ -1,13 +1,16 @@
 package conntrack
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"sluice/internal/engine"
 	"sluice/internal/model"
+	"sluice/internal/plan"
 )
 
 // sweepResult is what a sweep found and did.
@@ -31,19 +34,16 @@ type Pass struct {
 func (r *Reconciler) pass(ctx context.Context) {
 	start := r.clock.Now()
 	spared := 0
-	r.localCache = localCache{}
+	r.locals = locals{known: map[netip.Addr]bool{}}
 	t, err := r.sweep(ctx, r.sweepable(), func(f *flow) bool {
-		switch {
-		case !r.index.stale(f):
-			return false
-		case r.isPlanned(f):
+		stale, planned := r.judge(f)
+		if stale && planned {
 			spared++
-			return false
 		}
-		return true
+		return stale && !planned
 	})
 	if err == nil {
-		err = r.localCache.err
+		err = r.locals.err
 	}
 	end := r.clock.Now()
 	took := end.Sub(start)
@@ -103,41 +103,85 @@ func (r *Reconciler) logOnce(err error, what, remedy string) {
 	r.log.Error(err, what, "remedy", remedy)
 }
 
-// isPlanned reports whether a flow that looks stale agrees with the latest
-// plan: a commit in progress is in the kernel before Committed is called, and
-// its flows must not be deleted.
-func (r *Reconciler) isPlanned(f *flow) (planned bool) {
-	r.engine.Inspect(func(v engine.View) {
-		frontend, _ := v.Desired.Lookup(f.key(), r.local)
-		planned = frontend != nil && frontend.Serves(f.By)
-	})
-	return planned
+// judge reports whether a flow disagrees with what is programmed, and whether it agrees with the latest
+// plan: a commit in progress is in the kernel before Committed is called, and its flows must not be
+// deleted.
+func (r *Reconciler) judge(f *flow) (stale, planned bool) {
+	look := func(v engine.View) {
+		if stale = r.index.stale(f, r.programmed(f, v.Desired)); stale {
+			frontend, _ := v.Desired.Lookup(f.key(), r.local)
+			planned = frontend != nil && frontend.Serves(f.By)
+		}
+	}
+	r.engine.Inspect(look)
+	if r.locals.ask(r.isLocal) {
+		r.engine.Inspect(look)
+	}
+	return stale, planned
 }
 
-// localCache caches during a pass which addresses are local.
-type localCache struct {
-	known map[netip.Addr]bool
-	err   error // the first error
+// programmed returns the frontends that the kernel has, as far as a flow can meet them: those that are
+// desired, unless one of them waits or was refused.
+func (r *Reconciler) programmed(f *flow, desired *plan.Desired) map[plan.Key]*plan.Frontend {
+	keys := []plan.Key{f.key(), f.nodePortKey()}
+	if !slices.ContainsFunc(keys, r.differs) {
+		return desired.Frontends
+	}
+	out := map[plan.Key]*plan.Frontend{}
+	for _, key := range keys {
+		now, found := desired.Frontends[key]
+		if r.differs(key) {
+			now, found = r.had(key)
+		}
+		if found {
+			out[key] = now
+		}
+	}
+	return out
 }
 
-// local reports whether the routing table considers an address local. If that
-// is unknown it returns false: flows to the address are kept until a pass
-// succeeds.
+// differs reports whether the kernel may have something else at a key than what is desired.
+func (r *Reconciler) differs(key plan.Key) bool {
+	_, refused := r.index.refused[key]
+	_, unsettled := r.engine.Unsettled(key)
+	return refused || unsettled
+}
+
+// had returns what the kernel has instead, nil if that is not known, and whether it has anything.
+func (r *Reconciler) had(key plan.Key) (f *plan.Frontend, found bool) {
+	_, refused := r.index.refused[key]
+	if s, _ := r.engine.Unsettled(key); !refused && s.Phase == engine.Pending {
+		return s.Before, s.Before != nil
+	}
+	return nil, true
+}
+
+// locals caches during a pass which addresses are local.
+type locals struct {
+	known   map[netip.Addr]bool
+	missing netip.Addr // the engine must not wait for the answer
+	err     error      // the first error
+}
+
+// local reports whether the routing table considers an address local. If that is unknown
+// it returns false: flows to the address are kept until a pass succeeds.
 func (r *Reconciler) local(addr netip.Addr) bool {
-	l := &r.localCache
-	yes, known := l.known[addr]
-	if known {
-		return yes
+	yes, known := r.locals.known[addr]
+	if !known {
+		r.locals.missing = addr
 	}
-	yes, err := r.isLocal(addr)
-	if err != nil && l.err == nil {
-		l.err = err
-	}
-	if l.known == nil {
-		l.known = map[netip.Addr]bool{}
-	}
-	l.known[addr] = yes
 	return yes
+}
+
+// ask asks for what is missing, and reports whether anything was.
+func (l *locals) ask(isLocal func(netip.Addr) (bool, error)) bool {
+	if !l.missing.IsValid() {
+		return false
+	}
+	yes, err := isLocal(l.missing)
+	l.known[l.missing], l.missing = yes, netip.Addr{}
+	l.err = cmp.Or(l.err, err)
+	return true
 }
 
 // lookAgain makes the next pass examine everything, in case the plan that

@@ -1,6 +1,8 @@
 package conntrack
 
 import (
+	"slices"
+
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -13,44 +15,53 @@ type pending struct {
 	everything bool
 }
 
-// update is the last change of a frontend: it was set, or removed, or, if
-// neither, refused by the kernel.
+// update is what became of a frontend: what it was, nil if it is new, and what it is, nil if
+// it is gone.
 type update struct {
-	frontend *plan.Frontend
-	removed  bool
+	before, now *plan.Frontend
+	changed     bool // otherwise there is neither
+	refused     bool // by the kernel
 }
 
 func (p *pending) empty() bool { return len(p.updates) == 0 && p.settings == nil && !p.everything }
 
 // add adds a commit, as far as it concerns tracked protocols.
 func (p *pending) add(change *plan.Change, refused map[plan.Key]error, tracks protocols) {
-	for _, f := range change.Set {
-		p.put(tracks, f.Key, update{frontend: f})
-	}
-	for _, f := range change.Serving {
-		p.put(tracks, f.Key, update{frontend: f})
+	for _, f := range slices.Concat(change.Set, change.Serving) {
+		p.put(tracks, f.Key, change.Before[f.Key], f)
 	}
 	for _, key := range change.Removed {
-		p.put(tracks, key, update{removed: true})
+		p.put(tracks, key, change.Before[key], nil)
 	}
 	for key := range refused {
-		p.put(tracks, key, update{})
+		if tracks.include(key.Protocol) {
+			u := p.updates[key]
+			u.refused = true
+			p.set(key, u)
+		}
 	}
 	if change.Settings != nil {
 		p.settings = change.Settings
 	}
 }
 
-func (p *pending) put(tracks protocols, key plan.Key, u update) {
+func (p *pending) put(tracks protocols, key plan.Key, before, now *plan.Frontend) {
 	if !tracks.include(key.Protocol) {
 		return
 	}
-	if p.updates == nil {
-		p.updates = map[plan.Key]update{}
-	}
-	if _, overtaken := p.updates[key]; overtaken {
+	if earlier, overtaken := p.updates[key]; overtaken {
 		// Flows may have begun under a version that is not examined.
 		p.everything = true
+		if earlier.changed {
+			before = earlier.before
+		}
+	}
+	p.set(key, update{before: before, now: now, changed: true})
+}
+
+func (p *pending) set(key plan.Key, u update) {
+	if p.updates == nil {
+		p.updates = map[plan.Key]update{}
 	}
 	p.updates[key] = u
 }
@@ -66,15 +77,18 @@ func (p *pending) apply(x *index, tracks protocols) (due protocols) {
 		due = due.with(model.UDP)
 	}
 	for key, u := range p.updates {
+		if u.changed {
+			x.count(u.before, u.now)
+		}
 		switch {
-		case u.removed:
+		case u.refused:
+			x.refuse(key)
+		case u.now == nil:
 			x.remove(key)
 			if key.Protocol == model.UDP {
 				due = due.with(model.UDP)
 			}
-		case u.frontend == nil:
-			x.refuse(key)
-		case x.set(u.frontend):
+		case x.set(u.before, u.now):
 			due = due.with(key.Protocol)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
 	"sluice/internal/model"
+	"sluice/internal/plan"
 )
 
 const (
@@ -45,13 +46,19 @@ func (p protocols) without(one model.Protocol) protocols {
 	return slices.DeleteFunc(slices.Clone(p), func(p model.Protocol) bool { return p == one })
 }
 
+// Engine is the part of engine.Engine that is read.
+type Engine interface {
+	engine.Inspector
+	Unsettled(plan.Key) (engine.FrontendStatus, bool)
+}
+
 // Options configures a Reconciler.
 type Options struct {
 	Logger logr.Logger
 	Clock  clock.Clock // nil for the real one
 
-	// Engine gives access to the latest plan, which may not be committed yet.
-	Engine engine.Inspector
+	// Engine gives access to the latest plan, and to what of it is not committed yet.
+	Engine Engine
 
 	// OnPass is called after each pass; may be nil.
 	OnPass func(Pass)
@@ -76,7 +83,7 @@ type Options struct {
 type Reconciler struct {
 	log    logr.Logger
 	clock  clock.Clock
-	engine engine.Inspector
+	engine Engine
 	onPass func(Pass)
 	tracks protocols
 	// sweep deletes stale entries of some protocols; a field for tests.
@@ -92,7 +99,7 @@ type Reconciler struct {
 	// All below belongs to the goroutine of Run.
 
 	index      *index
-	localCache localCache
+	locals     locals
 	due        protocols // whose entries may be stale
 	notBefore  time.Time
 	tries      backoff.Tries // of a pass

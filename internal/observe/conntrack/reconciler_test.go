@@ -15,6 +15,7 @@ import (
 
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
+	"sluice/internal/engine/enginetest"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -98,24 +99,75 @@ func (c *counter) Stats() Stats {
 type fixture struct {
 	*Reconciler
 	counter
-	t       *testing.T
-	table   *fakeTable
-	desired *plan.Desired
-	logged  []string
+	t      *testing.T
+	table  *fakeTable
+	engine fakeEngine
+	logged []string
 	// noRoutes keeps the kernel from saying which addresses are local.
 	noRoutes atomic.Bool
 }
 
-func (b *fixture) Inspect(read func(engine.View)) { read(engine.View{Desired: b.desired}) }
+func (b *fixture) Committed(c *engine.Commit) { b.Reconciler.Committed(b.engine.commit(c)) }
+
+// fakeEngine is an Engine whose commits a test makes.
+type fakeEngine struct {
+	mu       sync.Mutex
+	told     enginetest.Told
+	settings plan.Settings
+	refused  map[plan.Key]error
+	// planned is desired and not yet committed; nil if there is no such thing.
+	planned map[plan.Key]*plan.Frontend
+}
+
+// commit returns a commit as observers get it.
+func (e *fakeEngine) commit(c *engine.Commit) *engine.Commit {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.told == nil {
+		e.told = enginetest.Told{}
+	}
+	if c.Change.Settings != nil {
+		e.settings = *c.Change.Settings
+	}
+	e.refused = c.Result.Failed
+	return e.told.Complete(c)
+}
+
+func (e *fakeEngine) plan(frontends map[plan.Key]*plan.Frontend) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.planned = frontends
+}
+
+func (e *fakeEngine) Inspect(read func(engine.View)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	d := &plan.Desired{Frontends: e.told, Settings: e.settings}
+	if e.planned != nil {
+		d.Frontends = e.planned
+	}
+	read(engine.View{Desired: d})
+}
+
+// Unsettled is called while Inspect is.
+func (e *fakeEngine) Unsettled(key plan.Key) (s engine.FrontendStatus, is bool) {
+	switch {
+	case e.planned != nil && e.planned[key] != e.told[key]:
+		return engine.FrontendStatus{Phase: engine.Pending, Before: e.told[key]}, true
+	case e.refused[key] != nil:
+		return engine.FrontendStatus{Phase: engine.Failed}, true
+	}
+	return s, false
+}
 
 // inBubble runs a test in a bubble with a time of its own.
 func inBubble(t *testing.T, test func(t *testing.T, b *fixture)) { inBubbleWith(t, Options{}, test) }
 
 func inBubbleWith(t *testing.T, o Options, test func(t *testing.T, b *fixture)) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &fixture{t: t, table: &fakeTable{began: time.Now()}, desired: &plan.Desired{}}
+		b := &fixture{t: t, table: &fakeTable{began: time.Now()}}
 		o.Logger = funcr.New(func(_, args string) { b.logged = append(b.logged, args) }, funcr.Options{})
-		o.Engine, o.OnPass = b, b.count
+		o.Engine, o.OnPass = &b.engine, b.count
 		b.Reconciler = New(o)
 		b.Reconciler.sweep = b.table.sweep
 		b.Reconciler.tcpLoose = func() (bool, error) { return !b.table.strict, nil }
@@ -291,7 +343,7 @@ func TestFlowsOfACommitInProgressAreKept(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *fixture) {
 		// The new endpoint is in the kernel, but this is not known here yet.
 		planned := frontend(web, old, now)
-		b.desired = &plan.Desired{Frontends: map[plan.Key]*plan.Frontend{planned.Key: planned}}
+		b.engine.plan(map[plan.Key]*plan.Frontend{planned.Key: planned})
 		b.table.entries = []*flow{flowOf(model.UDP, web, now), flowOf(model.UDP, web, "10.244.1.3:53")}
 		b.set(frontend(web, old))
 		elapse(time.Minute)
@@ -305,7 +357,7 @@ func TestFlowsOfACommitInProgressAreKept(t *testing.T) {
 		b.set(frontend(web, old))
 		elapse(time.Minute)
 		b.wantAnsweredBy(now)
-		b.desired = &plan.Desired{}
+		b.engine.plan(nil)
 		b.apply(&plan.Change{})
 		elapse(time.Minute)
 		b.wantAnsweredBy()

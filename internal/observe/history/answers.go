@@ -1,12 +1,15 @@
 package history
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
 	"sluice/internal/base/printable"
+	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/observe/evidence"
+	"sluice/internal/plan"
 )
 
 // at is an endpoint.
@@ -78,29 +81,28 @@ func answers(reports map[evidence.To]evidence.Report, to at) bool {
 
 // recordAnswers adds an Event for each Service that has an endpoint.
 func (h *History) recordAnswers(changed map[at]Event) {
-	now := h.Clock.Now()
-	var events []Event
-	for name, s := range h.services {
-		seen := map[at]bool{}
-		for _, f := range s.frontends {
-			for _, r := range f.Routes() {
-				for _, e := range r.Endpoints {
-					key := at{e.AddrPort, f.Protocol}
-					event, news := changed[key]
-					if !news || seen[key] {
-						continue
-					}
-					seen[key] = true
-					event.At, event.Service, event.Endpoint = now, name.String(), e.AddrPort.String()
-					events = append(events, event)
+	var frontends []*plan.Frontend
+	h.Inspect(func(v engine.View) { frontends = slices.Collect(maps.Values(v.Desired.Frontends)) })
+	type of struct {
+		service model.Name
+		at
+	}
+	events := map[of]Event{}
+	for _, f := range frontends {
+		for _, r := range f.Routes() {
+			for _, e := range r.Endpoints {
+				key := at{e.AddrPort, f.Protocol}
+				if event, news := changed[key]; news {
+					event.At, event.Service, event.Endpoint = h.Clock.Now(), f.Service.String(), e.AddrPort.String()
+					events[of{f.Service, key}] = event
 				}
 			}
 		}
 	}
-	slices.SortFunc(events, func(a, b Event) int {
+	sorted := slices.SortedFunc(maps.Values(events), func(a, b Event) int {
 		return slices.Compare([]string{a.Service, a.Endpoint}, []string{b.Service, b.Endpoint})
 	})
-	for _, e := range events[:min(len(events), maxPerCommit)] {
+	for _, e := range sorted[:min(len(sorted), maxPerCommit)] {
 		h.add(&h.changes, e)
 	}
 }

@@ -6,16 +6,20 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/observe/evidence"
 	"sluice/internal/plan"
 )
 
 func TestEndpointsThatDoNotAnswer(t *testing.T) {
-	h := New(Options{})
-	h.Committed(commit(&plan.Change{Set: []*plan.Frontend{
+	desired := plan.Desired{Frontends: map[plan.Key]*plan.Frontend{}}
+	for _, f := range []*plan.Frontend{
 		frontend("a", "10.0.0.1", "10.244.0.1:80", "10.244.0.2:80"), frontend("b", "10.0.0.2", "10.244.0.1:80"), frontend("c", "10.0.0.3", "10.244.0.3:80"),
-	}}))
+	} {
+		desired.Frontends[f.Key] = f
+	}
+	h := New(Options{Inspect: func(read func(engine.View)) { read(engine.View{Desired: &desired}) }})
 	to := func(addr string, from plan.Client) evidence.To {
 		return evidence.To{AddrPort: netip.MustParseAddrPort(addr), Protocol: model.TCP, From: from}
 	}

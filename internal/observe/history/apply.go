@@ -10,97 +10,73 @@ import (
 	"sluice/internal/plan"
 )
 
-// service is a Service that has a frontend.
-type service struct {
-	name      model.Name
-	frontends []*plan.Frontend
-	// before are the frontends before the commit that is being applied, if it touches
-	// the Service.
-	before  []*plan.Frontend
-	touched bool
-}
-
 // batch is a commit that is being applied.
 type batch struct {
 	*History
-	*engine.Commit
-	touched []*service
-	events  int // that were added
-	left    int // Events that were not added, because there are too many
+	*queuedCommit
+	services []*service // that it changed
+	events   int        // that were added
+	left     int        // Events that were not added, because there are too many
+}
+
+// service is a Service that a commit changed.
+type service struct {
+	name        model.Name
+	was, is     []*plan.Frontend // all of them, if the commit has them
+	known       bool             // whether it does
+	before, now []*plan.Frontend // those that changed
 }
 
 // apply records what a commit changed.
-func (h *History) apply(c *engine.Commit) {
-	b := &batch{History: h, Commit: c}
-	for _, f := range c.Change.Set {
-		b.set(f)
-	}
-	for _, f := range c.Change.Serving {
-		b.set(f)
-	}
-	for _, key := range c.Change.Removed {
-		b.remove(key)
-	}
-	h.addCommit(c, b.touched)
+func (h *History) apply(c *queuedCommit) {
+	b := &batch{History: h, queuedCommit: c}
+	b.services = c.changedServices()
+	h.addCommit(c.Commit, b.services)
 	if h.begun {
 		b.record()
 	} else {
 		// A proxy that starts finds everything new.
 		h.begun = true
-		b.add(Event{Kind: Started, Detail: printable.Count(len(h.services), "Service") + ", " + printable.Count(len(h.owners), "frontend")})
+		b.add(Event{Kind: Started, Detail: printable.Count(len(b.services), "Service") + ", " + printable.Count(len(c.Change.Set), "frontend")})
 	}
 	b.recordFailures()
 	if b.left > 0 {
 		b.History.add(&h.changes, b.stamped(Event{Kind: More, Detail: printable.Count(b.left, "other change") + " in the same commit"}))
 	}
-	for _, s := range b.touched {
-		s.touched, s.before = false, nil
-		if len(s.frontends) == 0 {
-			delete(h.services, s.name)
+}
+
+// changedServices returns the Services that the commit changed.
+func (c *queuedCommit) changedServices() (all []*service) {
+	byName := map[model.Name]*service{}
+	of := func(f *plan.Frontend) *service {
+		s := byName[f.Service]
+		if s == nil {
+			s = &service{name: f.Service}
+			s.is, s.known = c.frontends[f.Service]
+			byName[s.name] = s
+			all = append(all, s)
+		}
+		return s
+	}
+	for before, now := range c.Change.Frontends() {
+		if before != nil {
+			s := of(before)
+			s.before = append(s.before, before)
+		}
+		if now != nil {
+			s := of(now)
+			s.now = append(s.now, now)
 		}
 	}
-}
-
-// touch remembers the frontends of a Service before the commit.
-func (b *batch) touch(s *service) {
-	if !s.touched {
-		s.touched, s.before = true, slices.Clone(s.frontends)
-		b.touched = append(b.touched, s)
+	for _, s := range all {
+		s.was = s.before
+		for _, f := range s.is {
+			if !slices.Contains(s.now, f) {
+				s.was = append(s.was, f)
+			}
+		}
 	}
-}
-
-func (b *batch) set(f *plan.Frontend) {
-	s := b.services[f.Service]
-	if s == nil {
-		s = &service{name: f.Service}
-		b.services[f.Service] = s
-	}
-	if owner := b.owners[f.Key]; owner != nil && owner != s {
-		b.remove(f.Key)
-	}
-	b.touch(s)
-	b.owners[f.Key] = s
-	if i := s.index(f.Key); i >= 0 {
-		s.frontends[i] = f
-	} else {
-		s.frontends = append(s.frontends, f)
-	}
-}
-
-func (b *batch) remove(key plan.Key) {
-	s := b.owners[key]
-	if s == nil {
-		return
-	}
-	b.touch(s)
-	delete(b.owners, key)
-	if i := s.index(key); i >= 0 {
-		s.frontends = slices.Delete(s.frontends, i, i+1)
-	}
-}
-
-func (s *service) index(key plan.Key) int {
-	return slices.IndexFunc(s.frontends, func(f *plan.Frontend) bool { return f.Key == key })
+	return all
 }
 
 // add adds an Event of the commit, unless there are too many.
@@ -127,8 +103,8 @@ func (b *batch) record() {
 	if b.Change.Settings != nil {
 		b.add(Event{Kind: NodeChanged, Detail: "addresses, pod detection or ranges of Services"})
 	}
-	for _, s := range b.touched {
-		if b.events == maxPerCommit { // do not compare what is not recorded
+	for _, s := range b.services {
+		if b.events == maxPerCommit || !s.known { // do not compare what is not recorded
 			b.left++
 			continue
 		}
@@ -139,20 +115,18 @@ func (b *batch) record() {
 // recordService adds Events about a Service.
 func (b *batch) recordService(s *service) {
 	name := s.name.String()
-	was, is := poolsOf(s.before), poolsOf(s.frontends)
+	was, is := poolsOf(s.was), poolsOf(s.is)
 	switch {
-	case len(s.before) == 0 && len(s.frontends) == 0:
-		return // it came and went at once
-	case len(s.before) == 0:
-		inUse, _ := plan.InUse(s.frontends)
+	case len(s.was) == 0:
+		inUse, _ := plan.InUse(s.is)
 		b.add(Event{Kind: ServiceAdded, Service: name,
-			Detail: printable.Count(len(s.frontends), "frontend") + ", " + printable.Count(inUse, "endpoint")})
+			Detail: printable.Count(len(s.is), "frontend") + ", " + printable.Count(inUse, "endpoint")})
 		return
-	case len(s.frontends) == 0:
+	case len(s.is) == 0:
 		b.add(Event{Kind: ServiceRemoved, Service: name})
 		return
 	}
-	if change := changes(s.before, s.frontends); change != "" {
+	if change := changes(s.before, s.now); change != "" {
 		b.add(Event{Kind: ServiceChanged, Service: name, Detail: change})
 	}
 	b.recordEndpoints(s.name, was, is)
@@ -198,22 +172,19 @@ func (b *batch) recordEndpoints(service model.Name, was, is pools) {
 
 // reasons returns why endpoints of a Service are not used, as things are now.
 func (b *batch) reasons(name model.Name) map[netip.AddrPort]plan.Reason {
-	if b.Evidence == nil {
-		return nil
-	}
+	var evidence plan.Evidence
+	b.Inspect(func(v engine.View) { evidence = v.Evidence(name) })
 	out := map[netip.AddrPort]plan.Reason{}
-	for _, evidence := range b.Evidence([]model.Name{name}) {
-		for _, f := range evidence.Frontends() {
-			d := evidence.PoolDecision(f)
-			if d == nil {
-				continue
-			}
-			for i := range d.Endpoints {
-				e := &d.Endpoints[i]
-				at := netip.AddrPortFrom(e.Endpoint.Addr, e.Port)
-				if before, found := out[at]; !found || before == plan.Duplicate {
-					out[at] = e.InCluster
-				}
+	for _, f := range evidence.Frontends() {
+		d := evidence.PoolDecision(f)
+		if d == nil {
+			continue
+		}
+		for i := range d.Endpoints {
+			e := &d.Endpoints[i]
+			at := netip.AddrPortFrom(e.Endpoint.Addr, e.Port)
+			if before, found := out[at]; !found || before == plan.Duplicate {
+				out[at] = e.InCluster
 			}
 		}
 	}
@@ -229,8 +200,8 @@ func (b *batch) recordFailures() {
 	slices.SortFunc(keys, plan.Key.Compare)
 	for _, key := range keys {
 		e := Event{Kind: Failed, Frontend: key.String(), Reason: b.Result.Failed[key].Error(), Detail: b.Result.Failed[key].Error()}
-		if s := b.owners[key]; s != nil {
-			e.Service = s.name.String()
+		if owner, known := b.owners[key]; known {
+			e.Service = owner.String()
 		}
 		b.add(e)
 	}

@@ -32,7 +32,7 @@ type Commit struct {
 }
 
 // addCommit adds a commit, unless it changed nothing in the kernel.
-func (h *History) addCommit(c *engine.Commit, touched []*service) {
+func (h *History) addCommit(c *engine.Commit, services []*service) {
 	if c.Change.Empty() {
 		return
 	}
@@ -42,10 +42,10 @@ func (h *History) addCommit(c *engine.Commit, touched []*service) {
 		Set: len(c.Change.Set), Removed: len(c.Change.Removed), Failed: len(c.Result.Failed), Elements: c.Result.Elements,
 		Took: took, Latency: latency,
 	}
-	for _, s := range touched[:min(len(touched), maxServices)] {
+	for _, s := range services[:min(len(services), maxServices)] {
 		now.Services = append(now.Services, s.name.String())
 	}
-	now.More = len(touched) - len(now.Services)
+	now.More = len(services) - len(now.Services)
 	if len(h.commits) == maxCommits {
 		h.commits = slices.Delete(h.commits, 0, 1)
 	}

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -24,16 +25,17 @@ const (
 
 // Options configures a History.
 type Options struct {
-	// Evidence returns what Services are planned from, in the order of the names. It
-	// tells why an endpoint gets no connections; nil if that need not be known.
-	Evidence func([]model.Name) []plan.Evidence
-	Clock    clock.PassiveClock // nil for the real one
+	// Inspect is that of the engine. It tells why an endpoint gets no connections, and which
+	// Services have one that does not answer; nil if that need not be known.
+	Inspect func(func(engine.View))
+	Clock   clock.PassiveClock // nil for the real one
 }
 
 // History remembers Events and the last commits.
 type History struct {
 	Options
-	queue *notify.Mailbox[[]*engine.Commit] // not processed yet
+	queue   *notify.Mailbox[[]*queuedCommit] // not processed yet
+	started bool                             // a commit was queued; used by the engine's goroutine
 
 	mu       sync.Mutex // never taken by the engine
 	last     uint64     // ID of the last Event
@@ -42,10 +44,16 @@ type History struct {
 	refusals ring
 	refusing map[refusal]*refused
 	failing  map[at]Kind // endpoints that do not answer
-	// services are those that have a frontend, by its key and by their name.
-	owners   map[plan.Key]*service
-	services map[model.Name]*service
-	begun    bool // by the first commit
+	begun    bool        // by the first commit
+}
+
+// queuedCommit is a commit, and what is known of its Services only while it is new.
+type queuedCommit struct {
+	*engine.Commit
+	// frontends are all those of the first Services that it changed, after it, and owners the Services of
+	// those that the kernel refused.
+	frontends map[model.Name][]*plan.Frontend
+	owners    map[plan.Key]model.Name
 }
 
 // New returns a History of nothing.
@@ -53,22 +61,54 @@ func New(o Options) *History {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
+	if o.Inspect == nil {
+		o.Inspect = func(func(engine.View)) {}
+	}
 	return &History{
-		Options: o, queue: notify.NewMailbox[[]*engine.Commit](),
+		Options: o, queue: notify.NewMailbox[[]*queuedCommit](),
 		changes: ring{most: maxChanges}, refusals: ring{most: maxRefusals}, refusing: map[refusal]*refused{}, failing: map[at]Kind{},
-		owners: map[plan.Key]*service{}, services: map[model.Name]*service{},
 	}
 }
 
 // Committed queues a commit. It is processed by Run, or by the next reader.
 func (h *History) Committed(c *engine.Commit) {
-	// Desired is valid only now, and is not needed.
-	kept := *c
-	kept.Desired = nil
-	h.queue.Put(func(queued *[]*engine.Commit) bool {
-		*queued = append(*queued, &kept)
+	kept := newQueuedCommit(c)
+	if h.started { // to the first one everything is new
+		kept.askFrontends()
+	}
+	h.started = true
+	h.queue.Put(func(queued *[]*queuedCommit) bool {
+		*queued = append(*queued, kept)
 		return true
 	})
+}
+
+func newQueuedCommit(c *engine.Commit) *queuedCommit {
+	q := &queuedCommit{Commit: c, frontends: map[model.Name][]*plan.Frontend{}, owners: map[plan.Key]model.Name{}}
+	for key := range c.Result.Failed {
+		if f := cmp.Or(c.Desired.Frontends[key], c.Change.Before[key]); f != nil {
+			q.owners[key] = f.Service
+		}
+	}
+	return q
+}
+
+// askFrontends asks for the frontends of as many Services as Events can be recorded of.
+func (c *queuedCommit) askFrontends() {
+	for before, now := range c.Change.Frontends() {
+		for _, f := range []*plan.Frontend{before, now} {
+			if f == nil {
+				continue
+			}
+			if _, asked := c.frontends[f.Service]; asked {
+				continue
+			}
+			if len(c.frontends) == maxPerCommit {
+				return
+			}
+			c.frontends[f.Service] = c.Frontends(f.Service)
+		}
+	}
 }
 
 // Run processes commits until ctx ends, and then returns nil.

@@ -35,8 +35,18 @@ func commit(change *plan.Change) *engine.Commit {
 	return &engine.Commit{Kind: engine.Apply, Change: change, Events: engine.Events{Since: now.Add(-time.Second)}, Begin: now.Add(-3 * time.Millisecond), End: now}
 }
 
+// committer completes commits on their way to a History.
+type committer struct {
+	*History
+	told enginetest.Told
+}
+
+func (c committer) Committed(commit *engine.Commit) { c.History.Committed(c.told.Complete(commit)) }
+
+func newCommitter(o Options) committer { return committer{New(o), enginetest.Told{}} }
+
 func TestLastCommits(t *testing.T) {
-	h := New(Options{})
+	h := newCommitter(Options{})
 	h.Committed(&engine.Commit{Kind: engine.Repair, Change: &plan.Change{}})
 	h.Committed(commit(&plan.Change{Set: []*plan.Frontend{frontend("e", "10.0.0.6")}}))
 	for i := range maxCommits + 5 {
@@ -73,14 +83,7 @@ func texts(events []Event) (out []string) {
 
 func newHistory(t *testing.T) (*History, *enginetest.Engine) {
 	var e *enginetest.Engine
-	h := New(Options{Evidence: func(names []model.Name) (out []plan.Evidence) {
-		e.Inspect(func(v engine.View) {
-			for _, name := range names {
-				out = append(out, v.Evidence(name))
-			}
-		})
-		return out
-	}})
+	h := New(Options{Inspect: func(read func(engine.View)) { e.Inspect(read) }})
 	e = enginetest.New(t, plan.Config{NodeName: "node1", MasqueradeBit: 14}, h)
 	e.Start()
 	return h, e
@@ -131,7 +134,7 @@ func TestEventsOfAService(t *testing.T) {
 }
 
 func TestEventsOfFailuresAndRepairs(t *testing.T) {
-	h := New(Options{})
+	h := newCommitter(Options{})
 	h.Committed(commit(&plan.Change{}))
 	failing := commit(&plan.Change{Set: []*plan.Frontend{frontend("a", "10.0.0.1", "10.1.0.1:80")}})
 	failing.Result.Failed = map[plan.Key]error{failing.Change.Set[0].Key: errors.New("no memory")}
@@ -147,7 +150,7 @@ func TestEventsOfFailuresAndRepairs(t *testing.T) {
 }
 
 func TestLargeCommitLeavesRoom(t *testing.T) {
-	h := New(Options{})
+	h := newCommitter(Options{})
 	h.Committed(commit(&plan.Change{}))
 	h.Committed(commit(&plan.Change{Set: []*plan.Frontend{frontend("first", "10.0.0.1")}}))
 	large := &plan.Change{}
@@ -165,7 +168,7 @@ func TestLargeCommitLeavesRoom(t *testing.T) {
 }
 
 func TestEventsAreBounded(t *testing.T) {
-	h := New(Options{})
+	h := newCommitter(Options{})
 	for i := range maxChanges + 10 {
 		h.Committed(commit(&plan.Change{Set: []*plan.Frontend{frontend("a", "10.0.0.1", fmt.Sprintf("10.1.0.%d:80", i%2+1))}}))
 	}
@@ -208,7 +211,7 @@ func TestRefusalsAreSummedUp(t *testing.T) {
 }
 
 func BenchmarkEndpointChange(b *testing.B) {
-	h := New(Options{})
+	h := newCommitter(Options{})
 	start := &plan.Change{}
 	for i := range 10_000 {
 		start.Set = append(start.Set, frontend(fmt.Sprint("s", i), netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}).String(), "10.1.0.1:80"))

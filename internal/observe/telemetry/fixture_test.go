@@ -16,6 +16,7 @@ import (
 	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/nftables"
 	"sluice/internal/engine"
+	"sluice/internal/engine/enginetest"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -35,6 +36,8 @@ type world struct {
 	metrics  *Metrics
 	updater  *Updater
 
+	told enginetest.Told
+
 	mu       sync.Mutex
 	status   engine.Summary
 	desired  plan.Desired
@@ -47,6 +50,7 @@ func newWorld(t *testing.T) *world {
 		t:        t,
 		clock:    clocktesting.NewFakeClock(morning),
 		registry: metrics.NewKubeRegistry(),
+		told:     enginetest.Told{},
 		desired: plan.Desired{
 			Frontends: map[plan.Key]*plan.Frontend{}, Problems: map[model.Object][]model.Problem{}, EventsOn: map[model.Object]struct{}{},
 		},
@@ -92,7 +96,7 @@ func (w *world) committed(took time.Duration, c engine.Commit) {
 		w.status.Commits++
 		w.status.LastCommit = c.End
 	}
-	w.updater.Committed(&c)
+	w.updater.Committed(w.told.Complete(&c))
 }
 
 // sink counts events.

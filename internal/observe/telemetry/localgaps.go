@@ -12,7 +12,6 @@ import (
 // change is in proportion to it.
 type localGaps struct {
 	families []model.Family // to publish
-	byKey    map[plan.Key]gap
 	// frontends counts the frontends of a gap.
 	frontends map[gap]int
 	ports     map[gapKind]int
@@ -32,44 +31,42 @@ type gapKind struct {
 }
 
 func newLocalGaps(families []model.Family) localGaps {
-	return localGaps{families: families, byKey: map[plan.Key]gap{}, frontends: map[gap]int{}, ports: map[gapKind]int{}}
+	return localGaps{families: families, frontends: map[gap]int{}, ports: map[gapKind]int{}}
 }
 
 func (l *localGaps) follow(change *plan.Change) {
-	for _, key := range change.Removed {
-		l.close(key)
-	}
-	for _, f := range change.Set {
-		l.close(f.Key)
-		if policy, open := gapOf(f); open {
-			l.open(f.Key, gap{gapKind{policy, f.Family()}, f.Service, f.Port, f.Protocol})
+	for before, now := range change.Frontends() {
+		if g, open := gapOf(before); open {
+			l.close(g)
+		}
+		if g, open := gapOf(now); open {
+			l.open(g)
 		}
 	}
 }
 
-// gapOf reports whether a frontend drops for lack of a local endpoint, and under which
-// policy.
-func gapOf(f *plan.Frontend) (policy string, open bool) {
-	if f.Outside != nil {
-		return policyExternal, f.Outside.Refuses(plan.NoLocalEndpoints)
+// gapOf reports whether a frontend, if there is one, drops for lack of a local endpoint.
+func gapOf(f *plan.Frontend) (g gap, open bool) {
+	switch {
+	case f == nil:
+		return g, false
+	case f.Outside != nil:
+		g.policy, open = policyExternal, f.Outside.Refuses(plan.NoLocalEndpoints)
+	default:
+		g.policy, open = policyInternal, f.Route.Refuses(plan.NoLocalEndpoints)
 	}
-	return policyInternal, f.Route.Refuses(plan.NoLocalEndpoints)
+	g.family, g.service, g.port, g.protocol = f.Family(), f.Service, f.Port, f.Protocol
+	return g, open
 }
 
-func (l *localGaps) open(key plan.Key, g gap) {
-	l.byKey[key] = g
+func (l *localGaps) open(g gap) {
 	l.frontends[g]++
 	if l.frontends[g] == 1 {
 		l.ports[g.gapKind]++
 	}
 }
 
-func (l *localGaps) close(key plan.Key) {
-	g, open := l.byKey[key]
-	if !open {
-		return
-	}
-	delete(l.byKey, key)
+func (l *localGaps) close(g gap) {
 	l.frontends[g]--
 	if l.frontends[g] == 0 {
 		delete(l.frontends, g)
