@@ -2,28 +2,68 @@ package plan
 
 import "slices"
 
-func (f *Frontend) same(o *Frontend) bool {
-	return f.sameRules(o) && f.MasqueradeCause == o.MasqueradeCause && slices.Equal(f.AlsoServing, o.AlsoServing)
-}
+// Field is a part of a frontend in which two versions of it can differ.
+type Field uint8
 
-// sameRules reports whether new connections are treated alike, which is all
-// that is programmed into the kernel.
-func (f *Frontend) sameRules(o *Frontend) bool {
-	return f.Key == o.Key && f.Kind == o.Kind &&
-		f.Service == o.Service && f.Port == o.Port &&
-		f.ProxyConnects == o.ProxyConnects && f.Masquerade == o.Masquerade && f.Affinity == o.Affinity &&
-		f.Filtered == o.Filtered && slices.Equal(f.Sources, o.Sources) &&
-		f.Route.same(&o.Route) && f.Outside.same(o.Outside) &&
-		// Who chooses instead of rules must know who keeps flows.
-		(!f.Route.Delegated() || slices.Equal(f.AlsoServing, o.AlsoServing))
-}
+// The fields. All but the last two decide about new connections, which is what is programmed into the
+// kernel.
+const (
+	OwnerField      Field = iota // the Service, or the name of its port
+	KindField                    // what the address is to the Service
+	EndpointsField               // those of Route, or what happens without any
+	PolicyField                  // which endpoints are admitted, and whether others are from outside
+	OutsideField                 // there is an Outside or not; its endpoints, or what happens without any
+	AlgorithmField               // how an endpoint is chosen
+	ProxyField                   // whether the proxy connects
+	MasqueradeField              // which clients are masqueraded
+	AffinityField                // for how long a client keeps its endpoint
+	SourcesField                 // who may connect
 
-func (r *Route) same(o *Route) bool {
-	if r == nil || o == nil {
-		return r == o
+	AlsoServingField     // who keeps flows
+	MasqueradeCauseField // why clients are masqueraded
+	NumFields
+)
+
+// Differences returns in what a frontend differs from another version of it.
+func (f *Frontend) Differences(o *Frontend) (out []Field) {
+	note := func(field Field, same bool) {
+		if !same {
+			out = append(out, field)
+		}
 	}
-	return r.Empty == o.Empty && r.Local == o.Local && r.Algorithm == o.Algorithm && r.Balancer.same(o.Balancer) &&
-		slices.Equal(r.Endpoints, o.Endpoints)
+	outside := func(same func(a, b *Route) bool) bool {
+		if f.Outside == nil || o.Outside == nil {
+			return f.Outside == o.Outside
+		}
+		return same(f.Outside, o.Outside)
+	}
+	samePool := func(a, b *Route) bool { return a.Empty == b.Empty && slices.Equal(a.Endpoints, b.Endpoints) }
+	samePolicy := func(a, b *Route) bool { return a.Local == b.Local }
+	sameChoice := func(a, b *Route) bool { return a.Algorithm == b.Algorithm && a.Balancer.same(b.Balancer) }
+	note(OwnerField, f.Service == o.Service && f.Port == o.Port)
+	note(KindField, f.Kind == o.Kind)
+	note(EndpointsField, samePool(&f.Route, &o.Route))
+	note(PolicyField, samePolicy(&f.Route, &o.Route) && outside(samePolicy))
+	note(OutsideField, outside(samePool))
+	note(AlgorithmField, sameChoice(&f.Route, &o.Route) && (f.Outside == nil || o.Outside == nil || sameChoice(f.Outside, o.Outside)))
+	note(ProxyField, f.ProxyConnects == o.ProxyConnects)
+	note(MasqueradeField, f.Masquerade == o.Masquerade)
+	note(AffinityField, f.Affinity == o.Affinity)
+	note(SourcesField, f.Filtered == o.Filtered && slices.Equal(f.Sources, o.Sources))
+	note(AlsoServingField, slices.Equal(f.AlsoServing, o.AlsoServing))
+	note(MasqueradeCauseField, f.MasqueradeCause == o.MasqueradeCause)
+	return out
+}
+
+func (f *Frontend) same(o *Frontend) bool { return len(f.Differences(o)) == 0 }
+
+// sameRules reports whether the kernel does not need to be changed for one instead of the other.
+func (f *Frontend) sameRules(o *Frontend) bool {
+	// Who chooses instead of rules must know who keeps flows.
+	delegated := f.Route.Delegated()
+	return !slices.ContainsFunc(f.Differences(o), func(field Field) bool {
+		return field < AlsoServingField || field == AlsoServingField && delegated
+	})
 }
 
 func (b *Balancer) same(o *Balancer) bool {

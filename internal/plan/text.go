@@ -34,6 +34,24 @@ func (c Cause) Text() string {
 // Text describes the verdict and its cause.
 func (r Refusal) Text() string { return r.Verdict.Text() + ": " + r.Cause.Text() }
 
+// Text names the field.
+func (f Field) Text() string {
+	return [...]string{
+		OwnerField:           "port name",
+		KindField:            "kind of address",
+		EndpointsField:       "endpoints",
+		PolicyField:          "traffic policy",
+		OutsideField:         "endpoints for clients from outside",
+		AlgorithmField:       "algorithm",
+		ProxyField:           "who connects to endpoints",
+		MasqueradeField:      "masquerading",
+		AffinityField:        "session affinity",
+		SourcesField:         "source ranges",
+		AlsoServingField:     "endpoints that keep connections",
+		MasqueradeCauseField: "reason of masquerading",
+	}[f]
+}
+
 // Text describes whose connections are masqueraded.
 func (m Masquerade) Text() string {
 	return [...]string{

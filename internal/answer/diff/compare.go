@@ -148,35 +148,56 @@ func (c *changes) addresses(what string, old, new []netip.Addr) {
 // the defaults.
 func frontendChanges(old, new *plan.Frontend) []Change {
 	var c changes
-	empty := ""
-	if old == nil {
-		old = &plan.Frontend{}
-	} else {
-		c.value("service", serviceText(old), serviceText(new))
-		c.value("kind", old.Kind.String(), new.Kind.String())
-		empty = emptyText(&old.Route)
-	}
-	c.endpoints("endpoints", old.Route.Endpoints, new.Route.Endpoints)
-	if len(new.Route.Endpoints) == 0 {
-		c.value("connections", empty, emptyText(&new.Route))
-	}
-	c.value("traffic policy", policyText(&old.Route), policyText(&new.Route))
-	c.value("clients from outside", outsideText(old.Outside), outsideText(new.Outside))
-	if new.Outside != nil {
-		before := old.Outside
-		if before == nil {
-			before = &plan.Route{}
+	if old != nil {
+		for _, field := range new.Differences(old) {
+			c.field(field, old, new)
 		}
-		c.endpoints("endpoints for clients from outside", before.Endpoints, new.Outside.Endpoints)
+		return c
 	}
-	c.value("algorithm", old.Route.AlgorithmText(), new.Route.AlgorithmText())
-	c.value("masquerade", old.Masquerade.Text(), new.Masquerade.Text())
-	c.value("session affinity", affinityText(old.Affinity), affinityText(new.Affinity))
-	c.value("admitted", admittedText(old), admittedText(new))
-	if new.Filtered {
-		c.prefixes("admitted sources", old.Sources, new.Sources)
+	for field := plan.EndpointsField; field < plan.NumFields; field++ {
+		c.field(field, &plan.Frontend{}, new)
 	}
 	return c
+}
+
+// field adds a difference, in the words of that field.
+func (c *changes) field(field plan.Field, old, new *plan.Frontend) {
+	switch field {
+	case plan.OwnerField:
+		c.value("service", serviceText(old), serviceText(new))
+	case plan.KindField:
+		c.value("kind", old.Kind.String(), new.Kind.String())
+	case plan.EndpointsField:
+		c.endpoints("endpoints", old.Route.Endpoints, new.Route.Endpoints)
+		if len(new.Route.Endpoints) == 0 {
+			c.value("connections", emptyText(old), emptyText(new))
+		}
+	case plan.PolicyField:
+		c.value("traffic policy", policyText(&old.Route), policyText(&new.Route))
+	case plan.OutsideField:
+		c.value("clients from outside", outsideText(old.Outside), outsideText(new.Outside))
+		if new.Outside != nil {
+			before := old.Outside
+			if before == nil {
+				before = &plan.Route{}
+			}
+			c.endpoints("endpoints for clients from outside", before.Endpoints, new.Outside.Endpoints)
+		}
+	case plan.AlgorithmField:
+		c.value("algorithm", old.Route.AlgorithmText(), new.Route.AlgorithmText())
+	case plan.MasqueradeField:
+		c.value("masquerade", old.Masquerade.Text(), new.Masquerade.Text())
+	case plan.AffinityField:
+		c.value("session affinity", affinityText(old.Affinity), affinityText(new.Affinity))
+	case plan.SourcesField:
+		c.value("admitted", admittedText(old), admittedText(new))
+		if new.Filtered {
+			c.prefixes("admitted sources", old.Sources, new.Sources)
+		}
+	case plan.ProxyField, plan.AlsoServingField, plan.MasqueradeCauseField: // no client notices
+	default:
+		*c = append(*c, Change{What: field.Text()})
+	}
 }
 
 func serviceText(f *plan.Frontend) string {
@@ -186,12 +207,12 @@ func serviceText(f *plan.Frontend) string {
 	return fmt.Sprintf("%s, port %s", f.Service, f.Port)
 }
 
-// emptyText is "" for a pool with endpoints, where the refusal does not matter.
-func emptyText(r *plan.Route) string {
-	if len(r.Endpoints) > 0 {
+// emptyText is "" for a pool with endpoints, where the refusal does not matter, and for no frontend.
+func emptyText(f *plan.Frontend) string {
+	if len(f.Route.Endpoints) > 0 || f.Key == (plan.Key{}) {
 		return ""
 	}
-	return r.Empty.Text()
+	return f.Route.Empty.Text()
 }
 
 // policyText is shown also where it selects the same endpoints: it decides what happens

@@ -285,17 +285,12 @@ func changes(was, is []*plan.Frontend) string {
 // differences names what differs between two versions of a frontend, apart from their
 // endpoints.
 func differences(a, b *plan.Frontend) (out []string) {
-	note := func(differs bool, what string) {
-		if differs {
-			out = append(out, what)
+	for _, field := range a.Differences(b) {
+		switch field {
+		case plan.EndpointsField, plan.OutsideField, plan.AlsoServingField, plan.ProxyField, plan.MasqueradeCauseField:
+		default:
+			out = append(out, field.Text())
 		}
 	}
-	note(a.Port != b.Port, "port name")
-	note(a.Kind != b.Kind, "kind of address")
-	note(a.Route.Local != b.Route.Local || (a.Outside == nil) != (b.Outside == nil), "traffic policy")
-	note(a.Route.AlgorithmText() != b.Route.AlgorithmText(), "algorithm")
-	note(a.Affinity != b.Affinity, "session affinity")
-	note(a.Filtered != b.Filtered || !slices.Equal(a.Sources, b.Sources), "source ranges")
-	note(a.Masquerade != b.Masquerade, "masquerading")
 	return out
 }
