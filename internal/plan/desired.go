@@ -321,6 +321,30 @@ func (s *Settings) HasNodePorts(ip netip.Addr, local func(netip.Addr) bool) bool
 	return s.NodePortAll(model.FamilyOf(ip)) && !ip.IsLoopback() && local(ip)
 }
 
+// NodePortAddrs returns the known addresses of a family that rules answer node ports on.
+func (s *Settings) NodePortAddrs(f model.Family) []netip.Addr { return addrsOf(f, s.NodePortIPs) }
+
+// LoopbackAddrs returns those on which the proxy accepts connections to node ports itself.
+func (s *Settings) LoopbackAddrs(f model.Family) []netip.Addr { return addrsOf(f, s.LoopbackIPs) }
+
+// ListenAddrs returns where a process listens that serves a port wherever node ports of a family answer. If
+// that is every local address, it is the unspecified one, which includes loopback.
+func (s *Settings) ListenAddrs(f model.Family) []netip.Addr {
+	if s.NodePortAll(f) {
+		return []netip.Addr{unspecified(f)}
+	}
+	return append(s.NodePortAddrs(f), s.LoopbackAddrs(f)...)
+}
+
+func addrsOf(f model.Family, ips []netip.Addr) (out []netip.Addr) {
+	for _, ip := range ips {
+		if model.FamilyOf(ip) == f {
+			out = append(out, ip)
+		}
+	}
+	return out
+}
+
 // Detector detects which connections come from pods. At most one of its fields
 // is set; the zero Detector detects none.
 type Detector struct {

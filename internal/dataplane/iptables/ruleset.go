@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"sluice/internal/dataplane"
 	"sluice/internal/kernel/iptables"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -72,7 +71,7 @@ func (rs *ruleset) configure(settings plan.Settings) {
 	all := settings.NodePortAll(rs.family)
 	var ips []netip.Addr // none if all are used: the kernel knows which those are
 	if !all {
-		ips = slices.Collect(dataplane.OfFamily(rs.family, model.FamilyOf, slices.Values(settings.NodePortIPs)))
+		ips = settings.NodePortAddrs(rs.family)
 	}
 	rs.setNodePortAll(all)
 	for _, ip := range rs.nodePortIPs {

@@ -211,11 +211,5 @@ func addressesOf(k plan.Key, s *plan.Settings) []netip.Addr {
 	if !k.NodePort() {
 		return []netip.Addr{k.Addr}
 	}
-	var out []netip.Addr
-	for _, ip := range s.NodePortIPs {
-		if model.FamilyOf(ip) == k.Family() {
-			out = append(out, ip)
-		}
-	}
-	return out
+	return s.NodePortAddrs(k.Family())
 }

@@ -107,7 +107,7 @@ func (d *Dataplane) apply(ctx context.Context, change *plan.Change) dataplane.Re
 			touched[key] = true
 		}
 		for key := range touched { // an address may move from one port to another
-			d.ports[key].leave(addresses(change.Settings, key.Family()))
+			d.ports[key].leave(change.Settings.ListenAddrs(key.Family()))
 		}
 	}
 	for key := range touched {
@@ -115,7 +115,7 @@ func (d *Dataplane) apply(ctx context.Context, change *plan.Change) dataplane.Re
 			return dataplane.Result{Err: ctx.Err()}
 		}
 		out.Elements++
-		if err := d.ports[key].serve(addresses(d.settings.Load(), key.Family())); err != nil {
+		if err := d.ports[key].serve(d.settings.Load().ListenAddrs(key.Family())); err != nil {
 			out.Failed[key] = err
 		}
 	}
@@ -127,16 +127,6 @@ func (d *Dataplane) remove(p *port) {
 	family := p.key.Family()
 	d.gone[family] = d.gone[family].plus(p.tally.read())
 	delete(d.ports, p.key)
-}
-
-// addresses returns where node ports of a family are served.
-func addresses(s *plan.Settings, family model.Family) (out []netip.Addr) {
-	for _, ip := range slices.Concat(s.NodePortIPs, s.LoopbackIPs) {
-		if model.FamilyOf(ip) == family {
-			out = append(out, ip)
-		}
-	}
-	return out
 }
 
 // outside reports whether a client is neither a pod nor this machine, as far as its

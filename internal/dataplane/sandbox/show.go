@@ -19,7 +19,7 @@ func (d *Dataplane) Describe(_ context.Context, at dataplane.Destination, _ neti
 	}
 	f, n := p.frontend, p.tally.read()
 	out := dataplane.Description{Counted: true, Connections: n.accepted, Refused: n.refused}
-	for _, ip := range addresses(d.settings.Load(), p.key.Family()) {
+	for _, ip := range d.settings.Load().ListenAddrs(p.key.Family()) {
 		what := "is not listened on"
 		if gate := p.gates[ip]; gate != nil && gate.Listening() {
 			what = "is listened on"

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -129,7 +128,7 @@ func wanted(e engine.Inspector) map[serverKey]int {
 			checks = append(checks, check)
 		}
 		for _, f := range model.Families {
-			addresses[f] = addressesOf(&d.Settings, f)
+			addresses[f] = d.Settings.ListenAddrs(f)
 		}
 	})
 	out := map[serverKey]int{}
@@ -144,20 +143,6 @@ func wanted(e engine.Inspector) map[serverKey]int {
 		}
 	}
 	return out
-}
-
-// addressesOf returns the addresses of a family to listen on. If node ports
-// answer on every local address, that is the unspecified one, which includes
-// loopback.
-func addressesOf(s *plan.Settings, f model.Family) []netip.Addr {
-	if s.NodePortAll(f) {
-		if f == model.IPv4 {
-			return []netip.Addr{netip.IPv4Unspecified()}
-		}
-		return []netip.Addr{netip.IPv6Unspecified()}
-	}
-	others := func(ip netip.Addr) bool { return model.FamilyOf(ip) != f }
-	return slices.DeleteFunc(slices.Concat(s.NodePortIPs, s.LoopbackIPs), others)
 }
 
 // follow keeps servers for exactly these keys.

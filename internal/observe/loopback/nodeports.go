@@ -58,7 +58,7 @@ type NodePorts struct {
 	changed *notify.Mailbox[changed]
 
 	// The rest belongs to the goroutine of Run.
-	addresses   []netip.Addr
+	settings    plan.Settings
 	ports       map[listenAddr]*port
 	failing     map[listenAddr]*port
 	listening   map[model.Family]int
@@ -165,11 +165,11 @@ func (n *NodePorts) follow(ctx context.Context, e engine.Inspector) {
 	frontends := map[plan.Key]*plan.Frontend{} // nil for one that is gone
 	e.Inspect(func(v engine.View) {
 		d := v.Desired
-		n.addresses = d.Settings.LoopbackIPs
+		n.settings = d.Settings
 		for key := range look.dirty {
 			frontends[key] = d.Frontends[key]
 		}
-		if !look.all || len(n.addresses) == 0 {
+		if !look.all || len(n.settings.LoopbackIPs) == 0 {
 			return
 		}
 		for key, f := range d.Frontends {
@@ -190,7 +190,7 @@ func (n *NodePorts) follow(ctx context.Context, e engine.Inspector) {
 // keep removes all ports that are not served any more.
 func (n *NodePorts) keep(frontends map[plan.Key]*plan.Frontend) {
 	for at, p := range n.ports {
-		if frontends[p.frontend.Key] == nil || !slices.Contains(n.addresses, at.address.Addr()) {
+		if frontends[p.frontend.Key] == nil || !slices.Contains(n.settings.LoopbackIPs, at.address.Addr()) {
 			n.remove(at)
 		}
 	}
@@ -205,10 +205,7 @@ func (n *NodePorts) set(ctx context.Context, key plan.Key, f *plan.Frontend) {
 		})
 		return
 	}
-	for _, ip := range n.addresses {
-		if model.FamilyOf(ip) != key.Family() {
-			continue
-		}
+	for _, ip := range n.settings.LoopbackAddrs(key.Family()) {
 		at := listenAddr{netip.AddrPortFrom(ip, key.Port), key.Protocol}
 		if f == nil {
 			n.remove(at)
