@@ -78,12 +78,12 @@ func TestFlowsOfAServiceMakeRoom(t *testing.T) {
 	pool.Set(route, inPool(route), 0)
 	gate := func(number byte) *fixture {
 		at := netip.AddrPortFrom(testkit.Loopback(number), freePort(t, model.UDP, testkit.Loopback(number)))
-		g := NewGate(t.Context(), Options{Address: at, Protocol: model.UDP, Budget: budget}, func(netip.Addr) *Pool { return pool })
+		g := New(t.Context(), Options{Address: at, Protocol: model.UDP, Budget: budget, Choose: func(netip.Addr) *Pool { return pool }})
 		if err := g.Listen(true); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { g.Close(); g.Wait() })
-		return &fixture{Relay: &Relay{listener: listener{server: server{Options: Options{Address: at}}}}, t: t}
+		return &fixture{Relay: &Relay{server: server{Options: Options{Address: at}}}, t: t}
 	}
 	busy, other := gate(1), gate(3)
 	for range 50 {

@@ -1,9 +1,9 @@
 // Package relay forwards connections from a socket that this process listens on to
 // endpoints. It is for cases that the kernel cannot handle.
 //
-// A Relay has one address, one protocol, TCP or UDP, and a route: a pool of
-// endpoints, and what happens when the pool is empty. The route can be replaced
-// at any time. A Router is a socket to which the kernel leads the connections of
+// A Relay has one address, one protocol, TCP or UDP, and a route, which can be replaced at any
+// time: a pool of endpoints, and what happens when the pool is empty. Or its owner has the
+// pools, and chooses one for each client. A Router is a socket to which the kernel leads the connections of
 // many frontends: it finds out which one a client meant, and asks for its Pool.
 // Pools of the same service port share a Balancer.
 //

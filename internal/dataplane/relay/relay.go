@@ -23,6 +23,9 @@ type Options struct {
 	// Address and Protocol, which is TCP or UDP, are what it listens on.
 	Address  netip.AddrPort
 	Protocol model.Protocol
+	// Choose returns the pool of a client of a Relay, and may be called by any goroutine; nil for one pool, which
+	// the Relay has of its own.
+	Choose func(client netip.Addr) *Pool
 	// NetNS is an open network namespace to work in; 0 is the caller's own.
 	NetNS int
 	// FreeBind allows an address that the node does not have (yet).
@@ -161,81 +164,83 @@ func (s *server) network(protocol string) string {
 	return protocol + "6"
 }
 
-// listener is a server that listens while its owner wants it to.
-type listener struct {
+// Relay listens on an address while its owner wants it to, and forwards each connection to an endpoint
+// of the pool that its client may use. Its methods are for one goroutine.
+type Relay struct {
 	server
+	pool  *Pool // its own, if it has one
 	front front // nil while it does not listen
 }
 
-// listen listens, and answers TCP clients or not.
-func (l *listener) listen(answer bool) error {
-	if l.front == nil {
-		front, err := l.open(!answer)
-		if err != nil {
-			return err
-		}
-		l.front = front
-	}
-	if tcp, ok := l.front.(*tcpFront); ok {
-		return tcp.answer(answer)
-	}
-	return nil
-}
-
-// Listening reports whether it listens.
-func (l *listener) Listening() bool { return l.front != nil }
-
-// Close releases the address, until it is to listen again. TCP connections go on until
-// they end by themselves or their context does.
-func (l *listener) Close() {
-	if l.front != nil {
-		l.front.close()
-		l.front = nil
-	}
-}
-
-// Wait waits until all connections have ended, after Close.
-func (l *listener) Wait() { l.running.Wait() }
-
-// Relay listens on an address while its route requires it. Its methods are for
-// one goroutine.
-type Relay struct {
-	listener
-	pool *Pool
-}
-
-// New returns a Relay that does not listen before Set. When ctx ends, so do all
-// of its connections.
+// New returns a Relay that does not listen before Set or Listen. When ctx ends, so do all of
+// its connections.
 func New(ctx context.Context, o Options) *Relay {
 	o.setDefaults()
-	r := &Relay{pool: NewBalancer(o.Clock, "the Service at "+o.Address.String()).NewPool()}
-	r.server = server{Options: o, paths: onePool{r.pool}, lifetime: ctx}
+	r := &Relay{}
+	if o.Choose == nil {
+		r.pool = NewBalancer(o.Clock, "the Service at "+o.Address.String()).NewPool()
+		o.Choose = func(netip.Addr) *Pool { return r.pool }
+	}
+	r.server = server{Options: o, paths: byClient(o.Choose), lifetime: ctx}
 	return r
 }
 
-// Set replaces the route, the function that reports whether an endpoint keeps
-// its connections, and the affinity timeout, 0 for none. If it fails, the Relay
-// does not listen, and Set is to be called again.
+// Set replaces the route of a Relay with a pool of its own, the function that reports
+// whether an endpoint keeps its connections, and the affinity timeout, 0 for none. If it fails, the
+// Relay does not listen, and Set is to be called again.
 func (r *Relay) Set(route plan.Route, serves func(netip.AddrPort) bool, affinity time.Duration) error {
 	r.pool.Set(route, serves, affinity)
 	if route.Verdict() == plan.Reject {
 		r.Close()
 		return nil
 	}
-	return r.listen(!r.pool.empty())
+	return r.Listen(!r.pool.empty())
 }
 
-// onePool is the paths of a Relay.
-type onePool struct{ pool *Pool }
+// Listen listens, and answers TCP clients or not.
+func (r *Relay) Listen(answer bool) error {
+	if r.front == nil {
+		front, err := r.open(!answer)
+		if err != nil {
+			return err
+		}
+		r.front = front
+	}
+	if tcp, ok := r.front.(*tcpFront); ok {
+		return tcp.answer(answer)
+	}
+	return nil
+}
 
-func (p onePool) findTCP(*net.TCPConn) *Pool        { return p.pool }
-func (p onePool) findUDP(_, _ netip.AddrPort) *Pool { return p.pool }
+// Listening reports whether it listens.
+func (r *Relay) Listening() bool { return r.front != nil }
 
-func (onePool) dialTCP(ctx context.Context, from origin, _ *Pool, endpoint netip.AddrPort) (*net.TCPConn, error) {
+// Close releases the address, until it is to listen again. TCP connections go on until
+// they end by themselves or their context does.
+func (r *Relay) Close() {
+	if r.front != nil {
+		r.front.close()
+		r.front = nil
+	}
+}
+
+// Wait waits until all connections have ended, after Close.
+func (r *Relay) Wait() { r.running.Wait() }
+
+// byClient is the paths of a Relay.
+type byClient func(client netip.Addr) *Pool
+
+func (choose byClient) findTCP(client *net.TCPConn) *Pool {
+	return choose(client.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap())
+}
+
+func (choose byClient) findUDP(client, _ netip.AddrPort) *Pool { return choose(client.Addr()) }
+
+func (byClient) dialTCP(ctx context.Context, from origin, _ *Pool, endpoint netip.AddrPort) (*net.TCPConn, error) {
 	return dialTCP(ctx, from.dialer(model.TCP, endpoint), endpoint)
 }
 
-func (onePool) dialUDP(from origin, _ *Pool, endpoint netip.AddrPort) (*net.UDPConn, *disguise, error) {
+func (byClient) dialUDP(from origin, _ *Pool, endpoint netip.AddrPort) (*net.UDPConn, *disguise, error) {
 	conn, err := dialUDP(from.dialer(model.UDP, endpoint), endpoint)
 	return conn, nil, err
 }

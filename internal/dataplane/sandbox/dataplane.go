@@ -33,7 +33,7 @@ type Dataplane struct {
 	Options
 	lifetime context.Context // of connections
 	end      context.CancelFunc
-	running  sync.WaitGroup // of gates that are closed
+	running  sync.WaitGroup // of relays that are closed
 	settings atomic.Pointer[plan.Settings]
 
 	mu    sync.Mutex // guards what follows against those who only read

@@ -14,15 +14,15 @@ import (
 	"sluice/internal/plan"
 )
 
-// port serves a node port. It has a gate at each address, and a pool for each route,
-// which the gates share.
+// port serves a node port. It has a relay at each address, and a pool for each route,
+// which they share.
 type port struct {
 	dataplane      *Dataplane
 	key            plan.Key
 	frontend       *plan.Frontend
 	route, outside *relay.Pool
 	split          atomic.Bool // clients outside have a route of their own
-	gates          map[netip.Addr]*relay.Gate
+	relays         map[netip.Addr]*relay.Relay
 	tally          tally
 }
 
@@ -38,7 +38,7 @@ func (c count) plus(o count) count { return count{c.accepted + o.accepted, c.ref
 
 func newPort(d *Dataplane, key plan.Key) *port {
 	b := relay.NewBalancer(clock.RealClock{}, fmt.Sprintf("the Service with node port %d", key.Port))
-	return &port{dataplane: d, key: key, route: b.NewPool(), outside: b.NewPool(), gates: map[netip.Addr]*relay.Gate{}}
+	return &port{dataplane: d, key: key, route: b.NewPool(), outside: b.NewPool(), relays: map[netip.Addr]*relay.Relay{}}
 }
 
 // pool returns the pool that a client uses.
@@ -67,12 +67,12 @@ func (p *port) serve(at []netip.Addr) error {
 	p.leave(at)
 	var failed []error // of all addresses, mostly the same
 	for _, ip := range at {
-		gate := p.gates[ip]
-		if gate == nil {
-			gate = p.newGate(ip)
-			p.gates[ip] = gate
+		r := p.relays[ip]
+		if r == nil {
+			r = p.newRelay(ip)
+			p.relays[ip] = r
 		}
-		if err := gate.Listen(f.HasEndpoints()); err != nil {
+		if err := r.Listen(f.HasEndpoints()); err != nil {
 			failed = append(failed, err)
 		}
 	}
@@ -91,25 +91,25 @@ func summary(errs []error) error {
 	return fmt.Errorf("%w, and %d more of the node's addresses (%s)", errs[0], len(errs)-1, relay.Remedy(errs[0]))
 }
 
-func (p *port) newGate(ip netip.Addr) *relay.Gate {
+func (p *port) newRelay(ip netip.Addr) *relay.Relay {
 	d := p.dataplane
-	return relay.NewGate(d.lifetime, relay.Options{
-		Address: netip.AddrPortFrom(ip, p.key.Port), Protocol: p.key.Protocol, Budget: d.Budget,
+	return relay.New(d.lifetime, relay.Options{
+		Choose: p.pool, Address: netip.AddrPortFrom(ip, p.key.Port), Protocol: p.key.Protocol, Budget: d.Budget,
 		ResetRemoved: d.ResetRemoved, IdleTimeout: d.UDPTimeout, Logger: d.Logger,
 		Accepted: func() { p.tally.accepted.Add(1) },
 		Refused:  func(relay.Refusal) { p.tally.refused.Add(1) },
-	}, p.pool)
+	})
 }
 
 // leave releases all other addresses. Established TCP connections go on.
 func (p *port) leave(except []netip.Addr) {
-	for _, ip := range slices.Collect(maps.Keys(p.gates)) {
+	for _, ip := range slices.Collect(maps.Keys(p.relays)) {
 		if slices.Contains(except, ip) {
 			continue
 		}
-		gate := p.gates[ip]
-		gate.Close()
-		p.dataplane.running.Go(gate.Wait)
-		delete(p.gates, ip)
+		r := p.relays[ip]
+		r.Close()
+		p.dataplane.running.Go(r.Wait)
+		delete(p.relays, ip)
 	}
 }

@@ -21,7 +21,7 @@ func (d *Dataplane) Describe(_ context.Context, at dataplane.Destination, _ neti
 	out := dataplane.Description{Counted: true, Connections: n.accepted, Refused: n.refused}
 	for _, ip := range d.settings.Load().ListenAddrs(p.key.Family()) {
 		what := "is not listened on"
-		if gate := p.gates[ip]; gate != nil && gate.Listening() {
+		if r := p.relays[ip]; r != nil && r.Listening() {
 			what = "is listened on"
 			out.Present = true
 		}
@@ -63,8 +63,8 @@ func (d *Dataplane) Count(_ context.Context, families []model.Family, add func(m
 	for key, p := range d.ports {
 		family := key.Family()
 		sum[family] = sum[family].plus(p.tally.read())
-		for _, gate := range p.gates {
-			if gate.Listening() {
+		for _, r := range p.relays {
+			if r.Listening() {
 				open[family]++
 			}
 		}
