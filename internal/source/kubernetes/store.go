@@ -8,6 +8,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"sluice/internal/model"
+	"sluice/internal/source"
 )
 
 // store receives the objects of one kind from a reflector. It passes on what
@@ -33,7 +34,7 @@ func newStore(outlet *outlet, listed func()) *store {
 func (s *store) share(r *record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r.events, _ = diff(s.objects[r.name()], r.events)
+	r.events, _ = source.Diff(s.objects[r.name()], r.events)
 }
 
 // Add stores an object, new or not.
@@ -44,7 +45,7 @@ func (s *store) Add(obj any) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	events, changes := diff(s.objects[r.name()], r.events)
+	events, changes := source.Diff(s.objects[r.name()], r.events)
 	remember(s.objects, r, events)
 	s.outlet.update(changes)
 	return nil
@@ -61,7 +62,7 @@ func (s *store) Delete(obj any) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, changes := diff(s.objects[r.name()], nil)
+	_, changes := source.Diff(s.objects[r.name()], nil)
 	delete(s.objects, r.name())
 	s.outlet.update(changes)
 	return nil
@@ -91,13 +92,13 @@ func (s *store) replace(records []*record) {
 	next := make(map[model.Name][]model.Event, len(records))
 	var all []model.Event
 	for _, r := range records {
-		events, changes := diff(s.objects[r.name()], r.events)
+		events, changes := source.Diff(s.objects[r.name()], r.events)
 		delete(s.objects, r.name())
 		remember(next, r, events)
 		all = append(all, changes...)
 	}
 	for _, gone := range s.objects {
-		_, changes := diff(gone, nil)
+		_, changes := source.Diff(gone, nil)
 		all = append(all, changes...)
 	}
 	s.objects = next

@@ -142,35 +142,15 @@ func (o *object) compare(p *object) int {
 
 // since returns the events that lead from one object of a name to the next. Either
 // may be nil. Values that are the same are shared, so that only one stays in memory.
-func (o *object) since(before *object) (events []model.Event) {
+func (o *object) since(before *object) (changes []model.Event) {
 	if o == nil {
 		o = &object{}
 	}
 	if before == nil {
 		return o.events
 	}
-	if slices.Equal(o.events, before.events) {
-		return nil
-	}
-	old := map[model.Event]model.Event{}
-	for _, e := range before.events {
-		old[source.Retraction(e)] = e
-	}
-	for i, e := range o.events {
-		id := source.Retraction(e)
-		if known, ok := old[id]; ok && reflect.DeepEqual(known, e) {
-			o.events[i] = known
-		} else {
-			events = append(events, e)
-		}
-		delete(old, id)
-	}
-	for _, e := range before.events {
-		if id := source.Retraction(e); old[id] != nil {
-			events = append(events, id)
-		}
-	}
-	return events
+	o.events, changes = source.Diff(before.events, o.events)
+	return changes
 }
 
 // How an object continues the one that was in force, the closest first. Whatever

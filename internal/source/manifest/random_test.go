@@ -20,7 +20,6 @@ import (
 	"sluice/internal/base/filewatch"
 	"sluice/internal/base/printable"
 	"sluice/internal/model"
-	"sluice/internal/source"
 )
 
 // mess changes the files of a directory at random.
@@ -312,7 +311,7 @@ func (s *simple) choose(all []found, now time.Time) {
 				set.Created = created // decoded for this alone
 				f.events[i] = set
 			}
-			s.values[source.Retraction(event)] = f.events[i]
+			s.values[retraction(event)] = f.events[i]
 		}
 	}
 	for _, f := range all {
@@ -356,7 +355,7 @@ func (s *valueSink) Update(events ...model.Event) {
 		switch event.(type) {
 		case model.DeleteService, model.DeleteSlice, model.DeleteServiceCIDR:
 		default:
-			id = source.Retraction(event)
+			id = retraction(event)
 		}
 		old, known := s.values[id]
 		switch {
@@ -464,7 +463,7 @@ func heldBy(t *testing.T, dir string) held {
 			}
 			known[o.identity] = true
 			for _, e := range o.events {
-				id := source.Retraction(e)
+				id := retraction(e)
 				h.values[id] = append(h.values[id], e)
 			}
 		}
@@ -476,7 +475,7 @@ func heldBy(t *testing.T, dir string) held {
 func (h held) admits(s *model.State, refused []model.Problem) bool {
 	got := all(s)
 	for _, e := range got {
-		if !slices.ContainsFunc(h.values[source.Retraction(e)], func(want model.Event) bool { return cmp.Equal(want, e, values) }) {
+		if !slices.ContainsFunc(h.values[retraction(e)], func(want model.Event) bool { return cmp.Equal(want, e, values) }) {
 			return false
 		}
 	}
@@ -500,4 +499,17 @@ func all(s *model.State) (out []model.Event) {
 		}
 	}
 	return out
+}
+
+// retraction is the event that takes back what another one set, by which values are told apart.
+func retraction(e model.Event) model.Event {
+	switch e := e.(type) {
+	case model.SetService:
+		return model.DeleteService{Name: e.Name}
+	case model.SetSlice:
+		return model.DeleteSlice{Name: e.Name}
+	case model.SetServiceCIDR:
+		return model.DeleteServiceCIDR{Name: e.Name}
+	}
+	return model.SetNode{}
 }

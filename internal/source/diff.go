@@ -1,21 +1,20 @@
-package kubernetes
+package source
 
 import (
 	"reflect"
 	"slices"
 
 	"sluice/internal/model"
-	"sluice/internal/source"
 )
 
-// diff compares the events of an object with those it led to before. It returns
+// Diff compares the events of an object with those it led to before. It returns
 // the events to keep, which are the old ones where nothing changed so that only
 // one copy of a value stays in memory, and those to pass on.
-func diff(old, next []model.Event) (events, changes []model.Event) {
+func Diff(old, next []model.Event) (events, changes []model.Event) {
 	events = slices.Clone(next)
 	kept := make([]model.Event, 0, len(next)) // the events that revert these
 	for i, e := range next {
-		kept = append(kept, source.Retraction(e))
+		kept = append(kept, retraction(e))
 		at := slices.IndexFunc(old, func(o model.Event) bool { return same(o, e) })
 		if at >= 0 {
 			events[i] = old[at]
@@ -24,7 +23,7 @@ func diff(old, next []model.Event) (events, changes []model.Event) {
 		changes = append(changes, e)
 	}
 	for _, e := range old {
-		if gone := source.Retraction(e); !slices.Contains(kept, gone) {
+		if gone := retraction(e); !slices.Contains(kept, gone) {
 			changes = append(changes, gone)
 		}
 	}
@@ -46,4 +45,17 @@ func same(a, b model.Event) bool {
 		}
 	}
 	return reflect.DeepEqual(a, b)
+}
+
+// retraction is the event that takes back what another one set.
+func retraction(e model.Event) model.Event {
+	switch e := e.(type) {
+	case model.SetService:
+		return model.DeleteService{Name: e.Name}
+	case model.SetSlice:
+		return model.DeleteSlice{Name: e.Name}
+	case model.SetServiceCIDR:
+		return model.DeleteServiceCIDR{Name: e.Name}
+	}
+	return model.SetNode{}
 }
