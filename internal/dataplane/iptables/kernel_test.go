@@ -88,6 +88,15 @@ func (k *kernel) dataplane() *Dataplane {
 	return d
 }
 
+// reconcileOnce programs what is desired by a dataplane that ends at once: many that stay
+// would list their tables whenever one of them writes.
+func (k *kernel) reconcileOnce(desired *plan.Desired) dataplane.Result {
+	k.t.Helper()
+	d := k.dataplane()
+	defer d.Close()
+	return ok(k.t, d.Reconcile(k.t.Context(), desired))
+}
+
 // remove calls Remove in the namespace.
 func (k *kernel) remove() {
 	k.t.Helper()
