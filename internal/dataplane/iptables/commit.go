@@ -176,7 +176,7 @@ func (e *refusedError) Error() string { return e.err.Error() }
 func (e *refusedError) Unwrap() error { return e.err }
 
 // attribute finds the frontends that a refused input is about.
-func (c *commit) attribute(out *chainTexts, in *iptables.Input, err error) error {
+func (c *commit) attribute(out chainTexts, in *iptables.Input, err error) error {
 	if !iptables.Refused(err) {
 		return err
 	}

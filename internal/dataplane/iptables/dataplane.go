@@ -134,7 +134,7 @@ func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Re
 	}
 	c.report(0)
 	for i, s := range d.states {
-		s.ruleset.apply(change)
+		s.apply(change)
 		if err := c.program(ctx, s, s.items(set, change.Removed)); err != nil {
 			return c.end(err)
 		}

@@ -18,7 +18,7 @@ type writer interface {
 type singleRule rule
 
 func (singleRule) weight() int             { return 1 }
-func (r singleRule) write(text *chainText) { text.own(); text.add(rule(r)) }
+func (r singleRule) write(text *chainText) { text.own = nil; text.add(rule(r)) }
 
 func (d *dispatch) chainName(p prefix) string {
 	if p == whole {
@@ -40,8 +40,8 @@ func (d *dispatch) inner(text *chainText, parts []*node) { d.lead(text, parts, l
 func (d *dispatch) root(text *chainText, entries, parts []*node) {
 	d.leaf(text, entries)
 	d.lead(text, parts, jump)
+	text.own = nil
 	for _, r := range d.tail {
-		text.own()
 		text.add(r)
 	}
 }

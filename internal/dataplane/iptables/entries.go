@@ -5,41 +5,25 @@ import "sluice/internal/plan"
 // forward is the entry, in table nat, of a frontend whose connections go to
 // endpoints.
 type forward struct {
-	f *plan.Frontend
-	*routing
+	f     *plan.Frontend
+	to    *routing
+	chain string // that of the routing, or one that admits sources; "" for neither
 }
 
 func (e *forward) weight() int {
 	if e.chain != "" {
 		return 1
 	}
-	return e.size()
+	return e.to.size()
 }
 
 func (e *forward) write(text *chainText) {
-	text.own(e.f.Key)
-	text.comment = commentOf(e.f)
+	text.own, text.comment = []plan.Key{e.f.Key}, commentOf(e.f)
 	r := match(e.f)
 	if e.chain == "" {
-		e.routing.write(text, r)
+		e.to.write(text, r)
 		return
 	}
-	r.target = leave(e.chain)
-	text.add(r)
-}
-
-// admission is the entry, in table nat, of a frontend with source ranges.
-type admission struct {
-	f     *plan.Frontend
-	chain string
-}
-
-func (e *admission) weight() int { return 1 }
-
-func (e *admission) write(text *chainText) {
-	text.own(e.f.Key)
-	text.comment = commentOf(e.f)
-	r := match(e.f)
 	r.target = leave(e.chain)
 	text.add(r)
 }
@@ -72,7 +56,7 @@ func (e *refusal) write(text *chainText) {
 	if e.weight() == 0 {
 		return
 	}
-	text.own(e.f.Key)
+	text.own = []plan.Key{e.f.Key}
 	base := match(e.f)
 	last := e.f.Route.Empty
 	if outside := e.f.Outside; outside != nil && len(outside.Endpoints) == 0 {
@@ -116,7 +100,7 @@ func (e *firewall) weight() int {
 }
 
 func (e *firewall) write(text *chainText) {
-	text.own(e.f.Key)
+	text.own = []plan.Key{e.f.Key}
 	r := match(e.f)
 	if e.admits() {
 		for _, s := range e.f.Sources {

@@ -4,7 +4,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"sync"
 
 	"sluice/internal/dataplane"
 	"sluice/internal/kernel/iptables"
@@ -14,16 +13,12 @@ import (
 
 // familyState is one family: its chains as they should be, and as they are.
 type familyState struct {
-	family  model.Family
-	ruleset *ruleset
-	tables  []*table // in the order of iptables.TableNames
-	// frontends are those in the ruleset. mu guards them against concurrent readers.
-	mu        sync.Mutex
-	frontends map[plan.Key]*plan.Frontend
+	*ruleset
+	tables []*table // in the order of iptables.TableNames
 }
 
 func newFamilyState(family model.Family, features iptables.Features) *familyState {
-	s := &familyState{family: family, ruleset: newRuleset(family, features), frontends: map[plan.Key]*plan.Frontend{}}
+	s := &familyState{ruleset: newRuleset(family, features)}
 	for _, name := range iptables.TableNames {
 		s.tables = append(s.tables, newTable(iptables.Table{Family: family, Name: name}))
 	}
@@ -59,7 +54,7 @@ func (s *familyState) items(set []*plan.Frontend, removed []plan.Key) []*item {
 	of := func(id portID) map[plan.Key]*plan.Frontend {
 		if byID[id] == nil {
 			byID[id] = map[plan.Key]*plan.Frontend{}
-			if g := s.ruleset.groups[id]; g != nil {
+			if g := s.groups[id]; g != nil {
 				for _, f := range g.frontends {
 					byID[id][f.Key] = f
 				}
@@ -80,7 +75,7 @@ func (s *familyState) items(set []*plan.Frontend, removed []plan.Key) []*item {
 	}
 	items := make([]*item, 0, len(byID))
 	for id, frontends := range byID {
-		items = append(items, &item{id: id, frontends: slices.Collect(maps.Values(frontends)), old: s.ruleset.groups[id]})
+		items = append(items, &item{id: id, frontends: slices.Collect(maps.Values(frontends)), old: s.groups[id]})
 	}
 	// Sorted, so that it does not depend on chance what is programmed if some fail.
 	slices.SortFunc(items, func(a, b *item) int { return a.id.compare(b.id) })
@@ -89,15 +84,15 @@ func (s *familyState) items(set []*plan.Frontend, removed []plan.Key) []*item {
 
 // fill lays out all that is desired in an empty ruleset.
 func (s *familyState) fill(desired *plan.Desired, frontends []*plan.Frontend) []*item {
-	s.ruleset.configure(desired.Settings)
+	s.configure(desired.Settings)
 	for _, h := range desired.HealthChecks {
-		s.ruleset.setHealthPort(h.Port, true)
+		s.setHealthPort(h.Port, true)
 	}
 	items := s.items(frontends, nil)
 	for _, it := range items {
 		s.put(it)
 	}
-	s.ruleset.layout()
+	s.layout()
 	return items
 }
 
@@ -105,41 +100,10 @@ func (s *familyState) fill(desired *plan.Desired, frontends []*plan.Frontend) []
 func (s *familyState) put(it *item) {
 	var g *group
 	if len(it.frontends) > 0 {
-		g = newGroup(it.id, it.frontends, s.ruleset.env)
+		g = newGroup(it.id, it.frontends, s.env)
 	}
 	s.replace(it.id, g)
 }
 
 // undo reverts the change.
 func (s *familyState) undo(it *item) { s.replace(it.id, it.old) }
-
-func (s *familyState) replace(id portID, g *group) {
-	s.updateFrontends(s.ruleset.groups[id], g)
-	s.ruleset.replace(id, g)
-}
-
-// updateFrontends replaces the frontends of one group by those of another.
-func (s *familyState) updateFrontends(old, g *group) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if old != nil {
-		for _, f := range old.frontends {
-			if now := s.frontends[f.Key]; now != nil && idOf(now) == old.id {
-				delete(s.frontends, f.Key)
-			}
-		}
-	}
-	if g != nil {
-		for _, f := range g.frontends {
-			s.frontends[f.Key] = f
-		}
-	}
-}
-
-// frontend returns the one with a key, nil if there is none. It may be called
-// concurrently.
-func (s *familyState) frontend(k plan.Key) *plan.Frontend {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.frontends[k]
-}

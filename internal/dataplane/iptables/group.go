@@ -16,7 +16,7 @@ type group struct {
 	pools     []*pool
 	routings  []*routing
 	entries   []treeEntry
-	chains    []groupChain
+	chains    []func(chainTexts) // write those that are in no dispatch tree
 }
 
 // treeEntry is an entry of a dispatch tree.
@@ -26,29 +26,24 @@ type treeEntry struct {
 	writer
 }
 
-// groupChain is a chain that is in no tree.
-type groupChain struct {
-	name  string
-	write func(*chainText)
-}
-
 func newGroup(id portID, frontends []*plan.Frontend, env *environment) *group {
 	g := &group{id: id, frontends: slices.Clone(frontends)}
 	slices.SortFunc(g.frontends, func(a, b *plan.Frontend) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), a.Key.Compare(b.Key))
 	})
+	var routings []*routing
 	for _, f := range g.frontends {
-		g.addRouting(f, env)
+		routings = append(routings, g.routing(f, env))
 	}
 	g.makeChains()
-	for _, f := range g.frontends {
-		g.addEntries(f, env)
+	for i, f := range g.frontends {
+		g.addEntries(f, routings[i], env)
 	}
 	return g
 }
 
-// addRouting finds or adds the routing of a frontend.
-func (g *group) addRouting(f *plan.Frontend, env *environment) {
+// routing finds or adds the routing of a frontend.
+func (g *group) routing(f *plan.Frontend, env *environment) *routing {
 	route := g.pool(f.Route.Endpoints, f, env)
 	var outside *pool
 	if f.Outside != nil {
@@ -62,8 +57,9 @@ func (g *group) addRouting(f *plan.Frontend, env *environment) {
 		g.routings = append(g.routings, &routing{route: route, outside: outside, masquerade: f.Masquerade, env: env})
 	}
 	rt := g.routings[i]
-	rt.frontends = append(rt.frontends, f)
+	rt.keys = append(rt.keys, f.Key)
 	rt.filtered = rt.filtered || f.Filtered
+	return rt
 }
 
 // pool finds or adds the pool with these endpoints.
@@ -104,31 +100,23 @@ func (g *group) makeChains() {
 	for i, p := range g.pools {
 		if worthAChain(p.rules(), p.uses) {
 			p.chain = g.id.hashed(poolPrefix, strconv.Itoa(i))
-			if !p.big() {
-				g.chains = append(g.chains, groupChain{p.chain, func(text *chainText) {
-					text.own(p.keys...)
-					text.comment = g.id.String()
-					p.write(text, p.base())
-				}})
-			}
+			g.chains = append(g.chains, p.writeChains)
 		}
 	}
 	for i, rt := range g.routings {
-		if n := rt.size(); n > 0 && (rt.filtered || worthAChain(n, len(rt.frontends))) {
+		if n := rt.size(); n > 0 && (rt.filtered || worthAChain(n, len(rt.keys))) {
 			rt.chain = g.id.hashed(routePrefix, strconv.Itoa(i))
-			g.chains = append(g.chains, groupChain{rt.chain, func(text *chainText) {
-				text.own(rt.keys()...)
-				text.comment = g.id.String()
+			g.chains = append(g.chains, func(out chainTexts) {
+				text := out.begin(rt.chain)
+				text.own, text.comment = rt.keys, g.id.String()
 				rt.write(text, rule{protocol: protocolName(g.id.protocol)})
-			}})
+			})
 		}
 	}
 }
 
 // addEntries adds the entries of a frontend.
-func (g *group) addEntries(f *plan.Frontend, env *environment) {
-	i := slices.IndexFunc(g.routings, func(rt *routing) bool { return slices.Contains(rt.frontends, f) })
-	rt := g.routings[i]
+func (g *group) addEntries(f *plan.Frontend, rt *routing, env *environment) {
 	key, natTree, filterTree := treesOf(f)
 	add := func(tree treeName, w writer) {
 		if w.weight() > 0 {
@@ -139,24 +127,21 @@ func (g *group) addEntries(f *plan.Frontend, env *environment) {
 	switch {
 	case rt.size() == 0:
 	case !f.Filtered:
-		add(natTree, &forward{f, rt})
+		add(natTree, &forward{f, rt, rt.chain})
 	case len(f.Sources) > 0:
-		name := g.id.hashed(admitPrefix, f.Key.String())
-		add(natTree, &admission{f, name})
-		g.chains = append(g.chains, groupChain{name, func(text *chainText) { writeSources(text, f, rt.chain) }})
+		admit := g.id.hashed(admitPrefix, f.Key.String())
+		add(natTree, &forward{f, rt, admit})
+		g.chains = append(g.chains, func(out chainTexts) {
+			text := out.begin(admit)
+			text.own, text.comment = []plan.Key{f.Key}, commentOf(f)
+			for _, s := range f.Sources {
+				text.add(rule{source: s, target: leave(rt.chain)})
+			}
+		})
 	}
 	add(filterTree, refusal)
 	if f.Filtered {
 		add(firewallTree, &firewall{f, refusal})
-	}
-}
-
-// writeSources writes the rules that admit the sources of a frontend.
-func writeSources(text *chainText, f *plan.Frontend, next string) {
-	text.own(f.Key)
-	text.comment = commentOf(f)
-	for _, s := range f.Sources {
-		text.add(rule{source: s, target: leave(next)})
 	}
 }
 

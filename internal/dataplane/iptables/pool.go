@@ -85,6 +85,28 @@ func (p *pool) write(text *chainText, base rule) {
 	}
 }
 
+// writeChains writes the pool's own chains: one, or if it is large a tree to choose an
+// endpoint, and another to recall it.
+func (p *pool) writeChains(out chainTexts) {
+	if !p.big() {
+		text := out.begin(p.chain)
+		text.own, text.comment = p.keys, p.id.String()
+		p.write(text, p.base())
+		return
+	}
+	kinds := []treeKind{choice{p}}
+	if p.affinity > 0 {
+		kinds = append(kinds, recall{p})
+	}
+	for _, kind := range kinds {
+		t := newTree(kind, poolRules)
+		for _, e := range p.endpoints {
+			t.set(endpointKey(e.AddrPort), entryOf(e))
+		}
+		t.layout(out)
+	}
+}
+
 // choose writes the rule that chooses an endpoint, among all that have so large a
 // share together.
 func (p *pool) choose(text *chainText, base rule, e endpoint, of int) {

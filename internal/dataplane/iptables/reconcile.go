@@ -71,7 +71,7 @@ func (c *commit) reconcile(ctx context.Context, s *familyState, desired *plan.De
 	}
 	items := s.fill(desired, frontends)
 	for _, t := range s.tables {
-		t.surplusOf(s.ruleset.out[t.Name])
+		t.surplusOf(s.out[t.Name])
 	}
 	if err := c.settle(ctx, s, items); err != nil {
 		return err

@@ -6,7 +6,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
 
 	"sluice/internal/kernel/iptables"
 	"sluice/internal/model"
@@ -30,10 +29,8 @@ func render(w io.Writer, desired *plan.Desired, families []model.Family, feature
 		s := newFamilyState(family, features)
 		s.fill(desired, slices.Collect(maps.Values(desired.Frontends)))
 		for _, t := range s.tables {
-			texts := s.ruleset.out[t.Name]
-			slices.SortFunc(texts.list, func(a, b *chainText) int { return strings.Compare(a.Name, b.Name) })
 			t.missing, t.removing = hooksToMend(t.Name, nil)
-			if _, err := io.Copy(out, t.input(texts, false).Reader()); err != nil {
+			if _, err := io.Copy(out, t.input(s.out[t.Name], false).Reader()); err != nil {
 				return err
 			}
 		}

@@ -9,27 +9,19 @@ type routing struct {
 	route      *pool
 	outside    *pool // nil if all go to route
 	masquerade plan.Masquerade
-	frontends  []*plan.Frontend
-	filtered   bool   // for one of them
-	chain      string // "" if its rules are repeated for each frontend
-}
-
-func (rt *routing) keys() []plan.Key {
-	var keys []plan.Key
-	for _, f := range rt.frontends {
-		keys = append(keys, f.Key)
-	}
-	return keys
+	keys       []plan.Key // of those frontends
+	filtered   bool       // for one of them
+	chain      string     // "" if its rules are repeated for each frontend
 }
 
 // countUses adds to how often the pools are used.
 func (rt *routing) countUses() {
 	if rt.outside == nil {
-		rt.route.uses += len(rt.frontends)
+		rt.route.uses += len(rt.keys)
 		return
 	}
-	rt.route.uses += len(rt.frontends) * len(rt.env.inside())
-	rt.outside.uses += len(rt.frontends)
+	rt.route.uses += len(rt.keys) * len(rt.env.inside())
+	rt.outside.uses += len(rt.keys)
 }
 
 // size is how many rules write writes, 0 if there is no endpoint.

@@ -1,8 +1,9 @@
 package iptables
 
 import (
+	"maps"
 	"net/netip"
-	"slices"
+	"sync"
 
 	"sluice/internal/kernel/iptables"
 	"sluice/internal/model"
@@ -16,37 +17,34 @@ type ruleset struct {
 	settings plan.Settings
 	env      *environment // replaced, never changed
 
-	trees    [treeCount]*tree
-	groups   map[portID]*group
-	bigPools map[string]*bigPool
-	// nodePortIPs, healthPorts and hairpins are in the trees; hairpins has the number
-	// of groups with an endpoint.
-	nodePortIPs []netip.Addr
-	healthPorts map[uint16]struct{}
-	hairpins    map[netip.Addr]int
+	trees  [treeCount]*tree
+	groups map[portID]*group
+	// hairpins has the number of groups with an endpoint.
+	hairpins map[netip.Addr]int
+	// frontends are those of all groups. mu guards them against concurrent readers.
+	mu        sync.Mutex
+	frontends map[plan.Key]*plan.Frontend
 
-	// changed are groups and pools whose chains must be written, stale the names of
-	// chains, all in table nat, that are no longer needed.
-	changed     map[portID]*group
-	changedBig  map[string]*bigPool
-	stale       []string
+	// changed are the groups to be laid out, and chains the names of those in no dispatch
+	// tree that were, all in table nat.
+	changed     map[portID]bool
+	chains      map[portID][]string
 	settingsNew bool
 	// out are chains that were laid out and are not in the kernel yet, by table.
-	out map[string]*chainTexts
+	out map[string]chainTexts
 }
 
 func newRuleset(family model.Family, features iptables.Features) *ruleset {
 	return &ruleset{
-		family:      family,
-		features:    features,
-		trees:       newTrees(words[family]),
-		groups:      map[portID]*group{},
-		bigPools:    map[string]*bigPool{},
-		healthPorts: map[uint16]struct{}{},
-		hairpins:    map[netip.Addr]int{},
-		changed:     map[portID]*group{},
-		changedBig:  map[string]*bigPool{},
-		out:         map[string]*chainTexts{nat: newChainTexts(), filter: newChainTexts(), mangle: newChainTexts()},
+		family:    family,
+		features:  features,
+		trees:     newTrees(words[family]),
+		groups:    map[portID]*group{},
+		hairpins:  map[netip.Addr]int{},
+		frontends: map[plan.Key]*plan.Frontend{},
+		changed:   map[portID]bool{},
+		chains:    map[portID][]string{},
+		out:       map[string]chainTexts{nat: {}, filter: {}, mangle: {}},
 	}
 }
 
@@ -68,23 +66,9 @@ func (rs *ruleset) apply(change *plan.Change) {
 func (rs *ruleset) configure(settings plan.Settings) {
 	rs.settings, rs.settingsNew = settings, true
 	rs.env = &environment{words: words[rs.family], detector: settings.Detector(rs.family)}
-	all := settings.NodePortAll(rs.family)
-	var ips []netip.Addr // none if all are used: the kernel knows which those are
-	if !all {
-		ips = settings.NodePortAddrs(rs.family)
+	for tree, to := range nodePortTrees {
+		rs.setNodePortIPs(rs.trees[tree], to)
 	}
-	rs.setNodePortAll(all)
-	for _, ip := range rs.nodePortIPs {
-		if !slices.Contains(ips, ip) {
-			rs.setNodePortIP(ip, false)
-		}
-	}
-	for _, ip := range ips {
-		if !slices.Contains(rs.nodePortIPs, ip) {
-			rs.setNodePortIP(ip, true)
-		}
-	}
-	rs.nodePortIPs = ips
 	for _, g := range rs.groups {
 		rs.replace(g.id, newGroup(g.id, g.frontends, rs.env))
 	}
@@ -93,33 +77,21 @@ func (rs *ruleset) configure(settings plan.Settings) {
 // nodePortTrees select the addresses of node ports, and lead to these chains.
 var nodePortTrees = map[treeName]string{nodePortIPTree: nodePortsChain, refusedPortIPTree: refusedPortsChain}
 
-// setNodePortAll says whether node ports answer on every local address but loopback.
-func (rs *ruleset) setNodePortAll(all bool) {
-	for tree, to := range nodePortTrees {
-		t := rs.trees[tree]
-		t.kind.(*dispatch).tail = nil
-		if all {
-			t.kind.(*dispatch).tail = []rule{{notDest: true, destination: words[rs.family].loopback, match: toNode, target: leave(to)}}
-		}
-		t.dirty = true
+// setNodePortIPs has node ports answer on certain addresses, or on every local one but
+// loopback: the kernel knows which those are.
+func (rs *ruleset) setNodePortIPs(t *tree, to string) {
+	kind := t.kind.(*dispatch)
+	t.root, t.dirty, kind.tail = nil, true, nil
+	if rs.settings.NodePortAll(rs.family) {
+		kind.tail = []rule{{notDest: true, destination: words[rs.family].loopback, match: toNode, target: leave(to)}}
+		return
 	}
-}
-
-func (rs *ruleset) setNodePortIP(ip netip.Addr, there bool) {
-	for tree, to := range nodePortTrees {
-		rs.setRule(tree, addressKey(ip), singleRule{destination: single(ip), target: leave(to)}, there)
+	for _, ip := range rs.settings.NodePortAddrs(rs.family) {
+		t.set(addressKey(ip), singleRule{destination: single(ip), target: leave(to)})
 	}
 }
 
 func (rs *ruleset) setHealthPort(port uint16, there bool) {
-	if _, already := rs.healthPorts[port]; already == there {
-		return
-	}
-	if there {
-		rs.healthPorts[port] = struct{}{}
-	} else {
-		delete(rs.healthPorts, port)
-	}
 	r := singleRule{protocol: "tcp", comment: "health check node port", port: port, last: port, target: "-j ACCEPT"}
 	rs.setRule(healthPortTree, portKey(model.TCP, port), r, there)
 }
@@ -135,26 +107,40 @@ func (rs *ruleset) setRule(tree treeName, key treeKey, r singleRule, there bool)
 // replace replaces the group of a service port; nil is none.
 func (rs *ruleset) replace(id portID, g *group) {
 	old := rs.groups[id]
+	rs.changed[id] = true
 	rs.countHairpins(g, +1)
 	rs.countHairpins(old, -1)
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
 	if old != nil {
-		rs.remove(old, g)
+		for _, e := range old.entries {
+			rs.trees[e.tree].unset(e.key, e.writer)
+		}
+		for _, f := range old.frontends {
+			if now := rs.frontends[f.Key]; now != nil && idOf(now) == id {
+				delete(rs.frontends, f.Key)
+			}
+		}
 	}
 	if g == nil {
 		delete(rs.groups, id)
-		delete(rs.changed, id)
 		return
 	}
 	rs.groups[id] = g
 	for _, e := range g.entries {
 		rs.trees[e.tree].set(e.key, e.writer)
 	}
-	for _, p := range g.pools {
-		if p.chain != "" && p.big() {
-			rs.putBig(p)
-		}
+	for _, f := range g.frontends {
+		rs.frontends[f.Key] = f
 	}
-	rs.changed[id] = g
+}
+
+// frontend returns the one with a key, nil if there is none. It may be called
+// concurrently.
+func (rs *ruleset) frontend(k plan.Key) *plan.Frontend {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return rs.frontends[k]
 }
 
 // countHairpins keeps refcounts of the endpoints, each of which may connect to
@@ -179,76 +165,10 @@ func (rs *ruleset) countHairpins(g *group, by int) {
 	}
 }
 
-// remove removes what an old group has and a new one, which may be nil, has not.
-func (rs *ruleset) remove(old, g *group) {
-	type position struct {
-		tree treeName
-		key  treeKey
-	}
-	kept := map[position]bool{}
-	names := map[string]bool{}
-	bigs := map[string]bool{}
-	if g != nil {
-		for _, e := range g.entries {
-			kept[position{e.tree, e.key}] = true
-		}
-		for _, c := range g.chains {
-			names[c.name] = true
-		}
-		for _, p := range g.pools {
-			bigs[p.chain] = p.big()
-		}
-	}
-	for _, e := range old.entries {
-		if !kept[position{e.tree, e.key}] {
-			rs.trees[e.tree].unset(e.key, e.writer)
-		}
-	}
-	for _, c := range old.chains {
-		if !names[c.name] {
-			rs.stale = append(rs.stale, c.name)
-		}
-	}
-	for _, p := range old.pools {
-		if b := rs.bigPools[p.chain]; b != nil && !bigs[p.chain] {
-			rs.removeBig(b)
-		}
-	}
-}
-
-// putBig takes over a pool that needs more than one chain.
-func (rs *ruleset) putBig(p *pool) {
-	b := rs.bigPools[p.chain]
-	switch {
-	case b.fits(p):
-		b.set(p)
-	case b != nil:
-		rs.removeBig(b)
-		fallthrough
-	default:
-		b = newBigPool(p)
-	}
-	rs.bigPools[p.chain], rs.changedBig[p.chain] = b, b
-}
-
-func (rs *ruleset) removeBig(b *bigPool) {
-	rs.stale = append(rs.stale, b.chains()...)
-	delete(rs.bigPools, b.pool.chain)
-	delete(rs.changedBig, b.pool.chain)
-}
-
 // layout adds to out all chains that changed since the last layout.
 func (rs *ruleset) layout() {
-	for _, name := range rs.stale {
-		rs.out[nat].drop(name)
-	}
-	for _, g := range rs.changed {
-		for _, c := range g.chains {
-			c.write(rs.out[nat].begin(c.name))
-		}
-	}
-	for _, b := range rs.changedBig {
-		b.layout(rs.out[nat])
+	for id := range rs.changed {
+		rs.layoutGroup(id)
 	}
 	for i, t := range rs.trees {
 		t.layout(rs.out[treeName(i).table()])
@@ -256,7 +176,24 @@ func (rs *ruleset) layout() {
 	if rs.settingsNew {
 		rs.writeFixed()
 	}
-	rs.stale, rs.settingsNew = nil, false
+	rs.settingsNew = false
 	clear(rs.changed)
-	clear(rs.changedBig)
+}
+
+// layoutGroup lays out the chains of a service port that are in no dispatch tree.
+func (rs *ruleset) layoutGroup(id portID) {
+	texts := chainTexts{}
+	for _, name := range rs.chains[id] {
+		texts[name] = nil
+	}
+	delete(rs.chains, id)
+	if g := rs.groups[id]; g != nil {
+		for _, write := range g.chains {
+			write(texts)
+		}
+	}
+	for _, text := range texts.sorted() {
+		rs.chains[id] = append(rs.chains[id], text.Name)
+	}
+	maps.Copy(rs.out[nat], texts)
 }

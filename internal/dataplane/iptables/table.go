@@ -69,12 +69,12 @@ func (t *table) same(written, listed iptables.Fingerprint) bool {
 
 // input makes the input that writes those chains of out that differ from the mirror,
 // repairs hooks, and removes surplus chains if remove is set.
-func (t *table) input(out *chainTexts, remove bool) *iptables.Input {
+func (t *table) input(out chainTexts, remove bool) *iptables.Input {
 	in := &iptables.Input{Table: t.Name, Delete: t.removing}
 	for _, h := range t.missing {
 		in.Insert = append(in.Insert, h.text())
 	}
-	for _, c := range out.list {
+	for _, c := range out.sorted() {
 		if have, there := t.mirror[c.Name]; !there || have != c.Fingerprint() {
 			in.Chains = append(in.Chains, &c.Chain)
 		}
@@ -88,7 +88,7 @@ func (t *table) input(out *chainTexts, remove bool) *iptables.Input {
 // newChains makes inputs that write all but the last of those chains of out that are
 // not in the kernel, in batches. No rule in the kernel leads to them yet, and they
 // lead only to chains that are in the kernel or in an earlier batch.
-func (t *table) newChains(out *chainTexts, batch int) []*iptables.Input {
+func (t *table) newChains(out chainTexts, batch int) []*iptables.Input {
 	var inputs []*iptables.Input
 	batches := slices.Collect(slices.Chunk(t.absent(out), batch))
 	for _, chains := range batches[:max(0, len(batches)-1)] {
@@ -99,7 +99,7 @@ func (t *table) newChains(out *chainTexts, batch int) []*iptables.Input {
 
 // absent are the chains of out that are not in the kernel, each after those that it
 // leads to.
-func (t *table) absent(out *chainTexts) []*iptables.Chain {
+func (t *table) absent(out chainTexts) []*iptables.Chain {
 	var list []*iptables.Chain
 	seen := map[string]bool{}
 	var visit func(c *chainText)
@@ -109,24 +109,36 @@ func (t *table) absent(out *chainTexts) []*iptables.Chain {
 		}
 		seen[c.Name] = true
 		for _, to := range c.leads {
-			if next := out.byName[to]; next != nil {
+			if next := out[to]; next != nil {
 				visit(next)
 			}
 		}
 		list = append(list, &c.Chain)
 	}
-	for _, c := range out.list {
+	for _, c := range out.sorted() {
 		visit(c)
 	}
 	return list
 }
 
 // surplusOf finds the chains in the kernel that are not among all that are needed.
-func (t *table) surplusOf(all *chainTexts) {
+func (t *table) surplusOf(all chainTexts) {
 	for name := range t.mirror {
-		if _, needed := all.byName[name]; !needed {
+		if all[name] == nil {
 			t.surplus[name] = true
 		}
+	}
+}
+
+// need takes over which chains are needed, and which no longer.
+func (t *table) need(out chainTexts) {
+	for name, text := range out {
+		if text == nil {
+			t.surplus[name] = true
+			continue
+		}
+		delete(t.surplus, name)
+		delete(t.stuck, name)
 	}
 }
 

@@ -1,7 +1,5 @@
 package iptables
 
-import "slices"
-
 // A tree finds the rules for a packet in a number of steps that is logarithmic in the
 // number of entries. It is a binary trie of keys, some parts of which are chains:
 //
@@ -17,8 +15,8 @@ type tree struct {
 	// limit is the maximum number of rules in a chain, unless it has a single entry.
 	limit int
 	root  *node
-	// chains are those of the last layout, and the ones that they lead to.
-	chains map[prefix][]prefix
+	// chains are those of the last layout.
+	chains map[prefix]bool
 	dirty  bool
 }
 
@@ -58,7 +56,7 @@ type node struct {
 }
 
 func newTree(kind treeKind, limit int) *tree {
-	return &tree{kind: kind, limit: limit, chains: map[prefix][]prefix{}, dirty: true}
+	return &tree{kind: kind, limit: limit, dirty: true}
 }
 
 // set adds an entry, and replaces another one with the key.
@@ -160,86 +158,49 @@ func (t *tree) below(list []*node, n *node, until int) []*node {
 	return list
 }
 
-// layout writes the chains that changed since the last one, and drops those that are
-// no longer needed.
-func (t *tree) layout(out *chainTexts) {
+// whole is the prefix of the chain that the tree is entered by.
+var whole = prefix{bits: -1}
+
+// layout writes the chains that changed since the last one, and says which are no longer
+// needed.
+func (t *tree) layout(out chainTexts) {
 	if !t.dirty {
 		return
 	}
 	t.dirty = false
-	l := layout{tree: t, out: out, held: map[prefix]bool{}}
-	l.top()
-	for _, p := range l.loose {
-		l.drop(p)
-	}
-}
-
-// layout is one run of tree.layout.
-type layout struct {
-	*tree
-	out *chainTexts
-	// held are the chains that a chain now leads to, loose those that one no
-	// longer leads to; another may.
-	held  map[prefix]bool
-	loose []prefix
-}
-
-// whole is the prefix of the chain that the tree is entered by.
-var whole = prefix{bits: -1}
-
-func (l *layout) top() {
+	before := t.chains
+	t.chains = map[prefix]bool{whole: true}
 	var parts, entries []*node
-	if n := l.tree.root; n != nil && l.heavy(n) {
+	if n := t.root; n != nil && t.heavy(n) {
 		if parts = []*node{n}; n.prefix.bits < stride {
-			parts = l.below(nil, n, stride)
+			parts = t.below(nil, n, stride)
 		}
 	} else {
 		entries = n.entries(nil)
 	}
-	l.kind.root(l.out.begin(l.kind.chainName(whole)), entries, parts)
-	l.descend(whole, parts)
-}
-
-func (l *layout) visit(n *node) {
-	text := l.out.begin(l.kind.chainName(n.prefix))
-	if !l.heavy(n) {
-		l.kind.leaf(text, n.entries(nil))
-		l.descend(n.prefix, nil)
-		return
-	}
-	parts := l.below(nil, n, (n.prefix.bits/stride+1)*stride)
-	l.kind.inner(text, parts)
-	l.descend(n.prefix, parts)
-}
-
-// descend visits the parts that changed or are not chains yet.
-func (l *layout) descend(from prefix, parts []*node) {
-	before := l.tree.chains[from]
-	now := make([]prefix, len(parts))
-	for i, n := range parts {
-		now[i] = n.prefix
-		l.held[n.prefix] = true
-		if _, known := l.tree.chains[n.prefix]; n.dirty || !known {
-			l.visit(n)
+	t.kind.root(out.begin(t.kind.chainName(whole)), entries, parts)
+	t.write(out, parts, before)
+	for p := range before {
+		if !t.chains[p] {
+			out[t.kind.chainName(p)] = nil
 		}
 	}
-	for _, p := range before {
-		if !slices.Contains(now, p) {
-			l.loose = append(l.loose, p)
-		}
-	}
-	l.tree.chains[from] = now
 }
 
-// drop drops a chain that no other leads to any more, with all below it.
-func (l *layout) drop(p prefix) {
-	below, there := l.tree.chains[p]
-	if !there || l.held[p] {
-		return
-	}
-	delete(l.tree.chains, p)
-	l.out.drop(l.kind.chainName(p))
-	for _, b := range below {
-		l.drop(b)
+// write writes the chains of parts, and all below, that changed or were not there before.
+func (t *tree) write(out chainTexts, parts []*node, before map[prefix]bool) {
+	for _, n := range parts {
+		t.chains[n.prefix] = true
+		changed := n.dirty || !before[n.prefix]
+		switch {
+		case t.heavy(n):
+			below := t.below(nil, n, (n.prefix.bits/stride+1)*stride)
+			if changed {
+				t.kind.inner(out.begin(t.kind.chainName(n.prefix)), below)
+			}
+			t.write(out, below, before)
+		case changed:
+			t.kind.leaf(out.begin(t.kind.chainName(n.prefix)), n.entries(nil))
+		}
 	}
 }

@@ -13,22 +13,14 @@ import (
 // first: a frontend is refused only after it leads nowhere, and no longer once it
 // leads somewhere.
 func (c *commit) flush(ctx context.Context, s *familyState) error {
-	s.ruleset.layout()
+	s.layout()
 	for _, t := range s.tables {
-		out := s.ruleset.out[t.Name]
-		c.d.locked(func() {
-			for name := range out.dropped {
-				t.surplus[name] = true
-			}
-			for name := range out.byName {
-				delete(t.surplus, name)
-				delete(t.stuck, name)
-			}
-		})
+		out := s.out[t.Name]
+		c.d.locked(func() { t.need(out) })
 		if err := c.writeTable(ctx, t, out); err != nil {
 			return err
 		}
-		s.ruleset.out[t.Name] = newChainTexts()
+		s.out[t.Name] = chainTexts{}
 	}
 	return nil
 }
@@ -37,7 +29,7 @@ func (c *commit) flush(ctx context.Context, s *familyState) error {
 // batches first, while no rule leads to them. Surplus chains are removed in the same
 // input, or afterwards if there are very many or if that is refused: rules of others
 // may lead to one.
-func (c *commit) writeTable(ctx context.Context, t *table, out *chainTexts) error {
+func (c *commit) writeTable(ctx context.Context, t *table, out chainTexts) error {
 	for _, in := range t.newChains(out, c.d.batch) {
 		if err := c.attribute(out, in, c.restore(ctx, t, in)); err != nil {
 			return err
@@ -62,7 +54,7 @@ func (c *commit) writeTable(ctx context.Context, t *table, out *chainTexts) erro
 func (c *commit) removeSurplus(ctx context.Context, t *table) error {
 	names := t.removable()
 	for batch := range slices.Chunk(names, c.d.batch) {
-		empty := newChainTexts()
+		empty := chainTexts{}
 		for _, name := range batch {
 			empty.begin(name)
 		}
