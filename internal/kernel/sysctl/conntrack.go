@@ -42,18 +42,22 @@ const (
 // of type *Error. None of them keeps the proxy from working: each is about one
 // setting, and all others are applied.
 func Apply(o Options) []error {
-	f := files{o.Root, o.Logger}
 	var errs []error
+	add := func(err error) {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
 	set := func(name string, value int) {
 		if value > 0 {
-			errs = append(errs, f.set(filepath.Join(netfilterDir, name), value))
+			add(o.set(filepath.Join(netfilterDir, name), value))
 		}
 	}
 	c := &o.Conntrack
-	most := f.connections(c)
+	most := o.connections(c)
 	set("nf_conntrack_max", most)
 	if most > 0 {
-		errs = append(errs, f.growHash(most/perBucket))
+		add(o.growHash(most / perBucket))
 	}
 	set("nf_conntrack_tcp_timeout_established", seconds(c.TCPEstablished))
 	set("nf_conntrack_tcp_timeout_close_wait", seconds(c.TCPCloseWait))
@@ -62,45 +66,35 @@ func Apply(o Options) []error {
 	}
 	set("nf_conntrack_udp_timeout", seconds(c.UDP))
 	set("nf_conntrack_udp_timeout_stream", seconds(c.UDPStream))
-	return notNil(errs)
+	return errs
 }
 
 // TCPIsLiberal reports whether the kernel accepts TCP segments that are outside
 // the window.
 func TCPIsLiberal(o Options) bool {
-	value, err := files{o.Root, o.Logger}.read(filepath.Join(netfilterDir, liberalName))
+	value, err := o.read(filepath.Join(netfilterDir, liberalName))
 	return err == nil && value != 0
 }
 
 func seconds(d time.Duration) int { return int(d / time.Second) }
 
-func notNil(errs []error) []error {
-	var out []error
-	for _, err := range errs {
-		if err != nil {
-			out = append(out, err)
-		}
-	}
-	return out
-}
-
 // growHash enlarges the hash table of connections, and never shrinks it. It
 // belongs to the whole machine, and the kernel only lets the initial network
 // namespace change it.
-func (f files) growHash(buckets int) error {
-	if present, err := f.read(hashsizeFile); err == nil && present >= buckets {
+func (o Options) growHash(buckets int) error {
+	if present, err := o.read(hashsizeFile); err == nil && present >= buckets {
 		return nil
 	}
-	return f.set(hashsizeFile, buckets)
+	return o.set(hashsizeFile, buckets)
 }
 
 // connections returns the maximum number of connections to set, 0 to leave it
 // as it is.
-func (f files) connections(c *Conntrack) int {
+func (o Options) connections(c *Conntrack) int {
 	if c.MaxPerCore <= 0 {
 		return 0
 	}
-	if scaled := c.MaxPerCore * f.cores(); scaled <= maxScaled {
+	if scaled := c.MaxPerCore * o.cores(); scaled <= maxScaled {
 		return max(scaled, c.Min)
 	}
 	return maxScaled // as upstream: whatever Min is
@@ -108,8 +102,8 @@ func (f files) connections(c *Conntrack) int {
 
 // cores returns the number of the machine's cores, not of those that this
 // process may use: the connections are those of the machine.
-func (f files) cores() int {
-	text, err := os.ReadFile(f.path(onlineFile))
+func (o Options) cores() int {
+	text, err := os.ReadFile(o.path(onlineFile))
 	if err == nil {
 		if n, err := countCores(strings.TrimSpace(string(text))); err == nil {
 			return n

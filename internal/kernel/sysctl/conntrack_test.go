@@ -242,7 +242,7 @@ func TestCountCores(t *testing.T) {
 // namespace, and not what belongs to the machine.
 func TestApplyToTheRealKernel(t *testing.T) {
 	netnstest.Enter(t)
-	k := files{"", logr.Discard()}
+	k := Options{Logger: logr.Discard()}
 	buckets, err := k.read(hashsizeFile)
 	if err != nil {
 		t.Fatal(err)

@@ -1,10 +1,7 @@
 package sysctl
 
 import (
-	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"maps"
 	"slices"
 )
 
@@ -16,24 +13,10 @@ const interfacesDir = "proc/sys/net/ipv4/conf"
 // for future ones. Upstream's iptables mode sets it and leaves it behind; other
 // software may need it.
 func RouteLocalnet(o Options) ([]string, error) {
-	f := files{o.Root, o.Logger}
-	entries, err := os.ReadDir(f.path(interfacesDir))
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, e := range entries {
-		value, err := f.read(filepath.Join(interfacesDir, e.Name(), "route_localnet"))
-		switch {
-		case errors.Is(err, fs.ErrNotExist): // the interface was removed meanwhile
-		case err != nil:
-			return nil, err
-		case value != 0 && e.Name() != "lo":
-			names = append(names, e.Name())
-		}
-	}
-	if slices.Contains(names, "all") {
+	values, err := o.readAll(interfacesDir, "route_localnet")
+	if values["all"] != 0 {
 		return []string{"all"}, nil
 	}
-	return names, nil
+	maps.DeleteFunc(values, func(_ string, value int) bool { return value == 0 })
+	return slices.Sorted(maps.Keys(values)), err
 }

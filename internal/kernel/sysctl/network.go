@@ -1,8 +1,6 @@
 package sysctl
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,67 +23,49 @@ func ForwardingName(f inet.Family) string { return forwarding[f].name }
 // Forwards reports whether the kernel forwards packets of a family, through any interface.
 // What cannot be read is not switched off.
 func Forwards(o Options, family inet.Family) bool {
-	f, s := files{o.Root, o.Logger}, forwarding[family]
-	if all, err := f.read(s.file); err != nil || all != 0 {
+	s := forwarding[family]
+	all, err := o.read(s.file)
+	interfaces, ierr := o.readAll(s.dir, s.one)
+	if err != nil || ierr != nil || all != 0 {
 		return true
 	}
-	entries, err := os.ReadDir(f.path(s.dir))
-	if err != nil {
-		return true
-	}
-	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
-		if slices.Contains([]string{"all", "default", "lo"}, e.Name()) {
-			return false
+	for name, one := range interfaces {
+		if one != 0 && name != "all" && name != "default" {
+			return true
 		}
-		one, err := f.read(filepath.Join(s.dir, e.Name(), s.one))
-		return err == nil && one != 0
-	})
+	}
+	return false
 }
 
 // Connections returns how many connections are tracked in the network namespace, and how many
 // can be.
 func Connections(o Options) (now, most int, err error) {
-	f := files{o.Root, o.Logger}
-	now, err = f.read(filepath.Join(netfilterDir, "nf_conntrack_count"))
+	now, err = o.read(filepath.Join(netfilterDir, "nf_conntrack_count"))
 	if err != nil {
 		return 0, 0, err
 	}
-	most, err = f.read(filepath.Join(netfilterDir, "nf_conntrack_max"))
+	most, err = o.read(filepath.Join(netfilterDir, "nf_conntrack_max"))
 	return now, most, err
 }
 
 // StrictReversePath returns the interfaces on which the kernel drops IPv4 packets whose
 // replies would leave through another one: where rp_filter is 1.
 func StrictReversePath(o Options) (names []string, err error) {
-	f := files{o.Root, o.Logger}
-	all, err := f.read(filepath.Join(interfacesDir, "all", "rp_filter"))
-	if err != nil {
-		return nil, err
-	}
-	entries, err := os.ReadDir(f.path(interfacesDir))
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range entries {
-		if slices.Contains([]string{"all", "default", "lo"}, e.Name()) {
-			continue
-		}
-		one, err := f.read(filepath.Join(interfacesDir, e.Name(), "rp_filter"))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-		if err == nil && max(all, one) == 1 {
-			names = append(names, e.Name())
+	values, err := o.readAll(interfacesDir, "rp_filter")
+	for name, one := range values {
+		if name != "all" && name != "default" && max(values["all"], one) == 1 {
+			names = append(names, name)
 		}
 	}
-	return names, nil
+	slices.Sort(names)
+	return names, err
 }
 
 const netstatFile = "proc/thread-self/net/netstat"
 
 // ReversePathDrops returns how many packets rp_filter has dropped in the network namespace.
 func ReversePathDrops(o Options) (int, error) {
-	text, err := os.ReadFile(files{o.Root, o.Logger}.path(netstatFile))
+	text, err := os.ReadFile(o.path(netstatFile))
 	if err != nil {
 		return 0, err
 	}

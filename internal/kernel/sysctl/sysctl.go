@@ -42,7 +42,7 @@ func (u *Error) Unwrap() error { return u.Err }
 // SetOOMScore sets how likely the kernel is to kill this process when memory
 // runs out, from -1000 (never) to 1000. The error is an *Error.
 func SetOOMScore(o Options, score int) error {
-	return files{o.Root, o.Logger}.set("proc/self/oom_score_adj", score)
+	return o.set("proc/self/oom_score_adj", score)
 }
 
 // Setting is a file and the value that it should have.
@@ -52,46 +52,59 @@ type Setting struct {
 }
 
 // Set changes a setting. The error is an *Error.
-func Set(o Options, s Setting) error { return files{o.Root, o.Logger}.set(s.File, s.Value) }
+func Set(o Options, s Setting) error { return o.set(s.File, s.Value) }
 
-// files gives access to kernel settings, which are files.
-type files struct {
-	root string
-	log  logr.Logger
-}
+func (o Options) path(file string) string { return filepath.Join(cmp.Or(o.Root, "/"), file) }
 
-func (f files) path(file string) string {
-	return filepath.Join(cmp.Or(f.root, "/"), file)
-}
-
-func (f files) read(file string) (int, error) {
-	text, err := os.ReadFile(f.path(file))
+func (o Options) read(file string) (int, error) {
+	text, err := os.ReadFile(o.path(file))
 	if err != nil {
 		return 0, err
 	}
 	return strconv.Atoi(strings.TrimSpace(string(text)))
 }
 
+// readAll reads a setting that each interface has, by the interface's name. "all" and
+// "default" are among them; the loopback device is not.
+func (o Options) readAll(dir, setting string) (map[string]int, error) {
+	entries, err := os.ReadDir(o.path(dir))
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]int{}
+	for _, e := range entries {
+		value, err := o.read(filepath.Join(dir, e.Name(), setting))
+		switch {
+		case e.Name() == "lo" || errors.Is(err, fs.ErrNotExist): // the interface was removed meanwhile
+		case err != nil:
+			return nil, err
+		default:
+			values[e.Name()] = value
+		}
+	}
+	return values, nil
+}
+
 // set writes a setting unless it has the value already: an init container with
 // more privileges may have set it.
-func (f files) set(file string, value int) error {
-	present, err := f.read(file)
+func (o Options) set(file string, value int) error {
+	present, err := o.read(file)
 	if err == nil && present == value {
 		return nil
 	}
 	if err == nil {
-		err = f.write(file, value)
+		err = o.write(file, value)
 	}
 	if err != nil {
-		return &Error{f.path(file), value, remedy(file, value, err), reason(err)}
+		return &Error{o.path(file), value, remedy(file, value, err), reason(err)}
 	}
-	f.log.Info("Changed a setting of the kernel", "file", f.path(file), "from", present, "to", value)
+	o.Logger.Info("Changed a setting of the kernel", "file", o.path(file), "from", present, "to", value)
 	return nil
 }
 
 // write never creates a file: only the kernel's own files are settings.
-func (f files) write(file string, value int) error {
-	out, err := os.OpenFile(f.path(file), os.O_WRONLY|os.O_TRUNC, 0)
+func (o Options) write(file string, value int) error {
+	out, err := os.OpenFile(o.path(file), os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
 		return err
 	}
