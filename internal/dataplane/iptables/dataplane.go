@@ -54,7 +54,8 @@ type Dataplane struct {
 	// states are nil while the contents of the kernel are unknown.
 	states  []*familyState
 	foreign foreignWrites
-	// failures and partialFailures count failed runs of iptables-restore, as in Stats.
+	// failures and partialFailures count failed runs of iptables-restore since the start,
+	// of reconciles and of changes.
 	failures, partialFailures map[model.Family]uint64
 	// forms are those of tables, which stay valid when states do not.
 	forms map[iptables.Table]map[iptables.Fingerprint]iptables.Fingerprint

@@ -7,7 +7,6 @@ import (
 
 	"sluice/internal/dataplane"
 	"sluice/internal/kernel/iptables"
-	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
@@ -82,21 +81,4 @@ func parseVariant(name string) (iptables.Variant, error) {
 		return iptables.AutoVariant, fmt.Errorf("there is no variant %q of iptables", name)
 	}
 	return iptables.AutoVariant, nil
-}
-
-// Count implements dataplane.Counter.
-func (d *Dataplane) Count(ctx context.Context, families []model.Family, add func(metric string, value float64, labels ...string)) {
-	stats := d.Stats()
-	for _, f := range families {
-		for _, name := range []string{"nat", "filter"} { // as upstream
-			table := iptables.Table{Family: f, Name: name}
-			add(rulesTotal, float64(stats.Rules[table]), name, f.String())
-			add(rulesLast, float64(stats.Written[table]), name, f.String())
-		}
-		add(restoreFailures, float64(stats.RestoreFailures[f]), f.String())
-		add(partialRestoreFailures, float64(stats.PartialRestoreFailures[f]), f.String())
-	}
-	if dropped, ok := d.InvalidDropped(ctx); ok {
-		add(invalidDropped, float64(dropped))
-	}
 }

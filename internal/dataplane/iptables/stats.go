@@ -8,38 +8,33 @@ import (
 	"sluice/internal/model"
 )
 
-// Stats are numbers for metrics.
-type Stats struct {
-	// Rules is how many rules of ours each table has, Written how many the last
-	// commit wrote.
-	Rules, Written map[iptables.Table]int
-	// RestoreFailures and PartialRestoreFailures count failed runs of
-	// iptables-restore since the start, of reconciles and of changes.
-	RestoreFailures, PartialRestoreFailures map[model.Family]uint64
-}
-
-// Stats returns the current numbers.
-func (d *Dataplane) Stats() Stats {
-	out := Stats{Rules: map[iptables.Table]int{}, Written: map[iptables.Table]int{}}
+// Count implements dataplane.Counter.
+func (d *Dataplane) Count(_ context.Context, families []model.Family, add func(metric string, value float64, labels ...string)) {
+	type size struct{ total, last int }
+	sizes := map[iptables.Table]size{}
+	var failures, partialFailures map[model.Family]uint64
+	var counted bool
 	d.locked(func() {
 		for _, s := range d.states {
-			for _, t := range s.tables[:2] {
-				out.Rules[t.Table], out.Written[t.Table] = t.rules(), t.written
+			for _, t := range s.tables {
+				sizes[t.Table] = size{t.rules(), t.written}
 			}
 		}
-		out.RestoreFailures, out.PartialRestoreFailures = maps.Clone(d.failures), maps.Clone(d.partialFailures)
+		failures, partialFailures, counted = maps.Clone(d.failures), maps.Clone(d.partialFailures), d.features.NFAcct
 	})
-	return out
-}
-
-// InvalidDropped returns how many packets were dropped because conntrack considers
-// them invalid, and false if the kernel does not count them.
-func (d *Dataplane) InvalidDropped(context.Context) (uint64, bool) {
-	var counted bool
-	d.locked(func() { counted = d.features.NFAcct })
-	if !counted {
-		return 0, false
+	for _, f := range families {
+		for _, name := range []string{nat, filter} { // as upstream
+			n := sizes[iptables.Table{Family: f, Name: name}]
+			add(rulesTotal, float64(n.total), name, f.String())
+			add(rulesLast, float64(n.last), name, f.String())
+		}
+		add(restoreFailures, float64(failures[f]), f.String())
+		add(partialRestoreFailures, float64(partialFailures[f]), f.String())
 	}
-	n, err := iptables.ReadCounter(d.netns, invalidCounter)
-	return n, err == nil
+	if !counted {
+		return
+	}
+	if dropped, err := iptables.ReadCounter(d.netns, invalidCounter); err == nil {
+		add(invalidDropped, float64(dropped))
+	}
 }
