@@ -2,6 +2,7 @@ package nodeproblem
 
 import (
 	"net/netip"
+	"slices"
 
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -161,10 +162,5 @@ func (p Path) legs() []leg {
 
 // forwarded reports whether the kernel must forward packets of a path.
 func (p Path) forwarded() bool {
-	for _, l := range p.legs() {
-		if l.hook == forward {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.legs(), func(l leg) bool { return l.hook == forward })
 }

@@ -241,7 +241,7 @@ func (r *reader) nftRules(ctx context.Context, conn *nft.Conn, t nft.Table, expr
 		case "lookup":
 			elements, ok := readStates(ctx, conn, t, e, value)
 			if ok && e.Decides {
-				return verdicts(&out, elements)
+				return r.verdicts(&out, elements)
 			}
 			if e.Decides {
 				out.action = decide
@@ -257,9 +257,7 @@ func (r *reader) nftRules(ctx context.Context, conn *nft.Conn, t nft.Table, expr
 		case "queue":
 			out.action = decide
 		case "immediate":
-			if e.Verdict != nil {
-				r.verdict(&out, e.Verdict)
-			}
+			r.verdict(&out, e.Verdict)
 		default:
 			value = loaded{}
 			out.conditions = append(out.conditions, unclear)
@@ -268,7 +266,11 @@ func (r *reader) nftRules(ctx context.Context, conn *nft.Conn, t nft.Table, expr
 	return []rule{out}
 }
 
+// verdict completes a rule that ends with a verdict; nil is none.
 func (r *reader) verdict(out *rule, v *nft.Verdict) {
+	if v == nil {
+		return
+	}
 	switch v.Code {
 	case nft.AcceptCode:
 		out.action = accept
@@ -411,20 +413,11 @@ func memberOf(elements []nft.Element, known, inverted bool) condition {
 }
 
 // verdicts returns a rule for each state in a map of verdicts.
-func verdicts(of *rule, elements []nft.Element) (rules []rule) {
+func (r *reader) verdicts(of *rule, elements []nft.Element) (rules []rule) {
 	for _, e := range elements {
-		r := rule{conditions: append(slices.Clone(of.conditions), memberOf([]nft.Element{e}, true, false)), action: decide}
-		if e.Verdict != nil {
-			switch e.Verdict.Code {
-			case nft.AcceptCode:
-				r.action = accept
-			case nft.DropCode:
-				r.action = drop
-			case nft.ReturnCode:
-				r.action = leave
-			}
-		}
-		rules = append(rules, r)
+		out := rule{conditions: append(slices.Clone(of.conditions), memberOf([]nft.Element{e}, true, false)), action: decide}
+		r.verdict(&out, e.Verdict)
+		rules = append(rules, out)
 	}
 	return rules
 }
