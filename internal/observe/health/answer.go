@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
-
-	"sluice/internal/model"
 )
 
 // weightHeader gives load balancers the weight of this node relative to others.
@@ -24,10 +22,6 @@ type serviceName struct {
 	Name      string `json:"name"`
 }
 
-func newAnswer(service model.Name, localEndpoints int, healthy bool) answer {
-	return answer{serviceName(service), localEndpoints, healthy}
-}
-
 func (a answer) status() int {
 	if a.LocalEndpoints > 0 && a.ServiceProxyHealthy {
 		return http.StatusOK
@@ -37,14 +31,19 @@ func (a answer) status() int {
 
 func (a answer) write(w http.ResponseWriter) {
 	body, err := json.MarshalIndent(a, "", "\t")
+	w.Header().Set(weightHeader, strconv.Itoa(a.LocalEndpoints))
+	writeJSON(w, a.status(), body, err)
+}
+
+// writeJSON writes a response, and returns its status.
+func writeJSON(w http.ResponseWriter, status int, body []byte, err error) int {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
+		return http.StatusInternalServerError
 	}
-	header := w.Header()
-	header.Set("Content-Type", "application/json")
-	header.Set("X-Content-Type-Options", "nosniff")
-	header.Set(weightHeader, strconv.Itoa(a.LocalEndpoints))
-	w.WriteHeader(a.status())
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
 	_, _ = w.Write(body) // the client may be gone
+	return status
 }

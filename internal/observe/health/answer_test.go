@@ -20,10 +20,10 @@ func TestAnswerFormat(t *testing.T) {
 		weight string
 		body   string
 	}{
-		{"endpoints", newAnswer(web, 2, true), 200, "2", body("2", "true")},
-		{"no endpoints", newAnswer(web, 0, true), 503, "0", body("0", "true")},
-		{"endpoints behind a sick proxy", newAnswer(web, 2, false), 503, "2", body("2", "false")},
-		{"nothing at all", newAnswer(web, 0, false), 503, "0", body("0", "false")},
+		{"endpoints", answer{serviceName(web), 2, true}, 200, "2", body("2", "true")},
+		{"no endpoints", answer{serviceName(web), 0, true}, 503, "0", body("0", "true")},
+		{"endpoints behind a sick proxy", answer{serviceName(web), 2, false}, 503, "2", body("2", "false")},
+		{"nothing at all", answer{serviceName(web), 0, false}, 503, "0", body("0", "false")},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -49,14 +49,5 @@ func (r report) write(w http.ResponseWriter, good bool) int {
 		r.LastUpdated = r.CurrentTime
 	}
 	body, err := json.Marshal(r)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return http.StatusInternalServerError
-	}
-	header := w.Header()
-	header.Set("Content-Type", "application/json")
-	header.Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(status)
-	_, _ = w.Write(body) // the client may be gone
-	return status
+	return writeJSON(w, status, body, err)
 }

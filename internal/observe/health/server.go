@@ -25,7 +25,7 @@ type server struct {
 // ServeHTTP gives the same answer to every request: the port identifies the
 // Service.
 func (s *server) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	newAnswer(s.service, int(s.localEndpoints.Load()), s.healthy()).write(w)
+	answer{serviceName(s.service), int(s.localEndpoints.Load()), s.healthy()}.write(w)
 }
 
 // failed schedules the next try, and reports whether the reason is new.
