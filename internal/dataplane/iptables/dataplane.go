@@ -69,7 +69,7 @@ var (
 
 // New reads and writes nothing: Check and Reconcile report what is missing on the
 // host.
-func New(o Options) (*Dataplane, error) {
+func New(o Options) *Dataplane {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
@@ -85,7 +85,7 @@ func New(o Options) (*Dataplane, error) {
 		failures: map[model.Family]uint64{}, partialFailures: map[model.Family]uint64{},
 	}
 	d.ctx, d.close = context.WithCancel(context.Background())
-	return d, nil
+	return d
 }
 
 // Close stops watching for writes of others and leaves the kernel as it is.

@@ -60,10 +60,7 @@ func newFakeDriver() *fakeDriver {
 // dataplane opens a Dataplane on the fake.
 func (h *fakeDriver) dataplane(t testing.TB) *Dataplane {
 	t.Helper()
-	d, err := New(Options{Logger: logr.Discard()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := New(Options{Logger: logr.Discard()})
 	d.driver, d.monitor, d.families = h, fakeMonitor{h}, model.Families[:]
 	d.batch = math.MaxInt
 	d.features = iptables.Features{RandomFully: true, BPF: true, NFAcct: true, Recent: true, SCTP: true}

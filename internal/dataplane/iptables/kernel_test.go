@@ -80,10 +80,7 @@ func (k *kernel) dump() string {
 
 func (k *kernel) dataplane() *Dataplane {
 	k.t.Helper()
-	d, err := New(Options{Logger: logr.Discard(), NetNS: k.ns.FD(), Variant: k.variant})
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	d := New(Options{Logger: logr.Discard(), NetNS: k.ns.FD(), Variant: k.variant})
 	k.t.Cleanup(func() { d.Close() })
 	return d
 }

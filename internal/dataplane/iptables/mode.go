@@ -57,10 +57,7 @@ func open(ctx context.Context, o dataplane.Options) (dataplane.Dataplane, error)
 	if err != nil {
 		return nil, err
 	}
-	d, err := New(Options{Logger: o.Logger, NetNS: o.NetNS, Variant: variant})
-	if err != nil {
-		return nil, fmt.Errorf("open iptables: %w", err)
-	}
+	d := New(Options{Logger: o.Logger, NetNS: o.NetNS, Variant: variant})
 	if err := d.Check(ctx); err != nil {
 		if errors.Is(err, iptables.ErrLocked) {
 			err = &dataplane.BusyError{Err: err}

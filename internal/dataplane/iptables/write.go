@@ -70,23 +70,19 @@ func (c *commit) removeSurplus(ctx context.Context, t *table) error {
 	return nil
 }
 
-// removeEmpty removes empty chains, all but those that are in use.
+// removeEmpty removes empty chains, all but those that are in use, which it finds by
+// bisection.
 func (c *commit) removeEmpty(ctx context.Context, t *table, names []string) error {
 	if len(names) == 0 {
 		return nil
 	}
-	in := &iptables.Input{Table: t.Name, Remove: names, Flushed: true}
-	err := c.restore(ctx, t, in)
+	err := c.restore(ctx, t, &iptables.Input{Table: t.Name, Remove: names, Flushed: true})
 	switch {
 	case err == nil || !iptables.Refused(err):
 		return err
 	case len(names) == 1:
 		c.giveUp(t, names[0], err)
 		return nil
-	}
-	if at := in.RemovalAt(iptables.RefusedLine(err)); at >= 0 {
-		c.giveUp(t, names[at], err)
-		return c.removeEmpty(ctx, t, slices.Concat(names[:at], names[at+1:]))
 	}
 	half := len(names) / 2
 	if err := c.removeEmpty(ctx, t, names[:half]); err != nil {

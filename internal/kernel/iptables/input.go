@@ -46,15 +46,6 @@ func (in *Input) Rules() int {
 	return n
 }
 
-// chainsAt is the number of the first line with a rule of Chains.
-func (in *Input) chainsAt() int {
-	n := 2 + len(in.Chains) + len(in.Delete) + len(in.Insert)
-	if !in.Flushed {
-		n += len(in.Remove)
-	}
-	return n
-}
-
 // Reader reads the text. The rules of chains, which can be large, are not copied.
 func (in *Input) Reader() io.Reader {
 	text := &net.Buffers{}
@@ -96,7 +87,10 @@ func (in *Input) Reader() io.Reader {
 // RuleAt returns the chain, and the index of its rule, that a line of the text is;
 // nil if the line is another.
 func (in *Input) RuleAt(line int) (c *Chain, rule int) {
-	rule = line - in.chainsAt()
+	rule = line - (2 + len(in.Chains) + len(in.Delete) + len(in.Insert))
+	if !in.Flushed {
+		rule -= len(in.Remove)
+	}
 	if rule < 0 {
 		return nil, 0
 	}
@@ -107,14 +101,4 @@ func (in *Input) RuleAt(line int) (c *Chain, rule int) {
 		rule -= c.Rules
 	}
 	return nil, 0
-}
-
-// RemovalAt returns the index in Remove of the chain that a line of the text
-// removes, -1 if the line does something else.
-func (in *Input) RemovalAt(line int) int {
-	i := line - in.chainsAt() - in.Rules()
-	if i < 0 || i >= len(in.Remove) {
-		return -1
-	}
-	return i
 }

@@ -62,20 +62,16 @@ COMMIT
 	}
 }
 
-// The line that iptables-restore names is traced to a rule, or to a removal.
+// The line that iptables-restore names is traced to a rule.
 func TestInputLinesAreTraced(t *testing.T) {
 	for _, flushed := range []bool{false, true} {
 		in := exampleInput()
 		in.Flushed = flushed
 		for i, line := range strings.Split(text(t, in), "\n") {
-			wantRule, wantRemoval := strings.HasPrefix(line, "-A "), strings.HasPrefix(line, "-X ")
+			wantRule := strings.HasPrefix(line, "-A ")
 			chain, rule := in.RuleAt(i + 1)
 			if (chain != nil) != wantRule || wantRule && strings.Split(string(chain.Text), "\n")[rule] != line {
 				t.Errorf("line %d, %q: rule %d of %v", i+1, line, rule, chain)
-			}
-			at := in.RemovalAt(i + 1)
-			if (at >= 0) != wantRemoval || wantRemoval && "-X "+in.Remove[at] != line {
-				t.Errorf("line %d, %q: removes chain %d", i+1, line, at)
 			}
 		}
 	}
@@ -88,6 +84,5 @@ func FuzzRefusedLine(f *testing.F) {
 		line := RefusedLine(&CommandError{Message: message})
 		in := exampleInput()
 		in.RuleAt(line)
-		in.RemovalAt(line)
 	})
 }

@@ -38,9 +38,9 @@ func running(t *testing.T, ns *netnstest.Namespace, mode string) dataplane.Datap
 	case "nftables":
 		d, err = nftables.New(nftables.Options{Logger: logr.Discard(), NetNS: ns.FD()})
 	case "iptables-nft":
-		d, err = iptables.New(iptables.Options{Logger: logr.Discard(), NetNS: ns.FD(), Variant: driver.NFT})
+		d = iptables.New(iptables.Options{Logger: logr.Discard(), NetNS: ns.FD(), Variant: driver.NFT})
 	case "iptables-legacy":
-		d, err = iptables.New(iptables.Options{Logger: logr.Discard(), NetNS: ns.FD(), Variant: driver.Legacy})
+		d = iptables.New(iptables.Options{Logger: logr.Discard(), NetNS: ns.FD(), Variant: driver.Legacy})
 	default:
 		return nil
 	}
