@@ -54,13 +54,13 @@ func (o *RemoveOptions) removeLegacyTable(ctx context.Context, commands *Command
 	if err != nil {
 		return err
 	}
-	found, lines, err := parseJumps(text, t.Name)
+	found, err := parseJumps(text, t.Name)
 	if err != nil {
 		return fmt.Errorf("run %s: %w", commands.save[t.Family], err)
 	}
 	r := choose(found, o.Chains)
 	if !r.empty() {
-		if err := commands.Restore(ctx, t.Family, r.input(t.Name, lines).Reader()); err != nil {
+		if err := commands.Restore(ctx, t.Family, r.input(t.Name).Reader()); err != nil {
 			return err
 		}
 	}
@@ -68,9 +68,8 @@ func (o *RemoveOptions) removeLegacyTable(ctx context.Context, commands *Command
 	return nil
 }
 
-// parseJumps parses the output of iptables-save for one table. The rule of a jump is
-// the index of its line, without -A, among those returned.
-func parseJumps(text []byte, table string) (found jumps, lines []string, err error) {
+// parseJumps parses the output of iptables-save for one table.
+func parseJumps(text []byte, table string) (found jumps, err error) {
 	found.builtin = map[string]bool{}
 	err = scanListing(text, table,
 		func(name []byte, builtin bool) { found.builtin[string(name)] = builtin },
@@ -81,18 +80,19 @@ func parseJumps(text []byte, table string) (found jumps, lines []string, err err
 			}
 			// A jump into a chain has no options, so it ends the line.
 			if how := string(words[len(words)-2]); how == "-j" || how == "-g" {
-				found.rules = append(found.rules, jump{string(chain), string(words[len(words)-1]), len(lines)})
-				lines = append(lines, string(line[len("-A "):len(line)-1]))
+				found.rules = append(found.rules, jump{
+					from: string(chain), to: string(words[len(words)-1]), text: string(line[len("-A ") : len(line)-1]),
+				})
 			}
 		})
-	return found, lines, err
+	return found, err
 }
 
-// input makes the input that removes from a table what was found in these lines.
-func (r *removal) input(table string, lines []string) *Input {
+// input makes the input that removes from a table what was found.
+func (r *removal) input(table string) *Input {
 	in := &Input{Table: table, Remove: r.chains}
 	for _, j := range r.rules {
-		in.Delete = append(in.Delete, lines[j.rule])
+		in.Delete = append(in.Delete, j.text)
 	}
 	return in
 }

@@ -39,9 +39,9 @@ func (o *RemoveOptions) removeNFT(ctx context.Context, f inet.Family) (err error
 
 func (o *RemoveOptions) removeNFTTable(ctx context.Context, conn *nft.Conn, t Table) error {
 	for try := 1; ; try++ {
-		handles, r, err := readNFT(ctx, conn, t, o.Chains)
+		r, err := readNFT(ctx, conn, t, o.Chains)
 		if err == nil {
-			err = deleteNFT(ctx, conn, nft.Table{Family: NFTFamily(t.Family), Name: t.Name}, handles, &r)
+			err = deleteNFT(ctx, conn, nft.Table{Family: NFTFamily(t.Family), Name: t.Name}, &r)
 		}
 		if err == nil {
 			r.log(o.Logger, NFT, t)
@@ -64,35 +64,34 @@ func nftTables(ctx context.Context, conn *nft.Conn, f inet.Family) (tables []Tab
 	return tables, err
 }
 
-// readNFT chooses what to remove from a table. It also returns the rules that jumps
-// refer to.
-func readNFT(ctx context.Context, conn *nft.Conn, t Table, set Chains) ([]nft.Jump, removal, error) {
+// readNFT chooses what to remove from a table.
+func readNFT(ctx context.Context, conn *nft.Conn, t Table, set Chains) (removal, error) {
 	table := nft.Table{Family: NFTFamily(t.Family), Name: t.Name}
 	chains, err := conn.Chains(ctx, table)
 	if err != nil {
-		return nil, removal{}, err
+		return removal{}, err
 	}
 	rules, err := conn.Jumps(ctx, table)
 	if err != nil {
-		return nil, removal{}, err
+		return removal{}, err
 	}
 	found := jumps{builtin: map[string]bool{}}
 	for _, c := range chains {
 		found.builtin[c.Name] = c.Type != ""
 	}
-	for i, j := range rules {
-		found.rules = append(found.rules, jump{j.Chain, j.Target, i})
+	for _, j := range rules {
+		found.rules = append(found.rules, jump{from: j.Chain, to: j.Target, handle: j.Handle})
 	}
-	return rules, choose(found, set), nil
+	return choose(found, set), nil
 }
 
 // deleteNFT first deletes the rules that lead to the chains, atomically, so that
 // packets bypass them, and then the chains: all their rules before any chain, because
 // they lead into each other.
-func deleteNFT(ctx context.Context, conn *nft.Conn, t nft.Table, rules []nft.Jump, r *removal) error {
+func deleteNFT(ctx context.Context, conn *nft.Conn, t nft.Table, r *removal) error {
 	unlink := &nft.Batch{}
 	for _, j := range r.rules {
-		unlink.DeleteRule(t, j.from, rules[j.rule].Handle)
+		unlink.DeleteRule(t, j.from, j.handle)
 	}
 	if err := conn.Commit(ctx, unlink); err != nil {
 		return fmt.Errorf("remove the rules that lead to the chains: %w", err)

@@ -31,7 +31,7 @@ func Uses(ctx context.Context, conn *nft.Conn, set Chains) ([]Use, error) {
 			return uses, err
 		}
 		for _, t := range tables {
-			_, r, err := readNFT(ctx, conn, t, set)
+			r, err := readNFT(ctx, conn, t, set)
 			if err != nil {
 				return uses, err
 			}
@@ -61,9 +61,9 @@ func legacyJumps(t *xtables.Table) jumps {
 	for _, name := range t.Chains {
 		found.builtin[name] = false
 	}
-	for i, r := range t.Rules {
+	for _, r := range t.Rules {
 		if r.Jump != "" {
-			found.rules = append(found.rules, jump{r.Chain, r.Jump, i})
+			found.rules = append(found.rules, jump{from: r.Chain, to: r.Jump})
 		}
 	}
 	return found

@@ -1,6 +1,9 @@
 package sysctl
 
 import (
+	"errors"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -78,4 +81,37 @@ func ReversePathDrops(o Options) (int, error) {
 		names = words
 	}
 	return 0, nil
+}
+
+const interfacesDir = "proc/sys/net/ipv4/conf"
+
+// RouteLocalnet returns the interfaces that have the setting route_localnet, by
+// which neighbours on the network can reach listeners on the machine's
+// 127.0.0.1 (CVE-2020-8558). "all" stands for every interface, and "default"
+// for future ones. Upstream's iptables mode sets it and leaves it behind; other
+// software may need it.
+func RouteLocalnet(o Options) ([]string, error) {
+	values, err := o.readAll(interfacesDir, "route_localnet")
+	if values["all"] != 0 {
+		return []string{"all"}, nil
+	}
+	maps.DeleteFunc(values, func(_ string, value int) bool { return value == 0 })
+	return slices.Sorted(maps.Keys(values)), err
+}
+
+const (
+	ipv6File    = "proc/net/if_inet6"
+	ipv6OffFile = "proc/sys/net/ipv6/conf/all/disable_ipv6"
+)
+
+// NoIPv6 returns why this machine does not support IPv6; "" if it does. The
+// criteria are upstream's.
+func NoIPv6(o Options) string {
+	if _, err := os.Stat(o.path(ipv6File)); errors.Is(err, fs.ErrNotExist) {
+		return "the kernel has no IPv6 (/" + ipv6File + " does not exist)"
+	}
+	if value, err := o.read(ipv6OffFile); err == nil && value == 1 {
+		return "IPv6 is switched off (/" + ipv6OffFile + " is 1)"
+	}
+	return ""
 }

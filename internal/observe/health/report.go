@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"sluice/internal/engine"
 	"sluice/internal/model"
 )
@@ -50,4 +52,24 @@ func (r report) write(w http.ResponseWriter, good bool) int {
 	}
 	body, err := json.Marshal(r)
 	return writeJSON(w, status, body, err)
+}
+
+// notReady returns why neither new connections should come nor a rolling update go on, "" if
+// they may: this process has programmed everything once, or found it in the kernel, and the
+// kernel follows. A proxy that was ready stays so while the API server is away, which is no
+// fault of this version, and on a node that leaves.
+func (p *Proxy) notReady() string {
+	v, s := p.Verdict(), p.Status()
+	if v.Word.Ready() && !s.Behind(p.Clock.Now()) {
+		return ""
+	}
+	return v.Why
+}
+
+// Programming returns a function that reports whether the kernel is up to date.
+func Programming(status func() engine.Summary, c clock.PassiveClock) func() bool {
+	return func() bool {
+		s := status()
+		return !s.Behind(c.Now())
+	}
 }
