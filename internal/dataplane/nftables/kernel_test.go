@@ -152,7 +152,7 @@ func (d *Dataplane) snapshot(t testing.TB) string {
 			t.Fatal(err)
 		}
 		for _, tab := range tables {
-			have, err := readContents(ctx, d.reader, l, tab, nil)
+			have, err := d.readContents(ctx, d.reader, l, tab, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -15,9 +15,13 @@ import (
 
 // contents is the contents of one of our tables in the kernel.
 type contents struct {
-	table     nft.Table
+	table nft.Table
+	// ours says that the sets and base chains are as in our layout, and that it is the
+	// table that was asked for.
+	ours      bool
 	chains    map[string]nft.Chain
 	rules     map[string][]uint64 // tags by chain
+	counts    map[string]int      // elements by set, -1 if the kernel does not report it
 	frontends map[plan.Key]*programmed
 	members   map[string][]nft.Element // keys of sets that frontends share
 	// manyHairpins is their number if there are too many to dump: they are looked up
@@ -57,25 +61,30 @@ func (k *contents) hooksAreOurs(target *Target) bool {
 	return true
 }
 
-// readChains reads the chains of a table and the tags of their rules.
-func readChains(ctx context.Context, c *nft.Conn, t nft.Table) (map[string]nft.Chain, map[string][]uint64, error) {
-	list, err := c.Chains(ctx, t)
+// readStructure reads everything of a table but its elements.
+func readStructure(ctx context.Context, c *nft.Conn, l *layout, target *Target, t nft.Table) (*contents, error) {
+	k := &contents{table: t, chains: map[string]nft.Chain{}, rules: map[string][]uint64{}, counts: map[string]int{},
+		frontends: map[plan.Key]*programmed{}, members: map[string][]nft.Element{}}
+	chains, err := c.Chains(ctx, t)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	chains := map[string]nft.Chain{}
-	for _, ch := range list {
-		chains[ch.Name] = ch
+	for _, ch := range chains {
+		k.chains[ch.Name] = ch
 	}
 	rules, err := c.Rules(ctx, t)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	tags := map[string][]uint64{}
 	for _, r := range rules {
-		tags[r.Chain] = append(tags[r.Chain], r.Tag)
+		k.rules[r.Chain] = append(k.rules[r.Chain], r.Tag)
 	}
-	return chains, tags, nil
+	sets, err := c.Sets(ctx, t)
+	for _, s := range sets {
+		k.counts[s.Name] = s.Count
+	}
+	k.ours = l.matches(sets) && k.hooksAreOurs(target)
+	return k, err
 }
 
 // A hash table of the kernel that grows or shrinks in the background is dumped with
@@ -86,54 +95,52 @@ const (
 	readPause = 20 * time.Millisecond
 )
 
-// readContents reads a table with our layout, except the affinity of clients. slots
-// guesses how many endpoints a frontend has; if it is nil everything is dumped.
+// retry calls read again, after a pause, while what it reads changes.
+func retry(ctx context.Context, t nft.Table, pause time.Duration, read func() error) error {
+	for range readTries {
+		if err := read(); !errors.Is(err, nft.ErrInterrupted) {
+			return err
+		}
+		if sleep(ctx, pause); ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return fmt.Errorf("table %s %s: %w", t.Family, t.Name, nft.ErrInterrupted)
+}
+
+// readContents reads a table, except the affinity of clients; nil if it does not have our
+// layout. slots guesses how many endpoints a frontend has; if it is nil everything is dumped.
 //
 // Others may write to nftables meanwhile: writes to our table are detected, and repaired
 // afterwards.
-func readContents(ctx context.Context, c *nft.Conn, l *layout, t nft.Table, slots *slotGuess) (*contents, error) {
-	for range readTries {
-		k, consistent, err := tryRead(ctx, c, l, t, slots)
-		if err != nil && !errors.Is(err, nft.ErrInterrupted) {
-			return nil, err
+func (d *Dataplane) readContents(ctx context.Context, c *nft.Conn, l *layout, t nft.Table, slots *slotGuess) (k *contents, err error) {
+	err = retry(ctx, t, readPause, func() error {
+		if k, err = readStructure(ctx, c, l, d.target, t); err != nil || !k.ours {
+			return err
 		}
-		if consistent {
-			return k, nil
-		}
-		select {
-		case <-time.After(readPause):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+		return readElements(ctx, c, l, k, slots)
+	})
+	if err != nil || !k.ours {
+		return nil, err
 	}
-	return nil, fmt.Errorf("table %s %s: %w", t.Family, t.Name, nft.ErrInterrupted)
+	return k, nil
 }
 
-func tryRead(ctx context.Context, c *nft.Conn, l *layout, t nft.Table, slots *slotGuess) (k *contents, consistent bool, err error) {
-	k = &contents{table: t, frontends: map[plan.Key]*programmed{}, members: map[string][]nft.Element{}}
-	if k.chains, k.rules, err = readChains(ctx, c, t); err != nil {
-		return nil, false, err
-	}
-	infos, err := c.Sets(ctx, t)
-	if err != nil {
-		return nil, false, err
-	}
-	counts := map[string]int{}
-	for _, i := range infos {
-		counts[i.Name] = i.Count
-	}
+func readElements(ctx context.Context, c *nft.Conn, l *layout, k *contents, slots *slotGuess) error {
 	r := newReader(l, k)
 	for _, s := range l.sets() { // frontends come before their slots
-		if n := counts[s.Name]; s.Name == hairpin && n > maxDump && slots != nil {
+		n := k.counts[s.Name]
+		if s.Name == hairpin && n > maxDump && slots != nil {
 			k.manyHairpins = n
 			continue
 		}
-		ok, err := r.readSet(ctx, c, t, s.Name, counts[s.Name], slots)
-		if err != nil || !ok {
-			return nil, false, err
+		if ok, err := r.readSet(ctx, c, k.table, s.Name, n, slots); err != nil {
+			return err
+		} else if !ok {
+			return nft.ErrInterrupted
 		}
 	}
-	return k, true, nil
+	return nil
 }
 
 // readSet reads a set and reports whether it saw each element once.

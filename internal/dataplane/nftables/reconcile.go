@@ -155,7 +155,7 @@ func (d *Dataplane) adopt(ctx context.Context, l *layout, desired *plan.Desired,
 // there is one, or else one that was not completed; nil if there is none.
 func (d *Dataplane) adoptable(ctx context.Context, l *layout, tables []nft.Table, slots *slotGuess) (have *contents, err error) {
 	for _, found := range tables {
-		c, err := d.readIfOurs(ctx, l, found, slots)
+		c, err := d.readContents(ctx, d.writer, l, found, slots)
 		if err != nil {
 			return nil, err
 		}
@@ -175,19 +175,6 @@ func freeName(tables []nft.Table) (string, error) {
 	}
 	return "", fmt.Errorf("there are tables %s of family %s, and none of them was made by this version (delete those that no packets pass through: nft delete table %s NAME)",
 		strings.Join(tableNames[:], ", "), tables[0].Family, tables[0].Family)
-}
-
-// readIfOurs reads a table; it returns nil if it cannot be adopted.
-func (d *Dataplane) readIfOurs(ctx context.Context, l *layout, t nft.Table, slots *slotGuess) (*contents, error) {
-	sets, err := d.writer.Sets(ctx, t)
-	if err != nil || !l.matches(sets) {
-		return nil, err
-	}
-	have, err := readContents(ctx, d.writer, l, t, slots)
-	if err != nil || !have.hooksAreOurs(d.target) {
-		return nil, err
-	}
-	return have, nil
 }
 
 // live reports whether the table gets packets.

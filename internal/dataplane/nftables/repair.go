@@ -2,7 +2,6 @@ package nftables
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"sluice/internal/dataplane"
@@ -80,16 +79,31 @@ func (d *Dataplane) inspect(ctx context.Context, t *table, found *foreignWrites)
 
 // inspectStructure reads the table, its sets, chains and rules.
 func (d *Dataplane) inspectStructure(ctx context.Context, t *table) error {
-	s, err := readStructure(ctx, d.writer, t)
+	have, err := t.readStructure(ctx, d.writer)
 	if err != nil {
 		return err
 	}
-	if !s.ours {
+	if !have.ours {
 		return fmt.Errorf("table %s %s was removed, or has another layout, or is not our only one", t.Family, t.Name)
 	}
-	t.inactive = s.table.Dormant
-	t.takeChains(&s.contents)
+	t.inactive = have.table.Dormant
+	t.takeChains(have)
 	return nil
+}
+
+// readStructure reads everything of the table but its elements. It is not ours if there is
+// another one beside it.
+func (t *table) readStructure(ctx context.Context, c *nft.Conn) (have *contents, err error) {
+	err = retry(ctx, t.Table, 0, func() error {
+		tables, err := ourTables(ctx, c, t.layout)
+		if err != nil || len(tables) != 1 || tables[0].Name != t.Name {
+			have = &contents{}
+			return err
+		}
+		have, err = readStructure(ctx, c, t.layout, t.target, tables[0])
+		return err
+	})
+	return have, err
 }
 
 // query is the part of a table that is to be read.
@@ -183,43 +197,4 @@ func (r *reader) lookUp(ctx context.Context, c *nft.Conn, t nft.Table, set strin
 		}
 		return nil
 	})
-}
-
-// structure is a table without its elements.
-type structure struct {
-	contents
-	counts map[string]int // elements by set, -1 if the kernel does not report it
-	ours   bool           // it is our only table of the family, and has our layout
-}
-
-// readStructure reads everything of a table in the kernel but its elements.
-func readStructure(ctx context.Context, c *nft.Conn, t *table) (*structure, error) {
-	for range readTries {
-		s, err := tryStructure(ctx, c, t)
-		if !errors.Is(err, nft.ErrInterrupted) || ctx.Err() != nil {
-			return s, err
-		}
-	}
-	return nil, fmt.Errorf("table %s %s: %w", t.nf, t.Name, nft.ErrInterrupted)
-}
-
-func tryStructure(ctx context.Context, c *nft.Conn, t *table) (*structure, error) {
-	s := &structure{counts: map[string]int{}}
-	tables, err := ourTables(ctx, c, t.layout)
-	if err != nil || len(tables) != 1 || tables[0].Name != t.Name {
-		return s, err
-	}
-	s.table = tables[0]
-	infos, err := c.Sets(ctx, s.table)
-	if err != nil || !t.matches(infos) {
-		return s, err
-	}
-	for _, i := range infos {
-		s.counts[i.Name] = i.Count
-	}
-	if s.chains, s.rules, err = readChains(ctx, c, s.table); err != nil {
-		return s, err
-	}
-	s.ours = s.hooksAreOurs(t.target)
-	return s, nil
 }

@@ -104,7 +104,7 @@ func (d *Dataplane) unchanged(s *snapshot) bool {
 	return !d.commits.Since(s.commits) && slices.Contains(d.tables, s.tables[0].table)
 }
 
-func (s *tableSnapshot) sameStructure(have *structure) bool {
+func (s *tableSnapshot) sameStructure(have *contents) bool {
 	return have.ours && !have.table.Dormant &&
 		maps.Equal(s.chains, have.chains) && maps.EqualFunc(s.rules, have.rules, slices.Equal)
 }

@@ -34,22 +34,19 @@ func (d *Dataplane) Traffic(ctx context.Context, each func(plan.Key, dataplane.T
 // addUnmatched reads the counters of packets to no frontend. They are few, so it can
 // be retried.
 func (d *Dataplane) addUnmatched(ctx context.Context, t *table, to *dataplane.UnmatchedTraffic) error {
-	var counts []uint64
-	err := nft.ErrInterrupted
-	for tries := 0; tries < readTries && errors.Is(err, nft.ErrInterrupted); tries++ {
-		counts, err = d.reader.RuleCounters(ctx, t.Table, fixedNames[unknown])
-	}
-	if err != nil {
-		return err
-	}
-	for i, n := range counts {
-		if i == 0 {
-			to.NoSuchPort += n
-		} else {
-			to.UnusedAddress += n
+	return retry(ctx, t.Table, 0, func() error {
+		rules, err := d.reader.Expressions(ctx, t.Table, fixedNames[unknown])
+		for i, rule := range rules {
+			for _, e := range rule {
+				if i == 0 {
+					to.NoSuchPort += e.Packets
+				} else {
+					to.UnusedAddress += e.Packets
+				}
+			}
 		}
-	}
-	return nil
+		return err
+	})
 }
 
 func (d *Dataplane) eachTraffic(ctx context.Context, t *table, each func(plan.Key, dataplane.Traffic)) error {

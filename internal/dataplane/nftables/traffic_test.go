@@ -124,7 +124,7 @@ func TestTrafficSurvivesManyChangesAtOnce(t *testing.T) {
 	ctx := context.Background()
 	k := newKernel(t)
 	c := counted{k, k.dataplane(), key("198.51.100.1:443", model.TCP)}
-	desired := cluster(2 * singleReads)
+	desired := cluster(128)
 	desired.Frontends[c.key] = &plan.Frontend{Key: c.key, Route: plan.Route{Endpoints: pool("10.244.0.1:80")},
 		Outside: &plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoints}}, Filtered: true}
 	ok(t, c.d.Reconcile(ctx, desired))

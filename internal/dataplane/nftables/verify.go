@@ -25,8 +25,10 @@ func (d *Dataplane) Verify(ctx context.Context) (bool, error) {
 	}
 	good := true
 	err := d.check(ctx, func(found *foreignWrites) {
-		good = false
-		d.monitor.report(func(w *foreignWrites) { w.join(found) })
+		if !found.empty() {
+			good = false
+			d.monitor.report(func(w *foreignWrites) { w.join(found) })
+		}
 	})
 	if err != nil {
 		return true, err
@@ -88,7 +90,7 @@ func sleep(ctx context.Context, d time.Duration) {
 const structureTries = 10
 
 // check compares the kernel with the mirror, concurrently with commits, and reports
-// differences, perhaps also false ones in what a commit changes meanwhile. First it
+// differences, which may be none, perhaps also false ones in what a commit changes meanwhile. First it
 // compares what is read fast: chains, rules, and the number of elements. Then it
 // compares all elements, throttled if no difference was found so far.
 func (d *Dataplane) check(ctx context.Context, report func(*foreignWrites)) error {
@@ -120,14 +122,14 @@ func (d *Dataplane) check(ctx context.Context, report func(*foreignWrites)) erro
 
 // readStructures reads everything but the elements. quiet says that no commit was in
 // progress meanwhile.
-func (d *Dataplane) readStructures(ctx context.Context) (s *snapshot, list []*structure, quiet bool, err error) {
+func (d *Dataplane) readStructures(ctx context.Context) (s *snapshot, list []*contents, quiet bool, err error) {
 	for try := 0; try < structureTries && !quiet; try++ {
 		if s, err = d.takeSnapshot(ctx); s == nil || err != nil {
 			return nil, nil, false, err
 		}
 		list = nil
 		for _, t := range s.tables {
-			have, err := readStructure(ctx, d.reader, t.table)
+			have, err := t.table.readStructure(ctx, d.reader)
 			if err != nil {
 				return nil, nil, false, err
 			}
@@ -156,9 +158,7 @@ func (d *Dataplane) checkElements(ctx context.Context, s *tableSnapshot, fast bo
 			if err != nil {
 				return err
 			}
-			if !found.empty() {
-				report(&found)
-			}
+			report(&found)
 			throttle.pause(ctx)
 		}
 	}
@@ -220,9 +220,7 @@ func (d *Dataplane) checkOps(ctx context.Context, t *table, ops []op, owners []p
 			return err
 		}
 	}
-	if !found.empty() {
-		report(&found)
-	}
+	report(&found)
 	return nil
 }
 
@@ -247,9 +245,7 @@ func (d *Dataplane) stillWrong(ctx context.Context, s *tableSnapshot, wrong map[
 			}
 		}
 	})
-	if err == nil && !found.empty() {
-		report(&found)
-	}
+	report(&found)
 	return err
 }
 
@@ -267,9 +263,7 @@ func (d *Dataplane) findSurplus(ctx context.Context, s *tableSnapshot, sets []st
 		if err != nil && !errors.Is(err, nft.ErrInterrupted) {
 			return err
 		}
-		if !found.empty() {
-			report(&found)
-		}
+		report(&found)
 	}
 	return nil
 }

@@ -88,6 +88,20 @@ func (a attrs) verdict(typ uint16, v *Verdict) attrs {
 	})
 }
 
+// get returns the value of an attribute, nil if there is none.
+func (a attrs) get(typ uint16) attrs {
+	for t, v := range nfnetlink.Attrs(a) {
+		if t == typ {
+			return v
+		}
+	}
+	return nil
+}
+
+func (a attrs) getU32(typ uint16) uint32  { return toU32(a.get(typ)) }
+func (a attrs) getU64(typ uint16) uint64  { return toU64(a.get(typ)) }
+func (a attrs) getText(typ uint16) string { return toText(a.get(typ)) }
+
 func toU32(b []byte) uint32 {
 	if len(b) < 4 {
 		return 0

@@ -3,7 +3,6 @@ package nft
 import (
 	"bytes"
 	"context"
-	"fmt"
 
 	"golang.org/x/sys/unix"
 
@@ -47,98 +46,44 @@ type Expr struct {
 	// the packet must not be in it.
 	Set               string
 	Decides, Inverted bool
+	Packets           uint64 // of kind counter
 }
 
 // Expressions reads the rules of a chain of any program.
-func (c *Conn) Expressions(ctx context.Context, t Table, chain string) (rules [][]Expr, err error) {
-	filter := attrs(nil).text(unix.NFTA_RULE_TABLE, t.Name).text(unix.NFTA_RULE_CHAIN, chain)
-	err = c.dump(ctx, t.Family, unix.NFT_MSG_GETRULE, filter, func(a attrs) error {
-		var rule []Expr
-		for typ, v := range nfnetlink.Attrs(a) {
-			if typ != unix.NFTA_RULE_EXPRESSIONS {
-				continue
-			}
-			for _, e := range nfnetlink.Attrs(v) {
-				rule = append(rule, parseExpr(e))
-			}
+func (c *Conn) Expressions(ctx context.Context, t Table, chain string) ([][]Expr, error) {
+	what := t.in("the rules of chain " + chain + " in")
+	return listRules(ctx, c, t, chain, what, func(a attrs) (rule []Expr, _ bool) {
+		for _, e := range nfnetlink.Attrs(a.get(unix.NFTA_RULE_EXPRESSIONS)) {
+			rule = append(rule, parseExpr(e))
 		}
-		rules = append(rules, rule)
-		return nil
+		return rule, true
 	})
-	if err != nil {
-		return nil, fmt.Errorf("reading the rules of chain %s in table %s %s: %w", chain, t.Family, t.Name, err)
-	}
-	return rules, nil
 }
 
-func parseExpr(b []byte) (e Expr) {
-	var data []byte
-	for typ, v := range nfnetlink.Attrs(b) {
-		switch typ {
-		case unix.NFTA_EXPR_NAME:
-			e.Kind = toText(v)
-		case unix.NFTA_EXPR_DATA:
-			data = v
+func parseExpr(b attrs) Expr {
+	e, data := Expr{Kind: b.getText(unix.NFTA_EXPR_NAME)}, b.get(unix.NFTA_EXPR_DATA)
+	switch e.Kind {
+	case "match", "target": // with the same numbers for their attributes
+		e.Name, e.Revision = data.getText(unix.NFTA_TARGET_NAME), data.getU32(unix.NFTA_TARGET_REV)
+		e.Info = bytes.Clone(data.get(unix.NFTA_TARGET_INFO))
+	case "ct", "meta": // likewise
+		e.Key, e.Loads = data.getU32(unix.NFTA_META_KEY), data.get(unix.NFTA_META_DREG) != nil
+	case "bitwise": // (value & mask) ^ xor
+		if xor := parseValue(data.get(unix.NFTA_BITWISE_XOR)); len(bytes.Trim(xor, "\x00")) == 0 {
+			e.Mask = bytes.Clone(parseValue(data.get(unix.NFTA_BITWISE_MASK)))
 		}
-	}
-	for typ, v := range nfnetlink.Attrs(data) {
-		switch e.Kind {
-		case "match", "target": // with the same numbers for their attributes
-			e.takeExtension(typ, v)
-		case "ct", "meta": // likewise
-			switch typ {
-			case unix.NFTA_META_KEY:
-				e.Key = toU32(v)
-			case unix.NFTA_META_DREG:
-				e.Loads = true
-			}
-		case "bitwise":
-			e.takeBitwise(typ, v)
-		case "cmp":
-			switch typ {
-			case unix.NFTA_CMP_OP:
-				e.Op = toU32(v)
-			case unix.NFTA_CMP_DATA:
-				e.Data = bytes.Clone(parseValue(v))
-			}
-		case "lookup":
-			switch typ {
-			case unix.NFTA_LOOKUP_SET:
-				e.Set = toText(v)
-			case unix.NFTA_LOOKUP_DREG:
-				e.Decides = toU32(v) == unix.NFT_REG_VERDICT
-			case unix.NFTA_LOOKUP_FLAGS:
-				e.Inverted = toU32(v)&unix.NFT_LOOKUP_F_INV != 0
-			}
-		case "immediate":
-			var verdict Verdict
-			if typ == unix.NFTA_IMMEDIATE_DATA && parseVerdict(v, &verdict) {
-				e.Verdict = &verdict
-			}
+	case "cmp":
+		e.Op, e.Data = data.getU32(unix.NFTA_CMP_OP), bytes.Clone(parseValue(data.get(unix.NFTA_CMP_DATA)))
+	case "lookup":
+		to := data.get(unix.NFTA_LOOKUP_DREG)
+		e.Set, e.Decides = data.getText(unix.NFTA_LOOKUP_SET), to != nil && toU32(to) == unix.NFT_REG_VERDICT
+		e.Inverted = data.getU32(unix.NFTA_LOOKUP_FLAGS)&unix.NFT_LOOKUP_F_INV != 0
+	case "immediate":
+		if verdict := new(Verdict); parseVerdict(data.get(unix.NFTA_IMMEDIATE_DATA), verdict) {
+			e.Verdict = verdict
 		}
+	case "counter":
+		e.Packets = data.getU64(unix.NFTA_COUNTER_PACKETS)
 	}
 	return e
-}
-
-// takeBitwise keeps the mask of (value & mask) ^ 0.
-func (e *Expr) takeBitwise(typ uint16, v []byte) {
-	switch typ {
-	case unix.NFTA_BITWISE_MASK:
-		e.Mask = bytes.Clone(parseValue(v))
-	case unix.NFTA_BITWISE_XOR:
-		if len(bytes.Trim(parseValue(v), "\x00")) > 0 {
-			e.Mask = nil // which comes before
-		}
-	}
-}
-
-func (e *Expr) takeExtension(typ uint16, v []byte) {
-	switch typ {
-	case unix.NFTA_TARGET_NAME:
-		e.Name = toText(v)
-	case unix.NFTA_TARGET_REV:
-		e.Revision = toU32(v)
-	case unix.NFTA_TARGET_INFO:
-		e.Info = append([]byte(nil), v...)
-	}
 }

@@ -20,10 +20,27 @@ func (c *Conn) request(ctx context.Context, family Family, msg uint16, body attr
 	return c.nl.Do(message(family, msg, body), withAttrs(f))
 }
 
-// dump does the same for all objects of a kind. If the ruleset changes meanwhile, the error is
-// ErrInterrupted.
-func (c *Conn) dump(ctx context.Context, family Family, msg uint16, filter attrs, f func(attrs) error) error {
-	return c.nl.Dump(ctx, message(family, msg, filter), withAttrs(f))
+// dump does the same for all objects of a kind, which what names in errors. If the ruleset
+// changes meanwhile, the error is ErrInterrupted.
+func (c *Conn) dump(ctx context.Context, family Family, msg uint16, filter attrs, what string, f func(attrs) error) error {
+	if err := c.nl.Dump(ctx, message(family, msg, filter), withAttrs(f)); err != nil {
+		return fmt.Errorf("reading %s: %w", what, err)
+	}
+	return nil
+}
+
+// list dumps objects and returns those that read keeps.
+func list[T any](ctx context.Context, c *Conn, family Family, msg uint16, filter attrs, what string, read func(attrs) (T, bool)) (all []T, err error) {
+	err = c.dump(ctx, family, msg, filter, what, func(a attrs) error {
+		if object, keep := read(a); keep {
+			all = append(all, object)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
 }
 
 func message(family Family, msg uint16, body attrs) []byte {
@@ -34,12 +51,15 @@ func withAttrs(f func(attrs) error) func([]byte) error {
 	return func(payload []byte) error { return f(attrs(payload[nfnetlink.GenHeaderLen:])) }
 }
 
+// in names objects of a table in errors.
+func (t Table) in(what string) string { return fmt.Sprintf("%s table %s %s", what, t.Family, t.Name) }
+
 // Generation returns the number of the ruleset's current version. Each transaction of
 // any program in the network namespace increments it.
 func (c *Conn) Generation(ctx context.Context) (uint32, error) {
 	var gen uint32
 	err := c.request(ctx, 0, unix.NFT_MSG_GETGEN, nil, func(a attrs) error {
-		gen = parseGeneration(a)
+		gen = a.getU32(unix.NFTA_GEN_ID)
 		return nil
 	})
 	if err != nil {
@@ -48,35 +68,13 @@ func (c *Conn) Generation(ctx context.Context) (uint32, error) {
 	return gen, nil
 }
 
-func parseGeneration(b []byte) (gen uint32) {
-	for typ, v := range nfnetlink.Attrs(b) {
-		if typ == unix.NFTA_GEN_ID {
-			gen = toU32(v)
-		}
-	}
-	return gen
-}
-
 // Tables reads a family's tables.
 func (c *Conn) Tables(ctx context.Context, family Family) ([]Table, error) {
-	var tables []Table
-	err := c.dump(ctx, family, unix.NFT_MSG_GETTABLE, nil, func(a attrs) error {
-		t := Table{Family: family}
-		for typ, v := range nfnetlink.Attrs(a) {
-			switch typ {
-			case unix.NFTA_TABLE_NAME:
-				t.Name = toText(v)
-			case unix.NFTA_TABLE_FLAGS:
-				t.Dormant = toU32(v)&tableDormant != 0
-			}
-		}
-		tables = append(tables, t)
-		return nil
+	what := fmt.Sprintf("the tables of family %s", family)
+	return list(ctx, c, family, unix.NFT_MSG_GETTABLE, nil, what, func(a attrs) (Table, bool) {
+		dormant := a.getU32(unix.NFTA_TABLE_FLAGS)&tableDormant != 0
+		return Table{Family: family, Name: a.getText(unix.NFTA_TABLE_NAME), Dormant: dormant}, true
 	})
-	if err != nil {
-		return nil, fmt.Errorf("reading the tables of family %s: %w", family, err)
-	}
-	return tables, nil
 }
 
 const tableDormant = 1 // NFT_TABLE_F_DORMANT
@@ -96,91 +94,52 @@ func (c *Conn) TableNames(ctx context.Context, family Family) (names []string, e
 
 // Chains reads a table's chains.
 func (c *Conn) Chains(ctx context.Context, t Table) ([]Chain, error) {
-	var chains []Chain
-	err := c.eachChain(ctx, t.Family, func(table string, ch Chain) {
-		if table == t.Name {
-			chains = append(chains, ch)
-		}
-	})
-	if err != nil {
-		return nil, fmt.Errorf("reading the chains of table %s %s: %w", t.Family, t.Name, err)
-	}
-	return chains, nil
+	all, err := c.chains(ctx, t.Family, t.in("the chains of"), func(table string, _ Chain) bool { return table == t.Name })
+	return all[t.Name], err
 }
 
 // BaseChains reads the base chains of all tables of a family, by table.
 func (c *Conn) BaseChains(ctx context.Context, family Family) (map[string][]Chain, error) {
-	chains := map[string][]Chain{}
-	err := c.eachChain(ctx, family, func(table string, ch Chain) {
-		if ch.Type != "" {
-			chains[table] = append(chains[table], ch)
-		}
-	})
-	if err != nil {
-		return nil, fmt.Errorf("reading the base chains of family %s: %w", family, err)
-	}
-	return chains, nil
+	what := fmt.Sprintf("the base chains of family %s", family)
+	return c.chains(ctx, family, what, func(_ string, ch Chain) bool { return ch.Type != "" })
 }
 
-// eachChain calls f for the chains of all tables of a family: the kernel dumps them together.
-func (c *Conn) eachChain(ctx context.Context, family Family, f func(table string, ch Chain)) error {
-	return c.dump(ctx, family, unix.NFT_MSG_GETCHAIN, nil, func(a attrs) error {
-		var ch Chain
-		var table string
-		for typ, v := range nfnetlink.Attrs(a) {
-			switch typ {
-			case unix.NFTA_CHAIN_TABLE:
-				table = toText(v)
-			case unix.NFTA_CHAIN_NAME:
-				ch.Name = toText(v)
-			case unix.NFTA_CHAIN_TYPE:
-				ch.Type = toText(v)
-			case unix.NFTA_CHAIN_HOOK:
-				ch.Hook, ch.Priority = parseHook(v)
-			case unix.NFTA_CHAIN_POLICY:
-				ch.Drops = toU32(v) == uint32(DropCode)
-			}
+// chains reads chains by table: the kernel dumps those of all tables together.
+func (c *Conn) chains(ctx context.Context, family Family, what string, keep func(table string, ch Chain) bool) (map[string][]Chain, error) {
+	byTable := map[string][]Chain{}
+	err := c.dump(ctx, family, unix.NFT_MSG_GETCHAIN, nil, what, func(a attrs) error {
+		table, hook, policy := a.getText(unix.NFTA_CHAIN_TABLE), a.get(unix.NFTA_CHAIN_HOOK), a.get(unix.NFTA_CHAIN_POLICY)
+		ch := Chain{
+			Name: a.getText(unix.NFTA_CHAIN_NAME), Type: a.getText(unix.NFTA_CHAIN_TYPE),
+			Hook: hook.getU32(unix.NFTA_HOOK_HOOKNUM), Priority: int32(hook.getU32(unix.NFTA_HOOK_PRIORITY)),
+			Drops: policy != nil && toU32(policy) == uint32(DropCode),
 		}
-		f(table, ch)
+		if keep(table, ch) {
+			byTable[table] = append(byTable[table], ch)
+		}
 		return nil
 	})
-}
-
-func parseHook(b []byte) (hook uint32, priority int32) {
-	for typ, v := range nfnetlink.Attrs(b) {
-		switch typ {
-		case unix.NFTA_HOOK_HOOKNUM:
-			hook = toU32(v)
-		case unix.NFTA_HOOK_PRIORITY:
-			priority = int32(toU32(v))
-		}
+	if err != nil {
+		return nil, err
 	}
-	return hook, priority
+	return byTable, nil
 }
 
 // Rules reads a table's rules, in order, without their expressions.
 func (c *Conn) Rules(ctx context.Context, t Table) ([]Rule, error) {
-	var rules []Rule
-	filter := attrs(nil).text(unix.NFTA_RULE_TABLE, t.Name)
-	err := c.dump(ctx, t.Family, unix.NFT_MSG_GETRULE, filter, func(a attrs) error {
-		var r Rule
-		for typ, v := range nfnetlink.Attrs(a) {
-			switch typ {
-			case unix.NFTA_RULE_CHAIN:
-				r.Chain = toText(v)
-			case unix.NFTA_RULE_HANDLE:
-				r.Handle = toU64(v)
-			case unix.NFTA_RULE_USERDATA:
-				r.Tag = parseTag(v)
-			}
-		}
-		rules = append(rules, r)
-		return nil
+	return listRules(ctx, c, t, "", t.in("the rules of"), func(a attrs) (Rule, bool) {
+		return Rule{Chain: a.getText(unix.NFTA_RULE_CHAIN), Handle: a.getU64(unix.NFTA_RULE_HANDLE),
+			Tag: parseTag(a.get(unix.NFTA_RULE_USERDATA))}, true
 	})
-	if err != nil {
-		return nil, fmt.Errorf("reading the rules of table %s %s: %w", t.Family, t.Name, err)
+}
+
+// listRules is list for the rules of a table, or of one of its chains.
+func listRules[T any](ctx context.Context, c *Conn, t Table, chain, what string, read func(attrs) (T, bool)) ([]T, error) {
+	filter := attrs(nil).text(unix.NFTA_RULE_TABLE, t.Name)
+	if chain != "" {
+		filter = filter.text(unix.NFTA_RULE_CHAIN, chain)
 	}
-	return rules, nil
+	return list(ctx, c, t.Family, unix.NFT_MSG_GETRULE, filter, what, read)
 }
 
 func parseTag(b []byte) uint64 {
@@ -222,46 +181,24 @@ func (s *Set) Matches(i SetInfo) bool {
 
 // Sets reads a table's named sets.
 func (c *Conn) Sets(ctx context.Context, t Table) ([]SetInfo, error) {
-	var sets []SetInfo
 	filter := attrs(nil).text(unix.NFTA_SET_TABLE, t.Name)
-	err := c.dump(ctx, t.Family, unix.NFT_MSG_GETSET, filter, func(a attrs) error {
-		s := SetInfo{Count: -1}
-		for typ, v := range nfnetlink.Attrs(a) {
-			switch typ {
-			case unix.NFTA_SET_NAME:
-				s.Name = toText(v)
-			case unix.NFTA_SET_FLAGS:
-				s.Flags = toU32(v)
-			case unix.NFTA_SET_KEY_TYPE:
-				s.KeyID = toU32(v)
-			case unix.NFTA_SET_KEY_LEN:
-				s.KeyLen = toU32(v)
-			case unix.NFTA_SET_DATA_TYPE:
-				s.DataID = toU32(v)
-			case unix.NFTA_SET_DATA_LEN:
-				s.Length = toU32(v)
-			case setCount:
-				s.Count = int(toU32(v))
-			}
+	return list(ctx, c, t.Family, unix.NFT_MSG_GETSET, filter, t.in("the sets of"), func(a attrs) (SetInfo, bool) {
+		s := SetInfo{
+			Name: a.getText(unix.NFTA_SET_NAME), Flags: a.getU32(unix.NFTA_SET_FLAGS), Count: -1,
+			KeyID: a.getU32(unix.NFTA_SET_KEY_TYPE), KeyLen: a.getU32(unix.NFTA_SET_KEY_LEN),
+			DataID: a.getU32(unix.NFTA_SET_DATA_TYPE), Length: a.getU32(unix.NFTA_SET_DATA_LEN),
 		}
-		if s.Flags&unix.NFT_SET_ANONYMOUS == 0 {
-			sets = append(sets, s)
+		if count := a.get(setCount); count != nil {
+			s.Count = int(toU32(count))
 		}
-		return nil
+		return s, s.Flags&unix.NFT_SET_ANONYMOUS == 0
 	})
-	if err != nil {
-		return nil, fmt.Errorf("reading the sets of table %s %s: %w", t.Family, t.Name, err)
-	}
-	return sets, nil
 }
 
 // Elements dumps a set and calls f for each element, which is valid until f returns.
 func (c *Conn) Elements(ctx context.Context, t Table, set string, f func(*Element) error) error {
 	filter := attrs(nil).text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name).text(unix.NFTA_SET_ELEM_LIST_SET, set)
-	if err := c.dump(ctx, t.Family, unix.NFT_MSG_GETSETELEM, filter, elementReader(f)); err != nil {
-		return fmt.Errorf("reading the elements of %s in table %s %s: %w", set, t.Family, t.Name, err)
-	}
-	return nil
+	return c.dump(ctx, t.Family, unix.NFT_MSG_GETSETELEM, filter, t.in("the elements of "+set+" in"), elementReader(f))
 }
 
 // Element reads the element with the key of e, and fills in the rest of e.
@@ -323,17 +260,12 @@ func elementReader(f func(*Element) error) func(attrs) error {
 	var e Element
 	var v Verdict
 	return func(a attrs) error {
-		for typ, list := range nfnetlink.Attrs(a) {
-			if typ != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
-				continue
+		for _, b := range nfnetlink.Attrs(a.get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
+			if err := parseElement(b, &e, &v); err != nil {
+				return err
 			}
-			for _, b := range nfnetlink.Attrs(list) {
-				if err := parseElement(b, &e, &v); err != nil {
-					return err
-				}
-				if err := f(&e); err != nil {
-					return err
-				}
+			if err := f(&e); err != nil {
+				return err
 			}
 		}
 		return nil
@@ -362,47 +294,18 @@ func parseElement(b []byte, e *Element, verdict *Verdict) error {
 	return nil
 }
 
-func parseValue(b []byte) []byte {
-	for typ, v := range nfnetlink.Attrs(b) {
-		if typ == unix.NFTA_DATA_VALUE {
-			return v
-		}
+func parseValue(b attrs) []byte { return b.get(unix.NFTA_DATA_VALUE) }
+
+func parseVerdict(b attrs, into *Verdict) bool {
+	v := b.get(unix.NFTA_DATA_VERDICT)
+	if v == nil {
+		return false
 	}
-	return nil
+	*into = Verdict{Code: int32(v.getU32(unix.NFTA_VERDICT_CODE)), Chain: v.getText(unix.NFTA_VERDICT_CHAIN)}
+	return true
 }
 
-func parseVerdict(b []byte, into *Verdict) bool {
-	for typ, v := range nfnetlink.Attrs(b) {
-		if typ != unix.NFTA_DATA_VERDICT {
-			continue
-		}
-		*into = Verdict{}
-		for typ, v := range nfnetlink.Attrs(v) {
-			switch typ {
-			case unix.NFTA_VERDICT_CODE:
-				into.Code = int32(toU32(v))
-			case unix.NFTA_VERDICT_CHAIN:
-				into.Chain = toText(v)
-			}
-		}
-		return true
-	}
-	return false
-}
-
-func parseCounter(b []byte) (packets, bytes uint64) {
-	for typ, v := range nfnetlink.Attrs(b) {
-		if typ != unix.NFTA_EXPR_DATA {
-			continue
-		}
-		for typ, v := range nfnetlink.Attrs(v) {
-			switch typ {
-			case unix.NFTA_COUNTER_PACKETS:
-				packets = toU64(v)
-			case unix.NFTA_COUNTER_BYTES:
-				bytes = toU64(v)
-			}
-		}
-	}
-	return packets, bytes
+func parseCounter(b attrs) (packets, bytes uint64) {
+	data := b.get(unix.NFTA_EXPR_DATA)
+	return data.getU64(unix.NFTA_COUNTER_PACKETS), data.getU64(unix.NFTA_COUNTER_BYTES)
 }

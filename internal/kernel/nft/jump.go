@@ -2,7 +2,6 @@ package nft
 
 import (
 	"context"
-	"fmt"
 
 	"golang.org/x/sys/unix"
 
@@ -18,29 +17,10 @@ type Jump struct {
 
 // Jumps reads those rules of a table of any program that lead into another chain.
 func (c *Conn) Jumps(ctx context.Context, t Table) ([]Jump, error) {
-	var jumps []Jump
-	filter := attrs(nil).text(unix.NFTA_RULE_TABLE, t.Name)
-	err := c.dump(ctx, t.Family, unix.NFT_MSG_GETRULE, filter, func(a attrs) error {
-		var j Jump
-		for typ, v := range nfnetlink.Attrs(a) {
-			switch typ {
-			case unix.NFTA_RULE_CHAIN:
-				j.Chain = toText(v)
-			case unix.NFTA_RULE_HANDLE:
-				j.Handle = toU64(v)
-			case unix.NFTA_RULE_EXPRESSIONS:
-				j.Target = parseTarget(v)
-			}
-		}
-		if j.Target != "" {
-			jumps = append(jumps, j)
-		}
-		return nil
+	return listRules(ctx, c, t, "", t.in("the jumps of"), func(a attrs) (Jump, bool) {
+		target := parseTarget(a.get(unix.NFTA_RULE_EXPRESSIONS))
+		return Jump{a.getText(unix.NFTA_RULE_CHAIN), a.getU64(unix.NFTA_RULE_HANDLE), target}, target != ""
 	})
-	if err != nil {
-		return nil, fmt.Errorf("reading the jumps of table %s %s: %w", t.Family, t.Name, err)
-	}
-	return jumps, nil
 }
 
 // parseTarget returns the chain that the expressions lead into, or "".

@@ -84,25 +84,17 @@ func (m *Monitor) Next(f func(Notice)) error {
 
 func parseNotice(msg uint16, payload []byte) Notice {
 	n := Notice{Family: Family(payload[0])}
-	body := payload[nfnetlink.GenHeaderLen:]
+	body := attrs(payload[nfnetlink.GenHeaderLen:])
 	if msg == unix.NFT_MSG_NEWGEN {
-		n.Generation = parseGeneration(body)
+		n.Generation = body.getU32(unix.NFTA_GEN_ID)
 		return n
 	}
-	// The first attribute of every object is the name of its table.
-	for typ, v := range nfnetlink.Attrs(body) {
-		if typ == unix.NFTA_TABLE_NAME {
-			n.Table = toText(v)
-		}
-		break
-	}
-	for typ, v := range nfnetlink.Attrs(body) {
-		switch {
-		case typ == unix.NFTA_SET_ELEM_LIST_SET && (msg == unix.NFT_MSG_NEWSETELEM || msg == unix.NFT_MSG_DELSETELEM):
-			n.Set = toText(v)
-		case typ == unix.NFTA_RULE_CHAIN && (msg == unix.NFT_MSG_NEWRULE || msg == unix.NFT_MSG_DELRULE):
-			n.Chain = toText(v)
-		}
+	n.Table = body.getText(unix.NFTA_TABLE_NAME) // the same number for all objects
+	switch msg {
+	case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:
+		n.Set = body.getText(unix.NFTA_SET_ELEM_LIST_SET)
+	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
+		n.Chain = body.getText(unix.NFTA_RULE_CHAIN)
 	}
 	if n.Set == "" {
 		return n

@@ -75,7 +75,7 @@ func FuzzAnswers(f *testing.F) {
 			}
 			return nil
 		})(b)
-		parseHook(b)
+		parseExpr(b)
 		parseTag(b)
 		parseTarget(b)
 		parseCounter(b)
