@@ -4,6 +4,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	networkingv1beta1 "k8s.io/api/networking/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -22,18 +23,19 @@ type Kind struct {
 
 // Kinds are the kinds that a proxy uses, by name.
 var Kinds = map[string]Kind{
-	"Service":       newKind("Service", validation.IsDNS1123Label, convertService, "v1"),
-	"Endpoints":     newKind("Endpoints", validation.IsDNS1123Subdomain, convertEndpoints, "v1"),
-	"EndpointSlice": newKind("EndpointSlice", validation.IsDNS1123Subdomain, convertSlice, "discovery.k8s.io/v1"),
-	"Node":          newKind("Node", validation.IsDNS1123Subdomain, convertNode, "v1"),
-	"ServiceCIDR":   newKind("ServiceCIDR", validation.IsDNS1123Subdomain, convertServiceCIDR, "networking.k8s.io/v1", "networking.k8s.io/v1beta1"),
+	"Service":       newKind("Service", validation.IsDNS1123Label, validator.service, "v1"),
+	"Endpoints":     newKind("Endpoints", validation.IsDNS1123Subdomain, validator.endpoints, "v1"),
+	"EndpointSlice": newKind("EndpointSlice", validation.IsDNS1123Subdomain, validator.slice, "discovery.k8s.io/v1"),
+	"Node":          newKind("Node", validation.IsDNS1123Subdomain, validator.node, "v1"),
+	"ServiceCIDR":   newKind("ServiceCIDR", validation.IsDNS1123Subdomain, validator.serviceCIDR, "networking.k8s.io/v1", "networking.k8s.io/v1beta1"),
 }
 
-// newKind returns a kind with a rule for the names of its objects.
+// newKind returns a kind with a rule for the names of its objects, and a check of what their
+// conversion to events does not look at.
 func newKind[T any, P interface {
 	*T
 	metav1.Object
-}](kind string, names func(string) []string, convert func(v validator, object P) ([]model.Event, []model.Problem), versions ...string) Kind {
+}](kind string, names func(string) []string, check func(validator, P, []model.Event), versions ...string) Kind {
 	return Kind{
 		Versions: versions,
 		New:      func() metav1.Object { return P(new(T)) },
@@ -43,49 +45,54 @@ func newKind[T any, P interface {
 			if kind == "Node" && object.GetName() != nodeName {
 				return nil, v.List()
 			}
-			events, problems := convert(v, object.(P))
-			return events, append(v.List(), problems...)
+			events := Events(object)
+			check(v, object.(P), events)
+			return events, append(v.List(), problemsOf(events)...)
 		},
 	}
 }
 
-func convertService(v validator, in *v1.Service) ([]model.Event, []model.Problem) {
-	service, ok := Service(in)
-	v.service(in, service)
-	if !ok {
-		return nil, nil
+// Events converts an object of the API to the events that set what it means to a proxy, none
+// if it is not for this one. It does not look at what an API server refuses.
+//
+//lint:ignore SA1019 Endpoints is deprecated, and all that some servers and manifests have.
+func Events(object any) (events []model.Event) {
+	switch in := object.(type) {
+	case *v1.Service:
+		if service, ok := Service(in); ok {
+			events = append(events, model.SetService{Service: service})
+		}
+	case *discoveryv1.EndpointSlice:
+		if slice, ok := Slice(in); ok {
+			events = append(events, model.SetSlice{Slice: slice})
+		}
+	case *v1.Endpoints:
+		for _, slice := range SlicesOfEndpoints(in) {
+			events = append(events, model.SetSlice{Slice: slice})
+		}
+	case *v1.Node:
+		events = append(events, model.SetNode{Node: Node(in)})
+	case *networkingv1.ServiceCIDR:
+		events = append(events, model.SetServiceCIDR{ServiceCIDR: ServiceCIDR(in)})
+	case *networkingv1beta1.ServiceCIDR:
+		return Events(&networkingv1.ServiceCIDR{ObjectMeta: in.ObjectMeta, Spec: networkingv1.ServiceCIDRSpec{CIDRs: in.Spec.CIDRs}})
 	}
-	return []model.Event{model.SetService{Service: service}}, service.Problems
+	return events
 }
 
-func convertSlice(v validator, in *discoveryv1.EndpointSlice) ([]model.Event, []model.Problem) {
-	v.slice(in)
-	slice, ok := Slice(in)
-	if !ok {
-		return nil, nil
+// problemsOf returns the problems of the values that events set.
+func problemsOf(events []model.Event) (all []model.Problem) {
+	for _, e := range events {
+		switch e := e.(type) {
+		case model.SetService:
+			all = append(all, e.Problems...)
+		case model.SetSlice:
+			all = append(all, e.Problems...)
+		case model.SetNode:
+			all = append(all, e.Problems...)
+		case model.SetServiceCIDR:
+			all = append(all, e.Problems...)
+		}
 	}
-	return []model.Event{model.SetSlice{Slice: slice}}, slice.Problems
-}
-
-//lint:ignore SA1019 Endpoints is deprecated, and manifests still hold it.
-func convertEndpoints(v validator, in *v1.Endpoints) (events []model.Event, problems []model.Problem) {
-	for i := range in.Subsets {
-		v.subsetPorts(i, in.Subsets[i].Ports)
-	}
-	for _, slice := range SlicesOfEndpoints(in) {
-		events = append(events, model.SetSlice{Slice: slice})
-		problems = append(problems, slice.Problems...)
-	}
-	return events, problems
-}
-
-func convertNode(_ validator, in *v1.Node) ([]model.Event, []model.Problem) {
-	node := Node(in)
-	return []model.Event{model.SetNode{Node: node}}, node.Problems
-}
-
-func convertServiceCIDR(v validator, in *networkingv1.ServiceCIDR) ([]model.Event, []model.Problem) {
-	cidr := ServiceCIDR(in)
-	v.serviceCIDR(cidr)
-	return []model.Event{model.SetServiceCIDR{ServiceCIDR: cidr}}, cidr.Problems
+	return all
 }

@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -57,8 +58,8 @@ func (v validator) name(field, name string, rule func(string) []string) {
 }
 
 // service checks a Service. Its name may begin with a digit, as newer API
-// servers allow. The value is the result of its conversion, if it is for this proxy.
-func (v validator) service(svc *v1.Service, value *model.Service) {
+// servers allow.
+func (v validator) service(svc *v1.Service, events []model.Event) {
 	spec := &svc.Spec
 	switch spec.Type {
 	case v1.ServiceTypeExternalName:
@@ -71,8 +72,8 @@ func (v validator) service(svc *v1.Service, value *model.Service) {
 		v.Malformed("spec.ports", "set spec.ports", "a Service must have a port")
 	}
 	v.clusterIPs(spec)
-	if value != nil && !Refused(value.Problems) {
-		v.families(spec, value)
+	if len(events) > 0 && !Refused(problemsOf(events)) {
+		v.families(spec, events[0].(model.SetService).Service)
 	}
 	seen := map[string]int{}
 	for i := range spec.Ports {
@@ -167,7 +168,7 @@ func (v validator) servicePort(spec *v1.ServiceSpec, i int, seen map[string]int)
 
 // slice checks an EndpointSlice. It may have any number of endpoints: the limit
 // of the API server is there to keep updates small.
-func (v validator) slice(slice *discoveryv1.EndpointSlice) {
+func (v validator) slice(slice *discoveryv1.EndpointSlice, _ []model.Event) {
 	switch slice.AddressType {
 	case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN:
 	default:
@@ -192,7 +193,15 @@ func (v validator) slice(slice *discoveryv1.EndpointSlice) {
 	}
 }
 
-// subsetPorts checks the names of the ports of a subset of Endpoints.
+// endpoints checks the names of the ports of Endpoints.
+//
+//lint:ignore SA1019 Endpoints is deprecated, and manifests still hold it.
+func (v validator) endpoints(in *v1.Endpoints, _ []model.Event) {
+	for i := range in.Subsets {
+		v.subsetPorts(i, in.Subsets[i].Ports)
+	}
+}
+
 func (v validator) subsetPorts(subset int, ports []v1.EndpointPort) {
 	for i, p := range ports {
 		field := fmt.Sprintf("subsets[%d].ports[%d].name", subset, i)
@@ -203,8 +212,12 @@ func (v validator) subsetPorts(subset int, ports []v1.EndpointPort) {
 	}
 }
 
+// node checks nothing.
+func (v validator) node(*v1.Node, []model.Event) {}
+
 // serviceCIDR checks that a ServiceCIDR has a range for one or both families.
-func (v validator) serviceCIDR(value *model.ServiceCIDR) {
+func (v validator) serviceCIDR(_ *networkingv1.ServiceCIDR, events []model.Event) {
+	value := events[0].(model.SetServiceCIDR)
 	if len(value.Prefixes)+len(value.Problems) == 0 {
 		v.Malformed("spec.cidrs", "set one CIDR, or one for each family", "there is no CIDR")
 	}

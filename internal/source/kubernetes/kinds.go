@@ -49,6 +49,7 @@ func (k *kind) denied(a *api, err error) bool {
 type api struct {
 	groupVersion, resource string
 	labels, fields         string // selectors
+	only                   string // name of the object that is used, should a server send others; "" for all
 
 	list    func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	watch   func(context.Context, metav1.ListOptions) (watch.Interface, error)
@@ -62,86 +63,50 @@ type client[L runtime.Object] interface {
 }
 
 func kindsOf(c clientset.Interface, nodeName string) []*kind {
-	services := newAPI("v1", "services", c.CoreV1().Services(""), service)
+	services := newAPI[*v1.Service]("v1", "services", c.CoreV1().Services(""))
 	services.labels, services.fields = notOfAnotherProxy, hasClusterIP
-	slices := newAPI("discovery.k8s.io/v1", "endpointslices", c.DiscoveryV1().EndpointSlices(""), slice)
+	slices := newAPI[*discoveryv1.EndpointSlice]("discovery.k8s.io/v1", "endpointslices", c.DiscoveryV1().EndpointSlices(""))
 	slices.labels = notHeadless
-	endpoints := newAPI("v1", "endpoints", c.CoreV1().Endpoints(""), endpoints)
+	endpoints := newAPI[*v1.Endpoints]("v1", "endpoints", c.CoreV1().Endpoints(""))
 	endpoints.labels = notHeadless
-	nodes := newAPI("v1", "nodes", c.CoreV1().Nodes(), func(n *v1.Node) []model.Event { return node(n, nodeName) })
+	nodes := newAPI[*v1.Node]("v1", "nodes", c.CoreV1().Nodes())
 	nodes.fields = fields.OneTermEqualSelector(metav1.ObjectNameField, nodeName).String()
+	nodes.only = nodeName
 
 	return []*kind{
 		{name: "Service", apis: []*api{services}},
 		{name: "EndpointSlice", apis: []*api{slices, endpoints}},
 		{name: "Node", apis: []*api{nodes}},
 		{name: "ServiceCIDR", optional: true, apis: []*api{
-			newAPI("networking.k8s.io/v1", "servicecidrs", c.NetworkingV1().ServiceCIDRs(), serviceCIDR),
-			newAPI("networking.k8s.io/v1beta1", "servicecidrs", c.NetworkingV1beta1().ServiceCIDRs(), serviceCIDRBeta),
+			newAPI[*networkingv1.ServiceCIDR]("networking.k8s.io/v1", "servicecidrs", c.NetworkingV1().ServiceCIDRs()),
+			newAPI[*networkingv1beta1.ServiceCIDR]("networking.k8s.io/v1beta1", "servicecidrs", c.NetworkingV1beta1().ServiceCIDRs()),
 		}},
 	}
 }
 
-func newAPI[L, O runtime.Object](groupVersion, resource string, c client[L], convert func(O) []model.Event) *api {
-	return &api{
+func newAPI[O metav1.Object, L runtime.Object](groupVersion, resource string, c client[L]) *api {
+	a := &api{
 		groupVersion: groupVersion,
 		resource:     resource,
 		list: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			return c.List(ctx, options)
 		},
 		watch: c.Watch,
-		convert: func(obj runtime.Object) ([]model.Event, error) {
-			o, ok := obj.(O)
-			if !ok {
-				return nil, fmt.Errorf("the server sent a %T among %s of %s", obj, resource, groupVersion)
-			}
-			return convert(o), nil
-		},
 	}
+	a.convert = func(obj runtime.Object) ([]model.Event, error) {
+		o, ok := obj.(O)
+		switch {
+		case !ok:
+			return nil, fmt.Errorf("the server sent a %T among %s of %s", obj, resource, groupVersion)
+		case a.only != "" && o.GetName() != a.only:
+			return nil, nil
+		}
+		return source.Events(o), nil
+	}
+	return a
 }
 
 func (a *api) selecting(options metav1.ListOptions) metav1.ListOptions {
 	options.LabelSelector, options.FieldSelector = a.labels, a.fields
 	return options
-}
-
-func service(in *v1.Service) []model.Event {
-	if value, ok := source.Service(in); ok {
-		return []model.Event{model.SetService{Service: value}}
-	}
-	return nil
-}
-
-func slice(in *discoveryv1.EndpointSlice) []model.Event {
-	if value, ok := source.Slice(in); ok {
-		return []model.Event{model.SetSlice{Slice: value}}
-	}
-	return nil
-}
-
-func endpoints(in *v1.Endpoints) []model.Event {
-	var out []model.Event
-	for _, value := range source.SlicesOfEndpoints(in) {
-		out = append(out, model.SetSlice{Slice: value})
-	}
-	return out
-}
-
-// node ignores Nodes of other machines, should a server send any.
-func node(in *v1.Node, name string) []model.Event {
-	if in.Name != name {
-		return nil
-	}
-	return []model.Event{model.SetNode{Node: source.Node(in)}}
-}
-
-func serviceCIDR(in *networkingv1.ServiceCIDR) []model.Event {
-	return []model.Event{model.SetServiceCIDR{ServiceCIDR: source.ServiceCIDR(in)}}
-}
-
-func serviceCIDRBeta(in *networkingv1beta1.ServiceCIDR) []model.Event {
-	return serviceCIDR(&networkingv1.ServiceCIDR{
-		ObjectMeta: in.ObjectMeta,
-		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: in.Spec.CIDRs},
-	})
 }
