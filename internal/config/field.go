@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cliflag "k8s.io/component-base/cli/flag"
@@ -67,26 +66,6 @@ func pointer(v reflect.Value) any {
 	default:
 		return field
 	}
-}
-
-// several returns a pflag.Value that sets several fields to the same value.
-func several(fields []reflect.Value) any {
-	switch pointer(fields[0]).(type) {
-	case *bool:
-		return bools(pointers[bool](fields)...)
-	case *int32:
-		return numbers(pointers[int32](fields)...)
-	default:
-		return durations(pointers[time.Duration](fields)...)
-	}
-}
-
-func pointers[T any](fields []reflect.Value) []*T {
-	out := make([]*T, len(fields))
-	for i, field := range fields {
-		out[i] = pointer(field).(*T)
-	}
-	return out
 }
 
 // text returns a field as JSON, to compare and to show. No list is an empty one.

@@ -89,15 +89,7 @@ func (s setting) addFlag(fs *pflag.FlagSet, c *Configuration) {
 	if s.modesHelp != nil {
 		s.help += s.modesHelp()
 	}
-	target := pointer(at(c, s.path))
-	if len(s.also) > 0 {
-		fields := []reflect.Value{at(c, s.path)}
-		for _, path := range s.also {
-			fields = append(fields, at(c, path))
-		}
-		target = several(fields)
-	}
-	switch field := target.(type) {
+	switch field := pointer(at(c, s.path)).(type) {
 	case *string:
 		fs.StringVar(field, s.flag, *field, s.help)
 	case *bool:
@@ -111,9 +103,29 @@ func (s setting) addFlag(fs *pflag.FlagSet, c *Configuration) {
 	case *[]string:
 		fs.StringSliceVar(field, s.flag, *field, s.help)
 	case pflag.Value:
-		flag := fs.VarPF(field, s.flag, s.shorthand, s.help)
-		if field.Type() == boolType {
-			flag.NoOptDefVal = "true"
-		}
+		fs.VarP(field, s.flag, s.shorthand, s.help)
 	}
+	if flag := fs.Lookup(s.flag); len(s.also) > 0 {
+		flag.Value = shared{flag.Value, s, c}
+	}
+}
+
+// shared is the value of a flag that sets several fields. Until the flag is set, the
+// fields keep their values; the first one is shown.
+type shared struct {
+	pflag.Value
+	setting setting
+	c       *Configuration
+}
+
+// Set is called by the flag parser.
+func (s shared) Set(text string) error {
+	if err := s.Value.Set(text); err != nil {
+		return err
+	}
+	value := reflect.ValueOf(pointer(at(s.c, s.setting.path))).Elem()
+	for _, path := range s.setting.also {
+		reflect.ValueOf(pointer(at(s.c, path))).Elem().Set(value)
+	}
+	return nil
 }
