@@ -1,42 +1,28 @@
 package telemetry
 
-import (
-	"k8s.io/component-base/metrics"
-
-	"sluice/internal/model"
-)
+import "sluice/internal/model"
 
 // labelProtocol is the label of the transport protocol.
 const labelProtocol = "protocol"
 
-// loopbackMetrics are the metrics of node ports on loopback addresses. Each mode shows
-// some of them.
-type loopbackMetrics struct {
-	listeners        *metrics.GaugeVec
-	listenerFailures *metrics.CounterVec
-	rejected         *metrics.CounterVec
-	accepted         *metrics.CounterVec
+// defineLoopback defines the metrics of node ports on loopback addresses.
+func (m *Metrics) defineLoopback() {
+	m.loopbackListeners = gauge("kubeproxy_nftables_localhost_nodeport_listeners", "Node ports that are listened on on loopback addresses.", labelFamily)
+	m.loopbackFailures = counter("kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total", "Tries to listen on a node port on a loopback address that failed.", labelFamily)
+	m.loopbackRejected = counter("kubeproxy_nftables_localhost_nodeport_rejected_packets_total",
+		"TCP connections and UDP packets to node ports on loopback addresses that no endpoint took.", labelFamily, labelProtocol)
+	m.loopbackAccepted = counter("kubeproxy_iptables_localhost_nodeports_accepted_packets_total", "Connections accepted by node ports on loopback addresses.")
 }
 
-func newLoopbackMetrics() loopbackMetrics {
-	return loopbackMetrics{
-		listeners:        gauge("kubeproxy_nftables_localhost_nodeport_listeners", "Node ports that are listened on on loopback addresses.", labelFamily),
-		listenerFailures: counter("kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total", "Tries to listen on a node port on a loopback address that failed.", labelFamily),
-		rejected: counter("kubeproxy_nftables_localhost_nodeport_rejected_packets_total",
-			"TCP connections and UDP packets to node ports on loopback addresses that no endpoint took.", labelFamily, labelProtocol),
-		accepted: counter("kubeproxy_iptables_localhost_nodeports_accepted_packets_total", "Connections accepted by node ports on loopback addresses."),
-	}
-}
-
-// begin sets zeros, once the metrics are registered: rates need them before the first
-// failure.
-func (m *loopbackMetrics) begin(families []model.Family) {
-	m.accepted.WithLabelValues().Add(0)
-	for _, family := range families {
-		m.listeners.WithLabelValues(family.String()).Set(0)
-		m.listenerFailures.WithLabelValues(family.String()).Add(0)
+// beginLoopback sets zeros, once the metrics are registered: rates need them before the
+// first failure.
+func (m *Metrics) beginLoopback() {
+	m.loopbackAccepted.WithLabelValues().Add(0)
+	for _, family := range m.families {
+		m.loopbackListeners.WithLabelValues(family.String()).Set(0)
+		m.loopbackFailures.WithLabelValues(family.String()).Add(0)
 		for _, protocol := range []model.Protocol{model.TCP, model.UDP} {
-			m.rejected.WithLabelValues(family.String(), protocol.String()).Add(0)
+			m.loopbackRejected.WithLabelValues(family.String(), protocol.String()).Add(0)
 		}
 	}
 }
@@ -47,18 +33,18 @@ func (m *Metrics) LoopbackListening(family model.Family, ports int) {
 	if !m.has(family) {
 		return // there are none
 	}
-	m.loopback.listeners.WithLabelValues(family.String()).Set(float64(ports))
+	m.loopbackListeners.WithLabelValues(family.String()).Set(float64(ports))
 }
 
 // LoopbackNotListening counts a failure to listen.
 func (m *Metrics) LoopbackNotListening(family model.Family) {
-	m.loopback.listenerFailures.WithLabelValues(family.String()).Inc()
+	m.loopbackFailures.WithLabelValues(family.String()).Inc()
 }
 
 // LoopbackRefused counts a connection or packet that no endpoint accepted.
 func (m *Metrics) LoopbackRefused(family model.Family, protocol model.Protocol) {
-	m.loopback.rejected.WithLabelValues(family.String(), protocol.String()).Inc()
+	m.loopbackRejected.WithLabelValues(family.String(), protocol.String()).Inc()
 }
 
 // LoopbackAccepted counts a connection or UDP client that got an endpoint.
-func (m *Metrics) LoopbackAccepted() { m.loopback.accepted.WithLabelValues().Inc() }
+func (m *Metrics) LoopbackAccepted() { m.loopbackAccepted.WithLabelValues().Inc() }

@@ -34,45 +34,28 @@ type Metrics struct {
 	families []model.Family
 
 	// Upstream's, of every mode.
-	syncDuration           *metrics.HistogramVec
-	lastSync, lastQueued   *metrics.GaugeVec
-	networkProgramming     *metrics.HistogramVec
-	endpointChangesPending *metrics.GaugeVec
-	endpointChanges        *metrics.CounterVec
-	serviceChangesPending  *metrics.GaugeVec
-	serviceChanges         *metrics.CounterVec
-	noLocalEndpoints       *metrics.GaugeVec
-	healthz, livez         *metrics.CounterVec
-	conntrackDuration      *metrics.HistogramVec
-	conntrackDeleted       *metrics.CounterVec
+	syncDuration, networkProgramming, conntrackDuration               *metrics.HistogramVec
+	lastSync, lastQueued, noLocalEndpoints                            *metrics.GaugeVec
+	endpointChangesPending, serviceChangesPending                     *metrics.GaugeVec
+	endpointChanges, serviceChanges, healthz, livez, conntrackDeleted *metrics.CounterVec
 
 	// Upstream's, of some modes.
-	fullSyncDuration, partialSyncDuration *metrics.HistogramVec
-	syncFailures                          *metrics.CounterVec
-	cleanupFailures                       *metrics.CounterVec
-	loopback                              loopbackMetrics
+	fullSyncDuration, partialSyncDuration                *metrics.HistogramVec
+	syncFailures, cleanupFailures                        *metrics.CounterVec
+	loopbackListeners                                    *metrics.GaugeVec
+	loopbackFailures, loopbackRejected, loopbackAccepted *metrics.CounterVec
 
 	// Our own.
-	frontends           *metrics.GaugeVec
-	problems            *metrics.GaugeVec
-	refused             *metrics.GaugeVec
-	advisories          *metrics.GaugeVec
-	verdict             *metrics.GaugeVec
-	connected           *metrics.GaugeVec
-	commits             *metrics.CounterVec
-	commitFailures      *metrics.CounterVec
-	transactionElements *metrics.HistogramVec
-	programming         *metrics.HistogramVec
-	conntrackPasses     *metrics.CounterVec
-	conntrackFailures   *metrics.CounterVec
-	conntrackSeen       *metrics.CounterVec
-	draining            *metrics.GaugeVec
+	frontends, problems, refused, advisories, verdict, connected, draining     *metrics.GaugeVec
+	commits, commitFailures, conntrackPasses, conntrackFailures, conntrackSeen *metrics.CounterVec
+	transactionElements, programming                                           *metrics.HistogramVec
 }
 
 // NewMetrics returns metrics of which those that a mode has are registered.
 func NewMetrics(registry Registry, mode dataplane.Mode, families []model.Family) (*Metrics, error) {
-	m := &Metrics{families: families, loopback: newLoopbackMetrics()}
+	m := &Metrics{families: families}
 	m.defineUpstream()
+	m.defineLoopback()
 	m.defineOwn()
 	var problems []error
 	for _, metric := range append(m.ofEveryMode(), m.ofMode(mode)...) {
@@ -80,7 +63,7 @@ func NewMetrics(registry Registry, mode dataplane.Mode, families []model.Family)
 			problems = append(problems, fmt.Errorf("register metric %s: %w", metric.FQName(), err))
 		}
 	}
-	m.loopback.begin(families)
+	m.beginLoopback()
 	m.Draining(0)
 	return m, errors.Join(problems...)
 }
@@ -99,7 +82,7 @@ func (m *Metrics) ofEveryMode() []metrics.Registerable {
 func (m *Metrics) ofMode(mode dataplane.Mode) (out []metrics.Registerable) {
 	for _, metric := range []metrics.Registerable{
 		m.fullSyncDuration, m.partialSyncDuration, m.syncFailures, m.cleanupFailures,
-		m.loopback.listeners, m.loopback.listenerFailures, m.loopback.rejected, m.loopback.accepted,
+		m.loopbackListeners, m.loopbackFailures, m.loopbackRejected, m.loopbackAccepted,
 	} {
 		if slices.Contains(mode.Metrics, metric.FQName()) {
 			out = append(out, metric)

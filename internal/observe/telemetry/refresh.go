@@ -62,3 +62,13 @@ func (u *Updater) countCommits(now engine.Summary) {
 func add(c *metrics.CounterVec, by uint64, labels ...string) {
 	c.WithLabelValues(labels...).Add(float64(by))
 }
+
+func (m *Metrics) setVerdict(now verdict.ProxyWord) {
+	for _, word := range verdict.ProxyWords {
+		value := 0.0
+		if word == now {
+			value = 1
+		}
+		m.verdict.WithLabelValues(string(word)).Set(value)
+	}
+}

@@ -38,20 +38,8 @@ func (w *writer) metric(name, kind, help string) {
 
 // serviceSample writes a sample of a Service; labels are names and values.
 func (w *writer) serviceSample(name model.Name, value float64, labels ...string) {
-	if w.families != nil {
-		all := append(make([]string, 0, 2*maxLabels), "namespace", name.Namespace, "service", name.Name)
-		w.families.add(value, append(all, labels...))
-		return
-	}
-	w.text(w.name, "{")
-	w.label("namespace", name.Namespace)
-	w.text(",")
-	w.label("service", name.Name)
-	for i := 0; i < len(labels); i += 2 {
-		w.text(",")
-		w.label(labels[i], labels[i+1])
-	}
-	w.value(value)
+	var room [2 * maxLabels]string
+	w.sample(value, append(append(room[:0], "namespace", name.Namespace, "service", name.Name), labels...)...)
 }
 
 // sample writes a sample; labels are names and values.
