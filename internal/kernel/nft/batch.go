@@ -159,16 +159,8 @@ func (b *Batch) AddRule(t Table, r Rule) {
 
 // addProtocols adds the anonymous set for the next rule.
 func (b *Batch) addProtocols(t Table) {
-	b.sets++
-	s := Set{Name: protocolsSet, Key: Type{Parts: Concat{Protocol}}}
-	b.message(t, unix.NFT_MSG_NEWSET, create, 0, func(a attrs) attrs {
-		a = a.text(unix.NFTA_SET_TABLE, t.Name).text(unix.NFTA_SET_NAME, s.Name)
-		a = a.u32(unix.NFTA_SET_FLAGS, unix.NFT_SET_ANONYMOUS|unix.NFT_SET_CONSTANT)
-		a = a.u32(unix.NFTA_SET_KEY_TYPE, s.Key.id()).u32(unix.NFTA_SET_KEY_LEN, uint32(s.Key.Len()))
-		a = a.u32(unix.NFTA_SET_ID, b.sets)
-		a = a.nested(unix.NFTA_SET_DESC, func(a attrs) attrs { return a.u32(unix.NFTA_SET_DESC_SIZE, 3) })
-		return a.bytes(unix.NFTA_SET_USERDATA, tlvU32(nil, udKeyByteOrder, 1))
-	})
+	s := &Set{Name: protocolsSet, Key: Type{Parts: Concat{Protocol}}, Size: 3}
+	b.addSet(t, s, unix.NFT_SET_ANONYMOUS|unix.NFT_SET_CONSTANT, tlvU32(nil, udKeyByteOrder, 1))
 	b.message(t, unix.NFT_MSG_NEWSETELEM, create, 0, func(a attrs) attrs {
 		a = a.text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name).text(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
 		a = a.u32(unix.NFTA_SET_ELEM_LIST_SET_ID, b.sets)
@@ -182,20 +174,23 @@ func (b *Batch) addProtocols(t Table) {
 }
 
 // AddSet adds a set or map.
-func (b *Batch) AddSet(t Table, s *Set) {
+func (b *Batch) AddSet(t Table, s *Set) { b.addSet(t, s, s.flags(), s.userdata()) }
+
+func (b *Batch) addSet(t Table, s *Set, flags uint32, userdata []byte) {
 	// The kernel requires a number that is unique in the batch, even if nothing refers
 	// to it.
 	b.sets++
 	b.message(t, unix.NFT_MSG_NEWSET, create, 0, func(a attrs) attrs {
-		a = a.text(unix.NFTA_SET_TABLE, t.Name).text(unix.NFTA_SET_NAME, s.Name)
-		a = a.u32(unix.NFTA_SET_FLAGS, s.flags())
+		a = a.text(unix.NFTA_SET_TABLE, t.Name).text(unix.NFTA_SET_NAME, s.Name).u32(unix.NFTA_SET_FLAGS, flags)
 		a = a.u32(unix.NFTA_SET_KEY_TYPE, s.Key.id()).u32(unix.NFTA_SET_KEY_LEN, uint32(s.Key.Len()))
 		if s.isMap() {
 			a = a.u32(unix.NFTA_SET_DATA_TYPE, s.Data.id()).u32(unix.NFTA_SET_DATA_LEN, uint32(s.Data.Len()))
 		}
 		a = a.u32(unix.NFTA_SET_ID, b.sets)
-		a = s.desc(a)
-		a = a.bytes(unix.NFTA_SET_USERDATA, s.userdata())
+		if s.Size > 0 {
+			a = a.nested(unix.NFTA_SET_DESC, func(a attrs) attrs { return a.u32(unix.NFTA_SET_DESC_SIZE, s.Size) })
+		}
+		a = a.bytes(unix.NFTA_SET_USERDATA, userdata)
 		if s.Counter {
 			a = a.nested(setExpr, func(a attrs) attrs { return a.counter(0, 0) })
 		}
@@ -212,14 +207,6 @@ func (s *Set) flags() uint32 {
 		f |= unix.NFT_SET_EVAL | unix.NFT_SET_TIMEOUT
 	}
 	return f
-}
-
-// desc appends the size.
-func (s *Set) desc(a attrs) attrs {
-	if s.Size == 0 {
-		return a
-	}
-	return a.nested(unix.NFTA_SET_DESC, func(a attrs) attrs { return a.u32(unix.NFTA_SET_DESC_SIZE, s.Size) })
 }
 
 // AddElement adds an element to a set.

@@ -86,11 +86,8 @@ func (e Exprs) RejectTCP() Exprs {
 
 // RejectPort answers with the family's ICMP message for an unreachable port.
 func (e Exprs) RejectPort(family Family) Exprs {
-	code := uint8(3)
-	if family == IP6 {
-		code = 4
-	}
-	return e.then("reject", func(a attrs) attrs { return a.reject(unix.NFT_REJECT_ICMP_UNREACH, code) })
+	code := family.pick(3, 4)
+	return e.then("reject", func(a attrs) attrs { return a.reject(unix.NFT_REJECT_ICMP_UNREACH, uint8(code)) })
 }
 
 func (a attrs) reject(typ uint32, code uint8) attrs {
@@ -242,11 +239,7 @@ func (e Exprs) VerdictMap(set string, key Concat) Exprs {
 // DNATMap sends connections to the address and port that a map has for the key.
 func (e Exprs) DNATMap(f Family, set string, key Concat) Exprs {
 	return e.then(fmt.Sprintf("dnat %s to %s map @%s", f, key.text(), set), func(a attrs) attrs {
-		return a.lookup(set, key, register(0).number()).expr("nat", func(a attrs) attrs {
-			a = a.u32(unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT).u32(unix.NFTA_NAT_FAMILY, uint32(f))
-			a = a.u32(unix.NFTA_NAT_REG_ADDR_MIN, register(0).number())
-			return a.u32(unix.NFTA_NAT_REG_PROTO_MIN, register(0).after(f.AddrLen()).number())
-		})
+		return a.lookup(set, key, register(0).number()).dnat(f)
 	})
 }
 
@@ -256,15 +249,18 @@ func (e Exprs) DNAT(to netip.AddrPort) Exprs {
 	if to.Addr().Is6() {
 		f = IP6
 	}
-	port := register(0).after(f.AddrLen())
 	return e.then("dnat to "+to.String(), func(a attrs) attrs {
 		a = a.immediate(register(0), to.Addr().AsSlice())
-		a = a.immediate(port, binary.BigEndian.AppendUint16(nil, to.Port()))
-		return a.expr("nat", func(a attrs) attrs {
-			a = a.u32(unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT).u32(unix.NFTA_NAT_FAMILY, uint32(f))
-			a = a.u32(unix.NFTA_NAT_REG_ADDR_MIN, register(0).number())
-			return a.u32(unix.NFTA_NAT_REG_PROTO_MIN, port.number())
-		})
+		return a.immediate(register(0).after(f.AddrLen()), binary.BigEndian.AppendUint16(nil, to.Port())).dnat(f)
+	})
+}
+
+// dnat translates to the address in the first registers and the port after it.
+func (a attrs) dnat(f Family) attrs {
+	return a.expr("nat", func(a attrs) attrs {
+		a = a.u32(unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT).u32(unix.NFTA_NAT_FAMILY, uint32(f))
+		a = a.u32(unix.NFTA_NAT_REG_ADDR_MIN, register(0).number())
+		return a.u32(unix.NFTA_NAT_REG_PROTO_MIN, register(0).after(f.AddrLen()).number())
 	})
 }
 

@@ -18,11 +18,14 @@ const (
 )
 
 // AddrLen is the length of the family's addresses.
-func (f Family) AddrLen() int {
+func (f Family) AddrLen() int { return int(f.pick(4, 16)) }
+
+// pick returns the number for IPv6, or that for IPv4.
+func (f Family) pick(ip4, ip6 uint32) uint32 {
 	if f == IP6 {
-		return 16
+		return ip6
 	}
-	return 4
+	return ip4
 }
 
 func (f Family) String() string {

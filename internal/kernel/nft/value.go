@@ -125,20 +125,12 @@ func (d Direction) String() string {
 // TupleSource is the source address of packets of a connection in one direction, as
 // they come in.
 func TupleSource(f Family, d Direction) Value {
-	key := uint32(unix.NFT_CT_SRC_IP)
-	if f == IP6 {
-		key = unix.NFT_CT_SRC_IP6
-	}
-	return tuple(f.String()+" saddr", f.AddrLen(), key, d)
+	return tuple(f.String()+" saddr", f.AddrLen(), f.pick(unix.NFT_CT_SRC_IP, unix.NFT_CT_SRC_IP6), d)
 }
 
 // TupleDest is the same for the destination address.
 func TupleDest(f Family, d Direction) Value {
-	key := uint32(unix.NFT_CT_DST_IP)
-	if f == IP6 {
-		key = unix.NFT_CT_DST_IP6
-	}
-	return tuple(f.String()+" daddr", f.AddrLen(), key, d)
+	return tuple(f.String()+" daddr", f.AddrLen(), f.pick(unix.NFT_CT_DST_IP, unix.NFT_CT_DST_IP6), d)
 }
 
 // TupleSourcePort is the same for the source port.
@@ -148,12 +140,10 @@ func TupleSourcePort(d Direction) Value { return tuple("proto-src", 2, unix.NFT_
 func TupleDestPort(d Direction) Value { return tuple("proto-dst", 2, unix.NFT_CT_PROTO_DST, d) }
 
 func tuple(name string, len int, key uint32, d Direction) Value {
-	return Value{text: fmt.Sprintf("ct %s %s", d, name), len: len, load: func(a attrs, to register) attrs {
-		return a.expr("ct", func(a attrs) attrs {
-			a = a.u32(unix.NFTA_CT_DREG, to.number()).u32(unix.NFTA_CT_KEY, key)
-			return a.u8(unix.NFTA_CT_DIRECTION, uint8(d))
-		})
-	}}
+	load := loader("ct", unix.NFTA_CT_DREG, func(a attrs) attrs {
+		return a.u32(unix.NFTA_CT_KEY, key).u8(unix.NFTA_CT_DIRECTION, uint8(d))
+	})
+	return Value{text: fmt.Sprintf("ct %s %s", d, name), len: len, load: load}
 }
 
 // Masked is the first bits of an address, and zeros.
@@ -171,47 +161,38 @@ func (v Value) Masked(bits int) Value {
 	}}
 }
 
-func payload(base, offset, length uint32) func(attrs, register) attrs {
+// loader loads the result of an expression, which has an attribute for the register and
+// those that fill appends.
+func loader(expr string, dreg uint16, fill func(attrs) attrs) func(attrs, register) attrs {
 	return func(a attrs, to register) attrs {
-		return a.expr("payload", func(a attrs) attrs {
-			a = a.u32(unix.NFTA_PAYLOAD_DREG, to.number()).u32(unix.NFTA_PAYLOAD_BASE, base)
-			return a.u32(unix.NFTA_PAYLOAD_OFFSET, offset).u32(unix.NFTA_PAYLOAD_LEN, length)
-		})
+		return a.expr(expr, func(a attrs) attrs { return fill(a.u32(dreg, to.number())) })
 	}
+}
+
+func payload(base, offset, length uint32) func(attrs, register) attrs {
+	return loader("payload", unix.NFTA_PAYLOAD_DREG, func(a attrs) attrs {
+		return a.u32(unix.NFTA_PAYLOAD_BASE, base).u32(unix.NFTA_PAYLOAD_OFFSET, offset).u32(unix.NFTA_PAYLOAD_LEN, length)
+	})
 }
 
 func meta(key uint32) func(attrs, register) attrs {
-	return func(a attrs, to register) attrs {
-		return a.expr("meta", func(a attrs) attrs {
-			return a.u32(unix.NFTA_META_DREG, to.number()).u32(unix.NFTA_META_KEY, key)
-		})
-	}
+	return loader("meta", unix.NFTA_META_DREG, func(a attrs) attrs { return a.u32(unix.NFTA_META_KEY, key) })
 }
 
 func ct(key uint32) func(attrs, register) attrs {
-	return func(a attrs, to register) attrs {
-		return a.expr("ct", func(a attrs) attrs {
-			return a.u32(unix.NFTA_CT_DREG, to.number()).u32(unix.NFTA_CT_KEY, key)
-		})
-	}
+	return loader("ct", unix.NFTA_CT_DREG, func(a attrs) attrs { return a.u32(unix.NFTA_CT_KEY, key) })
 }
 
 // fib loads the type (RTN_...) that an address of the packet has on this node.
 func fib(of uint32) func(attrs, register) attrs {
-	return func(a attrs, to register) attrs {
-		return a.expr("fib", func(a attrs) attrs {
-			a = a.u32(unix.NFTA_FIB_DREG, to.number()).u32(unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_ADDRTYPE)
-			return a.u32(unix.NFTA_FIB_FLAGS, of)
-		})
-	}
+	return loader("fib", unix.NFTA_FIB_DREG, func(a attrs) attrs {
+		return a.u32(unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_ADDRTYPE).u32(unix.NFTA_FIB_FLAGS, of)
+	})
 }
 
 // numgen loads a number from offset on, below offset plus modulus.
 func numgen(kind, modulus, offset uint32) func(attrs, register) attrs {
-	return func(a attrs, to register) attrs {
-		return a.expr("numgen", func(a attrs) attrs {
-			a = a.u32(unix.NFTA_NG_DREG, to.number()).u32(unix.NFTA_NG_MODULUS, modulus)
-			return a.u32(unix.NFTA_NG_TYPE, kind).u32(unix.NFTA_NG_OFFSET, offset)
-		})
-	}
+	return loader("numgen", unix.NFTA_NG_DREG, func(a attrs) attrs {
+		return a.u32(unix.NFTA_NG_MODULUS, modulus).u32(unix.NFTA_NG_TYPE, kind).u32(unix.NFTA_NG_OFFSET, offset)
+	})
 }
