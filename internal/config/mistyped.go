@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"sluice/internal/base/yamlsyntax"
+	"sluice/internal/model"
 )
 
 // mistyped finds the values of a file that have the wrong type. The decoder stops at the
@@ -25,24 +26,14 @@ func mistyped(data []byte) Errors {
 	}
 	f := &typeFinder{at: yamlsyntax.Locate(data)}
 	f.walk(raw, reflect.TypeFor[Configuration](), "")
-	slices.SortStableFunc(f.found, func(a, b finding) int { return cmp.Compare(a.line, b.line) })
-	var out Errors
-	for _, x := range f.found {
-		out = append(out, problem(x.path, fmt.Sprintf("line %d: %s", x.line, x.reason), x.remedy))
-	}
-	return out
+	slices.SortStableFunc(f.found, func(a, b model.Problem) int { return cmp.Compare(f.at.Line(a.Field), f.at.Line(b.Field)) })
+	return f.found
 }
 
 // typeFinder collects the values that do not have the type of their field.
 type typeFinder struct {
 	at    *yamlsyntax.Fields
-	found []finding
-}
-
-type finding struct {
-	path           string
-	line           int
-	reason, remedy string
+	found []model.Problem
 }
 
 // The types of values, for people who read YAML.
@@ -122,7 +113,7 @@ func (f *typeFinder) walk(raw []byte, t reflect.Type, path string) {
 		}
 	case json.Unmarshal(raw, reflect.New(t).Interface()) != nil:
 		reason, remedy := mismatch(raw, want)
-		f.found = append(f.found, finding{path, f.at.Line(path), reason, remedy})
+		f.found = append(f.found, problem(path, fmt.Sprintf("line %d: %s", f.at.Line(path), reason), remedy))
 	}
 }
 

@@ -63,7 +63,7 @@ func parseTarget(s string) (target, error) {
 }
 
 // schemePorts are the ports of URLs that have none.
-var schemePorts = map[string]string{"http": "80", "https": "443"}
+var schemePorts = map[string]uint16{"http": 80, "https": 443}
 
 // parseURL parses the host of a URL, with the port of its scheme if it has none.
 func parseURL(s, scheme, rest string) (target, error) {
@@ -75,19 +75,11 @@ func parseURL(s, scheme, rest string) (target, error) {
 		return t, err
 	}
 	if port, known := schemePorts[strings.ToLower(scheme)]; known && t.service.Name != "" && t.port == "" {
-		t.port = port
+		t.port = strconv.Itoa(int(port))
 	} else if known && t.service.Name == "" && t.key.Port() == 0 {
-		n, err := strconv.ParseUint(port, 10, 16)
-		if err != nil {
-			return t, badQuestion("%q has no port", s)
-		}
-		t.key = netip.AddrPortFrom(t.key.Addr(), uint16(n))
+		t.key = netip.AddrPortFrom(t.key.Addr(), port)
 	}
-	for _, p := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
-		if strings.EqualFold(scheme, p.String()) {
-			t.proto = p
-		}
-	}
+	t.proto = protocolOf(scheme)
 	return t, nil
 }
 
@@ -102,7 +94,7 @@ func parseDestination(s, text string) (target, error) {
 	if ip, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
 		return target{key: netip.AddrPortFrom(ip.Unmap().WithZone(""), 0)}, nil // all its ports
 	}
-	if port := strings.TrimPrefix(text, ":"); isPort(port) {
+	if port := strings.TrimPrefix(text, ":"); portOf(port) != 0 {
 		return target{port: port}, nil
 	}
 	name, port, colon := cutPort(text)
@@ -125,10 +117,23 @@ func parseDestination(s, text string) (target, error) {
 	return target{service: model.Name{Name: name}, port: port}, nil
 }
 
-// isPort reports whether text is the number of a port.
-func isPort(text string) bool {
+// portOf returns the number of a port, 0 if the text is none.
+func portOf(text string) uint16 {
 	n, err := strconv.ParseUint(text, 10, 16)
-	return err == nil && n > 0
+	if err != nil {
+		return 0
+	}
+	return uint16(n)
+}
+
+// protocolOf returns the protocol of a name in any case, 0 if there is none.
+func protocolOf(name string) model.Protocol {
+	for _, p := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
+		if strings.EqualFold(name, p.String()) {
+			return p
+		}
+	}
+	return 0
 }
 
 // cutPort cuts a port off the end.
@@ -165,13 +170,11 @@ func isKind(namespace string) bool {
 // "tcp": with one slash and no port before it, it is a name.
 func cutProtocol(s string) (rest string, p model.Protocol, err error) {
 	at := strings.LastIndex(s, "/")
-	if at < 0 || !strings.Contains(s[:at], ":") && !isPort(s[:at]) {
+	if at < 0 || !strings.Contains(s[:at], ":") && portOf(s[:at]) == 0 {
 		return s, 0, nil
 	}
-	for _, p := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
-		if strings.EqualFold(s[at+1:], p.String()) {
-			return s[:at], p, nil
-		}
+	if p = protocolOf(s[at+1:]); p != 0 {
+		return s[:at], p, nil
 	}
 	return "", 0, badQuestion("%q is not a protocol of Services: use TCP, UDP or SCTP", s[at+1:])
 }
@@ -189,7 +192,4 @@ func (t *target) meansNodePort(p *model.ServicePort) bool {
 }
 
 // number returns the port, if the question gives a number.
-func (t *target) number() (uint16, bool) {
-	n, err := strconv.ParseUint(t.port, 10, 16)
-	return uint16(n), err == nil && n > 0
-}
+func (t *target) number() (uint16, bool) { return portOf(t.port), portOf(t.port) != 0 }

@@ -101,20 +101,19 @@ func spark(of recording) *graph {
 func coarse(values []float32) (out []float32) {
 	const few = steps / sparkPoints
 	for end := len(values); end > 0; end -= few {
-		out = append(out, highest32(values[max(0, end-few):end]))
+		out = append(out, slices.Max(values[max(0, end-few):end]))
 	}
 	slices.Reverse(out)
 	return out
 }
 
-func highest32(values []float32) (most float32) {
-	for _, v := range values {
-		most = max(most, v)
+// highest is 0 of none.
+func highest(values []float32) float64 {
+	if len(values) == 0 {
+		return 0
 	}
-	return most
+	return float64(slices.Max(values))
 }
-
-func highest(values []float32) float64 { return float64(highest32(values)) }
 
 // ceiling is the next of 1, 2, 5, 10 and so on.
 func ceiling(v float64) float64 {
