@@ -44,20 +44,17 @@ type poolMoves struct {
 	gained map[affineEndpoint]struct{}
 }
 
-func (m *clientMoves) join(o *clientMoves) {
-	for i := range m.pools {
-		m.pools[i].left = m.pools[i].left || o.pools[i].left
-		m.pools[i].gain(o.pools[i].gained)
-	}
-}
-
 // follow requests an update of a table's clients.
-func (c *clients) follow(t *table, add func(*clientMoves)) {
+func (c *clients) follow(t *table, moves *clientMoves) {
 	c.mu.Lock()
-	if c.todo[t] == nil {
-		c.todo[t] = &clientMoves{}
+	if todo := c.todo[t]; todo == nil {
+		c.todo[t] = moves
+	} else {
+		for i, m := range moves.pools {
+			todo.pools[i].left = todo.pools[i].left || m.left
+			maps.Copy(todo.pools[i].gained, m.gained)
+		}
 	}
-	add(c.todo[t])
 	if c.idle == nil {
 		c.idle = make(chan struct{})
 	}
@@ -104,28 +101,16 @@ func (c *clients) take() map[*table]*clientMoves {
 	return todo
 }
 
-// followAll requests an update of all clients of a table.
-func (d *Dataplane) followAll(t *table) {
-	d.clients.follow(t, func(m *clientMoves) {
-		for i := range m.pools {
-			m.pools[i].left = true
-			m.pools[i].gain(t.affine(i == 1).takeGained())
-		}
-	})
-}
-
-// takeGained returns what the pool gained since the last call.
-func (a *affine) takeGained() map[affineEndpoint]struct{} {
-	gained := a.gained
-	a.gained = map[affineEndpoint]struct{}{}
-	return gained
-}
-
-func (m *poolMoves) gain(endpoints map[affineEndpoint]struct{}) {
-	if m.gained == nil {
-		m.gained = map[affineEndpoint]struct{}{}
+// moves returns what changed for clients: which pools endpoints left, and what they gained
+// since the last call.
+func (t *table) moves(left [2]bool) *clientMoves {
+	m := &clientMoves{}
+	for i := range m.pools {
+		pool := t.affine(i == 1)
+		m.pools[i] = poolMoves{left[i], pool.gained}
+		pool.gained = map[affineEndpoint]struct{}{}
 	}
-	maps.Copy(m.gained, endpoints)
+	return m
 }
 
 // followItems requests an update of the clients of frontends whose endpoints changed,
@@ -138,12 +123,7 @@ func (d *Dataplane) followItems(items []*item) (changed bool) {
 			continue
 		}
 		changed = true
-		d.clients.follow(t, func(m *clientMoves) {
-			for i := range m.pools {
-				m.pools[i].left = m.pools[i].left || left[i]
-				m.pools[i].gain(t.affine(i == 1).takeGained())
-			}
-		})
+		d.clients.follow(t, t.moves(left))
 	}
 	return changed
 }
@@ -184,7 +164,7 @@ func (d *Dataplane) followClients(ctx context.Context) {
 				continue
 			}
 			d.logger.Error(err, "Clients may still be sent to removed endpoints", "retry", clientsPause)
-			d.clients.follow(t, func(m *clientMoves) { m.join(moves) })
+			d.clients.follow(t, moves)
 			sleep(ctx, clientsPause)
 		}
 		d.clients.finished()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -58,7 +59,7 @@ func (d *Dataplane) reconcile(ctx context.Context, desired *plan.Desired, fresh 
 	}
 	d.commits.Locked(func() { d.tables, d.former = c.tables, nil })
 	for _, t := range c.tables {
-		d.followAll(t)
+		d.clients.follow(t, t.moves([2]bool{true, true}))
 	}
 	d.clients.wait(ctx)
 	return c.result
@@ -238,10 +239,5 @@ func sameSources(p, o *programmed) bool {
 		return true
 	}
 	known := prefixSet(o.sources)
-	for _, s := range p.sources {
-		if _, ok := known[s]; !ok {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(p.sources, func(s netip.Prefix) bool { _, ok := known[s]; return !ok })
 }
