@@ -184,7 +184,8 @@ func (c *Decision) Masquerade(endpoint netip.Addr) (yes bool, why MasqueradeCaus
 // pods by their own address; programs of the cluster's network let others see the node's. What is
 // masqueraded keeps its source as well if it does not leave the node, as in other modes. An endpoint
 // that connects to itself would answer itself.
-func (s *Settings) ProxyMasquerades(client netip.Addr, to Endpoint, asked bool, cause MasqueradeCause) (yes bool, why MasqueradeCause) {
+func (s *Settings) ProxyMasquerades(client netip.Addr, to Endpoint, asked bool, cause MasqueradeCause) (
+	yes bool, why MasqueradeCause) {
 	switch {
 	case client == to.Addr():
 		return true, ClientIsEndpoint

@@ -61,7 +61,7 @@ func (d *draft) chooseAlgorithm() {
 			"choose one of these: "+d.env.algorithms.String()+"; or another proxy mode")
 		return
 	}
-	if d.algorithm == model.LeastConnections {
+	if d.algorithm == model.LeastConnections && d.env.balancer != nil {
 		d.checkLeastConnections()
 	}
 	if why, refused := d.env.tables.refused[d.service.Name]; refused && d.algorithm == model.Maglev {
@@ -81,7 +81,7 @@ func (env *environment) algorithmOf(svc *model.Service) model.Algorithm {
 func (d *draft) checkLeastConnections() {
 	switch {
 	case d.service.Affinity > 0:
-		d.useRandom(fmt.Sprintf("least-connections is not available with session affinity, which %s cannot keep exactly", d.env.balancer.Name),
+		d.useRandom("least-connections is not available with session affinity, which "+d.env.balancer.Name+" cannot keep exactly",
 			"remove the annotation, or set sessionAffinity to None")
 	case d.service.ExternalPolicy == model.PolicyLocal:
 		d.problemOnce(model.Problem{
@@ -103,15 +103,16 @@ func (d *draft) delegate(r *Route) {
 	}
 	onNode := d.env.isEndpoint(r)
 	byDefault := r.Algorithm == model.Random && !d.service.AlgorithmChosen
-	if d.service.Affinity == 0 && !onNode && (byDefault || r.Algorithm == model.RoundRobin || r.Algorithm == model.LeastConnections) {
+	counts := r.Algorithm == model.RoundRobin || r.Algorithm == model.LeastConnections
+	if d.service.Affinity == 0 && !onNode && (byDefault || counts) {
 		r.Balancer = d.env.balancer
 	}
 	if onNode && r.Algorithm == model.LeastConnections {
 		r.Algorithm = model.Random
 		d.problemOnce(model.Problem{
 			Field: "metadata.annotations",
-			Reason: fmt.Sprintf("least-connections is not available where this node itself is an endpoint, to which %s cannot lead packets of the node; random is used",
-				d.env.balancer.Name),
+			Reason: "least-connections is not available where this node itself is an endpoint, to which " + d.env.balancer.Name +
+				" cannot lead packets of the node; random is used",
 			Remedy: "remove the annotation, choose round-robin, or take pods out of the node's network",
 		})
 	}

@@ -77,13 +77,11 @@ func (c *commit) configure(s plan.Settings) {
 	if slices.Equal(old.NodePortIPs, s.NodePortIPs) {
 		return
 	}
-	gone := slices.DeleteFunc(slices.Clone(old.NodePortIPs), func(ip netip.Addr) bool { return slices.Contains(s.NodePortIPs, ip) })
 	for k, f := range c.d.frontends {
-		if !k.NodePort() {
-			continue
+		if k.NodePort() {
+			c.serve(k, nil, addressesOf(k, &old), false)
+			c.serve(k, f, addressesOf(k, &s), false)
 		}
-		c.serve(k, nil, slices.DeleteFunc(slices.Clone(gone), func(ip netip.Addr) bool { return model.FamilyOf(ip) != k.Family() }), false)
-		c.serve(k, f, addressesOf(k, &s), false)
 	}
 }
 

@@ -37,7 +37,8 @@ func newTarget(at func(model.Family) *sockets) *nftables.Target {
 			if to == nil {
 				return nftables.TargetRules{}
 			}
-			return nftables.TargetRules{Route: to.lead(false, s.MasqueradeMark), Outside: to.lead(true, s.MasqueradeMark), Input: to.protect()}
+			mark := s.MasqueradeMark
+			return nftables.TargetRules{Route: to.lead(false, mark), Outside: to.lead(true, mark), Input: to.protect()}
 		},
 	}
 }
