@@ -218,3 +218,26 @@ func TestNodeIsNoEndpointOfLeastConnections(t *testing.T) {
 		check("IPVS least-connections", 0)
 	})
 }
+
+// How the kernel's balancer chooses by default can change while the proxy runs.
+func TestBalancerChanges(t *testing.T) {
+	cfg := defaults
+	cfg.Balancer = Balancer{Name: "IPVS", Default: "rr"}
+	p := New(cfg)
+	state := stateOf(model.SetService{Service: service(model.IPv4)},
+		model.SetSlice{Slice: slice(model.IPv4, "web-1", pod(model.IPv4, 1, here, ready))})
+	p.Update(state, &model.Dirty{All: true})
+	if c := p.SetConfig(state, cfg); !c.Empty() {
+		t.Errorf("the same configuration is a change: %+v", c)
+	}
+	cfg.Balancer.Default = "sh"
+	c := p.SetConfig(state, cfg)
+	if len(c.Set) == 0 || len(c.Set) != len(p.Desired().Frontends) {
+		t.Fatalf("%d of %d frontends change", len(c.Set), len(p.Desired().Frontends))
+	}
+	for _, f := range c.Set {
+		if got := f.Route.AlgorithmText(); got != "IPVS sh" {
+			t.Errorf("%s: %s, want IPVS sh", f.Key, got)
+		}
+	}
+}
