@@ -56,10 +56,7 @@ func TestDataplaneCounters(t *testing.T) {
 // The names are upstream's.
 func TestIPTablesMetricNames(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
-	d, err := iptables.New(iptables.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := iptables.New(iptables.Options{})
 	defer d.Close()
 	all := count(func(families []model.Family, add func(string, float64, ...string)) {
 		d.Count(t.Context(), families, add)
