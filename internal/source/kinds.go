@@ -54,8 +54,6 @@ func newKind[T any, P interface {
 
 // Events converts an object of the API to the events that set what it means to a proxy, none
 // if it is not for this one. It does not look at what an API server refuses.
-//
-//lint:ignore SA1019 Endpoints is deprecated, and all that some servers and manifests have.
 func Events(object any) (events []model.Event) {
 	switch in := object.(type) {
 	case *v1.Service:
@@ -66,6 +64,7 @@ func Events(object any) (events []model.Event) {
 		if slice, ok := Slice(in); ok {
 			events = append(events, model.SetSlice{Slice: slice})
 		}
+	//lint:ignore SA1019 Endpoints is deprecated, and all that some servers and manifests have.
 	case *v1.Endpoints:
 		for _, slice := range SlicesOfEndpoints(in) {
 			events = append(events, model.SetSlice{Slice: slice})
