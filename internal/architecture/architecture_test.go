@@ -115,13 +115,46 @@ func TestNoKubernetesAPIBelowSources(t *testing.T) {
 	}
 }
 
-// Drivers of the kernel know no Services.
-func TestKernelImportsNothingAbove(t *testing.T) {
-	for _, p := range list(t, "./internal/kernel/...") {
-		for _, dep := range p.Deps {
-			if strings.HasPrefix(dep, "sluice/") && !strings.HasPrefix(dep, "sluice/internal/kernel/") &&
-				!strings.HasPrefix(dep, "sluice/internal/base/") {
-				t.Errorf("%s depends on %s", p.ImportPath, dep)
+// mayImport is which folders of internal each of them may import besides itself: what is not here never
+// happens. Plan knows no kernel, drivers of the kernel know no Services, modes know neither who
+// observes nor who asks, and sources see no rules.
+var mayImport = map[string]string{
+	"base":      "",
+	"model":     "base",
+	"plan":      "base model",
+	"kernel":    "base",
+	"source":    "base model",
+	"dataplane": "base kernel model plan",
+	"engine":    "base dataplane model plan",
+	"mode":      "dataplane kernel",
+	"config":    "base dataplane kernel mode model plan",
+	"observe":   "base dataplane engine kernel mode model plan source",
+	"answer":    "base config dataplane engine mode model observe plan source",
+	"proxy":     "answer base config dataplane engine kernel mode model observe plan source",
+	"cli":       "answer base config dataplane kernel mode model observe plan proxy source",
+}
+
+// inspectsNode is the one package that answers before there is a proxy: it asks the kernel itself.
+const inspectsNode = "answer/check"
+
+func TestFoldersImportWhatTheyMay(t *testing.T) {
+	_, tests := documented(t)
+	for _, p := range list(t, "./internal/...") {
+		if slices.Contains(tests, p.ImportPath) {
+			continue
+		}
+		name := strings.TrimPrefix(p.ImportPath, "sluice/internal/")
+		from, _, _ := strings.Cut(name, "/")
+		may, known := mayImport[from]
+		if !known {
+			t.Errorf("%s is in no folder of which it is known what it may import", p.ImportPath)
+			continue
+		}
+		for _, imported := range p.Imports {
+			path, ours := strings.CutPrefix(imported, "sluice/internal/")
+			to, _, _ := strings.Cut(path, "/")
+			if ours && to != from && !slices.Contains(strings.Fields(may), to) && !(name == inspectsNode && to == "kernel") {
+				t.Errorf("%s imports %s: %s may import %s only", p.ImportPath, imported, from, may)
 			}
 		}
 	}
