@@ -72,7 +72,7 @@ type Report struct {
 	ProgrammedRevision uint64 `json:"programmedRevision"`
 
 	// ByVerdict counts Services by verdict, and Broken are those of which not all clients get an
-	// answer that they are meant for, at most 20, the worst first.
+	// answer, at most 20, the worst first.
 	ByVerdict map[verdict.Word]int `json:"servicesByVerdict,omitempty"`
 	Broken    []Broken             `json:"broken,omitempty"`
 
@@ -217,7 +217,7 @@ type Evidence struct {
 	Blind string `json:"blind,omitempty"`
 }
 
-// Broken is a Service that does not work for all that it is meant for.
+// Broken is a Service of which not all clients get an answer.
 type Broken struct {
 	Service string       `json:"service"`
 	Verdict verdict.Word `json:"verdict"`
@@ -362,7 +362,7 @@ func (out *Report) readVerdicts(all map[model.Name]verdict.Service) {
 	var broken []model.Name
 	for name, v := range all {
 		out.ByVerdict[v.Word]++
-		if v.Faulty() {
+		if v.Word != verdict.Works && v.Word != verdict.Unknown {
 			broken = append(broken, name)
 		}
 	}

@@ -18,7 +18,7 @@ const (
 	// unreadAfter is how long a client may take to read an answer, and slowAfter how long the
 	// answer may take, while others wait for it.
 	unreadAfter = 250 * time.Millisecond
-	slowAfter   = 2 * time.Second
+	slowAfter   = 5 * time.Second
 )
 
 // Connections limits how many connections one or several servers keep open. One more
