@@ -18,7 +18,7 @@ const (
 	// unreadAfter is how long a client may take to read an answer, and slowAfter how long the
 	// answer may take, while others wait for it.
 	unreadAfter = 250 * time.Millisecond
-	slowAfter   = 5 * time.Second
+	slowAfter   = 2 * time.Second
 )
 
 // Connections limits how many connections one or several servers keep open. One more
@@ -60,8 +60,9 @@ func (c *Connections) Bound(server *http.Server, socket net.Listener) net.Listen
 	}
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if own, ok := r.Context().Value(connKey{}).(*conn); ok {
+			own.answered.Store(false)
 			c.move(own, &c.busy)
-			defer c.move(own, &c.waiting)
+			defer own.answered.Store(true)
 		}
 		if r.Body == http.NoBody {
 			ReadNoMore(w)
@@ -163,6 +164,8 @@ type conn struct {
 	// writing is since when the client was sent what it has not read, in nanoseconds; 0 if it has
 	// room for more.
 	writing atomic.Int64
+	// answered says that the handler has returned. The end of its answer may not be sent yet.
+	answered atomic.Bool
 }
 
 // stuckAt is when the connection is to be replaced if it was not answered.
@@ -174,6 +177,14 @@ func (c *conn) stuckAt() time.Time {
 		}
 	}
 	return at
+}
+
+// Read reads a part of a request. After an answer that is when all of it was sent.
+func (c *conn) Read(p []byte) (int, error) {
+	if c.answered.CompareAndSwap(true, false) {
+		c.all.move(c, &c.all.waiting)
+	}
+	return c.Conn.Read(p)
 }
 
 // Write writes a part of an answer.
